@@ -1,0 +1,24 @@
+// The CPU backend: the GEMM and the dequantizer on the packed weight. ops/cpu_impl.cpp calls it;
+// the instruction set (portable, AVX2, AVX-512) is chosen once at run time.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "core/gemm_problem.h"
+#include "core/parallel.h"
+
+namespace mixed_gemm {
+
+// Fills problem.d. Every element type, any m, n, k, group size (multiple of 16 or k), zero mode and
+// activation.
+void gemm_cpu(const GemmProblem& problem, const ParallelFor& parallel_for);
+
+// Writes w [problem.n, problem.k] to problem.d, rounded once to `out_element`; scales and zeros
+// have problem.element. a, bias, pre_scale and activation are ignored.
+void dequantize_cpu(const GemmProblem& problem, ElementType out_element,
+                    const ParallelFor& parallel_for);
+
+// "avx512", "avx2" or "portable"; the environment variable MIXED_GEMM_CPU lowers it, for tests.
+std::string cpu_instruction_set();
+
+}  // namespace mixed_gemm

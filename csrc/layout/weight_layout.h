@@ -1,0 +1,75 @@
+// The one packed layout: ColumnMajorTileInterleave<64, I> of seed 000, as a constexpr bijection
+// between a weight (n, k) and its place (32-bit word, element slot in the word). Packers, CPU
+// kernels and CUDA kernels all use it.
+//
+// A tile is 64 elements of K for I neighbouring columns, stored as one 128-byte line: column n % I
+// owns 128 / I bytes of it. Inside a column the tile is cut into blocks of 128 / bits elements (16
+// bytes), and word r of a block holds what lane r of a quad needs for mma.m16n8k16: k = {2r, 2r+1,
+// 8+2r, 8+2r+1, ...}. Inside a word the first elements of the pairs fill the low half and the
+// second ones the high half, so that one lop3 or prmt yields a half2.
+#pragma once
+#include <cstdint>
+
+#include "core/macros.h"
+#include "core/quant_scheme.h"
+
+namespace mixed_gemm {
+
+constexpr int kLayoutVersion = 1;
+constexpr int kPadN = 64,
+              kPadK =
+                  64;  // the packed weight is padded to these; a slice of 64 columns stands alone
+
+template <int kBits>
+struct WeightLayout {
+  static_assert(kBits == 4 || kBits == 8, "weights are 4 or 8 bits wide");
+  static constexpr int kTileK = 64;
+  static constexpr int kInterleave = 16 / kBits;  // I: columns that share a 128-byte line
+  static constexpr int kPerWord = 32 / kBits;     // elements in a 32-bit word
+  static constexpr int kBlockK = 128 / kBits;     // elements in 16 bytes
+  static constexpr int kBlocksPerTile = kTileK / kBlockK;
+  static constexpr int kBias = 1 << (kBits - 1);  // stored value = q + kBias
+  static constexpr int kLineBytes = 128;
+  static constexpr uint32_t kMask = (1u << kBits) - 1;
+
+  struct Place {
+    int64_t word;  // index of the 32-bit word in the packed weight
+    int slot;      // element in the word, 0 at the lowest bits
+  };
+  struct Element {
+    int64_t n, k;
+  };
+
+  // Slot s of a word holds pair s % (kPerWord / 2), first member in the low half of the word,
+  // second in the high.
+  static constexpr MIXED_GEMM_HOST_DEVICE int slot_of(int pair, int member) {
+    return pair + member * (kPerWord / 2);
+  }
+
+  static constexpr MIXED_GEMM_HOST_DEVICE Place place(int64_t n, int64_t k, int64_t k_pad) {
+    const int in_block = static_cast<int>(k % kBlockK);
+    const int pair = in_block / 8, quad = in_block % 8 / 2, member = in_block % 2;
+    const int block = static_cast<int>(k % kTileK) / kBlockK;
+    const int64_t line = n / kInterleave * (k_pad / kTileK) + k / kTileK;
+    const int64_t word =
+        line * (kLineBytes / 4) + n % kInterleave * (kTileK / kPerWord) + block * 4 + quad;
+    return {word, slot_of(pair, member)};
+  }
+
+  static constexpr MIXED_GEMM_HOST_DEVICE Element element(int64_t word, int slot, int64_t k_pad) {
+    const int64_t line = word / (kLineBytes / 4);
+    const int in_line = static_cast<int>(word % (kLineBytes / 4));
+    const int64_t lines_per_group = k_pad / kTileK;
+    const int in_column = in_line % (kTileK / kPerWord);
+    const int pair = slot % (kPerWord / 2), member = slot / (kPerWord / 2);
+    return {line / lines_per_group * kInterleave + in_line / (kTileK / kPerWord),
+            line % lines_per_group * kTileK + in_column / 4 * kBlockK + pair * 8 +
+                in_column % 4 * 2 + member};
+  }
+
+  static constexpr int64_t packed_bytes(int64_t n, int64_t k) {
+    return round_up(n, kPadN) * round_up(k, kPadK) * kBits / 8;
+  }
+};
+
+}  // namespace mixed_gemm
