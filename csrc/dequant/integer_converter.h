@@ -18,8 +18,8 @@ struct IntegerConverter;
 
 template <>
 struct IntegerConverter<Half, 8> {
-  static constexpr int kPairs = 2;
-  static MIXED_GEMM_HOST_DEVICE void convert(uint32_t word, uint32_t (&pairs)[kPairs]) {
+  static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int /*step*/,
+                                                  uint32_t (&pairs)[2]) {
     constexpr uint32_t kMagic = 0x64646464u;      // the high byte of fp16 1024 + u
     constexpr uint32_t kMagicBias = 0x64806480u;  // 1024 + 128
     pairs[0] = sub_x2<Half>(prmt<0x5250>(word, kMagic), kMagicBias);
@@ -29,20 +29,15 @@ struct IntegerConverter<Half, 8> {
 
 template <>
 struct IntegerConverter<Half, 4> {
-  static constexpr int kPairs = 4;
-  static MIXED_GEMM_HOST_DEVICE void convert(uint32_t word, uint32_t (&pairs)[kPairs]) {
+  static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, uint32_t (&pairs)[2]) {
     constexpr uint32_t kLow = 0x000f000fu, kHigh = 0x00f000f0u, kMagic = 0x64006400u;
     constexpr uint32_t kMagicBias = 0x64086408u;  // 1024 + 8
     constexpr uint32_t kSixteenth =
         0x2c002c00u;  // a high nibble reads 1024 + 16 u: divide by 16, then
     constexpr uint32_t kMinus72 = 0xd480d480u;  // subtract 1024 / 16 + 8
-    MIXED_GEMM_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const uint32_t nibbles = word >> (8 * half);
-      pairs[2 * half] = sub_x2<Half>(lop3<kLutAndOr>(nibbles, kLow, kMagic), kMagicBias);
-      pairs[2 * half + 1] =
-          fma_x2<Half>(lop3<kLutAndOr>(nibbles, kHigh, kMagic), kSixteenth, kMinus72);
-    }
+    const uint32_t nibbles = word >> (8 * step);
+    pairs[0] = sub_x2<Half>(lop3<kLutAndOr>(nibbles, kLow, kMagic), kMagicBias);
+    pairs[1] = fma_x2<Half>(lop3<kLutAndOr>(nibbles, kHigh, kMagic), kSixteenth, kMinus72);
   }
 };
 
@@ -50,8 +45,8 @@ struct IntegerConverter<Half, 4> {
 // set, else 256).
 template <>
 struct IntegerConverter<BFloat16, 8> {
-  static constexpr int kPairs = 2;
-  static MIXED_GEMM_HOST_DEVICE void convert(uint32_t word, uint32_t (&pairs)[kPairs]) {
+  static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int /*step*/,
+                                                  uint32_t (&pairs)[2]) {
     constexpr uint32_t kLow7 = 0x007f007fu, kTop = 0x00800080u, kMagic = 0x43004300u;
     MIXED_GEMM_UNROLL
     for (int p = 0; p < 2; ++p) {
@@ -64,15 +59,33 @@ struct IntegerConverter<BFloat16, 8> {
 
 template <>
 struct IntegerConverter<BFloat16, 4> {
-  static constexpr int kPairs = 4;
-  static MIXED_GEMM_HOST_DEVICE void convert(uint32_t word, uint32_t (&pairs)[kPairs]) {
+  static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, uint32_t (&pairs)[2]) {
     constexpr uint32_t kLow = 0x000f000fu, kMagic = 0x43004300u;
     constexpr uint32_t kMagicBias = 0x43084308u;  // 128 + 8
     MIXED_GEMM_UNROLL
-    for (int p = 0; p < 4; ++p) {
-      pairs[p] = sub_x2<BFloat16>(lop3<kLutAndOr>(word >> (4 * p), kLow, kMagic), kMagicBias);
+    for (int p = 0; p < 2; ++p) {
+      pairs[p] =
+          sub_x2<BFloat16>(lop3<kLutAndOr>(word >> (8 * step + 4 * p), kLow, kMagic), kMagicBias);
     }
   }
 };
+
+// Words hold 32 / bits elements, an mma step takes 4 of them: int4 words serve two steps, each
+// converted once.
+template <int kBits>
+constexpr int kStepsPerWord = 8 / kBits;
+
+// All pairs of a word, in order of k.
+template <typename Format, int kBits>
+MIXED_GEMM_HOST_DEVICE void convert_word(uint32_t word,
+                                         uint32_t (&pairs)[2 * kStepsPerWord<kBits>]) {
+  MIXED_GEMM_UNROLL
+  for (int step = 0; step < kStepsPerWord<kBits>; ++step) {
+    uint32_t two[2];
+    IntegerConverter<Format, kBits>::convert_step(word, step, two);
+    pairs[2 * step] = two[0];
+    pairs[2 * step + 1] = two[1];
+  }
+}
 
 }  // namespace mixed_gemm

@@ -1,0 +1,68 @@
+// THE list of compiled multistage tiles, and what each one needs. The launchers expand it at
+// compile time, why_not and the cost model read it at run time; a new tile is one line here.
+#pragma once
+#include <cstdint>
+
+#include "core/quant_scheme.h"
+
+namespace mixed_gemm {
+
+constexpr int kTileK =
+    64;  // one 128-byte line of the packed weight, and 128 bytes of a 16-bit activation row
+
+struct TileConfig {
+  int m, n;            // threadblock tile; its K is kTileK
+  int warp_m, warp_n;  // warp tile; warps that share columns convert the same weights again
+  int stages;          // cp.async pipeline depth
+};
+
+constexpr TileConfig kTileConfigs[] = {
+    {16, 128, 16, 32, 4},   //
+    {16, 256, 16, 64, 4},   //
+    {32, 128, 32, 32, 4},   //
+    {64, 128, 64, 32, 4},   //
+    {128, 128, 64, 32, 3},  //
+    {128, 256, 64, 64, 3},
+};
+constexpr int kNumTileConfigs = sizeof(kTileConfigs) / sizeof(kTileConfigs[0]);
+
+// Where scales enter. kPerChannel multiplies the accumulators in the epilogue; the others multiply
+// converted weights in the mainloop: one scale row per k-tile when groups are multiples of it
+// ("coarse"), else one per mma step of 16 k.
+enum class ScaleMode : int { kPerChannel, kCoarse, kCoarseZero, kFine, kFineZero };
+constexpr int kNumScaleModes = 5;
+constexpr const char* kScaleModeNames[] = {"per_channel", "coarse", "coarse_zero", "fine",
+                                           "fine_zero"};
+
+constexpr int kMmaK = 16;
+constexpr bool has_zeros(ScaleMode mode) {
+  return mode == ScaleMode::kCoarseZero || mode == ScaleMode::kFineZero;
+}
+constexpr int scale_rows(ScaleMode mode) {
+  return mode == ScaleMode::kPerChannel                             ? 0
+         : mode == ScaleMode::kFine || mode == ScaleMode::kFineZero ? kTileK / kMmaK
+                                                                    : 1;
+}
+
+constexpr ScaleMode scale_mode(const QuantScheme& scheme, int64_t k) {
+  const bool zeros = scheme.zero_mode != ZeroMode::kNone;
+  const bool one_group = scheme.group_size >= k;
+  if (one_group && !zeros) return ScaleMode::kPerChannel;
+  if (one_group || scheme.group_size % kTileK == 0)
+    return zeros ? ScaleMode::kCoarseZero : ScaleMode::kCoarse;
+  return zeros ? ScaleMode::kFineZero : ScaleMode::kFine;
+}
+
+constexpr int num_threads(const TileConfig& t) { return t.m / t.warp_m * (t.n / t.warp_n) * 32; }
+
+// Bytes of one pipeline stage: A, packed B, scale rows, zero rows. The mainloop asserts that it
+// uses just these.
+constexpr int stage_bytes(const TileConfig& t, int bits, ScaleMode mode) {
+  return t.m * kTileK * 2 + t.n * kTileK * bits / 8 +
+         scale_rows(mode) * t.n * 2 * (has_zeros(mode) ? 2 : 1);
+}
+constexpr int smem_bytes(const TileConfig& t, int bits, ScaleMode mode) {
+  return t.stages * stage_bytes(t, bits, mode);
+}
+
+}  // namespace mixed_gemm
