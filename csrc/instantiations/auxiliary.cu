@@ -1,0 +1,114 @@
+// Launchers of the small kernels: run-time types become template arguments here.
+#include <algorithm>
+
+#include "instantiations/launchers.h"
+#include "kernel/copy_padded_kernel.cuh"
+#include "kernel/dequantize_kernel.cuh"
+#include "kernel/pack_kernel.cuh"
+#include "kernel/reduce_partials_kernel.cuh"
+
+namespace mixed_gemm {
+namespace {
+
+constexpr int kThreads = 256;
+unsigned blocks_for(int64_t threads) { return static_cast<unsigned>(ceil_div(threads, kThreads)); }
+cudaStream_t stream_of(void* stream) { return static_cast<cudaStream_t>(stream); }
+
+template <typename T>
+struct Tag {
+  using Type = T;
+};
+
+// Calls f(Tag<T>()) with the C++ type of an element.
+template <typename F>
+int with_element(ElementType element, F f) {
+  switch (element) {
+    case ElementType::kFloat16:
+      return f(Tag<cutlass::half_t>());
+    case ElementType::kBFloat16:
+      return f(Tag<cutlass::bfloat16_t>());
+    case ElementType::kFloat32:
+      return f(Tag<float>());
+  }
+  return cudaErrorInvalidValue;
+}
+
+template <int kBits>
+int64_t packed_words(int64_t n, int64_t k) {
+  return WeightLayout<kBits>::packed_bytes(n, k) / 4;
+}
+
+}  // namespace
+
+int launch_pack(const PackArgs& a) {
+  const int64_t k_pad = round_up(a.k, kPadK);
+  auto* packed = reinterpret_cast<uint32_t*>(a.packed);
+  const int64_t words = a.bits == 4 ? packed_words<4>(a.n, a.k) : packed_words<8>(a.n, a.k);
+  auto* kernel = a.bits == 4 ? pack_kernel<4> : pack_kernel<8>;
+  kernel<<<blocks_for(words), kThreads, 0, stream_of(a.stream)>>>(a.q, a.n, a.k, k_pad, words,
+                                                                  packed);
+  return cudaGetLastError();
+}
+
+int launch_unpack(const PackArgs& a) {
+  const int64_t k_pad = round_up(a.k, kPadK);
+  const auto* packed = reinterpret_cast<const uint32_t*>(a.packed);
+  const int64_t words = a.bits == 4 ? packed_words<4>(a.n, a.k) : packed_words<8>(a.n, a.k);
+  auto* kernel = a.bits == 4 ? unpack_kernel<4> : unpack_kernel<8>;
+  kernel<<<blocks_for(words), kThreads, 0, stream_of(a.stream)>>>(packed, a.n, a.k, k_pad, words,
+                                                                  a.q);
+  return cudaGetLastError();
+}
+
+int launch_dequantize(const DequantizeArgs& a) {
+  return with_element(a.out_type, [&](auto out_tag) {
+    return with_element(a.scale_type, [&](auto scale_tag) {
+      using Out = typename decltype(out_tag)::Type;
+      using Scale = typename decltype(scale_tag)::Type;
+      const int bits = a.scheme.bits;
+      const int64_t blocks =
+          (bits == 4 ? packed_words<4>(a.n, a.k) : packed_words<8>(a.n, a.k)) / 4;
+      const DequantizeParams<Out, Scale> params{reinterpret_cast<const uint4*>(a.b_packed),
+                                                static_cast<const Scale*>(a.scales),
+                                                static_cast<const Scale*>(a.zeros),
+                                                a.scale_stride,
+                                                a.n,
+                                                a.k,
+                                                round_up(a.k, kPadK),
+                                                blocks,
+                                                a.scheme.group_size,
+                                                a.scheme.zero_mode,
+                                                static_cast<Out*>(a.out)};
+      auto* kernel =
+          bits == 4 ? dequantize_kernel<Out, Scale, 4> : dequantize_kernel<Out, Scale, 8>;
+      kernel<<<blocks_for(blocks), kThreads, 0, stream_of(a.stream)>>>(params);
+      return static_cast<int>(cudaGetLastError());
+    });
+  });
+}
+
+int launch_copy_padded(const CopyPaddedArgs& a) {
+  return with_element(a.element, [&](auto tag) {
+    using Element = typename decltype(tag)::Type;
+    const auto blocks = std::min<int64_t>(blocks_for(a.rows * a.dst_columns), 65535);
+    copy_padded_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream_of(a.stream)>>>(
+        static_cast<const Element*>(a.src), a.src_stride, a.rows, a.columns, a.dst_columns,
+        static_cast<const Element*>(a.pre_scale), static_cast<Element*>(a.dst));
+    return static_cast<int>(cudaGetLastError());
+  });
+}
+
+int launch_reduce_partials(const ReduceArgs& a) {
+  return with_element(a.element, [&](auto tag) {
+    using Element = typename decltype(tag)::Type;
+    const OutputParams<Element> output{
+        static_cast<const Element*>(a.channel_scale), static_cast<const Element*>(a.bias),
+        static_cast<Element*>(a.d), static_cast<int>(a.n), a.activation};
+    splitk_reduce_kernel<<<blocks_for(a.m * ceil_div(a.n, kOutputsPerAccess)), kThreads, 0,
+                           stream_of(a.stream)>>>(output, a.partials, a.partial_stride, a.slices,
+                                                  a.m);
+    return static_cast<int>(cudaGetLastError());
+  });
+}
+
+}  // namespace mixed_gemm

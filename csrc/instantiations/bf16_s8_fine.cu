@@ -1,0 +1,6 @@
+#include "instantiations/multistage.cuh"
+
+namespace mixed_gemm {
+template const TileLaunchers& tile_launchers<ElementType::kBFloat16, 8, ScaleMode::kFine>();
+template const TileLaunchers& tile_launchers<ElementType::kBFloat16, 8, ScaleMode::kFineZero>();
+}  // namespace mixed_gemm

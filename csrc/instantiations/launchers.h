@@ -1,0 +1,24 @@
+// The compiled CUDA kernels as plain function pointers: the only thing dispatch/ sees of this
+// folder.
+#pragma once
+#include <array>
+
+#include "core/tile_config.h"
+#include "kernel/auxiliary_args.h"
+#include "kernel/multistage_args.h"
+
+namespace mixed_gemm {
+
+using TileLaunchers = std::array<MultistageLaunch, kNumTileConfigs>;
+
+// The launcher of each row of kTileConfigs, by [ElementType][bits == 8][ScaleMode].
+const TileLaunchers& multistage_launchers(ElementType element, int bits, ScaleMode mode);
+
+// Kernels around the GEMM. All return a cudaError_t and never synchronise.
+int launch_pack(const PackArgs& args);
+int launch_unpack(const PackArgs& args);
+int launch_dequantize(const DequantizeArgs& args);
+int launch_copy_padded(const CopyPaddedArgs& args);
+int launch_reduce_partials(const ReduceArgs& args);
+
+}  // namespace mixed_gemm

@@ -1,0 +1,12 @@
+// How an instantiation file offers its kernels: one function per (element, bits, scale mode).
+#pragma once
+#include "instantiations/launchers.h"
+
+namespace mixed_gemm {
+
+// Tags instead of CUTLASS's types: dispatch/ must compile without CUTLASS. Each specialisation
+// lives in a file named after it: <element>_<weight>_<modes>.cu.
+template <ElementType kElement, int kBits, ScaleMode kMode>
+const TileLaunchers& tile_launchers();
+
+}  // namespace mixed_gemm

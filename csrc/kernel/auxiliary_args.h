@@ -1,0 +1,58 @@
+// Arguments of the small kernels around the GEMM: plain data, like multistage_args.h.
+#pragma once
+#include <cstdint>
+
+#include "core/quant_scheme.h"
+
+namespace mixed_gemm {
+
+struct PackArgs {
+  int bits = 4;
+  int64_t n = 0, k = 0;
+  int8_t* q = nullptr;  // [n, k], contiguous
+  uint8_t* packed = nullptr;
+  void* stream = nullptr;
+};
+
+struct DequantizeArgs {
+  QuantScheme scheme;
+  int64_t n = 0, k = 0;
+  const uint8_t* b_packed = nullptr;
+  ElementType scale_type = ElementType::kFloat16;
+  const void* scales = nullptr;
+  const void* zeros = nullptr;
+  int64_t scale_stride = 0;
+  ElementType out_type = ElementType::kFloat16;
+  void* out = nullptr;  // [n, k], contiguous
+  void* stream = nullptr;
+};
+
+// dst[r, c] = src[r * src_stride + c] * (pre_scale ? pre_scale[c] : 1) for c < columns, 0 for
+// columns <= c < dst_columns. Brings odd strides, odd alignment, ragged widths and activation
+// scales into the form the GEMM wants.
+struct CopyPaddedArgs {
+  ElementType element = ElementType::kFloat16;
+  const void* src = nullptr;
+  int64_t src_stride = 0;
+  int64_t rows = 0, columns = 0, dst_columns = 0;
+  const void* pre_scale = nullptr;
+  void* dst = nullptr;
+  void* stream = nullptr;
+};
+
+// d[r, c] = activation(channel_scale[c] * sum_s partials[s][r][c] + bias[c]), slices added in
+// order.
+struct ReduceArgs {
+  ElementType element = ElementType::kFloat16;
+  const float* partials = nullptr;  // [slices, m, partial_stride]
+  int64_t partial_stride = 0;
+  int slices = 1;
+  int64_t m = 0, n = 0;
+  const void* channel_scale = nullptr;
+  const void* bias = nullptr;
+  Activation activation = Activation::kIdentity;
+  void* d = nullptr;
+  void* stream = nullptr;
+};
+
+}  // namespace mixed_gemm

@@ -1,0 +1,75 @@
+// Templates end here: one launch per compiled kernel, behind a plain function pointer.
+#pragma once
+#include <array>
+#include <utility>
+
+#include "kernel/mixed_gemm_kernel.cuh"
+
+namespace mixed_gemm {
+
+template <typename Config>
+typename MixedGemm<Config>::Params kernel_params(const MultistageArgs& args) {
+  using Kernel = MixedGemm<Config>;
+  using Element = typename Config::Element;
+  const auto* scales = static_cast<const Element*>(args.scales);
+  const int k_tiles = static_cast<int>(ceil_div(args.k, kTileK));
+  const int k_per_scale_row = scale_rows(Config::kMode) > 1 ? kMmaK : kTileK;
+  const int scale_rows_per_group = static_cast<int>(ceil_div(args.group_size, k_per_scale_row));
+
+  typename Kernel::Params params;
+  params.mainloop = {
+      ActivationCopy<Config>::params(static_cast<const Element*>(args.a), args.a_stride, args.m,
+                                     args.k),
+      WeightCopy<Config>::params(args.b_packed, static_cast<int>(round_up(args.n, kPadN)), k_tiles),
+      {scales, static_cast<const Element*>(args.zeros), args.scale_stride, args.groups, args.n,
+       cutlass::FastDivmod(scale_rows_per_group)},
+      k_tiles,
+      args.zero_mode};
+  const bool in_epilogue = Config::kMode == ScaleMode::kPerChannel;
+  params.output.output = {in_epilogue ? scales : nullptr, static_cast<const Element*>(args.bias),
+                          static_cast<Element*>(args.d), args.n, args.activation};
+  params.output.partial_stride = round_up(args.n, kOutputsPerAccess);
+  params.output.m = args.m;
+  params.output.iterator = typename Kernel::Output::Existing::OutputTileIterator::Params(
+      cutlass::layout::RowMajor(static_cast<int>(params.output.partial_stride)));
+  params.tiles = Kernel::Swizzle::get_tiled_shape(
+      {args.m, args.n, args.k}, {Config::kTile.m, Config::kTile.n, kTileK}, args.slices);
+  params.swizzle_log_tile = Kernel::Swizzle::get_log_tile(params.tiles);
+  params.split = args.split;
+  params.partials = args.partials;
+  params.locks = args.locks;
+  return params;
+}
+
+template <typename Config>
+int launch(const MultistageArgs& args) {
+  using Kernel = MixedGemm<Config>;
+  constexpr int kSmemBytes = sizeof(typename Kernel::SharedStorage);
+  static_assert(
+      kSmemBytes == smem_bytes(Config::kTile, Config::kBits, Config::kMode),
+      "why_not filters by smem_bytes(): the epilogue must fit into the pipeline's shared memory");
+  // Per device and cheap; a process-wide flag would leave a second GPU without it.
+  if (kSmemBytes > 48 * 1024) {
+    const cudaError_t error = cudaFuncSetAttribute(
+        mixed_gemm_kernel<Config>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSmemBytes);
+    if (error != cudaSuccess) return error;
+  }
+  const auto params = kernel_params<Config>(args);
+  const dim3 grid = Kernel::Swizzle::get_grid_shape(params.tiles);
+  mixed_gemm_kernel<Config>
+      <<<grid, Config::kThreads, kSmemBytes, static_cast<cudaStream_t>(args.stream)>>>(params);
+  return cudaGetLastError();
+}
+
+template <typename Element, int kBits, ScaleMode kMode, int... kRows>
+constexpr std::array<MultistageLaunch, kNumTileConfigs> launchers(
+    std::integer_sequence<int, kRows...>) {
+  return {launch<GemmConfig<Element, kBits, kMode, kRows>>...};
+}
+
+// One launcher per row of kTileConfigs.
+template <typename Element, int kBits, ScaleMode kMode>
+constexpr auto kLaunchers =
+    launchers<Element, kBits, kMode>(std::make_integer_sequence<int, kNumTileConfigs>());
+
+}  // namespace mixed_gemm

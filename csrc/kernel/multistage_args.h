@@ -1,0 +1,40 @@
+// What dispatch/ hands to a multistage launcher: plain data, no CUTLASS, so that everything above
+// compiles with g++.
+#pragma once
+#include <cstdint>
+
+#include "core/quant_scheme.h"
+
+namespace mixed_gemm {
+
+// kSerial: slices of K take turns adding fp32 partial sums per tile; the last one runs the
+// epilogue. kParallel: every slice stores fp32 partial sums, a second kernel adds them in order and
+// runs the epilogue.
+enum class SplitK : int { kNone, kSerial, kParallel };
+
+// Preconditions (dispatch/ establishes them): a rows start on 16 bytes and a_stride % 8 == 0; k % 8
+// == 0; scale rows start on 16 bytes, scale_stride % 8 == 0.
+struct MultistageArgs {
+  int m = 0, n = 0, k = 0;
+  const void* a = nullptr;
+  int64_t a_stride = 0;
+  const uint8_t* b_packed = nullptr;
+  const void* scales = nullptr;
+  const void* zeros = nullptr;
+  int64_t scale_stride = 0;
+  int groups = 1;
+  int group_size = 0;
+  ZeroMode zero_mode = ZeroMode::kNone;
+  const void* bias = nullptr;
+  Activation activation = Activation::kIdentity;
+  void* d = nullptr;
+  SplitK split = SplitK::kNone;
+  int slices = 1;
+  float* partials = nullptr;  // [m, round_up(n, 8)], times slices when parallel
+  int* locks = nullptr;       // serial: one zeroed int per tile
+  void* stream = nullptr;     // cudaStream_t
+};
+
+using MultistageLaunch = int (*)(const MultistageArgs&);  // returns a cudaError_t
+
+}  // namespace mixed_gemm

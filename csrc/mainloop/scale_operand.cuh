@@ -1,0 +1,94 @@
+// Group scales and zeros: rows of them travel through the same cp.async stages as A and B, then
+// each lane keeps one (scale, zero) per octet of columns, broadcast into both halves of a word.
+#pragma once
+#include "core/bit_ops.h"
+#include "cutlass/arch/memory_sm80.h"
+#include "cutlass/fast_math.h"
+#include "dequant/apply_scale.h"
+#include "layout/smem_tile.h"
+#include "mainloop/gemm_config.cuh"
+
+namespace mixed_gemm {
+
+template <typename Config>
+class ScaleCopy {
+  static constexpr int kRows = scale_rows(Config::kMode);
+  static constexpr int kOperands = has_zeros(Config::kMode) ? 2 : 1;
+  static constexpr int kChunksPerRow = Config::kTile.n / 8;
+  static constexpr int kChunks = kRows * kOperands * kChunksPerRow;
+
+ public:
+  using Element = typename Config::Element;
+  static constexpr int kRowBytes = Config::kTile.n * 2;
+  static constexpr int kOperandBytes = kRows * kRowBytes;
+  static constexpr int kStageBytes = kOperands * kOperandBytes;
+
+  struct Params {
+    const Element* scales;
+    const Element* zeros;
+    int64_t stride;  // elements between rows, a multiple of 8
+    int groups, n;
+    cutlass::FastDivmod k_rows_per_group;  // in units of K per scale row: 64 coarse, 16 fine
+  };
+
+  __device__ ScaleCopy(const Params& params, int column0, int thread)
+      : params_(params), column0_(column0), thread_(thread) {}
+
+  __device__ void copy(int k_tile, uint8_t* stage) const {
+    CUTLASS_PRAGMA_UNROLL
+    for (int first = 0; first < kChunks; first += Config::kThreads) {
+      const int chunk = first + thread_;
+      if (kChunks % Config::kThreads != 0 && chunk >= kChunks) break;
+      const int row = chunk / kChunksPerRow;
+      const int column = column0_ + chunk % kChunksPerRow * 8;
+      const Element* source = row < kRows ? params_.scales : params_.zeros;
+      // Rows past the last group belong to zero-filled activations; any valid row will do for them.
+      const int group =
+          min(params_.k_rows_per_group.div(k_tile * kRows + row % kRows), params_.groups - 1);
+      cutlass::arch::cp_async_zfill<kChunkBytes, cutlass::arch::CacheOperation::Always>(
+          stage + chunk * kChunkBytes, source + group * params_.stride + column,
+          column < params_.n);
+    }
+  }
+
+ private:
+  const Params& params_;
+  int column0_, thread_;
+};
+
+template <typename Config>
+struct ScaleFragment {
+  // Scale in the low half, zero in the high half: one register per octet, because 128x256 spills
+  // with two.
+  uint32_t packed[Config::kMmaN];
+
+  // Loads one octet of columns from row `row` of the stage; its column is warp_column0 + 8 * octet
+  // + lane / 4. By octet, so that the mainloop can refill each register as soon as it has been
+  // used.
+  __device__ void load(const uint8_t* stage, int warp_column0, int row, int octet, int lane) {
+    const auto* at = reinterpret_cast<const uint16_t*>(stage) + row * Config::kTile.n +
+                     warp_column0 + lane / 4 + 8 * octet;
+    const uint32_t scale = at[0];
+    const uint32_t zero =
+        has_zeros(Config::kMode) ? at[ScaleCopy<Config>::kOperandBytes / 2] : scale;
+    packed[octet] = prmt<0x5410>(scale, zero);
+  }
+
+  __device__ void apply(int octet, ZeroMode zero_mode, uint32_t (&pairs)[2]) const {
+    using Format = typename Config::Format;
+    if constexpr (!has_zeros(Config::kMode)) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int p = 0; p < 2; ++p) pairs[p] = apply_scale<Format>(pairs[p], packed[octet]);
+    } else {
+      const uint32_t scale = prmt<0x1010>(packed[octet], 0u),
+                     zero = prmt<0x3232>(packed[octet], 0u);
+      const bool sub = zero_mode == ZeroMode::kSub;
+      CUTLASS_PRAGMA_UNROLL
+      for (int p = 0; p < 2; ++p) {
+        pairs[p] = apply_scale_and_zero<Format>(pairs[p], scale, sub ? zero : 0u, sub ? 0u : zero);
+      }
+    }
+  }
+};
+
+}  // namespace mixed_gemm

@@ -1,0 +1,83 @@
+// Operand B: the packed weight, device memory -> shared memory by cp.async in whole 128-byte lines,
+// shared memory -> registers by ldmatrix. After the row permutation of the layout, the 32-bit word
+// that ldmatrix gives a lane holds just the elements of that lane's mma fragment.
+#pragma once
+#include "cutlass/arch/memory_sm75.h"
+#include "cutlass/arch/memory_sm80.h"
+#include "dequant/integer_converter.h"
+#include "layout/smem_tile.h"
+#include "mainloop/gemm_config.cuh"
+
+namespace mixed_gemm {
+
+template <typename Config>
+class WeightCopy {
+  using Layout = WeightLayout<Config::kBits>;
+  static constexpr int kLines = Config::kTile.n / Layout::kInterleave;
+  static constexpr int kLinesPerPass = Config::kThreads / kChunksPerLine;
+  static constexpr int kPasses = kLines / kLinesPerPass;
+  static_assert(kLines % kLinesPerPass == 0 && kLinesPerPass % Layout::kBlocksPerTile == 0,
+                "a thread keeps its swizzle phase");
+
+ public:
+  static constexpr int kStageBytes = kLines * Layout::kLineBytes;
+
+  struct Params {
+    const uint8_t* b;     // packed weight
+    int64_t line_stride;  // bytes between lines of one k-tile
+    int64_t pass_stride;  // kLinesPerPass of them
+    int lines;            // n_pad / I
+  };
+  static Params params(const uint8_t* b, int n_pad, int k_tiles) {
+    const int64_t line_stride = static_cast<int64_t>(k_tiles) * Layout::kLineBytes;
+    return {b, line_stride, line_stride * kLinesPerPass, n_pad / Layout::kInterleave};
+  }
+
+  // This block reads columns from column0 on.
+  __device__ WeightCopy(const Params& params, int column0, int thread)
+      : params_(params),
+        line_(column0 / Layout::kInterleave + thread / kChunksPerLine),
+        source_(params.b + line_ * params.line_stride + thread % kChunksPerLine * kChunkBytes),
+        smem_offset_(SmemWeightTile<Config::kBits>::offset(thread / kChunksPerLine,
+                                                           thread % kChunksPerLine)) {}
+
+  __device__ void copy(int k_tile, uint8_t* stage) const {
+    CUTLASS_PRAGMA_UNROLL
+    for (int pass = 0; pass < kPasses; ++pass) {
+      cutlass::arch::cp_async_zfill<kChunkBytes, cutlass::arch::CacheOperation::Global>(
+          stage + smem_offset_ + pass * kLinesPerPass * Layout::kLineBytes,
+          source_ + static_cast<int64_t>(k_tile) * Layout::kLineBytes + pass * params_.pass_stride,
+          line_ + pass * kLinesPerPass < params_.lines);
+    }
+  }
+
+ private:
+  const Params& params_;
+  int line_;
+  const uint8_t* source_;
+  int smem_offset_;
+};
+
+// One word per lane and octet of columns: kStepsPerWord mma steps of a warp's columns, still
+// packed.
+template <typename Config>
+struct WeightFragment {
+  cutlass::Array<unsigned, 4> words[Config::kMmaN / 4];
+
+  __device__ void load(const uint8_t* stage, int warp_column0, int block, int lane) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < Config::kMmaN / 4; ++i) {
+      const int column =
+          warp_column0 + 32 * i + lane;  // ldmatrix: lanes 8j .. 8j + 7 address octet j
+      cutlass::arch::ldsm<cutlass::layout::RowMajor, 4>(
+          words[i], stage + SmemWeightTile<Config::kBits>::offset_of_column(column, block));
+    }
+  }
+
+  __device__ void convert(int octet, int step, uint32_t (&pairs)[2]) const {
+    IntegerConverter<typename Config::Format, Config::kBits>::convert_step(
+        words[octet / 4][octet % 4], step % kStepsPerWord<Config::kBits>, pairs);
+  }
+};
+
+}  // namespace mixed_gemm
