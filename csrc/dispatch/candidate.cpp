@@ -1,0 +1,48 @@
+#include "dispatch/candidate.h"
+
+#include <cstdlib>
+
+namespace mixed_gemm {
+namespace {
+
+constexpr const char* kSplitSuffix[] = {"", "_serial", "_parallel"};
+
+std::string tile_name(const TileConfig& tile) {
+  return "multistage_m" + std::to_string(tile.m) + "n" + std::to_string(tile.n) + "s" +
+         std::to_string(tile.stages);
+}
+
+}  // namespace
+
+std::string config_name(const Candidate& c) {
+  if (c.family == Family::kDequantizeDense) return kFamilyNames[static_cast<int>(c.family)];
+  const std::string split = kSplitSuffix[static_cast<int>(c.split)];
+  return tile_name(kTileConfigs[c.row]) + split +
+         (c.split == SplitK::kNone ? "" : std::to_string(c.slices));
+}
+
+std::optional<Candidate> parse_config(const std::string& name) {
+  Candidate c;
+  if (name == kFamilyNames[static_cast<int>(Family::kDequantizeDense)]) {
+    c.family = Family::kDequantizeDense;
+    return c;
+  }
+  for (c.row = 0; c.row < kNumTileConfigs; ++c.row) {
+    const std::string tile = tile_name(kTileConfigs[c.row]);
+    if (name == tile) return c;
+    for (const SplitK split : {SplitK::kSerial, SplitK::kParallel}) {
+      const std::string prefix = tile + kSplitSuffix[static_cast<int>(split)];
+      if (name.compare(0, prefix.size(), prefix) != 0) continue;
+      char* end = nullptr;
+      const long slices = std::strtol(name.c_str() + prefix.size(), &end, 10);
+      if (*end != '\0' || slices < 2 || slices > 1024 || name.size() == prefix.size())
+        return std::nullopt;
+      c.split = split;
+      c.slices = static_cast<int>(slices);
+      return c;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace mixed_gemm

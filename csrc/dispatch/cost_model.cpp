@@ -1,0 +1,136 @@
+#include "dispatch/cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "dispatch/support.h"
+
+namespace mixed_gemm {
+namespace {
+
+// Seconds-scale constants of the model, in microseconds. Fitted on an H200 to benchmarks/results/
+// (notes/cost_model.md).
+constexpr double kLaunchUs = 2.2;  // an empty kernel in a graph, prologue of the pipeline included
+constexpr double kMemsetUs = 1.2;  // zeroing the locks of a serial split
+constexpr double kTurnUs = 0.9;    // a slice waits for the one before it
+constexpr double kDramLatencyUs = 0.75;  // a k-tile is requested stages - 1 tiles ahead
+constexpr double kMmaEfficiency = 0.62;  // of the mma.sync rate, in the best tile
+constexpr double kDramEfficiency = 0.88;
+
+struct Rates {
+  int sm;
+  double dram_gb_per_s, mma_tflops, dense_tflops;
+};
+// Vendor figures, but the mma rates of sm_90 and its dense (wgmma) rate, which were measured on an
+// H200.
+constexpr Rates kRates[] = {{80, 1555, 312, 250},
+                            {86, 768, 150, 120},
+                            {89, 864, 330, 165},
+                            {90, 4400, 640, 700},
+                            {100, 7000, 640, 1500}};
+
+const Rates& rates_of(int sm) {
+  const Rates* best = &kRates[0];
+  for (const Rates& r : kRates) {
+    if (r.sm <= sm) best = &r;
+  }
+  return *best;
+}
+
+double weight_bytes(const GemmProblem& p) {
+  const double scale_bytes =
+      2.0 * num_groups(p) * p.n * (p.scheme.zero_mode == ZeroMode::kNone ? 1 : 2);
+  return static_cast<double>(p.n) * p.k * p.scheme.bits / 8 + scale_bytes;
+}
+
+// Registers limit the blocks of an SM; the count follows the accumulators (seen in every compiled
+// kernel, within 10 %).
+int blocks_per_sm(const TileConfig& t, int smem, const DeviceInfo& device) {
+  const int registers = std::min(255, 56 + 3 * (t.warp_m * t.warp_n / 32) / 2);
+  const int by_registers = 65536 / (registers * num_threads(t));
+  const int by_smem = device.smem_bytes / (smem + 1024);
+  return std::max(1, std::min({by_registers, by_smem, 16}));
+}
+
+double multistage_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) {
+  const TileConfig& t = kTileConfigs[c.row];
+  const ScaleMode mode = scale_mode(p.scheme, p.k);
+  const double blocks = static_cast<double>(ceil_div(p.m, t.m)) * ceil_div(p.n, t.n) * c.slices;
+  const int per_sm = blocks_per_sm(t, smem_bytes(t, p.scheme.bits, mode), d);
+  const double k_tiles = static_cast<double>(ceil_div(ceil_div(p.k, kTileK), c.slices));
+  const double waves = std::ceil(blocks / (static_cast<double>(d.sm_count) * per_sm));
+  const double resident = std::min<double>(per_sm, std::ceil(blocks / d.sm_count));
+  // One k-tile of all resident blocks of an SM: multiply, stream (weights from memory, activations
+  // mostly from L2), wait.
+  const double warps = resident * num_threads(t) / 32;
+  const double mma_rate =
+      d.mma_tflops * 1e6 / d.sm_count * kMmaEfficiency * std::min(1.0, warps / 8);  // flop per us
+  const double multiply = 2.0 * t.m * t.n * kTileK * resident / mma_rate;
+  const double b_bytes = stage_bytes(t, p.scheme.bits, mode) - t.m * kTileK * 2;
+  const double active_sms = std::min<double>(d.sm_count, blocks);
+  const double stream = b_bytes * resident * active_sms / (d.dram_gb_per_s * kDramEfficiency * 1e3);
+  const double wait = kDramLatencyUs / (t.stages - 1);
+  double us = kLaunchUs + kDramLatencyUs + waves * k_tiles * std::max({multiply, stream, wait});
+  const double sum_bytes = 4.0 * p.m * round_up(p.n, 8);
+  if (c.split == SplitK::kSerial) us += kMemsetUs + (c.slices - 1) * kTurnUs;
+  if (c.split == SplitK::kParallel)
+    us += kLaunchUs + 2 * c.slices * sum_bytes / (d.dram_gb_per_s * 1e3);
+  return us;
+}
+
+double dense_us(const GemmProblem& p, const DeviceInfo& d) {
+  const double element = p.element == ElementType::kFloat32 ? 4 : 2;
+  const double dense_bytes = static_cast<double>(p.n) * p.k * element;
+  const double dequantize =
+      (weight_bytes(p) + dense_bytes) / (d.dram_gb_per_s * kDramEfficiency * 1e3);
+  const double flops = 2.0 * p.m * p.n * p.k;
+  const double rate = rates_of(d.sm).dense_tflops * (element == 4 ? 0.07 : 1.0) * 1e6;
+  const double gemm =
+      std::max(flops / rate, dense_bytes / (d.dram_gb_per_s * kDramEfficiency * 1e3));
+  return 2 * kLaunchUs + dequantize + gemm;
+}
+
+}  // namespace
+
+DeviceInfo with_default_rates(DeviceInfo device) {
+  const Rates& rates = rates_of(device.sm);
+  if (device.dram_gb_per_s <= 0) device.dram_gb_per_s = rates.dram_gb_per_s;
+  if (device.mma_tflops <= 0) device.mma_tflops = rates.mma_tflops;
+  return device;
+}
+
+double predict_us(const Candidate& c, const GemmProblem& problem, const DeviceInfo& device) {
+  return c.family == Family::kDequantizeDense ? dense_us(problem, device)
+                                              : multistage_us(c, problem, device);
+}
+
+std::vector<Candidate> ranked_candidates(const GemmProblem& problem, const DeviceInfo& device) {
+  std::vector<Candidate> legal;
+  const auto consider = [&](Candidate c) {
+    if (!why_not_candidate(c, problem, device).empty()) return;
+    c.predicted_us = predict_us(c, problem, device);
+    legal.push_back(c);
+  };
+  Candidate c;
+  for (c.row = 0; c.row < kNumTileConfigs; ++c.row) {
+    c.split = SplitK::kNone;
+    c.slices = 1;
+    consider(c);
+    for (const int slices : {2, 3, 4, 6, 8, 12, 16}) {
+      for (const SplitK split : {SplitK::kSerial, SplitK::kParallel}) {
+        c.split = split;
+        c.slices = slices;
+        consider(c);
+      }
+    }
+  }
+  Candidate dense;
+  dense.family = Family::kDequantizeDense;
+  consider(dense);
+  std::stable_sort(legal.begin(), legal.end(), [](const Candidate& a, const Candidate& b) {
+    return a.predicted_us < b.predicted_us;
+  });
+  return legal;
+}
+
+}  // namespace mixed_gemm

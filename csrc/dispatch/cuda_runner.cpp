@@ -1,0 +1,157 @@
+#include "dispatch/cuda_runner.h"
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <mutex>
+
+#include "dispatch/cost_model.h"
+#include "dispatch/support.h"
+#include "instantiations/launchers.h"
+
+namespace mixed_gemm {
+namespace {
+
+constexpr int kMaxDevices = 64;
+constexpr int64_t kVectorBytes = 16;  // cp.async moves 16 bytes
+constexpr int64_t kVector = 8;        // 16-bit elements in it
+
+bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % kVectorBytes == 0; }
+int64_t element_bytes(ElementType element) { return element == ElementType::kFloat32 ? 4 : 2; }
+
+DeviceInfo query_device(int device) {
+  const auto attribute = [device](cudaDeviceAttr which) {
+    int value = 0;
+    cudaDeviceGetAttribute(&value, which, device);
+    return value;
+  };
+  DeviceInfo info;
+  info.sm = 10 * attribute(cudaDevAttrComputeCapabilityMajor) +
+            attribute(cudaDevAttrComputeCapabilityMinor);
+  info.sm_count = attribute(cudaDevAttrMultiProcessorCount);
+  info.smem_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  // Two transfers per clock; 90 % of the pin rate is what a copy reaches.
+  info.dram_gb_per_s = 0.9 * 2e-6 * attribute(cudaDevAttrMemoryClockRate) *
+                       attribute(cudaDevAttrGlobalMemoryBusWidth) / 8;
+  return with_default_rates(info);
+}
+
+// Copies scales or zeros into rows of a multiple of 8 elements, when cp.async cannot take them as
+// they are.
+Status stage_scales(const GemmProblem& p, const void*& rows, int64_t& stride,
+                    const Allocate& allocate, void* stream) {
+  if (rows == nullptr || (aligned(rows) && p.scale_stride % kVector == 0)) return Status();
+  CopyPaddedArgs copy;
+  copy.element = p.element;
+  copy.src = rows;
+  copy.src_stride = p.scale_stride;
+  copy.rows = num_groups(p);
+  copy.columns = p.n;
+  copy.dst_columns = stride = round_up(p.n, kVector);
+  copy.dst = allocate(copy.rows * copy.dst_columns * element_bytes(p.element));
+  copy.stream = stream;
+  rows = copy.dst;
+  return cuda_status(launch_copy_padded(copy), "copying scales");
+}
+
+}  // namespace
+
+Status cuda_status(int error, const char* what) {
+  if (error == cudaSuccess) return Status();
+  return Status(std::string(what) +
+                " failed: " + cudaGetErrorString(static_cast<cudaError_t>(error)));
+}
+
+const DeviceInfo& cuda_device_info(int device) {
+  static std::array<DeviceInfo, kMaxDevices> infos;
+  static std::array<std::once_flag, kMaxDevices> once;
+  std::call_once(once.at(device), [device] { infos[device] = query_device(device); });
+  return infos[device];
+}
+
+Status stage_activations(GemmProblem& p, int64_t k_multiple, const Allocate& allocate,
+                         void* stream) {
+  const bool in_form =
+      aligned(p.a) && (p.a_stride % k_multiple == 0 || p.m == 1) && p.k % k_multiple == 0;
+  if (in_form && p.pre_scale == nullptr) return Status();
+  CopyPaddedArgs copy;
+  copy.element = p.element;
+  copy.src = p.a;
+  copy.src_stride = p.a_stride;
+  copy.rows = p.m;
+  copy.columns = p.k;
+  copy.dst_columns = round_up(p.k, k_multiple);
+  copy.pre_scale = p.pre_scale;
+  copy.dst = allocate(copy.rows * copy.dst_columns * element_bytes(p.element));
+  copy.stream = stream;
+  p.a = copy.dst;
+  p.a_stride = copy.dst_columns;
+  p.pre_scale = nullptr;
+  return cuda_status(launch_copy_padded(copy), "copying activations");
+}
+
+Status run_multistage(const Candidate& c, const GemmProblem& original, const Allocate& allocate,
+                      void* stream) {
+  GemmProblem p = original;
+  const ScaleMode mode = scale_mode(p.scheme, p.k);
+  Status status = stage_activations(p, kVector, allocate, stream);
+  int64_t scale_stride = p.scale_stride;
+  if (mode != ScaleMode::kPerChannel) {  // the epilogue reads element by element
+    if (status.ok()) status = stage_scales(original, p.scales, scale_stride, allocate, stream);
+    if (status.ok()) status = stage_scales(original, p.zeros, scale_stride, allocate, stream);
+  }
+  if (!status.ok()) return status;
+
+  MultistageArgs args;
+  args.m = static_cast<int>(p.m);
+  args.n = static_cast<int>(p.n);
+  args.k = static_cast<int>(round_up(p.k, kVector));  // staged activations are zero there
+  args.a = p.a;
+  args.a_stride = p.m == 1 ? 0 : p.a_stride;
+  args.b_packed = p.b_packed;
+  args.scales = p.scales;
+  args.zeros = p.zeros;
+  args.scale_stride = scale_stride;
+  args.groups = static_cast<int>(num_groups(p));
+  args.group_size = static_cast<int>(p.scheme.group_size);
+  args.zero_mode = p.scheme.zero_mode;
+  args.bias = p.bias;
+  args.activation = p.activation;
+  args.d = p.d;
+  args.split = c.split;
+  args.slices = c.slices;
+  args.stream = stream;
+
+  const TileConfig& tile = kTileConfigs[c.row];
+  const int64_t partial_stride = round_up(p.n, kVector);
+  if (c.split != SplitK::kNone) {
+    const int64_t buffers = c.split == SplitK::kParallel ? c.slices : 1;
+    args.partials = static_cast<float*>(allocate(buffers * p.m * partial_stride * 4));
+  }
+  if (c.split == SplitK::kSerial) {
+    const int64_t bytes = ceil_div(p.m, tile.m) * ceil_div(p.n, tile.n) * 4;
+    args.locks = static_cast<int*>(allocate(bytes));
+    status = cuda_status(cudaMemsetAsync(args.locks, 0, bytes, static_cast<cudaStream_t>(stream)),
+                         "zeroing locks");
+    if (!status.ok()) return status;
+  }
+  status = cuda_status(multistage_launchers(p.element, p.scheme.bits, mode)[c.row](args),
+                       "launching the GEMM");
+  if (!status.ok() || c.split != SplitK::kParallel) return status;
+
+  ReduceArgs reduce;
+  reduce.element = p.element;
+  reduce.partials = args.partials;
+  reduce.partial_stride = partial_stride;
+  reduce.slices = c.slices;
+  reduce.m = p.m;
+  reduce.n = p.n;
+  reduce.channel_scale = mode == ScaleMode::kPerChannel ? p.scales : nullptr;
+  reduce.bias = p.bias;
+  reduce.activation = p.activation;
+  reduce.d = p.d;
+  reduce.stream = stream;
+  return cuda_status(launch_reduce_partials(reduce), "reducing partial sums");
+}
+
+}  // namespace mixed_gemm

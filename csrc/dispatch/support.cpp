@@ -1,0 +1,74 @@
+#include "dispatch/support.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace mixed_gemm {
+namespace {
+
+constexpr int64_t kGroupUnit = kMmaK;  // a scale must be constant over one mma step
+constexpr int64_t kMaxExtent = std::numeric_limits<int32_t>::max() - 256;
+constexpr int64_t kMaxGridY = 65535;
+
+}  // namespace
+
+std::vector<std::string> why_not_problem(int64_t m, int64_t n, int64_t k, int bits,
+                                         int64_t group_size) {
+  std::vector<std::string> reasons;
+  const auto refuse_unless = [&](bool ok, const std::string& reason) {
+    if (!ok) reasons.push_back(reason);
+  };
+  refuse_unless(bits == 4 || bits == 8, "bits must be 4 or 8, got " + std::to_string(bits));
+  const std::pair<const char*, int64_t> extents[] = {{"M", m}, {"N", n}, {"K", k}};
+  for (const auto& [name, extent] : extents) {
+    refuse_unless(extent >= 0 && extent <= kMaxExtent, std::string(name) + " must be in 0.." +
+                                                           std::to_string(kMaxExtent) + ", got " +
+                                                           std::to_string(extent));
+  }
+  const std::string got =
+      ", got group_size=" + std::to_string(group_size) + ", K=" + std::to_string(k);
+  const bool per_channel = group_size == -1;
+  refuse_unless(per_channel || (group_size > 0 && group_size % kGroupUnit == 0),
+                "group_size must be -1 (per channel) or a positive multiple of 16" + got);
+  refuse_unless(per_channel || group_size <= k,
+                "group_size must not be larger than K" + got + "; use -1 for per channel");
+  return reasons;
+}
+
+int64_t nearest_group_size(int64_t k, int64_t group_size) {
+  if (k < kGroupUnit || group_size <= 0 || group_size > k) return -1;
+  const int64_t rounded = (group_size + kGroupUnit / 2) / kGroupUnit * kGroupUnit;
+  return std::clamp(rounded, kGroupUnit, k / kGroupUnit * kGroupUnit);
+}
+
+std::string why_not_device(const DeviceInfo& device) {
+  if (device.sm >= 80) return "";
+  return "the CUDA kernels need compute capability 8.0 or newer (cp.async, bf16 mma), this GPU "
+         "has " +
+         std::to_string(device.sm / 10) + "." + std::to_string(device.sm % 10) +
+         "; move the tensors to the CPU";
+}
+
+std::string why_not_candidate(const Candidate& c, const GemmProblem& p, const DeviceInfo& device) {
+  if (c.family == Family::kDequantizeDense) return "";
+  if (p.element == ElementType::kFloat32)
+    return "tensor cores multiply float16 and bfloat16; float32 runs dequantize_dense";
+  const TileConfig& tile = kTileConfigs[c.row];
+  const int needed = smem_bytes(tile, p.scheme.bits, scale_mode(p.scheme, p.k));
+  if (needed > device.smem_bytes) {
+    return "needs " + std::to_string(needed) + " bytes of shared memory, the device has " +
+           std::to_string(device.smem_bytes);
+  }
+  const int64_t k_tiles = ceil_div(p.k, kTileK);
+  if (c.slices > k_tiles) {
+    return "split_k must not be larger than the number of k-tiles, ceil(K / 64) = " +
+           std::to_string(k_tiles) + ", got " + std::to_string(c.slices);
+  }
+  if (ceil_div(p.n, tile.n) > kMaxGridY) {
+    return "N must be at most " + std::to_string(kMaxGridY * tile.n) + " for this tile, got " +
+           std::to_string(p.n);
+  }
+  return "";
+}
+
+}  // namespace mixed_gemm

@@ -1,0 +1,28 @@
+// The only statement of what is accepted. Error texts, the cost model, plan(), why_not() and the
+// tests all call these.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "core/device_info.h"
+#include "core/gemm_problem.h"
+#include "dispatch/candidate.h"
+
+namespace mixed_gemm {
+
+// Reasons why no backend runs this shape and scheme; group_size as the user gave it (-1: per
+// channel). Empty: accepted.
+std::vector<std::string> why_not_problem(int64_t m, int64_t n, int64_t k, int bits,
+                                         int64_t group_size);
+
+// The accepted group size nearest to the given one.
+int64_t nearest_group_size(int64_t k, int64_t group_size);
+
+// Reason why a GPU is not served at all, or empty.
+std::string why_not_device(const DeviceInfo& device);
+
+// Reason why this candidate cannot run the problem on the device, or empty.
+std::string why_not_candidate(const Candidate& candidate, const GemmProblem& problem,
+                              const DeviceInfo& device);
+
+}  // namespace mixed_gemm

@@ -1,0 +1,76 @@
+// CPU kernels of the ops: checked tensors -> layout/ and cpu/.
+#include "cpu/gemm_cpu.h"
+#include "layout/pack_weight.h"
+#include "layout/weight_layout.h"
+#include "ops/checks.h"
+
+namespace mixed_gemm {
+namespace {
+
+Tensor pack_weights_cpu(const Tensor& q, int64_t bits) {
+  const Tensor values = check_quantized("pack_weights", q, bits);
+  const int64_t n = values.size(0), k = values.size(1);
+  Tensor packed = torch::stable::new_empty(
+      values, {round_up(n, kPadN), round_up(k, kPadK) * bits / 8}, ScalarType::Byte);
+  pack_weight(static_cast<int>(bits), static_cast<const int8_t*>(values.const_data_ptr()), k, n, k,
+              static_cast<uint8_t*>(packed.mutable_data_ptr()), torch_parallel);
+  return packed;
+}
+
+Tensor unpack_weights_cpu(const Tensor& b_packed, int64_t bits, int64_t n, int64_t k) {
+  const Tensor packed = check_packed("unpack_weights", b_packed, bits, n, k);
+  Tensor q = torch::stable::new_empty(packed, {n, k}, ScalarType::Char);
+  unpack_weight(static_cast<int>(bits), static_cast<const uint8_t*>(packed.const_data_ptr()), n, k,
+                static_cast<int8_t*>(q.mutable_data_ptr()), torch_parallel);
+  return q;
+}
+
+Tensor dequantize_weights_cpu(const Tensor& b_packed, const Tensor& scales,
+                              std::optional<Tensor> zeros, int64_t bits, int64_t group_size,
+                              std::string zero_mode, int64_t n, int64_t k, ScalarType dtype) {
+  const char* op = "dequantize_weights";
+  CheckedWeight checked =
+      check_weight(op, b_packed, scales, zeros, bits, group_size, zero_mode, n, k);
+  Tensor out = torch::stable::new_empty(scales, {n, k}, dtype);
+  checked.problem.d = out.mutable_data_ptr();
+  dequantize_cpu(checked.problem, element_type(op, "dtype", dtype), torch_parallel);
+  return out;
+}
+
+Tensor gemm(const GemmArguments& arguments) {
+  CheckedGemm checked = check_gemm(arguments);
+  Tensor d = torch::stable::new_empty(arguments.a, checked.output_sizes);
+  checked.problem.d = d.mutable_data_ptr();
+  if (d.numel() > 0) gemm_cpu(checked.problem, torch_parallel);
+  return d;
+}
+
+Tensor fpA_intB_gemm_cpu(const Tensor& a, const Tensor& b_packed, const Tensor& scales,
+                         std::optional<Tensor> zeros, std::optional<Tensor> bias,
+                         std::optional<Tensor> pre_scale, int64_t bits, int64_t group_size,
+                         std::string zero_mode, std::string activation) {
+  return gemm(
+      {a, b_packed, scales, zeros, bias, pre_scale, bits, group_size, zero_mode, activation});
+}
+
+Tensor fpA_intB_gemm_config_cpu(const Tensor& a, const Tensor& b_packed, const Tensor& scales,
+                                std::optional<Tensor> zeros, std::optional<Tensor> bias,
+                                std::optional<Tensor> pre_scale, int64_t bits, int64_t group_size,
+                                std::string zero_mode, std::string activation, std::string config) {
+  const std::string only = "cpu_" + cpu_instruction_set();
+  STD_TORCH_CHECK(config == only, "mixed_gemm::fpA_intB_gemm_config: config must be ", only,
+                  " on this CPU, got ", config);
+  return gemm(
+      {a, b_packed, scales, zeros, bias, pre_scale, bits, group_size, zero_mode, activation});
+}
+
+}  // namespace
+}  // namespace mixed_gemm
+
+STABLE_TORCH_LIBRARY_IMPL(mixed_gemm, CPU, m) {
+  m.impl("pack_weights", TORCH_BOX(&mixed_gemm::pack_weights_cpu));
+  m.impl("unpack_weights", TORCH_BOX(&mixed_gemm::unpack_weights_cpu));
+  m.impl("dequantize_weights", TORCH_BOX(&mixed_gemm::dequantize_weights_cpu));
+  m.impl("fpA_intB_gemm", TORCH_BOX(&mixed_gemm::fpA_intB_gemm_cpu));
+  m.impl("fpA_intB_gemm_config", TORCH_BOX(&mixed_gemm::fpA_intB_gemm_config_cpu));
+}

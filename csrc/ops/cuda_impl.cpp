@@ -1,0 +1,157 @@
+// CUDA kernels of the ops: checked tensors -> dispatch/. Allocates outputs and workspace through
+// torch, on torch's stream.
+#include "dispatch/cost_model.h"
+#include "dispatch/cuda_runner.h"
+#include "dispatch/support.h"
+#include "instantiations/launchers.h"
+#include "layout/weight_layout.h"
+#include "ops/checks.h"
+#include "ops/dense_cuda.h"
+
+namespace mixed_gemm {
+namespace {
+
+// Device and stream of one call, and the workspace that lives until it returns. torch's caching
+// allocator gives memory back in stream order, so work that is still queued may go on using it.
+class Call {
+ public:
+  Call(const char* op, const Tensor& on)
+      : op_(op),
+        like_(on),
+        guard_(on.get_device_index()),
+        stream_(current_cuda_stream(on.get_device_index())) {
+    const std::string reason = why_not_device(info());
+    STD_TORCH_CHECK(reason.empty(), "mixed_gemm::", op_, ": ", reason);
+  }
+  const DeviceInfo& info() const { return cuda_device_info(like_.get_device_index()); }
+  void* stream() const { return stream_; }
+  Allocate allocate() {
+    return [this](int64_t bytes) {
+      workspace_.push_back(torch::stable::new_empty(like_, {bytes}, ScalarType::Byte));
+      return workspace_.back().mutable_data_ptr();
+    };
+  }
+  void require(const Status& status) const {
+    STD_TORCH_CHECK(status.ok(), "mixed_gemm::", op_, ": ", status.reason());
+  }
+
+ private:
+  const char* op_;
+  const Tensor& like_;
+  torch::stable::accelerator::DeviceGuard guard_;
+  void* stream_;
+  std::vector<Tensor> workspace_;
+};
+
+Tensor pack_weights_cuda(const Tensor& q, int64_t bits) {
+  Call call("pack_weights", q);
+  const Tensor values = check_quantized("pack_weights", q, bits);
+  const int64_t n = values.size(0), k = values.size(1);
+  Tensor packed = torch::stable::new_empty(
+      values, {round_up(n, kPadN), round_up(k, kPadK) * bits / 8}, ScalarType::Byte);
+  PackArgs args;
+  args.bits = static_cast<int>(bits);
+  args.n = n;
+  args.k = k;
+  args.q = const_cast<int8_t*>(static_cast<const int8_t*>(values.const_data_ptr()));
+  args.packed = static_cast<uint8_t*>(packed.mutable_data_ptr());
+  args.stream = call.stream();
+  if (packed.numel() > 0) call.require(cuda_status(launch_pack(args), "packing"));
+  return packed;
+}
+
+Tensor unpack_weights_cuda(const Tensor& b_packed, int64_t bits, int64_t n, int64_t k) {
+  Call call("unpack_weights", b_packed);
+  const Tensor packed = check_packed("unpack_weights", b_packed, bits, n, k);
+  Tensor q = torch::stable::new_empty(packed, {n, k}, ScalarType::Char);
+  PackArgs args;
+  args.bits = static_cast<int>(bits);
+  args.n = n;
+  args.k = k;
+  args.q = static_cast<int8_t*>(q.mutable_data_ptr());
+  args.packed = const_cast<uint8_t*>(static_cast<const uint8_t*>(packed.const_data_ptr()));
+  args.stream = call.stream();
+  if (q.numel() > 0) call.require(cuda_status(launch_unpack(args), "unpacking"));
+  return q;
+}
+
+Tensor dequantize_weights_cuda(const Tensor& b_packed, const Tensor& scales,
+                               std::optional<Tensor> zeros, int64_t bits, int64_t group_size,
+                               std::string zero_mode, int64_t n, int64_t k, ScalarType dtype) {
+  const char* op = "dequantize_weights";
+  Call call(op, b_packed);
+  const CheckedWeight checked =
+      check_weight(op, b_packed, scales, zeros, bits, group_size, zero_mode, n, k);
+  Tensor out = torch::stable::new_empty(scales, {n, k}, dtype);
+  if (out.numel() > 0) {
+    call.require(dequantize_cuda(checked.problem, element_type(op, "dtype", dtype),
+                                 out.mutable_data_ptr(), call.stream()));
+  }
+  return out;
+}
+
+// config empty: the cost model chooses.
+Tensor gemm(const GemmArguments& arguments, const std::string& config) {
+  const char* op = "fpA_intB_gemm";
+  STD_TORCH_CHECK(arguments.a.defined(), "mixed_gemm::", op,
+                  ": a is undefined (None was passed for a required Tensor)");
+  CheckedGemm checked = check_gemm(arguments);
+  Call call(op, checked.a);
+  GemmProblem& problem = checked.problem;
+  Tensor d = torch::stable::new_empty(arguments.a, checked.output_sizes);
+  problem.d = d.mutable_data_ptr();
+  if (d.numel() == 0) return d;
+  if (problem.k == 0) {
+    call.require(finish_dense(problem, nullptr, 0, call.stream()));
+    return d;
+  }
+
+  std::optional<Candidate> candidate;
+  if (config.empty()) {
+    candidate = ranked_candidates(problem, call.info()).front();
+  } else {
+    candidate = parse_config(config);
+    STD_TORCH_CHECK(candidate, "mixed_gemm::fpA_intB_gemm_config: unknown config ", config,
+                    ". Hint: mixed_gemm.plan() lists the candidates");
+    const std::string reason = why_not_candidate(*candidate, problem, call.info());
+    STD_TORCH_CHECK(reason.empty(), "mixed_gemm::fpA_intB_gemm_config: ", config, " ", reason);
+  }
+  if (candidate->family == Family::kMultistage) {
+    call.require(run_multistage(*candidate, problem, call.allocate(), call.stream()));
+  } else {
+    call.require(run_dequantize_dense(problem, checked.a, checked.pre_scale, d, call.stream()));
+  }
+  return d;
+}
+
+Tensor fpA_intB_gemm_cuda(const Tensor& a, const Tensor& b_packed, const Tensor& scales,
+                          std::optional<Tensor> zeros, std::optional<Tensor> bias,
+                          std::optional<Tensor> pre_scale, int64_t bits, int64_t group_size,
+                          std::string zero_mode, std::string activation) {
+  return gemm(
+      {a, b_packed, scales, zeros, bias, pre_scale, bits, group_size, zero_mode, activation}, "");
+}
+
+Tensor fpA_intB_gemm_config_cuda(const Tensor& a, const Tensor& b_packed, const Tensor& scales,
+                                 std::optional<Tensor> zeros, std::optional<Tensor> bias,
+                                 std::optional<Tensor> pre_scale, int64_t bits, int64_t group_size,
+                                 std::string zero_mode, std::string activation,
+                                 std::string config) {
+  STD_TORCH_CHECK(
+      !config.empty(),
+      "mixed_gemm::fpA_intB_gemm_config: config must name a candidate, got an empty string");
+  return gemm(
+      {a, b_packed, scales, zeros, bias, pre_scale, bits, group_size, zero_mode, activation},
+      config);
+}
+
+}  // namespace
+}  // namespace mixed_gemm
+
+STABLE_TORCH_LIBRARY_IMPL(mixed_gemm, CUDA, m) {
+  m.impl("pack_weights", TORCH_BOX(&mixed_gemm::pack_weights_cuda));
+  m.impl("unpack_weights", TORCH_BOX(&mixed_gemm::unpack_weights_cuda));
+  m.impl("dequantize_weights", TORCH_BOX(&mixed_gemm::dequantize_weights_cuda));
+  m.impl("fpA_intB_gemm", TORCH_BOX(&mixed_gemm::fpA_intB_gemm_cuda));
+  m.impl("fpA_intB_gemm_config", TORCH_BOX(&mixed_gemm::fpA_intB_gemm_config_cuda));
+}

@@ -1,0 +1,75 @@
+#include "ops/dense_cuda.h"
+
+#include <array>
+
+#include "instantiations/launchers.h"
+#include "ops/checks.h"
+
+namespace mixed_gemm {
+namespace {
+
+using torch::stable::detail::from;
+using torch::stable::detail::to;
+
+template <typename... Args>
+Tensor call_aten(const char* name, const char* overload, const Args&... args) {
+  std::array<StableIValue, sizeof...(Args)> stack{from(args)...};
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(name, overload, stack.data(), TORCH_ABI_VERSION));
+  return to<Tensor>(stack[0]);
+}
+
+}  // namespace
+
+Status dequantize_cuda(const GemmProblem& p, ElementType out_type, void* out, void* stream) {
+  DequantizeArgs args;
+  args.scheme = p.scheme;
+  args.n = p.n;
+  args.k = p.k;
+  args.b_packed = p.b_packed;
+  args.scale_type = p.element;
+  args.scales = p.scales;
+  args.zeros = p.zeros;
+  args.scale_stride = p.scale_stride;
+  args.out_type = out_type;
+  args.out = out;
+  args.stream = stream;
+  return cuda_status(launch_dequantize(args), "dequantizing");
+}
+
+Status finish_dense(const GemmProblem& p, const float* sums, int slices, void* stream) {
+  ReduceArgs args;
+  args.element = p.element;
+  args.partials = sums;
+  args.partial_stride = p.n;
+  args.slices = slices;
+  args.m = p.m;
+  args.n = p.n;
+  args.bias = p.bias;
+  args.activation = p.activation;
+  args.d = p.d;
+  args.stream = stream;
+  return cuda_status(launch_reduce_partials(args), "finishing the output");
+}
+
+Status run_dequantize_dense(const GemmProblem& p, const Tensor& a,
+                            const std::optional<Tensor>& pre_scale, Tensor& d, void* stream) {
+  Tensor weight = torch::stable::new_empty(a, {p.n, p.k});
+  const Status status = dequantize_cuda(p, p.element, weight.mutable_data_ptr(), stream);
+  if (!status.ok()) return status;
+  const Tensor weight_t = torch::stable::transpose(weight, 0, 1);
+  Tensor rows = torch::stable::reshape(a, {p.m, p.k});
+  if (pre_scale) rows = call_aten("aten::mul", "Tensor", rows, *pre_scale);
+
+  if (p.bias == nullptr && p.activation == Activation::kIdentity) {
+    Tensor out = torch::stable::view(d, {p.m, p.n});
+    call_aten("aten::mm", "out", rows, weight_t, out);
+    return Status();
+  }
+  // fp32 sums, so that bias and activation come before the only rounding.
+  const Tensor sums = p.element == ElementType::kFloat32
+                          ? call_aten("aten::mm", "", rows, weight_t)
+                          : call_aten("aten::mm", "dtype", rows, weight_t, ScalarType::Float);
+  return finish_dense(p, static_cast<const float*>(sums.const_data_ptr()), 1, stream);
+}
+
+}  // namespace mixed_gemm

@@ -1,0 +1,21 @@
+// Family 3: dequantize the weight, multiply with the library's dense GEMM, finish bias and
+// activation in fp32. For float32 on CUDA, and for large M, where the tensor cores are the limit.
+#pragma once
+#include "core/gemm_problem.h"
+#include "core/status.h"
+#include "dispatch/cuda_runner.h"
+#include "ops/torch_stable.h"
+
+namespace mixed_gemm {
+
+// Writes w [problem.n, problem.k] to `out`.
+Status dequantize_cuda(const GemmProblem& problem, ElementType out_type, void* out, void* stream);
+
+// problem.d = activation(sums + bias), sums fp32 [m, n] or null for zeros.
+Status finish_dense(const GemmProblem& problem, const float* sums, int slices, void* stream);
+
+// a: the activations as a tensor [..., k]; d: the output.
+Status run_dequantize_dense(const GemmProblem& problem, const Tensor& a,
+                            const std::optional<Tensor>& pre_scale, Tensor& d, void* stream);
+
+}  // namespace mixed_gemm

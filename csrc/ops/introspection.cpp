@@ -1,0 +1,119 @@
+// _plan and _env: what the library would do and why, as JSON for mixed_gemm/plan.py and env.py.
+#include <algorithm>
+#include <cstdio>
+
+#include "cpu/gemm_cpu.h"
+#include "dispatch/cost_model.h"
+#include "dispatch/support.h"
+#include "layout/weight_layout.h"
+#include "ops/torch_stable.h"
+
+#ifndef MIXED_GEMM_CUDA_ARCHS
+#define MIXED_GEMM_CUDA_ARCHS ""
+#endif
+
+namespace mixed_gemm {
+namespace {
+
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (const char c : text)
+    result += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+  return result + "\"";
+}
+
+template <typename Items, typename ToText>
+std::string json_list(const Items& items, ToText to_text) {
+  std::string result = "[";
+  for (const auto& item : items) result += (result.size() > 1 ? ", " : "") + to_text(item);
+  return result + "]";
+}
+
+template <size_t kCount>
+std::optional<int> find(const char* const (&names)[kCount], const std::string& name) {
+  const auto* at = std::find(std::begin(names), std::end(names), name);
+  if (at == std::end(names)) return std::nullopt;
+  return static_cast<int>(at - std::begin(names));
+}
+
+std::string refused(const std::vector<std::string>& reasons, const std::string& nearest) {
+  return "{\"ok\": false, \"reasons\": " + json_list(reasons, quoted) + ", \"nearest\": {" +
+         nearest + "}}";
+}
+
+// "cuda:sm=90,sms=132,smem=232448" -> DeviceInfo; nothing for "cpu".
+std::optional<DeviceInfo> parse_device(const std::string& device) {
+  if (device == "cpu") return std::nullopt;
+  DeviceInfo info;
+  const int fields = std::sscanf(device.c_str(), "cuda:sm=%d,sms=%d,smem=%d", &info.sm,
+                                 &info.sm_count, &info.smem_bytes);
+  STD_TORCH_CHECK(
+      fields == 3,
+      "mixed_gemm::_plan: device must be cpu or cuda:sm=<int>,sms=<int>,smem=<bytes>, got ",
+      device);
+  return with_default_rates(info);
+}
+
+std::string accepted(const std::vector<Candidate>& candidates) {
+  const Candidate& best = candidates.front();
+  const std::string family = kFamilyNames[static_cast<int>(best.family)];
+  return "{\"ok\": true, \"selected\": " + quoted(config_name(best)) +
+         ", \"family\": " + quoted(family) +
+         ", \"reason\": " + quoted("least time predicted by the cost model") +
+         ", \"candidates\": " +
+         json_list(candidates,
+                   [](const Candidate& c) {
+                     return "{\"config\": " + quoted(config_name(c)) +
+                            ", \"predicted_us\": " + std::to_string(c.predicted_us) + "}";
+                   }) +
+         "}";
+}
+
+std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bits,
+                 int64_t group_size, std::string zero_mode, std::string device) {
+  std::vector<std::string> reasons = why_not_problem(m, n, k, static_cast<int>(bits), group_size);
+  const auto element = find(kElementTypeNames, dtype);
+  if (!element) reasons.push_back("dtype must be float16, bfloat16 or float32, got " + dtype);
+  const auto mode = find(kZeroModeNames, zero_mode);
+  if (!mode) reasons.push_back("zero_mode must be none, sub or add, got " + zero_mode);
+  const auto info = parse_device(device);
+  if (info && !why_not_device(*info).empty()) reasons.push_back(why_not_device(*info));
+  if (!reasons.empty()) {
+    const int64_t group = nearest_group_size(k, group_size);
+    return refused(reasons, group == group_size ? "" : "\"group_size\": " + std::to_string(group));
+  }
+  if (!info) {
+    const std::string name = "cpu_" + cpu_instruction_set();
+    return "{\"ok\": true, \"selected\": " + quoted(name) +
+           ", \"family\": \"cpu\", \"reason\": " + quoted("the best instruction set of this CPU") +
+           ", \"candidates\": [{\"config\": " + quoted(name) + ", \"predicted_us\": null}]}";
+  }
+  GemmProblem problem;
+  problem.m = m;
+  problem.n = n;
+  problem.k = std::max<int64_t>(k, 1);
+  problem.element = static_cast<ElementType>(*element);
+  problem.scheme = {static_cast<int>(bits), group_size == -1 ? problem.k : group_size,
+                    static_cast<ZeroMode>(*mode)};
+  return accepted(ranked_candidates(problem, *info));
+}
+
+std::string env() {
+#if defined(MIXED_GEMM_WITH_CUDA)
+  const char* cuda = "true";
+#else
+  const char* cuda = "false";
+#endif
+  return "{\"version\": " + quoted(MIXED_GEMM_VERSION) +
+         ", \"cpu_instruction_set\": " + quoted(cpu_instruction_set()) + ", \"cuda\": " + cuda +
+         ", \"cuda_archs\": " + quoted(MIXED_GEMM_CUDA_ARCHS) +
+         ", \"layout_version\": " + std::to_string(kLayoutVersion) + "}";
+}
+
+}  // namespace
+}  // namespace mixed_gemm
+
+STABLE_TORCH_LIBRARY_IMPL(mixed_gemm, CompositeExplicitAutograd, m) {
+  m.impl("_plan", TORCH_BOX(&mixed_gemm::plan));
+  m.impl("_env", TORCH_BOX(&mixed_gemm::env));
+}

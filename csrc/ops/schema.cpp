@@ -1,0 +1,28 @@
+// Every schema string. Kernels register in cpu_impl.cpp, cuda_impl.cpp and introspection.cpp;
+// fakes, autograd and autocast in mixed_gemm/ops.py.
+#include "ops/torch_stable.h"
+
+STABLE_TORCH_LIBRARY(mixed_gemm, m) {
+  m.def("pack_weights(Tensor q, int bits) -> Tensor");
+  m.def("unpack_weights(Tensor b_packed, int bits, int n, int k) -> Tensor");
+  m.def(
+      "dequantize_weights(Tensor b_packed, Tensor scales, Tensor? zeros, *, int bits, int "
+      "group_size, "
+      "str zero_mode, int n, int k, ScalarType dtype) -> Tensor");
+  m.def(
+      "fpA_intB_gemm(Tensor a, Tensor b_packed, Tensor scales, Tensor? zeros=None, Tensor? "
+      "bias=None, "
+      "Tensor? pre_scale=None, *, int bits, int group_size=-1, str zero_mode=\"sub\", "
+      "str activation=\"identity\") -> Tensor");
+  // The same with a configuration by name (dispatch/candidate.h), for tests and benchmarks.
+  m.def(
+      "fpA_intB_gemm_config(Tensor a, Tensor b_packed, Tensor scales, Tensor? zeros=None, Tensor? "
+      "bias=None, "
+      "Tensor? pre_scale=None, *, int bits, int group_size=-1, str zero_mode=\"sub\", "
+      "str activation=\"identity\", str config) -> Tensor");
+  // JSON texts behind mixed_gemm.plan, why_not and env.
+  m.def(
+      "_plan(int m, int n, int k, str dtype, int bits, int group_size, str zero_mode, str device) "
+      "-> str");
+  m.def("_env() -> str");
+}

@@ -1,0 +1,40 @@
+// Everything we take from LibTorch, through its stable ABI: one binary serves every torch from 2.10
+// on, CPU or CUDA.
+#pragma once
+#ifndef TORCH_TARGET_VERSION
+#error "build with -DTORCH_TARGET_VERSION=0x020a000000000000 (LibTorch stable ABI 2.10)"
+#endif
+#include <torch/csrc/stable/accelerator.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+#include <torch/headeronly/core/ScalarType.h>
+
+#include <optional>
+#include <string>
+
+#include "core/parallel.h"
+
+// Exported by libtorch_cuda alone. Weak, so that the same library loads in a CPU-only torch, where
+// it stays null.
+extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device_index, void** stream)
+    __attribute__((weak));
+
+namespace mixed_gemm {
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+
+inline void* current_cuda_stream(int32_t device_index) {
+  STD_TORCH_CHECK(aoti_torch_get_current_cuda_stream != nullptr,
+                  "mixed_gemm: this torch has no CUDA");
+  void* stream = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device_index, &stream));
+  return stream;
+}
+
+inline void torch_parallel(int64_t begin, int64_t end, int64_t grain, const LoopBody& body) {
+  torch::stable::parallel_for(begin, end, grain, body);
+}
+
+}  // namespace mixed_gemm

@@ -1,0 +1,140 @@
+// What is accepted, on GPUs that are not here: the statements of dispatch/support.h for A100, A10,
+// L40S and H200.
+#include "dispatch/support.h"
+
+#include <gtest/gtest.h>
+
+#include "dispatch/cost_model.h"
+
+namespace mixed_gemm {
+namespace {
+
+const DeviceInfo kA100 = with_default_rates({80, 108, 166912, 0, 0});
+const DeviceInfo kA10 = with_default_rates({86, 72, 101376, 0, 0});
+const DeviceInfo kL40s = with_default_rates({89, 142, 101376, 0, 0});
+const DeviceInfo kH200 = with_default_rates({90, 132, 232448, 0, 0});
+
+GemmProblem problem(int64_t m, int64_t n, int64_t k, int bits, int64_t group, ZeroMode zeros) {
+  GemmProblem p;
+  p.m = m;
+  p.n = n;
+  p.k = k;
+  p.scheme = {bits, group == -1 ? k : group, zeros};
+  return p;
+}
+
+TEST(WhyNot, AcceptsEveryMultipleOf16UpToK) {
+  for (int64_t group = 16; group <= 512; group += 16)
+    EXPECT_TRUE(why_not_problem(1, 1, 512, 4, group).empty()) << group;
+  EXPECT_TRUE(why_not_problem(0, 1, 1, 8, -1).empty());
+}
+
+TEST(WhyNot, NamesArgumentExpectedAndGot) {
+  const auto text = [](const std::vector<std::string>& reasons) {
+    return reasons.empty() ? "" : reasons.front();
+  };
+  EXPECT_EQ(text(why_not_problem(1, 1, 64, 3, -1)), "bits must be 4 or 8, got 3");
+  EXPECT_EQ(
+      text(why_not_problem(1, 1, 64, 4, 24)),
+      "group_size must be -1 (per channel) or a positive multiple of 16, got group_size=24, K=64");
+  EXPECT_EQ(
+      text(why_not_problem(1, 1, 64, 4, 128)),
+      "group_size must not be larger than K, got group_size=128, K=64; use -1 for per channel");
+  for (const int64_t group : {int64_t{0}, int64_t{-2}, int64_t{7}, int64_t{1} << 31}) {
+    EXPECT_FALSE(why_not_problem(1, 1, 4096, 4, group).empty()) << group;
+  }
+  EXPECT_FALSE(why_not_problem(int64_t{1} << 31, 1, 64, 4, -1).empty());
+}
+
+TEST(WhyNot, NearestGroupSizeIsAccepted) {
+  for (int64_t k : {1, 15, 16, 40, 64, 4096}) {
+    for (int64_t group = -3; group < 300; ++group) {
+      EXPECT_TRUE(why_not_problem(1, 1, k, 4, nearest_group_size(k, group)).empty())
+          << k << " " << group;
+    }
+  }
+}
+
+TEST(WhyNot, OldGpusAreRefusedWithTheReason) {
+  EXPECT_NE(why_not_device({75, 40, 65536, 0, 0}).find("has 7.5"), std::string::npos);
+  for (const DeviceInfo& device : {kA100, kA10, kL40s, kH200})
+    EXPECT_EQ(why_not_device(device), "");
+}
+
+TEST(WhyNot, SharedMemoryOf99KbRefusesTheLargestTilesOnly) {
+  Candidate c;
+  c.row = kNumTileConfigs - 1;
+  const auto heavy = problem(512, 4096, 4096, 8, 16, ZeroMode::kSub);
+  EXPECT_EQ(why_not_candidate(c, heavy, kA10),
+            "needs 110592 bytes of shared memory, the device has 101376");
+  EXPECT_EQ(why_not_candidate(c, heavy, kH200), "");
+  for (c.row = 0; c.row < 5; ++c.row) EXPECT_EQ(why_not_candidate(c, heavy, kA10), "") << c.row;
+}
+
+TEST(WhyNot, SplitBeyondTheKTilesIsRefused) {
+  Candidate c;
+  c.split = SplitK::kSerial;
+  c.slices = 5;
+  EXPECT_EQ(why_not_candidate(c, problem(1, 64, 256, 4, 64, ZeroMode::kNone), kH200),
+            "split_k must not be larger than the number of k-tiles, ceil(K / 64) = 4, got 5");
+}
+
+TEST(ConfigName, RoundTrips) {
+  for (const Candidate& c :
+       ranked_candidates(problem(64, 4096, 4096, 4, 128, ZeroMode::kNone), kH200)) {
+    const auto parsed = parse_config(config_name(c));
+    ASSERT_TRUE(parsed) << config_name(c);
+    EXPECT_EQ(config_name(*parsed), config_name(c));
+  }
+  for (const char* name :
+       {"", "fastest", "multistage_m16n128s4_", "multistage_m16n128s4_serial",
+        "multistage_m16n128s4_serial1", "multistage_m16n128s4_serial2x", "multistage_m17n128s4"}) {
+    EXPECT_FALSE(parse_config(name)) << name;
+  }
+}
+
+TEST(ScaleMode, FollowsTheGroup) {
+  const auto mode = [](int64_t k, int64_t group, ZeroMode zeros) {
+    return scale_mode({4, group, zeros}, k);
+  };
+  EXPECT_EQ(mode(4096, 4096, ZeroMode::kNone), ScaleMode::kPerChannel);
+  EXPECT_EQ(mode(4096, 4096, ZeroMode::kAdd), ScaleMode::kCoarseZero);
+  EXPECT_EQ(mode(4096, 128, ZeroMode::kNone), ScaleMode::kCoarse);
+  EXPECT_EQ(mode(4096, 96, ZeroMode::kNone), ScaleMode::kFine);
+  EXPECT_EQ(mode(100, 32, ZeroMode::kSub), ScaleMode::kFineZero);
+}
+
+TEST(CostModel, EveryGpuHasALegalChoiceForEveryShape) {
+  for (const DeviceInfo& device : {kA100, kA10, kL40s, kH200}) {
+    for (const int64_t m : {1, 16, 100, 5000}) {
+      for (const int64_t n : {1, 64, 4096, 57344}) {
+        for (const int64_t k : {16, 4096, 28672}) {
+          for (const int bits : {4, 8}) {
+            for (const int64_t group : {int64_t{-1}, int64_t{16}}) {
+              const auto p = problem(m, n, k, bits, group, ZeroMode::kSub);
+              const auto ranked = ranked_candidates(p, device);
+              ASSERT_FALSE(ranked.empty());
+              EXPECT_EQ(why_not_candidate(ranked.front(), p, device), "");
+              EXPECT_GT(ranked.front().predicted_us, 0);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CostModel, LargerProblemsAreNotPredictedFaster) {
+  Candidate c;
+  for (c.row = 0; c.row < kNumTileConfigs; ++c.row) {
+    double before = 0;
+    for (int64_t m = 1; m <= 8192; m *= 2) {
+      const double us = predict_us(c, problem(m, 8192, 8192, 4, 128, ZeroMode::kNone), kH200);
+      EXPECT_GE(us, before);
+      before = us;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mixed_gemm
