@@ -1,0 +1,57 @@
+"""Names of configurations and the cases that reach each compiled kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from cases import Case
+
+TILES = ("m16n128s4", "m16n256s4", "m32n128s4", "m64n128s4", "m128n128s3", "m128n256s3")
+SPLITS = ("", "_serial2", "_serial5", "_parallel2", "_parallel5")
+DTYPES = (torch.float16, torch.bfloat16)
+
+# One compiled kernel per mode: (group sizes, zero modes) that select it.
+MODES = {
+    "per_channel": ((-1, 512), ("none",)),
+    "coarse": ((64, 128, 192, 256), ("none",)),
+    "coarse_zero": ((-1, 64, 128, 256), ("sub", "add", "sub_real")),
+    "fine": ((16, 32, 48, 96), ("none",)),
+    "fine_zero": ((16, 32, 48, 80), ("sub", "add", "sub_real")),
+}
+# m around the tiles, n and k ragged (not multiples of 64, of 8, odd) and regular.
+SHAPES = (
+    (1, 128, 512),
+    (5, 72, 520),
+    (17, 257, 640),
+    (33, 200, 1000),
+    (64, 384, 512),
+    (100, 136, 777),
+    (130, 264, 512),
+    (257, 512, 576),
+)
+
+
+def cases_of(mode: str, dtype: torch.dtype, bits: int) -> list[Case]:
+    """A case per shape; group size, zero mode, bias, activation and pre_scale rotate, so that each value meets each
+    shape over the tiles and splits."""
+    groups, zero_modes = MODES[mode]
+    activations = ("identity", "relu", "relu6", "gelu", "gelu_tanh", "silu")
+    base = Case(dtype=dtype, bits=bits)
+    cases = []
+    for i, (m, n, k) in enumerate(SHAPES):
+        group = groups[i % len(groups)]
+        cases.append(
+            replace(
+                base,
+                m=m,
+                n=n,
+                k=k,
+                group_size=k if group == 512 and k % 16 == 0 else -1 if group == 512 else group,
+                zero_mode=zero_modes[i // 2 % len(zero_modes)],
+                bias=i % 2 == 1,
+                pre_scale=i % 4 == 2,
+                activation=activations[i % len(activations)],
+            )
+        )
+    return cases

@@ -1,0 +1,94 @@
+"""The other ops and the Python layer on CUDA: packing, dequantization, autograd, compile, Linear."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from cases import Case, make
+
+import mixed_gemm
+from mixed_gemm import reference
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("bits", (4, 8))
+@pytest.mark.parametrize("shape", ((64, 64), (1, 1), (65, 127), (200, 1000), (1024, 4096)))
+def test_pack_equals_cpu_and_unpack_inverts(bits, shape):
+    q = torch.randint(-(2 ** (bits - 1)), 2 ** (bits - 1), shape, dtype=torch.int8)
+    packed = mixed_gemm.pack_weights(q.cuda(), bits)
+    assert torch.equal(packed.cpu(), mixed_gemm.pack_weights(q, bits))
+    assert torch.equal(mixed_gemm.unpack_weights(packed, bits, *shape).cpu(), q)
+
+
+@pytest.mark.parametrize("bits", (4, 8))
+@pytest.mark.parametrize("zero_mode", ("none", "sub", "add"))
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32), ids=str)
+def test_dequantize_equals_cpu_bit_for_bit(dtype, zero_mode, bits):
+    for n, k, group in ((130, 320, 32), (64, 777, -1), (8, 4096, 128)):
+        cpu = make(Case(1, n, k, dtype, bits, group, zero_mode))
+        options = {"bits": bits, "n": n, "k": k, **cpu.scheme()}
+        for out in (dtype, torch.float32):
+            expected = mixed_gemm.dequantize_weights(cpu.b_packed, cpu.scales, cpu.zeros, dtype=out, **options)
+            on_gpu = [None if t is None else t.cuda() for t in (cpu.b_packed, cpu.scales, cpu.zeros)]
+            actual = mixed_gemm.dequantize_weights(*on_gpu, dtype=out, **options)
+            assert torch.equal(actual.cpu(), expected)
+
+
+def test_opcheck_on_cuda():
+    problem = make(Case(5, 72, 128, torch.float16, 4, 32, "sub", bias=True), "cuda")
+    torch.library.opcheck(
+        torch.ops.mixed_gemm.fpA_intB_gemm.default,
+        (problem.a, problem.b_packed, problem.scales, problem.zeros, problem.bias),
+        {"bits": 4, "group_size": 32},
+    )
+
+
+def test_backward_matches_dense(record):
+    case = Case(20, 96, 256, torch.float32, 4, 32, "sub", bias=True, activation="gelu")
+    problem = make(case, "cuda")
+    a = problem.a.clone().requires_grad_()
+    problem.run(a).square().sum().backward()
+    dense = problem.a.double().requires_grad_()
+    out = reference.fpA_intB_gemm(dense, problem.q, *problem.extras(), activation="gelu", **problem.scheme())
+    out.square().sum().backward()
+    assert torch.allclose(a.grad.double(), dense.grad, rtol=1e-4, atol=1e-4 * dense.grad.abs().max())
+
+
+def test_compiled_linear_and_autocast():
+    linear = torch.nn.Linear(256, 192).cuda().half()
+    quantized = mixed_gemm.Linear.from_float(linear, bits=4, group_size=64)
+    x = torch.randn(7, 256, device="cuda", dtype=torch.float16)
+    eager = quantized(x)
+    assert torch.equal(torch.compile(quantized, fullgraph=True, backend="aot_eager")(x), eager)
+    single = copy.deepcopy(quantized).float()
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        assert single(x.float()).dtype == torch.bfloat16
+    with torch.autocast("cuda", dtype=torch.float16):
+        assert single(x.float()).dtype == torch.float16
+
+
+def test_bad_input_raises_and_leaves_no_sticky_error():
+    problem = make(Case(5, 72, 128, torch.float16, 4, 32), "cuda")
+    expected = problem.run()
+    bad = [
+        (dict(a=problem.a.cpu()), r"one device.*cpu"),
+        (dict(scales=problem.scales[:1]), r"scales must be .*\(4, 72\), got \(1, 72\)"),
+        (dict(scales=problem.scales.float()), r"scales must be Half.*got Float"),
+        (dict(bias=torch.zeros(3, device="cuda", dtype=torch.float16)), r"bias must be \(N,\) = \(72,\), got \(3,\)"),
+    ]
+    for change, message in bad:
+        arguments = {"a": problem.a, "b_packed": problem.b_packed, "scales": problem.scales, **change}
+        with pytest.raises(RuntimeError, match=message):
+            torch.ops.mixed_gemm.fpA_intB_gemm(**arguments, bits=4, group_size=32)
+        assert torch.equal(problem.run(), expected)
+    with pytest.raises(RuntimeError, match="split_k must not be larger.*= 2, got 5"):
+        torch.ops.mixed_gemm.fpA_intB_gemm_config(
+            problem.a, problem.b_packed, problem.scales, bits=4, group_size=32, config="multistage_m16n128s4_serial5"
+        )
+    with pytest.raises(RuntimeError, match="unknown config"):
+        torch.ops.mixed_gemm.fpA_intB_gemm_config(
+            problem.a, problem.b_packed, problem.scales, bits=4, group_size=32, config="fastest"
+        )
