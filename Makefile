@@ -1,0 +1,80 @@
+# Every target sets up what it needs in .venv by itself: a machine with Python and a C++ compiler is
+# enough (tools/setup_env.sh). Variables: PYTHON, VENV, BUILD, JOBS, and MIXED_GEMM_CUDA as in setup.py.
+#
+#   make demo      quantize a real sentence model and search with it
+#   make test      C++ and Python tests that need no GPU, the ABI, the machine code, the wheel
+#   make lint      ruff, mypy --strict, clang-format
+#   make gpu-test  the tests that need a CUDA device
+#   make bench     benchmarks/bench_gemm.py
+#   make format    rewrite the sources as `make lint` wants them
+#
+# On a GPU machine without network, with a build carried there, nothing is installed or compiled:
+#   make gpu-test PYTHON=python3 MIXED_GEMM_LIBRARY=/path/libmixed_gemm.so \
+#                 MIXED_GEMM_GPU_TESTS=/path/gpu        (build/gpu, optional)
+PYTHON ?= python3
+VENV ?= .venv
+BUILD ?= build
+JOBS ?= $(shell nproc)
+DEMO ?= examples/semantic_search.py
+MIXED_GEMM_CUDA ?= AUTO
+export PYTHON VENV
+# Tools of a Python whose packages .venv shares (setup_env.sh) lie beside that Python.
+export PATH := $(abspath $(VENV))/bin:$(PATH):$(dir $(shell command -v $(PYTHON)))
+
+PY := $(abspath $(VENV))/bin/python
+BUILT_LIBRARY := $(abspath $(BUILD))/libmixed_gemm.so
+IN_TREE := PYTHONPATH=$(CURDIR) MIXED_GEMM_CORE_MODULE_DIR=$(abspath $(BUILD))/python
+CPP_FILES = $(shell find csrc tests -name '*.h' -o -name '*.cuh' -o -name '*.cu' -o -name '*.cpp')
+ifdef MIXED_GEMM_LIBRARY
+GPU_READY :=
+GPU_RUN := $(IN_TREE) MIXED_GEMM_LIBRARY=$(abspath $(MIXED_GEMM_LIBRARY)) $(PYTHON)
+else
+GPU_READY := build
+GPU_RUN := $(IN_TREE) MIXED_GEMM_LIBRARY=$(BUILT_LIBRARY) $(PY)
+MIXED_GEMM_GPU_TESTS := $(BUILD)/gpu
+endif
+HAS_GPU := import sys, torch; torch.cuda.is_available() or sys.exit("torch sees no CUDA device")
+
+.PHONY: demo test lint gpu-test bench format clean build
+
+demo:
+	tools/setup_env.sh demo
+	MIXED_GEMM_CUDA=$$(nvidia-smi -L >/dev/null 2>&1 && echo $(MIXED_GEMM_CUDA) || echo OFF) \
+	  $(PY) -m pip install --quiet --no-build-isolation --no-deps .
+	$(PY) $(DEMO)
+
+build:
+	tools/setup_env.sh test
+	cmake -S . -B $(BUILD) -G Ninja -DMIXED_GEMM_BUILD_TESTS=ON -DPython_EXECUTABLE=$(PY) \
+	  -DMIXED_GEMM_CUDA=$(MIXED_GEMM_CUDA)
+	cmake --build $(BUILD) -j $(JOBS)
+
+test: build
+	ctest --test-dir $(BUILD) -L host -j $(JOBS) --output-on-failure
+	$(IN_TREE) MIXED_GEMM_LIBRARY=$(BUILT_LIBRARY) $(PY) -m pytest tests/python $(PYTEST_ARGS)
+	$(PY) tools/check_wheel.py
+
+lint:
+	tools/setup_env.sh lint
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	clang-format --dry-run -Werror $(CPP_FILES)
+
+format:
+	tools/setup_env.sh lint
+	$(PY) -m ruff check --fix-only .
+	$(PY) -m ruff format .
+	clang-format -i $(CPP_FILES)
+
+gpu-test: $(GPU_READY)
+	$(GPU_RUN) -c '$(HAS_GPU)'
+	for test in $(if $(MIXED_GEMM_GPU_TESTS),$(MIXED_GEMM_GPU_TESTS)/gpu_*); do "$$test" || exit 1; done
+	$(GPU_RUN) -m pytest tests/gpu -m gpu $(PYTEST_ARGS)
+
+bench: $(GPU_READY)
+	$(GPU_RUN) -c '$(HAS_GPU)'
+	$(GPU_RUN) benchmarks/bench_gemm.py $(BENCH_ARGS)
+
+clean:
+	rm -rf $(BUILD) *.egg-info mixed_gemm/libmixed_gemm.so

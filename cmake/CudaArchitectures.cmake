@@ -1,0 +1,52 @@
+# cuda_architectures(<flags> <names>): nvcc's -gencode options for MIXED_GEMM_CUDA_ARCHS (cache
+# variable), else $TORCH_CUDA_ARCH_LIST, else the default. Both spellings are read: "8.0;9.0a+PTX",
+# separated by ';', ',' or blanks, and "80;90a".
+#
+# One front-end pass serves every sm_8x cubin (code = [sm_80,sm_86,sm_89]): parsing the CUTLASS
+# headers is most of a kernel's compile time, and our sm_8x code does not differ by __CUDA_ARCH__.
+# Architectures of other families are one pass each.
+set(MIXED_GEMM_DEFAULT_CUDA_ARCHS "8.0;8.6;8.9;9.0+PTX")
+
+function(cuda_architectures flags_variable names_variable)
+  set(archs "${MIXED_GEMM_CUDA_ARCHS}")
+  if(NOT archs)
+    set(archs "$ENV{TORCH_CUDA_ARCH_LIST}")
+  endif()
+  if(NOT archs)
+    set(archs "${MIXED_GEMM_DEFAULT_CUDA_ARCHS}")
+  endif()
+  string(REGEX REPLACE "[ ,;]+" ";" archs "${archs}")
+
+  set(names "")
+  set(passes "")
+  foreach(entry IN LISTS archs)
+    if(NOT entry MATCHES "^([0-9]+)\\.?([0-9])([af]?)(\\+PTX)?$")
+      message(FATAL_ERROR "CUDA architecture must look like 8.0, 90a or 9.0+PTX, got '${entry}'")
+    endif()
+    set(name "${CMAKE_MATCH_1}${CMAKE_MATCH_2}${CMAKE_MATCH_3}")
+    set(ptx "${CMAKE_MATCH_4}")
+    if(CMAKE_MATCH_1 LESS 8)
+      message(FATAL_ERROR "mixed_gemm needs sm_80 or newer (cp.async, bf16), got '${entry}'")
+    endif()
+    set(pass ${name})
+    if(name MATCHES "^8[0-9]$")
+      set(pass 80)
+    endif()
+    list(APPEND passes ${pass})
+    list(APPEND codes_${pass} sm_${name})
+    if(ptx)
+      list(APPEND codes_${pass} compute_${pass})
+    endif()
+    list(APPEND names "${name}${ptx}")
+  endforeach()
+
+  list(REMOVE_DUPLICATES passes)
+  set(flags "")
+  foreach(pass IN LISTS passes)
+    list(REMOVE_DUPLICATES codes_${pass})
+    list(JOIN codes_${pass} "," codes)
+    list(APPEND flags "--generate-code=arch=compute_${pass},code=[${codes}]")
+  endforeach()
+  set(${flags_variable} "${flags}" PARENT_SCOPE)
+  set(${names_variable} "${names}" PARENT_SCOPE)
+endfunction()

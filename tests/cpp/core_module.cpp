@@ -1,0 +1,116 @@
+// pybind11 module _mixed_gemm_core: the torch-free C++ core, shown to pytest and hypothesis. Built
+// with the tests only, never part of the package. `format` is "float16" or "bfloat16".
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/bit_ops.h"
+#include "core/half_arithmetic.h"
+#include "dequant/integer_converter.h"
+#include "layout/pack_weight.h"
+#include "layout/weight_layout.h"
+
+namespace py = pybind11;
+
+namespace mixed_gemm {
+namespace {
+
+template <typename Body>
+auto with_layout(int bits, const Body& body) {
+  if (bits == 4) return body(WeightLayout<4>{});
+  if (bits == 8) return body(WeightLayout<8>{});
+  throw std::invalid_argument("bits must be 4 or 8, got " + std::to_string(bits));
+}
+
+template <typename Body>
+auto with_format(const std::string& format, const Body& body) {
+  if (format == "float16") return body(Half{});
+  if (format == "bfloat16") return body(BFloat16{});
+  throw std::invalid_argument("format must be float16 or bfloat16, got " + format);
+}
+
+void bind_layout(py::module_& m) {
+  m.attr("LAYOUT_VERSION") = kLayoutVersion;
+  m.attr("PAD_N") = kPadN;
+  m.attr("PAD_K") = kPadK;
+  m.def("place", [](int bits, int64_t n, int64_t k, int64_t k_pad) {
+    return with_layout(bits, [&](auto layout) {
+      const auto place = decltype(layout)::place(n, k, k_pad);
+      return std::make_pair(place.word, place.slot);
+    });
+  });
+  m.def("element", [](int bits, int64_t word, int slot, int64_t k_pad) {
+    return with_layout(bits, [&](auto layout) {
+      const auto element = decltype(layout)::element(word, slot, k_pad);
+      return std::make_pair(element.n, element.k);
+    });
+  });
+  m.def("packed_bytes", [](int bits, int64_t n, int64_t k) {
+    return with_layout(bits, [&](auto layout) { return decltype(layout)::packed_bytes(n, k); });
+  });
+  using Weight = py::array_t<int8_t, py::array::c_style | py::array::forcecast>;
+  using Packed = py::array_t<uint8_t, py::array::c_style | py::array::forcecast>;
+  m.def("pack_weight", [](int bits, const Weight& q) {
+    const int64_t n = q.shape(0), k = q.shape(1);
+    Packed packed(
+        with_layout(bits, [&](auto layout) { return decltype(layout)::packed_bytes(n, k); }));
+    pack_weight(bits, q.data(), k, n, k, packed.mutable_data(), serial_for);
+    return packed;
+  });
+  m.def("unpack_weight", [](int bits, const Packed& packed, int64_t n, int64_t k) {
+    const int64_t expected =
+        with_layout(bits, [&](auto layout) { return decltype(layout)::packed_bytes(n, k); });
+    if (packed.size() != expected) {
+      throw std::invalid_argument("packed must have " + std::to_string(expected) + " bytes, got " +
+                                  std::to_string(packed.size()));
+    }
+    Weight q({n, k});
+    unpack_weight(bits, packed.data(), n, k, q.mutable_data(), serial_for);
+    return q;
+  });
+}
+
+void bind_arithmetic(py::module_& m) {
+  m.def("prmt", &prmt_twin, py::arg("a"), py::arg("b"), py::arg("selector"));
+  m.def("lop3", &lop3_twin, py::arg("a"), py::arg("b"), py::arg("c"), py::arg("lut"));
+  m.def("decode", [](const std::string& format, uint16_t bits) {
+    return with_format(format, [&](auto f) { return decode<decltype(f)>(bits); });
+  });
+  m.def("encode", [](const std::string& format, double value) {
+    return with_format(format, [&](auto f) { return encode<decltype(f)>(value); });
+  });
+  m.def("fma_x2", [](const std::string& format, uint32_t a, uint32_t b, uint32_t c) {
+    return with_format(format, [&](auto f) { return fma_x2<decltype(f)>(a, b, c); });
+  });
+  m.def("mul_x2", [](const std::string& format, uint32_t a, uint32_t b) {
+    return with_format(format, [&](auto f) { return mul_x2<decltype(f)>(a, b); });
+  });
+  m.def("sub_x2", [](const std::string& format, uint32_t a, uint32_t b) {
+    return with_format(format, [&](auto f) { return sub_x2<decltype(f)>(a, b); });
+  });
+  // One packed word -> its pairs: 4 words of two 16-bit floats for int4, 2 for int8.
+  m.def("convert", [](const std::string& format, int bits, uint32_t word) {
+    return with_format(format, [&](auto f) {
+      return with_layout(bits, [&](auto layout) {
+        constexpr int kBits = 32 / decltype(layout)::kPerWord;
+        uint32_t pairs[decltype(layout)::kPerWord / 2];
+        convert_word<decltype(f), kBits>(word, pairs);
+        return std::vector<uint32_t>(std::begin(pairs), std::end(pairs));
+      });
+    });
+  });
+}
+
+}  // namespace
+}  // namespace mixed_gemm
+
+PYBIND11_MODULE(_mixed_gemm_core, m) {
+  m.doc() = "The torch-free C++ core of mixed_gemm, for tests.";
+  mixed_gemm::bind_layout(m);
+  mixed_gemm::bind_arithmetic(m);
+}

@@ -1,0 +1,234 @@
+"""Check the machine code of every compiled kernel, on every architecture, without a GPU.
+
+    python tests/sass/check_sass.py build/libmixed_gemm.so
+
+No kernel may use local memory (spills, stack). What must and must not be in the mainloop of a
+kernel stands in RULES, by kernel name. Prints one line per kernel and architecture. Exit status: 0
+fine, 1 faults (listed last), 77 when cuobjdump or nvdisasm is missing (`make test` installs both
+from PyPI).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+SKIPPED = 77
+
+# What is counted, as patterns on one SASS instruction. The converters of dequant/ show as the prmt
+# that interleaves bytes with the magic ones (either operand order), and as the lop3 tables of
+# (x & y) | z and (~x & y) | z in any operand order: address arithmetic uses others.
+COUNTED = {
+    "LDGSTS": r"LDGSTS",
+    "LDSM": r"LDSM",
+    "HMMA": r"HMMA\.16816",
+    "PRMT": r"PRMT .*, 0x(?:5250|5351|1614|1715),",
+    "LOP3": r"LOP3\.LUT .*, 0x(?:ea|ec|f8|ae|ba|ce|dc|f2|f4), !PT",
+    "I2F": r"I2F",
+    "CALL": r"CALL",
+    "LDL": r"LDL",
+    "STL": r"STL",
+}
+ANYWHERE = {"LDL", "STL"}  # the others in the mainloop: a division before it may use I2F and CALL
+
+
+@dataclass
+class Kernel:
+    arch: str
+    name: str  # demangled
+    registers: int = 0
+    stack: int = 0
+    shared: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def label(self) -> str:
+        """The name without return type, namespaces, enum casts and parameters."""
+        without_casts = re.sub(r"\([\w:]+\)(?=\d)", "", self.name)
+        return re.sub(r"^void |\w+::", "", without_casts).partition("(")[0].replace("> >", ">>")
+
+
+@dataclass(frozen=True)
+class Rule:
+    kernel: str  # pattern on the demangled name
+    needs: tuple[str, ...] = ()
+    forbids: tuple[str, ...] = ()
+
+
+RULES = (
+    Rule(kernel=r"", forbids=("LDL", "STL")),
+    Rule(kernel=r"\bmixed_gemm_kernel<", needs=("LDGSTS", "LDSM", "HMMA"), forbids=("I2F", "CALL")),
+    Rule(kernel=r"\bmixed_gemm_kernel<.*half_t, 8,", needs=("PRMT",)),
+    Rule(kernel=r"\bmixed_gemm_kernel<.*half_t, 4,", needs=("LOP3",)),
+    Rule(kernel=r"\bmixed_gemm_kernel<.*bfloat16_t, [48],", needs=("LOP3",)),
+)
+
+
+def find_tool(name: str) -> Path | None:
+    places = [Path(folder) / "nvidia/cu13/bin" / name for folder in sys.path]
+    places += [Path(found) for found in [shutil.which(name)] if found]
+    return next((place for place in places if place.is_file()), None)
+
+
+def cuobjdump(tools: Path, *arguments: str) -> str:
+    """Its output; with `tools` first on PATH, since it starts the nvdisasm that it finds there."""
+    env = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+    command = [str(tools / "cuobjdump"), *arguments]
+    done = subprocess.run(command, env=env, text=True, stdout=subprocess.PIPE, check=False)
+    if done.returncode != 0:  # it has said why on stderr
+        sys.exit(1)
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Instruction:
+    address: int
+    predicated: bool
+    text: str
+
+    @property
+    def target(self) -> int | None:
+        if not self.text.startswith("BRA"):
+            return None
+        return int(self.text.rpartition(" 0x")[2], 16)
+
+    @property
+    def falls_through(self) -> bool:
+        return self.predicated or not self.text.startswith(("BRA 0x", "EXIT", "RET"))
+
+
+def natural_loop(predecessors: dict[int, list[int]], header: int, end: int) -> set[int]:
+    """Addresses that reach the back edge end -> header without passing the header. The compiler
+    moves rarely taken blocks out of line, so a loop is not the range between the two."""
+    loop, open_ends = {header, end}, [end]
+    while open_ends:
+        for address in predecessors.get(open_ends.pop(), []):
+            if address not in loop:
+                loop.add(address)
+                open_ends.append(address)
+    return loop
+
+
+def mainloop(code: list[Instruction]) -> list[Instruction]:
+    """The instructions of the innermost loops around HMMA."""
+    multiplies = [one.address for one in code if one.text.startswith("HMMA")]
+    predecessors: dict[int, list[int]] = {}
+    for one, following in zip(code, [*code[1:], None], strict=True):
+        successors = [one.target, following.address if following and one.falls_through else None]
+        for successor in (address for address in successors if address is not None):
+            predecessors.setdefault(successor, []).append(one.address)
+    loops = [
+        natural_loop(predecessors, one.target, one.address)
+        for one in code
+        if one.target is not None and any(one.target <= at <= one.address for at in multiplies)
+    ]
+    inside: set[int] = set()
+    for at in multiplies:
+        inside |= min((loop for loop in loops if at in loop), key=len, default=set())
+    return [one for one in code if one.address in inside]
+
+
+def count_instructions(body: str) -> Counter[str]:
+    """Counts COUNTED in one function's listing: lines of `/*0a10*/  [@P0] OPCODE operands ;`."""
+    lines = re.findall(r"/\*([0-9a-f]{4,})\*/ +(@!?U?P\w+)? *([A-Z].*?) *;", body)
+    code = [Instruction(int(at, 16), bool(predicate), text) for at, predicate, text in lines]
+    everywhere = "\n".join(one.text for one in code)
+    in_mainloop = "\n".join(one.text for one in mainloop(code))
+    return Counter(
+        {
+            label: len(re.findall(rf"^{pattern}", where, flags=re.MULTILINE))
+            for label, pattern in COUNTED.items()
+            for where in [everywhere if label in ANYWHERE else in_mainloop]
+        }
+    )
+
+
+def kernels_of(tools: Path, library: str, arch: str) -> list[Kernel]:
+    usage = cuobjdump(tools, "-arch", arch, "-res-usage", library)
+    listing = cuobjdump(tools, "-arch", arch, "-sass", library)
+    resources = {
+        match[1]: match
+        for match in re.finditer(
+            r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)", usage
+        )
+    }
+    kernels = []
+    for part in re.split(r"^\s*Function : ", listing, flags=re.MULTILINE)[1:]:
+        symbol, _, body = part.partition("\n")
+        registers, stack, shared, local = map(int, resources[symbol].groups()[1:])
+        counts = count_instructions(body)
+        kernels.append(Kernel(arch, symbol, registers, stack + local, shared, counts))
+    return kernels
+
+
+def demangle(kernels: list[Kernel]) -> None:
+    symbols = "\n".join(kernel.name for kernel in kernels)
+    names = subprocess.run(
+        ["c++filt"], input=symbols, text=True, stdout=subprocess.PIPE, check=True
+    ).stdout.split("\n")
+    for kernel, name in zip(kernels, names, strict=False):
+        kernel.name = name
+
+
+def faults_of(kernel: Kernel) -> Iterator[str]:
+    if kernel.stack:
+        yield f"{kernel.stack} bytes of stack or local memory"
+    for rule in RULES:
+        if re.search(rule.kernel, kernel.name):
+            yield from (f"no {label}" for label in rule.needs if not kernel.counts[label])
+            yield from (f"has {label}" for label in rule.forbids if kernel.counts[label])
+
+
+def print_table(kernels: list[Kernel]) -> None:
+    columns = list(COUNTED)
+    width = max(len(kernel.label) for kernel in kernels)
+    print(f"{'arch':6} {'kernel':{width}} {'regs':>5} {'smem':>6}", *(f"{c:>6}" for c in columns))
+    for k in kernels:
+        counts = (f"{k.counts[column]:6}" for column in columns)
+        print(f"{k.arch:6} {k.label:{width}} {k.registers:5} {k.shared:6}", *counts)
+
+
+def main(library: str) -> int:
+    found = [find_tool(name) for name in ("cuobjdump", "nvdisasm")]
+    if found[0] is None or found[1] is None or found[0].parent != found[1].parent:
+        print(
+            "skipped: no cuobjdump and nvdisasm side by side; install the packages that",
+            "`python tools/requirements.py test` lists",
+        )
+        return SKIPPED
+    tools = found[0].parent
+
+    listed = cuobjdump(tools, "-lelf", library)
+    archs = sorted(set(re.findall(r"\.(sm_\w+)\.cubin", listed)))
+    with ProcessPoolExecutor() as pool:
+        per_arch = list(pool.map(partial(kernels_of, tools, library), archs))
+    kernels = [kernel for group in per_arch for kernel in group]
+    demangle(kernels)
+    kernels.sort(key=lambda kernel: (kernel.label, kernel.arch))
+
+    print_table(kernels)
+    faults = [f"{k.arch} {k.label}: {fault}" for k in kernels for fault in faults_of(k)]
+    compiled_for = Counter(kernel.label for kernel in kernels)
+    faults += [
+        f"{name}: only on {n} of {len(archs)} architectures"
+        for name, n in compiled_for.items()
+        if n != len(archs)
+    ]
+    if not any("mixed_gemm_kernel<" in kernel.name for kernel in kernels):
+        faults.append("no mixed_gemm_kernel at all")
+    print(f"{len(kernels)} kernels on {len(archs)} architectures, {len(faults)} faults")
+    print(*faults, sep="\n")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
