@@ -1,0 +1,109 @@
+"""What a checkpoint of one ``Linear`` may hold: a tag that says how to read the packed bytes, and
+the shapes, dtypes and values of its tensors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .scheme import DTYPES, LAYOUT_VERSION, QuantScheme, num_groups, packed_shape
+
+FLOATS = ("scales", "zeros", "pre_scale")  # float buffers, in the dtype of the activations
+
+
+@dataclass(frozen=True)
+class QuantizedLayer:
+    """The part of a layer that a checkpoint must match."""
+
+    in_features: int
+    out_features: int
+    scheme: QuantScheme
+
+    def tag(self) -> dict[str, Any]:
+        return {
+            "layout_version": LAYOUT_VERSION,
+            "in_features": self.in_features,
+            "out_features": self.out_features,
+            **self.scheme.as_dict(),
+        }
+
+    def encode_tag(self) -> Tensor:
+        text = json.dumps(self.tag(), sort_keys=True)
+        return torch.tensor(list(text.encode()), dtype=torch.uint8, device="cpu")
+
+    def tag_problem(self, state: Any) -> str:
+        """Why ``state`` is not this layer's tag; empty when it is."""
+        if isinstance(state, Tensor) and state.is_meta:
+            return ""  # a meta state dict has no values to read
+        try:
+            found = json.loads(bytes(state.tolist()).decode())
+        except (AttributeError, TypeError, ValueError):
+            return f"_extra_state is not the layout tag of a mixed_gemm.Linear: {state!r}"
+        if found == self.tag():
+            return ""
+        return (
+            f"the packed weight is of another kind: checkpoint {json.dumps(found)}, module "
+            f"{json.dumps(self.tag())}. Hint: build the module with the scheme of the checkpoint, "
+            "or quantize again with this version"
+        )
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        groups = (num_groups(self.in_features, self.scheme.group_size), self.out_features)
+        return {
+            "b_packed": packed_shape(self.out_features, self.in_features, self.scheme.bits),
+            "scales": groups,
+            "zeros": groups,
+            "pre_scale": (self.in_features,),
+            "bias": (self.out_features,),
+        }
+
+    def tensor_problems(self, tensors: Mapping[str, Tensor | None]) -> list[str]:
+        """Every shape and dtype in ``tensors`` (by buffer name) that does not fit this layer."""
+        problems = []
+        dtypes = {}
+        for name, shape in self.shapes().items():
+            tensor = tensors.get(name)
+            if tensor is None:
+                continue
+            if tuple(tensor.shape) != shape:
+                problems.append(f"{name} must be {shape}, got {tuple(tensor.shape)}")
+            allowed = (torch.uint8,) if name == "b_packed" else DTYPES
+            if tensor.dtype not in allowed:
+                problems.append(
+                    f"{name} must be {' or '.join(map(str, allowed))}, got {tensor.dtype}"
+                )
+            if name != "b_packed":
+                dtypes[name] = tensor.dtype
+        if len(set(dtypes.values())) > 1:
+            named = ", ".join(f"{name} {dtype}" for name, dtype in dtypes.items())
+            problems.append(f"scales, zeros, pre_scale and bias must share one dtype, got {named}")
+        return problems
+
+
+def refuse_non_finite(tensors: Mapping[str, Tensor | None], where: str) -> None:
+    """Raise ``ValueError`` at the first NaN or Inf among the scales, zeros and pre_scale."""
+    for name in FLOATS:
+        tensor = tensors.get(name)
+        if tensor is None or tensor.is_meta or bool(tensor.isfinite().all()):
+            continue
+        index = tuple((~tensor.isfinite()).nonzero()[0].tolist())
+        raise ValueError(f"{where}: {name} must be finite, got {tensor[index]} at index {index}")
+
+
+def refuse_out_of_range(q: Tensor, bits: int, where: str) -> None:
+    """Raise ``ValueError`` when an integer does not fit in ``bits``."""
+    if q.is_meta or q.numel() == 0:
+        return
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    smallest, largest = (int(x) for x in torch.aminmax(q))
+    if smallest < low or largest > high:
+        raise ValueError(
+            f"{where}: q must be in {low}..{high} for bits={bits}, got {smallest}..{largest}. "
+            f"Hint: unsigned codes become signed by subtracting {-low}"
+        )

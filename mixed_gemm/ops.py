@@ -1,0 +1,271 @@
+"""The ops, typed. Each is one call of ``torch.ops.mixed_gemm.<name>``; what is added here is the
+check of the scalar arguments (``ValueError``) and the ImportError when the library did not load.
+
+Importing this module registers fake kernels, gradients, autocast, vmap and FLOP formulas, so direct
+calls of ``torch.ops.mixed_gemm.*`` have them too.
+
+N is the number of output channels, K of input channels, G = ceil(K / group_size) (1 for -1).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import _library
+from .scheme import check_activation, check_bits, check_group_size, check_zero_mode
+
+if _library.available:
+    from . import _autograd, _fake, _transforms
+
+    _fake.register()
+    _autograd.register()
+    _transforms.register()
+    _gemm: Any = torch.ops.mixed_gemm.fpA_intB_gemm.default
+
+__all__ = [
+    "dequantize_weights",
+    "fpA_intB_gemm",
+    "fpA_intB_gemm_config",
+    "pack_weights",
+    "unpack_weights",
+]
+
+
+def pack_weights(q: Tensor, bits: int) -> Tensor:
+    """Pack integers into the layout every kernel reads (seed 000, csrc/layout/weight_layout.h).
+
+    Args:
+        q: int8 ``[N, K]`` in the order of ``nn.Linear.weight``; any strides; any N, K >= 1.
+        bits: 4 or 8. For 4, only the low 4 bits are kept: values must be in -8..7.
+
+    Returns:
+        uint8 ``[round_up(N, 64), round_up(K, 64) * bits / 8]`` on the device of ``q``. Padding
+        holds q = 0. Whole multiples of 64 rows are independent: slices of dimension 0 stay valid.
+
+    Raises:
+        ValueError: ``bits`` is not 4 or 8.
+        RuntimeError: ``q`` is not a 2-D int8 tensor.
+        ImportError: the library did not load.
+    """
+    _library.require()
+    check_bits("mixed_gemm::pack_weights", bits)
+    packed: Tensor = torch.ops.mixed_gemm.pack_weights(q, bits)
+    return packed
+
+
+def unpack_weights(b_packed: Tensor, bits: int, n: int, k: int) -> Tensor:
+    """The inverse of :func:`pack_weights`.
+
+    Args:
+        b_packed: uint8 ``[round_up(n, 64), round_up(k, 64) * bits / 8]``.
+        bits: 4 or 8.
+        n: output channels (rows of the result).
+        k: input channels (columns of the result).
+
+    Returns:
+        int8 ``[n, k]``, values in -8..7 or -128..127.
+
+    Raises:
+        ValueError: ``bits`` is not 4 or 8.
+        RuntimeError: ``b_packed`` has not the dtype or the shape that n, k and bits give.
+        ImportError: the library did not load.
+    """
+    _library.require()
+    check_bits("mixed_gemm::unpack_weights", bits)
+    q: Tensor = torch.ops.mixed_gemm.unpack_weights(b_packed, bits, n, k)
+    return q
+
+
+def dequantize_weights(
+    b_packed: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None = None,
+    *,
+    bits: int,
+    group_size: int = -1,
+    zero_mode: str = "sub",
+    n: int,
+    k: int,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The dense weight, rounded once to ``dtype``.
+
+    Args:
+        b_packed: uint8, from :func:`pack_weights`.
+        scales: float16, bfloat16 or float32 ``[G, n]``.
+        zeros: ``[G, n]`` in the dtype of ``scales``, or None.
+        bits: 4 or 8.
+        group_size: elements of K that share a scale; -1 is all of them.
+        zero_mode: "sub" is w = (q - zero) * scale, "add" is w = q * scale + zero; ignored without
+            ``zeros``.
+        n: output channels.
+        k: input channels.
+        dtype: of the result: float16, bfloat16 or float32; the dtype of ``scales`` when None.
+
+    Returns:
+        ``[n, k]``, contiguous.
+
+    Raises:
+        ValueError: ``bits``, ``group_size`` or ``zero_mode`` is out of range.
+        RuntimeError: a tensor's dtype, shape or device does not fit the rest, or ``scales`` or
+            ``zeros`` require grad.
+        ImportError: the library did not load.
+    """
+    _library.require()
+    op = "mixed_gemm::dequantize_weights"
+    check_bits(op, bits)
+    check_group_size(op, group_size, k)
+    check_zero_mode(op, zero_mode)
+    weight: Tensor = torch.ops.mixed_gemm.dequantize_weights(
+        b_packed,
+        scales,
+        zeros,
+        bits=bits,
+        group_size=group_size,
+        zero_mode=zero_mode,
+        n=n,
+        k=k,
+        dtype=scales.dtype if dtype is None else dtype,
+    )
+    return weight
+
+
+def unchecked_gemm(
+    a: Tensor,
+    b_packed: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None,
+    bias: Tensor | None,
+    pre_scale: Tensor | None,
+    *,
+    bits: int,
+    group_size: int,
+    zero_mode: str,
+) -> Tensor:
+    """:func:`fpA_intB_gemm` for ``Linear``, which checked its scalars when it was made."""
+    _library.require()
+    arguments = (a, b_packed, scales, zeros, bias, pre_scale)
+    options = {"bits": bits, "group_size": group_size, "zero_mode": zero_mode}
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        out: Tensor = _gemm(*arguments, **options)
+        return out
+    # No gradient is recorded, so skip the Python kernel that would find that out: one row with
+    # K = N = 64 takes 32 us instead of 50 on one core, and 31 in inference mode.
+    with torch._C._AutoDispatchBelowAutograd():
+        out = _gemm(*arguments, **options)
+    return out
+
+
+def _check_scalars(
+    op: str, a: Tensor, bits: int, group_size: int, zero_mode: str, activation: str
+) -> None:
+    check_bits(op, bits)
+    check_group_size(op, group_size, a.shape[-1] if isinstance(a, Tensor) and a.dim() else None)
+    check_zero_mode(op, zero_mode)
+    check_activation(op, activation)
+
+
+def fpA_intB_gemm(
+    a: Tensor,
+    b_packed: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None = None,
+    bias: Tensor | None = None,
+    pre_scale: Tensor | None = None,
+    *,
+    bits: int,
+    group_size: int = -1,
+    zero_mode: str = "sub",
+    activation: str = "identity",
+) -> Tensor:
+    """activation((a * pre_scale) @ w.T + bias) with w stored in 4 or 8 bits.
+
+    Sums are fp32 and rounded once, to the dtype of ``a``. Differentiable in ``a`` and ``bias``.
+
+    Args:
+        a: float16, bfloat16 or float32 ``[..., K]``, 1-D included; any strides and alignment; no
+            rows are fine. float32 on CUDA runs as dequantize + dense GEMM (see ``plan``).
+        b_packed: uint8 ``[round_up(N, 64), round_up(K, 64) * bits / 8]`` from
+            :func:`pack_weights`.
+        scales: ``[G, N]`` in the dtype of ``a``.
+        zeros: ``[G, N]`` in the dtype of ``a``, or None for a symmetric weight.
+        bias: ``[N]`` in the dtype of ``a``, or None.
+        pre_scale: ``[K]`` in the dtype of ``a``, or None; multiplies the activations (AWQ,
+            SmoothQuant).
+        bits: 4 or 8.
+        group_size: -1 (one group over K) or a multiple of 16 that is at most K; the last group may
+            be ragged.
+        zero_mode: "sub" is w = (q - zero) * scale, "add" is w = q * scale + zero; ignored without
+            ``zeros``.
+        activation: identity, relu, relu6, gelu, gelu_tanh or silu, as torch.nn.functional has them.
+
+    Returns:
+        ``[..., N]``, contiguous, in the dtype of ``a``.
+
+    Raises:
+        ValueError: a scalar is out of range.
+        RuntimeError: a tensor's dtype, shape or device does not fit the rest; or ``scales``,
+            ``zeros`` or ``pre_scale`` require grad.
+        ImportError: the library did not load.
+
+    Source: seeds 000 and 001 (fpA_intB with the interleaved weight layout).
+    """
+    _library.require()
+    _check_scalars("mixed_gemm::fpA_intB_gemm", a, bits, group_size, zero_mode, activation)
+    out: Tensor = torch.ops.mixed_gemm.fpA_intB_gemm(
+        a,
+        b_packed,
+        scales,
+        zeros,
+        bias,
+        pre_scale,
+        bits=bits,
+        group_size=group_size,
+        zero_mode=zero_mode,
+        activation=activation,
+    )
+    return out
+
+
+def fpA_intB_gemm_config(
+    a: Tensor,
+    b_packed: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None = None,
+    bias: Tensor | None = None,
+    pre_scale: Tensor | None = None,
+    *,
+    bits: int,
+    group_size: int = -1,
+    zero_mode: str = "sub",
+    activation: str = "identity",
+    config: str,
+) -> Tensor:
+    """:func:`fpA_intB_gemm` with the kernel configuration forced, for tests and benchmarks.
+
+    Args:
+        config: a name as ``plan(...).candidates`` prints it; the rest as in :func:`fpA_intB_gemm`.
+
+    Raises:
+        RuntimeError: no configuration has that name or it cannot run this problem; or an input
+            requires grad (a forced configuration has no gradient).
+    """
+    _library.require()
+    _check_scalars("mixed_gemm::fpA_intB_gemm_config", a, bits, group_size, zero_mode, activation)
+    out: Tensor = torch.ops.mixed_gemm.fpA_intB_gemm_config(
+        a,
+        b_packed,
+        scales,
+        zeros,
+        bias,
+        pre_scale,
+        bits=bits,
+        group_size=group_size,
+        zero_mode=zero_mode,
+        activation=activation,
+        config=config,
+    )
+    return out

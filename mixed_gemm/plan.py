@@ -1,0 +1,241 @@
+"""Which kernel runs and why (``plan``), and why a problem is refused (``why_not``). Both ask the
+library: csrc/dispatch holds the only statement of the constraints.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, overload
+
+import torch
+
+from . import _library
+from .linear import Linear
+from .scheme import check_zero_mode
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One legal configuration and the time the cost model gives it, in microseconds; None where
+    there is no model (the CPU)."""
+
+    config: str
+    predicted_us: float | None
+
+    def __str__(self) -> str:
+        time = "" if self.predicted_us is None else f"{self.predicted_us:.2f} us"
+        return f"{time:>13}  {self.config}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What runs for a problem.
+
+    Attributes:
+        problem: the question, in words.
+        selected: name of the configuration, as ``fpA_intB_gemm_config`` takes it.
+        family: of kernels: multistage, dequantize_dense, cpu.
+        reason: why this one.
+        candidates: every legal configuration, best first.
+    """
+
+    problem: str
+    selected: str
+    family: str
+    reason: str
+    candidates: tuple[Candidate, ...]
+
+    def __str__(self) -> str:
+        lines = [self.problem, f"  runs {self.selected} ({self.family}): {self.reason}"]
+        lines += [str(candidate) for candidate in self.candidates[:8]]
+        if len(self.candidates) > 8:
+            lines.append(f"  ... and {len(self.candidates) - 8} more")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class WhyNot:
+    """Why a problem is refused.
+
+    Attributes:
+        problem: the question, in words.
+        reasons: every rule that is broken, with numbers.
+        nearest: argument -> value that would be accepted.
+    """
+
+    problem: str
+    reasons: tuple[str, ...]
+    nearest: dict[str, Any]
+
+    def __str__(self) -> str:
+        lines = [f"{self.problem} is refused:", *(f"  {reason}" for reason in self.reasons)]
+        if self.nearest:
+            near = ", ".join(f"{name}={value!r}" for name, value in self.nearest.items())
+            lines.append(f"  nearest accepted form: {near}")
+        return "\n".join(lines)
+
+
+def device_string(device: torch.device | str | None = None) -> str:
+    """What the planner must know of a device: "cpu" or "cuda:sm=90,sms=132,smem=232448".
+
+    Args:
+        device: None is the current CUDA device when there is one, else the CPU. A string with
+            ``sm=`` passes through: plans for a GPU that is not here.
+    """
+    if isinstance(device, str) and "sm=" in device:
+        return device
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(device)
+    if device.type != "cuda":
+        return device.type
+    p: Any = torch.cuda.get_device_properties(device)
+    return (
+        f"cuda:sm={10 * p.major + p.minor},sms={p.multi_processor_count},"
+        f"smem={p.shared_memory_per_block_optin}"
+    )
+
+
+def _ask(
+    problem: Linear | int,
+    m_or_n: int,
+    k: int | None,
+    dtype: torch.dtype | str | None,
+    bits: int,
+    group_size: int,
+    zero_mode: str | None,
+    device: torch.device | str | None,
+) -> tuple[str, dict[str, Any]]:
+    """(the question in words, the answer of the library)."""
+    _library.require()
+    if isinstance(problem, Linear):
+        m, n, k = m_or_n, problem.out_features, problem.in_features
+        bits, group_size, zero_mode = problem.bits, problem.group_size, problem.zero_mode
+        dtype = dtype or problem.scales.dtype
+        device = device or problem.scales.device
+    else:
+        m, n = problem, m_or_n
+    if k is None:
+        raise TypeError("plan needs (m, n, k) or (module, m)")
+    zero_mode = zero_mode or "none"
+    check_zero_mode("plan", zero_mode, ("none", "sub", "add"))
+    name = str(dtype or torch.float16).removeprefix("torch.")
+    where = device_string(device)
+    question = (
+        f"fpA_intB_gemm M={m} N={n} K={k} {name} int{bits} group_size={group_size} "
+        f"zero_mode={zero_mode} on {where}"
+    )
+    answer: dict[str, Any] = json.loads(
+        torch.ops.mixed_gemm._plan(m, n, k, name, bits, group_size, zero_mode, where)
+    )
+    return question, answer
+
+
+def _why_not(question: str, answer: dict[str, Any]) -> WhyNot | None:
+    if answer["ok"]:
+        return None
+    return WhyNot(question, tuple(answer["reasons"]), dict(answer.get("nearest") or {}))
+
+
+@overload
+def plan(
+    m: int,
+    n: int,
+    k: int,
+    *,
+    dtype: torch.dtype | str | None = ...,
+    bits: int = ...,
+    group_size: int = ...,
+    zero_mode: str | None = ...,
+    device: torch.device | str | None = ...,
+) -> Plan: ...
+
+
+@overload
+def plan(
+    m: Linear,
+    n: int,
+    *,
+    dtype: torch.dtype | str | None = ...,
+    device: torch.device | str | None = ...,
+) -> Plan: ...
+
+
+def plan(
+    m: int | Linear,
+    n: int,
+    k: int | None = None,
+    *,
+    dtype: torch.dtype | str | None = None,
+    bits: int = 4,
+    group_size: int = 128,
+    zero_mode: str | None = None,
+    device: torch.device | str | None = None,
+) -> Plan:
+    """Which kernel runs ``[m, k] @ [n, k].T``. Two forms: ``plan(m, n, k, dtype=...)`` and
+    ``plan(module, m)``, which reads the rest off a ``mixed_gemm.Linear``.
+
+    Args:
+        m: rows of the activations. n: output channels. k: input channels.
+        dtype: of the activations; float16 when None.
+        bits: 4 or 8. group_size: -1 or a multiple of 16.
+        zero_mode: None or "none" (symmetric), "sub" or "add".
+        device: None is the current CUDA device when there is one, else the CPU; or a description
+            such as "cuda:sm=80,sms=108,smem=166912" of a GPU that is not here.
+
+    Raises:
+        ValueError: the problem is refused; the text is :func:`why_not`'s.
+        ImportError: the library did not load.
+    """
+    question, answer = _ask(m, n, k, dtype, bits, group_size, zero_mode, device)
+    refusal = _why_not(question, answer)
+    if refusal is not None:
+        raise ValueError(str(refusal))
+    return Plan(
+        question,
+        answer["selected"],
+        answer["family"],
+        answer["reason"],
+        tuple(Candidate(c["config"], c["predicted_us"]) for c in answer["candidates"]),
+    )
+
+
+@overload
+def why_not(
+    m: int,
+    n: int,
+    k: int,
+    *,
+    dtype: torch.dtype | str | None = ...,
+    bits: int = ...,
+    group_size: int = ...,
+    zero_mode: str | None = ...,
+    device: torch.device | str | None = ...,
+) -> WhyNot | None: ...
+
+
+@overload
+def why_not(
+    m: Linear,
+    n: int,
+    *,
+    dtype: torch.dtype | str | None = ...,
+    device: torch.device | str | None = ...,
+) -> WhyNot | None: ...
+
+
+def why_not(
+    m: int | Linear,
+    n: int,
+    k: int | None = None,
+    *,
+    dtype: torch.dtype | str | None = None,
+    bits: int = 4,
+    group_size: int = 128,
+    zero_mode: str | None = None,
+    device: torch.device | str | None = None,
+) -> WhyNot | None:
+    """Why a problem is refused, with the nearest accepted form; None when it runs. Arguments as in
+    :func:`plan`."""
+    return _why_not(*_ask(m, n, k, dtype, bits, group_size, zero_mode, device))

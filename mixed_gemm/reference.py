@@ -1,0 +1,195 @@
+"""The oracle: what the ops must compute, in plain torch and float64, and how far a correct kernel
+may be from it. Never calls the ops. Tests and benchmarks on CPU and CUDA share it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from .scheme import num_groups
+
+# activation -> (function, largest |derivative|)
+ACTIVATION_TABLE: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
+    "identity": (lambda x: x, 1.0),
+    "relu": (torch.relu, 1.0),
+    "relu6": (torch.nn.functional.relu6, 1.0),
+    "gelu": (torch.nn.functional.gelu, 1.13),
+    "gelu_tanh": (lambda x: torch.nn.functional.gelu(x, approximate="tanh"), 1.13),
+    "silu": (torch.nn.functional.silu, 1.1),
+}
+
+# dtype -> (u: largest relative rounding error, eta: half of the smallest subnormal)
+ROUNDING = {
+    torch.float16: (2.0**-11, 2.0**-25),
+    torch.bfloat16: (2.0**-8, 2.0**-134),
+    torch.float32: (2.0**-24, 2.0**-150),
+}
+
+
+def expand_groups(x: Tensor, k: int, group_size: int) -> Tensor:
+    """``[G, N]`` per group -> ``[N, K]`` per weight, float64."""
+    size = k if group_size == -1 else group_size
+    assert x.shape[0] == num_groups(k, group_size)
+    return x.double().repeat_interleave(size, dim=0)[:k].t()
+
+
+def dequantize(
+    q: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None = None,
+    *,
+    group_size: int = -1,
+    zero_mode: str = "sub",
+) -> Tensor:
+    """The exact weight.
+
+    Args:
+        q: int8 ``[N, K]``.
+        scales: ``[G, N]``, any float dtype.
+        zeros: ``[G, N]`` or None.
+        group_size: elements of K that share a scale; -1 is all of them.
+        zero_mode: "sub" or "add"; ignored without ``zeros``.
+
+    Returns:
+        float64 ``[N, K]``. Exact: a product of an 11-bit and an 8-bit number fits 53 bits.
+    """
+    k = q.shape[1]
+    w, s = q.double(), expand_groups(scales, k, group_size)
+    if zeros is None:
+        return w * s
+    z = expand_groups(zeros, k, group_size)
+    if zero_mode not in ("sub", "add"):
+        raise ValueError(f"zero_mode must be 'sub' or 'add', got {zero_mode!r}")
+    return (w - z) * s if zero_mode == "sub" else w * s + z
+
+
+def pre_activation(
+    a: Tensor,
+    q: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None = None,
+    bias: Tensor | None = None,
+    pre_scale: Tensor | None = None,
+    *,
+    group_size: int = -1,
+    zero_mode: str = "sub",
+) -> Tensor:
+    """(a * pre_scale) @ w.T + bias in float64, ``[..., N]``."""
+    x = a.double()
+    if pre_scale is not None:
+        x = x * pre_scale.double()
+    y = x @ dequantize(q, scales, zeros, group_size=group_size, zero_mode=zero_mode).t()
+    return y if bias is None else y + bias.double()
+
+
+def fpA_intB_gemm(
+    a: Tensor,
+    q: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None = None,
+    bias: Tensor | None = None,
+    pre_scale: Tensor | None = None,
+    *,
+    group_size: int = -1,
+    zero_mode: str = "sub",
+    activation: str = "identity",
+) -> Tensor:
+    """What ``mixed_gemm.fpA_intB_gemm`` approximates, on unpacked ``q`` ``[N, K]``; float64."""
+    y = pre_activation(
+        a, q, scales, zeros, bias, pre_scale, group_size=group_size, zero_mode=zero_mode
+    )
+    return ACTIVATION_TABLE[activation][0](y)
+
+
+def error_bound(
+    a: Tensor,
+    q: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None = None,
+    bias: Tensor | None = None,
+    pre_scale: Tensor | None = None,
+    *,
+    group_size: int = -1,
+    zero_mode: str = "sub",
+    activation: str = "identity",
+    lam: float = 6.0,
+    stored_partials: int = 1,
+) -> Tensor:
+    """The elementwise statistical bound of reference/reliability.md 2.3, float64 ``[..., N]``.
+
+    With u and eta of the dtype of ``a`` (see ROUNDING), e = 2^-23 (tensor cores truncate fp32
+    sums), x = a * pre_scale, w the exact weight, y the exact pre-activation::
+
+        B_pre = lam * (u * sqrt(x^2 @ V) + eta * sqrt(x^2 @ 1 + 1 @ w^2 [pre_scale]))   (1)
+              + (K/16 + 5) * e * (|x| @ |w|_parts + |bias|)                             (2)
+              + (S - 1) * u * (|y| + lam * sqrt(x^2 @ w^2))                             (3)
+        bound = L * B_pre + u * |f(y)| + 4 * e * |y| + eta                              (4)
+
+    (1) Rounding of the operands. Each rounding is a relative error delta with |delta| <= u that is
+        independent between weights, so the error of the sum is a random walk: its standard
+        deviation is at most u * sqrt(sum x^2 v), and lam = 6 of them leaves no chance in practice
+        (sqrt(K) tighter than the theorem that lets all errors line up). V counts the roundings:
+        w^2 for the one of the dequantized weight; another w^2 in "sub" with zeros that are not
+        integers (q - z rounds too; for integers it is exact); (q s)^2 more in "add", where product
+        and sum may round apart; and w^2 more with pre_scale, which rounds x. eta covers
+        underflow: products below the smallest normal number round absolutely.
+    (2) The fp32 sum, one truncation for each 16-deep mma. Kernels may sum q * s and z apart, so
+        |w|_parts = |q s| + |z s| or |q s| + |z|.
+    (3) S partials stored in the output dtype; a correct kernel of this project has S = 1.
+    (4) The activation amplifies by at most its Lipschitz constant L (1.13 gelu, 1.1 silu), runs in
+        fp32 (erf, tanh and exp lose a few e * |y|), and the result is rounded once.
+
+    Args:
+        lam: standard deviations to allow.
+        stored_partials: S above; the rest as in :func:`fpA_intB_gemm`.
+    """
+    u, eta = ROUNDING[a.dtype]
+    e = 2.0**-23
+    k = q.shape[1]
+    s = expand_groups(scales, k, group_size)
+    w = dequantize(q, scales, zeros, group_size=group_size, zero_mode=zero_mode)
+    x = a.double() if pre_scale is None else a.double() * pre_scale.double()
+    y = pre_activation(
+        a, q, scales, zeros, bias, pre_scale, group_size=group_size, zero_mode=zero_mode
+    )
+
+    product = q.double() * s
+    parts, variance = product.abs(), w.square()
+    if zeros is not None:
+        z = expand_groups(zeros, k, group_size)
+        if zero_mode == "sub":
+            parts = parts + (z * s).abs()
+            variance = variance + torch.where(z == z.round(), 0.0, w.square())
+        else:
+            parts = parts + z.abs()
+            variance = variance + product.square()
+    underflow = x.square().sum(-1, keepdim=True)
+    if pre_scale is not None:
+        variance = variance + w.square()
+        underflow = underflow + w.square().sum(1)
+
+    absolute_bias = 0.0 if bias is None else bias.double().abs()
+    bound = lam * (u * (x.square() @ variance.t()).sqrt() + eta * underflow.sqrt())
+    bound = bound + (k / 16 + 5) * e * (x.abs() @ parts.t() + absolute_bias)
+    walk = lam * (x.square() @ w.square().t()).sqrt()
+    bound = bound + (stored_partials - 1) * u * (y.abs() + walk)
+
+    function, lipschitz = ACTIVATION_TABLE[activation]
+    return lipschitz * bound + u * function(y).abs() + 4 * e * y.abs() + eta
+
+
+def error_ratio(out: Tensor, expected: Tensor, bound: Tensor) -> float:
+    """max |out - expected| / bound; inf when ``out`` has a NaN or another shape, 0 when empty.
+
+    Above 1 the kernel is wrong.
+    """
+    if out.shape != expected.shape:
+        return math.inf
+    if out.numel() == 0:
+        return 0.0
+    ratio = (out.double() - expected).abs() / bound
+    return math.inf if ratio.isnan().any() else float(ratio.max())

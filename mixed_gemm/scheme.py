@@ -1,0 +1,128 @@
+"""The vocabulary of the quantization: bits, group size, zero mode, activation, and their rules.
+
+The names repeat csrc/core/quant_scheme.h; tests/python/test_reference.py compares the two. Scalar
+arguments are checked here, before any op runs, so that a wrong one is a ``ValueError`` whose text
+says what is allowed (the stable ABI of the library only knows ``RuntimeError``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import torch
+
+BITS = (4, 8)
+ZERO_MODES = ("none", "sub", "add")
+ACTIVATIONS = ("identity", "relu", "relu6", "gelu", "gelu_tanh", "silu")
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+LAYOUT_VERSION = 1  # of the packed weight; csrc/layout/weight_layout.h
+PAD_N = 64  # the packed weight is padded to whole multiples of these
+PAD_K = 64
+GROUP_STEP = 16  # a group covers whole mma.m16n8k16 steps
+
+
+def ceil_div(a: int, b: int) -> int:
+    return (a + b - 1) // b
+
+
+def round_up(a: int, b: int) -> int:
+    return ceil_div(a, b) * b
+
+
+def num_groups(k: int, group_size: int) -> int:
+    """Rows of ``scales``: ceil(k / group_size), where -1 is one group (none for k = 0)."""
+    return ceil_div(k, max(k, 1) if group_size == -1 else group_size)
+
+
+def packed_shape(n: int, k: int, bits: int) -> tuple[int, int]:
+    """Shape of the packed uint8 weight of a logical ``[n, k]``."""
+    return round_up(n, PAD_N), round_up(k, PAD_K) * bits // 8
+
+
+def _refuse_non_numbers(where: str, name: str, value: object) -> None:
+    # The dispatcher would take both: True as 1, a 0-d tensor by reading it (a sync on CUDA).
+    if isinstance(value, torch.Tensor):
+        raise TypeError(f"{where}: {name} must be an int, got a tensor. Hint: pass {name}.item()")
+    if isinstance(value, bool):
+        raise ValueError(f"{where}: {name} must be an int, got {value}")
+
+
+def check_bits(where: str, bits: int) -> None:
+    """Raise ``ValueError`` unless ``bits`` is 4 or 8."""
+    _refuse_non_numbers(where, "bits", bits)
+    if bits not in BITS:
+        raise ValueError(f"{where}: bits must be 4 or 8, got {bits}")
+
+
+def check_group_size(where: str, group_size: int, k: int | None = None) -> None:
+    """Raise ``ValueError`` unless ``group_size`` is -1 or a multiple of 16, at most ``k``."""
+    _refuse_non_numbers(where, "group_size", group_size)
+    if not isinstance(group_size, (int, torch.SymInt)):
+        return  # the dispatcher names the declared type
+    if group_size == -1:
+        return
+    if group_size < GROUP_STEP or group_size % GROUP_STEP != 0:
+        raise ValueError(
+            f"{where}: group_size must be -1 (per channel) or a positive multiple of "
+            f"{GROUP_STEP}, got {group_size}. Hint: 32, 64 and 128 are usual"
+        )
+    if k is not None and group_size > k:
+        raise ValueError(
+            f"{where}: group_size must not be larger than K, got group_size={group_size}, K={k}. "
+            "Hint: group_size=-1 is one scale per output channel"
+        )
+
+
+def check_zero_mode(where: str, zero_mode: str, allowed: tuple[str, ...] = ("sub", "add")) -> None:
+    """Raise ``ValueError`` unless ``zero_mode`` is one of ``allowed``."""
+    if zero_mode not in allowed:
+        raise ValueError(f"{where}: zero_mode must be one of {allowed}, got {zero_mode!r}")
+
+
+def check_activation(where: str, activation: str) -> None:
+    """Raise ``ValueError`` unless ``activation`` is one of ``ACTIVATIONS``."""
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"{where}: activation must be one of {ACTIVATIONS}, got {activation!r}")
+
+
+@dataclass(frozen=True)
+class QuantScheme:
+    """How a weight ``[N, K]`` is stored and what its real value is.
+
+    Args:
+        bits: 4 (q in -8..7) or 8 (q in -128..127).
+        group_size: elements of K that share a scale: -1 (all of K) or a multiple of 16. The last
+            group may be ragged: there are ceil(K / group_size).
+        zero_mode: "none" is w = q * scale, "sub" is w = (q - zero) * scale (AWQ, GPTQ, HQQ),
+            "add" is w = q * scale + zero (TensorRT-LLM, MNN).
+
+    Raises:
+        ValueError: a field is out of range; the text names the field and what is allowed.
+    """
+
+    bits: int = 4
+    group_size: int = 128
+    zero_mode: str = "none"
+
+    def __post_init__(self) -> None:
+        check_bits("QuantScheme", self.bits)
+        check_group_size("QuantScheme", self.group_size)
+        check_zero_mode("QuantScheme", self.zero_mode, ZERO_MODES)
+
+    @property
+    def has_zeros(self) -> bool:
+        return self.zero_mode != "none"
+
+    @property
+    def op_zero_mode(self) -> str:
+        """What the ops take: they read "none" off ``zeros`` being None."""
+        return self.zero_mode if self.has_zeros else "sub"
+
+    def as_dict(self) -> dict[str, int | str]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        group = "per channel" if self.group_size == -1 else f"group {self.group_size}"
+        zero = "symmetric" if not self.has_zeros else f"zeros {self.zero_mode!r}"
+        return f"int{self.bits}, {group}, {zero}"
