@@ -44,11 +44,12 @@ constexpr int scale_rows(ScaleMode mode) {
                                                                     : 1;
 }
 
-constexpr ScaleMode scale_mode(const QuantScheme& scheme, int64_t k) {
+// unit: how many k the kernel multiplies between two scale rows when it is "coarse".
+constexpr ScaleMode scale_mode(const QuantScheme& scheme, int64_t k, int unit) {
   const bool zeros = scheme.zero_mode != ZeroMode::kNone;
   const bool one_group = scheme.group_size >= k;
   if (one_group && !zeros) return ScaleMode::kPerChannel;
-  if (one_group || scheme.group_size % kTileK == 0)
+  if (one_group || scheme.group_size % unit == 0)
     return zeros ? ScaleMode::kCoarseZero : ScaleMode::kCoarse;
   return zeros ? ScaleMode::kFineZero : ScaleMode::kFine;
 }
@@ -64,5 +65,20 @@ constexpr int stage_bytes(const TileConfig& t, int bits, ScaleMode mode) {
 constexpr int smem_bytes(const TileConfig& t, int bits, ScaleMode mode) {
   return t.stages * stage_bytes(t, bits, mode);
 }
+
+// THE list of compiled skinny kernels: 8 * m_tiles tokens by 16 * n_tiles columns for a block whose
+// warps share out K. With two buffers a warp's next weights are on their way while it multiplies;
+// with one it relies on the other warps.
+struct SkinnyConfig {
+  int m_tiles, n_tiles, warps, buffers;
+};
+constexpr SkinnyConfig kSkinnyConfigs[] = {
+    {1, 1, 8, 1}, {1, 1, 8, 2}, {1, 1, 16, 1}, {1, 2, 8, 1},
+    {1, 2, 8, 2}, {1, 2, 4, 2}, {2, 1, 8, 1},  {2, 2, 8, 1},
+};
+constexpr int kNumSkinnyConfigs = sizeof(kSkinnyConfigs) / sizeof(kSkinnyConfigs[0]);
+
+// K of one iteration of a warp: 4 lanes of a quad, 16 bytes of weights each.
+constexpr int skinny_iteration_k(int bits) { return 4 * 128 / bits; }
 
 }  // namespace mixed_gemm

@@ -60,29 +60,35 @@ int launch_unpack(const PackArgs& a) {
   return cudaGetLastError();
 }
 
+template <typename Out, typename Scale, int kBits>
+int dequantize(const DequantizeArgs& a) {
+  using Layout = WeightLayout<kBits>;
+  const int vectors = static_cast<int>(round_up(a.k, kPadK)) * Layout::kInterleave / 8;
+  const int blocks = static_cast<int>(ceil_div(vectors, kDequantizeThreads * kDequantizeUnroll));
+  const DequantizeParams<Out, Scale> params{
+      reinterpret_cast<const uint4*>(a.b_packed),
+      static_cast<const Scale*>(a.scales),
+      static_cast<const Scale*>(a.zeros),
+      a.scale_stride,
+      static_cast<int>(a.n),
+      static_cast<int>(a.k),
+      vectors,
+      blocks,
+      cutlass::FastDivmod(static_cast<int>(a.scheme.group_size)),
+      a.scheme.zero_mode,
+      static_cast<Out*>(a.out)};
+  const auto grid = static_cast<unsigned>(ceil_div(a.n, Layout::kInterleave) * blocks);
+  dequantize_kernel<Out, Scale, kBits>
+      <<<grid, kDequantizeThreads, 0, stream_of(a.stream)>>>(params);
+  return cudaGetLastError();
+}
+
 int launch_dequantize(const DequantizeArgs& a) {
   return with_element(a.out_type, [&](auto out_tag) {
     return with_element(a.scale_type, [&](auto scale_tag) {
       using Out = typename decltype(out_tag)::Type;
       using Scale = typename decltype(scale_tag)::Type;
-      const int bits = a.scheme.bits;
-      const int64_t blocks =
-          (bits == 4 ? packed_words<4>(a.n, a.k) : packed_words<8>(a.n, a.k)) / 4;
-      const DequantizeParams<Out, Scale> params{reinterpret_cast<const uint4*>(a.b_packed),
-                                                static_cast<const Scale*>(a.scales),
-                                                static_cast<const Scale*>(a.zeros),
-                                                a.scale_stride,
-                                                a.n,
-                                                a.k,
-                                                round_up(a.k, kPadK),
-                                                blocks,
-                                                a.scheme.group_size,
-                                                a.scheme.zero_mode,
-                                                static_cast<Out*>(a.out)};
-      auto* kernel =
-          bits == 4 ? dequantize_kernel<Out, Scale, 4> : dequantize_kernel<Out, Scale, 8>;
-      kernel<<<blocks_for(blocks), kThreads, 0, stream_of(a.stream)>>>(params);
-      return static_cast<int>(cudaGetLastError());
+      return a.scheme.bits == 4 ? dequantize<Out, Scale, 4>(a) : dequantize<Out, Scale, 8>(a);
     });
   });
 }

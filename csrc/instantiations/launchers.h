@@ -5,14 +5,16 @@
 
 #include "core/tile_config.h"
 #include "kernel/auxiliary_args.h"
-#include "kernel/multistage_args.h"
+#include "kernel/gemm_args.h"
 
 namespace mixed_gemm {
 
-using TileLaunchers = std::array<MultistageLaunch, kNumTileConfigs>;
+using TileLaunchers = std::array<GemmLaunch, kNumTileConfigs>;
+using SkinnyLaunchers = std::array<GemmLaunch, kNumSkinnyConfigs>;
 
 // The launcher of each row of kTileConfigs, by [ElementType][bits == 8][ScaleMode].
 const TileLaunchers& multistage_launchers(ElementType element, int bits, ScaleMode mode);
+const SkinnyLaunchers& skinny_launchers(ElementType element, int bits, ScaleMode mode);
 
 // Kernels around the GEMM. All return a cudaError_t and never synchronise.
 int launch_pack(const PackArgs& args);

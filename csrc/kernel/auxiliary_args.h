@@ -1,4 +1,4 @@
-// Arguments of the small kernels around the GEMM: plain data, like multistage_args.h.
+// Arguments of the small kernels around the GEMM: plain data, like gemm_args.h.
 #pragma once
 #include <cstdint>
 

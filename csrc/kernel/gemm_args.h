@@ -14,7 +14,7 @@ enum class SplitK : int { kNone, kSerial, kParallel };
 
 // Preconditions (dispatch/ establishes them): a rows start on 16 bytes and a_stride % 8 == 0; k % 8
 // == 0; scale rows start on 16 bytes, scale_stride % 8 == 0.
-struct MultistageArgs {
+struct GemmArgs {
   int m = 0, n = 0, k = 0;
   const void* a = nullptr;
   int64_t a_stride = 0;
@@ -35,6 +35,6 @@ struct MultistageArgs {
   void* stream = nullptr;     // cudaStream_t
 };
 
-using MultistageLaunch = int (*)(const MultistageArgs&);  // returns a cudaError_t
+using GemmLaunch = int (*)(const GemmArgs&);  // returns a cudaError_t
 
 }  // namespace mixed_gemm

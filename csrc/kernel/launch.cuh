@@ -8,7 +8,7 @@
 namespace mixed_gemm {
 
 template <typename Config>
-typename MixedGemm<Config>::Params kernel_params(const MultistageArgs& args) {
+typename MixedGemm<Config>::Params kernel_params(const GemmArgs& args) {
   using Kernel = MixedGemm<Config>;
   using Element = typename Config::Element;
   const auto* scales = static_cast<const Element*>(args.scales);
@@ -42,7 +42,7 @@ typename MixedGemm<Config>::Params kernel_params(const MultistageArgs& args) {
 }
 
 template <typename Config>
-int launch(const MultistageArgs& args) {
+int launch(const GemmArgs& args) {
   using Kernel = MixedGemm<Config>;
   constexpr int kSmemBytes = sizeof(typename Kernel::SharedStorage);
   static_assert(
@@ -62,8 +62,7 @@ int launch(const MultistageArgs& args) {
 }
 
 template <typename Element, int kBits, ScaleMode kMode, int... kRows>
-constexpr std::array<MultistageLaunch, kNumTileConfigs> launchers(
-    std::integer_sequence<int, kRows...>) {
+constexpr std::array<GemmLaunch, kNumTileConfigs> launchers(std::integer_sequence<int, kRows...>) {
   return {launch<GemmConfig<Element, kBits, kMode, kRows>>...};
 }
 

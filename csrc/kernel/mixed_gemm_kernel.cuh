@@ -4,7 +4,7 @@
 #include "cutlass/gemm/threadblock/threadblock_swizzle.h"
 #include "cutlass/semaphore.h"
 #include "epilogue/output_visitor.cuh"
-#include "kernel/multistage_args.h"
+#include "kernel/gemm_args.h"
 #include "mainloop/multistage_mainloop.cuh"
 
 namespace mixed_gemm {

@@ -56,15 +56,21 @@ struct WeightLayout {
     return {word, slot_of(pair, member)};
   }
 
-  static constexpr MIXED_GEMM_HOST_DEVICE Element element(int64_t word, int slot, int64_t k_pad) {
-    const int64_t line = word / (kLineBytes / 4);
+  // Element of a word of one column group (I columns, all of K): n is the column within the group.
+  // Shifts only, no division.
+  static constexpr MIXED_GEMM_HOST_DEVICE Element element_in_group(int64_t word, int slot) {
+    const int64_t k_tile = word / (kLineBytes / 4);
     const int in_line = static_cast<int>(word % (kLineBytes / 4));
-    const int64_t lines_per_group = k_pad / kTileK;
     const int in_column = in_line % (kTileK / kPerWord);
     const int pair = slot % (kPerWord / 2), member = slot / (kPerWord / 2);
-    return {line / lines_per_group * kInterleave + in_line / (kTileK / kPerWord),
-            line % lines_per_group * kTileK + in_column / 4 * kBlockK + pair * 8 +
-                in_column % 4 * 2 + member};
+    return {in_line / (kTileK / kPerWord),
+            k_tile * kTileK + in_column / 4 * kBlockK + pair * 8 + in_column % 4 * 2 + member};
+  }
+
+  static constexpr MIXED_GEMM_HOST_DEVICE Element element(int64_t word, int slot, int64_t k_pad) {
+    const int64_t words_per_group = k_pad / kTileK * (kLineBytes / 4);
+    const Element e = element_in_group(word % words_per_group, slot);
+    return {word / words_per_group * kInterleave + e.n, e.k};
   }
 
   static constexpr int64_t packed_bytes(int64_t n, int64_t k) {

@@ -58,9 +58,7 @@ class ScaleCopy {
 
 template <typename Config>
 struct ScaleFragment {
-  // Scale in the low half, zero in the high half: one register per octet, because 128x256 spills
-  // with two.
-  uint32_t packed[Config::kMmaN];
+  PackedScale octets[Config::kMmaN];  // one register each: 128x256 spills with two
 
   // Loads one octet of columns from row `row` of the stage; its column is warp_column0 + 8 * octet
   // + lane / 4. By octet, so that the mainloop can refill each register as soon as it has been
@@ -68,25 +66,18 @@ struct ScaleFragment {
   __device__ void load(const uint8_t* stage, int warp_column0, int row, int octet, int lane) {
     const auto* at = reinterpret_cast<const uint16_t*>(stage) + row * Config::kTile.n +
                      warp_column0 + lane / 4 + 8 * octet;
-    const uint32_t scale = at[0];
-    const uint32_t zero =
-        has_zeros(Config::kMode) ? at[ScaleCopy<Config>::kOperandBytes / 2] : scale;
-    packed[octet] = prmt<0x5410>(scale, zero);
+    // Without zeros both halves hold the scale: then it needs no broadcast when it is used.
+    octets[octet] = PackedScale::pack(
+        at[0], at[has_zeros(Config::kMode) ? ScaleCopy<Config>::kOperandBytes / 2 : 0]);
   }
 
   __device__ void apply(int octet, ZeroMode zero_mode, uint32_t (&pairs)[2]) const {
     using Format = typename Config::Format;
-    if constexpr (!has_zeros(Config::kMode)) {
-      CUTLASS_PRAGMA_UNROLL
-      for (int p = 0; p < 2; ++p) pairs[p] = apply_scale<Format>(pairs[p], packed[octet]);
+    if constexpr (has_zeros(Config::kMode)) {
+      octets[octet].template apply<Format, true>(zero_mode, pairs);
     } else {
-      const uint32_t scale = prmt<0x1010>(packed[octet], 0u),
-                     zero = prmt<0x3232>(packed[octet], 0u);
-      const bool sub = zero_mode == ZeroMode::kSub;
       CUTLASS_PRAGMA_UNROLL
-      for (int p = 0; p < 2; ++p) {
-        pairs[p] = apply_scale_and_zero<Format>(pairs[p], scale, sub ? zero : 0u, sub ? 0u : zero);
-      }
+      for (int p = 0; p < 2; ++p) pairs[p] = apply_scale<Format>(pairs[p], octets[octet].bits);
     }
   }
 };

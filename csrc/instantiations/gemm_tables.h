@@ -8,5 +8,7 @@ namespace mixed_gemm {
 // lives in a file named after it: <element>_<weight>_<modes>.cu.
 template <ElementType kElement, int kBits, ScaleMode kMode>
 const TileLaunchers& tile_launchers();
+template <ElementType kElement, int kBits, ScaleMode kMode>
+const SkinnyLaunchers& skinny_launchers();
 
 }  // namespace mixed_gemm

@@ -1,7 +1,8 @@
-// Body of an instantiation file: every tile for the listed scale modes.
+// Body of an instantiation file: every row of a family for the listed scale modes.
 #pragma once
-#include "instantiations/multistage.h"
+#include "instantiations/gemm_tables.h"
 #include "kernel/launch.cuh"
+#include "skinny/skinny_launch.cuh"
 
 namespace mixed_gemm {
 
@@ -20,6 +21,14 @@ template <ElementType kElement, int kBits, ScaleMode kMode>
 const TileLaunchers& tile_launchers() {
   static constexpr TileLaunchers kTable =
       kLaunchers<typename CutlassElement<kElement>::Type, kBits, kMode>;
+  return kTable;
+}
+
+template <ElementType kElement, int kBits, ScaleMode kMode>
+const SkinnyLaunchers& skinny_launchers() {
+  using Element = typename CutlassElement<kElement>::Type;
+  static constexpr SkinnyLaunchers kTable = skinny_row_launchers<Element, kBits, kMode>(
+      std::make_integer_sequence<int, kNumSkinnyConfigs>());
   return kTable;
 }
 

@@ -1,0 +1,11 @@
+#include "instantiations/gemm_tables.cuh"
+
+namespace mixed_gemm {
+template const SkinnyLaunchers&
+skinny_launchers<ElementType::kFloat16, 8, ScaleMode::kPerChannel>();
+template const SkinnyLaunchers& skinny_launchers<ElementType::kFloat16, 8, ScaleMode::kCoarse>();
+template const SkinnyLaunchers&
+skinny_launchers<ElementType::kFloat16, 8, ScaleMode::kCoarseZero>();
+template const SkinnyLaunchers& skinny_launchers<ElementType::kFloat16, 8, ScaleMode::kFine>();
+template const SkinnyLaunchers& skinny_launchers<ElementType::kFloat16, 8, ScaleMode::kFineZero>();
+}  // namespace mixed_gemm

@@ -1,0 +1,44 @@
+#include "instantiations/gemm_tables.h"
+
+#include <array>
+
+namespace mixed_gemm {
+namespace {
+
+template <typename Launchers>
+using Modes = std::array<const Launchers& (*)(), kNumScaleModes>;
+
+template <ElementType kElement, int kBits>
+constexpr Modes<TileLaunchers> kTiles = {tile_launchers<kElement, kBits, ScaleMode::kPerChannel>,
+                                         tile_launchers<kElement, kBits, ScaleMode::kCoarse>,
+                                         tile_launchers<kElement, kBits, ScaleMode::kCoarseZero>,
+                                         tile_launchers<kElement, kBits, ScaleMode::kFine>,
+                                         tile_launchers<kElement, kBits, ScaleMode::kFineZero>};
+
+template <ElementType kElement, int kBits>
+constexpr Modes<SkinnyLaunchers> kSkinny = {
+    skinny_launchers<kElement, kBits, ScaleMode::kPerChannel>,
+    skinny_launchers<kElement, kBits, ScaleMode::kCoarse>,
+    skinny_launchers<kElement, kBits, ScaleMode::kCoarseZero>,
+    skinny_launchers<kElement, kBits, ScaleMode::kFine>,
+    skinny_launchers<kElement, kBits, ScaleMode::kFineZero>};
+
+int row_of(ElementType element, int bits) { return 2 * static_cast<int>(element) + (bits == 8); }
+
+}  // namespace
+
+const TileLaunchers& multistage_launchers(ElementType element, int bits, ScaleMode mode) {
+  static constexpr Modes<TileLaunchers> kTable[] = {
+      kTiles<ElementType::kFloat16, 4>, kTiles<ElementType::kFloat16, 8>,
+      kTiles<ElementType::kBFloat16, 4>, kTiles<ElementType::kBFloat16, 8>};
+  return kTable[row_of(element, bits)][static_cast<int>(mode)]();
+}
+
+const SkinnyLaunchers& skinny_launchers(ElementType element, int bits, ScaleMode mode) {
+  static constexpr Modes<SkinnyLaunchers> kTable[] = {
+      kSkinny<ElementType::kFloat16, 4>, kSkinny<ElementType::kFloat16, 8>,
+      kSkinny<ElementType::kBFloat16, 4>, kSkinny<ElementType::kBFloat16, 8>};
+  return kTable[row_of(element, bits)][static_cast<int>(mode)]();
+}
+
+}  // namespace mixed_gemm

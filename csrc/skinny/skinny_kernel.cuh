@@ -1,0 +1,302 @@
+// The skinny family, for M up to about 16: every weight byte goes from device memory straight into
+// mma fragments, no shared memory for B. Weights are the 16-row operand of mma.m16n8k16, tokens the
+// 8-column one.
+//
+// Lane (g = lane / 4, q = lane % 4) loads the 16-byte block 4 i + q of columns g and g + 8 in
+// iteration i. Which k an mma slot stands for is free as long as both operands agree: word r, pairs
+// (2 s, 2 s + 1) of a lane's block feed mma (r, s), and 32-bit word r of its activation vectors 2 s
+// and 2 s + 1 holds just the same k. So the tokens need no permutation.
+//
+// Scales. Coarse groups (multiples of an iteration): applied once per iteration to fp32 partial
+// sums; a zero point costs an fp32 FMA with the group's activation sum, which an mma with weights
+// of 1 provides. Fine groups: an mma mixes groups, so converted weights are scaled, as in the
+// multistage mainloop. The warps of a block share out K and meet once, at the end.
+#pragma once
+#include "cutlass/arch/mma_sm80.h"
+#include "cutlass/array.h"
+#include "cutlass/fast_math.h"
+#include "dequant/apply_scale.h"
+#include "dequant/integer_converter.h"
+#include "epilogue/finish_output.cuh"
+#include "kernel/gemm_args.h"
+#include "layout/weight_layout.h"
+#include "skinny/skinny_config.cuh"
+
+namespace mixed_gemm {
+
+template <typename Config>
+class SkinnyGemm {
+  using Element = typename Config::Element;
+  using Format = typename Config::Format;
+  using Layout = WeightLayout<Config::kBits>;
+  using Mma = cutlass::arch::Mma<cutlass::gemm::GemmShape<16, 8, 16>, 32, Element,
+                                 cutlass::layout::RowMajor, Element, cutlass::layout::ColumnMajor,
+                                 float, cutlass::layout::RowMajor, cutlass::arch::OpMultiplyAdd>;
+  using Quad = cutlass::Array<float, 4>;
+  static constexpr int kMTiles = Config::kMTiles, kNTiles = Config::kNTiles;
+  static constexpr int kLinesPerIteration = Config::kIterationK / Layout::kTileK;
+  static constexpr int kStepsPerBlock =
+      kStepsPerWord<Config::kBits>;  // mma steps of a word; halves of 16 k in a block
+  static constexpr int kReductionStride = Config::kN + 1;  // odd: no bank conflicts between tokens
+
+ public:
+  struct Params {
+    const Element* a;
+    int64_t a_stride;
+    const uint8_t* b;
+    const Element* scales;
+    const Element* zeros;
+    int64_t scale_stride;
+    int64_t octet_stride;  // bytes of the packed weight between columns n and n + 8
+    int m, n, k, k_tiles, groups;
+    cutlass::FastDivmod units_per_group;  // unit: an iteration when coarse, 16 k when fine
+    ZeroMode zero_mode;
+    OutputParams<Element> output;
+  };
+  using SharedStorage = float[Config::kRow.warps][Config::kM][kReductionStride];
+
+  __device__ SkinnyGemm(const Params& params, SharedStorage& storage)
+      : p_(params),
+        sums_(storage),
+        warp_(threadIdx.x / 32),
+        g_(threadIdx.x % 32 / 4),
+        q_(threadIdx.x % 4),
+        column0_(blockIdx.x * Config::kN),
+        row0_(blockIdx.y * Config::kM) {
+    const int n = column0_ + g_, tile = q_ / Layout::kBlocksPerTile,
+              block = q_ % Layout::kBlocksPerTile;
+    weights_ =
+        p_.b +
+        (static_cast<int64_t>(n / Layout::kInterleave) * p_.k_tiles + tile) * Layout::kLineBytes +
+        (n % Layout::kInterleave * Layout::kBlocksPerTile + block) * 16;
+  }
+
+  __device__ void run() {
+    clear(accumulators_);
+    constexpr int kStep = Config::kRow.warps;
+    const int iterations = (p_.k_tiles + kLinesPerIteration - 1) / kLinesPerIteration;
+    load_weights(warp_, buffers_[0]);
+    if constexpr (Config::kRow.buffers == 1) {
+      for (int i = warp_; i < iterations; i += kStep) {
+        load_activations(i);
+        multiply(buffers_[0]);
+        // The branch keeps ptxas from moving these loads up, which would cost the registers of a
+        // second buffer.
+        if (i + kStep < iterations) load_weights(i + kStep, buffers_[0]);
+      }
+    } else {
+      for (int i = warp_; i < iterations; i += 2 * kStep) {
+        load_weights(i + kStep, buffers_[1]);
+        load_activations(i);
+        multiply(buffers_[0]);
+        load_weights(i + 2 * kStep, buffers_[0]);
+        load_activations(i + kStep);  // zeros past the end
+        multiply(buffers_[1]);
+      }
+    }
+    reduce_and_store();
+  }
+
+ private:
+  // What a lane holds of one iteration's weights.
+  struct WeightBuffer {
+    uint4 raw[kNTiles][2];
+    PackedScale scale[kNTiles][2][kStepsPerBlock];
+  };
+
+  static __device__ void clear(Quad (&tiles)[kNTiles][kMTiles]) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int j = 0; j < kNTiles * kMTiles; ++j) tiles[j / kMTiles][j % kMTiles].clear();
+  }
+
+  // Addresses cost as much as arithmetic here: one pointer per operand that steps with the
+  // iteration, the rest constant offsets.
+  __device__ void load_weights(int iteration, WeightBuffer& buffer) {
+    // The last iteration may end after half of its blocks; those past the end meet zero
+    // activations, so any finite weight will do for them.
+    const bool inside = iteration * kLinesPerIteration + q_ / Layout::kBlocksPerTile < p_.k_tiles;
+    const uint8_t* at =
+        weights_ + static_cast<int64_t>(iteration) * (kLinesPerIteration * Layout::kLineBytes);
+    CUTLASS_PRAGMA_UNROLL
+    for (int octet = 0; octet < 2 * kNTiles; ++octet, at += p_.octet_stride) {
+      buffer.raw[octet / 2][octet % 2] = load_streaming(at, inside);
+    }
+    if constexpr (Config::kScaled) load_scales(iteration, buffer);
+  }
+
+  __device__ void load_scales(int iteration, WeightBuffer& buffer) {
+    const int n = column0_ + g_;
+    CUTLASS_PRAGMA_UNROLL
+    for (int s = 0; s < (Config::kFine ? kStepsPerBlock : 1); ++s) {
+      const int unit = Config::kFine ? (4 * iteration + q_) * kStepsPerBlock + s : iteration;
+      const int64_t at = min(p_.units_per_group.div(unit), p_.groups - 1) * p_.scale_stride + n;
+      const auto* scales = reinterpret_cast<const uint16_t*>(p_.scales) + at;
+      const auto* zeros = reinterpret_cast<const uint16_t*>(p_.zeros) + at;
+      CUTLASS_PRAGMA_UNROLL
+      for (int octet = 0; octet < 2 * kNTiles; ++octet) {
+        const bool inside = n + 8 * octet < p_.n;
+        const uint16_t scale = inside ? __ldg(scales + 8 * octet) : uint16_t(0);
+        const uint16_t zero = Config::kZeros && inside ? __ldg(zeros + 8 * octet) : uint16_t(0);
+        buffer.scale[octet / 2][octet % 2][s] = PackedScale::pack(scale, zero);
+      }
+    }
+  }
+
+  // 16 bytes, or zeros. Predicated in PTX: from C++ they become branches. Weights are read once by
+  // one SM, so they should neither stay in L1 nor push activations out of it.
+  static __device__ uint4 load_streaming(const void* pointer, bool inside) {
+    uint4 v;
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; "
+        "mov.b32 %3, 0;"
+        " @p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+        : "=&r"(v.x), "=&r"(v.y), "=&r"(v.z), "=&r"(v.w)
+        : "l"(pointer), "r"(static_cast<int>(inside)));
+    return v;
+  }
+  static __device__ uint4 load_cached(const void* pointer, bool inside) {
+    uint4 v;
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; "
+        "mov.b32 %3, 0;"
+        " @p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+        : "=&r"(v.x), "=&r"(v.y), "=&r"(v.z), "=&r"(v.w)
+        : "l"(pointer), "r"(static_cast<int>(inside)));
+    return v;
+  }
+
+  __device__ void load_activations(int iteration) {
+    const int k0 = iteration * Config::kIterationK + q_ * Config::kBlockK;
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < kMTiles; ++i) {
+      // Rows past the end only reach outputs that nobody stores: any row will do for them.
+      const Element* row = p_.a + min(row0_ + 8 * i + g_, p_.m - 1) * p_.a_stride;
+      CUTLASS_PRAGMA_UNROLL
+      for (int v = 0; v < Config::kVectors; ++v)
+        tokens_[i][v] = load_cached(row + k0 + 8 * v, k0 + 8 * v < p_.k);
+    }
+  }
+
+  static __device__ uint32_t word(const uint4& v, int r) {
+    return r == 0 ? v.x : r == 1 ? v.y : r == 2 ? v.z : v.w;
+  }
+
+  static __device__ void mma(Quad& d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    const uint32_t b[2] = {b0, b1};
+    Mma()(d, reinterpret_cast<const cutlass::Array<Element, 8>&>(a),
+          reinterpret_cast<const cutlass::Array<Element, 4>&>(b), d);
+  }
+
+  __device__ void multiply(const WeightBuffer& buffer) {
+    Quad partial[kNTiles][kMTiles], token_sums[kMTiles];
+    auto& target = Config::kCoarse ? partial : accumulators_;
+    if constexpr (Config::kCoarse) clear(partial);
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < kMTiles; ++i) token_sums[i].clear();
+    constexpr uint32_t kOne = Format::kMinusOneX2 & 0x7fff7fffu;
+    CUTLASS_PRAGMA_UNROLL
+    for (int r = 0; r < 4; ++r) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int s = 0; s < kStepsPerBlock; ++s) {
+        if constexpr (Config::kCoarse && Config::kZeros) {
+          const uint32_t ones[4] = {kOne, kOne, kOne, kOne};
+          CUTLASS_PRAGMA_UNROLL
+          for (int i = 0; i < kMTiles; ++i) {
+            mma(token_sums[i], ones, word(tokens_[i][2 * s], r), word(tokens_[i][2 * s + 1], r));
+          }
+        }
+        CUTLASS_PRAGMA_UNROLL
+        for (int j = 0; j < kNTiles; ++j) {
+          uint32_t low[2], high[2];  // columns g and g + 8
+          IntegerConverter<Format, Config::kBits>::convert_step(word(buffer.raw[j][0], r), s, low);
+          IntegerConverter<Format, Config::kBits>::convert_step(word(buffer.raw[j][1], r), s, high);
+          if constexpr (Config::kFine) {
+            buffer.scale[j][0][s].template apply<Format, Config::kZeros>(p_.zero_mode, low);
+            buffer.scale[j][1][s].template apply<Format, Config::kZeros>(p_.zero_mode, high);
+          }
+          const uint32_t weights[4] = {low[0], high[0], low[1], high[1]};
+          CUTLASS_PRAGMA_UNROLL
+          for (int i = 0; i < kMTiles; ++i) {
+            mma(target[j][i], weights, word(tokens_[i][2 * s], r), word(tokens_[i][2 * s + 1], r));
+          }
+        }
+      }
+    }
+    if constexpr (Config::kCoarse) add_scaled(buffer, partial, token_sums);
+  }
+
+  // accumulators += scale * (partial - zero * token_sum), or scale * partial + zero * token_sum.
+  __device__ void add_scaled(const WeightBuffer& buffer, const Quad (&partial)[kNTiles][kMTiles],
+                             const Quad (&token_sums)[kMTiles]) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int j = 0; j < kNTiles; ++j) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int e = 0; e < 4; ++e) {  // elements 0, 1: column g; 2, 3: column g + 8
+        const uint32_t bits = buffer.scale[j][e / 2][0].bits;
+        const float scale = to_float(bits), zero = Config::kZeros ? to_float(bits >> 16) : 0.f;
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < kMTiles; ++i) {
+          float& accumulator = accumulators_[j][i][e];
+          float sum = partial[j][i][e];
+          if constexpr (Config::kZeros) {
+            if (p_.zero_mode == ZeroMode::kSub) sum = fmaf(-zero, token_sums[i][e], sum);
+            if (p_.zero_mode == ZeroMode::kAdd)
+              accumulator = fmaf(zero, token_sums[i][e], accumulator);
+          }
+          accumulator = fmaf(scale, sum, accumulator);
+        }
+      }
+    }
+  }
+
+  static __device__ float to_float(uint32_t bits) {
+    return float(reinterpret_cast<const Element&>(
+        static_cast<const uint16_t&>(static_cast<uint16_t>(bits))));
+  }
+
+  // Warps meet in shared memory and are added in order; then 8 columns of a token per thread.
+  __device__ void reduce_and_store() {
+    CUTLASS_PRAGMA_UNROLL
+    for (int j = 0; j < kNTiles; ++j) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kMTiles; ++i) {
+        CUTLASS_PRAGMA_UNROLL
+        for (int e = 0; e < 4; ++e) {
+          sums_[warp_][8 * i + 2 * q_ + e % 2][16 * j + 8 * (e / 2) + g_] = accumulators_[j][i][e];
+        }
+      }
+    }
+    __syncthreads();
+    constexpr int kAccessesPerRow = Config::kN / kOutputsPerAccess;
+    for (int at = threadIdx.x; at < Config::kM * kAccessesPerRow; at += Config::kThreads) {
+      const int row = at / kAccessesPerRow, first = at % kAccessesPerRow * kOutputsPerAccess;
+      if (row0_ + row >= p_.m || column0_ + first >= p_.n) continue;
+      cutlass::Array<float, kOutputsPerAccess> total;
+      total.clear();
+#pragma unroll 2  // all at once would need more registers than the main loop
+      for (int warp = 0; warp < Config::kRow.warps; ++warp) {
+        CUTLASS_PRAGMA_UNROLL
+        for (int c = 0; c < kOutputsPerAccess; ++c) total[c] += sums_[warp][row][first + c];
+      }
+      finish_output(p_.output, OutputColumns<Element>(p_.output, column0_ + first), row0_ + row,
+                    column0_ + first, total);
+    }
+  }
+
+  const Params& p_;
+  SharedStorage& sums_;
+  int warp_, g_, q_, column0_, row0_;
+  const uint8_t* weights_;  // block q of column g in iteration 0
+  WeightBuffer buffers_[Config::kRow.buffers];
+  uint4 tokens_[kMTiles][Config::kVectors];
+  Quad accumulators_[kNTiles][kMTiles];
+};
+
+template <typename Config>
+__global__ void __launch_bounds__(Config::kThreads, Config::kMinBlocks)
+    skinny_gemm_kernel(const __grid_constant__ typename SkinnyGemm<Config>::Params params) {
+  __shared__ typename SkinnyGemm<Config>::SharedStorage storage;
+  SkinnyGemm<Config>(params, storage).run();
+}
+
+}  // namespace mixed_gemm
