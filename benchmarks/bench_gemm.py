@@ -1,7 +1,9 @@
-"""fpA_intB_gemm on CUDA at the shapes of the peer timings, with cuBLAS and aten's int4 GEMM in the same run.
+"""fpA_intB_gemm on CUDA at the shapes of the peer timings, with cuBLAS and aten's int4 GEMM in the
+same run.
 
-Prints, for each (N, K, M), the selected configuration, the fastest measured one, cuBLAS, aten, the best peer of
-benchmarks/peers and the roofline; writes every row as JSON (format: design.md section 8).
+Prints, for each (N, K, M), the selected configuration, the fastest measured one, cuBLAS, aten, the
+best peer of benchmarks/peers and the roofline; writes every row as JSON (format: design.md
+section 8).
 """
 
 from __future__ import annotations
@@ -20,18 +22,23 @@ from timing import Graph, Timing, copies_for, measured_ceilings, time_interleave
 
 import mixed_gemm
 
+ATEN_MAX_M = 512  # seconds per point beyond it, and 20 times behind
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 class Weights:
     """Enough random copies of one quantized weight, and of its dense form."""
 
-    def __init__(self, n: int, k: int, bits: int, group: int, zero_mode: str | None, dtype: torch.dtype) -> None:
+    def __init__(
+        self, n: int, k: int, bits: int, group: int, zero_mode: str | None, dtype: torch.dtype
+    ) -> None:
         self.n, self.k, self.bits, self.group, self.zero_mode = n, k, bits, group, zero_mode
         self.dtype = dtype
         self.groups = 1 if group == -1 else -(-k // group)
         packed_bytes = n * k * bits // 8
-        q = torch.randint(-(2 ** (bits - 1)), 2 ** (bits - 1), (n, k), device="cuda", dtype=torch.int8)
+        q = torch.randint(
+            -(2 ** (bits - 1)), 2 ** (bits - 1), (n, k), device="cuda", dtype=torch.int8
+        )
         first = mixed_gemm.pack_weights(q, bits)
         del q
         count = copies_for(packed_bytes)
@@ -44,9 +51,18 @@ class Weights:
         return torch.rand(self.groups, self.n, device="cuda", dtype=self.dtype) + 0.5
 
     def calls(self, a: torch.Tensor, config: str | None) -> list[Any]:
-        op = torch.ops.mixed_gemm.fpA_intB_gemm if config is None else torch.ops.mixed_gemm.fpA_intB_gemm_config
+        op = (
+            torch.ops.mixed_gemm.fpA_intB_gemm
+            if config is None
+            else torch.ops.mixed_gemm.fpA_intB_gemm_config
+        )
         extra = {} if config is None else {"config": config}
-        options = {"bits": self.bits, "group_size": self.group, "zero_mode": self.zero_mode or "sub", **extra}
+        options = {
+            "bits": self.bits,
+            "group_size": self.group,
+            "zero_mode": self.zero_mode or "sub",
+            **extra,
+        }
         return [
             lambda p=p, s=s, z=z: op(a, p, s, z, **options)
             for p, s, z in zip(self.packed, self.scales, self.zeros, strict=True)
@@ -59,7 +75,14 @@ class Weights:
 
 def candidate_names(w: Weights, m: int, most: int) -> tuple[str, list[str]]:
     plan = mixed_gemm.plan(
-        m, w.n, w.k, dtype=w.dtype, bits=w.bits, group_size=w.group, zero_mode=w.zero_mode or "none", device="cuda"
+        m,
+        w.n,
+        w.k,
+        dtype=w.dtype,
+        bits=w.bits,
+        group_size=w.group,
+        zero_mode=w.zero_mode or "none",
+        device="cuda",
     )
     names = [c.config for c in plan.candidates]
     plain = [name for name in names if "_serial" not in name and "_parallel" not in name]
@@ -71,7 +94,9 @@ def aten_int4_calls(n: int, k: int, m: int) -> list[Any]:
     raw = torch.randint(0, 256, (n, k // 2), device="cuda", dtype=torch.uint8)
     a = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
     count = copies_for(n * k // 2)
-    packed = [torch.ops.aten._convert_weight_to_int4pack(torch.roll(raw, i, 0), 8) for i in range(count)]
+    packed = [
+        torch.ops.aten._convert_weight_to_int4pack(torch.roll(raw, i, 0), 8) for i in range(count)
+    ]
     scales = torch.rand(k // 128, n, 2, device="cuda", dtype=torch.bfloat16)
     return [lambda p=p: torch.ops.aten._weight_int4pack_mm(a, p, 128, scales) for p in packed]
 
@@ -85,11 +110,13 @@ def cublas_calls(n: int, k: int, m: int, dtype: torch.dtype) -> list[Any]:
 def measure(w: Weights, m: int, args: argparse.Namespace) -> tuple[str, dict[str, Timing]]:
     a = torch.randn(m, w.k, device="cuda", dtype=w.dtype)
     selected, names = candidate_names(w, m, args.candidates)
-    # One graph at a time holds its outputs: large M would not fit all of them.
-    graphs = {name: Graph(w.calls(a, name)) for name in names}
-    graphs["cublas"] = Graph(cublas_calls(w.n, w.k, m, w.dtype))
-    if w.bits == 4:
-        graphs["aten_int4"] = Graph(aten_int4_calls(w.n, w.k, m))
+    pool = (
+        torch.cuda.graph_pool_handle()
+    )  # shared: at large M the outputs of all candidates would not fit
+    graphs = {name: Graph(w.calls(a, name), pool) for name in names}
+    graphs["cublas"] = Graph(cublas_calls(w.n, w.k, m, w.dtype), pool)
+    if w.bits == 4 and m <= ATEN_MAX_M:
+        graphs["aten_int4"] = Graph(aten_int4_calls(w.n, w.k, m), pool)
     return selected, time_interleaved(graphs, args.rounds)
 
 
@@ -100,7 +127,12 @@ def main() -> None:
     parser.add_argument("--zeros", choices=("sub", "add"))
     parser.add_argument("--dtype", choices=DTYPES, default="float16")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--candidates", type=int, default=6, help="predicted-best configurations to measure besides plain tiles")
+    parser.add_argument(
+        "--candidates",
+        type=int,
+        default=6,
+        help="predicted-best configurations to measure besides plain tiles",
+    )
     parser.add_argument("--max-m", type=int, default=1 << 30)
     parser.add_argument("--shapes", help="N:K,N:K to restrict to")
     parser.add_argument("--commit", default=None)
@@ -113,7 +145,9 @@ def main() -> None:
     only = {tuple(map(int, s.split(":"))) for s in args.shapes.split(",")} if args.shapes else None
     points = sorted(p for p in peers if p[2] <= args.max_m and (only is None or p[:2] in only))
     rows: list[dict[str, Any]] = []
-    header = f"{'N':>6} {'K':>6} {'M':>5} {'us':>8} {'roof':>7} {'cublas':>8} {'aten':>8} {'peer':>8} {'mma.sync':>8}  ratio peer/mma/cublas/best  config (best)"
+    names = ("us", "roof", "cublas", "aten", "peer", "mma.sync")
+    header = f"{'N':>6} {'K':>6} {'M':>5} " + " ".join(f"{name:>8}" for name in names)
+    header += "  ratio to peer, mma.sync, cublas, best; config (best)"
     print(header)
     weights: Weights | None = None
     for point in points:
@@ -124,7 +158,8 @@ def main() -> None:
             weights = Weights(n, k, args.bits, args.group, args.zeros, DTYPES[args.dtype])
         selected, timings = measure(weights, m, args)
         roofline = max(
-            weights.bytes(m) / (ceilings["read_gb_per_s"] * 1e3), 2e-6 * m * n * k / ceilings["dense_fp16_tflops"]
+            weights.bytes(m) / (ceilings["read_gb_per_s"] * 1e3),
+            2e-6 * m * n * k / ceilings["dense_fp16_tflops"],
         )
         rows += [
             {
@@ -146,11 +181,17 @@ def main() -> None:
             for name, t in timings.items()
         ]
         print_point(point, selected, timings, roofline, peers[point])
-    if args.out:
-        args.out.write_text(json.dumps({"meta": meta(ceilings, args), "rows": rows}, indent=0))
+        if args.out:  # after every point: a run that is cut short keeps what it has
+            args.out.write_text(json.dumps({"meta": meta(ceilings, args), "rows": rows}, indent=0))
 
 
-def print_point(point: Point, selected: str, timings: dict[str, Timing], roofline: float, peers: dict[str, float]) -> None:
+def print_point(
+    point: Point,
+    selected: str,
+    timings: dict[str, Timing],
+    roofline: float,
+    peers: dict[str, float],
+) -> None:
     us = timings[selected].us
     own = {n: t.us for n, t in timings.items() if n not in ("cublas", "aten_int4")}
     best = min(own, key=lambda name: own[name])
@@ -159,12 +200,10 @@ def print_point(point: Point, selected: str, timings: dict[str, Timing], rooflin
     cublas = timings["cublas"].us
     aten = timings["aten_int4"].us if "aten_int4" in timings else float("nan")
     n, k, m = point
-    print(
-        f"{n:6} {k:6} {m:5} {us:8.1f} {roofline:7.1f} {cublas:8.1f} {aten:8.1f} {peer:8.1f} {mma_sync:8.1f}  "
-        f"{us / peer:5.2f} {us / mma_sync:5.2f} {us / cublas:5.2f} {us / own[best]:5.2f}  {selected}"
-        + (f" ({best} {own[best]:.1f})" if best != selected else ""),
-        flush=True,
-    )
+    times = " ".join(f"{t:8.1f}" for t in (us, roofline, cublas, aten, peer, mma_sync))
+    ratios = " ".join(f"{us / t:5.2f}" for t in (peer, mma_sync, cublas, own[best]))
+    better = "" if best == selected else f" ({best} {own[best]:.1f})"
+    print(f"{n:6} {k:6} {m:5} {times}  {ratios}  {selected}{better}", flush=True)
 
 
 def meta(ceilings: dict[str, float], args: argparse.Namespace) -> dict[str, Any]:
@@ -173,7 +212,9 @@ def meta(ceilings: dict[str, float], args: argparse.Namespace) -> dict[str, Any]
 
     return {
         "gpu": torch.cuda.get_device_name(),
-        "driver": output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").splitlines()[0],
+        "driver": output(
+            "nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"
+        ).splitlines()[0],
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "commit": args.commit or output("git", "rev-parse", "HEAD") or "unknown",

@@ -1,14 +1,17 @@
-"""GPU timing: CUDA graph replay over rotated weight copies, interleaved rounds, median and spread."""
+"""GPU timing: CUDA graph replay over rotated weight copies, interleaved rounds, median, spread."""
 
 from __future__ import annotations
 
+import functools
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
-ROTATE_BYTES = 300e6  # more than the L2 of any GPU: every replayed call finds its weight in device memory
+ROTATE_BYTES = (
+    300e6  # more than the L2 of any GPU: every replayed call finds its weight in device memory
+)
 
 
 @dataclass(frozen=True)
@@ -23,15 +26,27 @@ def copies_for(weight_bytes: int, most: int = 64) -> int:
     return max(2, min(most, int(ROTATE_BYTES // max(weight_bytes, 1)) + 1))
 
 
-class Graph:
-    """A captured sequence of calls, one for each copy of the weight."""
+@functools.cache
+def _capture_stream() -> torch.cuda.Stream:
+    return torch.cuda.Stream()
 
-    def __init__(self, calls: Sequence[Callable[[], object]]) -> None:
-        self.calls = len(calls)
-        calls[0]()
+
+class Graph:
+    """A captured sequence of calls, one for each copy of the weight. Graphs that are replayed one
+    after the other, and whose outputs nobody reads, may share a memory pool."""
+
+    def __init__(self, calls: Sequence[Callable[[], object]], pool: object | None = None) -> None:
+        self.calls = calls  # keeps their tensors alive
+        stream = _capture_stream()
+        # First on the capture stream, outside of a capture: else cuBLAS's workspace for that stream
+        # would lie in this graph's memory pool, and the next graph would use it after this one is
+        # gone (seen: illegal address).
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            calls[0]()
         torch.cuda.synchronize()
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        with torch.cuda.graph(self.graph, pool=pool, stream=stream):
             for call in calls:
                 call()
         self.graph.replay()
@@ -44,7 +59,7 @@ class Graph:
         self.graph.replay()
         end.record()
         end.synchronize()
-        return start.elapsed_time(end) * 1e3 / self.calls
+        return start.elapsed_time(end) * 1e3 / len(self.calls)
 
 
 def time_interleaved(graphs: dict[str, Graph], rounds: int) -> dict[str, Timing]:
@@ -53,9 +68,7 @@ def time_interleaved(graphs: dict[str, Graph], rounds: int) -> dict[str, Timing]
     for _ in range(rounds):
         for name, graph in graphs.items():
             samples[name].append(graph.replay_us())
-    return {
-        name: Timing(statistics.median(us), min(us), max(us)) for name, us in samples.items()
-    }
+    return {name: Timing(statistics.median(us), min(us), max(us)) for name, us in samples.items()}
 
 
 def measured_ceilings() -> dict[str, float]:

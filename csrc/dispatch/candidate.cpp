@@ -12,10 +12,16 @@ std::string tile_name(const TileConfig& tile) {
          std::to_string(tile.stages);
 }
 
+std::string skinny_name(const SkinnyConfig& row) {
+  return "skinny_m" + std::to_string(8 * row.m_tiles) + "n" + std::to_string(16 * row.n_tiles) +
+         "w" + std::to_string(row.warps);
+}
+
 }  // namespace
 
 std::string config_name(const Candidate& c) {
   if (c.family == Family::kDequantizeDense) return kFamilyNames[static_cast<int>(c.family)];
+  if (c.family == Family::kSkinny) return skinny_name(kSkinnyConfigs[c.row]);
   const std::string split = kSplitSuffix[static_cast<int>(c.split)];
   return tile_name(kTileConfigs[c.row]) + split +
          (c.split == SplitK::kNone ? "" : std::to_string(c.slices));
@@ -27,6 +33,11 @@ std::optional<Candidate> parse_config(const std::string& name) {
     c.family = Family::kDequantizeDense;
     return c;
   }
+  c.family = Family::kSkinny;
+  for (c.row = 0; c.row < kNumSkinnyConfigs; ++c.row) {
+    if (name == skinny_name(kSkinnyConfigs[c.row])) return c;
+  }
+  c.family = Family::kMultistage;
   for (c.row = 0; c.row < kNumTileConfigs; ++c.row) {
     const std::string tile = tile_name(kTileConfigs[c.row]);
     if (name == tile) return c;

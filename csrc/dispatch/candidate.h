@@ -3,22 +3,24 @@
 //   multistage_m64n128s4            a tile of kTileConfigs
 //   multistage_m64n128s4_serial4    the same, K split over 4 blocks that take turns
 //   multistage_m64n128s4_parallel4  the same, K split over 4 blocks and reduced by a second kernel
-//   dequantize_dense                dequantize to a dense weight, then the library's GEMM
+//   skinny_m8n32w8b2                a row of kSkinnyConfigs: 8 tokens x 32 columns, K shared out
+//   over 8 warps dequantize_dense                dequantize to a dense weight, then the library's
+//   GEMM
 #pragma once
 #include <optional>
 #include <string>
 
 #include "core/tile_config.h"
-#include "kernel/multistage_args.h"
+#include "kernel/gemm_args.h"
 
 namespace mixed_gemm {
 
-enum class Family : int { kMultistage, kDequantizeDense };
-constexpr const char* kFamilyNames[] = {"multistage", "dequantize_dense"};
+enum class Family : int { kSkinny, kMultistage, kDequantizeDense };
+constexpr const char* kFamilyNames[] = {"skinny", "multistage", "dequantize_dense"};
 
 struct Candidate {
   Family family = Family::kMultistage;
-  int row = 0;  // of kTileConfigs
+  int row = 0;  // of kTileConfigs or kSkinnyConfigs
   SplitK split = SplitK::kNone;
   int slices = 1;
   double predicted_us = 0;

@@ -16,6 +16,8 @@ constexpr double kTurnUs = 0.9;    // a slice waits for the one before it
 constexpr double kDramLatencyUs = 0.75;  // a k-tile is requested stages - 1 tiles ahead
 constexpr double kMmaEfficiency = 0.62;  // of the mma.sync rate, in the best tile
 constexpr double kDramEfficiency = 0.88;
+constexpr double kL2PerDram = 1.6;          // L2 bandwidth over memory bandwidth
+constexpr double kSkinnyIterationUs = 0.7;  // load weights, wait, multiply
 
 struct Rates {
   int sm;
@@ -54,7 +56,7 @@ int blocks_per_sm(const TileConfig& t, int smem, const DeviceInfo& device) {
 
 double multistage_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) {
   const TileConfig& t = kTileConfigs[c.row];
-  const ScaleMode mode = scale_mode(p.scheme, p.k);
+  const ScaleMode mode = scale_mode(p.scheme, p.k, kTileK);
   const double blocks = static_cast<double>(ceil_div(p.m, t.m)) * ceil_div(p.n, t.n) * c.slices;
   const int per_sm = blocks_per_sm(t, smem_bytes(t, p.scheme.bits, mode), d);
   const double k_tiles = static_cast<double>(ceil_div(ceil_div(p.k, kTileK), c.slices));
@@ -76,6 +78,25 @@ double multistage_us(const Candidate& c, const GemmProblem& p, const DeviceInfo&
   if (c.split == SplitK::kParallel)
     us += kLaunchUs + 2 * c.slices * sum_bytes / (d.dram_gb_per_s * 1e3);
   return us;
+}
+
+double skinny_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) {
+  const SkinnyConfig& t = kSkinnyConfigs[c.row];
+  const double m_blocks = static_cast<double>(ceil_div(p.m, 8 * t.m_tiles));
+  const double blocks = m_blocks * ceil_div(p.n, 16 * t.n_tiles);
+  const double per_sm = std::max(1, (t.m_tiles * t.n_tiles > 1 ? 16 : 24) / t.warps);
+  const double waves = std::ceil(blocks / (d.sm_count * per_sm));
+  const double busy = std::min(1.0, blocks / d.sm_count);
+  const double bandwidth = d.dram_gb_per_s * kDramEfficiency * busy * 1e3;
+  const double weights = weight_bytes(p) / bandwidth;
+  // Activations come from L2, once for every block of columns; reading weights again for more rows
+  // does too.
+  const double l2 = (2.0 * p.m * p.k * blocks / m_blocks + (m_blocks - 1) * weight_bytes(p)) /
+                    (kL2PerDram * bandwidth);
+  const double latency =
+      waves * std::ceil(p.k / static_cast<double>(skinny_iteration_k(p.scheme.bits) * t.warps)) *
+      kSkinnyIterationUs;
+  return kLaunchUs + std::max(weights + l2, latency);
 }
 
 double dense_us(const GemmProblem& p, const DeviceInfo& d) {
@@ -100,8 +121,15 @@ DeviceInfo with_default_rates(DeviceInfo device) {
 }
 
 double predict_us(const Candidate& c, const GemmProblem& problem, const DeviceInfo& device) {
-  return c.family == Family::kDequantizeDense ? dense_us(problem, device)
-                                              : multistage_us(c, problem, device);
+  switch (c.family) {
+    case Family::kSkinny:
+      return skinny_us(c, problem, device);
+    case Family::kMultistage:
+      return multistage_us(c, problem, device);
+    case Family::kDequantizeDense:
+      break;
+  }
+  return dense_us(problem, device);
 }
 
 std::vector<Candidate> ranked_candidates(const GemmProblem& problem, const DeviceInfo& device) {
@@ -112,6 +140,9 @@ std::vector<Candidate> ranked_candidates(const GemmProblem& problem, const Devic
     legal.push_back(c);
   };
   Candidate c;
+  c.family = Family::kSkinny;
+  for (c.row = 0; c.row < kNumSkinnyConfigs; ++c.row) consider(c);
+  c.family = Family::kMultistage;
   for (c.row = 0; c.row < kNumTileConfigs; ++c.row) {
     c.split = SplitK::kNone;
     c.slices = 1;

@@ -54,21 +54,6 @@ Status stage_scales(const GemmProblem& p, const void*& rows, int64_t& stride,
   return cuda_status(launch_copy_padded(copy), "copying scales");
 }
 
-}  // namespace
-
-Status cuda_status(int error, const char* what) {
-  if (error == cudaSuccess) return Status();
-  return Status(std::string(what) +
-                " failed: " + cudaGetErrorString(static_cast<cudaError_t>(error)));
-}
-
-const DeviceInfo& cuda_device_info(int device) {
-  static std::array<DeviceInfo, kMaxDevices> infos;
-  static std::array<std::once_flag, kMaxDevices> once;
-  std::call_once(once.at(device), [device] { infos[device] = query_device(device); });
-  return infos[device];
-}
-
 Status stage_activations(GemmProblem& p, int64_t k_multiple, const Allocate& allocate,
                          void* stream) {
   const bool in_form =
@@ -90,19 +75,8 @@ Status stage_activations(GemmProblem& p, int64_t k_multiple, const Allocate& all
   return cuda_status(launch_copy_padded(copy), "copying activations");
 }
 
-Status run_multistage(const Candidate& c, const GemmProblem& original, const Allocate& allocate,
-                      void* stream) {
-  GemmProblem p = original;
-  const ScaleMode mode = scale_mode(p.scheme, p.k);
-  Status status = stage_activations(p, kVector, allocate, stream);
-  int64_t scale_stride = p.scale_stride;
-  if (mode != ScaleMode::kPerChannel) {  // the epilogue reads element by element
-    if (status.ok()) status = stage_scales(original, p.scales, scale_stride, allocate, stream);
-    if (status.ok()) status = stage_scales(original, p.zeros, scale_stride, allocate, stream);
-  }
-  if (!status.ok()) return status;
-
-  MultistageArgs args;
+GemmArgs gemm_args(const GemmProblem& p, int64_t scale_stride, void* stream) {
+  GemmArgs args;
   args.m = static_cast<int>(p.m);
   args.n = static_cast<int>(p.n);
   args.k = static_cast<int>(round_up(p.k, kVector));  // staged activations are zero there
@@ -118,10 +92,34 @@ Status run_multistage(const Candidate& c, const GemmProblem& original, const All
   args.bias = p.bias;
   args.activation = p.activation;
   args.d = p.d;
+  args.stream = stream;
+  return args;
+}
+
+Status run_skinny(const Candidate& c, GemmProblem p, const Allocate& allocate, void* stream) {
+  const Status status = stage_activations(p, kVector, allocate, stream);
+  if (!status.ok()) return status;
+  const ScaleMode mode = scale_mode(p.scheme, p.k, skinny_iteration_k(p.scheme.bits));
+  return cuda_status(
+      skinny_launchers(p.element, p.scheme.bits, mode)[c.row](gemm_args(p, p.scale_stride, stream)),
+      "launching the GEMM");
+}
+
+Status run_multistage(const Candidate& c, const GemmProblem& original, const Allocate& allocate,
+                      void* stream) {
+  GemmProblem p = original;
+  const ScaleMode mode = scale_mode(p.scheme, p.k, kTileK);
+  Status status = stage_activations(p, kVector, allocate, stream);
+  int64_t scale_stride = p.scale_stride;
+  if (mode != ScaleMode::kPerChannel) {  // the epilogue reads element by element
+    if (status.ok()) status = stage_scales(original, p.scales, scale_stride, allocate, stream);
+    if (status.ok()) status = stage_scales(original, p.zeros, scale_stride, allocate, stream);
+  }
+  if (!status.ok()) return status;
+
+  GemmArgs args = gemm_args(p, scale_stride, stream);
   args.split = c.split;
   args.slices = c.slices;
-  args.stream = stream;
-
   const TileConfig& tile = kTileConfigs[c.row];
   const int64_t partial_stride = round_up(p.n, kVector);
   if (c.split != SplitK::kNone) {
@@ -152,6 +150,27 @@ Status run_multistage(const Candidate& c, const GemmProblem& original, const All
   reduce.d = p.d;
   reduce.stream = stream;
   return cuda_status(launch_reduce_partials(reduce), "reducing partial sums");
+}
+
+}  // namespace
+
+Status cuda_status(int error, const char* what) {
+  if (error == cudaSuccess) return Status();
+  return Status(std::string(what) +
+                " failed: " + cudaGetErrorString(static_cast<cudaError_t>(error)));
+}
+
+const DeviceInfo& cuda_device_info(int device) {
+  static std::array<DeviceInfo, kMaxDevices> infos;
+  static std::array<std::once_flag, kMaxDevices> once;
+  std::call_once(once.at(device), [device] { infos[device] = query_device(device); });
+  return infos[device];
+}
+
+Status run_fused(const Candidate& c, const GemmProblem& problem, const Allocate& allocate,
+                 void* stream) {
+  return c.family == Family::kSkinny ? run_skinny(c, problem, allocate, stream)
+                                     : run_multistage(c, problem, allocate, stream);
 }
 
 }  // namespace mixed_gemm

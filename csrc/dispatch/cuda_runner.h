@@ -1,5 +1,5 @@
-// Runs a multistage candidate on the current device: brings operands into form, finds workspace,
-// launches.
+// Runs a skinny or multistage candidate on the current device: brings operands into form, finds
+// workspace, launches.
 #pragma once
 #include <functional>
 
@@ -17,13 +17,8 @@ using Allocate = std::function<void*(int64_t bytes)>;
 // Queried once per device.
 const DeviceInfo& cuda_device_info(int device);
 
-Status run_multistage(const Candidate& candidate, const GemmProblem& problem,
-                      const Allocate& allocate, void* stream);
-
-// Contiguous activations [m, k] with pre_scale applied; returns problem.a itself when nothing has
-// to be done.
-Status stage_activations(GemmProblem& problem, int64_t k_multiple, const Allocate& allocate,
-                         void* stream);
+Status run_fused(const Candidate& candidate, const GemmProblem& problem, const Allocate& allocate,
+                 void* stream);
 
 Status cuda_status(int error, const char* what);
 

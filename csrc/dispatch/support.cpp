@@ -12,7 +12,7 @@ constexpr int64_t kMaxGridY = 65535;
 
 }  // namespace
 
-std::vector<std::string> why_not_problem(int64_t m, int64_t n, int64_t k, int bits,
+std::vector<std::string> why_not_problem(int64_t m, int64_t n, int64_t k, int64_t bits,
                                          int64_t group_size) {
   std::vector<std::string> reasons;
   const auto refuse_unless = [&](bool ok, const std::string& reason) {
@@ -35,6 +35,8 @@ std::vector<std::string> why_not_problem(int64_t m, int64_t n, int64_t k, int bi
   return reasons;
 }
 
+int64_t nearest_bits(int64_t bits) { return bits > 6 ? 8 : 4; }
+
 int64_t nearest_group_size(int64_t k, int64_t group_size) {
   if (k < kGroupUnit || group_size <= 0 || group_size > k) return -1;
   const int64_t rounded = (group_size + kGroupUnit / 2) / kGroupUnit * kGroupUnit;
@@ -53,8 +55,14 @@ std::string why_not_candidate(const Candidate& c, const GemmProblem& p, const De
   if (c.family == Family::kDequantizeDense) return "";
   if (p.element == ElementType::kFloat32)
     return "tensor cores multiply float16 and bfloat16; float32 runs dequantize_dense";
+  if (c.family == Family::kSkinny) {
+    const int64_t rows = 8 * kSkinnyConfigs[c.row].m_tiles;
+    if (ceil_div(p.m, rows) <= kMaxGridY) return "";
+    return "M must be at most " + std::to_string(kMaxGridY * rows) + " for this kernel, got " +
+           std::to_string(p.m);
+  }
   const TileConfig& tile = kTileConfigs[c.row];
-  const int needed = smem_bytes(tile, p.scheme.bits, scale_mode(p.scheme, p.k));
+  const int needed = smem_bytes(tile, p.scheme.bits, scale_mode(p.scheme, p.k, kTileK));
   if (needed > device.smem_bytes) {
     return "needs " + std::to_string(needed) + " bytes of shared memory, the device has " +
            std::to_string(device.smem_bytes);

@@ -12,10 +12,11 @@ namespace mixed_gemm {
 
 // Reasons why no backend runs this shape and scheme; group_size as the user gave it (-1: per
 // channel). Empty: accepted.
-std::vector<std::string> why_not_problem(int64_t m, int64_t n, int64_t k, int bits,
+std::vector<std::string> why_not_problem(int64_t m, int64_t n, int64_t k, int64_t bits,
                                          int64_t group_size);
 
-// The accepted group size nearest to the given one.
+// The accepted values nearest to the given ones.
+int64_t nearest_bits(int64_t bits);
 int64_t nearest_group_size(int64_t k, int64_t group_size);
 
 // Reason why a GPU is not served at all, or empty.

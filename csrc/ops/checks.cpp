@@ -97,13 +97,11 @@ std::optional<int64_t> row_stride(const Tensor& a) {
 
 void check_problem(const char* op, int64_t m, int64_t n, int64_t k, int64_t bits,
                    int64_t group_size) {
-  const auto reasons = why_not_problem(m, n, k, static_cast<int>(bits), group_size);
+  const auto reasons = why_not_problem(m, n, k, bits, group_size);
   if (reasons.empty()) return;
+  const int64_t nearest = nearest_group_size(k, group_size);
   const std::string hint =
-      bits == 4 || bits == 8
-          ? ". Hint: group_size=" + std::to_string(nearest_group_size(k, group_size)) +
-                " is accepted"
-          : "";
+      nearest == group_size ? "" : ". Hint: group_size=" + std::to_string(nearest) + " is accepted";
   STD_TORCH_CHECK(false, "mixed_gemm::", op, ": ", reasons.front(), hint);
 }
 
@@ -131,6 +129,8 @@ ScalarType scalar_type(ElementType element) {
 }
 
 Tensor check_packed(const char* op, const Tensor& b_packed, int64_t bits, int64_t n, int64_t k) {
+  STD_TORCH_CHECK(b_packed.defined(), "mixed_gemm::", op, ": b_packed is undefined");
+  check_problem(op, 0, n, k, bits, -1);
   check_dtype(op, "b_packed", b_packed, ScalarType::Byte, " (uint8, from mixed_gemm.pack_weights)");
   const int64_t rows = round_up(n, kPadN), bytes = round_up(k, kPadK) * bits / 8;
   STD_TORCH_CHECK(b_packed.dim() == 2 && b_packed.size(0) == rows && b_packed.size(1) == bytes,

@@ -116,8 +116,8 @@ Tensor gemm(const GemmArguments& arguments, const std::string& config) {
     const std::string reason = why_not_candidate(*candidate, problem, call.info());
     STD_TORCH_CHECK(reason.empty(), "mixed_gemm::fpA_intB_gemm_config: ", config, " ", reason);
   }
-  if (candidate->family == Family::kMultistage) {
-    call.require(run_multistage(*candidate, problem, call.allocate(), call.stream()));
+  if (candidate->family != Family::kDequantizeDense) {
+    call.require(run_fused(*candidate, problem, call.allocate(), call.stream()));
   } else {
     call.require(run_dequantize_dense(problem, checked.a, checked.pre_scale, d, call.stream()));
   }

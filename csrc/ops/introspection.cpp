@@ -71,7 +71,7 @@ std::string accepted(const std::vector<Candidate>& candidates) {
 
 std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bits,
                  int64_t group_size, std::string zero_mode, std::string device) {
-  std::vector<std::string> reasons = why_not_problem(m, n, k, static_cast<int>(bits), group_size);
+  std::vector<std::string> reasons = why_not_problem(m, n, k, bits, group_size);
   const auto element = find(kElementTypeNames, dtype);
   if (!element) reasons.push_back("dtype must be float16, bfloat16 or float32, got " + dtype);
   const auto mode = find(kZeroModeNames, zero_mode);
@@ -79,8 +79,15 @@ std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bit
   const auto info = parse_device(device);
   if (info && !why_not_device(*info).empty()) reasons.push_back(why_not_device(*info));
   if (!reasons.empty()) {
+    std::string nearest;
+    const auto offer = [&](const char* name, const std::string& value) {
+      nearest += (nearest.empty() ? "" : ", ") + quoted(name) + ": " + value;
+    };
     const int64_t group = nearest_group_size(k, group_size);
-    return refused(reasons, group == group_size ? "" : "\"group_size\": " + std::to_string(group));
+    if (group != group_size) offer("group_size", std::to_string(group));
+    if (bits != nearest_bits(bits)) offer("bits", std::to_string(nearest_bits(bits)));
+    if (!element) offer("dtype", quoted(kElementTypeNames[0]));
+    return refused(reasons, nearest);
   }
   if (!info) {
     const std::string name = "cpu_" + cpu_instruction_set();

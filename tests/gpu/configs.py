@@ -7,9 +7,27 @@ from dataclasses import replace
 import torch
 from cases import Case
 
-TILES = ("m16n128s4", "m16n256s4", "m32n128s4", "m64n128s4", "m128n128s3", "m128n256s3")
+import mixed_gemm
+
 SPLITS = ("", "_serial2", "_serial5", "_parallel2", "_parallel5")
 DTYPES = (torch.float16, torch.bfloat16)
+
+
+def compiled_kernels() -> tuple[str, ...]:
+    """The names of all rows of kTileConfigs and kSkinnyConfigs, as the planner lists them."""
+    device = "cuda:sm=90,sms=132,smem=232448"
+    names = [c.config for c in mixed_gemm.plan(16, 4096, 4096, device=device).candidates]
+    families = ("skinny", "multistage")
+    return tuple(sorted(n for n in names if n.startswith(families) and n.count("_") == 1))
+
+
+KERNELS = compiled_kernels()
+
+
+def configs_of(kernel: str) -> list[str]:
+    """The kernel with every way to split K that it has."""
+    return [kernel + split for split in SPLITS] if kernel.startswith("multistage") else [kernel]
+
 
 # One compiled kernel per mode: (group sizes, zero modes) that select it.
 MODES = {
@@ -33,8 +51,8 @@ SHAPES = (
 
 
 def cases_of(mode: str, dtype: torch.dtype, bits: int) -> list[Case]:
-    """A case per shape; group size, zero mode, bias, activation and pre_scale rotate, so that each value meets each
-    shape over the tiles and splits."""
+    """A case per shape; group size, zero mode, bias, activation and pre_scale rotate, so that each
+    value meets each shape over the tiles and splits."""
     groups, zero_modes = MODES[mode]
     activations = ("identity", "relu", "relu6", "gelu", "gelu_tanh", "silu")
     base = Case(dtype=dtype, bits=bits)

@@ -1,5 +1,6 @@
-"""GPU tests share the case generator of tests/python. The worst error ratio of every configuration is
-collected and, with $MIXED_GEMM_GPU_REPORT set, written there as JSON: what benchmarks/results holds.
+"""GPU tests share the case generator of tests/python. The worst error ratio of every configuration
+is collected and, with $MIXED_GEMM_GPU_REPORT set, written there as JSON: what benchmarks/results
+holds.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ def library() -> None:
 
 @pytest.fixture(autouse=True)
 def poison() -> Iterator[None]:
-    """Fills freed blocks of the caching allocator with NaN patterns (0xFF is also a wrong lock value), so that
-    unwritten outputs and unzeroed workspace show."""
+    """Fills freed blocks of the caching allocator with NaN patterns (0xFF is also a wrong lock
+    value), so that unwritten outputs and unzeroed workspace show."""
     torch.manual_seed(0)
     for size in (1 << 12, 1 << 16, 1 << 20, 1 << 24):
         blocks = [torch.full((size,), 0xFF, dtype=torch.uint8, device="cuda") for _ in range(4)]
@@ -60,7 +61,9 @@ def commit() -> str:
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
-    stats = {k: len(v) for k, v in terminalreporter.stats.items() if k in ("passed", "failed", "skipped")}
+    stats = {
+        k: len(v) for k, v in terminalreporter.stats.items() if k in ("passed", "failed", "skipped")
+    }
     if RATIOS:
         worst = max(RATIOS, key=lambda name: RATIOS[name])
         terminalreporter.write_line(
@@ -76,4 +79,6 @@ def pytest_terminal_summary(terminalreporter) -> None:
             "tests": stats,
         }
         ratios = {name: round(ratio, 4) for name, ratio in sorted(RATIOS.items())}
-        Path(path).write_text(json.dumps({"meta": meta, "worst_error_over_bound": ratios}, indent=1))
+        Path(path).write_text(
+            json.dumps({"meta": meta, "worst_error_over_bound": ratios}, indent=1)
+        )

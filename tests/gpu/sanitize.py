@@ -1,8 +1,10 @@
-"""Boundary subset for compute-sanitizer (test_gpu_sanitizer.py runs it): ragged M, N and K, every scale mode, dtype and bit
-width, splits and small kernels, with more k-tiles than stages so that the pipeline wraps. Not a pytest file."""
+"""Boundary subset for compute-sanitizer (test_gpu_sanitizer.py runs it): ragged M, N and K, every
+scale mode, dtype and bit width, splits and small kernels, with more k-tiles than stages so that the
+pipeline wraps. Not a pytest file."""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -10,30 +12,45 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
-from cases import Case, make  # noqa: E402
-from configs import DTYPES, MODES, TILES  # noqa: E402
+from cases import Case, make
+from configs import DTYPES, KERNELS, MODES
 
-import mixed_gemm  # noqa: E402
+import mixed_gemm
 
 SPLITS = ("", "_serial3", "_parallel3")
 
 
 def main() -> None:
     runs = 0
-    for i, tile in enumerate(TILES):
-        tile_m = int(tile[1 : tile.index("n")])
+    for i, kernel in enumerate(KERNELS):
+        tile_m = int(re.search(r"_m(\d+)n", kernel)[1])
         for j, (groups, zero_modes) in enumerate(MODES.values()):
             bits, dtype = (4, 8)[(i + j) % 2], DTYPES[(i + j // 2) % 2]
-            case = Case(tile_m + 3, 72 + 65 * (j % 2), 64 * 6 + 8 * (j % 3), dtype, bits, groups[0] if groups[0] != -1 else -1,
-                        zero_modes[0], bias=True, pre_scale=j == 1, activation="silu")
+            case = Case(
+                tile_m + 3,
+                72 + 65 * (j % 2),
+                64 * 6 + 8 * (j % 3),
+                dtype,
+                bits,
+                groups[0],
+                zero_modes[0],
+                bias=True,
+                pre_scale=j == 1,
+                activation="silu",
+            )
             problem = make(case, "cuda")
-            for split in SPLITS:
+            for split in SPLITS if kernel.startswith("multistage") else ("",):
                 out = torch.ops.mixed_gemm.fpA_intB_gemm_config(
-                    problem.a, problem.b_packed, *problem.extras(), bits=bits, activation="silu",
-                    config=f"multistage_{tile}{split}", **problem.scheme(),
+                    problem.a,
+                    problem.b_packed,
+                    *problem.extras(),
+                    bits=bits,
+                    activation="silu",
+                    config=kernel + split,
+                    **problem.scheme(),
                 )
                 ratio = problem.ratio(out)
-                assert ratio <= 1, (case, tile, split, ratio)
+                assert ratio <= 1, (case, kernel, split, ratio)
                 runs += 1
     for bits in (4, 8):
         q = torch.randint(-8, 8, (65, 131), dtype=torch.int8, device="cuda")
@@ -41,8 +58,11 @@ def main() -> None:
         assert torch.equal(mixed_gemm.unpack_weights(packed, bits, 65, 131), q)
         scales = torch.rand(5, 65, device="cuda", dtype=torch.float16)
         for dtype in (torch.float16, torch.float32):
-            mixed_gemm.dequantize_weights(packed, scales, None, bits=bits, group_size=32, n=65, k=131, dtype=dtype)
+            mixed_gemm.dequantize_weights(
+                packed, scales, None, bits=bits, group_size=32, n=65, k=131, dtype=dtype
+            )
     torch.cuda.synchronize()
+    assert runs >= 5 * len(KERNELS)
     print(f"sanitized {runs} GEMMs")
 
 

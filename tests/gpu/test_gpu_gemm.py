@@ -1,17 +1,31 @@
-"""Every compiled kernel, forced by name, against float64 within the bound of reference.error_bound."""
+"""Every compiled kernel, forced by name, against float64 within reference.error_bound."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from cases import Case, Problem, make
-from configs import DTYPES, MODES, SPLITS, TILES, cases_of
+from configs import DTYPES, KERNELS, MODES, cases_of, configs_of
 
 import mixed_gemm
 from mixed_gemm import reference
 from mixed_gemm.scheme import ACTIVATIONS
 
 pytestmark = pytest.mark.gpu
+
+EPILOGUE_CONFIGS = (
+    "multistage_m32n128s4",
+    "multistage_m64n128s4_serial2",
+    "multistage_m16n128s4_parallel3",
+    "skinny_m8n16w8b1",
+)
+LONG_K_CONFIGS = (
+    "multistage_m16n128s4",
+    "multistage_m128n256s3",
+    "multistage_m64n128s4_serial7",
+    "multistage_m16n256s4_parallel16",
+    "skinny_m16n32w8b1",
+)
 
 
 def run_config(problem: Problem, config: str, a: torch.Tensor | None = None) -> torch.Tensor:
@@ -26,19 +40,19 @@ def run_config(problem: Problem, config: str, a: torch.Tensor | None = None) -> 
     )
 
 
-@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("bits", (4, 8))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_kernel_and_split(record, dtype, bits, mode, tile):
+def test_every_kernel_and_split(record, dtype, bits, mode, kernel):
     for case in cases_of(mode, dtype, bits):
         problem = make(case, "cuda")
         options = {**problem.scheme(), "activation": case.activation}
         expected = reference.fpA_intB_gemm(problem.a, problem.q, *problem.extras(), **options)
         bound = reference.error_bound(problem.a, problem.q, *problem.extras(), **options)
-        for split in SPLITS:
-            out = run_config(problem, f"multistage_{tile}{split}")
-            name = f"{tile}{split}-{mode}-{str(dtype)[6:]}-int{bits}"
+        for config in configs_of(kernel):
+            out = run_config(problem, config)
+            name = f"{config}-{mode}-{str(dtype)[6:]}-int{bits}"
             record(name, reference.error_ratio(out, expected, bound))
 
 
@@ -49,7 +63,7 @@ def test_every_activation_and_bias(record, dtype, bits):
         for bias in (False, True):
             case = Case(40, 136, 256, dtype, bits, 64, "sub", bias=bias, activation=activation)
             problem = make(case, "cuda")
-            for config in ("multistage_m32n128s4", "multistage_m64n128s4_serial2", "multistage_m16n128s4_parallel3"):
+            for config in EPILOGUE_CONFIGS:
                 record(f"{activation}-{config}", problem.ratio(run_config(problem, config)))
 
 
@@ -70,17 +84,30 @@ def test_dequantize_dense(record, dtype, zero_mode):
     torch.backends.cuda.matmul.allow_tf32 = False
     try:
         for i, activation in enumerate(ACTIVATIONS):
-            case = Case(65, 130, 520, dtype, (4, 8)[i % 2], (-1, 32, 128)[i % 3], zero_mode,
-                        bias=i > 1, pre_scale=i % 2 == 1, activation=activation)
+            case = Case(
+                65,
+                130,
+                520,
+                dtype,
+                (4, 8)[i % 2],
+                (-1, 32, 128)[i % 3],
+                zero_mode,
+                bias=i > 1,
+                pre_scale=i % 2 == 1,
+                activation=activation,
+            )
             problem = make(case, "cuda")
-            record(f"dense-{str(dtype)[6:]}-{zero_mode}", problem.ratio(run_config(problem, "dequantize_dense")))
+            record(
+                f"dense-{str(dtype)[6:]}-{zero_mode}",
+                problem.ratio(run_config(problem, "dequantize_dense")),
+            )
     finally:
         torch.backends.cuda.matmul.allow_tf32 = allow
 
 
 def test_long_k_within_bound(record):
     for dtype in DTYPES:
-        for config in ("multistage_m16n128s4", "multistage_m128n256s3", "multistage_m64n128s4_serial7", "multistage_m16n256s4_parallel16"):
+        for config in LONG_K_CONFIGS:
             problem = make(Case(16, 256, 28672, dtype, 4, 128, "sub"), "cuda")
             record(f"long-{config}", problem.ratio(run_config(problem, config)))
 
@@ -89,43 +116,56 @@ def test_long_k_within_bound(record):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_one_hot_rows_read_back_every_weight_exactly(dtype, mode, bits):
-    """a = identity: each output is one dequantized weight, so it must be the correctly rounded one."""
+    """a = identity: each output is one dequantized weight, so it must be the correctly rounded
+    one."""
     case = next(c for c in cases_of(mode, dtype, bits) if c.k == 520)
-    groups, zero_modes = MODES[mode]
+    _, zero_modes = MODES[mode]
     zero_mode = next(z for z in zero_modes if z != "sub_real")
     problem = make(Case(1, case.n, case.k, dtype, bits, case.group_size, zero_mode), "cuda")
     w = reference.dequantize(problem.q, problem.scales, problem.zeros, **problem.scheme())
     identity = torch.eye(case.k, dtype=dtype, device="cuda")
-    for tile in TILES:
-        out = run_config(problem, f"multistage_{tile}", identity)
-        assert torch.equal(out, w.t().to(dtype)), tile
+    for kernel in KERNELS:
+        out = run_config(problem, kernel, identity)
+        assert torch.equal(out, w.t().to(dtype)), kernel
 
 
 @pytest.mark.parametrize("bits", (4, 8))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_integer_lattice_is_exact(dtype, bits):
-    """a in -2..2, zeros integer, scales a power of two: every sum is exact in fp32, so the output is the exact sum
-    rounded once, whatever the order."""
+    """a in -2..2, zeros integer, scales a power of two: every sum is exact in fp32, so the output
+    is the exact sum rounded once, whatever the order."""
     g = torch.Generator().manual_seed(1)
     m, n, k, group = 70, 200, 1024, 64
-    q = torch.randint(-(2 ** (bits - 1)), 2 ** (bits - 1), (n, k), generator=g, dtype=torch.int8).cuda()
+    q = torch.randint(
+        -(2 ** (bits - 1)), 2 ** (bits - 1), (n, k), generator=g, dtype=torch.int8
+    ).cuda()
     a = torch.randint(-2, 3, (m, k), generator=g).to(dtype).cuda()
     scales = torch.full((k // group, n), 2.0**-6, dtype=dtype, device="cuda")
     zeros = torch.randint(-8, 8, (k // group, n), generator=g).to(dtype).cuda()
     exact = (a.double() @ reference.dequantize(q, scales, zeros, group_size=group).t()).to(dtype)
     packed = mixed_gemm.pack_weights(q, bits)
-    for tile in TILES:
-        for split in SPLITS:
+    for kernel in KERNELS:
+        for config in configs_of(kernel):
             out = torch.ops.mixed_gemm.fpA_intB_gemm_config(
-                a, packed, scales, zeros, bits=bits, group_size=group, config=f"multistage_{tile}{split}"
+                a, packed, scales, zeros, bits=bits, group_size=group, config=config
             )
-            assert torch.equal(out, exact), (tile, split)
+            assert torch.equal(out, exact), config
 
 
 def test_cpu_and_cuda_agree(record):
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         for i, group in enumerate((-1, 32, 128)):
-            case = Case(33, 130, 384, dtype, (4, 8)[i % 2], group, ("none", "sub", "add")[i], bias=True, activation="gelu")
+            case = Case(
+                33,
+                130,
+                384,
+                dtype,
+                (4, 8)[i % 2],
+                group,
+                ("none", "sub", "add")[i],
+                bias=True,
+                activation="gelu",
+            )
             on_cpu, on_gpu = make(case), make(case, "cuda")
             assert torch.equal(on_cpu.b_packed, on_gpu.b_packed.cpu()), "one layout"
             record("cpu-agrees", on_cpu.ratio(on_cpu.run()))

@@ -1,11 +1,11 @@
-"""Valid but odd input gets the right answer on CUDA: views, offsets, empty, streams, graphs, repeats."""
+"""Valid but odd input gets the right answer on CUDA: views, offsets, empty, streams, graphs."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from cases import Case, make
-from configs import SPLITS, TILES
+from configs import KERNELS, SPLITS
 from test_gpu_gemm import run_config
 
 import mixed_gemm
@@ -13,7 +13,8 @@ import mixed_gemm
 pytestmark = pytest.mark.gpu
 
 CASE = Case(24, 200, 320, torch.float16, 4, 64, "sub", bias=True)
-CONFIGS = [f"multistage_m16n128s4{split}" for split in SPLITS] + ["dequantize_dense"]
+CONFIGS = [f"multistage_m16n128s4{split}" for split in SPLITS]
+CONFIGS += ["skinny_m8n32w8b1", "skinny_m8n16w8b2", "skinny_m16n16w8b1", "dequantize_dense"]
 
 
 def views(a: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -77,7 +78,13 @@ def test_strided_and_misaligned_scales():
         wide = torch.full((groups, n + extra), float("nan"), dtype=torch.float16, device="cuda")
         wide[:, extra:] = problem.scales
         strided = mixed_gemm.fpA_intB_gemm(
-            problem.a, problem.b_packed, wide[:, extra:], problem.zeros, problem.bias, bits=4, group_size=64
+            problem.a,
+            problem.b_packed,
+            wide[:, extra:],
+            problem.zeros,
+            problem.bias,
+            bits=4,
+            group_size=64,
         )
         assert torch.equal(strided, expected)
 
@@ -86,10 +93,10 @@ def test_output_canary():
     """Nothing is written outside d: the blocks around a fresh output keep their pattern."""
     for n, m in ((72, 5), (65, 17), (200, 130)):
         problem = make(Case(m, n, 256, torch.float16, 4, 64), "cuda")
-        for tile in TILES:
+        for kernel in KERNELS:
             arena = torch.full((1 << 20,), 0x7E7E, dtype=torch.int16, device="cuda")
             before = arena.clone()
-            run_config(problem, f"multistage_{tile}_serial2")
+            run_config(problem, kernel)
             assert torch.equal(arena, before)
 
 
@@ -146,7 +153,9 @@ def test_two_streams_share_no_workspace():
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_graph_capture_and_replay(config):
-    problem = make(Case(48, 256, 1024, torch.float16, 4, 128, "sub", bias=True, pre_scale=True), "cuda")
+    problem = make(
+        Case(48, 256, 1024, torch.float16, 4, 128, "sub", bias=True, pre_scale=True), "cuda"
+    )
     a = problem.a.clone()
     run_config(problem, config, a)
     torch.cuda.synchronize()

@@ -1,0 +1,90 @@
+// What every part of one CPU call derives from its GemmProblem: padded sizes, group geometry,
+// pointers into the packed weight, and the fp32 copies of scales, zeros and bias.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "core/gemm_problem.h"
+#include "cpu/aligned_buffer.h"
+#include "cpu/cpu_kernels.h"
+#include "layout/weight_layout.h"
+
+namespace mixed_gemm::cpu {
+
+inline int64_t element_bytes(ElementType element) {
+  return element == ElementType::kFloat32 ? 4 : 2;
+}
+
+struct CallShape {
+  CallShape(const GemmProblem& problem, const CpuKernels& kernel_table)
+      : p(problem), kernels(kernel_table), tiles(ceil_div(p.k, kPadK)) {
+    const int64_t segments = tiles * (kTileK / kSegmentK);
+    // One group over all of K may have any size; every other size is a multiple of a segment.
+    const bool one_group = p.scheme.group_size >= p.k;
+    segments_per_group =
+        one_group ? std::max<int64_t>(1, segments) : p.scheme.group_size / kSegmentK;
+    groups = p.k == 0 ? 0 : one_group ? 1 : num_groups(p);
+    groups_pad = std::max<int64_t>(1, ceil_div(segments, segments_per_group));
+  }
+
+  int bits_index() const { return p.scheme.bits == 8; }
+  int64_t units() const { return ceil_div(p.n, kernels.lanes); }
+
+  // Columns [unit * lanes, ...) of the packed weight.
+  PackedColumns columns(int64_t unit) const {
+    const int64_t column_bytes = tiles * kTileK * p.scheme.bits / 8;
+    return {p.b_packed + unit * kernels.lanes * column_bytes, tiles * kTileBytes};
+  }
+
+  // Iterations of `work` multiply-adds each that are worth a task of their own (about 20 us).
+  static int64_t grain(int64_t work) {
+    return std::max<int64_t>(1, (int64_t{1} << 19) / std::max<int64_t>(1, work));
+  }
+
+  const GemmProblem& p;
+  const CpuKernels& kernels;
+  int64_t tiles;               // of 64 elements of K
+  int64_t segments_per_group;  // of 16 elements of K
+  int64_t groups;              // that exist in scales
+  int64_t groups_pad;          // that padded K touches; the rest have scale and zero 0
+};
+
+// Scales and zeros of a few neighbouring units of columns in fp32; one per thread.
+class UnitScales {
+ public:
+  UnitScales(const CallShape& shape, int64_t max_units)
+      : shape_(shape), values_(2 * shape.groups_pad * max_units * shape.kernels.lanes) {}
+
+  void load(int64_t unit_begin, int64_t unit_end) {
+    first_unit_ = unit_begin;
+    stride_ = (unit_end - unit_begin) * shape_.kernels.lanes;
+    fill(shape_.p.scales, values_.data());
+    if (shape_.p.scheme.zero_mode != ZeroMode::kNone) fill(shape_.p.zeros, zeros());
+  }
+
+  ColumnScales at(int64_t unit) const {
+    const int64_t offset = (unit - first_unit_) * shape_.kernels.lanes;
+    return {values_.data() + offset, zeros() + offset, stride_, shape_.segments_per_group,
+            shape_.p.scheme.zero_mode};
+  }
+
+ private:
+  float* zeros() const { return values_.data() + shape_.groups_pad * stride_; }
+
+  void fill(const void* source, float* to) {
+    const GemmProblem& p = shape_.p;
+    const int64_t first = first_unit_ * shape_.kernels.lanes;
+    const int64_t count = std::min(stride_, p.n - first);
+    const int64_t begin = count < stride_ ? 0 : shape_.groups * stride_;
+    std::fill(to + begin, to + shape_.groups_pad * stride_, 0.f);
+    if (shape_.groups == 0) return;  // k = 0
+    const char* from = static_cast<const char*>(source) + first * element_bytes(p.element);
+    shape_.kernels.to_float({p.element, from, p.scale_stride}, shape_.groups, count, to, stride_);
+  }
+
+  const CallShape& shape_;
+  AlignedBuffer values_;
+  int64_t first_unit_ = 0, stride_ = 0;
+};
+
+}  // namespace mixed_gemm::cpu
