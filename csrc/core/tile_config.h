@@ -67,14 +67,12 @@ constexpr int smem_bytes(const TileConfig& t, int bits, ScaleMode mode) {
 }
 
 // THE list of compiled skinny kernels: 8 * m_tiles tokens by 16 * n_tiles columns for a block whose
-// warps share out K. With two buffers a warp's next weights are on their way while it multiplies;
-// with one it relies on the other warps.
+// warps share out K.
 struct SkinnyConfig {
-  int m_tiles, n_tiles, warps, buffers;
+  int m_tiles, n_tiles, warps;
 };
 constexpr SkinnyConfig kSkinnyConfigs[] = {
-    {1, 1, 8, 1}, {1, 1, 8, 2}, {1, 1, 16, 1}, {1, 2, 8, 1},
-    {1, 2, 8, 2}, {1, 2, 4, 2}, {2, 1, 8, 1},  {2, 2, 8, 1},
+    {1, 1, 8}, {1, 1, 16}, {1, 2, 4}, {1, 2, 8}, {2, 1, 8}, {2, 2, 8},
 };
 constexpr int kNumSkinnyConfigs = sizeof(kSkinnyConfigs) / sizeof(kSkinnyConfigs[0]);
 

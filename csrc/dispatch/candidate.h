@@ -3,7 +3,7 @@
 //   multistage_m64n128s4            a tile of kTileConfigs
 //   multistage_m64n128s4_serial4    the same, K split over 4 blocks that take turns
 //   multistage_m64n128s4_parallel4  the same, K split over 4 blocks and reduced by a second kernel
-//   skinny_m8n32w8b2                a row of kSkinnyConfigs: 8 tokens x 32 columns, K shared out
+//   skinny_m8n32w8                  a row of kSkinnyConfigs: 8 tokens x 32 columns, K shared out
 //   over 8 warps dequantize_dense                dequantize to a dense weight, then the library's
 //   GEMM
 #pragma once

@@ -12,9 +12,14 @@ namespace {
 // (notes/cost_model.md).
 constexpr double kLaunchUs = 2.2;  // an empty kernel in a graph, prologue of the pipeline included
 constexpr double kMemsetUs = 1.2;  // zeroing the locks of a serial split
-constexpr double kTurnUs = 0.9;    // a slice waits for the one before it
+constexpr double kReduceUs = 2.5;  // second kernel of a parallel split
+constexpr double kReduceSpeed = 1.0;     // writing and reading partial sums, over memory bandwidth
+constexpr double kTurnUs = 0.9;          // a slice waits for the one before it
 constexpr double kDramLatencyUs = 0.75;  // a k-tile is requested stages - 1 tiles ahead
-constexpr double kMmaEfficiency = 0.62;  // of the mma.sync rate, in the best tile
+constexpr double kMmaEfficiency = 0.75;  // of the mma.sync rate, in the best tile
+constexpr double kConvertedPerUs = 60000;  // weights an SM converts and scales in a microsecond
+constexpr double kWarpsForPeak = 8;        // of an SM
+constexpr double kOverlapLoss = 0.1;
 constexpr double kDramEfficiency = 0.88;
 constexpr double kL2PerDram = 1.6;          // L2 bandwidth over memory bandwidth
 constexpr double kSkinnyIterationUs = 0.7;  // load weights, wait, multiply
@@ -62,21 +67,25 @@ double multistage_us(const Candidate& c, const GemmProblem& p, const DeviceInfo&
   const double k_tiles = static_cast<double>(ceil_div(ceil_div(p.k, kTileK), c.slices));
   const double waves = std::ceil(blocks / (static_cast<double>(d.sm_count) * per_sm));
   const double resident = std::min<double>(per_sm, std::ceil(blocks / d.sm_count));
-  // One k-tile of all resident blocks of an SM: multiply, stream (weights from memory, activations
-  // mostly from L2), wait.
+  // One k-tile of all resident blocks of an SM: multiply and convert (both issued by the same
+  // warps), stream the weights from memory, wait for the oldest stage. They overlap, but not fully.
   const double warps = resident * num_threads(t) / 32;
-  const double mma_rate =
-      d.mma_tflops * 1e6 / d.sm_count * kMmaEfficiency * std::min(1.0, warps / 8);  // flop per us
-  const double multiply = 2.0 * t.m * t.n * kTileK * resident / mma_rate;
+  const double mma_rate = d.mma_tflops * 1e6 / d.sm_count * kMmaEfficiency;  // flop per us
+  const double converted = static_cast<double>(t.n) * kTileK * (t.m / t.warp_m) * resident;
+  const double multiply =
+      (2.0 * t.m * t.n * kTileK * resident / mma_rate + converted / kConvertedPerUs) /
+      std::min(1.0, warps / kWarpsForPeak);
   const double b_bytes = stage_bytes(t, p.scheme.bits, mode) - t.m * kTileK * 2;
   const double active_sms = std::min<double>(d.sm_count, blocks);
   const double stream = b_bytes * resident * active_sms / (d.dram_gb_per_s * kDramEfficiency * 1e3);
   const double wait = kDramLatencyUs / (t.stages - 1);
-  double us = kLaunchUs + kDramLatencyUs + waves * k_tiles * std::max({multiply, stream, wait});
+  const double longest = std::max({multiply, stream, wait});
+  const double per_k_tile = longest + kOverlapLoss * (multiply + stream + wait - longest);
+  double us = kLaunchUs + kDramLatencyUs + waves * k_tiles * per_k_tile;
   const double sum_bytes = 4.0 * p.m * round_up(p.n, 8);
   if (c.split == SplitK::kSerial) us += kMemsetUs + (c.slices - 1) * kTurnUs;
   if (c.split == SplitK::kParallel)
-    us += kLaunchUs + 2 * c.slices * sum_bytes / (d.dram_gb_per_s * 1e3);
+    us += kReduceUs + c.slices * sum_bytes / (d.dram_gb_per_s * kReduceSpeed * 1e3);
   return us;
 }
 

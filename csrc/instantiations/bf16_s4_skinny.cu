@@ -1,4 +1,4 @@
-#include "instantiations/gemm_tables.cuh"
+#include "instantiations/skinny_tables.cuh"
 
 namespace mixed_gemm {
 template const SkinnyLaunchers&

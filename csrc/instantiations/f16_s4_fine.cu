@@ -1,4 +1,4 @@
-#include "instantiations/gemm_tables.cuh"
+#include "instantiations/multistage_tables.cuh"
 
 namespace mixed_gemm {
 template const TileLaunchers& tile_launchers<ElementType::kFloat16, 4, ScaleMode::kFine>();

@@ -24,12 +24,12 @@ struct SkinnyGemmConfig {
   static constexpr bool kZeros = has_zeros(kMode);
 
   // Warps of an SM hide each other's latency, so registers are capped for as many as do not spill.
-  static constexpr bool kHeavy = kFine || kZeros;
+  static constexpr bool kHeavy =
+      kFine || kZeros || (kBits == 8 && Format::kMantissaBits == BFloat16::kMantissaBits);
   static constexpr int kTiles = kMTiles * kNTiles;
-  static constexpr int kResidentWarps = kRow.buffers == 2 ? 8
-                                        : kTiles == 1     ? 24
-                                        : kTiles == 4     ? (kHeavy ? 8 : 16)
-                                                          : (kHeavy || kMTiles == 2 ? 16 : 24);
+  static constexpr int kResidentWarps = kTiles == 1   ? 24
+                                        : kTiles == 4 ? (kHeavy ? 8 : 16)
+                                                      : (kHeavy || kMTiles == 2 ? 16 : 24);
   static constexpr int kMinBlocks = kResidentWarps / kRow.warps;
 };
 

@@ -72,60 +72,50 @@ class SkinnyGemm {
   }
 
   __device__ void run() {
-    clear(accumulators_);
     constexpr int kStep = Config::kRow.warps;
     const int iterations = (p_.k_tiles + kLinesPerIteration - 1) / kLinesPerIteration;
-    load_weights(warp_, buffers_[0]);
-    if constexpr (Config::kRow.buffers == 1) {
-      for (int i = warp_; i < iterations; i += kStep) {
-        load_activations(i);
-        multiply(buffers_[0]);
-        // The branch keeps ptxas from moving these loads up, which would cost the registers of a
-        // second buffer.
-        if (i + kStep < iterations) load_weights(i + kStep, buffers_[0]);
-      }
-    } else {
-      for (int i = warp_; i < iterations; i += 2 * kStep) {
-        load_weights(i + kStep, buffers_[1]);
-        load_activations(i);
-        multiply(buffers_[0]);
-        load_weights(i + 2 * kStep, buffers_[0]);
-        load_activations(i + kStep);  // zeros past the end
-        multiply(buffers_[1]);
+    CUTLASS_PRAGMA_UNROLL
+    for (int j = 0; j < kNTiles; ++j) {
+      clear(accumulators_[j]);
+      load_weights(warp_, j);
+    }
+    for (int i = warp_; i < iterations; i += kStep) {
+      load_activations(i);
+      Quad token_sums[kMTiles];
+      if constexpr (Config::kCoarse && Config::kZeros) sum_tokens(token_sums);
+      // A tile's next weights are requested as soon as its registers are free, while the other
+      // tiles are multiplied. The branch keeps ptxas from moving the requests up, where they would
+      // need more registers than the cap leaves.
+      CUTLASS_PRAGMA_UNROLL
+      for (int j = 0; j < kNTiles; ++j) {
+        multiply(j, token_sums);
+        if (i + kStep < iterations) load_weights(i + kStep, j);
       }
     }
     reduce_and_store();
   }
 
  private:
-  // What a lane holds of one iteration's weights.
-  struct WeightBuffer {
-    uint4 raw[kNTiles][2];
-    PackedScale scale[kNTiles][2][kStepsPerBlock];
-  };
-
-  static __device__ void clear(Quad (&tiles)[kNTiles][kMTiles]) {
+  static __device__ void clear(Quad (&tiles)[kMTiles]) {
     CUTLASS_PRAGMA_UNROLL
-    for (int j = 0; j < kNTiles * kMTiles; ++j) tiles[j / kMTiles][j % kMTiles].clear();
+    for (int i = 0; i < kMTiles; ++i) tiles[i].clear();
   }
 
-  // Addresses cost as much as arithmetic here: one pointer per operand that steps with the
-  // iteration, the rest constant offsets.
-  __device__ void load_weights(int iteration, WeightBuffer& buffer) {
-    // The last iteration may end after half of its blocks; those past the end meet zero
-    // activations, so any finite weight will do for them.
+  // Addresses cost as much as arithmetic here: one pointer per operand, the rest are constant
+  // offsets.
+  __device__ void load_weights(int iteration, int j) {
+    // Blocks past the end (half an iteration, or all of it) read as 0, a finite weight, and meet
+    // zero activations.
     const bool inside = iteration * kLinesPerIteration + q_ / Layout::kBlocksPerTile < p_.k_tiles;
-    const uint8_t* at =
-        weights_ + static_cast<int64_t>(iteration) * (kLinesPerIteration * Layout::kLineBytes);
-    CUTLASS_PRAGMA_UNROLL
-    for (int octet = 0; octet < 2 * kNTiles; ++octet, at += p_.octet_stride) {
-      buffer.raw[octet / 2][octet % 2] = load_streaming(at, inside);
-    }
-    if constexpr (Config::kScaled) load_scales(iteration, buffer);
+    const uint8_t* at = weights_ + 2 * j * p_.octet_stride +
+                        static_cast<int64_t>(iteration) * (kLinesPerIteration * Layout::kLineBytes);
+    raw_[j][0] = load_streaming(at, inside);
+    raw_[j][1] = load_streaming(at + p_.octet_stride, inside);
+    if constexpr (Config::kScaled) load_scales(iteration, j);
   }
 
-  __device__ void load_scales(int iteration, WeightBuffer& buffer) {
-    const int n = column0_ + g_;
+  __device__ void load_scales(int iteration, int j) {
+    const int n = column0_ + 16 * j + g_;
     CUTLASS_PRAGMA_UNROLL
     for (int s = 0; s < (Config::kFine ? kStepsPerBlock : 1); ++s) {
       const int unit = Config::kFine ? (4 * iteration + q_) * kStepsPerBlock + s : iteration;
@@ -133,11 +123,11 @@ class SkinnyGemm {
       const auto* scales = reinterpret_cast<const uint16_t*>(p_.scales) + at;
       const auto* zeros = reinterpret_cast<const uint16_t*>(p_.zeros) + at;
       CUTLASS_PRAGMA_UNROLL
-      for (int octet = 0; octet < 2 * kNTiles; ++octet) {
-        const bool inside = n + 8 * octet < p_.n;
-        const uint16_t scale = inside ? __ldg(scales + 8 * octet) : uint16_t(0);
-        const uint16_t zero = Config::kZeros && inside ? __ldg(zeros + 8 * octet) : uint16_t(0);
-        buffer.scale[octet / 2][octet % 2][s] = PackedScale::pack(scale, zero);
+      for (int h = 0; h < 2; ++h) {
+        const bool inside = n + 8 * h < p_.n;
+        const uint16_t scale = inside ? __ldg(scales + 8 * h) : uint16_t(0);
+        const uint16_t zero = Config::kZeros && inside ? __ldg(zeros + 8 * h) : uint16_t(0);
+        scale_[j][h][s] = PackedScale::pack(scale, zero);
       }
     }
   }
@@ -187,64 +177,66 @@ class SkinnyGemm {
           reinterpret_cast<const cutlass::Array<Element, 4>&>(b), d);
   }
 
-  __device__ void multiply(const WeightBuffer& buffer) {
-    Quad partial[kNTiles][kMTiles], token_sums[kMTiles];
-    auto& target = Config::kCoarse ? partial : accumulators_;
-    if constexpr (Config::kCoarse) clear(partial);
-    CUTLASS_PRAGMA_UNROLL
-    for (int i = 0; i < kMTiles; ++i) token_sums[i].clear();
+  // Each token's sum over the iteration, in the layout of the accumulators: an mma with weights
+  // of 1.
+  __device__ void sum_tokens(Quad (&token_sums)[kMTiles]) const {
     constexpr uint32_t kOne = Format::kMinusOneX2 & 0x7fff7fffu;
+    const uint32_t ones[4] = {kOne, kOne, kOne, kOne};
+    clear(token_sums);
     CUTLASS_PRAGMA_UNROLL
     for (int r = 0; r < 4; ++r) {
       CUTLASS_PRAGMA_UNROLL
       for (int s = 0; s < kStepsPerBlock; ++s) {
-        if constexpr (Config::kCoarse && Config::kZeros) {
-          const uint32_t ones[4] = {kOne, kOne, kOne, kOne};
-          CUTLASS_PRAGMA_UNROLL
-          for (int i = 0; i < kMTiles; ++i) {
-            mma(token_sums[i], ones, word(tokens_[i][2 * s], r), word(tokens_[i][2 * s + 1], r));
-          }
-        }
         CUTLASS_PRAGMA_UNROLL
-        for (int j = 0; j < kNTiles; ++j) {
-          uint32_t low[2], high[2];  // columns g and g + 8
-          IntegerConverter<Format, Config::kBits>::convert_step(word(buffer.raw[j][0], r), s, low);
-          IntegerConverter<Format, Config::kBits>::convert_step(word(buffer.raw[j][1], r), s, high);
-          if constexpr (Config::kFine) {
-            buffer.scale[j][0][s].template apply<Format, Config::kZeros>(p_.zero_mode, low);
-            buffer.scale[j][1][s].template apply<Format, Config::kZeros>(p_.zero_mode, high);
-          }
-          const uint32_t weights[4] = {low[0], high[0], low[1], high[1]};
-          CUTLASS_PRAGMA_UNROLL
-          for (int i = 0; i < kMTiles; ++i) {
-            mma(target[j][i], weights, word(tokens_[i][2 * s], r), word(tokens_[i][2 * s + 1], r));
-          }
+        for (int i = 0; i < kMTiles; ++i) {
+          mma(token_sums[i], ones, word(tokens_[i][2 * s], r), word(tokens_[i][2 * s + 1], r));
         }
       }
     }
-    if constexpr (Config::kCoarse) add_scaled(buffer, partial, token_sums);
+  }
+
+  __device__ void multiply(int j, const Quad (&token_sums)[kMTiles]) {
+    Quad partial[kMTiles];
+    if constexpr (Config::kCoarse) clear(partial);
+    auto& target = Config::kCoarse ? partial : accumulators_[j];
+    CUTLASS_PRAGMA_UNROLL
+    for (int r = 0; r < 4; ++r) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int s = 0; s < kStepsPerBlock; ++s) {
+        uint32_t low[2], high[2];  // columns g and g + 8
+        IntegerConverter<Format, Config::kBits>::convert_step(word(raw_[j][0], r), s, low);
+        IntegerConverter<Format, Config::kBits>::convert_step(word(raw_[j][1], r), s, high);
+        if constexpr (Config::kFine) {
+          scale_[j][0][s].template apply<Format, Config::kZeros>(p_.zero_mode, low);
+          scale_[j][1][s].template apply<Format, Config::kZeros>(p_.zero_mode, high);
+        }
+        const uint32_t weights[4] = {low[0], high[0], low[1], high[1]};
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < kMTiles; ++i) {
+          mma(target[i], weights, word(tokens_[i][2 * s], r), word(tokens_[i][2 * s + 1], r));
+        }
+      }
+    }
+    if constexpr (Config::kCoarse) add_scaled(j, partial, token_sums);
   }
 
   // accumulators += scale * (partial - zero * token_sum), or scale * partial + zero * token_sum.
-  __device__ void add_scaled(const WeightBuffer& buffer, const Quad (&partial)[kNTiles][kMTiles],
+  __device__ void add_scaled(int j, const Quad (&partial)[kMTiles],
                              const Quad (&token_sums)[kMTiles]) {
     CUTLASS_PRAGMA_UNROLL
-    for (int j = 0; j < kNTiles; ++j) {
+    for (int e = 0; e < 4; ++e) {  // elements 0, 1: column g; 2, 3: column g + 8
+      const uint32_t bits = scale_[j][e / 2][0].bits;
+      const float scale = to_float(bits), zero = Config::kZeros ? to_float(bits >> 16) : 0.f;
       CUTLASS_PRAGMA_UNROLL
-      for (int e = 0; e < 4; ++e) {  // elements 0, 1: column g; 2, 3: column g + 8
-        const uint32_t bits = buffer.scale[j][e / 2][0].bits;
-        const float scale = to_float(bits), zero = Config::kZeros ? to_float(bits >> 16) : 0.f;
-        CUTLASS_PRAGMA_UNROLL
-        for (int i = 0; i < kMTiles; ++i) {
-          float& accumulator = accumulators_[j][i][e];
-          float sum = partial[j][i][e];
-          if constexpr (Config::kZeros) {
-            if (p_.zero_mode == ZeroMode::kSub) sum = fmaf(-zero, token_sums[i][e], sum);
-            if (p_.zero_mode == ZeroMode::kAdd)
-              accumulator = fmaf(zero, token_sums[i][e], accumulator);
-          }
-          accumulator = fmaf(scale, sum, accumulator);
+      for (int i = 0; i < kMTiles; ++i) {
+        float& accumulator = accumulators_[j][i][e];
+        float sum = partial[i][e];
+        if constexpr (Config::kZeros) {
+          if (p_.zero_mode == ZeroMode::kSub) sum = fmaf(-zero, token_sums[i][e], sum);
+          if (p_.zero_mode == ZeroMode::kAdd)
+            accumulator = fmaf(zero, token_sums[i][e], accumulator);
         }
+        accumulator = fmaf(scale, sum, accumulator);
       }
     }
   }
@@ -287,7 +279,8 @@ class SkinnyGemm {
   SharedStorage& sums_;
   int warp_, g_, q_, column0_, row0_;
   const uint8_t* weights_;  // block q of column g in iteration 0
-  WeightBuffer buffers_[Config::kRow.buffers];
+  uint4 raw_[kNTiles][2];
+  PackedScale scale_[kNTiles][2][kStepsPerBlock];
   uint4 tokens_[kMTiles][Config::kVectors];
   Quad accumulators_[kNTiles][kMTiles];
 };

@@ -17,14 +17,14 @@ EPILOGUE_CONFIGS = (
     "multistage_m32n128s4",
     "multistage_m64n128s4_serial2",
     "multistage_m16n128s4_parallel3",
-    "skinny_m8n16w8b1",
+    "skinny_m8n16w8",
 )
 LONG_K_CONFIGS = (
     "multistage_m16n128s4",
     "multistage_m128n256s3",
     "multistage_m64n128s4_serial7",
     "multistage_m16n256s4_parallel16",
-    "skinny_m16n32w8b1",
+    "skinny_m16n32w8",
 )
 
 

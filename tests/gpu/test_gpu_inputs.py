@@ -14,7 +14,7 @@ pytestmark = pytest.mark.gpu
 
 CASE = Case(24, 200, 320, torch.float16, 4, 64, "sub", bias=True)
 CONFIGS = [f"multistage_m16n128s4{split}" for split in SPLITS]
-CONFIGS += ["skinny_m8n32w8b1", "skinny_m8n16w8b2", "skinny_m16n16w8b1", "dequantize_dense"]
+CONFIGS += ["skinny_m8n32w8", "skinny_m16n16w8", "dequantize_dense"]
 
 
 def views(a: torch.Tensor) -> dict[str, torch.Tensor]:

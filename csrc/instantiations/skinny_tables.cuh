@@ -1,0 +1,17 @@
+// Body of a skinny instantiation file: every row for the listed scale modes.
+#pragma once
+#include "instantiations/cutlass_element.cuh"
+#include "instantiations/gemm_tables.h"
+#include "skinny/skinny_launch.cuh"
+
+namespace mixed_gemm {
+
+template <ElementType kElement, int kBits, ScaleMode kMode>
+const SkinnyLaunchers& skinny_launchers() {
+  using Element = typename CutlassElement<kElement>::Type;
+  static constexpr SkinnyLaunchers kTable = skinny_row_launchers<Element, kBits, kMode>(
+      std::make_integer_sequence<int, kNumSkinnyConfigs>());
+  return kTable;
+}
+
+}  // namespace mixed_gemm
