@@ -95,9 +95,9 @@ std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bit
            ", \"family\": \"cpu\", \"reason\": " + quoted("the best instruction set of this CPU") +
            ", \"candidates\": [{\"config\": " + quoted(name) + ", \"predicted_us\": null}]}";
   }
-  GemmProblem problem;
-  problem.m = m;
-  problem.n = n;
+  GemmProblem problem;  // an empty product launches nothing; plan it as if it had one row
+  problem.m = std::max<int64_t>(m, 1);
+  problem.n = std::max<int64_t>(n, 1);
   problem.k = std::max<int64_t>(k, 1);
   problem.element = static_cast<ElementType>(*element);
   problem.scheme = {static_cast<int>(bits), group_size == -1 ? problem.k : group_size,
