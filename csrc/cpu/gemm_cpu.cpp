@@ -1,0 +1,50 @@
+#include "cpu/gemm_cpu.h"
+
+#include "cpu/call_shape.h"
+#include "cpu/gemm_paths.h"
+#include "cpu/instruction_set.h"
+
+namespace mixed_gemm {
+namespace cpu {
+
+void dequantize_with(const CpuKernels& kernels, const GemmProblem& problem, ElementType out_element,
+                     const ParallelFor& parallel_for) {
+  const CallShape shape(problem, kernels);
+  const int64_t lanes = kernels.lanes, unit_work = lanes * problem.k * 8;  // 8: stores, transpose
+  parallel_for(0, shape.units(), CallShape::grain(unit_work), [&](int64_t begin, int64_t end) {
+    UnitScales scales(shape, 1);
+    alignas(64) float panel[kTileK * kMaxLanes], row[kTileK];
+    for (int64_t unit = begin; unit < end; ++unit) {
+      scales.load(unit, unit + 1);
+      const int64_t columns = std::min(lanes, problem.n - unit * lanes);
+      for (int64_t tile = 0; tile < shape.tiles; ++tile) {
+        kernels.dequantize[shape.bits_index()](shape.columns(unit), scales.at(unit), tile, tile + 1,
+                                               panel, lanes);
+        const int64_t k = tile * kTileK, count = std::min<int64_t>(kTileK, problem.k - k);
+        for (int64_t c = 0; c < columns; ++c) {
+          for (int64_t j = 0; j < count; ++j) row[j] = panel[j * lanes + c];
+          char* to = static_cast<char*>(problem.d) +
+                     ((unit * lanes + c) * problem.k + k) * element_bytes(out_element);
+          kernels.from_float(row, count, out_element, to);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace cpu
+
+void gemm_cpu(const GemmProblem& problem, const ParallelFor& parallel_for) {
+  if (problem.m == 0 || problem.n == 0) return;
+  const cpu::CpuKernels& kernels = cpu::active_kernels();
+  const bool fused = problem.m <= kernels.max_fused_rows;
+  (fused ? cpu::gemm_fused : cpu::gemm_dense)(kernels, problem, parallel_for);
+}
+
+void dequantize_cpu(const GemmProblem& problem, ElementType out_element,
+                    const ParallelFor& parallel_for) {
+  if (problem.n == 0 || problem.k == 0) return;
+  cpu::dequantize_with(cpu::active_kernels(), problem, out_element, parallel_for);
+}
+
+}  // namespace mixed_gemm

@@ -1,0 +1,75 @@
+#include "cpu/instruction_set.h"
+
+#include <cstdlib>
+#include <stdexcept>
+
+#include "cpu/gemm_cpu.h"
+
+namespace mixed_gemm::cpu {
+namespace {
+
+struct InstructionSet {
+  const char* name;
+  bool (*supported)();
+  const CpuKernels& (*kernels)();
+};
+
+#if defined(__x86_64__)
+// The compiler's table also asks the operating system (XGETBV) whether it saves the registers.
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
+}
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+#endif
+
+// Slowest first.
+constexpr InstructionSet kInstructionSets[] = {
+    {"portable", [] { return true; }, portable_kernels},
+#if defined(__x86_64__)
+    {"avx2", has_avx2, avx2_kernels},
+    {"avx512", has_avx512, avx512_kernels},
+#endif
+};
+
+}  // namespace
+
+std::vector<const CpuKernels*> supported_kernels() {
+  std::vector<const CpuKernels*> kernels;
+  for (const auto& set : kInstructionSets) {
+    if (set.supported()) kernels.push_back(&set.kernels());
+  }
+  return kernels;
+}
+
+const CpuKernels& select_kernels(const std::string& limit) {
+  const CpuKernels* best = nullptr;
+  for (const auto& set : kInstructionSets) {
+    if (set.supported()) best = &set.kernels();
+    if (limit == set.name) return *best;
+  }
+  if (!limit.empty()) {
+    throw std::invalid_argument(
+        "mixed_gemm: MIXED_GEMM_CPU must be portable, avx2 or avx512, got " + limit);
+  }
+  return *best;
+}
+
+const CpuKernels& active_kernels() {
+  static const CpuKernels& kernels = []() -> const CpuKernels& {
+    const char* limit = std::getenv("MIXED_GEMM_CPU");
+    return select_kernels(limit ? limit : "");
+  }();
+  return kernels;
+}
+
+}  // namespace mixed_gemm::cpu
+
+namespace mixed_gemm {
+
+std::string cpu_instruction_set() { return cpu::active_kernels().name; }
+
+}  // namespace mixed_gemm

@@ -1,0 +1,20 @@
+// Which kernels this machine runs.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "cpu/cpu_kernels.h"
+
+namespace mixed_gemm::cpu {
+
+// Every table that this machine can execute, slowest first; the first is "portable".
+std::vector<const CpuKernels*> supported_kernels();
+
+// The fastest supported table not above `limit` ("portable", "avx2", "avx512", or empty for no
+// limit). Throws std::invalid_argument on any other name.
+const CpuKernels& select_kernels(const std::string& limit);
+
+// select_kernels of the environment variable MIXED_GEMM_CPU, decided at the first call.
+const CpuKernels& active_kernels();
+
+}  // namespace mixed_gemm::cpu

@@ -1,0 +1,17 @@
+// Compiled with -mavx512f -mavx512bw -mavx512vl -mavx512dq; reached only after CPUID says so.
+
+// GCC 12 warns about its own _mm512_undefined_*() in every inlined intrinsic (GCC bug 105593).
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include "cpu/vector_avx512.h"
+
+namespace mixed_gemm::cpu {
+
+const CpuKernels& avx512_kernels() {
+  static constexpr CpuKernels kKernels = make_kernels<Avx512>("avx512");
+  return kKernels;
+}
+
+}  // namespace mixed_gemm::cpu

@@ -1,0 +1,167 @@
+// The readable reference: plain C++ for any machine. A tile is decoded word by word with the map of
+// weight_layout.h; everything after that is a loop over [k][lane].
+#include <cstring>
+
+#include "core/half_arithmetic.h"
+#include "cpu/cpu_kernels.h"
+#include "layout/weight_layout.h"
+
+namespace mixed_gemm::cpu {
+namespace {
+
+constexpr int kLanes = 8;
+constexpr int64_t kMaxFusedRows = 8;
+constexpr int kDenseColumns = kUnitsPerPanel * kLanes;
+
+// q[k * kLanes + lane] = the stored integers of a 64 x kLanes tile.
+template <int kBits>
+void decode_tile(const uint8_t* tile, int64_t group_stride, float* q) {
+  using Layout = WeightLayout<kBits>;
+  constexpr int kWords = kTileK / Layout::kPerWord;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const uint8_t* column =
+        tile + lane / Layout::kInterleave * group_stride + lane % Layout::kInterleave * kWords * 4;
+    for (int word = 0; word < kWords; ++word) {
+      uint32_t bits;
+      std::memcpy(&bits, column + 4 * word, 4);
+      for (int slot = 0; slot < Layout::kPerWord; ++slot) {
+        const auto k = Layout::element(word, slot, kTileK).k;
+        const int stored = static_cast<int>(bits >> (kBits * slot) & Layout::kMask);
+        q[k * kLanes + lane] = static_cast<float>(stored - Layout::kBias);
+      }
+    }
+  }
+}
+
+template <int kBits, int kRows>
+void fused(const PackedColumns& b, const ColumnScales& scales, const ActivationRows& a,
+           int64_t tiles, float* out) {
+  const int64_t segments = tiles * (kTileK / kSegmentK);
+  float q[kTileK * kLanes], sum[kRows * kLanes] = {};
+  std::memset(out, 0, sizeof(sum));
+  for (int64_t segment = 0; segment < segments; ++segment) {
+    const int64_t k_in_tile = segment * kSegmentK % kTileK;
+    if (k_in_tile == 0) {
+      decode_tile<kBits>(b.first + segment * kSegmentK / kTileK * kTileBytes, b.group_stride, q);
+    }
+    for (int k = 0; k < kSegmentK; ++k) {
+      for (int r = 0; r < kRows; ++r) {
+        const float x = a.values[(segment * kSegmentK + k) * kRows + r];
+        const float* weights = q + (k_in_tile + k) * kLanes;
+        for (int j = 0; j < kLanes; ++j) sum[r * kLanes + j] += x * weights[j];
+      }
+    }
+    const bool group_ends = (segment + 1) % scales.segments_per_group == 0;
+    if (!group_ends && segment + 1 < segments) continue;
+
+    const int64_t group = segment / scales.segments_per_group;
+    const float* s = scales.scale + group * scales.stride;
+    const float* z = scales.zero + group * scales.stride;
+    for (int i = 0; i < kRows * kLanes; ++i) {
+      const int r = i / kLanes, j = i % kLanes;
+      switch (scales.zero_mode) {
+        case ZeroMode::kNone:
+          out[i] += sum[i] * s[j];
+          break;
+        case ZeroMode::kSub:
+          out[i] += (sum[i] - z[j] * a.group_sums[group * kRows + r]) * s[j];
+          break;
+        case ZeroMode::kAdd:
+          out[i] += sum[i] * s[j] + z[j] * a.group_sums[group * kRows + r];
+          break;
+      }
+      sum[i] = 0;
+    }
+  }
+}
+
+template <int kBits>
+void dequantize(const PackedColumns& b, const ColumnScales& scales, int64_t tile_begin,
+                int64_t tile_end, float* panel, int64_t panel_stride) {
+  float q[kTileK * kLanes];
+  for (int64_t tile = tile_begin; tile < tile_end; ++tile, panel += kTileK * panel_stride) {
+    decode_tile<kBits>(b.first + tile * kTileBytes, b.group_stride, q);
+    for (int k = 0; k < kTileK; ++k) {
+      const int64_t group = (tile * kTileK + k) / kSegmentK / scales.segments_per_group;
+      const float* s = scales.scale + group * scales.stride;
+      const float* z = scales.zero + group * scales.stride;
+      for (int j = 0; j < kLanes; ++j) {
+        const float value = q[k * kLanes + j];
+        float& w = panel[k * panel_stride + j];
+        switch (scales.zero_mode) {
+          case ZeroMode::kNone:
+            w = value * s[j];
+            break;
+          case ZeroMode::kSub:
+            w = (value - z[j]) * s[j];
+            break;
+          case ZeroMode::kAdd:
+            w = value * s[j] + z[j];
+            break;
+        }
+      }
+    }
+  }
+}
+
+template <int kRows>
+void multiply(const float* a, const float* panel, int64_t k_count, float* c) {
+  for (int64_t k = 0; k < k_count; ++k, a += kRows, panel += kDenseColumns) {
+    for (int r = 0; r < kRows; ++r) {
+      for (int j = 0; j < kDenseColumns; ++j) c[r * kDenseColumns + j] += a[r] * panel[j];
+    }
+  }
+}
+
+float widen(ElementType element, const char* p) {
+  if (element == ElementType::kFloat32) {
+    float x;
+    std::memcpy(&x, p, 4);
+    return x;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, p, 2);
+  return static_cast<float>(element == ElementType::kFloat16 ? decode<Half>(bits)
+                                                             : decode<BFloat16>(bits));
+}
+
+void to_float(const FloatRows& from, int64_t rows, int64_t columns, float* to, int64_t to_stride) {
+  const int64_t bytes = from.element == ElementType::kFloat32 ? 4 : 2;
+  const auto* source = static_cast<const char*>(from.data);
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) {
+      to[i * to_stride + j] = widen(from.element, source + (i * from.stride + j) * bytes);
+    }
+  }
+}
+
+void from_float(const float* from, int64_t count, ElementType element, void* to) {
+  if (element == ElementType::kFloat32) {
+    std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
+    return;
+  }
+  for (int64_t j = 0; j < count; ++j) {
+    const uint16_t bits =
+        element == ElementType::kFloat16 ? encode<Half>(from[j]) : encode<BFloat16>(from[j]);
+    std::memcpy(static_cast<char*>(to) + 2 * j, &bits, 2);
+  }
+}
+
+}  // namespace
+
+const CpuKernels& portable_kernels() {
+  static constexpr CpuKernels kKernels = {"portable",
+                                          kLanes,
+                                          kMaxFusedRows,
+                                          {{fused<4, 1>, fused<8, 1>},
+                                           {fused<4, 2>, fused<8, 2>},
+                                           {fused<4, 4>, fused<8, 4>},
+                                           {fused<4, 8>, fused<8, 8>}},
+                                          {dequantize<4>, dequantize<8>},
+                                          {multiply<1>, multiply<2>, multiply<4>, multiply<8>},
+                                          to_float,
+                                          from_float};
+  return kKernels;
+}
+
+}  // namespace mixed_gemm::cpu
