@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from shapes import Point, is_mma_sync_peer, is_peer, peer_rows
+from shapes import Point, is_mma_sync_peer, peer_rows, peers_of
 from timing import Graph, Timing, copies_for, measured_ceilings, time_interleaved
 
 import mixed_gemm
@@ -141,9 +141,11 @@ def main() -> None:
 
     ceilings = measured_ceilings()
     print(f"{torch.cuda.get_device_name()}: {ceilings}", file=sys.stderr)
-    peers = peer_rows("peers_h200")
+    peers = peers_of(args.bits, args.group)
     only = {tuple(map(int, s.split(":"))) for s in args.shapes.split(",")} if args.shapes else None
-    points = sorted(p for p in peers if p[2] <= args.max_m and (only is None or p[:2] in only))
+    points = sorted(
+        p for p in peer_rows("peers_h200") if p[2] <= args.max_m and (only is None or p[:2] in only)
+    )
     rows: list[dict[str, Any]] = []
     names = ("us", "roof", "cublas", "aten", "peer", "mma.sync")
     header = f"{'N':>6} {'K':>6} {'M':>5} " + " ".join(f"{name:>8}" for name in names)
@@ -180,7 +182,7 @@ def main() -> None:
             }
             for name, t in timings.items()
         ]
-        print_point(point, selected, timings, roofline, peers[point])
+        print_point(point, selected, timings, roofline, peers.get(point, {}))
         if args.out:  # after every point: a run that is cut short keeps what it has
             args.out.write_text(json.dumps({"meta": meta(ceilings, args), "rows": rows}, indent=0))
 
@@ -195,8 +197,9 @@ def print_point(
     us = timings[selected].us
     own = {n: t.us for n, t in timings.items() if n not in ("cublas", "aten_int4")}
     best = min(own, key=lambda name: own[name])
-    peer = min(t for name, t in peers.items() if is_peer(name))
-    mma_sync = min(t for name, t in peers.items() if is_mma_sync_peer(name))
+    nothing = float("nan")
+    peer = min(peers.values(), default=nothing)
+    mma_sync = min((t for name, t in peers.items() if is_mma_sync_peer(name)), default=nothing)
     cublas = timings["cublas"].us
     aten = timings["aten_int4"].us if "aten_int4" in timings else float("nan")
     n, k, m = point

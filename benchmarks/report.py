@@ -8,14 +8,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shapes import is_mma_sync_peer, is_peer, peer_rows
+from shapes import is_mma_sync_peer, peers_of
 
 README = Path(__file__).parents[1] / "README.md"
 BEGIN, END = "<!-- results: benchmarks/report.py writes this part -->", "<!-- end of results -->"
 
 
 def table(rows: list[dict[str, Any]], shown: set[int]) -> list[str]:
-    peers = peer_rows("peers_h200")
+    first = next(r for r in rows if r["selected"])
+    peers = peers_of(first["bits"], first["group_size"])
     cublas = {(r["N"], r["K"], r["M"]): r["us"] for r in rows if r["op"] == "cublas"}
     lines = [
         "| N x K | M | us | best peer | best mma.sync peer | cuBLAS fp16 | roofline | kernel |",
@@ -26,7 +27,7 @@ def table(rows: list[dict[str, Any]], shown: set[int]) -> list[str]:
         if not r["selected"] or r["M"] not in shown:
             continue
         us = r["us"]
-        peer = min(t for name, t in peers[point].items() if is_peer(name))
+        peer = min(peers[point].values())
         mma_sync = min(t for name, t in peers[point].items() if is_mma_sync_peer(name))
         ratios = " | ".join(f"{us / t:.2f}" for t in (peer, mma_sync, cublas[point]))
         lines.append(

@@ -20,6 +20,21 @@ def peer_rows(name: str) -> dict[Point, dict[str, float]]:
     return rows
 
 
+def peers_of(bits: int, group_size: int) -> dict[Point, dict[str, float]]:
+    """The peer timings that are comparable: the same weight width and group size."""
+    scheme = f"w{bits}_" + ("channel" if group_size == -1 else f"g{group_size}")
+    rows: dict[Point, dict[str, float]] = {}
+    for name in ("peers_h200", "peers_w8a16_and_groups_h200"):
+        for point, kernels in peer_rows(name).items():
+            for kernel, us in kernels.items():
+                comparable = (
+                    scheme in kernel or kernel == f"aten_weight_int4pack_mm_bf16_{scheme[3:]}"
+                )
+                if (scheme in kernel or aten) and is_peer(kernel):
+                    rows.setdefault(point, {})[kernel] = us
+    return rows
+
+
 def is_peer(kernel: str) -> bool:
     """Neither our own probe nor the dense fp16 GEMM."""
     return not kernel.startswith(("own_", "cublas_"))

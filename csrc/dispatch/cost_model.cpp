@@ -21,7 +21,10 @@ constexpr double kConvertedPerUs = 60000;  // weights an SM converts and scales 
 constexpr double kWarpsForPeak = 8;        // of an SM
 constexpr double kOverlapLoss = 0.1;
 constexpr double kDramEfficiency = 0.88;
-constexpr double kL2PerDram = 1.6;          // L2 bandwidth over memory bandwidth
+constexpr double kL2PerDram = 1.6;      // L2 bandwidth over memory bandwidth
+constexpr double kSkinnyDram = 1.0;     // of the efficiency above
+constexpr double kSkinnyBlockUs = 1.0;  // start, reduce and store
+constexpr double kSkinnyOverlapLoss = 0.1;
 constexpr double kSkinnyIterationUs = 0.7;  // load weights, wait, multiply
 
 struct Rates {
@@ -102,10 +105,11 @@ double skinny_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) 
   // does too.
   const double l2 = (2.0 * p.m * p.k * blocks / m_blocks + (m_blocks - 1) * weight_bytes(p)) /
                     (kL2PerDram * bandwidth);
-  const double latency =
-      waves * std::ceil(p.k / static_cast<double>(skinny_iteration_k(p.scheme.bits) * t.warps)) *
-      kSkinnyIterationUs;
-  return kLaunchUs + std::max(weights + l2, latency);
+  const double iterations =
+      std::ceil(p.k / static_cast<double>(skinny_iteration_k(p.scheme.bits) * t.warps));
+  const double latency = waves * (kSkinnyBlockUs + iterations * kSkinnyIterationUs);
+  const double stream = (weights + l2) / kSkinnyDram;
+  return kLaunchUs + std::max(stream, latency) + kSkinnyOverlapLoss * std::min(stream, latency);
 }
 
 double dense_us(const GemmProblem& p, const DeviceInfo& d) {
