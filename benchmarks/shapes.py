@@ -27,9 +27,7 @@ def peers_of(bits: int, group_size: int) -> dict[Point, dict[str, float]]:
     for name in ("peers_h200", "peers_w8a16_and_groups_h200"):
         for point, kernels in peer_rows(name).items():
             for kernel, us in kernels.items():
-                comparable = (
-                    scheme in kernel or kernel == f"aten_weight_int4pack_mm_bf16_{scheme[3:]}"
-                )
+                aten = bits == 4 and kernel == f"aten_weight_int4pack_mm_bf16_g{group_size}"
                 if (scheme in kernel or aten) and is_peer(kernel):
                     rows.setdefault(point, {})[kernel] = us
     return rows
