@@ -105,7 +105,8 @@ double skinny_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) 
                                              : 32;  // by registers, as compiled
   const double per_sm = std::max(1, resident_warps / t.warps);
   const double share = std::ceil(blocks / d.sm_count);  // blocks of the busiest SM
-  const double in_flight = std::min(blocks / d.sm_count, per_sm) * t.warps * t.n_tiles * 1024;
+  const double resident = std::min(std::max(1.0, blocks / d.sm_count), per_sm);
+  const double in_flight = resident * t.warps * t.n_tiles * 1024;
   const double memory_rate =
       d.dram_gb_per_s * 1e3 * kSkinnyDram / d.sm_count;  // bytes per us and SM
   const double rate = std::min(memory_rate, in_flight / kSkinnyLatencyUs);

@@ -12,6 +12,8 @@
 #include "core/bit_ops.h"
 #include "core/half_arithmetic.h"
 #include "dequant/integer_converter.h"
+#include "dispatch/cost_model.h"
+#include "dispatch/support.h"
 #include "layout/pack_weight.h"
 #include "layout/weight_layout.h"
 
@@ -106,6 +108,32 @@ void bind_arithmetic(py::module_& m) {
   });
 }
 
+void bind_dispatch(py::module_& m) {
+  m.def("why_not", &why_not_problem, py::arg("m"), py::arg("n"), py::arg("k"), py::arg("bits"),
+        py::arg("group_size"));
+  m.def("nearest_group_size", &nearest_group_size, py::arg("k"), py::arg("group_size"));
+  // (name, predicted us) of every legal candidate for float16, best first. zero_mode as in
+  // ZeroMode.
+  m.def(
+      "candidates",
+      [](int64_t rows, int64_t n, int64_t k, int bits, int64_t group_size, int zero_mode, int sm,
+         int sms, int smem) {
+        GemmProblem problem;
+        problem.m = rows;
+        problem.n = n;
+        problem.k = k;
+        problem.scheme = {bits, group_size, static_cast<ZeroMode>(zero_mode)};
+        std::vector<std::pair<std::string, double>> named;
+        for (const Candidate& c :
+             ranked_candidates(problem, with_default_rates({sm, sms, smem, 0, 0}))) {
+          named.emplace_back(config_name(c), c.predicted_us);
+        }
+        return named;
+      },
+      py::arg("m"), py::arg("n"), py::arg("k"), py::arg("bits"), py::arg("group_size"),
+      py::arg("zero_mode"), py::arg("sm"), py::arg("sms"), py::arg("smem"));
+}
+
 }  // namespace
 }  // namespace mixed_gemm
 
@@ -113,4 +141,5 @@ PYBIND11_MODULE(_mixed_gemm_core, m) {
   m.doc() = "The torch-free C++ core of mixed_gemm, for tests.";
   mixed_gemm::bind_layout(m);
   mixed_gemm::bind_arithmetic(m);
+  mixed_gemm::bind_dispatch(m);
 }
