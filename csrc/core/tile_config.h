@@ -14,15 +14,17 @@ struct TileConfig {
   int m, n;            // threadblock tile; its K is kTileK
   int warp_m, warp_n;  // warp tile; warps that share columns convert the same weights again
   int stages;          // cp.async pipeline depth
+  int min_blocks;      // resident on an SM: caps the registers
 };
 
 constexpr TileConfig kTileConfigs[] = {
-    {16, 128, 16, 32, 4},   //
-    {16, 256, 16, 64, 4},   //
-    {32, 128, 32, 32, 4},   //
-    {64, 128, 64, 32, 4},   //
-    {128, 128, 64, 32, 3},  //
-    {128, 256, 64, 64, 3},
+    {16, 128, 16, 32, 4, 4},  //
+    {16, 256, 16, 64, 4, 2},  //
+    {32, 128, 32, 32, 4, 3},  //
+    {32, 256, 32, 64, 4, 2},  //
+    {64, 128, 64, 32, 4, 3},  //
+    {64, 256, 64, 64, 4, 2},  //
+    {128, 128, 128, 32, 3, 2}, {128, 256, 128, 32, 3, 1},
 };
 constexpr int kNumTileConfigs = sizeof(kTileConfigs) / sizeof(kTileConfigs[0]);
 
@@ -62,8 +64,9 @@ constexpr int stage_bytes(const TileConfig& t, int bits, ScaleMode mode) {
   return t.m * kTileK * 2 + t.n * kTileK * bits / 8 +
          scale_rows(mode) * t.n * 2 * (has_zeros(mode) ? 2 : 1);
 }
+constexpr int kMaxWarps = 32;  // of a block; each keeps count of its work in shared memory
 constexpr int smem_bytes(const TileConfig& t, int bits, ScaleMode mode) {
-  return t.stages * stage_bytes(t, bits, mode);
+  return t.stages * stage_bytes(t, bits, mode) + kMaxWarps * 4;
 }
 
 // THE list of compiled skinny kernels: 8 * m_tiles tokens by 16 * n_tiles columns for a block whose
@@ -72,7 +75,7 @@ struct SkinnyConfig {
   int m_tiles, n_tiles, warps;
 };
 constexpr SkinnyConfig kSkinnyConfigs[] = {
-    {1, 1, 8}, {1, 1, 16}, {1, 2, 4}, {1, 2, 8}, {2, 1, 8}, {2, 2, 8},
+    {1, 1, 8}, {1, 1, 16}, {1, 2, 8}, {2, 1, 8}, {2, 2, 8},
 };
 constexpr int kNumSkinnyConfigs = sizeof(kSkinnyConfigs) / sizeof(kSkinnyConfigs[0]);
 

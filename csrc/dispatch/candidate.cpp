@@ -5,7 +5,7 @@
 namespace mixed_gemm {
 namespace {
 
-constexpr const char* kSplitSuffix[] = {"", "_serial", "_parallel"};
+constexpr const char* kSplitSuffix[] = {"", "_streamk", "_parallel"};
 
 std::string tile_name(const TileConfig& tile) {
   return "multistage_m" + std::to_string(tile.m) + "n" + std::to_string(tile.n) + "s" +
@@ -41,12 +41,14 @@ std::optional<Candidate> parse_config(const std::string& name) {
   for (c.row = 0; c.row < kNumTileConfigs; ++c.row) {
     const std::string tile = tile_name(kTileConfigs[c.row]);
     if (name == tile) return c;
-    for (const SplitK split : {SplitK::kSerial, SplitK::kParallel}) {
+    for (const SplitK split : {SplitK::kStreamK, SplitK::kParallel}) {
       const std::string prefix = tile + kSplitSuffix[static_cast<int>(split)];
       if (name.compare(0, prefix.size(), prefix) != 0) continue;
       char* end = nullptr;
       const long slices = std::strtol(name.c_str() + prefix.size(), &end, 10);
-      if (*end != '\0' || slices < 2 || slices > 1024 || name.size() == prefix.size())
+      const bool stream = split == SplitK::kStreamK;
+      if (*end != '\0' || slices < (stream ? 1 : 2) || slices > (stream ? 16 : 1024) ||
+          name.size() == prefix.size())
         return std::nullopt;
       c.split = split;
       c.slices = static_cast<int>(slices);

@@ -1,11 +1,10 @@
 // A way to run a problem, and its name. Names are what plan() prints, benchmarks record and tests
 // force:
-//   multistage_m64n128s4            a tile of kTileConfigs
-//   multistage_m64n128s4_serial4    the same, K split over 4 blocks that take turns
-//   multistage_m64n128s4_parallel4  the same, K split over 4 blocks and reduced by a second kernel
-//   skinny_m8n32w8                  a row of kSkinnyConfigs: 8 tokens x 32 columns, K shared out
-//   over 8 warps dequantize_dense                dequantize to a dense weight, then the library's
-//   GEMM
+//   multistage_m64n128s4            a tile of kTileConfigs, a block for each tile of the output
+//   multistage_m64n128s4_streamk2   2 blocks an SM share out all k-tiles of all tiles evenly
+//   multistage_m64n128s4_parallel4  K split over 4 blocks and reduced by a second kernel
+//   skinny_m8n32w8                  a row of kSkinnyConfigs: 8 tokens x 32 columns, 8 warps share K
+//   dequantize_dense                dequantize to a dense weight, then the library's GEMM
 #pragma once
 #include <optional>
 #include <string>
@@ -22,7 +21,7 @@ struct Candidate {
   Family family = Family::kMultistage;
   int row = 0;  // of kTileConfigs or kSkinnyConfigs
   SplitK split = SplitK::kNone;
-  int slices = 1;
+  int slices = 1;  // parallel: of K; stream-K: blocks an SM
   double predicted_us = 0;
 };
 

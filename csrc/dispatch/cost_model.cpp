@@ -13,8 +13,8 @@ namespace {
 // than 5 % at 6 points (notes/kernels_h200.md). They are effective values: terms that always come
 // together share their sum as the fit liked.
 constexpr double kLaunchUs = 3.39;            // launch and pipeline prologue
-constexpr double kMemsetUs = 0.3;             // zeroing the locks of a serial split
-constexpr double kTurnUs = 4.57;              // a slice of it waits for the one before
+constexpr double kStreamUs = 2.0;             // stream-K: zeroing flags, a second prologue
+constexpr double kSlotUs = 1.5;               // adding the partial sums of one more block
 constexpr double kReduceUs = 2.54;            // second kernel of a parallel split
 constexpr double kReduceSpeed = 0.818;        // its partial sums, over memory bandwidth
 constexpr double kDramLatencyUs = 0.224;      // hidden by stages - 1 k-tiles
@@ -55,25 +55,14 @@ double weight_bytes(const GemmProblem& p) {
   return static_cast<double>(p.n) * p.k * p.scheme.bits / 8 + scale_bytes;
 }
 
-// Registers limit the blocks of an SM; the count follows the accumulators (seen in every compiled
-// kernel, within 10 %).
 int blocks_per_sm(const TileConfig& t, int smem, const DeviceInfo& device) {
-  const int registers = std::min(255, 56 + 3 * (t.warp_m * t.warp_n / 32) / 2);
-  const int by_registers = 65536 / (registers * num_threads(t));
-  const int by_smem = device.smem_bytes / (smem + 1024);
-  return std::max(1, std::min({by_registers, by_smem, 16}));
+  return std::max(1, std::min(t.min_blocks, device.smem_bytes / (smem + 1024)));
 }
 
-double multistage_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) {
-  const TileConfig& t = kTileConfigs[c.row];
-  const ScaleMode mode = scale_mode(p.scheme, p.k, kTileK);
-  const double blocks = static_cast<double>(ceil_div(p.m, t.m)) * ceil_div(p.n, t.n) * c.slices;
-  const int per_sm = blocks_per_sm(t, smem_bytes(t, p.scheme.bits, mode), d);
-  const double k_tiles = static_cast<double>(ceil_div(ceil_div(p.k, kTileK), c.slices));
-  const double waves = std::ceil(blocks / (static_cast<double>(d.sm_count) * per_sm));
-  const double resident = std::min<double>(per_sm, std::ceil(blocks / d.sm_count));
-  // One k-tile of all resident blocks of an SM: multiply and convert (both issued by the same
-  // warps), stream the weights from memory, wait for the oldest stage. They overlap, but not fully.
+// One k-tile of all resident blocks of an SM: multiply and convert (both issued by the same warps),
+// stream the weights from memory, wait for the oldest stage. They overlap, but not fully.
+double k_tile_us(const TileConfig& t, const GemmProblem& p, const DeviceInfo& d, ScaleMode mode,
+                 double resident, double active_sms) {
   const double warps = resident * num_threads(t) / 32;
   const double mma_rate = d.mma_tflops * 1e6 / d.sm_count * kMmaEfficiency;  // flop per us
   const double converted = static_cast<double>(t.n) * kTileK * (t.m / t.warp_m) * resident;
@@ -81,16 +70,38 @@ double multistage_us(const Candidate& c, const GemmProblem& p, const DeviceInfo&
       (2.0 * t.m * t.n * kTileK * resident / mma_rate + converted / kConvertedPerUs) /
       std::min(1.0, warps / kWarpsForPeak);
   const double b_bytes = stage_bytes(t, p.scheme.bits, mode) - t.m * kTileK * 2;
-  const double active_sms = std::min<double>(d.sm_count, blocks);
   const double stream = b_bytes * resident * active_sms / (d.dram_gb_per_s * kDramEfficiency * 1e3);
   const double wait = kDramLatencyUs / (t.stages - 1);
   const double longest = std::max({multiply, stream, wait});
-  const double per_k_tile = longest + kOverlapLoss * (multiply + stream + wait - longest);
-  double us = kLaunchUs + kDramLatencyUs + waves * k_tiles * per_k_tile;
-  const double sum_bytes = 4.0 * p.m * round_up(p.n, 8);
-  if (c.split == SplitK::kSerial) us += kMemsetUs + (c.slices - 1) * kTurnUs;
-  if (c.split == SplitK::kParallel)
+  return longest + kOverlapLoss * (multiply + stream + wait - longest);
+}
+
+double multistage_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) {
+  const TileConfig& t = kTileConfigs[c.row];
+  const ScaleMode mode = scale_mode(p.scheme, p.k, kTileK);
+  const int per_sm = blocks_per_sm(t, smem_bytes(t, p.scheme.bits, mode), d);
+  const double tiles = static_cast<double>(ceil_div(p.m, t.m)) * ceil_div(p.n, t.n);
+  const double k_tiles = static_cast<double>(ceil_div(p.k, kTileK));
+  if (c.split == SplitK::kStreamK) {
+    const double workers = std::min(tiles * k_tiles, static_cast<double>(c.slices) * d.sm_count);
+    const double resident = std::min<double>(per_sm, std::ceil(workers / d.sm_count));
+    const double waves = std::ceil(workers / (static_cast<double>(d.sm_count) * per_sm));
+    const double units = std::ceil(tiles * k_tiles / workers);
+    const double slots = std::max(1.0, std::ceil(workers / tiles));
+    return kLaunchUs + kDramLatencyUs + kStreamUs + kSlotUs * slots +
+           waves * units *
+               k_tile_us(t, p, d, mode, resident, std::min<double>(d.sm_count, workers));
+  }
+  const double blocks = tiles * c.slices;
+  const double waves = std::ceil(blocks / (static_cast<double>(d.sm_count) * per_sm));
+  const double resident = std::min<double>(per_sm, std::ceil(blocks / d.sm_count));
+  double us = kLaunchUs + kDramLatencyUs +
+              waves * std::ceil(k_tiles / c.slices) *
+                  k_tile_us(t, p, d, mode, resident, std::min<double>(d.sm_count, blocks));
+  if (c.split == SplitK::kParallel) {
+    const double sum_bytes = 4.0 * p.m * round_up(p.n, 8);
     us += kReduceUs + c.slices * sum_bytes / (d.dram_gb_per_s * kReduceSpeed * 1e3);
+  }
   return us;
 }
 
@@ -166,13 +177,13 @@ std::vector<Candidate> ranked_candidates(const GemmProblem& problem, const Devic
     c.split = SplitK::kNone;
     c.slices = 1;
     consider(c);
+    c.split = SplitK::kParallel;
     for (const int slices : {2, 3, 4, 6, 8, 12, 16}) {
-      for (const SplitK split : {SplitK::kSerial, SplitK::kParallel}) {
-        c.split = split;
-        c.slices = slices;
-        consider(c);
-      }
+      c.slices = slices;
+      consider(c);
     }
+    c.split = SplitK::kStreamK;
+    for (c.slices = 1; c.slices <= kTileConfigs[c.row].min_blocks; ++c.slices) consider(c);
   }
   Candidate dense;
   dense.family = Family::kDequantizeDense;

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 
@@ -120,17 +121,24 @@ Status run_multistage(const Candidate& c, const GemmProblem& original, const All
   GemmArgs args = gemm_args(p, scale_stride, stream);
   args.split = c.split;
   args.slices = c.slices;
-  const TileConfig& tile = kTileConfigs[c.row];
   const int64_t partial_stride = round_up(p.n, kVector);
-  if (c.split != SplitK::kNone) {
-    const int64_t buffers = c.split == SplitK::kParallel ? c.slices : 1;
-    args.partials = static_cast<float*>(allocate(buffers * p.m * partial_stride * 4));
+  if (c.split == SplitK::kParallel) {
+    args.partials = static_cast<float*>(allocate(c.slices * p.m * partial_stride * 4));
   }
-  if (c.split == SplitK::kSerial) {
-    const int64_t bytes = ceil_div(p.m, tile.m) * ceil_div(p.n, tile.n) * 4;
-    args.locks = static_cast<int*>(allocate(bytes));
-    status = cuda_status(cudaMemsetAsync(args.locks, 0, bytes, static_cast<cudaStream_t>(stream)),
-                         "zeroing locks");
+  if (c.split == SplitK::kStreamK) {
+    const TileConfig& tile = kTileConfigs[c.row];
+    const int64_t units = ceil_div(p.m, tile.m) * ceil_div(p.n, tile.n) * ceil_div(p.k, kTileK);
+    int device = 0;
+    status = cuda_status(cudaGetDevice(&device), "asking for the device");
+    if (!status.ok()) return status;
+    args.slices = static_cast<int>(std::min<int64_t>(
+        units, static_cast<int64_t>(c.slices) * cuda_device_info(device).sm_count));
+    args.partials =
+        static_cast<float*>(allocate(static_cast<int64_t>(args.slices) * tile.m * tile.n * 4));
+    args.flags = static_cast<int*>(allocate(args.slices * 4));
+    status = cuda_status(
+        cudaMemsetAsync(args.flags, 0, args.slices * 4, static_cast<cudaStream_t>(stream)),
+        "zeroing flags");
     if (!status.ok()) return status;
   }
   status = cuda_status(multistage_launchers(p.element, p.scheme.bits, mode)[c.row](args),

@@ -19,32 +19,43 @@ struct OutputParams {
   Activation activation;
 };
 
-// The channel scale and bias of 8 columns; columns past n read as scale 1, bias 0.
+// Values of 8 columns: `missing` where there are none, or past n.
 template <typename Element>
-struct OutputColumns {
-  cutlass::Array<Element, kOutputsPerAccess> scale, bias;
-
-  __device__ OutputColumns(const OutputParams<Element>& p, int column) {
+__device__ cutlass::Array<Element, kOutputsPerAccess> column_values(const Element* values,
+                                                                    float missing, int column,
+                                                                    int n) {
+  cutlass::Array<Element, kOutputsPerAccess> result;
+  result.fill(Element(missing));
+  if (values != nullptr) {
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < kOutputsPerAccess; ++i) {
-      const bool inside = column + i < p.n;
-      scale[i] = inside && p.channel_scale ? p.channel_scale[column + i] : Element(1.f);
-      bias[i] = inside && p.bias ? p.bias[column + i] : Element(0.f);
+      if (column + i < n) result[i] = values[column + i];
     }
   }
-};
+  return result;
+}
 
+// Scale and bias are read where they are used: kept over the rows of a tile, they cost 16 registers
+// that the large tiles do not have.
 template <typename Element>
-__device__ void finish_output(const OutputParams<Element>& p, const OutputColumns<Element>& columns,
-                              int64_t row, int column,
+__device__ void finish_output(const OutputParams<Element>& p, int64_t row, int column,
                               const cutlass::Array<float, kOutputsPerAccess>& sums) {
+  const auto scale = column_values(p.channel_scale, 1.f, column, p.n);
+  const auto bias = column_values(p.bias, 0.f, column, p.n);
   cutlass::Array<float, kOutputsPerAccess> results;
   CUTLASS_PRAGMA_UNROLL
   for (int i = 0; i < kOutputsPerAccess; ++i)
-    results[i] = fmaf(sums[i], float(columns.scale[i]), float(columns.bias[i]));
+    results[i] = fmaf(sums[i], float(scale[i]), float(bias[i]));
   if (p.activation != Activation::kIdentity) {
-    CUTLASS_PRAGMA_UNROLL
-    for (int i = 0; i < kOutputsPerAccess; ++i) results[i] = activate(p.activation, results[i]);
+    // A loop that turns the array: one copy of the activations in the code, and no register is
+    // indexed by a variable.
+#pragma unroll 1
+    for (int turn = 0; turn < kOutputsPerAccess; ++turn) {
+      const float first = activate(p.activation, results[0]);
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i + 1 < kOutputsPerAccess; ++i) results[i] = results[i + 1];
+      results[kOutputsPerAccess - 1] = first;
+    }
   }
   const auto rounded = cutlass::NumericArrayConverter<Element, float, kOutputsPerAccess>()(results);
   Element* d = p.d + row * p.n + column;

@@ -7,10 +7,10 @@
 
 namespace mixed_gemm {
 
-// kSerial: slices of K take turns adding fp32 partial sums per tile; the last one runs the
-// epilogue. kParallel: every slice stores fp32 partial sums, a second kernel adds them in order and
-// runs the epilogue.
-enum class SplitK : int { kNone, kSerial, kParallel };
+// kStreamK: `slices` blocks take equal shares of all k-tiles of all output tiles; where a tile
+// changes hands, fp32 partial sums go through memory. kParallel: every tile is cut into `slices`,
+// each stores fp32 partial sums, a second kernel adds them in order and runs the epilogue.
+enum class SplitK : int { kNone, kStreamK, kParallel };
 
 // Preconditions (dispatch/ establishes them): a rows start on 16 bytes and a_stride % 8 == 0; k % 8
 // == 0; scale rows start on 16 bytes, scale_stride % 8 == 0.
@@ -30,8 +30,8 @@ struct GemmArgs {
   void* d = nullptr;
   SplitK split = SplitK::kNone;
   int slices = 1;
-  float* partials = nullptr;  // [m, round_up(n, 8)], times slices when parallel
-  int* locks = nullptr;       // serial: one zeroed int per tile
+  float* partials = nullptr;  // parallel: [slices, m, round_up(n, 8)]; stream-K: a tile per block
+  int* flags = nullptr;       // stream-K: one zeroed int per block
   void* stream = nullptr;     // cudaStream_t
 };
 

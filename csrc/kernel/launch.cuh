@@ -28,16 +28,13 @@ typename MixedGemm<Config>::Params kernel_params(const GemmArgs& args) {
   const bool in_epilogue = Config::kMode == ScaleMode::kPerChannel;
   params.output.output = {in_epilogue ? scales : nullptr, static_cast<const Element*>(args.bias),
                           static_cast<Element*>(args.d), args.n, args.activation};
-  params.output.partial_stride = round_up(args.n, kOutputsPerAccess);
   params.output.m = args.m;
-  params.output.iterator = typename Kernel::Output::Existing::OutputTileIterator::Params(
-      cutlass::layout::RowMajor(static_cast<int>(params.output.partial_stride)));
-  params.tiles = Kernel::Swizzle::get_tiled_shape(
-      {args.m, args.n, args.k}, {Config::kTile.m, Config::kTile.n, kTileK}, args.slices);
-  params.swizzle_log_tile = Kernel::Swizzle::get_log_tile(params.tiles);
-  params.split = args.split;
-  params.partials = args.partials;
-  params.locks = args.locks;
+  params.output.partial_stride = round_up(args.n, kOutputsPerAccess);
+  params.work =
+      WorkSplit::make(args.split, static_cast<int>(ceil_div(args.m, Config::kTile.m)),
+                      static_cast<int>(ceil_div(args.n, Config::kTile.n)), k_tiles, args.slices);
+  params.output.partials = params.slots = args.partials;
+  params.flags = args.flags;
   return params;
 }
 
@@ -45,9 +42,8 @@ template <typename Config>
 int launch(const GemmArgs& args) {
   using Kernel = MixedGemm<Config>;
   constexpr int kSmemBytes = sizeof(typename Kernel::SharedStorage);
-  static_assert(
-      kSmemBytes == smem_bytes(Config::kTile, Config::kBits, Config::kMode),
-      "why_not filters by smem_bytes(): the epilogue must fit into the pipeline's shared memory");
+  static_assert(kSmemBytes == smem_bytes(Config::kTile, Config::kBits, Config::kMode),
+                "why_not filters by smem_bytes()");
   // Per device and cheap; a process-wide flag would leave a second GPU without it.
   if (kSmemBytes > 48 * 1024) {
     const cudaError_t error = cudaFuncSetAttribute(
@@ -55,9 +51,8 @@ int launch(const GemmArgs& args) {
     if (error != cudaSuccess) return error;
   }
   const auto params = kernel_params<Config>(args);
-  const dim3 grid = Kernel::Swizzle::get_grid_shape(params.tiles);
-  mixed_gemm_kernel<Config>
-      <<<grid, Config::kThreads, kSmemBytes, static_cast<cudaStream_t>(args.stream)>>>(params);
+  mixed_gemm_kernel<Config><<<params.work.workers, Config::kThreads, kSmemBytes,
+                              static_cast<cudaStream_t>(args.stream)>>>(params);
   return cudaGetLastError();
 }
 

@@ -30,7 +30,7 @@ __global__ void splitk_reduce_kernel(const OutputParams<Element> output, const f
       sums[i] += vectors ? quads[i / 4][i % 4] : column + i < output.n ? source[i] : 0.f;
     }
   }
-  finish_output(output, OutputColumns<Element>(output, column), row, column, sums);
+  finish_output(output, row, column, sums);
 }
 
 }  // namespace mixed_gemm

@@ -31,47 +31,61 @@ class ActivationCopy {
     return {a, stride, stride * kRowsPerPass, m, k};
   }
 
-  // This block reads rows from row0 on.
-  __device__ ActivationCopy(const Params& params, int row0, int thread)
+  // This block reads rows from row0 on, k-tiles [begin, end).
+  __device__ ActivationCopy(const Params& params, int row0, int begin, int end, int thread)
       : params_(params),
-        row_(row0 + thread / kChunksPerLine),
-        k_(thread % kChunksPerLine * 8),
-        source_(params.a + row_ * params.stride + k_),
         smem_offset_(SmemActivationTile::offset(thread / kChunksPerLine, thread % kChunksPerLine)) {
-  }
-
-  __device__ void copy(int k_tile, uint8_t* stage) const {
-    const bool in_k = k_tile * kTileK + k_ < params_.k;
+    const int row = row0 + thread / kChunksPerLine;
+    const int k = begin * kTileK + thread % kChunksPerLine * 8;
+    source_ = params.a + row * params.stride + k;
+    k_left_ = min(params.k, end * kTileK) - k;
     CUTLASS_PRAGMA_UNROLL
     for (int pass = 0; pass < kPasses; ++pass) {
+      rows_ |= (row + pass * kRowsPerPass < params.m ? 1u : 0u) << pass;
+    }
+  }
+
+  // Part `part` of `parts` of the current k-tile; zeros past the end.
+  __device__ void copy(int part, int parts, uint8_t* stage) const {
+    const uint32_t rows = k_left_ > 0 ? rows_ : 0u;
+    CUTLASS_PRAGMA_UNROLL
+    for (int pass = kPasses * part / parts; pass < kPasses * (part + 1) / parts; ++pass) {
       cutlass::arch::cp_async_zfill<kChunkBytes, cutlass::arch::CacheOperation::Global>(
           stage + smem_offset_ + pass * kRowsPerPass * WeightLayout<4>::kLineBytes,
-          source_ + static_cast<int64_t>(k_tile) * kTileK + pass * params_.pass_stride,
-          in_k && row_ + pass * kRowsPerPass < params_.m);
+          source_ + pass * params_.pass_stride, rows >> pass & 1u);
     }
+  }
+  __device__ void next() {
+    k_left_ -= kTileK;
+    source_ += kTileK;
   }
 
  private:
   const Params& params_;
-  int row_, k_;
+  int k_left_;
+  uint32_t rows_ = 0;  // bit of a pass: its row exists
   const Element* source_;
   int smem_offset_;
 };
 
-// The fragments of one mma step: kMmaM tiles of 16 x 16.
+// Fragments of 16 x 16, in a ring: tile i of a warp's kMmaM is in place i % kRing.
 template <typename Config>
 struct ActivationFragment {
-  cutlass::Array<typename Config::Element, 8> tile[Config::kMmaM];
+  static constexpr int kRing = Config::kMmaM < 2 ? 1 : 2;
+  static_assert(Config::kMmaM % kRing == 0, "tile i keeps its place in every step");
+  cutlass::Array<typename Config::Element, 8> tile[kRing];
 
-  __device__ void load(const uint8_t* stage, int warp_row0, int step, int lane) {
-    // ldmatrix.x4 order a0..a3: rows 0-7 and 8-15 of the first 8 k, then of the last 8 k.
-    CUTLASS_PRAGMA_UNROLL
-    for (int i = 0; i < Config::kMmaM; ++i) {
-      const int row = warp_row0 + 16 * i + lane % 16;
-      cutlass::arch::ldsm<cutlass::layout::RowMajor, 4>(
-          reinterpret_cast<cutlass::Array<unsigned, 4>&>(tile[i]),
-          stage + SmemActivationTile::offset(row, 2 * step + lane / 16));
-    }
+  // Where the lane reads step 0 of the first tile; that of step s is at offset ^ step_xor(s).
+  static __device__ int lane_offset(int warp_row0, int lane) {
+    return SmemActivationTile::offset(warp_row0 + lane % 16, lane / 16);
+  }
+  static constexpr int step_xor(int step) { return 2 * step * kChunkBytes; }
+
+  // ldmatrix.x4 order a0..a3: rows 0-7 and 8-15 of the first 8 k, then of the last 8 k.
+  __device__ void load(int i, const uint8_t* lane_source) {
+    cutlass::arch::ldsm<cutlass::layout::RowMajor, 4>(
+        reinterpret_cast<cutlass::Array<unsigned, 4>&>(tile[i % kRing]),
+        lane_source + 16 * i * WeightLayout<4>::kLineBytes);
   }
 };
 

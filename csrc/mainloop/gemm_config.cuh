@@ -35,6 +35,10 @@ struct GemmConfig {
   static constexpr int kMmaN = kTile.warp_n / 8;
   static constexpr int kAccumulators = kMmaM * kMmaN * 4;
 
+  // Of the warp's part of the tile.
+  static __device__ int warp_row(int thread) { return thread / 32 % kWarpsM * kTile.warp_m; }
+  static __device__ int warp_column(int thread) { return thread / 32 / kWarpsM * kTile.warp_n; }
+
   static_assert(kTile.m % kTile.warp_m == 0 && kTile.n % kTile.warp_n == 0,
                 "warps must cover the tile");
   static_assert(kTile.warp_m % 16 == 0 && kTile.warp_n % 32 == 0,

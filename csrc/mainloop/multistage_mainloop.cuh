@@ -17,6 +17,7 @@ class MultistageMainloop {
   static constexpr int kOffsetB = ActivationCopy<Config>::kStageBytes;
   static constexpr int kOffsetScales = kOffsetB + WeightCopy<Config>::kStageBytes;
   static constexpr int kStageBytes = kOffsetScales + (kScaled ? ScaleCopy<Config>::kStageBytes : 0);
+  static constexpr int kRing = ActivationFragment<Config>::kRing;
   static_assert(kStageBytes == stage_bytes(Config::kTile, Config::kBits, Config::kMode),
                 "tile_config.h must know the real stage size");
 
@@ -26,7 +27,7 @@ class MultistageMainloop {
                                  float, cutlass::layout::RowMajor, cutlass::arch::OpMultiplyAdd>;
 
  public:
-  // Accumulator (i, j) of the warp tile is at i + j * kMmaM, the order CUTLASS's epilogue expects.
+  // Accumulator (i, j) of the warp tile is at i + j * kMmaM, the order TileOutput expects.
   using Accumulators = cutlass::Array<float, Config::kAccumulators>;
 
   struct Params {
@@ -41,55 +42,67 @@ class MultistageMainloop {
     alignas(128) uint8_t bytes[Config::kStages * kStageBytes];
   };
 
+  // For k-tiles [begin, end) of the output tile at (row0, column0).
   __device__ MultistageMainloop(const Params& params, SharedStorage& storage, int row0, int column0,
-                                int thread)
+                                int begin, int end, int thread)
       : params_(params),
         smem_(storage.bytes),
-        copy_a_(params.a, row0, thread),
-        copy_b_(params.b, column0, thread),
+        copy_a_(params.a, row0, begin, end, thread),
+        copy_b_(params.b, column0, begin, thread),
         copy_scales_(params.scales, column0, thread),
-        warp_row0_(thread / 32 % Config::kWarpsM * Config::kTile.warp_m),
-        warp_column0_(thread / 32 / Config::kWarpsM * Config::kTile.warp_n),
-        lane_(thread % 32) {}
+        fetch_tile_(begin),
+        end_(end),
+        warp_column0_(Config::warp_column(thread)),
+        lane_(thread % 32) {
+    lane_a_ = ActivationFragment<Config>::lane_offset(Config::warp_row(thread), lane_);
+    lane_b_ = kOffsetB + WeightFragment<Config>::lane_offset(warp_column0_, lane_);
+  }
 
-  // accumulators += A[:, tiles] * B[tiles, :] over k-tiles [begin, end).
-  __device__ void run(int begin, int end, Accumulators& accumulators) {
+  // accumulators += A[:, tiles] * B[tiles, :].
+  __device__ void run(Accumulators& accumulators) {
     int write_stage = 0, read_stage = 0;
     CUTLASS_PRAGMA_UNROLL
-    for (int i = 0; i < Config::kStages - 1; ++i) fetch(begin + i, end, write_stage);
+    for (int i = 0; i < Config::kStages - 1; ++i) {
+      fetch(0, 1, write_stage);
+      commit(write_stage);
+    }
     wait_for_stage();
-    load_fragments(read_stage, 0);
+    refill_weights(read_stage, 0);
     CUTLASS_PRAGMA_UNROLL
-    for (int j = 0; j < Config::kMmaN; ++j) load_scales(read_stage, 0, j);
+    for (int i = 0; i < kRing; ++i) refill_activations(read_stage, 0, i);
 
     CUTLASS_GEMM_LOOP
-    for (int tile = begin; tile < end; ++tile) {
-      fetch(tile + Config::kStages - 1, end, write_stage);
+    while (fetch_tile_ < end_ + Config::kStages - 1) {
       CUTLASS_PRAGMA_UNROLL
       for (int step = 0; step < Config::kSteps; ++step) {
-        if (step == Config::kSteps - 1) {
-          wait_for_stage();
-          read_stage = read_stage + 1 == Config::kStages ? 0 : read_stage + 1;
-        }
-        load_fragments(read_stage, (step + 1) % Config::kSteps);
+        constexpr int kLast = Config::kSteps - 1;
+        // The copies of a later k-tile are spread over the steps, so that their addresses are
+        // computed while the tensor cores are busy.
+        if (step < kLast) fetch(step, kLast, write_stage);
+        if (step == kLast - 1) commit(write_stage);
         multiply(step, read_stage, accumulators);
       }
     }
     cutlass::arch::cp_async_wait<0>();
-    __syncthreads();  // the epilogue reuses the shared memory
+    __syncthreads();  // the next item reuses the shared memory
   }
 
  private:
-  // Starts the copies of one k-tile into the stage that was freed last. Commits even when there is
-  // nothing left, so that wait_for_stage can count groups.
-  __device__ void fetch(int tile, int end, int& write_stage) {
-    if (tile < end) {
-      uint8_t* stage = smem_ + write_stage * kStageBytes;
-      copy_a_.copy(tile, stage);
-      copy_b_.copy(tile, stage + kOffsetB);
-      if constexpr (kScaled) copy_scales_.copy(tile, stage + kOffsetScales);
-    }
+  // Starts one part of the copies of a k-tile into the stage that was freed last.
+  __device__ void fetch(int part, int parts, int write_stage) {
+    uint8_t* stage = smem_ + write_stage * kStageBytes;
+    const bool wanted = fetch_tile_ < end_;
+    copy_a_.copy(part, parts, stage);
+    copy_b_.copy(part, parts, wanted, stage + kOffsetB);
+    if (kScaled && part == parts - 1) copy_scales_.copy(fetch_tile_, wanted, stage + kOffsetScales);
+  }
+
+  // Commits even when nothing was wanted, so that wait_for_stage can count groups.
+  __device__ void commit(int& write_stage) {
     cutlass::arch::cp_async_fence();
+    copy_a_.next();
+    copy_b_.next();
+    ++fetch_tile_;
     write_stage = write_stage + 1 == Config::kStages ? 0 : write_stage + 1;
   }
 
@@ -99,38 +112,53 @@ class MultistageMainloop {
     __syncthreads();
   }
 
-  __device__ void load_fragments(int read_stage, int step) {
-    constexpr int kSteps = kStepsPerWord<Config::kBits>;
-    const uint8_t* stage = smem_ + read_stage * kStageBytes;
-    a_[step % 2].load(stage, warp_row0_, step, lane_);
-    if (step % kSteps == 0)
-      b_[step / kSteps % 2].load(stage + kOffsetB, warp_column0_, step / kSteps, lane_);
+  __device__ void refill_activations(int read_stage, int step, int i) {
+    a_.load(i, smem_ + read_stage * kStageBytes +
+                   (lane_a_ ^ ActivationFragment<Config>::step_xor(step)));
   }
 
-  // The scales of one octet of columns for `step`, if that step begins a new scale row.
-  __device__ void load_scales(int read_stage, int step, int octet) {
+  // The words and scales of `step`, where it begins new ones.
+  __device__ void refill_weights(int read_stage, int step) {
+    constexpr int kSteps = kStepsPerWord<Config::kBits>;
+    const uint8_t* stage = smem_ + read_stage * kStageBytes;
+    if (step % kSteps == 0)
+      b_.load(stage + (lane_b_ ^ WeightFragment<Config>::block_xor(step / kSteps)));
     if constexpr (kScaled) {
-      if (kScaleRows == 1 && step != 0) return;
-      scales_.load(smem_ + read_stage * kStageBytes + kOffsetScales, warp_column0_,
-                   step % kScaleRows, octet, lane_);
+      if (kScaleRows > 1 || step == 0)
+        scales_.load(stage + kOffsetScales, warp_column0_, step % kScaleRows, lane_);
     }
   }
 
-  // read_stage is that of the next step.
-  __device__ void multiply(int step, int read_stage, Accumulators& accumulators) {
-    auto* tiles = reinterpret_cast<cutlass::Array<float, 4>*>(&accumulators);
+  // Registers are refilled as soon as they have been used: A tile by tile in a ring, the words and
+  // scales of B once the step's are converted. So one set of each operand is enough. In the last
+  // step the refills of the next k-tile wait for its stage, and nothing of this stage is read after
+  // that.
+  __device__ void multiply(int step, int& read_stage, Accumulators& accumulators) {
+    uint32_t pairs[Config::kMmaN][2];
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < Config::kMmaN; ++j) {
-      uint32_t pairs[2];
-      b_[step / kStepsPerWord<Config::kBits> % 2].convert(j, step, pairs);
-      if constexpr (kScaled) scales_.apply(j, params_.zero_mode, pairs);
-      load_scales(read_stage, (step + 1) % Config::kSteps, j);
-      const auto& b = reinterpret_cast<const cutlass::Array<Element, 4>&>(pairs);
+      b_.convert(j, step, pairs[j]);
+      if constexpr (kScaled) scales_.apply(j, params_.zero_mode, pairs[j]);
+    }
+    const int next = (step + 1) % Config::kSteps;
+    auto* tiles = reinterpret_cast<cutlass::Array<float, 4>*>(&accumulators);
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < Config::kMmaM; ++i) {
       CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < Config::kMmaM; ++i) {
+      for (int j = 0; j < Config::kMmaN; ++j) {
         auto& accumulator = tiles[i + j * Config::kMmaM];
-        Mma()(accumulator, a_[step % 2].tile[i], b, accumulator);
+        Mma()(accumulator, a_.tile[i % kRing],
+              reinterpret_cast<const cutlass::Array<Element, 4>&>(pairs[j]), accumulator);
       }
+      if (i == Config::kMmaM - kRing) {
+        if (next == 0) {
+          wait_for_stage();
+          read_stage = read_stage + 1 == Config::kStages ? 0 : read_stage + 1;
+        }
+        refill_weights(read_stage, next);
+      }
+      const int ahead = i + kRing;
+      refill_activations(read_stage, ahead < Config::kMmaM ? step : next, ahead % Config::kMmaM);
     }
   }
 
@@ -139,9 +167,11 @@ class MultistageMainloop {
   ActivationCopy<Config> copy_a_;
   WeightCopy<Config> copy_b_;
   ScaleCopy<Config> copy_scales_;
-  int warp_row0_, warp_column0_, lane_;
-  ActivationFragment<Config> a_[2];
-  WeightFragment<Config> b_[2];
+  int fetch_tile_, end_;
+  int warp_column0_, lane_;
+  int lane_a_, lane_b_;  // where this lane reads a stage
+  ActivationFragment<Config> a_;
+  WeightFragment<Config> b_;
   ScaleFragment<Config> scales_;
 };
 

@@ -34,20 +34,21 @@ class ScaleCopy {
   __device__ ScaleCopy(const Params& params, int column0, int thread)
       : params_(params), column0_(column0), thread_(thread) {}
 
-  __device__ void copy(int k_tile, uint8_t* stage) const {
+  // Predicated, not branched around: the mainloop's step stays one block of instructions. What is
+  // not copied belongs to columns that do not exist.
+  __device__ void copy(int k_tile, bool wanted, uint8_t* stage) const {
     CUTLASS_PRAGMA_UNROLL
     for (int first = 0; first < kChunks; first += Config::kThreads) {
       const int chunk = first + thread_;
-      if (kChunks % Config::kThreads != 0 && chunk >= kChunks) break;
       const int row = chunk / kChunksPerRow;
       const int column = column0_ + chunk % kChunksPerRow * 8;
       const Element* source = row < kRows ? params_.scales : params_.zeros;
       // Rows past the last group belong to zero-filled activations; any valid row will do for them.
       const int group =
           min(params_.k_rows_per_group.div(k_tile * kRows + row % kRows), params_.groups - 1);
-      cutlass::arch::cp_async_zfill<kChunkBytes, cutlass::arch::CacheOperation::Always>(
+      cutlass::arch::cp_async<kChunkBytes, cutlass::arch::CacheOperation::Always>(
           stage + chunk * kChunkBytes, source + group * params_.stride + column,
-          column < params_.n);
+          wanted && chunk < kChunks && column < params_.n);
     }
   }
 
@@ -58,17 +59,18 @@ class ScaleCopy {
 
 template <typename Config>
 struct ScaleFragment {
-  PackedScale octets[Config::kMmaN];  // one register each: 128x256 spills with two
+  PackedScale octets[Config::kMmaN];  // one register each: two spilled
 
-  // Loads one octet of columns from row `row` of the stage; its column is warp_column0 + 8 * octet
-  // + lane / 4. By octet, so that the mainloop can refill each register as soon as it has been
-  // used.
-  __device__ void load(const uint8_t* stage, int warp_column0, int row, int octet, int lane) {
-    const auto* at = reinterpret_cast<const uint16_t*>(stage) + row * Config::kTile.n +
-                     warp_column0 + lane / 4 + 8 * octet;
-    // Without zeros both halves hold the scale: then it needs no broadcast when it is used.
-    octets[octet] = PackedScale::pack(
-        at[0], at[has_zeros(Config::kMode) ? ScaleCopy<Config>::kOperandBytes / 2 : 0]);
+  // Row `row` of the stage; the column of an octet is warp_column0 + 8 * octet + lane / 4.
+  __device__ void load(const uint8_t* stage, int warp_column0, int row, int lane) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int octet = 0; octet < Config::kMmaN; ++octet) {
+      const auto* at = reinterpret_cast<const uint16_t*>(stage) + row * Config::kTile.n +
+                       warp_column0 + lane / 4 + 8 * octet;
+      // Without zeros both halves hold the scale: then it needs no broadcast when it is used.
+      octets[octet] = PackedScale::pack(
+          at[0], at[has_zeros(Config::kMode) ? ScaleCopy<Config>::kOperandBytes / 2 : 0]);
+    }
   }
 
   __device__ void apply(int octet, ZeroMode zero_mode, uint32_t (&pairs)[2]) const {

@@ -33,27 +33,36 @@ class WeightCopy {
     return {b, line_stride, line_stride * kLinesPerPass, n_pad / Layout::kInterleave};
   }
 
-  // This block reads columns from column0 on.
-  __device__ WeightCopy(const Params& params, int column0, int thread)
+  // This block reads columns from column0 on, k-tiles from k_tile on.
+  __device__ WeightCopy(const Params& params, int column0, int k_tile, int thread)
       : params_(params),
-        line_(column0 / Layout::kInterleave + thread / kChunksPerLine),
-        source_(params.b + line_ * params.line_stride + thread % kChunksPerLine * kChunkBytes),
         smem_offset_(SmemWeightTile<Config::kBits>::offset(thread / kChunksPerLine,
-                                                           thread % kChunksPerLine)) {}
-
-  __device__ void copy(int k_tile, uint8_t* stage) const {
+                                                           thread % kChunksPerLine)) {
+    const int line = column0 / Layout::kInterleave + thread / kChunksPerLine;
+    source_ = params.b + line * params.line_stride +
+              static_cast<int64_t>(k_tile) * Layout::kLineBytes +
+              thread % kChunksPerLine * kChunkBytes;
     CUTLASS_PRAGMA_UNROLL
     for (int pass = 0; pass < kPasses; ++pass) {
-      cutlass::arch::cp_async_zfill<kChunkBytes, cutlass::arch::CacheOperation::Global>(
-          stage + smem_offset_ + pass * kLinesPerPass * Layout::kLineBytes,
-          source_ + static_cast<int64_t>(k_tile) * Layout::kLineBytes + pass * params_.pass_stride,
-          line_ + pass * kLinesPerPass < params_.lines);
+      lines_ |= (line + pass * kLinesPerPass < params.lines ? 1u : 0u) << pass;
     }
   }
 
+  // Part `part` of `parts` of the current k-tile, or zeros if it is not wanted.
+  __device__ void copy(int part, int parts, bool wanted, uint8_t* stage) const {
+    const uint32_t lines = wanted ? lines_ : 0u;
+    CUTLASS_PRAGMA_UNROLL
+    for (int pass = kPasses * part / parts; pass < kPasses * (part + 1) / parts; ++pass) {
+      cutlass::arch::cp_async_zfill<kChunkBytes, cutlass::arch::CacheOperation::Global>(
+          stage + smem_offset_ + pass * kLinesPerPass * Layout::kLineBytes,
+          source_ + pass * params_.pass_stride, lines >> pass & 1u);
+    }
+  }
+  __device__ void next() { source_ += Layout::kLineBytes; }
+
  private:
   const Params& params_;
-  int line_;
+  uint32_t lines_ = 0;  // bit of a pass: its line exists
   const uint8_t* source_;
   int smem_offset_;
 };
@@ -64,13 +73,18 @@ template <typename Config>
 struct WeightFragment {
   cutlass::Array<unsigned, 4> words[Config::kMmaN / 4];
 
-  __device__ void load(const uint8_t* stage, int warp_column0, int block, int lane) {
+  // Where the lane reads block 0 of the first octets (ldmatrix: lanes 8j .. 8j + 7 address octet
+  // j); block b is at offset ^ block_xor(b).
+  static __device__ int lane_offset(int warp_column0, int lane) {
+    return SmemWeightTile<Config::kBits>::offset_of_column(warp_column0 + lane, 0);
+  }
+  static constexpr int block_xor(int block) { return block * kChunkBytes; }
+
+  __device__ void load(const uint8_t* lane_source) {
+    constexpr int kBytes = 32 / WeightLayout<Config::kBits>::kInterleave * 128;  // of 32 columns
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < Config::kMmaN / 4; ++i) {
-      const int column =
-          warp_column0 + 32 * i + lane;  // ldmatrix: lanes 8j .. 8j + 7 address octet j
-      cutlass::arch::ldsm<cutlass::layout::RowMajor, 4>(
-          words[i], stage + SmemWeightTile<Config::kBits>::offset_of_column(column, block));
+      cutlass::arch::ldsm<cutlass::layout::RowMajor, 4>(words[i], lane_source + i * kBytes);
     }
   }
 

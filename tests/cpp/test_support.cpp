@@ -73,7 +73,7 @@ TEST(WhyNot, SharedMemoryOf99KbRefusesTheLargestTilesOnly) {
 
 TEST(WhyNot, SplitBeyondTheKTilesIsRefused) {
   Candidate c;
-  c.split = SplitK::kSerial;
+  c.split = SplitK::kParallel;
   c.slices = 5;
   EXPECT_EQ(why_not_candidate(c, problem(1, 64, 256, 4, 64, ZeroMode::kNone), kH200),
             "split_k must not be larger than the number of k-tiles, ceil(K / 64) = 4, got 5");
@@ -87,8 +87,8 @@ TEST(ConfigName, RoundTrips) {
     EXPECT_EQ(config_name(*parsed), config_name(c));
   }
   for (const char* name :
-       {"", "fastest", "multistage_m16n128s4_", "multistage_m16n128s4_serial",
-        "multistage_m16n128s4_serial1", "multistage_m16n128s4_serial2x", "multistage_m17n128s4"}) {
+       {"", "fastest", "multistage_m16n128s4_", "multistage_m16n128s4_streamk",
+        "multistage_m16n128s4_parallel1", "multistage_m16n128s4_streamk2x", "multistage_m17n128s4"}) {
     EXPECT_FALSE(parse_config(name)) << name;
   }
 }

@@ -9,7 +9,7 @@ from cases import Case
 
 import mixed_gemm
 
-SPLITS = ("", "_serial2", "_serial5", "_parallel2", "_parallel5")
+SPLITS = ("", "_streamk1", "_streamk3", "_parallel2", "_parallel5")
 DTYPES = (torch.float16, torch.bfloat16)
 
 

@@ -17,7 +17,7 @@ from configs import DTYPES, KERNELS, MODES
 
 import mixed_gemm
 
-SPLITS = ("", "_serial3", "_parallel3")
+SPLITS = ("", "_streamk2", "_parallel3")
 
 
 def main() -> None:

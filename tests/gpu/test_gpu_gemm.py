@@ -15,14 +15,14 @@ pytestmark = pytest.mark.gpu
 
 EPILOGUE_CONFIGS = (
     "multistage_m32n128s4",
-    "multistage_m64n128s4_serial2",
+    "multistage_m64n128s4_streamk1",
     "multistage_m16n128s4_parallel3",
     "skinny_m8n16w8",
 )
 LONG_K_CONFIGS = (
     "multistage_m16n128s4",
     "multistage_m128n256s3",
-    "multistage_m64n128s4_serial7",
+    "multistage_m64n128s4_streamk2",
     "multistage_m16n256s4_parallel16",
     "skinny_m16n32w8",
 )

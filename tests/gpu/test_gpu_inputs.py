@@ -141,7 +141,7 @@ def test_side_stream_sees_its_producer():
 def test_two_streams_share_no_workspace():
     problem = make(Case(64, 512, 4096, torch.float16, 4, 128), "cuda")
     inputs = [torch.randn_like(problem.a) for _ in range(2)]
-    config = "multistage_m64n128s4_serial5"
+    config = "multistage_m64n128s4_streamk3"
     expected = [run_config(problem, config, a) for a in inputs]
     streams = [torch.cuda.Stream() for _ in inputs]
     torch.cuda.synchronize()
