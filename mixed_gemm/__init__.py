@@ -3,11 +3,12 @@
     print(mixed_gemm.quantize_(model))             # every nn.Linear, in place
     y = mixed_gemm.fpA_intB_gemm(a, b_packed, scales, bits=4, group_size=128)
     print(mixed_gemm.plan(1, 4096, 4096), mixed_gemm.env())
+    mixed_gemm.tune(model)                         # measure the candidates on this GPU
 
 Everything works on CPU and CUDA tensors, and says how in its docstring.
 """
 
-from . import _library
+from . import _library, _tuned
 from ._environment import EnvReport, env
 from .linear import Linear
 from .model import QuantizeReport, quantize_
@@ -21,8 +22,10 @@ from .ops import (
 from .plan import Candidate, Plan, WhyNot, plan, why_not
 from .quantize import quantize_weight
 from .scheme import QuantScheme
+from .tune import TuneResult, tune
 
 __version__ = _library.package_version()
+_tuned.install_at_import()
 
 __all__ = [
     "Candidate",
@@ -31,6 +34,7 @@ __all__ = [
     "Plan",
     "QuantScheme",
     "QuantizeReport",
+    "TuneResult",
     "WhyNot",
     "__version__",
     "dequantize_weights",
@@ -41,6 +45,7 @@ __all__ = [
     "plan",
     "quantize_",
     "quantize_weight",
+    "tune",
     "unpack_weights",
     "why_not",
 ]

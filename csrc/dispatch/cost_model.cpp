@@ -8,26 +8,33 @@
 namespace mixed_gemm {
 namespace {
 
-// Times in microseconds. Fitted by random search to all candidates measured on an H200 (W4A16,
-// group 128, 78 points): the predicted best is on average 1.0 % slower than the measured best, more
-// than 5 % at 6 points (notes/kernels_h200.md). They are effective values: terms that always come
-// together share their sum as the fit liked.
-constexpr double kLaunchUs = 3.39;            // launch and pipeline prologue
-constexpr double kStreamUs = 2.0;             // stream-K: zeroing flags, a second prologue
-constexpr double kSlotUs = 1.5;               // adding the partial sums of one more block
-constexpr double kReduceUs = 2.54;            // second kernel of a parallel split
-constexpr double kReduceSpeed = 0.818;        // its partial sums, over memory bandwidth
-constexpr double kDramLatencyUs = 0.224;      // hidden by stages - 1 k-tiles
-constexpr double kMmaEfficiency = 0.711;      // of the mma.sync rate
-constexpr double kConvertedPerUs = 178000.0;  // weights that an SM converts and scales
-constexpr double kWarpsForPeak = 8.67;        // of an SM
-constexpr double kOverlapLoss = 0.01;
-constexpr double kDramEfficiency = 0.853;
-constexpr double kSkinnyDram = 0.943;          // of the bandwidth
-constexpr double kSkinnyBlockUs = 0.445;       // start, reduce and store
-constexpr double kSkinnyTail = 0.149;          // of a block's time, while the last ones drain
-constexpr double kSkinnyLatencyUs = 0.779;     // of memory
-constexpr double kSkinnyTokenRate = 174000.0;  // bytes of activations per us and SM, from L2
+// Times in microseconds. Fitted by random search to all candidates measured on an H200 (9 schemes,
+// 498 points): the predicted best is on average 2.0 % slower than the measured best, more than 5 %
+// at 81 points. They are effective values: terms that always come together share their sum as the
+// fit liked. Where a point was measured, the tuned table decides (dispatch/select.h).
+constexpr double kLaunchUs = 3.15;            // launch and pipeline prologue
+constexpr double kStreamUs = 2.79;            // stream-K: zeroing flags, a second prologue
+constexpr double kSlotUs = 2.6;               // adding the partial sums of one more block
+constexpr double kReduceUs = 2.57;            // second kernel of a parallel split
+constexpr double kReduceSpeed = 0.785;        // its partial sums, over memory bandwidth
+constexpr double kDramLatencyUs = 0.0357;     // hidden by stages - 1 k-tiles
+constexpr double kMmaEfficiency = 0.713;      // of the mma.sync rate
+constexpr double kConvertedPerUs = 161401.6;  // weights that an SM converts and scales
+constexpr double kWarpTileUs = 0.0053;        // copies, addresses, barrier of a warp and k-tile
+constexpr double kWarpsForPeak = 8.05;        // of an SM
+constexpr double kOverlapLoss = 0.0324;
+constexpr double kDramEfficiency = 0.819;
+constexpr double kSkinnyDram = 0.917;          // of the bandwidth
+constexpr double kSkinnyBlockUs = 0.586;       // start, reduce and store
+constexpr double kSkinnyTail = 0.0766;         // of a block's time, while the last ones drain
+constexpr double kSkinnyLatencyUs = 0.794;     // of memory
+constexpr double kSkinnyTokenRate = 168225.1;  // bytes of activations per us and SM, from L2
+constexpr double kSkinnyConverted = 347159.3;  // weights that an SM converts per us
+// Work of converting a weight, over that of int4 with a scale per group of 64 and more.
+constexpr double kNoScaleWork = 0.935;
+constexpr double kZeroWork = 1.4;
+constexpr double kFineWork = 1.99;
+constexpr double kInt8Work = 1.02;
 
 struct Rates {
   int sm;
@@ -55,6 +62,13 @@ double weight_bytes(const GemmProblem& p) {
   return static_cast<double>(p.n) * p.k * p.scheme.bits / 8 + scale_bytes;
 }
 
+double conversion_work(const GemmProblem& p, ScaleMode mode) {
+  return (mode == ScaleMode::kPerChannel ? kNoScaleWork : 1.0) *
+         (has_zeros(mode) ? kZeroWork : 1.0) *
+         (mode == ScaleMode::kFine || mode == ScaleMode::kFineZero ? kFineWork : 1.0) *
+         (p.scheme.bits == 8 ? kInt8Work : 1.0);
+}
+
 int blocks_per_sm(const TileConfig& t, int smem, const DeviceInfo& device) {
   return std::max(1, std::min(t.min_blocks, device.smem_bytes / (smem + 1024)));
 }
@@ -65,10 +79,11 @@ double k_tile_us(const TileConfig& t, const GemmProblem& p, const DeviceInfo& d,
                  double resident, double active_sms) {
   const double warps = resident * num_threads(t) / 32;
   const double mma_rate = d.mma_tflops * 1e6 / d.sm_count * kMmaEfficiency;  // flop per us
-  const double converted = static_cast<double>(t.n) * kTileK * (t.m / t.warp_m) * resident;
-  const double multiply =
-      (2.0 * t.m * t.n * kTileK * resident / mma_rate + converted / kConvertedPerUs) /
-      std::min(1.0, warps / kWarpsForPeak);
+  const double converted =
+      static_cast<double>(t.n) * kTileK * (t.m / t.warp_m) * resident * conversion_work(p, mode);
+  const double multiply = (2.0 * t.m * t.n * kTileK * resident / mma_rate +
+                           converted / kConvertedPerUs + kWarpTileUs * warps) /
+                          std::min(1.0, warps / kWarpsForPeak);
   const double b_bytes = stage_bytes(t, p.scheme.bits, mode) - t.m * kTileK * 2;
   const double stream = b_bytes * resident * active_sms / (d.dram_gb_per_s * kDramEfficiency * 1e3);
   const double wait = kDramLatencyUs / (t.stages - 1);
@@ -111,16 +126,21 @@ double skinny_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) 
   const SkinnyConfig& t = kSkinnyConfigs[c.row];
   const double m_blocks = static_cast<double>(ceil_div(p.m, 8 * t.m_tiles));
   const double blocks = m_blocks * ceil_div(p.n, 16 * t.n_tiles);
-  const int resident_warps = t.m_tiles > 1   ? 16
-                             : t.n_tiles > 1 ? 24
-                                             : 32;  // by registers, as compiled
+  const ScaleMode mode = scale_mode(p.scheme, p.k, skinny_iteration_k(p.scheme.bits));
+  const bool heavy = has_zeros(mode) || mode == ScaleMode::kFine;
+  const int resident_warps = t.m_tiles * t.n_tiles == 4                  ? (heavy ? 8 : 16)
+                             : t.m_tiles > 1 || (heavy && t.n_tiles > 1) ? 16
+                             : t.n_tiles > 1                             ? 24
+                                                                         : 32;  // as compiled
   const double per_sm = std::max(1, resident_warps / t.warps);
   const double share = std::ceil(blocks / d.sm_count);  // blocks of the busiest SM
   const double resident = std::min(std::max(1.0, blocks / d.sm_count), per_sm);
   const double in_flight = resident * t.warps * t.n_tiles * 1024;
   const double memory_rate =
       d.dram_gb_per_s * 1e3 * kSkinnyDram / d.sm_count;  // bytes per us and SM
-  const double rate = std::min(memory_rate, in_flight / kSkinnyLatencyUs);
+  const double convert_rate = kSkinnyConverted * std::min(1.0, resident * t.warps / 16) *
+                              p.scheme.bits / 8 / conversion_work(p, mode);
+  const double rate = std::min({memory_rate, in_flight / kSkinnyLatencyUs, convert_rate});
   const double weights = share * weight_bytes(p) * m_blocks / blocks;
   const double tokens = share * 2.0 * p.m / m_blocks * p.k;  // from L2
   const double block =

@@ -1,7 +1,7 @@
 // CUDA kernels of the ops: checked tensors -> dispatch/. Allocates outputs and workspace through
 // torch, on torch's stream.
-#include "dispatch/cost_model.h"
 #include "dispatch/cuda_runner.h"
+#include "dispatch/select.h"
 #include "dispatch/support.h"
 #include "instantiations/launchers.h"
 #include "layout/weight_layout.h"
@@ -90,7 +90,7 @@ Tensor dequantize_weights_cuda(const Tensor& b_packed, const Tensor& scales,
   return out;
 }
 
-// config empty: the cost model chooses.
+// config empty: dispatch/select.h chooses.
 Tensor gemm(const GemmArguments& arguments, const std::string& config) {
   const char* op = "fpA_intB_gemm";
   STD_TORCH_CHECK(arguments.a.defined(), "mixed_gemm::", op,
@@ -108,7 +108,7 @@ Tensor gemm(const GemmArguments& arguments, const std::string& config) {
 
   std::optional<Candidate> candidate;
   if (config.empty()) {
-    candidate = ranked_candidates(problem, call.info()).front();
+    candidate = select_cached(problem, call.info());
   } else {
     candidate = parse_config(config);
     STD_TORCH_CHECK(candidate, "mixed_gemm::fpA_intB_gemm_config: unknown config ", config,

@@ -4,7 +4,9 @@
 
 #include "cpu/gemm_cpu.h"
 #include "dispatch/cost_model.h"
+#include "dispatch/select.h"
 #include "dispatch/support.h"
+#include "dispatch/tuned_table.h"
 #include "layout/weight_layout.h"
 #include "ops/torch_stable.h"
 
@@ -54,12 +56,11 @@ std::optional<DeviceInfo> parse_device(const std::string& device) {
   return with_default_rates(info);
 }
 
-std::string accepted(const std::vector<Candidate>& candidates) {
-  const Candidate& best = candidates.front();
+std::string accepted(const Selection& selection, const std::vector<Candidate>& candidates) {
+  const Candidate& best = selection.candidate;
   const std::string family = kFamilyNames[static_cast<int>(best.family)];
   return "{\"ok\": true, \"selected\": " + quoted(config_name(best)) +
-         ", \"family\": " + quoted(family) +
-         ", \"reason\": " + quoted("least time predicted by the cost model") +
+         ", \"family\": " + quoted(family) + ", \"reason\": " + quoted(selection.reason) +
          ", \"candidates\": " +
          json_list(candidates,
                    [](const Candidate& c) {
@@ -102,8 +103,11 @@ std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bit
   problem.element = static_cast<ElementType>(*element);
   problem.scheme = {static_cast<int>(bits), group_size == -1 ? problem.k : group_size,
                     static_cast<ZeroMode>(*mode)};
-  return accepted(ranked_candidates(problem, *info));
+  const std::vector<Candidate> ranked = ranked_candidates(problem, *info);
+  return accepted(select(problem, *info, ranked), ranked);
 }
+
+std::string set_tuned(std::string text) { return json_list(set_tuned_table(text), quoted); }
 
 std::string env() {
 #if defined(MIXED_GEMM_WITH_CUDA)
@@ -122,5 +126,6 @@ std::string env() {
 
 STABLE_TORCH_LIBRARY_IMPL(mixed_gemm, CompositeExplicitAutograd, m) {
   m.impl("_plan", TORCH_BOX(&mixed_gemm::plan));
+  m.impl("_set_tuned_table", TORCH_BOX(&mixed_gemm::set_tuned));
   m.impl("_env", TORCH_BOX(&mixed_gemm::env));
 }

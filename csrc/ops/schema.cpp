@@ -25,4 +25,6 @@ STABLE_TORCH_LIBRARY(mixed_gemm, m) {
       "_plan(int m, int n, int k, str dtype, int bits, int group_size, str zero_mode, str device) "
       "-> str");
   m.def("_env() -> str");
+  // Replaces the tuned table (dispatch/tuned_table.h); returns the refused lines as a JSON list.
+  m.def("_set_tuned_table(str text) -> str");
 }

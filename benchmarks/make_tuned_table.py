@@ -1,0 +1,60 @@
+"""Writes the tuned table that ships for a GPU (mixed_gemm/tuned) from results of bench_gemm.py run
+with `--candidates all --keep all`: the fastest of our configurations at each measured point.
+
+    python benchmarks/make_tuned_table.py gemm.json --sm 90 --sms 132
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from mixed_gemm import _tuned
+
+OURS = "fpA_intB_gemm"
+
+
+def fastest(rows: list[dict[str, Any]]) -> list[_tuned.Point]:
+    points: dict[tuple[Any, ...], _tuned.Point] = {}
+    for row in rows:
+        if row["op"] != OURS:
+            continue
+        point = _tuned.Point(
+            dtype=row["dtype"],
+            bits=row["bits"],
+            group_size=row["group_size"],
+            zeros=row["zero_mode"] is not None,
+            n=row["N"],
+            k=row["K"],
+            m=row["M"],
+            config=row["kernel"],
+            us=float(row["us"]),
+        )
+        if point.problem not in points or point.us < points[point.problem].us:
+            points[point.problem] = point
+    return list(points.values())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--sm", type=int, required=True)
+    parser.add_argument("--sms", type=int, required=True)
+    args = parser.parse_args()
+    files = [json.loads(path.read_text()) for path in args.results]
+    names = {file["meta"]["gpu"] for file in files}
+    if len(names) != 1:
+        parser.error(f"the results are of different GPUs: {', '.join(sorted(names))}")
+    gpu = _tuned.Gpu(names.pop(), args.sm, args.sms)
+    points = fastest([row for file in files for row in file["rows"]])
+    path = _tuned.path_of(gpu, _tuned.SHIPPED)
+    path.parent.mkdir(exist_ok=True)
+    _tuned.write(path, gpu, points)
+    path.chmod(0o644)
+    print(f"{path}: {len(points)} points")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+// Measured choices, process-wide: for a kind of GPU, a weight shape and a scheme, the fastest
+// configuration at some values of M. mixed_gemm/_tuned.py fills it from the files of the package
+// and of mixed_gemm.tune().
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/device_info.h"
+#include "core/gemm_problem.h"
+#include "dispatch/candidate.h"
+
+namespace mixed_gemm {
+
+struct TunedPoint {
+  int64_t m = 0;
+  Candidate candidate;
+  double us = 0;
+};
+
+// Replaces the table. One point a line:
+//   sm sms dtype bits group_size zeros n k m config us
+// group_size -1: per channel; zeros 0 or 1. Of lines that repeat a point the last one counts.
+// Returns a sentence for each line that was refused; the others are in force.
+std::vector<std::string> set_tuned_table(const std::string& text);
+
+// Changes with every set_tuned_table: what was derived from the table is stale then.
+int tuned_table_generation();
+
+// The point to use for a problem: that of the least tuned M >= its M, because a kernel that is best
+// for a full tile is best for a partly filled one. None below it: nothing is said about an M beyond
+// the last point, unless dequantize_dense won there, which only gets better with M.
+std::optional<TunedPoint> find_tuned(const GemmProblem& problem, const DeviceInfo& device);
+
+}  // namespace mixed_gemm

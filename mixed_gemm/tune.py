@@ -1,0 +1,224 @@
+"""Measure which configuration is the fastest on this GPU, and remember it (``tune``)."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from . import _library, _tuned
+from ._progress import Progress, track
+from ._timing import median_us
+from .linear import Linear
+from .ops import pack_weights
+from .plan import device_string
+from .scheme import QuantScheme
+
+DEFAULT_M = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+CONSIDERED = 2.5  # candidates predicted to take longer than this times the best are not measured
+MOST = 40  # candidates of one problem
+ROUNDS = 7
+COPIES_OF_L2 = 4  # the copies of a weight are together this many times the L2 cache
+MAX_COPIES = 64
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """What was found for one problem.
+
+    Attributes:
+        problem: in words.
+        config: the fastest configuration. us: its time, microseconds.
+        before: what would have run. before_us: its time in the same measurement.
+    """
+
+    problem: str
+    config: str
+    us: float
+    before: str
+    before_us: float
+
+    def __str__(self) -> str:
+        gain = "" if self.config == self.before else f", was {self.before} {self.before_us:.2f} us"
+        return f"{self.problem}: {self.config} {self.us:.2f} us{gain}"
+
+
+@dataclass(frozen=True)
+class _Weight:
+    n: int
+    k: int
+    scheme: QuantScheme
+    dtype: torch.dtype
+
+    @property
+    def dtype_name(self) -> str:
+        return str(self.dtype).removeprefix("torch.")
+
+    def plan(self, m: int, device: torch.device) -> dict[str, Any]:
+        s = self.scheme
+        answer: dict[str, Any] = json.loads(
+            torch.ops.mixed_gemm._plan(
+                m,
+                self.n,
+                self.k,
+                self.dtype_name,
+                s.bits,
+                s.group_size,
+                s.zero_mode,
+                device_string(device),
+            )
+        )
+        if not answer["ok"]:
+            raise ValueError(f"tune: {self.n} x {self.k}: {'; '.join(answer['reasons'])}")
+        return answer
+
+
+class _Operands:
+    """Random copies of a weight, more than the L2 cache holds."""
+
+    def __init__(self, weight: _Weight, device: torch.device) -> None:
+        n, k, s = weight.n, weight.k, weight.scheme
+        low, high = -(1 << (s.bits - 1)), 1 << (s.bits - 1)
+        first = pack_weights(
+            torch.randint(low, high, (n, k), dtype=torch.int8, device=device), s.bits
+        )
+        l2: int = torch.cuda.get_device_properties(device).L2_cache_size
+        count = max(2, min(MAX_COPIES, COPIES_OF_L2 * l2 // max(1, first.numel()) + 1))
+        groups = 1 if s.group_size == -1 else -(-k // s.group_size)
+        make = partial(torch.rand, groups, n, device=device, dtype=weight.dtype)
+        self.packed = [torch.roll(first, i, 0) for i in range(count)]
+        self.scales = [make() * 0.02 + 0.001 for _ in range(count)]
+        self.zeros = [make() if s.has_zeros else None for _ in range(count)]
+        self.weight, self.device = weight, device
+
+    def calls(self, a: torch.Tensor, config: str) -> list[partial[torch.Tensor]]:
+        s = self.weight.scheme
+        op = torch.ops.mixed_gemm.fpA_intB_gemm_config
+        options = {"bits": s.bits, "group_size": s.group_size, "zero_mode": s.op_zero_mode}
+        return [
+            partial(op, a, b, scales, zeros, config=config, **options)
+            for b, scales, zeros in zip(self.packed, self.scales, self.zeros, strict=True)
+        ]
+
+
+def _tune_one(operands: _Operands, m: int) -> tuple[_tuned.Point, TuneResult]:
+    w = operands.weight
+    answer = w.plan(m, operands.device)
+    before: str = answer["selected"]
+    least = min(c["predicted_us"] for c in answer["candidates"])
+    names = [
+        c["config"] for c in answer["candidates"][:MOST] if c["predicted_us"] <= CONSIDERED * least
+    ]
+    a = torch.randn(m, w.k, device=operands.device, dtype=w.dtype)
+    names = list(dict.fromkeys([before, *names]))
+    us = median_us({name: operands.calls(a, name) for name in names}, ROUNDS)
+    best = min(us, key=lambda name: us[name])
+    s = w.scheme
+    point = _tuned.Point(
+        dtype=w.dtype_name,
+        bits=s.bits,
+        group_size=s.group_size,
+        zeros=s.has_zeros,
+        n=w.n,
+        k=w.k,
+        m=m,
+        config=best,
+        us=round(us[best], 3),
+    )
+    words = f"M={m} N={w.n} K={w.k} {w.dtype_name} {s}"
+    return point, TuneResult(words, best, us[best], before, us[before])
+
+
+def _weights_of(model: torch.nn.Module) -> list[_Weight]:
+    layers = [layer for layer in model.modules() if isinstance(layer, Linear)]
+    if not layers:
+        raise ValueError("tune: the module has no mixed_gemm.Linear; quantize_() makes them")
+    found = [
+        _Weight(
+            layer.out_features,
+            layer.in_features,
+            QuantScheme(layer.bits, layer.group_size, layer.zero_mode or "none"),
+            layer.scales.dtype,
+        )
+        for layer in layers
+    ]
+    return list(dict.fromkeys(found))
+
+
+def tune(
+    target: torch.nn.Module | int,
+    k: int | None = None,
+    *,
+    m: Sequence[int] = DEFAULT_M,
+    dtype: torch.dtype = torch.float16,
+    bits: int = 4,
+    group_size: int = 128,
+    zero_mode: str | None = None,
+    device: torch.device | str | None = None,
+    save: bool = True,
+    progress: Progress = True,
+) -> list[TuneResult]:
+    """Measures the candidates of ``plan()`` on this GPU and uses the fastest from now on. Two
+    forms: ``tune(model)`` for every distinct ``mixed_gemm.Linear`` in it, ``tune(n, k, ...)`` for
+    one weight. Takes about a second for each problem.
+
+    Args:
+        target: a module, or n, the output channels. k: the input channels.
+        m: rows of the activations to tune for; other M use the next larger one.
+        dtype: float16 or bfloat16. bits, group_size, zero_mode: as in ``plan``. For a module these
+            come from its layers.
+        device: a CUDA device; None is the current one.
+        save: keep the result for later processes, in the user's cache directory (or
+            $MIXED_GEMM_CACHE_DIR). If that fails, a warning says so, and the result holds for this
+            process.
+        progress: True shows a bar on a terminal, "force" always.
+
+    Returns:
+        One result for each weight and m.
+
+    Raises:
+        RuntimeError: no CUDA device, or a CUDA graph is being captured.
+        ValueError: the problem is refused; the text says why.
+        ImportError: the library did not load.
+    """
+    _library.require()
+    if not (_library.has_cuda and torch.cuda.is_available()):
+        raise RuntimeError("tune: no CUDA device (or no CUDA kernels in this build) to measure on")
+    if torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("tune: a CUDA graph is being captured; tune before the capture")
+    where = torch.device("cuda" if device is None else device)
+    if where.index is None:
+        where = torch.device("cuda", torch.cuda.current_device())
+    if isinstance(target, torch.nn.Module):
+        weights = _weights_of(target)
+    else:
+        if k is None:
+            raise TypeError("tune needs (n, k) or a module")
+        scheme = QuantScheme(bits, group_size, zero_mode or "none")
+        weights = [_Weight(target, k, scheme, dtype)]
+
+    points: list[_tuned.Point] = []
+    results: list[TuneResult] = []
+    jobs = [(weight, rows) for weight in weights for rows in sorted(set(m))]
+    operands: _Operands | None = None
+    with torch.cuda.device(where), torch.no_grad():
+        for weight, rows in track(jobs, "tuning", progress):
+            if operands is None or operands.weight != weight:
+                operands = None  # frees the copies before the next ones are made
+                operands = _Operands(weight, where)
+            point, result = _tune_one(operands, rows)
+            points.append(point)
+            results.append(result)
+    gpu = _tuned.current_gpu(where)
+    if save:
+        try:
+            _tuned.save(gpu, points)
+        except OSError as error:  # filelock's Timeout is a TimeoutError, which is an OSError
+            warnings.warn(f"tune: the result is not saved: {error}", stacklevel=2)
+    _tuned.install((gpu, points))
+    return results
