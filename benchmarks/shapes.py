@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 from pathlib import Path
 
 PEERS = Path(__file__).parent / "peers"
@@ -10,6 +11,7 @@ PEERS = Path(__file__).parent / "peers"
 Point = tuple[int, int, int]  # N, K, M
 
 
+@functools.cache
 def peer_rows(name: str) -> dict[Point, dict[str, float]]:
     """benchmarks/peers/<name>.csv: microseconds by kernel for each (N, K, M)."""
     rows: dict[Point, dict[str, float]] = {}
@@ -20,6 +22,7 @@ def peer_rows(name: str) -> dict[Point, dict[str, float]]:
     return rows
 
 
+@functools.cache
 def peers_of(bits: int, group_size: int) -> dict[Point, dict[str, float]]:
     """The peer timings that are comparable: the same weight width and group size."""
     scheme = f"w{bits}_" + ("channel" if group_size == -1 else f"g{group_size}")

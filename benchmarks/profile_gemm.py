@@ -1,0 +1,153 @@
+"""Hardware counters of given configurations, by Nsight Compute, as a table for notes/.
+
+    python3 benchmarks/profile_gemm.py --out ncu.json \
+        --points skinny_m8n16w8@4096:4096:1,selected@28672:4096:64@w4_g128_bf16,cublas@4096:4096:64
+
+A point is configuration@N:K:M, with @scheme where it is not --scheme; `selected` is what plan()
+picks, `cublas` and `aten_int4` are the others of the benchmark. Starts ncu on itself: clocks are
+left alone (--clock-control none), caches flushed before each pass, as rotated weights find them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ncu_csv import Profile, by_marker, counters_of, parse, table_rows, title_cells
+from report import markdown
+from schemes import MAIN, Scheme
+from shapes import Point
+
+SECTIONS = (
+    "SpeedOfLight",
+    "ComputeWorkloadAnalysis",
+    "MemoryWorkloadAnalysis",
+    "MemoryWorkloadAnalysis_Tables",
+    "SchedulerStats",
+    "WarpStateStats",
+    "LaunchStats",
+    "Occupancy",
+)
+MARKER = "spin_kernel"  # of torch.cuda._sleep: launched before every call, it parts their kernels
+REPEATS = 2  # calls of a point; the faster one is reported
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to profile."""
+
+    text: str
+    config: str
+    point: Point
+    scheme: Scheme
+
+    @classmethod
+    def parse(cls, text: str, scheme: Scheme) -> Request:
+        """Raises: ValueError when it is not configuration@N:K:M[@scheme]."""
+        parts = text.split("@")
+        sizes = parts[1].split(":") if len(parts) in (2, 3) else []
+        if len(sizes) != 3 or not all(size.isdigit() for size in sizes):
+            raise ValueError(f"a point must look like configuration@N:K:M[@scheme], got {text!r}")
+        n, k, m = map(int, sizes)
+        own = Scheme.parse(parts[2]) if len(parts) == 3 else scheme
+        return cls(text, parts[0], (n, k, m), own)
+
+
+def launch(requests: list[Request]) -> None:
+    """Runs in the process that ncu watches: REPEATS calls of every request, each after a marker."""
+    import torch
+    from operands import Operands
+    from suite import Choice
+
+    made: tuple[tuple[int, int], Operands] | None = None
+    for request in requests:
+        n, k, m = request.point
+        if made is None or made[0] != (n, k):
+            made = None
+            made = (n, k), Operands(n, k)
+        operands, scheme = made[1], request.scheme
+        if request.config == "cublas":
+            calls = operands.cublas(scheme.dtype, m)
+        elif request.config == "aten_int4":
+            calls = operands.aten_int4(m)
+        else:
+            config = request.config
+            if config == "selected":
+                config, _ = Choice().candidates(scheme, request.point)
+            calls = operands.ours(scheme, m, config)
+        calls[0]()  # loads the kernels
+        torch.cuda.synchronize()
+        torch.cuda.profiler.start()
+        for i in range(REPEATS):
+            torch.cuda._sleep(1)
+            calls[i % len(calls)]()
+        torch.cuda.synchronize()
+        torch.cuda.profiler.stop()
+
+
+def ncu_command(log: Path, metrics: list[str], points: str, scheme: str) -> list[str]:
+    return [
+        "ncu",
+        *("--clock-control", "none", "--cache-control", "all", "--profile-from-start", "off"),
+        *("--csv", "--page", "raw", "--print-units", "base", "--log-file", str(log)),
+        *(word for section in SECTIONS for word in ("--section", section)),
+        *(("--metrics", ",".join(metrics)) if metrics else ()),
+        *(sys.executable, str(Path(__file__).resolve()), "--launch"),
+        *("--points", points, "--scheme", scheme),
+    ]
+
+
+def condensed(requests: list[Request], text: str) -> dict[str, list[Profile]]:
+    """Request -> the kernels of its fastest call.
+
+    Raises:
+        ValueError: a call is missing from the text.
+    """
+    segments = by_marker(parse(text), MARKER)
+    if len(segments) != REPEATS * len(requests) or not all(segments):
+        raise ValueError(
+            f"{REPEATS * len(requests)} calls were made, ncu reports {len(segments)}, "
+            f"{sum(not s for s in segments)} of them without a kernel"
+        )
+    found: dict[str, list[Profile]] = {}
+    for i, request in enumerate(requests):
+        calls = segments[REPEATS * i : REPEATS * (i + 1)]
+        found[request.text] = min(calls, key=lambda call: sum(p.numbers["us"] for p in call))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--points", required=True)
+    parser.add_argument("--scheme", default=MAIN.name)
+    parser.add_argument("--out", type=Path, help="JSON; ncu's own table goes beside it, as .csv")
+    parser.add_argument("--budget-s", type=float, default=540)
+    parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    scheme = Scheme.parse(args.scheme)
+    requests = [Request.parse(text, scheme) for text in args.points.split(",")]
+    if args.launch:
+        launch(requests)
+        return
+    log = (args.out or Path("ncu.json")).with_suffix(".csv")
+    query = subprocess.run(["ncu", "--query-metrics"], capture_output=True, text=True, check=True)
+    command = ncu_command(log, counters_of(query.stdout), args.points, args.scheme)
+    done = subprocess.run(command, timeout=args.budget_s, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}\nended with {done.returncode}: {log.read_text()[-3000:]}")
+    found = condensed(requests, log.read_text())
+    rows = [row for text, profiles in found.items() for row in table_rows(text, profiles)]
+    print("\n".join(markdown(title_cells(), rows)))
+    if args.out:
+        data = {text: [asdict(p) for p in profiles] for text, profiles in found.items()}
+        args.out.write_text(json.dumps(data, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
