@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import platformdirs
 import torch
 from filelock import FileLock
 
@@ -69,7 +68,11 @@ def current_gpu(device: torch.device | str | None = None) -> Gpu:
 
 def directory() -> Path:
     override = os.environ.get(DIRECTORY)
-    return Path(override) if override else platformdirs.user_cache_path("mixed_gemm")
+    if override:
+        return Path(override)
+    import platformdirs
+
+    return platformdirs.user_cache_path("mixed_gemm")
 
 
 def path_of(gpu: Gpu, folder: Path) -> Path:
