@@ -94,7 +94,9 @@ class MultistageMainloop {
     const bool wanted = fetch_tile_ < end_;
     copy_a_.copy(part, parts, stage);
     copy_b_.copy(part, parts, wanted, stage + kOffsetB);
-    if (kScaled && part == parts - 1) copy_scales_.copy(fetch_tile_, wanted, stage + kOffsetScales);
+    if constexpr (kScaled) {
+      if (part == parts - 1) copy_scales_.copy(fetch_tile_, wanted, stage + kOffsetScales);
+    }
   }
 
   // Commits even when nothing was wanted, so that wait_for_stage can count groups.
