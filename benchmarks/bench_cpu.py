@@ -2,8 +2,10 @@
 
 Every round calls every variant once, in random order, on the next copy of its weight (the copies
 together exceed the caches), so drift of the clock, of the neighbours and of what ran before hits
-all of them. Prints medians and ratios to F.linear in float32; writes every row as JSON (format:
-design.md section 8).
+all of them. Prints medians, the least times, and ratios to F.linear in float32; writes every row as
+JSON (format: design.md section 8). --check then prints, per M, the targets of design.md section 8:
+our times over those of aten's packed ops and of F.linear, from the least times, which a busy
+machine disturbs less than the medians.
 """
 
 from __future__ import annotations
@@ -176,6 +178,30 @@ def print_rows(variants: list[Variant], rows: list[dict[str, Any]]) -> None:
         )
 
 
+def least_us(rows: list[dict[str, Any]], **wanted: object) -> float | None:
+    found = [r["us_min"] for r in rows if all(r[key] == value for key, value in wanted.items())]
+    return min(found) if found else None
+
+
+def print_targets(rows: list[dict[str, Any]]) -> None:
+    """Ratios of least times: 1.0 to aten, 1.3 to F.linear bfloat16 from M = 64 on, and float32
+    against bfloat16 activations (1.5)."""
+    print(f"{'M':>5} {'ours':22} / aten  / F.linear bf16  / F.linear fp32  / ours bf16")
+    ours = [r for r in rows if r["op"] == "fpA_intB_gemm"]
+    for r in ours:
+        shape = {"M": r["M"], "N": r["N"], "K": r["K"]}
+        scheme = {"bits": r["bits"], "group_size": r["group_size"]}
+        others = (
+            least_us(rows, op="aten", **shape, **scheme),
+            least_us(rows, op="F.linear", dtype="bfloat16", **shape),
+            least_us(rows, op="F.linear", dtype="float32", **shape),
+            least_us(ours, dtype="bfloat16", **shape, **scheme),
+        )
+        ratios = ("     -" if us is None else f"{r['us_min'] / us:6.2f}" for us in others)
+        label = f"{r['dtype']} int{r['bits']} g{r['group_size']}"
+        print(f"{r['M']:5} {label:22} {'          '.join(ratios)}")
+
+
 def meta(ceilings: dict[str, float], commit: str | None) -> dict[str, Any]:
     git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     info = Path("/proc/cpuinfo")
@@ -183,6 +209,7 @@ def meta(ceilings: dict[str, float], commit: str | None) -> dict[str, Any]:
     models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     return {
         "cpu": models[0] if models else platform.processor(),
+        "instruction_set": mixed_gemm.env().build["cpu_instruction_set"],
         "torch_instruction_set": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
@@ -202,6 +229,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="torch.set_num_threads")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--commit", default=None)
+    parser.add_argument("--check", action="store_true", help="ratios to the targets at the end")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
 
@@ -225,6 +253,8 @@ def main() -> None:
         if args.out:  # after every M: a run that is cut short keeps what it has
             result = {"meta": meta(ceilings, args.commit), "rows": rows}
             args.out.write_text(json.dumps(result, indent=0))
+    if args.check:
+        print_targets(rows)
 
 
 if __name__ == "__main__":

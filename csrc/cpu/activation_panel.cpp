@@ -1,5 +1,7 @@
 #include "cpu/activation_panel.h"
 
+#include <cstring>
+
 namespace mixed_gemm::cpu {
 namespace {
 
@@ -12,18 +14,24 @@ int log2_of_padded_rows(int64_t rows) {
 }
 
 template <int kRows>
-void interleave(const float* from, int64_t count, float* to) {
+void interleave(const uint32_t* from, int64_t count, uint32_t* to) {
   for (int64_t k = 0; k < count; ++k) {
     for (int r = 0; r < kRows; ++r) to[k * kRows + r] = from[r * kChunk + k];
   }
 }
 
-constexpr void (*kInterleave[kRowChoices])(const float*, int64_t, float*) = {
+constexpr void (*kInterleave[kRowChoices])(const uint32_t*, int64_t, uint32_t*) = {
     interleave<1>, interleave<2>, interleave<4>, interleave<8>};
 
 int64_t padded_rows(int64_t rows) {
   const int64_t full = rows / kMaxRows * kMaxRows;
   return rows == full ? rows : full + (1 << log2_of_padded_rows(rows - full));
+}
+
+float as_float(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
 }
 
 }  // namespace
@@ -34,7 +42,7 @@ ActivationPanel::ActivationPanel(const CallShape& shape, int64_t row_begin, int6
       row_begin_(row_begin),
       row_end_(row_end),
       padded_rows_(padded_rows(row_end - row_begin)),
-      values_(padded_rows_ * shape.tiles * kTileK),
+      words_(padded_rows_ * words_per_row()),
       group_sums_(shape.p.scheme.zero_mode == ZeroMode::kNone ? 0
                                                               : padded_rows_ * shape.groups_pad) {
   const GemmProblem& p = shape.p;
@@ -49,7 +57,7 @@ ActivationPanel::ActivationPanel(const CallShape& shape, int64_t row_begin, int6
   parallel_for(0, num_blocks() * chunks, CallShape::grain(work), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t k = i % chunks * kChunk;
-      fill_values(i / chunks, k, std::min(k + kChunk, k_pad), pre_scale_or_null);
+      fill_words(i / chunks, k, std::min(k + kChunk, k_pad), pre_scale_or_null);
     }
   });
   if (p.scheme.zero_mode == ZeroMode::kNone) return;
@@ -59,51 +67,68 @@ ActivationPanel::ActivationPanel(const CallShape& shape, int64_t row_begin, int6
                });
 }
 
-ActivationPanel::Block ActivationPanel::block(int64_t index) const {
-  const int64_t offset = index * kMaxRows, first = row_begin_ + offset;
-  const int64_t real = std::min<int64_t>(kMaxRows, row_end_ - first);
-  const int choice = log2_of_padded_rows(real);
-  return {first,
-          real,
-          1 << choice,
-          choice,
-          {values_.data() + offset * shape_.tiles * kTileK,
-           group_sums_.data() + offset * shape_.groups_pad}};
+uint32_t* ActivationPanel::words(int64_t index) const {
+  return reinterpret_cast<uint32_t*>(words_.data()) + index * kMaxRows * words_per_row();
 }
 
-void ActivationPanel::fill_values(int64_t index, int64_t k_begin, int64_t k_end,
-                                  const float* pre_scale) {
+float* ActivationPanel::group_sums(int64_t index) const {
+  return group_sums_.data() + index * kMaxRows * shape_.groups_pad;
+}
+
+ActivationPanel::Block ActivationPanel::block(int64_t index) const {
+  const int64_t first = row_begin_ + index * kMaxRows;
+  const int64_t real = std::min<int64_t>(kMaxRows, row_end_ - first);
+  const int choice = log2_of_padded_rows(real);
+  return {first, real, 1 << choice, choice, words(index), group_sums(index)};
+}
+
+void ActivationPanel::fill_words(int64_t index, int64_t k_begin, int64_t k_end,
+                                 const float* pre_scale) {
   const GemmProblem& p = shape_.p;
   const Block to = block(index);
+  const int depth = shape_.operands.depth;
   const int64_t real_k = std::max<int64_t>(0, std::min(k_end, p.k) - k_begin);
-  alignas(64) float rows[kMaxRows * kChunk];
-  const char* from =
-      static_cast<const char*>(p.a) + (to.first * p.a_stride + k_begin) * element_bytes(p.element);
-  shape_.kernels.to_float({p.element, from, p.a_stride}, to.real, real_k, rows, kChunk);
-  for (int64_t r = 0; r < to.rows; ++r) {
-    float* row = rows + r * kChunk;
-    const int64_t filled = r < to.real ? real_k : 0;
-    if (pre_scale) {
-      for (int64_t k = 0; k < filled; ++k) row[k] *= pre_scale[k_begin + k];
-    }
-    std::fill(row + filled, row + (k_end - k_begin), 0.f);
+  const int64_t a_bytes = element_bytes(p.element);
+  const auto* from = static_cast<const char*>(p.a) + (to.first * p.a_stride + k_begin) * a_bytes;
+
+  alignas(64) uint32_t rows[kMaxRows * kChunk];
+  if (depth == 1) {
+    shape_.kernels.to_float({p.element, from, p.a_stride}, to.real, real_k,
+                            reinterpret_cast<float*>(rows), kChunk);
   }
-  kInterleave[to.choice](rows, k_end - k_begin,
-                         const_cast<float*>(to.data.values) + k_begin * to.rows);
+  for (int64_t r = 0; r < to.rows; ++r, from += p.a_stride * a_bytes) {
+    uint32_t* row = rows + r * kChunk;
+    const int64_t filled = r < to.real ? real_k : 0;
+    if (depth == 2) std::memcpy(row, from, filled * 2);  // operands_for(): bf16, no pre_scale
+    if (pre_scale) {
+      auto* values = reinterpret_cast<float*>(row);
+      for (int64_t k = 0; k < filled; ++k) values[k] *= pre_scale[k_begin + k];
+    }
+    const int64_t word_bytes = 4 / depth;
+    std::memset(reinterpret_cast<char*>(row) + filled * word_bytes, 0,
+                (k_end - k_begin - filled) * word_bytes);
+  }
+  kInterleave[to.choice](rows, (k_end - k_begin) / depth, words(index) + k_begin / depth * to.rows);
 }
 
 // Sums in double, rounded once: a zero point multiplies them, so their error would not average out.
 void ActivationPanel::fill_group_sums(int64_t index) {
-  const Block to = block(index);
-  const int64_t group_k = shape_.segments_per_group * kSegmentK, k_pad = shape_.tiles * kTileK;
-  float* sums = const_cast<float*>(to.data.group_sums);
+  const Block of = block(index);
+  const int depth = shape_.operands.depth;
+  const int64_t group_words = shape_.segments_per_group * kSegmentK / depth;
+  float* sums = group_sums(index);
   for (int64_t group = 0; group < shape_.groups_pad; ++group) {
-    const int64_t end = std::min((group + 1) * group_k, k_pad);
+    const int64_t end = std::min((group + 1) * group_words, words_per_row());
     double sum[kMaxRows] = {};
-    for (int64_t k = group * group_k; k < end; ++k) {
-      for (int r = 0; r < to.rows; ++r) sum[r] += to.data.values[k * to.rows + r];
+    for (int64_t i = group * group_words; i < end; ++i) {
+      for (int r = 0; r < of.rows; ++r) {
+        const uint32_t word = of.words[i * of.rows + r];
+        sum[r] += depth == 1
+                      ? as_float(word)
+                      : static_cast<double>(as_float(word << 16)) + as_float(word & ~0xffffu);
+      }
     }
-    for (int r = 0; r < to.rows; ++r) sums[group * to.rows + r] = static_cast<float>(sum[r]);
+    for (int r = 0; r < of.rows; ++r) sums[group * of.rows + r] = static_cast<float>(sum[r]);
   }
 }
 

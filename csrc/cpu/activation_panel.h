@@ -1,6 +1,6 @@
-// A, prepared once per call: fp32, pre_scale applied, K padded with zeros, cut into blocks of rows
-// with the row index innermost, so that a kernel broadcasts consecutive floats. Both the fused and
-// the dense path read it.
+// A, prepared once per call: in words of the kernels (fp32, or pairs of bf16), pre_scale applied, K
+// padded with zeros, cut into blocks of rows with the row index innermost, so that a kernel
+// broadcasts consecutive words. Both the fused and the dense path read it.
 #pragma once
 #include "core/parallel.h"
 #include "cpu/call_shape.h"
@@ -14,7 +14,13 @@ class ActivationPanel {
     int64_t real;   // rows that exist
     int rows;       // 1, 2, 4 or 8: what the kernel computes
     int choice;     // log2(rows)
-    ActivationRows data;
+    const uint32_t* words;
+    const float* group_sums;
+
+    // From element k of K on, a multiple of 64.
+    ActivationRows from(int64_t k, int depth) const {
+      return {words + k / depth * rows, group_sums};
+    }
   };
 
   // Rows [row_begin, row_end) of A.
@@ -25,12 +31,15 @@ class ActivationPanel {
   Block block(int64_t index) const;
 
  private:
-  void fill_values(int64_t index, int64_t k_begin, int64_t k_end, const float* pre_scale);
+  int64_t words_per_row() const { return shape_.tiles * kTileK / shape_.operands.depth; }
+  uint32_t* words(int64_t index) const;
+  float* group_sums(int64_t index) const;
+  void fill_words(int64_t index, int64_t k_begin, int64_t k_end, const float* pre_scale);
   void fill_group_sums(int64_t index);
 
   const CallShape& shape_;
   int64_t row_begin_, row_end_, padded_rows_;
-  AlignedBuffer values_, group_sums_;
+  AlignedBuffer words_, group_sums_;
 };
 
 }  // namespace mixed_gemm::cpu

@@ -17,7 +17,10 @@ inline int64_t element_bytes(ElementType element) {
 
 struct CallShape {
   CallShape(const GemmProblem& problem, const CpuKernels& kernel_table)
-      : p(problem), kernels(kernel_table), tiles(ceil_div(p.k, kPadK)) {
+      : p(problem),
+        kernels(kernel_table),
+        operands(operands_for(problem, kernel_table)),
+        tiles(ceil_div(p.k, kPadK)) {
     const int64_t segments = tiles * (kTileK / kSegmentK);
     // One group over all of K may have any size; every other size is a multiple of a segment.
     const bool one_group = p.scheme.group_size >= p.k;
@@ -25,6 +28,16 @@ struct CallShape {
         one_group ? std::max<int64_t>(1, segments) : p.scheme.group_size / kSegmentK;
     groups = p.k == 0 ? 0 : one_group ? 1 : num_groups(p);
     groups_pad = std::max<int64_t>(1, ceil_div(segments, segments_per_group));
+  }
+
+  // bf16 times pre_scale is no bf16: such a product needs fp32 words.
+  static const OperandKernels& operands_for(const GemmProblem& p, const CpuKernels& kernels) {
+    const bool pairs = kernels.bf16_pairs && p.element == ElementType::kBFloat16 && !p.pre_scale;
+    return pairs ? *kernels.bf16_pairs : kernels.fp32;
+  }
+
+  static int64_t max_fused_rows(const GemmProblem& p, const CpuKernels& kernels) {
+    return operands_for(p, kernels).max_fused_rows[p.scheme.bits == 8];
   }
 
   int bits_index() const { return p.scheme.bits == 8; }
@@ -43,6 +56,7 @@ struct CallShape {
 
   const GemmProblem& p;
   const CpuKernels& kernels;
+  const OperandKernels& operands;
   int64_t tiles;               // of 64 elements of K
   int64_t segments_per_group;  // of 16 elements of K
   int64_t groups;              // that exist in scales

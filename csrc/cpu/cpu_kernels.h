@@ -1,11 +1,15 @@
 // The seam between the instruction sets and the driver: each set is one table of plain functions.
-// A new set (avx512_bf16, VNNI, NEON) is one more kernels_*.cpp and one more row in
-// instruction_set.cpp.
+// A new set (NEON, AMX) is one more kernels_*.cpp and one more row in instruction_set.cpp.
 //
 // In every kernel a vector lane is one output column. The packed words of `lanes` neighbouring
 // columns are transposed once per 64 x lanes tile; from there scales, zeros, sums and results are
 // plain vectors over columns, any group size that is a multiple of 16 fits, and nothing is ever
 // summed across lanes.
+//
+// Operands are made of 32-bit words: either one fp32, or the bf16 values of k and k + 1, of which a
+// dot-product instruction takes both. Pairs hold A as it came and the weight as the integer q,
+// which bf16 represents exactly for 4 and 8 bits; scales and zeros meet the fp32 sums of a group.
+// So both kinds keep the same error bound.
 #pragma once
 #include <cstdint>
 
@@ -20,6 +24,7 @@ constexpr int kMaxLanes = 16;      // columns in the widest vector
 constexpr int kMaxRows = 8;        // rows of A that share one decoding of a weight
 constexpr int kRowChoices = 4;     // compiled row counts: 1, 2, 4, 8
 constexpr int kUnitsPerPanel = 2;  // vectors of columns in a dense panel
+constexpr int kMaxDepth = 2;       // elements of K in a word
 
 // `lanes` columns of the packed weight. Column group i (4 columns of int4, 2 of int8) has its tile
 // t at first + i * group_stride + t * kTileBytes.
@@ -38,11 +43,18 @@ struct ColumnScales {
   ZeroMode zero_mode;
 };
 
-// `rows` rows of A in fp32 with pre_scale applied, row index innermost, zero beyond the real k and
-// m.
+// `rows` rows of A with pre_scale applied, row index innermost, zero beyond the real k and m.
 struct ActivationRows {
-  const float* values;      // [k_pad, rows]
+  const void* values;       // words [k_pad / depth, rows]
   const float* group_sums;  // [ceil(k_pad / group), rows]; read only when there are zeros
+};
+
+// Some elements of K of kUnitsPerPanel * lanes neighbouring columns, made by OperandKernels::fill.
+struct PanelSlab {
+  const void* values;  // words [(k_end - k_begin) / depth, kUnitsPerPanel * lanes]
+  ColumnScales scales;
+  int64_t k_begin, k_end;  // multiples of 64, or all of K at its end
+  bool last;               // ends K
 };
 
 // A matrix of 16/32-bit floats: `stride` in elements.
@@ -52,24 +64,36 @@ struct FloatRows {
   int64_t stride;
 };
 
-struct CpuKernels {
-  const char* name;
-  int lanes;
-  int64_t max_fused_rows;  // from more rows of A on, the dense path is faster
+// The kernels of one kind of words.
+struct OperandKernels {
+  int depth;                  // elements of K in a word: 1 is fp32, 2 are bf16
+  int64_t max_fused_rows[2];  // [bits == 8]: from more rows of A on, the dense path is faster
 
   // out[r * lanes + lane] = sum over K of a[r] * w[lane]: the weight is decoded in registers.
   using Fused = void (*)(const PackedColumns&, const ColumnScales&, const ActivationRows&,
                          int64_t tiles, float* out);
   Fused fused[kRowChoices][2];  // [log2(rows)][bits == 8]
 
-  // panel[(k - 64 * tile_begin) * panel_stride + lane] = w.
-  using Dequantize = void (*)(const PackedColumns&, const ColumnScales&, int64_t tile_begin,
-                              int64_t tile_end, float* panel, int64_t panel_stride);
-  Dequantize dequantize[2];  // [bits == 8]
+  // The words of one unit of a PanelSlab: panel[(k - 64 * tile_begin) / depth * stride + lane]. Of
+  // depth 1 the real weights w, of depth 2 the integers q.
+  using Fill = void (*)(const PackedColumns&, const ColumnScales&, int64_t tile_begin,
+                        int64_t tile_end, void* panel, int64_t stride);
+  Fill fill[2];  // [bits == 8]
 
-  // c[rows, kUnitsPerPanel * lanes] += a[k, rows]^T * panel[k, kUnitsPerPanel * lanes].
-  using Multiply = void (*)(const float* a, const float* panel, int64_t k, float* c);
+  // Adds the slab's share of a * w to c [rows, kUnitsPerPanel * lanes], where a.values starts at
+  // slab.k_begin. Slabs come in order, the first one overwrites c, and c is complete after the
+  // last. `open`, like c, is the kernel's own: depth 2 keeps the sums of a group there that two
+  // slabs share.
+  using Multiply = void (*)(const ActivationRows& a, const PanelSlab& slab, float* c, float* open,
+                            int64_t stride);
   Multiply multiply[kRowChoices];  // [log2(rows)]
+};
+
+struct CpuKernels {
+  const char* name;
+  int lanes;
+  OperandKernels fp32;               // its fill dequantizes
+  const OperandKernels* bf16_pairs;  // null: the set has no bf16 dot product
 
   void (*to_float)(const FloatRows& from, int64_t rows, int64_t columns, float* to,
                    int64_t to_stride);
@@ -79,5 +103,6 @@ struct CpuKernels {
 const CpuKernels& portable_kernels();
 const CpuKernels& avx2_kernels();
 const CpuKernels& avx512_kernels();
+const CpuKernels& avx512_bf16_kernels();
 
 }  // namespace mixed_gemm::cpu

@@ -18,8 +18,8 @@ void dequantize_with(const CpuKernels& kernels, const GemmProblem& problem, Elem
       scales.load(unit, unit + 1);
       const int64_t columns = std::min(lanes, problem.n - unit * lanes);
       for (int64_t tile = 0; tile < shape.tiles; ++tile) {
-        kernels.dequantize[shape.bits_index()](shape.columns(unit), scales.at(unit), tile, tile + 1,
-                                               panel, lanes);
+        kernels.fp32.fill[shape.bits_index()](shape.columns(unit), scales.at(unit), tile, tile + 1,
+                                              panel, lanes);
         const int64_t k = tile * kTileK, count = std::min<int64_t>(kTileK, problem.k - k);
         for (int64_t c = 0; c < columns; ++c) {
           for (int64_t j = 0; j < count; ++j) row[j] = panel[j * lanes + c];
@@ -37,7 +37,7 @@ void dequantize_with(const CpuKernels& kernels, const GemmProblem& problem, Elem
 void gemm_cpu(const GemmProblem& problem, const ParallelFor& parallel_for) {
   if (problem.m == 0 || problem.n == 0) return;
   const cpu::CpuKernels& kernels = cpu::active_kernels();
-  const bool fused = problem.m <= kernels.max_fused_rows;
+  const bool fused = problem.m <= cpu::CallShape::max_fused_rows(problem, kernels);
   (fused ? cpu::gemm_fused : cpu::gemm_dense)(kernels, problem, parallel_for);
 }
 

@@ -1,5 +1,5 @@
 // The CPU backend: the GEMM and the dequantizer on the packed weight. ops/cpu_impl.cpp calls it;
-// the instruction set (portable, AVX2, AVX-512) is chosen once at run time.
+// the instruction set (instruction_set.cpp) is chosen once at run time.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -18,7 +18,8 @@ void gemm_cpu(const GemmProblem& problem, const ParallelFor& parallel_for);
 void dequantize_cpu(const GemmProblem& problem, ElementType out_element,
                     const ParallelFor& parallel_for);
 
-// "avx512", "avx2" or "portable"; the environment variable MIXED_GEMM_CPU lowers it, for tests.
+// "portable", "avx2", "avx512" or "avx512_bf16"; the environment variable MIXED_GEMM_CPU lowers it,
+// for tests.
 std::string cpu_instruction_set();
 
 }  // namespace mixed_gemm

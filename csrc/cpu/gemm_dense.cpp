@@ -5,15 +5,19 @@
 namespace mixed_gemm::cpu {
 namespace {
 
-// Cache blocking after Goto and van de Geijn (2008), with AVX-512: a slab of one dequantized panel
-// (128 x 32 floats, 16 KB) stays in L1 while the row blocks pass by; the slab of A (256 x 128, 128
-// KB) and the sums of eight panels (256 x 256, 256 KB) stay in L2. Of slabs of 64 to 512, chunks of
-// 128 to 512 and blocks of 4 to 16 panels the fastest on a Cascade Lake: 113 GFLOP/s a core at M =
-// 256 and 1024, where MKL reaches 106 and 124.
-constexpr int64_t kSlabTiles = 2;       // elements of K in a slab, in tiles of 64
-constexpr int64_t kRowsPerChunk = 256;  // rows of A that one dequantization serves
-constexpr int64_t kRowsPerPass = 1024;  // rows prepared at once: bounds the scratch memory
-constexpr int64_t kPanelsPerBlock = 8;  // panels that share a slab of A
+// Cache blocking after Goto and van de Geijn (2008). A slab of some panels (128 columns x 384
+// words, 192 KB) stays in L2 while the row blocks pass by; the slab of one row block (8 x 384
+// words, 12 KB) stays in L1 while the panels pass by. With one slab for all of K the sums go from
+// L1 straight to the epilogue: N = 1536, K = 384, one thread of a Cascade Lake 91 -> 113 GFLOP/s at
+// M = 1024 (MKL 133), against slabs of 128 and a pass of its own for the epilogue. 256 columns were
+// as fast or, by the luck of the pages in a physically indexed L2, a third slower.
+constexpr int64_t kSlabWords = 384;        // of K in a slab, at most
+constexpr int64_t kRowsPerChunk = 256;     // rows of A that one filling of a slab serves, at most
+constexpr int64_t kRowsPerPass = 1024;     // rows prepared at once: bounds the scratch memory
+constexpr int64_t kColumnsPerBlock = 128;  // columns that share a slab of A
+
+// The least size of equal parts of `total`, none above `limit`.
+int64_t even_part(int64_t total, int64_t limit) { return ceil_div(total, ceil_div(total, limit)); }
 
 // One pass over up to kRowsPerPass rows of A, already in `a`.
 class DensePass {
@@ -22,81 +26,102 @@ class DensePass {
       : shape_(shape),
         a_(a),
         epilogue_(epilogue),
-        panel_columns_(kUnitsPerPanel * shape.kernels.lanes) {}
+        panel_columns_(kUnitsPerPanel * shape.kernels.lanes),
+        panels_per_block_(std::max<int64_t>(1, kColumnsPerBlock / panel_columns_)),
+        blocks_per_chunk_(even_part(a.num_blocks(), kRowsPerChunk / kMaxRows)),
+        slab_tiles_(even_part(std::max<int64_t>(1, shape.tiles),
+                              kSlabWords * shape.operands.depth / kTileK)) {}
 
   int64_t num_panels() const { return ceil_div(shape_.p.n, panel_columns_); }
-  int64_t num_chunks() const { return ceil_div(a_.num_blocks(), kBlocksPerChunk); }
+  int64_t num_chunks() const { return ceil_div(a_.num_blocks(), blocks_per_chunk_); }
   int64_t panel_work() const {
-    return std::min(kRowsPerChunk, shape_.p.m) * shape_.tiles * kTileK * panel_columns_;
+    return blocks_per_chunk_ * kMaxRows * shape_.tiles * kTileK * panel_columns_;
   }
 
   // Panels [begin, end) of row chunk `chunk`.
   void run(int64_t chunk, int64_t begin, int64_t end) const {
-    const int64_t block_begin = chunk * kBlocksPerChunk;
-    const int64_t block_end = std::min(block_begin + kBlocksPerChunk, a_.num_blocks());
-    const int64_t sums_size =
-        kPanelsPerBlock * (block_end - block_begin) * kMaxRows * panel_columns_;
-    const AlignedBuffer sums(sums_size);
-    for (int64_t panel = begin; panel < end; panel += kPanelsPerBlock) {
-      const Region region{block_begin, block_end, panel, std::min(panel + kPanelsPerBlock, end)};
-      std::fill(sums.data(), sums.data() + sums_size, 0.f);
-      accumulate(region, sums.data());
-      write(region, sums.data());
+    const int64_t block_begin = chunk * blocks_per_chunk_;
+    const int64_t block_end = std::min(block_begin + blocks_per_chunk_, a_.num_blocks());
+    const int64_t width = std::min(panels_per_block_, end - begin) * panel_columns_;
+    Scratch scratch{AlignedBuffer(slab_tiles_ * kTileK / shape_.operands.depth * width),
+                    AlignedBuffer((one_slab() ? 1 : block_end - block_begin) * tile_size(width)),
+                    UnitScales(shape_, panels_per_block_ * kUnitsPerPanel), width};
+    for (int64_t panel = begin; panel < end; panel += panels_per_block_) {
+      run_region({block_begin, block_end, panel, std::min(panel + panels_per_block_, end)},
+                 scratch);
     }
   }
 
  private:
-  static constexpr int64_t kBlocksPerChunk = kRowsPerChunk / kMaxRows;
-
   struct Region {
     int64_t block_begin, block_end, panel_begin, panel_end;
   };
+  struct Scratch {
+    AlignedBuffer slab;   // [panel][K of the slab / depth][panel_columns_] words
+    AlignedBuffer tiles;  // of each row block, or of the one at work: sums and open sums
+    UnitScales scales;
+    int64_t width;  // columns of a tile
+  };
 
-  // Where the sums of one row block and panel lie, [kMaxRows, panel_columns_].
-  int64_t sums_offset(const Region& region, int64_t block, int64_t panel) const {
-    const int64_t blocks = region.block_end - region.block_begin;
-    return ((panel - region.panel_begin) * blocks + block - region.block_begin) * kMaxRows *
-           panel_columns_;
+  bool one_slab() const { return shape_.tiles <= slab_tiles_; }
+  int64_t tile_size(int64_t width) const { return shape_.operands.depth * kMaxRows * width; }
+
+  void run_region(const Region& region, Scratch& scratch) const {
+    scratch.scales.load(region.panel_begin * kUnitsPerPanel, region.panel_end * kUnitsPerPanel);
+    int64_t tile = 0;
+    do {  // once even when K is 0
+      const int64_t tile_end = std::min(tile + slab_tiles_, shape_.tiles);
+      fill_slab(region, scratch, tile, tile_end);
+      for (int64_t i = region.block_begin; i < region.block_end; ++i) {
+        const auto block = a_.block(i);
+        float* sums = scratch.tiles.data() +
+                      (one_slab() ? 0 : i - region.block_begin) * tile_size(scratch.width);
+        multiply(region, scratch, block, tile, tile_end, sums);
+        if (tile_end < shape_.tiles) continue;
+        epilogue_.finish(sums, scratch.width, block.first, block.real,
+                         region.panel_begin * panel_columns_,
+                         (region.panel_end - region.panel_begin) * panel_columns_);
+      }
+      tile = tile_end;
+    } while (tile < shape_.tiles);
   }
 
-  void accumulate(const Region& region, float* sums) const {
-    const CpuKernels& kernels = shape_.kernels;
-    UnitScales scales(shape_, kPanelsPerBlock * kUnitsPerPanel);
-    scales.load(region.panel_begin * kUnitsPerPanel, region.panel_end * kUnitsPerPanel);
-    const AlignedBuffer slab(kSlabTiles * kTileK * panel_columns_);
-    for (int64_t tile = 0; tile < shape_.tiles; tile += kSlabTiles) {
-      const int64_t tile_end = std::min(tile + kSlabTiles, shape_.tiles);
-      const int64_t k = tile * kTileK, k_count = std::min(tile_end * kTileK, shape_.p.k) - k;
-      for (int64_t panel = region.panel_begin; panel < region.panel_end; ++panel) {
-        for (int u = 0; u < kUnitsPerPanel; ++u) {
-          const int64_t unit = panel * kUnitsPerPanel + u;
-          kernels.dequantize[shape_.bits_index()](shape_.columns(unit), scales.at(unit), tile,
-                                                  tile_end, slab.data() + u * kernels.lanes,
-                                                  panel_columns_);
-        }
-        for (int64_t i = region.block_begin; i < region.block_end; ++i) {
-          const auto block = a_.block(i);
-          kernels.multiply[block.choice](block.data.values + k * block.rows, slab.data(), k_count,
-                                         sums + sums_offset(region, i, panel));
-        }
+  float* slab_panel(const Scratch& scratch, int64_t index) const {
+    return scratch.slab.data() +
+           index * slab_tiles_ * kTileK / shape_.operands.depth * panel_columns_;
+  }
+
+  void fill_slab(const Region& region, const Scratch& scratch, int64_t tile,
+                 int64_t tile_end) const {
+    for (int64_t panel = region.panel_begin; panel < region.panel_end; ++panel) {
+      float* to = slab_panel(scratch, panel - region.panel_begin);
+      for (int u = 0; u < kUnitsPerPanel; ++u, to += shape_.kernels.lanes) {
+        const int64_t unit = panel * kUnitsPerPanel + u;
+        shape_.operands.fill[shape_.bits_index()](shape_.columns(unit), scratch.scales.at(unit),
+                                                  tile, tile_end, to, panel_columns_);
       }
     }
   }
 
-  void write(const Region& region, float* sums) const {
+  void multiply(const Region& region, const Scratch& scratch, const ActivationPanel::Block& block,
+                int64_t tile, int64_t tile_end, float* sums) const {
+    const int64_t k_begin = tile * kTileK, k_end = std::min(tile_end * kTileK, shape_.p.k);
+    if (k_end == 0) std::fill(sums, sums + tile_size(scratch.width), 0.f);
+    const ActivationRows rows = block.from(k_begin, shape_.operands.depth);
     for (int64_t panel = region.panel_begin; panel < region.panel_end; ++panel) {
-      for (int64_t i = region.block_begin; i < region.block_end; ++i) {
-        const auto block = a_.block(i);
-        epilogue_.finish(sums + sums_offset(region, i, panel), panel_columns_, block.first,
-                         block.real, panel * panel_columns_, panel_columns_);
-      }
+      const int64_t index = panel - region.panel_begin;
+      const PanelSlab slab{slab_panel(scratch, index), scratch.scales.at(panel * kUnitsPerPanel),
+                           k_begin, k_end, k_end == shape_.p.k};
+      float* c = sums + index * panel_columns_;
+      shape_.operands.multiply[block.choice](rows, slab, c, c + kMaxRows * scratch.width,
+                                             scratch.width);
     }
   }
 
   const CallShape& shape_;
   const ActivationPanel& a_;
   const EpilogueCpu& epilogue_;
-  int64_t panel_columns_;
+  int64_t panel_columns_, panels_per_block_, blocks_per_chunk_, slab_tiles_;
 };
 
 }  // namespace
@@ -105,8 +130,9 @@ void gemm_dense(const CpuKernels& kernels, const GemmProblem& problem,
                 const ParallelFor& parallel_for) {
   const CallShape shape(problem, kernels);
   const EpilogueCpu epilogue(shape);
-  for (int64_t row = 0; row < problem.m; row += kRowsPerPass) {
-    const int64_t row_end = std::min(row + kRowsPerPass, problem.m);
+  const int64_t rows = round_up(even_part(problem.m, kRowsPerPass), kMaxRows);
+  for (int64_t row = 0; row < problem.m; row += rows) {
+    const int64_t row_end = std::min(row + rows, problem.m);
     const ActivationPanel a(shape, row, row_end, parallel_for);
     const DensePass pass(shape, a, epilogue);
     // Chunk-major, so that a task is a run of neighbouring panels of one chunk (rarely two).

@@ -26,8 +26,8 @@ void gemm_fused(const CpuKernels& kernels, const GemmProblem& problem,
       const PackedColumns columns = shape.columns(unit);
       for (int64_t i = 0; i < a.num_blocks(); ++i) {
         const auto block = a.block(i);
-        kernels.fused[block.choice][shape.bits_index()](columns, unit_scales, block.data,
-                                                        shape.tiles, sums);
+        shape.operands.fused[block.choice][shape.bits_index()](
+            columns, unit_scales, block.from(0, shape.operands.depth), shape.tiles, sums);
         epilogue.finish(sums, lanes, block.first, block.real, unit * lanes, lanes);
       }
     }

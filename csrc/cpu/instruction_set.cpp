@@ -24,6 +24,7 @@ bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
+bool has_avx512_bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
 #endif
 
 // Slowest first.
@@ -32,6 +33,7 @@ constexpr InstructionSet kInstructionSets[] = {
 #if defined(__x86_64__)
     {"avx2", has_avx2, avx2_kernels},
     {"avx512", has_avx512, avx512_kernels},
+    {"avx512_bf16", has_avx512_bf16, avx512_bf16_kernels},
 #endif
 };
 
@@ -52,8 +54,11 @@ const CpuKernels& select_kernels(const std::string& limit) {
     if (limit == set.name) return *best;
   }
   if (!limit.empty()) {
-    throw std::invalid_argument(
-        "mixed_gemm: MIXED_GEMM_CPU must be portable, avx2 or avx512, got " + limit);
+    std::string names;
+    for (const auto& set : kInstructionSets)
+      names += std::string(names.empty() ? "" : ", ") + set.name;
+    throw std::invalid_argument("mixed_gemm: MIXED_GEMM_CPU must be one of " + names + ", got " +
+                                limit);
   }
   return *best;
 }

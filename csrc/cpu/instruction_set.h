@@ -10,8 +10,8 @@ namespace mixed_gemm::cpu {
 // Every table that this machine can execute, slowest first; the first is "portable".
 std::vector<const CpuKernels*> supported_kernels();
 
-// The fastest supported table not above `limit` ("portable", "avx2", "avx512", or empty for no
-// limit). Throws std::invalid_argument on any other name.
+// The fastest supported table not above `limit` (a name in instruction_set.cpp, or empty for
+// no limit). Throws std::invalid_argument on any other name.
 const CpuKernels& select_kernels(const std::string& limit);
 
 // select_kernels of the environment variable MIXED_GEMM_CPU, decided at the first call.

@@ -6,11 +6,14 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 #include "cpu/vector_avx512.h"
+#include "cpu/vector_dense.h"
 
 namespace mixed_gemm::cpu {
 
 const CpuKernels& avx512_kernels() {
-  static constexpr CpuKernels kKernels = make_kernels<Avx512>("avx512");
+  static constexpr CpuKernels kKernels = {
+      "avx512", Avx512::kLanes,   make_operand_kernels<Avx512>(),
+      nullptr,  to_float<Avx512>, from_float<Avx512>};
   return kKernels;
 }
 

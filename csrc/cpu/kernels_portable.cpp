@@ -37,6 +37,7 @@ template <int kBits, int kRows>
 void fused(const PackedColumns& b, const ColumnScales& scales, const ActivationRows& a,
            int64_t tiles, float* out) {
   const int64_t segments = tiles * (kTileK / kSegmentK);
+  const auto* values = static_cast<const float*>(a.values);
   float q[kTileK * kLanes], sum[kRows * kLanes] = {};
   std::memset(out, 0, sizeof(sum));
   for (int64_t segment = 0; segment < segments; ++segment) {
@@ -46,7 +47,7 @@ void fused(const PackedColumns& b, const ColumnScales& scales, const ActivationR
     }
     for (int k = 0; k < kSegmentK; ++k) {
       for (int r = 0; r < kRows; ++r) {
-        const float x = a.values[(segment * kSegmentK + k) * kRows + r];
+        const float x = values[(segment * kSegmentK + k) * kRows + r];
         const float* weights = q + (k_in_tile + k) * kLanes;
         for (int j = 0; j < kLanes; ++j) sum[r * kLanes + j] += x * weights[j];
       }
@@ -77,9 +78,10 @@ void fused(const PackedColumns& b, const ColumnScales& scales, const ActivationR
 
 template <int kBits>
 void dequantize(const PackedColumns& b, const ColumnScales& scales, int64_t tile_begin,
-                int64_t tile_end, float* panel, int64_t panel_stride) {
+                int64_t tile_end, void* to, int64_t stride) {
+  auto* panel = static_cast<float*>(to);
   float q[kTileK * kLanes];
-  for (int64_t tile = tile_begin; tile < tile_end; ++tile, panel += kTileK * panel_stride) {
+  for (int64_t tile = tile_begin; tile < tile_end; ++tile, panel += kTileK * stride) {
     decode_tile<kBits>(b.first + tile * kTileBytes, b.group_stride, q);
     for (int k = 0; k < kTileK; ++k) {
       const int64_t group = (tile * kTileK + k) / kSegmentK / scales.segments_per_group;
@@ -87,7 +89,7 @@ void dequantize(const PackedColumns& b, const ColumnScales& scales, int64_t tile
       const float* z = scales.zero + group * scales.stride;
       for (int j = 0; j < kLanes; ++j) {
         const float value = q[k * kLanes + j];
-        float& w = panel[k * panel_stride + j];
+        float& w = panel[k * stride + j];
         switch (scales.zero_mode) {
           case ZeroMode::kNone:
             w = value * s[j];
@@ -105,12 +107,20 @@ void dequantize(const PackedColumns& b, const ColumnScales& scales, int64_t tile
 }
 
 template <int kRows>
-void multiply(const float* a, const float* panel, int64_t k_count, float* c) {
-  for (int64_t k = 0; k < k_count; ++k, a += kRows, panel += kDenseColumns) {
+void multiply(const ActivationRows& rows, const PanelSlab& slab, float* c, float* /*open*/,
+              int64_t stride) {
+  const auto* a = static_cast<const float*>(rows.values);
+  const auto* w = static_cast<const float*>(slab.values);
+  float sum[kRows][kDenseColumns] = {};
+  for (int r = 0; r < kRows && slab.k_begin > 0; ++r) {
+    std::memcpy(sum[r], c + r * stride, sizeof(sum[r]));
+  }
+  for (int64_t k = slab.k_begin; k < slab.k_end; ++k, a += kRows, w += kDenseColumns) {
     for (int r = 0; r < kRows; ++r) {
-      for (int j = 0; j < kDenseColumns; ++j) c[r * kDenseColumns + j] += a[r] * panel[j];
+      for (int j = 0; j < kDenseColumns; ++j) sum[r][j] += a[r] * w[j];
     }
   }
+  for (int r = 0; r < kRows; ++r) std::memcpy(c + r * stride, sum[r], sizeof(sum[r]));
 }
 
 float widen(ElementType element, const char* p) {
@@ -152,13 +162,15 @@ void from_float(const float* from, int64_t count, ElementType element, void* to)
 const CpuKernels& portable_kernels() {
   static constexpr CpuKernels kKernels = {"portable",
                                           kLanes,
-                                          kMaxFusedRows,
-                                          {{fused<4, 1>, fused<8, 1>},
-                                           {fused<4, 2>, fused<8, 2>},
-                                           {fused<4, 4>, fused<8, 4>},
-                                           {fused<4, 8>, fused<8, 8>}},
-                                          {dequantize<4>, dequantize<8>},
-                                          {multiply<1>, multiply<2>, multiply<4>, multiply<8>},
+                                          {1,
+                                           {kMaxFusedRows, kMaxFusedRows},
+                                           {{fused<4, 1>, fused<8, 1>},
+                                            {fused<4, 2>, fused<8, 2>},
+                                            {fused<4, 4>, fused<8, 4>},
+                                            {fused<4, 8>, fused<8, 8>}},
+                                           {dequantize<4>, dequantize<8>},
+                                           {multiply<1>, multiply<2>, multiply<4>, multiply<8>}},
+                                          nullptr,
                                           to_float,
                                           from_float};
   return kKernels;

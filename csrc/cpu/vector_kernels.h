@@ -1,4 +1,8 @@
-// The kernels of cpu_kernels.h for any vector type V (vector_avx2.h, vector_avx512.h).
+// Decoding and the fused kernel of cpu_kernels.h for any vector type V (vector_avx2.h,
+// vector_avx512.h, vector_bf16_pairs.h); vector_dense.h holds the dense kernels.
+//
+// V::Operand is a vector of words (cpu_kernels.h), V::kDepth the elements of K in each:
+// V::decode<bits, slot> makes one from packed words, V::dot multiplies two and adds to V::Floats.
 //
 // Everything here and in V sits in an unnamed namespace on purpose: this header is compiled with
 // different -m flags in each kernels_*.cpp, and a template with external linkage would let the
@@ -47,13 +51,14 @@ struct MantissaField {
       static_cast<float>((1 << (23 - kPosition)) + (1 << (kFieldBits - 1)));
 };
 
-// body(k, w): the 16 decoded vectors of one segment; k is a constant, 0 to 63 in the tile.
+// body(k, w): the decoded words of one segment; k is a constant, 0 to 63 in the tile.
 template <typename V, int kBits, int kSegment, typename Body>
 [[gnu::always_inline]] inline void for_each_weight(const typename V::Words* words,
                                                    const Body& body) {
   unroll(
-      std::make_integer_sequence<int, kSegmentK>{}, [&](auto i) __attribute__((always_inline)) {
-        using Element = SegmentElement<kBits, kSegment, i>;
+      std::make_integer_sequence<int, kSegmentK / V::kDepth>{}, [&](auto i) __attribute__((
+                                                                    always_inline)) {
+        using Element = SegmentElement<kBits, kSegment, i * V::kDepth>;
         body(std::integral_constant<int, Element::kK>{},
              V::template decode<kBits, Element::kSlot>(words[Element::kWord]));
       });
@@ -117,14 +122,15 @@ void fused(const PackedColumns& b, const ColumnScales& scales, const ActivationR
     typename V::Words words[kTileK / WeightLayout<kBits>::kPerWord];
     V::template load_words<kBits>(b.first + tile * kTileBytes, b.group_stride, words);
     prefetch_ahead<V, kBits>(b, tile, tiles);
-    const float* a_tile = a.values + tile * kTileK * kRows;
+    const auto* a_tile = static_cast<const uint32_t*>(a.values) + tile * kTileK / V::kDepth * kRows;
     unroll(
         SegmentIndices{}, [&](auto segment) __attribute__((always_inline)) {
           for_each_weight<V, kBits, segment>(
-              words, [&](auto k, F w) __attribute__((always_inline)) {
+              words, [&](auto k, typename V::Operand w) __attribute__((always_inline)) {
+                constexpr int kWord = k / V::kDepth;
                 for (int r = 0; r < kRows; ++r) {
-                  F& chain = sum[r][k % kChains];
-                  chain = V::fma(w, V::broadcast(a_tile[k * kRows + r]), chain);
+                  F& chain = sum[r][kWord % kChains];
+                  chain = V::dot(w, V::broadcast_operand(a_tile + kWord * kRows + r), chain);
                 }
               });
           if (--segments_left == 0) {
@@ -135,81 +141,6 @@ void fused(const PackedColumns& b, const ColumnScales& scales, const ActivationR
   }
   if (segments_left != scales.segments_per_group) end_group();
   for (int r = 0; r < kRows; ++r) V::store(out + r * V::kLanes, total[r]);
-}
-
-template <typename V, int kBits>
-void dequantize(const PackedColumns& b, const ColumnScales& scales, int64_t tile_begin,
-                int64_t tile_end, float* panel, int64_t panel_stride) {
-  using F = typename V::Floats;
-  int64_t group = tile_begin * kSegments / scales.segments_per_group;
-  int64_t segments_left = (group + 1) * scales.segments_per_group - tile_begin * kSegments;
-  for (int64_t tile = tile_begin; tile < tile_end; ++tile, panel += kTileK * panel_stride) {
-    typename V::Words words[kTileK / WeightLayout<kBits>::kPerWord];
-    V::template load_words<kBits>(b.first + tile * kTileBytes, b.group_stride, words);
-    unroll(
-        SegmentIndices{}, [&](auto segment) __attribute__((always_inline)) {
-          const F scale = V::load(scales.scale + group * scales.stride);
-          F subtrahend = V::zero(), addend = V::zero();
-          if (scales.zero_mode != ZeroMode::kNone) {
-            const F zero = V::load(scales.zero + group * scales.stride);
-            (scales.zero_mode == ZeroMode::kSub ? subtrahend : addend) = zero;
-          }
-          for_each_weight<V, kBits, segment>(
-              words, [&](auto k, F q) __attribute__((always_inline)) {
-                V::store(panel + k * panel_stride, V::fma(V::sub(q, subtrahend), scale, addend));
-              });
-          if (--segments_left == 0) {
-            ++group;
-            segments_left = scales.segments_per_group;
-          }
-        });
-  }
-}
-
-// kRows x kUnitsPerPanel accumulators; V::kDenseRows of them at a time fit in the registers.
-template <typename V, int kRows>
-void multiply(const float* a, const float* panel, int64_t k_count, float* c) {
-  using F = typename V::Floats;
-  constexpr int kBlock = kRows < V::kDenseRows ? kRows : V::kDenseRows;
-  constexpr int kStride = kUnitsPerPanel * V::kLanes;
-  for (int first = 0; first < kRows; first += kBlock) {
-    F sum[kBlock][kUnitsPerPanel];
-    for (int r = 0; r < kBlock; ++r) {
-      for (int u = 0; u < kUnitsPerPanel; ++u) {
-        sum[r][u] = V::load(c + (first + r) * kStride + u * V::kLanes);
-      }
-    }
-    const float* a_k = a + first;
-    const float* w_k = panel;
-    for (int64_t k = 0; k < k_count; ++k, a_k += kRows, w_k += kStride) {
-      F w[kUnitsPerPanel];
-      for (int u = 0; u < kUnitsPerPanel; ++u) w[u] = V::load(w_k + u * V::kLanes);
-      for (int r = 0; r < kBlock; ++r) {
-        const F x = V::broadcast(a_k[r]);
-        for (int u = 0; u < kUnitsPerPanel; ++u) sum[r][u] = V::fma(w[u], x, sum[r][u]);
-      }
-    }
-    for (int r = 0; r < kBlock; ++r) {
-      for (int u = 0; u < kUnitsPerPanel; ++u) {
-        V::store(c + (first + r) * kStride + u * V::kLanes, sum[r][u]);
-      }
-    }
-  }
-}
-
-template <typename V>
-constexpr CpuKernels make_kernels(const char* name) {
-  return {name,
-          V::kLanes,
-          V::kMaxFusedRows,
-          {{fused<V, 4, 1>, fused<V, 8, 1>},
-           {fused<V, 4, 2>, fused<V, 8, 2>},
-           {fused<V, 4, 4>, fused<V, 8, 4>},
-           {fused<V, 4, 8>, fused<V, 8, 8>}},
-          {dequantize<V, 4>, dequantize<V, 8>},
-          {multiply<V, 1>, multiply<V, 2>, multiply<V, 4>, multiply<V, 8>},
-          to_float<V>,
-          from_float<V>};
 }
 
 }  // namespace

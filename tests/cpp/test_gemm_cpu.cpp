@@ -1,17 +1,31 @@
-// The CPU kernels on every path (portable, AVX2, AVX-512; fused and dense) against float64.
+// The CPU kernels on every path (each instruction set of this machine, fused and dense) against
+// float64.
 #include <thread>
 
+#include "cpu/call_shape.h"
 #include "cpu/gemm_cpu.h"
 #include "cpu/instruction_set.h"
 #include "cpu_bound.h"
 #include "cpu_case.h"
+#if defined(__x86_64__)
+#include "emulated_bf16_cpu.h"
+#endif
 
 namespace mixed_gemm::test {
 namespace {
 
+// The supported tables, and the one with an emulated instruction where the real one is missing.
+std::vector<const cpu::CpuKernels*> tested_kernels() {
+  auto tested = cpu::supported_kernels();
+#if defined(__x86_64__)
+  if (tested.back()->name == std::string("avx512")) tested.push_back(&emulated_bf16_kernels());
+#endif
+  return tested;
+}
+
 std::vector<Path> all_paths() {
   std::vector<Path> paths;
-  for (const auto* kernels : cpu::supported_kernels()) {
+  for (const auto* kernels : tested_kernels()) {
     paths.push_back({kernels, false});
     paths.push_back({kernels, true});
   }
@@ -172,6 +186,32 @@ TEST_P(GemmCpu, one_hot_rows_read_back_the_dequantized_weight) {
   });
 }
 
+// Groups of 96 and of all of K cross the slabs in which the dense path cuts K.
+TEST_P(GemmCpu, one_hot_rows_read_back_weights_of_groups_that_cross_slabs) {
+  for_each_scheme([&](int bits, ZeroMode zero_mode, ElementType element) {
+    for (int64_t group : {int64_t{96}, int64_t{2001}}) {
+      Case c;
+      c.m = 24, c.k = 2001, c.n = 20, c.bits = bits, c.group = group;
+      c.zero_mode = zero_mode, c.element = element;
+      Operands operands(c, 5);
+      const auto hot = [&](int64_t i) { return i * (c.k - 1) / (c.m - 1); };
+      for (int64_t i = 0; i < c.m; ++i) {
+        for (int64_t l = 0; l < c.k; ++l) operands.a.set(i, l, l == hot(i));
+      }
+      const Matrix d = run(GetParam(), operands, serial_for);
+      Matrix w(element, c.n, c.k, 0, 0);
+      GemmProblem p = operands.problem();
+      p.d = w.data();
+      cpu::dequantize_with(*GetParam().kernels, p, element, serial_for);
+      for (int64_t i = 0; i < c.m; ++i) {
+        for (int64_t j = 0; j < c.n; ++j) {
+          ASSERT_EQ(d.get(i, j), w.get(j, hot(i))) << c << " at " << i << ", " << j;
+        }
+      }
+    }
+  });
+}
+
 TEST_P(GemmCpu, dequantize_writes_every_element_type_and_nothing_else) {
   for_each_scheme([&](int bits, ZeroMode zero_mode, ElementType element) {
     for (ElementType out : kElements) {
@@ -284,18 +324,40 @@ TEST(CpuInstructionSet, selection_goes_down_to_the_limit_and_refuses_unknown_nam
   EXPECT_THROW(cpu::select_kernels("sse9"), std::invalid_argument);
 }
 
+TEST(CpuOperands, only_bfloat16_as_it_came_goes_through_pairs) {
+  GemmProblem p;
+  const float pre_scale = 1;
+  for (const cpu::CpuKernels* kernels : tested_kernels()) {
+    for (ElementType element : kElements) {
+      p.element = element;
+      p.pre_scale = nullptr;
+      const bool pairs = element == ElementType::kBFloat16 && kernels->bf16_pairs;
+      EXPECT_EQ(cpu::CallShape::operands_for(p, *kernels).depth, pairs ? 2 : 1) << kernels->name;
+      p.pre_scale = &pre_scale;
+      EXPECT_EQ(cpu::CallShape::operands_for(p, *kernels).depth, 1) << kernels->name;
+    }
+  }
+}
+
 TEST(CpuEntry, gemm_cpu_is_the_fused_or_the_dense_path_of_the_active_kernels) {
   const cpu::CpuKernels& kernels = cpu::active_kernels();
   EXPECT_EQ(cpu_instruction_set(), kernels.name);
-  for (int64_t m : {int64_t{1}, kernels.max_fused_rows, kernels.max_fused_rows + 1}) {
+  for (ElementType element : kElements) {
     Case c;
-    c.m = m, c.n = 70, c.k = 130, c.group = 64;
-    const Operands operands(c, 1);
-    Matrix d(c.element, c.m, c.n, 0, 0);
-    GemmProblem p = operands.problem();
-    p.d = d.data();
-    gemm_cpu(p, serial_for);
-    EXPECT_EQ(d.bytes(), run({&kernels, m > kernels.max_fused_rows}, operands, serial_for).bytes());
+    c.n = 70, c.k = 130, c.group = 64, c.element = element;
+    GemmProblem p;
+    p.element = element;
+    p.scheme.bits = c.bits;
+    const int64_t last_fused = cpu::CallShape::max_fused_rows(p, kernels);
+    for (int64_t m : {int64_t{1}, last_fused, last_fused + 1}) {
+      c.m = m;
+      const Operands operands(c, 1);
+      Matrix d(c.element, c.m, c.n, 0, 0);
+      p = operands.problem();
+      p.d = d.data();
+      gemm_cpu(p, serial_for);
+      EXPECT_EQ(d.bytes(), run({&kernels, m > last_fused}, operands, serial_for).bytes());
+    }
   }
 }
 

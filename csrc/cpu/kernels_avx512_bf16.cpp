@@ -1,0 +1,37 @@
+// Compiled with the flags of kernels_avx512.cpp and -mavx512bf16; reached only after CPUID says so.
+// bf16 activations go through the bf16 dot product, everything else through the AVX-512 kernels.
+
+// GCC 12 warns about its own _mm512_undefined_*() in every inlined intrinsic (GCC bug 105593).
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include "cpu/vector_bf16_pairs.h"
+#include "cpu/vector_dense.h"
+
+namespace mixed_gemm::cpu {
+namespace {
+
+// sum + w[k + 1] * a[k + 1], then + w[k] * a[k], each rounded to nearest; subnormal inputs and
+// results count as zero (Intel SDM, VDPBF16PS).
+struct DotInstruction {
+  [[gnu::always_inline]] static __m512 dot(__m512i w, __m512i a, __m512 sum) {
+    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(w), reinterpret_cast<__m512bh>(a));
+  }
+};
+
+constexpr OperandKernels kPairs = make_operand_kernels<Bf16Pairs<DotInstruction>>();
+
+}  // namespace
+
+const CpuKernels& avx512_bf16_kernels() {
+  static const CpuKernels kKernels = [] {
+    CpuKernels kernels = avx512_kernels();
+    kernels.name = "avx512_bf16";
+    kernels.bf16_pairs = &kPairs;
+    return kernels;
+  }();
+  return kKernels;
+}
+
+}  // namespace mixed_gemm::cpu

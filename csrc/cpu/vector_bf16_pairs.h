@@ -1,0 +1,55 @@
+// 16 columns per vector, a word holding the bf16 values of k and k + 1 (cpu_kernels.h). Dot is the
+// instruction: AVX512_BF16's in kernels_avx512_bf16.cpp, its emulation in the tests, so that all
+// around it is tested on any AVX-512 machine. See vector_kernels.h for the unnamed namespace.
+#pragma once
+#include "cpu/vector_avx512.h"
+
+namespace mixed_gemm::cpu {
+namespace {
+
+// bf16 of -8 .. 7, twice: vpermw reads 5 bits of each index, of which the top one is not ours.
+alignas(64) constexpr uint16_t kInt4AsBf16[32] = {
+    0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80, 0x0000, 0x3f80, 0x4000,
+    0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040,
+    0xc000, 0xbf80, 0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0};
+
+template <typename Dot>
+struct Bf16Pairs : Avx512 {
+  using Operand = __m512i;
+  static constexpr int kDepth = 2;
+  // Not measured, for want of a machine with the instruction. Decoding a word costs 2 (int4) or 7
+  // (int8) instructions against 8 dot products, so fused rows stay cheap for longer than in fp32.
+  static constexpr int64_t kMaxFusedRows[2] = {32, 16};
+
+  [[gnu::always_inline]] static Operand load_operand(const uint32_t* p) {
+    return _mm512_loadu_si512(p);
+  }
+  [[gnu::always_inline]] static void store_operand(uint32_t* p, Operand x) {
+    _mm512_storeu_si512(p, x);
+  }
+  [[gnu::always_inline]] static Operand broadcast_operand(const uint32_t* p) {
+    return _mm512_set1_epi32(static_cast<int>(*p));
+  }
+  [[gnu::always_inline]] static Floats dot(Operand w, Operand a, Floats sum) {
+    return Dot::dot(w, a, sum);
+  }
+
+  // Slot s is the first member of a pair; the second lies 16 bits above (WeightLayout::slot_of).
+  template <int kBits, int kSlot>
+  [[gnu::always_inline]] static Operand decode(Words word) {
+    constexpr int kSecond = kSlot + 16 / kBits;
+    static_assert(kSecond == WeightLayout<kBits>::slot_of(kSlot, 1), "a pair is 16 bits apart");
+    if constexpr (kBits == 4) {
+      return _mm512_permutexvar_epi16(_mm512_srli_epi32(word, 4 * kSlot),
+                                      _mm512_load_si512(kInt4AsBf16));
+    } else {
+      // Through fp32, whose low half is zero for an 8-bit integer: the high half is its bf16.
+      const Words first = _mm512_castps_si512(Avx512::decode<8, kSlot>(word));
+      const Words second = _mm512_castps_si512(Avx512::decode<8, kSecond>(word));
+      return _mm512_or_si512(_mm512_srli_epi32(first, 16), second);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace mixed_gemm::cpu
