@@ -35,9 +35,9 @@ class Plan:
     Attributes:
         problem: the question, in words.
         selected: name of the configuration, as ``fpA_intB_gemm_config`` takes it.
-        family: of kernels: multistage, dequantize_dense, cpu.
+        family: of kernels: skinny, multistage, dequantize_dense, cpu.
         reason: why this one.
-        candidates: every legal configuration, best first.
+        candidates: every legal configuration, the least predicted time first.
     """
 
     problem: str
