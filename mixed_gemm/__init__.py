@@ -10,6 +10,7 @@ Everything works on CPU and CUDA tensors, and says how in its docstring.
 
 from . import _library, _tuned
 from ._environment import EnvReport, env
+from .checkpoint_ops import awq_dequantize, awq_gemm, awq_repack, gptq_repack
 from .linear import Linear
 from .model import QuantizeReport, quantize_
 from .ops import (
@@ -37,10 +38,14 @@ __all__ = [
     "TuneResult",
     "WhyNot",
     "__version__",
+    "awq_dequantize",
+    "awq_gemm",
+    "awq_repack",
     "dequantize_weights",
     "env",
     "fpA_intB_gemm",
     "fpA_intB_gemm_config",
+    "gptq_repack",
     "pack_weights",
     "plan",
     "quantize_",

@@ -15,7 +15,7 @@ from .scheme import DTYPES, check_bits, check_group_size, check_zero_mode, packe
 P = ParamSpec("P")
 
 
-def _like_eager(kernel: Callable[P, Tensor]) -> Callable[P, Tensor]:
+def like_eager(kernel: Callable[P, Tensor]) -> Callable[P, Tensor]:
     """The library behind the stable ABI only raises RuntimeError; so must its fake."""
 
     @functools.wraps(kernel)
@@ -28,7 +28,7 @@ def _like_eager(kernel: Callable[P, Tensor]) -> Callable[P, Tensor]:
     return wrapped
 
 
-@_like_eager
+@like_eager
 def _pack_weights(q: Tensor, bits: int) -> Tensor:
     op = "mixed_gemm::pack_weights"
     check_bits(op, bits)
@@ -38,7 +38,7 @@ def _pack_weights(q: Tensor, bits: int) -> Tensor:
     return q.new_empty(packed_shape(q.shape[0], q.shape[1], bits), dtype=torch.uint8)
 
 
-@_like_eager
+@like_eager
 def _unpack_weights(b_packed: Tensor, bits: int, n: int, k: int) -> Tensor:
     op = "mixed_gemm::unpack_weights"
     check_bits(op, bits)
@@ -46,7 +46,7 @@ def _unpack_weights(b_packed: Tensor, bits: int, n: int, k: int) -> Tensor:
     return b_packed.new_empty((n, k), dtype=torch.int8)
 
 
-@_like_eager
+@like_eager
 def _dequantize_weights(
     b_packed: Tensor,
     scales: Tensor,
@@ -71,7 +71,7 @@ def _dequantize_weights(
     return scales.new_empty((n, k), dtype=dtype)
 
 
-@_like_eager
+@like_eager
 def _fpA_intB_gemm(
     a: Tensor,
     b_packed: Tensor,

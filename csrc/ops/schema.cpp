@@ -20,6 +20,14 @@ STABLE_TORCH_LIBRARY(mixed_gemm, m) {
       "bias=None, "
       "Tensor? pre_scale=None, *, int bits, int group_size=-1, str zero_mode=\"sub\", "
       "str activation=\"identity\", str config) -> Tensor");
+  // Checkpoint tensors as they are; the arguments of awq_gemm are those of the Triton op it
+  // replaces.
+  m.def(
+      "awq_gemm(Tensor input, Tensor qweight, Tensor scales, Tensor qzeros, int split_k_iters) -> "
+      "Tensor");
+  m.def("awq_dequantize(Tensor qweight, Tensor scales, Tensor qzeros) -> Tensor");
+  m.def("awq_repack(Tensor qweight) -> Tensor");
+  m.def("gptq_repack(Tensor qweight, Tensor? perm=None, *, int bits) -> Tensor");
   // JSON texts behind mixed_gemm.plan, why_not and env.
   m.def(
       "_plan(int m, int n, int k, str dtype, int bits, int group_size, str zero_mode, str device) "
