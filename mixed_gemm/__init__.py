@@ -21,6 +21,13 @@ from .ops import (
 )
 from .plan import Candidate, Plan, WhyNot, plan, why_not
 from .quantize import quantize_weight
+from .scaled import (
+    azp_adjustment,
+    quantize_per_tensor,
+    quantize_per_token,
+    scaled_mm,
+    scaled_mm_azp,
+)
 from .scheme import QuantScheme
 from .tune import TuneResult, tune
 
@@ -37,6 +44,7 @@ __all__ = [
     "TuneResult",
     "WhyNot",
     "__version__",
+    "azp_adjustment",
     "dequantize_weights",
     "env",
     "fpA_intB_gemm",
@@ -44,7 +52,11 @@ __all__ = [
     "pack_weights",
     "plan",
     "quantize_",
+    "quantize_per_tensor",
+    "quantize_per_token",
     "quantize_weight",
+    "scaled_mm",
+    "scaled_mm_azp",
     "tune",
     "unpack_weights",
     "why_not",

@@ -70,6 +70,13 @@ std::string accepted(const Selection& selection, const std::vector<Candidate>& c
          "}";
 }
 
+std::string planned_cpu() {
+  const std::string name = "cpu_" + cpu_instruction_set();
+  return "{\"ok\": true, \"selected\": " + quoted(name) +
+         ", \"family\": \"cpu\", \"reason\": " + quoted("the best instruction set of this CPU") +
+         ", \"candidates\": [{\"config\": " + quoted(name) + ", \"predicted_us\": null}]}";
+}
+
 std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bits,
                  int64_t group_size, std::string zero_mode, std::string device) {
   std::vector<std::string> reasons = why_not_problem(m, n, k, bits, group_size);
@@ -90,12 +97,7 @@ std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bit
     if (!element) offer("dtype", quoted(kElementTypeNames[0]));
     return refused(reasons, nearest);
   }
-  if (!info) {
-    const std::string name = "cpu_" + cpu_instruction_set();
-    return "{\"ok\": true, \"selected\": " + quoted(name) +
-           ", \"family\": \"cpu\", \"reason\": " + quoted("the best instruction set of this CPU") +
-           ", \"candidates\": [{\"config\": " + quoted(name) + ", \"predicted_us\": null}]}";
-  }
+  if (!info) return planned_cpu();
   GemmProblem problem;  // an empty product launches nothing; plan it as if it had one row
   problem.m = std::max<int64_t>(m, 1);
   problem.n = std::max<int64_t>(n, 1);
@@ -105,6 +107,29 @@ std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bit
                     static_cast<ZeroMode>(*mode)};
   const std::vector<Candidate> ranked = ranked_candidates(problem, *info);
   return accepted(select(problem, *info, ranked), ranked);
+}
+
+std::string plan_scaled_mm(int64_t m, int64_t n, int64_t k, std::string dtype,
+                           std::string out_dtype, std::string device) {
+  std::vector<std::string> reasons;
+  const auto operand = find(kOperandTypeNames, dtype);
+  if (operand) {
+    reasons = why_not_scaled_mm(m, n, k, static_cast<OperandType>(*operand));
+  } else {
+    reasons.push_back("dtype must be int8 or float8_e4m3fn, got " + dtype);
+  }
+  const auto out = find(kElementTypeNames, out_dtype);
+  if (!out) reasons.push_back("out_dtype must be float16, bfloat16 or float32, got " + out_dtype);
+  const auto info = parse_device(device);
+  if (info && !why_not_device(*info).empty()) reasons.push_back(why_not_device(*info));
+  if (info) reasons.push_back("this build has no CUDA kernel for scaled_mm; move to the CPU");
+  if (reasons.empty()) return planned_cpu();
+  std::string nearest;
+  if (!operand) nearest = "\"dtype\": " + quoted(kOperandTypeNames[0]);
+  if (!out) {
+    nearest += (nearest.empty() ? "" : ", ") + ("\"out_dtype\": " + quoted(kElementTypeNames[0]));
+  }
+  return refused(reasons, nearest);
 }
 
 std::string set_tuned(std::string text) { return json_list(set_tuned_table(text), quoted); }
@@ -126,6 +151,7 @@ std::string env() {
 
 STABLE_TORCH_LIBRARY_IMPL(mixed_gemm, CompositeExplicitAutograd, m) {
   m.impl("_plan", TORCH_BOX(&mixed_gemm::plan));
+  m.impl("_plan_scaled_mm", TORCH_BOX(&mixed_gemm::plan_scaled_mm));
   m.impl("_set_tuned_table", TORCH_BOX(&mixed_gemm::set_tuned));
   m.impl("_env", TORCH_BOX(&mixed_gemm::env));
 }
