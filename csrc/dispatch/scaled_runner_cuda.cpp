@@ -51,6 +51,21 @@ ScaledEpilogueArgs epilogue_args(const ScaledMmProblem& p) {
   return args;
 }
 
+struct Kernels {
+  const ScaledLaunchers* launchers;  // null: not in this build
+  ScaledReduce reduce;
+};
+
+Kernels kernels_of(OperandType operand, EpilogueKind kind) {
+  if (operand == OperandType::kInt8)
+    return {&int8_scaled_launchers(kind), int8_scaled_reduce(kind)};
+#if defined(MIXED_GEMM_WITH_FP8)
+  return {&fp8_scaled_launchers(kind), fp8_scaled_reduce(kind)};
+#else
+  return {nullptr, nullptr};
+#endif
+}
+
 // Stream-K: a tile of sums and a flag for every block.
 Status add_slots(const ScaledCandidate& c, ScaledMmArgs& args, const Allocate& allocate,
                  void* stream) {
@@ -97,8 +112,11 @@ Status run_scaled(const ScaledCandidate& c, const ScaledMmProblem& p, const Allo
   if (c.split == SplitK::kParallel) {
     args.partials = allocate(c.slices * p.m * partial_stride * kSumBytes);
   }
-  const EpilogueKind kind = epilogue_kind(p);
-  status = cuda_status(int8_scaled_launchers(kind)[c.row](args), "launching the GEMM");
+  const Kernels kernels = kernels_of(p.operand, epilogue_kind(p));
+  if (kernels.launchers == nullptr) {
+    return Status("this build has no fp8 kernels: it was made for architectures before 8.9");
+  }
+  status = cuda_status((*kernels.launchers)[c.row](args), "launching the GEMM");
   if (!status.ok() || c.split != SplitK::kParallel) return status;
 
   ScaledReduceArgs reduce;
@@ -110,7 +128,7 @@ Status run_scaled(const ScaledCandidate& c, const ScaledMmProblem& p, const Allo
   reduce.n = args.n;
   reduce.d = args.d;
   reduce.stream = stream;
-  return cuda_status(int8_scaled_reduce(kind)(reduce), "reducing partial sums");
+  return cuda_status(kernels.reduce(reduce), "reducing partial sums");
 }
 
 }  // namespace mixed_gemm

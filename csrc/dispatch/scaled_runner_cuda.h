@@ -7,7 +7,7 @@
 
 namespace mixed_gemm {
 
-// int8 only; problem.k may be 0.
+// problem.k may be 0; m and n are at least 1.
 Status run_scaled(const ScaledCandidate& candidate, const ScaledMmProblem& problem,
                   const Allocate& allocate, void* stream);
 

@@ -73,6 +73,13 @@ std::optional<ScaledCandidate> parse_scaled_config(const std::string& name) {
   return std::nullopt;
 }
 
+std::string why_not_operand(OperandType operand, const DeviceInfo& device) {
+  if (operand == OperandType::kInt8 || device.sm >= 89) return "";
+  return "float8_e4m3fn needs tensor cores of compute capability 8.9 or newer, got " +
+         std::to_string(device.sm / 10) + "." + std::to_string(device.sm % 10) +
+         "; quantize to int8, or move the tensors to the CPU";
+}
+
 std::string why_not_scaled(const ScaledCandidate& c, const ScaledMmProblem& p,
                            const DeviceInfo& device) {
   const TileConfig& tile = kScaledTileConfigs[c.row];

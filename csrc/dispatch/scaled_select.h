@@ -18,6 +18,9 @@ struct ScaledCandidate : TileChoice {
 std::string config_name(const ScaledCandidate& candidate);
 std::optional<ScaledCandidate> parse_scaled_config(const std::string& name);
 
+// Reason why the device has no kernel for these operands, or empty.
+std::string why_not_operand(OperandType operand, const DeviceInfo& device);
+
 // Reason why this candidate cannot run the problem on the device, or empty.
 std::string why_not_scaled(const ScaledCandidate& candidate, const ScaledMmProblem& problem,
                            const DeviceInfo& device);

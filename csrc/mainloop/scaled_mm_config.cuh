@@ -24,4 +24,7 @@ struct ScaledMmConfig : WarpTiling<ScaledTiles, kRow> {
 template <int kRow>
 using Int8Config = ScaledMmConfig<int8_t, int32_t, cutlass::arch::OpMultiplyAddSaturate, kRow>;
 
+template <int kRow>
+using Fp8Config = ScaledMmConfig<cutlass::float_e4m3_t, float, cutlass::arch::OpMultiplyAdd, kRow>;
+
 }  // namespace mixed_gemm
