@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,13 +13,14 @@ from ._checks import check_dtype, check_gemm, check_packed, check_scales
 from .scheme import DTYPES, check_bits, check_group_size, check_zero_mode, packed_shape
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
-def like_eager(kernel: Callable[P, Tensor]) -> Callable[P, Tensor]:
+def like_eager(kernel: Callable[P, T]) -> Callable[P, T]:
     """The library behind the stable ABI only raises RuntimeError; so must its fake."""
 
     @functools.wraps(kernel)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return kernel(*args, **kwargs)
         except ValueError as error:

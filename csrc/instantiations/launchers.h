@@ -24,6 +24,7 @@ int launch_repack_gptq(const RepackArgs& args);
 int launch_dequantize_awq(const AwqProblem& problem, void* stream);
 int launch_dequantize(const DequantizeArgs& args);
 int launch_copy_padded(const CopyPaddedArgs& args);
+int launch_copy_rows(const CopyRowsArgs& args);
 int launch_reduce_partials(const ReduceArgs& args);
 
 }  // namespace mixed_gemm

@@ -1,6 +1,6 @@
-// What every CUDA op does around its launch: device, stream, workspace, and errors with the op's
-// name.
+// Device, stream and workspace of one call of a CUDA op.
 #pragma once
+#include <string>
 #include <vector>
 
 #include "dispatch/cuda_runner.h"
@@ -9,8 +9,8 @@
 
 namespace mixed_gemm {
 
-// Device and stream of one call, and the workspace that lives until it returns. torch's caching
-// allocator gives memory back in stream order, so work that is still queued may go on using it.
+// The workspace lives until the call returns. torch's caching allocator gives memory back in stream
+// order, so work that is still queued may go on using it.
 class Call {
  public:
   Call(const char* op, const Tensor& on)

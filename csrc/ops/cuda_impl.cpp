@@ -1,6 +1,5 @@
 // CUDA kernels of the ops: checked tensors -> dispatch/. Allocates outputs and workspace through
 // torch, on torch's stream.
-#include "dispatch/cuda_runner.h"
 #include "dispatch/select.h"
 #include "instantiations/launchers.h"
 #include "layout/weight_layout.h"
