@@ -10,6 +10,7 @@ Everything works on CPU and CUDA tensors, and says how in its docstring.
 
 from . import _library, _tuned
 from ._environment import EnvReport, env
+from .bench import BenchResult, bench
 from .checkpoint_ops import awq_dequantize, awq_gemm, awq_repack, gptq_repack
 from .linear import Linear
 from .model import QuantizeReport, quantize_
@@ -20,6 +21,7 @@ from .ops import (
     pack_weights,
     unpack_weights,
 )
+from .perplexity import Perplexity, perplexity
 from .plan import Candidate, Plan, WhyNot, plan, why_not
 from .quantize import quantize_weight
 from .scaled import (
@@ -36,9 +38,11 @@ __version__ = _library.package_version()
 _tuned.install_at_import()
 
 __all__ = [
+    "BenchResult",
     "Candidate",
     "EnvReport",
     "Linear",
+    "Perplexity",
     "Plan",
     "QuantScheme",
     "QuantizeReport",
@@ -49,12 +53,14 @@ __all__ = [
     "awq_gemm",
     "awq_repack",
     "azp_adjustment",
+    "bench",
     "dequantize_weights",
     "env",
     "fpA_intB_gemm",
     "fpA_intB_gemm_config",
     "gptq_repack",
     "pack_weights",
+    "perplexity",
     "plan",
     "quantize_",
     "quantize_per_tensor",
