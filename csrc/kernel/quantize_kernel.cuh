@@ -85,9 +85,11 @@ __device__ inline RowRange reduce_range(RowRange range) {
   return range;
 }
 
+constexpr int kMaxQuantizeThreads = 1024;
+
 template <typename Element>
-__global__ void quantize_per_token_kernel(const QuantizePerTokenProblem p, bool aligned_a,
-                                          bool aligned_q) {
+__global__ void __launch_bounds__(kMaxQuantizeThreads)
+    quantize_per_token_kernel(const QuantizePerTokenProblem p, bool aligned_a, bool aligned_q) {
   const int64_t row = blockIdx.x;
   const auto* a = static_cast<const Element*>(p.a) + row * p.a_stride;
   int8_t* q = p.q + row * p.k;
