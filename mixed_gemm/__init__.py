@@ -11,6 +11,7 @@ Everything works on CPU and CUDA tensors, and says how in its docstring.
 from . import _library, _tuned
 from ._environment import EnvReport, env
 from .linear import Linear
+from .loaders import CheckpointError, CheckpointWarning, open_checkpoint
 from .model import QuantizeReport, quantize_
 from .ops import (
     dequantize_weights,
@@ -29,6 +30,8 @@ _tuned.install_at_import()
 
 __all__ = [
     "Candidate",
+    "CheckpointError",
+    "CheckpointWarning",
     "EnvReport",
     "Linear",
     "Plan",
@@ -41,6 +44,7 @@ __all__ = [
     "env",
     "fpA_intB_gemm",
     "fpA_intB_gemm_config",
+    "open_checkpoint",
     "pack_weights",
     "plan",
     "quantize_",
