@@ -112,3 +112,35 @@ def plain_tensors(dtype: torch.dtype = torch.float16) -> dict[str, Tensor]:
 def bias(name: str, n: int) -> Tensor:
     """float16 ``[n]``."""
     return ((scatter(name + "bias", n) / 2**19 - 1) * 0.1).half()
+
+
+@dataclass(frozen=True)
+class FloatGrid:
+    """w = values * scales: values float8_e4m3fn ``[N, K]``, scales as the file has them (``[1]``,
+    ``[N, 1]`` or blocks), rows and columns of a block."""
+
+    values: Tensor
+    file_scales: Tensor
+    block: tuple[int, int]
+
+    def scales(self) -> Tensor:
+        """``[N, K]``, one for each weight."""
+        n, k = self.values.shape
+        full = self.file_scales.reshape(-1, self.file_scales.shape[-1])
+        full = full.repeat_interleave(self.block[0], 0)[:n]
+        return full.repeat_interleave(self.block[1], 1)[:, :k]
+
+    def weight(self) -> Tensor:
+        """float32 ``[N, K]``, exact."""
+        return self.values.float() * self.scales().float()
+
+
+def float_grid(name: str, n: int, k: int, strategy: str, block: list[int] | None) -> FloatGrid:
+    """strategy: "tensor", "channel" or "block" of ``block`` rows and columns."""
+    patterns = scatter(name + "float8", n, k) % 256
+    patterns = torch.where(patterns & 0x7F == 0x7F, 0x40, patterns)  # not NaN
+    rows, columns = {"tensor": (n, k), "channel": (1, k)}.get(strategy, tuple(block or ()))
+    shape = (1,) if strategy == "tensor" else (-(-n // rows), -(-k // columns))
+    scales = (1 + scatter(name + "scales", *shape) % 97 / 97) * 2.0**-11
+    values = patterns.to(torch.uint8).view(torch.float8_e4m3fn)
+    return FloatGrid(values, scales.bfloat16(), (rows, columns))
