@@ -11,7 +11,7 @@ Everything works on CPU and CUDA tensors, and says how in its docstring.
 from . import _library, _tuned
 from ._environment import EnvReport, env
 from .linear import Linear
-from .loaders import CheckpointError, CheckpointWarning, open_checkpoint
+from .loaders import CheckpointError, CheckpointWarning, open_checkpoint, save_checkpoint
 from .model import QuantizeReport, quantize_
 from .ops import (
     dequantize_weights,
@@ -49,6 +49,7 @@ __all__ = [
     "plan",
     "quantize_",
     "quantize_weight",
+    "save_checkpoint",
     "tune",
     "unpack_weights",
     "why_not",

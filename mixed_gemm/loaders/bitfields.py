@@ -14,6 +14,8 @@ from torch import Tensor
 
 from ..scheme import ceil_div
 
+_ROW_MAJOR = torch.contiguous_format
+
 
 def words_dense(count: int, bits: int) -> int:
     """32-bit words that hold ``count`` values."""
@@ -25,6 +27,13 @@ def words_aligned(count: int, bits: int) -> int:
     return ceil_div(count, 32 // bits)
 
 
+def _bytes(x: Tensor) -> Tensor:
+    """``[..., W]`` -> uint8 ``[..., W * itemsize]``. A last dimension of one element may have any
+    stride and count as contiguous, which view does not accept."""
+    x = x if x.is_contiguous() and x.stride(-1) == 1 else x.clone(memory_format=_ROW_MAJOR)
+    return x.view(torch.uint8)
+
+
 def _unit_bytes(bits: int) -> int:
     return bits // math.gcd(bits, 8)
 
@@ -32,7 +41,7 @@ def _unit_bytes(bits: int) -> int:
 def unpack_dense(words: Tensor, bits: int, count: int) -> Tensor:
     """int32 or int16 ``[..., W]`` -> uint8 ``[..., count]``, the first ``count`` values."""
     unit = _unit_bytes(bits)
-    stream = words.contiguous().view(torch.uint8)
+    stream = _bytes(words)
     if unit > 1:
         stream = torch.nn.functional.pad(stream, (0, -stream.shape[-1] % unit))
         parts = stream.view(*stream.shape[:-1], -1, unit).to(torch.int64)
@@ -55,12 +64,14 @@ def pack_dense(codes: Tensor, bits: int) -> Tensor:
     rest of the last word is zero."""
     unit = _unit_bytes(bits)
     per_unit = 8 * unit // bits
-    codes = torch.nn.functional.pad(codes, (0, -codes.shape[-1] % per_unit))
+    count = codes.shape[-1]
+    codes = torch.nn.functional.pad(codes, (0, -count % per_unit))
     shifts = torch.arange(0, 8 * unit, bits, device=codes.device)
     stream = (codes.reshape(*codes.shape[:-1], -1, per_unit).to(torch.int64) << shifts).sum(-1)
-    parts = stream.unsqueeze(-1).view(torch.uint8)[..., :unit].flatten(-2)
+    parts = _bytes(stream.unsqueeze(-1))[..., :unit].flatten(-2)
+    parts = parts[..., : ceil_div(count * bits, 8)]
     parts = torch.nn.functional.pad(parts, (0, -parts.shape[-1] % 4))
-    return parts.contiguous().view(torch.int32)
+    return parts.clone(memory_format=_ROW_MAJOR).view(torch.int32)
 
 
 def to_signed(codes: Tensor, bits: int) -> Tensor:
@@ -70,4 +81,4 @@ def to_signed(codes: Tensor, bits: int) -> Tensor:
 
 def to_codes(q: Tensor, bits: int) -> Tensor:
     """The inverse of :func:`to_signed`."""
-    return q.contiguous().view(torch.uint8) + (1 << (bits - 1))
+    return q.view(torch.uint8) + (1 << (bits - 1))
