@@ -13,6 +13,7 @@ from ._environment import EnvReport, env
 from .bench import BenchResult, bench
 from .checkpoint_ops import awq_dequantize, awq_gemm, awq_repack, gptq_repack
 from .linear import Linear
+from .loaders import CheckpointError, CheckpointWarning, open_checkpoint, save_checkpoint
 from .model import QuantizeReport, quantize_
 from .ops import (
     dequantize_weights,
@@ -40,6 +41,8 @@ _tuned.install_at_import()
 __all__ = [
     "BenchResult",
     "Candidate",
+    "CheckpointError",
+    "CheckpointWarning",
     "EnvReport",
     "Linear",
     "Perplexity",
@@ -59,6 +62,7 @@ __all__ = [
     "fpA_intB_gemm",
     "fpA_intB_gemm_config",
     "gptq_repack",
+    "open_checkpoint",
     "pack_weights",
     "perplexity",
     "plan",
@@ -66,6 +70,7 @@ __all__ = [
     "quantize_per_tensor",
     "quantize_per_token",
     "quantize_weight",
+    "save_checkpoint",
     "scaled_mm",
     "scaled_mm_azp",
     "tune",
