@@ -22,6 +22,13 @@ from .ops import (
 )
 from .plan import Candidate, Plan, WhyNot, plan, why_not
 from .quantize import quantize_weight
+from .scaled import (
+    azp_adjustment,
+    quantize_per_tensor,
+    quantize_per_token,
+    scaled_mm,
+    scaled_mm_azp,
+)
 from .scheme import QuantScheme
 from .tune import TuneResult, tune
 
@@ -40,6 +47,7 @@ __all__ = [
     "TuneResult",
     "WhyNot",
     "__version__",
+    "azp_adjustment",
     "dequantize_weights",
     "env",
     "fpA_intB_gemm",
@@ -48,8 +56,12 @@ __all__ = [
     "pack_weights",
     "plan",
     "quantize_",
+    "quantize_per_tensor",
+    "quantize_per_token",
     "quantize_weight",
     "save_checkpoint",
+    "scaled_mm",
+    "scaled_mm_azp",
     "tune",
     "unpack_weights",
     "why_not",

@@ -70,6 +70,39 @@ def _gemm_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return grad_a, None, None, None, grad_bias, None
 
 
+def _scaled_backward(position: int, count: int) -> Any:
+    """Of a scaled GEMM whose ``bias`` is at ``position``: the operands are integers, so only the
+    bias has a gradient."""
+
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        grads: list[Tensor | None] = [None] * count
+        if ctx.needs_input_grad[position]:
+            grads[position] = grad.sum_to_size(grad.shape[-1])
+        return tuple(grads)
+
+    return backward
+
+
+def _scaled_setup(op: str) -> Any:
+    def setup(
+        ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Tensor
+    ) -> None:
+        for name, needs in zip(_argument_names(op), ctx.needs_input_grad, strict=False):
+            if needs and name != "bias":
+                raise RuntimeError(
+                    f"mixed_gemm::{op}: {name} requires grad, but scales do not train. "
+                    f"Hint: {name}.detach()"
+                )
+
+    return setup
+
+
+_ROUNDING = (
+    "rounding to int8 has no gradient. Hint: .detach(), or mixed_gemm.LinearW8A8, which trains "
+    "straight through it"
+)
+
+
 def _refuse_gradient(op: str, why: str, trainable: tuple[str, ...]) -> None:
     """Register a formula that only refuses, at the forward call."""
 
@@ -101,3 +134,13 @@ def register() -> None:
         "a forced configuration is for tests and benchmarks. Hint: fpA_intB_gemm has a gradient",
         ("a", "bias"),
     )
+    for op in ("scaled_mm", "scaled_mm_azp"):
+        names = _argument_names(op)
+        count = len(names) - 1  # without out_dtype, which is keyword-only
+        torch.library.register_autograd(
+            f"mixed_gemm::{op}",
+            _scaled_backward(names.index("bias"), count),
+            setup_context=_scaled_setup(op),
+        )
+    _refuse_gradient("quantize_per_token", _ROUNDING, ("a",))
+    _refuse_gradient("quantize_per_tensor", _ROUNDING, ("a", "scale"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,13 +13,14 @@ from ._checks import check_dtype, check_gemm, check_packed, check_scales
 from .scheme import DTYPES, check_bits, check_group_size, check_zero_mode, packed_shape
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
-def _like_eager(kernel: Callable[P, Tensor]) -> Callable[P, Tensor]:
+def like_eager(kernel: Callable[P, T]) -> Callable[P, T]:
     """The library behind the stable ABI only raises RuntimeError; so must its fake."""
 
     @functools.wraps(kernel)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return kernel(*args, **kwargs)
         except ValueError as error:
@@ -28,7 +29,7 @@ def _like_eager(kernel: Callable[P, Tensor]) -> Callable[P, Tensor]:
     return wrapped
 
 
-@_like_eager
+@like_eager
 def _pack_weights(q: Tensor, bits: int) -> Tensor:
     op = "mixed_gemm::pack_weights"
     check_bits(op, bits)
@@ -38,7 +39,7 @@ def _pack_weights(q: Tensor, bits: int) -> Tensor:
     return q.new_empty(packed_shape(q.shape[0], q.shape[1], bits), dtype=torch.uint8)
 
 
-@_like_eager
+@like_eager
 def _unpack_weights(b_packed: Tensor, bits: int, n: int, k: int) -> Tensor:
     op = "mixed_gemm::unpack_weights"
     check_bits(op, bits)
@@ -46,7 +47,7 @@ def _unpack_weights(b_packed: Tensor, bits: int, n: int, k: int) -> Tensor:
     return b_packed.new_empty((n, k), dtype=torch.int8)
 
 
-@_like_eager
+@like_eager
 def _dequantize_weights(
     b_packed: Tensor,
     scales: Tensor,
@@ -71,7 +72,7 @@ def _dequantize_weights(
     return scales.new_empty((n, k), dtype=dtype)
 
 
-@_like_eager
+@like_eager
 def _fpA_intB_gemm(
     a: Tensor,
     b_packed: Tensor,

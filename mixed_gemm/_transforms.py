@@ -61,6 +61,16 @@ def _flops(
     return 2 * math.prod(a_shape) * scales_shape[1]
 
 
+def _scaled_flops(
+    a_shape: Sequence[int],
+    b_shape: Sequence[int],
+    *args: Any,
+    out_shape: Sequence[int] | None = None,
+    **kwargs: Any,
+) -> int:
+    return 2 * math.prod(a_shape) * b_shape[1]
+
+
 def register() -> None:
     packets = (torch.ops.mixed_gemm.fpA_intB_gemm, torch.ops.mixed_gemm.fpA_intB_gemm_config)
     for packet in packets:
@@ -70,3 +80,5 @@ def register() -> None:
             _LIBRARY.impl(packet.default, kernel, key)  # type: ignore[no-untyped-call]
         register_flop_formula(packet)(_flops)
     torch.library.register_vmap("mixed_gemm::fpA_intB_gemm", _vmap)
+    for packet in (torch.ops.mixed_gemm.scaled_mm, torch.ops.mixed_gemm.scaled_mm_azp):
+        register_flop_formula(packet)(_scaled_flops)

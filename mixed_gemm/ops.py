@@ -18,9 +18,10 @@ from . import _library
 from .scheme import check_activation, check_bits, check_group_size, check_zero_mode
 
 if _library.available:
-    from . import _autograd, _fake, _transforms
+    from . import _autograd, _fake, _scaled_fake, _transforms
 
     _fake.register()
+    _scaled_fake.register()
     _autograd.register()
     _transforms.register()
     _gemm: Any = torch.ops.mixed_gemm.fpA_intB_gemm.default

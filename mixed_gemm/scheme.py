@@ -15,6 +15,8 @@ BITS = (4, 8)
 ZERO_MODES = ("none", "sub", "add")
 ACTIVATIONS = ("identity", "relu", "relu6", "gelu", "gelu_tanh", "silu")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+OPERAND_DTYPES = (torch.int8, torch.float8_e4m3fn)  # of scaled_mm
+MAX_INT8_K = 131071  # the int32 sum of K products of -128 * -128 does not wrap
 
 LAYOUT_VERSION = 1  # of the packed weight; csrc/layout/weight_layout.h
 PAD_N = 64  # the packed weight is padded to whole multiples of these

@@ -10,7 +10,29 @@ constexpr int64_t kGroupUnit = kMmaK;  // a scale must be constant over one mma 
 constexpr int64_t kMaxExtent = std::numeric_limits<int32_t>::max() - 256;
 constexpr int64_t kMaxGridY = 65535;
 
+// Texts for the extents that cannot be counted.
+std::vector<std::string> why_not_extents(int64_t m, int64_t n, int64_t k) {
+  std::vector<std::string> reasons;
+  const std::pair<const char*, int64_t> extents[] = {{"M", m}, {"N", n}, {"K", k}};
+  for (const auto& [name, extent] : extents) {
+    if (extent >= 0 && extent <= kMaxExtent) continue;
+    reasons.push_back(std::string(name) + " must be in 0.." + std::to_string(kMaxExtent) +
+                      ", got " + std::to_string(extent));
+  }
+  return reasons;
+}
+
 }  // namespace
+
+std::vector<std::string> why_not_scaled_mm(int64_t m, int64_t n, int64_t k, OperandType operand) {
+  std::vector<std::string> reasons = why_not_extents(m, n, k);
+  if (operand == OperandType::kInt8 && k > kMaxInt8K) {
+    reasons.push_back("K must be at most " + std::to_string(kMaxInt8K) +
+                      " for int8, so that the int32 sum of products of -128 cannot wrap, got K=" +
+                      std::to_string(k) + "; split K and add the results");
+  }
+  return reasons;
+}
 
 std::vector<std::string> why_not_problem(int64_t m, int64_t n, int64_t k, int64_t bits,
                                          int64_t group_size) {
@@ -19,12 +41,7 @@ std::vector<std::string> why_not_problem(int64_t m, int64_t n, int64_t k, int64_
     if (!ok) reasons.push_back(reason);
   };
   refuse_unless(bits == 4 || bits == 8, "bits must be 4 or 8, got " + std::to_string(bits));
-  const std::pair<const char*, int64_t> extents[] = {{"M", m}, {"N", n}, {"K", k}};
-  for (const auto& [name, extent] : extents) {
-    refuse_unless(extent >= 0 && extent <= kMaxExtent, std::string(name) + " must be in 0.." +
-                                                           std::to_string(kMaxExtent) + ", got " +
-                                                           std::to_string(extent));
-  }
+  for (const std::string& reason : why_not_extents(m, n, k)) refuse_unless(false, reason);
   const std::string got =
       ", got group_size=" + std::to_string(group_size) + ", K=" + std::to_string(k);
   const bool per_channel = group_size == -1;

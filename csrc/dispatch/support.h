@@ -6,6 +6,7 @@
 
 #include "core/device_info.h"
 #include "core/gemm_problem.h"
+#include "core/scaled_mm_problem.h"
 #include "dispatch/candidate.h"
 
 namespace mixed_gemm {
@@ -14,6 +15,9 @@ namespace mixed_gemm {
 // channel). Empty: accepted.
 std::vector<std::string> why_not_problem(int64_t m, int64_t n, int64_t k, int64_t bits,
                                          int64_t group_size);
+
+// Reasons why no backend runs this 8-bit GEMM. Empty: accepted.
+std::vector<std::string> why_not_scaled_mm(int64_t m, int64_t n, int64_t k, OperandType operand);
 
 // The accepted values nearest to the given ones.
 int64_t nearest_bits(int64_t bits);

@@ -1,8 +1,10 @@
 // CPU kernels of the ops: checked tensors -> layout/ and cpu/.
 #include "cpu/gemm_cpu.h"
+#include "cpu/scaled_mm_cpu.h"
 #include "layout/pack_weight.h"
 #include "layout/weight_layout.h"
 #include "ops/checks.h"
+#include "ops/scaled_checks.h"
 
 namespace mixed_gemm {
 namespace {
@@ -64,6 +66,38 @@ Tensor fpA_intB_gemm_config_cpu(const Tensor& a, const Tensor& b_packed, const T
       {a, b_packed, scales, zeros, bias, pre_scale, bits, group_size, zero_mode, activation});
 }
 
+Tensor scaled(const ScaledMmArguments& arguments) {
+  CheckedScaledMm checked = check_scaled_mm(arguments);
+  Tensor d = torch::stable::new_empty(arguments.a, checked.output_sizes, arguments.out_dtype);
+  checked.problem.d = d.mutable_data_ptr();
+  if (d.numel() > 0) scaled_mm_cpu(checked.problem, torch_parallel);
+  return d;
+}
+
+Tensor scaled_mm_op_cpu(const Tensor& a, const Tensor& b, const Tensor& scale_a,
+                        const Tensor& scale_b, std::optional<Tensor> bias, ScalarType out_dtype) {
+  return scaled({"scaled_mm", a, b, scale_a, scale_b, {}, {}, bias, out_dtype});
+}
+
+Tensor scaled_mm_azp_op_cpu(const Tensor& a, const Tensor& b, const Tensor& scale_a,
+                            const Tensor& scale_b, const Tensor& azp_adj, std::optional<Tensor> azp,
+                            std::optional<Tensor> bias, ScalarType out_dtype) {
+  return scaled({"scaled_mm_azp", a, b, scale_a, scale_b, azp_adj, azp, bias, out_dtype});
+}
+
+std::tuple<Tensor, Tensor, std::optional<Tensor>> quantize_per_token_op_cpu(const Tensor& a,
+                                                                            bool symmetric) {
+  const CheckedPerToken checked = check_quantize_per_token(a, symmetric);
+  quantize_per_token_cpu(checked.problem, torch_parallel);
+  return {checked.q, checked.scale, checked.azp};
+}
+
+Tensor quantize_per_tensor_op_cpu(const Tensor& a, const Tensor& scale, std::optional<Tensor> azp) {
+  const CheckedPerTensor checked = check_quantize_per_tensor(a, scale, azp);
+  quantize_per_tensor_cpu(checked.problem, torch_parallel);
+  return checked.q;
+}
+
 }  // namespace
 }  // namespace mixed_gemm
 
@@ -73,4 +107,8 @@ STABLE_TORCH_LIBRARY_IMPL(mixed_gemm, CPU, m) {
   m.impl("dequantize_weights", TORCH_BOX(&mixed_gemm::dequantize_weights_cpu));
   m.impl("fpA_intB_gemm", TORCH_BOX(&mixed_gemm::fpA_intB_gemm_cpu));
   m.impl("fpA_intB_gemm_config", TORCH_BOX(&mixed_gemm::fpA_intB_gemm_config_cpu));
+  m.impl("scaled_mm", TORCH_BOX(&mixed_gemm::scaled_mm_op_cpu));
+  m.impl("scaled_mm_azp", TORCH_BOX(&mixed_gemm::scaled_mm_azp_op_cpu));
+  m.impl("quantize_per_token", TORCH_BOX(&mixed_gemm::quantize_per_token_op_cpu));
+  m.impl("quantize_per_tensor", TORCH_BOX(&mixed_gemm::quantize_per_tensor_op_cpu));
 }

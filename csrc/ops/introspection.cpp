@@ -4,6 +4,7 @@
 
 #include "cpu/gemm_cpu.h"
 #include "dispatch/cost_model.h"
+#include "dispatch/scaled_select.h"
 #include "dispatch/select.h"
 #include "dispatch/support.h"
 #include "dispatch/tuned_table.h"
@@ -56,18 +57,24 @@ std::optional<DeviceInfo> parse_device(const std::string& device) {
   return with_default_rates(info);
 }
 
-std::string accepted(const Selection& selection, const std::vector<Candidate>& candidates) {
-  const Candidate& best = selection.candidate;
-  const std::string family = kFamilyNames[static_cast<int>(best.family)];
-  return "{\"ok\": true, \"selected\": " + quoted(config_name(best)) +
-         ", \"family\": " + quoted(family) + ", \"reason\": " + quoted(selection.reason) +
-         ", \"candidates\": " +
+template <typename Candidates>
+std::string accepted(const std::string& selected, const std::string& family,
+                     const std::string& reason, const Candidates& candidates) {
+  return "{\"ok\": true, \"selected\": " + quoted(selected) + ", \"family\": " + quoted(family) +
+         ", \"reason\": " + quoted(reason) + ", \"candidates\": " +
          json_list(candidates,
-                   [](const Candidate& c) {
+                   [](const auto& c) {
                      return "{\"config\": " + quoted(config_name(c)) +
                             ", \"predicted_us\": " + std::to_string(c.predicted_us) + "}";
                    }) +
          "}";
+}
+
+std::string planned_cpu() {
+  const std::string name = "cpu_" + cpu_instruction_set();
+  return "{\"ok\": true, \"selected\": " + quoted(name) +
+         ", \"family\": \"cpu\", \"reason\": " + quoted("the best instruction set of this CPU") +
+         ", \"candidates\": [{\"config\": " + quoted(name) + ", \"predicted_us\": null}]}";
 }
 
 std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bits,
@@ -90,12 +97,7 @@ std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bit
     if (!element) offer("dtype", quoted(kElementTypeNames[0]));
     return refused(reasons, nearest);
   }
-  if (!info) {
-    const std::string name = "cpu_" + cpu_instruction_set();
-    return "{\"ok\": true, \"selected\": " + quoted(name) +
-           ", \"family\": \"cpu\", \"reason\": " + quoted("the best instruction set of this CPU") +
-           ", \"candidates\": [{\"config\": " + quoted(name) + ", \"predicted_us\": null}]}";
-  }
+  if (!info) return planned_cpu();
   GemmProblem problem;  // an empty product launches nothing; plan it as if it had one row
   problem.m = std::max<int64_t>(m, 1);
   problem.n = std::max<int64_t>(n, 1);
@@ -104,7 +106,47 @@ std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bit
   problem.scheme = {static_cast<int>(bits), group_size == -1 ? problem.k : group_size,
                     static_cast<ZeroMode>(*mode)};
   const std::vector<Candidate> ranked = ranked_candidates(problem, *info);
-  return accepted(select(problem, *info, ranked), ranked);
+  const Selection selection = select(problem, *info, ranked);
+  return accepted(config_name(selection.candidate),
+                  kFamilyNames[static_cast<int>(selection.candidate.family)], selection.reason,
+                  ranked);
+}
+
+std::string plan_scaled_mm(int64_t m, int64_t n, int64_t k, std::string dtype,
+                           std::string out_dtype, std::string device) {
+  std::vector<std::string> reasons;
+  const auto operand = find(kOperandTypeNames, dtype);
+  if (operand) {
+    reasons = why_not_scaled_mm(m, n, k, static_cast<OperandType>(*operand));
+  } else {
+    reasons.push_back("dtype must be int8 or float8_e4m3fn, got " + dtype);
+  }
+  const auto out = find(kElementTypeNames, out_dtype);
+  if (!out) reasons.push_back("out_dtype must be float16, bfloat16 or float32, got " + out_dtype);
+  const auto info = parse_device(device);
+  if (info && !why_not_device(*info).empty()) reasons.push_back(why_not_device(*info));
+  if (info && operand) {
+    const std::string reason = why_not_operand(static_cast<OperandType>(*operand), *info);
+    if (!reason.empty()) reasons.push_back(reason);
+  }
+  if (reasons.empty() && !info) return planned_cpu();
+  if (reasons.empty()) {
+    ScaledMmProblem problem;  // planned with at least one row and column, as in plan()
+    problem.m = std::max<int64_t>(m, 1);
+    problem.n = std::max<int64_t>(n, 1);
+    problem.k = k;
+    problem.operand = static_cast<OperandType>(*operand);
+    problem.out = static_cast<ElementType>(*out);
+    const std::vector<ScaledCandidate> ranked = ranked_scaled(problem, *info);
+    return accepted(config_name(ranked.front()), "scaled", "least time predicted by the cost model",
+                    ranked);
+  }
+  std::string nearest;
+  if (!operand) nearest = "\"dtype\": " + quoted(kOperandTypeNames[0]);
+  if (!out) {
+    nearest += (nearest.empty() ? "" : ", ") + ("\"out_dtype\": " + quoted(kElementTypeNames[0]));
+  }
+  return refused(reasons, nearest);
 }
 
 std::string set_tuned(std::string text) { return json_list(set_tuned_table(text), quoted); }
@@ -126,6 +168,7 @@ std::string env() {
 
 STABLE_TORCH_LIBRARY_IMPL(mixed_gemm, CompositeExplicitAutograd, m) {
   m.impl("_plan", TORCH_BOX(&mixed_gemm::plan));
+  m.impl("_plan_scaled_mm", TORCH_BOX(&mixed_gemm::plan_scaled_mm));
   m.impl("_set_tuned_table", TORCH_BOX(&mixed_gemm::set_tuned));
   m.impl("_env", TORCH_BOX(&mixed_gemm::env));
 }

@@ -20,10 +20,25 @@ STABLE_TORCH_LIBRARY(mixed_gemm, m) {
       "bias=None, "
       "Tensor? pre_scale=None, *, int bits, int group_size=-1, str zero_mode=\"sub\", "
       "str activation=\"identity\", str config) -> Tensor");
+  m.def(
+      "scaled_mm(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, *, "
+      "ScalarType out_dtype) -> Tensor");
+  m.def(
+      "scaled_mm_azp(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor azp_adj, Tensor? "
+      "azp=None, Tensor? bias=None, *, ScalarType out_dtype) -> Tensor");
+  // CUDA only: one of the names that _plan_scaled_mm lists, for benchmarks and tests.
+  m.def(
+      "_scaled_mm_config(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? azp_adj, "
+      "Tensor? azp, Tensor? bias, *, ScalarType out_dtype, str config) -> Tensor");
+  m.def(
+      "quantize_per_token(Tensor a, *, bool symmetric=True) -> (Tensor q, Tensor scale, Tensor? "
+      "azp)");
+  m.def("quantize_per_tensor(Tensor a, Tensor scale, Tensor? azp=None) -> Tensor");
   // JSON texts behind mixed_gemm.plan, why_not and env.
   m.def(
       "_plan(int m, int n, int k, str dtype, int bits, int group_size, str zero_mode, str device) "
       "-> str");
+  m.def("_plan_scaled_mm(int m, int n, int k, str dtype, str out_dtype, str device) -> str");
   m.def("_env() -> str");
   // Replaces the tuned table (dispatch/tuned_table.h); returns the refused lines as a JSON list.
   m.def("_set_tuned_table(str text) -> str");

@@ -146,6 +146,12 @@ def test_gemm_view_equals_contiguous(view: str, dtype: torch.dtype, bits: int) -
     assert torch.equal(problem.run(a), problem.run())
 
 
+def test_gemm_row_of_every_other_element_equals_contiguous() -> None:
+    problem = make(Case(m=1, n=64, k=64, dtype=torch.float32))
+    a = torch.randn(128)[::2]
+    assert torch.equal(problem.run(a), problem.run(a.clone(memory_format=torch.contiguous_format)))
+
+
 def test_gemm_views_of_every_other_argument_equal_contiguous() -> None:
     problem = make(Case(4, 72, 144, torch.float16, 4, 32, "sub", bias=True, pre_scale=True))
     expected = problem.run()

@@ -1,0 +1,43 @@
+// Rounding of activations to int8 as plain data, and the formula that every backend follows bit for
+// bit. No torch.
+#pragma once
+#include <cstdint>
+
+#include "core/quant_scheme.h"
+
+namespace mixed_gemm {
+
+// The least scale: the smallest normal fp32, so that its reciprocal is finite. A row of zeros has
+// this scale.
+constexpr float kMinScale = 1.17549435e-38f;  // 2^-126
+
+// q = clamp(round(a * (1 / scale)) + azp, -128, 127), so a is about scale * (q - azp). All in fp32:
+// one division for 1 / scale, one product, rounding to nearest even, then an integer addition. A
+// NaN in `a` counts as 0 and infinities saturate.
+//
+// Per token, each row chooses its own scale and azp:
+//   symmetric   scale = max(max |a| / 127, kMinScale), azp = 0, q in -127..127
+//   with azp    low = min(0, min a), high = max(0, max a),
+//               scale = max(high / 255 - low / 255, kMinScale)
+//               azp = clamp(-128 - round(low * (1 / scale)), -128, 127)
+// A row that holds a NaN has scale NaN, one that holds an infinity has scale infinity; both have
+// q = 0 and azp = 0, so whatever is multiplied with it becomes NaN, as it does in floating point.
+struct QuantizeProblem {
+  int64_t m = 0, k = 0;
+  ElementType element = ElementType::kFloat16;  // of a
+  const void* a = nullptr;                      // row-major: (i, k) at i * a_stride + k
+  int64_t a_stride = 0;                         // in elements
+  int8_t* q = nullptr;                          // [m, k], contiguous
+};
+
+struct QuantizePerTokenProblem : QuantizeProblem {
+  float* scale = nullptr;  // [m], written
+  int32_t* azp = nullptr;  // [m], written; null: symmetric
+};
+
+struct QuantizePerTensorProblem : QuantizeProblem {
+  const float* scale = nullptr;  // one; positive and finite, which nobody checks
+  const int32_t* azp = nullptr;  // one, or null: 0
+};
+
+}  // namespace mixed_gemm

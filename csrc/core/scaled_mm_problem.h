@@ -1,0 +1,43 @@
+// One 8-bit GEMM with a scaled epilogue as plain data: what ops/ hands to cpu/ and dispatch/. No
+// torch, no CUTLASS.
+#pragma once
+#include <cstdint>
+
+#include "core/quant_scheme.h"
+
+namespace mixed_gemm {
+
+enum class OperandType : int { kInt8, kFloat8E4M3 };
+constexpr const char* kOperandTypeNames[] = {"int8", "float8_e4m3fn"};
+
+// -128 * -128 * K is the largest sum of int8 products: below 2^31 up to this K, so an int32
+// accumulator is exact for every input. 131072 of them wrap.
+constexpr int64_t kMaxInt8K = 131071;
+
+// D[m, n] = scale_a[m] * (scale_b[n] * sum) + bias[n], where
+//   sum = sum_k a[m, k] * b[k, n]                                       no azp_adj
+//       = sum_k a[m, k] * b[k, n] - azp_adj[n]                          azp_adj, no azp
+//       = sum_k a[m, k] * b[k, n] - azp[m] * azp_adj[n]                 both
+// int8: the sum is an exact integer (the last two need up to 64 bits, see epilogue/), rounded to
+// fp32 once. fp8: products are exact, the sum is fp32 and there is no azp. Then fp32, and one
+// rounding to `out`.
+struct ScaledMmProblem {
+  int64_t m = 0, n = 0, k = 0;
+  OperandType operand = OperandType::kInt8;  // of a and b
+  ElementType out = ElementType::kFloat16;   // of bias and d
+
+  const void* a = nullptr;           // row-major: (i, k) at i * lda + k; lda may be 0
+  int64_t lda = 0;                   // in elements
+  const void* b = nullptr;           // column-major: (k, j) at j * ldb + k; ldb may be 0
+  int64_t ldb = 0;                   // in elements
+  const float* scale_a = nullptr;    // row i at i * scale_a_stride
+  int64_t scale_a_stride = 0;        // 0: one scale, 1: one for each row
+  const float* scale_b = nullptr;    // column j at j * scale_b_stride
+  int64_t scale_b_stride = 0;        // 0: one scale, 1: one for each column
+  const int32_t* azp_adj = nullptr;  // [n] or null
+  const int32_t* azp = nullptr;      // [m] or null; needs azp_adj
+  const void* bias = nullptr;        // [n] or null
+  void* d = nullptr;                 // [m, n], contiguous
+};
+
+}  // namespace mixed_gemm

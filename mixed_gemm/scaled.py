@@ -1,0 +1,236 @@
+"""8-bit GEMMs with scaled epilogues, and the rounding of activations that goes before them (W8A8).
+
+M is the number of rows (tokens), N of output channels, K of input channels.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+from . import _library
+from . import ops as _registers_fakes_and_gradients  # noqa: F401
+from ._scaled_fake import check_scaled_mm
+
+__all__ = [
+    "azp_adjustment",
+    "quantize_per_tensor",
+    "quantize_per_token",
+    "scaled_mm",
+    "scaled_mm_azp",
+]
+
+FP8_ALIGNMENT = 16  # torch._scaled_mm wants K and N in whole multiples of it
+# Why float8 does not run on our kernel on a Hopper GPU; plan() prints it.
+FP8_ON_HOPPER = (
+    "mma.sync with fp8 operands is emulated by fp16 on sm_90 and newer, so it would gain nothing: "
+    "torch._scaled_mm (cuBLAS, wgmma) runs it"
+)
+
+
+def fp8_runs_in_torch(sm: int, n: int, k: int) -> bool:
+    """Whether ``scaled_mm`` of float8 operands goes to ``torch._scaled_mm``: compute capability
+    9.0 or newer (``sm`` is 90 for 9.0) and a shape that it takes."""
+    return sm >= 90 and n % FP8_ALIGNMENT == 0 and k % FP8_ALIGNMENT == 0 and n > 0 and k > 0
+
+
+@functools.cache
+def _sm(device_index: int) -> int:
+    major, minor = torch.cuda.get_device_capability(device_index)
+    return 10 * major + minor
+
+
+def _routes_to_torch(a: Tensor, b: Tensor) -> bool:
+    if a.dtype != torch.float8_e4m3fn or not a.is_cuda or a.numel() == 0 or b.dim() != 2:
+        return False
+    return fp8_runs_in_torch(_sm(a.get_device()), b.shape[1], b.shape[0])
+
+
+def _fp8_in_torch(
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None,
+    out_dtype: torch.dtype,
+) -> Tensor:
+    """Checked float8 operands on torch._scaled_mm, whose scales per row write bfloat16 only: other
+    types take the fp32 sums and run the epilogue in torch, so that all round once."""
+    rows = a.reshape(-1, a.shape[-1]).contiguous()
+    m, n = rows.shape[0], b.shape[1]
+    if out_dtype == torch.bfloat16:
+        row_scales = scale_a.reshape(-1, 1).expand(m, 1).contiguous()
+        column_scales = scale_b.reshape(1, -1).expand(1, n).contiguous()
+        out = torch._scaled_mm(
+            rows, b, row_scales, column_scales, bias=bias, out_dtype=torch.bfloat16
+        )
+    else:
+        one = torch.ones((), dtype=torch.float32, device=a.device)
+        sums = torch._scaled_mm(rows, b, one, one, out_dtype=torch.float32)
+        out = sums.mul_(scale_b.reshape(1, -1)).mul_(scale_a.reshape(-1, 1))
+        out = (out if bias is None else out.add_(bias)).to(out_dtype)
+    return out.reshape(*a.shape[:-1], n)
+
+
+def scaled_mm(
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None = None,
+    *,
+    out_dtype: torch.dtype,
+) -> Tensor:
+    """scale_a * (scale_b * (a @ b)) + bias for 8-bit operands.
+
+    int8 products are summed exactly in int32; fp8 products are exact and their sum is fp32. The
+    epilogue is fp32 with one rounding, to ``out_dtype``. Differentiable in ``bias``.
+
+    On CUDA of compute capability 9.0 and newer float8 operands run on ``torch._scaled_mm`` when N
+    and K are multiples of 16 (``plan`` says so): the tensor-core instruction of our kernel is
+    emulated there.
+
+    Args:
+        a: int8 or float8_e4m3fn ``[..., K]``, 1-D included; any strides.
+        b: ``[K, N]`` in the dtype of ``a``, column-major (``stride(0) == 1``): ``weight.t()`` of a
+            contiguous ``[N, K]`` weight. Any column stride.
+        scale_a: float32, one element, or one for each row: ``[M]``, ``[M, 1]`` or ``[..., 1]``.
+        scale_b: float32, one element, or one for each column: ``[N]`` or ``[1, N]``.
+        bias: ``[N]`` in ``out_dtype``, or None.
+        out_dtype: float16, bfloat16 or float32.
+
+    Returns:
+        ``[..., N]``, contiguous, in ``out_dtype``.
+
+    Raises:
+        RuntimeError: a dtype, shape, stride or device does not fit; K > 131071 for int8 (the int32
+            sum could wrap); or a scale requires grad.
+        ImportError: the library did not load.
+
+    Source: seed 002 (ScaledEpilogue, ScaledEpilogueBias).
+    """
+    _library.require()
+    if _routes_to_torch(a, b):
+        check_scaled_mm("mixed_gemm::scaled_mm", a, b, scale_a, scale_b, bias, out_dtype)
+        return _fp8_in_torch(a, b, scale_a, scale_b, bias, out_dtype)
+    out: Tensor = torch.ops.mixed_gemm.scaled_mm(a, b, scale_a, scale_b, bias, out_dtype=out_dtype)
+    return out
+
+
+def scaled_mm_azp(
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    azp_adj: Tensor,
+    azp: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    out_dtype: torch.dtype,
+) -> Tensor:
+    """:func:`scaled_mm` of activations with a zero point: a is about scale_a * (q - azp).
+
+    Computes scale_a * (scale_b * (a @ b - azp * azp_adj)) + bias, where the bracket is an exact
+    integer (64-bit where 32 could wrap), rounded to fp32 once.
+
+    Args:
+        a, b: int8, as in :func:`scaled_mm`.
+        azp_adj: int32 ``[N]`` or ``[1, N]``: the sums of the columns of ``b`` when ``azp`` is given
+            (:func:`azp_adjustment`), else the zero point of the tensor times them.
+        azp: int32 ``[M]``, ``[M, 1]`` or ``[..., 1]``: the zero point of each row; None when it is
+            folded into ``azp_adj``.
+        The rest as in :func:`scaled_mm`.
+
+    Raises:
+        RuntimeError: as :func:`scaled_mm`, or a is not int8.
+        ImportError: the library did not load.
+
+    Source: seed 002 (ScaledEpilogueAzp, ScaledEpilogueAzpPerToken).
+    """
+    _library.require()
+    out: Tensor = torch.ops.mixed_gemm.scaled_mm_azp(
+        a, b, scale_a, scale_b, azp_adj, azp, bias, out_dtype=out_dtype
+    )
+    return out
+
+
+def quantize_per_token(
+    a: Tensor, *, symmetric: bool = True
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Round every row to int8 with a scale of its own, in one pass.
+
+    In fp32, with 1 / scale rounded once, then q = clamp(round(a * (1 / scale)) + azp), to nearest
+    even. Symmetric: scale = max|a| / 127 and q in -127..127. Otherwise low = min(0, min a),
+    high = max(0, max a), scale = high / 255 - low / 255, azp = -128 - round(low / scale) in
+    -128..127, q in -128..127. A scale is at least 2^-126, which is what a row of zeros has. A row
+    with a NaN has scale NaN, with an infinity scale infinity; its q is 0, and a product with it
+    is NaN. CPU and CUDA give the same bits.
+
+    Args:
+        a: float16, bfloat16 or float32 ``[..., K]``; any strides.
+        symmetric: no zero points.
+
+    Returns:
+        q int8 ``[..., K]``, scale float32 ``[..., 1]``, azp int32 ``[..., 1]`` or None when
+        symmetric; a is about scale * (q - azp).
+
+    Raises:
+        RuntimeError: ``a`` has another dtype, is 0-d, or requires grad.
+        ImportError: the library did not load.
+    """
+    _library.require()
+    q, scale, azp = torch.ops.mixed_gemm.quantize_per_token(a, symmetric=symmetric)
+    return q, scale, azp
+
+
+def quantize_per_tensor(a: Tensor, scale: Tensor, azp: Tensor | None = None) -> Tensor:
+    """Round to int8 with a given scale: q = clamp(round(a * (1 / scale)) + azp, -128, 127).
+
+    Infinities saturate, a NaN counts as 0.
+
+    Args:
+        a: float16, bfloat16 or float32 ``[..., K]``; any strides.
+        scale: float32, one element, positive and finite. It is not read back to check that.
+        azp: int32, one element, or None.
+
+    Returns:
+        int8, shaped as ``a``.
+
+    Raises:
+        RuntimeError: a dtype, shape or device does not fit, or ``a`` requires grad.
+        ImportError: the library did not load.
+    """
+    _library.require()
+    q: Tensor = torch.ops.mixed_gemm.quantize_per_tensor(a, scale, azp)
+    return q
+
+
+def azp_adjustment(weight: Tensor, azp: int | Tensor | None = None) -> Tensor:
+    """``azp_adj`` of :func:`scaled_mm_azp` for a weight: sums over K, computed once.
+
+    Args:
+        weight: int8 ``[N, K]``, the order of ``nn.Linear.weight``: ``b.t()``.
+        azp: the zero point of the whole tensor of activations, to fold in, or None when every row
+            has its own.
+
+    Returns:
+        int32 ``[N]``.
+
+    Raises:
+        ValueError: a folded value does not fit in int32.
+        RuntimeError: the weight is not 2-D int8.
+    """
+    where = "mixed_gemm.azp_adjustment"
+    if weight.dim() != 2 or weight.dtype != torch.int8:
+        raise RuntimeError(
+            f"{where}: weight must be int8 [N, K], got {weight.dtype} {tuple(weight.shape)}"
+        )
+    sums = weight.sum(1, dtype=torch.int64)
+    if azp is not None:
+        sums = sums * azp
+    limit = torch.iinfo(torch.int32)
+    if sums.numel() and not sums.is_meta and not limit.min <= sums.aminmax().min <= limit.max:
+        raise ValueError(f"{where}: azp * sum does not fit in int32, got azp={azp}")
+    return sums.to(torch.int32)
