@@ -105,7 +105,7 @@ class CompressedTensors:
         if info.kind == "fp8":
             return QuantizedWeight(
                 name=layer.name,
-                q=layer.load("weight"),
+                q=_float8(layer),
                 scales=scales,
                 bits=8,
                 group_size=info.group_size,
@@ -141,6 +141,16 @@ class CompressedTensors:
             return _unpack_words(zeros.t().contiguous(), info.bits, n).to(scales.dtype)
         zeros = zeros.expand(n) if zeros.numel() == 1 else zeros
         return zeros.reshape(n, -1).t().to(scales.dtype)
+
+
+def _float8(layer: LayerTensors) -> Tensor:
+    """The weight, refused when it holds NaN: sign and then all ones (e4m3fn has no Inf)."""
+    weight = layer.load("weight")
+    nan = (weight.view(torch.uint8) & 0x7F) == 0x7F
+    if bool(nan.any()):
+        at = tuple(nan.nonzero()[0].tolist())
+        raise layer.error("weight", f"must be finite, got nan at {at}")
+    return weight
 
 
 def _unpack_words(words: Tensor, bits: int, count: int) -> Tensor:

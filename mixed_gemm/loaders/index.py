@@ -140,7 +140,7 @@ class TensorIndex:
             raise CheckpointError(index, "", "must have a non-empty object 'weight_map'")
         files: dict[str, TensorFile] = {}
         for name, shard in weight_map.items():
-            if not isinstance(shard, str) or PurePath(shard).name != shard:
+            if not isinstance(shard, str) or not shard or PurePath(shard).name != shard:
                 raise CheckpointError(index, name, f"must be in a file beside it, got {shard!r}")
             if shard not in files:
                 if not (index.parent / shard).is_file():
