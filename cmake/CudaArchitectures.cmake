@@ -1,13 +1,15 @@
-# cuda_architectures(<flags> <names>): nvcc's -gencode options for MIXED_GEMM_CUDA_ARCHS (cache
+# cuda_architectures(<flags> <names> <least>): nvcc's -gencode options for MIXED_GEMM_CUDA_ARCHS (cache
 # variable), else $TORCH_CUDA_ARCH_LIST, else the default. Both spellings are read: "8.0;9.0a+PTX",
 # separated by ';', ',' or blanks, and "80;90a".
 #
-# One front-end pass serves every sm_8x cubin (code = [sm_80,sm_86,sm_89]): parsing the CUTLASS
-# headers is most of a kernel's compile time, and our sm_8x code does not differ by __CUDA_ARCH__.
-# Architectures of other families are one pass each.
+# Only those from <least> (80, 89) on; the flags are empty when there are none.
+#
+# One front-end pass, for compute_<least>, serves every sm_8x cubin (code = [sm_80,sm_86,sm_89]):
+# parsing the CUTLASS headers is much of a kernel's compile time, and our sm_8x code does not differ
+# by __CUDA_ARCH__. Architectures of other families are one pass each.
 set(MIXED_GEMM_DEFAULT_CUDA_ARCHS "8.0;8.6;8.9;9.0+PTX")
 
-function(cuda_architectures flags_variable names_variable)
+function(cuda_architectures flags_variable names_variable least)
   set(archs "${MIXED_GEMM_CUDA_ARCHS}")
   if(NOT archs)
     set(archs "$ENV{TORCH_CUDA_ARCH_LIST}")
@@ -28,9 +30,12 @@ function(cuda_architectures flags_variable names_variable)
     if(CMAKE_MATCH_1 LESS 8)
       message(FATAL_ERROR "mixed_gemm needs sm_80 or newer (cp.async, bf16), got '${entry}'")
     endif()
+    if("${CMAKE_MATCH_1}${CMAKE_MATCH_2}" LESS least)
+      continue()
+    endif()
     set(pass ${name})
     if(name MATCHES "^8[0-9]$")
-      set(pass 80)
+      set(pass ${least})
     endif()
     list(APPEND passes ${pass})
     list(APPEND codes_${pass} sm_${name})

@@ -23,7 +23,6 @@ constexpr TileConfig kTileConfigs[] = {
     {32, 128, 32, 32, 4, 3},  //
     {32, 256, 32, 64, 4, 2},  //
     {64, 128, 64, 32, 4, 3},  //
-    {64, 256, 64, 64, 4, 2},  //
     {128, 128, 128, 32, 3, 2}, {128, 256, 128, 32, 3, 1},
 };
 constexpr int kNumTileConfigs = sizeof(kTileConfigs) / sizeof(kTileConfigs[0]);

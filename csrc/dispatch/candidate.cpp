@@ -1,16 +1,9 @@
 #include "dispatch/candidate.h"
 
-#include <cstdlib>
-
 namespace mixed_gemm {
 namespace {
 
-constexpr const char* kSplitSuffix[] = {"", "_streamk", "_parallel"};
-
-std::string tile_name(const TileConfig& tile) {
-  return "multistage_m" + std::to_string(tile.m) + "n" + std::to_string(tile.n) + "s" +
-         std::to_string(tile.stages);
-}
+const char* family_name(Family family) { return kFamilyNames[static_cast<int>(family)]; }
 
 std::string skinny_name(const SkinnyConfig& row) {
   return "skinny_m" + std::to_string(8 * row.m_tiles) + "n" + std::to_string(16 * row.n_tiles) +
@@ -20,16 +13,14 @@ std::string skinny_name(const SkinnyConfig& row) {
 }  // namespace
 
 std::string config_name(const Candidate& c) {
-  if (c.family == Family::kDequantizeDense) return kFamilyNames[static_cast<int>(c.family)];
+  if (c.family == Family::kDequantizeDense) return family_name(c.family);
   if (c.family == Family::kSkinny) return skinny_name(kSkinnyConfigs[c.row]);
-  const std::string split = kSplitSuffix[static_cast<int>(c.split)];
-  return tile_name(kTileConfigs[c.row]) + split +
-         (c.split == SplitK::kNone ? "" : std::to_string(c.slices));
+  return tile_choice_name(family_name(c.family), kTileConfigs, c);
 }
 
 std::optional<Candidate> parse_config(const std::string& name) {
   Candidate c;
-  if (name == kFamilyNames[static_cast<int>(Family::kDequantizeDense)]) {
+  if (name == family_name(Family::kDequantizeDense)) {
     c.family = Family::kDequantizeDense;
     return c;
   }
@@ -38,23 +29,7 @@ std::optional<Candidate> parse_config(const std::string& name) {
     if (name == skinny_name(kSkinnyConfigs[c.row])) return c;
   }
   c.family = Family::kMultistage;
-  for (c.row = 0; c.row < kNumTileConfigs; ++c.row) {
-    const std::string tile = tile_name(kTileConfigs[c.row]);
-    if (name == tile) return c;
-    for (const SplitK split : {SplitK::kStreamK, SplitK::kParallel}) {
-      const std::string prefix = tile + kSplitSuffix[static_cast<int>(split)];
-      if (name.compare(0, prefix.size(), prefix) != 0) continue;
-      char* end = nullptr;
-      const long slices = std::strtol(name.c_str() + prefix.size(), &end, 10);
-      const bool stream = split == SplitK::kStreamK;
-      if (*end != '\0' || slices < (stream ? 1 : 2) || slices > (stream ? 16 : 1024) ||
-          name.size() == prefix.size())
-        return std::nullopt;
-      c.split = split;
-      c.slices = static_cast<int>(slices);
-      return c;
-    }
-  }
+  if (parse_tile_choice(name, family_name(c.family), kTileConfigs, kNumTileConfigs, c)) return c;
   return std::nullopt;
 }
 

@@ -9,19 +9,16 @@
 #include <optional>
 #include <string>
 
-#include "core/tile_config.h"
-#include "kernel/gemm_args.h"
+#include "dispatch/tile_name.h"
 
 namespace mixed_gemm {
 
 enum class Family : int { kSkinny, kMultistage, kDequantizeDense };
 constexpr const char* kFamilyNames[] = {"skinny", "multistage", "dequantize_dense"};
 
-struct Candidate {
+// row: of kTileConfigs or kSkinnyConfigs.
+struct Candidate : TileChoice {
   Family family = Family::kMultistage;
-  int row = 0;  // of kTileConfigs or kSkinnyConfigs
-  SplitK split = SplitK::kNone;
-  int slices = 1;  // parallel: of K; stream-K: blocks an SM
   double predicted_us = 0;
 };
 

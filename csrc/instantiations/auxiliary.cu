@@ -104,6 +104,12 @@ int launch_copy_padded(const CopyPaddedArgs& a) {
   });
 }
 
+int launch_copy_rows(const CopyRowsArgs& a) {
+  const dim3 grid(blocks_for(a.k), static_cast<unsigned>(std::min<int64_t>(a.rows, 65535)));
+  copy_rows_kernel<<<grid, kThreads, 0, stream_of(a.stream)>>>(a);
+  return cudaGetLastError();
+}
+
 int launch_reduce_partials(const ReduceArgs& a) {
   return with_element(a.element, [&](auto tag) {
     using Element = typename decltype(tag)::Type;

@@ -21,6 +21,7 @@ int launch_pack(const PackArgs& args);
 int launch_unpack(const PackArgs& args);
 int launch_dequantize(const DequantizeArgs& args);
 int launch_copy_padded(const CopyPaddedArgs& args);
+int launch_copy_rows(const CopyRowsArgs& args);
 int launch_reduce_partials(const ReduceArgs& args);
 
 }  // namespace mixed_gemm

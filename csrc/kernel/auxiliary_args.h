@@ -40,6 +40,16 @@ struct CopyPaddedArgs {
   void* stream = nullptr;
 };
 
+// Rows of bytes into rows of another pitch; what lies between k and pitch stays as it is.
+struct CopyRowsArgs {
+  const void* src = nullptr;
+  int64_t src_stride = 0;  // any: rows may overlap
+  int64_t rows = 0, k = 0;
+  void* dst = nullptr;
+  int64_t dst_stride = 0;
+  void* stream = nullptr;
+};
+
 // d[r, c] = activation(channel_scale[c] * sum_s partials[s][r][c] + bias[c]), slices added in
 // order.
 struct ReduceArgs {

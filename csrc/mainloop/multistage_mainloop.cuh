@@ -27,7 +27,7 @@ class MultistageMainloop {
                                  float, cutlass::layout::RowMajor, cutlass::arch::OpMultiplyAdd>;
 
  public:
-  // Accumulator (i, j) of the warp tile is at i + j * kMmaM, the order TileOutput expects.
+  // Accumulator (i, j) of the warp tile is at i + j * kMmaM, as epilogue/store_tile.cuh says.
   using Accumulators = cutlass::Array<float, Config::kAccumulators>;
 
   struct Params {

@@ -1,47 +1,15 @@
 // CUDA kernels of the ops: checked tensors -> dispatch/. Allocates outputs and workspace through
 // torch, on torch's stream.
-#include "dispatch/cuda_runner.h"
 #include "dispatch/select.h"
 #include "dispatch/support.h"
 #include "instantiations/launchers.h"
 #include "layout/weight_layout.h"
 #include "ops/checks.h"
+#include "ops/cuda_call.h"
 #include "ops/dense_cuda.h"
 
 namespace mixed_gemm {
 namespace {
-
-// Device and stream of one call, and the workspace that lives until it returns. torch's caching
-// allocator gives memory back in stream order, so work that is still queued may go on using it.
-class Call {
- public:
-  Call(const char* op, const Tensor& on)
-      : op_(op),
-        like_(on),
-        guard_(on.get_device_index()),
-        stream_(current_cuda_stream(on.get_device_index())) {
-    const std::string reason = why_not_device(info());
-    STD_TORCH_CHECK(reason.empty(), "mixed_gemm::", op_, ": ", reason);
-  }
-  const DeviceInfo& info() const { return cuda_device_info(like_.get_device_index()); }
-  void* stream() const { return stream_; }
-  Allocate allocate() {
-    return [this](int64_t bytes) {
-      workspace_.push_back(torch::stable::new_empty(like_, {bytes}, ScalarType::Byte));
-      return workspace_.back().mutable_data_ptr();
-    };
-  }
-  void require(const Status& status) const {
-    STD_TORCH_CHECK(status.ok(), "mixed_gemm::", op_, ": ", status.reason());
-  }
-
- private:
-  const char* op_;
-  const Tensor& like_;
-  torch::stable::accelerator::DeviceGuard guard_;
-  void* stream_;
-  std::vector<Tensor> workspace_;
-};
 
 Tensor pack_weights_cuda(const Tensor& q, int64_t bits) {
   Call call("pack_weights", q);

@@ -4,6 +4,7 @@
 
 #include "cpu/gemm_cpu.h"
 #include "dispatch/cost_model.h"
+#include "dispatch/scaled_select.h"
 #include "dispatch/select.h"
 #include "dispatch/support.h"
 #include "dispatch/tuned_table.h"
@@ -56,14 +57,13 @@ std::optional<DeviceInfo> parse_device(const std::string& device) {
   return with_default_rates(info);
 }
 
-std::string accepted(const Selection& selection, const std::vector<Candidate>& candidates) {
-  const Candidate& best = selection.candidate;
-  const std::string family = kFamilyNames[static_cast<int>(best.family)];
-  return "{\"ok\": true, \"selected\": " + quoted(config_name(best)) +
-         ", \"family\": " + quoted(family) + ", \"reason\": " + quoted(selection.reason) +
-         ", \"candidates\": " +
+template <typename Candidates>
+std::string accepted(const std::string& selected, const std::string& family,
+                     const std::string& reason, const Candidates& candidates) {
+  return "{\"ok\": true, \"selected\": " + quoted(selected) + ", \"family\": " + quoted(family) +
+         ", \"reason\": " + quoted(reason) + ", \"candidates\": " +
          json_list(candidates,
-                   [](const Candidate& c) {
+                   [](const auto& c) {
                      return "{\"config\": " + quoted(config_name(c)) +
                             ", \"predicted_us\": " + std::to_string(c.predicted_us) + "}";
                    }) +
@@ -106,7 +106,10 @@ std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bit
   problem.scheme = {static_cast<int>(bits), group_size == -1 ? problem.k : group_size,
                     static_cast<ZeroMode>(*mode)};
   const std::vector<Candidate> ranked = ranked_candidates(problem, *info);
-  return accepted(select(problem, *info, ranked), ranked);
+  const Selection selection = select(problem, *info, ranked);
+  return accepted(config_name(selection.candidate),
+                  kFamilyNames[static_cast<int>(selection.candidate.family)], selection.reason,
+                  ranked);
 }
 
 std::string plan_scaled_mm(int64_t m, int64_t n, int64_t k, std::string dtype,
@@ -122,8 +125,22 @@ std::string plan_scaled_mm(int64_t m, int64_t n, int64_t k, std::string dtype,
   if (!out) reasons.push_back("out_dtype must be float16, bfloat16 or float32, got " + out_dtype);
   const auto info = parse_device(device);
   if (info && !why_not_device(*info).empty()) reasons.push_back(why_not_device(*info));
-  if (info) reasons.push_back("this build has no CUDA kernel for scaled_mm; move to the CPU");
-  if (reasons.empty()) return planned_cpu();
+  if (info && operand) {
+    const std::string reason = why_not_operand(static_cast<OperandType>(*operand), *info);
+    if (!reason.empty()) reasons.push_back(reason);
+  }
+  if (reasons.empty() && !info) return planned_cpu();
+  if (reasons.empty()) {
+    ScaledMmProblem problem;  // planned with at least one row and column, as in plan()
+    problem.m = std::max<int64_t>(m, 1);
+    problem.n = std::max<int64_t>(n, 1);
+    problem.k = k;
+    problem.operand = static_cast<OperandType>(*operand);
+    problem.out = static_cast<ElementType>(*out);
+    const std::vector<ScaledCandidate> ranked = ranked_scaled(problem, *info);
+    return accepted(config_name(ranked.front()), "scaled", "least time predicted by the cost model",
+                    ranked);
+  }
   std::string nearest;
   if (!operand) nearest = "\"dtype\": " + quoted(kOperandTypeNames[0]);
   if (!out) {

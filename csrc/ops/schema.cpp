@@ -26,6 +26,10 @@ STABLE_TORCH_LIBRARY(mixed_gemm, m) {
   m.def(
       "scaled_mm_azp(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor azp_adj, Tensor? "
       "azp=None, Tensor? bias=None, *, ScalarType out_dtype) -> Tensor");
+  // CUDA only: one of the names that _plan_scaled_mm lists, for benchmarks and tests.
+  m.def(
+      "_scaled_mm_config(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? azp_adj, "
+      "Tensor? azp, Tensor? bias, *, ScalarType out_dtype, str config) -> Tensor");
   m.def(
       "quantize_per_token(Tensor a, *, bool symmetric=True) -> (Tensor q, Tensor scale, Tensor? "
       "azp)");

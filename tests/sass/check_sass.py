@@ -3,10 +3,9 @@
     python tests/sass/check_sass.py build/libmixed_gemm.so
 
 No kernel may use local memory (spills, stack), but for STACK bytes outside of the mainloop of the
-multistage kernels. What must and must not be in the mainloop of a kernel stands in RULES, by kernel
-name. Prints one line per kernel and architecture. Exit status: 0
-fine, 1 faults (listed last), 77 when cuobjdump or nvdisasm is missing (`make test` installs both
-from PyPI).
+kernels that work by tiles. What must and must not be in the mainloop of a kernel stands in RULES,
+by kernel name. Prints one line per kernel and architecture. Exit status: 0 fine, 1 faults (listed
+last), 77 when cuobjdump or nvdisasm is missing (`make test` installs both from PyPI).
 """
 
 from __future__ import annotations
@@ -32,6 +31,8 @@ COUNTED = {
     "LDGSTS": r"LDGSTS",
     "LDSM": r"LDSM",
     "HMMA": r"HMMA\.16816",
+    "IMMA": r"IMMA\.16832",
+    "QMMA": r"QMMA\.16832",
     "PRMT": r"PRMT .*, 0x(?:5250|5351|1614|1715),",
     "LOP3": r"LOP3\.LUT .*, 0x(?:ea|ec|f8|ae|ba|ce|dc|f2|f4), !PT",
     "I2F": r"I2F",
@@ -68,9 +69,13 @@ class Rule:
 
 
 MULTISTAGE = r"\bmixed_gemm_kernel<"
+BY_TILES = r"\b(mixed_gemm|scaled_mm)_kernel<"
+FP8 = r"float_e4m3"  # from sm_89 on; sm_90 has no such instruction and emulates it by HMMA
 RULES = (
     Rule(kernel=r"", forbids=("LDL", "STL")),
     Rule(kernel=MULTISTAGE, needs=("LDGSTS", "LDSM", "HMMA"), forbids=("I2F", "CALL")),
+    Rule(kernel=r"\bscaled_mm_kernel<", needs=("LDGSTS", "LDSM"), forbids=("I2F", "CALL")),
+    Rule(kernel=r"\bscaled_mm_kernel<.*signed char", needs=("IMMA",)),
     Rule(kernel=r"\bmixed_gemm_kernel<.*half_t, 8,", needs=("PRMT",)),
     Rule(kernel=r"\bmixed_gemm_kernel<.*half_t, 4,", needs=("LOP3",)),
     Rule(kernel=r"\bmixed_gemm_kernel<.*bfloat16_t, [48],", needs=("LOP3",)),
@@ -123,8 +128,8 @@ def natural_loop(predecessors: dict[int, list[int]], header: int, end: int) -> s
 
 
 def mainloop(code: list[Instruction]) -> list[Instruction]:
-    """The instructions of the innermost loops around HMMA."""
-    multiplies = [one.address for one in code if one.text.startswith("HMMA")]
+    """The instructions of the innermost loops around tensor-core instructions."""
+    multiplies = [one.address for one in code if one.text.startswith(("HMMA", "IMMA", "QMMA"))]
     predecessors: dict[int, list[int]] = {}
     for one, following in zip(code, [*code[1:], None], strict=True):
         successors = [one.target, following.address if following and one.falls_through else None]
@@ -182,7 +187,7 @@ def demangle(kernels: list[Kernel]) -> None:
 
 
 def faults_of(kernel: Kernel) -> Iterator[str]:
-    allowed = STACK if re.search(MULTISTAGE, kernel.name) else 0
+    allowed = STACK if re.search(BY_TILES, kernel.name) else 0
     if kernel.stack > allowed:
         yield f"{kernel.stack} bytes of stack or local memory, {allowed} allowed"
     for rule in RULES:
@@ -221,11 +226,11 @@ def main(library: str) -> int:
     print_table(kernels)
     faults = [f"{k.arch} {k.label}: {fault}" for k in kernels for fault in faults_of(k)]
     compiled_for = Counter(kernel.label for kernel in kernels)
-    faults += [
-        f"{name}: only on {n} of {len(archs)} architectures"
-        for name, n in compiled_for.items()
-        if n != len(archs)
-    ]
+    with_fp8 = [arch for arch in archs if int(arch[3:5]) >= 89 or len(arch) > 5]
+    for name, n in compiled_for.items():
+        wanted = len(with_fp8 if re.search(FP8, name) else archs)
+        if n != wanted:
+            faults.append(f"{name}: only on {n} of {wanted} architectures")
     if not any("mixed_gemm_kernel<" in kernel.name for kernel in kernels):
         faults.append("no mixed_gemm_kernel at all")
     print(f"{len(kernels)} kernels on {len(archs)} architectures, {len(faults)} faults")

@@ -1,0 +1,26 @@
+// THE list of compiled tiles of the scaled GEMMs (int8 x int8, fp8 x fp8): like kTileConfigs of
+// tile_config.h, but both operands are rows of bytes along K.
+#pragma once
+#include "core/tile_config.h"
+
+namespace mixed_gemm {
+
+constexpr int kScaledTileK = 128;  // one line of shared memory
+
+// 64 x 64 a warp: for every byte that ldmatrix brings, 32 of mma.m16n8k32; smaller ones are for
+// rows that are not there, and for GPUs with 99 KB of shared memory.
+constexpr TileConfig kScaledTileConfigs[] = {
+    {16, 64, 16, 16, 8, 2},   //
+    {16, 128, 16, 32, 5, 2},  //
+    {32, 128, 32, 32, 4, 2},  //
+    {64, 128, 32, 64, 4, 2},  //
+    {128, 128, 64, 64, 3, 2}, {128, 256, 64, 64, 4, 1}, {256, 128, 64, 64, 4, 1},
+};
+constexpr int kNumScaledTileConfigs = sizeof(kScaledTileConfigs) / sizeof(kScaledTileConfigs[0]);
+
+constexpr int scaled_stage_bytes(const TileConfig& t) { return (t.m + t.n) * kScaledTileK; }
+constexpr int scaled_smem_bytes(const TileConfig& t) {
+  return t.stages * scaled_stage_bytes(t) + kMaxWarps * 4;
+}
+
+}  // namespace mixed_gemm

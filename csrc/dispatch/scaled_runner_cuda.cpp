@@ -1,0 +1,134 @@
+#include "dispatch/scaled_runner_cuda.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "core/scaled_tile_config.h"
+#include "instantiations/launchers.h"
+#include "instantiations/scaled_tables.h"
+
+namespace mixed_gemm {
+namespace {
+
+constexpr int64_t kVectorBytes = 16;  // cp.async moves 16 bytes
+constexpr int64_t kSumBytes = 4;
+
+// Rows that start on 16 bytes: those given, or a copy.
+Status align_rows(const void*& rows, int64_t& stride, int64_t count, int64_t k,
+                  const Allocate& allocate, void* stream) {
+  const bool aligned = reinterpret_cast<uintptr_t>(rows) % kVectorBytes == 0;
+  if (aligned && (stride % kVectorBytes == 0 || count == 1)) {
+    if (count == 1) stride = 0;
+    return Status();
+  }
+  CopyRowsArgs copy;
+  copy.src = rows;
+  copy.src_stride = stride;
+  copy.rows = count;
+  copy.k = k;
+  copy.dst_stride = round_up(k, kVectorBytes);
+  copy.dst = allocate(count * copy.dst_stride);
+  copy.stream = stream;
+  rows = copy.dst;
+  stride = copy.dst_stride;
+  return cuda_status(launch_copy_rows(copy), "copying rows");
+}
+
+EpilogueKind epilogue_kind(const ScaledMmProblem& p) {
+  if (p.azp_adj == nullptr) return p.bias ? EpilogueKind::kBias : EpilogueKind::kScaled;
+  return p.azp ? EpilogueKind::kAzpPerToken : EpilogueKind::kAzp;
+}
+
+ScaledEpilogueArgs epilogue_args(const ScaledMmProblem& p) {
+  ScaledEpilogueArgs args;
+  args.scale_a = {p.scale_a, static_cast<int>(p.scale_a_stride)};
+  args.scale_b = {p.scale_b, static_cast<int>(p.scale_b_stride)};
+  args.bias = p.bias;
+  args.azp_adj = p.azp_adj;
+  args.azp = p.azp;
+  args.out_type = p.out;
+  return args;
+}
+
+struct Kernels {
+  const ScaledLaunchers* launchers;  // null: not in this build
+  ScaledReduce reduce;
+};
+
+Kernels kernels_of(OperandType operand, EpilogueKind kind) {
+  if (operand == OperandType::kInt8)
+    return {&int8_scaled_launchers(kind), int8_scaled_reduce(kind)};
+#if defined(MIXED_GEMM_WITH_FP8)
+  return {&fp8_scaled_launchers(kind), fp8_scaled_reduce(kind)};
+#else
+  return {nullptr, nullptr};
+#endif
+}
+
+// Stream-K: a tile of sums and a flag for every block.
+Status add_slots(const ScaledCandidate& c, ScaledMmArgs& args, const Allocate& allocate,
+                 void* stream) {
+  const TileConfig& tile = kScaledTileConfigs[c.row];
+  int device = 0;
+  const Status status = cuda_status(cudaGetDevice(&device), "asking for the device");
+  if (!status.ok()) return status;
+  const int64_t units =
+      ceil_div(args.m, tile.m) * ceil_div(args.n, tile.n) * ceil_div(args.k, kScaledTileK);
+  args.slices = static_cast<int>(
+      std::min<int64_t>(units, static_cast<int64_t>(c.slices) * cuda_device_info(device).sm_count));
+  args.partials = allocate(args.slices * kSumBytes * tile.m * tile.n);
+  args.flags = static_cast<int*>(allocate(args.slices * sizeof(int)));
+  return cuda_status(
+      cudaMemsetAsync(args.flags, 0, args.slices * sizeof(int), static_cast<cudaStream_t>(stream)),
+      "zeroing flags");
+}
+
+}  // namespace
+
+Status run_scaled(const ScaledCandidate& c, const ScaledMmProblem& p, const Allocate& allocate,
+                  void* stream) {
+  ScaledMmArgs args;
+  args.m = static_cast<int>(p.m);
+  args.n = static_cast<int>(p.n);
+  args.k = static_cast<int>(p.k);
+  args.a = p.a;
+  args.a_stride = p.lda;
+  args.b = p.b;
+  args.b_stride = p.ldb;
+  args.epilogue = epilogue_args(p);
+  args.d = p.d;
+  args.split = c.split;
+  args.slices = c.slices;
+  args.stream = stream;
+
+  Status status;
+  if (p.k > 0) status = align_rows(args.a, args.a_stride, p.m, p.k, allocate, stream);
+  if (p.k > 0 && status.ok())
+    status = align_rows(args.b, args.b_stride, p.n, p.k, allocate, stream);
+  if (status.ok() && c.split == SplitK::kStreamK) status = add_slots(c, args, allocate, stream);
+  if (!status.ok()) return status;
+  const int64_t partial_stride = round_up(p.n, 8);
+  if (c.split == SplitK::kParallel) {
+    args.partials = allocate(c.slices * p.m * partial_stride * kSumBytes);
+  }
+  const Kernels kernels = kernels_of(p.operand, epilogue_kind(p));
+  if (kernels.launchers == nullptr) {
+    return Status("this build has no fp8 kernels: it was made for architectures before 8.9");
+  }
+  status = cuda_status((*kernels.launchers)[c.row](args), "launching the GEMM");
+  if (!status.ok() || c.split != SplitK::kParallel) return status;
+
+  ScaledReduceArgs reduce;
+  reduce.epilogue = args.epilogue;
+  reduce.partials = args.partials;
+  reduce.partial_stride = partial_stride;
+  reduce.slices = c.slices;
+  reduce.m = args.m;
+  reduce.n = args.n;
+  reduce.d = args.d;
+  reduce.stream = stream;
+  return cuda_status(kernels.reduce(reduce), "reducing partial sums");
+}
+
+}  // namespace mixed_gemm

@@ -1,0 +1,36 @@
+// Which tile runs a scaled GEMM: what is legal, what it is predicted to take, the choice.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/device_info.h"
+#include "core/scaled_mm_problem.h"
+#include "dispatch/tile_name.h"
+
+namespace mixed_gemm {
+
+// A row of kScaledTileConfigs. Names: scaled_m128n256s4, scaled_m16n128s5_parallel4, ...
+struct ScaledCandidate : TileChoice {
+  double predicted_us = 0;
+};
+
+std::string config_name(const ScaledCandidate& candidate);
+std::optional<ScaledCandidate> parse_scaled_config(const std::string& name);
+
+// Reason why the device has no kernel for these operands, or empty.
+std::string why_not_operand(OperandType operand, const DeviceInfo& device);
+
+// Reason why this candidate cannot run the problem on the device, or empty.
+std::string why_not_scaled(const ScaledCandidate& candidate, const ScaledMmProblem& problem,
+                           const DeviceInfo& device);
+
+// All legal candidates, the least predicted time first. Never empty for a problem that
+// why_not_scaled_mm() accepts.
+std::vector<ScaledCandidate> ranked_scaled(const ScaledMmProblem& problem,
+                                           const DeviceInfo& device);
+
+// The first of them, remembered by shape.
+ScaledCandidate select_scaled(const ScaledMmProblem& problem, const DeviceInfo& device);
+
+}  // namespace mixed_gemm

@@ -1,0 +1,48 @@
+#include "dispatch/tile_name.h"
+
+#include <cstdlib>
+
+namespace mixed_gemm {
+namespace {
+
+constexpr const char* kSplitSuffix[] = {"", "_streamk", "_parallel"};
+
+// The number after a suffix, or 0.
+int parse_slices(const char* text, SplitK split) {
+  const int least = split == SplitK::kStreamK ? 1 : 2, most = split == SplitK::kStreamK ? 16 : 1024;
+  char* end = nullptr;
+  const long slices = std::strtol(text, &end, 10);
+  return *text != '\0' && *end == '\0' && slices >= least && slices <= most
+             ? static_cast<int>(slices)
+             : 0;
+}
+
+}  // namespace
+
+std::string tile_choice_name(const char* family, const TileConfig* table,
+                             const TileChoice& choice) {
+  const TileConfig& tile = table[choice.row];
+  std::string name = std::string(family) + "_m" + std::to_string(tile.m) + "n" +
+                     std::to_string(tile.n) + "s" + std::to_string(tile.stages);
+  if (choice.split == SplitK::kNone) return name;
+  return name + kSplitSuffix[static_cast<int>(choice.split)] + std::to_string(choice.slices);
+}
+
+bool parse_tile_choice(const std::string& name, const char* family, const TileConfig* table,
+                       int rows, TileChoice& choice) {
+  choice = TileChoice();
+  for (choice.row = 0; choice.row < rows; ++choice.row) {
+    const std::string tile = tile_choice_name(family, table, choice);
+    if (name == tile) return true;
+    for (const SplitK split : {SplitK::kStreamK, SplitK::kParallel}) {
+      const std::string prefix = tile + kSplitSuffix[static_cast<int>(split)];
+      if (name.compare(0, prefix.size(), prefix) != 0) continue;
+      choice.split = split;
+      choice.slices = parse_slices(name.c_str() + prefix.size(), split);
+      return choice.slices > 0;
+    }
+  }
+  return false;
+}
+
+}  // namespace mixed_gemm

@@ -1,0 +1,23 @@
+// Names of tiles and of the way their work is split: "<family>_m64n128s4", "..._streamk2",
+// "..._parallel4". One text for every table of tiles.
+#pragma once
+#include <string>
+
+#include "core/tile_config.h"
+#include "kernel/gemm_args.h"
+
+namespace mixed_gemm {
+
+struct TileChoice {
+  int row = 0;  // of a table of tiles
+  SplitK split = SplitK::kNone;
+  int slices = 1;  // parallel: of K; stream-K: blocks an SM
+};
+
+std::string tile_choice_name(const char* family, const TileConfig* table, const TileChoice& choice);
+
+// False: no such tile or split.
+bool parse_tile_choice(const std::string& name, const char* family, const TileConfig* table,
+                       int rows, TileChoice& choice);
+
+}  // namespace mixed_gemm

@@ -1,0 +1,139 @@
+// The epilogues of the scaled GEMMs (seed 002) as trees of small types, evaluated on one sum:
+//
+//   ScaledEpilogue             a_s[m] * (b_s[n] * sum)
+//   ScaledEpilogueBias         a_s[m] * (b_s[n] * sum) + bias[n]
+//   ScaledEpilogueAzp          a_s[m] * (b_s[n] * (sum - azp_adj[n])) + bias[n]
+//   ScaledEpilogueAzpPerToken  a_s[m] * (b_s[n] * (sum - azp[m] * azp_adj[n])) + bias[n]
+//
+// A node is made from ScaledEpilogueArgs. row() and column() fetch what it needs of a row and of a
+// column of the output, once for many sums; operator() puts them together. Differences with a zero
+// point are 64-bit, so they are exact whatever azp is.
+#pragma once
+#include "core/quant_scheme.h"
+#include "cutlass/bfloat16.h"
+#include "cutlass/half.h"
+#include "kernel/scaled_mm_args.h"
+
+namespace mixed_gemm {
+
+// ---- leaves: the sum, less its zero point, in fp32
+// -----------------------------------------------
+struct Sum {
+  struct Row {};
+  struct Column {};
+
+  explicit Sum(const ScaledEpilogueArgs&) {}
+  __device__ Row row(int) const { return {}; }
+  __device__ Column column(int) const { return {}; }
+  template <typename T>
+  __device__ float operator()(T sum, Row, Column) const {
+    return static_cast<float>(sum);
+  }
+};
+
+struct SumMinusAzp {
+  struct Row {};
+  using Column = int32_t;
+  const int32_t* azp_adj;
+
+  explicit SumMinusAzp(const ScaledEpilogueArgs& args) : azp_adj(args.azp_adj) {}
+  __device__ Row row(int) const { return {}; }
+  __device__ Column column(int n) const { return azp_adj[n]; }
+  __device__ float operator()(int32_t sum, Row, Column adj) const {
+    return static_cast<float>(static_cast<int64_t>(sum) - adj);
+  }
+};
+
+struct SumMinusAzpPerToken {
+  using Row = int32_t;
+  using Column = int32_t;
+  const int32_t *azp, *azp_adj;
+
+  explicit SumMinusAzpPerToken(const ScaledEpilogueArgs& args)
+      : azp(args.azp), azp_adj(args.azp_adj) {}
+  __device__ Row row(int m) const { return azp[m]; }
+  __device__ Column column(int n) const { return azp_adj[n]; }
+  __device__ float operator()(int32_t sum, Row azp_m, Column adj) const {
+    return static_cast<float>(static_cast<int64_t>(sum) - static_cast<int64_t>(azp_m) * adj);
+  }
+};
+
+// ---- inner nodes
+// ---------------------------------------------------------------------------------
+template <typename Child>
+struct ScaleColumns {
+  using Row = typename Child::Row;
+  struct Column {
+    typename Child::Column child;
+    float scale;
+  };
+  Child child;
+  ScaleVector scale;
+
+  explicit ScaleColumns(const ScaledEpilogueArgs& args) : child(args), scale(args.scale_b) {}
+  __device__ Row row(int m) const { return child.row(m); }
+  __device__ Column column(int n) const {
+    return {child.column(n), scale.values[n * scale.stride]};
+  }
+  template <typename T>
+  __device__ float operator()(T sum, const Row& row, const Column& column) const {
+    return column.scale * child(sum, row, column.child);
+  }
+};
+
+template <typename Child>
+struct ScaleRows {
+  struct Row {
+    typename Child::Row child;
+    float scale;
+  };
+  using Column = typename Child::Column;
+  Child child;
+  ScaleVector scale;
+
+  explicit ScaleRows(const ScaledEpilogueArgs& args) : child(args), scale(args.scale_a) {}
+  __device__ Row row(int m) const { return {child.row(m), scale.values[m * scale.stride]}; }
+  __device__ Column column(int n) const { return child.column(n); }
+  template <typename T>
+  __device__ float operator()(T sum, const Row& row, const Column& column) const {
+    return row.scale * child(sum, row.child, column);
+  }
+};
+
+// Child is a ScaleRows: its last product and the bias are one fused multiply-add.
+template <typename Child>
+struct AddBias {
+  using Row = typename Child::Row;
+  struct Column {
+    typename Child::Column child;
+    float bias;
+  };
+  Child scaled;
+  const void* bias;  // of `type`; null: zero
+  ElementType type;
+
+  explicit AddBias(const ScaledEpilogueArgs& args)
+      : scaled(args), bias(args.bias), type(args.out_type) {}
+  __device__ Row row(int m) const { return scaled.row(m); }
+  __device__ Column column(int n) const { return {scaled.column(n), bias_of(n)}; }
+  template <typename T>
+  __device__ float operator()(T sum, const Row& row, const Column& column) const {
+    return fmaf(row.scale, scaled.child(sum, row.child, column.child), column.bias);
+  }
+
+ private:
+  __device__ float bias_of(int n) const {
+    if (bias == nullptr) return 0.f;
+    if (type == ElementType::kFloat16) return float(static_cast<const cutlass::half_t*>(bias)[n]);
+    if (type == ElementType::kBFloat16)
+      return float(static_cast<const cutlass::bfloat16_t*>(bias)[n]);
+    return static_cast<const float*>(bias)[n];
+  }
+};
+
+using ScaledEpilogue = ScaleRows<ScaleColumns<Sum>>;
+using ScaledEpilogueBias = AddBias<ScaledEpilogue>;
+using ScaledEpilogueAzp = AddBias<ScaleRows<ScaleColumns<SumMinusAzp>>>;
+using ScaledEpilogueAzpPerToken = AddBias<ScaleRows<ScaleColumns<SumMinusAzpPerToken>>>;
+
+}  // namespace mixed_gemm

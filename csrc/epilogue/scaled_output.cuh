@@ -1,0 +1,80 @@
+// Accumulators of a warp -> scaled outputs of any float type, or the sums of a parallel split.
+#pragma once
+#include "epilogue/scaled_epilogue.cuh"
+#include "epilogue/store_tile.cuh"
+
+namespace mixed_gemm {
+
+// SumType: int32_t or float. Tree: of scaled_epilogue.cuh.
+template <typename SumType, typename Tree>
+struct ScaledOutput {
+  Tree tree;
+  void* d;  // [m, n] of `type`, contiguous
+  ElementType type;
+  int m, n;
+  SumType* partials;       // parallel split: [slices, m, partial_stride]
+  int64_t partial_stride;  // a multiple of 8
+
+  template <int kMmaM, int kMmaN>
+  __device__ void store(const SumType* sums, int slice, int row0, int column0, int lane) const {
+    if (slice >= 0) {
+      const PairMatrix<SumType> matrix{partials + static_cast<int64_t>(slice) * m * partial_stride,
+                                       m, n, partial_stride};
+      matrix.template store<kMmaM, kMmaN>(sums, row0, column0, lane);
+      return;
+    }
+    float values[4 * kMmaM * kMmaN];
+    evaluate<kMmaM, kMmaN>(sums, row0 + lane / 4, column0 + lane % 4 * 2, values);
+    if (type == ElementType::kFloat16) {
+      rounded<cutlass::half_t>().template store<kMmaM, kMmaN>(values, row0, column0, lane);
+    } else if (type == ElementType::kBFloat16) {
+      rounded<cutlass::bfloat16_t>().template store<kMmaM, kMmaN>(values, row0, column0, lane);
+    } else {
+      store_float<kMmaM, kMmaN>(values, row0 + lane / 4, column0 + lane % 4 * 2);
+    }
+  }
+
+ private:
+  template <typename Element>
+  __device__ RoundedMatrix<Element> rounded() const {
+    return {static_cast<Element*>(d), m, n};
+  }
+
+  // Rows and columns outside of the output take the values of the last one: never stored.
+  template <int kMmaM, int kMmaN>
+  __device__ void evaluate(const SumType* sums, int row, int column, float* values) const {
+    typename Tree::Row rows[2 * kMmaM];
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < 2 * kMmaM; ++i) rows[i] = tree.row(min(row + 8 * i, m - 1));
+    CUTLASS_PRAGMA_UNROLL
+    for (int j = 0; j < kMmaN; ++j) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        const typename Tree::Column at = tree.column(min(column + 8 * j + e, n - 1));
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < 2 * kMmaM; ++i) {
+          const int index = pair_index<kMmaM>(i, j) + e;
+          values[index] = tree(sums[index], rows[i], at);
+        }
+      }
+    }
+  }
+
+  template <int kMmaM, int kMmaN>
+  __device__ void store_float(const float* values, int row, int column) const {
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < 2 * kMmaM; ++i, row += 8) {
+      if (row >= m) return;
+      float* target = static_cast<float*>(d) + static_cast<int64_t>(row) * n + column;
+      CUTLASS_PRAGMA_UNROLL
+      for (int j = 0; j < kMmaN; ++j) {
+        CUTLASS_PRAGMA_UNROLL
+        for (int e = 0; e < 2; ++e) {
+          if (column + 8 * j + e < n) target[8 * j + e] = values[pair_index<kMmaM>(i, j) + e];
+        }
+      }
+    }
+  }
+};
+
+}  // namespace mixed_gemm

@@ -1,0 +1,56 @@
+// Device entries of the scaled GEMMs: by tiles, and the second kernel of a parallel split.
+#pragma once
+#include "epilogue/scaled_output.cuh"
+#include "kernel/tile_gemm.cuh"
+#include "mainloop/direct_mainloop.cuh"
+#include "mainloop/scaled_mm_config.cuh"
+
+namespace mixed_gemm {
+
+template <typename Config, typename Tree>
+using ScaledMm = TileGemm<Config, DirectMainloop<Config>, ScaledOutput<typename Config::Sum, Tree>>;
+
+template <typename Config, typename Tree>
+__global__ void __launch_bounds__(Config::kThreads, Config::kTile.min_blocks)
+    scaled_mm_kernel(const __grid_constant__ typename ScaledMm<Config, Tree>::Params params) {
+  extern __shared__ __align__(128) uint8_t shared_bytes[];
+  using Storage = typename ScaledMm<Config, Tree>::SharedStorage;
+  ScaledMm<Config, Tree>::run(params, *reinterpret_cast<Storage*>(shared_bytes));
+}
+
+// Adds the slices' sums in order. One thread: kReducedColumns columns of a row.
+constexpr int kReducedColumns = 4;
+
+template <typename SumType, typename Tree>
+__global__ void scaled_reduce_kernel(const Tree tree, const SumType* partials,
+                                     int64_t partial_stride, int slices, int m, int n, void* d,
+                                     ElementType type) {
+  const int per_row = (n + kReducedColumns - 1) / kReducedColumns;
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int row = static_cast<int>(index / per_row);
+  const int column = static_cast<int>(index % per_row) * kReducedColumns;
+  if (row >= m) return;
+  SumType sums[kReducedColumns] = {};
+  for (int slice = 0; slice < slices; ++slice) {
+    const float4 more = __ldcg(reinterpret_cast<const float4*>(
+        partials + (static_cast<int64_t>(slice) * m + row) * partial_stride + column));
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < kReducedColumns; ++i) sums[i] += reinterpret_cast<const SumType*>(&more)[i];
+  }
+  const typename Tree::Row at_row = tree.row(row);
+  CUTLASS_PRAGMA_UNROLL
+  for (int i = 0; i < kReducedColumns; ++i) {
+    if (column + i >= n) return;
+    const float value = tree(sums[i], at_row, tree.column(column + i));
+    const int64_t at = static_cast<int64_t>(row) * n + column + i;
+    if (type == ElementType::kFloat16) {
+      static_cast<cutlass::half_t*>(d)[at] = cutlass::half_t(value);
+    } else if (type == ElementType::kBFloat16) {
+      static_cast<cutlass::bfloat16_t*>(d)[at] = cutlass::bfloat16_t(value);
+    } else {
+      static_cast<float*>(d)[at] = value;
+    }
+  }
+}
+
+}  // namespace mixed_gemm

@@ -1,0 +1,66 @@
+// Launchers of the scaled GEMMs: templates end here (see launch.cuh).
+#pragma once
+#include <array>
+#include <utility>
+
+#include "kernel/scaled_mm_kernel.cuh"
+
+namespace mixed_gemm {
+
+template <typename Config, typename Tree>
+typename ScaledMm<Config, Tree>::Params scaled_mm_params(const ScaledMmArgs& args) {
+  using Gemm = ScaledMm<Config, Tree>;
+  using CopyA = RowCopy<Config::kTile.m, Config::kThreads>;
+  using CopyB = RowCopy<Config::kTile.n, Config::kThreads>;
+  using Sum = typename Config::Sum;
+  const int lines = static_cast<int>(ceil_div(args.k, kScaledTileK));
+  return typename Gemm::Params{
+      {CopyA::params(args.a, args.a_stride, args.m, args.k),
+       CopyB::params(args.b, args.b_stride, args.n, args.k)},
+      {Tree(args.epilogue), args.d, args.epilogue.out_type, args.m, args.n,
+       static_cast<Sum*>(args.partials), round_up(args.n, kOctet)},
+      WorkSplit::make(args.split, static_cast<int>(ceil_div(args.m, Config::kTile.m)),
+                      static_cast<int>(ceil_div(args.n, Config::kTile.n)), lines, args.slices),
+      static_cast<float*>(args.partials),
+      args.flags};
+}
+
+template <typename Config, typename Tree>
+int launch_scaled_mm(const ScaledMmArgs& args) {
+  constexpr int kSmemBytes = sizeof(typename ScaledMm<Config, Tree>::SharedStorage);
+  static_assert(kSmemBytes == scaled_smem_bytes(Config::kTile),
+                "why_not filters by scaled_smem_bytes()");
+  if (kSmemBytes > 48 * 1024) {  // per device and cheap, as in launch.cuh
+    const cudaError_t error = cudaFuncSetAttribute(
+        scaled_mm_kernel<Config, Tree>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSmemBytes);
+    if (error != cudaSuccess) return error;
+  }
+  const auto params = scaled_mm_params<Config, Tree>(args);
+  scaled_mm_kernel<Config, Tree><<<params.work.workers, Config::kThreads, kSmemBytes,
+                                   static_cast<cudaStream_t>(args.stream)>>>(params);
+  return cudaGetLastError();
+}
+
+template <typename Sum, typename Tree>
+int launch_scaled_reduce(const ScaledReduceArgs& args) {
+  constexpr int kThreads = 256;
+  const int64_t threads = args.m * ceil_div(args.n, kReducedColumns);
+  scaled_reduce_kernel<<<static_cast<unsigned>(ceil_div(threads, kThreads)), kThreads, 0,
+                         static_cast<cudaStream_t>(args.stream)>>>(
+      Tree(args.epilogue), static_cast<const Sum*>(args.partials), args.partial_stride, args.slices,
+      args.m, args.n, args.d, args.epilogue.out_type);
+  return cudaGetLastError();
+}
+
+// One launcher per row of kScaledTileConfigs.
+template <template <int> class Config, typename Tree, int... kRows>
+constexpr std::array<ScaledMmLaunch, kNumScaledTileConfigs> scaled_launchers(
+    std::integer_sequence<int, kRows...>) {
+  return {launch_scaled_mm<Config<kRows>, Tree>...};
+}
+
+template <template <int> class Config, typename Tree>
+constexpr auto kScaledLaunchers =
+    scaled_launchers<Config, Tree>(std::make_integer_sequence<int, kNumScaledTileConfigs>());
+
+}  // namespace mixed_gemm

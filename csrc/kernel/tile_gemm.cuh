@@ -1,0 +1,106 @@
+// A GEMM by tiles, whatever the mainloop multiplies and the output makes of the sums: which tiles
+// and which part of K are mine, mainloop, partial sums, epilogue.
+//
+// All work is one line of units, unit u = k-tile u % k_tiles of output tile u / k_tiles, and every
+// block owns a run of it (kernel/work_split.h). A run that ends inside a tile leaves that tile to
+// its first block, which adds the partial sums of the others in order: a fixed order, so results do
+// not depend on timing.
+#pragma once
+#include "core/tile_config.h"
+#include "cutlass/semaphore.h"
+#include "kernel/gemm_args.h"
+#include "kernel/shared_accumulators.cuh"
+#include "kernel/work_split.h"
+
+namespace mixed_gemm {
+
+// Config: a WarpTiling. Mainloop_ adds A * B to its Accumulators, Output stores them.
+template <typename Config, typename Mainloop_, typename Output>
+struct TileGemm {
+  using Mainloop = Mainloop_;
+  using Shared = SharedAccumulators<typename Mainloop::Accumulators, Config::kThreads>;
+
+  struct Params {
+    typename Mainloop::Params mainloop;
+    Output output;
+    WorkSplit work;
+    float* slots;  // stream-K: a tile of partial sums per block
+    int* flags;    // stream-K: one zeroed int per block, set when its slot is filled
+  };
+
+  struct SharedStorage {
+    typename Mainloop::SharedStorage mainloop;
+    int done[kMaxWarps];  // units of this worker that a warp has finished
+  };
+
+  static __device__ void run(const Params& params, SharedStorage& storage) {
+    storage.done[thread_index() / 32] = 0;
+    do {
+      typename Mainloop::Accumulators accumulators;
+      accumulators.clear();
+      __syncwarp();  // `done` is written
+      {
+        const WorkItem item = params.work.item(worker(params), done_of(storage));
+        Mainloop(params.mainloop, storage.mainloop, item.tile_m * Config::kTile.m,
+                 item.tile_n * Config::kTile.n, item.k_begin, item.k_end, thread_index())
+            .run(accumulators);
+      }
+      const WorkItem item = params.work.item(worker(params), done_of(storage));
+      const int done = done_of(storage) + item.k_end - item.k_begin;
+      __syncwarp();
+      storage.done[thread_index() / 32] = done;  // now, so that nothing of it lives any longer
+      finish_item(params, item, accumulators);
+      __syncwarp();
+    } while (done_of(storage) < params.work.units(worker(params)));
+  }
+
+ private:
+  // What is needed before and after the mainloop is computed again there, from special registers
+  // and shared memory that the compiler cannot look through: kept across it, it cost 15 registers,
+  // and the large tiles have none to spare.
+  static __device__ int done_of(const SharedStorage& storage) {
+    return static_cast<const volatile int&>(storage.done[thread_index() / 32]);
+  }
+  static __device__ int worker(const Params& params) {
+    int block;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+    return params.work.worker(block);
+  }
+  static __device__ int thread_index() {
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+  }
+
+  static __device__ void finish_item(const Params& params, const WorkItem& item,
+                                     typename Mainloop::Accumulators& accumulators) {
+    const int thread = thread_index(), worker = TileGemm::worker(params);
+    const bool stream = params.work.split == SplitK::kStreamK;
+    if (stream && item.k_begin > 0) {
+      Shared::store(slot(params, worker), accumulators);
+      cutlass::Semaphore(params.flags + worker, thread).release(1);
+      return;
+    }
+    if (stream && item.k_end < params.work.k_tiles) {
+      const int last = params.work.workers_until_end_of(item.tile, worker);
+      for (int other = worker + 1; other < last; ++other) {
+        cutlass::Semaphore(params.flags + other, thread).wait(1);
+        Shared::add(slot(params, other), accumulators);
+      }
+    }
+    params.output.template store<Config::kMmaM, Config::kMmaN>(
+        accumulators.data(),
+        params.work.split == SplitK::kParallel ? params.work.slice(worker) : -1,
+        item.tile_m * Config::kTile.m + Config::warp_row(thread),
+        item.tile_n * Config::kTile.n + Config::warp_column(thread), thread % 32);
+  }
+
+  // A worker stores at most one tile of partial sums: only its first item can begin inside a tile.
+  static __device__ float4* slot(const Params& params, int worker) {
+    return reinterpret_cast<float4*>(params.slots + static_cast<int64_t>(worker) * Config::kTile.m *
+                                                        Config::kTile.n) +
+           thread_index();
+  }
+};
+
+}  // namespace mixed_gemm

@@ -1,0 +1,125 @@
+// Mainloop of operands that go into mma.m16n8k32 as they are stored: int8 with int32 sums, fp8 with
+// fp32 sums. Both are rows of bytes along K, so one code serves both; Config names the Mma.
+#pragma once
+#include "core/scaled_tile_config.h"
+#include "mainloop/row_operand.cuh"
+
+namespace mixed_gemm {
+
+template <typename Config>
+class DirectMainloop {
+  using CopyA = RowCopy<Config::kTile.m, Config::kThreads>;
+  using CopyB = RowCopy<Config::kTile.n, Config::kThreads>;
+  using FragmentA = RowFragment<Side::kLeft, 16 * Config::kMmaM>;
+  using FragmentB = RowFragment<Side::kRight, 8 * Config::kMmaN>;
+  using Mma = typename Config::Mma;
+  static constexpr int kSteps = kScaledTileK / 32;
+  static constexpr int kStageBytes = CopyA::kStageBytes + CopyB::kStageBytes;
+  static_assert(kStageBytes == scaled_stage_bytes(Config::kTile),
+                "scaled_tile_config.h must know the real stage size");
+
+ public:
+  using Accumulators = cutlass::Array<typename Mma::ElementC, Config::kAccumulators>;
+
+  struct Params {
+    typename CopyA::Params a;
+    typename CopyB::Params b;
+  };
+
+  struct SharedStorage {
+    alignas(128) uint8_t bytes[Config::kStages * kStageBytes];
+  };
+
+  // For lines [begin, end) of K of the output tile at (row0, column0).
+  __device__ DirectMainloop(const Params& params, SharedStorage& storage, int row0, int column0,
+                            int begin, int end, int thread)
+      : smem_(storage.bytes),
+        copy_a_(params.a, row0, begin, end, thread),
+        copy_b_(params.b, column0, begin, end, thread),
+        lines_(end - begin) {
+    lane_a_ = FragmentA::lane_offset(Config::warp_row(thread), thread % 32);
+    lane_b_ = CopyA::kStageBytes + FragmentB::lane_offset(Config::warp_column(thread), thread % 32);
+  }
+
+  // accumulators += A[:, lines] * B[:, lines]^T.
+  __device__ void run(Accumulators& accumulators) {
+    int write_stage = 0, read_stage = 0;
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < Config::kStages - 1; ++i) {
+      fetch(0, 1, write_stage);
+      commit(write_stage);
+    }
+    wait_for_stage();
+    load(read_stage, 0);
+
+    CUTLASS_GEMM_LOOP
+    for (; lines_ > 0; --lines_) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int step = 0; step < kSteps; ++step) {
+        constexpr int kLast = kSteps - 1;
+        if (step < kLast) fetch(step, kLast, write_stage);
+        if (step == kLast - 1) commit(write_stage);
+        if (step == kLast) {  // this stage has been read
+          wait_for_stage();
+          read_stage = read_stage + 1 == Config::kStages ? 0 : read_stage + 1;
+        }
+        load(read_stage, (step + 1) % kSteps);  // while this step is multiplied
+        multiply(step, accumulators);
+      }
+    }
+    cutlass::arch::cp_async_wait<0>();
+    __syncthreads();  // the next item reuses the shared memory
+  }
+
+ private:
+  // Starts one part of the copies of a line into the stage that was freed last.
+  __device__ void fetch(int part, int parts, int write_stage) {
+    uint8_t* stage = smem_ + write_stage * kStageBytes;
+    copy_a_.copy(part, parts, stage);
+    copy_b_.copy(part, parts, stage + CopyA::kStageBytes);
+  }
+
+  // Commits even past the end, so that wait_for_stage can count groups.
+  __device__ void commit(int& write_stage) {
+    cutlass::arch::cp_async_fence();
+    copy_a_.next();
+    copy_b_.next();
+    write_stage = write_stage + 1 == Config::kStages ? 0 : write_stage + 1;
+  }
+
+  // The next stage has arrived for all threads, and all threads are done reading the previous one.
+  __device__ void wait_for_stage() {
+    cutlass::arch::cp_async_wait<Config::kStages - 2>();
+    __syncthreads();
+  }
+
+  __device__ void load(int read_stage, int step) {
+    const uint8_t* stage = smem_ + read_stage * kStageBytes;
+    a_[step % 2].load(stage + (lane_a_ ^ FragmentA::step_xor(step)));
+    b_[step % 2].load(stage + (lane_b_ ^ FragmentB::step_xor(step)));
+  }
+
+  __device__ void multiply(int step, Accumulators& accumulators) {
+    auto* sums = reinterpret_cast<typename Mma::FragmentC*>(&accumulators);
+    const auto* a = reinterpret_cast<const typename Mma::FragmentA*>(a_[step % 2].words);
+    const auto* b = reinterpret_cast<const typename Mma::FragmentB*>(b_[step % 2].words);
+    CUTLASS_PRAGMA_UNROLL
+    for (int j = 0; j < Config::kMmaN; ++j) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < Config::kMmaM; ++i) {
+        auto& sum = sums[i + j * Config::kMmaM];
+        Mma()(sum, a[i], b[j], sum);
+      }
+    }
+  }
+
+  uint8_t* smem_;
+  CopyA copy_a_;
+  CopyB copy_b_;
+  int lines_;
+  int lane_a_, lane_b_;  // where this lane reads a stage
+  FragmentA a_[2];       // one is multiplied while the other arrives
+  FragmentB b_[2];
+};
+
+}  // namespace mixed_gemm
