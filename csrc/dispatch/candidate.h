@@ -3,6 +3,7 @@
 //   multistage_m64n128s4            a tile of kTileConfigs, a block for each tile of the output
 //   multistage_m64n128s4_streamk2   2 blocks an SM share out all k-tiles of all tiles evenly
 //   multistage_m64n128s4_parallel4  K split over 4 blocks and reduced by a second kernel
+//   multistage_m64n128s4_cluster4   K split over the 4 blocks of a cluster (sm_90)
 //   skinny_m8n32w8                  a row of kSkinnyConfigs: 8 tokens x 32 columns, 8 warps share K
 //   dequantize_dense                dequantize to a dense weight, then the library's GEMM
 #pragma once

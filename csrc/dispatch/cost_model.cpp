@@ -15,6 +15,8 @@ namespace {
 constexpr double kLaunchUs = 3.15;            // launch and pipeline prologue
 constexpr double kStreamUs = 2.79;            // stream-K: zeroing flags, a second prologue
 constexpr double kSlotUs = 2.6;               // adding the partial sums of one more block
+constexpr double kClusterUs = 1.0;            // barriers of a cluster
+constexpr double kClusterRate = 70e3;         // bytes of sums per us that a block reads from others
 constexpr double kReduceUs = 2.57;            // second kernel of a parallel split
 constexpr double kReduceSpeed = 0.785;        // its partial sums, over memory bandwidth
 constexpr double kDramLatencyUs = 0.0357;     // hidden by stages - 1 k-tiles
@@ -113,6 +115,7 @@ double multistage_us(const Candidate& c, const GemmProblem& p, const DeviceInfo&
   double us = kLaunchUs + kDramLatencyUs +
               waves * std::ceil(k_tiles / c.slices) *
                   k_tile_us(t, p, d, mode, resident, std::min<double>(d.sm_count, blocks));
+  if (c.split == SplitK::kCluster) us += kClusterUs + 4.0 * t.m * t.n / kClusterRate;
   if (c.split == SplitK::kParallel) {
     const double sum_bytes = 4.0 * p.m * round_up(p.n, 8);
     us += kReduceUs + c.slices * sum_bytes / (d.dram_gb_per_s * kReduceSpeed * 1e3);
@@ -127,7 +130,7 @@ double skinny_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) 
   const double m_blocks = static_cast<double>(ceil_div(p.m, 8 * t.m_tiles));
   const double blocks = m_blocks * ceil_div(p.n, 16 * t.n_tiles);
   const ScaleMode mode = scale_mode(p.scheme, p.k, skinny_iteration_k(p.scheme.bits));
-  const bool heavy = has_zeros(mode) || mode == ScaleMode::kFine;
+  const bool heavy = mode == ScaleMode::kFine || mode == ScaleMode::kFineZero;
   const int resident_warps = t.m_tiles * t.n_tiles == 4                  ? (heavy ? 8 : 16)
                              : t.m_tiles > 1 || (heavy && t.n_tiles > 1) ? 16
                              : t.n_tiles > 1                             ? 24
@@ -202,6 +205,8 @@ std::vector<Candidate> ranked_candidates(const GemmProblem& problem, const Devic
       c.slices = slices;
       consider(c);
     }
+    c.split = SplitK::kCluster;
+    for (c.slices = 2; c.slices <= kMaxCluster; c.slices *= 2) consider(c);
     c.split = SplitK::kStreamK;
     for (c.slices = 1; c.slices <= kTileConfigs[c.row].min_blocks; ++c.slices) consider(c);
   }

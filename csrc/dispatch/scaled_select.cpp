@@ -17,6 +17,8 @@ constexpr const char* kFamily = "scaled";
 constexpr double kLaunchUs = 3.2;         // launch, pipeline prologue, epilogue
 constexpr double kStreamUs = 2.8;         // stream-K: zeroing flags, a second prologue
 constexpr double kSlotUs = 2.6;           // adding the partial sums of one more block
+constexpr double kClusterUs = 1.0;        // barriers of a cluster
+constexpr double kClusterRate = 70e3;     // bytes of sums per us that a block reads from others
 constexpr double kReduceUs = 2.6;         // second kernel of a parallel split
 constexpr double kMmaEfficiency = 0.70;   // of the int8 mma.sync rate, twice that of fp16
 constexpr double kWarpsForPeak = 8;       // of an SM
@@ -55,6 +57,7 @@ double predict_us(const ScaledCandidate& c, const ScaledMmProblem& p, const Devi
   const double us = waves * units * line_us(t, d, resident, std::min<double>(d.sm_count, workers));
   double extra = 0;
   if (stream) extra = kStreamUs + kSlotUs * std::max(1.0, std::ceil(workers / tiles));
+  if (c.split == SplitK::kCluster) extra = kClusterUs + 4.0 * t.m * t.n / kClusterRate;
   if (c.split == SplitK::kParallel) {
     extra = kReduceUs + c.slices * 4.0 * p.m * p.n * 2 / (d.dram_gb_per_s * 1e3);
   }
@@ -88,15 +91,15 @@ std::string why_not_scaled(const ScaledCandidate& c, const ScaledMmProblem& p,
     return "needs " + std::to_string(needed) + " bytes of shared memory, the device has " +
            std::to_string(device.smem_bytes);
   }
-  if (c.split == SplitK::kParallel && c.slices > lines_of(p)) {
+  const std::string cluster = why_not_cluster(c, tile, needed, device);
+  if (!cluster.empty()) return cluster;
+  if (is_sliced(c.split) && c.slices > lines_of(p)) {
     return "split_k must not be larger than the number of k-tiles, ceil(K / 128) = " +
            std::to_string(lines_of(p)) + ", got " + std::to_string(c.slices);
   }
   if (c.split == SplitK::kStreamK && p.k == 0) return "K is 0: there is nothing to share out";
   const int64_t count = ceil_div(p.m, tile.m) * ceil_div(p.n, tile.n) *
-                        (c.split == SplitK::kParallel  ? c.slices
-                         : c.split == SplitK::kStreamK ? lines_of(p)
-                                                       : 1);
+                        (c.split == SplitK::kStreamK ? lines_of(p) : c.slices);
   if (count > std::numeric_limits<int32_t>::max()) {
     return "has " + std::to_string(count) + " tiles or parts of them, more than can be counted";
   }
@@ -121,6 +124,8 @@ std::vector<ScaledCandidate> ranked_scaled(const ScaledMmProblem& problem,
       c.slices = slices;
       consider(c);
     }
+    c.split = SplitK::kCluster;
+    for (c.slices = 2; c.slices <= kMaxCluster; c.slices *= 2) consider(c);
     c.split = SplitK::kStreamK;
     for (c.slices = 1; c.slices <= kScaledTileConfigs[c.row].min_blocks; ++c.slices) consider(c);
   }

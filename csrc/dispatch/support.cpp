@@ -85,15 +85,15 @@ std::string why_not_candidate(const Candidate& c, const GemmProblem& p, const De
            std::to_string(device.smem_bytes);
   }
   const int64_t k_tiles = ceil_div(p.k, kTileK);
-  if (c.split == SplitK::kParallel && c.slices > k_tiles) {
+  const std::string cluster = why_not_cluster(c, tile, needed, device);
+  if (!cluster.empty()) return cluster;
+  if (is_sliced(c.split) && c.slices > k_tiles) {
     return "split_k must not be larger than the number of k-tiles, ceil(K / 64) = " +
            std::to_string(k_tiles) + ", got " + std::to_string(c.slices);
   }
   // Blocks of the grid, or units that stream-K counts (kernel/work_split.h).
   const int64_t count = ceil_div(p.m, tile.m) * ceil_div(p.n, tile.n) *
-                        (c.split == SplitK::kParallel  ? c.slices
-                         : c.split == SplitK::kStreamK ? k_tiles
-                                                       : 1);
+                        (c.split == SplitK::kStreamK ? k_tiles : c.slices);
   if (count > kMaxExtent) {
     return "has " + std::to_string(count) + " tiles or parts of them, at most " +
            std::to_string(kMaxExtent) + " can be counted";

@@ -5,14 +5,15 @@
 namespace mixed_gemm {
 namespace {
 
-constexpr const char* kSplitSuffix[] = {"", "_streamk", "_parallel"};
+constexpr const char* kSplitSuffix[] = {"", "_streamk", "_parallel", "_cluster"};
+constexpr int kLeast[] = {1, 1, 2, 2}, kMost[] = {1, 16, 1024, kMaxCluster};
 
 // The number after a suffix, or 0.
 int parse_slices(const char* text, SplitK split) {
-  const int least = split == SplitK::kStreamK ? 1 : 2, most = split == SplitK::kStreamK ? 16 : 1024;
   char* end = nullptr;
   const long slices = std::strtol(text, &end, 10);
-  return *text != '\0' && *end == '\0' && slices >= least && slices <= most
+  return *text != '\0' && *end == '\0' && slices >= kLeast[static_cast<int>(split)] &&
+                 slices <= kMost[static_cast<int>(split)]
              ? static_cast<int>(slices)
              : 0;
 }
@@ -34,7 +35,7 @@ bool parse_tile_choice(const std::string& name, const char* family, const TileCo
   for (choice.row = 0; choice.row < rows; ++choice.row) {
     const std::string tile = tile_choice_name(family, table, choice);
     if (name == tile) return true;
-    for (const SplitK split : {SplitK::kStreamK, SplitK::kParallel}) {
+    for (const SplitK split : {SplitK::kStreamK, SplitK::kParallel, SplitK::kCluster}) {
       const std::string prefix = tile + kSplitSuffix[static_cast<int>(split)];
       if (name.compare(0, prefix.size(), prefix) != 0) continue;
       choice.split = split;
@@ -43,6 +44,20 @@ bool parse_tile_choice(const std::string& name, const char* family, const TileCo
     }
   }
   return false;
+}
+
+std::string why_not_cluster(const TileChoice& choice, const TileConfig& tile, int smem,
+                            const DeviceInfo& device) {
+  if (choice.split != SplitK::kCluster) return "";
+  if (device.sm < 90) {
+    return "needs thread block clusters, compute capability 9.0; this device has " +
+           std::to_string(device.sm / 10) + "." + std::to_string(device.sm % 10);
+  }
+  const int sums = tile.m * tile.n * 4;
+  const int pipeline = smem - kMaxWarps * 4;
+  if (sums <= pipeline) return "";
+  return "needs " + std::to_string(sums) +
+         " bytes of shared memory for the sums, the pipeline has " + std::to_string(pipeline);
 }
 
 }  // namespace mixed_gemm

@@ -1,8 +1,9 @@
 // Names of tiles and of the way their work is split: "<family>_m64n128s4", "..._streamk2",
-// "..._parallel4". One text for every table of tiles.
+// "..._parallel4", "..._cluster4". One text for every table of tiles.
 #pragma once
 #include <string>
 
+#include "core/device_info.h"
 #include "core/tile_config.h"
 #include "kernel/gemm_args.h"
 
@@ -11,7 +12,7 @@ namespace mixed_gemm {
 struct TileChoice {
   int row = 0;  // of a table of tiles
   SplitK split = SplitK::kNone;
-  int slices = 1;  // parallel: of K; stream-K: blocks an SM
+  int slices = 1;  // sliced: of K; stream-K: blocks an SM
 };
 
 std::string tile_choice_name(const char* family, const TileConfig* table, const TileChoice& choice);
@@ -19,5 +20,9 @@ std::string tile_choice_name(const char* family, const TileConfig* table, const 
 // False: no such tile or split.
 bool parse_tile_choice(const std::string& name, const char* family, const TileConfig* table,
                        int rows, TileChoice& choice);
+
+// Reason why the slices of this choice cannot be a cluster, or empty. smem: of a block.
+std::string why_not_cluster(const TileChoice& choice, const TileConfig& tile, int smem,
+                            const DeviceInfo& device);
 
 }  // namespace mixed_gemm

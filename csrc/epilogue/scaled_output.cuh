@@ -16,7 +16,8 @@ struct ScaledOutput {
   int64_t partial_stride;  // a multiple of 8
 
   template <int kMmaM, int kMmaN>
-  __device__ void store(const SumType* sums, int slice, int row0, int column0, int lane) const {
+  __device__ void store(const SumType* sums, int slice, int row0, int column0, int lane,
+                        uint32_t units) const {
     if (slice >= 0) {
       const PairMatrix<SumType> matrix{partials + static_cast<int64_t>(slice) * m * partial_stride,
                                        m, n, partial_stride};
@@ -26,11 +27,12 @@ struct ScaledOutput {
     float values[4 * kMmaM * kMmaN];
     evaluate<kMmaM, kMmaN>(sums, row0 + lane / 4, column0 + lane % 4 * 2, values);
     if (type == ElementType::kFloat16) {
-      rounded<cutlass::half_t>().template store<kMmaM, kMmaN>(values, row0, column0, lane);
+      rounded<cutlass::half_t>().template store<kMmaM, kMmaN>(values, row0, column0, lane, units);
     } else if (type == ElementType::kBFloat16) {
-      rounded<cutlass::bfloat16_t>().template store<kMmaM, kMmaN>(values, row0, column0, lane);
+      rounded<cutlass::bfloat16_t>().template store<kMmaM, kMmaN>(values, row0, column0, lane,
+                                                                  units);
     } else {
-      store_float<kMmaM, kMmaN>(values, row0 + lane / 4, column0 + lane % 4 * 2);
+      store_float<kMmaM, kMmaN>(values, row0 + lane / 4, column0 + lane % 4 * 2, units);
     }
   }
 
@@ -61,13 +63,14 @@ struct ScaledOutput {
   }
 
   template <int kMmaM, int kMmaN>
-  __device__ void store_float(const float* values, int row, int column) const {
+  __device__ void store_float(const float* values, int row, int column, uint32_t units) const {
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < 2 * kMmaM; ++i, row += 8) {
       if (row >= m) return;
       float* target = static_cast<float*>(d) + static_cast<int64_t>(row) * n + column;
       CUTLASS_PRAGMA_UNROLL
       for (int j = 0; j < kMmaN; ++j) {
+        if (!stores_unit<kMmaM>(units, i / 2, j)) continue;
         CUTLASS_PRAGMA_UNROLL
         for (int e = 0; e < 2; ++e) {
           if (column + 8 * j + e < n) target[8 * j + e] = values[pair_index<kMmaM>(i, j) + e];

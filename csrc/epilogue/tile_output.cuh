@@ -38,10 +38,11 @@ struct TileOutput {
   float* partials;         // parallel split: fp32 sums [slices, m, partial_stride]
   int64_t partial_stride;  // a multiple of 8
 
-  // accumulators: used up. slice: of a parallel split, whose sums are stored; -1: finish the
-  // output.
+  // accumulators: used up. slice: of a parallel split, whose sums are stored; -1: finish the output
+  // of these units (store_tile.cuh).
   template <int kMmaM, int kMmaN>
-  __device__ void store(float* accumulators, int slice, int row0, int column0, int lane) const {
+  __device__ void store(float* accumulators, int slice, int row0, int column0, int lane,
+                        uint32_t units) const {
     if (slice >= 0) {
       const PairMatrix<float> sums{partials + static_cast<int64_t>(slice) * m * partial_stride, m,
                                    output.n, partial_stride};
@@ -54,8 +55,8 @@ struct TileOutput {
     if (output.activation != Activation::kIdentity) {
       activate_all<4 * kMmaM * kMmaN>(output.activation, accumulators);
     }
-    RoundedMatrix<Element>{output.d, m, output.n}.template store<kMmaM, kMmaN>(accumulators, row0,
-                                                                               column0, lane);
+    RoundedMatrix<Element>{output.d, m, output.n}.template store<kMmaM, kMmaN>(
+        accumulators, row0, column0, lane, units);
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "kernel/launch_kernel.cuh"
 #include "kernel/mixed_gemm_kernel.cuh"
 
 namespace mixed_gemm {
@@ -44,16 +45,11 @@ int launch(const GemmArgs& args) {
   constexpr int kSmemBytes = sizeof(typename Kernel::SharedStorage);
   static_assert(kSmemBytes == smem_bytes(Config::kTile, Config::kBits, Config::kMode),
                 "why_not filters by smem_bytes()");
-  // Per device and cheap; a process-wide flag would leave a second GPU without it.
-  if (kSmemBytes > 48 * 1024) {
-    const cudaError_t error = cudaFuncSetAttribute(
-        mixed_gemm_kernel<Config>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSmemBytes);
-    if (error != cudaSuccess) return error;
-  }
   const auto params = kernel_params<Config>(args);
-  mixed_gemm_kernel<Config><<<params.work.workers, Config::kThreads, kSmemBytes,
-                              static_cast<cudaStream_t>(args.stream)>>>(params);
-  return cudaGetLastError();
+  const auto cluster =
+      static_cast<unsigned>(args.split == SplitK::kCluster ? params.work.slices : 1);
+  return launch_kernel(mixed_gemm_kernel<Config>, dim3(params.work.workers), Config::kThreads,
+                       kSmemBytes, dim3(cluster), args.stream, params);
 }
 
 template <typename Element, int kBits, ScaleMode kMode, int... kRows>

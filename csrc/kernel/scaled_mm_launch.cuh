@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "kernel/launch_kernel.cuh"
 #include "kernel/scaled_mm_kernel.cuh"
 
 namespace mixed_gemm {
@@ -30,15 +31,11 @@ int launch_scaled_mm(const ScaledMmArgs& args) {
   constexpr int kSmemBytes = sizeof(typename ScaledMm<Config, Tree>::SharedStorage);
   static_assert(kSmemBytes == scaled_smem_bytes(Config::kTile),
                 "why_not filters by scaled_smem_bytes()");
-  if (kSmemBytes > 48 * 1024) {  // per device and cheap, as in launch.cuh
-    const cudaError_t error = cudaFuncSetAttribute(
-        scaled_mm_kernel<Config, Tree>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSmemBytes);
-    if (error != cudaSuccess) return error;
-  }
   const auto params = scaled_mm_params<Config, Tree>(args);
-  scaled_mm_kernel<Config, Tree><<<params.work.workers, Config::kThreads, kSmemBytes,
-                                   static_cast<cudaStream_t>(args.stream)>>>(params);
-  return cudaGetLastError();
+  const auto cluster =
+      static_cast<unsigned>(args.split == SplitK::kCluster ? params.work.slices : 1);
+  return launch_kernel(scaled_mm_kernel<Config, Tree>, dim3(params.work.workers), Config::kThreads,
+                       kSmemBytes, dim3(cluster), args.stream, params);
 }
 
 template <typename Sum, typename Tree>

@@ -1,6 +1,9 @@
-// Accumulators of a tile on their way from one block to another. Both have the same threads, so
-// each thread passes its registers to its twin: no exchange, every access coalesced.
+// Accumulators of a tile on their way from one block to another, through device memory or through
+// the shared memory of a cluster. Both have the same threads, so each thread passes its registers
+// to its twin: no exchange, every access coalesced.
 #pragma once
+#include <cooperative_groups.h>
+
 #include "cutlass/array.h"
 
 namespace mixed_gemm {
@@ -32,6 +35,50 @@ struct SharedAccumulators {
         accumulators[4 * first + i] += reinterpret_cast<const Sum*>(more)[i];
       }
     }
+  }
+
+  // For blocks that are a cluster, each with a slice of K; rank 0 has the last one (WorkSplit). The
+  // tile's units are shared out: adds up those of this slice in the order of the slices and returns
+  // which they are. `storage` holds the accumulators until the next cluster-wide barrier.
+  template <int kMmaM>
+  static __device__ uint32_t add_cluster(float4* storage, int thread, int slice, int slices,
+                                         Accumulators& accumulators) {
+    uint32_t units = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    constexpr int kMmaN = kQuads / kMmaM;
+    const auto cluster = cooperative_groups::this_cluster();
+    auto* quads = reinterpret_cast<float4*>(&accumulators);
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < kQuads; ++i) storage[i * kThreads + thread] = quads[i];
+    cluster.sync();
+    CUTLASS_PRAGMA_UNROLL
+    for (int unit = 0; unit < kMmaM * ((kMmaN + 3) / 4); ++unit) {
+      if (unit % slices != slice) continue;
+      units |= 1u << unit;
+      constexpr int kTiles = kMmaN < 4 ? kMmaN : 4;  // 16 x 8 each
+      const int first = unit % kMmaM + unit / kMmaM * 4 * kMmaM;
+      Sum sums[4 * kTiles] = {};
+      for (int other = 0; other < slices; ++other) {
+        const float4* theirs = cluster.map_shared_rank(storage, slices - 1 - other) + thread;
+        float4 more[kTiles];
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < kTiles; ++i) more[i] = theirs[(first + i * kMmaM) * kThreads];
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < 4 * kTiles; ++i) sums[i] += reinterpret_cast<const Sum*>(more)[i];
+      }
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < 4 * kTiles; ++i) {
+        accumulators[4 * (first + i / 4 * kMmaM) + i % 4] = sums[i];
+      }
+    }
+#endif
+    return units;
+  }
+
+  static __device__ void release_cluster() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    cooperative_groups::this_cluster().sync();
+#endif
   }
 };
 

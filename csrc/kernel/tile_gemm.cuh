@@ -8,6 +8,7 @@
 #pragma once
 #include "core/tile_config.h"
 #include "cutlass/semaphore.h"
+#include "epilogue/store_tile.cuh"
 #include "kernel/gemm_args.h"
 #include "kernel/shared_accumulators.cuh"
 #include "kernel/work_split.h"
@@ -49,7 +50,7 @@ struct TileGemm {
       const int done = done_of(storage) + item.k_end - item.k_begin;
       __syncwarp();
       storage.done[thread_index() / 32] = done;  // now, so that nothing of it lives any longer
-      finish_item(params, item, accumulators);
+      finish_item(params, item, storage, accumulators);
       __syncwarp();
     } while (done_of(storage) < params.work.units(worker(params)));
   }
@@ -72,7 +73,11 @@ struct TileGemm {
     return thread;
   }
 
+  static constexpr bool kClusterFits =
+      Config::kAccumulators * Config::kThreads * 4 <= sizeof(typename Mainloop::SharedStorage);
+
   static __device__ void finish_item(const Params& params, const WorkItem& item,
+                                     SharedStorage& storage,
                                      typename Mainloop::Accumulators& accumulators) {
     const int thread = thread_index(), worker = TileGemm::worker(params);
     const bool stream = params.work.split == SplitK::kStreamK;
@@ -88,11 +93,19 @@ struct TileGemm {
         Shared::add(slot(params, other), accumulators);
       }
     }
+    uint32_t units = kAllUnits;
+    const bool cluster = kClusterFits && params.work.split == SplitK::kCluster;
+    if (cluster) {
+      units = Shared::template add_cluster<Config::kMmaM>(
+          reinterpret_cast<float4*>(&storage.mainloop), thread, params.work.slice(worker),
+          params.work.slices, accumulators);
+    }
     params.output.template store<Config::kMmaM, Config::kMmaN>(
         accumulators.data(),
         params.work.split == SplitK::kParallel ? params.work.slice(worker) : -1,
         item.tile_m * Config::kTile.m + Config::warp_row(thread),
-        item.tile_n * Config::kTile.n + Config::warp_column(thread), thread % 32);
+        item.tile_n * Config::kTile.n + Config::warp_column(thread), thread % 32, units);
+    if (cluster) Shared::release_cluster();  // the others have read this block's sums
   }
 
   // A worker stores at most one tile of partial sums: only its first item can begin inside a tile.

@@ -1,5 +1,5 @@
 // Who does what: the line of units (k-tile by k-tile, output tile by output tile) cut into one run
-// per worker. Without a split a run is one tile, with a parallel split a slice of one tile, with
+// per worker. Without a split a run is one tile, with a sliced one a slice of one tile, with
 // stream-K an equal share of everything, so that no SM is left over in a last wave.
 #pragma once
 #include "core/macros.h"
@@ -29,15 +29,15 @@ struct WorkSplit {
   SplitK split;
   int tiles_m, tiles_n, k_tiles;
   int workers;        // blocks of the grid
-  int slices;         // of a tile: 1 unless parallel
+  int slices;         // of a tile: 1 unless sliced
   EvenShares shares;  // stream-K: units of a worker; else k-tiles of a slice
 
   static constexpr int kRun = 8;  // rows of tiles that neighbouring workers share columns of B over
 
-  // count: slices of a tile when parallel, workers when stream-K. Units of a stream-K line must be
+  // count: slices of a tile when sliced, workers when stream-K. Units of a stream-K line must be
   // at least count and fit an int (dispatch/support.cpp).
   static WorkSplit make(SplitK split, int tiles_m, int tiles_n, int k_tiles, int count) {
-    const int slices = split == SplitK::kParallel ? count : 1;
+    const int slices = is_sliced(split) ? count : 1;
     const bool stream = split == SplitK::kStreamK;
     const int64_t tiles = static_cast<int64_t>(tiles_m) * tiles_n;
     return {split,

@@ -25,7 +25,7 @@ struct SkinnyGemmConfig {
 
   // Warps of an SM hide each other's latency, so registers are capped for as many as do not spill.
   static constexpr bool kHeavy =
-      kFine || kZeros || (kBits == 8 && Format::kMantissaBits == BFloat16::kMantissaBits);
+      kFine || (kBits == 8 && Format::kMantissaBits == BFloat16::kMantissaBits);
   static constexpr int kTiles = kMTiles * kNTiles;
   static constexpr int kResidentWarps = kTiles == 1   ? 24
                                         : kTiles == 4 ? (kHeavy ? 8 : 16)

@@ -24,9 +24,26 @@ def compiled_kernels() -> tuple[str, ...]:
 KERNELS = compiled_kernels()
 
 
-def configs_of(kernel: str) -> list[str]:
+def clusters_of(kernel: str, case: Case) -> list[str]:
+    """The kernel with the clusters that the planner lists: they depend on the GPU and the tile."""
+    plan = mixed_gemm.plan(
+        case.m,
+        case.n,
+        case.k,
+        dtype=case.dtype,
+        bits=case.bits,
+        group_size=case.group_size,
+        zero_mode="sub" if case.zero_mode == "sub_real" else case.zero_mode,
+        device="cuda",
+    )
+    return [c.config for c in plan.candidates if c.config.startswith(f"{kernel}_cluster")]
+
+
+def configs_of(kernel: str, case: Case) -> list[str]:
     """The kernel with every way to split K that it has."""
-    return [kernel + split for split in SPLITS] if kernel.startswith("multistage") else [kernel]
+    if not kernel.startswith("multistage"):
+        return [kernel]
+    return [kernel + split for split in SPLITS] + clusters_of(kernel, case)
 
 
 # One compiled kernel per mode: (group sizes, zero modes) that select it.

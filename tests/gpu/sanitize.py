@@ -13,7 +13,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
 from cases import Case, make
-from configs import DTYPES, KERNELS, MODES
+from configs import DTYPES, KERNELS, MODES, clusters_of
 
 import mixed_gemm
 
@@ -39,18 +39,21 @@ def main() -> None:
                 activation="silu",
             )
             problem = make(case, "cuda")
-            for split in SPLITS if kernel.startswith("multistage") else ("",):
+            configs = [kernel]
+            if kernel.startswith("multistage"):
+                configs = [kernel + split for split in SPLITS] + clusters_of(kernel, case)[:2]
+            for config in configs:
                 out = torch.ops.mixed_gemm.fpA_intB_gemm_config(
                     problem.a,
                     problem.b_packed,
                     *problem.extras(),
                     bits=bits,
                     activation="silu",
-                    config=kernel + split,
+                    config=config,
                     **problem.scheme(),
                 )
                 ratio = problem.ratio(out)
-                assert ratio <= 1, (case, kernel, split, ratio)
+                assert ratio <= 1, (case, config, ratio)
                 runs += 1
     for bits in (4, 8):
         q = torch.randint(-8, 8, (65, 131), dtype=torch.int8, device="cuda")

@@ -50,7 +50,7 @@ def test_every_kernel_and_split(record, dtype, bits, mode, kernel):
         options = {**problem.scheme(), "activation": case.activation}
         expected = reference.fpA_intB_gemm(problem.a, problem.q, *problem.extras(), **options)
         bound = reference.error_bound(problem.a, problem.q, *problem.extras(), **options)
-        for config in configs_of(kernel):
+        for config in configs_of(kernel, case):
             out = run_config(problem, config)
             name = f"{config}-{mode}-{str(dtype)[6:]}-int{bits}"
             record(name, reference.error_ratio(out, expected, bound))
@@ -144,8 +144,9 @@ def test_integer_lattice_is_exact(dtype, bits):
     zeros = torch.randint(-8, 8, (k // group, n), generator=g).to(dtype).cuda()
     exact = (a.double() @ reference.dequantize(q, scales, zeros, group_size=group).t()).to(dtype)
     packed = mixed_gemm.pack_weights(q, bits)
+    case = Case(m, n, k, dtype, bits, group, "sub")
     for kernel in KERNELS:
-        for config in configs_of(kernel):
+        for config in configs_of(kernel, case):
             out = torch.ops.mixed_gemm.fpA_intB_gemm_config(
                 a, packed, scales, zeros, bits=bits, group_size=group, config=config
             )

@@ -1,0 +1,32 @@
+// One launch for every kernel that may want more than 48 KB of shared memory, or a cluster.
+#pragma once
+#include <cuda_runtime_api.h>
+
+namespace mixed_gemm {
+
+// cluster: the extents of a thread block cluster, all 1 for none (before sm_90).
+template <typename Params>
+int launch_kernel(void (*kernel)(Params), dim3 grid, int threads, int smem_bytes, dim3 cluster,
+                  void* stream, const Params& params) {
+  // Per device and cheap; a process-wide flag would leave a second GPU without it.
+  if (smem_bytes > 48 * 1024) {
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes);
+    if (error != cudaSuccess) return error;
+  }
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = cluster.x;
+  attribute.val.clusterDim.y = cluster.y;
+  attribute.val.clusterDim.z = cluster.z;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(smem_bytes);
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &attribute;
+  config.numAttrs = cluster.x * cluster.y * cluster.z > 1 ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, params);
+}
+
+}  // namespace mixed_gemm
