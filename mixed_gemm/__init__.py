@@ -11,6 +11,7 @@ Everything works on CPU and CUDA tensors, and says how in its docstring.
 from . import _library, _tuned
 from ._environment import EnvReport, env
 from .linear import Linear
+from .linear_w8a8 import LinearW8A8
 from .model import QuantizeReport, quantize_
 from .ops import (
     dequantize_weights,
@@ -29,6 +30,7 @@ from .scaled import (
     scaled_mm_azp,
 )
 from .scheme import QuantScheme
+from .smoothquant import smoothing_factors
 from .tune import TuneResult, tune
 
 __version__ = _library.package_version()
@@ -38,6 +40,7 @@ __all__ = [
     "Candidate",
     "EnvReport",
     "Linear",
+    "LinearW8A8",
     "Plan",
     "QuantScheme",
     "QuantizeReport",
@@ -57,6 +60,7 @@ __all__ = [
     "quantize_weight",
     "scaled_mm",
     "scaled_mm_azp",
+    "smoothing_factors",
     "tune",
     "unpack_weights",
     "why_not",
