@@ -10,8 +10,11 @@ Everything works on CPU and CUDA tensors, and says how in its docstring.
 
 from . import _library, _tuned
 from ._environment import EnvReport, env
+from .bench import BenchResult, bench
+from .checkpoint_ops import awq_dequantize, awq_gemm, awq_repack, gptq_repack
 from .linear import Linear
 from .linear_w8a8 import LinearW8A8
+from .loaders import CheckpointError, CheckpointWarning, open_checkpoint, save_checkpoint
 from .model import QuantizeReport, quantize_
 from .ops import (
     dequantize_weights,
@@ -20,6 +23,7 @@ from .ops import (
     pack_weights,
     unpack_weights,
 )
+from .perplexity import Perplexity, perplexity
 from .plan import Candidate, Plan, WhyNot, plan, why_not
 from .quantize import quantize_weight
 from .scaled import (
@@ -37,27 +41,39 @@ __version__ = _library.package_version()
 _tuned.install_at_import()
 
 __all__ = [
+    "BenchResult",
     "Candidate",
+    "CheckpointError",
+    "CheckpointWarning",
     "EnvReport",
     "Linear",
     "LinearW8A8",
+    "Perplexity",
     "Plan",
     "QuantScheme",
     "QuantizeReport",
     "TuneResult",
     "WhyNot",
     "__version__",
+    "awq_dequantize",
+    "awq_gemm",
+    "awq_repack",
     "azp_adjustment",
+    "bench",
     "dequantize_weights",
     "env",
     "fpA_intB_gemm",
     "fpA_intB_gemm_config",
+    "gptq_repack",
+    "open_checkpoint",
     "pack_weights",
+    "perplexity",
     "plan",
     "quantize_",
     "quantize_per_tensor",
     "quantize_per_token",
     "quantize_weight",
+    "save_checkpoint",
     "scaled_mm",
     "scaled_mm_azp",
     "smoothing_factors",

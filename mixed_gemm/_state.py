@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .scheme import DTYPES, LAYOUT_VERSION, QuantScheme, num_groups, packed_shape
 
+_INTEGERS = {"b_packed": (torch.uint8,), "permutation": (torch.int64,)}
 FLOATS = ("scales", "zeros", "pre_scale")  # float buffers, in the dtype of the activations
 
 
@@ -24,6 +25,7 @@ class QuantizedLayer:
     in_features: int
     out_features: int
     scheme: QuantScheme
+    permuted: bool = False
 
     def tag(self) -> dict[str, Any]:
         return {
@@ -31,6 +33,7 @@ class QuantizedLayer:
             "in_features": self.in_features,
             "out_features": self.out_features,
             **self.scheme.as_dict(),
+            **({"permuted": True} if self.permuted else {}),
         }
 
     def encode_tag(self) -> Tensor:
@@ -60,6 +63,7 @@ class QuantizedLayer:
             "scales": groups,
             "zeros": groups,
             "pre_scale": (self.in_features,),
+            "permutation": (self.in_features,),
             "bias": (self.out_features,),
         }
 
@@ -73,12 +77,12 @@ class QuantizedLayer:
                 continue
             if tuple(tensor.shape) != shape:
                 problems.append(f"{name} must be {shape}, got {tuple(tensor.shape)}")
-            allowed = (torch.uint8,) if name == "b_packed" else DTYPES
+            allowed = _INTEGERS.get(name, DTYPES)
             if tensor.dtype not in allowed:
                 problems.append(
                     f"{name} must be {' or '.join(map(str, allowed))}, got {tensor.dtype}"
                 )
-            if name != "b_packed":
+            if name not in _INTEGERS:
                 dtypes[name] = tensor.dtype
         if len(set(dtypes.values())) > 1:
             named = ", ".join(f"{name} {dtype}" for name, dtype in dtypes.items())
@@ -106,4 +110,16 @@ def refuse_out_of_range(q: Tensor, bits: int, where: str) -> None:
         raise ValueError(
             f"{where}: q must be in {low}..{high} for bits={bits}, got {smallest}..{largest}. "
             f"Hint: unsigned codes become signed by subtracting {-low}"
+        )
+
+
+def refuse_bad_permutation(permutation: Tensor | None, where: str) -> None:
+    """Raise ``ValueError`` unless an int64 ``[K]`` holds each of 0..K-1 once."""
+    if permutation is None or permutation.is_meta:
+        return
+    wanted = torch.arange(permutation.numel(), device=permutation.device)
+    if not torch.equal(permutation.sort().values, wanted):
+        raise ValueError(
+            f"{where}: permutation must hold each of 0..{permutation.numel() - 1} once, got values "
+            f"in {int(permutation.min())}..{int(permutation.max())} with repetitions"
         )

@@ -61,6 +61,12 @@ def _flops(
     return 2 * math.prod(a_shape) * scales_shape[1]
 
 
+def register_autocast(op: torch._ops.OpOverload[..., Any]) -> None:
+    for device_type, key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
+        kernel = _autocast_kernel(op, device_type, getattr(torch._C.DispatchKey, key))
+        _LIBRARY.impl(op, kernel, key)  # type: ignore[no-untyped-call]
+
+
 def _scaled_flops(
     a_shape: Sequence[int],
     b_shape: Sequence[int],
@@ -74,10 +80,7 @@ def _scaled_flops(
 def register() -> None:
     packets = (torch.ops.mixed_gemm.fpA_intB_gemm, torch.ops.mixed_gemm.fpA_intB_gemm_config)
     for packet in packets:
-        for device_type, key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
-            dispatch_key = getattr(torch._C.DispatchKey, key)
-            kernel = _autocast_kernel(packet.default, device_type, dispatch_key)
-            _LIBRARY.impl(packet.default, kernel, key)  # type: ignore[no-untyped-call]
+        register_autocast(packet.default)
         register_flop_formula(packet)(_flops)
     torch.library.register_vmap("mixed_gemm::fpA_intB_gemm", _vmap)
     for packet in (torch.ops.mixed_gemm.scaled_mm, torch.ops.mixed_gemm.scaled_mm_azp):

@@ -7,19 +7,28 @@ and device to those who ask.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from . import ops
-from ._state import FLOATS, QuantizedLayer, refuse_non_finite, refuse_out_of_range
+from ._state import (
+    FLOATS,
+    QuantizedLayer,
+    refuse_bad_permutation,
+    refuse_non_finite,
+    refuse_out_of_range,
+)
 from .quantize import quantize_weight
 from .scheme import QuantScheme, check_bits, check_group_size, num_groups, packed_shape
 
+if TYPE_CHECKING:
+    from .loaders.weight import QuantizedWeight
+
 
 class Linear(nn.Linear):
-    """y = (x * pre_scale) @ w.T + bias, w stored in 4 or 8 bits.
+    """y = (x[..., permutation] * pre_scale) @ w.T + bias, w stored in 4 or 8 bits.
 
     The constructor makes a module that computes w = 0, to be filled by ``load_state_dict``; use
     :meth:`from_float`, :meth:`from_quantized` or ``mixed_gemm.quantize_`` to get a useful one.
@@ -32,11 +41,13 @@ class Linear(nn.Linear):
         group_size: elements of K that share a scale, -1 is all of them.
         zero_mode: "none", "sub" or "add"; see :class:`mixed_gemm.QuantScheme`.
         pre_scale: whether activations are multiplied by a ``[K]`` vector first.
+        permutation: whether activations are reordered along K before that (GPTQ act-order).
         device, dtype: of the scales, zeros, bias and pre_scale, and so of the activations.
 
     Buffers:
         b_packed: uint8 ``[round_up(N, 64), round_up(K, 64) * bits / 8]``; no dtype cast touches it.
         scales: ``[G, N]``. zeros: ``[G, N]`` or None. pre_scale: ``[K]`` or None.
+        permutation: int64 ``[K]`` or None.
 
     Raises:
         ValueError: ``bits``, ``group_size`` or ``zero_mode`` is out of range.
@@ -46,6 +57,7 @@ class Linear(nn.Linear):
     scales: Tensor
     zeros: Tensor | None
     pre_scale: Tensor | None
+    permutation: Tensor | None
 
     def __init__(
         self,
@@ -57,6 +69,7 @@ class Linear(nn.Linear):
         group_size: int = 128,
         zero_mode: str = "none",
         pre_scale: bool = False,
+        permutation: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -79,6 +92,8 @@ class Linear(nn.Linear):
         self.register_buffer("scales", torch.zeros(groups, **options))
         self.register_buffer("zeros", torch.zeros(groups, **options) if scheme.has_zeros else None)
         self.register_buffer("pre_scale", torch.ones(in_features, **options) if pre_scale else None)
+        order = torch.arange(in_features, device=device) if permutation else None
+        self.register_buffer("permutation", order)
         self.register_parameter(
             "bias", nn.Parameter(torch.zeros(out_features, **options)) if bias else None
         )
@@ -95,6 +110,8 @@ class Linear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         """``[..., K]`` -> ``[..., N]``, in the dtype of the scales (or of autocast)."""
+        if self.permutation is not None:
+            input = input.index_select(-1, self.permutation)
         return ops.unchecked_gemm(
             input,
             self.b_packed,
@@ -150,6 +167,7 @@ class Linear(nn.Linear):
         zeros: Tensor | None = None,
         bias: Tensor | None = None,
         pre_scale: Tensor | None = None,
+        permutation: Tensor | None = None,
         *,
         bits: int,
         group_size: int = -1,
@@ -162,9 +180,11 @@ class Linear(nn.Linear):
             scales: ``[G, N]``; its dtype is the module's.
             zeros: ``[G, N]`` or None (symmetric; ``zero_mode`` is then ignored).
             bias: ``[N]`` or None. pre_scale: ``[K]`` or None.
+            permutation: int64 ``[K]`` or None: column j of q (and pre_scale[j]) belongs to
+                activation permutation[j].
 
         Raises:
-            ValueError: a scalar is out of range, or q, scales or zeros hold a value they must not.
+            ValueError: a scalar is out of range, or a tensor holds a value it must not.
             RuntimeError: a shape or dtype does not fit.
         """
         where = "mixed_gemm.Linear.from_quantized"
@@ -181,25 +201,80 @@ class Linear(nn.Linear):
             group_size=group_size,
             zero_mode="none" if zeros is None else zero_mode,
             pre_scale=pre_scale is not None,
+            permutation=permutation is not None,
             device="meta",
             dtype=scales.dtype,
         )
         floats = {"scales": scales, "zeros": zeros, "pre_scale": pre_scale, "bias": bias}
-        problems = module._layer().tensor_problems(floats)
+        problems = module._layer().tensor_problems({**floats, "permutation": permutation})
         if problems:
             raise RuntimeError(f"{where}: " + "; ".join(problems))
         refuse_non_finite(floats, where)
+        refuse_bad_permutation(permutation, where)
         module.b_packed = ops.pack_weights(q, bits)
         for name in FLOATS:
             if (tensor := floats[name]) is not None:
                 setattr(module, name, tensor.detach().contiguous())
+        if permutation is not None:
+            module.permutation = permutation.contiguous()
         if bias is not None:
             module.bias = bias if isinstance(bias, nn.Parameter) else nn.Parameter(bias.detach())
         return module
 
+    @classmethod
+    def from_quantized_weight(
+        cls, weight: QuantizedWeight, dtype: torch.dtype | None = None
+    ) -> Linear:
+        """Take one layer of ``mixed_gemm.loaders.open_checkpoint``.
+
+        Args:
+            weight: with int8 q.
+            dtype: of the activations: float16, bfloat16 or float32; that of scales when None.
+
+        Raises:
+            ValueError: group_size is not a multiple of 16 (or -1), or q is float8.
+        """
+        if weight.is_fp8:
+            raise ValueError(
+                f"mixed_gemm.Linear: {weight.name} is float8_e4m3fn, and the weight of a Linear is "
+                "integers. Hint: weight.requantize(), or weight.dequantize() for a dense layer"
+            )
+        weight = weight.to(weight.scales.dtype if dtype is None else dtype)
+        return cls.from_quantized(
+            weight.q,
+            weight.scales,
+            weight.zeros,
+            weight.bias,
+            weight.pre_scale,
+            weight.permutation,
+            bits=weight.bits,
+            group_size=weight.group_size,
+            zero_mode="sub" if weight.zeros is None else weight.zero_mode,
+        )
+
+    def to_quantized_weight(self, name: str = "") -> QuantizedWeight:
+        """The inverse of :meth:`from_quantized_weight`: integers unpacked, the rest shared."""
+        from .loaders.weight import QuantizedWeight
+
+        q = ops.unpack_weights(self.b_packed, self.bits, self.out_features, self.in_features)
+        bias = None if self.bias is None else self.bias.detach()
+        return QuantizedWeight(
+            name=name,
+            q=q,
+            scales=self.scales,
+            zeros=self.zeros,
+            bits=self.bits,
+            group_size=self.group_size,
+            zero_mode=self.zero_mode,
+            bias=bias,
+            pre_scale=self.pre_scale,
+            permutation=self.permutation,
+        )
+
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
-        """The dense ``[N, K]`` weight in ``dtype`` (of the scales when None), without pre_scale."""
-        return ops.dequantize_weights(
+        """The dense ``[N, K]`` weight in ``dtype`` (of the scales when None), with K in the order
+        of the activations; without pre_scale."""
+        weight = ops.dequantize_weights(
             self.b_packed,
             self.scales,
             self.zeros,
@@ -210,13 +285,19 @@ class Linear(nn.Linear):
             k=self.in_features,
             dtype=dtype,
         )
+        if self.permutation is None:
+            return weight
+        return torch.empty_like(weight).index_copy_(1, self.permutation, weight)
 
     def to_float(self) -> nn.Linear:
         """A dense ``nn.Linear`` with the dequantized weight; pre_scale is folded into it. The bias
         is shared."""
         weight = self.dequantize(torch.float32)
         if self.pre_scale is not None:
-            weight = weight * self.pre_scale.float()
+            pre_scale = self.pre_scale.float()
+            if self.permutation is not None:
+                pre_scale = torch.empty_like(pre_scale).index_copy_(0, self.permutation, pre_scale)
+            weight = weight * pre_scale
         linear = nn.Linear(
             self.in_features, self.out_features, bias=False, device="meta", dtype=self.scales.dtype
         )
@@ -233,17 +314,19 @@ class Linear(nn.Linear):
 
     def extra_repr(self) -> str:
         zero = "symmetric" if self.zeros is None else f"zero_mode={self.zero_mode}"
-        pre_scale = ", pre_scale=True" if self.pre_scale is not None else ""
+        extras = ", pre_scale=True" if self.pre_scale is not None else ""
+        extras += ", permutation=True" if self.permutation is not None else ""
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.bias is not None}, bits={self.bits}, group_size={self.group_size}, "
-            f"{zero}{pre_scale}, dtype={str(self.scales.dtype).removeprefix('torch.')}"
+            f"{zero}{extras}, dtype={str(self.scales.dtype).removeprefix('torch.')}"
         )
 
     # --- state: buffers, plus a tag that says how to read b_packed -----------------------------
 
     def _layer(self) -> QuantizedLayer:
-        return QuantizedLayer(self.in_features, self.out_features, self.scheme)
+        permuted = self.permutation is not None
+        return QuantizedLayer(self.in_features, self.out_features, self.scheme, permuted)
 
     def get_extra_state(self) -> Tensor:
         """The layout version, shape and scheme, as JSON bytes in a uint8 tensor: safetensors and
@@ -275,6 +358,7 @@ class Linear(nn.Linear):
             error_msgs.extend(prefix + problem for problem in problems)
             return
         refuse_non_finite({name: mine.get(name) for name in FLOATS}, f"{prefix}mixed_gemm.Linear")
+        refuse_bad_permutation(mine.get("permutation"), f"{prefix}mixed_gemm.Linear")
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )

@@ -45,7 +45,8 @@ def _asymmetric(x: Tensor, bits: int, dtype: torch.dtype) -> tuple[Tensor, Tenso
     smallest = x.amin(-1, keepdim=True).clamp(max=0)
     largest = x.amax(-1, keepdim=True).clamp(min=0)
     scale = _nonzero((largest - smallest) / (high - low), dtype)
-    zero = torch.round(low - smallest / scale).clamp(low, high)
+    # + 0 makes -0 a 0, so that integers in files come back to the bit.
+    zero = torch.round(low - smallest / scale).clamp(low, high) + 0
     return torch.round(x / scale + zero).clamp(low, high), scale, zero
 
 

@@ -6,16 +6,15 @@ import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 
 from . import _library, _tuned
+from ._operands import Operands, Weight
 from ._progress import Progress, track
 from ._timing import median_us
 from .linear import Linear
-from .ops import pack_weights
 from .plan import device_string
 from .scheme import QuantScheme
 
@@ -23,8 +22,6 @@ DEFAULT_M = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 CONSIDERED = 2.5  # candidates predicted to take longer than this times the best are not measured
 MOST = 40  # candidates of one problem
 ROUNDS = 7
-COPIES_OF_L2 = 4  # the copies of a weight are together this many times the L2 cache
-MAX_COPIES = 64
 
 
 @dataclass(frozen=True)
@@ -48,73 +45,34 @@ class TuneResult:
         return f"{self.problem}: {self.config} {self.us:.2f} us{gain}"
 
 
-@dataclass(frozen=True)
-class _Weight:
-    n: int
-    k: int
-    scheme: QuantScheme
-    dtype: torch.dtype
-
-    @property
-    def dtype_name(self) -> str:
-        return str(self.dtype).removeprefix("torch.")
-
-    def plan(self, m: int, device: torch.device) -> dict[str, Any]:
-        s = self.scheme
-        answer: dict[str, Any] = json.loads(
-            torch.ops.mixed_gemm._plan(
-                m,
-                self.n,
-                self.k,
-                self.dtype_name,
-                s.bits,
-                s.group_size,
-                s.zero_mode,
-                device_string(device),
-            )
+def _plan(w: Weight, m: int, device: torch.device) -> dict[str, Any]:
+    s = w.scheme
+    answer: dict[str, Any] = json.loads(
+        torch.ops.mixed_gemm._plan(
+            m,
+            w.n,
+            w.k,
+            w.dtype_name,
+            s.bits,
+            s.group_size,
+            s.zero_mode,
+            device_string(device),
         )
-        if not answer["ok"]:
-            raise ValueError(f"tune: {self.n} x {self.k}: {'; '.join(answer['reasons'])}")
-        return answer
+    )
+    if not answer["ok"]:
+        raise ValueError(f"tune: {w.n} x {w.k}: {'; '.join(answer['reasons'])}")
+    return answer
 
 
-class _Operands:
-    """Random copies of a weight, more than the L2 cache holds."""
-
-    def __init__(self, weight: _Weight, device: torch.device) -> None:
-        n, k, s = weight.n, weight.k, weight.scheme
-        low, high = -(1 << (s.bits - 1)), 1 << (s.bits - 1)
-        first = pack_weights(
-            torch.randint(low, high, (n, k), dtype=torch.int8, device=device), s.bits
-        )
-        l2: int = torch.cuda.get_device_properties(device).L2_cache_size
-        count = max(2, min(MAX_COPIES, COPIES_OF_L2 * l2 // max(1, first.numel()) + 1))
-        groups = 1 if s.group_size == -1 else -(-k // s.group_size)
-        make = partial(torch.rand, groups, n, device=device, dtype=weight.dtype)
-        self.packed = [torch.roll(first, i, 0) for i in range(count)]
-        self.scales = [make() * 0.02 + 0.001 for _ in range(count)]
-        self.zeros = [make() if s.has_zeros else None for _ in range(count)]
-        self.weight, self.device = weight, device
-
-    def calls(self, a: torch.Tensor, config: str) -> list[partial[torch.Tensor]]:
-        s = self.weight.scheme
-        op = torch.ops.mixed_gemm.fpA_intB_gemm_config
-        options = {"bits": s.bits, "group_size": s.group_size, "zero_mode": s.op_zero_mode}
-        return [
-            partial(op, a, b, scales, zeros, config=config, **options)
-            for b, scales, zeros in zip(self.packed, self.scales, self.zeros, strict=True)
-        ]
-
-
-def _tune_one(operands: _Operands, m: int) -> tuple[_tuned.Point, TuneResult]:
+def _tune_one(operands: Operands, m: int) -> tuple[_tuned.Point, TuneResult]:
     w = operands.weight
-    answer = w.plan(m, operands.device)
+    answer = _plan(w, m, operands.device)
     before: str = answer["selected"]
     least = min(c["predicted_us"] for c in answer["candidates"])
     names = [
         c["config"] for c in answer["candidates"][:MOST] if c["predicted_us"] <= CONSIDERED * least
     ]
-    a = torch.randn(m, w.k, device=operands.device, dtype=w.dtype)
+    a = operands.activations(m)
     names = list(dict.fromkeys([before, *names]))
     us = median_us({name: operands.calls(a, name) for name in names}, ROUNDS)
     best = min(us, key=lambda name: us[name])
@@ -134,12 +92,12 @@ def _tune_one(operands: _Operands, m: int) -> tuple[_tuned.Point, TuneResult]:
     return point, TuneResult(words, best, us[best], before, us[before])
 
 
-def _weights_of(model: torch.nn.Module) -> list[_Weight]:
+def _weights_of(model: torch.nn.Module) -> list[Weight]:
     layers = [layer for layer in model.modules() if isinstance(layer, Linear)]
     if not layers:
         raise ValueError("tune: the module has no mixed_gemm.Linear; quantize_() makes them")
     found = [
-        _Weight(
+        Weight(
             layer.out_features,
             layer.in_features,
             QuantScheme(layer.bits, layer.group_size, layer.zero_mode or "none"),
@@ -200,17 +158,17 @@ def tune(
         if k is None:
             raise TypeError("tune needs (n, k) or a module")
         scheme = QuantScheme(bits, group_size, zero_mode or "none")
-        weights = [_Weight(target, k, scheme, dtype)]
+        weights = [Weight(target, k, scheme, dtype)]
 
     points: list[_tuned.Point] = []
     results: list[TuneResult] = []
     jobs = [(weight, rows) for weight in weights for rows in sorted(set(m))]
-    operands: _Operands | None = None
+    operands: Operands | None = None
     with torch.cuda.device(where), torch.no_grad():
         for weight, rows in track(jobs, "tuning", progress):
             if operands is None or operands.weight != weight:
                 operands = None  # frees the copies before the next ones are made
-                operands = _Operands(weight, where)
+                operands = Operands(weight, where)
             point, result = _tune_one(operands, rows)
             points.append(point)
             results.append(result)

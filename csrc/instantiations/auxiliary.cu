@@ -2,10 +2,12 @@
 #include <algorithm>
 
 #include "instantiations/launchers.h"
+#include "kernel/awq_dequantize_kernel.cuh"
 #include "kernel/copy_padded_kernel.cuh"
 #include "kernel/dequantize_kernel.cuh"
 #include "kernel/pack_kernel.cuh"
 #include "kernel/reduce_partials_kernel.cuh"
+#include "kernel/repack_kernel.cuh"
 
 namespace mixed_gemm {
 namespace {
@@ -58,6 +60,40 @@ int launch_unpack(const PackArgs& a) {
   kernel<<<blocks_for(words), kThreads, 0, stream_of(a.stream)>>>(packed, a.n, a.k, k_pad, words,
                                                                   a.q);
   return cudaGetLastError();
+}
+
+template <typename Weight>
+int repack(const Weight& weight, const RepackArgs& a) {
+  const int64_t words = packed_words<Weight::kStoredBits>(a.n, a.k);
+  repack_kernel<<<blocks_for(words), kThreads, 0, stream_of(a.stream)>>>(
+      weight, round_up(a.k, kPadK), words, reinterpret_cast<uint32_t*>(a.packed));
+  return cudaGetLastError();
+}
+
+int launch_repack_awq(const RepackArgs& a) { return repack(AwqWeight{a.qweight, a.n, a.k}, a); }
+
+int launch_repack_gptq(const RepackArgs& a) {
+  return a.bits == 8 ? repack(GptqWeight<8>{a.qweight, a.perm, a.bits, a.n, a.k}, a)
+                     : repack(GptqWeight<4>{a.qweight, a.perm, a.bits, a.n, a.k}, a);
+}
+
+int launch_dequantize_awq(const AwqProblem& p, void* stream) {
+  return with_element(p.element, [&](auto tag) {
+    using Element = typename decltype(tag)::Type;
+    const AwqDequantizeParams<Element> params{p.qweight,
+                                              p.qzeros,
+                                              static_cast<const Element*>(p.scales),
+                                              static_cast<int>(p.n / AwqLayout::kPerWord),
+                                              static_cast<int>(p.k),
+                                              cutlass::FastDivmod(static_cast<int>(p.group_size)),
+                                              static_cast<Element*>(p.d)};
+    const dim3 threads(kAwqDequantizeWords, kAwqDequantizeRows);
+    const dim3 grid(
+        static_cast<unsigned>(ceil_div(params.row_words, kAwqDequantizeWords)),
+        static_cast<unsigned>(std::min<int64_t>(ceil_div(p.k, kAwqDequantizeRows), 65535)));
+    awq_dequantize_kernel<<<grid, threads, 0, stream_of(stream)>>>(params);
+    return static_cast<int>(cudaGetLastError());
+  });
 }
 
 template <typename Out, typename Scale, int kBits>

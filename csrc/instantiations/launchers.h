@@ -19,6 +19,9 @@ const SkinnyLaunchers& skinny_launchers(ElementType element, int bits, ScaleMode
 // Kernels around the GEMM. All return a cudaError_t and never synchronise.
 int launch_pack(const PackArgs& args);
 int launch_unpack(const PackArgs& args);
+int launch_repack_awq(const RepackArgs& args);
+int launch_repack_gptq(const RepackArgs& args);
+int launch_dequantize_awq(const AwqProblem& problem, void* stream);
 int launch_dequantize(const DequantizeArgs& args);
 int launch_copy_padded(const CopyPaddedArgs& args);
 int launch_copy_rows(const CopyRowsArgs& args);

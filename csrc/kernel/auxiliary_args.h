@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "core/awq_problem.h"
 #include "core/quant_scheme.h"
 
 namespace mixed_gemm {
@@ -10,6 +11,16 @@ struct PackArgs {
   int bits = 4;
   int64_t n = 0, k = 0;
   int8_t* q = nullptr;  // [n, k], contiguous
+  uint8_t* packed = nullptr;
+  void* stream = nullptr;
+};
+
+// bits 2, 3 and 4 give a packed 4-bit weight, 8 an 8-bit one (layout/checkpoint_layout.h).
+struct RepackArgs {
+  int bits = 4;
+  int64_t n = 0, k = 0;
+  const uint32_t* qweight = nullptr;
+  const int32_t* perm = nullptr;  // GPTQ only: [k], or null
   uint8_t* packed = nullptr;
   void* stream = nullptr;
 };

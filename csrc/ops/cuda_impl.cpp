@@ -1,7 +1,6 @@
 // CUDA kernels of the ops: checked tensors -> dispatch/. Allocates outputs and workspace through
 // torch, on torch's stream.
 #include "dispatch/select.h"
-#include "dispatch/support.h"
 #include "instantiations/launchers.h"
 #include "layout/weight_layout.h"
 #include "ops/checks.h"

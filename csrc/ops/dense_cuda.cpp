@@ -20,6 +20,10 @@ Tensor call_aten(const char* name, const char* overload, const Args&... args) {
 
 }  // namespace
 
+void dense_mm(const Tensor& a, const Tensor& b, Tensor& out) {
+  call_aten("aten::mm", "out", a, b, out);
+}
+
 Status dequantize_cuda(const GemmProblem& p, ElementType out_type, void* out, void* stream) {
   DequantizeArgs args;
   args.scheme = p.scheme;
@@ -62,7 +66,7 @@ Status run_dequantize_dense(const GemmProblem& p, const Tensor& a,
 
   if (p.bias == nullptr && p.activation == Activation::kIdentity) {
     Tensor out = torch::stable::view(d, {p.m, p.n});
-    call_aten("aten::mm", "out", rows, weight_t, out);
+    dense_mm(rows, weight_t, out);
     return Status();
   }
   // fp32 sums, so that bias and activation come before the only rounding.

@@ -8,6 +8,9 @@
 
 namespace mixed_gemm {
 
+// out [m, n] = a [m, k] @ b [k, n] with the library's dense GEMM.
+void dense_mm(const Tensor& a, const Tensor& b, Tensor& out);
+
 // Writes w [problem.n, problem.k] to `out`.
 Status dequantize_cuda(const GemmProblem& problem, ElementType out_type, void* out, void* stream);
 

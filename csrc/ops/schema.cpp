@@ -34,6 +34,14 @@ STABLE_TORCH_LIBRARY(mixed_gemm, m) {
       "quantize_per_token(Tensor a, *, bool symmetric=True) -> (Tensor q, Tensor scale, Tensor? "
       "azp)");
   m.def("quantize_per_tensor(Tensor a, Tensor scale, Tensor? azp=None) -> Tensor");
+  // Checkpoint tensors as they are; the arguments of awq_gemm are those of the Triton op it
+  // replaces.
+  m.def(
+      "awq_gemm(Tensor input, Tensor qweight, Tensor scales, Tensor qzeros, int split_k_iters) -> "
+      "Tensor");
+  m.def("awq_dequantize(Tensor qweight, Tensor scales, Tensor qzeros) -> Tensor");
+  m.def("awq_repack(Tensor qweight) -> Tensor");
+  m.def("gptq_repack(Tensor qweight, Tensor? perm=None, *, int bits) -> Tensor");
   // JSON texts behind mixed_gemm.plan, why_not and env.
   m.def(
       "_plan(int m, int n, int k, str dtype, int bits, int group_size, str zero_mode, str device) "

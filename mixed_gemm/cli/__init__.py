@@ -1,0 +1,26 @@
+"""The command ``mixed-gemm``. Importing this package needs nothing; running it needs the extra
+``cli`` (typer and rich).
+
+Exit status: 0 done, 1 it failed (the reason is on stderr), 2 the command line is wrong. With
+``--json`` stdout holds one JSON object and nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+REQUIRED = ("typer", "rich")
+
+
+def main() -> None:
+    """Entry point of ``mixed-gemm`` and of ``python -m mixed_gemm.cli``."""
+    missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
+    if missing:
+        sys.exit(
+            f"mixed-gemm needs {' and '.join(missing)}, which the package leaves out unless asked. "
+            "Hint: pip install 'mixed-gemm[cli]', or pip install typer rich"
+        )
+    from .app import app
+
+    app(prog_name="mixed-gemm")

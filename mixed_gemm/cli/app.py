@@ -1,0 +1,50 @@
+"""The table of commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from .. import _library
+from . import bench, demo, env, output, tune
+
+app = typer.Typer(
+    name="mixed-gemm",
+    help="GEMMs with 4- and 8-bit weights for PyTorch: checkpoints, measurements, self-test.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",  # joins the lines of a docstring
+    pretty_exceptions_enable=False,
+)
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "env": env.command,
+    "demo": demo.command,
+    "bench": bench.command,
+    "tune": tune.command,
+}
+for name, command in COMMANDS.items():
+    app.command(name)(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        output.say(_library.package_version())
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="On failure, show where it came from.")
+    ] = False,
+) -> None:
+    output.state["traceback"] = traceback

@@ -1,0 +1,90 @@
+"""``mixed-gemm bench``: what a product takes here, next to torch's dense GEMM."""
+
+from __future__ import annotations
+
+from json import dumps
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .. import bench
+from ..bench import DEFAULT_M
+from .options import (
+    Bits,
+    Device,
+    DType,
+    Dtype,
+    GroupSize,
+    Json,
+    K,
+    N,
+    ZeroMode,
+    Zeros,
+    parse_device,
+    parse_rows,
+)
+from .output import note, print_json, print_table, reports_errors, say
+
+DEFAULT_ROWS = ",".join(map(str, DEFAULT_M))
+
+
+@reports_errors
+def command(
+    n: N = 4096,
+    k: K = 4096,
+    m: Annotated[
+        str, typer.Option("--m", help="Rows of the activations, with commas.")
+    ] = DEFAULT_ROWS,
+    dtype: Dtype = DType.float16,
+    bits: Bits = 4,
+    group_size: GroupSize = 128,
+    zero_mode: Zeros = ZeroMode.none,
+    device: Device = "",
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Also write the JSON object to this file.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Time the product with an N x K weight, quantized and dense.
+
+    Copies of the weights are rotated, so that no cache serves them.
+    """
+    result = bench(
+        n,
+        k,
+        m=parse_rows(m),
+        dtype=dtype.torch,
+        bits=bits,
+        group_size=group_size,
+        zero_mode=zero_mode.value,
+        device=parse_device(device),
+    )
+    data = {"meta": result.meta, "rows": list(result.rows)}
+    if out is not None:
+        out.write_text(dumps(data, indent=1) + "\n")
+        note(f"wrote {out}")
+    if json:
+        print_json(data)
+        return
+    pairs = list(zip(result.rows[::2], result.rows[1::2], strict=True))
+    print_table(
+        f"N={n} K={k} {dtype.value} int{bits} group {group_size} on {result.meta['device']}",
+        ("M", "us", "min", "max", "dense us", "speedup", "of the roofline", "kernel"),
+        [
+            (
+                ours["M"],
+                f"{ours['us']:.2f}",
+                f"{ours['us_min']:.2f}",
+                f"{ours['us_max']:.2f}",
+                f"{dense['us']:.2f}",
+                f"{dense['us'] / ours['us']:.2f}x",
+                f"{ours['roofline_us'] / ours['us']:.0%}",
+                ours["kernel"],
+            )
+            for ours, dense in pairs
+        ],
+        left=0,
+    )
+    ceilings = result.meta["ceilings"]
+    say(f"roofline: {ceilings['read_gb_per_s']} GB/s, {ceilings['dense_tflops']} TFLOP/s, measured")

@@ -1,0 +1,129 @@
+"""``mixed-gemm demo``: a self-test after installing, in a few seconds, with nothing to download."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from .. import QuantScheme, fpA_intB_gemm, pack_weights, plan, quantize_weight, reference
+from .options import Device, Json, parse_device
+from .output import print_json, print_table, reports_errors, say
+
+SCHEMES = (QuantScheme(8, -1), QuantScheme(4, 128), QuantScheme(4, 32, "sub"))
+ROWS = (1, 64)
+REPEATS = 7
+
+
+@dataclass(frozen=True)
+class Check:
+    """One product, checked against float64. ``error_ratio`` above 1 means a wrong kernel."""
+
+    scheme: str
+    m: int
+    kernel: str
+    error_ratio: float
+    weight_mb: float
+    dense_mb: float
+    rounding: float  # rms error of the weight over its rms
+    ms: float
+    dense_ms: float
+
+    @property
+    def ok(self) -> bool:
+        return self.error_ratio <= 1
+
+
+def median_ms(call: Callable[[], object], device: torch.device) -> float:
+    def once() -> float:
+        start = time.perf_counter()
+        call()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return (time.perf_counter() - start) * 1e3
+
+    once()
+    return sorted(once() for _ in range(REPEATS))[REPEATS // 2]
+
+
+def check(n: int, k: int, device: torch.device) -> list[Check]:
+    dtype = torch.float16 if device.type == "cuda" else torch.float32
+    generator = torch.Generator().manual_seed(0)
+    weight = (torch.randn(n, k, generator=generator) / k**0.5).to(device, dtype)
+    results = []
+    for scheme in SCHEMES:
+        q, scales, zeros = quantize_weight(
+            weight, scheme.bits, scheme.group_size, symmetric=not scheme.has_zeros
+        )
+        packed = pack_weights(q, scheme.bits)
+        options: dict[str, Any] = {"group_size": scheme.group_size}
+        rounded = reference.dequantize(q, scales, zeros, **options)
+        rounding = (rounded - weight.double()).norm() / weight.double().norm()
+        parts = (packed, scales, zeros)
+        for m in ROWS:
+            a = torch.randn(m, k, generator=generator).to(device, dtype)
+
+            def run(a: torch.Tensor = a, parts: Any = parts, s: QuantScheme = scheme) -> Any:
+                return fpA_intB_gemm(a, *parts, bits=s.bits, group_size=s.group_size)
+
+            def dense(a: torch.Tensor = a) -> Any:
+                return torch.nn.functional.linear(a, weight)
+
+            arguments = (a, q, scales, zeros)
+            expected = reference.fpA_intB_gemm(*arguments, **options)
+            bound = reference.error_bound(*arguments, **options)
+            results.append(
+                Check(
+                    scheme=str(scheme),
+                    m=m,
+                    kernel=plan(
+                        m, n, k, dtype=dtype, bits=scheme.bits, device=device,
+                        group_size=scheme.group_size, zero_mode=scheme.zero_mode,
+                    ).selected,
+                    error_ratio=reference.error_ratio(run(), expected, bound),
+                    weight_mb=sum(x.nbytes for x in parts if x is not None) / 1e6,
+                    dense_mb=weight.nbytes / 1e6,
+                    rounding=float(rounding),
+                    ms=median_ms(run, device),
+                    dense_ms=median_ms(dense, device),
+                )
+            )  # fmt: skip
+    return results
+
+
+@reports_errors
+def command(
+    n: Annotated[int, typer.Option(help="Output channels.", min=1)] = 2048,
+    k: Annotated[int, typer.Option(help="Input channels.", min=128)] = 2048,
+    device: Device = "",
+    json: Json = False,
+) -> None:
+    """Quantize a random layer, multiply with it, check it all against float64.
+
+    Fails when a result is outside its error bound.
+    """
+    where = parse_device(device)
+    with torch.no_grad():
+        results = check(n, k, where)
+    failed = [r for r in results if not r.ok]
+    if json:
+        rows = [{**vars(r), "ok": r.ok} for r in results]
+        print_json({"device": str(where), "n": n, "k": k, "ok": not failed, "checks": rows})
+    else:
+        print_table(
+            f"a random {n} x {k} layer on {where}",
+            ("weights", "M", "kernel", "error / bound", "MB", "rounding", "ms", "dense ms"),
+            [
+                (r.scheme, r.m, r.kernel, f"{r.error_ratio:.3f} {'ok' if r.ok else 'WRONG'}",
+                 f"{r.weight_mb:.2f} of {r.dense_mb:.2f}", f"{r.rounding:.2%}", f"{r.ms:.3f}",
+                 f"{r.dense_ms:.3f}")
+                for r in results
+            ],
+        )  # fmt: skip
+        say(f"{len(results) - len(failed)} of {len(results)} within the error bound")
+    if failed:
+        raise typer.Exit(1)

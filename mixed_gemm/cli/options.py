@@ -1,0 +1,77 @@
+"""Options that several commands share, and how their texts become values."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+
+class DType(str, enum.Enum):
+    float16 = "float16"
+    bfloat16 = "bfloat16"
+    float32 = "float32"
+
+    @property
+    def torch(self) -> torch.dtype:
+        dtype: torch.dtype = getattr(torch, self.value)
+        return dtype
+
+
+class ZeroMode(str, enum.Enum):
+    none = "none"
+    sub = "sub"
+    add = "add"
+
+
+def parse_rows(text: str) -> list[int]:
+    """ "1,16,256" -> [1, 16, 256]."""
+    try:
+        rows = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        rows = []
+    if not rows or min(rows) < 1:
+        raise typer.BadParameter(f"must be positive numbers with commas, as 1,16,256; got {text!r}")
+    return rows
+
+
+def parse_device(text: str) -> torch.device:
+    """A device that is there; "" is the current CUDA device when there is one, else the CPU."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    try:
+        device = torch.device(text or ("cuda" if count else "cpu"))
+    except RuntimeError:
+        raise typer.BadParameter(f"must be cpu, cuda or cuda:N, got {text!r}") from None
+    if device.type not in ("cpu", "cuda"):
+        raise typer.BadParameter(f"must be cpu, cuda or cuda:N, got {text!r}")
+    if device.type == "cuda" and (device.index or 0) >= count:
+        raise ValueError(f"there is no {device}: torch sees {count} CUDA devices")
+    return device
+
+
+N = Annotated[int, typer.Argument(help="Output channels of the weight.", min=1)]
+K = Annotated[int, typer.Argument(help="Input channels of the weight.", min=1)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Bits = Annotated[int, typer.Option("--bits", help="Width of the weights: 4 or 8.")]
+GroupSize = Annotated[
+    int,
+    typer.Option("--group-size", help="Elements of K that share a scale; -1: one per channel."),
+]
+Zeros = Annotated[
+    ZeroMode, typer.Option("--zero-mode", help="Zero points: none, (q - z) * s, or q * s + z.")
+]
+Dtype = Annotated[DType, typer.Option("--dtype", help="Of the activations.")]
+Device = Annotated[
+    str,
+    typer.Option("--device", help="cpu, cuda or cuda:1.", show_default="cuda when there is one"),
+]
+Source = Annotated[
+    Path,
+    typer.Argument(
+        help="A model folder (config.json and *.safetensors) or a .safetensors file.", exists=True
+    ),
+]
+Target = Annotated[Path, typer.Argument(help="The folder to write; it must not exist yet.")]

@@ -1,0 +1,90 @@
+"""What every command prints: tables or one JSON object on stdout, everything else on stderr; errors
+as one text and exit status 1.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+P = ParamSpec("P")
+T = TypeVar("T")
+# What the library raises for a reason that the user can do something about.
+EXPECTED = (ValueError, TypeError, RuntimeError, ImportError, OSError, torch.cuda.OutOfMemoryError)
+PIPE_WIDTH = 160  # columns of a table that no terminal limits
+
+state = {"traceback": False}  # set by the option of the same name
+
+
+def _console(stderr: bool) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(
+        stderr=stderr, width=None if stream.isatty() else PIPE_WIDTH, highlight=False, markup=False
+    )
+
+
+def say(text: str) -> None:
+    """A line on stdout, as it is."""
+    _console(stderr=False).print(text, soft_wrap=True)
+
+
+def note(text: str) -> None:
+    """A line on stderr."""
+    _console(stderr=True).print(text, soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], left: int = 1
+) -> None:
+    """The first ``left`` columns are aligned left, the others right."""
+    table = Table(title=title or None, title_justify="left")
+    for index, name in enumerate(columns):
+        table.add_column(name, justify="left" if index < left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*map(str, row))
+    _console(stderr=False).print(table)
+
+
+def reports_errors(command: Callable[P, T]) -> Callable[P, T]:
+    """Turns an expected exception into "error: ..." on stderr and exit status 1, and shows warnings
+    as one line. ``mixed-gemm --traceback`` lets exceptions through."""
+
+    @functools.wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            try:
+                return command(*args, **kwargs)
+            except EXPECTED as error:
+                # typer's own Exit and Abort are RuntimeErrors
+                if state["traceback"] or isinstance(error, (typer.Exit, typer.Abort)):
+                    raise
+                _console(stderr=True).print(
+                    f"error: {_text(error)}", style="bold red", soft_wrap=True
+                )
+                raise typer.Exit(1) from error
+
+    return wrapped
+
+
+def _text(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    # The stable ABI puts "mixed_gemm::op, file:line" and a C++ stack around what matters.
+    return text.split("\nException raised from", 1)[0]
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    note(f"warning: {message}")

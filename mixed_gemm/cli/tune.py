@@ -1,0 +1,58 @@
+"""``mixed-gemm tune``: measure the candidates on this GPU and remember the fastest."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from .. import tune
+from ..tune import DEFAULT_M
+from .options import Bits, Device, DType, Dtype, GroupSize, Json, K, N, ZeroMode, Zeros, parse_rows
+from .output import print_json, print_table, reports_errors
+
+ALL_ROWS = ",".join(map(str, DEFAULT_M))
+
+
+@reports_errors
+def command(
+    n: N,
+    k: K,
+    m: Annotated[str, typer.Option("--m", help="Rows of the activations, with commas.")] = ALL_ROWS,
+    dtype: Dtype = DType.float16,
+    bits: Bits = 4,
+    group_size: GroupSize = 128,
+    zero_mode: Zeros = ZeroMode.none,
+    device: Device = "cuda",
+    save: Annotated[bool, typer.Option(help="Keep the result in the cache directory.")] = True,
+    json: Json = False,
+) -> None:
+    """Measure the kernels for one weight and use the fastest from now on.
+
+    Takes about a second for each number of rows.
+    """
+    results = tune(
+        n,
+        k,
+        m=parse_rows(m),
+        dtype=dtype.torch,
+        bits=bits,
+        group_size=group_size,
+        zero_mode=zero_mode.value,
+        device=device,
+        save=save,
+    )
+    if json:
+        print_json({"saved": save, "results": [asdict(result) for result in results]})
+        return
+    print_table(
+        "",
+        ("problem", "fastest", "us", "before", "us before", "gain"),
+        [
+            (r.problem, r.config, f"{r.us:.2f}", r.before, f"{r.before_us:.2f}",
+             f"{r.before_us / r.us:.2f}x")
+            for r in results
+        ],
+        left=2,
+    )  # fmt: skip

@@ -1,0 +1,108 @@
+"""What a compressed-tensors configuration says of the weights of a module.
+
+Parsed here and not by their package, which refuses configurations of its own older versions
+(actorder "group") and brings transformers along.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import CheckpointError
+from .layer import Config, int_option
+
+FORMATS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized")
+
+
+@dataclass(frozen=True)
+class WeightArgs:
+    """bits of a value; group_size or None when the file does not say; block (rows, columns)."""
+
+    bits: int = 8
+    group_size: int | None = None
+    block: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class _Rule:
+    targets: tuple[str, ...]
+    weights: WeightArgs
+
+    def rank(self, name: str) -> int:
+        """How directly a target names the module: 3 by name, 2 by pattern, 1 by class, 0 not."""
+        best = 0
+        for target in self.targets:
+            if target == name:
+                return 3
+            if target.startswith("re:"):
+                best = max(best, 2 if re.match(target[3:], name) else 0)
+            elif "." not in target and target[:1].isupper():
+                best = max(best, 1)  # a class name, "Linear": files have no classes to ask
+        return best
+
+
+class WeightRules:
+    """Attributes:
+    title: "compressed-tensors pack-quantized".
+    """
+
+    def __init__(self, config: Config, where: Path) -> None:
+        self._where = where
+        stated = str(config.get("format") or "")
+        self.title = f"compressed-tensors {stated}".strip()
+        self._default = WeightArgs()
+        if config.get("quant_method") == "fp8":  # DeepSeek: blocks, no groups of modules
+            self.title = "fp8"
+            self._default = WeightArgs(8, None, _block(config.get("weight_block_size"), where))
+        groups = config.get("config_groups") or {}
+        if not isinstance(groups, Mapping):
+            raise CheckpointError(where, "", "config_groups must be an object")
+        self._rules = [self._rule(name, group) for name, group in groups.items()]
+        formats = {stated, *(str(g.get("format") or "") for g in groups.values())}
+        unknown = formats - {*FORMATS, "mixed-precision", "dense", ""}
+        if unknown:
+            raise ValueError(
+                f"the compressed-tensors format {', '.join(sorted(unknown))} is not read; "
+                f"{', '.join(FORMATS)} are"
+            )
+
+    def _rule(self, name: str, group: object) -> _Rule:
+        weights = group.get("weights") if isinstance(group, Mapping) else None
+        targets = group.get("targets") if isinstance(group, Mapping) else None
+        if not isinstance(targets, list) or not isinstance(weights, Mapping):
+            raise CheckpointError(
+                self._where,
+                "",
+                f"config_groups.{name} must have a list targets and an object weights",
+            )
+        bits = int_option(weights, self._where, "num_bits")
+        size = int_option(weights, self._where, "group_size")
+        size = size if weights.get("strategy") in (None, "group") and size != -1 else None
+        block = _block(weights.get("block_structure"), self._where)
+        return _Rule(tuple(map(str, targets)), WeightArgs(8 if bits is None else bits, size, block))
+
+    def of(self, name: str) -> WeightArgs:
+        """What holds for one module; the most direct target decides."""
+        ranked = sorted(self._rules, key=lambda rule: rule.rank(name), reverse=True)
+        if not ranked:
+            return self._default
+        if ranked[0].rank(name) == 0:
+            raise CheckpointError(
+                self._where, name, "has quantized tensors, but no target of config_groups names it"
+            )
+        return ranked[0].weights
+
+
+def _block(value: object, where: Path) -> tuple[int, int] | None:
+    """[128, 128], or "128x128" in old files."""
+    if value is None:
+        return None
+    parts = value.split("x") if isinstance(value, str) else value
+    if isinstance(parts, list) and len(parts) == 2 and all(str(x).isdigit() for x in parts):
+        rows, columns = int(parts[0]), int(parts[1])
+        if rows > 0 and columns > 0:
+            return rows, columns
+    raise CheckpointError(where, "", f"the block size must be two numbers, got {value!r}")

@@ -1,0 +1,154 @@
+"""``save_checkpoint``: write compressed-tensors, which transformers, vLLM and SGLang read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from .._progress import Progress, track
+from ..linear import Linear
+from .checkpoint import Checkpoint
+from .ct_encode import arguments, configuration, encode
+from .shards import ShardWriter
+from .weight import QuantizedWeight
+
+MAX_SHARD_BYTES = 5 * 10**9  # as transformers
+
+
+class _Source(Protocol):
+    """What is written: layers one by one, the other tensors, and what goes into the config."""
+
+    layers: tuple[str, ...]
+    ignore: tuple[str, ...]
+    config: dict[str, Any]
+
+    def layer(self, name: str) -> QuantizedWeight: ...
+    def plain(self) -> Iterator[tuple[str, Tensor]]: ...
+
+
+class _FromModel:
+    def __init__(self, model: nn.Module) -> None:
+        modules = dict(model.named_modules(remove_duplicate=False))
+        self._quantized = {x: m for x, m in modules.items() if isinstance(m, Linear)}
+        self.layers = tuple(self._quantized)
+        linears = {x for x, m in modules.items() if isinstance(m, nn.Linear)}
+        self.ignore = tuple(linears - self._quantized.keys())
+        to_dict = getattr(getattr(model, "config", None), "to_dict", dict)
+        self.config: dict[str, Any] = to_dict()
+        self._model = model
+
+    def layer(self, name: str) -> QuantizedWeight:
+        return self._quantized[name].to_quantized_weight(name)
+
+    def plain(self) -> Iterator[tuple[str, Tensor]]:
+        tied = getattr(self._model, "all_tied_weights_keys", None) or {}  # transformers ties again
+        inside = tuple(f"{name}." for name in self.layers)
+        for name, tensor in self._model.state_dict().items():
+            if name not in tied and not name.startswith(inside) and isinstance(tensor, Tensor):
+                yield name, tensor
+
+
+class _FromCheckpoint:
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.layers = tuple(checkpoint.layers)
+        self.config = checkpoint.config
+        weights = [x for x in checkpoint.tensors if x.endswith(".weight")]
+        matrices = [x for x in weights if len(checkpoint.tensor_shape(x)) == 2]
+        self.ignore = tuple(name.removesuffix(".weight") for name in matrices)
+        self._checkpoint = checkpoint
+
+    def layer(self, name: str) -> QuantizedWeight:
+        return self._checkpoint.layer(name)
+
+    def plain(self) -> Iterator[tuple[str, Tensor]]:
+        return ((name, self._checkpoint.tensor(name)) for name in self._checkpoint.tensors)
+
+
+def _target(path: Path) -> Path:
+    present = sorted(path.glob("*.safetensors*")) if path.is_dir() else []
+    if present:
+        raise FileExistsError(
+            f"save_checkpoint: {path} holds {present[0].name} already. Hint: name a new folder"
+        )
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def save_checkpoint(
+    source: nn.Module | Checkpoint,
+    path: str | Path,
+    *,
+    config: Mapping[str, Any] | None = None,
+    max_shard_bytes: int = MAX_SHARD_BYTES,
+    progress: Progress = False,
+) -> None:
+    """Write a quantized model as compressed-tensors (pack-quantized; float8 as float-quantized).
+
+    Integers, scales and integer zero points are written as they are: reading them back gives the
+    same bits. One layer and one shard are in memory at a time.
+
+    Args:
+        source: a model with ``mixed_gemm.Linear`` layers on any device, or an open checkpoint of
+            any format; its tokenizer files are copied along.
+        path: a folder without safetensors in it; made when missing.
+        config: of the model, for config.json; that of the source when None. Its
+            quantization_config is replaced.
+        max_shard_bytes: of tensors in one file.
+        progress: a bar on stderr: True on a terminal only, "force" always, False never.
+
+    Raises:
+        ValueError: nothing is quantized, or a layer has no compressed-tensors form (act-order,
+            pre_scale, zero points that are no integers).
+        FileExistsError: the folder holds a checkpoint.
+        CheckpointError: the source cannot be read.
+    """
+    given: _Source
+    given = _FromCheckpoint(source) if isinstance(source, Checkpoint) else _FromModel(source)
+    if not given.layers:
+        raise ValueError(
+            "save_checkpoint: no layer is a mixed_gemm.Linear. Hint: mixed_gemm.quantize_ first"
+        )
+    folder = _target(Path(path))
+    writer = ShardWriter(folder, max_shard_bytes)
+    found: dict[str, dict[str, Any]] = {}
+    for name in track(given.layers, "save", progress):
+        weight = given.layer(name)
+        for role, tensor in encode(weight).items():
+            writer.add(f"{name}.{role}" if name else role, tensor)
+        found[name] = arguments(weight)
+    for name, tensor in given.plain():
+        writer.add(name, tensor)
+    whole = dict(given.config if config is None else config)
+    whole.pop("compression_config", None)
+    whole["quantization_config"] = configuration(found, given.ignore)
+    writer.finish()
+    if isinstance(source, Checkpoint):
+        _copy_companions(source.path, folder)
+    text = json.dumps(whole, indent=2, default=_json) + "\n"
+    (folder / "config.json").write_text(text, encoding="utf-8")
+
+
+def _json(value: object) -> str:
+    if isinstance(value, torch.dtype):
+        return str(value).removeprefix("torch.")
+    raise TypeError(f"save_checkpoint: config holds a {type(value).__name__}, which is not JSON")
+
+
+_COMPANIONS = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", "*.tiktoken")
+_NOT_COPIED = ("config.json", "quantize_config.json", "quant_config.json")
+
+
+def _copy_companions(source: Path, folder: Path) -> None:
+    """Tokenizer, generation config, chat template and code of the model."""
+    if not source.is_dir():
+        return
+    for pattern in _COMPANIONS:
+        for file in source.glob(pattern):
+            if file.name not in _NOT_COPIED and not file.name.endswith(".index.json"):
+                shutil.copy2(file, folder / file.name)

@@ -1,0 +1,515 @@
+"""Broken checkpoints: each must be refused with the file, the tensor and the reason."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import tiny_llama
+import torch
+from safetensors.torch import load_file, save_file
+
+from mixed_gemm.loaders import (
+    CheckpointError,
+    CheckpointWarning,
+    QuantizedWeight,
+    open_checkpoint,
+    save_checkpoint,
+)
+
+Q_PROJ = f"{tiny_llama.BLOCK}.self_attn.q_proj"
+
+
+@pytest.fixture
+def broken(repository, tmp_path):
+    """Copy a fixture, with tensors replaced (None: removed) and options of its quantization_config
+    changed; returns the folder."""
+
+    def make(folder, tensors=None, **options):
+        out = tmp_path / folder
+        shutil.copytree(repository / "tests" / "data" / folder, out)
+        file = out / "model.safetensors"
+        found = {name: tensor.clone() for name, tensor in load_file(file).items()}
+        for role, change in (tensors or {}).items():
+            name = role if role in found else f"{Q_PROJ}.{role}"
+            tensor = found.pop(name, None)
+            if change is not None:
+                found[name] = change(tensor).contiguous()
+        file.unlink()
+        save_file(found, file)
+        config = json.loads((out / "config.json").read_text())
+        config["quantization_config"].update(options)
+        (out / "config.json").write_text(json.dumps(config))
+        return out
+
+    return make
+
+
+def read_all(path):
+    for weight in open_checkpoint(path):
+        assert weight.q.numel()
+
+
+def with_value(value, index=(0, 0)):
+    def change(tensor):
+        tensor[index] = value
+        return tensor
+
+    return change
+
+
+# fixture, role, change, text after "file: tensor: "
+BAD_TENSORS = {
+    "awq: shape of qweight": (
+        "awq_gemm",
+        "qweight",
+        lambda x: x[:, :-1],
+        r"scales: must be float16 or bfloat16 or float32 \(2, 56\), got torch.float16 \(2, 64\)",
+    ),
+    "awq: rank of qweight": (
+        "awq_gemm",
+        "qweight",
+        lambda x: x[0],
+        r"qweight: must be int32, 2-D and not empty, got torch.int32 \(8,\)",
+    ),
+    "awq: dtype of qweight": (
+        "awq_gemm",
+        "qweight",
+        lambda x: x.long(),
+        r"qweight: must be int32, 2-D and not empty, got torch.int64",
+    ),
+    "awq: shape of qzeros": (
+        "awq_gemm",
+        "qzeros",
+        lambda x: x[:1],
+        r"qzeros: must be int32 \(2, 8\), got torch.int32 \(1, 8\)",
+    ),
+    "awq: too few rows": (
+        "awq_gemm",
+        "qweight",
+        lambda x: x[:30],
+        r"scales: has 2 groups for K=30, which group_size=32 does not give",
+    ),
+    "awq: no scales": ("awq_gemm", "scales", None, r"scales: is missing"),
+    "awq: NaN": (
+        "awq_gemm",
+        "scales",
+        with_value(float("nan"), (1, 3)),
+        r"scales: must be finite, got nan at \(1, 3\)",
+    ),
+    "awq: Inf": (
+        "awq_gemm",
+        "scales",
+        with_value(float("inf")),
+        r"scales: must be finite, got inf at \(0, 0\)",
+    ),
+    "awq: bias": (
+        "awq_gemm",
+        "bias",
+        lambda _: torch.zeros(3).half(),
+        r"bias: must be float16 or bfloat16 or float32 \(64,\), got torch.float16 \(3,\)",
+    ),
+    "awq: NaN in bias": (
+        "awq_gemm",
+        "bias",
+        lambda _: torch.full((64,), float("nan")).half(),
+        r"bias: must be finite, got nan at \(0,\)",
+    ),
+    "gemv: padded width": (
+        "awq_gemv",
+        "scales",
+        lambda x: x[:, :-1],
+        r"scales: must be float16 or bfloat16 or float32 \(64, 32\), got torch.float16 \(64, 31\)",
+    ),
+    "gemv_fast: columns": (
+        "awq_gemv_fast",
+        "qweight",
+        lambda x: x[:, :-1],
+        r"qweight: must have a multiple of 64 columns, got 63",
+    ),
+    "gemv_fast: NaN in zeros": (
+        "awq_gemv_fast",
+        "qzeros",
+        with_value(float("nan")),
+        r"qzeros: must be finite, got nan at \(0, 0\)",
+    ),
+    "gptq: rows": (
+        "gptq_v1_4bit",
+        "qweight",
+        lambda x: x[:-1],
+        r"qweight: has 7 rows for K=64, and qzeros 8 columns for N=64, which bits=4 does not give",
+    ),
+    "gptq: dtype of scales": (
+        "gptq_v1_4bit",
+        "scales",
+        lambda x: x.int(),
+        r"scales: must be float16 or bfloat16 or float32, 2-D and not empty, got torch.int32",
+    ),
+    "gptq: g_idx range": (
+        "gptq_v2_4bit_act_order",
+        "g_idx",
+        with_value(2, 5),
+        r"g_idx: must be in 0\.\.1, got 0\.\.2",
+    ),
+    "gptq: g_idx balance": (
+        "gptq_v2_4bit_act_order",
+        "g_idx",
+        lambda x: x * 0,
+        r"g_idx: must give 32 of the 64 columns to each of 2 groups",
+    ),
+    "gptq: NaN": (
+        "gptq_v1_4bit",
+        "scales",
+        with_value(float("nan")),
+        r"scales: must be finite, got nan at \(0, 0\)",
+    ),
+    "ct: words": (
+        "ct_pack_4bit",
+        "weight_packed",
+        lambda x: x[:, :-1],
+        r"weight_packed: is \[64, 7\], which 4 bits and weight_shape \[64, 64\] do not give",
+    ),
+    "ct: weight_shape": (
+        "ct_pack_4bit",
+        "weight_shape",
+        with_value(32, 0),
+        r"weight_packed: is \[64, 8\], which 4 bits and weight_shape \[32, 64\] do not give",
+    ),
+    "ct: groups": (
+        "ct_pack_4bit",
+        "weight_scale",
+        lambda x: torch.cat([x, x, x], 1),
+        r"weight_scale: has 6 groups for K=64, which group_size=32 does not give",
+    ),
+    "ct: rows of scales": (
+        "ct_pack_4bit",
+        "weight_scale",
+        lambda x: x[1:],
+        r"weight_scale: must be float16 or bfloat16 or float32 \(64, 2\), got .* \(63, 2\)",
+    ),
+    "ct: zero points": (
+        "ct_pack_4bit_zeros",
+        "weight_zero_point",
+        lambda x: x[:, :1],
+        r"weight_zero_point: must be int32 \[8, 2\], got \[8, 1\]",
+    ),
+    "ct: NaN": (
+        "ct_pack_4bit",
+        "weight_scale",
+        with_value(float("nan")),
+        r"weight_scale: must be finite, got nan at \(0, 0\)",
+    ),
+    "ct: dtype of weight": (
+        "ct_int_8bit",
+        "weight",
+        lambda x: x.short(),
+        r"weight: must be int8 or float8_e4m3fn, 2-D and not empty, got torch.int16",
+    ),
+    "ct: no weight": ("ct_int_8bit", "weight", None, r"weight: is missing"),
+    "ct: NaN in float8": (
+        "ct_float_channel",
+        "weight",
+        lambda x: x.view(torch.uint8).fill_(0x7F).view(torch.float8_e4m3fn),
+        r"weight: must be finite, got nan at \(0, 0\)",
+    ),
+    "ct: blocks": (
+        "ct_float_block",
+        "weight_scale",
+        lambda x: torch.cat([x, x, x], 1)[:, :3],
+        r"weight_scale: must be .* \(2, 1\), got torch.bfloat16 \(2, 3\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TENSORS)
+def test_open_bad_tensor_is_refused(broken, case):
+    folder, role, change, text = BAD_TENSORS[case]
+    path = broken(folder, {role: change})
+    with pytest.raises(CheckpointError, match=text) as info:
+        read_all(path)
+    assert info.value.tensor.startswith(f"{Q_PROJ}.")
+    assert str(info.value) == f"{info.value.file}: {info.value.tensor}: {info.value.reason}"
+    assert info.value.file.startswith(str(path))
+
+
+# fixture, changed options of quantization_config, text
+BAD_CONFIGS = {
+    "method": ("awq_gemm", {"quant_method": "exl3"}, r"the format 'exl3' is not read; awq gemm,"),
+    "awq version": ("awq_gemm", {"version": "marlin"}, r"the format 'awq marlin' is not read"),
+    "awq bits": ("awq_gemm", {"bits": 3}, r"config\.json: bits must be 4, got 3"),
+    "not a number": ("awq_gemm", {"bits": "4"}, r"bits must be an integer, got '4'"),
+    "group size": ("awq_gemm", {"group_size": 48}, r"scales: has 4 groups for K=128, which"),
+    "gptq bits": (
+        "gptq_v1_4bit",
+        {"bits": 8},
+        r"qweight: has 16 rows for K=128, .* bits=8 does not",
+    ),
+    "gptq planes": ("gptq_v1_4bit", {"bits": 5}, r"bits=5 in split planes \(gptq_p\) is not read"),
+    "ct format": (
+        "ct_pack_4bit",
+        {"format": "nvfp4-pack-quantized"},
+        r"the compressed-tensors format nvfp4-pack-quantized is not read; pack-quantized,",
+    ),
+    "ct targets": (
+        "ct_pack_4bit",
+        {"config_groups": {"a": {"targets": ["re:.*mlp.*"], "weights": {"num_bits": 4}}}},
+        r"self_attn\.\w_proj: has quantized tensors, but no target of config_groups names it",
+    ),
+    "ct group": (
+        "ct_pack_4bit",
+        {"config_groups": {"a": {"targets": "Linear"}}},
+        r"config_groups\.a must have a list targets and an object weights",
+    ),
+    "ct block": (
+        "ct_float_block",
+        {"config_groups": {"a": {"targets": ["Linear"], "weights": {"block_structure": [0, 1]}}}},
+        r"the block size must be two numbers, got \[0, 1\]",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CONFIGS)
+def test_open_bad_config_is_refused(broken, case):
+    folder, options, text = BAD_CONFIGS[case]
+    with pytest.raises(CheckpointError, match=text):
+        read_all(broken(folder, **options))
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.001, 0.5, 0.999])
+def test_open_truncated_file_is_refused(broken, keep):
+    path = broken("awq_gemm")
+    file = path / "model.safetensors"
+    content = file.read_bytes()
+    file.write_bytes(content[: int(keep * len(content))])
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: not a whole safetensors file"):
+        read_all(path)
+
+
+def test_open_truncated_pickle_is_refused(broken, tmp_path):
+    path = broken("awq_gemv_fast")
+    torch.save(load_file(path / "model.safetensors"), tmp_path / "whole.pt")
+    content = (tmp_path / "whole.pt").read_bytes()
+    (tmp_path / "half.pt").write_bytes(content[: len(content) // 2])
+    with pytest.raises(CheckpointError, match=r"half\.pt: not a whole torch file"):
+        read_all(tmp_path / "half.pt")
+
+
+@pytest.fixture
+def sharded(repository, tmp_path):
+    path = tmp_path / "sharded"
+    source = open_checkpoint(repository / "tests" / "data" / "awq_gemm")
+    save_checkpoint(source, path, max_shard_bytes=10_000)
+    return path
+
+
+def test_open_missing_shard_is_refused(sharded):
+    shard = sorted(sharded.glob("*.safetensors"))[1]
+    shard.unlink()
+    with pytest.raises(CheckpointError, match=r"the shard is missing: model\.safetensors") as info:
+        open_checkpoint(sharded)
+    assert info.value.file == str(shard)
+
+
+def test_open_shard_without_its_tensor_is_refused(sharded):
+    index = sharded / "model.safetensors.index.json"
+    content = json.loads(index.read_text())
+    shard = sorted(sharded.glob("*.safetensors"))[0].name
+    content["weight_map"]["model.extra.weight"] = shard
+    index.write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match=r"model\.extra\.weight: is missing: model\.safe"):
+        open_checkpoint(sharded)
+
+
+@pytest.mark.parametrize("shard", ["../model.safetensors", "/etc/passwd", 3, ""])
+def test_open_shard_outside_the_folder_is_refused(sharded, shard):
+    index = sharded / "model.safetensors.index.json"
+    content = json.loads(index.read_text())
+    content["weight_map"][next(iter(content["weight_map"]))] = shard
+    index.write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match=r"must be in a file beside it, got"):
+        open_checkpoint(sharded)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"weight_map": {}}', '{"weight_map": 1}'])
+def test_open_broken_index_is_refused(sharded, text):
+    (sharded / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(CheckpointError, match=r"index\.json: (not a readable|must h)"):
+        open_checkpoint(sharded)
+
+
+def test_open_tensor_in_two_files_is_refused(broken):
+    path = broken("awq_gemm")
+    shutil.copy(path / "model.safetensors", path / "copy.safetensors")
+    with pytest.raises(CheckpointError, match=r"is in copy\.safetensors as well"):
+        open_checkpoint(path)
+
+
+def test_open_nothing_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match=r"no such file or folder"):
+        open_checkpoint(tmp_path / "absent")
+    with pytest.raises(CheckpointError, match=r"no \.safetensors, \.bin or \.pt file"):
+        open_checkpoint(tmp_path)
+    save_file({"a.weight": torch.zeros(2, 2)}, tmp_path / "model.safetensors")
+    with pytest.raises(
+        CheckpointError, match=r"holds no quantized tensors .* mixed_gemm\.quantize_"
+    ):
+        open_checkpoint(tmp_path)
+
+
+def test_layer_of_another_name_is_a_key_error(repository):
+    checkpoint = open_checkpoint(repository / "tests" / "data" / "awq_gemm")
+    with pytest.raises(KeyError, match="lm_head"):
+        checkpoint.layer("lm_head")
+    with pytest.raises(CheckpointError, match=r"nothing: is missing"):
+        checkpoint.tensor("nothing")
+
+
+# --- formats found without a configuration -----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("folder", "title"),
+    [
+        ("awq_gemm", "AWQ gemm"),
+        ("gptq_v2_4bit_act_order", "GPTQ v1"),
+        ("ct_pack_8bit_channel", "compressed-tensors"),
+        ("ct_int_8bit", "compressed-tensors"),
+    ],
+)
+def test_open_single_file_detects_the_format(repository, tmp_path, folder, title):
+    file = tmp_path / "weights.safetensors"
+    data = repository / "tests" / "data" / folder
+    shutil.copy(data / "model.safetensors", file)
+    found, wanted = open_checkpoint(file), open_checkpoint(data)
+    assert found.format == title
+    if folder == "gptq_v2_4bit_act_order":
+        return  # nothing tells its zero points' convention
+    for name in wanted.layers:
+        assert torch.equal(found.layer(name).dequantize(), wanted.layer(name).dequantize())
+
+
+def test_open_llm_awq_pickle_reads_scaled_zeros(repository, tmp_path):
+    data = repository / "tests" / "data" / "awq_gemv_fast"
+    tensors = load_file(data / "model.safetensors")
+    renamed = {name.replace(".qzeros", ".scaled_zeros"): x for name, x in tensors.items()}
+    torch.save(renamed, tmp_path / "llm-awq.pt")
+    config = {
+        "quantization_config": {"quant_method": "awq", "backend": "llm-awq", "group_size": 64}
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found, wanted = open_checkpoint(tmp_path / "llm-awq.pt"), open_checkpoint(data)
+    assert found.format == "llm-awq"
+    for name in wanted.layers:
+        assert torch.equal(found.layer(name).dequantize(), wanted.layer(name).dequantize())
+
+
+# --- GPTQ's zero convention --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("folder", ["gptq_v1_4bit", "gptq_v2_8bit"])
+def test_gptq_symmetric_flag_that_lies_is_warned_about_and_overruled(broken, repository, folder):
+    lie = {"gptq_v1_4bit": "gptq_v2", "gptq_v2_8bit": "gptq"}[folder]
+    truthful = open_checkpoint(repository / "tests" / "data" / folder)
+    lying = open_checkpoint(broken(folder, checkpoint_format=lie))
+    with pytest.warns(
+        CheckpointWarning, match=r"config\.json: .* zero points are stored"
+    ) as record:
+        found = list(lying)
+    assert len(record) == 1, "one warning for the whole file"
+    for weight in found:
+        assert weight.zeros is None
+        assert torch.equal(weight.dequantize(), truthful.layer(weight.name).dequantize())
+
+
+def gptq_file(path, convention, flag, seed=0):
+    """A Gaussian layer with real, asymmetric zero points, in a file that may lie about them."""
+    g = torch.Generator().manual_seed(seed)
+    n, k, size = 64, 256, 32
+    w = torch.randn(n, k // size, size, generator=g) + 0.05
+    low = w.amin(-1, keepdim=True).clamp(max=0)
+    scale = ((w.amax(-1, keepdim=True).clamp(min=0) - low) / 15).half().float()
+    zeros = (-low / scale).round().clamp(1, 15)
+    codes = ((w / scale).round() + zeros).clamp(0, 15)
+    from mixed_gemm.loaders.bitfields import pack_dense
+
+    stored = zeros[..., 0].t() - (1 if convention == "v1" else 0)
+    tensors = {
+        "m.qweight": pack_dense(codes.reshape(n, k).to(torch.uint8), 4).t().contiguous(),
+        "m.qzeros": pack_dense(stored.contiguous().to(torch.uint8), 4),
+        "m.scales": scale[..., 0].t().half().contiguous(),
+    }
+    path.mkdir(exist_ok=True)
+    save_file(tensors, path / "model.safetensors")
+    config = {"quant_method": "gptq", "bits": 4, "group_size": size, "sym": False}
+    config["checkpoint_format"] = {"v1": "gptq", "v2": "gptq_v2"}[flag]
+    (path / "quantize_config.json").write_text(json.dumps(config))
+    return (zeros[..., 0].t() - 8).half()
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("convention", ["v1", "v2"])
+@pytest.mark.parametrize("flag", ["v1", "v2"])
+def test_gptq_asymmetric_zero_points_are_told_from_the_weights(tmp_path, convention, flag, seed):
+    zeros = gptq_file(tmp_path, convention, flag, seed)
+    checkpoint = open_checkpoint(tmp_path)
+    if convention == flag:
+        weight = checkpoint.layer("m")
+    else:
+        with pytest.warns(CheckpointWarning, match="The tensors are believed"):
+            weight = checkpoint.layer("m")
+    assert torch.equal(weight.zeros, zeros)
+
+
+# --- the type ----------------------------------------------------------------------------------
+
+GOOD = {
+    "name": "x",
+    "q": torch.zeros(8, 32, dtype=torch.int8),
+    "scales": torch.ones(2, 8),
+    "group_size": 16,
+}
+BAD_FIELDS = {
+    "q dtype": ({"q": torch.zeros(8, 32)}, r"q must be int8 or float8_e4m3fn"),
+    "q rank": ({"q": torch.zeros(8, dtype=torch.int8)}, r"q must be int8 or float8_e4m3fn"),
+    "q range": (
+        {"q": torch.full((8, 32), 8, dtype=torch.int8)},
+        r"q must be in -8\.\.7 for bits=4",
+    ),
+    "bits": ({"bits": 3}, r"bits must be 4 or 8"),
+    "group_size": ({"group_size": 33}, r"group_size must be -1 or in 1\.\.K=32"),
+    "scales": (
+        {"scales": torch.ones(3, 8)},
+        r"scales must be .* \(2, 8\), got torch.float32 \(3, 8\)",
+    ),
+    "scales NaN": ({"scales": torch.full((2, 8), float("nan"))}, r"scales must be finite, got nan"),
+    "zeros alone": (
+        {"zeros": torch.ones(2, 8)},
+        r"zero_mode must be one of .* got 'none' with zeros",
+    ),
+    "zeros absent": ({"zero_mode": "sub"}, r"got 'sub' without zeros"),
+    "zeros dtype": (
+        {"zeros": torch.ones(2, 8).half(), "zero_mode": "sub"},
+        r"zeros must be torch.float32 as scales, got torch.float16",
+    ),
+    "bias": ({"bias": torch.ones(9)}, r"bias must be .* \(8,\), got torch.float32 \(9,\)"),
+    "permutation": ({"permutation": torch.arange(8)}, r"permutation must be int64 \(32,\)"),
+    "repetition": (
+        {"permutation": torch.zeros(32, dtype=torch.int64)},
+        r"permutation must hold each of 0\.\.31 once",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FIELDS)
+def test_quantized_weight_refuses_what_does_not_fit(case):
+    change, text = BAD_FIELDS[case]
+    with pytest.raises(ValueError, match=text):
+        QuantizedWeight(**{**GOOD, **change})
+
+
+def test_quantized_weight_add_zeros_are_added():
+    zeros = torch.arange(16.0).reshape(2, 8)
+    weight = QuantizedWeight(**{**GOOD, "zeros": zeros, "zero_mode": "add"})
+    assert torch.equal(weight.dequantize(), zeros.t().repeat_interleave(16, 1))
+    assert torch.equal(weight.to_linear().dequantize(), weight.dequantize())
