@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,9 @@ from . import _library, scaled
 from ._state_w8a8 import FLOATS, Int8Layer
 from .linear import Linear
 from .quantize import quantize_weight
+
+if TYPE_CHECKING:
+    from .loaders.weight import QuantizedWeight
 
 INT8_STEPS = 255  # between -128 and 127
 MIN_SCALE = 2.0**-126  # as core/quantize_problem.h
@@ -352,6 +355,13 @@ class LinearW8A8(Linear):
         pre_scale."""
         weight = self.weight_int8.float() * self.weight_scale[:, None]
         return weight.to(self.weight.dtype if dtype is None else dtype)
+
+    def to_quantized_weight(self, name: str = "") -> QuantizedWeight:
+        """Refused: a checkpoint of weights would not say that activations are rounded."""
+        raise ValueError(
+            f"mixed_gemm.LinearW8A8: {name or 'a W8A8 layer'} has no weight-only form. Hint: "
+            "state_dict(), or to_float()"
+        )
 
     def to_float(self) -> nn.Linear:
         """A dense ``nn.Linear`` with the dequantized weight; pre_scale is folded into it. The bias
