@@ -13,6 +13,7 @@ from ._environment import EnvReport, env
 from .bench import BenchResult, bench
 from .checkpoint_ops import awq_dequantize, awq_gemm, awq_repack, gptq_repack
 from .linear import Linear
+from .linear_w8a8 import LinearW8A8
 from .loaders import CheckpointError, CheckpointWarning, open_checkpoint, save_checkpoint
 from .model import QuantizeReport, quantize_
 from .ops import (
@@ -33,6 +34,7 @@ from .scaled import (
     scaled_mm_azp,
 )
 from .scheme import QuantScheme
+from .smoothquant import smoothing_factors
 from .tune import TuneResult, tune
 
 __version__ = _library.package_version()
@@ -45,6 +47,7 @@ __all__ = [
     "CheckpointWarning",
     "EnvReport",
     "Linear",
+    "LinearW8A8",
     "Perplexity",
     "Plan",
     "QuantScheme",
@@ -73,6 +76,7 @@ __all__ = [
     "save_checkpoint",
     "scaled_mm",
     "scaled_mm_azp",
+    "smoothing_factors",
     "tune",
     "unpack_weights",
     "why_not",

@@ -6,13 +6,15 @@ import fnmatch
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from torch import nn
 
 from ._progress import Progress, track
 from .linear import Linear
 from .scheme import DTYPES, check_bits, check_group_size
+from .w8a8 import prepare, w8a8_problem
 
 PerLayer = int | Callable[[str, nn.Linear], int]
 Skip = str | Iterable[str] | Callable[[str, nn.Module], bool] | None
@@ -20,6 +22,7 @@ Skip = str | Iterable[str] | Callable[[str, nn.Module], bool] | None
 # The output head is the layer that rounding hurts most; AutoAWQ, GPTQModel and llm-compressor leave
 # it alone by default too.
 DEFAULT_SKIP = ("lm_head",)
+SCHEMES = ("weight_only", "w8a8")
 
 
 @dataclass(frozen=True)
@@ -31,12 +34,14 @@ class QuantizeReport:
         skipped: name -> reason, for every other ``nn.Linear`` (subclasses included).
         bytes_before: of the replaced dense weights.
         bytes_after: of what stands for them: packed weights, scales and zeros.
+        smoothed: name -> where the factors of SmoothQuant went.
     """
 
     quantized: tuple[str, ...]
     skipped: dict[str, str]
     bytes_before: int
     bytes_after: int
+    smoothed: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         ratio = f", {self.bytes_before / self.bytes_after:.2f}x" if self.bytes_after else ""
@@ -44,6 +49,12 @@ class QuantizeReport:
             f"{len(self.quantized)} layers quantized: {self.bytes_before / 1e6:.2f} MB -> "
             f"{self.bytes_after / 1e6:.2f} MB of weights{ratio}"
         ]
+        if self.smoothed:
+            folded = sum(where.startswith("folded") for where in self.smoothed.values())
+            lines.append(
+                f"{len(self.smoothed)} layers smoothed: {folded} folded into the layer before, "
+                f"{len(self.smoothed) - folded} with a pre_scale"
+            )
         if self.skipped:
             lines.append(f"{len(self.skipped)} layers skipped:")
             lines += [f"  {name}: {reason}" for name, reason in self.skipped.items()]
@@ -156,9 +167,17 @@ def quantize_(
     progress: Progress = True,
     *,
     zero_mode: str = "sub",
+    scheme: str = "weight_only",
+    activations: str = "dynamic",
+    calibration: Iterable[Any] | None = None,
+    smooth: float | None = None,
 ) -> QuantizeReport:
     """Replace every ``nn.Linear`` below ``model`` by a :class:`mixed_gemm.Linear`, in place, with
     round-to-nearest weights.
+
+    ``scheme="w8a8"`` makes :class:`mixed_gemm.LinearW8A8`: int8 weights with a scale for each
+    output channel, and int8 activations. ``bits``, ``group_size``, ``symmetric`` and ``zero_mode``
+    then mean nothing.
 
     Only modules whose type is exactly ``nn.Linear`` are replaced. Left alone and reported: layers
     that ``skip`` names, weights tied to another module (an embedding, say), subclasses, layers with
@@ -177,14 +196,23 @@ def quantize_(
             or ``()`` quantizes it.
         progress: a bar on stderr: True on a terminal only, "force" always, False never.
         zero_mode: "sub" or "add", see ``Linear.from_float``; used when not symmetric.
+        scheme: "weight_only" or "w8a8".
+        activations: of w8a8: "dynamic", "dynamic_azp", "static" or "static_azp"; see
+            ``LinearW8A8``.
+        calibration: of w8a8: batches for static activations and for ``smooth``. A mapping runs as
+            model(**batch), a tuple or list as model(*batch), anything else as model(batch), in eval
+            mode.
+        smooth: of w8a8: alpha of SmoothQuant (0.5 is usual), see ``smoothing_factors``. Factors are
+            folded into the norm or linear before, whose weights change, or kept as a pre_scale.
 
     Returns:
         A report: names, reasons, bytes. ``print`` it.
 
     Raises:
         ValueError: a selected layer cannot be quantized as asked (``group_size`` above its
-            in_features, a dtype, NaN or Inf in its weight). All layers but for NaN are checked
-            before any is replaced.
+            in_features, a dtype, NaN or Inf in its weight), or calibration is missing, empty or
+            does not reach a layer that needs it. All but NaN in a weight is checked before
+            anything is changed.
         TypeError: ``model`` is itself an ``nn.Linear``: it cannot be replaced inside itself.
     """
     if isinstance(model, nn.Linear):
@@ -192,8 +220,15 @@ def quantize_(
             "quantize_: the model is itself an nn.Linear, which cannot be replaced in place. "
             "Hint: mixed_gemm.Linear.from_float(model, ...)"
         )
-    jobs, skipped = _plan_jobs(model, bits, group_size, skip)
+    if scheme not in SCHEMES:
+        raise ValueError(f"quantize_: scheme must be one of {SCHEMES}, got {scheme!r}")
+    w8a8 = scheme == "w8a8"
+    if not w8a8 and (calibration is not None or smooth is not None):
+        raise ValueError('quantize_: calibration and smooth are for scheme="w8a8"')
+    jobs, skipped = _plan_jobs(model, 8 if w8a8 else bits, -1 if w8a8 else group_size, skip)
     problems = [problem for name, job in jobs.items() if (problem := _problem(name, job))]
+    if w8a8:
+        problems += [text for name, job in jobs.items() if (text := w8a8_problem(name, job.linear))]
     if problems:
         raise ValueError(
             "quantize_: nothing was changed, because of\n  "
@@ -201,10 +236,21 @@ def quantize_(
             + "\nHint: name these layers in skip, or choose per layer: group_size=lambda name, "
             "linear: 128 if linear.in_features >= 128 else -1"
         )
+
+    def weight_only(name: str, linear: nn.Linear) -> Linear:
+        job = jobs[name]
+        return Linear.from_float(linear, job.bits, job.group_size, symmetric, zero_mode)
+
+    make: Callable[[str, nn.Linear], Linear] = weight_only
+    smoothed: dict[str, str] = {}
+    if w8a8:
+        linears = {name: job.linear for name, job in jobs.items()}
+        shared = {parameter for parameter, who in _weight_owners(model).items() if len(who) > 1}
+        make, smoothed = prepare(model, linears, activations, calibration, smooth, shared)
     before = after = 0
     for name, job in track(list(jobs.items()), "quantize", progress):
         try:
-            new = Linear.from_float(job.linear, job.bits, job.group_size, symmetric, zero_mode)
+            new = make(name, job.linear)
         except ValueError as error:
             raise ValueError(f"quantize_: {name}: {error}") from error
         for parent, child_name in job.places:
@@ -212,7 +258,7 @@ def quantize_(
             _leave_fast_path(parent)
         before += job.linear.weight.nbytes
         after += sum(buffer.nbytes for buffer in new.buffers())
-    return QuantizeReport(tuple(jobs), skipped, before, after)
+    return QuantizeReport(tuple(jobs), skipped, before, after, smoothed)
 
 
 def _leave_fast_path(parent: nn.Module) -> None:

@@ -5,6 +5,7 @@ library: csrc/dispatch holds the only statement of the constraints.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -12,7 +13,11 @@ import torch
 
 from . import _library
 from .linear import Linear
-from .scheme import check_zero_mode
+from .linear_w8a8 import LinearW8A8
+from .scaled import FP8_ON_HOPPER, fp8_runs_in_torch
+from .scheme import OPERAND_DTYPES, check_zero_mode
+
+_OPERANDS = tuple(str(dtype).removeprefix("torch.") for dtype in OPERAND_DTYPES)
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class Plan:
     Attributes:
         problem: the question, in words.
         selected: name of the configuration, as ``fpA_intB_gemm_config`` takes it.
-        family: of kernels: skinny, multistage, dequantize_dense, cpu.
+        family: of kernels: skinny, multistage, dequantize_dense, scaled, torch, cpu.
         reason: why this one.
         candidates: every legal configuration, the least predicted time first.
     """
@@ -97,6 +102,32 @@ def device_string(device: torch.device | str | None = None) -> str:
     )
 
 
+def _name(dtype: torch.dtype | str | None) -> str:
+    return str(dtype or torch.float16).removeprefix("torch.")
+
+
+def _ask_scaled(
+    m: int,
+    n: int,
+    k: int,
+    operand: str,
+    out_dtype: torch.dtype | str | None,
+    device: torch.device | str | None,
+) -> tuple[str, dict[str, Any]]:
+    """The same for scaled_mm, and where its Python layer sends float8."""
+    where, out = device_string(device), _name(out_dtype)
+    question = f"scaled_mm M={m} N={n} K={k} {operand} to {out} on {where}"
+    answer: dict[str, Any] = json.loads(
+        torch.ops.mixed_gemm._plan_scaled_mm(m, n, k, operand, out, where)
+    )
+    sm = re.match(r"cuda:sm=(\d+)", where)
+    if sm and answer["ok"] and operand == "float8_e4m3fn" and fp8_runs_in_torch(int(sm[1]), n, k):
+        name = "torch._scaled_mm"
+        only = [{"config": name, "predicted_us": None}]
+        answer.update(selected=name, family="torch", reason=FP8_ON_HOPPER, candidates=only)
+    return question, answer
+
+
 def _ask(
     problem: Linear | int,
     m_or_n: int,
@@ -106,9 +137,14 @@ def _ask(
     group_size: int,
     zero_mode: str | None,
     device: torch.device | str | None,
+    out_dtype: torch.dtype | str | None,
 ) -> tuple[str, dict[str, Any]]:
     """(the question in words, the answer of the library)."""
     _library.require()
+    if isinstance(problem, LinearW8A8):
+        n, k = problem.out_features, problem.in_features
+        out_dtype, device = out_dtype or problem.weight.dtype, device or problem.weight.device
+        return _ask_scaled(m_or_n, n, k, "int8", out_dtype, device)
     if isinstance(problem, Linear):
         m, n, k = m_or_n, problem.out_features, problem.in_features
         bits, group_size, zero_mode = problem.bits, problem.group_size, problem.zero_mode
@@ -118,9 +154,11 @@ def _ask(
         m, n = problem, m_or_n
     if k is None:
         raise TypeError("plan needs (m, n, k) or (module, m)")
+    if _name(dtype) in _OPERANDS:
+        return _ask_scaled(m, n, k, _name(dtype), out_dtype, device)
     zero_mode = zero_mode or "none"
     check_zero_mode("plan", zero_mode, ("none", "sub", "add"))
-    name = str(dtype or torch.float16).removeprefix("torch.")
+    name = _name(dtype)
     where = device_string(device)
     question = (
         f"fpA_intB_gemm M={m} N={n} K={k} {name} int{bits} group_size={group_size} "
@@ -149,6 +187,7 @@ def plan(
     group_size: int = ...,
     zero_mode: str | None = ...,
     device: torch.device | str | None = ...,
+    out_dtype: torch.dtype | str | None = ...,
 ) -> Plan: ...
 
 
@@ -159,6 +198,7 @@ def plan(
     *,
     dtype: torch.dtype | str | None = ...,
     device: torch.device | str | None = ...,
+    out_dtype: torch.dtype | str | None = ...,
 ) -> Plan: ...
 
 
@@ -172,13 +212,16 @@ def plan(
     group_size: int = 128,
     zero_mode: str | None = None,
     device: torch.device | str | None = None,
+    out_dtype: torch.dtype | str | None = None,
 ) -> Plan:
     """Which kernel runs ``[m, k] @ [n, k].T``. Two forms: ``plan(m, n, k, dtype=...)`` and
-    ``plan(module, m)``, which reads the rest off a ``mixed_gemm.Linear``.
+    ``plan(module, m)``, which reads the rest off a ``mixed_gemm.Linear``. For activations of int8
+    or float8_e4m3fn, and for a ``LinearW8A8``, the plan is that of ``scaled_mm``.
 
     Args:
         m: rows of the activations. n: output channels. k: input channels.
-        dtype: of the activations; float16 when None.
+        dtype: of the activations; float16 when None. int8 or float8_e4m3fn: of both operands of
+            ``scaled_mm``, and ``out_dtype`` is that of the result (float16 when None).
         bits: 4 or 8. group_size: -1 or a multiple of 16.
         zero_mode: None or "none" (symmetric), "sub" or "add".
         device: None is the current CUDA device when there is one, else the CPU; or a description
@@ -188,7 +231,7 @@ def plan(
         ValueError: the problem is refused; the text is :func:`why_not`'s.
         ImportError: the library did not load.
     """
-    question, answer = _ask(m, n, k, dtype, bits, group_size, zero_mode, device)
+    question, answer = _ask(m, n, k, dtype, bits, group_size, zero_mode, device, out_dtype)
     refusal = _why_not(question, answer)
     if refusal is not None:
         raise ValueError(str(refusal))
@@ -212,6 +255,7 @@ def why_not(
     group_size: int = ...,
     zero_mode: str | None = ...,
     device: torch.device | str | None = ...,
+    out_dtype: torch.dtype | str | None = ...,
 ) -> WhyNot | None: ...
 
 
@@ -222,6 +266,7 @@ def why_not(
     *,
     dtype: torch.dtype | str | None = ...,
     device: torch.device | str | None = ...,
+    out_dtype: torch.dtype | str | None = ...,
 ) -> WhyNot | None: ...
 
 
@@ -235,7 +280,8 @@ def why_not(
     group_size: int = 128,
     zero_mode: str | None = None,
     device: torch.device | str | None = None,
+    out_dtype: torch.dtype | str | None = None,
 ) -> WhyNot | None:
     """Why a problem is refused, with the nearest accepted form; None when it runs. Arguments as in
     :func:`plan`."""
-    return _why_not(*_ask(m, n, k, dtype, bits, group_size, zero_mode, device))
+    return _why_not(*_ask(m, n, k, dtype, bits, group_size, zero_mode, device, out_dtype))

@@ -15,6 +15,7 @@ from ._operands import Operands, Weight
 from ._progress import Progress, track
 from ._timing import median_us
 from .linear import Linear
+from .linear_w8a8 import LinearW8A8
 from .plan import device_string
 from .scheme import QuantScheme
 
@@ -93,7 +94,11 @@ def _tune_one(operands: Operands, m: int) -> tuple[_tuned.Point, TuneResult]:
 
 
 def _weights_of(model: torch.nn.Module) -> list[Weight]:
-    layers = [layer for layer in model.modules() if isinstance(layer, Linear)]
+    layers = [
+        layer
+        for layer in model.modules()
+        if isinstance(layer, Linear) and not isinstance(layer, LinearW8A8)
+    ]
     if not layers:
         raise ValueError("tune: the module has no mixed_gemm.Linear; quantize_() makes them")
     found = [

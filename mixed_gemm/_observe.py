@@ -1,0 +1,199 @@
+"""What calibration sees: the range of every input channel of the linears, and from which layer each
+linear gets its input when nothing else reads it (so that a factor can be folded there).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakIdKeyDictionary
+
+# Reading these of a tensor reads none of its values.
+_ATTRIBUTES = ("shape", "dtype", "device", "ndim", "is_cuda", "requires_grad", "layout")
+_METHODS = ("size", "dim", "numel", "stride", "is_contiguous", "is_floating_point", "element_size")
+_METADATA = {getattr(Tensor, name).__get__ for name in _ATTRIBUTES} | {
+    getattr(Tensor, name) for name in _METHODS
+}
+
+
+@dataclass
+class Observed:
+    """One linear: least and largest value of every input channel, float32 ``[K]``, and the layers
+    its inputs came from (None: from something that is no candidate)."""
+
+    low: Tensor | None = None
+    high: Tensor | None = None
+    producers: set[str | None] = field(default_factory=set)
+
+    def add(self, x: Tensor) -> None:
+        rows = x.detach().reshape(-1, x.shape[-1])
+        if rows.shape[0] == 0:
+            return
+        low, high = (v.float() for v in torch.aminmax(rows, dim=0))
+        self.low = low if self.low is None else torch.minimum(self.low, low)
+        self.high = high if self.high is None else torch.maximum(self.high, high)
+
+
+@dataclass
+class Producer:
+    """A layer whose output may be divided by folded factors: a norm or a linear."""
+
+    name: str
+    module: nn.Module
+    readers: set[str] = field(default_factory=set)  # linears that take its output as it is
+    others: set[str] = field(default_factory=set)  # whatever else read it
+    sample: Tensor | None = None  # the first element of a batch of its input, to check a fold
+
+
+@dataclass
+class Observations:
+    linears: dict[str, Observed]
+    producers: dict[str, Producer]
+
+
+def _is_norm(module: nn.Module) -> bool:
+    weight = module._parameters.get("weight")
+    kind = type(module).__name__.lower()
+    over_last_dimension = "layernorm" in kind or "rmsnorm" in kind
+    return over_last_dimension and weight is not None and weight.dim() == 1
+
+
+def _tensors(value: Any, visited: set[int]) -> Iterator[Tensor]:
+    """Every tensor in nested tuples, lists, mappings and plain objects (model outputs)."""
+    if isinstance(value, Tensor):
+        yield value
+        return
+    if id(value) in visited or isinstance(value, (nn.Module, type)):
+        return
+    visited.add(id(value))
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif hasattr(value, "__dict__"):
+        value = vars(value).values()
+    elif not isinstance(value, (tuple, list, set)):
+        return
+    for item in value:
+        yield from _tensors(item, visited)
+
+
+class _Watch(TorchFunctionMode):
+    """Notes every operation that reads the output of a producer. It sees what Python calls,
+    whatever the kind of model."""
+
+    def __init__(self, linear_of_weight: dict[int, str]) -> None:
+        super().__init__()
+        self.linear_of_weight = linear_of_weight
+        self.made_by: Any = WeakIdKeyDictionary()  # tensor -> its producer
+        self.paused = False
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        self.paused = True
+        try:
+            yield
+        finally:
+            self.paused = False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self.made_by and not self.paused and func not in _METADATA:
+            for i, value in enumerate((*args, *kwargs.values())):
+                for tensor in value if isinstance(value, (tuple, list)) else (value,):
+                    if isinstance(tensor, Tensor) and tensor in self.made_by:
+                        self._note(self.made_by[tensor], func, i, args)
+        return func(*args, **kwargs)
+
+    def _note(self, producer: Producer, func: Any, position: int, args: tuple[Any, ...]) -> None:
+        is_linear = func is nn.functional.linear and position == 0 and len(args) > 1
+        reader = self.linear_of_weight.get(id(args[1])) if is_linear else None
+        if reader is None:
+            producer.others.add(getattr(func, "__name__", str(func)))
+        else:
+            producer.readers.add(reader)
+
+    def returned(self, output: Any) -> None:
+        for tensor in _tensors(output, set()):
+            if tensor in self.made_by:
+                self.made_by[tensor].others.add("the output of the model")
+
+
+def run_batch(model: nn.Module, batch: Any) -> Any:
+    """model(**batch) for a mapping, model(*batch) for a tuple or list, else model(batch)."""
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    if isinstance(batch, (tuple, list)):
+        return model(*batch)
+    return model(batch)
+
+
+def _watch_inputs(linear: nn.Linear, observed: Observed, watch: _Watch) -> Any:
+    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        x = args[0] if args else kwargs["input"]
+        producer = watch.made_by.get(x)
+        observed.producers.add(None if producer is None else producer.name)
+        with watch.pause():
+            observed.add(x)
+
+    return linear.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+def _watch_output(producer: Producer, watch: _Watch) -> Any:
+    def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if not isinstance(output, Tensor) or not args:
+            return
+        watch.made_by[output] = producer
+        if producer.sample is None:
+            with watch.pause():
+                producer.sample = args[0].detach()[:1].clone()
+
+    return producer.module.register_forward_hook(hook)
+
+
+def observe(
+    model: nn.Module, linears: dict[str, nn.Linear], batches: Iterable[Any]
+) -> Observations:
+    """Run the batches through the model in eval mode, without gradients.
+
+    Args:
+        linears: name -> module, of those to watch.
+        batches: anything iterable; see :func:`run_batch`.
+
+    Raises:
+        ValueError: there is no batch, or a linear saw NaN or Inf.
+    """
+    producers = {
+        name: Producer(name, module)
+        for name, module in model.named_modules()
+        if _is_norm(module) or type(module) is nn.Linear
+    }
+    seen = Observations({name: Observed() for name in linears}, producers)
+    watch = _Watch({id(linear.weight): name for name, linear in linears.items()})
+    handles = [_watch_inputs(linears[x], seen.linears[x], watch) for x in linears]
+    handles += [_watch_output(producer, watch) for producer in producers.values()]
+    training = model.training
+    count = 0
+    try:
+        model.eval()
+        with torch.no_grad(), watch:
+            for batch in batches:
+                watch.returned(run_batch(model, batch))
+                count += 1
+    finally:
+        for handle in handles:
+            handle.remove()
+        model.train(training)
+    if count == 0:
+        raise ValueError("calibration gave no batch")
+    for name, observed in seen.linears.items():
+        for bound in (observed.low, observed.high):
+            if bound is not None and not bool(bound.isfinite().all()):
+                raise ValueError(f"calibration: the input of {name} holds NaN or Inf")
+    return seen

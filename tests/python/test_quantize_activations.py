@@ -1,0 +1,143 @@
+"""The int8 quantizers on the CPU, bit for bit against the oracle."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mixed_gemm
+from mixed_gemm import reference_scaled
+from mixed_gemm.scheme import DTYPES
+
+SPECIAL = (0.0, -0.0, 1e-45, 1e-38, 65504.0, math.inf, -math.inf, math.nan)
+
+
+def same(x: torch.Tensor | None, y: torch.Tensor | None) -> bool:
+    return (x is None and y is None) or torch.equal(
+        x.nan_to_num(-7.0) if x.is_floating_point() else x,  # type: ignore[union-attr]
+        y.nan_to_num(-7.0) if y.is_floating_point() else y,  # type: ignore[union-attr]
+    )
+
+
+@pytest.mark.parametrize("symmetric", (True, False))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", ((1, 1), (3, 7), (17, 64), (5, 1000), (2, 3, 33), (40,), (0, 8)))
+def test_per_token_equals_the_oracle(
+    shape: tuple[int, ...], dtype: torch.dtype, symmetric: bool
+) -> None:
+    a = (torch.randn(shape) * 3 + 1).to(dtype)
+    expected = reference_scaled.quantize_per_token(a, symmetric=symmetric)
+    found = mixed_gemm.quantize_per_token(a, symmetric=symmetric)
+    assert all(map(same, found, expected))
+    q, scale, azp = found
+    assert q.dtype == torch.int8 and q.shape == a.shape
+    assert scale.dtype == torch.float32 and scale.shape == (*shape[:-1], 1)
+    assert (azp is None) == symmetric
+    assert azp is None or (azp.dtype == torch.int32 and azp.shape == scale.shape)
+
+
+rows = st.lists(
+    st.one_of(st.floats(width=32, allow_nan=False), st.sampled_from(SPECIAL)),
+    min_size=1,
+    max_size=40,
+)
+
+
+@given(rows, st.sampled_from(DTYPES), st.booleans())
+def test_per_token_equals_the_oracle_on_anything(
+    row: list[float], dtype: torch.dtype, symmetric: bool
+) -> None:
+    a = torch.tensor([row]).to(dtype)
+    expected = reference_scaled.quantize_per_token(a, symmetric=symmetric)
+    assert all(map(same, mixed_gemm.quantize_per_token(a, symmetric=symmetric), expected))
+
+
+@given(
+    rows,
+    st.sampled_from(DTYPES),
+    st.floats(min_value=1e-30, max_value=1e30, width=32),
+    st.one_of(st.none(), st.integers(-300, 300)),
+)
+def test_per_tensor_equals_the_oracle_on_anything(
+    row: list[float], dtype: torch.dtype, step: float, point: int | None
+) -> None:
+    a = torch.tensor([row]).to(dtype)
+    scale = torch.tensor(step)
+    azp = None if point is None else torch.tensor(point, dtype=torch.int32)
+    expected = reference_scaled.quantize_per_tensor(a, scale, azp)
+    assert torch.equal(mixed_gemm.quantize_per_tensor(a, scale, azp), expected)
+
+
+def test_zero_rows_divide_by_nothing() -> None:
+    for symmetric in (True, False):
+        q, scale, azp = mixed_gemm.quantize_per_token(torch.zeros(3, 20), symmetric=symmetric)
+        assert (scale > 0).all() and scale.isfinite().all()
+        assert torch.equal(q, torch.full_like(q, 0 if symmetric else -128))
+        assert azp is None or (azp == -128).all()  # so that q - azp is 0
+
+
+@pytest.mark.parametrize("bad", (math.nan, math.inf, -math.inf))
+@pytest.mark.parametrize("symmetric", (True, False))
+def test_a_row_with_nan_or_infinity_gives_nan_and_no_other_row_does(
+    bad: float, symmetric: bool
+) -> None:
+    a = torch.randn(4, 50)
+    a[1, 7] = bad
+    q, scale, azp = mixed_gemm.quantize_per_token(a, symmetric=symmetric)
+    assert not scale[1].isfinite() and (q[1] == 0).all()
+    w = torch.randint(-128, 128, (6, 50), dtype=torch.int8)
+    if azp is None:
+        out = mixed_gemm.scaled_mm(q, w.t(), scale, torch.ones(1), out_dtype=torch.float32)
+    else:
+        adjustment = mixed_gemm.azp_adjustment(w)
+        out = mixed_gemm.scaled_mm_azp(
+            q, w.t(), scale, torch.ones(1), adjustment, azp, out_dtype=torch.float32
+        )
+    assert out[1].isnan().all()
+    assert out[[0, 2, 3]].isfinite().all()
+
+
+def test_one_sided_rows_use_all_steps_with_a_zero_point() -> None:
+    a = torch.rand(5, 400)
+    symmetric, scale, _ = mixed_gemm.quantize_per_token(a)
+    assert symmetric.min() >= 0
+    q, finer, azp = mixed_gemm.quantize_per_token(a, symmetric=False)
+    assert azp is not None
+    assert (azp == -128).all() and q.min() < -100 and q.max() == 127
+    assert torch.allclose(scale / finer, torch.tensor(255 / 127), rtol=1e-5)
+
+
+def test_views_equal_contiguous() -> None:
+    a = torch.randn(6, 40)
+    expected = mixed_gemm.quantize_per_token(a, symmetric=False)
+    wide = torch.full((6, 50), math.nan)
+    wide[:, 4:44] = a
+    for view in (wide[:, 4:44], a.t().contiguous().t(), a.repeat_interleave(2, 0)[::2]):
+        assert all(map(same, mixed_gemm.quantize_per_token(view, symmetric=False), expected))
+    assert torch.equal(
+        mixed_gemm.quantize_per_tensor(wide[:, 4:44], torch.tensor(0.02)),
+        mixed_gemm.quantize_per_tensor(a, torch.tensor(0.02)),
+    )
+
+
+@pytest.mark.parametrize("symmetric", (True, False))
+def test_opcheck(symmetric: bool) -> None:
+    a = torch.randn(3, 20)
+    op = torch.ops.mixed_gemm.quantize_per_token.default
+    torch.library.opcheck(op, (a,), {"symmetric": symmetric})
+    op = torch.ops.mixed_gemm.quantize_per_tensor.default
+    azp = None if symmetric else torch.tensor(3, dtype=torch.int32)
+    torch.library.opcheck(op, (a, torch.tensor(0.1), azp))
+
+
+def test_compiles() -> None:
+    def rounded(a: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return *mixed_gemm.quantize_per_token(a), *mixed_gemm.quantize_per_token(a, symmetric=False)
+
+    a = torch.randn(3, 20)
+    compiled = torch.compile(rounded, fullgraph=True)
+    assert all(map(same, compiled(a), rounded(a)))
