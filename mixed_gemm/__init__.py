@@ -8,8 +8,9 @@
 Everything works on CPU and CUDA tensors, and says how in its docstring.
 """
 
-from . import _library, _tuned
+from . import _library, _tuned, hf
 from ._environment import EnvReport, env
+from .hf import enable_transformers, from_pretrained, register_when_imported
 from .linear import Linear
 from .loaders import CheckpointError, CheckpointWarning, open_checkpoint, save_checkpoint
 from .model import QuantizeReport, quantize_
@@ -34,6 +35,7 @@ from .tune import TuneResult, tune
 
 __version__ = _library.package_version()
 _tuned.install_at_import()
+register_when_imported()
 
 __all__ = [
     "Candidate",
@@ -41,6 +43,7 @@ __all__ = [
     "CheckpointWarning",
     "EnvReport",
     "Linear",
+    "MixedGemmConfig",
     "Plan",
     "QuantScheme",
     "QuantizeReport",
@@ -49,9 +52,11 @@ __all__ = [
     "__version__",
     "azp_adjustment",
     "dequantize_weights",
+    "enable_transformers",
     "env",
     "fpA_intB_gemm",
     "fpA_intB_gemm_config",
+    "from_pretrained",
     "open_checkpoint",
     "pack_weights",
     "plan",
@@ -66,3 +71,9 @@ __all__ = [
     "unpack_weights",
     "why_not",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name == "MixedGemmConfig":  # importing it imports transformers
+        return hf.MixedGemmConfig
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
