@@ -62,7 +62,8 @@ _HUB_OPTIONS = (
     "subfolder",
     "local_files_only",
     "force_download",
-) + ("trust_remote_code",)
+    "trust_remote_code",
+)
 
 
 def _name_source(config: Any, path: str, hub: dict[str, Any], asked: Any) -> None:
