@@ -98,13 +98,14 @@ class PendingLinear(nn.Module):
         return linear.eval()
 
 
-def warn_of_rounding(infos: list[LayerInfo], where: Path) -> None:
-    """What is loaded as something else than the file has."""
+def warn_of_differences(scheme: Format, infos: list[LayerInfo], where: Path) -> None:
+    """What is loaded as something else than the file says."""
+    notes = list(scheme.notes)
     count = sum(info.kind == "fp8" for info in infos)
     if count:
-        warnings.warn(
-            f"{where}: {count} layers are float8_e4m3fn and are rounded to int8 in groups of 128 "
-            "(0.6 % RMS of the weight)",
-            CheckpointWarning,
-            stacklevel=2,
+        notes.append(
+            f"{count} layers are float8_e4m3fn and are rounded to int8 in groups of 128 (0.6 % RMS "
+            "of the weight)"
         )
+    for note in notes:
+        warnings.warn(f"{where}: {note}", CheckpointWarning, stacklevel=2)

@@ -23,7 +23,8 @@ from ..loaders.layer import LayerTensors, modules_with
 from ..loaders.native import Native
 from .config import MixedGemmConfig
 from .names import module_names
-from .pending import PendingLinear, warn_of_rounding
+from .pending import PendingLinear, warn_of_differences
+from .scaled_activation import leftover_scales, swap_activations
 
 
 class MixedGemmQuantizer(HfQuantizer):
@@ -109,7 +110,9 @@ class MixedGemmQuantizer(HfQuantizer):
             else:
                 new = PendingLinear(name, scheme, layer, module)
             model.set_submodule(target, new)
-        warn_of_rounding(infos, index.path)
+        scaled = leftover_scales(index.names(), found)
+        swap_activations(model, index, module_names(model, self, scaled), model.dtype)
+        warn_of_differences(scheme, infos, index.path)
 
     def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
         for name, module in list(model.named_modules()):

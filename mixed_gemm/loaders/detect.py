@@ -20,11 +20,13 @@ from .weight import QuantizedWeight
 
 
 class Format(Protocol):
-    """One checkpoint format: finds its layers by a tensor that each of them has, the anchor."""
+    """One checkpoint format: finds its layers by a tensor that each of them has, the anchor. Notes
+    say what the file asks for and is not done here."""
 
     title: str
     anchor: str
     roles: tuple[str, ...]
+    notes: tuple[str, ...]
 
     def describe(self, layer: LayerTensors) -> LayerInfo: ...
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight: ...

@@ -27,6 +27,7 @@ BITS = (2, 3, 4, 8)
 class Gptq:
     anchor = "qweight"
     roles: tuple[str, ...] = ("qweight", "qzeros", "scales", "g_idx", "bias")
+    notes: tuple[str, ...] = ()
 
     def __init__(self, config: Config, where: Path) -> None:
         self._bits = int_option(config, where, "bits")

@@ -26,6 +26,7 @@ class Native:
     title = "mixed_gemm"
     anchor = "b_packed"
     roles: tuple[str, ...] = ("b_packed", "permutation", "_extra_state", *_FLOATS)
+    notes: tuple[str, ...] = ()
 
     def __init__(self, config: Config, where: Path) -> None:
         pass
