@@ -8,10 +8,11 @@
 Everything works on CPU and CUDA tensors, and says how in its docstring.
 """
 
-from . import _library, _tuned
+from . import _library, _tuned, hf
 from ._environment import EnvReport, env
 from .bench import BenchResult, bench
 from .checkpoint_ops import awq_dequantize, awq_gemm, awq_repack, gptq_repack
+from .hf import enable_transformers, from_pretrained, register_when_imported
 from .linear import Linear
 from .linear_w8a8 import LinearW8A8
 from .loaders import CheckpointError, CheckpointWarning, open_checkpoint, save_checkpoint
@@ -39,6 +40,7 @@ from .tune import TuneResult, tune
 
 __version__ = _library.package_version()
 _tuned.install_at_import()
+register_when_imported()
 
 __all__ = [
     "BenchResult",
@@ -49,6 +51,7 @@ __all__ = [
     "Linear",
     "LinearW8A8",
     "Perplexity",
+    "MixedGemmConfig",
     "Plan",
     "QuantScheme",
     "QuantizeReport",
@@ -61,10 +64,12 @@ __all__ = [
     "azp_adjustment",
     "bench",
     "dequantize_weights",
+    "enable_transformers",
     "env",
     "fpA_intB_gemm",
     "fpA_intB_gemm_config",
     "gptq_repack",
+    "from_pretrained",
     "open_checkpoint",
     "pack_weights",
     "perplexity",
@@ -81,3 +86,9 @@ __all__ = [
     "unpack_weights",
     "why_not",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name == "MixedGemmConfig":  # importing it imports transformers
+        return hf.MixedGemmConfig
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

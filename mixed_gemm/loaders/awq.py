@@ -33,6 +33,7 @@ class AwqGemm:
     title = "AWQ gemm"
     anchor = "qweight"
     roles: tuple[str, ...] = ("qweight", "qzeros", "scales", "bias")
+    notes: tuple[str, ...] = ()
 
     def __init__(self, config: Config, where: Path) -> None:
         bits = int_option(config, where, "bits", "w_bit")

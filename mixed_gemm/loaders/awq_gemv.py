@@ -44,6 +44,7 @@ class AwqGemv:
     title = "AWQ gemv"
     anchor = "qweight"
     roles: tuple[str, ...] = ("qweight", "qzeros", "scales", "bias")
+    notes: tuple[str, ...] = ()
 
     def __init__(self, config: Config, where: Path) -> None:
         self._group_size = _options(config, where)
@@ -77,6 +78,7 @@ def unpack_fast(words: Tensor) -> Tensor:
 
 class AwqGemvFast:
     anchor = "qweight"
+    notes: tuple[str, ...] = ()
 
     def __init__(self, config: Config, where: Path, zeros: str) -> None:
         self.title = "AWQ gemv_fast" if zeros == "qzeros" else "llm-awq"

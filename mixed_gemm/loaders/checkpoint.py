@@ -29,11 +29,13 @@ class Checkpoint:
         files: the files that hold tensors.
         layers: name of a quantized module -> its :class:`LayerInfo`.
         tensors: names of the tensors that belong to no quantized module.
+        notes: what the file asks for beyond its weights, in words (8-bit activations).
     """
 
     def __init__(self, path: Path, index: TensorIndex, scheme: Format) -> None:
         self.path = path
         self.format = scheme.title
+        self.notes = scheme.notes
         self.config: dict[str, Any] = model_config(path)
         self.quantization_config, _ = quantization_config(path)
         self.files = index.files

@@ -32,6 +32,7 @@ class CompressedTensors:
         self._scale = scale
         self.anchor = scale
         self.title = self._rules.title
+        self.notes = self._rules.notes
         self.roles: tuple[str, ...] = (
             "weight_packed",
             "weight",

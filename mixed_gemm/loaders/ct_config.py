@@ -45,8 +45,11 @@ class _Rule:
 
 
 class WeightRules:
-    """Attributes:
-    title: "compressed-tensors pack-quantized".
+    """The rules of one checkpoint.
+
+    Attributes:
+        title: "compressed-tensors pack-quantized".
+        notes: what the rules ask for and is not done here.
     """
 
     def __init__(self, config: Config, where: Path) -> None:
@@ -61,6 +64,7 @@ class WeightRules:
         if not isinstance(groups, Mapping):
             raise CheckpointError(where, "", "config_groups must be an object")
         self._rules = [self._rule(name, group) for name, group in groups.items()]
+        self.notes = tuple(dict.fromkeys(_note(g) for g in groups.values() if _note(g)))
         formats = {stated, *(str(g.get("format") or "") for g in groups.values())}
         unknown = formats - {*FORMATS, "mixed-precision", "dense", ""}
         if unknown:
@@ -94,6 +98,17 @@ class WeightRules:
                 self._where, name, "has quantized tensors, but no target of config_groups names it"
             )
         return ranked[0].weights
+
+
+def _note(group: Mapping[str, object]) -> str:
+    activations = group.get("input_activations")
+    if not isinstance(activations, Mapping):
+        return ""
+    kind = "float8" if activations.get("type") == "float" else f"int{activations.get('num_bits')}"
+    return (
+        f"the file asks for {kind} activations too; only its weights are used here, with "
+        "activations in the dtype of the model"
+    )
 
 
 def _block(value: object, where: Path) -> tuple[int, int] | None:

@@ -69,7 +69,7 @@ def act_order(layer: LayerTensors, info: LayerInfo, g_idx: Tensor) -> Tensor | N
     k = info.in_features
     if info.group_size == -1:
         return None
-    contiguous = torch.arange(k) // info.group_size
+    contiguous = torch.arange(k, device=g_idx.device) // info.group_size
     found = g_idx.to(torch.int64)
     if torch.equal(found, contiguous):
         return None

@@ -15,15 +15,18 @@ from .errors import CheckpointError
 from .gptq import Gptq
 from .index import TensorIndex
 from .layer import Config, LayerInfo, LayerTensors, modules_with
+from .native import Native
 from .weight import QuantizedWeight
 
 
 class Format(Protocol):
-    """One checkpoint format: finds its layers by a tensor that each of them has, the anchor."""
+    """One checkpoint format: finds its layers by a tensor that each of them has, the anchor. Notes
+    say what the file asks for and is not done here."""
 
     title: str
     anchor: str
     roles: tuple[str, ...]
+    notes: tuple[str, ...]
 
     def describe(self, layer: LayerTensors) -> LayerInfo: ...
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight: ...
@@ -38,6 +41,7 @@ _MAKE: dict[str, Make] = {
     "llm-awq": lambda config, where: AwqGemvFast(config, where, "scaled_zeros"),
     "gptq": Gptq,
     "compressed-tensors": CompressedTensors,
+    "mixed_gemm": Native,
     "fp8": lambda config, where: CompressedTensors(config, where, "weight_scale_inv"),
 }
 
@@ -62,6 +66,8 @@ def _by_tensors(index: TensorIndex) -> str:
     """The same from the first quantized layer; empty when nothing looks quantized."""
     if modules_with(index, "weight_packed"):
         return "compressed-tensors"
+    if modules_with(index, "b_packed"):
+        return "mixed_gemm"
     if modules_with(index, "weight_scale_inv"):
         return "fp8"
     names = modules_with(index, "qweight")

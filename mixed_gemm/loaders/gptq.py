@@ -27,6 +27,7 @@ BITS = (2, 3, 4, 8)
 class Gptq:
     anchor = "qweight"
     roles: tuple[str, ...] = ("qweight", "qzeros", "scales", "g_idx", "bias")
+    notes: tuple[str, ...] = ()
 
     def __init__(self, config: Config, where: Path) -> None:
         self._bits = int_option(config, where, "bits")
@@ -87,7 +88,8 @@ class Gptq:
         """``[K]``; what is outside 0..G-1 would index memory of others."""
         size = info.in_features if info.group_size == -1 else info.group_size
         if not layer.has("g_idx"):
-            return torch.arange(info.in_features) // size
+            device = layer.load("qweight").device
+            return torch.arange(info.in_features, device=device) // size
         g_idx, groups = layer.load("g_idx").to(torch.int64), ceil_div(info.in_features, size)
         low, high = (int(x) for x in g_idx.aminmax())
         if low < 0 or high >= groups:

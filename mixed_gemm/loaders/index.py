@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
@@ -107,13 +107,31 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-class TensorIndex:
-    """Every tensor of a checkpoint by name. Files open once, on construction, and stay open."""
+class Tensors(Protocol):
+    """Tensors by name: of files, or of a model that others have read the files into."""
 
-    def __init__(self, path: Path) -> None:
+    def __contains__(self, name: object) -> bool: ...
+    def file(self, name: str) -> Path: ...
+    def shape(self, name: str) -> tuple[int, ...]: ...
+    def dtype(self, name: str) -> torch.dtype | str: ...
+    def load(self, name: str) -> Tensor: ...
+
+
+class TensorIndex:
+    """Every tensor of a checkpoint by name. Files open once, on construction, and stay open.
+
+    Args:
+        path: a folder, or one file.
+        files: the ones to open, when others have chosen them.
+    """
+
+    def __init__(self, path: Path, files: Sequence[Path] = ()) -> None:
         self.path = path
         self._owner: dict[str, TensorFile] = {}
-        if path.is_file():
+        if files:
+            for file in files:
+                self._add(_open(file))
+        elif path.is_file():
             self._add(_open(path))
         elif not path.is_dir():
             raise CheckpointError(path, "", "no such file or folder")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..scheme import DTYPES, ceil_div
 from .errors import CheckpointError
-from .index import TensorIndex
+from .index import TensorIndex, Tensors
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,17 @@ class LayerTensors:
     """The tensors of one module by role ("qweight" of "model.x.qweight"). Everything that is read
     goes through here, so that a refusal names the file and the tensor."""
 
-    def __init__(self, index: TensorIndex, name: str) -> None:
+    float_dtypes = DTYPES
+
+    def __init__(self, index: Tensors, name: str) -> None:
         self.name = name
         self._index = index
 
     def tensor_name(self, role: str) -> str:
         return f"{self.name}.{role}" if self.name else role
+
+    def file(self, role: str) -> Path:
+        return self._index.file(self.tensor_name(role))
 
     def has(self, role: str) -> bool:
         return self.tensor_name(role) in self._index

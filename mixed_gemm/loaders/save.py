@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -49,7 +49,9 @@ class _FromModel:
     def plain(self) -> Iterator[tuple[str, Tensor]]:
         tied = getattr(self._model, "all_tied_weights_keys", None) or {}  # transformers ties again
         inside = tuple(f"{name}." for name in self.layers)
-        for name, tensor in self._model.state_dict().items():
+        state = self._model.state_dict()
+        _refuse_scaled_activations(state, self.layers)
+        for name, tensor in state.items():
             if name not in tied and not name.startswith(inside) and isinstance(tensor, Tensor):
                 yield name, tensor
 
@@ -67,7 +69,18 @@ class _FromCheckpoint:
         return self._checkpoint.layer(name)
 
     def plain(self) -> Iterator[tuple[str, Tensor]]:
+        _refuse_scaled_activations(self._checkpoint.tensors, ())
         return ((name, self._checkpoint.tensor(name)) for name in self._checkpoint.tensors)
+
+
+def _refuse_scaled_activations(names: Iterable[str], layers: Iterable[str]) -> None:
+    own = {f"{layer}.scales" for layer in layers}
+    for name in names:
+        if name.endswith(".scales") and name not in own:
+            raise ValueError(
+                f"{name}: AutoAWQ scales this activation, which compressed-tensors has no place "
+                "for. Hint: save_pretrained of a model from mixed_gemm.from_pretrained keeps it"
+            )
 
 
 def _target(path: Path) -> Path:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .._state import refuse_bad_permutation, refuse_non_finite, refuse_out_of_range
+from ..quantize import quantize_weight
 from ..scheme import BITS, DTYPES, ZERO_MODES, ceil_div
 
 if TYPE_CHECKING:
@@ -137,6 +138,27 @@ class QuantizedWeight:
         if self.permutation is not None:
             w = torch.empty_like(w).index_copy_(1, self.permutation, w)
         return w.to(dtype)
+
+    def requantize(self, bits: int = 8, group_size: int = 128) -> QuantizedWeight:
+        """The same weight rounded to symmetric integers, for float8: 8 bits in groups of 128 differ
+        from it by 0.6 % RMS, where float8 itself is 2.65 % off (Gaussian weights; 2.72 % together).
+
+        Args:
+            bits: 4 or 8.
+            group_size: -1 or a multiple of 16; -1 where K is smaller.
+        """
+        size = group_size if group_size <= self.shape[1] else -1
+        q, scales, _ = quantize_weight(self.dequantize(), bits, size, scale_dtype=self.scales.dtype)
+        return replace(
+            self,
+            q=q,
+            scales=scales,
+            zeros=None,
+            bits=bits,
+            group_size=size,
+            zero_mode="none",
+            permutation=None,
+        )
 
     def to_linear(self, dtype: torch.dtype | None = None) -> Linear:
         """A ``mixed_gemm.Linear`` on the device of q.

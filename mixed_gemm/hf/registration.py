@@ -1,0 +1,118 @@
+"""Make transformers know our quantizer, without importing transformers for those who do not use it.
+
+transformers has no entry points for quantizers, and loads a model whose quant_method it does not
+know with random weights and a warning. So ``import mixed_gemm`` must be enough to register: at once
+when transformers is imported already, else right after it imports its table of quantizers.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Iterable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+from packaging.version import Version
+
+METHOD = "mixed_gemm"
+MINIMUM = Version("5.17")
+# quant_method of files that enable_transformers may take over
+FOREIGN = ("awq", "gptq", "compressed-tensors", "fp8", "auto-round")
+_TABLE = "transformers.quantizers.auto"
+
+
+def _installed() -> Version | None:
+    try:
+        return Version(importlib.metadata.version("transformers"))
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def require_transformers() -> None:
+    """Raise ImportError unless transformers is new enough; register our quantizer."""
+    found = _installed()
+    if found is None or found < MINIMUM:
+        have = "is not installed" if found is None else f"is {found}"
+        raise ImportError(
+            f"mixed_gemm needs transformers >= {MINIMUM} for this, which {have}. Hint: pip install "
+            "'mixed-gemm[hf]'"
+        )
+    register()
+
+
+def register() -> None:
+    """Add "mixed_gemm" to transformers' tables of quantizers; again is fine."""
+    from transformers.quantizers import auto
+
+    if METHOD in auto.AUTO_QUANTIZER_MAPPING:
+        return
+    from .config import MixedGemmConfig
+    from .quantizer import MixedGemmQuantizer
+
+    auto.register_quantization_config(METHOD)(MixedGemmConfig)
+    auto.register_quantizer(METHOD)(MixedGemmQuantizer)
+
+
+def enable_transformers(methods: str | Iterable[str] = FOREIGN) -> None:
+    """Let ``AutoModel*.from_pretrained`` load files of these quantization methods with mixed_gemm.
+
+    Args:
+        methods: of "awq", "gptq", "compressed-tensors", "fp8" and "auto-round"; all by default.
+
+    Raises:
+        ValueError: another method.
+        ImportError: transformers is missing or too old.
+    """
+    chosen = (methods,) if isinstance(methods, str) else tuple(methods)
+    unknown = sorted(set(chosen) - set(FOREIGN))
+    if unknown:
+        raise ValueError(
+            f"enable_transformers: methods must be among {FOREIGN}, got {', '.join(unknown)}"
+        )
+    require_transformers()
+    from transformers.quantizers import auto
+
+    from .config import ForeignConfig
+
+    for method in chosen:
+        auto.AUTO_QUANTIZATION_CONFIG_MAPPING[method] = ForeignConfig
+
+
+class _AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Runs the module that holds the table as it is, then registers."""
+
+    def __init__(self) -> None:
+        self._loader: importlib.abc.Loader | None = None
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != _TABLE:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None:
+            self._loader, spec.loader = spec.loader, self
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None if self._loader is None else self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert self._loader is not None
+        self._loader.exec_module(module)
+        register()
+
+
+def register_when_imported() -> None:
+    """Register now or when transformers is imported; nothing when it is missing or too old."""
+    found = _installed()
+    if found is None or found < MINIMUM:
+        return
+    if _TABLE in sys.modules:
+        register()
+    elif not any(isinstance(finder, _AfterImport) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _AfterImport())
