@@ -1,9 +1,9 @@
-"""vLLM plug-in: entry point ``vllm.general_plugins`` -> :func:`register`, which vLLM runs in each of
-its processes. It offers one linear kernel for 4- and 8-bit weights with 16-bit activations, which
+"""vLLM plug-in: entry point ``vllm.general_plugins`` -> :func:`register`, run in each of vLLM's
+processes. It offers one linear kernel for 4- and 8-bit weights with 16-bit activations, which
 serves GPTQ, compressed-tensors and AWQ models alike (``vllm_kernel.py``).
 
-Tested against stub modules written after vLLM's interface (``register_linear_kernel`` of vllm#37989,
-``MPLinearKernel``), not against an installed vLLM.
+Tested against stub modules written after vLLM's interface (``register_linear_kernel`` of
+vllm#37989, ``MPLinearKernel``), not against an installed vLLM.
 
 $MIXED_GEMM_VLLM says where the kernel stands among those of vLLM: ``last`` (the default, as vLLM
 appends: it runs what the others refuse), ``first``, or ``off``.

@@ -1,5 +1,5 @@
-"""The linear kernel that vLLM's processes use. Imports vLLM, so only ``vllm.register`` imports it. A
-class at the top of a module, so that it pickles.
+"""The linear kernel that vLLM's processes use. Imports vLLM, so only ``vllm.register`` imports it.
+A class at the top of a module, so that it pickles.
 """
 
 from __future__ import annotations
@@ -52,8 +52,10 @@ def _unpack_rows(words: Tensor, bits: int) -> Tensor:
     return codes.flatten(1)
 
 
-def _values(parameter: torch.nn.Parameter) -> Tensor:
-    return parameter.data
+def _values(parameter: Any) -> Tensor:
+    """In whatever layout permute_param_layout_ left it."""
+    values: Tensor = parameter.data
+    return values
 
 
 class MixedGemmLinearKernel(MPLinearKernel):  # type: ignore[misc]
@@ -87,7 +89,8 @@ class MixedGemmLinearKernel(MPLinearKernel):  # type: ignore[misc]
         def zeros(x: Any) -> Tensor:
             permute_param_layout_(x, input_dim=0, output_dim=1, packed_dim=1)
             codes = _unpack_rows(_values(x).contiguous(), bits)
-            return (codes - (1 << (bits - 1))).to(c.act_type)
+            signed: Tensor = (codes - (1 << (bits - 1))).to(c.act_type)
+            return signed
 
         self._transform_param(layer, self.w_q_name, repack)
         self._transform_param(layer, self.w_s_name, scales)
