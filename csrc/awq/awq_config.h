@@ -9,14 +9,29 @@ namespace mixed_gemm {
 struct AwqConfig {
   int m_tiles, words, warps, steps, blocks;
 };
-constexpr AwqConfig kAwqConfigs[] = {{1, 1, 16, 2, 1}, {1, 2, 6, 2, 2}, {2, 1, 12, 2, 1}};
+constexpr AwqConfig kAwqConfigs[] = {
+    {1, 1, 16, 2, 1}, {1, 2, 6, 2, 2}, {2, 1, 12, 2, 1}, {4, 1, 8, 2, 1}};
 constexpr int kNumAwqConfigs = sizeof(kAwqConfigs) / sizeof(kAwqConfigs[0]);
-constexpr int kMaxAwqRows = 16;  // of a block; more repeat the reading of the weight
+constexpr int kMaxAwqRows = 64;  // of activations; for more, dequantize + dense GEMM
+constexpr int kMaxAwqSplit = 4;  // blocks of a cluster, which share out K
 
-// Wide blocks read whole 64-byte pieces of a row; narrow ones are more, for small N.
-inline int select_awq_row(int64_t m, int64_t n, int sm_count) {
-  if (m > 8) return 2;
-  return n / 128 >= sm_count && n % 16 == 0 ? 1 : 0;
+struct AwqChoice {
+  int row;    // of kAwqConfigs
+  int split;  // blocks that share out K, for outputs too narrow to occupy the GPU; needs clusters
+};
+
+inline AwqChoice select_awq(int64_t m, int64_t n, int sm, int sm_count) {
+  // Wide blocks read whole 64-byte pieces of a row; narrow ones are more, for small N.
+  const bool wide = n / 128 >= sm_count && n % 16 == 0;
+  AwqChoice choice{m > 16 ? 3 : m > 8 ? 2 : wide ? 1 : 0, 1};
+  const AwqConfig& config = kAwqConfigs[choice.row];
+  const int64_t columns = 64 * config.words, rows = 8 * config.m_tiles;
+  const int64_t blocks = (n + columns - 1) / columns * ((m + rows - 1) / rows);
+  while (sm >= 90 && choice.split < kMaxAwqSplit &&
+         2 * choice.split * blocks <= sm_count * config.blocks) {
+    choice.split *= 2;
+  }
+  return choice;
 }
 
 }  // namespace mixed_gemm

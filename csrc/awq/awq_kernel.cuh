@@ -8,7 +8,12 @@
 // in 2 q + 8, 2 q + 9, so the words of a lane's 16-byte activation vector are its fragments. Row g
 // of mma t is column 2 t of the octet, row g + 8 column 2 t + 1 (awq_converter.h). The k of a lane
 // lie in one group, since group sizes are multiples of 16.
+//
+// The warps of a block share out K and meet in shared memory; so do the blocks of a cluster
+// (sm_90), where the output is too narrow for the GPU: at 4096 x 4096 it has 64 blocks.
 #pragma once
+#include <cooperative_groups.h>
+
 #include "awq/awq_config.h"
 #include "awq/awq_converter.h"
 #include "cutlass/arch/mma_sm80.h"
@@ -68,14 +73,15 @@ class AwqGemm {
       for (int j = 0; j < kMTiles; ++j) accumulators_[i][j].clear();
     }
     const int units = (p_.k + kUnitK - 1) / kUnitK;
+    const int first = blockIdx.z * kWarps + warp_, stride = gridDim.z * kWarps;
     CUTLASS_PRAGMA_UNROLL
-    for (int step = 0; step < kSteps; ++step) load_weights(warp_, step);
+    for (int step = 0; step < kSteps; ++step) load_weights(first, step);
 #pragma unroll 1
-    for (int unit = warp_; unit < units; unit += kWarps) {
+    for (int unit = first; unit < units; unit += stride) {
       CUTLASS_PRAGMA_UNROLL
       for (int step = 0; step < kSteps; ++step) {
         multiply(unit, step);
-        load_weights(unit + kWarps, step);  // into the registers that are free now
+        load_weights(unit + stride, step);  // into the registers that are free now
       }
     }
     reduce_and_store();
@@ -188,13 +194,41 @@ class AwqGemm {
 #pragma unroll 1
     for (int at = threadIdx.x; at < kM * kN; at += kThreads) {
       const int row = at / kN, column = at % kN;
-      const int n = blockIdx.x * kN + column;
-      if (row0_ + row >= p_.m || n >= p_.n) continue;
       float total = 0.f;
       CUTLASS_PRAGMA_UNROLL
       for (int warp = 0; warp < kWarps; ++warp) total += sums_[warp][row][column];
-      finish_one(p_.output, row0_ + row, n, total);
+      if (gridDim.z == 1) {
+        finish(row, column, total);
+      } else {
+        sums_[0][row][column] = total;
+      }
     }
+    if (gridDim.z > 1) add_cluster();
+  }
+
+  // The first block of a cluster adds the sums of all in order.
+  __device__ void add_cluster() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    const auto cluster = cooperative_groups::this_cluster();
+    cluster.sync();
+    if (blockIdx.z == 0) {
+#pragma unroll 1
+      for (int at = threadIdx.x; at < kM * kN; at += kThreads) {
+        const int row = at / kN, column = at % kN;
+        float total = sums_[0][row][column];
+        for (int other = 1; other < static_cast<int>(gridDim.z); ++other) {
+          total += *cluster.map_shared_rank(&sums_[0][row][column], other);
+        }
+        finish(row, column, total);
+      }
+    }
+    cluster.sync();  // their shared memory is read until here
+#endif
+  }
+
+  __device__ void finish(int row, int column, float total) const {
+    const int n = blockIdx.x * kN + column;
+    if (row0_ + row < p_.m && n < p_.n) finish_one(p_.output, row0_ + row, n, total);
   }
 
   const Params& p_;

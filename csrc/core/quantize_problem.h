@@ -10,10 +10,12 @@ namespace mixed_gemm {
 // The least scale: the smallest normal fp32, so that its reciprocal is finite. A row of zeros has
 // this scale.
 constexpr float kMinScale = 1.17549435e-38f;  // 2^-126
+constexpr int32_t kMaxAzp = 1 << 22;
 
 // q = clamp(round(a * (1 / scale)) + azp, -128, 127), so a is about scale * (q - azp). All in fp32:
 // one division for 1 / scale, one product, rounding to nearest even, then an integer addition. A
-// NaN in `a` counts as 0 and infinities saturate.
+// NaN in `a` counts as 0 and infinities saturate. An azp beyond +-2^22 counts as that, so that all
+// of this is exact in fp32 and int32.
 //
 // Per token, each row chooses its own scale and azp:
 //   symmetric   scale = max(max |a| / 127, kMinScale), azp = 0, q in -127..127

@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "core/quant_scheme.h"
+#include "cpu/integer_kernels.h"
 
 namespace mixed_gemm::cpu {
 
@@ -94,6 +95,7 @@ struct CpuKernels {
   int lanes;
   OperandKernels fp32;               // its fill dequantizes
   const OperandKernels* bf16_pairs;  // null: the set has no bf16 dot product
+  const IntegerKernels* int8;
 
   void (*to_float)(const FloatRows& from, int64_t rows, int64_t columns, float* to,
                    int64_t to_stride);
@@ -103,6 +105,7 @@ struct CpuKernels {
 const CpuKernels& portable_kernels();
 const CpuKernels& avx2_kernels();
 const CpuKernels& avx512_kernels();
+const CpuKernels& avx512_vnni_kernels();
 const CpuKernels& avx512_bf16_kernels();
 
 }  // namespace mixed_gemm::cpu

@@ -18,8 +18,8 @@ void gemm_cpu(const GemmProblem& problem, const ParallelFor& parallel_for);
 void dequantize_cpu(const GemmProblem& problem, ElementType out_element,
                     const ParallelFor& parallel_for);
 
-// "portable", "avx2", "avx512" or "avx512_bf16"; the environment variable MIXED_GEMM_CPU lowers it,
-// for tests.
+// "portable", "avx2", "avx512", "avx512_vnni" or "avx512_bf16"; the environment variable
+// MIXED_GEMM_CPU lowers it, for tests.
 std::string cpu_instruction_set();
 
 }  // namespace mixed_gemm

@@ -24,7 +24,8 @@ bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
-bool has_avx512_bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
+bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
+bool has_avx512_bf16() { return has_avx512_vnni() && __builtin_cpu_supports("avx512bf16"); }
 #endif
 
 // Slowest first.
@@ -33,6 +34,7 @@ constexpr InstructionSet kInstructionSets[] = {
 #if defined(__x86_64__)
     {"avx2", has_avx2, avx2_kernels},
     {"avx512", has_avx512, avx512_kernels},
+    {"avx512_vnni", has_avx512_vnni, avx512_vnni_kernels},
     {"avx512_bf16", has_avx512_bf16, avx512_bf16_kernels},
 #endif
 };

@@ -1,13 +1,14 @@
 // Compiled with -mavx2 -mfma -mf16c; reached only after CPUID says so.
+#include "cpu/integer_avx2.h"
 #include "cpu/vector_avx2.h"
-
 #include "cpu/vector_dense.h"
 
 namespace mixed_gemm::cpu {
 
 const CpuKernels& avx2_kernels() {
-  static constexpr CpuKernels kKernels = {"avx2",  Avx2::kLanes,   make_operand_kernels<Avx2>(),
-                                          nullptr, to_float<Avx2>, from_float<Avx2>};
+  static constexpr CpuKernels kKernels = {
+      "avx2",         Avx2::kLanes,    make_operand_kernels<Avx2>(), nullptr, &kIntegerAvx2,
+      to_float<Avx2>, from_float<Avx2>};
   return kKernels;
 }
 

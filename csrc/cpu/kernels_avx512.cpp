@@ -5,6 +5,7 @@
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
+#include "cpu/integer_avx512.h"
 #include "cpu/vector_avx512.h"
 #include "cpu/vector_dense.h"
 
@@ -12,8 +13,8 @@ namespace mixed_gemm::cpu {
 
 const CpuKernels& avx512_kernels() {
   static constexpr CpuKernels kKernels = {
-      "avx512", Avx512::kLanes,   make_operand_kernels<Avx512>(),
-      nullptr,  to_float<Avx512>, from_float<Avx512>};
+      "avx512",         Avx512::kLanes,    make_operand_kernels<Avx512>(), nullptr, &kIntegerAvx512,
+      to_float<Avx512>, from_float<Avx512>};
   return kKernels;
 }
 

@@ -1,5 +1,6 @@
 // Compiled with the flags of kernels_avx512.cpp and -mavx512bf16; reached only after CPUID says so.
-// bf16 activations go through the bf16 dot product, everything else through the AVX-512 kernels.
+// bf16 activations go through the bf16 dot product, everything else through the kernels of
+// kernels_avx512_vnni.cpp (every processor with this instruction has that one).
 
 // GCC 12 warns about its own _mm512_undefined_*() in every inlined intrinsic (GCC bug 105593).
 #if defined(__GNUC__) && !defined(__clang__)
@@ -26,7 +27,7 @@ constexpr OperandKernels kPairs = make_operand_kernels<Bf16Pairs<DotInstruction>
 
 const CpuKernels& avx512_bf16_kernels() {
   static const CpuKernels kKernels = [] {
-    CpuKernels kernels = avx512_kernels();
+    CpuKernels kernels = avx512_vnni_kernels();
     kernels.name = "avx512_bf16";
     kernels.bf16_pairs = &kPairs;
     return kernels;

@@ -4,6 +4,7 @@
 
 #include "core/half_arithmetic.h"
 #include "cpu/cpu_kernels.h"
+#include "cpu/integer_portable.h"
 #include "layout/weight_layout.h"
 
 namespace mixed_gemm::cpu {
@@ -171,6 +172,7 @@ const CpuKernels& portable_kernels() {
                                            {dequantize<4>, dequantize<8>},
                                            {multiply<1>, multiply<2>, multiply<4>, multiply<8>}},
                                           nullptr,
+                                          &kIntegerPortable,
                                           to_float,
                                           from_float};
   return kKernels;

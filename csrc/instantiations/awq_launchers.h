@@ -5,9 +5,8 @@
 
 namespace mixed_gemm {
 
-// row: of kAwqConfigs; its words must divide n / 8. a, scales and d are 16-bit floats; rows of a
-// start on 16 bytes, k is a multiple of 8, qweight, qzeros and scales start on 16 bytes. Returns a
-// cudaError_t.
-int launch_awq_gemm(const AwqProblem& problem, int row, void* stream);
+// The words of the chosen row must divide n / 8. a, scales and d are 16-bit floats; rows of a and
+// scales start on 16 bytes, k is a multiple of 8. Returns a cudaError_t.
+int launch_awq_gemm(const AwqProblem& problem, const AwqChoice& choice, void* stream);
 
 }  // namespace mixed_gemm

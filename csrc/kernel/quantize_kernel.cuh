@@ -31,24 +31,33 @@ struct QuantizeVector {
   }
 };
 
-// clamp(round(a * inverse) + azp, -128, 127), NaN as 0.
+// clamp(round(a * inverse) + azp, -128, 127), NaN as 0. Up to |azp| = 2^20 the bounds are exact in
+// fp32, so clamping first needs no wider integers.
 __device__ inline int8_t quantize_one(float a, float inverse, int32_t azp) {
-  const float low = static_cast<float>(-128 - static_cast<int64_t>(azp));
-  const float high = static_cast<float>(127 - static_cast<int64_t>(azp));
   float x = a * inverse;
   x = x != x ? 0.f : x;
+  const float low = static_cast<float>(-128 - azp), high = static_cast<float>(127 - azp);
+  return static_cast<int8_t>(__float2int_rn(fminf(fmaxf(x, low), high)) + azp);
+}
+
+__device__ inline int8_t quantize_one_wide(float a, float inverse, int64_t azp) {
+  float x = a * inverse;
+  x = x != x ? 0.f : x;
+  const float low = static_cast<float>(-128 - azp), high = static_cast<float>(127 - azp);
   const int64_t q = static_cast<int64_t>(rintf(fminf(fmaxf(x, low), high))) + azp;
   return static_cast<int8_t>(q < -128 ? -128 : q > 127 ? 127 : q);
 }
 
 // aligned: q starts on 8 bytes here.
-template <typename Element>
+template <bool kSmallAzp, typename Element>
 __device__ void store_quantized(const QuantizeVector<Element>& vector, float inverse, int32_t azp,
                                 int8_t* q, int64_t k_left, bool aligned) {
-  int8_t quantized[kQuantizeVector];
+  alignas(8) int8_t quantized[kQuantizeVector];
 #pragma unroll
-  for (int i = 0; i < kQuantizeVector; ++i)
-    quantized[i] = quantize_one(vector.values[i], inverse, azp);
+  for (int i = 0; i < kQuantizeVector; ++i) {
+    quantized[i] = kSmallAzp ? quantize_one(vector.values[i], inverse, azp)
+                             : quantize_one_wide(vector.values[i], inverse, azp);
+  }
   if (aligned && k_left >= kQuantizeVector) {
     *reinterpret_cast<uint2*>(q) = *reinterpret_cast<const uint2*>(quantized);
     return;
@@ -85,7 +94,7 @@ __device__ inline RowRange reduce_range(RowRange range) {
   return range;
 }
 
-constexpr int kMaxQuantizeThreads = 1024;
+constexpr int kMaxQuantizeThreads = 512;  // 128 registers each
 
 template <typename Element>
 __global__ void __launch_bounds__(kMaxQuantizeThreads)
@@ -136,12 +145,12 @@ __global__ void __launch_bounds__(kMaxQuantizeThreads)
 #pragma unroll
   for (int i = 0; i < kQuantizeVectors; ++i) {
     const int64_t k = first + i * step;
-    if (k < p.k) store_quantized(kept[i], inverse, azp, q + k, p.k - k, aligned_q);
+    if (k < p.k) store_quantized<true>(kept[i], inverse, azp, q + k, p.k - k, aligned_q);
   }
   for (int64_t k = first + kQuantizeVectors * step; k < p.k; k += step) {
     QuantizeVector<Element> vector;
     vector.load(a + k, p.k - k, aligned_a);
-    store_quantized(vector, inverse, azp, q + k, p.k - k, aligned_q);
+    store_quantized<true>(vector, inverse, azp, q + k, p.k - k, aligned_q);
   }
 }
 
@@ -156,7 +165,7 @@ __global__ void quantize_per_tensor_kernel(const QuantizePerTensorProblem p, boo
   for (int64_t row = blockIdx.y; row < p.m; row += gridDim.y) {
     QuantizeVector<Element> vector;
     vector.load(static_cast<const Element*>(p.a) + row * p.a_stride + k, p.k - k, aligned_a);
-    store_quantized(vector, inverse, azp, p.q + row * p.k + k, p.k - k, aligned_q);
+    store_quantized<false>(vector, inverse, azp, p.q + row * p.k + k, p.k - k, aligned_q);
   }
 }
 

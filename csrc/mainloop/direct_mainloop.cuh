@@ -59,12 +59,7 @@ class DirectMainloop {
         constexpr int kLast = kSteps - 1;
         if (step < kLast) fetch(step, kLast, write_stage);
         if (step == kLast - 1) commit(write_stage);
-        if (step == kLast) {  // this stage has been read
-          wait_for_stage();
-          read_stage = read_stage + 1 == Config::kStages ? 0 : read_stage + 1;
-        }
-        load(read_stage, (step + 1) % kSteps);  // while this step is multiplied
-        multiply(step, accumulators);
+        multiply(step, read_stage, accumulators);
       }
     }
     cutlass::arch::cp_async_wait<0>();
@@ -99,12 +94,24 @@ class DirectMainloop {
     b_[step % 2].load(stage + (lane_b_ ^ FragmentB::step_xor(step)));
   }
 
-  __device__ void multiply(int step, Accumulators& accumulators) {
+  // The fragments of the next step arrive while this one is multiplied. In the last step they come
+  // from the next stage: its barrier stands behind a part of the products, so that the tensor cores
+  // have work while the warps meet.
+  __device__ void multiply(int step, int& read_stage, Accumulators& accumulators) {
+    constexpr int kBefore = Config::kMmaN / 4;
+    const bool last = step == kSteps - 1;
     auto* sums = reinterpret_cast<typename Mma::FragmentC*>(&accumulators);
     const auto* a = reinterpret_cast<const typename Mma::FragmentA*>(a_[step % 2].words);
     const auto* b = reinterpret_cast<const typename Mma::FragmentB*>(b_[step % 2].words);
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < Config::kMmaN; ++j) {
+      if (j == (last ? kBefore : 0)) {
+        if (last) {
+          wait_for_stage();
+          read_stage = read_stage + 1 == Config::kStages ? 0 : read_stage + 1;
+        }
+        load(read_stage, (step + 1) % kSteps);
+      }
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < Config::kMmaM; ++i) {
         auto& sum = sums[i + j * Config::kMmaM];

@@ -1,4 +1,5 @@
 // CUDA kernels of the ops on checkpoint tensors.
+#include "instantiations/awq_launchers.h"
 #include "instantiations/launchers.h"
 #include "ops/checkpoint_checks.h"
 #include "ops/cuda_call.h"
@@ -7,13 +8,17 @@
 namespace mixed_gemm {
 namespace {
 
+// The kernels read 8 scales at once.
+void align_scales(CheckedAwq& checked) {
+  AwqProblem& p = checked.problem;
+  if (reinterpret_cast<uintptr_t>(p.scales) % 16 == 0) return;
+  checked.scales = torch::stable::clone(checked.scales);
+  p.scales = checked.scales.const_data_ptr();
+}
+
 Tensor dequantize(const Call& call, CheckedAwq& checked) {
   AwqProblem& p = checked.problem;
-  // The kernel reads 8 scales at once.
-  if (reinterpret_cast<uintptr_t>(p.scales) % 16 != 0) {
-    checked.scales = torch::stable::clone(checked.scales);
-    p.scales = checked.scales.const_data_ptr();
-  }
+  align_scales(checked);
   Tensor w = torch::stable::new_empty(checked.scales, {p.k, p.n});
   p.d = w.mutable_data_ptr();
   if (w.numel() > 0) {
@@ -22,15 +27,45 @@ Tensor dequantize(const Call& call, CheckedAwq& checked) {
   return w;
 }
 
-// Dequantize + dense GEMM: fp32 sums, one rounding.
+// Few rows: weights go from the checkpoint's tensors straight into mma fragments.
+void run_skinny(Call& call, CheckedAwq& checked, void* d) {
+  AwqProblem& p = checked.problem;
+  align_scales(checked);
+  p.d = d;
+  const bool aligned =
+      reinterpret_cast<uintptr_t>(p.a) % 16 == 0 && (p.a_stride % 8 == 0 || p.m == 1);
+  if (!aligned) {
+    CopyPaddedArgs copy;
+    copy.element = p.element;
+    copy.src = p.a;
+    copy.src_stride = p.a_stride;
+    copy.rows = p.m;
+    copy.columns = copy.dst_columns = p.k;
+    copy.dst = call.allocate()(p.m * p.k * 2);
+    copy.stream = call.stream();
+    call.require(cuda_status(launch_copy_padded(copy), "copying activations"));
+    p.a = copy.dst;
+    p.a_stride = p.k;
+  }
+  AwqChoice choice = select_awq(p.m, p.n, call.info().sm, call.info().sm_count);
+  const int words = kAwqConfigs[choice.row].words;
+  if (reinterpret_cast<uintptr_t>(p.qweight) % (4 * words) != 0) choice = {0, 1};  // one at a time
+  call.require(cuda_status(launch_awq_gemm(p, choice, call.stream()), "launching the GEMM"));
+}
+
+// Many rows: dequantize + dense GEMM. Both have fp32 sums and one rounding.
 Tensor awq_gemm_cuda(const Tensor& input, const Tensor& qweight, const Tensor& scales,
                      const Tensor& qzeros, int64_t split_k_iters) {
   CheckedAwq checked = check_awq_gemm(input, qweight, scales, qzeros, split_k_iters);
-  const Call call("awq_gemm", checked.input);
+  Call call("awq_gemm", checked.input);
   Tensor d = torch::stable::new_empty(input, checked.output_sizes);
   if (d.numel() == 0) return d;
-  const Tensor w = dequantize(call, checked);
   const AwqProblem& p = checked.problem;
+  if (p.m <= kMaxAwqRows && p.k % 8 == 0 && p.element != ElementType::kFloat32) {
+    run_skinny(call, checked, d.mutable_data_ptr());
+    return d;
+  }
+  const Tensor w = dequantize(call, checked);
   Tensor out = torch::stable::view(d, {p.m, p.n});
   dense_mm(torch::stable::reshape(checked.input, {p.m, p.k}), w, out);
   return d;

@@ -18,7 +18,8 @@ namespace {
 std::vector<const cpu::CpuKernels*> tested_kernels() {
   auto tested = cpu::supported_kernels();
 #if defined(__x86_64__)
-  if (tested.back()->name == std::string("avx512")) tested.push_back(&emulated_bf16_kernels());
+  if (tested.back()->bf16_pairs == nullptr && tested.back()->lanes == 16)
+    tested.push_back(&emulated_bf16_kernels());
 #endif
   return tested;
 }

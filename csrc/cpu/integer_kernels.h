@@ -1,0 +1,52 @@
+// Part of the seam of cpu_kernels.h: int8 dot products and rounding to int8, one table for each
+// instruction set.
+//
+// Here a vector lane is an element of K: A and B both lie with K contiguous, so nothing is packed,
+// and a sum is added across lanes once, at its end. That end costs about as much as 128 elements of
+// K (2 shuffles and 2 additions a sum of 16 lanes).
+#pragma once
+#include <cstdint>
+
+namespace mixed_gemm::cpu {
+
+constexpr int kIntegerRowChoices = 4;  // compiled row counts: 1, 2, 4, 8
+
+struct IntegerKernels {
+  int k_step;       // A is prepared to whole multiples of this, filled up with zeros
+  int a_bytes;      // of one prepared element of A
+  int max_rows;     // of A that share a load of B: 4 or 8
+  bool b_shifted;   // multiplies b + 128: sums start at -128 * (sum of the row of A)
+  int max_columns;  // the most columns that a shape below takes
+
+  // One row of A as the kernel reads it.
+  void (*prepare)(const int8_t* a, int64_t k, void* to);
+
+  // sums[r * stride + c] += sum over k of a[r][k] * b[c][k], modulo 2^32. Row r of A starts at
+  // r * a_stride elements, column c of B at c * ldb.
+  struct Operands {
+    const void* a;
+    int64_t a_stride;
+    const int8_t* b;
+    int64_t ldb;
+    int64_t k;  // nothing of b is read beyond
+  };
+  using Multiply = void (*)(const Operands& operands, int32_t* sums, int64_t stride);
+  struct Shape {
+    int columns;
+    Multiply block;   // that many columns
+    Multiply single;  // one
+  };
+  Shape shapes[kIntegerRowChoices];  // [log2(rows)], up to max_rows
+
+  // The smallest and largest of a row and 0; a NaN in it sets nan (the rest is then anything).
+  struct Range {
+    float low, high;
+    bool nan;
+  };
+  Range (*range)(const float* row, int64_t k);
+
+  // core/quantize_problem.h, for |azp| <= 2^22.
+  void (*round)(const float* row, int64_t k, float inverse, int32_t azp, int8_t* q);
+};
+
+}  // namespace mixed_gemm::cpu

@@ -1,0 +1,54 @@
+// Compiled with the flags of kernels_avx512.cpp and -mavx512vnni; reached only after CPUID says so.
+// int8 goes through the byte dot product, everything else through the AVX-512 kernels.
+
+// GCC 12 warns about its own _mm512_undefined_*() in every inlined intrinsic (GCC bug 105593).
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include "cpu/cpu_kernels.h"
+#include "cpu/integer_avx512.h"
+
+namespace mixed_gemm::cpu {
+namespace {
+
+// VPDPBUSD multiplies unsigned by signed bytes, so B is read as b + 128 (its sign bit flipped); the
+// 128 times the row of A that this adds is taken off before (IntegerKernels::b_shifted). Sums wrap
+// modulo 2^32 on the way and are right at the end.
+struct IntegerVnni : IntegerLanes512 {
+  static constexpr int kStep = 64;
+  static constexpr int kABytes = 1;
+
+  [[gnu::always_inline]] static Words load_b(const int8_t* p) {
+    return _mm512_xor_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(-128));
+  }
+  [[gnu::always_inline]] static Words load_b(const int8_t* p, int count) {
+    return _mm512_xor_si512(_mm512_maskz_loadu_epi8(mask(count), p), _mm512_set1_epi8(-128));
+  }
+  [[gnu::always_inline]] static Words dot(Words sum, Words b, const void* a) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(b), "m"(*static_cast<const __m512i_u*>(a)));
+    return sum;
+  }
+  [[gnu::always_inline]] static void prepare(const int8_t* a, int count, void* to) {
+    _mm512_storeu_si512(to, _mm512_maskz_loadu_epi8(mask(count), a));
+  }
+
+ private:
+  [[gnu::always_inline]] static __mmask64 mask(int count) { return ~uint64_t{0} >> (64 - count); }
+};
+
+constexpr IntegerKernels kIntegerVnni = make_integer_avx512<IntegerVnni>(true);
+
+}  // namespace
+
+const CpuKernels& avx512_vnni_kernels() {
+  static const CpuKernels kKernels = [] {
+    CpuKernels kernels = avx512_kernels();
+    kernels.name = "avx512_vnni";
+    kernels.int8 = &kIntegerVnni;
+    return kernels;
+  }();
+  return kKernels;
+}
+
+}  // namespace mixed_gemm::cpu

@@ -1,0 +1,277 @@
+// scaled_mm on every instruction set of this machine: int8 sums bit for bit against int64, the
+// epilogue and fp8 within their bounds against float64.
+#include <thread>
+
+#include "core/float8.h"
+#include "cpu/instruction_set.h"
+#include "cpu/scaled_mm_cpu.h"
+#include "cpu/scaled_paths.h"
+#include "cpu_bound.h"
+#include "cpu_case.h"
+#include "guarded_bytes.h"
+
+namespace mixed_gemm::test {
+namespace {
+
+enum class Azp { kNone, kFolded, kPerRow };
+
+struct ScaledCase {
+  int64_t m = 1, n = 1, k = 1;
+  int64_t padding = 0;  // elements between rows of a and columns of b
+  OperandType operand = OperandType::kInt8;
+  ElementType out = ElementType::kFloat32;
+  bool row_scales = false, column_scales = false, bias = false;
+  Azp azp = Azp::kNone;
+  int largest_azp = 128;
+  bool unit_scales = false;  // 1, so that d is the sum itself
+};
+
+std::ostream& operator<<(std::ostream& out, const ScaledCase& c) {
+  return out << "m" << c.m << " n" << c.n << " k" << c.k << " padding" << c.padding << " "
+             << kOperandTypeNames[static_cast<int>(c.operand)] << " to "
+             << kElementTypeNames[static_cast<int>(c.out)] << " scales " << c.row_scales
+             << c.column_scales << (c.bias ? " bias" : "") << " azp" << static_cast<int>(c.azp);
+}
+
+// Random operands at the ends of their pages.
+class ScaledOperands {
+ public:
+  ScaledOperands(const ScaledCase& c, unsigned seed)
+      : shape(c),
+        a_((c.m - 1) * (c.k + c.padding) + c.k),
+        b_((c.n - 1) * (c.k + c.padding) + c.k),
+        scale_a_(c.row_scales ? c.m * 4 : 4),
+        scale_b_(c.column_scales ? c.n * 4 : 4),
+        azp_adj_(c.n * 4),
+        azp_(c.m * 4),
+        bias_(c.n * bytes_of(c.out)),
+        d_(c.m * c.n * bytes_of(c.out)) {
+    std::mt19937 random(seed);
+    std::uniform_int_distribution<int> byte(0, 255), azp(-c.largest_azp, c.largest_azp);
+    std::uniform_real_distribution<float> around_one(0.5f, 1.5f);
+    const bool fp8 = c.operand == OperandType::kFloat8E4M3;
+    const auto fill = [&](const GuardedBytes& bytes, int64_t count) {
+      for (int64_t i = 0; i < count; ++i) {
+        int value = byte(random);
+        if (fp8 && (value & 0x7f) == 0x7f) value ^= 1;  // no NaN
+        bytes.as<uint8_t>()[i] = static_cast<uint8_t>(value);
+      }
+    };
+    fill(a_, (c.m - 1) * (c.k + c.padding) + c.k);
+    fill(b_, (c.n - 1) * (c.k + c.padding) + c.k);
+    const auto scale = [&] { return c.unit_scales ? 1.f : around_one(random) / 512; };
+    for (int64_t i = 0; i < (c.row_scales ? c.m : 1); ++i) scale_a_.as<float>()[i] = scale();
+    for (int64_t j = 0; j < (c.column_scales ? c.n : 1); ++j) scale_b_.as<float>()[j] = -scale();
+    for (int64_t i = 0; i < c.m; ++i) azp_.as<int32_t>()[i] = azp(random);
+    for (int64_t j = 0; j < c.n; ++j) {
+      int32_t sum = 0;
+      for (int64_t k = 0; k < c.k; ++k) sum += static_cast<int8_t>(b_.as<uint8_t>()[j * ldb() + k]);
+      azp_adj_.as<int32_t>()[j] = c.azp == Azp::kFolded ? sum * azp(random) : sum;
+      store(c.out, around_one(random) * 40, bias_.as<uint8_t>() + j * bytes_of(c.out));
+    }
+  }
+
+  int64_t ldb() const { return shape.k + shape.padding; }
+
+  ScaledMmProblem problem() const {
+    ScaledMmProblem p;
+    p.m = shape.m, p.n = shape.n, p.k = shape.k;
+    p.operand = shape.operand, p.out = shape.out;
+    p.a = a_.as<void>(), p.lda = ldb();
+    p.b = b_.as<void>(), p.ldb = ldb();
+    p.scale_a = scale_a_.as<float>(), p.scale_a_stride = shape.row_scales;
+    p.scale_b = scale_b_.as<float>(), p.scale_b_stride = shape.column_scales;
+    if (shape.azp != Azp::kNone) p.azp_adj = azp_adj_.as<int32_t>();
+    if (shape.azp == Azp::kPerRow) p.azp = azp_.as<int32_t>();
+    if (shape.bias) p.bias = bias_.as<void>();
+    p.d = d_.as<void>();
+    return p;
+  }
+
+  double d(int64_t i, int64_t j) const {
+    return fetch(shape.out, d_.as<uint8_t>() + (i * shape.n + j) * bytes_of(shape.out));
+  }
+  double bias(int64_t j) const {
+    return shape.bias ? fetch(shape.out, bias_.as<uint8_t>() + j * bytes_of(shape.out)) : 0;
+  }
+
+  // The exact sum (integers stay below 2^53) and the sum of its absolute terms.
+  struct Sum {
+    double value, absolute;
+  };
+  Sum sum(int64_t i, int64_t j) const {
+    Sum result = {0, 0};
+    for (int64_t k = 0; k < shape.k; ++k) {
+      const double term =
+          number(a_.as<uint8_t>()[i * ldb() + k]) * number(b_.as<uint8_t>()[j * ldb() + k]);
+      result.value += term;
+      result.absolute += std::fabs(term);
+    }
+    const ScaledMmProblem p = problem();
+    if (p.azp_adj) result.value -= (p.azp ? p.azp[i] : 1.0) * p.azp_adj[j];
+    return result;
+  }
+
+  const ScaledCase shape;
+
+ private:
+  double number(uint8_t bits) const {
+    return shape.operand == OperandType::kInt8 ? static_cast<int8_t>(bits) : decode_e4m3(bits);
+  }
+
+  GuardedBytes a_, b_, scale_a_, scale_b_, azp_adj_, azp_, bias_, d_;
+};
+
+class ScaledMmCpu : public ::testing::TestWithParam<const cpu::CpuKernels*> {
+ protected:
+  void run(const ScaledOperands& operands, const ParallelFor& parallel_for) const {
+    const bool int8 = operands.shape.operand == OperandType::kInt8;
+    (int8 ? cpu::scaled_mm_int8 : cpu::scaled_mm_float8)(*GetParam(), operands.problem(),
+                                                         parallel_for);
+  }
+
+  // reliability.md 2.3 for W8A8: the integer sum is exact and rounds to fp32 once, each scale and
+  // the bias round once more (e = 2^-24), the result once (u). fp8 sums K exact products by fma, a
+  // walk of the size lambda e sqrt(K) around at most sum |a b|.
+  void expect_within_bound(const ScaledCase& c, unsigned seed) {
+    const ScaledOperands operands(c, seed);
+    run(operands, serial_for);
+    const ScaledMmProblem p = operands.problem();
+    const Unit unit = kUnits[static_cast<int>(c.out)];
+    constexpr double kE = 0x1p-24, kLambda = 6;
+    double worst = 0;
+    for (int64_t i = 0; i < c.m; ++i) {
+      for (int64_t j = 0; j < c.n; ++j) {
+        const auto sum = operands.sum(i, j);
+        const double scale =
+            double{p.scale_a[i * p.scale_a_stride]} * p.scale_b[j * p.scale_b_stride];
+        const double product = sum.value * scale, y = product + operands.bias(j);
+        double error = 3 * kE * std::fabs(product) + kE * std::fabs(y);
+        if (c.operand == OperandType::kFloat8E4M3) {
+          error +=
+              kLambda * kE * std::sqrt(static_cast<double>(c.k)) * sum.absolute * std::fabs(scale);
+        }
+        const double bound = 1.001 * error + unit.u * (std::fabs(y) + error) + unit.tiny;
+        const double ratio = std::fabs(operands.d(i, j) - y) / bound;
+        worst = ratio <= worst ? worst : ratio;  // NaN wins
+      }
+    }
+    EXPECT_LE(worst, 1) << c;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Kernels, ScaledMmCpu, ::testing::ValuesIn(cpu::supported_kernels()),
+                         [](const auto& info) { return std::string(info.param->name); });
+
+TEST_P(ScaledMmCpu, int8_sums_are_exact_at_every_boundary) {
+  // Around the rows and columns of a call, the block of columns, the chunk of rows, the steps and
+  // the slab of K.
+  struct Shape {
+    int64_t m, n, k;
+  };
+  std::vector<Shape> shapes;
+  for (int64_t m : {1, 2, 3, 4, 5, 7, 8, 9, 15, 63, 64, 65, 130}) shapes.push_back({m, 11, 70});
+  for (int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 47, 48, 49, 97}) shapes.push_back({5, n, 70});
+  for (int64_t k : {1, 2, 3, 4, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129, 2047, 2048, 2049}) {
+    shapes.push_back({13, 10, k});
+  }
+  unsigned seed = 0;
+  for (const Shape& s : shapes) {
+    ScaledCase c;
+    c.m = s.m, c.n = s.n, c.k = s.k;
+    c.unit_scales = true;
+    c.padding = seed % 3;
+    const ScaledOperands operands(c, seed++);
+    run(operands, serial_for);
+    for (int64_t i = 0; i < c.m; ++i) {
+      for (int64_t j = 0; j < c.n; ++j) {
+        const auto expected = -static_cast<float>(operands.sum(i, j).value);
+        ASSERT_EQ(operands.d(i, j), expected) << c << " at " << i << ", " << j;
+      }
+    }
+  }
+}
+
+TEST_P(ScaledMmCpu, int8_does_not_wrap_at_the_largest_k) {
+  for (const auto& [a, b] : {std::pair{-128, -128}, {-128, 127}, {127, 127}}) {
+    const std::vector<int8_t> as(kMaxInt8K, static_cast<int8_t>(a)),
+        bs(kMaxInt8K, static_cast<int8_t>(b));
+    const float one = 1;
+    float d = 0;
+    ScaledMmProblem p;
+    p.m = p.n = 1, p.k = kMaxInt8K;
+    p.out = ElementType::kFloat32;
+    p.a = as.data(), p.b = bs.data(), p.scale_a = p.scale_b = &one, p.d = &d;
+    cpu::scaled_mm_int8(*GetParam(), p, serial_for);
+    EXPECT_EQ(d, static_cast<float>(int64_t{a} * b * kMaxInt8K));
+  }
+}
+
+TEST_P(ScaledMmCpu, epilogues_are_within_the_bound) {
+  unsigned seed = 0;
+  for (ElementType out : {ElementType::kFloat16, ElementType::kBFloat16, ElementType::kFloat32}) {
+    for (Azp azp : {Azp::kNone, Azp::kFolded, Azp::kPerRow}) {
+      for (int options = 0; options < 8; ++options) {
+        ScaledCase c;
+        c.m = 9, c.n = 67, c.k = 130, c.out = out, c.azp = azp;
+        c.row_scales = options & 1, c.column_scales = options & 2, c.bias = options & 4;
+        expect_within_bound(c, seed++);
+      }
+    }
+  }
+}
+
+TEST_P(ScaledMmCpu, zero_points_that_need_64_bits_are_exact) {
+  ScaledCase c;
+  c.m = 6, c.n = 20, c.k = 40, c.azp = Azp::kPerRow, c.column_scales = true;
+  c.largest_azp = 1 << 30;
+  expect_within_bound(c, 7);
+}
+
+TEST_P(ScaledMmCpu, float8_is_within_the_bound) {
+  unsigned seed = 0;
+  for (int64_t m : {1, 3, 8, 9, 129}) {
+    for (int64_t n : {1, 31, 33}) {
+      for (int64_t k : {1, 17, 383, 385, 800}) {
+        ScaledCase c;
+        c.m = m, c.n = n, c.k = k, c.operand = OperandType::kFloat8E4M3;
+        c.out = static_cast<ElementType>(seed % 3);
+        c.row_scales = seed & 1, c.column_scales = seed & 2, c.bias = seed & 4;
+        c.padding = seed % 5;
+        expect_within_bound(c, seed++);
+      }
+    }
+  }
+}
+
+TEST_P(ScaledMmCpu, k_of_zero_gives_the_bias) {
+  for (OperandType operand : {OperandType::kInt8, OperandType::kFloat8E4M3}) {
+    ScaledCase c;
+    c.m = 3, c.n = 5, c.k = 0, c.bias = true, c.operand = operand;
+    const ScaledOperands operands(c, 1);
+    run(operands, serial_for);
+    for (int64_t i = 0; i < c.m; ++i) {
+      for (int64_t j = 0; j < c.n; ++j) EXPECT_EQ(operands.d(i, j), operands.bias(j));
+    }
+  }
+}
+
+TEST_P(ScaledMmCpu, threads_give_the_same_bits) {
+  const ParallelFor two_threads = [](int64_t begin, int64_t end, int64_t, const LoopBody& body) {
+    const int64_t middle = begin + (end - begin) / 2;
+    std::thread other([&] { serial_for(middle, end, 1, body); });
+    serial_for(begin, middle, 1, body);
+    other.join();
+  };
+  for (OperandType operand : {OperandType::kInt8, OperandType::kFloat8E4M3}) {
+    ScaledCase c;
+    c.m = 70, c.n = 100, c.k = 129, c.operand = operand, c.row_scales = true;
+    const ScaledOperands one(c, 1), two(c, 1);
+    run(one, serial_for);
+    run(two, two_threads);
+    EXPECT_EQ(std::memcmp(one.problem().d, two.problem().d, static_cast<size_t>(c.m * c.n * 4)), 0);
+  }
+}
+
+}  // namespace
+}  // namespace mixed_gemm::test
