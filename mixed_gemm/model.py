@@ -69,7 +69,7 @@ class _Job:
     places: list[tuple[nn.Module, str]]  # parent and name of child
 
 
-def _matches(name: str, pattern: str) -> bool:
+def matches(name: str, pattern: str) -> bool:
     """Whether a pattern fits any run of whole components: "lm_head" fits "model.lm_head", and
     "layers.0" fits everything below "model.layers.0"."""
     parts = name.split(".")
@@ -85,10 +85,10 @@ def _skip_reason(skip: Skip, model: nn.Module) -> Callable[[str, nn.Module], str
     patterns = (skip,) if isinstance(skip, str) else tuple(skip)
     names = [name for name, _ in model.named_modules(remove_duplicate=False)]
     for pattern in patterns:
-        if pattern not in DEFAULT_SKIP and not any(_matches(name, pattern) for name in names):
+        if pattern not in DEFAULT_SKIP and not any(matches(name, pattern) for name in names):
             warnings.warn(f"quantize_: skip={pattern!r} matches no module", stacklevel=3)
     return lambda name, module: next(
-        (f"matches skip={p!r}" for p in patterns if _matches(name, p)), ""
+        (f"matches skip={p!r}" for p in patterns if matches(name, p)), ""
     )
 
 

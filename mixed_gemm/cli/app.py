@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .. import _library
-from . import bench, demo, env, output, tune
+from . import bench, convert, demo, env, inspect, output, quantize, tune
 
 app = typer.Typer(
     name="mixed-gemm",
@@ -20,6 +20,9 @@ app = typer.Typer(
 )
 
 COMMANDS: dict[str, Callable[..., None]] = {
+    "quantize": quantize.command,
+    "convert": convert.command,
+    "inspect": inspect.command,
     "env": env.command,
     "demo": demo.command,
     "bench": bench.command,

@@ -38,6 +38,10 @@ def parse_rows(text: str) -> list[int]:
     return rows
 
 
+def shard_bytes(gigabytes: float) -> int:
+    return int(gigabytes * 1e9)
+
+
 def parse_device(text: str) -> torch.device:
     """A device that is there; "" is the current CUDA device when there is one, else the CPU."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -70,8 +74,11 @@ Device = Annotated[
 ]
 Source = Annotated[
     Path,
-    typer.Argument(
-        help="A model folder (config.json and *.safetensors) or a .safetensors file.", exists=True
-    ),
+    typer.Argument(help="A model folder (config.json and *.safetensors) or one file of it."),
 ]
-Target = Annotated[Path, typer.Argument(help="The folder to write; it must not exist yet.")]
+ShardSize = Annotated[
+    float, typer.Option("--shard-size", help="Largest file to write, GB (10^9 bytes).", min=1e-6)
+]
+Target = Annotated[
+    Path, typer.Argument(help="The folder to write; it must hold no checkpoint yet.")
+]

@@ -9,6 +9,7 @@ Formats: AWQ (gemm, gemv, gemv_fast, llm-awq), GPTQ v1 and v2, compressed-tensor
 """
 
 from .checkpoint import Checkpoint, open_checkpoint
+from .dense import DenseCheckpoint
 from .errors import CheckpointError, CheckpointWarning
 from .layer import LayerInfo
 from .save import save_checkpoint
@@ -18,6 +19,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointError",
     "CheckpointWarning",
+    "DenseCheckpoint",
     "LayerInfo",
     "QuantizedWeight",
     "open_checkpoint",

@@ -15,6 +15,7 @@ from .._progress import Progress, track
 from ..linear import Linear
 from .checkpoint import Checkpoint
 from .ct_encode import arguments, configuration, encode
+from .dense import DenseCheckpoint
 from .shards import ShardWriter
 from .weight import QuantizedWeight
 
@@ -94,7 +95,7 @@ def _target(path: Path) -> Path:
 
 
 def save_checkpoint(
-    source: nn.Module | Checkpoint,
+    source: nn.Module | Checkpoint | DenseCheckpoint,
     path: str | Path,
     *,
     config: Mapping[str, Any] | None = None,
@@ -107,8 +108,8 @@ def save_checkpoint(
     same bits. One layer and one shard are in memory at a time.
 
     Args:
-        source: a model with ``mixed_gemm.Linear`` layers on any device, or an open checkpoint of
-            any format; its tokenizer files are copied along.
+        source: a model with ``mixed_gemm.Linear`` layers on any device; or an open checkpoint of
+            any format, or a dense one to be rounded on the way: tokenizer files are copied along.
         path: a folder without safetensors in it; made when missing.
         config: of the model, for config.json; that of the source when None. Its
             quantization_config is replaced.
@@ -122,7 +123,10 @@ def save_checkpoint(
         CheckpointError: the source cannot be read.
     """
     given: _Source
-    given = _FromCheckpoint(source) if isinstance(source, Checkpoint) else _FromModel(source)
+    if isinstance(source, nn.Module):
+        given = _FromModel(source)
+    else:
+        given = _FromCheckpoint(source) if isinstance(source, Checkpoint) else source
     if not given.layers:
         raise ValueError(
             "save_checkpoint: no layer is a mixed_gemm.Linear. Hint: mixed_gemm.quantize_ first"
@@ -141,7 +145,7 @@ def save_checkpoint(
     whole.pop("compression_config", None)
     whole["quantization_config"] = configuration(found, given.ignore)
     writer.finish()
-    if isinstance(source, Checkpoint):
+    if not isinstance(source, nn.Module):
         _copy_companions(source.path, folder)
     text = json.dumps(whole, indent=2, default=_json) + "\n"
     (folder / "config.json").write_text(text, encoding="utf-8")

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_llama
 import torch
+from safetensors.torch import save_file
 
 import mixed_gemm
 from mixed_gemm import cli
@@ -36,7 +38,7 @@ def run_json(*arguments: object) -> Any:
 
 def test_help_lists_every_command_and_no_arguments_show_it() -> None:
     text = run("--help")
-    for name in ("bench", "demo", "env", "tune"):
+    for name in ("bench", "convert", "demo", "env", "inspect", "quantize", "tune"):
         assert name in text
         assert "--json" in run(name, "--help")
 
@@ -170,3 +172,77 @@ def test_tune_prints_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked["save"] is False
     text = run("tune", 64, 128)
     assert "skinny_m8" in text and "1.50x" in text
+
+
+# --- checkpoints -------------------------------------------------------------------------------
+
+AWQ = Path(__file__).parents[1] / "data" / "awq_gemm"
+ACT_ORDER = AWQ.with_name("gptq_v2_4bit_act_order")
+
+
+def test_inspect_counts_layers_and_bytes() -> None:
+    found = run_json("inspect", AWQ, "--layers", "--check")
+    assert found["format"] == "AWQ gemm"
+    assert found["quantized_layers"] == len(found["layers"]) == 7
+    assert found["quantized_weights"] == sum(n * k for n, k in tiny_llama.LINEARS.values())
+    assert found["quantized_bytes"] == sum(layer["nbytes"] for layer in found["layers"])
+    assert found["schemes"] == {"int4 group 32, zeros": 7}
+    assert found["checked"] is True
+    text = run("inspect", AWQ, "--layers")
+    assert "7 x int4 group 32, zeros" in text and "model.layers.0.mlp.up_proj" in text
+
+
+def test_inspect_refuses_what_it_cannot_read(tmp_path: Path) -> None:
+    assert "no such file or folder" in run("inspect", tmp_path / "nothing", status=1)
+    assert run("inspect", tmp_path, status=1).startswith(f"error: {tmp_path}: no .safetensors")
+    broken = tmp_path / "model.safetensors"
+    broken.write_bytes((AWQ / "model.safetensors").read_bytes()[:-100])
+    assert f"{broken}: not a whole safetensors file" in run("inspect", broken, status=1)
+
+
+def test_convert_keeps_every_bit(tmp_path: Path) -> None:
+    report = run_json("convert", AWQ, tmp_path / "out", "--shard-size", "0.00003")
+    assert report["target"]["format"] == "compressed-tensors pack-quantized"
+    assert len(report["target"]["files"]) > 1
+    before, after = mixed_gemm.open_checkpoint(AWQ), mixed_gemm.open_checkpoint(tmp_path / "out")
+    for name in before.layers:
+        assert torch.equal(after.layer(name).q, before.layer(name).q)
+        assert torch.equal(after.layer(name).scales, before.layer(name).scales)
+    assert "holds" in run("convert", AWQ, tmp_path / "out", status=1)
+
+
+def test_convert_refuses_act_order_and_leaves_the_folder_free(tmp_path: Path) -> None:
+    text = run("convert", ACT_ORDER, tmp_path / "out", status=1)
+    assert "error: " in text and "permutation" in text
+    run("convert", AWQ, tmp_path / "out")
+
+
+def dense_model(folder: Path) -> Path:
+    folder.mkdir()
+    tensors = tiny_llama.plain_tensors()
+    for name, (n, k) in tiny_llama.LINEARS.items():
+        tensors[f"{name}.weight"] = tiny_llama.grid(name, n, k, 4, 32, False).weight().half()
+    save_file(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(tiny_llama.CONFIG))
+    return folder
+
+
+def test_quantize_writes_what_inspect_reads(tmp_path: Path) -> None:
+    dense = dense_model(tmp_path / "dense")
+    options = ("--bits", 8, "--group-size", 32, "--asymmetric", "--skip", "lm_head")
+    report = run_json("quantize", dense, tmp_path / "out", *options, "--skip", "down_proj")
+    assert report["target"] == run_json("inspect", tmp_path / "out")
+    assert report["target"]["schemes"] == {"int8 group 32, zeros": 6}
+    assert set(report["left_dense"]) == {
+        "lm_head", "model.embed_tokens", "model.layers.0.mlp.down_proj",
+    }  # fmt: skip
+    assert report["dense_bytes"] == 2 * (4 * 64 * 64 + 2 * 64 * 128)
+    text = run("quantize", dense, tmp_path / "four", "--group-size", 32)
+    assert "7 x int4 group 32" in text and "left dense: " in text
+
+
+def test_quantize_refuses_with_the_reason(tmp_path: Path) -> None:
+    dense = dense_model(tmp_path / "dense")
+    assert "K=64" in run("quantize", dense, tmp_path / "out", status=1)
+    assert not (tmp_path / "out").exists()
+    assert "mixed-gemm convert" in run("quantize", AWQ, tmp_path / "out", status=1)

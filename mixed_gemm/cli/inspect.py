@@ -1,0 +1,101 @@
+"""``mixed-gemm inspect``: what a quantized checkpoint holds, from its headers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from .._progress import track
+from ..loaders import Checkpoint, LayerInfo, open_checkpoint
+from .options import Json, Source
+from .output import print_json, print_table, reports_errors, say
+
+
+def scheme_of(layer: LayerInfo) -> str:
+    group = "per channel" if layer.group_size == -1 else f"group {layer.group_size}"
+    return f"{layer.kind}{layer.bits} {group}{', zeros' if layer.has_zeros else ''}"
+
+
+def plain_bytes(checkpoint: Checkpoint) -> int:
+    """Of the tensors that are not quantized."""
+    total = 0
+    for name in checkpoint.tensors:
+        dtype = checkpoint.tensor_dtype(name)
+        size = dtype.itemsize if isinstance(dtype, torch.dtype) else 0
+        total += size * math.prod(checkpoint.tensor_shape(name))
+    return total
+
+
+def summary(checkpoint: Checkpoint) -> dict[str, Any]:
+    layers = list(checkpoint.layers.values())
+    return {
+        "path": str(checkpoint.path),
+        "format": checkpoint.format,
+        "model_type": checkpoint.config.get("model_type"),
+        "files": [file.name for file in checkpoint.files],
+        "quantized_layers": len(layers),
+        "quantized_weights": sum(layer.in_features * layer.out_features for layer in layers),
+        "quantized_bytes": sum(layer.nbytes for layer in layers),
+        "schemes": dict(Counter(map(scheme_of, layers))),
+        "other_tensors": len(checkpoint.tensors),
+        "other_bytes": plain_bytes(checkpoint),
+    }
+
+
+def print_summary(found: dict[str, Any]) -> None:
+    weights, nbytes = found["quantized_weights"], found["quantized_bytes"]
+    say(f"{found['path']}: {found['format']}, model type {found['model_type'] or 'unknown'}")
+    say(
+        f"{found['quantized_layers']} quantized layers, {weights / 1e6:.2f} M weights in "
+        f"{nbytes / 1e6:.2f} MB ({8 * nbytes / weights:.2f} bits each, with scales and zeros)"
+    )
+    for scheme, count in found["schemes"].items():
+        say(f"  {count} x {scheme}")
+    say(f"{found['other_tensors']} other tensors, {found['other_bytes'] / 1e6:.2f} MB")
+    say(f"{len(found['files'])} files: {', '.join(found['files'])}")
+
+
+def print_layers(layers: Iterable[LayerInfo]) -> None:
+    rows = [
+        (x.name, scheme_of(x), x.out_features, x.in_features, f"{x.nbytes / 1e6:.2f}")
+        for x in layers
+    ]
+    print_table("", ("layer", "scheme", "N", "K", "MB"), rows, left=2)
+
+
+@reports_errors
+def command(
+    source: Source,
+    layers: Annotated[bool, typer.Option("--layers", help="List every quantized layer.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Read every tensor: finite scales, whole files.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show format, schemes and sizes of a quantized checkpoint.
+
+    Reads the headers alone, and checks every shape and dtype in them.
+    """
+    checkpoint = open_checkpoint(source)
+    found = summary(checkpoint)
+    if check:
+        for name in track(list(checkpoint.layers), "reading", True):
+            checkpoint.layer(name)
+        for name in checkpoint.tensors:
+            checkpoint.tensor(name)
+        found["checked"] = True
+    if json:
+        if layers:
+            found["layers"] = [vars(x) for x in checkpoint.layers.values()]
+        print_json(found)
+        return
+    print_summary(found)
+    if layers:
+        print_layers(checkpoint.layers.values())
+    if check:
+        say("every tensor was read and is in order")

@@ -1,0 +1,52 @@
+"""``mixed-gemm quantize``: a dense checkpoint to 4 or 8 bits, without loading the model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ..loaders import DenseCheckpoint, open_checkpoint, save_checkpoint
+from ..model import DEFAULT_SKIP
+from .inspect import print_summary, summary
+from .options import Bits, GroupSize, Json, ShardSize, Source, Target, shard_bytes
+from .output import note, print_json, reports_errors, say
+
+
+@reports_errors
+def command(
+    source: Source,
+    target: Target,
+    bits: Bits = 4,
+    group_size: GroupSize = 128,
+    asymmetric: Annotated[
+        bool, typer.Option("--asymmetric", help="With integer zero points: w = (q - z) * s.")
+    ] = False,
+    skip: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--skip",
+            help="Leave layers alone: a glob on whole parts of the name. May be repeated.",
+            show_default=", ".join(DEFAULT_SKIP),
+        ),
+    ] = None,
+    shard_size: ShardSize = 5.0,
+    json: Json = False,
+) -> None:
+    """Round the linear layers of a dense model to nearest; write compressed-tensors.
+
+    Linear layers are the 2-D weights that are no embedding, no router and not named by --skip. No
+    calibration, no model code; one layer at a time is in memory.
+    """
+    dense = DenseCheckpoint(source, bits, group_size, not asymmetric, skip or DEFAULT_SKIP)
+    save_checkpoint(dense, target, max_shard_bytes=shard_bytes(shard_size), progress=True)
+    written = summary(open_checkpoint(target))  # reads back and checks what was written
+    report = {"dense_bytes": dense.nbytes, "left_dense": list(dense.ignore), "target": written}
+    if json:
+        print_json(report)
+        return
+    ratio = dense.nbytes / written["quantized_bytes"]
+    note(f"{dense.nbytes / 1e6:.2f} MB of weights -> {ratio:.2f} times smaller")
+    print_summary(written)
+    if dense.ignore:
+        say(f"left dense: {', '.join(dense.ignore)}")
