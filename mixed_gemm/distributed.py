@@ -1,5 +1,5 @@
-"""Tensor parallelism: slices of a ``mixed_gemm.Linear`` for one rank (``colwise``, ``rowwise``), and
-DTensor sharding rules of ``fpA_intB_gemm``, which importing this module registers.
+"""Tensor parallelism: slices of a ``mixed_gemm.Linear`` for one rank (``colwise``, ``rowwise``),
+and DTensor sharding rules of ``fpA_intB_gemm``, which importing this module registers.
 
 Not imported by ``import mixed_gemm``: torch.distributed.tensor takes 0.7 s to import.
 """
@@ -56,7 +56,7 @@ def colwise(linear: Linear, rank: int, world: int) -> Linear:
 
 
 class _SumOverRanks(torch.autograd.Function):
-    """Every rank's loss depends on every rank's term in the same way: the gradient passes through."""
+    """Every rank's loss depends on every rank's term in the same way: gradients pass through."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: Any) -> Tensor:
@@ -77,6 +77,8 @@ class RowwiseLinear(nn.Module):
         group: the process group; None is the default one.
     """
 
+    bias: Tensor | None
+
     def __init__(self, local: Linear, bias: Tensor | None, group: Any = None) -> None:
         super().__init__()
         self.local = local
@@ -84,15 +86,17 @@ class RowwiseLinear(nn.Module):
         self._group = group
 
     def forward(self, input: Tensor) -> Tensor:
-        """This rank's ``[..., K / world]`` -> the whole ``[..., N]``, the same on every rank. Partial
-        sums are in the dtype of the activations."""
-        total: Tensor = _SumOverRanks.apply(self.local(input), self._group)
+        """This rank's ``[..., K / world]`` -> the whole ``[..., N]``, the same on every rank.
+        Partial sums are in the dtype of the activations."""
+        total: Tensor = _SumOverRanks.apply(  # type: ignore[no-untyped-call]
+            self.local(input), self._group
+        )
         return total if self.bias is None else total + self.bias
 
 
 def rowwise(linear: Linear, rank: int, world: int, group: Any = None) -> RowwiseLinear:
-    """The input channels of one rank: takes the part of the input that a ``colwise`` layer before it
-    made, and sums over the ranks.
+    """The input channels of one rank: takes the part of the input that a ``colwise`` layer before
+    it made, and sums over the ranks.
 
     Args:
         linear: the whole layer. rank, world: as in :func:`colwise`. group: the process group.

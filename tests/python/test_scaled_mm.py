@@ -61,7 +61,7 @@ def test_int8_of_the_largest_k_does_not_wrap(a: int, b: int) -> None:
     columns = torch.full((3, k), b, dtype=torch.int8)
     out = mixed_gemm.scaled_mm(rows, columns.t(), ONE, ONE, out_dtype=torch.float32)
     assert torch.equal(out, torch.full((2, 3), float(a * b * k)))
-    with pytest.raises(RuntimeError, match="K must be at most 131071 for int8.*got K=131072"):
+    with pytest.raises(RuntimeError, match=r"K must be at most 131071 for int8.*got K=131072"):
         mixed_gemm.scaled_mm(
             torch.zeros(1, k + 1, dtype=torch.int8),
             torch.zeros(1, k + 1, dtype=torch.int8).t(),
