@@ -1,6 +1,5 @@
-// CUDA side of the convolutions and of the block GEMM. Their kernels are not written yet: a checked
-// call ends in an error that names what is missing.
-#include "ops/block_gemm_checks.h"
+// CUDA side of the convolutions. Their kernels are not written yet: a checked call ends in an error
+// that names what is missing.
 #include "ops/conv_checks.h"
 
 namespace mixed_gemm {
@@ -33,18 +32,10 @@ Tensor qconv2d_int8_cuda(const Tensor& input, const Tensor& weight, const Tensor
   return not_on_cuda("qconv2d_int8", "the int8 implicit GEMM kernel");
 }
 
-Tensor block_quant_gemm_cuda(const Tensor& a, const Tensor& b, const Tensor& scale_b,
-                             const Tensor& offset_b, std::optional<Tensor> bias, int64_t block_size,
-                             std::string activation) {
-  check_block_quant_gemm({a, b, scale_b, offset_b, bias, block_size, activation});
-  return not_on_cuda("block_quant_gemm", "the quantizer per block and its int8 GEMM");
-}
-
 }  // namespace
 }  // namespace mixed_gemm
 
 STABLE_TORCH_LIBRARY_IMPL(mixed_gemm, CUDA, m) {
   m.impl("qconv2d", TORCH_BOX(&mixed_gemm::qconv2d_cuda));
   m.impl("qconv2d_int8", TORCH_BOX(&mixed_gemm::qconv2d_int8_cuda));
-  m.impl("block_quant_gemm", TORCH_BOX(&mixed_gemm::block_quant_gemm_cuda));
 }
