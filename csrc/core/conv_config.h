@@ -20,14 +20,14 @@ constexpr int conv_int8_smem_bytes(const TileConfig& t) {
   return scaled_smem_bytes(t) + t.m * kConvRowBytes;
 }
 
-// Three modes are compiled: scales of one block of channels serve as coarse ones, and a fine block
-// without offset is given zeros. Blocks are coarse when no k-tile meets two.
-constexpr ScaleMode conv_scale_mode(const QuantScheme& scheme, int64_t channels,
+// Three modes are compiled: the scales of one block of channels serve as coarse ones, and a fine
+// block without offset is given zeros. Blocks are coarse when no k-tile meets two.
+constexpr ScaleMode conv_scale_mode(ZeroMode zero_mode, int64_t block_size, int64_t channels,
                                     int64_t channels_per_tap) {
-  const bool zeros = scheme.zero_mode != ZeroMode::kNone;
-  const bool coarse = scheme.group_size >= channels ||
-                      (scheme.group_size % kTileK == 0 && channels_per_tap % kTileK == 0);
-  return !coarse ? ScaleMode::kFineZero : zeros ? ScaleMode::kCoarseZero : ScaleMode::kCoarse;
+  const bool coarse =
+      block_size >= channels || (block_size % kTileK == 0 && channels_per_tap % kTileK == 0);
+  if (!coarse) return ScaleMode::kFineZero;
+  return zero_mode == ZeroMode::kNone ? ScaleMode::kCoarse : ScaleMode::kCoarseZero;
 }
 
 }  // namespace mixed_gemm

@@ -11,12 +11,14 @@
 
 namespace mixed_gemm {
 
+enum class ConvKind : int { kImplicit, kInt8, kDense };
+
 // `row` is of kTileConfigs or, int8, of kScaledTileConfigs. Names:
 //   implicit_m64n128s4_parallel4   the GEMM of pixels and taps, dequantizing
 //   int8_m64n128s4_streamk1        of an int8 convolution
 //   dequantize_conv                dequantize to a dense filter, then the library's convolution
 struct ConvCandidate : TileChoice {
-  bool dense = false;
+  ConvKind kind = ConvKind::kImplicit;
   double predicted_us = 0;
 };
 

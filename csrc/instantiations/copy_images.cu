@@ -20,7 +20,7 @@ int copy_images(const CopyImagesArgs& args) {
         from_channels_last ? copy_images_kernel<Word, false> : copy_images_kernel<Word, true>;
     kernel<<<dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(images)),
              dim3(kCopyTile, kCopyRows), 0, static_cast<cudaStream_t>(args.stream)>>>(part,
-                                                                                     tiles_c);
+                                                                                      tiles_c);
   }
   return cudaGetLastError();
 }

@@ -1,5 +1,5 @@
-// Device entries of the int8 convolution: the scaled GEMM's mainloop on pixels, and the constants of
-// its output channels.
+// Device entries of the int8 convolution: the scaled GEMM's mainloop on pixels, and the constants
+// of its output channels.
 #pragma once
 #include "epilogue/requantized_output.cuh"
 #include "kernel/tile_gemm.cuh"

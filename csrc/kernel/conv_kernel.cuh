@@ -26,18 +26,19 @@ template <typename Config>
 using ConvGemm = TileGemm<Config, MultistageMainloop<Config, ConvCopy<Config>, TapGroupRows>,
                           TileOutput<typename Config::Element>>;
 
-// Scales and zeros of 16 k at a time, beside the addresses of pixels, spilled at three blocks an SM.
+// Scales and zeros of 16 k at a time, beside the addresses of pixels, spilled at three blocks an
+// SM.
 template <typename Config>
-constexpr int kConvBlocks = Config::kMode == ScaleMode::kFineZero && Config::kTile.min_blocks > 2
-                                ? 2
-                                : Config::kTile.min_blocks;
+constexpr int kConvBlocks =
+    Config::kMode == ScaleMode::kFineZero&& Config::kTile.min_blocks > 2 ? 2
+                                                                         : Config::kTile.min_blocks;
 
 template <typename Config>
 __global__ void __launch_bounds__(Config::kThreads, kConvBlocks<Config>)
     conv_kernel(const __grid_constant__ typename ConvGemm<Config>::Params params) {
   extern __shared__ __align__(128) uint8_t shared_bytes[];
-  ConvGemm<Config>::run(
-      params, *reinterpret_cast<typename ConvGemm<Config>::SharedStorage*>(shared_bytes));
+  ConvGemm<Config>::run(params,
+                        *reinterpret_cast<typename ConvGemm<Config>::SharedStorage*>(shared_bytes));
 }
 
 }  // namespace mixed_gemm

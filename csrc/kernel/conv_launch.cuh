@@ -29,8 +29,7 @@ typename ConvGemm<Config>::Params conv_params(const ConvArgs& conv) {
        static_cast<const Element*>(args.zeros),
        args.scale_stride,
        args.n,
-       {cutlass::FastDivmod(parts_per_tap),
-        {cutlass::FastDivmod(parts_per_group), args.groups}}},
+       {cutlass::FastDivmod(parts_per_tap), {cutlass::FastDivmod(parts_per_group), args.groups}}},
       k_tiles,
       args.zero_mode};
   params.output.output = {nullptr, static_cast<const Element*>(args.bias),

@@ -33,7 +33,8 @@ class ActivationCopy {
   }
 
   // This block reads rows from row0 on, k-tiles [begin, end).
-  __device__ ActivationCopy(const Params& params, const Shared&, int row0, int begin, int end, int thread)
+  __device__ ActivationCopy(const Params& params, const Shared&, int row0, int begin, int end,
+                            int thread)
       : params_(params),
         smem_offset_(SmemActivationTile::offset(thread / kChunksPerLine, thread % kChunksPerLine)) {
     const int row = row0 + thread / kChunksPerLine;

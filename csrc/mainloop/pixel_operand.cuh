@@ -37,7 +37,8 @@ class PixelCopy {
   struct Params {
     const uint4* pixels;
     int chunks;      // of a pixel, in memory
-    int tap_chunks;  // of a tap along K, at least as many; those beyond the pixel's count as outside
+    int tap_chunks;  // of a tap along K, at least as many; those beyond the pixel's count as
+                     // outside
     int k_chunks;    // taps * tap_chunks
     int h, w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
     int rows;  // output pixels
@@ -94,14 +95,14 @@ class PixelCopy {
     CUTLASS_PRAGMA_UNROLL
     for (int pass = kPasses * part / parts; pass < kPasses * (part + 1) / parts; ++pass) {
       const int4 row = reinterpret_cast<const int4*>(rows_)[pass * kRowsPerPass];
-      const bool inside = static_cast<unsigned>(row.y + tap_y_) < static_cast<unsigned>(params_.h) &&
-                          static_cast<unsigned>(row.z + tap_x_) < static_cast<unsigned>(params_.w);
+      const bool inside =
+          static_cast<unsigned>(row.y + tap_y_) < static_cast<unsigned>(params_.h) &&
+          static_cast<unsigned>(row.z + tap_x_) < static_cast<unsigned>(params_.w);
       const uint4* source = params_.pixels + (row.x + tap_chunk_);
       uint8_t* target = stage + smem_offset_ + pass * kRowsPerPass * kLineBytes;
       constexpr auto kGlobal = cutlass::arch::CacheOperation::Global;
       if constexpr (kPadded) {
-        const auto* padding =
-            reinterpret_cast<const uint4*>(kPaddingChunks.bytes[params_.padding]);
+        const auto* padding = reinterpret_cast<const uint4*>(kPaddingChunks.bytes[params_.padding]);
         cutlass::arch::cp_async<kChunkBytes, kGlobal>(target, inside ? source : padding);
       } else {
         cutlass::arch::cp_async_zfill<kChunkBytes, kGlobal>(target, source, inside);
