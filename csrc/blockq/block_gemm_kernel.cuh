@@ -9,7 +9,10 @@
 namespace mixed_gemm {
 
 template <typename Config>
-using BlockGemm = TileGemm<Config, DirectMainloop<Config, BlockSums>, BlockOutput>;
+using BlockMainloop = DirectMainloop<Config, RowCopy<Config::kTile.m, Config::kThreads>, BlockSums>;
+
+template <typename Config>
+using BlockGemm = TileGemm<Config, BlockMainloop<Config>, BlockOutput>;
 
 template <typename Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kTile.min_blocks)

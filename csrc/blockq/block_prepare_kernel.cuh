@@ -47,48 +47,48 @@ __device__ inline int reduce_sum_of(int sum, int lanes) {
   return sum;
 }
 
+// Operations of the formula one by one: contracted to an fma, 127 * scale would not be rounded.
 struct BlockScale {
-  float scale, offset, inverse;  // inverse 0: not a number, all of q is 0
+  float scale, offset, inverse;
 
-  // The operations of the formula one by one: contracted, 127 * scale would be rounded never
-  // instead of once.
   static __device__ BlockScale of(const RowRange& range) {
     const float infinity = __int_as_float(0x7f800000), nan = __int_as_float(0x7fc00000);
-    if (range.nan || range.low == -infinity || range.high == infinity) return {nan, nan, 0.f};
+    if (range.nan || range.low == -infinity || range.high == infinity) return {nan, nan, nan};
     const float half = __fsub_rn(__fmul_rn(range.high, 0.5f), __fmul_rn(range.low, 0.5f));
     const float scale = fmaxf(__fdiv_rn(half, 127.5f), kMinScale);
     return {scale, __fsub_rn(range.high, __fmul_rn(127.f, scale)), __fdiv_rn(1.f, scale)};
   }
-  __device__ int8_t quantize(float a) const {
-    if (inverse == 0.f) return 0;
-    const float q = rintf(__fmul_rn(__fsub_rn(a, offset), inverse));
-    return static_cast<int8_t>(fminf(fmaxf(q, -128.f), 127.f));
+  // cvt makes 0 of NaN; what is outside of int8 saturates when it is packed.
+  __device__ int32_t operator()(float a) const {
+    return __float2int_rn(__fmul_rn(__fsub_rn(a, offset), inverse));
   }
 };
 
+// Elements that do not exist must not widen the range.
 template <typename Element>
-__device__ void include(RowRange& range, const QuantizeVector<Element>& vector, int k_left) {
+__device__ void include(RangeOf<Element>& range, QuantizeVector<Element> vector, int k_left) {
+  if (k_left <= 0) return;
 #pragma unroll
-  for (int i = 0; i < kQuantizeVector; ++i) {
-    if (i >= k_left) return;
-    range.low = fminf(range.low, vector.values[i]);
-    range.high = fmaxf(range.high, vector.values[i]);
-    range.nan |= vector.values[i] != vector.values[i];
+  for (int i = 1; i < kQuantizeVector; ++i) {
+    if (i >= k_left) vector.elements[i] = vector.elements[0];
   }
+  range.include(vector);
 }
 
 // Stores 8 values, 0 where a has none, and returns their sum.
 template <typename Element>
 __device__ int store_block(const BlockScale& scale, const QuantizeVector<Element>& vector,
                            int k_left, int8_t* q) {
-  alignas(8) int8_t quantized[kQuantizeVector];
+  uint32_t words[2];
   int sum = 0;
 #pragma unroll
-  for (int i = 0; i < kQuantizeVector; ++i) {
-    quantized[i] = i < k_left ? scale.quantize(vector.values[i]) : int8_t{0};
-    sum += quantized[i];
+  for (int i = 0; i < 2; ++i) {
+    const int bytes = k_left - 4 * i;
+    const uint32_t exist = bytes >= 4 ? ~0u : bytes <= 0 ? 0u : (1u << (8 * bytes)) - 1;
+    words[i] = quantized_word(vector, scale, i) & exist;
+    sum = __dp4a(static_cast<int>(words[i]), 0x01010101, sum);
   }
-  *reinterpret_cast<uint2*>(q) = *reinterpret_cast<const uint2*>(quantized);
+  *reinterpret_cast<uint2*>(q) = make_uint2(words[0], words[1]);
   return sum;
 }
 
@@ -111,19 +111,20 @@ __device__ void quantize_blocks(const BlockPrepareParams& params, int grid_block
   const int first = lane * kQuantizeVector, step = lanes * kQuantizeVector;
 
   QuantizeVector<Element> kept[kQuantizeVectors];
-  RowRange range{__int_as_float(0x7f800000), -__int_as_float(0x7f800000), 0};
+  RangeOf<Element> of_thread = RangeOf<Element>::empty();
 #pragma unroll
   for (int i = 0; i < kQuantizeVectors; ++i) {
     const int k = first + i * step;
     kept[i].load(a + k, count - k, params.aligned);
-    include(range, kept[i], count - k);
+    include(of_thread, kept[i], count - k);
   }
   for (int k = first + kQuantizeVectors * step; k < count; k += step) {
     QuantizeVector<Element> vector;
     vector.load(a + k, count - k, params.aligned);
-    include(range, vector, count - k);
+    include(of_thread, vector, count - k);
   }
-  range = lanes <= 32 ? reduce_range_of(range, lanes) : reduce_range(range);
+  const RowRange range =
+      lanes <= 32 ? reduce_range_of(of_thread.range(), lanes) : reduce_range(of_thread.range());
   const BlockScale scale = BlockScale::of(range);
 
   int sum = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace mixed_gemm {
 namespace {
@@ -132,16 +133,9 @@ std::vector<BlockCandidate> ranked_block(const BlockGemmProblem& problem,
     c.predicted_us = predict_us(c, problem, device);
     legal.push_back(c);
   };
-  BlockCandidate c;
-  for (c.row = 0; c.row < kNumBlockTileConfigs; ++c.row) {
-    c.split = SplitK::kNone;
-    c.slices = 1;
-    consider(c);
-    c.split = SplitK::kCluster;
-    for (c.slices = 2; c.slices <= kMaxCluster; c.slices *= 2) consider(c);
-    c.split = SplitK::kStreamK;
-    for (c.slices = 1; c.slices <= kBlockTileConfigs[c.row].min_blocks; ++c.slices) consider(c);
-  }
+  std::vector<int> rows(kNumBlockTileConfigs);
+  std::iota(rows.begin(), rows.end(), 0);
+  for (const TileChoice& choice : tile_choices(kBlockTileConfigs, rows)) consider({choice, 0});
   std::stable_sort(legal.begin(), legal.end(),
                    [](const BlockCandidate& a, const BlockCandidate& b) {
                      return a.predicted_us < b.predicted_us;

@@ -23,10 +23,10 @@ struct WholeSums {
   __device__ void end_step(int, bool, Accumulators&) {}
 };
 
-template <typename Config, template <typename> class Sums_ = WholeSums>
+template <typename Config, typename CopyA = RowCopy<Config::kTile.m, Config::kThreads>,
+          template <typename> class Sums_ = WholeSums>
 class DirectMainloop {
   using Sums = Sums_<Config>;
-  using CopyA = RowCopy<Config::kTile.m, Config::kThreads>;
   using CopyB = RowCopy<Config::kTile.n, Config::kThreads>;
   using FragmentA = RowFragment<Side::kLeft, 16 * Config::kMmaM>;
   using FragmentB = RowFragment<Side::kRight, 8 * Config::kMmaN>;
@@ -45,7 +45,7 @@ class DirectMainloop {
     typename Sums::Params sums;
   };
 
-  struct SharedStorage {
+  struct SharedStorage : CopyA::Shared {
     alignas(128) uint8_t bytes[Config::kStages * kStageBytes + Sums::kSmemBytes];
   };
 
@@ -53,8 +53,8 @@ class DirectMainloop {
   __device__ DirectMainloop(const Params& params, SharedStorage& storage, int row0, int column0,
                             int begin, int end, int thread)
       : smem_(storage.bytes),
-        copy_a_(params.a, row0, begin, end, thread),
-        copy_b_(params.b, column0, begin, end, thread),
+        copy_a_(params.a, storage, row0, begin, end, thread),
+        copy_b_(params.b, {}, column0, begin, end, thread),
         sums_(params.sums, smem_ + Config::kStages * kStageBytes, row0, column0, begin, thread),
         lines_(end - begin) {
     lane_a_ = FragmentA::lane_offset(Config::warp_row(thread), thread % 32);

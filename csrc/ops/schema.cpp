@@ -54,6 +54,25 @@ STABLE_TORCH_LIBRARY(mixed_gemm, m) {
       "input_scale, int input_zero_point, float output_scale, int output_zero_point, int "
       "clamp_min=-128, int clamp_max=127, int[2] stride=1, int[2] padding=0, int[2] dilation=1) -> "
       "Tensor");
+  // With the name of a candidate, for tests and benchmarks; and the names, a line each.
+  m.def(
+      "_qconv2d_config(Tensor input, Tensor weight_packed, Tensor scales, Tensor? offsets=None, "
+      "Tensor? bias=None, *, int bits, int block_size=-1, int[2] kernel_size, int[2] stride=1, "
+      "int[2] padding=0, int[2] dilation=1, str activation=\"identity\", str config) -> Tensor");
+  m.def(
+      "_qconv2d_configs(Tensor input, Tensor weight_packed, Tensor scales, Tensor? offsets=None, "
+      "Tensor? bias=None, *, int bits, int block_size=-1, int[2] kernel_size, int[2] stride=1, "
+      "int[2] padding=0, int[2] dilation=1, str activation=\"identity\") -> str");
+  m.def(
+      "_qconv2d_int8_config(Tensor input, Tensor weight, Tensor weight_scale, Tensor? bias=None, "
+      "*, float input_scale, int input_zero_point, float output_scale, int output_zero_point, int "
+      "clamp_min=-128, int clamp_max=127, int[2] stride=1, int[2] padding=0, int[2] dilation=1, "
+      "str config) -> Tensor");
+  m.def(
+      "_qconv2d_int8_configs(Tensor input, Tensor weight, Tensor weight_scale, Tensor? bias=None, "
+      "*, float input_scale, int input_zero_point, float output_scale, int output_zero_point, int "
+      "clamp_min=-128, int clamp_max=127, int[2] stride=1, int[2] padding=0, int[2] dilation=1) -> "
+      "str");
   m.def(
       "block_quant_gemm(Tensor a, Tensor b, Tensor scale_b, Tensor offset_b, Tensor? bias=None, *, "
       "int block_size, str activation=\"identity\") -> Tensor");
