@@ -422,6 +422,16 @@ def test_gptq_symmetric_flag_that_lies_is_warned_about_and_overruled(broken, rep
         assert torch.equal(weight.dequantize(), truthful.layer(weight.name).dequantize())
 
 
+@pytest.mark.parametrize("folder", ["gptq_v1_4bit", "gptq_v2_8bit"])
+def test_gptq_flag_that_lies_is_refused_when_strict(broken, folder):
+    lie = {"gptq_v1_4bit": "gptq_v2", "gptq_v2_8bit": "gptq"}[folder]
+    lying = open_checkpoint(broken(folder, checkpoint_format=lie), strict=True)
+    for name in lying.layers:
+        text = rf"{name}\.qweight: .*the configuration says that zero points are stored"
+        with pytest.raises(CheckpointError, match=text):
+            lying.layer(name)
+
+
 def gptq_file(path, convention, flag, seed=0):
     """A Gaussian layer with real, asymmetric zero points, in a file that may lie about them."""
     g = torch.Generator().manual_seed(seed)
@@ -459,6 +469,12 @@ def test_gptq_asymmetric_zero_points_are_told_from_the_weights(tmp_path, convent
         with pytest.warns(CheckpointWarning, match="The tensors are believed"):
             weight = checkpoint.layer("m")
     assert torch.equal(weight.zeros, zeros)
+    strict = open_checkpoint(tmp_path, strict=True)
+    if convention == flag:
+        assert torch.equal(strict.layer("m").zeros, zeros)
+    else:
+        with pytest.raises(CheckpointError, match=r"m\.qweight: .*The tensors are believed"):
+            strict.layer("m")
 
 
 # --- the type ----------------------------------------------------------------------------------

@@ -366,6 +366,19 @@ def test_from_pretrained_of_broken_tensors_is_refused(changed, change, text):
         mixed_gemm.from_pretrained(changed("awq_gemm", change), dtype=torch.float32)
 
 
+def test_from_pretrained_can_refuse_a_swapped_zero_convention(repository, tmp_path):
+    path = shutil.copytree(repository / "tests" / "data" / "gptq_v1_4bit", tmp_path / "lying")
+    config = json.loads((path / "config.json").read_text())
+    config["quantization_config"]["checkpoint_format"] = "gptq_v2"
+    (path / "config.json").write_text(json.dumps(config))
+    with pytest.warns(CheckpointWarning, match="The tensors are believed"):
+        model = mixed_gemm.from_pretrained(path, dtype=torch.float32)
+    assert_equals_dense(model, truth("gptq_v1_4bit"))
+    with warnings.catch_warnings(), pytest.raises(CheckpointWarning, match="zero points"):
+        warnings.simplefilter("error", CheckpointWarning)
+        mixed_gemm.from_pretrained(path, dtype=torch.float32)
+
+
 def test_reload_of_broken_native_files_is_refused(repository, tmp_path):
     model = mixed_gemm.from_pretrained(repository / "tests" / "data" / "awq_gemm")
     model.save_pretrained(tmp_path)
