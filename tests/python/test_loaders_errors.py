@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 
 import pytest
@@ -293,6 +294,32 @@ def test_open_truncated_pickle_is_refused(broken, tmp_path):
     (tmp_path / "half.pt").write_bytes(content[: len(content) // 2])
     with pytest.raises(CheckpointError, match=r"half\.pt: not a whole torch file"):
         read_all(tmp_path / "half.pt")
+
+
+@pytest.mark.filterwarnings("ignore::mixed_gemm.loaders.CheckpointWarning")
+@pytest.mark.parametrize("part", ["header", "config"])
+@pytest.mark.parametrize(
+    "folder", ["awq_gemm", "awq_gemv", "gptq_v2_4bit_act_order", "ct_pack_4bit_zeros"]
+)
+def test_open_corrupt_bytes_are_refused_or_harmless(repository, tmp_path, folder, part):
+    """No other exception leaks: a byte or a few of the header or the configuration change."""
+    data, rng, refused = repository / "tests" / "data" / folder, random.Random(0), 0
+    tensors, config = tmp_path / "model.safetensors", tmp_path / "config.json"
+    whole = {tensors: (data / tensors.name).read_bytes(), config: (data / config.name).read_bytes()}
+    file = tensors if part == "header" else config
+    end = int.from_bytes(whole[tensors][:8], "little") + 8 if part == "header" else None
+    for _ in range(60):
+        content = bytearray(whole[file])
+        for _ in range(rng.choice([1, 1, 2, 5])):
+            content[rng.randrange(end or len(content))] = rng.randrange(256)
+        for path in whole:
+            path.write_bytes(content if path == file else whole[path])
+        try:
+            read_all(tmp_path)
+        except CheckpointError as error:
+            refused += 1
+            assert str(tmp_path) in str(error)
+    assert refused > 10
 
 
 @pytest.fixture

@@ -366,6 +366,22 @@ def test_from_pretrained_of_broken_tensors_is_refused(changed, change, text):
         mixed_gemm.from_pretrained(changed("awq_gemm", change), dtype=torch.float32)
 
 
+def test_from_pretrained_of_a_truncated_file_is_refused(repository, tmp_path):
+    path = shutil.copytree(repository / "tests" / "data" / "awq_gemm", tmp_path / "half")
+    content = (path / "model.safetensors").read_bytes()
+    (path / "model.safetensors").write_bytes(content[: len(content) // 2])
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: not a whole safetensors file"):
+        mixed_gemm.from_pretrained(path, dtype=torch.float32)
+
+
+def test_from_pretrained_without_a_shard_is_refused(repository, tmp_path):
+    source = open_checkpoint(repository / "tests" / "data" / "awq_gemm")
+    save_checkpoint(source, tmp_path / "whole", max_shard_bytes=10_000)
+    sorted((tmp_path / "whole").glob("*.safetensors"))[1].unlink()
+    with pytest.raises(CheckpointError, match=r"model-00002-of-00005\.safetensors: .*No such file"):
+        mixed_gemm.from_pretrained(tmp_path / "whole", dtype=torch.float32)
+
+
 def test_from_pretrained_can_refuse_a_swapped_zero_convention(repository, tmp_path):
     path = shutil.copytree(repository / "tests" / "data" / "gptq_v1_4bit", tmp_path / "lying")
     config = json.loads((path / "config.json").read_text())
