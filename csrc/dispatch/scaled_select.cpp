@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <tuple>
 
 #include "core/scaled_tile_config.h"
@@ -40,6 +41,8 @@ double line_us(const TileConfig& t, const DeviceInfo& d, double resident, double
   return std::max({multiply, stream, kLineUs, kLatencyUs / (t.stages - 1)});
 }
 
+}  // namespace
+
 double predict_us(const ScaledCandidate& c, const ScaledMmProblem& p, const DeviceInfo& d) {
   const TileConfig& t = kScaledTileConfigs[c.row];
   const int per_sm =
@@ -63,8 +66,6 @@ double predict_us(const ScaledCandidate& c, const ScaledMmProblem& p, const Devi
   }
   return kLaunchUs + extra + std::max(us, dram);
 }
-
-}  // namespace
 
 std::string config_name(const ScaledCandidate& c) {
   return tile_choice_name(kFamily, kScaledTileConfigs, c);
@@ -114,21 +115,9 @@ std::vector<ScaledCandidate> ranked_scaled(const ScaledMmProblem& problem,
     c.predicted_us = predict_us(c, problem, device);
     legal.push_back(c);
   };
-  ScaledCandidate c;
-  for (c.row = 0; c.row < kNumScaledTileConfigs; ++c.row) {
-    c.split = SplitK::kNone;
-    c.slices = 1;
-    consider(c);
-    c.split = SplitK::kParallel;
-    for (const int slices : {2, 3, 4, 6, 8, 12, 16}) {
-      c.slices = slices;
-      consider(c);
-    }
-    c.split = SplitK::kCluster;
-    for (c.slices = 2; c.slices <= kMaxCluster; c.slices *= 2) consider(c);
-    c.split = SplitK::kStreamK;
-    for (c.slices = 1; c.slices <= kScaledTileConfigs[c.row].min_blocks; ++c.slices) consider(c);
-  }
+  std::vector<int> rows(kNumScaledTileConfigs);
+  std::iota(rows.begin(), rows.end(), 0);
+  for (const TileChoice& choice : tile_choices(kScaledTileConfigs, rows)) consider({choice, 0});
   std::stable_sort(legal.begin(), legal.end(),
                    [](const ScaledCandidate& a, const ScaledCandidate& b) {
                      return a.predicted_us < b.predicted_us;

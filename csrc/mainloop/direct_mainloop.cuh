@@ -6,9 +6,8 @@
 
 namespace mixed_gemm {
 
-template <typename Config>
+template <typename Config, typename CopyA = RowCopy<Config::kTile.m, Config::kThreads>>
 class DirectMainloop {
-  using CopyA = RowCopy<Config::kTile.m, Config::kThreads>;
   using CopyB = RowCopy<Config::kTile.n, Config::kThreads>;
   using FragmentA = RowFragment<Side::kLeft, 16 * Config::kMmaM>;
   using FragmentB = RowFragment<Side::kRight, 8 * Config::kMmaN>;
@@ -26,7 +25,7 @@ class DirectMainloop {
     typename CopyB::Params b;
   };
 
-  struct SharedStorage {
+  struct SharedStorage : CopyA::Shared {
     alignas(128) uint8_t bytes[Config::kStages * kStageBytes];
   };
 
@@ -34,8 +33,8 @@ class DirectMainloop {
   __device__ DirectMainloop(const Params& params, SharedStorage& storage, int row0, int column0,
                             int begin, int end, int thread)
       : smem_(storage.bytes),
-        copy_a_(params.a, row0, begin, end, thread),
-        copy_b_(params.b, column0, begin, end, thread),
+        copy_a_(params.a, storage, row0, begin, end, thread),
+        copy_b_(params.b, {}, column0, begin, end, thread),
         lines_(end - begin) {
     lane_a_ = FragmentA::lane_offset(Config::warp_row(thread), thread % 32);
     lane_b_ = CopyA::kStageBytes + FragmentB::lane_offset(Config::warp_column(thread), thread % 32);
