@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bench_gemm import run_meta
+from about import about_run
 from results import save
 from timing import Graph, copies_for, time_interleaved
 
@@ -178,7 +178,7 @@ def main() -> None:
             )
     print(summary(rows))
     if args.out:
-        save(args.out, run_meta(args.commit), rows)
+        save(args.out, about_run(args.commit), rows)
 
 
 if __name__ == "__main__":
