@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from about import about_run
 from results import save
-from timing import Graph, copies_for, time_interleaved
+from timing import Graph, copies_for, measured_ceilings, time_interleaved
 
 ops = torch.ops.mixed_gemm
 BITS, BLOCK = 4, 64
@@ -87,9 +87,7 @@ def calls_of(
     names = ops._qconv2d_configs(x, *copies[0], **options).split()
     implicit = [name for name in names if name != DENSE][:most]
     calls: dict[str, list[Callable[[], object]]] = {
-        CUDNN: [
-            partial(torch.nn.functional.conv2d, x, w, None, stride, padding) for w in dense
-        ],
+        CUDNN: [partial(torch.nn.functional.conv2d, x, w, None, stride, padding) for w in dense],
         OURS: [partial(ops.qconv2d, x, *copy, **options) for copy in copies],
     }
     for name in [*implicit, DENSE]:
@@ -178,7 +176,7 @@ def main() -> None:
             )
     print(summary(rows))
     if args.out:
-        save(args.out, about_run(args.commit), rows)
+        save(args.out, about_run(measured_ceilings(), args.commit), rows)
 
 
 if __name__ == "__main__":
