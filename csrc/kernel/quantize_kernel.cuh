@@ -47,6 +47,13 @@ struct RangeOf {
       std::conditional_t<std::is_same_v<Element, cutlass::half_t>, __half2, __nv_bfloat162>;
   Pair low = zero(), high = zero();
 
+  // Of no element at all, and without 0.
+  static __device__ RangeOf empty() {
+    RangeOf range;
+    range.low = both(__int_as_float(0x7f800000));
+    range.high = both(-__int_as_float(0x7f800000));
+    return range;
+  }
   __device__ void include(const QuantizeVector<Element>& vector) {
     const auto* pairs = reinterpret_cast<const Pair*>(vector.elements);
 #pragma unroll
@@ -66,10 +73,18 @@ struct RangeOf {
     const uint32_t bits = 0;
     return reinterpret_cast<const Pair&>(bits);
   }
+  static __device__ Pair both(float value) {
+    const Element element(value);
+    const uint32_t bits = 0x10001u * reinterpret_cast<const uint16_t&>(element);
+    return reinterpret_cast<const Pair&>(bits);
+  }
 };
 template <>
 struct RangeOf<float> {
   RowRange found;
+  static __device__ RangeOf empty() {
+    return {{__int_as_float(0x7f800000), -__int_as_float(0x7f800000), 0}};
+  }
   __device__ void include(const QuantizeVector<float>& vector) {
 #pragma unroll
     for (const float value : vector.elements) {
@@ -112,17 +127,20 @@ __device__ inline uint32_t pack_int8(int32_t x, int32_t y, uint32_t rest) {
   return packed;
 }
 
+// Elements 4 half .. 4 half + 3, rounded.
+template <typename Element, typename Round>
+__device__ uint32_t quantized_word(const QuantizeVector<Element>& vector, const Round& round,
+                                   int half) {
+  const Element* of = vector.elements + 4 * half;
+  const uint32_t upper = pack_int8(round(float(of[2])), round(float(of[3])), 0u);
+  return pack_int8(round(float(of[0])), round(float(of[1])), upper);
+}
+
 // aligned: q starts on 8 bytes here.
 template <typename Element, typename Round>
 __device__ void store_quantized(const QuantizeVector<Element>& vector, const Round& round,
                                 int8_t* q, int64_t k_left, bool aligned) {
-  uint32_t words[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const Element* of = vector.elements + 4 * i;
-    const uint32_t upper = pack_int8(round(float(of[2])), round(float(of[3])), 0u);
-    words[i] = pack_int8(round(float(of[0])), round(float(of[1])), upper);
-  }
+  const uint32_t words[2] = {quantized_word(vector, round, 0), quantized_word(vector, round, 1)};
   if (aligned && k_left >= kQuantizeVector) {
     *reinterpret_cast<uint2*>(q) = make_uint2(words[0], words[1]);
     return;
