@@ -3,6 +3,7 @@
 #include "dispatch/conv_runner_cuda.h"
 #include "dispatch/select.h"
 #include "instantiations/launchers.h"
+#include "kernel/conv_args.h"
 #include "layout/conv_layout.h"
 #include "ops/call_aten.h"
 #include "ops/conv_checks.h"
@@ -162,8 +163,8 @@ Tensor run_pointwise(Call& call, const CheckedConv& checked) {
     call.require(run_fused(candidate, gemm, call.allocate(), call.stream()));
     return out.finish();
   }
-  const Tensor rows = torch::stable::narrow(
-      torch::stable::reshape(channels_inner(pixels), {s.rows(), gemm.a_stride}), 1, 0, s.in_c);
+  Tensor padded = torch::stable::reshape(channels_inner(pixels), {s.rows(), gemm.a_stride});
+  const Tensor rows = torch::stable::narrow(padded, 1, 0, s.in_c);
   Tensor d = out.matrix();
   call.require(run_dequantize_dense(gemm, rows, {}, d, call.stream()));
   return out.finish();
