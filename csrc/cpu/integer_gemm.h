@@ -1,0 +1,96 @@
+// Exact int32 sums of int8 products, tile by tile: what every int8 GEMM on the CPU is made of.
+#pragma once
+#include "cpu/integer_rows.h"
+
+namespace mixed_gemm::cpu {
+
+// Rows [begin, end) of a pass, columns [column, column_end).
+//
+// A block of columns (48 x 2048 bytes of B) and a chunk of rows (64 x 2048 of A) share L2; the rows
+// of one call (8 x 2048, 16 KB) stay in L1 while the columns pass by.
+struct IntegerTile {
+  static constexpr int64_t kColumns = 48;  // 3, 6, 8, 4 and 2 divide it: the columns of the kernels
+  static constexpr int64_t kRows = 64;
+
+  int64_t begin, end, column, column_end;
+};
+
+class IntegerPass {
+ public:
+  IntegerPass(const IntegerKernels& kernels, const ScaledMmProblem& p, const IntegerRows& rows)
+      : kernels_(kernels), p_(p), rows_(rows) {}
+
+  static constexpr int64_t kMaxRows = 4096;  // prepared at once: bounds the scratch memory
+
+  // sums [tile rows, IntegerTile::kColumns].
+  void sums_of(const IntegerTile& tile, int32_t* sums) const {
+    for (int64_t i = tile.begin; i < tile.end; ++i) {
+      std::fill_n(sums + (i - tile.begin) * IntegerTile::kColumns, IntegerTile::kColumns,
+                  rows_.start(i));
+    }
+    for (int64_t k = 0; k < p_.k; k += kSlabK) {
+      const int64_t count = std::min(kSlabK, p_.k - k);
+      for (int64_t i = tile.begin; i < tile.end;) {
+        int choice = 0;  // the most rows that are left
+        while (2 << choice <= std::min<int64_t>(kernels_.max_rows, tile.end - i)) ++choice;
+        rows_by_columns(tile, i, choice, k, count, sums);
+        i += 1 << choice;
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t kSlabK = 2048;
+
+  void rows_by_columns(const IntegerTile& tile, int64_t row, int choice, int64_t k, int64_t count,
+                       int32_t* sums) const {
+    const IntegerKernels::Shape& shape = kernels_.shapes[choice];
+    const auto* b = static_cast<const int8_t*>(p_.b) + k;
+    int32_t* to = sums + (row - tile.begin) * IntegerTile::kColumns;
+    const char* a = rows_.at(row, k);
+    int64_t j = tile.column;
+    for (; j + shape.columns <= tile.column_end; j += shape.columns) {
+      shape.block({a, rows_.stride(), b + j * p_.ldb, p_.ldb, count}, to + j - tile.column,
+                  IntegerTile::kColumns);
+    }
+    for (; j < tile.column_end; ++j) {
+      shape.single({a, rows_.stride(), b + j * p_.ldb, p_.ldb, count}, to + j - tile.column,
+                   IntegerTile::kColumns);
+    }
+  }
+
+  const IntegerKernels& kernels_;
+  const ScaledMmProblem& p_;
+  const IntegerRows& rows_;
+};
+
+// Calls epilogue.finish(sums, stride, row, rows, column, columns) on tiles that cover the sums of
+// p.m x p.n; of p, only a and b are read.
+template <typename Epilogue>
+void integer_gemm(const IntegerKernels& kernels, const ScaledMmProblem& p, const Epilogue& epilogue,
+                  const ParallelFor& parallel_for) {
+  for (int64_t first = 0; first < p.m; first += IntegerPass::kMaxRows) {
+    const int64_t m = std::min(IntegerPass::kMaxRows, p.m - first);
+    const IntegerRows rows(kernels, p, first, first + m, parallel_for);
+    const IntegerPass pass(kernels, p, rows);
+    const int64_t blocks = ceil_div(p.n, IntegerTile::kColumns),
+                  chunks = ceil_div(m, IntegerTile::kRows);
+    // An int8 product costs a quarter of an fp32 one.
+    const int64_t work = std::min(m, IntegerTile::kRows) * IntegerTile::kColumns * p.k / 4;
+    // Chunk by chunk, so that a task is a run of neighbouring blocks of columns.
+    parallel_for(0, chunks * blocks, CallShape::grain(work), [&](int64_t begin, int64_t end) {
+      alignas(64) int32_t sums[IntegerTile::kRows * IntegerTile::kColumns];
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t row = i / blocks * IntegerTile::kRows,
+                      column = i % blocks * IntegerTile::kColumns;
+        const IntegerTile tile = {row, std::min(row + IntegerTile::kRows, m), column,
+                                  std::min(column + IntegerTile::kColumns, p.n)};
+        pass.sums_of(tile, sums);
+        epilogue.finish(sums, IntegerTile::kColumns, first + row, tile.end - row, column,
+                        tile.column_end - column);
+      }
+    });
+  }
+}
+
+}  // namespace mixed_gemm::cpu
