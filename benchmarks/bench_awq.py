@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import torch
-from bench_gemm import meta
+from about import about_run
 from operands import Call
 from report import markdown
 from results import OURS, Row, save
@@ -223,7 +222,7 @@ def main() -> None:
     ms = {int(m) for m in args.m.split(",")} if args.m else ()
     points = [p for p in triton_us() if (not shapes or p[:2] in shapes) and (not ms or p[2] in ms)]
     ceilings = measured_ceilings()
-    about: dict[str, Any] = meta(ceilings, args.commit, [SCHEME])
+    about = {**about_run(ceilings, args.commit), "schemes": [SCHEME.name]}
     print(f"{about['gpu']}: {ceilings}; {len(points)} points", flush=True)
     rows: list[Row] = []
 
