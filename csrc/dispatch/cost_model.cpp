@@ -130,7 +130,7 @@ double skinny_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) 
   const SkinnyConfig& t = kSkinnyConfigs[c.row];
   const double m_blocks = static_cast<double>(ceil_div(p.m, 8 * t.m_tiles));
   const double blocks = m_blocks * ceil_div(p.n, 16 * t.n_tiles);
-  const ScaleMode mode = scale_mode(p.scheme, p.k, skinny_iteration_k(p.scheme.bits));
+  const ScaleMode mode = skinny_scale_mode(p.scheme, p.k);
   const bool heavy = mode == ScaleMode::kFine || mode == ScaleMode::kFineZero;
   const int resident_warps = t.m_tiles * t.n_tiles == 4                  ? (heavy ? 8 : 16)
                              : t.m_tiles > 1 || (heavy && t.n_tiles > 1) ? 16
