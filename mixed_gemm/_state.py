@@ -7,14 +7,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from .scheme import DTYPES, LAYOUT_VERSION, QuantScheme, num_groups, packed_shape
 
-_INTEGERS = {"b_packed": (torch.uint8,), "permutation": (torch.int64,)}
 FLOATS = ("scales", "zeros", "pre_scale")  # float buffers, in the dtype of the activations
 
 
@@ -26,6 +25,13 @@ class QuantizedLayer:
     out_features: int
     scheme: QuantScheme
     permuted: bool = False
+
+    # Tensors of fixed dtypes; all others share a float dtype.
+    integers: ClassVar[dict[str, tuple[torch.dtype, ...]]] = {
+        "b_packed": (torch.uint8,),
+        "permutation": (torch.int64,),
+    }
+    module: ClassVar[str] = "mixed_gemm.Linear"
 
     def tag(self) -> dict[str, Any]:
         return {
@@ -47,7 +53,7 @@ class QuantizedLayer:
         try:
             found = json.loads(bytes(state.tolist()).decode())
         except (AttributeError, TypeError, ValueError):
-            return f"_extra_state is not the layout tag of a mixed_gemm.Linear: {state!r}"
+            return f"_extra_state is not the layout tag of a {self.module}: {state!r}"
         if found == self.tag():
             return ""
         return (
@@ -77,22 +83,27 @@ class QuantizedLayer:
                 continue
             if tuple(tensor.shape) != shape:
                 problems.append(f"{name} must be {shape}, got {tuple(tensor.shape)}")
-            allowed = _INTEGERS.get(name, DTYPES)
+            allowed = self.integers.get(name, DTYPES)
             if tensor.dtype not in allowed:
                 problems.append(
                     f"{name} must be {' or '.join(map(str, allowed))}, got {tensor.dtype}"
                 )
-            if name not in _INTEGERS:
+            if name not in self.integers:
                 dtypes[name] = tensor.dtype
         if len(set(dtypes.values())) > 1:
             named = ", ".join(f"{name} {dtype}" for name, dtype in dtypes.items())
-            problems.append(f"scales, zeros, pre_scale and bias must share one dtype, got {named}")
+            names = [name for name in self.shapes() if name not in self.integers]
+            together = f"{', '.join(names[:-1])} and {names[-1]}"
+            problems.append(f"{together} must share one dtype, got {named}")
         return problems
 
 
-def refuse_non_finite(tensors: Mapping[str, Tensor | None], where: str) -> None:
-    """Raise ``ValueError`` at the first NaN or Inf among the scales, zeros and pre_scale."""
-    for name in FLOATS:
+def refuse_non_finite(
+    tensors: Mapping[str, Tensor | None], where: str, names: tuple[str, ...] = FLOATS
+) -> None:
+    """Raise ``ValueError`` at the first NaN or Inf among the tensors ``names``: by default the
+    scales, zeros and pre_scale."""
+    for name in names:
         tensor = tensors.get(name)
         if tensor is None or tensor.is_meta or bool(tensor.isfinite().all()):
             continue

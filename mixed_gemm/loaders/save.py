@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .._progress import Progress, track
+from ..conv import Conv2d
 from ..linear import Linear
 from .checkpoint import Checkpoint
 from .ct_encode import arguments, configuration, encode
@@ -38,6 +39,7 @@ class _FromModel:
         modules = dict(model.named_modules(remove_duplicate=False))
         self._quantized = {x: m for x, m in modules.items() if isinstance(m, Linear)}
         self.layers = tuple(self._quantized)
+        self._convs = {x: m for x, m in modules.items() if isinstance(m, Conv2d)}
         linears = {x for x, m in modules.items() if isinstance(m, nn.Linear)}
         self.ignore = tuple(linears - self._quantized.keys())
         to_dict = getattr(getattr(model, "config", None), "to_dict", dict)
@@ -49,12 +51,15 @@ class _FromModel:
 
     def plain(self) -> Iterator[tuple[str, Tensor]]:
         tied = getattr(self._model, "all_tied_weights_keys", None) or {}  # transformers ties again
-        inside = tuple(f"{name}." for name in self.layers)
+        inside = tuple(f"{name}." for name in (*self.layers, *self._convs))
         state = self._model.state_dict()
-        _refuse_scaled_activations(state, self.layers)
+        _refuse_scaled_activations(state, (*self.layers, *self._convs))
         for name, tensor in state.items():
             if name not in tied and not name.startswith(inside) and isinstance(tensor, Tensor):
                 yield name, tensor
+        for name, conv in self._convs.items():  # dense: the format knows linears only
+            dense = conv.to_float().state_dict()
+            yield from ((f"{name}.{part}", tensor) for part, tensor in dense.items())
 
 
 class _FromCheckpoint:
@@ -105,7 +110,8 @@ def save_checkpoint(
     """Write a quantized model as compressed-tensors (pack-quantized; float8 as float-quantized).
 
     Integers, scales and integer zero points are written as they are: reading them back gives the
-    same bits. One layer and one shard are in memory at a time.
+    same bits. One layer and one shard are in memory at a time. The format has linears only: a
+    ``mixed_gemm.Conv2d`` is written as the dense convolution that it computes.
 
     Args:
         source: a model with ``mixed_gemm.Linear`` layers on any device; or an open checkpoint of

@@ -1,0 +1,283 @@
+"""The convolutions and the block GEMM, typed (seed 003).
+
+N is the number of images, Ci and Co of input and output channels, B = ceil(Ci / block_size) (1 for
+-1). Where two numbers are taken (kernel_size, stride, padding, dilation) an int stands for both.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from . import _library
+from .conv_scheme import ConvGeometry, IntOrPair, check_block_size, check_int8_scalars, pair
+from .scheme import check_activation, check_bits
+
+if _library.available:
+    from . import _conv_autograd, _conv_fakes
+    from . import ops as _registers_first  # noqa: F401
+
+    _conv_fakes.register()
+    _conv_autograd.register()
+
+__all__ = ["block_quant_gemm", "pack_conv_weights", "qconv2d", "qconv2d_int8"]
+
+
+def pack_conv_weights(q: Tensor, bits: int) -> Tensor:
+    """Pack the integers of a filter into the layout every kernel reads.
+
+    It is :func:`mixed_gemm.pack_weights` of a ``[Co, K]`` matrix: K runs over the taps (height
+    slowest) with the channels innermost, each tap padded to 8, 16, 32 or a multiple of 64 channels
+    (csrc/layout/conv_layout.h). A 1x1 filter packs as its ``[Co, Ci]`` matrix does.
+
+    Args:
+        q: int8 ``[Co, Ci, Kh, Kw]`` as ``nn.Conv2d.weight``; any strides.
+        bits: 4 or 8. For 4, only the low 4 bits are kept: values must be in -8..7.
+
+    Returns:
+        uint8 ``[round_up(Co, 64), round_up(K, 64) * bits / 8]`` on the device of ``q``.
+
+    Raises:
+        ValueError: ``bits`` is not 4 or 8.
+        RuntimeError: ``q`` is not a 4-D int8 tensor, or empty.
+        ImportError: the library did not load.
+    """
+    _library.require()
+    check_bits("mixed_gemm::pack_conv_weights", bits)
+    packed: Tensor = torch.ops.mixed_gemm.pack_conv_weights(q, bits)
+    return packed
+
+
+def qconv2d(
+    input: Tensor,
+    weight_packed: Tensor,
+    scales: Tensor,
+    offsets: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    bits: int,
+    block_size: int = -1,
+    kernel_size: IntOrPair,
+    stride: IntOrPair = 1,
+    padding: IntOrPair = 0,
+    dilation: IntOrPair = 1,
+    activation: str = "identity",
+) -> Tensor:
+    """activation(conv2d(input, w) + bias) with w = q * scale + offset stored in 4 or 8 bits.
+
+    Sums are fp32 and rounded once, to the dtype of ``input``. Pixels outside the image are 0.
+    Differentiable in ``input`` and ``bias``. On the CPU an NCHW input is reordered once per call,
+    and a pointwise convolution of a channels-last image is one GEMM.
+
+    Args:
+        input: float16, bfloat16 or float32 ``[N, Ci, H, W]`` with fewer than 2^31 elements; NCHW or
+            channels-last, any strides; no images are fine.
+        weight_packed: uint8, from :func:`pack_conv_weights`.
+        scales: ``[B, Co]`` in the dtype of ``input``, shared over the taps of a filter.
+        offsets: ``[B, Co]`` in the dtype of ``input``, or None: 0.
+        bias: ``[Co]`` in the dtype of ``input``, or None.
+        bits: 4 or 8.
+        block_size: channels that share a scale: -1 (all) or a multiple of 16 that is at most Ci;
+            the last block may be ragged.
+        kernel_size, stride, padding, dilation: as in ``torch.nn.functional.conv2d``.
+        activation: identity, relu, relu6, gelu, gelu_tanh or silu.
+
+    Returns:
+        ``[N, Co, Ho, Wo]`` in the dtype and the memory format of ``input``.
+
+    Raises:
+        ValueError: a scalar is out of range.
+        RuntimeError: a tensor's dtype, shape or device does not fit the rest; the kernel is larger
+            than the padded image; input or output have 2^31 elements or more; or a quantized weight
+            requires grad.
+        ImportError: the library did not load.
+    """
+    _library.require()
+    op = "mixed_gemm::qconv2d"
+    geometry = ConvGeometry(
+        pair(op, "kernel_size", kernel_size),
+        pair(op, "stride", stride),
+        pair(op, "padding", padding),
+        pair(op, "dilation", dilation),
+    )
+    check_bits(op, bits)
+    geometry.check(op)
+    if isinstance(input, Tensor) and input.dim() == 4:
+        check_block_size(op, block_size, input.shape[1])
+    check_activation(op, activation)
+    return unchecked_qconv2d(
+        input,
+        weight_packed,
+        scales,
+        offsets,
+        bias,
+        bits=bits,
+        block_size=block_size,
+        geometry=geometry,
+        activation=activation,
+    )
+
+
+def unchecked_qconv2d(
+    input: Tensor,
+    weight_packed: Tensor,
+    scales: Tensor,
+    offsets: Tensor | None,
+    bias: Tensor | None,
+    *,
+    bits: int,
+    block_size: int,
+    geometry: ConvGeometry,
+    activation: str = "identity",
+) -> Tensor:
+    """:func:`qconv2d` for ``Conv2d``, which checked its scalars when it was made."""
+    _library.require()
+    out: Tensor = torch.ops.mixed_gemm.qconv2d(
+        input,
+        weight_packed,
+        scales,
+        offsets,
+        bias,
+        bits=bits,
+        block_size=block_size,
+        kernel_size=geometry.kernel_size,
+        stride=geometry.stride,
+        padding=geometry.padding,
+        dilation=geometry.dilation,
+        activation=activation,
+    )
+    return out
+
+
+def qconv2d_int8(
+    input: Tensor,
+    weight: Tensor,
+    weight_scale: Tensor,
+    bias: Tensor | None = None,
+    *,
+    input_scale: float,
+    input_zero_point: int,
+    output_scale: float,
+    output_zero_point: int,
+    clamp_min: int = -128,
+    clamp_max: int = 127,
+    stride: IntOrPair = 1,
+    padding: IntOrPair = 0,
+    dilation: IntOrPair = 1,
+) -> Tensor:
+    """An int8 convolution with an int8 result: real input is input_scale * (input -
+    input_zero_point), the real weight weight_scale * weight, the real output output_scale *
+    (output - output_zero_point).
+
+    With sums exact in integers (``reference_conv.qconv2d_int8`` is equal bit for bit)::
+
+        sum = sum of (input - input_zero_point) * weight      pixels outside the image count 0
+        m   = float32(input_scale * weight_scale / output_scale)          products in float64
+        t   = float32(bias / output_scale + output_zero_point)
+        out = round_half_even(clamp(float32(sum) * m + t))    product and sum rounded to float32
+
+    which is seed 003's requantization, but for its truncation of the fused bias to an integer.
+
+    Args:
+        input: int8 ``[N, Ci, H, W]`` with fewer than 2^31 elements; any strides.
+        weight: int8 ``[Co, Ci, Kh, Kw]``, not packed, Ci * Kh * Kw at most 65793. Kept in
+            ``torch.channels_last`` it is read as it is, else reordered at every call.
+        weight_scale: float32 ``[Co]``, or one element for all.
+        bias: float32 ``[Co]`` in real units, or None.
+        input_scale, output_scale: positive numbers.
+        input_zero_point, output_zero_point: in -128..127.
+        clamp_min, clamp_max: in -128..127: a fused relu is clamp_min=output_zero_point.
+        stride, padding, dilation: as in ``torch.nn.functional.conv2d``.
+
+    Returns:
+        int8 ``[N, Co, Ho, Wo]`` in the memory format of ``input``.
+
+    Raises:
+        ValueError: a scalar is out of range.
+        RuntimeError: a tensor does not fit the rest, or requires grad.
+        ImportError: the library did not load.
+    """
+    _library.require()
+    op = "mixed_gemm::qconv2d_int8"
+    check_int8_scalars(
+        op,
+        {"input_scale": input_scale, "output_scale": output_scale},
+        {
+            "input_zero_point": input_zero_point,
+            "output_zero_point": output_zero_point,
+            "clamp_min": clamp_min,
+            "clamp_max": clamp_max,
+        },
+    )
+    geometry = ConvGeometry(
+        (1, 1),  # the kernel is that of weight
+        pair(op, "stride", stride),
+        pair(op, "padding", padding),
+        pair(op, "dilation", dilation),
+    )
+    geometry.check(op)
+    out: Tensor = torch.ops.mixed_gemm.qconv2d_int8(
+        input,
+        weight,
+        weight_scale,
+        bias,
+        input_scale=input_scale,
+        input_zero_point=input_zero_point,
+        output_scale=output_scale,
+        output_zero_point=output_zero_point,
+        clamp_min=clamp_min,
+        clamp_max=clamp_max,
+        stride=geometry.stride,
+        padding=geometry.padding,
+        dilation=geometry.dilation,
+    )
+    return out
+
+
+def block_quant_gemm(
+    a: Tensor,
+    b: Tensor,
+    scale_b: Tensor,
+    offset_b: Tensor,
+    bias: Tensor | None = None,
+    *,
+    block_size: int,
+    activation: str = "identity",
+) -> Tensor:
+    """activation(a @ w + bias) with int8 w and with a rounded to int8 on line, per row and block.
+
+    w[k, n] = b[k, n] * scale_b[i, n] + offset_b[i, n] in block i = k // block_size. Every row of
+    ``a`` is rounded block by block to 256 steps between its smallest and largest value there, so
+    the result differs from that of ``a`` itself by up to half a step of each element. Integer
+    products are exact; blocks are added in fp32; one rounding, to the dtype of ``a``.
+    Differentiable in ``a`` (straight through the rounding) and ``bias``.
+
+    Args:
+        a: float16, bfloat16 or float32 ``[..., K]``, 1-D included; any strides.
+        b: int8 ``[K, N]``, column-major (``stride(0) == 1``): ``weight.t()`` of a contiguous
+            ``[N, K]`` weight. Any column stride.
+        scale_b: ``[ceil(K / block_size), N]`` in the dtype of ``a``.
+        offset_b: the same. Zeros for a symmetric weight.
+        bias: ``[N]`` in the dtype of ``a``, or None.
+        block_size: -1 (one block) or a multiple of 16 that is at most K; the last block may be
+            ragged.
+        activation: identity, relu, relu6, gelu, gelu_tanh or silu.
+
+    Returns:
+        ``[..., N]``, contiguous, in the dtype of ``a``. A row with a NaN or an infinity is NaN.
+
+    Raises:
+        ValueError: ``block_size`` or ``activation`` is out of range.
+        RuntimeError: a dtype, shape, stride or device does not fit, or a quantized weight requires
+            grad.
+        ImportError: the library did not load.
+    """
+    _library.require()
+    op = "mixed_gemm::block_quant_gemm"
+    if isinstance(a, Tensor) and a.dim() > 0:
+        check_block_size(op, block_size, a.shape[-1], "K")
+    check_activation(op, activation)
+    out: Tensor = torch.ops.mixed_gemm.block_quant_gemm(
+        a, b, scale_b, offset_b, bias, block_size=block_size, activation=activation
+    )
+    return out
