@@ -21,6 +21,7 @@ from .conv_scheme import (
     Pair,
     check_block_size,
     conv_packed_shape,
+    is_channels_last,
     num_blocks,
 )
 from .quantize_conv import quantize_conv_weight
@@ -169,7 +170,10 @@ class Conv2d(nn.Conv2d):
         images = input.unsqueeze(0) if input.dim() == 3 else input
         if self._pads_itself:
             mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
-            images = nn.functional.pad(images, self._reversed_padding_repeated_twice, mode)
+            padded = nn.functional.pad(images, self._reversed_padding_repeated_twice, mode)
+            # Some modes return NCHW whatever comes in; the output follows the input.
+            keep = torch.channels_last if is_channels_last(images) else torch.contiguous_format
+            images = padded.contiguous(memory_format=keep)
         out = conv_ops.unchecked_qconv2d(
             images,
             self.weight_packed,

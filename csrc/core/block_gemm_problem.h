@@ -20,8 +20,8 @@ namespace mixed_gemm {
 //     scale  = max((high / 2 - low / 2) / 127.5, kMinScale)
 //     offset = high - 127 * scale                               product, then difference
 //     q      = clamp(round((a - offset) * (1 / scale)), -128, 127)
-// so low is near -128, high near 127, and a block of equal values is exact. A block with a NaN or
-// an infinity has scale NaN and q = 0: its row of D becomes NaN.
+// so low is near -128, high near 127, and a block of equal values (0, or from 2^-95 on) is exact. A
+// block with a NaN or an infinity has scale NaN and q = 0: its row of D becomes NaN.
 struct BlockGemmProblem {
   int64_t m = 0, n = 0, k = 0;
   ElementType element = ElementType::kFloat16;  // of a, scale_b, offset_b, bias and d

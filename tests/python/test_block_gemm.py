@@ -1,0 +1,228 @@
+"""block_quant_gemm: its rounding of the activations bit for bit, its product under the bound of
+reference_conv.block_error_bound."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import mixed_gemm
+from mixed_gemm import reference, reference_conv
+from mixed_gemm.scheme import ACTIVATIONS, num_groups
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+@dataclass(frozen=True)
+class BlockCase:
+    m: int = 5
+    n: int = 40
+    k: int = 160
+    dtype: torch.dtype = torch.float16
+    block_size: int = 64
+    offsets: bool = True
+    bias: bool = True
+    activation: str = "identity"
+
+    def __str__(self) -> str:
+        return "-".join(str(x).removeprefix("torch.") for x in vars(self).values())
+
+
+@dataclass
+class BlockProblem:
+    case: BlockCase
+    a: Tensor
+    weight: Tensor  # [N, K]
+    scale_b: Tensor
+    offset_b: Tensor
+    bias: Tensor | None
+
+    def arguments(self) -> tuple[Any, ...]:
+        return self.a, self.weight.t(), self.scale_b, self.offset_b, self.bias
+
+    def options(self) -> dict[str, Any]:
+        return {"block_size": self.case.block_size, "activation": self.case.activation}
+
+    def run(self, a: Tensor | None = None) -> Tensor:
+        arguments = (self.a if a is None else a, *self.arguments()[1:])
+        return mixed_gemm.block_quant_gemm(*arguments, **self.options())
+
+    def ratio(self, out: Tensor) -> float:
+        expected = reference_conv.block_quant_gemm(*self.arguments(), **self.options())
+        bound = reference_conv.block_error_bound(*self.arguments(), **self.options())
+        assert out.dtype == self.case.dtype
+        return reference.error_ratio(out, expected, bound)
+
+
+def make(case: BlockCase, device: str = "cpu", seed: int = 0) -> BlockProblem:
+    """Random tensors: the same values on every device."""
+    g = torch.Generator().manual_seed(seed)
+    groups = (num_groups(case.k, case.block_size), case.n)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=g)
+
+    weight = torch.randint(-128, 128, (case.n, case.k), generator=g, dtype=torch.int8)
+    scale = (0.5 + torch.rand(groups, generator=g)) / 128
+    offset = normal(*groups) * 0.1 if case.offsets else torch.zeros(groups)
+
+    def place(x: Tensor | None) -> Any:
+        return None if x is None else x.to(case.dtype).to(device)
+
+    # Rows that are shifted and scaled, so that blocks have ranges of their own.
+    a = normal(case.m, case.k) * (1 + normal(case.m, 1)) + normal(case.m, 1)
+    bias = place(normal(case.n)) if case.bias else None
+    return BlockProblem(case, place(a), weight.to(device), place(scale), place(offset), bias)
+
+
+def cases() -> Iterator[BlockCase]:
+    base = BlockCase()
+    for dtype, block in itertools.product(DTYPES, (-1, 16, 32, 48, 64, 128)):
+        for offsets, bias in itertools.product((False, True), (False, True)):
+            yield replace(base, dtype=dtype, block_size=block, offsets=offsets, bias=bias)
+    for dtype, activation in itertools.product(DTYPES, ACTIVATIONS):
+        yield replace(base, dtype=dtype, activation=activation)
+    shapes = [(m, 40, 160) for m in (0, 1, 2, 3, 8, 9, 63, 64, 65, 130)]
+    shapes += [(3, n, 100) for n in (1, 2, 7, 47, 48, 49, 96, 97, 200)]
+    shapes += [(4, 50, k) for k in (1, 2, 15, 16, 17, 63, 65, 127, 129, 1000)]
+    shapes += [(1100, 50, 40), (2, 300, 4096)]
+    for i, (m, n, k) in enumerate(shapes):
+        blocks = [-1, *(b for b in (16, 48, 64, 128) if b <= k)]
+        yield replace(base, m=m, n=n, k=k, dtype=DTYPES[i % 3], block_size=blocks[i % len(blocks)])
+
+
+@pytest.mark.parametrize("case", list(cases()), ids=str)
+def test_block_gemm_within_bound(case: BlockCase) -> None:
+    problem = make(case)
+    out = problem.run()
+    assert out.shape == (case.m, case.n)
+    assert problem.ratio(out) <= 1
+
+
+def read_back(a: Tensor, block_size: int) -> Tensor:
+    """scale * q + offset as the op sees it: the product with the identity, in fp32."""
+    k = a.shape[-1]
+    groups = num_groups(k, block_size)
+    eye = torch.eye(k, dtype=torch.int8).t()
+    tensors = (torch.ones(groups, k), torch.zeros(groups, k))
+    return mixed_gemm.block_quant_gemm(a.float(), eye, *tensors, block_size=block_size)
+
+
+def rounded(a: Tensor, block_size: int) -> Tensor:
+    q, scale, offset = reference_conv.block_quantize(a, block_size)
+    size = a.shape[-1] if block_size == -1 else block_size
+    wide = (x.repeat_interleave(size, dim=-1)[..., : a.shape[-1]] for x in (scale, offset))
+    scales, offsets = wide
+    return scales * q + offsets
+
+
+ROWS = {
+    "normal": lambda: torch.randn(6, 100),
+    "float16": lambda: torch.randn(6, 100).half(),
+    "far from zero": lambda: torch.randn(6, 100) + 1000,
+    "one outlier": lambda: torch.randn(6, 100) + 1e4 * (torch.arange(100) == 37),
+    "zeros": lambda: torch.zeros(2, 100),
+    "tiny": lambda: torch.randn(6, 100) * 1e-38,
+    "huge": lambda: torch.tensor([3.4e38, -3.4e38] * 50).view(1, 100),
+    "negative zero": lambda: -torch.zeros(1, 100),
+}
+
+
+@pytest.mark.parametrize("block_size", [-1, 16, 48])
+@pytest.mark.parametrize("rows", ROWS)
+def test_activations_are_rounded_by_the_formula_bit_for_bit(rows: str, block_size: int) -> None:
+    a = ROWS[rows]()
+    assert torch.equal(read_back(a, block_size), rounded(a, block_size))
+
+
+@pytest.mark.parametrize("rows", [x for x in ROWS if x != "huge"])
+def test_activations_are_within_half_a_step(rows: str) -> None:
+    a = ROWS[rows]()
+    _, scale, _ = reference_conv.block_quantize(a, 48)
+    step = scale.double().repeat_interleave(48, dim=-1)[..., :100]
+    # Half a step; and the fp32 roundings of offset and range, of numbers as large as a.
+    room = 0.5 * step + 4 * 2.0**-24 * a.double().abs().amax(-1, keepdim=True) * 256 / 127
+    assert ((rounded(a, 48).double() - a.double()).abs() <= room * (1 + 2.0**-10)).all()
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -7.25, 1e30, 2.0**-95])
+def test_a_block_of_equal_values_is_exact(value: float) -> None:
+    a = torch.full((2, 32), value)
+    assert torch.equal(read_back(a, 16), a)
+
+
+def test_block_gemm_integer_lattice_is_exact() -> None:
+    # Each block of a spans -128..127, so that its scale is 1 and its offset 0.
+    for dtype in (torch.float16, torch.float32):
+        a = torch.randint(-128, 128, (7, 96)).to(dtype)
+        a[:, 0::32], a[:, 1::32] = -128, 127
+        weight = torch.randint(-128, 128, (33, 96), dtype=torch.int8)
+        scale = torch.full((3, 33), 2.0**-7, dtype=dtype)
+        offset = torch.randint(-8, 9, (3, 33)).to(dtype)
+        q, scale_a, offset_a = reference_conv.block_quantize(a, 32)
+        assert torch.equal(q.to(dtype), a)
+        assert (scale_a == 1).all() and (offset_a == 0).all()
+        out = mixed_gemm.block_quant_gemm(a, weight.t(), scale, offset, block_size=32)
+        wide = (x.double().repeat_interleave(32, dim=0) for x in (scale, offset))
+        scales, offsets = wide
+        exact = a.double() @ (weight.t().double() * scales + offsets)
+        assert torch.equal(out, exact.to(dtype))
+
+
+def test_block_gemm_is_near_the_product_of_the_activations_themselves() -> None:
+    p = make(BlockCase(m=16, n=64, k=512, dtype=torch.float32, block_size=64, bias=False))
+    _, scale, _ = reference_conv.block_quantize(p.a, 64)
+    wide = (x.double().repeat_interleave(64, dim=0) for x in (p.scale_b, p.offset_b))
+    scales, offsets = wide
+    w = p.weight.t().double() * scales + offsets
+    near = p.a.double() @ w
+    # Half a step of every element: at most, and in practice a tenth of that.
+    most = 0.5 * scale.double().repeat_interleave(64, dim=-1) @ w.abs()
+    error = (p.run().double() - near).abs()
+    assert (error <= most * (1 + 1e-3)).all()
+    assert error.max() < 0.25 * most.max()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_row_that_is_not_finite_becomes_nan_and_no_other(value: float) -> None:
+    p = make(BlockCase(m=5))
+    p.a[3, 70] = value
+    assert torch.equal(p.run().isnan().any(1), torch.arange(5) == 3)
+    assert p.run()[3].isnan().all()
+
+
+def test_row_does_not_depend_on_the_others() -> None:
+    p = make(BlockCase(m=130, n=70, dtype=torch.float32))
+    whole = p.run()
+    for row in (0, 1, 63, 64, 129):
+        assert torch.equal(p.run(p.a[row : row + 1])[0], whole[row])
+
+
+@pytest.mark.parametrize("shape", [(160,), (2, 3, 160), (0, 160)])
+def test_block_gemm_leading_dimensions(shape: tuple[int, ...]) -> None:
+    p = make(BlockCase())
+    a = torch.randn(shape).half()
+    out = p.run(a)
+    assert out.shape == (*shape[:-1], 40)
+    assert torch.equal(out.reshape(-1, 40), p.run(a.reshape(-1, 160)))
+
+
+def test_block_gemm_reads_any_strides() -> None:
+    p = make(BlockCase(m=6, block_size=48))
+    want = p.run()
+    wide = torch.full((6, 2, 170), torch.nan).half()
+    wide[:, 0, 3:163] = p.a
+    assert torch.equal(p.run(wide[:, 0, 3:163]), want)
+    assert torch.equal(p.run(p.a.t().contiguous().t()), want)
+    weight = torch.zeros(40, 200, dtype=torch.int8)
+    weight[:, 5:165] = p.weight
+    p.weight = weight[:, 5:165]
+    p.scale_b = torch.cat((p.scale_b, p.scale_b), dim=1)[:, :40]
+    assert torch.equal(p.run(), want)

@@ -1,0 +1,229 @@
+"""qconv2d_int8: equal to the int64 reference bit for bit, for every rounding that it documents."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+import torch
+from conv_cases import CHANNELS_IN, CHANNELS_OUT, KERNELS
+from torch import Tensor
+
+import mixed_gemm
+from mixed_gemm import reference_conv
+from mixed_gemm.conv_scheme import MAX_CONV_INT8_K, Pair
+
+
+@dataclass(frozen=True)
+class Int8Case:
+    images: int = 2
+    in_c: int = 19
+    out_c: int = 21
+    size: Pair = (7, 6)
+    kernel: Pair = (3, 3)
+    stride: Pair = (1, 1)
+    padding: Pair = (1, 1)
+    dilation: Pair = (1, 1)
+    bias: bool = True
+    per_channel: bool = True
+    channels_last: bool = True
+    zero_point: int = 17
+
+    def __str__(self) -> str:
+        return "-".join(str(x).replace(", ", "x") for x in vars(self).values())
+
+
+def make(
+    case: Int8Case, device: str = "cpu", seed: int = 0
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Tensors and options of the op; scales such that outputs spread over int8 and beyond."""
+    g = torch.Generator().manual_seed(seed)
+
+    def integers(*shape: int) -> Tensor:
+        return torch.randint(-128, 128, shape, generator=g, dtype=torch.int8)
+
+    images = integers(case.images, case.in_c, *case.size)
+    if case.channels_last:
+        images = images.contiguous(memory_format=torch.channels_last)
+    weight = integers(case.out_c, case.in_c, *case.kernel)
+    k = case.in_c * math.prod(case.kernel)
+    sign = torch.randint(0, 2, (case.out_c,), generator=g) * 2 - 1
+    scale = (0.5 + torch.rand(case.out_c, generator=g)) * sign / 128
+    scale = scale if case.per_channel else scale[:1]
+    bias = torch.randn(case.out_c, generator=g) if case.bias else None
+    options = {
+        "input_scale": 0.031,
+        "input_zero_point": case.zero_point,
+        "output_scale": 0.031 * 73 / 128 * 73 * k**0.5 / 90,
+        "output_zero_point": -5,
+        "stride": case.stride,
+        "padding": case.padding,
+        "dilation": case.dilation,
+    }
+    tensors = (images, weight, scale, bias)
+    return tuple(None if t is None else t.to(device) for t in tensors), options
+
+
+def cases() -> list[Int8Case]:
+    base = Int8Case()
+    channels = [replace(base, in_c=c) for c in CHANNELS_IN]
+    channels += [replace(base, out_c=c, size=(4, 4)) for c in CHANNELS_OUT]
+    steps: tuple[Pair, ...] = ((1, 1), (2, 3))
+    dilations: tuple[Pair, ...] = ((1, 1), (3, 2))
+    moved = []
+    for kernel, stride, dilation in itertools.product(KERNELS, steps, dilations):
+        height, width = (d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
+        padding = ((0, 0), (height, width + 1), (1, 0))[len(moved) % 3]
+        size = (height + 3, width + 2)
+        moved.append(replace(base, kernel=kernel, stride=stride, padding=padding, size=size))
+        moved[-1] = replace(moved[-1], dilation=dilation)
+    corners = [
+        replace(base, images=0),
+        replace(base, images=32, size=(3, 3)),
+        replace(base, size=(1, 1)),
+        Int8Case(1, 1, 1, (1, 1), (1, 1), padding=(0, 0)),
+        Int8Case(2, 64, 33, (5, 5), (1, 1), padding=(0, 0)),
+        Int8Case(1, 200, 50, (70, 70), (3, 3)),  # more rows than one block gathers
+    ]
+    return [
+        replace(
+            case,
+            bias=i % 2 == 0,
+            per_channel=i % 3 != 0,
+            channels_last=i // 2 % 2 == 0,
+            zero_point=(17, -128, 127, 0)[i % 4],
+        )
+        for i, case in enumerate(channels + moved + corners)
+    ]
+
+
+@pytest.mark.parametrize("case", cases(), ids=str)
+def test_int8_conv_equals_the_reference(case: Int8Case) -> None:
+    tensors, options = make(case)
+    out = mixed_gemm.qconv2d_int8(*tensors, **options)
+    want = reference_conv.qconv2d_int8(*tensors, **options)
+    assert out.dtype == torch.int8
+    assert torch.equal(out, want)
+    assert want.numel() < 500 or len(want.unique()) > 100, "the data must use the range"
+
+
+@pytest.mark.parametrize("clamp", [(-128, 127), (-5, 127), (0, 60), (3, 3), (-128, -128)])
+def test_clamp_is_applied_to_the_rounded_output(clamp: Pair) -> None:
+    tensors, options = make(Int8Case())
+    free = mixed_gemm.qconv2d_int8(*tensors, **options)
+    bounded = {"clamp_min": clamp[0], "clamp_max": clamp[1]}
+    out = mixed_gemm.qconv2d_int8(*tensors, **options, **bounded)
+    assert torch.equal(out, free.clamp(*clamp))
+    assert torch.equal(out, reference_conv.qconv2d_int8(*tensors, **options, **bounded))
+
+
+def test_output_is_the_nearest_integer_to_the_exact_one() -> None:
+    # Rational arithmetic: what the formula means, apart from how it rounds.
+    tensors, options = make(Int8Case(1, 4, 3, (4, 4)))
+    images, weight, scale, bias = tensors
+    sums = reference_conv.conv_sums(
+        images, weight, options["input_zero_point"], padding=options["padding"]
+    )
+    out = mixed_gemm.qconv2d_int8(*tensors, **options)
+    s_in, s_out = Fraction(options["input_scale"]), Fraction(options["output_scale"])
+    for index in itertools.product(*(range(x) for x in out.shape)):
+        o = index[1]
+        real = s_in * Fraction(float(scale[o])) * int(sums[index]) + Fraction(float(bias[o]))
+        exact = real / s_out + options["output_zero_point"]
+        clamped = min(max(exact, Fraction(-128)), Fraction(127))
+        # Three fp32 roundings of numbers below 2^8 (where it is not clamped).
+        assert abs(int(out[index]) - clamped) <= Fraction(1, 2) + Fraction(1, 2**14)
+
+
+@pytest.mark.parametrize("zero_point", [-128, 0, 127])
+def test_padding_contributes_nothing(zero_point: int) -> None:
+    # An image that is all zero point is real 0, with the padding around it too.
+    image = torch.full((1, 5, 6, 6), zero_point, dtype=torch.int8)
+    weight = torch.randint(-128, 128, (7, 5, 3, 3), dtype=torch.int8)
+    out = mixed_gemm.qconv2d_int8(
+        image,
+        weight,
+        torch.ones(1),
+        input_scale=1.0,
+        input_zero_point=zero_point,
+        output_scale=1.0,
+        output_zero_point=11,
+        padding=(2, 5),
+    )
+    assert (out == 11).all()
+
+
+def test_ties_round_to_even() -> None:
+    # Sums -6..6, halved: x.5 exactly.
+    image = torch.arange(-6, 7, dtype=torch.int8).view(1, 1, 1, 13)
+    out = mixed_gemm.qconv2d_int8(
+        image,
+        torch.ones(1, 1, 1, 1, dtype=torch.int8),
+        torch.ones(1),
+        input_scale=0.5,
+        input_zero_point=0,
+        output_scale=1.0,
+        output_zero_point=0,
+    )
+    want = [-3, -2, -2, -2, -1, 0, 0, 0, 1, 2, 2, 2, 3]
+    assert out.flatten().tolist() == want
+
+
+@pytest.mark.parametrize(("value", "zero_point"), [(-128, 127), (127, -128)])
+def test_the_largest_sums_do_not_wrap(value: int, zero_point: int) -> None:
+    # K = 65793 products of +-255 and -128: 2147483520, the largest that int32 holds.
+    image = torch.full((1, MAX_CONV_INT8_K, 1, 1), value, dtype=torch.int8)
+    weight = torch.full((1, MAX_CONV_INT8_K, 1, 1), -128, dtype=torch.int8)
+    out = mixed_gemm.qconv2d_int8(
+        image,
+        weight,
+        torch.full((1,), 2.0**-25),
+        input_scale=1.0,
+        input_zero_point=zero_point,
+        output_scale=1.0,
+        output_zero_point=0,
+    )
+    assert out.item() == (64 if value < 0 else -64)  # 63.99999...
+
+
+@pytest.mark.parametrize("scale", [math.nan, math.inf])
+def test_a_scale_that_is_not_finite_gives_a_defined_output(scale: float) -> None:
+    tensors, options = make(Int8Case())
+    images, weight, scales, bias = tensors
+    scales = scales.clone()
+    scales[3] = scale
+    out = mixed_gemm.qconv2d_int8(images, weight, scales, bias, **options)
+    want = reference_conv.qconv2d_int8(images, weight, scales, bias, **options)
+    assert torch.equal(out, want)
+
+
+def test_weights_in_either_memory_format_and_any_strides() -> None:
+    tensors, options = make(Int8Case(in_c=20))
+    images, weight, scale, bias = tensors
+    want = mixed_gemm.qconv2d_int8(*tensors, **options)
+    wide = torch.stack((weight, weight), dim=-1)[..., 0]
+    strided = torch.stack((scale, 7 * scale), dim=-1)[:, 0]
+    for w in (weight.contiguous(memory_format=torch.channels_last), wide):
+        assert torch.equal(mixed_gemm.qconv2d_int8(images, w, strided, bias, **options), want)
+    nchw = images.contiguous()
+    out = mixed_gemm.qconv2d_int8(nchw, weight, scale, bias, **options)
+    assert torch.equal(out, want)
+    assert out.is_contiguous()
+    assert want.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_requantized_conv_is_near_the_float_one() -> None:
+    # The seed's formula end to end: dequantize, convolve, quantize.
+    tensors, options = make(Int8Case())
+    images, weight, scale, bias = tensors
+    real = options["input_scale"] * (images.double() - options["input_zero_point"])
+    y = torch.nn.functional.conv2d(
+        real, scale.double()[:, None, None, None] * weight.double(), bias.double(), padding=1
+    )
+    want = (y / options["output_scale"] + options["output_zero_point"]).clamp(-128, 127)
+    out = mixed_gemm.qconv2d_int8(*tensors, **options)
+    assert float((out.double() - want).abs().max()) <= 0.5 + 1e-4
