@@ -11,14 +11,12 @@ then the comparison of targets.py. The file is complete after every point.
 from __future__ import annotations
 
 import argparse
-import datetime
 import math
-import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
+from about import about_run
 from references import references
 from results import Results, Row, save
 from schemes import SUITES, Scheme
@@ -56,25 +54,6 @@ def point_lines(rows: list[Row]) -> Iterator[str]:
             f"{mma:5.2f} {cublas:6.2f} {aten:5.2f} {here.roofline[scheme][point] / us:5.2f} "
             f"{us / kernels[best]:5.2f}  {name}{better}"
         )
-
-
-def meta(
-    ceilings: dict[str, float], commit: str | None, schemes: Sequence[Scheme]
-) -> dict[str, Any]:
-    def output(*command: str) -> str:
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-
-    driver = output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
-    return {
-        "gpu": torch.cuda.get_device_name(),
-        "driver": driver.splitlines()[0],
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "commit": commit or output("git", "rev-parse", "HEAD") or "unknown",
-        "date": datetime.date.today().isoformat(),
-        "ceilings": ceilings,
-        "schemes": [scheme.name for scheme in schemes],
-    }
 
 
 def count_or_all(text: str) -> int | None:
@@ -129,7 +108,7 @@ def main() -> None:
     )
     choice = Choice(args.candidates, args.within, args.keep)
     ceilings = measured_ceilings()
-    about = meta(ceilings, args.commit, schemes)
+    about = {**about_run(ceilings, args.commit), "schemes": [s.name for s in schemes]}
     print(f"{about['gpu']}: {ceilings}; {len(points)} points, {len(schemes)} schemes\n{HEADER}")
     rows: list[Row] = []
 

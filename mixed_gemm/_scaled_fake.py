@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -14,7 +15,7 @@ from .scheme import DTYPES, MAX_INT8_K, OPERAND_DTYPES
 
 
 def _rows(a: Tensor) -> int:
-    return a.shape[:-1].numel()
+    return math.prod(a.shape[:-1])  # Size.numel() would fix a symbolic batch to its example
 
 
 def _is_per_row(t: Tensor, a: Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "dispatch/support.h"
 
@@ -196,19 +197,11 @@ std::vector<Candidate> ranked_candidates(const GemmProblem& problem, const Devic
   c.family = Family::kSkinny;
   for (c.row = 0; c.row < kNumSkinnyConfigs; ++c.row) consider(c);
   c.family = Family::kMultistage;
-  for (c.row = 0; c.row < kNumTileConfigs; ++c.row) {
-    c.split = SplitK::kNone;
-    c.slices = 1;
+  std::vector<int> rows(kNumTileConfigs);
+  std::iota(rows.begin(), rows.end(), 0);
+  for (const TileChoice& choice : tile_choices(kTileConfigs, rows)) {
+    static_cast<TileChoice&>(c) = choice;
     consider(c);
-    c.split = SplitK::kParallel;
-    for (const int slices : {2, 3, 4, 6, 8, 12, 16}) {
-      c.slices = slices;
-      consider(c);
-    }
-    c.split = SplitK::kCluster;
-    for (c.slices = 2; c.slices <= kMaxCluster; c.slices *= 2) consider(c);
-    c.split = SplitK::kStreamK;
-    for (c.slices = 1; c.slices <= kTileConfigs[c.row].min_blocks; ++c.slices) consider(c);
   }
   Candidate dense;
   dense.family = Family::kDequantizeDense;

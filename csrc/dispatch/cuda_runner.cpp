@@ -2,12 +2,12 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <array>
 #include <mutex>
 
 #include "dispatch/cost_model.h"
 #include "dispatch/support.h"
+#include "dispatch/workspace_cuda.h"
 #include "instantiations/launchers.h"
 
 namespace mixed_gemm {
@@ -35,24 +35,6 @@ DeviceInfo query_device(int device) {
   info.dram_gb_per_s = 0.9 * 2e-6 * attribute(cudaDevAttrMemoryClockRate) *
                        attribute(cudaDevAttrGlobalMemoryBusWidth) / 8;
   return with_default_rates(info);
-}
-
-// Copies scales or zeros into rows of a multiple of 8 elements, when cp.async cannot take them as
-// they are.
-Status stage_scales(const GemmProblem& p, const void*& rows, int64_t& stride,
-                    const Allocate& allocate, void* stream) {
-  if (rows == nullptr || (aligned(rows) && p.scale_stride % kVector == 0)) return Status();
-  CopyPaddedArgs copy;
-  copy.element = p.element;
-  copy.src = rows;
-  copy.src_stride = p.scale_stride;
-  copy.rows = num_groups(p);
-  copy.columns = p.n;
-  copy.dst_columns = stride = round_up(p.n, kVector);
-  copy.dst = allocate(copy.rows * copy.dst_columns * element_bytes(p.element));
-  copy.stream = stream;
-  rows = copy.dst;
-  return cuda_status(launch_copy_padded(copy), "copying scales");
 }
 
 Status stage_activations(GemmProblem& p, int64_t k_multiple, const Allocate& allocate,
@@ -113,8 +95,10 @@ Status run_multistage(const Candidate& c, const GemmProblem& original, const All
   Status status = stage_activations(p, kVector, allocate, stream);
   int64_t scale_stride = p.scale_stride;
   if (mode != ScaleMode::kPerChannel) {  // the epilogue reads element by element
-    if (status.ok()) status = stage_scales(original, p.scales, scale_stride, allocate, stream);
-    if (status.ok()) status = stage_scales(original, p.zeros, scale_stride, allocate, stream);
+    if (status.ok()) {
+      status = align_scales(p.element, num_groups(p), p.n, p.scales, p.zeros, scale_stride,
+                            allocate, stream);
+    }
   }
   if (!status.ok()) return status;
 
@@ -126,20 +110,13 @@ Status run_multistage(const Candidate& c, const GemmProblem& original, const All
     args.partials = static_cast<float*>(allocate(c.slices * p.m * partial_stride * 4));
   }
   if (c.split == SplitK::kStreamK) {
-    const TileConfig& tile = kTileConfigs[c.row];
-    const int64_t units = ceil_div(p.m, tile.m) * ceil_div(p.n, tile.n) * ceil_div(p.k, kTileK);
-    int device = 0;
-    status = cuda_status(cudaGetDevice(&device), "asking for the device");
+    StreamKSlots slots;
+    status = stream_k_slots(kTileConfigs[c.row], p.m, p.n, ceil_div(p.k, kTileK), c.slices,
+                            allocate, stream, slots);
     if (!status.ok()) return status;
-    args.slices = static_cast<int>(std::min<int64_t>(
-        units, static_cast<int64_t>(c.slices) * cuda_device_info(device).sm_count));
-    args.partials =
-        static_cast<float*>(allocate(static_cast<int64_t>(args.slices) * tile.m * tile.n * 4));
-    args.flags = static_cast<int*>(allocate(args.slices * 4));
-    status = cuda_status(
-        cudaMemsetAsync(args.flags, 0, args.slices * 4, static_cast<cudaStream_t>(stream)),
-        "zeroing flags");
-    if (!status.ok()) return status;
+    args.slices = slots.workers;
+    args.partials = static_cast<float*>(slots.sums);
+    args.flags = slots.flags;
   }
   status = cuda_status(multistage_launchers(p.element, p.scheme.bits, mode)[c.row](args),
                        "launching the GEMM");

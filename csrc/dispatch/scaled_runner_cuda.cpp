@@ -2,9 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
-
 #include "core/scaled_tile_config.h"
+#include "dispatch/workspace_cuda.h"
 #include "instantiations/launchers.h"
 #include "instantiations/scaled_tables.h"
 
@@ -66,24 +65,6 @@ Kernels kernels_of(OperandType operand, EpilogueKind kind) {
 #endif
 }
 
-// Stream-K: a tile of sums and a flag for every block.
-Status add_slots(const ScaledCandidate& c, ScaledMmArgs& args, const Allocate& allocate,
-                 void* stream) {
-  const TileConfig& tile = kScaledTileConfigs[c.row];
-  int device = 0;
-  const Status status = cuda_status(cudaGetDevice(&device), "asking for the device");
-  if (!status.ok()) return status;
-  const int64_t units =
-      ceil_div(args.m, tile.m) * ceil_div(args.n, tile.n) * ceil_div(args.k, kScaledTileK);
-  args.slices = static_cast<int>(
-      std::min<int64_t>(units, static_cast<int64_t>(c.slices) * cuda_device_info(device).sm_count));
-  args.partials = allocate(args.slices * kSumBytes * tile.m * tile.n);
-  args.flags = static_cast<int*>(allocate(args.slices * sizeof(int)));
-  return cuda_status(
-      cudaMemsetAsync(args.flags, 0, args.slices * sizeof(int), static_cast<cudaStream_t>(stream)),
-      "zeroing flags");
-}
-
 }  // namespace
 
 Status run_scaled(const ScaledCandidate& c, const ScaledMmProblem& p, const Allocate& allocate,
@@ -106,7 +87,14 @@ Status run_scaled(const ScaledCandidate& c, const ScaledMmProblem& p, const Allo
   if (p.k > 0) status = align_rows(args.a, args.a_stride, p.m, p.k, allocate, stream);
   if (p.k > 0 && status.ok())
     status = align_rows(args.b, args.b_stride, p.n, p.k, allocate, stream);
-  if (status.ok() && c.split == SplitK::kStreamK) status = add_slots(c, args, allocate, stream);
+  if (status.ok() && c.split == SplitK::kStreamK) {
+    StreamKSlots slots;
+    status = stream_k_slots(kScaledTileConfigs[c.row], p.m, p.n, ceil_div(p.k, kScaledTileK),
+                            c.slices, allocate, stream, slots);
+    args.slices = slots.workers;
+    args.partials = slots.sums;
+    args.flags = slots.flags;
+  }
   if (!status.ok()) return status;
   const int64_t partial_stride = round_up(p.n, 8);
   if (c.split == SplitK::kParallel) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <tuple>
 
 #include "core/scaled_tile_config.h"
@@ -13,19 +14,22 @@ namespace {
 
 constexpr const char* kFamily = "scaled";
 
-// Times in microseconds, effective values.
-constexpr double kLaunchUs = 3.2;         // launch, pipeline prologue, epilogue
-constexpr double kStreamUs = 2.8;         // stream-K: zeroing flags, a second prologue
-constexpr double kSlotUs = 2.6;           // adding the partial sums of one more block
-constexpr double kClusterUs = 1.0;        // barriers of a cluster
-constexpr double kClusterRate = 70e3;     // bytes of sums per us that a block reads from others
-constexpr double kReduceUs = 2.6;         // second kernel of a parallel split
-constexpr double kMmaEfficiency = 0.70;   // of the int8 mma.sync rate, twice that of fp16
-constexpr double kWarpsForPeak = 8;       // of an SM
-constexpr double kDramEfficiency = 0.82;  // of the bandwidth
-constexpr double kL2OverDram = 1.4;       // what all SMs read from L2, over memory bandwidth
-constexpr double kLineUs = 0.17;          // latency of the steps of one line, of one warp
-constexpr double kLatencyUs = 0.9;        // of memory, hidden by stages - 1 lines
+// Times in microseconds: effective values, fitted by random search to all candidates measured on an
+// H200, as in cost_model.cpp.
+constexpr double kLaunchUs = 2.95;         // launch, pipeline prologue, epilogue
+constexpr double kStreamUs = 2.60;         // stream-K: zeroing flags, a second prologue
+constexpr double kSlotUs = 2.54;           // adding the partial sums of one more block
+constexpr double kClusterUs = 1.0;         // barriers of a cluster
+constexpr double kClusterRate = 70e3;      // bytes of sums per us that a block reads from others
+constexpr double kReduceUs = 3.44;         // second kernel of a parallel split
+constexpr double kMmaEfficiency = 0.737;   // of the int8 mma.sync rate, twice that of fp16
+constexpr double kWarpsForPeak = 7.83;     // of an SM
+constexpr double kWarpLineUs = 0.0173;     // copies, addresses, barrier of a warp and line
+constexpr double kDramEfficiency = 0.831;  // of the bandwidth
+constexpr double kL2OverDram = 2.24;       // what all SMs read from L2, over memory bandwidth
+constexpr double kLineUs = 0.155;          // latency of the steps of one line, of one warp
+constexpr double kLatencyUs = 1.24;        // of memory, hidden by stages - 1 lines
+constexpr double kOverlapLoss = 0.0315;
 
 int64_t lines_of(const ScaledMmProblem& p) { return ceil_div(p.k, kScaledTileK); }
 
@@ -34,11 +38,16 @@ double line_us(const TileConfig& t, const DeviceInfo& d, double resident, double
   const double warps = resident * num_threads(t) / 32;
   const double rate = 2 * d.mma_tflops * 1e6 / d.sm_count * kMmaEfficiency;
   const double multiply =
-      2.0 * t.m * t.n * kScaledTileK * resident / rate / std::min(1.0, warps / kWarpsForPeak);
+      2.0 * t.m * t.n * kScaledTileK * resident / rate / std::min(1.0, warps / kWarpsForPeak) +
+      kWarpLineUs * warps;
   const double stream = scaled_stage_bytes(t) * resident * active_sms /
                         (d.dram_gb_per_s * kL2OverDram * kDramEfficiency * 1e3);
-  return std::max({multiply, stream, kLineUs, kLatencyUs / (t.stages - 1)});
+  const double wait = std::max(kLineUs, kLatencyUs / (t.stages - 1));
+  const double longest = std::max({multiply, stream, wait});
+  return longest + kOverlapLoss * (multiply + stream + wait - longest);
 }
+
+}  // namespace
 
 double predict_us(const ScaledCandidate& c, const ScaledMmProblem& p, const DeviceInfo& d) {
   const TileConfig& t = kScaledTileConfigs[c.row];
@@ -63,8 +72,6 @@ double predict_us(const ScaledCandidate& c, const ScaledMmProblem& p, const Devi
   }
   return kLaunchUs + extra + std::max(us, dram);
 }
-
-}  // namespace
 
 std::string config_name(const ScaledCandidate& c) {
   return tile_choice_name(kFamily, kScaledTileConfigs, c);
@@ -114,21 +121,9 @@ std::vector<ScaledCandidate> ranked_scaled(const ScaledMmProblem& problem,
     c.predicted_us = predict_us(c, problem, device);
     legal.push_back(c);
   };
-  ScaledCandidate c;
-  for (c.row = 0; c.row < kNumScaledTileConfigs; ++c.row) {
-    c.split = SplitK::kNone;
-    c.slices = 1;
-    consider(c);
-    c.split = SplitK::kParallel;
-    for (const int slices : {2, 3, 4, 6, 8, 12, 16}) {
-      c.slices = slices;
-      consider(c);
-    }
-    c.split = SplitK::kCluster;
-    for (c.slices = 2; c.slices <= kMaxCluster; c.slices *= 2) consider(c);
-    c.split = SplitK::kStreamK;
-    for (c.slices = 1; c.slices <= kScaledTileConfigs[c.row].min_blocks; ++c.slices) consider(c);
-  }
+  std::vector<int> rows(kNumScaledTileConfigs);
+  std::iota(rows.begin(), rows.end(), 0);
+  for (const TileChoice& choice : tile_choices(kScaledTileConfigs, rows)) consider({choice, 0});
   std::stable_sort(legal.begin(), legal.end(),
                    [](const ScaledCandidate& a, const ScaledCandidate& b) {
                      return a.predicted_us < b.predicted_us;

@@ -25,6 +25,9 @@ std::string why_not_operand(OperandType operand, const DeviceInfo& device);
 std::string why_not_scaled(const ScaledCandidate& candidate, const ScaledMmProblem& problem,
                            const DeviceInfo& device);
 
+double predict_us(const ScaledCandidate& candidate, const ScaledMmProblem& problem,
+                  const DeviceInfo& device);
+
 // All legal candidates, the least predicted time first. Never empty for a problem that
 // why_not_scaled_mm() accepts.
 std::vector<ScaledCandidate> ranked_scaled(const ScaledMmProblem& problem,

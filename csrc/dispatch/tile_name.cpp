@@ -20,6 +20,23 @@ int parse_slices(const char* text, SplitK split) {
 
 }  // namespace
 
+std::vector<TileChoice> tile_choices(const TileConfig* table, const std::vector<int>& rows) {
+  std::vector<TileChoice> choices;
+  for (const int row : rows) {
+    choices.push_back({row, SplitK::kNone, 1});
+    for (const int slices : {2, 3, 4, 6, 8, 12, 16}) {
+      choices.push_back({row, SplitK::kParallel, slices});
+    }
+    for (int slices = 2; slices <= kMaxCluster; slices *= 2) {
+      choices.push_back({row, SplitK::kCluster, slices});
+    }
+    for (int slices = 1; slices <= table[row].min_blocks; ++slices) {
+      choices.push_back({row, SplitK::kStreamK, slices});
+    }
+  }
+  return choices;
+}
+
 std::string tile_choice_name(const char* family, const TileConfig* table,
                              const TileChoice& choice) {
   const TileConfig& tile = table[choice.row];

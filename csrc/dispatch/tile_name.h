@@ -1,7 +1,8 @@
-// Names of tiles and of the way their work is split: "<family>_m64n128s4", "..._streamk2",
+// Tiles and the ways to split their work, and their names: "<family>_m64n128s4", "..._streamk2",
 // "..._parallel4", "..._cluster4". One text for every table of tiles.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "core/device_info.h"
 #include "core/tile_config.h"
@@ -14,6 +15,9 @@ struct TileChoice {
   SplitK split = SplitK::kNone;
   int slices = 1;  // sliced: of K; stream-K: blocks an SM
 };
+
+// Every way that is worth a prediction to run these rows of a table.
+std::vector<TileChoice> tile_choices(const TileConfig* table, const std::vector<int>& rows);
 
 std::string tile_choice_name(const char* family, const TileConfig* table, const TileChoice& choice);
 

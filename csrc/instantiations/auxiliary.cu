@@ -101,6 +101,7 @@ int dequantize(const DequantizeArgs& a) {
   using Layout = WeightLayout<kBits>;
   const int vectors = static_cast<int>(round_up(a.k, kPadK)) * Layout::kInterleave / 8;
   const int blocks = static_cast<int>(ceil_div(vectors, kDequantizeThreads * kDequantizeUnroll));
+  const int64_t period = a.k_period == 0 ? a.k : a.k_period;
   const DequantizeParams<Out, Scale> params{
       reinterpret_cast<const uint4*>(a.b_packed),
       static_cast<const Scale*>(a.scales),
@@ -110,7 +111,9 @@ int dequantize(const DequantizeArgs& a) {
       static_cast<int>(a.k),
       vectors,
       blocks,
+      cutlass::FastDivmod(static_cast<int>(period)),
       cutlass::FastDivmod(static_cast<int>(a.scheme.group_size)),
+      static_cast<int>(a.groups),
       a.scheme.zero_mode,
       static_cast<Out*>(a.out)};
   const auto grid = static_cast<unsigned>(ceil_div(a.n, Layout::kInterleave) * blocks);

@@ -33,8 +33,10 @@ struct DequantizeArgs {
   const void* scales = nullptr;
   const void* zeros = nullptr;
   int64_t scale_stride = 0;
+  int64_t groups = 1;  // rows of scales
   ElementType out_type = ElementType::kFloat16;
-  void* out = nullptr;  // [n, k], contiguous
+  int64_t k_period = 0;  // scales repeat after so many k, as over the taps of a filter; 0: never
+  void* out = nullptr;   // [n, k], contiguous
   void* stream = nullptr;
 };
 

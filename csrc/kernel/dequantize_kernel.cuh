@@ -20,7 +20,8 @@ struct DequantizeParams {
   int n, k;
   int vectors_per_group;  // of 8 elements, in one column group of the layout
   int blocks_per_group;   // thread blocks that share a column group
-  cutlass::FastDivmod group_size;
+  cutlass::FastDivmod k_period, group_size;
+  int groups;
   ZeroMode zero_mode;
   Out* out;
 };
@@ -59,7 +60,10 @@ __global__ void __launch_bounds__(kDequantizeThreads)
     const int n = column_group * Layout::kInterleave + static_cast<int>(at.n),
               k = static_cast<int>(at.k);
     if (vector >= p.vectors_per_group || n >= p.n || k >= p.k) continue;
-    const int64_t group = p.group_size.div(k) * p.scale_stride + n;
+    int period, k_in_period;
+    p.k_period(period, k_in_period, k);
+    const int row = min(p.group_size.div(k_in_period), p.groups - 1);  // padded channels: any row
+    const int64_t group = row * p.scale_stride + n;
     const float scale = float(p.scales[group]);
     const float zero = p.zero_mode == ZeroMode::kNone ? 0.f : float(p.zeros[group]);
     const float subtrahend = p.zero_mode == ZeroMode::kSub ? zero : 0.f;

@@ -22,8 +22,11 @@ typename MixedGemm<Config>::Params kernel_params(const GemmArgs& args) {
       ActivationCopy<Config>::params(static_cast<const Element*>(args.a), args.a_stride, args.m,
                                      args.k),
       WeightCopy<Config>::params(args.b_packed, static_cast<int>(round_up(args.n, kPadN)), k_tiles),
-      {scales, static_cast<const Element*>(args.zeros), args.scale_stride, args.groups, args.n,
-       cutlass::FastDivmod(scale_rows_per_group)},
+      {scales,
+       static_cast<const Element*>(args.zeros),
+       args.scale_stride,
+       args.n,
+       {cutlass::FastDivmod(scale_rows_per_group), args.groups}},
       k_tiles,
       args.zero_mode};
   const bool in_epilogue = Config::kMode == ScaleMode::kPerChannel;

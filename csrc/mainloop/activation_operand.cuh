@@ -21,6 +21,7 @@ class ActivationCopy {
   using Element = typename Config::Element;
   static constexpr int kStageBytes = Config::kTile.m * WeightLayout<4>::kLineBytes;
 
+  struct Shared {};  // nothing beside the stages
   struct Params {
     const Element* a;     // [m, k]
     int64_t stride;       // elements between rows
@@ -32,7 +33,8 @@ class ActivationCopy {
   }
 
   // This block reads rows from row0 on, k-tiles [begin, end).
-  __device__ ActivationCopy(const Params& params, int row0, int begin, int end, int thread)
+  __device__ ActivationCopy(const Params& params, const Shared&, int row0, int begin, int end,
+                            int thread)
       : params_(params),
         smem_offset_(SmemActivationTile::offset(thread / kChunksPerLine, thread % kChunksPerLine)) {
     const int row = row0 + thread / kChunksPerLine;

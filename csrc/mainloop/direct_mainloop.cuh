@@ -6,9 +6,27 @@
 
 namespace mixed_gemm {
 
+// What becomes of the sums of products. Here nothing: over all of K, they are the result.
+// blockq/block_sums.cuh is the other one, and says when each function is called.
 template <typename Config>
+struct WholeSums {
+  using Sums = cutlass::Array<typename Config::Mma::ElementC, Config::kAccumulators>;
+  using Accumulators = Sums;
+  static constexpr int kSmemBytes = 0;
+  struct Params {};
+
+  __device__ WholeSums(const Params&, uint8_t*, int, int, int, int) {}
+  __device__ void fetch() {}
+  __device__ void next() {}
+  __device__ Sums& sums(Accumulators& accumulators) { return accumulators; }
+  __device__ void add_columns(const uint32_t*) {}
+  __device__ void end_step(int, bool, Accumulators&) {}
+};
+
+template <typename Config, typename CopyA = RowCopy<Config::kTile.m, Config::kThreads>,
+          template <typename> class Sums_ = WholeSums>
 class DirectMainloop {
-  using CopyA = RowCopy<Config::kTile.m, Config::kThreads>;
+  using Sums = Sums_<Config>;
   using CopyB = RowCopy<Config::kTile.n, Config::kThreads>;
   using FragmentA = RowFragment<Side::kLeft, 16 * Config::kMmaM>;
   using FragmentB = RowFragment<Side::kRight, 8 * Config::kMmaN>;
@@ -19,23 +37,25 @@ class DirectMainloop {
                 "scaled_tile_config.h must know the real stage size");
 
  public:
-  using Accumulators = cutlass::Array<typename Mma::ElementC, Config::kAccumulators>;
+  using Accumulators = typename Sums::Accumulators;
 
   struct Params {
     typename CopyA::Params a;
     typename CopyB::Params b;
+    typename Sums::Params sums;
   };
 
-  struct SharedStorage {
-    alignas(128) uint8_t bytes[Config::kStages * kStageBytes];
+  struct SharedStorage : CopyA::Shared {
+    alignas(128) uint8_t bytes[Config::kStages * kStageBytes + Sums::kSmemBytes];
   };
 
   // For lines [begin, end) of K of the output tile at (row0, column0).
   __device__ DirectMainloop(const Params& params, SharedStorage& storage, int row0, int column0,
                             int begin, int end, int thread)
       : smem_(storage.bytes),
-        copy_a_(params.a, row0, begin, end, thread),
-        copy_b_(params.b, column0, begin, end, thread),
+        copy_a_(params.a, storage, row0, begin, end, thread),
+        copy_b_(params.b, {}, column0, begin, end, thread),
+        sums_(params.sums, smem_ + Config::kStages * kStageBytes, row0, column0, begin, thread),
         lines_(end - begin) {
     lane_a_ = FragmentA::lane_offset(Config::warp_row(thread), thread % 32);
     lane_b_ = CopyA::kStageBytes + FragmentB::lane_offset(Config::warp_column(thread), thread % 32);
@@ -72,6 +92,7 @@ class DirectMainloop {
     uint8_t* stage = smem_ + write_stage * kStageBytes;
     copy_a_.copy(part, parts, stage);
     copy_b_.copy(part, parts, stage + CopyA::kStageBytes);
+    if (part == 0) sums_.fetch();
   }
 
   // Commits even past the end, so that wait_for_stage can count groups.
@@ -79,6 +100,7 @@ class DirectMainloop {
     cutlass::arch::cp_async_fence();
     copy_a_.next();
     copy_b_.next();
+    sums_.next();
     write_stage = write_stage + 1 == Config::kStages ? 0 : write_stage + 1;
   }
 
@@ -100,9 +122,10 @@ class DirectMainloop {
   __device__ void multiply(int step, int& read_stage, Accumulators& accumulators) {
     constexpr int kBefore = Config::kMmaN / 4;
     const bool last = step == kSteps - 1;
-    auto* sums = reinterpret_cast<typename Mma::FragmentC*>(&accumulators);
+    auto* sums = reinterpret_cast<typename Mma::FragmentC*>(&sums_.sums(accumulators));
     const auto* a = reinterpret_cast<const typename Mma::FragmentA*>(a_[step % 2].words);
     const auto* b = reinterpret_cast<const typename Mma::FragmentB*>(b_[step % 2].words);
+    sums_.add_columns(b_[step % 2].words);
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < Config::kMmaN; ++j) {
       if (j == (last ? kBefore : 0)) {
@@ -118,11 +141,13 @@ class DirectMainloop {
         Mma()(sum, a[i], b[j], sum);
       }
     }
+    sums_.end_step(step, lines_ == 1, accumulators);
   }
 
   uint8_t* smem_;
   CopyA copy_a_;
   CopyB copy_b_;
+  Sums sums_;
   int lines_;
   int lane_a_, lane_b_;  // where this lane reads a stage
   FragmentA a_[2];       // one is multiplied while the other arrives

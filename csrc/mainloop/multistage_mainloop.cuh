@@ -10,13 +10,15 @@
 
 namespace mixed_gemm {
 
-template <typename Config>
+// CopyA: how rows of A are found. ScaleRows: which row of the scales belongs to a part of K.
+template <typename Config, typename CopyA = ActivationCopy<Config>, typename ScaleRows = GroupRows>
 class MultistageMainloop {
+  using CopyScales = ScaleCopy<Config, ScaleRows>;
   static constexpr bool kScaled = Config::kMode != ScaleMode::kPerChannel;
   static constexpr int kScaleRows = scale_rows(Config::kMode);
-  static constexpr int kOffsetB = ActivationCopy<Config>::kStageBytes;
+  static constexpr int kOffsetB = CopyA::kStageBytes;
   static constexpr int kOffsetScales = kOffsetB + WeightCopy<Config>::kStageBytes;
-  static constexpr int kStageBytes = kOffsetScales + (kScaled ? ScaleCopy<Config>::kStageBytes : 0);
+  static constexpr int kStageBytes = kOffsetScales + (kScaled ? CopyScales::kStageBytes : 0);
   static constexpr int kRing = ActivationFragment<Config>::kRing;
   static_assert(kStageBytes == stage_bytes(Config::kTile, Config::kBits, Config::kMode),
                 "tile_config.h must know the real stage size");
@@ -31,14 +33,14 @@ class MultistageMainloop {
   using Accumulators = cutlass::Array<float, Config::kAccumulators>;
 
   struct Params {
-    typename ActivationCopy<Config>::Params a;
+    typename CopyA::Params a;
     typename WeightCopy<Config>::Params b;
-    typename ScaleCopy<Config>::Params scales;
+    typename CopyScales::Params scales;
     int k_tiles;
     ZeroMode zero_mode;
   };
 
-  struct SharedStorage {
+  struct SharedStorage : CopyA::Shared {
     alignas(128) uint8_t bytes[Config::kStages * kStageBytes];
   };
 
@@ -47,7 +49,7 @@ class MultistageMainloop {
                                 int begin, int end, int thread)
       : params_(params),
         smem_(storage.bytes),
-        copy_a_(params.a, row0, begin, end, thread),
+        copy_a_(params.a, storage, row0, begin, end, thread),
         copy_b_(params.b, column0, begin, thread),
         copy_scales_(params.scales, column0, thread),
         fetch_tile_(begin),
@@ -166,9 +168,9 @@ class MultistageMainloop {
 
   const Params& params_;
   uint8_t* smem_;
-  ActivationCopy<Config> copy_a_;
+  CopyA copy_a_;
   WeightCopy<Config> copy_b_;
-  ScaleCopy<Config> copy_scales_;
+  CopyScales copy_scales_;
   int fetch_tile_, end_;
   int warp_column0_, lane_;
   int lane_a_, lane_b_;  // where this lane reads a stage

@@ -20,6 +20,7 @@ class RowCopy {
  public:
   static constexpr int kStageBytes = kRows * kLineBytes;
 
+  struct Shared {};  // nothing beside the stages
   struct Params {
     const uint8_t* rows;  // starts on 16 bytes
     int64_t stride;       // bytes between rows, a multiple of 16
@@ -32,7 +33,7 @@ class RowCopy {
   }
 
   // This block reads rows from row0 on, lines [begin, end) of K.
-  __device__ RowCopy(const Params& params, int row0, int begin, int end, int thread)
+  __device__ RowCopy(const Params& params, const Shared&, int row0, int begin, int end, int thread)
       : params_(params),
         smem_offset_(SmemActivationTile::offset(thread / kChunksPerLine, thread % kChunksPerLine)) {
     const int row = row0 + thread / kChunksPerLine;

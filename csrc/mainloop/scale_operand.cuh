@@ -10,7 +10,15 @@
 
 namespace mixed_gemm {
 
-template <typename Config>
+// Which row of the scales belongs to a part of K: 64 of it in a coarse mode, 16 in a fine one.
+struct GroupRows {
+  cutlass::FastDivmod parts_per_group;
+  int groups;
+  // Parts past the last group belong to zero-filled activations; any valid row will do for them.
+  __device__ int operator()(int part) const { return min(parts_per_group.div(part), groups - 1); }
+};
+
+template <typename Config, typename ScaleRows = GroupRows>
 class ScaleCopy {
   static constexpr int kRows = scale_rows(Config::kMode);
   static constexpr int kOperands = has_zeros(Config::kMode) ? 2 : 1;
@@ -27,8 +35,8 @@ class ScaleCopy {
     const Element* scales;
     const Element* zeros;
     int64_t stride;  // elements between rows, a multiple of 8
-    int groups, n;
-    cutlass::FastDivmod k_rows_per_group;  // in units of K per scale row: 64 coarse, 16 fine
+    int n;
+    ScaleRows rows;
   };
 
   __device__ ScaleCopy(const Params& params, int column0, int thread)
@@ -43,9 +51,7 @@ class ScaleCopy {
       const int row = chunk / kChunksPerRow;
       const int column = column0_ + chunk % kChunksPerRow * 8;
       const Element* source = row < kRows ? params_.scales : params_.zeros;
-      // Rows past the last group belong to zero-filled activations; any valid row will do for them.
-      const int group =
-          min(params_.k_rows_per_group.div(k_tile * kRows + row % kRows), params_.groups - 1);
+      const int group = params_.rows(k_tile * kRows + row % kRows);
       cutlass::arch::cp_async<kChunkBytes, cutlass::arch::CacheOperation::Always>(
           stage + chunk * kChunkBytes, source + group * params_.stride + column,
           wanted && chunk < kChunks && column < params_.n);

@@ -1,25 +1,10 @@
 #include "ops/dense_cuda.h"
 
-#include <array>
-
 #include "instantiations/launchers.h"
+#include "ops/call_aten.h"
 #include "ops/checks.h"
 
 namespace mixed_gemm {
-namespace {
-
-using torch::stable::detail::from;
-using torch::stable::detail::to;
-
-template <typename... Args>
-Tensor call_aten(const char* name, const char* overload, const Args&... args) {
-  std::array<StableIValue, sizeof...(Args)> stack{from(args)...};
-  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(name, overload, stack.data(), TORCH_ABI_VERSION));
-  return to<Tensor>(stack[0]);
-}
-
-}  // namespace
-
 void dense_mm(const Tensor& a, const Tensor& b, Tensor& out) {
   call_aten("aten::mm", "out", a, b, out);
 }
@@ -34,6 +19,7 @@ Status dequantize_cuda(const GemmProblem& p, ElementType out_type, void* out, vo
   args.scales = p.scales;
   args.zeros = p.zeros;
   args.scale_stride = p.scale_stride;
+  args.groups = num_groups(p);
   args.out_type = out_type;
   args.out = out;
   args.stream = stream;

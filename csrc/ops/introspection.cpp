@@ -3,6 +3,8 @@
 #include <cstdio>
 
 #include "cpu/gemm_cpu.h"
+#include "dispatch/block_select.h"
+#include "dispatch/conv_support.h"
 #include "dispatch/cost_model.h"
 #include "dispatch/scaled_select.h"
 #include "dispatch/select.h"
@@ -149,6 +151,25 @@ std::string plan_scaled_mm(int64_t m, int64_t n, int64_t k, std::string dtype,
   return refused(reasons, nearest);
 }
 
+std::string plan_block_quant_gemm(int64_t m, int64_t n, int64_t k, int64_t block_size,
+                                  std::string device) {
+  BlockGemmProblem problem;
+  problem.m = std::max<int64_t>(m, 1);
+  problem.n = std::max<int64_t>(n, 1);
+  problem.k = k;
+  problem.block_size = block_size == -1 ? std::max<int64_t>(k, 1) : block_size;
+  std::string reason = why_not_block_gemm(m, n, k, block_size);
+  const auto info = parse_device(device);
+  if (reason.empty() && info) reason = why_not_device(*info);
+  if (reason.empty() && info) reason = why_not_block_counts(problem);
+  if (!reason.empty()) return refused(std::vector<std::string>{reason}, "");
+  if (!info) return planned_cpu();
+  const std::vector<BlockCandidate> ranked = ranked_block(problem, *info);
+  if (ranked.empty()) return refused(std::vector<std::string>{"no tile fits this device"}, "");
+  return accepted(config_name(ranked.front()), "block", "least time predicted by the cost model",
+                  ranked);
+}
+
 std::string set_tuned(std::string text) { return json_list(set_tuned_table(text), quoted); }
 
 std::string env() {
@@ -169,6 +190,7 @@ std::string env() {
 STABLE_TORCH_LIBRARY_IMPL(mixed_gemm, CompositeExplicitAutograd, m) {
   m.impl("_plan", TORCH_BOX(&mixed_gemm::plan));
   m.impl("_plan_scaled_mm", TORCH_BOX(&mixed_gemm::plan_scaled_mm));
+  m.impl("_plan_block_quant_gemm", TORCH_BOX(&mixed_gemm::plan_block_quant_gemm));
   m.impl("_set_tuned_table", TORCH_BOX(&mixed_gemm::set_tuned));
   m.impl("_env", TORCH_BOX(&mixed_gemm::env));
 }

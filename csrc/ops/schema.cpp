@@ -54,14 +54,43 @@ STABLE_TORCH_LIBRARY(mixed_gemm, m) {
       "input_scale, int input_zero_point, float output_scale, int output_zero_point, int "
       "clamp_min=-128, int clamp_max=127, int[2] stride=1, int[2] padding=0, int[2] dilation=1) -> "
       "Tensor");
+  // With the name of a candidate, for tests and benchmarks; and the names, a line each.
+  m.def(
+      "_qconv2d_config(Tensor input, Tensor weight_packed, Tensor scales, Tensor? offsets=None, "
+      "Tensor? bias=None, *, int bits, int block_size=-1, int[2] kernel_size, int[2] stride=1, "
+      "int[2] padding=0, int[2] dilation=1, str activation=\"identity\", str config) -> Tensor");
+  m.def(
+      "_qconv2d_configs(Tensor input, Tensor weight_packed, Tensor scales, Tensor? offsets=None, "
+      "Tensor? bias=None, *, int bits, int block_size=-1, int[2] kernel_size, int[2] stride=1, "
+      "int[2] padding=0, int[2] dilation=1, str activation=\"identity\") -> str");
+  m.def(
+      "_qconv2d_int8_config(Tensor input, Tensor weight, Tensor weight_scale, Tensor? bias=None, "
+      "*, float input_scale, int input_zero_point, float output_scale, int output_zero_point, int "
+      "clamp_min=-128, int clamp_max=127, int[2] stride=1, int[2] padding=0, int[2] dilation=1, "
+      "str config) -> Tensor");
+  m.def(
+      "_qconv2d_int8_configs(Tensor input, Tensor weight, Tensor weight_scale, Tensor? bias=None, "
+      "*, float input_scale, int input_zero_point, float output_scale, int output_zero_point, int "
+      "clamp_min=-128, int clamp_max=127, int[2] stride=1, int[2] padding=0, int[2] dilation=1) -> "
+      "str");
   m.def(
       "block_quant_gemm(Tensor a, Tensor b, Tensor scale_b, Tensor offset_b, Tensor? bias=None, *, "
       "int block_size, str activation=\"identity\") -> Tensor");
+  // CUDA only, for tests and benchmarks: the same with one of the names that _plan_block_quant_gemm
+  // lists, and what its first launch makes of a: q int8 [M, K with blocks padded to 32 where there
+  // are several, in rows of 16 bytes], rows float32 [blocks, M, (scale, offset, sum, -)].
+  m.def(
+      "_block_quant_gemm_config(Tensor a, Tensor b, Tensor scale_b, Tensor offset_b, Tensor? "
+      "bias=None, *, int block_size, str activation=\"identity\", str config) -> Tensor");
+  m.def(
+      "_block_quantize(Tensor a, Tensor b, Tensor scale_b, Tensor offset_b, *, int block_size) -> "
+      "(Tensor q, Tensor rows)");
   // JSON texts behind mixed_gemm.plan, why_not and env.
   m.def(
       "_plan(int m, int n, int k, str dtype, int bits, int group_size, str zero_mode, str device) "
       "-> str");
   m.def("_plan_scaled_mm(int m, int n, int k, str dtype, str out_dtype, str device) -> str");
+  m.def("_plan_block_quant_gemm(int m, int n, int k, int block_size, str device) -> str");
   m.def("_env() -> str");
   // Replaces the tuned table (dispatch/tuned_table.h); returns the refused lines as a JSON list.
   m.def("_set_tuned_table(str text) -> str");

@@ -4,6 +4,12 @@
 
 namespace mixed_gemm {
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr bool kBeforeSm90 = true;
+#else
+constexpr bool kBeforeSm90 = false;
+#endif
+
 template <typename Element_, int kBits_, ScaleMode kMode_, int kRow_>
 struct SkinnyGemmConfig {
   using Element = Element_;
@@ -24,8 +30,8 @@ struct SkinnyGemmConfig {
   static constexpr bool kZeros = has_zeros(kMode);
 
   // Warps of an SM hide each other's latency, so registers are capped for as many as do not spill.
-  static constexpr bool kHeavy =
-      kFine || (kBits == 8 && Format::kMantissaBits == BFloat16::kMantissaBits);
+  static constexpr bool kHeavy = kFine || (Format::kMantissaBits == BFloat16::kMantissaBits &&
+                                           (kBits == 8 || (kZeros && kBeforeSm90)));
   static constexpr int kTiles = kMTiles * kNTiles;
   static constexpr int kResidentWarps = kTiles == 1   ? 24
                                         : kTiles == 4 ? (kHeavy ? 8 : 16)

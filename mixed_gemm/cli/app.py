@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .. import _library
-from . import bench, convert, demo, env, inspect, output, quantize, tune
+from . import bench, convert, demo, env, inspect, output, ppl, quantize, tune
 
 app = typer.Typer(
     name="mixed-gemm",
@@ -23,6 +23,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "quantize": quantize.command,
     "convert": convert.command,
     "inspect": inspect.command,
+    "ppl": ppl.command,
     "env": env.command,
     "demo": demo.command,
     "bench": bench.command,

@@ -73,7 +73,10 @@ def command(
     source: Source,
     layers: Annotated[bool, typer.Option("--layers", help="List every quantized layer.")] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Read every tensor: finite scales, whole files.")
+        bool,
+        typer.Option(
+            "--check", help="Read every tensor: finite scales, whole files, a truthful config."
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -81,7 +84,7 @@ def command(
 
     Reads the headers alone, and checks every shape and dtype in them.
     """
-    checkpoint = open_checkpoint(source)
+    checkpoint = open_checkpoint(source, strict=check)
     found = summary(checkpoint)
     if check:
         for name in track(list(checkpoint.layers), "reading", True):

@@ -66,12 +66,25 @@ _HUB_OPTIONS = (
 )
 
 
-def _name_source(config: Any, path: str, hub: dict[str, Any], asked: Any) -> None:
-    """Put our method into the config, with what the files say as its source."""
+def quantization_of(config: Any, path: str, hub: dict[str, Any]) -> dict[str, Any] | None:
+    """What the model's config, or a quantize_config.json beside it, says; None when it is dense.
+
+    Args:
+        config: of transformers. path: a folder or hub id. hub: options for the hub.
+    """
     text = config.get_text_config()
     found = getattr(config, "quantization_config", None)
     found = getattr(text, "quantization_config", None) if found is None else found
     found = _legacy_config(path, hub) if found is None else found
+    if found is None or isinstance(found, dict):
+        return found
+    as_dict: dict[str, Any] = found.to_dict()
+    return as_dict
+
+
+def _name_source(config: Any, path: str, hub: dict[str, Any], asked: Any) -> None:
+    """Put our method into the config, with what the files say as its source."""
+    found = quantization_of(config, path, hub)
     if found is None:
         if asked is None:
             raise ValueError(
@@ -79,7 +92,6 @@ def _name_source(config: Any, path: str, hub: dict[str, Any], asked: Any) -> Non
                 "mixed_gemm.MixedGemmConfig(bits=4) quantizes it while it loads"
             )
         return
-    found = found if isinstance(found, dict) else found.to_dict()
     if found.get("quant_method") != METHOD:
         found = {"quant_method": METHOD, "source": found}
     config.quantization_config = found

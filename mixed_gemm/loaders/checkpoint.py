@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from .config import model_config, quantization_config
 from .detect import Format, detect
-from .errors import CheckpointError
+from .errors import CheckpointError, CheckpointWarning
 from .index import TensorIndex
 from .layer import LayerInfo, LayerTensors, modules_with
 from .weight import QuantizedWeight
@@ -32,7 +33,9 @@ class Checkpoint:
         notes: what the file asks for beyond its weights, in words (8-bit activations).
     """
 
-    def __init__(self, path: Path, index: TensorIndex, scheme: Format) -> None:
+    def __init__(
+        self, path: Path, index: TensorIndex, scheme: Format, strict: bool = False
+    ) -> None:
         self.path = path
         self.format = scheme.title
         self.notes = scheme.notes
@@ -41,6 +44,7 @@ class Checkpoint:
         self.files = index.files
         self._index = index
         self._format = scheme
+        self._strict = strict
         names = modules_with(index, scheme.anchor)
         layers = {name: scheme.describe(LayerTensors(index, name)) for name in names}
         self.layers: Mapping[str, LayerInfo] = MappingProxyType(layers)
@@ -52,13 +56,17 @@ class Checkpoint:
 
         Raises:
             KeyError: no quantized layer has this name.
-            CheckpointError: its tensors hold what they must not (NaN scales, a broken g_idx).
+            CheckpointError: its tensors hold what they must not (NaN scales, a broken g_idx), or
+                contradict the configuration and the checkpoint was opened as ``strict``.
         """
         info = self.layers[name]
         layer = LayerTensors(self._index, name)
         try:
-            return self._format.decode(layer, info)
-        except ValueError as error:
+            with warnings.catch_warnings():
+                if self._strict:
+                    warnings.simplefilter("error", CheckpointWarning)
+                return self._format.decode(layer, info)
+        except (ValueError, CheckpointWarning) as error:
             raise layer.error(self._format.anchor, str(error)) from error
 
     def tensor(self, name: str) -> Tensor:
@@ -91,7 +99,7 @@ class Checkpoint:
         )
 
 
-def open_checkpoint(path: str | Path) -> Checkpoint:
+def open_checkpoint(path: str | Path, *, strict: bool = False) -> Checkpoint:
     """Open a quantized checkpoint; the format is detected, never taken from the name.
 
     Every shape and dtype is checked here, from the headers; values when a layer is read.
@@ -99,6 +107,8 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     Args:
         path: a folder as save_pretrained writes it (sharded or not), or one .safetensors, .pt or
             .bin file.
+        strict: where tensors contradict the configuration (GPTQ zero points of the other
+            convention), raise when the layer is read instead of a CheckpointWarning.
 
     Returns:
         An open :class:`Checkpoint`.
@@ -114,7 +124,7 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
         scheme = detect(config, where, index)
     except ValueError as error:
         raise CheckpointError(where, "", str(error)) from error
-    checkpoint = Checkpoint(path, index, scheme)
+    checkpoint = Checkpoint(path, index, scheme, strict)
     if not checkpoint.layers:
         raise CheckpointError(
             path, "", f"is {scheme.title} by its configuration, but no tensor is a {scheme.anchor}"

@@ -101,12 +101,12 @@ class ZeroPoints:
     def _warn(self, layer: LayerTensors, convention: str) -> None:
         if self._warned:
             return
-        self._warned = True
         meaning = {"v1": "less one (gptq)", "v2": "as they are (gptq_v2)"}
         warnings.warn(
             f"{self._where}: the configuration says that zero points are stored "
             f"{meaning[self.flag]}, but those of {layer.name} are stored {meaning[convention]}. "
-            "The tensors are believed",
+            "The tensors are believed, and the file refused with strict=True",
             CheckpointWarning,
             stacklevel=2,
         )
+        self._warned = True  # not where the warning was made an error: the next layer raises too

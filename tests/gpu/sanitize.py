@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -14,14 +15,45 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
 from cases import Case, make
 from configs import DTYPES, KERNELS, MODES, clusters_of
+from scaled_cases import AZP, OUT_DTYPES, ScaledCase
+from scaled_cases import make as make_scaled
+from scaled_configs import FLOAT8, TILE_K, configs_of, run_config, sum_epsilon, tile_of
+from scaled_configs import KERNELS as SCALED_KERNELS
 
 import mixed_gemm
 
 SPLITS = ("", "_streamk2", "_parallel3")
+SCALED_SPLITS = ("", "_streamk2", "_streamk3", "_parallel3", "_cluster2")
+
+
+def scaled_gemms() -> int:
+    """The same for 8-bit operands, and the quantizers."""
+    runs = 0
+    for i, kernel in enumerate(SCALED_KERNELS):
+        azp, out_dtype = AZP[i % len(AZP)], OUT_DTYPES[i // 2 % len(OUT_DTYPES)]
+        m, n, k = tile_of(kernel)[0] + 3, 72 + 65 * (i % 2), 10 * TILE_K + 8 * (i % 3)
+        for operand, splits in ((torch.int8, SCALED_SPLITS), (FLOAT8, SCALED_SPLITS[i % 2 :: 4])):
+            case = ScaledCase(m, n, k, out_dtype, operand, azp=azp, bias=True)
+            if operand == FLOAT8:
+                case = replace(case, azp="none")
+            problem = make_scaled(case, "cuda")
+            for config in configs_of(m, n, k, str(operand)[6:], kernel):
+                if config.removeprefix(kernel) not in splits:
+                    continue
+                ratio = problem.ratio(run_config(problem, config), sum_epsilon())
+                assert ratio <= 1, (case, config, ratio)
+                runs += 1
+    for dtype, k in ((torch.float16, 257), (torch.bfloat16, 20_000), (torch.float32, 64)):
+        x = torch.randn(5, k, device="cuda", dtype=dtype)
+        for symmetric in (True, False):
+            mixed_gemm.quantize_per_token(x, symmetric=symmetric)
+        mixed_gemm.quantize_per_tensor(x, torch.tensor(0.02, device="cuda"))
+    return runs
 
 
 def main() -> None:
-    runs = 0
+    runs = scaled_gemms()
+    assert runs >= 3 * len(SCALED_KERNELS)
     for i, kernel in enumerate(KERNELS):
         tile_m = int(re.search(r"_m(\d+)n", kernel)[1])
         for j, (groups, zero_modes) in enumerate(MODES.values()):
@@ -65,7 +97,7 @@ def main() -> None:
                 packed, scales, None, bits=bits, group_size=32, n=65, k=131, dtype=dtype
             )
     torch.cuda.synchronize()
-    assert runs >= 5 * len(KERNELS)
+    assert runs >= 5 * len(KERNELS) + 3 * len(SCALED_KERNELS)
     print(f"sanitized {runs} GEMMs")
 
 

@@ -69,16 +69,20 @@ class ScaledProblem:
             op = mixed_gemm.scaled_mm_azp
         return op(**{**arguments, **changes})
 
-    def ratio(self, out: Tensor, sum_epsilon: float = 2.0**-23) -> float:
-        """max |out - exact| / bound; see reference_scaled.error_bound."""
+    def oracle(self, sum_epsilon: float = 2.0**-23) -> tuple[Tensor, Tensor]:
+        """(exact, bound); see reference_scaled.error_bound."""
         operands = (self.a, self.b, self.scale_a, self.scale_b, self.bias)
         points = {"azp_adj": self.azp_adj, "azp": self.azp}
         expected = reference_scaled.scaled_mm(*operands, **points)
         bound = reference_scaled.error_bound(
             *operands, out_dtype=self.case.out_dtype, sum_epsilon=sum_epsilon, **points
         )
+        return expected, bound
+
+    def ratio(self, out: Tensor, sum_epsilon: float = 2.0**-23) -> float:
+        """max |out - exact| / bound."""
         assert out.dtype == self.case.out_dtype
-        return reference.error_ratio(out, expected, bound)
+        return reference.error_ratio(out, *self.oracle(sum_epsilon))
 
 
 def make(case: ScaledCase, device: str = "cpu", seed: int = 0) -> ScaledProblem:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +39,7 @@ def run_json(*arguments: object) -> Any:
 
 def test_help_lists_every_command_and_no_arguments_show_it() -> None:
     text = run("--help")
-    for name in ("bench", "convert", "demo", "env", "inspect", "quantize", "tune"):
+    for name in ("bench", "convert", "demo", "env", "inspect", "ppl", "quantize", "tune"):
         assert name in text
         assert "--json" in run(name, "--help")
 
@@ -198,6 +199,15 @@ def test_inspect_refuses_what_it_cannot_read(tmp_path: Path) -> None:
     broken = tmp_path / "model.safetensors"
     broken.write_bytes((AWQ / "model.safetensors").read_bytes()[:-100])
     assert f"{broken}: not a whole safetensors file" in run("inspect", broken, status=1)
+
+
+def test_inspect_check_refuses_a_config_that_its_tensors_contradict(tmp_path: Path) -> None:
+    lying = shutil.copytree(AWQ.with_name("gptq_v1_4bit"), tmp_path / "lying")
+    config = json.loads((lying / "config.json").read_text())
+    config["quantization_config"]["checkpoint_format"] = "gptq_v2"
+    (lying / "config.json").write_text(json.dumps(config))
+    run("inspect", lying)
+    assert "the configuration says that zero points" in run("inspect", lying, "--check", status=1)
 
 
 def test_convert_keeps_every_bit(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ ORDER = (
     "mainloop",
     "kernel",
     "skinny",
+    "awq",
+    "blockq",
     "instantiations",
     "cpu",
     "dispatch",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 
 import pytest
@@ -295,6 +296,32 @@ def test_open_truncated_pickle_is_refused(broken, tmp_path):
         read_all(tmp_path / "half.pt")
 
 
+@pytest.mark.filterwarnings("ignore::mixed_gemm.loaders.CheckpointWarning")
+@pytest.mark.parametrize("part", ["header", "config"])
+@pytest.mark.parametrize(
+    "folder", ["awq_gemm", "awq_gemv", "gptq_v2_4bit_act_order", "ct_pack_4bit_zeros"]
+)
+def test_open_corrupt_bytes_are_refused_or_harmless(repository, tmp_path, folder, part):
+    """No other exception leaks: a byte or a few of the header or the configuration change."""
+    data, rng, refused = repository / "tests" / "data" / folder, random.Random(0), 0
+    tensors, config = tmp_path / "model.safetensors", tmp_path / "config.json"
+    whole = {tensors: (data / tensors.name).read_bytes(), config: (data / config.name).read_bytes()}
+    file = tensors if part == "header" else config
+    end = int.from_bytes(whole[tensors][:8], "little") + 8 if part == "header" else None
+    for _ in range(60):
+        content = bytearray(whole[file])
+        for _ in range(rng.choice([1, 1, 2, 5])):
+            content[rng.randrange(end or len(content))] = rng.randrange(256)
+        for path in whole:
+            path.write_bytes(content if path == file else whole[path])
+        try:
+            read_all(tmp_path)
+        except CheckpointError as error:
+            refused += 1
+            assert str(tmp_path) in str(error)
+    assert refused > 10
+
+
 @pytest.fixture
 def sharded(repository, tmp_path):
     path = tmp_path / "sharded"
@@ -422,6 +449,16 @@ def test_gptq_symmetric_flag_that_lies_is_warned_about_and_overruled(broken, rep
         assert torch.equal(weight.dequantize(), truthful.layer(weight.name).dequantize())
 
 
+@pytest.mark.parametrize("folder", ["gptq_v1_4bit", "gptq_v2_8bit"])
+def test_gptq_flag_that_lies_is_refused_when_strict(broken, folder):
+    lie = {"gptq_v1_4bit": "gptq_v2", "gptq_v2_8bit": "gptq"}[folder]
+    lying = open_checkpoint(broken(folder, checkpoint_format=lie), strict=True)
+    for name in lying.layers:
+        text = rf"{name}\.qweight: .*the configuration says that zero points are stored"
+        with pytest.raises(CheckpointError, match=text):
+            lying.layer(name)
+
+
 def gptq_file(path, convention, flag, seed=0):
     """A Gaussian layer with real, asymmetric zero points, in a file that may lie about them."""
     g = torch.Generator().manual_seed(seed)
@@ -459,6 +496,12 @@ def test_gptq_asymmetric_zero_points_are_told_from_the_weights(tmp_path, convent
         with pytest.warns(CheckpointWarning, match="The tensors are believed"):
             weight = checkpoint.layer("m")
     assert torch.equal(weight.zeros, zeros)
+    strict = open_checkpoint(tmp_path, strict=True)
+    if convention == flag:
+        assert torch.equal(strict.layer("m").zeros, zeros)
+    else:
+        with pytest.raises(CheckpointError, match=r"m\.qweight: .*The tensors are believed"):
+            strict.layer("m")
 
 
 # --- the type ----------------------------------------------------------------------------------

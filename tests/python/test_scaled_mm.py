@@ -15,9 +15,10 @@ from mixed_gemm import reference_scaled
 
 FP8 = torch.float8_e4m3fn
 ONE = torch.ones(1)
+SHAPES = tuple(shapes())
 
 
-@pytest.mark.parametrize("m, n, k", shapes())
+@pytest.mark.parametrize("m, n, k", SHAPES)
 def test_int8_sums_equal_int64(m: int, n: int, k: int) -> None:
     problem = make(ScaledCase(m, n, k))
     exact = problem.a.long() @ problem.b.long()
@@ -25,20 +26,20 @@ def test_int8_sums_equal_int64(m: int, n: int, k: int) -> None:
     assert torch.equal(out, exact.float())
 
 
-@pytest.mark.parametrize("case", epilogue_cases(ScaledCase()), ids=str)
+@pytest.mark.parametrize("case", list(epilogue_cases(ScaledCase())), ids=str)
 def test_int8_epilogue_is_within_the_bound(case: ScaledCase) -> None:
     problem = make(case)
     assert problem.ratio(problem.run()) <= 1
 
 
-@pytest.mark.parametrize("case", epilogue_cases(ScaledCase(operand=FP8, k=160)), ids=str)
+@pytest.mark.parametrize("case", list(epilogue_cases(ScaledCase(operand=FP8, k=160))), ids=str)
 def test_float8_epilogue_is_within_the_bound(case: ScaledCase) -> None:
     problem = make(case)
     assert problem.ratio(problem.run()) <= 1
 
 
 @pytest.mark.parametrize("operand", (torch.int8, FP8))
-@pytest.mark.parametrize("m, n, k", shapes())
+@pytest.mark.parametrize("m, n, k", SHAPES)
 def test_every_shape_is_within_the_bound(m: int, n: int, k: int, operand: torch.dtype) -> None:
     out_dtype = OUT_DTYPES[(m + n + k) % 3]
     problem = make(ScaledCase(m, n, k, out_dtype, operand, bias=True))

@@ -68,11 +68,14 @@ def logits(model) -> torch.Tensor:
         return model(PROMPT).logits
 
 
-def worst_ratio(model) -> float:
-    """Over the quantized layers of one forward: max |out - exact| / bound (reliability.md 2.3)."""
-    ratios = []
+def worst_ratio(model, run=logits) -> float:
+    """Over the quantized layers of one forward, or of another ``run(model)``: max |out - exact| /
+    bound (reliability.md 2.3)."""
+    ratios, layers = [], quantized_layers(model)
+    seen = set()
 
     def check(layer, inputs, out) -> None:
+        seen.add(layer)
         weight = layer.to_quantized_weight().to(out.dtype)
         a = inputs[0] if weight.permutation is None else inputs[0][..., weight.permutation]
         arguments = (a, weight.q, weight.scales, weight.zeros, weight.bias)
@@ -81,11 +84,11 @@ def worst_ratio(model) -> float:
         bound = reference.error_bound(*arguments, **scheme)
         ratios.append(reference.error_ratio(out, exact, bound))
 
-    hooks = [layer.register_forward_hook(check) for layer in quantized_layers(model).values()]
-    assert logits(model).isfinite().all()
+    hooks = [layer.register_forward_hook(check) for layer in layers.values()]
+    assert run(model).isfinite().all()
     for hook in hooks:
         hook.remove()
-    assert len(ratios) == len(hooks) > 0
+    assert seen == set(layers.values()) != set()
     return max(ratios)
 
 
@@ -361,6 +364,35 @@ def test_from_pretrained_without_a_quantized_layer_is_refused(changed):
 def test_from_pretrained_of_broken_tensors_is_refused(changed, change, text):
     with pytest.raises(CheckpointError, match=text):
         mixed_gemm.from_pretrained(changed("awq_gemm", change), dtype=torch.float32)
+
+
+def test_from_pretrained_of_a_truncated_file_is_refused(repository, tmp_path):
+    path = shutil.copytree(repository / "tests" / "data" / "awq_gemm", tmp_path / "half")
+    content = (path / "model.safetensors").read_bytes()
+    (path / "model.safetensors").write_bytes(content[: len(content) // 2])
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: not a whole safetensors file"):
+        mixed_gemm.from_pretrained(path, dtype=torch.float32)
+
+
+def test_from_pretrained_without_a_shard_is_refused(repository, tmp_path):
+    source = open_checkpoint(repository / "tests" / "data" / "awq_gemm")
+    save_checkpoint(source, tmp_path / "whole", max_shard_bytes=10_000)
+    sorted((tmp_path / "whole").glob("*.safetensors"))[1].unlink()
+    with pytest.raises(CheckpointError, match=r"model-00002-of-00005\.safetensors: .*No such file"):
+        mixed_gemm.from_pretrained(tmp_path / "whole", dtype=torch.float32)
+
+
+def test_from_pretrained_can_refuse_a_swapped_zero_convention(repository, tmp_path):
+    path = shutil.copytree(repository / "tests" / "data" / "gptq_v1_4bit", tmp_path / "lying")
+    config = json.loads((path / "config.json").read_text())
+    config["quantization_config"]["checkpoint_format"] = "gptq_v2"
+    (path / "config.json").write_text(json.dumps(config))
+    with pytest.warns(CheckpointWarning, match="The tensors are believed"):
+        model = mixed_gemm.from_pretrained(path, dtype=torch.float32)
+    assert_equals_dense(model, truth("gptq_v1_4bit"))
+    with warnings.catch_warnings(), pytest.raises(CheckpointWarning, match="zero points"):
+        warnings.simplefilter("error", CheckpointWarning)
+        mixed_gemm.from_pretrained(path, dtype=torch.float32)
 
 
 def test_reload_of_broken_native_files_is_refused(repository, tmp_path):

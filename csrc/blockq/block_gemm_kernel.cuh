@@ -1,0 +1,25 @@
+// Device entry of block_quant_gemm's GEMM.
+#pragma once
+#include "blockq/block_config.cuh"
+#include "blockq/block_output.cuh"
+#include "blockq/block_sums.cuh"
+#include "kernel/tile_gemm.cuh"
+#include "mainloop/direct_mainloop.cuh"
+
+namespace mixed_gemm {
+
+template <typename Config>
+using BlockMainloop = DirectMainloop<Config, RowCopy<Config::kTile.m, Config::kThreads>, BlockSums>;
+
+template <typename Config>
+using BlockGemm = TileGemm<Config, BlockMainloop<Config>, BlockOutput>;
+
+template <typename Config>
+__global__ void __launch_bounds__(Config::kThreads, Config::kTile.min_blocks)
+    block_gemm_kernel(const __grid_constant__ typename BlockGemm<Config>::Params params) {
+  extern __shared__ __align__(128) uint8_t shared_bytes[];
+  BlockGemm<Config>::run(
+      params, *reinterpret_cast<typename BlockGemm<Config>::SharedStorage*>(shared_bytes));
+}
+
+}  // namespace mixed_gemm

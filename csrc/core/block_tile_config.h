@@ -1,0 +1,31 @@
+// THE list of compiled tiles of block_quant_gemm: like kScaledTileConfigs, with fp32 sums beside
+// the int32 sums of a block of K, so a warp has half as many outputs.
+#pragma once
+#include "core/scaled_tile_config.h"
+
+namespace mixed_gemm {
+
+constexpr TileConfig kBlockTileConfigs[] = {
+    {16, 64, 16, 16, 8, 2},  {32, 64, 32, 16, 6, 2},   {64, 64, 32, 32, 4, 2},
+    {64, 128, 64, 32, 4, 2}, {128, 128, 64, 32, 4, 1},
+};
+constexpr int kNumBlockTileConfigs = sizeof(kBlockTileConfigs) / sizeof(kBlockTileConfigs[0]);
+
+// mma.m16n8k32: blocks of K are padded to this, unless there is only one.
+constexpr int kBlockStep = 32;
+
+// Rows of scales that a line of kScaledTileK can need: one where blocks end with lines ("coarse"),
+// else one for each mma step.
+constexpr int kBlockScaleRows[] = {1, kScaledTileK / kBlockStep};
+constexpr int kNumBlockScaleRows = 2;
+
+// Shared memory of scales: a row of the tile has 16 bytes, a column 8. One slot more than stages,
+// since the slot of a line is still read when the stage of that line is filled again.
+constexpr int block_slot_bytes(const TileConfig& t, int scale_rows) {
+  return scale_rows * (16 * t.m + 8 * t.n);
+}
+constexpr int block_smem_bytes(const TileConfig& t, int scale_rows) {
+  return scaled_smem_bytes(t) + (t.stages + 1) * block_slot_bytes(t, scale_rows);
+}
+
+}  // namespace mixed_gemm

@@ -1,0 +1,33 @@
+// THE lists of tiles that are compiled for the convolutions, as rows of kTileConfigs and of
+// kScaledTileConfigs, and the scale modes.
+#pragma once
+#include "core/scaled_tile_config.h"
+
+namespace mixed_gemm {
+
+constexpr int kConvTiles[] = {2, 4, 5};
+constexpr int kNumConvTiles = sizeof(kConvTiles) / sizeof(kConvTiles[0]);
+
+constexpr int kConvInt8Tiles[] = {1, 4, 7};
+constexpr int kNumConvInt8Tiles = sizeof(kConvInt8Tiles) / sizeof(kConvInt8Tiles[0]);
+
+// A row of shared memory per output pixel of a tile says where it is.
+constexpr int kConvRowBytes = 16;
+constexpr int conv_smem_bytes(const TileConfig& t, int bits, ScaleMode mode) {
+  return smem_bytes(t, bits, mode) + t.m * kConvRowBytes;
+}
+constexpr int conv_int8_smem_bytes(const TileConfig& t) {
+  return scaled_smem_bytes(t) + t.m * kConvRowBytes;
+}
+
+// Three modes are compiled: the scales of one block of channels serve as coarse ones, and a fine
+// block without offset is given zeros. Blocks are coarse when no k-tile meets two.
+constexpr ScaleMode conv_scale_mode(ZeroMode zero_mode, int64_t block_size, int64_t channels,
+                                    int64_t channels_per_tap) {
+  const bool coarse =
+      block_size >= channels || (block_size % kTileK == 0 && channels_per_tap % kTileK == 0);
+  if (!coarse) return ScaleMode::kFineZero;
+  return zero_mode == ZeroMode::kNone ? ScaleMode::kCoarse : ScaleMode::kCoarseZero;
+}
+
+}  // namespace mixed_gemm

@@ -1,0 +1,32 @@
+// Which tile runs the GEMM of block_quant_gemm: what is legal, what it is predicted to take.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "blockq/block_args.h"
+#include "core/device_info.h"
+#include "dispatch/tile_name.h"
+
+namespace mixed_gemm {
+
+// A row of kBlockTileConfigs. Names: block_m64n128s4, block_m16n64s8_cluster4, ...
+struct BlockCandidate : TileChoice {
+  double predicted_us = 0;
+};
+
+std::string config_name(const BlockCandidate& candidate);
+std::optional<BlockCandidate> parse_block_config(const std::string& name);
+
+// Reason why the problem has more parts than the kernels can count, or empty.
+std::string why_not_block_counts(const BlockGemmProblem& problem);
+
+// Reason why this candidate cannot run the problem on the device, or empty.
+std::string why_not_block(const BlockCandidate& candidate, const BlockGemmProblem& problem,
+                          const DeviceInfo& device);
+
+// All legal candidates, the least predicted time first. Never empty for a problem that
+// why_not_block_gemm() and why_not_block_counts() accept.
+std::vector<BlockCandidate> ranked_block(const BlockGemmProblem& problem, const DeviceInfo& device);
+
+}  // namespace mixed_gemm

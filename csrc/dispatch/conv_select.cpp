@@ -1,0 +1,186 @@
+#include "dispatch/conv_select.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "core/conv_config.h"
+#include "dispatch/cost_model.h"
+#include "dispatch/scaled_select.h"
+#include "dispatch/support.h"
+#include "layout/conv_layout.h"
+
+namespace mixed_gemm {
+namespace {
+
+constexpr const char* kFamily = "implicit";
+constexpr const char* kInt8Family = "int8";
+constexpr const char* kDense = "dequantize_conv";
+
+constexpr double kGatherWork = 1.1;  // of the GEMM's time, with the addresses of pixels
+constexpr double kDenseConvUs = 6;   // the library's convolution, before it computes
+
+template <size_t kCount>
+std::vector<int> rows_of(const int (&tiles)[kCount]) {
+  return {tiles, tiles + kCount};
+}
+
+std::string why_not_smem(int needed, const DeviceInfo& device) {
+  if (needed <= device.smem_bytes) return "";
+  return "needs " + std::to_string(needed) + " bytes of shared memory, the device has " +
+         std::to_string(device.smem_bytes);
+}
+
+// The library rounds to 16 bits before a bias could be added, and before most activations.
+std::string why_not_dense(const ConvProblem& p) {
+  if (p.element == ElementType::kFloat32) return "";
+  if (p.bias != nullptr) return "would round before it adds the bias";
+  const Activation a = p.activation;
+  if (a != Activation::kIdentity && a != Activation::kRelu && a != Activation::kRelu6) {
+    return std::string("would round before ") + kActivationNames[static_cast<int>(a)];
+  }
+  return "";
+}
+
+Candidate as_gemm_candidate(const ConvCandidate& c) {
+  Candidate candidate;
+  static_cast<TileChoice&>(candidate) = c;
+  candidate.family = c.kind == ConvKind::kDense ? Family::kDequantizeDense : Family::kMultistage;
+  return candidate;
+}
+
+ScaledMmProblem gemm_of(const ConvShape& s) {
+  ScaledMmProblem p;
+  p.m = s.rows();
+  p.n = s.out_c;
+  p.k = s.taps() * round_up(s.in_c, 16);
+  return p;
+}
+
+std::vector<ConvCandidate> sorted(std::vector<ConvCandidate> candidates) {
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const ConvCandidate& a, const ConvCandidate& b) {
+                     return a.predicted_us < b.predicted_us;
+                   });
+  return candidates;
+}
+
+// What `rank` puts first, remembered by everything that it looks at.
+template <typename Rank>
+ConvCandidate remembered(const std::array<int64_t, 14>& key, const Rank& rank) {
+  constexpr size_t kMaxRemembered = 4096;
+  thread_local std::map<std::array<int64_t, 14>, ConvCandidate> known;
+  const auto found = known.find(key);
+  if (found != known.end()) return found->second;
+  if (known.size() >= kMaxRemembered) known.clear();
+  return known.emplace(key, rank().front()).first->second;
+}
+
+}  // namespace
+
+std::string config_name(const ConvCandidate& c) {
+  if (c.kind == ConvKind::kDense) return kDense;
+  return c.kind == ConvKind::kInt8 ? tile_choice_name(kInt8Family, kScaledTileConfigs, c)
+                                   : tile_choice_name(kFamily, kTileConfigs, c);
+}
+
+std::optional<ConvCandidate> parse_conv_config(const std::string& name) {
+  ConvCandidate c;
+  if (name == kDense) {
+    c.kind = ConvKind::kDense;
+    return c;
+  }
+  const bool known = parse_tile_choice(name, kFamily, kTileConfigs, kNumTileConfigs, c) &&
+                     std::count(std::begin(kConvTiles), std::end(kConvTiles), c.row) == 1;
+  return known ? std::optional(c) : std::nullopt;
+}
+
+std::optional<ConvCandidate> parse_conv_int8_config(const std::string& name) {
+  ConvCandidate c;
+  c.kind = ConvKind::kInt8;
+  const bool known =
+      parse_tile_choice(name, kInt8Family, kScaledTileConfigs, kNumScaledTileConfigs, c) &&
+      std::count(std::begin(kConvInt8Tiles), std::end(kConvInt8Tiles), c.row) == 1;
+  return known ? std::optional(c) : std::nullopt;
+}
+
+GemmProblem gemm_of(const ConvProblem& p) {
+  GemmProblem gemm;
+  gemm.m = p.shape.rows();
+  gemm.n = p.shape.out_c;
+  gemm.k = conv_k(p.shape.in_c, p.shape.taps());
+  gemm.element = p.element;
+  gemm.scheme = {p.bits, ConvGroups(p.shape.in_c, p.shape.taps(), p.block_size).size,
+                 p.offsets == nullptr ? ZeroMode::kNone : ZeroMode::kAdd};
+  gemm.activation = p.activation;
+  return gemm;
+}
+
+std::string why_not_conv_candidate(const ConvCandidate& c, const ConvProblem& p,
+                                   const DeviceInfo& device) {
+  if (c.kind == ConvKind::kDense) return why_not_dense(p);
+  if (p.element == ElementType::kFloat32) return "has 16-bit activations, got float32";
+  const GemmProblem gemm = gemm_of(p);
+  const std::string reason = why_not_candidate(as_gemm_candidate(c), gemm, device);
+  if (!reason.empty()) return reason;
+  const int needed = conv_smem_bytes(kTileConfigs[c.row], p.bits,
+                                     conv_scale_mode(gemm.scheme.zero_mode, p.block_size,
+                                                     p.shape.in_c, channels_per_tap(p.shape.in_c)));
+  return why_not_smem(needed, device);
+}
+
+std::string why_not_conv_int8_candidate(const ConvCandidate& c, const ConvShape& shape,
+                                        const DeviceInfo& device) {
+  if (c.split == SplitK::kParallel) return "has no second kernel that adds slices of int8 outputs";
+  ScaledCandidate scaled;
+  static_cast<TileChoice&>(scaled) = c;
+  const std::string reason = why_not_scaled(scaled, gemm_of(shape), device);
+  return reason.empty() ? why_not_smem(conv_int8_smem_bytes(kScaledTileConfigs[c.row]), device)
+                        : reason;
+}
+
+std::vector<ConvCandidate> ranked_conv(const ConvProblem& p, const DeviceInfo& device) {
+  const GemmProblem gemm = gemm_of(p);
+  std::vector<ConvCandidate> legal;
+  const auto consider = [&](ConvCandidate c) {
+    if (!why_not_conv_candidate(c, p, device).empty()) return;
+    const double us = predict_us(as_gemm_candidate(c), gemm, device);
+    c.predicted_us = c.kind == ConvKind::kDense ? us + kDenseConvUs : us * kGatherWork;
+    legal.push_back(c);
+  };
+  for (const TileChoice& choice : tile_choices(kTileConfigs, rows_of(kConvTiles))) {
+    consider({choice, ConvKind::kImplicit, 0});
+  }
+  consider({TileChoice(), ConvKind::kDense, 0});
+  return sorted(std::move(legal));
+}
+
+std::vector<ConvCandidate> ranked_conv_int8(const ConvShape& shape, const DeviceInfo& device) {
+  const ScaledMmProblem gemm = gemm_of(shape);
+  std::vector<ConvCandidate> legal;
+  for (const TileChoice& choice : tile_choices(kScaledTileConfigs, rows_of(kConvInt8Tiles))) {
+    ConvCandidate c{choice, ConvKind::kInt8, 0};
+    if (!why_not_conv_int8_candidate(c, shape, device).empty()) continue;
+    c.predicted_us = predict_us(ScaledCandidate{choice, 0}, gemm, device);
+    legal.push_back(c);
+  }
+  return sorted(std::move(legal));
+}
+
+ConvCandidate select_conv(const ConvProblem& p, const DeviceInfo& device) {
+  const GemmProblem g = gemm_of(p);
+  return remembered(
+      {0, g.m, g.n, g.k, p.shape.in_c, p.block_size, p.bits, static_cast<int64_t>(p.element),
+       static_cast<int64_t>(p.activation), p.offsets != nullptr, p.bias != nullptr, device.sm,
+       device.sm_count, device.smem_bytes},
+      [&] { return ranked_conv(p, device); });
+}
+
+ConvCandidate select_conv_int8(const ConvShape& shape, const DeviceInfo& device) {
+  const ScaledMmProblem g = gemm_of(shape);
+  return remembered(
+      {1, g.m, g.n, g.k, 0, 0, 8, 0, 0, 0, 0, device.sm, device.sm_count, device.smem_bytes},
+      [&] { return ranked_conv_int8(shape, device); });
+}
+
+}  // namespace mixed_gemm

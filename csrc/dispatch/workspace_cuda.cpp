@@ -1,0 +1,55 @@
+#include "dispatch/workspace_cuda.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "instantiations/launchers.h"
+
+namespace mixed_gemm {
+
+Status align_scales(ElementType element, int64_t groups, int64_t n, const void*& scales,
+                    const void*& zeros, int64_t& stride, const Allocate& allocate, void* stream) {
+  constexpr int64_t kVectorBytes = 16, kVector = 8;  // of 16-bit elements
+  const auto aligned = [](const void* p) {
+    return reinterpret_cast<uintptr_t>(p) % kVectorBytes == 0;
+  };
+  if (aligned(scales) && aligned(zeros) && stride % kVector == 0) return Status();
+  const int64_t new_stride = round_up(n, kVector);
+  for (const void** rows : {&scales, &zeros}) {
+    if (*rows == nullptr) continue;
+    CopyPaddedArgs copy;
+    copy.element = element;
+    copy.src = *rows;
+    copy.src_stride = stride;
+    copy.rows = groups;
+    copy.columns = n;
+    copy.dst_columns = new_stride;
+    copy.dst = allocate(groups * new_stride * (element == ElementType::kFloat32 ? 4 : 2));
+    copy.stream = stream;
+    *rows = copy.dst;
+    const Status status = cuda_status(launch_copy_padded(copy), "copying scales");
+    if (!status.ok()) return status;
+  }
+  stride = new_stride;
+  return Status();
+}
+
+Status stream_k_slots(const TileConfig& tile, int64_t m, int64_t n, int64_t k_tiles,
+                      int blocks_per_sm, const Allocate& allocate, void* stream,
+                      StreamKSlots& slots) {
+  constexpr int64_t kSumBytes = 4;
+  int device = 0;
+  const Status status = cuda_status(cudaGetDevice(&device), "asking for the device");
+  if (!status.ok()) return status;
+  const int64_t units = ceil_div(m, tile.m) * ceil_div(n, tile.n) * k_tiles;
+  slots.workers = static_cast<int>(std::min<int64_t>(
+      units, static_cast<int64_t>(blocks_per_sm) * cuda_device_info(device).sm_count));
+  const auto flag_bytes = static_cast<size_t>(slots.workers) * sizeof(int);
+  slots.sums = allocate(slots.workers * kSumBytes * tile.m * tile.n);
+  slots.flags = static_cast<int*>(allocate(static_cast<int64_t>(flag_bytes)));
+  return cuda_status(cudaMemsetAsync(slots.flags, 0, flag_bytes, static_cast<cudaStream_t>(stream)),
+                     "zeroing flags");
+}
+
+}  // namespace mixed_gemm

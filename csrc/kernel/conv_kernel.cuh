@@ -1,0 +1,44 @@
+// Device entry of the convolution with quantized weights: the multistage GEMM, whose rows of A are
+// pixels and whose scales repeat with every tap.
+#pragma once
+#include "epilogue/tile_output.cuh"
+#include "kernel/tile_gemm.cuh"
+#include "mainloop/multistage_mainloop.cuh"
+#include "mainloop/pixel_operand.cuh"
+
+namespace mixed_gemm {
+
+// Parts of K -> rows of the scales, which all taps share.
+struct TapGroupRows {
+  cutlass::FastDivmod parts_per_tap;
+  GroupRows in_tap;
+  __device__ int operator()(int part) const {
+    int tap, rest;
+    parts_per_tap(tap, rest, part);
+    return in_tap(rest);
+  }
+};
+
+template <typename Config>
+using ConvCopy = PixelCopy<Config::kTile.m, Config::kThreads, /*kPadded=*/false>;
+
+template <typename Config>
+using ConvGemm = TileGemm<Config, MultistageMainloop<Config, ConvCopy<Config>, TapGroupRows>,
+                          TileOutput<typename Config::Element>>;
+
+// Scales and zeros of 16 k at a time, beside the addresses of pixels, spilled at three blocks an
+// SM.
+template <typename Config>
+constexpr int kConvBlocks =
+    Config::kMode == ScaleMode::kFineZero&& Config::kTile.min_blocks > 2 ? 2
+                                                                         : Config::kTile.min_blocks;
+
+template <typename Config>
+__global__ void __launch_bounds__(Config::kThreads, kConvBlocks<Config>)
+    conv_kernel(const __grid_constant__ typename ConvGemm<Config>::Params params) {
+  extern __shared__ __align__(128) uint8_t shared_bytes[];
+  ConvGemm<Config>::run(params,
+                        *reinterpret_cast<typename ConvGemm<Config>::SharedStorage*>(shared_bytes));
+}
+
+}  // namespace mixed_gemm

@@ -1,0 +1,70 @@
+// Launchers of the convolution: templates end here (see launch.cuh).
+#pragma once
+#include <array>
+#include <utility>
+
+#include "core/conv_config.h"
+#include "kernel/conv_args.h"
+#include "kernel/conv_kernel.cuh"
+#include "kernel/launch_kernel.cuh"
+
+namespace mixed_gemm {
+
+template <typename Config>
+typename ConvGemm<Config>::Params conv_params(const ConvArgs& conv) {
+  using Element = typename Config::Element;
+  const GemmArgs& args = conv.gemm;
+  const int part = scale_rows(Config::kMode) > 1 ? kMmaK : kTileK;
+  const int parts_per_tap = static_cast<int>(ceil_div(conv.channels_per_tap, part));
+  const int parts_per_group = static_cast<int>(ceil_div(args.group_size, part));
+  const int k_tiles = static_cast<int>(ceil_div(args.k, kTileK));
+  constexpr int kBytes = sizeof(Element);
+
+  typename ConvGemm<Config>::Params params;
+  params.mainloop = {
+      ConvCopy<Config>::params(conv.shape, args.a, conv.pixel_channels * kBytes,
+                               conv.channels_per_tap * kBytes),
+      WeightCopy<Config>::params(args.b_packed, static_cast<int>(round_up(args.n, kPadN)), k_tiles),
+      {static_cast<const Element*>(args.scales),
+       static_cast<const Element*>(args.zeros),
+       args.scale_stride,
+       args.n,
+       {cutlass::FastDivmod(parts_per_tap), {cutlass::FastDivmod(parts_per_group), args.groups}}},
+      k_tiles,
+      args.zero_mode};
+  params.output.output = {nullptr, static_cast<const Element*>(args.bias),
+                          static_cast<Element*>(args.d), args.n, args.activation};
+  params.output.m = args.m;
+  params.output.partial_stride = round_up(args.n, kOutputsPerAccess);
+  params.work =
+      WorkSplit::make(args.split, static_cast<int>(ceil_div(args.m, Config::kTile.m)),
+                      static_cast<int>(ceil_div(args.n, Config::kTile.n)), k_tiles, args.slices);
+  params.output.partials = params.slots = args.partials;
+  params.flags = args.flags;
+  return params;
+}
+
+template <typename Config>
+int launch_conv(const ConvArgs& args) {
+  constexpr int kSmemBytes = sizeof(typename ConvGemm<Config>::SharedStorage);
+  static_assert(kSmemBytes == conv_smem_bytes(Config::kTile, Config::kBits, Config::kMode),
+                "why_not filters by conv_smem_bytes()");
+  const auto params = conv_params<Config>(args);
+  const auto cluster =
+      static_cast<unsigned>(args.gemm.split == SplitK::kCluster ? params.work.slices : 1);
+  return launch_kernel(conv_kernel<Config>, dim3(params.work.workers), Config::kThreads, kSmemBytes,
+                       dim3(cluster), args.gemm.stream, params);
+}
+
+// One launcher per entry of kConvTiles.
+template <typename Element, int kBits, ScaleMode kMode, int... kIndices>
+constexpr std::array<ConvLaunch, kNumConvTiles> conv_launchers(
+    std::integer_sequence<int, kIndices...>) {
+  return {launch_conv<GemmConfig<Element, kBits, kMode, kConvTiles[kIndices]>>...};
+}
+
+template <typename Element, int kBits, ScaleMode kMode>
+constexpr auto kConvLaunchers =
+    conv_launchers<Element, kBits, kMode>(std::make_integer_sequence<int, kNumConvTiles>());
+
+}  // namespace mixed_gemm

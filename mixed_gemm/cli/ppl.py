@@ -1,0 +1,112 @@
+"""``mixed-gemm ppl``: perplexity of a model on a text, quantized or not."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from ..hf.pretrained import quantization_of
+from ..hf.registration import require_transformers
+from ..linear import Linear
+from ..perplexity import perplexity
+from .options import Device, DType, GroupSize, Json, parse_device
+from .output import note, print_json, reports_errors, say
+
+DEFAULT_WINDOW = 2048
+
+
+def load(model: str, dtype: DType | None, device: torch.device, bits: int, group_size: int) -> Any:
+    """The model as its files are, or quantized to ``bits`` while it loads."""
+    import transformers
+
+    from ..hf import from_pretrained
+    from ..hf.config import MixedGemmConfig
+
+    config = transformers.AutoConfig.from_pretrained(model)
+    options: dict[str, Any] = {"dtype": "auto" if dtype is None else dtype.torch}
+    if device.type == "cuda":
+        options["device_map"] = {"": device}
+    if bits:
+        options["quantization_config"] = MixedGemmConfig(bits=bits, group_size=group_size)
+    elif quantization_of(config, model, {}) is None:
+        return transformers.AutoModelForCausalLM.from_pretrained(model, **options).eval()
+    return from_pretrained(model, **options)
+
+
+def tokens_of(model: str, text: Path, vocabulary: int, limit: int | None) -> torch.Tensor:
+    """int64 ``[T]``."""
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    # verbose: it would warn that the text is longer than the window
+    encoded = tokenizer(text.read_text(encoding="utf-8"), return_tensors="pt", verbose=False)
+    tokens: torch.Tensor = encoded.input_ids[0, :limit]
+    if tokens.numel() and int(tokens.max()) >= vocabulary:
+        raise ValueError(
+            f"the tokenizer of {model} gives id {int(tokens.max())}, and the model has "
+            f"{vocabulary} embeddings. Hint: they belong to different models"
+        )
+    return tokens
+
+
+@reports_errors
+def command(
+    model: Annotated[str, typer.Argument(help="A model folder with a tokenizer, or a hub id.")],
+    text: Annotated[
+        Path, typer.Argument(help="A UTF-8 text file.", exists=True, dir_okay=False, readable=True)
+    ],
+    bits: Annotated[
+        int, typer.Option("--bits", help="Quantize a dense model to 4 or 8; 0: as its files are.")
+    ] = 0,
+    group_size: GroupSize = 128,
+    window: Annotated[
+        int | None,
+        typer.Option(
+            "--window",
+            help="Tokens the model sees at once.",
+            min=2,
+            show_default=f"{DEFAULT_WINDOW}, or what the model was made for",
+        ),
+    ] = None,
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            "--stride", help="By how many the window moves.", show_default="half the window"
+        ),
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", help="Only the first of the text.", min=2)
+    ] = None,
+    dtype: Annotated[
+        DType | None,
+        typer.Option("--dtype", help="Of the activations.", show_default="as the model says"),
+    ] = None,
+    device: Device = "",
+    json: Json = False,
+) -> None:
+    """Perplexity of a model on a text, by a sliding window.
+
+    Reads quantized checkpoints of every format, and dense ones: with --bits to see what rounding
+    costs. Needs transformers and accelerate.
+    """
+    require_transformers()
+    where = parse_device(device)
+    loaded = load(model, dtype, where, bits, group_size)
+    made_for = getattr(loaded.config.get_text_config(), "max_position_embeddings", DEFAULT_WINDOW)
+    tokens = tokens_of(model, text, loaded.get_input_embeddings().num_embeddings, max_tokens)
+    start = time.perf_counter()
+    found = perplexity(
+        loaded, tokens, window=window or min(DEFAULT_WINDOW, made_for), stride=stride, device=where
+    )
+    seconds = time.perf_counter() - start
+    layers = sum(isinstance(module, Linear) for module in loaded.modules())
+    if json:
+        about = {"model": model, "quantized_layers": layers, "dtype": str(loaded.dtype)[6:]}
+        print_json({**about, "device": str(where), **vars(found), "seconds": seconds})
+        return
+    note(f"{layers} quantized layers on {where}; {found.tokens / seconds:.0f} tokens a second")
+    say(str(found))

@@ -1,0 +1,408 @@
+"""Checkpoints on CUDA: the ops on AutoAWQ and GPTQ tensors, and every fixture of tests/data, loaded
+onto the GPU and multiplied with. Weights come from tests/python/test_awq.py and tiny_llama.py."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tiny_llama
+import torch
+from test_awq import Awq, awq, gptq_words
+from test_gpu_inputs import views
+from test_loaders_formats import FLOATS, INTEGERS
+
+import mixed_gemm
+from mixed_gemm import reference
+from mixed_gemm.hf.pending import PendingLinear
+from mixed_gemm.loaders import QuantizedWeight, open_checkpoint
+from mixed_gemm.loaders.layer import LayerTensors
+
+pytestmark = pytest.mark.gpu
+
+DEVICE = "cuda"
+DATA = Path(__file__).resolve().parents[1] / "data"
+DTYPES = (torch.float16, torch.bfloat16)
+# Around the row tiles (8, 16, 32), the last M of the kernels (64) and far in the dense path.
+ROWS = (1, 2, 7, 8, 9, 16, 17, 31, 32, 33, 63, 64, 65, 100, 128, 300)
+ONE_OF_EACH_KERNEL = (1, 12, 40, 80)
+# group size, K; K = 30 has no kernel of its own, 20 and 24 are less than a step of 32
+SCHEMES = (
+    (16, 80), (32, 96), (48, 144), (64, 192), (128, 4096), (256, 512), (512, 512),
+    (-1, 20), (-1, 24), (-1, 30), (-1, 1000),
+)  # fmt: skip
+# Ragged around the 64 columns of a block and its clusters; then wide blocks, then not (n % 16).
+COLUMNS = (8, 56, 64, 72, 136, 264, 1000, 4096, 17408, 17416)
+
+
+def placed(w: Awq) -> Awq:
+    return replace(
+        w, **{name: x.to(DEVICE) for name, x in vars(w).items() if isinstance(x, torch.Tensor)}
+    )
+
+
+def random(*shape: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
+    return torch.randn(shape).to(DEVICE, dtype)
+
+
+def run(w: Awq, a: torch.Tensor) -> torch.Tensor:
+    return mixed_gemm.awq_gemm(a, w.qweight, w.scales, w.qzeros)
+
+
+# --- AutoAWQ -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("group_size", "k"), SCHEMES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_awq_gemm_is_within_the_bound(record, dtype, group_size, k):
+    for n in COLUMNS:
+        if n * k > 1 << 24:
+            continue  # float64 references of it take seconds
+        w = placed(awq(n, k, group_size, dtype))
+        a = random(max(ROWS), k, dtype=dtype)
+        arguments, scheme = (a, w.q, w.scales, w.zeros), {"group_size": group_size}
+        expected = reference.fpA_intB_gemm(*arguments, **scheme)
+        bound = reference.error_bound(*arguments, **scheme)
+        for m in ROWS:
+            out = run(w, a[:m])
+            assert out.dtype == dtype
+            ratio = reference.error_ratio(out, expected[:m], bound[:m])
+            record(f"awq_gemm-g{group_size}-{str(dtype)[6:]}", ratio)
+
+
+def test_awq_gemm_float32(record):
+    w = placed(awq(136, 192, 64, torch.float32))
+    for m in ONE_OF_EACH_KERNEL:
+        a = random(m, 192, dtype=torch.float32)
+        record("awq_gemm-float32", w.ratio(run(w, a), a))
+
+
+@pytest.mark.parametrize("n", (136, 17408))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_awq_gemm_one_hot_rows_read_the_weight(dtype, n):
+    w = placed(awq(n, 160, 32, dtype))
+    exact, identity = w.dense().to(dtype), torch.eye(160, dtype=dtype, device=DEVICE)
+    for m in (*ONE_OF_EACH_KERNEL, 160):
+        for first in range(0, 160, m):
+            rows = slice(first, min(first + m, 160))
+            assert torch.equal(run(w, identity[rows]), exact[rows]), (m, first)
+
+
+@pytest.mark.parametrize("dtype", (*DTYPES, torch.float32), ids=str)
+def test_awq_dequantize_rounds_once_and_equals_cpu(dtype):
+    for n, k, group_size in ((8, 16, 16), (136, 96, 48), (72, 30, -1), (4096, 512, 128)):
+        w = awq(n, k, group_size, dtype)
+        here = placed(w)
+        out = mixed_gemm.awq_dequantize(here.qweight, here.scales, here.qzeros)
+        assert torch.equal(out, here.dense().to(dtype))
+        assert torch.equal(out.cpu(), mixed_gemm.awq_dequantize(w.qweight, w.scales, w.qzeros))
+
+
+@pytest.mark.parametrize("m", (4, 24, 80))
+def test_awq_gemm_views_equal_contiguous(m):
+    w, a = placed(awq(136, 320, 64)), random(m, 320)
+    expected = run(w, a)
+    for name, view in views(a).items():
+        out = run(w, view).reshape(expected.shape)
+        # cuBLAS, which multiplies for 80 rows, may choose another kernel for another alignment
+        assert torch.equal(out, expected) if m <= 64 else w.ratio(out, a) <= 1, name
+    assert torch.equal(run(w, a[:1].expand(m, -1)), run(w, a[:1].repeat(m, 1)))
+    assert torch.equal(run(w, a[0]), run(w, a[:1])[0])
+
+
+@pytest.mark.parametrize("m", ONE_OF_EACH_KERNEL)
+@pytest.mark.parametrize("n", (136, 17408))
+def test_awq_gemm_takes_weights_at_odd_places(n, m):
+    """One element off: 4 bytes for the words, 2 for the scales, where kernels read 16 at once."""
+    w, a = placed(awq(n, 128, 32)), random(m, 128)
+    expected = run(w, a)
+    for name in ("qweight", "qzeros", "scales"):
+        t = getattr(w, name)
+        flat = torch.full((t.numel() + 1,), -1, dtype=t.dtype, device=DEVICE)
+        flat[1:] = t.flatten()
+        wide = torch.full((t.shape[0], t.shape[1] + 3), -1, dtype=t.dtype, device=DEVICE)
+        wide[:, 1:-2] = t
+        odd = {"offset": flat[1:].view(t.shape), "strided": wide[:, 1:-2]}
+        odd["transposed"] = t.t().contiguous().t()
+        for place, view in odd.items():
+            out = run(replace(w, **{name: view}), a)
+            # one word at a time instead of two is another order of the sums
+            ratio = w.ratio(out, a)
+            assert ratio <= 1 and (n > 136 or torch.equal(out, expected)), (name, place, ratio)
+
+
+def test_awq_gemm_without_rows_or_columns():
+    w = placed(awq(72, 96, 32))
+    assert run(w, random(0, 96)).shape == (0, 72)
+    assert run(w, random(2, 0, 96)).shape == (2, 0, 72)
+    empty = torch.empty(96, 0, dtype=torch.int32, device=DEVICE)
+    out = mixed_gemm.awq_gemm(random(3, 96), empty, random(3, 0), empty[:3])
+    assert out.shape == (3, 0)
+
+
+@pytest.mark.parametrize("m", ONE_OF_EACH_KERNEL)
+def test_awq_gemm_repeats_are_bitwise_equal_and_rows_independent(m):
+    for n in (64, 4096, 17408):
+        w, a = placed(awq(n, 512, 128, torch.bfloat16)), random(m, 512, dtype=torch.bfloat16)
+        first = run(w, a)
+        assert all(torch.equal(run(w, a), first) for _ in range(50))
+        poisoned = a.clone()
+        poisoned[m // 2] = float("nan")
+        out, keep = run(w, poisoned), torch.arange(m, device=DEVICE) != m // 2
+        assert torch.equal(out[keep], first[keep]) and out[m // 2].isnan().all()
+
+
+def test_awq_gemm_split_is_a_hint_on_every_path():
+    w = placed(awq(72, 96, 32))
+    for m in ONE_OF_EACH_KERNEL:
+        a = random(m, 96)
+        for split in (1, 8, 32):
+            out = torch.ops.mixed_gemm.awq_gemm(a, w.qweight, w.scales, w.qzeros, split)
+            assert torch.equal(out, run(w, a))
+
+
+def test_awq_gemm_beyond_two_to_the_31_elements():
+    """vllm#24782: an int offset into the activations overflowed from 524,289 rows on."""
+    m, k = 524_300, 4096
+    w = placed(awq(8, k, 128))
+    a = torch.zeros(m, k, dtype=torch.float16, device=DEVICE)
+    for rows in (slice(0, 3), slice(m - 3, m)):
+        a[rows] = random(3, k)
+    out = run(w, a)
+    for rows in (slice(0, 3), slice(m - 3, m)):
+        assert w.ratio(out[rows], a[rows]) <= 1
+    assert not out[3 : m - 3].any()
+
+
+@pytest.mark.parametrize("grad", (False, True))
+def test_opcheck_on_cuda(grad):
+    w = placed(awq(72, 96, 32, torch.float32))
+    a = random(3, 96, dtype=torch.float32).requires_grad_(grad)
+    check, ops = torch.library.opcheck, torch.ops.mixed_gemm
+    check(ops.awq_gemm.default, (a, w.qweight, w.scales, w.qzeros, 8))
+    check(ops.awq_dequantize.default, (w.qweight, w.scales, w.qzeros))
+    check(ops.awq_repack.default, (w.qweight,))
+    words = gptq_words(torch.randint(0, 8, (96, 40)), 3).to(DEVICE)
+    perm = torch.randperm(96).to(DEVICE, torch.int32)
+    check(ops.gptq_repack.default, (words, perm), {"bits": 3})
+
+
+def test_awq_gemm_gradient_and_autocast():
+    w = placed(awq(72, 96, 32, torch.float32))
+    a = random(40, 96, dtype=torch.float32).requires_grad_()
+    grad = random(40, 72, dtype=torch.float32)
+    run(w, a).backward(grad)
+    exact = grad.double() @ w.dense().t()
+    torch.testing.assert_close(a.grad.double(), exact, rtol=1e-5, atol=1e-5)
+    for dtype in DTYPES:
+        with torch.autocast(DEVICE, dtype=dtype):
+            assert run(w, a.detach()).dtype == dtype
+
+
+def test_bad_input_raises_and_leaves_no_sticky_error():
+    w, a = placed(awq(72, 96, 32)), random(5, 96)
+    expected = run(w, a)
+    bad = (
+        ((a, w.qweight.cpu(), w.scales, w.qzeros), r"device.*cpu"),
+        ((a, w.qweight, w.qzeros, w.scales), "scales come before qzeros"),
+        ((a, w.qweight, w.scales[:1], w.qzeros), r"scales must be .* = \(3, 72\), got \(1, 72\)"),
+        ((a[:, :80], w.qweight, w.scales, w.qzeros), r"input must be .*96.*80"),
+    )
+    for arguments, message in bad if DEVICE == "cuda" else bad[1:]:
+        with pytest.raises(RuntimeError, match=message):
+            torch.ops.mixed_gemm.awq_gemm(*arguments, 1)
+        assert torch.equal(run(w, a), expected)
+    with pytest.raises(ValueError, match=r"each of 0\.\.31 once"):
+        perm = torch.zeros(32, dtype=torch.int32, device=DEVICE)
+        mixed_gemm.gptq_repack(torch.zeros(4, 8, dtype=torch.int32, device=DEVICE), perm, bits=4)
+
+
+# --- repacking ---------------------------------------------------------------------------------
+
+
+def test_awq_repack_equals_packing_the_integers():
+    for n, k in ((8, 1), (72, 80), (264, 130), (4096, 512)):
+        w = awq(n, k, -1)
+        packed = mixed_gemm.awq_repack(w.qweight.to(DEVICE))
+        assert torch.equal(packed.cpu(), mixed_gemm.pack_weights(w.q, 4))
+        strided = torch.stack([w.qweight.to(DEVICE)] * 2, -1)[..., 1]
+        assert torch.equal(mixed_gemm.awq_repack(strided), packed)
+
+
+@pytest.mark.parametrize("bits", (2, 3, 4, 8))
+def test_gptq_repack_equals_packing_the_integers(bits):
+    for n, k in ((1, 32), (65, 96), (130, 224), (1000, 4096)):
+        codes = torch.randint(0, 2**bits, (k, n))
+        words = gptq_words(codes, bits).to(DEVICE)
+        for perm in (None, torch.randperm(k)):
+            rows = codes if perm is None else codes[perm]
+            q = (rows - 2 ** (bits - 1)).t().to(torch.int8)
+            order = None if perm is None else perm.to(DEVICE, torch.int32)
+            packed = mixed_gemm.gptq_repack(words, order, bits=bits)
+            assert torch.equal(packed.cpu(), mixed_gemm.pack_weights(q, 8 if bits == 8 else 4))
+
+
+# --- streams and graphs ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("m", ONE_OF_EACH_KERNEL)
+def test_side_stream_sees_its_producer(m):
+    w, source = placed(awq(4096, 512, 128)), random(m, 512)
+    expected, packed = run(w, source), mixed_gemm.awq_repack(w.qweight)
+    dense = mixed_gemm.awq_dequantize(w.qweight, w.scales, w.qzeros)
+    a = torch.full_like(source, float("nan"))
+    late = replace(w, qweight=torch.zeros_like(w.qweight))
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(20_000_000)  # about 10 ms: a kernel on the wrong stream would read these
+        a.copy_(source)
+        late.qweight.copy_(w.qweight)
+        out, repacked = run(late, a), mixed_gemm.awq_repack(late.qweight)
+        weight = mixed_gemm.awq_dequantize(late.qweight, w.scales, w.qzeros)
+    stream.synchronize()
+    assert torch.equal(out, expected)
+    assert torch.equal(repacked, packed) and torch.equal(weight, dense)
+
+
+@pytest.mark.parametrize("m", ONE_OF_EACH_KERNEL)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_graph_capture_and_replay(dtype, m):
+    w, a = placed(awq(1000, 512, 128, dtype)), random(m, 520, dtype=dtype)[:, 3:515]
+    run(w, a)  # cuBLAS makes its workspace outside of the capture
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = run(w, a)
+        weight = mixed_gemm.awq_dequantize(w.qweight, w.scales, w.qzeros)
+        packed = mixed_gemm.awq_repack(w.qweight)
+    for _ in range(10):
+        a.copy_(random(m, 512, dtype=dtype))
+        for captured in (out, weight, packed):
+            captured.fill_(255)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(out, run(w, a))
+    assert torch.equal(weight, mixed_gemm.awq_dequantize(w.qweight, w.scales, w.qzeros))
+    assert torch.equal(packed, mixed_gemm.awq_repack(w.qweight))
+
+
+# --- checkpoints -------------------------------------------------------------------------------
+
+
+def layer_ratio(linear: mixed_gemm.Linear, weight: QuantizedWeight, m: int) -> float:
+    """Of a forward with ``m`` random rows, against ``weight`` dequantized in float64."""
+    a = random(m, weight.shape[1], dtype=linear.scales.dtype)
+    on_device = {
+        name: None if x is None else x.to(DEVICE)
+        for name in ("q", "scales", "zeros", "bias", "permutation")
+        for x in (getattr(weight, name),)
+    }
+    order = on_device["permutation"]
+    x = a if order is None else a[:, order]
+    arguments = (x, *(on_device[name] for name in ("q", "scales", "zeros", "bias")))
+    scheme = {
+        "group_size": weight.group_size,
+        "zero_mode": "add" if weight.zero_mode == "add" else "sub",
+    }
+    expected = reference.fpA_intB_gemm(*arguments, **scheme)
+    bound = reference.error_bound(*arguments, **scheme)
+    with torch.no_grad():
+        return reference.error_ratio(linear(a), expected, bound)
+
+
+@pytest.mark.parametrize("folder", (*INTEGERS, *FLOATS))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_fixture_multiplies_within_the_bound(record, dtype, folder):
+    for loaded in open_checkpoint(DATA / folder):
+        weight = (loaded.requantize() if loaded.is_fp8 else loaded).to(dtype)
+        linear = weight.to_linear(dtype).to(DEVICE)
+        # float16 is what the files of integers have: nothing is rounded but the product
+        if folder in INTEGERS and dtype == torch.float16:
+            assert torch.equal(linear.dequantize().cpu(), truth(folder, loaded.name).half())
+        for m in (1, 5, 40, 300):
+            ratio = layer_ratio(linear, weight, m)
+            record(f"{folder}-{str(dtype)[6:]}", ratio)
+
+
+def truth(folder: str, name: str) -> torch.Tensor:
+    """float32 ``[N, K]``: what the packer was given."""
+    _, bits, group_size, symmetric, act_order, least_zero = INTEGERS[folder]
+    n, k = tiny_llama.LINEARS[name]
+    scheme = (bits, group_size, symmetric, act_order, least_zero)
+    return tiny_llama.grid(name, n, k, *scheme).weight()
+
+
+@pytest.mark.parametrize("folder", (*INTEGERS, *FLOATS))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_fixture_decoded_on_the_device_equals_cpu(dtype, folder):
+    """As from_pretrained does it: the file's tensors go to the device, and are decoded there."""
+    checkpoint = open_checkpoint(DATA / folder)
+    for name, (n, k) in tiny_llama.LINEARS.items():
+        tensors = LayerTensors(checkpoint._index, name)
+        model = torch.nn.Linear(k, n, tensors.has("bias"), device="meta", dtype=dtype)
+        pending = PendingLinear(name, checkpoint._format, tensors, model)
+        for role in dict(pending.named_buffers()):
+            tensor = tensors.load(role).to(DEVICE)
+            tensor._is_hf_initialized = True
+            setattr(pending, role, tensor)
+        found = pending.finish()
+        weight = checkpoint.layer(name)
+        wanted = (weight.requantize() if weight.is_fp8 else weight).to_linear(dtype)
+        assert {str(x.device.type) for x in found.state_dict().values() if x.dim()} == {DEVICE}
+        assert set(found.state_dict()) == set(wanted.state_dict())
+        for key, value in wanted.state_dict().items():
+            assert torch.equal(found.state_dict()[key].cpu(), value), (name, key)
+
+
+@pytest.mark.parametrize(
+    "folder", ("gptq_v2_4bit_act_order", "awq_gemv_fast", "ct_pack_4bit_zeros")
+)
+def test_fixture_is_captured_and_compiled(folder):
+    for loaded in open_checkpoint(DATA / folder):
+        linear = loaded.to_linear(torch.float16).to(DEVICE).requires_grad_(False)
+        a = random(3, loaded.shape[1])
+        expected = linear(a)
+        compiled = torch.compile(copy.deepcopy(linear), fullgraph=True, backend="aot_eager")
+        assert torch.equal(compiled(a), expected)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = linear(a)
+        a.copy_(random(*a.shape))
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(out, linear(a)) and not torch.equal(out, expected)
+
+
+# --- transformers ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def end_to_end(monkeypatch):
+    """The helpers of tests/python/test_transformers.py, with the prompt on the device."""
+    pytest.importorskip("transformers", minversion="5.17", reason="optional: hf extra")
+    pytest.importorskip("accelerate", reason="optional: hf extra; device_map needs it")
+    import test_transformers
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(test_transformers, "PROMPT", test_transformers.PROMPT.to(DEVICE))
+    return test_transformers
+
+
+@pytest.mark.parametrize("folder", INTEGERS)
+def test_from_pretrained_generates_what_the_dense_model_does(end_to_end, folder):
+    options = {"dtype": torch.float32, "device_map": DEVICE}
+    model = mixed_gemm.from_pretrained(DATA / folder, **options)
+    end_to_end.assert_equals_dense(model, end_to_end.truth(folder).to(DEVICE))
+
+
+@pytest.mark.parametrize("folder", INTEGERS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_from_pretrained_generates_within_the_bound(record, end_to_end, folder, dtype):
+    """Every layer at every step of generate(). Tokens are compared in float32 only: the two best
+    logits of this model are as close as 0.003, which rounding to 16 bits moves by 0.01."""
+    model = mixed_gemm.from_pretrained(DATA / folder, dtype=dtype, device_map=DEVICE)
+    ratio = end_to_end.worst_ratio(model, end_to_end.generated)
+    record(f"generate-{folder}-{str(dtype)[6:]}", ratio)

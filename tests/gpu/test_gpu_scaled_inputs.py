@@ -1,0 +1,260 @@
+"""8-bit operands in odd places: views, offsets, empty, streams, graphs, devices, compilers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from scaled_cases import ScaledCase, ScaledProblem, make
+from scaled_configs import DEVICE, FLOAT8, KERNELS, LARGE, MIDDLE, SMALL, candidates, run_config
+
+import mixed_gemm
+
+pytestmark = pytest.mark.gpu
+
+CASE = ScaledCase(24, 200, 320, azp="per_row", bias=True)
+SPLITS = ("", "_streamk1", "_streamk3", "_parallel2")
+
+
+def configs() -> list[str]:
+    """Three tiles, every way to split K, and the clusters where the GPU has them."""
+    listed = candidates(48, 512, 1024)
+    tiles = [tile for tile in (SMALL, MIDDLE, LARGE) if tile in listed]
+    clusters = [f"{tile}_cluster{blocks}" for tile in tiles for blocks in (2, 4)]
+    return [t + split for t in tiles for split in SPLITS] + [c for c in clusters if c in listed]
+
+
+def views(x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The same [rows, K] bytes in odd places: other bytes around them are 99."""
+    rows, k = x.shape
+
+    def canvas(*shape: int) -> torch.Tensor:
+        return torch.full(shape, 99, dtype=torch.int8, device=x.device)
+
+    wide, odd, every_second = canvas(rows, k + 48), canvas(rows, k + 3), canvas(2 * rows, k)
+    flat = canvas(rows * k + 1)
+    wide[:, 16 : 16 + k], odd[:, 1 : 1 + k], every_second[::2] = x, x, x
+    flat[1:] = x.flatten()
+    return {
+        "leading stride": wide[:, 16 : 16 + k],
+        "odd row stride": odd[:, 1 : 1 + k],
+        "odd storage offset": flat[1:].view(rows, k),
+        "every second row": every_second[::2],
+        "transposed": x.t().contiguous().t(),
+    }
+
+
+def with_new_rows(problem: ScaledProblem, seed: int) -> torch.Tensor:
+    g = torch.Generator().manual_seed(seed)
+    return torch.randint(-128, 128, problem.a.shape, generator=g, dtype=torch.int8).to(DEVICE)
+
+
+@pytest.mark.parametrize("k", (320, 321))
+def test_views_equal_contiguous(k):
+    problem = make(ScaledCase(24, 200, k, azp="per_row", bias=True), DEVICE)
+    for config in configs():
+        expected = run_config(problem, config)
+        for name, a in views(problem.a).items():
+            assert torch.equal(run_config(problem, config, a), expected), (config, name)
+        for name, weight in views(problem.weight).items():
+            if name != "transposed":  # a row-major b is refused
+                out = run_config(problem, config, b=weight.t())
+                assert torch.equal(out, expected), (config, name)
+
+
+def test_batched_expanded_and_one_dimensional_rows():
+    """The configuration is pinned; sums of integers are exact, so another would do."""
+    p = make(CASE, DEVICE)
+    one = p.scale_a[0]
+    for config in configs():
+        whole = run_config(p, config)
+        batched = run_config(
+            p,
+            config,
+            p.a.view(2, 12, -1).transpose(0, 1),
+            scale_a=p.scale_a.view(2, 12, 1).transpose(0, 1),
+            azp=p.azp.view(2, 12, 1).transpose(0, 1),
+        )
+        assert torch.equal(batched.transpose(0, 1).reshape(whole.shape), whole), config
+        row = run_config(p, config, p.a[0], scale_a=one, azp=p.azp[0])
+        assert torch.equal(row, whole[0]), config
+        expanded = run_config(
+            p, config, p.a[:1].expand(5, -1), scale_a=one, azp=p.azp[:1].expand(5, -1)
+        )
+        assert torch.equal(expanded, row.expand(5, -1)), config
+
+
+def test_empty_products():
+    p = make(CASE, DEVICE)
+    rows = {"scale_a": p.scale_a[:0], "azp": p.azp[:0]}
+    assert p.run(p.a[:0], **rows).shape == (0, CASE.n)
+    empty = p.run(p.a[:0].view(0, 3, CASE.k), scale_a=p.scale_b[0], azp=p.azp[:0])
+    assert empty.shape == (0, 3, CASE.n)
+    columns = {"scale_b": p.scale_b[:0], "azp_adj": p.azp_adj[:0], "bias": p.bias[:0]}
+    assert p.run(b=p.b[:, :0], **columns).shape == (CASE.m, 0)
+    no_k = make(ScaledCase(3, 8, 0, bias=True), DEVICE)
+    assert torch.equal(no_k.run(), no_k.bias.expand(3, -1))
+
+
+def test_output_canary():
+    """Nothing is written outside d: memory around a fresh output keeps its pattern."""
+    for m, n in ((5, 72), (17, 65), (130, 200)):
+        for out_dtype in (torch.float16, torch.float32):
+            problem = make(ScaledCase(m, n, 256, out_dtype), DEVICE)
+            for kernel in KERNELS:
+                if kernel not in candidates(m, n, 256):
+                    continue
+                arena = torch.full((1 << 20,), 0x7E7E, dtype=torch.int16, device=DEVICE)
+                before = arena.clone()
+                run_config(problem, kernel)
+                assert torch.equal(arena, before), kernel
+
+
+@pytest.mark.parametrize("operand", (torch.int8, FLOAT8), ids=str)
+def test_repeats_are_bitwise_equal(operand):
+    if operand == FLOAT8 and torch.cuda.get_device_capability() < (8, 9):
+        pytest.skip("no float8 tensor cores before 8.9")
+    problem = make(ScaledCase(48, 512, 1024, torch.bfloat16, operand), DEVICE)
+    for config in configs():
+        first = run_config(problem, config)
+        for _ in range(100):
+            assert torch.equal(run_config(problem, config), first), config
+
+
+def test_rows_do_not_depend_on_each_other():
+    problem = make(CASE, DEVICE)
+    changed = problem.a.clone()
+    changed[3] = 127
+    keep = torch.arange(CASE.m, device=DEVICE) != 3
+    for config in configs():
+        whole, out = run_config(problem, config), run_config(problem, config, changed)
+        assert torch.equal(out[keep], whole[keep]) and not torch.equal(out[3], whole[3]), config
+
+
+def test_side_stream_sees_its_producer():
+    """Also the producer of the scales, and through the quantizers."""
+    x = torch.randn(64, 1024).half().to(DEVICE)
+    problem = make(ScaledCase(64, 512, 1024), DEVICE)
+
+    def chain(x: torch.Tensor) -> torch.Tensor:
+        q, scale, azp = mixed_gemm.quantize_per_token(x, symmetric=False)
+        adjustment = mixed_gemm.azp_adjustment(problem.weight)
+        return problem.run(q, scale_a=scale) + mixed_gemm.scaled_mm_azp(
+            q, problem.b, scale, problem.scale_b, adjustment, azp, out_dtype=torch.float16
+        )
+
+    expected = chain(x)
+    late = torch.full_like(x, float("nan"))
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(20_000_000)  # about 10 ms: a kernel on the wrong stream would read NaN
+        late.copy_(x)
+        out = chain(late)
+    stream.synchronize()
+    assert torch.equal(out, expected)
+
+
+def test_two_streams_share_no_workspace():
+    problem = make(ScaledCase(64, 512, 4096), DEVICE)
+    inputs = [with_new_rows(problem, seed) for seed in range(2)]
+    for config in (f"{MIDDLE}_streamk3", f"{SMALL}_parallel4"):
+        expected = [run_config(problem, config, a) for a in inputs]
+        streams = [torch.cuda.Stream() for _ in inputs]
+        torch.cuda.synchronize()
+        for _ in range(100):
+            outs = []
+            for stream, a in zip(streams, inputs, strict=True):
+                with torch.cuda.stream(stream):
+                    outs.append(run_config(problem, config, a))
+            torch.cuda.synchronize()
+            assert all(torch.equal(o, e) for o, e in zip(outs, expected, strict=True)), config
+
+
+def test_graph_capture_and_replay():
+    problem = make(ScaledCase(48, 256, 1024, azp="per_row", bias=True), DEVICE)
+    for config in configs():
+        a = problem.a.clone()
+        run_config(problem, config, a)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = run_config(problem, config, a)
+        for seed in range(5):
+            fresh = with_new_rows(problem, seed)
+            a.copy_(fresh)
+            out.fill_(float("nan"))
+            graph.replay()
+            torch.cuda.synchronize()
+            assert torch.equal(out, run_config(problem, config, fresh)), config
+
+
+def test_graph_of_a_layer_with_rounding():
+    """The whole of W8A8: round the rows, multiply; float8 on Hopper goes through torch."""
+    x = torch.randn(32, 512).half().to(DEVICE)
+    problem = make(ScaledCase(32, 256, 512), DEVICE)
+    fp8 = make(ScaledCase(32, 256, 512, operand=FLOAT8), DEVICE)
+    has_fp8 = torch.cuda.get_device_capability() >= (8, 9)
+
+    def layer() -> tuple[torch.Tensor, ...]:
+        q, scale, _ = mixed_gemm.quantize_per_token(x)
+        per_tensor = mixed_gemm.quantize_per_tensor(x, scale[:1])
+        outs = (problem.run(q, scale_a=scale), problem.run(per_tensor, scale_a=scale[:1]))
+        return (*outs, fp8.run(x.to(FLOAT8), scale_a=scale)) if has_fp8 else outs
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        layer()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        captured = layer()
+    for _ in range(5):
+        x.copy_(torch.randn_like(x))
+        graph.replay()
+        torch.cuda.synchronize()
+        assert all(torch.equal(o, e) for o, e in zip(captured, layer(), strict=True))
+
+
+def test_second_device():
+    if torch.cuda.device_count() < 2:
+        pytest.skip("one CUDA device")
+    first, second = make(CASE, "cuda:0"), make(CASE, "cuda:1")
+    x = torch.randn(5, 64).half()
+    with torch.cuda.device(0):
+        assert torch.equal(first.run().cpu(), second.run().cpu())
+        for q, other in zip(
+            mixed_gemm.quantize_per_token(x.to("cuda:1"), symmetric=False),
+            mixed_gemm.quantize_per_token(x, symmetric=False),
+            strict=True,
+        ):
+            assert q.device == torch.device("cuda:1") and torch.equal(q.cpu(), other)
+
+
+@pytest.mark.parametrize("azp", ("none", "folded", "per_row"))
+def test_opcheck(azp):
+    p = make(ScaledCase(azp=azp, bias=True), DEVICE)
+    shared = (p.a, p.b, p.scale_a, p.scale_b)
+    options = {"out_dtype": torch.float16}
+    if azp == "none":
+        torch.library.opcheck(torch.ops.mixed_gemm.scaled_mm.default, (*shared, p.bias), options)
+    else:
+        arguments = (*shared, p.azp_adj, p.azp, p.bias)
+        torch.library.opcheck(torch.ops.mixed_gemm.scaled_mm_azp.default, arguments, options)
+
+
+def test_output_beyond_two_to_the_31_elements():
+    m, n, k = 70_000, 32_000, 64
+    g = torch.Generator(device=DEVICE).manual_seed(0)
+    a, weight = (
+        torch.randint(-128, 128, (rows, k), dtype=torch.int8, device=DEVICE, generator=g)
+        for rows in (m, n)
+    )
+    scale = torch.full((1,), 2.0**-10, device=DEVICE)
+    for config in (LARGE, f"{MIDDLE}_streamk1"):
+        out = torch.ops.mixed_gemm._scaled_mm_config(
+            a, weight.t(), scale, scale, None, None, None, out_dtype=torch.float16, config=config
+        )
+        for rows in (slice(0, 4), slice(m // 2, m // 2 + 4), slice(m - 4, m)):
+            exact = (a[rows].double() @ weight.double().t()) * 2.0**-20
+            assert torch.equal(out[rows], exact.half()), config  # a power of two: one rounding
+        del out

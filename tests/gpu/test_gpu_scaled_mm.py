@@ -1,0 +1,262 @@
+"""Every compiled scaled GEMM, forced by name: integers bit for bit, epilogues within the bound of
+reference_scaled.error_bound."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from scaled_cases import OUT_DTYPES, ScaledCase, ScaledProblem, epilogue_cases, make
+from scaled_configs import (
+    DEVICE,
+    FLOAT8,
+    KERNELS,
+    SMALL,
+    candidates,
+    configs_of,
+    run_config,
+    sum_epsilon,
+)
+
+import mixed_gemm
+from mixed_gemm import plan, reference, reference_scaled
+
+pytestmark = pytest.mark.gpu
+
+# m around the tiles; n and k ragged (odd, not multiples of 16) and regular, both ends of an SM.
+SHAPES = (
+    (1, 64, 128),
+    (3, 96, 200),
+    (16, 130, 257),
+    (17, 72, 130),
+    (31, 1, 33),
+    (33, 257, 1),
+    (64, 256, 512),
+    (65, 129, 1000),
+    (100, 136, 777),
+    (129, 264, 2049),
+    (257, 512, 576),
+    (300, 77, 4096),
+    (999, 330, 640),
+    (5, 1000, 4100),
+    (8, 4096, 512),
+    (2, 40, 0),
+)
+EPILOGUE_SHAPES = ((70, 136, 1000), (13, 200, 384), (129, 77, 650), (33, 130, 257))
+LARGEST_K = 131071
+ONE_DEVICE = "all tensors must be on one device"
+
+
+def ones() -> torch.Tensor:
+    return torch.ones(1, device=DEVICE)
+
+
+def full(shape: tuple[int, ...], value: int) -> torch.Tensor:
+    return torch.full(shape, value, dtype=torch.int8, device=DEVICE)
+
+
+def integers(problem: ScaledProblem) -> torch.Tensor:
+    """a @ b - azp * azp_adj as int64 on the CPU. The product goes through float64, which is exact
+    below 2^53: CUDA multiplies no int64 matrices."""
+    sums = (problem.a.double() @ problem.b.double()).long().cpu()
+    if problem.azp_adj is None:
+        return sums
+    adjustment = problem.azp_adj.cpu().long()
+    return sums - (adjustment if problem.azp is None else problem.azp.cpu().long() * adjustment)
+
+
+def run_integers(problem: ScaledProblem, config: str) -> torch.Tensor:
+    """With unit scales and no bias: the integers, rounded to float32 once."""
+    units = {"scale_a": ones(), "scale_b": ones(), "bias": None}
+    return run_config(problem, config, **units, out_dtype=torch.float32).cpu()
+
+
+def check_epilogues(record, base: ScaledCase, kernel: str, operand: str) -> int:
+    """Every epilogue on the configurations of one kernel, over the shapes in turn."""
+    if not configs_of(64, 256, 512, operand, kernel):
+        pytest.skip(f"{kernel} does not fit this GPU")
+    runs = 0
+    for i, case in enumerate(epilogue_cases(base)):
+        m, n, k = EPILOGUE_SHAPES[i % len(EPILOGUE_SHAPES)]
+        case = ScaledCase(**{**vars(case), "m": m, "n": n, "k": k})
+        problem = make(case, DEVICE, seed=i)
+        oracle = problem.oracle(sum_epsilon())
+        for config in configs_of(m, n, k, operand, kernel):
+            out = run_config(problem, config)
+            assert out.dtype == case.out_dtype
+            name = f"{config}-{operand}-{case.azp}{'-bias' if case.bias else ''}"
+            record(name, reference.error_ratio(out, *oracle))
+            runs += 1
+    return runs
+
+
+@pytest.mark.parametrize("m, n, k", SHAPES)
+def test_int32_sums_equal_int64(m, n, k):
+    """Sums below 2^24 are exact in float32, so equality is that of every bit of the int32."""
+    problem = make(ScaledCase(m, n, k), DEVICE)
+    exact = integers(problem)
+    assert exact.abs().max() < 2**24
+    for config in configs_of(m, n, k):
+        assert torch.equal(run_integers(problem, config), exact.float()), config
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_int8_epilogues_are_within_the_bound(record, kernel):
+    assert check_epilogues(record, ScaledCase(), kernel, "int8") > 36
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_float8_epilogues_are_within_the_bound(record, kernel):
+    if torch.cuda.get_device_capability() < (8, 9):
+        pytest.skip("no float8 tensor cores before 8.9")
+    base = ScaledCase(operand=FLOAT8)
+    assert check_epilogues(record, base, kernel, "float8_e4m3fn") > 24
+
+
+@pytest.mark.parametrize("m, n, k", SHAPES)
+def test_selected_kernel_for_every_shape(record, m, n, k):
+    for i, out_dtype in enumerate(OUT_DTYPES):
+        for azp in ("none", "folded", "per_row"):
+            case = ScaledCase(m, n, k, out_dtype, azp=azp, bias=i != 1)
+            problem = make(case, DEVICE, seed=i)
+            record(f"selected-{azp}", problem.ratio(problem.run()))
+
+
+@pytest.mark.parametrize("a, b", ((-128, -128), (-128, 127), (127, 127)))
+def test_largest_sums_do_not_wrap(a, b):
+    """Up to -128 * -128 * 131071, just below 2^31. Taking the exact sum away again in the epilogue
+    leaves 5 only when all 32 bits are right."""
+    m, n, k = 20, 24, LARGEST_K
+    g = torch.Generator().manual_seed(0)
+    weight = torch.full((n, k), b, dtype=torch.int8)
+    weight[1:, ::4097] = torch.randint(-128, 128, weight[1:, ::4097].shape, generator=g).to(
+        torch.int8
+    )
+    rows, weight = full((m, k), a), weight.to(DEVICE)
+    exact = a * weight.sum(1, dtype=torch.int64)
+    assert int(exact[0]) == a * b * k
+    problem = ScaledProblem(
+        ScaledCase(), rows, weight, ones(), ones(), None, (exact - 5).to(torch.int32), None
+    )
+    five = torch.full((m, n), 5.0)
+    for config in configs_of(m, n, k):
+        assert torch.equal(run_integers(problem, config), five), config
+        problem.azp_adj, kept = None, problem.azp_adj
+        assert torch.equal(run_integers(problem, config), exact.cpu().float().expand(m, n)), config
+        problem.azp_adj = kept
+    with pytest.raises(RuntimeError, match=r"K must be at most 131071 for int8.*got K=131072"):
+        mixed_gemm.scaled_mm(
+            full((1, k + 1), 0), full((1, k + 1), 0).t(), ones(), ones(), out_dtype=torch.float32
+        )
+
+
+def test_zero_points_do_not_wrap():
+    """Products with a zero point need 64 bits; all of them, rounded to float32 once."""
+    m, n, k = 19, 40, 300
+    points = [2**31 - 1, -(2**31), 70_000, -1, 0, 127, -128]
+    problem = make(ScaledCase(m, n, k, azp="per_row"), DEVICE)
+    problem.weight[0], problem.weight[1] = 127, -128
+    sums = mixed_gemm.azp_adjustment(problem.weight)
+    azp = torch.tensor((points * m)[:m], dtype=torch.int32, device=DEVICE)[:, None]
+    folded = torch.tensor((points * n)[:n], dtype=torch.int32, device=DEVICE)
+    for adjustment, of_rows in ((sums, azp), (folded, None), (folded, azp)):
+        problem.azp_adj, problem.azp = adjustment, of_rows
+        exact = integers(problem)
+        assert exact.abs().max() > 2**31
+        for config in configs_of(m, n, k):
+            assert torch.equal(run_integers(problem, config), exact.float()), config
+
+
+def test_zero_point_equals_shifted_operand():
+    problem = make(ScaledCase(70, 136, 777, azp="per_row"), DEVICE)
+    shifted = (problem.a.double() - problem.azp) @ problem.b.double()
+    for config in candidates(70, 136, 777):
+        assert torch.equal(run_integers(problem, config), shifted.cpu().float()), config
+
+
+def test_forms_of_scales_and_zero_points_agree():
+    m = n = 24  # a vector of the wrong side would fit
+    p = make(ScaledCase(m, n, 96, azp="per_row", bias=True), DEVICE)
+    expected = p.run()
+    for shape in ((m,), (m, 1)):
+        forms = {"scale_a": p.scale_a.view(shape), "azp": p.azp.view(shape)}
+        assert torch.equal(p.run(**forms), expected), shape
+    row_forms = {"scale_b": p.scale_b[None], "azp_adj": p.azp_adj[None]}
+    assert torch.equal(p.run(**row_forms), expected)
+    wide = torch.stack([p.scale_b, p.scale_b * float("nan")], 1)
+    assert torch.equal(p.run(scale_b=wide[:, 0]), expected)
+    one = torch.tensor(0.25, device=DEVICE)
+    same = p.run(scale_a=one.expand(m, 1), scale_b=one.expand(n))
+    for shape in ((), (1,), (1, 1)):
+        out = p.run(scale_a=one.reshape(shape), scale_b=one.reshape(shape))
+        assert torch.equal(out, same), shape
+    leading = p.run(
+        p.a.view(2, m // 2, 96), scale_a=p.scale_a.view(2, -1, 1), azp=p.azp.view(2, -1, 1)
+    )
+    assert torch.equal(leading, expected.view(2, m // 2, n))
+
+
+def test_cpu_and_cuda_agree(record):
+    for i, case in enumerate(epilogue_cases(ScaledCase(33, 130, 384))):
+        on_cpu, on_gpu = make(case, seed=i), make(case, DEVICE, seed=i)
+        record("cpu-agrees", on_cpu.ratio(on_cpu.run()))
+        record("cuda-agrees", on_cpu.ratio(on_gpu.run().cpu()))
+
+
+def test_nan_and_infinite_scales_propagate():
+    p = make(ScaledCase(4, 40, 96, row_scales=True), DEVICE)
+    p.scale_a[1], p.scale_a[2] = float("nan"), float("inf")
+    out = p.run()
+    assert out[1].isnan().all() and not out[2].isfinite().any() and out[[0, 3]].isfinite().all()
+
+
+@pytest.mark.parametrize("out_dtype", OUT_DTYPES, ids=str)
+@pytest.mark.parametrize("bias", (False, True))
+def test_float8_on_hopper_runs_in_torch(record, monkeypatch, out_dtype, bias):
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("our kernel runs it")
+    calls = []
+    original = torch._scaled_mm
+    monkeypatch.setattr(
+        torch, "_scaled_mm", lambda *args, **kw: calls.append(1) or original(*args, **kw)
+    )
+    for i, (m, n, k) in enumerate(((1, 64, 128), (33, 144, 272), (100, 256, 1024), (3, 77, 130))):
+        for rows in (False, True):
+            case = ScaledCase(m, n, k, out_dtype, FLOAT8, rows, rows or i == 1, bias=bias)
+            problem = make(case, DEVICE, seed=i)
+            calls.clear()
+            out = problem.run()
+            in_torch = n % 16 == 0 and k % 16 == 0
+            assert len(calls) == in_torch
+            answer = plan(m, n, k, dtype=FLOAT8, device=DEVICE)
+            assert (answer.family == "torch") == in_torch, answer
+            epsilon = reference_scaled.HOPPER_FP8_EPSILON if in_torch else sum_epsilon()
+            record(f"float8-{'torch' if in_torch else 'ours'}", problem.ratio(out, epsilon))
+            if in_torch:
+                shaped = problem.run(problem.a.view(1, m, k))
+                assert torch.equal(shaped, out[None])
+                assert problem.run(problem.a[:0], scale_a=ones()).shape == (0, n)
+
+
+def test_bad_input_raises_and_leaves_no_sticky_error():
+    p = make(ScaledCase(6, 72, 300), DEVICE)
+    expected = p.run()
+    bad = [
+        ({"b": p.b.cpu()}, ONE_DEVICE),
+        ({"scale_b": p.scale_b.cpu()}, ONE_DEVICE),
+        ({"scale_b": p.scale_b[:3]}, r"scale_b must have one element or be .*N=72, got \(3,\)"),
+        ({"b": p.weight}, r"b must be \(K, N\) with K=300 of a, got \(72, 300\).*transposed"),
+        ({"b": p.b.contiguous()}, "b must be column-major"),
+        ({"a": p.a.float()}, "a must be int8 or float8_e4m3fn"),
+    ]
+    for change, message in bad:
+        with pytest.raises(RuntimeError, match=message):
+            p.run(**change)
+        assert torch.equal(p.run(), expected)
+    for config, message in (
+        ("fastest", "unknown config"),
+        (f"{SMALL}_streamk17", "unknown config"),
+        (f"{SMALL}_parallel4", r"split_k must not be larger.*= 3, got 4"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            run_config(p, config)
+    assert torch.equal(p.run(), expected)

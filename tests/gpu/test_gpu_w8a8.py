@@ -1,0 +1,200 @@
+"""The int8 quantizers on CUDA, bit for bit those of the CPU, and LinearW8A8."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from scaled_configs import DEVICE
+
+import mixed_gemm
+from mixed_gemm import reference, reference_scaled
+from mixed_gemm.linear_w8a8 import ACTIVATION_MODES
+
+pytestmark = pytest.mark.gpu
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32)
+# Rows that a block keeps in registers, rows that it reads twice, and K of no vector length.
+SHAPES = ((1, 1), (3, 7), (17, 64), (7, 100), (33, 4096), (5, 9001), (4, 40_000), (2, 3, 33))
+SPECIAL = (0.0, -0.0, 1e-45, 1e-38, 6e-8, 65504.0, 3e38, -3e38, math.inf, -math.inf, math.nan)
+
+
+def equal(x: torch.Tensor | None, y: torch.Tensor | None) -> bool:
+    """Bit for bit, but any NaN equals any other."""
+    if x is None or y is None:
+        return x is y
+    x, y = x.cpu(), y.cpu()
+    if not x.is_floating_point():
+        return torch.equal(x, y)
+    return torch.equal(x.isnan(), y.isnan()) and torch.equal(x.nan_to_num(-7.0), y.nan_to_num(-7.0))
+
+
+def rows(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Of many magnitudes; the first all zero, the next with one special value each."""
+    g = torch.Generator().manual_seed(len(shape) * shape[-1])
+    x = (
+        torch.randn(shape, generator=g)
+        * torch.logspace(-6, 4, shape[0])[(..., *[None] * (len(shape) - 1))]
+    )
+    x[0] = 0
+    for row, value in zip(range(1, shape[0]), SPECIAL, strict=False):
+        x[row].view(-1)[-1] = value
+    return x.to(dtype)
+
+
+@pytest.mark.parametrize("symmetric", (True, False))
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_per_token_equals_cpu(shape, dtype, symmetric):
+    x = rows(shape, dtype)
+    expected = mixed_gemm.quantize_per_token(x, symmetric=symmetric)
+    found = mixed_gemm.quantize_per_token(x.to(DEVICE), symmetric=symmetric)
+    assert all(map(equal, found, expected))
+    assert [None if t is None else t.shape for t in found] == [
+        None if t is None else t.shape for t in expected
+    ]
+
+
+@pytest.mark.parametrize("azp", (None, 0, 3, -128, 300, -(2**20) - 1, 2**31 - 1, -(2**31)))
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_per_tensor_equals_cpu(dtype, azp):
+    for shape in SHAPES:
+        x = rows(shape, dtype)
+        for step in (0.02, 1e-30, 1e30):
+            scale = torch.tensor(step)
+            point = None if azp is None else torch.tensor(azp, dtype=torch.int32)
+            expected = mixed_gemm.quantize_per_tensor(x, scale, point)
+            on_gpu = [None if t is None else t.to(DEVICE) for t in (x, scale, point)]
+            assert torch.equal(mixed_gemm.quantize_per_tensor(*on_gpu).cpu(), expected), shape
+
+
+def test_views_and_empty_rows():
+    x = rows((12, 328), torch.float16).to(DEVICE)
+    expected = mixed_gemm.quantize_per_token(x, symmetric=False)
+    scale = torch.tensor(0.02, device=DEVICE)
+    per_tensor = mixed_gemm.quantize_per_tensor(x, scale)
+    wide = torch.full((12, 400), float("nan"), device=DEVICE, dtype=torch.float16)
+    flat = torch.full((12 * 328 + 1,), float("nan"), device=DEVICE, dtype=torch.float16)
+    wide[:, 5:333], flat[1:] = x, x.flatten()
+    views = (wide[:, 5:333], flat[1:].view(12, 328), x.t().contiguous().t())
+    for view in (*views, x.repeat_interleave(2, 0)[::2]):
+        found = mixed_gemm.quantize_per_token(view, symmetric=False)
+        assert all(map(equal, found, expected))
+        assert torch.equal(mixed_gemm.quantize_per_tensor(view, scale), per_tensor)
+    q, scale, azp = mixed_gemm.quantize_per_token(x[:0], symmetric=False)
+    assert (q.shape, scale.shape, azp.shape) == ((0, 328), (0, 1), (0, 1))
+    q, scale, _ = mixed_gemm.quantize_per_token(x[:, :0])
+    assert q.shape == (12, 0) and (scale == torch.finfo(torch.float32).tiny).all()
+
+
+def test_many_rows():
+    """More than a grid has in y."""
+    x = torch.randn(70_000, 24).half()
+    for symmetric in (True, False):
+        found = mixed_gemm.quantize_per_token(x.to(DEVICE), symmetric=symmetric)
+        assert all(map(equal, found, mixed_gemm.quantize_per_token(x, symmetric=symmetric)))
+    scale = torch.tensor(0.02)
+    found = mixed_gemm.quantize_per_tensor(x.to(DEVICE), scale.to(DEVICE))
+    assert torch.equal(found.cpu(), mixed_gemm.quantize_per_tensor(x, scale))
+
+
+@pytest.mark.parametrize("symmetric", (True, False))
+def test_opcheck(symmetric):
+    x = torch.randn(3, 20, device=DEVICE)
+    op = torch.ops.mixed_gemm.quantize_per_token.default
+    torch.library.opcheck(op, (x,), {"symmetric": symmetric})
+    point = None if symmetric else torch.tensor(3, dtype=torch.int32, device=DEVICE)
+    op = torch.ops.mixed_gemm.quantize_per_tensor.default
+    torch.library.opcheck(op, (x, torch.tensor(0.1, device=DEVICE), point))
+
+
+# --- the layer --------------------------------------------------------------------------------
+
+
+def layer(activations: str, dtype: torch.dtype, smoothing: bool) -> mixed_gemm.LinearW8A8:
+    torch.manual_seed(1)
+    linear = torch.nn.Linear(264, 130).to(dtype)
+    factors = 0.5 + torch.rand(264) if smoothing else None
+    return mixed_gemm.LinearW8A8.from_float(
+        linear, activations, input_range=(-3.0, 5.0), smoothing=factors
+    )
+
+
+def oracle(module: mixed_gemm.LinearW8A8, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(exact, bound) of the product of what the CPU rounds the rows to."""
+    mode = ACTIVATION_MODES[module.activations]
+    x = x if module.pre_scale is None else x * module.pre_scale
+    if mode.per_token:
+        q, scale, azp = mixed_gemm.quantize_per_token(x, symmetric=not mode.azp)
+    else:
+        q = mixed_gemm.quantize_per_tensor(x, module.input_scale, module.input_azp)
+        scale, azp = module.input_scale, None
+    operands = (q, module.weight_int8.t(), scale, module.weight_scale, module.bias.detach())
+    points = {"azp_adj": module.azp_adj, "azp": azp}
+    exact = reference_scaled.scaled_mm(*operands, **points)
+    return exact, reference_scaled.error_bound(*operands, out_dtype=x.dtype, **points)
+
+
+@pytest.mark.parametrize("smoothing", (False, True))
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("activations", ACTIVATION_MODES)
+def test_layer_equals_cpu(record, activations, dtype, smoothing):
+    on_cpu = layer(activations, dtype, smoothing)
+    on_gpu = copy.deepcopy(on_cpu).to(DEVICE)
+    for shape in ((1, 264), (2, 9, 264), (100, 264), (0, 264), (264,)):
+        x = (torch.randn(shape) * 1.5 + 0.5).to(dtype)
+        with torch.no_grad():
+            expected, found = on_cpu(x), on_gpu(x.to(DEVICE)).cpu()
+            exact, bound = oracle(on_cpu, x)
+        assert found.dtype == dtype and found.shape == expected.shape
+        record(f"layer-cpu-{activations}", reference.error_ratio(expected, exact, bound))
+        record(f"layer-cuda-{activations}", reference.error_ratio(found, exact, bound))
+
+
+@pytest.mark.parametrize("activations", ACTIVATION_MODES)
+def test_gradients_equal_cpu(activations):
+    """Straight through the rounding: the same integers, so the same products up to float32."""
+    on_cpu = layer(activations, torch.float32, True)
+    on_gpu = copy.deepcopy(on_cpu).to(DEVICE)
+    gradients = []
+    for module, device in ((on_cpu, "cpu"), (on_gpu, DEVICE)):
+        x = torch.linspace(-3, 5, 6 * 264).view(6, 264).to(device).requires_grad_()
+        weights = torch.linspace(-1, 1, 6 * 130).view(6, 130).to(device)
+        (module(x) * weights).sum().backward()
+        gradients.append((x.grad.cpu(), module.bias.grad.cpu()))
+    for expected, found in zip(*gradients, strict=True):
+        assert torch.allclose(found, expected, rtol=1e-3, atol=1e-3 * expected.abs().max())
+
+
+def test_compiled_layer_equals_eager():
+    module = layer("dynamic_azp", torch.float16, True).to(DEVICE)
+    x = torch.randn(7, 264, device=DEVICE, dtype=torch.float16)
+    with torch.no_grad():
+        compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+        assert torch.equal(compiled(x), module(x))
+
+
+def test_quantized_model_runs_where_it_is_moved(record):
+    """quantize_ on the CPU, then cuda(); and quantize_ of a model that is on the GPU."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.LayerNorm(128),
+        torch.nn.Linear(128, 256),
+        torch.nn.GELU(),
+        torch.nn.Linear(256, 64),
+    )
+    batches = [torch.randn(16, 128) for _ in range(4)]
+    x = torch.randn(32, 128)
+    with torch.no_grad():
+        dense = model(x)
+        for activations in ACTIVATION_MODES:
+            moved, there = copy.deepcopy(model), copy.deepcopy(model).to(DEVICE)
+            options = {"scheme": "w8a8", "activations": activations, "smooth": 0.5}
+            mixed_gemm.quantize_(moved, **options, calibration=batches)
+            mixed_gemm.quantize_(there, **options, calibration=[b.to(DEVICE) for b in batches])
+            for quantized in (moved.to(DEVICE), there):
+                out = quantized(x.to(DEVICE)).cpu()
+                error = (out - dense).norm() / dense.norm()
+                assert error < 0.03, (activations, error)
