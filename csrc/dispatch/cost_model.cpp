@@ -16,9 +16,9 @@ namespace {
 constexpr double kLaunchUs = 3.15;            // launch and pipeline prologue
 constexpr double kStreamUs = 2.79;            // stream-K: zeroing flags, a second prologue
 constexpr double kSlotUs = 2.6;               // adding the partial sums of one more block
-constexpr double kClusterUs = 1.2;            // barriers of a cluster, and its start as a whole:
-                                              // this, and again for every doubling of the blocks
-constexpr double kClusterRate = 70e3;         // bytes of sums per us that a block reads from others
+constexpr double kClusterUs = 1.0;            // barriers of a cluster
+constexpr double kClusterMoreUs = 3.9;        // of more than two blocks, for every doubling
+constexpr double kClusterRate = 25e3;         // bytes of sums per us that a block reads from others
 constexpr double kReduceUs = 2.57;            // second kernel of a parallel split
 constexpr double kReduceSpeed = 0.785;        // its partial sums, over memory bandwidth
 constexpr double kDramLatencyUs = 0.0357;     // hidden by stages - 1 k-tiles
@@ -118,7 +118,8 @@ double multistage_us(const Candidate& c, const GemmProblem& p, const DeviceInfo&
               waves * std::ceil(k_tiles / c.slices) *
                   k_tile_us(t, p, d, mode, resident, std::min<double>(d.sm_count, blocks));
   if (c.split == SplitK::kCluster) {
-    us += kClusterUs * (1 + std::log2(c.slices)) + 4.0 * t.m * t.n / kClusterRate;
+    us += kClusterUs + (c.slices > 2 ? kClusterMoreUs * std::log2(c.slices) : 0) +
+          4.0 * t.m * t.n / kClusterRate;
   }
   if (c.split == SplitK::kParallel) {
     const double sum_bytes = 4.0 * p.m * round_up(p.n, 8);
