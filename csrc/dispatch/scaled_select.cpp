@@ -16,20 +16,21 @@ constexpr const char* kFamily = "scaled";
 
 // Times in microseconds: effective values, fitted by random search to all candidates measured on an
 // H200, as in cost_model.cpp.
-constexpr double kLaunchUs = 2.95;         // launch, pipeline prologue, epilogue
-constexpr double kStreamUs = 2.60;         // stream-K: zeroing flags, a second prologue
-constexpr double kSlotUs = 2.54;           // adding the partial sums of one more block
-constexpr double kClusterUs = 1.0;         // barriers of a cluster
-constexpr double kClusterRate = 70e3;      // bytes of sums per us that a block reads from others
-constexpr double kReduceUs = 3.44;         // second kernel of a parallel split
-constexpr double kMmaEfficiency = 0.737;   // of the int8 mma.sync rate, twice that of fp16
-constexpr double kWarpsForPeak = 7.83;     // of an SM
-constexpr double kWarpLineUs = 0.0173;     // copies, addresses, barrier of a warp and line
-constexpr double kDramEfficiency = 0.831;  // of the bandwidth
-constexpr double kL2OverDram = 2.24;       // what all SMs read from L2, over memory bandwidth
-constexpr double kLineUs = 0.155;          // latency of the steps of one line, of one warp
-constexpr double kLatencyUs = 1.24;        // of memory, hidden by stages - 1 lines
-constexpr double kOverlapLoss = 0.0315;
+constexpr double kLaunchUs = 2.67;         // launch, pipeline prologue, epilogue
+constexpr double kStreamUs = 1.96;         // stream-K: zeroing flags, a second prologue
+constexpr double kSlotUs = 2.13;           // adding the partial sums of one more block
+constexpr double kClusterMoreUs = 3.88;    // of more than two blocks, for every doubling
+constexpr double kClusterUs = 0.98;        // barriers of a cluster
+constexpr double kClusterRate = 25e3;      // bytes of sums per us that a block reads from others
+constexpr double kReduceUs = 3.20;         // second kernel of a parallel split
+constexpr double kMmaEfficiency = 0.750;   // of the int8 mma.sync rate, twice that of fp16
+constexpr double kWarpsForPeak = 5.46;     // of an SM
+constexpr double kWarpLineUs = 0.0221;     // copies, addresses, barrier of a warp and line
+constexpr double kDramEfficiency = 0.850;  // of the bandwidth
+constexpr double kL2OverDram = 1.65;       // what all SMs read from L2, over memory bandwidth
+constexpr double kLineUs = 0.208;          // latency of the steps of one line, of one warp
+constexpr double kLatencyUs = 1.32;        // of memory, hidden by stages - 1 lines
+constexpr double kOverlapLoss = 0.0205;
 
 int64_t lines_of(const ScaledMmProblem& p) { return ceil_div(p.k, kScaledTileK); }
 
@@ -66,7 +67,10 @@ double predict_us(const ScaledCandidate& c, const ScaledMmProblem& p, const Devi
   const double us = waves * units * line_us(t, d, resident, std::min<double>(d.sm_count, workers));
   double extra = 0;
   if (stream) extra = kStreamUs + kSlotUs * std::max(1.0, std::ceil(workers / tiles));
-  if (c.split == SplitK::kCluster) extra = kClusterUs + 4.0 * t.m * t.n / kClusterRate;
+  if (c.split == SplitK::kCluster) {
+    extra = kClusterUs + (c.slices > 2 ? kClusterMoreUs * std::log2(c.slices) : 0) +
+            4.0 * t.m * t.n / kClusterRate;
+  }
   if (c.split == SplitK::kParallel) {
     extra = kReduceUs + c.slices * 4.0 * p.m * p.n * 2 / (d.dram_gb_per_s * 1e3);
   }
