@@ -1,8 +1,9 @@
 #include "dispatch/block_select.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
+
+#include "dispatch/direct_cost.h"
 
 namespace mixed_gemm {
 namespace {
@@ -10,18 +11,6 @@ namespace {
 constexpr const char* kFamily = "block";
 constexpr int64_t kMaxCount = int64_t{1} << 30;  // of what kernels count in 32 bits, with room
 
-// Times in microseconds. Of the int8 mainloop, as measured for scaled_mm (scaled_select.cpp).
-constexpr double kLaunchUs = 3.2;         // launch, pipeline prologue, epilogue
-constexpr double kStreamUs = 1.4;         // stream-K: a second prologue
-constexpr double kSlotUs = 2.6;           // adding the partial sums of one more block
-constexpr double kClusterUs = 1.0;        // barriers of a cluster
-constexpr double kClusterRate = 70e3;     // bytes of sums per us that a block reads from others
-constexpr double kMmaEfficiency = 0.70;   // of the int8 mma.sync rate, twice that of fp16
-constexpr double kWarpsForPeak = 8;       // of an SM
-constexpr double kDramEfficiency = 0.82;  // of the bandwidth
-constexpr double kL2OverDram = 1.4;       // what all SMs read from L2, over memory bandwidth
-constexpr double kLineUs = 0.17;          // latency of the steps of one line, of one warp
-constexpr double kLatencyUs = 0.9;        // of memory, hidden by stages - 1 lines
 // What scaling the sums of a block costs, as K multiplied: 4 fp32 operations and a conversion for
 // an output, 6 issue slots, against a product in 1 / 700 of a cycle. Derived, not measured.
 constexpr double kFoldK = 100;
@@ -35,33 +24,12 @@ int64_t tiles_of(const TileConfig& t, const BlockGemmProblem& p) {
 }
 
 double predict_us(const BlockCandidate& c, const BlockGemmProblem& p, const DeviceInfo& d) {
-  const TileConfig& t = kBlockTileConfigs[c.row];
   const BlockForm form = BlockForm::of(p);
-  const int per_sm = std::max(1, std::min(t.min_blocks, d.smem_bytes / (smem_of(c, form) + 1024)));
-  const double tiles = static_cast<double>(tiles_of(t, p));
-  const double parts = static_cast<double>(form.split_parts());
-  const bool stream = c.split == SplitK::kStreamK;
-  const double workers =
-      stream ? std::min(tiles * parts, double(c.slices) * d.sm_count) : tiles * c.slices;
-  const double resident = std::min<double>(per_sm, std::ceil(workers / d.sm_count));
-  const double waves = std::ceil(workers / (static_cast<double>(d.sm_count) * per_sm));
-  const double units = std::ceil(stream ? tiles * parts / workers : parts / c.slices);
-  const double lines = units * static_cast<double>(form.split_lines());
-
-  const double dram_rate = d.dram_gb_per_s * kDramEfficiency * 1e3;  // bytes a us
-  const double mma_rate = 2 * d.mma_tflops * 1e6 / d.sm_count * kMmaEfficiency;
-  const double warps = std::min(1.0, resident * num_threads(t) / 32 / kWarpsForPeak);
-  const double folds = kFoldK / std::max<double>(form.padded, 1);
-  const double multiply =
-      2.0 * t.m * t.n * kScaledTileK * resident * (1 + folds) / mma_rate / warps;
-  const double read = scaled_stage_bytes(t) * resident * std::min<double>(d.sm_count, workers) /
-                      (dram_rate * kL2OverDram);
-  const double line = std::max({multiply, read, kLineUs, kLatencyUs / (t.stages - 1)});
-  double extra = 0;
-  if (stream) extra = kStreamUs + kSlotUs * std::max(1.0, std::ceil(workers / tiles));
-  if (c.split == SplitK::kCluster) extra = kClusterUs + 4.0 * t.m * t.n / kClusterRate;
-  const double dram = (static_cast<double>(p.n) + p.m) * form.k / dram_rate;
-  return kLaunchUs + extra + std::max(waves * lines * line, dram);
+  const double folds = kFoldK / static_cast<double>(std::max<int64_t>(form.padded, 1));
+  return predict_direct_us(c,
+                           {kBlockTileConfigs[c.row], smem_of(c, form), p.m, p.n, form.k,
+                            form.split_parts(), form.split_lines(), folds},
+                           d);
 }
 
 }  // namespace
