@@ -125,11 +125,11 @@ def text_of(results: Results, source: str, plot: str | None) -> str:
     return "\n".join(lines).rstrip()
 
 
-def replaced(readme: str, text: str) -> str:
+def replaced(readme: str, text: str, begin: str = BEGIN, end: str = END) -> str:
     """Raises: ValueError when the markers are not there, once each."""
-    head, rest = readme.split(BEGIN)
-    _, tail = rest.split(END)
-    return f"{head}{BEGIN}\n\n{text}\n\n{END}{tail}"
+    head, rest = readme.split(begin)
+    _, tail = rest.split(end)
+    return f"{head}{begin}\n\n{text}\n\n{end}{tail}"
 
 
 def main() -> None:

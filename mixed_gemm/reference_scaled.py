@@ -10,6 +10,7 @@ from .reference import ROUNDING
 # fp8 sums on Hopper keep about 14 bits inside the tensor core (measured by others: DeepSeek-V3
 # report, section 3.3.2) until they are added to fp32 registers.
 HOPPER_FP8_EPSILON = 2.0**-13
+MAX_AZP = 2**22  # of quantize_per_tensor; as core/quantize_problem.h
 
 
 def accumulator(
@@ -112,5 +113,5 @@ def quantize_per_tensor(a: Tensor, scale: Tensor, azp: Tensor | None = None) -> 
     """What ``mixed_gemm.quantize_per_tensor`` computes, bit for bit."""
     product = a.float() * scale.reciprocal()
     rounded = torch.where(product.isnan(), 0.0, product.clamp(-(2.0**24), 2.0**24).round())
-    point = 0 if azp is None else int(azp)
+    point = 0 if azp is None else max(-MAX_AZP, min(MAX_AZP, int(azp)))
     return (rounded + point).clamp(-128, 127).to(torch.int8)

@@ -193,7 +193,7 @@ def quantize_per_tensor(a: Tensor, scale: Tensor, azp: Tensor | None = None) -> 
     Args:
         a: float16, bfloat16 or float32 ``[..., K]``; any strides.
         scale: float32, one element, positive and finite. It is not read back to check that.
-        azp: int32, one element, or None.
+        azp: int32, one element, or None. Beyond +-2^22 it counts as that.
 
     Returns:
         int8, shaped as ``a``.

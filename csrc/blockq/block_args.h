@@ -1,6 +1,8 @@
 // What dispatch/ hands to the two launches of block_quant_gemm: plain data, no CUTLASS.
 #pragma once
+#include <algorithm>
 #include <cstdint>
+#include <numeric>
 
 #include "core/block_gemm_problem.h"
 #include "core/block_tile_config.h"
@@ -26,6 +28,13 @@ struct BlockForm {
   int scale_mode() const { return is_coarse() ? 0 : 1; }
   // Of K that one row of scales serves.
   int64_t unit() const { return is_coarse() ? kScaledTileK : kBlockStep; }
+  int64_t lines() const { return ceil_div(k, kScaledTileK); }
+  // K is shared out in parts of this many lines: the least that end with a block.
+  int64_t split_lines() const {
+    if (blocks <= 1) return std::max<int64_t>(lines(), 1);
+    return padded / std::gcd<int64_t>(padded, kScaledTileK);
+  }
+  int64_t split_parts() const { return ceil_div(lines(), split_lines()); }
 };
 
 // The parameters of a block of a row of A, and of a block of a column of B.

@@ -8,8 +8,19 @@
 
 namespace mixed_gemm {
 
+// [begin, end) of K comes in parts of split_lines.
 template <typename Config>
-using BlockMainloop = DirectMainloop<Config, RowCopy<Config::kTile.m, Config::kThreads>, BlockSums>;
+class BlockMainloop
+    : public DirectMainloop<Config, RowCopy<Config::kTile.m, Config::kThreads>, BlockSums> {
+  using Base = DirectMainloop<Config, RowCopy<Config::kTile.m, Config::kThreads>, BlockSums>;
+
+ public:
+  __device__ BlockMainloop(const typename Base::Params& params,
+                           typename Base::SharedStorage& storage, int row0, int column0, int begin,
+                           int end, int thread)
+      : Base(params, storage, row0, column0, begin * params.sums.split_lines,
+             min(end * params.sums.split_lines, params.sums.lines), thread) {}
+};
 
 template <typename Config>
 using BlockGemm = TileGemm<Config, BlockMainloop<Config>, BlockOutput>;

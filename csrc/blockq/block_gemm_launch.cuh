@@ -20,13 +20,14 @@ typename BlockGemm<Config>::Params block_gemm_params(const BlockGemmArgs& args) 
   return {{CopyA::params(args.a, args.a_stride, args.m, k),
            CopyB::params(args.b, args.b_stride, args.n, k),
            {args.rows, args.columns, args.m, args.n, static_cast<int>(form.blocks), units,
+            static_cast<int>(form.split_lines()), static_cast<int>(form.lines()),
             cutlass::FastDivmod(units_per_block)}},
           {{Sum(ScaledEpilogueArgs()), args.d, args.element, args.m, args.n, nullptr, 0},
            args.bias,
            args.activation},
           WorkSplit::make(args.split, static_cast<int>(ceil_div(args.m, Config::kTile.m)),
                           static_cast<int>(ceil_div(args.n, Config::kTile.n)),
-                          static_cast<int>(ceil_div(form.k, kScaledTileK)), args.slices),
+                          static_cast<int>(form.split_parts()), args.slices),
           args.partials,
           args.flags};
 }

@@ -7,8 +7,8 @@
 // from memory twice, which at small M is all there is to do; by an mma with ones, they take a
 // tensor-core instruction for each 1 to 4 of the products.
 //
-// A slice of K may end inside a block: what it has of C and sum b is linear and counts; the last
-// term belongs to the slice that has the block's end.
+// A worker's part of K begins and ends with blocks (BlockForm::split_lines()): what is left of a
+// block where its terms cancel is smaller than the rounding of a part of it.
 #pragma once
 #include "blockq/block_args.h"
 #include "cutlass/arch/memory_sm80.h"
@@ -39,7 +39,8 @@ class BlockSums {
     const RowScale* rows;        // [blocks, m]
     const ColumnScale* columns;  // [blocks, n]
     int m, n, blocks;
-    int units;  // of K
+    int units;               // of K
+    int split_lines, lines;  // BlockForm
     cutlass::FastDivmod units_per_block;
   };
 
@@ -83,13 +84,11 @@ class BlockSums {
 
   // After all products of a step of a line. The slot of the line is not written before the barrier
   // of the next line.
-  __device__ void end_step(int step, bool last_line, Accumulators& accumulators) {
+  __device__ void end_step(int step, Accumulators& accumulators) {
     constexpr int kLast = kScaledTileK / kBlockStep - 1;
     if (kRows > 1 || step == kLast) {
-      ++unit_;
-      const bool whole = unit_ == end_;
-      if (whole || (last_line && step == kLast && unit_ < end_)) {
-        fold(smem_ + read_slot_ * kSlotBytes, kRows > 1 ? step : 0, whole, accumulators);
+      if (++unit_ == end_) {
+        fold(smem_ + read_slot_ * kSlotBytes, kRows > 1 ? step : 0, accumulators);
         end_ = min(end_ + params_.units_per_block.divisor, params_.units);
       }
     }
@@ -129,7 +128,7 @@ class BlockSums {
   }
 
   // Adds the sums to the accumulators and clears them.
-  __device__ void fold(const uint8_t* slot, int scale_row, bool whole, Accumulators& accumulators) {
+  __device__ void fold(const uint8_t* slot, int scale_row, Accumulators& accumulators) {
     const int thread = thread_index(), lane = thread % 32;
     const auto* rows = reinterpret_cast<const RowScale*>(slot) + scale_row * kTileM +
                        Config::warp_row(thread) + lane / 4;
@@ -155,7 +154,6 @@ class BlockSums {
         }
       }
     }
-    if (!whole) return;
     __syncwarp();  // or the compiler reads all rows at once: 8 registers too many
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < kMmaN; ++j) {

@@ -6,7 +6,7 @@
 namespace mixed_gemm {
 
 constexpr TileConfig kBlockTileConfigs[] = {
-    {16, 64, 16, 16, 8, 2},  {32, 64, 32, 16, 6, 2},   {64, 64, 32, 32, 4, 2},
+    {16, 64, 16, 16, 6, 2},  {32, 64, 32, 16, 5, 2},   {64, 64, 32, 32, 4, 2},
     {64, 128, 64, 32, 4, 2}, {128, 128, 64, 32, 4, 1},
 };
 constexpr int kNumBlockTileConfigs = sizeof(kBlockTileConfigs) / sizeof(kBlockTileConfigs[0]);

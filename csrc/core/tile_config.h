@@ -81,4 +81,11 @@ constexpr int kNumSkinnyConfigs = sizeof(kSkinnyConfigs) / sizeof(kSkinnyConfigs
 // K of one iteration of a warp: 4 lanes of a quad, 16 bytes of weights each.
 constexpr int skinny_iteration_k(int bits) { return 4 * 128 / bits; }
 
+// Zeros that are added are a fine mode's: the coarse one only subtracts (skinny_kernel.cuh).
+constexpr ScaleMode skinny_scale_mode(const QuantScheme& scheme, int64_t k) {
+  const ScaleMode mode = scale_mode(scheme, k, skinny_iteration_k(scheme.bits));
+  const bool adds = scheme.zero_mode == ZeroMode::kAdd;
+  return adds && mode == ScaleMode::kCoarseZero ? ScaleMode::kFineZero : mode;
+}
+
 }  // namespace mixed_gemm

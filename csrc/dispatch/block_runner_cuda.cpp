@@ -38,7 +38,7 @@ Status stream_workers(const BlockCandidate& c, const BlockGemmArgs& args, int& w
   const Status status = cuda_status(cudaGetDevice(&device), "asking for the device");
   if (!status.ok()) return status;
   const int64_t units =
-      ceil_div(args.m, tile.m) * ceil_div(args.n, tile.n) * ceil_div(args.form.k, kScaledTileK);
+      ceil_div(args.m, tile.m) * ceil_div(args.n, tile.n) * args.form.split_parts();
   workers = static_cast<int>(
       std::min<int64_t>(units, static_cast<int64_t>(c.slices) * cuda_device_info(device).sm_count));
   return Status();

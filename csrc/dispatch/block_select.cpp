@@ -26,8 +26,6 @@ constexpr double kLatencyUs = 0.9;        // of memory, hidden by stages - 1 lin
 // an output, 6 issue slots, against a product in 1 / 700 of a cycle. Derived, not measured.
 constexpr double kFoldK = 100;
 
-int64_t lines_of(const BlockForm& form) { return ceil_div(form.k, kScaledTileK); }
-
 int smem_of(const BlockCandidate& c, const BlockForm& form) {
   return block_smem_bytes(kBlockTileConfigs[c.row], kBlockScaleRows[form.scale_mode()]);
 }
@@ -41,13 +39,14 @@ double predict_us(const BlockCandidate& c, const BlockGemmProblem& p, const Devi
   const BlockForm form = BlockForm::of(p);
   const int per_sm = std::max(1, std::min(t.min_blocks, d.smem_bytes / (smem_of(c, form) + 1024)));
   const double tiles = static_cast<double>(tiles_of(t, p));
-  const double lines = static_cast<double>(lines_of(form));
+  const double parts = static_cast<double>(form.split_parts());
   const bool stream = c.split == SplitK::kStreamK;
   const double workers =
-      stream ? std::min(tiles * lines, double(c.slices) * d.sm_count) : tiles * c.slices;
+      stream ? std::min(tiles * parts, double(c.slices) * d.sm_count) : tiles * c.slices;
   const double resident = std::min<double>(per_sm, std::ceil(workers / d.sm_count));
   const double waves = std::ceil(workers / (static_cast<double>(d.sm_count) * per_sm));
-  const double units = std::ceil(stream ? tiles * lines / workers : lines / c.slices);
+  const double units = std::ceil(stream ? tiles * parts / workers : parts / c.slices);
+  const double lines = units * static_cast<double>(form.split_lines());
 
   const double dram_rate = d.dram_gb_per_s * kDramEfficiency * 1e3;  // bytes a us
   const double mma_rate = 2 * d.mma_tflops * 1e6 / d.sm_count * kMmaEfficiency;
@@ -62,7 +61,7 @@ double predict_us(const BlockCandidate& c, const BlockGemmProblem& p, const Devi
   if (stream) extra = kStreamUs + kSlotUs * std::max(1.0, std::ceil(workers / tiles));
   if (c.split == SplitK::kCluster) extra = kClusterUs + 4.0 * t.m * t.n / kClusterRate;
   const double dram = (static_cast<double>(p.n) + p.m) * form.k / dram_rate;
-  return kLaunchUs + extra + std::max(waves * units * line, dram);
+  return kLaunchUs + extra + std::max(waves * lines * line, dram);
 }
 
 }  // namespace
@@ -112,13 +111,14 @@ std::string why_not_block(const BlockCandidate& c, const BlockGemmProblem& p,
   }
   const std::string cluster = why_not_cluster(c, tile, needed, device);
   if (!cluster.empty()) return cluster;
-  if (is_sliced(c.split) && c.slices > lines_of(form)) {
-    return "split_k must not be larger than the number of k-tiles, " +
-           std::to_string(lines_of(form)) + ", got " + std::to_string(c.slices);
+  if (is_sliced(c.split) && c.slices > form.split_parts()) {
+    return "split_k must not be larger than the number of parts of K that end with a block and " +
+           std::to_string(kScaledTileK) + " k, " + std::to_string(form.split_parts()) + ", got " +
+           std::to_string(c.slices);
   }
   if (c.split == SplitK::kStreamK && p.k == 0) return "K is 0: there is nothing to share out";
   const int64_t count =
-      tiles_of(tile, p) * (c.split == SplitK::kStreamK ? lines_of(form) : c.slices);
+      tiles_of(tile, p) * (c.split == SplitK::kStreamK ? form.split_parts() : c.slices);
   if (count > kMaxCount) {
     return "has " + std::to_string(count) + " tiles or parts of them, more than can be counted";
   }

@@ -36,7 +36,7 @@ std::string why_not_dense(const ConvProblem& p) {
   if (p.element == ElementType::kFloat32) return "";
   if (p.bias != nullptr) return "would round before it adds the bias";
   const Activation a = p.activation;
-  if (a != Activation::kIdentity && a != Activation::kRelu && a != Activation::kRelu6) {
+  if (a != Activation::kIdentity && a != Activation::kRelu) {
     return std::string("would round before ") + kActivationNames[static_cast<int>(a)];
   }
   return "";

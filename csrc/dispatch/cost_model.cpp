@@ -16,7 +16,8 @@ namespace {
 constexpr double kLaunchUs = 3.15;            // launch and pipeline prologue
 constexpr double kStreamUs = 2.79;            // stream-K: zeroing flags, a second prologue
 constexpr double kSlotUs = 2.6;               // adding the partial sums of one more block
-constexpr double kClusterUs = 1.0;            // barriers of a cluster
+constexpr double kClusterUs = 1.2;            // barriers of a cluster, and its start as a whole:
+                                              // this, and again for every doubling of the blocks
 constexpr double kClusterRate = 70e3;         // bytes of sums per us that a block reads from others
 constexpr double kReduceUs = 2.57;            // second kernel of a parallel split
 constexpr double kReduceSpeed = 0.785;        // its partial sums, over memory bandwidth
@@ -116,7 +117,9 @@ double multistage_us(const Candidate& c, const GemmProblem& p, const DeviceInfo&
   double us = kLaunchUs + kDramLatencyUs +
               waves * std::ceil(k_tiles / c.slices) *
                   k_tile_us(t, p, d, mode, resident, std::min<double>(d.sm_count, blocks));
-  if (c.split == SplitK::kCluster) us += kClusterUs + 4.0 * t.m * t.n / kClusterRate;
+  if (c.split == SplitK::kCluster) {
+    us += kClusterUs * (1 + std::log2(c.slices)) + 4.0 * t.m * t.n / kClusterRate;
+  }
   if (c.split == SplitK::kParallel) {
     const double sum_bytes = 4.0 * p.m * round_up(p.n, 8);
     us += kReduceUs + c.slices * sum_bytes / (d.dram_gb_per_s * kReduceSpeed * 1e3);
@@ -130,7 +133,7 @@ double skinny_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) 
   const SkinnyConfig& t = kSkinnyConfigs[c.row];
   const double m_blocks = static_cast<double>(ceil_div(p.m, 8 * t.m_tiles));
   const double blocks = m_blocks * ceil_div(p.n, 16 * t.n_tiles);
-  const ScaleMode mode = scale_mode(p.scheme, p.k, skinny_iteration_k(p.scheme.bits));
+  const ScaleMode mode = skinny_scale_mode(p.scheme, p.k);
   const bool heavy = mode == ScaleMode::kFine || mode == ScaleMode::kFineZero;
   const int resident_warps = t.m_tiles * t.n_tiles == 4                  ? (heavy ? 8 : 16)
                              : t.m_tiles > 1 || (heavy && t.n_tiles > 1) ? 16

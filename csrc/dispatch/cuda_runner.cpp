@@ -82,7 +82,7 @@ GemmArgs gemm_args(const GemmProblem& p, int64_t scale_stride, void* stream) {
 Status run_skinny(const Candidate& c, GemmProblem p, const Allocate& allocate, void* stream) {
   const Status status = stage_activations(p, kVector, allocate, stream);
   if (!status.ok()) return status;
-  const ScaleMode mode = scale_mode(p.scheme, p.k, skinny_iteration_k(p.scheme.bits));
+  const ScaleMode mode = skinny_scale_mode(p.scheme, p.k);
   return cuda_status(
       skinny_launchers(p.element, p.scheme.bits, mode)[c.row](gemm_args(p, p.scale_stride, stream)),
       "launching the GEMM");

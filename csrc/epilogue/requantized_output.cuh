@@ -1,7 +1,7 @@
 // int32 sums of an int8 convolution -> int8 outputs, by the formula of core/conv_problem.h.
 #pragma once
+#include "epilogue/requantization.h"
 #include "epilogue/store_tile.cuh"
-#include "kernel/conv_args.h"
 
 namespace mixed_gemm {
 

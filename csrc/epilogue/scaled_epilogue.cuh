@@ -12,7 +12,7 @@
 #include "core/quant_scheme.h"
 #include "cutlass/bfloat16.h"
 #include "cutlass/half.h"
-#include "kernel/scaled_mm_args.h"
+#include "epilogue/scaled_epilogue_args.h"
 
 namespace mixed_gemm {
 

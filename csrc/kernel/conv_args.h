@@ -1,6 +1,7 @@
 // What dispatch/ hands to a launcher of a convolution: plain data, no CUTLASS.
 #pragma once
 #include "core/conv_problem.h"
+#include "epilogue/requantization.h"
 #include "kernel/gemm_args.h"
 
 namespace mixed_gemm {
@@ -15,12 +16,6 @@ struct ConvArgs {
   int channels_per_tap = 0;
 };
 using ConvLaunch = int (*)(const ConvArgs&);  // returns a cudaError_t
-
-// What an output channel of an int8 convolution does to its sum (core/conv_problem.h).
-struct Requantization {
-  int32_t zero_sum;  // input_zero_point * sum of weights
-  float multiplier, offset;
-};
 
 struct RequantizationArgs {
   const int8_t* weight = nullptr;  // [channels, k], contiguous

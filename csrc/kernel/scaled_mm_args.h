@@ -2,29 +2,10 @@
 #pragma once
 #include <cstdint>
 
-#include "core/quant_scheme.h"
+#include "epilogue/scaled_epilogue_args.h"
 #include "kernel/gemm_args.h"
 
 namespace mixed_gemm {
-
-struct ScaleVector {
-  const float* values = nullptr;
-  int stride = 0;  // 0: one value for all, 1: one each
-};
-
-// Which tree of epilogue/scaled_epilogue.cuh.
-enum class EpilogueKind : int { kScaled, kBias, kAzp, kAzpPerToken };
-constexpr int kNumEpilogueKinds = 4;
-constexpr const char* kEpilogueNames[] = {"ScaledEpilogue", "ScaledEpilogueBias",
-                                          "ScaledEpilogueAzp", "ScaledEpilogueAzpPerToken"};
-
-struct ScaledEpilogueArgs {
-  ScaleVector scale_a, scale_b;
-  const void* bias = nullptr;        // [n] of out_type, or null
-  const int32_t* azp_adj = nullptr;  // [n]
-  const int32_t* azp = nullptr;      // [m]
-  ElementType out_type = ElementType::kFloat16;
-};
 
 // Preconditions (dispatch/ establishes them): rows of a and b start on 16 bytes.
 struct ScaledMmArgs {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernel/launch_kernel.cuh"
+#include "kernel/scaled_mm_args.h"
 #include "kernel/scaled_mm_kernel.cuh"
 
 namespace mixed_gemm {

@@ -20,7 +20,7 @@ struct WholeSums {
   __device__ void next() {}
   __device__ Sums& sums(Accumulators& accumulators) { return accumulators; }
   __device__ void add_columns(const uint32_t*) {}
-  __device__ void end_step(int, bool, Accumulators&) {}
+  __device__ void end_step(int, Accumulators&) {}
 };
 
 template <typename Config, typename CopyA = RowCopy<Config::kTile.m, Config::kThreads>,
@@ -141,7 +141,7 @@ class DirectMainloop {
         Mma()(sum, a[i], b[j], sum);
       }
     }
-    sums_.end_step(step, lines_ == 1, accumulators);
+    sums_.end_step(step, accumulators);
   }
 
   uint8_t* smem_;

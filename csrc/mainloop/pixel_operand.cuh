@@ -2,9 +2,9 @@
 // rows of that matrix are never written anywhere: each 16-byte chunk is copied from the pixel of
 // the channels-last input that its row and tap meet.
 #pragma once
+#include "core/conv_problem.h"
 #include "cutlass/arch/memory_sm80.h"
 #include "cutlass/fast_math.h"
-#include "kernel/conv_args.h"
 #include "layout/smem_tile.h"
 
 namespace mixed_gemm {

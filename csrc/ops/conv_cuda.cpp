@@ -122,17 +122,14 @@ Tensor run_dense(const Call& call, const CheckedConv& checked) {
   Tensor sums =
       call_aten("aten::convolution", "", checked.input, dense_filter(call, checked),
                 std::optional<Tensor>(), stride, padding, dilation, false, no_padding, int64_t{1});
-  Tensor d = checked.d;
+  const auto format = p.d_channels_last ? MemoryFormat::ChannelsLast : MemoryFormat::Contiguous;
   if (p.element != ElementType::kFloat32) {  // why_not_dense: at most a relu is left to do
-    torch::stable::copy_(d, sums);
-    if (p.activation == Activation::kRelu) call_aten("aten::relu_", "", d);
-    if (p.activation == Activation::kRelu6) {
-      call_aten("aten::clamp_", "", d, std::optional(0.), std::optional(6.));
-    }
-    return d;
+    sums = torch::stable::contiguous(sums, format);
+    if (p.activation == Activation::kRelu) call_aten("aten::relu_", "", sums);
+    return sums;
   }
   sums = torch::stable::contiguous(sums, MemoryFormat::ChannelsLast);
-  const RowsOut out(call, d, s, p.d_channels_last, 4);
+  const RowsOut out(call, checked.d, s, p.d_channels_last, 4);
   GemmProblem finish = gemm_of(p);
   finish.bias = p.bias;
   finish.d = out.data();

@@ -33,7 +33,7 @@ struct SkinnyGemmConfig {
   static constexpr bool kHeavy = kFine || (Format::kMantissaBits == BFloat16::kMantissaBits &&
                                            (kBits == 8 || (kZeros && kBeforeSm90)));
   static constexpr int kTiles = kMTiles * kNTiles;
-  static constexpr int kResidentWarps = kTiles == 1   ? 24
+  static constexpr int kResidentWarps = kTiles == 1   ? (kFine ? 24 : 32)
                                         : kTiles == 4 ? (kHeavy ? 8 : 16)
                                                       : (kHeavy || kMTiles == 2 ? 16 : 24);
   static constexpr int kMinBlocks = kResidentWarps / kRow.warps;

@@ -8,11 +8,10 @@
 // and 2 s + 1 holds just the same k. So the tokens need no permutation.
 //
 // Scales. Coarse groups (multiples of an iteration): applied once per iteration to fp32 partial
-// sums. A zero point of mode "sub" is subtracted from the converted weights, as in the multistage
-// mainloop; one of mode "add" costs an fp32 FMA with the group's activation sum, which an mma with
-// weights of 1 provides. (That served both modes before, and took 1.42 times as long as no zeros at
-// 4096 x 14336, M = 1.) Fine groups: an mma mixes groups, so converted weights are scaled. The
-// warps of a block share out K and meet once, at the end.
+// sums, after a zero point has been subtracted from the converted weights. Fine groups, where an
+// mma mixes groups, and zeros that are added: converted weights are scaled. (Added ones times the
+// group's activation sum, in fp32, took registers from both modes: 72 instead of 64, and with them
+// every second block of 16 warps.) The warps of a block share out K and meet once, at the end.
 #pragma once
 #include "cutlass/arch/mma_sm80.h"
 #include "cutlass/array.h"
@@ -83,16 +82,12 @@ class SkinnyGemm {
     }
     for (int i = warp_; i < iterations; i += kStep) {
       load_activations(i);
-      Quad token_sums[kMTiles];
-      if constexpr (Config::kCoarse && Config::kZeros) {
-        if (p_.zero_mode == ZeroMode::kAdd) sum_tokens(token_sums);
-      }
       // A tile's next weights are requested as soon as its registers are free, while the other
       // tiles are multiplied. The branch keeps ptxas from moving the requests up, where they would
       // need more registers than the cap leaves.
       CUTLASS_PRAGMA_UNROLL
       for (int j = 0; j < kNTiles; ++j) {
-        multiply(j, token_sums);
+        multiply(j);
         if (i + kStep < iterations) load_weights(i + kStep, j);
       }
     }
@@ -115,15 +110,34 @@ class SkinnyGemm {
                         static_cast<int64_t>(iteration) * (kLinesPerIteration * Layout::kLineBytes);
     raw_[j][0] = load_streaming(at, inside);
     raw_[j][1] = load_streaming(at + p_.octet_stride, inside);
-    if constexpr (Config::kScaled) load_scales(iteration, j);
+    if constexpr (Config::kCoarse) load_coarse_scales(iteration, j);
+    if constexpr (Config::kFine) load_fine_scales(iteration, j);
   }
 
-  __device__ void load_scales(int iteration, int j) {
+  __device__ int64_t scale_row(int unit) const {
+    return min(p_.units_per_group.div(unit), p_.groups - 1) * p_.scale_stride;
+  }
+
+  // One load for the 16 columns of a tile: lanes 0 to 15 get the scales, 16 to 31 the zeros.
+  __device__ void load_coarse_scales(int iteration, int j) {
+    const int lane = threadIdx.x % 32, n = column0_ + 16 * j + lane % 16;
+    const Element* rows = Config::kZeros && lane >= 16 ? p_.zeros : p_.scales;
+    const auto* from = reinterpret_cast<const uint16_t*>(rows) + scale_row(iteration) + n;
+    coarse_[j] = n < p_.n ? __ldg(from) : uint16_t(0);
+  }
+  // Of column g + 8 * h.
+  __device__ uint32_t coarse_scale(int j, int h) const {
+    return __shfl_sync(0xffffffff, coarse_[j], 8 * h + g_);
+  }
+  __device__ uint32_t coarse_zero(int j, int h) const {
+    return __shfl_sync(0xffffffff, coarse_[j], 16 + 8 * h + g_);
+  }
+
+  __device__ void load_fine_scales(int iteration, int j) {
     const int n = column0_ + 16 * j + g_;
     CUTLASS_PRAGMA_UNROLL
-    for (int s = 0; s < (Config::kFine ? kStepsPerBlock : 1); ++s) {
-      const int unit = Config::kFine ? (4 * iteration + q_) * kStepsPerBlock + s : iteration;
-      const int64_t at = min(p_.units_per_group.div(unit), p_.groups - 1) * p_.scale_stride + n;
+    for (int s = 0; s < kStepsPerBlock; ++s) {
+      const int64_t at = scale_row((4 * iteration + q_) * kStepsPerBlock + s) + n;
       const auto* scales = reinterpret_cast<const uint16_t*>(p_.scales) + at;
       const auto* zeros = reinterpret_cast<const uint16_t*>(p_.zeros) + at;
       CUTLASS_PRAGMA_UNROLL
@@ -181,33 +195,13 @@ class SkinnyGemm {
           reinterpret_cast<const cutlass::Array<Element, 4>&>(b), d);
   }
 
-  // Each token's sum over the iteration, in the layout of the accumulators: an mma with weights
-  // of 1.
-  __device__ void sum_tokens(Quad (&token_sums)[kMTiles]) const {
-    constexpr uint32_t kOne = Format::kMinusOneX2 & 0x7fff7fffu;
-    const uint32_t ones[4] = {kOne, kOne, kOne, kOne};
-    clear(token_sums);
-    CUTLASS_PRAGMA_UNROLL
-    for (int r = 0; r < 4; ++r) {
-      CUTLASS_PRAGMA_UNROLL
-      for (int s = 0; s < kStepsPerBlock; ++s) {
-        CUTLASS_PRAGMA_UNROLL
-        for (int i = 0; i < kMTiles; ++i) {
-          mma(token_sums[i], ones, word(tokens_[i][2 * s], r), word(tokens_[i][2 * s + 1], r));
-        }
-      }
-    }
-  }
-
-  __device__ void multiply(int j, const Quad (&token_sums)[kMTiles]) {
+  __device__ void multiply(int j) {
     Quad partial[kMTiles];
     if constexpr (Config::kCoarse) clear(partial);
     uint32_t subtrahend[2] = {};  // of columns g and g + 8, in both halves
     if constexpr (Config::kCoarse && Config::kZeros) {
-      if (p_.zero_mode == ZeroMode::kSub) {
-        subtrahend[0] = prmt<0x1010>(zero_[j][0][0], 0u);
-        subtrahend[1] = prmt<0x1010>(zero_[j][1][0], 0u);
-      }
+      subtrahend[0] = prmt<0x1010>(coarse_zero(j, 0), 0u);
+      subtrahend[1] = prmt<0x1010>(coarse_zero(j, 1), 0u);
     }
     auto& target = Config::kCoarse ? partial : accumulators_[j];
     CUTLASS_PRAGMA_UNROLL
@@ -235,24 +229,18 @@ class SkinnyGemm {
         }
       }
     }
-    if constexpr (Config::kCoarse) add_scaled(j, partial, token_sums);
+    if constexpr (Config::kCoarse) add_scaled(j, partial);
   }
 
-  // accumulators += scale * partial, and zero * token_sum where it is added.
-  __device__ void add_scaled(int j, const Quad (&partial)[kMTiles],
-                             const Quad (&token_sums)[kMTiles]) {
+  // accumulators += scale * partial
+  __device__ void add_scaled(int j, const Quad (&partial)[kMTiles]) {
+    const float scales[2] = {to_float(coarse_scale(j, 0)), to_float(coarse_scale(j, 1))};
     CUTLASS_PRAGMA_UNROLL
     for (int e = 0; e < 4; ++e) {  // elements 0, 1: column g; 2, 3: column g + 8
-      const float scale = to_float(scale_[j][e / 2][0]);
-      const float zero = Config::kZeros ? to_float(zero_[j][e / 2][0]) : 0.f;
+      const float scale = scales[e / 2];
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < kMTiles; ++i) {
-        float& accumulator = accumulators_[j][i][e];
-        if constexpr (Config::kZeros) {
-          if (p_.zero_mode == ZeroMode::kAdd)
-            accumulator = fmaf(zero, token_sums[i][e], accumulator);
-        }
-        accumulator = fmaf(scale, partial[i][e], accumulator);
+        accumulators_[j][i][e] = fmaf(scale, partial[i][e], accumulators_[j][i][e]);
       }
     }
   }
@@ -261,8 +249,9 @@ class SkinnyGemm {
     return PackedScale::pack(scale_[j][h][s], Config::kZeros ? zero_[j][h][s] : uint16_t(0));
   }
 
-  static __device__ float to_float(const uint16_t& bits) {
-    return float(reinterpret_cast<const Element&>(bits));
+  static __device__ float to_float(uint32_t bits) {
+    const auto half = static_cast<uint16_t>(bits);
+    return float(reinterpret_cast<const Element&>(half));
   }
 
   // Warps meet in shared memory and are added in order, an output a thread: with 8 outputs a thread
@@ -295,7 +284,8 @@ class SkinnyGemm {
   const uint8_t* weights_;  // block q of column g in iteration 0
   uint4 raw_[kNTiles][2];
   // As loaded: any arithmetic on them next to the loads would wait for the memory.
-  uint16_t scale_[kNTiles][2][kStepsPerBlock], zero_[kNTiles][2][kStepsPerBlock];
+  uint16_t coarse_[kNTiles];  // of column lane % 16
+  uint16_t scale_[kNTiles][2][kStepsPerBlock], zero_[kNTiles][2][kStepsPerBlock];  // fine
   uint4 tokens_[kMTiles][Config::kVectors];
   Quad accumulators_[kNTiles][kMTiles];
 };

@@ -11,7 +11,6 @@ from pathlib import Path, PurePath
 from typing import Any, Protocol
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from .errors import CheckpointError
@@ -44,6 +43,9 @@ class TensorFile(Protocol):
 
 class SafetensorsFile:
     def __init__(self, path: Path) -> None:
+        # here, not above: most who import mixed_gemm open no file
+        from safetensors import SafetensorError, safe_open
+
         self.path = path
         try:
             self._file: Any = safe_open(str(path), framework="pt")
@@ -61,7 +63,12 @@ class SafetensorsFile:
         return _DTYPES.get(found, str(found))
 
     def load(self, name: str) -> Tensor:
-        tensor: Tensor = self._file.get_tensor(name)
+        from safetensors import SafetensorError
+
+        try:
+            tensor: Tensor = self._file.get_tensor(name)
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
         return tensor
 
 
@@ -210,5 +217,5 @@ class TensorIndex:
             raise CheckpointError(self.path, name, "is missing")
         try:
             return self._owner[name].load(name)
-        except (SafetensorError, RuntimeError, OSError) as error:
+        except (RuntimeError, OSError) as error:
             raise CheckpointError(self.file(name), name, f"cannot be read ({error})") from error

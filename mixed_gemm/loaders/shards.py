@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from safetensors.torch import save_file
 from torch import Tensor
 
 
@@ -38,6 +37,8 @@ class ShardWriter:
         return self._folder / f"model-{number:05d}.safetensors.part"
 
     def _flush(self) -> None:
+        from safetensors.torch import save_file  # not at import: see loaders/index.py
+
         save_file(self._pending, self._part(len(self._shards) + 1), {"format": "pt"})
         self._shards.append(list(self._pending))
         self._total_bytes += self._pending_bytes

@@ -60,6 +60,18 @@ def commit() -> str:
     return git.stdout.strip() or "unknown"
 
 
+def pytest_sessionfinish(session) -> None:
+    """A worker of pytest-xdist hands its ratios to the process that reports."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["ratios"] = RATIOS
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error) -> None:
+    for name, ratio in getattr(node, "workeroutput", {}).get("ratios", {}).items():
+        RATIOS[name] = max(RATIOS.get(name, 0.0), ratio)
+
+
 def pytest_terminal_summary(terminalreporter) -> None:
     stats = {
         k: len(v) for k, v in terminalreporter.stats.items() if k in ("passed", "failed", "skipped")

@@ -351,7 +351,8 @@ def test_fixture_decoded_on_the_device_equals_cpu(dtype, folder):
         found = pending.finish()
         weight = checkpoint.layer(name)
         wanted = (weight.requantize() if weight.is_fp8 else weight).to_linear(dtype)
-        assert {str(x.device.type) for x in found.state_dict().values() if x.dim()} == {DEVICE}
+        tensors_of = {k: v for k, v in found.state_dict().items() if k != "_extra_state"}
+        assert {x.device.type for x in tensors_of.values()} == {DEVICE}
         assert set(found.state_dict()) == set(wanted.state_dict())
         for key, value in wanted.state_dict().items():
             assert torch.equal(found.state_dict()[key].cpu(), value), (name, key)
@@ -365,6 +366,7 @@ def test_fixture_is_captured_and_compiled(folder):
         linear = loaded.to_linear(torch.float16).to(DEVICE).requires_grad_(False)
         a = random(3, loaded.shape[1])
         expected = linear(a)
+        torch._dynamo.reset()  # layers of other shapes are not recompilations of this one
         compiled = torch.compile(copy.deepcopy(linear), fullgraph=True, backend="aot_eager")
         assert torch.equal(compiled(a), expected)
         graph = torch.cuda.CUDAGraph()

@@ -274,7 +274,7 @@ def test_int8_is_exact(conv, zero_point):
     exact = reference_conv.qconv2d_int8(*arguments, **options)
     assert exact.unique().numel() > 20  # not all of it is clamped
     configs = ops._qconv2d_int8_configs(*arguments, **options).split()
-    assert any("cluster" in name for name in configs) or conv.ci < 64
+    assert len(configs) >= 3
     for config in configs:
         out = ops._qconv2d_int8_config(*arguments, **options, config=config)
         assert torch.equal(out, exact), config

@@ -19,7 +19,7 @@ def configs() -> list[str]:
     """Three tiles, every way to split K, and the clusters where the GPU has them."""
     listed = candidates(48, 512, 1024)
     tiles = [tile for tile in (SMALL, MIDDLE, LARGE) if tile in listed]
-    clusters = [f"{tile}_cluster{blocks}" for tile in tiles for blocks in (2, 4)]
+    clusters = [f"{tile}_cluster2" for tile in tiles]
     return [t + split for t in tiles for split in SPLITS] + [c for c in clusters if c in listed]
 
 

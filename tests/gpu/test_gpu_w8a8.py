@@ -70,6 +70,16 @@ def test_per_tensor_equals_cpu(dtype, azp):
             assert torch.equal(mixed_gemm.quantize_per_tensor(*on_gpu).cpu(), expected), shape
 
 
+@pytest.mark.parametrize("azp", (2**22, -(2**22), 2**22 + 100, -(2**23), 2**31 - 1, -(2**31)))
+def test_huge_zero_points_equal_cpu(azp):
+    """Near -azp and near the limit, where q is not simply saturated."""
+    limit, steps = max(-(2**22), min(2**22, azp)), torch.arange(-200, 200)
+    x = torch.stack([steps - limit, steps - azp]).float()
+    scale, point = torch.tensor(1.0), torch.tensor(azp, dtype=torch.int32)
+    found = mixed_gemm.quantize_per_tensor(x.to(DEVICE), scale.to(DEVICE), point.to(DEVICE))
+    assert torch.equal(found.cpu(), mixed_gemm.quantize_per_tensor(x, scale, point))
+
+
 def test_views_and_empty_rows():
     x = rows((12, 328), torch.float16).to(DEVICE)
     expected = mixed_gemm.quantize_per_token(x, symmetric=False)

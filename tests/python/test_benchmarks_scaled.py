@@ -14,6 +14,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import bench_scaled_mm as bench
+import report
+import report_scaled
 import scaled_targets as targets
 from results import save
 from scaled_operands import ScaledOperands, quantizer_calls
@@ -115,6 +117,27 @@ def test_choice_has_the_selected_one_first() -> None:
     everything = Choice(None, float("inf"), PLAN_ON).candidates(SMALL)
     assert everything[0] == plan.selected
     assert set(everything) == {c.config for c in plan.candidates}
+
+
+def test_report_replaces_only_its_part_and_is_idempotent() -> None:
+    found = results({
+        OURS: {SMALL: 10.0, LARGE: 17.0},
+        INT_MM: {SMALL: 10.0, LARGE: 16.0},
+        INT_MM_SCALED: {SMALL: 20.0, LARGE: 34.0},
+        QUANTIZE: {(0, 4096, 1000): 6.144},
+    })  # fmt: skip
+    found.meta.update(gpu="test", torch="2", cuda="13", ceilings={"copy_gb_per_s": 4000.0})
+    text = report_scaled.text_of(found, "results.json")
+    readme = f"before\n{report_scaled.BEGIN}\nold\n{report_scaled.END}\nafter\n"
+    markers = (report_scaled.BEGIN, report_scaled.END)
+    once = report.replaced(readme, text, *markers)
+    assert report.replaced(once, text, *markers) == once
+    assert once.startswith("before\n") and once.endswith("\nafter\n") and "old" not in once
+    assert "| 4096 x 4096 | 10.0 (1.00, 0.50, -) |" in once
+    assert "| scaled_mm / _int_mm | 1.05 | 1.03 (1.06) | 1 of 2 |" in once
+    assert "1000 x 4096 fp16: 2001 GB/s" in once
+    real = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    assert text in report.replaced(real, text, *markers), "the README has the markers"
 
 
 VARIANTS = (*bench.OTHERS, *bench.FP8_ON_HOPPER)

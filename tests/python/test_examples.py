@@ -52,10 +52,11 @@ def test_demo_keeps_the_meaning(repository: Path) -> None:
     report = json.loads(done.stdout)
     assert report["failures"] == []
     rows = {row["weights"]: row for row in report["results"]}
-    assert list(rows) == ["float32", "int8", "int4"]
+    assert list(rows) == ["float32", "int8", "int4", "w8a8"]
     assert rows["float32"]["cosine_mean"] == pytest.approx(1)
     assert rows["int8"]["cosine_mean"] >= 0.999
     assert rows["int4"]["cosine_mean"] >= 0.97
+    assert rows["w8a8"]["cosine_mean"] >= 0.995
     assert rows["int8"]["top1_agreement"] == 1.0
     assert rows["int4"]["top1_agreement"] >= 0.9
     assert rows["int8"]["weight_mb"] < 0.26 * rows["float32"]["weight_mb"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import re
 from typing import Any
 
 import pytest
@@ -469,6 +470,9 @@ def test_plan_of_int8_has_a_kernel_on_every_gpu(gpu: str, m: int) -> None:
     assert all(name.startswith("scaled_m") for name in names)
     assert any("_streamk" in name for name in names) and any("_parallel" in name for name in names)
     assert any("_cluster" in name for name in names) == (gpu == "sm_90")
+    for name in names:  # a stage holds 128 bytes of every row of both operands
+        tile_m, tile_n, stages = map(int, re.findall(r"\d+", name.split("_")[1]))
+        assert stages * 128 * (tile_m + tile_n) <= int(GPUS[gpu].rsplit("=", 1)[1]), name
     assert f"M={m} N=4096 K=4096 int8 to float16" in plan.problem
 
 

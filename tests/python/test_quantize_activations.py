@@ -72,6 +72,18 @@ def test_per_tensor_equals_the_oracle_on_anything(
     assert torch.equal(mixed_gemm.quantize_per_tensor(a, scale, azp), expected)
 
 
+@pytest.mark.parametrize("azp", (2**22, -(2**22), 2**22 + 100, -(2**23), 2**31 - 1, -(2**31)))
+def test_huge_zero_points_count_as_the_largest(azp: int) -> None:
+    """Near -azp, where int32 or fp32 arithmetic without the limit would give something else."""
+    limit = max(-(2**22), min(2**22, azp))
+    steps = torch.arange(-200, 200)
+    a = torch.stack([steps - limit, steps - azp]).float()
+    point = torch.tensor(azp, dtype=torch.int32)
+    found = mixed_gemm.quantize_per_tensor(a, torch.tensor(1.0), point)
+    assert torch.equal(found[0].long(), steps.clamp(-128, 127))
+    assert torch.equal(found, reference_scaled.quantize_per_tensor(a, torch.tensor(1.0), point))
+
+
 def test_zero_rows_divide_by_nothing() -> None:
     for symmetric in (True, False):
         q, scale, azp = mixed_gemm.quantize_per_token(torch.zeros(3, 20), symmetric=symmetric)

@@ -100,6 +100,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "azp must be (Int|torch.int32).*got (Char|torch.int8)",
     ),
     "azp of one": ({"azp": lambda x: x[:1]}, r"azp must be \(M,\) or \(M, 1\), M=3, got \(1, 1\)"),
+    "b on meta": ({"b": lambda b: b.to("meta")}, "all tensors must be on one device.*meta"),
+    "scale_b on meta": (
+        {"scale_b": lambda s: s.to("meta")},
+        "all tensors must be on one device.*meta",
+    ),
     "azp with float8": (
         {
             "a": torch.zeros(3, 32).to(torch.float8_e4m3fn),
