@@ -4,7 +4,7 @@ vmap, FLOP counting. Values are the matter of test_conv.py and its siblings.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +30,14 @@ SAMPLES = {
     "pointwise": ConvCase(kernel=(1, 1), padding=(0, 0), dtype=torch.bfloat16),
     "no images": ConvCase(images=0),
 }
+
+
+@pytest.fixture(autouse=True)
+def own_graphs() -> Iterator[None]:
+    """Graphs of one process count towards one limit."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
 
 
 def arguments(p: ConvProblem) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -163,7 +171,6 @@ def network() -> nn.Module:
     ],
 )
 def test_conv_compiles_to_one_graph(backend: str, dynamic: bool, last: bool) -> None:
-    torch._dynamo.reset()  # graphs of earlier tests count towards one limit
     model = network()
     compiled = torch.compile(model, fullgraph=True, dynamic=dynamic, backend=backend)
     for n, size in ((2, 12), (3, 17)) if dynamic else ((2, 12),):

@@ -91,3 +91,10 @@ def test_commands_and_their_options_exist() -> None:
         known = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"}).stdout
         for option in re.findall(r"--[\w-]+", arguments):
             assert option in known, (name, option)
+
+
+def test_convolutions_example() -> None:
+    names: dict[str, Any] = {}
+    exec(code("Convolutions"), names)
+    assert names["y"].shape == (1, 64, 32, 32)
+    assert isinstance(names["model"][0], mixed_gemm.Conv2d)
