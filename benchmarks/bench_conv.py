@@ -22,6 +22,8 @@ from about import about_run
 from results import save
 from timing import Graph, copies_for, measured_ceilings, time_interleaved
 
+import mixed_gemm
+
 ops = torch.ops.mixed_gemm
 BITS, BLOCK = 4, 64
 # (Ci, image side, Co, kernel side, stride, how many of them): every convolution of ResNet-50.
@@ -63,7 +65,7 @@ def calls_of(
     block = min(BLOCK, ci) if ci % 16 == 0 else -1
     blocks = 1 if block == -1 else -(-ci // block)
     q = torch.randint(-8, 8, (co, ci, kernel, kernel), device="cuda", dtype=torch.int8)
-    packed = ops.pack_conv_weights(q, BITS)
+    packed = mixed_gemm.pack_conv_weights(q, BITS)
     padding = kernel // 2
     options: dict[str, Any] = {
         "bits": BITS,
