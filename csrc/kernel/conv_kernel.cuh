@@ -26,12 +26,11 @@ template <typename Config>
 using ConvGemm = TileGemm<Config, MultistageMainloop<Config, ConvCopy<Config>, TapGroupRows>,
                           TileOutput<typename Config::Element>>;
 
-// Scales and zeros of 16 k at a time, beside the addresses of pixels, spilled at three blocks an
-// SM.
+// Zeros, beside the addresses of pixels, spilled at three blocks an SM.
 template <typename Config>
-constexpr int kConvBlocks =
-    Config::kMode == ScaleMode::kFineZero&& Config::kTile.min_blocks > 2 ? 2
-                                                                         : Config::kTile.min_blocks;
+constexpr int kConvBlocks = has_zeros(Config::kMode) && Config::kTile.min_blocks > 2
+                                ? 2
+                                : Config::kTile.min_blocks;
 
 template <typename Config>
 __global__ void __launch_bounds__(Config::kThreads, kConvBlocks<Config>)
