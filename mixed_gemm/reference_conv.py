@@ -163,7 +163,9 @@ def block_quantize(a: Tensor, block_size: int = -1) -> tuple[Tensor, Tensor, Ten
     for x in torch.split(a.float(), size, dim=-1):
         low, high = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
         finite = x.isfinite().all(-1, keepdim=True)
-        scale = ((high / 2 - low / 2) / 127.5).clamp(min=torch.finfo(torch.float32).tiny)
+        # By a tensor: torch's CUDA division by a number multiplies with its reciprocal.
+        levels = torch.full_like(high, 127.5)
+        scale = ((high / 2 - low / 2) / levels).clamp(min=torch.finfo(torch.float32).tiny)
         scale = torch.where(finite, scale, torch.nan)
         offset = high - 127 * scale
         q = ((x - offset) * scale.reciprocal()).round().nan_to_num(0.0).clamp(-128, 127)

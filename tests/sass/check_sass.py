@@ -80,8 +80,9 @@ RULES = (
     Rule(kernel=MULTISTAGE, needs=("LDGSTS", "LDSM", "HMMA"), forbids=("I2F", "CALL")),
     Rule(kernel=r"\bscaled_mm_kernel<", needs=("LDGSTS", "LDSM"), forbids=("I2F", "CALL")),
     Rule(kernel=INTEGER, needs=("LDGSTS", "LDSM", "IMMA"), forbids=("I2F", "CALL")),
-    # It converts the sums of each block of K, so it has I2F there.
-    Rule(kernel=r"\bblock_gemm_kernel<", needs=("LDGSTS", "LDSM", "IMMA"), forbids=("CALL",)),
+    # It converts the sums of each block of K, so it has I2F there; and before sm_90 its __syncwarp
+    # is a CALL that warps which have converged branch around.
+    Rule(kernel=r"\bblock_gemm_kernel<", needs=("LDGSTS", "LDSM", "IMMA")),
     Rule(kernel=MULTISTAGE + r".*half_t, 8,", needs=("PRMT",)),
     Rule(kernel=MULTISTAGE + r".*half_t, 4,", needs=("LOP3",)),
     Rule(kernel=MULTISTAGE + r".*bfloat16_t, [48],", needs=("LOP3",)),
