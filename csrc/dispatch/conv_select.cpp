@@ -7,6 +7,7 @@
 #include "core/conv_config.h"
 #include "dispatch/cost_model.h"
 #include "dispatch/scaled_select.h"
+#include "dispatch/select.h"
 #include "dispatch/support.h"
 #include "layout/conv_layout.h"
 
@@ -15,10 +16,16 @@ namespace {
 
 constexpr const char* kFamily = "implicit";
 constexpr const char* kInt8Family = "int8";
+constexpr const char* kPointwise = "pointwise";
 constexpr const char* kDense = "dequantize_conv";
 
-constexpr double kGatherWork = 1.1;  // of the GEMM's time, with the addresses of pixels
-constexpr double kDenseConvUs = 6;   // the library's convolution, before it computes
+// Times in microseconds, fitted by hand to the layers of ResNet-50 at batch 1, 8 and 32 on an H200
+// (benchmarks/results/conv_h200.json).
+constexpr double kGatherWork = 1.1;       // of the GEMM's time, with the addresses of pixels
+constexpr double kDenseUs = 5.4;          // dequantizing a small filter, launching the library
+constexpr double kDenseTileUs = 0.19;     // latency of 64 k, which the library does not split
+constexpr double kDenseEfficiency = 0.8;  // of its GEMM's rate, and of the bandwidth
+constexpr double kTraffic = 0.82;         // of the bandwidth, for images: the GEMMs' model has none
 
 template <size_t kCount>
 std::vector<int> rows_of(const int (&tiles)[kCount]) {
@@ -42,10 +49,26 @@ std::string why_not_dense(const ConvProblem& p) {
   return "";
 }
 
+double traffic_us(const ConvProblem& p, double share, const DeviceInfo& d) {
+  const ConvShape& s = p.shape;
+  const double elements = static_cast<double>(s.images) * s.in_c * s.in_h * s.in_w +
+                          static_cast<double>(s.rows()) * s.out_c;
+  return elements * (p.element == ElementType::kFloat32 ? 4 : 2) / (d.dram_gb_per_s * share * 1e3);
+}
+
+double dense_us(const ConvProblem& p, const GemmProblem& gemm, const DeviceInfo& d) {
+  const double flops = 2.0 * gemm.m * gemm.n * gemm.k;
+  const double multiply = flops / (dense_tflops(d) * kDenseEfficiency * 1e6);
+  const double filter = (2 + p.bits / 8.) * gemm.n * gemm.k;  // bytes that dequantizing moves
+  return kDenseUs + filter / (d.dram_gb_per_s * kDenseEfficiency * 1e3) +
+         std::max({multiply, traffic_us(p, kDenseEfficiency, d),
+                   kDenseTileUs * static_cast<double>(ceil_div(gemm.k, kTileK))});
+}
+
 Candidate as_gemm_candidate(const ConvCandidate& c) {
   Candidate candidate;
   static_cast<TileChoice&>(candidate) = c;
-  candidate.family = c.kind == ConvKind::kDense ? Family::kDequantizeDense : Family::kMultistage;
+  candidate.family = Family::kMultistage;
   return candidate;
 }
 
@@ -80,14 +103,15 @@ ConvCandidate remembered(const std::array<int64_t, 14>& key, const Rank& rank) {
 
 std::string config_name(const ConvCandidate& c) {
   if (c.kind == ConvKind::kDense) return kDense;
+  if (c.kind == ConvKind::kPointwise) return kPointwise;
   return c.kind == ConvKind::kInt8 ? tile_choice_name(kInt8Family, kScaledTileConfigs, c)
                                    : tile_choice_name(kFamily, kTileConfigs, c);
 }
 
 std::optional<ConvCandidate> parse_conv_config(const std::string& name) {
   ConvCandidate c;
-  if (name == kDense) {
-    c.kind = ConvKind::kDense;
+  if (name == kDense || name == kPointwise) {
+    c.kind = name == kDense ? ConvKind::kDense : ConvKind::kPointwise;
     return c;
   }
   const bool known = parse_tile_choice(name, kFamily, kTileConfigs, kNumTileConfigs, c) &&
@@ -116,10 +140,20 @@ GemmProblem gemm_of(const ConvProblem& p) {
   return gemm;
 }
 
+GemmProblem pointwise_gemm_of(const ConvProblem& p) {
+  GemmProblem gemm = gemm_of(p);
+  gemm.k = p.shape.in_c;
+  gemm.scheme.group_size = p.block_size;
+  return gemm;
+}
+
 std::string why_not_conv_candidate(const ConvCandidate& c, const ConvProblem& p,
                                    const DeviceInfo& device) {
   if (c.kind == ConvKind::kDense) return why_not_dense(p);
   if (p.element == ElementType::kFloat32) return "has 16-bit activations, got float32";
+  if (c.kind == ConvKind::kPointwise) {
+    return p.shape.is_pointwise() ? "" : "needs a 1 x 1 filter, stride 1 and no padding";
+  }
   const GemmProblem gemm = gemm_of(p);
   const std::string reason = why_not_candidate(as_gemm_candidate(c), gemm, device);
   if (!reason.empty()) return reason;
@@ -141,17 +175,25 @@ std::string why_not_conv_int8_candidate(const ConvCandidate& c, const ConvShape&
 
 std::vector<ConvCandidate> ranked_conv(const ConvProblem& p, const DeviceInfo& device) {
   const GemmProblem gemm = gemm_of(p);
+  const double traffic = traffic_us(p, kTraffic, device);
   std::vector<ConvCandidate> legal;
-  const auto consider = [&](ConvCandidate c) {
+  const auto consider = [&](ConvCandidate c, const auto& predict) {
     if (!why_not_conv_candidate(c, p, device).empty()) return;
-    const double us = predict_us(as_gemm_candidate(c), gemm, device);
-    c.predicted_us = c.kind == ConvKind::kDense ? us + kDenseConvUs : us * kGatherWork;
+    c.predicted_us = predict(c);
     legal.push_back(c);
   };
   for (const TileChoice& choice : tile_choices(kTileConfigs, rows_of(kConvTiles))) {
-    consider({choice, ConvKind::kImplicit, 0});
+    consider({choice, ConvKind::kImplicit, 0}, [&](const ConvCandidate& c) {
+      return predict_us(as_gemm_candidate(c), gemm, device) * kGatherWork + traffic;
+    });
   }
-  consider({TileChoice(), ConvKind::kDense, 0});
+  consider({TileChoice(), ConvKind::kPointwise, 0}, [&](const ConvCandidate&) {
+    const GemmProblem pointwise = pointwise_gemm_of(p);
+    const auto ranked = ranked_candidates(pointwise, device);
+    return select(pointwise, device, ranked).candidate.predicted_us + traffic;
+  });
+  consider({TileChoice(), ConvKind::kDense, 0},
+           [&](const ConvCandidate&) { return dense_us(p, gemm, device); });
   return sorted(std::move(legal));
 }
 

@@ -11,11 +11,12 @@
 
 namespace mixed_gemm {
 
-enum class ConvKind : int { kImplicit, kInt8, kDense };
+enum class ConvKind : int { kImplicit, kInt8, kPointwise, kDense };
 
 // `row` is of kTileConfigs or, int8, of kScaledTileConfigs. Names:
 //   implicit_m64n128s4_parallel4   the GEMM of pixels and taps, dequantizing
 //   int8_m64n128s4_streamk1        of an int8 convolution
+//   pointwise                      nothing to gather: the fpA_intB GEMM of pixels and filter
 //   dequantize_conv                dequantize to a dense filter, then the library's convolution
 struct ConvCandidate : TileChoice {
   ConvKind kind = ConvKind::kImplicit;
@@ -28,6 +29,8 @@ std::optional<ConvCandidate> parse_conv_int8_config(const std::string& name);
 
 // The convolution as a GEMM, for what only depends on sizes and scheme: tensors are null.
 GemmProblem gemm_of(const ConvProblem& problem);
+// The same for a pointwise one, whose scales are those of the GEMM.
+GemmProblem pointwise_gemm_of(const ConvProblem& problem);
 
 // Reason why this candidate cannot run the problem on the device, or empty.
 std::string why_not_conv_candidate(const ConvCandidate& candidate, const ConvProblem& problem,

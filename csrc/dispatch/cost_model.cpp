@@ -178,6 +178,8 @@ DeviceInfo with_default_rates(DeviceInfo device) {
   return device;
 }
 
+double dense_tflops(const DeviceInfo& device) { return rates_of(device.sm).dense_tflops; }
+
 double predict_us(const Candidate& c, const GemmProblem& problem, const DeviceInfo& device) {
   switch (c.family) {
     case Family::kSkinny:

@@ -11,6 +11,9 @@ namespace mixed_gemm {
 // Bandwidth and rates of a GPU by compute capability, where the caller could not measure them.
 DeviceInfo with_default_rates(DeviceInfo device);
 
+// What the library's dense 16-bit GEMM reaches.
+double dense_tflops(const DeviceInfo& device);
+
 double predict_us(const Candidate& candidate, const GemmProblem& problem, const DeviceInfo& device);
 
 // Legal candidates, fastest prediction first. Never empty for a device that why_not_device accepts.

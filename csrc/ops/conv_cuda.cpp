@@ -144,9 +144,7 @@ Tensor run_pointwise(Call& call, const CheckedConv& checked) {
   const ConvShape& s = p.shape;
   const Tensor pixels = as_pixels(call, checked.input, s, 2);
   const RowsOut out(call, checked.d, s, p.d_channels_last, 2);
-  GemmProblem gemm = gemm_of(p);
-  gemm.k = s.in_c;
-  gemm.scheme.group_size = p.block_size;
+  GemmProblem gemm = pointwise_gemm_of(p);
   gemm.a = pixels.const_data_ptr();
   gemm.a_stride = round_up(s.in_c, 8);
   gemm.b_packed = p.weight_packed;
@@ -173,10 +171,8 @@ Tensor qconv2d(const ConvArguments& arguments, const std::string& config) {
   const ConvProblem& p = checked.problem;
   Call call("qconv2d", checked.input);
   if (checked.d.numel() == 0) return checked.d;
-  const bool half = p.element != ElementType::kFloat32;
   ConvCandidate candidate;
   if (config.empty()) {
-    if (half && p.shape.is_pointwise()) return run_pointwise(call, checked);
     candidate = select_conv(p, call.info());
   } else {
     const auto parsed = parse_conv_config(config);
@@ -186,6 +182,7 @@ Tensor qconv2d(const ConvArguments& arguments, const std::string& config) {
     STD_TORCH_CHECK(reason.empty(), "mixed_gemm::qconv2d: ", config, " ", reason);
   }
   if (candidate.kind == ConvKind::kDense) return run_dense(call, checked);
+  if (candidate.kind == ConvKind::kPointwise) return run_pointwise(call, checked);
   const Tensor pixels = as_pixels(call, checked.input, p.shape, 2);
   const RowsOut out(call, checked.d, p.shape, p.d_channels_last, 2);
   call.require(run_conv(candidate, p, {pixels.const_data_ptr(), round_up(p.shape.in_c, 8)},

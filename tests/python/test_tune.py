@@ -26,7 +26,7 @@ POINT = _tuned.Point(
     n=5120,
     k=2560,
     m=64,
-    config="multistage_m32n128s4_parallel3",
+    config="multistage_m32n128s4_parallel12",
     us=12.5,
 )
 
