@@ -8,7 +8,7 @@ namespace mixed_gemm {
 constexpr int kConvTiles[] = {2, 4, 5};
 constexpr int kNumConvTiles = sizeof(kConvTiles) / sizeof(kConvTiles[0]);
 
-constexpr int kConvInt8Tiles[] = {1, 4, 7};
+constexpr int kConvInt8Tiles[] = {1, 4, 5};
 constexpr int kNumConvInt8Tiles = sizeof(kConvInt8Tiles) / sizeof(kConvInt8Tiles[0]);
 
 // A row of shared memory per output pixel of a tile says where it is.

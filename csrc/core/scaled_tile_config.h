@@ -10,9 +10,9 @@ constexpr int kScaledTileK = 128;  // one line of shared memory
 // 64 x 64 a warp asks least of shared memory for a product. Smaller ones are for rows that are not
 // there, for more blocks than the output has large tiles, and for GPUs with 99 KB.
 constexpr TileConfig kScaledTileConfigs[] = {
-    {16, 64, 16, 16, 8, 2},   {32, 64, 32, 16, 8, 2},   {32, 128, 32, 32, 4, 2},
-    {64, 64, 32, 32, 6, 2},   {64, 128, 32, 64, 4, 2},  {128, 64, 64, 32, 4, 2},
-    {128, 128, 64, 64, 3, 2}, {128, 128, 64, 32, 4, 1}, {128, 256, 64, 64, 4, 1},
+    {16, 64, 16, 16, 8, 2},   {32, 64, 32, 16, 8, 2},  {32, 128, 32, 32, 4, 2},
+    {64, 64, 32, 32, 6, 2},   {64, 128, 32, 64, 4, 2}, {128, 128, 64, 32, 4, 1},
+    {128, 256, 64, 64, 4, 1},
 };
 constexpr int kNumScaledTileConfigs = sizeof(kScaledTileConfigs) / sizeof(kScaledTileConfigs[0]);
 
