@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from . import conv_ops
+from ._checked_state import CheckedState
 from ._conv_autograd import dense_filter
 from ._state import refuse_non_finite, refuse_out_of_range
 from ._state_conv import FLOATS, QuantizedConv
@@ -60,7 +61,7 @@ def why_not_conv2d(conv: nn.Conv2d) -> str:
     )
 
 
-class Conv2d(nn.Conv2d):
+class Conv2d(CheckedState, nn.Conv2d):
     """conv2d(x, w) + bias, w = q * scale (+ offset) stored in 4 or 8 bits.
 
     The constructor makes a module that computes w = 0, to be filled by ``load_state_dict``; use
@@ -337,37 +338,6 @@ class Conv2d(nn.Conv2d):
             self.in_channels, self.out_channels, self.scheme, kernel_size=self._kernel()
         )
 
-    def get_extra_state(self) -> Tensor:
-        """The layout version, shape and scheme, as JSON bytes in a uint8 tensor: safetensors and
-        ``torch.load(weights_only=True)`` take tensors."""
-        return self._layer().encode_tag()
-
-    def set_extra_state(self, state: Any) -> None:
-        """Refuse a packed weight of another layout version or scheme."""
-        problem = self._layer().tag_problem(state)
-        if problem:
-            raise RuntimeError(problem)
-
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        # Checked before anything is copied: a refused checkpoint leaves the module as it was.
-        mine = {k[len(prefix) :]: v for k, v in state_dict.items() if k.startswith(prefix)}
-        problems = self._layer().tensor_problems(mine)
-        if "_extra_state" in mine and (problem := self._layer().tag_problem(mine["_extra_state"])):
-            problems.insert(0, problem)
-        if problems:
-            error_msgs.extend(prefix + problem for problem in problems)
-            return
-        floats = {name: mine.get(name) for name in FLOATS}
+    def _refuse_values(self, tensors: dict[str, Any], prefix: str) -> None:
+        floats = {role: tensors.get(role) for role in FLOATS}
         refuse_non_finite(floats, f"{prefix}mixed_gemm.Conv2d", FLOATS)
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )

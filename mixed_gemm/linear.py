@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from . import ops
+from ._checked_state import CheckedState
 from ._state import (
     FLOATS,
     QuantizedLayer,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from .loaders.weight import QuantizedWeight
 
 
-class Linear(nn.Linear):
+class Linear(CheckedState, nn.Linear):
     """y = (x[..., permutation] * pre_scale) @ w.T + bias, w stored in 4 or 8 bits.
 
     The constructor makes a module that computes w = 0, to be filled by ``load_state_dict``; use
@@ -328,37 +329,7 @@ class Linear(nn.Linear):
         permuted = self.permutation is not None
         return QuantizedLayer(self.in_features, self.out_features, self.scheme, permuted)
 
-    def get_extra_state(self) -> Tensor:
-        """The layout version, shape and scheme, as JSON bytes in a uint8 tensor: safetensors and
-        ``torch.load(weights_only=True)`` take tensors."""
-        return self._layer().encode_tag()
-
-    def set_extra_state(self, state: Any) -> None:
-        """Refuse a packed weight of another layout version or scheme."""
-        problem = self._layer().tag_problem(state)
-        if problem:
-            raise RuntimeError(problem)
-
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        # Checked before anything is copied: a refused checkpoint leaves the module as it was.
-        mine = {k[len(prefix) :]: v for k, v in state_dict.items() if k.startswith(prefix)}
-        problems = self._layer().tensor_problems(mine)
-        if "_extra_state" in mine and (problem := self._layer().tag_problem(mine["_extra_state"])):
-            problems.insert(0, problem)
-        if problems:
-            error_msgs.extend(prefix + problem for problem in problems)
-            return
-        refuse_non_finite({name: mine.get(name) for name in FLOATS}, f"{prefix}mixed_gemm.Linear")
-        refuse_bad_permutation(mine.get("permutation"), f"{prefix}mixed_gemm.Linear")
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
+    def _refuse_values(self, tensors: dict[str, Any], prefix: str) -> None:
+        name = f"{prefix}mixed_gemm.Linear"
+        refuse_non_finite({role: tensors.get(role) for role in FLOATS}, name)
+        refuse_bad_permutation(tensors.get("permutation"), name)
