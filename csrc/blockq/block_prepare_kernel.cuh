@@ -9,6 +9,7 @@
 #include "blockq/block_args.h"
 #include "cutlass/fast_math.h"
 #include "kernel/quantize_kernel.cuh"
+#include "layout/smem_tile.h"
 
 namespace mixed_gemm {
 
@@ -102,10 +103,10 @@ __device__ void quantize_blocks(const BlockPrepareParams& params, int grid_block
   const bool exists = row < p.m;  // the others go along with the shuffles
   const int64_t k0 = block * p.block_size;
   const int count = exists ? static_cast<int>(min(p.block_size, p.k - k0)) : 0;
-  // The last block is stored to the end of the row, which the GEMM does not read past form.k.
+  // The last block is stored to the end of the row (RowCopy::copy_chunk says why).
   const int stored = !exists                   ? 0
                      : block + 1 < form.blocks ? static_cast<int>(form.padded)
-                                               : static_cast<int>(round_up(count, kQuantizeVector));
+                                               : static_cast<int>(round_up(count, kChunkBytes));
   const auto* a = static_cast<const Element*>(p.a) + row * p.lda + k0;
   int8_t* q = params.args.qa + row * params.args.qa_stride + block * form.padded;
   const int first = lane * kQuantizeVector, step = lanes * kQuantizeVector;

@@ -34,8 +34,7 @@ Status pad_taps(const ConvInt8Problem& p, int64_t tap_channels, const void*& wei
   copy.dst = allocate(copy.rows * tap_channels);
   copy.stream = stream;
   weight = copy.dst;
-  const Status status = zero(copy.dst, copy.rows * tap_channels, stream, "padding the filter");
-  return status.ok() ? cuda_status(launch_copy_rows(copy), "copying the filter") : status;
+  return cuda_status(launch_copy_rows(copy), "copying the filter");
 }
 
 }  // namespace

@@ -144,7 +144,8 @@ int launch_copy_padded(const CopyPaddedArgs& a) {
 }
 
 int launch_copy_rows(const CopyRowsArgs& a) {
-  const dim3 grid(blocks_for(a.k), static_cast<unsigned>(std::min<int64_t>(a.rows, 65535)));
+  const dim3 grid(blocks_for(a.dst_stride),
+                  static_cast<unsigned>(std::min<int64_t>(a.rows, 65535)));
   copy_rows_kernel<<<grid, kThreads, 0, stream_of(a.stream)>>>(a);
   return cudaGetLastError();
 }

@@ -53,7 +53,7 @@ struct CopyPaddedArgs {
   void* stream = nullptr;
 };
 
-// Rows of bytes into rows of another pitch; what lies between k and pitch stays as it is.
+// Rows of bytes into rows of another pitch, with zeros between k and dst_stride.
 struct CopyRowsArgs {
   const void* src = nullptr;
   int64_t src_stride = 0;  // any: rows may overlap

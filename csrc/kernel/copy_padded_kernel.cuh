@@ -25,10 +25,11 @@ __global__ void copy_padded_kernel(const Element* src, int64_t src_stride, int64
 // Bytes of odd alignment, one a thread; see CopyRowsArgs. Blocks of x share a row.
 __global__ inline void copy_rows_kernel(const CopyRowsArgs p) {
   const int64_t k = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (k >= p.k) return;
+  if (k >= p.dst_stride) return;
+  const auto* src = static_cast<const uint8_t*>(p.src);
   for (int64_t row = blockIdx.y; row < p.rows; row += gridDim.y) {
     static_cast<uint8_t*>(p.dst)[row * p.dst_stride + k] =
-        static_cast<const uint8_t*>(p.src)[row * p.src_stride + k];
+        k < p.k ? src[row * p.src_stride + k] : uint8_t{0};
   }
 }
 

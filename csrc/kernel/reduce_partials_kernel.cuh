@@ -15,8 +15,9 @@ __global__ void splitk_reduce_kernel(const OutputParams<Element> output, const f
   const int64_t row = access / accesses_per_row;
   const int column = static_cast<int>(access % accesses_per_row) * kOutputsPerAccess;
   const float* source = partials + row * partial_stride + column;
+  // One by one in a dense GEMM's output of odd n, and where a row ends: behind it nobody wrote.
   const bool vectors =
-      partial_stride % kOutputsPerAccess == 0;  // not so for a dense GEMM's output of odd n
+      partial_stride % kOutputsPerAccess == 0 && column + kOutputsPerAccess <= output.n;
   cutlass::Array<float, kOutputsPerAccess> sums;
   sums.clear();
   for (int slice = 0; slice < slices; ++slice, source += m * partial_stride) {

@@ -31,11 +31,19 @@ __global__ void scaled_reduce_kernel(const Tree tree, const SumType* partials,
   const int column = static_cast<int>(index % per_row) * kReducedColumns;
   if (row >= m) return;
   SumType sums[kReducedColumns] = {};
+  const bool whole = column + kReducedColumns <= n;  // nobody wrote what is behind a row's end
   for (int slice = 0; slice < slices; ++slice) {
-    const float4 more = __ldcg(reinterpret_cast<const float4*>(
-        partials + (static_cast<int64_t>(slice) * m + row) * partial_stride + column));
+    const SumType* source =
+        partials + (static_cast<int64_t>(slice) * m + row) * partial_stride + column;
+    SumType more[kReducedColumns];
+    if (whole) {
+      reinterpret_cast<float4&>(more) = __ldcg(reinterpret_cast<const float4*>(source));
+    } else {
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kReducedColumns; ++i) more[i] = column + i < n ? __ldcg(source + i) : 0;
+    }
     CUTLASS_PRAGMA_UNROLL
-    for (int i = 0; i < kReducedColumns; ++i) sums[i] += reinterpret_cast<const SumType*>(&more)[i];
+    for (int i = 0; i < kReducedColumns; ++i) sums[i] += more[i];
   }
   const typename Tree::Row at_row = tree.row(row);
   CUTLASS_PRAGMA_UNROLL
