@@ -41,6 +41,7 @@ EpilogueKind epilogue_kind(const ScaledMmProblem& p) {
 
 ScaledEpilogueArgs epilogue_args(const ScaledMmProblem& p) {
   ScaledEpilogueArgs args;
+  args.kind = epilogue_kind(p);
   args.scale_a = {p.scale_a, static_cast<int>(p.scale_a_stride)};
   args.scale_b = {p.scale_b, static_cast<int>(p.scale_b_stride)};
   args.bias = p.bias;
@@ -52,14 +53,13 @@ ScaledEpilogueArgs epilogue_args(const ScaledMmProblem& p) {
 
 struct Kernels {
   const ScaledLaunchers* launchers;  // null: not in this build
-  ScaledReduce reduce;
+  int (*reduce)(const ScaledReduceArgs&);
 };
 
-Kernels kernels_of(OperandType operand, EpilogueKind kind) {
-  if (operand == OperandType::kInt8)
-    return {&int8_scaled_launchers(kind), int8_scaled_reduce(kind)};
+Kernels kernels_of(OperandType operand) {
+  if (operand == OperandType::kInt8) return {&int8_scaled_launchers(), launch_int8_scaled_reduce};
 #if defined(MIXED_GEMM_WITH_FP8)
-  return {&fp8_scaled_launchers(kind), fp8_scaled_reduce(kind)};
+  return {&fp8_scaled_launchers(), launch_fp8_scaled_reduce};
 #else
   return {nullptr, nullptr};
 #endif
@@ -100,7 +100,7 @@ Status run_scaled(const ScaledCandidate& c, const ScaledMmProblem& p, const Allo
   if (c.split == SplitK::kParallel) {
     args.partials = allocate(c.slices * p.m * partial_stride * kSumBytes);
   }
-  const Kernels kernels = kernels_of(p.operand, epilogue_kind(p));
+  const Kernels kernels = kernels_of(p.operand);
   if (kernels.launchers == nullptr) {
     return Status("this build has no fp8 kernels: it was made for architectures before 8.9");
   }

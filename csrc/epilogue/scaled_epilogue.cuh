@@ -9,6 +9,8 @@
 // column of the output, once for many sums; operator() puts them together. Differences with a zero
 // point are 64-bit, so they are exact whatever azp is.
 #pragma once
+#include <type_traits>
+
 #include "core/quant_scheme.h"
 #include "cutlass/bfloat16.h"
 #include "cutlass/half.h"
@@ -22,7 +24,7 @@ struct Sum {
   struct Row {};
   struct Column {};
 
-  explicit Sum(const ScaledEpilogueArgs&) {}
+  __device__ explicit Sum(const ScaledEpilogueArgs&) {}
   __device__ Row row(int) const { return {}; }
   __device__ Column column(int) const { return {}; }
   template <typename T>
@@ -36,7 +38,7 @@ struct SumMinusAzp {
   using Column = int32_t;
   const int32_t* azp_adj;
 
-  explicit SumMinusAzp(const ScaledEpilogueArgs& args) : azp_adj(args.azp_adj) {}
+  __device__ explicit SumMinusAzp(const ScaledEpilogueArgs& args) : azp_adj(args.azp_adj) {}
   __device__ Row row(int) const { return {}; }
   __device__ Column column(int n) const { return azp_adj[n]; }
   __device__ float operator()(int32_t sum, Row, Column adj) const {
@@ -49,7 +51,7 @@ struct SumMinusAzpPerToken {
   using Column = int32_t;
   const int32_t *azp, *azp_adj;
 
-  explicit SumMinusAzpPerToken(const ScaledEpilogueArgs& args)
+  __device__ explicit SumMinusAzpPerToken(const ScaledEpilogueArgs& args)
       : azp(args.azp), azp_adj(args.azp_adj) {}
   __device__ Row row(int m) const { return azp[m]; }
   __device__ Column column(int n) const { return azp_adj[n]; }
@@ -70,7 +72,8 @@ struct ScaleColumns {
   Child child;
   ScaleVector scale;
 
-  explicit ScaleColumns(const ScaledEpilogueArgs& args) : child(args), scale(args.scale_b) {}
+  __device__ explicit ScaleColumns(const ScaledEpilogueArgs& args)
+      : child(args), scale(args.scale_b) {}
   __device__ Row row(int m) const { return child.row(m); }
   __device__ Column column(int n) const {
     return {child.column(n), scale.values[n * scale.stride]};
@@ -91,7 +94,8 @@ struct ScaleRows {
   Child child;
   ScaleVector scale;
 
-  explicit ScaleRows(const ScaledEpilogueArgs& args) : child(args), scale(args.scale_a) {}
+  __device__ explicit ScaleRows(const ScaledEpilogueArgs& args)
+      : child(args), scale(args.scale_a) {}
   __device__ Row row(int m) const { return {child.row(m), scale.values[m * scale.stride]}; }
   __device__ Column column(int n) const { return child.column(n); }
   template <typename T>
@@ -112,7 +116,7 @@ struct AddBias {
   const void* bias;  // of `type`; null: zero
   ElementType type;
 
-  explicit AddBias(const ScaledEpilogueArgs& args)
+  __device__ explicit AddBias(const ScaledEpilogueArgs& args)
       : scaled(args), bias(args.bias), type(args.out_type) {}
   __device__ Row row(int m) const { return scaled.row(m); }
   __device__ Column column(int n) const { return {scaled.column(n), bias_of(n)}; }
@@ -135,5 +139,17 @@ using ScaledEpilogue = ScaleRows<ScaleColumns<Sum>>;
 using ScaledEpilogueBias = AddBias<ScaledEpilogue>;
 using ScaledEpilogueAzp = AddBias<ScaleRows<ScaleColumns<SumMinusAzp>>>;
 using ScaledEpilogueAzpPerToken = AddBias<ScaleRows<ScaleColumns<SumMinusAzpPerToken>>>;
+
+// f(tree), with the tree that args.kind names; fp8 has no zero points. A branch at the end of a
+// tile rather than a kernel per tree: the registers are the same, compiling takes a third.
+template <typename SumType, typename F>
+__device__ void with_epilogue(const ScaledEpilogueArgs& args, F f) {
+  if constexpr (std::is_same_v<SumType, int32_t>) {
+    if (args.kind == EpilogueKind::kAzp) return f(ScaledEpilogueAzp(args));
+    if (args.kind == EpilogueKind::kAzpPerToken) return f(ScaledEpilogueAzpPerToken(args));
+  }
+  if (args.kind == EpilogueKind::kBias) return f(ScaledEpilogueBias(args));
+  f(ScaledEpilogue(args));
+}
 
 }  // namespace mixed_gemm

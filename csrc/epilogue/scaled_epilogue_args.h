@@ -18,6 +18,7 @@ constexpr const char* kEpilogueNames[] = {"ScaledEpilogue", "ScaledEpilogueBias"
                                           "ScaledEpilogueAzp", "ScaledEpilogueAzpPerToken"};
 
 struct ScaledEpilogueArgs {
+  EpilogueKind kind = EpilogueKind::kScaled;
   ScaleVector scale_a, scale_b;
   const void* bias = nullptr;        // [n] of out_type, or null
   const int32_t* azp_adj = nullptr;  // [n]

@@ -5,12 +5,11 @@
 
 namespace mixed_gemm {
 
-// SumType: int32_t or float. Tree: of scaled_epilogue.cuh.
-template <typename SumType, typename Tree>
+// SumType: int32_t or float.
+template <typename SumType>
 struct ScaledOutput {
-  Tree tree;
-  void* d;  // [m, n] of `type`, contiguous
-  ElementType type;
+  ScaledEpilogueArgs epilogue;
+  void* d;  // [m, n] of epilogue.out_type, contiguous
   int m, n;
   SumType* partials;       // parallel split: [slices, m, partial_stride]
   int64_t partial_stride;  // a multiple of 8
@@ -25,7 +24,10 @@ struct ScaledOutput {
       return;
     }
     float values[4 * kMmaM * kMmaN];
-    evaluate<kMmaM, kMmaN>(sums, row0 + lane / 4, column0 + lane % 4 * 2, values);
+    with_epilogue<SumType>(epilogue, [&](const auto& tree) {
+      evaluate<kMmaM, kMmaN>(tree, sums, row0 + lane / 4, column0 + lane % 4 * 2, values);
+    });
+    const ElementType type = epilogue.out_type;
     if (type == ElementType::kFloat16) {
       rounded<cutlass::half_t>().template store<kMmaM, kMmaN>(values, row0, column0, lane, units);
     } else if (type == ElementType::kBFloat16) {
@@ -43,8 +45,9 @@ struct ScaledOutput {
   }
 
   // Rows and columns outside of the output take the values of the last one: never stored.
-  template <int kMmaM, int kMmaN>
-  __device__ void evaluate(const SumType* sums, int row, int column, float* values) const {
+  template <int kMmaM, int kMmaN, typename Tree>
+  __device__ void evaluate(const Tree& tree, const SumType* sums, int row, int column,
+                           float* values) const {
     typename Tree::Row rows[2 * kMmaM];
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < 2 * kMmaM; ++i) rows[i] = tree.row(min(row + 8 * i, m - 1));

@@ -4,17 +4,13 @@
 
 namespace mixed_gemm {
 
-// Kinds with a zero point are for integers: ops/ refuses them.
-const ScaledLaunchers& fp8_scaled_launchers(EpilogueKind kind) {
-  static constexpr ScaledLaunchers kTable[] = {kScaledLaunchers<Fp8Config, ScaledEpilogue>,
-                                               kScaledLaunchers<Fp8Config, ScaledEpilogueBias>};
-  return kTable[static_cast<int>(kind)];
+const ScaledLaunchers& fp8_scaled_launchers() {
+  static constexpr ScaledLaunchers kTable = kScaledLaunchers<Fp8Config>;
+  return kTable;
 }
 
-ScaledReduce fp8_scaled_reduce(EpilogueKind kind) {
-  static constexpr ScaledReduce kTable[] = {launch_scaled_reduce<float, ScaledEpilogue>,
-                                            launch_scaled_reduce<float, ScaledEpilogueBias>};
-  return kTable[static_cast<int>(kind)];
+int launch_fp8_scaled_reduce(const ScaledReduceArgs& args) {
+  return launch_scaled_reduce<float>(args);
 }
 
 }  // namespace mixed_gemm

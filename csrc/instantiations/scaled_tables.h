@@ -8,12 +8,11 @@
 namespace mixed_gemm {
 
 using ScaledLaunchers = std::array<ScaledMmLaunch, kNumScaledTileConfigs>;
-using ScaledReduce = int (*)(const ScaledReduceArgs&);
 
-const ScaledLaunchers& int8_scaled_launchers(EpilogueKind kind);
-ScaledReduce int8_scaled_reduce(EpilogueKind kind);
+const ScaledLaunchers& int8_scaled_launchers();
+int launch_int8_scaled_reduce(const ScaledReduceArgs& args);
 // Present where MIXED_GEMM_WITH_FP8 is defined.
-const ScaledLaunchers& fp8_scaled_launchers(EpilogueKind kind);
-ScaledReduce fp8_scaled_reduce(EpilogueKind kind);
+const ScaledLaunchers& fp8_scaled_launchers();
+int launch_fp8_scaled_reduce(const ScaledReduceArgs& args);
 
 }  // namespace mixed_gemm

@@ -7,24 +7,23 @@
 
 namespace mixed_gemm {
 
-template <typename Config, typename Tree>
-using ScaledMm = TileGemm<Config, DirectMainloop<Config>, ScaledOutput<typename Config::Sum, Tree>>;
+template <typename Config>
+using ScaledMm = TileGemm<Config, DirectMainloop<Config>, ScaledOutput<typename Config::Sum>>;
 
-template <typename Config, typename Tree>
+template <typename Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kTile.min_blocks)
-    scaled_mm_kernel(const __grid_constant__ typename ScaledMm<Config, Tree>::Params params) {
+    scaled_mm_kernel(const __grid_constant__ typename ScaledMm<Config>::Params params) {
   extern __shared__ __align__(128) uint8_t shared_bytes[];
-  using Storage = typename ScaledMm<Config, Tree>::SharedStorage;
-  ScaledMm<Config, Tree>::run(params, *reinterpret_cast<Storage*>(shared_bytes));
+  using Storage = typename ScaledMm<Config>::SharedStorage;
+  ScaledMm<Config>::run(params, *reinterpret_cast<Storage*>(shared_bytes));
 }
 
 // Adds the slices' sums in order. One thread: kReducedColumns columns of a row.
 constexpr int kReducedColumns = 4;
 
-template <typename SumType, typename Tree>
-__global__ void scaled_reduce_kernel(const Tree tree, const SumType* partials,
-                                     int64_t partial_stride, int slices, int m, int n, void* d,
-                                     ElementType type) {
+template <typename SumType>
+__global__ void scaled_reduce_kernel(const ScaledEpilogueArgs epilogue, const SumType* partials,
+                                     int64_t partial_stride, int slices, int m, int n, void* d) {
   const int per_row = (n + kReducedColumns - 1) / kReducedColumns;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int row = static_cast<int>(index / per_row);
@@ -45,18 +44,24 @@ __global__ void scaled_reduce_kernel(const Tree tree, const SumType* partials,
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < kReducedColumns; ++i) sums[i] += more[i];
   }
-  const typename Tree::Row at_row = tree.row(row);
+  float values[kReducedColumns];
+  with_epilogue<SumType>(epilogue, [&](const auto& tree) {
+    const auto at_row = tree.row(row);
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < kReducedColumns; ++i) {
+      values[i] = tree(sums[i], at_row, tree.column(min(column + i, n - 1)));
+    }
+  });
   CUTLASS_PRAGMA_UNROLL
   for (int i = 0; i < kReducedColumns; ++i) {
     if (column + i >= n) return;
-    const float value = tree(sums[i], at_row, tree.column(column + i));
     const int64_t at = static_cast<int64_t>(row) * n + column + i;
-    if (type == ElementType::kFloat16) {
-      static_cast<cutlass::half_t*>(d)[at] = cutlass::half_t(value);
-    } else if (type == ElementType::kBFloat16) {
-      static_cast<cutlass::bfloat16_t*>(d)[at] = cutlass::bfloat16_t(value);
+    if (epilogue.out_type == ElementType::kFloat16) {
+      static_cast<cutlass::half_t*>(d)[at] = cutlass::half_t(values[i]);
+    } else if (epilogue.out_type == ElementType::kBFloat16) {
+      static_cast<cutlass::bfloat16_t*>(d)[at] = cutlass::bfloat16_t(values[i]);
     } else {
-      static_cast<float*>(d)[at] = value;
+      static_cast<float*>(d)[at] = values[i];
     }
   }
 }
