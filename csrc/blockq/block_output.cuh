@@ -1,12 +1,12 @@
 // fp32 sums of a warp -> bias -> activation -> outputs of any float type.
 #pragma once
-#include "epilogue/scaled_output.cuh"
+#include "epilogue/float_matrix.cuh"
 #include "epilogue/tile_output.cuh"
 
 namespace mixed_gemm {
 
 struct BlockOutput {
-  ScaledOutput<float, Sum> output;
+  FloatMatrix output;
   const void* bias;  // [n] of output.type, or null
   Activation activation;
 
@@ -15,7 +15,7 @@ struct BlockOutput {
   __device__ void store(float* sums, int, int row0, int column0, int lane, uint32_t units) const {
     if (bias != nullptr) add_bias<kMmaM, kMmaN>(sums, column0 + lane % 4 * 2);
     if (activation != Activation::kIdentity) activate_all<4 * kMmaM * kMmaN>(activation, sums);
-    output.store<kMmaM, kMmaN>(sums, -1, row0, column0, lane, units);
+    output.store<kMmaM, kMmaN>(sums, row0, column0, lane, units);
   }
 
  private:

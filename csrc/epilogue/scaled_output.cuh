@@ -1,7 +1,7 @@
 // Accumulators of a warp -> scaled outputs of any float type, or the sums of a parallel split.
 #pragma once
 #include "epilogue/scaled_epilogue.cuh"
-#include "epilogue/store_tile.cuh"
+#include "epilogue/float_matrix.cuh"
 
 namespace mixed_gemm {
 
@@ -27,23 +27,11 @@ struct ScaledOutput {
     with_epilogue<SumType>(epilogue, [&](const auto& tree) {
       evaluate<kMmaM, kMmaN>(tree, sums, row0 + lane / 4, column0 + lane % 4 * 2, values);
     });
-    const ElementType type = epilogue.out_type;
-    if (type == ElementType::kFloat16) {
-      rounded<cutlass::half_t>().template store<kMmaM, kMmaN>(values, row0, column0, lane, units);
-    } else if (type == ElementType::kBFloat16) {
-      rounded<cutlass::bfloat16_t>().template store<kMmaM, kMmaN>(values, row0, column0, lane,
-                                                                  units);
-    } else {
-      store_float<kMmaM, kMmaN>(values, row0 + lane / 4, column0 + lane % 4 * 2, units);
-    }
+    const FloatMatrix matrix{d, epilogue.out_type, m, n};
+    matrix.store<kMmaM, kMmaN>(values, row0, column0, lane, units);
   }
 
  private:
-  template <typename Element>
-  __device__ RoundedMatrix<Element> rounded() const {
-    return {static_cast<Element*>(d), m, n};
-  }
-
   // Rows and columns outside of the output take the values of the last one: never stored.
   template <int kMmaM, int kMmaN, typename Tree>
   __device__ void evaluate(const Tree& tree, const SumType* sums, int row, int column,
@@ -60,23 +48,6 @@ struct ScaledOutput {
         for (int i = 0; i < 2 * kMmaM; ++i) {
           const int index = pair_index<kMmaM>(i, j) + e;
           values[index] = tree(sums[index], rows[i], at);
-        }
-      }
-    }
-  }
-
-  template <int kMmaM, int kMmaN>
-  __device__ void store_float(const float* values, int row, int column, uint32_t units) const {
-    CUTLASS_PRAGMA_UNROLL
-    for (int i = 0; i < 2 * kMmaM; ++i, row += 8) {
-      if (row >= m) return;
-      float* target = static_cast<float*>(d) + static_cast<int64_t>(row) * n + column;
-      CUTLASS_PRAGMA_UNROLL
-      for (int j = 0; j < kMmaN; ++j) {
-        if (!stores_unit<kMmaM>(units, i / 2, j)) continue;
-        CUTLASS_PRAGMA_UNROLL
-        for (int e = 0; e < 2; ++e) {
-          if (column + 8 * j + e < n) target[8 * j + e] = values[pair_index<kMmaM>(i, j) + e];
         }
       }
     }
