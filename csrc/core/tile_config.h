@@ -68,6 +68,37 @@ constexpr int smem_bytes(const TileConfig& t, int bits, ScaleMode mode) {
   return t.stages * stage_bytes(t, bits, mode) + kMaxWarps * 4;
 }
 
+// THE list of compiled wgmma tiles (sm_90a): m tokens, which are the columns of the instruction, by
+// n columns of weights, which are its 64 rows; warp_m, warp_n: of a warpgroup. Weights are
+// converted once for all tokens of a tile, so wide tiles multiply at the rate of the tensor cores,
+// and narrow ones at that of the conversion.
+constexpr TileConfig kWgmmaTileConfigs[] = {
+    {32, 128, 32, 64, 8, 2},    {64, 128, 64, 64, 8, 2},   {128, 128, 128, 64, 6, 1},
+    {128, 256, 128, 128, 5, 1}, {256, 128, 256, 64, 4, 1},
+};
+constexpr int kNumWgmmaTileConfigs = sizeof(kWgmmaTileConfigs) / sizeof(kWgmmaTileConfigs[0]);
+
+// One scale row a k-tile or several is a matter of run time there.
+enum class WgmmaMode : int { kPerChannel, kScaled, kScaledZero };
+constexpr int kNumWgmmaModes = 3;
+constexpr WgmmaMode wgmma_mode(const QuantScheme& scheme, int64_t k) {
+  if (scheme.zero_mode != ZeroMode::kNone) return WgmmaMode::kScaledZero;
+  return scheme.group_size >= k ? WgmmaMode::kPerChannel : WgmmaMode::kScaled;
+}
+
+// Stages begin on 1024 bytes, the period of the copy engine's permutation.
+constexpr int kStageAlignment = 1024;
+constexpr int wgmma_stage_bytes(const TileConfig& t, int bits, WgmmaMode mode) {
+  const int scale_rows = mode == WgmmaMode::kPerChannel ? 0 : kTileK / kMmaK;
+  return static_cast<int>(
+      round_up(t.m * kTileK * 2 + t.n * kTileK * bits / 8 +
+                   scale_rows * t.n * 2 * (mode == WgmmaMode::kScaledZero ? 2 : 1),
+               kStageAlignment));
+}
+constexpr int wgmma_smem_bytes(const TileConfig& t, int bits, WgmmaMode mode) {
+  return t.stages * wgmma_stage_bytes(t, bits, mode) + kStageAlignment;  // barriers: the last term
+}
+
 // THE list of compiled skinny kernels: 8 * m_tiles tokens by 16 * n_tiles columns for a block whose
 // warps share out K.
 struct SkinnyConfig {

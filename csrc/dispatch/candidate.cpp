@@ -10,12 +10,24 @@ std::string skinny_name(const SkinnyConfig& row) {
          "w" + std::to_string(row.warps);
 }
 
+struct TileTable {
+  Family family;
+  const TileConfig* rows;
+  int count;
+};
+constexpr TileTable kTileTables[] = {{Family::kMultistage, kTileConfigs, kNumTileConfigs},
+                                     {Family::kWgmma, kWgmmaTileConfigs, kNumWgmmaTileConfigs}};
+
+const TileTable& table_of(Family family) { return kTileTables[family == Family::kWgmma]; }
+
 }  // namespace
+
+const TileConfig& tile_of(const Candidate& c) { return table_of(c.family).rows[c.row]; }
 
 std::string config_name(const Candidate& c) {
   if (c.family == Family::kDequantizeDense) return family_name(c.family);
   if (c.family == Family::kSkinny) return skinny_name(kSkinnyConfigs[c.row]);
-  return tile_choice_name(family_name(c.family), kTileConfigs, c);
+  return tile_choice_name(family_name(c.family), table_of(c.family).rows, c);
 }
 
 std::optional<Candidate> parse_config(const std::string& name) {
@@ -28,8 +40,10 @@ std::optional<Candidate> parse_config(const std::string& name) {
   for (c.row = 0; c.row < kNumSkinnyConfigs; ++c.row) {
     if (name == skinny_name(kSkinnyConfigs[c.row])) return c;
   }
-  c.family = Family::kMultistage;
-  if (parse_tile_choice(name, family_name(c.family), kTileConfigs, kNumTileConfigs, c)) return c;
+  for (const TileTable& table : kTileTables) {
+    c.family = table.family;
+    if (parse_tile_choice(name, family_name(c.family), table.rows, table.count, c)) return c;
+  }
   return std::nullopt;
 }
 

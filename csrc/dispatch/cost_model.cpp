@@ -28,6 +28,10 @@ constexpr double kWarpTileUs = 0.0053;        // copies, addresses, barrier of a
 constexpr double kWarpsForPeak = 8.05;        // of an SM
 constexpr double kOverlapLoss = 0.0324;
 constexpr double kDramEfficiency = 0.819;
+constexpr double kWgmmaTflops = 680;           // of all SMs
+constexpr double kWgmmaConvertedPerUs = 4e5;   // weights that an SM converts and scales, a block
+constexpr double kWgmmaStepUs = 0.05;          // of a k-tile: barriers, the first conversion
+constexpr double kWgmmaItemUs = 1.0;           // storing a tile of 128 x 128
 constexpr double kSkinnyDram = 0.917;          // of the bandwidth
 constexpr double kSkinnyBlockUs = 0.586;       // start, reduce and store
 constexpr double kSkinnyTail = 0.0766;         // of a block's time, while the last ones drain
@@ -95,6 +99,12 @@ double k_tile_us(const TileConfig& t, const GemmProblem& p, const DeviceInfo& d,
   return longest + kOverlapLoss * (multiply + stream + wait - longest);
 }
 
+// The second kernel of a parallel split.
+double reduce_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) {
+  const double sum_bytes = 4.0 * p.m * round_up(p.n, 8);
+  return kReduceUs + c.slices * sum_bytes / (d.dram_gb_per_s * kReduceSpeed * 1e3);
+}
+
 double multistage_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) {
   const TileConfig& t = kTileConfigs[c.row];
   const ScaleMode mode = scale_mode(p.scheme, p.k, kTileK);
@@ -121,10 +131,35 @@ double multistage_us(const Candidate& c, const GemmProblem& p, const DeviceInfo&
     us += kClusterUs + (c.slices > 2 ? kClusterMoreUs * std::log2(c.slices) : 0) +
           4.0 * t.m * t.n / kClusterRate;
   }
-  if (c.split == SplitK::kParallel) {
-    const double sum_bytes = 4.0 * p.m * round_up(p.n, 8);
-    us += kReduceUs + c.slices * sum_bytes / (d.dram_gb_per_s * kReduceSpeed * 1e3);
-  }
+  if (c.split == SplitK::kParallel) us += reduce_us(c, p, d);
+  return us;
+}
+
+// One block multiplies its tiles with the whole SM's tensor cores, or shares them with a second
+// one.
+double wgmma_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) {
+  const TileConfig& t = tile_of(c);
+  const ScaleMode mode = scale_mode(p.scheme, p.k, kTileK);
+  const double tiles = static_cast<double>(ceil_div(p.m, t.m)) * ceil_div(p.n, t.n);
+  const double k_tiles = static_cast<double>(ceil_div(p.k, kTileK));
+  const bool stream = c.split == SplitK::kStreamK;
+  const double per_sm = stream ? c.slices : t.min_blocks;
+  const double parts = stream ? std::min(tiles * k_tiles, per_sm * d.sm_count) : tiles * c.slices;
+  const double resident = std::min(per_sm, std::ceil(parts / d.sm_count));
+  const double active = std::min<double>(d.sm_count, parts);
+  const double multiply = 2.0 * t.m * t.n * kTileK * resident / (kWgmmaTflops * 1e6 / d.sm_count);
+  const double convert =
+      t.n * kTileK * conversion_work(p, mode) / kWgmmaConvertedPerUs * (0.5 + 0.5 * resident);
+  const double b_bytes = static_cast<double>(t.n) * kTileK * p.scheme.bits / 8;
+  const double memory = b_bytes * resident * active / (d.dram_gb_per_s * kDramEfficiency * 1e3);
+  const double k_tile = std::max({multiply, convert, memory}) + kWgmmaStepUs;
+  const double items =
+      stream ? std::max(1.0, tiles / parts) : std::ceil(parts / (per_sm * d.sm_count));
+  const double k_tiles_each =
+      stream ? std::ceil(tiles * k_tiles / parts) : std::ceil(k_tiles / c.slices) * items;
+  double us = kLaunchUs + k_tiles_each * k_tile + kWgmmaItemUs * items * t.m * t.n / 16384;
+  if (stream) us += kStreamUs + kSlotUs * std::max(1.0, std::ceil(parts / tiles));
+  if (c.split == SplitK::kParallel) us += reduce_us(c, p, d);
   return us;
 }
 
@@ -186,6 +221,8 @@ double predict_us(const Candidate& c, const GemmProblem& problem, const DeviceIn
       return skinny_us(c, problem, device);
     case Family::kMultistage:
       return multistage_us(c, problem, device);
+    case Family::kWgmma:
+      return wgmma_us(c, problem, device);
     case Family::kDequantizeDense:
       break;
   }
@@ -202,13 +239,17 @@ std::vector<Candidate> ranked_candidates(const GemmProblem& problem, const Devic
   Candidate c;
   c.family = Family::kSkinny;
   for (c.row = 0; c.row < kNumSkinnyConfigs; ++c.row) consider(c);
-  c.family = Family::kMultistage;
-  std::vector<int> rows(kNumTileConfigs);
-  std::iota(rows.begin(), rows.end(), 0);
-  for (const TileChoice& choice : tile_choices(kTileConfigs, rows)) {
-    static_cast<TileChoice&>(c) = choice;
-    consider(c);
-  }
+  const auto consider_tiles = [&](Family family, const TileConfig* table, int count) {
+    c.family = family;
+    std::vector<int> rows(count);
+    std::iota(rows.begin(), rows.end(), 0);
+    for (const TileChoice& choice : tile_choices(table, rows)) {
+      static_cast<TileChoice&>(c) = choice;
+      consider(c);
+    }
+  };
+  consider_tiles(Family::kMultistage, kTileConfigs, kNumTileConfigs);
+  consider_tiles(Family::kWgmma, kWgmmaTileConfigs, kNumWgmmaTileConfigs);
   Candidate dense;
   dense.family = Family::kDequantizeDense;
   consider(dense);

@@ -37,10 +37,10 @@ DeviceInfo query_device(int device) {
   return with_default_rates(info);
 }
 
-Status stage_activations(GemmProblem& p, int64_t k_multiple, const Allocate& allocate,
-                         void* stream) {
-  const bool in_form =
-      aligned(p.a) && (p.a_stride % k_multiple == 0 || p.m == 1) && p.k % k_multiple == 0;
+Status stage_activations(GemmProblem& p, int64_t k_multiple, int64_t least_stride,
+                         const Allocate& allocate, void* stream) {
+  const bool rows_fit = p.m == 1 || (p.a_stride % k_multiple == 0 && p.a_stride >= least_stride);
+  const bool in_form = aligned(p.a) && rows_fit && p.k % k_multiple == 0;
   if (in_form && p.pre_scale == nullptr) return Status();
   CopyPaddedArgs copy;
   copy.element = p.element;
@@ -80,7 +80,7 @@ GemmArgs gemm_args(const GemmProblem& p, int64_t scale_stride, void* stream) {
 }
 
 Status run_skinny(const Candidate& c, GemmProblem p, const Allocate& allocate, void* stream) {
-  const Status status = stage_activations(p, kVector, allocate, stream);
+  const Status status = stage_activations(p, kVector, 0, allocate, stream);
   if (!status.ok()) return status;
   const ScaleMode mode = skinny_scale_mode(p.scheme, p.k);
   return cuda_status(
@@ -88,38 +88,49 @@ Status run_skinny(const Candidate& c, GemmProblem p, const Allocate& allocate, v
       "launching the GEMM");
 }
 
-Status run_multistage(const Candidate& c, const GemmProblem& original, const Allocate& allocate,
-                      void* stream) {
+GemmLaunch tiled_launcher(const Candidate& c, const GemmProblem& p) {
+  if (c.family == Family::kWgmma)
+    return wgmma_launchers(p.element, p.scheme.bits, wgmma_mode(p.scheme, p.k))[c.row];
+  return multistage_launchers(p.element, p.scheme.bits, scale_mode(p.scheme, p.k, kTileK))[c.row];
+}
+
+// The families that work by tiles.
+Status run_tiled(const Candidate& c, const GemmProblem& original, const Allocate& allocate,
+                 void* stream) {
   GemmProblem p = original;
-  const ScaleMode mode = scale_mode(p.scheme, p.k, kTileK);
-  Status status = stage_activations(p, kVector, allocate, stream);
+  const GemmLaunch launch = tiled_launcher(c, p);
+  const bool per_channel = scale_mode(p.scheme, p.k, kTileK) == ScaleMode::kPerChannel;
+  // The copy engine takes no rows that overlap.
+  const int64_t least_stride = c.family == Family::kWgmma ? p.k : 0;
+  Status status = stage_activations(p, kVector, least_stride, allocate, stream);
   int64_t scale_stride = p.scale_stride;
-  if (mode != ScaleMode::kPerChannel) {  // the epilogue reads element by element
-    if (status.ok()) {
-      status = align_scales(p.element, num_groups(p), p.n, p.scales, p.zeros, scale_stride,
-                            allocate, stream);
-    }
+  if (!per_channel && status.ok()) {  // the epilogue reads element by element
+    status = align_scales(p.element, num_groups(p), p.n, p.scales, p.zeros, scale_stride, allocate,
+                          stream);
   }
   if (!status.ok()) return status;
 
   GemmArgs args = gemm_args(p, scale_stride, stream);
   args.split = c.split;
   args.slices = c.slices;
+  int sm_count = 0;
+  status = current_sm_count(sm_count);
+  if (!status.ok()) return status;
+  args.resident = sm_count * tile_of(c).min_blocks;
   const int64_t partial_stride = round_up(p.n, kVector);
   if (c.split == SplitK::kParallel) {
     args.partials = static_cast<float*>(allocate(c.slices * p.m * partial_stride * 4));
   }
   if (c.split == SplitK::kStreamK) {
     StreamKSlots slots;
-    status = stream_k_slots(kTileConfigs[c.row], p.m, p.n, ceil_div(p.k, kTileK), c.slices,
-                            allocate, stream, slots);
+    status = stream_k_slots(tile_of(c), p.m, p.n, ceil_div(p.k, kTileK), c.slices, allocate, stream,
+                            slots);
     if (!status.ok()) return status;
     args.slices = slots.workers;
     args.partials = static_cast<float*>(slots.sums);
     args.flags = slots.flags;
   }
-  status = cuda_status(multistage_launchers(p.element, p.scheme.bits, mode)[c.row](args),
-                       "launching the GEMM");
+  status = cuda_status(launch(args), "launching the GEMM");
   if (!status.ok() || c.split != SplitK::kParallel) return status;
 
   ReduceArgs reduce;
@@ -129,7 +140,7 @@ Status run_multistage(const Candidate& c, const GemmProblem& original, const All
   reduce.slices = c.slices;
   reduce.m = p.m;
   reduce.n = p.n;
-  reduce.channel_scale = mode == ScaleMode::kPerChannel ? p.scales : nullptr;
+  reduce.channel_scale = per_channel ? p.scales : nullptr;
   reduce.bias = p.bias;
   reduce.activation = p.activation;
   reduce.d = p.d;
@@ -155,7 +166,7 @@ const DeviceInfo& cuda_device_info(int device) {
 Status run_fused(const Candidate& c, const GemmProblem& problem, const Allocate& allocate,
                  void* stream) {
   return c.family == Family::kSkinny ? run_skinny(c, problem, allocate, stream)
-                                     : run_multistage(c, problem, allocate, stream);
+                                     : run_tiled(c, problem, allocate, stream);
 }
 
 }  // namespace mixed_gemm

@@ -68,6 +68,27 @@ std::string why_not_device(const DeviceInfo& device) {
          "; move the tensors to the CPU";
 }
 
+namespace {
+
+#if defined(MIXED_GEMM_WITH_WGMMA)
+constexpr bool kWgmmaCompiled = true;
+#else
+constexpr bool kWgmmaCompiled = false;
+#endif
+
+std::string why_not_wgmma(const Candidate& c, const GemmProblem& p, const DeviceInfo& device) {
+  if (device.sm != 90) {
+    return "needs wgmma, which compute capability 9.0 has alone; this device has " +
+           std::to_string(device.sm / 10) + "." + std::to_string(device.sm % 10);
+  }
+  if (!kWgmmaCompiled) return "is not in this build: it was made for architectures without 9.0";
+  if (p.k == 0) return "copies boxes of the operands, and K = 0 has none";
+  if (c.split == SplitK::kCluster) return "has no clusters";
+  return "";
+}
+
+}  // namespace
+
 std::string why_not_candidate(const Candidate& c, const GemmProblem& p, const DeviceInfo& device) {
   if (c.family == Family::kDequantizeDense) return "";
   if (p.element == ElementType::kFloat32)
@@ -78,8 +99,14 @@ std::string why_not_candidate(const Candidate& c, const GemmProblem& p, const De
     return "M must be at most " + std::to_string(kMaxGridY * rows) + " for this kernel, got " +
            std::to_string(p.m);
   }
-  const TileConfig& tile = kTileConfigs[c.row];
-  const int needed = smem_bytes(tile, p.scheme.bits, scale_mode(p.scheme, p.k, kTileK));
+  const bool wgmma = c.family == Family::kWgmma;
+  if (wgmma) {
+    const std::string reason = why_not_wgmma(c, p, device);
+    if (!reason.empty()) return reason;
+  }
+  const TileConfig& tile = tile_of(c);
+  const int needed = wgmma ? wgmma_smem_bytes(tile, p.scheme.bits, wgmma_mode(p.scheme, p.k))
+                           : smem_bytes(tile, p.scheme.bits, scale_mode(p.scheme, p.k, kTileK));
   if (needed > device.smem_bytes) {
     return "needs " + std::to_string(needed) + " bytes of shared memory, the device has " +
            std::to_string(device.smem_bytes);

@@ -69,7 +69,6 @@ struct RoundedMatrix {
     }
   }
 
- private:
   static __device__ uint32_t rounded(float x, float y) {
     using Converter = cutlass::NumericArrayConverter<Element, float, 2>;
     const auto pair = Converter()(cutlass::Array<float, 2>{x, y});

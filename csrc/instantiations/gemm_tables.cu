@@ -5,8 +5,8 @@
 namespace mixed_gemm {
 namespace {
 
-template <typename Launchers>
-using Modes = std::array<const Launchers& (*)(), kNumScaleModes>;
+template <typename Launchers, int kModes = kNumScaleModes>
+using Modes = std::array<const Launchers& (*)(), kModes>;
 
 template <ElementType kElement, int kBits>
 constexpr Modes<TileLaunchers> kTiles = {tile_launchers<kElement, kBits, ScaleMode::kPerChannel>,
@@ -22,6 +22,14 @@ constexpr Modes<SkinnyLaunchers> kSkinny = {
     skinny_launchers<kElement, kBits, ScaleMode::kCoarseZero>,
     skinny_launchers<kElement, kBits, ScaleMode::kFine>,
     skinny_launchers<kElement, kBits, ScaleMode::kFineZero>};
+
+#if defined(MIXED_GEMM_WITH_WGMMA)
+template <ElementType kElement, int kBits>
+constexpr Modes<WgmmaLaunchers, kNumWgmmaModes> kWgmma = {
+    wgmma_launchers<kElement, kBits, WgmmaMode::kPerChannel>,
+    wgmma_launchers<kElement, kBits, WgmmaMode::kScaled>,
+    wgmma_launchers<kElement, kBits, WgmmaMode::kScaledZero>};
+#endif
 
 int row_of(ElementType element, int bits) { return 2 * static_cast<int>(element) + (bits == 8); }
 
@@ -39,6 +47,18 @@ const SkinnyLaunchers& skinny_launchers(ElementType element, int bits, ScaleMode
       kSkinny<ElementType::kFloat16, 4>, kSkinny<ElementType::kFloat16, 8>,
       kSkinny<ElementType::kBFloat16, 4>, kSkinny<ElementType::kBFloat16, 8>};
   return kTable[row_of(element, bits)][static_cast<int>(mode)]();
+}
+
+const WgmmaLaunchers& wgmma_launchers(ElementType element, int bits, WgmmaMode mode) {
+#if defined(MIXED_GEMM_WITH_WGMMA)
+  static constexpr Modes<WgmmaLaunchers, kNumWgmmaModes> kTable[] = {
+      kWgmma<ElementType::kFloat16, 4>, kWgmma<ElementType::kFloat16, 8>,
+      kWgmma<ElementType::kBFloat16, 4>, kWgmma<ElementType::kBFloat16, 8>};
+  return kTable[row_of(element, bits)][static_cast<int>(mode)]();
+#else
+  static constexpr WgmmaLaunchers kNone = {};  // why_not_candidate lets nobody come here
+  return kNone;
+#endif
 }
 
 }  // namespace mixed_gemm

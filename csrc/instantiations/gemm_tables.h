@@ -10,5 +10,7 @@ template <ElementType kElement, int kBits, ScaleMode kMode>
 const TileLaunchers& tile_launchers();
 template <ElementType kElement, int kBits, ScaleMode kMode>
 const SkinnyLaunchers& skinny_launchers();
+template <ElementType kElement, int kBits, WgmmaMode kMode>
+const WgmmaLaunchers& wgmma_launchers();
 
 }  // namespace mixed_gemm

@@ -10,11 +10,14 @@
 namespace mixed_gemm {
 
 using TileLaunchers = std::array<GemmLaunch, kNumTileConfigs>;
+using WgmmaLaunchers = std::array<GemmLaunch, kNumWgmmaTileConfigs>;
 using SkinnyLaunchers = std::array<GemmLaunch, kNumSkinnyConfigs>;
 
 // The launcher of each row of kTileConfigs, by [ElementType][bits == 8][ScaleMode].
 const TileLaunchers& multistage_launchers(ElementType element, int bits, ScaleMode mode);
 const SkinnyLaunchers& skinny_launchers(ElementType element, int bits, ScaleMode mode);
+// In builds with sm_90 (MIXED_GEMM_WITH_WGMMA).
+const WgmmaLaunchers& wgmma_launchers(ElementType element, int bits, WgmmaMode mode);
 
 // Kernels around the GEMM. All return a cudaError_t and never synchronise.
 int launch_pack(const PackArgs& args);

@@ -38,6 +38,7 @@ struct GemmArgs {
   int slices = 1;
   float* partials = nullptr;  // parallel: [slices, m, round_up(n, 8)]; stream-K: a tile per block
   int* flags = nullptr;       // stream-K: one zeroed int per block
+  int resident = 0;           // wgmma: blocks that the GPU holds at once, the grid at most
   void* stream = nullptr;     // cudaStream_t
 };
 

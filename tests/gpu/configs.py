@@ -9,19 +9,22 @@ from cases import Case
 
 import mixed_gemm
 
+TILED = ("multistage", "wgmma")  # families whose kernels split their work
 SPLITS = ("", "_streamk1", "_streamk3", "_parallel2", "_parallel5")
 DTYPES = (torch.float16, torch.bfloat16)
 
 
 def compiled_kernels() -> tuple[str, ...]:
-    """The names of all rows of kTileConfigs and kSkinnyConfigs, as the planner lists them."""
-    device = "cuda:sm=90,sms=132,smem=232448"
+    """The names of all tiles and skinny kernels that run on this GPU, as the planner lists them (of
+    an H200 where there is none: the tests are only collected then)."""
+    device = "cuda" if torch.cuda.is_available() else "cuda:sm=90,sms=132,smem=232448"
     names = [c.config for c in mixed_gemm.plan(16, 4096, 4096, device=device).candidates]
-    families = ("skinny", "multistage")
+    families = ("skinny", *TILED)
     return tuple(sorted(n for n in names if n.startswith(families) and n.count("_") == 1))
 
 
 KERNELS = compiled_kernels()
+WGMMA = tuple(kernel for kernel in KERNELS if kernel.startswith("wgmma"))  # none but on Hopper
 
 
 def clusters_of(kernel: str, case: Case) -> list[str]:
@@ -41,7 +44,7 @@ def clusters_of(kernel: str, case: Case) -> list[str]:
 
 def configs_of(kernel: str, case: Case) -> list[str]:
     """The kernel with every way to split K that it has."""
-    if not kernel.startswith("multistage"):
+    if not kernel.startswith(TILED):
         return [kernel]
     return [kernel + split for split in SPLITS] + clusters_of(kernel, case)
 

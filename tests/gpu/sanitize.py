@@ -14,7 +14,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
 from cases import Case, make
-from configs import DTYPES, KERNELS, MODES, clusters_of
+from configs import DTYPES, KERNELS, MODES, TILED, clusters_of
 from scaled_cases import AZP, OUT_DTYPES, ScaledCase
 from scaled_cases import make as make_scaled
 from scaled_configs import FLOAT8, TILE_K, configs_of, run_config, sum_epsilon, tile_of
@@ -72,7 +72,7 @@ def main() -> None:
             )
             problem = make(case, "cuda")
             configs = [kernel]
-            if kernel.startswith("multistage"):
+            if kernel.startswith(TILED):
                 configs = [kernel + split for split in SPLITS] + clusters_of(kernel, case)[:2]
             for config in configs:
                 out = torch.ops.mixed_gemm.fpA_intB_gemm_config(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import Case, Problem, make
-from configs import DTYPES, KERNELS, MODES, cases_of, configs_of
+from configs import DTYPES, KERNELS, MODES, WGMMA, cases_of, configs_of
 
 import mixed_gemm
 from mixed_gemm import reference
@@ -14,12 +14,15 @@ from mixed_gemm.scheme import ACTIVATIONS
 pytestmark = pytest.mark.gpu
 
 EPILOGUE_CONFIGS = (
+    *WGMMA[:2],
     "multistage_m32n128s4",
     "multistage_m64n128s4_streamk1",
     "multistage_m16n128s4_parallel3",
     "skinny_m8n16w8",
 )
 LONG_K_CONFIGS = (
+    *WGMMA,
+    *(f"{kernel}_streamk1" for kernel in WGMMA[:2]),
     "multistage_m16n128s4",
     "multistage_m128n256s3",
     "multistage_m64n128s4_streamk2",

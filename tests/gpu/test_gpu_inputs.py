@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import Case, make
-from configs import KERNELS, SPLITS
+from configs import KERNELS, SPLITS, WGMMA
 from test_gpu_gemm import run_config
 
 import mixed_gemm
@@ -14,6 +14,7 @@ pytestmark = pytest.mark.gpu
 
 CASE = Case(24, 200, 320, torch.float16, 4, 64, "sub", bias=True)
 CONFIGS = [f"multistage_m16n128s4{split}" for split in SPLITS]
+CONFIGS += [WGMMA[i % len(WGMMA)] + split for i, split in enumerate(SPLITS) if WGMMA]
 CONFIGS += ["skinny_m8n32w8", "skinny_m16n16w8", "dequantize_dense"]
 
 
@@ -138,10 +139,12 @@ def test_side_stream_sees_its_producer():
     assert torch.equal(out, expected)
 
 
-def test_two_streams_share_no_workspace():
+@pytest.mark.parametrize(
+    "config", ("multistage_m64n128s4_streamk3", *(f"{kernel}_streamk2" for kernel in WGMMA[:1]))
+)
+def test_two_streams_share_no_workspace(config):
     problem = make(Case(64, 512, 4096, torch.float16, 4, 128), "cuda")
     inputs = [torch.randn_like(problem.a) for _ in range(2)]
-    config = "multistage_m64n128s4_streamk3"
     expected = [run_config(problem, config, a) for a in inputs]
     streams = [torch.cuda.Stream() for _ in inputs]
     torch.cuda.synchronize()
@@ -190,7 +193,7 @@ def test_output_beyond_two_to_the_31_elements():
     q = torch.randint(-8, 8, (n, k), device="cuda", dtype=torch.int8, generator=g)
     scales = torch.rand(1, n, device="cuda", dtype=torch.float16, generator=g) * 0.1
     packed = mixed_gemm.pack_weights(q, 4)
-    for config in ("multistage_m128n128s3", "dequantize_dense"):
+    for config in ("multistage_m128n128s3", *WGMMA[-1:], "dequantize_dense"):
         out = torch.ops.mixed_gemm.fpA_intB_gemm_config(a, packed, scales, bits=4, config=config)
         for rows in (slice(0, 4), slice(m - 4, m)):
             expected = a[rows].double() @ (q.double() * scales.double().t()).t()

@@ -1,0 +1,66 @@
+// wgmma.m64nMk16 with the 64-row operand in registers: 16-bit floats, fp32 sums.
+#pragma once
+#include <utility>
+
+#include "core/half_arithmetic.h"
+#include "cute/arch/mma_sm90_gmma.hpp"
+#include "cutlass/cutlass.h"
+
+namespace mixed_gemm {
+
+template <typename Format, int kTokens>
+struct WarpgroupInstruction;
+#define MIXED_GEMM_WGMMA(TOKENS)                                                                  \
+  template <>                                                                                     \
+  struct WarpgroupInstruction<Half, TOKENS> {                                                     \
+    using Type = cute::SM90::GMMA::MMA_64x##TOKENS##x16_F32F16F16_RS<cute::SM90::GMMA::Major::K,  \
+                                                                     cute::SM90::GMMA::Major::K>; \
+  };                                                                                              \
+  template <>                                                                                     \
+  struct WarpgroupInstruction<BFloat16, TOKENS> {                                                 \
+    using Type =                                                                                  \
+        cute::SM90::GMMA::MMA_64x##TOKENS##x16_F32BF16BF16_RS<cute::SM90::GMMA::Major::K,         \
+                                                              cute::SM90::GMMA::Major::K>;        \
+  };
+MIXED_GEMM_WGMMA(16)
+MIXED_GEMM_WGMMA(32)
+MIXED_GEMM_WGMMA(64)
+MIXED_GEMM_WGMMA(128)
+MIXED_GEMM_WGMMA(256)
+#undef MIXED_GEMM_WGMMA
+
+template <typename Format, int kTokens>
+struct WarpgroupMma {
+  using Instruction = typename WarpgroupInstruction<Format, kTokens>::Type;
+  static constexpr int kSums = kTokens / 2;  // of a thread
+
+  // sums += weights * tokens of 16 k; runs on while the thread goes on.
+  static __device__ void multiply(float* sums, const uint32_t (&weights)[4], uint64_t tokens) {
+    multiply(sums, weights, tokens, std::make_index_sequence<kSums>());
+  }
+
+ private:
+  template <size_t... kI>
+  static __device__ void multiply(float* sums, const uint32_t (&w)[4], uint64_t tokens,
+                                  std::index_sequence<kI...>) {
+    Instruction::fma(w[0], w[1], w[2], w[3], tokens, sums[kI]...);
+  }
+};
+
+// The descriptor of a tile of tokens as the copy engine leaves it: rows of 128 bytes, permuted
+// within 1024 (layout/smem_tile.h). 16 k further on is 32 bytes further on.
+__device__ inline uint64_t token_descriptor(const void* smem) {
+  constexpr uint64_t kOctetStride = 1024 >> 4, kSwizzle128 = 1;
+  const uint64_t address = cute::cast_smem_ptr_to_uint(smem) >> 4;
+  return address | uint64_t(1) << 16 | kOctetStride << 32 | kSwizzle128 << 62;
+}
+constexpr uint64_t kDescriptorStep = 32 >> 4;
+
+// The compiler must not move accesses of registers that a running wgmma uses across this.
+template <int kCount, typename T>
+__device__ void pin(T* registers) {
+  CUTLASS_PRAGMA_UNROLL
+  for (int i = 0; i < kCount; ++i) cute::warpgroup_fence_operand(registers[i]);
+}
+
+}  // namespace mixed_gemm

@@ -1,0 +1,53 @@
+// One compiled wgmma kernel as a type. Weights are the operand of 64 rows, from registers; tokens
+// the one of up to 256 columns, from shared memory: so the tile's M is an extent of the
+// instruction.
+#pragma once
+#include "core/tile_config.h"
+#include "mainloop/gemm_config.cuh"
+
+namespace mixed_gemm {
+
+template <typename Element_, int kBits_, WgmmaMode kMode_, int kRow>
+struct WgmmaConfig {
+  using Element = Element_;
+  using Format = typename FormatOf<Element>::Type;
+  using Layout = WeightLayout<kBits_>;
+  static constexpr int kBits = kBits_;
+  static constexpr WgmmaMode kMode = kMode_;
+  static constexpr bool kScaled = kMode != WgmmaMode::kPerChannel;
+  static constexpr bool kZeros = kMode == WgmmaMode::kScaledZero;
+  static constexpr TileConfig kTile = kWgmmaTileConfigs[kRow];
+  static constexpr int kStages = kTile.stages;
+
+  // Two warpgroups multiply, a third one's first thread requests the copies.
+  static constexpr int kMultipliers = 2;
+  static constexpr int kMultiplyThreads = 128 * kMultipliers, kThreads = kMultiplyThreads + 128;
+  static constexpr int kRowTiles = kTile.n / (64 * kMultipliers);  // of 64 weight rows
+  static constexpr int kSumsPerTile = kTile.m / 2;                 // of a thread
+  static constexpr int kSums = kRowTiles * kSumsPerTile;
+  // Registers of a thread: at launch, and once the copying warpgroup has given some of its own to
+  // the others (setmaxnreg, which waits forever for what the block does not have).
+  static constexpr int kLaunchRegisters = 65536 / (kThreads * kTile.min_blocks) / 8 * 8;
+  static constexpr int kCopyRegisters = kTile.min_blocks == 1 ? 40 : 24;
+  static constexpr int kMultiplyRegisters = kTile.min_blocks == 1 ? 232 : 104;
+  static_assert(kCopyRegisters + kMultipliers * kMultiplyRegisters <=
+                    (1 + kMultipliers) * kLaunchRegisters,
+                "registers of a block");
+  static_assert(kTile.n % 128 == 0 && kTile.m % 16 == 0 && kTile.m <= 256, "what wgmma takes");
+
+  // First column of weights that warp `warp` of the multipliers has in row tile t.
+  static __device__ int column(int warp, int t) {
+    return warp / 4 * (64 * kRowTiles) + 64 * t + warp % 4 * 16;
+  }
+
+  // A stage of the pipeline: tokens, weights, scale rows, zero rows.
+  static constexpr int kTokenBytes = kTile.m * kTileK * 2;
+  static constexpr int kWeightBytes = kTile.n * kTileK * kBits / 8;
+  static constexpr int kScaleRowBytes = kTile.n * 2;
+  static constexpr int kScaleRows = kScaled ? kTileK / kMmaK : 0;
+  static constexpr int kScaleBytes = kScaleRows * kScaleRowBytes;
+  static constexpr int kStageBytes = wgmma_stage_bytes(kTile, kBits, kMode);
+  static_assert(kTokenBytes + kWeightBytes + kScaleBytes * (kZeros ? 2 : 1) <= kStageBytes, "");
+};
+
+}  // namespace mixed_gemm

@@ -1,0 +1,125 @@
+// Device entry of the wgmma family (sm_90a): which tiles and which part of K are mine, mainloop,
+// partial sums, epilogue. The work is cut as in kernel/tile_gemm.cuh.
+#pragma once
+#include "cutlass/arch/reg_reconfig.h"
+#include "kernel/shared_accumulators.cuh"
+#include "kernel/work_split.h"
+#include "wgmma/wgmma_mainloop.cuh"
+#include "wgmma/wgmma_output.cuh"
+
+namespace mixed_gemm {
+
+template <typename Config>
+struct WgmmaGemm {
+  using Mainloop = WgmmaMainloop<Config>;
+  using Sums = typename Mainloop::Sums;
+  using Element = typename Config::Element;
+  using Shared = SharedAccumulators<Sums, Config::kMultiplyThreads>;
+
+  struct Params {
+    WgmmaCopies copies;
+    TileOutput<Element> output;
+    WorkSplit work;
+    int blocks;    // of the grid: a block does the work of every blocks-th worker
+    float* slots;  // stream-K: a tile of partial sums per block
+    int* flags;    // stream-K: one zeroed int per block, set when its slot is filled
+  };
+  using SharedStorage = typename Mainloop::SharedStorage;
+
+  static __device__ void run(const Params& p, SharedStorage& storage) {
+    if (threadIdx.x == 0) storage.barriers.init(Config::kMultiplyThreads / 32);
+    __syncthreads();
+    Mainloop mainloop(p.copies, storage);
+    if (threadIdx.x >= Config::kMultiplyThreads) {
+      cutlass::arch::warpgroup_reg_dealloc<Config::kCopyRegisters>();
+      if (threadIdx.x > Config::kMultiplyThreads) return;
+      for_each_item(p, [&](const WorkItem& item, int) {
+        mainloop.request(item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n, item.k_begin,
+                         item.k_end);
+      });
+    } else {
+      cutlass::arch::warpgroup_reg_alloc<Config::kMultiplyRegisters>();
+      for_each_item(p, [&](const WorkItem& item, int worker) {
+        Sums sums;
+        sums.clear();
+        mainloop.multiply(item.k_begin, item.k_end, sums);
+        finish(p, item, worker, sums);
+      });
+    }
+  }
+
+ private:
+  template <typename Use>
+  static __device__ void for_each_item(const Params& p, const Use& use) {
+    for (int worker = p.work.worker(static_cast<int>(blockIdx.x)); worker >= 0;
+         worker -= p.blocks) {
+      for (int done = 0; done < p.work.units(worker);) {
+        const WorkItem item = p.work.item(worker, done);
+        use(item, worker);
+        done += item.k_end - item.k_begin;
+      }
+    }
+  }
+
+  static __device__ void finish(const Params& p, const WorkItem& item, int worker, Sums& sums) {
+    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+    const bool stream = p.work.split == SplitK::kStreamK;
+    if (stream && item.k_begin > 0) {
+      Shared::store(slot(p, worker), sums);
+      publish(p.flags + worker);
+      return;
+    }
+    if (stream && item.k_end < p.work.k_tiles) {
+      const int last = p.work.workers_until_end_of(item.tile, worker);
+      for (int other = worker + 1; other < last; ++other) {
+        await(p.flags + other);
+        Shared::add(slot(p, other), sums);
+      }
+    }
+    const int slice = p.work.split == SplitK::kParallel ? p.work.slice(worker) : -1;
+    CUTLASS_PRAGMA_UNROLL
+    for (int t = 0; t < Config::kRowTiles; ++t) {
+      WgmmaOutput<Element, Config::kTile.m>{p.output}.store(
+          sums.data() + t * Config::kSumsPerTile, slice, item.tile_m * Config::kTile.m,
+          item.tile_n * Config::kTile.n + Config::column(warp, t), lane);
+    }
+  }
+
+  // All multiplying threads meet; the copying warpgroup goes on.
+  static __device__ void meet() {
+    asm volatile("bar.sync 1, %0;" ::"n"(Config::kMultiplyThreads) : "memory");
+  }
+  static __device__ void publish(int* flag) {
+    meet();
+    if (threadIdx.x == 0) {
+      __threadfence();
+      asm volatile("st.global.release.gpu.b32 [%0], %1;" ::"l"(flag), "r"(1) : "memory");
+    }
+  }
+  static __device__ void await(const int* flag) {
+    if (threadIdx.x == 0) {
+      int set = 0;
+      while (set == 0) {
+        asm volatile("ld.global.acquire.gpu.b32 %0, [%1];" : "=r"(set) : "l"(flag) : "memory");
+      }
+    }
+    meet();
+  }
+  static __device__ float4* slot(const Params& p, int worker) {
+    return reinterpret_cast<float4*>(p.slots + static_cast<int64_t>(worker) * Config::kTile.m *
+                                                   Config::kTile.n) +
+           threadIdx.x;
+  }
+};
+
+template <typename Config>
+__global__ void __launch_bounds__(Config::kThreads, Config::kTile.min_blocks)
+    wgmma_gemm_kernel(const __grid_constant__ typename WgmmaGemm<Config>::Params params) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ __align__(1024) uint8_t shared_bytes[];
+  WgmmaGemm<Config>::run(
+      params, *reinterpret_cast<typename WgmmaGemm<Config>::SharedStorage*>(shared_bytes));
+#endif
+}
+
+}  // namespace mixed_gemm

@@ -1,0 +1,73 @@
+// Templates of the wgmma family end here.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "kernel/launch_kernel.cuh"
+#include "wgmma/tensor_map.h"
+#include "wgmma/wgmma_kernel.cuh"
+
+namespace mixed_gemm {
+
+template <typename Config>
+int make_copies(const GemmArgs& a, WgmmaCopies& copies) {
+  using Layout = typename Config::Layout;
+  const int64_t k_tiles = ceil_div(a.k, kTileK), line_bytes = k_tiles * Layout::kLineBytes;
+  const bool fine = a.group_size % kTileK != 0 && a.groups > 1;
+  copies.rows.per_tile = fine ? Config::kScaleRows : 1;
+  copies.rows.units_per_row = cutlass::FastDivmod(static_cast<int>(ceil_div(a.group_size, kMmaK)));
+  copies.rows.zero_mode = a.zero_mode;
+  const int64_t token_stride = a.m == 1 ? round_up(a.k, 8) : a.a_stride;
+  const BoxedMatrix tokens{a.a, 2, a.k, a.m, token_stride * 2, kTileK, Config::kTile.m, true};
+  const BoxedMatrix weights{a.b_packed,
+                            1,
+                            line_bytes,
+                            round_up(a.n, kPadN) / Layout::kInterleave,
+                            line_bytes,
+                            Layout::kLineBytes,
+                            Config::kTile.n / Layout::kInterleave,
+                            true};
+  const BoxedMatrix scales{
+      a.scales, 2, a.n, a.groups, a.scale_stride * 2, Config::kTile.n, copies.rows.per_tile, false};
+  BoxedMatrix zeros = scales;
+  zeros.data = a.zeros;
+  int error = make_tensor_map(tokens, copies.tokens);
+  if (error == 0) error = make_tensor_map(weights, copies.weights);
+  if (error == 0 && Config::kScaled) error = make_tensor_map(scales, copies.scales);
+  if (error == 0 && Config::kZeros) error = make_tensor_map(zeros, copies.zeros);
+  return error;
+}
+
+template <typename Config>
+int launch_wgmma(const GemmArgs& args) {
+  using Kernel = WgmmaGemm<Config>;
+  using Element = typename Config::Element;
+  constexpr int kSmemBytes = sizeof(typename Kernel::SharedStorage);
+  static_assert(kSmemBytes <= wgmma_smem_bytes(Config::kTile, Config::kBits, Config::kMode),
+                "why_not filters by wgmma_smem_bytes()");
+  typename Kernel::Params params;
+  const int error = make_copies<Config>(args, params.copies);
+  if (error != 0) return error;
+  params.output.output = {Config::kScaled ? nullptr : static_cast<const Element*>(args.scales),
+                          static_cast<const Element*>(args.bias), static_cast<Element*>(args.d),
+                          args.n, args.activation};
+  params.output.m = args.m;
+  params.output.partial_stride = round_up(args.n, kOutputsPerAccess);
+  params.work = WorkSplit::make(args.split, static_cast<int>(ceil_div(args.m, Config::kTile.m)),
+                                static_cast<int>(ceil_div(args.n, Config::kTile.n)),
+                                static_cast<int>(ceil_div(args.k, kTileK)), args.slices);
+  params.output.partials = params.slots = args.partials;
+  params.flags = args.flags;
+  params.blocks = std::min(args.resident, params.work.workers);
+  return launch_kernel(wgmma_gemm_kernel<Config>, dim3(params.blocks), Config::kThreads, kSmemBytes,
+                       dim3(1), args.stream, params);
+}
+
+template <typename Element, int kBits, WgmmaMode kMode, int... kRows>
+constexpr std::array<GemmLaunch, kNumWgmmaTileConfigs> wgmma_row_launchers(
+    std::integer_sequence<int, kRows...>) {
+  return {launch_wgmma<WgmmaConfig<Element, kBits, kMode, kRows>>...};
+}
+
+}  // namespace mixed_gemm

@@ -1,0 +1,76 @@
+// Sums of a warp of the wgmma family -> memory. wgmma leaves a lane columns n = g, g + 8 and tokens
+// 2 q, 2 q + 1 of each octet: the other way round than store_tile.cuh has it, so 8 x 8 values are
+// transposed on the way.
+#pragma once
+#include "epilogue/store_tile.cuh"
+#include "epilogue/tile_output.cuh"
+
+namespace mixed_gemm {
+
+// Registers of lane (g, q): before, columns 2 q, 2 q + 1 of row g; after, rows 2 q, 2 q + 1 of
+// column g.
+__device__ inline uint32_t transpose_8x8(uint32_t word) {
+  uint32_t result;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(word));
+  return result;
+}
+
+template <typename Element, int kTokens>
+struct WgmmaOutput {
+  const TileOutput<Element>& p;
+
+  // sums: used up. Of tokens row0 .., columns column0 .. column0 + 15; slice: as in TileOutput.
+  __device__ void store(float* sums, int slice, int row0, int column0, int lane) const {
+    const int g = lane / 4, q = lane % 4;
+    if (slice >= 0) {
+      store_partials(sums, slice, row0 + 2 * q, column0 + g);
+      return;
+    }
+    scale_and_bias(sums, column0 + g);
+    if (p.output.activation != Activation::kIdentity) {
+      activate_all<kTokens / 2>(p.output.activation, sums);
+    }
+    const RoundedMatrix<Element> matrix{p.output.d, p.m, p.output.n};
+    CUTLASS_PRAGMA_UNROLL
+    for (int j = 0; j < kTokens / 16; ++j) {  // 16 tokens: octets of (tokens, columns)
+      uint32_t words[4];
+      CUTLASS_PRAGMA_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        words[e] = transpose_8x8(matrix.rounded(sums[8 * j + 2 * e], sums[8 * j + 2 * e + 1]));
+      }
+      transpose_quad(words, q);
+      matrix.store_octet(words, row0 + 16 * j + 8 * (q / 2) + g, column0 + 8 * (q % 2));
+    }
+  }
+
+ private:
+  __device__ float value(const Element* values, float missing, int column) const {
+    return values != nullptr && column < p.output.n ? float(values[column]) : missing;
+  }
+
+  __device__ void scale_and_bias(float* sums, int column) const {
+    if (p.output.channel_scale == nullptr && p.output.bias == nullptr) return;
+    CUTLASS_PRAGMA_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      const float scale = value(p.output.channel_scale, 1.f, column + 8 * h);
+      const float bias = value(p.output.bias, 0.f, column + 8 * h);
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 2 * h; i < kTokens / 2; i += 4) {
+        sums[i] = fmaf(sums[i], scale, bias);
+        sums[i + 1] = fmaf(sums[i + 1], scale, bias);
+      }
+    }
+  }
+
+  __device__ void store_partials(const float* sums, int slice, int row, int column) const {
+    float* target = p.partials + (static_cast<int64_t>(slice) * p.m + row) * p.partial_stride;
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < kTokens / 2; ++i) {
+      const int token = i / 4 * 8 + i % 2, n = column + i % 4 / 2 * 8;
+      if (row + token < p.m && n < p.output.n)
+        __stcg(target + token * p.partial_stride + n, sums[i]);
+    }
+  }
+};
+
+}  // namespace mixed_gemm
