@@ -19,17 +19,16 @@
 
 namespace mixed_gemm::cpu {
 
-constexpr int kTileK = 64;           // elements of K in a tile of the packed weight
-constexpr int kSegmentK = 16;        // group boundaries fall on multiples of this
-constexpr int kTileBytes = 128;      // a tile of one column group, WeightLayout::kLineBytes
-constexpr int kMaxLanes = 16;        // columns in the widest vector
-constexpr int kMaxRows = 8;          // rows of A that share one decoding of a weight
-constexpr int kRowChoices = 4;       // compiled row counts: 1, 2, 4, 8
-constexpr int kUnitsPerPanel = 2;    // vectors of columns in a dense panel
-constexpr int kMaxDepth = 2;         // elements of K in a word
-constexpr int64_t kSlabWords = 384;  // of K in a slab of vectors, at most (gemm_dense.cpp)
-constexpr int kTileRows = 16;        // rows of A in a tile register
-constexpr int kTileStep = 32;        // elements of K in a tile register of A: 16 pairs
+constexpr int kTileK = 64;         // elements of K in a tile of the packed weight
+constexpr int kSegmentK = 16;      // group boundaries fall on multiples of this
+constexpr int kTileBytes = 128;    // a tile of one column group, WeightLayout::kLineBytes
+constexpr int kMaxLanes = 16;      // columns in the widest vector
+constexpr int kMaxRows = 8;        // rows of A that share one decoding of a weight
+constexpr int kRowChoices = 4;     // compiled row counts: 1, 2, 4, 8
+constexpr int kUnitsPerPanel = 2;  // vectors of columns in a dense panel
+constexpr int kMaxDepth = 2;       // elements of K in a word
+constexpr int kTileRows = 16;      // rows of A in a tile register
+constexpr int kTileStep = 32;      // elements of K in a tile register of A: 16 pairs
 
 // `lanes` columns of the packed weight. Column group i (4 columns of int4, 2 of int8) has its tile
 // t at first + i * group_stride + t * kTileBytes.
@@ -71,12 +70,26 @@ struct FloatRows {
   int64_t stride;
 };
 
+// What of the weight is decoded at a time.
+struct Blocking {
+  int64_t columns;     // that share one passage of the rows of A
+  int64_t slab_words;  // of K in a slab, at most
+};
+
+// Cache blocking after Goto and van de Geijn (2008), for vectors. A slab of some panels (128
+// columns x 384 words, 192 KB) stays in L2 while the row blocks pass by; the slab of one row block
+// (8 x 384 words, 12 KB) stays in L1 while the panels pass by. With one slab for all of K the sums
+// go from L1 straight to the epilogue: N = 1536, K = 384, one thread of a Cascade Lake 91 -> 113
+// GFLOP/s at M = 1024 (MKL 133), against slabs of 128 and a pass of its own for the epilogue. 256
+// columns were as fast or, by the luck of the pages in a physically indexed L2, a third slower.
+constexpr Blocking kVectorBlocking = {128, 384};
+
 // The blocked kernels of one kind of words: panels of columns are decoded into a slab that stays in
 // cache, then multiplied.
 struct DenseKernels {
-  int depth;           // elements of K in a word: 1 is fp32, 2 are bf16
-  int block_rows;      // rows of A that `multiply` takes at a time, at most
-  int64_t slab_words;  // of K in a slab, at most
+  int depth;       // elements of K in a word: 1 is fp32, 2 are bf16
+  int block_rows;  // rows of A that `multiply` takes at a time, at most
+  Blocking blocking;
 
   // The words of one unit of a PanelSlab: panel[(k - 64 * tile_begin) / depth * stride + lane]. Of
   // depth 1 the real weights w, of depth 2 the integers q.
@@ -107,7 +120,13 @@ struct OperandKernels {
 // The kernels on tile registers. A block of 16 or 32 rows of A is bf16 [k_pad / 32, parts, rows,
 // 32]: each 16 rows of a part are one tile register, 1 KB in a piece.
 struct TileKernels {
-  DenseKernels dense;   // its slabs are those of bf16 pairs
+  DenseKernels dense;  // its slabs are those of bf16 pairs
+
+  // While the rows of A that share a slab take no more than these bytes, narrow[bits == 8] instead
+  // of dense.blocking: A comes from L2 and the slab, decoded just before, from L1.
+  int64_t narrow_bytes;
+  Blocking narrow[2];
+
   int64_t min_rows[2];  // [bits == 8]: from as many rows of A on, tiles are faster than `fused`
 
   // The tile registers of the calling thread, for groups of that many segments. Between the two no

@@ -7,15 +7,9 @@
 namespace mixed_gemm::cpu {
 namespace {
 
-// Cache blocking after Goto and van de Geijn (2008). A slab of some panels (128 columns x 384
-// words, 192 KB) stays in L2 while the row blocks pass by; the slab of one row block (8 x 384
-// words, 12 KB) stays in L1 while the panels pass by. With one slab for all of K the sums go from
-// L1 straight to the epilogue: N = 1536, K = 384, one thread of a Cascade Lake 91 -> 113 GFLOP/s at
-// M = 1024 (MKL 133), against slabs of 128 and a pass of its own for the epilogue. 256 columns were
-// as fast or, by the luck of the pages in a physically indexed L2, a third slower.
-constexpr int64_t kRowsPerChunk = 256;     // rows of A that one filling of a slab serves, at most
-constexpr int64_t kRowsPerPass = 1024;     // rows prepared at once: bounds the scratch memory
-constexpr int64_t kColumnsPerBlock = 128;  // columns that share a slab of A
+constexpr int64_t kRowsPerChunk = 256;    // rows of A that one filling of a slab serves, at most
+constexpr int64_t kRowsPerPass = 1024;    // rows prepared at once: bounds the scratch memory
+constexpr int64_t kColumnsPerLoad = 128;  // columns whose scales are converted at once, at least
 
 // The least size of equal parts of `total`, none above `limit`.
 int64_t even_part(int64_t total, int64_t limit) { return ceil_div(total, ceil_div(total, limit)); }
@@ -48,12 +42,13 @@ class DensePass {
         a_(a),
         epilogue_(epilogue),
         panel_columns_(kUnitsPerPanel * shape.kernels.lanes),
-        panels_per_load_(std::max<int64_t>(1, kColumnsPerBlock / panel_columns_)),
         blocks_per_chunk_(even_part(a.num_blocks(), kRowsPerChunk / dense_.block_rows)),
-        // A slab that one row block reads is best read from L1.
-        panels_per_block_(blocks_per_chunk_ == 1 ? 1 : panels_per_load_),
+        blocking_(blocking()),
+        panels_per_block_(std::max<int64_t>(1, blocking_.columns / panel_columns_)),
+        panels_per_load_(
+            round_up(std::max<int64_t>(1, kColumnsPerLoad / panel_columns_), panels_per_block_)),
         slab_tiles_(even_part(std::max<int64_t>(1, shape.tiles),
-                              dense_.slab_words * dense_.depth / kTileK)) {}
+                              blocking_.slab_words * dense_.depth / kTileK)) {}
 
   int64_t num_panels() const { return ceil_div(shape_.p.n, panel_columns_); }
   int64_t num_chunks() const { return ceil_div(a_.num_blocks(), blocks_per_chunk_); }
@@ -91,6 +86,12 @@ class DensePass {
     int64_t width;  // columns of a tile
   };
 
+  Blocking blocking() const {
+    const int64_t a_bytes =
+        blocks_per_chunk_ * dense_.block_rows * shape_.tiles * kTileK * a_.block(0).parts * 2;
+    return tiles_ && a_bytes <= tiles_->narrow_bytes ? tiles_->narrow[shape_.bits_index()]
+                                                     : dense_.blocking;
+  }
   bool one_slab() const { return shape_.tiles <= slab_tiles_; }
   int64_t tile_size(int64_t width) const { return dense_.depth * dense_.block_rows * width; }
 
@@ -149,7 +150,9 @@ class DensePass {
   const DenseKernels& dense_;
   const Activations& a_;
   const EpilogueCpu& epilogue_;
-  int64_t panel_columns_, panels_per_load_, blocks_per_chunk_, panels_per_block_, slab_tiles_;
+  int64_t panel_columns_, blocks_per_chunk_;
+  Blocking blocking_;
+  int64_t panels_per_block_, panels_per_load_, slab_tiles_;
 };
 
 template <typename Activations>

@@ -2,7 +2,7 @@
 // only after CPUID says so and the kernel has granted the registers (instruction_set.cpp).
 //
 // The processors that have tiles run the bf16 dot product of AVX-512 at half the rate of an fp32
-// fma: 4096 x 4096, int4, bf16, 2 cores of a Sapphire Rapids, M = 4 / 8 / 16 take 717 / 1315 / 2928
+// fma: 4096 x 4096, int4, bf16, 2 cores of a Emerald Rapids, M = 4 / 8 / 16 take 717 / 1315 / 2928
 // us with it, 494 / 820 / 1877 in fp32. So few rows go through fp32 words here, whatever their
 // type, and all others through the tiles.
 
@@ -27,8 +27,9 @@ static_assert(sizeof(TileConfig) == 64, "LDTILECFG reads 64 bytes");
 
 // "memory" on all that touch it: without it the compiler may move its own loads and stores across.
 struct AmxTiles {
-  static constexpr int64_t kSlabWords = 128;
-  // 4096 x 4096, 2 cores of a Sapphire Rapids, us, bf16: int4 at M = 4 / 5 fused 494 / 813, tiles
+  static constexpr Blocking kWide = {512, 128}, kNarrow[2] = {{32, 64}, {32, 256}};
+  static constexpr int64_t kNarrowBytes = 768 << 10;
+  // 4096 x 4096, 2 cores of a Emerald Rapids, us, bf16: int4 at M = 4 / 5 fused 494 / 813, tiles
   // 492 / 517; int8 at M = 8 / 12 fused 957 / 1563, tiles 971 / 990. fp32 splits the same way.
   static constexpr int64_t kMinRows[2] = {5, 9};
 

@@ -165,7 +165,7 @@ const CpuKernels& portable_kernels() {
                                           kLanes,
                                           {{1,
                                             kMaxRows,
-                                            kSlabWords,
+                                            kVectorBlocking,
                                             {dequantize<4>, dequantize<8>},
                                             {multiply<1>, multiply<2>, multiply<4>, multiply<8>}},
                                            {kMaxFusedRows, kMaxFusedRows},

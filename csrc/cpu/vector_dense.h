@@ -179,7 +179,7 @@ void multiply_groups(const ActivationRows& a, const PanelSlab& slab, float* c, f
 
 template <typename V>
 constexpr OperandKernels make_operand_kernels() {
-  OperandKernels kernels = {{V::kDepth, kMaxRows, kSlabWords, {}, {}},
+  OperandKernels kernels = {{V::kDepth, kMaxRows, kVectorBlocking, {}, {}},
                             {V::kMaxFusedRows[0], V::kMaxFusedRows[1]},
                             {{fused<V, 4, 1>, fused<V, 8, 1>},
                              {fused<V, 4, 2>, fused<V, 8, 2>},

@@ -144,9 +144,11 @@ constexpr TileKernels make_tile_kernels() {
   using Pairs = Bf16Pairs<void>;  // decoded here, multiplied by T
   return {{Pairs::kDepth,
            2 * kTileRows,
-           T::kSlabWords,
+           T::kWide,
            {decode<Pairs, 4>, decode<Pairs, 8>},
            {multiply_tiles<T, 1>, multiply_tiles<T, 2>}},
+          T::kNarrowBytes,
+          {T::kNarrow[0], T::kNarrow[1]},
           {T::kMinRows[0], T::kMinRows[1]},
           begin_tiles<T>,
           T::release,

@@ -30,7 +30,8 @@ float from_bf16(uint32_t bits) {
 // of the kernels: every register of A has `step` columns, every one of B step / 2 rows. A thread
 // that uses a register before it configured them dies, as it would of the instruction.
 struct EmulatedTiles {
-  static constexpr int64_t kSlabWords = 128;
+  static constexpr cpu::Blocking kWide = {96, 64}, kNarrow[2] = {{32, 32}, {32, 64}};
+  static constexpr int64_t kNarrowBytes = 16 << 10;
   static constexpr int64_t kMinRows[2] = {5, 9};
   struct Registers {
     int step = 0;
