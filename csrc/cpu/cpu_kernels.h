@@ -122,9 +122,6 @@ struct OperandKernels {
 struct TileKernels {
   DenseKernels dense;  // its slabs are those of bf16 pairs
 
-  // Rows of A that share the decoding of a slab, in bytes: they come from L2, again for each slab.
-  int64_t chunk_bytes;
-
   // While the rows of A that share a slab take no more than these bytes, narrow[bits == 8] instead
   // of dense.blocking: A comes from L2 and the slab, decoded just before, from L1.
   int64_t narrow_bytes;

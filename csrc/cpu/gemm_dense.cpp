@@ -42,7 +42,7 @@ class DensePass {
         a_(a),
         epilogue_(epilogue),
         panel_columns_(kUnitsPerPanel * shape.kernels.lanes),
-        blocks_per_chunk_(even_part(a.num_blocks(), rows_per_chunk() / dense_.block_rows)),
+        blocks_per_chunk_(even_part(a.num_blocks(), kRowsPerChunk / dense_.block_rows)),
         blocking_(blocking()),
         panels_per_block_(std::max<int64_t>(1, blocking_.columns / panel_columns_)),
         panels_per_load_(
@@ -86,14 +86,9 @@ class DensePass {
     int64_t width;  // columns of a tile
   };
 
-  int64_t row_bytes() const { return shape_.tiles * kTileK * 4 / dense_.depth * a_.block(0).parts; }
-  int64_t rows_per_chunk() const {
-    if (!tiles_) return kRowsPerChunk;
-    const int64_t rows = tiles_->chunk_bytes / std::max<int64_t>(1, row_bytes());
-    return std::clamp<int64_t>(rows, 2 * dense_.block_rows, kRowsPerChunk);
-  }
   Blocking blocking() const {
-    const int64_t a_bytes = blocks_per_chunk_ * dense_.block_rows * row_bytes();
+    const int64_t a_bytes =
+        blocks_per_chunk_ * dense_.block_rows * shape_.tiles * kTileK * a_.block(0).parts * 2;
     return tiles_ && a_bytes <= tiles_->narrow_bytes ? tiles_->narrow[shape_.bits_index()]
                                                      : dense_.blocking;
   }

@@ -27,8 +27,8 @@ static_assert(sizeof(TileConfig) == 64, "LDTILECFG reads 64 bytes");
 
 // "memory" on all that touch it: without it the compiler may move its own loads and stores across.
 struct AmxTiles {
-  static constexpr Blocking kWide = {512, 128}, kNarrow[2] = {{64, 64}, {64, 128}};
-  static constexpr int64_t kNarrowBytes = 1 << 20, kChunkBytes = 1 << 20;
+  static constexpr Blocking kWide = {512, 128}, kNarrow[2] = {{32, 64}, {32, 256}};
+  static constexpr int64_t kNarrowBytes = 768 << 10;
   // 4096 x 4096, 2 cores of a Emerald Rapids, us, bf16: int4 at M = 4 / 5 fused 494 / 813, tiles
   // 492 / 517; int8 at M = 8 / 12 fused 957 / 1563, tiles 971 / 990. fp32 splits the same way.
   static constexpr int64_t kMinRows[2] = {5, 9};

@@ -147,7 +147,6 @@ constexpr TileKernels make_tile_kernels() {
            T::kWide,
            {decode<Pairs, 4>, decode<Pairs, 8>},
            {multiply_tiles<T, 1>, multiply_tiles<T, 2>}},
-          T::kChunkBytes,
           T::kNarrowBytes,
           {T::kNarrow[0], T::kNarrow[1]},
           {T::kMinRows[0], T::kMinRows[1]},

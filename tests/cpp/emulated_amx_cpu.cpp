@@ -31,7 +31,7 @@ float from_bf16(uint32_t bits) {
 // that uses a register before it configured them dies, as it would of the instruction.
 struct EmulatedTiles {
   static constexpr cpu::Blocking kWide = {96, 64}, kNarrow[2] = {{32, 32}, {32, 64}};
-  static constexpr int64_t kNarrowBytes = 16 << 10, kChunkBytes = 32 << 10;
+  static constexpr int64_t kNarrowBytes = 16 << 10;
   static constexpr int64_t kMinRows[2] = {5, 9};
   struct Registers {
     int step = 0;
