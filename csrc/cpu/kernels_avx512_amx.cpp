@@ -27,8 +27,17 @@ static_assert(sizeof(TileConfig) == 64, "LDTILECFG reads 64 bytes");
 
 // "memory" on all that touch it: without it the compiler may move its own loads and stores across.
 struct AmxTiles {
-  static constexpr Blocking kWide = {512, 128}, kNarrow[2] = {{32, 64}, {32, 256}};
-  static constexpr int64_t kNarrowBytes = 768 << 10;
+  // 4096 x 4096, 2 cores of an Emerald Rapids (2 MB of L2), groups of 128, ms; columns / words:
+  //               bf16 int4              bf16 int8              fp32 int4
+  //   M           16     64     256      16     64     256      32     256
+  //   32 / 64     0.52   1.27   5.25     1.08   2.07   5.94     1.24   13.9
+  //   64 / 128    0.75   1.68   5.31     0.90   1.82   5.19     1.55   10.2
+  //   128 / 128   0.84   1.61   5.07     0.93   1.89   5.01     1.58   9.0
+  //   512 / 128   0.90   1.81   5.34     1.28   2.37   5.72     1.74   8.6
+  // Chunks of fewer rows, which keep A in L2 and decode the weight for each, were no faster: at M =
+  // 256 128 rows 4.76 (bf16) and 8.6 (fp32) at best, 64 rows 4.85 and 9.7.
+  static constexpr Blocking kWide = {128, 128}, kNarrow[2] = {{32, 64}, {64, 128}};
+  static constexpr int64_t kNarrowBytes = 1 << 20;
   // 4096 x 4096, 2 cores of a Emerald Rapids, us, bf16: int4 at M = 4 / 5 fused 494 / 813, tiles
   // 492 / 517; int8 at M = 8 / 12 fused 957 / 1563, tiles 971 / 990. fp32 splits the same way.
   static constexpr int64_t kMinRows[2] = {5, 9};
