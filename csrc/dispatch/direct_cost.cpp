@@ -41,6 +41,13 @@ double line_us(const TileConfig& t, const DeviceInfo& d, double products, double
   return longest + kOverlapLoss * (multiply + stream + wait - longest);
 }
 
+// wgmma.
+constexpr double kWgmmaTops = 1500;       // of all SMs; what is lost is in the line
+constexpr double kWgmmaWorkLineUs = 0.1;  // barriers of a line
+constexpr double kWgmmaTileUs = 1.2;      // storing 128 x 128 outputs
+constexpr double kWgmmaSlotUs = 1.3;      // adding 128 x 128 sums of one more block
+constexpr double kWgmmaLaunchUs = 2.5;
+
 }  // namespace
 
 double predict_direct_us(const TileChoice& c, const DirectWork& w, const DeviceInfo& d) {
@@ -70,6 +77,31 @@ double predict_direct_us(const TileChoice& c, const DirectWork& w, const DeviceI
     extra = kReduceUs + c.slices * 4.0 * w.m * w.n * 2 / (d.dram_gb_per_s * 1e3);
   }
   return kLaunchUs + extra + std::max(us, dram);
+}
+
+double predict_wgmma_us(const TileChoice& c, const DirectWork& w, const DeviceInfo& d) {
+  const TileConfig& t = w.tile;
+  const double tiles = static_cast<double>(ceil_div(w.m, t.m)) * ceil_div(w.n, t.n);
+  const double lines = static_cast<double>(w.parts), tile_share = t.m * t.n / 16384.0;
+  const bool stream = c.split == SplitK::kStreamK;
+  const double slots = static_cast<double>(stream ? c.slices : t.min_blocks) * d.sm_count;
+  const double parts = stream ? std::min(tiles * lines, slots) : tiles * c.slices;
+  const double resident = std::min(slots / d.sm_count, std::ceil(parts / d.sm_count));
+  const double items = stream ? std::max(1.0, tiles / parts) : std::ceil(parts / slots);
+  const double lines_each =
+      stream ? std::ceil(tiles * lines / parts) : std::ceil(lines / c.slices) * items;
+  const double multiply =
+      2.0 * t.m * t.n * kScaledTileK * resident / (kWgmmaTops * 1e6 / d.sm_count);
+  const double bytes = scaled_stage_bytes(t) * resident * std::min<double>(d.sm_count, parts) /
+                       (d.dram_gb_per_s * kL2OverDram * kDramEfficiency * 1e3);
+  const double dram = (static_cast<double>(w.n) * w.k + static_cast<double>(w.m) * w.k) /
+                      (d.dram_gb_per_s * kDramEfficiency * 1e3);
+  double us = kWgmmaLaunchUs + kWgmmaTileUs * items * tile_share +
+              std::max(dram, lines_each * (std::max(multiply, bytes) + kWgmmaWorkLineUs));
+  if (stream) us += kStreamUs + kWgmmaSlotUs * std::max(1.0, std::ceil(parts / tiles)) * tile_share;
+  if (c.split == SplitK::kParallel)
+    us += kReduceUs + c.slices * 4.0 * w.m * w.n * 2 / (d.dram_gb_per_s * 1e3);
+  return us;
 }
 
 }  // namespace mixed_gemm
