@@ -75,18 +75,18 @@ float* ActivationPanel::group_sums(int64_t index) const {
   return group_sums_.data() + index * kMaxRows * shape_.groups_pad;
 }
 
-ActivationPanel::Block ActivationPanel::block(int64_t index) const {
+ActivationBlock ActivationPanel::block(int64_t index) const {
   const int64_t first = row_begin_ + index * kMaxRows;
   const int64_t real = std::min<int64_t>(kMaxRows, row_end_ - first);
   const int choice = log2_of_padded_rows(real);
-  return {first, real, 1 << choice, choice, words(index), group_sums(index)};
+  return {first, real, 1 << choice, choice, words(index), group_sums(index), 1};
 }
 
 void ActivationPanel::fill_words(int64_t index, int64_t k_begin, int64_t k_end,
                                  const float* pre_scale) {
   const GemmProblem& p = shape_.p;
-  const Block to = block(index);
-  const int depth = shape_.operands.depth;
+  const ActivationBlock to = block(index);
+  const int depth = shape_.depth();
   const int64_t real_k = std::max<int64_t>(0, std::min(k_end, p.k) - k_begin);
   const int64_t a_bytes = element_bytes(p.element);
   const auto* from = static_cast<const char*>(p.a) + (to.first * p.a_stride + k_begin) * a_bytes;
@@ -113,8 +113,8 @@ void ActivationPanel::fill_words(int64_t index, int64_t k_begin, int64_t k_end,
 
 // Sums in double, rounded once: a zero point multiplies them, so their error would not average out.
 void ActivationPanel::fill_group_sums(int64_t index) {
-  const Block of = block(index);
-  const int depth = shape_.operands.depth;
+  const ActivationBlock of = block(index);
+  const int depth = shape_.depth();
   const int64_t group_words = shape_.segments_per_group * kSegmentK / depth;
   float* sums = group_sums(index);
   for (int64_t group = 0; group < shape_.groups_pad; ++group) {

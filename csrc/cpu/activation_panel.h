@@ -1,37 +1,39 @@
-// A, prepared once per call: in words of the kernels (fp32, or pairs of bf16), pre_scale applied, K
-// padded with zeros, cut into blocks of rows with the row index innermost, so that a kernel
-// broadcasts consecutive words. Both the fused and the dense path read it.
+// A, prepared once per call for the vector kernels: in their words (fp32, or pairs of bf16),
+// pre_scale applied, K padded with zeros, cut into blocks of rows with the row index innermost, so
+// that a kernel broadcasts consecutive words. Both the fused and the dense path read it.
 #pragma once
 #include "core/parallel.h"
 #include "cpu/call_shape.h"
 
 namespace mixed_gemm::cpu {
 
+// Some rows of A that a kernel takes together.
+struct ActivationBlock {
+  int64_t first;  // row of A
+  int64_t real;   // rows that exist
+  int rows;       // what the kernel computes
+  int choice;     // of the kernel, by `rows`
+  const uint32_t* words;
+  const float* group_sums;
+  int parts;  // as ActivationRows has it
+
+  // From element k of K on, a multiple of 64.
+  ActivationRows from(int64_t k, int depth) const {
+    return {words + k / depth * parts * rows, group_sums, parts, static_cast<int>(real)};
+  }
+};
+
 class ActivationPanel {
  public:
-  struct Block {
-    int64_t first;  // row of A
-    int64_t real;   // rows that exist
-    int rows;       // 1, 2, 4 or 8: what the kernel computes
-    int choice;     // log2(rows)
-    const uint32_t* words;
-    const float* group_sums;
-
-    // From element k of K on, a multiple of 64.
-    ActivationRows from(int64_t k, int depth) const {
-      return {words + k / depth * rows, group_sums};
-    }
-  };
-
   // Rows [row_begin, row_end) of A.
   ActivationPanel(const CallShape& shape, int64_t row_begin, int64_t row_end,
                   const ParallelFor& parallel_for);
 
   int64_t num_blocks() const { return ceil_div(row_end_ - row_begin_, kMaxRows); }
-  Block block(int64_t index) const;
+  ActivationBlock block(int64_t index) const;
 
  private:
-  int64_t words_per_row() const { return shape_.tiles * kTileK / shape_.operands.depth; }
+  int64_t words_per_row() const { return shape_.tiles * kTileK / shape_.depth(); }
   uint32_t* words(int64_t index) const;
   float* group_sums(int64_t index) const;
   void fill_words(int64_t index, int64_t k_begin, int64_t k_end, const float* pre_scale);

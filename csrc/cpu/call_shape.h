@@ -36,10 +36,7 @@ struct CallShape {
     return pairs ? *kernels.bf16_pairs : kernels.fp32;
   }
 
-  static int64_t max_fused_rows(const GemmProblem& p, const CpuKernels& kernels) {
-    return operands_for(p, kernels).max_fused_rows[p.scheme.bits == 8];
-  }
-
+  int depth() const { return operands.dense.depth; }
   int bits_index() const { return p.scheme.bits == 8; }
   int64_t units() const { return ceil_div(p.n, kernels.lanes); }
 

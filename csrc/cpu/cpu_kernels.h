@@ -1,5 +1,5 @@
 // The seam between the instruction sets and the driver: each set is one table of plain functions.
-// A new set (NEON, AMX) is one more kernels_*.cpp and one more row in instruction_set.cpp.
+// A new set (NEON) is one more kernels_*.cpp and one more row in instruction_set.cpp.
 //
 // In every kernel a vector lane is one output column. The packed words of `lanes` neighbouring
 // columns are transposed once per 64 x lanes tile; from there scales, zeros, sums and results are
@@ -9,7 +9,8 @@
 // Operands are made of 32-bit words: either one fp32, or the bf16 values of k and k + 1, of which a
 // dot-product instruction takes both. Pairs hold A as it came and the weight as the integer q,
 // which bf16 represents exactly for 4 and 8 bits; scales and zeros meet the fp32 sums of a group.
-// So both kinds keep the same error bound.
+// So both kinds keep the same error bound. Tiles (AMX) multiply pairs too, 16 rows at a time; A
+// that is no bf16 comes to them as a sum of up to three bf16 numbers, exactly.
 #pragma once
 #include <cstdint>
 
@@ -26,6 +27,8 @@ constexpr int kMaxRows = 8;        // rows of A that share one decoding of a wei
 constexpr int kRowChoices = 4;     // compiled row counts: 1, 2, 4, 8
 constexpr int kUnitsPerPanel = 2;  // vectors of columns in a dense panel
 constexpr int kMaxDepth = 2;       // elements of K in a word
+constexpr int kTileRows = 16;      // rows of A in a tile register
+constexpr int kTileStep = 32;      // elements of K in a tile register of A: 16 pairs
 
 // `lanes` columns of the packed weight. Column group i (4 columns of int4, 2 of int8) has its tile
 // t at first + i * group_stride + t * kTileBytes.
@@ -44,13 +47,15 @@ struct ColumnScales {
   ZeroMode zero_mode;
 };
 
-// `rows` rows of A with pre_scale applied, row index innermost, zero beyond the real k and m.
+// `rows` rows of A with pre_scale applied, zero beyond the real k and m.
 struct ActivationRows {
-  const void* values;       // words [k_pad / depth, rows]
+  const void* values;       // words [k_pad / depth, rows], or of tiles as TileKernels has them
   const float* group_sums;  // [ceil(k_pad / group), rows]; read only when there are zeros
+  int parts;                // bf16 numbers whose sum is one element of A; 1 unless for tiles
+  int real_rows;            // that anybody reads
 };
 
-// Some elements of K of kUnitsPerPanel * lanes neighbouring columns, made by OperandKernels::fill.
+// Some elements of K of kUnitsPerPanel * lanes neighbouring columns, made by DenseKernels::fill.
 struct PanelSlab {
   const void* values;  // words [(k_end - k_begin) / depth, kUnitsPerPanel * lanes]
   ColumnScales scales;
@@ -65,15 +70,26 @@ struct FloatRows {
   int64_t stride;
 };
 
-// The kernels of one kind of words.
-struct OperandKernels {
-  int depth;                  // elements of K in a word: 1 is fp32, 2 are bf16
-  int64_t max_fused_rows[2];  // [bits == 8]: from more rows of A on, the dense path is faster
+// What of the weight is decoded at a time.
+struct Blocking {
+  int64_t columns;     // that share one passage of the rows of A
+  int64_t slab_words;  // of K in a slab, at most
+};
 
-  // out[r * lanes + lane] = sum over K of a[r] * w[lane]: the weight is decoded in registers.
-  using Fused = void (*)(const PackedColumns&, const ColumnScales&, const ActivationRows&,
-                         int64_t tiles, float* out);
-  Fused fused[kRowChoices][2];  // [log2(rows)][bits == 8]
+// Cache blocking after Goto and van de Geijn (2008), for vectors. A slab of some panels (128
+// columns x 384 words, 192 KB) stays in L2 while the row blocks pass by; the slab of one row block
+// (8 x 384 words, 12 KB) stays in L1 while the panels pass by. With one slab for all of K the sums
+// go from L1 straight to the epilogue: N = 1536, K = 384, one thread of a Cascade Lake 91 -> 113
+// GFLOP/s at M = 1024 (MKL 133), against slabs of 128 and a pass of its own for the epilogue. 256
+// columns were as fast or, by the luck of the pages in a physically indexed L2, a third slower.
+constexpr Blocking kVectorBlocking = {128, 384};
+
+// The blocked kernels of one kind of words: panels of columns are decoded into a slab that stays in
+// cache, then multiplied.
+struct DenseKernels {
+  int depth;       // elements of K in a word: 1 is fp32, 2 are bf16
+  int block_rows;  // rows of A that `multiply` takes at a time, at most
+  Blocking blocking;
 
   // The words of one unit of a PanelSlab: panel[(k - 64 * tile_begin) / depth * stride + lane]. Of
   // depth 1 the real weights w, of depth 2 the integers q.
@@ -87,14 +103,52 @@ struct OperandKernels {
   // slabs share.
   using Multiply = void (*)(const ActivationRows& a, const PanelSlab& slab, float* c, float* open,
                             int64_t stride);
-  Multiply multiply[kRowChoices];  // [log2(rows)]
+  Multiply multiply[kRowChoices];  // [log2(rows)]; of tiles [rows / kTileRows - 1]
+};
+
+// The kernels of one kind of words.
+struct OperandKernels {
+  DenseKernels dense;
+  int64_t max_fused_rows[2];  // [bits == 8]: from more rows of A on, the dense path is faster
+
+  // out[r * lanes + lane] = sum over K of a[r] * w[lane]: the weight is decoded in registers.
+  using Fused = void (*)(const PackedColumns&, const ColumnScales&, const ActivationRows&,
+                         int64_t tiles, float* out);
+  Fused fused[kRowChoices][2];  // [log2(rows)][bits == 8]
+};
+
+// The kernels on tile registers. A block of 16 or 32 rows of A is bf16 [k_pad / 32, parts, rows,
+// 32]: each 16 rows of a part are one tile register, 1 KB in a piece.
+struct TileKernels {
+  DenseKernels dense;  // its slabs are those of bf16 pairs
+
+  // While the rows of A that share a slab take no more than these bytes, narrow[bits == 8] instead
+  // of dense.blocking: A comes from L2 and the slab, decoded just before, from L1.
+  int64_t narrow_bytes;
+  Blocking narrow[2];
+
+  int64_t min_rows[2];  // [bits == 8]: from as many rows of A on, tiles are faster than `fused`
+
+  // The tile registers of the calling thread, for groups of that many segments. Between the two no
+  // other code may use them.
+  void (*begin)(int64_t segments_per_group);
+  void (*end)();
+
+  // `count` (a multiple of 32) fp32 elements of one row as bf16 numbers, largest first, whose sum
+  // they are; part p of element k goes to to[(k / 32 * parts + p) * part_stride + k % 32].
+  void (*split)(const float* from, int64_t count, int parts, uint16_t* to, int64_t part_stride);
+
+  // Of one row as split() wrote it: sums[g * stride] = sum of a over group g, rounded once.
+  void (*sum_groups)(const uint16_t* from, int64_t k_pad, int parts, int64_t part_stride,
+                     int64_t segments_per_group, float* sums, int64_t stride);
 };
 
 struct CpuKernels {
   const char* name;
   int lanes;
   OperandKernels fp32;               // its fill dequantizes
-  const OperandKernels* bf16_pairs;  // null: the set has no bf16 dot product
+  const OperandKernels* bf16_pairs;  // null: the set has no bf16 dot product, or a slow one
+  const TileKernels* tiles;          // null: no tile registers
   const IntegerKernels* int8;
 
   void (*to_float)(const FloatRows& from, int64_t rows, int64_t columns, float* to,
@@ -107,5 +161,6 @@ const CpuKernels& avx2_kernels();
 const CpuKernels& avx512_kernels();
 const CpuKernels& avx512_vnni_kernels();
 const CpuKernels& avx512_bf16_kernels();
+const CpuKernels& avx512_amx_kernels();
 
 }  // namespace mixed_gemm::cpu

@@ -5,6 +5,7 @@
 #include "cpu/aligned_buffer.h"
 #include "cpu/call_shape.h"
 #include "cpu/gemm_cpu.h"
+#include "cpu/gemm_paths.h"
 #include "cpu/instruction_set.h"
 #include "layout/repack.h"
 
@@ -106,8 +107,10 @@ void gemm_awq_cpu(const AwqProblem& problem, const ParallelFor& parallel_for) {
   if (problem.m == 0 || problem.n == 0) return;
   const int64_t n = problem.n, narrow = ceil_div(n, kNarrow);
   GemmProblem like;
+  like.m = problem.m;
   like.element = problem.element;
-  if (problem.m <= CallShape::max_fused_rows(like, active_kernels())) {
+  like.scheme.bits = 4;
+  if (choose_path(active_kernels(), like) == GemmPath::kFused) {
     // The scratch of one slice stays in L2 between the repacking and the product.
     const int64_t work = kNarrow * problem.k * (problem.m + 1);
     parallel_for(0, narrow, CallShape::grain(work), [&](int64_t begin, int64_t end) {

@@ -13,13 +13,16 @@ namespace mixed_gemm {
 // activation.
 void gemm_cpu(const GemmProblem& problem, const ParallelFor& parallel_for);
 
+// Which way gemm_cpu takes, in words for plan().
+const char* cpu_path(const GemmProblem& problem);
+
 // Writes w [problem.n, problem.k] to problem.d, rounded once to `out_element`; scales and zeros
 // have problem.element. a, bias, pre_scale and activation are ignored.
 void dequantize_cpu(const GemmProblem& problem, ElementType out_element,
                     const ParallelFor& parallel_for);
 
-// "portable", "avx2", "avx512", "avx512_vnni" or "avx512_bf16"; the environment variable
-// MIXED_GEMM_CPU lowers it, for tests.
+// "portable", "avx2", "avx512", "avx512_vnni", "avx512_bf16" or "avx512_amx"; the environment
+// variable MIXED_GEMM_CPU lowers it, for tests.
 std::string cpu_instruction_set();
 
 }  // namespace mixed_gemm

@@ -2,6 +2,13 @@
 
 #include <cstdlib>
 #include <stdexcept>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+#endif
 
 #include "cpu/gemm_cpu.h"
 
@@ -26,6 +33,21 @@ bool has_avx512() {
 }
 bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
 bool has_avx512_bf16() { return has_avx512_vnni() && __builtin_cpu_supports("avx512bf16"); }
+
+// Linux hands the tile registers out on request only, to the whole process, and refuses where it
+// cannot save them (Documentation/arch/x86/xstate.rst).
+bool has_avx512_amx() {
+#if defined(__linux__)
+  constexpr unsigned kTile = 1u << 24, kBf16 = 1u << 22;  // CPUID 7.0, EDX
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return has_avx512_vnni() && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) &&
+         (edx & (kTile | kBf16)) == (kTile | kBf16) &&
+         syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
 #endif
 
 // Slowest first.
@@ -36,6 +58,7 @@ constexpr InstructionSet kInstructionSets[] = {
     {"avx512", has_avx512, avx512_kernels},
     {"avx512_vnni", has_avx512_vnni, avx512_vnni_kernels},
     {"avx512_bf16", has_avx512_bf16, avx512_bf16_kernels},
+    {"avx512_amx", has_avx512_amx, avx512_amx_kernels},
 #endif
 };
 

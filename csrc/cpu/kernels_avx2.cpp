@@ -7,7 +7,8 @@ namespace mixed_gemm::cpu {
 
 const CpuKernels& avx2_kernels() {
   static constexpr CpuKernels kKernels = {
-      "avx2",         Avx2::kLanes,    make_operand_kernels<Avx2>(), nullptr, &kIntegerAvx2,
+      "avx2",         Avx2::kLanes,    make_operand_kernels<Avx2>(),
+      nullptr,        nullptr,         &kIntegerAvx2,
       to_float<Avx2>, from_float<Avx2>};
   return kKernels;
 }

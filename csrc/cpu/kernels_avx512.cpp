@@ -13,7 +13,8 @@ namespace mixed_gemm::cpu {
 
 const CpuKernels& avx512_kernels() {
   static constexpr CpuKernels kKernels = {
-      "avx512",         Avx512::kLanes,    make_operand_kernels<Avx512>(), nullptr, &kIntegerAvx512,
+      "avx512",         Avx512::kLanes,    make_operand_kernels<Avx512>(),
+      nullptr,          nullptr,           &kIntegerAvx512,
       to_float<Avx512>, from_float<Avx512>};
   return kKernels;
 }

@@ -55,7 +55,8 @@ void run_chunk(const CpuKernels& kernels, const Float8Table& table, const Scaled
       while (1 << choice < real) ++choice;
       table.interleave(static_cast<const uint8_t*>(p.a) + (chunk.row + r) * p.lda + k, p.lda, real,
                        k_end - k, 1 << choice, a);
-      kernels.fp32.multiply[choice]({a, nullptr}, slab, sums + r * width, nullptr, width);
+      kernels.fp32.dense.multiply[choice]({a, nullptr, 1, 1 << choice}, slab, sums + r * width,
+                                          nullptr, width);
     }
   }
 }

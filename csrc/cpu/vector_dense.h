@@ -45,6 +45,7 @@ void decode(const PackedColumns& b, const ColumnScales& /*scales*/, int64_t tile
   for (int64_t tile = tile_begin; tile < tile_end; ++tile, panel += kTileK / V::kDepth * stride) {
     typename V::Words words[kTileK / WeightLayout<kBits>::kPerWord];
     V::template load_words<kBits>(b.first + tile * kTileBytes, b.group_stride, words);
+    prefetch_ahead<V, kBits>(b, tile, b.group_stride / kTileBytes);
     unroll(
         SegmentIndices{}, [&](auto segment) __attribute__((always_inline)) {
           for_each_weight<V, kBits, segment>(
@@ -178,22 +179,21 @@ void multiply_groups(const ActivationRows& a, const PanelSlab& slab, float* c, f
 
 template <typename V>
 constexpr OperandKernels make_operand_kernels() {
-  OperandKernels kernels = {V::kDepth,
+  OperandKernels kernels = {{V::kDepth, kMaxRows, kVectorBlocking, {}, {}},
                             {V::kMaxFusedRows[0], V::kMaxFusedRows[1]},
                             {{fused<V, 4, 1>, fused<V, 8, 1>},
                              {fused<V, 4, 2>, fused<V, 8, 2>},
                              {fused<V, 4, 4>, fused<V, 8, 4>},
-                             {fused<V, 4, 8>, fused<V, 8, 8>}},
-                            {},
-                            {}};
+                             {fused<V, 4, 8>, fused<V, 8, 8>}}};
+  DenseKernels& dense = kernels.dense;
   if constexpr (V::kDepth == 1) {
-    kernels.fill[0] = dequantize<V, 4>, kernels.fill[1] = dequantize<V, 8>;
-    kernels.multiply[0] = multiply<V, 1>, kernels.multiply[1] = multiply<V, 2>;
-    kernels.multiply[2] = multiply<V, 4>, kernels.multiply[3] = multiply<V, 8>;
+    dense.fill[0] = dequantize<V, 4>, dense.fill[1] = dequantize<V, 8>;
+    dense.multiply[0] = multiply<V, 1>, dense.multiply[1] = multiply<V, 2>;
+    dense.multiply[2] = multiply<V, 4>, dense.multiply[3] = multiply<V, 8>;
   } else {
-    kernels.fill[0] = decode<V, 4>, kernels.fill[1] = decode<V, 8>;
-    kernels.multiply[0] = multiply_groups<V, 1>, kernels.multiply[1] = multiply_groups<V, 2>;
-    kernels.multiply[2] = multiply_groups<V, 4>, kernels.multiply[3] = multiply_groups<V, 8>;
+    dense.fill[0] = decode<V, 4>, dense.fill[1] = decode<V, 8>;
+    dense.multiply[0] = multiply_groups<V, 1>, dense.multiply[1] = multiply_groups<V, 2>;
+    dense.multiply[2] = multiply_groups<V, 4>, dense.multiply[3] = multiply_groups<V, 8>;
   }
   return kernels;
 }

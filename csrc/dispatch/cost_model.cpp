@@ -28,10 +28,17 @@ constexpr double kWarpTileUs = 0.0053;        // copies, addresses, barrier of a
 constexpr double kWarpsForPeak = 8.05;        // of an SM
 constexpr double kOverlapLoss = 0.0324;
 constexpr double kDramEfficiency = 0.819;
-constexpr double kWgmmaTflops = 680;           // of all SMs
-constexpr double kWgmmaConvertedPerUs = 4e5;   // weights that an SM converts and scales, a block
-constexpr double kWgmmaStepUs = 0.05;          // of a k-tile: barriers, the first conversion
-constexpr double kWgmmaItemUs = 1.0;           // storing a tile of 128 x 128
+// wgmma: fitted alike to the 1142 candidates with M >= 32 of one scheme, 9 % root mean square.
+constexpr double kWgmmaLaunchUs = 2.0;
+constexpr double kWgmmaTflops = 1077;           // of all SMs; what is lost is in the step
+constexpr double kWgmmaConvertedPerUs = 446e3;  // weights that the blocks of an SM convert
+constexpr double kWgmmaAlone = 0.45;            // of the time of two blocks' conversion, for one
+constexpr double kWgmmaStepUs = 0.231;          // of a k-tile
+constexpr double kWgmmaTileUs = 1.15;           // storing 128 x 128 outputs
+constexpr double kWgmmaStreamUs = 1.5;          // stream-K: zeroing flags
+constexpr double kWgmmaSlotUs = 1.3;            // adding 128 x 128 sums of one more block
+constexpr double kWgmmaReduceUs = 1.7;          // second kernel of a parallel split
+constexpr double kWgmmaReduceSpeed = 0.4;
 constexpr double kSkinnyDram = 0.917;          // of the bandwidth
 constexpr double kSkinnyBlockUs = 0.586;       // start, reduce and store
 constexpr double kSkinnyTail = 0.0766;         // of a block's time, while the last ones drain
@@ -100,9 +107,10 @@ double k_tile_us(const TileConfig& t, const GemmProblem& p, const DeviceInfo& d,
 }
 
 // The second kernel of a parallel split.
-double reduce_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) {
+double reduce_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d, double launch_us,
+                 double speed) {
   const double sum_bytes = 4.0 * p.m * round_up(p.n, 8);
-  return kReduceUs + c.slices * sum_bytes / (d.dram_gb_per_s * kReduceSpeed * 1e3);
+  return launch_us + c.slices * sum_bytes / (d.dram_gb_per_s * speed * 1e3);
 }
 
 double multistage_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) {
@@ -131,35 +139,36 @@ double multistage_us(const Candidate& c, const GemmProblem& p, const DeviceInfo&
     us += kClusterUs + (c.slices > 2 ? kClusterMoreUs * std::log2(c.slices) : 0) +
           4.0 * t.m * t.n / kClusterRate;
   }
-  if (c.split == SplitK::kParallel) us += reduce_us(c, p, d);
+  if (c.split == SplitK::kParallel) us += reduce_us(c, p, d, kReduceUs, kReduceSpeed);
   return us;
 }
 
-// One block multiplies its tiles with the whole SM's tensor cores, or shares them with a second
-// one.
+// Blocks run tile after tile; two on an SM share its tensor cores and hide each other's
+// conversions.
 double wgmma_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) {
   const TileConfig& t = tile_of(c);
   const ScaleMode mode = scale_mode(p.scheme, p.k, kTileK);
   const double tiles = static_cast<double>(ceil_div(p.m, t.m)) * ceil_div(p.n, t.n);
   const double k_tiles = static_cast<double>(ceil_div(p.k, kTileK));
+  const double tile_share = t.m * t.n / 16384.0;  // of 128 x 128
   const bool stream = c.split == SplitK::kStreamK;
-  const double per_sm = stream ? c.slices : t.min_blocks;
-  const double parts = stream ? std::min(tiles * k_tiles, per_sm * d.sm_count) : tiles * c.slices;
-  const double resident = std::min(per_sm, std::ceil(parts / d.sm_count));
-  const double active = std::min<double>(d.sm_count, parts);
+  const double slots = static_cast<double>(stream ? c.slices : t.min_blocks) * d.sm_count;
+  const double parts = stream ? std::min(tiles * k_tiles, slots) : tiles * c.slices;
+  const double resident = std::min(slots / d.sm_count, std::ceil(parts / d.sm_count));
   const double multiply = 2.0 * t.m * t.n * kTileK * resident / (kWgmmaTflops * 1e6 / d.sm_count);
-  const double convert =
-      t.n * kTileK * conversion_work(p, mode) / kWgmmaConvertedPerUs * (0.5 + 0.5 * resident);
-  const double b_bytes = static_cast<double>(t.n) * kTileK * p.scheme.bits / 8;
-  const double memory = b_bytes * resident * active / (d.dram_gb_per_s * kDramEfficiency * 1e3);
-  const double k_tile = std::max({multiply, convert, memory}) + kWgmmaStepUs;
-  const double items =
-      stream ? std::max(1.0, tiles / parts) : std::ceil(parts / (per_sm * d.sm_count));
-  const double k_tiles_each =
+  const double convert = t.n * kTileK * conversion_work(p, mode) / kWgmmaConvertedPerUs *
+                         (kWgmmaAlone + (1 - kWgmmaAlone) * resident);
+  const double stream_us = t.n * kTileK * p.scheme.bits / 8.0 * resident *
+                           std::min<double>(d.sm_count, parts) /
+                           (d.dram_gb_per_s * kDramEfficiency * 1e3);
+  const double items = stream ? std::max(1.0, tiles / parts) : std::ceil(parts / slots);
+  const double lines =
       stream ? std::ceil(tiles * k_tiles / parts) : std::ceil(k_tiles / c.slices) * items;
-  double us = kLaunchUs + k_tiles_each * k_tile + kWgmmaItemUs * items * t.m * t.n / 16384;
-  if (stream) us += kStreamUs + kSlotUs * std::max(1.0, std::ceil(parts / tiles));
-  if (c.split == SplitK::kParallel) us += reduce_us(c, p, d);
+  double us = kWgmmaLaunchUs + kWgmmaTileUs * items * tile_share +
+              lines * (std::max({multiply, convert, stream_us}) + kWgmmaStepUs);
+  if (stream)
+    us += kWgmmaStreamUs + kWgmmaSlotUs * std::max(1.0, std::ceil(parts / tiles)) * tile_share;
+  if (c.split == SplitK::kParallel) us += reduce_us(c, p, d, kWgmmaReduceUs, kWgmmaReduceSpeed);
   return us;
 }
 

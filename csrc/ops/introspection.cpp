@@ -72,10 +72,11 @@ std::string accepted(const std::string& selected, const std::string& family,
          "}";
 }
 
-std::string planned_cpu() {
+std::string planned_cpu(const std::string& path) {
   const std::string name = "cpu_" + cpu_instruction_set();
-  return "{\"ok\": true, \"selected\": " + quoted(name) +
-         ", \"family\": \"cpu\", \"reason\": " + quoted("the best instruction set of this CPU") +
+  const std::string reason = "the best instruction set of this CPU";
+  return "{\"ok\": true, \"selected\": " + quoted(name) + ", \"family\": \"cpu\", \"reason\": " +
+         quoted(path.empty() ? reason : reason + "; " + path) +
          ", \"candidates\": [{\"config\": " + quoted(name) + ", \"predicted_us\": null}]}";
 }
 
@@ -99,7 +100,6 @@ std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bit
     if (!element) offer("dtype", quoted(kElementTypeNames[0]));
     return refused(reasons, nearest);
   }
-  if (!info) return planned_cpu();
   GemmProblem problem;  // an empty product launches nothing; plan it as if it had one row
   problem.m = std::max<int64_t>(m, 1);
   problem.n = std::max<int64_t>(n, 1);
@@ -107,6 +107,7 @@ std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bit
   problem.element = static_cast<ElementType>(*element);
   problem.scheme = {static_cast<int>(bits), group_size == -1 ? problem.k : group_size,
                     static_cast<ZeroMode>(*mode)};
+  if (!info) return planned_cpu(cpu_path(problem));
   const std::vector<Candidate> ranked = ranked_candidates(problem, *info);
   const Selection selection = select(problem, *info, ranked);
   return accepted(config_name(selection.candidate),
@@ -131,7 +132,7 @@ std::string plan_scaled_mm(int64_t m, int64_t n, int64_t k, std::string dtype,
     const std::string reason = why_not_operand(static_cast<OperandType>(*operand), *info);
     if (!reason.empty()) reasons.push_back(reason);
   }
-  if (reasons.empty() && !info) return planned_cpu();
+  if (reasons.empty() && !info) return planned_cpu("");
   if (reasons.empty()) {
     ScaledMmProblem problem;  // planned with at least one row and column, as in plan()
     problem.m = std::max<int64_t>(m, 1);
@@ -163,7 +164,7 @@ std::string plan_block_quant_gemm(int64_t m, int64_t n, int64_t k, int64_t block
   if (reason.empty() && info) reason = why_not_device(*info);
   if (reason.empty() && info) reason = why_not_block_counts(problem);
   if (!reason.empty()) return refused(std::vector<std::string>{reason}, "");
-  if (!info) return planned_cpu();
+  if (!info) return planned_cpu("");
   const std::vector<BlockCandidate> ranked = ranked_block(problem, *info);
   if (ranked.empty()) return refused(std::vector<std::string>{"no tile fits this device"}, "");
   return accepted(config_name(ranked.front()), "block", "least time predicted by the cost model",

@@ -10,7 +10,7 @@ struct BoxedMatrix {
   const void* data;       // starts on 16 bytes
   int element_bytes;      // 1 or 2
   int64_t columns, rows;  // elements of a row; rows
-  int64_t stride;         // bytes between rows, a multiple of 16
+  int64_t stride;         // bytes between rows, a multiple of 16; of one row, anything
   int box_columns, box_rows;
   bool permuted;  // rows of 128 bytes, their 16-byte chunks exchanged (SmemActivationTile)
 };

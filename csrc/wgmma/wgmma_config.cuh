@@ -4,11 +4,12 @@
 #pragma once
 #include "core/tile_config.h"
 #include "mainloop/gemm_config.cuh"
+#include "wgmma/warp_roles.cuh"
 
 namespace mixed_gemm {
 
 template <typename Element_, int kBits_, WgmmaMode kMode_, int kRow>
-struct WgmmaConfig {
+struct WgmmaConfig : WarpRoles<kWgmmaTileConfigs[kRow].min_blocks> {
   using Element = Element_;
   using Format = typename FormatOf<Element>::Type;
   using Layout = WeightLayout<kBits_>;
@@ -19,20 +20,9 @@ struct WgmmaConfig {
   static constexpr TileConfig kTile = kWgmmaTileConfigs[kRow];
   static constexpr int kStages = kTile.stages;
 
-  // Two warpgroups multiply, a third one's first thread requests the copies.
-  static constexpr int kMultipliers = 2;
-  static constexpr int kMultiplyThreads = 128 * kMultipliers, kThreads = kMultiplyThreads + 128;
-  static constexpr int kRowTiles = kTile.n / (64 * kMultipliers);  // of 64 weight rows
-  static constexpr int kSumsPerTile = kTile.m / 2;                 // of a thread
+  static constexpr int kRowTiles = kTile.n / (64 * WgmmaConfig::kMultipliers);  // of 64 weight rows
+  static constexpr int kSumsPerTile = kTile.m / 2;                              // of a thread
   static constexpr int kSums = kRowTiles * kSumsPerTile;
-  // Registers of a thread: at launch, and once the copying warpgroup has given some of its own to
-  // the others (setmaxnreg, which waits forever for what the block does not have).
-  static constexpr int kLaunchRegisters = 65536 / (kThreads * kTile.min_blocks) / 8 * 8;
-  static constexpr int kCopyRegisters = kTile.min_blocks == 1 ? 40 : 24;
-  static constexpr int kMultiplyRegisters = kTile.min_blocks == 1 ? 232 : 104;
-  static_assert(kCopyRegisters + kMultipliers * kMultiplyRegisters <=
-                    (1 + kMultipliers) * kLaunchRegisters,
-                "registers of a block");
   static_assert(kTile.n % 128 == 0 && kTile.m % 16 == 0 && kTile.m <= 256, "what wgmma takes");
 
   // First column of weights that warp `warp` of the multipliers has in row tile t.

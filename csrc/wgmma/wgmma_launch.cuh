@@ -5,21 +5,25 @@
 #include <utility>
 
 #include "kernel/launch_kernel.cuh"
+#include "wgmma/specialized_gemm.cuh"
 #include "wgmma/tensor_map.h"
-#include "wgmma/wgmma_kernel.cuh"
+#include "wgmma/wgmma_mainloop.cuh"
+#include "wgmma/wgmma_output.cuh"
 
 namespace mixed_gemm {
 
 template <typename Config>
-int make_copies(const GemmArgs& a, WgmmaCopies& copies) {
+using WgmmaGemm = SpecializedGemm<Config, WgmmaMainloop<Config>, WgmmaOutput<Config>>;
+
+template <typename Config>
+int make_copies(const GemmArgs& a, typename WgmmaMainloop<Config>::Copies& copies) {
   using Layout = typename Config::Layout;
   const int64_t k_tiles = ceil_div(a.k, kTileK), line_bytes = k_tiles * Layout::kLineBytes;
   const bool fine = a.group_size % kTileK != 0 && a.groups > 1;
   copies.rows.per_tile = fine ? Config::kScaleRows : 1;
   copies.rows.units_per_row = cutlass::FastDivmod(static_cast<int>(ceil_div(a.group_size, kMmaK)));
   copies.rows.zero_mode = a.zero_mode;
-  const int64_t token_stride = a.m == 1 ? round_up(a.k, 8) : a.a_stride;
-  const BoxedMatrix tokens{a.a, 2, a.k, a.m, token_stride * 2, kTileK, Config::kTile.m, true};
+  const BoxedMatrix tokens{a.a, 2, a.k, a.m, a.a_stride * 2, kTileK, Config::kTile.m, true};
   const BoxedMatrix weights{a.b_packed,
                             1,
                             line_bytes,
@@ -49,19 +53,19 @@ int launch_wgmma(const GemmArgs& args) {
   typename Kernel::Params params;
   const int error = make_copies<Config>(args, params.copies);
   if (error != 0) return error;
-  params.output.output = {Config::kScaled ? nullptr : static_cast<const Element*>(args.scales),
-                          static_cast<const Element*>(args.bias), static_cast<Element*>(args.d),
-                          args.n, args.activation};
-  params.output.m = args.m;
-  params.output.partial_stride = round_up(args.n, kOutputsPerAccess);
+  params.output.p.output = {Config::kScaled ? nullptr : static_cast<const Element*>(args.scales),
+                            static_cast<const Element*>(args.bias), static_cast<Element*>(args.d),
+                            args.n, args.activation};
+  params.output.p.m = args.m;
+  params.output.p.partial_stride = round_up(args.n, kOutputsPerAccess);
   params.work = WorkSplit::make(args.split, static_cast<int>(ceil_div(args.m, Config::kTile.m)),
                                 static_cast<int>(ceil_div(args.n, Config::kTile.n)),
                                 static_cast<int>(ceil_div(args.k, kTileK)), args.slices);
-  params.output.partials = params.slots = args.partials;
+  params.output.p.partials = params.slots = args.partials;
   params.flags = args.flags;
   params.blocks = std::min(args.resident, params.work.workers);
-  return launch_kernel(wgmma_gemm_kernel<Config>, dim3(params.blocks), Config::kThreads, kSmemBytes,
-                       dim3(1), args.stream, params);
+  return launch_kernel(specialized_gemm_kernel<Kernel, Config>, dim3(params.blocks),
+                       Config::kThreads, kSmemBytes, dim3(1), args.stream, params);
 }
 
 template <typename Element, int kBits, WgmmaMode kMode, int... kRows>

@@ -22,11 +22,6 @@ struct ScaleRows {
   __device__ int row(int unit) const { return units_per_row.div(unit); }
 };
 
-struct WgmmaCopies {
-  CUtensorMap tokens, weights, scales, zeros;
-  ScaleRows rows;
-};
-
 template <typename Config>
 class WgmmaMainloop {
   using Layout = typename Config::Layout;
@@ -36,19 +31,22 @@ class WgmmaMainloop {
   static constexpr int kWords = Layout::kBlocksPerTile * 2;  // of a lane: two octets of columns
   static constexpr int kStepsPerBlock = kSteps / Layout::kBlocksPerTile;
   static constexpr int kRowTiles = Config::kRowTiles;
-#ifndef GROUP
-#define GROUP (Config::kTile.m <= 64 ? 2 : 1)
-#endif
-  static constexpr int kGroup = GROUP;
+  // Steps whose products run while the next ones' weights are converted: narrow products are too
+  // short to hide a conversion behind one (151 for 157 us at 64 x 57344 x 8192).
+  static constexpr int kGroup = Config::kTile.m <= 64 ? 2 : 1;
 
  public:
   using Sums = cutlass::Array<float, Config::kSums>;
+  struct Copies {
+    CUtensorMap tokens, weights, scales, zeros;
+    ScaleRows rows;
+  };
   struct SharedStorage {
     alignas(1024) uint8_t stages[Config::kStages][Config::kStageBytes];
     RingBarriers<Config::kStages> barriers;
   };
 
-  __device__ WgmmaMainloop(const WgmmaCopies& copies, SharedStorage& storage)
+  __device__ WgmmaMainloop(const Copies& copies, SharedStorage& storage)
       : copies_(copies), storage_(storage) {}
 
   // --- the thread that asks for copies -----------------------------------------------------------
@@ -198,7 +196,7 @@ class WgmmaMainloop {
     }
   }
 
-  const WgmmaCopies& copies_;
+  const Copies& copies_;
   SharedStorage& storage_;
   Position position_;
   uint32_t scale_[kRowTiles][2], subtrahend_[kRowTiles][2], addend_[kRowTiles][2];

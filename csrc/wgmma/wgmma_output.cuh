@@ -15,12 +15,25 @@ __device__ inline uint32_t transpose_8x8(uint32_t word) {
   return result;
 }
 
-template <typename Element, int kTokens>
+template <typename Config>
 struct WgmmaOutput {
-  const TileOutput<Element>& p;
+  using Element = typename Config::Element;
+  static constexpr int kTokens = Config::kTile.m;
+  TileOutput<Element> p;
 
-  // sums: used up. Of tokens row0 .., columns column0 .. column0 + 15; slice: as in TileOutput.
-  __device__ void store(float* sums, int slice, int row0, int column0, int lane) const {
+  // A thread's sums of the tile at (row0, column0), used up; slice: as in TileOutput.
+  __device__ void store(float* sums, int slice, int row0, int column0) const {
+    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+    CUTLASS_PRAGMA_UNROLL
+    for (int t = 0; t < Config::kRowTiles; ++t) {
+      store_rows(sums + t * Config::kSumsPerTile, slice, row0, column0 + Config::column(warp, t),
+                 lane);
+    }
+  }
+
+ private:
+  // Of tokens row0 .., columns column0 .. column0 + 15.
+  __device__ void store_rows(float* sums, int slice, int row0, int column0, int lane) const {
     const int g = lane / 4, q = lane % 4;
     if (slice >= 0) {
       store_partials(sums, slice, row0 + 2 * q, column0 + g);
@@ -43,7 +56,6 @@ struct WgmmaOutput {
     }
   }
 
- private:
   __device__ float value(const Element* values, float missing, int column) const {
     return values != nullptr && column < p.output.n ? float(values[column]) : missing;
   }

@@ -183,18 +183,21 @@ struct Operands {
   }
 };
 
-// What runs a problem: a kernel table and one of the two ways.
+// What runs a problem: a kernel table and one of the ways.
 struct Path {
   const cpu::CpuKernels* kernels;
-  bool dense;
+  cpu::GemmPath way;
 
   void operator()(const GemmProblem& p, const ParallelFor& parallel_for) const {
-    (dense ? cpu::gemm_dense : cpu::gemm_fused)(*kernels, p, parallel_for);
+    constexpr decltype(&cpu::gemm_fused) kWays[] = {cpu::gemm_fused, cpu::gemm_dense,
+                                                    cpu::gemm_tiles};
+    kWays[static_cast<int>(way)](*kernels, p, parallel_for);
   }
 };
 
 inline std::ostream& operator<<(std::ostream& out, const Path& path) {
-  return out << path.kernels->name << (path.dense ? "_dense" : "_fused");
+  constexpr const char* kNames[] = {"_fused", "_dense", "_tiles"};
+  return out << path.kernels->name << kNames[static_cast<int>(path.way)];
 }
 
 // The output in the middle of borders that must stay as they were.

@@ -8,18 +8,24 @@
 #include "cpu_bound.h"
 #include "cpu_case.h"
 #if defined(__x86_64__)
+#include "emulated_amx_cpu.h"
 #include "emulated_bf16_cpu.h"
 #endif
 
 namespace mixed_gemm::test {
 namespace {
 
-// The supported tables, and the one with an emulated instruction where the real one is missing.
+// The supported tables, and those with emulated instructions where the real ones are missing.
 std::vector<const cpu::CpuKernels*> tested_kernels() {
   auto tested = cpu::supported_kernels();
 #if defined(__x86_64__)
-  if (tested.back()->bf16_pairs == nullptr && tested.back()->lanes == 16)
-    tested.push_back(&emulated_bf16_kernels());
+  const auto none_has = [&](auto member) {
+    return std::none_of(tested.begin(), tested.end(),
+                        [&](const auto* kernels) { return kernels->*member != nullptr; });
+  };
+  const bool avx512 = tested.back()->lanes == 16;
+  if (avx512 && none_has(&cpu::CpuKernels::bf16_pairs)) tested.push_back(&emulated_bf16_kernels());
+  if (avx512 && none_has(&cpu::CpuKernels::tiles)) tested.push_back(&emulated_amx_kernels());
 #endif
   return tested;
 }
@@ -27,8 +33,9 @@ std::vector<const cpu::CpuKernels*> tested_kernels() {
 std::vector<Path> all_paths() {
   std::vector<Path> paths;
   for (const auto* kernels : tested_kernels()) {
-    paths.push_back({kernels, false});
-    paths.push_back({kernels, true});
+    paths.push_back({kernels, cpu::GemmPath::kFused});
+    paths.push_back({kernels, cpu::GemmPath::kDense});
+    if (kernels->tiles) paths.push_back({kernels, cpu::GemmPath::kTiles});
   }
   return paths;
 }
@@ -333,14 +340,33 @@ TEST(CpuOperands, only_bfloat16_as_it_came_goes_through_pairs) {
       p.element = element;
       p.pre_scale = nullptr;
       const bool pairs = element == ElementType::kBFloat16 && kernels->bf16_pairs;
-      EXPECT_EQ(cpu::CallShape::operands_for(p, *kernels).depth, pairs ? 2 : 1) << kernels->name;
+      EXPECT_EQ(cpu::CallShape::operands_for(p, *kernels).dense.depth, pairs ? 2 : 1)
+          << kernels->name;
       p.pre_scale = &pre_scale;
-      EXPECT_EQ(cpu::CallShape::operands_for(p, *kernels).depth, 1) << kernels->name;
+      EXPECT_EQ(cpu::CallShape::operands_for(p, *kernels).dense.depth, 1) << kernels->name;
     }
   }
 }
 
-TEST(CpuEntry, gemm_cpu_is_the_fused_or_the_dense_path_of_the_active_kernels) {
+TEST(CpuEntry, path_goes_from_fused_over_dense_to_tiles_with_the_rows) {
+  for (const cpu::CpuKernels* kernels : tested_kernels()) {
+    for (int bits : {4, 8}) {
+      GemmProblem p;
+      p.scheme.bits = bits;
+      cpu::GemmPath last = cpu::GemmPath::kFused;
+      for (p.m = 1; p.m < 100; ++p.m) {
+        const cpu::GemmPath path = cpu::choose_path(*kernels, p);
+        EXPECT_LE(last, path) << kernels->name << ", " << p.m << " rows";
+        last = path;
+      }
+      EXPECT_EQ(last, kernels->tiles ? cpu::GemmPath::kTiles : cpu::GemmPath::kDense);
+      p.m = 1;
+      EXPECT_EQ(cpu::choose_path(*kernels, p), cpu::GemmPath::kFused);
+    }
+  }
+}
+
+TEST(CpuEntry, gemm_cpu_is_the_chosen_path_of_the_active_kernels) {
   const cpu::CpuKernels& kernels = cpu::active_kernels();
   EXPECT_EQ(cpu_instruction_set(), kernels.name);
   for (ElementType element : kElements) {
@@ -349,15 +375,15 @@ TEST(CpuEntry, gemm_cpu_is_the_fused_or_the_dense_path_of_the_active_kernels) {
     GemmProblem p;
     p.element = element;
     p.scheme.bits = c.bits;
-    const int64_t last_fused = cpu::CallShape::max_fused_rows(p, kernels);
-    for (int64_t m : {int64_t{1}, last_fused, last_fused + 1}) {
+    for (int64_t m : {1, 4, 5, 8, 9, 20, 21, 40}) {
       c.m = m;
       const Operands operands(c, 1);
       Matrix d(c.element, c.m, c.n, 0, 0);
       p = operands.problem();
       p.d = d.data();
       gemm_cpu(p, serial_for);
-      EXPECT_EQ(d.bytes(), run({&kernels, m > last_fused}, operands, serial_for).bytes());
+      EXPECT_EQ(d.bytes(),
+                run({&kernels, cpu::choose_path(kernels, p)}, operands, serial_for).bytes());
     }
   }
 }

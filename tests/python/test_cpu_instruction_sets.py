@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-SLOWEST_FIRST = ("portable", "avx2", "avx512", "avx512_vnni", "avx512_bf16")
+SLOWEST_FIRST = ("portable", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "avx512_amx")
 PRINT_CHOICE = """
 import mixed_gemm, torch
 print(mixed_gemm.env().build["cpu_instruction_set"])

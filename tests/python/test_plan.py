@@ -29,6 +29,12 @@ def test_plan_on_the_cpu_names_one_configuration() -> None:
     assert p.selected in str(p)
 
 
+def test_plan_on_the_cpu_says_which_way_the_rows_take() -> None:
+    few, many = (plan(m, 4096, 4096, device="cpu").reason for m in (1, 1024))
+    assert "decoded in vector registers" in few
+    assert "dequantized to slabs in cache" in many or "multiplied in tile registers" in many
+
+
 def test_plan_of_a_module_asks_the_same_question() -> None:
     layer = Linear.from_float(nn.Linear(128, 96, dtype=torch.bfloat16), 8, 32, False)
     direct = plan(

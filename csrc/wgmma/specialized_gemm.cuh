@@ -1,24 +1,26 @@
-// Device entry of the wgmma family (sm_90a): which tiles and which part of K are mine, mainloop,
-// partial sums, epilogue. The work is cut as in kernel/tile_gemm.cuh.
+// A GEMM of specialised warps (sm_90a), whatever the mainloop multiplies: which tiles and which
+// part of K are mine, mainloop, partial sums, output. The work is cut as in kernel/tile_gemm.cuh,
+// but a block stays and takes tile after tile, so that the copies of the next one run while the
+// outputs of one are stored.
 #pragma once
 #include "cutlass/arch/reg_reconfig.h"
 #include "kernel/shared_accumulators.cuh"
 #include "kernel/work_split.h"
-#include "wgmma/wgmma_mainloop.cuh"
-#include "wgmma/wgmma_output.cuh"
+#include "wgmma/tma_pipeline.cuh"
+#include "wgmma/warp_roles.cuh"
 
 namespace mixed_gemm {
 
-template <typename Config>
-struct WgmmaGemm {
-  using Mainloop = WgmmaMainloop<Config>;
+// Mainloop_: request() for one thread, multiply() for the multiplying warps. Output: store().
+template <typename Config, typename Mainloop_, typename Output>
+struct SpecializedGemm {
+  using Mainloop = Mainloop_;
   using Sums = typename Mainloop::Sums;
-  using Element = typename Config::Element;
   using Shared = SharedAccumulators<Sums, Config::kMultiplyThreads>;
 
   struct Params {
-    WgmmaCopies copies;
-    TileOutput<Element> output;
+    typename Mainloop::Copies copies;
+    Output output;
     WorkSplit work;
     int blocks;    // of the grid: a block does the work of every blocks-th worker
     float* slots;  // stream-K: a tile of partial sums per block
@@ -62,7 +64,6 @@ struct WgmmaGemm {
   }
 
   static __device__ void finish(const Params& p, const WorkItem& item, int worker, Sums& sums) {
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     const bool stream = p.work.split == SplitK::kStreamK;
     if (stream && item.k_begin > 0) {
       Shared::store(slot(p, worker), sums);
@@ -76,13 +77,8 @@ struct WgmmaGemm {
         Shared::add(slot(p, other), sums);
       }
     }
-    const int slice = p.work.split == SplitK::kParallel ? p.work.slice(worker) : -1;
-    CUTLASS_PRAGMA_UNROLL
-    for (int t = 0; t < Config::kRowTiles; ++t) {
-      WgmmaOutput<Element, Config::kTile.m>{p.output}.store(
-          sums.data() + t * Config::kSumsPerTile, slice, item.tile_m * Config::kTile.m,
-          item.tile_n * Config::kTile.n + Config::column(warp, t), lane);
-    }
+    p.output.store(sums.data(), p.work.split == SplitK::kParallel ? p.work.slice(worker) : -1,
+                   item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n);
   }
 
   // All multiplying threads meet; the copying warpgroup goes on.
@@ -112,13 +108,12 @@ struct WgmmaGemm {
   }
 };
 
-template <typename Config>
+template <typename Gemm, typename Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kTile.min_blocks)
-    wgmma_gemm_kernel(const __grid_constant__ typename WgmmaGemm<Config>::Params params) {
+    specialized_gemm_kernel(const __grid_constant__ typename Gemm::Params params) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
-  WgmmaGemm<Config>::run(
-      params, *reinterpret_cast<typename WgmmaGemm<Config>::SharedStorage*>(shared_bytes));
+  Gemm::run(params, *reinterpret_cast<typename Gemm::SharedStorage*>(shared_bytes));
 #endif
 }
 

@@ -1,0 +1,109 @@
+// The avx512_amx kernels with the tile instructions emulated, for machines that lack them. Compiled
+// with the flags of csrc/cpu/kernels_avx512.cpp.
+
+// GCC 12 warns about its own _mm512_undefined_*() in every inlined intrinsic (GCC bug 105593).
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include "emulated_amx_cpu.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "cpu/vector_tiles.h"
+
+namespace mixed_gemm::test {
+namespace {
+
+float flushed(float x) { return std::fabs(x) < 0x1p-126f ? 0.f : x; }
+
+float from_bf16(uint32_t bits) {
+  float x;
+  bits <<= 16;
+  std::memcpy(&x, &bits, sizeof(x));
+  return flushed(x);
+}
+
+// What Intel's SDM says of LDTILECFG, TILELOADD, TILESTORED, TILEZERO and TDPBF16PS, for the shapes
+// of the kernels: every register of A has `step` columns, every one of B step / 2 rows. A thread
+// that uses a register before it configured them dies, as it would of the instruction.
+struct EmulatedTiles {
+  static constexpr cpu::Blocking kWide = {96, 64}, kNarrow[2] = {{32, 32}, {32, 64}};
+  static constexpr int64_t kNarrowBytes = 16 << 10;
+  static constexpr int64_t kMinRows[2] = {5, 9};
+  struct Registers {
+    int step = 0;
+    uint32_t words[8][16][16];
+  };
+  static thread_local Registers registers;
+
+  static void configure(int step) { registers.step = step; }
+  static void release() { registers.step = 0; }
+  static void need_configuration() {
+    if (registers.step == 0) std::abort();
+  }
+  static int rows(int tile) { return tile >= cpu::kTileB ? registers.step / 2 : 16; }
+  static size_t row_bytes(int tile) {
+    const bool a = tile >= cpu::kTileA && tile < cpu::kTileB;
+    return a ? static_cast<size_t>(registers.step) * 2 : 64;
+  }
+
+  template <int kTile>
+  static void zero() {
+    need_configuration();
+    std::memset(registers.words[kTile], 0, sizeof(registers.words[kTile]));
+  }
+  template <int kTile>
+  static void load(const void* p, int64_t stride) {
+    zero<kTile>();
+    const auto* from = static_cast<const char*>(p);
+    for (int r = 0; r < rows(kTile); ++r) {
+      std::memcpy(registers.words[kTile][r], from + r * stride, row_bytes(kTile));
+    }
+  }
+  template <int kTile>
+  static void store(void* p, int64_t stride) {
+    need_configuration();
+    auto* to = static_cast<char*>(p);
+    for (int r = 0; r < rows(kTile); ++r) {
+      std::memcpy(to + r * stride, registers.words[kTile][r], row_bytes(kTile));
+    }
+  }
+  template <int kC, int kA, int kB>
+  static void dot() {
+    need_configuration();
+    for (int m = 0; m < 16; ++m) {
+      for (int n = 0; n < 16; ++n) {
+        float sum;
+        std::memcpy(&sum, &registers.words[kC][m][n], sizeof(sum));
+        float even = 0, odd = 0;
+        for (int k = 0; k < registers.step / 2; ++k) {
+          const uint32_t a = registers.words[kA][m][k], b = registers.words[kB][k][n];
+          even = flushed(std::fma(from_bf16(a & 0xffff), from_bf16(b & 0xffff), even));
+          odd = flushed(std::fma(from_bf16(a >> 16), from_bf16(b >> 16), odd));
+        }
+        sum = flushed(sum + flushed(even + odd));
+        std::memcpy(&registers.words[kC][m][n], &sum, sizeof(sum));
+      }
+    }
+  }
+};
+thread_local EmulatedTiles::Registers EmulatedTiles::registers;
+
+constexpr cpu::TileKernels kTiles = cpu::make_tile_kernels<EmulatedTiles>();
+
+}  // namespace
+
+const cpu::CpuKernels& emulated_amx_kernels() {
+  static const cpu::CpuKernels kKernels = [] {
+    cpu::CpuKernels kernels = cpu::avx512_kernels();
+    kernels.name = "avx512_amx_emulated";
+    kernels.tiles = &kTiles;
+    return kernels;
+  }();
+  return kKernels;
+}
+
+}  // namespace mixed_gemm::test
