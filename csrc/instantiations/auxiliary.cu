@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "instantiations/launchers.h"
+#include "instantiations/with_element.cuh"
 #include "kernel/awq_dequantize_kernel.cuh"
 #include "kernel/copy_padded_kernel.cuh"
 #include "kernel/dequantize_kernel.cuh"
@@ -15,25 +16,6 @@ namespace {
 constexpr int kThreads = 256;
 unsigned blocks_for(int64_t threads) { return static_cast<unsigned>(ceil_div(threads, kThreads)); }
 cudaStream_t stream_of(void* stream) { return static_cast<cudaStream_t>(stream); }
-
-template <typename T>
-struct Tag {
-  using Type = T;
-};
-
-// Calls f(Tag<T>()) with the C++ type of an element.
-template <typename F>
-int with_element(ElementType element, F f) {
-  switch (element) {
-    case ElementType::kFloat16:
-      return f(Tag<cutlass::half_t>());
-    case ElementType::kBFloat16:
-      return f(Tag<cutlass::bfloat16_t>());
-    case ElementType::kFloat32:
-      return f(Tag<float>());
-  }
-  return cudaErrorInvalidValue;
-}
 
 template <int kBits>
 int64_t packed_words(int64_t n, int64_t k) {

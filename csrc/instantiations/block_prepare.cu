@@ -29,7 +29,7 @@ bool blocks_are_aligned(const BlockGemmProblem& p) {
          (p.block_size * bytes % vector == 0 || p.blocks() == 1);
 }
 
-int blocks_for(int64_t threads) { return static_cast<int>(ceil_div(threads, kPrepareThreads)); }
+int grid_for(int64_t threads) { return static_cast<int>(ceil_div(threads, kPrepareThreads)); }
 
 }  // namespace
 
@@ -43,8 +43,8 @@ int launch_block_prepare(const BlockPrepareArgs& args) {
   params.aligned = blocks_are_aligned(p);
   params.blocks = cutlass::FastDivmod(static_cast<int>(std::max<int64_t>(blocks, 1)));
   params.columns = cutlass::FastDivmod(static_cast<int>(p.n));
-  params.quantize_grid = blocks_for(p.m * blocks * params.lanes);
-  params.column_grid = args.columns == nullptr ? 0 : blocks_for(blocks * p.n);
+  params.quantize_grid = grid_for(p.m * blocks * params.lanes);
+  params.column_grid = args.columns == nullptr ? 0 : grid_for(blocks * p.n);
   params.padded = cutlass::FastDivmod(static_cast<int>(std::max<int64_t>(args.form.padded, 1)));
   params.copy_grid =
       args.b_copy == nullptr ? 0 : static_cast<int>(std::min<int64_t>(kMaxCopyGrid, p.n));

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "instantiations/quantize_launchers.h"
+#include "instantiations/with_element.cuh"
 #include "kernel/quantize_kernel.cuh"
 
 namespace mixed_gemm {
@@ -19,20 +20,6 @@ Alignment alignment_of(const QuantizeProblem& p) {
   return {starts_on(p.a, p.a_stride * element, p.m, 16), starts_on(p.q, p.k, p.m, 8)};
 }
 
-// Calls f with a null pointer of the C++ type of an element.
-template <typename F>
-int with_element(ElementType element, F f) {
-  switch (element) {
-    case ElementType::kFloat16:
-      return f(static_cast<cutlass::half_t*>(nullptr));
-    case ElementType::kBFloat16:
-      return f(static_cast<cutlass::bfloat16_t*>(nullptr));
-    case ElementType::kFloat32:
-      return f(static_cast<float*>(nullptr));
-  }
-  return cudaErrorInvalidValue;
-}
-
 }  // namespace
 
 int launch_quantize_per_token(const QuantizePerTokenProblem& p, void* stream) {
@@ -40,8 +27,8 @@ int launch_quantize_per_token(const QuantizePerTokenProblem& p, void* stream) {
   // Two vectors a thread, up to K = 8192; rows up to 16384 stay in registers.
   const auto threads = static_cast<unsigned>(std::clamp<int64_t>(
       round_up(ceil_div(p.k, 2 * kQuantizeVector), 32), 32, kMaxQuantizeThreads));
-  return with_element(p.element, [&](auto* null) {
-    using Element = std::remove_pointer_t<decltype(null)>;
+  return with_element(p.element, [&](auto tag) {
+    using Element = typename decltype(tag)::Type;
     quantize_per_token_kernel<Element>
         <<<static_cast<unsigned>(p.m), threads, 0, static_cast<cudaStream_t>(stream)>>>(
             p, aligned.a, aligned.q);
@@ -54,8 +41,8 @@ int launch_quantize_per_tensor(const QuantizePerTensorProblem& p, void* stream) 
   const Alignment aligned = alignment_of(p);
   const dim3 grid(static_cast<unsigned>(ceil_div(p.k, kThreads * kQuantizeVector)),
                   static_cast<unsigned>(std::min<int64_t>(p.m, 65535)));
-  return with_element(p.element, [&](auto* null) {
-    using Element = std::remove_pointer_t<decltype(null)>;
+  return with_element(p.element, [&](auto tag) {
+    using Element = typename decltype(tag)::Type;
     quantize_per_tensor_kernel<Element>
         <<<grid, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(p, aligned.a, aligned.q);
     return static_cast<int>(cudaGetLastError());

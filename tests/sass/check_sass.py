@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -31,6 +31,7 @@ COUNTED = {
     "LDGSTS": r"LDGSTS",
     "LDSM": r"LDSM",
     "HMMA": r"HMMA\.16816",
+    "HGMMA": r"HGMMA\.64x",
     "IMMA": r"IMMA\.16832",
     "QMMA": r"QMMA\.16832",
     "PRMT": r"PRMT .*, 0x(?:5250|5351|1614|1715),",
@@ -40,6 +41,7 @@ COUNTED = {
     "LDL": r"LDL",
     "STL": r"STL",
 }
+TENSOR_CORES = ("HMMA", "HGMMA", "IMMA", "QMMA")
 # In the mainloop: a division before it may use I2F and CALL, and the large multistage tiles, which
 # leave ptxas no register, may keep a value or two of the epilogue in memory, once per tile.
 STACK = 16
@@ -71,7 +73,9 @@ class Rule:
 MULTISTAGE = r"\b(mixed_gemm|conv)_kernel<"
 INTEGER = r"\b(scaled_mm_kernel<.*signed char|conv_int8_kernel<)"
 BY_TILES = r"\b(mixed_gemm|conv|scaled_mm|conv_int8)_kernel<"
-FP8 = r"float_e4m3|\bscaled_reduce_kernel<float"  # from sm_89 on
+# Kernels of a set are compiled for the same architectures: fp8 from 8.9 on, wgmma for 9.0a, the
+# rest for all but those that run another one's code (cmake/CudaArchitectures.cmake).
+SETS = (r"float_e4m3|\bscaled_reduce_kernel<float", r"\bwgmma_\w+<", r"")
 # sm_90 has no fp8 mma.sync: ptxas emulates it by HMMA, with spills. Nothing chooses it there
 # (mixed_gemm/scaled.py calls torch), so it only has to be right.
 EMULATED = ("sm_90", r"\bscaled_mm_kernel<.*float_e4m3")
@@ -136,7 +140,7 @@ def natural_loop(predecessors: dict[int, list[int]], header: int, end: int) -> s
 
 def mainloop(code: list[Instruction]) -> list[Instruction]:
     """The instructions of the innermost loops around tensor-core instructions."""
-    multiplies = [one.address for one in code if one.text.startswith(("HMMA", "IMMA", "QMMA"))]
+    multiplies = [one.address for one in code if one.text.startswith(TENSOR_CORES)]
     predecessors: dict[int, list[int]] = {}
     for one, following in zip(code, [*code[1:], None], strict=True):
         successors = [one.target, following.address if following and one.falls_through else None]
@@ -205,6 +209,18 @@ def faults_of(kernel: Kernel) -> Iterator[str]:
             yield from (f"has {label}" for label in rule.forbids if kernel.counts[label])
 
 
+def faults_of_sets(kernels: list[Kernel]) -> Iterator[str]:
+    archs_of_set: dict[str, set[str]] = defaultdict(set)
+    archs_of_label: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for kernel in kernels:
+        of_set = next(pattern for pattern in SETS if re.search(pattern, kernel.name))
+        archs_of_set[of_set].add(kernel.arch)
+        archs_of_label[of_set, kernel.label].add(kernel.arch)
+    for (of_set, label), archs in archs_of_label.items():
+        if archs != archs_of_set[of_set]:
+            yield f"{label}: not on {', '.join(sorted(archs_of_set[of_set] - archs))}"
+
+
 def print_table(kernels: list[Kernel]) -> None:
     columns = list(COUNTED)
     width = max(len(kernel.label) for kernel in kernels)
@@ -234,16 +250,9 @@ def main(library: str) -> int:
 
     print_table(kernels)
     faults = [f"{k.arch} {k.label}: {fault}" for k in kernels for fault in faults_of(k)]
-    compiled_for = Counter(kernel.label for kernel in kernels)
-    # 8.9 may have fp8 only and run the code for 8.0 else (cmake/CudaArchitectures.cmake).
-    with_fp8 = {arch for arch in archs if int(arch[3:5]) >= 89 or len(arch) > 5}
-    with_all = {kernel.arch for kernel in kernels if "mixed_gemm_kernel<" in kernel.name}
-    for name, n in compiled_for.items():
-        wanted = len(with_fp8 if re.search(FP8, name) else with_all)
-        if n != wanted:
-            faults.append(f"{name}: only on {n} of {wanted} architectures")
-    if with_all | with_fp8 != set(archs) or not with_all:
-        faults.append(f"mixed_gemm_kernel only on {sorted(with_all)}")
+    faults += faults_of_sets(kernels)
+    if not any("mixed_gemm_kernel<" in kernel.name for kernel in kernels):
+        faults.append("no mixed_gemm_kernel at all")
     print(f"{len(kernels)} kernels on {len(archs)} architectures, {len(faults)} faults")
     print(*faults, sep="\n")
     return 1 if faults else 0
