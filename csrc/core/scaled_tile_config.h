@@ -19,9 +19,7 @@ constexpr int kNumScaledTileConfigs = sizeof(kScaledTileConfigs) / sizeof(kScale
 // The same for wgmma (sm_90a); warp_m, warp_n: of a warpgroup, whose instruction has 64 rows and up
 // to 256 columns.
 constexpr TileConfig kWgmmaInt8TileConfigs[] = {
-    {64, 128, 64, 64, 4, 2},   {64, 256, 64, 128, 5, 1},   {128, 128, 64, 128, 6, 1},
-    {128, 256, 64, 256, 4, 1}, {256, 128, 128, 128, 4, 1},
-};
+    {64, 128, 64, 64, 4, 2}, {128, 128, 64, 128, 6, 1}, {128, 256, 64, 256, 4, 1}};
 constexpr int kNumWgmmaInt8TileConfigs =
     sizeof(kWgmmaInt8TileConfigs) / sizeof(kWgmmaInt8TileConfigs[0]);
 
