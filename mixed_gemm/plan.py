@@ -40,7 +40,7 @@ class Plan:
     Attributes:
         problem: the question, in words.
         selected: name of the configuration, as ``fpA_intB_gemm_config`` takes it.
-        family: of kernels: skinny, multistage, dequantize_dense, scaled, torch, cpu.
+        family: of kernels: skinny, multistage, wgmma, dequantize_dense, scaled, block, torch, cpu.
         reason: why this one.
         candidates: every legal configuration, the least predicted time first.
     """

@@ -16,9 +16,20 @@ constexpr TileConfig kScaledTileConfigs[] = {
 };
 constexpr int kNumScaledTileConfigs = sizeof(kScaledTileConfigs) / sizeof(kScaledTileConfigs[0]);
 
+// The same for wgmma (sm_90a); warp_m, warp_n: of a warpgroup, whose instruction has 64 rows and up
+// to 256 columns.
+constexpr TileConfig kWgmmaInt8TileConfigs[] = {
+    {64, 128, 64, 64, 4, 2}, {128, 128, 64, 128, 6, 1}, {128, 256, 64, 256, 4, 1}};
+constexpr int kNumWgmmaInt8TileConfigs =
+    sizeof(kWgmmaInt8TileConfigs) / sizeof(kWgmmaInt8TileConfigs[0]);
+
 constexpr int scaled_stage_bytes(const TileConfig& t) { return (t.m + t.n) * kScaledTileK; }
 constexpr int scaled_smem_bytes(const TileConfig& t) {
   return t.stages * scaled_stage_bytes(t) + kMaxWarps * 4;
+}
+
+constexpr int wgmma_int8_smem_bytes(const TileConfig& t) {
+  return t.stages * scaled_stage_bytes(t) + kStageAlignment;  // barriers: the last term
 }
 
 }  // namespace mixed_gemm

@@ -41,6 +41,19 @@ double line_us(const TileConfig& t, const DeviceInfo& d, double products, double
   return longest + kOverlapLoss * (multiply + stream + wait - longest);
 }
 
+// wgmma: fitted to the 897 candidates of one run, the faster the heavier; 10 % root mean square,
+// and the predicted best is 2.5 % behind the measured best on average.
+constexpr double kWgmmaLaunchUs = 2.16;
+constexpr double kWgmmaTops = 1645;          // of all SMs; what is lost is in the line
+constexpr double kWgmmaExtraLineUs = 0.047;  // barriers of a line
+constexpr double kWgmmaLatencyUs = 0.907;    // of memory, hidden by stages - 1 lines
+constexpr double kWgmmaTileUs = 0.764;       // storing 128 x 128 outputs
+constexpr double kWgmmaStreamUs = 6.0;       // stream-K: zeroing flags, waiting
+constexpr double kWgmmaSlotUs = 0.844;       // adding 128 x 128 sums of one more block
+constexpr double kWgmmaL2OverDram = 3.0;     // what all SMs read
+constexpr double kWgmmaApartOverDram = 1.9;  // the same of blocks whose tiles are far apart
+constexpr double kWgmmaDram = 0.75;          // of the bandwidth
+
 }  // namespace
 
 double predict_direct_us(const TileChoice& c, const DirectWork& w, const DeviceInfo& d) {
@@ -70,6 +83,36 @@ double predict_direct_us(const TileChoice& c, const DirectWork& w, const DeviceI
     extra = kReduceUs + c.slices * 4.0 * w.m * w.n * 2 / (d.dram_gb_per_s * 1e3);
   }
   return kLaunchUs + extra + std::max(us, dram);
+}
+
+double predict_wgmma_us(const TileChoice& c, const DirectWork& w, const DeviceInfo& d) {
+  const TileConfig& t = w.tile;
+  const double tiles = static_cast<double>(ceil_div(w.m, t.m)) * ceil_div(w.n, t.n);
+  const double lines = static_cast<double>(w.parts), tile_share = t.m * t.n / 16384.0;
+  const bool stream = c.split == SplitK::kStreamK;
+  const double slots = static_cast<double>(stream ? c.slices : t.min_blocks) * d.sm_count;
+  const double parts = stream ? std::min(tiles * lines, slots) : tiles * c.slices;
+  const double resident = std::min(slots / d.sm_count, std::ceil(parts / d.sm_count));
+  const double items = stream ? std::max(1.0, tiles / parts) : std::ceil(parts / slots);
+  const double lines_each =
+      stream ? std::ceil(tiles * lines / parts) : std::ceil(lines / c.slices) * items;
+  const double multiply =
+      2.0 * t.m * t.n * kScaledTileK * resident / (kWgmmaTops * 1e6 / d.sm_count);
+  const double l2 = stream && tiles > parts ? kWgmmaApartOverDram : kWgmmaL2OverDram;
+  const double bytes = scaled_stage_bytes(t) * resident * std::min<double>(d.sm_count, parts) /
+                       (d.dram_gb_per_s * l2 * 1e3);
+  const double dram = (static_cast<double>(w.n) * w.k + static_cast<double>(w.m) * w.k) /
+                      (d.dram_gb_per_s * kWgmmaDram * 1e3);
+  const double line =
+      std::max({multiply, bytes, kWgmmaLatencyUs / (t.stages - 1)}) + kWgmmaExtraLineUs;
+  double us =
+      kWgmmaLaunchUs + kWgmmaTileUs * items * tile_share + std::max(dram, lines_each * line);
+  if (stream) {
+    us += kWgmmaStreamUs + kWgmmaSlotUs * std::max(1.0, std::ceil(parts / tiles)) * tile_share;
+  }
+  if (c.split == SplitK::kParallel)
+    us += kReduceUs + c.slices * 4.0 * w.m * w.n * 2 / (d.dram_gb_per_s * 1e3);
+  return us;
 }
 
 }  // namespace mixed_gemm

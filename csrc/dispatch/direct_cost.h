@@ -18,4 +18,7 @@ struct DirectWork {
 double predict_direct_us(const TileChoice& choice, const DirectWork& work,
                          const DeviceInfo& device);
 
+// The same tiles of int8 by wgmma.
+double predict_wgmma_us(const TileChoice& choice, const DirectWork& work, const DeviceInfo& device);
+
 }  // namespace mixed_gemm

@@ -14,10 +14,11 @@ constexpr int64_t kVectorBytes = 16;  // cp.async moves 16 bytes
 constexpr int64_t kSumBytes = 4;
 
 // Rows that start on 16 bytes: those given, or a copy.
-Status align_rows(const void*& rows, int64_t& stride, int64_t count, int64_t k,
+Status align_rows(const void*& rows, int64_t& stride, int64_t count, int64_t k, bool wgmma,
                   const Allocate& allocate, void* stream) {
   const bool aligned = reinterpret_cast<uintptr_t>(rows) % kVectorBytes == 0;
-  if (aligned && (stride % kVectorBytes == 0 || count == 1)) {
+  const bool apart = !wgmma || stride >= k;  // the copy engine takes no rows that overlap
+  if (aligned && ((stride % kVectorBytes == 0 && apart) || count == 1)) {
     if (count == 1) stride = 0;
     return Status();
   }
@@ -65,6 +66,13 @@ Kernels kernels_of(OperandType operand) {
 #endif
 }
 
+ScaledMmLaunch launcher_of(const ScaledCandidate& c, const Kernels& kernels) {
+#if defined(MIXED_GEMM_WITH_WGMMA)
+  if (c.wgmma) return wgmma_int8_launchers()[c.row];
+#endif
+  return (*kernels.launchers)[c.row];
+}
+
 }  // namespace
 
 Status run_scaled(const ScaledCandidate& c, const ScaledMmProblem& p, const Allocate& allocate,
@@ -84,13 +92,13 @@ Status run_scaled(const ScaledCandidate& c, const ScaledMmProblem& p, const Allo
   args.stream = stream;
 
   Status status;
-  if (p.k > 0) status = align_rows(args.a, args.a_stride, p.m, p.k, allocate, stream);
+  if (p.k > 0) status = align_rows(args.a, args.a_stride, p.m, p.k, c.wgmma, allocate, stream);
   if (p.k > 0 && status.ok())
-    status = align_rows(args.b, args.b_stride, p.n, p.k, allocate, stream);
+    status = align_rows(args.b, args.b_stride, p.n, p.k, c.wgmma, allocate, stream);
   if (status.ok() && c.split == SplitK::kStreamK) {
     StreamKSlots slots;
-    status = stream_k_slots(kScaledTileConfigs[c.row], p.m, p.n, ceil_div(p.k, kScaledTileK),
-                            c.slices, allocate, stream, slots);
+    status = stream_k_slots(tile_of(c), p.m, p.n, ceil_div(p.k, kScaledTileK), c.slices, allocate,
+                            stream, slots);
     args.slices = slots.workers;
     args.partials = slots.sums;
     args.flags = slots.flags;
@@ -100,11 +108,17 @@ Status run_scaled(const ScaledCandidate& c, const ScaledMmProblem& p, const Allo
   if (c.split == SplitK::kParallel) {
     args.partials = allocate(c.slices * p.m * partial_stride * kSumBytes);
   }
+  if (c.wgmma) {
+    int sm_count = 0;
+    status = current_sm_count(sm_count);
+    if (!status.ok()) return status;
+    args.resident = sm_count * tile_of(c).min_blocks;
+  }
   const Kernels kernels = kernels_of(p.operand);
   if (kernels.launchers == nullptr) {
     return Status("this build has no fp8 kernels: it was made for architectures before 8.9");
   }
-  status = cuda_status((*kernels.launchers)[c.row](args), "launching the GEMM");
+  status = cuda_status(launcher_of(c, kernels)(args), "launching the GEMM");
   if (!status.ok() || c.split != SplitK::kParallel) return status;
 
   ScaledReduceArgs reduce;

@@ -9,28 +9,47 @@
 
 #include "core/scaled_tile_config.h"
 #include "dispatch/direct_cost.h"
+#include "dispatch/support.h"
 
 namespace mixed_gemm {
 namespace {
 
-constexpr const char* kFamily = "scaled";
+struct TileTable {
+  const char* family;
+  const TileConfig* rows;
+  int count;
+};
+constexpr TileTable kTables[] = {{"scaled", kScaledTileConfigs, kNumScaledTileConfigs},
+                                 {"wgmma", kWgmmaInt8TileConfigs, kNumWgmmaInt8TileConfigs}};
+
+int smem_of(const ScaledCandidate& c) {
+  return c.wgmma ? wgmma_int8_smem_bytes(tile_of(c)) : scaled_smem_bytes(tile_of(c));
+}
 
 int64_t lines_of(const ScaledMmProblem& p) { return ceil_div(p.k, kScaledTileK); }
 
 }  // namespace
 
+const TileConfig& tile_of(const ScaledCandidate& c) { return kTables[c.wgmma].rows[c.row]; }
+
+const char* family_name(const ScaledCandidate& c) { return kTables[c.wgmma].family; }
+
 double predict_us(const ScaledCandidate& c, const ScaledMmProblem& p, const DeviceInfo& d) {
-  const TileConfig& tile = kScaledTileConfigs[c.row];
-  return predict_direct_us(c, {tile, scaled_smem_bytes(tile), p.m, p.n, p.k, lines_of(p), 1, 0}, d);
+  const DirectWork work{tile_of(c), smem_of(c), p.m, p.n, p.k, lines_of(p), 1, 0};
+  return c.wgmma ? predict_wgmma_us(c, work, d) : predict_direct_us(c, work, d);
 }
 
 std::string config_name(const ScaledCandidate& c) {
-  return tile_choice_name(kFamily, kScaledTileConfigs, c);
+  return tile_choice_name(family_name(c), kTables[c.wgmma].rows, c);
 }
 
 std::optional<ScaledCandidate> parse_scaled_config(const std::string& name) {
   ScaledCandidate c;
-  if (parse_tile_choice(name, kFamily, kScaledTileConfigs, kNumScaledTileConfigs, c)) return c;
+  for (const bool wgmma : {false, true}) {
+    c.wgmma = wgmma;
+    const TileTable& table = kTables[wgmma];
+    if (parse_tile_choice(name, table.family, table.rows, table.count, c)) return c;
+  }
   return std::nullopt;
 }
 
@@ -43,8 +62,15 @@ std::string why_not_operand(OperandType operand, const DeviceInfo& device) {
 
 std::string why_not_scaled(const ScaledCandidate& c, const ScaledMmProblem& p,
                            const DeviceInfo& device) {
-  const TileConfig& tile = kScaledTileConfigs[c.row];
-  const int needed = scaled_smem_bytes(tile);
+  if (c.wgmma) {
+    if (p.operand != OperandType::kInt8) return "multiplies int8 only";
+    const std::string not_here = why_not_wgmma(device);
+    if (!not_here.empty()) return not_here;
+    const std::string not_so = why_not_wgmma_split(c.split, p.k);
+    if (!not_so.empty()) return not_so;
+  }
+  const TileConfig& tile = tile_of(c);
+  const int needed = smem_of(c);
   if (needed > device.smem_bytes) {
     return "needs " + std::to_string(needed) + " bytes of shared memory, the device has " +
            std::to_string(device.smem_bytes);
@@ -72,9 +98,12 @@ std::vector<ScaledCandidate> ranked_scaled(const ScaledMmProblem& problem,
     c.predicted_us = predict_us(c, problem, device);
     legal.push_back(c);
   };
-  std::vector<int> rows(kNumScaledTileConfigs);
-  std::iota(rows.begin(), rows.end(), 0);
-  for (const TileChoice& choice : tile_choices(kScaledTileConfigs, rows)) consider({choice, 0});
+  for (const bool wgmma : {false, true}) {
+    std::vector<int> rows(kTables[wgmma].count);
+    std::iota(rows.begin(), rows.end(), 0);
+    for (const TileChoice& choice : tile_choices(kTables[wgmma].rows, rows))
+      consider({choice, 0, wgmma});
+  }
   std::stable_sort(legal.begin(), legal.end(),
                    [](const ScaledCandidate& a, const ScaledCandidate& b) {
                      return a.predicted_us < b.predicted_us;
@@ -84,10 +113,11 @@ std::vector<ScaledCandidate> ranked_scaled(const ScaledMmProblem& problem,
 
 ScaledCandidate select_scaled(const ScaledMmProblem& p, const DeviceInfo& device) {
   constexpr size_t kMaxRemembered = 4096;
-  using Key = std::tuple<int64_t, int64_t, int64_t, int, int, int>;
+  using Key = std::tuple<int64_t, int64_t, int64_t, int, int, int, int>;
   thread_local std::map<Key, ScaledCandidate> remembered;
   if (remembered.size() >= kMaxRemembered) remembered.clear();
-  const Key key{p.m, p.n, p.k, device.sm, device.sm_count, device.smem_bytes};
+  const Key key{
+      p.m, p.n, p.k, static_cast<int>(p.operand), device.sm, device.sm_count, device.smem_bytes};
   const auto found = remembered.find(key);
   if (found != remembered.end()) return found->second;
   const ScaledCandidate chosen = ranked_scaled(p, device).front();

@@ -10,10 +10,16 @@
 
 namespace mixed_gemm {
 
-// A row of kScaledTileConfigs. Names: scaled_m128n256s4, scaled_m16n128s5_parallel4, ...
+// A row of kScaledTileConfigs or kWgmmaInt8TileConfigs. Names: scaled_m128n256s4,
+// scaled_m16n128s5_parallel4, wgmma_m256n128s4_streamk1, ...
 struct ScaledCandidate : TileChoice {
   double predicted_us = 0;
+  bool wgmma = false;
 };
+
+const TileConfig& tile_of(const ScaledCandidate& candidate);
+// "scaled" or "wgmma".
+const char* family_name(const ScaledCandidate& candidate);
 
 std::string config_name(const ScaledCandidate& candidate);
 std::optional<ScaledCandidate> parse_scaled_config(const std::string& name);

@@ -68,26 +68,23 @@ std::string why_not_device(const DeviceInfo& device) {
          "; move the tensors to the CPU";
 }
 
-namespace {
-
+std::string why_not_wgmma(const DeviceInfo& device) {
 #if defined(MIXED_GEMM_WITH_WGMMA)
-constexpr bool kWgmmaCompiled = true;
+  constexpr bool kCompiled = true;
 #else
-constexpr bool kWgmmaCompiled = false;
+  constexpr bool kCompiled = false;
 #endif
-
-std::string why_not_wgmma(const Candidate& c, const GemmProblem& p, const DeviceInfo& device) {
   if (device.sm != 90) {
     return "needs wgmma, which compute capability 9.0 has alone; this device has " +
            std::to_string(device.sm / 10) + "." + std::to_string(device.sm % 10);
   }
-  if (!kWgmmaCompiled) return "is not in this build: it was made for architectures without 9.0";
-  if (p.k == 0) return "copies boxes of the operands, and K = 0 has none";
-  if (c.split == SplitK::kCluster) return "has no clusters";
-  return "";
+  return kCompiled ? "" : "is not in this build: it was made for architectures without 9.0";
 }
 
-}  // namespace
+std::string why_not_wgmma_split(SplitK split, int64_t k) {
+  if (k == 0) return "copies boxes of the operands, and K = 0 has none";
+  return split == SplitK::kCluster ? "has no clusters" : "";
+}
 
 std::string why_not_candidate(const Candidate& c, const GemmProblem& p, const DeviceInfo& device) {
   if (c.family == Family::kDequantizeDense) return "";
@@ -101,8 +98,10 @@ std::string why_not_candidate(const Candidate& c, const GemmProblem& p, const De
   }
   const bool wgmma = c.family == Family::kWgmma;
   if (wgmma) {
-    const std::string reason = why_not_wgmma(c, p, device);
-    if (!reason.empty()) return reason;
+    const std::string not_here = why_not_wgmma(device);
+    if (!not_here.empty()) return not_here;
+    const std::string not_so = why_not_wgmma_split(c.split, p.k);
+    if (!not_so.empty()) return not_so;
   }
   const TileConfig& tile = tile_of(c);
   const int needed = wgmma ? wgmma_smem_bytes(tile, p.scheme.bits, wgmma_mode(p.scheme, p.k))

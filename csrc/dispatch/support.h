@@ -26,6 +26,11 @@ int64_t nearest_group_size(int64_t k, int64_t group_size);
 // Reason why a GPU is not served at all, or empty.
 std::string why_not_device(const DeviceInfo& device);
 
+// Reason why the device, or this build, has no wgmma kernels; or empty.
+std::string why_not_wgmma(const DeviceInfo& device);
+// The same of a wgmma kernel that is to split K so.
+std::string why_not_wgmma_split(SplitK split, int64_t k);
+
 // Reason why this candidate cannot run the problem on the device, or empty.
 std::string why_not_candidate(const Candidate& candidate, const GemmProblem& problem,
                               const DeviceInfo& device);

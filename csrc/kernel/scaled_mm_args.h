@@ -21,6 +21,7 @@ struct ScaledMmArgs {
   void* partials = nullptr;  // 4-byte sums. parallel: [slices, m, round_up(n, 8)]; stream-K: a tile
                              // per block
   int* flags = nullptr;      // stream-K: one zeroed int per block
+  int resident = 0;          // wgmma: blocks that the GPU holds at once, the grid at most
   void* stream = nullptr;    // cudaStream_t
 };
 

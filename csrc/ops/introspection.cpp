@@ -141,8 +141,8 @@ std::string plan_scaled_mm(int64_t m, int64_t n, int64_t k, std::string dtype,
     problem.operand = static_cast<OperandType>(*operand);
     problem.out = static_cast<ElementType>(*out);
     const std::vector<ScaledCandidate> ranked = ranked_scaled(problem, *info);
-    return accepted(config_name(ranked.front()), "scaled", "least time predicted by the cost model",
-                    ranked);
+    return accepted(config_name(ranked.front()), family_name(ranked.front()),
+                    "least time predicted by the cost model", ranked);
   }
   std::string nearest;
   if (!operand) nearest = "\"dtype\": " + quoted(kOperandTypeNames[0]);

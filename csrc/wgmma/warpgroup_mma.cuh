@@ -1,4 +1,4 @@
-// wgmma.m64nMk16 with the 64-row operand in registers: 16-bit floats, fp32 sums.
+// The instructions of the wgmma kernels, from CUTLASS, on arrays of registers.
 #pragma once
 #include <utility>
 
@@ -8,6 +8,7 @@
 
 namespace mixed_gemm {
 
+// wgmma.m64nMk16 with the 64-row operand in registers: 16-bit floats, fp32 sums.
 template <typename Format, int kTokens>
 struct WarpgroupInstruction;
 #define MIXED_GEMM_WGMMA(TOKENS)                                                                  \
@@ -47,14 +48,42 @@ struct WarpgroupMma {
   }
 };
 
-// The descriptor of a tile of tokens as the copy engine leaves it: rows of 128 bytes, permuted
-// within 1024 (layout/smem_tile.h). 16 k further on is 32 bytes further on.
-__device__ inline uint64_t token_descriptor(const void* smem) {
+// wgmma.m64nNk32: int8, int32 sums, both operands in shared memory.
+template <int kColumns>
+struct WarpgroupInt8Instruction;
+#define MIXED_GEMM_WGMMA(COLUMNS)                                       \
+  template <>                                                           \
+  struct WarpgroupInt8Instruction<COLUMNS> {                            \
+    using Type = cute::SM90::GMMA::MMA_64x##COLUMNS##x32_S32S8S8_SS_TN; \
+  };
+MIXED_GEMM_WGMMA(64)
+MIXED_GEMM_WGMMA(128)
+MIXED_GEMM_WGMMA(256)
+#undef MIXED_GEMM_WGMMA
+
+template <int kColumns>
+struct WarpgroupInt8Mma {
+  static __device__ void multiply(int32_t* sums, uint64_t rows, uint64_t columns) {
+    multiply(reinterpret_cast<uint32_t*>(sums), rows, columns,
+             std::make_index_sequence<kColumns / 2>());
+  }
+
+ private:
+  template <size_t... kI>
+  static __device__ void multiply(uint32_t* sums, uint64_t rows, uint64_t columns,
+                                  std::index_sequence<kI...>) {
+    WarpgroupInt8Instruction<kColumns>::Type::fma(rows, columns, sums[kI]...);
+  }
+};
+
+// The descriptor of rows of 128 bytes along K as the copy engine leaves them, permuted within 1024
+// (layout/smem_tile.h). An instruction takes 32 bytes of each.
+__device__ inline uint64_t swizzled_descriptor(const void* smem) {
   constexpr uint64_t kOctetStride = 1024 >> 4, kSwizzle128 = 1;
   const uint64_t address = cute::cast_smem_ptr_to_uint(smem) >> 4;
   return address | uint64_t(1) << 16 | kOctetStride << 32 | kSwizzle128 << 62;
 }
-constexpr uint64_t kDescriptorStep = 32 >> 4;
+constexpr uint64_t kDescriptorStep = 32 >> 4, kDescriptor64Rows = 64 * 128 >> 4;
 
 // The compiler must not move accesses of registers that a running wgmma uses across this.
 template <int kCount, typename T>

@@ -83,7 +83,7 @@ class WgmmaMainloop {
     for (int step = 0; step < kGroup; ++step) convert_all(begin, step, words, fragments[step]);
     for (int tile = begin; tile < end; ++tile) {
       const int current = position_.stage;
-      const uint64_t tokens = token_descriptor(storage_.stages[current]);
+      const uint64_t tokens = swizzled_descriptor(storage_.stages[current]);
       CUTLASS_PRAGMA_UNROLL
       for (int group = 0; group < kSteps; group += kGroup) {
         cute::warpgroup_arrive();

@@ -1,0 +1,12 @@
+#include "instantiations/scaled_tables.h"
+#include "wgmma/wgmma_int8_launch.cuh"
+
+namespace mixed_gemm {
+
+const WgmmaInt8Launchers& wgmma_int8_launchers() {
+  static constexpr WgmmaInt8Launchers kTable =
+      wgmma_int8_row_launchers(std::make_integer_sequence<int, kNumWgmmaInt8TileConfigs>());
+  return kTable;
+}
+
+}  // namespace mixed_gemm
