@@ -1,5 +1,6 @@
 # Every target sets up what it needs in .venv by itself: a machine with Python and a C++ compiler is
-# enough (tools/setup_env.sh). Variables: PYTHON, VENV, BUILD, JOBS, and MIXED_GEMM_CUDA as in setup.py.
+# enough (tools/setup_env.sh). Variables: PYTHON, VENV, BUILD, JOBS, PYTEST_ARGS ("-n0 -x": one process,
+# the first failure), and MIXED_GEMM_CUDA as in setup.py.
 #
 #   make demo      quantize a real sentence model and search with it
 #   make test      C++ and Python tests that need no GPU, the ABI, the machine code, the wheel
@@ -51,7 +52,7 @@ build:
 
 test: build
 	ctest --test-dir $(BUILD) -L host -j $(JOBS) --output-on-failure
-	$(IN_TREE) MIXED_GEMM_LIBRARY=$(BUILT_LIBRARY) $(PY) -m pytest tests/python $(PYTEST_ARGS)
+	$(IN_TREE) MIXED_GEMM_LIBRARY=$(BUILT_LIBRARY) $(PY) -m pytest tests/python -n $(JOBS) $(PYTEST_ARGS)
 	$(PY) tools/check_wheel.py
 
 lint:
