@@ -33,6 +33,7 @@ COUNTED = {
     "HMMA": r"HMMA\.16816",
     "HGMMA": r"HGMMA\.64x",
     "IMMA": r"IMMA\.16832",
+    "IGMMA": r"IGMMA\.64x",
     "QMMA": r"QMMA\.16832",
     "PRMT": r"PRMT .*, 0x(?:5250|5351|1614|1715),",
     "LOP3": r"LOP3\.LUT .*, 0x(?:ea|ec|f8|ae|ba|ce|dc|f2|f4), !PT",
@@ -41,7 +42,7 @@ COUNTED = {
     "LDL": r"LDL",
     "STL": r"STL",
 }
-TENSOR_CORES = ("HMMA", "HGMMA", "IMMA", "QMMA")
+TENSOR_CORES = ("HMMA", "HGMMA", "IMMA", "IGMMA", "QMMA")
 # In the mainloop: a division before it may use I2F and CALL, and the large multistage tiles, which
 # leave ptxas no register, may keep a value or two of the epilogue in memory, once per tile.
 STACK = 16
@@ -72,10 +73,11 @@ class Rule:
 
 MULTISTAGE = r"\b(mixed_gemm|conv)_kernel<"
 INTEGER = r"\b(scaled_mm_kernel<.*signed char|conv_int8_kernel<)"
+WGMMA = r"\bspecialized_gemm_kernel<.*\bWgmmaConfig<"
 BY_TILES = r"\b(mixed_gemm|conv|scaled_mm|conv_int8)_kernel<"
 # Kernels of a set are compiled for the same architectures: fp8 from 8.9 on, wgmma for 9.0a, the
 # rest for all but those that run another one's code (cmake/CudaArchitectures.cmake).
-SETS = (r"float_e4m3|\bscaled_reduce_kernel<float", r"\bwgmma_\w+<", r"")
+SETS = (r"float_e4m3|\bscaled_reduce_kernel<float", r"\bspecialized_gemm_kernel<", r"")
 # sm_90 has no fp8 mma.sync: ptxas emulates it by HMMA, with spills. Nothing chooses it there
 # (mixed_gemm/scaled.py calls torch), so it only has to be right.
 EMULATED = ("sm_90", r"\bscaled_mm_kernel<.*float_e4m3")
@@ -87,9 +89,17 @@ RULES = (
     # It converts the sums of each block of K, so it has I2F there; and before sm_90 its __syncwarp
     # is a CALL that warps which have converged branch around.
     Rule(kernel=r"\bblock_gemm_kernel<", needs=("LDGSTS", "LDSM", "IMMA")),
-    Rule(kernel=MULTISTAGE + r".*half_t, 8,", needs=("PRMT",)),
-    Rule(kernel=MULTISTAGE + r".*half_t, 4,", needs=("LOP3",)),
-    Rule(kernel=MULTISTAGE + r".*bfloat16_t, [48],", needs=("LOP3",)),
+    Rule(kernel=WGMMA, needs=("LDSM", "HGMMA"), forbids=("I2F", "CALL")),
+    Rule(kernel=r"\bspecialized_gemm_kernel<.*\bWgmmaInt8Config<", needs=("IGMMA",)),
+    *(
+        Rule(kernel=family + converted, needs=(instruction,))
+        for family in (MULTISTAGE, WGMMA)
+        for converted, instruction in (
+            (r".*half_t, 8,", "PRMT"),
+            (r".*half_t, 4,", "LOP3"),
+            (r".*bfloat16_t, [48],", "LOP3"),
+        )
+    ),
 )
 
 
