@@ -1,6 +1,7 @@
 // Templates of the skinny family end here.
 #pragma once
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "skinny/skinny_kernel.cuh"
@@ -18,13 +19,14 @@ int launch_skinny(const GemmArgs& args) {
   params.b = args.b_packed;
   params.scales = scales;
   params.zeros = static_cast<const Element*>(args.zeros);
-  params.scale_stride = args.scale_stride;
+  if (args.scale_stride > std::numeric_limits<int>::max()) return cudaErrorInvalidValue;
+  params.scale_stride = static_cast<int>(args.scale_stride);
   params.m = args.m;
   params.n = args.n;
   params.k = args.k;
   params.k_tiles = static_cast<int>(ceil_div(args.k, kTileK));
-  params.octet_stride = static_cast<int64_t>(8 / WeightLayout<Config::kBits>::kInterleave) *
-                        params.k_tiles * WeightLayout<Config::kBits>::kLineBytes;
+  params.octet_stride = 8 / WeightLayout<Config::kBits>::kInterleave * params.k_tiles *
+                        WeightLayout<Config::kBits>::kLineBytes;
   params.groups = args.groups;
   params.units_per_group = cutlass::FastDivmod(static_cast<int>(ceil_div(args.group_size, unit)));
   params.zero_mode = args.zero_mode;
