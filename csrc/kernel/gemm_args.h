@@ -38,6 +38,7 @@ struct GemmArgs {
   int slices = 1;
   float* partials = nullptr;  // parallel: [slices, m, round_up(n, 8)]; stream-K: a tile per block
   int* flags = nullptr;       // stream-K: one zeroed int per block
+  int early_start_sms = 0;    // SMs of a GPU with early starts (kernel/early_start.cuh), else 0
   void* stream = nullptr;     // cudaStream_t
 };
 

@@ -26,6 +26,7 @@
 #include "dequant/apply_scale.h"
 #include "dequant/integer_converter.h"
 #include "epilogue/finish_one.cuh"
+#include "kernel/early_start.cuh"
 #include "kernel/gemm_args.h"
 #include "layout/weight_layout.h"
 #include "skinny/direct_tokens.cuh"
@@ -112,11 +113,13 @@ class SkinnyGemm {
       load_weights(warp_, j);
     }
     Fragment tokens = {};
+    wait_for_kernel_before();
     if (warp_ < iterations) {
       tokens_.request();
       CUTLASS_PRAGMA_UNROLL
       for (int j = 0; j < kNTiles; ++j) load_scales(warp_, j);
     }
+    let_kernel_after_start();
     for (int i = warp_; i < iterations; i += kWarps) {
       const int next = i + kWarps;
       tokens_.take(tokens, i);
