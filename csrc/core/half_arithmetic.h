@@ -104,6 +104,11 @@ MIXED_GEMM_HOST_DEVICE uint32_t sub_x2(uint32_t a, uint32_t b) {
     asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
     return d;
   }
+#if __CUDA_ARCH__ >= 900  // one operand fewer to hold
+  uint32_t d;
+  asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+  return d;
+#endif
 #endif
   return fma_x2<Format>(b, Format::kMinusOneX2, a);
 }

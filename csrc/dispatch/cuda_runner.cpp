@@ -83,9 +83,14 @@ Status run_skinny(const Candidate& c, GemmProblem p, const Allocate& allocate, v
   const Status status = stage_activations(p, kVector, 0, allocate, stream);
   if (!status.ok()) return status;
   const ScaleMode mode = skinny_scale_mode(p.scheme, p.k);
-  return cuda_status(
-      skinny_launchers(p.element, p.scheme.bits, mode)[c.row](gemm_args(p, p.scale_stride, stream)),
-      "launching the GEMM");
+  GemmArgs args = gemm_args(p, p.scale_stride, stream);
+  int device = 0;
+  const Status current = cuda_status(cudaGetDevice(&device), "asking for the device");
+  if (!current.ok()) return current;
+  const DeviceInfo& info = cuda_device_info(device);
+  args.early_start_sms = info.sm >= 90 ? info.sm_count : 0;
+  return cuda_status(skinny_launchers(p.element, p.scheme.bits, mode)[c.row](args),
+                     "launching the GEMM");
 }
 
 GemmLaunch tiled_launcher(const Candidate& c, const GemmProblem& p) {

@@ -9,6 +9,7 @@ namespace {
 constexpr int64_t kGroupUnit = kMmaK;  // a scale must be constant over one mma step
 constexpr int64_t kMaxExtent = std::numeric_limits<int32_t>::max() - 256;
 constexpr int64_t kMaxGridY = 65535;
+constexpr int64_t kMaxSkinnyK = int64_t{1} << 28;  // 8 columns of a packed weight below 2^31 bytes
 
 // Texts for the extents that cannot be counted.
 std::vector<std::string> why_not_extents(int64_t m, int64_t n, int64_t k) {
@@ -91,6 +92,11 @@ std::string why_not_candidate(const Candidate& c, const GemmProblem& p, const De
   if (p.element == ElementType::kFloat32)
     return "tensor cores multiply float16 and bfloat16; float32 runs dequantize_dense";
   if (c.family == Family::kSkinny) {
+    if (p.k > kMaxSkinnyK || p.scale_stride > kMaxExtent) {
+      return "counts with 32 bits: K must be at most " + std::to_string(kMaxSkinnyK) +
+             ", the stride of scales " + std::to_string(kMaxExtent) + "; got " +
+             std::to_string(p.k) + " and " + std::to_string(p.scale_stride);
+    }
     const int64_t rows = 8 * kSkinnyConfigs[c.row].m_tiles;
     if (ceil_div(p.m, rows) <= kMaxGridY) return "";
     return "M must be at most " + std::to_string(kMaxGridY * rows) + " for this kernel, got " +

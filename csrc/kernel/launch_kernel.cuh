@@ -29,4 +29,20 @@ int launch_kernel(void (*kernel)(Params), dim3 grid, int threads, int smem_bytes
   return cudaLaunchKernelEx(&config, kernel, params);
 }
 
+// Static shared memory; starts_early: kernel/early_start.cuh.
+template <typename Params>
+int launch_kernel(void (*kernel)(Params), dim3 grid, int threads, bool starts_early, void* stream,
+                  const Params& params) {
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &attribute;
+  config.numAttrs = starts_early ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, params);
+}
+
 }  // namespace mixed_gemm

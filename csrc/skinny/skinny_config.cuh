@@ -24,18 +24,21 @@ struct SkinnyGemmConfig {
   static constexpr int kBlockK = 128 / kBits;                // elements in the 16 bytes of a lane
   static constexpr int kIterationK = skinny_iteration_k(kBits);
   static constexpr int kVectors = kBlockK / 8;  // 16-byte activation vectors of a lane
+  static constexpr bool kStaged = kMTiles > 1;  // activations in shared memory (token_stage.cuh)
   static constexpr bool kScaled = kMode != ScaleMode::kPerChannel;
   static constexpr bool kFine = kMode == ScaleMode::kFine || kMode == ScaleMode::kFineZero;
   static constexpr bool kCoarse = kScaled && !kFine;
   static constexpr bool kZeros = has_zeros(kMode);
+  // A tile's next weights are requested before its last products, not after them: 1 to 2 %.
+  static constexpr bool kRequestsEarly = kMTiles == 1 && !(kZeros && kNTiles == 2);
 
   // Warps of an SM hide each other's latency, so registers are capped for as many as do not spill.
-  static constexpr bool kHeavy = kFine || (Format::kMantissaBits == BFloat16::kMantissaBits &&
-                                           (kBits == 8 || (kZeros && kBeforeSm90)));
-  static constexpr int kTiles = kMTiles * kNTiles;
-  static constexpr int kResidentWarps = kTiles == 1   ? (kFine ? 24 : 32)
-                                        : kTiles == 4 ? (kHeavy ? 8 : 16)
-                                                      : (kHeavy || kMTiles == 2 ? 16 : 24);
+  static constexpr bool kBFloat16 = Format::kMantissaBits == BFloat16::kMantissaBits;
+  static constexpr bool kHeavy = kFine || (kBeforeSm90 && (kZeros || kBFloat16));
+  static constexpr bool kHeaviest = kFine && kZeros && kBeforeSm90 && kBFloat16;
+  static constexpr int kResidentByWeight[][3] = {{32, 24, 16}, {24, 16, 16}, {16, 16, 8}};
+  static constexpr int kResidentWarps =
+      kResidentByWeight[kMTiles == 2 ? 2 : kNTiles - 1][kHeavy + kHeaviest];
   static constexpr int kMinBlocks = kResidentWarps / kRow.warps;
 };
 

@@ -3,9 +3,14 @@
 // 8-column one.
 //
 // Lane (g = lane / 4, q = lane % 4) loads the 16-byte block 4 i + q of columns g and g + 8 in
-// iteration i. Which k an mma slot stands for is free as long as both operands agree: word r, pairs
-// (2 s, 2 s + 1) of a lane's block feed mma (r, s), and 32-bit word r of its activation vectors 2 s
-// and 2 s + 1 holds just the same k. So the tokens need no permutation.
+// iteration i. Which k an mma slot stands for is free as long as both operands agree: pair v of
+// words 2 w and 2 w + 1 of a lane's block feed mma (v, w), and 32-bit words 2 w and 2 w + 1 of its
+// activation vector v hold just the same k. So the tokens need no permutation, and the two words
+// are neighbours, as mma wants them (words of two vectors had to be moved: 16 instructions a tile).
+//
+// Instructions and waiting in the loop are what counts (57344 x 8192, M = 1, us: 71 with addresses
+// from scratch, registers zeroed before predicated loads and moves; 63 without). A value that was
+// spilled or packed right after its load waits for memory there: with 8 bytes of spills, 72.
 //
 // Scales. Coarse groups (multiples of an iteration): applied once per iteration to fp32 partial
 // sums, after a zero point has been subtracted from the converted weights. Fine groups, where an
@@ -13,15 +18,21 @@
 // group's activation sum, in fp32, took registers from both modes: 72 instead of 64, and with them
 // every second block of 16 warps.) The warps of a block share out K and meet once, at the end.
 #pragma once
+#include <type_traits>
+
 #include "cutlass/arch/mma_sm80.h"
 #include "cutlass/array.h"
 #include "cutlass/fast_math.h"
 #include "dequant/apply_scale.h"
 #include "dequant/integer_converter.h"
 #include "epilogue/finish_one.cuh"
+#include "kernel/early_start.cuh"
 #include "kernel/gemm_args.h"
 #include "layout/weight_layout.h"
+#include "skinny/direct_tokens.cuh"
+#include "skinny/predicated_load.cuh"
 #include "skinny/skinny_config.cuh"
+#include "skinny/token_stage.cuh"
 
 namespace mixed_gemm {
 
@@ -34,10 +45,19 @@ class SkinnyGemm {
                                  cutlass::layout::RowMajor, Element, cutlass::layout::ColumnMajor,
                                  float, cutlass::layout::RowMajor, cutlass::arch::OpMultiplyAdd>;
   using Quad = cutlass::Array<float, 4>;
+  using Tokens = std::conditional_t<Config::kStaged, TokenStage<Config>, DirectTokens<Config>>;
+  using Fragment = typename Tokens::Fragment;
   static constexpr int kMTiles = Config::kMTiles, kNTiles = Config::kNTiles;
   static constexpr int kLinesPerIteration = Config::kIterationK / Layout::kTileK;
   static constexpr int kStepsPerBlock =
       kStepsPerWord<Config::kBits>;  // mma steps of a word; halves of 16 k in a block
+  static constexpr int kSteps = 2 * kStepsPerBlock;  // of a tile and iteration
+  static constexpr int kScaleSteps = Config::kFine ? kStepsPerBlock : 1;
+  static constexpr bool kSubtracts = Config::kCoarse && Config::kZeros;
+  // Lanes load scales and zeros for each other. (Before sm_90 ptxas needs registers for one more.)
+  static constexpr bool kShared = kSubtracts || (Config::kCoarse && kBeforeSm90);
+  static constexpr int kWarps = Config::kRow.warps;
+
   static constexpr int kReductionStride = Config::kN + 1;  // odd: no bank conflicts between tokens
 
  public:
@@ -47,140 +67,156 @@ class SkinnyGemm {
     const uint8_t* b;
     const Element* scales;
     const Element* zeros;
-    int64_t scale_stride;
-    int64_t octet_stride;  // bytes of the packed weight between columns n and n + 8
+    int scale_stride;
+    int octet_stride;  // bytes of the packed weight between columns n and n + 8
     int m, n, k, k_tiles, groups;
     cutlass::FastDivmod units_per_group;  // unit: an iteration when coarse, 16 k when fine
     ZeroMode zero_mode;
     OutputParams<Element> output;
   };
-  using SharedStorage = float[Config::kRow.warps][Config::kM][kReductionStride];
+  // What a warp stages, then its sums.
+  union WarpStorage {
+    typename Tokens::Storage tokens;
+    float sums[Config::kM][kReductionStride];
+  };
+  using SharedStorage = WarpStorage[kWarps];
 
   __device__ SkinnyGemm(const Params& params, SharedStorage& storage)
       : p_(params),
-        sums_(storage),
-        warp_(threadIdx.x / 32),
+        storage_(storage),
+        warp_(__shfl_sync(0xffffffff, threadIdx.x / 32, 0)),
         g_(threadIdx.x % 32 / 4),
         q_(threadIdx.x % 4),
         column0_(blockIdx.x * Config::kN),
-        row0_(blockIdx.y * Config::kM) {
+        row0_(blockIdx.y * Config::kM),
+        tokens_(storage[warp_].tokens, p_.a + row0_ * p_.a_stride, p_.a_stride, p_.m - row0_, p_.k,
+                warp_) {
     const int n = column0_ + g_, tile = q_ / Layout::kBlocksPerTile,
               block = q_ % Layout::kBlocksPerTile;
+    const int line = warp_ * kLinesPerIteration + tile;
     weights_ =
         p_.b +
-        (static_cast<int64_t>(n / Layout::kInterleave) * p_.k_tiles + tile) * Layout::kLineBytes +
+        (static_cast<int64_t>(n / Layout::kInterleave) * p_.k_tiles + line) * Layout::kLineBytes +
         (n % Layout::kInterleave * Layout::kBlocksPerTile + block) * 16;
+    column_ = kShared ? column0_ + threadIdx.x % 16 : n;
+    iterations_ = (p_.k_tiles - tile + kLinesPerIteration - 1) / kLinesPerIteration;
+    // Opaque, or they are made anew from the thread index in every iteration, a slow read.
+    asm volatile("" : "+r"(iterations_), "+r"(column_));
   }
 
   __device__ void run() {
-    constexpr int kStep = Config::kRow.warps;
+    constexpr int kStepLines = kWarps * kLinesPerIteration;
     const int iterations = (p_.k_tiles + kLinesPerIteration - 1) / kLinesPerIteration;
+    wait_for_kernel_before();
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < kNTiles; ++j) {
-      clear(accumulators_[j]);
+      raw_[j][0] = raw_[j][1] = uint4{};
       load_weights(warp_, j);
     }
-    for (int i = warp_; i < iterations; i += kStep) {
-      load_activations(i);
-      // A tile's next weights are requested as soon as its registers are free, while the other
-      // tiles are multiplied. The branch keeps ptxas from moving the requests up, where they would
-      // need more registers than the cap leaves.
+    Fragment tokens = {};
+    if (warp_ < iterations) {
+      tokens_.request();
       CUTLASS_PRAGMA_UNROLL
-      for (int j = 0; j < kNTiles; ++j) {
-        multiply(j);
-        if (i + kStep < iterations) load_weights(i + kStep, j);
-      }
+      for (int j = 0; j < kNTiles; ++j) load_scales(warp_, j);
+    }
+    let_kernel_after_start();
+    for (int i = warp_; i < iterations; i += kWarps) {
+      const int next = i + kWarps;
+      tokens_.take(tokens, i);
+      if (next < iterations) tokens_.request();
+      weights_ += kStepLines * Layout::kLineBytes;
+      CUTLASS_PRAGMA_UNROLL
+      for (int j = 0; j < kNTiles; ++j) multiply_tile(j, tokens, next, next < iterations);
     }
     reduce_and_store();
   }
 
  private:
-  static __device__ void clear(Quad (&tiles)[kMTiles]) {
+  // A tile's weights meet the tokens, and its next ones are requested as soon as its registers are
+  // free, while the other tiles are multiplied. The branch keeps ptxas from moving the requests up,
+  // where they would need more registers than the cap leaves.
+  __device__ void multiply_tile(int j, const Fragment& tokens, int next, bool more) {
+    Sums partial;
+    Sums& target = Config::kCoarse ? partial : accumulators_[j];
+    uint32_t zeros[2] = {};  // of columns g and g + 8, in both halves
+    if constexpr (kSubtracts) {
+      zeros[0] = prmt<0x1010>(zero(j, 0), 0u);
+      zeros[1] = prmt<0x1010>(zero(j, 1), 0u);
+    }
     CUTLASS_PRAGMA_UNROLL
-    for (int i = 0; i < kMTiles; ++i) tiles[i].clear();
+    for (int step = 0; step < kSteps - 1; ++step) {
+      multiply(target, converted(j, step, zeros), tokens, step);
+    }
+    const Pairs last = converted(j, kSteps - 1, zeros);
+    const float scales[2] = {to_float(scale(j, 0)), to_float(scale(j, 1))};
+    if constexpr (!Config::kRequestsEarly) multiply(target, last, tokens, kSteps - 1);
+    if (more) {
+      load_weights(next, j);
+      load_scales(next, j);
+    }
+    if constexpr (Config::kRequestsEarly) multiply(target, last, tokens, kSteps - 1);
+    if constexpr (Config::kCoarse) add_scaled(j, scales, partial);
   }
 
-  // Addresses cost as much as arithmetic here: one pointer per operand, the rest are constant
-  // offsets.
+  // Blocks past the end (half an iteration, or all of it) keep the weights that were there, which
+  // are finite, and meet activations that are 0.
   __device__ void load_weights(int iteration, int j) {
-    // Blocks past the end (half an iteration, or all of it) read as 0, a finite weight, and meet
-    // zero activations.
-    const bool inside = iteration * kLinesPerIteration + q_ / Layout::kBlocksPerTile < p_.k_tiles;
-    const uint8_t* at = weights_ + 2 * j * p_.octet_stride +
-                        static_cast<int64_t>(iteration) * (kLinesPerIteration * Layout::kLineBytes);
-    raw_[j][0] = load_streaming(at, inside);
-    raw_[j][1] = load_streaming(at + p_.octet_stride, inside);
-    if constexpr (Config::kCoarse) load_coarse_scales(iteration, j);
-    if constexpr (Config::kFine) load_fine_scales(iteration, j);
-  }
-
-  __device__ int64_t scale_row(int unit) const {
-    return min(p_.units_per_group.div(unit), p_.groups - 1) * p_.scale_stride;
-  }
-
-  // One load for the 16 columns of a tile: lanes 0 to 15 get the scales, 16 to 31 the zeros.
-  __device__ void load_coarse_scales(int iteration, int j) {
-    const int lane = threadIdx.x % 32, n = column0_ + 16 * j + lane % 16;
-    const Element* rows = Config::kZeros && lane >= 16 ? p_.zeros : p_.scales;
-    const auto* from = reinterpret_cast<const uint16_t*>(rows) + scale_row(iteration) + n;
-    coarse_[j] = n < p_.n ? __ldg(from) : uint16_t(0);
-  }
-  // Of column g + 8 * h.
-  __device__ uint32_t coarse_scale(int j, int h) const {
-    return __shfl_sync(0xffffffff, coarse_[j], 8 * h + g_);
-  }
-  __device__ uint32_t coarse_zero(int j, int h) const {
-    return __shfl_sync(0xffffffff, coarse_[j], 16 + 8 * h + g_);
-  }
-
-  __device__ void load_fine_scales(int iteration, int j) {
-    const int n = column0_ + 16 * j + g_;
     CUTLASS_PRAGMA_UNROLL
-    for (int s = 0; s < kStepsPerBlock; ++s) {
-      const int64_t at = scale_row((4 * iteration + q_) * kStepsPerBlock + s) + n;
-      const auto* scales = reinterpret_cast<const uint16_t*>(p_.scales) + at;
-      const auto* zeros = reinterpret_cast<const uint16_t*>(p_.zeros) + at;
+    for (int h = 0; h < 2; ++h) {
+      const int64_t octet = static_cast<int64_t>(p_.octet_stride) * (2 * j + h);
+      load_once_if(iteration < iterations_, raw_[j][h], weights_ + octet);
+    }
+  }
+
+  // Sums of a tile's products, one array for each 8 tokens.
+  struct Sums {
+    Quad of[kMTiles];
+    __device__ Sums() {
       CUTLASS_PRAGMA_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        const bool inside = n + 8 * h < p_.n;
-        scale_[j][h][s] = inside ? __ldg(scales + 8 * h) : uint16_t(0);
-        if constexpr (Config::kZeros) zero_[j][h][s] = inside ? __ldg(zeros + 8 * h) : uint16_t(0);
+      for (Quad& tokens : of) tokens.clear();
+    }
+  };
+
+  __device__ void load_scales(int iteration, int j) {
+    if constexpr (Config::kScaled) {
+      if constexpr (kShared) {
+        load_shared_scales(iteration, j);
+      } else {
+        load_own_scales(iteration, j);
       }
     }
   }
 
-  // 16 bytes, or zeros. Predicated in PTX: from C++ they become branches. Weights are read once by
-  // one SM, so they should neither stay in L1 nor push activations out of it.
-  static __device__ uint4 load_streaming(const void* pointer, bool inside) {
-    uint4 v;
-    asm volatile(
-        "{ .reg .pred p; setp.ne.b32 p, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; "
-        "mov.b32 %3, 0;"
-        " @p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4]; }"
-        : "=&r"(v.x), "=&r"(v.y), "=&r"(v.z), "=&r"(v.w)
-        : "l"(pointer), "r"(static_cast<int>(inside)));
-    return v;
+  // One load for the 16 columns of a tile: lanes 0 to 15 get the scales, 16 to 31 the zeros. Two
+  // shuffles for each of them cost less than the registers of four loads, but more than two loads.
+  __device__ void load_shared_scales(int iteration, int j) {
+    const int row = p_.units_per_group.div(iteration);
+    const Element* rows = kSubtracts && threadIdx.x % 32 >= 16 ? p_.zeros : p_.scales;
+    const Element* at = rows + static_cast<int64_t>(row) * p_.scale_stride + column_;
+    load_16_bits_if(column_ + 16 * j < p_.n, shared_[j], at + 16 * j);
   }
-  static __device__ uint4 load_cached(const void* pointer, bool inside) {
-    uint4 v;
-    asm volatile(
-        "{ .reg .pred p; setp.ne.b32 p, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; "
-        "mov.b32 %3, 0;"
-        " @p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4]; }"
-        : "=&r"(v.x), "=&r"(v.y), "=&r"(v.z), "=&r"(v.w)
-        : "l"(pointer), "r"(static_cast<int>(inside)));
-    return v;
+  // Of column g + 8 * h.
+  __device__ uint32_t scale(int j, int h) const {
+    return kShared ? __shfl_sync(0xffffffff, shared_[j], 8 * h + g_) : scale_[j][h][0];
+  }
+  __device__ uint32_t zero(int j, int h) const {
+    return __shfl_sync(0xffffffff, shared_[j], 16 + 8 * h + g_);
   }
 
-  __device__ void load_activations(int iteration) {
-    const int k0 = iteration * Config::kIterationK + q_ * Config::kBlockK;
+  __device__ void load_own_scales(int iteration, int j) {
     CUTLASS_PRAGMA_UNROLL
-    for (int i = 0; i < kMTiles; ++i) {
-      const int row = row0_ + 8 * i + g_;
-      const Element* source = p_.a + row * p_.a_stride + k0;
+    for (int s = 0; s < kScaleSteps; ++s) {
+      const int unit = Config::kFine ? (4 * iteration + q_) * kScaleSteps + s : iteration;
+      int row = p_.units_per_group.div(unit);
+      if constexpr (Config::kFine) row = min(row, p_.groups - 1);  // of a block past the end
+      const int64_t at = static_cast<int64_t>(row) * p_.scale_stride + column_;
       CUTLASS_PRAGMA_UNROLL
-      for (int v = 0; v < Config::kVectors; ++v) {
-        tokens_[i][v] = load_cached(source + 8 * v, row < p_.m && k0 + 8 * v < p_.k);
+      for (int h = 0; h < 2; ++h) {
+        const int column = 16 * j + 8 * h;
+        const bool inside = column_ + column < p_.n;
+        load_16_bits_if(inside, scale_[j][h][s], p_.scales + at + column);
+        if constexpr (Config::kZeros)
+          load_16_bits_if(inside, zero_[j][h][s], p_.zeros + at + column);
       }
     }
   }
@@ -195,52 +231,54 @@ class SkinnyGemm {
           reinterpret_cast<const cutlass::Array<Element, 4>&>(b), d);
   }
 
-  __device__ void multiply(int j) {
-    Quad partial[kMTiles];
-    if constexpr (Config::kCoarse) clear(partial);
-    uint32_t subtrahend[2] = {};  // of columns g and g + 8, in both halves
-    if constexpr (Config::kCoarse && Config::kZeros) {
-      subtrahend[0] = prmt<0x1010>(coarse_zero(j, 0), 0u);
-      subtrahend[1] = prmt<0x1010>(coarse_zero(j, 1), 0u);
-    }
-    auto& target = Config::kCoarse ? partial : accumulators_[j];
+  // Step s of words 2 w and 2 w + 1 of columns g and g + 8, as operands of mma: one for each pair
+  // of k of a word. step = kStepsPerBlock * w + s.
+  struct Pairs {
+    uint32_t operand[2][4];
+  };
+  __device__ Pairs converted(int j, int step, const uint32_t (&zeros)[2]) const {
+    const int w = step / kStepsPerBlock, s = step % kStepsPerBlock;
+    Pairs pairs;
     CUTLASS_PRAGMA_UNROLL
-    for (int r = 0; r < 4; ++r) {
+    for (int r = 0; r < 2; ++r) {
       CUTLASS_PRAGMA_UNROLL
-      for (int s = 0; s < kStepsPerBlock; ++s) {
-        uint32_t low[2], high[2];  // columns g and g + 8
-        IntegerConverter<Format, Config::kBits>::convert_step(word(raw_[j][0], r), s, low);
-        IntegerConverter<Format, Config::kBits>::convert_step(word(raw_[j][1], r), s, high);
-        if constexpr (Config::kCoarse && Config::kZeros) {
-          CUTLASS_PRAGMA_UNROLL
-          for (int pair = 0; pair < 2; ++pair) {
-            low[pair] = sub_x2<Format>(low[pair], subtrahend[0]);
-            high[pair] = sub_x2<Format>(high[pair], subtrahend[1]);
-          }
+      for (int h = 0; h < 2; ++h) {
+        uint32_t two[2];
+        IntegerConverter<Format, Config::kBits>::convert_step(word(raw_[j][h], 2 * w + r), s, two);
+        if constexpr (kSubtracts) {
+          two[0] = sub_x2<Format>(two[0], zeros[h]);
+          two[1] = sub_x2<Format>(two[1], zeros[h]);
         }
         if constexpr (Config::kFine) {
-          packed_scale(j, 0, s).template apply<Format, Config::kZeros>(p_.zero_mode, low);
-          packed_scale(j, 1, s).template apply<Format, Config::kZeros>(p_.zero_mode, high);
+          packed_scale(j, h, s).template apply<Format, Config::kZeros>(p_.zero_mode, two);
         }
-        const uint32_t weights[4] = {low[0], high[0], low[1], high[1]};
-        CUTLASS_PRAGMA_UNROLL
-        for (int i = 0; i < kMTiles; ++i) {
-          mma(target[i], weights, word(tokens_[i][2 * s], r), word(tokens_[i][2 * s + 1], r));
-        }
+        pairs.operand[0][2 * r + h] = two[0];
+        pairs.operand[1][2 * r + h] = two[1];
       }
     }
-    if constexpr (Config::kCoarse) add_scaled(j, partial);
+    return pairs;
+  }
+
+  __device__ void multiply(Sums& sums, const Pairs& pairs, const Fragment& tokens, int step) {
+    const int w = step / kStepsPerBlock, s = step % kStepsPerBlock;
+    CUTLASS_PRAGMA_UNROLL
+    for (int pair = 0; pair < 2; ++pair) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kMTiles; ++i) {
+        const uint4& token = tokens[i][2 * s + pair];
+        mma(sums.of[i], pairs.operand[pair], word(token, 2 * w), word(token, 2 * w + 1));
+      }
+    }
   }
 
   // accumulators += scale * partial
-  __device__ void add_scaled(int j, const Quad (&partial)[kMTiles]) {
-    const float scales[2] = {to_float(coarse_scale(j, 0)), to_float(coarse_scale(j, 1))};
+  __device__ void add_scaled(int j, const float (&scales)[2], const Sums& partial) {
     CUTLASS_PRAGMA_UNROLL
     for (int e = 0; e < 4; ++e) {  // elements 0, 1: column g; 2, 3: column g + 8
-      const float scale = scales[e / 2];
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < kMTiles; ++i) {
-        accumulators_[j][i][e] = fmaf(scale, partial[i][e], accumulators_[j][i][e]);
+        float& sum = accumulators_[j].of[i][e];
+        sum = fmaf(scales[e / 2], partial.of[i][e], sum);
       }
     }
   }
@@ -263,31 +301,35 @@ class SkinnyGemm {
       for (int i = 0; i < kMTiles; ++i) {
         CUTLASS_PRAGMA_UNROLL
         for (int e = 0; e < 4; ++e) {
-          sums_[warp_][8 * i + 2 * q_ + e % 2][16 * j + 8 * (e / 2) + g_] = accumulators_[j][i][e];
+          storage_[warp_].sums[8 * i + 2 * q_ + e % 2][16 * j + 8 * (e / 2) + g_] =
+              accumulators_[j].of[i][e];
         }
       }
     }
     __syncthreads();
-    for (int at = threadIdx.x; at < Config::kM * Config::kN; at += Config::kThreads) {
+    const int rows = min(p_.m - row0_, Config::kM);
+    for (int at = threadIdx.x; at < rows * Config::kN; at += Config::kThreads) {
       const int row = at / Config::kN, column = at % Config::kN;
-      if (row0_ + row >= p_.m || column0_ + column >= p_.n) continue;
+      if (column0_ + column >= p_.n) continue;
       float total = 0.f;
       CUTLASS_PRAGMA_UNROLL
-      for (int warp = 0; warp < Config::kRow.warps; ++warp) total += sums_[warp][row][column];
+      for (int warp = 0; warp < kWarps; ++warp) total += storage_[warp].sums[row][column];
       finish_one(p_.output, row0_ + row, column0_ + column, total);
     }
   }
 
   const Params& p_;
-  SharedStorage& sums_;
+  SharedStorage& storage_;
   int warp_, g_, q_, column0_, row0_;
-  const uint8_t* weights_;  // block q of column g in iteration 0
-  uint4 raw_[kNTiles][2];
+  Tokens tokens_;
+  const uint8_t* weights_;  // block q of column g in the next iteration
+  int iterations_;          // that have a block q
+  int column_;              // whose scale this lane loads: the first
+  uint4 raw_[kNTiles][2];   // of columns g and g + 8
   // As loaded: any arithmetic on them next to the loads would wait for the memory.
-  uint16_t coarse_[kNTiles];  // of column lane % 16
-  uint16_t scale_[kNTiles][2][kStepsPerBlock], zero_[kNTiles][2][kStepsPerBlock];  // fine
-  uint4 tokens_[kMTiles][Config::kVectors];
-  Quad accumulators_[kNTiles][kMTiles];
+  uint32_t shared_[kNTiles] = {};
+  uint32_t scale_[kNTiles][2][kScaleSteps] = {}, zero_[kNTiles][2][kScaleSteps] = {};
+  Sums accumulators_[kNTiles];
 };
 
 template <typename Config>

@@ -1,11 +1,23 @@
 // Templates of the skinny family end here.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <utility>
 
+#include "kernel/launch_kernel.cuh"
 #include "skinny/skinny_kernel.cuh"
 
 namespace mixed_gemm {
+
+// Not where the blocks of one kernel leave room for some of the next one's: those would crowd on a
+// few SMs (8192 x 8192 with 256 blocks of 3 an SM: 7 to 16 % slower; all other grids 0 to 10 %
+// faster).
+template <typename Config>
+bool starts_early(int sms, int64_t blocks) {
+  const bool all_places_used = ceil_div(blocks, std::max(sms, 1)) >= Config::kMinBlocks;
+  const bool both_fit = 2 * blocks <= int64_t{sms} * Config::kMinBlocks;
+  return sms > 0 && (all_places_used || both_fit);
+}
 
 template <typename Config>
 int launch_skinny(const GemmArgs& args) {
@@ -18,13 +30,13 @@ int launch_skinny(const GemmArgs& args) {
   params.b = args.b_packed;
   params.scales = scales;
   params.zeros = static_cast<const Element*>(args.zeros);
-  params.scale_stride = args.scale_stride;
+  params.scale_stride = static_cast<int>(args.scale_stride);
   params.m = args.m;
   params.n = args.n;
   params.k = args.k;
   params.k_tiles = static_cast<int>(ceil_div(args.k, kTileK));
-  params.octet_stride = static_cast<int64_t>(8 / WeightLayout<Config::kBits>::kInterleave) *
-                        params.k_tiles * WeightLayout<Config::kBits>::kLineBytes;
+  params.octet_stride = 8 / WeightLayout<Config::kBits>::kInterleave * params.k_tiles *
+                        WeightLayout<Config::kBits>::kLineBytes;
   params.groups = args.groups;
   params.units_per_group = cutlass::FastDivmod(static_cast<int>(ceil_div(args.group_size, unit)));
   params.zero_mode = args.zero_mode;
@@ -32,9 +44,9 @@ int launch_skinny(const GemmArgs& args) {
                    static_cast<Element*>(args.d), args.n, args.activation};
   const dim3 grid(static_cast<unsigned>(ceil_div(args.n, Config::kN)),
                   static_cast<unsigned>(ceil_div(args.m, Config::kM)));
-  skinny_gemm_kernel<Config>
-      <<<grid, Config::kThreads, 0, static_cast<cudaStream_t>(args.stream)>>>(params);
-  return cudaGetLastError();
+  return launch_kernel(skinny_gemm_kernel<Config>, grid, Config::kThreads,
+                       starts_early<Config>(args.early_start_sms, grid.x * grid.y), args.stream,
+                       params);
 }
 
 template <typename Element, int kBits, ScaleMode kMode, int... kRows>

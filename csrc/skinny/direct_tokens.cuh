@@ -1,0 +1,72 @@
+// Activations of one warp straight from L1 into fragments, at the head of the iteration that needs
+// them: the fewest instructions. But lane (g, q) reads 64 bytes of token g in a row, so that one
+// load of a warp touches up to 16 lines; more than 8 tokens are better staged (token_stage.cuh).
+#pragma once
+#include <cstdint>
+
+#include "cutlass/cutlass.h"
+#include "skinny/predicated_load.cuh"
+
+namespace mixed_gemm {
+
+template <typename Config>
+class DirectTokens {
+  using Element = typename Config::Element;
+  static constexpr int kStep = Config::kRow.warps * Config::kIterationK;
+
+ public:
+  struct Storage {};
+  using Fragment = uint4[Config::kMTiles][Config::kVectors];
+
+  // As TokenStage's.
+  __device__ DirectTokens(Storage&, const Element* a, int64_t stride, int tokens, int k, int first)
+      : stride_(stride), k_(k) {
+    const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+    tokens_after_ = tokens - g;
+    asm volatile(""
+                 : "+r"(tokens_after_));  // or it is made anew from the thread index, a slow read
+    source_ = a + g * stride + first * Config::kIterationK + q * Config::kBlockK;
+  }
+
+  __device__ void request() {}
+
+  // Tokens that do not exist keep what the fragment holds; past the end of K are zeros.
+  __device__ void take(Fragment& fragment, int iteration) {
+    const int k_left = k_ - iteration * Config::kIterationK;
+    if (k_left >= Config::kIterationK) {
+      load(fragment, Config::kBlockK);
+    } else {
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < Config::kMTiles; ++i) {
+        CUTLASS_PRAGMA_UNROLL
+        for (uint4& vector : fragment[i]) clear(vector);
+      }
+      load(fragment, k_left - static_cast<int>(threadIdx.x % 4) * Config::kBlockK);
+    }
+    source_ += kStep;
+  }
+
+ private:
+  // In PTX, or the branch becomes a select for each register.
+  static __device__ void clear(uint4& v) {
+    asm volatile("mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; mov.b32 %3, 0;"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w));
+  }
+
+  __device__ void load(Fragment& fragment, int k_left) const {
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < Config::kMTiles; ++i) {
+      const bool exists = 8 * i < tokens_after_;
+      CUTLASS_PRAGMA_UNROLL
+      for (int v = 0; v < Config::kVectors; ++v) {
+        load_if(exists && 8 * v < k_left, fragment[i][v], source_ + 8 * i * stride_ + 8 * v);
+      }
+    }
+  }
+
+  const Element* source_;
+  int64_t stride_;
+  int tokens_after_, k_;
+};
+
+}  // namespace mixed_gemm
