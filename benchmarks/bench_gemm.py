@@ -25,6 +25,7 @@ from suite import Budget, Choice, Selected, Suite, Timings, rows_of
 from targets import summary
 from timing import measured_ceilings
 
+SETTLE_S = 1.5  # see Suite
 HEADER = (
     f"{'scheme':>16} {'N':>5} {'K':>5} {'M':>4} {'us':>8} {'spread':>6} "
     f"{'peer':>5} {'mma':>5} {'cuBLAS':>6} {'aten':>5} {'roof':>5} {'best':>5}  configuration "
@@ -119,7 +120,7 @@ def main() -> None:
             save(args.out, about, rows)
         print("\n".join(point_lines(new)), flush=True)
 
-    left = Suite(schemes, points, choice, args.rounds).run(budget, record)
+    left = Suite(schemes, points, choice, args.rounds, SETTLE_S).run(budget, record)
     print("\n".join(summary(Results(about, rows))))
     if left:
         print(f"not measured, --budget-s {args.budget_s:g}: {len(left)} points, from {left[0]}")
