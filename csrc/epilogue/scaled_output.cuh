@@ -1,7 +1,7 @@
 // Accumulators of a warp -> scaled outputs of any float type, or the sums of a parallel split.
 #pragma once
-#include "epilogue/scaled_epilogue.cuh"
 #include "epilogue/float_matrix.cuh"
+#include "epilogue/scaled_epilogue.cuh"
 
 namespace mixed_gemm {
 
