@@ -52,7 +52,8 @@ build:
 
 test: build
 	ctest --test-dir $(BUILD) -L host -j $(JOBS) --output-on-failure
-	$(IN_TREE) MIXED_GEMM_LIBRARY=$(BUILT_LIBRARY) $(PY) -m pytest tests/python -n $(JOBS) $(PYTEST_ARGS)
+	$(IN_TREE) OMP_WAIT_POLICY=PASSIVE MIXED_GEMM_LIBRARY=$(BUILT_LIBRARY) \
+	  $(PY) -m pytest tests/python -n $(JOBS) $(PYTEST_ARGS)
 	$(PY) tools/check_wheel.py
 
 lint:

@@ -181,6 +181,7 @@ def count_instructions(body: str) -> Counter[str]:
 
 
 def kernels_of(tools: Path, library: str, arch: str) -> list[Kernel]:
+    """Those of sm_90a too when asked for sm_90: cuobjdump lists both."""
     usage = cuobjdump(tools, "-arch", arch, "-res-usage", library)
     listing = cuobjdump(tools, "-arch", arch, "-sass", library)
     resources = {
@@ -190,11 +191,13 @@ def kernels_of(tools: Path, library: str, arch: str) -> list[Kernel]:
         )
     }
     kernels = []
-    for part in re.split(r"^\s*Function : ", listing, flags=re.MULTILINE)[1:]:
-        symbol, _, body = part.partition("\n")
-        registers, stack, shared, local = map(int, resources[symbol].groups()[1:])
-        counts = count_instructions(body)
-        kernels.append(Kernel(arch, symbol, registers, stack + local, shared, counts))
+    for cubin in listing.split("\tcode for ")[1:]:
+        its_arch = cubin.partition("\n")[0]
+        for part in cubin.split("\t\tFunction : ")[1:]:
+            symbol, _, body = part.partition("\n")
+            registers, stack, shared, local = map(int, resources[symbol].groups()[1:])
+            counts = count_instructions(body)
+            kernels.append(Kernel(its_arch, symbol, registers, stack + local, shared, counts))
     return kernels
 
 
@@ -253,7 +256,8 @@ def main(library: str) -> int:
     listed = cuobjdump(tools, "-lelf", library)
     archs = sorted(set(re.findall(r"\.(sm_\w+)\.cubin", listed)))
     with ProcessPoolExecutor() as pool:
-        per_arch = list(pool.map(partial(kernels_of, tools, library), archs))
+        asked = sorted({arch.rstrip("af") for arch in archs}, reverse=True)  # the longest first
+        per_arch = list(pool.map(partial(kernels_of, tools, library), asked))
     kernels = [kernel for group in per_arch for kernel in group]
     demangle(kernels)
     kernels.sort(key=lambda kernel: (kernel.label, kernel.arch))
@@ -261,6 +265,7 @@ def main(library: str) -> int:
     print_table(kernels)
     faults = [f"{k.arch} {k.label}: {fault}" for k in kernels for fault in faults_of(k)]
     faults += faults_of_sets(kernels)
+    faults += [f"{arch}: no kernel listed" for arch in {*archs} - {k.arch for k in kernels}]
     if not any("mixed_gemm_kernel<" in kernel.name for kernel in kernels):
         faults.append("no mixed_gemm_kernel at all")
     print(f"{len(kernels)} kernels on {len(archs)} architectures, {len(faults)} faults")
