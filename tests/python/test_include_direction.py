@@ -15,6 +15,7 @@ ORDER = (
     "mainloop",
     "kernel",
     "skinny",
+    "wgmma",
     "awq",
     "blockq",
     "instantiations",
