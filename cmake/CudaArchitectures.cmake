@@ -10,7 +10,7 @@
 #
 # By default one machine code serves a whole generation: that for 8.0 runs on 8.6 and 8.9 as it is,
 # and what ptxas makes for those are the same instructions (756,712 for 756,848 in 380 kernels) in
-# another order, for a quarter of the compile time. fp8 begins with 8.9 and has code for that.
+# another order, for a fifth of the compile time. fp8 begins with 8.9 and has code for that.
 # TORCH_CUDA_ARCH_LIST="8.0;8.6;8.9;9.0+PTX" makes code for each.
 set(MIXED_GEMM_DEFAULT_CUDA_ARCHS "8.0;8.6;8.9;9.0+PTX")
 
