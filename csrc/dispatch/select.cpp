@@ -34,7 +34,8 @@ Selection select(const GemmProblem& problem, const DeviceInfo& device,
 }
 
 Candidate select_cached(const GemmProblem& p, const DeviceInfo& device) {
-  using Key = std::tuple<int64_t, int64_t, int64_t, int, int, int64_t, int, int, int, int>;
+  // All that why_not_candidate and the cost model read.
+  using Key = std::tuple<int64_t, int64_t, int64_t, int, int, int64_t, int, int64_t, int, int, int>;
   thread_local std::map<Key, Candidate> remembered;
   thread_local int generation = -1;
   if (generation != tuned_table_generation() || remembered.size() >= kMaxRemembered) {
@@ -48,6 +49,7 @@ Candidate select_cached(const GemmProblem& p, const DeviceInfo& device) {
                 p.scheme.bits,
                 p.scheme.group_size,
                 static_cast<int>(p.scheme.zero_mode),
+                p.scale_stride,
                 device.sm,
                 device.sm_count,
                 device.smem_bytes};
