@@ -11,6 +11,8 @@ struct DeviceInfo {
   int smem_bytes = 0;        // shared memory a block may opt in to
   double dram_gb_per_s = 0;  // device memory bandwidth
   double mma_tflops = 0;     // dense fp16 mma.sync rate
+
+  bool has_early_start() const { return sm >= 90; }  // kernel/early_start.cuh
 };
 
 }  // namespace mixed_gemm

@@ -18,8 +18,10 @@ constexpr int kNumScaledTileConfigs = sizeof(kScaledTileConfigs) / sizeof(kScale
 
 // The same for wgmma (sm_90a); warp_m, warp_n: of a warpgroup, whose instruction has 64 rows and up
 // to 256 columns.
-constexpr TileConfig kWgmmaInt8TileConfigs[] = {
-    {64, 128, 64, 64, 4, 2}, {128, 128, 64, 128, 6, 1}, {128, 256, 64, 256, 4, 1}};
+constexpr TileConfig kWgmmaInt8TileConfigs[] = {{64, 64, 64, 32, 6, 2},
+                                                {64, 128, 64, 64, 4, 2},
+                                                {128, 128, 64, 128, 6, 1},
+                                                {128, 256, 64, 256, 4, 1}};
 constexpr int kNumWgmmaInt8TileConfigs =
     sizeof(kWgmmaInt8TileConfigs) / sizeof(kWgmmaInt8TileConfigs[0]);
 
@@ -29,7 +31,9 @@ constexpr int scaled_smem_bytes(const TileConfig& t) {
 }
 
 constexpr int wgmma_int8_smem_bytes(const TileConfig& t) {
-  return t.stages * scaled_stage_bytes(t) + kStageAlignment;  // barriers: the last term
+  const int vectors = 2 * (12 * t.n + 8 * t.m);  // of two tiles: wgmma_scaled_output.cuh
+  const int aligned = static_cast<int>(round_up(vectors, kStageAlignment));
+  return t.stages * scaled_stage_bytes(t) + aligned + kStageAlignment;  // barriers: the last term
 }
 
 }  // namespace mixed_gemm

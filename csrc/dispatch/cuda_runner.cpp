@@ -80,15 +80,13 @@ GemmArgs gemm_args(const GemmProblem& p, int64_t scale_stride, void* stream) {
 }
 
 Status run_skinny(const Candidate& c, GemmProblem p, const Allocate& allocate, void* stream) {
-  const Status status = stage_activations(p, kVector, 0, allocate, stream);
+  DeviceInfo device;
+  Status status = current_device(device);
+  if (status.ok()) status = stage_activations(p, kVector, 0, allocate, stream);
   if (!status.ok()) return status;
   const ScaleMode mode = skinny_scale_mode(p.scheme, p.k);
   GemmArgs args = gemm_args(p, p.scale_stride, stream);
-  int device = 0;
-  const Status current = cuda_status(cudaGetDevice(&device), "asking for the device");
-  if (!current.ok()) return current;
-  const DeviceInfo& info = cuda_device_info(device);
-  args.early_start_sms = info.sm >= 90 ? info.sm_count : 0;
+  args.early_start_sms = device.has_early_start() ? device.sm_count : 0;
   return cuda_status(skinny_launchers(p.element, p.scheme.bits, mode)[c.row](args),
                      "launching the GEMM");
 }
@@ -118,10 +116,10 @@ Status run_tiled(const Candidate& c, const GemmProblem& original, const Allocate
   GemmArgs args = gemm_args(p, scale_stride, stream);
   args.split = c.split;
   args.slices = c.slices;
-  int sm_count = 0;
-  status = current_sm_count(sm_count);
+  DeviceInfo device;
+  status = current_device(device);
   if (!status.ok()) return status;
-  args.resident = sm_count * tile_of(c).min_blocks;
+  args.resident = device.sm_count * tile_of(c).min_blocks;
   const int64_t partial_stride = round_up(p.n, kVector);
   if (c.split == SplitK::kParallel) {
     args.partials = static_cast<float*>(allocate(c.slices * p.m * partial_stride * 4));
@@ -149,6 +147,7 @@ Status run_tiled(const Candidate& c, const GemmProblem& original, const Allocate
   reduce.bias = p.bias;
   reduce.activation = p.activation;
   reduce.d = p.d;
+  reduce.starts_early = device.has_early_start();
   reduce.stream = stream;
   return cuda_status(launch_reduce_partials(reduce), "reducing partial sums");
 }

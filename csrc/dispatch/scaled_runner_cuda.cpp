@@ -91,9 +91,11 @@ Status run_scaled(const ScaledCandidate& c, const ScaledMmProblem& p, const Allo
   args.slices = c.slices;
   args.stream = stream;
 
-  Status status;
-  if (p.k > 0) status = align_rows(args.a, args.a_stride, p.m, p.k, c.wgmma, allocate, stream);
-  if (p.k > 0 && status.ok())
+  DeviceInfo device;
+  Status status = current_device(device);
+  if (status.ok() && p.k > 0)
+    status = align_rows(args.a, args.a_stride, p.m, p.k, c.wgmma, allocate, stream);
+  if (status.ok() && p.k > 0)
     status = align_rows(args.b, args.b_stride, p.n, p.k, c.wgmma, allocate, stream);
   if (status.ok() && c.split == SplitK::kStreamK) {
     StreamKSlots slots;
@@ -108,12 +110,7 @@ Status run_scaled(const ScaledCandidate& c, const ScaledMmProblem& p, const Allo
   if (c.split == SplitK::kParallel) {
     args.partials = allocate(c.slices * p.m * partial_stride * kSumBytes);
   }
-  if (c.wgmma) {
-    int sm_count = 0;
-    status = current_sm_count(sm_count);
-    if (!status.ok()) return status;
-    args.resident = sm_count * tile_of(c).min_blocks;
-  }
+  args.resident = device.sm_count * tile_of(c).min_blocks;
   const Kernels kernels = kernels_of(p.operand);
   if (kernels.launchers == nullptr) {
     return Status("this build has no fp8 kernels: it was made for architectures before 8.9");
@@ -129,6 +126,7 @@ Status run_scaled(const ScaledCandidate& c, const ScaledMmProblem& p, const Allo
   reduce.m = args.m;
   reduce.n = args.n;
   reduce.d = args.d;
+  reduce.starts_early = device.has_early_start();
   reduce.stream = stream;
   return cuda_status(kernels.reduce(reduce), "reducing partial sums");
 }

@@ -36,10 +36,10 @@ Status align_scales(ElementType element, int64_t groups, int64_t n, const void*&
   return Status();
 }
 
-Status current_sm_count(int& count) {
+Status current_device(DeviceInfo& info) {
   int device = 0;
   const Status status = cuda_status(cudaGetDevice(&device), "asking for the device");
-  if (status.ok()) count = cuda_device_info(device).sm_count;
+  if (status.ok()) info = cuda_device_info(device);
   return status;
 }
 
@@ -47,12 +47,12 @@ Status stream_k_slots(const TileConfig& tile, int64_t m, int64_t n, int64_t k_ti
                       int blocks_per_sm, const Allocate& allocate, void* stream,
                       StreamKSlots& slots) {
   constexpr int64_t kSumBytes = 4;
-  int sm_count = 0;
-  const Status status = current_sm_count(sm_count);
+  DeviceInfo device;
+  const Status status = current_device(device);
   if (!status.ok()) return status;
   const int64_t units = ceil_div(m, tile.m) * ceil_div(n, tile.n) * k_tiles;
-  slots.workers =
-      static_cast<int>(std::min<int64_t>(units, static_cast<int64_t>(blocks_per_sm) * sm_count));
+  slots.workers = static_cast<int>(
+      std::min<int64_t>(units, static_cast<int64_t>(blocks_per_sm) * device.sm_count));
   const auto flag_bytes = static_cast<size_t>(slots.workers) * sizeof(int);
   slots.sums = allocate(slots.workers * kSumBytes * tile.m * tile.n);
   slots.flags = static_cast<int*>(allocate(static_cast<int64_t>(flag_bytes)));

@@ -10,8 +10,7 @@ namespace mixed_gemm {
 Status align_scales(ElementType element, int64_t groups, int64_t n, const void*& scales,
                     const void*& zeros, int64_t& stride, const Allocate& allocate, void* stream);
 
-// Multiprocessors of the current device.
-Status current_sm_count(int& count);
+Status current_device(DeviceInfo& info);
 
 // Stream-K: a tile of 4-byte sums and a zeroed flag for every worker.
 struct StreamKSlots {

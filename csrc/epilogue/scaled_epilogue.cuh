@@ -6,8 +6,7 @@
 //   ScaledEpilogueAzpPerToken  a_s[m] * (b_s[n] * (sum - azp[m] * azp_adj[n])) + bias[n]
 //
 // A node is made from ScaledEpilogueArgs. row() and column() fetch what it needs of a row and of a
-// column of the output, once for many sums; operator() puts them together. Differences with a zero
-// point are 64-bit, so they are exact whatever azp is.
+// column of the output, once for many sums; operator() puts them together.
 #pragma once
 #include <type_traits>
 
@@ -33,6 +32,9 @@ struct Sum {
   }
 };
 
+// Difference: int64_t is exact whatever azp is; int32_t, a quarter of the time to convert, where
+// the caller knows that it suffices.
+template <typename Difference>
 struct SumMinusAzp {
   struct Row {};
   using Column = int32_t;
@@ -42,10 +44,11 @@ struct SumMinusAzp {
   __device__ Row row(int) const { return {}; }
   __device__ Column column(int n) const { return azp_adj[n]; }
   __device__ float operator()(int32_t sum, Row, Column adj) const {
-    return static_cast<float>(static_cast<int64_t>(sum) - adj);
+    return static_cast<float>(static_cast<Difference>(sum) - adj);
   }
 };
 
+template <typename Difference>
 struct SumMinusAzpPerToken {
   using Row = int32_t;
   using Column = int32_t;
@@ -56,7 +59,7 @@ struct SumMinusAzpPerToken {
   __device__ Row row(int m) const { return azp[m]; }
   __device__ Column column(int n) const { return azp_adj[n]; }
   __device__ float operator()(int32_t sum, Row azp_m, Column adj) const {
-    return static_cast<float>(static_cast<int64_t>(sum) - static_cast<int64_t>(azp_m) * adj);
+    return static_cast<float>(sum - static_cast<Difference>(azp_m) * adj);
   }
 };
 
@@ -104,49 +107,66 @@ struct ScaleRows {
   }
 };
 
+// Of any float type; without values, zeros. Loading and converting are apart and free of branches,
+// so that the loads of many columns can run together.
+struct BiasVector {
+  const void* values;
+  ElementType type;
+
+  __device__ uint32_t bits(int n) const {
+    if (values == nullptr) return 0;
+    return type == ElementType::kFloat32 ? static_cast<const uint32_t*>(values)[n]
+                                         : static_cast<const uint16_t*>(values)[n];
+  }
+  __device__ float value(uint32_t bits) const {
+    if (type == ElementType::kFloat16) {
+      return float(cutlass::half_t::bitcast(static_cast<uint16_t>(bits)));
+    }
+    return __uint_as_float(type == ElementType::kBFloat16 ? bits << 16 : bits);
+  }
+};
+
 // Child is a ScaleRows: its last product and the bias are one fused multiply-add.
 template <typename Child>
 struct AddBias {
   using Row = typename Child::Row;
   struct Column {
     typename Child::Column child;
-    float bias;
+    uint32_t bias;  // its bits
   };
   Child scaled;
-  const void* bias;  // of `type`; null: zero
-  ElementType type;
+  BiasVector bias;
 
   __device__ explicit AddBias(const ScaledEpilogueArgs& args)
-      : scaled(args), bias(args.bias), type(args.out_type) {}
+      : scaled(args), bias{args.bias, args.out_type} {}
   __device__ Row row(int m) const { return scaled.row(m); }
-  __device__ Column column(int n) const { return {scaled.column(n), bias_of(n)}; }
+  __device__ Column column(int n) const { return {scaled.column(n), bias.bits(n)}; }
   template <typename T>
   __device__ float operator()(T sum, const Row& row, const Column& column) const {
-    return fmaf(row.scale, scaled.child(sum, row.child, column.child), column.bias);
-  }
-
- private:
-  __device__ float bias_of(int n) const {
-    if (bias == nullptr) return 0.f;
-    if (type == ElementType::kFloat16) return float(static_cast<const cutlass::half_t*>(bias)[n]);
-    if (type == ElementType::kBFloat16)
-      return float(static_cast<const cutlass::bfloat16_t*>(bias)[n]);
-    return static_cast<const float*>(bias)[n];
+    return fmaf(row.scale, scaled.child(sum, row.child, column.child), bias.value(column.bias));
   }
 };
 
 using ScaledEpilogue = ScaleRows<ScaleColumns<Sum>>;
 using ScaledEpilogueBias = AddBias<ScaledEpilogue>;
-using ScaledEpilogueAzp = AddBias<ScaleRows<ScaleColumns<SumMinusAzp>>>;
-using ScaledEpilogueAzpPerToken = AddBias<ScaleRows<ScaleColumns<SumMinusAzpPerToken>>>;
+template <typename Difference>
+using ScaledEpilogueAzp = AddBias<ScaleRows<ScaleColumns<SumMinusAzp<Difference>>>>;
+template <typename Difference>
+using ScaledEpilogueAzpPerToken = AddBias<ScaleRows<ScaleColumns<SumMinusAzpPerToken<Difference>>>>;
 
 // f(tree), with the tree that args.kind names; fp8 has no zero points. A branch at the end of a
 // tile rather than a kernel per tree: the registers are the same, compiling takes a third.
+// narrow: int32 holds the differences with zero points.
 template <typename SumType, typename F>
-__device__ void with_epilogue(const ScaledEpilogueArgs& args, F f) {
+__device__ void with_epilogue(const ScaledEpilogueArgs& args, F f, bool narrow = false) {
   if constexpr (std::is_same_v<SumType, int32_t>) {
-    if (args.kind == EpilogueKind::kAzp) return f(ScaledEpilogueAzp(args));
-    if (args.kind == EpilogueKind::kAzpPerToken) return f(ScaledEpilogueAzpPerToken(args));
+    if (args.kind == EpilogueKind::kAzp) {
+      return narrow ? f(ScaledEpilogueAzp<int32_t>(args)) : f(ScaledEpilogueAzp<int64_t>(args));
+    }
+    if (args.kind == EpilogueKind::kAzpPerToken) {
+      return narrow ? f(ScaledEpilogueAzpPerToken<int32_t>(args))
+                    : f(ScaledEpilogueAzpPerToken<int64_t>(args));
+    }
   }
   if (args.kind == EpilogueKind::kBias) return f(ScaledEpilogueBias(args));
   f(ScaledEpilogue(args));

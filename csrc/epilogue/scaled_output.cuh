@@ -5,6 +5,34 @@
 
 namespace mixed_gemm {
 
+// A lane's sums of a warp's tile -> values. row, column: of the lane's first sum, as `tree` counts
+// them. Those behind the last ones take the values of the last one: never stored.
+template <int kMmaM, int kMmaN, typename Tree, typename SumType>
+__device__ void evaluate(const Tree& tree, const SumType* sums, int row, int column, int last_row,
+                         int last_column, float* values) {
+  // Octets of columns whose loads run together, where the sums leave registers for them.
+  constexpr int kAhead = kMmaM * kMmaN > 16 ? 1 : kMmaN < 4 ? kMmaN : 4;
+  typename Tree::Row rows[2 * kMmaM];
+  CUTLASS_PRAGMA_UNROLL
+  for (int i = 0; i < 2 * kMmaM; ++i) rows[i] = tree.row(min(row + 8 * i, last_row));
+  CUTLASS_PRAGMA_UNROLL
+  for (int j0 = 0; j0 < kMmaN; j0 += kAhead) {
+    typename Tree::Column columns[kAhead][2];
+    CUTLASS_PRAGMA_UNROLL
+    for (int j = 0; j < 2 * kAhead; ++j) {
+      columns[j / 2][j % 2] = tree.column(min(column + 8 * (j0 + j / 2) + j % 2, last_column));
+    }
+    CUTLASS_PRAGMA_UNROLL
+    for (int j = 0; j < 2 * kAhead; ++j) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < 2 * kMmaM; ++i) {
+        const int index = pair_index<kMmaM>(i, j0 + j / 2) + j % 2;
+        values[index] = tree(sums[index], rows[i], columns[j / 2][j % 2]);
+      }
+    }
+  }
+}
+
 // SumType: int32_t or float.
 template <typename SumType>
 struct ScaledOutput {
@@ -17,40 +45,28 @@ struct ScaledOutput {
   template <int kMmaM, int kMmaN>
   __device__ void store(const SumType* sums, int slice, int row0, int column0, int lane,
                         uint32_t units) const {
-    if (slice >= 0) {
-      const PairMatrix<SumType> matrix{partials + static_cast<int64_t>(slice) * m * partial_stride,
-                                       m, n, partial_stride};
-      matrix.template store<kMmaM, kMmaN>(sums, row0, column0, lane);
-      return;
-    }
+    if (slice >= 0) return store_partials<kMmaM, kMmaN>(sums, slice, row0, column0, lane);
     float values[4 * kMmaM * kMmaN];
     with_epilogue<SumType>(epilogue, [&](const auto& tree) {
-      evaluate<kMmaM, kMmaN>(tree, sums, row0 + lane / 4, column0 + lane % 4 * 2, values);
+      evaluate<kMmaM, kMmaN>(tree, sums, row0 + lane / 4, column0 + lane % 4 * 2, m - 1, n - 1,
+                             values);
     });
-    const FloatMatrix matrix{d, epilogue.out_type, m, n};
-    matrix.store<kMmaM, kMmaN>(values, row0, column0, lane, units);
+    store_values<kMmaM, kMmaN>(values, row0, column0, lane, units);
   }
 
- private:
-  // Rows and columns outside of the output take the values of the last one: never stored.
-  template <int kMmaM, int kMmaN, typename Tree>
-  __device__ void evaluate(const Tree& tree, const SumType* sums, int row, int column,
-                           float* values) const {
-    typename Tree::Row rows[2 * kMmaM];
-    CUTLASS_PRAGMA_UNROLL
-    for (int i = 0; i < 2 * kMmaM; ++i) rows[i] = tree.row(min(row + 8 * i, m - 1));
-    CUTLASS_PRAGMA_UNROLL
-    for (int j = 0; j < kMmaN; ++j) {
-      CUTLASS_PRAGMA_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        const typename Tree::Column at = tree.column(min(column + 8 * j + e, n - 1));
-        CUTLASS_PRAGMA_UNROLL
-        for (int i = 0; i < 2 * kMmaM; ++i) {
-          const int index = pair_index<kMmaM>(i, j) + e;
-          values[index] = tree(sums[index], rows[i], at);
-        }
-      }
-    }
+  template <int kMmaM, int kMmaN>
+  __device__ void store_partials(const SumType* sums, int slice, int row0, int column0,
+                                 int lane) const {
+    const PairMatrix<SumType> matrix{partials + static_cast<int64_t>(slice) * m * partial_stride, m,
+                                     n, partial_stride};
+    matrix.template store<kMmaM, kMmaN>(sums, row0, column0, lane);
+  }
+
+  template <int kMmaM, int kMmaN>
+  __device__ void store_values(const float* values, int row0, int column0, int lane,
+                               uint32_t units) const {
+    const FloatMatrix matrix{d, epilogue.out_type, m, n};
+    matrix.store<kMmaM, kMmaN>(values, row0, column0, lane, units);
   }
 };
 

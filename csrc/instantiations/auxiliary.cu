@@ -6,6 +6,7 @@
 #include "kernel/awq_dequantize_kernel.cuh"
 #include "kernel/copy_padded_kernel.cuh"
 #include "kernel/dequantize_kernel.cuh"
+#include "kernel/launch_kernel.cuh"
 #include "kernel/pack_kernel.cuh"
 #include "kernel/reduce_partials_kernel.cuh"
 #include "kernel/repack_kernel.cuh"
@@ -138,10 +139,11 @@ int launch_reduce_partials(const ReduceArgs& a) {
     const OutputParams<Element> output{
         static_cast<const Element*>(a.channel_scale), static_cast<const Element*>(a.bias),
         static_cast<Element*>(a.d), static_cast<int>(a.n), a.activation};
-    splitk_reduce_kernel<<<blocks_for(a.m * ceil_div(a.n, kOutputsPerAccess)), kThreads, 0,
-                           stream_of(a.stream)>>>(output, a.partials, a.partial_stride, a.slices,
-                                                  a.m);
-    return static_cast<int>(cudaGetLastError());
+    constexpr int kReduceThreads = 128;
+    const auto blocks = ceil_div(a.m * ceil_div(a.n, kOutputsPerAccess), kReduceThreads);
+    return launch_kernel(splitk_reduce_kernel<Element>, dim3(static_cast<unsigned>(blocks)),
+                         kReduceThreads, a.starts_early, a.stream,
+                         Reduction<Element>{output, a.partials, a.partial_stride, a.slices, a.m});
   });
 }
 

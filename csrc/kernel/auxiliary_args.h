@@ -75,6 +75,7 @@ struct ReduceArgs {
   const void* bias = nullptr;
   Activation activation = Activation::kIdentity;
   void* d = nullptr;
+  bool starts_early = false;  // kernel/early_start.cuh
   void* stream = nullptr;
 };
 

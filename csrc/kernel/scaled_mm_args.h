@@ -35,6 +35,7 @@ struct ScaledReduceArgs {
   int slices = 1;
   int m = 0, n = 0;
   void* d = nullptr;
+  bool starts_early = false;  // kernel/early_start.cuh
   void* stream = nullptr;
 };
 

@@ -1,6 +1,7 @@
 // Device entries of the scaled GEMMs: by tiles, and the second kernel of a parallel split.
 #pragma once
 #include "epilogue/scaled_output.cuh"
+#include "kernel/early_start.cuh"
 #include "kernel/tile_gemm.cuh"
 #include "mainloop/direct_mainloop.cuh"
 #include "mainloop/scaled_mm_config.cuh"
@@ -15,6 +16,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kTile.min_blocks)
     scaled_mm_kernel(const __grid_constant__ typename ScaledMm<Config>::Params params) {
   extern __shared__ __align__(128) uint8_t shared_bytes[];
   using Storage = typename ScaledMm<Config>::SharedStorage;
+  let_kernel_after_start();
   ScaledMm<Config>::run(params, *reinterpret_cast<Storage*>(shared_bytes));
 }
 
@@ -22,48 +24,68 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kTile.min_blocks)
 constexpr int kReducedColumns = 4;
 
 template <typename SumType>
-__global__ void scaled_reduce_kernel(const ScaledEpilogueArgs epilogue, const SumType* partials,
-                                     int64_t partial_stride, int slices, int m, int n, void* d) {
-  const int per_row = (n + kReducedColumns - 1) / kReducedColumns;
+struct ScaledReduction {
+  ScaledEpilogueArgs epilogue;
+  const SumType* partials;  // [slices, m, partial_stride]
+  int64_t partial_stride;   // a multiple of 8
+  int slices, m, n;
+  void* d;  // [m, n] of epilogue.out_type, contiguous
+
+  // What the tree reads was written before the first kernel began; partial sums, by that kernel.
+  template <typename Tree>
+  __device__ void run(const Tree& tree, int row, int column) const {
+    const typename Tree::Row at_row = tree.row(row);
+    typename Tree::Column columns[kReducedColumns];
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < kReducedColumns; ++i) columns[i] = tree.column(min(column + i, n - 1));
+    wait_for_kernel_before();
+    SumType sums[kReducedColumns] = {};
+    add_slices(row, column, sums);
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < kReducedColumns; ++i) {
+      if (column + i < n) store(row, column + i, tree(sums[i], at_row, columns[i]));
+    }
+  }
+
+ private:
+  __device__ void add_slices(int row, int column, SumType (&sums)[kReducedColumns]) const {
+    const SumType* source = partials + row * partial_stride + column;
+    const bool whole = column + kReducedColumns <= n;  // nobody wrote what is behind a row's end
+#pragma unroll 4
+    for (int slice = 0; slice < slices; ++slice, source += m * partial_stride) {
+      SumType more[kReducedColumns];
+      if (whole) {
+        reinterpret_cast<float4&>(more) = __ldcg(reinterpret_cast<const float4*>(source));
+      } else {
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < kReducedColumns; ++i) more[i] = column + i < n ? __ldcg(source + i) : 0;
+      }
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kReducedColumns; ++i) sums[i] += more[i];
+    }
+  }
+
+  __device__ void store(int row, int column, float value) const {
+    const int64_t at = static_cast<int64_t>(row) * n + column;
+    if (epilogue.out_type == ElementType::kFloat16) {
+      static_cast<cutlass::half_t*>(d)[at] = cutlass::half_t(value);
+    } else if (epilogue.out_type == ElementType::kBFloat16) {
+      static_cast<cutlass::bfloat16_t*>(d)[at] = cutlass::bfloat16_t(value);
+    } else {
+      static_cast<float*>(d)[at] = value;
+    }
+  }
+};
+
+template <typename SumType>
+__global__ void scaled_reduce_kernel(const __grid_constant__ ScaledReduction<SumType> reduction) {
+  const int per_row = (reduction.n + kReducedColumns - 1) / kReducedColumns;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int row = static_cast<int>(index / per_row);
   const int column = static_cast<int>(index % per_row) * kReducedColumns;
-  if (row >= m) return;
-  SumType sums[kReducedColumns] = {};
-  const bool whole = column + kReducedColumns <= n;  // nobody wrote what is behind a row's end
-  for (int slice = 0; slice < slices; ++slice) {
-    const SumType* source =
-        partials + (static_cast<int64_t>(slice) * m + row) * partial_stride + column;
-    SumType more[kReducedColumns];
-    if (whole) {
-      reinterpret_cast<float4&>(more) = __ldcg(reinterpret_cast<const float4*>(source));
-    } else {
-      CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < kReducedColumns; ++i) more[i] = column + i < n ? __ldcg(source + i) : 0;
-    }
-    CUTLASS_PRAGMA_UNROLL
-    for (int i = 0; i < kReducedColumns; ++i) sums[i] += more[i];
-  }
-  float values[kReducedColumns];
-  with_epilogue<SumType>(epilogue, [&](const auto& tree) {
-    const auto at_row = tree.row(row);
-    CUTLASS_PRAGMA_UNROLL
-    for (int i = 0; i < kReducedColumns; ++i) {
-      values[i] = tree(sums[i], at_row, tree.column(min(column + i, n - 1)));
-    }
-  });
-  CUTLASS_PRAGMA_UNROLL
-  for (int i = 0; i < kReducedColumns; ++i) {
-    if (column + i >= n) return;
-    const int64_t at = static_cast<int64_t>(row) * n + column + i;
-    if (epilogue.out_type == ElementType::kFloat16) {
-      static_cast<cutlass::half_t*>(d)[at] = cutlass::half_t(values[i]);
-    } else if (epilogue.out_type == ElementType::kBFloat16) {
-      static_cast<cutlass::bfloat16_t*>(d)[at] = cutlass::bfloat16_t(values[i]);
-    } else {
-      static_cast<float*>(d)[at] = values[i];
-    }
-  }
+  if (row >= reduction.m) return;
+  with_epilogue<SumType>(reduction.epilogue,
+                         [&](const auto& tree) { reduction.run(tree, row, column); });
 }
 
 }  // namespace mixed_gemm

@@ -43,11 +43,16 @@ template <typename Sum>
 int launch_scaled_reduce(const ScaledReduceArgs& args) {
   constexpr int kThreads = 256;
   const int64_t threads = args.m * ceil_div(args.n, kReducedColumns);
-  scaled_reduce_kernel<<<static_cast<unsigned>(ceil_div(threads, kThreads)), kThreads, 0,
-                         static_cast<cudaStream_t>(args.stream)>>>(
-      args.epilogue, static_cast<const Sum*>(args.partials), args.partial_stride, args.slices,
-      args.m, args.n, args.d);
-  return cudaGetLastError();
+  const ScaledReduction<Sum> reduction{args.epilogue,
+                                       static_cast<const Sum*>(args.partials),
+                                       args.partial_stride,
+                                       args.slices,
+                                       args.m,
+                                       args.n,
+                                       args.d};
+  return launch_kernel(scaled_reduce_kernel<Sum>,
+                       dim3(static_cast<unsigned>(ceil_div(threads, kThreads))), kThreads,
+                       args.starts_early, args.stream, reduction);
 }
 
 // One launcher per row of kScaledTileConfigs.

@@ -4,6 +4,7 @@
 // outputs of one are stored.
 #pragma once
 #include "cutlass/arch/reg_reconfig.h"
+#include "kernel/early_start.cuh"
 #include "kernel/shared_accumulators.cuh"
 #include "kernel/work_split.h"
 #include "wgmma/tma_pipeline.cuh"
@@ -11,7 +12,8 @@
 
 namespace mixed_gemm {
 
-// Mainloop_: request() for one thread, multiply() for the multiplying warps. Output: store().
+// Mainloop_: request() for one thread, multiply() for the multiplying warps. Output::Writer:
+// request() of what it reads of a tile's rows and columns, before the tile is multiplied; store().
 template <typename Config, typename Mainloop_, typename Output>
 struct SpecializedGemm {
   using Mainloop = Mainloop_;
@@ -26,9 +28,10 @@ struct SpecializedGemm {
     float* slots;  // stream-K: a tile of partial sums per block
     int* flags;    // stream-K: one zeroed int per block, set when its slot is filled
   };
-  using SharedStorage = typename Mainloop::SharedStorage;
+  struct SharedStorage : Mainloop::SharedStorage, Output::Shared {};
 
   static __device__ void run(const Params& p, SharedStorage& storage) {
+    let_kernel_after_start();
     if (threadIdx.x == 0) storage.barriers.init(Config::kMultiplyThreads / 32);
     __syncthreads();
     Mainloop mainloop(p.copies, storage);
@@ -41,11 +44,13 @@ struct SpecializedGemm {
       });
     } else {
       cutlass::arch::warpgroup_reg_alloc<Config::kMultiplyRegisters>();
+      typename Output::Writer writer(p.output, storage);
       for_each_item(p, [&](const WorkItem& item, int worker) {
         Sums sums;
         sums.clear();
+        writer.request(item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n);
         mainloop.multiply(item.k_begin, item.k_end, sums);
-        finish(p, item, worker, sums);
+        finish(p, item, worker, sums, writer);
       });
     }
   }
@@ -63,7 +68,8 @@ struct SpecializedGemm {
     }
   }
 
-  static __device__ void finish(const Params& p, const WorkItem& item, int worker, Sums& sums) {
+  static __device__ void finish(const Params& p, const WorkItem& item, int worker, Sums& sums,
+                                typename Output::Writer& writer) {
     const bool stream = p.work.split == SplitK::kStreamK;
     if (stream && item.k_begin > 0) {
       Shared::store(slot(p, worker), sums);
@@ -77,16 +83,12 @@ struct SpecializedGemm {
         Shared::add(slot(p, other), sums);
       }
     }
-    p.output.store(sums.data(), p.work.split == SplitK::kParallel ? p.work.slice(worker) : -1,
-                   item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n);
+    writer.store(sums.data(), p.work.split == SplitK::kParallel ? p.work.slice(worker) : -1,
+                 item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n);
   }
 
-  // All multiplying threads meet; the copying warpgroup goes on.
-  static __device__ void meet() {
-    asm volatile("bar.sync 1, %0;" ::"n"(Config::kMultiplyThreads) : "memory");
-  }
   static __device__ void publish(int* flag) {
-    meet();
+    Config::meet();
     if (threadIdx.x == 0) {
       __threadfence();
       asm volatile("st.global.release.gpu.b32 [%0], %1;" ::"l"(flag), "r"(1) : "memory");
@@ -99,7 +101,7 @@ struct SpecializedGemm {
         asm volatile("ld.global.acquire.gpu.b32 %0, [%1];" : "=r"(set) : "l"(flag) : "memory");
       }
     }
-    meet();
+    Config::meet();
   }
   static __device__ float4* slot(const Params& p, int worker) {
     return reinterpret_cast<float4*>(p.slots + static_cast<int64_t>(worker) * Config::kTile.m *

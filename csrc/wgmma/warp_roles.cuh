@@ -16,6 +16,22 @@ struct WarpRoles {
   static_assert(kCopyRegisters + kMultipliers * kMultiplyRegisters <=
                     (1 + kMultipliers) * kLaunchRegisters,
                 "registers of a block");
+
+  // All multiplying threads meet; the copying warpgroup goes on.
+  static __device__ void meet() {
+    asm volatile("bar.sync 1, %0;" ::"n"(kMultiplyThreads) : "memory");
+  }
+  // The same; whether `mine` holds for all of them.
+  static __device__ bool meet_if_all(bool mine) {
+    int all;
+    asm volatile(
+        "{ .reg .pred p, q; setp.ne.b32 p, %1, 0; bar.red.and.pred q, 1, %2, p;"
+        " selp.b32 %0, 1, 0, q; }"
+        : "=r"(all)
+        : "r"(static_cast<int>(mine)), "n"(kMultiplyThreads)
+        : "memory");
+    return all != 0;
+  }
 };
 
 }  // namespace mixed_gemm

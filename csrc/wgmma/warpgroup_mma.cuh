@@ -56,6 +56,7 @@ struct WarpgroupInt8Instruction;
   struct WarpgroupInt8Instruction<COLUMNS> {                            \
     using Type = cute::SM90::GMMA::MMA_64x##COLUMNS##x32_S32S8S8_SS_TN; \
   };
+MIXED_GEMM_WGMMA(32)
 MIXED_GEMM_WGMMA(64)
 MIXED_GEMM_WGMMA(128)
 MIXED_GEMM_WGMMA(256)

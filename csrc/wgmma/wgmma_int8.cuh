@@ -4,7 +4,6 @@
 #pragma once
 #include "core/scaled_tile_config.h"
 #include "cutlass/array.h"
-#include "epilogue/scaled_output.cuh"
 #include "wgmma/tma_pipeline.cuh"
 #include "wgmma/warp_roles.cuh"
 #include "wgmma/warpgroup_mma.cuh"
@@ -103,23 +102,6 @@ class WgmmaInt8Mainloop {
   const Copies& copies_;
   SharedStorage& storage_;
   RingPosition<Config::kStages> position_;
-};
-
-template <typename Config>
-struct WgmmaScaledOutput {
-  ScaledOutput<int32_t> p;
-
-  // A thread's sums of the tile at (row0, column0); slice: as in ScaledOutput.
-  __device__ void store(const int32_t* sums, int slice, int row0, int column0) const {
-    const int thread = static_cast<int>(threadIdx.x), group = thread / 128;
-    CUTLASS_PRAGMA_UNROLL
-    for (int t = 0; t < Config::kRowTiles; ++t) {
-      p.template store<1, Config::kColumns / 8>(
-          sums + t * Config::kSumsPerTile, slice,
-          row0 + Config::group_row(group) + 64 * t + thread / 32 % 4 * 16,
-          column0 + Config::group_column(group), thread % 32, kAllUnits);
-    }
-  }
 };
 
 }  // namespace mixed_gemm

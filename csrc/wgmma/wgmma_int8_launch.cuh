@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "kernel/launch_kernel.cuh"
@@ -9,6 +10,7 @@
 #include "wgmma/specialized_gemm.cuh"
 #include "wgmma/tensor_map.h"
 #include "wgmma/wgmma_int8.cuh"
+#include "wgmma/wgmma_scaled_output.cuh"
 
 namespace mixed_gemm {
 
@@ -29,6 +31,8 @@ int launch_wgmma_int8(const ScaledMmArgs& args) {
   params.output.p = {
       args.epilogue,           args.d, args.m, args.n, static_cast<int32_t*>(args.partials),
       round_up(args.n, kOctet)};
+  constexpr int64_t kLargestProduct = 128 * 128;
+  params.output.room = std::numeric_limits<int32_t>::max() - kLargestProduct * args.k;
   params.work = WorkSplit::make(args.split, static_cast<int>(ceil_div(args.m, Config::kTile.m)),
                                 static_cast<int>(ceil_div(args.n, Config::kTile.n)),
                                 static_cast<int>(ceil_div(args.k, kScaledTileK)), args.slices);

@@ -21,15 +21,24 @@ struct WgmmaOutput {
   static constexpr int kTokens = Config::kTile.m;
   TileOutput<Element> p;
 
-  // A thread's sums of the tile at (row0, column0), used up; slice: as in TileOutput.
-  __device__ void store(float* sums, int slice, int row0, int column0) const {
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-    CUTLASS_PRAGMA_UNROLL
-    for (int t = 0; t < Config::kRowTiles; ++t) {
-      store_rows(sums + t * Config::kSumsPerTile, slice, row0, column0 + Config::column(warp, t),
-                 lane);
+  struct Shared {};
+  class Writer {
+   public:
+    __device__ Writer(const WgmmaOutput& output, Shared&) : output_(output) {}
+    __device__ void request(int, int) {}
+    // A thread's sums of the tile at (row0, column0), used up; slice: as in TileOutput.
+    __device__ void store(float* sums, int slice, int row0, int column0) {
+      const int warp = static_cast<int>(threadIdx.x) / 32;
+      CUTLASS_PRAGMA_UNROLL
+      for (int t = 0; t < Config::kRowTiles; ++t) {
+        output_.store_rows(sums + t * Config::kSumsPerTile, slice, row0,
+                           column0 + Config::column(warp, t), static_cast<int>(threadIdx.x) % 32);
+      }
     }
-  }
+
+   private:
+    const WgmmaOutput& output_;
+  };
 
  private:
   // Of tokens row0 .., columns column0 .. column0 + 15.

@@ -1,0 +1,148 @@
+// int32 sums of a warp of the wgmma family -> scaled outputs. Nothing hides the epilogue of a tile
+// but the copies of the next one, so what it reads of rows and columns is requested before the
+// products and lies in shared memory after them: read from device memory there, a value at a time,
+// the three vectors of a zero point cost a third of 28672 x 4096 with 256 rows.
+#pragma once
+#include <limits>
+
+#include "epilogue/scaled_output.cuh"
+
+namespace mixed_gemm {
+
+template <typename Config>
+struct WgmmaScaledOutput {
+  static constexpr TileConfig kTile = Config::kTile;
+
+  ScaledOutput<int32_t> p;
+  int64_t room;  // int32 holds a sum less anything of at most this; negative: not even every sum
+
+  // Of the rows and columns of a tile, the bias as fp32. Two in turn, so that who is done with a
+  // tile does not wait for who still stores the one before.
+  struct Vectors {
+    float scale_b[kTile.n], bias[kTile.n], scale_a[kTile.m];
+    int32_t azp_adj[kTile.n], azp[kTile.m];
+  };
+  struct Shared {
+    Vectors vectors[2];
+  };
+
+  // A thread brings one column and one row.
+  class Writer {
+   public:
+    __device__ Writer(const WgmmaScaledOutput& output, Shared& shared)
+        : output_(output),
+          args_(output.p.epilogue),
+          shared_(static_cast<unsigned>(__cvta_generic_to_shared(shared.vectors))) {}
+
+    __device__ void request(int row0, int column0) {
+      const int row = min(row0 + thread(), output_.p.m - 1);
+      const int column = min(column0 + thread(), output_.p.n - 1);
+      if (thread() < kTile.m) {
+        scale_a_ = args_.scale_a.values[row * args_.scale_a.stride];
+        if (args_.kind == EpilogueKind::kAzpPerToken) azp_ = args_.azp[row];
+      }
+      if (thread() < kTile.n) {
+        scale_b_ = args_.scale_b.values[column * args_.scale_b.stride];
+        bias_ = bias().bits(column);
+        if (args_.azp_adj != nullptr) azp_adj_ = args_.azp_adj[column];
+      }
+    }
+
+    // A thread's sums of the tile at (row0, column0); slice: as in ScaledOutput.
+    __device__ void store(const int32_t* sums, int slice, int row0, int column0) {
+      if (slice >= 0) {
+        each_part(sums, [&](const int32_t* part, int row, int column) {
+          output_.p.template store_partials<1, kOctets>(part, slice, row0 + row, column0 + column,
+                                                        lane());
+        });
+        return;
+      }
+      const Vectors& vectors = share();
+      const bool narrow = Config::meet_if_all(fits());
+      const ScaledEpilogueArgs local = of_tile(vectors, args_.kind);
+      each_part(sums, [&](const int32_t* part, int row, int column) {
+        constexpr int kAll = std::numeric_limits<int>::max();
+        float values[4 * kOctets];
+        const auto finish = [&](const auto& tree) {
+          evaluate<1, kOctets>(tree, part, row + lane() / 4, column + lane() % 4 * 2, kAll, kAll,
+                               values);
+        };
+        with_epilogue<int32_t>(local, finish, narrow);
+        output_.p.template store_values<1, kOctets>(values, row0 + row, column0 + column, lane(),
+                                                    kAllUnits);
+      });
+    }
+
+   private:
+    static constexpr int kOctets = 4;
+    // Far beyond every zero point of an int8; azp_adj has the rest of the room.
+    static constexpr int kNarrowAzp = 256;
+
+    static __device__ int thread() { return static_cast<int>(threadIdx.x); }
+    static __device__ int lane() { return thread() % 32; }
+    __device__ BiasVector bias() const { return {args_.bias, args_.out_type}; }
+
+    // use(sums, row, column): 16 rows and 32 columns of the tile, all values of which have
+    // registers.
+    template <typename Use>
+    static __device__ void each_part(const int32_t* sums, const Use& use) {
+      const int group = thread() / 128;
+      CUTLASS_PRAGMA_UNROLL
+      for (int t = 0; t < Config::kRowTiles; ++t) {
+        CUTLASS_PRAGMA_UNROLL
+        for (int column = 0; column < Config::kColumns; column += 8 * kOctets) {
+          use(sums + t * Config::kSumsPerTile + column / 2,
+              Config::group_row(group) + 64 * t + thread() / 32 % 4 * 16,
+              Config::group_column(group) + column);
+        }
+      }
+    }
+
+    __device__ const Vectors& share() {
+      // Made from an address of shared memory, or the loads of the epilogue are generic ones (11 %
+      // at 28672 x 4096 with 1024 rows).
+      const unsigned address = shared_ + turn_ * static_cast<unsigned>(sizeof(Vectors));
+      Vectors& vectors = *static_cast<Vectors*>(__cvta_shared_to_generic(address));
+      turn_ ^= 1;
+      if (thread() < kTile.m) {
+        vectors.scale_a[thread()] = scale_a_;
+        vectors.azp[thread()] = azp_;
+      }
+      if (thread() < kTile.n) {
+        vectors.scale_b[thread()] = scale_b_;
+        vectors.bias[thread()] = bias().value(bias_);
+        vectors.azp_adj[thread()] = azp_adj_;
+      }
+      return vectors;
+    }
+
+    // Whether int32 holds a sum less the products of this thread's row and column, whichever it is.
+    __device__ bool fits() const {
+      const bool per_token = args_.kind == EpilogueKind::kAzpPerToken;
+      const int64_t most = per_token ? output_.room / kNarrowAzp : output_.room;
+      return -most <= azp_adj_ && azp_adj_ <= most && -kNarrowAzp <= azp_ && azp_ <= kNarrowAzp;
+    }
+
+    static __device__ ScaledEpilogueArgs of_tile(const Vectors& v, EpilogueKind kind) {
+      ScaledEpilogueArgs args;
+      args.kind = kind;
+      args.scale_a = {v.scale_a, 1};
+      args.scale_b = {v.scale_b, 1};
+      args.bias = v.bias;
+      args.azp_adj = v.azp_adj;
+      args.azp = v.azp;
+      args.out_type = ElementType::kFloat32;  // of the bias
+      return args;
+    }
+
+    const WgmmaScaledOutput& output_;
+    const ScaledEpilogueArgs& args_;
+    unsigned shared_;    // address of the vectors
+    unsigned turn_ = 0;  // of the two
+    float scale_a_ = 0, scale_b_ = 0;
+    uint32_t bias_ = 0;
+    int32_t azp_adj_ = 0, azp_ = 0;
+  };
+};
+
+}  // namespace mixed_gemm
