@@ -112,11 +112,27 @@ constexpr int kNumSkinnyConfigs = sizeof(kSkinnyConfigs) / sizeof(kSkinnyConfigs
 // K of one iteration of a warp: 4 lanes of a quad, 16 bytes of weights each.
 constexpr int skinny_iteration_k(int bits) { return 4 * 128 / bits; }
 
-// Zeros that are added are a fine mode's: the coarse one only subtracts (skinny_kernel.cuh).
-constexpr ScaleMode skinny_scale_mode(const QuantScheme& scheme, int64_t k) {
-  const ScaleMode mode = scale_mode(scheme, k, skinny_iteration_k(scheme.bits));
-  const bool adds = scheme.zero_mode == ZeroMode::kAdd;
-  return adds && mode == ScaleMode::kCoarseZero ? ScaleMode::kFineZero : mode;
+// Where scales enter there. kPerChannel: in the epilogue; kCoarse: groups are multiples of an
+// iteration, kHalf: of half of one, and fp32 partial sums are scaled; kFine: converted weights are.
+enum class SkinnyMode : int {
+  kPerChannel,
+  kCoarse,
+  kCoarseZero,
+  kHalf,
+  kHalfZero,
+  kFine,
+  kFineZero
+};
+constexpr int kNumSkinnyModes = 7;
+constexpr SkinnyMode skinny_mode(const QuantScheme& scheme, int64_t k) {
+  const bool one = scheme.group_size >= k, zeros = scheme.zero_mode != ZeroMode::kNone;
+  const bool adds = scheme.zero_mode == ZeroMode::kAdd;  // scaled weights only
+  const auto fits = [&](int64_t unit) { return !adds && (one || scheme.group_size % unit == 0); };
+  const int iteration = skinny_iteration_k(scheme.bits);
+  if (one && !zeros) return SkinnyMode::kPerChannel;
+  if (fits(iteration)) return zeros ? SkinnyMode::kCoarseZero : SkinnyMode::kCoarse;
+  if (fits(iteration / 2)) return zeros ? SkinnyMode::kHalfZero : SkinnyMode::kHalf;
+  return zeros ? SkinnyMode::kFineZero : SkinnyMode::kFine;
 }
 
 }  // namespace mixed_gemm

@@ -180,8 +180,9 @@ double skinny_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) 
   const SkinnyConfig& t = kSkinnyConfigs[c.row];
   const double m_blocks = static_cast<double>(ceil_div(p.m, 8 * t.m_tiles));
   const double blocks = m_blocks * ceil_div(p.n, 16 * t.n_tiles);
-  const ScaleMode mode = skinny_scale_mode(p.scheme, p.k);
-  const bool heavy = mode == ScaleMode::kFine || mode == ScaleMode::kFineZero;
+  const SkinnyMode mode = skinny_mode(p.scheme, p.k);
+  const bool heavy = mode == SkinnyMode::kFine || mode == SkinnyMode::kFineZero;
+  const ScaleMode work = scale_mode(p.scheme, p.k, skinny_iteration_k(p.scheme.bits) / 2);
   const int resident_warps = t.m_tiles > 1   ? 16
                              : t.n_tiles > 1 ? (heavy ? 16 : 24)
                                              : (heavy ? 24 : 32);  // as compiled for sm_90
@@ -192,7 +193,7 @@ double skinny_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) 
   const double memory_rate =
       d.dram_gb_per_s * 1e3 * kSkinnyDram / d.sm_count;  // bytes per us and SM
   const double convert_rate = kSkinnyConverted * std::min(1.0, resident * t.warps / 16) *
-                              p.scheme.bits / 8 / conversion_work(p, mode);
+                              p.scheme.bits / 8 / conversion_work(p, work);
   const double rate = std::min({memory_rate, in_flight / kSkinnyLatencyUs, convert_rate});
   const double weights = share * weight_bytes(p) * m_blocks / blocks;
   const double tokens = share * 2.0 * p.m / m_blocks * p.k;  // from L2

@@ -2,10 +2,12 @@
 
 namespace mixed_gemm {
 template const SkinnyLaunchers&
-skinny_launchers<ElementType::kFloat16, 4, ScaleMode::kPerChannel>();
-template const SkinnyLaunchers& skinny_launchers<ElementType::kFloat16, 4, ScaleMode::kCoarse>();
+skinny_launchers<ElementType::kFloat16, 4, SkinnyMode::kPerChannel>();
+template const SkinnyLaunchers& skinny_launchers<ElementType::kFloat16, 4, SkinnyMode::kCoarse>();
 template const SkinnyLaunchers&
-skinny_launchers<ElementType::kFloat16, 4, ScaleMode::kCoarseZero>();
-template const SkinnyLaunchers& skinny_launchers<ElementType::kFloat16, 4, ScaleMode::kFine>();
-template const SkinnyLaunchers& skinny_launchers<ElementType::kFloat16, 4, ScaleMode::kFineZero>();
+skinny_launchers<ElementType::kFloat16, 4, SkinnyMode::kCoarseZero>();
+template const SkinnyLaunchers& skinny_launchers<ElementType::kFloat16, 4, SkinnyMode::kHalf>();
+template const SkinnyLaunchers& skinny_launchers<ElementType::kFloat16, 4, SkinnyMode::kHalfZero>();
+template const SkinnyLaunchers& skinny_launchers<ElementType::kFloat16, 4, SkinnyMode::kFine>();
+template const SkinnyLaunchers& skinny_launchers<ElementType::kFloat16, 4, SkinnyMode::kFineZero>();
 }  // namespace mixed_gemm

@@ -2,10 +2,12 @@
 
 namespace mixed_gemm {
 template const SkinnyLaunchers&
-skinny_launchers<ElementType::kFloat16, 8, ScaleMode::kPerChannel>();
-template const SkinnyLaunchers& skinny_launchers<ElementType::kFloat16, 8, ScaleMode::kCoarse>();
+skinny_launchers<ElementType::kFloat16, 8, SkinnyMode::kPerChannel>();
+template const SkinnyLaunchers& skinny_launchers<ElementType::kFloat16, 8, SkinnyMode::kCoarse>();
 template const SkinnyLaunchers&
-skinny_launchers<ElementType::kFloat16, 8, ScaleMode::kCoarseZero>();
-template const SkinnyLaunchers& skinny_launchers<ElementType::kFloat16, 8, ScaleMode::kFine>();
-template const SkinnyLaunchers& skinny_launchers<ElementType::kFloat16, 8, ScaleMode::kFineZero>();
+skinny_launchers<ElementType::kFloat16, 8, SkinnyMode::kCoarseZero>();
+template const SkinnyLaunchers& skinny_launchers<ElementType::kFloat16, 8, SkinnyMode::kHalf>();
+template const SkinnyLaunchers& skinny_launchers<ElementType::kFloat16, 8, SkinnyMode::kHalfZero>();
+template const SkinnyLaunchers& skinny_launchers<ElementType::kFloat16, 8, SkinnyMode::kFine>();
+template const SkinnyLaunchers& skinny_launchers<ElementType::kFloat16, 8, SkinnyMode::kFineZero>();
 }  // namespace mixed_gemm

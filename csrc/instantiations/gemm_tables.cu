@@ -16,12 +16,14 @@ constexpr Modes<TileLaunchers> kTiles = {tile_launchers<kElement, kBits, ScaleMo
                                          tile_launchers<kElement, kBits, ScaleMode::kFineZero>};
 
 template <ElementType kElement, int kBits>
-constexpr Modes<SkinnyLaunchers> kSkinny = {
-    skinny_launchers<kElement, kBits, ScaleMode::kPerChannel>,
-    skinny_launchers<kElement, kBits, ScaleMode::kCoarse>,
-    skinny_launchers<kElement, kBits, ScaleMode::kCoarseZero>,
-    skinny_launchers<kElement, kBits, ScaleMode::kFine>,
-    skinny_launchers<kElement, kBits, ScaleMode::kFineZero>};
+constexpr Modes<SkinnyLaunchers, kNumSkinnyModes> kSkinny = {
+    skinny_launchers<kElement, kBits, SkinnyMode::kPerChannel>,
+    skinny_launchers<kElement, kBits, SkinnyMode::kCoarse>,
+    skinny_launchers<kElement, kBits, SkinnyMode::kCoarseZero>,
+    skinny_launchers<kElement, kBits, SkinnyMode::kHalf>,
+    skinny_launchers<kElement, kBits, SkinnyMode::kHalfZero>,
+    skinny_launchers<kElement, kBits, SkinnyMode::kFine>,
+    skinny_launchers<kElement, kBits, SkinnyMode::kFineZero>};
 
 #if defined(MIXED_GEMM_WITH_WGMMA)
 template <ElementType kElement, int kBits>
@@ -42,8 +44,8 @@ const TileLaunchers& multistage_launchers(ElementType element, int bits, ScaleMo
   return kTable[row_of(element, bits)][static_cast<int>(mode)]();
 }
 
-const SkinnyLaunchers& skinny_launchers(ElementType element, int bits, ScaleMode mode) {
-  static constexpr Modes<SkinnyLaunchers> kTable[] = {
+const SkinnyLaunchers& skinny_launchers(ElementType element, int bits, SkinnyMode mode) {
+  static constexpr Modes<SkinnyLaunchers, kNumSkinnyModes> kTable[] = {
       kSkinny<ElementType::kFloat16, 4>, kSkinny<ElementType::kFloat16, 8>,
       kSkinny<ElementType::kBFloat16, 4>, kSkinny<ElementType::kBFloat16, 8>};
   return kTable[row_of(element, bits)][static_cast<int>(mode)]();

@@ -8,7 +8,7 @@ namespace mixed_gemm {
 // lives in a file named after it: <element>_<weight>_<modes>.cu.
 template <ElementType kElement, int kBits, ScaleMode kMode>
 const TileLaunchers& tile_launchers();
-template <ElementType kElement, int kBits, ScaleMode kMode>
+template <ElementType kElement, int kBits, SkinnyMode kMode>
 const SkinnyLaunchers& skinny_launchers();
 template <ElementType kElement, int kBits, WgmmaMode kMode>
 const WgmmaLaunchers& wgmma_launchers();

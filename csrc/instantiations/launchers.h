@@ -13,9 +13,9 @@ using TileLaunchers = std::array<GemmLaunch, kNumTileConfigs>;
 using WgmmaLaunchers = std::array<GemmLaunch, kNumWgmmaTileConfigs>;
 using SkinnyLaunchers = std::array<GemmLaunch, kNumSkinnyConfigs>;
 
-// The launcher of each row of kTileConfigs, by [ElementType][bits == 8][ScaleMode].
+// The launcher of each row of a table of tiles, by [ElementType][bits == 8][mode].
 const TileLaunchers& multistage_launchers(ElementType element, int bits, ScaleMode mode);
-const SkinnyLaunchers& skinny_launchers(ElementType element, int bits, ScaleMode mode);
+const SkinnyLaunchers& skinny_launchers(ElementType element, int bits, SkinnyMode mode);
 // In builds with sm_90 (MIXED_GEMM_WITH_WGMMA).
 const WgmmaLaunchers& wgmma_launchers(ElementType element, int bits, WgmmaMode mode);
 

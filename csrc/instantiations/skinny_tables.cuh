@@ -1,4 +1,4 @@
-// Body of a skinny instantiation file: every row for the listed scale modes.
+// Body of a skinny instantiation file: every row for the listed modes.
 #pragma once
 #include "instantiations/cutlass_element.cuh"
 #include "instantiations/gemm_tables.h"
@@ -6,7 +6,7 @@
 
 namespace mixed_gemm {
 
-template <ElementType kElement, int kBits, ScaleMode kMode>
+template <ElementType kElement, int kBits, SkinnyMode kMode>
 const SkinnyLaunchers& skinny_launchers() {
   using Element = typename CutlassElement<kElement>::Type;
   static constexpr SkinnyLaunchers kTable = skinny_row_launchers<Element, kBits, kMode>(

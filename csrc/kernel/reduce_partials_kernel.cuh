@@ -30,6 +30,7 @@ __global__ void splitk_reduce_kernel(const __grid_constant__ Reduction<Element> 
   cutlass::Array<float, kOutputsPerAccess> sums;
   sums.clear();
   wait_for_kernel_before();
+  let_kernel_after_start();
 #pragma unroll 4
   for (int slice = 0; slice < p.slices; ++slice, source += p.m * p.partial_stride) {
     cutlass::Array<float, kOutputsPerAccess> more;

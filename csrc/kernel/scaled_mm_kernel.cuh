@@ -39,6 +39,7 @@ struct ScaledReduction {
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < kReducedColumns; ++i) columns[i] = tree.column(min(column + i, n - 1));
     wait_for_kernel_before();
+    let_kernel_after_start();
     SumType sums[kReducedColumns] = {};
     add_slices(row, column, sums);
     CUTLASS_PRAGMA_UNROLL

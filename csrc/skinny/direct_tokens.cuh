@@ -25,7 +25,8 @@ class DirectTokens {
     tokens_after_ = tokens - g;
     asm volatile(""
                  : "+r"(tokens_after_));  // or it is made anew from the thread index, a slow read
-    source_ = a + g * stride + first * Config::kIterationK + q * Config::kBlockK;
+    source_ = a + g * stride + first * Config::kIterationK + lane_k();
+    if (Config::kHalf) source_ += q % 2 * 4;
   }
 
   __device__ void request() {}
@@ -34,14 +35,14 @@ class DirectTokens {
   __device__ void take(Fragment& fragment, int iteration) {
     const int k_left = k_ - iteration * Config::kIterationK;
     if (k_left >= Config::kIterationK) {
-      load(fragment, Config::kBlockK);
+      load(fragment, Config::kIterationK);
     } else {
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < Config::kMTiles; ++i) {
         CUTLASS_PRAGMA_UNROLL
         for (uint4& vector : fragment[i]) clear(vector);
       }
-      load(fragment, k_left - static_cast<int>(threadIdx.x % 4) * Config::kBlockK);
+      load(fragment, k_left - lane_k());
     }
     source_ += kStep;
   }
@@ -53,13 +54,28 @@ class DirectTokens {
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w));
   }
 
+  // Of this lane's first block, in an iteration.
+  static __device__ int lane_k() {
+    const auto q = static_cast<int>(threadIdx.x % 4);
+    return (Config::kHalf ? q / 2 : q) * Config::kBlockK;
+  }
+
+  // k_left: from this lane's first block on.
   __device__ void load(Fragment& fragment, int k_left) const {
+    constexpr int kSecond = 2 * Config::kBlockK;  // half mode: from the first block to the other
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < Config::kMTiles; ++i) {
       const bool exists = 8 * i < tokens_after_;
       CUTLASS_PRAGMA_UNROLL
       for (int v = 0; v < Config::kVectors; ++v) {
-        load_if(exists && 8 * v < k_left, fragment[i][v], source_ + 8 * i * stride_ + 8 * v);
+        const Element* at = source_ + 8 * i * stride_ + 8 * v;
+        uint4& vector = fragment[i][v];
+        if constexpr (Config::kHalf) {
+          load_if(exists && 8 * v < k_left, vector.x, vector.y, at);
+          load_if(exists && 8 * v + kSecond < k_left, vector.z, vector.w, at + kSecond);
+        } else {
+          load_if(exists && 8 * v < k_left, vector, at);
+        }
       }
     }
   }

@@ -22,6 +22,26 @@ __device__ inline void load_once_if(bool predicate, uint4& v, const void* pointe
       : "l"(pointer), "r"(static_cast<int>(predicate)));
 }
 
+// The same for half a vector.
+__device__ inline void load_if(bool predicate, uint32_t& x, uint32_t& y, const void* pointer) {
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %3, 0; @p ld.global.nc.v2.u32 {%0, %1}, [%2]; }"
+               : "+r"(x), "+r"(y)
+               : "l"(pointer), "r"(static_cast<int>(predicate)));
+}
+__device__ inline void load_once_if(bool predicate, uint32_t& x, uint32_t& y, const void* pointer) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %3, 0;"
+      " @p ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2]; }"
+      : "+r"(x), "+r"(y)
+      : "l"(pointer), "r"(static_cast<int>(predicate)));
+}
+__device__ inline void load_shared_if(bool predicate, uint32_t& x, uint32_t& y, unsigned address) {
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %3, 0; @p ld.shared.v2.u32 {%0, %1}, [%2]; }"
+               : "+r"(x), "+r"(y)
+               : "r"(address), "r"(static_cast<int>(predicate))
+               : "memory");
+}
+
 // 16 bits into a whole register: ptxas packs narrower ones, and waits for the memory to do so.
 __device__ inline void load_16_bits_if(bool predicate, uint32_t& v, const void* pointer) {
   asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.u16 %0, [%1]; }"

@@ -10,12 +10,12 @@ constexpr bool kBeforeSm90 = true;
 constexpr bool kBeforeSm90 = false;
 #endif
 
-template <typename Element_, int kBits_, ScaleMode kMode_, int kRow_>
+template <typename Element_, int kBits_, SkinnyMode kMode_, int kRow_>
 struct SkinnyGemmConfig {
   using Element = Element_;
   using Format = typename FormatOf<Element>::Type;
   static constexpr int kBits = kBits_;
-  static constexpr ScaleMode kMode = kMode_;
+  static constexpr SkinnyMode kMode = kMode_;
   static constexpr SkinnyConfig kRow = kSkinnyConfigs[kRow_];
 
   static constexpr int kThreads = kRow.warps * 32;
@@ -25,16 +25,24 @@ struct SkinnyGemmConfig {
   static constexpr int kIterationK = skinny_iteration_k(kBits);
   static constexpr int kVectors = kBlockK / 8;  // 16-byte activation vectors of a lane
   static constexpr bool kStaged = kMTiles > 1;  // activations in shared memory (token_stage.cuh)
-  static constexpr bool kScaled = kMode != ScaleMode::kPerChannel;
-  static constexpr bool kFine = kMode == ScaleMode::kFine || kMode == ScaleMode::kFineZero;
-  static constexpr bool kCoarse = kScaled && !kFine;
-  static constexpr bool kZeros = has_zeros(kMode);
+  static constexpr bool kScaled = kMode != SkinnyMode::kPerChannel;
+  // Two tiles of 16 tokens have no registers for halves: there each weight is scaled.
+  static constexpr bool kHalves = kMode == SkinnyMode::kHalf || kMode == SkinnyMode::kHalfZero;
+  static constexpr bool kHalf = kHalves && kMTiles * kNTiles < 4;
+  static constexpr bool kFine =
+      kMode == SkinnyMode::kFine || kMode == SkinnyMode::kFineZero || (kHalves && !kHalf);
+  static constexpr bool kZeros = kMode == SkinnyMode::kCoarseZero ||
+                                 kMode == SkinnyMode::kHalfZero || kMode == SkinnyMode::kFineZero;
+  // Partial sums are scaled, those of each part of an iteration by its own scale.
+  static constexpr bool kScalesSums = kScaled && !kFine;
+  static constexpr int kParts = kHalf ? 2 : 1;
   // A tile's next weights are requested before its last products, not after them: 1 to 2 %.
-  static constexpr bool kRequestsEarly = kMTiles == 1 && !(kZeros && kNTiles == 2);
+  static constexpr bool kRequestsEarly = kMTiles == 1 && !((kZeros || kHalf) && kNTiles == 2);
 
   // Warps of an SM hide each other's latency, so registers are capped for as many as do not spill.
   static constexpr bool kBFloat16 = Format::kMantissaBits == BFloat16::kMantissaBits;
-  static constexpr bool kHeavy = kFine || (kBeforeSm90 && (kZeros || kBFloat16));
+  static constexpr bool kHeavy = kFine || (kMode == SkinnyMode::kHalfZero && kNTiles == 2) ||
+                                 (kBeforeSm90 && (kZeros || kHalf || kBFloat16));
   static constexpr bool kHeaviest = kFine && kZeros && kBeforeSm90 && kBFloat16;
   static constexpr int kResidentByWeight[][3] = {{32, 24, 16}, {24, 16, 16}, {16, 16, 8}};
   static constexpr int kResidentWarps =

@@ -3,27 +3,27 @@
 // 8-column one.
 //
 // Lane (g = lane / 4, q = lane % 4) loads the 16-byte block 4 i + q of columns g and g + 8 in
-// iteration i. Which k an mma slot stands for is free as long as both operands agree: pair v of
-// words 2 w and 2 w + 1 of a lane's block feed mma (v, w), and 32-bit words 2 w and 2 w + 1 of its
-// activation vector v hold just the same k. So the tokens need no permutation, and the two words
-// are neighbours, as mma wants them (words of two vectors had to be moved: 16 instructions a tile).
+// iteration i; where a group is half an iteration, 8 bytes of block 4 i + q / 2 and 8 of block
+// 4 i + 2 + q / 2, so that no mma mixes groups. Which k an mma slot stands for is free as long as
+// both operands agree: pair v of words 2 w and 2 w + 1 of a lane's block feed mma (v, w), and
+// 32-bit words 2 w and 2 w + 1 of its activation vector v hold just the same k. So the tokens need
+// no permutation, and the two words are neighbours, as mma wants them (words of two vectors had to
+// be moved: 16 instructions a tile).
 //
 // Instructions and waiting in the loop are what counts (57344 x 8192, M = 1, us: 71 with addresses
 // from scratch, registers zeroed before predicated loads and moves; 63 without). A value that was
 // spilled or packed right after its load waits for memory there: with 8 bytes of spills, 72.
 //
-// Scales. Coarse groups (multiples of an iteration): applied once per iteration to fp32 partial
-// sums, after a zero point has been subtracted from the converted weights. Fine groups, where an
-// mma mixes groups, and zeros that are added: converted weights are scaled. (Added ones times the
-// group's activation sum, in fp32, took registers from both modes: 72 instead of 64, and with them
-// every second block of 16 warps.) The warps of a block share out K and meet once, at the end.
+// Scales. Groups that are multiples of half an iteration: applied to fp32 partial sums, after a
+// zero point has been subtracted from the converted weights (as one more weight whose products with
+// the tokens join the sums it was 3 to 10 % slower). Smaller groups, and zeros that are added:
+// converted weights are scaled. The warps of a block share out K and meet once, at the end.
 #pragma once
 #include <type_traits>
 
 #include "cutlass/arch/mma_sm80.h"
 #include "cutlass/array.h"
 #include "cutlass/fast_math.h"
-#include "dequant/apply_scale.h"
 #include "dequant/integer_converter.h"
 #include "epilogue/finish_one.cuh"
 #include "kernel/early_start.cuh"
@@ -32,6 +32,7 @@
 #include "skinny/direct_tokens.cuh"
 #include "skinny/predicated_load.cuh"
 #include "skinny/skinny_config.cuh"
+#include "skinny/skinny_scales.cuh"
 #include "skinny/token_stage.cuh"
 
 namespace mixed_gemm {
@@ -52,10 +53,8 @@ class SkinnyGemm {
   static constexpr int kStepsPerBlock =
       kStepsPerWord<Config::kBits>;  // mma steps of a word; halves of 16 k in a block
   static constexpr int kSteps = 2 * kStepsPerBlock;  // of a tile and iteration
-  static constexpr int kScaleSteps = Config::kFine ? kStepsPerBlock : 1;
-  static constexpr bool kSubtracts = Config::kCoarse && Config::kZeros;
-  // Lanes load scales and zeros for each other. (Before sm_90 ptxas needs registers for one more.)
-  static constexpr bool kShared = kSubtracts || (Config::kCoarse && kBeforeSm90);
+  static constexpr int kPartSteps = kSteps / Config::kParts;
+  static constexpr bool kSubtracts = Config::kScalesSums && Config::kZeros;
   static constexpr int kWarps = Config::kRow.warps;
 
   static constexpr int kReductionStride = Config::kN + 1;  // odd: no bank conflicts between tokens
@@ -65,12 +64,9 @@ class SkinnyGemm {
     const Element* a;
     int64_t a_stride;
     const uint8_t* b;
-    const Element* scales;
-    const Element* zeros;
-    int scale_stride;
+    SkinnyScaleParams<Element> scales;
     int octet_stride;  // bytes of the packed weight between columns n and n + 8
-    int m, n, k, k_tiles, groups;
-    cutlass::FastDivmod units_per_group;  // unit: an iteration when coarse, 16 k when fine
+    int m, n, k, k_tiles;
     ZeroMode zero_mode;
     OutputParams<Element> output;
   };
@@ -90,18 +86,20 @@ class SkinnyGemm {
         column0_(blockIdx.x * Config::kN),
         row0_(blockIdx.y * Config::kM),
         tokens_(storage[warp_].tokens, p_.a + row0_ * p_.a_stride, p_.a_stride, p_.m - row0_, p_.k,
-                warp_) {
-    const int n = column0_ + g_, tile = q_ / Layout::kBlocksPerTile,
-              block = q_ % Layout::kBlocksPerTile;
+                warp_),
+        scales_(p_.scales, column0_) {
+    const int n = column0_ + g_, first = Config::kHalf ? q_ / 2 : q_;
+    const int tile = first / Layout::kBlocksPerTile, block = first % Layout::kBlocksPerTile;
     const int line = warp_ * kLinesPerIteration + tile;
     weights_ =
         p_.b +
         (static_cast<int64_t>(n / Layout::kInterleave) * p_.k_tiles + line) * Layout::kLineBytes +
         (n % Layout::kInterleave * Layout::kBlocksPerTile + block) * 16;
-    column_ = kShared ? column0_ + threadIdx.x % 16 : n;
-    iterations_ = (p_.k_tiles - tile + kLinesPerIteration - 1) / kLinesPerIteration;
-    // Opaque, or they are made anew from the thread index in every iteration, a slow read.
-    asm volatile("" : "+r"(iterations_), "+r"(column_));
+    if (Config::kHalf) weights_ += q_ % 2 * 8;
+    const int last_tile = Config::kHalf ? kLinesPerIteration - 1 : tile;
+    iterations_ = (p_.k_tiles - last_tile + kLinesPerIteration - 1) / kLinesPerIteration;
+    // Opaque, or it is made anew from the thread index in every iteration, a slow read.
+    asm volatile("" : "+r"(iterations_));
   }
 
   __device__ void run() {
@@ -117,7 +115,7 @@ class SkinnyGemm {
     if (warp_ < iterations) {
       tokens_.request();
       CUTLASS_PRAGMA_UNROLL
-      for (int j = 0; j < kNTiles; ++j) load_scales(warp_, j);
+      for (int j = 0; j < kNTiles; ++j) scales_.load(warp_, j);
     }
     let_kernel_after_start();
     for (int i = warp_; i < iterations; i += kWarps) {
@@ -132,42 +130,6 @@ class SkinnyGemm {
   }
 
  private:
-  // A tile's weights meet the tokens, and its next ones are requested as soon as its registers are
-  // free, while the other tiles are multiplied. The branch keeps ptxas from moving the requests up,
-  // where they would need more registers than the cap leaves.
-  __device__ void multiply_tile(int j, const Fragment& tokens, int next, bool more) {
-    Sums partial;
-    Sums& target = Config::kCoarse ? partial : accumulators_[j];
-    uint32_t zeros[2] = {};  // of columns g and g + 8, in both halves
-    if constexpr (kSubtracts) {
-      zeros[0] = prmt<0x1010>(zero(j, 0), 0u);
-      zeros[1] = prmt<0x1010>(zero(j, 1), 0u);
-    }
-    CUTLASS_PRAGMA_UNROLL
-    for (int step = 0; step < kSteps - 1; ++step) {
-      multiply(target, converted(j, step, zeros), tokens, step);
-    }
-    const Pairs last = converted(j, kSteps - 1, zeros);
-    const float scales[2] = {to_float(scale(j, 0)), to_float(scale(j, 1))};
-    if constexpr (!Config::kRequestsEarly) multiply(target, last, tokens, kSteps - 1);
-    if (more) {
-      load_weights(next, j);
-      load_scales(next, j);
-    }
-    if constexpr (Config::kRequestsEarly) multiply(target, last, tokens, kSteps - 1);
-    if constexpr (Config::kCoarse) add_scaled(j, scales, partial);
-  }
-
-  // Blocks past the end (half an iteration, or all of it) keep the weights that were there, which
-  // are finite, and meet activations that are 0.
-  __device__ void load_weights(int iteration, int j) {
-    CUTLASS_PRAGMA_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      const int64_t octet = static_cast<int64_t>(p_.octet_stride) * (2 * j + h);
-      load_once_if(iteration < iterations_, raw_[j][h], weights_ + octet);
-    }
-  }
-
   // Sums of a tile's products, one array for each 8 tokens.
   struct Sums {
     Quad of[kMTiles];
@@ -177,46 +139,50 @@ class SkinnyGemm {
     }
   };
 
-  __device__ void load_scales(int iteration, int j) {
-    if constexpr (Config::kScaled) {
-      if constexpr (kShared) {
-        load_shared_scales(iteration, j);
-      } else {
-        load_own_scales(iteration, j);
+  // A tile's weights meet the tokens, and its next ones are requested as soon as its registers are
+  // free, while the other tiles are multiplied. The branch keeps ptxas from moving the requests up,
+  // where they would need more registers than the cap leaves.
+  __device__ void multiply_tile(int j, const Fragment& tokens, int next, bool more) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int part = 0; part < Config::kParts; ++part) {
+      Sums partial;
+      Sums& target = Config::kScalesSums ? partial : accumulators_[j];
+      uint32_t zeros[2] = {};  // of columns g and g + 8, in both halves
+      if constexpr (kSubtracts) {
+        zeros[0] = prmt<0x1010>(scales_.zero_bits(j, part, 0), 0u);
+        zeros[1] = prmt<0x1010>(scales_.zero_bits(j, part, 1), 0u);
       }
+      const int last = (part + 1) * kPartSteps - 1;
+      CUTLASS_PRAGMA_UNROLL
+      for (int step = part * kPartSteps; step < last; ++step) {
+        multiply(target, converted(j, step, zeros), tokens, step);
+      }
+      const Pairs pairs = converted(j, last, zeros);
+      const float scales[2] = {scales_.scale(j, part, 0), scales_.scale(j, part, 1)};
+      const bool free = part + 1 == Config::kParts, early = free && Config::kRequestsEarly;
+      if (!early) multiply(target, pairs, tokens, last);
+      if (free && more) {
+        load_weights(next, j);
+        scales_.load(next, j);
+      }
+      if (early) multiply(target, pairs, tokens, last);
+      if constexpr (Config::kScalesSums) add_scaled(j, scales, partial);
     }
   }
 
-  // One load for the 16 columns of a tile: lanes 0 to 15 get the scales, 16 to 31 the zeros. Two
-  // shuffles for each of them cost less than the registers of four loads, but more than two loads.
-  __device__ void load_shared_scales(int iteration, int j) {
-    const int row = p_.units_per_group.div(iteration);
-    const Element* rows = kSubtracts && threadIdx.x % 32 >= 16 ? p_.zeros : p_.scales;
-    const Element* at = rows + static_cast<int64_t>(row) * p_.scale_stride + column_;
-    load_16_bits_if(column_ + 16 * j < p_.n, shared_[j], at + 16 * j);
-  }
-  // Of column g + 8 * h.
-  __device__ uint32_t scale(int j, int h) const {
-    return kShared ? __shfl_sync(0xffffffff, shared_[j], 8 * h + g_) : scale_[j][h][0];
-  }
-  __device__ uint32_t zero(int j, int h) const {
-    return __shfl_sync(0xffffffff, shared_[j], 16 + 8 * h + g_);
-  }
-
-  __device__ void load_own_scales(int iteration, int j) {
+  // Blocks past the end (half an iteration, or all of it) keep the weights that were there, which
+  // are finite, and meet activations that are 0.
+  __device__ void load_weights(int iteration, int j) {
     CUTLASS_PRAGMA_UNROLL
-    for (int s = 0; s < kScaleSteps; ++s) {
-      const int unit = Config::kFine ? (4 * iteration + q_) * kScaleSteps + s : iteration;
-      int row = p_.units_per_group.div(unit);
-      if constexpr (Config::kFine) row = min(row, p_.groups - 1);  // of a block past the end
-      const int64_t at = static_cast<int64_t>(row) * p_.scale_stride + column_;
-      CUTLASS_PRAGMA_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        const int column = 16 * j + 8 * h;
-        const bool inside = column_ + column < p_.n;
-        load_16_bits_if(inside, scale_[j][h][s], p_.scales + at + column);
-        if constexpr (Config::kZeros)
-          load_16_bits_if(inside, zero_[j][h][s], p_.zeros + at + column);
+    for (int h = 0; h < 2; ++h) {
+      const uint8_t* at = weights_ + static_cast<int64_t>(p_.octet_stride) * (2 * j + h);
+      uint4& raw = raw_[j][h];
+      if constexpr (Config::kHalf) {
+        constexpr int kOtherHalf = Layout::kBlocksPerTile == 2 ? Layout::kLineBytes : 32;
+        load_once_if(iteration * kLinesPerIteration < p_.k_tiles, raw.x, raw.y, at);
+        load_once_if(iteration < iterations_, raw.z, raw.w, at + kOtherHalf);
+      } else {
+        load_once_if(iteration < iterations_, raw, at);
       }
     }
   }
@@ -250,7 +216,7 @@ class SkinnyGemm {
           two[1] = sub_x2<Format>(two[1], zeros[h]);
         }
         if constexpr (Config::kFine) {
-          packed_scale(j, h, s).template apply<Format, Config::kZeros>(p_.zero_mode, two);
+          scales_.packed(j, h, s).template apply<Format, Config::kZeros>(p_.zero_mode, two);
         }
         pairs.operand[0][2 * r + h] = two[0];
         pairs.operand[1][2 * r + h] = two[1];
@@ -283,15 +249,6 @@ class SkinnyGemm {
     }
   }
 
-  __device__ PackedScale packed_scale(int j, int h, int s) const {
-    return PackedScale::pack(scale_[j][h][s], Config::kZeros ? zero_[j][h][s] : uint16_t(0));
-  }
-
-  static __device__ float to_float(uint32_t bits) {
-    const auto half = static_cast<uint16_t>(bits);
-    return float(reinterpret_cast<const Element&>(half));
-  }
-
   // Warps meet in shared memory and are added in order, an output a thread: with 8 outputs a thread
   // the tail of every block cost 4 of 76 us at 57344 x 8192.
   __device__ void reduce_and_store() {
@@ -322,13 +279,10 @@ class SkinnyGemm {
   SharedStorage& storage_;
   int warp_, g_, q_, column0_, row0_;
   Tokens tokens_;
-  const uint8_t* weights_;  // block q of column g in the next iteration
-  int iterations_;          // that have a block q
-  int column_;              // whose scale this lane loads: the first
+  SkinnyScales<Config> scales_;
+  const uint8_t* weights_;  // this lane's in the next iteration, of column g
+  int iterations_;          // that have all of this lane's blocks
   uint4 raw_[kNTiles][2];   // of columns g and g + 8
-  // As loaded: any arithmetic on them next to the loads would wait for the memory.
-  uint32_t shared_[kNTiles] = {};
-  uint32_t scale_[kNTiles][2][kScaleSteps] = {}, zero_[kNTiles][2][kScaleSteps] = {};
   Sums accumulators_[kNTiles];
 };
 

@@ -23,22 +23,23 @@ template <typename Config>
 int launch_skinny(const GemmArgs& args) {
   using Element = typename Config::Element;
   const auto* scales = static_cast<const Element*>(args.scales);
-  const int unit = Config::kFine ? kMmaK : Config::kIterationK;
+  const int unit = Config::kFine ? kMmaK : Config::kIterationK / Config::kParts;
   typename SkinnyGemm<Config>::Params params;
   params.a = static_cast<const Element*>(args.a);
   params.a_stride = args.a_stride;
   params.b = args.b_packed;
-  params.scales = scales;
-  params.zeros = static_cast<const Element*>(args.zeros);
-  params.scale_stride = static_cast<int>(args.scale_stride);
+  params.scales = {scales,
+                   static_cast<const Element*>(args.zeros),
+                   static_cast<int>(args.scale_stride),
+                   args.n,
+                   args.groups,
+                   cutlass::FastDivmod(static_cast<int>(ceil_div(args.group_size, unit)))};
   params.m = args.m;
   params.n = args.n;
   params.k = args.k;
   params.k_tiles = static_cast<int>(ceil_div(args.k, kTileK));
   params.octet_stride = 8 / WeightLayout<Config::kBits>::kInterleave * params.k_tiles *
                         WeightLayout<Config::kBits>::kLineBytes;
-  params.groups = args.groups;
-  params.units_per_group = cutlass::FastDivmod(static_cast<int>(ceil_div(args.group_size, unit)));
   params.zero_mode = args.zero_mode;
   params.output = {Config::kScaled ? nullptr : scales, static_cast<const Element*>(args.bias),
                    static_cast<Element*>(args.d), args.n, args.activation};
@@ -49,7 +50,7 @@ int launch_skinny(const GemmArgs& args) {
                        params);
 }
 
-template <typename Element, int kBits, ScaleMode kMode, int... kRows>
+template <typename Element, int kBits, SkinnyMode kMode, int... kRows>
 constexpr std::array<GemmLaunch, kNumSkinnyConfigs> skinny_row_launchers(
     std::integer_sequence<int, kRows...>) {
   return {launch_skinny<SkinnyGemmConfig<Element, kBits, kMode, kRows>>...};

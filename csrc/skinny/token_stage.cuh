@@ -41,7 +41,9 @@ class TokenStage {
     const int g = lane / 4, q = lane % 4;
     CUTLASS_PRAGMA_UNROLL
     for (int odd = 0; odd < 2; ++odd) {
-      from_[odd] = cutlass::arch::cutlass_get_smem_pointer(&storage[g][slot(q, odd, g)]);
+      const int block = Config::kHalf ? q / 2 : q;
+      from_[odd] = cutlass::arch::cutlass_get_smem_pointer(&storage[g][slot(block, odd, g)]);
+      if (Config::kHalf) from_[odd] += q % 2 * 8;
     }
   }
 
@@ -74,7 +76,14 @@ class TokenStage {
       const bool exists = 8 * i + static_cast<int>(threadIdx.x % 32 / 4) < tokens_;
       CUTLASS_PRAGMA_UNROLL
       for (int v = 0; v < kVectors; ++v) {
-        load_shared_if(exists, fragment[i][v], from_[v % 2] + (8 * i * kChunks + v / 2 * 8) * 16);
+        const unsigned from = from_[v % 2] + (8 * i * kChunks + v / 2 * 8) * 16;
+        uint4& vector = fragment[i][v];
+        if constexpr (Config::kHalf) {
+          load_shared_if(exists, vector.x, vector.y, from);
+          load_shared_if(exists, vector.z, vector.w, from + 32);
+        } else {
+          load_shared_if(exists, vector, from);
+        }
       }
     }
     __syncwarp();

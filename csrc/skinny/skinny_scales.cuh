@@ -1,0 +1,107 @@
+// Scales and zeros of one warp's tiles, in registers, as loaded: any arithmetic on them next to the
+// loads would wait for the memory.
+#pragma once
+#include "cutlass/fast_math.h"
+#include "dequant/apply_scale.h"
+#include "skinny/predicated_load.cuh"
+#include "skinny/skinny_config.cuh"
+
+namespace mixed_gemm {
+
+template <typename Element>
+struct SkinnyScaleParams {
+  const Element* scales;
+  const Element* zeros;
+  int stride;
+  int columns, groups;
+  cutlass::FastDivmod units_per_group;  // unit: a part of an iteration, or 16 k in fine modes
+};
+
+template <typename Config>
+class SkinnyScales {
+  using Element = typename Config::Element;
+  static constexpr int kNTiles = Config::kNTiles;
+  // Of a tile and iteration.
+  static constexpr int kUnits = Config::kFine ? kStepsPerWord<Config::kBits> : Config::kParts;
+  static constexpr bool kWithZeros = Config::kScalesSums && Config::kZeros;
+  // Lanes load for each other, where registers are short. (Before sm_90 ptxas needs one more.)
+  static constexpr bool kShared = kWithZeros || (Config::kScalesSums && kBeforeSm90);
+
+ public:
+  using Params = SkinnyScaleParams<Element>;
+
+  __device__ SkinnyScales(const Params& params, int column0)
+      : p_(params), column_(column0 + (kShared ? lane() % 16 : lane() / 4)) {
+    // Opaque, or it is made anew from the thread index in every iteration, a slow read.
+    asm volatile("" : "+r"(column_));
+  }
+
+  // Those of tile j.
+  __device__ void load(int iteration, int j) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int u = 0; u < (Config::kScaled ? kUnits : 0); ++u) {
+      if constexpr (kShared) {
+        load_shared(iteration, j, u);
+      } else {
+        load_own(iteration, j, u);
+      }
+    }
+  }
+
+  // As fp32 or bits, of column g + 8 h of tile j, of a part of the iteration.
+  __device__ float scale(int j, int part, int h) const {
+    return to_float(kShared ? __shfl_sync(0xffffffff, shared_[j][part], 8 * h + lane() / 4)
+                            : scale_[j][h][part]);
+  }
+  __device__ uint32_t zero_bits(int j, int part, int h) const {
+    return __shfl_sync(0xffffffff, shared_[j][part], 16 + 8 * h + lane() / 4);
+  }
+
+  // Fine modes: of step s of a word.
+  __device__ PackedScale packed(int j, int h, int s) const {
+    return PackedScale::pack(scale_[j][h][s], Config::kZeros ? zero_[j][h][s] : uint16_t(0));
+  }
+
+ private:
+  static __device__ int lane() { return static_cast<int>(threadIdx.x % 32); }
+
+  // Of units past the end the last group's, which are finite.
+  __device__ int64_t row_offset(int unit) const {
+    int row = p_.units_per_group.div(unit);
+    if constexpr (Config::kFine || kUnits > 1) row = min(row, p_.groups - 1);
+    return static_cast<int64_t>(row) * p_.stride + column_;
+  }
+
+  // One load for the 16 columns of a tile: lanes 0 to 15 get the scales, 16 to 31 the zeros. Two
+  // shuffles for each of them cost less than the registers of four loads, but more than two loads.
+  __device__ void load_shared(int iteration, int j, int part) {
+    const Element* rows = kWithZeros && lane() >= 16 ? p_.zeros : p_.scales;
+    const Element* at = rows + row_offset(iteration * kUnits + part);
+    load_16_bits_if(column_ + 16 * j < p_.columns, shared_[j][part], at + 16 * j);
+  }
+
+  __device__ void load_own(int iteration, int j, int u) {
+    const int q = static_cast<int>(threadIdx.x % 4);
+    const int first = Config::kFine ? 4 * iteration + q : iteration;
+    const int64_t at = row_offset(first * kUnits + u);
+    CUTLASS_PRAGMA_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      const int column = 16 * j + 8 * h;
+      const bool inside = column_ + column < p_.columns;
+      load_16_bits_if(inside, scale_[j][h][u], p_.scales + at + column);
+      if constexpr (Config::kZeros) load_16_bits_if(inside, zero_[j][h][u], p_.zeros + at + column);
+    }
+  }
+
+  static __device__ float to_float(uint32_t bits) {
+    const auto half = static_cast<uint16_t>(bits);
+    return float(reinterpret_cast<const Element&>(half));
+  }
+
+  const Params& p_;
+  int column_;  // whose scale this lane loads: the first
+  uint32_t shared_[kNTiles][kUnits] = {};
+  uint32_t scale_[kNTiles][2][kUnits] = {}, zero_[kNTiles][2][kUnits] = {};
+};
+
+}  // namespace mixed_gemm
