@@ -48,7 +48,10 @@ void run_skinny(Call& call, CheckedAwq& checked, void* d) {
     p.a = copy.dst;
     p.a_stride = p.k;
   }
-  const bool pairs = p.n % 16 == 0 && reinterpret_cast<uintptr_t>(p.qweight) % 8 == 0;
+  const auto at_pairs = [](const void* words) {
+    return reinterpret_cast<uintptr_t>(words) % 8 == 0;
+  };
+  const bool pairs = p.n % 16 == 0 && at_pairs(p.qweight) && at_pairs(p.qzeros);
   const AwqChoice choice = select_awq(p.m, p.n, p.k, awq_is_fine(p.group_size, p.k), pairs,
                                       call.info().sm, call.info().sm_count);
   call.require(cuda_status(launch_awq_gemm(p, choice, call.stream()), "launching the GEMM"));
