@@ -11,8 +11,8 @@
 //
 // What a step has taken out of its registers is requested anew at once: weights of the next unit of
 // two steps, tokens of the next step. So the loop waits for no load that it has just made, not even
-// by packing its result. (Tokens and scales requested where they were needed: 57344 x 8192 at
-// M = 1 104 us for 76, 4096 x 4096 at M = 16 9.7 for 7.4.)
+// by packing its result. (With tokens and scales requested where they were needed, and each weight
+// scaled: 57344 x 8192 at M = 1 104 us for 76, 4096 x 4096 at M = 16 9.7 for 7.4.)
 //
 // Coarse groups, multiples of a unit: zero points are unpacked once a unit, and up to 16 tokens
 // meet the scales as fp32 sums of a unit. Else converted weights are scaled, and when fine, zero
