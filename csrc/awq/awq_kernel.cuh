@@ -9,242 +9,291 @@
 // of mma t is column 2 t of the octet, row g + 8 column 2 t + 1 (awq_converter.h). The k of a lane
 // lie in one group, since group sizes are multiples of 16.
 //
+// What a step has taken out of its registers is requested anew at once: weights of the next unit of
+// two steps, tokens of the next step. So the loop waits for no load that it has just made, not even
+// by packing its result. (With tokens and scales requested where they were needed, and each weight
+// scaled: 57344 x 8192 at M = 1 104 us for 76, 4096 x 4096 at M = 16 9.7 for 7.4.)
+//
+// Coarse groups, multiples of a unit: zero points are unpacked once a unit, and up to 16 tokens
+// meet the scales as fp32 sums of a unit. Else converted weights are scaled, and when fine, zero
+// points and scales are a lane's own in each step.
+//
 // The warps of a block share out K and meet in shared memory; so do the blocks of a cluster
-// (sm_90), where the output is too narrow for the GPU: at 4096 x 4096 it has 64 blocks.
+// (sm_90), where the output is too narrow for the GPU: at 4096 x 4096 it has 64 blocks. (Blocks
+// that make half of the columns of their words instead, without a cluster: 6.8 us for 6.6.)
 #pragma once
-#include <cooperative_groups.h>
-
-#include "awq/awq_config.h"
-#include "awq/awq_converter.h"
+#include "awq/awq_gemm_config.cuh"
+#include "awq/awq_load.cuh"
+#include "awq/awq_reduction.cuh"
 #include "cutlass/arch/mma_sm80.h"
 #include "cutlass/array.h"
 #include "cutlass/fast_math.h"
-#include "epilogue/finish_one.cuh"
-#include "mainloop/gemm_config.cuh"
+#include "kernel/early_start.cuh"
+#include "skinny/predicated_load.cuh"
 
 namespace mixed_gemm {
 
 template <typename Element>
 struct AwqParams {
   const Element* a;  // rows start on 16 bytes
-  int64_t a_stride;
+  int a_stride;
   const uint32_t* qweight;
   const uint32_t* qzeros;
   const Element* scales;
-  int m, n, k;  // k: a multiple of 8
-  cutlass::FastDivmod group_size;
-  OutputParams<Element> output;
+  int m, n, k;                // k: a multiple of 8
+  cutlass::FastDivmod group;  // how many units it has when coarse, how many times 8 k when fine
+  Element* d;
 };
 
-template <typename Element, int kRow>
+template <typename Config>
 class AwqGemm {
-  using Format = typename FormatOf<Element>::Type;
+  using Element = typename Config::Element;
+  using Format = typename Config::Format;
   using Converter = AwqConverter<Format>;
   using Mma = cutlass::arch::Mma<cutlass::gemm::GemmShape<16, 8, 16>, 32, Element,
                                  cutlass::layout::RowMajor, Element, cutlass::layout::ColumnMajor,
                                  float, cutlass::layout::RowMajor, cutlass::arch::OpMultiplyAdd>;
-  using Quad = cutlass::Array<float, 4>;
-  static constexpr AwqConfig kConfig = kAwqConfigs[kRow];
-  static constexpr int kMTiles = kConfig.m_tiles, kWords = kConfig.words, kWarps = kConfig.warps;
-  static constexpr int kStepK = 32, kSteps = kConfig.steps;
-  static constexpr int kUnitK = kStepK * kSteps;
+  static constexpr int kMTiles = Config::kMTiles, kWords = Config::kWords;
+  static constexpr int kSteps = Config::kSteps, kStepK = Config::kStepK, kUnitK = kAwqUnitK;
+  static_assert(kSteps % 2 == 0, "tokens take turns in two fragments");
 
  public:
   using Params = AwqParams<Element>;
-  static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kM = 8 * kMTiles, kN = 64 * kWords;  // of a block
-  using SharedStorage = float[kWarps][kM][kN + 1];          // odd: fewer bank conflicts
 
-  __device__ AwqGemm(const Params& params, SharedStorage& storage)
-      : p_(params),
-        sums_(storage),
-        warp_(threadIdx.x / 32),
-        g_(threadIdx.x % 32 / 4),
-        q_(threadIdx.x % 4),
-        row0_(blockIdx.y * kM) {
-    octet_ = blockIdx.x * 8 * kWords + g_ * kWords;
-    columns_ = octet_ * 8 < p_.n;  // words of a lane exist together: n % (8 kWords) == 0
+  __device__ AwqGemm(const Params& params, void* storage)
+      : p_(params), reduction_(storage), row_words_(params.n / 8), row0_(blockIdx.y * Config::kM) {
+    const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+    const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+    const int k_warps = blockDim.x / (32 * Config::kNWarps);
+    // Octets past the end are the last ones again; nobody stores what becomes of them.
+    const int tile = blockIdx.x * Config::kNWarps + warp % Config::kNWarps;
+    octet_ = min((8 * tile + g) * kWords, row_words_ - kWords);
+    unit_ = blockIdx.z * k_warps + warp / Config::kNWarps;
+    stride_ = gridDim.z * k_warps;
+    const int k = unit_ * kUnitK + 8 * q;
+    k_left_ = p_.k - k;
+    tokens_left_ = p_.m - row0_ - g;
+    a_ = p_.a + (row0_ + g) * static_cast<int64_t>(p_.a_stride) + k;
+    weights_ = p_.qweight + static_cast<int64_t>(k) * row_words_ + octet_;
+    // Opaque, or they are made anew from the thread index in every iteration, a slow read.
+    asm volatile("" : "+r"(k_left_), "+r"(tokens_left_), "+r"(octet_));
   }
 
   __device__ void run() {
+    reduction_.start();
+    wait_for_kernel_before();
     CUTLASS_PRAGMA_UNROLL
-    for (int i = 0; i < kWords * 4; ++i) {
-      CUTLASS_PRAGMA_UNROLL
-      for (int j = 0; j < kMTiles; ++j) accumulators_[i][j].clear();
-    }
-    const int units = (p_.k + kUnitK - 1) / kUnitK;
-    const int first = blockIdx.z * kWarps + warp_, stride = gridDim.z * kWarps;
-    CUTLASS_PRAGMA_UNROLL
-    for (int step = 0; step < kSteps; ++step) load_weights(first, step);
+    for (int step = 0; step < kSteps; ++step) request_weights(step);
+    request_zeros(0, k_left_);
+    request_scales(0, k_left_);
+    request_tokens(0, k_left_);
+    let_kernel_after_start();
 #pragma unroll 1
-    for (int unit = first; unit < units; unit += stride) {
-      CUTLASS_PRAGMA_UNROLL
-      for (int step = 0; step < kSteps; ++step) {
-        multiply(unit, step);
-        load_weights(unit + stride, step);  // into the registers that are free now
-      }
-    }
-    reduce_and_store();
+    while (unit_ * kUnitK < p_.k) multiply_unit();
+    reduction_.store(sums_.of, p_.m - row0_, p_.d + static_cast<int64_t>(row0_) * p_.n, p_.n);
   }
 
  private:
-  // First k of this lane.
-  __device__ int lane_k(int unit, int step) const { return unit * kUnitK + step * kStepK + 8 * q_; }
+  struct Sums {
+    AwqQuad of[4 * kWords][kMTiles];  // 2 columns each; one for each 8 tokens
+    __device__ Sums() {
+      CUTLASS_PRAGMA_UNROLL
+      for (auto& columns : of) {
+        CUTLASS_PRAGMA_UNROLL
+        for (AwqQuad& tokens : columns) tokens.clear();
+      }
+    }
+  };
+  struct Tokens {
+    uint4 of[kMTiles];
+  };
+  struct Pairs {
+    typename Converter::Halves of[kWords][4];  // of rows 2 i and 2 i + 1
+  };
+  struct Group {  // columns 2 t and 2 t + 1 of an octet in a register
+    uint32_t zeros[kWords][4], scales[kWords][4];
+  };
 
-  // 8 rows of kWords words; zeros past the end, which are finite weights and meet zero activations.
-  __device__ void load_weights(int unit, int step) {
-    const int k = lane_k(unit, step);
-    const int stride = p_.n / 8;
-    const uint32_t* at = p_.qweight + static_cast<int64_t>(k) * stride + octet_;
-    const bool inside = columns_ && k < p_.k;
+  __device__ void multiply_unit() {
+    const int k_left = k_left_;
+    unit_ += stride_;
+    k_left_ -= stride_ * kUnitK;
+    weights_ += static_cast<int64_t>(row_words_) * (stride_ * kUnitK);
+    Sums partial;
+    Group group;
     CUTLASS_PRAGMA_UNROLL
-    for (int row = 0; row < 8; ++row) load_words(raw_[step][row], at + row * stride, inside);
-  }
-
-  // Read once by one SM: not into L1. The neighbouring block reads the rest of the line.
-  static __device__ void load_words(uint32_t (&words)[kWords], const uint32_t* from, bool inside) {
-    if constexpr (kWords == 1) {
-      asm volatile(
-          "{ .reg .pred p; setp.ne.b32 p, %2, 0; mov.b32 %0, 0;"
-          " @p ld.global.nc.L1::no_allocate.L2::128B.u32 %0, [%1]; }"
-          : "=&r"(words[0])
-          : "l"(from), "r"(static_cast<int>(inside)));
-    } else {
-      asm volatile(
-          "{ .reg .pred p; setp.ne.b32 p, %3, 0; mov.b32 %0, 0; mov.b32 %1, 0;"
-          " @p ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0, %1}, [%2]; }"
-          : "=&r"(words[0]), "=&r"(words[1])
-          : "l"(from), "r"(static_cast<int>(inside)));
+    for (int step = 0; step < kSteps; ++step) {
+      const Pairs pairs = interleaved(step);
+      request_weights(step);
+      const int next = (step + 1) % kSteps, next_left = next == 0 ? k_left_ : k_left;
+      if (Config::kFine || step == 0) {
+        unpack_zeros(group);
+        request_zeros(next, next_left);
+        if constexpr (!Config::kScalesSums) {
+          copy_scales(group);
+          request_scales(next, next_left);
+        }
+      }
+      if (next == 0) a_ += stride_ * kUnitK;
+      request_tokens(next, next_left);
+      multiply(Config::kScalesSums ? partial : sums_, pairs, group, tokens_[step % 2]);
+    }
+    if constexpr (Config::kScalesSums) {
+      add_scaled(partial);
+      request_scales(0, k_left_);
     }
   }
 
-  __device__ void multiply(int unit, int step) {
-    const int k = lane_k(unit, step);
-    uint4 tokens[kMTiles];
+  // 8 rows of kWords words of the unit at weights_. Past the end stays what was there, finite
+  // weights, which meet zero activations.
+  __device__ void request_weights(int step) {
+    const bool inside = kStepK * step < k_left_;
+    CUTLASS_PRAGMA_UNROLL
+    for (int row = 0; row < 8; ++row) {
+      load_words_if(inside, raw_[step][row],
+                    weights_ + static_cast<int64_t>(row_words_) * (kStepK * step + row));
+    }
+  }
+
+  // Zero points and scales of the next unit, or of a step when fine. k_left: of the unit.
+  __device__ void request_zeros(int step, int k_left) {
+    load_words_if(has_group(step, k_left), zeros_, p_.qzeros + group_word(step, k_left));
+  }
+  __device__ void request_scales(int step, int k_left) {
+    const Element* from = p_.scales + 8 * group_word(step, k_left);
+    CUTLASS_PRAGMA_UNROLL
+    for (int w = 0; w < kWords; ++w) load_if(has_group(step, k_left), scales_[w], from + 8 * w);
+  }
+  __device__ bool has_group(int step, int k_left) const {
+    return Config::kFine ? kStepK * step < k_left : unit_ * kUnitK < p_.k;
+  }
+  __device__ int64_t group_word(int step, int k_left) const {
+    const int at = Config::kFine ? (p_.k - k_left + kStepK * step) / 8 : unit_;
+    return static_cast<int64_t>(p_.group.div(at)) * row_words_ + octet_;
+  }
+
+  // Of a step of the unit at a_. Those that do not exist stay 0, those past the end of K become 0.
+  __device__ void request_tokens(int step, int k_left) {
+    Tokens& tokens = tokens_[step % 2];
+    const bool whole = kUnitK - kStepK < k_left;
+    if (!whole) {
+      CUTLASS_PRAGMA_UNROLL
+      for (uint4& vector : tokens.of) clear(vector);
+    }
+    const bool inside = whole || kStepK * step < k_left;
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < kMTiles; ++j) {
-      const int row = row0_ + 8 * j + g_;
-      tokens[j] = make_uint4(0, 0, 0, 0);
-      if (row < p_.m && k < p_.k) {
-        tokens[j] = __ldg(reinterpret_cast<const uint4*>(p_.a + row * p_.a_stride + k));
-      }
-    }
-    const int64_t group = p_.group_size.div(min(k, p_.k - 1));
-    CUTLASS_PRAGMA_UNROLL
-    for (int w = 0; w < kWords; ++w) {
-      const int octet = columns_ ? octet_ + w : 0;
-      const uint32_t zero_word = __ldg(p_.qzeros + group * (p_.n / 8) + octet);
-      const uint4 scales = __ldg(reinterpret_cast<const uint4*>(p_.scales + group * p_.n) + octet);
-      multiply_octet(step, w, zero_word, scales, tokens);
+      const Element* row = a_ + static_cast<int64_t>(p_.a_stride) * (8 * j);
+      load_if(inside && 8 * j < tokens_left_, tokens.of[j], row + kStepK * step);
     }
   }
 
-  __device__ void multiply_octet(int step, int w, uint32_t zero_word, const uint4& scales,
-                                 const uint4 (&tokens)[kMTiles]) {
-    const auto zeros = Converter::interleave(zero_word, zero_word);
-    const uint32_t scale_words[4] = {scales.x, scales.y, scales.z, scales.w};
-    typename Converter::Halves pairs[4];
+  __device__ Pairs interleaved(int step) const {
+    Pairs pairs;
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < 4; ++i) {
-      pairs[i] = Converter::interleave(raw_[step][2 * i][w], raw_[step][2 * i + 1][w]);
+      CUTLASS_PRAGMA_UNROLL
+      for (int w = 0; w < kWords; ++w) {
+        pairs.of[w][i] = Converter::interleave(raw_[step][2 * i][w], raw_[step][2 * i + 1][w]);
+      }
     }
+    return pairs;
+  }
+
+  __device__ void unpack_zeros(Group& group) const {
     CUTLASS_PRAGMA_UNROLL
-    for (int t = 0; t < 4; ++t) {
-      const uint32_t zero_even = Converter::biased(zeros.low, t);
-      const uint32_t zero_odd = Converter::biased(zeros.high, t);
-      const uint32_t scale_even = prmt<0x1010>(scale_words[t], 0u);
-      const uint32_t scale_odd = prmt<0x3232>(scale_words[t], 0u);
+    for (int w = 0; w < kWords; ++w) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int t = 0; t < 4; ++t) group.zeros[w][t] = Converter::zeros(zeros_[w], t);
+    }
+  }
+  __device__ void copy_scales(Group& group) const {
+    CUTLASS_PRAGMA_UNROLL
+    for (int w = 0; w < kWords; ++w) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int t = 0; t < 4; ++t) group.scales[w][t] = word(scales_[w], t);
+    }
+  }
+
+  __device__ void multiply(Sums& sums, const Pairs& pairs, const Group& group,
+                           const Tokens& tokens) const {
+    CUTLASS_PRAGMA_UNROLL
+    for (int w = 0; w < kWords; ++w) {
       CUTLASS_PRAGMA_UNROLL
       for (int s = 0; s < 2; ++s) {
-        uint32_t weights[4];
         CUTLASS_PRAGMA_UNROLL
-        for (int h = 0; h < 2; ++h) {
-          const auto& pair = pairs[2 * s + h];
-          weights[2 * h] =
-              Converter::dequantize(Converter::biased(pair.low, t), zero_even, scale_even);
-          weights[2 * h + 1] =
-              Converter::dequantize(Converter::biased(pair.high, t), zero_odd, scale_odd);
-        }
-        CUTLASS_PRAGMA_UNROLL
-        for (int j = 0; j < kMTiles; ++j) {
-          const uint32_t b[2] = {s == 0 ? tokens[j].x : tokens[j].z,
-                                 s == 0 ? tokens[j].y : tokens[j].w};
-          Quad& sum = accumulators_[4 * w + t][j];
-          Mma()(sum, reinterpret_cast<const cutlass::Array<Element, 8>&>(weights),
-                reinterpret_cast<const cutlass::Array<Element, 4>&>(b), sum);
+        for (int t = 0; t < 4; ++t) {
+          uint32_t weights[4];
+          CUTLASS_PRAGMA_UNROLL
+          for (int r = 0; r < 4; ++r) {  // k 4 s + 0, 1, then 2, 3 of the even and the odd column
+            const auto& pair = pairs.of[w][2 * s + r / 2];
+            const bool odd = r % 2 == 1;
+            weights[r] = Converter::difference(odd ? pair.high : pair.low, t,
+                                               Converter::both(group.zeros[w][t], odd));
+            if constexpr (!Config::kScalesSums) {
+              weights[r] = mul_x2<Format>(weights[r], Converter::both(group.scales[w][t], odd));
+            }
+          }
+          CUTLASS_PRAGMA_UNROLL
+          for (int j = 0; j < kMTiles; ++j) {
+            const uint32_t b[2] = {word(tokens.of[j], 2 * s), word(tokens.of[j], 2 * s + 1)};
+            AwqQuad& sum = sums.of[4 * w + t][j];
+            Mma()(sum, reinterpret_cast<const cutlass::Array<Element, 8>&>(weights),
+                  reinterpret_cast<const cutlass::Array<Element, 4>&>(b), sum);
+          }
         }
       }
     }
   }
 
-  // Warps meet in shared memory and are added in order.
-  __device__ void reduce_and_store() {
+  // sums += scale * partial
+  __device__ void add_scaled(const Sums& partial) {
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < 4 * kWords; ++i) {
-      const int column = 8 * (g_ * kWords + i / 4) + 2 * (i % 4);
+      const uint32_t pair = word(scales_[i / 4], i % 4);
+      const auto scales = reinterpret_cast<const cutlass::Array<Element, 2>&>(pair);
       CUTLASS_PRAGMA_UNROLL
-      for (int j = 0; j < kMTiles; ++j) {
+      for (int e = 0; e < 4; ++e) {  // elements 0, 1: the even column; 2, 3: the odd one
         CUTLASS_PRAGMA_UNROLL
-        for (int e = 0; e < 4; ++e) {
-          sums_[warp_][8 * j + 2 * q_ + e % 2][column + e / 2] = accumulators_[i][j][e];
+        for (int j = 0; j < kMTiles; ++j) {
+          float& sum = sums_.of[i][j][e];
+          sum = fmaf(float(scales[e / 2]), partial.of[i][j][e], sum);
         }
       }
     }
-    __syncthreads();
-#pragma unroll 1
-    for (int at = threadIdx.x; at < kM * kN; at += kThreads) {
-      const int row = at / kN, column = at % kN;
-      float total = 0.f;
-      CUTLASS_PRAGMA_UNROLL
-      for (int warp = 0; warp < kWarps; ++warp) total += sums_[warp][row][column];
-      if (gridDim.z == 1) {
-        finish(row, column, total);
-      } else {
-        sums_[0][row][column] = total;
-      }
-    }
-    if (gridDim.z > 1) add_cluster();
   }
 
-  // The first block of a cluster adds the sums of all in order.
-  __device__ void add_cluster() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    const auto cluster = cooperative_groups::this_cluster();
-    cluster.sync();
-    if (blockIdx.z == 0) {
-#pragma unroll 1
-      for (int at = threadIdx.x; at < kM * kN; at += kThreads) {
-        const int row = at / kN, column = at % kN;
-        float total = sums_[0][row][column];
-        for (int other = 1; other < static_cast<int>(gridDim.z); ++other) {
-          total += *cluster.map_shared_rank(&sums_[0][row][column], other);
-        }
-        finish(row, column, total);
-      }
-    }
-    cluster.sync();  // their shared memory is read until here
-#endif
+  // In PTX, or the branch becomes a select for each register.
+  static __device__ void clear(uint4& v) {
+    asm volatile("mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; mov.b32 %3, 0;"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w));
   }
-
-  __device__ void finish(int row, int column, float total) const {
-    const int n = blockIdx.x * kN + column;
-    if (row0_ + row < p_.m && n < p_.n) finish_one(p_.output, row0_ + row, n, total);
+  static __device__ uint32_t word(const uint4& v, int r) {
+    return r == 0 ? v.x : r == 1 ? v.y : r == 2 ? v.z : v.w;
   }
 
   const Params& p_;
-  SharedStorage& sums_;
-  int warp_, g_, q_, row0_, octet_;
-  bool columns_;
-  uint32_t raw_[kSteps][8][kWords];
-  Quad accumulators_[4 * kWords][kMTiles];
+  AwqReduction<Config> reduction_;
+  int row_words_, row0_;
+  int octet_;                // the lane's first
+  int unit_, stride_;        // the next one to request weights of; between units of a warp
+  int k_left_;               // of it, from the lane's first k on
+  int tokens_left_;          // from the lane's first on
+  const Element* a_;         // the lane's first k of the unit that multiplies
+  const uint32_t* weights_;  // of the next one
+  uint32_t raw_[kSteps][8][kWords] = {};
+  // As loaded: any arithmetic next to the loads would wait for the memory.
+  uint32_t zeros_[kWords] = {};
+  uint4 scales_[kWords] = {};
+  Tokens tokens_[2] = {};
+  Sums sums_;
 };
 
-template <typename Element, int kRow>
-__global__ void __launch_bounds__(AwqGemm<Element, kRow>::kThreads, kAwqConfigs[kRow].blocks)
-    awq_gemm_kernel(const __grid_constant__ AwqParams<Element> params) {
+template <typename Config>
+__global__ void __launch_bounds__(Config::kMaxThreads, 1)
+    awq_gemm_kernel(const __grid_constant__ AwqParams<typename Config::Element> params) {
   extern __shared__ __align__(16) uint8_t shared_bytes[];
-  using Gemm = AwqGemm<Element, kRow>;
-  Gemm(params, *reinterpret_cast<typename Gemm::SharedStorage*>(shared_bytes)).run();
+  AwqGemm<Config>(params, shared_bytes).run();
 }
 
 }  // namespace mixed_gemm

@@ -1,4 +1,7 @@
-// Launchers of the AWQ kernels, by element and row of kAwqConfigs.
+// Launchers of the AWQ kernels, by element, kind of groups and row of kAwqConfigs.
+#include <array>
+#include <utility>
+
 #include "awq/awq_kernel.cuh"
 #include "instantiations/awq_launchers.h"
 #include "kernel/launch_kernel.cuh"
@@ -6,38 +9,56 @@
 namespace mixed_gemm {
 namespace {
 
-template <typename Element, int kRow>
-int launch(const AwqProblem& p, int split, void* stream) {
-  using Gemm = AwqGemm<Element, kRow>;
-  constexpr int kSmemBytes = sizeof(typename Gemm::SharedStorage);
+template <typename Config>
+int launch(const AwqProblem& p, const AwqChoice& choice, void* stream) {
+  using Element = typename Config::Element;
+  const int unit = Config::kFine ? 8 : kAwqUnitK;
   const AwqParams<Element> params{
       static_cast<const Element*>(p.a),
-      p.a_stride,
+      static_cast<int>(p.a_stride),
       p.qweight,
       p.qzeros,
       static_cast<const Element*>(p.scales),
       static_cast<int>(p.m),
       static_cast<int>(p.n),
       static_cast<int>(p.k),
-      cutlass::FastDivmod(static_cast<int>(p.group_size)),
-      {nullptr, nullptr, static_cast<Element*>(p.d), static_cast<int>(p.n), Activation::kIdentity}};
-  const auto blocks = static_cast<unsigned>(split);
-  const dim3 grid(static_cast<unsigned>(ceil_div(p.n, Gemm::kN)),
-                  static_cast<unsigned>(ceil_div(p.m, Gemm::kM)), blocks);
-  return launch_kernel(awq_gemm_kernel<Element, kRow>, grid, Gemm::kThreads, kSmemBytes,
-                       dim3(1, 1, blocks), stream, params);
+      cutlass::FastDivmod(static_cast<int>(ceil_div(p.group_size, unit))),
+      static_cast<Element*>(p.d)};
+  KernelLaunch shape;
+  const auto blocks = static_cast<unsigned>(choice.split);
+  shape.grid = dim3(static_cast<unsigned>(ceil_div(p.n, Config::kN)),
+                    static_cast<unsigned>(ceil_div(p.m, Config::kM)), blocks);
+  shape.threads = 32 * choice.warps;
+  shape.stream = stream;
+  shape.smem_bytes = AwqReduction<Config>::smem_bytes(choice.warps, choice.split);
+  shape.cluster = dim3(1, 1, blocks);
+  shape.starts_early = choice.early;
+  return launch_kernel(awq_gemm_kernel<Config>, shape, params);
+}
+
+using Launch = int (*)(const AwqProblem&, const AwqChoice&, void*);
+
+template <typename Element, bool kFine, int... kRows>
+constexpr std::array<Launch, kNumAwqConfigs> rows(std::integer_sequence<int, kRows...>) {
+  return {launch<AwqGemmConfig<Element, kRows, kFine>>...};
 }
 
 template <typename Element>
-constexpr int (*kLaunch[kNumAwqConfigs])(const AwqProblem&, int, void*) = {
-    launch<Element, 0>, launch<Element, 1>, launch<Element, 2>, launch<Element, 3>};
+Launch launcher(int row, bool fine) {
+  using Rows = std::make_integer_sequence<int, kNumAwqConfigs>;
+  static constexpr std::array<Launch, kNumAwqConfigs> kCoarse = rows<Element, false>(Rows()),
+                                                      kFine = rows<Element, true>(Rows());
+  return (fine ? kFine : kCoarse)[row];
+}
 
 }  // namespace
 
-int launch_awq_gemm(const AwqProblem& problem, const AwqChoice& choice, void* stream) {
-  const auto* table = problem.element == ElementType::kFloat16 ? kLaunch<cutlass::half_t>
-                                                               : kLaunch<cutlass::bfloat16_t>;
-  return table[choice.row](problem, choice.split, stream);
+int launch_awq_gemm(const AwqProblem& p, const AwqChoice& choice, void* stream) {
+  const bool fine = awq_is_fine(p.group_size, p.k);
+  const auto launch = p.element == ElementType::kFloat16
+                          ? launcher<cutlass::half_t>(choice.row, fine)
+                          : launcher<cutlass::bfloat16_t>(choice.row, fine);
+  return launch(p, choice, stream);
 }
 
 }  // namespace mixed_gemm

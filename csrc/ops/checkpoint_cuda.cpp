@@ -1,4 +1,6 @@
 // CUDA kernels of the ops on checkpoint tensors.
+#include <limits>
+
 #include "instantiations/awq_launchers.h"
 #include "instantiations/launchers.h"
 #include "ops/checkpoint_checks.h"
@@ -32,9 +34,8 @@ void run_skinny(Call& call, CheckedAwq& checked, void* d) {
   AwqProblem& p = checked.problem;
   align_scales(checked);
   p.d = d;
-  const bool aligned =
-      reinterpret_cast<uintptr_t>(p.a) % 16 == 0 && (p.a_stride % 8 == 0 || p.m == 1);
-  if (!aligned) {
+  const bool rows_aligned = p.a_stride % 8 == 0 && p.a_stride <= std::numeric_limits<int>::max();
+  if (reinterpret_cast<uintptr_t>(p.a) % 16 != 0 || (p.m > 1 && !rows_aligned)) {
     CopyPaddedArgs copy;
     copy.element = p.element;
     copy.src = p.a;
@@ -47,9 +48,12 @@ void run_skinny(Call& call, CheckedAwq& checked, void* d) {
     p.a = copy.dst;
     p.a_stride = p.k;
   }
-  AwqChoice choice = select_awq(p.m, p.n, call.info().sm, call.info().sm_count);
-  const int words = kAwqConfigs[choice.row].words;
-  if (reinterpret_cast<uintptr_t>(p.qweight) % (4 * words) != 0) choice = {0, 1};  // one at a time
+  const auto at_pairs = [](const void* words) {
+    return reinterpret_cast<uintptr_t>(words) % 8 == 0;
+  };
+  const bool pairs = p.n % 16 == 0 && at_pairs(p.qweight) && at_pairs(p.qzeros);
+  const AwqChoice choice = select_awq(p.m, p.n, p.k, awq_is_fine(p.group_size, p.k), pairs,
+                                      call.info().sm, call.info().sm_count);
   call.require(cuda_status(launch_awq_gemm(p, choice, call.stream()), "launching the GEMM"));
 }
 
@@ -61,7 +65,8 @@ Tensor awq_gemm_cuda(const Tensor& input, const Tensor& qweight, const Tensor& s
   Tensor d = torch::stable::new_empty(input, checked.output_sizes);
   if (d.numel() == 0) return d;
   const AwqProblem& p = checked.problem;
-  if (p.m <= kMaxAwqRows && p.k % 8 == 0 && p.element != ElementType::kFloat32) {
+  const bool small = p.m <= kMaxAwqRows && p.n <= kMaxAwqExtent && p.k <= kMaxAwqExtent;
+  if (small && p.k % 8 == 0 && p.element != ElementType::kFloat32) {
     run_skinny(call, checked, d.mutable_data_ptr());
     return d;
   }

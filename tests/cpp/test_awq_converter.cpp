@@ -30,31 +30,48 @@ class AwqConverterTest : public testing::Test {
   static double member(uint32_t pair, int i) {
     return decode<Format>(static_cast<uint16_t>(pair >> (16 * i)));
   }
-  static constexpr double kBias = 1 << Format::kMantissaBits;
+  // As the kernel unpacks them: columns 2 t and 2 t + 1 of a word, then each for both k.
+  static uint32_t zero_of(uint32_t zero_word, int column) {
+    return Converter::both(Converter::zeros(zero_word, column / 2), column % 2 == 1);
+  }
 
-  static void expect_codes(uint32_t word_k, uint32_t word_next) {
+  static void expect_differences(uint32_t word_k, uint32_t word_next, uint32_t zero_word) {
     const auto halves = Converter::interleave(word_k, word_next);
-    for (int t = 0; t < 4; ++t) {
-      const uint32_t even = Converter::biased(halves.low, t);
-      const uint32_t odd = Converter::biased(halves.high, t);
+    for (int column = 0; column < 8; ++column) {
+      const uint32_t pair = Converter::difference(column % 2 == 0 ? halves.low : halves.high,
+                                                  column / 2, zero_of(zero_word, column));
+      const double zero = code_of(zero_word, column);
       for (int i = 0; i < 2; ++i) {
         const uint32_t word = i == 0 ? word_k : word_next;
-        ASSERT_EQ(member(even, i), kBias + code_of(word, 2 * t))
-            << std::hex << "words " << word_k << ' ' << word_next << " column " << 2 * t;
-        ASSERT_EQ(member(odd, i), kBias + code_of(word, 2 * t + 1))
-            << std::hex << "words " << word_k << ' ' << word_next << " column " << 2 * t + 1;
+        ASSERT_EQ(member(pair, i), code_of(word, column) - zero)
+            << std::hex << "words " << word_k << ' ' << word_next << " zeros " << zero_word
+            << " column " << column;
       }
     }
   }
 
+  // Column `column` of the format in a word; the others hold 15 less its value.
+  static uint32_t word_with(uint32_t code, int column) {
+    uint32_t word = 0;
+    for (int nibble = 0; nibble < 8; ++nibble) {
+      word |= (kColumnOfNibble[nibble] == column ? code : 15 - code) << (4 * nibble);
+    }
+    return word;
+  }
+
   // The other half of the word is another problem, so that what leaks between them shows.
   static void expect_weights(uint32_t code, uint32_t zero, uint16_t scale, uint16_t other_scale) {
-    const uint32_t codes = Converter::biased(code | (15 - code) << 16, 0);
-    const uint32_t zeros = Converter::biased(zero | (zero ^ 5) << 16, 0);
-    const uint32_t scales = scale | static_cast<uint32_t>(other_scale) << 16;
-    const uint32_t pair = Converter::dequantize(codes, zeros, scales);
-    ASSERT_EQ(pair & 0xffff, rounded(code, zero, scale)) << code << ' ' << zero << ' ' << scale;
-    ASSERT_EQ(pair >> 16, rounded(15 - code, zero ^ 5, other_scale));
+    for (int column = 0; column < 8; ++column) {
+      const auto halves =
+          Converter::interleave(word_with(code, column), word_with(15 - code, column));
+      const uint32_t difference =
+          Converter::difference(column % 2 == 0 ? halves.low : halves.high, column / 2,
+                                zero_of(word_with(zero, column), column));
+      const uint32_t scales = scale | static_cast<uint32_t>(other_scale) << 16;
+      const uint32_t pair = mul_x2<Format>(difference, scales);
+      ASSERT_EQ(pair & 0xffff, rounded(code, zero, scale)) << code << ' ' << zero << ' ' << scale;
+      ASSERT_EQ(pair >> 16, rounded(15 - code, zero, other_scale));
+    }
   }
 
   // The exact weight, rounded once: 5 bits of a difference times 11 fit a double.
@@ -77,7 +94,7 @@ TYPED_TEST(AwqConverterTest, CodesAreTheColumnsOfTheFormat) {
                                                                                << (8 * first);
           const uint32_t word_next =
               (~background & ~(0xffu << (8 * second))) | value >> 8 << (8 * second);
-          this->expect_codes(word_k, word_next);
+          this->expect_differences(word_k, word_next, value * 0x9e3779b9u);
           if (this->HasFatalFailure()) return;
         }
       }
@@ -108,17 +125,11 @@ TYPED_TEST(AwqConverterTest, WeightsAreRoundedOnceForEveryFiniteScale) {
   }
 }
 
-// The kernel makes one word of zero points serve both k of a pair.
-TYPED_TEST(AwqConverterTest, AZeroWordWithItselfGivesBothMembersTheSameZero) {
+// The kernel makes one register of zero points serve two columns.
+TYPED_TEST(AwqConverterTest, EitherHalfCanBeBoth) {
   using Converter = AwqConverter<TypeParam>;
-  const uint32_t word = 0xfedcba98u;
-  const auto halves = Converter::interleave(word, word);
-  for (int t = 0; t < 4; ++t) {
-    for (const uint32_t pair :
-         {Converter::biased(halves.low, t), Converter::biased(halves.high, t)}) {
-      EXPECT_EQ(pair & 0xffff, pair >> 16);
-    }
-  }
+  EXPECT_EQ(Converter::both(0x12345678u, false), 0x56785678u);
+  EXPECT_EQ(Converter::both(0x12345678u, true), 0x12341234u);
 }
 
 }  // namespace

@@ -1,0 +1,25 @@
+// Loads of words that leave the registers as they are where the predicate is false, as
+// skinny/predicated_load.cuh has them.
+#pragma once
+#include <cstdint>
+
+namespace mixed_gemm {
+
+// Read once by one SM: not into L1. The neighbouring block reads the rest of the line.
+__device__ inline void load_words_if(bool predicate, uint32_t (&words)[1], const uint32_t* from) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %2, 0;"
+      " @p ld.global.nc.L1::no_allocate.L2::128B.u32 %0, [%1]; }"
+      : "+r"(words[0])
+      : "l"(from), "r"(static_cast<int>(predicate)));
+}
+
+__device__ inline void load_words_if(bool predicate, uint32_t (&words)[2], const uint32_t* from) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %3, 0;"
+      " @p ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0, %1}, [%2]; }"
+      : "+r"(words[0]), "+r"(words[1])
+      : "l"(from), "r"(static_cast<int>(predicate)));
+}
+
+}  // namespace mixed_gemm
