@@ -82,7 +82,8 @@ class WhyNot:
 
 
 def device_string(device: torch.device | str | None = None) -> str:
-    """What the planner must know of a device: "cpu" or "cuda:sm=90,sms=132,smem=232448".
+    """What the planner must know of a device: "cpu" or "cuda:sm=90,sms=132,smem=232448", on which
+    ",gbs=4425" may follow, the memory bandwidth in GB/s.
 
     Args:
         device: None is the current CUDA device when there is one, else the CPU. A string with
@@ -95,11 +96,9 @@ def device_string(device: torch.device | str | None = None) -> str:
     device = torch.device(device)
     if device.type != "cuda":
         return device.type
-    p: Any = torch.cuda.get_device_properties(device)
-    return (
-        f"cuda:sm={10 * p.major + p.minor},sms={p.multi_processor_count},"
-        f"smem={p.shared_memory_per_block_optin}"
-    )
+    index = torch.cuda.current_device() if device.index is None else device.index
+    text: str = torch.ops.mixed_gemm._device(index)
+    return text
 
 
 def _name(dtype: torch.dtype | str | None) -> str:

@@ -154,6 +154,12 @@ using ScaledEpilogueAzp = AddBias<ScaleRows<ScaleColumns<SumMinusAzp<Difference>
 template <typename Difference>
 using ScaledEpilogueAzpPerToken = AddBias<ScaleRows<ScaleColumns<SumMinusAzpPerToken<Difference>>>>;
 
+// The last two with nothing to add.
+template <typename Difference>
+using ScaledEpilogueAzpOnly = ScaleRows<ScaleColumns<SumMinusAzp<Difference>>>;
+template <typename Difference>
+using ScaledEpilogueAzpPerTokenOnly = ScaleRows<ScaleColumns<SumMinusAzpPerToken<Difference>>>;
+
 // f(tree), with the tree that args.kind names; fp8 has no zero points. A branch at the end of a
 // tile rather than a kernel per tree: the registers are the same, compiling takes a third.
 // narrow: int32 holds the differences with zero points.
@@ -161,11 +167,14 @@ template <typename SumType, typename F>
 __device__ void with_epilogue(const ScaledEpilogueArgs& args, F f, bool narrow = false) {
   if constexpr (std::is_same_v<SumType, int32_t>) {
     if (args.kind == EpilogueKind::kAzp) {
-      return narrow ? f(ScaledEpilogueAzp<int32_t>(args)) : f(ScaledEpilogueAzp<int64_t>(args));
+      if (!narrow) return f(ScaledEpilogueAzp<int64_t>(args));
+      return args.bias ? f(ScaledEpilogueAzp<int32_t>(args))
+                       : f(ScaledEpilogueAzpOnly<int32_t>(args));
     }
     if (args.kind == EpilogueKind::kAzpPerToken) {
-      return narrow ? f(ScaledEpilogueAzpPerToken<int32_t>(args))
-                    : f(ScaledEpilogueAzpPerToken<int64_t>(args));
+      if (!narrow) return f(ScaledEpilogueAzpPerToken<int64_t>(args));
+      return args.bias ? f(ScaledEpilogueAzpPerToken<int32_t>(args))
+                       : f(ScaledEpilogueAzpPerTokenOnly<int32_t>(args));
     }
   }
   if (args.kind == EpilogueKind::kBias) return f(ScaledEpilogueBias(args));

@@ -6,6 +6,7 @@
 #include "dispatch/block_select.h"
 #include "dispatch/conv_support.h"
 #include "dispatch/cost_model.h"
+#include "dispatch/cuda_runner.h"
 #include "dispatch/scaled_select.h"
 #include "dispatch/select.h"
 #include "dispatch/support.h"
@@ -46,17 +47,32 @@ std::string refused(const std::vector<std::string>& reasons, const std::string& 
          nearest + "}}";
 }
 
-// "cuda:sm=90,sms=132,smem=232448" -> DeviceInfo; nothing for "cpu".
+// "cuda:sm=90,sms=132,smem=232448" -> DeviceInfo; nothing for "cpu". ",gbs=4425" may follow, the
+// memory bandwidth in GB/s; without it, what is usual for such a GPU.
 std::optional<DeviceInfo> parse_device(const std::string& device) {
   if (device == "cpu") return std::nullopt;
   DeviceInfo info;
-  const int fields = std::sscanf(device.c_str(), "cuda:sm=%d,sms=%d,smem=%d", &info.sm,
-                                 &info.sm_count, &info.smem_bytes);
+  const int fields = std::sscanf(device.c_str(), "cuda:sm=%d,sms=%d,smem=%d,gbs=%lf", &info.sm,
+                                 &info.sm_count, &info.smem_bytes, &info.dram_gb_per_s);
   STD_TORCH_CHECK(
-      fields == 3,
+      fields >= 3,
       "mixed_gemm::_plan: device must be cpu or cuda:sm=<int>,sms=<int>,smem=<bytes>, got ",
       device);
   return with_default_rates(info);
+}
+
+// The other way round, of a GPU of this machine: just what its ops choose by.
+std::string device(int64_t index) {
+#if defined(MIXED_GEMM_WITH_CUDA)
+  const DeviceInfo& info = cuda_device_info(static_cast<int>(index));
+  char text[128];
+  std::snprintf(text, sizeof text, "cuda:sm=%d,sms=%d,smem=%d,gbs=%.17g", info.sm, info.sm_count,
+                info.smem_bytes, info.dram_gb_per_s);
+  return text;
+#else
+  STD_TORCH_CHECK(false,
+                  "mixed_gemm::_device: this build has no CUDA code; asked for cuda:", index);
+#endif
 }
 
 template <typename Candidates>
@@ -193,5 +209,6 @@ STABLE_TORCH_LIBRARY_IMPL(mixed_gemm, CompositeExplicitAutograd, m) {
   m.impl("_plan_scaled_mm", TORCH_BOX(&mixed_gemm::plan_scaled_mm));
   m.impl("_plan_block_quant_gemm", TORCH_BOX(&mixed_gemm::plan_block_quant_gemm));
   m.impl("_set_tuned_table", TORCH_BOX(&mixed_gemm::set_tuned));
+  m.impl("_device", TORCH_BOX(&mixed_gemm::device));
   m.impl("_env", TORCH_BOX(&mixed_gemm::env));
 }

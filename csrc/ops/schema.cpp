@@ -91,6 +91,7 @@ STABLE_TORCH_LIBRARY(mixed_gemm, m) {
       "-> str");
   m.def("_plan_scaled_mm(int m, int n, int k, str dtype, str out_dtype, str device) -> str");
   m.def("_plan_block_quant_gemm(int m, int n, int k, int block_size, str device) -> str");
+  m.def("_device(int index) -> str");
   m.def("_env() -> str");
   // Replaces the tuned table (dispatch/tuned_table.h); returns the refused lines as a JSON list.
   m.def("_set_tuned_table(str text) -> str");

@@ -59,7 +59,7 @@ struct WgmmaScaledOutput {
       }
       const Vectors& vectors = share();
       const bool narrow = Config::meet_if_all(fits());
-      const ScaledEpilogueArgs local = of_tile(vectors, args_.kind);
+      const ScaledEpilogueArgs local = of_tile(vectors);
       each_part(sums, [&](const int32_t* part, int row, int column) {
         constexpr int kAll = std::numeric_limits<int>::max();
         float values[4 * kOctets];
@@ -74,7 +74,7 @@ struct WgmmaScaledOutput {
     }
 
    private:
-    static constexpr int kOctets = 4;
+    static constexpr int kOctets = Config::kColumns / 8;
     // Far beyond every zero point of an int8; azp_adj has the rest of the room.
     static constexpr int kNarrowAzp = 256;
 
@@ -123,12 +123,12 @@ struct WgmmaScaledOutput {
       return -most <= azp_adj_ && azp_adj_ <= most && -kNarrowAzp <= azp_ && azp_ <= kNarrowAzp;
     }
 
-    static __device__ ScaledEpilogueArgs of_tile(const Vectors& v, EpilogueKind kind) {
+    __device__ ScaledEpilogueArgs of_tile(const Vectors& v) const {
       ScaledEpilogueArgs args;
-      args.kind = kind;
+      args.kind = args_.kind;
       args.scale_a = {v.scale_a, 1};
       args.scale_b = {v.scale_b, 1};
-      args.bias = v.bias;
+      args.bias = args_.bias ? v.bias : nullptr;
       args.azp_adj = v.azp_adj;
       args.azp = v.azp;
       args.out_type = ElementType::kFloat32;  // of the bias

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from cases import Case, make
 
 import mixed_gemm
 from mixed_gemm import reference
+from mixed_gemm.plan import device_string
 
 pytestmark = pytest.mark.gpu
 
@@ -113,3 +115,16 @@ def test_bad_input_raises_and_leaves_no_sticky_error():
         torch.ops.mixed_gemm.fpA_intB_gemm_config(
             problem.a, problem.b_packed, problem.scales, bits=4, group_size=32, config="fastest"
         )
+
+
+def test_plans_know_what_the_ops_know():
+    """Of the GPU they run on: near ties a bandwidth guessed otherwise gives another choice."""
+    p = torch.cuda.get_device_properties(0)
+    found = re.fullmatch(r"cuda:sm=(\d+),sms=(\d+),smem=(\d+),gbs=([\d.]+)", device_string("cuda"))
+    assert found, device_string("cuda")
+    assert tuple(map(int, found.groups()[:3])) == (
+        10 * p.major + p.minor,
+        p.multi_processor_count,
+        p.shared_memory_per_block_optin,
+    )
+    assert 100 < float(found[4]) < 20_000

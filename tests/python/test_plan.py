@@ -145,3 +145,13 @@ def test_env_module_prints_without_a_warning(repository: Path) -> None:
     assert run.stdout.startswith("mixed_gemm ")
     assert run.stderr == ""
     assert torch.__version__ in run.stdout
+
+
+def test_bandwidth_of_a_device_counts() -> None:
+    """What _device() says of a GPU is what plans are made from."""
+    predicted = [
+        plan(1, 57344, 8192, device=f"{H200},gbs={gbs}").candidates[0].predicted_us
+        for gbs in (4425.0, 1000.0)
+    ]
+    assert predicted[0] is not None and predicted[1] is not None
+    assert predicted[1] > 2 * predicted[0]
