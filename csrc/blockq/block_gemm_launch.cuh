@@ -38,8 +38,10 @@ int launch_block_gemm(const BlockGemmArgs& args) {
   const auto params = block_gemm_params<Config>(args);
   const auto cluster =
       static_cast<unsigned>(args.split == SplitK::kCluster ? params.work.slices : 1);
-  return launch_kernel(block_gemm_kernel<Config>, dim3(params.work.workers), Config::kThreads,
-                       kSmemBytes, dim3(cluster), args.stream, params);
+  return launch_kernel(
+      block_gemm_kernel<Config>,
+      {dim3(params.work.workers), Config::kThreads, args.stream, kSmemBytes, dim3(cluster)},
+      params);
 }
 
 template <int kScaleRows, int... kRows>

@@ -1,15 +1,27 @@
-// THE lists of tiles that are compiled for the convolutions, as rows of kTileConfigs and of
+// THE lists of tiles that are compiled for the convolutions, the int8 ones as rows of
 // kScaledTileConfigs, and the scale modes.
 #pragma once
 #include "core/scaled_tile_config.h"
 
 namespace mixed_gemm {
 
-constexpr int kConvTiles[] = {2, 4, 5};
-constexpr int kNumConvTiles = sizeof(kConvTiles) / sizeof(kConvTiles[0]);
+// The first ones are for single images, whose layers have few pixels and up to 4608 channels times
+// taps: there the time is the latency of a row of k-tiles, which warps that share out K shorten.
+constexpr TileConfig kConvTileConfigs[] = {
+    {16, 32, 16, 32, 3, 2, 8},
+    {16, 64, 16, 64, 3, 2, 8},
+    {32, 64, 16, 32, 4, 4},
+    {64, 128, 64, 32, 4, 3},
+};
+constexpr int kNumConvTileConfigs = sizeof(kConvTileConfigs) / sizeof(kConvTileConfigs[0]);
 
 constexpr int kConvInt8Tiles[] = {1, 4, 5};
 constexpr int kNumConvInt8Tiles = sizeof(kConvInt8Tiles) / sizeof(kConvInt8Tiles[0]);
+
+// Resident on an SM. Zeros, beside the addresses of pixels, spilled with more than 8 warps.
+constexpr int conv_blocks_per_sm(const TileConfig& t, ScaleMode mode) {
+  return has_zeros(mode) ? 8 * 32 / num_threads(t) : t.min_blocks;
+}
 
 // A row of shared memory per output pixel of a tile says where it is.
 constexpr int kConvRowBytes = 16;

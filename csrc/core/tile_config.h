@@ -15,6 +15,8 @@ struct TileConfig {
   int warp_m, warp_n;  // warp tile; warps that share columns convert the same weights again
   int stages;          // cp.async pipeline depth
   int min_blocks;      // resident on an SM: caps the registers
+  int k_slices = 1;    // above 1: so many warps, each with stages and a part of K of its own, for
+                       // the whole tile (warp_m, warp_n: the tile's)
 };
 
 constexpr TileConfig kTileConfigs[] = {
@@ -55,7 +57,9 @@ constexpr ScaleMode scale_mode(const QuantScheme& scheme, int64_t k, int unit) {
   return zeros ? ScaleMode::kFineZero : ScaleMode::kFine;
 }
 
-constexpr int num_threads(const TileConfig& t) { return t.m / t.warp_m * (t.n / t.warp_n) * 32; }
+constexpr int num_threads(const TileConfig& t) {
+  return t.m / t.warp_m * (t.n / t.warp_n) * t.k_slices * 32;
+}
 
 // Bytes of one pipeline stage: A, packed B, scale rows, zero rows. The mainloop asserts that it
 // uses just these.
@@ -65,7 +69,7 @@ constexpr int stage_bytes(const TileConfig& t, int bits, ScaleMode mode) {
 }
 constexpr int kMaxWarps = 32;  // of a block; each keeps count of its work in shared memory
 constexpr int smem_bytes(const TileConfig& t, int bits, ScaleMode mode) {
-  return t.stages * stage_bytes(t, bits, mode) + kMaxWarps * 4;
+  return t.k_slices * t.stages * stage_bytes(t, bits, mode) + kMaxWarps * 4;
 }
 
 // THE list of compiled wgmma tiles (sm_90a): m tokens, which are the columns of the instruction, by

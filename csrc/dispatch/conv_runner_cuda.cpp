@@ -69,8 +69,13 @@ Status run_conv(const ConvCandidate& c, const ConvProblem& p, const Pixels& pixe
   args.scales = p.scales;
   args.zeros = p.offsets;
   args.scale_stride = p.scale_stride;
-  Status status = align_scales(p.element, p.blocks(), s.out_c, args.scales, args.zeros,
-                               args.scale_stride, allocate, stream);
+  DeviceInfo device;
+  Status status = current_device(device);
+  args.early_start_sms = device.has_early_start() ? device.sm_count : 0;
+  if (status.ok()) {
+    status = align_scales(p.element, p.blocks(), s.out_c, args.scales, args.zeros,
+                          args.scale_stride, allocate, stream);
+  }
   if (status.ok() && has_zeros(mode) && args.zeros == nullptr) {
     const int64_t bytes = p.blocks() * args.scale_stride * 2;
     void* offsets = allocate(bytes);
@@ -80,8 +85,8 @@ Status run_conv(const ConvCandidate& c, const ConvProblem& p, const Pixels& pixe
   }
   if (status.ok() && c.split == SplitK::kStreamK) {
     StreamKSlots slots;
-    status = stream_k_slots(kTileConfigs[c.row], gemm.m, gemm.n, ceil_div(gemm.k, kTileK), c.slices,
-                            allocate, stream, slots);
+    status = stream_k_slots(kConvTileConfigs[c.row], gemm.m, gemm.n, ceil_div(gemm.k, kTileK),
+                            c.slices, allocate, stream, slots);
     args.slices = slots.workers;
     args.partials = static_cast<float*>(slots.sums);
     args.flags = slots.flags;
@@ -91,10 +96,8 @@ Status run_conv(const ConvCandidate& c, const ConvProblem& p, const Pixels& pixe
   if (c.split == SplitK::kParallel) {
     args.partials = static_cast<float*>(allocate(c.slices * gemm.m * partial_stride * 4));
   }
-  int tile = 0;
-  while (kConvTiles[tile] != c.row) ++tile;
-  status =
-      cuda_status(conv_launchers(p.element, p.bits, mode)[tile](conv), "launching the convolution");
+  status = cuda_status(conv_launchers(p.element, p.bits, mode)[c.row](conv),
+                       "launching the convolution");
   if (!status.ok() || c.split != SplitK::kParallel) return status;
 
   ReduceArgs reduce;
@@ -107,6 +110,7 @@ Status run_conv(const ConvCandidate& c, const ConvProblem& p, const Pixels& pixe
   reduce.bias = p.bias;
   reduce.activation = p.activation;
   reduce.d = d;
+  reduce.starts_early = device.has_early_start();
   reduce.stream = stream;
   return cuda_status(launch_reduce_partials(reduce), "reducing partial sums");
 }

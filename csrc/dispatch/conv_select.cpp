@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 
 #include "core/conv_config.h"
+#include "dispatch/conv_cost.h"
 #include "dispatch/cost_model.h"
 #include "dispatch/scaled_select.h"
 #include "dispatch/select.h"
@@ -18,14 +20,6 @@ constexpr const char* kFamily = "implicit";
 constexpr const char* kInt8Family = "int8";
 constexpr const char* kPointwise = "pointwise";
 constexpr const char* kDense = "dequantize_conv";
-
-// Times in microseconds, fitted by hand to the layers of ResNet-50 at batch 1, 8 and 32 on an H200
-// (benchmarks/results/conv_h200.json).
-constexpr double kGatherWork = 1.1;       // of the GEMM's time, with the addresses of pixels
-constexpr double kDenseUs = 5.4;          // dequantizing a small filter, launching the library
-constexpr double kDenseTileUs = 0.19;     // latency of 64 k, which the library does not split
-constexpr double kDenseEfficiency = 0.8;  // of its GEMM's rate, and of the bandwidth
-constexpr double kTraffic = 0.82;         // of the bandwidth, for images: the GEMMs' model has none
 
 template <size_t kCount>
 std::vector<int> rows_of(const int (&tiles)[kCount]) {
@@ -47,29 +41,6 @@ std::string why_not_dense(const ConvProblem& p) {
     return std::string("would round before ") + kActivationNames[static_cast<int>(a)];
   }
   return "";
-}
-
-double traffic_us(const ConvProblem& p, double share, const DeviceInfo& d) {
-  const ConvShape& s = p.shape;
-  const double elements = static_cast<double>(s.images) * s.in_c * s.in_h * s.in_w +
-                          static_cast<double>(s.rows()) * s.out_c;
-  return elements * (p.element == ElementType::kFloat32 ? 4 : 2) / (d.dram_gb_per_s * share * 1e3);
-}
-
-double dense_us(const ConvProblem& p, const GemmProblem& gemm, const DeviceInfo& d) {
-  const double flops = 2.0 * gemm.m * gemm.n * gemm.k;
-  const double multiply = flops / (dense_tflops(d) * kDenseEfficiency * 1e6);
-  const double filter = (2 + p.bits / 8.) * gemm.n * gemm.k;  // bytes that dequantizing moves
-  return kDenseUs + filter / (d.dram_gb_per_s * kDenseEfficiency * 1e3) +
-         std::max({multiply, traffic_us(p, kDenseEfficiency, d),
-                   kDenseTileUs * static_cast<double>(ceil_div(gemm.k, kTileK))});
-}
-
-Candidate as_gemm_candidate(const ConvCandidate& c) {
-  Candidate candidate;
-  static_cast<TileChoice&>(candidate) = c;
-  candidate.family = Family::kMultistage;
-  return candidate;
 }
 
 ScaledMmProblem gemm_of(const ConvShape& s) {
@@ -105,7 +76,7 @@ std::string config_name(const ConvCandidate& c) {
   if (c.kind == ConvKind::kDense) return kDense;
   if (c.kind == ConvKind::kPointwise) return kPointwise;
   return c.kind == ConvKind::kInt8 ? tile_choice_name(kInt8Family, kScaledTileConfigs, c)
-                                   : tile_choice_name(kFamily, kTileConfigs, c);
+                                   : tile_choice_name(kFamily, kConvTileConfigs, c);
 }
 
 std::optional<ConvCandidate> parse_conv_config(const std::string& name) {
@@ -114,9 +85,8 @@ std::optional<ConvCandidate> parse_conv_config(const std::string& name) {
     c.kind = name == kDense ? ConvKind::kDense : ConvKind::kPointwise;
     return c;
   }
-  const bool known = parse_tile_choice(name, kFamily, kTileConfigs, kNumTileConfigs, c) &&
-                     std::count(std::begin(kConvTiles), std::end(kConvTiles), c.row) == 1;
-  return known ? std::optional(c) : std::nullopt;
+  if (parse_tile_choice(name, kFamily, kConvTileConfigs, kNumConvTileConfigs, c)) return c;
+  return std::nullopt;
 }
 
 std::optional<ConvCandidate> parse_conv_int8_config(const std::string& name) {
@@ -154,13 +124,11 @@ std::string why_not_conv_candidate(const ConvCandidate& c, const ConvProblem& p,
   if (c.kind == ConvKind::kPointwise) {
     return p.shape.is_pointwise() ? "" : "needs a 1 x 1 filter, stride 1 and no padding";
   }
+  const TileConfig& tile = kConvTileConfigs[c.row];
   const GemmProblem gemm = gemm_of(p);
-  const std::string reason = why_not_candidate(as_gemm_candidate(c), gemm, device);
-  if (!reason.empty()) return reason;
-  const int needed = conv_smem_bytes(kTileConfigs[c.row], p.bits,
-                                     conv_scale_mode(gemm.scheme.zero_mode, p.block_size,
-                                                     p.shape.in_c, channels_per_tap(p.shape.in_c)));
-  return why_not_smem(needed, device);
+  const ScaleMode mode = conv_scale_mode(gemm.scheme.zero_mode, p.block_size, p.shape.in_c,
+                                         channels_per_tap(p.shape.in_c));
+  return why_not_tile(c, tile, conv_smem_bytes(tile, p.bits, mode), gemm, device);
 }
 
 std::string why_not_conv_int8_candidate(const ConvCandidate& c, const ConvShape& shape,
@@ -175,25 +143,26 @@ std::string why_not_conv_int8_candidate(const ConvCandidate& c, const ConvShape&
 
 std::vector<ConvCandidate> ranked_conv(const ConvProblem& p, const DeviceInfo& device) {
   const GemmProblem gemm = gemm_of(p);
-  const double traffic = traffic_us(p, kTraffic, device);
   std::vector<ConvCandidate> legal;
   const auto consider = [&](ConvCandidate c, const auto& predict) {
     if (!why_not_conv_candidate(c, p, device).empty()) return;
     c.predicted_us = predict(c);
     legal.push_back(c);
   };
-  for (const TileChoice& choice : tile_choices(kTileConfigs, rows_of(kConvTiles))) {
-    consider({choice, ConvKind::kImplicit, 0}, [&](const ConvCandidate& c) {
-      return predict_us(as_gemm_candidate(c), gemm, device) * kGatherWork + traffic;
-    });
+  std::vector<int> rows(kNumConvTileConfigs);
+  std::iota(rows.begin(), rows.end(), 0);
+  for (const TileChoice& choice : tile_choices(kConvTileConfigs, rows)) {
+    consider({choice, ConvKind::kImplicit, 0},
+             [&](const ConvCandidate& c) { return predict_implicit_us(c, p, gemm, device); });
   }
   consider({TileChoice(), ConvKind::kPointwise, 0}, [&](const ConvCandidate&) {
     const GemmProblem pointwise = pointwise_gemm_of(p);
     const auto ranked = ranked_candidates(pointwise, device);
-    return select(pointwise, device, ranked).candidate.predicted_us + traffic;
+    return predict_pointwise_us(select(pointwise, device, ranked).candidate.predicted_us, p,
+                                device);
   });
   consider({TileChoice(), ConvKind::kDense, 0},
-           [&](const ConvCandidate&) { return dense_us(p, gemm, device); });
+           [&](const ConvCandidate&) { return predict_dense_conv_us(p, gemm, device); });
   return sorted(std::move(legal));
 }
 

@@ -13,8 +13,9 @@ namespace mixed_gemm {
 
 enum class ConvKind : int { kImplicit, kInt8, kPointwise, kDense };
 
-// `row` is of kTileConfigs or, int8, of kScaledTileConfigs. Names:
+// `row` is of kConvTileConfigs or, int8, of kScaledTileConfigs. Names:
 //   implicit_m64n128s4_parallel4   the GEMM of pixels and taps, dequantizing
+//   implicit_m16n64s3k8            by blocks of 8 warps that share out K
 //   int8_m64n128s4_streamk1        of an int8 convolution
 //   pointwise                      nothing to gather: the fpA_intB GEMM of pixels and filter
 //   dequantize_conv                dequantize to a dense filter, then the library's convolution

@@ -87,6 +87,32 @@ std::string why_not_wgmma_split(SplitK split, int64_t k) {
   return split == SplitK::kCluster ? "has no clusters" : "";
 }
 
+std::string why_not_tile(const TileChoice& c, const TileConfig& tile, int smem,
+                         const GemmProblem& p, const DeviceInfo& device) {
+  if (smem > device.smem_bytes) {
+    return "needs " + std::to_string(smem) + " bytes of shared memory, the device has " +
+           std::to_string(device.smem_bytes);
+  }
+  if (tile.k_slices > 1 && c.split == SplitK::kStreamK) {
+    return "has warps that share out K, and no stream-K";
+  }
+  const int64_t k_tiles = ceil_div(p.k, kTileK);
+  const std::string cluster = why_not_cluster(c, tile, smem, device);
+  if (!cluster.empty()) return cluster;
+  if (is_sliced(c.split) && c.slices > k_tiles) {
+    return "split_k must not be larger than the number of k-tiles, ceil(K / 64) = " +
+           std::to_string(k_tiles) + ", got " + std::to_string(c.slices);
+  }
+  // Blocks of the grid, or units that stream-K counts (kernel/work_split.h).
+  const int64_t count = ceil_div(p.m, tile.m) * ceil_div(p.n, tile.n) *
+                        (c.split == SplitK::kStreamK ? k_tiles : c.slices);
+  if (count > kMaxExtent) {
+    return "has " + std::to_string(count) + " tiles or parts of them, at most " +
+           std::to_string(kMaxExtent) + " can be counted";
+  }
+  return "";
+}
+
 std::string why_not_candidate(const Candidate& c, const GemmProblem& p, const DeviceInfo& device) {
   if (c.family == Family::kDequantizeDense) return "";
   if (p.element == ElementType::kFloat32)
@@ -112,25 +138,7 @@ std::string why_not_candidate(const Candidate& c, const GemmProblem& p, const De
   const TileConfig& tile = tile_of(c);
   const int needed = wgmma ? wgmma_smem_bytes(tile, p.scheme.bits, wgmma_mode(p.scheme, p.k))
                            : smem_bytes(tile, p.scheme.bits, scale_mode(p.scheme, p.k, kTileK));
-  if (needed > device.smem_bytes) {
-    return "needs " + std::to_string(needed) + " bytes of shared memory, the device has " +
-           std::to_string(device.smem_bytes);
-  }
-  const int64_t k_tiles = ceil_div(p.k, kTileK);
-  const std::string cluster = why_not_cluster(c, tile, needed, device);
-  if (!cluster.empty()) return cluster;
-  if (is_sliced(c.split) && c.slices > k_tiles) {
-    return "split_k must not be larger than the number of k-tiles, ceil(K / 64) = " +
-           std::to_string(k_tiles) + ", got " + std::to_string(c.slices);
-  }
-  // Blocks of the grid, or units that stream-K counts (kernel/work_split.h).
-  const int64_t count = ceil_div(p.m, tile.m) * ceil_div(p.n, tile.n) *
-                        (c.split == SplitK::kStreamK ? k_tiles : c.slices);
-  if (count > kMaxExtent) {
-    return "has " + std::to_string(count) + " tiles or parts of them, at most " +
-           std::to_string(kMaxExtent) + " can be counted";
-  }
-  return "";
+  return why_not_tile(c, tile, needed, p, device);
 }
 
 }  // namespace mixed_gemm

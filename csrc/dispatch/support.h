@@ -31,6 +31,10 @@ std::string why_not_wgmma(const DeviceInfo& device);
 // The same of a wgmma kernel that is to split K so.
 std::string why_not_wgmma_split(SplitK split, int64_t k);
 
+// Reason why a multistage or wgmma tile cannot run the problem so, or empty. smem: of a block.
+std::string why_not_tile(const TileChoice& choice, const TileConfig& tile, int smem,
+                         const GemmProblem& problem, const DeviceInfo& device);
+
 // Reason why this candidate cannot run the problem on the device, or empty.
 std::string why_not_candidate(const Candidate& candidate, const GemmProblem& problem,
                               const DeviceInfo& device);

@@ -30,7 +30,8 @@ std::vector<TileChoice> tile_choices(const TileConfig* table, const std::vector<
     for (int slices = 2; slices <= kMaxCluster; slices *= 2) {
       choices.push_back({row, SplitK::kCluster, slices});
     }
-    for (int slices = 1; slices <= table[row].min_blocks; ++slices) {
+    const int most = table[row].k_slices > 1 ? 0 : table[row].min_blocks;
+    for (int slices = 1; slices <= most; ++slices) {
       choices.push_back({row, SplitK::kStreamK, slices});
     }
   }
@@ -42,6 +43,7 @@ std::string tile_choice_name(const char* family, const TileConfig* table,
   const TileConfig& tile = table[choice.row];
   std::string name = std::string(family) + "_m" + std::to_string(tile.m) + "n" +
                      std::to_string(tile.n) + "s" + std::to_string(tile.stages);
+  if (tile.k_slices > 1) name += "k" + std::to_string(tile.k_slices);
   if (choice.split == SplitK::kNone) return name;
   return name + kSplitSuffix[static_cast<int>(choice.split)] + std::to_string(choice.slices);
 }

@@ -1,5 +1,6 @@
 // Tiles and the ways to split their work, and their names: "<family>_m64n128s4", "..._streamk2",
-// "..._parallel4", "..._cluster4". One text for every table of tiles.
+// "..._parallel4", "..._cluster4"; "<family>_m16n64s3k8" where 8 warps share out K. One text for
+// every table of tiles.
 #pragma once
 #include <string>
 #include <vector>

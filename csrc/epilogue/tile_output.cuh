@@ -11,7 +11,7 @@ namespace mixed_gemm {
 // variable, so loops turn the array instead, and the code holds one copy of the activations.
 template <int kCount>
 __device__ void activate_all(Activation activation, float* values) {
-  constexpr int kChunk = 8;
+  constexpr int kChunk = kCount < 8 ? kCount : 8;
 #pragma unroll 1
   for (int chunk = 0; chunk < kCount / kChunk; ++chunk) {
     float turning[kChunk];

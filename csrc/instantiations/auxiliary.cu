@@ -141,8 +141,12 @@ int launch_reduce_partials(const ReduceArgs& a) {
         static_cast<Element*>(a.d), static_cast<int>(a.n), a.activation};
     constexpr int kReduceThreads = 128;
     const auto blocks = ceil_div(a.m * ceil_div(a.n, kOutputsPerAccess), kReduceThreads);
-    return launch_kernel(splitk_reduce_kernel<Element>, dim3(static_cast<unsigned>(blocks)),
-                         kReduceThreads, a.starts_early, a.stream,
+    KernelLaunch shape;
+    shape.grid = dim3(static_cast<unsigned>(blocks));
+    shape.threads = kReduceThreads;
+    shape.stream = a.stream;
+    shape.starts_early = a.starts_early;
+    return launch_kernel(splitk_reduce_kernel<Element>, shape,
                          Reduction<Element>{output, a.partials, a.partial_stride, a.slices, a.m});
   });
 }

@@ -7,7 +7,7 @@
 
 namespace mixed_gemm {
 
-using ConvLaunchers = std::array<ConvLaunch, kNumConvTiles>;
+using ConvLaunchers = std::array<ConvLaunch, kNumConvTileConfigs>;
 using ConvInt8Launchers = std::array<ConvInt8Launch, kNumConvInt8Tiles>;
 
 template <ElementType kElement, int kBits>

@@ -1,12 +1,40 @@
 #include <algorithm>
+#include <limits>
 
 #include "kernel/copy_images_kernel.cuh"
+#include "kernel/pad_pixels_kernel.cuh"
 
 namespace mixed_gemm {
 namespace {
 
+// Dense channels-last pixels of a few times 16 bytes.
+template <typename Word>
+bool pads_pixels(const CopyImagesArgs& a) {
+  constexpr int64_t kVector = sizeof(uint4), kMostChunks = 4;
+  const int64_t bytes = a.dst_channels * static_cast<int64_t>(sizeof(Word));
+  const ImageStrides& to = a.dst_strides;
+  const int64_t pixels = a.images * a.h * a.w;
+  return bytes % kVector == 0 && bytes <= kMostChunks * kVector &&
+         pixels * kMostChunks < std::numeric_limits<int>::max() && to.c == 1 &&
+         to.w == a.dst_channels && to.h == to.w * a.w && to.image == to.h * a.h &&
+         reinterpret_cast<uintptr_t>(a.dst) % kVector == 0;
+}
+
+template <typename Word>
+int pad_pixels(const CopyImagesArgs& a) {
+  constexpr int kThreads = 128;
+  const auto small = [](int64_t x) { return static_cast<int>(x); };
+  const int chunks = small(a.dst_channels * sizeof(Word) / sizeof(uint4));
+  PadPixelsParams params{a, small(a.images * a.h * a.w) * chunks, cutlass::FastDivmod(chunks),
+                         cutlass::FastDivmod(small(a.w)), cutlass::FastDivmod(small(a.h))};
+  pad_pixels_kernel<Word><<<static_cast<unsigned>(ceil_div(params.chunks, kThreads)), kThreads, 0,
+                            static_cast<cudaStream_t>(a.stream)>>>(params);
+  return cudaGetLastError();
+}
+
 template <typename Word>
 int copy_images(const CopyImagesArgs& args) {
+  if (pads_pixels<Word>(args)) return pad_pixels<Word>(args);
   constexpr int64_t kMaxGrid = 65535;
   const auto tiles_c = static_cast<int>(ceil_div(args.dst_channels, kCopyTile));
   const int64_t tiles = ceil_div(args.h * args.w, kCopyTile) * tiles_c;

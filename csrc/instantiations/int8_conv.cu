@@ -34,8 +34,10 @@ int launch_conv_int8(const ConvInt8Args& args) {
   const auto params = params_of<Config>(args);
   const auto cluster =
       static_cast<unsigned>(args.split == SplitK::kCluster ? params.work.slices : 1);
-  return launch_kernel(conv_int8_kernel<Config>, dim3(params.work.workers), Config::kThreads,
-                       kSmemBytes, dim3(cluster), args.stream, params);
+  return launch_kernel(
+      conv_int8_kernel<Config>,
+      {dim3(params.work.workers), Config::kThreads, args.stream, kSmemBytes, dim3(cluster)},
+      params);
 }
 
 template <int... kIndices>

@@ -10,7 +10,7 @@
 namespace mixed_gemm {
 
 template <typename Config>
-using ConvInt8Copy = PixelCopy<Config::kTile.m, Config::kThreads, /*kPadded=*/true>;
+using ConvInt8Copy = PixelCopy<Config::kTile.m, Config::kThreads, 1, /*kPadded=*/true>;
 
 template <typename Config>
 using ConvInt8Gemm =

@@ -1,6 +1,7 @@
 // Device entry of the convolution with quantized weights: the multistage GEMM, whose rows of A are
 // pixels and whose scales repeat with every tap.
 #pragma once
+#include "core/conv_config.h"
 #include "epilogue/tile_output.cuh"
 #include "kernel/tile_gemm.cuh"
 #include "mainloop/multistage_mainloop.cuh"
@@ -19,21 +20,24 @@ struct TapGroupRows {
   }
 };
 
+struct ConvTiles {
+  static constexpr const TileConfig& row(int i) { return kConvTileConfigs[i]; }
+};
+
+template <typename Element, int kBits, ScaleMode kMode, int kRow>
+using ConvConfig = GemmConfig<Element, kBits, kMode, kRow, ConvTiles>;
+
 template <typename Config>
-using ConvCopy = PixelCopy<Config::kTile.m, Config::kThreads, /*kPadded=*/false>;
+using ConvCopy =
+    PixelCopy<Config::kTile.m, Config::kSliceThreads, Config::kSlices, /*kPadded=*/false>;
 
 template <typename Config>
 using ConvGemm = TileGemm<Config, MultistageMainloop<Config, ConvCopy<Config>, TapGroupRows>,
-                          TileOutput<typename Config::Element>>;
-
-// Zeros, beside the addresses of pixels, spilled at three blocks an SM.
-template <typename Config>
-constexpr int kConvBlocks = has_zeros(Config::kMode) && Config::kTile.min_blocks > 2
-                                ? 2
-                                : Config::kTile.min_blocks;
+                          TileOutput<typename Config::Element>, /*kStartsEarly=*/true>;
 
 template <typename Config>
-__global__ void __launch_bounds__(Config::kThreads, kConvBlocks<Config>)
+__global__ void __launch_bounds__(Config::kThreads,
+                                  conv_blocks_per_sm(Config::kTile, Config::kMode))
     conv_kernel(const __grid_constant__ typename ConvGemm<Config>::Params params) {
   extern __shared__ __align__(128) uint8_t shared_bytes[];
   ConvGemm<Config>::run(params,

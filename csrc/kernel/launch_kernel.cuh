@@ -46,18 +46,4 @@ int launch_kernel(void (*kernel)(Params), const KernelLaunch& launch, const Para
   return cudaLaunchKernelEx(&config, kernel, params);
 }
 
-template <typename Params>
-int launch_kernel(void (*kernel)(Params), dim3 grid, int threads, int smem_bytes, dim3 cluster,
-                  void* stream, const Params& params) {
-  return launch_kernel(kernel, KernelLaunch{grid, threads, stream, smem_bytes, cluster}, params);
-}
-
-// Static shared memory.
-template <typename Params>
-int launch_kernel(void (*kernel)(Params), dim3 grid, int threads, bool starts_early, void* stream,
-                  const Params& params) {
-  return launch_kernel(kernel, KernelLaunch{grid, threads, stream, 0, dim3(1), starts_early},
-                       params);
-}
-
 }  // namespace mixed_gemm

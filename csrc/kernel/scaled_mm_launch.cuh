@@ -35,8 +35,10 @@ int launch_scaled_mm(const ScaledMmArgs& args) {
   const auto params = scaled_mm_params<Config>(args);
   const auto cluster =
       static_cast<unsigned>(args.split == SplitK::kCluster ? params.work.slices : 1);
-  return launch_kernel(scaled_mm_kernel<Config>, dim3(params.work.workers), Config::kThreads,
-                       kSmemBytes, dim3(cluster), args.stream, params);
+  return launch_kernel(
+      scaled_mm_kernel<Config>,
+      {dim3(params.work.workers), Config::kThreads, args.stream, kSmemBytes, dim3(cluster)},
+      params);
 }
 
 template <typename Sum>
@@ -50,9 +52,12 @@ int launch_scaled_reduce(const ScaledReduceArgs& args) {
                                        args.m,
                                        args.n,
                                        args.d};
-  return launch_kernel(scaled_reduce_kernel<Sum>,
-                       dim3(static_cast<unsigned>(ceil_div(threads, kThreads))), kThreads,
-                       args.starts_early, args.stream, reduction);
+  KernelLaunch shape;
+  shape.grid = dim3(static_cast<unsigned>(ceil_div(threads, kThreads)));
+  shape.threads = kThreads;
+  shape.stream = args.stream;
+  shape.starts_early = args.starts_early;
+  return launch_kernel(scaled_reduce_kernel<Sum>, shape, reduction);
 }
 
 // One launcher per row of kScaledTileConfigs.

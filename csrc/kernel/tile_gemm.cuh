@@ -6,20 +6,28 @@
 // its first block, which adds the partial sums of the others in order: a fixed order, so results do
 // not depend on timing.
 #pragma once
+#include <type_traits>
+
 #include "core/tile_config.h"
 #include "cutlass/semaphore.h"
 #include "epilogue/store_tile.cuh"
+#include "kernel/early_start.cuh"
 #include "kernel/gemm_args.h"
 #include "kernel/shared_accumulators.cuh"
+#include "kernel/slice_sums.cuh"
 #include "kernel/work_split.h"
 
 namespace mixed_gemm {
 
-// Config: a WarpTiling. Mainloop_ adds A * B to its Accumulators, Output stores them.
-template <typename Config, typename Mainloop_, typename Output>
+// Config: a WarpTiling. Mainloop_ adds A * B to its Accumulators, Output stores them. kStartsEarly:
+// may be launched so (kernel/early_start.cuh).
+template <typename Config, typename Mainloop_, typename Output, bool kStartsEarly = false>
 struct TileGemm {
   using Mainloop = Mainloop_;
-  using Shared = SharedAccumulators<typename Mainloop::Accumulators, Config::kThreads>;
+  using Part = WarpPart<Config>;
+  using Sums = std::conditional_t<(Config::kSlices > 1), cutlass::Array<float, Part::kAccumulators>,
+                                  typename Mainloop::Accumulators>;
+  using Shared = SharedAccumulators<Sums, Config::kThreads>;
 
   struct Params {
     typename Mainloop::Params mainloop;
@@ -42,15 +50,26 @@ struct TileGemm {
       __syncwarp();  // `done` is written
       {
         const WorkItem item = params.work.item(worker(params), done_of(storage));
-        Mainloop(params.mainloop, storage.mainloop, item.tile_m * Config::kTile.m,
-                 item.tile_n * Config::kTile.n, item.k_begin, item.k_end, thread_index())
-            .run(accumulators);
+        Mainloop mainloop(params.mainloop, storage.mainloop, item.tile_m * Config::kTile.m,
+                          item.tile_n * Config::kTile.n, item.k_begin, item.k_end, thread_index());
+        if constexpr (kStartsEarly) {  // addresses are known by now
+          wait_for_kernel_before();
+          let_kernel_after_start();
+        }
+        mainloop.run(accumulators);
       }
       const WorkItem item = params.work.item(worker(params), done_of(storage));
       const int done = done_of(storage) + item.k_end - item.k_begin;
       __syncwarp();
       storage.done[thread_index() / 32] = done;  // now, so that nothing of it lives any longer
-      finish_item(params, item, storage, accumulators);
+      if constexpr (Config::kSlices > 1) {
+        Sums sums;
+        add_slices<Config, Mainloop::kSliceBytes>(storage.mainloop.bytes, thread_index(),
+                                                  accumulators, sums);
+        finish_item(params, item, storage, sums);
+      } else {
+        finish_item(params, item, storage, accumulators);
+      }
       __syncwarp();
     } while (done_of(storage) < params.work.units(worker(params)));
   }
@@ -74,13 +93,12 @@ struct TileGemm {
   }
 
   static constexpr bool kClusterFits =
-      Config::kAccumulators * Config::kThreads * 4 <= sizeof(typename Mainloop::SharedStorage);
+      Part::kAccumulators * Config::kThreads * 4 <= sizeof(typename Mainloop::SharedStorage);
 
   static __device__ void finish_item(const Params& params, const WorkItem& item,
-                                     SharedStorage& storage,
-                                     typename Mainloop::Accumulators& accumulators) {
+                                     SharedStorage& storage, Sums& accumulators) {
     const int thread = thread_index(), worker = TileGemm::worker(params);
-    const bool stream = params.work.split == SplitK::kStreamK;
+    const bool stream = Config::kSlices == 1 && params.work.split == SplitK::kStreamK;
     if (stream && item.k_begin > 0) {
       Shared::store(slot(params, worker), accumulators);
       cutlass::Semaphore(params.flags + worker, thread).release(1);
@@ -96,15 +114,15 @@ struct TileGemm {
     uint32_t units = kAllUnits;
     const bool cluster = kClusterFits && params.work.split == SplitK::kCluster;
     if (cluster) {
-      units = Shared::template add_cluster<Config::kMmaM>(
+      units = Shared::template add_cluster<Part::kMmaM>(
           reinterpret_cast<float4*>(&storage.mainloop), thread, params.work.slice(worker),
           params.work.slices, accumulators);
     }
-    params.output.template store<Config::kMmaM, Config::kMmaN>(
+    params.output.template store<Part::kMmaM, Part::kMmaN>(
         accumulators.data(),
         params.work.split == SplitK::kParallel ? params.work.slice(worker) : -1,
-        item.tile_m * Config::kTile.m + Config::warp_row(thread),
-        item.tile_n * Config::kTile.n + Config::warp_column(thread), thread % 32, units);
+        item.tile_m * Config::kTile.m + Part::row(thread),
+        item.tile_n * Config::kTile.n + Part::column(thread), thread % 32, units);
     if (cluster) Shared::release_cluster();  // the others have read this block's sums
   }
 

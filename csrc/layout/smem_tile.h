@@ -16,6 +16,11 @@ struct SmemActivationTile {
   static constexpr MIXED_GEMM_HOST_DEVICE int offset(int row, int chunk) {
     return row * WeightLayout<4>::kLineBytes + (chunk ^ (row & 7)) * kChunkBytes;
   }
+  // offset(row + rows, chunk) is (offset(row, chunk) ^ rows_xor(rows)) + rows * kLineBytes, where
+  // `row` is less than the largest power of two that divides `rows`, or that one is at least 8.
+  static constexpr MIXED_GEMM_HOST_DEVICE int rows_xor(int rows) {
+    return (rows & 7) * kChunkBytes;
+  }
 };
 
 // B: line = I columns, as in device memory. ldmatrix reads one block number from 8 consecutive

@@ -1,5 +1,5 @@
-// One compiled kernel as a type: element, weight bits, scale mode and a row of kTileConfigs, with
-// what follows from them.
+// One compiled kernel as a type: element, weight bits, scale mode and a row of kTileConfigs (or of
+// another table), with what follows from them.
 #pragma once
 #include "core/half_arithmetic.h"
 #include "core/tile_config.h"
@@ -24,8 +24,9 @@ struct MultistageTiles {
   static constexpr const TileConfig& row(int i) { return kTileConfigs[i]; }
 };
 
-template <typename Element_, int kBits_, ScaleMode kMode_, int kRow>
-struct GemmConfig : WarpTiling<MultistageTiles, kRow> {
+template <typename Element_, int kBits_, ScaleMode kMode_, int kRow,
+          typename Tiles = MultistageTiles>
+struct GemmConfig : WarpTiling<Tiles, kRow> {
   using Element = Element_;
   using Format = typename FormatOf<Element>::Type;
   static constexpr int kBits = kBits_;

@@ -1,6 +1,9 @@
 // The multistage mainloop (seed 000): A, packed B and scales arrive together through kStages
 // cp.async stages; per mma step the fragments of the next step are read from shared memory while
 // this step's weights are converted, scaled and multiplied. fp32 accumulation throughout.
+//
+// With k_slices each warp is a pipeline of its own, which waits for nobody: for problems with too
+// few tiles to fill the GPU, where the latency of one k-tile after the other is the time.
 #pragma once
 #include "cutlass/arch/mma.h"
 #include "cutlass/arch/mma_sm80.h"
@@ -29,6 +32,8 @@ class MultistageMainloop {
                                  float, cutlass::layout::RowMajor, cutlass::arch::OpMultiplyAdd>;
 
  public:
+  static constexpr int kSliceBytes = Config::kStages * kStageBytes;
+
   // Accumulator (i, j) of the warp tile is at i + j * kMmaM, as epilogue/store_tile.cuh says.
   using Accumulators = cutlass::Array<float, Config::kAccumulators>;
 
@@ -41,19 +46,19 @@ class MultistageMainloop {
   };
 
   struct SharedStorage : CopyA::Shared {
-    alignas(128) uint8_t bytes[Config::kStages * kStageBytes];
+    alignas(128) uint8_t bytes[Config::kSlices * kSliceBytes];
   };
 
-  // For k-tiles [begin, end) of the output tile at (row0, column0).
+  // For k-tiles [begin, end) of the output tile at (row0, column0); a slice takes its share.
   __device__ MultistageMainloop(const Params& params, SharedStorage& storage, int row0, int column0,
                                 int begin, int end, int thread)
       : params_(params),
-        smem_(storage.bytes),
-        copy_a_(params.a, storage, row0, begin, end, thread),
-        copy_b_(params.b, column0, begin, thread),
-        copy_scales_(params.scales, column0, thread),
-        fetch_tile_(begin),
-        end_(end),
+        smem_(storage.bytes + Config::slice(thread) * kSliceBytes),
+        fetch_tile_(share(Config::slice(thread), begin, end)),
+        end_(share(Config::slice(thread) + 1, begin, end)),
+        copy_a_(params.a, storage, row0, fetch_tile_, end_, thread),
+        copy_b_(params.b, column0, fetch_tile_, Config::thread_of_slice(thread)),
+        copy_scales_(params.scales, column0, Config::thread_of_slice(thread)),
         warp_column0_(Config::warp_column(thread)),
         lane_(thread % 32) {
     lane_a_ = ActivationFragment<Config>::lane_offset(Config::warp_row(thread), lane_);
@@ -86,10 +91,25 @@ class MultistageMainloop {
       }
     }
     cutlass::arch::cp_async_wait<0>();
-    __syncthreads();  // the next item reuses the shared memory
+    synchronize();  // the stages are used again, by the next item or for sums
   }
 
  private:
+  // Where the k-tiles of a slice begin, and those of the slice before it end.
+  static __device__ int share(int slice, int begin, int end) {
+    return Config::kSlices == 1 ? (slice == 0 ? begin : end)
+                                : begin + (end - begin) * slice / Config::kSlices;
+  }
+
+  // All threads that copy and read the same stages.
+  static __device__ void synchronize() {
+    if constexpr (Config::kSlices > 1) {
+      __syncwarp();
+    } else {
+      __syncthreads();
+    }
+  }
+
   // Starts one part of the copies of a k-tile into the stage that was freed last.
   __device__ void fetch(int part, int parts, int write_stage) {
     uint8_t* stage = smem_ + write_stage * kStageBytes;
@@ -110,10 +130,10 @@ class MultistageMainloop {
     write_stage = write_stage + 1 == Config::kStages ? 0 : write_stage + 1;
   }
 
-  // The next stage has arrived for all threads, and all threads are done reading the previous one.
+  // The next stage has arrived for all threads, and they are done reading the previous one.
   __device__ void wait_for_stage() {
     cutlass::arch::cp_async_wait<Config::kStages - 2>();
-    __syncthreads();
+    synchronize();
   }
 
   __device__ void refill_activations(int read_stage, int step, int i) {
@@ -168,10 +188,10 @@ class MultistageMainloop {
 
   const Params& params_;
   uint8_t* smem_;
+  int fetch_tile_, end_;
   CopyA copy_a_;
   WeightCopy<Config> copy_b_;
   CopyScales copy_scales_;
-  int fetch_tile_, end_;
   int warp_column0_, lane_;
   int lane_a_, lane_b_;  // where this lane reads a stage
   ActivationFragment<Config> a_;

@@ -21,14 +21,15 @@ struct PaddingChunks {
 };
 static __device__ const PaddingChunks kPaddingChunks;
 
-// kRows rows of a tile, copied by kThreads threads. kPadded: outside is `padding`, else zero.
-template <int kRows, int kThreads, bool kPadded>
+// kRows rows of a tile, copied by kThreads threads; by each kThreads of a block of kSlices times as
+// many for a part of K of their own. kPadded: outside is `padding`, else zero.
+template <int kRows, int kThreads, int kSlices, bool kPadded>
 class PixelCopy {
   static constexpr int kLineBytes = kChunksPerLine * kChunkBytes;
   static constexpr int kRowsPerPass = kThreads / kChunksPerLine;
   static constexpr int kPasses = kRows / kRowsPerPass;
-  static_assert(kRows % kRowsPerPass == 0 && kRowsPerPass % 8 == 0,
-                "a thread keeps its swizzle phase");
+  static_assert(kRows % kRowsPerPass == 0 && kRowsPerPass % 4 == 0,
+                "a thread's swizzle phases are exchanged by one bit");
   static constexpr int kNowhere = -(1 << 30);  // a coordinate outside of every image
 
  public:
@@ -77,16 +78,17 @@ class PixelCopy {
     alignas(16) Row rows[kRows];  // in registers they would not fit beside a large tile's sums
   };
 
-  // This block reads rows from row0 on, lines [begin, end) of K.
+  // These threads read rows from row0 on, lines [begin, end) of K. thread: of the block.
   __device__ PixelCopy(const Params& params, Shared& shared, int row0, int begin, int end,
                        int thread)
       : params_(params),
-        rows_(shared.rows + thread / kChunksPerLine),
-        smem_offset_(SmemActivationTile::offset(thread / kChunksPerLine, thread % kChunksPerLine)),
         k_chunk_(begin * kChunksPerLine + thread % kChunksPerLine),
         k_end_(min(params.k_chunks, end * kChunksPerLine)) {
-    for (int i = thread; i < kRows; i += kThreads) shared.rows[i] = row(row0 + i);
+    for (int i = thread; i < kRows; i += kThreads * kSlices) shared.rows[i] = row(row0 + i);
     __syncthreads();
+    if (kSlices > 1) thread %= kThreads;
+    rows_ = shared.rows + thread / kChunksPerLine;
+    smem_offset_ = SmemActivationTile::offset(thread / kChunksPerLine, thread % kChunksPerLine);
     find_tap();
   }
 
@@ -99,7 +101,8 @@ class PixelCopy {
           static_cast<unsigned>(row.y + tap_y_) < static_cast<unsigned>(params_.h) &&
           static_cast<unsigned>(row.z + tap_x_) < static_cast<unsigned>(params_.w);
       const uint4* source = params_.pixels + (row.x + tap_chunk_);
-      uint8_t* target = stage + smem_offset_ + pass * kRowsPerPass * kLineBytes;
+      uint8_t* target = stage + (smem_offset_ ^ SmemActivationTile::rows_xor(pass * kRowsPerPass)) +
+                        pass * kRowsPerPass * kLineBytes;
       constexpr auto kGlobal = cutlass::arch::CacheOperation::Global;
       if constexpr (kPadded) {
         const auto* padding = reinterpret_cast<const uint4*>(kPaddingChunks.bytes[params_.padding]);

@@ -46,7 +46,7 @@ class ScaleCopy {
   // not copied belongs to columns that do not exist.
   __device__ void copy(int k_tile, bool wanted, uint8_t* stage) const {
     CUTLASS_PRAGMA_UNROLL
-    for (int first = 0; first < kChunks; first += Config::kThreads) {
+    for (int first = 0; first < kChunks; first += Config::kSliceThreads) {
       const int chunk = first + thread_;
       const int row = chunk / kChunksPerRow;
       const int column = column0_ + chunk % kChunksPerRow * 8;

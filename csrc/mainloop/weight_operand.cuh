@@ -14,7 +14,7 @@ template <typename Config>
 class WeightCopy {
   using Layout = WeightLayout<Config::kBits>;
   static constexpr int kLines = Config::kTile.n / Layout::kInterleave;
-  static constexpr int kLinesPerPass = Config::kThreads / kChunksPerLine;
+  static constexpr int kLinesPerPass = Config::kSliceThreads / kChunksPerLine;
   static constexpr int kPasses = kLines / kLinesPerPass;
   static_assert(kLines % kLinesPerPass == 0 && kLinesPerPass % Layout::kBlocksPerTile == 0,
                 "a thread keeps its swizzle phase");

@@ -43,11 +43,14 @@ int launch_skinny(const GemmArgs& args) {
   params.zero_mode = args.zero_mode;
   params.output = {Config::kScaled ? nullptr : scales, static_cast<const Element*>(args.bias),
                    static_cast<Element*>(args.d), args.n, args.activation};
-  const dim3 grid(static_cast<unsigned>(ceil_div(args.n, Config::kN)),
-                  static_cast<unsigned>(ceil_div(args.m, Config::kM)));
-  return launch_kernel(skinny_gemm_kernel<Config>, grid, Config::kThreads,
-                       starts_early<Config>(args.early_start_sms, grid.x * grid.y), args.stream,
-                       params);
+  KernelLaunch shape;
+  shape.grid = dim3(static_cast<unsigned>(ceil_div(args.n, Config::kN)),
+                    static_cast<unsigned>(ceil_div(args.m, Config::kM)));
+  shape.threads = Config::kThreads;
+  shape.stream = args.stream;
+  shape.starts_early =
+      starts_early<Config>(args.early_start_sms, int64_t{shape.grid.x} * shape.grid.y);
+  return launch_kernel(skinny_gemm_kernel<Config>, shape, params);
 }
 
 template <typename Element, int kBits, SkinnyMode kMode, int... kRows>

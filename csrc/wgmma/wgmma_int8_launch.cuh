@@ -39,8 +39,8 @@ int launch_wgmma_int8(const ScaledMmArgs& args) {
   params.slots = static_cast<float*>(args.partials);
   params.flags = args.flags;
   params.blocks = std::min(args.resident, params.work.workers);
-  return launch_kernel(specialized_gemm_kernel<Gemm, Config>, dim3(params.blocks), Config::kThreads,
-                       kSmemBytes, dim3(1), args.stream, params);
+  return launch_kernel(specialized_gemm_kernel<Gemm, Config>,
+                       {dim3(params.blocks), Config::kThreads, args.stream, kSmemBytes}, params);
 }
 
 // One launcher per row of kWgmmaInt8TileConfigs.

@@ -64,8 +64,8 @@ int launch_wgmma(const GemmArgs& args) {
   params.output.p.partials = params.slots = args.partials;
   params.flags = args.flags;
   params.blocks = std::min(args.resident, params.work.workers);
-  return launch_kernel(specialized_gemm_kernel<Kernel, Config>, dim3(params.blocks),
-                       Config::kThreads, kSmemBytes, dim3(1), args.stream, params);
+  return launch_kernel(specialized_gemm_kernel<Kernel, Config>,
+                       {dim3(params.blocks), Config::kThreads, args.stream, kSmemBytes}, params);
 }
 
 template <typename Element, int kBits, WgmmaMode kMode, int... kRows>

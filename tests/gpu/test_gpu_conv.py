@@ -204,7 +204,7 @@ def views(x: Tensor) -> dict[str, Tensor]:
 
 def test_views_equal_channels_last():
     tensors = make(Conv(2, 64, 8, 6, 48, block=32, offsets=True))
-    config = "implicit_m32n128s4"
+    config = "implicit_m32n64s4"
     expected = tensors.run(config=config)
     for name, view in views(tensors.input).items():
         assert torch.equal(tensors.run(view, config), expected), name
@@ -225,7 +225,10 @@ def test_nothing_to_do_and_infinity_outside():
         assert torch.equal(out[~reached], before[~reached]), config
 
 
-@pytest.mark.parametrize("config", (None, "implicit_m32n128s4_streamk1", "dequantize_conv"))
+@pytest.mark.parametrize(
+    "config",
+    (None, "implicit_m32n64s4_streamk1", "implicit_m16n64s3k8_cluster2", "dequantize_conv"),
+)
 def test_side_stream_and_graph(config):
     tensors = make(Conv(1, 128, 14, 14, 128, block=64))
     expected = tensors.run(config=config)
