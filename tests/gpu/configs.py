@@ -24,6 +24,7 @@ def compiled_kernels() -> tuple[str, ...]:
 
 
 KERNELS = compiled_kernels()
+SKINNY = tuple(kernel for kernel in KERNELS if kernel.startswith("skinny"))
 WGMMA = tuple(kernel for kernel in KERNELS if kernel.startswith("wgmma"))  # none but on Hopper
 
 
@@ -70,10 +71,17 @@ SHAPES = (
 )
 
 
+# Groups of half an iteration of a skinny kernel, which has modes of its own for them.
+HALF_GROUPS = {4: (64, 192, 320), 8: (32, 96, 160)}
+
+
 def cases_of(mode: str, dtype: torch.dtype, bits: int) -> list[Case]:
     """A case per shape; group size, zero mode, bias, activation and pre_scale rotate, so that each
     value meets each shape over the tiles and splits."""
-    groups, zero_modes = MODES[mode]
+    if mode in ("half", "half_zero"):
+        groups, zero_modes = HALF_GROUPS[bits], ("none",) if mode == "half" else ("sub", "sub_real")
+    else:
+        groups, zero_modes = MODES[mode]
     activations = ("identity", "relu", "relu6", "gelu", "gelu_tanh", "silu")
     base = Case(dtype=dtype, bits=bits)
     cases = []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from cases import Case, Problem, make
-from configs import DTYPES, KERNELS, MODES, WGMMA, cases_of, configs_of
+from configs import DTYPES, KERNELS, MODES, SKINNY, WGMMA, cases_of, configs_of
 
 import mixed_gemm
 from mixed_gemm import reference
@@ -43,8 +45,13 @@ def run_config(problem: Problem, config: str, a: torch.Tensor | None = None) -> 
     )
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("mode", "kernel"),
+    [
+        *itertools.product(MODES, KERNELS),
+        *itertools.product(("half", "half_zero"), SKINNY),
+    ],
+)
 @pytest.mark.parametrize("bits", (4, 8))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_kernel_and_split(record, dtype, bits, mode, kernel):
