@@ -82,25 +82,21 @@ struct WgmmaScaledOutput {
     static __device__ int lane() { return thread() % 32; }
     __device__ BiasVector bias() const { return {args_.bias, args_.out_type}; }
 
-    // use(sums, row, column): 16 rows and 32 columns of the tile, all values of which have
-    // registers.
+    // use(sums, row, column): a warp's 16 rows of the tile, and all its columns.
     template <typename Use>
     static __device__ void each_part(const int32_t* sums, const Use& use) {
       const int group = thread() / 128;
       CUTLASS_PRAGMA_UNROLL
       for (int t = 0; t < Config::kRowTiles; ++t) {
-        CUTLASS_PRAGMA_UNROLL
-        for (int column = 0; column < Config::kColumns; column += 8 * kOctets) {
-          use(sums + t * Config::kSumsPerTile + column / 2,
-              Config::group_row(group) + 64 * t + thread() / 32 % 4 * 16,
-              Config::group_column(group) + column);
-        }
+        use(sums + t * Config::kSumsPerTile,
+            Config::group_row(group) + 64 * t + thread() / 32 % 4 * 16,
+            Config::group_column(group));
       }
     }
 
     __device__ const Vectors& share() {
-      // Made from an address of shared memory, or the loads of the epilogue are generic ones (11 %
-      // at 28672 x 4096 with 1024 rows).
+      // Made from an address of shared memory, or the loads of some trees are generic ones (1 to 5
+      // % of 28672 x 4096 with 1024 rows and a zero point per token).
       const unsigned address = shared_ + turn_ * static_cast<unsigned>(sizeof(Vectors));
       Vectors& vectors = *static_cast<Vectors*>(__cvta_shared_to_generic(address));
       turn_ ^= 1;
