@@ -23,7 +23,6 @@
 
 #include "cutlass/arch/mma_sm80.h"
 #include "cutlass/array.h"
-#include "cutlass/fast_math.h"
 #include "dequant/integer_converter.h"
 #include "epilogue/finish_one.cuh"
 #include "kernel/early_start.cuh"
