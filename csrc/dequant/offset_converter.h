@@ -36,7 +36,7 @@ struct OffsetConverter;
 template <>
 struct OffsetConverter<Half, 4> {
   static constexpr float kUnit = 1.f;
-  static constexpr uint32_t kMinusUnit = 0xbc00bc00u;
+  static constexpr uint32_t kUnitX2 = 0x3c003c00u;
   static constexpr uint32_t kMost = 0x6400u;        // 1024
   static constexpr uint32_t kPacked = 0xd4806408u;  // 1024 + 8, -(64 + 8)
   static constexpr uint32_t kIn = 0x3c003c00u, kMagic = 0x64086408u;
@@ -55,7 +55,7 @@ struct OffsetConverter<Half, 4> {
 template <>
 struct OffsetConverter<Half, 8> {
   static constexpr float kUnit = 1.f;
-  static constexpr uint32_t kMinusUnit = 0xbc00bc00u;
+  static constexpr uint32_t kUnitX2 = 0x3c003c00u;
   static constexpr uint32_t kMost = 0x6400u;        // 1024
   static constexpr uint32_t kPacked = 0x64806480u;  // 1024 + 128
   static constexpr uint32_t kIn = 0x3c003c00u, kMagic = kPacked;
@@ -72,7 +72,7 @@ struct OffsetConverter<Half, 8> {
 template <>
 struct OffsetConverter<BFloat16, 4> {
   static constexpr float kUnit = 0.25f;
-  static constexpr uint32_t kMinusUnit = 0xbe80be80u;
+  static constexpr uint32_t kUnitX2 = 0x3e803e80u;
   static constexpr uint32_t kMost = 0x4300u;                          // 128
   static constexpr uint32_t kPacked = 0xc0004208u;                    // (128 + 8) / 4, -8 / 4
   static constexpr uint32_t kIn = 0x3e803e80u, kMagic = 0x42084208u;  // 1/4, 34

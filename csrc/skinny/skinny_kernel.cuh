@@ -14,14 +14,14 @@
 // from scratch, registers zeroed before predicated loads and moves; 63 without). A value that was
 // spilled or packed right after its load waits for memory there: with 8 bytes of spills, 72.
 //
-// Scales. Groups that are multiples of half an iteration: applied to fp32 partial sums; zero points
-// are part of the conversion (dequant/offset_converter.h). Those that do not fit there are one more
-// weight, whose products with the tokens join the sums (for all zero points that was 3 to 10 %
-// slower than subtracting them from each weight). Smaller groups, and zeros that are added:
-// converted weights are scaled. (Groups of a quarter of an iteration, two in an mma, each with 4
-// columns of the tokens and zeros in the other 4: faster than that at M = 1, not at 4, and what it
-// added to the loop made groups of halves 2 to 13 % slower.) The warps of a block share out K and
-// meet once, at the end.
+// Scales. Groups that are multiples of half an iteration: applied to fp32 partial sums. Zero points
+// are part of the conversion (dequant/offset_converter.h), or subtracted from converted weights
+// where one of the warp's does not fit there (as one more weight, whose products with the tokens
+// join the sums, they were 3 to 10 % slower). Smaller groups, and zeros that are added: converted
+// weights are scaled. (Groups of a quarter of an iteration, two in an mma, each with 4 columns of
+// the tokens and zeros in the other 4: faster than that at M = 1, not at 4, and what it added to
+// the loop made groups of halves 2 to 13 % slower.) The warps of a block share out K and meet once,
+// at the end.
 #pragma once
 #include <type_traits>
 
@@ -153,31 +153,49 @@ class SkinnyGemm {
   __device__ void multiply_tile(int j, const Fragment& tokens, int next, bool more) {
     CUTLASS_PRAGMA_UNROLL
     for (int part = 0; part < Config::kParts; ++part) {
-      Sums partial;
-      Sums& target = Config::kScalesSums ? partial : accumulators_[j];
       PairOffsets zeros[2] = {};  // of columns g and g + 8
       if constexpr (Config::kFolds) {
-        fold_zeros(j, part, tokens, zeros, partial);
-      } else if constexpr (kSubtracts) {
-        zeros[0].first = zeros[0].second = prmt<0x1010>(scales_.zero_bits(j, part, 0), 0u);
-        zeros[1].first = zeros[1].second = prmt<0x1010>(scales_.zero_bits(j, part, 1), 0u);
+        const FoldedZero folded = scales_.folded_zero(j, part);
+        zeros[0] = scales_.offsets(folded.packed, 0);
+        zeros[1] = scales_.offsets(folded.packed, 1);
+        if (__all_sync(0xffffffff, folded.fits)) {
+          multiply_part<true>(j, part, tokens, zeros, next, more);
+          continue;
+        }
       }
-      const int last = (part + 1) * kPartSteps - 1;
-      CUTLASS_PRAGMA_UNROLL
-      for (int step = part * kPartSteps; step < last; ++step) {
-        multiply(target, converted(j, step, zeros), tokens, step);
+      if constexpr (kSubtracts) {
+        CUTLASS_PRAGMA_UNROLL
+        for (int h = 0; h < 2; ++h) {
+          uint32_t zero = prmt<0x1010>(scales_.zero_bits(j, part, h), 0u);
+          if constexpr (kUnit != 1.f) zero = mul_x2<Format>(zero, Converter::kUnitX2);
+          zeros[h] = {zero, zero};
+        }
       }
-      const Pairs pairs = converted(j, last, zeros);
-      const float scales[2] = {scales_.scale(j, part, 0), scales_.scale(j, part, 1)};
-      const bool free = part + 1 == Config::kParts, early = free && Config::kRequestsEarly;
-      if (!early) multiply(target, pairs, tokens, last);
-      if (free && more) {
-        load_weights(next, j);
-        scales_.load(next, j);
-      }
-      if (early) multiply(target, pairs, tokens, last);
-      if constexpr (Config::kScalesSums) add_scaled(j, scales, partial);
+      multiply_part<false>(j, part, tokens, zeros, next, more);
     }
+  }
+
+  // kFolded: zeros are offsets of the converter, else what is subtracted.
+  template <bool kFolded>
+  __device__ void multiply_part(int j, int part, const Fragment& tokens,
+                                const PairOffsets (&zeros)[2], int next, bool more) {
+    Sums partial;
+    Sums& target = Config::kScalesSums ? partial : accumulators_[j];
+    const int last = (part + 1) * kPartSteps - 1;
+    CUTLASS_PRAGMA_UNROLL
+    for (int step = part * kPartSteps; step < last; ++step) {
+      multiply(target, converted<kFolded>(j, step, zeros), tokens, step);
+    }
+    const Pairs pairs = converted<kFolded>(j, last, zeros);
+    const float scales[2] = {scales_.scale(j, part, 0), scales_.scale(j, part, 1)};
+    const bool free = part + 1 == Config::kParts, early = free && Config::kRequestsEarly;
+    if (!early) multiply(target, pairs, tokens, last);
+    if (free && more) {
+      load_weights(next, j);
+      scales_.load(next, j);
+    }
+    if (early) multiply(target, pairs, tokens, last);
+    if constexpr (Config::kScalesSums) add_scaled(j, scales, partial);
   }
 
   // Blocks past the end (half an iteration, or all of it) keep the weights that were there, which
@@ -212,6 +230,7 @@ class SkinnyGemm {
   struct Pairs {
     uint32_t operand[2][4];
   };
+  template <bool kFolded>
   __device__ Pairs converted(int j, int step, const PairOffsets (&zeros)[2]) const {
     const int w = step / kStepsPerBlock, s = step % kStepsPerBlock;
     Pairs pairs;
@@ -223,13 +242,13 @@ class SkinnyGemm {
         const uint32_t packed = word(raw_[j][h], 2 * w + r);
         if constexpr (Config::kOffsets) {
           constexpr auto kNone = PairOffsets::constant(Converter::kPacked);
-          Converter::convert_step(packed, s, Config::kFolds ? zeros[h] : kNone, two);
+          Converter::convert_step(packed, s, kFolded ? zeros[h] : kNone, two);
         } else {
           IntegerConverter<Format, Config::kBits>::convert_step(packed, s, two);
-          if constexpr (kSubtracts) {
-            two[0] = sub_x2<Format>(two[0], zeros[h].first);
-            two[1] = sub_x2<Format>(two[1], zeros[h].second);
-          }
+        }
+        if constexpr (kSubtracts && !kFolded) {
+          two[0] = sub_x2<Format>(two[0], zeros[h].first);
+          two[1] = sub_x2<Format>(two[1], zeros[h].second);
         }
         if constexpr (Config::kFine) {
           scales_.packed(j, h, s).template apply<Format, Config::kZeros>(p_.zero_mode, two);
@@ -239,29 +258,6 @@ class SkinnyGemm {
       }
     }
     return pairs;
-  }
-
-  // If one of the warp does not fit, all of them are subtracted as weights, in the unit of the
-  // converted ones. Decided after the shuffles: before them the vote made everything wait.
-  __device__ void fold_zeros(int j, int part, const Fragment& tokens, PairOffsets (&offsets)[2],
-                             Sums& sums) {
-    const FoldedZero folded = scales_.folded_zero(j, part);
-    offsets[0] = scales_.offsets(folded.packed, 0);
-    offsets[1] = scales_.offsets(folded.packed, 1);
-    if (__all_sync(0xffffffff, folded.fits)) return;
-    offsets[0] = offsets[1] = PairOffsets::constant(Converter::kPacked);
-    Pairs pairs;
-    CUTLASS_PRAGMA_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      const uint32_t zero = prmt<0x1010>(scales_.zero_bits(j, part, h), 0u);
-      const uint32_t weight = mul_x2<Format>(zero, Converter::kMinusUnit);
-      pairs.operand[0][h] = pairs.operand[0][2 + h] = weight;
-      pairs.operand[1][h] = pairs.operand[1][2 + h] = weight;
-    }
-    CUTLASS_PRAGMA_UNROLL
-    for (int step = part * kPartSteps; step < (part + 1) * kPartSteps; ++step) {
-      multiply(sums, pairs, tokens, step);
-    }
   }
 
   __device__ void multiply(Sums& sums, const Pairs& pairs, const Fragment& tokens, int step) {
