@@ -59,7 +59,7 @@ class AwqGemm {
  public:
   using Params = AwqParams<Element>;
 
-  __device__ AwqGemm(const Params& params, void* storage)
+  __device__ AwqGemm(const Params& params, uint8_t* storage)
       : p_(params), reduction_(storage), row_words_(params.n / 8), row0_(blockIdx.y * Config::kM) {
     const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
     const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
@@ -79,7 +79,7 @@ class AwqGemm {
   }
 
   __device__ void run() {
-    reduction_.start();
+    reduction_.start(p_.m - row0_);
     wait_for_kernel_before();
     CUTLASS_PRAGMA_UNROLL
     for (int step = 0; step < kSteps; ++step) request_weights(step);

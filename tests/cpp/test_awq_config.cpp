@@ -10,7 +10,7 @@ namespace {
 // an L40S.
 int64_t smem_bytes(const AwqConfig& config, const AwqChoice& choice) {
   const int64_t outputs = 8 * config.m_tiles * 64 * config.words * config.n_warps;
-  return (choice.warps / config.n_warps + (choice.split > 1)) * outputs * 4;
+  return 16 + (choice.warps / config.n_warps + choice.split - 1) * outputs * 4;
 }
 
 TEST(AwqConfig, EveryChoiceFitsItsKernelAndTheDevice) {
