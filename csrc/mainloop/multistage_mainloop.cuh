@@ -128,7 +128,8 @@ class MultistageMainloop {
     copy_a_.copy(part, parts, stage);
     copy_b_.copy(part, parts, wanted, stage + kOffsetB);
     if constexpr (kScaled) {
-      const bool needed = wanted && (!kScalesSums || ends_sums(fetch_tile_));
+      bool needed = wanted;
+      if constexpr (kScalesSums) needed = wanted && ends_sums(fetch_tile_);
       if (part == parts - 1) copy_scales_.copy(fetch_tile_, needed, stage + kOffsetScales);
     }
   }
