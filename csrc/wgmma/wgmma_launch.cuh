@@ -19,10 +19,7 @@ template <typename Config>
 int make_copies(const GemmArgs& a, typename WgmmaMainloop<Config>::Copies& copies) {
   using Layout = typename Config::Layout;
   const int64_t k_tiles = ceil_div(a.k, kTileK), line_bytes = k_tiles * Layout::kLineBytes;
-  const bool fine = a.group_size % kTileK != 0 && a.groups > 1;
-  copies.rows.per_tile = fine ? Config::kScaleRows : 1;
-  copies.rows.units_per_row = cutlass::FastDivmod(static_cast<int>(ceil_div(a.group_size, kMmaK)));
-  copies.rows.zero_mode = a.zero_mode;
+  copies.rows = ScaleRows(a.group_size, a.groups, a.zero_mode);
   const BoxedMatrix tokens{a.a, 2, a.k, a.m, a.a_stride * 2, kTileK, Config::kTile.m, true};
   const BoxedMatrix weights{a.b_packed,
                             1,
