@@ -36,7 +36,7 @@ class ColumnPair {
           word, step, {both_halves(origin_.low, half), both_halves(origin_.high, half)}, pairs);
       for (uint32_t& pair : pairs) pair = fma_x2<Format>(pair, scale, addend);
     } else {
-      Converter::convert_step(word, step, zero_origin<Converter>(), pairs);
+      Converter::convert_step(word, step, pairs);
       for (uint32_t& pair : pairs) pair = mul_x2<Format>(pair, scale);
     }
   }

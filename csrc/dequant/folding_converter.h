@@ -8,6 +8,7 @@
 
 #include "core/bit_ops.h"
 #include "core/half_arithmetic.h"
+#include "dequant/integer_converter.h"
 
 namespace mixed_gemm {
 
@@ -16,23 +17,24 @@ struct Origin {
   uint32_t low, high;
 };
 
-// kZeroLow, kZeroHigh: the origin of t = 0. parts(): zero points in units of kUnit. fold(): the
-// origin of those, and what of them it leaves.
+// convert_step() without an origin: for t = 0. fold(): the origin of zero points in units of kUnit,
+// and what of them it leaves.
 template <typename Format, int kBits>
 struct FoldingConverter;
 
-template <typename Converter>
-MIXED_GEMM_HOST_DEVICE constexpr Origin zero_origin() {
-  return {Converter::kZeroLow, Converter::kZeroHigh};
-}
+// Those of kUnit 1.
+template <typename Format, int kBits>
+struct WholeConverter : IntegerConverter<Format, kBits> {
+  static constexpr int kUnit = 1;
+  static MIXED_GEMM_HOST_DEVICE uint32_t parts(uint32_t zeros) { return zeros; }
+};
 
 template <>
-struct FoldingConverter<Half, 4> {
-  static constexpr int kUnit = 1;
+struct FoldingConverter<Half, 4> : WholeConverter<Half, 4> {
+  using WholeConverter<Half, 4>::convert_step;
   static constexpr uint32_t kZeroLow = 0x64086408u,
                             kZeroHigh = 0xd480d480u;  // 1024 + 8; -(1024 / 16 + 8)
 
-  static MIXED_GEMM_HOST_DEVICE uint32_t parts(uint32_t zeros) { return zeros; }
   static MIXED_GEMM_HOST_DEVICE Origin fold(uint32_t zeros, uint32_t& rest) {
     constexpr uint32_t k1024 = 0x64006400u, kMinus1032 = 0xe408e408u;
     const uint32_t low = sub_x2<Half>(min_x2<Half>(zeros, k1024), kMinus1032);
@@ -51,11 +53,10 @@ struct FoldingConverter<Half, 4> {
 };
 
 template <>
-struct FoldingConverter<Half, 8> {
-  static constexpr int kUnit = 1;
-  static constexpr uint32_t kZeroLow = 0x64806480u, kZeroHigh = 0u;  // 1024 + 128
+struct FoldingConverter<Half, 8> : WholeConverter<Half, 8> {
+  using WholeConverter<Half, 8>::convert_step;
+  static constexpr uint32_t kZeroLow = 0x64806480u;  // 1024 + 128
 
-  static MIXED_GEMM_HOST_DEVICE uint32_t parts(uint32_t zeros) { return zeros; }
   static MIXED_GEMM_HOST_DEVICE Origin fold(uint32_t zeros, uint32_t& rest) {
     constexpr uint32_t k1024 = 0x64006400u, kMinus1152 = 0xe480e480u;
     const uint32_t low = sub_x2<Half>(min_x2<Half>(zeros, k1024), kMinus1152);
@@ -88,6 +89,9 @@ struct FoldingConverter<BFloat16, 4> {
     rest = sub_x2<BFloat16>(zeros, t);
     return {sub_x2<BFloat16>(kZeroLow, t), sub_x2<BFloat16>(kZeroHigh, t)};
   }
+  static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, uint32_t (&pairs)[2]) {
+    convert_step(word, step, {kZeroLow, kZeroHigh}, pairs);
+  }
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, const Origin& origin,
                                                   uint32_t (&pairs)[2]) {
     constexpr uint32_t kLow = 0x000f000fu, kHigh = 0x00f000f0u, kMagic = 0x43004300u;
@@ -98,36 +102,19 @@ struct FoldingConverter<BFloat16, 4> {
   }
 };
 
-// Parts of 64: so the top bit of a byte, 2^-126 when alone in its half, makes the 128 that bytes
-// without it are short of: q = low 7 bits - 128 there.
+// bf16 takes two magic numbers for a byte, so the zero point remains a subtraction.
 template <>
-struct FoldingConverter<BFloat16, 8> {
-  static constexpr int kUnit = 64;
-  static constexpr uint32_t kZeroLow = 0xc000c000u, kZeroHigh = 0u;  // -128 / 64
-  static constexpr uint32_t kPart = 0x3c803c80u;
+struct FoldingConverter<BFloat16, 8> : WholeConverter<BFloat16, 8> {
+  using WholeConverter<BFloat16, 8>::convert_step;
 
-  static MIXED_GEMM_HOST_DEVICE uint32_t parts(uint32_t zeros) {
-    return mul_x2<BFloat16>(zeros, kPart);
-  }
-  // t is an integer up to 128 whatever the sign: 8 bits hold no fraction beside a byte.
   static MIXED_GEMM_HOST_DEVICE Origin fold(uint32_t zeros, uint32_t& rest) {
-    constexpr uint32_t kSigns = 0x80008000u, k2 = 0x40004000u, kMinus2 = 0xc000c000u;
-    const uint32_t away = lop3<kLutAndOr>(zeros, kSigns, k2), back = away ^ kSigns;
-    const uint32_t t = sub_x2<BFloat16>(sub_x2<BFloat16>(zeros, back), away);
-    rest = sub_x2<BFloat16>(zeros, t);
-    return {sub_x2<BFloat16>(kMinus2, t), 0u};
+    rest = 0u;
+    return {zeros, 0u};
   }
-  static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int /*step*/, const Origin& origin,
+  static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, const Origin& origin,
                                                   uint32_t (&pairs)[2]) {
-    constexpr uint32_t kLow7 = 0x007f007fu, kTop = 0x00800080u, kMagic = 0x43004300u;
-    constexpr uint32_t kMinus2To127 = 0xff00ff00u;
-    MIXED_GEMM_UNROLL
-    for (int p = 0; p < 2; ++p) {
-      const uint32_t bytes = word >> (8 * p);
-      const uint32_t low =
-          fma_x2<BFloat16>(lop3<kLutAndOr>(bytes, kLow7, kMagic), kPart, origin.low);
-      pairs[p] = fma_x2<BFloat16>(~bytes & kTop, kMinus2To127, low);
-    }
+    convert_step(word, step, pairs);
+    for (uint32_t& pair : pairs) pair = sub_x2<BFloat16>(pair, origin.low);
   }
 };
 

@@ -30,7 +30,7 @@ int make_copies(const GemmArgs& a, typename WgmmaMainloop<Config>::Copies& copie
                             Config::kTile.n / Layout::kInterleave,
                             true};
   const BoxedMatrix scales{
-      a.scales, 2, a.n, a.groups, a.scale_stride * 2, Config::kTile.n, copies.rows.per_tile, false};
+      a.scales, 2, a.n, a.groups, a.scale_stride * 2, Config::kTile.n, copies.rows.of_copy, false};
   BoxedMatrix zeros = scales;
   zeros.data = a.zeros;
   int error = make_tensor_map(tokens, copies.tokens);

@@ -47,36 +47,64 @@ class WgmmaMainloop {
       storage_.barriers.wait_empty(position_);
       uint8_t* stage = storage_.stages[position_.stage];
       uint64_t* full = &storage_.barriers.full[position_.stage];
-      const int scale_bytes = copies_.rows.per_tile * Config::kScaleRowBytes;
       constexpr int kVectors = Config::kScaled ? (Config::kZeros ? 2 : 1) : 0;
       storage_.barriers.expect(position_,
-                               Config::kTokenBytes + Config::kWeightBytes + kVectors * scale_bytes);
+                               Config::kTokenBytes + Config::kWeightBytes +
+                                   kVectors * copies_.rows.of_tile * Config::kScaleRowBytes);
       copy_box(copies_.weights, full, stage + Config::kTokenBytes, tile * Layout::kLineBytes,
                column0 / Layout::kInterleave);
       copy_box(copies_.tokens, full, stage, tile * kTileK, row0);
-      if constexpr (Config::kScaled) {
-        const int row = copies_.rows.row(tile * kSteps);
-        uint8_t* rows = stage + kScaleOffset;
-        copy_box(copies_.scales, full, rows, column0, row);
-        if constexpr (Config::kZeros) {
-          copy_box(copies_.zeros, full, rows + Config::kScaleBytes, column0, row);
-        }
-      }
+      if constexpr (Config::kScaled) request_scales(tile, column0, full, stage + kScaleOffset);
     }
   }
 
   // --- the warps that multiply -------------------------------------------------------------------
   __device__ void multiply(int begin, int end, Sums& sums) {
+    if (begin >= end) return;
+    if (!Config::kScaled || copies_.rows.of_tile == 1) {
+      multiply_tiles<1>(begin, end, sums);
+    } else if constexpr (Config::kScaled) {
+      if (copies_.rows.of_tile == 2) {
+        multiply_tiles<2>(begin, end, sums);
+      } else {
+        multiply_tiles<ScaleRows::kSteps>(begin, end, sums);
+      }
+    }
+    cute::warpgroup_wait<0>();
+    pin<Config::kSums>(sums.data());
+    if constexpr (Converter::kUnit != 1) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < Config::kSums; ++i) sums[i] *= Converter::kUnit;
+    }
+    release(position_.stage);
+    position_.next();
+  }
+
+ private:
+  static constexpr int kScaleOffset = Config::kTokenBytes + Config::kWeightBytes;
+
+  __device__ void request_scales(int tile, int column0, uint64_t* full, uint8_t* to) const {
+    const ScaleRows& rows = copies_.rows;
+    for (int row = 0; row < rows.of_tile; row += rows.of_copy) {
+      const int group = rows.group(tile, row);
+      copy_box(copies_.scales, full, to + row * Config::kScaleRowBytes, column0, group);
+      if constexpr (Config::kZeros) {
+        copy_box(copies_.zeros, full, to + Config::kScaleBytes + row * Config::kScaleRowBytes,
+                 column0, group);
+      }
+    }
+  }
+
+  // kRows: of scales, in a stage.
+  template <int kRows>
+  __device__ void multiply_tiles(int begin, int end, Sums& sums) {
     uint32_t fragments[kSteps][kRowTiles][4];
     uint32_t words[kRowTiles][kWords];
-    if (begin >= end) return;
-    if constexpr (Config::kScaled) scales_.start(begin);
+    scales_.start(begin);
     enter_tile(words);
+    prepare<kRows>(0);
     CUTLASS_PRAGMA_UNROLL
-    for (int step = 0; step < kGroup; ++step) {
-      enter_step(step);
-      convert(step, words, fragments[step]);
-    }
+    for (int step = 0; step < kGroup; ++step) convert<kRows>(step, words, fragments[step]);
     for (int tile = begin; tile < end; ++tile) {
       const int current = position_.stage;
       const uint64_t tokens = swizzled_descriptor(storage_.stages[current]);
@@ -93,33 +121,23 @@ class WgmmaMainloop {
         }
         cute::warpgroup_commit_batch();
         const int next = (group + kGroup) % kSteps;
-        if (next == 0 && tile + 1 < end) {
+        if (next != 0) {
+          prepare<kRows>(next);
+        } else if (tile + 1 < end) {
           position_.next();
           enter_tile(words);
+          prepare<kRows>(0);
         }
-        if (next != 0 || tile + 1 < end) enter_step(next);
         cute::warpgroup_wait<1>();  // the group before is done
         if (group == 0 && tile > begin) release(current == 0 ? Config::kStages - 1 : current - 1);
-        if (next == 0 && tile + 1 == end) break;
+        // After the last tile too, in vain: a way around it would be a branch in each.
         CUTLASS_PRAGMA_UNROLL
         for (int step = next; step < next + kGroup; ++step) {
-          if (step > next) enter_step(step);
-          convert(step, words, fragments[step]);
+          convert<kRows>(step, words, fragments[step]);
         }
       }
     }
-    cute::warpgroup_wait<0>();
-    pin<Config::kSums>(sums.data());
-    if constexpr (Converter::kUnit != 1) {
-      CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < Config::kSums; ++i) sums[i] *= Converter::kUnit;
-    }
-    release(position_.stage);
-    position_.next();
   }
-
- private:
-  static constexpr int kScaleOffset = Config::kTokenBytes + Config::kWeightBytes;
 
   __device__ void release(int stage) {
     if (threadIdx.x % 32 == 0) storage_.barriers.release(stage);
@@ -143,19 +161,22 @@ class WgmmaMainloop {
     }
   }
 
-  __device__ const uint8_t* scale_rows() const {
-    return storage_.stages[position_.stage] + kScaleOffset;
-  }
-
   __device__ void enter_tile(uint32_t (&words)[kRowTiles][kWords]) {
     storage_.barriers.wait_full(position_);
-    if constexpr (Config::kScaled) scales_.enter_tile(scale_rows());
     load_words(words);
   }
-  __device__ void enter_step(int step) {
-    if constexpr (Config::kScaled) scales_.enter_step(scale_rows(), step);
+
+  // The scales of a group of steps, before the products of the one before it are waited for.
+  template <int kRows>
+  __device__ void prepare(int group) {
+    const uint8_t* rows = storage_.stages[position_.stage] + kScaleOffset;
+    CUTLASS_PRAGMA_UNROLL
+    for (int step = group; step < group + kGroup; ++step) {
+      if constexpr (Config::kScaled) scales_.template prepare<kRows>(rows, step);
+    }
   }
 
+  template <int kRows>
   __device__ void convert(int step, const uint32_t (&words)[kRowTiles][kWords],
                           uint32_t (&fragments)[kRowTiles][4]) const {
     const int step_of_word = step % kStepsPerBlock;
@@ -166,9 +187,9 @@ class WgmmaMainloop {
         const uint32_t word = words[t][2 * (step / kStepsPerBlock) + h];
         uint32_t pairs[2];
         if constexpr (Config::kScaled) {
-          scales_.convert(word, step_of_word, t, h, pairs);
+          scales_.template convert<kRows>(word, step, step_of_word, t, h, pairs);
         } else {
-          Converter::convert_step(word, step_of_word, zero_origin<Converter>(), pairs);
+          Converter::convert_step(word, step_of_word, pairs);
         }
         for (int p = 0; p < 2; ++p) fragments[t][2 * p + h] = pairs[p];
       }

@@ -64,14 +64,14 @@ using FoldingCases = testing::Types<FoldingCase<Half, 4>, FoldingCase<Half, 8>,
                                     FoldingCase<BFloat16, 4>, FoldingCase<BFloat16, 8>>;
 TYPED_TEST_SUITE(FoldingConverterTest, FoldingCases, );
 
-// Both bytes of a half, in both halves, while the other half holds the complement.
+// All values of a half while the other one holds their complement.
 TYPED_TEST(FoldingConverterTest, WithoutZeroEveryPartIsExact) {
   using Converter = typename TestFixture::Converter;
   for (uint32_t half = 0; half < 0x10000; ++half) {
     this->for_each_member(
         half | ~half << 16,
         [](uint32_t word, int step, uint32_t(&pairs)[2]) {
-          Converter::convert_step(word, step, zero_origin<Converter>(), pairs);
+          Converter::convert_step(word, step, pairs);
         },
         [&](int q, double part) {
           ASSERT_EQ(part * Converter::kUnit, q) << std::hex << half;
