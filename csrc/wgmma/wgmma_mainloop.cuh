@@ -64,11 +64,7 @@ class WgmmaMainloop {
     if (!Config::kScaled || copies_.rows.of_tile == 1) {
       multiply_tiles<1>(begin, end, sums);
     } else if constexpr (Config::kScaled) {
-      if (copies_.rows.of_tile == 2) {
-        multiply_tiles<2>(begin, end, sums);
-      } else {
-        multiply_tiles<ScaleRows::kSteps>(begin, end, sums);
-      }
+      multiply_tiles<ScaleRows::kSteps>(begin, end, sums);
     }
     cute::warpgroup_wait<0>();
     pin<Config::kSums>(sums.data());

@@ -9,9 +9,10 @@
 
 namespace mixed_gemm {
 
-// A stage holds 1 row of scales ("coarse", groups are multiples of a k-tile), 2 (groups of 32) or 4
-// (all others, the same row perhaps more than once): each for as many steps of 16 k, so that the
-// code that multiplies knows them without counting (tests of each step: 3 to 5 % at 64 tokens).
+// A stage holds one row of scales ("coarse": groups are multiples of a k-tile), or one for each
+// step of 16 k, the same one perhaps more than once: the code that multiplies counts nothing (tests
+// of each step cost 3 to 5 % at 64 tokens; a third loop, for two rows, would save groups of 32 as
+// much again, and cost a tenth of the compile time).
 struct ScaleRows {
   static constexpr int kSteps = kTileK / kMmaK;
   cutlass::FastDivmod steps_per_group;
@@ -26,7 +27,7 @@ struct ScaleRows {
         tiles_per_group(static_cast<int>(ceil_div(group_size, kTileK))),
         folded(zero_mode == ZeroMode::kSub ? ~0u : 0u) {
     const bool coarse = groups == 1 || group_size % kTileK == 0;
-    of_tile = coarse ? 1 : group_size == kTileK / 2 ? 2 : kSteps;
+    of_tile = coarse ? 1 : kSteps;
     steps_per_row = kSteps / of_tile;
     of_copy = group_size * of_tile == kTileK ? of_tile : 1;
   }
