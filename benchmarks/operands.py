@@ -84,12 +84,19 @@ class Operands:
             return [
                 (
                     self._random(groups, dtype=scheme.dtype) * 0.01,
-                    None if scheme.zero_mode is None else self._random(groups, dtype=scheme.dtype),
+                    None if scheme.zero_mode is None else self._zeros(groups, scheme),
                 )
                 for _ in self._packed(scheme.bits)
             ]
 
         return self._once(scheme, make)
+
+    def _zeros(self, groups: int, scheme: Scheme) -> torch.Tensor:
+        """Whole numbers, as AWQ and GPTQ hold them: some kernels are slower with fractions."""
+        half = 2 ** (scheme.bits - 1)
+        size = (groups, self.n)
+        zeros = torch.randint(-half, half, size, device=self.device)
+        return zeros.to(getattr(torch, scheme.dtype))
 
     def _dense(self, dtype: str) -> list[torch.Tensor]:
         def make() -> list[torch.Tensor]:

@@ -29,7 +29,6 @@
 #include "cutlass/array.h"
 #include "cutlass/fast_math.h"
 #include "kernel/early_start.cuh"
-#include "skinny/predicated_load.cuh"
 
 namespace mixed_gemm {
 
@@ -60,7 +59,7 @@ class AwqGemm {
  public:
   using Params = AwqParams<Element>;
 
-  __device__ AwqGemm(const Params& params, void* storage)
+  __device__ AwqGemm(const Params& params, uint8_t* storage)
       : p_(params), reduction_(storage), row_words_(params.n / 8), row0_(blockIdx.y * Config::kM) {
     const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
     const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
@@ -80,7 +79,7 @@ class AwqGemm {
   }
 
   __device__ void run() {
-    reduction_.start();
+    reduction_.start(p_.m - row0_);
     wait_for_kernel_before();
     CUTLASS_PRAGMA_UNROLL
     for (int step = 0; step < kSteps; ++step) request_weights(step);
@@ -162,7 +161,9 @@ class AwqGemm {
   __device__ void request_scales(int step, int k_left) {
     const Element* from = p_.scales + 8 * group_word(step, k_left);
     CUTLASS_PRAGMA_UNROLL
-    for (int w = 0; w < kWords; ++w) load_if(has_group(step, k_left), scales_[w], from + 8 * w);
+    for (int w = 0; w < kWords; ++w) {
+      load_vector_if(has_group(step, k_left), scales_[w], from + 8 * w);
+    }
   }
   __device__ bool has_group(int step, int k_left) const {
     return Config::kFine ? kStepK * step < k_left : unit_ * kUnitK < p_.k;
@@ -184,7 +185,7 @@ class AwqGemm {
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < kMTiles; ++j) {
       const Element* row = a_ + static_cast<int64_t>(p_.a_stride) * (8 * j);
-      load_if(inside && 8 * j < tokens_left_, tokens.of[j], row + kStepK * step);
+      load_vector_if(inside && 8 * j < tokens_left_, tokens.of[j], row + kStepK * step);
     }
   }
 

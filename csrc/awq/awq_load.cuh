@@ -1,5 +1,8 @@
-// Loads of words that leave the registers as they are where the predicate is false, as
+// Loads that leave the registers as they are where the predicate is false, as
 // skinny/predicated_load.cuh has them.
+//
+// Not ld.global.nc: what that reads does not change while the kernel runs, so ptxas moved two to
+// seven of the first loads of nearly every kernel before wait_for_kernel_before().
 #pragma once
 #include <cstdint>
 
@@ -9,7 +12,7 @@ namespace mixed_gemm {
 __device__ inline void load_words_if(bool predicate, uint32_t (&words)[1], const uint32_t* from) {
   asm volatile(
       "{ .reg .pred p; setp.ne.b32 p, %2, 0;"
-      " @p ld.global.nc.L1::no_allocate.L2::128B.u32 %0, [%1]; }"
+      " @p ld.global.L1::no_allocate.L2::128B.u32 %0, [%1]; }"
       : "+r"(words[0])
       : "l"(from), "r"(static_cast<int>(predicate)));
 }
@@ -17,8 +20,16 @@ __device__ inline void load_words_if(bool predicate, uint32_t (&words)[1], const
 __device__ inline void load_words_if(bool predicate, uint32_t (&words)[2], const uint32_t* from) {
   asm volatile(
       "{ .reg .pred p; setp.ne.b32 p, %3, 0;"
-      " @p ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0, %1}, [%2]; }"
+      " @p ld.global.L1::no_allocate.L2::128B.v2.u32 {%0, %1}, [%2]; }"
       : "+r"(words[0]), "+r"(words[1])
+      : "l"(from), "r"(static_cast<int>(predicate)));
+}
+
+__device__ inline void load_vector_if(bool predicate, uint4& v, const void* from) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %5, 0;"
+      " @p ld.global.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+      : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
       : "l"(from), "r"(static_cast<int>(predicate)));
 }
 

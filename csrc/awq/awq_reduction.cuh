@@ -1,11 +1,12 @@
-// How an AWQ block ends: its warps meet in shared memory and are added in order. Then each block of
-// a cluster pushes its sums to the one that owns the columns, which adds them in the order of K.
+// How an AWQ block ends: its warps meet in shared memory and are added in order. The other blocks
+// of a cluster push that to the first one, which adds it in the order of K. (When each finished its
+// share of the columns, there were divisions by the number of blocks, some 200 cycles each, and a
+// barrier for blocks that must not leave yet.)
 //
 // Four columns at a time, a chunk: with an output a thread and a store of 4 bytes for every sum,
 // the end of a kernel for 32 tokens took 2.7 us at 4096 columns.
 #pragma once
-#include <cooperative_groups.h>
-
+#include "awq/cluster_sums.cuh"
 #include "cutlass/array.h"
 #include "cutlass/numeric_conversion.h"
 
@@ -18,34 +19,44 @@ class AwqReduction {
   using Element = typename Config::Element;
   static constexpr int kM = Config::kM, kWords = Config::kWords;
   static constexpr int kChunks = Config::kN / 4;  // of a row
+  static constexpr int kTile = kM * kChunks;
 
  public:
   using Accumulators = AwqQuad[4 * kWords][Config::kMTiles];
 
   static constexpr int smem_bytes(int warps, int split) {
-    return (warps / Config::kNWarps + (split > 1)) * kM * kChunks * sizeof(float4);
+    return ClusterSums::kBytes + (warps / Config::kNWarps + split - 1) * kTile * sizeof(float4);
   }
 
-  __device__ explicit AwqReduction(void* storage) : sums_(static_cast<float4*>(storage)) {}
+  __device__ explicit AwqReduction(uint8_t* storage)
+      : cluster_(storage), sums_(reinterpret_cast<float4*>(storage + ClusterSums::kBytes)) {}
 
-  // Long before store(): no block is written to before it has started.
-  __device__ void start() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    if (gridDim.z > 1) cooperative_groups::this_cluster().barrier_arrive();
-#endif
+  // Long before store(), by all threads. rows: of the output, from the block's first on.
+  __device__ void start(int rows) {
+    if (gridDim.z > 1) {
+      cluster_.open((gridDim.z - 1) * min(rows, kM) * kChunks * static_cast<int>(sizeof(float4)));
+    }
   }
 
-  // d: the first output of the block's rows, of which there are `rows` more.
+  // d: the first output of the block's rows.
   __device__ void store(const Accumulators& accumulators, int rows, Element* d, int n) {
     rows = min(rows, kM);
     meet(accumulators, rows);
     const int k_warps = blockDim.x / (32 * Config::kNWarps);
-    if (gridDim.z > 1) {
-      add_cluster(rows, k_warps, d, n);
-      return;
-    }
+    const int others = gridDim.z - 1, rank = blockIdx.z;
+    if (others > 0) cluster_.wait_for_others();
+    float4* received = sums_ + k_warps * kTile;  // from the second block on
     for (int at = threadIdx.x; at < rows * kChunks; at += blockDim.x) {
-      finish(d, n, at / kChunks, at % kChunks, total(at / kChunks, at % kChunks, k_warps));
+      const int row = at / kChunks, chunk = at % kChunks;
+      float4 sum = total(row, chunk, k_warps);
+      if (rank > 0) {
+        cluster_.push(received + (rank - 1) * kTile + at, sum);
+        continue;
+      }
+      if (others > 0) cluster_.wait();
+#pragma unroll 1
+      for (int i = 0; i < others; ++i) add(sum, received[i * kTile + at]);
+      finish(d, n, row, chunk, sum);
     }
   }
 
@@ -57,7 +68,7 @@ class AwqReduction {
 
   __device__ void meet(const Accumulators& accumulators, int rows) {
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
-    float4* mine = sums_ + warp / Config::kNWarps * kM * kChunks;
+    float4* mine = sums_ + warp / Config::kNWarps * kTile;
     const int octet = (warp % Config::kNWarps * 8 + g) * kWords;
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < Config::kMTiles; ++j) {
@@ -80,35 +91,11 @@ class AwqReduction {
   }
 
   __device__ float4 total(int row, int chunk, int k_warps) const {
-    float4 sum = sums_[place(row, chunk)];
+    const float4* from = sums_ + place(row, chunk);
+    float4 sum = *from;
 #pragma unroll 4
-    for (int warp = 1; warp < k_warps; ++warp) {
-      add(sum, sums_[warp * kM * kChunks + place(row, chunk)]);
-    }
+    for (int warp = 1; warp < k_warps; ++warp) add(sum, from[warp * kTile]);
     return sum;
-  }
-
-  __device__ void add_cluster(int rows, int k_warps, Element* d, int n) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    const auto cluster = cooperative_groups::this_cluster();
-    const int split = gridDim.z, rank = blockIdx.z, width = kChunks / split;  // of a block's share
-    float4* received = sums_ + k_warps * kM * kChunks;                        // [split][kM][width]
-    cluster.barrier_wait();
-    for (int at = threadIdx.x; at < rows * kChunks; at += blockDim.x) {
-      const int row = at / kChunks, chunk = at % kChunks;
-      float4* to = received + (rank * kM + row) * width + chunk % width;
-      *cluster.map_shared_rank(to, chunk / width) = total(row, chunk, k_warps);
-    }
-    cluster.sync();
-    for (int at = threadIdx.x; at < rows * width; at += blockDim.x) {
-      const int row = at / width, chunk = at % width;
-      float4 sum = received[row * width + chunk];
-      for (int from = 1; from < split; ++from) {
-        add(sum, received[(from * kM + row) * width + chunk]);
-      }
-      finish(d, n, row, rank * width + chunk, sum);
-    }
-#endif
   }
 
   __device__ void finish(Element* d, int n, int row, int chunk, const float4& sum) const {
@@ -121,7 +108,8 @@ class AwqReduction {
         reinterpret_cast<const Four&>(rounded);
   }
 
-  float4* sums_;  // [warps that share out K][kM][kChunks], then what the cluster sends
+  ClusterSums cluster_;
+  float4* sums_;  // of the warps that share out K, then of the other blocks: [kM][kChunks] each
 };
 
 }  // namespace mixed_gemm

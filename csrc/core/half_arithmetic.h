@@ -12,11 +12,11 @@ namespace mixed_gemm {
 
 struct Half {
   static constexpr int kMantissaBits = 10, kExponentBits = 5;
-  static constexpr uint32_t kMinusOneX2 = 0xbc00bc00u;
+  static constexpr uint32_t kOneX2 = 0x3c003c00u, kMinusOneX2 = 0xbc00bc00u;
 };
 struct BFloat16 {
   static constexpr int kMantissaBits = 7, kExponentBits = 8;
-  static constexpr uint32_t kMinusOneX2 = 0xbf80bf80u;
+  static constexpr uint32_t kOneX2 = 0x3f803f80u, kMinusOneX2 = 0xbf80bf80u;
 };
 
 // Exact widening of one 16-bit float.

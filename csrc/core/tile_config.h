@@ -128,14 +128,18 @@ enum class SkinnyMode : int {
   kFineZero
 };
 constexpr int kNumSkinnyModes = 7;
-constexpr SkinnyMode skinny_mode(const QuantScheme& scheme, int64_t k) {
+// Blocks of 16 tokens by 32 columns have no registers for two sums a tile and iteration.
+constexpr bool scales_halves(const SkinnyConfig& t) { return t.m_tiles * t.n_tiles < 4; }
+constexpr SkinnyMode skinny_mode(const SkinnyConfig& t, const QuantScheme& scheme, int64_t k) {
   const bool one = scheme.group_size >= k, zeros = scheme.zero_mode != ZeroMode::kNone;
   const bool adds = scheme.zero_mode == ZeroMode::kAdd;  // scaled weights only
   const auto fits = [&](int64_t unit) { return !adds && (one || scheme.group_size % unit == 0); };
   const int iteration = skinny_iteration_k(scheme.bits);
   if (one && !zeros) return SkinnyMode::kPerChannel;
   if (fits(iteration)) return zeros ? SkinnyMode::kCoarseZero : SkinnyMode::kCoarse;
-  if (fits(iteration / 2)) return zeros ? SkinnyMode::kHalfZero : SkinnyMode::kHalf;
+  if (scales_halves(t) && fits(iteration / 2)) {
+    return zeros ? SkinnyMode::kHalfZero : SkinnyMode::kHalf;
+  }
   return zeros ? SkinnyMode::kFineZero : SkinnyMode::kFine;
 }
 

@@ -180,8 +180,8 @@ double skinny_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) 
   const SkinnyConfig& t = kSkinnyConfigs[c.row];
   const double m_blocks = static_cast<double>(ceil_div(p.m, 8 * t.m_tiles));
   const double blocks = m_blocks * ceil_div(p.n, 16 * t.n_tiles);
-  const SkinnyMode mode = skinny_mode(p.scheme, p.k);
-  const bool heavy = mode == SkinnyMode::kFine || mode == SkinnyMode::kFineZero;
+  const SkinnyMode mode = skinny_mode(t, p.scheme, p.k);
+  const bool heavy = mode == SkinnyMode::kFineZero || (mode == SkinnyMode::kFine && t.n_tiles > 1);
   const ScaleMode work = scale_mode(p.scheme, p.k, skinny_iteration_k(p.scheme.bits) / 2);
   const int resident_warps = t.m_tiles > 1   ? 16
                              : t.n_tiles > 1 ? (heavy ? 16 : 24)

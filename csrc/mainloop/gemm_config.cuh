@@ -1,6 +1,8 @@
 // One compiled kernel as a type: element, weight bits, scale mode and a row of kTileConfigs (or of
 // another table), with what follows from them.
 #pragma once
+#include <type_traits>
+
 #include "core/half_arithmetic.h"
 #include "core/tile_config.h"
 #include "cutlass/bfloat16.h"
@@ -32,6 +34,11 @@ struct GemmConfig : WarpTiling<Tiles, kRow> {
   static constexpr int kBits = kBits_;
   static constexpr ScaleMode kMode = kMode_;
   static constexpr int kSteps = kTileK / kMmaK;  // mma steps in a k-tile
+  // mainloop/group_sums.cuh. With 32 tokens there are as many sums as weights, and their registers
+  // cost a resident block: 4 to 14 % slower. Convolutions keep one group a k-tile.
+  static constexpr bool kScalesSums =
+      (kMode == ScaleMode::kCoarse || kMode == ScaleMode::kCoarseZero) && GemmConfig::kMmaM == 1 &&
+      std::is_same_v<Tiles, MultistageTiles>;
   static_assert(GemmConfig::kTile.warp_n % 32 == 0, "B is loaded by 32 columns");
 };
 

@@ -5,9 +5,12 @@
 // With k_slices each warp is a pipeline of its own, which waits for nobody: for problems with too
 // few tiles to fill the GPU, where the latency of one k-tile after the other is the time.
 #pragma once
+#include <type_traits>
+
 #include "cutlass/arch/mma.h"
 #include "cutlass/arch/mma_sm80.h"
 #include "mainloop/activation_operand.cuh"
+#include "mainloop/group_sums.cuh"
 #include "mainloop/scale_operand.cuh"
 #include "mainloop/weight_operand.cuh"
 
@@ -18,6 +21,8 @@ template <typename Config, typename CopyA = ActivationCopy<Config>, typename Sca
 class MultistageMainloop {
   using CopyScales = ScaleCopy<Config, ScaleRows>;
   static constexpr bool kScaled = Config::kMode != ScaleMode::kPerChannel;
+  static constexpr bool kScalesSums = Config::kScalesSums;
+  using Groups = std::conditional_t<kScalesSums, GroupSums<Config>, NoGroupSums<Config>>;
   static constexpr int kScaleRows = scale_rows(Config::kMode);
   static constexpr int kOffsetB = CopyA::kStageBytes;
   static constexpr int kOffsetScales = kOffsetB + WeightCopy<Config>::kStageBytes;
@@ -27,6 +32,7 @@ class MultistageMainloop {
                 "tile_config.h must know the real stage size");
 
   using Element = typename Config::Element;
+  using Quad = cutlass::Array<float, 4>;
   using Mma = cutlass::arch::Mma<cutlass::gemm::GemmShape<16, 8, 16>, 32, Element,
                                  cutlass::layout::RowMajor, Element, cutlass::layout::ColumnMajor,
                                  float, cutlass::layout::RowMajor, cutlass::arch::OpMultiplyAdd>;
@@ -63,6 +69,10 @@ class MultistageMainloop {
         lane_(thread % 32) {
     lane_a_ = ActivationFragment<Config>::lane_offset(Config::warp_row(thread), lane_);
     lane_b_ = kOffsetB + WeightFragment<Config>::lane_offset(warp_column0_, lane_);
+    if constexpr (kScalesSums) {
+      const int tiles_per_group = params.scales.rows.parts_per_group.divisor;
+      group_left_ = tiles_per_group - fetch_tile_ % tiles_per_group;
+    }
   }
 
   // accumulators += A[:, tiles] * B[tiles, :].
@@ -90,6 +100,7 @@ class MultistageMainloop {
         multiply(step, read_stage, accumulators);
       }
     }
+    if constexpr (kScalesSums) groups_.flush(params_.zero_mode, tiles_of(accumulators));
     cutlass::arch::cp_async_wait<0>();
     synchronize();  // the stages are used again, by the next item or for sums
   }
@@ -117,7 +128,8 @@ class MultistageMainloop {
     copy_a_.copy(part, parts, stage);
     copy_b_.copy(part, parts, wanted, stage + kOffsetB);
     if constexpr (kScaled) {
-      if (part == parts - 1) copy_scales_.copy(fetch_tile_, wanted, stage + kOffsetScales);
+      const bool needed = wanted && (!kScalesSums || ends_sums(fetch_tile_));
+      if (part == parts - 1) copy_scales_.copy(fetch_tile_, needed, stage + kOffsetScales);
     }
   }
 
@@ -147,7 +159,7 @@ class MultistageMainloop {
     const uint8_t* stage = smem_ + read_stage * kStageBytes;
     if (step % kSteps == 0)
       b_.load(stage + (lane_b_ ^ WeightFragment<Config>::block_xor(step / kSteps)));
-    if constexpr (kScaled) {
+    if constexpr (kScaled && !kScalesSums) {
       if (kScaleRows > 1 || step == 0)
         scales_.load(stage + kOffsetScales, warp_column0_, step % kScaleRows, lane_);
     }
@@ -162,10 +174,18 @@ class MultistageMainloop {
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < Config::kMmaN; ++j) {
       b_.convert(j, step, pairs[j]);
-      if constexpr (kScaled) scales_.apply(j, params_.zero_mode, pairs[j]);
+      if constexpr (kScaled && !kScalesSums) scales_.apply(j, params_.zero_mode, pairs[j]);
     }
     const int next = (step + 1) % Config::kSteps;
-    auto* tiles = reinterpret_cast<cutlass::Array<float, 4>*>(&accumulators);
+    auto* tiles = tiles_of(accumulators);
+    if constexpr (kScalesSums) {
+      if (step == 0) begin_tile(accumulators);
+      if (step == 1 && ends_sums(fetch_tile_ - (Config::kStages - 1))) {
+        const uint8_t* stage = smem_ + read_stage * kStageBytes;
+        groups_.load_scales(stage + kOffsetScales, warp_column0_, lane_);
+      }
+      tiles = groups_.products;
+    }
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < Config::kMmaM; ++i) {
       CUTLASS_PRAGMA_UNROLL
@@ -174,6 +194,7 @@ class MultistageMainloop {
         Mma()(accumulator, a_.tile[i % kRing],
               reinterpret_cast<const cutlass::Array<Element, 4>&>(pairs[j]), accumulator);
       }
+      if constexpr (kScalesSums && has_zeros(Config::kMode)) add_activations(i);
       if (i == Config::kMmaM - kRing) {
         if (next == 0) {
           wait_for_stage();
@@ -184,6 +205,31 @@ class MultistageMainloop {
       const int ahead = i + kRing;
       refill_activations(read_stage, ahead < Config::kMmaM ? step : next, ahead % Config::kMmaM);
     }
+  }
+
+  static __device__ Quad* tiles_of(Accumulators& accumulators) {
+    return reinterpret_cast<Quad*>(&accumulators);
+  }
+
+  // Whether a k-tile is the last one of its group, or of this block: scales are needed there.
+  __device__ bool ends_sums(int tile) const {
+    int group, after;
+    params_.scales.rows.parts_per_group(group, after, tile + 1);
+    return after == 0 || tile + 1 == end_;
+  }
+
+  __device__ void begin_tile(Accumulators& accumulators) {
+    if (group_left_ == 0) {
+      groups_.flush(params_.zero_mode, tiles_of(accumulators));
+      group_left_ = params_.scales.rows.parts_per_group.divisor;
+    }
+    --group_left_;
+  }
+
+  __device__ void add_activations(int i) {
+    const uint32_t ones[2] = {Config::Format::kOneX2, Config::Format::kOneX2};
+    Mma()(groups_.activations[i], a_.tile[i % kRing],
+          reinterpret_cast<const cutlass::Array<Element, 4>&>(ones), groups_.activations[i]);
   }
 
   const Params& params_;
@@ -197,6 +243,8 @@ class MultistageMainloop {
   ActivationFragment<Config> a_;
   WeightFragment<Config> b_;
   ScaleFragment<Config> scales_;
+  Groups groups_;
+  int group_left_;  // k-tiles until the next group begins
 };
 
 }  // namespace mixed_gemm

@@ -1,5 +1,6 @@
 // One compiled skinny kernel as a type.
 #pragma once
+#include "dequant/offset_converter.h"
 #include "mainloop/gemm_config.cuh"
 
 namespace mixed_gemm {
@@ -14,6 +15,7 @@ template <typename Element_, int kBits_, SkinnyMode kMode_, int kRow_>
 struct SkinnyGemmConfig {
   using Element = Element_;
   using Format = typename FormatOf<Element>::Type;
+  static constexpr bool kBFloat16 = Format::kMantissaBits == BFloat16::kMantissaBits;
   static constexpr int kBits = kBits_;
   static constexpr SkinnyMode kMode = kMode_;
   static constexpr SkinnyConfig kRow = kSkinnyConfigs[kRow_];
@@ -26,22 +28,24 @@ struct SkinnyGemmConfig {
   static constexpr int kVectors = kBlockK / 8;  // 16-byte activation vectors of a lane
   static constexpr bool kStaged = kMTiles > 1;  // activations in shared memory (token_stage.cuh)
   static constexpr bool kScaled = kMode != SkinnyMode::kPerChannel;
-  // Two tiles of 16 tokens have no registers for halves: there each weight is scaled.
-  static constexpr bool kHalves = kMode == SkinnyMode::kHalf || kMode == SkinnyMode::kHalfZero;
-  static constexpr bool kHalf = kHalves && kMTiles * kNTiles < 4;
-  static constexpr bool kFine =
-      kMode == SkinnyMode::kFine || kMode == SkinnyMode::kFineZero || (kHalves && !kHalf);
+  static constexpr bool kHalf = kMode == SkinnyMode::kHalf || kMode == SkinnyMode::kHalfZero;
+  static constexpr bool kFine = kMode == SkinnyMode::kFine || kMode == SkinnyMode::kFineZero;
   static constexpr bool kZeros = kMode == SkinnyMode::kCoarseZero ||
                                  kMode == SkinnyMode::kHalfZero || kMode == SkinnyMode::kFineZero;
   // Partial sums are scaled, those of each part of an iteration by its own scale.
   static constexpr bool kScalesSums = kScaled && !kFine;
   static constexpr int kParts = kHalf ? 2 : 1;
+  // Zero points inside the constants of the conversion: halves have no registers for it.
+  static constexpr bool kFolds = kScalesSums && kZeros && !kHalf && kHasOffsets<Format, kBits>;
+  // Without them it saves two shifts a word of int4 as bf16, which only 16 tokens notice.
+  static constexpr bool kOffsets =
+      kFolds || (!kFine && !kZeros && kBFloat16 && kBits == 4 && kMTiles == 2);
   // A tile's next weights are requested before its last products, not after them: 1 to 2 %.
   static constexpr bool kRequestsEarly = kMTiles == 1 && !((kZeros || kHalf) && kNTiles == 2);
 
   // Warps of an SM hide each other's latency, so registers are capped for as many as do not spill.
-  static constexpr bool kBFloat16 = Format::kMantissaBits == BFloat16::kMantissaBits;
-  static constexpr bool kHeavy = kFine || (kMode == SkinnyMode::kHalfZero && kNTiles == 2) ||
+  static constexpr bool kHeavy = (kFine && (kZeros || kNTiles == 2 || kBeforeSm90)) ||
+                                 (kMode == SkinnyMode::kHalfZero && kNTiles == 2) ||
                                  (kBeforeSm90 && (kZeros || kHalf || kBFloat16));
   static constexpr bool kHeaviest = kFine && kZeros && kBeforeSm90 && kBFloat16;
   static constexpr int kResidentByWeight[][3] = {{32, 24, 16}, {24, 16, 16}, {16, 16, 8}};

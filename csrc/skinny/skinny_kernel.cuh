@@ -14,16 +14,20 @@
 // from scratch, registers zeroed before predicated loads and moves; 63 without). A value that was
 // spilled or packed right after its load waits for memory there: with 8 bytes of spills, 72.
 //
-// Scales. Groups that are multiples of half an iteration: applied to fp32 partial sums, after a
-// zero point has been subtracted from the converted weights (as one more weight whose products with
-// the tokens join the sums it was 3 to 10 % slower). Smaller groups, and zeros that are added:
-// converted weights are scaled. The warps of a block share out K and meet once, at the end.
+// Scales. Groups that are multiples of half an iteration: applied to fp32 partial sums. Zero points
+// are part of the conversion (dequant/offset_converter.h), or subtracted from converted weights
+// where one of the warp's does not fit there (as one more weight, whose products with the tokens
+// join the sums, they were 3 to 10 % slower). Smaller groups, and zeros that are added: converted
+// weights are scaled. (Groups of a quarter of an iteration, two in an mma, each with 4 columns of
+// the tokens and zeros in the other 4: faster than that at M = 1, not at 4, and what it added to
+// the loop made groups of halves 2 to 13 % slower.) The warps of a block share out K and meet once,
+// at the end.
 #pragma once
 #include <type_traits>
 
 #include "cutlass/arch/mma_sm80.h"
 #include "cutlass/array.h"
-#include "dequant/integer_converter.h"
+#include "dequant/offset_converter.h"
 #include "epilogue/finish_one.cuh"
 #include "kernel/early_start.cuh"
 #include "kernel/gemm_args.h"
@@ -55,6 +59,11 @@ class SkinnyGemm {
   static constexpr int kPartSteps = kSteps / Config::kParts;
   static constexpr bool kSubtracts = Config::kScalesSums && Config::kZeros;
   static constexpr int kWarps = Config::kRow.warps;
+  using Converter = OffsetConverter<Format, Config::kBits>;  // where Config::kOffsets
+  static constexpr float kUnit = [] {
+    if constexpr (Config::kOffsets) return Converter::kUnit;
+    return 1.f;
+  }();
 
   static constexpr int kReductionStride = Config::kN + 1;  // odd: no bank conflicts between tokens
 
@@ -144,29 +153,49 @@ class SkinnyGemm {
   __device__ void multiply_tile(int j, const Fragment& tokens, int next, bool more) {
     CUTLASS_PRAGMA_UNROLL
     for (int part = 0; part < Config::kParts; ++part) {
-      Sums partial;
-      Sums& target = Config::kScalesSums ? partial : accumulators_[j];
-      uint32_t zeros[2] = {};  // of columns g and g + 8, in both halves
+      PairOffsets zeros[2] = {};  // of columns g and g + 8
+      if constexpr (Config::kFolds) {
+        const FoldedZero folded = scales_.folded_zero(j, part);
+        zeros[0] = scales_.offsets(folded.packed, 0);
+        zeros[1] = scales_.offsets(folded.packed, 1);
+        if (__all_sync(0xffffffff, folded.fits)) {
+          multiply_part<true>(j, part, tokens, zeros, next, more);
+          continue;
+        }
+      }
       if constexpr (kSubtracts) {
-        zeros[0] = prmt<0x1010>(scales_.zero_bits(j, part, 0), 0u);
-        zeros[1] = prmt<0x1010>(scales_.zero_bits(j, part, 1), 0u);
+        CUTLASS_PRAGMA_UNROLL
+        for (int h = 0; h < 2; ++h) {
+          uint32_t zero = prmt<0x1010>(scales_.zero_bits(j, part, h), 0u);
+          if constexpr (kUnit != 1.f) zero = mul_x2<Format>(zero, Converter::kUnitX2);
+          zeros[h] = {zero, zero};
+        }
       }
-      const int last = (part + 1) * kPartSteps - 1;
-      CUTLASS_PRAGMA_UNROLL
-      for (int step = part * kPartSteps; step < last; ++step) {
-        multiply(target, converted(j, step, zeros), tokens, step);
-      }
-      const Pairs pairs = converted(j, last, zeros);
-      const float scales[2] = {scales_.scale(j, part, 0), scales_.scale(j, part, 1)};
-      const bool free = part + 1 == Config::kParts, early = free && Config::kRequestsEarly;
-      if (!early) multiply(target, pairs, tokens, last);
-      if (free && more) {
-        load_weights(next, j);
-        scales_.load(next, j);
-      }
-      if (early) multiply(target, pairs, tokens, last);
-      if constexpr (Config::kScalesSums) add_scaled(j, scales, partial);
+      multiply_part<false>(j, part, tokens, zeros, next, more);
     }
+  }
+
+  // kFolded: zeros are offsets of the converter, else what is subtracted.
+  template <bool kFolded>
+  __device__ void multiply_part(int j, int part, const Fragment& tokens,
+                                const PairOffsets (&zeros)[2], int next, bool more) {
+    Sums partial;
+    Sums& target = Config::kScalesSums ? partial : accumulators_[j];
+    const int last = (part + 1) * kPartSteps - 1;
+    CUTLASS_PRAGMA_UNROLL
+    for (int step = part * kPartSteps; step < last; ++step) {
+      multiply(target, converted<kFolded>(j, step, zeros), tokens, step);
+    }
+    const Pairs pairs = converted<kFolded>(j, last, zeros);
+    const float scales[2] = {scales_.scale(j, part, 0), scales_.scale(j, part, 1)};
+    const bool free = part + 1 == Config::kParts, early = free && Config::kRequestsEarly;
+    if (!early) multiply(target, pairs, tokens, last);
+    if (free && more) {
+      load_weights(next, j);
+      scales_.load(next, j);
+    }
+    if (early) multiply(target, pairs, tokens, last);
+    if constexpr (Config::kScalesSums) add_scaled(j, scales, partial);
   }
 
   // Blocks past the end (half an iteration, or all of it) keep the weights that were there, which
@@ -201,7 +230,8 @@ class SkinnyGemm {
   struct Pairs {
     uint32_t operand[2][4];
   };
-  __device__ Pairs converted(int j, int step, const uint32_t (&zeros)[2]) const {
+  template <bool kFolded>
+  __device__ Pairs converted(int j, int step, const PairOffsets (&zeros)[2]) const {
     const int w = step / kStepsPerBlock, s = step % kStepsPerBlock;
     Pairs pairs;
     CUTLASS_PRAGMA_UNROLL
@@ -209,10 +239,16 @@ class SkinnyGemm {
       CUTLASS_PRAGMA_UNROLL
       for (int h = 0; h < 2; ++h) {
         uint32_t two[2];
-        IntegerConverter<Format, Config::kBits>::convert_step(word(raw_[j][h], 2 * w + r), s, two);
-        if constexpr (kSubtracts) {
-          two[0] = sub_x2<Format>(two[0], zeros[h]);
-          two[1] = sub_x2<Format>(two[1], zeros[h]);
+        const uint32_t packed = word(raw_[j][h], 2 * w + r);
+        if constexpr (Config::kOffsets) {
+          constexpr auto kNone = PairOffsets::constant(Converter::kPacked);
+          Converter::convert_step(packed, s, kFolded ? zeros[h] : kNone, two);
+        } else {
+          IntegerConverter<Format, Config::kBits>::convert_step(packed, s, two);
+        }
+        if constexpr (kSubtracts && !kFolded) {
+          two[0] = sub_x2<Format>(two[0], zeros[h].first);
+          two[1] = sub_x2<Format>(two[1], zeros[h].second);
         }
         if constexpr (Config::kFine) {
           scales_.packed(j, h, s).template apply<Format, Config::kZeros>(p_.zero_mode, two);
@@ -270,7 +306,7 @@ class SkinnyGemm {
       float total = 0.f;
       CUTLASS_PRAGMA_UNROLL
       for (int warp = 0; warp < kWarps; ++warp) total += storage_[warp].sums[row][column];
-      finish_one(p_.output, row0_ + row, column0_ + column, total);
+      finish_one(p_.output, row0_ + row, column0_ + column, total * (1 / kUnit));
     }
   }
 

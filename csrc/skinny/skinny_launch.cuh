@@ -53,10 +53,20 @@ int launch_skinny(const GemmArgs& args) {
   return launch_kernel(skinny_gemm_kernel<Config>, shape, params);
 }
 
+// Null where skinny_mode never says so.
+template <typename Config>
+constexpr GemmLaunch skinny_launcher() {
+  if constexpr (Config::kHalf && !scales_halves(Config::kRow)) {
+    return nullptr;
+  } else {
+    return launch_skinny<Config>;
+  }
+}
+
 template <typename Element, int kBits, SkinnyMode kMode, int... kRows>
 constexpr std::array<GemmLaunch, kNumSkinnyConfigs> skinny_row_launchers(
     std::integer_sequence<int, kRows...>) {
-  return {launch_skinny<SkinnyGemmConfig<Element, kBits, kMode, kRows>>...};
+  return {skinny_launcher<SkinnyGemmConfig<Element, kBits, kMode, kRows>>()...};
 }
 
 }  // namespace mixed_gemm

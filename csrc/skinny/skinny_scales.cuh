@@ -3,6 +3,7 @@
 #pragma once
 #include "cutlass/fast_math.h"
 #include "dequant/apply_scale.h"
+#include "dequant/offset_converter.h"
 #include "skinny/predicated_load.cuh"
 #include "skinny/skinny_config.cuh"
 
@@ -53,8 +54,18 @@ class SkinnyScales {
     return to_float(kShared ? __shfl_sync(0xffffffff, shared_[j][part], 8 * h + lane() / 4)
                             : scale_[j][h][part]);
   }
+  // Zero points: as bits, of that column; folded, as this lane has one; the offsets of that column
+  // among what all lanes have folded.
   __device__ uint32_t zero_bits(int j, int part, int h) const {
     return __shfl_sync(0xffffffff, shared_[j][part], 16 + 8 * h + lane() / 4);
+  }
+  __device__ FoldedZero folded_zero(int j, int part) const {
+    FoldedZero zero = fold_zero<typename Config::Format, Config::kBits>(shared_[j][part]);
+    zero.fits |= lane() < 16;  // has a scale
+    return zero;
+  }
+  __device__ PairOffsets offsets(uint32_t packed, int h) const {
+    return PairOffsets::unpack(__shfl_sync(0xffffffff, packed, 16 + 8 * h + lane() / 4));
   }
 
   // Fine modes: of step s of a word.
@@ -71,13 +82,14 @@ class SkinnyScales {
     if constexpr (Config::kFine || kUnits > 1) row = min(row, p_.groups - 1);
     return static_cast<int64_t>(row) * p_.stride + column_;
   }
+  __device__ bool inside(int column) const { return column_ + column < p_.columns; }
 
   // One load for the 16 columns of a tile: lanes 0 to 15 get the scales, 16 to 31 the zeros. Two
   // shuffles for each of them cost less than the registers of four loads, but more than two loads.
   __device__ void load_shared(int iteration, int j, int part) {
     const Element* rows = kWithZeros && lane() >= 16 ? p_.zeros : p_.scales;
     const Element* at = rows + row_offset(iteration * kUnits + part);
-    load_16_bits_if(column_ + 16 * j < p_.columns, shared_[j][part], at + 16 * j);
+    load_16_bits_if(inside(16 * j), shared_[j][part], at + 16 * j);
   }
 
   __device__ void load_own(int iteration, int j, int u) {
@@ -87,9 +99,10 @@ class SkinnyScales {
     CUTLASS_PRAGMA_UNROLL
     for (int h = 0; h < 2; ++h) {
       const int column = 16 * j + 8 * h;
-      const bool inside = column_ + column < p_.columns;
-      load_16_bits_if(inside, scale_[j][h][u], p_.scales + at + column);
-      if constexpr (Config::kZeros) load_16_bits_if(inside, zero_[j][h][u], p_.zeros + at + column);
+      load_16_bits_if(inside(column), scale_[j][h][u], p_.scales + at + column);
+      if constexpr (Config::kZeros) {
+        load_16_bits_if(inside(column), zero_[j][h][u], p_.zeros + at + column);
+      }
     }
   }
 

@@ -10,7 +10,7 @@ namespace {
 // an L40S.
 int64_t smem_bytes(const AwqConfig& config, const AwqChoice& choice) {
   const int64_t outputs = 8 * config.m_tiles * 64 * config.words * config.n_warps;
-  return (choice.warps / config.n_warps + (choice.split > 1)) * outputs * 4;
+  return 16 + (choice.warps / config.n_warps + choice.split - 1) * outputs * 4;
 }
 
 TEST(AwqConfig, EveryChoiceFitsItsKernelAndTheDevice) {
@@ -54,6 +54,7 @@ TEST(AwqConfig, NarrowOutputsShareOutK) {
 TEST(AwqConfig, WarpsHaveUnits) {
   EXPECT_EQ(select_awq(16, 6144, 64, false, true, 90, 132).warps, 1);
   EXPECT_EQ(select_awq(16, 4096, 4096, false, true, 90, 132).warps, 11);  // 32 units: 11, 11, 10
+  EXPECT_EQ(select_awq(1, 4096, 4096, false, true, 90, 132).warps, 11);   // three turns
   EXPECT_EQ(select_awq(16, 6144, 4096, false, true, 90, 132).warps, 12);  // no cluster
   EXPECT_EQ(select_awq(1, 4096, 14336, false, true, 90, 132).warps, 16);  // 112 units
 }

@@ -155,6 +155,31 @@ def test_awq_gemm_repeats_are_bitwise_equal_and_rows_independent(m):
         assert torch.equal(out[keep], first[keep]) and out[m // 2].isnan().all()
 
 
+@pytest.mark.parametrize("m", ONE_OF_EACH_KERNEL)
+def test_awq_gemm_reads_weights_that_the_kernel_before_writes(m):
+    """A slow awq_gemm, which lets its successor start early, makes the words of the next one."""
+    k, n, rows = 1 << 18, 64, 64
+
+    def words(*size: int) -> torch.Tensor:
+        return torch.randint(-(2**31), 2**31, size, dtype=torch.int32, device=DEVICE)
+
+    slow = (words(k, n // 8), random(k // 128, n) / 32, words(k // 128, n // 8))
+    scales, zeros, a = random(1, 4 * n), words(1, n // 2), random(m, rows)
+    inputs = [random(1, k).expand(rows, -1) for _ in range(4)]
+
+    def outputs(wait: bool) -> list[torch.Tensor]:
+        results = []
+        for x in inputs:  # all their products lie in the same memory, one after the other
+            made = mixed_gemm.awq_gemm(x, *slow)
+            if wait:
+                torch.cuda.synchronize()
+            results.append(mixed_gemm.awq_gemm(a, made.view(torch.int32), scales, zeros))
+            del made
+        return results
+
+    assert all(map(torch.equal, outputs(wait=False), outputs(wait=True)))
+
+
 def test_awq_gemm_split_is_a_hint_on_every_path():
     w = placed(awq(72, 96, 32))
     for m in ONE_OF_EACH_KERNEL:
