@@ -21,7 +21,7 @@ class ColumnPair {
     if constexpr (kZeros) {
       const uint32_t parts = Converter::parts(zeros);
       uint32_t rest;
-      origin_ = Converter::fold(parts & folded, rest);
+      offsets_ = Converter::fold(parts & folded, rest);
       addends_ = fma_x2<Format>(rest ^ kSigns, scales, parts & ~folded);
     }
   }
@@ -33,7 +33,8 @@ class ColumnPair {
     if constexpr (kZeros) {
       const uint32_t addend = both_halves(addends_, half);
       Converter::convert_step(
-          word, step, {both_halves(origin_.low, half), both_halves(origin_.high, half)}, pairs);
+          word, step, {both_halves(offsets_.first, half), both_halves(offsets_.second, half)},
+          pairs);
       for (uint32_t& pair : pairs) pair = fma_x2<Format>(pair, scale, addend);
     } else {
       Converter::convert_step(word, step, pairs);
@@ -43,7 +44,7 @@ class ColumnPair {
 
  private:
   uint32_t scales_, addends_;
-  Origin origin_;
+  PairOffsets offsets_;
 };
 
 }  // namespace mixed_gemm

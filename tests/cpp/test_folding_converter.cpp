@@ -86,13 +86,13 @@ TYPED_TEST(FoldingConverterTest, ZeroPointsOfCheckpointsAreFoldedWhole) {
   constexpr int kBias = TestFixture::Layout::kBias;
   for (int zero = -kBias; zero < kBias; ++zero) {
     uint32_t rest;
-    const Origin origin = Converter::fold(Converter::parts(this->both(zero)), rest);
+    const PairOffsets offsets = Converter::fold(Converter::parts(this->both(zero)), rest);
     ASSERT_EQ(rest & 0x7fff7fffu, 0u) << zero;
     for (uint32_t value = 0; value < this->kValues; ++value) {
       this->for_each_member(
           this->word_of(value),
           [&](uint32_t word, int step, uint32_t(&pairs)[2]) {
-            Converter::convert_step(word, step, origin, pairs);
+            Converter::convert_step(word, step, offsets, pairs);
           },
           [&](int q, double part) { ASSERT_EQ(part * Converter::kUnit, q - zero); });
       if (this->HasFatalFailure()) return;
@@ -109,13 +109,13 @@ TYPED_TEST(FoldingConverterTest, AnyFiniteZeroPointIsFoldedAndTheRestIsLeft) {
     const double zero = decode<Format>(static_cast<uint16_t>(bits));
     if (!std::isfinite(zero)) continue;
     uint32_t rest;
-    const Origin origin = Converter::fold(Converter::parts(bits * 0x10001u), rest);
+    const PairOffsets offsets = Converter::fold(Converter::parts(bits * 0x10001u), rest);
     const double left = this->member(rest, 0) * Converter::kUnit;
     for (const uint32_t value : {0u, 1u, this->kValues / 2, this->kValues - 1}) {
       this->for_each_member(
           this->word_of(value),
           [&](uint32_t word, int step, uint32_t(&pairs)[2]) {
-            Converter::convert_step(word, step, origin, pairs);
+            Converter::convert_step(word, step, offsets, pairs);
           },
           [&](int q, double part) {
             const double exact = q - zero, tiny = 0x1p-125 * Converter::kUnit;
