@@ -55,6 +55,27 @@ MIXED_GEMM_HOST_DEVICE uint32_t lop3(uint32_t a, uint32_t b, uint32_t c) {
 #endif
 }
 
+// Half `half` (0: the low one) of a word, in both halves. The packed instructions of
+// core/half_arithmetic.h take such an operand as it is (".H0_H0") when the assembler sees halves of
+// registers, as here; a prmt that does the same stays an instruction.
+MIXED_GEMM_HOST_DEVICE uint32_t both_halves(uint32_t word, int half) {
+#if defined(__CUDA_ARCH__)
+  uint32_t result;
+  if (half == 0) {
+    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {low, low}; }"
+        : "=r"(result)
+        : "r"(word));
+  } else {
+    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {high, high}; }"
+        : "=r"(result)
+        : "r"(word));
+  }
+  return result;
+#else
+  return (word >> (16 * half) & 0xffffu) * 0x10001u;
+#endif
+}
+
 // Truth tables are built the way the PTX manual does: apply the expression to these three
 // constants.
 constexpr uint32_t kLutA = 0xf0, kLutB = 0xcc, kLutC = 0xaa;

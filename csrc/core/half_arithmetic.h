@@ -113,4 +113,26 @@ MIXED_GEMM_HOST_DEVICE uint32_t sub_x2(uint32_t a, uint32_t b) {
   return fma_x2<Format>(b, Format::kMinusOneX2, a);
 }
 
+// The smaller one of each half; a number rather than a NaN. From sm_80 on.
+template <typename Format>
+MIXED_GEMM_HOST_DEVICE uint32_t min_x2(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  uint32_t d;
+  if constexpr (Format::kMantissaBits == Half::kMantissaBits) {
+    asm("min.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+  } else {
+    asm("min.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+  }
+  return d;
+#else
+  const auto one = [&](int shift) {
+    const auto x = static_cast<uint16_t>(a >> shift), y = static_cast<uint16_t>(b >> shift);
+    const double left = decode<Format>(x), right = decode<Format>(y);
+    const bool first = std::isnan(right) || left <= right;
+    return static_cast<uint32_t>(first ? x : y) << shift;
+  };
+  return one(0) | one(16);
+#endif
+}
+
 }  // namespace mixed_gemm

@@ -19,10 +19,7 @@ template <typename Config>
 int make_copies(const GemmArgs& a, typename WgmmaMainloop<Config>::Copies& copies) {
   using Layout = typename Config::Layout;
   const int64_t k_tiles = ceil_div(a.k, kTileK), line_bytes = k_tiles * Layout::kLineBytes;
-  const bool fine = a.group_size % kTileK != 0 && a.groups > 1;
-  copies.rows.per_tile = fine ? Config::kScaleRows : 1;
-  copies.rows.units_per_row = cutlass::FastDivmod(static_cast<int>(ceil_div(a.group_size, kMmaK)));
-  copies.rows.zero_mode = a.zero_mode;
+  copies.rows = ScaleRows(a.group_size, a.groups, a.zero_mode);
   const BoxedMatrix tokens{a.a, 2, a.k, a.m, a.a_stride * 2, kTileK, Config::kTile.m, true};
   const BoxedMatrix weights{a.b_packed,
                             1,
@@ -33,7 +30,7 @@ int make_copies(const GemmArgs& a, typename WgmmaMainloop<Config>::Copies& copie
                             Config::kTile.n / Layout::kInterleave,
                             true};
   const BoxedMatrix scales{
-      a.scales, 2, a.n, a.groups, a.scale_stride * 2, Config::kTile.n, copies.rows.per_tile, false};
+      a.scales, 2, a.n, a.groups, a.scale_stride * 2, Config::kTile.n, copies.rows.of_copy, false};
   BoxedMatrix zeros = scales;
   zeros.data = a.zeros;
   int error = make_tensor_map(tokens, copies.tokens);

@@ -4,27 +4,19 @@
 #pragma once
 #include "cutlass/arch/memory_sm75.h"
 #include "cutlass/array.h"
-#include "cutlass/fast_math.h"
-#include "dequant/apply_scale.h"
-#include "dequant/integer_converter.h"
+#include "dequant/folding_converter.h"
 #include "layout/smem_tile.h"
 #include "wgmma/tma_pipeline.cuh"
 #include "wgmma/warpgroup_mma.cuh"
 #include "wgmma/wgmma_config.cuh"
+#include "wgmma/wgmma_scales.cuh"
 
 namespace mixed_gemm {
-
-// Rows of scales. A k-tile needs 1 of them, or up to 4 ("fine"): units of 16 k map to rows.
-struct ScaleRows {
-  cutlass::FastDivmod units_per_row;
-  int per_tile;  // 1 or 4
-  ZeroMode zero_mode;
-  __device__ int row(int unit) const { return units_per_row.div(unit); }
-};
 
 template <typename Config>
 class WgmmaMainloop {
   using Layout = typename Config::Layout;
+  using Converter = FoldingConverter<typename Config::Format, Config::kBits>;
   using Mma = WarpgroupMma<typename Config::Format, Config::kTile.m>;
   using Position = RingPosition<Config::kStages>;
   static constexpr int kSteps = kTileK / kMmaK;
@@ -47,7 +39,7 @@ class WgmmaMainloop {
   };
 
   __device__ WgmmaMainloop(const Copies& copies, SharedStorage& storage)
-      : copies_(copies), storage_(storage) {}
+      : copies_(copies), storage_(storage), scales_(copies.rows) {}
 
   // --- the thread that asks for copies -----------------------------------------------------------
   __device__ void request(int row0, int column0, int begin, int end) {
@@ -55,32 +47,60 @@ class WgmmaMainloop {
       storage_.barriers.wait_empty(position_);
       uint8_t* stage = storage_.stages[position_.stage];
       uint64_t* full = &storage_.barriers.full[position_.stage];
-      const int scale_bytes = copies_.rows.per_tile * Config::kScaleRowBytes;
       constexpr int kVectors = Config::kScaled ? (Config::kZeros ? 2 : 1) : 0;
       storage_.barriers.expect(position_,
-                               Config::kTokenBytes + Config::kWeightBytes + kVectors * scale_bytes);
+                               Config::kTokenBytes + Config::kWeightBytes +
+                                   kVectors * copies_.rows.of_tile * Config::kScaleRowBytes);
       copy_box(copies_.weights, full, stage + Config::kTokenBytes, tile * Layout::kLineBytes,
                column0 / Layout::kInterleave);
       copy_box(copies_.tokens, full, stage, tile * kTileK, row0);
-      if constexpr (Config::kScaled) {
-        const int row = copies_.rows.row(tile * kSteps);
-        copy_box(copies_.scales, full, scales_of(stage), column0, row);
-        if constexpr (Config::kZeros) {
-          copy_box(copies_.zeros, full, scales_of(stage) + Config::kScaleBytes, column0, row);
-        }
-      }
+      if constexpr (Config::kScaled) request_scales(tile, column0, full, stage + kScaleOffset);
     }
   }
 
   // --- the warps that multiply -------------------------------------------------------------------
   __device__ void multiply(int begin, int end, Sums& sums) {
+    if (begin >= end) return;
+    if (!Config::kScaled || copies_.rows.of_tile == 1) {
+      multiply_tiles<1>(begin, end, sums);
+    } else if constexpr (Config::kScaled) {
+      multiply_tiles<ScaleRows::kSteps>(begin, end, sums);
+    }
+    cute::warpgroup_wait<0>();
+    pin<Config::kSums>(sums.data());
+    if constexpr (Converter::kUnit != 1) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < Config::kSums; ++i) sums[i] *= Converter::kUnit;
+    }
+    release(position_.stage);
+    position_.next();
+  }
+
+ private:
+  static constexpr int kScaleOffset = Config::kTokenBytes + Config::kWeightBytes;
+
+  __device__ void request_scales(int tile, int column0, uint64_t* full, uint8_t* to) const {
+    const ScaleRows& rows = copies_.rows;
+    for (int row = 0; row < rows.of_tile; row += rows.of_copy) {
+      const int group = rows.group(tile, row);
+      copy_box(copies_.scales, full, to + row * Config::kScaleRowBytes, column0, group);
+      if constexpr (Config::kZeros) {
+        copy_box(copies_.zeros, full, to + Config::kScaleBytes + row * Config::kScaleRowBytes,
+                 column0, group);
+      }
+    }
+  }
+
+  // kRows: of scales, in a stage.
+  template <int kRows>
+  __device__ void multiply_tiles(int begin, int end, Sums& sums) {
     uint32_t fragments[kSteps][kRowTiles][4];
     uint32_t words[kRowTiles][kWords];
-    if (begin >= end) return;
-    storage_.barriers.wait_full(position_);
-    load_words(words);
+    scales_.start(begin);
+    enter_tile(words);
+    prepare<kRows>(0);
     CUTLASS_PRAGMA_UNROLL
-    for (int step = 0; step < kGroup; ++step) convert_all(begin, step, words, fragments[step]);
+    for (int step = 0; step < kGroup; ++step) convert<kRows>(step, words, fragments[step]);
     for (int tile = begin; tile < end; ++tile) {
       const int current = position_.stage;
       const uint64_t tokens = swizzled_descriptor(storage_.stages[current]);
@@ -96,32 +116,25 @@ class WgmmaMainloop {
           }
         }
         cute::warpgroup_commit_batch();
+        const int next = (group + kGroup) % kSteps;
+        if (next != 0) {
+          prepare<kRows>(next);
+        } else if (tile + 1 < end) {
+          position_.next();
+          enter_tile(words);
+          prepare<kRows>(0);
+        }
         cute::warpgroup_wait<1>();  // the group before is done
         if (group == 0 && tile > begin) release(current == 0 ? Config::kStages - 1 : current - 1);
-        const bool last = group + kGroup == kSteps;
-        if (last) {
-          if (tile + 1 == end) break;
-          position_.next();
-          storage_.barriers.wait_full(position_);
-          load_words(words);
-        }
+        // After the last tile too, in vain: a way around it would be a branch in each.
         CUTLASS_PRAGMA_UNROLL
-        for (int i = 0; i < kGroup; ++i) {
-          const int step = (group + kGroup + i) % kSteps;
-          convert_all(last ? tile + 1 : tile, step, words, fragments[step]);
+        for (int step = next; step < next + kGroup; ++step) {
+          convert<kRows>(step, words, fragments[step]);
         }
       }
     }
-    cute::warpgroup_wait<0>();
-    pin<Config::kSums>(sums.data());
-    release(position_.stage);
-    position_.next();
   }
 
- private:
-  static __device__ uint8_t* scales_of(uint8_t* stage) {
-    return stage + Config::kTokenBytes + Config::kWeightBytes;
-  }
   __device__ void release(int stage) {
     if (threadIdx.x % 32 == 0) storage_.barriers.release(stage);
   }
@@ -144,54 +157,37 @@ class WgmmaMainloop {
     }
   }
 
-  __device__ void convert_all(int tile, int step, const uint32_t (&words)[kRowTiles][kWords],
-                              uint32_t (&fragments)[kRowTiles][4]) {
-    load_scales(tile, step);
-    CUTLASS_PRAGMA_UNROLL
-    for (int t = 0; t < kRowTiles; ++t) convert(words[t], t, step, fragments[t]);
+  __device__ void enter_tile(uint32_t (&words)[kRowTiles][kWords]) {
+    storage_.barriers.wait_full(position_);
+    load_words(words);
   }
 
-  // Of columns g and g + 8, each in both halves of a register.
-  __device__ void load_scales(int tile, int step) {
-    if (!Config::kScaled || (step > 0 && copies_.rows.per_tile == 1)) return;
-    const int row = copies_.rows.row(tile * kSteps + step) - copies_.rows.row(tile * kSteps);
-    const uint8_t* stage = storage_.stages[position_.stage];
-    const int g = threadIdx.x % 32 / 4, warp = threadIdx.x / 32;
-    const auto* scales = reinterpret_cast<const uint16_t*>(
-        stage + Config::kTokenBytes + Config::kWeightBytes + row * Config::kScaleRowBytes);
-    const bool sub = copies_.rows.zero_mode == ZeroMode::kSub;
+  // The scales of a group of steps, before the products of the one before it are waited for.
+  template <int kRows>
+  __device__ void prepare(int group) {
+    const uint8_t* rows = storage_.stages[position_.stage] + kScaleOffset;
+    CUTLASS_PRAGMA_UNROLL
+    for (int step = group; step < group + kGroup; ++step) {
+      if constexpr (Config::kScaled) scales_.template prepare<kRows>(rows, step);
+    }
+  }
+
+  template <int kRows>
+  __device__ void convert(int step, const uint32_t (&words)[kRowTiles][kWords],
+                          uint32_t (&fragments)[kRowTiles][4]) const {
+    const int step_of_word = step % kStepsPerBlock;
     CUTLASS_PRAGMA_UNROLL
     for (int t = 0; t < kRowTiles; ++t) {
       CUTLASS_PRAGMA_UNROLL
       for (int h = 0; h < 2; ++h) {
-        const int column = Config::column(warp, t) + g + 8 * h;
-        scale_[t][h] = prmt<0x1010>(uint32_t(scales[column]), 0u);
-        if constexpr (Config::kZeros) {
-          const uint32_t zero = scales[column + Config::kScaleBytes / 2];
-          subtrahend_[t][h] = sub ? prmt<0x1010>(zero, 0u) : 0u;
-          addend_[t][h] = sub ? 0u : prmt<0x1010>(zero, 0u);
+        const uint32_t word = words[t][2 * (step / kStepsPerBlock) + h];
+        uint32_t pairs[2];
+        if constexpr (Config::kScaled) {
+          scales_.template convert<kRows>(word, step, step_of_word, t, h, pairs);
+        } else {
+          Converter::convert_step(word, step_of_word, pairs);
         }
-      }
-    }
-  }
-
-  __device__ void convert(const uint32_t (&words)[kWords], int t, int step,
-                          uint32_t (&fragment)[4]) const {
-    const int block = step / kStepsPerBlock;
-    CUTLASS_PRAGMA_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      uint32_t pairs[2];
-      IntegerConverter<typename Config::Format, Config::kBits>::convert_step(
-          words[2 * block + h], step % kStepsPerBlock, pairs);
-      CUTLASS_PRAGMA_UNROLL
-      for (int p = 0; p < 2; ++p) {
-        if constexpr (Config::kZeros) {
-          pairs[p] = apply_scale_and_zero<typename Config::Format>(
-              pairs[p], scale_[t][h], subtrahend_[t][h], addend_[t][h]);
-        } else if constexpr (Config::kScaled) {
-          pairs[p] = apply_scale<typename Config::Format>(pairs[p], scale_[t][h]);
-        }
-        fragment[2 * p + h] = pairs[p];
+        for (int p = 0; p < 2; ++p) fragments[t][2 * p + h] = pairs[p];
       }
     }
   }
@@ -199,7 +195,7 @@ class WgmmaMainloop {
   const Copies& copies_;
   SharedStorage& storage_;
   Position position_;
-  uint32_t scale_[kRowTiles][2], subtrahend_[kRowTiles][2], addend_[kRowTiles][2];
+  WgmmaScales<Config> scales_;
 };
 
 }  // namespace mixed_gemm

@@ -3,11 +3,13 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdio>
 #include <random>
 #include <vector>
 
 #include "dequant/apply_scale.h"
+#include "dequant/column_pair.h"
 #include "dequant/integer_converter.h"
 
 namespace mixed_gemm {
@@ -58,6 +60,22 @@ struct Arithmetic {
     out[1] = sub_x2<Format>(in[0], in[1]);
     out[2] = apply_scale<Format>(in[0], in[1]);
     out[3] = apply_scale_and_zero<Format>(in[0], in[1], in[2], 0);
+  }
+};
+
+// Weights of one column of a pair, with and without zero points: in[1] are scales, in[2] zeros.
+template <typename Format, int kBits>
+struct Fold {
+  uint32_t folded;
+  MIXED_GEMM_HOST_DEVICE void operator()(const uint32_t* in, uint32_t* out) const {
+    ColumnPair<Format, kBits, true> zeros;
+    ColumnPair<Format, kBits, false> none;
+    zeros.set(in[1], in[2], folded);
+    none.set(in[1], 0u, 0u);
+    uint32_t pairs[2], others[2];
+    zeros.convert_step(in[0], 0, 0, pairs);
+    none.convert_step(in[0], kStepsPerWord<kBits> - 1, 1, others);
+    out[0] = pairs[0], out[1] = pairs[1], out[2] = others[0], out[3] = others[1];
   }
 };
 
@@ -120,6 +138,35 @@ TEST(DeviceArithmetic, BFloat16) {
   auto in = random_numbers<BFloat16>(1 << 20);
   for (uint32_t& word : in) word = (word & 0x8fff8fffu) | 0x30003000u;
   expect_device_equals_twin(Arithmetic<BFloat16>(), in);
+}
+// Scales and zero points of moderate size, integral or not: no infinity, no NaN.
+template <typename Format>
+std::vector<uint32_t> words_and_columns(int count) {
+  std::mt19937 random(3);
+  std::uniform_real_distribution<double> real(-20, 20);
+  const auto pair = [&](bool integral) {
+    const double low = real(random), high = real(random);
+    return encode<Format>(integral ? std::round(low) : low) |
+           static_cast<uint32_t>(encode<Format>(integral ? std::round(high) : high)) << 16;
+  };
+  std::vector<uint32_t> in;
+  for (int i = 0; i < count; ++i) {
+    in.push_back(random());
+    in.push_back(pair(false));
+    in.push_back(pair(i % 2 == 0));
+  }
+  return in;
+}
+
+TEST(DeviceColumnPair, EveryConverterAndZeroMode) {
+  for (const uint32_t folded : {~0u, 0u}) {
+    const auto halves = words_and_columns<Half>(1 << 18);
+    expect_device_equals_twin(Fold<Half, 4>{folded}, halves);
+    expect_device_equals_twin(Fold<Half, 8>{folded}, halves);
+    const auto bfloats = words_and_columns<BFloat16>(1 << 18);
+    expect_device_equals_twin(Fold<BFloat16, 4>{folded}, bfloats);
+    expect_device_equals_twin(Fold<BFloat16, 8>{folded}, bfloats);
+  }
 }
 TEST(DeviceBitOps, PrmtAndLop3) {
   std::mt19937 random(2);

@@ -1,0 +1,63 @@
+// Packed int4 and int8 -> pairs of (u - bias - t) / kUnit, exactly, for kernels that scale weights.
+// t is the zero point rounded to what the offsets of dequant/offset_converter.h can hold: itself
+// for the integral zero points of checkpoints. The rest goes into the addend of the fma that scales
+// (dequant/column_pair.h), so no zero point costs an instruction a weight.
+#pragma once
+#include <cstdint>
+#include <type_traits>
+
+#include "core/half_arithmetic.h"
+#include "dequant/offset_converter.h"
+
+namespace mixed_gemm {
+
+// convert_step() without offsets: for t = 0. parts(): zero points in units of kUnit. fold(): the
+// offsets of those of two columns, a column in each half, and what of them is left to add.
+template <typename Format, int kBits, bool = kHasOffsets<Format, kBits>>
+struct FoldingConverter {
+  using Offsets = OffsetConverter<Format, kBits>;
+  static constexpr int kUnit = static_cast<int>(1 / Offsets::kUnit);
+
+  static MIXED_GEMM_HOST_DEVICE uint32_t parts(uint32_t zeros) {
+    return kUnit == 1 ? zeros : mul_x2<Format>(zeros, Offsets::kUnitX2);
+  }
+
+  static MIXED_GEMM_HOST_DEVICE PairOffsets fold(uint32_t zeros, uint32_t& rest) {
+    constexpr uint32_t kSigns = 0x80008000u, kMost = Offsets::kMost * 0x10001u;
+    // fp16 would overflow.
+    const bool bounded = std::is_same<Format, Half>::value;
+    const uint32_t near = bounded ? min_x2<Format>(zeros, kMost) : zeros;
+    const uint32_t first = sub_x2<Format>(near, Offsets::kMagic ^ kSigns);
+    const uint32_t t = sub_x2<Format>(first, Offsets::kMagic);
+    rest = sub_x2<Format>(zeros, t);
+    return {first, sub_x2<Format>(PairOffsets::constant(Offsets::kPacked).second, t)};
+  }
+
+  static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, PairOffsets offsets,
+                                                  uint32_t (&pairs)[2]) {
+    Offsets::convert_step(word, step, offsets, pairs);
+  }
+  static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, uint32_t (&pairs)[2]) {
+    convert_step(word, step, PairOffsets::constant(Offsets::kPacked), pairs);
+  }
+};
+
+// bf16 takes two magic numbers for a byte: the zero point remains a subtraction.
+template <>
+struct FoldingConverter<BFloat16, 8, false> : IntegerConverter<BFloat16, 8> {
+  using IntegerConverter<BFloat16, 8>::convert_step;
+  static constexpr int kUnit = 1;
+
+  static MIXED_GEMM_HOST_DEVICE uint32_t parts(uint32_t zeros) { return zeros; }
+  static MIXED_GEMM_HOST_DEVICE PairOffsets fold(uint32_t zeros, uint32_t& rest) {
+    rest = 0u;
+    return {zeros, 0u};
+  }
+  static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, PairOffsets offsets,
+                                                  uint32_t (&pairs)[2]) {
+    convert_step(word, step, pairs);
+    for (uint32_t& pair : pairs) pair = sub_x2<BFloat16>(pair, offsets.first);
+  }
+};
+
+}  // namespace mixed_gemm
