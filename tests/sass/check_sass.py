@@ -4,8 +4,9 @@
 
 No kernel may use local memory (spills, stack), but for STACK bytes outside of the mainloop of the
 kernels that work by tiles, and of awq_gemm for 32 tokens. What must and must not be in the mainloop
-of a kernel stands in RULES, by kernel name. Prints one line per kernel and architecture. Exit status: 0 fine, 1 faults (listed
-last), 77 when cuobjdump or nvdisasm is missing (`make test` installs both from PyPI).
+of a kernel stands in RULES, by kernel name. Prints one line per kernel and architecture. Exit
+status: 0 fine, 1 faults (listed last), 77 when cuobjdump or nvdisasm is missing (`make test`
+installs both from PyPI).
 """
 
 from __future__ import annotations
