@@ -121,7 +121,8 @@ def text_of(results: Results, source: str, plot: str | None) -> str:
     if w8:
         lines += ["W8A16, fp16; peers of the same kind.", "", *w8]
     if costs:
-        lines += ["What other schemes cost: ratios of times at the same points, W4A16.", "", *costs]
+        what = "What other schemes cost: ratios of times at the same points, W4A16"
+        lines += [f"{what}; zero points are whole numbers, as AWQ and GPTQ hold them.", "", *costs]
     return "\n".join(lines).rstrip()
 
 
