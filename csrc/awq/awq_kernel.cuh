@@ -73,7 +73,7 @@ class AwqGemm {
     k_left_ = p_.k - k;
     tokens_left_ = p_.m - row0_ - g;
     a_ = p_.a + (row0_ + g) * static_cast<int64_t>(p_.a_stride) + k;
-    weights_ = p_.qweight + static_cast<int64_t>(k) * row_words_ + octet_;
+    weights_ = p_.qweight + static_cast<int64_t>(k) * row_words() + octet_;
     // Opaque, or they are made anew from the thread index in every iteration, a slow read.
     asm volatile("" : "+r"(k_left_), "+r"(tokens_left_), "+r"(octet_));
   }
@@ -117,7 +117,7 @@ class AwqGemm {
     const int k_left = k_left_;
     unit_ += stride_;
     k_left_ -= stride_ * kUnitK;
-    weights_ += static_cast<int64_t>(row_words_) * (stride_ * kUnitK);
+    weights_ += static_cast<int64_t>(row_words()) * (stride_ * kUnitK);
     Sums partial;
     Group group;
     CUTLASS_PRAGMA_UNROLL
@@ -150,7 +150,7 @@ class AwqGemm {
     CUTLASS_PRAGMA_UNROLL
     for (int row = 0; row < 8; ++row) {
       load_words_if(inside, raw_[step][row],
-                    weights_ + static_cast<int64_t>(row_words_) * (kStepK * step + row));
+                    weights_ + static_cast<int64_t>(row_words()) * (kStepK * step + row));
     }
   }
 
@@ -170,7 +170,7 @@ class AwqGemm {
   }
   __device__ int64_t group_word(int step, int k_left) const {
     const int at = Config::kFine ? (p_.k - k_left + kStepK * step) / 8 : unit_;
-    return static_cast<int64_t>(p_.group.div(at)) * row_words_ + octet_;
+    return static_cast<int64_t>(p_.group.div(at)) * row_words() + octet_;
   }
 
   // Of a step of the unit at a_. Those that do not exist stay 0, those past the end of K become 0.
@@ -268,6 +268,10 @@ class AwqGemm {
   static __device__ void clear(uint4& v) {
     asm volatile("mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; mov.b32 %3, 0;"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w));
+  }
+  // Of a row of the weight; made anew where it would be spilled.
+  __device__ int row_words() const {
+    return Config::kRegistersShort ? static_cast<int>(static_cast<unsigned>(p_.n) / 8) : row_words_;
   }
   static __device__ uint32_t word(const uint4& v, int r) {
     return r == 0 ? v.x : r == 1 ? v.y : r == 2 ? v.z : v.w;
