@@ -316,12 +316,12 @@ def test_report_replaces_only_its_part_and_is_idempotent() -> None:
         META, [row(5.0), cublas(10.0, SMALL), row(6.0, scheme=bf16), row(7.0, scheme=w8)]
     )
     text = report.text_of(results, "results.json", "plot.png")
-    readme = f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n"
+    readme = f"before\n{report.BEGIN}\nstale\n{report.END}\nafter\n"
     once = report.replaced(readme, text)
     assert report.replaced(once, text) == once
     assert once.startswith("before\n")
     assert once.endswith("\nafter\n")
-    assert "old" not in once
+    assert "stale" not in once
     assert "| 4096 x 4096 | 5.0 (0.88, 0.50) |" in once
     assert "| 4096 x 4096, channel | 7.0 (0.99, 0.70) |" in once
     assert "| bf16 / fp16 | 1 | 1.20 (1.20) | 1.05 | 1 |" in once
