@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,3 +35,30 @@ def seed() -> Iterator[None]:
 @pytest.fixture
 def repository() -> Path:
     return REPOSITORY
+
+
+@pytest.fixture
+def broken(repository, tmp_path):
+    """Copy a fixture, with tensors replaced (None: removed) and options of its quantization_config
+    changed; returns the folder."""
+    import tiny_llama
+    from safetensors.torch import load_file, save_file
+
+    def make(folder, tensors=None, **options):
+        out = tmp_path / folder
+        shutil.copytree(repository / "tests" / "data" / folder, out)
+        file = out / "model.safetensors"
+        found = {name: tensor.clone() for name, tensor in load_file(file).items()}
+        for role, change in (tensors or {}).items():
+            name = role if role in found else f"{tiny_llama.BLOCK}.self_attn.q_proj.{role}"
+            tensor = found.pop(name, None)
+            if change is not None:
+                found[name] = change(tensor).contiguous()
+        file.unlink()
+        save_file(found, file)
+        config = json.loads((out / "config.json").read_text())
+        config["quantization_config"].update(options)
+        (out / "config.json").write_text(json.dumps(config))
+        return out
+
+    return make
