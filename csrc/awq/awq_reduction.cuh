@@ -6,9 +6,9 @@
 // Four columns at a time, a chunk: with an output a thread and a store of 4 bytes for every sum,
 // the end of a kernel for 32 tokens took 2.7 us at 4096 columns.
 #pragma once
-#include "awq/cluster_sums.cuh"
 #include "cutlass/array.h"
 #include "cutlass/numeric_conversion.h"
+#include "kernel/cluster_sums.cuh"
 
 namespace mixed_gemm {
 

@@ -26,7 +26,7 @@ const TileConfig& tile_of(const Candidate& c) { return table_of(c.family).rows[c
 
 std::string config_name(const Candidate& c) {
   if (c.family == Family::kDequantizeDense) return family_name(c.family);
-  if (c.family == Family::kSkinny) return skinny_name(kSkinnyConfigs[c.row]);
+  if (c.family == Family::kSkinny) return skinny_name(kSkinnyConfigs[c.row]) + split_name(c);
   return tile_choice_name(family_name(c.family), table_of(c.family).rows, c);
 }
 
@@ -38,7 +38,8 @@ std::optional<Candidate> parse_config(const std::string& name) {
   }
   c.family = Family::kSkinny;
   for (c.row = 0; c.row < kNumSkinnyConfigs; ++c.row) {
-    if (name == skinny_name(kSkinnyConfigs[c.row])) return c;
+    const std::string row = skinny_name(kSkinnyConfigs[c.row]);
+    if (name.compare(0, row.size(), row) == 0 && parse_split(name.substr(row.size()), c)) return c;
   }
   for (const TileTable& table : kTileTables) {
     c.family = table.family;

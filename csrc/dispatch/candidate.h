@@ -4,10 +4,10 @@
 //   multistage_m64n128s4_streamk2   2 blocks an SM share out all k-tiles of all tiles evenly
 //   multistage_m64n128s4_parallel4  K split over 4 blocks and reduced by a second kernel
 //   multistage_m64n128s4_cluster4   K split over the 4 blocks of a cluster (sm_90)
-//   wgmma_m128n256s5...             a tile of kWgmmaTileConfigs (sm_90a), split alike but for
-//   clusters skinny_m8n32w8                  a row of kSkinnyConfigs: 8 tokens x 32 columns, 8
-//   warps share K dequantize_dense                dequantize to a dense weight, then the library's
-//   GEMM
+//   wgmma_m128n256s5...             a tile of kWgmmaTileConfigs (sm_90a), split but for clusters
+//   skinny_m8n32w8                  a row of kSkinnyConfigs: 8 tokens x 32 columns, 8 warps share K
+//   skinny_m8n32w8_cluster2         so do the 2 blocks of a cluster (sm_90)
+//   dequantize_dense                dequantize to a dense weight, then the library's GEMM
 #pragma once
 #include <optional>
 #include <string>

@@ -47,6 +47,7 @@ constexpr double kSkinnyTail = 0.1286;         // of a block's time, while the l
 constexpr double kSkinnyLatencyUs = 0.7811;    // of memory
 constexpr double kSkinnyTokenRate = 126500.0;  // bytes of activations per us and SM, from L2
 constexpr double kSkinnyConverted = 347159.3;  // weights that an SM converts per us
+constexpr double kSkinnyClusterUs = 0.5;       // not fitted: blocks of a cluster meet
 // Work of converting a weight, over that of int4 with a scale per group of 64 and more.
 constexpr double kNoScaleWork = 0.935;
 constexpr double kZeroWork = 1.4;
@@ -179,13 +180,15 @@ double wgmma_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) {
 double skinny_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) {
   const SkinnyConfig& t = kSkinnyConfigs[c.row];
   const double m_blocks = static_cast<double>(ceil_div(p.m, 8 * t.m_tiles));
-  const double blocks = m_blocks * ceil_div(p.n, 16 * t.n_tiles);
+  const double blocks = m_blocks * ceil_div(p.n, 16 * t.n_tiles) * c.slices;
   const SkinnyMode mode = skinny_mode(t, p.scheme, p.k);
   const bool heavy = mode == SkinnyMode::kFineZero || (mode == SkinnyMode::kFine && t.n_tiles > 1);
   const ScaleMode work = scale_mode(p.scheme, p.k, skinny_iteration_k(p.scheme.bits) / 2);
-  const int resident_warps = t.m_tiles > 1   ? 16
-                             : t.n_tiles > 1 ? (heavy ? 16 : 24)
-                                             : (heavy ? 24 : 32);  // as compiled for sm_90
+  const int tiles = t.m_tiles * t.n_tiles;  // as compiled for sm_90
+  const int resident_warps = tiles > 4   ? 8
+                             : tiles > 2 ? 16
+                             : tiles > 1 ? (heavy ? 16 : 24)
+                                         : (heavy ? 24 : 32);
   const double per_sm = std::max(1, resident_warps / t.warps);
   const double share = std::ceil(blocks / d.sm_count);  // blocks of the busiest SM
   const double resident = std::min(std::max(1.0, blocks / d.sm_count), per_sm);
@@ -196,11 +199,11 @@ double skinny_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) 
                               p.scheme.bits / 8 / conversion_work(p, work);
   const double rate = std::min({memory_rate, in_flight / kSkinnyLatencyUs, convert_rate});
   const double weights = share * weight_bytes(p) * m_blocks / blocks;
-  const double tokens = share * 2.0 * p.m / m_blocks * p.k;  // from L2
+  const double tokens = share * 2.0 * p.m / m_blocks * p.k / c.slices;  // from L2
   const double block =
       weights / share / rate * std::min(share, per_sm);  // one block, beside its neighbours
   return kSkinnyLaunchUs + kSkinnyBlockUs * std::ceil(share / per_sm) + weights / rate +
-         tokens / kSkinnyTokenRate + kSkinnyTail * block;
+         tokens / kSkinnyTokenRate + kSkinnyTail * block + (c.slices > 1 ? kSkinnyClusterUs : 0);
 }
 
 double dense_us(const GemmProblem& p, const DeviceInfo& d) {
@@ -249,7 +252,12 @@ std::vector<Candidate> ranked_candidates(const GemmProblem& problem, const Devic
   };
   Candidate c;
   c.family = Family::kSkinny;
-  for (c.row = 0; c.row < kNumSkinnyConfigs; ++c.row) consider(c);
+  for (c.row = 0; c.row < kNumSkinnyConfigs; ++c.row) {
+    for (c.slices = 1; c.slices <= kMaxSkinnyCluster; c.slices *= 2) {
+      c.split = c.slices > 1 ? SplitK::kCluster : SplitK::kNone;
+      consider(c);
+    }
+  }
   const auto consider_tiles = [&](Family family, const TileConfig* table, int count) {
     c.family = family;
     std::vector<int> rows(count);

@@ -86,6 +86,8 @@ Status run_skinny(const Candidate& c, GemmProblem p, const Allocate& allocate, v
   if (!status.ok()) return status;
   const SkinnyMode mode = skinny_mode(kSkinnyConfigs[c.row], p.scheme, p.k);
   GemmArgs args = gemm_args(p, p.scale_stride, stream);
+  args.split = c.split;
+  args.slices = c.slices;
   args.early_start_sms = device.has_early_start() ? device.sm_count : 0;
   return cuda_status(skinny_launchers(p.element, p.scheme.bits, mode)[c.row](args),
                      "launching the GEMM");

@@ -23,6 +23,17 @@ std::vector<std::string> why_not_extents(int64_t m, int64_t n, int64_t k) {
   return reasons;
 }
 
+std::string why_not_skinny_split(const TileChoice& c, const DeviceInfo& device) {
+  if (c.split == SplitK::kNone) return "";
+  if (c.split != SplitK::kCluster) return "splits K over clusters only";
+  if (!skinny_splits(kSkinnyConfigs[c.row])) return "has 16 columns, and no clusters";
+  if (c.slices > kMaxSkinnyCluster) {
+    return "has clusters of at most " + std::to_string(kMaxSkinnyCluster) + " blocks, got " +
+           std::to_string(c.slices);
+  }
+  return why_not_clusters(device);
+}
+
 }  // namespace
 
 std::vector<std::string> why_not_scaled_mm(int64_t m, int64_t n, int64_t k, OperandType operand) {
@@ -123,6 +134,8 @@ std::string why_not_candidate(const Candidate& c, const GemmProblem& p, const De
              ", the stride of scales " + std::to_string(kMaxExtent) + "; got " +
              std::to_string(p.k) + " and " + std::to_string(p.scale_stride);
     }
+    const std::string no_split = why_not_skinny_split(c, device);
+    if (!no_split.empty()) return no_split;
     const int64_t rows = 8 * kSkinnyConfigs[c.row].m_tiles;
     if (ceil_div(p.m, rows) <= kMaxGridY) return "";
     return "M must be at most " + std::to_string(kMaxGridY * rows) + " for this kernel, got " +

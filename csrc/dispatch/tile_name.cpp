@@ -38,40 +38,57 @@ std::vector<TileChoice> tile_choices(const TileConfig* table, const std::vector<
   return choices;
 }
 
+std::string split_name(const TileChoice& choice) {
+  if (choice.split == SplitK::kNone) return "";
+  return kSplitSuffix[static_cast<int>(choice.split)] + std::to_string(choice.slices);
+}
+
+bool parse_split(const std::string& text, TileChoice& choice) {
+  choice.split = SplitK::kNone;
+  choice.slices = 1;
+  if (text.empty()) return true;
+  for (const SplitK split : {SplitK::kStreamK, SplitK::kParallel, SplitK::kCluster}) {
+    const std::string suffix = kSplitSuffix[static_cast<int>(split)];
+    if (text.compare(0, suffix.size(), suffix) != 0) continue;
+    choice.split = split;
+    choice.slices = parse_slices(text.c_str() + suffix.size(), split);
+    return choice.slices > 0;
+  }
+  return false;
+}
+
 std::string tile_choice_name(const char* family, const TileConfig* table,
                              const TileChoice& choice) {
   const TileConfig& tile = table[choice.row];
   std::string name = std::string(family) + "_m" + std::to_string(tile.m) + "n" +
                      std::to_string(tile.n) + "s" + std::to_string(tile.stages);
   if (tile.k_slices > 1) name += "k" + std::to_string(tile.k_slices);
-  if (choice.split == SplitK::kNone) return name;
-  return name + kSplitSuffix[static_cast<int>(choice.split)] + std::to_string(choice.slices);
+  return name + split_name(choice);
 }
 
 bool parse_tile_choice(const std::string& name, const char* family, const TileConfig* table,
                        int rows, TileChoice& choice) {
   choice = TileChoice();
   for (choice.row = 0; choice.row < rows; ++choice.row) {
-    const std::string tile = tile_choice_name(family, table, choice);
-    if (name == tile) return true;
-    for (const SplitK split : {SplitK::kStreamK, SplitK::kParallel, SplitK::kCluster}) {
-      const std::string prefix = tile + kSplitSuffix[static_cast<int>(split)];
-      if (name.compare(0, prefix.size(), prefix) != 0) continue;
-      choice.split = split;
-      choice.slices = parse_slices(name.c_str() + prefix.size(), split);
-      return choice.slices > 0;
+    const std::string tile = tile_choice_name(family, table, {choice.row, SplitK::kNone, 1});
+    if (name.compare(0, tile.size(), tile) == 0 && parse_split(name.substr(tile.size()), choice)) {
+      return true;
     }
   }
   return false;
 }
 
+std::string why_not_clusters(const DeviceInfo& device) {
+  if (device.sm >= 90) return "";
+  return "needs thread block clusters, compute capability 9.0; this device has " +
+         std::to_string(device.sm / 10) + "." + std::to_string(device.sm % 10);
+}
+
 std::string why_not_cluster(const TileChoice& choice, const TileConfig& tile, int smem,
                             const DeviceInfo& device) {
   if (choice.split != SplitK::kCluster) return "";
-  if (device.sm < 90) {
-    return "needs thread block clusters, compute capability 9.0; this device has " +
-           std::to_string(device.sm / 10) + "." + std::to_string(device.sm % 10);
-  }
+  const std::string none = why_not_clusters(device);
+  if (!none.empty()) return none;
   const int sums = tile.m * tile.n * 4;
   const int pipeline = smem - kMaxWarps * 4;
   if (sums <= pipeline) return "";

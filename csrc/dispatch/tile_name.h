@@ -22,10 +22,17 @@ std::vector<TileChoice> tile_choices(const TileConfig* table, const std::vector<
 
 std::string tile_choice_name(const char* family, const TileConfig* table, const TileChoice& choice);
 
+// "_cluster4"; nothing for no split.
+std::string split_name(const TileChoice& choice);
+// Of such a text; false: there is no such split.
+bool parse_split(const std::string& text, TileChoice& choice);
+
 // False: no such tile or split.
 bool parse_tile_choice(const std::string& name, const char* family, const TileConfig* table,
                        int rows, TileChoice& choice);
 
+// Reason why this device has no clusters, or empty.
+std::string why_not_clusters(const DeviceInfo& device);
 // Reason why the slices of this choice cannot be a cluster, or empty. smem: of a block.
 std::string why_not_cluster(const TileChoice& choice, const TileConfig& tile, int smem,
                             const DeviceInfo& device);

@@ -22,6 +22,7 @@ struct SkinnyGemmConfig {
 
   static constexpr int kThreads = kRow.warps * 32;
   static constexpr int kMTiles = kRow.m_tiles, kNTiles = kRow.n_tiles;
+  static constexpr bool kSplits = skinny_splits(kRow);
   static constexpr int kM = 8 * kMTiles, kN = 16 * kNTiles;  // of a block
   static constexpr int kBlockK = 128 / kBits;                // elements in the 16 bytes of a lane
   static constexpr int kIterationK = skinny_iteration_k(kBits);
@@ -41,16 +42,20 @@ struct SkinnyGemmConfig {
   static constexpr bool kOffsets =
       kFolds || (!kFine && !kZeros && kBFloat16 && kBits == 4 && kMTiles == 2);
   // A tile's next weights are requested before its last products, not after them: 1 to 2 %.
-  static constexpr bool kRequestsEarly = kMTiles == 1 && !((kZeros || kHalf) && kNTiles == 2);
+  // (fp16 with four tiles has no registers for it.)
+  static constexpr bool kRequestsEarly =
+      kMTiles == 1 && (kNTiles == 1 || !(kZeros || kHalf)) && (kNTiles < 4 || kBFloat16);
 
   // Warps of an SM hide each other's latency, so registers are capped for as many as do not spill.
   static constexpr bool kHeavy = (kFine && (kZeros || kNTiles == 2 || kBeforeSm90)) ||
                                  (kMode == SkinnyMode::kHalfZero && kNTiles == 2) ||
                                  (kBeforeSm90 && (kZeros || kHalf || kBFloat16));
-  static constexpr bool kHeaviest = kFine && kZeros && kBeforeSm90 && kBFloat16;
-  static constexpr int kResidentByWeight[][3] = {{32, 24, 16}, {24, 16, 16}, {16, 16, 8}};
+  static constexpr bool kHeaviest = kFine && kZeros && (kNTiles == 4 || (kBeforeSm90 && kBFloat16));
+  static constexpr int kResidentByWeight[][3] = {
+      {32, 24, 16}, {24, 16, 16}, {16, 16, 8}, {8, 8, 8}};  // one, two, four, eight tiles
+  static constexpr int kTiles = kMTiles * kNTiles;
   static constexpr int kResidentWarps =
-      kResidentByWeight[kMTiles == 2 ? 2 : kNTiles - 1][kHeavy + kHeaviest];
+      kResidentByWeight[kTiles < 4 ? kTiles - 1 : kTiles / 4 + 1][kHeavy + kHeaviest];
   static constexpr int kMinBlocks = kResidentWarps / kRow.warps;
 };
 

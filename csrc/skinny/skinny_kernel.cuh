@@ -20,21 +20,21 @@
 // join the sums, they were 3 to 10 % slower). Smaller groups, and zeros that are added: converted
 // weights are scaled. (Groups of a quarter of an iteration, two in an mma, each with 4 columns of
 // the tokens and zeros in the other 4: faster than that at M = 1, not at 4, and what it added to
-// the loop made groups of halves 2 to 13 % slower.) The warps of a block share out K and meet once,
-// at the end.
+// the loop made groups of halves 2 to 13 % slower.) The warps of a block and the blocks of a
+// cluster share out K and meet once, at the end.
 #pragma once
 #include <type_traits>
 
 #include "cutlass/arch/mma_sm80.h"
 #include "cutlass/array.h"
 #include "dequant/offset_converter.h"
-#include "epilogue/finish_one.cuh"
 #include "kernel/early_start.cuh"
 #include "kernel/gemm_args.h"
 #include "layout/weight_layout.h"
 #include "skinny/direct_tokens.cuh"
 #include "skinny/predicated_load.cuh"
 #include "skinny/skinny_config.cuh"
+#include "skinny/skinny_reduction.cuh"
 #include "skinny/skinny_scales.cuh"
 #include "skinny/token_stage.cuh"
 
@@ -64,8 +64,7 @@ class SkinnyGemm {
     if constexpr (Config::kOffsets) return Converter::kUnit;
     return 1.f;
   }();
-
-  static constexpr int kReductionStride = Config::kN + 1;  // odd: no bank conflicts between tokens
+  using Reduction = SkinnyReduction<Config>;
 
  public:
   struct Params {
@@ -75,30 +74,36 @@ class SkinnyGemm {
     SkinnyScaleParams<Element> scales;
     int octet_stride;  // bytes of the packed weight between columns n and n + 8
     int m, n, k, k_tiles;
+    int share;  // iterations of a block
     ZeroMode zero_mode;
     OutputParams<Element> output;
   };
   // What a warp stages, then its sums.
-  union WarpStorage {
+  union alignas(16) WarpStorage {
     typename Tokens::Storage tokens;
-    float sums[Config::kM][kReductionStride];
+    typename Reduction::WarpSums sums;
   };
-  using SharedStorage = WarpStorage[kWarps];
+  struct SharedStorage {
+    typename Reduction::Storage reduction;
+    WarpStorage warps[kWarps];
+  };
 
   __device__ SkinnyGemm(const Params& params, SharedStorage& storage)
       : p_(params),
         storage_(storage),
+        reduction_(storage.reduction),
         warp_(__shfl_sync(0xffffffff, threadIdx.x / 32, 0)),
         g_(threadIdx.x % 32 / 4),
         q_(threadIdx.x % 4),
         column0_(blockIdx.x * Config::kN),
         row0_(blockIdx.y * Config::kM),
-        tokens_(storage[warp_].tokens, p_.a + row0_ * p_.a_stride, p_.a_stride, p_.m - row0_, p_.k,
-                warp_),
+        first_((Config::kSplits ? blockIdx.z * p_.share : 0) + warp_),
+        tokens_(storage.warps[warp_].tokens, p_.a + row0_ * p_.a_stride, p_.a_stride, p_.m - row0_,
+                p_.k, first_),
         scales_(p_.scales, column0_) {
     const int n = column0_ + g_, first = Config::kHalf ? q_ / 2 : q_;
     const int tile = first / Layout::kBlocksPerTile, block = first % Layout::kBlocksPerTile;
-    const int line = warp_ * kLinesPerIteration + tile;
+    const int line = first_ * kLinesPerIteration + tile;
     weights_ =
         p_.b +
         (static_cast<int64_t>(n / Layout::kInterleave) * p_.k_tiles + line) * Layout::kLineBytes +
@@ -112,27 +117,29 @@ class SkinnyGemm {
 
   __device__ void run() {
     constexpr int kStepLines = kWarps * kLinesPerIteration;
-    const int iterations = (p_.k_tiles + kLinesPerIteration - 1) / kLinesPerIteration;
+    int end = (p_.k_tiles + kLinesPerIteration - 1) / kLinesPerIteration;
+    if (Config::kSplits) end = min(end, (static_cast<int>(blockIdx.z) + 1) * p_.share);
     wait_for_kernel_before();
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < kNTiles; ++j) {
       raw_[j][0] = raw_[j][1] = uint4{};
-      load_weights(warp_, j);
+      load_weights(first_, j);
     }
     Fragment tokens = {};
-    if (warp_ < iterations) {
+    if (first_ < end) {
       tokens_.request();
       CUTLASS_PRAGMA_UNROLL
-      for (int j = 0; j < kNTiles; ++j) scales_.load(warp_, j);
+      for (int j = 0; j < kNTiles; ++j) scales_.load(first_, j);
     }
     let_kernel_after_start();
-    for (int i = warp_; i < iterations; i += kWarps) {
+    reduction_.start(p_.m - row0_);
+    for (int i = first_; i < end; i += kWarps) {
       const int next = i + kWarps;
       tokens_.take(tokens, i);
-      if (next < iterations) tokens_.request();
+      if (next < end) tokens_.request();
       weights_ += kStepLines * Layout::kLineBytes;
       CUTLASS_PRAGMA_UNROLL
-      for (int j = 0; j < kNTiles; ++j) multiply_tile(j, tokens, next, next < iterations);
+      for (int j = 0; j < kNTiles; ++j) multiply_tile(j, tokens, next, next < end);
     }
     reduce_and_store();
   }
@@ -284,8 +291,6 @@ class SkinnyGemm {
     }
   }
 
-  // Warps meet in shared memory and are added in order, an output a thread: with 8 outputs a thread
-  // the tail of every block cost 4 of 76 us at 57344 x 8192.
   __device__ void reduce_and_store() {
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < kNTiles; ++j) {
@@ -293,26 +298,19 @@ class SkinnyGemm {
       for (int i = 0; i < kMTiles; ++i) {
         CUTLASS_PRAGMA_UNROLL
         for (int e = 0; e < 4; ++e) {
-          storage_[warp_].sums[8 * i + 2 * q_ + e % 2][16 * j + 8 * (e / 2) + g_] =
+          storage_.warps[warp_].sums[8 * i + 2 * q_ + e % 2][16 * j + 8 * (e / 2) + g_] =
               accumulators_[j].of[i][e];
         }
       }
     }
-    __syncthreads();
-    const int rows = min(p_.m - row0_, Config::kM);
-    for (int at = threadIdx.x; at < rows * Config::kN; at += Config::kThreads) {
-      const int row = at / Config::kN, column = at % Config::kN;
-      if (column0_ + column >= p_.n) continue;
-      float total = 0.f;
-      CUTLASS_PRAGMA_UNROLL
-      for (int warp = 0; warp < kWarps; ++warp) total += storage_[warp].sums[row][column];
-      finish_one(p_.output, row0_ + row, column0_ + column, total * (1 / kUnit));
-    }
+    reduction_.store(storage_.warps, 1 / kUnit, p_.m - row0_, row0_, column0_, p_.output);
   }
 
   const Params& p_;
   SharedStorage& storage_;
+  Reduction reduction_;
   int warp_, g_, q_, column0_, row0_;
+  int first_;  // of this warp's iterations
   Tokens tokens_;
   SkinnyScales<Config> scales_;
   const uint8_t* weights_;  // this lane's in the next iteration, of column g

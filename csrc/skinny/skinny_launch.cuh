@@ -40,16 +40,20 @@ int launch_skinny(const GemmArgs& args) {
   params.k_tiles = static_cast<int>(ceil_div(args.k, kTileK));
   params.octet_stride = 8 / WeightLayout<Config::kBits>::kInterleave * params.k_tiles *
                         WeightLayout<Config::kBits>::kLineBytes;
+  params.share = static_cast<int>(
+      ceil_div(ceil_div(args.k, Config::kIterationK), static_cast<int64_t>(args.slices)));
   params.zero_mode = args.zero_mode;
   params.output = {Config::kScaled ? nullptr : scales, static_cast<const Element*>(args.bias),
                    static_cast<Element*>(args.d), args.n, args.activation};
   KernelLaunch shape;
-  shape.grid = dim3(static_cast<unsigned>(ceil_div(args.n, Config::kN)),
-                    static_cast<unsigned>(ceil_div(args.m, Config::kM)));
+  shape.grid =
+      dim3(static_cast<unsigned>(ceil_div(args.n, Config::kN)),
+           static_cast<unsigned>(ceil_div(args.m, Config::kM)), static_cast<unsigned>(args.slices));
+  shape.cluster.z = shape.grid.z;
   shape.threads = Config::kThreads;
   shape.stream = args.stream;
-  shape.starts_early =
-      starts_early<Config>(args.early_start_sms, int64_t{shape.grid.x} * shape.grid.y);
+  shape.starts_early = starts_early<Config>(args.early_start_sms,
+                                            int64_t{shape.grid.x} * shape.grid.y * args.slices);
   return launch_kernel(skinny_gemm_kernel<Config>, shape, params);
 }
 

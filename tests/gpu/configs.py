@@ -14,22 +14,22 @@ SPLITS = ("", "_streamk1", "_streamk3", "_parallel2", "_parallel5")
 DTYPES = (torch.float16, torch.bfloat16)
 
 
-def compiled_kernels() -> tuple[str, ...]:
-    """The names of all tiles and skinny kernels that run on this GPU, as the planner lists them (of
-    an H200 where there is none: the tests are only collected then)."""
+def listed_configs() -> list[str]:
+    """What runs on this GPU, as the planner lists it (of an H200 where there is none: the tests are
+    only collected then)."""
     device = "cuda" if torch.cuda.is_available() else "cuda:sm=90,sms=132,smem=232448"
-    names = [c.config for c in mixed_gemm.plan(16, 4096, 4096, device=device).candidates]
-    families = ("skinny", *TILED)
-    return tuple(sorted(n for n in names if n.startswith(families) and n.count("_") == 1))
+    return sorted(c.config for c in mixed_gemm.plan(16, 4096, 4096, device=device).candidates)
 
 
-KERNELS = compiled_kernels()
+LISTED = listed_configs()
+KERNELS = tuple(n for n in LISTED if n.startswith(("skinny", *TILED)) and n.count("_") == 1)
 SKINNY = tuple(kernel for kernel in KERNELS if kernel.startswith("skinny"))
+SKINNY_CLUSTERS = tuple(n for n in LISTED if n.startswith("skinny") and "_cluster" in n)
 WGMMA = tuple(kernel for kernel in KERNELS if kernel.startswith("wgmma"))  # none but on Hopper
 
 
 def clusters_of(kernel: str, case: Case) -> list[str]:
-    """The kernel with the clusters that the planner lists: they depend on the GPU and the tile."""
+    """The kernel with the clusters that the planner lists: they depend on the GPU and the kernel."""
     plan = mixed_gemm.plan(
         case.m,
         case.n,
@@ -45,9 +45,8 @@ def clusters_of(kernel: str, case: Case) -> list[str]:
 
 def configs_of(kernel: str, case: Case) -> list[str]:
     """The kernel with every way to split K that it has."""
-    if not kernel.startswith(TILED):
-        return [kernel]
-    return [kernel + split for split in SPLITS] + clusters_of(kernel, case)
+    splits = SPLITS if kernel.startswith(TILED) else ("",)
+    return [kernel + split for split in splits] + clusters_of(kernel, case)
 
 
 # One compiled kernel per mode: (group sizes, zero modes) that select it.

@@ -71,9 +71,8 @@ def main() -> None:
                 activation="silu",
             )
             problem = make(case, "cuda")
-            configs = [kernel]
-            if kernel.startswith(TILED):
-                configs = [kernel + split for split in SPLITS] + clusters_of(kernel, case)[:2]
+            splits = SPLITS if kernel.startswith(TILED) else ("",)
+            configs = [kernel + split for split in splits] + clusters_of(kernel, case)[:2]
             for config in configs:
                 out = torch.ops.mixed_gemm.fpA_intB_gemm_config(
                     problem.a,

@@ -7,7 +7,16 @@ import itertools
 import pytest
 import torch
 from cases import Case, Problem, make
-from configs import DTYPES, KERNELS, MODES, SKINNY, WGMMA, cases_of, configs_of
+from configs import (
+    DTYPES,
+    KERNELS,
+    MODES,
+    SKINNY,
+    SKINNY_CLUSTERS,
+    WGMMA,
+    cases_of,
+    configs_of,
+)
 
 import mixed_gemm
 from mixed_gemm import reference
@@ -30,6 +39,7 @@ LONG_K_CONFIGS = (
     "multistage_m64n128s4_streamk2",
     "multistage_m16n256s4_parallel16",
     "skinny_m16n32w8",
+    *SKINNY_CLUSTERS,
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import Case, make
-from configs import KERNELS, SPLITS, WGMMA
+from configs import KERNELS, SKINNY_CLUSTERS, SPLITS, WGMMA
 from test_gpu_gemm import run_config
 
 import mixed_gemm
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.gpu
 CASE = Case(24, 200, 320, torch.float16, 4, 64, "sub", bias=True)
 CONFIGS = [f"multistage_m16n128s4{split}" for split in SPLITS]
 CONFIGS += [WGMMA[i % len(WGMMA)] + split for i, split in enumerate(SPLITS) if WGMMA]
-CONFIGS += ["skinny_m8n32w8", "skinny_m16n16w8", "dequantize_dense"]
+CONFIGS += ["skinny_m8n32w8", "skinny_m16n32w8", *SKINNY_CLUSTERS, "dequantize_dense"]
 
 
 def views(a: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -39,6 +39,17 @@ class ClusterSums {
   }
 
   // To the first block. to: where it would be in this one.
+  __device__ void push(float* to, float v) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{ .reg .u32 to, mbarrier; mapa.shared::cluster.u32 to, %0, 0;"
+        " mapa.shared::cluster.u32 mbarrier, %1, 0;"
+        " st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [to], %2, [mbarrier]; }" ::"r"(
+            address_of(to)),
+        "r"(mbarrier_), "f"(v)
+        : "memory");
+#endif
+  }
   __device__ void push(float4* to, const float4& v) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile(

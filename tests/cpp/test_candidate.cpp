@@ -1,0 +1,95 @@
+// Names of configurations, and what a configuration may not be on a device.
+#include "dispatch/candidate.h"
+
+#include <gtest/gtest.h>
+
+#include "dispatch/cost_model.h"
+#include "dispatch/support.h"
+
+namespace mixed_gemm {
+namespace {
+
+constexpr const char* kNames[] = {"multistage_m64n128s4",
+                                  "multistage_m64n128s4_streamk2",
+                                  "multistage_m16n256s4_parallel12",
+                                  "multistage_m16n256s4_cluster8",
+                                  "wgmma_m128n256s5",
+                                  "wgmma_m32n128s8_parallel3",
+                                  "skinny_m8n16w16",
+                                  "skinny_m8n32w8_cluster2",
+                                  "skinny_m16n64w8_cluster4",
+                                  "dequantize_dense"};
+
+constexpr const char* kNoNames[] = {"",
+                                    "skinny",
+                                    "skinny_m8n32w8_",
+                                    "skinny_m8n32w8_cluster",
+                                    "skinny_m8n32w8_cluster1",
+                                    "skinny_m8n32w8_cluster2x",
+                                    "skinny_m8n32w88",
+                                    "skinny_m9n32w8",
+                                    "multistage_m64n128s4_cluster9",
+                                    "multistage_m64n128s4_streamk0",
+                                    "multistage_m64n128s4streamk2",
+                                    "dequantize_dense_cluster2"};
+
+TEST(Candidate, NamesAreReadBack) {
+  for (const char* name : kNames) {
+    const auto candidate = parse_config(name);
+    ASSERT_TRUE(candidate) << name;
+    EXPECT_EQ(config_name(*candidate), name);
+  }
+}
+
+TEST(Candidate, OtherTextsAreNoNames) {
+  for (const char* name : kNoNames) EXPECT_FALSE(parse_config(name)) << name;
+}
+
+GemmProblem problem() {
+  GemmProblem p;
+  p.m = 8;
+  p.n = p.k = 4096;
+  p.element = ElementType::kFloat16;
+  p.scheme = {4, 128, ZeroMode::kNone};
+  return p;
+}
+
+DeviceInfo device(int sm) {
+  DeviceInfo info;
+  info.sm = sm;
+  info.sm_count = 132;
+  info.smem_bytes = 232448;
+  return with_default_rates(info);
+}
+
+std::string why_not(const char* name, int sm) {
+  return why_not_candidate(*parse_config(name), problem(), device(sm));
+}
+
+TEST(Candidate, SkinnyClustersNeedHopperAndWideBlocks) {
+  EXPECT_EQ(why_not("skinny_m8n32w8_cluster2", 90), "");
+  EXPECT_EQ(why_not("skinny_m16n64w8_cluster4", 90), "");
+  EXPECT_EQ(why_not("skinny_m8n32w8", 80), "");
+  EXPECT_NE(why_not("skinny_m8n32w8_cluster2", 80).find("this device has 8.0"), std::string::npos);
+  EXPECT_NE(why_not("skinny_m8n16w8_cluster2", 90).find("16 columns"), std::string::npos);
+  EXPECT_NE(why_not("skinny_m8n32w8_cluster8", 90).find("at most 4"), std::string::npos);
+  EXPECT_NE(why_not("skinny_m8n32w8_parallel2", 90).find("clusters only"), std::string::npos);
+  EXPECT_NE(why_not("skinny_m8n32w8_streamk1", 90).find("clusters only"), std::string::npos);
+}
+
+TEST(Candidate, EveryRankedOneIsLegalAndNamed) {
+  for (const int sm : {80, 90}) {
+    int clusters = 0;
+    for (const Candidate& c : ranked_candidates(problem(), device(sm))) {
+      EXPECT_EQ(why_not_candidate(c, problem(), device(sm)), "");
+      const auto parsed = parse_config(config_name(c));
+      ASSERT_TRUE(parsed) << config_name(c);
+      EXPECT_EQ(config_name(*parsed), config_name(c));
+      clusters += c.family == Family::kSkinny && c.split == SplitK::kCluster;
+    }
+    EXPECT_EQ(clusters > 0, sm == 90);
+  }
+}
+
+}  // namespace
+}  // namespace mixed_gemm
