@@ -20,7 +20,7 @@ struct PairOffsets {
 
   // first: low half of `packed`
   static MIXED_GEMM_HOST_DEVICE PairOffsets unpack(uint32_t packed) {
-    return {prmt<0x1010>(packed, 0u), prmt<0x3232>(packed, 0u)};
+    return {both_halves(packed, 0), both_halves(packed, 1)};
   }
   static constexpr PairOffsets constant(uint32_t packed) {
     return {(packed & 0xffffu) * 0x10001u, (packed >> 16) * 0x10001u};

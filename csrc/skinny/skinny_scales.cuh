@@ -59,8 +59,8 @@ class SkinnyScales {
   __device__ uint32_t zero_bits(int j, int part, int h) const {
     return __shfl_sync(0xffffffff, shared_[j][part], 16 + 8 * h + lane() / 4);
   }
-  __device__ FoldedZero folded_zero(int j, int part) const {
-    FoldedZero zero = fold_zero<typename Config::Format, Config::kBits>(shared_[j][part]);
+  __device__ FoldedZero folded_zero(int j) const {
+    FoldedZero zero = fold_zero<typename Config::Format, Config::kBits>(shared_[j][0]);
     zero.fits |= lane() < 16;  // has a scale
     return zero;
   }
