@@ -31,7 +31,7 @@ class WgmmaMainloop {
   using Sums = cutlass::Array<float, Config::kSums>;
   struct Copies {
     CUtensorMap tokens, weights, scales, zeros;
-    ScaleRows rows;
+    StagedScaleRows rows;
   };
   struct SharedStorage {
     alignas(1024) uint8_t stages[Config::kStages][Config::kStageBytes];
@@ -64,7 +64,7 @@ class WgmmaMainloop {
     if (!Config::kScaled || copies_.rows.of_tile == 1) {
       multiply_tiles<1>(begin, end, sums);
     } else if constexpr (Config::kScaled) {
-      multiply_tiles<ScaleRows::kSteps>(begin, end, sums);
+      multiply_tiles<StagedScaleRows::kSteps>(begin, end, sums);
     }
     cute::warpgroup_wait<0>();
     pin<Config::kSums>(sums.data());
@@ -80,7 +80,7 @@ class WgmmaMainloop {
   static constexpr int kScaleOffset = Config::kTokenBytes + Config::kWeightBytes;
 
   __device__ void request_scales(int tile, int column0, uint64_t* full, uint8_t* to) const {
-    const ScaleRows& rows = copies_.rows;
+    const StagedScaleRows& rows = copies_.rows;
     for (int row = 0; row < rows.of_tile; row += rows.of_copy) {
       const int group = rows.group(tile, row);
       copy_box(copies_.scales, full, to + row * Config::kScaleRowBytes, column0, group);

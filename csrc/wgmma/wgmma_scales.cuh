@@ -13,7 +13,7 @@ namespace mixed_gemm {
 // step of 16 k, the same one perhaps more than once: the code that multiplies counts nothing (tests
 // of each step cost 3 to 5 % at 64 tokens; a third loop, for two rows, would save groups of 32 as
 // much again, and cost a tenth of the compile time).
-struct ScaleRows {
+struct StagedScaleRows {
   static constexpr int kSteps = kTileK / kMmaK;
   cutlass::FastDivmod steps_per_group;
   int tiles_per_group;         // when coarse
@@ -21,8 +21,8 @@ struct ScaleRows {
   int of_copy;                 // rows that the copy engine takes at once
   uint32_t folded;             // all bits in zero mode "sub", where zero points are folded
 
-  ScaleRows() = default;
-  ScaleRows(int64_t group_size, int64_t groups, ZeroMode zero_mode)
+  StagedScaleRows() = default;
+  StagedScaleRows(int64_t group_size, int64_t groups, ZeroMode zero_mode)
       : steps_per_group(static_cast<int>(ceil_div(group_size, kMmaK))),
         tiles_per_group(static_cast<int>(ceil_div(group_size, kTileK))),
         folded(zero_mode == ZeroMode::kSub ? ~0u : 0u) {
@@ -39,11 +39,11 @@ struct ScaleRows {
 
 template <typename Config>
 class WgmmaScales {
-  static constexpr int kSteps = ScaleRows::kSteps;
+  static constexpr int kSteps = StagedScaleRows::kSteps;
   static constexpr int kRowTiles = Config::kRowTiles;
 
  public:
-  __device__ explicit WgmmaScales(const ScaleRows& rows) : rows_(rows) {}
+  __device__ explicit WgmmaScales(const StagedScaleRows& rows) : rows_(rows) {}
 
   // The next k-tile is `tile`, whichever was before.
   __device__ void start(int tile) {
@@ -82,7 +82,7 @@ class WgmmaScales {
   }
 
  private:
-  const ScaleRows& rows_;
+  const StagedScaleRows& rows_;
   int same_tiles_;  // that go on with the row of this one
   ColumnPair<typename Config::Format, Config::kBits, Config::kZeros> columns_[kSteps][kRowTiles];
 };
