@@ -18,8 +18,9 @@ constexpr AwqConfig kAwqConfigs[] = {
 constexpr int kNumAwqConfigs = sizeof(kAwqConfigs) / sizeof(kAwqConfigs[0]);
 constexpr int kAwqUnitK = 64;     // that a warp has in flight; groups of multiples of it are coarse
 constexpr int kMaxAwqRows = 128;  // of activations; for more, dequantize + dense GEMM
-constexpr int64_t kMaxAwqExtent = int64_t{1} << 30;  // of N and K, which kernels count in 32 bits
-constexpr int kMaxAwqSplit = 4;                      // blocks of a cluster, which share out K
+constexpr int64_t kMaxAwqExtent = int64_t{1} << 30;   // of N and K, which kernels count in 32 bits
+constexpr int64_t kMaxAwqWeights = int64_t{1} << 39;  // N K: zero points in 32 bits, too
+constexpr int kMaxAwqSplit = 4;                       // blocks of a cluster, which share out K
 
 // Groups that are not multiples of a unit.
 constexpr bool awq_is_fine(int64_t group_size, int64_t k) {
