@@ -87,6 +87,7 @@ class AwqGemm {
     request_scales(0, k_left_);
     request_tokens(0, k_left_);
     let_kernel_after_start();
+    reduction_.wait_for_others();
 #pragma unroll 1
     while (unit_ * kUnitK < p_.k) {
       if ((unit_ + 1) * kUnitK > p_.k) clear_tokens_past_end();
