@@ -10,11 +10,16 @@ namespace mixed_gemm {
 // A warp makes 8 * m_tiles tokens by 64 * words columns; n_warps of them lie side by side in a
 // block, and the others share out K. A block has max_warps, the most that the registers leave room
 // for, where the grid fills the GPU once; min_warps where it fills it several times.
+// Loads of weights bring whole_lines into L2, or half of each (awq_load.cuh).
 struct AwqConfig {
   int m_tiles, words, n_warps, max_warps, min_warps;
+  bool whole_lines;
 };
-constexpr AwqConfig kAwqConfigs[] = {
-    {1, 1, 1, 16, 4}, {1, 2, 1, 8, 2}, {2, 1, 1, 12, 3}, {4, 1, 1, 12, 3}, {4, 1, 2, 12, 6}};
+constexpr AwqConfig kAwqConfigs[] = {{1, 1, 1, 16, 4, false},
+                                     {1, 2, 1, 8, 2, true},
+                                     {2, 1, 1, 12, 3, true},
+                                     {4, 1, 1, 12, 3, true},
+                                     {4, 1, 2, 12, 6, true}};
 constexpr int kNumAwqConfigs = sizeof(kAwqConfigs) / sizeof(kAwqConfigs[0]);
 constexpr int kAwqUnitK = 64;     // that a warp has in flight; groups of multiples of it are coarse
 constexpr int kMaxAwqRows = 128;  // of activations; for more, dequantize + dense GEMM

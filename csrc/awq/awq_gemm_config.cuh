@@ -15,6 +15,7 @@ struct AwqGemmConfig {
   static constexpr int kStepK = 32, kSteps = kAwqUnitK / kStepK;
   static constexpr int kM = 8 * kMTiles, kN = 64 * kWords * kNWarps;  // of a block
 
+  static constexpr bool kWholeLines = kRow.whole_lines;
   static constexpr bool kFine = kFine_;  // a unit may have several groups
   // 168 for each of 12 warps, and bf16 needs more constants.
   static constexpr bool kRegistersShort =

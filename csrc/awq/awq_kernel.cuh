@@ -55,6 +55,7 @@ class AwqGemm {
   static constexpr int kMTiles = Config::kMTiles, kWords = Config::kWords;
   static constexpr int kSteps = Config::kSteps, kStepK = Config::kStepK, kUnitK = kAwqUnitK;
   static_assert(kSteps == 2, "tokens take turns in two fragments");
+  static constexpr bool kWholeLines = Config::kWholeLines;
 
  public:
   using Params = AwqParams<Element>;
@@ -153,8 +154,9 @@ class AwqGemm {
     const bool inside = kStepK * step < k_left_;
     CUTLASS_PRAGMA_UNROLL
     for (int row = 0; row < 8; ++row) {
-      load_words_if(inside, raw_[step][row],
-                    weights_ + static_cast<int64_t>(row_words()) * (kStepK * step + row));
+      load_words_if<kWholeLines>(
+          inside, raw_[step][row],
+          weights_ + static_cast<int64_t>(row_words()) * (kStepK * step + row));
     }
   }
 
@@ -163,7 +165,7 @@ class AwqGemm {
   __device__ void request_zeros(int step, int k_left) {
     const int at = Config::kFine ? (p_.k - k_left + kStepK * step) / 8 : unit_;
     group_word_ = static_cast<unsigned>(p_.group.div(at)) * row_words() + octet_;
-    load_words_if(has_group(step, k_left), zeros_, p_.qzeros + group_word_);
+    load_words_if<kWholeLines>(has_group(step, k_left), zeros_, p_.qzeros + group_word_);
   }
   __device__ void request_scales(int step, int k_left) {
     const uint4* from = reinterpret_cast<const uint4*>(p_.scales) + group_word_;
