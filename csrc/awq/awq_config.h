@@ -10,16 +10,22 @@ namespace mixed_gemm {
 // A warp makes 8 * m_tiles tokens by 64 * words columns; n_warps of them lie side by side in a
 // block, and the others share out K. A block has max_warps, the most that the registers leave room
 // for, where the grid fills the GPU once; min_warps where it fills it several times.
+// Loads of weights bring whole_lines into L2, or half of each (awq_load.cuh).
 struct AwqConfig {
   int m_tiles, words, n_warps, max_warps, min_warps;
+  bool whole_lines;
 };
-constexpr AwqConfig kAwqConfigs[] = {
-    {1, 1, 1, 16, 4}, {1, 2, 1, 8, 2}, {2, 1, 1, 12, 3}, {4, 1, 1, 12, 3}, {4, 1, 2, 12, 6}};
+constexpr AwqConfig kAwqConfigs[] = {{1, 1, 1, 16, 4, false},
+                                     {1, 2, 1, 8, 2, true},
+                                     {2, 1, 1, 12, 3, true},
+                                     {4, 1, 1, 12, 3, true},
+                                     {4, 1, 2, 12, 6, true}};
 constexpr int kNumAwqConfigs = sizeof(kAwqConfigs) / sizeof(kAwqConfigs[0]);
 constexpr int kAwqUnitK = 64;     // that a warp has in flight; groups of multiples of it are coarse
 constexpr int kMaxAwqRows = 128;  // of activations; for more, dequantize + dense GEMM
-constexpr int64_t kMaxAwqExtent = int64_t{1} << 30;  // of N and K, which kernels count in 32 bits
-constexpr int kMaxAwqSplit = 4;                      // blocks of a cluster, which share out K
+constexpr int64_t kMaxAwqExtent = int64_t{1} << 30;   // of N and K, which kernels count in 32 bits
+constexpr int64_t kMaxAwqWeights = int64_t{1} << 39;  // N K: zero points in 32 bits, too
+constexpr int kMaxAwqSplit = 4;                       // blocks of a cluster, which share out K
 
 // Groups that are not multiples of a unit.
 constexpr bool awq_is_fine(int64_t group_size, int64_t k) {

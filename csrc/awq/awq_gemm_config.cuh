@@ -15,10 +15,11 @@ struct AwqGemmConfig {
   static constexpr int kStepK = 32, kSteps = kAwqUnitK / kStepK;
   static constexpr int kM = 8 * kMTiles, kN = 64 * kWords * kNWarps;  // of a block
 
+  static constexpr bool kWholeLines = kRow.whole_lines;
   static constexpr bool kFine = kFine_;  // a unit may have several groups
   // 168 for each of 12 warps, and bf16 needs more constants.
   static constexpr bool kRegistersShort =
-      kMTiles == 4 && Format::kMantissaBits == BFloat16::kMantissaBits;
+      kMTiles >= 2 && Format::kMantissaBits == BFloat16::kMantissaBits;
   static constexpr int kMaxThreads = 32 * awq_max_warps(kRow, kFine);
   // Scales meet the fp32 sums of a unit; with many tokens there are fewer weights than sums.
   static constexpr bool kScalesSums = !kFine && kMTiles <= 2;

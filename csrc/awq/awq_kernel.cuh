@@ -54,7 +54,8 @@ class AwqGemm {
                                  float, cutlass::layout::RowMajor, cutlass::arch::OpMultiplyAdd>;
   static constexpr int kMTiles = Config::kMTiles, kWords = Config::kWords;
   static constexpr int kSteps = Config::kSteps, kStepK = Config::kStepK, kUnitK = kAwqUnitK;
-  static_assert(kSteps % 2 == 0, "tokens take turns in two fragments");
+  static_assert(kSteps == 2, "tokens take turns in two fragments");
+  static constexpr bool kWholeLines = Config::kWholeLines;
 
  public:
   using Params = AwqParams<Element>;
@@ -87,8 +88,12 @@ class AwqGemm {
     request_scales(0, k_left_);
     request_tokens(0, k_left_);
     let_kernel_after_start();
+    reduction_.wait_for_others();
 #pragma unroll 1
-    while (unit_ * kUnitK < p_.k) multiply_unit();
+    while (unit_ * kUnitK < p_.k) {
+      if ((unit_ + 1) * kUnitK > p_.k) clear_tokens_past_end();
+      multiply_unit();
+    }
     reduction_.store(sums_.of, p_.m - row0_, p_.d + static_cast<int64_t>(row0_) * p_.n, p_.n);
   }
 
@@ -149,44 +154,49 @@ class AwqGemm {
     const bool inside = kStepK * step < k_left_;
     CUTLASS_PRAGMA_UNROLL
     for (int row = 0; row < 8; ++row) {
-      load_words_if(inside, raw_[step][row],
-                    weights_ + static_cast<int64_t>(row_words()) * (kStepK * step + row));
+      load_words_if<kWholeLines>(
+          inside, raw_[step][row],
+          weights_ + static_cast<int64_t>(row_words()) * (kStepK * step + row));
     }
   }
 
-  // Zero points and scales of the next unit, or of a step when fine. k_left: of the unit.
+  // Zero points and scales of the next unit, or of a step when fine: first those, which find out
+  // where both are. k_left: of the unit.
   __device__ void request_zeros(int step, int k_left) {
-    load_words_if(has_group(step, k_left), zeros_, p_.qzeros + group_word(step, k_left));
+    const int at = Config::kFine ? (p_.k - k_left + kStepK * step) / 8 : unit_;
+    group_word_ = static_cast<unsigned>(p_.group.div(at)) * row_words() + octet_;
+    load_words_if<kWholeLines>(has_group(step, k_left), zeros_, p_.qzeros + group_word_);
   }
   __device__ void request_scales(int step, int k_left) {
-    const Element* from = p_.scales + 8 * group_word(step, k_left);
+    const uint4* from = reinterpret_cast<const uint4*>(p_.scales) + group_word_;
     CUTLASS_PRAGMA_UNROLL
     for (int w = 0; w < kWords; ++w) {
-      load_vector_if(has_group(step, k_left), scales_[w], from + 8 * w);
+      load_vector_if(has_group(step, k_left), scales_[w], from + w);
     }
   }
   __device__ bool has_group(int step, int k_left) const {
     return Config::kFine ? kStepK * step < k_left : unit_ * kUnitK < p_.k;
   }
-  __device__ int64_t group_word(int step, int k_left) const {
-    const int at = Config::kFine ? (p_.k - k_left + kStepK * step) / 8 : unit_;
-    return static_cast<int64_t>(p_.group.div(at)) * row_words() + octet_;
-  }
 
-  // Of a step of the unit at a_. Those that do not exist stay 0, those past the end of K become 0.
+  // Of a step of the unit at a_. Those that do not exist stay 0.
   __device__ void request_tokens(int step, int k_left) {
     Tokens& tokens = tokens_[step % 2];
-    const bool whole = kUnitK - kStepK < k_left;
-    if (!whole) {
-      CUTLASS_PRAGMA_UNROLL
-      for (uint4& vector : tokens.of) clear(vector);
-    }
-    const bool inside = whole || kStepK * step < k_left;
+    const bool inside = kStepK * step < k_left;
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < kMTiles; ++j) {
       const Element* row = a_ + static_cast<int64_t>(p_.a_stride) * (8 * j);
       load_vector_if(inside && 8 * j < tokens_left_, tokens.of[j], row + kStepK * step);
     }
+  }
+
+  // Before a unit that has not all of its k; the tokens of its second step are still to be
+  // requested. As part of every request this was 7 % of the loop's instructions.
+  __device__ void clear_tokens_past_end() {
+    CUTLASS_PRAGMA_UNROLL
+    for (uint4& vector : tokens_[1].of) clear(vector);
+    if (k_left_ > 0) return;
+    CUTLASS_PRAGMA_UNROLL
+    for (uint4& vector : tokens_[0].of) clear(vector);
   }
 
   __device__ Pairs interleaved(int step) const {
@@ -282,6 +292,7 @@ class AwqGemm {
   int row_words_, row0_;
   int octet_;                // the lane's first
   int unit_, stride_;        // the next one to request weights of; between units of a warp
+  unsigned group_word_;      // of zero points, and 16 bytes of scales, that are requested
   int k_left_;               // of it, from the lane's first k on
   int tokens_left_;          // from the lane's first on
   const Element* a_;         // the lane's first k of the unit that multiplies

@@ -1,9 +1,10 @@
-// Sums of the blocks of a cluster (sm_90) on their way to the first one, without the cluster's
-// barrier: stores count their bytes off an mbarrier there. A barrier that orders stores is a fence
-// for the whole GPU (MEMBAR.ALL.GPU in SASS); with it instead everything took 0.45 us more.
+// Sums of the blocks of a cluster (sm_90) on their way to the one that finishes them, without the
+// cluster's barrier: stores count their bytes off an mbarrier there. A barrier that orders stores
+// is a fence for the whole GPU (MEMBAR.ALL.GPU in SASS); with it instead everything took 0.45 us
+// more.
 //
-// Nobody stores to the first block before it has opened, it stays until all is there, and nobody
-// stores to the others: no barrier at the end.
+// Nobody stores to a block before it has opened, and it stays until all that it announced is there:
+// no barrier at the end.
 #pragma once
 #include <cstdint>
 
@@ -15,7 +16,7 @@ class ClusterSums {
 
   __device__ explicit ClusterSums(void* storage) : mbarrier_(address_of(storage)) {}
 
-  // By all threads of all blocks. bytes: that the others will push.
+  // By all threads of all blocks. bytes: that the others will push to this one.
   __device__ void open(int bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (threadIdx.x == 0) {
@@ -31,39 +32,39 @@ class ClusterSums {
 #endif
   }
 
-  // All are open. By all threads.
+  // All are open. By all threads. (It comes with an invalidation of L1.)
   __device__ void wait_for_others() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
   }
 
-  // To the first block. to: where it would be in this one.
-  __device__ void push(float* to, float v) {
+  // To a block of the cluster. to: where it would be in this one.
+  __device__ void push(int rank, float* to, float v) const {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile(
-        "{ .reg .u32 to, mbarrier; mapa.shared::cluster.u32 to, %0, 0;"
-        " mapa.shared::cluster.u32 mbarrier, %1, 0;"
-        " st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [to], %2, [mbarrier]; }" ::"r"(
+        "{ .reg .u32 to, mbarrier; mapa.shared::cluster.u32 to, %0, %2;"
+        " mapa.shared::cluster.u32 mbarrier, %1, %2;"
+        " st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [to], %3, [mbarrier]; }" ::"r"(
             address_of(to)),
-        "r"(mbarrier_), "f"(v)
+        "r"(mbarrier_), "r"(rank), "f"(v)
         : "memory");
 #endif
   }
-  __device__ void push(float4* to, const float4& v) {
+  __device__ void push(int rank, float4* to, const float4& v) const {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile(
-        "{ .reg .u32 to, mbarrier; mapa.shared::cluster.u32 to, %0, 0;"
-        " mapa.shared::cluster.u32 mbarrier, %1, 0;"
-        " st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [to], {%2, %3, %4, %5},"
+        "{ .reg .u32 to, mbarrier; mapa.shared::cluster.u32 to, %0, %2;"
+        " mapa.shared::cluster.u32 mbarrier, %1, %2;"
+        " st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [to], {%3, %4, %5, %6},"
         " [mbarrier]; }" ::"r"(address_of(to)),
-        "r"(mbarrier_), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+        "r"(mbarrier_), "r"(rank), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
         : "memory");
 #endif
   }
 
-  // In the first block, until all that was announced is there.
-  __device__ void wait() {
+  // Until all that was announced is there. Of the mbarrier's first phase, so any number of times.
+  __device__ void wait() const {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile(
         "{ .reg .pred p; again:"

@@ -65,7 +65,8 @@ Tensor awq_gemm_cuda(const Tensor& input, const Tensor& qweight, const Tensor& s
   Tensor d = torch::stable::new_empty(input, checked.output_sizes);
   if (d.numel() == 0) return d;
   const AwqProblem& p = checked.problem;
-  const bool small = p.m <= kMaxAwqRows && p.n <= kMaxAwqExtent && p.k <= kMaxAwqExtent;
+  const bool small = p.m <= kMaxAwqRows && p.n <= kMaxAwqExtent && p.k <= kMaxAwqExtent &&
+                     p.n * p.k <= kMaxAwqWeights;
   if (small && p.k % 8 == 0 && p.element != ElementType::kFloat32) {
     run_skinny(call, checked, d.mutable_data_ptr());
     return d;

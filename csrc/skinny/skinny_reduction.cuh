@@ -51,7 +51,7 @@ class SkinnyReduction {
         add(total, reinterpret_cast<const Outputs&>(warps[warp].sums[row][column]));
       }
       if (rank > 0) {
-        cluster_.push(&storage_.received[rank - 1][at], total);
+        cluster_.push(0, &storage_.received[rank - 1][at], total);
         continue;
       }
       if (others > 0) cluster_.wait();
