@@ -163,15 +163,18 @@ class SkinnyGemm {
       }
       taken = false;
       uint32_t folded[kNTiles] = {};
-      const bool fits = kFolded && fold_zeros(folded);
-      if (kFolded && kStops && !fits) return at;
+      bool fits = false;
+      if constexpr (kFolded) fits = fold_zeros(folded);
+      if (kStops && kFolded && !fits) return at;
       CUTLASS_PRAGMA_UNROLL
       for (int j = 0; j < kNTiles; ++j) {
-        if (kFolded && (kStops || fits)) {
-          multiply_tile<true>(j, tokens, folded[j], next, next < end);
-        } else {
-          multiply_tile<false>(j, tokens, 0u, next, next < end);
+        if constexpr (kFolded) {
+          if (kStops || fits) {
+            multiply_tile<true>(j, tokens, folded[j], next, next < end);
+            continue;
+          }
         }
+        multiply_tile<false>(j, tokens, 0u, next, next < end);
       }
     }
     return end;
