@@ -20,9 +20,12 @@ class ClusterSums {
   __device__ void open(int bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (threadIdx.x == 0) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(mbarrier_) : "memory");
+    }
+    __syncwarp();  // for racecheck: the initialization is an instruction of the whole warp
+    if (threadIdx.x == 0) {
       asm volatile(
-          "mbarrier.init.shared::cta.b64 [%0], 1;"
-          " mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+          "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
           " fence.mbarrier_init.release.cluster;" ::"r"(mbarrier_),
           "r"(bytes)
           : "memory");

@@ -122,6 +122,9 @@ class SkinnyGemm {
     int end = (p_.k_tiles + kLinesPerIteration - 1) / kLinesPerIteration;
     if (Config::kSplits) end = min(end, (static_cast<int>(blockIdx.z) + 1) * p_.share);
     wait_for_kernel_before();
+    // Before the loads or after them: 3 to 5 % at 6144 x 4096 with 32 columns, and 2 to 3 % the
+    // other way round with larger blocks.
+    if (!Config::kLarge) reduction_.start(p_.m - row0_);
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < kNTiles; ++j) {
       raw_[j][0] = raw_[j][1] = uint4{};
@@ -134,7 +137,7 @@ class SkinnyGemm {
       for (int j = 0; j < kNTiles; ++j) scales_.load(first_, j);
     }
     let_kernel_after_start();
-    reduction_.start(p_.m - row0_);
+    if (Config::kLarge) reduction_.start(p_.m - row0_);
     const int at = multiply_all<Config::kFolds>(first_, end, tokens, false);
     if constexpr (kStops) multiply_all<false>(at, end, tokens, true);
     reduce_and_store();
