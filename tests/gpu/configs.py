@@ -29,7 +29,7 @@ WGMMA = tuple(kernel for kernel in KERNELS if kernel.startswith("wgmma"))  # non
 
 
 def clusters_of(kernel: str, case: Case) -> list[str]:
-    """The kernel with the clusters that the planner lists: they depend on the GPU and the kernel."""
+    """The kernel with the clusters that the planner lists: these depend on the GPU as well."""
     plan = mixed_gemm.plan(
         case.m,
         case.n,
