@@ -13,11 +13,17 @@
 
 namespace mixed_gemm {
 
+// What the pairs hold, as dequant/stored_converter.h says it too: (q + kBias) * kUnit.
+struct PlainIntegers {
+  static constexpr float kUnit = 1.f;
+  static constexpr int kRatio = 1, kBias = 0;
+};
+
 template <typename Format, int kBits>
 struct IntegerConverter;
 
 template <>
-struct IntegerConverter<Half, 8> {
+struct IntegerConverter<Half, 8> : PlainIntegers {
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int /*step*/,
                                                   uint32_t (&pairs)[2]) {
     constexpr uint32_t kMagic = 0x64646464u;      // the high byte of fp16 1024 + u
@@ -28,7 +34,7 @@ struct IntegerConverter<Half, 8> {
 };
 
 template <>
-struct IntegerConverter<Half, 4> {
+struct IntegerConverter<Half, 4> : PlainIntegers {
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, uint32_t (&pairs)[2]) {
     constexpr uint32_t kLow = 0x000f000fu, kHigh = 0x00f000f0u, kMagic = 0x64006400u;
     constexpr uint32_t kMagicBias = 0x64086408u;  // 1024 + 8
@@ -44,7 +50,7 @@ struct IntegerConverter<Half, 4> {
 // bf16 has 7 mantissa bits, so a byte does not fit: q = (128 + low 7 bits) - (128 if the top bit is
 // set, else 256).
 template <>
-struct IntegerConverter<BFloat16, 8> {
+struct IntegerConverter<BFloat16, 8> : PlainIntegers {
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int /*step*/,
                                                   uint32_t (&pairs)[2]) {
     constexpr uint32_t kLow7 = 0x007f007fu, kTop = 0x00800080u, kMagic = 0x43004300u;
@@ -58,7 +64,7 @@ struct IntegerConverter<BFloat16, 8> {
 };
 
 template <>
-struct IntegerConverter<BFloat16, 4> {
+struct IntegerConverter<BFloat16, 4> : PlainIntegers {
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, uint32_t (&pairs)[2]) {
     constexpr uint32_t kLow = 0x000f000fu, kMagic = 0x43004300u;
     constexpr uint32_t kMagicBias = 0x43084308u;  // 128 + 8

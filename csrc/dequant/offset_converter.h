@@ -34,8 +34,7 @@ template <typename Format, int kBits>
 struct OffsetConverter;
 
 template <>
-struct OffsetConverter<Half, 4> {
-  static constexpr float kUnit = 1.f;
+struct OffsetConverter<Half, 4> : PlainIntegers {
   static constexpr uint32_t kUnitX2 = 0x3c003c00u;
   static constexpr uint32_t kMost = 0x6400u;        // 1024
   static constexpr uint32_t kPacked = 0xd4806408u;  // 1024 + 8, -(64 + 8)
@@ -53,8 +52,7 @@ struct OffsetConverter<Half, 4> {
 };
 
 template <>
-struct OffsetConverter<Half, 8> {
-  static constexpr float kUnit = 1.f;
+struct OffsetConverter<Half, 8> : PlainIntegers {
   static constexpr uint32_t kUnitX2 = 0x3c003c00u;
   static constexpr uint32_t kMost = 0x6400u;        // 1024
   static constexpr uint32_t kPacked = 0x64806480u;  // 1024 + 128
@@ -72,6 +70,7 @@ struct OffsetConverter<Half, 8> {
 template <>
 struct OffsetConverter<BFloat16, 4> {
   static constexpr float kUnit = 0.25f;
+  static constexpr int kRatio = 1, kBias = 0;
   static constexpr uint32_t kUnitX2 = 0x3e803e80u;
   static constexpr uint32_t kMost = 0x4300u;                          // 128
   static constexpr uint32_t kPacked = 0xc0004208u;                    // (128 + 8) / 4, -8 / 4
