@@ -1,7 +1,8 @@
 // Scales that meet fp32 sums instead of weights: for each weight of a group that is a
 // multiplication less, for each sum and group one more, so it pays for 16 tokens. Zero points meet
 // the sums of the activations (from an mma with ones), so that none is subtracted from a weight:
-// out += s * (sum(q a) - z * sum(a)), or s * sum(q a) + z * sum(a).
+// out += s * (sum(q a) - z * sum(a)), or s * sum(q a) + z * sum(a). And so does the bias of the
+// layout then, dequant/stored_converter.h.
 //
 // What is added up belongs to one group; the mainloop says when it ends. Sums and scales wait for
 // the conversions of the next k-tile, which hide the latency of the last products.
@@ -39,30 +40,42 @@ class GroupSums {
     }
   }
 
-  // accumulators += what the group's weights are worth; then all sums are 0 again.
+  // accumulators += what the group's weights are worth, in kUnit; then all sums are 0 again.
   __device__ void flush(ZeroMode zero_mode, Quad* accumulators) {
-    const bool sub = zero_mode == ZeroMode::kSub;
+    if (kZeros && zero_mode == ZeroMode::kAdd) {
+      flush<true>(accumulators);
+    } else {
+      flush<false>(accumulators);
+    }
+    clear();
+  }
+
+ private:
+  template <bool kAdds>
+  __device__ void flush(Quad* accumulators) {
+    constexpr float kUnit = Config::Converter::kUnit, kBias = Config::Converter::kBias * kUnit;
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < Config::kMmaN; ++j) {
       float scale[2], zero[2];
       unpack(scales_[j], scale);
       unpack(zeros_[j], zero);
       CUTLASS_PRAGMA_UNROLL
-      for (int e = 0; kZeros && e < 2; ++e) zero[e] = sub ? -zero[e] * scale[e] : zero[e];
+      for (int e = 0; e < 2; ++e) zero[e] = kAdds ? zero[e] * kUnit : fmaf(zero[e], -kUnit, -kBias);
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < Config::kMmaM; ++i) {
         CUTLASS_PRAGMA_UNROLL
         for (int e = 0; e < 4; ++e) {
+          float product = products[i + j * Config::kMmaM][e];
+          const float tokens = activations[i][e];
+          if constexpr (kZeros) product = fmaf(tokens, kAdds ? -kBias : zero[e % 2], product);
           float& sum = accumulators[i + j * Config::kMmaM][e];
-          sum = fmaf(products[i + j * Config::kMmaM][e], scale[e % 2], sum);
-          if (kZeros) sum = fmaf(activations[i][e], zero[e % 2], sum);
+          sum = fmaf(product, scale[e % 2], sum);
+          if constexpr (kAdds) sum = fmaf(tokens, zero[e % 2], sum);
         }
       }
     }
-    clear();
   }
 
- private:
   __device__ void clear() {
     CUTLASS_PRAGMA_UNROLL
     for (Quad& sum : products) sum.clear();

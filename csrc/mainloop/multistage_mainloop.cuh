@@ -101,6 +101,7 @@ class MultistageMainloop {
       }
     }
     if constexpr (kScalesSums) groups_.flush(params_.zero_mode, tiles_of(accumulators));
+    if constexpr (Config::kSumsActivations) finish(accumulators);
     cutlass::arch::cp_async_wait<0>();
     synchronize();  // the stages are used again, by the next item or for sums
   }
@@ -193,7 +194,7 @@ class MultistageMainloop {
         Mma()(accumulator, a_.tile[i % kRing],
               reinterpret_cast<const cutlass::Array<Element, 4>&>(pairs[j]), accumulator);
       }
-      if constexpr (kScalesSums && has_zeros(Config::kMode)) add_activations(i);
+      if constexpr (Config::kSumsActivations) add_activations(i);
       if (i == Config::kMmaM - kRing) {
         if (next == 0) {
           wait_for_stage();
@@ -220,8 +221,14 @@ class MultistageMainloop {
 
   __device__ void add_activations(int i) {
     const uint32_t ones[2] = {Config::Format::kOneX2, Config::Format::kOneX2};
-    Mma()(groups_.activations[i], a_.tile[i % kRing],
-          reinterpret_cast<const cutlass::Array<Element, 4>&>(ones), groups_.activations[i]);
+    auto& sum = groups_.activations[i];
+    Mma()(sum, a_.tile[i % kRing], reinterpret_cast<const cutlass::Array<Element, 4>&>(ones), sum);
+  }
+
+  // From the converter's unit to that of weights.
+  static __device__ void finish(Accumulators& accumulators) {
+    CUTLASS_PRAGMA_UNROLL
+    for (float& sum : accumulators) sum *= 1 / Config::Converter::kUnit;
   }
 
   const Params& params_;

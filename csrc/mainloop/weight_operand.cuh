@@ -89,8 +89,8 @@ struct WeightFragment {
   }
 
   __device__ void convert(int octet, int step, uint32_t (&pairs)[2]) const {
-    IntegerConverter<typename Config::Format, Config::kBits>::convert_step(
-        words[octet / 4][octet % 4], step % kStepsPerWord<Config::kBits>, pairs);
+    Config::Converter::convert_step(words[octet / 4][octet % 4],
+                                    step % kStepsPerWord<Config::kBits>, pairs);
   }
 };
 
