@@ -16,24 +16,22 @@
 //
 // Scales. Groups that are multiples of half an iteration: applied to fp32 partial sums. Zero points
 // are part of the conversion (dequant/offset_converter.h), or subtracted from converted weights
-// where one of the warp's does not fit there (as one more weight, whose products with the tokens
-// join the sums, they were 3 to 10 % slower). Smaller groups, and zeros that are added: converted
-// weights are scaled. (Groups of a quarter of an iteration, two in an mma, each with 4 columns of
-// the tokens and zeros in the other 4: faster than that at M = 1, not at 4, and what it added to
-// the loop made groups of halves 2 to 13 % slower.) The warps of a block and the blocks of a
-// cluster share out K and meet once, at the end.
+// where one of the warp's does not fit there; in blocks of 64 columns they and the bias of the
+// layout leave with the sums of the tokens (Config::kStored). Smaller groups, and zeros that are
+// added: converted weights are scaled. (Groups of a quarter of an iteration, two in an mma, each
+// with 4 columns of the tokens and zeros in the other 4: faster than that at M = 1, not at 4, and
+// what it added to the loop made groups of halves 2 to 13 % slower.) The warps of a block and the
+// blocks of a cluster share out K and meet once, at the end.
 #pragma once
 #include <type_traits>
 
-#include "cutlass/arch/mma_sm80.h"
-#include "cutlass/array.h"
-#include "dequant/offset_converter.h"
 #include "kernel/early_start.cuh"
 #include "kernel/gemm_args.h"
 #include "layout/weight_layout.h"
 #include "skinny/direct_tokens.cuh"
 #include "skinny/predicated_load.cuh"
 #include "skinny/skinny_config.cuh"
+#include "skinny/skinny_mma.cuh"
 #include "skinny/skinny_reduction.cuh"
 #include "skinny/skinny_scales.cuh"
 #include "skinny/token_stage.cuh"
@@ -45,10 +43,8 @@ class SkinnyGemm {
   using Element = typename Config::Element;
   using Format = typename Config::Format;
   using Layout = WeightLayout<Config::kBits>;
-  using Mma = cutlass::arch::Mma<cutlass::gemm::GemmShape<16, 8, 16>, 32, Element,
-                                 cutlass::layout::RowMajor, Element, cutlass::layout::ColumnMajor,
-                                 float, cutlass::layout::RowMajor, cutlass::arch::OpMultiplyAdd>;
-  using Quad = cutlass::Array<float, 4>;
+  using Mma = SkinnyMma<Element>;
+  using Quad = typename Mma::Sums;
   using Tokens = std::conditional_t<Config::kStaged, TokenStage<Config>, DirectTokens<Config>>;
   using Fragment = typename Tokens::Fragment;
   static constexpr int kMTiles = Config::kMTiles, kNTiles = Config::kNTiles;
@@ -57,16 +53,18 @@ class SkinnyGemm {
       kStepsPerWord<Config::kBits>;  // mma steps of a word; halves of 16 k in a block
   static constexpr int kSteps = 2 * kStepsPerBlock;  // of a tile and iteration
   static constexpr int kPartSteps = kSteps / Config::kParts;
-  static constexpr bool kSubtracts = Config::kScalesSums && Config::kZeros;
+  static constexpr bool kSubtracts = Config::kScalesSums && Config::kZeros && !Config::kStored;
   static constexpr int kWarps = Config::kRow.warps;
   // A loop of its own for zero points that are subtracted: with a branch in every iteration folded
   // ones cost 2 to 4 % more. (In the short loop of a single tile it is 2 % the other way round.)
   static constexpr bool kStops = Config::kFolds && kNTiles > 1;
-  using Converter = OffsetConverter<Format, Config::kBits>;  // where Config::kOffsets
-  static constexpr float kUnit = [] {
-    if constexpr (Config::kOffsets) return Converter::kUnit;
-    return 1.f;
-  }();
+  using Converter = typename Config::Converter;
+  static constexpr float kUnit = Converter::kUnit;
+  // Sums of the tokens, for weights as they are stored. With zero points they are made before the
+  // tiles; without, beside the first one, since an mma right behind another one of the same sums
+  // waits (1 to 2 %; zero points have no registers for it), and the other tiles begin with them.
+  static constexpr bool kSumsTokens = Config::kStored && Config::kZeros;
+  static constexpr bool kSumsBias = Config::kStored && !Config::kZeros;
   using Reduction = SkinnyReduction<Config>;
 
  public:
@@ -165,6 +163,10 @@ class SkinnyGemm {
         weights_ += kWarps * kLinesPerIteration * Layout::kLineBytes;
       }
       taken = false;
+      if constexpr (kSumsTokens) {
+        CUTLASS_PRAGMA_UNROLL
+        for (int step = 0; step < kSteps; ++step) sum_tokens(tokens, step);
+      }
       uint32_t folded[kNTiles] = {};
       bool fits = false;
       if constexpr (kFolded) fits = fold_zeros(folded);
@@ -223,23 +225,36 @@ class SkinnyGemm {
   template <bool kFolded>
   __device__ void multiply_part(int j, int part, const Fragment& tokens,
                                 const PairOffsets (&zeros)[2], int next, bool more) {
-    Sums partial;
-    Sums& target = Config::kScalesSums ? partial : accumulators_[j];
+    Sums partial, low;  // low: of pairs 0, where these have a unit of their own
+    if (kSumsBias && Config::kScalesSums && j > 0) partial = token_sums_;
+    Sums& high = Config::kScalesSums ? partial : accumulators_[j];
+    Sums* const sums[2] = {Converter::kRatio == 1 ? &high : &low, &high};
     const int last = (part + 1) * kPartSteps - 1;
     CUTLASS_PRAGMA_UNROLL
     for (int step = part * kPartSteps; step < last; ++step) {
-      multiply(target, converted<kFolded>(j, step, zeros), tokens, step);
+      multiply(sums, converted<kFolded>(j, step, zeros), tokens, step);
+      if (kSumsBias && j == 0) sum_tokens(tokens, step);
     }
     const Pairs pairs = converted<kFolded>(j, last, zeros);
-    const float scales[2] = {scales_.scale(j, part, 0), scales_.scale(j, part, 1)};
+    float scales[2], offsets[2] = {};
+    CUTLASS_PRAGMA_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      scales[h] = scales_.scale(j, part, h);
+      if constexpr (kSumsTokens) {
+        offsets[h] = fmaf(scales_.zero(j, part, h), -kUnit, -Converter::kBias * kUnit);
+      }
+    }
     const bool free = part + 1 == Config::kParts, early = free && Config::kRequestsEarly;
-    if (!early) multiply(target, pairs, tokens, last);
+    if (kSumsBias && j == 0) sum_tokens(tokens, last);
+    if (!early) multiply(sums, pairs, tokens, last);
     if (free && more) {
       load_weights(next, j);
       scales_.load(next, j);
     }
-    if (early) multiply(target, pairs, tokens, last);
-    if constexpr (Config::kScalesSums) add_scaled(j, scales, partial);
+    if (early) multiply(sums, pairs, tokens, last);
+    if constexpr (Converter::kRatio != 1) add(high, low, Converter::kRatio);
+    if (kSumsBias && Config::kScalesSums && j == 0) add(high, token_sums_, 1);
+    if constexpr (Config::kScalesSums) add_scaled(j, scales, offsets, partial);
   }
 
   // Blocks past the end (half an iteration, or all of it) keep the weights that were there, which
@@ -263,12 +278,6 @@ class SkinnyGemm {
     return r == 0 ? v.x : r == 1 ? v.y : r == 2 ? v.z : v.w;
   }
 
-  static __device__ void mma(Quad& d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-    const uint32_t b[2] = {b0, b1};
-    Mma()(d, reinterpret_cast<const cutlass::Array<Element, 8>&>(a),
-          reinterpret_cast<const cutlass::Array<Element, 4>&>(b), d);
-  }
-
   // Step s of words 2 w and 2 w + 1 of columns g and g + 8, as operands of mma: one for each pair
   // of k of a word. step = kStepsPerBlock * w + s.
   struct Pairs {
@@ -288,7 +297,7 @@ class SkinnyGemm {
           constexpr auto kNone = PairOffsets::constant(Converter::kPacked);
           Converter::convert_step(packed, s, kFolded ? zeros[h] : kNone, two);
         } else {
-          IntegerConverter<Format, Config::kBits>::convert_step(packed, s, two);
+          Converter::convert_step(packed, s, two);
         }
         if constexpr (kSubtracts && !kFolded) {
           two[0] = sub_x2<Format>(two[0], zeros[h].first);
@@ -304,26 +313,59 @@ class SkinnyGemm {
     return pairs;
   }
 
-  __device__ void multiply(Sums& sums, const Pairs& pairs, const Fragment& tokens, int step) {
+  // sums: for pairs 0 and 1.
+  static __device__ void multiply(Sums* const (&sums)[2], const Pairs& pairs,
+                                  const Fragment& tokens, int step) {
     const int w = step / kStepsPerBlock, s = step % kStepsPerBlock;
     CUTLASS_PRAGMA_UNROLL
     for (int pair = 0; pair < 2; ++pair) {
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < kMTiles; ++i) {
         const uint4& token = tokens[i][2 * s + pair];
-        mma(sums.of[i], pairs.operand[pair], word(token, 2 * w), word(token, 2 * w + 1));
+        Mma::multiply(sums[pair]->of[i], pairs.operand[pair], word(token, 2 * w),
+                      word(token, 2 * w + 1));
       }
     }
   }
 
-  // accumulators += scale * partial
-  __device__ void add_scaled(int j, const float (&scales)[2], const Sums& partial) {
+  // A step's tokens join their sums, which are those of an iteration, or of all where scales wait
+  // for the end: of tokens 8 i + 2 q and the next one, the same for all columns.
+  __device__ void sum_tokens(const Fragment& tokens, int step) {
+    constexpr uint32_t kWeight = [] {
+      if constexpr (kSumsBias && Config::kScalesSums) return Converter::kMinusBiasX2;
+      return Format::kOneX2;
+    }();
+    constexpr Pairs kWeights = {
+        {{kWeight, kWeight, kWeight, kWeight}, {kWeight, kWeight, kWeight, kWeight}}};
+    if (Config::kScalesSums && step == 0) token_sums_ = Sums();
+    Sums* const sums[2] = {&token_sums_, &token_sums_};
+    multiply(sums, kWeights, tokens, step);
+  }
+
+  // sums += factor * more
+  static __device__ void add(Sums& sums, const Sums& more, float factor) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int e = 0; e < 4; ++e) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kMTiles; ++i) {
+        sums.of[i][e] = fmaf(more.of[i][e], factor, sums.of[i][e]);
+      }
+    }
+  }
+
+  // accumulators += scale * (partial + offset * sum of the token)
+  __device__ void add_scaled(int j, const float (&scales)[2], const float (&offsets)[2],
+                             const Sums& partial) {
     CUTLASS_PRAGMA_UNROLL
     for (int e = 0; e < 4; ++e) {  // elements 0, 1: column g; 2, 3: column g + 8
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < kMTiles; ++i) {
+        float product = partial.of[i][e];
+        if constexpr (kSumsTokens) {
+          product = fmaf(offsets[e / 2], token_sums_.of[i][e % 2], product);
+        }
         float& sum = accumulators_[j].of[i][e];
-        sum = fmaf(scales[e / 2], partial.of[i][e], sum);
+        sum = fmaf(scales[e / 2], product, sum);
       }
     }
   }
@@ -335,8 +377,11 @@ class SkinnyGemm {
       for (int i = 0; i < kMTiles; ++i) {
         CUTLASS_PRAGMA_UNROLL
         for (int e = 0; e < 4; ++e) {
-          storage_.warps[warp_].sums[8 * i + 2 * q_ + e % 2][16 * j + 8 * (e / 2) + g_] =
-              accumulators_[j].of[i][e];
+          float sum = accumulators_[j].of[i][e];
+          if constexpr (kSumsBias && !Config::kScalesSums) {
+            sum = fmaf(token_sums_.of[i][e], -Converter::kBias * kUnit, sum);
+          }
+          storage_.warps[warp_].sums[8 * i + 2 * q_ + e % 2][16 * j + 8 * (e / 2) + g_] = sum;
         }
       }
     }
@@ -354,6 +399,7 @@ class SkinnyGemm {
   int iterations_;          // that have all of this lane's blocks
   uint4 raw_[kNTiles][2];   // of columns g and g + 8
   Sums accumulators_[kNTiles];
+  Sums token_sums_;
 };
 
 template <typename Config>

@@ -54,6 +54,7 @@ class SkinnyScales {
     return to_float(kShared ? __shfl_sync(0xffffffff, shared_[j][part], 8 * h + lane() / 4)
                             : scale_[j][h][part]);
   }
+  __device__ float zero(int j, int part, int h) const { return to_float(zero_bits(j, part, h)); }
   // Zero points: as bits, of that column; folded, as this lane has one; the offsets of that column
   // among what all lanes have folded.
   __device__ uint32_t zero_bits(int j, int part, int h) const {
