@@ -77,7 +77,7 @@ constexpr int smem_bytes(const TileConfig& t, int bits, ScaleMode mode) {
 // converted once for all tokens of a tile, so wide tiles multiply at the rate of the tensor cores,
 // and narrow ones at that of the conversion.
 constexpr TileConfig kWgmmaTileConfigs[] = {
-    {32, 128, 32, 64, 8, 2},    {64, 128, 64, 64, 8, 2},   {128, 128, 128, 64, 6, 1},
+    {32, 128, 32, 64, 7, 3},    {64, 128, 64, 64, 8, 2},   {128, 128, 128, 64, 6, 1},
     {128, 256, 128, 128, 5, 1}, {256, 128, 256, 64, 4, 1},
 };
 constexpr int kNumWgmmaTileConfigs = sizeof(kWgmmaTileConfigs) / sizeof(kWgmmaTileConfigs[0]);

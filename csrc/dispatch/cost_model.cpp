@@ -154,7 +154,7 @@ double multistage_us(const Candidate& c, const GemmProblem& p, const DeviceInfo&
   return us;
 }
 
-// Blocks run tile after tile; two on an SM share its tensor cores and hide each other's
+// Blocks run tile after tile; two or three on an SM share its tensor cores and hide each other's
 // conversions.
 double wgmma_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) {
   const TileConfig& t = tile_of(c);
@@ -163,7 +163,9 @@ double wgmma_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) {
   const double k_tiles = static_cast<double>(ceil_div(p.k, kTileK));
   const double tile_share = t.m * t.n / 16384.0;  // of 128 x 128
   const bool stream = c.split == SplitK::kStreamK;
-  const double slots = static_cast<double>(stream ? c.slices : t.min_blocks) * d.sm_count;
+  const int smem = wgmma_smem_bytes(t, p.scheme.bits, wgmma_mode(p.scheme, p.k));
+  const int fit = blocks_per_sm(t, smem, d);
+  const double slots = static_cast<double>(stream ? std::min(c.slices, fit) : fit) * d.sm_count;
   const double parts = stream ? std::min(tiles * k_tiles, slots) : tiles * c.slices;
   const double resident = std::min(slots / d.sm_count, std::ceil(parts / d.sm_count));
   const double multiply = 2.0 * t.m * t.n * kTileK * resident / (kWgmmaTflops * 1e6 / d.sm_count);

@@ -12,7 +12,7 @@ struct WarpRoles {
   // the others (setmaxnreg, which waits forever for what the block does not have).
   static constexpr int kLaunchRegisters = 65536 / (kThreads * kMinBlocks) / 8 * 8;
   static constexpr int kCopyRegisters = kMinBlocks == 1 ? 40 : 24;
-  static constexpr int kMultiplyRegisters = kMinBlocks == 1 ? 232 : 104;
+  static constexpr int kMultiplyRegisters = kMinBlocks == 1 ? 232 : kMinBlocks == 2 ? 104 : 72;
   static_assert(kCopyRegisters + kMultipliers * kMultiplyRegisters <=
                     (1 + kMultipliers) * kLaunchRegisters,
                 "registers of a block");
