@@ -185,6 +185,8 @@ def fpA_intB_gemm(
     """activation((a * pre_scale) @ w.T + bias) with w stored in 4 or 8 bits.
 
     Sums are fp32 and rounded once, to the dtype of ``a``. Differentiable in ``a`` and ``bias``.
+    An infinity in a row of ``a``, or absolute values that sum up to more than 2e36 in a group, may
+    make NaN of that row: kernels that multiply stored values take the bias away from the sums.
 
     Args:
         a: float16, bfloat16 or float32 ``[..., K]``, 1-D included; any strides and alignment; no
