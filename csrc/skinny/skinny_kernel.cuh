@@ -31,7 +31,7 @@
 #include "skinny/direct_tokens.cuh"
 #include "skinny/predicated_load.cuh"
 #include "skinny/skinny_config.cuh"
-#include "skinny/skinny_mma.cuh"
+#include "skinny/skinny_products.cuh"
 #include "skinny/skinny_reduction.cuh"
 #include "skinny/skinny_scales.cuh"
 #include "skinny/token_stage.cuh"
@@ -43,14 +43,14 @@ class SkinnyGemm {
   using Element = typename Config::Element;
   using Format = typename Config::Format;
   using Layout = WeightLayout<Config::kBits>;
-  using Mma = SkinnyMma<Element>;
-  using Quad = typename Mma::Sums;
+  using Products = SkinnyProducts<Config>;
+  using Sums = typename Products::Sums;
+  using Pairs = typename Products::Pairs;
   using Tokens = std::conditional_t<Config::kStaged, TokenStage<Config>, DirectTokens<Config>>;
   using Fragment = typename Tokens::Fragment;
   static constexpr int kMTiles = Config::kMTiles, kNTiles = Config::kNTiles;
   static constexpr int kLinesPerIteration = Config::kIterationK / Layout::kTileK;
-  static constexpr int kStepsPerBlock =
-      kStepsPerWord<Config::kBits>;  // mma steps of a word; halves of 16 k in a block
+  static constexpr int kStepsPerBlock = Products::kStepsPerBlock;
   static constexpr int kSteps = 2 * kStepsPerBlock;  // of a tile and iteration
   static constexpr int kPartSteps = kSteps / Config::kParts;
   static constexpr bool kSubtracts = Config::kScalesSums && Config::kZeros && !Config::kStored;
@@ -142,15 +142,6 @@ class SkinnyGemm {
   }
 
  private:
-  // Sums of a tile's products, one array for each 8 tokens.
-  struct Sums {
-    Quad of[kMTiles];
-    __device__ Sums() {
-      CUTLASS_PRAGMA_UNROLL
-      for (Quad& tokens : of) tokens.clear();
-    }
-  };
-
   // Iterations from `at` on; where the first one stopped. taken: its tokens are there. kFolded:
   // zero points become part of the conversion where they fit, and kStops before those that do not.
   template <bool kFolded>
@@ -232,7 +223,7 @@ class SkinnyGemm {
     const int last = (part + 1) * kPartSteps - 1;
     CUTLASS_PRAGMA_UNROLL
     for (int step = part * kPartSteps; step < last; ++step) {
-      multiply(sums, converted<kFolded>(j, step, zeros), tokens, step);
+      Products::multiply(sums, converted<kFolded>(j, step, zeros), tokens, step);
       if (kSumsBias && j == 0) sum_tokens(tokens, step);
     }
     const Pairs pairs = converted<kFolded>(j, last, zeros);
@@ -246,14 +237,14 @@ class SkinnyGemm {
     }
     const bool free = part + 1 == Config::kParts, early = free && Config::kRequestsEarly;
     if (kSumsBias && j == 0) sum_tokens(tokens, last);
-    if (!early) multiply(sums, pairs, tokens, last);
+    if (!early) Products::multiply(sums, pairs, tokens, last);
     if (free && more) {
       load_weights(next, j);
       scales_.load(next, j);
     }
-    if (early) multiply(sums, pairs, tokens, last);
-    if constexpr (Converter::kRatio != 1) add(high, low, Converter::kRatio);
-    if (kSumsBias && Config::kScalesSums && j == 0) add(high, token_sums_, 1);
+    if (early) Products::multiply(sums, pairs, tokens, last);
+    if constexpr (Converter::kRatio != 1) Products::add(high, low, Converter::kRatio);
+    if (kSumsBias && Config::kScalesSums && j == 0) Products::add(high, token_sums_, 1);
     if constexpr (Config::kScalesSums) add_scaled(j, scales, offsets, partial);
   }
 
@@ -274,15 +265,7 @@ class SkinnyGemm {
     }
   }
 
-  static __device__ uint32_t word(const uint4& v, int r) {
-    return r == 0 ? v.x : r == 1 ? v.y : r == 2 ? v.z : v.w;
-  }
-
-  // Step s of words 2 w and 2 w + 1 of columns g and g + 8, as operands of mma: one for each pair
-  // of k of a word. step = kStepsPerBlock * w + s.
-  struct Pairs {
-    uint32_t operand[2][4];
-  };
+  // Step s of words 2 w and 2 w + 1: step = kStepsPerBlock * w + s.
   template <bool kFolded>
   __device__ Pairs converted(int j, int step, const PairOffsets (&zeros)[2]) const {
     const int w = step / kStepsPerBlock, s = step % kStepsPerBlock;
@@ -292,7 +275,7 @@ class SkinnyGemm {
       CUTLASS_PRAGMA_UNROLL
       for (int h = 0; h < 2; ++h) {
         uint32_t two[2];
-        const uint32_t packed = word(raw_[j][h], 2 * w + r);
+        const uint32_t packed = Products::word(raw_[j][h], 2 * w + r);
         if constexpr (Config::kOffsets) {
           constexpr auto kNone = PairOffsets::constant(Converter::kPacked);
           Converter::convert_step(packed, s, kFolded ? zeros[h] : kNone, two);
@@ -313,44 +296,15 @@ class SkinnyGemm {
     return pairs;
   }
 
-  // sums: for pairs 0 and 1.
-  static __device__ void multiply(Sums* const (&sums)[2], const Pairs& pairs,
-                                  const Fragment& tokens, int step) {
-    const int w = step / kStepsPerBlock, s = step % kStepsPerBlock;
-    CUTLASS_PRAGMA_UNROLL
-    for (int pair = 0; pair < 2; ++pair) {
-      CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < kMTiles; ++i) {
-        const uint4& token = tokens[i][2 * s + pair];
-        Mma::multiply(sums[pair]->of[i], pairs.operand[pair], word(token, 2 * w),
-                      word(token, 2 * w + 1));
-      }
-    }
-  }
-
   // A step's tokens join their sums, which are those of an iteration, or of all where scales wait
-  // for the end: of tokens 8 i + 2 q and the next one, the same for all columns.
+  // for the end.
   __device__ void sum_tokens(const Fragment& tokens, int step) {
     constexpr uint32_t kWeight = [] {
       if constexpr (kSumsBias && Config::kScalesSums) return Converter::kMinusBiasX2;
       return Format::kOneX2;
     }();
-    constexpr Pairs kWeights = {
-        {{kWeight, kWeight, kWeight, kWeight}, {kWeight, kWeight, kWeight, kWeight}}};
     if (Config::kScalesSums && step == 0) token_sums_ = Sums();
-    Sums* const sums[2] = {&token_sums_, &token_sums_};
-    multiply(sums, kWeights, tokens, step);
-  }
-
-  // sums += factor * more
-  static __device__ void add(Sums& sums, const Sums& more, float factor) {
-    CUTLASS_PRAGMA_UNROLL
-    for (int e = 0; e < 4; ++e) {
-      CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < kMTiles; ++i) {
-        sums.of[i][e] = fmaf(more.of[i][e], factor, sums.of[i][e]);
-      }
-    }
+    Products::template sum_tokens<kWeight>(token_sums_, tokens, step);
   }
 
   // accumulators += scale * (partial + offset * sum of the token)
