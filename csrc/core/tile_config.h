@@ -121,20 +121,36 @@ constexpr int kMaxSkinnyCluster = 4;  // blocks; the first one has room for the 
 constexpr int skinny_iteration_k(int bits) { return 4 * 128 / bits; }
 
 // Where scales enter there. kPerChannel: in the epilogue; kCoarse: groups are multiples of an
-// iteration, kHalf: of half of one, and fp32 partial sums are scaled; kFine: converted weights are.
+// iteration, kHalf: of half of one, kQuarter: of a lane's quarter of one, and fp32 partial sums are
+// scaled; kBlock: multiples of that quarter as well, kFine: of an mma, and converted weights are.
 enum class SkinnyMode : int {
   kPerChannel,
   kCoarse,
   kCoarseZero,
   kHalf,
   kHalfZero,
+  kQuarter,
+  kQuarterZero,
+  kBlock,
+  kBlockZero,
   kFine,
   kFineZero
 };
-constexpr int kNumSkinnyModes = 7;
+constexpr int kNumSkinnyModes = 11;
+constexpr bool scales_weights(SkinnyMode mode) { return mode >= SkinnyMode::kBlock; }
+constexpr bool has_zeros(SkinnyMode mode) {
+  return mode != SkinnyMode::kPerChannel && static_cast<int>(mode) % 2 == 0;
+}
 // Wider blocks have no registers for two sums a tile and iteration.
 constexpr bool scales_halves(const SkinnyConfig& t) { return t.m_tiles * t.n_tiles < 4; }
-constexpr SkinnyMode skinny_mode(const SkinnyConfig& t, const QuantScheme& scheme, int64_t k) {
+// There the 8 columns of an mma stand for 2 tokens with each of the 4 lanes' groups. (int8 has no
+// groups of 16; two mma for 4 tokens were slower than scaling weights.)
+constexpr int kQuarterTokens = 2;
+constexpr bool scales_quarters(const SkinnyConfig& t, int bits) {
+  return bits == 4 && t.m_tiles == 1;
+}
+constexpr SkinnyMode skinny_mode(const SkinnyConfig& t, const QuantScheme& scheme, int64_t m,
+                                 int64_t k) {
   const bool one = scheme.group_size >= k, zeros = scheme.zero_mode != ZeroMode::kNone;
   const bool adds = scheme.zero_mode == ZeroMode::kAdd;  // scaled weights only
   const auto fits = [&](int64_t unit) { return !adds && (one || scheme.group_size % unit == 0); };
@@ -143,6 +159,12 @@ constexpr SkinnyMode skinny_mode(const SkinnyConfig& t, const QuantScheme& schem
   if (fits(iteration)) return zeros ? SkinnyMode::kCoarseZero : SkinnyMode::kCoarse;
   if (scales_halves(t) && fits(iteration / 2)) {
     return zeros ? SkinnyMode::kHalfZero : SkinnyMode::kHalf;
+  }
+  if (scales_quarters(t, scheme.bits) && fits(iteration / 4) && m <= kQuarterTokens) {
+    return zeros ? SkinnyMode::kQuarterZero : SkinnyMode::kQuarter;
+  }
+  if (one || scheme.group_size % (iteration / 4) == 0) {
+    return zeros ? SkinnyMode::kBlockZero : SkinnyMode::kBlock;
   }
   return zeros ? SkinnyMode::kFineZero : SkinnyMode::kFine;
 }

@@ -192,9 +192,9 @@ double skinny_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) 
   const SkinnyConfig& t = kSkinnyConfigs[c.row];
   const double m_blocks = static_cast<double>(ceil_div(p.m, 8 * t.m_tiles));
   const double blocks = m_blocks * ceil_div(p.n, 16 * t.n_tiles) * c.slices;
-  const SkinnyMode mode = skinny_mode(t, p.scheme, p.k);
-  const bool fine = mode == SkinnyMode::kFine || mode == SkinnyMode::kFineZero;
-  const bool heavy = mode == SkinnyMode::kFineZero || (fine && t.n_tiles > 1);
+  const SkinnyMode mode = skinny_mode(t, p.scheme, p.m, p.k);
+  const bool scaled = scales_weights(mode);
+  const bool heavy = scaled && (has_zeros(mode) || t.n_tiles > 1);
   const int unit = skinny_iteration_k(p.scheme.bits) / (scales_halves(t) ? 2 : 1);
   const double work = conversion_work(p, scale_mode(p.scheme, p.k, unit), kSkinnyWork);
   const int tiles = t.m_tiles * t.n_tiles;

@@ -84,7 +84,7 @@ Status run_skinny(const Candidate& c, GemmProblem p, const Allocate& allocate, v
   Status status = current_device(device);
   if (status.ok()) status = stage_activations(p, kVector, 0, allocate, stream);
   if (!status.ok()) return status;
-  const SkinnyMode mode = skinny_mode(kSkinnyConfigs[c.row], p.scheme, p.k);
+  const SkinnyMode mode = skinny_mode(kSkinnyConfigs[c.row], p.scheme, p.m, p.k);
   GemmArgs args = gemm_args(p, p.scale_stride, stream);
   args.split = c.split;
   args.slices = c.slices;

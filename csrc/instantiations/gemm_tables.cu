@@ -22,6 +22,10 @@ constexpr Modes<SkinnyLaunchers, kNumSkinnyModes> kSkinny = {
     skinny_launchers<kElement, kBits, SkinnyMode::kCoarseZero>,
     skinny_launchers<kElement, kBits, SkinnyMode::kHalf>,
     skinny_launchers<kElement, kBits, SkinnyMode::kHalfZero>,
+    skinny_launchers<kElement, kBits, SkinnyMode::kQuarter>,
+    skinny_launchers<kElement, kBits, SkinnyMode::kQuarterZero>,
+    skinny_launchers<kElement, kBits, SkinnyMode::kBlock>,
+    skinny_launchers<kElement, kBits, SkinnyMode::kBlockZero>,
     skinny_launchers<kElement, kBits, SkinnyMode::kFine>,
     skinny_launchers<kElement, kBits, SkinnyMode::kFineZero>};
 

@@ -22,10 +22,13 @@ class DirectTokens {
   __device__ DirectTokens(Storage&, const Element* a, int64_t stride, int tokens, int k, int first)
       : stride_(stride), k_(k) {
     const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
-    tokens_after_ = tokens - g;
+    const int token = Config::kQuarter ? g % kQuarterTokens : g;
+    tokens_after_ = tokens - token;
+    // Column g of the tokens belongs to the group of lane g / 2 of each quad; the others' k are 0.
+    if (Config::kQuarter && g / kQuarterTokens != q) tokens_after_ = 0;
     asm volatile(""
                  : "+r"(tokens_after_));  // or it is made anew from the thread index, a slow read
-    source_ = a + g * stride + first * Config::kIterationK + lane_k();
+    source_ = a + token * stride + first * Config::kIterationK + lane_k();
     if (Config::kHalf) source_ += q % 2 * 4;
   }
 
@@ -65,10 +68,10 @@ class DirectTokens {
     constexpr int kSecond = 2 * Config::kBlockK;  // half mode: from the first block to the other
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < Config::kMTiles; ++i) {
-      const bool exists = 8 * i < tokens_after_;
+      const bool exists = Config::kTokensPerTile * i < tokens_after_;
       CUTLASS_PRAGMA_UNROLL
       for (int v = 0; v < Config::kVectors; ++v) {
-        const Element* at = source_ + 8 * i * stride_ + 8 * v;
+        const Element* at = source_ + Config::kTokensPerTile * i * stride_ + 8 * v;
         uint4& vector = fragment[i][v];
         if constexpr (Config::kHalf) {
           load_if(exists && 8 * v < k_left, vector.x, vector.y, at);

@@ -24,8 +24,11 @@ struct SkinnyGemmConfig {
   static constexpr int kThreads = kRow.warps * 32;
   static constexpr int kMTiles = kRow.m_tiles, kNTiles = kRow.n_tiles;
   static constexpr bool kSplits = skinny_splits(kRow);
-  static constexpr int kM = 8 * kMTiles, kN = 16 * kNTiles;  // of a block
-  static constexpr int kBlockK = 128 / kBits;                // elements in the 16 bytes of a lane
+  static constexpr bool kQuarter =
+      kMode == SkinnyMode::kQuarter || kMode == SkinnyMode::kQuarterZero;
+  static constexpr int kTokensPerTile = kQuarter ? kQuarterTokens : 8;
+  static constexpr int kM = kTokensPerTile * kMTiles, kN = 16 * kNTiles;  // of a block
+  static constexpr int kBlockK = 128 / kBits;  // elements in the 16 bytes of a lane
   static constexpr int kIterationK = skinny_iteration_k(kBits);
   static constexpr int kVectors = kBlockK / 8;  // 16-byte activation vectors of a lane
   // Activations in shared memory (token_stage.cuh). Where registers are left for it, wide blocks of
@@ -35,23 +38,27 @@ struct SkinnyGemmConfig {
   static constexpr bool kScaled = kMode != SkinnyMode::kPerChannel;
   static constexpr bool kHalf = kMode == SkinnyMode::kHalf || kMode == SkinnyMode::kHalfZero;
   static constexpr bool kFine = kMode == SkinnyMode::kFine || kMode == SkinnyMode::kFineZero;
-  static constexpr bool kZeros = kMode == SkinnyMode::kCoarseZero ||
-                                 kMode == SkinnyMode::kHalfZero || kMode == SkinnyMode::kFineZero;
+  static constexpr bool kZeros = has_zeros(kMode);
+  static constexpr bool kScalesWeights = scales_weights(kMode);
   // Partial sums are scaled, those of each part of an iteration by its own scale.
-  static constexpr bool kScalesSums = kScaled && !kFine;
+  static constexpr bool kScalesSums = kScaled && !kScalesWeights;
   static constexpr int kParts = kHalf ? 2 : 1;
+  // Scales of a lane are those of its own block, or the same for a quad; of so many k each.
+  static constexpr bool kOwnScales = kQuarter || kScalesWeights;
+  static constexpr int kUnitK = kFine ? kMmaK : kOwnScales ? kBlockK : kIterationK / kParts;
+  static constexpr int kUnits = kOwnScales ? kBlockK / kUnitK : kParts;  // of a lane and iteration
   // Weights of wide blocks stay as they are stored, and the sums are corrected with those of the
   // tokens, which all tiles share (dequant/stored_converter.h). fp16 3 to 5 % faster than with
   // conversions, zero points 9 %, and 4 % in bf16; bf16 without them level, or slower with 16
   // tokens. Narrow blocks have too few tiles to pay for the sums, and spill.
-  static constexpr bool kStored =
-      kNTiles == 4 && kBits == 4 && !kFine && (!kBFloat16 || (kZeros && kMTiles == 1));
+  static constexpr bool kStored = kNTiles == 4 && kBits == 4 && !kScalesWeights &&
+                                  !(kQuarter && kZeros) && (!kBFloat16 || (kZeros && kMTiles == 1));
   // Zero points inside the constants of the conversion: halves have no registers for it.
   static constexpr bool kFolds =
-      kScalesSums && kZeros && !kHalf && !kStored && kHasOffsets<Format, kBits>;
+      kScalesSums && kZeros && !kHalf && !kQuarter && !kStored && kHasOffsets<Format, kBits>;
   // Without them it saves two shifts a word of int4 as bf16, which only 16 tokens notice.
   static constexpr bool kOffsets =
-      kFolds || (!kFine && !kZeros && kBFloat16 && kBits == 4 && kMTiles == 2);
+      kFolds || (!kScalesWeights && !kZeros && kBFloat16 && kBits == 4 && kMTiles == 2);
   using Converter = std::conditional_t<kStored, StoredConverter<Format, /*kOneUnit=*/false>,
                                        std::conditional_t<kOffsets, OffsetConverter<Format, kBits>,
                                                           IntegerConverter<Format, kBits>>>;
@@ -61,10 +68,12 @@ struct SkinnyGemmConfig {
       kMTiles == 1 && (kNTiles == 1 || !(kZeros || kHalf)) && (kNTiles < 4 || kBFloat16);
 
   // Warps of an SM hide each other's latency, so registers are capped for as many as do not spill.
-  static constexpr bool kHeavy = (kFine && (kZeros || kNTiles == 2 || kBeforeSm90)) ||
-                                 (kMode == SkinnyMode::kHalfZero && kNTiles == 2) ||
-                                 (kBeforeSm90 && (kZeros || kHalf || kBFloat16));
-  static constexpr bool kHeaviest = kFine && kZeros && (kNTiles == 4 || (kBeforeSm90 && kBFloat16));
+  static constexpr bool kHeavy =
+      (kScalesWeights && (kZeros || (kNTiles == 2 && kFine) || kBeforeSm90)) ||
+      (kNTiles == 2 && kZeros && (kHalf || (kQuarter && !kBFloat16))) ||
+      (kBeforeSm90 && (kZeros || kHalf || kQuarter || kBFloat16));
+  static constexpr bool kHeaviest =
+      kScalesWeights && kZeros && (kNTiles == 4 || (kBeforeSm90 && kBFloat16));
   static constexpr int kResidentByWeight[][3] = {
       {32, 24, 16}, {24, 16, 16}, {16, 16, 8}, {8, 8, 8}};  // one, two, four, eight tiles
   static constexpr int kTiles = kMTiles * kNTiles;

@@ -17,11 +17,14 @@
 // Scales. Groups that are multiples of half an iteration: applied to fp32 partial sums. Zero points
 // are part of the conversion (dequant/offset_converter.h), or subtracted from converted weights
 // where one of the warp's does not fit there; in blocks of 64 columns they and the bias of the
-// layout leave with the sums of the tokens (Config::kStored). Smaller groups, and zeros that are
-// added: converted weights are scaled. (Groups of a quarter of an iteration, two in an mma, each
-// with 4 columns of the tokens and zeros in the other 4: faster than that at M = 1, not at 4, and
-// what it added to the loop made groups of halves 2 to 13 % slower.) The warps of a block and the
-// blocks of a cluster share out K and meet once, at the end.
+// layout leave with the sums of the tokens (Config::kStored).
+//
+// Groups of a quarter of an iteration are those of the lanes of a quad, which an mma adds up. So up
+// to 2 tokens are spread over the 8 columns of their operand, 2 for each lane, with zeros where the
+// k are another lane's: the sums of a lane are then those of its own group, and the quad's are
+// added at the end (57344 x 8192, groups of 32, M = 1: 71 us for 81). More tokens, smaller groups,
+// and zeros that are added: converted weights are scaled. The warps of a block and the blocks of a
+// cluster share out K and meet once, at the end.
 #pragma once
 #include <type_traits>
 
@@ -286,7 +289,7 @@ class SkinnyGemm {
           two[0] = sub_x2<Format>(two[0], zeros[h].first);
           two[1] = sub_x2<Format>(two[1], zeros[h].second);
         }
-        if constexpr (Config::kFine) {
+        if constexpr (Config::kScalesWeights) {
           scales_.packed(j, h, s).template apply<Format, Config::kZeros>(p_.zero_mode, two);
         }
         pairs.operand[0][2 * r + h] = two[0];
@@ -329,13 +332,19 @@ class SkinnyGemm {
     for (int j = 0; j < kNTiles; ++j) {
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < kMTiles; ++i) {
-        CUTLASS_PRAGMA_UNROLL
-        for (int e = 0; e < 4; ++e) {
-          float sum = accumulators_[j].of[i][e];
-          if constexpr (kSumsBias && !Config::kScalesSums) {
-            sum = fmaf(token_sums_.of[i][e], -Converter::kBias * kUnit, sum);
+        const auto& quad = accumulators_[j].of[i];
+        auto& sums = storage_.warps[warp_].sums;
+        if constexpr (Config::kQuarter) {
+          sums[kQuarterTokens * i + q_ % 2][16 * j + 8 * (q_ / 2) + g_] = Products::add_lanes(quad);
+        } else {
+          CUTLASS_PRAGMA_UNROLL
+          for (int e = 0; e < 4; ++e) {
+            float sum = quad[e];
+            if constexpr (kSumsBias && !Config::kScalesSums) {
+              sum = fmaf(token_sums_.of[i][e], -Converter::kBias * kUnit, sum);
+            }
+            sums[8 * i + 2 * q_ + e % 2][16 * j + 8 * (e / 2) + g_] = sum;
           }
-          storage_.warps[warp_].sums[8 * i + 2 * q_ + e % 2][16 * j + 8 * (e / 2) + g_] = sum;
         }
       }
     }

@@ -23,17 +23,17 @@ template <typename Config>
 int launch_skinny(const GemmArgs& args) {
   using Element = typename Config::Element;
   const auto* scales = static_cast<const Element*>(args.scales);
-  const int unit = Config::kFine ? kMmaK : Config::kIterationK / Config::kParts;
   typename SkinnyGemm<Config>::Params params;
   params.a = static_cast<const Element*>(args.a);
   params.a_stride = args.a_stride;
   params.b = args.b_packed;
-  params.scales = {scales,
-                   static_cast<const Element*>(args.zeros),
-                   static_cast<int>(args.scale_stride),
-                   args.n,
-                   args.groups,
-                   cutlass::FastDivmod(static_cast<int>(ceil_div(args.group_size, unit)))};
+  params.scales = {
+      scales,
+      static_cast<const Element*>(args.zeros),
+      static_cast<int>(args.scale_stride),
+      args.n,
+      args.groups,
+      cutlass::FastDivmod(static_cast<int>(ceil_div(args.group_size, Config::kUnitK)))};
   params.m = args.m;
   params.n = args.n;
   params.k = args.k;
@@ -60,7 +60,9 @@ int launch_skinny(const GemmArgs& args) {
 // Null where skinny_mode never says so.
 template <typename Config>
 constexpr GemmLaunch skinny_launcher() {
-  if constexpr (Config::kHalf && !scales_halves(Config::kRow)) {
+  if constexpr ((Config::kHalf && !scales_halves(Config::kRow)) ||
+                (Config::kQuarter && !scales_quarters(Config::kRow, Config::kBits)) ||
+                (Config::kFine && Config::kUnitK == Config::kBlockK)) {
     return nullptr;
   } else {
     return launch_skinny<Config>;

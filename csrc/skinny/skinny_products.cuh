@@ -65,6 +65,20 @@ struct SkinnyProducts {
     multiply(both, kWeights, tokens, step);
   }
 
+  // Quarters: each lane of a quad has the sums of its own groups; lane q gets the total of element
+  // q.
+  static __device__ float add_lanes(const Quad& sums) {
+    const bool odd = threadIdx.x % 2 != 0, high = threadIdx.x % 4 >= 2;
+    float two[2];
+    CUTLASS_PRAGMA_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      const float others = __shfl_xor_sync(0xffffffff, high ? sums[e] : sums[2 + e], 2);
+      two[e] = (high ? sums[2 + e] : sums[e]) + others;
+    }
+    const float others = __shfl_xor_sync(0xffffffff, odd ? two[0] : two[1], 1);
+    return (odd ? two[1] : two[0]) + others;
+  }
+
   // sums += factor * more
   static __device__ void add(Sums& sums, const Sums& more, float factor) {
     CUTLASS_PRAGMA_UNROLL

@@ -15,7 +15,7 @@ struct SkinnyScaleParams {
   const Element* zeros;
   int stride;
   int columns, groups;
-  cutlass::FastDivmod units_per_group;  // unit: a part of an iteration, or 16 k in fine modes
+  cutlass::FastDivmod units_per_group;  // unit: Config::kUnitK
 };
 
 template <typename Config>
@@ -23,10 +23,11 @@ class SkinnyScales {
   using Element = typename Config::Element;
   static constexpr int kNTiles = Config::kNTiles;
   // Of a tile and iteration.
-  static constexpr int kUnits = Config::kFine ? kStepsPerWord<Config::kBits> : Config::kParts;
+  static constexpr int kUnits = Config::kUnits;
   static constexpr bool kWithZeros = Config::kScalesSums && Config::kZeros;
   // Lanes load for each other, where registers are short. (Before sm_90 ptxas needs one more.)
-  static constexpr bool kShared = kWithZeros || (Config::kScalesSums && kBeforeSm90);
+  static constexpr bool kShared =
+      !Config::kOwnScales && (kWithZeros || (Config::kScalesSums && kBeforeSm90));
 
  public:
   using Params = SkinnyScaleParams<Element>;
@@ -58,7 +59,8 @@ class SkinnyScales {
   // Zero points: as bits, of that column; folded, as this lane has one; the offsets of that column
   // among what all lanes have folded.
   __device__ uint32_t zero_bits(int j, int part, int h) const {
-    return __shfl_sync(0xffffffff, shared_[j][part], 16 + 8 * h + lane() / 4);
+    return kShared ? __shfl_sync(0xffffffff, shared_[j][part], 16 + 8 * h + lane() / 4)
+                   : zero_[j][h][part];
   }
   __device__ FoldedZero folded_zero(int j) const {
     FoldedZero zero = fold_zero<typename Config::Format, Config::kBits>(shared_[j][0]);
@@ -69,9 +71,10 @@ class SkinnyScales {
     return PairOffsets::unpack(__shfl_sync(0xffffffff, packed, 16 + 8 * h + lane() / 4));
   }
 
-  // Fine modes: of step s of a word.
+  // Where weights are scaled: of step s of a word.
   __device__ PackedScale packed(int j, int h, int s) const {
-    return PackedScale::pack(scale_[j][h][s], Config::kZeros ? zero_[j][h][s] : uint16_t(0));
+    const int u = s * kUnits / kStepsPerWord<Config::kBits>;
+    return PackedScale::pack(scale_[j][h][u], Config::kZeros ? zero_[j][h][u] : uint16_t(0));
   }
 
  private:
@@ -80,7 +83,7 @@ class SkinnyScales {
   // Of units past the end the last group's, which are finite.
   __device__ int64_t row_offset(int unit) const {
     int row = p_.units_per_group.div(unit);
-    if constexpr (Config::kFine || kUnits > 1) row = min(row, p_.groups - 1);
+    if constexpr (Config::kOwnScales || kUnits > 1) row = min(row, p_.groups - 1);
     return static_cast<int64_t>(row) * p_.stride + column_;
   }
   __device__ bool inside(int column) const { return column_ + column < p_.columns; }
@@ -95,7 +98,7 @@ class SkinnyScales {
 
   __device__ void load_own(int iteration, int j, int u) {
     const int q = static_cast<int>(threadIdx.x % 4);
-    const int first = Config::kFine ? 4 * iteration + q : iteration;
+    const int first = Config::kOwnScales ? 4 * iteration + q : iteration;
     const int64_t at = row_offset(first * kUnits + u);
     CUTLASS_PRAGMA_UNROLL
     for (int h = 0; h < 2; ++h) {
