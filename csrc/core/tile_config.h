@@ -90,10 +90,19 @@ constexpr WgmmaMode wgmma_mode(const QuantScheme& scheme, int64_t k) {
   return scheme.group_size >= k ? WgmmaMode::kPerChannel : WgmmaMode::kScaled;
 }
 
+// Rows of scales in a k-tile: one where groups are multiples of it, else one for each half of it,
+// or for each mma step.
+constexpr int wgmma_scale_rows(int64_t group_size, int64_t k) {
+  if (group_size >= k || group_size % kTileK == 0) return 1;
+  return group_size % (kTileK / 2) == 0 ? 2 : kTileK / kMmaK;
+}
+// 32 tokens, three blocks an SM: a third loop has no registers, and wgmma would be serialized.
+constexpr int max_wgmma_scale_rows(const TileConfig& t) { return t.m <= 32 ? 2 : kTileK / kMmaK; }
+
 // Stages begin on 1024 bytes, the period of the copy engine's permutation.
 constexpr int kStageAlignment = 1024;
 constexpr int wgmma_stage_bytes(const TileConfig& t, int bits, WgmmaMode mode) {
-  const int scale_rows = mode == WgmmaMode::kPerChannel ? 0 : kTileK / kMmaK;
+  const int scale_rows = mode == WgmmaMode::kPerChannel ? 0 : max_wgmma_scale_rows(t);
   return static_cast<int>(
       round_up(t.m * kTileK * 2 + t.n * kTileK * bits / 8 +
                    scale_rows * t.n * 2 * (mode == WgmmaMode::kScaledZero ? 2 : 1),

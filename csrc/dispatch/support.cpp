@@ -93,6 +93,13 @@ std::string why_not_wgmma(const DeviceInfo& device) {
   return kCompiled ? "" : "is not in this build: it was made for architectures without 9.0";
 }
 
+std::string why_not_wgmma_scales(const TileConfig& tile, const GemmProblem& p) {
+  if (wgmma_scale_rows(p.scheme.group_size, p.k) <= max_wgmma_scale_rows(tile)) return "";
+  return "scales weights in halves of a k-tile: group_size must be a multiple of " +
+         std::to_string(kTileK / max_wgmma_scale_rows(tile)) + ", got " +
+         std::to_string(p.scheme.group_size);
+}
+
 std::string why_not_wgmma_split(SplitK split, int64_t k) {
   if (k == 0) return "copies boxes of the operands, and K = 0 has none";
   return split == SplitK::kCluster ? "has no clusters" : "";
@@ -147,6 +154,8 @@ std::string why_not_candidate(const Candidate& c, const GemmProblem& p, const De
     if (!not_here.empty()) return not_here;
     const std::string not_so = why_not_wgmma_split(c.split, p.k);
     if (!not_so.empty()) return not_so;
+    const std::string not_these = why_not_wgmma_scales(tile_of(c), p);
+    if (!not_these.empty()) return not_these;
   }
   const TileConfig& tile = tile_of(c);
   const int needed = wgmma ? wgmma_smem_bytes(tile, p.scheme.bits, wgmma_mode(p.scheme, p.k))

@@ -34,7 +34,7 @@ struct WgmmaConfig : WarpRoles<kWgmmaTileConfigs[kRow].min_blocks> {
   static constexpr int kTokenBytes = kTile.m * kTileK * 2;
   static constexpr int kWeightBytes = kTile.n * kTileK * kBits / 8;
   static constexpr int kScaleRowBytes = kTile.n * 2;
-  static constexpr int kScaleRows = kScaled ? kTileK / kMmaK : 0;
+  static constexpr int kScaleRows = kScaled ? max_wgmma_scale_rows(kTile) : 0;
   static constexpr int kScaleBytes = kScaleRows * kScaleRowBytes;
   static constexpr int kStageBytes = wgmma_stage_bytes(kTile, kBits, kMode);
   static_assert(kTokenBytes + kWeightBytes + kScaleBytes * (kZeros ? 2 : 1) <= kStageBytes, "");

@@ -64,7 +64,11 @@ class WgmmaMainloop {
     if (!Config::kScaled || copies_.rows.of_tile == 1) {
       multiply_tiles<1>(begin, end, sums);
     } else if constexpr (Config::kScaled) {
-      multiply_tiles<StagedScaleRows::kSteps>(begin, end, sums);
+      if (Config::kScaleRows == 2 || copies_.rows.of_tile == 2) {
+        multiply_tiles<2>(begin, end, sums);
+      } else {
+        multiply_tiles<Config::kScaleRows>(begin, end, sums);
+      }
     }
     cute::warpgroup_wait<0>();
     pin<Config::kSums>(sums.data());

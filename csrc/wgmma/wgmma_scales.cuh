@@ -9,10 +9,9 @@
 
 namespace mixed_gemm {
 
-// A stage holds one row of scales ("coarse": groups are multiples of a k-tile), or one for each
-// step of 16 k, the same one perhaps more than once: the code that multiplies counts nothing (tests
-// of each step cost 3 to 5 % at 64 tokens; a third loop, for two rows, would save groups of 32 as
-// much again, and cost a tenth of the compile time).
+// A stage holds one row of scales ("coarse": groups are multiples of a k-tile), one for each half
+// of a k-tile, or one for each step of 16 k, the same one perhaps more than once: the code that
+// multiplies counts nothing (tests of each step cost 3 to 5 % at 64 tokens).
 struct StagedScaleRows {
   static constexpr int kSteps = kTileK / kMmaK;
   cutlass::FastDivmod steps_per_group;
@@ -22,12 +21,11 @@ struct StagedScaleRows {
   uint32_t folded;             // all bits in zero mode "sub", where zero points are folded
 
   StagedScaleRows() = default;
-  StagedScaleRows(int64_t group_size, int64_t groups, ZeroMode zero_mode)
+  StagedScaleRows(int64_t group_size, int64_t k, ZeroMode zero_mode)
       : steps_per_group(static_cast<int>(ceil_div(group_size, kMmaK))),
         tiles_per_group(static_cast<int>(ceil_div(group_size, kTileK))),
         folded(zero_mode == ZeroMode::kSub ? ~0u : 0u) {
-    const bool coarse = groups == 1 || group_size % kTileK == 0;
-    of_tile = coarse ? 1 : kSteps;
+    of_tile = wgmma_scale_rows(group_size, k);
     steps_per_row = kSteps / of_tile;
     of_copy = group_size * of_tile == kTileK ? of_tile : 1;
   }

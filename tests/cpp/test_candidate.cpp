@@ -77,6 +77,41 @@ TEST(Candidate, SkinnyClustersNeedHopperAndWideBlocks) {
   EXPECT_NE(why_not("skinny_m8n32w8_streamk1", 90).find("clusters only"), std::string::npos);
 }
 
+TEST(Candidate, SkinnyModeFollowsBitsGroupsAndRows) {
+  const SkinnyConfig narrow{1, 2, 8}, wide{1, 4, 8}, sixteen{2, 2, 8};
+  const auto mode = [](const SkinnyConfig& t, int bits, int64_t group_size, int64_t m,
+                       ZeroMode zero_mode = ZeroMode::kNone) {
+    return skinny_mode(t, {bits, group_size, zero_mode}, m, 4096);
+  };
+  EXPECT_EQ(mode(narrow, 4, 4096, 1), SkinnyMode::kPerChannel);
+  EXPECT_EQ(mode(narrow, 4, 128, 1), SkinnyMode::kCoarse);
+  EXPECT_EQ(mode(narrow, 4, 64, 1), SkinnyMode::kHalf);
+  EXPECT_EQ(mode(wide, 4, 64, 2), SkinnyMode::kQuarter);
+  EXPECT_EQ(mode(wide, 4, 64, 3), SkinnyMode::kBlock);
+  EXPECT_EQ(mode(narrow, 4, 32, 2, ZeroMode::kSub), SkinnyMode::kQuarterZero);
+  EXPECT_EQ(mode(narrow, 4, 32, 2, ZeroMode::kAdd), SkinnyMode::kBlockZero);
+  EXPECT_EQ(mode(sixteen, 4, 32, 2), SkinnyMode::kBlock);
+  EXPECT_EQ(mode(narrow, 4, 48, 1), SkinnyMode::kFine);
+  EXPECT_EQ(mode(narrow, 8, 32, 1), SkinnyMode::kHalf);
+  EXPECT_EQ(mode(wide, 8, 32, 1), SkinnyMode::kBlock);
+  EXPECT_EQ(mode(narrow, 8, 48, 9, ZeroMode::kSub), SkinnyMode::kBlockZero);
+}
+
+TEST(Candidate, ThirtyTwoTokensByWgmmaNeedGroupsOfHalfAKTile) {
+  const auto with_groups = [](int64_t group_size, const char* name) {
+    GemmProblem p = problem();
+    p.scheme.group_size = group_size;
+    return why_not_candidate(*parse_config(name), p, device(90));
+  };
+  for (const int64_t group_size : {32, 64, 96, 4096}) {
+    EXPECT_EQ(with_groups(group_size, "wgmma_m32n128s7"), "") << group_size;
+  }
+  for (const int64_t group_size : {16, 48, 80}) {
+    EXPECT_NE(with_groups(group_size, "wgmma_m32n128s7").find("multiple of 32"), std::string::npos);
+    EXPECT_EQ(with_groups(group_size, "wgmma_m64n128s8"), "") << group_size;
+  }
+}
+
 TEST(Candidate, EveryRankedOneIsLegalAndNamed) {
   for (const int sm : {80, 90}) {
     int clusters = 0;

@@ -49,13 +49,16 @@ def configs_of(kernel: str, case: Case) -> list[str]:
     return [kernel + split for split in splits] + clusters_of(kernel, case)
 
 
-# One compiled kernel per mode: (group sizes, zero modes) that select it.
+# What selects a compiled kernel, or a loop of it: (group sizes, zero modes). half: of a k-tile.
+ZEROS = ("sub", "add", "sub_real")
 MODES = {
     "per_channel": ((-1, 512), ("none",)),
     "coarse": ((64, 128, 192, 256), ("none",)),
-    "coarse_zero": ((-1, 64, 128, 256), ("sub", "add", "sub_real")),
-    "fine": ((16, 32, 48, 96), ("none",)),
-    "fine_zero": ((16, 32, 48, 80), ("sub", "add", "sub_real")),
+    "coarse_zero": ((-1, 64, 128, 256), ZEROS),
+    "half": ((32, 96, 160), ("none",)),
+    "half_zero": ((32, 96, 160), ZEROS),
+    "fine": ((16, 48, 80), ("none",)),
+    "fine_zero": ((16, 48, 80), ZEROS),
 }
 # m around the tiles, n and k ragged (not multiples of 64, of 8, odd) and regular.
 SHAPES = (
@@ -70,21 +73,39 @@ SHAPES = (
 )
 
 
-# Groups of half an iteration of a skinny kernel, which has modes of its own for them.
-HALF_GROUPS = {4: (64, 192, 320), 8: (32, 96, 160)}
+# Skinny kernels have modes of their own for int4 groups of half an iteration (64), and of a quarter
+# (32) up to two rows.
+SKINNY_MODES = {
+    "skinny_half": ((64, 192, 320), ("none",)),
+    "skinny_half_zero": ((64, 192, 320), ("sub", "sub_real")),
+    "skinny_quarter": ((32, 96, 160), ("none",)),
+    "skinny_quarter_zero": ((32, 96, 160), ("sub", "sub_real")),
+}
+QUARTER_SHAPES = (
+    (1, 128, 512),
+    (2, 72, 520),
+    (1, 257, 640),
+    (2, 200, 1000),
+    (1, 384, 777),
+    (2, 136, 2048),
+    (2, 4096, 4128),
+)
+
+
+def has_mode(kernel: str, mode: str) -> bool:
+    """Whether the kernel takes the mode's groups: 32 tokens by wgmma are not for groups of 16."""
+    return not (kernel.startswith("wgmma_m32") and mode.startswith("fine"))
 
 
 def cases_of(mode: str, dtype: torch.dtype, bits: int) -> list[Case]:
     """A case per shape; group size, zero mode, bias, activation and pre_scale rotate, so that each
     value meets each shape over the tiles and splits."""
-    if mode in ("half", "half_zero"):
-        groups, zero_modes = HALF_GROUPS[bits], ("none",) if mode == "half" else ("sub", "sub_real")
-    else:
-        groups, zero_modes = MODES[mode]
+    groups, zero_modes = (MODES | SKINNY_MODES)[mode]
     activations = ("identity", "relu", "relu6", "gelu", "gelu_tanh", "silu")
     base = Case(dtype=dtype, bits=bits)
     cases = []
-    for i, (m, n, k) in enumerate(SHAPES):
+    shapes = QUARTER_SHAPES if mode.startswith("skinny_quarter") else SHAPES
+    for i, (m, n, k) in enumerate(shapes):
         group = groups[i % len(groups)]
         cases.append(
             replace(

@@ -14,7 +14,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
 from cases import Case, make
-from configs import DTYPES, KERNELS, MODES, TILED, clusters_of
+from configs import DTYPES, KERNELS, MODES, TILED, clusters_of, has_mode
 from scaled_cases import AZP, OUT_DTYPES, ScaledCase
 from scaled_cases import make as make_scaled
 from scaled_configs import FLOAT8, TILE_K, configs_of, run_config, sum_epsilon, tile_of
@@ -56,10 +56,13 @@ def main() -> None:
     assert runs >= 3 * len(SCALED_KERNELS)
     for i, kernel in enumerate(KERNELS):
         tile_m = int(re.search(r"_m(\d+)n", kernel)[1])
-        for j, (groups, zero_modes) in enumerate(MODES.values()):
+        for j, (mode, (groups, zero_modes)) in enumerate(MODES.items()):
+            if not has_mode(kernel, mode):
+                continue
+            small = mode == "half" and kernel.startswith("skinny")  # quarters, of int4
             bits, dtype = (4, 8)[(i + j) % 2], DTYPES[(i + j // 2) % 2]
             case = Case(
-                tile_m + 3,
+                1 if small else tile_m + 3,
                 72 + 65 * (j % 2),
                 64 * 6 + 8 * (j % 3),
                 dtype,
