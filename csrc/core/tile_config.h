@@ -31,20 +31,31 @@ constexpr int kNumTileConfigs = sizeof(kTileConfigs) / sizeof(kTileConfigs[0]);
 
 // Where scales enter. kPerChannel multiplies the accumulators in the epilogue; the others multiply
 // converted weights in the mainloop: one scale row per k-tile when groups are multiples of it
-// ("coarse"), else one per mma step of 16 k.
-enum class ScaleMode : int { kPerChannel, kCoarse, kCoarseZero, kFine, kFineZero };
-constexpr int kNumScaleModes = 5;
-constexpr const char* kScaleModeNames[] = {"per_channel", "coarse", "coarse_zero", "fine",
-                                           "fine_zero"};
+// ("coarse"), else one for each half of it, or for each mma step of 16 k ("fine").
+enum class ScaleMode : int {
+  kPerChannel,
+  kCoarse,
+  kCoarseZero,
+  kHalf,
+  kHalfZero,
+  kFine,
+  kFineZero
+};
+constexpr int kNumScaleModes = 7;
 
 constexpr int kMmaK = 16;
 constexpr bool has_zeros(ScaleMode mode) {
-  return mode == ScaleMode::kCoarseZero || mode == ScaleMode::kFineZero;
+  return mode != ScaleMode::kPerChannel && static_cast<int>(mode) % 2 == 0;
 }
 constexpr int scale_rows(ScaleMode mode) {
-  return mode == ScaleMode::kPerChannel                             ? 0
-         : mode == ScaleMode::kFine || mode == ScaleMode::kFineZero ? kTileK / kMmaK
-                                                                    : 1;
+  constexpr int kRows[kNumScaleModes] = {0, 1, 1, 2, 2, kTileK / kMmaK, kTileK / kMmaK};
+  return kRows[static_cast<int>(mode)];
+}
+// The mode of the kernel that runs for `mode`. Only tiles of 16 tokens have one for halves: in
+// others scales are a smaller part of the work, and it would take half as long again to compile.
+constexpr ScaleMode compiled_mode(const TileConfig& t, ScaleMode mode) {
+  if (t.m == 16 || scale_rows(mode) != 2) return mode;
+  return has_zeros(mode) ? ScaleMode::kFineZero : ScaleMode::kFine;
 }
 
 // unit: how many k the kernel multiplies between two scale rows when it is "coarse".
@@ -54,6 +65,7 @@ constexpr ScaleMode scale_mode(const QuantScheme& scheme, int64_t k, int unit) {
   if (one_group && !zeros) return ScaleMode::kPerChannel;
   if (one_group || scheme.group_size % unit == 0)
     return zeros ? ScaleMode::kCoarseZero : ScaleMode::kCoarse;
+  if (scheme.group_size % (unit / 2) == 0) return zeros ? ScaleMode::kHalfZero : ScaleMode::kHalf;
   return zeros ? ScaleMode::kFineZero : ScaleMode::kFine;
 }
 
@@ -65,7 +77,7 @@ constexpr int num_threads(const TileConfig& t) {
 // uses just these.
 constexpr int stage_bytes(const TileConfig& t, int bits, ScaleMode mode) {
   return t.m * kTileK * 2 + t.n * kTileK * bits / 8 +
-         scale_rows(mode) * t.n * 2 * (has_zeros(mode) ? 2 : 1);
+         scale_rows(compiled_mode(t, mode)) * t.n * 2 * (has_zeros(mode) ? 2 : 1);
 }
 constexpr int kMaxWarps = 32;  // of a block; each keeps count of its work in shared memory
 constexpr int smem_bytes(const TileConfig& t, int bits, ScaleMode mode) {

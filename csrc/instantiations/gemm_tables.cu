@@ -12,6 +12,8 @@ template <ElementType kElement, int kBits>
 constexpr Modes<TileLaunchers> kTiles = {tile_launchers<kElement, kBits, ScaleMode::kPerChannel>,
                                          tile_launchers<kElement, kBits, ScaleMode::kCoarse>,
                                          tile_launchers<kElement, kBits, ScaleMode::kCoarseZero>,
+                                         tile_launchers<kElement, kBits, ScaleMode::kHalf>,
+                                         tile_launchers<kElement, kBits, ScaleMode::kHalfZero>,
                                          tile_launchers<kElement, kBits, ScaleMode::kFine>,
                                          tile_launchers<kElement, kBits, ScaleMode::kFineZero>};
 

@@ -1,5 +1,6 @@
 // Templates end here: one launch per compiled kernel, behind a plain function pointer.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -14,7 +15,7 @@ typename MixedGemm<Config>::Params kernel_params(const GemmArgs& args) {
   using Element = typename Config::Element;
   const auto* scales = static_cast<const Element*>(args.scales);
   const int k_tiles = static_cast<int>(ceil_div(args.k, kTileK));
-  const int k_per_scale_row = scale_rows(Config::kMode) > 1 ? kMmaK : kTileK;
+  constexpr int k_per_scale_row = kTileK / std::max(1, scale_rows(Config::kMode));
   const int scale_rows_per_group = static_cast<int>(ceil_div(args.group_size, k_per_scale_row));
 
   typename Kernel::Params params;
@@ -59,7 +60,7 @@ int launch(const GemmArgs& args) {
 
 template <typename Element, int kBits, ScaleMode kMode, int... kRows>
 constexpr std::array<GemmLaunch, kNumTileConfigs> launchers(std::integer_sequence<int, kRows...>) {
-  return {launch<GemmConfig<Element, kBits, kMode, kRows>>...};
+  return {launch<GemmConfig<Element, kBits, compiled_mode(kTileConfigs[kRows], kMode), kRows>>...};
 }
 
 // One launcher per row of kTileConfigs.

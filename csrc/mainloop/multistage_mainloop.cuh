@@ -160,8 +160,9 @@ class MultistageMainloop {
     if (step % kSteps == 0)
       b_.load(stage + (lane_b_ ^ WeightFragment<Config>::block_xor(step / kSteps)));
     if constexpr (kScaled && !kScalesSums) {
-      if (kScaleRows > 1 || step == 0)
-        scales_.load(stage + kOffsetScales, warp_column0_, step % kScaleRows, lane_);
+      constexpr int kStepsPerRow = Config::kSteps / kScaleRows;
+      if (step % kStepsPerRow == 0)
+        scales_.load(stage + kOffsetScales, warp_column0_, step / kStepsPerRow, lane_);
     }
   }
 

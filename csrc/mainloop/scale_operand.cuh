@@ -10,7 +10,7 @@
 
 namespace mixed_gemm {
 
-// Which row of the scales belongs to a part of K: 64 of it in a coarse mode, 16 in a fine one.
+// Which row of the scales belongs to a part of K: 64, 32 or 16 of it.
 struct GroupRows {
   cutlass::FastDivmod parts_per_group;
   int groups;

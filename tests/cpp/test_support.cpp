@@ -100,8 +100,10 @@ TEST(ScaleMode, FollowsTheGroup) {
   EXPECT_EQ(mode(4096, 4096, ZeroMode::kNone), ScaleMode::kPerChannel);
   EXPECT_EQ(mode(4096, 4096, ZeroMode::kAdd), ScaleMode::kCoarseZero);
   EXPECT_EQ(mode(4096, 128, ZeroMode::kNone), ScaleMode::kCoarse);
-  EXPECT_EQ(mode(4096, 96, ZeroMode::kNone), ScaleMode::kFine);
-  EXPECT_EQ(mode(100, 32, ZeroMode::kSub), ScaleMode::kFineZero);
+  EXPECT_EQ(mode(4096, 96, ZeroMode::kNone), ScaleMode::kHalf);
+  EXPECT_EQ(mode(100, 32, ZeroMode::kSub), ScaleMode::kHalfZero);
+  EXPECT_EQ(mode(4096, 48, ZeroMode::kNone), ScaleMode::kFine);
+  EXPECT_EQ(mode(100, 16, ZeroMode::kSub), ScaleMode::kFineZero);
 }
 
 TEST(CostModel, EveryGpuHasALegalChoiceForEveryShape) {
