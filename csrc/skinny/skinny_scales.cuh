@@ -110,7 +110,14 @@ class SkinnyScales {
     }
   }
 
+  // bf16 by volatile PTX: ptxas moved the shift behind the load of the next scale, which it then
+  // copied from another register, and so waited for the memory.
   static __device__ float to_float(uint32_t bits) {
+    if constexpr (Config::kBFloat16) {
+      float value;
+      asm volatile("shl.b32 %0, %1, 16;" : "=f"(value) : "r"(bits));
+      return value;
+    }
     const auto half = static_cast<uint16_t>(bits);
     return float(reinterpret_cast<const Element&>(half));
   }
