@@ -139,17 +139,23 @@ class SkinnyGemm {
     }
     let_kernel_after_start();
     if (Config::kLarge) reduction_.start(p_.m - row0_);
-    const int at = multiply_all<Config::kFolds>(first_, end, tokens, false);
-    if constexpr (kStops) multiply_all<false>(at, end, tokens, true);
+    const Position stop = multiply_all<Config::kFolds>({first_, 0}, end, tokens, false);
+    if constexpr (kStops) multiply_all<false>(stop, end, tokens, true);
     reduce_and_store();
   }
 
  private:
-  // Iterations from `at` on; where the first one stopped. taken: its tokens are there. kFolded:
-  // zero points become part of the conversion where they fit, and kStops before those that do not.
+  struct Position {
+    int iteration, tile;
+  };
+
+  // From a position on; where it stopped. taken: the tokens are there. kFolded: zero points become
+  // part of the conversion where they fit, and kStops before those that do not. Each tile's are
+  // looked at when it is its turn: those of the last one have just been requested when an iteration
+  // begins.
   template <bool kFolded>
-  __device__ int multiply_all(int at, int end, Fragment& tokens, bool taken) {
-    for (; at < end; at += kWarps) {
+  __device__ Position multiply_all(Position from, int end, Fragment& tokens, bool taken) {
+    for (int at = from.iteration; at < end; at += kWarps) {
       const int next = at + kWarps;
       if (!taken) {
         tokens_.take(tokens, at);
@@ -161,35 +167,23 @@ class SkinnyGemm {
         CUTLASS_PRAGMA_UNROLL
         for (int step = 0; step < kSteps; ++step) sum_tokens(tokens, step);
       }
-      uint32_t folded[kNTiles] = {};
-      bool fits = false;
-      if constexpr (kFolded) fits = fold_zeros(folded);
-      if (kStops && kFolded && !fits) return at;
       CUTLASS_PRAGMA_UNROLL
       for (int j = 0; j < kNTiles; ++j) {
         if constexpr (kFolded) {
+          const FoldedZero zero = scales_.folded_zero(j);
+          const bool fits = __all_sync(0xffffffff, zero.fits);
+          if (kStops && !fits) return {at, j};
           if (kStops || fits) {
-            multiply_tile<true>(j, tokens, folded[j], next, next < end);
+            multiply_tile<true>(j, tokens, zero.packed, next, next < end);
             continue;
           }
         }
+        if (kStops && j < from.tile) continue;
         multiply_tile<false>(j, tokens, 0u, next, next < end);
       }
+      if (kStops && !kFolded) from.tile = 0;
     }
-    return end;
-  }
-
-  // Zero points as offsets of the converter, each lane's own; false where one of the warp's does
-  // not fit.
-  __device__ bool fold_zeros(uint32_t (&folded)[kNTiles]) const {
-    bool fits = true;
-    CUTLASS_PRAGMA_UNROLL
-    for (int j = 0; j < kNTiles; ++j) {
-      const FoldedZero zero = scales_.folded_zero(j);
-      folded[j] = zero.packed;
-      fits &= zero.fits;
-    }
-    return __all_sync(0xffffffff, fits);
+    return {end, 0};
   }
 
   // A tile's weights meet the tokens, and its next ones are requested as soon as its registers are
