@@ -92,8 +92,7 @@ double weight_bytes(const GemmProblem& p) {
 
 double conversion_work(const GemmProblem& p, ScaleMode mode, const ConversionWork& work) {
   return (mode == ScaleMode::kPerChannel ? work.no_scale : 1.0) *
-         (has_zeros(mode) ? work.zero : 1.0) *
-         (scale_rows(mode) > 1 ? work.fine : 1.0) *
+         (has_zeros(mode) ? work.zero : 1.0) * (scale_rows(mode) > 1 ? work.fine : 1.0) *
          (p.scheme.bits == 8 ? work.int8 : 1.0);
 }
 
