@@ -87,6 +87,15 @@ struct OffsetConverter<BFloat16, 4> {
   }
 };
 
+// The same without zero points: of bf16 and int4 for its shifts.
+template <typename Format, int kBits>
+struct ConstantOffsetConverter : OffsetConverter<Format, kBits> {
+  using Base = OffsetConverter<Format, kBits>;
+  static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, uint32_t (&pairs)[2]) {
+    Base::convert_step(word, step, PairOffsets::constant(Base::kPacked), pairs);
+  }
+};
+
 // Not for int8 as bf16: a byte does not even fit into the mantissa by itself.
 template <typename Format, int kBits>
 constexpr bool kHasOffsets = kBits == 4 || Format::kMantissaBits == Half::kMantissaBits;

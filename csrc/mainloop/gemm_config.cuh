@@ -7,6 +7,7 @@
 #include "core/tile_config.h"
 #include "cutlass/bfloat16.h"
 #include "cutlass/half.h"
+#include "dequant/offset_converter.h"
 #include "dequant/stored_converter.h"
 #include "mainloop/warp_tiling.cuh"
 
@@ -43,9 +44,14 @@ struct GemmConfig : WarpTiling<Tiles, kRow> {
   // Zero points take the sums of the tokens anyway: then the bias of int4 leaves with them, 4 % of
   // the time. (Without zero points an mma and 32 FFMA more: 3 % slower.)
   static constexpr bool kSumsActivations = kScalesSums && has_zeros(kMode);
+  // One shift a word for three; weights that are scaled have no use for another unit.
+  static constexpr bool kOffsets =
+      kBits == 4 && std::is_same_v<Format, BFloat16> &&
+      (kScalesSums || (kMode == ScaleMode::kPerChannel && std::is_same_v<Tiles, MultistageTiles>));
   using Converter =
       std::conditional_t<kSumsActivations && kBits == 4, StoredConverter<Format, /*kOneUnit=*/true>,
-                         IntegerConverter<Format, kBits>>;
+                         std::conditional_t<kOffsets, ConstantOffsetConverter<Format, 4>,
+                                            IntegerConverter<Format, kBits>>>;
   static_assert(GemmConfig::kTile.warp_n % 32 == 0, "B is loaded by 32 columns");
 };
 

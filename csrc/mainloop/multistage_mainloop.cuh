@@ -101,7 +101,7 @@ class MultistageMainloop {
       }
     }
     if constexpr (kScalesSums) groups_.flush(params_.zero_mode, tiles_of(accumulators));
-    if constexpr (Config::kSumsActivations) finish(accumulators);
+    if constexpr (Config::Converter::kUnit != 1) finish(accumulators);
     cutlass::arch::cp_async_wait<0>();
     synchronize();  // the stages are used again, by the next item or for sums
   }

@@ -51,12 +51,14 @@ def test_views_equal_contiguous(config):
 
 @pytest.mark.parametrize("config", CONFIGS[:-1])
 def test_expanded_and_one_dimensional_rows(config):
-    """The configuration is pinned: another one, for fewer rows, may add in another order."""
+    """The configuration is pinned, and so is the number of rows: for fewer of them another one, or
+    another mode of a skinny one, may add in another order."""
     problem = make(CASE, "cuda")
-    row = run_config(problem, config)[:1]
-    expanded = run_config(problem, config, problem.a[:1].expand(5, -1))
-    assert torch.equal(expanded, row.expand(5, -1))
-    assert torch.equal(run_config(problem, config, problem.a[0]), row[0])
+    row = problem.a[:1]
+    expanded = run_config(problem, config, row.expand(5, -1))
+    assert torch.equal(expanded, run_config(problem, config, row.repeat(5, 1)))
+    assert torch.equal(expanded, expanded[:1].expand(5, -1))
+    assert torch.equal(run_config(problem, config, row[0]), run_config(problem, config, row)[0])
 
 
 def test_empty_batch_and_empty_k():
