@@ -164,8 +164,8 @@ constexpr bool has_zeros(SkinnyMode mode) {
 }
 // Wider blocks have no registers for two sums a tile and iteration.
 constexpr bool scales_halves(const SkinnyConfig& t) { return t.m_tiles * t.n_tiles < 4; }
-// There the 8 columns of an mma stand for 2 tokens with each of the 4 lanes' groups. (int8 has no
-// groups of 16; two mma for 4 tokens were slower than scaling weights.)
+// There the 8 columns of an mma stand for 2 tokens with each of the 4 lanes' groups. (Two mma for 4
+// tokens were slower than scaling weights; a quarter of int8 is 16 k, and hardly a group.)
 constexpr int kQuarterTokens = 2;
 constexpr bool scales_quarters(const SkinnyConfig& t, int bits) {
   return bits == 4 && t.m_tiles == 1;
