@@ -44,8 +44,10 @@ enum class ScaleMode : int {
 constexpr int kNumScaleModes = 7;
 
 constexpr int kMmaK = 16;
-constexpr bool has_zeros(ScaleMode mode) {
-  return mode != ScaleMode::kPerChannel && static_cast<int>(mode) % 2 == 0;
+// Of any list of modes here: after kPerChannel come pairs of one without zero points and one with.
+template <typename Mode>
+constexpr bool has_zeros(Mode mode) {
+  return mode != Mode::kPerChannel && static_cast<int>(mode) % 2 == 0;
 }
 constexpr int scale_rows(ScaleMode mode) {
   constexpr int kRows[kNumScaleModes] = {0, 1, 1, 2, 2, kTileK / kMmaK, kTileK / kMmaK};
@@ -58,14 +60,15 @@ constexpr ScaleMode compiled_mode(const TileConfig& t, ScaleMode mode) {
   return has_zeros(mode) ? ScaleMode::kFineZero : ScaleMode::kFine;
 }
 
-// unit: how many k the kernel multiplies between two scale rows when it is "coarse".
-constexpr ScaleMode scale_mode(const QuantScheme& scheme, int64_t k, int unit) {
+constexpr ScaleMode scale_mode(const QuantScheme& scheme, int64_t k) {
   const bool zeros = scheme.zero_mode != ZeroMode::kNone;
   const bool one_group = scheme.group_size >= k;
   if (one_group && !zeros) return ScaleMode::kPerChannel;
-  if (one_group || scheme.group_size % unit == 0)
+  if (one_group || scheme.group_size % kTileK == 0)
     return zeros ? ScaleMode::kCoarseZero : ScaleMode::kCoarse;
-  if (scheme.group_size % (unit / 2) == 0) return zeros ? ScaleMode::kHalfZero : ScaleMode::kHalf;
+  if (scheme.group_size % (kTileK / 2) == 0) {
+    return zeros ? ScaleMode::kHalfZero : ScaleMode::kHalf;
+  }
   return zeros ? ScaleMode::kFineZero : ScaleMode::kFine;
 }
 
@@ -115,10 +118,9 @@ constexpr int max_wgmma_scale_rows(const TileConfig& t) { return t.m <= 32 ? 2 :
 constexpr int kStageAlignment = 1024;
 constexpr int wgmma_stage_bytes(const TileConfig& t, int bits, WgmmaMode mode) {
   const int scale_rows = mode == WgmmaMode::kPerChannel ? 0 : max_wgmma_scale_rows(t);
-  return static_cast<int>(
-      round_up(t.m * kTileK * 2 + t.n * kTileK * bits / 8 +
-                   scale_rows * t.n * 2 * (mode == WgmmaMode::kScaledZero ? 2 : 1),
-               kStageAlignment));
+  return static_cast<int>(round_up(
+      t.m * kTileK * 2 + t.n * kTileK * bits / 8 + scale_rows * t.n * 2 * (has_zeros(mode) ? 2 : 1),
+      kStageAlignment));
 }
 constexpr int wgmma_smem_bytes(const TileConfig& t, int bits, WgmmaMode mode) {
   return t.stages * wgmma_stage_bytes(t, bits, mode) + kStageAlignment;  // barriers: the last term
@@ -159,9 +161,6 @@ enum class SkinnyMode : int {
 };
 constexpr int kNumSkinnyModes = 11;
 constexpr bool scales_weights(SkinnyMode mode) { return mode >= SkinnyMode::kBlock; }
-constexpr bool has_zeros(SkinnyMode mode) {
-  return mode != SkinnyMode::kPerChannel && static_cast<int>(mode) % 2 == 0;
-}
 // Wider blocks have no registers for two sums a tile and iteration.
 constexpr bool scales_halves(const SkinnyConfig& t) { return t.m_tiles * t.n_tiles < 4; }
 // There the 8 columns of an mma stand for 2 tokens with each of the 4 lanes' groups. (Two mma for 4

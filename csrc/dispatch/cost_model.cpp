@@ -11,7 +11,7 @@ namespace {
 
 // Times in microseconds. Fitted by random search to all candidates measured on an H200 (9 schemes,
 // 498 points), the skinny and the wgmma constants later than the others: of the candidates of
-// fa395bb the predicted best is on average 2.3 % slower than the measured best, more than 5 % at 88
+// 31ff001 the predicted best is on average 2.1 % slower than the measured best, more than 5 % at 79
 // points. They are effective values: terms that always come together share their sum as the fit
 // liked. Where a point was measured, the tuned table decides (dispatch/select.h).
 constexpr double kLaunchUs = 3.15;            // launch and pipeline prologue
@@ -90,10 +90,10 @@ double weight_bytes(const GemmProblem& p) {
   return static_cast<double>(p.n) * p.k * p.scheme.bits / 8 + scale_bytes;
 }
 
-double conversion_work(const GemmProblem& p, ScaleMode mode, const ConversionWork& work) {
-  return (mode == ScaleMode::kPerChannel ? work.no_scale : 1.0) *
-         (has_zeros(mode) ? work.zero : 1.0) * (scale_rows(mode) > 1 ? work.fine : 1.0) *
-         (p.scheme.bits == 8 ? work.int8 : 1.0);
+template <typename Mode>
+double conversion_work(const GemmProblem& p, Mode mode, bool fine, const ConversionWork& work) {
+  return (mode == Mode::kPerChannel ? work.no_scale : 1.0) * (has_zeros(mode) ? work.zero : 1.0) *
+         (fine ? work.fine : 1.0) * (p.scheme.bits == 8 ? work.int8 : 1.0);
 }
 
 int blocks_per_sm(const TileConfig& t, int smem, const DeviceInfo& device) {
@@ -107,7 +107,7 @@ double k_tile_us(const TileConfig& t, const GemmProblem& p, const DeviceInfo& d,
   const double warps = resident * num_threads(t) / 32;
   const double mma_rate = d.mma_tflops * 1e6 / d.sm_count * kMmaEfficiency;  // flop per us
   const double converted = static_cast<double>(t.n) * kTileK * (t.m / t.warp_m) * resident *
-                           conversion_work(p, mode, kMultistageWork);
+                           conversion_work(p, mode, scale_rows(mode) > 1, kMultistageWork);
   const double multiply = (2.0 * t.m * t.n * kTileK * resident / mma_rate +
                            converted / kConvertedPerUs + kWarpTileUs * warps) /
                           std::min(1.0, warps / kWarpsForPeak);
@@ -127,7 +127,7 @@ double reduce_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d, 
 
 double multistage_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) {
   const TileConfig& t = kTileConfigs[c.row];
-  const ScaleMode mode = scale_mode(p.scheme, p.k, kTileK);
+  const ScaleMode mode = scale_mode(p.scheme, p.k);
   const int per_sm = blocks_per_sm(t, smem_bytes(t, p.scheme.bits, mode), d);
   const double tiles = static_cast<double>(ceil_div(p.m, t.m)) * ceil_div(p.n, t.n);
   const double k_tiles = static_cast<double>(ceil_div(p.k, kTileK));
@@ -159,7 +159,7 @@ double multistage_us(const Candidate& c, const GemmProblem& p, const DeviceInfo&
 // conversions.
 double wgmma_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) {
   const TileConfig& t = tile_of(c);
-  const ScaleMode mode = scale_mode(p.scheme, p.k, kTileK);
+  const ScaleMode mode = scale_mode(p.scheme, p.k);
   const double tiles = static_cast<double>(ceil_div(p.m, t.m)) * ceil_div(p.n, t.n);
   const double k_tiles = static_cast<double>(ceil_div(p.k, kTileK));
   const double tile_share = t.m * t.n / 16384.0;  // of 128 x 128
@@ -169,7 +169,7 @@ double wgmma_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) {
   const double parts = stream ? std::min(tiles * k_tiles, slots) : tiles * c.slices;
   const double resident = std::min(slots / d.sm_count, std::ceil(parts / d.sm_count));
   const double multiply = 2.0 * t.m * t.n * kTileK * resident / (kWgmmaTflops * 1e6 / d.sm_count);
-  const double convert = t.n * kTileK * conversion_work(p, mode, kWgmmaWork) /
+  const double convert = t.n * kTileK * conversion_work(p, mode, scale_rows(mode) > 1, kWgmmaWork) /
                          kWgmmaConvertedPerUs * (kWgmmaAlone + (1 - kWgmmaAlone) * resident);
   const double stream_us = t.n * kTileK * p.scheme.bits / 8.0 * resident *
                            std::min<double>(d.sm_count, parts) /
@@ -193,9 +193,9 @@ double skinny_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) 
   const double blocks = m_blocks * ceil_div(p.n, 16 * t.n_tiles) * c.slices;
   const SkinnyMode mode = skinny_mode(t, p.scheme, p.m, p.k);
   const bool scaled = scales_weights(mode);
-  const bool heavy = scaled && (has_zeros(mode) || t.n_tiles > 1);
-  const int unit = skinny_iteration_k(p.scheme.bits) / (scales_halves(t) ? 2 : 1);
-  const double work = conversion_work(p, scale_mode(p.scheme, p.k, unit), kSkinnyWork);
+  const bool fine = mode == SkinnyMode::kFine || mode == SkinnyMode::kFineZero;
+  const bool heavy = (scaled && has_zeros(mode)) || (fine && t.n_tiles > 1);
+  const double work = conversion_work(p, mode, scaled, kSkinnyWork);
   const int tiles = t.m_tiles * t.n_tiles;
   const int resident_warps = tiles > 4   ? 8
                              : tiles > 2 ? 16

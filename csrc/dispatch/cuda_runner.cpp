@@ -96,7 +96,7 @@ Status run_skinny(const Candidate& c, GemmProblem p, const Allocate& allocate, v
 GemmLaunch tiled_launcher(const Candidate& c, const GemmProblem& p) {
   if (c.family == Family::kWgmma)
     return wgmma_launchers(p.element, p.scheme.bits, wgmma_mode(p.scheme, p.k))[c.row];
-  return multistage_launchers(p.element, p.scheme.bits, scale_mode(p.scheme, p.k, kTileK))[c.row];
+  return multistage_launchers(p.element, p.scheme.bits, scale_mode(p.scheme, p.k))[c.row];
 }
 
 // The families that work by tiles.
@@ -104,7 +104,7 @@ Status run_tiled(const Candidate& c, const GemmProblem& original, const Allocate
                  void* stream) {
   GemmProblem p = original;
   const GemmLaunch launch = tiled_launcher(c, p);
-  const bool per_channel = scale_mode(p.scheme, p.k, kTileK) == ScaleMode::kPerChannel;
+  const bool per_channel = scale_mode(p.scheme, p.k) == ScaleMode::kPerChannel;
   // The copy engine takes no rows that overlap.
   const int64_t least_stride = c.family == Family::kWgmma ? p.k : 0;
   Status status = stage_activations(p, kVector, least_stride, allocate, stream);

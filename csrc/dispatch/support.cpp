@@ -159,7 +159,7 @@ std::string why_not_candidate(const Candidate& c, const GemmProblem& p, const De
   }
   const TileConfig& tile = tile_of(c);
   const int needed = wgmma ? wgmma_smem_bytes(tile, p.scheme.bits, wgmma_mode(p.scheme, p.k))
-                           : smem_bytes(tile, p.scheme.bits, scale_mode(p.scheme, p.k, kTileK));
+                           : smem_bytes(tile, p.scheme.bits, scale_mode(p.scheme, p.k));
   return why_not_tile(c, tile, needed, p, device);
 }
 

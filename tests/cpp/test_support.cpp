@@ -95,7 +95,7 @@ TEST(ConfigName, RoundTrips) {
 
 TEST(ScaleMode, FollowsTheGroup) {
   const auto mode = [](int64_t k, int64_t group, ZeroMode zeros) {
-    return scale_mode({4, group, zeros}, k, kTileK);
+    return scale_mode({4, group, zeros}, k);
   };
   EXPECT_EQ(mode(4096, 4096, ZeroMode::kNone), ScaleMode::kPerChannel);
   EXPECT_EQ(mode(4096, 4096, ZeroMode::kAdd), ScaleMode::kCoarseZero);
