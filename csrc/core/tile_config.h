@@ -169,6 +169,10 @@ constexpr int kQuarterTokens = 2;
 constexpr bool scales_quarters(const SkinnyConfig& t, int bits) {
   return bits == 4 && t.m_tiles == 1;
 }
+// Scales wait in shared memory (skinny/scale_stage.cuh).
+constexpr bool stages_scales(const SkinnyConfig& t, SkinnyMode mode) {
+  return mode == SkinnyMode::kCoarseZero || (mode == SkinnyMode::kCoarse && t.n_tiles == 4);
+}
 constexpr SkinnyMode skinny_mode(const SkinnyConfig& t, const QuantScheme& scheme, int64_t m,
                                  int64_t k) {
   const bool one = scheme.group_size >= k, zeros = scheme.zero_mode != ZeroMode::kNone;

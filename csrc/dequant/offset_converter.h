@@ -2,9 +2,8 @@
 // the constants that take the magic number away again: z costs nothing a weight. For kernels that
 // scale sums, which kUnit does not disturb.
 //
-// A zero point fits if its constants hold it exactly, as they do for all whole numbers of the size
-// of weights; then the result is what subtracting z from the converted weight gives, to the bit.
-// One that does not (fractions, mostly) is left to the caller.
+// Offsets that hold a zero point exactly, as they do all whole numbers of the size of weights, give
+// what subtracting z from the converted weight gives, to the bit (dequant/folding_converter.h).
 //
 // bf16 and int4: the high nibble of a byte alone, u << 4, is u * 2^-129 as bf16: either subnormal
 // or of the first binade above, which continue each other. So as in fp16 one shift serves two
@@ -19,17 +18,13 @@ struct PairOffsets {
   uint32_t first, second;
 
   // first: low half of `packed`
-  static MIXED_GEMM_HOST_DEVICE PairOffsets unpack(uint32_t packed) {
-    return {both_halves(packed, 0), both_halves(packed, 1)};
-  }
   static constexpr PairOffsets constant(uint32_t packed) {
     return {(packed & 0xffffu) * 0x10001u, (packed >> 16) * 0x10001u};
   }
 };
 
-// kPacked: the offsets without zero point. For z: t = (z * kIn + kMagic) * kOut + kBack is z
-// rounded to what fits, where |z| is at most kMost (as bits); the offsets are t * kFactors +
-// kPacked.
+// kPacked: the offsets without zero point. A zero point of at most kMost (as bits) is rounded to
+// what offsets hold by adding kMagic and taking it away again.
 template <typename Format, int kBits>
 struct OffsetConverter;
 
@@ -38,9 +33,7 @@ struct OffsetConverter<Half, 4> : PlainIntegers {
   static constexpr uint32_t kUnitX2 = 0x3c003c00u;
   static constexpr uint32_t kMost = 0x6400u;        // 1024
   static constexpr uint32_t kPacked = 0xd4806408u;  // 1024 + 8, -(64 + 8)
-  static constexpr uint32_t kIn = 0x3c003c00u, kMagic = 0x64086408u;
-  static constexpr uint32_t kOut = kIn, kBack = 0xe408e408u;
-  static constexpr uint32_t kFactors = 0xbc003c00u;  // 1, -1
+  static constexpr uint32_t kMagic = 0x64086408u;
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, PairOffsets offsets,
                                                   uint32_t (&pairs)[2]) {
     constexpr uint32_t kExponent = 0x64006400u, kSixteenth = 0x2c002c00u;
@@ -56,9 +49,7 @@ struct OffsetConverter<Half, 8> : PlainIntegers {
   static constexpr uint32_t kUnitX2 = 0x3c003c00u;
   static constexpr uint32_t kMost = 0x6400u;        // 1024
   static constexpr uint32_t kPacked = 0x64806480u;  // 1024 + 128
-  static constexpr uint32_t kIn = 0x3c003c00u, kMagic = kPacked;
-  static constexpr uint32_t kOut = kIn, kBack = 0xe480e480u;
-  static constexpr uint32_t kFactors = kIn;
+  static constexpr uint32_t kMagic = kPacked;
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int /*step*/, PairOffsets offsets,
                                                   uint32_t (&pairs)[2]) {
     constexpr uint32_t kExponent = 0x64646464u;
@@ -72,11 +63,9 @@ struct OffsetConverter<BFloat16, 4> {
   static constexpr float kUnit = 0.25f;
   static constexpr int kRatio = 1, kBias = 0;
   static constexpr uint32_t kUnitX2 = 0x3e803e80u;
-  static constexpr uint32_t kMost = 0x4300u;                          // 128
-  static constexpr uint32_t kPacked = 0xc0004208u;                    // (128 + 8) / 4, -8 / 4
-  static constexpr uint32_t kIn = 0x3e803e80u, kMagic = 0x42084208u;  // 1/4, 34
-  static constexpr uint32_t kOut = 0x40804080u, kBack = 0xc308c308u;  // 4, -136
-  static constexpr uint32_t kFactors = 0xbe803e80u;                   // 1/4, -1/4
+  static constexpr uint32_t kMost = 0x4300u;        // 128
+  static constexpr uint32_t kPacked = 0xc0004208u;  // (128 + 8) / 4, -8 / 4
+  static constexpr uint32_t kMagic = 0x42084208u;   // 34
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, PairOffsets offsets,
                                                   uint32_t (&pairs)[2]) {
     constexpr uint32_t kExponent = 0x42004200u;  // 32, with quarters as units in the last place
@@ -99,22 +88,5 @@ struct ConstantOffsetConverter : OffsetConverter<Format, kBits> {
 // Not for int8 as bf16: a byte does not even fit into the mantissa by itself.
 template <typename Format, int kBits>
 constexpr bool kHasOffsets = kBits == 4 || Format::kMantissaBits == Half::kMantissaBits;
-
-struct FoldedZero {
-  uint32_t packed;  // PairOffsets
-  bool fits;
-};
-
-// zero: bits of a 16-bit float.
-template <typename Format, int kBits>
-MIXED_GEMM_HOST_DEVICE FoldedZero fold_zero(uint32_t zero) {
-  using Converter = OffsetConverter<Format, kBits>;
-  const uint32_t both = prmt<0x1010>(zero, 0u);
-  const uint32_t magic = fma_x2<Format>(both, Converter::kIn, Converter::kMagic);
-  const uint32_t rounded = fma_x2<Format>(magic, Converter::kOut, Converter::kBack);
-  const uint32_t rest = sub_x2<Format>(rounded, both);
-  return {fma_x2<Format>(rounded, Converter::kFactors, Converter::kPacked),
-          (rest & 0x7fffu) == 0 && (zero & 0x7fffu) <= Converter::kMost};
-}
 
 }  // namespace mixed_gemm

@@ -84,8 +84,15 @@ Status run_skinny(const Candidate& c, GemmProblem p, const Allocate& allocate, v
   Status status = current_device(device);
   if (status.ok()) status = stage_activations(p, kVector, 0, allocate, stream);
   if (!status.ok()) return status;
-  const SkinnyMode mode = skinny_mode(kSkinnyConfigs[c.row], p.scheme, p.m, p.k);
-  GemmArgs args = gemm_args(p, p.scale_stride, stream);
+  const SkinnyConfig& row = kSkinnyConfigs[c.row];
+  const SkinnyMode mode = skinny_mode(row, p.scheme, p.m, p.k);
+  int64_t scale_stride = p.scale_stride;
+  if (stages_scales(row, mode)) {
+    status = align_scales(p.element, num_groups(p), p.n, p.scales, p.zeros, scale_stride, allocate,
+                          stream);
+    if (!status.ok()) return status;
+  }
+  GemmArgs args = gemm_args(p, scale_stride, stream);
   args.split = c.split;
   args.slices = c.slices;
   args.early_start_sms = device.has_early_start() ? device.sm_count : 0;

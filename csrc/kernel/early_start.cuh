@@ -18,6 +18,20 @@ __device__ inline void wait_for_kernel_before() {
 #endif
 }
 
+// These addresses are made before the wait. ptxas makes them behind it, unless something that it
+// does not move needs them, here a store that never happens: all are even. What they are read with
+// must not be ld.global.nc then, which ptxas would move in front of the wait.
+__device__ inline void make_before_wait(void* shared, const void* a, const void* b, const void* c) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  const auto target = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  asm volatile(
+      "{ .reg .pred p; .reg .b64 t; and.b64 t, %0, %1; and.b64 t, t, %2; and.b64 t, t, 1;"
+      " setp.ne.b64 p, t, 0; @p st.shared.b64 [%3], %0; }" ::"l"(a),
+      "l"(b), "l"(c), "r"(target)
+      : "memory");
+#endif
+}
+
 __device__ inline void let_kernel_after_start() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

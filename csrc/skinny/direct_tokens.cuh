@@ -50,6 +50,9 @@ class DirectTokens {
     source_ += kStep;
   }
 
+  // What this lane reads first.
+  __device__ const Element* source() const { return source_; }
+
  private:
   // In PTX, or the branch becomes a select for each register.
   static __device__ void clear(uint4& v) {

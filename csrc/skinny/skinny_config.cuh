@@ -31,10 +31,7 @@ struct SkinnyGemmConfig {
   static constexpr int kBlockK = 128 / kBits;  // elements in the 16 bytes of a lane
   static constexpr int kIterationK = skinny_iteration_k(kBits);
   static constexpr int kVectors = kBlockK / 8;  // 16-byte activation vectors of a lane
-  // Activations in shared memory (token_stage.cuh). Where registers are left for it, wide blocks of
-  // 8 tokens as well: bf16 4 to 7 % faster at M = 8; fp16 spills, or is level.
-  static constexpr bool kStaged = kMTiles > 1 || (kNTiles == 4 && kBits == 4 && kBFloat16 &&
-                                                  kMode == SkinnyMode::kCoarse);
+  static constexpr bool kStaged = kMTiles > 1;  // activations in shared memory (token_stage.cuh)
   static constexpr bool kScaled = kMode != SkinnyMode::kPerChannel;
   static constexpr bool kHalf = kMode == SkinnyMode::kHalf || kMode == SkinnyMode::kHalfZero;
   static constexpr bool kFine = kMode == SkinnyMode::kFine || kMode == SkinnyMode::kFineZero;
@@ -47,25 +44,35 @@ struct SkinnyGemmConfig {
   static constexpr bool kOwnScales = kQuarter || kScalesWeights;
   static constexpr int kUnitK = kFine ? kMmaK : kOwnScales ? kBlockK : kIterationK / kParts;
   static constexpr int kUnits = kOwnScales ? kBlockK / kUnitK : kParts;  // of a lane and iteration
-  // Weights of wide blocks stay as they are stored, and the sums are corrected with those of the
-  // tokens, which all tiles share (dequant/stored_converter.h). fp16 3 to 5 % faster than with
-  // conversions, zero points 9 %, and 4 % in bf16; bf16 without them level, or slower with 16
-  // tokens. Narrow blocks have too few tiles to pay for the sums, and spill.
-  static constexpr bool kStored = kNTiles == 4 && kBits == 4 && !kScalesWeights &&
-                                  !(kQuarter && kZeros) && (!kBFloat16 || (kZeros && kMTiles == 1));
-  // Zero points inside the constants of the conversion: halves have no registers for it.
-  static constexpr bool kFolds =
-      kScalesSums && kZeros && !kHalf && !kQuarter && !kStored && kHasOffsets<Format, kBits>;
-  // Without them it saves two shifts a word of int4 as bf16: 1 to 4 %. (Two tiles of halves spill.)
-  static constexpr bool kOffsets =
-      kFolds || (!kZeros && !kFine && kBFloat16 && kBits == 4 && !(kHalf && kNTiles == 2));
-  using Converter = std::conditional_t<kStored, StoredConverter<Format, /*kOneUnit=*/false>,
-                                       std::conditional_t<kOffsets, OffsetConverter<Format, kBits>,
-                                                          IntegerConverter<Format, kBits>>>;
+  // Groups are multiples of an iteration.
+  static constexpr bool kCoarse = kScalesSums && !kHalf && !kQuarter;
+  static constexpr bool kStagesScales = stages_scales(kRow, kMode);
+  // Zero points leave with the sums of the tokens, which all tiles share: 5 % faster than inside
+  // the constants of the conversion. So does the bias of weights that stay as they are stored
+  // (dequant/stored_converter.h), 3 to 9 % faster than with conversions; without zero points in
+  // blocks of 64 columns only, since narrow ones have too few tiles to pay for the sums (2 to 3 %
+  // slower), and in bf16 of 8 tokens.
+  static constexpr bool kSumsTokens =
+      kCoarse && (kZeros || (kBFloat16 && kBits == 4 && kNTiles == 4 && kMTiles == 1));
+  static constexpr bool kStored =
+      kBits == 4 &&
+      (kSumsTokens ? kMTiles == 1 || (kNTiles == 4 && !kBFloat16)
+                   : kNTiles == 4 && !kScalesWeights && !(kQuarter && kZeros) && !kBFloat16);
+  // Constants that save two shifts a word of int4 as bf16: 1 to 4 %. (Two tiles of halves spill.)
+  static constexpr bool kOffsets = (!kZeros || kSumsTokens) && !kStored && !kFine && kBFloat16 &&
+                                   kBits == 4 && !(kHalf && kNTiles == 2);
+  using Converter =
+      std::conditional_t<kStored, StoredConverter<Format, /*kOneUnit=*/false>,
+                         std::conditional_t<kOffsets, ConstantOffsetConverter<Format, kBits>,
+                                            IntegerConverter<Format, kBits>>>;
   // A tile's next weights are requested before its last products, not after them: 1 to 2 %.
-  // (fp16 with four tiles has no registers for it.)
+  // (fp16 with four tiles has no registers for it, nor one with weights as they are stored.)
   static constexpr bool kRequestsEarly =
-      kMTiles == 1 && (kNTiles == 1 || !(kZeros || kHalf)) && (kNTiles < 4 || kBFloat16);
+      kMTiles == 1 && (kNTiles == 1 ? !kStored : !(kZeros || kHalf)) && (kNTiles < 4 || kBFloat16);
+  // Addresses are made before a block waits for the kernel before it (kernel/early_start.cuh): 2 to
+  // 5 % with 32 columns and scales in registers. All others had rather have their warps begin one
+  // by one: 16 columns 0 to 8 % slower, 64 columns and staged scales 1 %.
+  static constexpr bool kEarlyAddresses = kNTiles == 2 && !kStagesScales && !kHalf && !kQuarter;
 
   // Warps of an SM hide each other's latency, so registers are capped for as many as do not spill.
   static constexpr bool kHeavy =

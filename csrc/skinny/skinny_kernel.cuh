@@ -15,9 +15,8 @@
 // spilled or packed right after its load waits for memory there: with 8 bytes of spills, 72.
 //
 // Scales. Groups that are multiples of half an iteration: applied to fp32 partial sums. Zero points
-// are part of the conversion (dequant/offset_converter.h), or subtracted from converted weights
-// where one of the warp's does not fit there; in blocks of 64 columns they and the bias of the
-// layout leave with the sums of the tokens (Config::kStored).
+// of multiples of a whole one leave those with the sums of the tokens, and where that pays so does
+// the bias of the layout (Config::kStored); others are subtracted from converted weights.
 //
 // Groups of a quarter of an iteration are those of the lanes of a quad, which an mma adds up. So up
 // to 2 tokens are spread over the 8 columns of their operand, 2 for each lane, with zeros where the
@@ -33,6 +32,7 @@
 #include "layout/weight_layout.h"
 #include "skinny/direct_tokens.cuh"
 #include "skinny/predicated_load.cuh"
+#include "skinny/scale_stage.cuh"
 #include "skinny/skinny_config.cuh"
 #include "skinny/skinny_products.cuh"
 #include "skinny/skinny_reduction.cuh"
@@ -51,23 +51,21 @@ class SkinnyGemm {
   using Pairs = typename Products::Pairs;
   using Tokens = std::conditional_t<Config::kStaged, TokenStage<Config>, DirectTokens<Config>>;
   using Fragment = typename Tokens::Fragment;
+  using Scales =
+      std::conditional_t<Config::kStagesScales, ScaleStage<Config>, SkinnyScales<Config>>;
   static constexpr int kMTiles = Config::kMTiles, kNTiles = Config::kNTiles;
   static constexpr int kLinesPerIteration = Config::kIterationK / Layout::kTileK;
   static constexpr int kStepsPerBlock = Products::kStepsPerBlock;
   static constexpr int kSteps = 2 * kStepsPerBlock;  // of a tile and iteration
   static constexpr int kPartSteps = kSteps / Config::kParts;
-  static constexpr bool kSubtracts = Config::kScalesSums && Config::kZeros && !Config::kStored;
+  static constexpr bool kSumsTokens = Config::kSumsTokens;
+  static constexpr bool kSubtracts = Config::kScalesSums && Config::kZeros && !kSumsTokens;
   static constexpr int kWarps = Config::kRow.warps;
-  // A loop of its own for zero points that are subtracted: with a branch in every iteration folded
-  // ones cost 2 to 4 % more. (In the short loop of a single tile it is 2 % the other way round.)
-  static constexpr bool kStops = Config::kFolds && kNTiles > 1;
   using Converter = typename Config::Converter;
   static constexpr float kUnit = Converter::kUnit;
-  // Sums of the tokens, for weights as they are stored. With zero points they are made before the
-  // tiles; without, beside the first one, since an mma right behind another one of the same sums
-  // waits (1 to 2 %; zero points have no registers for it), and the other tiles begin with them.
-  static constexpr bool kSumsTokens = Config::kStored && Config::kZeros;
-  static constexpr bool kSumsBias = Config::kStored && !Config::kZeros;
+  // The bias without zero points: its sums are made beside the first tile, since an mma right
+  // behind another one of the same sums waits (1 to 2 %), and the other tiles begin with them.
+  static constexpr bool kSumsBias = Config::kStored && !kSumsTokens;
   using Reduction = SkinnyReduction<Config>;
 
  public:
@@ -83,14 +81,22 @@ class SkinnyGemm {
     OutputParams<Element> output;
   };
   // What a warp stages, then its sums.
-  union alignas(16) WarpStorage {
+  struct Stages {
     typename Tokens::Storage tokens;
-    typename Reduction::WarpSums sums;
+    typename Scales::Storage scales;
+  };
+  union WarpStorage {
+    Stages stages;
+    alignas(16) typename Reduction::WarpSums sums;
   };
   struct SharedStorage {
     typename Reduction::Storage reduction;
     WarpStorage warps[kWarps];
   };
+  // 0: static.
+  static constexpr int kDynamicBytes = sizeof(SharedStorage) > 48 * 1024
+                                           ? static_cast<int>(sizeof(SharedStorage))
+                                           : 0;
 
   __device__ SkinnyGemm(const Params& params, SharedStorage& storage)
       : p_(params),
@@ -102,9 +108,9 @@ class SkinnyGemm {
         column0_(blockIdx.x * Config::kN),
         row0_(blockIdx.y * Config::kM),
         first_((Config::kSplits ? blockIdx.z * p_.share : 0) + warp_),
-        tokens_(storage.warps[warp_].tokens, p_.a + row0_ * p_.a_stride, p_.a_stride, p_.m - row0_,
-                p_.k, first_),
-        scales_(p_.scales, column0_) {
+        tokens_(storage.warps[warp_].stages.tokens, p_.a + row0_ * p_.a_stride, p_.a_stride,
+                p_.m - row0_, p_.k, first_),
+        scales_(p_.scales, storage.warps[warp_].stages.scales, column0_) {
     const int n = column0_ + g_, first = Config::kHalf ? q_ / 2 : q_;
     const int tile = first / Layout::kBlocksPerTile, block = first % Layout::kBlocksPerTile;
     const int line = first_ * kLinesPerIteration + tile;
@@ -122,97 +128,60 @@ class SkinnyGemm {
   __device__ void run() {
     int end = (p_.k_tiles + kLinesPerIteration - 1) / kLinesPerIteration;
     if (Config::kSplits) end = min(end, (static_cast<int>(blockIdx.z) + 1) * p_.share);
+    // Where it costs least: 1 to 6 % at 6144 x 4096.
+    constexpr bool kStartsFirst = Config::kEarlyAddresses || Config::kStagesScales;
+    if (kStartsFirst) reduction_.start(p_.m - row0_);
+    if (Config::kEarlyAddresses) {
+      make_before_wait(&storage_, weights_, tokens_.source(), scales_.source(first_));
+    }
     wait_for_kernel_before();
-    // Before the loads or after them: 3 to 5 % at 6144 x 4096 with 32 columns, and 2 to 3 % the
-    // other way round with larger blocks.
-    if (!Config::kLarge) reduction_.start(p_.m - row0_);
+    if (!kStartsFirst && !Config::kLarge) reduction_.start(p_.m - row0_);
+    if (Config::kStagesScales) scales_.start(first_, end);
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < kNTiles; ++j) {
       raw_[j][0] = raw_[j][1] = uint4{};
-      load_weights(first_, j);
+      load_weights<true>(first_, j);
     }
     Fragment tokens = {};
-    if (first_ < end) {
-      tokens_.request();
-      CUTLASS_PRAGMA_UNROLL
-      for (int j = 0; j < kNTiles; ++j) scales_.load(first_, j);
-    }
+    if (first_ < end) tokens_.request();
+    if (!Config::kStagesScales) scales_.start(first_, end);
     let_kernel_after_start();
-    if (Config::kLarge) reduction_.start(p_.m - row0_);
-    const Position stop = multiply_all<Config::kFolds>({first_, 0}, end, tokens, false);
-    if constexpr (kStops) multiply_all<false>(stop, end, tokens, true);
+    if (!kStartsFirst && Config::kLarge) reduction_.start(p_.m - row0_);
+    for (int at = first_; at < end; at += kWarps) {
+      const int next = at + kWarps;
+      tokens_.take(tokens, at);
+      if (next < end) tokens_.request();
+      weights_ += kWarps * kLinesPerIteration * Layout::kLineBytes;
+      scales_.take(at, end);
+      if constexpr (kSumsTokens) Products::sum_tokens(sums_of_tokens_, tokens);
+      CUTLASS_PRAGMA_UNROLL
+      for (int j = 0; j < kNTiles; ++j) multiply_tile(j, tokens, next, next < end);
+      scales_.advance();
+    }
     reduce_and_store();
   }
 
  private:
-  struct Position {
-    int iteration, tile;
-  };
-
-  // From a position on; where it stopped. taken: the tokens are there. kFolded: zero points become
-  // part of the conversion where they fit, and kStops before those that do not. Each tile's are
-  // looked at when it is its turn: those of the last one have just been requested when an iteration
-  // begins.
-  template <bool kFolded>
-  __device__ Position multiply_all(Position from, int end, Fragment& tokens, bool taken) {
-    for (int at = from.iteration; at < end; at += kWarps) {
-      const int next = at + kWarps;
-      if (!taken) {
-        tokens_.take(tokens, at);
-        if (next < end) tokens_.request();
-        weights_ += kWarps * kLinesPerIteration * Layout::kLineBytes;
-      }
-      taken = false;
-      if constexpr (kSumsTokens) {
-        CUTLASS_PRAGMA_UNROLL
-        for (int step = 0; step < kSteps; ++step) sum_tokens(tokens, step);
-      }
-      CUTLASS_PRAGMA_UNROLL
-      for (int j = 0; j < kNTiles; ++j) {
-        if constexpr (kFolded) {
-          const FoldedZero zero = scales_.folded_zero(j);
-          const bool fits = __all_sync(0xffffffff, zero.fits);
-          if (kStops && !fits) return {at, j};
-          if (kStops || fits) {
-            multiply_tile<true>(j, tokens, zero.packed, next, next < end);
-            continue;
-          }
-        }
-        if (kStops && j < from.tile) continue;
-        multiply_tile<false>(j, tokens, 0u, next, next < end);
-      }
-      if (kStops && !kFolded) from.tile = 0;
-    }
-    return {end, 0};
-  }
-
   // A tile's weights meet the tokens, and its next ones are requested as soon as its registers are
   // free, while the other tiles are multiplied. The branch keeps ptxas from moving the requests up,
   // where they would need more registers than the cap leaves.
-  template <bool kFolded>
-  __device__ void multiply_tile(int j, const Fragment& tokens, uint32_t folded, int next,
-                                bool more) {
+  __device__ void multiply_tile(int j, const Fragment& tokens, int next, bool more) {
     CUTLASS_PRAGMA_UNROLL
     for (int part = 0; part < Config::kParts; ++part) {
-      PairOffsets zeros[2] = {};  // of columns g and g + 8
+      uint32_t zeros[2] = {};  // of columns g and g + 8, to be subtracted
       CUTLASS_PRAGMA_UNROLL
       for (int h = 0; h < 2; ++h) {
-        if constexpr (kFolded) {
-          zeros[h] = scales_.offsets(folded, h);
-        } else if constexpr (kSubtracts) {
-          uint32_t zero = prmt<0x1010>(scales_.zero_bits(j, part, h), 0u);
-          if constexpr (kUnit != 1.f) zero = mul_x2<Format>(zero, Converter::kUnitX2);
-          zeros[h] = {zero, zero};
+        if constexpr (kSubtracts) {
+          zeros[h] = prmt<0x1010>(scales_.zero_bits(j, part, h), 0u);
+          if constexpr (kUnit != 1.f) zeros[h] = mul_x2<Format>(zeros[h], Converter::kUnitX2);
         }
       }
-      multiply_part<kFolded>(j, part, tokens, zeros, next, more);
+      multiply_part(j, part, tokens, zeros, next, more);
     }
   }
 
-  // kFolded: zeros are offsets of the converter, else what is subtracted.
-  template <bool kFolded>
-  __device__ void multiply_part(int j, int part, const Fragment& tokens,
-                                const PairOffsets (&zeros)[2], int next, bool more) {
+  __device__ void multiply_part(int j, int part, const Fragment& tokens, const uint32_t (&zeros)[2],
+                                int next, bool more) {
     Sums partial, low;  // low: of pairs 0, where these have a unit of their own
     if (kSumsBias && Config::kScalesSums && j > 0) partial = token_sums_;
     Sums& high = Config::kScalesSums ? partial : accumulators_[j];
@@ -220,23 +189,24 @@ class SkinnyGemm {
     const int last = (part + 1) * kPartSteps - 1;
     CUTLASS_PRAGMA_UNROLL
     for (int step = part * kPartSteps; step < last; ++step) {
-      Products::multiply(sums, converted<kFolded>(j, step, zeros), tokens, step);
+      Products::multiply(sums, converted(j, step, zeros), tokens, step);
       if (kSumsBias && j == 0) sum_tokens(tokens, step);
     }
-    const Pairs pairs = converted<kFolded>(j, last, zeros);
+    const Pairs pairs = converted(j, last, zeros);
     float scales[2], offsets[2] = {};
     CUTLASS_PRAGMA_UNROLL
     for (int h = 0; h < 2; ++h) {
       scales[h] = scales_.scale(j, part, h);
       if constexpr (kSumsTokens) {
-        offsets[h] = fmaf(scales_.zero(j, part, h), -kUnit, -Converter::kBias * kUnit);
+        const float zero = Config::kZeros ? scales_.zero(j, part, h) : 0.f;
+        offsets[h] = (zero + Converter::kBias) * -kUnit;
       }
     }
     const bool free = part + 1 == Config::kParts, early = free && Config::kRequestsEarly;
     if (kSumsBias && j == 0) sum_tokens(tokens, last);
     if (!early) Products::multiply(sums, pairs, tokens, last);
     if (free && more) {
-      load_weights(next, j);
+      load_weights<false>(next, j);
       scales_.load(next, j);
     }
     if (early) Products::multiply(sums, pairs, tokens, last);
@@ -247,6 +217,7 @@ class SkinnyGemm {
 
   // Blocks past the end (half an iteration, or all of it) keep the weights that were there, which
   // are finite, and meet activations that are 0.
+  template <bool kFirst>
   __device__ void load_weights(int iteration, int j) {
     CUTLASS_PRAGMA_UNROLL
     for (int h = 0; h < 2; ++h) {
@@ -254,17 +225,16 @@ class SkinnyGemm {
       uint4& raw = raw_[j][h];
       if constexpr (Config::kHalf) {
         constexpr int kOtherHalf = Layout::kBlocksPerTile == 2 ? Layout::kLineBytes : 32;
-        load_once_if(iteration * kLinesPerIteration < p_.k_tiles, raw.x, raw.y, at);
-        load_once_if(iteration < iterations_, raw.z, raw.w, at + kOtherHalf);
+        load_once_if<kFirst>(iteration * kLinesPerIteration < p_.k_tiles, raw.x, raw.y, at);
+        load_once_if<kFirst>(iteration < iterations_, raw.z, raw.w, at + kOtherHalf);
       } else {
-        load_once_if(iteration < iterations_, raw, at);
+        load_once_if<kFirst>(iteration < iterations_, raw, at);
       }
     }
   }
 
   // Step s of words 2 w and 2 w + 1: step = kStepsPerBlock * w + s.
-  template <bool kFolded>
-  __device__ Pairs converted(int j, int step, const PairOffsets (&zeros)[2]) const {
+  __device__ Pairs converted(int j, int step, const uint32_t (&zeros)[2]) const {
     const int w = step / kStepsPerBlock, s = step % kStepsPerBlock;
     Pairs pairs;
     CUTLASS_PRAGMA_UNROLL
@@ -273,15 +243,10 @@ class SkinnyGemm {
       for (int h = 0; h < 2; ++h) {
         uint32_t two[2];
         const uint32_t packed = Products::word(raw_[j][h], 2 * w + r);
-        if constexpr (Config::kOffsets) {
-          constexpr auto kNone = PairOffsets::constant(Converter::kPacked);
-          Converter::convert_step(packed, s, kFolded ? zeros[h] : kNone, two);
-        } else {
-          Converter::convert_step(packed, s, two);
-        }
-        if constexpr (kSubtracts && !kFolded) {
-          two[0] = sub_x2<Format>(two[0], zeros[h].first);
-          two[1] = sub_x2<Format>(two[1], zeros[h].second);
+        Converter::convert_step(packed, s, two);
+        if constexpr (kSubtracts) {
+          two[0] = sub_x2<Format>(two[0], zeros[h]);
+          two[1] = sub_x2<Format>(two[1], zeros[h]);
         }
         if constexpr (Config::kScalesWeights) {
           scales_.packed(j, h, s).template apply<Format, Config::kZeros>(p_.zero_mode, two);
@@ -313,7 +278,7 @@ class SkinnyGemm {
       for (int i = 0; i < kMTiles; ++i) {
         float product = partial.of[i][e];
         if constexpr (kSumsTokens) {
-          product = fmaf(offsets[e / 2], token_sums_.of[i][e % 2], product);
+          product = fmaf(offsets[e / 2], sums_of_tokens_[i][e % 2], product);
         }
         float& sum = accumulators_[j].of[i][e];
         sum = fmaf(scales[e / 2], product, sum);
@@ -322,6 +287,8 @@ class SkinnyGemm {
   }
 
   __device__ void reduce_and_store() {
+    if (Config::kStagesScales)
+      __syncwarp();  // other lanes have read what the sums take the place of
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < kNTiles; ++j) {
       CUTLASS_PRAGMA_UNROLL
@@ -351,19 +318,26 @@ class SkinnyGemm {
   int warp_, g_, q_, column0_, row0_;
   int first_;  // of this warp's iterations
   Tokens tokens_;
-  SkinnyScales<Config> scales_;
+  Scales scales_;
   const uint8_t* weights_;  // this lane's in the next iteration, of column g
   int iterations_;          // that have all of this lane's blocks
   uint4 raw_[kNTiles][2];   // of columns g and g + 8
   Sums accumulators_[kNTiles];
-  Sums token_sums_;
+  Sums token_sums_;                   // of the bias, as an mma's
+  float sums_of_tokens_[kMTiles][2];  // 8 i + 2 q and the next one, in an iteration
 };
 
 template <typename Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kMinBlocks)
     skinny_gemm_kernel(const __grid_constant__ typename SkinnyGemm<Config>::Params params) {
-  __shared__ typename SkinnyGemm<Config>::SharedStorage storage;
-  SkinnyGemm<Config>(params, storage).run();
+  using Gemm = SkinnyGemm<Config>;
+  if constexpr (Gemm::kDynamicBytes > 0) {
+    extern __shared__ uint4 dynamic[];
+    Gemm(params, reinterpret_cast<typename Gemm::SharedStorage&>(dynamic)).run();
+  } else {
+    __shared__ typename Gemm::SharedStorage storage;
+    Gemm(params, storage).run();
+  }
 }
 
 }  // namespace mixed_gemm

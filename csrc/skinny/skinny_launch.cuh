@@ -52,6 +52,7 @@ int launch_skinny(const GemmArgs& args) {
   shape.cluster.z = shape.grid.z;
   shape.threads = Config::kThreads;
   shape.stream = args.stream;
+  shape.smem_bytes = SkinnyGemm<Config>::kDynamicBytes;
   shape.starts_early = starts_early<Config>(args.early_start_sms,
                                             int64_t{shape.grid.x} * shape.grid.y * args.slices);
   return launch_kernel(skinny_gemm_kernel<Config>, shape, params);

@@ -65,6 +65,26 @@ struct SkinnyProducts {
     multiply(both, kWeights, tokens, step);
   }
 
+  // The sums of the tokens 8 i + 2 q and the next one. As the operand of 16 rows a vector of a lane
+  // is two rows of its token: half as many products as above, and no registers but its own.
+  static __device__ void sum_tokens(float (&sums)[Config::kMTiles][2], const Fragment& tokens) {
+    const uint32_t ones[2] = {Config::Format::kOneX2, Config::Format::kOneX2};
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < Config::kMTiles; ++i) {
+      Quad sum;
+      sum.clear();
+      CUTLASS_PRAGMA_UNROLL
+      for (const uint4& vector : tokens[i]) {
+        Mma()(sum, reinterpret_cast<const cutlass::Array<Element, 8>&>(vector),
+              reinterpret_cast<const cutlass::Array<Element, 4>&>(ones), sum);
+      }
+      const int q = static_cast<int>(threadIdx.x % 4);
+      const float own = sum[0] + sum[2];  // of token g
+      CUTLASS_PRAGMA_UNROLL
+      for (int e = 0; e < 2; ++e) sums[i][e] = __shfl_sync(0xffffffff, own, 8 * q + 4 * e);
+    }
+  }
+
   // Quarters: each lane of a quad has the sums of its own groups; lane q gets the total of element
   // q.
   static __device__ float add_lanes(const Quad& sums) {

@@ -3,7 +3,6 @@
 #pragma once
 #include "cutlass/fast_math.h"
 #include "dequant/apply_scale.h"
-#include "dequant/offset_converter.h"
 #include "skinny/predicated_load.cuh"
 #include "skinny/skinny_config.cuh"
 
@@ -32,11 +31,29 @@ class SkinnyScales {
  public:
   using Params = SkinnyScaleParams<Element>;
 
-  __device__ SkinnyScales(const Params& params, int column0)
+  struct Storage {};
+
+  __device__ SkinnyScales(const Params& params, Storage&, int column0)
       : p_(params), column_(column0 + (kShared ? lane() % 16 : lane() / 4)) {
     // Opaque, or it is made anew from the thread index in every iteration, a slow read.
     asm volatile("" : "+r"(column_));
   }
+
+  // What this lane loads first.
+  __device__ const Element* source(int iteration) const {
+    if constexpr (!Config::kScaled) return p_.scales;
+    const Element* rows = kShared && kWithZeros && lane() >= 16 ? p_.zeros : p_.scales;
+    return rows + row_offset(first_unit(iteration));
+  }
+
+  // As ScaleStage's, which has no use for the other's steps.
+  __device__ void start(int first, int end) {
+    if (first >= end) return;
+    CUTLASS_PRAGMA_UNROLL
+    for (int j = 0; j < kNTiles; ++j) load(first, j);
+  }
+  __device__ void take(int, int) const {}
+  __device__ void advance() const {}
 
   // Those of tile j.
   __device__ void load(int iteration, int j) {
@@ -56,58 +73,15 @@ class SkinnyScales {
                             : scale_[j][h][part]);
   }
   __device__ float zero(int j, int part, int h) const { return to_float(zero_bits(j, part, h)); }
-  // Zero points: as bits, of that column; folded, as this lane has one; the offsets of that column
-  // among what all lanes have folded.
   __device__ uint32_t zero_bits(int j, int part, int h) const {
     return kShared ? __shfl_sync(0xffffffff, shared_[j][part], 16 + 8 * h + lane() / 4)
                    : zero_[j][h][part];
-  }
-  __device__ FoldedZero folded_zero(int j) const {
-    FoldedZero zero = fold_zero<typename Config::Format, Config::kBits>(shared_[j][0]);
-    zero.fits |= lane() < 16;  // has a scale
-    return zero;
-  }
-  __device__ PairOffsets offsets(uint32_t packed, int h) const {
-    return PairOffsets::unpack(__shfl_sync(0xffffffff, packed, 16 + 8 * h + lane() / 4));
   }
 
   // Where weights are scaled: of step s of a word.
   __device__ PackedScale packed(int j, int h, int s) const {
     const int u = s * kUnits / kStepsPerWord<Config::kBits>;
     return PackedScale::pack(scale_[j][h][u], Config::kZeros ? zero_[j][h][u] : uint16_t(0));
-  }
-
- private:
-  static __device__ int lane() { return static_cast<int>(threadIdx.x % 32); }
-
-  // Of units past the end the last group's, which are finite.
-  __device__ int64_t row_offset(int unit) const {
-    int row = p_.units_per_group.div(unit);
-    if constexpr (Config::kOwnScales || kUnits > 1) row = min(row, p_.groups - 1);
-    return static_cast<int64_t>(row) * p_.stride + column_;
-  }
-  __device__ bool inside(int column) const { return column_ + column < p_.columns; }
-
-  // One load for the 16 columns of a tile: lanes 0 to 15 get the scales, 16 to 31 the zeros. Two
-  // shuffles for each of them cost less than the registers of four loads, but more than two loads.
-  __device__ void load_shared(int iteration, int j, int part) {
-    const Element* rows = kWithZeros && lane() >= 16 ? p_.zeros : p_.scales;
-    const Element* at = rows + row_offset(iteration * kUnits + part);
-    load_16_bits_if(inside(16 * j), shared_[j][part], at + 16 * j);
-  }
-
-  __device__ void load_own(int iteration, int j, int u) {
-    const int q = static_cast<int>(threadIdx.x % 4);
-    const int first = Config::kOwnScales ? 4 * iteration + q : iteration;
-    const int64_t at = row_offset(first * kUnits + u);
-    CUTLASS_PRAGMA_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      const int column = 16 * j + 8 * h;
-      load_16_bits_if(inside(column), scale_[j][h][u], p_.scales + at + column);
-      if constexpr (Config::kZeros) {
-        load_16_bits_if(inside(column), zero_[j][h][u], p_.zeros + at + column);
-      }
-    }
   }
 
   // bf16 by volatile PTX: ptxas moved the shift behind the load of the next scale, which it then
@@ -120,6 +94,41 @@ class SkinnyScales {
     }
     const auto half = static_cast<uint16_t>(bits);
     return float(reinterpret_cast<const Element&>(half));
+  }
+
+ private:
+  static __device__ int lane() { return static_cast<int>(threadIdx.x % 32); }
+
+  // Of this lane.
+  static __device__ int first_unit(int iteration) {
+    return (Config::kOwnScales ? 4 * iteration + lane() % 4 : iteration) * kUnits;
+  }
+  // Of units past the end the last group's, which are finite.
+  __device__ int64_t row_offset(int unit) const {
+    int row = p_.units_per_group.div(unit);
+    if constexpr (Config::kOwnScales || kUnits > 1) row = min(row, p_.groups - 1);
+    return static_cast<int64_t>(row) * p_.stride + column_;
+  }
+  __device__ bool inside(int column) const { return column_ + column < p_.columns; }
+
+  // One load for the 16 columns of a tile: lanes 0 to 15 get the scales, 16 to 31 the zeros. Two
+  // shuffles for each of them cost less than the registers of four loads, but more than two loads.
+  __device__ void load_shared(int iteration, int j, int part) {
+    const Element* rows = kWithZeros && lane() >= 16 ? p_.zeros : p_.scales;
+    const Element* at = rows + row_offset(first_unit(iteration) + part);
+    load_16_bits_if(inside(16 * j), shared_[j][part], at + 16 * j);
+  }
+
+  __device__ void load_own(int iteration, int j, int u) {
+    const int64_t at = row_offset(first_unit(iteration) + u);
+    CUTLASS_PRAGMA_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      const int column = 16 * j + 8 * h;
+      load_16_bits_if(inside(column), scale_[j][h][u], p_.scales + at + column);
+      if constexpr (Config::kZeros) {
+        load_16_bits_if(inside(column), zero_[j][h][u], p_.zeros + at + column);
+      }
+    }
   }
 
   const Params& p_;

@@ -89,6 +89,9 @@ class TokenStage {
     __syncwarp();
   }
 
+  // What this lane reads first.
+  __device__ const Element* source() const { return source_; }
+
  private:
   static __device__ int slot(int block, int vector, int token) {
     return 4 * (vector ^ token % 2) + block;
