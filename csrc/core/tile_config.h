@@ -162,16 +162,20 @@ enum class SkinnyMode : int {
 constexpr int kNumSkinnyModes = 11;
 constexpr bool scales_weights(SkinnyMode mode) { return mode >= SkinnyMode::kBlock; }
 // Wider blocks have no registers for two sums a tile and iteration.
-constexpr bool scales_halves(const SkinnyConfig& t) { return t.m_tiles * t.n_tiles < 4; }
+constexpr bool scales_halves(const SkinnyConfig& t) { return t.m_tiles == 1; }
 // There the 8 columns of an mma stand for 2 tokens with each of the 4 lanes' groups. (Two mma for 4
 // tokens were slower than scaling weights; a quarter of int8 is 16 k, and hardly a group.)
 constexpr int kQuarterTokens = 2;
 constexpr bool scales_quarters(const SkinnyConfig& t, int bits) {
   return bits == 4 && t.m_tiles == 1;
 }
-// Scales wait in shared memory (skinny/scale_stage.cuh).
+// Scales wait in shared memory (skinny/scale_stage.cuh): as measured.
 constexpr bool stages_scales(const SkinnyConfig& t, SkinnyMode mode) {
-  return mode == SkinnyMode::kCoarseZero || (mode == SkinnyMode::kCoarse && t.n_tiles == 4);
+  const bool wide = t.n_tiles == 4, one = t.m_tiles == 1;
+  return mode == SkinnyMode::kCoarseZero || mode == SkinnyMode::kHalfZero ||
+         (wide && (mode == SkinnyMode::kCoarse || mode == SkinnyMode::kHalf)) ||
+         (one && wide && mode == SkinnyMode::kBlock) ||
+         (one && t.n_tiles > 1 && mode == SkinnyMode::kBlockZero);
 }
 constexpr SkinnyMode skinny_mode(const SkinnyConfig& t, const QuantScheme& scheme, int64_t m,
                                  int64_t k) {

@@ -1,13 +1,14 @@
 // Scales and zeros of one warp's iterations through shared memory, a batch of rows by one cp.async
 // for each array, while the warp works with the batch before: in the loop no addresses, requests,
 // or registers for them. Fewer instructions are what counts there; and since they leave registers,
-// zero points can have weights as they are stored (us with scales in registers):
+// zero points can have weights as they are stored. us, with scales in registers and so:
 //
-//   28672 x 4096, M = 8, blocks of 64 columns    22.6 -> 20.8, with zero points 23.0 -> 20.9
-//   57344 x 8192, M = 1, 32 columns, zero points 68.9 -> 66.1
-//   8192 x 8192, M = 1, 16 columns, zero points  12.2 -> 11.7
+//   28672 x 4096, M = 8, blocks of 64 columns         22.6 -> 20.8, with zero points 23.0 -> 20.9
+//   the same in groups of 64                          24.6 -> 21.0, with zero points 30.1 -> 22.3
+//   57344 x 8192, M = 1, 32 columns, zero points      68.9 -> 65.9
+//   8192 x 8192, M = 1, 16 columns, zero points       12.1 -> 11.5
 //
-// Blocks of 16 and 32 columns without zero points were 2 % faster with registers.
+// Where it does not pay (core/tile_config.h): blocks of 16 and 32 columns without zero points 2 %.
 #pragma once
 #include "cutlass/arch/memory.h"
 #include "cutlass/cutlass.h"
@@ -22,8 +23,12 @@ class ScaleStage {
   static constexpr int kWarps = Config::kRow.warps;
   static constexpr int kVectorBytes = 16, kVector = kVectorBytes / 2;
   static constexpr int kVectors = Config::kN / kVector;  // of a row
-  static constexpr int kRows = 32 / kVectors;            // of a batch: a vector for each lane
-  static constexpr int kRowBytes = Config::kN * 2, kBatchBytes = kRows * kRowBytes;
+  // Rows of an iteration; of a batch, a vector for each lane; iterations of a batch.
+  static constexpr int kUnits = Config::kOwnScales ? 4 * Config::kUnits : Config::kUnits;
+  static constexpr int kRows = 32 / kVectors, kIterations = kRows / kUnits;
+  static constexpr int kRowBytes = Config::kN * 2, kIterationBytes = kUnits * kRowBytes;
+  static constexpr int kBatchBytes = kRows * kRowBytes;
+  static_assert(kIterations > 0, "a batch is some iterations");
 
  public:
   using Params = SkinnyScaleParams<Element>;
@@ -49,44 +54,64 @@ class ScaleStage {
 
   // At the head of an iteration, behind its requests.
   __device__ void take(int iteration, int end) {
-    if ((row_ & (kBatchBytes - kVectorBytes)) != 0) return;  // not a first row
+    if ((row_ & (kBatchBytes - kIterationBytes)) != 0) return;  // not a batch's first
     asm volatile("cp.async.wait_all;" ::: "memory");
     __syncwarp();  // all lanes have this batch, and have read the one before
     const unsigned half = row_ & kBatchBytes;
     row_ = own(storage_ + half);
-    const int next = iteration + kRows * kWarps;
+    const int next = iteration + kIterations * kWarps;
     if (next < end) request(next, end, storage_ + (kBatchBytes - half));
   }
-  __device__ void advance() { row_ += kRowBytes; }
+  __device__ void advance() { row_ += kIterationBytes; }
 
   __device__ void load(int, int) const {}
   // Of column g + 8 h of tile j.
-  __device__ float scale(int j, int, int h) const { return read(2 * (16 * j + 8 * h)); }
-  __device__ float zero(int j, int, int h) const {
-    return read(2 * (16 * j + 8 * h) + 2 * kBatchBytes);
+  __device__ float scale(int j, int part, int h) const {
+    return SkinnyScales<Config>::to_float(read<false>(j, part, h));
   }
+  __device__ float zero(int j, int part, int h) const {
+    return SkinnyScales<Config>::to_float(zero_bits(j, part, h));
+  }
+  __device__ uint32_t zero_bits(int j, int part, int h) const { return read<true>(j, part, h); }
+  // Where weights are scaled: those of tile j, from then on.
+  __device__ void hold(int j) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      held_[h] = PackedScale::pack(read<false>(j, 0, h), Config::kZeros ? read<true>(j, 0, h) : 0u);
+    }
+  }
+  __device__ PackedScale packed(int, int h, int) const { return held_[h]; }
 
  private:
   static __device__ int lane() { return static_cast<int>(threadIdx.x % 32); }
-  static __device__ unsigned own(unsigned row) { return row + lane() / 4 * 2; }
-
-  // In PTX, or it is a generic load.
-  __device__ float read(int offset) const {
-    uint32_t bits;
-    asm volatile("ld.shared.u16 %0, [%1];" : "=r"(bits) : "r"(row_ + offset) : "memory");
-    return SkinnyScales<Config>::to_float(bits);
+  static __device__ unsigned own(unsigned row) {
+    return row + lane() / 4 * 2 + (Config::kOwnScales ? lane() % 4 * kRowBytes : 0);
   }
 
-  // This lane's iteration of a batch.
-  static __device__ int own_iteration(int first) { return first + lane() / kVectors * kWarps; }
+  // In PTX, or it is a generic load.
+  template <bool kZero>
+  __device__ uint32_t read(int j, int part, int h) const {
+    const int offset = 2 * (16 * j + 8 * h) + part * kRowBytes + (kZero ? 2 * kBatchBytes : 0);
+    uint32_t bits;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=r"(bits) : "r"(row_ + offset) : "memory");
+    return bits;
+  }
+
+  // What this lane copies of a batch.
+  static __device__ int copied_row() { return lane() / kVectors; }
+  static __device__ int copied_iteration(int first) {
+    return first + copied_row() / kUnits * kWarps;
+  }
   __device__ int64_t offset(int first) const {
-    const int group = p_.units_per_group.div(own_iteration(first));
+    int group = p_.units_per_group.div(copied_iteration(first) * kUnits + copied_row() % kUnits);
+    // Parts of the last iteration past the end of K: any that is finite.
+    if (kUnits > 1) group = min(group, p_.groups - 1);
     return static_cast<int64_t>(group) * p_.stride + column_;
   }
 
   // What is not copied belongs to iterations or columns that do not exist.
   __device__ void request(int first, int end, unsigned batch) const {
-    const bool exists = own_iteration(first) < end && column_ < p_.columns;
+    const bool exists = copied_iteration(first) < end && column_ < p_.columns;
     const int64_t from = offset(first);
     const unsigned to = batch + kVectorBytes * lane();
     copy_if(exists, to, p_.scales + from);
@@ -104,6 +129,7 @@ class ScaleStage {
   int column_;  // the first that this lane copies
   unsigned storage_;
   unsigned row_;  // of the current iteration, where this lane reads it
+  PackedScale held_[2];
 };
 
 }  // namespace mixed_gemm

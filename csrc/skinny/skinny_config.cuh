@@ -44,8 +44,6 @@ struct SkinnyGemmConfig {
   static constexpr bool kOwnScales = kQuarter || kScalesWeights;
   static constexpr int kUnitK = kFine ? kMmaK : kOwnScales ? kBlockK : kIterationK / kParts;
   static constexpr int kUnits = kOwnScales ? kBlockK / kUnitK : kParts;  // of a lane and iteration
-  // Groups are multiples of an iteration.
-  static constexpr bool kCoarse = kScalesSums && !kHalf && !kQuarter;
   static constexpr bool kStagesScales = stages_scales(kRow, kMode);
   // Zero points leave with the sums of the tokens, which all tiles share: 5 % faster than inside
   // the constants of the conversion. So does the bias of weights that stay as they are stored
@@ -53,10 +51,13 @@ struct SkinnyGemmConfig {
   // blocks of 64 columns only, since narrow ones have too few tiles to pay for the sums (2 to 3 %
   // slower), and in bf16 of 8 tokens.
   static constexpr bool kSumsTokens =
-      kCoarse && (kZeros || (kBFloat16 && kBits == 4 && kNTiles == 4 && kMTiles == 1));
+      kScalesSums && !kQuarter &&
+      (kZeros || (kBits == 4 && kNTiles == 4 && kMTiles == 1 && (kHalf || kBFloat16)));
+  // (16 columns in halves of fp16 would spill.)
   static constexpr bool kStored =
       kBits == 4 &&
-      (kSumsTokens ? kMTiles == 1 || (kNTiles == 4 && !kBFloat16)
+      (kSumsTokens ? (kNTiles == 4 && !kBFloat16) ||
+                         (kMTiles == 1 && !(kNTiles == 1 && kHalf && !kBFloat16))
                    : kNTiles == 4 && !kScalesWeights && !(kQuarter && kZeros) && !kBFloat16);
   // Constants that save two shifts a word of int4 as bf16: 1 to 4 %. (Two tiles of halves spill.)
   static constexpr bool kOffsets = (!kZeros || kSumsTokens) && !kStored && !kFine && kBFloat16 &&
@@ -76,12 +77,12 @@ struct SkinnyGemmConfig {
 
   // Warps of an SM hide each other's latency, so registers are capped for as many as do not spill.
   static constexpr bool kHeavy =
-      (kScalesWeights && (kZeros || (kNTiles == 2 && kFine) || kBeforeSm90)) ||
+      (kScalesWeights && ((kZeros && !kStagesScales) || (kNTiles == 2 && kFine) || kBeforeSm90)) ||
       (kNTiles == 2 && kZeros && (kHalf || (kQuarter && !kBFloat16))) ||
       (kNTiles == 2 && kHalf && kBFloat16 && kBits == 8) ||
       (kBeforeSm90 && (kZeros || kHalf || kQuarter || kBFloat16));
   static constexpr bool kHeaviest =
-      kScalesWeights && kZeros && (kNTiles == 4 || (kBeforeSm90 && kBFloat16));
+      kScalesWeights && kZeros && !kStagesScales && (kNTiles == 4 || (kBeforeSm90 && kBFloat16));
   static constexpr int kResidentByWeight[][3] = {
       {32, 24, 16}, {24, 16, 16}, {16, 16, 8}, {8, 8, 8}};  // one, two, four, eight tiles
   static constexpr int kTiles = kMTiles * kNTiles;

@@ -14,9 +14,9 @@
 // from scratch, registers zeroed before predicated loads and moves; 63 without). A value that was
 // spilled or packed right after its load waits for memory there: with 8 bytes of spills, 72.
 //
-// Scales. Groups that are multiples of half an iteration: applied to fp32 partial sums. Zero points
-// of multiples of a whole one leave those with the sums of the tokens, and where that pays so does
-// the bias of the layout (Config::kStored); others are subtracted from converted weights.
+// Scales. Groups that are multiples of half an iteration: applied to fp32 partial sums, which zero
+// points leave with the sums of the tokens, and where that pays so does the bias of the layout
+// (Config::kStored).
 //
 // Groups of a quarter of an iteration are those of the lanes of a quad, which an mma adds up. So up
 // to 2 tokens are spread over the 8 columns of their operand, 2 for each lane, with zeros where the
@@ -166,6 +166,7 @@ class SkinnyGemm {
   // free, while the other tiles are multiplied. The branch keeps ptxas from moving the requests up,
   // where they would need more registers than the cap leaves.
   __device__ void multiply_tile(int j, const Fragment& tokens, int next, bool more) {
+    if constexpr (Config::kScalesWeights) scales_.hold(j);
     CUTLASS_PRAGMA_UNROLL
     for (int part = 0; part < Config::kParts; ++part) {
       uint32_t zeros[2] = {};  // of columns g and g + 8, to be subtracted
@@ -212,7 +213,7 @@ class SkinnyGemm {
     if (early) Products::multiply(sums, pairs, tokens, last);
     if constexpr (Converter::kRatio != 1) Products::add(high, low, Converter::kRatio);
     if (kSumsBias && Config::kScalesSums && j == 0) Products::add(high, token_sums_, 1);
-    if constexpr (Config::kScalesSums) add_scaled(j, scales, offsets, partial);
+    if constexpr (Config::kScalesSums) add_scaled(j, part, scales, offsets, partial);
   }
 
   // Blocks past the end (half an iteration, or all of it) keep the weights that were there, which
@@ -270,7 +271,7 @@ class SkinnyGemm {
   }
 
   // accumulators += scale * (partial + offset * sum of the token)
-  __device__ void add_scaled(int j, const float (&scales)[2], const float (&offsets)[2],
+  __device__ void add_scaled(int j, int part, const float (&scales)[2], const float (&offsets)[2],
                              const Sums& partial) {
     CUTLASS_PRAGMA_UNROLL
     for (int e = 0; e < 4; ++e) {  // elements 0, 1: column g; 2, 3: column g + 8
@@ -278,7 +279,7 @@ class SkinnyGemm {
       for (int i = 0; i < kMTiles; ++i) {
         float product = partial.of[i][e];
         if constexpr (kSumsTokens) {
-          product = fmaf(offsets[e / 2], sums_of_tokens_[i][e % 2], product);
+          product = fmaf(offsets[e / 2], sums_of_tokens_[part][i][e % 2], product);
         }
         float& sum = accumulators_[j].of[i][e];
         sum = fmaf(scales[e / 2], product, sum);
@@ -323,8 +324,8 @@ class SkinnyGemm {
   int iterations_;          // that have all of this lane's blocks
   uint4 raw_[kNTiles][2];   // of columns g and g + 8
   Sums accumulators_[kNTiles];
-  Sums token_sums_;                   // of the bias, as an mma's
-  float sums_of_tokens_[kMTiles][2];  // 8 i + 2 q and the next one, in an iteration
+  Sums token_sums_;                                   // of the bias, as an mma's
+  float sums_of_tokens_[Config::kParts][kMTiles][2];  // 8 i + 2 q and the next one, in an iteration
 };
 
 template <typename Config>
@@ -332,7 +333,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kMinBlocks)
     skinny_gemm_kernel(const __grid_constant__ typename SkinnyGemm<Config>::Params params) {
   using Gemm = SkinnyGemm<Config>;
   if constexpr (Gemm::kDynamicBytes > 0) {
-    extern __shared__ uint4 dynamic[];
+    extern __shared__ __align__(1024) uint8_t dynamic[];
     Gemm(params, reinterpret_cast<typename Gemm::SharedStorage&>(dynamic)).run();
   } else {
     __shared__ typename Gemm::SharedStorage storage;

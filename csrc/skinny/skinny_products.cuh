@@ -65,10 +65,16 @@ struct SkinnyProducts {
     multiply(both, kWeights, tokens, step);
   }
 
-  // The sums of the tokens 8 i + 2 q and the next one. As the operand of 16 rows a vector of a lane
-  // is two rows of its token: half as many products as above, and no registers but its own.
-  static __device__ void sum_tokens(float (&sums)[Config::kMTiles][2], const Fragment& tokens) {
-    const uint32_t ones[2] = {Config::Format::kOneX2, Config::Format::kOneX2};
+  // The sums of the tokens 8 i + 2 q and the next one, over each part of the iteration. As the
+  // operand of 16 rows a vector of a lane is two rows of its token: half as many products as above,
+  // and no registers but its own. Its second half is k 8 to 15 of these.
+  static __device__ void sum_tokens(float (&sums)[Config::kParts][Config::kMTiles][2],
+                                    const Fragment& tokens) {
+    const int lane = static_cast<int>(threadIdx.x % 32), q = lane % 4;
+    // Columns 0 to 3 get the sums of the first part, 4 to 7 those of the second.
+    const bool whole = Config::kParts == 1, first = lane < 16;
+    const uint32_t ones[2] = {whole || first ? Config::Format::kOneX2 : 0u,
+                              whole || !first ? Config::Format::kOneX2 : 0u};
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < Config::kMTiles; ++i) {
       Quad sum;
@@ -78,10 +84,14 @@ struct SkinnyProducts {
         Mma()(sum, reinterpret_cast<const cutlass::Array<Element, 8>&>(vector),
               reinterpret_cast<const cutlass::Array<Element, 4>&>(ones), sum);
       }
-      const int q = static_cast<int>(threadIdx.x % 4);
       const float own = sum[0] + sum[2];  // of token g
       CUTLASS_PRAGMA_UNROLL
-      for (int e = 0; e < 2; ++e) sums[i][e] = __shfl_sync(0xffffffff, own, 8 * q + 4 * e);
+      for (int part = 0; part < Config::kParts; ++part) {
+        CUTLASS_PRAGMA_UNROLL
+        for (int e = 0; e < 2; ++e) {
+          sums[part][i][e] = __shfl_sync(0xffffffff, own, 8 * q + 4 * e + 2 * part);
+        }
+      }
     }
   }
 

@@ -54,6 +54,7 @@ class SkinnyScales {
   }
   __device__ void take(int, int) const {}
   __device__ void advance() const {}
+  __device__ void hold(int) const {}
 
   // Those of tile j.
   __device__ void load(int iteration, int j) {
