@@ -174,7 +174,9 @@ constexpr bool stages_scales(const SkinnyConfig& t, SkinnyMode mode) {
   const bool wide = t.n_tiles == 4, one = t.m_tiles == 1;
   return mode == SkinnyMode::kCoarseZero || mode == SkinnyMode::kHalfZero ||
          (wide && (mode == SkinnyMode::kCoarse || mode == SkinnyMode::kHalf)) ||
-         (one && wide && mode == SkinnyMode::kBlock) ||
+         (one && wide &&
+          (mode == SkinnyMode::kBlock || mode == SkinnyMode::kQuarter ||
+           mode == SkinnyMode::kQuarterZero)) ||
          (one && t.n_tiles > 1 && mode == SkinnyMode::kBlockZero);
 }
 constexpr SkinnyMode skinny_mode(const SkinnyConfig& t, const QuantScheme& scheme, int64_t m,

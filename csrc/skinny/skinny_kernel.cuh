@@ -66,6 +66,9 @@ class SkinnyGemm {
   // The bias without zero points: its sums are made beside the first tile, since an mma right
   // behind another one of the same sums waits (1 to 2 %), and the other tiles begin with them.
   static constexpr bool kSumsBias = Config::kStored && !kSumsTokens;
+  // Staged scales are awaited behind the first tile's products: 2 % of 16 tokens by 64 columns;
+  // others are 1 to 3 % slower.
+  static constexpr bool kTakesLate = Config::kStagesScales && Config::kTiles == 8;
   using Reduction = SkinnyReduction<Config>;
 
  public:
@@ -152,10 +155,15 @@ class SkinnyGemm {
       tokens_.take(tokens, at);
       if (next < end) tokens_.request();
       weights_ += kWarps * kLinesPerIteration * Layout::kLineBytes;
-      scales_.take(at, end);
+      if (!kTakesLate) scales_.take(at, end);
       if constexpr (kSumsTokens) Products::sum_tokens(sums_of_tokens_, tokens);
       CUTLASS_PRAGMA_UNROLL
-      for (int j = 0; j < kNTiles; ++j) multiply_tile(j, tokens, next, next < end);
+      for (int j = 0; j < kNTiles; ++j) {
+        const auto take = [&] {
+          if (kTakesLate && j == 0) scales_.take(at, end);
+        };
+        multiply_tile(j, tokens, next, next < end, take);
+      }
       scales_.advance();
     }
     reduce_and_store();
@@ -165,7 +173,9 @@ class SkinnyGemm {
   // A tile's weights meet the tokens, and its next ones are requested as soon as its registers are
   // free, while the other tiles are multiplied. The branch keeps ptxas from moving the requests up,
   // where they would need more registers than the cap leaves.
-  __device__ void multiply_tile(int j, const Fragment& tokens, int next, bool more) {
+  template <typename Take>
+  __device__ void multiply_tile(int j, const Fragment& tokens, int next, bool more,
+                                const Take& take) {
     if constexpr (Config::kScalesWeights) scales_.hold(j);
     CUTLASS_PRAGMA_UNROLL
     for (int part = 0; part < Config::kParts; ++part) {
@@ -177,12 +187,14 @@ class SkinnyGemm {
           if constexpr (kUnit != 1.f) zeros[h] = mul_x2<Format>(zeros[h], Converter::kUnitX2);
         }
       }
-      multiply_part(j, part, tokens, zeros, next, more);
+      multiply_part(j, part, tokens, zeros, next, more, take);
     }
   }
 
+  // take: what is to be done before scales are read.
+  template <typename Take>
   __device__ void multiply_part(int j, int part, const Fragment& tokens, const uint32_t (&zeros)[2],
-                                int next, bool more) {
+                                int next, bool more, const Take& take) {
     Sums partial, low;  // low: of pairs 0, where these have a unit of their own
     if (kSumsBias && Config::kScalesSums && j > 0) partial = token_sums_;
     Sums& high = Config::kScalesSums ? partial : accumulators_[j];
@@ -194,6 +206,7 @@ class SkinnyGemm {
       if (kSumsBias && j == 0) sum_tokens(tokens, step);
     }
     const Pairs pairs = converted(j, last, zeros);
+    take();
     float scales[2], offsets[2] = {};
     CUTLASS_PRAGMA_UNROLL
     for (int h = 0; h < 2; ++h) {
