@@ -69,12 +69,12 @@ struct SkinnyGemmConfig {
   // A tile's next weights are requested before its last products, not after them: 1 to 2 %.
   // (fp16 with four tiles has no registers for it, nor one with weights as they are stored.)
   static constexpr bool kRequestsEarly =
-      kMTiles == 1 && (kNTiles == 1 ? !kStored : !(kZeros || kHalf)) && (kNTiles < 4 || kBFloat16);
+      kMTiles == 1 && (kNTiles < 4 || kBFloat16) &&
+      (kNTiles == 1 ? !kStored : !kHalf && (!kZeros || kSumsTokens));
   // Addresses are made before a block waits for the kernel before it (kernel/early_start.cuh): 2 to
-  // 5 % with 32 columns and scales in registers. All others had rather have their warps begin one
-  // by one: 16 columns 0 to 8 % slower, 64 columns and staged scales 1 %.
-  static constexpr bool kEarlyAddresses = kNTiles == 2 && !kStagesScales && !kHalf && !kQuarter;
-
+  // 5 % with 32 columns. All others had rather have their warps begin one by one: 16 columns 0 to
+  // 8 % slower, 64 columns 1 %.
+  static constexpr bool kEarlyAddresses = kNTiles == 2 && !kHalf && !kQuarter;
   // Warps of an SM hide each other's latency, so registers are capped for as many as do not spill.
   static constexpr bool kHeavy =
       (kScalesWeights && ((kZeros && !kStagesScales) || (kNTiles == 2 && kFine) || kBeforeSm90)) ||
