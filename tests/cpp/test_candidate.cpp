@@ -78,7 +78,7 @@ TEST(Candidate, SkinnyClustersNeedHopperAndWideBlocks) {
 }
 
 TEST(Candidate, SkinnyModeFollowsBitsGroupsAndRows) {
-  const SkinnyConfig narrow{1, 2, 8}, wide{1, 4, 8}, sixteen{2, 2, 8};
+  const SkinnyConfig narrow{1, 2, 8}, wide{1, 4, 8}, sixteen{2, 4, 8};
   const auto mode = [](const SkinnyConfig& t, int bits, int64_t group_size, int64_t m,
                        ZeroMode zero_mode = ZeroMode::kNone) {
     return skinny_mode(t, {bits, group_size, zero_mode}, m, 4096);
@@ -86,15 +86,32 @@ TEST(Candidate, SkinnyModeFollowsBitsGroupsAndRows) {
   EXPECT_EQ(mode(narrow, 4, 4096, 1), SkinnyMode::kPerChannel);
   EXPECT_EQ(mode(narrow, 4, 128, 1), SkinnyMode::kCoarse);
   EXPECT_EQ(mode(narrow, 4, 64, 1), SkinnyMode::kHalf);
-  EXPECT_EQ(mode(wide, 4, 64, 2), SkinnyMode::kQuarter);
-  EXPECT_EQ(mode(wide, 4, 64, 3), SkinnyMode::kBlock);
+  EXPECT_EQ(mode(wide, 4, 64, 2), SkinnyMode::kHalf);
+  EXPECT_EQ(mode(wide, 4, 32, 2), SkinnyMode::kQuarter);
+  EXPECT_EQ(mode(wide, 4, 32, 3), SkinnyMode::kBlock);
+  EXPECT_EQ(mode(sixteen, 4, 64, 2), SkinnyMode::kBlock);
   EXPECT_EQ(mode(narrow, 4, 32, 2, ZeroMode::kSub), SkinnyMode::kQuarterZero);
   EXPECT_EQ(mode(narrow, 4, 32, 2, ZeroMode::kAdd), SkinnyMode::kBlockZero);
   EXPECT_EQ(mode(sixteen, 4, 32, 2), SkinnyMode::kBlock);
   EXPECT_EQ(mode(narrow, 4, 48, 1), SkinnyMode::kFine);
   EXPECT_EQ(mode(narrow, 8, 32, 1), SkinnyMode::kHalf);
-  EXPECT_EQ(mode(wide, 8, 32, 1), SkinnyMode::kBlock);
+  EXPECT_EQ(mode(wide, 8, 32, 1), SkinnyMode::kHalf);
   EXPECT_EQ(mode(narrow, 8, 48, 9, ZeroMode::kSub), SkinnyMode::kBlockZero);
+}
+
+// Where cp.async copies scales, rows that it cannot read are copied first.
+TEST(Candidate, SkinnyScalesAreStagedInWideBlocksAndWithZeroPoints) {
+  const SkinnyConfig narrow{1, 1, 8}, wide{1, 4, 8}, sixteen{2, 4, 8};
+  EXPECT_FALSE(stages_scales(narrow, SkinnyMode::kCoarse));
+  EXPECT_FALSE(stages_scales(wide, SkinnyMode::kPerChannel));
+  for (const SkinnyMode mode :
+       {SkinnyMode::kCoarse, SkinnyMode::kHalf, SkinnyMode::kQuarter, SkinnyMode::kBlock}) {
+    EXPECT_TRUE(stages_scales(wide, mode));
+  }
+  for (const SkinnyConfig& row : {narrow, wide, sixteen}) {
+    EXPECT_TRUE(stages_scales(row, SkinnyMode::kCoarseZero));
+    EXPECT_FALSE(stages_scales(row, SkinnyMode::kFineZero));
+  }
 }
 
 TEST(Candidate, ThirtyTwoTokensByWgmmaNeedGroupsOfHalfAKTile) {
