@@ -161,7 +161,7 @@ enum class SkinnyMode : int {
 };
 constexpr int kNumSkinnyModes = 11;
 constexpr bool scales_weights(SkinnyMode mode) { return mode >= SkinnyMode::kBlock; }
-// Wider blocks have no registers for two sums a tile and iteration.
+// 32 columns of 16 tokens have no registers for two sums a tile and iteration, and 64 were slower.
 constexpr bool scales_halves(const SkinnyConfig& t) { return t.m_tiles == 1; }
 // There the 8 columns of an mma stand for 2 tokens with each of the 4 lanes' groups. (Two mma for 4
 // tokens were slower than scaling weights; a quarter of int8 is 16 k, and hardly a group.)

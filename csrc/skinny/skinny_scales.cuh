@@ -23,10 +23,8 @@ class SkinnyScales {
   static constexpr int kNTiles = Config::kNTiles;
   // Of a tile and iteration.
   static constexpr int kUnits = Config::kUnits;
-  static constexpr bool kWithZeros = Config::kScalesSums && Config::kZeros;
-  // Lanes load for each other, where registers are short. (Before sm_90 ptxas needs one more.)
-  static constexpr bool kShared =
-      !Config::kOwnScales && (kWithZeros || (Config::kScalesSums && kBeforeSm90));
+  // Lanes load for each other, where registers are short: before sm_90 ptxas needs one more.
+  static constexpr bool kShared = kBeforeSm90 && Config::kScalesSums && !Config::kOwnScales;
 
  public:
   using Params = SkinnyScaleParams<Element>;
@@ -42,8 +40,7 @@ class SkinnyScales {
   // What this lane loads first.
   __device__ const Element* source(int iteration) const {
     if constexpr (!Config::kScaled) return p_.scales;
-    const Element* rows = kShared && kWithZeros && lane() >= 16 ? p_.zeros : p_.scales;
-    return rows + row_offset(first_unit(iteration));
+    return p_.scales + row_offset(first_unit(iteration));
   }
 
   // As ScaleStage's, which has no use for the other's steps.
@@ -73,11 +70,7 @@ class SkinnyScales {
     return to_float(kShared ? __shfl_sync(0xffffffff, shared_[j][part], 8 * h + lane() / 4)
                             : scale_[j][h][part]);
   }
-  __device__ float zero(int j, int part, int h) const { return to_float(zero_bits(j, part, h)); }
-  __device__ uint32_t zero_bits(int j, int part, int h) const {
-    return kShared ? __shfl_sync(0xffffffff, shared_[j][part], 16 + 8 * h + lane() / 4)
-                   : zero_[j][h][part];
-  }
+  __device__ uint32_t zero_bits(int j, int part, int h) const { return zero_[j][h][part]; }
 
   // Where weights are scaled: of step s of a word.
   __device__ PackedScale packed(int j, int h, int s) const {
@@ -112,11 +105,9 @@ class SkinnyScales {
   }
   __device__ bool inside(int column) const { return column_ + column < p_.columns; }
 
-  // One load for the 16 columns of a tile: lanes 0 to 15 get the scales, 16 to 31 the zeros. Two
-  // shuffles for each of them cost less than the registers of four loads, but more than two loads.
+  // One load for the 16 columns of a tile, and two shuffles.
   __device__ void load_shared(int iteration, int j, int part) {
-    const Element* rows = kWithZeros && lane() >= 16 ? p_.zeros : p_.scales;
-    const Element* at = rows + row_offset(first_unit(iteration) + part);
+    const Element* at = p_.scales + row_offset(first_unit(iteration) + part);
     load_16_bits_if(inside(16 * j), shared_[j][part], at + 16 * j);
   }
 
