@@ -19,8 +19,8 @@ __device__ inline void wait_for_kernel_before() {
 }
 
 // These addresses are made before the wait. ptxas makes them behind it, unless something that it
-// does not move needs them, here a store that never happens: all are even. What they are read with
-// must not be ld.global.nc then, which ptxas would move in front of the wait.
+// does not move needs them, here a store that never happens: all are even. The first loads behind
+// the wait must not be ld.global.nc then, which ptxas would move in front of it (tests/sass looks).
 __device__ inline void make_before_wait(void* shared, const void* a, const void* b, const void* c) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   const auto target = static_cast<unsigned>(__cvta_generic_to_shared(shared));
