@@ -76,11 +76,23 @@ constexpr int num_threads(const TileConfig& t) {
   return t.m / t.warp_m * (t.n / t.warp_n) * t.k_slices * 32;
 }
 
+// Scales meet fp32 sums there (mainloop/group_sums.cuh), not weights. With 32 tokens there are as
+// many sums as weights, and their registers cost a resident block: 4 to 14 % slower. Convolutions,
+// which have slices of K, keep one group a k-tile.
+constexpr bool scales_sums(const TileConfig& t, ScaleMode mode) {
+  return t.m == 16 && t.k_slices == 1 && mode != ScaleMode::kPerChannel && scale_rows(mode) == 1;
+}
+// Rows of zero points beside those of scales. Where sums are scaled they take another way
+// (mainloop/zero_products.cuh).
+constexpr bool stages_zeros(const TileConfig& t, ScaleMode mode) {
+  return has_zeros(mode) && !scales_sums(t, mode);
+}
+
 // Bytes of one pipeline stage: A, packed B, scale rows, zero rows. The mainloop asserts that it
 // uses just these.
 constexpr int stage_bytes(const TileConfig& t, int bits, ScaleMode mode) {
   return t.m * kTileK * 2 + t.n * kTileK * bits / 8 +
-         scale_rows(compiled_mode(t, mode)) * t.n * 2 * (has_zeros(mode) ? 2 : 1);
+         scale_rows(compiled_mode(t, mode)) * t.n * 2 * (stages_zeros(t, mode) ? 2 : 1);
 }
 constexpr int kMaxWarps = 32;  // of a block; each keeps count of its work in shared memory
 constexpr int smem_bytes(const TileConfig& t, int bits, ScaleMode mode) {

@@ -36,20 +36,17 @@ struct GemmConfig : WarpTiling<Tiles, kRow> {
   static constexpr int kBits = kBits_;
   static constexpr ScaleMode kMode = kMode_;
   static constexpr int kSteps = kTileK / kMmaK;  // mma steps in a k-tile
-  // mainloop/group_sums.cuh. With 32 tokens there are as many sums as weights, and their registers
-  // cost a resident block: 4 to 14 % slower. Convolutions keep one group a k-tile.
-  static constexpr bool kScalesSums =
-      (kMode == ScaleMode::kCoarse || kMode == ScaleMode::kCoarseZero) && GemmConfig::kMmaM == 1 &&
-      std::is_same_v<Tiles, MultistageTiles>;
+  static constexpr bool kScalesSums = scales_sums(GemmConfig::kTile, kMode);
+  static constexpr bool kStagesZeros = stages_zeros(GemmConfig::kTile, kMode);
   // Zero points take the sums of the tokens anyway: then the bias of int4 leaves with them, 4 % of
-  // the time. (Without zero points an mma and 32 FFMA more: 3 % slower.)
-  static constexpr bool kSumsActivations = kScalesSums && has_zeros(kMode);
+  // the time. (Without zero points 3 % slower.)
+  static constexpr bool kZeroProducts = kScalesSums && has_zeros(kMode);
   // One shift a word for three; weights that are scaled have no use for another unit.
   static constexpr bool kOffsets =
       kBits == 4 && std::is_same_v<Format, BFloat16> &&
       (kScalesSums || (kMode == ScaleMode::kPerChannel && std::is_same_v<Tiles, MultistageTiles>));
   using Converter =
-      std::conditional_t<kSumsActivations && kBits == 4, StoredConverter<Format, /*kOneUnit=*/true>,
+      std::conditional_t<kZeroProducts && kBits == 4, StoredConverter<Format, /*kOneUnit=*/true>,
                          std::conditional_t<kOffsets, ConstantOffsetConverter<Format, 4>,
                                             IntegerConverter<Format, kBits>>>;
   static_assert(GemmConfig::kTile.warp_n % 32 == 0, "B is loaded by 32 columns");

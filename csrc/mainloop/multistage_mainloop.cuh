@@ -13,6 +13,7 @@
 #include "mainloop/group_sums.cuh"
 #include "mainloop/scale_operand.cuh"
 #include "mainloop/weight_operand.cuh"
+#include "mainloop/zero_products.cuh"
 
 namespace mixed_gemm {
 
@@ -23,6 +24,7 @@ class MultistageMainloop {
   static constexpr bool kScaled = Config::kMode != ScaleMode::kPerChannel;
   static constexpr bool kScalesSums = Config::kScalesSums;
   using Groups = std::conditional_t<kScalesSums, GroupSums<Config>, NoGroupSums<Config>>;
+  using Zeros = std::conditional_t<Config::kZeroProducts, ZeroProducts<Config>, NoZeroProducts>;
   static constexpr int kScaleRows = scale_rows(Config::kMode);
   static constexpr int kOffsetB = CopyA::kStageBytes;
   static constexpr int kOffsetScales = kOffsetB + WeightCopy<Config>::kStageBytes;
@@ -66,12 +68,13 @@ class MultistageMainloop {
         copy_b_(params.b, column0, fetch_tile_, Config::thread_of_slice(thread)),
         copy_scales_(params.scales, column0, Config::thread_of_slice(thread)),
         warp_column0_(Config::warp_column(thread)),
-        lane_(thread % 32) {
+        lane_(thread % 32),
+        zeros_(params.scales, params.scales.rows(fetch_tile_), column0 + warp_column0_, lane_) {
     lane_a_ = ActivationFragment<Config>::lane_offset(Config::warp_row(thread), lane_);
     lane_b_ = kOffsetB + WeightFragment<Config>::lane_offset(warp_column0_, lane_);
     if constexpr (kScalesSums) {
-      const int tiles_per_group = params.scales.rows.parts_per_group.divisor;
-      group_left_ = tiles_per_group - fetch_tile_ % tiles_per_group;
+      const auto& tiles = params.scales.rows.parts_per_group;
+      group_left_ = (tiles.div(fetch_tile_) + 1) * tiles.divisor - fetch_tile_;
     }
   }
 
@@ -100,7 +103,8 @@ class MultistageMainloop {
         multiply(step, read_stage, accumulators);
       }
     }
-    if constexpr (kScalesSums) groups_.flush(params_.zero_mode, tiles_of(accumulators));
+    if constexpr (kScalesSums) groups_.flush(tiles_of(accumulators));
+    if constexpr (Config::kZeroProducts) zeros_.apply(params_.zero_mode, tiles_of(accumulators));
     if constexpr (Config::Converter::kUnit != 1) finish(accumulators);
     cutlass::arch::cp_async_wait<0>();
     synchronize();  // the stages are used again, by the next item or for sums
@@ -195,7 +199,7 @@ class MultistageMainloop {
         Mma()(accumulator, a_.tile[i % kRing],
               reinterpret_cast<const cutlass::Array<Element, 4>&>(pairs[j]), accumulator);
       }
-      if constexpr (Config::kSumsActivations) add_activations(i);
+      if constexpr (Config::kZeroProducts) zeros_.template add<Mma>(a_.tile[i % kRing]);
       if (i == Config::kMmaM - kRing) {
         if (next == 0) {
           wait_for_stage();
@@ -214,16 +218,18 @@ class MultistageMainloop {
 
   __device__ void begin_tile(Accumulators& accumulators) {
     if (group_left_ == 0) {
-      groups_.flush(params_.zero_mode, tiles_of(accumulators));
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+      // Or ptxas predicates it all, and every k-tile issues it: 1 to 3 %. (Zero points are too much
+      // for that; before sm_90 this is a call.)
+      if constexpr (!Config::kZeroProducts) __syncwarp();
+#endif
+      groups_.flush(tiles_of(accumulators));
+      if constexpr (Config::kZeroProducts) {
+        zeros_.end_group(params_.zero_mode, tiles_of(accumulators));
+      }
       group_left_ = params_.scales.rows.parts_per_group.divisor;
     }
     --group_left_;
-  }
-
-  __device__ void add_activations(int i) {
-    const uint32_t ones[2] = {Config::Format::kOneX2, Config::Format::kOneX2};
-    auto& sum = groups_.activations[i];
-    Mma()(sum, a_.tile[i % kRing], reinterpret_cast<const cutlass::Array<Element, 4>&>(ones), sum);
   }
 
   // From the converter's unit to that of weights.
@@ -244,6 +250,7 @@ class MultistageMainloop {
   WeightFragment<Config> b_;
   ScaleFragment<Config> scales_;
   Groups groups_;
+  Zeros zeros_;
   int group_left_;  // k-tiles until the next group begins
 };
 

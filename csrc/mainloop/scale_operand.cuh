@@ -21,7 +21,7 @@ struct GroupRows {
 template <typename Config, typename ScaleRows = GroupRows>
 class ScaleCopy {
   static constexpr int kRows = scale_rows(Config::kMode);
-  static constexpr int kOperands = has_zeros(Config::kMode) ? 2 : 1;
+  static constexpr int kOperands = Config::kStagesZeros ? 2 : 1;
   static constexpr int kChunksPerRow = Config::kTile.n / 8;
   static constexpr int kChunks = kRows * kOperands * kChunksPerRow;
 

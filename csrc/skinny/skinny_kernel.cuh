@@ -29,9 +29,9 @@
 
 #include "kernel/early_start.cuh"
 #include "kernel/gemm_args.h"
+#include "kernel/predicated_load.cuh"
 #include "layout/weight_layout.h"
 #include "skinny/direct_tokens.cuh"
-#include "skinny/predicated_load.cuh"
 #include "skinny/scale_stage.cuh"
 #include "skinny/skinny_config.cuh"
 #include "skinny/skinny_products.cuh"

@@ -114,6 +114,22 @@ TEST(Candidate, SkinnyScalesAreStagedInWideBlocksAndWithZeroPoints) {
   }
 }
 
+// Sixteen tokens: zero points of whole k-tiles go around the stages, the others through them.
+TEST(Candidate, ZeroPointsOfScaledSumsAreNotStaged) {
+  const TileConfig sixteen{16, 256, 16, 64, 4, 2}, more{32, 256, 32, 64, 4, 2},
+      slices{16, 64, 16, 64, 3, 2, 8};
+  const int row = 256 * 2;
+  const auto bytes = [](const TileConfig& t, ScaleMode mode) { return stage_bytes(t, 4, mode); };
+  EXPECT_TRUE(scales_sums(sixteen, ScaleMode::kCoarse));
+  EXPECT_FALSE(scales_sums(sixteen, ScaleMode::kPerChannel));
+  EXPECT_FALSE(scales_sums(sixteen, ScaleMode::kHalfZero));
+  EXPECT_FALSE(scales_sums(more, ScaleMode::kCoarse));
+  EXPECT_FALSE(scales_sums(slices, ScaleMode::kCoarseZero));
+  EXPECT_EQ(bytes(sixteen, ScaleMode::kCoarseZero), bytes(sixteen, ScaleMode::kCoarse));
+  EXPECT_EQ(bytes(sixteen, ScaleMode::kHalfZero), bytes(sixteen, ScaleMode::kHalf) + 2 * row);
+  EXPECT_EQ(bytes(more, ScaleMode::kCoarseZero), bytes(more, ScaleMode::kCoarse) + row);
+}
+
 TEST(Candidate, ThirtyTwoTokensByWgmmaNeedGroupsOfHalfAKTile) {
   const auto with_groups = [](int64_t group_size, const char* name) {
     GemmProblem p = problem();

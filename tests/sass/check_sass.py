@@ -44,6 +44,8 @@ COUNTED = {
 }
 EARLY = "EARLY"  # counted by early_loads()
 AWAITED = "AWAITED"  # counted by awaited_loads()
+# Zero points by mainloop/zero_products.cuh: those of the last groups come behind the mainloop.
+BESIDE_MAINLOOP = "HMMA.1688.F32.TF32"
 TENSOR_CORES = ("HMMA", "HGMMA", "IMMA", "IGMMA", "QMMA")
 # In the mainloop: a division before it may use I2F and CALL, and the large multistage tiles, which
 # leave ptxas no register, may keep a value or two of the epilogue in memory, once per tile.
@@ -158,7 +160,11 @@ def natural_loop(predecessors: dict[int, list[int]], header: int, end: int) -> s
 
 def mainloop(code: list[Instruction]) -> list[Instruction]:
     """The instructions of the innermost loops around tensor-core instructions."""
-    multiplies = [one.address for one in code if one.text.startswith(TENSOR_CORES)]
+    multiplies = [
+        one.address
+        for one in code
+        if one.text.startswith(TENSOR_CORES) and not one.text.startswith(BESIDE_MAINLOOP)
+    ]
     predecessors: dict[int, list[int]] = {}
     for one, following in zip(code, [*code[1:], None], strict=True):
         successors = [one.target, following.address if following and one.falls_through else None]
