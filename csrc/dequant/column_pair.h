@@ -16,13 +16,12 @@ class ColumnPair {
   // folded: all bits in zero mode "sub", where only what the converter leaves is added. That is
   // never larger than the weight, so two roundings are the worst. None in mode "add".
   MIXED_GEMM_HOST_DEVICE void set(uint32_t scales, uint32_t zeros, uint32_t folded) {
-    constexpr uint32_t kSigns = 0x80008000u;
     scales_ = scales;
     if constexpr (kZeros) {
       const uint32_t parts = Converter::parts(zeros);
-      uint32_t rest;
-      offsets_ = Converter::fold(parts & folded, rest);
-      addends_ = fma_x2<Format>(rest ^ kSigns, scales, parts & ~folded);
+      uint32_t minus_rest;
+      offsets_ = Converter::fold(parts & folded, minus_rest);
+      addends_ = fma_x2<Format>(minus_rest, scales, parts & ~folded);
     }
   }
 

@@ -12,7 +12,7 @@
 namespace mixed_gemm {
 
 // convert_step() without offsets: for t = 0. parts(): zero points in units of kUnit. fold(): the
-// offsets of those of two columns, a column in each half, and what of them is left to add.
+// offsets of those of two columns, a column in each half, and t minus them, which is left to add.
 template <typename Format, int kBits, bool = kHasOffsets<Format, kBits>>
 struct FoldingConverter {
   using Offsets = OffsetConverter<Format, kBits>;
@@ -22,14 +22,14 @@ struct FoldingConverter {
     return kUnit == 1 ? zeros : mul_x2<Format>(zeros, Offsets::kUnitX2);
   }
 
-  static MIXED_GEMM_HOST_DEVICE PairOffsets fold(uint32_t zeros, uint32_t& rest) {
+  static MIXED_GEMM_HOST_DEVICE PairOffsets fold(uint32_t zeros, uint32_t& minus_rest) {
     constexpr uint32_t kSigns = 0x80008000u, kMost = Offsets::kMost * 0x10001u;
     // fp16 would overflow.
     const bool bounded = std::is_same<Format, Half>::value;
     const uint32_t near = bounded ? min_x2<Format>(zeros, kMost) : zeros;
     const uint32_t first = sub_x2<Format>(near, Offsets::kMagic ^ kSigns);
     const uint32_t t = sub_x2<Format>(first, Offsets::kMagic);
-    rest = sub_x2<Format>(zeros, t);
+    minus_rest = sub_x2<Format>(t, zeros);
     return {first, sub_x2<Format>(PairOffsets::constant(Offsets::kPacked).second, t)};
   }
 
@@ -49,8 +49,8 @@ struct FoldingConverter<BFloat16, 8, false> : IntegerConverter<BFloat16, 8> {
   static constexpr int kUnit = 1;
 
   static MIXED_GEMM_HOST_DEVICE uint32_t parts(uint32_t zeros) { return zeros; }
-  static MIXED_GEMM_HOST_DEVICE PairOffsets fold(uint32_t zeros, uint32_t& rest) {
-    rest = 0u;
+  static MIXED_GEMM_HOST_DEVICE PairOffsets fold(uint32_t zeros, uint32_t& minus_rest) {
+    minus_rest = 0u;
     return {zeros, 0u};
   }
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, PairOffsets offsets,

@@ -2,6 +2,8 @@
 // registers.
 #pragma once
 #include "core/bit_ops.h"
+#include "cutlass/arch/memory_sm75.h"
+#include "cutlass/array.h"
 #include "cutlass/cutlass.h"
 #include "cutlass/fast_math.h"
 #include "dequant/column_pair.h"
@@ -59,16 +61,15 @@ class WgmmaScales {
       if (--same_tiles_ >= 0) return;
       same_tiles_ += rows_.tiles_per_group;
     }
-    const int g = threadIdx.x % 32 / 4, warp = threadIdx.x / 32;
-    const auto* scales =
-        reinterpret_cast<const uint16_t*>(stage + step / kStepsPerRow * Config::kScaleRowBytes);
+    const int warp = threadIdx.x / 32, row = step / kStepsPerRow;
+    const uint8_t* rows = stage + row * Config::kScaleRowBytes + lane_offset();
     CUTLASS_PRAGMA_UNROLL
     for (int t = 0; t < kRowTiles; ++t) {
-      const auto* at = scales + Config::column(warp, t) + g;
-      const auto* zeros = at + Config::kScaleBytes / 2;
-      columns_[step / kStepsPerRow][t].set(prmt<0x5410>(at[0], at[8]),
-                                           Config::kZeros ? prmt<0x5410>(zeros[0], zeros[8]) : 0u,
-                                           rows_.folded);
+      constexpr int kMatrices = Config::kZeros ? 2 : 1;
+      cutlass::Array<unsigned, kMatrices> pairs;
+      cutlass::arch::ldsm<cutlass::layout::ColumnMajor, kMatrices>(
+          pairs, rows + 2 * Config::column(warp, t));
+      columns_[row][t].set(pairs[0], Config::kZeros ? pairs[kMatrices - 1] : 0u, rows_.folded);
     }
   }
 
@@ -80,6 +81,14 @@ class WgmmaScales {
   }
 
  private:
+  // One LDSM instead of four LDS and two PRMT: columns g and g + 8 come in one register of lanes
+  // (g, q), from a transposed matrix of 8 x 8 whose even rows are the first 8 columns and whose odd
+  // ones are the other 8; one of scales, one of zero points. Where this lane's row of these is.
+  static __device__ int lane_offset() {
+    const int lane = threadIdx.x % 32;
+    return lane % 2 * 16 + (Config::kZeros ? lane / 8 % 2 * Config::kScaleBytes : 0);
+  }
+
   const StagedScaleRows& rows_;
   int same_tiles_;  // that go on with the row of this one
   ColumnPair<typename Config::Format, Config::kBits, Config::kZeros> columns_[kSteps][kRowTiles];

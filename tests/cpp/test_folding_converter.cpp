@@ -85,9 +85,9 @@ TYPED_TEST(FoldingConverterTest, ZeroPointsOfCheckpointsAreFoldedWhole) {
   using Converter = typename TestFixture::Converter;
   constexpr int kBias = TestFixture::Layout::kBias;
   for (int zero = -kBias; zero < kBias; ++zero) {
-    uint32_t rest;
-    const PairOffsets offsets = Converter::fold(Converter::parts(this->both(zero)), rest);
-    ASSERT_EQ(rest & 0x7fff7fffu, 0u) << zero;
+    uint32_t minus_rest;
+    const PairOffsets offsets = Converter::fold(Converter::parts(this->both(zero)), minus_rest);
+    ASSERT_EQ(minus_rest & 0x7fff7fffu, 0u) << zero;
     for (uint32_t value = 0; value < this->kValues; ++value) {
       this->for_each_member(
           this->word_of(value),
@@ -108,9 +108,9 @@ TYPED_TEST(FoldingConverterTest, AnyFiniteZeroPointIsFoldedAndTheRestIsLeft) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const double zero = decode<Format>(static_cast<uint16_t>(bits));
     if (!std::isfinite(zero)) continue;
-    uint32_t rest;
-    const PairOffsets offsets = Converter::fold(Converter::parts(bits * 0x10001u), rest);
-    const double left = this->member(rest, 0) * Converter::kUnit;
+    uint32_t minus_rest;
+    const PairOffsets offsets = Converter::fold(Converter::parts(bits * 0x10001u), minus_rest);
+    const double left = -this->member(minus_rest, 0) * Converter::kUnit;
     for (const uint32_t value : {0u, 1u, this->kValues / 2, this->kValues - 1}) {
       this->for_each_member(
           this->word_of(value),
