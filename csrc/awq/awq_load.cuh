@@ -1,5 +1,5 @@
 // Loads that leave the registers as they are where the predicate is false, as
-// kernel/predicated_load.cuh has them.
+// mainloop/predicated_load.cuh has them.
 //
 // Not ld.global.nc: what that reads does not change while the kernel runs, so ptxas moved two to
 // seven of the first loads of nearly every kernel before wait_for_kernel_before(). (Behind the

@@ -14,7 +14,7 @@
 #include "cutlass/arch/mma_sm80.h"
 #include "cutlass/array.h"
 #include "cutlass/tfloat32.h"
-#include "kernel/predicated_load.cuh"
+#include "mainloop/predicated_load.cuh"
 #include "mainloop/scale_operand.cuh"
 
 namespace mixed_gemm {

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "cutlass/cutlass.h"
-#include "kernel/predicated_load.cuh"
+#include "mainloop/predicated_load.cuh"
 
 namespace mixed_gemm {
 

@@ -29,8 +29,8 @@
 
 #include "kernel/early_start.cuh"
 #include "kernel/gemm_args.h"
-#include "kernel/predicated_load.cuh"
 #include "layout/weight_layout.h"
+#include "mainloop/predicated_load.cuh"
 #include "skinny/direct_tokens.cuh"
 #include "skinny/scale_stage.cuh"
 #include "skinny/skinny_config.cuh"

@@ -3,7 +3,7 @@
 #pragma once
 #include "cutlass/fast_math.h"
 #include "dequant/apply_scale.h"
-#include "kernel/predicated_load.cuh"
+#include "mainloop/predicated_load.cuh"
 #include "skinny/skinny_config.cuh"
 
 namespace mixed_gemm {

@@ -10,7 +10,7 @@
 
 #include "cutlass/arch/memory.h"
 #include "cutlass/cutlass.h"
-#include "kernel/predicated_load.cuh"
+#include "mainloop/predicated_load.cuh"
 
 namespace mixed_gemm {
 
