@@ -5,12 +5,24 @@
 
 namespace mixed_gemm {
 
+// LOAD: an instruction without its width. ADDRESS: an operand. Behind it: clobbers.
+#define MIXED_GEMM_LOAD_FOUR_IF(LOAD, ADDRESS, ...)             \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %5, 0; @p " LOAD \
+               ".v4.u32 {%0, %1, %2, %3}, [%4]; }"              \
+               : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)     \
+               : ADDRESS, "r"(static_cast<int>(predicate))      \
+               : __VA_ARGS__)
+#define MIXED_GEMM_LOAD_TWO_IF(LOAD, ADDRESS, ...)                                          \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %3, 0; @p " LOAD ".v2.u32 {%0, %1}, [%2]; }" \
+               : "+r"(x), "+r"(y)                                                           \
+               : ADDRESS, "r"(static_cast<int>(predicate))                                  \
+               : __VA_ARGS__)
+
 __device__ inline void load_if(bool predicate, uint4& v, const void* pointer) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %5, 0;"
-      " @p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4]; }"
-      : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
-      : "l"(pointer), "r"(static_cast<int>(predicate)));
+  MIXED_GEMM_LOAD_FOUR_IF("ld.global.nc", "l"(pointer));
+}
+__device__ inline void load_if(bool predicate, uint32_t& x, uint32_t& y, const void* pointer) {
+  MIXED_GEMM_LOAD_TWO_IF("ld.global.nc", "l"(pointer));
 }
 
 // For what is read once, by one SM: it neither stays in L1 nor pushes other things out of it.
@@ -18,65 +30,35 @@ __device__ inline void load_if(bool predicate, uint4& v, const void* pointer) {
 template <bool kFirst>
 __device__ void load_once_if(bool predicate, uint4& v, const void* pointer) {
   if constexpr (kFirst) {
-    asm volatile(
-        "{ .reg .pred p; setp.ne.b32 p, %5, 0;"
-        " @p ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4]; }"
-        : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
-        : "l"(pointer), "r"(static_cast<int>(predicate))
-        : "memory");
+    MIXED_GEMM_LOAD_FOUR_IF("ld.global.L1::no_allocate", "l"(pointer), "memory");
   } else {
-    asm volatile(
-        "{ .reg .pred p; setp.ne.b32 p, %5, 0;"
-        " @p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4]; }"
-        : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
-        : "l"(pointer), "r"(static_cast<int>(predicate)));
+    MIXED_GEMM_LOAD_FOUR_IF("ld.global.nc.L1::no_allocate", "l"(pointer));
   }
 }
-
-// The same for half a vector.
 template <bool kFirst>
 __device__ void load_once_if(bool predicate, uint32_t& x, uint32_t& y, const void* pointer) {
   if constexpr (kFirst) {
-    asm volatile(
-        "{ .reg .pred p; setp.ne.b32 p, %3, 0;"
-        " @p ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2]; }"
-        : "+r"(x), "+r"(y)
-        : "l"(pointer), "r"(static_cast<int>(predicate))
-        : "memory");
+    MIXED_GEMM_LOAD_TWO_IF("ld.global.L1::no_allocate", "l"(pointer), "memory");
   } else {
-    asm volatile(
-        "{ .reg .pred p; setp.ne.b32 p, %3, 0;"
-        " @p ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2]; }"
-        : "+r"(x), "+r"(y)
-        : "l"(pointer), "r"(static_cast<int>(predicate)));
+    MIXED_GEMM_LOAD_TWO_IF("ld.global.nc.L1::no_allocate", "l"(pointer));
   }
 }
-__device__ inline void load_if(bool predicate, uint32_t& x, uint32_t& y, const void* pointer) {
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %3, 0; @p ld.global.nc.v2.u32 {%0, %1}, [%2]; }"
-               : "+r"(x), "+r"(y)
-               : "l"(pointer), "r"(static_cast<int>(predicate)));
+
+__device__ inline void load_shared_if(bool predicate, uint4& v, unsigned address) {
+  MIXED_GEMM_LOAD_FOUR_IF("ld.shared", "r"(address), "memory");
 }
 __device__ inline void load_shared_if(bool predicate, uint32_t& x, uint32_t& y, unsigned address) {
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %3, 0; @p ld.shared.v2.u32 {%0, %1}, [%2]; }"
-               : "+r"(x), "+r"(y)
-               : "r"(address), "r"(static_cast<int>(predicate))
-               : "memory");
+  MIXED_GEMM_LOAD_TWO_IF("ld.shared", "r"(address), "memory");
 }
+
+#undef MIXED_GEMM_LOAD_FOUR_IF
+#undef MIXED_GEMM_LOAD_TWO_IF
 
 // 16 bits into a whole register: ptxas packs narrower ones, and waits for the memory to do so.
 __device__ inline void load_16_bits_if(bool predicate, uint32_t& v, const void* pointer) {
   asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.u16 %0, [%1]; }"
                : "+r"(v)
                : "l"(pointer), "r"(static_cast<int>(predicate)));
-}
-
-__device__ inline void load_shared_if(bool predicate, uint4& v, unsigned address) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %5, 0;"
-      " @p ld.shared.v4.u32 {%0, %1, %2, %3}, [%4]; }"
-      : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
-      : "r"(address), "r"(static_cast<int>(predicate))
-      : "memory");
 }
 
 }  // namespace mixed_gemm
