@@ -13,6 +13,12 @@
 
 namespace mixed_gemm {
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr bool kBeforeSm90 = true;
+#else
+constexpr bool kBeforeSm90 = false;
+#endif
+
 template <typename Element>
 struct FormatOf;
 template <>

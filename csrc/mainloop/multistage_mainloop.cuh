@@ -218,11 +218,9 @@ class MultistageMainloop {
 
   __device__ void begin_tile(Accumulators& accumulators) {
     if (group_left_ == 0) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
       // Or ptxas predicates it all, and every k-tile issues it: 1 to 3 %. (Zero points are too much
       // for that; before sm_90 this is a call.)
-      if constexpr (!Config::kZeroProducts) __syncwarp();
-#endif
+      if constexpr (!Config::kZeroProducts && !kBeforeSm90) __syncwarp();
       groups_.flush(tiles_of(accumulators));
       if constexpr (Config::kZeroProducts) {
         zeros_.end_group(params_.zero_mode, tiles_of(accumulators));

@@ -6,12 +6,6 @@
 
 namespace mixed_gemm {
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-constexpr bool kBeforeSm90 = true;
-#else
-constexpr bool kBeforeSm90 = false;
-#endif
-
 template <typename Element_, int kBits_, SkinnyMode kMode_, int kRow_>
 struct SkinnyGemmConfig {
   using Element = Element_;
