@@ -29,10 +29,12 @@ class ActivationPanel {
   ActivationPanel(const CallShape& shape, int64_t row_begin, int64_t row_end,
                   const ParallelFor& parallel_for);
 
-  int64_t num_blocks() const { return ceil_div(row_end_ - row_begin_, kMaxRows); }
+  int64_t num_blocks() const { return full_blocks_ + ceil_div(rest_, rest_step_); }
   ActivationBlock block(int64_t index) const;
 
  private:
+  // Of a block, counted from row_begin_; of the one behind the last, the number of rows.
+  int64_t first_row(int64_t index) const;
   int64_t words_per_row() const { return shape_.tiles * kTileK / shape_.depth(); }
   uint32_t* words(int64_t index) const;
   float* group_sums(int64_t index) const;
@@ -40,7 +42,9 @@ class ActivationPanel {
   void fill_group_sums(int64_t index);
 
   const CallShape& shape_;
-  int64_t row_begin_, row_end_, padded_rows_;
+  int64_t row_begin_, block_rows_, full_blocks_;
+  int64_t rest_, rest_step_;  // rows behind the full blocks, and of one of their blocks
+  int64_t padded_rows_;
   AlignedBuffer words_, group_sums_;
 };
 

@@ -11,7 +11,7 @@ namespace mixed_gemm::cpu {
 namespace {
 
 constexpr int kLanes = 8;
-constexpr int64_t kMaxFusedRows = 8;
+constexpr int kBlockRows = 8;
 constexpr int kDenseColumns = kUnitsPerPanel * kLanes;
 
 // q[k * kLanes + lane] = the stored integers of a 64 x kLanes tile.
@@ -164,11 +164,11 @@ const CpuKernels& portable_kernels() {
   static constexpr CpuKernels kKernels = {"portable",
                                           kLanes,
                                           {{1,
-                                            kMaxRows,
+                                            kBlockRows,
                                             kVectorBlocking,
                                             {dequantize<4>, dequantize<8>},
                                             {multiply<1>, multiply<2>, multiply<4>, multiply<8>}},
-                                           {kMaxFusedRows, kMaxFusedRows},
+                                           {kBlockRows, kBlockRows},
                                            {{fused<4, 1>, fused<8, 1>},
                                             {fused<4, 2>, fused<8, 2>},
                                             {fused<4, 4>, fused<8, 4>},

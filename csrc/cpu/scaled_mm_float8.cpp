@@ -42,6 +42,7 @@ struct Chunk {
 void run_chunk(const CpuKernels& kernels, const Float8Table& table, const ScaledMmProblem& p,
                const Chunk& chunk, float* sums) {
   const int64_t width = kUnitsPerPanel * kernels.lanes;
+  const int64_t block_rows = kernels.fp32.dense.block_rows;
   alignas(64) float a[kSlabK * kMaxRows], b[kSlabK * kMaxWidth];
   std::fill_n(sums, kRowsPerChunk * width, 0.f);  // what K = 0 gives
   for (int64_t k = 0; k < p.k; k += kSlabK) {
@@ -49,9 +50,9 @@ void run_chunk(const CpuKernels& kernels, const Float8Table& table, const Scaled
     const PanelSlab slab = {b, {}, k, k_end, k_end == p.k};
     table.interleave(static_cast<const uint8_t*>(p.b) + chunk.column * p.ldb + k, p.ldb,
                      chunk.columns, k_end - k, width, b);
-    for (int64_t r = 0; r < chunk.rows; r += kMaxRows) {
-      int choice = 0;  // rows are filled up to 1, 2, 4 or 8
-      const int64_t real = std::min<int64_t>(kMaxRows, chunk.rows - r);
+    for (int64_t r = 0; r < chunk.rows; r += block_rows) {
+      int choice = 0;  // rows are filled up to a power of two
+      const int64_t real = std::min(block_rows, chunk.rows - r);
       while (1 << choice < real) ++choice;
       table.interleave(static_cast<const uint8_t*>(p.a) + (chunk.row + r) * p.lda + k, p.lda, real,
                        k_end - k, 1 << choice, a);

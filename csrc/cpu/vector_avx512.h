@@ -14,9 +14,12 @@ struct Avx512 {
   static constexpr int kDepth = 1;
   static constexpr int kLanes = 16;
   static constexpr int kDenseRows = 8;  // 16 accumulators of 32 registers
-  // A million weights on a Cascade Lake, int4 / int8: fused 25 / 38 us a row, dense 200 / 290 us
-  // and 17 us a row (N = 1024, K = 4096, one thread).
-  static constexpr int64_t kMaxFusedRows[2] = {20, 12};
+  static constexpr int kChains = 8;     // an fma takes 4 cycles
+  static constexpr int kBlockRows = 16;
+  // A million weights on a Cascade Lake, int4 / int8: fused 25 / 38 us a row in blocks of 8 rows,
+  // dense 200 / 290 us and 17 us a row (N = 1024, K = 4096, one thread): level at 20 and 12 rows.
+  // Blocks of 16 decode half as often, which was measured on a Zen 5 (kernels_avx512_bf16.cpp).
+  static constexpr int64_t kMaxFusedRows[2] = {40, 24};
 
   [[gnu::always_inline]] static Floats zero() { return _mm512_setzero_ps(); }
   [[gnu::always_inline]] static Floats load(const float* p) { return _mm512_loadu_ps(p); }
@@ -42,6 +45,10 @@ struct Avx512 {
   }
   [[gnu::always_inline]] static Floats dot(Operand w, Operand a, Floats sum) {
     return _mm512_fmadd_ps(w, a, sum);
+  }
+
+  [[gnu::always_inline]] static Floats dot_word(Operand w, const uint32_t* a, Floats sum) {
+    return dot(w, broadcast_operand(a), sum);
   }
 
   // words[j] = word j of the 16 columns.

@@ -17,6 +17,7 @@ void dequantize(const PackedColumns& b, const ColumnScales& scales, int64_t tile
   for (int64_t tile = tile_begin; tile < tile_end; ++tile, panel += kTileK * stride) {
     typename V::Words words[kTileK / WeightLayout<kBits>::kPerWord];
     V::template load_words<kBits>(b.first + tile * kTileBytes, b.group_stride, words);
+    prefetch_ahead<V, kBits>(b, tile, b.group_stride / kTileBytes);
     unroll(
         SegmentIndices{}, [&](auto segment) __attribute__((always_inline)) {
           const F scale = V::load(scales.scale + group * scales.stride);
@@ -62,24 +63,26 @@ struct PanelSums {
   using F = typename V::Floats;
   F sum[kRows][kUnitsPerPanel];
 
+  template <typename Body>
+  [[gnu::always_inline]] static void for_each(const Body& body) {
+    unroll<kRows * kUnitsPerPanel>([&](auto i) __attribute__((always_inline)) {
+      constexpr int kRow = i / kUnitsPerPanel, kUnit = i % kUnitsPerPanel;
+      body(std::integral_constant<int, kRow>{}, std::integral_constant<int, kUnit>{});
+    });
+  }
+
   [[gnu::always_inline]] void clear() {
-    for (auto& row : sum) {
-      for (F& x : row) x = V::zero();
-    }
+    for_each([&](auto r, auto u) __attribute__((always_inline)) { sum[r][u] = V::zero(); });
   }
   [[gnu::always_inline]] void load(const float* from, int64_t stride) {
-    for (int r = 0; r < kRows; ++r) {
-      for (int u = 0; u < kUnitsPerPanel; ++u) {
-        sum[r][u] = V::load(from + r * stride + u * V::kLanes);
-      }
-    }
+    for_each([&](auto r, auto u) __attribute__((always_inline)) {
+      sum[r][u] = V::load(from + r * stride + u * V::kLanes);
+    });
   }
   [[gnu::always_inline]] void store(float* to, int64_t stride) const {
-    for (int r = 0; r < kRows; ++r) {
-      for (int u = 0; u < kUnitsPerPanel; ++u) {
-        V::store(to + r * stride + u * V::kLanes, sum[r][u]);
-      }
-    }
+    for_each([&](auto r, auto u) __attribute__((always_inline)) {
+      V::store(to + r * stride + u * V::kLanes, sum[r][u]);
+    });
   }
   // `count` words of K: a_stride words between two of A, kUnitsPerPanel * lanes between two of W,
   // which comes from L2: the prefetch took N = 1536, K = 384, M = 1024 from 105 to 113 GFLOP/s.
@@ -87,38 +90,37 @@ struct PanelSums {
                                            int64_t count) {
     constexpr int kAhead = 16;
     for (; count > 0; --count, a += a_stride, w += kUnitsPerPanel * V::kLanes) {
-      typename V::Operand columns[kUnitsPerPanel];
+      typename V::Operand columns[kUnitsPerPanel], x;
       for (int u = 0; u < kUnitsPerPanel; ++u) {
         __builtin_prefetch(w + (kAhead * kUnitsPerPanel + u) * V::kLanes);
       }
       for (int u = 0; u < kUnitsPerPanel; ++u) columns[u] = V::load_operand(w + u * V::kLanes);
-      for (int r = 0; r < kRows; ++r) {
-        const auto x = V::broadcast_operand(a + r);
-        for (int u = 0; u < kUnitsPerPanel; ++u) sum[r][u] = V::dot(columns[u], x, sum[r][u]);
-      }
+      for_each([&](auto r, auto u) __attribute__((always_inline)) {
+        if (u == 0) x = V::broadcast_operand(a + r);
+        sum[r][u] = V::dot(columns[u], x, sum[r][u]);
+      });
     }
   }
   // to (+)= s * (sum - z a) or s * sum + z a, rounded as fused() does; `a` holds the group's sums.
   [[gnu::always_inline]] void end_group(const ColumnScales& scales, int64_t group, const float* a,
                                         float* to, int64_t stride) const {
-    for (int u = 0; u < kUnitsPerPanel; ++u) {
-      const int64_t column = u * V::kLanes, offset = group * scales.stride + column;
-      const F s = V::load(scales.scale + offset);
-      for (int r = 0; r < kRows; ++r) {
-        float* target = to + r * stride + column;
-        const F before = group == 0 ? V::zero() : V::load(target);
-        F q_sum = sum[r][u];
-        if (scales.zero_mode == ZeroMode::kAdd) {
-          const F shift = V::mul(V::load(scales.zero + offset), V::broadcast(a[r]));
-          V::store(target, V::add(before, V::fma(q_sum, s, shift)));
-          continue;
-        }
-        if (scales.zero_mode == ZeroMode::kSub) {
-          q_sum = V::fnma(V::load(scales.zero + offset), V::broadcast(a[r]), q_sum);
-        }
-        V::store(target, V::fma(q_sum, s, before));
+    const float* scale = scales.scale + group * scales.stride;
+    const float* zero = scales.zero + group * scales.stride;
+    for_each([&](auto r, auto u) __attribute__((always_inline)) {
+      constexpr int64_t kColumn = u * V::kLanes;
+      float* target = to + r * stride + kColumn;
+      const F s = V::load(scale + kColumn), before = group == 0 ? V::zero() : V::load(target);
+      F q_sum = sum[r][u];
+      if (scales.zero_mode == ZeroMode::kAdd) {
+        const F shift = V::mul(V::load(zero + kColumn), V::broadcast(a[r]));
+        V::store(target, V::add(before, V::fma(q_sum, s, shift)));
+        return;
       }
-    }
+      if (scales.zero_mode == ZeroMode::kSub) {
+        q_sum = V::fnma(V::load(zero + kColumn), V::broadcast(a[r]), q_sum);
+      }
+      V::store(target, V::fma(q_sum, s, before));
+    });
   }
 };
 
@@ -177,25 +179,28 @@ void multiply_groups(const ActivationRows& a, const PanelSlab& slab, float* c, f
   });
 }
 
-template <typename V>
-constexpr OperandKernels make_operand_kernels() {
-  OperandKernels kernels = {{V::kDepth, kMaxRows, kVectorBlocking, {}, {}},
+// For 1, 2, 4 .. V::kBlockRows rows.
+template <typename V, int... kChoice>
+constexpr OperandKernels make_operand_kernels(std::integer_sequence<int, kChoice...>) {
+  static_assert(1 << (sizeof...(kChoice) - 1) == V::kBlockRows && V::kBlockRows <= kMaxRows);
+  OperandKernels kernels = {{V::kDepth, V::kBlockRows, kVectorBlocking, {}, {}},
                             {V::kMaxFusedRows[0], V::kMaxFusedRows[1]},
-                            {{fused<V, 4, 1>, fused<V, 8, 1>},
-                             {fused<V, 4, 2>, fused<V, 8, 2>},
-                             {fused<V, 4, 4>, fused<V, 8, 4>},
-                             {fused<V, 4, 8>, fused<V, 8, 8>}}};
+                            {{fused<V, 4, (1 << kChoice)>, fused<V, 8, (1 << kChoice)>}...}};
   DenseKernels& dense = kernels.dense;
   if constexpr (V::kDepth == 1) {
     dense.fill[0] = dequantize<V, 4>, dense.fill[1] = dequantize<V, 8>;
-    dense.multiply[0] = multiply<V, 1>, dense.multiply[1] = multiply<V, 2>;
-    dense.multiply[2] = multiply<V, 4>, dense.multiply[3] = multiply<V, 8>;
+    ((dense.multiply[kChoice] = multiply<V, (1 << kChoice)>), ...);
   } else {
     dense.fill[0] = decode<V, 4>, dense.fill[1] = decode<V, 8>;
-    dense.multiply[0] = multiply_groups<V, 1>, dense.multiply[1] = multiply_groups<V, 2>;
-    dense.multiply[2] = multiply_groups<V, 4>, dense.multiply[3] = multiply_groups<V, 8>;
+    ((dense.multiply[kChoice] = multiply_groups<V, (1 << kChoice)>), ...);
   }
   return kernels;
+}
+
+template <typename V>
+constexpr OperandKernels make_operand_kernels() {
+  constexpr int kChoices = kRowChoices - (V::kBlockRows < kMaxRows);
+  return make_operand_kernels<V>(std::make_integer_sequence<int, kChoices>{});
 }
 
 }  // namespace

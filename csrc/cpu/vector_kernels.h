@@ -24,6 +24,12 @@ template <typename Body, int... kIndex>
   (body(std::integral_constant<int, kIndex>{}), ...);
 }
 
+// body(0) to body(kCount - 1) with constants: an array that a variable indexes stays in memory.
+template <int kCount, typename Body>
+[[gnu::always_inline]] inline void unroll(const Body& body) {
+  unroll(std::make_integer_sequence<int, kCount>{}, body);
+}
+
 constexpr int kSegments = kTileK / kSegmentK;
 using SegmentIndices = std::make_integer_sequence<int, kSegments>;
 
@@ -51,6 +57,26 @@ struct MantissaField {
       static_cast<float>((1 << (23 - kPosition)) + (1 << (kFieldBits - 1)));
 };
 
+// Half a tile: its two segments, in the first half of the tile's words or in the second.
+constexpr int kHalfSegments = kSegments / 2, kHalfK = kTileK / 2;
+template <int kBits>
+struct HalfTile {
+  static constexpr int kWords = kHalfK / WeightLayout<kBits>::kPerWord;
+
+  template <int kSegment, int kI>
+  static constexpr bool alike() {
+    using First = SegmentElement<kBits, kSegment, kI>;
+    using Second = SegmentElement<kBits, kSegment + kHalfSegments, kI>;
+    return Second::kWord == First::kWord + kWords && Second::kSlot == First::kSlot &&
+           Second::kK == First::kK + kHalfK;
+  }
+  template <int... kI>
+  static constexpr bool alike(std::integer_sequence<int, kI...>) {
+    return (alike<kI / kSegmentK, kI % kSegmentK>() && ...);
+  }
+  static_assert(alike(std::make_integer_sequence<int, kHalfK>{}), "halves differ in words only");
+};
+
 // body(k, w): the decoded words of one segment; k is a constant, 0 to 63 in the tile.
 template <typename V, int kBits, int kSegment, typename Body>
 [[gnu::always_inline]] inline void for_each_weight(const typename V::Words* words,
@@ -64,13 +90,15 @@ template <typename V, int kBits, int kSegment, typename Body>
       });
 }
 
-// The tile four ahead in each column group, at the end of the columns the first tiles of the next
-// unit: the hardware prefetcher starts cold there. M = 1, 4096 x 4096, one thread of a Cascade
-// Lake: int4 1.13 -> 0.96 ms, int8 1.78 -> 1.54 ms; without the wrap at the end 1.08 and 1.70.
+// The tile 8 KB of the unit ahead in each column group, at the end of the columns the first tiles
+// of the next unit: the hardware prefetcher starts cold there. M = 1, 4096 x 4096, four tiles
+// ahead, one thread of a Cascade Lake: int4 1.13 -> 0.96 ms, int8 1.78 -> 1.54 ms; without the wrap
+// at the end 1.08 and 1.70. Two threads of a Zen 5 then took 0.21 and 0.29 ms, 8 KB ahead 0.15 and
+// 0.29.
 template <typename V, int kBits>
 [[gnu::always_inline]] inline void prefetch_ahead(const PackedColumns& b, int64_t tile,
                                                   int64_t tiles) {
-  constexpr int kAhead = 4, kGroups = V::kLanes / WeightLayout<kBits>::kInterleave;
+  constexpr int kAhead = 64 / kBits, kGroups = V::kLanes / WeightLayout<kBits>::kInterleave;
   const int64_t to_next_unit = tile + kAhead < tiles ? 0 : (kGroups - 1) * b.group_stride;
   const uint8_t* ahead = b.first + (tile + kAhead) * kTileBytes + to_next_unit;
   for (int i = 0; i < kGroups; ++i, ahead += b.group_stride) {
@@ -79,20 +107,24 @@ template <typename V, int kBits>
   }
 }
 
+// More rows loop over the halves of a tile, which keeps the code small: with bodies of 13 to 24 KB
+// one copy of the library in ten took twice its time, by where it lay in physical memory (Zen 5).
+// Up to 4 rows the loop would cost 5 to 10 %.
+constexpr int kMaxUnrolledRows = 4;
+
 template <typename V, int kBits, int kRows>
 void fused(const PackedColumns& b, const ColumnScales& scales, const ActivationRows& a,
            int64_t tiles, float* out) {
   using F = typename V::Floats;
-  // Enough independent chains to cover the latency of an fma: 4 cycles at 2 per cycle.
-  constexpr int kChains = kRows >= 8 ? 1 : kRows >= 4 ? 2 : 4;
-  F sum[kRows][kChains], total[kRows];
-  const auto clear = [&]() __attribute__((always_inline)) {
-    for (auto& row : sum) {
-      for (F& chain : row) chain = V::zero();
-    }
+  // Enough independent chains to cover the latency of a dot product, at 2 per cycle.
+  constexpr int kMost = 8, kEnough = (V::kChains + kRows - 1) / kRows;
+  constexpr int kChains = kEnough < kMost ? kEnough : kMost;
+  F sum[kRows * kChains], total[kRows];
+  const auto clear_sums = [&]() __attribute__((always_inline)) {
+    unroll<kRows * kChains>([&](auto i) __attribute__((always_inline)) { sum[i] = V::zero(); });
   };
-  clear();
-  for (F& row : total) row = V::zero();
+  clear_sums();
+  unroll<kRows>([&](auto r) __attribute__((always_inline)) { total[r] = V::zero(); });
 
   int64_t group = 0;
   // total += s * (sum(q a) - z sum(a)) or s * sum(q a) + z sum(a), in an order that leaves one
@@ -100,20 +132,24 @@ void fused(const PackedColumns& b, const ColumnScales& scales, const ActivationR
   const auto end_group = [&]() __attribute__((always_inline)) {
     const F s = V::load(scales.scale + group * scales.stride);
     const float* zero = scales.zero + group * scales.stride;
-    for (int r = 0; r < kRows; ++r) {
-      F q_sum = sum[r][0];
-      for (int chain = 1; chain < kChains; ++chain) q_sum = V::add(q_sum, sum[r][chain]);
+    const float* a_sums = a.group_sums + group * kRows;
+    unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+      F q_sum = sum[r * kChains];
+      const auto add = [&](auto i) __attribute__((always_inline)) {
+        q_sum = V::add(q_sum, sum[r * kChains + 1 + i]);
+      };
+      unroll<kChains - 1>(add);
       if (scales.zero_mode == ZeroMode::kSub) {
-        q_sum = V::fnma(V::load(zero), V::broadcast(a.group_sums[group * kRows + r]), q_sum);
+        q_sum = V::fnma(V::load(zero), V::broadcast(a_sums[r]), q_sum);
       }
       if (scales.zero_mode == ZeroMode::kAdd) {
-        const F offset = V::mul(V::load(zero), V::broadcast(a.group_sums[group * kRows + r]));
+        const F offset = V::mul(V::load(zero), V::broadcast(a_sums[r]));
         total[r] = V::add(total[r], V::fma(q_sum, s, offset));
       } else {
         total[r] = V::fma(q_sum, s, total[r]);
       }
-    }
-    clear();
+    });
+    clear_sums();
     ++group;
   };
 
@@ -122,25 +158,34 @@ void fused(const PackedColumns& b, const ColumnScales& scales, const ActivationR
     typename V::Words words[kTileK / WeightLayout<kBits>::kPerWord];
     V::template load_words<kBits>(b.first + tile * kTileBytes, b.group_stride, words);
     prefetch_ahead<V, kBits>(b, tile, tiles);
-    const auto* a_tile = static_cast<const uint32_t*>(a.values) + tile * kTileK / V::kDepth * kRows;
-    unroll(
-        SegmentIndices{}, [&](auto segment) __attribute__((always_inline)) {
-          for_each_weight<V, kBits, segment>(
-              words, [&](auto k, typename V::Operand w) __attribute__((always_inline)) {
-                constexpr int kWord = k / V::kDepth;
-                for (int r = 0; r < kRows; ++r) {
-                  F& chain = sum[r][kWord % kChains];
-                  chain = V::dot(w, V::broadcast_operand(a_tile + kWord * kRows + r), chain);
-                }
-              });
-          if (--segments_left == 0) {
-            end_group();
-            segments_left = scales.segments_per_group;
-          }
-        });
+    const auto* a_half = static_cast<const uint32_t*>(a.values) + tile * kTileK / V::kDepth * kRows;
+    const auto add_half = [&](int half) __attribute__((always_inline)) {
+      const auto add_segment = [&](auto segment) __attribute__((always_inline)) {
+        const auto add = [&](auto k, typename V::Operand w) __attribute__((always_inline)) {
+          constexpr int kWord = k / V::kDepth;
+          unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+            F& chain = sum[r * kChains + kWord % kChains];
+            chain = V::dot_word(w, a_half + kWord * kRows + r, chain);
+          });
+        };
+        for_each_weight<V, kBits, segment>(words + half * HalfTile<kBits>::kWords, add);
+        if (--segments_left > 0) return;
+        end_group();
+        segments_left = scales.segments_per_group;
+      };
+      unroll<kHalfSegments>(add_segment);
+      a_half += kHalfK / V::kDepth * kRows;
+    };
+    if constexpr (kRows <= kMaxUnrolledRows) {
+      add_half(0);
+      add_half(1);
+    } else {
+      for (int half = 0; half < 2; ++half) add_half(half);
+    }
   }
   if (segments_left != scales.segments_per_group) end_group();
-  for (int r = 0; r < kRows; ++r) V::store(out + r * V::kLanes, total[r]);
+  unroll<kRows>([&](auto r)
+                    __attribute__((always_inline)) { V::store(out + r * V::kLanes, total[r]); });
 }
 
 }  // namespace

@@ -31,6 +31,9 @@ struct EmulatedDot {
     sum = flushed(_mm512_fmadd_ps(odd(w), odd(a), flushed(sum)));
     return flushed(_mm512_fmadd_ps(even(w), even(a), sum));
   }
+  static __m512 dot_word(__m512i w, const uint32_t* a, __m512 sum) {
+    return dot(w, _mm512_set1_epi32(static_cast<int>(*a)), sum);
+  }
 };
 
 constexpr cpu::OperandKernels kPairs = cpu::make_operand_kernels<cpu::Bf16Pairs<EmulatedDot>>();

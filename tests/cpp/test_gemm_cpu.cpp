@@ -127,6 +127,15 @@ TEST_P(GemmCpu, long_sums_are_within_the_bound) {
   });
 }
 
+TEST_P(GemmCpu, every_number_of_rows_up_to_three_blocks_is_within_the_bound) {
+  for (int64_t m = 1; m <= 48; ++m) {
+    Case c;
+    c.m = m, c.n = 33, c.k = 130, c.bits = m % 2 ? 4 : 8, c.group = 32;
+    c.zero_mode = kZeroModes[m % 3], c.element = kElements[m / 3 % 3];
+    expect_within_bound(c, static_cast<unsigned>(m));
+  }
+}
+
 TEST_P(GemmCpu, more_rows_than_a_chunk_and_than_a_pass_are_within_the_bound) {
   for (int64_t m : {257, 1030}) {
     Case c;
