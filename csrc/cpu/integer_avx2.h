@@ -24,9 +24,11 @@ struct IntegerAvx2 {
     std::memcpy(bytes, p, static_cast<size_t>(count));
     return load_b(bytes);
   }
-  [[gnu::always_inline]] static Words dot(Words sum, Words b, const void* a) {
-    const Words row = _mm256_loadu_si256(static_cast<const Words*>(a));
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(b, row));
+  [[gnu::always_inline]] static Words load_a(const void* p) {
+    return _mm256_loadu_si256(static_cast<const Words*>(p));
+  }
+  [[gnu::always_inline]] static Words dot(Words sum, Words b, Words a) {
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(b, a));
   }
   [[gnu::always_inline]] static void prepare(const int8_t* a, int count, void* to) {
     _mm256_storeu_si256(static_cast<Words*>(to), count < kStep ? load_b(a, count) : load_b(a));

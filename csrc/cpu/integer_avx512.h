@@ -12,6 +12,7 @@ namespace {
 struct IntegerLanes512 {
   using Words = __m512i;
   [[gnu::always_inline]] static Words zero() { return _mm512_setzero_si512(); }
+  [[gnu::always_inline]] static Words load_a(const void* p) { return _mm512_loadu_si512(p); }
 
   // Two unpack stages leave the sums a, b, c, d side by side in each 128-bit lane.
   [[gnu::always_inline]] static void add_across(Words a, Words b, Words c, Words d, int32_t* to) {
@@ -36,8 +37,8 @@ struct IntegerAvx512 : IntegerLanes512 {
   [[gnu::always_inline]] static Words load_b(const int8_t* p, int count) {
     return _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8((1u << count) - 1, p));
   }
-  [[gnu::always_inline]] static Words dot(Words sum, Words b, const void* a) {
-    return _mm512_add_epi32(sum, _mm512_madd_epi16(b, _mm512_loadu_si512(a)));
+  [[gnu::always_inline]] static Words dot(Words sum, Words b, Words a) {
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(b, a));
   }
   [[gnu::always_inline]] static void prepare(const int8_t* a, int count, void* to) {
     _mm512_storeu_si512(to, count < kStep ? load_b(a, count) : load_b(a));

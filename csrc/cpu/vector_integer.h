@@ -2,8 +2,9 @@
 // flags: everything is in an unnamed namespace or inlined (tools/check_isa.py).
 //
 // A vector type V has: Words, kStep (elements of K in a step), kABytes, kBShifted, kMaxRows,
-//   zero(), load_b(const int8_t*), load_b(const int8_t*, count < kStep), dot(sum, b, const void*
-//   a), prepare(const int8_t* a, count, void* to) for one step, and add_across of four sums.
+//   zero(), load_a(const void*), load_b(const int8_t*), load_b(const int8_t*, count < kStep),
+//   dot(sum, b, a), prepare(const int8_t* a, count, void* to) for one step, and add_across of four
+//   sums.
 #pragma once
 #include <algorithm>
 
@@ -42,10 +43,12 @@ struct IntegerSums {
         std::make_integer_sequence<int, kColumns>(), [&](auto c) __attribute__((always_inline)) {
           b[c] = load_b(c);
         });
-    unroll(
-        std::make_integer_sequence<int, kSums>(), [&](auto i) __attribute__((always_inline)) {
-          sum[i] = V::dot(sum[i], b[i % kColumns], a + i / kColumns * a_row_bytes);
-        });
+    unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+      const Words row = V::load_a(a + r * a_row_bytes);
+      unroll<kColumns>([&](auto c) __attribute__((always_inline)) {
+        sum[r * kColumns + c] = V::dot(sum[r * kColumns + c], b[c], row);
+      });
+    });
   }
   template <int kIndex>
   [[gnu::always_inline]] Words at() const {
