@@ -108,8 +108,8 @@ template <typename V, int kBits>
 }
 
 // More rows loop over the halves of a tile, which keeps the code small: with bodies of 13 to 24 KB
-// one copy of the library in ten took twice its time, by where it lay in physical memory (Zen 5).
-// Up to 4 rows the loop would cost 5 to 10 %.
+// two of some twenty copies of the library took twice their time, by where they lay in physical
+// memory (Zen 5). Up to 4 rows the loop would cost 5 to 10 %.
 constexpr int kMaxUnrolledRows = 4;
 
 template <typename V, int kBits, int kRows>
