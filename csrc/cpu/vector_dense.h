@@ -18,23 +18,22 @@ void dequantize(const PackedColumns& b, const ColumnScales& scales, int64_t tile
     typename V::Words words[kTileK / WeightLayout<kBits>::kPerWord];
     V::template load_words<kBits>(b.first + tile * kTileBytes, b.group_stride, words);
     prefetch_ahead<V, kBits>(b, tile, b.group_stride / kTileBytes);
-    unroll(
-        SegmentIndices{}, [&](auto segment) __attribute__((always_inline)) {
-          const F scale = V::load(scales.scale + group * scales.stride);
-          F subtrahend = V::zero(), addend = V::zero();
-          if (scales.zero_mode != ZeroMode::kNone) {
-            const F zero = V::load(scales.zero + group * scales.stride);
-            (scales.zero_mode == ZeroMode::kSub ? subtrahend : addend) = zero;
-          }
-          for_each_weight<V, kBits, segment>(
-              words, [&](auto k, F q) __attribute__((always_inline)) {
-                V::store(panel + k * stride, V::fma(V::sub(q, subtrahend), scale, addend));
-              });
-          if (--segments_left == 0) {
-            ++group;
-            segments_left = scales.segments_per_group;
-          }
-        });
+    unroll<kSegments>([&](auto segment) __attribute__((always_inline)) {
+      const F scale = V::load(scales.scale + group * scales.stride);
+      F subtrahend = V::zero(), addend = V::zero();
+      if (scales.zero_mode != ZeroMode::kNone) {
+        const F zero = V::load(scales.zero + group * scales.stride);
+        (scales.zero_mode == ZeroMode::kSub ? subtrahend : addend) = zero;
+      }
+      for_each_weight<V, kBits, segment>(
+          words, [&](auto k, F q) __attribute__((always_inline)) {
+            V::store(panel + k * stride, V::fma(V::sub(q, subtrahend), scale, addend));
+          });
+      if (--segments_left == 0) {
+        ++group;
+        segments_left = scales.segments_per_group;
+      }
+    });
   }
 }
 
@@ -47,13 +46,12 @@ void decode(const PackedColumns& b, const ColumnScales& /*scales*/, int64_t tile
     typename V::Words words[kTileK / WeightLayout<kBits>::kPerWord];
     V::template load_words<kBits>(b.first + tile * kTileBytes, b.group_stride, words);
     prefetch_ahead<V, kBits>(b, tile, b.group_stride / kTileBytes);
-    unroll(
-        SegmentIndices{}, [&](auto segment) __attribute__((always_inline)) {
-          for_each_weight<V, kBits, segment>(
-              words, [&](auto k, typename V::Operand q) __attribute__((always_inline)) {
-                V::store_operand(panel + k / V::kDepth * stride, q);
-              });
-        });
+    unroll<kSegments>([&](auto segment) __attribute__((always_inline)) {
+      for_each_weight<V, kBits, segment>(
+          words, [&](auto k, typename V::Operand q) __attribute__((always_inline)) {
+            V::store_operand(panel + k / V::kDepth * stride, q);
+          });
+    });
   }
 }
 

@@ -1,7 +1,7 @@
 // IntegerKernels from a vector type. Included by the kernels_*.cpp only, each compiled with its own
 // flags: everything is in an unnamed namespace or inlined (tools/check_isa.py).
 //
-// A vector type V has: Words, kStep (elements of K in a step), kABytes, kBShifted, kMaxRows,
+// A vector type V has: Words, kStep (elements of K in a step), kABytes (of an element of A),
 //   zero(), load_a(const void*), load_b(const int8_t*), load_b(const int8_t*, count < kStep),
 //   dot(sum, b, a), prepare(const int8_t* a, count, void* to) for one step, and add_across of four
 //   sums.
@@ -31,18 +31,12 @@ struct IntegerSums {
   Words sum[kSums];
 
   [[gnu::always_inline]] void clear() {
-    unroll(
-        std::make_integer_sequence<int, kSums>(), [&](auto i) __attribute__((always_inline)) {
-          sum[i] = V::zero();
-        });
+    unroll<kSums>([&](auto i) __attribute__((always_inline)) { sum[i] = V::zero(); });
   }
   template <typename Load>
   [[gnu::always_inline]] void add(const char* a, int64_t a_row_bytes, const Load& load_b) {
     Words b[kColumns];
-    unroll(
-        std::make_integer_sequence<int, kColumns>(), [&](auto c) __attribute__((always_inline)) {
-          b[c] = load_b(c);
-        });
+    unroll<kColumns>([&](auto c) __attribute__((always_inline)) { b[c] = load_b(c); });
     unroll<kRows>([&](auto r) __attribute__((always_inline)) {
       const Words row = V::load_a(a + r * a_row_bytes);
       unroll<kColumns>([&](auto c) __attribute__((always_inline)) {
@@ -60,13 +54,11 @@ struct IntegerSums {
   }
   // totals[row * kColumns + column], with room for four more.
   [[gnu::always_inline]] void add_across(int32_t* totals) const {
-    unroll(
-        std::make_integer_sequence<int, (kSums + 3) / 4>(), [&](auto i) __attribute__((
-                                                                always_inline)) {
-          constexpr int kFirst = 4 * decltype(i)::value;
-          V::add_across(at<kFirst>(), at<kFirst + 1>(), at<kFirst + 2>(), at<kFirst + 3>(),
-                        totals + kFirst);
-        });
+    unroll<(kSums + 3) / 4>([&](auto i) __attribute__((always_inline)) {
+      constexpr int kFirst = 4 * decltype(i)::value;
+      V::add_across(at<kFirst>(), at<kFirst + 1>(), at<kFirst + 2>(), at<kFirst + 3>(),
+                    totals + kFirst);
+    });
   }
 };
 

@@ -31,7 +31,6 @@ template <int kCount, typename Body>
 }
 
 constexpr int kSegments = kTileK / kSegmentK;
-using SegmentIndices = std::make_integer_sequence<int, kSegments>;
 
 // Where the 16 elements of a segment lie: element kI is row kK of the tile, in slot kSlot
 // of word kWord of the tile. Ordered by word, so that a word is in a register for its slots.
@@ -81,13 +80,11 @@ struct HalfTile {
 template <typename V, int kBits, int kSegment, typename Body>
 [[gnu::always_inline]] inline void for_each_weight(const typename V::Words* words,
                                                    const Body& body) {
-  unroll(
-      std::make_integer_sequence<int, kSegmentK / V::kDepth>{}, [&](auto i) __attribute__((
-                                                                    always_inline)) {
-        using Element = SegmentElement<kBits, kSegment, i * V::kDepth>;
-        body(std::integral_constant<int, Element::kK>{},
-             V::template decode<kBits, Element::kSlot>(words[Element::kWord]));
-      });
+  unroll<kSegmentK / V::kDepth>([&](auto i) __attribute__((always_inline)) {
+    using Element = SegmentElement<kBits, kSegment, i * V::kDepth>;
+    body(std::integral_constant<int, Element::kK>{},
+         V::template decode<kBits, Element::kSlot>(words[Element::kWord]));
+  });
 }
 
 // The tile 8 KB of the unit ahead in each column group, at the end of the columns the first tiles

@@ -29,10 +29,9 @@ void begin_tiles(int64_t segments_per_group) {
 
 template <typename T, int kRowTiles, typename Body>
 [[gnu::always_inline]] inline void for_each_sum(const Body& body) {
-  unroll(
-      std::make_integer_sequence<int, 2 * kRowTiles>{}, [&](auto i) __attribute__((always_inline)) {
-        body(i, i / 2 * kTileRows, i % 2 * Avx512::kLanes);
-      });
+  unroll<2 * kRowTiles>([&](auto i) __attribute__((always_inline)) {
+    body(i, i / 2 * kTileRows, i % 2 * Avx512::kLanes);
+  });
 }
 
 template <typename T, int kRowTiles>
@@ -65,13 +64,11 @@ void multiply_tiles(const ActivationRows& a, const PanelSlab& slab, float* c, fl
       const char* a_step = a_values + done / kTileStep * a.parts * kRowTiles * kTileRegisterBytes +
                            done % kTileStep * 2;
       for (int part = 0; part < a.parts; ++part, a_step += kRowTiles * kTileRegisterBytes) {
-        unroll(
-            std::make_integer_sequence<int, kRowTiles>{}, [&](auto r) __attribute__((
-                                                              always_inline)) {
-              T::template load<kTileA + r>(a_step + r * kTileRegisterBytes, kTileRowBytes);
-              T::template dot<2 * r, kTileA + r, kTileB>();
-              T::template dot<2 * r + 1, kTileA + r, kTileB + 1>();
-            });
+        unroll<kRowTiles>([&](auto r) __attribute__((always_inline)) {
+          T::template load<kTileA + r>(a_step + r * kTileRegisterBytes, kTileRowBytes);
+          T::template dot<2 * r, kTileA + r, kTileB>();
+          T::template dot<2 * r + 1, kTileA + r, kTileB + 1>();
+        });
       }
     }
     k = end;
