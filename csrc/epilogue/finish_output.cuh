@@ -24,28 +24,40 @@ template <typename Element>
 __device__ cutlass::Array<Element, kOutputsPerAccess> column_values(const Element* values,
                                                                     float missing, int column,
                                                                     int n) {
-  cutlass::Array<Element, kOutputsPerAccess> result;
+  using Values = cutlass::AlignedArray<Element, kOutputsPerAccess>;
+  Values result;
   result.fill(Element(missing));
-  if (values != nullptr) {
+  if (values == nullptr) return result;
+  values += column;
+  if (column + kOutputsPerAccess <= n &&
+      reinterpret_cast<uintptr_t>(values) % sizeof(Values) == 0) {
+    result = *reinterpret_cast<const Values*>(values);
+  } else {
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < kOutputsPerAccess; ++i) {
-      if (column + i < n) result[i] = values[column + i];
+      if (column + i < n) result[i] = values[i];
     }
   }
   return result;
 }
 
-// Scale and bias are read where they are used: kept over the rows of a tile, they cost 16 registers
-// that the large tiles do not have.
+// Scale and bias of 8 columns.
 template <typename Element>
-__device__ void finish_output(const OutputParams<Element>& p, int64_t row, int column,
+struct OutputColumns {
+  cutlass::Array<Element, kOutputsPerAccess> scale, bias;
+  __device__ OutputColumns(const OutputParams<Element>& p, int column)
+      : scale(column_values(p.channel_scale, 1.f, column, p.n)),
+        bias(column_values(p.bias, 0.f, column, p.n)) {}
+};
+
+template <typename Element>
+__device__ void finish_output(const OutputParams<Element>& p, const OutputColumns<Element>& columns,
+                              int64_t row, int column,
                               const cutlass::Array<float, kOutputsPerAccess>& sums) {
-  const auto scale = column_values(p.channel_scale, 1.f, column, p.n);
-  const auto bias = column_values(p.bias, 0.f, column, p.n);
   cutlass::Array<float, kOutputsPerAccess> results;
   CUTLASS_PRAGMA_UNROLL
   for (int i = 0; i < kOutputsPerAccess; ++i)
-    results[i] = fmaf(sums[i], float(scale[i]), float(bias[i]));
+    results[i] = fmaf(sums[i], float(columns.scale[i]), float(columns.bias[i]));
   if (p.activation != Activation::kIdentity) {
     // A loop that turns the array: one copy of the activations in the code, and no register is
     // indexed by a variable.

@@ -16,7 +16,6 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kTile.min_blocks)
     scaled_mm_kernel(const __grid_constant__ typename ScaledMm<Config>::Params params) {
   extern __shared__ __align__(128) uint8_t shared_bytes[];
   using Storage = typename ScaledMm<Config>::SharedStorage;
-  let_kernel_after_start();
   ScaledMm<Config>::run(params, *reinterpret_cast<Storage*>(shared_bytes));
 }
 
@@ -52,17 +51,27 @@ struct ScaledReduction {
   __device__ void add_slices(int row, int column, SumType (&sums)[kReducedColumns]) const {
     const SumType* source = partials + row * partial_stride + column;
     const bool whole = column + kReducedColumns <= n;  // nobody wrote what is behind a row's end
-#pragma unroll 4
-    for (int slice = 0; slice < slices; ++slice, source += m * partial_stride) {
-      SumType more[kReducedColumns];
-      if (whole) {
-        reinterpret_cast<float4&>(more) = __ldcg(reinterpret_cast<const float4*>(source));
-      } else {
-        CUTLASS_PRAGMA_UNROLL
-        for (int i = 0; i < kReducedColumns; ++i) more[i] = column + i < n ? __ldcg(source + i) : 0;
+    // Requested together: one after the other, each waits for L2.
+    constexpr int kBatch = 8;
+    for (int first = 0; first < slices; first += kBatch) {
+      SumType batch[kBatch][kReducedColumns] = {};
+      CUTLASS_PRAGMA_UNROLL
+      for (int s = 0; s < kBatch; ++s) {
+        if (first + s >= slices) continue;
+        const SumType* from = source + (first + s) * m * partial_stride;
+        if (whole) {
+          reinterpret_cast<float4&>(batch[s]) = __ldcg(reinterpret_cast<const float4*>(from));
+        } else {
+          CUTLASS_PRAGMA_UNROLL
+          for (int i = 0; i < kReducedColumns && column + i < n; ++i)
+            batch[s][i] = __ldcg(from + i);
+        }
       }
       CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < kReducedColumns; ++i) sums[i] += more[i];
+      for (int s = 0; s < kBatch; ++s) {
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < kReducedColumns; ++i) sums[i] += batch[s][i];
+      }
     }
   }
 
