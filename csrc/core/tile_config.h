@@ -11,21 +11,26 @@ constexpr int kTileK =
     64;  // one 128-byte line of the packed weight, and 128 bytes of a 16-bit activation row
 
 struct TileConfig {
-  int m, n;            // threadblock tile; its K is kTileK
-  int warp_m, warp_n;  // warp tile; warps that share columns convert the same weights again
-  int stages;          // cp.async pipeline depth
-  int min_blocks;      // resident on an SM: caps the registers
-  int k_slices = 1;    // above 1: so many warps, each with stages and a part of K of its own, for
-                       // the whole tile (warp_m, warp_n: the tile's)
+  int m, n;             // threadblock tile; its K is kTileK
+  int warp_m, warp_n;   // warp tile; warps that share columns convert the same weights again
+  int stages;           // cp.async pipeline depth
+  int min_blocks;       // resident on an SM: caps the registers
+  int k_slices = 1;     // above 1: so many warps, each with stages and a part of K of its own, for
+                        // the whole tile (warp_m, warp_n: the tile's)
+  int int8_stages = 0;  // of int8 weights, where not `stages`: these have nearly twice the bytes
 };
 
+constexpr int num_stages(const TileConfig& t, int bits) {
+  return bits == 8 && t.int8_stages > 0 ? t.int8_stages : t.stages;
+}
+
 constexpr TileConfig kTileConfigs[] = {
-    {16, 128, 16, 32, 4, 4},  //
-    {16, 256, 16, 64, 4, 2},  //
-    {32, 128, 32, 32, 4, 3},  //
-    {32, 256, 32, 64, 4, 2},  //
-    {64, 128, 64, 32, 4, 3},  //
-    {128, 128, 128, 32, 3, 2}, {128, 256, 128, 32, 3, 1},
+    {16, 128, 16, 32, 6, 4, 1, 5},  //
+    {16, 256, 16, 64, 6, 2, 1, 4},  //
+    {32, 128, 32, 32, 4, 3},        //
+    {32, 256, 32, 64, 4, 2},        //
+    {64, 128, 64, 32, 4, 3},        //
+    {128, 128, 128, 32, 3, 2},     {128, 256, 128, 32, 3, 1},
 };
 constexpr int kNumTileConfigs = sizeof(kTileConfigs) / sizeof(kTileConfigs[0]);
 
@@ -96,7 +101,7 @@ constexpr int stage_bytes(const TileConfig& t, int bits, ScaleMode mode) {
 }
 constexpr int kMaxWarps = 32;  // of a block; each keeps count of its work in shared memory
 constexpr int smem_bytes(const TileConfig& t, int bits, ScaleMode mode) {
-  return t.k_slices * t.stages * stage_bytes(t, bits, mode) + kMaxWarps * 4;
+  return t.k_slices * num_stages(t, bits) * stage_bytes(t, bits, mode) + kMaxWarps * 4;
 }
 
 // THE list of compiled wgmma tiles (sm_90a): m tokens, which are the columns of the instruction, by

@@ -115,7 +115,7 @@ double k_tile_us(const TileConfig& t, const GemmProblem& p, const DeviceInfo& d,
                           std::min(1.0, warps / kWarpsForPeak);
   const double b_bytes = stage_bytes(t, p.scheme.bits, mode) - t.m * kTileK * 2;
   const double stream = b_bytes * resident * active_sms / (d.dram_gb_per_s * kDramEfficiency * 1e3);
-  const double wait = kDramLatencyUs / (t.stages - 1);
+  const double wait = kDramLatencyUs / (num_stages(t, p.scheme.bits) - 1);
   const double longest = std::max({multiply, stream, wait});
   return longest + kOverlapLoss * (multiply + stream + wait - longest);
 }

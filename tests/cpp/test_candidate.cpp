@@ -11,8 +11,8 @@ namespace {
 
 constexpr const char* kNames[] = {"multistage_m64n128s4",
                                   "multistage_m64n128s4_streamk2",
-                                  "multistage_m16n256s4_parallel12",
-                                  "multistage_m16n256s4_cluster8",
+                                  "multistage_m16n256s6_parallel12",
+                                  "multistage_m16n256s6_cluster8",
                                   "wgmma_m128n256s5",
                                   "wgmma_m32n128s7_parallel3",
                                   "skinny_m8n16w16",

@@ -86,8 +86,8 @@ TEST(ConfigName, RoundTrips) {
     ASSERT_TRUE(parsed) << config_name(c);
     EXPECT_EQ(config_name(*parsed), config_name(c));
   }
-  for (const char* name : {"", "fastest", "multistage_m16n128s4_", "multistage_m16n128s4_streamk",
-                           "multistage_m16n128s4_parallel1", "multistage_m16n128s4_streamk2x",
+  for (const char* name : {"", "fastest", "multistage_m16n128s6_", "multistage_m16n128s6_streamk",
+                           "multistage_m16n128s6_parallel1", "multistage_m16n128s6_streamk2x",
                            "multistage_m17n128s4"}) {
     EXPECT_FALSE(parse_config(name)) << name;
   }

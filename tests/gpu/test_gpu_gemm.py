@@ -30,16 +30,16 @@ EPILOGUE_CONFIGS = (
     *WGMMA[:2],
     "multistage_m32n128s4",
     "multistage_m64n128s4_streamk1",
-    "multistage_m16n128s4_parallel3",
+    "multistage_m16n128s6_parallel3",
     "skinny_m8n16w8",
 )
 LONG_K_CONFIGS = (
     *WGMMA,
     *(f"{kernel}_streamk1" for kernel in WGMMA[:2]),
-    "multistage_m16n128s4",
+    "multistage_m16n128s6",
     "multistage_m128n256s3",
     "multistage_m64n128s4_streamk2",
-    "multistage_m16n256s4_parallel16",
+    "multistage_m16n256s6_parallel16",
     "skinny_m16n32w8",
     *SKINNY_CLUSTERS,
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+
 import pytest
 import torch
 from cases import Case, make
@@ -13,7 +16,7 @@ import mixed_gemm
 pytestmark = pytest.mark.gpu
 
 CASE = Case(24, 200, 320, torch.float16, 4, 64, "sub", bias=True)
-CONFIGS = [f"multistage_m16n128s4{split}" for split in SPLITS]
+CONFIGS = [f"multistage_m16n128s6{split}" for split in SPLITS]
 CONFIGS += [WGMMA[i % len(WGMMA)] + split for i, split in enumerate(SPLITS) if WGMMA]
 CONFIGS += ["skinny_m8n32w8", "skinny_m16n32w8", *SKINNY_CLUSTERS, "dequantize_dense"]
 
@@ -139,6 +142,32 @@ def test_side_stream_sees_its_producer():
         out = problem.run(a)
     stream.synchronize()
     assert torch.equal(out, expected)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_reads_what_the_kernel_before_writes(config):
+    """Kernels start while the one before drains: a slow one makes the activations of the next one,
+    then its weights."""
+    slow = make(Case(64, 512, 1 << 15, torch.float16, 4, 128), "cuda")
+    of_tokens = make(Case(64, 128, 512, torch.float16, 4, 128), "cuda")
+    of_weights = make(Case(64, 128, 1024, torch.float16, 4, 128), "cuda")
+    inputs = [torch.randn_like(slow.a) for _ in range(4)]
+
+    def outputs(wait: bool) -> list[torch.Tensor]:
+        results = []
+        for a, use in itertools.product(inputs, ("tokens", "weights")):
+            made = run_config(slow, config, a)  # all in the same memory, one after the other
+            if wait:
+                torch.cuda.synchronize()
+            if use == "tokens":
+                results.append(run_config(of_tokens, config, made))
+            else:
+                words = made.view(torch.uint8).view_as(of_weights.b_packed)
+                results.append(run_config(replace(of_weights, b_packed=words), config))
+            del made
+        return results
+
+    assert all(map(torch.equal, outputs(wait=False), outputs(wait=True)))
 
 
 @pytest.mark.parametrize(

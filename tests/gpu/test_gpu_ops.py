@@ -109,7 +109,7 @@ def test_bad_input_raises_and_leaves_no_sticky_error():
             problem.scales,
             bits=4,
             group_size=32,
-            config="multistage_m16n128s4_parallel5",
+            config="multistage_m16n128s6_parallel5",
         )
     with pytest.raises(RuntimeError, match="unknown config"):
         torch.ops.mixed_gemm.fpA_intB_gemm_config(

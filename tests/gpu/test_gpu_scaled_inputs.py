@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from scaled_cases import ScaledCase, ScaledProblem, make
@@ -152,6 +154,36 @@ def test_side_stream_sees_its_producer():
         out = chain(late)
     stream.synchronize()
     assert torch.equal(out, expected)
+
+
+def test_reads_what_the_kernel_before_writes():
+    """Kernels start while the one before drains: a slow one makes the activations of the next one,
+    then its weights."""
+    slow = make(ScaledCase(64, 256, 1 << 16), DEVICE)
+    inputs = [with_new_rows(slow, seed) for seed in range(4)]
+    second = make(ScaledCase(64, 64, 512), DEVICE)
+
+    def product(p: ScaledProblem, config: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        """run_config(), without a kernel of torch in between."""
+        scales = {"scale_a": p.scale_a, "scale_b": p.scale_b, "azp_adj": None, "azp": None}
+        options = {"bias": None, "out_dtype": torch.float16, "config": config}
+        return torch.ops.mixed_gemm._scaled_mm_config(a=a, b=b, **scales, **options)
+
+    def outputs(config: str, wait: bool) -> list[torch.Tensor]:
+        results = []
+        for a, of_tokens in itertools.product(inputs, (True, False)):
+            made = product(slow, config, a, slow.b)  # all in the same memory, one after the other
+            if wait:
+                torch.cuda.synchronize()
+            elements = made.view(torch.int8)
+            operands = (elements, second.b) if of_tokens else (second.a, elements.t())
+            results.append(product(second, config, *operands))
+            del made, elements, operands
+        return results
+
+    for config in configs():
+        pairs = zip(outputs(config, wait=False), outputs(config, wait=True), strict=True)
+        assert all(torch.equal(x, y) for x, y in pairs), config
 
 
 def test_two_streams_share_no_workspace():

@@ -91,11 +91,11 @@ def test_per_channel_is_one_group_however_it_is_written():
 
 def test_illegal_choice_falls_back_and_says_so():
     quiet_install(
-        (GPU, [replace(POINT, k=64, config="multistage_m16n128s4_parallel8", group_size=-1)])
+        (GPU, [replace(POINT, k=64, config="multistage_m16n128s6_parallel8", group_size=-1)])
     )
     answer = mixed_gemm.plan(8, POINT.n, 64, group_size=-1, device=H200)
-    assert answer.selected != "multistage_m16n128s4_parallel8"
-    assert "tuned multistage_m16n128s4_parallel8 split_k must not be larger" in answer.reason
+    assert answer.selected != "multistage_m16n128s6_parallel8"
+    assert "tuned multistage_m16n128s6_parallel8 split_k must not be larger" in answer.reason
 
 
 def test_saving_merges_and_the_newer_point_wins(cache):
