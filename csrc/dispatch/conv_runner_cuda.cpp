@@ -71,7 +71,7 @@ Status run_conv(const ConvCandidate& c, const ConvProblem& p, const Pixels& pixe
   args.scale_stride = p.scale_stride;
   DeviceInfo device;
   Status status = current_device(device);
-  args.early_start_sms = device.has_early_start() ? device.sm_count : 0;
+  args.early_start = device.early_start();
   if (status.ok()) {
     status = align_scales(p.element, p.blocks(), s.out_c, args.scales, args.zeros,
                           args.scale_stride, allocate, stream);
@@ -110,7 +110,7 @@ Status run_conv(const ConvCandidate& c, const ConvProblem& p, const Pixels& pixe
   reduce.bias = p.bias;
   reduce.activation = p.activation;
   reduce.d = d;
-  reduce.starts_early = device.has_early_start();
+  reduce.early_start = device.early_start();
   reduce.stream = stream;
   return cuda_status(launch_reduce_partials(reduce), "reducing partial sums");
 }

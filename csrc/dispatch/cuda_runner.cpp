@@ -95,7 +95,7 @@ Status run_skinny(const Candidate& c, GemmProblem p, const Allocate& allocate, v
   GemmArgs args = gemm_args(p, scale_stride, stream);
   args.split = c.split;
   args.slices = c.slices;
-  args.early_start_sms = device.has_early_start() ? device.sm_count : 0;
+  args.early_start = device.early_start();
   return cuda_status(skinny_launchers(p.element, p.scheme.bits, mode)[c.row](args),
                      "launching the GEMM");
 }
@@ -129,6 +129,7 @@ Status run_tiled(const Candidate& c, const GemmProblem& original, const Allocate
   status = current_device(device);
   if (!status.ok()) return status;
   args.resident = device.sm_count * tile_of(c).min_blocks;
+  args.early_start = device.early_start();
   const int64_t partial_stride = round_up(p.n, kVector);
   if (c.split == SplitK::kParallel) {
     args.partials = static_cast<float*>(allocate(c.slices * p.m * partial_stride * 4));
@@ -156,7 +157,7 @@ Status run_tiled(const Candidate& c, const GemmProblem& original, const Allocate
   reduce.bias = p.bias;
   reduce.activation = p.activation;
   reduce.d = p.d;
-  reduce.starts_early = device.has_early_start();
+  reduce.early_start = device.early_start();
   reduce.stream = stream;
   return cuda_status(launch_reduce_partials(reduce), "reducing partial sums");
 }

@@ -111,6 +111,7 @@ Status run_scaled(const ScaledCandidate& c, const ScaledMmProblem& p, const Allo
     args.partials = allocate(c.slices * p.m * partial_stride * kSumBytes);
   }
   args.resident = device.sm_count * tile_of(c).min_blocks;
+  args.early_start = device.early_start();
   const Kernels kernels = kernels_of(p.operand);
   if (kernels.launchers == nullptr) {
     return Status("this build has no fp8 kernels: it was made for architectures before 8.9");
@@ -126,7 +127,7 @@ Status run_scaled(const ScaledCandidate& c, const ScaledMmProblem& p, const Allo
   reduce.m = args.m;
   reduce.n = args.n;
   reduce.d = args.d;
-  reduce.starts_early = device.has_early_start();
+  reduce.early_start = device.early_start();
   reduce.stream = stream;
   return cuda_status(kernels.reduce(reduce), "reducing partial sums");
 }

@@ -145,7 +145,7 @@ int launch_reduce_partials(const ReduceArgs& a) {
     shape.grid = dim3(static_cast<unsigned>(blocks));
     shape.threads = kReduceThreads;
     shape.stream = a.stream;
-    shape.starts_early = a.starts_early;
+    shape.even = a.early_start;
     return launch_kernel(splitk_reduce_kernel<Element>, shape,
                          Reduction<Element>{output, a.partials, a.partial_stride, a.slices, a.m});
   });

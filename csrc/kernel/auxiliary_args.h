@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "core/awq_problem.h"
+#include "core/device_info.h"
 #include "core/quant_scheme.h"
 
 namespace mixed_gemm {
@@ -75,7 +76,7 @@ struct ReduceArgs {
   const void* bias = nullptr;
   Activation activation = Activation::kIdentity;
   void* d = nullptr;
-  bool starts_early = false;  // kernel/early_start.cuh
+  EarlyStart early_start;
   void* stream = nullptr;
 };
 

@@ -33,7 +33,7 @@ using ConvCopy =
 
 template <typename Config>
 using ConvGemm = TileGemm<Config, MultistageMainloop<Config, ConvCopy<Config>, TapGroupRows>,
-                          TileOutput<typename Config::Element>, /*kStartsEarly=*/true>;
+                          TileOutput<typename Config::Element>>;
 
 template <typename Config>
 __global__ void __launch_bounds__(Config::kThreads,

@@ -56,7 +56,7 @@ int launch_conv(const ConvArgs& args) {
   // one that does not (H200, all layers of ResNet-50 at batch 1).
   return launch_kernel(conv_kernel<Config>,
                        {dim3(params.work.workers), Config::kThreads, args.gemm.stream, kSmemBytes,
-                        dim3(cluster), args.gemm.early_start_sms > 0},
+                        dim3(cluster), args.gemm.early_start.sms > 0, args.gemm.early_start},
                        params);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 
+#include "core/device_info.h"
 #include "core/quant_scheme.h"
 
 namespace mixed_gemm {
@@ -39,8 +40,8 @@ struct GemmArgs {
   float* partials = nullptr;  // parallel: [slices, m, round_up(n, 8)]; stream-K: a tile per block
   int* flags = nullptr;       // stream-K: one zeroed int per block
   int resident = 0;           // wgmma: blocks that the GPU holds at once, the grid at most
-  int early_start_sms = 0;    // SMs of a GPU with early starts (kernel/early_start.cuh), else 0
-  void* stream = nullptr;     // cudaStream_t
+  EarlyStart early_start;
+  void* stream = nullptr;  // cudaStream_t
 };
 
 using GemmLaunch = int (*)(const GemmArgs&);  // returns a cudaError_t

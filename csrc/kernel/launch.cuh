@@ -52,10 +52,10 @@ int launch(const GemmArgs& args) {
   const auto params = kernel_params<Config>(args);
   const auto cluster =
       static_cast<unsigned>(args.split == SplitK::kCluster ? params.work.slices : 1);
-  return launch_kernel(
-      mixed_gemm_kernel<Config>,
-      {dim3(params.work.workers), Config::kThreads, args.stream, kSmemBytes, dim3(cluster)},
-      params);
+  return launch_kernel(mixed_gemm_kernel<Config>,
+                       {dim3(params.work.workers), Config::kThreads, args.stream, kSmemBytes,
+                        dim3(cluster), false, args.early_start},
+                       params);
 }
 
 template <typename Element, int kBits, ScaleMode kMode, int... kRows>

@@ -3,6 +3,11 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <cstdint>
+
+#include "core/device_info.h"
+
 namespace mixed_gemm {
 
 struct KernelLaunch {
@@ -12,26 +17,49 @@ struct KernelLaunch {
   int smem_bytes = 0;      // dynamic
   dim3 cluster = dim3(1);  // the extents of a thread block cluster, all 1 for none (before sm_90)
   bool starts_early = false;  // kernel/early_start.cuh; not before sm_90
+  EarlyStart even = {};       // the same (without a cluster), and no SM gets more than its share
 };
+
+// Blocks that start early find some SMs free and others not, and those take as many as they have
+// room for: a second kernel's 256 blocks all went to the 4 SMs that the first one's 128 had left,
+// and what followed it to the 96 SMs that it had left. So a block asks for so much shared memory
+// that there is room for an even share. us, with the reduction of the parallel split:
+//
+//                               both late   reduction early   both early, as they come   even
+//   4096 x 14336, 128 rows      30.2        32.6              32.7                       29.0
+//   4096 x 4096, 256 rows       20.1        20.6              20.2                       19.2
+//   8192 x 8192, 16 rows        18.6        18.0              17.6                       17.4
+inline int smem_of_even_share(const EarlyStart& gpu, int64_t blocks) {
+  constexpr int kReserved = 1024, kGranule = 128;  // of each block, by the driver
+  const int share = static_cast<int>((blocks + gpu.sms - 1) / gpu.sms);
+  return (gpu.smem_bytes + kReserved) / (share + 1) - kReserved + kGranule;
+}
 
 template <typename Params>
 int launch_kernel(void (*kernel)(Params), const KernelLaunch& launch, const Params& params) {
-  // Per device and cheap; a process-wide flag would leave a second GPU without it.
-  if (launch.smem_bytes > 48 * 1024) {
-    const cudaError_t error = cudaFuncSetAttribute(
-        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, launch.smem_bytes);
+  const unsigned cluster_size = launch.cluster.x * launch.cluster.y * launch.cluster.z;
+  const bool even = launch.even.sms > 0 && cluster_size == 1;
+  const int64_t blocks = int64_t{launch.grid.x} * launch.grid.y * launch.grid.z;
+  int smem_bytes = launch.smem_bytes;
+  if (even) smem_bytes = std::max(smem_bytes, smem_of_even_share(launch.even, blocks));
+  // Per device and cheap; a process-wide flag would leave a second GPU without it. Always the same
+  // value: another thread may be about to launch the kernel.
+  const int most = std::max(launch.smem_bytes, launch.even.smem_bytes);
+  if (most > 48 * 1024) {
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
     if (error != cudaSuccess) return error;
   }
   cudaLaunchAttribute attributes[2] = {};
   unsigned count = 0;
-  if (launch.cluster.x * launch.cluster.y * launch.cluster.z > 1) {
+  if (cluster_size > 1) {
     cudaLaunchAttribute& cluster = attributes[count++];
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim.x = launch.cluster.x;
     cluster.val.clusterDim.y = launch.cluster.y;
     cluster.val.clusterDim.z = launch.cluster.z;
   }
-  if (launch.starts_early) {
+  if (launch.starts_early || even) {
     cudaLaunchAttribute& early = attributes[count++];
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
@@ -39,7 +67,7 @@ int launch_kernel(void (*kernel)(Params), const KernelLaunch& launch, const Para
   cudaLaunchConfig_t config = {};
   config.gridDim = launch.grid;
   config.blockDim = dim3(static_cast<unsigned>(launch.threads));
-  config.dynamicSmemBytes = static_cast<size_t>(launch.smem_bytes);
+  config.dynamicSmemBytes = static_cast<size_t>(smem_bytes);
   config.stream = static_cast<cudaStream_t>(launch.stream);
   config.attrs = attributes;
   config.numAttrs = count;

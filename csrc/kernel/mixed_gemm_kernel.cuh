@@ -1,7 +1,6 @@
 // Device entry of the multistage family (seed 000).
 #pragma once
 #include "epilogue/tile_output.cuh"
-#include "kernel/early_start.cuh"
 #include "kernel/tile_gemm.cuh"
 #include "mainloop/multistage_mainloop.cuh"
 
@@ -15,7 +14,6 @@ template <typename Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kTile.min_blocks)
     mixed_gemm_kernel(const __grid_constant__ typename MixedGemm<Config>::Params params) {
   extern __shared__ __align__(128) uint8_t shared_bytes[];
-  let_kernel_after_start();
   MixedGemm<Config>::run(
       params, *reinterpret_cast<typename MixedGemm<Config>::SharedStorage*>(shared_bytes));
 }

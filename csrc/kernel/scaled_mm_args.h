@@ -22,7 +22,8 @@ struct ScaledMmArgs {
                              // per block
   int* flags = nullptr;      // stream-K: one zeroed int per block
   int resident = 0;          // wgmma: blocks that the GPU holds at once, the grid at most
-  void* stream = nullptr;    // cudaStream_t
+  EarlyStart early_start;
+  void* stream = nullptr;  // cudaStream_t
 };
 
 using ScaledMmLaunch = int (*)(const ScaledMmArgs&);  // returns a cudaError_t
@@ -35,7 +36,7 @@ struct ScaledReduceArgs {
   int slices = 1;
   int m = 0, n = 0;
   void* d = nullptr;
-  bool starts_early = false;  // kernel/early_start.cuh
+  EarlyStart early_start;
   void* stream = nullptr;
 };
 

@@ -35,10 +35,10 @@ int launch_scaled_mm(const ScaledMmArgs& args) {
   const auto params = scaled_mm_params<Config>(args);
   const auto cluster =
       static_cast<unsigned>(args.split == SplitK::kCluster ? params.work.slices : 1);
-  return launch_kernel(
-      scaled_mm_kernel<Config>,
-      {dim3(params.work.workers), Config::kThreads, args.stream, kSmemBytes, dim3(cluster)},
-      params);
+  return launch_kernel(scaled_mm_kernel<Config>,
+                       {dim3(params.work.workers), Config::kThreads, args.stream, kSmemBytes,
+                        dim3(cluster), false, args.early_start},
+                       params);
 }
 
 template <typename Sum>
@@ -56,7 +56,7 @@ int launch_scaled_reduce(const ScaledReduceArgs& args) {
   shape.grid = dim3(static_cast<unsigned>(ceil_div(threads, kThreads)));
   shape.threads = kThreads;
   shape.stream = args.stream;
-  shape.starts_early = args.starts_early;
+  shape.even = args.early_start;
   return launch_kernel(scaled_reduce_kernel<Sum>, shape, reduction);
 }
 

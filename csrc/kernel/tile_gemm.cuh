@@ -19,9 +19,9 @@
 
 namespace mixed_gemm {
 
-// Config: a WarpTiling. Mainloop_ adds A * B to its Accumulators, Output stores them. kStartsEarly:
-// may be launched so (kernel/early_start.cuh).
-template <typename Config, typename Mainloop_, typename Output, bool kStartsEarly = false>
+// Config: a WarpTiling. Mainloop_ adds A * B to its Accumulators, and reads no device memory before
+// run(); Output stores them.
+template <typename Config, typename Mainloop_, typename Output>
 struct TileGemm {
   using Mainloop = Mainloop_;
   using Part = WarpPart<Config>;
@@ -52,10 +52,8 @@ struct TileGemm {
         const WorkItem item = params.work.item(worker(params), done_of(storage));
         Mainloop mainloop(params.mainloop, storage.mainloop, item.tile_m * Config::kTile.m,
                           item.tile_n * Config::kTile.n, item.k_begin, item.k_end, thread_index());
-        if constexpr (kStartsEarly) {  // addresses are known by now
-          wait_for_kernel_before();
-          let_kernel_after_start();
-        }
+        wait_for_kernel_before();  // addresses are known by now
+        let_kernel_after_start();
         mainloop.run(accumulators);
       }
       const WorkItem item = params.work.item(worker(params), done_of(storage));

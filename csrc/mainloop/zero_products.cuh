@@ -30,9 +30,10 @@ class ZeroProducts {
  public:
   // The first group that the warp has a part of is `group`, its first column column0.
   __device__ ZeroProducts(const Params& params, int group, int column0, int lane)
-      : params_(params), group_(group + lane % 4), column_(column0 + lane / 4) {
-    begin_batch();
-  }
+      : params_(params), group_(group + lane % 4), column_(column0 + lane / 4) {}
+
+  // Asks for the first batch.
+  __device__ void start() { begin_batch(); }
 
   // Tokens of a step, as the operand of 16 rows.
   template <typename Mma, typename Tokens>

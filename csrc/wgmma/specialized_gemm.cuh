@@ -31,9 +31,13 @@ struct SpecializedGemm {
   struct SharedStorage : Mainloop::SharedStorage, Output::Shared {};
 
   static __device__ void run(const Params& p, SharedStorage& storage) {
-    let_kernel_after_start();
-    if (threadIdx.x == 0) storage.barriers.init(Config::kMultiplyThreads / 32);
+    if (threadIdx.x == 0) {
+      Mainloop::prefetch_maps(p.copies);
+      storage.barriers.init(Config::kMultiplyThreads / 32);
+    }
     __syncthreads();
+    wait_for_kernel_before();
+    let_kernel_after_start();
     Mainloop mainloop(p.copies, storage);
     if (threadIdx.x >= Config::kMultiplyThreads) {
       cutlass::arch::warpgroup_reg_dealloc<Config::kCopyRegisters>();

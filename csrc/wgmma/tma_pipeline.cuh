@@ -44,6 +44,11 @@ struct RingBarriers {
   __device__ void release(int stage) { Empty::arrive(&empty[stage]); }
 };
 
+// Reads no matrix, so it may come before a wait for who writes them.
+__device__ inline void prefetch_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
 // A box of a matrix to shared memory; what lies outside of the matrix reads as 0. x: along rows.
 __device__ inline void copy_box(const CUtensorMap& map, uint64_t* full, void* to, int x, int y) {
   constexpr auto kHint = static_cast<uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL);

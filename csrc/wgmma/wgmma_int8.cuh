@@ -48,6 +48,11 @@ class WgmmaInt8Mainloop {
   __device__ WgmmaInt8Mainloop(const Copies& copies, SharedStorage& storage)
       : copies_(copies), storage_(storage) {}
 
+  static __device__ void prefetch_maps(const Copies& copies) {
+    prefetch_map(copies.tokens);
+    prefetch_map(copies.weights);
+  }
+
   // The thread that asks for copies: lines [begin, end) of K.
   __device__ void request(int row0, int column0, int begin, int end) {
     for (int line = begin; line < end; ++line, position_.next()) {

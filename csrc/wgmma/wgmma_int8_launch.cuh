@@ -40,7 +40,9 @@ int launch_wgmma_int8(const ScaledMmArgs& args) {
   params.flags = args.flags;
   params.blocks = std::min(args.resident, params.work.workers);
   return launch_kernel(specialized_gemm_kernel<Gemm, Config>,
-                       {dim3(params.blocks), Config::kThreads, args.stream, kSmemBytes}, params);
+                       {dim3(params.blocks), Config::kThreads, args.stream, kSmemBytes, dim3(1),
+                        false, args.early_start},
+                       params);
 }
 
 // One launcher per row of kWgmmaInt8TileConfigs.

@@ -62,7 +62,9 @@ int launch_wgmma(const GemmArgs& args) {
   params.flags = args.flags;
   params.blocks = std::min(args.resident, params.work.workers);
   return launch_kernel(specialized_gemm_kernel<Kernel, Config>,
-                       {dim3(params.blocks), Config::kThreads, args.stream, kSmemBytes}, params);
+                       {dim3(params.blocks), Config::kThreads, args.stream, kSmemBytes, dim3(1),
+                        false, args.early_start},
+                       params);
 }
 
 template <typename Element, int kBits, WgmmaMode kMode, int... kRows>

@@ -41,6 +41,13 @@ class WgmmaMainloop {
   __device__ WgmmaMainloop(const Copies& copies, SharedStorage& storage)
       : copies_(copies), storage_(storage), scales_(copies.rows) {}
 
+  static __device__ void prefetch_maps(const Copies& copies) {
+    prefetch_map(copies.tokens);
+    prefetch_map(copies.weights);
+    if constexpr (Config::kScaled) prefetch_map(copies.scales);
+    if constexpr (Config::kZeros) prefetch_map(copies.zeros);
+  }
+
   // --- the thread that asks for copies -----------------------------------------------------------
   __device__ void request(int row0, int column0, int begin, int end) {
     for (int tile = begin; tile < end; ++tile, position_.next()) {
