@@ -53,10 +53,9 @@ Status stream_k_slots(const TileConfig& tile, int64_t m, int64_t n, int64_t k_ti
   const int64_t units = ceil_div(m, tile.m) * ceil_div(n, tile.n) * k_tiles;
   slots.workers = static_cast<int>(
       std::min<int64_t>(units, static_cast<int64_t>(blocks_per_sm) * device.sm_count));
-  const auto flag_bytes = static_cast<size_t>(slots.workers) * sizeof(int);
   slots.sums = allocate(slots.workers * kSumBytes * tile.m * tile.n);
-  slots.flags = static_cast<int*>(allocate(static_cast<int64_t>(flag_bytes)));
-  return cuda_status(cudaMemsetAsync(slots.flags, 0, flag_bytes, static_cast<cudaStream_t>(stream)),
+  slots.flags = static_cast<int*>(allocate(slots.workers * int64_t{sizeof(int)}));
+  return cuda_status(launch_zero_flags({slots.flags, slots.workers, device.early_start(), stream}),
                      "zeroing flags");
 }
 

@@ -10,6 +10,7 @@
 #include "kernel/pack_kernel.cuh"
 #include "kernel/reduce_partials_kernel.cuh"
 #include "kernel/repack_kernel.cuh"
+#include "kernel/zero_flags_kernel.cuh"
 
 namespace mixed_gemm {
 namespace {
@@ -149,6 +150,14 @@ int launch_reduce_partials(const ReduceArgs& a) {
     return launch_kernel(splitk_reduce_kernel<Element>, shape,
                          Reduction<Element>{output, a.partials, a.partial_stride, a.slices, a.m});
   });
+}
+
+int launch_zero_flags(const ZeroFlagsArgs& a) {
+  KernelLaunch shape;
+  shape.threads = kThreads;
+  shape.stream = a.stream;
+  shape.starts_early = a.early_start.sms > 0;
+  return launch_kernel(zero_flags_kernel, shape, a);
 }
 
 }  // namespace mixed_gemm

@@ -29,5 +29,6 @@ int launch_dequantize(const DequantizeArgs& args);
 int launch_copy_padded(const CopyPaddedArgs& args);
 int launch_copy_rows(const CopyRowsArgs& args);
 int launch_reduce_partials(const ReduceArgs& args);
+int launch_zero_flags(const ZeroFlagsArgs& args);
 
 }  // namespace mixed_gemm

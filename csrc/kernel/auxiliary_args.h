@@ -64,6 +64,14 @@ struct CopyRowsArgs {
   void* stream = nullptr;
 };
 
+// flags[i] = 0 for i < count.
+struct ZeroFlagsArgs {
+  int* flags = nullptr;
+  int count = 0;
+  EarlyStart early_start;
+  void* stream = nullptr;
+};
+
 // d[r, c] = activation(channel_scale[c] * sum_s partials[s][r][c] + bias[c]), slices added in
 // order.
 struct ReduceArgs {
