@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import replace
 
 import pytest
 import torch
-from cases import Case, make
-from configs import KERNELS, SKINNY_CLUSTERS, SPLITS, WGMMA
+from cases import Case, Problem, make
+from configs import KERNELS, LISTED, SKINNY_CLUSTERS, SPLITS, WGMMA
 from test_gpu_gemm import run_config
 
 import mixed_gemm
@@ -144,17 +145,25 @@ def test_side_stream_sees_its_producer():
     assert torch.equal(out, expected)
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@functools.cache
+def producer_and_consumers() -> tuple[Problem, Problem, Problem]:
+    """The outputs of the first one, 64 x 5120 16-bit numbers, are the tokens of the second one, or
+    the bytes of the packed weight of the third."""
+    cases = ((5120, 1 << 13), (2560, 5120), (2560, 512))  # 2560: clusters that start early
+    problems = [make(Case(64, n, k, torch.float16, 4, 128), "cuda") for n, k in cases]
+    return problems[0], problems[1], problems[2]
+
+
+@pytest.mark.parametrize("config", [*CONFIGS, *(c for c in LISTED if c.endswith("s6_cluster2"))])
 def test_reads_what_the_kernel_before_writes(config):
     """Kernels start while the one before drains: a slow one makes the activations of the next one,
     then its weights."""
-    slow = make(Case(64, 512, 1 << 15, torch.float16, 4, 128), "cuda")
-    of_tokens = make(Case(64, 128, 512, torch.float16, 4, 128), "cuda")
-    of_weights = make(Case(64, 128, 1024, torch.float16, 4, 128), "cuda")
+    slow, of_tokens, of_weights = producer_and_consumers()
     inputs = [torch.randn_like(slow.a) for _ in range(4)]
 
     def outputs(wait: bool) -> list[torch.Tensor]:
         results = []
+        torch.cuda._sleep(4_000_000)  # 2 ms: all kernels are launched by then
         for a, use in itertools.product(inputs, ("tokens", "weights")):
             made = run_config(slow, config, a)  # all in the same memory, one after the other
             if wait:

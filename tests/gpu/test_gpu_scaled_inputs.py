@@ -171,6 +171,7 @@ def test_reads_what_the_kernel_before_writes():
 
     def outputs(config: str, wait: bool) -> list[torch.Tensor]:
         results = []
+        torch.cuda._sleep(4_000_000)  # 2 ms: all kernels are launched by then
         for a, of_tokens in itertools.product(inputs, (True, False)):
             made = product(slow, config, a, slow.b)  # all in the same memory, one after the other
             if wait:
