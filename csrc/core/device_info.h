@@ -6,9 +6,27 @@
 namespace mixed_gemm {
 
 // A GPU whose kernels may start early (kernel/early_start.cuh); sms is 0 for another one.
+//
+// Blocks that start early find some SMs free and others not, and crowd where there is room; some
+// SMs then have twice the work of others. So a block asks for so much shared memory that an SM has
+// room for an even share only. us, with the second kernel of a parallel split:
+//
+//                             both late   second early   both early, as they come   even
+//   4096 x 14336, 128 rows    30.2        32.6           32.7                       29.0
+//   4096 x 4096, 256 rows     20.1        20.6           20.2                       19.2
+//   8192 x 8192, 16 rows      18.6        18.0           17.6                       17.4
 struct EarlyStart {
+  static constexpr int kReservedSmem = 1024;  // of each block, by the driver
+  static constexpr int kSmemGranule = 128;
+
   int sms = 0;
-  int smem_bytes = 0;  // shared memory a block may opt in to
+  int smem_bytes = 0;  // that a block may opt in to: an SM's, less what is reserved of a block
+
+  int share(int64_t blocks) const { return static_cast<int>((blocks + sms - 1) / sms); }
+  // Of a block, so that one more than the share does not fit.
+  int smem_of_share(int64_t blocks) const {
+    return (smem_bytes + kReservedSmem) / (share(blocks) + 1) - kReservedSmem + kSmemGranule;
+  }
 };
 
 struct DeviceInfo {

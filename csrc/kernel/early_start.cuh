@@ -2,7 +2,12 @@
 // the one before it drains; it waits for that one before it reads anything.
 //
 // The second kernel of a parallel split starts early as well; the first one lets it as soon as all
-// its own blocks are there, so the second takes no place from them.
+// its own blocks are there and have waited, so the second takes no place from them, and may read at
+// once what the first one may.
+//
+// Behind our own kernels that is 0.4 to 0.9 us less; behind a kernel that lets nobody start, 0 to
+// 0.6 us more, by machine (a decoder layer with such kernels between the GEMMs: 0.99 to 1.01 of its
+// time, 0.98 at 64 rows).
 //
 // Weights do not change from call to call, so they could be requested before the wait (the two
 // together saved 0 to 0.6 us). But any kernel before may have written them, and one that lets its

@@ -20,29 +20,15 @@ struct KernelLaunch {
   EarlyStart even = {};       // the same, and no SM gets more than its share
 };
 
-// Blocks that start early find some SMs free and others not, and crowd where there is room; some
-// SMs then have twice the work of others. So a block asks for so much shared memory that an SM has
-// room for an even share only. us, with the second kernel of a parallel split:
-//
-//                             both late   second early   both early, as they come   even
-//   4096 x 14336, 128 rows    30.2        32.6           32.7                       29.0
-//   4096 x 4096, 256 rows     20.1        20.6           20.2                       19.2
-//   8192 x 8192, 16 rows      18.6        18.0           17.6                       17.4
-inline int smem_of_even_share(const EarlyStart& gpu, int share) {
-  constexpr int kReserved = 1024, kGranule = 128;  // of each block, by the driver
-  return (gpu.smem_bytes + kReserved) / (share + 1) - kReserved + kGranule;
-}
-
 template <typename Params>
 int launch_kernel(void (*kernel)(Params), const KernelLaunch& launch, const Params& params) {
   const auto cluster_size =
       static_cast<int>(launch.cluster.x * launch.cluster.y * launch.cluster.z);
   const int64_t blocks = int64_t{launch.grid.x} * launch.grid.y * launch.grid.z;
-  const int sms = std::max(1, launch.even.sms), share = static_cast<int>((blocks + sms - 1) / sms);
   // Not where clusters would fit less often than their blocks do.
-  const bool even = launch.even.sms > 0 && share % cluster_size == 0;
+  const bool even = launch.even.sms > 0 && launch.even.share(blocks) % cluster_size == 0;
   int smem_bytes = launch.smem_bytes;
-  if (even) smem_bytes = std::max(smem_bytes, smem_of_even_share(launch.even, share));
+  if (even) smem_bytes = std::max(smem_bytes, launch.even.smem_of_share(blocks));
   // Per device and cheap; a process-wide flag would leave a second GPU without it. Always the same
   // value: another thread may be about to launch the kernel.
   const int most = std::max(launch.smem_bytes, launch.even.smem_bytes);

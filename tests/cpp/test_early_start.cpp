@@ -1,0 +1,44 @@
+// Shared memory that leaves an SM room for an even share of a kernel's blocks, and not for more.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "core/device_info.h"
+
+namespace mixed_gemm {
+namespace {
+
+constexpr int64_t kBlocks[] = {1, 96, 132, 133, 224, 264, 265, 528, 10000};
+
+class EvenShareTest : public testing::TestWithParam<DeviceInfo> {};
+
+TEST_P(EvenShareTest, OneMoreDoesNotFit) {
+  const EarlyStart gpu = GetParam().early_start();
+  const int per_sm = gpu.smem_bytes + EarlyStart::kReservedSmem;
+  for (const int64_t blocks : kBlocks) {
+    const int share = gpu.share(blocks);
+    EXPECT_GE(int64_t{share} * gpu.sms, blocks);
+    EXPECT_LT(int64_t{share - 1} * gpu.sms, blocks);
+    const int smem = gpu.smem_of_share(blocks);
+    if (smem <= 0) continue;  // what any block takes is more
+    // The driver rounds up to whole granules.
+    constexpr int kGranule = EarlyStart::kSmemGranule;
+    const int taken = (smem + kGranule - 1) / kGranule * kGranule + EarlyStart::kReservedSmem;
+    EXPECT_LE(share * taken, per_sm) << blocks;
+    EXPECT_GT((share + 1) * (smem + EarlyStart::kReservedSmem), per_sm) << blocks;
+    EXPECT_LE(smem, gpu.smem_bytes);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpus, EvenShareTest,
+                         testing::Values(DeviceInfo{90, 132, 232448, 4800, 990},
+                                         DeviceInfo{100, 148, 232448, 8000, 2250},
+                                         DeviceInfo{120, 170, 101376, 1792, 420}),
+                         [](const auto& info) { return "sm_" + std::to_string(info.param.sm); });
+
+TEST(EarlyStart, NotBeforeHopper) {
+  EXPECT_EQ((DeviceInfo{89, 142, 101376, 864, 360}.early_start().sms), 0);
+}
+
+}  // namespace
+}  // namespace mixed_gemm
