@@ -1,6 +1,6 @@
 // The last arithmetic of every CUDA GEMM, on 8 neighbouring outputs: fp32 sum -> channel scale ->
-// bias -> activation -> one rounding -> store. The multistage epilogue and the split-K reduction
-// both end here.
+// bias -> activation -> one rounding -> store. The second kernel of a parallel split ends here;
+// finish_one.cuh and tile_output.cuh do the same on one output and on a tile.
 #pragma once
 #include "cutlass/array.h"
 #include "cutlass/numeric_conversion.h"

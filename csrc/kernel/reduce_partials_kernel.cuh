@@ -4,6 +4,7 @@
 #pragma once
 #include "epilogue/finish_output.cuh"
 #include "kernel/early_start.cuh"
+#include "kernel/partial_sums.cuh"
 
 namespace mixed_gemm {
 
@@ -15,39 +16,6 @@ struct Reduction {
   int slices;
   int64_t m;
 };
-
-using OutputSums = cutlass::Array<float, kOutputsPerAccess>;
-
-// sums += 8 columns of each slice, in order; without kVectors those that exist, one by one. kBatch
-// slices are requested together: one after the other, each waits for L2 (1.2 us for 8 of them).
-template <int kBatch, bool kVectors>
-__device__ void add_slices(const float* source, int64_t stride, int slices, int columns,
-                           OutputSums& sums) {
-  for (int first = 0; first < slices; first += kBatch, source += kBatch * stride) {
-    OutputSums batch[kBatch];
-    CUTLASS_PRAGMA_UNROLL
-    for (int s = 0; s < kBatch; ++s) {
-      batch[s].clear();
-      if (first + s >= slices) continue;
-      if constexpr (kVectors) {
-        const auto* from = reinterpret_cast<const float4*>(source + s * stride);
-        auto* quads = reinterpret_cast<float4*>(batch[s].data());
-        quads[0] = __ldcg(from);
-        quads[1] = __ldcg(from + 1);
-      } else {
-        CUTLASS_PRAGMA_UNROLL
-        for (int i = 0; i < kOutputsPerAccess; ++i) {
-          if (i < columns) batch[s][i] = __ldcg(source + s * stride + i);
-        }
-      }
-    }
-    CUTLASS_PRAGMA_UNROLL
-    for (int s = 0; s < kBatch; ++s) {
-      CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < kOutputsPerAccess; ++i) sums[i] += batch[s][i];
-    }
-  }
-}
 
 template <typename Element>
 __global__ void splitk_reduce_kernel(const __grid_constant__ Reduction<Element> p) {
@@ -62,17 +30,21 @@ __global__ void splitk_reduce_kernel(const __grid_constant__ Reduction<Element> 
   wait_for_kernel_before();
   let_kernel_after_start();
   const OutputColumns<Element> columns(p.output, column);
-  OutputSums sums;
+  cutlass::Array<float, kOutputsPerAccess> sums;
   sums.clear();
+  const auto load = [](const float* from, auto& values) { load_partials(from, values); };
   // One by one in a dense GEMM's output of odd n, and where a row ends: behind it nobody wrote.
   if (p.partial_stride % kOutputsPerAccess != 0 || column + kOutputsPerAccess > n) {
-    add_slices<4, false>(source, slice_stride, p.slices, n - column, sums);
+    const int existing = n - column;
+    add_partials<4>(source, slice_stride, p.slices, sums, [&](const float* from, auto& values) {
+      load_partials(from, existing, values);
+    });
   } else if (p.slices <= 2) {  // 0.15 us less than in a batch of 8
-    add_slices<2, true>(source, slice_stride, p.slices, kOutputsPerAccess, sums);
+    add_partials<2>(source, slice_stride, p.slices, sums, load);
   } else if (p.slices <= 4) {
-    add_slices<4, true>(source, slice_stride, p.slices, kOutputsPerAccess, sums);
+    add_partials<4>(source, slice_stride, p.slices, sums, load);
   } else {
-    add_slices<8, true>(source, slice_stride, p.slices, kOutputsPerAccess, sums);
+    add_partials<8>(source, slice_stride, p.slices, sums, load);
   }
   finish_output(p.output, columns, row, column, sums);
 }

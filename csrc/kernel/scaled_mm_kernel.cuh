@@ -2,6 +2,7 @@
 #pragma once
 #include "epilogue/scaled_output.cuh"
 #include "kernel/early_start.cuh"
+#include "kernel/partial_sums.cuh"
 #include "kernel/tile_gemm.cuh"
 #include "mainloop/direct_mainloop.cuh"
 #include "mainloop/scaled_mm_config.cuh"
@@ -39,8 +40,18 @@ struct ScaledReduction {
     for (int i = 0; i < kReducedColumns; ++i) columns[i] = tree.column(min(column + i, n - 1));
     wait_for_kernel_before();
     let_kernel_after_start();
-    SumType sums[kReducedColumns] = {};
-    add_slices(row, column, sums);
+    cutlass::Array<SumType, kReducedColumns> sums;
+    sums.clear();
+    const SumType* source = partials + row * partial_stride + column;
+    const int existing = n - column;  // nobody wrote what is behind a row's end
+    const auto load = [&](const SumType* from, auto& values) {
+      if (existing >= kReducedColumns) {
+        load_partials(from, values);
+      } else {
+        load_partials(from, existing, values);
+      }
+    };
+    add_partials<8>(source, m * partial_stride, slices, sums, load);
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < kReducedColumns; ++i) {
       if (column + i < n) store(row, column + i, tree(sums[i], at_row, columns[i]));
@@ -48,33 +59,6 @@ struct ScaledReduction {
   }
 
  private:
-  __device__ void add_slices(int row, int column, SumType (&sums)[kReducedColumns]) const {
-    const SumType* source = partials + row * partial_stride + column;
-    const bool whole = column + kReducedColumns <= n;  // nobody wrote what is behind a row's end
-    // Requested together: one after the other, each waits for L2.
-    constexpr int kBatch = 8;
-    for (int first = 0; first < slices; first += kBatch) {
-      SumType batch[kBatch][kReducedColumns] = {};
-      CUTLASS_PRAGMA_UNROLL
-      for (int s = 0; s < kBatch; ++s) {
-        if (first + s >= slices) continue;
-        const SumType* from = source + (first + s) * m * partial_stride;
-        if (whole) {
-          reinterpret_cast<float4&>(batch[s]) = __ldcg(reinterpret_cast<const float4*>(from));
-        } else {
-          CUTLASS_PRAGMA_UNROLL
-          for (int i = 0; i < kReducedColumns && column + i < n; ++i)
-            batch[s][i] = __ldcg(from + i);
-        }
-      }
-      CUTLASS_PRAGMA_UNROLL
-      for (int s = 0; s < kBatch; ++s) {
-        CUTLASS_PRAGMA_UNROLL
-        for (int i = 0; i < kReducedColumns; ++i) sums[i] += batch[s][i];
-      }
-    }
-  }
-
   __device__ void store(int row, int column, float value) const {
     const int64_t at = static_cast<int64_t>(row) * n + column;
     if (epilogue.out_type == ElementType::kFloat16) {
