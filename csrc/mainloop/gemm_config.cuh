@@ -41,6 +41,7 @@ struct GemmConfig : WarpTiling<Tiles, kRow> {
   using Format = typename FormatOf<Element>::Type;
   static constexpr int kBits = kBits_;
   static constexpr ScaleMode kMode = kMode_;
+  // In place of WarpTiling's, which knows no bits.
   static constexpr int kStages = num_stages(GemmConfig::kTile, kBits);
   static constexpr int kSteps = kTileK / kMmaK;  // mma steps in a k-tile
   static constexpr bool kScalesSums = scales_sums(GemmConfig::kTile, kMode);

@@ -81,7 +81,7 @@ class MultistageMainloop {
   // accumulators += A[:, tiles] * B[tiles, :].
   __device__ void run(Accumulators& accumulators) {
     int write_stage = 0, read_stage = 0;
-    if constexpr (Config::kZeroProducts) zeros_.start();
+    if constexpr (Config::kZeroProducts) zeros_.begin_batch();
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < Config::kStages - 1; ++i) {
       fetch(0, 1, write_stage);

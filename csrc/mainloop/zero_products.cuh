@@ -32,8 +32,20 @@ class ZeroProducts {
   __device__ ZeroProducts(const Params& params, int group, int column0, int lane)
       : params_(params), group_(group + lane % 4), column_(column0 + lane / 4) {}
 
-  // Asks for the first batch.
-  __device__ void start() { begin_batch(); }
+  // Asks for the next four groups; the first time, before anything else.
+  __device__ void begin_batch() {
+    index_ = 0;
+    sums_.clear();
+    // Groups past the end have sums of 0: any that are finite.
+    const int row = min(group_, params_.rows.groups - 1);
+    const int64_t at = row * params_.stride + column_;
+    CUTLASS_PRAGMA_UNROLL
+    for (int j = 0; j < Config::kMmaN; ++j) {
+      const bool exists = column_ + 8 * j < params_.n;
+      load_16_bits_if(exists, scales_[j], params_.scales + at + 8 * j);
+      load_16_bits_if(exists, zeros_[j], params_.zeros + at + 8 * j);
+    }
+  }
 
   // Tokens of a step, as the operand of 16 rows.
   template <typename Mma, typename Tokens>
@@ -84,20 +96,6 @@ class ZeroProducts {
       low = value - high;
     }
   };
-
-  __device__ void begin_batch() {
-    index_ = 0;
-    sums_.clear();
-    // Groups past the end have sums of 0: any that are finite.
-    const int row = min(group_, params_.rows.groups - 1);
-    const int64_t at = row * params_.stride + column_;
-    CUTLASS_PRAGMA_UNROLL
-    for (int j = 0; j < Config::kMmaN; ++j) {
-      const bool exists = column_ + 8 * j < params_.n;
-      load_16_bits_if(exists, scales_[j], params_.scales + at + 8 * j);
-      load_16_bits_if(exists, zeros_[j], params_.zeros + at + 8 * j);
-    }
-  }
 
   static __device__ float to_float(uint32_t bits) {
     const auto half = static_cast<uint16_t>(bits);
