@@ -26,7 +26,7 @@ from references import References, references
 from results import Results, save
 from schemes import MAIN, SUITES, Scheme
 from suite import Budget, Choice, Suite, rows_of
-from timing import time_interleaved
+from timing import LEAST_REPLAY_US, rotations, time_interleaved
 
 import mixed_gemm
 
@@ -200,6 +200,12 @@ def test_timing_gives_long_kernels_fewer_rounds() -> None:
     graphs = {"long": FakeGraph(20e3, calls=2), "longer": FakeGraph(6e3, calls=2)}
     time_interleaved(graphs, 7)
     assert {name: graph.replays - 1 for name, graph in graphs.items()} == {"long": 3, "longer": 5}
+
+
+def test_short_graphs_go_through_their_calls_more_often() -> None:
+    assert rotations(LEAST_REPLAY_US) == rotations(20e3) == 1
+    for replay_us in (0.0, 3.0, 140.0, LEAST_REPLAY_US - 1):
+        assert rotations(replay_us) * max(replay_us, 1.0) >= LEAST_REPLAY_US
 
 
 def test_choice_times_the_selected_one_and_leaves_out_the_hopeless() -> None:
