@@ -80,17 +80,18 @@ class Graph:
             self._capture([*calls] * rotations(replay_us), pool)
 
     def _capture(self, calls: Sequence[Callable[[], object]], pool: object | None) -> None:
-        self.calls = calls  # keeps their tensors alive
-        self.graph = torch.cuda.CUDAGraph()
+        graph = torch.cuda.CUDAGraph()
         # Not torch.cuda.graph(): that empties the allocator's cache at each capture, a cudaFree for
         # every block, and a suite captures thousands.
         with torch.cuda.stream(_capture_stream()):
-            self.graph.capture_begin(*(() if pool is None else (pool,)))
+            graph.capture_begin(*(() if pool is None else (pool,)))
             try:
                 for call in calls:
                     call()
             finally:
-                self.graph.capture_end()
+                graph.capture_end()
+        self.calls = calls  # keeps their tensors alive
+        self.graph = graph  # the one before kept the pool
 
     def replay_us(self) -> float:
         """Microseconds of one call."""
