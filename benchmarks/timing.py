@@ -20,8 +20,8 @@ ROTATE_BYTES = (
 CONTEST_ROUNDS = {0: 1.5, 2: 1.15}
 REPLAYS_MS = 60.0  # of one graph, all rounds together: long kernels vary less, and need fewer
 MIN_ROUNDS = 3
-# What a replay takes beside its calls. While an idle GPU waits for the CPU to launch the graph 15 us
-# pass, so it is kept busy meanwhile; then 3 to 6 remain, and they shall be 1 % at most. Without
+# What a replay takes beside its calls. While an idle GPU waits for the CPU to launch the graph 15
+# us pass, so it is kept busy meanwhile; then 3 to 6 remain, and they shall be 1 % at most. Without
 # both 57344 x 8192, a graph of 2 calls, took 76.7 us for 69.5 with one row, and 28672 x 4096, 6
 # calls, 22.7 for 20.4.
 BUSY_CYCLES = 100_000
