@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 import torch
 
-from mixed_gemm._timing import BUSY_CYCLES
+from mixed_gemm import _timing
 
 ROTATE_BYTES = (
     300e6  # more than the L2 of any GPU: every replayed call finds its weight in device memory
@@ -73,11 +73,10 @@ class Graph:
             calls[0]()
         torch.cuda.synchronize()
         self._capture(calls, pool)
-        replay_us = self.replay_us() * len(calls)
-        if replay_us < 4 * LEAST_REPLAY_US:  # the first one may be slow
-            replay_us = self.replay_us() * len(calls)
-        if rotations(replay_us) > 1:
-            self._capture([*calls] * rotations(replay_us), pool)
+        self.replay_us()  # the first one may be slow
+        often = rotations(self.replay_us() * len(calls))
+        if often > 1:
+            self._capture([*calls] * often, pool)
 
     def _capture(self, calls: Sequence[Callable[[], object]], pool: object | None) -> None:
         graph = torch.cuda.CUDAGraph()
@@ -95,13 +94,7 @@ class Graph:
 
     def replay_us(self) -> float:
         """Microseconds of one call."""
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda._sleep(BUSY_CYCLES)
-        start.record()
-        self.graph.replay()
-        end.record()
-        end.synchronize()
-        return start.elapsed_time(end) * 1e3 / len(self.calls)
+        return _timing.replay_us(self.graph, len(self.calls))
 
 
 def time_interleaved(

@@ -13,6 +13,17 @@ CLEARLY_BEHIND = 1.25  # of the best after the warm-up: not measured any further
 BUSY_CYCLES = 100_000
 
 
+def replay_us(graph: torch.cuda.CUDAGraph, calls: int) -> float:
+    """Microseconds of one of the calls of a graph, which are alike."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    torch.cuda._sleep(BUSY_CYCLES)  # type: ignore[no-untyped-call]
+    start.record()
+    graph.replay()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) * 1e3 / calls
+
+
 class Replay:
     """A captured sequence of calls."""
 
@@ -30,13 +41,7 @@ class Replay:
 
     def us(self) -> float:
         """Microseconds of one call."""
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        torch.cuda._sleep(BUSY_CYCLES)  # type: ignore[no-untyped-call]
-        start.record()
-        self.graph.replay()
-        end.record()
-        end.synchronize()
-        return float(start.elapsed_time(end)) * 1e3 / len(self.calls)
+        return replay_us(self.graph, len(self.calls))
 
 
 def median_us(named: dict[str, Sequence[Callable[[], object]]], rounds: int) -> dict[str, float]:
