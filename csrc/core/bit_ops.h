@@ -79,7 +79,8 @@ MIXED_GEMM_HOST_DEVICE uint32_t both_halves(uint32_t word, int half) {
 // Truth tables are built the way the PTX manual does: apply the expression to these three
 // constants.
 constexpr uint32_t kLutA = 0xf0, kLutB = 0xcc, kLutC = 0xaa;
-constexpr uint32_t kLutAndOr = (kLutA & kLutB) | kLutC;              // (a & b) | c
-constexpr uint32_t kLutNotAndOr = ((kLutA ^ 0xff) & kLutB) | kLutC;  // (~a & b) | c
+constexpr uint32_t kLutAndOr = (kLutA & kLutB) | kLutC;                      // (a & b) | c
+constexpr uint32_t kLutNotAndOr = ((kLutA ^ 0xff) & kLutB) | kLutC;          // (~a & b) | c
+constexpr uint32_t kLutSelect = (kLutA & kLutB) | ((kLutA ^ 0xff) & kLutC);  // a ? b : c
 
 }  // namespace mixed_gemm

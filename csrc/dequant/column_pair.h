@@ -4,24 +4,38 @@
 #pragma once
 #include <cstdint>
 
+#include "core/bit_ops.h"
+#include "core/quant_scheme.h"
 #include "dequant/folding_converter.h"
 
 namespace mixed_gemm {
 
+// For all columns of a launch: zero mode "sub" folds zero points into the offsets, "add" adds them.
+struct ZeroFolding {
+  uint32_t mask;  // all bits for "sub"
+  uint32_t unit;  // kUnitX2 of the converter, masked
+
+  template <typename Converter>
+  static ZeroFolding of(ZeroMode mode) {
+    const uint32_t mask = mode == ZeroMode::kSub ? ~0u : 0u;
+    return {mask, mask & Converter::kUnitX2};
+  }
+};
+
 template <typename Format, int kBits, bool kZeros>
 class ColumnPair {
+ public:
   using Converter = FoldingConverter<Format, kBits>;
 
- public:
-  // folded: all bits in zero mode "sub", where only what the converter leaves is added. That is
-  // never larger than the weight, so two roundings are the worst. None in mode "add".
-  MIXED_GEMM_HOST_DEVICE void set(uint32_t scales, uint32_t zeros, uint32_t folded) {
+  // Of "sub" only what the converter leaves is added. That is never larger than the weight, so two
+  // roundings are the worst.
+  MIXED_GEMM_HOST_DEVICE void set(uint32_t scales, uint32_t zeros, const ZeroFolding& folding) {
     scales_ = scales;
     if constexpr (kZeros) {
-      const uint32_t parts = Converter::parts(zeros);
-      uint32_t minus_rest;
-      offsets_ = Converter::fold(parts & folded, minus_rest);
-      addends_ = fma_x2<Format>(minus_rest, scales, parts & ~folded);
+      uint32_t minus_rest;  // of "add": all of the zero point
+      offsets_ = Converter::fold(zeros, folding.unit, minus_rest);
+      addends_ =
+          mul_x2<Format>(minus_rest, lop3<kLutSelect>(folding.mask, scales, Format::kMinusOneX2));
     }
   }
 

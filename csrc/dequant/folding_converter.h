@@ -11,26 +11,26 @@
 
 namespace mixed_gemm {
 
-// convert_step() without offsets: for t = 0. parts(): zero points in units of kUnit. fold(): the
-// offsets of those of two columns, a column in each half, and t minus them, which is left to add.
+// convert_step() without offsets: for t = 0. fold(): the offsets of the zero points of two columns,
+// a column in each half, and t minus these, which is left to add; both in units of kUnit. unit:
+// kUnitX2, or 0 to fold nothing.
 template <typename Format, int kBits, bool = kHasOffsets<Format, kBits>>
 struct FoldingConverter {
   using Offsets = OffsetConverter<Format, kBits>;
   static constexpr int kUnit = static_cast<int>(1 / Offsets::kUnit);
+  static constexpr uint32_t kUnitX2 = Offsets::kUnitX2;
 
-  static MIXED_GEMM_HOST_DEVICE uint32_t parts(uint32_t zeros) {
-    return kUnit == 1 ? zeros : mul_x2<Format>(zeros, Offsets::kUnitX2);
-  }
-
-  static MIXED_GEMM_HOST_DEVICE PairOffsets fold(uint32_t zeros, uint32_t& minus_rest) {
+  static MIXED_GEMM_HOST_DEVICE PairOffsets fold(uint32_t zeros, uint32_t unit,
+                                                 uint32_t& minus_rest) {
     constexpr uint32_t kSigns = 0x80008000u, kMost = Offsets::kMost * 0x10001u;
     // fp16 would overflow.
     const bool bounded = std::is_same<Format, Half>::value;
-    const uint32_t near = bounded ? min_x2<Format>(zeros, kMost) : zeros;
-    const uint32_t first = sub_x2<Format>(near, Offsets::kMagic ^ kSigns);
+    const uint32_t some = bounded ? min_x2<Format>(zeros, kMost) : zeros;
+    const uint32_t first = fma_x2<Format>(some, unit, Offsets::kMagic);
     const uint32_t t = sub_x2<Format>(first, Offsets::kMagic);
-    minus_rest = sub_x2<Format>(t, zeros);
-    return {first, sub_x2<Format>(PairOffsets::constant(Offsets::kPacked).second, t)};
+    minus_rest =
+        kUnit == 1 ? sub_x2<Format>(t, zeros) : fma_x2<Format>(zeros, Offsets::kUnitX2 ^ kSigns, t);
+    return {first, sub_x2<Format>(Offsets::kSum, first)};
   }
 
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, PairOffsets offsets,
@@ -47,11 +47,13 @@ template <>
 struct FoldingConverter<BFloat16, 8, false> : IntegerConverter<BFloat16, 8> {
   using IntegerConverter<BFloat16, 8>::convert_step;
   static constexpr int kUnit = 1;
+  static constexpr uint32_t kUnitX2 = BFloat16::kOneX2;
 
-  static MIXED_GEMM_HOST_DEVICE uint32_t parts(uint32_t zeros) { return zeros; }
-  static MIXED_GEMM_HOST_DEVICE PairOffsets fold(uint32_t zeros, uint32_t& minus_rest) {
-    minus_rest = 0u;
-    return {zeros, 0u};
+  static MIXED_GEMM_HOST_DEVICE PairOffsets fold(uint32_t zeros, uint32_t unit,
+                                                 uint32_t& minus_rest) {
+    const uint32_t first = mul_x2<BFloat16>(zeros, unit);
+    minus_rest = sub_x2<BFloat16>(first, zeros);
+    return {first, 0u};
   }
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, PairOffsets offsets,
                                                   uint32_t (&pairs)[2]) {

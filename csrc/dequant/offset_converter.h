@@ -24,7 +24,8 @@ struct PairOffsets {
 };
 
 // kPacked: the offsets without zero point. A zero point of at most kMost (as bits) is rounded to
-// what offsets hold by adding kMagic and taking it away again.
+// what offsets hold by adding kMagic and taking it away again. kSum: of the two offsets, whatever
+// the zero point.
 template <typename Format, int kBits>
 struct OffsetConverter;
 
@@ -33,6 +34,7 @@ struct OffsetConverter<Half, 4> : PlainIntegers {
   static constexpr uint32_t kUnitX2 = 0x3c003c00u;
   static constexpr uint32_t kMost = 0x6400u;        // 1024
   static constexpr uint32_t kPacked = 0xd4806408u;  // 1024 + 8, -(64 + 8)
+  static constexpr uint32_t kSum = 0x63806380u;
   static constexpr uint32_t kMagic = 0x64086408u;
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, PairOffsets offsets,
                                                   uint32_t (&pairs)[2]) {
@@ -49,6 +51,7 @@ struct OffsetConverter<Half, 8> : PlainIntegers {
   static constexpr uint32_t kUnitX2 = 0x3c003c00u;
   static constexpr uint32_t kMost = 0x6400u;        // 1024
   static constexpr uint32_t kPacked = 0x64806480u;  // 1024 + 128
+  static constexpr uint32_t kSum = 0;               // there is one
   static constexpr uint32_t kMagic = kPacked;
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int /*step*/, PairOffsets offsets,
                                                   uint32_t (&pairs)[2]) {
@@ -65,7 +68,8 @@ struct OffsetConverter<BFloat16, 4> {
   static constexpr uint32_t kUnitX2 = 0x3e803e80u;
   static constexpr uint32_t kMost = 0x4300u;        // 128
   static constexpr uint32_t kPacked = 0xc0004208u;  // (128 + 8) / 4, -8 / 4
-  static constexpr uint32_t kMagic = 0x42084208u;   // 34
+  static constexpr uint32_t kSum = 0x42004200u;
+  static constexpr uint32_t kMagic = 0x42084208u;  // 34
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, PairOffsets offsets,
                                                   uint32_t (&pairs)[2]) {
     constexpr uint32_t kExponent = 0x42004200u;  // 32, with quarters as units in the last place

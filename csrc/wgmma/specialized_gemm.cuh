@@ -3,6 +3,7 @@
 // but a block stays and takes tile after tile, so that the copies of the next one run while the
 // outputs of one are stored.
 #pragma once
+#include "cute/arch/cluster_sm90.hpp"
 #include "cutlass/arch/reg_reconfig.h"
 #include "kernel/early_start.cuh"
 #include "kernel/shared_accumulators.cuh"
@@ -41,7 +42,8 @@ struct SpecializedGemm {
     Mainloop mainloop(p.copies, storage);
     if (threadIdx.x >= Config::kMultiplyThreads) {
       cutlass::arch::warpgroup_reg_dealloc<Config::kCopyRegisters>();
-      if (threadIdx.x > Config::kMultiplyThreads) return;
+      // elect: with a comparison of threadIdx.x ptxas puts loops around what each copy is made of.
+      if (threadIdx.x / 32 != Config::kMultiplyThreads / 32 || !cute::elect_one_sync()) return;
       for_each_item(p, [&](const WorkItem& item, int) {
         mainloop.request(item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n, item.k_begin,
                          item.k_end);

@@ -1,47 +1,98 @@
 // A ring of stages in shared memory that the copy engine fills (TMA) and warps empty: which stage
 // is next, and the two barriers of each.
 #pragma once
-#include "cute/arch/copy_sm90_tma.hpp"
+#include "cute/arch/copy_sm90_desc.hpp"
+#include "cute/arch/util.hpp"
 #include "cutlass/arch/barrier.h"
 
 namespace mixed_gemm {
 
 template <int kStages>
-struct RingPosition {
-  int stage = 0;
-  uint32_t phase = 0;  // of the barriers: flips each time around
-  __device__ void next() {
-    if (++stage == kStages) {
-      stage = 0;
-      phase ^= 1;
-    }
-  }
-};
-
-template <int kStages>
 struct RingBarriers {
-  using Full = cutlass::arch::ClusterTransactionBarrier;
-  using Empty = cutlass::arch::ClusterBarrier;
   uint64_t full[kStages], empty[kStages];
 
   // By one thread; the block must meet before anyone uses them.
   __device__ void init(int emptied_by) {
     for (int i = 0; i < kStages; ++i) {
-      Full::init(&full[i], 1);
-      Empty::init(&empty[i], emptied_by);
+      cutlass::arch::ClusterTransactionBarrier::init(&full[i], 1);
+      cutlass::arch::ClusterBarrier::init(&empty[i], emptied_by);
     }
     cutlass::arch::fence_barrier_init();
   }
-  __device__ void wait_full(const RingPosition<kStages>& at) {
-    Full::wait(&full[at.stage], at.phase);
+};
+
+// A stage, for who fills it and for who empties it: addresses in shared memory that move along.
+// Made anew from the number of the stage they are a chain of a dozen instructions in front of its
+// first use (2 to 5 % of the time of 32 and 64 tokens). kBarriers: where RingBarriers are, from the
+// first stage on.
+template <int kStages, int kStageBytes, int kBarriers>
+class RingPosition {
+ public:
+  __device__ explicit RingPosition(const void* first_stage)
+      : address_(cute::cast_smem_ptr_to_uint(first_stage)) {}
+
+  __device__ RingPosition next() const {
+    RingPosition after = *this;
+    const bool last = stage_ == kStages - 1;
+    after.stage_ = last ? 0 : stage_ + 1;
+    after.address_ += last ? -(kStages - 1) * kStageBytes : kStageBytes;
+    after.phase_ ^= last ? 1 : 0;
+    return after;
   }
-  __device__ void wait_empty(const RingPosition<kStages>& at) {
-    Empty::wait(&empty[at.stage], at.phase ^ 1);  // the first time around all are empty
+
+  __device__ uint32_t address() const { return address_; }
+  __device__ uint32_t full_barrier() const {
+    return address_ - stage_ * (kStageBytes - kBarrierBytes) + kBarriers;
   }
-  __device__ void expect(const RingPosition<kStages>& at, uint32_t bytes) {
-    Full::arrive_and_expect_tx(&full[at.stage], bytes);
+  __device__ uint32_t empty_barrier() const { return full_barrier() + kStages * kBarrierBytes; }
+
+  // Whether the copies have come; wait_full() returns when they have.
+  __device__ bool is_full() const { return has_flipped<false>(full_barrier(), phase_); }
+  __device__ void wait_full() const { wait(full_barrier(), phase_); }
+  // The first time around all are empty.
+  __device__ void wait_empty() const { wait(empty_barrier(), phase_ ^ 1); }
+
+  __device__ void expect(uint32_t bytes) const {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full_barrier()),
+                 "r"(bytes)
+                 : "memory");
   }
-  __device__ void release(int stage) { Empty::arrive(&empty[stage]); }
+  // By address: a stage is released when its reader has long gone on.
+  static __device__ void release(uint32_t empty_barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(empty_barrier) : "memory");
+  }
+
+ private:
+  static constexpr int kBarrierBytes = sizeof(uint64_t);
+
+  // kSleep: until it has, or for 10 ms. (Asking again and again takes power from the other warps.)
+  template <bool kSleep>
+  static __device__ bool has_flipped(uint32_t barrier, uint32_t phase) {
+    uint32_t flipped;
+    if constexpr (kSleep) {
+      asm volatile(
+          "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2, %3;"
+          " selp.u32 %0, 1, 0, p; }"
+          : "=r"(flipped)
+          : "r"(barrier), "r"(phase), "r"(10'000'000)
+          : "memory");
+    } else {
+      asm volatile(
+          "{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;"
+          " selp.u32 %0, 1, 0, p; }"
+          : "=r"(flipped)
+          : "r"(barrier), "r"(phase)
+          : "memory");
+    }
+    return flipped != 0;
+  }
+  static __device__ void wait(uint32_t barrier, uint32_t phase) {
+    while (!has_flipped<true>(barrier, phase)) {
+    }
+  }
+
+  uint32_t address_, phase_ = 0;
+  int stage_ = 0;
 };
 
 // Reads no matrix, so it may come before a wait for who writes them. (With cute's function, which
@@ -50,10 +101,15 @@ __device__ inline void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// A box of a matrix to shared memory; what lies outside of the matrix reads as 0. x: along rows.
-__device__ inline void copy_box(const CUtensorMap& map, uint64_t* full, void* to, int x, int y) {
-  constexpr auto kHint = static_cast<uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL);
-  cute::SM90_TMA_LOAD_2D::copy(&map, full, kHint, to, x, y);
+// A box of a matrix to shared memory, counted by the barrier `full`; what lies outside of the
+// matrix reads as 0. x: along rows. (cute's function takes pointers, from which addresses are made
+// for each copy.)
+__device__ inline void copy_box(const CUtensorMap& map, uint32_t full, uint32_t to, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+      "l"(&map), "r"(x), "r"(y), "r"(full)
+      : "memory");
 }
 
 }  // namespace mixed_gemm

@@ -79,12 +79,32 @@ struct WarpgroupInt8Mma {
 
 // The descriptor of rows of 128 bytes along K as the copy engine leaves them, permuted within 1024
 // (layout/smem_tile.h). An instruction takes 32 bytes of each.
-__device__ inline uint64_t swizzled_descriptor(const void* smem) {
+__device__ inline uint64_t swizzled_descriptor(uint32_t address) {
   constexpr uint64_t kOctetStride = 1024 >> 4, kSwizzle128 = 1;
-  const uint64_t address = cute::cast_smem_ptr_to_uint(smem) >> 4;
-  return address | uint64_t(1) << 16 | kOctetStride << 32 | kSwizzle128 << 62;
+  return (address >> 4) + (1u << 16) | kOctetStride << 32 | kSwizzle128 << 62;
 }
 constexpr uint64_t kDescriptorStep = 32 >> 4, kDescriptor64Rows = 64 * 128 >> 4;
+
+// 8 x 8 matrices of 16-bit values from addresses in shared memory (CUTLASS's functions take
+// pointers, whose addresses are made again for every stage).
+__device__ inline void load_matrices(uint32_t address, uint32_t (&matrices)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ inline void load_transposed(uint32_t address, uint32_t (&matrices)[1]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];"
+               : "=r"(matrices[0])
+               : "r"(address)
+               : "memory");
+}
+__device__ inline void load_transposed(uint32_t address, uint32_t (&matrices)[2]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(matrices[0]), "=r"(matrices[1])
+               : "r"(address)
+               : "memory");
+}
 
 // The compiler must not move accesses of registers that a running wgmma uses across this.
 template <int kCount, typename T>

@@ -2,6 +2,8 @@
 // Tokens are the 64-row operand, so a warp's sums lie as those of mma.m16n8 do and end in the same
 // epilogues.
 #pragma once
+#include <cstddef>
+
 #include "core/scaled_tile_config.h"
 #include "cutlass/array.h"
 #include "wgmma/tma_pipeline.cuh"
@@ -46,7 +48,7 @@ class WgmmaInt8Mainloop {
   };
 
   __device__ WgmmaInt8Mainloop(const Copies& copies, SharedStorage& storage)
-      : copies_(copies), storage_(storage) {}
+      : copies_(copies), position_(storage.stages) {}
 
   static __device__ void prefetch_maps(const Copies& copies) {
     prefetch_map(copies.tokens);
@@ -55,11 +57,10 @@ class WgmmaInt8Mainloop {
 
   // The thread that asks for copies: lines [begin, end) of K.
   __device__ void request(int row0, int column0, int begin, int end) {
-    for (int line = begin; line < end; ++line, position_.next()) {
-      storage_.barriers.wait_empty(position_);
-      uint8_t* stage = storage_.stages[position_.stage];
-      uint64_t* full = &storage_.barriers.full[position_.stage];
-      storage_.barriers.expect(position_, Config::kStageBytes);
+    for (int line = begin; line < end; ++line, position_ = position_.next()) {
+      const uint32_t full = position_.full_barrier(), stage = position_.address();
+      position_.wait_empty();
+      position_.expect(Config::kStageBytes);
       copy_box(copies_.weights, full, stage + Config::kTokenBytes, line * kScaledTileK, column0);
       copy_box(copies_.tokens, full, stage, line * kScaledTileK, row0);
     }
@@ -70,12 +71,11 @@ class WgmmaInt8Mainloop {
     const int group = static_cast<int>(threadIdx.x) / 128;
     const int rows = Config::group_row(group) * kScaledTileK;
     const int columns = Config::kTokenBytes + Config::group_column(group) * kScaledTileK;
-    int previous = -1;  // stage
-    for (int line = begin; line < end; ++line, position_.next()) {
-      storage_.barriers.wait_full(position_);
-      const uint8_t* stage = storage_.stages[position_.stage];
-      const uint64_t tokens = swizzled_descriptor(stage + rows);
-      const uint64_t weights = swizzled_descriptor(stage + columns);
+    uint32_t previous = 0;  // the barrier of the stage before
+    for (int line = begin; line < end; ++line, position_ = position_.next()) {
+      position_.wait_full();
+      const uint64_t tokens = swizzled_descriptor(position_.address() + rows);
+      const uint64_t weights = swizzled_descriptor(position_.address() + columns);
       cute::warpgroup_arrive();
       CUTLASS_PRAGMA_UNROLL
       for (int step = 0; step < kSteps; ++step) {
@@ -88,25 +88,27 @@ class WgmmaInt8Mainloop {
       }
       cute::warpgroup_commit_batch();
       cute::warpgroup_wait<1>();
-      if (previous >= 0) release(previous);
-      previous = position_.stage;
+      if (previous != 0) release(previous);
+      previous = position_.empty_barrier();
     }
     cute::warpgroup_wait<0>();
     pin_sums(sums);
-    if (previous >= 0) release(previous);
+    if (previous != 0) release(previous);
   }
 
  private:
+  using Position =
+      RingPosition<Config::kStages, Config::kStageBytes, offsetof(SharedStorage, barriers)>;
+
   static __device__ void pin_sums(Sums& sums) {
     pin<Config::kSums>(reinterpret_cast<uint32_t*>(sums.data()));
   }
-  __device__ void release(int stage) {
-    if (threadIdx.x % 32 == 0) storage_.barriers.release(stage);
+  __device__ void release(uint32_t barrier) {
+    if (threadIdx.x % 32 == 0) Position::release(barrier);
   }
 
   const Copies& copies_;
-  SharedStorage& storage_;
-  RingPosition<Config::kStages> position_;
+  Position position_;
 };
 
 }  // namespace mixed_gemm

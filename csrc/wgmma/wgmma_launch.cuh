@@ -19,7 +19,8 @@ template <typename Config>
 int make_copies(const GemmArgs& a, typename WgmmaMainloop<Config>::Copies& copies) {
   using Layout = typename Config::Layout;
   const int64_t k_tiles = ceil_div(a.k, kTileK), line_bytes = k_tiles * Layout::kLineBytes;
-  copies.rows = StagedScaleRows(a.group_size, a.k, a.zero_mode);
+  using Converter = FoldingConverter<typename Config::Format, Config::kBits>;
+  copies.rows = StagedScaleRows(a.group_size, a.k, ZeroFolding::of<Converter>(a.zero_mode));
   const BoxedMatrix tokens{a.a, 2, a.k, a.m, a.a_stride * 2, kTileK, Config::kTile.m, true};
   const BoxedMatrix weights{a.b_packed,
                             1,

@@ -2,7 +2,8 @@
 // scales of a k-tile; two warpgroups convert weights in registers, where wgmma reads them, while
 // the products of the step before run.
 #pragma once
-#include "cutlass/arch/memory_sm75.h"
+#include <cstddef>
+
 #include "cutlass/array.h"
 #include "dequant/folding_converter.h"
 #include "layout/smem_tile.h"
@@ -18,14 +19,13 @@ class WgmmaMainloop {
   using Layout = typename Config::Layout;
   using Converter = FoldingConverter<typename Config::Format, Config::kBits>;
   using Mma = WarpgroupMma<typename Config::Format, Config::kTile.m>;
-  using Position = RingPosition<Config::kStages>;
   static constexpr int kSteps = kTileK / kMmaK;
   static constexpr int kWords = Layout::kBlocksPerTile * 2;  // of a lane: two octets of columns
   static constexpr int kStepsPerBlock = kSteps / Layout::kBlocksPerTile;
   static constexpr int kRowTiles = Config::kRowTiles;
-  // Steps whose products run while the next ones' weights are converted: narrow products are too
-  // short to hide a conversion behind one (151 for 157 us at 64 x 57344 x 8192).
-  static constexpr int kGroup = Config::kTile.m <= 64 ? 2 : 1;
+  // Steps whose products run while the next ones' weights are converted: products of few tokens
+  // and one row tile are too short to hide a conversion (151 for 157 us at 64 x 57344 x 8192).
+  static constexpr int kGroup = Config::kTile.m <= 64 && kRowTiles == 1 ? 2 : 1;
 
  public:
   using Sums = cutlass::Array<float, Config::kSums>;
@@ -39,7 +39,7 @@ class WgmmaMainloop {
   };
 
   __device__ WgmmaMainloop(const Copies& copies, SharedStorage& storage)
-      : copies_(copies), storage_(storage), scales_(copies.rows) {}
+      : copies_(copies), position_(storage.stages), scales_(copies.rows) {}
 
   static __device__ void prefetch_maps(const Copies& copies) {
     prefetch_map(copies.tokens);
@@ -50,18 +50,20 @@ class WgmmaMainloop {
 
   // --- the thread that asks for copies -----------------------------------------------------------
   __device__ void request(int row0, int column0, int begin, int end) {
-    for (int tile = begin; tile < end; ++tile, position_.next()) {
-      storage_.barriers.wait_empty(position_);
-      uint8_t* stage = storage_.stages[position_.stage];
-      uint64_t* full = &storage_.barriers.full[position_.stage];
-      constexpr int kVectors = Config::kScaled ? (Config::kZeros ? 2 : 1) : 0;
-      storage_.barriers.expect(position_,
-                               Config::kTokenBytes + Config::kWeightBytes +
-                                   kVectors * copies_.rows.of_tile * Config::kScaleRowBytes);
+    const int weight_row = column0 / Layout::kInterleave;
+    const StagedScaleRows& rows = copies_.rows;
+    const int scale_bytes = (Config::kZeros ? 2 : 1) * rows.of_tile * Config::kScaleRowBytes;
+    GroupStarts starts;
+    starts.start(rows, begin);
+    for (int tile = begin; tile < end; ++tile, position_ = position_.next()) {
+      const uint32_t full = position_.full_barrier(), stage = position_.address();
+      const bool with_scales = Config::kScaled && starts.enter(rows, tile);
+      position_.wait_empty();
+      position_.expect(kOperandBytes + (with_scales ? scale_bytes : 0));
       copy_box(copies_.weights, full, stage + Config::kTokenBytes, tile * Layout::kLineBytes,
-               column0 / Layout::kInterleave);
+               weight_row);
       copy_box(copies_.tokens, full, stage, tile * kTileK, row0);
-      if constexpr (Config::kScaled) request_scales(tile, column0, full, stage + kScaleOffset);
+      if (with_scales) request_scales(tile, column0, full, stage + kOperandBytes);
     }
   }
 
@@ -83,14 +85,15 @@ class WgmmaMainloop {
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < Config::kSums; ++i) sums[i] *= Converter::kUnit;
     }
-    release(position_.stage);
-    position_.next();
+    release(last_barrier_);
   }
 
  private:
-  static constexpr int kScaleOffset = Config::kTokenBytes + Config::kWeightBytes;
+  using Position =
+      RingPosition<Config::kStages, Config::kStageBytes, offsetof(SharedStorage, barriers)>;
+  static constexpr int kOperandBytes = Config::kTokenBytes + Config::kWeightBytes;
 
-  __device__ void request_scales(int tile, int column0, uint64_t* full, uint8_t* to) const {
+  __device__ void request_scales(int tile, int column0, uint32_t full, uint32_t to) const {
     const StagedScaleRows& rows = copies_.rows;
     for (int row = 0; row < rows.of_tile; row += rows.of_copy) {
       const int group = rows.group(tile, row);
@@ -108,13 +111,17 @@ class WgmmaMainloop {
     uint32_t fragments[kSteps][kRowTiles][4];
     uint32_t words[kRowTiles][kWords];
     scales_.start(begin);
-    enter_tile(words);
-    prepare<kRows>(0);
+    last_barrier_ = 0;
+    word_offset_ = word_offset();
+    position_.wait_full();
+    load_words(words);
+    prepare<kRows>(begin, 0);
     CUTLASS_PRAGMA_UNROLL
     for (int step = 0; step < kGroup; ++step) convert<kRows>(step, words, fragments[step]);
     for (int tile = begin; tile < end; ++tile) {
-      const int current = position_.stage;
-      const uint64_t tokens = swizzled_descriptor(storage_.stages[current]);
+      const uint64_t tokens = swizzled_descriptor(position_.address());
+      const Position next_stage = position_.next();
+      bool next_full = false;
       CUTLASS_PRAGMA_UNROLL
       for (int group = 0; group < kSteps; group += kGroup) {
         cute::warpgroup_arrive();
@@ -128,16 +135,18 @@ class WgmmaMainloop {
         }
         cute::warpgroup_commit_batch();
         const int next = (group + kGroup) % kSteps;
-        if (next != 0) {
-          prepare<kRows>(next);
-        } else if (tile + 1 < end) {
-          position_.next();
-          enter_tile(words);
-          prepare<kRows>(0);
+        if (group == 0) next_full = next_stage.is_full();
+        if (next == 0) {
+          // Behind the last tile there is nothing to wait for, and what is read and converted is in
+          // vain: a way around it would be a branch in each.
+          if (!next_full && tile + 1 < end) next_stage.wait_full();
+          last_barrier_ = position_.empty_barrier();
+          position_ = next_stage;
+          load_words(words);
         }
+        prepare<kRows>(next == 0 ? tile + 1 : tile, next);
         cute::warpgroup_wait<1>();  // the group before is done
-        if (group == 0 && tile > begin) release(current == 0 ? Config::kStages - 1 : current - 1);
-        // After the last tile too, in vain: a way around it would be a branch in each.
+        if (group == 0 && last_barrier_ != 0) release(last_barrier_);
         CUTLASS_PRAGMA_UNROLL
         for (int step = next; step < next + kGroup; ++step) {
           convert<kRows>(step, words, fragments[step]);
@@ -146,40 +155,43 @@ class WgmmaMainloop {
     }
   }
 
-  __device__ void release(int stage) {
-    if (threadIdx.x % 32 == 0) storage_.barriers.release(stage);
+  __device__ void release(uint32_t barrier) {
+    if (threadIdx.x % 32 == 0) Position::release(barrier);
   }
 
   // Words of blocks (2 l, 2 l + 1) of columns g and g + 8: words[t][4 l + 2 block + half].
   __device__ void load_words(uint32_t (&words)[kRowTiles][kWords]) const {
-    const uint8_t* weights = storage_.stages[position_.stage] + Config::kTokenBytes;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    constexpr int kRowTileBytes = 64 / Layout::kInterleave * Layout::kLineBytes;
     CUTLASS_PRAGMA_UNROLL
-    for (int t = 0; t < kRowTiles; ++t) {
-      const int column = Config::column(warp, t) + lane % 16;
-      const int line = column / Layout::kInterleave;
+    for (int l = 0; l < kWords / 4; ++l) {
+      // Not of the offset alone, which would be kept in registers for both.
+      const uint32_t lane = (position_.address() + word_offset_) ^ 2 * l * kChunkBytes;
       CUTLASS_PRAGMA_UNROLL
-      for (int l = 0; l < kWords / 4; ++l) {
-        const int chunk = column % Layout::kInterleave * Layout::kBlocksPerTile + 2 * l + lane / 16;
-        cutlass::arch::ldsm<cutlass::layout::RowMajor, 4>(
-            reinterpret_cast<cutlass::Array<unsigned, 4>&>(words[t][4 * l]),
-            weights + SmemActivationTile::offset(line, chunk));
+      for (int t = 0; t < kRowTiles; ++t) {
+        load_matrices(lane + Config::kTokenBytes + t * kRowTileBytes,
+                      *reinterpret_cast<uint32_t(*)[4]>(&words[t][4 * l]));
       }
     }
   }
-
-  __device__ void enter_tile(uint32_t (&words)[kRowTiles][kWords]) {
-    storage_.barriers.wait_full(position_);
-    load_words(words);
+  // Where a lane reads among the weights, of the first row tile and blocks; row tiles are whole
+  // periods of the permutation apart, and a column's chunks differ in the lowest bits of their
+  // numbers.
+  static __device__ uint32_t word_offset() {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int column = Config::column(warp, 0) + lane % 16;
+    const int line = column / Layout::kInterleave;
+    const int chunk = column % Layout::kInterleave * Layout::kBlocksPerTile + lane / 16;
+    return SmemActivationTile::offset(line, chunk);
   }
 
   // The scales of a group of steps, before the products of the one before it are waited for.
   template <int kRows>
-  __device__ void prepare(int group) {
-    const uint8_t* rows = storage_.stages[position_.stage] + kScaleOffset;
+  __device__ void prepare(int tile, int group) {
     CUTLASS_PRAGMA_UNROLL
     for (int step = group; step < group + kGroup; ++step) {
-      if constexpr (Config::kScaled) scales_.template prepare<kRows>(rows, step);
+      if constexpr (Config::kScaled) {
+        scales_.template prepare<kRows>(position_.address() + kOperandBytes, tile, step);
+      }
     }
   }
 
@@ -204,8 +216,9 @@ class WgmmaMainloop {
   }
 
   const Copies& copies_;
-  SharedStorage& storage_;
   Position position_;
+  uint32_t last_barrier_;
+  uint32_t word_offset_;  // made for every run: kept between these it is spilled
   WgmmaScales<Config> scales_;
 };
 

@@ -2,11 +2,10 @@
 // registers.
 #pragma once
 #include "core/bit_ops.h"
-#include "cutlass/arch/memory_sm75.h"
-#include "cutlass/array.h"
 #include "cutlass/cutlass.h"
 #include "cutlass/fast_math.h"
 #include "dequant/column_pair.h"
+#include "wgmma/warpgroup_mma.cuh"
 #include "wgmma/wgmma_config.cuh"
 
 namespace mixed_gemm {
@@ -17,17 +16,16 @@ namespace mixed_gemm {
 struct StagedScaleRows {
   static constexpr int kSteps = kTileK / kMmaK;
   cutlass::FastDivmod steps_per_group;
-  int tiles_per_group;         // when coarse
+  int tiles_per_group;         // 1 unless coarse
   int of_tile, steps_per_row;  // of a stage
   int of_copy;                 // rows that the copy engine takes at once
-  uint32_t folded;             // all bits in zero mode "sub", where zero points are folded
+  ZeroFolding folding;
 
   StagedScaleRows() = default;
-  StagedScaleRows(int64_t group_size, int64_t k, ZeroMode zero_mode)
-      : steps_per_group(static_cast<int>(ceil_div(group_size, kMmaK))),
-        tiles_per_group(static_cast<int>(ceil_div(group_size, kTileK))),
-        folded(zero_mode == ZeroMode::kSub ? ~0u : 0u) {
+  StagedScaleRows(int64_t group_size, int64_t k, ZeroFolding zero_folding)
+      : steps_per_group(static_cast<int>(ceil_div(group_size, kMmaK))), folding(zero_folding) {
     of_tile = wgmma_scale_rows(group_size, k);
+    tiles_per_group = of_tile == 1 ? static_cast<int>(ceil_div(group_size, kTileK)) : 1;
     steps_per_row = kSteps / of_tile;
     of_copy = group_size * of_tile == kTileK ? of_tile : 1;
   }
@@ -37,8 +35,26 @@ struct StagedScaleRows {
   }
 };
 
+// Which k-tiles begin a group, and so have rows of scales in their stages. So does the first one of
+// a run, and each where groups are no multiples of a k-tile.
+class GroupStarts {
+ public:
+  __device__ void start(const StagedScaleRows& rows, int tile) {
+    next_ = rows.of_tile == 1 ? rows.group(tile, 0) * rows.tiles_per_group : tile;
+  }
+  __device__ bool enter(const StagedScaleRows& rows, int tile) {
+    if (tile < next_) return false;
+    next_ += rows.tiles_per_group;
+    return true;
+  }
+
+ private:
+  int next_;
+};
+
 template <typename Config>
 class WgmmaScales {
+  using Columns = ColumnPair<typename Config::Format, Config::kBits, Config::kZeros>;
   static constexpr int kSteps = StagedScaleRows::kSteps;
   static constexpr int kRowTiles = Config::kRowTiles;
 
@@ -47,29 +63,25 @@ class WgmmaScales {
 
   // The next k-tile is `tile`, whichever was before.
   __device__ void start(int tile) {
-    same_tiles_ = rows_.group(tile, 0) * rows_.tiles_per_group - tile;
+    starts_.start(rows_, tile);
+    offset_ = lane_offset();
   }
 
-  // What `step` needs and the step before it did not, from a stage of kRows rows.
+  // What `step` of `tile` needs and the step before it did not, from the kRows rows of its stage.
   template <int kRows>
-  __device__ void prepare(const uint8_t* stage, int step) {
+  __device__ void prepare(uint32_t rows, int tile, int step) {
     constexpr int kStepsPerRow = kSteps / kRows;
     if (step % kStepsPerRow != 0) return;
     // Zero points take a dozen instructions, so not for each tile of a group (groups of 128, 64 and
     // 128 tokens: 1.09 and 1.12 of the time without zero points, then 1.06).
-    if constexpr (Config::kZeros && kRows == 1) {
-      if (--same_tiles_ >= 0) return;
-      same_tiles_ += rows_.tiles_per_group;
-    }
-    const int warp = threadIdx.x / 32, row = step / kStepsPerRow;
-    const uint8_t* rows = stage + row * Config::kScaleRowBytes + lane_offset();
+    if (kRows == 1 && !starts_.enter(rows_, tile)) return;
+    const int row = step / kStepsPerRow;
     CUTLASS_PRAGMA_UNROLL
     for (int t = 0; t < kRowTiles; ++t) {
-      constexpr int kMatrices = Config::kZeros ? 2 : 1;
-      cutlass::Array<unsigned, kMatrices> pairs;
-      cutlass::arch::ldsm<cutlass::layout::ColumnMajor, kMatrices>(
-          pairs, rows + 2 * Config::column(warp, t));
-      columns_[row][t].set(pairs[0], Config::kZeros ? pairs[kMatrices - 1] : 0u, rows_.folded);
+      constexpr int kMatrices = Config::kZeros ? 2 : 1, kRowTileBytes = 64 * 2;
+      uint32_t pairs[kMatrices];
+      load_transposed(rows + offset_ + row * Config::kScaleRowBytes + t * kRowTileBytes, pairs);
+      columns_[row][t].set(pairs[0], Config::kZeros ? pairs[kMatrices - 1] : 0u, rows_.folding);
     }
   }
 
@@ -84,14 +96,16 @@ class WgmmaScales {
   // One LDSM instead of four LDS and two PRMT: columns g and g + 8 come in one register of lanes
   // (g, q), from a transposed matrix of 8 x 8 whose even rows are the first 8 columns and whose odd
   // ones are the other 8; one of scales, one of zero points. Where this lane's row of these is.
-  static __device__ int lane_offset() {
-    const int lane = threadIdx.x % 32;
-    return lane % 2 * 16 + (Config::kZeros ? lane / 8 % 2 * Config::kScaleBytes : 0);
+  static __device__ uint32_t lane_offset() {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    return 2 * Config::column(warp, 0) + lane % 2 * 16 +
+           (Config::kZeros ? lane / 8 % 2 * Config::kScaleBytes : 0);
   }
 
   const StagedScaleRows& rows_;
-  int same_tiles_;  // that go on with the row of this one
-  ColumnPair<typename Config::Format, Config::kBits, Config::kZeros> columns_[kSteps][kRowTiles];
+  uint32_t offset_;
+  GroupStarts starts_;
+  Columns columns_[kSteps][kRowTiles];
 };
 
 }  // namespace mixed_gemm

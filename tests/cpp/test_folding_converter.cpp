@@ -86,7 +86,7 @@ TYPED_TEST(FoldingConverterTest, ZeroPointsOfCheckpointsAreFoldedWhole) {
   constexpr int kBias = TestFixture::Layout::kBias;
   for (int zero = -kBias; zero < kBias; ++zero) {
     uint32_t minus_rest;
-    const PairOffsets offsets = Converter::fold(Converter::parts(this->both(zero)), minus_rest);
+    const PairOffsets offsets = Converter::fold(this->both(zero), Converter::kUnitX2, minus_rest);
     ASSERT_EQ(minus_rest & 0x7fff7fffu, 0u) << zero;
     for (uint32_t value = 0; value < this->kValues; ++value) {
       this->for_each_member(
@@ -109,7 +109,7 @@ TYPED_TEST(FoldingConverterTest, AnyFiniteZeroPointIsFoldedAndTheRestIsLeft) {
     const double zero = decode<Format>(static_cast<uint16_t>(bits));
     if (!std::isfinite(zero)) continue;
     uint32_t minus_rest;
-    const PairOffsets offsets = Converter::fold(Converter::parts(bits * 0x10001u), minus_rest);
+    const PairOffsets offsets = Converter::fold(bits * 0x10001u, Converter::kUnitX2, minus_rest);
     const double left = -this->member(minus_rest, 0) * Converter::kUnit;
     for (const uint32_t value : {0u, 1u, this->kValues / 2, this->kValues - 1}) {
       this->for_each_member(
@@ -135,14 +135,14 @@ TYPED_TEST(FoldingConverterTest, ColumnsOfAPairAreRoundedOnce) {
   using Format = typename TestFixture::Format;
   constexpr int kBias = TestFixture::Layout::kBias;
   const double scales[2] = {decode<Format>(encode<Format>(0.0123)), -0.75};
-  for (const uint32_t folded : {~0u, 0u}) {
+  for (const ZeroMode mode : {ZeroMode::kSub, ZeroMode::kAdd}) {
     for (int first = -kBias; first < kBias; ++first) {
       const double zeros[2] = {static_cast<double>(first), static_cast<double>(-1 - first)};
       const auto pair_of = [](const double(&values)[2]) {
         return encode<Format>(values[0]) | static_cast<uint32_t>(encode<Format>(values[1])) << 16;
       };
       typename TestFixture::Columns columns;
-      columns.set(pair_of(scales), pair_of(zeros), folded);
+      columns.set(pair_of(scales), pair_of(zeros), ZeroFolding::of<Converter>(mode));
       for (uint32_t value = 0; value < this->kValues; ++value) {
         for (int half = 0; half < 2; ++half) {
           this->for_each_member(
@@ -151,8 +151,8 @@ TYPED_TEST(FoldingConverterTest, ColumnsOfAPairAreRoundedOnce) {
                 columns.convert_step(word, step, half, pairs);
               },
               [&](int q, double part) {
-                const double exact =
-                    folded != 0 ? (q - zeros[half]) * scales[half] : q * scales[half] + zeros[half];
+                const double exact = mode == ZeroMode::kSub ? (q - zeros[half]) * scales[half]
+                                                            : q * scales[half] + zeros[half];
                 ASSERT_EQ(part * Converter::kUnit, decode<Format>(encode<Format>(exact)))
                     << q << ' ' << zeros[half];
               });

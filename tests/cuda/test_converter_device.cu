@@ -66,12 +66,12 @@ struct Arithmetic {
 // Weights of one column of a pair, with and without zero points: in[1] are scales, in[2] zeros.
 template <typename Format, int kBits>
 struct Fold {
-  uint32_t folded;
+  ZeroMode mode;
   MIXED_GEMM_HOST_DEVICE void operator()(const uint32_t* in, uint32_t* out) const {
     ColumnPair<Format, kBits, true> zeros;
     ColumnPair<Format, kBits, false> none;
-    zeros.set(in[1], in[2], folded);
-    none.set(in[1], 0u, 0u);
+    zeros.set(in[1], in[2], ZeroFolding::of<FoldingConverter<Format, kBits>>(mode));
+    none.set(in[1], 0u, {});
     uint32_t pairs[2], others[2];
     zeros.convert_step(in[0], 0, 0, pairs);
     none.convert_step(in[0], kStepsPerWord<kBits> - 1, 1, others);
@@ -159,13 +159,13 @@ std::vector<uint32_t> words_and_columns(int count) {
 }
 
 TEST(DeviceColumnPair, EveryConverterAndZeroMode) {
-  for (const uint32_t folded : {~0u, 0u}) {
+  for (const ZeroMode mode : {ZeroMode::kSub, ZeroMode::kAdd}) {
     const auto halves = words_and_columns<Half>(1 << 18);
-    expect_device_equals_twin(Fold<Half, 4>{folded}, halves);
-    expect_device_equals_twin(Fold<Half, 8>{folded}, halves);
+    expect_device_equals_twin(Fold<Half, 4>{mode}, halves);
+    expect_device_equals_twin(Fold<Half, 8>{mode}, halves);
     const auto bfloats = words_and_columns<BFloat16>(1 << 18);
-    expect_device_equals_twin(Fold<BFloat16, 4>{folded}, bfloats);
-    expect_device_equals_twin(Fold<BFloat16, 8>{folded}, bfloats);
+    expect_device_equals_twin(Fold<BFloat16, 4>{mode}, bfloats);
+    expect_device_equals_twin(Fold<BFloat16, 8>{mode}, bfloats);
   }
 }
 TEST(DeviceBitOps, PrmtAndLop3) {
