@@ -107,10 +107,12 @@ constexpr int smem_bytes(const TileConfig& t, int bits, ScaleMode mode) {
 // THE list of compiled wgmma tiles (sm_90a): m tokens, which are the columns of the instruction, by
 // n columns of weights, which are its 64 rows; warp_m, warp_n: of a warpgroup. Weights are
 // converted once for all tokens of a tile, so wide tiles multiply at the rate of the tensor cores,
-// and narrow ones at that of the conversion.
+// and narrow ones at that of the conversion; of these the ones with 256 columns spend less on what
+// is done once a k-tile, and the others leave more blocks to share out.
 constexpr TileConfig kWgmmaTileConfigs[] = {
-    {32, 128, 32, 64, 7, 3},    {64, 128, 64, 64, 8, 2},   {128, 128, 128, 64, 6, 1},
-    {128, 256, 128, 128, 5, 1}, {256, 128, 256, 64, 4, 1},
+    {16, 256, 16, 128, 8, 2},  {32, 128, 32, 64, 7, 3},   {32, 256, 32, 128, 7, 2},
+    {64, 128, 64, 64, 8, 2},   {128, 128, 128, 64, 6, 1}, {128, 256, 128, 128, 5, 1},
+    {256, 128, 256, 64, 4, 1},
 };
 constexpr int kNumWgmmaTileConfigs = sizeof(kWgmmaTileConfigs) / sizeof(kWgmmaTileConfigs[0]);
 
@@ -128,7 +130,7 @@ constexpr int wgmma_scale_rows(int64_t group_size, int64_t k) {
   if (group_size >= k || group_size % kTileK == 0) return 1;
   return group_size % (kTileK / 2) == 0 ? 2 : kTileK / kMmaK;
 }
-// 32 tokens, three blocks an SM: a third loop has no registers, and wgmma would be serialized.
+// Up to 32 tokens a third loop has no registers (wgmma would be serialized, or spills).
 constexpr int max_wgmma_scale_rows(const TileConfig& t) { return t.m <= 32 ? 2 : kTileK / kMmaK; }
 
 // Stages begin on 1024 bytes, the period of the copy engine's permutation.

@@ -93,8 +93,8 @@ QUARTER_SHAPES = (
 
 
 def has_mode(kernel: str, mode: str) -> bool:
-    """Whether the kernel takes the mode's groups: 32 tokens by wgmma are not for groups of 16."""
-    return not (kernel.startswith("wgmma_m32") and mode.startswith("fine"))
+    """Whether the kernel takes the mode's groups: 16 and 32 tokens by wgmma not groups of 16."""
+    return not (kernel.startswith(("wgmma_m16n", "wgmma_m32n")) and mode.startswith("fine"))
 
 
 def cases_of(mode: str, dtype: torch.dtype, bits: int) -> list[Case]:
