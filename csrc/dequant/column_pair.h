@@ -16,7 +16,7 @@ struct ZeroFolding {
   uint32_t unit;  // kUnitX2 of the converter, masked
 
   template <typename Converter>
-  static ZeroFolding of(ZeroMode mode) {
+  static MIXED_GEMM_HOST_DEVICE ZeroFolding of(ZeroMode mode) {
     const uint32_t mask = mode == ZeroMode::kSub ? ~0u : 0u;
     return {mask, mask & Converter::kUnitX2};
   }
