@@ -81,7 +81,7 @@ struct WarpgroupInt8Mma {
 // (layout/smem_tile.h). An instruction takes 32 bytes of each.
 __device__ inline uint64_t swizzled_descriptor(uint32_t address) {
   constexpr uint64_t kOctetStride = 1024 >> 4, kSwizzle128 = 1;
-  return (address >> 4) + (1u << 16) | kOctetStride << 32 | kSwizzle128 << 62;
+  return ((address >> 4) + (1u << 16)) | kOctetStride << 32 | kSwizzle128 << 62;
 }
 constexpr uint64_t kDescriptorStep = 32 >> 4, kDescriptor64Rows = 64 * 128 >> 4;
 

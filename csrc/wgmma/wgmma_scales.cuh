@@ -72,8 +72,8 @@ class WgmmaScales {
   __device__ void prepare(uint32_t rows, int tile, int step) {
     constexpr int kStepsPerRow = kSteps / kRows;
     if (step % kStepsPerRow != 0) return;
-    // Zero points take a dozen instructions, so not for each tile of a group (groups of 128, 64 and
-    // 128 tokens: 1.09 and 1.12 of the time without zero points, then 1.06).
+    // Not for each tile of a group: only the first has rows of scales, and zero points take a dozen
+    // instructions (64 and 128 tokens: 1.09 and 1.12 of the time without them, then 1.06).
     if (kRows == 1 && !starts_.enter(rows_, tile)) return;
     const int row = step / kStepsPerRow;
     CUTLASS_PRAGMA_UNROLL
