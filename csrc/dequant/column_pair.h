@@ -27,22 +27,25 @@ class ColumnPair {
  public:
   using Converter = FoldingConverter<Format, kBits>;
 
+  // The scales and zero points of both columns, as they are stored, are loaded here; fold() makes
+  // of them what convert_step() takes.
+  uint32_t loaded[kZeros ? 2 : 1];
+
   // Of "sub" only what the converter leaves is added. That is never larger than the weight, so two
   // roundings are the worst.
-  MIXED_GEMM_HOST_DEVICE void set(uint32_t scales, uint32_t zeros, const ZeroFolding& folding) {
-    scales_ = scales;
+  MIXED_GEMM_HOST_DEVICE void fold(const ZeroFolding& folding) {
     if constexpr (kZeros) {
       uint32_t minus_rest;  // of "add": all of the zero point
-      offsets_ = Converter::fold(zeros, folding.unit, minus_rest);
-      addends_ =
-          mul_x2<Format>(minus_rest, lop3<kLutSelect>(folding.mask, scales, Format::kMinusOneX2));
+      offsets_ = Converter::fold(loaded[1], folding.unit, minus_rest);
+      addends_ = mul_x2<Format>(minus_rest,
+                                lop3<kLutSelect>(folding.mask, loaded[0], Format::kMinusOneX2));
     }
   }
 
   // Pairs of column `half`, as IntegerConverter's, but scaled, and parts of kUnit.
   MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, int half,
                                            uint32_t (&pairs)[2]) const {
-    const uint32_t scale = both_halves(scales_, half);
+    const uint32_t scale = both_halves(loaded[0], half);
     if constexpr (kZeros) {
       const uint32_t addend = both_halves(addends_, half);
       Converter::convert_step(
@@ -56,7 +59,7 @@ class ColumnPair {
   }
 
  private:
-  uint32_t scales_, addends_;
+  uint32_t addends_;
   PairOffsets offsets_;
 };
 

@@ -167,8 +167,10 @@ double wgmma_us(const Candidate& c, const GemmProblem& p, const DeviceInfo& d) {
   const double k_tiles = static_cast<double>(ceil_div(p.k, kTileK));
   const double tile_share = t.m * t.n / 16384.0;  // of 128 x 128
   const bool stream = c.split == SplitK::kStreamK;
+  const int blocks = wgmma_blocks(t, wgmma_mode(p.scheme, p.k));
   const double slots =
-      static_cast<double>(std::min(stream ? c.slices : t.min_blocks, kWgmmaBlocks)) * d.sm_count;
+      static_cast<double>(std::min(stream ? std::min(c.slices, blocks) : blocks, kWgmmaBlocks)) *
+      d.sm_count;
   const double parts = stream ? std::min(tiles * k_tiles, slots) : tiles * c.slices;
   const double resident = std::min(slots / d.sm_count, std::ceil(parts / d.sm_count));
   const double multiply = 2.0 * t.m * t.n * kTileK * resident / (kWgmmaTflops * 1e6 / d.sm_count);

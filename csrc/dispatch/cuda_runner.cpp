@@ -128,7 +128,9 @@ Status run_tiled(const Candidate& c, const GemmProblem& original, const Allocate
   DeviceInfo device;
   status = current_device(device);
   if (!status.ok()) return status;
-  args.resident = device.sm_count * tile_of(c).min_blocks;
+  args.resident = device.sm_count * (c.family == Family::kWgmma
+                                         ? wgmma_blocks(tile_of(c), wgmma_mode(p.scheme, p.k))
+                                         : tile_of(c).min_blocks);
   args.early_start = device.early_start();
   const int64_t partial_stride = round_up(p.n, kVector);
   if (c.split == SplitK::kParallel) {

@@ -117,7 +117,7 @@ struct SpecializedGemm {
 };
 
 template <typename Gemm, typename Config>
-__global__ void __launch_bounds__(Config::kThreads, Config::kTile.min_blocks)
+__global__ void __launch_bounds__(Config::kThreads, Config::kBlocks)
     specialized_gemm_kernel(const __grid_constant__ typename Gemm::Params params) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) uint8_t shared_bytes[];

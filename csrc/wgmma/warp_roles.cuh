@@ -4,15 +4,16 @@
 
 namespace mixed_gemm {
 
-template <int kMinBlocks>
+template <int kBlocks_>
 struct WarpRoles {
+  static constexpr int kBlocks = kBlocks_;  // on an SM
   static constexpr int kMultipliers = 2;
   static constexpr int kMultiplyThreads = 128 * kMultipliers, kThreads = kMultiplyThreads + 128;
   // Registers of a thread: at launch, and once the copying warpgroup has given some of its own to
   // the others (setmaxnreg, which waits forever for what the block does not have).
-  static constexpr int kLaunchRegisters = 65536 / (kThreads * kMinBlocks) / 8 * 8;
-  static constexpr int kCopyRegisters = kMinBlocks == 1 ? 40 : 24;
-  static constexpr int kMultiplyRegisters = kMinBlocks == 1 ? 232 : kMinBlocks == 2 ? 104 : 72;
+  static constexpr int kLaunchRegisters = 65536 / (kThreads * kBlocks) / 8 * 8;
+  static constexpr int kCopyRegisters = kBlocks == 1 ? 40 : 24;
+  static constexpr int kMultiplyRegisters = kBlocks == 1 ? 232 : kBlocks == 2 ? 104 : 72;
   static_assert(kCopyRegisters + kMultipliers * kMultiplyRegisters <=
                     (1 + kMultipliers) * kLaunchRegisters,
                 "registers of a block");

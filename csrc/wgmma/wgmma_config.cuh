@@ -3,13 +3,14 @@
 // instruction.
 #pragma once
 #include "core/tile_config.h"
+#include "cutlass/array.h"
 #include "mainloop/gemm_config.cuh"
 #include "wgmma/warp_roles.cuh"
 
 namespace mixed_gemm {
 
 template <typename Element_, int kBits_, WgmmaMode kMode_, int kRow>
-struct WgmmaConfig : WarpRoles<kWgmmaTileConfigs[kRow].min_blocks> {
+struct WgmmaConfig : WarpRoles<wgmma_blocks(kWgmmaTileConfigs[kRow], kMode_)> {
   using Element = Element_;
   using Format = typename FormatOf<Element>::Type;
   using Layout = WeightLayout<kBits_>;
@@ -23,6 +24,7 @@ struct WgmmaConfig : WarpRoles<kWgmmaTileConfigs[kRow].min_blocks> {
   static constexpr int kRowTiles = kTile.n / (64 * WgmmaConfig::kMultipliers);  // of 64 weight rows
   static constexpr int kSumsPerTile = kTile.m / 2;                              // of a thread
   static constexpr int kSums = kRowTiles * kSumsPerTile;
+  using Sums = cutlass::Array<float, kSums>;
   static_assert(kTile.n % 128 == 0 && kTile.m % 16 == 0 && kTile.m <= 256, "what wgmma takes");
 
   // First column of weights that warp `warp` of the multipliers has in row tile t.

@@ -3,14 +3,15 @@
 // the products of the step before run.
 #pragma once
 #include <cstddef>
+#include <type_traits>
 
-#include "cutlass/array.h"
 #include "dequant/folding_converter.h"
 #include "layout/smem_tile.h"
+#include "wgmma/sum_scaling.cuh"
 #include "wgmma/tma_pipeline.cuh"
 #include "wgmma/warpgroup_mma.cuh"
+#include "wgmma/weight_scaling.cuh"
 #include "wgmma/wgmma_config.cuh"
-#include "wgmma/wgmma_scales.cuh"
 
 namespace mixed_gemm {
 
@@ -28,7 +29,7 @@ class WgmmaMainloop {
   static constexpr int kGroup = Config::kTile.m <= 64 && kRowTiles == 1 ? 2 : 1;
 
  public:
-  using Sums = cutlass::Array<float, Config::kSums>;
+  using Sums = typename Config::Sums;
   struct Copies {
     CUtensorMap tokens, weights, scales, zeros;
     StagedScaleRows rows;
@@ -39,7 +40,7 @@ class WgmmaMainloop {
   };
 
   __device__ WgmmaMainloop(const Copies& copies, SharedStorage& storage)
-      : copies_(copies), position_(storage.stages), scales_(copies.rows) {}
+      : copies_(copies), position_(storage.stages) {}
 
   static __device__ void prefetch_maps(const Copies& copies) {
     prefetch_map(copies.tokens);
@@ -53,8 +54,7 @@ class WgmmaMainloop {
     const int weight_row = column0 / Layout::kInterleave;
     const StagedScaleRows& rows = copies_.rows;
     const int scale_bytes = (Config::kZeros ? 2 : 1) * rows.of_tile * Config::kScaleRowBytes;
-    GroupStarts starts;
-    starts.start(rows, begin);
+    GroupStarts starts(rows, begin);
     for (int tile = begin; tile < end; ++tile, position_ = position_.next()) {
       const uint32_t full = position_.full_barrier(), stage = position_.address();
       const bool with_scales = Config::kScaled && starts.enter(rows, tile);
@@ -70,17 +70,15 @@ class WgmmaMainloop {
   // --- the warps that multiply -------------------------------------------------------------------
   __device__ void multiply(int begin, int end, Sums& sums) {
     if (begin >= end) return;
-    if (!Config::kScaled || copies_.rows.of_tile == 1) {
-      multiply_tiles<1>(begin, end, sums);
-    } else if constexpr (Config::kScaled) {
-      if (Config::kScaleRows == 2 || copies_.rows.of_tile == 2) {
-        multiply_tiles<2>(begin, end, sums);
-      } else {
-        multiply_tiles<Config::kScaleRows>(begin, end, sums);
-      }
+    if constexpr (!Config::kScaled) {
+      multiply_tiles<NoScaling<Config>>(begin, end, sums);
+    } else if (copies_.rows.of_tile == 1) {
+      multiply_tiles<CoarseScaling>(begin, end, sums);
+    } else if (Config::kScaleRows == 2 || copies_.rows.of_tile == 2) {
+      multiply_tiles<WeightScaling<Config, 2>>(begin, end, sums);
+    } else {
+      multiply_tiles<WeightScaling<Config, Config::kScaleRows>>(begin, end, sums);
     }
-    cute::warpgroup_wait<0>();
-    pin<Config::kSums>(sums.data());
     if constexpr (Converter::kUnit != 1) {
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < Config::kSums; ++i) sums[i] *= Converter::kUnit;
@@ -91,6 +89,8 @@ class WgmmaMainloop {
  private:
   using Position =
       RingPosition<Config::kStages, Config::kStageBytes, offsetof(SharedStorage, barriers)>;
+  using CoarseScaling = std::conditional_t<scales_sums(Config::kTile, Config::kMode),
+                                           SumScaling<Config>, WeightScaling<Config, 1>>;
   static constexpr int kOperandBytes = Config::kTokenBytes + Config::kWeightBytes;
 
   __device__ void request_scales(int tile, int column0, uint32_t full, uint32_t to) const {
@@ -105,37 +105,48 @@ class WgmmaMainloop {
     }
   }
 
-  // kRows: of scales, in a stage.
-  template <int kRows>
+  template <typename Scaling>
   __device__ void multiply_tiles(int begin, int end, Sums& sums) {
     uint32_t fragments[kSteps][kRowTiles][4];
     uint32_t words[kRowTiles][kWords];
-    scales_.start(begin);
+    Scaling scaling(copies_.rows, begin);
+    scaling.start();
+    float* const products = scaling.products(sums);
     last_barrier_ = 0;
     word_offset_ = word_offset();
     position_.wait_full();
     load_words(words);
-    prepare<kRows>(begin, 0);
+    scaling.look_ahead(begin);
+    scaling.load_ahead(staged_scales(position_));
+    prepare(scaling, begin, 0);
     CUTLASS_PRAGMA_UNROLL
-    for (int step = 0; step < kGroup; ++step) convert<kRows>(step, words, fragments[step]);
+    for (int step = 0; step < kGroup; ++step) convert(scaling, step, words, fragments[step]);
     for (int tile = begin; tile < end; ++tile) {
       const uint64_t tokens = swizzled_descriptor(position_.address());
       const Position next_stage = position_.next();
       bool next_full = false;
+      scaling.enter(staged_scales(position_), tile, sums);
       CUTLASS_PRAGMA_UNROLL
       for (int group = 0; group < kSteps; group += kGroup) {
+        const int next = (group + kGroup) % kSteps;
+        if (Scaling::kLooksAhead && next == 0 && next_full) {
+          scaling.load_ahead(staged_scales(next_stage));
+        }
         cute::warpgroup_arrive();
         CUTLASS_PRAGMA_UNROLL
         for (int step = group; step < group + kGroup; ++step) {
           CUTLASS_PRAGMA_UNROLL
           for (int t = 0; t < kRowTiles; ++t) {
-            Mma::multiply(sums.data() + t * Mma::kSums, fragments[step][t],
+            Mma::multiply(products + t * Mma::kSums, fragments[step][t],
                           tokens + step * kDescriptorStep);
           }
         }
         cute::warpgroup_commit_batch();
-        const int next = (group + kGroup) % kSteps;
-        if (group == 0) next_full = next_stage.is_full();
+        if (group == 0) {
+          next_full = next_stage.is_full();
+          if (Scaling::kLooksAhead) next_full = __all_sync(~0u, next_full);
+          scaling.look_ahead(tile + 1);
+        }
         if (next == 0) {
           // Behind the last tile there is nothing to wait for, and what is read and converted is in
           // vain: a way around it would be a branch in each.
@@ -143,16 +154,24 @@ class WgmmaMainloop {
           last_barrier_ = position_.empty_barrier();
           position_ = next_stage;
           load_words(words);
+          if (Scaling::kLooksAhead && !next_full) scaling.load_ahead(staged_scales(position_));
         }
-        prepare<kRows>(next == 0 ? tile + 1 : tile, next);
+        prepare(scaling, next == 0 ? tile + 1 : tile, next);
         cute::warpgroup_wait<1>();  // the group before is done
         if (group == 0 && last_barrier_ != 0) release(last_barrier_);
         CUTLASS_PRAGMA_UNROLL
         for (int step = next; step < next + kGroup; ++step) {
-          convert<kRows>(step, words, fragments[step]);
+          convert(scaling, step, words, fragments[step]);
         }
       }
     }
+    cute::warpgroup_wait<0>();
+    pin<Config::kSums>(products);
+    scaling.finish(sums);
+  }
+
+  static __device__ uint32_t staged_scales(const Position& stage) {
+    return stage.address() + kOperandBytes;
   }
 
   __device__ void release(uint32_t barrier) {
@@ -185,31 +204,25 @@ class WgmmaMainloop {
   }
 
   // The scales of a group of steps, before the products of the one before it are waited for.
-  template <int kRows>
-  __device__ void prepare(int tile, int group) {
+  template <typename Scaling>
+  __device__ void prepare(Scaling& scaling, int tile, int group) {
     CUTLASS_PRAGMA_UNROLL
     for (int step = group; step < group + kGroup; ++step) {
-      if constexpr (Config::kScaled) {
-        scales_.template prepare<kRows>(position_.address() + kOperandBytes, tile, step);
-      }
+      scaling.prepare(staged_scales(position_), tile, step);
     }
   }
 
-  template <int kRows>
-  __device__ void convert(int step, const uint32_t (&words)[kRowTiles][kWords],
+  template <typename Scaling>
+  __device__ void convert(const Scaling& scaling, int step,
+                          const uint32_t (&words)[kRowTiles][kWords],
                           uint32_t (&fragments)[kRowTiles][4]) const {
-    const int step_of_word = step % kStepsPerBlock;
     CUTLASS_PRAGMA_UNROLL
     for (int t = 0; t < kRowTiles; ++t) {
       CUTLASS_PRAGMA_UNROLL
       for (int h = 0; h < 2; ++h) {
         const uint32_t word = words[t][2 * (step / kStepsPerBlock) + h];
         uint32_t pairs[2];
-        if constexpr (Config::kScaled) {
-          scales_.template convert<kRows>(word, step, step_of_word, t, h, pairs);
-        } else {
-          Converter::convert_step(word, step_of_word, pairs);
-        }
+        scaling.convert(word, step, step % kStepsPerBlock, t, h, pairs);
         for (int p = 0; p < 2; ++p) fragments[t][2 * p + h] = pairs[p];
       }
     }
@@ -219,7 +232,6 @@ class WgmmaMainloop {
   Position position_;
   uint32_t last_barrier_;
   uint32_t word_offset_;  // made for every run: kept between these it is spilled
-  WgmmaScales<Config> scales_;
 };
 
 }  // namespace mixed_gemm

@@ -142,7 +142,8 @@ TYPED_TEST(FoldingConverterTest, ColumnsOfAPairAreRoundedOnce) {
         return encode<Format>(values[0]) | static_cast<uint32_t>(encode<Format>(values[1])) << 16;
       };
       typename TestFixture::Columns columns;
-      columns.set(pair_of(scales), pair_of(zeros), ZeroFolding::of<Converter>(mode));
+      columns.loaded[0] = pair_of(scales), columns.loaded[1] = pair_of(zeros);
+      columns.fold(ZeroFolding::of<Converter>(mode));
       for (uint32_t value = 0; value < this->kValues; ++value) {
         for (int half = 0; half < 2; ++half) {
           this->for_each_member(

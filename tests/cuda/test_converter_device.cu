@@ -70,8 +70,8 @@ struct Fold {
   MIXED_GEMM_HOST_DEVICE void operator()(const uint32_t* in, uint32_t* out) const {
     ColumnPair<Format, kBits, true> zeros;
     ColumnPair<Format, kBits, false> none;
-    zeros.set(in[1], in[2], ZeroFolding::of<FoldingConverter<Format, kBits>>(mode));
-    none.set(in[1], 0u, {});
+    zeros.loaded[0] = none.loaded[0] = in[1], zeros.loaded[1] = in[2];
+    zeros.fold(ZeroFolding::of<FoldingConverter<Format, kBits>>(mode));
     uint32_t pairs[2], others[2];
     zeros.convert_step(in[0], 0, 0, pairs);
     none.convert_step(in[0], kStepsPerWord<kBits> - 1, 1, others);

@@ -1,0 +1,80 @@
+// Scales that multiply each weight once it is converted; zero points leave with the constants of
+// the conversion (dequant/column_pair.h).
+#pragma once
+#include "wgmma/staged_scales.cuh"
+
+namespace mixed_gemm {
+
+// kRows: of scales, in a stage.
+template <typename Config, int kRows>
+class WeightScaling {
+  using Columns = ColumnPair<typename Config::Format, Config::kBits, Config::kZeros>;
+  using Staged = StagedColumns<Config>;
+  using Sums = typename Config::Sums;
+  static constexpr int kStepsPerRow = StagedScaleRows::kSteps / kRows;
+  static constexpr int kRowTiles = Config::kRowTiles;
+
+ public:
+  // Zero points of a group take a dozen instructions behind the wait for their stage and in front
+  // of its first products. Where a block has an SM for itself, scales and zero points of the next
+  // group are loaded as soon as its stage is seen to be full: 0.96 to 0.98 of the time with 128
+  // tokens. (With two blocks, or without zero points, 1.01 to 1.05; and 1.02 to 1.05 if the warp
+  // votes on that in front of the load instead of behind the test.)
+  static constexpr bool kLooksAhead = kRows == 1 && Config::kZeros && Config::kBlocks == 1;
+
+  __device__ WeightScaling(const StagedScaleRows& rows, int begin)
+      : rows_(rows), starts_(rows, begin), offset_(Staged::lane_offset()) {}
+
+  __device__ float* products(Sums& sums) { return sums.data(); }
+
+  __device__ void start() {}
+  __device__ void enter(uint32_t, int, Sums&) {}
+  __device__ void finish(Sums&) {}
+
+  // What comes with k-tile `tile`; scales: where its stage has them.
+  __device__ void look_ahead(int tile) {
+    if (kLooksAhead) has_rows_ = starts_.enter(rows_, tile);
+  }
+  __device__ void load_ahead(uint32_t scales) {
+    if (kLooksAhead && has_rows_) load(scales, 0);
+  }
+
+  // What `step` of `tile` needs and the step before it did not.
+  __device__ void prepare(uint32_t scales, int tile, int step) {
+    if (step % kStepsPerRow != 0) return;
+    const int row = step / kStepsPerRow;
+    if constexpr (kLooksAhead) {
+      if (!has_rows_) return;
+    } else {
+      // Not for each tile of a group: only the first has rows of scales (64 and 128 tokens: 1.09
+      // and 1.12 of the time without zero points, then 1.06).
+      if (kRows == 1 && !starts_.enter(rows_, tile)) return;
+      load(scales, row);
+    }
+    CUTLASS_PRAGMA_UNROLL
+    for (int t = 0; t < kRowTiles; ++t) columns_[row][t].fold(rows_.folding);
+  }
+
+  // Row tile t, column g + 8 * half.
+  __device__ void convert(uint32_t word, int step, int step_of_word, int t, int half,
+                          uint32_t (&pairs)[2]) const {
+    columns_[step / kStepsPerRow][t].convert_step(word, step_of_word, half, pairs);
+  }
+
+ private:
+  __device__ void load(uint32_t scales, int row) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int t = 0; t < kRowTiles; ++t) {
+      load_transposed(scales + offset_ + row * Config::kScaleRowBytes + t * Staged::kRowTileBytes,
+                      columns_[row][t].loaded);
+    }
+  }
+
+  const StagedScaleRows& rows_;
+  GroupStarts starts_;
+  uint32_t offset_;
+  bool has_rows_;
+  Columns columns_[kRows][kRowTiles];
+};
+
+}  // namespace mixed_gemm
