@@ -105,6 +105,7 @@ class WgmmaMainloop {
     }
   }
 
+  // Scaling: what is done with scales, and when (weight_scaling.cuh, sum_scaling.cuh).
   template <typename Scaling>
   __device__ void multiply_tiles(int begin, int end, Sums& sums) {
     uint32_t fragments[kSteps][kRowTiles][4];
