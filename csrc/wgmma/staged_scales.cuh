@@ -40,11 +40,9 @@ class GroupStarts {
   __device__ GroupStarts(const StagedScaleRows& rows, int tile)
       : next_(rows.of_tile == 1 ? rows.group(tile, 0) * rows.tiles_per_group : tile) {}
 
-  __device__ bool is_at(int tile) const { return tile >= next_; }
-  __device__ void go_on(const StagedScaleRows& rows) { next_ += rows.tiles_per_group; }
   __device__ bool enter(const StagedScaleRows& rows, int tile) {
-    if (!is_at(tile)) return false;
-    go_on(rows);
+    if (tile < next_) return false;
+    next_ += rows.tiles_per_group;
     return true;
   }
 
