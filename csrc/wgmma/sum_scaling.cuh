@@ -15,8 +15,8 @@ class SumScaling {
  public:
   static constexpr bool kLooksAhead = false;
 
-  __device__ SumScaling(const StagedScaleRows& rows, int begin)
-      : rows_(rows), starts_(rows, begin), offset_(Staged::lane_offset()) {}
+  __device__ SumScaling(const StagedScales& staged, int begin)
+      : staged_(staged), starts_(staged.starts(begin)), offset_(Staged::lane_offset()) {}
 
   __device__ float* products(Sums&) { return products_.data(); }
 
@@ -29,7 +29,7 @@ class SumScaling {
   // In front of the products of `tile`; scales: where its stage has them. (The compiler makes of
   // clear() a wgmma that does not add.)
   __device__ void enter(uint32_t scales, int tile, Sums& sums) {
-    if (!starts_.enter(rows_, tile)) return;
+    if (!starts_.enter(staged_.rows, tile)) return;
     cute::warpgroup_wait<0>();
     pin<Config::kSums>(products_.data());
     finish(sums);
@@ -59,7 +59,7 @@ class SumScaling {
   }
 
  private:
-  const StagedScaleRows& rows_;
+  const StagedScales& staged_;
   GroupStarts starts_;
   uint32_t offset_;
   Sums products_;                  // of a group
@@ -73,7 +73,7 @@ struct NoScaling {
   using Sums = typename Config::Sums;
   static constexpr bool kLooksAhead = false;
 
-  __device__ NoScaling(const StagedScaleRows&, int) {}
+  __device__ NoScaling(const StagedScales&, int) {}
   __device__ float* products(Sums& sums) { return sums.data(); }
   __device__ void start() {}
   __device__ void enter(uint32_t, int, Sums&) {}

@@ -11,7 +11,7 @@ class WeightScaling {
   using Columns = ColumnPair<typename Config::Format, Config::kBits, Config::kZeros>;
   using Staged = StagedColumns<Config>;
   using Sums = typename Config::Sums;
-  static constexpr int kStepsPerRow = StagedScaleRows::kSteps / kRows;
+  static constexpr int kStepsPerRow = StagedRows::kSteps / kRows;
   static constexpr int kRowTiles = Config::kRowTiles;
 
  public:
@@ -22,8 +22,8 @@ class WeightScaling {
   // votes on that in front of the load instead of behind the test.)
   static constexpr bool kLooksAhead = kRows == 1 && Config::kZeros && Config::kBlocks == 1;
 
-  __device__ WeightScaling(const StagedScaleRows& rows, int begin)
-      : rows_(rows), starts_(rows, begin), offset_(Staged::lane_offset()) {}
+  __device__ WeightScaling(const StagedScales& staged, int begin)
+      : staged_(staged), starts_(staged.starts(begin)), offset_(Staged::lane_offset()) {}
 
   __device__ float* products(Sums& sums) { return sums.data(); }
 
@@ -33,7 +33,7 @@ class WeightScaling {
 
   // What comes with k-tile `tile`; scales: where its stage has them.
   __device__ void look_ahead(int tile) {
-    if (kLooksAhead) has_rows_ = starts_.enter(rows_, tile);
+    if (kLooksAhead) has_rows_ = starts_.enter(staged_.rows, tile);
   }
   __device__ void load_ahead(uint32_t scales) {
     if (kLooksAhead && has_rows_) load(scales, 0);
@@ -48,11 +48,11 @@ class WeightScaling {
     } else {
       // Not for each tile of a group: only the first has rows of scales (64 and 128 tokens: 1.09
       // and 1.12 of the time without zero points, then 1.06).
-      if (kRows == 1 && !starts_.enter(rows_, tile)) return;
+      if (kRows == 1 && !starts_.enter(staged_.rows, tile)) return;
       load(scales, row);
     }
     CUTLASS_PRAGMA_UNROLL
-    for (int t = 0; t < kRowTiles; ++t) columns_[row][t].fold(rows_.folding);
+    for (int t = 0; t < kRowTiles; ++t) columns_[row][t].fold(staged_.folding);
   }
 
   // Row tile t, column g + 8 * half.
@@ -70,7 +70,7 @@ class WeightScaling {
     }
   }
 
-  const StagedScaleRows& rows_;
+  const StagedScales& staged_;
   GroupStarts starts_;
   uint32_t offset_;
   bool has_rows_;

@@ -20,7 +20,7 @@ int make_copies(const GemmArgs& a, typename WgmmaMainloop<Config>::Copies& copie
   using Layout = typename Config::Layout;
   const int64_t k_tiles = ceil_div(a.k, kTileK), line_bytes = k_tiles * Layout::kLineBytes;
   using Converter = FoldingConverter<typename Config::Format, Config::kBits>;
-  copies.rows = StagedScaleRows(a.group_size, a.k, ZeroFolding::of<Converter>(a.zero_mode));
+  copies.staged = StagedScales(a.group_size, a.k, ZeroFolding::of<Converter>(a.zero_mode));
   const BoxedMatrix tokens{a.a, 2, a.k, a.m, a.a_stride * 2, kTileK, Config::kTile.m, true};
   const BoxedMatrix weights{a.b_packed,
                             1,
@@ -31,7 +31,8 @@ int make_copies(const GemmArgs& a, typename WgmmaMainloop<Config>::Copies& copie
                             Config::kTile.n / Layout::kInterleave,
                             true};
   const BoxedMatrix scales{
-      a.scales, 2, a.n, a.groups, a.scale_stride * 2, Config::kTile.n, copies.rows.of_copy, false};
+      a.scales, 2, a.n, a.groups, a.scale_stride * 2, Config::kTile.n, copies.staged.rows.of_copy,
+      false};
   BoxedMatrix zeros = scales;
   zeros.data = a.zeros;
   int error = make_tensor_map(tokens, copies.tokens);

@@ -32,7 +32,7 @@ class WgmmaMainloop {
   using Sums = typename Config::Sums;
   struct Copies {
     CUtensorMap tokens, weights, scales, zeros;
-    StagedScaleRows rows;
+    StagedScales staged;
   };
   struct SharedStorage {
     alignas(1024) uint8_t stages[Config::kStages][Config::kStageBytes];
@@ -52,9 +52,9 @@ class WgmmaMainloop {
   // --- the thread that asks for copies -----------------------------------------------------------
   __device__ void request(int row0, int column0, int begin, int end) {
     const int weight_row = column0 / Layout::kInterleave;
-    const StagedScaleRows& rows = copies_.rows;
+    const StagedRows& rows = copies_.staged.rows;
     const int scale_bytes = (Config::kZeros ? 2 : 1) * rows.of_tile * Config::kScaleRowBytes;
-    GroupStarts starts(rows, begin);
+    GroupStarts starts = copies_.staged.starts(begin);
     for (int tile = begin; tile < end; ++tile, position_ = position_.next()) {
       const uint32_t full = position_.full_barrier(), stage = position_.address();
       const bool with_scales = Config::kScaled && starts.enter(rows, tile);
@@ -72,9 +72,9 @@ class WgmmaMainloop {
     if (begin >= end) return;
     if constexpr (!Config::kScaled) {
       multiply_tiles<NoScaling<Config>>(begin, end, sums);
-    } else if (copies_.rows.of_tile == 1) {
+    } else if (copies_.staged.rows.of_tile == 1) {
       multiply_tiles<CoarseScaling>(begin, end, sums);
-    } else if (Config::kScaleRows == 2 || copies_.rows.of_tile == 2) {
+    } else if (Config::kScaleRows == 2 || copies_.staged.rows.of_tile == 2) {
       multiply_tiles<WeightScaling<Config, 2>>(begin, end, sums);
     } else {
       multiply_tiles<WeightScaling<Config, Config::kScaleRows>>(begin, end, sums);
@@ -94,9 +94,9 @@ class WgmmaMainloop {
   static constexpr int kOperandBytes = Config::kTokenBytes + Config::kWeightBytes;
 
   __device__ void request_scales(int tile, int column0, uint32_t full, uint32_t to) const {
-    const StagedScaleRows& rows = copies_.rows;
+    const StagedRows& rows = copies_.staged.rows;
     for (int row = 0; row < rows.of_tile; row += rows.of_copy) {
-      const int group = rows.group(tile, row);
+      const int group = copies_.staged.group(tile, row);
       copy_box(copies_.scales, full, to + row * Config::kScaleRowBytes, column0, group);
       if constexpr (Config::kZeros) {
         copy_box(copies_.zeros, full, to + Config::kScaleBytes + row * Config::kScaleRowBytes,
@@ -110,7 +110,7 @@ class WgmmaMainloop {
   __device__ void multiply_tiles(int begin, int end, Sums& sums) {
     uint32_t fragments[kSteps][kRowTiles][4];
     uint32_t words[kRowTiles][kWords];
-    Scaling scaling(copies_.rows, begin);
+    Scaling scaling(copies_.staged, begin);
     scaling.start();
     float* const products = scaling.products(sums);
     last_barrier_ = 0;
