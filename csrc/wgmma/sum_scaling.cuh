@@ -1,20 +1,17 @@
 // Scales that multiply the sums of a group, where a lane has fewer sums of a column than weights.
 #pragma once
-#include "wgmma/staged_scales.cuh"
+#include "wgmma/no_scaling.cuh"
 
 namespace mixed_gemm {
 
 template <typename Config>
-class SumScaling {
-  using Converter = FoldingConverter<typename Config::Format, Config::kBits>;
+class SumScaling : public NoScaling<Config> {
   using Staged = StagedColumns<Config>;
   using Sums = typename Config::Sums;
   static constexpr int kRowTiles = Config::kRowTiles;
   static_assert(!Config::kZeros, "see scales_sums()");
 
  public:
-  static constexpr bool kLooksAhead = false;
-
   __device__ SumScaling(const StagedScales& staged, int begin)
       : staged_(staged), starts_(staged.starts(begin)), offset_(Staged::lane_offset()) {}
 
@@ -26,8 +23,7 @@ class SumScaling {
     CUTLASS_PRAGMA_UNROLL
     for (int t = 0; t < kRowTiles; ++t) scales_[t][0] = 0;
   }
-  // In front of the products of `tile`; scales: where its stage has them. (The compiler makes of
-  // clear() a wgmma that does not add.)
+  // The compiler makes of clear() a wgmma that does not add.
   __device__ void enter(uint32_t scales, int tile, Sums& sums) {
     if (!starts_.enter(staged_.rows, tile)) return;
     cute::warpgroup_wait<0>();
@@ -39,7 +35,6 @@ class SumScaling {
       load_transposed(scales + offset_ + t * Staged::kRowTileBytes, scales_[t]);
     }
   }
-  // Behind the last k-tile, and the wait for its products.
   __device__ void finish(Sums& sums) const {
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < Config::kSums; ++i) {
@@ -50,41 +45,12 @@ class SumScaling {
     }
   }
 
-  __device__ void look_ahead(int) {}
-  __device__ void load_ahead(uint32_t) {}
-  __device__ void prepare(uint32_t, int, int) {}
-  __device__ void convert(uint32_t word, int /*step*/, int step_of_word, int /*t*/, int /*half*/,
-                          uint32_t (&pairs)[2]) const {
-    Converter::convert_step(word, step_of_word, pairs);
-  }
-
  private:
   const StagedScales& staged_;
   GroupStarts starts_;
   uint32_t offset_;
   Sums products_;                  // of a group
   uint32_t scales_[kRowTiles][1];  // of it, for two columns
-};
-
-// One scale a column, which the output multiplies.
-template <typename Config>
-struct NoScaling {
-  using Converter = FoldingConverter<typename Config::Format, Config::kBits>;
-  using Sums = typename Config::Sums;
-  static constexpr bool kLooksAhead = false;
-
-  __device__ NoScaling(const StagedScales&, int) {}
-  __device__ float* products(Sums& sums) { return sums.data(); }
-  __device__ void start() {}
-  __device__ void enter(uint32_t, int, Sums&) {}
-  __device__ void finish(Sums&) {}
-  __device__ void look_ahead(int) {}
-  __device__ void load_ahead(uint32_t) {}
-  __device__ void prepare(uint32_t, int, int) {}
-  __device__ void convert(uint32_t word, int /*step*/, int step_of_word, int /*t*/, int /*half*/,
-                          uint32_t (&pairs)[2]) const {
-    Converter::convert_step(word, step_of_word, pairs);
-  }
 };
 
 }  // namespace mixed_gemm

@@ -1,16 +1,15 @@
 // Scales that multiply each weight once it is converted; zero points leave with the constants of
 // the conversion (dequant/column_pair.h).
 #pragma once
-#include "wgmma/staged_scales.cuh"
+#include "wgmma/no_scaling.cuh"
 
 namespace mixed_gemm {
 
 // kRows: of scales, in a stage.
 template <typename Config, int kRows>
-class WeightScaling {
+class WeightScaling : public NoScaling<Config> {
   using Columns = ColumnPair<typename Config::Format, Config::kBits, Config::kZeros>;
   using Staged = StagedColumns<Config>;
-  using Sums = typename Config::Sums;
   static constexpr int kStepsPerRow = StagedRows::kSteps / kRows;
   static constexpr int kRowTiles = Config::kRowTiles;
 
@@ -25,13 +24,7 @@ class WeightScaling {
   __device__ WeightScaling(const StagedScales& staged, int begin)
       : staged_(staged), starts_(staged.starts(begin)), offset_(Staged::lane_offset()) {}
 
-  __device__ float* products(Sums& sums) { return sums.data(); }
-
-  __device__ void start() {}
-  __device__ void enter(uint32_t, int, Sums&) {}
-  __device__ void finish(Sums&) {}
-
-  // What comes with k-tile `tile`; scales: where its stage has them.
+  // What comes with k-tile `tile`.
   __device__ void look_ahead(int tile) {
     if (kLooksAhead) has_rows_ = starts_.enter(staged_.rows, tile);
   }
@@ -55,7 +48,6 @@ class WeightScaling {
     for (int t = 0; t < kRowTiles; ++t) columns_[row][t].fold(staged_.folding);
   }
 
-  // Row tile t, column g + 8 * half.
   __device__ void convert(uint32_t word, int step, int step_of_word, int t, int half,
                           uint32_t (&pairs)[2]) const {
     columns_[step / kStepsPerRow][t].convert_step(word, step_of_word, half, pairs);

@@ -7,6 +7,7 @@
 
 #include "dequant/folding_converter.h"
 #include "layout/smem_tile.h"
+#include "wgmma/no_scaling.cuh"
 #include "wgmma/sum_scaling.cuh"
 #include "wgmma/tma_pipeline.cuh"
 #include "wgmma/warpgroup_mma.cuh"
@@ -105,7 +106,7 @@ class WgmmaMainloop {
     }
   }
 
-  // Scaling: what is done with scales, and when (weight_scaling.cuh, sum_scaling.cuh).
+  // Scaling: what is done with scales, and when (no_scaling.cuh).
   template <typename Scaling>
   __device__ void multiply_tiles(int begin, int end, Sums& sums) {
     uint32_t fragments[kSteps][kRowTiles][4];
