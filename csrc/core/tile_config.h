@@ -124,8 +124,8 @@ constexpr WgmmaMode wgmma_mode(const QuantScheme& scheme, int64_t k) {
   return scheme.group_size >= k ? WgmmaMode::kPerChannel : WgmmaMode::kScaled;
 }
 
-// Scales of groups of whole k-tiles multiply sums where a lane has at most half as many sums of a
-// column as weights of a group of 128: 0.92 to 0.97 of the time. Zero points want their weights
+// Scales of groups of whole k-tiles multiply sums where a lane has at most half as many sums as
+// pairs of weights of a group of 128: 0.92 to 0.97 of the time. Zero points want their weights
 // scaled: what is no whole number would be an instruction more for each.
 constexpr bool scales_sums(const TileConfig& t, WgmmaMode mode) {
   return t.m <= 32 && mode == WgmmaMode::kScaled;

@@ -15,7 +15,6 @@ class NoScaling {
   NoScaling() = default;
   // A run of k-tiles from `begin` on.
   __device__ NoScaling(const StagedScales&, int /*begin*/) {}
-  __device__ void start() {}
 
   // Where products are summed.
   __device__ float* products(Sums& sums) { return sums.data(); }

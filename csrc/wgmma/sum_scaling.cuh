@@ -1,4 +1,4 @@
-// Scales that multiply the sums of a group, where a lane has fewer sums of a column than weights.
+// Scales that multiply the sums of a group, where a lane has fewer of these than pairs of weights.
 #pragma once
 #include "wgmma/no_scaling.cuh"
 
@@ -13,16 +13,15 @@ class SumScaling : public NoScaling<Config> {
 
  public:
   __device__ SumScaling(const StagedScales& staged, int begin)
-      : staged_(staged), starts_(staged.starts(begin)), offset_(Staged::lane_offset()) {}
-
-  __device__ float* products(Sums&) { return products_.data(); }
-
-  // As behind a group of zeros.
-  __device__ void start() {
+      : staged_(staged), starts_(staged.starts(begin)), offset_(Staged::lane_offset()) {
+    // As behind a group of zeros.
     products_.clear();
     CUTLASS_PRAGMA_UNROLL
     for (int t = 0; t < kRowTiles; ++t) scales_[t][0] = 0;
   }
+
+  __device__ float* products(Sums&) { return products_.data(); }
+
   // The compiler makes of clear() a wgmma that does not add.
   __device__ void enter(uint32_t scales, int tile, Sums& sums) {
     if (!starts_.enter(staged_.rows, tile)) return;

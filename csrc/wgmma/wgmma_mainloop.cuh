@@ -112,7 +112,6 @@ class WgmmaMainloop {
     uint32_t fragments[kSteps][kRowTiles][4];
     uint32_t words[kRowTiles][kWords];
     Scaling scaling(copies_.staged, begin);
-    scaling.start();
     float* const products = scaling.products(sums);
     last_barrier_ = 0;
     word_offset_ = word_offset();
