@@ -138,8 +138,8 @@ Status run_tiled(const Candidate& c, const GemmProblem& original, const Allocate
   }
   if (c.split == SplitK::kStreamK) {
     StreamKSlots slots;
-    status = stream_k_slots(tile_of(c), p.m, p.n, ceil_div(p.k, kTileK), c.slices, allocate, stream,
-                            slots);
+    status = stream_k_slots(tile_of(c), p.m, p.n, ceil_div(p.k, unit_k(tile_of(c))), c.slices,
+                            allocate, stream, slots);
     if (!status.ok()) return status;
     args.slices = slots.workers;
     args.partials = static_cast<float*>(slots.sums);

@@ -114,16 +114,17 @@ std::string why_not_tile(const TileChoice& c, const TileConfig& tile, int smem,
   if (tile.k_slices > 1 && c.split == SplitK::kStreamK) {
     return "has warps that share out K, and no stream-K";
   }
-  const int64_t k_tiles = ceil_div(p.k, kTileK);
+  const int64_t parts = ceil_div(p.k, unit_k(tile));
   const std::string cluster = why_not_cluster(c, tile, smem, device);
   if (!cluster.empty()) return cluster;
-  if (is_sliced(c.split) && c.slices > k_tiles) {
-    return "split_k must not be larger than the number of k-tiles, ceil(K / 64) = " +
-           std::to_string(k_tiles) + ", got " + std::to_string(c.slices);
+  if (is_sliced(c.split) && c.slices > parts) {
+    return "split_k must not be larger than the number of parts of K, ceil(K / " +
+           std::to_string(unit_k(tile)) + ") = " + std::to_string(parts) + ", got " +
+           std::to_string(c.slices);
   }
   // Blocks of the grid, or units that stream-K counts (kernel/work_split.h).
   const int64_t count = ceil_div(p.m, tile.m) * ceil_div(p.n, tile.n) *
-                        (c.split == SplitK::kStreamK ? k_tiles : c.slices);
+                        (c.split == SplitK::kStreamK ? parts : c.slices);
   if (count > kMaxExtent) {
     return "has " + std::to_string(count) + " tiles or parts of them, at most " +
            std::to_string(kMaxExtent) + " can be counted";

@@ -60,8 +60,10 @@ bool parse_split(const std::string& text, TileChoice& choice) {
 std::string tile_choice_name(const char* family, const TileConfig* table,
                              const TileChoice& choice) {
   const TileConfig& tile = table[choice.row];
-  std::string name = std::string(family) + "_m" + std::to_string(tile.m) + "n" +
-                     std::to_string(tile.n) + "s" + std::to_string(tile.stages);
+  std::string name =
+      std::string(family) + "_m" + std::to_string(tile.m) + "n" + std::to_string(tile.n);
+  if (tile.k_tiles > 1) name += "k" + std::to_string(unit_k(tile));
+  name += "s" + std::to_string(tile.stages);
   if (tile.k_slices > 1) name += "k" + std::to_string(tile.k_slices);
   return name + split_name(choice);
 }

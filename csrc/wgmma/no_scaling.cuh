@@ -19,8 +19,8 @@ class NoScaling {
   // Where products are summed.
   __device__ float* products(Sums& sums) { return sums.data(); }
 
-  // In front of the products of `tile`.
-  __device__ void enter(uint32_t /*scales*/, int /*tile*/, Sums&) {}
+  // In front of the products of `tile`. Whether these begin a sum of their own.
+  __device__ bool enter(uint32_t /*scales*/, int /*tile*/, Sums&) { return false; }
 
   // Whether scales are loaded in front of the last products of the k-tile before, if those of
   // `tile` have come by then.

@@ -35,16 +35,19 @@ struct WarpgroupMma {
   using Instruction = typename WarpgroupInstruction<Format, kTokens>::Type;
   static constexpr int kSums = kTokens / 2;  // of a thread
 
-  // sums += weights * tokens of 16 k; runs on while the thread goes on.
-  static __device__ void multiply(float* sums, const uint32_t (&weights)[4], uint64_t tokens) {
-    multiply(sums, weights, tokens, std::make_index_sequence<kSums>());
+  // sums += weights * tokens of 16 k, or without `add` sums = weights * tokens; runs on while the
+  // thread goes on.
+  static __device__ void multiply(float* sums, const uint32_t (&weights)[4], uint64_t tokens,
+                                  bool add) {
+    multiply(sums, weights, tokens, add, std::make_index_sequence<kSums>());
   }
 
  private:
   template <size_t... kI>
-  static __device__ void multiply(float* sums, const uint32_t (&w)[4], uint64_t tokens,
+  static __device__ void multiply(float* sums, const uint32_t (&w)[4], uint64_t tokens, bool add,
                                   std::index_sequence<kI...>) {
-    Instruction::fma(w[0], w[1], w[2], w[3], tokens, sums[kI]...);
+    using Scale = cute::SM90::GMMA::ScaleOut;
+    Instruction::fma(w[0], w[1], w[2], w[3], tokens, sums[kI]..., add ? Scale::One : Scale::Zero);
   }
 };
 

@@ -32,14 +32,15 @@ struct WgmmaConfig : WarpRoles<wgmma_blocks(kWgmmaTileConfigs[kRow], kMode_)> {
     return warp / 4 * (64 * kRowTiles) + 64 * t + warp % 4 * 16;
   }
 
-  // A stage of the pipeline: tokens, weights, scale rows, zero rows.
+  // A k-tile in a stage of the pipeline: tokens, weights, scale rows, zero rows.
   static constexpr int kTokenBytes = kTile.m * kTileK * 2;
   static constexpr int kWeightBytes = kTile.n * kTileK * kBits / 8;
   static constexpr int kScaleRowBytes = kTile.n * 2;
   static constexpr int kScaleRows = kScaled ? max_wgmma_scale_rows(kTile) : 0;
   static constexpr int kScaleBytes = kScaleRows * kScaleRowBytes;
-  static constexpr int kStageBytes = wgmma_stage_bytes(kTile, kBits, kMode);
-  static_assert(kTokenBytes + kWeightBytes + kScaleBytes * (kZeros ? 2 : 1) <= kStageBytes, "");
+  static constexpr int kKTileBytes = wgmma_k_tile_bytes(kTile, kBits, kMode);
+  static constexpr int kStageBytes = kTile.k_tiles * kKTileBytes;
+  static_assert(kTokenBytes + kWeightBytes + kScaleBytes * (kZeros ? 2 : 1) <= kKTileBytes, "");
 };
 
 }  // namespace mixed_gemm

@@ -57,9 +57,10 @@ int launch_wgmma(const GemmArgs& args) {
                             args.n, args.activation};
   params.output.p.m = args.m;
   params.output.p.partial_stride = round_up(args.n, kOutputsPerAccess);
-  params.work = WorkSplit::make(args.split, static_cast<int>(ceil_div(args.m, Config::kTile.m)),
-                                static_cast<int>(ceil_div(args.n, Config::kTile.n)),
-                                static_cast<int>(ceil_div(args.k, kTileK)), args.slices);
+  params.work =
+      WorkSplit::make(args.split, static_cast<int>(ceil_div(args.m, Config::kTile.m)),
+                      static_cast<int>(ceil_div(args.n, Config::kTile.n)),
+                      static_cast<int>(ceil_div(args.k, unit_k(Config::kTile))), args.slices);
   params.output.p.partials = params.slots = args.partials;
   params.flags = args.flags;
   params.blocks = std::min(args.resident, params.work.workers);

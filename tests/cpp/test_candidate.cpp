@@ -15,6 +15,7 @@ constexpr const char* kNames[] = {"multistage_m64n128s4",
                                   "multistage_m16n256s6_cluster8",
                                   "wgmma_m128n256s5",
                                   "wgmma_m32n128s7_parallel3",
+                                  "wgmma_m32n256k128s4_streamk1",
                                   "skinny_m8n16w16",
                                   "skinny_m8n32w8_cluster2",
                                   "skinny_m16n64w8_cluster4",
@@ -141,8 +142,22 @@ TEST(Candidate, ThirtyTwoTokensByWgmmaNeedGroupsOfHalfAKTile) {
   }
   for (const int64_t group_size : {16, 48, 80}) {
     EXPECT_NE(with_groups(group_size, "wgmma_m32n128s7").find("multiple of 32"), std::string::npos);
-    EXPECT_EQ(with_groups(group_size, "wgmma_m64n128s8"), "") << group_size;
+    EXPECT_EQ(with_groups(group_size, "wgmma_m64n128k128s4"), "") << group_size;
   }
+}
+
+TEST(Candidate, SlicesAreOfWholeStages) {
+  const auto with_k = [](int64_t k, const char* name) {
+    GemmProblem p = problem();
+    p.k = k;
+    return why_not_candidate(*parse_config(name), p, device(90));
+  };
+  EXPECT_EQ(with_k(513, "wgmma_m32n256k128s4_parallel5"), "");
+  EXPECT_NE(with_k(512, "wgmma_m32n256k128s4_parallel5").find("ceil(K / 128) = 4, got 5"),
+            std::string::npos);
+  EXPECT_EQ(with_k(320, "wgmma_m32n128s7_parallel5"), "");
+  EXPECT_NE(with_k(256, "wgmma_m32n128s7_parallel5").find("ceil(K / 64) = 4, got 5"),
+            std::string::npos);
 }
 
 TEST(Candidate, EveryRankedOneIsLegalAndNamed) {

@@ -10,7 +10,7 @@ from cases import Case
 import mixed_gemm
 
 TILED = ("multistage", "wgmma")  # families whose kernels split their work
-SPLITS = ("", "_streamk1", "_streamk3", "_parallel2", "_parallel5")
+SPLITS = ("", "_streamk1", "_streamk3", "_parallel2", "_parallel3")
 DTYPES = (torch.float16, torch.bfloat16)
 
 
