@@ -71,12 +71,12 @@ TEST(WhyNot, SharedMemoryOf99KbRefusesTheLargestTilesOnly) {
   for (c.row = 0; c.row < 5; ++c.row) EXPECT_EQ(why_not_candidate(c, heavy, kA10), "") << c.row;
 }
 
-TEST(WhyNot, SplitBeyondTheKTilesIsRefused) {
+TEST(WhyNot, SplitBeyondThePartsOfKIsRefused) {
   Candidate c;
   c.split = SplitK::kParallel;
   c.slices = 5;
   EXPECT_EQ(why_not_candidate(c, problem(1, 64, 256, 4, 64, ZeroMode::kNone), kH200),
-            "split_k must not be larger than the number of k-tiles, ceil(K / 64) = 4, got 5");
+            "split_k must not be larger than the number of parts of K, ceil(K / 64) = 4, got 5");
 }
 
 TEST(ConfigName, RoundTrips) {
