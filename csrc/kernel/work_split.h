@@ -25,7 +25,7 @@ struct EvenShares {
 
 struct WorkItem {
   int tile, tile_m, tile_n;
-  int k_begin, k_end;  // in k-tiles
+  int k_begin, k_end;  // in k-tiles, or in the kernel's stages of two (unit_k())
 };
 
 struct WorkSplit {
