@@ -22,23 +22,34 @@ struct ZeroFolding {
   }
 };
 
-template <typename Format, int kBits, bool kZeros>
+// Of whole ones nothing is left to add.
+enum class ZeroPoints { kNone, kWhole, kAny };
+
+template <typename Format, int kBits, ZeroPoints kZeroPoints>
 class ColumnPair {
+  static constexpr bool kZeros = kZeroPoints != ZeroPoints::kNone;
+
  public:
   using Converter = FoldingConverter<Format, kBits>;
 
   // The scales and zero points of both columns, as they are stored, are loaded here; fold() makes
-  // of them what convert_step() takes.
+  // of them what convert_step() takes, or fold_whole() (dequant/folding_converter.h).
   uint32_t loaded[kZeros ? 2 : 1];
 
   // Of "sub" only what the converter leaves is added. That is never larger than the weight, so two
   // roundings are the worst.
   MIXED_GEMM_HOST_DEVICE void fold(const ZeroFolding& folding) {
-    if constexpr (kZeros) {
+    if constexpr (kZeroPoints == ZeroPoints::kAny) {
       uint32_t minus_rest;  // of "add": all of the zero point
       offsets_ = Converter::fold(loaded[1], folding.unit, minus_rest);
       addends_ = mul_x2<Format>(minus_rest,
                                 lop3<kLutSelect>(folding.mask, loaded[0], Format::kMinusOneX2));
+    }
+  }
+
+  MIXED_GEMM_HOST_DEVICE void fold_whole(uint32_t& missed) {
+    if constexpr (kZeroPoints == ZeroPoints::kWhole) {
+      offsets_ = Converter::fold_whole(loaded[1], missed);
     }
   }
 
@@ -47,13 +58,16 @@ class ColumnPair {
                                            uint32_t (&pairs)[2]) const {
     const uint32_t scale = both_halves(loaded[0], half);
     if constexpr (kZeros) {
-      const uint32_t addend = both_halves(addends_, half);
       Converter::convert_step(
           word, step, {both_halves(offsets_.first, half), both_halves(offsets_.second, half)},
           pairs);
-      for (uint32_t& pair : pairs) pair = fma_x2<Format>(pair, scale, addend);
     } else {
       Converter::convert_step(word, step, pairs);
+    }
+    if constexpr (kZeroPoints == ZeroPoints::kAny) {
+      const uint32_t addend = both_halves(addends_, half);
+      for (uint32_t& pair : pairs) pair = fma_x2<Format>(pair, scale, addend);
+    } else {
       for (uint32_t& pair : pairs) pair = mul_x2<Format>(pair, scale);
     }
   }

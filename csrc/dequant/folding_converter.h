@@ -22,15 +22,25 @@ struct FoldingConverter {
 
   static MIXED_GEMM_HOST_DEVICE PairOffsets fold(uint32_t zeros, uint32_t unit,
                                                  uint32_t& minus_rest) {
-    constexpr uint32_t kSigns = 0x80008000u, kMost = Offsets::kMost * 0x10001u;
-    // fp16 would overflow.
-    const bool bounded = std::is_same<Format, Half>::value;
-    const uint32_t some = bounded ? min_x2<Format>(zeros, kMost) : zeros;
-    const uint32_t first = fma_x2<Format>(some, unit, Offsets::kMagic);
+    const uint32_t first = fma_x2<Format>(bounded(zeros), unit, Offsets::kMagic);
     const uint32_t t = sub_x2<Format>(first, Offsets::kMagic);
     minus_rest =
         kUnit == 1 ? sub_x2<Format>(t, zeros) : fma_x2<Format>(zeros, Offsets::kUnitX2 ^ kSigns, t);
     return {first, sub_x2<Format>(Offsets::kSum, first)};
+  }
+  // The same offsets, kUnitX2 for unit. What they do not hold of zero points sets bits of `missed`
+  // other than the signs of both halves: all of them are whole as long as none is set.
+  static MIXED_GEMM_HOST_DEVICE PairOffsets fold_whole(uint32_t zeros, uint32_t& missed) {
+    if constexpr (kUnit == 1) {
+      const uint32_t first = sub_x2<Format>(bounded(zeros), Offsets::kMagic ^ kSigns);
+      missed |= sub_x2<Format>(first, Offsets::kMagic) ^ zeros;  // one instruction, no subtraction
+      return {first, sub_x2<Format>(Offsets::kSum, first)};
+    } else {
+      uint32_t minus_rest;
+      const PairOffsets offsets = fold(zeros, kUnitX2, minus_rest);
+      missed |= minus_rest;
+      return offsets;
+    }
   }
 
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, PairOffsets offsets,
@@ -39,6 +49,14 @@ struct FoldingConverter {
   }
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, uint32_t (&pairs)[2]) {
     convert_step(word, step, PairOffsets::constant(Offsets::kPacked), pairs);
+  }
+
+ private:
+  static constexpr uint32_t kSigns = 0x80008000u;
+  // fp16 would overflow.
+  static MIXED_GEMM_HOST_DEVICE uint32_t bounded(uint32_t zeros) {
+    constexpr bool kOverflows = std::is_same<Format, Half>::value;
+    return kOverflows ? min_x2<Format>(zeros, Offsets::kMost * 0x10001u) : zeros;
   }
 };
 
@@ -54,6 +72,9 @@ struct FoldingConverter<BFloat16, 8, false> : IntegerConverter<BFloat16, 8> {
     const uint32_t first = mul_x2<BFloat16>(zeros, unit);
     minus_rest = sub_x2<BFloat16>(first, zeros);
     return {first, 0u};
+  }
+  static MIXED_GEMM_HOST_DEVICE PairOffsets fold_whole(uint32_t zeros, uint32_t& /*missed*/) {
+    return {zeros, 0u};
   }
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, PairOffsets offsets,
                                                   uint32_t (&pairs)[2]) {

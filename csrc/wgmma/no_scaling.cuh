@@ -12,6 +12,8 @@ class NoScaling {
   using Sums = typename Config::Sums;
 
  public:
+  static constexpr ZeroPoints kZeroPoints = ZeroPoints::kNone;
+
   NoScaling() = default;
   // A run of k-tiles from `begin` on.
   __device__ NoScaling(const StagedScales&, int /*begin*/) {}
@@ -40,6 +42,9 @@ class NoScaling {
 
   // Behind the last k-tile, and the wait for its products.
   __device__ void finish(Sums&) {}
+
+  // Whether there were zero points that the conversion did not take away.
+  __device__ bool missed() const { return false; }
 };
 
 }  // namespace mixed_gemm

@@ -55,7 +55,8 @@ struct SpecializedGemm {
         Sums sums;
         sums.clear();
         writer.request(item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n);
-        mainloop.multiply(item.k_begin, item.k_end, sums);
+        mainloop.multiply(item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n,
+                          item.k_begin, item.k_end, sums);
         finish(p, item, worker, sums, writer);
       });
     }

@@ -2,18 +2,21 @@
 // the conversion (dequant/column_pair.h).
 #pragma once
 #include "wgmma/no_scaling.cuh"
+#include "wgmma/whole_zeros.cuh"
 
 namespace mixed_gemm {
 
 // kRows: of scales, in a stage.
-template <typename Config, int kRows>
+template <typename Config, int kRows,
+          ZeroPoints kPoints = Config::kZeros ? ZeroPoints::kAny : ZeroPoints::kNone>
 class WeightScaling : public NoScaling<Config> {
-  using Columns = ColumnPair<typename Config::Format, Config::kBits, Config::kZeros>;
+  using Columns = ColumnPair<typename Config::Format, Config::kBits, kPoints>;
   using Staged = StagedColumns<Config>;
   static constexpr int kStepsPerRow = StagedRows::kSteps / kRows;
   static constexpr int kRowTiles = Config::kRowTiles;
 
  public:
+  static constexpr ZeroPoints kZeroPoints = kPoints;
   // Zero points of a group take a dozen instructions behind the wait for their stage and in front
   // of its first products. Where a block has an SM for itself, scales and zero points of the next
   // group are loaded as soon as its stage is seen to be full: 0.96 to 0.98 of the time with 128
@@ -47,12 +50,22 @@ class WeightScaling : public NoScaling<Config> {
       load(scales, row);
     }
     CUTLASS_PRAGMA_UNROLL
-    for (int t = 0; t < kRowTiles; ++t) columns_[row][t].fold(staged_.folding);
+    for (int t = 0; t < kRowTiles; ++t) {
+      if constexpr (kPoints == ZeroPoints::kWhole) {
+        columns_[row][t].fold_whole(missed_);
+      } else {
+        columns_[row][t].fold(staged_.folding);
+      }
+    }
   }
 
   __device__ void convert(uint32_t word, int step, int step_of_word, int t, int half,
                           uint32_t (&pairs)[2]) const {
     columns_[step / kStepsPerRow][t].convert_step(word, step_of_word, half, pairs);
+  }
+
+  __device__ bool missed() const {
+    return kPoints == ZeroPoints::kWhole && WholeZeros<Config>::is_any(missed_);
   }
 
  private:
@@ -68,6 +81,7 @@ class WeightScaling : public NoScaling<Config> {
   GroupStarts starts_;
   uint32_t offset_;
   bool has_rows_;
+  uint32_t missed_ = 0;
   Columns columns_[kRows][kRowTiles];
 };
 

@@ -67,7 +67,7 @@ class WgmmaInt8Mainloop {
   }
 
   // The warps that multiply. The products of a line run while the next one is waited for.
-  __device__ void multiply(int begin, int end, Sums& sums) {
+  __device__ void multiply(int /*row0*/, int /*column0*/, int begin, int end, Sums& sums) {
     const int group = static_cast<int>(threadIdx.x) / 128;
     const int rows = Config::group_row(group) * kScaledTileK;
     const int columns = Config::kTokenBytes + Config::group_column(group) * kScaledTileK;

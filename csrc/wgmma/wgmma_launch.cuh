@@ -33,6 +33,7 @@ int make_copies(const GemmArgs& a, typename WgmmaMainloop<Config>::Copies& copie
   const BoxedMatrix scales{
       a.scales, 2, a.n, a.groups, a.scale_stride * 2, Config::kTile.n, copies.staged.rows.of_copy,
       false};
+  copies.missed_zeros = MissedZeros(a);
   BoxedMatrix zeros = scales;
   zeros.data = a.zeros;
   int error = make_tensor_map(tokens, copies.tokens);

@@ -7,6 +7,7 @@
 
 #include "dequant/folding_converter.h"
 #include "layout/smem_tile.h"
+#include "wgmma/missed_zeros.cuh"
 #include "wgmma/no_scaling.cuh"
 #include "wgmma/sum_scaling.cuh"
 #include "wgmma/tma_pipeline.cuh"
@@ -29,11 +30,14 @@ class WgmmaMainloop {
   // Steps whose products run while the next ones' weights are converted: products of few tokens
   // and one row tile are too short to hide a conversion (151 for 157 us at 64 x 57344 x 8192). With
   // two row tiles 32 tokens take 0.97 to 0.99 of the time, 64 without zero points 0.96 to 0.99,
-  // with them 1.01; 16 have no registers for it beside a second block.
-  static constexpr bool kPairsSteps =
-      Config::kTile.m <= 64 &&
-      (kRowTiles == 1 || Config::kTile.m == 32 || (Config::kTile.m == 64 && !Config::kZeros));
-  static constexpr int kGroup = kPairsSteps ? 2 : 1;
+  // with whole ones 0.99, with others 1.01; 16 have no registers for it beside a second block.
+  template <typename Scaling>
+  static constexpr bool kPairsSteps = Config::kTile.m <= 64 &&
+                                      (kRowTiles == 1 || Config::kTile.m == 32 ||
+                                       (Config::kTile.m == 64 &&
+                                        Scaling::kZeroPoints != ZeroPoints::kAny));
+  template <typename Scaling>
+  static constexpr int kGroup = kPairsSteps<Scaling> ? 2 : 1;
   // Words of the next k-tile are loaded in front of the last products of the one before, not behind
   // them: 0.97 to 0.99 of the time there; 0.99 to 1.03 with other tiles.
   static constexpr bool kLoadsEarly =
@@ -44,6 +48,7 @@ class WgmmaMainloop {
   struct Copies {
     CUtensorMap tokens, weights, scales, zeros;
     StagedScales staged;
+    MissedZeros missed_zeros;
   };
   struct SharedStorage {
     alignas(1024) uint8_t stages[Config::kStages][Config::kStageBytes];
@@ -91,14 +96,16 @@ class WgmmaMainloop {
   }
 
   // --- the warps that multiply -------------------------------------------------------------------
-  __device__ void multiply(int begin, int end, Sums& sums) {
+  // Of the tile at (row0, column0), units [begin, end) of K.
+  __device__ void multiply(int row0, int column0, int begin, int end, Sums& sums) {
     if (begin >= end) return;
     begin *= kKTiles;
     end *= kKTiles;
+    bool missed = false;
     if constexpr (!Config::kScaled) {
       multiply_tiles<NoScaling<Config>>(begin, end, sums);
     } else if (copies_.staged.rows.of_tile == 1) {
-      multiply_tiles<CoarseScaling>(begin, end, sums);
+      missed = multiply_coarse(begin, end, sums);
     } else if (Config::kScaleRows == 2 || copies_.staged.rows.of_tile == 2) {
       multiply_tiles<WeightScaling<Config, 2>>(begin, end, sums);
     } else {
@@ -108,14 +115,17 @@ class WgmmaMainloop {
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < Config::kSums; ++i) sums[i] *= Converter::kUnit;
     }
+    if (kAsksForWhole && __any_sync(~0u, missed)) {
+      copies_.missed_zeros.template add<Config>(copies_.staged, row0, column0, begin, end,
+                                                sums.data());
+    }
     release(last_barrier_);
   }
 
  private:
   using Position =
       RingPosition<Config::kStages, Config::kStageBytes, offsetof(SharedStorage, barriers)>;
-  using CoarseScaling = std::conditional_t<scales_sums(Config::kTile, Config::kMode),
-                                           SumScaling<Config>, WeightScaling<Config, 1>>;
+  static constexpr bool kAsksForWhole = asks_for_whole_zeros(Config::kTile, Config::kMode);
   static constexpr int kOperandBytes = Config::kTokenBytes + Config::kWeightBytes;
 
   __device__ void request_scales(int tile, int column0, uint32_t full, uint32_t to) const {
@@ -130,13 +140,32 @@ class WgmmaMainloop {
     }
   }
 
+  // Groups of whole k-tiles. Whether there were zero points that the conversion did not take away.
+  __device__ bool multiply_coarse(int begin, int end, Sums& sums) {
+    constexpr bool kScalesSums = scales_sums(Config::kTile, Config::kMode);
+    using OfWeights = WeightScaling<Config, 1>;
+    if constexpr (kAsksForWhole) {
+      using OfWhole = WeightScaling<Config, 1, ZeroPoints::kWhole>;
+      position_.wait_full();
+      if (WholeZeros<Config>::lead(copies_.staged.folding, k_tile(position_, 0) + kOperandBytes)) {
+        return multiply_tiles<std::conditional_t<kScalesSums, SumScaling<Config>, OfWhole>>(
+            begin, end, sums);
+      }
+      return multiply_tiles<OfWeights>(begin, end, sums);
+    } else {
+      return multiply_tiles<std::conditional_t<kScalesSums, SumScaling<Config>, OfWeights>>(
+          begin, end, sums);
+    }
+  }
+
   // Scales are loaded in front of the last products if they have come, words behind these.
   template <typename Scaling>
   static constexpr bool kAsksAhead = Scaling::kLooksAhead && !kLoadsEarly;
 
-  // Scaling: what is done with scales, and when (no_scaling.cuh).
+  // Scaling: what is done with scales, and when (no_scaling.cuh). Whether it missed zero points.
   template <typename Scaling>
-  __device__ void multiply_tiles(int begin, int end, Sums& sums) {
+  __device__ bool multiply_tiles(int begin, int end, Sums& sums) {
+    constexpr int kGroup = WgmmaMainloop::kGroup<Scaling>;
     uint32_t fragments[kSteps][kRowTiles][4];
     uint32_t words[kRowTiles][kWords];
     Scaling scaling(copies_.staged, begin);
@@ -208,6 +237,7 @@ class WgmmaMainloop {
     cute::warpgroup_wait<0>();
     pin<Config::kSums>(products);
     scaling.finish(sums);
+    return scaling.missed();
   }
 
   static __device__ uint32_t k_tile(const Position& stage, int i) {
@@ -247,7 +277,7 @@ class WgmmaMainloop {
   template <typename Scaling>
   __device__ void prepare(Scaling& scaling, uint32_t k_tile, int tile, int group) {
     CUTLASS_PRAGMA_UNROLL
-    for (int step = group; step < group + kGroup; ++step) {
+    for (int step = group; step < group + kGroup<Scaling>; ++step) {
       scaling.prepare(k_tile + kOperandBytes, tile, step);
     }
   }

@@ -26,8 +26,9 @@ class FoldingConverterTest : public testing::Test {
   using Format = typename C::Format;
   using Layout = WeightLayout<C::kBits>;
   using Converter = FoldingConverter<Format, C::kBits>;
-  using Columns = ColumnPair<Format, C::kBits, true>;
+  using Columns = ColumnPair<Format, C::kBits, ZeroPoints::kAny>;
   static constexpr int kSteps = 8 / C::kBits;
+  static constexpr bool kFolds = kHasOffsets<Format, C::kBits>;
   static constexpr double kRounding = Format::kMantissaBits == 10 ? 0x1p-11 : 0x1p-8;
 
   static double member(uint32_t pair, int i) {
@@ -127,6 +128,46 @@ TYPED_TEST(FoldingConverterTest, AnyFiniteZeroPointIsFoldedAndTheRestIsLeft) {
       if (this->HasFatalFailure()) return;
     }
   }
+}
+
+// Where nothing is said to be missed, the offsets alone are the zero point; they are those of
+// fold() in any case, and so is what is missed.
+TYPED_TEST(FoldingConverterTest, WholeZeroPointsAreToldFromOthers) {
+  using Converter = typename TestFixture::Converter;
+  using Format = typename TestFixture::Format;
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const double zero = decode<Format>(static_cast<uint16_t>(bits));
+    if (!std::isfinite(zero)) continue;
+    uint32_t minus_rest, missed = 0;
+    const PairOffsets offsets = Converter::fold(bits * 0x10001u, Converter::kUnitX2, minus_rest);
+    const PairOffsets whole = Converter::fold_whole(bits * 0x10001u, missed);
+    ASSERT_EQ(whole.first, offsets.first) << zero;
+    ASSERT_EQ(whole.second, offsets.second) << zero;
+    const bool any = (missed & 0x7fff7fffu) != 0;
+    ASSERT_EQ(any, (minus_rest & 0x7fff7fffu) != 0) << zero;
+    // Below -8 offsets hold halves as well.
+    const bool tiny = zero != 0 && std::fabs(zero) < 0x1p-120;
+    if (TestFixture::kFolds && !tiny && zero >= -8 && zero <= 64) {
+      ASSERT_EQ(any, zero != std::floor(zero)) << zero;
+    }
+  }
+}
+
+// One half has a zero point that is not whole.
+TYPED_TEST(FoldingConverterTest, WhatIsMissedOfEitherHalfIsSeen) {
+  using Converter = typename TestFixture::Converter;
+  using Format = typename TestFixture::Format;
+  if (!TestFixture::kFolds) return;  // all are subtracted
+  const uint32_t whole = encode<Format>(-3), other = encode<Format>(2.3);
+  const auto missed = [](uint32_t zeros, uint32_t before) {
+    Converter::fold_whole(zeros, before);
+    return (before & 0x7fff7fffu) != 0;
+  };
+  EXPECT_FALSE(missed(whole | whole << 16, 0));
+  EXPECT_FALSE(missed(0x80008000u, 0));  // -0
+  EXPECT_TRUE(missed(whole | other << 16, 0));
+  EXPECT_TRUE(missed(other | whole << 16, 0));
+  EXPECT_TRUE(missed(whole | whole << 16, 1));  // of a group before
 }
 
 // Two columns with scales and zero points of their own, in the two halves.

@@ -68,8 +68,8 @@ template <typename Format, int kBits>
 struct Fold {
   ZeroMode mode;
   MIXED_GEMM_HOST_DEVICE void operator()(const uint32_t* in, uint32_t* out) const {
-    ColumnPair<Format, kBits, true> zeros;
-    ColumnPair<Format, kBits, false> none;
+    ColumnPair<Format, kBits, ZeroPoints::kAny> zeros;
+    ColumnPair<Format, kBits, ZeroPoints::kNone> none;
     zeros.loaded[0] = none.loaded[0] = in[1], zeros.loaded[1] = in[2];
     zeros.fold(ZeroFolding::of<FoldingConverter<Format, kBits>>(mode));
     uint32_t pairs[2], others[2];

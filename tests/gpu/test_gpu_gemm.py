@@ -83,17 +83,19 @@ def test_every_kernel_and_split(record, dtype, bits, mode, kernel):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("bits", (4, 8))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_groups_of_whole_and_other_zero_points(record, dtype, kernel):
-    """Kernels may treat zero points that are whole numbers, or zero, in their own way."""
+def test_groups_of_whole_and_other_zero_points(record, dtype, bits, kernel):
+    """Kernels may treat zero points that are whole numbers, or zero, in their own way, and what
+    the first group has may tell them which."""
     for zero_mode, group_size in itertools.product(("sub_real", "add"), (32, 64, 192)):
-        problem = make(Case(40, 200, 776, dtype, 4, group_size, zero_mode), "cuda")
+        problem = make(Case(40, 200, 776, dtype, bits, group_size, zero_mode), "cuda")
         zeros = problem.zeros
         even = zeros[::2]
         even.copy_(even.round() if zero_mode == "sub_real" else torch.zeros_like(even))
         zeros[2::4, 7] = 0.3  # one column of a warp's
         for config in configs_of(kernel, problem.case):
-            record(f"{config}-some-{zero_mode}", problem.ratio(run_config(problem, config)))
+            record(f"{config}-some-{zero_mode}-int{bits}", problem.ratio(run_config(problem, config)))
 
 
 @pytest.mark.parametrize("bits", (4, 8))

@@ -1,0 +1,31 @@
+// Zero points that are whole numbers, as those of AWQ and GPTQ are: the constants of the conversion
+// take them away, and nothing is left to add to a weight. Whether they are is asked of the first
+// group of a run, and the run's loop chosen by the answer; what is wrong about it is mended behind
+// the loop (wgmma/missed_zeros.cuh).
+#pragma once
+#include "wgmma/staged_scales.cuh"
+
+namespace mixed_gemm {
+
+template <typename Config>
+struct WholeZeros {
+  // Those of all columns in the stage whose scales are at `scales`. All multiplying threads ask.
+  static __device__ bool lead(const ZeroFolding& folding, uint32_t scales) {
+    using Staged = StagedColumns<Config>;
+    if (folding.mask == 0) return false;  // "add" takes them to be parts of weights
+    uint32_t missed = 0;
+    CUTLASS_PRAGMA_UNROLL
+    for (int t = 0; t < Config::kRowTiles; ++t) {
+      uint32_t loaded[2];
+      load_transposed(scales + Staged::lane_offset() + t * Staged::kRowTileBytes, loaded);
+      FoldingConverter<typename Config::Format, Config::kBits>::fold_whole(loaded[1], missed);
+    }
+    // The compiler does not know that all have the same answer, and would write loops for others.
+    return __all_sync(~0u, Config::meet_if_all(!is_any(missed)));
+  }
+
+  // Of what fold_whole() says: -0 for 0 is nothing to be missed.
+  static __device__ bool is_any(uint32_t missed) { return (missed & 0x7fff7fffu) != 0; }
+};
+
+}  // namespace mixed_gemm
