@@ -95,7 +95,8 @@ def test_groups_of_whole_and_other_zero_points(record, dtype, bits, kernel):
         even.copy_(even.round() if zero_mode == "sub_real" else torch.zeros_like(even))
         zeros[2::4, 7] = 0.3  # one column of a warp's
         for config in configs_of(kernel, problem.case):
-            record(f"{config}-some-{zero_mode}-int{bits}", problem.ratio(run_config(problem, config)))
+            ratio = problem.ratio(run_config(problem, config))
+            record(f"{config}-some-{zero_mode}-int{bits}", ratio)
 
 
 @pytest.mark.parametrize("bits", (4, 8))
