@@ -7,7 +7,7 @@ namespace mixed_gemm {
 template <int kBlocks_>
 struct WarpRoles {
   static constexpr int kBlocks = kBlocks_;  // on an SM
-  static constexpr int kMultipliers = 2;
+  static constexpr int kMultipliers = kWgmmaMultipliers;
   static constexpr int kMultiplyThreads = 128 * kMultipliers, kThreads = kMultiplyThreads + 128;
   // Registers of a thread: at launch, and once the copying warpgroup has given some of its own to
   // the others (setmaxnreg, which waits forever for what the block does not have).

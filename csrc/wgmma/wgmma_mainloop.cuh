@@ -27,6 +27,8 @@ class WgmmaMainloop {
   static constexpr int kStepsPerBlock = kSteps / Layout::kBlocksPerTile;
   static constexpr int kRowTiles = Config::kRowTiles;
   static constexpr int kKTiles = Config::kTile.k_tiles;  // of a stage
+  static constexpr bool kMends = mends_zeros(Config::kTile, Config::kMode);
+  using Missed = MissedSums<Config>;
   // Steps whose products run while the next ones' weights are converted: products of few tokens
   // and one row tile are too short to hide a conversion (151 for 157 us at 64 x 57344 x 8192). With
   // two row tiles 32 tokens take 0.97 to 0.99 of the time, 64 without zero points 0.96 to 0.99,
@@ -53,10 +55,11 @@ class WgmmaMainloop {
   struct SharedStorage {
     alignas(1024) uint8_t stages[Config::kStages][Config::kStageBytes];
     RingBarriers<Config::kStages> barriers;
+    std::conditional_t<kMends, typename Missed::Shared, char> token_sums;
   };
 
   __device__ WgmmaMainloop(const Copies& copies, SharedStorage& storage)
-      : copies_(copies), position_(storage.stages) {}
+      : copies_(copies), storage_(storage), position_(storage.stages) {}
 
   static __device__ void prefetch_maps(const Copies& copies) {
     prefetch_map(copies.tokens);
@@ -115,17 +118,18 @@ class WgmmaMainloop {
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < Config::kSums; ++i) sums[i] *= Converter::kUnit;
     }
-    if (kAsksForWhole && __any_sync(~0u, missed)) {
-      copies_.missed_zeros.template add<Config>(copies_.staged, row0, column0, begin, end,
-                                                sums.data());
-    }
     release(last_barrier_);
+    if constexpr (kMends) {
+      if (missed) {
+        Missed(copies_.missed_zeros, copies_.staged, storage_.token_sums)
+            .add(row0, column0, begin, end, sums.data());
+      }
+    }
   }
 
  private:
   using Position =
       RingPosition<Config::kStages, Config::kStageBytes, offsetof(SharedStorage, barriers)>;
-  static constexpr bool kAsksForWhole = asks_for_whole_zeros(Config::kTile, Config::kMode);
   static constexpr int kOperandBytes = Config::kTokenBytes + Config::kWeightBytes;
 
   __device__ void request_scales(int tile, int column0, uint32_t full, uint32_t to) const {
@@ -140,22 +144,25 @@ class WgmmaMainloop {
     }
   }
 
-  // Groups of whole k-tiles. Whether there were zero points that the conversion did not take away.
+  // Groups of whole k-tiles. Whether there were zero points that the conversion did not take away,
+  // in any of the multiplying warps.
   __device__ bool multiply_coarse(int begin, int end, Sums& sums) {
     constexpr bool kScalesSums = scales_sums(Config::kTile, Config::kMode);
-    using OfWeights = WeightScaling<Config, 1>;
-    if constexpr (kAsksForWhole) {
-      using OfWhole = WeightScaling<Config, 1, ZeroPoints::kWhole>;
+    constexpr ZeroPoints kPoints = kMends           ? ZeroPoints::kWhole
+                                   : Config::kZeros ? ZeroPoints::kAny
+                                                    : ZeroPoints::kNone;
+    using Scaling =
+        std::conditional_t<kScalesSums, SumScaling<Config>, WeightScaling<Config, 1, kPoints>>;
+    if constexpr (asks_for_whole_zeros(Config::kTile, Config::kMode)) {
       position_.wait_full();
-      if (WholeZeros<Config>::lead(copies_.staged.folding, k_tile(position_, 0) + kOperandBytes)) {
-        return multiply_tiles<std::conditional_t<kScalesSums, SumScaling<Config>, OfWhole>>(
-            begin, end, sums);
+      if (!WholeZeros<Config>::lead(copies_.staged.folding, k_tile(position_, 0) + kOperandBytes)) {
+        return multiply_tiles<WeightScaling<Config, 1>>(begin, end, sums);
       }
-      return multiply_tiles<OfWeights>(begin, end, sums);
-    } else {
-      return multiply_tiles<std::conditional_t<kScalesSums, SumScaling<Config>, OfWeights>>(
-          begin, end, sums);
     }
+    const bool missed = multiply_tiles<Scaling>(begin, end, sums);
+    if constexpr (!kMends) return false;
+    // The compiler does not know that all have the same answer.
+    return __any_sync(~0u, copies_.staged.folding.mask == 0 || !Config::meet_if_all(!missed));
   }
 
   // Scales are loaded in front of the last products if they have come, words behind these.
@@ -299,6 +306,7 @@ class WgmmaMainloop {
   }
 
   const Copies& copies_;
+  SharedStorage& storage_;
   Position position_;
   uint32_t last_barrier_;
   uint32_t word_offset_;  // made for every run: kept between these it is spilled

@@ -1,7 +1,7 @@
 // Zero points that are whole numbers, as those of AWQ and GPTQ are: the constants of the conversion
-// take them away, and nothing is left to add to a weight. Whether they are is asked of the first
-// group of a run, and the run's loop chosen by the answer; what is wrong about it is mended behind
-// the loop (wgmma/missed_zeros.cuh).
+// take them away, and nothing is left to add to a weight. Where others have a loop of their own the
+// first group of a run is asked which it is; what the answer is wrong about is mended behind the
+// loop (wgmma/missed_zeros.cuh).
 #pragma once
 #include "wgmma/staged_scales.cuh"
 

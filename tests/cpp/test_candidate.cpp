@@ -146,6 +146,18 @@ TEST(Candidate, ThirtyTwoTokensByWgmmaNeedGroupsOfHalfAKTile) {
   }
 }
 
+// The largest, 64 x 256 of int8 with zero points, takes all there is.
+TEST(Candidate, EveryWgmmaTileFitsAnSm) {
+  for (const TileConfig& tile : kWgmmaTileConfigs) {
+    for (const int bits : {4, 8}) {
+      for (int mode = 0; mode < kNumWgmmaModes; ++mode) {
+        EXPECT_LE(wgmma_smem_bytes(tile, bits, static_cast<WgmmaMode>(mode)), device(90).smem_bytes)
+            << tile.m << " x " << tile.n << ", " << bits << " bits, mode " << mode;
+      }
+    }
+  }
+}
+
 TEST(Candidate, SlicesAreOfWholeStages) {
   const auto with_k = [](int64_t k, const char* name) {
     GemmProblem p = problem();
