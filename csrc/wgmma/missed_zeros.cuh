@@ -1,44 +1,46 @@
 // What the constants of the conversion do not hold of zero points, where a loop takes them to be
-// whole (wgmma/whole_zeros.cuh): sums of a group's tokens times a factor of the column, added
-// behind the loop. Fractions, zero points that are added, and those that are too large.
+// whole (wgmma/whole_zeros.cuh): sums of tokens over a piece of a group times a factor of the
+// column, added behind the loop. Fractions, zero points that are added, and those too large.
 //
-// Eight groups at once: each multiplying warp sums the tokens of one (mma with ones, read as they
-// are in device memory: in a sum any order of k will do), and the lanes of a quad share out the
-// factors of their columns, so that all loads of eight groups are under way together.
+// Eight pieces at once, as k of a product on tensor cores: each multiplying warp sums the tokens of
+// one, and a lane loads the factors that it has in that product.
 #pragma once
-#include "cutlass/arch/mma_sm80.h"
-#include "kernel/gemm_args.h"
 #include "wgmma/staged_scales.cuh"
+#include "wgmma/token_sums.cuh"
 
 namespace mixed_gemm {
 
 struct MissedZeros {
-  const void *tokens, *scales, *zeros;
-  int64_t token_stride, scale_stride;
-  int m, n, k;
+  TokensOfSums tokens;
+  const void *scales, *zeros;
+  int64_t scale_stride;
+  int n;
 
   MissedZeros() = default;
   explicit MissedZeros(const GemmArgs& a)
-      : tokens(a.a),
-        scales(a.scales),
-        zeros(a.zeros),
-        token_stride(a.a_stride),
-        scale_stride(a.scale_stride),
-        m(a.m),
-        n(a.n),
-        k(a.k) {}
+      : tokens(a), scales(a.scales), zeros(a.zeros), scale_stride(a.scale_stride), n(a.n) {}
+};
+
+// A float as two of tf32, which mma truncates to: three products of four, 21 bits of the product.
+struct SplitFloat {
+  uint32_t high, low;
+  __device__ explicit SplitFloat(float x) : high(reinterpret_cast<uint32_t&>(x) & 0xffffe000u) {
+    const float rest = x - reinterpret_cast<const float&>(high);
+    low = reinterpret_cast<const uint32_t&>(rest);
+  }
 };
 
 template <typename Config>
 class MissedSums {
   using Element = typename Config::Element;
-  static constexpr int kTokens = Config::kTile.m, kSixteens = kTokens / 16;
-  static constexpr int kGroups = Config::kMultiplyThreads / 32;  // at once
-  static constexpr int kColumns = 2 * Config::kRowTiles;         // of a lane
-  static constexpr int kGroupsOfLane = kGroups / 4;
+  using Converter = FoldingConverter<typename Config::Format, Config::kBits>;
+  using OfTokens = TokenSums<Config>;
+  static constexpr int kOctets = OfTokens::kOctets, kRowTiles = Config::kRowTiles;
+  static constexpr int kPieces = Config::kMultiplyThreads / 32;  // at once
+  static_assert(kPieces == 8, "k of mma.m16n8k8");
 
  public:
-  using Shared = float[kGroups][kTokens];
+  using Shared = float[kPieces][Config::kTile.m];
 
   __device__ MissedSums(const MissedZeros& missed, const StagedScales& staged, Shared& shared)
       : p_(missed), staged_(staged), shared_(shared) {}
@@ -46,110 +48,109 @@ class MissedSums {
   // To a lane's sums of k-tiles [begin, end) of the tile at (row0, column0), laid out as
   // wgmma/wgmma_output.cuh says. All multiplying threads.
   __device__ void add(int row0, int column0, int begin, int end, float* sums) const {
-    end = min(end, static_cast<int>(ceil_div(p_.k, kTileK)));
-    const int last = staged_.group(end - 1, 0);
+    static_assert(Config::kTile.k_tiles == 2, "pieces of two k-tiles begin where stages do");
+    end = min(end, static_cast<int>(ceil_div(p_.tokens.k, kTileK)));
+    const int tiles = staged_.rows.tiles_per_group % 2 == 0 ? 2 : 1;  // of a piece
     CUTLASS_PRAGMA_NO_UNROLL
-    for (int group = staged_.group(begin, 0); group <= last; group += kGroups) {
-      float tokens[kSixteens][4] = {}, factors[kGroupsOfLane][kColumns];
-      const int tiles = staged_.rows.tiles_per_group, mine = group + warp();
-      sum_tokens(row0, max(begin, mine * tiles), min(end, (mine + 1) * tiles), tokens);
+    for (int tile = begin; tile < end; tile += kPieces * tiles) {
+      const int mine = tile + warp() * tiles;
+      float tokens[kOctets];
+      OfTokens::add_up(p_.tokens, row0, mine, min(end, mine + tiles), tokens);
+      ColumnPairs pairs[kRowTiles][2];
       CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < kGroupsOfLane; ++i) {
-        CUTLASS_PRAGMA_UNROLL
-        for (int c = 0; c < kColumns; ++c) {
-          const int column = column0 + Config::column(warp(), c / 2) + lane() / 4 + c % 2 * 8;
-          factors[i][c] = factor(group + lane() % 4 * kGroupsOfLane + i, last, column);
-        }
+      for (int i = 0; i < 2; ++i) {
+        // Behind the end sums of tokens are 0.
+        load_columns(column0, min(tile + (lane() % 4 + 4 * i) * tiles, end - 1), pairs, i);
       }
-      Config::meet();  // all have read the sums of eight groups before
+      Config::meet();  // all have read the sums of eight pieces before
       share(tokens);
       Config::meet();
-      CUTLASS_PRAGMA_NO_UNROLL
-      for (int q = 0; q < 4; ++q) {
-        CUTLASS_PRAGMA_UNROLL
-        for (int i = 0; i < kGroupsOfLane; ++i) {
-          add_group(shared_[q * kGroupsOfLane + i], factors[i], q, sums);
-        }
-      }
+      CUTLASS_PRAGMA_UNROLL
+      for (int t = 0; t < kRowTiles; ++t) multiply(pairs[t], sums + t * Config::kSumsPerTile);
     }
   }
 
  private:
+  // Zero points and scales of columns g and g + 8, a half each.
+  struct ColumnPairs {
+    uint32_t zeros, scales;
+  };
+
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
   static __device__ int warp() { return static_cast<int>(threadIdx.x) / 32; }
 
-  // Of k-tiles [begin, end), as mma leaves them: rows g and g + 8 in 0 and 2.
-  __device__ void sum_tokens(int row0, int begin, int end, float (&sums)[kSixteens][4]) const {
-    using Mma = cutlass::arch::Mma<cutlass::gemm::GemmShape<16, 8, 16>, 32, Element,
-                                   cutlass::layout::RowMajor, Element, cutlass::layout::ColumnMajor,
-                                   float, cutlass::layout::RowMajor, cutlass::arch::OpMultiplyAdd>;
-    using Quad = cutlass::Array<float, 4>;
-    const uint32_t ones[2] = {Config::Format::kOneX2, Config::Format::kOneX2};
-    const auto& ones_of_mma = reinterpret_cast<const cutlass::Array<Element, 4>&>(ones);
-#pragma unroll(kSixteens > 2 ? 1 : 2)  // 64 tokens would spill
-    for (int k0 = begin * kTileK; k0 < end * kTileK; k0 += 32) {
-      const int k = k0 + lane() % 4 * 8;  // a multiple of 8, as all of K
-      CUTLASS_PRAGMA_UNROLL
-      for (int s = 0; s < kSixteens; ++s) {
-        const int row = row0 + 16 * s + lane() / 4;
-        const uint4 low = load(row, k), high = load(row + 8, k);
-        const uint32_t first[4] = {low.x, high.x, low.y, high.y};
-        const uint32_t second[4] = {low.z, high.z, low.w, high.w};
-        Quad& sum = reinterpret_cast<Quad&>(sums[s]);
-        Mma()(sum, reinterpret_cast<const cutlass::Array<Element, 8>&>(first), ones_of_mma, sum);
-        Mma()(sum, reinterpret_cast<const cutlass::Array<Element, 8>&>(second), ones_of_mma, sum);
-      }
-    }
-  }
-  __device__ uint4 load(int row, int k) const {
-    if (row >= p_.m || k >= p_.k) return make_uint4(0, 0, 0, 0);
-    return *reinterpret_cast<const uint4*>(static_cast<const Element*>(p_.tokens) +
-                                           row * p_.token_stride + k);
-  }
-  __device__ void share(const float (&sums)[kSixteens][4]) const {
+  __device__ void share(const float (&sums)[kOctets]) const {
     if (lane() % 4 != 0) return;
     CUTLASS_PRAGMA_UNROLL
-    for (int s = 0; s < kSixteens; ++s) {
-      shared_[warp()][16 * s + lane() / 4] = sums[s][0];
-      shared_[warp()][16 * s + lane() / 4 + 8] = sums[s][2];
+    for (int j = 0; j < kOctets; ++j) shared_[warp()][8 * j + lane() / 4] = sums[j];
+  }
+
+  __device__ void load_columns(int column0, int tile, ColumnPairs (&pairs)[kRowTiles][2],
+                               int i) const {
+    const int64_t row = staged_.group(tile, 0) * p_.scale_stride;
+    CUTLASS_PRAGMA_UNROLL
+    for (int t = 0; t < kRowTiles; ++t) {
+      const int column = column0 + Config::column(warp(), t) + lane() / 4;
+      const int64_t at = row + min(column, p_.n - 1), at_8 = row + min(column + 8, p_.n - 1);
+      const auto* zeros = static_cast<const uint16_t*>(p_.zeros);
+      const auto* scales = static_cast<const uint16_t*>(p_.scales);
+      pairs[t][i] = {zeros[at] | uint32_t{zeros[at_8]} << 16,
+                     scales[at] | uint32_t{scales[at_8]} << 16};
     }
   }
 
   // (t - zero point) * scale, where t is what the offsets hold (dequant/folding_converter.h), or
   // t * scale + zero point where these are added.
-  __device__ float factor(int group, int last, int column) const {
-    using Converter = FoldingConverter<typename Config::Format, Config::kBits>;
-    if (group > last || column >= p_.n) return 0;
-    const int64_t at = group * p_.scale_stride + column;
-    const uint16_t zero = static_cast<const uint16_t*>(p_.zeros)[at];
-    const float scale = float(static_cast<const Element*>(p_.scales)[at]);
-    uint32_t minus_rest;
-    Converter::fold(zero, Converter::kUnitX2, minus_rest);
-    const float above = to_float(static_cast<uint16_t>(minus_rest)) * Converter::kUnit;  // t - zero
+  __device__ float factor(const ColumnPairs& pairs, uint32_t minus_rest, int half) const {
+    const float zero = to_float(pairs.zeros >> 16 * half);
+    const float scale = to_float(pairs.scales >> 16 * half);
+    const float above = to_float(minus_rest >> 16 * half) * Converter::kUnit;  // t - zero
     // Not 0 * infinity.
     if (staged_.folding.mask != 0) return above == 0 ? 0 : above * scale;
-    const float t = above + to_float(zero);
-    return t == 0 ? to_float(zero) : fmaf(t, scale, to_float(zero));
+    const float t = above + zero;
+    return t == 0 ? zero : fmaf(t, scale, zero);
   }
-  static __device__ float to_float(uint16_t bits) {
+  static __device__ float to_float(uint32_t word) {
+    const auto bits = static_cast<uint16_t>(word);
     return float(reinterpret_cast<const Element&>(bits));
   }
 
-  // factors: of lane q of the quad.
-  __device__ void add_group(const float (&tokens)[kTokens], const float (&factors)[kColumns], int q,
-                            float* sums) const {
+  // pairs: of pieces q and q + 4. sums: of a row tile.
+  __device__ void multiply(const ColumnPairs (&pairs)[2], float* sums) const {
+    uint32_t high[4], low[4];
     CUTLASS_PRAGMA_UNROLL
-    for (int c = 0; c < kColumns; ++c) {
-      const float factor = __shfl_sync(~0u, factors[c], q, 4);
-      if (factor == 0) continue;  // not 0 * infinity
-      float* of_column = sums + c / 2 * Config::kSumsPerTile + c % 2 * 2;
+    for (int i = 0; i < 2; ++i) {
+      uint32_t minus_rest;
+      Converter::fold(pairs[i].zeros, Converter::kUnitX2, minus_rest);
       CUTLASS_PRAGMA_UNROLL
-      for (int j = 0; j < kTokens / 8; ++j) {
-        const float2 two = reinterpret_cast<const float2&>(tokens[8 * j + lane() % 4 * 2]);
-        of_column[4 * j] = fmaf(factor, two.x, of_column[4 * j]);
-        of_column[4 * j + 1] = fmaf(factor, two.y, of_column[4 * j + 1]);
+      for (int h = 0; h < 2; ++h) {
+        const SplitFloat split(factor(pairs[i], minus_rest, h));
+        high[2 * i + h] = split.high;
+        low[2 * i + h] = split.low;
       }
     }
+    CUTLASS_PRAGMA_UNROLL
+    for (int j = 0; j < kOctets; ++j) {
+      const SplitFloat first(tokens_of(lane() % 4, j)), second(tokens_of(lane() % 4 + 4, j));
+      const uint32_t high_tokens[2] = {first.high, second.high};
+      multiply_add(low, high_tokens, sums + 4 * j);
+      multiply_add(high, {first.low, second.low}, sums + 4 * j);
+      multiply_add(high, high_tokens, sums + 4 * j);
+    }
+  }
+  // Infinite ones leave their mark in the products; here they would make NaN of a factor of 0.
+  __device__ float tokens_of(int piece, int octet) const {
+    return fminf(fmaxf(shared_[piece][8 * octet + lane() / 4], -0x1p127f), 0x1p127f);
+  }
+  static __device__ void multiply_add(const uint32_t (&factors)[4], const uint32_t (&tokens)[2],
+                                      float* sums) {
+    using Float = cutlass::tfloat32_t;
+    using Mma = cutlass::arch::Mma<cutlass::gemm::GemmShape<16, 8, 8>, 32, Float,
+                                   cutlass::layout::RowMajor, Float, cutlass::layout::ColumnMajor,
+                                   float, cutlass::layout::RowMajor, cutlass::arch::OpMultiplyAdd>;
+    auto& quad = reinterpret_cast<cutlass::Array<float, 4>&>(*sums);
+    Mma()(quad, reinterpret_cast<const cutlass::Array<Float, 4>&>(factors),
+          reinterpret_cast<const cutlass::Array<Float, 2>&>(tokens), quad);
   }
 
   const MissedZeros& p_;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -97,6 +98,39 @@ def test_groups_of_whole_and_other_zero_points(record, dtype, bits, kernel):
         for config in configs_of(kernel, problem.case):
             ratio = problem.ratio(run_config(problem, config))
             record(f"{config}-some-{zero_mode}-int{bits}", ratio)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("bits", (4, 8))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_zero_points_beyond_those_of_checkpoints(record, dtype, bits, kernel):
+    """Whole as they are, some are more than the constants of a conversion hold."""
+    for group_size in (-1, 32, 64):
+        problem = make(Case(20, 136, 520, dtype, bits, group_size, "sub"), "cuda")
+        for column, zero in ((3, 100), (20, -300), (70, 3000), (100, 60000), (135, -40000)):
+            problem.zeros[-1, column] = zero
+        problem.scales[-1, 100:] *= 2**-6  # fp16 would overflow
+        for config in configs_of(kernel, problem.case):
+            ratio = problem.ratio(run_config(problem, config))
+            record(f"{config}-large-zeros-int{bits}", ratio)
+
+
+@pytest.mark.parametrize("kernel", WGMMA)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_infinite_activations_and_zero_points(dtype, kernel):
+    """They are mended by sums of activations, which are infinite then: columns and rows that need
+    none, or have none, stay what they are."""
+    problem = make(Case(20, 200, 776, dtype, 4, 64, "sub"), "cuda")
+    problem.zeros[3, 7] = 0.3
+    problem.a[2, 200], problem.a[5, 201], problem.a[19, 775] = math.inf, -math.inf, math.nan
+    expected = reference.fpA_intB_gemm(problem.a, problem.q, *problem.extras(), **problem.scheme())
+    mended = torch.arange(200, device="cuda") == 7
+    for config in configs_of(kernel, problem.case):
+        out = run_config(problem, config).double()
+        for kind in (torch.isnan, torch.isposinf, torch.isneginf):
+            assert torch.equal(kind(out)[:, ~mended], kind(expected)[:, ~mended]), config
+        finite = torch.isfinite(expected).all(dim=1)
+        assert torch.isfinite(out[finite]).all(), config
 
 
 @pytest.mark.parametrize("bits", (4, 8))
