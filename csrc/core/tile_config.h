@@ -137,24 +137,27 @@ constexpr WgmmaMode wgmma_mode(const QuantScheme& scheme, int64_t k) {
   return scheme.group_size >= k ? WgmmaMode::kPerChannel : WgmmaMode::kScaled;
 }
 
-// Whether zero points of groups of whole k-tiles have a loop that takes them to be whole numbers,
-// and is mended behind it where they are not (wgmma/missed_zeros.cuh): 0.95 to 0.97 of the time
-// with up to 32 tokens, 0.97 to 0.99 with 64. 64 x 128 has no registers for it (spills), nor have
-// three blocks.
-constexpr bool mends_zeros(const TileConfig& t, WgmmaMode mode) {
+// Whether zero points of groups of whole k-tiles have a loop that takes them to be whole numbers:
+// 0.93 to 0.95 of the time with 16 tokens, 0.95 to 0.97 with 32, 0.97 to 0.99 with 64. 64 x 128 has
+// no registers for it (spills), nor have three blocks.
+constexpr bool has_whole_zeros(const TileConfig& t, WgmmaMode mode) {
   return mode == WgmmaMode::kScaledZero && t.n == 256 && t.m <= 64;
 }
-// Whether others have a loop of their own, and the first group of a run says which
-// (wgmma/whole_zeros.cuh). 16 tokens have no registers for a third loop (spills): there all that
-// are not whole are mended, 1.14 to 1.21 of what a loop of their own takes.
+// Whether others have a loop of their own as well, and the first group of a run says which
+// (wgmma/whole_zeros.cuh). 16 tokens have no registers for a third loop (spills).
 constexpr bool asks_for_whole_zeros(const TileConfig& t, WgmmaMode mode) {
-  return mends_zeros(t, mode) && t.m > 16;
+  return has_whole_zeros(t, mode) && t.m > 16;
+}
+// Whether what is not whole is added behind the loop instead (wgmma/fraction_sums.cuh): 1.22
+// to 1.31 of what a loop of its own takes with groups of 128.
+constexpr bool sums_fractions(const TileConfig& t, WgmmaMode mode) {
+  return has_whole_zeros(t, mode) && !asks_for_whole_zeros(t, mode);
 }
 // Scales of groups of whole k-tiles multiply sums where a lane has at most half as many sums as
 // pairs of weights of a group of 128: 0.92 to 0.97 of the time. Not beside zero points that are no
 // whole numbers: what is left of these would be an instruction more for each weight.
 constexpr bool scales_sums(const TileConfig& t, WgmmaMode mode) {
-  return t.m <= 32 && (mode == WgmmaMode::kScaled || mends_zeros(t, mode));
+  return t.m <= 32 && (mode == WgmmaMode::kScaled || has_whole_zeros(t, mode));
 }
 // Blocks on an SM: the sums of a group have no registers beside another block's there, and with
 // zero points the next group's are loaded ahead (wgmma/weight_scaling.cuh): 0.94 to 1.02.
@@ -180,8 +183,8 @@ constexpr int wgmma_k_tile_bytes(const TileConfig& t, int bits, WgmmaMode mode) 
       kStageAlignment));
 }
 constexpr int wgmma_smem_bytes(const TileConfig& t, int bits, WgmmaMode mode) {
-  // Behind the stages: barriers, and sums of tokens of a warp each (wgmma/missed_zeros.cuh).
-  const int sums = mends_zeros(t, mode) ? kWgmmaMultipliers * 4 * t.m * 4 : 0;
+  // Behind the stages: barriers, and sums of tokens of a warp each (wgmma/fraction_sums.cuh).
+  const int sums = sums_fractions(t, mode) ? kWgmmaMultipliers * 4 * t.m * 4 : 0;
   const int barriers = 2 * 8 * t.stages;
   return t.stages * t.k_tiles * wgmma_k_tile_bytes(t, bits, mode) +
          static_cast<int>(round_up(barriers + sums, kStageAlignment));

@@ -1,161 +1,93 @@
-// What the constants of the conversion do not hold of zero points, where a loop takes them to be
-// whole (wgmma/whole_zeros.cuh): sums of tokens over a piece of a group times a factor of the
-// column, added behind the loop. Fractions, zero points that are added, and those too large.
-//
-// Eight pieces at once, as k of a product on tensor cores: each multiplying warp sums the tokens of
-// one, and a lane loads the factors that it has in that product.
+// What is left of zero points that are no whole numbers where the constants of the conversion took
+// the rest: sums of a group's tokens, times that. For groups that come behind one whose zero points
+// are all whole (wgmma/whole_zeros.cuh), which no checkpoint is known to have: plain loads, no
+// tensor cores, slow.
 #pragma once
+#include "kernel/gemm_args.h"
 #include "wgmma/staged_scales.cuh"
-#include "wgmma/token_sums.cuh"
 
 namespace mixed_gemm {
 
 struct MissedZeros {
-  TokensOfSums tokens;
-  const void *scales, *zeros;
-  int64_t scale_stride;
-  int n;
+  const void *tokens, *scales, *zeros;
+  int64_t token_stride, scale_stride;
+  int m, n, k;
 
   MissedZeros() = default;
   explicit MissedZeros(const GemmArgs& a)
-      : tokens(a), scales(a.scales), zeros(a.zeros), scale_stride(a.scale_stride), n(a.n) {}
-};
-
-// A float as two of tf32, which mma truncates to: three products of four, 21 bits of the product.
-struct SplitFloat {
-  uint32_t high, low;
-  __device__ explicit SplitFloat(float x) : high(reinterpret_cast<uint32_t&>(x) & 0xffffe000u) {
-    const float rest = x - reinterpret_cast<const float&>(high);
-    low = reinterpret_cast<const uint32_t&>(rest);
-  }
-};
-
-template <typename Config>
-class MissedSums {
-  using Element = typename Config::Element;
-  using Converter = FoldingConverter<typename Config::Format, Config::kBits>;
-  using OfTokens = TokenSums<Config>;
-  static constexpr int kOctets = OfTokens::kOctets, kRowTiles = Config::kRowTiles;
-  static constexpr int kPieces = Config::kMultiplyThreads / 32;  // at once
-  static_assert(kPieces == 8, "k of mma.m16n8k8");
-
- public:
-  using Shared = float[kPieces][Config::kTile.m];
-
-  __device__ MissedSums(const MissedZeros& missed, const StagedScales& staged, Shared& shared)
-      : p_(missed), staged_(staged), shared_(shared) {}
+      : tokens(a.a),
+        scales(a.scales),
+        zeros(a.zeros),
+        token_stride(a.a_stride),
+        scale_stride(a.scale_stride),
+        m(a.m),
+        n(a.n),
+        k(a.k) {}
 
   // To a lane's sums of k-tiles [begin, end) of the tile at (row0, column0), laid out as
-  // wgmma/wgmma_output.cuh says. All multiplying threads.
-  __device__ void add(int row0, int column0, int begin, int end, float* sums) const {
-    static_assert(Config::kTile.k_tiles == 2, "pieces of two k-tiles begin where stages do");
-    end = min(end, static_cast<int>(ceil_div(p_.tokens.k, kTileK)));
-    const int tiles = staged_.rows.tiles_per_group % 2 == 0 ? 2 : 1;  // of a piece
+  // wgmma/wgmma_output.cuh says. All lanes of a warp.
+  template <typename Config>
+  __device__ void add(const StagedScales& staged, int row0, int column0, int begin, int end,
+                      float* sums) const {
+    const int warp = static_cast<int>(threadIdx.x) / 32, g = static_cast<int>(threadIdx.x) % 32 / 4;
+    end = min(end, static_cast<int>(ceil_div(k, kTileK)));
     CUTLASS_PRAGMA_NO_UNROLL
-    for (int tile = begin; tile < end; tile += kPieces * tiles) {
-      const int mine = tile + warp() * tiles;
-      float tokens[kOctets];
-      OfTokens::add_up(p_.tokens, row0, mine, min(end, mine + tiles), tokens);
-      ColumnPairs pairs[kRowTiles][2];
+    for (int tile = begin; tile < end; ++tile) {
+      constexpr int kOctets = Config::kTile.m / 8;
+      float tokens_of_lane[kOctets][2];
       CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        // Behind the end sums of tokens are 0.
-        load_columns(column0, min(tile + (lane() % 4 + 4 * i) * tiles, end - 1), pairs, i);
+      for (int j = 0; j < kOctets; ++j) {
+        octet_sums<typename Config::Element>(row0 + 8 * j, tile, tokens_of_lane[j]);
       }
-      Config::meet();  // all have read the sums of eight pieces before
-      share(tokens);
-      Config::meet();
+      const int group = staged.group(tile, 0);
       CUTLASS_PRAGMA_UNROLL
-      for (int t = 0; t < kRowTiles; ++t) multiply(pairs[t], sums + t * Config::kSumsPerTile);
+      for (int i = 0; i < 2 * Config::kRowTiles; ++i) {
+        const int t = i / 2, half = i % 2;
+        const float rest =
+            scaled_rest<Config>(group, column0 + Config::column(warp, t) + g + 8 * half);
+        if (rest == 0) continue;  // not 0 * infinity
+        float* of_column = sums + t * Config::kSumsPerTile + 2 * half;
+        CUTLASS_PRAGMA_UNROLL
+        for (int j = 0; j < kOctets; ++j) {
+          of_column[4 * j] = fmaf(rest, tokens_of_lane[j][0], of_column[4 * j]);
+          of_column[4 * j + 1] = fmaf(rest, tokens_of_lane[j][1], of_column[4 * j + 1]);
+        }
+      }
     }
   }
 
  private:
-  // Zero points and scales of columns g and g + 8, a half each.
-  struct ColumnPairs {
-    uint32_t zeros, scales;
-  };
-
-  static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
-  static __device__ int warp() { return static_cast<int>(threadIdx.x) / 32; }
-
-  __device__ void share(const float (&sums)[kOctets]) const {
-    if (lane() % 4 != 0) return;
-    CUTLASS_PRAGMA_UNROLL
-    for (int j = 0; j < kOctets; ++j) shared_[warp()][8 * j + lane() / 4] = sums[j];
-  }
-
-  __device__ void load_columns(int column0, int tile, ColumnPairs (&pairs)[kRowTiles][2],
-                               int i) const {
-    const int64_t row = staged_.group(tile, 0) * p_.scale_stride;
-    CUTLASS_PRAGMA_UNROLL
-    for (int t = 0; t < kRowTiles; ++t) {
-      const int column = column0 + Config::column(warp(), t) + lane() / 4;
-      const int64_t at = row + min(column, p_.n - 1), at_8 = row + min(column + 8, p_.n - 1);
-      const auto* zeros = static_cast<const uint16_t*>(p_.zeros);
-      const auto* scales = static_cast<const uint16_t*>(p_.scales);
-      pairs[t][i] = {zeros[at] | uint32_t{zeros[at_8]} << 16,
-                     scales[at] | uint32_t{scales[at_8]} << 16};
+  // Of tokens 2 q and 2 q + 1 of an octet, over a k-tile; a quad sums those of one token.
+  template <typename Element>
+  __device__ void octet_sums(int row0, int tile, float (&sums)[2]) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32, row = row0 + lane / 4;
+    float sum = 0;
+    for (int i = 0; i < kTileK / 32; ++i) {
+      const int at = tile * kTileK + 32 * i + lane % 4 * 8;
+      if (row >= m || at >= k) continue;
+      alignas(16) Element values[8];
+      const auto* of_row = static_cast<const Element*>(tokens) + row * token_stride;
+      *reinterpret_cast<uint4*>(values) = *reinterpret_cast<const uint4*>(of_row + at);
+      for (int e = 0; e < 8; ++e) sum += float(values[e]);
     }
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    sum += __shfl_xor_sync(~0u, sum, 2);
+    for (int e = 0; e < 2; ++e) sums[e] = __shfl_sync(~0u, sum, (lane % 4 * 2 + e) * 4);
   }
 
-  // (t - zero point) * scale, where t is what the offsets hold (dequant/folding_converter.h), or
-  // t * scale + zero point where these are added.
-  __device__ float factor(const ColumnPairs& pairs, uint32_t minus_rest, int half) const {
-    const float zero = to_float(pairs.zeros >> 16 * half);
-    const float scale = to_float(pairs.scales >> 16 * half);
-    const float above = to_float(minus_rest >> 16 * half) * Converter::kUnit;  // t - zero
-    // Not 0 * infinity.
-    if (staged_.folding.mask != 0) return above == 0 ? 0 : above * scale;
-    const float t = above + zero;
-    return t == 0 ? zero : fmaf(t, scale, zero);
+  // (t - zero point) * scale, where t is what the offsets hold (dequant/folding_converter.h).
+  template <typename Config>
+  __device__ float scaled_rest(int group, int column) const {
+    using Element = typename Config::Element;
+    using Converter = FoldingConverter<typename Config::Format, Config::kBits>;
+    if (column >= n) return 0;
+    const int64_t at = group * scale_stride + column;
+    uint32_t minus_rest;
+    Converter::fold(static_cast<const uint16_t*>(zeros)[at], Converter::kUnitX2, minus_rest);
+    const auto bits = static_cast<uint16_t>(minus_rest);
+    return float(reinterpret_cast<const Element&>(bits)) * Converter::kUnit *
+           float(static_cast<const Element*>(scales)[at]);
   }
-  static __device__ float to_float(uint32_t word) {
-    const auto bits = static_cast<uint16_t>(word);
-    return float(reinterpret_cast<const Element&>(bits));
-  }
-
-  // pairs: of pieces q and q + 4. sums: of a row tile.
-  __device__ void multiply(const ColumnPairs (&pairs)[2], float* sums) const {
-    uint32_t high[4], low[4];
-    CUTLASS_PRAGMA_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      uint32_t minus_rest;
-      Converter::fold(pairs[i].zeros, Converter::kUnitX2, minus_rest);
-      CUTLASS_PRAGMA_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        const SplitFloat split(factor(pairs[i], minus_rest, h));
-        high[2 * i + h] = split.high;
-        low[2 * i + h] = split.low;
-      }
-    }
-    CUTLASS_PRAGMA_UNROLL
-    for (int j = 0; j < kOctets; ++j) {
-      const SplitFloat first(tokens_of(lane() % 4, j)), second(tokens_of(lane() % 4 + 4, j));
-      const uint32_t high_tokens[2] = {first.high, second.high};
-      multiply_add(low, high_tokens, sums + 4 * j);
-      multiply_add(high, {first.low, second.low}, sums + 4 * j);
-      multiply_add(high, high_tokens, sums + 4 * j);
-    }
-  }
-  // Infinite ones leave their mark in the products; here they would make NaN of a factor of 0.
-  __device__ float tokens_of(int piece, int octet) const {
-    return fminf(fmaxf(shared_[piece][8 * octet + lane() / 4], -0x1p127f), 0x1p127f);
-  }
-  static __device__ void multiply_add(const uint32_t (&factors)[4], const uint32_t (&tokens)[2],
-                                      float* sums) {
-    using Float = cutlass::tfloat32_t;
-    using Mma = cutlass::arch::Mma<cutlass::gemm::GemmShape<16, 8, 8>, 32, Float,
-                                   cutlass::layout::RowMajor, Float, cutlass::layout::ColumnMajor,
-                                   float, cutlass::layout::RowMajor, cutlass::arch::OpMultiplyAdd>;
-    auto& quad = reinterpret_cast<cutlass::Array<float, 4>&>(*sums);
-    Mma()(quad, reinterpret_cast<const cutlass::Array<Float, 4>&>(factors),
-          reinterpret_cast<const cutlass::Array<Float, 2>&>(tokens), quad);
-  }
-
-  const MissedZeros& p_;
-  const StagedScales& staged_;
-  Shared& shared_;
 };
 
 }  // namespace mixed_gemm

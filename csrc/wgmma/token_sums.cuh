@@ -1,20 +1,9 @@
-// Sums over k of the tokens of a tile, by mma with ones: in a sum any order of k will do, so tokens
-// are read as they are in device memory.
+// Sums over k of the tokens of a tile, read from device memory. Not by mma: beside mma.sync ptxas
+// ends the loops that multiply with two branches, and such builds were 1 to 3 % slower.
 #pragma once
-#include "core/half_arithmetic.h"
-#include "cutlass/arch/mma_sm80.h"
-#include "kernel/gemm_args.h"
+#include "wgmma/missed_zeros.cuh"
 
 namespace mixed_gemm {
-
-struct TokensOfSums {
-  const void* tokens;
-  int64_t stride;
-  int m, k;
-
-  TokensOfSums() = default;
-  explicit TokensOfSums(const GemmArgs& a) : tokens(a.a), stride(a.a_stride), m(a.m), k(a.k) {}
-};
 
 template <typename Config>
 struct TokenSums {
@@ -23,17 +12,12 @@ struct TokenSums {
 
   // Of row g of each octet from row0 on, over k-tiles [begin, end), two at most. What lies behind
   // the last row repeats it: nobody stores that. All lanes of a warp.
-  static __device__ void add_up(const TokensOfSums& p, int row0, int begin, int end,
+  static __device__ void add_up(const MissedZeros& p, int row0, int begin, int end,
                                 float (&sums)[kOctets]) {
-    using Mma = cutlass::arch::Mma<cutlass::gemm::GemmShape<16, 8, 16>, 32, Element,
-                                   cutlass::layout::RowMajor, Element, cutlass::layout::ColumnMajor,
-                                   float, cutlass::layout::RowMajor, cutlass::arch::OpMultiplyAdd>;
-    constexpr int kSteps = 2 * kTileK / 32;
-    constexpr int kAtOnce = kOctets > 4 ? 2 : kSteps;  // 64 tokens have no registers for more
-    const uint32_t ones[2] = {Config::Format::kOneX2, Config::Format::kOneX2};
+    constexpr int kSteps = 2 * kTileK / 32, kAtOnce = 2;  // four do that, too
     const int lane = static_cast<int>(threadIdx.x) % 32, k_end = min(end * kTileK, p.k);
-    // Rows of mma are half rows of tokens: g and g + 8 of the same one.
-    cutlass::Array<float, 4> halves[kOctets] = {};
+    CUTLASS_PRAGMA_UNROLL
+    for (int j = 0; j < kOctets; ++j) sums[j] = 0;
     CUTLASS_PRAGMA_NO_UNROLL
     for (int first = 0; first < kSteps; first += kAtOnce) {
       uint4 loaded[kAtOnce][kOctets];
@@ -43,7 +27,7 @@ struct TokenSums {
         CUTLASS_PRAGMA_UNROLL
         for (int j = 0; j < kOctets; ++j) {
           const int row = min(row0 + 8 * j + lane / 4, p.m - 1);
-          const auto* of_row = static_cast<const Element*>(p.tokens) + row * p.stride;
+          const auto* of_row = static_cast<const Element*>(p.tokens) + row * p.token_stride;
           loaded[i][j] = make_uint4(0, 0, 0, 0);
           if (k < k_end) loaded[i][j] = *reinterpret_cast<const uint4*>(of_row + k);
         }
@@ -52,13 +36,16 @@ struct TokenSums {
       for (int i = 0; i < kAtOnce; ++i) {
         CUTLASS_PRAGMA_UNROLL
         for (int j = 0; j < kOctets; ++j) {
-          Mma()(halves[j], reinterpret_cast<const cutlass::Array<Element, 8>&>(loaded[i][j]),
-                reinterpret_cast<const cutlass::Array<Element, 4>&>(ones), halves[j]);
+          const auto& of_lane = reinterpret_cast<const Element(&)[8]>(loaded[i][j]);
+          for (int e = 0; e < 8; ++e) sums[j] += float(of_lane[e]);
         }
       }
     }
     CUTLASS_PRAGMA_UNROLL
-    for (int j = 0; j < kOctets; ++j) sums[j] = halves[j][0] + halves[j][2];
+    for (int j = 0; j < kOctets; ++j) {
+      sums[j] += __shfl_xor_sync(~0u, sums[j], 1);
+      sums[j] += __shfl_xor_sync(~0u, sums[j], 2);
+    }
   }
 };
 

@@ -7,7 +7,7 @@
 
 #include "dequant/folding_converter.h"
 #include "layout/smem_tile.h"
-#include "wgmma/missed_zeros.cuh"
+#include "wgmma/fraction_sums.cuh"
 #include "wgmma/no_scaling.cuh"
 #include "wgmma/sum_scaling.cuh"
 #include "wgmma/tma_pipeline.cuh"
@@ -27,8 +27,9 @@ class WgmmaMainloop {
   static constexpr int kStepsPerBlock = kSteps / Layout::kBlocksPerTile;
   static constexpr int kRowTiles = Config::kRowTiles;
   static constexpr int kKTiles = Config::kTile.k_tiles;  // of a stage
-  static constexpr bool kMends = mends_zeros(Config::kTile, Config::kMode);
-  using Missed = MissedSums<Config>;
+  static constexpr bool kAsksForWhole = asks_for_whole_zeros(Config::kTile, Config::kMode);
+  static constexpr bool kSumsFractions = sums_fractions(Config::kTile, Config::kMode);
+  using Fractions = FractionSums<Config>;
   // Steps whose products run while the next ones' weights are converted: products of few tokens
   // and one row tile are too short to hide a conversion (151 for 157 us at 64 x 57344 x 8192). With
   // two row tiles 32 tokens take 0.97 to 0.99 of the time, 64 without zero points 0.96 to 0.99,
@@ -55,7 +56,7 @@ class WgmmaMainloop {
   struct SharedStorage {
     alignas(1024) uint8_t stages[Config::kStages][Config::kStageBytes];
     RingBarriers<Config::kStages> barriers;
-    std::conditional_t<kMends, typename Missed::Shared, char> token_sums;
+    std::conditional_t<kSumsFractions, typename Fractions::Shared, char> token_sums;
   };
 
   __device__ WgmmaMainloop(const Copies& copies, SharedStorage& storage)
@@ -118,13 +119,19 @@ class WgmmaMainloop {
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < Config::kSums; ++i) sums[i] *= Converter::kUnit;
     }
-    release(last_barrier_);
-    if constexpr (kMends) {
-      if (missed) {
-        Missed(copies_.missed_zeros, copies_.staged, storage_.token_sums)
+    if constexpr (kAsksForWhole) {
+      if (__any_sync(~0u, missed)) {
+        copies_.missed_zeros.template add<Config>(copies_.staged, row0, column0, begin, end,
+                                                  sums.data());
+      }
+    } else if constexpr (kSumsFractions) {
+      // The compiler does not know that all have the same answer.
+      if (__any_sync(~0u, missed)) {
+        Fractions(copies_.missed_zeros, copies_.staged, storage_.token_sums)
             .add(row0, column0, begin, end, sums.data());
       }
     }
+    release(last_barrier_);
   }
 
  private:
@@ -144,25 +151,23 @@ class WgmmaMainloop {
     }
   }
 
-  // Groups of whole k-tiles. Whether there were zero points that the conversion did not take away,
-  // in any of the multiplying warps.
+  // Groups of whole k-tiles. Whether there were zero points that the conversion did not take away.
   __device__ bool multiply_coarse(int begin, int end, Sums& sums) {
+    using OfWeights = WeightScaling<Config, 1>;
+    using OfWhole = WeightScaling<Config, 1, ZeroPoints::kWhole>;
+    using OfSums = SumScaling<Config>;
     constexpr bool kScalesSums = scales_sums(Config::kTile, Config::kMode);
-    constexpr ZeroPoints kPoints = kMends           ? ZeroPoints::kWhole
-                                   : Config::kZeros ? ZeroPoints::kAny
-                                                    : ZeroPoints::kNone;
-    using Scaling =
-        std::conditional_t<kScalesSums, SumScaling<Config>, WeightScaling<Config, 1, kPoints>>;
-    if constexpr (asks_for_whole_zeros(Config::kTile, Config::kMode)) {
+    if constexpr (kAsksForWhole) {
       position_.wait_full();
-      if (!WholeZeros<Config>::lead(copies_.staged.folding, k_tile(position_, 0) + kOperandBytes)) {
-        return multiply_tiles<WeightScaling<Config, 1>>(begin, end, sums);
+      if (WholeZeros<Config>::lead(copies_.staged.folding, k_tile(position_, 0) + kOperandBytes)) {
+        return multiply_tiles<std::conditional_t<kScalesSums, OfSums, OfWhole>>(begin, end, sums);
       }
+      return multiply_tiles<OfWeights>(begin, end, sums);
     }
-    const bool missed = multiply_tiles<Scaling>(begin, end, sums);
-    if constexpr (!kMends) return false;
-    // The compiler does not know that all have the same answer.
-    return __any_sync(~0u, copies_.staged.folding.mask == 0 || !Config::meet_if_all(!missed));
+    const bool missed =
+        multiply_tiles<std::conditional_t<kScalesSums, OfSums, OfWeights>>(begin, end, sums);
+    if constexpr (!kSumsFractions) return false;
+    return copies_.staged.folding.mask == 0 || !Config::meet_if_all(!missed);
   }
 
   // Scales are loaded in front of the last products if they have come, words behind these.

@@ -146,7 +146,6 @@ TEST(Candidate, ThirtyTwoTokensByWgmmaNeedGroupsOfHalfAKTile) {
   }
 }
 
-// The largest, 64 x 256 of int8 with zero points, takes all there is.
 TEST(Candidate, EveryWgmmaTileFitsAnSm) {
   for (const TileConfig& tile : kWgmmaTileConfigs) {
     for (const int bits : {4, 8}) {
