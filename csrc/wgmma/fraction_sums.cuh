@@ -99,12 +99,12 @@ class FractionSums {
     }
   }
 
-  // (t - zero point) * scale, where t is what the offsets hold (dequant/folding_converter.h), or
-  // t * scale + zero point where these are added.
+  // (t - zero point) * scale (wgmma/missed_zeros.cuh), or t * scale + zero point where these are
+  // added.
   __device__ float factor(const ColumnPairs& pairs, uint32_t minus_rest, int half) const {
     const float zero = to_float(pairs.zeros >> 16 * half);
     const float scale = to_float(pairs.scales >> 16 * half);
-    const float above = to_float(minus_rest >> 16 * half) * Converter::kUnit;  // t - zero
+    const float above = MissedZeros::above_zero<Config>(minus_rest >> 16 * half);
     // Not 0 * infinity.
     if (staged_.folding.mask != 0) return above == 0 ? 0 : above * scale;
     const float t = above + zero;

@@ -24,6 +24,15 @@ struct MissedZeros {
         n(a.n),
         k(a.k) {}
 
+  // t - zero point, where t is what the offsets hold (dequant/folding_converter.h), from the low
+  // half of what fold() leaves.
+  template <typename Config>
+  static __device__ float above_zero(uint32_t minus_rest) {
+    using Converter = FoldingConverter<typename Config::Format, Config::kBits>;
+    const auto bits = static_cast<uint16_t>(minus_rest);
+    return float(reinterpret_cast<const typename Config::Element&>(bits)) * Converter::kUnit;
+  }
+
   // To a lane's sums of k-tiles [begin, end) of the tile at (row0, column0), laid out as
   // wgmma/wgmma_output.cuh says. All lanes of a warp.
   template <typename Config>
@@ -75,7 +84,7 @@ struct MissedZeros {
     for (int e = 0; e < 2; ++e) sums[e] = __shfl_sync(~0u, sum, (lane % 4 * 2 + e) * 4);
   }
 
-  // (t - zero point) * scale, where t is what the offsets hold (dequant/folding_converter.h).
+  // above_zero() * scale.
   template <typename Config>
   __device__ float scaled_rest(int group, int column) const {
     using Element = typename Config::Element;
@@ -84,9 +93,7 @@ struct MissedZeros {
     const int64_t at = group * scale_stride + column;
     uint32_t minus_rest;
     Converter::fold(static_cast<const uint16_t*>(zeros)[at], Converter::kUnitX2, minus_rest);
-    const auto bits = static_cast<uint16_t>(minus_rest);
-    return float(reinterpret_cast<const Element&>(bits)) * Converter::kUnit *
-           float(static_cast<const Element*>(scales)[at]);
+    return above_zero<Config>(minus_rest) * float(static_cast<const Element*>(scales)[at]);
   }
 };
 
