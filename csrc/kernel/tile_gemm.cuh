@@ -69,7 +69,7 @@ struct TileGemm {
         finish_item(params, item, storage, accumulators);
       }
       __syncwarp();
-    } while (done_of(storage) < params.work.units(worker(params)));
+    } while (!params.work.is_last(worker(params), done_of(storage)));
   }
 
  private:

@@ -5,6 +5,9 @@
 // find their operands in L2 (int8, 4096 x 8192 x 8192: all tiles shared out in long runs took 672
 // us, whole waves 360).
 #pragma once
+#include <algorithm>
+
+#include "core/divisor.h"
 #include "core/macros.h"
 #include "kernel/gemm_args.h"
 
@@ -36,6 +39,9 @@ struct WorkSplit {
   EvenShares shares;  // stream-K: units of a worker in the shared tiles; else k-tiles of a slice
   int shared_tiles;   // stream-K: the first ones
   int waves;          // stream-K: of tiles behind them, one for each worker
+  Divisor by_k_tiles, by_slices;
+  Divisor by_run;        // of tiles: kRun rows of them
+  Divisor by_last_rows;  // of the last run, where it has fewer
 
   static constexpr int kRun = 8;  // rows of tiles that neighbouring workers share columns of B over
 
@@ -58,13 +64,17 @@ struct WorkSplit {
             slices,
             stream ? EvenShares::of(shared * k_tiles, count) : EvenShares::of(k_tiles, slices),
             static_cast<int>(shared),
-            static_cast<int>(waves)};
+            static_cast<int>(waves),
+            Divisor::of(std::max(k_tiles, 1)),
+            Divisor::of(slices),
+            Divisor::of(std::max(kRun * tiles_n, 1)),
+            Divisor::of(std::max(tiles_m % kRun, 1))};
   }
 
   // A worker waits for higher workers only; giving those to blocks that start earlier, a waiting
   // block never keeps the one it waits for from starting.
   MIXED_GEMM_HOST_DEVICE int worker(int block) const { return workers - 1 - block; }
-  MIXED_GEMM_HOST_DEVICE int slice(int worker) const { return worker % slices; }
+  MIXED_GEMM_HOST_DEVICE int slice(int worker) const { return by_slices.remainder(worker); }
 
   MIXED_GEMM_HOST_DEVICE int units(int worker) const {
     if (split == SplitK::kStreamK) return shared_units(worker) + waves * k_tiles;
@@ -75,28 +85,36 @@ struct WorkSplit {
     return shares.begin(worker + 1) - shares.begin(worker);
   }
 
+  // Whether these units of a worker, after an item, were its last ones. Every worker has some.
+  MIXED_GEMM_HOST_DEVICE bool is_last(int worker, int done) const {
+    return split != SplitK::kStreamK || done >= units(worker);
+  }
+
   // What a worker does after its first `done` units.
   MIXED_GEMM_HOST_DEVICE WorkItem item(int worker, int done) const {
     int tile, k_begin, k_end;
     const int shared = split == SplitK::kStreamK ? shared_units(worker) : 0;
     if (split == SplitK::kStreamK && done < shared) {
       const int unit = shares.begin(worker) + done;
-      tile = unit / k_tiles;
+      tile = by_k_tiles.quotient(unit);
       k_begin = unit - tile * k_tiles;
       const int left = shared - done;
       k_end = left < k_tiles - k_begin ? k_begin + left : k_tiles;
     } else if (split == SplitK::kStreamK) {
-      tile = shared_tiles + (done - shared) / k_tiles * workers + worker;
+      tile = shared_tiles + by_k_tiles.quotient(done - shared) * workers + worker;
       k_begin = 0;
       k_end = k_tiles;
     } else {
-      tile = worker / slices;
-      k_begin = shares.begin(slice(worker));
-      k_end = shares.begin(slice(worker) + 1);
+      tile = by_slices.quotient(worker);
+      const int slice = worker - tile * slices;
+      k_begin = shares.begin(slice);
+      k_end = shares.begin(slice + 1);
     }
-    const int group = tile / (kRun * tiles_n), in_group = tile % (kRun * tiles_n);
-    const int left = tiles_m - group * kRun, rows = left < kRun ? left : kRun;
-    return {tile, group * kRun + in_group % rows, in_group / rows, k_begin, k_end};
+    const int run = by_run.quotient(tile), in_run = tile - run * (kRun * tiles_n);
+    const int left = tiles_m - run * kRun, rows = left < kRun ? left : kRun;
+    const int tile_n = left < kRun ? by_last_rows.quotient(in_run)
+                                   : static_cast<int>(static_cast<unsigned>(in_run) / kRun);
+    return {tile, run * kRun + in_run - tile_n * rows, tile_n, k_begin, k_end};
   }
 
   // Stream-K, of a shared tile: the first worker after `worker` whose run begins behind `tile`.
