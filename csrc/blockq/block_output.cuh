@@ -1,7 +1,7 @@
 // fp32 sums of a warp -> bias -> activation -> outputs of any float type.
 #pragma once
+#include "epilogue/activate_all.cuh"
 #include "epilogue/float_matrix.cuh"
-#include "epilogue/tile_output.cuh"
 
 namespace mixed_gemm {
 

@@ -1,10 +1,10 @@
 // The last arithmetic of every CUDA GEMM, on 8 neighbouring outputs: fp32 sum -> channel scale ->
 // bias -> activation -> one rounding -> store. The second kernel of a parallel split ends here;
-// finish_one.cuh and tile_output.cuh do the same on one output and on a tile.
+// finish_few.cuh and tile_output.cuh do the same on a few outputs and on a tile.
 #pragma once
 #include "cutlass/array.h"
 #include "cutlass/numeric_conversion.h"
-#include "epilogue/activation.h"
+#include "epilogue/activate_all.cuh"
 
 namespace mixed_gemm {
 
@@ -59,15 +59,7 @@ __device__ void finish_output(const OutputParams<Element>& p, const OutputColumn
   for (int i = 0; i < kOutputsPerAccess; ++i)
     results[i] = fmaf(sums[i], float(columns.scale[i]), float(columns.bias[i]));
   if (p.activation != Activation::kIdentity) {
-    // A loop that turns the array: one copy of the activations in the code, and no register is
-    // indexed by a variable.
-#pragma unroll 1
-    for (int turn = 0; turn < kOutputsPerAccess; ++turn) {
-      const float first = activate(p.activation, results[0]);
-      CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i + 1 < kOutputsPerAccess; ++i) results[i] = results[i + 1];
-      results[kOutputsPerAccess - 1] = first;
-    }
+    activate_all<kOutputsPerAccess>(p.activation, results.data());
   }
   const auto rounded = cutlass::NumericArrayConverter<Element, float, kOutputsPerAccess>()(results);
   Element* d = p.d + row * p.n + column;

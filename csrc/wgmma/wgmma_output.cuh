@@ -2,6 +2,7 @@
 // 2 q, 2 q + 1 of each octet: the other way round than store_tile.cuh has it, so 8 x 8 values are
 // transposed on the way.
 #pragma once
+#include "epilogue/activate_all.cuh"
 #include "epilogue/store_tile.cuh"
 #include "epilogue/tile_output.cuh"
 
