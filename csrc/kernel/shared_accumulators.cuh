@@ -51,13 +51,16 @@ struct SharedAccumulators {
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < kQuads; ++i) storage[i * kThreads + thread] = quads[i];
     cluster.sync();
+    int owner = -1;
     CUTLASS_PRAGMA_UNROLL
     for (int unit = 0; unit < kMmaM * ((kMmaN + 3) / 4); ++unit) {
-      if (unit % slices != slice) continue;
+      owner = owner + 1 == slices ? 0 : owner + 1;
+      if (owner != slice) continue;
       units |= 1u << unit;
       constexpr int kTiles = kMmaN < 4 ? kMmaN : 4;  // 16 x 8 each
       const int first = unit % kMmaM + unit / kMmaM * 4 * kMmaM;
       Sum sums[4 * kTiles] = {};
+#pragma unroll 2  // two blocks are what is chosen most
       for (int other = 0; other < slices; ++other) {
         const float4* theirs = cluster.map_shared_rank(storage, slices - 1 - other) + thread;
         float4 more[kTiles];
