@@ -37,6 +37,18 @@ __device__ inline void make_before_wait(void* shared, const void* a, const void*
 #endif
 }
 
+// The same of numbers that are not negative.
+__device__ inline void make_before_wait(void* shared, int a, int b, int c, int d) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  const auto target = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  asm volatile(
+      "{ .reg .pred p; .reg .b32 t; or.b32 t, %0, %1; or.b32 t, t, %2; or.b32 t, t, %3;"
+      " setp.lt.s32 p, t, 0; @p st.shared.b32 [%4], t; }" ::"r"(a),
+      "r"(b), "r"(c), "r"(d), "r"(target)
+      : "memory");
+#endif
+}
+
 __device__ inline void let_kernel_after_start() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

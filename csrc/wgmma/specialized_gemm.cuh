@@ -31,47 +31,66 @@ struct SpecializedGemm {
   };
   struct SharedStorage : Mainloop::SharedStorage, Output::Shared {};
 
+  // The first copies wait for all that their thread does before: it makes the barriers itself, and
+  // knows its first item when the kernel before ends.
   static __device__ void run(const Params& p, SharedStorage& storage) {
-    if (threadIdx.x == 0) {
-      Mainloop::prefetch_maps(p.copies);
-      storage.barriers.init(Config::kMultiplyThreads / 32);
-    }
-    __syncthreads();
-    wait_for_kernel_before();
-    let_kernel_after_start();
-    Mainloop mainloop(p.copies, storage);
     if (threadIdx.x >= Config::kMultiplyThreads) {
-      cutlass::arch::warpgroup_reg_dealloc<Config::kCopyRegisters>();
-      // elect: with a comparison of threadIdx.x ptxas puts loops around what each copy is made of.
-      if (threadIdx.x / 32 != Config::kMultiplyThreads / 32 || !cute::elect_one_sync()) return;
-      for_each_item(p, [&](const WorkItem& item, int) {
-        mainloop.request(item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n, item.k_begin,
-                         item.k_end);
-      });
+      copy(p, storage);
     } else {
-      cutlass::arch::warpgroup_reg_alloc<Config::kMultiplyRegisters>();
-      typename Output::Writer writer(p.output, storage);
-      for_each_item(p, [&](const WorkItem& item, int worker) {
-        Sums sums;
-        sums.clear();
-        writer.request(item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n);
-        mainloop.multiply(item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n,
-                          item.k_begin, item.k_end, sums);
-        finish(p, item, worker, sums, writer);
-      });
+      multiply(p, storage);
     }
   }
 
  private:
+  static __device__ void copy(const Params& p, SharedStorage& storage) {
+    cutlass::arch::warpgroup_reg_dealloc<Config::kCopyRegisters>();
+    if (threadIdx.x / 32 != Config::kMultiplyThreads / 32) return;
+    // elect: with a comparison of threadIdx.x ptxas puts loops around what each copy is made of.
+    const bool elected = cute::elect_one_sync();
+    if (elected) {
+      Mainloop::prefetch_maps(p.copies);
+      storage.barriers.init(Config::kMultiplyThreads / 32);
+    }
+    __syncwarp();
+    Config::barriers_are_made();
+    if (!elected) return;
+    Mainloop mainloop(p.copies, storage);
+    for_each_item(p, [&](const WorkItem& item, int) {
+      make_before_wait(&storage, item.tile_m, item.tile_n, item.k_begin, item.k_end);
+      wait_for_kernel_before();  // at once but for the first item
+      let_kernel_after_start();
+      mainloop.request(item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n, item.k_begin,
+                       item.k_end);
+    });
+  }
+
+  static __device__ void multiply(const Params& p, SharedStorage& storage) {
+    cutlass::arch::warpgroup_reg_alloc<Config::kMultiplyRegisters>();
+    Config::wait_for_barriers();
+    wait_for_kernel_before();
+    let_kernel_after_start();
+    Mainloop mainloop(p.copies, storage);
+    typename Output::Writer writer(p.output, storage);
+    for_each_item(p, [&](const WorkItem& item, int worker) {
+      Sums sums;
+      sums.clear();
+      writer.request(item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n);
+      mainloop.multiply(item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n, item.k_begin,
+                        item.k_end, sums);
+      finish(p, item, worker, sums, writer);
+    });
+  }
+
   template <typename Use>
   static __device__ void for_each_item(const Params& p, const Use& use) {
     for (int worker = p.work.worker(static_cast<int>(blockIdx.x)); worker >= 0;
          worker -= p.blocks) {
-      for (int done = 0; done < p.work.units(worker);) {
+      int done = 0;
+      do {
         const WorkItem item = p.work.item(worker, done);
         use(item, worker);
         done += item.k_end - item.k_begin;
-      }
+      } while (!p.work.is_last(worker, done));
     }
   }
 

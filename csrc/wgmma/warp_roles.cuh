@@ -18,6 +18,14 @@ struct WarpRoles {
                     (1 + kMultipliers) * kLaunchRegisters,
                 "registers of a block");
 
+  // The copying warp has made the barriers, and goes on; those that multiply wait for it.
+  static __device__ void barriers_are_made() {
+    asm volatile("bar.arrive 2, %0;" ::"n"(kMultiplyThreads + 32) : "memory");
+  }
+  static __device__ void wait_for_barriers() {
+    asm volatile("bar.sync 2, %0;" ::"n"(kMultiplyThreads + 32) : "memory");
+  }
+
   // All multiplying threads meet; the copying warpgroup goes on.
   static __device__ void meet() {
     asm volatile("bar.sync 1, %0;" ::"n"(kMultiplyThreads) : "memory");
