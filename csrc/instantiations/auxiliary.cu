@@ -141,9 +141,10 @@ int launch_reduce_partials(const ReduceArgs& a) {
         static_cast<const Element*>(a.channel_scale), static_cast<const Element*>(a.bias),
         static_cast<Element*>(a.d), static_cast<int>(a.n), a.activation};
     constexpr int kReduceThreads = 128;
-    const auto blocks = ceil_div(a.m * ceil_div(a.n, kOutputsPerAccess), kReduceThreads);
+    constexpr int64_t kMostRows = 65535;  // of a grid
     KernelLaunch shape;
-    shape.grid = dim3(static_cast<unsigned>(blocks));
+    shape.grid = dim3(static_cast<unsigned>(ceil_div(a.n, kReduceThreads * kOutputsPerAccess)),
+                      static_cast<unsigned>(std::min(a.m, kMostRows)));
     shape.threads = kReduceThreads;
     shape.stream = a.stream;
     shape.even = a.early_start;
