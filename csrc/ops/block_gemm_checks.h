@@ -8,6 +8,8 @@
 
 namespace mixed_gemm {
 
+constexpr const char* kBlockGemmOp = "block_quant_gemm";
+
 struct BlockGemmArguments {
   Tensor a, b, scale_b, offset_b;
   std::optional<Tensor> bias;

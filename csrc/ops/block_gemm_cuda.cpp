@@ -6,29 +6,28 @@
 namespace mixed_gemm {
 namespace {
 
-constexpr const char* kOp = "block_quant_gemm";
-
 // config empty: dispatch/block_select.h chooses.
 Tensor block_gemm(const BlockGemmArguments& arguments, const std::string& config) {
   const CheckedBlockGemm checked = check_block_quant_gemm(arguments);
   const BlockGemmProblem& problem = checked.problem;
-  Call call(kOp, checked.a);
+  Call call(kBlockGemmOp, checked.a);
   const std::string reason = why_not_block_counts(problem);
-  STD_TORCH_CHECK(reason.empty(), "mixed_gemm::", kOp, ": ", reason);
+  STD_TORCH_CHECK(reason.empty(), "mixed_gemm::", kBlockGemmOp, ": ", reason);
   if (checked.d.numel() == 0) return checked.d;
 
   BlockCandidate candidate;
   if (config.empty()) {
     const std::vector<BlockCandidate> ranked = ranked_block(problem, call.info());
-    STD_TORCH_CHECK(!ranked.empty(), "mixed_gemm::", kOp, ": no tile fits this device, which has ",
-                    call.info().smem_bytes, " bytes of shared memory a block");
+    STD_TORCH_CHECK(!ranked.empty(), "mixed_gemm::", kBlockGemmOp,
+                    ": no tile fits this device, which has ", call.info().smem_bytes,
+                    " bytes of shared memory a block");
     candidate = ranked.front();
   } else {
     const auto parsed = parse_block_config(config);
-    STD_TORCH_CHECK(parsed, "mixed_gemm::", kOp, ": unknown config ", config);
+    STD_TORCH_CHECK(parsed, "mixed_gemm::", kBlockGemmOp, ": unknown config ", config);
     candidate = *parsed;
     const std::string why_not = why_not_block(candidate, problem, call.info());
-    STD_TORCH_CHECK(why_not.empty(), "mixed_gemm::", kOp, ": ", config, " ", why_not);
+    STD_TORCH_CHECK(why_not.empty(), "mixed_gemm::", kBlockGemmOp, ": ", config, " ", why_not);
   }
   call.require(run_block_gemm(candidate, problem, call.allocate(), call.stream()));
   return checked.d;
@@ -53,9 +52,9 @@ std::tuple<Tensor, Tensor> block_quantize_cuda(const Tensor& a, const Tensor& b,
   const CheckedBlockGemm checked =
       check_block_quant_gemm({a, b, scale_b, offset_b, {}, block_size, kActivationNames[0]});
   const BlockGemmProblem& p = checked.problem;
-  Call call(kOp, checked.a);
+  Call call(kBlockGemmOp, checked.a);
   const std::string reason = why_not_block_counts(p);
-  STD_TORCH_CHECK(reason.empty(), "mixed_gemm::", kOp, ": ", reason);
+  STD_TORCH_CHECK(reason.empty(), "mixed_gemm::", kBlockGemmOp, ": ", reason);
   const Tensor q = torch::stable::new_empty(a, {p.m, block_row_stride(p)}, ScalarType::Char);
   const Tensor rows = torch::stable::new_empty(a, {p.blocks(), p.m, 4}, ScalarType::Float);
   if (rows.numel() > 0) {
