@@ -83,12 +83,13 @@ struct RoundedMatrix {
       return;
     }
     uint32_t turning[4] = {words[0], words[1], words[2], words[3]};
+    auto* values = reinterpret_cast<uint16_t*>(target);
 #pragma unroll 1  // an eighth of the machine code of a large tile, unrolled
-    for (int i = 0; i < kOctet && column + i < n; ++i) {
-      reinterpret_cast<uint16_t*>(target)[i] = static_cast<uint16_t>(turning[0]);
+    for (int left = n - column, w = 0; w < 4 && left > 0; ++w, left -= 2, values += 2) {
+      values[0] = static_cast<uint16_t>(turning[0]);
+      if (left > 1) values[1] = static_cast<uint16_t>(turning[0] >> 16);
       CUTLASS_PRAGMA_UNROLL
-      for (int w = 0; w < 3; ++w) turning[w] = __funnelshift_r(turning[w], turning[w + 1], 16);
-      turning[3] >>= 16;
+      for (int i = 0; i < 3; ++i) turning[i] = turning[i + 1];
     }
   }
 };
