@@ -1,5 +1,5 @@
 // Division by a number that the host knows when it launches a kernel. In a kernel it is a product
-// and a shift; a division of integers is thirty instructions, and two in a row are compiled twice.
+// and a shift; a division of integers is thirty instructions.
 #pragma once
 #include <cstdint>
 
@@ -20,8 +20,9 @@ struct Divisor {
     return {divisor, static_cast<uint32_t>((power + d - 1) / d), shift};
   }
 
-  // n / divisor of any n that is not negative: the multiplier is less than 1 too large, so the
-  // product less than n < 2^31, and 2^31 divisor at most 2^shift (Granlund and Montgomery 1994).
+  // n / divisor, rounded down, of n >= 0. The multiplier is less than 1 too large, so what is
+  // shifted out is less than n / 2^shift < 2^31 / 2^shift <= 1 / divisor too large: never the next
+  // integer.
   MIXED_GEMM_HOST_DEVICE int quotient(int n) const {
     return static_cast<int>(static_cast<uint64_t>(static_cast<uint32_t>(n)) * multiplier >> shift);
   }
