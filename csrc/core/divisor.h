@@ -1,5 +1,6 @@
 // Division by a number that the host knows when it launches a kernel. In a kernel it is a product
-// and a shift; a division of integers is thirty instructions.
+// and a shift; a division of integers is thirty instructions. (cutlass::FastDivmod, which kernels
+// use for what they count themselves, would make the host's tests of WorkSplit need CUTLASS.)
 #pragma once
 #include <cstdint>
 
