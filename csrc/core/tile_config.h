@@ -34,7 +34,7 @@ constexpr TileConfig kTileConfigs[] = {
     {32, 128, 32, 32, 4, 3},        //
     {32, 256, 32, 64, 4, 2},        //
     {64, 128, 64, 32, 4, 3},        //
-    {128, 128, 128, 32, 3, 2},     {128, 256, 128, 32, 3, 1},
+    {128, 256, 128, 32, 3, 1},
 };
 constexpr int kNumTileConfigs = sizeof(kTileConfigs) / sizeof(kTileConfigs[0]);
 
@@ -197,7 +197,7 @@ struct SkinnyConfig {
   int m_tiles, n_tiles, warps;
 };
 constexpr SkinnyConfig kSkinnyConfigs[] = {
-    {1, 1, 8}, {1, 1, 16}, {1, 2, 8}, {1, 4, 8}, {2, 2, 8}, {2, 4, 8},
+    {1, 1, 8}, {1, 1, 16}, {1, 2, 8}, {1, 4, 8}, {2, 4, 8},
 };
 constexpr int kNumSkinnyConfigs = sizeof(kSkinnyConfigs) / sizeof(kSkinnyConfigs[0]);
 // Not the narrowest: what it adds before and after their short loops cost 5 to 10 %.
@@ -225,7 +225,7 @@ enum class SkinnyMode : int {
 };
 constexpr int kNumSkinnyModes = 11;
 constexpr bool scales_weights(SkinnyMode mode) { return mode >= SkinnyMode::kBlock; }
-// 32 columns of 16 tokens have no registers for two sums a tile and iteration, and 64 were slower.
+// With 16 tokens two sums a tile and iteration were slower.
 constexpr bool scales_halves(const SkinnyConfig& t) { return t.m_tiles == 1; }
 // There the 8 columns of an mma stand for 2 tokens with each of the 4 lanes' groups. (Two mma for 4
 // tokens were slower than scaling weights; a quarter of int8 is 16 k, and hardly a group.)

@@ -41,7 +41,7 @@ LONG_K_CONFIGS = (
     "multistage_m128n256s3",
     "multistage_m64n128s4_streamk2",
     "multistage_m16n256s6_parallel16",
-    "skinny_m16n32w8",
+    "skinny_m16n64w8",
     *SKINNY_CLUSTERS,
 )
 
