@@ -113,11 +113,12 @@ constexpr int smem_bytes(const TileConfig& t, int bits, ScaleMode mode) {
 // converted once for all tokens of a tile, so wide tiles multiply at the rate of the tensor cores,
 // and narrow ones at that of the conversion: these spend less on what is done once a k-tile with
 // 256 columns, or once a stage with two k-tiles in one; the others leave more blocks to share out.
-// (Two k-tiles: 0.96 to 0.98 of the time, with zero points 0.92 to 0.97 from 32 tokens on. Three
-// blocks of 32 tokens have no registers for the longer loop.)
+// (Two k-tiles: 0.96 to 0.98 of the time, with zero points 0.92 to 0.97 from 32 tokens on. For 32 x
+// 128 with two blocks on an SM and two k-tiles 0.94 to 0.99 of three blocks with one: a third block
+// has no registers for the longer loop.)
 constexpr TileConfig kWgmmaTileConfigs[] = {
     {16, 256, 16, 128, 4, 2, 1, 0, 2},  //
-    {32, 128, 32, 64, 7, 3},            //
+    {32, 128, 32, 64, 6, 2, 1, 4, 2},   //
     {32, 256, 32, 128, 4, 2, 1, 0, 2},  //
     {64, 128, 64, 64, 4, 2, 1, 0, 2},   //
     {64, 256, 64, 128, 4, 1, 1, 0, 2},  //
@@ -139,7 +140,8 @@ constexpr WgmmaMode wgmma_mode(const QuantScheme& scheme, int64_t k) {
 
 // Whether zero points of groups of whole k-tiles have a loop that takes them to be whole numbers:
 // 0.93 to 0.95 of the time with 16 tokens, 0.95 to 0.97 with 32, 0.97 to 0.99 with 64. 64 x 128 has
-// no registers for it (spills), nor have three blocks.
+// no registers for it (spills). With 32 x 128 short runs lose more by asking (0.97) than long ones
+// gain (1.01).
 constexpr bool has_whole_zeros(const TileConfig& t, WgmmaMode mode) {
   return mode == WgmmaMode::kScaledZero && t.n == 256 && t.m <= 64;
 }

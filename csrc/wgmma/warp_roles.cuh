@@ -13,7 +13,7 @@ struct WarpRoles {
   // the others (setmaxnreg, which waits forever for what the block does not have).
   static constexpr int kLaunchRegisters = 65536 / (kThreads * kBlocks) / 8 * 8;
   static constexpr int kCopyRegisters = kBlocks == 1 ? 40 : 24;
-  static constexpr int kMultiplyRegisters = kBlocks == 1 ? 232 : kBlocks == 2 ? 104 : 72;
+  static constexpr int kMultiplyRegisters = kBlocks == 1 ? 232 : 104;
   static_assert(kCopyRegisters + kMultipliers * kMultiplyRegisters <=
                     (1 + kMultipliers) * kLaunchRegisters,
                 "registers of a block");

@@ -14,7 +14,7 @@ constexpr const char* kNames[] = {"multistage_m64n128s4",
                                   "multistage_m16n256s6_parallel12",
                                   "multistage_m16n256s6_cluster8",
                                   "wgmma_m128n256s5",
-                                  "wgmma_m32n128s7_parallel3",
+                                  "wgmma_m32n128k128s6_parallel3",
                                   "wgmma_m32n256k128s4_streamk1",
                                   "skinny_m8n16w16",
                                   "skinny_m8n32w8_cluster2",
@@ -138,10 +138,11 @@ TEST(Candidate, ThirtyTwoTokensByWgmmaNeedGroupsOfHalfAKTile) {
     return why_not_candidate(*parse_config(name), p, device(90));
   };
   for (const int64_t group_size : {32, 64, 96, 4096}) {
-    EXPECT_EQ(with_groups(group_size, "wgmma_m32n128s7"), "") << group_size;
+    EXPECT_EQ(with_groups(group_size, "wgmma_m32n128k128s6"), "") << group_size;
   }
   for (const int64_t group_size : {16, 48, 80}) {
-    EXPECT_NE(with_groups(group_size, "wgmma_m32n128s7").find("multiple of 32"), std::string::npos);
+    EXPECT_NE(with_groups(group_size, "wgmma_m32n128k128s6").find("multiple of 32"),
+              std::string::npos);
     EXPECT_EQ(with_groups(group_size, "wgmma_m64n128k128s4"), "") << group_size;
   }
 }
@@ -166,8 +167,8 @@ TEST(Candidate, SlicesAreOfWholeStages) {
   EXPECT_EQ(with_k(513, "wgmma_m32n256k128s4_parallel5"), "");
   EXPECT_NE(with_k(512, "wgmma_m32n256k128s4_parallel5").find("ceil(K / 128) = 4, got 5"),
             std::string::npos);
-  EXPECT_EQ(with_k(320, "wgmma_m32n128s7_parallel5"), "");
-  EXPECT_NE(with_k(256, "wgmma_m32n128s7_parallel5").find("ceil(K / 64) = 4, got 5"),
+  EXPECT_EQ(with_k(320, "wgmma_m128n128s6_parallel5"), "");
+  EXPECT_NE(with_k(256, "wgmma_m128n128s6_parallel5").find("ceil(K / 64) = 4, got 5"),
             std::string::npos);
 }
 
