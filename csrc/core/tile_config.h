@@ -139,11 +139,10 @@ constexpr WgmmaMode wgmma_mode(const QuantScheme& scheme, int64_t k) {
 }
 
 // Whether zero points of groups of whole k-tiles have a loop that takes them to be whole numbers:
-// 0.93 to 0.95 of the time with 16 tokens, 0.95 to 0.97 with 32, 0.97 to 0.99 with 64. 64 x 128 has
-// no registers for it (spills). With 32 x 128 short runs lose more by asking (0.97) than long ones
-// gain (1.01).
+// 0.93 to 0.95 of the time with 16 tokens, 0.95 to 0.97 with 32, 0.97 to 0.99 with 64. With 32 x
+// 128 short runs lose more by asking (0.97) than long ones gain (1.01).
 constexpr bool has_whole_zeros(const TileConfig& t, WgmmaMode mode) {
-  return mode == WgmmaMode::kScaledZero && t.n == 256 && t.m <= 64;
+  return mode == WgmmaMode::kScaledZero && (t.m == 64 || (t.m < 64 && t.n == 256));
 }
 // Whether others have a loop of their own as well, and the first group of a run says which
 // (wgmma/whole_zeros.cuh). 16 tokens have no registers for a third loop (spills).
@@ -161,10 +160,14 @@ constexpr bool sums_fractions(const TileConfig& t, WgmmaMode mode) {
 constexpr bool scales_sums(const TileConfig& t, WgmmaMode mode) {
   return t.m <= 32 && (mode == WgmmaMode::kScaled || has_whole_zeros(t, mode));
 }
-// Blocks on an SM: the sums of a group have no registers beside another block's there, and with
-// zero points the next group's are loaded ahead (wgmma/weight_scaling.cuh): 0.94 to 1.02.
+// Blocks on an SM. 32 x 256: the sums of a group have no registers beside another block's, and with
+// zero points the next group's are loaded ahead (wgmma/weight_scaling.cuh): 0.94 to 1.02. 64 x 128:
+// nor has the loop for whole zero points (0.97 to 1.01; spilling beside another block 0.97
+// to 1.03).
 constexpr int wgmma_blocks(const TileConfig& t, WgmmaMode mode) {
-  return mode != WgmmaMode::kPerChannel && t.m == 32 && t.n == 256 ? 1 : t.min_blocks;
+  const bool alone = (t.m == 32 && t.n == 256 && mode != WgmmaMode::kPerChannel) ||
+                     (t.m == 64 && t.n == 128 && mode == WgmmaMode::kScaledZero);
+  return alone ? 1 : t.min_blocks;
 }
 
 // Rows of scales in a k-tile: one where groups are multiples of it, else one for each half of it,

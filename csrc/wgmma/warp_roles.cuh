@@ -30,14 +30,20 @@ struct WarpRoles {
   static __device__ void meet() {
     asm volatile("bar.sync 1, %0;" ::"n"(kMultiplyThreads) : "memory");
   }
-  // The same; whether `mine` holds for all of them.
-  static __device__ bool meet_if_all(bool mine) {
+  // The same; whether `mine` holds for all of them, or for all of this warpgroup.
+  static __device__ bool meet_if_all(bool mine) { return meet_if_all(mine, 1, kMultiplyThreads); }
+  static __device__ bool meet_warpgroup_if_all(bool mine) {
+    return meet_if_all(mine, 3 + static_cast<int>(threadIdx.x) / 128, 128);
+  }
+
+ private:
+  static __device__ bool meet_if_all(bool mine, int barrier, int threads) {
     int all;
     asm volatile(
-        "{ .reg .pred p, q; setp.ne.b32 p, %1, 0; bar.red.and.pred q, 1, %2, p;"
+        "{ .reg .pred p, q; setp.ne.b32 p, %1, 0; bar.red.and.pred q, %2, %3, p;"
         " selp.b32 %0, 1, 0, q; }"
         : "=r"(all)
-        : "r"(static_cast<int>(mine)), "n"(kMultiplyThreads)
+        : "r"(static_cast<int>(mine)), "r"(barrier), "r"(threads)
         : "memory");
     return all != 0;
   }

@@ -9,7 +9,8 @@ namespace mixed_gemm {
 
 template <typename Config>
 struct WholeZeros {
-  // Those of all columns in the stage whose scales are at `scales`. All multiplying threads ask.
+  // Those of this warpgroup's columns in the stage whose scales are at `scales`. All its threads
+  // ask.
   static __device__ bool lead(const ZeroFolding& folding, uint32_t scales) {
     using Staged = StagedColumns<Config>;
     if (folding.mask == 0) return false;  // "add" takes them to be parts of weights
@@ -20,8 +21,9 @@ struct WholeZeros {
       load_transposed(scales + Staged::lane_offset() + t * Staged::kRowTileBytes, loaded);
       FoldingConverter<typename Config::Format, Config::kBits>::fold_whole(loaded[1], missed);
     }
-    // The compiler does not know that all have the same answer, and would write loops for others.
-    return __all_sync(~0u, Config::meet_if_all(!is_any(missed)));
+    // Warpgroups may go on differently (not to wait for the other one: 0.99 to 1.00). The compiler
+    // does not know that all threads have the same answer, and would write loops for others.
+    return __all_sync(~0u, Config::meet_warpgroup_if_all(!is_any(missed)));
   }
 
   // Of what fold_whole() says: -0 for 0 is nothing to be missed.
