@@ -131,14 +131,12 @@ class SkinnyGemm {
   __device__ void run() {
     int end = (p_.k_tiles + kLinesPerIteration - 1) / kLinesPerIteration;
     if (Config::kSplits) end = min(end, (static_cast<int>(blockIdx.z) + 1) * p_.share);
-    // Where it costs least: 1 to 6 % at 6144 x 4096.
-    constexpr bool kStartsFirst = Config::kEarlyAddresses || Config::kStagesScales;
-    if (kStartsFirst) reduction_.start(p_.m - row0_);
+    // In front of everything: up to 9 % for clusters of blocks of 64 columns.
+    reduction_.start(p_.m - row0_);
     if (Config::kEarlyAddresses) {
       make_before_wait(&storage_, weights_, tokens_.source(), scales_.source(first_));
     }
     wait_for_kernel_before();
-    if (!kStartsFirst && !Config::kLarge) reduction_.start(p_.m - row0_);
     if (Config::kStagesScales) scales_.start(first_, end);
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < kNTiles; ++j) {
@@ -149,7 +147,6 @@ class SkinnyGemm {
     if (first_ < end) tokens_.request();
     if (!Config::kStagesScales) scales_.start(first_, end);
     let_kernel_after_start();
-    if (!kStartsFirst && Config::kLarge) reduction_.start(p_.m - row0_);
     for (int at = first_; at < end; at += kWarps) {
       const int next = at + kWarps;
       tokens_.take(tokens, at);

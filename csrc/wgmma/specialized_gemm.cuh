@@ -68,7 +68,6 @@ struct SpecializedGemm {
     cutlass::arch::warpgroup_reg_alloc<Config::kMultiplyRegisters>();
     Config::wait_for_barriers();
     wait_for_kernel_before();
-    let_kernel_after_start();
     Mainloop mainloop(p.copies, storage);
     typename Output::Writer writer(p.output, storage);
     for_each_item(p, [&](const WorkItem& item, int worker) {
@@ -77,6 +76,8 @@ struct SpecializedGemm {
       writer.request(item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n);
       mainloop.multiply(item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n, item.k_begin,
                         item.k_end, sums);
+      // Not before the products: up to 4 % with 16 rows and a parallel split, else level.
+      let_kernel_after_start();
       finish(p, item, worker, sums, writer);
     });
   }
