@@ -1,0 +1,46 @@
+#!/bin/bash
+# What a GPU machine without network runs for the results of a commit, with a build carried there
+# (MIXED_GEMM_LIBRARY and MIXED_GEMM_GPU_TESTS as for `make gpu-test`). A stage is one call of less
+# than ten minutes on an H200:
+#
+#   tools/gpu_results.sh candidates OUT COMMIT    all candidates, for make_tuned_table.py
+#   tools/gpu_results.sh results OUT COMMIT       every benchmark, then the GPU tests
+#   tools/gpu_results.sh counters OUT POINTS      ncu of the points in that file, one a line
+#
+# Files in OUT are named as in benchmarks/results, without the GPU's name; what was printed is in
+# OUT/log.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+stage=$1 out=$2
+export PYTHONPATH="$PWD:$PWD/benchmarks${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
+
+# What fails is said, and the rest still runs; the exit status remembers.
+failed=0
+timed() {
+  local name=$1 begun=$SECONDS
+  shift
+  "$@" >>"$out/log" 2>&1 || { failed=1 && echo "$name FAILED: $*"; }
+  echo "$name: $((SECONDS - begun)) s, $(tail -n 1 "$out/log")"
+}
+
+case $stage in
+  candidates)
+    timed candidates python3 benchmarks/bench_gemm.py --suite full --candidates all --keep all \
+      --budget-s 560 --commit "$3" --out "$out/candidates.json"
+    xz "$out/candidates.json"
+    ;;
+  results)
+    timed gemm python3 benchmarks/bench_gemm.py --suite full --commit "$3" --out "$out/gemm.json"
+    for bench in scaled_mm block_quant conv awq; do
+      timed $bench python3 "benchmarks/bench_$bench.py" --commit "$3" --out "$out/${bench%_mm}.json"
+    done
+    export MIXED_GEMM_COMMIT=$3 MIXED_GEMM_GPU_REPORT="$out/gpu_test.json"
+    timed gpu-test make gpu-test PYTHON=python3 PYTEST_ARGS="-q -n 8 --dist worksteal"
+    ;;
+  counters)
+    timed counters python3 benchmarks/profile_gemm.py --points "$(paste -sd, "$3")" \
+      --budget-s 580 --out "$out/ncu.json"
+    ;;
+  *) echo "no stage '$stage'" && exit 2 ;;
+esac
+exit $failed
