@@ -24,7 +24,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH):$(dir $(shell command -v $(PYTHON)
 
 PY := $(abspath $(VENV))/bin/python
 BUILT_LIBRARY := $(abspath $(BUILD))/libmixed_gemm.so
-IN_TREE := PYTHONPATH=$(CURDIR) MIXED_GEMM_CORE_MODULE_DIR=$(abspath $(BUILD))/python
+IN_TREE := PYTHONPATH=$(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH)) MIXED_GEMM_CORE_MODULE_DIR=$(abspath $(BUILD))/python
 CPP_FILES = $(shell find csrc tests -name '*.h' -o -name '*.cuh' -o -name '*.cu' -o -name '*.cpp')
 ifdef MIXED_GEMM_LIBRARY
 GPU_READY :=

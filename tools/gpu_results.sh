@@ -1,11 +1,11 @@
 #!/bin/bash
 # What a GPU machine without network runs for the results of a commit, with a build carried there
-# (MIXED_GEMM_LIBRARY and MIXED_GEMM_GPU_TESTS as for `make gpu-test`). A stage is one call of less
-# than ten minutes on an H200:
+# (MIXED_GEMM_LIBRARY and MIXED_GEMM_GPU_TESTS as for `make gpu-test`). On an H200:
 #
-#   tools/gpu_results.sh candidates OUT COMMIT    all candidates, for make_tuned_table.py
-#   tools/gpu_results.sh results OUT COMMIT       every benchmark, then the GPU tests
-#   tools/gpu_results.sh counters OUT POINTS      ncu of the points in that file, one a line
+#   tools/gpu_results.sh candidates OUT COMMIT    4 min: all candidates, for make_tuned_table.py
+#   tools/gpu_results.sh benchmarks OUT COMMIT    3 min: what README.md tells
+#   tools/gpu_results.sh tests OUT COMMIT         4 min: the GPU tests and their report
+#   tools/gpu_results.sh counters OUT POINTS      6 s a point of missed_points.py: ncu
 #
 # Files in OUT are named as in benchmarks/results, without the GPU's name; what was printed is in
 # OUT/log.
@@ -29,11 +29,13 @@ case $stage in
       --budget-s 560 --commit "$3" --out "$out/candidates.json"
     xz "$out/candidates.json"
     ;;
-  results)
+  benchmarks)
     timed gemm python3 benchmarks/bench_gemm.py --suite full --commit "$3" --out "$out/gemm.json"
     for bench in scaled_mm block_quant conv awq; do
       timed $bench python3 "benchmarks/bench_$bench.py" --commit "$3" --out "$out/${bench%_mm}.json"
     done
+    ;;
+  tests)
     export MIXED_GEMM_COMMIT=$3 MIXED_GEMM_GPU_REPORT="$out/gpu_test.json"
     timed gpu-test make gpu-test PYTHON=python3 PYTEST_ARGS="-q -n 8 --dist worksteal"
     ;;

@@ -73,9 +73,8 @@ def pytest_testnodedown(node, error) -> None:
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
-    stats = {
-        k: len(v) for k, v in terminalreporter.stats.items() if k in ("passed", "failed", "skipped")
-    }
+    outcomes = ("passed", "failed", "error", "skipped")
+    stats = {k: len(v) for k, v in terminalreporter.stats.items() if k in outcomes}
     if RATIOS:
         worst = max(RATIOS, key=lambda name: RATIOS[name])
         terminalreporter.write_line(

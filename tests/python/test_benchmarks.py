@@ -16,6 +16,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
+import missed_points
 import ncu_csv
 import plot
 import profile_gemm
@@ -144,6 +145,23 @@ def test_schemes_are_compared_at_shared_points() -> None:
 def test_regret_is_against_the_best_measured_configuration() -> None:
     results = Results(META, [row(6.0), row(5.0, "b", False), row(7.0, "c", False)])
     assert targets.regrets(results, MAIN) == {SMALL: targets.Regret(pytest.approx(1.2), "b")}
+
+
+def test_missed_points_are_what_is_beyond_a_target_and_what_it_is_compared_with() -> None:
+    bf16, zeros = Scheme.parse("w4_g128_bf16"), Scheme.parse("w4_g128_sub_fp16")
+    met, slow, chosen = SMALL, (8192, 8192, 1), (4096, 4096, 2)
+    rows = [row(5.0), row(5.2, scheme=bf16), row(5.2, scheme=zeros)]
+    rows += [row(30.0, point=slow), row(31.0, scheme=bf16, point=slow)]
+    rows += [row(4.0, point=chosen), row(4.4, scheme=zeros, point=chosen)]
+    rows += [row(4.0, "b", False, scheme=zeros, point=chosen)]
+    found = set(missed_points.missed(Results(META, rows)))
+    assert found == {
+        (slow, "selected", MAIN.name),
+        (chosen, "selected", MAIN.name),
+        (chosen, "selected", zeros.name),
+        (chosen, "b", zeros.name),
+    }
+    assert not any(point == met for point, _, _ in found)
 
 
 def test_results_file_keeps_a_row_a_line_and_the_earlier_file_wins(tmp_path: Path) -> None:
