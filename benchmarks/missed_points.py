@@ -1,7 +1,8 @@
-"""What profile_gemm.py must explain: each point beyond a target of targets.py, and the one that
-it is compared with. One a line, ordered by weight.
+"""What is beyond a target of targets.py: the points that profile_gemm.py must explain, each with
+the one that it is compared with; and, from ncu's counters of both, the table of notes/.
 
-    python3 benchmarks/missed_points.py benchmarks/results/gemm_h200.json > points.txt
+    python3 benchmarks/missed_points.py gemm_h200.json > points.txt
+    python3 benchmarks/missed_points.py gemm_h200.json --ncu ncu_h200.json > table.md
 
 Needs neither a GPU nor torch.
 """
@@ -9,44 +10,119 @@ Needs neither a GPU nor torch.
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from report import markdown
 from results import Results
 from schemes import Scheme
 from shapes import Point
 from targets import REGRET, SCHEME_RATIOS, judge, ratios_of, regrets
 
 SELECTED = "selected"
-Wanted = tuple[Point, str, str]  # point, configuration, scheme
+OTHER_KERNELS = ("zero_flags_kernel", "splitk_reduce_kernel")  # shorter than what is explained
+Kernel = dict[str, Any]  # a ncu_csv.Profile as profile_gemm.py writes it
+UNITS = {"DRAM": "dram_pct", "L2": "l2_pct", "L1": "l1_pct", "tensor": "tensor_pct"}
+UNITS |= {"ALU": "alu_pct", "FMA": "fma_pct", "issue": "issue_pct"}
 
 
-def missed(results: Results) -> Iterator[Wanted]:
-    """May name a point more than once."""
+@dataclass(frozen=True)
+class Measured:
+    """A configuration of a scheme; text is what profile_gemm.py takes."""
 
-    def wanted(point: Point, scheme: Scheme, config: str = SELECTED) -> Wanted:
-        return point, config, scheme.name
+    point: Point
+    scheme: Scheme
+    config: str = SELECTED
 
+    @property
+    def text(self) -> str:
+        return f"{self.config}@{':'.join(map(str, self.point))}@{self.scheme.name}"
+
+
+@dataclass(frozen=True)
+class Missed:
+    """A point beyond its target: by which ratio, and to what (None: to a peer's time)."""
+
+    target: str
+    ratio: float
+    of: Measured
+    over: Measured | None = None
+
+
+def missed(results: Results) -> Iterator[Missed]:
     for scheme in results.selected:
         for judged in judge(results, scheme):
-            yield from (wanted(point, scheme) for point in judged.misses)
-        for point, regret in regrets(results, scheme).items():
+            for p in judged.misses:
+                yield Missed(f"{scheme.name} / limit", judged.over_limit[p], Measured(p, scheme))
+    for compared in SCHEME_RATIOS:
+        for p, ratio in ratios_of(results, compared).items():
+            if ratio > compared.limit:
+                of, over = Measured(p, compared.of), Measured(p, compared.over)
+                yield Missed(compared.text, ratio, of, over)
+    for scheme in results.selected:
+        for p, regret in regrets(results, scheme).items():
             if regret.ratio > REGRET:
-                yield wanted(point, scheme)
-                yield wanted(point, scheme, regret.best)
-    for ratio in SCHEME_RATIOS:
-        for point, value in ratios_of(results, ratio).items():
-            if value > ratio.limit:
-                yield wanted(point, ratio.of)
-                yield wanted(point, ratio.over)
+                of, best = Measured(p, scheme), Measured(p, scheme, regret.best)
+                yield Missed(f"{scheme.name}, selected / best", regret.ratio, of, best)
+
+
+def requests(results: Results) -> list[str]:
+    """Each once, those of a weight behind each other."""
+    wanted = {m for miss in missed(results) for m in (miss.of, miss.over) if m is not None}
+    return [m.text for m in sorted(wanted, key=lambda m: (m.point, m.scheme.name, m.config))]
+
+
+def table(results: Results, profiles: dict[str, list[Kernel]]) -> list[str]:
+    """A line each: base -> missed where two were measured."""
+
+    def main_kernel(measured: Measured) -> Kernel:
+        kernels = profiles[measured.text]
+        return next(k for k in kernels if k["kernel"] not in OTHER_KERNELS)
+
+    def name(measured: Measured) -> str:
+        own = measured.config == SELECTED
+        return results.names[measured.scheme][measured.point] if own else measured.config
+
+    def row(miss: Missed) -> Iterator[str]:
+        of = main_kernel(miss.of)["numbers"]
+        over = main_kernel(miss.over)["numbers"] if miss.over else None
+
+        def change(column: str, digits: int = 0) -> str:
+            both = (over, of) if over else (of,)
+            return " -> ".join(f"{numbers[column]:.{digits}f}" for numbers in both)
+
+        def factor(column: str) -> str:
+            return f"{of[column] / over[column]:.2f}" if over else "-"
+
+        n, k, m = miss.of.point
+        names = [name(x) for x in (miss.over, miss.of) if x]
+        busiest = sorted(UNITS, key=lambda unit: -of[UNITS[unit]])[:2]
+        stalls = main_kernel(miss.of)["stalls"]
+        longest = sorted(stalls, key=lambda reason: -stalls[reason])[:2]
+        yield f"{miss.target}: {n} x {k}, M = {m}"
+        yield " -> ".join(dict.fromkeys(names))
+        yield f"{miss.ratio:.2f}"
+        yield change("us", 1)
+        yield from (factor("dram_read_bytes"), factor("instructions"))
+        yield ", ".join(f"{unit} {change(UNITS[unit])}" for unit in busiest)
+        yield ", ".join(f"{reason} {stalls[reason]:.1f}" for reason in longest)
+
+    header = ("point", "configuration", "ratio", "us (ncu)", "bytes", "instructions")
+    units, stalls = "busiest units, % of their peak", "stalls, cycles an instruction"
+    return markdown((*header, units, stalls), (row(miss) for miss in missed(results)))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("results", type=Path, nargs="+")
-    found = sorted(set(missed(Results.load(*parser.parse_args().results))))
-    for (n, k, m), config, scheme in found:
-        print(f"{config}@{n}:{k}:{m}@{scheme}")
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--ncu", type=Path, help="what profile_gemm.py wrote of the points")
+    args = parser.parse_args()
+    results = Results.load(args.results)
+    lines = table(results, json.loads(args.ncu.read_text())) if args.ncu else requests(results)
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

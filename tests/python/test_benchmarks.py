@@ -149,19 +149,32 @@ def test_regret_is_against_the_best_measured_configuration() -> None:
 
 def test_missed_points_are_what_is_beyond_a_target_and_what_it_is_compared_with() -> None:
     bf16, zeros = Scheme.parse("w4_g128_bf16"), Scheme.parse("w4_g128_sub_fp16")
-    met, slow, chosen = SMALL, (8192, 8192, 1), (4096, 4096, 2)
-    rows = [row(5.0), row(5.2, scheme=bf16), row(5.2, scheme=zeros)]
+    slow, chosen = (8192, 8192, 1), (4096, 4096, 2)
+    rows = [row(5.0), row(5.2, scheme=bf16), row(5.2, scheme=zeros)]  # all met
     rows += [row(30.0, point=slow), row(31.0, scheme=bf16, point=slow)]
     rows += [row(4.0, point=chosen), row(4.4, scheme=zeros, point=chosen)]
     rows += [row(4.0, "b", False, scheme=zeros, point=chosen)]
-    found = set(missed_points.missed(Results(META, rows)))
-    assert found == {
-        (slow, "selected", MAIN.name),
-        (chosen, "selected", MAIN.name),
-        (chosen, "selected", zeros.name),
-        (chosen, "b", zeros.name),
-    }
-    assert not any(point == met for point, _, _ in found)
+    results = Results(META, rows)
+    symmetric, sub = "4096:4096:2@w4_g128_fp16", "4096:4096:2@w4_g128_sub_fp16"
+    requests = [f"selected@{symmetric}", f"b@{sub}", f"selected@{sub}"]
+    assert missed_points.requests(results) == [*requests, "selected@8192:8192:1@w4_g128_fp16"]
+
+    def counters(us: float, stall: float) -> list[dict[str, Any]]:
+        numbers = dict.fromkeys(missed_points.UNITS.values(), us)
+        numbers |= {"us": us, "dram_read_bytes": us, "instructions": us, "l2_pct": 90.0}
+        flags = {"kernel": "zero_flags_kernel", "numbers": {}, "stalls": {}}
+        return [flags, {"kernel": "gemm", "numbers": numbers, "stalls": {"wait": stall, "x": 0.1}}]
+
+    profiles = {text: counters(4.0 + i, 1.0 + i) for i, text in enumerate(requests)}
+    profiles["selected@8192:8192:1@w4_g128_fp16"] = counters(31.0, 4.0)
+    limit, ratio, regret = missed_points.table(results, profiles)[2:5]
+    assert limit.startswith("| w4_g128_fp16 / limit: 8192 x 8192, M = 1 | a | ")
+    assert limit.endswith(" | 31.0 | - | - | L2 90, DRAM 31 | wait 4.0, x 0.1 |")
+    assert ratio == (
+        "| zeros / symmetric: 4096 x 4096, M = 2 | a | 1.10 | 4.0 -> 6.0 | 1.50 | 1.50 "
+        "| L2 90 -> 90, DRAM 4 -> 6 | wait 3.0, x 0.1 |"
+    )
+    assert "selected / best: 4096 x 4096, M = 2 | b -> a | 1.10 | 5.0 -> 6.0 |" in regret
 
 
 def test_results_file_keeps_a_row_a_line_and_the_earlier_file_wins(tmp_path: Path) -> None:
