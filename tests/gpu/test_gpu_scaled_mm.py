@@ -73,7 +73,7 @@ def run_integers(problem: ScaledProblem, config: str) -> torch.Tensor:
 def check_epilogues(record, base: ScaledCase, kernel: str, operand: str) -> int:
     """Every epilogue on the configurations of one kernel, over the shapes in turn."""
     if not configs_of(64, 256, 512, operand, kernel):
-        pytest.skip(f"{kernel} does not fit this GPU")
+        pytest.skip(f"{kernel} has no configuration for {operand} on this GPU")
     runs = 0
     for i, case in enumerate(epilogue_cases(base)):
         m, n, k = EPILOGUE_SHAPES[i % len(EPILOGUE_SHAPES)]
