@@ -16,30 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from profile_gemm import SELECTED, Request
 from report import markdown
 from results import Results
-from schemes import Scheme
-from shapes import Point
 from targets import REGRET, SCHEME_RATIOS, judge, ratios_of, regrets
 
-SELECTED = "selected"
 OTHER_KERNELS = ("zero_flags_kernel", "splitk_reduce_kernel")  # shorter than what is explained
 Kernel = dict[str, Any]  # a ncu_csv.Profile as profile_gemm.py writes it
 UNITS = {"DRAM": "dram_pct", "L2": "l2_pct", "L1": "l1_pct", "tensor": "tensor_pct"}
 UNITS |= {"ALU": "alu_pct", "FMA": "fma_pct", "issue": "issue_pct"}
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A configuration of a scheme; text is what profile_gemm.py takes."""
-
-    point: Point
-    scheme: Scheme
-    config: str = SELECTED
-
-    @property
-    def text(self) -> str:
-        return f"{self.config}@{':'.join(map(str, self.point))}@{self.scheme.name}"
 
 
 @dataclass(frozen=True)
@@ -48,43 +33,43 @@ class Missed:
 
     target: str
     ratio: float
-    of: Measured
-    over: Measured | None = None
+    of: Request
+    over: Request | None = None
 
 
 def missed(results: Results) -> Iterator[Missed]:
     for scheme in results.selected:
         for judged in judge(results, scheme):
             for p in judged.misses:
-                yield Missed(f"{scheme.name} / limit", judged.over_limit[p], Measured(p, scheme))
+                yield Missed(f"{scheme.name} / limit", judged.over_limit[p], Request.of(p, scheme))
     for compared in SCHEME_RATIOS:
         for p, ratio in ratios_of(results, compared).items():
             if ratio > compared.limit:
-                of, over = Measured(p, compared.of), Measured(p, compared.over)
+                of, over = Request.of(p, compared.of), Request.of(p, compared.over)
                 yield Missed(compared.text, ratio, of, over)
     for scheme in results.selected:
         for p, regret in regrets(results, scheme).items():
             if regret.ratio > REGRET:
-                of, best = Measured(p, scheme), Measured(p, scheme, regret.best)
+                of, best = Request.of(p, scheme), Request.of(p, scheme, regret.best)
                 yield Missed(f"{scheme.name}, selected / best", regret.ratio, of, best)
 
 
 def requests(results: Results) -> list[str]:
     """Each once, those of a weight behind each other."""
-    wanted = {m for miss in missed(results) for m in (miss.of, miss.over) if m is not None}
-    return [m.text for m in sorted(wanted, key=lambda m: (m.point, m.scheme.name, m.config))]
+    wanted = {r for miss in missed(results) for r in (miss.of, miss.over) if r is not None}
+    return [r.text for r in sorted(wanted, key=lambda r: (r.point, r.scheme.name, r.config))]
 
 
 def table(results: Results, profiles: dict[str, list[Kernel]]) -> list[str]:
     """A line each: base -> missed where two were measured."""
 
-    def main_kernel(measured: Measured) -> Kernel:
-        kernels = profiles[measured.text]
+    def main_kernel(request: Request) -> Kernel:
+        kernels = profiles[request.text]
         return next(k for k in kernels if k["kernel"] not in OTHER_KERNELS)
 
-    def name(measured: Measured) -> str:
-        own = measured.config == SELECTED
-        return results.names[measured.scheme][measured.point] if own else measured.config
+    def name(request: Request) -> str:
+        own = request.config == SELECTED
+        return results.names[request.scheme][request.point] if own else request.config
 
     def row(miss: Missed) -> Iterator[str]:
         of = main_kernel(miss.of)["numbers"]
@@ -100,15 +85,14 @@ def table(results: Results, profiles: dict[str, list[Kernel]]) -> list[str]:
         n, k, m = miss.of.point
         names = [name(x) for x in (miss.over, miss.of) if x]
         busiest = sorted(UNITS, key=lambda unit: -of[UNITS[unit]])[:2]
-        stalls = main_kernel(miss.of)["stalls"]
-        longest = sorted(stalls, key=lambda reason: -stalls[reason])[:2]
+        longest = list(main_kernel(miss.of)["stalls"].items())[:2]  # a Profile has most first
         yield f"{miss.target}: {n} x {k}, M = {m}"
         yield " -> ".join(dict.fromkeys(names))
         yield f"{miss.ratio:.2f}"
         yield change("us", 1)
         yield from (factor("dram_read_bytes"), factor("instructions"))
         yield ", ".join(f"{unit} {change(UNITS[unit])}" for unit in busiest)
-        yield ", ".join(f"{reason} {stalls[reason]:.1f}" for reason in longest)
+        yield ", ".join(f"{reason} {cycles:.1f}" for reason, cycles in longest)
 
     header = ("point", "configuration", "ratio", "us (ncu)", "bytes", "instructions")
     units, stalls = "busiest units, % of their peak", "stalls, cycles an instruction"

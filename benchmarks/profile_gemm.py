@@ -34,6 +34,7 @@ SECTIONS = (
 )
 MARKER = "spin_kernel"  # of torch.cuda._sleep: launched before every call, it parts their kernels
 REPEATS = 2  # calls of a point; the faster one is reported
+SELECTED = "selected"  # the configuration that plan() picks
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,12 @@ class Request:
         own = Scheme.parse(parts[2]) if len(parts) == 3 else scheme
         return cls(text, parts[0], (n, k, m), own)
 
+    @classmethod
+    def of(cls, point: Point, scheme: Scheme, config: str = SELECTED) -> Request:
+        """The same from its parts."""
+        text = f"{config}@{':'.join(map(str, point))}@{scheme.name}"
+        return cls(text, config, point, scheme)
+
 
 def launch(requests: list[Request]) -> None:
     """Runs in the process that ncu watches: REPEATS calls of every request, each after a marker."""
@@ -76,7 +83,7 @@ def launch(requests: list[Request]) -> None:
             calls = operands.aten_int4(m)
         else:
             config = request.config
-            if config == "selected":
+            if config == SELECTED:
                 config, _ = Choice().candidates(scheme, request.point)
             calls = operands.ours(scheme, m, config)
         calls[0]()  # loads the kernels
@@ -146,7 +153,8 @@ def main() -> None:
     print("\n".join(markdown(title_cells(), rows)))
     if args.out:
         data = {text: [asdict(p) for p in profiles] for text, profiles in found.items()}
-        args.out.write_text(json.dumps(data, indent=1) + "\n")
+        lines = (f"{json.dumps(text)}: {json.dumps(kernels)}" for text, kernels in data.items())
+        args.out.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 if __name__ == "__main__":
