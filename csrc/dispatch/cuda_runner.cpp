@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "dispatch/cost_model.h"
+#include "dispatch/gemm_args_of.h"
 #include "dispatch/support.h"
 #include "dispatch/workspace_cuda.h"
 #include "instantiations/launchers.h"
@@ -15,7 +16,7 @@ namespace {
 
 constexpr int kMaxDevices = 64;
 constexpr int64_t kVectorBytes = 16;  // cp.async moves 16 bytes
-constexpr int64_t kVector = 8;        // 16-bit elements in it
+constexpr int64_t kVector = kGemmVector;
 
 bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % kVectorBytes == 0; }
 int64_t element_bytes(ElementType element) { return element == ElementType::kFloat32 ? 4 : 2; }
@@ -58,27 +59,6 @@ Status stage_activations(GemmProblem& p, int64_t k_multiple, int64_t least_strid
   return cuda_status(launch_copy_padded(copy), "copying activations");
 }
 
-GemmArgs gemm_args(const GemmProblem& p, int64_t scale_stride, void* stream) {
-  GemmArgs args;
-  args.m = static_cast<int>(p.m);
-  args.n = static_cast<int>(p.n);
-  args.k = static_cast<int>(round_up(p.k, kVector));  // staged activations are zero there
-  args.a = p.a;
-  args.a_stride = p.m == 1 ? 0 : p.a_stride;
-  args.b_packed = p.b_packed;
-  args.scales = p.scales;
-  args.zeros = p.zeros;
-  args.scale_stride = scale_stride;
-  args.groups = static_cast<int>(num_groups(p));
-  args.group_size = static_cast<int>(p.scheme.group_size);
-  args.zero_mode = p.scheme.zero_mode;
-  args.bias = p.bias;
-  args.activation = p.activation;
-  args.d = p.d;
-  args.stream = stream;
-  return args;
-}
-
 Status run_skinny(const Candidate& c, GemmProblem p, const Allocate& allocate, void* stream) {
   DeviceInfo device;
   Status status = current_device(device);
@@ -92,7 +72,7 @@ Status run_skinny(const Candidate& c, GemmProblem p, const Allocate& allocate, v
                           stream);
     if (!status.ok()) return status;
   }
-  GemmArgs args = gemm_args(p, scale_stride, stream);
+  GemmArgs args = gemm_args_of(p, scale_stride, stream);
   args.split = c.split;
   args.slices = c.slices;
   args.early_start = device.early_start();
@@ -122,7 +102,7 @@ Status run_tiled(const Candidate& c, const GemmProblem& original, const Allocate
   }
   if (!status.ok()) return status;
 
-  GemmArgs args = gemm_args(p, scale_stride, stream);
+  GemmArgs args = gemm_args_of(p, scale_stride, stream);
   args.split = c.split;
   args.slices = c.slices;
   DeviceInfo device;

@@ -30,7 +30,7 @@ struct GemmArgs {
   const void* zeros = nullptr;
   int64_t scale_stride = 0;
   int groups = 1;
-  int group_size = 0;
+  int group_size = 0;  // one group: at least k, which may be more than the K of the problem
   ZeroMode zero_mode = ZeroMode::kNone;
   const void* bias = nullptr;
   Activation activation = Activation::kIdentity;
@@ -43,6 +43,14 @@ struct GemmArgs {
   EarlyStart early_start;
   void* stream = nullptr;  // cudaStream_t
 };
+
+// Whether the scales are what a kernel was compiled for: with or without zero points, a row of
+// scales for each `k_of_row` elements of K or (0) one for all of it. dispatch/ has chosen it by the
+// problem; the kernel is told what it copies by these arguments, so launchers hold both together.
+inline bool scales_fit(const GemmArgs& args, bool zeros, int k_of_row) {
+  if ((args.zeros != nullptr) != zeros) return false;
+  return args.groups <= 1 || (k_of_row > 0 && args.group_size % k_of_row == 0);
+}
 
 using GemmLaunch = int (*)(const GemmArgs&);  // returns a cudaError_t
 

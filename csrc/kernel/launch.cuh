@@ -49,6 +49,10 @@ int launch(const GemmArgs& args) {
   constexpr int kSmemBytes = sizeof(typename Kernel::SharedStorage);
   static_assert(kSmemBytes == smem_bytes(Config::kTile, Config::kBits, Config::kMode),
                 "why_not filters by smem_bytes()");
+  constexpr int kRows = scale_rows(Config::kMode);
+  if (!scales_fit(args, has_zeros(Config::kMode), kRows > 0 ? kTileK / kRows : 0)) {
+    return cudaErrorInvalidValue;
+  }
   const auto params = kernel_params<Config>(args);
   const auto cluster =
       static_cast<unsigned>(args.split == SplitK::kCluster ? params.work.slices : 1);

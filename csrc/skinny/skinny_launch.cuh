@@ -22,6 +22,9 @@ bool starts_early(int sms, int64_t blocks) {
 template <typename Config>
 int launch_skinny(const GemmArgs& args) {
   using Element = typename Config::Element;
+  if (!scales_fit(args, Config::kZeros, Config::kScaled ? Config::kUnitK : 0)) {
+    return cudaErrorInvalidValue;
+  }
   const auto* scales = static_cast<const Element*>(args.scales);
   typename SkinnyGemm<Config>::Params params;
   params.a = static_cast<const Element*>(args.a);

@@ -51,8 +51,14 @@ int launch_wgmma(const GemmArgs& args) {
   static_assert(kSmemBytes <= wgmma_smem_bytes(Config::kTile, Config::kBits, Config::kMode),
                 "why_not filters by wgmma_smem_bytes()");
   typename Kernel::Params params;
+  constexpr int kLeastK = Config::kScaled ? kTileK / Config::kScaleRows : 0;  // of a row of scales
+  if (!scales_fit(args, Config::kZeros, kLeastK)) return cudaErrorInvalidValue;
   const int error = make_copies<Config>(args, params.copies);
   if (error != 0) return error;
+  // What would be copied behind them overwrites weights, or the barriers of the last stage.
+  if (Config::kScaled && params.copies.staged.rows.of_tile > Config::kScaleRows) {
+    return cudaErrorInvalidValue;
+  }
   params.output.p.output = {Config::kScaled ? nullptr : static_cast<const Element*>(args.scales),
                             static_cast<const Element*>(args.bias), static_cast<Element*>(args.d),
                             args.n, args.activation};

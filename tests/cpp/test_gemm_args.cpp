@@ -1,0 +1,90 @@
+// One K has one meaning: what a kernel is told (its K is a multiple of 8) agrees with what it was
+// chosen and sized by (the K of the problem), for every K and every group.
+#include "dispatch/gemm_args_of.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "core/tile_config.h"
+#include "wgmma/staged_rows.h"
+
+namespace mixed_gemm {
+namespace {
+
+constexpr int64_t kMostK = 1100;
+
+GemmProblem problem_of(int64_t k, int64_t group_size, ZeroMode zero_mode) {
+  static const int kNothing = 0;
+  GemmProblem p;
+  p.m = 1;
+  p.n = 64;
+  p.k = k;
+  p.scheme = {4, group_size, zero_mode};
+  p.scales = &kNothing;
+  p.zeros = zero_mode == ZeroMode::kNone ? nullptr : &kNothing;
+  return p;
+}
+
+// Of every K up to kMostK: one group, and groups that divide it or not.
+template <typename Check>
+void for_all(const Check& check) {
+  for (const ZeroMode mode : {ZeroMode::kNone, ZeroMode::kSub, ZeroMode::kAdd}) {
+    for (int64_t k = 1; k <= kMostK; ++k) {
+      std::vector<int64_t> groups = {k};
+      for (const int64_t group : {16, 32, 48, 64, 80, 96, 128, 192, 256, 512}) {
+        if (group <= k) groups.push_back(group);
+      }
+      for (const int64_t group : groups) {
+        const GemmProblem p = problem_of(k, group, mode);
+        SCOPED_TRACE(testing::Message() << "K " << k << ", groups of " << group << ", zeros "
+                                        << kZeroModeNames[static_cast<int>(mode)]);
+        check(p, gemm_args_of(p, p.n, nullptr));
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(GemmArgs, StagesOfWgmmaHoldTheRowsThatTheirKernelCopies) {
+  for_all([](const GemmProblem& p, const GemmArgs& args) {
+    const StagedRows rows(args.group_size, args.k);
+    ASSERT_EQ(rows.of_tile, wgmma_scale_rows(p.scheme.group_size, p.k));
+  });
+}
+
+TEST(GemmArgs, EveryPartOfKHasTheGroupOfTheProblem) {
+  for_all([](const GemmProblem& p, const GemmArgs& args) {
+    ASSERT_EQ(args.groups, num_groups(p));
+    const int64_t steps_per_group = ceil_div(args.group_size, kMmaK);
+    for (int64_t k = 0; k < p.k; k += kMmaK) {
+      ASSERT_EQ(k / kMmaK / steps_per_group, k / p.scheme.group_size) << k;
+    }
+  });
+}
+
+TEST(GemmArgs, TheChosenKernelsTakeThem) {
+  for_all([](const GemmProblem& p, const GemmArgs& args) {
+    const ScaleMode mode = scale_mode(p.scheme, p.k);
+    ASSERT_TRUE(
+        scales_fit(args, has_zeros(mode), scale_rows(mode) ? kTileK / scale_rows(mode) : 0));
+    const WgmmaMode wgmma = wgmma_mode(p.scheme, p.k);
+    ASSERT_EQ(wgmma == WgmmaMode::kPerChannel, mode == ScaleMode::kPerChannel);
+  });
+}
+
+// Other kernels than those of the scheme do not.
+TEST(GemmArgs, OthersRefuseThem) {
+  const GemmProblem coarse = problem_of(256, 64, ZeroMode::kNone);
+  const GemmArgs args = gemm_args_of(coarse, 64, nullptr);
+  EXPECT_TRUE(scales_fit(args, false, 64));
+  EXPECT_TRUE(scales_fit(args, false, 16));
+  EXPECT_FALSE(scales_fit(args, false, 128));
+  EXPECT_FALSE(scales_fit(args, false, 0));
+  EXPECT_FALSE(scales_fit(args, true, 64));
+  EXPECT_FALSE(
+      scales_fit(gemm_args_of(problem_of(256, 64, ZeroMode::kAdd), 64, nullptr), false, 64));
+}
+
+}  // namespace
+}  // namespace mixed_gemm
