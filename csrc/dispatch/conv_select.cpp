@@ -1,13 +1,12 @@
 #include "dispatch/conv_select.h"
 
 #include <algorithm>
-#include <array>
-#include <map>
 #include <numeric>
 
 #include "core/conv_config.h"
 #include "dispatch/conv_cost.h"
 #include "dispatch/cost_model.h"
+#include "dispatch/remembered.h"
 #include "dispatch/scaled_select.h"
 #include "dispatch/select.h"
 #include "dispatch/support.h"
@@ -59,15 +58,8 @@ std::vector<ConvCandidate> sorted(std::vector<ConvCandidate> candidates) {
   return candidates;
 }
 
-// What `rank` puts first, remembered by everything that it looks at.
-template <typename Rank>
-ConvCandidate remembered(const std::array<int64_t, 14>& key, const Rank& rank) {
-  constexpr size_t kMaxRemembered = 4096;
-  thread_local std::map<std::array<int64_t, 14>, ConvCandidate> known;
-  const auto found = known.find(key);
-  if (found != known.end()) return found->second;
-  if (known.size() >= kMaxRemembered) known.clear();
-  return known.emplace(key, rank().front()).first->second;
+std::optional<ConvCandidate> first_of(const std::vector<ConvCandidate>& ranked) {
+  return ranked.empty() ? std::nullopt : std::optional(ranked.front());
 }
 
 }  // namespace
@@ -178,20 +170,16 @@ std::vector<ConvCandidate> ranked_conv_int8(const ConvShape& shape, const Device
   return sorted(std::move(legal));
 }
 
-ConvCandidate select_conv(const ConvProblem& p, const DeviceInfo& device) {
-  const GemmProblem g = gemm_of(p);
-  return remembered(
-      {0, g.m, g.n, g.k, p.shape.in_c, p.block_size, p.bits, static_cast<int64_t>(p.element),
-       static_cast<int64_t>(p.activation), p.offsets != nullptr, p.bias != nullptr, device.sm,
-       device.sm_count, device.smem_bytes},
-      [&] { return ranked_conv(p, device); });
+std::optional<ConvCandidate> select_conv(const ConvProblem& problem, const DeviceInfo& device) {
+  return remembered<std::optional<ConvCandidate>>(
+      problem, device,
+      [](const ConvProblem& p, const DeviceInfo& d) { return first_of(ranked_conv(p, d)); });
 }
 
-ConvCandidate select_conv_int8(const ConvShape& shape, const DeviceInfo& device) {
-  const ScaledMmProblem g = gemm_of(shape);
-  return remembered(
-      {1, g.m, g.n, g.k, 0, 0, 8, 0, 0, 0, 0, device.sm, device.sm_count, device.smem_bytes},
-      [&] { return ranked_conv_int8(shape, device); });
+std::optional<ConvCandidate> select_conv_int8(const ConvShape& shape, const DeviceInfo& device) {
+  return remembered<std::optional<ConvCandidate>>(
+      shape, device,
+      [](const ConvShape& s, const DeviceInfo& d) { return first_of(ranked_conv_int8(s, d)); });
 }
 
 }  // namespace mixed_gemm

@@ -39,12 +39,12 @@ std::string why_not_conv_candidate(const ConvCandidate& candidate, const ConvPro
 std::string why_not_conv_int8_candidate(const ConvCandidate& candidate, const ConvShape& shape,
                                         const DeviceInfo& device);
 
-// All legal candidates, the least predicted time first; never empty.
+// All legal candidates, the least predicted time first; none where no tile fits the device.
 std::vector<ConvCandidate> ranked_conv(const ConvProblem& problem, const DeviceInfo& device);
 std::vector<ConvCandidate> ranked_conv_int8(const ConvShape& shape, const DeviceInfo& device);
 
-// The first of them, remembered by shape and scheme.
-ConvCandidate select_conv(const ConvProblem& problem, const DeviceInfo& device);
-ConvCandidate select_conv_int8(const ConvShape& shape, const DeviceInfo& device);
+// The first of them, remembered.
+std::optional<ConvCandidate> select_conv(const ConvProblem& problem, const DeviceInfo& device);
+std::optional<ConvCandidate> select_conv_int8(const ConvShape& shape, const DeviceInfo& device);
 
 }  // namespace mixed_gemm

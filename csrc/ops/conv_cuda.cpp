@@ -173,7 +173,7 @@ Tensor qconv2d(const ConvArguments& arguments, const std::string& config) {
   if (checked.d.numel() == 0) return checked.d;
   ConvCandidate candidate;
   if (config.empty()) {
-    candidate = select_conv(p, call.info());
+    candidate = call.chosen(select_conv(p, call.info()));
   } else {
     const auto parsed = parse_conv_config(config);
     STD_TORCH_CHECK(parsed, "mixed_gemm::qconv2d: unknown config ", config);
@@ -239,7 +239,7 @@ Tensor qconv2d_int8(const ConvInt8Arguments& arguments, const std::string& confi
   if (checked.d.numel() == 0) return checked.d;
   ConvCandidate candidate;
   if (config.empty()) {
-    candidate = select_conv_int8(p.shape, call.info());
+    candidate = call.chosen(select_conv_int8(p.shape, call.info()));
   } else {
     const auto parsed = parse_conv_int8_config(config);
     STD_TORCH_CHECK(parsed, "mixed_gemm::qconv2d_int8: unknown config ", config);

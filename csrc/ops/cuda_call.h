@@ -29,6 +29,14 @@ class Call {
       return workspace_.back().mutable_data_ptr();
     };
   }
+  // What was selected, or an exception: no kernel may fit a GPU.
+  template <typename Candidate>
+  Candidate chosen(const std::optional<Candidate>& candidate) const {
+    STD_TORCH_CHECK(candidate, "mixed_gemm::", op_,
+                    ": no kernel fits this GPU, whose blocks have at most ", info().smem_bytes,
+                    " bytes of shared memory. Hint: move the tensors to the CPU");
+    return *candidate;
+  }
   void require(const Status& status) const {
     STD_TORCH_CHECK(status.ok(), "mixed_gemm::", op_, ": ", status.reason());
   }

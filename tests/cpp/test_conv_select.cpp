@@ -5,6 +5,8 @@
 
 #include "core/conv_config.h"
 #include "dispatch/cost_model.h"
+#include "dispatch/select.h"
+#include "dispatch/tuned_table.h"
 
 namespace mixed_gemm {
 namespace {
@@ -86,11 +88,121 @@ TEST(ConvSelect, EveryDeviceHasTilesThatShareOutKAndOthers) {
 TEST(ConvSelect, SingleImagesShareOutKInsideOfABlock) {
   for (const ConvProblem& p : {layer(1, 128, 28, 128, 3), layer(1, 256, 14, 256, 3),
                                layer(1, 512, 7, 512, 3), layer(1, 1024, 14, 2048, 1, 2)}) {
-    const ConvCandidate c = select_conv(p, kHopper);
+    const ConvCandidate c = *select_conv(p, kHopper);
     EXPECT_EQ(k_slices(c), 8) << config_name(c);
   }
-  EXPECT_EQ(k_slices(select_conv(layer(1, 64, 56, 64, 1), kHopper)), 1);
-  EXPECT_EQ(select_conv(layer(32, 256, 14, 256, 3), kHopper).kind, ConvKind::kDense);
+  EXPECT_EQ(k_slices(*select_conv(layer(1, 64, 56, 64, 1), kHopper)), 1);
+  EXPECT_EQ(select_conv(layer(32, 256, 14, 256, 3), kHopper)->kind, ConvKind::kDense);
+}
+
+// Problems that differ in one thing; many of them are the same GEMM.
+std::vector<ConvProblem> variations() {
+  static const int kSome = 0;
+  std::vector<ConvProblem> all;
+  const auto add = [&](const auto& change) {
+    ConvProblem p = layer(2, 64, 8, 64, 1);
+    change(p);
+    ConvShape& s = p.shape;
+    s.out_h = conv_out_extent(s.in_h, s.kernel_h, s.stride_h, s.padding_h, s.dilation_h);
+    s.out_w = conv_out_extent(s.in_w, s.kernel_w, s.stride_w, s.padding_w, s.dilation_w);
+    all.push_back(p);
+  };
+  add([](ConvProblem&) {});
+  add([](ConvProblem& p) { p.shape.stride_h = p.shape.stride_w = 2, p.shape.images = 8; });
+  add([](ConvProblem& p) { p.shape.stride_h = 2, p.shape.images = 4; });
+  add([](ConvProblem& p) { p.shape.padding_h = 1; });
+  add([](ConvProblem& p) { p.shape.padding_w = 1, p.shape.in_w = 6; });
+  add([](ConvProblem& p) { p.shape.padding_h = 1, p.shape.in_h = 6; });
+  add([](ConvProblem& p) { p.shape.in_h = 4, p.shape.in_w = 16; });
+  add([](ConvProblem& p) { p.shape.images = 1, p.shape.in_h = 16; });
+  add([](ConvProblem& p) { p.shape.kernel_h = 2, p.shape.in_h = 9, p.shape.in_c = 32; });
+  add([](ConvProblem& p) { p.shape.kernel_w = 2, p.shape.in_w = 9, p.shape.in_c = 32; });
+  add([](ConvProblem& p) {
+    p.shape.kernel_w = 2, p.shape.dilation_w = 2, p.shape.in_w = 10, p.shape.in_c = 32;
+  });
+  add([](ConvProblem& p) { p.shape.out_c = 1024; });
+  add([](ConvProblem& p) { p.shape.in_c = 8, p.block_size = 8; });
+  add([](ConvProblem& p) { p.block_size = 16; });
+  add([](ConvProblem& p) { p.bits = 8; });
+  add([](ConvProblem& p) { p.element = ElementType::kBFloat16; });
+  add([](ConvProblem& p) { p.element = ElementType::kFloat32; });
+  add([](ConvProblem& p) { p.activation = Activation::kSilu; });
+  add([](ConvProblem& p) { p.bias = &kSome; });
+  add([](ConvProblem& p) { p.offsets = &kSome; });
+  add([](ConvProblem& p) { p.shape.images = 2000; });
+  return all;
+}
+
+bool same(const std::optional<ConvCandidate>& a, const std::optional<ConvCandidate>& b) {
+  if (!a || !b) return a.has_value() == b.has_value();
+  return config_name(*a) == config_name(*b) && a->predicted_us == b->predicted_us;
+}
+
+std::vector<DeviceInfo> devices() {
+  std::vector<DeviceInfo> all(std::begin(kDevices), std::end(kDevices));
+  all.push_back(with_default_rates({90, 132, 232448, 3000, 0}));  // Hopper with less bandwidth
+  all.push_back(with_default_rates({90, 132, 101376, 0, 0}));
+  all.push_back(with_default_rates({90, 132, 1000, 0, 0}));  // no tile fits
+  return all;
+}
+
+TEST(ConvSelect, WhatWasChosenBeforeDecidesNothing) {
+  const std::vector<ConvProblem> problems = variations();
+  for (const DeviceInfo& device : devices()) {
+    for (const ConvProblem& before : problems) {
+      for (const ConvProblem& p : problems) {
+        select_conv(before, device);
+        const std::vector<ConvCandidate> ranked = ranked_conv(p, device);
+        const auto chosen = select_conv(p, device);
+        ASSERT_TRUE(same(chosen, ranked.empty() ? std::nullopt : std::optional(ranked[0])));
+        ASSERT_EQ(chosen ? why_not_conv_candidate(*chosen, p, device) : "", "");
+      }
+    }
+  }
+}
+
+TEST(ConvSelect, NorWhatWasChosenForAnotherDevice) {
+  for (const ConvProblem& p : variations()) {
+    for (const DeviceInfo& before : devices()) {
+      for (const DeviceInfo& device : devices()) {
+        select_conv(p, before);
+        select_conv_int8(p.shape, before);
+        const auto ranked = ranked_conv(p, device);
+        ASSERT_TRUE(
+            same(select_conv(p, device), ranked.empty() ? std::nullopt : std::optional(ranked[0])));
+        const auto int8 = ranked_conv_int8(p.shape, device);
+        ASSERT_TRUE(same(select_conv_int8(p.shape, device),
+                         int8.empty() ? std::nullopt : std::optional(int8[0])));
+      }
+    }
+  }
+}
+
+// A measured point says which kernel is the fastest, not that its time is none.
+TEST(ConvSelect, TunedPointsAreAsLongAsPredicted) {
+  const ConvProblem p = layer(2, 64, 8, 64, 1);
+  const std::optional<ConvCandidate> before = select_conv(p, kHopper);
+  const auto pointwise_us = [&] {
+    for (const ConvCandidate& c : ranked_conv(p, kHopper)) {
+      if (c.kind == ConvKind::kPointwise) return c.predicted_us;
+    }
+    return -1.0;
+  };
+  const double untuned_us = pointwise_us();
+  const GemmProblem gemm = pointwise_gemm_of(p);
+  const auto ranked = ranked_candidates(gemm, kHopper);
+  const auto table = [](const std::string& config) {
+    return "90 132 float16 4 -1 0 64 64 128 " + config + " 0.01\n";
+  };
+  ASSERT_TRUE(set_tuned_table(table(config_name(ranked.front()))).empty());
+  EXPECT_EQ(pointwise_us(), untuned_us);
+  EXPECT_TRUE(same(select_conv(p, kHopper), before));
+  // One that takes long makes the choice anew.
+  ASSERT_TRUE(set_tuned_table(table(config_name(ranked.back()))).empty());
+  EXPECT_GT(pointwise_us(), untuned_us);
+  const auto now = ranked_conv(p, kHopper);
+  EXPECT_TRUE(same(select_conv(p, kHopper), now.front()));
+  set_tuned_table("");
 }
 
 }  // namespace
