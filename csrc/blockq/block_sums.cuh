@@ -111,6 +111,9 @@ class BlockSums {
       const int index = i + thread;
       const int block = params_.units_per_block.div(fetched_ + index / kCount);
       const int at = first + index % kCount;
+      MIXED_GEMM_CHECK_STAGE("scales of blocks",
+                             slot - smem_ + (index < kRows * kCount ? index * sizeof(Scale) : 0),
+                             sizeof(Scale), kSlots * kSlotBytes);
       cutlass::arch::cp_async<sizeof(Scale), cutlass::arch::CacheOperation::Always>(
           slot + index * sizeof(Scale), scales + static_cast<int64_t>(block) * count + at,
           index < kRows * kCount && at < count && block < params_.blocks);

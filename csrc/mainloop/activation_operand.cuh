@@ -2,6 +2,7 @@
 // memory -> mma fragments by ldmatrix. Not CUTLASS's predicated iterator, because that one visits a
 // ragged k-tile first, and the k-tiles of A must stay in step with those of the packed weight.
 #pragma once
+#include "core/stage_check.h"
 #include "cutlass/arch/memory_sm75.h"
 #include "cutlass/arch/memory_sm80.h"
 #include "cutlass/array.h"
@@ -53,9 +54,10 @@ class ActivationCopy {
     const uint32_t rows = k_left_ > 0 ? rows_ : 0u;
     CUTLASS_PRAGMA_UNROLL
     for (int pass = kPasses * part / parts; pass < kPasses * (part + 1) / parts; ++pass) {
+      const int to = smem_offset_ + pass * kRowsPerPass * WeightLayout<4>::kLineBytes;
+      MIXED_GEMM_CHECK_STAGE("activations", to, kChunkBytes, kStageBytes);
       cutlass::arch::cp_async_zfill<kChunkBytes, cutlass::arch::CacheOperation::Global>(
-          stage + smem_offset_ + pass * kRowsPerPass * WeightLayout<4>::kLineBytes,
-          source_ + pass * params_.pass_stride, rows >> pass & 1u);
+          stage + to, source_ + pass * params_.pass_stride, rows >> pass & 1u);
     }
   }
   __device__ void next() {

@@ -1,6 +1,7 @@
 // An operand that needs no conversion: rows of bytes along K, device memory -> shared memory by
 // cp.async in lines of 128 bytes, shared memory -> mma fragments by ldmatrix.
 #pragma once
+#include "core/stage_check.h"
 #include "cutlass/arch/memory_sm75.h"
 #include "cutlass/arch/memory_sm80.h"
 #include "cutlass/array.h"
@@ -51,8 +52,10 @@ class RowCopy {
     const int bytes = max(0, min(k_left_, kChunkBytes));
     CUTLASS_PRAGMA_UNROLL
     for (int pass = kPasses * part / parts; pass < kPasses * (part + 1) / parts; ++pass) {
-      copy_chunk(stage + smem_offset_ + pass * kRowsPerPass * kLineBytes,
-                 source_ + pass * params_.pass_stride, exists_ >> pass & 1u ? bytes : 0);
+      const int to = smem_offset_ + pass * kRowsPerPass * kLineBytes;
+      MIXED_GEMM_CHECK_STAGE("rows", to, kChunkBytes, kStageBytes);
+      copy_chunk(stage + to, source_ + pass * params_.pass_stride,
+                 exists_ >> pass & 1u ? bytes : 0);
     }
   }
   __device__ void next() {

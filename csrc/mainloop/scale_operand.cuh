@@ -2,6 +2,7 @@
 // each lane keeps one (scale, zero) per octet of columns, broadcast into both halves of a word.
 #pragma once
 #include "core/bit_ops.h"
+#include "core/stage_check.h"
 #include "cutlass/arch/memory_sm80.h"
 #include "cutlass/fast_math.h"
 #include "dequant/apply_scale.h"
@@ -52,6 +53,8 @@ class ScaleCopy {
       const int column = column0_ + chunk % kChunksPerRow * 8;
       const Element* source = row < kRows ? params_.scales : params_.zeros;
       const int group = params_.rows(k_tile * kRows + row % kRows);
+      MIXED_GEMM_CHECK_STAGE("scales", chunk < kChunks ? chunk * kChunkBytes : 0, kChunkBytes,
+                             kStageBytes);
       cutlass::arch::cp_async<kChunkBytes, cutlass::arch::CacheOperation::Always>(
           stage + chunk * kChunkBytes, source + group * params_.stride + column,
           wanted && chunk < kChunks && column < params_.n);

@@ -2,6 +2,7 @@
 // shared memory -> registers by ldmatrix. After the row permutation of the layout, the 32-bit word
 // that ldmatrix gives a lane holds just the elements of that lane's mma fragment.
 #pragma once
+#include "core/stage_check.h"
 #include "cutlass/arch/memory_sm75.h"
 #include "cutlass/arch/memory_sm80.h"
 #include "dequant/integer_converter.h"
@@ -53,9 +54,10 @@ class WeightCopy {
     const uint32_t lines = wanted ? lines_ : 0u;
     CUTLASS_PRAGMA_UNROLL
     for (int pass = kPasses * part / parts; pass < kPasses * (part + 1) / parts; ++pass) {
+      const int to = smem_offset_ + pass * kLinesPerPass * Layout::kLineBytes;
+      MIXED_GEMM_CHECK_STAGE("weights", to, kChunkBytes, kStageBytes);
       cutlass::arch::cp_async_zfill<kChunkBytes, cutlass::arch::CacheOperation::Global>(
-          stage + smem_offset_ + pass * kLinesPerPass * Layout::kLineBytes,
-          source_ + pass * params_.pass_stride, lines >> pass & 1u);
+          stage + to, source_ + pass * params_.pass_stride, lines >> pass & 1u);
     }
   }
   __device__ void next() { source_ += Layout::kLineBytes; }

@@ -10,6 +10,7 @@
 //
 // Where it does not pay (core/tile_config.h): blocks of 16 and 32 columns without zero points 2 %.
 #pragma once
+#include "core/stage_check.h"
 #include "cutlass/arch/memory.h"
 #include "cutlass/cutlass.h"
 #include "skinny/skinny_config.cuh"
@@ -114,6 +115,7 @@ class ScaleStage {
     const bool exists = copied_iteration(first) < end && column_ < p_.columns;
     const int64_t from = offset(first);
     const unsigned to = batch + kVectorBytes * lane();
+    MIXED_GEMM_CHECK_STAGE("skinny scales", int64_t{to} - storage_, kVectorBytes, 2 * kBatchBytes);
     copy_if(exists, to, p_.scales + from);
     if constexpr (Config::kZeros) copy_if(exists, to + 2 * kBatchBytes, p_.zeros + from);
   }

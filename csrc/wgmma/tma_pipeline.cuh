@@ -1,6 +1,7 @@
 // A ring of stages in shared memory that the copy engine fills (TMA) and warps empty: which stage
 // is next, and the two barriers of each.
 #pragma once
+#include "core/stage_check.h"
 #include "cute/arch/copy_sm90_desc.hpp"
 #include "cute/arch/util.hpp"
 #include "cutlass/arch/barrier.h"
@@ -51,6 +52,11 @@ class RingPosition {
   __device__ void wait_full() const { wait(full_barrier(), phase_); }
   // The first time around all are empty.
   __device__ void wait_empty() const { wait(empty_barrier(), phase_ ^ 1); }
+
+  // A box of so many bytes at `to` ends before this stage does.
+  __device__ void check_box(const char* what, uint32_t to, uint32_t bytes) const {
+    MIXED_GEMM_CHECK_STAGE(what, int64_t{to} - address_, bytes, kStageBytes);
+  }
 
   __device__ void expect(uint32_t bytes) const {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full_barrier()),

@@ -91,6 +91,8 @@ class WgmmaMainloop {
       for (int i = 0; i < kKTiles; ++i) {  // what lies behind the end of K reads as 0
         const int tile = unit * kKTiles + i;
         const uint32_t to = k_tile(position_, i);
+        position_.check_box("tokens", to, Config::kTokenBytes);
+        position_.check_box("weights", to + Config::kTokenBytes, Config::kWeightBytes);
         copy_box(copies_.weights, full, to + Config::kTokenBytes, tile * Layout::kLineBytes,
                  weight_row);
         copy_box(copies_.tokens, full, to, tile * kTileK, row0);
@@ -143,12 +145,18 @@ class WgmmaMainloop {
     const StagedRows& rows = copies_.staged.rows;
     for (int row = 0; row < rows.of_tile; row += rows.of_copy) {
       const int group = copies_.staged.group(tile, row);
+      check_scale_rows(row + rows.of_copy);
       copy_box(copies_.scales, full, to + row * Config::kScaleRowBytes, column0, group);
       if constexpr (Config::kZeros) {
         copy_box(copies_.zeros, full, to + Config::kScaleBytes + row * Config::kScaleRowBytes,
                  column0, group);
       }
     }
+  }
+
+  // Rows of scales, and of zeros behind them, have the room of kScaleRows each.
+  static __device__ void check_scale_rows(int rows) {
+    MIXED_GEMM_CHECK_STAGE("rows of scales", 0, rows * Config::kScaleRowBytes, Config::kScaleBytes);
   }
 
   // Groups of whole k-tiles. Whether there were zero points that the conversion did not take away.
