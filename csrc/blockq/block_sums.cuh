@@ -11,6 +11,7 @@
 // block where its terms cancel is smaller than the rounding of a part of it.
 #pragma once
 #include "blockq/block_args.h"
+#include "core/stage_check.h"
 #include "cutlass/arch/memory_sm80.h"
 #include "cutlass/array.h"
 #include "cutlass/fast_math.h"
@@ -111,8 +112,7 @@ class BlockSums {
       const int index = i + thread;
       const int block = params_.units_per_block.div(fetched_ + index / kCount);
       const int at = first + index % kCount;
-      MIXED_GEMM_CHECK_STAGE("scales of blocks",
-                             slot - smem_ + (index < kRows * kCount ? index * sizeof(Scale) : 0),
+      MIXED_GEMM_CHECK_STAGE(slot - smem_ + (index < kRows * kCount ? index * sizeof(Scale) : 0),
                              sizeof(Scale), kSlots * kSlotBytes);
       cutlass::arch::cp_async<sizeof(Scale), cutlass::arch::CacheOperation::Always>(
           slot + index * sizeof(Scale), scales + static_cast<int64_t>(block) * count + at,

@@ -105,7 +105,7 @@ class PixelCopy {
       uint8_t* target = stage + (smem_offset_ ^ SmemActivationTile::rows_xor(pass * kRowsPerPass)) +
                         pass * kRowsPerPass * kLineBytes;
       constexpr auto kGlobal = cutlass::arch::CacheOperation::Global;
-      MIXED_GEMM_CHECK_STAGE("pixels", target - stage, kChunkBytes, kStageBytes);
+      MIXED_GEMM_CHECK_STAGE(target - stage, kChunkBytes, kStageBytes);
       if constexpr (kPadded) {
         const auto* padding = reinterpret_cast<const uint4*>(kPaddingChunks.bytes[params_.padding]);
         cutlass::arch::cp_async<kChunkBytes, kGlobal>(target, inside ? source : padding);

@@ -53,7 +53,7 @@ class RowCopy {
     CUTLASS_PRAGMA_UNROLL
     for (int pass = kPasses * part / parts; pass < kPasses * (part + 1) / parts; ++pass) {
       const int to = smem_offset_ + pass * kRowsPerPass * kLineBytes;
-      MIXED_GEMM_CHECK_STAGE("rows", to, kChunkBytes, kStageBytes);
+      MIXED_GEMM_CHECK_STAGE(to, kChunkBytes, kStageBytes);
       copy_chunk(stage + to, source_ + pass * params_.pass_stride,
                  exists_ >> pass & 1u ? bytes : 0);
     }

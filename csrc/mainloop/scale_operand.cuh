@@ -53,8 +53,7 @@ class ScaleCopy {
       const int column = column0_ + chunk % kChunksPerRow * 8;
       const Element* source = row < kRows ? params_.scales : params_.zeros;
       const int group = params_.rows(k_tile * kRows + row % kRows);
-      MIXED_GEMM_CHECK_STAGE("scales", chunk < kChunks ? chunk * kChunkBytes : 0, kChunkBytes,
-                             kStageBytes);
+      MIXED_GEMM_CHECK_STAGE(chunk < kChunks ? chunk * kChunkBytes : 0, kChunkBytes, kStageBytes);
       cutlass::arch::cp_async<kChunkBytes, cutlass::arch::CacheOperation::Always>(
           stage + chunk * kChunkBytes, source + group * params_.stride + column,
           wanted && chunk < kChunks && column < params_.n);

@@ -55,7 +55,7 @@ class WeightCopy {
     CUTLASS_PRAGMA_UNROLL
     for (int pass = kPasses * part / parts; pass < kPasses * (part + 1) / parts; ++pass) {
       const int to = smem_offset_ + pass * kLinesPerPass * Layout::kLineBytes;
-      MIXED_GEMM_CHECK_STAGE("weights", to, kChunkBytes, kStageBytes);
+      MIXED_GEMM_CHECK_STAGE(to, kChunkBytes, kStageBytes);
       cutlass::arch::cp_async_zfill<kChunkBytes, cutlass::arch::CacheOperation::Global>(
           stage + to, source_ + pass * params_.pass_stride, lines >> pass & 1u);
     }

@@ -115,7 +115,7 @@ class ScaleStage {
     const bool exists = copied_iteration(first) < end && column_ < p_.columns;
     const int64_t from = offset(first);
     const unsigned to = batch + kVectorBytes * lane();
-    MIXED_GEMM_CHECK_STAGE("skinny scales", int64_t{to} - storage_, kVectorBytes, 2 * kBatchBytes);
+    MIXED_GEMM_CHECK_STAGE(int64_t{to} - storage_, kVectorBytes, 2 * kBatchBytes);
     copy_if(exists, to, p_.scales + from);
     if constexpr (Config::kZeros) copy_if(exists, to + 2 * kBatchBytes, p_.zeros + from);
   }

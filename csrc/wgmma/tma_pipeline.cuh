@@ -54,8 +54,8 @@ class RingPosition {
   __device__ void wait_empty() const { wait(empty_barrier(), phase_ ^ 1); }
 
   // A box of so many bytes at `to` ends before this stage does.
-  __device__ void check_box(const char* what, uint32_t to, uint32_t bytes) const {
-    MIXED_GEMM_CHECK_STAGE(what, int64_t{to} - address_, bytes, kStageBytes);
+  __device__ void check_box(uint32_t to, uint32_t bytes) const {
+    MIXED_GEMM_CHECK_STAGE(int64_t{to} - address_, bytes, kStageBytes);
   }
 
   __device__ void expect(uint32_t bytes) const {

@@ -61,9 +61,8 @@ class WgmmaInt8Mainloop {
       const uint32_t full = position_.full_barrier(), stage = position_.address();
       position_.wait_empty();
       position_.expect(Config::kStageBytes);
-      position_.check_box("tokens", stage, Config::kTokenBytes);
-      position_.check_box("weights", stage + Config::kTokenBytes,
-                          Config::kStageBytes - Config::kTokenBytes);
+      position_.check_box(stage, Config::kTokenBytes);
+      position_.check_box(stage + Config::kTokenBytes, Config::kStageBytes - Config::kTokenBytes);
       copy_box(copies_.weights, full, stage + Config::kTokenBytes, line * kScaledTileK, column0);
       copy_box(copies_.tokens, full, stage, line * kScaledTileK, row0);
     }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "core/stage_check.h"
 #include "dequant/folding_converter.h"
 #include "layout/smem_tile.h"
 #include "wgmma/fraction_sums.cuh"
@@ -91,8 +92,8 @@ class WgmmaMainloop {
       for (int i = 0; i < kKTiles; ++i) {  // what lies behind the end of K reads as 0
         const int tile = unit * kKTiles + i;
         const uint32_t to = k_tile(position_, i);
-        position_.check_box("tokens", to, Config::kTokenBytes);
-        position_.check_box("weights", to + Config::kTokenBytes, Config::kWeightBytes);
+        position_.check_box(to, Config::kTokenBytes);
+        position_.check_box(to + Config::kTokenBytes, Config::kWeightBytes);
         copy_box(copies_.weights, full, to + Config::kTokenBytes, tile * Layout::kLineBytes,
                  weight_row);
         copy_box(copies_.tokens, full, to, tile * kTileK, row0);
@@ -156,7 +157,7 @@ class WgmmaMainloop {
 
   // Rows of scales, and of zeros behind them, have the room of kScaleRows each.
   static __device__ void check_scale_rows(int rows) {
-    MIXED_GEMM_CHECK_STAGE("rows of scales", 0, rows * Config::kScaleRowBytes, Config::kScaleBytes);
+    MIXED_GEMM_CHECK_STAGE(0, rows * Config::kScaleRowBytes, Config::kScaleBytes);
   }
 
   // Groups of whole k-tiles. Whether there were zero points that the conversion did not take away.
