@@ -9,6 +9,8 @@ import functools
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import is_fake
+from torch.autograd import forward_ad
 
 from . import _library
 from . import ops as _registers_fakes_and_gradients  # noqa: F401
@@ -48,6 +50,42 @@ def _routes_to_torch(a: Tensor, b: Tensor) -> bool:
     return fp8_runs_in_torch(_sm(a.get_device()), b.shape[1], b.shape[0])
 
 
+def _asks_for_gradients(*tensors: Tensor | None) -> bool:
+    """Whether a transform or autograd wants more of the product than its value: torch._scaled_mm
+    has no gradient and no batching rule, our op has, or says why not."""
+    given = [x for x in tensors if isinstance(x, Tensor)]
+    if torch.is_grad_enabled() and any(x.requires_grad for x in given):
+        return True
+    if torch.compiler.is_compiling():
+        return False
+    if torch._C._functorch.maybe_current_level() is not None:  # grad, vmap, jvp
+        return True
+    return any(forward_ad.unpack_dual(x).tangent is not None for x in given)
+
+
+def _starts_aligned(x: Tensor) -> bool:
+    """At a multiple of 16 bytes, which is what cuBLAS takes. Where there is no memory yet (while
+    torch.compile traces) by the offset alone: storages start aligned."""
+    if x.storage_offset() * x.element_size() % FP8_ALIGNMENT != 0:
+        return False
+    no_memory = torch.compiler.is_compiling() or is_fake(x)
+    return no_memory or x.data_ptr() % FP8_ALIGNMENT == 0
+
+
+def _packed(x: Tensor) -> Tensor:
+    """Contiguous and aligned: itself or a copy."""
+    if x.dim() > 0 and x.shape[0] == 1:
+        x = x.reshape(-1).view(x.shape)  # the stride of a single row may be anything
+    x = x.contiguous()
+    return x if _starts_aligned(x) else x.clone()
+
+
+def _column_major(b: Tensor) -> Tensor:
+    """``[K, N]`` with columns that neither overlap nor start off 16 bytes: itself or a copy."""
+    apart = b.stride(1) >= b.shape[0] and b.stride(1) % FP8_ALIGNMENT == 0
+    return b if b.stride(0) == 1 and apart and _starts_aligned(b) else _packed(b.t()).t()
+
+
 def _fp8_in_torch(
     a: Tensor,
     b: Tensor,
@@ -58,11 +96,12 @@ def _fp8_in_torch(
 ) -> Tensor:
     """Checked float8 operands on torch._scaled_mm, whose scales per row write bfloat16 only: other
     types take the fp32 sums and run the epilogue in torch, so that all round once."""
-    rows = a.reshape(-1, a.shape[-1]).contiguous()
+    rows, b = _packed(a.reshape(-1, a.shape[-1])), _column_major(b)
     m, n = rows.shape[0], b.shape[1]
     if out_dtype == torch.bfloat16:
-        row_scales = scale_a.reshape(-1, 1).expand(m, 1).contiguous()
-        column_scales = scale_b.reshape(1, -1).expand(1, n).contiguous()
+        row_scales = _packed(scale_a.reshape(-1, 1).expand(m, 1))
+        column_scales = _packed(scale_b.reshape(1, -1).expand(1, n))
+        bias = None if bias is None else _packed(bias)
         out = torch._scaled_mm(
             rows, b, row_scales, column_scales, bias=bias, out_dtype=torch.bfloat16
         )
@@ -112,7 +151,7 @@ def scaled_mm(
     Source: seed 002 (ScaledEpilogue, ScaledEpilogueBias).
     """
     _library.require()
-    if _routes_to_torch(a, b):
+    if _routes_to_torch(a, b) and not _asks_for_gradients(a, b, scale_a, scale_b, bias):
         check_scaled_mm("mixed_gemm::scaled_mm", a, b, scale_a, scale_b, bias, out_dtype)
         return _fp8_in_torch(a, b, scale_a, scale_b, bias, out_dtype)
     out: Tensor = torch.ops.mixed_gemm.scaled_mm(a, b, scale_a, scale_b, bias, out_dtype=out_dtype)
