@@ -25,6 +25,7 @@
 #include "awq/awq_gemm_config.cuh"
 #include "awq/awq_load.cuh"
 #include "awq/awq_reduction.cuh"
+#include "core/mutant.h"
 #include "cutlass/arch/mma_sm80.h"
 #include "cutlass/array.h"
 #include "cutlass/fast_math.h"
@@ -165,7 +166,9 @@ class AwqGemm {
   __device__ void request_zeros(int step, int k_left) {
     const int at = Config::kFine ? (p_.k - k_left + kStepK * step) / 8 : unit_;
     group_word_ = static_cast<unsigned>(p_.group.div(at)) * row_words() + octet_;
-    load_words_if<kWholeLines>(has_group(step, k_left), zeros_, p_.qzeros + group_word_);
+    const bool before = MIXED_GEMM_MUTATED(AwqZeroRow) && p_.group.div(at) > 0;
+    load_words_if<kWholeLines>(has_group(step, k_left), zeros_,
+                               p_.qzeros + group_word_ - (before ? row_words() : 0));
   }
   __device__ void request_scales(int step, int k_left) {
     const uint4* from = reinterpret_cast<const uint4*>(p_.scales) + group_word_;

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <vector>
 
+#include "core/mutant.h"
 #include "cpu/epilogue_cpu.h"
 #include "cpu/instruction_set.h"
 #include "cpu/integer_gemm.h"
@@ -137,6 +138,7 @@ class BlockPass {
     const int64_t columns = tile.column_end - tile.column;
     load(p_.scale_b, g, tile.column, columns, scale);
     load(p_.offset_b, g, tile.column, columns, offset);
+    if (MIXED_GEMM_MUTATED(BlockSum)) std::fill_n(offset, columns, 0.f);
     const auto size = static_cast<float>(block.k);
     for (int64_t j = 0; j < columns; ++j) {
       per_offset_a[j] = scale[j] * static_cast<float>(b_sums[j]) + size * offset[j];

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/mutant.h"
 #include "cpu/call_shape.h"
 #include "cpu/scaled_paths.h"
 
@@ -20,7 +21,8 @@ RowScale choose(const IntegerKernels::Range& range, bool symmetric) {
   if (symmetric) return {std::max(std::max(-low, high) / 127, kMinScale), 0};
   const float scale = std::max(high / 255 - low / 255, kMinScale);
   if (!std::isfinite(scale)) return {scale, 0};
-  const float zero = -128 - std::nearbyint(low * (1 / scale));
+  const float sign = MIXED_GEMM_MUTATED(AzpSign) ? -1 : 1;
+  const float zero = -128 - sign * std::nearbyint(low * (1 / scale));
   return {scale, static_cast<int32_t>(std::min(std::max(zero, -128.f), 127.f))};
 }
 
@@ -48,7 +50,13 @@ void quantize_per_token(const CpuKernels& kernels, const QuantizePerTokenProblem
     const RowScale chosen = choose(kernels.int8->range(row, p.k), p.azp == nullptr);
     p.scale[i] = chosen.scale;
     if (p.azp) p.azp[i] = chosen.azp;
-    if (std::isfinite(chosen.scale)) {
+    if (MIXED_GEMM_MUTATED(RoundsHalfAway) && std::isfinite(chosen.scale)) {
+      for (int64_t k = 0; k < p.k; ++k) {
+        const float rounded =
+            std::round(row[k] * (1 / chosen.scale)) + static_cast<float>(chosen.azp);
+        q[k] = static_cast<int8_t>(std::clamp(rounded, -128.f, 127.f));
+      }
+    } else if (std::isfinite(chosen.scale)) {
       kernels.int8->round(row, p.k, 1 / chosen.scale, chosen.azp, q);
     } else {
       std::fill(q, q + p.k, int8_t{0});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "core/mutant.h"
 #include "core/scaled_mm_problem.h"
 #include "cpu/aligned_buffer.h"
 #include "cpu/call_shape.h"
@@ -53,10 +54,12 @@ class ScaledEpilogueCpu {
       for (int64_t j = 0; j < count; ++j) to[j] = static_cast<float>(sums[j]);
       return;
     }
-    const int64_t azp = p_.azp ? p_.azp[row] : 1;
+    const int64_t of_row = MIXED_GEMM_MUTATED(AzpOfRow) ? std::max<int64_t>(row - 1, 0) : row;
+    const int64_t azp = p_.azp ? p_.azp[of_row] : 1;
     const int32_t* adjustment = p_.azp_adj + first;
     const int64_t room = kLargestInt32 - kLargestProduct * p_.k;
-    const bool fits = std::abs(azp) <= room / std::max<int64_t>(1, largest_adjustment_);
+    const bool fits = MIXED_GEMM_MUTATED(AzpWraps) ||
+                      std::abs(azp) <= room / std::max<int64_t>(1, largest_adjustment_);
     if (fits) {
       const auto factor = static_cast<int32_t>(azp);
       for (int64_t j = 0; j < count; ++j) {
@@ -68,7 +71,8 @@ class ScaledEpilogueCpu {
   }
 
   void scale(int64_t row, int64_t first, int64_t count, float* values) const {
-    const float scale_a = p_.scale_a[row * p_.scale_a_stride];
+    const bool before = MIXED_GEMM_MUTATED(ScaleOfRow) && row > 0 && row == p_.m - 1;
+    const float scale_a = p_.scale_a[(before ? row - 1 : row) * p_.scale_a_stride];
     const float* scale_b = p_.scale_b + first * p_.scale_b_stride;
     if (p_.scale_b_stride == 0) {
       for (int64_t j = 0; j < count; ++j) values[j] = scale_a * (*scale_b * values[j]);

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "core/half_arithmetic.h"
+#include "core/mutant.h"
 #include "dequant/offset_converter.h"
 
 namespace mixed_gemm {
@@ -26,6 +27,7 @@ struct FoldingConverter {
     const uint32_t t = sub_x2<Format>(first, Offsets::kMagic);
     minus_rest =
         kUnit == 1 ? sub_x2<Format>(t, zeros) : fma_x2<Format>(zeros, Offsets::kUnitX2 ^ kSigns, t);
+    if (MIXED_GEMM_MUTATED(FoldedRest) && unit != 0) minus_rest = 0;
     return {first, sub_x2<Format>(Offsets::kSum, first)};
   }
   // The same offsets, kUnitX2 for unit. What they do not hold of zero points sets bits of `missed`

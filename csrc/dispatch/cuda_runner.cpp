@@ -5,6 +5,7 @@
 #include <array>
 #include <mutex>
 
+#include "core/mutant.h"
 #include "dispatch/cost_model.h"
 #include "dispatch/gemm_args_of.h"
 #include "dispatch/support.h"
@@ -27,6 +28,7 @@ DeviceInfo query_device(int device) {
     cudaDeviceGetAttribute(&value, which, device);
     return value;
   };
+  if (MIXED_GEMM_PREPARE_MUTANT() != 0) return DeviceInfo();
   DeviceInfo info;
   info.sm = 10 * attribute(cudaDevAttrComputeCapabilityMajor) +
             attribute(cudaDevAttrComputeCapabilityMinor);

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "core/mutant.h"
 #include "core/scaled_tile_config.h"
 #include "dispatch/direct_cost.h"
 #include "dispatch/support.h"
@@ -116,8 +117,13 @@ ScaledCandidate select_scaled(const ScaledMmProblem& p, const DeviceInfo& device
   using Key = std::tuple<int64_t, int64_t, int64_t, int, int, int, int>;
   thread_local std::map<Key, ScaledCandidate> remembered;
   if (remembered.size() >= kMaxRemembered) remembered.clear();
-  const Key key{
-      p.m, p.n, p.k, static_cast<int>(p.operand), device.sm, device.sm_count, device.smem_bytes};
+  const Key key{p.m,
+                p.n,
+                p.k,
+                MIXED_GEMM_MUTATED(KeyWithoutOperand) ? 0 : static_cast<int>(p.operand),
+                device.sm,
+                device.sm_count,
+                device.smem_bytes};
   const auto found = remembered.find(key);
   if (found != remembered.end()) return found->second;
   const ScaledCandidate chosen = ranked_scaled(p, device).front();

@@ -8,6 +8,7 @@
 #include "core/conv_problem.h"
 #include "core/device_info.h"
 #include "core/gemm_problem.h"
+#include "core/mutant.h"
 #include "core/scaled_mm_problem.h"
 
 namespace mixed_gemm {
@@ -21,15 +22,18 @@ inline auto selection_key(const GemmProblem& problem) {
   const auto& [m, n, k, element, scheme, activation, a, a_stride, b_packed, scales, zeros,
                scale_stride, bias, pre_scale, d] = problem;
   const auto& [bits, group_size, zero_mode] = scheme;
-  return std::tuple(m, n, k, element, bits, group_size, zero_mode, activation, a_stride,
-                    scale_stride, bias != nullptr, pre_scale != nullptr);
+  return std::tuple(m, n, k, element, bits, MIXED_GEMM_MUTANT(KeyWithoutGroup, 0, group_size),
+                    zero_mode, activation, a_stride, scale_stride, bias != nullptr,
+                    pre_scale != nullptr);
 }
 
 inline auto selection_key(const ConvShape& shape) {
   const auto& [images, in_c, in_h, in_w, out_c, out_h, out_w, kernel_h, kernel_w, stride_h,
                stride_w, padding_h, padding_w, dilation_h, dilation_w] = shape;
-  return std::tuple(images, in_c, in_h, in_w, out_c, out_h, out_w, kernel_h, kernel_w, stride_h,
-                    stride_w, padding_h, padding_w, dilation_h, dilation_w);
+  return std::tuple(images, in_c, in_h, in_w, out_c, out_h, out_w, kernel_h, kernel_w,
+                    MIXED_GEMM_MUTANT(KeyWithoutStride, 1, stride_h),
+                    MIXED_GEMM_MUTANT(KeyWithoutStride, 1, stride_w), padding_h, padding_w,
+                    dilation_h, dilation_w);
 }
 
 // Strides of images are left out: whatever they are, a kernel gets dense channels-last pixels.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/mutant.h"
 #include "instantiations/launchers.h"
 
 namespace mixed_gemm {
@@ -55,6 +56,7 @@ Status stream_k_slots(const TileConfig& tile, int64_t m, int64_t n, int64_t k_ti
       std::min<int64_t>(units, static_cast<int64_t>(blocks_per_sm) * device.sm_count));
   slots.sums = allocate(slots.workers * kSumBytes * tile.m * tile.n);
   slots.flags = static_cast<int*>(allocate(slots.workers * int64_t{sizeof(int)}));
+  if (MIXED_GEMM_MUTATED(UnzeroedFlags)) return status;
   return cuda_status(launch_zero_flags({slots.flags, slots.workers, device.early_start(), stream}),
                      "zeroing flags");
 }

@@ -2,6 +2,7 @@
 // pixels and whose scales repeat with every tap.
 #pragma once
 #include "core/conv_config.h"
+#include "core/mutant.h"
 #include "epilogue/tile_output.cuh"
 #include "kernel/tile_gemm.cuh"
 #include "mainloop/multistage_mainloop.cuh"
@@ -16,7 +17,7 @@ struct TapGroupRows {
   __device__ int operator()(int part) const {
     int tap, rest;
     parts_per_tap(tap, rest, part);
-    return in_tap(rest);
+    return in_tap(MIXED_GEMM_MUTATED(TapGroups) ? part : rest);
   }
 };
 

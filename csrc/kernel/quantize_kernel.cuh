@@ -6,6 +6,7 @@
 
 #include <type_traits>
 
+#include "core/mutant.h"
 #include "core/quantize_problem.h"
 #include "cutlass/bfloat16.h"
 #include "cutlass/half.h"
@@ -101,7 +102,10 @@ struct RangeOf<float> {
 struct RoundOwnScale {
   float inverse;
   int32_t azp;
-  __device__ int32_t operator()(float a) const { return __float2int_rn(a * inverse) + azp; }
+  __device__ int32_t operator()(float a) const {
+    if (MIXED_GEMM_MUTATED(RoundsHalfAway)) return static_cast<int32_t>(roundf(a * inverse)) + azp;
+    return __float2int_rn(a * inverse) + azp;
+  }
 };
 
 // The same for any positive scale: infinities saturate. The bounds are exact in fp32.
@@ -206,7 +210,8 @@ __global__ void __launch_bounds__(kMaxQuantizeThreads)
   const float inverse = finite ? 1.f / scale : 0.f;
   int32_t azp = 0;
   if (!symmetric && finite) {
-    azp = static_cast<int32_t>(fminf(fmaxf(-128.f - rintf(range.low * inverse), -128.f), 127.f));
+    const float low = rintf(range.low * inverse) * (MIXED_GEMM_MUTATED(AzpSign) ? -1.f : 1.f);
+    azp = static_cast<int32_t>(fminf(fmaxf(-128.f - low, -128.f), 127.f));
   }
   const RoundOwnScale round{inverse, azp};
   if (threadIdx.x == 0) {

@@ -4,6 +4,7 @@
 #pragma once
 #include <cooperative_groups.h>
 
+#include "core/mutant.h"
 #include "cutlass/array.h"
 
 namespace mixed_gemm {
@@ -61,7 +62,7 @@ struct SharedAccumulators {
       const int first = unit % kMmaM + unit / kMmaM * 4 * kMmaM;
       Sum sums[4 * kTiles] = {};
 #pragma unroll 2  // two blocks are what is chosen most
-      for (int other = 0; other < slices; ++other) {
+      for (int other = MIXED_GEMM_MUTATED(ClusterRank) ? 1 : 0; other < slices; ++other) {
         const float4* theirs = cluster.map_shared_rank(storage, slices - 1 - other) + thread;
         float4 more[kTiles];
         CUTLASS_PRAGMA_UNROLL

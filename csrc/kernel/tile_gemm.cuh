@@ -8,6 +8,7 @@
 #pragma once
 #include <type_traits>
 
+#include "core/mutant.h"
 #include "core/tile_config.h"
 #include "cutlass/semaphore.h"
 #include "epilogue/store_tile.cuh"
@@ -104,7 +105,8 @@ struct TileGemm {
     }
     if (stream && item.k_end < params.work.k_tiles) {
       const int last = params.work.workers_until_end_of(item.tile, worker);
-      for (int other = worker + 1; other < last; ++other) {
+      for (int other = worker + 1; other < last - (MIXED_GEMM_MUTATED(MissingPartial) ? 1 : 0);
+           ++other) {
         cutlass::Semaphore(params.flags + other, thread).wait(1);
         Shared::add(slot(params, other), accumulators);
       }

@@ -4,10 +4,12 @@
 //
 // Of a one-tap filter the packed bytes are those of its [Co, Ci] matrix.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 
 #include "core/conv_problem.h"
 #include "core/macros.h"
+#include "core/mutant.h"
 #include "layout/weight_layout.h"
 
 namespace mixed_gemm {
@@ -44,6 +46,9 @@ struct ConvGroups {
   // Row of scales, or -1: the group lies beyond Ci, where q and the activations are 0.
   int64_t block_of_group(int64_t group) const {
     const int64_t channel = group * size % channels_;
+    const bool ragged = MIXED_GEMM_MUTATED(RaggedBlock) &&
+                        channel / block_size_ * block_size_ + block_size_ > in_c_;
+    if (ragged && channel < in_c_) return std::max<int64_t>(channel / block_size_ - 1, 0);
     return channel < in_c_ ? channel / block_size_ : -1;
   }
 

@@ -27,6 +27,7 @@
 #pragma once
 #include <type_traits>
 
+#include "core/mutant.h"
 #include "kernel/early_start.cuh"
 #include "kernel/gemm_args.h"
 #include "layout/weight_layout.h"
@@ -209,7 +210,8 @@ class SkinnyGemm {
     for (int h = 0; h < 2; ++h) {
       scales[h] = scales_.scale(j, part, h);
       if constexpr (kSumsTokens) {
-        const float zero = Config::kZeros ? scales_.zero(j, part, h) : 0.f;
+        const bool exists = Config::kZeros && (more || !MIXED_GEMM_MUTATED(MissingLastZero));
+        const float zero = exists ? scales_.zero(j, part, h) : 0.f;
         offsets[h] = (zero + Converter::kBias) * -kUnit;
       }
     }

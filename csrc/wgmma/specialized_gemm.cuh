@@ -3,6 +3,7 @@
 // but a block stays and takes tile after tile, so that the copies of the next one run while the
 // outputs of one are stored.
 #pragma once
+#include "core/mutant.h"
 #include "cute/arch/cluster_sm90.hpp"
 #include "cutlass/arch/reg_reconfig.h"
 #include "kernel/early_start.cuh"
@@ -105,7 +106,8 @@ struct SpecializedGemm {
     }
     if (stream && item.k_end < p.work.k_tiles) {
       const int last = p.work.workers_until_end_of(item.tile, worker);
-      for (int other = worker + 1; other < last; ++other) {
+      for (int other = worker + 1; other < last - (MIXED_GEMM_MUTATED(MissingPartial) ? 1 : 0);
+           ++other) {
         await(p.flags + other);
         Shared::add(slot(p, other), sums);
       }

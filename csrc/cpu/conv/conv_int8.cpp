@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "core/mutant.h"
 #include "cpu/conv/conv_cpu.h"
 #include "cpu/conv/patch_rows.h"
 #include "cpu/cpu_kernels.h"
@@ -68,7 +69,8 @@ class Requantize {
       const float y = sum * multipliers_[o] + offsets_[o];
       const float above = y > least ? y : least;  // NaN: least
       const float inside = above < most ? above : most;
-      to[j] = static_cast<int8_t>(static_cast<int32_t>((inside + kRounder) - kRounder));
+      to[j] = static_cast<int8_t>(static_cast<int32_t>(
+          MIXED_GEMM_MUTATED(Truncates) ? inside : (inside + kRounder) - kRounder));
     }
   }
 
