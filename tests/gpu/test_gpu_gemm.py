@@ -115,6 +115,18 @@ def test_zero_points_beyond_those_of_checkpoints(record, dtype, bits, kernel):
             record(f"{config}-large-zeros-int{bits}", ratio)
 
 
+@pytest.mark.parametrize("k", (77, 129, 513, 777, 1001))
+@pytest.mark.parametrize("zero_mode", ("sub", "add"))
+def test_one_group_of_a_ragged_k(record, zero_mode, k):
+    """Kernels get K rounded up to 8, and one group is all of it."""
+    for dtype, bits in itertools.product(DTYPES, (4, 8)):
+        problem = make(Case(3, 72, k, dtype, bits, -1, zero_mode), "cuda")
+        for kernel in KERNELS:
+            for config in configs_of(kernel, problem.case):
+                ratio = problem.ratio(run_config(problem, config))
+                record(f"{config}-one-group-{zero_mode}-int{bits}", ratio)
+
+
 @pytest.mark.parametrize("kernel", WGMMA)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_infinite_activations_and_zero_points(dtype, kernel):

@@ -45,9 +45,10 @@ def views(a: torch.Tensor) -> dict[str, torch.Tensor]:
     }
 
 
+@pytest.mark.parametrize("pre_scale", (False, True))
 @pytest.mark.parametrize("config", CONFIGS)
-def test_views_equal_contiguous(config):
-    problem = make(CASE, "cuda")
+def test_views_equal_contiguous(config, pre_scale):
+    problem = make(replace(CASE, pre_scale=pre_scale), "cuda")
     expected = run_config(problem, config)
     for name, view in views(problem.a).items():
         out = run_config(problem, config, view)
@@ -129,6 +130,21 @@ def test_rows_do_not_depend_on_each_other(config):
     keep = torch.arange(CASE.m, device="cuda") != 3
     assert torch.equal(out[keep], whole[keep])
     assert out[3].isnan().all()
+
+
+@pytest.mark.parametrize("config", [c for c in CONFIGS if "_streamk" in c])
+def test_flags_that_are_set_before_the_call_are_zeroed(config):
+    """Freed blocks of the allocator hold ones, as the flags of a call before do."""
+    problem = make(Case(48, 512, 4096, torch.float16, 4, 128, "sub"), "cuda")
+    first = run_config(problem, config)
+    for _ in range(20):
+        blocks = [
+            torch.ones(size // 4, dtype=torch.int32, device="cuda")
+            for size in (512, 1024, 2048, 4096)
+            for _ in range(16)
+        ]
+        del blocks
+        assert torch.equal(run_config(problem, config), first)
 
 
 def test_side_stream_sees_its_producer():
