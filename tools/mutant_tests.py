@@ -1,0 +1,128 @@
+"""Which of the ordinary tests must notice which mistake of csrc/core/mutant.h.
+
+A row names the cheapest tests that are meant to; any one that fails will do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Tests:
+    """One run of tests. program: of the build folder, with a filter of GoogleTest, or "pytest",
+    with arguments of which "-k" and its expression come last."""
+
+    program: str
+    arguments: tuple[str, ...]
+
+
+def host(pattern: str) -> Tests:
+    return Tests("host_tests", (pattern,))
+
+
+def gemm_cpu(pattern: str) -> Tests:
+    return Tests("test_gemm_cpu", (pattern,))
+
+
+def python(file: str, only: str = "") -> Tests:
+    return Tests("pytest", (f"tests/python/{file}.py", *(("-k", only) if only else ())))
+
+
+def gpu(file: str, only: str = "") -> Tests:
+    return Tests("pytest", (f"tests/gpu/test_gpu_{file}.py", *(("-k", only) if only else ())))
+
+
+CPU: dict[str, tuple[Tests, ...]] = {
+    "SwappedNibbles": (host("*PackWeight*"),),
+    "SwappedRows": (host("*PackWeight*"),),
+    "PaddingNotZero": (host("*PackWeight*"), python("test_layout_hypothesis", "padding")),
+    "InterleavedColumn": (host("*RepackGptq*"),),
+    "AwqNibbleOrder": (host("*RepackAwq*"),),
+    "ActOrderIgnored": (host("*RepackGptq*"),),
+    "FieldAcrossWords": (host("*RepackGptq*"),),
+    "ConverterMagic": (host("IntegerConverterTest*"),),
+    "OffsetShift": (host("OffsetConverterTest*"),),
+    "FoldedRest": (host("FoldingConverterTest*"),),
+    "AwqZeroColumn": (host("AwqConverterTest*"),),
+    "KeyWithoutGroup": (host("Select.*"),),
+    "KeyWithoutTable": (host("Select.*"),),
+    "KeyWithoutStride": (host("ConvSelect.*"),),
+    "KeyWithoutOperand": (host("Select.*"),),
+    "RowsOfPaddedK": (host("GemmArgs.*"),),
+    "LeadingDimension": (python("test_gemm", "view_equals"),),
+    "DroppedSlice": (host("*WorkSplit*"),),
+    "GroupOffByOne": (gemm_cpu("*every_scheme_and_group*"),),
+    "MissingLastZero": (gemm_cpu("*every_scheme_and_group*"),),
+    "BiasOfRaggedTile": (gemm_cpu("*ragged_shapes*"),),
+    "ActivationFirst": (gemm_cpu("*every_activation*"),),
+    "Float16Sums": (gemm_cpu("*portable*"),),
+    "PreScaleOfRows": (python("test_gemm", "view"), gemm_cpu("*ragged_shapes*")),
+    "TailRow": (gemm_cpu("*every_number_of_rows*"),),
+    "PreviousRow": (gemm_cpu("*every_number_of_rows*"),),
+    "KRoundedUp": (gemm_cpu("*ragged_shapes*"), python("test_gemm", "ragged or view")),
+    "LastUnit": (gemm_cpu("*ragged_shapes*fused"),),
+    "LastPanel": (gemm_cpu("*every_scheme_and_group*dense"),),
+    "Avx2Ties": (gemm_cpu("*avx2*"),),
+    "ScaleOfRow": (host("*ScaledMmCpu.epilogues*"),),
+    "AzpWraps": (host("*ScaledMmCpu.zero_points*"),),
+    "AzpOfRow": (host("*ScaledMmCpu.epilogues*"),),
+    "RoundsHalfAway": (host("*QuantizeCpu*"),),
+    "AzpSign": (host("*QuantizeCpu*"),),
+    "BlockSum": (python("test_block_gemm", "within_bound"),),
+    "AwqZeroRow": (python("test_awq", "within_the_bound or one_hot"),),
+    "PaddingValue": (python("test_conv_int8", "padding or reference"),),
+    "EdgeDilation": (python("test_conv", "within_bound"),),
+    "RaggedBlock": (python("test_conv", "within_bound"),),
+    "Truncates": (python("test_conv_int8", "ties or nearest"),),
+}
+
+# Of each family two kernels, fp16, and all modes and splits.
+EVERY = "test_every_kernel_and_split"
+MULTISTAGE = f"{EVERY} and not bfloat16 and (multistage_m16n128s6 or multistage_m64n128s4)"
+SKINNY = f"{EVERY} and not bfloat16 and (skinny_m8n32w8 or skinny_m16n64w8 or skinny_m8n16w8)"
+WGMMA = f"{EVERY} and not bfloat16 and (wgmma_m128n128s6 or wgmma_m16n256k128s4)"
+
+GPU: dict[str, tuple[Tests, ...]] = {
+    "SwappedNibbles": (gpu("gemm", "one_hot and not bfloat16 and coarse"),),
+    "SwappedRows": (gpu("gemm", "one_hot and not bfloat16 and coarse"),),
+    "InterleavedColumn": (gpu("checkpoints", "repack_equals"),),
+    "ActOrderIgnored": (gpu("checkpoints", "repack_equals"),),
+    "FieldAcrossWords": (gpu("checkpoints", "repack_equals"),),
+    "ConverterMagic": (gpu("gemm", "one_hot and not bfloat16"),),
+    "OffsetShift": (gpu("gemm", "one_hot and bfloat16"),),
+    "FoldedRest": (gpu("gemm", "whole_and_other and wgmma_m128n128s6"), gpu("gemm", WGMMA)),
+    "AwqZeroColumn": (gpu("checkpoints", "awq_gemm_is_within"),),
+    "RowsOfPaddedK": (gpu("gemm", "one_group_of_a_ragged_k"),),
+    "LeadingDimension": (gpu("inputs", "views_equal"),),
+    "UnzeroedFlags": (gpu("inputs", "flags_that_are_set"),),
+    "DroppedStream": (gpu("inputs", "stream or graph"),),
+    "DroppedSlice": (gpu("gemm", MULTISTAGE),),
+    "MissingPartial": (gpu("gemm", MULTISTAGE),),
+    "DroppedPartial": (gpu("gemm", MULTISTAGE),),
+    "ClusterRank": (gpu("gemm", MULTISTAGE), gpu("scaled_mm")),
+    "Int32Offset": (gpu("block_quant", "beyond"), gpu("inputs", "beyond")),
+    "GroupOffByOne": (gpu("gemm", MULTISTAGE),),
+    "MissingLastZero": (gpu("gemm", SKINNY),),
+    "AddedZero": (gpu("gemm", MULTISTAGE),),
+    "BiasOfRaggedTile": (gpu("gemm", MULTISTAGE),),
+    "ActivationFirst": (gpu("gemm", MULTISTAGE),),
+    "Float16Sums": (gpu("gemm", MULTISTAGE),),
+    "PreScaleOfRows": (gpu("inputs", "views_equal"),),
+    "SkinnyGroup": (gpu("gemm", SKINNY),),
+    "SkinnyBlock": (gpu("gemm", SKINNY),),
+    "WgmmaGroup": (gpu("gemm", WGMMA),),
+    "DequantizedZero": (gpu("gemm", "dequantize_dense"), gpu("ops")),
+    "ScaleOfRow": (gpu("scaled_mm"),),
+    "AzpWraps": (gpu("scaled_mm"),),
+    "AzpOfRow": (gpu("scaled_mm"),),
+    "RoundsHalfAway": (gpu("w8a8"),),
+    "AzpSign": (gpu("w8a8"),),
+    "BlockSum": (gpu("block_quant", EVERY),),
+    "AwqZeroRow": (gpu("checkpoints", "awq_gemm_is_within"),),
+    "AwqWarp": (gpu("checkpoints", "awq_gemm_is_within"),),
+    "PaddingValue": (gpu("conv", "int8"),),
+    "EdgeDilation": (gpu("conv", EVERY),),
+    "TapGroups": (gpu("conv", EVERY),),
+    "Truncates": (gpu("conv", "int8"),),
+}
