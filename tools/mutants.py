@@ -29,9 +29,9 @@ from mutant_tests import Tests
 ROOT = Path(__file__).resolve().parents[1]
 HEADER = ROOT / "csrc" / "core" / "mutant.h"
 ROW = re.compile(r'X\((\w+), k(Cpu|Gpu|Both),\s*"([^"]+)"\)')
-SECONDS = 240  # of one run of tests: a mistake may make a kernel wait for ever
+SECONDS = 150  # of one run of tests: a mistake may make a kernel wait for ever
 GTEST_FAILED = re.compile(r"^\[  FAILED  \] (\S+?)(?:,| \(|$)", re.MULTILINE)
-PYTEST_FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
+PYTEST_FAILED = re.compile(r"^(?:FAILED|ERROR) (.+)$", re.MULTILINE)  # the test - why
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Verdict:
-    """killed_by: the test that failed, or what became of its program; empty: none did."""
+    """killed_by: the test that failed and, of pytest, why, or what became of its program; empty:
+    none did."""
 
     name: str
     what: str
@@ -120,7 +121,7 @@ class Runner:
             signal = -done.returncode
             return f"{tests.program} {' '.join(tests.arguments)}: ended by signal {signal}"
         if done.returncode == 1 and failed:
-            return str(failed[0])
+            return str(failed[0])[:200]
         text = (done.stdout + done.stderr)[-2000:]
         raise NoVerdictError(f"{' '.join(command)}: exit status {done.returncode}\n{text}")
 
