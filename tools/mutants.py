@@ -53,7 +53,7 @@ class Verdict:
 
 
 class NoVerdictError(Exception):
-    """The tests did not run: says nothing about a mistake."""
+    """The tests did not run, which says nothing about a mistake."""
 
 
 def mutants() -> list[Mutant]:
@@ -114,7 +114,7 @@ class Runner:
         pattern = PYTEST_FAILED if tests.program == "pytest" else GTEST_FAILED
         failed = pattern.findall(done.stdout)
         if done.returncode == 0:
-            if re.search(r"^\[==========\] 0 tests|^no tests ran", done.stdout, re.MULTILINE):
+            if re.search(r"^\[==========\] 0 tests", done.stdout, re.MULTILINE):
                 raise NoVerdictError(f"{' '.join(command)}: no tests")
             return ""
         if done.returncode < 0:
@@ -130,7 +130,10 @@ def verdict(runner: Runner, mutant: Mutant, rows: dict[str, tuple[Tests, ...]]) 
     begin = time.monotonic()
     killed_by = ""
     for tests in rows[mutant.name]:
-        killed_by = runner.failure(tests, mutant.name)
+        try:
+            killed_by = runner.failure(tests, mutant.name)
+        except NoVerdictError as error:
+            print(f"{mutant.name}: {error}", flush=True)
         if killed_by:
             break
     seconds = round(time.monotonic() - begin, 1)
@@ -188,7 +191,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         runner = Runner(options.library, None)
     built = time.monotonic()
-    failures = healthy(runner, [t for one in chosen for t in rows[one.name]], options.jobs)
+    try:
+        failures = healthy(runner, [t for one in chosen for t in rows[one.name]], options.jobs)
+    except NoVerdictError as error:
+        failures = [str(error)]
     if failures:
         print("without a mistake, these fail:", *failures, sep="\n  ")
         return 1
