@@ -122,7 +122,7 @@ void ActivationPanel::fill_words(int64_t index, int64_t k_begin, int64_t k_end,
             ? real_k
             : 0;
     if (depth == 2) std::memcpy(row, from, filled * 2);  // operands_for(): bf16, no pre_scale
-    if (MIXED_GEMM_MUTANT(PreScaleOfRows, pre_scale && p.a_stride == p.k, pre_scale)) {
+    if (MIXED_GEMM_MUTANT(PreScaleOfRows, p.a_stride == p.k ? pre_scale : nullptr, pre_scale)) {
       auto* values = reinterpret_cast<float*>(row);
       for (int64_t k = 0; k < filled; ++k) values[k] *= pre_scale[k_begin + k];
     }
