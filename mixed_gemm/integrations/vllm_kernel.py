@@ -1,5 +1,8 @@
 """The linear kernel that vLLM's processes use. Imports vLLM, so only ``vllm.register`` imports it.
 A class at the top of a module, so that it pickles.
+
+vLLM asks ``can_implement`` of every kernel in turn, unguarded: it answers, and never raises. What
+comes after, for a layer that it took, may raise and says what does not fit.
 """
 
 from __future__ import annotations
@@ -31,8 +34,10 @@ def _why_not(c: Any) -> str | None:
         return f"activations must be float16 or bfloat16, in and out, got {c.act_type}"
     if not kind.is_integer() or kind.is_signed() or kind.bias != bias:
         return f"weights must be unsigned codes with {'no' if bias == 0 else bias} bias, got {kind}"
-    if c.has_g_idx and k != c.full_weight_shape[0]:
+    if _act_order(c) and k != c.full_weight_shape[0]:
         return "act-order with input features split across devices is not supported"
+    if c.group_size != -1 and c.group_size < 1:
+        return f"group_size must be -1 or positive, got {c.group_size}"
     if c.group_size != -1 and k % c.group_size != 0:
         return f"in_features per partition {k} is not divisible by group_size {c.group_size}"
     refusal = why_not(
@@ -41,21 +46,32 @@ def _why_not(c: Any) -> str | None:
     return None if refusal is None else "; ".join(refusal.reasons)
 
 
+def _act_order(c: Any) -> bool:
+    """From 0.30 on, vLLM has no act-order and its configs no such field."""
+    return bool(getattr(c, "has_g_idx", False))
+
+
 def _group_size(c: Any) -> int:
     return -1 if c.group_size >= c.partition_weight_shape[0] else int(c.group_size)
 
 
-def _unpack_rows(words: Tensor, bits: int) -> Tensor:
-    """int32 ``[G, N * bits / 32]`` -> codes ``[G, N]``, lowest bits first."""
+def _unpack_rows(words: Tensor, bits: int, n: int) -> Tensor:
+    """int32 ``[G, ceil(n * bits / 32)]`` -> codes ``[G, n]``, lowest bits first."""
     shifts = torch.arange(0, 32, bits, dtype=torch.int32, device=words.device)
     codes = (words.unsqueeze(-1) >> shifts) & ((1 << bits) - 1)
-    return codes.flatten(1)
+    return codes.flatten(1)[:, :n]
 
 
-def _values(parameter: Any) -> Tensor:
-    """In whatever layout permute_param_layout_ left it."""
+def _values(layer: torch.nn.Module, name: str, shape: tuple[int, int], **packed: int) -> Tensor:
+    """A parameter of the layer as ``[input, output]``, its ``shape`` checked."""
+    parameter: Any = getattr(layer, name, None)
+    if parameter is None:
+        raise ValueError(f"mixed_gemm: the layer has no parameter {name!r}")
+    permute_param_layout_(parameter, input_dim=0, output_dim=1, **packed)
     values: Tensor = parameter.data
-    return values
+    if values.shape != shape:
+        raise ValueError(f"mixed_gemm: {name!r} must be {list(shape)}, got {list(values.shape)}")
+    return values.contiguous()
 
 
 class MixedGemmLinearKernel(MPLinearKernel):  # type: ignore[misc]
@@ -67,43 +83,48 @@ class MixedGemmLinearKernel(MPLinearKernel):  # type: ignore[misc]
 
     @classmethod
     def can_implement(cls, c: Any) -> tuple[bool, str | None]:
-        reason = _why_not(c)
+        try:
+            reason = _why_not(c)
+        except Exception as error:  # a config of a vLLM that we do not know
+            reason = f"the layer could not be judged: {type(error).__name__}: {error}"
         return reason is None, None if reason is None else f"mixed_gemm: {reason}"
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
+        """Repack in place.
+
+        Raises:
+            ValueError: a parameter is missing, or its shape is not what the config says.
+        """
         c = self.config
-        bits, perm = c.weight_type.size_bits, None
-        if c.has_g_idx:
+        (k, n), bits = c.partition_weight_shape, c.weight_type.size_bits
+        groups = 1 if _group_size(c) == -1 else k // _group_size(c)
+        words = 32 // bits
+
+        # All are read and checked before the first is replaced.
+        codes = _values(layer, self.w_q_name, (-(-k // words), n), packed_dim=0)
+        scales = _values(layer, self.w_s_name, (groups, n)).to(c.act_type)
+        new: dict[str, Tensor] = {self.w_s_name: scales}
+        if c.zero_points:
+            packed = _values(layer, self.w_zp_name, (groups, -(-n // words)), packed_dim=1)
+            signed = _unpack_rows(packed, bits, n) - (1 << (bits - 1))
+            new[self.w_zp_name] = signed.to(c.act_type)
+        perm = None
+        if _act_order(c):
             g_idx = getattr(layer, self.w_gidx_name)
             perm = torch.argsort(g_idx, stable=True).to(torch.int32)
-            self._transform_param(layer, self.w_gidx_name, lambda _: perm)
+            new[self.w_gidx_name] = perm
+        new[self.w_q_name] = gptq_repack(codes, perm, bits=bits)
 
-        def repack(x: Any) -> Tensor:
-            permute_param_layout_(x, input_dim=0, output_dim=1, packed_dim=0)
-            return gptq_repack(_values(x).contiguous(), perm, bits=bits)
-
-        def scales(x: Any) -> Tensor:
-            permute_param_layout_(x, input_dim=0, output_dim=1)
-            return _values(x).to(c.act_type).contiguous()
-
-        def zeros(x: Any) -> Tensor:
-            permute_param_layout_(x, input_dim=0, output_dim=1, packed_dim=1)
-            codes = _unpack_rows(_values(x).contiguous(), bits)
-            signed: Tensor = (codes - (1 << (bits - 1))).to(c.act_type)
-            return signed
-
-        self._transform_param(layer, self.w_q_name, repack)
-        self._transform_param(layer, self.w_s_name, scales)
-        if c.zero_points:
-            self._transform_param(layer, self.w_zp_name, zeros)
+        for name, values in new.items():
+            self._transform_param(layer, name, lambda _, values=values: values)
 
     def apply_weights(
         self, layer: torch.nn.Module, x: Tensor, bias: Tensor | None = None
     ) -> Tensor:
         c = self.config
-        packed, scales, zeros, perm = self._get_weight_params(layer)
-        if c.has_g_idx:
-            x = x.index_select(-1, perm)
+        packed, scales, zeros, *perm = self._get_weight_params(layer)
+        if _act_order(c):
+            x = x.index_select(-1, perm[0])
         out: Tensor = torch.ops.mixed_gemm.fpA_intB_gemm(
             x,
             packed,
