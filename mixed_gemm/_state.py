@@ -15,6 +15,23 @@ from torch import Tensor
 from .scheme import DTYPES, LAYOUT_VERSION, QuantScheme, num_groups, packed_shape
 
 FLOATS = ("scales", "zeros", "pre_scale")  # float buffers, in the dtype of the activations
+MAX_TAG_BYTES = 4096  # ours have 150
+
+
+def decode_tag(state: Any) -> Any:
+    """What the JSON bytes in a uint8 tensor say.
+
+    Raises:
+        ValueError: it is no such tensor.
+    """
+    if not isinstance(state, Tensor) or state.dtype != torch.uint8 or state.dim() != 1:
+        raise ValueError("it is no uint8 tensor of one dimension")
+    if state.numel() > MAX_TAG_BYTES:
+        raise ValueError(f"it has {state.numel()} bytes, at most {MAX_TAG_BYTES} are read")
+    try:
+        return json.loads(bytes(state.tolist()).decode())
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 @dataclass(frozen=True)
@@ -51,9 +68,9 @@ class QuantizedLayer:
         if isinstance(state, Tensor) and state.is_meta:
             return ""  # a meta state dict has no values to read
         try:
-            found = json.loads(bytes(state.tolist()).decode())
-        except (AttributeError, TypeError, ValueError):
-            return f"_extra_state is not the layout tag of a {self.module}: {state!r}"
+            found = decode_tag(state)
+        except ValueError as error:
+            return f"_extra_state is not the layout tag of a {self.module}: {error}"
         if found == self.tag():
             return ""
         return (

@@ -15,6 +15,7 @@ from .options import (
     Device,
     DType,
     Dtype,
+    Force,
     GroupSize,
     Json,
     K,
@@ -24,7 +25,15 @@ from .options import (
     parse_device,
     parse_rows,
 )
-from .output import note, print_json, print_table, reports_errors, say
+from .output import (
+    note,
+    print_json,
+    print_table,
+    refuse_to_overwrite,
+    replace_file,
+    reports_errors,
+    say,
+)
 
 DEFAULT_ROWS = ",".join(map(str, DEFAULT_M))
 
@@ -44,12 +53,15 @@ def command(
     out: Annotated[
         Path | None, typer.Option("--out", help="Also write the JSON object to this file.")
     ] = None,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Time the product with an N x K weight, quantized and dense.
 
     Copies of the weights are rotated, so that no cache serves them.
     """
+    if out is not None:
+        refuse_to_overwrite(out, force)
     result = bench(
         n,
         k,
@@ -62,7 +74,7 @@ def command(
     )
     data = {"meta": result.meta, "rows": list(result.rows)}
     if out is not None:
-        out.write_text(dumps(data, indent=1) + "\n")
+        replace_file(out, dumps(data, indent=1) + "\n")
         note(f"wrote {out}")
     if json:
         print_json(data)

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from ..loaders import open_checkpoint, save_checkpoint
 from .inspect import print_summary, summary
-from .options import Json, ShardSize, Source, Target, shard_bytes
+from .options import Force, Json, ShardSize, Source, Target, shard_bytes
 from .output import note, print_json, reports_errors
 
 
 @reports_errors
 def command(
-    source: Source, target: Target, shard_size: ShardSize = 5.0, json: Json = False
+    source: Source,
+    target: Target,
+    shard_size: ShardSize = 5.0,
+    force: Force = False,
+    json: Json = False,
 ) -> None:
     """Rewrite an AWQ, GPTQ or compressed-tensors checkpoint as compressed-tensors.
 
     Integers, scales and zero points keep their bits; one layer at a time is in memory.
     """
     checkpoint = open_checkpoint(source)
-    save_checkpoint(checkpoint, target, max_shard_bytes=shard_bytes(shard_size), progress=True)
+    save_checkpoint(
+        checkpoint,
+        target,
+        max_shard_bytes=shard_bytes(shard_size),
+        overwrite=force,
+        progress=True,
+    )
     written = summary(open_checkpoint(target))  # reads back and checks what was written
     if json:
         print_json({"source": summary(checkpoint), "target": written})

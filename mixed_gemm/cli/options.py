@@ -82,3 +82,6 @@ ShardSize = Annotated[
 Target = Annotated[
     Path, typer.Argument(help="The folder to write; it must hold no checkpoint yet.")
 ]
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace files that are there. Never the source.")
+]

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -16,10 +18,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ..loaders.durable import write_new_file
+
 P = ParamSpec("P")
 T = TypeVar("T")
 # What the library raises for a reason that the user can do something about.
-EXPECTED = (ValueError, TypeError, RuntimeError, ImportError, OSError, torch.cuda.OutOfMemoryError)
+EXPECTED = (
+    ValueError,
+    TypeError,
+    RuntimeError,
+    ImportError,
+    OSError,
+    MemoryError,
+    torch.cuda.OutOfMemoryError,
+)
 PIPE_WIDTH = 160  # columns of a table that no terminal limits
 
 state = {"traceback": False}  # set by the option of the same name
@@ -56,6 +68,30 @@ def print_table(
     for row in rows:
         table.add_row(*map(str, row))
     _console(stderr=False).print(table)
+
+
+def refuse_to_overwrite(path: Path, force: bool) -> None:
+    """Raise FileExistsError when something is at ``path`` and ``force`` is False, or when it is no
+    regular file."""
+    if path.exists() and not path.is_file():
+        raise FileExistsError(f"{path} is no regular file")
+    if not force and os.path.lexists(path):
+        raise FileExistsError(f"{path} exists. Hint: --force replaces it")
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write ``path`` in one step: whatever ends the process, it is the old file or the new one.
+
+    Raises:
+        OSError: it cannot be written; the old file stays.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    write_new_file(beside, [text.encode()])
+    try:
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def reports_errors(command: Callable[P, T]) -> Callable[P, T]:

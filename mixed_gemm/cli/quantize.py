@@ -9,7 +9,7 @@ import typer
 from ..loaders import DenseCheckpoint, open_checkpoint, save_checkpoint
 from ..model import DEFAULT_SKIP
 from .inspect import print_summary, summary
-from .options import Bits, GroupSize, Json, ShardSize, Source, Target, shard_bytes
+from .options import Bits, Force, GroupSize, Json, ShardSize, Source, Target, shard_bytes
 from .output import note, print_json, reports_errors, say
 
 
@@ -31,6 +31,7 @@ def command(
         ),
     ] = None,
     shard_size: ShardSize = 5.0,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Round the linear layers of a dense model to nearest; write compressed-tensors.
@@ -39,7 +40,9 @@ def command(
     calibration, no model code; one layer at a time is in memory.
     """
     dense = DenseCheckpoint(source, bits, group_size, not asymmetric, skip or DEFAULT_SKIP)
-    save_checkpoint(dense, target, max_shard_bytes=shard_bytes(shard_size), progress=True)
+    save_checkpoint(
+        dense, target, max_shard_bytes=shard_bytes(shard_size), overwrite=force, progress=True
+    )
     written = summary(open_checkpoint(target))  # reads back and checks what was written
     report = {"dense_bytes": dense.nbytes, "left_dense": list(dense.ignore), "target": written}
     if json:

@@ -100,7 +100,7 @@ def _name_source(config: Any, path: str, hub: dict[str, Any], asked: Any) -> Non
 def _legacy_config(path: str, hub: dict[str, Any]) -> dict[str, Any] | None:
     from transformers.utils import cached_file
 
-    from ..loaders.index import read_json
+    from ..loaders.json_file import read_json
 
     options = {**hub, "_raise_exceptions_for_missing_entries": False}
     options.pop("trust_remote_code", None)

@@ -26,8 +26,11 @@ def _options(config: Config, where: Path) -> int:
     bits = int_option(config, where, "bits", "w_bit")
     if bits not in (None, 4):
         raise ValueError(f"bits must be 4, got {bits}")
+    size = int_option(config, where, "group_size", "q_group_size")
+    if size is not None and size != -1 and size < 1:
+        raise ValueError(f"group_size must be -1 or positive, got {size}")
     # Padding hides the number of groups. 128 is what llm-awq files without a config have.
-    return int_option(config, where, "group_size", "q_group_size") or 128
+    return 128 if size is None else size
 
 
 def _groups(layer: LayerTensors, k: int, group_size: int, padded: int) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..scheme import DTYPES, ceil_div
 from .bitfields import to_signed, unpack_aligned, unpack_dense, words_aligned, words_dense
-from .ct_config import WeightArgs, WeightRules
+from .ct_config import BITS, WeightArgs, WeightRules
 from .decode import from_integers
 from .layer import Config, LayerInfo, LayerTensors
 from .weight import FP8, QuantizedWeight
@@ -47,6 +47,8 @@ class CompressedTensors:
 
     def describe(self, layer: LayerTensors) -> LayerInfo:
         rule = self._rules.of(layer.name)
+        if rule.bits not in BITS:
+            raise layer.error(self._scale, f"num_bits must be one of {BITS}, got {rule.bits}")
         if layer.has("weight_packed"):
             n, k = self._packed_shape(layer, rule.bits)
             bits, kind = rule.bits, "int"
@@ -132,7 +134,8 @@ class CompressedTensors:
         if scales.dim() == 1:
             return scales.reshape(1, n)
         if scales.shape[0] != n and rule.block is not None:
-            scales = scales.repeat_interleave(rule.block[0], dim=0)[:n]
+            rows = min(rule.block[0], n)
+            scales = scales.repeat_interleave(rows, dim=0)[:n]
         return scales.t().contiguous()
 
     def _zeros(self, layer: LayerTensors, info: LayerInfo, scales: Tensor) -> Tensor:

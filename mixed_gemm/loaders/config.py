@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .index import read_json
+from .json_file import read_json
 
 _KEYS = ("quantization_config", "compression_config")
 # Models with several towers keep the language model's configuration in a part of its own.
@@ -24,10 +24,15 @@ def _inside(config: Mapping[str, Any]) -> dict[str, Any] | None:
     return None
 
 
+def _is_there(path: Path) -> bool:
+    """A link to nothing, a folder or a pipe is there too: reading it says what it is."""
+    return path.exists() or path.is_symlink()
+
+
 def model_config(path: Path) -> dict[str, Any]:
     """``config.json`` of the folder; empty when there is none."""
     folder = path if path.is_dir() else path.parent
-    return read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    return read_json(folder / "config.json") if _is_there(folder / "config.json") else {}
 
 
 def quantization_config(path: Path) -> tuple[dict[str, Any], Path]:
@@ -37,6 +42,6 @@ def quantization_config(path: Path) -> tuple[dict[str, Any], Path]:
     if found is not None:
         return found, folder / "config.json"
     for name in _LEGACY:
-        if (folder / name).is_file():
+        if _is_there(folder / name):
             return read_json(folder / name), folder / name
     return {}, path

@@ -6,14 +6,15 @@ Parsed here and not by their package, which refuses configurations of its own ol
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import CheckpointError
 from .layer import Config, int_option
+from .name_patterns import matches_pattern, pattern_problem
 
+BITS = (2, 3, 4, 8)
 FORMATS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized")
 
 
@@ -38,7 +39,7 @@ class _Rule:
             if target == name:
                 return 3
             if target.startswith("re:"):
-                best = max(best, 2 if re.match(target[3:], name) else 0)
+                best = max(best, 2 if matches_pattern(target[3:], name) else 0)
             elif "." not in target and target[:1].isupper():
                 best = max(best, 1)  # a class name, "Linear": files have no classes to ask
         return best
@@ -85,8 +86,15 @@ class WeightRules:
         bits = int_option(weights, self._where, "num_bits")
         size = int_option(weights, self._where, "group_size")
         size = size if weights.get("strategy") in (None, "group") and size != -1 else None
+        if size is not None and size < 1:
+            raise CheckpointError(self._where, "", f"group_size must be positive, got {size}")
         block = _block(weights.get("block_structure"), self._where)
-        return _Rule(tuple(map(str, targets)), WeightArgs(8 if bits is None else bits, size, block))
+        for target in targets:
+            if not isinstance(target, str):
+                raise CheckpointError(self._where, "", f"the target {target!r} is no string")
+            if target.startswith("re:") and (problem := pattern_problem(target[3:])):
+                raise CheckpointError(self._where, "", f"the target {target!r} {problem}")
+        return _Rule(tuple(targets), WeightArgs(8 if bits is None else bits, size, block))
 
     def of(self, name: str) -> WeightArgs:
         """What holds for one module; the most direct target decides."""
@@ -116,8 +124,10 @@ def _block(value: object, where: Path) -> tuple[int, int] | None:
     if value is None:
         return None
     parts = value.split("x") if isinstance(value, str) else value
-    if isinstance(parts, list) and len(parts) == 2 and all(str(x).isdigit() for x in parts):
-        rows, columns = int(parts[0]), int(parts[1])
-        if rows > 0 and columns > 0:
-            return rows, columns
+    if isinstance(parts, list) and len(parts) == 2:
+        text = [str(x) for x in parts]
+        if all(x.isascii() and x.isdigit() and len(x) < 10 for x in text):
+            rows, columns = int(text[0]), int(text[1])
+            if rows > 0 and columns > 0:
+                return rows, columns
     raise CheckpointError(where, "", f"the block size must be two numbers, got {value!r}")

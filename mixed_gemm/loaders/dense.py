@@ -42,6 +42,7 @@ class DenseCheckpoint:
     Attributes:
         path: as given.
         config: config.json, empty when there is none.
+        files: the files that hold tensors.
         layers: names of the layers that are quantized.
         ignore: names of the other matrices.
         nbytes: of the dense weights that are quantized.
@@ -63,6 +64,7 @@ class DenseCheckpoint:
         self.path = Path(path)
         self.bits, self.group_size, self.symmetric = bits, group_size, symmetric
         self._index = TensorIndex(self.path)
+        self.files = self._index.files
         self.config: dict[str, Any] = model_config(self.path)
         self._refuse()
         names = [name for name in self._index.names() if self._is_matrix(name)]

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import torch
 
+from ..scheme import DTYPES
 from .awq import AwqGemm
 from .awq_gemv import AwqGemv, AwqGemvFast
 from .compressed_tensors import CompressedTensors
@@ -78,10 +79,11 @@ def _by_tensors(index: TensorIndex) -> str:
         return "llm-awq" if layer.has("scaled_zeros") else "awq gemv_fast"
     if layer.has("g_idx"):
         return "gptq"
-    (rows, columns), n = layer.matrix("qweight", torch.int32), layer.shape("scales")[-1]
-    if columns * 8 == n:
+    rows, columns = layer.matrix("qweight", torch.int32)
+    scales = layer.matrix("scales", *DTYPES)
+    if columns * 8 == scales[1]:
         return "awq gemm"
-    return "gptq" if columns == n else "awq gemv" if layer.shape("scales")[0] == rows else ""
+    return "gptq" if columns == scales[1] else "awq gemv" if scales[0] == rows else ""
 
 
 def detect(config: Config, where: Path, index: TensorIndex) -> Format:

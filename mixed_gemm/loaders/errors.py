@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+_LONGEST = 2000  # characters of one part of a message
+
 
 class CheckpointError(RuntimeError):
     """A checkpoint cannot be read: which file, which tensor, why.
@@ -18,7 +20,15 @@ class CheckpointError(RuntimeError):
         self.file = str(file)
         self.tensor = tensor
         self.reason = reason
-        super().__init__(": ".join(part for part in (self.file, tensor, reason) if part))
+        text = ": ".join(_readable(part) for part in (self.file, tensor, reason) if part)
+        super().__init__(text)
+
+
+def _readable(text: str) -> str:
+    """What a file says may be a megabyte long, or no valid Unicode, and a message is printed."""
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}... ({len(text)} characters)"
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 class CheckpointWarning(UserWarning):

@@ -7,18 +7,17 @@ kernels read it, with a tag for each layer that says how.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from .. import ops
-from .._state import QuantizedLayer
+from .._state import QuantizedLayer, decode_tag
 from ..scheme import LAYOUT_VERSION, QuantScheme
 from .layer import Config, LayerInfo, LayerTensors
 from .weight import QuantizedWeight
 
+_NUMBERS = ("layout_version", "in_features", "out_features", "bits", "group_size")
 _FLOATS = ("scales", "zeros", "pre_scale", "bias")
 
 
@@ -34,15 +33,15 @@ class Native:
     def layer_of(self, layer: LayerTensors) -> QuantizedLayer:
         """The shapes and the scheme in the tag; every tensor is checked against them."""
         try:
-            tag: dict[str, Any] = json.loads(bytes(layer.load("_extra_state").tolist()).decode())
-            version = tag.pop("layout_version")
-            scheme = QuantScheme(tag["bits"], tag["group_size"], tag["zero_mode"])
-            found = QuantizedLayer(
-                int(tag["in_features"]),
-                int(tag["out_features"]),
-                scheme,
-                bool(tag.get("permuted", False)),
-            )
+            tag = decode_tag(layer.load("_extra_state"))
+            version, *numbers = (tag[name] for name in _NUMBERS)
+            if not all(type(x) is int and x < 2**31 for x in numbers):
+                raise ValueError("its numbers are no integers, or too large")
+            k, n, bits, group_size = numbers
+            if k < 1 or n < 1:
+                raise ValueError(f"{n} output and {k} input features")
+            scheme = QuantScheme(bits, group_size, tag["zero_mode"])
+            found = QuantizedLayer(k, n, scheme, tag.get("permuted", False) is True)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise layer.error("_extra_state", f"is not a layout tag ({error!r})") from error
         if version != LAYOUT_VERSION:

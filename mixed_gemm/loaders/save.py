@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,9 +14,12 @@ from .._progress import Progress, track
 from ..conv import Conv2d
 from ..linear import Linear
 from .checkpoint import Checkpoint
+from .companions import copy_companion, find_companions
 from .ct_encode import arguments, configuration, encode
 from .dense import DenseCheckpoint
+from .durable import write_new_file
 from .shards import ShardWriter
+from .target import CONFIG, TargetFolder
 from .weight import QuantizedWeight
 
 MAX_SHARD_BYTES = 5 * 10**9  # as transformers
@@ -89,22 +91,13 @@ def _refuse_scaled_activations(names: Iterable[str], layers: Iterable[str]) -> N
             )
 
 
-def _target(path: Path) -> Path:
-    present = sorted(path.glob("*.safetensors*")) if path.is_dir() else []
-    if present:
-        raise FileExistsError(
-            f"save_checkpoint: {path} holds {present[0].name} already. Hint: name a new folder"
-        )
-    path.mkdir(parents=True, exist_ok=True)
-    return path
-
-
 def save_checkpoint(
     source: nn.Module | Checkpoint | DenseCheckpoint,
     path: str | Path,
     *,
     config: Mapping[str, Any] | None = None,
     max_shard_bytes: int = MAX_SHARD_BYTES,
+    overwrite: bool = False,
     progress: Progress = False,
 ) -> None:
     """Write a quantized model as compressed-tensors (pack-quantized; float8 as float-quantized).
@@ -113,19 +106,27 @@ def save_checkpoint(
     same bits. One layer and one shard are in memory at a time. The format has linears only: a
     ``mixed_gemm.Conv2d`` is written as the dense convolution that it computes.
 
+    The folder gets all files or none of them: where the process is killed or the machine stops, it
+    is as it was, whole, or refused by ``open_checkpoint`` as incomplete. After an exception it is
+    as it was.
+
     Args:
         source: a model with ``mixed_gemm.Linear`` layers on any device; or an open checkpoint of
             any format, or a dense one to be rounded on the way: tokenizer files are copied along.
-        path: a folder without safetensors in it; made when missing.
+        path: a folder; made when missing. What else is in it stays.
         config: of the model, for config.json; that of the source when None. Its
             quantization_config is replaced.
         max_shard_bytes: of tensors in one file.
+        overwrite: replace files of the names that are written (config.json, tokenizer.json, ...)
+            and remove .safetensors files and indexes that are there. Never the source.
         progress: a bar on stderr: True on a terminal only, "force" always, False never.
 
     Raises:
         ValueError: nothing is quantized, or a layer has no compressed-tensors form (act-order,
-            pre_scale, zero points that are no integers).
-        FileExistsError: the folder holds a checkpoint.
+            pre_scale, zero points that are no integers, a dtype that safetensors has not).
+        FileExistsError: a file is in the way and ``overwrite`` is False, the folder is the source
+            (by whatever name), or another process is saving into it.
+        OSError: a file cannot be written: a full disk, say.
         CheckpointError: the source cannot be read.
     """
     given: _Source
@@ -137,41 +138,34 @@ def save_checkpoint(
         raise ValueError(
             "save_checkpoint: no layer is a mixed_gemm.Linear. Hint: mixed_gemm.quantize_ first"
         )
-    folder = _target(Path(path))
-    writer = ShardWriter(folder, max_shard_bytes)
-    found: dict[str, dict[str, Any]] = {}
-    for name in track(given.layers, "save", progress):
-        weight = given.layer(name)
-        for role, tensor in encode(weight).items():
-            writer.add(f"{name}.{role}" if name else role, tensor)
-        found[name] = arguments(weight)
-    for name, tensor in given.plain():
-        writer.add(name, tensor)
-    whole = dict(given.config if config is None else config)
-    whole.pop("compression_config", None)
-    whole["quantization_config"] = configuration(found, given.ignore)
-    writer.finish()
+    companions: tuple[Path, ...] = ()
+    sources: tuple[Path, ...] = ()
     if not isinstance(source, nn.Module):
-        _copy_companions(source.path, folder)
-    text = json.dumps(whole, indent=2, default=_json) + "\n"
-    (folder / "config.json").write_text(text, encoding="utf-8")
+        companions = find_companions(source.path)
+        sources = (source.path, *source.files, *companions)
+    names = [file.name for file in companions]
+    with TargetFolder(Path(path), names, overwrite, sources) as target:
+        writer = ShardWriter(target.stage, max_shard_bytes)
+        found: dict[str, dict[str, Any]] = {}
+        for name in track(given.layers, "save", progress):
+            weight = given.layer(name)
+            for role, tensor in encode(weight).items():
+                writer.add(f"{name}.{role}" if name else role, tensor)
+            found[name] = arguments(weight)
+        for name, tensor in given.plain():
+            writer.add(name, tensor)
+        writer.finish()
+        for file in companions:
+            copy_companion(file, target.stage / file.name)
+        whole = dict(given.config if config is None else config)
+        whole.pop("compression_config", None)
+        whole["quantization_config"] = configuration(found, given.ignore)
+        text = json.dumps(whole, indent=2, default=_json) + "\n"
+        write_new_file(target.stage / CONFIG, [text.encode()])
+        target.publish()
 
 
 def _json(value: object) -> str:
     if isinstance(value, torch.dtype):
         return str(value).removeprefix("torch.")
     raise TypeError(f"save_checkpoint: config holds a {type(value).__name__}, which is not JSON")
-
-
-_COMPANIONS = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", "*.tiktoken")
-_NOT_COPIED = ("config.json", "quantize_config.json", "quant_config.json")
-
-
-def _copy_companions(source: Path, folder: Path) -> None:
-    """Tokenizer, generation config, chat template and code of the model."""
-    if not source.is_dir():
-        return
-    for pattern in _COMPANIONS:
-        for file in source.glob(pattern):
-            if file.name not in _NOT_COPIED and not file.name.endswith(".index.json"):
-                shutil.copy2(file, folder / file.name)

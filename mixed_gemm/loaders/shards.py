@@ -3,14 +3,45 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 from torch import Tensor
 
+from .durable import write_new_file
+from .regular_file import bytes_of
+from .safetensors_file import DTYPES
+
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+def _content(tensors: dict[str, Tensor]) -> Iterator[bytes | memoryview]:
+    """Header and data. Large elements come first, so that every tensor is aligned to its own."""
+    order = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name in order:
+        tensor = tensors[name]
+        begin, end = end, end + tensor.nbytes
+        header[name] = {
+            "dtype": _NAMES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for name in order:
+        yield bytes_of(tensors[name])
+
 
 class ShardWriter:
-    """``add`` tensors, then ``finish``: until then the folder has only files ending in ``.part``,
-    which nobody takes for a checkpoint."""
+    """``add`` tensors, then ``finish``, which gives the files their names.
+
+    Raises:
+        ValueError: safetensors has no such dtype.
+        OSError: a file cannot be written.
+    """
 
     def __init__(self, folder: Path, max_shard_bytes: int) -> None:
         self._folder = folder
@@ -21,25 +52,21 @@ class ShardWriter:
         self._shards: list[list[str]] = []
 
     def add(self, name: str, tensor: Tensor) -> None:
-        """``tensor`` is copied to the CPU if it is elsewhere, or shares memory with others."""
+        """``tensor`` is copied to the CPU if it is elsewhere, and must not change until it is
+        written."""
+        if tensor.dtype not in _NAMES:
+            raise ValueError(f"{name}: safetensors has no dtype for {tensor.dtype}")
         tensor = tensor.detach().cpu().contiguous()
-        if tensor.untyped_storage().nbytes() != tensor.nbytes or self._shares_memory(tensor):
-            tensor = tensor.clone()
         if self._pending and self._pending_bytes + tensor.nbytes > self._limit:
             self._flush()
         self._pending[name] = tensor
         self._pending_bytes += tensor.nbytes
 
-    def _shares_memory(self, tensor: Tensor) -> bool:
-        return any(tensor.data_ptr() == other.data_ptr() for other in self._pending.values())
-
     def _part(self, number: int) -> Path:
         return self._folder / f"model-{number:05d}.safetensors.part"
 
     def _flush(self) -> None:
-        from safetensors.torch import save_file  # not at import: see loaders/index.py
-
-        save_file(self._pending, self._part(len(self._shards) + 1), {"format": "pt"})
+        write_new_file(self._part(len(self._shards) + 1), _content(self._pending))
         self._shards.append(list(self._pending))
         self._total_bytes += self._pending_bytes
         self._pending, self._pending_bytes = {}, 0
@@ -58,4 +85,4 @@ class ShardWriter:
         weight_map = {t: name for name, ts in zip(names, self._shards, strict=True) for t in ts}
         index = {"metadata": {"total_size": self._total_bytes}, "weight_map": weight_map}
         text = json.dumps(index, indent=2) + "\n"
-        (self._folder / "model.safetensors.index.json").write_text(text, encoding="utf-8")
+        write_new_file(self._folder / "model.safetensors.index.json", [text.encode()])

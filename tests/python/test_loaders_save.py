@@ -139,7 +139,7 @@ def test_save_copies_the_tokenizer(repository, tmp_path):
 def test_save_into_a_checkpoint_is_refused(repository, tmp_path):
     source = open_checkpoint(repository / "tests" / "data" / "awq_gemm")
     save_checkpoint(source, tmp_path)
-    with pytest.raises(FileExistsError, match=r"holds model\.safetensors already"):
+    with pytest.raises(FileExistsError, match=r"holds config\.json already"):
         save_checkpoint(source, tmp_path)
 
 
