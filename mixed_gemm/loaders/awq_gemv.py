@@ -43,6 +43,17 @@ def _groups(layer: LayerTensors, k: int, group_size: int, padded: int) -> tuple[
     return (-1 if groups == 1 else group_size), groups
 
 
+def _used(layer: LayerTensors, scales: Tensor, groups: int) -> Tensor:
+    """The first ``groups`` of ``[padded, N]``: those behind are zero, and none of these is."""
+    used = (scales != 0).any(1)
+    count = int(used.sum())
+    if count != groups or not bool(used[:groups].all()):
+        raise layer.error(
+            "scales", f"has {count} groups that are not zero, where group_size gives {groups}"
+        )
+    return scales[:groups]
+
+
 class AwqGemv:
     title = "AWQ gemv"
     anchor = "qweight"
@@ -65,7 +76,7 @@ class AwqGemv:
         groups = ceil_div(info.in_features, self._group_size) if info.group_size != -1 else 1
         codes = unpack_dense(layer.load("qweight"), 4, info.in_features)
         zeros = unpack_dense(layer.load("qzeros"), 4, groups)
-        scales = layer.load_floats("scales")[:, :groups]
+        scales = _used(layer, layer.load_floats("scales").t(), groups).t()
         return from_codes(layer, info, codes, scales.t(), zeros.t())
 
 
@@ -103,7 +114,7 @@ class AwqGemvFast:
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
         groups = ceil_div(info.in_features, self._group_size) if info.group_size != -1 else 1
         codes = unpack_fast(layer.load("qweight"))
-        scales = layer.load_floats("scales")[:groups]
+        scales = _used(layer, layer.load_floats("scales"), groups)
         products = layer.load_floats(self._zeros)[:groups]
         zeros = torch.round(-products.float() / scales.float())
         # The integers before the product was rounded: exact, and what quantization chose.

@@ -34,13 +34,19 @@ class Checkpoint:
     """
 
     def __init__(
-        self, path: Path, index: TensorIndex, scheme: Format, strict: bool = False
+        self,
+        path: Path,
+        index: TensorIndex,
+        scheme: Format,
+        config: dict[str, Any],
+        quantization_config: dict[str, Any],
+        strict: bool = False,
     ) -> None:
         self.path = path
         self.format = scheme.title
         self.notes = scheme.notes
-        self.config: dict[str, Any] = model_config(path)
-        self.quantization_config, _ = quantization_config(path)
+        self.config = config
+        self.quantization_config = quantization_config
         self.files = index.files
         self._index = index
         self._format = scheme
@@ -119,12 +125,13 @@ def open_checkpoint(path: str | Path, *, strict: bool = False) -> Checkpoint:
     """
     path = Path(path)
     index = TensorIndex(path)
-    config, where = quantization_config(path)
+    config = model_config(path)
+    quantization, where = quantization_config(path, config)
     try:
-        scheme = detect(config, where, index)
+        scheme = detect(quantization, where, index)
     except ValueError as error:
         raise CheckpointError(where, "", str(error)) from error
-    checkpoint = Checkpoint(path, index, scheme, strict)
+    checkpoint = Checkpoint(path, index, scheme, config, quantization, strict)
     if not checkpoint.layers:
         raise CheckpointError(
             path, "", f"is {scheme.title} by its configuration, but no tensor is a {scheme.anchor}"

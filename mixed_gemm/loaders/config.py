@@ -35,10 +35,15 @@ def model_config(path: Path) -> dict[str, Any]:
     return read_json(folder / "config.json") if _is_there(folder / "config.json") else {}
 
 
-def quantization_config(path: Path) -> tuple[dict[str, Any], Path]:
-    """The configuration (empty when there is none) and the file it is from."""
+def quantization_config(path: Path, model: Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
+    """The configuration (empty when there is none) and the file it is from.
+
+    Args:
+        path: of the checkpoint.
+        model: its :func:`model_config`.
+    """
     folder = path if path.is_dir() else path.parent
-    found = _inside(model_config(path))
+    found = _inside(model)
     if found is not None:
         return found, folder / "config.json"
     for name in _LEGACY:

@@ -78,7 +78,7 @@ class DenseCheckpoint:
         self._check_groups()
 
     def _refuse(self) -> None:
-        found, where = quantization_config(self.path)
+        found, where = quantization_config(self.path, self.config)
         if found:
             method = found.get("quant_method", "unnamed")
             raise CheckpointError(

@@ -20,7 +20,8 @@ class CheckpointError(RuntimeError):
         self.file = str(file)
         self.tensor = tensor
         self.reason = reason
-        text = ": ".join(_readable(part) for part in (self.file, tensor, reason) if part)
+        name = tensor if tensor.isprintable() else ascii(tensor)
+        text = ": ".join(_readable(part) for part in (self.file, name, reason) if part)
         super().__init__(text)
 
 

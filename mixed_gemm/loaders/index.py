@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .errors import CheckpointError
-from .json_file import read_json
+from .json_file import MAX_INDEX_BYTES, read_json
 from .safetensors_file import SafetensorsFile
 from .target import refuse_incomplete
 from .torch_file import TorchFile
@@ -78,7 +78,7 @@ class TensorIndex:
             self._owner[name] = file
 
     def _add_sharded(self, index: Path) -> None:
-        weight_map = read_json(index).get("weight_map")
+        weight_map = read_json(index, MAX_INDEX_BYTES).get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map:
             raise CheckpointError(index, "", "must have a non-empty object 'weight_map'")
         files: dict[str, TensorFile] = {}

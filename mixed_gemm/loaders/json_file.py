@@ -13,7 +13,8 @@ from .regular_file import RegularFile
 # The index of a model with 70,000 experts' matrices, three tensors each, has 21 MB and 210,000
 # values. One character beyond 16 bits makes text take four bytes a character, twice while it is
 # parsed.
-MAX_BYTES = 24 << 20
+MAX_INDEX_BYTES = 24 << 20
+MAX_BYTES = 8 << 20  # of a configuration; one that names 70,000 modules has 4 MB
 MAX_VALUES = 1_000_000  # an empty object takes 90 bytes of memory and 3 of text
 
 
@@ -53,15 +54,15 @@ def parse_json(content: bytes | bytearray, path: Path) -> dict[str, Any]:
     return dict(found)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, of at most 24 MiB.
+def read_json(path: Path, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
+    """The JSON object in a file of at most ``max_bytes``.
 
     Raises:
         CheckpointError: as :func:`parse_json`, or the file is no regular one or is too large.
     """
     file = RegularFile(path)
-    if file.size > MAX_BYTES:
+    if file.size > max_bytes:
         raise CheckpointError(
-            path, "", f"not a readable JSON file ({file.size} bytes, at most {MAX_BYTES} are read)"
+            path, "", f"not a readable JSON file ({file.size} bytes, at most {max_bytes} are read)"
         )
     return parse_json(file.read(0, file.size), path)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .errors import CheckpointError
-from .json_file import MAX_BYTES, parse_json
+from .json_file import MAX_INDEX_BYTES, parse_json
 from .regular_file import RegularFile
 
 # safetensors' names of dtypes -> torch's
@@ -76,8 +76,8 @@ class SafetensorsFile:
         length = int.from_bytes(self._file.read(0, 8), "little")
         if length > size - 8:
             raise self._error(f"a header of {length} bytes in a file of {size}")
-        if length > MAX_BYTES:
-            raise self._error(f"a header of {length} bytes, at most {MAX_BYTES} are read")
+        if length > MAX_INDEX_BYTES:
+            raise self._error(f"a header of {length} bytes, at most {MAX_INDEX_BYTES} are read")
         header = parse_json(self._file.read(8, length), self.path)
         header.pop("__metadata__", None)
         data = 8 + length

@@ -90,7 +90,7 @@ class TorchFile:
         assert record is not None
         size = stored.dtype.itemsize
         try:
-            begin = record.begin(self._file) + stored.offset * size
+            begin = record.begin(self._file, name) + stored.offset * size
         except ValueError as error:
             raise CheckpointError(self.path, name, f"not a whole torch file ({error})") from error
         content = self._file.read_tensor(begin, _span(stored) * size, name)

@@ -15,7 +15,7 @@ import torch
 from .safetensors_file import DTYPES
 
 MAX_BYTES = 24 << 20
-MAX_STEPS = 500_000  # of 12,000 tensors; a second
+MAX_STEPS = 300_000  # of 7,000 tensors; half a second
 
 _STORAGES = {
     "DoubleStorage": torch.float64,

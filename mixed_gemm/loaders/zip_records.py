@@ -23,9 +23,9 @@ class Record:
     header: int
     nbytes: int
 
-    def begin(self, file: RegularFile) -> int:
-        """Where the content begins, inside the file."""
-        head = file.read(self.header, 30, self.name)
+    def begin(self, file: RegularFile, tensor: str = "") -> int:
+        """Where the content begins, inside the file; ``tensor`` for the message."""
+        head = file.read(self.header, 30, tensor)
         if head[:4] != _LOCAL:
             raise ValueError(f"no record at byte {self.header}, where {self.name} should be")
         name, extra = struct.unpack_from("<HH", head, 26)

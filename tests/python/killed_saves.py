@@ -157,7 +157,7 @@ def run(source: Path, scenario: str) -> dict[str, object]:
                         open_checkpoint(source), folder, max_shard_bytes=SHARD_BYTES, **again
                     )
                     assert content(folder) == after, "saved again, it is another"
-                    assert not [x for x in os.listdir(folder) if x.startswith(".")]
+                    assert not list(folder.glob(".*"))
                 except (AssertionError, FileExistsError) as error:
                     problems.append(f"event {at}: {error}")
                 shutil.rmtree(folder)
