@@ -1,0 +1,160 @@
+"""Fuzz what reads files of others: the loaders with their configurations and indexes, and the tags
+of mixed_gemm's own checkpoints. Any exception but CheckpointError is a finding, and so are a read
+that takes long and memory beyond the limit.
+
+    python tests/fuzz/fuzz_loaders.py [atheris and libFuzzer options] CORPUS...
+
+With ``--once FILE...`` the inputs are only read again, which needs no atheris.
+
+An input is made of parts, so that mutations of one leave the others whole: 4 bytes of length and
+then the part: config.json, an index (or nothing), and the weights. The first byte says what the
+weights are: a safetensors file, the header of one (of zeros), the pickle of a torch file, a whole
+torch file, those of a fixture, or the tag of a checkpoint of ours.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+import tempfile
+import warnings
+import zipfile
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY))
+DATA = REPOSITORY / "tests" / "data"
+KINDS = ("safetensors", "header", "pickle", "torch", "fixture", "tag")
+LARGEST = 1 << 20  # bytes of zeros behind a header
+ONCE = "--once" in sys.argv
+
+if ONCE:
+    from mixed_gemm import _state, loaders
+    from mixed_gemm.loaders import CheckpointError, DenseCheckpoint, open_checkpoint
+else:
+    import atheris
+
+    with atheris.instrument_imports(include=["mixed_gemm", "pickletools"]):
+        import pickletools  # noqa: F401
+
+        from mixed_gemm import _state, loaders
+        from mixed_gemm.loaders import CheckpointError, DenseCheckpoint, open_checkpoint
+
+assert loaders
+FIXTURES = sorted(path for path in DATA.iterdir() if (path / "model.safetensors").exists())
+_memory = Path("/dev/shm")
+_room = tempfile.TemporaryDirectory(dir=_memory if _memory.is_dir() else None)
+FOLDER = Path(_room.name)
+NAMES = ("config.json", "model.safetensors", "model.safetensors.index.json", "model.pt")
+
+
+def parts_of(content: bytes) -> list[bytes]:
+    found = []
+    for _ in range(3):
+        size = int.from_bytes(content[:4], "little") % (1 << 20)
+        found.append(content[4 : 4 + size])
+        content = content[4 + size :]
+    found[-1] += content
+    return found
+
+
+def join(kind: str, config: bytes, index: bytes, weights: bytes) -> bytes:
+    """An input, for the corpus."""
+    parts = b"".join(struct.pack("<I", len(x)) + x for x in (config, index, weights))
+    return bytes([KINDS.index(kind)]) + parts
+
+
+def with_zeros(header: bytes) -> bytes:
+    """A file of this header, with as much data as it says."""
+    try:
+        entries = json.loads(header).values()
+        end = max((entry["data_offsets"][1] for entry in entries), default=0)
+        data = bytes(min(max(int(end), 0), LARGEST))
+    except Exception:  # the header is not ours to judge
+        data = bytes(16)
+    return len(header).to_bytes(8, "little") + header + data
+
+
+def write(content: bytes) -> None:
+    for name in NAMES:
+        (FOLDER / name).unlink(missing_ok=True)
+    kind = KINDS[content[0] % len(KINDS)]
+    config, index, weights = parts_of(content[1:])
+    if config:
+        (FOLDER / "config.json").write_bytes(config)
+    if index:
+        (FOLDER / "model.safetensors.index.json").write_bytes(index)
+    if kind == "fixture":
+        source = FIXTURES[(weights or b"\0")[0] % len(FIXTURES)]
+        (FOLDER / "model.safetensors").symlink_to(source / "model.safetensors")
+    elif kind == "header":
+        (FOLDER / "model.safetensors").write_bytes(with_zeros(weights))
+    elif kind == "pickle":
+        with zipfile.ZipFile(FOLDER / "model.pt", "w") as file:
+            file.writestr("a/data.pkl", weights)
+            file.writestr("a/data/0", bytes(4096))
+    elif kind == "torch":
+        (FOLDER / "model.pt").write_bytes(weights)
+    elif kind == "tag":
+        from safetensors.torch import save_file
+        from torch import frombuffer, ones, uint8, zeros
+
+        tag = frombuffer(bytearray(weights or b"{"), dtype=uint8)
+        packed = zeros(64, 32, dtype=uint8)
+        tensors = {"m.b_packed": packed, "m.scales": ones(1, 64), "m._extra_state": tag}
+        save_file(tensors, FOLDER / "model.safetensors")
+        _state.QuantizedLayer(64, 64, _state.QuantScheme(4, -1)).tag_problem(tag)
+    else:
+        (FOLDER / "model.safetensors").write_bytes(weights)
+
+
+def read() -> None:
+    for strict in (False, True):
+        try:
+            checkpoint = open_checkpoint(FOLDER, strict=strict)
+        except CheckpointError:
+            break
+        for name in checkpoint.layers:
+            try:
+                weight = checkpoint.layer(name)
+                assert weight.q.numel() and weight.scales.isfinite().all()
+            except CheckpointError:
+                pass
+        for name in checkpoint.tensors:
+            try:
+                checkpoint.tensor(name)
+            except CheckpointError:
+                pass
+    try:
+        dense = DenseCheckpoint(FOLDER, group_size=-1)
+        for name in dense.layers:
+            dense.layer(name)
+    except CheckpointError:
+        pass
+
+
+def one_input(content: bytes) -> None:
+    if not content:
+        return
+    write(content)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        read()
+
+
+def main() -> None:
+    if ONCE:
+        for path in sys.argv[1:]:
+            if path != "--once":
+                one_input(Path(path).read_bytes())
+        return
+    atheris.Setup(sys.argv, one_input)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()
