@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import struct
 import sys
 import tempfile
@@ -31,6 +32,7 @@ DATA = REPOSITORY / "tests" / "data"
 KINDS = ("safetensors", "header", "pickle", "torch", "fixture", "tag")
 LARGEST = 1 << 20  # bytes of zeros behind a header
 ONCE = "--once" in sys.argv
+from mutate_json import mutate_json  # noqa: E402
 
 if ONCE:
     from mixed_gemm import _state, loaders
@@ -146,13 +148,28 @@ def one_input(content: bytes) -> None:
         read()
 
 
+def mutate(content: bytes, max_size: int, seed: int) -> bytes:
+    """One part of the input changed: a value of its JSON, or bytes as libFuzzer likes."""
+    rng = random.Random(seed)
+    kind, parts = content[0] if content else 0, parts_of(content[1:])
+    if rng.random() < 0.02:
+        kind = rng.randrange(256)
+    at = rng.choice([i for i, part in enumerate(parts) if part] or [0])
+    if at == 0 and rng.random() < 0.1:
+        parts[0] = (rng.choice(FIXTURES) / "config.json").read_bytes()
+    changed = mutate_json(parts[at], rng) if rng.random() < 0.7 else None
+    room = max(1, max_size - 13 - sum(map(len, parts)) + len(parts[at]))
+    parts[at] = changed or atheris.Mutate(parts[at], room)
+    return join(KINDS[kind % len(KINDS)], *parts)[:max_size]
+
+
 def main() -> None:
     if ONCE:
         for path in sys.argv[1:]:
             if path != "--once":
                 one_input(Path(path).read_bytes())
         return
-    atheris.Setup(sys.argv, one_input)
+    atheris.Setup(sys.argv, one_input, custom_mutator=mutate)
     atheris.Fuzz()
 
 

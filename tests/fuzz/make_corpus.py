@@ -1,6 +1,6 @@
 """Write the inputs that fuzzing begins with: small checkpoints of every format, whole and broken.
 
-    python tests/fuzz/make_corpus.py FOLDER
+python tests/fuzz/make_corpus.py FOLDER
 """
 
 from __future__ import annotations
