@@ -2,72 +2,44 @@
 of mixed_gemm's own checkpoints. Any exception but CheckpointError is a finding, and so are a read
 that takes long and memory beyond the limit.
 
-    python tests/fuzz/fuzz_loaders.py [atheris and libFuzzer options] CORPUS...
+    python tests/fuzz/fuzz_loaders.py [options of libFuzzer] CORPUS...
 
-With ``--once FILE...`` the inputs are only read again, which needs no atheris.
-
-An input is made of parts, so that mutations of one leave the others whole: 4 bytes of length and
-then the part: config.json, an index (or nothing), and the weights. The first byte says what the
-weights are: a safetensors file, the header of one (of zeros), the pickle of a torch file, a whole
-torch file, those of a fixture, or the tag of a checkpoint of ours.
+With ``--once FILE...`` the inputs are only read, which needs no atheris. run.py calls both.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
-import struct
 import sys
 import tempfile
 import warnings
 import zipfile
 from pathlib import Path
 
+from inputs import FIXTURES, KINDS, REPOSITORY, join, split
+from mutate_json import mutate_json
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
-DATA = REPOSITORY / "tests" / "data"
-KINDS = ("safetensors", "header", "pickle", "torch", "fixture", "tag")
-LARGEST = 1 << 20  # bytes of zeros behind a header
 ONCE = "--once" in sys.argv
-from mutate_json import mutate_json  # noqa: E402
-
 if ONCE:
-    from mixed_gemm import _state, loaders
+    from mixed_gemm import _state
     from mixed_gemm.loaders import CheckpointError, DenseCheckpoint, open_checkpoint
 else:
     import atheris
 
     with atheris.instrument_imports(include=["mixed_gemm", "pickletools"]):
-        import pickletools  # noqa: F401
+        import pickletools  # noqa: F401  (so that its branches are seen too)
 
-        from mixed_gemm import _state, loaders
+        from mixed_gemm import _state
         from mixed_gemm.loaders import CheckpointError, DenseCheckpoint, open_checkpoint
 
-assert loaders
-FIXTURES = sorted(path for path in DATA.iterdir() if (path / "model.safetensors").exists())
-_memory = Path("/dev/shm")
-_room = tempfile.TemporaryDirectory(dir=_memory if _memory.is_dir() else None)
-FOLDER = Path(_room.name)
+LARGEST = 1 << 20  # bytes of zeros behind a header
+FOLDER = Path(tempfile.mkdtemp())
 NAMES = ("config.json", "model.safetensors", "model.safetensors.index.json", "model.pt")
-
-
-def parts_of(content: bytes) -> list[bytes]:
-    found = []
-    for _ in range(3):
-        size = int.from_bytes(content[:4], "little") % (1 << 20)
-        found.append(content[4 : 4 + size])
-        content = content[4 + size :]
-    found[-1] += content
-    return found
-
-
-def join(kind: str, config: bytes, index: bytes, weights: bytes) -> bytes:
-    """An input, for the corpus."""
-    parts = b"".join(struct.pack("<I", len(x)) + x for x in (config, index, weights))
-    return bytes([KINDS.index(kind)]) + parts
 
 
 def with_zeros(header: bytes) -> bytes:
@@ -81,11 +53,21 @@ def with_zeros(header: bytes) -> bytes:
     return len(header).to_bytes(8, "little") + header + data
 
 
+def write_tag(text: bytes) -> None:
+    from safetensors.torch import save_file
+    from torch import frombuffer, ones, uint8, zeros
+
+    tag = frombuffer(bytearray(text or b"{"), dtype=uint8)
+    packed = zeros(64, 32, dtype=uint8)
+    tensors = {"m.b_packed": packed, "m.scales": ones(1, 64), "m._extra_state": tag}
+    save_file(tensors, FOLDER / "model.safetensors")
+    _state.QuantizedLayer(64, 64, _state.QuantScheme(4, -1)).tag_problem(tag)
+
+
 def write(content: bytes) -> None:
     for name in NAMES:
         (FOLDER / name).unlink(missing_ok=True)
-    kind = KINDS[content[0] % len(KINDS)]
-    config, index, weights = parts_of(content[1:])
+    kind, (config, index, weights) = split(content)
     if config:
         (FOLDER / "config.json").write_bytes(config)
     if index:
@@ -102,14 +84,7 @@ def write(content: bytes) -> None:
     elif kind == "torch":
         (FOLDER / "model.pt").write_bytes(weights)
     elif kind == "tag":
-        from safetensors.torch import save_file
-        from torch import frombuffer, ones, uint8, zeros
-
-        tag = frombuffer(bytearray(weights or b"{"), dtype=uint8)
-        packed = zeros(64, 32, dtype=uint8)
-        tensors = {"m.b_packed": packed, "m.scales": ones(1, 64), "m._extra_state": tag}
-        save_file(tensors, FOLDER / "model.safetensors")
-        _state.QuantizedLayer(64, 64, _state.QuantScheme(4, -1)).tag_problem(tag)
+        write_tag(weights)
     else:
         (FOLDER / "model.safetensors").write_bytes(weights)
 
@@ -121,27 +96,19 @@ def read() -> None:
         except CheckpointError:
             break
         for name in checkpoint.layers:
-            try:
+            with contextlib.suppress(CheckpointError):
                 weight = checkpoint.layer(name)
                 assert weight.q.numel() and weight.scales.isfinite().all()
-            except CheckpointError:
-                pass
         for name in checkpoint.tensors:
-            try:
+            with contextlib.suppress(CheckpointError):
                 checkpoint.tensor(name)
-            except CheckpointError:
-                pass
-    try:
+    with contextlib.suppress(CheckpointError):
         dense = DenseCheckpoint(FOLDER, group_size=-1)
         for name in dense.layers:
             dense.layer(name)
-    except CheckpointError:
-        pass
 
 
 def one_input(content: bytes) -> None:
-    if not content:
-        return
     write(content)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -151,16 +118,16 @@ def one_input(content: bytes) -> None:
 def mutate(content: bytes, max_size: int, seed: int) -> bytes:
     """One part of the input changed: a value of its JSON, or bytes as libFuzzer likes."""
     rng = random.Random(seed)
-    kind, parts = content[0] if content else 0, parts_of(content[1:])
+    kind, parts = split(content)
     if rng.random() < 0.02:
-        kind = rng.randrange(256)
+        kind = rng.choice(KINDS)
     at = rng.choice([i for i, part in enumerate(parts) if part] or [0])
     if at == 0 and rng.random() < 0.1:
         parts[0] = (rng.choice(FIXTURES) / "config.json").read_bytes()
     changed = mutate_json(parts[at], rng) if rng.random() < 0.7 else None
     room = max(1, max_size - 13 - sum(map(len, parts)) + len(parts[at]))
     parts[at] = changed or atheris.Mutate(parts[at], room)
-    return join(KINDS[kind % len(KINDS)], *parts)[:max_size]
+    return join(kind, *parts)[:max_size]
 
 
 def main() -> None:

@@ -12,12 +12,10 @@ import zipfile
 from pathlib import Path
 
 import torch
+from inputs import DATA, FIXTURES, join
 from safetensors.torch import load_file, save
 
 from mixed_gemm.scheme import QuantScheme
-
-sys.argv.insert(1, "--once")  # without atheris
-from fuzz_loaders import DATA, FIXTURES, join
 
 LAYER = "model.layers.0.self_attn.q_proj"
 
@@ -76,4 +74,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[2]))
+    main(Path(sys.argv[1]))

@@ -9,11 +9,14 @@ make_corpus.py. A finding is written to FOLDER, by default the current one. Need
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from inputs import REPOSITORY
 
 HERE = Path(__file__).resolve().parent
 MEGABYTES = 1000  # of the process with torch and the fuzzer's own tables
@@ -25,19 +28,25 @@ def main(seconds: int, findings: Path) -> int:
         print("fuzzing needs atheris: pip install atheris", file=sys.stderr)
         return 2
     python, fuzzer = sys.executable, str(HERE / "fuzz_loaders.py")
-    known = sorted(map(str, (HERE / "corpus").glob("*")))
-    if subprocess.run([python, fuzzer, "--once", *known], check=False).returncode != 0:
-        print("an input that was a finding before is one again", file=sys.stderr)
-        return 1
-    with tempfile.TemporaryDirectory() as corpus:
-        subprocess.run([python, str(HERE / "make_corpus.py"), corpus], check=True)
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as room:
+        paths = f"{REPOSITORY}:{os.environ.get('PYTHONPATH', '')}"
+        environment = {**os.environ, "TMPDIR": room, "PYTHONPATH": paths}
+        corpus = f"{room}/corpus"
+        make = [python, str(HERE / "make_corpus.py"), corpus]
+        subprocess.run(make, env=environment, check=True)
+        again = [python, fuzzer, "--once", *map(str, sorted((HERE / "corpus").glob("*")))]
+        if subprocess.run(again, env=environment, check=False).returncode != 0:
+            print("an input of tests/fuzz/corpus is a finding again", file=sys.stderr)
+            return 1
         options = (
             *(f"-max_total_time={seconds}", f"-timeout={TIMEOUT}", f"-rss_limit_mb={MEGABYTES}"),
             *(f"-artifact_prefix={findings}/", f"-dict={HERE / 'words.dict'}", "-max_len=16384"),
             "-print_final_stats=1",
         )
         done = subprocess.run(
-            [python, fuzzer, *options, corpus, *([str(HERE / "corpus")] if known else [])],
+            [python, fuzzer, *options, corpus, str(HERE / "corpus")],
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
