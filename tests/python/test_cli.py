@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -125,6 +126,18 @@ def test_bench_rows_have_the_format_of_the_results_files(tmp_path: Path) -> None
     assert report["meta"]["ceilings"]["read_gb_per_s"] > 0
 
 
+def test_bench_overwrites_only_when_forced(tmp_path: Path) -> None:
+    out = tmp_path / "mine.json"
+    out.write_text("mine")
+    arguments = ("bench", 64, 128, "--m", "1", "--device", "cpu", "--out", out)
+    assert "--force replaces it" in run(*arguments, status=1)
+    assert out.read_text() == "mine"
+    run(*arguments, "--force")
+    assert json.loads(out.read_text())["rows"]
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.json"]
+    assert "no regular file" in run(*arguments[:-1], "/dev/null", "--force", status=1)
+
+
 def test_bench_prints_a_table() -> None:
     text = run("bench", 64, 128, "--m", "1", "--device", "cpu", "--dtype", "float32")
     assert "speedup" in text and "roofline" in text and "cpu_" in text
@@ -219,6 +232,27 @@ def test_convert_keeps_every_bit(tmp_path: Path) -> None:
         assert torch.equal(after.layer(name).q, before.layer(name).q)
         assert torch.equal(after.layer(name).scales, before.layer(name).scales)
     assert "holds" in run("convert", AWQ, tmp_path / "out", status=1)
+    run("convert", AWQ, tmp_path / "out", "--force")
+
+
+def test_convert_onto_its_source_is_refused_even_with_force(tmp_path: Path) -> None:
+    source = shutil.copytree(AWQ, tmp_path / "source")
+    for target in (source, f"{source}/", tmp_path / "source" / ".." / "source"):
+        text = run("convert", source, target, "--force", status=1)
+        assert text.startswith("error: ") and "which is being read" in text
+    assert mixed_gemm.open_checkpoint(source).format == "AWQ gemm"
+
+
+def test_a_full_disk_is_one_error_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    text = run("convert", AWQ, tmp_path / "out", status=1)
+    monkeypatch.undo()
+    assert text.count("\n") == 1 and "No space left on device" in text
+    assert not (tmp_path / "out").exists()
+
 
 
 def test_convert_refuses_act_order_and_leaves_the_folder_free(tmp_path: Path) -> None:
