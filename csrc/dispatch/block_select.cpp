@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/count_product.h"
 #include "dispatch/direct_cost.h"
+#include "dispatch/no_tile.h"
 
 namespace mixed_gemm {
 namespace {
@@ -17,10 +19,6 @@ constexpr double kFoldK = 100;
 
 int smem_of(const BlockCandidate& c, const BlockForm& form) {
   return block_smem_bytes(kBlockTileConfigs[c.row], kBlockScaleRows[form.scale_mode()]);
-}
-
-int64_t tiles_of(const TileConfig& t, const BlockGemmProblem& p) {
-  return ceil_div(p.m, t.m) * ceil_div(p.n, t.n);
 }
 
 double predict_us(const BlockCandidate& c, const BlockGemmProblem& p, const DeviceInfo& d) {
@@ -86,7 +84,8 @@ std::string why_not_block(const BlockCandidate& c, const BlockGemmProblem& p,
   }
   if (c.split == SplitK::kStreamK && p.k == 0) return "K is 0: there is nothing to share out";
   const int64_t count =
-      tiles_of(tile, p) * (c.split == SplitK::kStreamK ? form.split_parts() : c.slices);
+      count_product({ceil_div(p.m, tile.m), ceil_div(p.n, tile.n),
+                     c.split == SplitK::kStreamK ? form.split_parts() : c.slices});
   if (count > kMaxCount) {
     return "has " + std::to_string(count) + " tiles or parts of them, more than can be counted";
   }
@@ -109,6 +108,16 @@ std::vector<BlockCandidate> ranked_block(const BlockGemmProblem& problem,
                      return a.predicted_us < b.predicted_us;
                    });
   return legal;
+}
+
+std::string why_none_block(const BlockGemmProblem& p, const DeviceInfo& device) {
+  std::vector<RefusedTile> tiles;
+  for (int row = 0; row < kNumBlockTileConfigs; ++row) {
+    const BlockCandidate c{{row, SplitK::kNone, 1}, 0};
+    tiles.push_back({config_name(c), kBlockTileConfigs[row], smem_of(c, BlockForm::of(p)),
+                     why_not_block(c, p, device)});
+  }
+  return why_no_tile(tiles, device);
 }
 
 }  // namespace mixed_gemm

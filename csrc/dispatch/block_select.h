@@ -25,8 +25,11 @@ std::string why_not_block_counts(const BlockGemmProblem& problem);
 std::string why_not_block(const BlockCandidate& candidate, const BlockGemmProblem& problem,
                           const DeviceInfo& device);
 
-// All legal candidates, the least predicted time first. Never empty for a problem that
-// why_not_block_gemm() and why_not_block_counts() accept.
+// All legal candidates, the least predicted time first. Empty where the device has too little
+// shared memory for any tile, or the output has more tiles than can be counted.
 std::vector<BlockCandidate> ranked_block(const BlockGemmProblem& problem, const DeviceInfo& device);
+
+// Why the list is empty.
+std::string why_none_block(const BlockGemmProblem& problem, const DeviceInfo& device);
 
 }  // namespace mixed_gemm

@@ -154,6 +154,11 @@ Status cuda_status(int error, const char* what) {
                 " failed: " + cudaGetErrorString(static_cast<cudaError_t>(error)));
 }
 
+Status cuda_device_count(int& count) {
+  count = 0;
+  return cuda_status(cudaGetDeviceCount(&count), "counting the CUDA devices");
+}
+
 const DeviceInfo& cuda_device_info(int device) {
   static std::array<DeviceInfo, kMaxDevices> infos;
   static std::array<std::once_flag, kMaxDevices> once;

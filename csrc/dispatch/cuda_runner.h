@@ -14,6 +14,9 @@ namespace mixed_gemm {
 // allocator).
 using Allocate = std::function<void*(int64_t bytes)>;
 
+// The CUDA devices of this process, or why there are none (no driver, say).
+Status cuda_device_count(int& count);
+
 // Queried once per device.
 const DeviceInfo& cuda_device_info(int device);
 

@@ -7,9 +7,11 @@
 #include <numeric>
 #include <tuple>
 
+#include "core/count_product.h"
 #include "core/mutant.h"
 #include "core/scaled_tile_config.h"
 #include "dispatch/direct_cost.h"
+#include "dispatch/no_tile.h"
 #include "dispatch/support.h"
 
 namespace mixed_gemm {
@@ -83,8 +85,8 @@ std::string why_not_scaled(const ScaledCandidate& c, const ScaledMmProblem& p,
            std::to_string(lines_of(p)) + ", got " + std::to_string(c.slices);
   }
   if (c.split == SplitK::kStreamK && p.k == 0) return "K is 0: there is nothing to share out";
-  const int64_t count = ceil_div(p.m, tile.m) * ceil_div(p.n, tile.n) *
-                        (c.split == SplitK::kStreamK ? lines_of(p) : c.slices);
+  const int64_t count = count_product({ceil_div(p.m, tile.m), ceil_div(p.n, tile.n),
+                                       c.split == SplitK::kStreamK ? lines_of(p) : c.slices});
   if (count > std::numeric_limits<int32_t>::max()) {
     return "has " + std::to_string(count) + " tiles or parts of them, more than can be counted";
   }
@@ -112,9 +114,19 @@ std::vector<ScaledCandidate> ranked_scaled(const ScaledMmProblem& problem,
   return legal;
 }
 
-ScaledCandidate select_scaled(const ScaledMmProblem& p, const DeviceInfo& device) {
+std::string why_none_scaled(const ScaledMmProblem& p, const DeviceInfo& device) {
+  std::vector<RefusedTile> tiles;
+  for (int row = 0; row < kNumScaledTileConfigs; ++row) {
+    const ScaledCandidate c{{row, SplitK::kNone, 1}, 0};
+    tiles.push_back({config_name(c), tile_of(c), smem_of(c), why_not_scaled(c, p, device)});
+  }
+  return why_no_tile(tiles, device);
+}
+
+std::optional<ScaledCandidate> select_scaled(const ScaledMmProblem& p, const DeviceInfo& device) {
   constexpr size_t kMaxRemembered = 4096;
-  using Key = std::tuple<int64_t, int64_t, int64_t, int, int, int, int>;
+  // All that why_not_scaled and the cost model read.
+  using Key = std::tuple<int64_t, int64_t, int64_t, int, int, int, int, double, double>;
   thread_local std::map<Key, ScaledCandidate> remembered;
   if (remembered.size() >= kMaxRemembered) remembered.clear();
   const Key key{p.m,
@@ -123,12 +135,15 @@ ScaledCandidate select_scaled(const ScaledMmProblem& p, const DeviceInfo& device
                 MIXED_GEMM_MUTATED(KeyWithoutOperand) ? 0 : static_cast<int>(p.operand),
                 device.sm,
                 device.sm_count,
-                device.smem_bytes};
+                device.smem_bytes,
+                device.dram_gb_per_s,
+                device.mma_tflops};
   const auto found = remembered.find(key);
   if (found != remembered.end()) return found->second;
-  const ScaledCandidate chosen = ranked_scaled(p, device).front();
-  remembered.emplace(key, chosen);
-  return chosen;
+  const std::vector<ScaledCandidate> ranked = ranked_scaled(p, device);
+  if (ranked.empty()) return std::nullopt;
+  remembered.emplace(key, ranked.front());
+  return ranked.front();
 }
 
 }  // namespace mixed_gemm

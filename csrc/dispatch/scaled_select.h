@@ -34,12 +34,16 @@ std::string why_not_scaled(const ScaledCandidate& candidate, const ScaledMmProbl
 double predict_us(const ScaledCandidate& candidate, const ScaledMmProblem& problem,
                   const DeviceInfo& device);
 
-// All legal candidates, the least predicted time first. Never empty for a problem that
-// why_not_scaled_mm() accepts.
+// All legal candidates, the least predicted time first. Empty where the device has too little
+// shared memory for any tile, or the output has more tiles than can be counted.
 std::vector<ScaledCandidate> ranked_scaled(const ScaledMmProblem& problem,
                                            const DeviceInfo& device);
 
-// The first of them, remembered by shape.
-ScaledCandidate select_scaled(const ScaledMmProblem& problem, const DeviceInfo& device);
+// Why the list is empty.
+std::string why_none_scaled(const ScaledMmProblem& problem, const DeviceInfo& device);
+
+// The first of them, if there is one, remembered by shape and device.
+std::optional<ScaledCandidate> select_scaled(const ScaledMmProblem& problem,
+                                             const DeviceInfo& device);
 
 }  // namespace mixed_gemm

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/count_product.h"
+
 namespace mixed_gemm {
 namespace {
 
@@ -10,6 +12,7 @@ constexpr int64_t kGroupUnit = kMmaK;  // a scale must be constant over one mma 
 constexpr int64_t kMaxExtent = std::numeric_limits<int32_t>::max() - 256;
 constexpr int64_t kMaxGridY = 65535;
 constexpr int64_t kMaxSkinnyK = int64_t{1} << 28;  // 8 columns of a packed weight below 2^31 bytes
+constexpr int kLeastSmem = 99 * 1024;  // what 8.6, 8.9 and 12.0 have: every family fits it
 
 // Texts for the extents that cannot be counted.
 std::vector<std::string> why_not_extents(int64_t m, int64_t n, int64_t k) {
@@ -67,17 +70,23 @@ std::vector<std::string> why_not_problem(int64_t m, int64_t n, int64_t k, int64_
 int64_t nearest_bits(int64_t bits) { return bits > 6 ? 8 : 4; }
 
 int64_t nearest_group_size(int64_t k, int64_t group_size) {
-  if (k < kGroupUnit || group_size <= 0 || group_size > k) return -1;
+  if (k < kGroupUnit || k > kMaxExtent || group_size <= 0 || group_size > k) return -1;
   const int64_t rounded = (group_size + kGroupUnit / 2) / kGroupUnit * kGroupUnit;
   return std::clamp(rounded, kGroupUnit, k / kGroupUnit * kGroupUnit);
 }
 
 std::string why_not_device(const DeviceInfo& device) {
-  if (device.sm >= 80) return "";
-  return "the CUDA kernels need compute capability 8.0 or newer (cp.async, bf16 mma), this GPU "
-         "has " +
-         std::to_string(device.sm / 10) + "." + std::to_string(device.sm % 10) +
-         "; move the tensors to the CPU";
+  if (device.sm < 80) {
+    return "the CUDA kernels need compute capability 8.0 or newer (cp.async, bf16 mma), this GPU "
+           "has " +
+           std::to_string(device.sm / 10) + "." + std::to_string(device.sm % 10) +
+           "; move the tensors to the CPU";
+  }
+  if (device.smem_bytes >= kLeastSmem) return "";
+  return "the CUDA kernels need " + std::to_string(kLeastSmem) +
+         " bytes of shared memory for a block, as every GPU of compute capability 8.0 or newer "
+         "has, this GPU has " +
+         std::to_string(device.smem_bytes);
 }
 
 std::string why_not_wgmma(const DeviceInfo& device) {
@@ -123,8 +132,8 @@ std::string why_not_tile(const TileChoice& c, const TileConfig& tile, int smem,
            std::to_string(c.slices);
   }
   // Blocks of the grid, or units that stream-K counts (kernel/work_split.h).
-  const int64_t count = ceil_div(p.m, tile.m) * ceil_div(p.n, tile.n) *
-                        (c.split == SplitK::kStreamK ? parts : c.slices);
+  const int64_t count = count_product({ceil_div(p.m, tile.m), ceil_div(p.n, tile.n),
+                                       c.split == SplitK::kStreamK ? parts : c.slices});
   if (count > kMaxExtent) {
     return "has " + std::to_string(count) + " tiles or parts of them, at most " +
            std::to_string(kMaxExtent) + " can be counted";

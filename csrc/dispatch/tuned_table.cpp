@@ -4,11 +4,14 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <locale>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <sstream>
 #include <tuple>
+
+#include "core/printable.h"
 
 namespace mixed_gemm {
 namespace {
@@ -31,6 +34,7 @@ std::optional<int> element_named(const std::string& name) {
 // Why the line is refused, or "" and its point is in the table.
 std::string add_line(const std::string& line, Table& table) {
   std::istringstream fields(line);
+  fields.imbue(std::locale::classic());
   int sm = 0, sms = 0, bits = 0, zeros = 0;
   int64_t group = 0, n = 0, k = 0;
   std::string dtype, config, rest;
@@ -39,13 +43,13 @@ std::string add_line(const std::string& line, Table& table) {
   if (!fields || (fields >> rest))
     return "is not: sm sms dtype bits group_size zeros n k m config us";
   const std::optional<int> element = element_named(dtype);
-  if (!element) return "has the unknown dtype " + dtype;
+  if (!element) return "has the unknown dtype " + printable(dtype);
   const bool sane = sm >= 80 && sms > 0 && (bits == 4 || bits == 8) && (group == -1 || group > 0) &&
                     (zeros == 0 || zeros == 1) && n > 0 && k > 0 && point.m > 0 &&
                     std::isfinite(point.us) && point.us > 0;
   if (!sane) return "has a number out of range";
   const std::optional<Candidate> candidate = parse_config(config);
-  if (!candidate) return "has the unknown config " + config;
+  if (!candidate) return "has the unknown config " + printable(config);
   point.candidate = *candidate;
   std::vector<TunedPoint>& points =
       table[{sm, sms, *element, bits, group == -1 || group >= k ? 0 : group, zeros, n, k}];

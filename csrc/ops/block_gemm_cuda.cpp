@@ -18,9 +18,8 @@ Tensor block_gemm(const BlockGemmArguments& arguments, const std::string& config
   BlockCandidate candidate;
   if (config.empty()) {
     const std::vector<BlockCandidate> ranked = ranked_block(problem, call.info());
-    STD_TORCH_CHECK(!ranked.empty(), "mixed_gemm::", kBlockGemmOp,
-                    ": no tile fits this device, which has ", call.info().smem_bytes,
-                    " bytes of shared memory a block");
+    STD_TORCH_CHECK(!ranked.empty(), "mixed_gemm::", kBlockGemmOp, ": ",
+                    why_none_block(problem, call.info()));
     candidate = ranked.front();
   } else {
     const auto parsed = parse_block_config(config);

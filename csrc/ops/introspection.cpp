@@ -1,17 +1,19 @@
 // _plan and _env: what the library would do and why, as JSON for mixed_gemm/plan.py and env.py.
 #include <algorithm>
-#include <cstdio>
 
+#include "core/printable.h"
 #include "cpu/gemm_cpu.h"
 #include "dispatch/block_select.h"
 #include "dispatch/conv_support.h"
 #include "dispatch/cost_model.h"
 #include "dispatch/cuda_runner.h"
+#include "dispatch/device_text.h"
 #include "dispatch/scaled_select.h"
 #include "dispatch/select.h"
 #include "dispatch/support.h"
 #include "dispatch/tuned_table.h"
 #include "layout/weight_layout.h"
+#include "ops/json_text.h"
 #include "ops/torch_stable.h"
 
 #ifndef MIXED_GEMM_CUDA_ARCHS
@@ -21,20 +23,6 @@
 namespace mixed_gemm {
 namespace {
 
-std::string quoted(const std::string& text) {
-  std::string result = "\"";
-  for (const char c : text)
-    result += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
-  return result + "\"";
-}
-
-template <typename Items, typename ToText>
-std::string json_list(const Items& items, ToText to_text) {
-  std::string result = "[";
-  for (const auto& item : items) result += (result.size() > 1 ? ", " : "") + to_text(item);
-  return result + "]";
-}
-
 template <size_t kCount>
 std::optional<int> find(const char* const (&names)[kCount], const std::string& name) {
   const auto* at = std::find(std::begin(names), std::end(names), name);
@@ -43,32 +31,29 @@ std::optional<int> find(const char* const (&names)[kCount], const std::string& n
 }
 
 std::string refused(const std::vector<std::string>& reasons, const std::string& nearest) {
-  return "{\"ok\": false, \"reasons\": " + json_list(reasons, quoted) + ", \"nearest\": {" +
+  return "{\"ok\": false, \"reasons\": " + json_list(reasons, json_string) + ", \"nearest\": {" +
          nearest + "}}";
 }
 
-// "cuda:sm=90,sms=132,smem=232448" -> DeviceInfo; nothing for "cpu". ",gbs=4425" may follow, the
-// memory bandwidth in GB/s; without it, what is usual for such a GPU.
-std::optional<DeviceInfo> parse_device(const std::string& device) {
-  if (device == "cpu") return std::nullopt;
-  DeviceInfo info;
-  const int fields = std::sscanf(device.c_str(), "cuda:sm=%d,sms=%d,smem=%d,gbs=%lf", &info.sm,
-                                 &info.sm_count, &info.smem_bytes, &info.dram_gb_per_s);
-  STD_TORCH_CHECK(
-      fields >= 3,
-      "mixed_gemm::_plan: device must be cpu or cuda:sm=<int>,sms=<int>,smem=<bytes>, got ",
-      device);
-  return with_default_rates(info);
+// The device that the ops called `op` are asked about; nothing for "cpu".
+std::optional<DeviceInfo> device_of(const char* op, const std::string& text) {
+  std::optional<DeviceInfo> device;
+  const std::string reason = parse_device_text(text, device);
+  STD_TORCH_CHECK(reason.empty(), "mixed_gemm::", op, ": ", reason);
+  if (device) device = with_default_rates(*device);
+  return device;
 }
 
 // The other way round, of a GPU of this machine: just what its ops choose by.
 std::string device(int64_t index) {
 #if defined(MIXED_GEMM_WITH_CUDA)
-  const DeviceInfo& info = cuda_device_info(static_cast<int>(index));
-  char text[128];
-  std::snprintf(text, sizeof text, "cuda:sm=%d,sms=%d,smem=%d,gbs=%.17g", info.sm, info.sm_count,
-                info.smem_bytes, info.dram_gb_per_s);
-  return text;
+  int count = 0;
+  const Status status = cuda_device_count(count);
+  STD_TORCH_CHECK(status.ok(), "mixed_gemm::_device: index must be of a CUDA device, got ", index,
+                  "; ", status.reason());
+  STD_TORCH_CHECK(index >= 0 && index < count, "mixed_gemm::_device: index must be of one of the ",
+                  count, " CUDA devices, got ", index);
+  return device_text(cuda_device_info(static_cast<int>(index)));
 #else
   STD_TORCH_CHECK(false,
                   "mixed_gemm::_device: this build has no CUDA code; asked for cuda:", index);
@@ -78,12 +63,13 @@ std::string device(int64_t index) {
 template <typename Candidates>
 std::string accepted(const std::string& selected, const std::string& family,
                      const std::string& reason, const Candidates& candidates) {
-  return "{\"ok\": true, \"selected\": " + quoted(selected) + ", \"family\": " + quoted(family) +
-         ", \"reason\": " + quoted(reason) + ", \"candidates\": " +
+  return "{\"ok\": true, \"selected\": " + json_string(selected) +
+         ", \"family\": " + json_string(family) + ", \"reason\": " + json_string(reason) +
+         ", \"candidates\": " +
          json_list(candidates,
                    [](const auto& c) {
-                     return "{\"config\": " + quoted(config_name(c)) +
-                            ", \"predicted_us\": " + std::to_string(c.predicted_us) + "}";
+                     return "{\"config\": " + json_string(config_name(c)) +
+                            ", \"predicted_us\": " + json_number(c.predicted_us) + "}";
                    }) +
          "}";
 }
@@ -91,29 +77,31 @@ std::string accepted(const std::string& selected, const std::string& family,
 std::string planned_cpu(const std::string& path) {
   const std::string name = "cpu_" + cpu_instruction_set();
   const std::string reason = "the best instruction set of this CPU";
-  return "{\"ok\": true, \"selected\": " + quoted(name) + ", \"family\": \"cpu\", \"reason\": " +
-         quoted(path.empty() ? reason : reason + "; " + path) +
-         ", \"candidates\": [{\"config\": " + quoted(name) + ", \"predicted_us\": null}]}";
+  return "{\"ok\": true, \"selected\": " + json_string(name) +
+         ", \"family\": \"cpu\", \"reason\": " +
+         json_string(path.empty() ? reason : reason + "; " + path) +
+         ", \"candidates\": [{\"config\": " + json_string(name) + ", \"predicted_us\": null}]}";
 }
 
 std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bits,
                  int64_t group_size, std::string zero_mode, std::string device) {
   std::vector<std::string> reasons = why_not_problem(m, n, k, bits, group_size);
   const auto element = find(kElementTypeNames, dtype);
-  if (!element) reasons.push_back("dtype must be float16, bfloat16 or float32, got " + dtype);
+  if (!element)
+    reasons.push_back("dtype must be float16, bfloat16 or float32, got " + printable(dtype));
   const auto mode = find(kZeroModeNames, zero_mode);
-  if (!mode) reasons.push_back("zero_mode must be none, sub or add, got " + zero_mode);
-  const auto info = parse_device(device);
+  if (!mode) reasons.push_back("zero_mode must be none, sub or add, got " + printable(zero_mode));
+  const auto info = device_of("_plan", device);
   if (info && !why_not_device(*info).empty()) reasons.push_back(why_not_device(*info));
   if (!reasons.empty()) {
     std::string nearest;
     const auto offer = [&](const char* name, const std::string& value) {
-      nearest += (nearest.empty() ? "" : ", ") + quoted(name) + ": " + value;
+      nearest += (nearest.empty() ? "" : ", ") + json_string(name) + ": " + value;
     };
     const int64_t group = nearest_group_size(k, group_size);
     if (group != group_size) offer("group_size", std::to_string(group));
     if (bits != nearest_bits(bits)) offer("bits", std::to_string(nearest_bits(bits)));
-    if (!element) offer("dtype", quoted(kElementTypeNames[0]));
+    if (!element) offer("dtype", json_string(kElementTypeNames[0]));
     return refused(reasons, nearest);
   }
   GemmProblem problem;  // an empty product launches nothing; plan it as if it had one row
@@ -138,11 +126,13 @@ std::string plan_scaled_mm(int64_t m, int64_t n, int64_t k, std::string dtype,
   if (operand) {
     reasons = why_not_scaled_mm(m, n, k, static_cast<OperandType>(*operand));
   } else {
-    reasons.push_back("dtype must be int8 or float8_e4m3fn, got " + dtype);
+    reasons.push_back("dtype must be int8 or float8_e4m3fn, got " + printable(dtype));
   }
   const auto out = find(kElementTypeNames, out_dtype);
-  if (!out) reasons.push_back("out_dtype must be float16, bfloat16 or float32, got " + out_dtype);
-  const auto info = parse_device(device);
+  if (!out)
+    reasons.push_back("out_dtype must be float16, bfloat16 or float32, got " +
+                      printable(out_dtype));
+  const auto info = device_of("_plan_scaled_mm", device);
   if (info && !why_not_device(*info).empty()) reasons.push_back(why_not_device(*info));
   if (info && operand) {
     const std::string reason = why_not_operand(static_cast<OperandType>(*operand), *info);
@@ -157,13 +147,15 @@ std::string plan_scaled_mm(int64_t m, int64_t n, int64_t k, std::string dtype,
     problem.operand = static_cast<OperandType>(*operand);
     problem.out = static_cast<ElementType>(*out);
     const std::vector<ScaledCandidate> ranked = ranked_scaled(problem, *info);
+    if (ranked.empty()) return refused({why_none_scaled(problem, *info)}, "");
     return accepted(config_name(ranked.front()), family_name(ranked.front()),
                     "least time predicted by the cost model", ranked);
   }
   std::string nearest;
-  if (!operand) nearest = "\"dtype\": " + quoted(kOperandTypeNames[0]);
+  if (!operand) nearest = "\"dtype\": " + json_string(kOperandTypeNames[0]);
   if (!out) {
-    nearest += (nearest.empty() ? "" : ", ") + ("\"out_dtype\": " + quoted(kElementTypeNames[0]));
+    nearest +=
+        (nearest.empty() ? "" : ", ") + ("\"out_dtype\": " + json_string(kElementTypeNames[0]));
   }
   return refused(reasons, nearest);
 }
@@ -176,18 +168,18 @@ std::string plan_block_quant_gemm(int64_t m, int64_t n, int64_t k, int64_t block
   problem.k = k;
   problem.block_size = block_size == -1 ? std::max<int64_t>(k, 1) : block_size;
   std::string reason = why_not_block_gemm(m, n, k, block_size);
-  const auto info = parse_device(device);
+  const auto info = device_of("_plan_block_quant_gemm", device);
   if (reason.empty() && info) reason = why_not_device(*info);
   if (reason.empty() && info) reason = why_not_block_counts(problem);
-  if (!reason.empty()) return refused(std::vector<std::string>{reason}, "");
+  if (!reason.empty()) return refused({reason}, "");
   if (!info) return planned_cpu("");
   const std::vector<BlockCandidate> ranked = ranked_block(problem, *info);
-  if (ranked.empty()) return refused(std::vector<std::string>{"no tile fits this device"}, "");
+  if (ranked.empty()) return refused({why_none_block(problem, *info)}, "");
   return accepted(config_name(ranked.front()), "block", "least time predicted by the cost model",
                   ranked);
 }
 
-std::string set_tuned(std::string text) { return json_list(set_tuned_table(text), quoted); }
+std::string set_tuned(std::string text) { return json_list(set_tuned_table(text), json_string); }
 
 std::string env() {
 #if defined(MIXED_GEMM_WITH_CUDA)
@@ -195,9 +187,9 @@ std::string env() {
 #else
   const char* cuda = "false";
 #endif
-  return "{\"version\": " + quoted(MIXED_GEMM_VERSION) +
-         ", \"cpu_instruction_set\": " + quoted(cpu_instruction_set()) + ", \"cuda\": " + cuda +
-         ", \"cuda_archs\": " + quoted(MIXED_GEMM_CUDA_ARCHS) +
+  return "{\"version\": " + json_string(MIXED_GEMM_VERSION) +
+         ", \"cpu_instruction_set\": " + json_string(cpu_instruction_set()) +
+         ", \"cuda\": " + cuda + ", \"cuda_archs\": " + json_string(MIXED_GEMM_CUDA_ARCHS) +
          ", \"layout_version\": " + std::to_string(kLayoutVersion) + "}";
 }
 

@@ -21,7 +21,9 @@ Tensor scaled(const ScaledMmArguments& arguments, const std::string& config) {
 
   ScaledCandidate candidate;
   if (config.empty()) {
-    candidate = select_scaled(problem, call.info());
+    const auto selected = select_scaled(problem, call.info());
+    STD_TORCH_CHECK(selected, "mixed_gemm::", op, ": ", why_none_scaled(problem, call.info()));
+    candidate = *selected;
   } else {
     const auto parsed = parse_scaled_config(config);
     STD_TORCH_CHECK(parsed, "mixed_gemm::", op, ": unknown config ", config);
