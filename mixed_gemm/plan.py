@@ -5,6 +5,7 @@ library: csrc/dispatch holds the only statement of the constraints.
 from __future__ import annotations
 
 import json
+import operator
 import re
 from dataclasses import dataclass
 from typing import Any, overload
@@ -88,21 +89,74 @@ def device_string(device: torch.device | str | None = None) -> str:
     Args:
         device: None is the current CUDA device when there is one, else the CPU. A string with
             ``sm=`` passes through: plans for a GPU that is not here.
+
+    Raises:
+        ValueError: there is no such device.
     """
     if isinstance(device, str) and "sm=" in device:
         return device
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    device = torch.device(device)
-    if device.type != "cuda":
-        return device.type
-    index = torch.cuda.current_device() if device.index is None else device.index
-    text: str = torch.ops.mixed_gemm._device(index)
+    found = _torch_device("plan", device)
+    if found.type == "cpu":
+        return found.type
+    text: str = _ask_library("_device", cuda_device("plan", found).index)
     return text
 
 
+def _torch_device(op: str, device: torch.device | str) -> torch.device:
+    try:
+        found = torch.device(device)
+    except RuntimeError:
+        found = None
+    if found is None or found.type not in ("cpu", "cuda"):
+        raise ValueError(
+            f"{op}: device must be cpu, cuda, cuda:N or a text such as "
+            f"cuda:sm=90,sms=132,smem=232448, got {str(device)!r}"
+        )
+    return found
+
+
+def cuda_device(op: str, device: torch.device | str) -> torch.device:
+    """A CUDA device that is there, with its index.
+
+    Raises:
+        ValueError: it is none of those that torch sees; the text says how many there are.
+    """
+    found = _torch_device(op, device)
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if found.type != "cuda" or count == 0 or (found.index or 0) >= count:
+        raise ValueError(
+            f"{op}: device must be one of the {count} CUDA devices that torch sees, got {found}"
+        )
+    return torch.device("cuda", torch.cuda.current_device() if found.index is None else found.index)
+
+
+def whole_number(op: str, name: str, value: Any) -> int:
+    """An argument that the library takes as a 64-bit integer.
+
+    Raises:
+        TypeError: it is no whole number. ValueError: it has more than 64 bits.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{op}: {name} must be a whole number, got {value!r}") from None
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(f"{op}: {name} must fit in 64 bits, got {number.bit_length()} of them")
+    return number
+
+
+def _ask_library(op: str, *arguments: Any) -> Any:
+    """What one of the ops behind this module says."""
+    try:
+        return getattr(torch.ops.mixed_gemm, op)(*arguments)
+    except RuntimeError as error:
+        raise ValueError(str(error)) from None
+
+
 def _name(dtype: torch.dtype | str | None) -> str:
-    return str(dtype or torch.float16).removeprefix("torch.")
+    return str(torch.float16 if dtype is None else dtype).removeprefix("torch.")
 
 
 def _ask_scaled(
@@ -117,7 +171,7 @@ def _ask_scaled(
     where, out = device_string(device), _name(out_dtype)
     question = f"scaled_mm M={m} N={n} K={k} {operand} to {out} on {where}"
     answer: dict[str, Any] = json.loads(
-        torch.ops.mixed_gemm._plan_scaled_mm(m, n, k, operand, out, where)
+        _ask_library("_plan_scaled_mm", m, n, k, operand, out, where)
     )
     sm = re.match(r"cuda:sm=(\d+)", where)
     if sm and answer["ok"] and operand == "float8_e4m3fn" and fp8_runs_in_torch(int(sm[1]), n, k):
@@ -142,20 +196,24 @@ def _ask(
     _library.require()
     if isinstance(problem, LinearW8A8):
         n, k = problem.out_features, problem.in_features
-        out_dtype, device = out_dtype or problem.weight.dtype, device or problem.weight.device
-        return _ask_scaled(m_or_n, n, k, "int8", out_dtype, device)
+        out_dtype = problem.weight.dtype if out_dtype is None else out_dtype
+        device = problem.weight.device if device is None else device
+        return _ask_scaled(whole_number("plan", "m", m_or_n), n, k, "int8", out_dtype, device)
     if isinstance(problem, Linear):
         m, n, k = m_or_n, problem.out_features, problem.in_features
         bits, group_size, zero_mode = problem.bits, problem.group_size, problem.zero_mode
-        dtype = dtype or problem.scales.dtype
-        device = device or problem.scales.device
+        dtype = problem.scales.dtype if dtype is None else dtype
+        device = problem.scales.device if device is None else device
     else:
         m, n = problem, m_or_n
     if k is None:
         raise TypeError("plan needs (m, n, k) or (module, m)")
+    m, n, k = (whole_number("plan", *x) for x in (("m", m), ("n", n), ("k", k)))
+    bits = whole_number("plan", "bits", bits)
+    group_size = whole_number("plan", "group_size", group_size)
     if _name(dtype) in _OPERANDS:
         return _ask_scaled(m, n, k, _name(dtype), out_dtype, device)
-    zero_mode = zero_mode or "none"
+    zero_mode = "none" if zero_mode is None else zero_mode
     check_zero_mode("plan", zero_mode, ("none", "sub", "add"))
     name = _name(dtype)
     where = device_string(device)
@@ -164,7 +222,7 @@ def _ask(
         f"zero_mode={zero_mode} on {where}"
     )
     answer: dict[str, Any] = json.loads(
-        torch.ops.mixed_gemm._plan(m, n, k, name, bits, group_size, zero_mode, where)
+        _ask_library("_plan", m, n, k, name, bits, group_size, zero_mode, where)
     )
     return question, answer
 
@@ -227,7 +285,9 @@ def plan(
             such as "cuda:sm=80,sms=108,smem=166912" of a GPU that is not here.
 
     Raises:
-        ValueError: the problem is refused; the text is :func:`why_not`'s.
+        ValueError: the problem is refused; the text is :func:`why_not`'s. Or there is no such
+            device, or its description is none.
+        TypeError: an extent is no whole number.
         ImportError: the library did not load.
     """
     question, answer = _ask(m, n, k, dtype, bits, group_size, zero_mode, device, out_dtype)
@@ -282,5 +342,5 @@ def why_not(
     out_dtype: torch.dtype | str | None = None,
 ) -> WhyNot | None:
     """Why a problem is refused, with the nearest accepted form; None when it runs. Arguments as in
-    :func:`plan`."""
+    :func:`plan`, and ``ValueError`` for a device that is none."""
     return _why_not(*_ask(m, n, k, dtype, bits, group_size, zero_mode, device, out_dtype))

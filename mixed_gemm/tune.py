@@ -16,7 +16,7 @@ from ._progress import Progress, track
 from ._timing import median_us
 from .linear import Linear
 from .linear_w8a8 import LinearW8A8
-from .plan import device_string
+from .plan import cuda_device, device_string, whole_number
 from .scheme import QuantScheme
 
 DEFAULT_M = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -113,6 +113,20 @@ def _weights_of(model: torch.nn.Module) -> list[Weight]:
     return list(dict.fromkeys(found))
 
 
+def _checked_rows(m: Sequence[int]) -> list[int]:
+    rows = sorted({whole_number("tune", "m", count) for count in m})
+    if not rows or rows[0] < 1:
+        raise ValueError(f"tune: m must be numbers of rows, 1 or more, got {list(m)!r}")
+    return rows
+
+
+def _checked_extent(name: str, value: int) -> int:
+    found = whole_number("tune", name, value)
+    if found < 1:
+        raise ValueError(f"tune: {name} must be 1 or more, got {found}")
+    return found
+
+
 def tune(
     target: torch.nn.Module | int,
     k: int | None = None,
@@ -150,31 +164,31 @@ def tune(
         ImportError: the library did not load.
     """
     _library.require()
+    rows = _checked_rows(m)
     if not (_library.has_cuda and torch.cuda.is_available()):
         raise RuntimeError("tune: no CUDA device (or no CUDA kernels in this build) to measure on")
     if torch.cuda.is_current_stream_capturing():
         raise RuntimeError("tune: a CUDA graph is being captured; tune before the capture")
-    where = torch.device("cuda" if device is None else device)
-    if where.index is None:
-        where = torch.device("cuda", torch.cuda.current_device())
+    where = cuda_device("tune", "cuda" if device is None else device)
     if isinstance(target, torch.nn.Module):
         weights = _weights_of(target)
     else:
         if k is None:
             raise TypeError("tune needs (n, k) or a module")
         scheme = QuantScheme(bits, group_size, zero_mode or "none")
-        weights = [Weight(target, k, scheme, dtype)]
+        n, k = _checked_extent("n", target), _checked_extent("k", k)
+        weights = [Weight(n, k, scheme, dtype)]
 
     points: list[_tuned.Point] = []
     results: list[TuneResult] = []
-    jobs = [(weight, rows) for weight in weights for rows in sorted(set(m))]
+    jobs = [(weight, count) for weight in weights for count in rows]
     operands: Operands | None = None
     with torch.cuda.device(where), torch.no_grad():
-        for weight, rows in track(jobs, "tuning", progress):
+        for weight, count in track(jobs, "tuning", progress):
             if operands is None or operands.weight != weight:
                 operands = None  # frees the copies before the next ones are made
                 operands = Operands(weight, where)
-            point, result = _tune_one(operands, rows)
+            point, result = _tune_one(operands, count)
             points.append(point)
             results.append(result)
     gpu = _tuned.current_gpu(where)

@@ -55,8 +55,8 @@ std::string device(int64_t index) {
                   count, " CUDA devices, got ", index);
   return device_text(cuda_device_info(static_cast<int>(index)));
 #else
-  STD_TORCH_CHECK(false,
-                  "mixed_gemm::_device: this build has no CUDA code; asked for cuda:", index);
+  STD_TORCH_CHECK(false, "mixed_gemm::_device: index must be of a CUDA device, got ", index,
+                  "; this build has no CUDA code");
 #endif
 }
 
