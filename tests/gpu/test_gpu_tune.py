@@ -23,7 +23,7 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv(_tuned.DIRECTORY, str(tmp_path))
     yield tmp_path
     monkeypatch.undo()
-    _tuned.install()
+    _tuned.forget()
 
 
 def test_tuned_choice_is_used_saved_and_right(cache):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
+import socket
 import subprocess
 import sys
 import warnings
@@ -12,9 +15,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import mixed_gemm
-from mixed_gemm import _tuned
+from mixed_gemm import _tuned, _tuned_file
 
 H200 = "cuda:sm=90,sms=132,smem=232448"
 GPU = _tuned.Gpu("NVIDIA H200", 90, 132)
@@ -31,12 +36,15 @@ POINT = _tuned.Point(
 )
 
 
+SHIPPED_SHAPE = (4096, 4096)
+
+
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv(_tuned.DIRECTORY, str(tmp_path))
     yield tmp_path
     monkeypatch.undo()
-    _tuned.install()  # what the other tests expect
+    _tuned.forget()  # what the other tests expect
 
 
 def quiet_install(extra=None):
@@ -154,22 +162,179 @@ def test_broken_file_is_ignored_with_one_warning(cache, content):
 def test_every_truncation_is_ignored_or_whole(cache):
     path = _tuned.save(GPU, [POINT])
     whole = path.read_bytes()
-    for length in range(0, len(whole), 7):
+    for length in range(len(whole) - 1):
         path.write_bytes(whole[:length])
         with pytest.raises(ValueError):
             _tuned.read(path)
 
 
-def test_file_that_others_may_write_or_a_link_is_refused(cache):
+WRONG_VALUES = (
+    *(
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1,
+        1.5,
+        1e300,
+        1 << 63,
+        1 << 80,
+        10**400,
+        "",
+        "a b",
+        "4",
+        "x" * 9999,
+    ),
+    *([], [1], {}, {"a": 1}, float("nan"), float("inf"), -float("inf"), [[[[[[[[]]]]]]]]),
+)
+
+
+# Of these values, the ones that make another sane point; all others are refused.
+SANE_VALUES = {"group_size": (-1, 1), "zeros": (True,), "us": (1, 1.5)} | dict.fromkeys("nkm", (1,))
+SANE_HEADS = {
+    "format": (1,),
+    "layout": (1,),
+    "entries": ([],),
+    "name": ("", "a b", "4", "x" * 9999),
+    "sms": (1,),
+}
+
+
+def is_among(value, sane) -> bool:
+    return any(type(value) is type(x) and value == x for x in sane)
+
+
+def caught_by_install() -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        _tuned.install()
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.fixture
+def nothing_shipped(monkeypatch, tmp_path):
+    monkeypatch.setattr(_tuned, "SHIPPED", tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("field", asdict(POINT))
+def test_wrong_value_of_a_field_is_ignored_with_one_warning(cache, nothing_shipped, field):
+    for value in WRONG_VALUES:
+        if is_among(value, [asdict(POINT)[field]]):
+            continue
+        (cache / "x.json").write_text(changed(entries=[asdict(POINT) | {field: value}]))
+        told = caught_by_install()
+        sane = is_among(value, SANE_VALUES.get(field, ()))
+        assert len(told) == (not sane), (value, told)
+        assert all(len(text) < 500 for text in told)
+        assert ("cost model" in plan().reason) == (not sane or field != "us"), value
+
+
+@pytest.mark.parametrize("field", ["format", "layout", "gpu", "entries", "name", "sm", "sms"])
+def test_wrong_value_of_the_head_is_ignored_with_one_warning(cache, nothing_shipped, field):
+    for value in WRONG_VALUES:
+        in_gpu = field in GPU._fields
+        change = {"gpu": GPU._asdict() | {field: value}} if in_gpu else {field: value}
+        (cache / "x.json").write_text(changed(**change))
+        told = caught_by_install()
+        sane = is_among(value, SANE_HEADS.get(field, ()))
+        assert len(told) == (not sane), (value, told)
+        elsewhere = field in ("sms", "entries")
+        assert ("cost model" in plan().reason) == (not sane or elsewhere), value
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_damaged_bytes_are_an_error_of_the_file_or_a_sane_point(cache, nothing_shipped, data):
+    path = _tuned.path_of(GPU, cache)
+    _tuned.write(path, GPU, [POINT])
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        content[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    path.write_bytes(content)
+    assert len(caught_by_install()) <= 1
+    answer = plan()
+    assert answer.selected in [c.config for c in answer.candidates]
+
+
+def test_entries_of_another_gpu_answer_for_that_gpu_only(cache):
+    a100 = _tuned.Gpu("NVIDIA A100", 80, 108)
+    _tuned.write(_tuned.path_of(GPU, cache), a100, [POINT])
+    quiet_install()
+    assert "cost model" in plan().reason
+    assert plan(device="cuda:sm=80,sms=108,smem=166912").reason.startswith("tuned")
+
+
+def test_many_broken_files_are_one_short_warning(cache):
+    for i in range(50):
+        (cache / f"{i}.json").write_text("{" * i)
+    with pytest.warns(UserWarning, match="; and 47 more") as caught:
+        _tuned.install()
+    assert len(caught) == 1
+
+
+def test_warning_names_the_file_of_an_unusable_point(cache):
+    _tuned.save(GPU, [POINT])
+    _tuned.write(cache / "z.json", GPU, [replace(POINT, m=1, config="wgmma_m1n1s1")] * 2)
+    match = r"z\.json has 2 points that are not usable: one has the unknown config wgmma_m1n1s1\. "
+    with pytest.warns(UserWarning, match=match) as caught:
+        _tuned.install()
+    assert len(caught) == 1
+    assert plan().selected == POINT.config
+
+
+def test_file_that_others_may_write_is_refused(cache):
     path = _tuned.save(GPU, [POINT])
-    path.chmod(0o620)
-    with pytest.raises(ValueError, match="written by others"):
+    for mode in (0o620, 0o602, 0o666):
+        path.chmod(mode)
+        with pytest.raises(ValueError, match="written by others"):
+            _tuned.read(path)
+        with pytest.warns(UserWarning, match="written by others") as caught:
+            _tuned.install()
+        assert len(caught) == 1 and "cost model" in plan().reason
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_file_of_another_user_is_refused(cache):
+    path = _tuned.save(GPU, [POINT])
+    os.chown(path, 65534, 65534)
+    with pytest.raises(ValueError, match="belongs to user 65534"):
         _tuned.read(path)
-    path.chmod(0o600)
-    link = cache / "link.json"
-    link.symlink_to(path)
-    with pytest.raises(ValueError, match="not a regular file"):
-        _tuned.read(link)
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "folder", "pipe", "socket", "device"])
+def test_what_is_no_file_is_refused_and_read_by_nobody(cache, kind):
+    target = _tuned.save(GPU, [POINT])
+    target = target.rename(target.with_suffix(".kept"))
+    path = cache / "x.json"
+    with contextlib.ExitStack() as stack:
+        if kind == "link":
+            path.symlink_to(target)
+        elif kind == "dangling":
+            path.symlink_to(cache / "nothing")
+        elif kind == "folder":
+            path.mkdir()
+        elif kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "socket":
+            stack.enter_context(socket.socket(socket.AF_UNIX)).bind(str(path))
+        else:
+            path.symlink_to("/dev/zero")
+        with pytest.raises(ValueError, match="not a regular file"):
+            _tuned.read(path)
+        with pytest.warns(UserWarning, match="not a regular file") as caught:
+            _tuned.install()
+    assert len(caught) == 1 and "cost model" in plan().reason
+
+
+def test_link_is_replaced_and_its_target_left_alone(cache):
+    target = cache / "precious"
+    target.write_text("precious")
+    _tuned.path_of(GPU, cache).symlink_to(target)
+    path = _tuned.save(GPU, [POINT])
+    assert not path.is_symlink() and _tuned.read(path)[1] == [POINT]
+    assert target.read_text() == "precious"
 
 
 def test_good_file_beside_a_broken_one_counts(cache):
@@ -180,11 +345,13 @@ def test_good_file_beside_a_broken_one_counts(cache):
     assert plan().selected == POINT.config
 
 
-def test_broken_file_is_replaced_by_the_next_save(cache):
+def test_broken_file_is_replaced_by_the_next_save_and_kept_beside(cache):
     path = _tuned.path_of(GPU, cache)
     path.write_text("{")
     _tuned.save(GPU, [POINT])
     assert _tuned.read(path)[1] == [POINT]
+    assert path.with_name(path.name + ".unusable").read_text() == "{"
+    quiet_install()
 
 
 def test_failed_write_leaves_the_old_file_and_no_litter(cache, monkeypatch):
@@ -206,25 +373,119 @@ def test_cache_directory_that_is_a_file_does_not_break_the_import(cache, monkeyp
     quiet_install()
 
 
-WRITER = """
-import sys, warnings
-warnings.simplefilter("error")
-from dataclasses import replace
-from mixed_gemm import _tuned
-m = int(sys.argv[1])
-point = _tuned.Point("float16", 4, 128, False, 5120, 2560, m, "dequantize_dense", 1.0)
-_tuned.save(_tuned.Gpu("NVIDIA H200", 90, 132), [point])
-"""
-
-
-def test_sixteen_processes_lose_nothing(cache):
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory):
+    """What tune_cache_faults.py found, by scenario."""
+    folder = tmp_path_factory.mktemp("faults")
+    folder.chmod(0o755)
     root = Path(mixed_gemm.__file__).parents[1]
-    env = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-    writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(m)], env=env) for m in range(1, 17)
-    ]
-    assert [w.wait(timeout=120) for w in writers] == [0] * 16
-    assert [p.m for p in _tuned.read(_tuned.path_of(GPU, cache))[1]] == list(range(1, 17))
+    env = {**os.environ, "PYTHONPATH": str(root), _tuned.DIRECTORY: str(folder)}
+    program = Path(__file__).with_name("tune_cache_faults.py")
+    run = subprocess.run(
+        [sys.executable, str(program)], env=env, capture_output=True, text=True, timeout=300
+    )
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+def test_killed_at_any_line_the_file_is_whole_and_the_next_save_cleans_up(faults):
+    found = faults["killed_at_every_line"]
+    assert found["kills"] == found["old"] + found["new"] > 50
+    assert found["old"] > 0 and found["new"] > 0
+
+
+def test_file_of_no_use_is_kept_beside_whenever_the_save_is_killed(faults):
+    assert faults["killed_beside_a_broken_file"]["kills"] > 30
+
+
+def test_sixteen_processes_lose_nothing_and_readers_see_whole_files(faults):
+    assert faults["many_at_once"]["reads"] > 10
+    assert faults["many_at_once"]["failed reads"] == 0
+
+
+def test_full_disk_leaves_the_old_file_and_no_litter(faults):
+    assert faults["full_disk"] == {"errno": errno.EFBIG, "files": [".json", ".lock"]}
+
+
+def test_read_only_folder_is_an_error_of_the_system(faults):
+    assert faults["read_only"] == {"errno": errno.EACCES}
+
+
+def test_folder_that_can_never_be_written(monkeypatch):
+    monkeypatch.setenv(_tuned.DIRECTORY, "/proc/self/mixed_gemm")
+    with pytest.raises(OSError):
+        _tuned.save(GPU, [POINT])
+    quiet_install()
+
+
+def test_file_system_without_locks_is_an_os_error(cache, monkeypatch):
+    def no_locks(*_, **__):
+        raise NotImplementedError("FileSystem does not appear to support flock")
+
+    monkeypatch.setattr(_tuned, "FileLock", no_locks)
+    with pytest.raises(OSError, match="does not appear to support flock"):
+        _tuned.save(GPU, [POINT])
+
+
+def test_too_many_points_are_refused_before_the_file_is_lost(cache, monkeypatch):
+    path = _tuned.save(GPU, [POINT])
+    monkeypatch.setattr(_tuned_file, "MAX_BYTES", path.stat().st_size + 10)
+    with pytest.raises(OSError, match="larger than"):
+        _tuned.save(GPU, [replace(POINT, m=1)])
+    assert _tuned.read(path)[1] == [POINT]
+
+
+def test_measured_choices_outlive_the_next_measurement():
+    """save=False twice: both hold."""
+    quiet_install((GPU, [POINT]))
+    quiet_install((GPU, [replace(POINT, n=POINT.n + 64)]))
+    assert plan().selected == POINT.config
+    assert mixed_gemm.plan(64, POINT.n + 64, POINT.k, device=H200).selected == POINT.config
+
+
+def test_where_the_cache_lies(monkeypatch):
+    monkeypatch.delenv(_tuned.DIRECTORY)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
+    assert _tuned.directory() == Path("/x/mixed_gemm")
+    monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
+    monkeypatch.setenv("HOME", "/h")
+    assert _tuned.directory() == Path("/h/.cache/mixed_gemm")
+
+
+@pytest.mark.parametrize("folder", ["/a\0b", "/" + "x" * 300, "/" + "x/" * 3000, "/dev/null"])
+def test_folder_that_cannot_be_keeps_the_shipped_table(monkeypatch, folder):
+    monkeypatch.setattr(_tuned, "directory", lambda: Path(folder))
+    quiet_install()
+    assert mixed_gemm.plan(1, *SHIPPED_SHAPE, device=H200).reason.startswith("tuned")
+    with pytest.raises((OSError, ValueError)):
+        _tuned.save(GPU, [POINT])
+
+
+def test_no_home_directory_keeps_the_shipped_table(monkeypatch):
+    monkeypatch.delenv(_tuned.DIRECTORY)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    quiet_install()
+    assert mixed_gemm.plan(1, *SHIPPED_SHAPE, device=H200).reason.startswith("tuned")
+    with pytest.raises(OSError, match=_tuned.DIRECTORY):
+        _tuned.save(GPU, [POINT])
+
+
+def test_only_torch_numpy_and_filelock_are_needed_for_the_shipped_table():
+    """platformdirs among others may be missing."""
+    ask = (
+        "import sys; sys.modules['platformdirs'] = None; import warnings; "
+        "warnings.simplefilter('error'); import mixed_gemm; "
+        f"print(mixed_gemm.plan(1, *{SHIPPED_SHAPE}, device={H200!r}).reason)"
+    )
+    root = Path(mixed_gemm.__file__).parents[1]
+    env = {**os.environ, "PYTHONPATH": str(root)}
+    said = subprocess.run([sys.executable, "-c", ask], env=env, capture_output=True, text=True)
+    assert said.stdout.startswith("tuned"), said.stderr
 
 
 def test_shipped_files_are_valid():
@@ -233,6 +494,21 @@ def test_shipped_files_are_valid():
         assert points and _tuned.path_of(gpu, _tuned.SHIPPED) == path
         refused = torch.ops.mixed_gemm._set_tuned_table("\n".join(_tuned._lines(gpu, points)))
         assert json.loads(refused) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named", "error"),
+    [
+        ({"m": (0,)}, "m must", ValueError),
+        ({"m": (1, -1)}, "m must", ValueError),
+        ({"m": ()}, "m must", ValueError),
+        ({"m": (1.5,)}, "m must", TypeError),
+        ({"m": (2**63,)}, "m must", ValueError),
+    ],
+)
+def test_tune_refuses_wrong_rows_before_it_looks_for_a_gpu(arguments, named, error):
+    with pytest.raises(error, match=f"tune: {named}"):
+        mixed_gemm.tune(4096, 4096, **arguments)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine can tune")
