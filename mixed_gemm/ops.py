@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from . import _library
+from ._dtype_argument import check_is_dtype
 from .scheme import check_activation, check_bits, check_group_size, check_zero_mode
 
 if _library.available:
@@ -117,6 +118,8 @@ def dequantize_weights(
     """
     _library.require()
     op = "mixed_gemm::dequantize_weights"
+    if dtype is not None:
+        check_is_dtype(op, "dtype", dtype)
     check_bits(op, bits)
     check_group_size(op, group_size, k)
     check_zero_mode(op, zero_mode)

@@ -14,6 +14,7 @@ from torch.autograd import forward_ad
 
 from . import _library
 from . import ops as _registers_fakes_and_gradients  # noqa: F401
+from ._dtype_argument import check_is_dtype
 from ._scaled_fake import check_scaled_mm
 
 __all__ = [
@@ -151,6 +152,7 @@ def scaled_mm(
     Source: seed 002 (ScaledEpilogue, ScaledEpilogueBias).
     """
     _library.require()
+    check_is_dtype("mixed_gemm::scaled_mm", "out_dtype", out_dtype)
     if _routes_to_torch(a, b) and not _asks_for_gradients(a, b, scale_a, scale_b, bias):
         check_scaled_mm("mixed_gemm::scaled_mm", a, b, scale_a, scale_b, bias, out_dtype)
         return _fp8_in_torch(a, b, scale_a, scale_b, bias, out_dtype)
@@ -189,6 +191,7 @@ def scaled_mm_azp(
     Source: seed 002 (ScaledEpilogueAzp, ScaledEpilogueAzpPerToken).
     """
     _library.require()
+    check_is_dtype("mixed_gemm::scaled_mm_azp", "out_dtype", out_dtype)
     out: Tensor = torch.ops.mixed_gemm.scaled_mm_azp(
         a, b, scale_a, scale_b, azp_adj, azp, bias, out_dtype=out_dtype
     )

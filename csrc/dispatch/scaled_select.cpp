@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <numeric>
-#include <tuple>
 
 #include "core/count_product.h"
-#include "core/mutant.h"
 #include "core/scaled_tile_config.h"
 #include "dispatch/direct_cost.h"
 #include "dispatch/no_tile.h"
+#include "dispatch/remembered.h"
 #include "dispatch/support.h"
 
 namespace mixed_gemm {
@@ -123,27 +121,15 @@ std::string why_none_scaled(const ScaledMmProblem& p, const DeviceInfo& device) 
   return why_no_tile(tiles, device);
 }
 
-std::optional<ScaledCandidate> select_scaled(const ScaledMmProblem& p, const DeviceInfo& device) {
-  constexpr size_t kMaxRemembered = 4096;
-  // All that why_not_scaled and the cost model read.
-  using Key = std::tuple<int64_t, int64_t, int64_t, int, int, int, int, double, double>;
-  thread_local std::map<Key, ScaledCandidate> remembered;
-  if (remembered.size() >= kMaxRemembered) remembered.clear();
-  const Key key{p.m,
-                p.n,
-                p.k,
-                MIXED_GEMM_MUTATED(KeyWithoutOperand) ? 0 : static_cast<int>(p.operand),
-                device.sm,
-                device.sm_count,
-                device.smem_bytes,
-                device.dram_gb_per_s,
-                device.mma_tflops};
-  const auto found = remembered.find(key);
-  if (found != remembered.end()) return found->second;
-  const std::vector<ScaledCandidate> ranked = ranked_scaled(p, device);
-  if (ranked.empty()) return std::nullopt;
-  remembered.emplace(key, ranked.front());
-  return ranked.front();
+std::optional<ScaledCandidate> select_scaled(const ScaledMmProblem& problem,
+                                             const DeviceInfo& device) {
+  return remembered<std::optional<ScaledCandidate>>(
+      problem, device,
+      [](const ScaledMmProblem& p, const DeviceInfo& d) -> std::optional<ScaledCandidate> {
+        const std::vector<ScaledCandidate> ranked = ranked_scaled(p, d);
+        if (ranked.empty()) return std::nullopt;
+        return ranked.front();
+      });
 }
 
 }  // namespace mixed_gemm

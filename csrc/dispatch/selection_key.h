@@ -48,8 +48,9 @@ inline auto selection_key(const ConvProblem& problem) {
 inline auto selection_key(const ScaledMmProblem& problem) {
   const auto& [m, n, k, operand, out, a, lda, b, ldb, scale_a, scale_a_stride, scale_b,
                scale_b_stride, azp_adj, azp, bias, d] = problem;
-  return std::tuple(m, n, k, operand, out, lda, ldb, scale_a_stride, scale_b_stride,
-                    azp_adj != nullptr, azp != nullptr, bias != nullptr);
+  return std::tuple(m, n, k, MIXED_GEMM_MUTANT(KeyWithoutOperand, OperandType::kInt8, operand), out,
+                    lda, ldb, scale_a_stride, scale_b_stride, azp_adj != nullptr, azp != nullptr,
+                    bias != nullptr);
 }
 
 }  // namespace mixed_gemm

@@ -106,7 +106,8 @@ TEST(Select, RememberedChoicesTellScaledProblemsApart) {
       others[3].operand = OperandType::kFloat8E4M3;
       for (const ScaledMmProblem& other : others) {
         for (const ScaledMmProblem& p : {one, other, one}) {
-          EXPECT_EQ(config_name(select_scaled(p, gpu)), config_name(ranked_scaled(p, gpu).front()));
+          EXPECT_EQ(config_name(*select_scaled(p, gpu)),
+                    config_name(ranked_scaled(p, gpu).front()));
         }
         differ += config_name(ranked_scaled(one, gpu).front()) !=
                   config_name(ranked_scaled(other, gpu).front());
