@@ -128,3 +128,14 @@ def test_plans_know_what_the_ops_know():
         p.shared_memory_per_block_optin,
     )
     assert 100 < float(found[4]) < 20_000
+
+
+def test_gpu_that_is_not_there_is_named():
+    count = torch.cuda.device_count()
+    for where in (f"cuda:{count}", "cuda:100"):
+        with pytest.raises(ValueError, match=f"one of the {count} CUDA devices .* got {where}"):
+            device_string(where)
+    for index in (-1, count, 100, 2**32, 2**40):
+        text = f"_device: index must be of one of the {count} CUDA devices, got {index}"
+        with pytest.raises(RuntimeError, match=text):
+            torch.ops.mixed_gemm._device(index)
