@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -147,39 +148,127 @@ def error_bound(
         lam: standard deviations to allow.
         stored_partials: S above; the rest as in :func:`fpA_intB_gemm`.
     """
+    parts = _parts(a, q, scales, zeros, bias, pre_scale, group_size=group_size, zero_mode=zero_mode)
+    return parts.statistical(activation, lam, stored_partials)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What the bounds are made of: float64 matrices over the output, and scalars."""
+
+    u: float
+    eta: float
+    k: int
+    y: Tensor  # the exact pre-activation
+    random: Tensor  # sqrt(x^2 @ V): a deviation of the rounded operands, in units of u
+    worst: Tensor  # |x| @ (sum of the roundings' magnitudes), likewise
+    underflow: tuple[Tensor, Tensor]  # its deviation and its most, in units of eta
+    magnitude: Tensor  # |x| @ |w|_parts + |bias|
+    walk: Callable[[], Tensor]  # sqrt(x^2 @ w^2)
+
+    def statistical(self, activation: str, lam: float = 6.0, stored_partials: int = 1) -> Tensor:
+        e = 2.0**-23
+        bound = lam * (self.u * self.random + self.eta * self.underflow[0])
+        bound = bound + (self.k / 16 + 5) * e * self.magnitude
+        if stored_partials > 1:
+            stored = self.y.abs() + lam * self.walk()
+            bound = bound + (stored_partials - 1) * self.u * stored
+        return self._finished(bound, activation)
+
+    def hard(self, activation: str) -> Tensor:
+        bound = self.u * self.worst + self.eta * self.underflow[1]
+        bound = bound + (self.k + 5) * 2.0**-23 * self.magnitude
+        return self._finished(1.01 * bound, activation)
+
+    def _finished(self, bound: Tensor, activation: str) -> Tensor:
+        function, lipschitz = ACTIVATION_TABLE[activation]
+        rounded = self.u * function(self.y).abs() + 4 * 2.0**-23 * self.y.abs() + self.eta
+        return lipschitz * bound + rounded
+
+
+def _parts(
+    a: Tensor,
+    q: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None,
+    bias: Tensor | None,
+    pre_scale: Tensor | None,
+    *,
+    group_size: int,
+    zero_mode: str,
+) -> _Parts:
     u, eta = ROUNDING[a.dtype]
-    e = 2.0**-23
     k = q.shape[1]
     s = expand_groups(scales, k, group_size)
     w = dequantize(q, scales, zeros, group_size=group_size, zero_mode=zero_mode)
     x = a.double() if pre_scale is None else a.double() * pre_scale.double()
-    y = pre_activation(
-        a, q, scales, zeros, bias, pre_scale, group_size=group_size, zero_mode=zero_mode
-    )
+    y = x @ w.t() if bias is None else x @ w.t() + bias.double()
 
-    product = q.double() * s
-    parts, variance = product.abs(), w.square()
+    # Magnitudes of what rounds: the weight itself, then what the scheme adds to it.
+    product, absolute = q.double() * s, w.abs()
+    parts, rounded, variance = product.abs(), absolute, w.square()
     if zeros is not None:
         z = expand_groups(zeros, k, group_size)
         if zero_mode == "sub":
+            again = torch.where(z == z.round(), 0.0, absolute)
             parts = parts + (z * s).abs()
-            variance = variance + torch.where(z == z.round(), 0.0, w.square())
         else:
+            again = product.abs()
             parts = parts + z.abs()
-            variance = variance + product.square()
-    underflow = x.square().sum(-1, keepdim=True)
+        rounded, variance = rounded + again, variance + again.square()
+    deviation = x.square().sum(-1, keepdim=True)
+    most = x.abs().sum(-1, keepdim=True)
     if pre_scale is not None:
-        variance = variance + w.square()
-        underflow = underflow + w.square().sum(1)
+        rounded, variance = rounded + absolute, variance + w.square()
+        deviation, most = deviation + w.square().sum(1), most + absolute.sum(1)
+    return _Parts(
+        u,
+        eta,
+        k,
+        y,
+        (x.square() @ variance.t()).sqrt(),
+        x.abs() @ rounded.t(),
+        (deviation.sqrt(), most),
+        x.abs() @ parts.t() + (0.0 if bias is None else bias.double().abs()),
+        lambda: (x.square() @ w.square().t()).sqrt(),
+    )
 
-    absolute_bias = 0.0 if bias is None else bias.double().abs()
-    bound = lam * (u * (x.square() @ variance.t()).sqrt() + eta * underflow.sqrt())
-    bound = bound + (k / 16 + 5) * e * (x.abs() @ parts.t() + absolute_bias)
-    walk = lam * (x.square() @ w.square().t()).sqrt()
-    bound = bound + (stored_partials - 1) * u * (y.abs() + walk)
 
-    function, lipschitz = ACTIVATION_TABLE[activation]
-    return lipschitz * bound + u * function(y).abs() + 4 * e * y.abs() + eta
+@dataclass(frozen=True)
+class Oracle:
+    """Exact output and both bounds of :func:`fpA_intB_gemm`, float64 ``[..., N]``."""
+
+    expected: Tensor
+    statistical: Tensor
+    hard: Tensor
+
+
+def oracle(
+    a: Tensor,
+    q: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None = None,
+    bias: Tensor | None = None,
+    pre_scale: Tensor | None = None,
+    *,
+    group_size: int = -1,
+    zero_mode: str = "sub",
+    activation: str = "identity",
+) -> Oracle:
+    """:func:`fpA_intB_gemm`, :func:`error_bound` and the hard bound at the price of one of them.
+
+    The hard bound lets all errors line up, as the theorem does::
+
+        B_pre = 1.01 * (u * |x| @ R + eta * (|x| @ 1 + 1 @ |w| [pre_scale])
+                        + (K + 5) * e * (|x| @ |w|_parts + |bias|))
+
+    with R the sum of the magnitudes whose squares are V in :func:`error_bound`, and 1.01 for
+    products of roundings (u is at most 2^-8). It is the tighter one up to some 36 elements of K,
+    where lam = 6 deviations are more than all errors together.
+    """
+    parts = _parts(a, q, scales, zeros, bias, pre_scale, group_size=group_size, zero_mode=zero_mode)
+    expected = ACTIVATION_TABLE[activation][0](parts.y)
+    return Oracle(expected, parts.statistical(activation), parts.hard(activation))
 
 
 def error_ratio(out: Tensor, expected: Tensor, bound: Tensor) -> float:

@@ -56,6 +56,60 @@ def qconv2d(
     return ACTIVATION_TABLE[activation][0](y)
 
 
+def oracle(
+    input: Tensor,
+    q: Tensor,
+    scales: Tensor,
+    offsets: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    block_size: int = -1,
+    stride: Pair = (1, 1),
+    padding: Pair = (0, 0),
+    dilation: Pair = (1, 1),
+    activation: str = "identity",
+) -> tuple[Tensor, Tensor]:
+    """(:func:`qconv2d`, :func:`error_bound`) by one GEMM over the patches under the filter."""
+    n, in_c = input.shape[:2]
+    out_c, _, kernel_h, kernel_w = q.shape
+    height, width = (
+        (size + 2 * p - d * (k - 1) - 1) // s + 1
+        for size, k, s, p, d in zip(
+            input.shape[2:], (kernel_h, kernel_w), stride, padding, dilation, strict=True
+        )
+    )
+    if n == 0:
+        none = input.new_zeros((0, out_c, height, width), dtype=torch.float64)
+        return none, none
+    patches = torch.nn.functional.unfold(
+        input.double(), (kernel_h, kernel_w), dilation, padding, stride
+    ).transpose(1, 2)
+
+    def per_element(x: Tensor | None) -> Tensor | None:
+        if x is None:
+            return None
+        wide = x.repeat_interleave(in_c if block_size == -1 else block_size, dim=0)[:in_c]
+        return wide.repeat_interleave(kernel_h * kernel_w, dim=0)  # unfold: taps innermost
+
+    wide_scales = per_element(scales)
+    assert wide_scales is not None
+    of_gemm = reference.oracle(
+        patches.to(input.dtype),
+        q.reshape(out_c, -1),
+        wide_scales,
+        per_element(offsets),
+        bias,
+        group_size=1,
+        zero_mode="add",
+        activation=activation,
+    )
+    size = (n, out_c, height, width)
+    expected, bound = (
+        x.transpose(1, 2).reshape(size) for x in (of_gemm.expected, of_gemm.statistical)
+    )
+    return expected, bound
+
+
 def error_bound(
     input: Tensor,
     q: Tensor,
@@ -73,37 +127,18 @@ def error_bound(
     patches under the filter, zero outside the image, and every element of K has a scale of its own.
     float64, in the shape of the output.
     """
-    n, in_c = input.shape[:2]
-    out_c, _, kernel_h, kernel_w = q.shape
-    patches = torch.nn.functional.unfold(
-        input.double(), (kernel_h, kernel_w), dilation, padding, stride
-    ).transpose(1, 2)
-
-    def per_element(x: Tensor | None) -> Tensor | None:
-        if x is None:
-            return None
-        wide = x.repeat_interleave(in_c if block_size == -1 else block_size, dim=0)[:in_c]
-        return wide.repeat_interleave(kernel_h * kernel_w, dim=0)  # unfold: taps innermost
-
-    wide_scales = per_element(scales)
-    assert wide_scales is not None
-    bound = reference.error_bound(
-        patches.to(input.dtype),
-        q.reshape(out_c, -1),
-        wide_scales,
-        per_element(offsets),
+    return oracle(
+        input,
+        q,
+        scales,
+        offsets,
         bias,
-        group_size=1,
-        zero_mode="add",
+        block_size=block_size,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
         activation=activation,
-    )
-    height, width = (
-        (size + 2 * p - d * (k - 1) - 1) // s + 1
-        for size, k, s, p, d in zip(
-            input.shape[2:], (kernel_h, kernel_w), stride, padding, dilation, strict=True
-        )
-    )
-    return bound.transpose(1, 2).reshape(n, out_c, height, width)
+    )[1]
 
 
 def conv_sums(
@@ -158,44 +193,63 @@ def block_quantize(a: Tensor, block_size: int = -1) -> tuple[Tensor, Tensor, Ten
         q int8 ``[..., K]``, scale and offset float32 ``[..., G]``: a is about scale * q + offset.
     """
     k = a.shape[-1]
+    blocks = num_groups(k, block_size)
+    if k == 0:
+        none = a.new_zeros((*a.shape[:-1], 0), dtype=torch.float32)
+        return none.to(torch.int8), none, none
     size = k if block_size == -1 else block_size
-    parts = []
-    for x in torch.split(a.float(), size, dim=-1):
-        low, high = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
-        finite = x.isfinite().all(-1, keepdim=True)
-        # By a tensor: torch's CUDA division by a number multiplies with its reciprocal.
-        levels = torch.full_like(high, 127.5)
-        scale = ((high / 2 - low / 2) / levels).clamp(min=torch.finfo(torch.float32).tiny)
-        scale = torch.where(finite, scale, torch.nan)
-        offset = high - 127 * scale
-        q = ((x - offset) * scale.reciprocal()).round().nan_to_num(0.0).clamp(-128, 127)
-        parts.append((torch.where(finite, q, 0.0).to(torch.int8), scale, offset))
-    q, scale, offset = (torch.cat(column, dim=-1) for column in zip(*parts, strict=True))
-    return q, scale, offset
+    # The last block is filled up with its own last value, which changes neither end.
+    fill = a[..., -1:].expand(*a.shape[:-1], blocks * size - k)
+    x = torch.cat([a, fill], dim=-1).float().unflatten(-1, (blocks, size))
+    low, high = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
+    finite = x.isfinite().all(-1, keepdim=True)
+    # By a tensor: torch's CUDA division by a number multiplies with its reciprocal.
+    levels = torch.full_like(high, 127.5)
+    scale = ((high / 2 - low / 2) / levels).clamp(min=torch.finfo(torch.float32).tiny)
+    scale = torch.where(finite, scale, torch.nan)
+    offset = high - 127 * scale
+    q = ((x - offset) * scale.reciprocal()).round().nan_to_num(0.0).clamp(-128, 127)
+    q = torch.where(finite, q, 0.0).to(torch.int8).flatten(-2)[..., :k]
+    return q, scale.squeeze(-1), offset.squeeze(-1)
+
+
+_TERMS_AT_ONCE = 1 << 23  # elements of the partial products that are held together
 
 
 def _terms(
     a: Tensor, b: Tensor, scale_b: Tensor, offset_b: Tensor, block_size: int
 ) -> tuple[Tensor, Tensor]:
     """The sum over blocks of the four terms, and the sum of their magnitudes; float64."""
-    k = a.shape[-1]
+    k, n, lead = a.shape[-1], b.shape[1], a.shape[:-1]
+    blocks = num_groups(k, block_size)
     size = k if block_size == -1 else block_size
-    q, scale, offset = (x.double() for x in block_quantize(a, block_size))
-    total = magnitudes = torch.zeros(*a.shape[:-1], b.shape[1], dtype=torch.float64)
-    total = magnitudes = total.to(a.device)
-    for g in range(num_groups(k, block_size)):
-        qa, qb = q[..., g * size : (g + 1) * size], b[g * size : (g + 1) * size].double()
-        scale_a, offset_a = scale[..., g : g + 1], offset[..., g : g + 1]
-        sb, ob = scale_b[g].double(), offset_b[g].double()
-        terms = (
-            scale_a * sb * (qa @ qb),
-            scale_a * ob * qa.sum(-1, keepdim=True),
-            offset_a * sb * qb.sum(0),
-            offset_a * ob * qb.shape[0],
-        )
-        total = total + sum(terms)
-        magnitudes = magnitudes + sum(x.abs() for x in terms)
-    return total, magnitudes
+    q, scale, offset = (x.double().flatten(0, -2) for x in block_quantize(a[None], block_size))
+    m = q.shape[0]
+
+    def by_block(x: Tensor) -> Tensor:  # [rows, K] -> [blocks, rows, size], zeros at the end
+        x = torch.nn.functional.pad(x.double(), (0, blocks * size - k))
+        return x.unflatten(-1, (blocks, size)).transpose(0, 1)
+
+    total = torch.zeros(m, n, dtype=torch.float64, device=a.device)
+    magnitudes = torch.zeros_like(total)
+    if blocks > 0:
+        qa, qb = by_block(q), by_block(b.t())
+        counts = torch.full((blocks, 1, 1), size, dtype=torch.float64, device=a.device)
+        counts[-1] = k - (blocks - 1) * size
+        sums_a, sums_b = qa.sum(-1, keepdim=True), qb.sum(-1).unsqueeze(1)
+        scale_a, offset_a = (x.t().unsqueeze(-1) for x in (scale, offset))
+        sb, ob = (x.double().unsqueeze(1) for x in (scale_b, offset_b))
+        step = max(1, _TERMS_AT_ONCE // max(m * n, 1))
+        for at in (slice(i, i + step) for i in range(0, blocks, step)):
+            terms = (
+                scale_a[at] * sb[at] * (qa[at] @ qb[at].transpose(1, 2)),
+                scale_a[at] * ob[at] * sums_a[at],
+                offset_a[at] * sb[at] * sums_b[at],
+                offset_a[at] * ob[at] * counts[at],
+            )
+            total = total + sum(x.sum(0) for x in terms)
+            magnitudes = magnitudes + sum(x.abs().sum(0) for x in terms)
+    return total.reshape(*lead, n), magnitudes.reshape(*lead, n)
 
 
 def block_quant_gemm(
@@ -237,6 +291,21 @@ def block_error_bound(
     additions more, G blocks and the bias are added one after the other, all in fp32 that rounds to
     nearest. Then as in ``reference.error_bound`` (4). tiny covers fp32 underflow.
     """
+    options = {"block_size": block_size, "activation": activation}
+    return block_oracle(a, b, scale_b, offset_b, bias, **options)[1]
+
+
+def block_oracle(
+    a: Tensor,
+    b: Tensor,
+    scale_b: Tensor,
+    offset_b: Tensor,
+    bias: Tensor | None = None,
+    *,
+    block_size: int,
+    activation: str = "identity",
+) -> tuple[Tensor, Tensor]:
+    """(:func:`block_quant_gemm`, :func:`block_error_bound`) at the price of one of them."""
     u, eta = ROUNDING[a.dtype]
     u32 = 2.0**-24
     total, magnitudes = _terms(a, b, scale_b, offset_b, block_size)
@@ -246,4 +315,5 @@ def block_error_bound(
     blocks = num_groups(a.shape[-1], block_size)
     error = (blocks + 8) * u32 * magnitudes + 2 * u32 * wide_bias.to(total.device).abs()
     error = error + (blocks + 1) * 2.0**-140
-    return lipschitz * error + u * function(y).abs() + 8 * u32 * y.abs() + eta
+    expected = function(y)
+    return expected, lipschitz * error + u * expected.abs() + 8 * u32 * y.abs() + eta

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import torch
-from test_block_gemm import BlockCase, BlockProblem
+from problems.block import BlockCase, BlockProblem
 
 from mixed_gemm.plan import device_string
 

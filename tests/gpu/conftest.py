@@ -16,7 +16,7 @@ import pytest
 import torch
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY / "tests" / "python"))
+sys.path[:0] = [str(REPOSITORY / "tests" / "python"), str(REPOSITORY / "tests")]
 
 from mixed_gemm import _library  # noqa: E402
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 import torch
 from block_configs import DEVICE, configs_of, run_config
-from test_block_gemm import DTYPES, ROWS, BlockCase, BlockProblem, make, rounded
+from problems.block import DTYPES, BlockCase, BlockProblem, make
+from test_block_gemm import ROWS, rounded
 
 from mixed_gemm import reference, reference_conv
 from mixed_gemm.scheme import ACTIVATIONS, num_groups

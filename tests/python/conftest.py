@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import torch
 from mixed_gemm import _library
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY / "tests"))  # the package problems
 
 hypothesis.settings.register_profile("fast", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("long", deadline=None, max_examples=2000)

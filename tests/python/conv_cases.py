@@ -1,152 +1,21 @@
-"""The one generator of problems for the convolutions; the twin of cases.py."""
+"""Problems of qconv2d (problems.conv), and lists of cases that turn on one thing."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-import torch
-from torch import Tensor
+from problems.conv import DTYPES, ConvCase, ConvProblem, make
 
-import mixed_gemm
-from mixed_gemm import reference, reference_conv
-from mixed_gemm.conv_scheme import Pair, num_blocks
+from mixed_gemm.conv_scheme import Pair
 from mixed_gemm.scheme import ACTIVATIONS
 
-DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+__all__ = ["DTYPES", "ConvCase", "ConvProblem", "make"]
+
 CHANNELS_IN = (1, 2, 3, 7, 8, 9, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 96, 100, 128, 129, 513)
 CHANNELS_OUT = (1, 2, 7, 8, 15, 17, 31, 33, 63, 64, 65, 127, 129, 200, 520)
 KERNELS: tuple[Pair, ...] = ((1, 1), (2, 2), (3, 3), (1, 7), (5, 2), (4, 4), (7, 7), (6, 1))
-
-
-@dataclass(frozen=True)
-class ConvCase:
-    images: int = 2
-    in_c: int = 40
-    out_c: int = 24
-    size: Pair = (7, 6)
-    kernel: Pair = (3, 3)
-    stride: Pair = (1, 1)
-    padding: Pair = (1, 1)
-    dilation: Pair = (1, 1)
-    dtype: torch.dtype = torch.float16
-    bits: int = 4
-    block_size: int = -1
-    offsets: bool = False
-    bias: bool = False
-    activation: str = "identity"
-    channels_last: bool = True
-
-    def __str__(self) -> str:
-        def pair(x: Pair) -> str:
-            return f"{x[0]}x{x[1]}"
-
-        dtype = str(self.dtype).removeprefix("torch.")
-        extras = "".join(f"-{x}" for x in ("offsets", "bias", "channels_last") if getattr(self, x))
-        return (
-            f"{self.images}x{self.in_c}to{self.out_c}@{pair(self.size)}-k{pair(self.kernel)}"
-            f"s{pair(self.stride)}p{pair(self.padding)}d{pair(self.dilation)}-{dtype}"
-            f"-int{self.bits}-b{self.block_size}{extras}-{self.activation}"
-        )
-
-    def geometry(self) -> dict[str, Pair]:
-        return {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
-
-    def output_size(self) -> Pair:
-        """By counting: the places where the dilated kernel fits into the padded image."""
-        sizes = []
-        for size, k, s, p, d in zip(
-            self.size, self.kernel, self.stride, self.padding, self.dilation, strict=True
-        ):
-            last = size + 2 * p - (d * (k - 1) + 1)
-            sizes.append(len(range(0, last + 1, s)))
-        return sizes[0], sizes[1]
-
-
-@dataclass
-class ConvProblem:
-    """Tensors of a case: what the reference takes, and what the op takes."""
-
-    case: ConvCase
-    input: Tensor
-    q: Tensor
-    scales: Tensor
-    offsets: Tensor | None
-    bias: Tensor | None
-    packed: Tensor
-
-    def options(self) -> dict[str, Any]:
-        case = self.case
-        return {
-            "block_size": case.block_size,
-            "activation": case.activation,
-            **case.geometry(),
-        }
-
-    def extras(self) -> tuple[Tensor | None, ...]:
-        return self.scales, self.offsets, self.bias
-
-    def run(self, input: Tensor | None = None) -> Tensor:
-        return mixed_gemm.qconv2d(
-            self.input if input is None else input,
-            self.packed,
-            self.scales,
-            self.offsets,
-            self.bias,
-            bits=self.case.bits,
-            kernel_size=self.case.kernel,
-            **self.options(),
-        )
-
-    def expected(self, input: Tensor | None = None) -> Tensor:
-        input = self.input if input is None else input
-        return reference_conv.qconv2d(
-            input, self.q, self.scales, self.offsets, self.bias, **self.options()
-        )
-
-    def ratio(self, out: Tensor) -> float:
-        """max |out - exact| / bound; see reference_conv.error_bound."""
-        bound = reference_conv.error_bound(
-            self.input, self.q, self.scales, self.offsets, self.bias, **self.options()
-        )
-        assert out.dtype == self.case.dtype
-        return reference.error_ratio(out, self.expected(), bound)
-
-
-def make(case: ConvCase, device: str = "cpu", seed: int = 0) -> ConvProblem:
-    """Random tensors: the same values on every device."""
-    g = torch.Generator().manual_seed(seed)
-    low, high = -(2 ** (case.bits - 1)), 2 ** (case.bits - 1)
-    blocks = (num_blocks(case.in_c, case.block_size), case.out_c)
-
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=g)
-
-    q = torch.randint(
-        low, high, (case.out_c, case.in_c, *case.kernel), generator=g, dtype=torch.int8
-    )
-    sign = torch.randint(0, 2, blocks, generator=g) * 2 - 1  # negative scales are legal
-    scales = (0.5 + torch.rand(blocks, generator=g)) * sign * 0.5 / high
-    offsets = normal(*blocks) * 0.1 if case.offsets else None
-    images = normal(case.images, case.in_c, *case.size)
-    if case.channels_last:
-        images = images.contiguous(memory_format=torch.channels_last)
-
-    def place(x: Tensor | None) -> Any:
-        return None if x is None else x.to(case.dtype).to(device)
-
-    q = q.to(device)
-    return ConvProblem(
-        case,
-        place(images),
-        q,
-        place(scales),
-        place(offsets),
-        place(normal(case.out_c)) if case.bias else None,
-        mixed_gemm.pack_conv_weights(q, case.bits),
-    )
 
 
 def block_sizes(in_c: int) -> list[int]:

@@ -10,32 +10,14 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from problems.awq import awq_words, gptq_words
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 import mixed_gemm
 from mixed_gemm import reference
 
-AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # column in each nibble, lowest bits first
 ops = torch.ops.mixed_gemm
-
-
-def to_int32(words: Tensor) -> Tensor:
-    return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
-
-
-def awq_words(codes: Tensor) -> Tensor:
-    """int64 codes ``[rows, N]`` -> int32 ``[rows, N / 8]``."""
-    octets = codes.view(codes.shape[0], -1, 8)[:, :, AWQ_ORDER]
-    return to_int32((octets << (4 * torch.arange(8))).sum(-1))
-
-
-def gptq_words(codes: Tensor, bits: int) -> Tensor:
-    """int64 codes ``[K, N]`` -> int32 ``[K * bits / 32, N]``, one bit stream a column."""
-    k, n = codes.shape
-    stream = ((codes.unsqueeze(1) >> torch.arange(bits).view(1, bits, 1)) & 1).reshape(-1, 32, n)
-    assert stream.numel() == k * bits * n
-    return to_int32((stream << torch.arange(32).view(1, 32, 1)).sum(1))
 
 
 @dataclass

@@ -6,80 +6,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import pytest
 import torch
+from problems.block import DTYPES, BlockCase, make
 from torch import Tensor
 
 import mixed_gemm
-from mixed_gemm import reference, reference_conv
+from mixed_gemm import reference_conv
 from mixed_gemm.scheme import ACTIVATIONS, num_groups
-
-DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-
-
-@dataclass(frozen=True)
-class BlockCase:
-    m: int = 5
-    n: int = 40
-    k: int = 160
-    dtype: torch.dtype = torch.float16
-    block_size: int = 64
-    offsets: bool = True
-    bias: bool = True
-    activation: str = "identity"
-
-    def __str__(self) -> str:
-        return "-".join(str(x).removeprefix("torch.") for x in vars(self).values())
-
-
-@dataclass
-class BlockProblem:
-    case: BlockCase
-    a: Tensor
-    weight: Tensor  # [N, K]
-    scale_b: Tensor
-    offset_b: Tensor
-    bias: Tensor | None
-
-    def arguments(self) -> tuple[Any, ...]:
-        return self.a, self.weight.t(), self.scale_b, self.offset_b, self.bias
-
-    def options(self) -> dict[str, Any]:
-        return {"block_size": self.case.block_size, "activation": self.case.activation}
-
-    def run(self, a: Tensor | None = None) -> Tensor:
-        arguments = (self.a if a is None else a, *self.arguments()[1:])
-        return mixed_gemm.block_quant_gemm(*arguments, **self.options())
-
-    def ratio(self, out: Tensor) -> float:
-        expected = reference_conv.block_quant_gemm(*self.arguments(), **self.options())
-        bound = reference_conv.block_error_bound(*self.arguments(), **self.options())
-        assert out.dtype == self.case.dtype
-        return reference.error_ratio(out, expected, bound)
-
-
-def make(case: BlockCase, device: str = "cpu", seed: int = 0) -> BlockProblem:
-    """Random tensors: the same values on every device."""
-    g = torch.Generator().manual_seed(seed)
-    groups = (num_groups(case.k, case.block_size), case.n)
-
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=g)
-
-    weight = torch.randint(-128, 128, (case.n, case.k), generator=g, dtype=torch.int8)
-    scale = (0.5 + torch.rand(groups, generator=g)) / 128
-    offset = normal(*groups) * 0.1 if case.offsets else torch.zeros(groups)
-
-    def place(x: Tensor | None) -> Any:
-        return None if x is None else x.to(case.dtype).to(device)
-
-    # Rows that are shifted and scaled, so that blocks have ranges of their own.
-    a = normal(case.m, case.k) * (1 + normal(case.m, 1)) + normal(case.m, 1)
-    bias = place(normal(case.n)) if case.bias else None
-    return BlockProblem(case, place(a), weight.to(device), place(scale), place(offset), bias)
 
 
 def cases() -> Iterator[BlockCase]:

@@ -279,8 +279,9 @@ sys.exit(0 if p.ratio(p.run()) <= 1 else 1)
 
 @pytest.mark.parametrize("instruction_set", ["portable", "avx2", "avx512"])
 def test_conv_on_slower_instruction_sets(instruction_set: str) -> None:
-    here = str(Path(__file__).parent)
-    path = os.pathsep.join((str(Path(here).parents[1]), here, os.environ.get("PYTHONPATH", "")))
+    here = Path(__file__).parent
+    folders = (str(here.parents[1]), str(here.parent), str(here))
+    path = os.pathsep.join((*folders, os.environ.get("PYTHONPATH", "")))
     environment = {**os.environ, "MIXED_GEMM_CPU": instruction_set, "PYTHONPATH": path}
     run = subprocess.run(
         [sys.executable, "-c", PORTABLE],

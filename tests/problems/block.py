@@ -1,0 +1,143 @@
+"""Problems of block_quant_gemm."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import mixed_gemm
+from mixed_gemm import reference, reference_conv
+from mixed_gemm.plan import device_string
+from mixed_gemm.scheme import ACTIVATIONS, num_groups
+
+from . import verdict
+from .covering import Rules
+from .gemm import COLUMNS, DTYPES, ROWS, VECTOR_PLACES
+from .placing import LEADS, PLACES, PLACES_OF_ROWS, lead, place, poisoned
+from .values import Values
+
+
+@dataclass(frozen=True)
+class BlockCase:
+    m: int = 5
+    n: int = 40
+    k: int = 160
+    dtype: torch.dtype = torch.float16
+    block_size: int = 64
+    offsets: bool = True
+    bias: bool = True
+    activation: str = "identity"
+    lead: str = "2d"
+    a_place: str = "alone"
+    b_place: str = "alone"
+    scales_place: str = "alone"
+    vectors_place: str = "alone"
+
+    def __str__(self) -> str:
+        shown = list(vars(self).values())[:8]
+        return "-".join(str(x).removeprefix("torch.") for x in shown)
+
+
+FACTORS: dict[str, tuple[Any, ...]] = {
+    "m": ROWS,
+    "n": (0, *COLUMNS),
+    "k": (
+        0, 1, 2, 7, 8, 15, 16, 17, 31, 33, 48, 63, 64, 65, 100, 127, 128, 129, 257, 320, 513, 777,
+        1001, 1024,
+    ),
+    "dtype": DTYPES,
+    "block_size": (-1, 16, 32, 48, 64, 80, 128, 256),
+    "offsets": (False, True),
+    "bias": (False, True),
+    "activation": ACTIVATIONS,
+    "lead": LEADS,
+    "a_place": PLACES,
+    "b_place": PLACES_OF_ROWS,
+    "scales_place": PLACES,
+    "vectors_place": VECTOR_PLACES,
+}  # fmt: skip
+RULES: Rules = {
+    ("m", "lead"): lambda m, shape: shape != "1d" or m == 1,
+    ("k", "block_size"): lambda k, block: block <= k,
+}
+
+
+@dataclass
+class BlockProblem(verdict.Remembered):
+    case: BlockCase
+    a: Tensor
+    weight: Tensor  # [N, K]
+    scale_b: Tensor
+    offset_b: Tensor
+    bias: Tensor | None
+
+    def arguments(self) -> tuple[Any, ...]:
+        return self.a, self.weight.t(), self.scale_b, self.offset_b, self.bias
+
+    def options(self) -> dict[str, Any]:
+        return {"block_size": self.case.block_size, "activation": self.case.activation}
+
+    def run(self, a: Tensor | None = None, config: str | None = None) -> Tensor:
+        """The op's own choice, or a configuration by name, into memory that held NaN."""
+        arguments = (self.a if a is None else a, *self.arguments()[1:])
+        poisoned((*arguments[0].shape[:-1], self.case.n), self.a)
+        if config is None:
+            return mixed_gemm.block_quant_gemm(*arguments, **self.options())
+        op = torch.ops.mixed_gemm._block_quant_gemm_config
+        return op(*arguments, **self.options(), config=config)
+
+    def configs(self) -> list[str]:
+        """All that the planner lists, and splits that are legal and that it does not list."""
+        case = self.case
+        ask = torch.ops.mixed_gemm._plan_block_quant_gemm
+        device = device_string(self.a.device)
+        answer = json.loads(ask(case.m, case.n, case.k, case.block_size, device))
+        assert answer["ok"], answer
+        listed = [c["config"] for c in answer["candidates"]]
+        plain = [name for name in listed if name.count("_") == 1]
+        more = [f"{name}_streamk{s}" for name in plain for s in (3, 16) if case.k > 0]
+        more += [f"{name}_cluster3" for name in plain if f"{name}_cluster4" in listed]
+        return list(dict.fromkeys(listed + more))
+
+    def verdict(self, out: Tensor, config: str | None = None) -> Tensor:
+        assert out.dtype == self.case.dtype and out.is_contiguous()
+        return verdict.ratio(out, *self.once("oracle", self.oracle))
+
+    def oracle(self) -> tuple[Tensor, Tensor]:
+        return reference_conv.block_oracle(*self.arguments(), **self.options())
+
+    def ratio(self, out: Tensor) -> float:
+        assert out.dtype == self.case.dtype
+        return reference.error_ratio(out, *self.oracle())
+
+
+def make(
+    case: BlockCase, device: str = "cpu", seed: int = 0, drawn_on: str = "cpu"
+) -> BlockProblem:
+    """Random tensors: the same values on every device if ``drawn_on`` is the same."""
+    values = Values(device, seed, drawn_on)
+    groups = (num_groups(case.k, case.block_size), case.n)
+    weight = values.integers(-128, 128, case.n, case.k, dtype=torch.int8)
+    scale = (0.5 + values.uniform(*groups)) / 128
+    offset = values.normal(*groups) * 0.1 if case.offsets else torch.zeros_like(scale)
+    # Rows that are shifted and scaled, so that blocks have ranges of their own.
+    a = values.normal(case.m, case.k) * (1 + values.normal(case.m, 1)) + values.normal(case.m, 1)
+    bias = None
+    if case.bias:
+        bias = place(values.normal(case.n).to(case.dtype), case.vectors_place)
+    return BlockProblem(
+        case,
+        place(lead(a.to(case.dtype), case.lead), case.a_place),
+        place(weight, case.b_place),
+        place(scale.to(case.dtype), case.scales_place),
+        place(offset.to(case.dtype), case.scales_place),
+        bias,
+    )
+
+
+def cost(case: BlockCase) -> int:
+    return max(case.m, 1) * max(case.n, 1) * max(case.k, 1)

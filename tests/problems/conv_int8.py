@@ -1,0 +1,118 @@
+"""Problems of qconv2d_int8; the oracle is exact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import mixed_gemm
+from mixed_gemm import reference_conv
+from mixed_gemm.conv_scheme import Pair
+
+from . import conv, verdict
+from .covering import Row, Rules
+from .gemm import VECTOR_PLACES
+from .placing import place
+from .values import Values
+
+
+@dataclass(frozen=True)
+class ConvInt8Case:
+    images: int = 2
+    in_c: int = 40
+    out_c: int = 24
+    size: Pair = (7, 6)
+    kernel: Pair = (3, 3)
+    stride: Pair = (1, 1)
+    padding: Pair = (1, 1)
+    dilation: Pair = (1, 1)
+    input_zero_point: int = 0
+    output_zero_point: int = -5
+    clamp: Pair = (-128, 127)
+    scale_each: bool = True
+    bias: bool = False
+    layout: str = "channels_last"
+    weight_layout: str = "channels_last"
+    vectors_place: str = "alone"
+
+    geometry = conv.ConvCase.geometry
+    output_size = conv.ConvCase.output_size
+
+
+FACTORS: dict[str, tuple[Any, ...]] = {
+    **conv.SHAPES,
+    "input_zero_point": (0, -128, 37, 127),
+    "output_zero_point": (0, -5, 127),
+    "clamp": ((-128, 127), (-100, 120), (0, 6)),
+    "scale_each": (False, True),
+    "bias": (False, True),
+    "weight_layout": ("channels_last", "nchw", "odd_offset", "turned"),
+    "vectors_place": VECTOR_PLACES,
+}
+RULES: Rules = conv.SHAPE_RULES
+
+
+def from_row(row: Row) -> ConvInt8Case:
+    return ConvInt8Case(**conv.geometry_of(row))
+
+
+@dataclass
+class ConvInt8Problem(verdict.Remembered):
+    case: ConvInt8Case
+    input: Tensor
+    weight: Tensor
+    weight_scale: Tensor
+    bias: Tensor | None
+
+    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        case = self.case
+        k = case.in_c * case.kernel[0] * case.kernel[1]
+        named: dict[str, Any] = {
+            "input_scale": 0.02,
+            "input_zero_point": case.input_zero_point,
+            "output_scale": 0.02 * 74 * k**0.5 / 60,  # most results lie inside the int8 range
+            "output_zero_point": case.output_zero_point,
+            "clamp_min": case.clamp[0],
+            "clamp_max": case.clamp[1],
+            **case.geometry(),
+        }
+        return (self.input, self.weight, self.weight_scale, self.bias), named
+
+    def run(self, config: str | None = None) -> Tensor:
+        positional, named = self.arguments()
+        if config is None:
+            return mixed_gemm.qconv2d_int8(*positional, **named)
+        return torch.ops.mixed_gemm._qconv2d_int8_config(*positional, **named, config=config)
+
+    def configs(self) -> list[str]:
+        positional, named = self.arguments()
+        return torch.ops.mixed_gemm._qconv2d_int8_configs(*positional, **named).split()
+
+    def verdict(self, out: Tensor, config: str | None = None) -> Tensor:
+        positional, named = self.arguments()
+        exact = self.once("exact", lambda: reference_conv.qconv2d_int8(*positional, **named))
+        return verdict.exact(out, exact)
+
+
+def make(
+    case: ConvInt8Case, device: str = "cpu", seed: int = 0, drawn_on: str = "cpu"
+) -> ConvInt8Problem:
+    values = Values(device, seed, drawn_on)
+    images = values.integers(-128, 128, case.images, case.in_c, *case.size, dtype=torch.int8)
+    shape = (case.out_c, case.in_c, *case.kernel)
+    weight = values.integers(-128, 128, *shape, dtype=torch.int8)
+    scale = (0.5 + values.uniform(case.out_c if case.scale_each else 1)) / 100
+    bias = values.normal(case.out_c) * 5 if case.bias else None
+    return ConvInt8Problem(
+        case,
+        conv.lay_out(images, case.layout),
+        conv.lay_out(weight, case.weight_layout),
+        place(scale, case.vectors_place),
+        None if bias is None else place(bias, case.vectors_place),
+    )
+
+
+cost = conv.products

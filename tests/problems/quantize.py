@@ -1,0 +1,89 @@
+"""Problems of quantize_per_token and quantize_per_tensor; the oracle is exact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import mixed_gemm
+from mixed_gemm import reference_scaled
+
+from . import verdict
+from .covering import Rules
+from .gemm import DEPTHS, DTYPES, ROWS
+from .placing import LEADS, PLACES, lead, place
+from .values import Values
+
+
+@dataclass(frozen=True)
+class QuantizeCase:
+    """``how``: per token, symmetric or not, or per tensor, without or with a zero point."""
+
+    m: int = 3
+    k: int = 64
+    dtype: torch.dtype = torch.float16
+    how: str = "symmetric"
+    lead: str = "2d"
+    a_place: str = "alone"
+
+
+FACTORS: dict[str, tuple[Any, ...]] = {
+    "m": ROWS,
+    "k": (*DEPTHS[1:], 2048, 2049, 4100, 8200),
+    "dtype": DTYPES,
+    "how": ("symmetric", "asymmetric", "tensor", "tensor_azp"),
+    "lead": LEADS,
+    "a_place": PLACES,
+}
+RULES: Rules = {("m", "lead"): lambda m, shape: shape != "1d" or m == 1}
+
+
+@dataclass
+class QuantizeProblem:
+    case: QuantizeCase
+    a: Tensor
+    scale: Tensor
+    azp: Tensor | None
+
+    def run(self, config: str | None = None) -> tuple[Tensor | None, ...]:
+        if self.case.how.startswith("tensor"):
+            return (mixed_gemm.quantize_per_tensor(self.a, self.scale, self.azp),)
+        symmetric = self.case.how == "symmetric"
+        return mixed_gemm.quantize_per_token(self.a, symmetric=symmetric)
+
+    def configs(self) -> list[str]:
+        return []
+
+    def verdict(self, out: tuple[Tensor | None, ...], config: str | None = None) -> Tensor:
+        a = self.a.cpu()  # where torch's own division rounds once
+        if self.case.how.startswith("tensor"):
+            azp = None if self.azp is None else self.azp.cpu()
+            expected = (reference_scaled.quantize_per_tensor(a, self.scale.cpu(), azp),)
+        else:
+            symmetric = self.case.how == "symmetric"
+            expected = reference_scaled.quantize_per_token(a, symmetric=symmetric)
+        assert [x is None for x in out] == [x is None for x in expected]
+        pairs = [(x, y) for x, y in zip(out, expected, strict=True) if x is not None]
+        return verdict.all_of(*(verdict.exact(x.cpu(), y) for x, y in pairs)).to(self.a.device)
+
+
+def make(
+    case: QuantizeCase, device: str = "cpu", seed: int = 0, drawn_on: str = "cpu"
+) -> QuantizeProblem:
+    values = Values(device, seed, drawn_on)
+    # Rows of ranges of their own, some one-sided.
+    a = values.normal(case.m, case.k) * (0.1 + 3 * values.uniform(case.m, 1))
+    a = (a + 4 * values.normal(case.m, 1)).to(case.dtype)
+    azp = None
+    if case.how == "tensor_azp":
+        azp = values.integers(-200, 200, 1, dtype=torch.int32)
+    return QuantizeProblem(
+        case, place(lead(a, case.lead), case.a_place), 0.01 + 0.1 * values.uniform(1), azp
+    )
+
+
+def cost(case: QuantizeCase) -> int:
+    return max(case.m, 1) * case.k

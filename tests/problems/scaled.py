@@ -1,0 +1,210 @@
+"""Problems of scaled_mm and scaled_mm_azp."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import mixed_gemm
+from mixed_gemm import reference, reference_scaled
+from mixed_gemm.plan import device_string
+from mixed_gemm.scaled import _routes_to_torch
+
+from . import verdict
+from .covering import Rules
+from .gemm import COLUMNS, ROWS
+from .placing import LEADS, PLACES, PLACES_OF_ROWS, lead, place, poisoned
+from .values import Values
+
+OUT_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+OPERANDS = (torch.int8, torch.float8_e4m3fn)
+AZP = ("none", "folded", "per_row")
+DEPTHS = (
+    0, 1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 48, 63, 64, 65, 127, 128, 129, 255, 257, 384, 513,
+    777, 1001, 1024, 2049,
+)  # fmt: skip
+STEP_K = 128  # a slice of K is at least one of them
+
+
+@dataclass(frozen=True)
+class ScaledCase:
+    """One problem. ``row_scales`` and ``column_scales``: one for each, else one for all."""
+
+    m: int = 5
+    n: int = 40
+    k: int = 96
+    out_dtype: torch.dtype = torch.float16
+    operand: torch.dtype = torch.int8
+    row_scales: bool = True
+    column_scales: bool = True
+    azp: str = "none"
+    bias: bool = False
+    lead: str = "2d"
+    a_place: str = "alone"
+    b_place: str = "alone"
+    vectors_place: str = "alone"
+
+    def __str__(self) -> str:
+        names = [str(x).removeprefix("torch.") for x in (self.operand, self.out_dtype)]
+        scales = "".join("tc"[x] for x in (self.row_scales, self.column_scales))
+        bias = "-bias" if self.bias else ""
+        return f"m{self.m}n{self.n}k{self.k}-{'-'.join(names)}-{scales}-{self.azp}{bias}"
+
+
+FACTORS: dict[str, tuple[Any, ...]] = {
+    "m": ROWS,
+    "n": (0, *COLUMNS),
+    "k": DEPTHS,
+    "out_dtype": OUT_DTYPES,
+    "operand": OPERANDS,
+    "row_scales": (False, True),
+    "column_scales": (False, True),
+    "azp": AZP,
+    "bias": (False, True),
+    "lead": LEADS,
+    "a_place": PLACES,
+    "b_place": PLACES_OF_ROWS,
+    "vectors_place": ("alone", "guarded", "odd_offset", "every_second_row", "expanded"),
+}
+RULES: Rules = {
+    ("m", "lead"): lambda m, shape: shape != "1d" or m == 1,
+    ("operand", "azp"): lambda operand, azp: operand == torch.int8 or azp == "none",
+}
+
+
+@dataclass
+class ScaledProblem(verdict.Remembered):
+    case: ScaledCase
+    a: Tensor
+    weight: Tensor  # [N, K]
+    scale_a: Tensor
+    scale_b: Tensor
+    bias: Tensor | None
+    azp_adj: Tensor | None
+    azp: Tensor | None
+
+    @property
+    def b(self) -> Tensor:
+        return self.weight.t()
+
+    def run(self, a: Tensor | None = None, config: str | None = None, **changes: Any) -> Tensor:
+        """Through the Python layer, which sends float8 to torch on Hopper; or a configuration by
+        name. Into memory that held NaN."""
+        a = self.a if a is None else a
+        like = torch.empty(0, dtype=self.case.out_dtype, device=a.device)
+        poisoned((*a.shape[:-1], self.b.shape[1]), like)
+        arguments: dict[str, Any] = {
+            "a": a,
+            "b": self.b,
+            "scale_a": self.scale_a,
+            "scale_b": self.scale_b,
+            "bias": self.bias,
+            "out_dtype": self.case.out_dtype,
+        }
+        op: Callable[..., Tensor] = mixed_gemm.scaled_mm
+        if config is not None:
+            arguments.update(azp_adj=self.azp_adj, azp=self.azp, config=config)
+            op = torch.ops.mixed_gemm._scaled_mm_config
+        elif self.azp_adj is not None:
+            arguments.update(azp_adj=self.azp_adj, azp=self.azp)
+            op = mixed_gemm.scaled_mm_azp
+        return op(**{**arguments, **changes})
+
+    def configs(self) -> list[str]:
+        """All that the planner lists, and splits that are legal and that it does not list."""
+        case = self.case
+        answer = json.loads(
+            torch.ops.mixed_gemm._plan_scaled_mm(
+                case.m,
+                case.n,
+                case.k,
+                str(case.operand).removeprefix("torch."),
+                str(case.out_dtype).removeprefix("torch."),
+                device_string(self.a.device),
+            )
+        )
+        assert answer["ok"] or case.operand != torch.int8, answer
+        listed = [c["config"] for c in answer.get("candidates", ())]
+        steps = -(-case.k // STEP_K)
+        plain = [name for name in listed if name.count("_") == 1]
+        more = [f"{name}_streamk{s}" for name in plain for s in (3, 16) if steps > 0]
+        more += [f"{name}_parallel{s}" for name in plain for s in (5, steps) if 1 < s <= steps]
+        return list(dict.fromkeys(listed + more))
+
+    def sum_epsilon(self, config: str | None) -> float:
+        """e of the bound for float8: Hopper's own instruction keeps fewer bits than the fp16 one
+        that emulates mma.sync there; sm_89 is taken to be as coarse."""
+        if not self.a.is_cuda or self.case.operand == torch.int8:
+            return 2.0**-23
+        in_torch = config is None and _routes_to_torch(self.a, self.b)
+        emulated = torch.cuda.get_device_capability(self.a.device) >= (9, 0)
+        return 2.0**-23 if emulated and not in_torch else reference_scaled.HOPPER_FP8_EPSILON
+
+    def oracle(self, sum_epsilon: float = 2.0**-23) -> tuple[Tensor, Tensor]:
+        """(exact, bound); see reference_scaled.error_bound."""
+        operands = (self.a, self.b, self.scale_a, self.scale_b, self.bias)
+        points = {"azp_adj": self.azp_adj, "azp": self.azp}
+        expected = reference_scaled.scaled_mm(*operands, **points)
+        bound = reference_scaled.error_bound(
+            *operands, out_dtype=self.case.out_dtype, sum_epsilon=sum_epsilon, **points
+        )
+        return expected, bound
+
+    def ratio(self, out: Tensor, sum_epsilon: float = 2.0**-23) -> float:
+        """max |out - exact| / bound."""
+        assert out.dtype == self.case.out_dtype
+        return reference.error_ratio(out, *self.oracle(sum_epsilon))
+
+    def verdict(self, out: Tensor, config: str | None = None) -> Tensor:
+        assert out.dtype == self.case.out_dtype and out.is_contiguous()
+        e = self.sum_epsilon(config)
+        return verdict.ratio(out, *self.once(e, lambda: self.oracle(e)))
+
+
+def make(
+    case: ScaledCase, device: str = "cpu", seed: int = 0, drawn_on: str = "cpu"
+) -> ScaledProblem:
+    """Random tensors: the same values on every device if ``drawn_on`` is the same."""
+    values = Values(device, seed, drawn_on)
+    m, n, k = case.m, case.n, case.k
+
+    def operand(rows: int) -> Tensor:
+        if case.operand == torch.int8:
+            return values.integers(-128, 128, rows, k, dtype=torch.int8)
+        return (values.normal(rows, k) * 4).to(case.operand)
+
+    def scale(count: int) -> Tensor:  # negative scales are legal
+        return (0.5 + values.uniform(count)) * values.signs(count) / 64 / max(k, 1) ** 0.5
+
+    def put(x: Tensor | None) -> Any:
+        return None if x is None else place(x, case.vectors_place)
+
+    a, weight = operand(m), place(operand(n), case.b_place)
+    scale_a = scale(m)[:, None] if case.row_scales else scale(1)
+    scale_b = scale(n) if case.column_scales else scale(1)
+    bias = values.normal(n).to(case.out_dtype) if case.bias else None
+    azp_adj = azp = None
+    if case.azp == "folded":
+        azp_adj = mixed_gemm.azp_adjustment(weight, 37 - 64 * (n % 3))
+    elif case.azp == "per_row":
+        azp_adj = mixed_gemm.azp_adjustment(weight)
+        azp = values.integers(-128, 128, m, 1, dtype=torch.int32)
+    return ScaledProblem(
+        case,
+        place(lead(a, case.lead), case.a_place),
+        weight,
+        put(scale_a.contiguous()),
+        put(scale_b),
+        put(bias),
+        put(azp_adj),
+        put(azp),
+    )
+
+
+def cost(case: ScaledCase) -> int:
+    return max(case.m, 1) * max(case.n, 1) * max(case.k, 1)
