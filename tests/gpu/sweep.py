@@ -152,10 +152,11 @@ def work(args: argparse.Namespace, indices: list[int], at_once: int, out: Connec
     unanswered = 0
     for index in indices:
         run(args, index, judge)
-        if (judge.done and not judge.waiting) or len(judge.waiting) > at_once // 2:
+        unanswered += 1
+        if len(judge.waiting) > at_once // 2 or unanswered == SUSPECTS // 2:
             judge.read()
             out.send((index, judge.done))
-            judge.done = []
+            judge.done, unanswered = [], 0
     judge.read()
     out.send((None, judge.done))
 

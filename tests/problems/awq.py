@@ -16,7 +16,7 @@ from mixed_gemm import reference
 from . import verdict
 from .covering import Rules
 from .gemm import DTYPES, ROWS
-from .placing import LEADS, PLACES, lead, place, poisoned
+from .placing import LEADS, PLACES, lead, place, poison_output
 from .values import Values
 
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # column in each nibble, lowest bits first
@@ -105,9 +105,9 @@ class AwqProblem:
     def run(self, config: str | None = None) -> Tensor:
         case = self.case
         if case.op == "dequantize":
-            poisoned((case.k, case.n), self.scales)
+            poison_output((case.k, case.n), self.scales)
             return mixed_gemm.awq_dequantize(self.qweight, self.scales, self.qzeros)
-        poisoned((*self.a.shape[:-1], case.n), self.a)
+        poison_output((*self.a.shape[:-1], case.n), self.a)
         return mixed_gemm.awq_gemm(
             self.a, self.qweight, self.scales, self.qzeros, case.split_k_iters
         )

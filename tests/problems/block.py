@@ -17,7 +17,7 @@ from mixed_gemm.scheme import ACTIVATIONS, num_groups
 from . import verdict
 from .covering import Rules
 from .gemm import COLUMNS, DTYPES, ROWS, VECTOR_PLACES
-from .placing import LEADS, PLACES, PLACES_OF_ROWS, lead, place, poisoned
+from .placing import LEADS, PLACES, PLACES_OF_ROWS, lead, place, poison_output
 from .values import Values
 
 
@@ -84,7 +84,7 @@ class BlockProblem(verdict.Remembered):
     def run(self, a: Tensor | None = None, config: str | None = None) -> Tensor:
         """The op's own choice, or a configuration by name, into memory that held NaN."""
         arguments = (self.a if a is None else a, *self.arguments()[1:])
-        poisoned((*arguments[0].shape[:-1], self.case.n), self.a)
+        poison_output((*arguments[0].shape[:-1], self.case.n), self.a)
         if config is None:
             return mixed_gemm.block_quant_gemm(*arguments, **self.options())
         op = torch.ops.mixed_gemm._block_quant_gemm_config

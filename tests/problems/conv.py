@@ -16,7 +16,7 @@ from mixed_gemm.scheme import ACTIVATIONS
 from . import verdict
 from .covering import Row, Rules
 from .gemm import DTYPES, VECTOR_PLACES
-from .placing import PLACES, place, poisoned
+from .placing import PLACES, place, poison_output, poisoned
 from .values import Values
 
 LAYOUTS = (
@@ -196,7 +196,7 @@ class ConvProblem(verdict.Remembered):
         """The op's own choice, or a configuration by name, into memory that held NaN."""
         positional, named = self.arguments(input)
         case = self.case
-        poisoned((positional[0].shape[0], case.out_c, *case.output_size()), self.input)
+        poison_output((positional[0].shape[0], case.out_c, *case.output_size()), self.input)
         if config is None:
             return mixed_gemm.qconv2d(*positional, **named)
         return torch.ops.mixed_gemm._qconv2d_config(*positional, **named, config=config)

@@ -16,7 +16,7 @@ from mixed_gemm.scheme import ACTIVATIONS, num_groups
 
 from . import verdict
 from .covering import Rules
-from .placing import LEADS, PLACES, lead, place, poisoned
+from .placing import LEADS, PLACES, lead, place, poison_output
 from .values import Values
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -120,7 +120,7 @@ class Problem(verdict.Remembered):
     def run(self, a: Tensor | None = None, config: str | None = None, **options: Any) -> Tensor:
         """The op's own choice, or a configuration by name, into memory that held NaN."""
         a = self.a if a is None else a
-        poisoned((*a.shape[:-1], self.case.n), a)  # freed at once: what the output gets
+        poison_output((*a.shape[:-1], self.case.n), a)  # freed at once: what the output gets
         op = mixed_gemm.fpA_intB_gemm
         if config is not None:
             op = torch.ops.mixed_gemm.fpA_intB_gemm_config

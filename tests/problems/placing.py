@@ -42,6 +42,16 @@ def poisoned(shape: tuple[int, ...], like: Tensor) -> Tensor:
     return torch.full(shape, poison_of(like.dtype), dtype=like.dtype, device=like.device)
 
 
+POISONS_OUTPUTS = True
+
+
+def poison_output(shape: tuple[int, ...], like: Tensor) -> None:
+    """Poisons, and frees, what the allocator hands out next for a tensor of this shape: an element
+    that an op does not write shows."""
+    if POISONS_OUTPUTS:
+        poisoned(shape, like)
+
+
 def _window(x: Tensor, before: int, behind: int) -> Tensor:
     """In rows with ``before`` and ``behind`` elements of poison."""
     width = x.shape[-1]

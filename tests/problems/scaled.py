@@ -18,7 +18,7 @@ from mixed_gemm.scaled import _routes_to_torch
 from . import verdict
 from .covering import Rules
 from .gemm import COLUMNS, ROWS
-from .placing import LEADS, PLACES, PLACES_OF_ROWS, lead, place, poisoned
+from .placing import LEADS, PLACES, PLACES_OF_ROWS, lead, place, poison_output
 from .values import Values
 
 OUT_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -97,7 +97,7 @@ class ScaledProblem(verdict.Remembered):
         name. Into memory that held NaN."""
         a = self.a if a is None else a
         like = torch.empty(0, dtype=self.case.out_dtype, device=a.device)
-        poisoned((*a.shape[:-1], self.b.shape[1]), like)
+        poison_output((*a.shape[:-1], self.b.shape[1]), like)
         arguments: dict[str, Any] = {
             "a": a,
             "b": self.b,

@@ -15,7 +15,7 @@ from mixed_gemm.scheme import num_groups, packed_shape
 
 from . import gemm, verdict
 from .covering import Rules
-from .placing import PLACES, place, poisoned
+from .placing import PLACES, place, poison_output
 from .values import Values
 
 
@@ -165,7 +165,7 @@ class DequantizeProblem:
 
     def run(self, config: str | None = None) -> Tensor:
         case = self.case
-        poisoned((case.n, case.k), torch.empty(0, dtype=case.out_dtype, device=self.q.device))
+        poison_output((case.n, case.k), torch.empty(0, dtype=case.out_dtype, device=self.q.device))
         return mixed_gemm.dequantize_weights(
             self.b_packed,
             self.scales,
