@@ -15,7 +15,7 @@ from mixed_gemm.conv_scheme import Pair
 from . import conv, verdict
 from .covering import Row, Rules
 from .gemm import VECTOR_PLACES
-from .placing import place
+from .placing import place, poison_output
 from .values import Values
 
 
@@ -83,6 +83,8 @@ class ConvInt8Problem(verdict.Remembered):
 
     def run(self, config: str | None = None) -> Tensor:
         positional, named = self.arguments()
+        case = self.case
+        poison_output((case.images, case.out_c, *case.output_size()), self.input)
         if config is None:
             return mixed_gemm.qconv2d_int8(*positional, **named)
         return torch.ops.mixed_gemm._qconv2d_int8_config(*positional, **named, config=config)
