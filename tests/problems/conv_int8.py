@@ -106,7 +106,8 @@ def make(
     images = values.integers(-128, 128, case.images, case.in_c, *case.size, dtype=torch.int8)
     shape = (case.out_c, case.in_c, *case.kernel)
     weight = values.integers(-128, 128, *shape, dtype=torch.int8)
-    scale = (0.5 + values.uniform(case.out_c if case.scale_each else 1)) / 100
+    scales = case.out_c if case.scale_each else 1
+    scale = (0.5 + values.uniform(scales)) * values.signs(scales) / 100  # negative ones are legal
     bias = values.normal(case.out_c) * 5 if case.bias else None
     return ConvInt8Problem(
         case,
