@@ -1,8 +1,6 @@
-"""Names of configurations and the cases that reach each compiled kernel."""
+"""Names of configurations, and the groups and zero points that reach each compiled kernel."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import torch
 from cases import Case
@@ -60,19 +58,6 @@ MODES = {
     "fine": ((16, 48, 80), ("none",)),
     "fine_zero": ((16, 48, 80), ZEROS),
 }
-# m around the tiles, n and k ragged (not multiples of 64, of 8, odd) and regular.
-SHAPES = (
-    (1, 128, 512),
-    (5, 72, 520),
-    (17, 257, 640),
-    (33, 200, 1000),
-    (64, 384, 512),
-    (100, 136, 777),
-    (130, 264, 512),
-    (257, 512, 576),
-)
-
-
 # Skinny kernels have modes of their own for int4 groups of half an iteration (64), and of a quarter
 # (32) up to two rows.
 SKINNY_MODES = {
@@ -81,43 +66,8 @@ SKINNY_MODES = {
     "skinny_quarter": ((32, 96, 160), ("none",)),
     "skinny_quarter_zero": ((32, 96, 160), ("sub", "sub_real")),
 }
-QUARTER_SHAPES = (
-    (1, 128, 512),
-    (2, 72, 520),
-    (1, 257, 640),
-    (2, 200, 1000),
-    (1, 384, 777),
-    (2, 136, 2048),
-    (2, 4096, 4128),
-)
 
 
 def has_mode(kernel: str, mode: str) -> bool:
     """Whether the kernel takes the mode's groups: 16 and 32 tokens by wgmma not groups of 16."""
     return not (kernel.startswith(("wgmma_m16n", "wgmma_m32n")) and mode.startswith("fine"))
-
-
-def cases_of(mode: str, dtype: torch.dtype, bits: int) -> list[Case]:
-    """A case per shape; group size, zero mode, bias, activation and pre_scale rotate, so that each
-    value meets each shape over the tiles and splits."""
-    groups, zero_modes = (MODES | SKINNY_MODES)[mode]
-    activations = ("identity", "relu", "relu6", "gelu", "gelu_tanh", "silu")
-    base = Case(dtype=dtype, bits=bits)
-    cases = []
-    shapes = QUARTER_SHAPES if mode.startswith("skinny_quarter") else SHAPES
-    for i, (m, n, k) in enumerate(shapes):
-        group = groups[i % len(groups)]
-        cases.append(
-            replace(
-                base,
-                m=m,
-                n=n,
-                k=k,
-                group_size=k if group == 512 and k % 16 == 0 else -1 if group == 512 else group,
-                zero_mode=zero_modes[i // 2 % len(zero_modes)],
-                bias=i % 2 == 1,
-                pre_scale=i % 4 == 2,
-                activation=activations[i % len(activations)],
-            )
-        )
-    return cases

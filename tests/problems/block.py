@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from mixed_gemm.plan import device_string
 from mixed_gemm.scheme import ACTIVATIONS, num_groups
 
 from . import verdict
-from .covering import Rules
+from .covering import Row, Rules
 from .gemm import COLUMNS, DTYPES, ROWS, VECTOR_PLACES
 from .placing import LEADS, PLACES, PLACES_OF_ROWS, lead, place, poison_output
 from .values import Values
@@ -50,8 +51,7 @@ FACTORS: dict[str, tuple[Any, ...]] = {
         1001, 1024,
     ),
     "dtype": DTYPES,
-    "block_size": (-1, 16, 32, 48, 64, 80, 128, 256),
-    "offsets": (False, True),
+    "scheme": tuple(itertools.product((-1, 16, 32, 48, 64, 80, 128, 256), (False, True))),
     "bias": (False, True),
     "activation": ACTIVATIONS,
     "lead": LEADS,
@@ -62,8 +62,14 @@ FACTORS: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 RULES: Rules = {
     ("m", "lead"): lambda m, shape: shape != "1d" or m == 1,
-    ("k", "block_size"): lambda k, block: block <= k,
+    ("k", "scheme"): lambda k, scheme: scheme[0] <= k,
 }
+
+
+def from_row(row: Row) -> BlockCase:
+    fields = dict(row)
+    block_size, offsets = fields.pop("scheme")
+    return BlockCase(**fields, block_size=block_size, offsets=offsets)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,8 +101,7 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     **SHAPES,
     "dtype": DTYPES,
     "bits": (4, 8),
-    "block_size": (-1, 16, 32, 48, 64, 128, 256),
-    "offsets": (False, True),
+    "scheme": tuple(itertools.product((-1, 16, 32, 48, 64, 128, 256), (False, True))),
     "bias": (False, True),
     "activation": ACTIVATIONS,
     "b_place": ("alone", "guarded", "odd_offset", "in_wide_rows", "transposed"),
@@ -110,8 +110,8 @@ FACTORS: dict[str, tuple[Any, ...]] = {
 }
 RULES: Rules = {
     **SHAPE_RULES,
-    ("in_c", "block_size"): lambda c, block: block <= c,
-    ("kernel", "block_size"): lambda kernel, block: block * kernel[0] * kernel[1] <= 6400,
+    ("in_c", "scheme"): lambda c, scheme: scheme[0] <= c,
+    ("kernel", "scheme"): lambda kernel, scheme: scheme[0] * kernel[0] * kernel[1] <= 6400,
 }
 
 
@@ -136,7 +136,10 @@ def geometry_of(row: Row) -> Row:
 
 
 def from_row(row: Row) -> ConvCase:
-    return ConvCase(**geometry_of(row), channels_last=row["layout"] != "nchw")
+    fields = geometry_of(row)
+    block_size, offsets = fields.pop("scheme")
+    last = row["layout"] != "nchw"
+    return ConvCase(**fields, block_size=block_size, offsets=offsets, channels_last=last)
 
 
 def lay_out(x: Tensor, layout: str) -> Tensor:

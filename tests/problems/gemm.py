@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +16,12 @@ from mixed_gemm.plan import device_string
 from mixed_gemm.scheme import ACTIVATIONS, num_groups
 
 from . import verdict
-from .covering import Rules
+from .covering import Row, Rules
 from .placing import LEADS, PLACES, lead, place, poison_output
 from .values import Values
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-GROUP_SIZES = (-1, 16, 32, 48, 64, 80, 128, 192, 256)  # 48, 80, 192: no powers of two
+GROUP_SIZES = (-1, 16, 32, 48, 64, 80, 96, 128, 160, 192, 256)
 # What the zero points are: sub_real: no whole numbers; sub_mixed: some groups whole, some columns
 # of theirs not; sub_large: more than the constants of a conversion hold.
 ZERO_MODES = ("none", "sub", "sub_real", "sub_mixed", "sub_large", "add")
@@ -30,6 +31,8 @@ DEPTHS = (
     0, 1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 48, 63, 64, 65, 77, 80, 127, 128, 129, 193, 257, 320,
     513, 520, 640, 777, 1001, 1024,
 )  # fmt: skip
+# One factor: a kernel is chosen by both together, so each of these must meet each depth.
+SCHEMES = tuple(itertools.product(GROUP_SIZES, ZERO_MODES))
 VECTOR_PLACES = ("alone", "guarded", "odd_offset", "every_second_column", "expanded")
 
 
@@ -76,8 +79,7 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "k": DEPTHS,
     "dtype": DTYPES,
     "bits": (4, 8),
-    "group_size": GROUP_SIZES,
-    "zero_mode": ZERO_MODES,
+    "scheme": SCHEMES,
     "bias": (False, True),
     "pre_scale": (False, True),
     "activation": ACTIVATIONS,
@@ -89,12 +91,21 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "vectors_place": VECTOR_PLACES,
 }
 RULES: Rules = {
-    ("k", "group_size"): lambda k, group: group <= k,
+    ("k", "scheme"): lambda k, scheme: scheme[0] <= k,
     ("m", "lead"): lambda m, shape: shape != "1d" or m == 1,
-    ("zero_mode", "zeros_place"): lambda mode, where: mode != "none" or where == "alone",
-    # 60000 scaled: fp16 would overflow in sums of many.
-    ("zero_mode", "activation"): lambda mode, f: mode != "sub_large" or f != "relu6",
+    ("scheme", "zeros_place"): lambda scheme, where: scheme[1] != "none" or where == "alone",
 }
+
+
+def fields_of(row: Row) -> Row:
+    """Fields of a case from a row: the scheme as its two."""
+    row = dict(row)
+    row["group_size"], row["zero_mode"] = row.pop("scheme")
+    return row
+
+
+def from_row(row: Row) -> Case:
+    return Case(**fields_of(row))
 
 
 @dataclass

@@ -53,9 +53,12 @@ class Op:
                     return case
 
     def neighbours(self, row: Row, rng: random.Random, each: int = 2) -> Iterator[tuple[Row, str]]:
-        """Rows that differ from ``row`` in one factor, and its name."""
+        """Rows that differ from ``row`` in one field, and the name of its factor."""
         for name, values in self.factors.items():
             others = [v for v in values if v != row[name]]
+            if name == "scheme":  # of two fields
+                old = row[name]
+                others = [v for v in others if (v[0] == old[0]) != (v[1] == old[1])]
             for value in rng.sample(others, min(each, len(others))):
                 other = {**row, name: value}
                 if may_meet(self.rules, other):
@@ -82,7 +85,7 @@ CONV_SIZES = {"in_c": 300, "out_c": 300, "images": 9}
 
 OPS: dict[str, Op] = {
     "fpA_intB_gemm": Op(
-        gemm.Case, gemm.FACTORS, gemm.make, gemm.cost, gemm.RULES, GEMM_SIZES
+        gemm.Case, gemm.FACTORS, gemm.make, gemm.cost, gemm.RULES, GEMM_SIZES, gemm.from_row,
     ),
     "pack_weights": Op(
         weights.PackCase, weights.PACK_FACTORS, weights.make_pack, _free, {},
@@ -94,7 +97,7 @@ OPS: dict[str, Op] = {
     ),
     "dequantize_weights": Op(
         weights.DequantizeCase, weights.DEQUANTIZE_FACTORS, weights.make_dequantize, _free,
-        weights.DEQUANTIZE_RULES, {"n": 1500, "k": 4200},
+        weights.DEQUANTIZE_RULES, {"n": 1500, "k": 4200}, weights.dequantize_from_row,
     ),
     "scaled_mm": Op(
         scaled.ScaledCase, scaled.FACTORS, scaled.make, scaled.cost, scaled.RULES, GEMM_SIZES
@@ -115,7 +118,8 @@ OPS: dict[str, Op] = {
         CONV_SIZES, conv_int8.from_row,
     ),
     "block_quant_gemm": Op(
-        block.BlockCase, block.FACTORS, block.make, block.cost, block.RULES, GEMM_SIZES
+        block.BlockCase, block.FACTORS, block.make, block.cost, block.RULES, GEMM_SIZES,
+        block.from_row,
     ),
 }  # fmt: skip
 # Those that choose among configurations.

@@ -14,7 +14,7 @@ from mixed_gemm.conv_scheme import channels_per_tap
 from mixed_gemm.scheme import num_groups, packed_shape
 
 from . import gemm, verdict
-from .covering import Rules
+from .covering import Row, Rules
 from .placing import PLACES, place, poison_output
 from .values import Values
 
@@ -142,7 +142,7 @@ class DequantizeCase:
 
 
 DEQUANTIZE_FACTORS: dict[str, tuple[Any, ...]] = {
-    **{name: gemm.FACTORS[name] for name in ("k", "dtype", "bits", "group_size", "zero_mode")},
+    **{name: gemm.FACTORS[name] for name in ("k", "dtype", "bits", "scheme")},
     "n": (0, *gemm.COLUMNS),
     "out_dtype": gemm.DTYPES,
     "b_place": gemm.FACTORS["b_place"],
@@ -150,9 +150,12 @@ DEQUANTIZE_FACTORS: dict[str, tuple[Any, ...]] = {
     "zeros_place": PLACES,
 }
 DEQUANTIZE_RULES: Rules = {
-    ("k", "group_size"): gemm.RULES["k", "group_size"],
-    ("zero_mode", "zeros_place"): gemm.RULES["zero_mode", "zeros_place"],
+    name: gemm.RULES[name] for name in (("k", "scheme"), ("scheme", "zeros_place"))
 }
+
+
+def dequantize_from_row(row: Row) -> DequantizeCase:
+    return DequantizeCase(**gemm.fields_of(row))
 
 
 @dataclass
