@@ -1,4 +1,4 @@
-"""What must hold between two calls, whatever the values: permuted, negated, scaled and split problems.
+"""What must hold between two calls: permuted, negated, scaled and split problems of any values.
 The bits are equal where one order of sums serves both; else both must fit one bound.
 """
 
