@@ -135,7 +135,8 @@ def error_bound(
         deviation is at most u * sqrt(sum x^2 v), and lam = 6 of them leaves no chance in practice
         (sqrt(K) tighter than the theorem that lets all errors line up). V counts the roundings:
         w^2 for the one of the dequantized weight; another w^2 in "sub" with zeros that are not
-        integers (q - z rounds too; for integers it is exact); (q s)^2 more in "add", where product
+        integers (q - z rounds too; of integers it is exact while the dtype of ``a`` holds it,
+        up to 2^11 in float16 and 2^8 in bfloat16); (q s)^2 more in "add", where product
         and sum may round apart; and w^2 more with pre_scale, which rounds x. eta covers
         underflow: products below the smallest normal number round absolutely.
     (2) The fp32 sum, one truncation for each 16-deep mma. Kernels may sum q * s and z apart, so
@@ -210,7 +211,9 @@ def _parts(
     if zeros is not None:
         z = expand_groups(zeros, k, group_size)
         if zero_mode == "sub":
-            again = torch.where(z == z.round(), 0.0, absolute)
+            difference = q.double() - z
+            held = difference.to(a.dtype).double() == difference
+            again = torch.where((z == z.round()) & held, 0.0, absolute)
             parts = parts + (z * s).abs()
         else:
             again = product.abs()

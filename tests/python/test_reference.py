@@ -176,3 +176,21 @@ def test_error_ratio_of_a_wrong_shape_or_nan_is_infinite() -> None:
     assert reference.error_ratio(torch.full((2, 3), torch.nan), y, y + 1) == float("inf")
     assert reference.error_ratio(y + 0.5, y, y + 1) == 0.5
     assert reference.error_ratio(y[:0], y[:0], y[:0]) == 0.0
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16), ids=str)
+def test_both_bounds_count_the_rounding_of_differences_that_the_dtype_does_not_hold(dtype):
+    """q - z of whole numbers is exact, but not of large ones: then weights round twice."""
+    generator = torch.Generator().manual_seed(0)
+    n = 4096
+    q = torch.randint(-8, 8, (n, 1), generator=generator, dtype=torch.int8)
+    scales = (0.5 + torch.rand(1, n, generator=generator)).mul(2**-8).to(dtype)
+    zeros = torch.randint(2050, 4000, (1, n), generator=generator).to(dtype)
+    a = torch.randn(1, 1, generator=generator).to(dtype)
+    difference = (q.t().double() - zeros.double()).to(dtype)
+    weight = (difference.double() * scales.double()).to(dtype)
+    out = (a.double() * weight.double()).to(dtype)
+    oracle = reference.oracle(a, q, scales, zeros)
+    tighter = torch.minimum(oracle.statistical, oracle.hard)
+    ratio = reference.error_ratio(out, oracle.expected, tighter)
+    assert 0.75 < ratio <= 1  # 2/3 would be enough for two roundings
