@@ -125,7 +125,8 @@ struct ExactFma {
   }
 
   static uint16_t fma(uint16_t x, uint16_t y, uint16_t z) {
-    const __int128 product = units(x) * units(y), addend = units(z) << -kUnit;
+    const __int128 unit = 1;
+    const __int128 product = units(x) * units(y), addend = units(z) * (unit << -kUnit);
     if (product + addend != 0) return round(product + addend);
     const bool both_negative_zero = product == 0 && ((x ^ y) & 0x8000) && z == 0x8000;
     return both_negative_zero ? 0x8000 : 0;
