@@ -10,6 +10,8 @@
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/ScalarType.h>
 
+#include <exception>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -33,8 +35,20 @@ inline void* current_cuda_stream(int32_t device_index) {
   return stream;
 }
 
+// Of what a body throws, torch's C interface would report that it failed and no more: the first is
+// kept here, and thrown again.
 inline void torch_parallel(int64_t begin, int64_t end, int64_t grain, const LoopBody& body) {
-  torch::stable::parallel_for(begin, end, grain, body);
+  std::mutex mutex;
+  std::exception_ptr thrown;
+  torch::stable::parallel_for(begin, end, grain, [&](int64_t first, int64_t last) {
+    try {
+      body(first, last);
+    } catch (...) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (!thrown) thrown = std::current_exception();
+    }
+  });
+  if (thrown) std::rethrow_exception(thrown);
 }
 
 }  // namespace mixed_gemm
