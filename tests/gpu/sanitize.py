@@ -1,108 +1,339 @@
-"""Boundary subset for compute-sanitizer (test_gpu_sanitizer.py runs it): ragged M, N and K, every
-scale mode, dtype and bit width, splits and small kernels, with more k-tiles than stages so that the
-pipeline wraps. Not a pytest file."""
+"""Calls for compute-sanitizer, divided into parts that can run at the same time
+(test_gpu_sanitizer.py runs them): every compiled kernel of every family once plainly and once with
+its work split, with ragged M, N and K and more k-tiles than stages, so that the pipeline wraps. Not
+a pytest file.
+
+    compute-sanitizer ... python3 tests/gpu/sanitize.py PART
+"""
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
-from cases import Case, make
-from configs import DTYPES, KERNELS, MODES, TILED, clusters_of, has_mode
+import block_configs
+import scaled_configs
+from cases import DTYPES as FLOATS
+from cases import Case, Problem, make
+from configs import DTYPES, KERNELS, MODES, SKINNY_MODES, TILED, clusters_of, has_mode
 from scaled_cases import AZP, OUT_DTYPES, ScaledCase
 from scaled_cases import make as make_scaled
-from scaled_configs import FLOAT8, TILE_K, configs_of, run_config, sum_epsilon, tile_of
-from scaled_configs import KERNELS as SCALED_KERNELS
+from scaled_configs import FLOAT8, TILE_K
+from test_awq import awq
+from test_block_gemm import BlockCase
+from test_block_gemm import make as make_block
+from test_gpu_checkpoints import placed
+from test_gpu_conv import Conv
+from test_gpu_conv import make as make_conv
 
 import mixed_gemm
+from mixed_gemm import reference, reference_conv
 
-SPLITS = ("", "_streamk2", "_parallel3")
-SCALED_SPLITS = ("", "_streamk2", "_streamk3", "_parallel3", "_cluster2")
-
-
-def scaled_gemms() -> int:
-    """The same for 8-bit operands, and the quantizers."""
-    runs = 0
-    for i, kernel in enumerate(SCALED_KERNELS):
-        azp, out_dtype = AZP[i % len(AZP)], OUT_DTYPES[i // 2 % len(OUT_DTYPES)]
-        m, n, k = tile_of(kernel)[0] + 3, 72 + 65 * (i % 2), 10 * TILE_K + 8 * (i % 3)
-        for operand, splits in ((torch.int8, SCALED_SPLITS), (FLOAT8, SCALED_SPLITS[i % 2 :: 4])):
-            case = ScaledCase(m, n, k, out_dtype, operand, azp=azp, bias=True)
-            if operand == FLOAT8:
-                case = replace(case, azp="none")
-            problem = make_scaled(case, "cuda")
-            for config in configs_of(m, n, k, str(operand)[6:], kernel):
-                if config.removeprefix(kernel) not in splits:
-                    continue
-                ratio = problem.ratio(run_config(problem, config), sum_epsilon())
-                assert ratio <= 1, (case, config, ratio)
-                runs += 1
-    for dtype, k in ((torch.float16, 257), (torch.bfloat16, 20_000), (torch.float32, 64)):
-        x = torch.randn(5, k, device="cuda", dtype=dtype)
-        for symmetric in (True, False):
-            mixed_gemm.quantize_per_token(x, symmetric=symmetric)
-        mixed_gemm.quantize_per_tensor(x, torch.tensor(0.02, device="cuda"))
-    return runs
+ops = torch.ops.mixed_gemm
+Calls = Iterator[tuple[str, float]]  # what was called, its error over the bound
 
 
-def main() -> None:
-    runs = scaled_gemms()
-    assert runs >= 3 * len(SCALED_KERNELS)
-    for i, kernel in enumerate(KERNELS):
-        tile_m = int(re.search(r"_m(\d+)n", kernel)[1])
-        for j, (mode, (groups, zero_modes)) in enumerate(MODES.items()):
-            if not has_mode(kernel, mode):
-                continue
-            small = mode == "half" and kernel.startswith("skinny")  # quarters, of int4
-            bits, dtype = (4, 8)[(i + j) % 2], DTYPES[(i + j // 2) % 2]
-            case = Case(
-                1 if small else tile_m + 3,
-                72 + 65 * (j % 2),
-                64 * 6 + 8 * (j % 3),
+def exact(out: torch.Tensor, expected: torch.Tensor) -> float:
+    return 0.0 if torch.equal(out, expected) else float("inf")
+
+
+def judge(problem: Problem) -> Callable[[torch.Tensor], float]:
+    """Output -> its error over the bound; the reference is computed once."""
+    arguments = (problem.a, problem.q, *problem.extras())
+    options = {**problem.scheme(), "activation": problem.case.activation}
+    expected = reference.fpA_intB_gemm(*arguments, **options)
+    bound = reference.error_bound(*arguments, **options)
+    return lambda out: reference.error_ratio(out, expected, bound)
+
+
+def run_config(problem: Problem, config: str) -> torch.Tensor:
+    return ops.fpA_intB_gemm_config(
+        problem.a,
+        problem.b_packed,
+        *problem.extras(),
+        bits=problem.case.bits,
+        activation=problem.case.activation,
+        config=config,
+        **problem.scheme(),
+    )
+
+
+# --- fpA_intB_gemm -------------------------------------------------------------------------------
+
+
+def wrapping_k(kernel: str) -> int:
+    """So many elements of K that every stage is filled twice (skinny: every warp has two parts)."""
+    found = re.search(r"n\d+(?:k(\d+))?[sw](\d+)", kernel)
+    assert found, kernel
+    depth = int(found[2])
+    return int(found[1] or 64) * (2 * depth if kernel.startswith("skinny") else depth + 2)
+
+
+def cases_of(kernel: str, i: int) -> Iterator[Case]:
+    """Every mode, width and dtype: each is a kernel of its own, or a loop of one. K is now a
+    multiple of 8 and now not, which takes the operands through copies of their own; one group with
+    zeros meets both, as its rows of scales are as many as K is long."""
+    skinny = kernel.startswith("skinny")
+    tile_m = int(re.search(r"_m(\d+)n", kernel)[1])  # type: ignore[index]
+    for j, (mode, (groups, zero_modes)) in enumerate((MODES | SKINNY_MODES).items()):
+        if not has_mode(kernel, mode) or (mode in SKINNY_MODES and not skinny):
+            continue
+        quarter = mode.startswith("skinny_quarter")  # up to two rows
+        for k, (bits, dtype) in enumerate(itertools.product((4, 8), DTYPES)):
+            turn = i + j + k
+            base = Case(
+                2 if quarter else tile_m + 3,
+                72 + 65 * (turn % 2),
+                wrapping_k(kernel),
                 dtype,
                 bits,
-                groups[0],
-                zero_modes[0],
+                -1 if mode == "per_channel" else groups[turn % len(groups)],
+                zero_modes[turn % len(zero_modes)],
                 bias=True,
-                pre_scale=j == 1,
+                pre_scale=turn % 3 == 1,
                 activation="silu",
             )
+            ragged = (8, 13) if base.group_size == -1 and base.zero_mode != "none" else ()
+            for more in ragged or ((13, 8, 40)[turn % 3],):
+                yield replace(base, k=base.k + more)
+
+
+def fpA_intB(family: str, part: int = 0, parts: int = 1) -> Calls:
+    kernels = [kernel for kernel in KERNELS if kernel.startswith(family)]
+    for i, kernel in enumerate(kernels):
+        for j, case in enumerate(cases_of(kernel, i)):
+            if j % parts != part:
+                continue
             problem = make(case, "cuda")
-            splits = SPLITS if kernel.startswith(TILED) else ("",)
-            configs = [kernel + split for split in splits] + clusters_of(kernel, case)[:2]
-            for config in configs:
-                out = torch.ops.mixed_gemm.fpA_intB_gemm_config(
-                    problem.a,
-                    problem.b_packed,
-                    *problem.extras(),
-                    bits=bits,
-                    activation="silu",
-                    config=config,
-                    **problem.scheme(),
+            ratio = judge(problem)
+            splits = clusters_of(kernel, case)
+            if kernel.startswith(TILED):
+                splits += [f"{kernel}_streamk2", f"{kernel}_parallel3"]
+            for config in (kernel, *splits[j // parts % max(len(splits), 1) :][:1]):
+                yield f"{config} {case}", ratio(run_config(problem, config))
+
+
+def dense() -> Calls:
+    """Dequantize, then the library's GEMM; float32 goes that way as well."""
+    for i, (bits, dtype) in enumerate(itertools.product((4, 8), FLOATS)):
+        for group, zero_mode in ((-1, "none"), (-1, "sub"), (32, "add"), (48, "sub_real")):
+            case = Case(130, 137, 333 - 13 * (i % 2), dtype, bits, group, zero_mode, bias=True)
+            problem = make(case, "cuda")
+            run = problem.run() if i % 2 else run_config(problem, "dequantize_dense")
+            yield f"dense {case}", judge(problem)(run)
+            for out in FLOATS:
+                scheme = {"bits": bits, "n": case.n, "k": case.k, "dtype": out, **problem.scheme()}
+                w = mixed_gemm.dequantize_weights(
+                    problem.b_packed, problem.scales, problem.zeros, **scheme
                 )
-                ratio = problem.ratio(out)
-                assert ratio <= 1, (case, config, ratio)
-                runs += 1
-    for bits in (4, 8):
-        q = torch.randint(-8, 8, (65, 131), dtype=torch.int8, device="cuda")
+                want = reference.dequantize(
+                    problem.q, problem.scales, problem.zeros, **problem.scheme()
+                )
+                close = torch.allclose(w.double(), want.double(), rtol=2**-7, atol=2**-7)
+                yield f"dequantize to {out} {case}", 0.0 if close else float("inf")
+
+
+def pack() -> Calls:
+    for bits, n, k in itertools.product((4, 8), (1, 65, 128), (1, 77, 131, 256)):
+        limit = 2 ** (bits - 1)
+        q = torch.randint(-limit, limit, (n, k), dtype=torch.int8, device="cuda")
         packed = mixed_gemm.pack_weights(q, bits)
-        assert torch.equal(mixed_gemm.unpack_weights(packed, bits, 65, 131), q)
-        scales = torch.rand(5, 65, device="cuda", dtype=torch.float16)
-        for dtype in (torch.float16, torch.float32):
-            mixed_gemm.dequantize_weights(
-                packed, scales, None, bits=bits, group_size=32, n=65, k=131, dtype=dtype
+        yield f"pack {bits} {n} {k}", exact(mixed_gemm.unpack_weights(packed, bits, n, k), q)
+        filters = q.view(n, k, 1, 1)
+        on_host = mixed_gemm.pack_conv_weights(filters.cpu(), bits)
+        out = mixed_gemm.pack_conv_weights(filters, bits)
+        yield f"pack_conv {bits} {n} {k}", exact(out.cpu(), on_host)
+    for bits, k in itertools.product((2, 3, 4, 8), (96, 160)):
+        words = torch.randint(-(2**31), 2**31 - 1, (k * bits // 32, 72), dtype=torch.int32)
+        for perm in (None, torch.randperm(k, dtype=torch.int32)):
+            on_host = mixed_gemm.gptq_repack(words, perm, bits=bits)
+            on_device = mixed_gemm.gptq_repack(
+                words.cuda(), None if perm is None else perm.cuda(), bits=bits
             )
+            yield f"gptq_repack {bits} {k}", exact(on_device.cpu(), on_host)
+    for n, k in ((8, 1), (72, 130), (264, 64)):
+        words = torch.randint(-(2**31), 2**31 - 1, (k, n // 8), dtype=torch.int32)
+        on_host = mixed_gemm.awq_repack(words)
+        yield f"awq_repack {n} {k}", exact(mixed_gemm.awq_repack(words.cuda()).cpu(), on_host)
+
+
+# --- 8-bit operands ------------------------------------------------------------------------------
+
+
+def scaled(family: str) -> Calls:
+    for i, kernel in enumerate(scaled_configs.KERNELS):
+        if not kernel.startswith(family):
+            continue
+        m, n, k = (
+            scaled_configs.tile_of(kernel)[0] + 3,
+            72 + 65 * (i % 2),
+            10 * TILE_K + 13 * (i % 3),
+        )
+        forms = itertools.product((torch.int8, FLOAT8), AZP, OUT_DTYPES)
+        for j, (operand, azp, out_dtype) in enumerate(forms):
+            if operand == FLOAT8 and azp != "none":
+                continue
+            case = ScaledCase(m, n, k, out_dtype, operand, azp=azp, bias=j % 2 == 0)
+            problem = make_scaled(case, "cuda")
+            expected, bound = problem.oracle(scaled_configs.sum_epsilon())
+            listed = scaled_configs.configs_of(m, n, k, str(operand)[6:], kernel)
+            plain = [name for name in listed if name == kernel]
+            splits = [name for name in listed if name != kernel]
+            for config in plain + splits[j :: len(AZP) * len(OUT_DTYPES)]:
+                out = scaled_configs.run_config(problem, config)
+                yield f"{config} {case}", reference.error_ratio(out, expected, bound)
+
+
+def quantize() -> Calls:
+    shapes = ((5, 257), (3, 20_000), (2, 64), (129, 1), (1, 4099))
+    for dtype, (m, k) in itertools.product(FLOATS, shapes):
+        x = torch.randn(m, k, dtype=dtype)
+        for symmetric in (True, False):
+            on_host = mixed_gemm.quantize_per_token(x, symmetric=symmetric)
+            on_device = mixed_gemm.quantize_per_token(x.cuda(), symmetric=symmetric)
+            yield f"per_token {dtype} {m} {k}", exact(on_device[0].cpu(), on_host[0])
+        scale, azp = torch.tensor(0.02), torch.tensor(3, dtype=torch.int32)
+        for zero in (None, azp):
+            want = mixed_gemm.quantize_per_tensor(x, scale, zero)
+            out = mixed_gemm.quantize_per_tensor(
+                x.cuda(), scale.cuda(), None if zero is None else zero.cuda()
+            )
+            yield f"per_tensor {dtype} {m} {k}", exact(out.cpu(), want)
+
+
+def block_gemm() -> Calls:
+    base = BlockCase()
+    shapes = (
+        replace(base, m=19, n=72, k=1037, block_size=128),
+        replace(base, m=35, n=137, k=777, block_size=-1, offsets=False),
+        replace(base, m=67, n=65, k=1040, block_size=48, bias=False),
+        replace(base, m=131, n=200, k=1288, block_size=64, activation="silu"),
+    )
+    for case, dtype in itertools.product(shapes, FLOATS):
+        problem = make_block(replace(case, dtype=dtype), "cuda")
+        arguments, options = problem.arguments(), problem.options()
+        expected = reference_conv.block_quant_gemm(*arguments, **options)
+        bound = reference_conv.block_error_bound(*arguments, **options)
+        for config in block_configs.configs_of(case):
+            out = block_configs.run_config(problem, config)
+            yield f"{config} {case}", reference.error_ratio(out, expected, bound)
+
+
+# --- AutoAWQ tensors -----------------------------------------------------------------------------
+
+
+def awq_calls() -> Calls:
+    """A row count for each kernel, and beyond them; narrow and wide N; coarse and fine groups."""
+    rows = (1, 2, 12, 27, 40, 100, 160)
+    schemes = ((16, 80), (32, 288), (48, 144), (64, 1024), (128, 1152), (-1, 30), (-1, 1000))
+    for (group, k), n, dtype in itertools.product(schemes, (8, 72, 264), FLOATS):
+        w = placed(awq(n, k, group, dtype))
+        a = torch.randn(max(rows), k).to("cuda", dtype)
+        arguments, scheme = (a, w.q, w.scales, w.zeros), {"group_size": group}
+        expected = reference.fpA_intB_gemm(*arguments, **scheme)
+        bound = reference.error_bound(*arguments, **scheme)
+        for m in rows if n == 72 else rows[::3]:
+            out = mixed_gemm.awq_gemm(a[:m], w.qweight, w.scales, w.qzeros)
+            name = f"awq_gemm {m} {n} {k} {group} {dtype}"
+            yield name, reference.error_ratio(out, expected[:m], bound[:m])
+        dense_weight = mixed_gemm.awq_dequantize(w.qweight, w.scales, w.qzeros)
+        yield f"awq_dequantize {n} {k} {dtype}", exact(dense_weight, w.dense().to(dtype))
+    w = placed(awq(17_416, 192, 64, torch.float16))  # more columns than blocks fill the GPU with
+    for m in (1, 8, 24):
+        a = torch.randn(m, 192).to("cuda", torch.float16)
+        yield (
+            f"awq_gemm wide {m}",
+            w.ratio(mixed_gemm.awq_gemm(a, w.qweight, w.scales, w.qzeros), a),
+        )
+
+
+# --- convolutions --------------------------------------------------------------------------------
+
+CONVS = (
+    Conv(1, 130, 6, 7, 72, block=64, offsets=True, bias=True),
+    Conv(2, 24, 9, 8, 137, (7, 5), (2, 3), (3, 2), activation="silu"),
+    Conv(1, 513, 3, 3, 65, (1, 1), (1, 1), (0, 0), block=48, offsets=True),  # nothing to gather
+    Conv(2, 100, 5, 5, 64, (1, 1), (2, 2), (0, 0), block=96, offsets=True),
+    Conv(1, 65, 6, 9, 40, (3, 3), (3, 1), (4, 2), (2, 3), block=16, channels_last=False),
+)
+
+
+def conv() -> Calls:
+    for base, bits, dtype in itertools.product(CONVS, (4, 8), DTYPES):
+        tensors = make_conv(replace(base, bits=bits, dtype=dtype))
+        expected, bound = tensors.exact_and_bound()
+        for config in [None, *tensors.configs()]:
+            out = tensors.run(config=config)
+            yield f"{config} {tensors.conv}", reference.error_ratio(out, expected, bound)
+
+
+def conv_int8() -> Calls:
+    g = torch.Generator().manual_seed(0)
+
+    def bytes_of(*shape: int) -> torch.Tensor:
+        return torch.randint(-128, 128, shape, generator=g, dtype=torch.int8).cuda()
+
+    for base, bias in itertools.product(CONVS, (False, True)):
+        x, weight = (
+            bytes_of(base.n, base.ci, base.h, base.w),
+            bytes_of(base.co, base.ci, *base.kernel),
+        )
+        if base.channels_last:
+            x = x.contiguous(memory_format=torch.channels_last)
+        scale = (torch.rand(base.co, generator=g) + 0.5).cuda() / 100
+        offset = torch.randn(base.co, generator=g).cuda() if bias else None
+        arguments = (x, weight, scale, offset)
+        options: dict[str, Any] = {
+            "input_scale": 0.02,
+            "input_zero_point": 37 if bias else -128,
+            "output_scale": 0.03 * (base.ci * base.kernel[0] * base.kernel[1]) ** 0.5,
+            "output_zero_point": -5,
+            **base.geometry(),
+        }
+        expected = reference_conv.qconv2d_int8(*arguments, **options)
+        for config in ops._qconv2d_int8_configs(*arguments, **options).split():
+            out = ops._qconv2d_int8_config(*arguments, **options, config=config)
+            yield f"{config} {base}", exact(out, expected)
+        yield f"int8 {base}", exact(ops.qconv2d_int8(*arguments, **options), expected)
+
+
+# Each about as long as the others under a tool.
+PARTS: dict[str, Callable[[], Calls]] = {
+    "skinny": lambda: fpA_intB("skinny"),
+    "multistage-1": lambda: fpA_intB("multistage", 0, 2),
+    "multistage-2": lambda: fpA_intB("multistage", 1, 2),
+    "wgmma-1": lambda: fpA_intB("wgmma", 0, 3),
+    "wgmma-2": lambda: fpA_intB("wgmma", 1, 3),
+    "wgmma-3": lambda: fpA_intB("wgmma", 2, 3),
+    "scaled": lambda: scaled("scaled"),
+    "scaled_wgmma": lambda: scaled("wgmma"),
+    "block_gemm": block_gemm,
+    "awq": awq_calls,
+    "conv": conv,
+    "conv_int8": conv_int8,
+    "rest": lambda: itertools.chain(dense(), pack(), quantize()),
+}
+HOPPER_ONLY = ("wgmma-1", "wgmma-2", "wgmma-3", "scaled_wgmma")
+
+
+def main(part: str) -> None:
+    runs = 0
+    for call, ratio in PARTS[part]():
+        assert ratio <= 1, (call, ratio)
+        runs += 1
     torch.cuda.synchronize()
-    assert runs >= 5 * len(KERNELS) + 3 * len(SCALED_KERNELS)
-    print(f"sanitized {runs} GEMMs")
+    print(f"sanitized {runs} calls")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])
