@@ -1,0 +1,183 @@
+"""What the reliability tests tried, as one table: reads the JSON files that their parts wrote.
+
+    python tools/reliability_report.py build/reliability [FILE_OR_FOLDER...] \
+        [--out docs/reliability.md] [--json benchmarks/results/reliability.json]
+
+A part is {"what": ..., "meta": {"device": ..., ...}, "rows": [{"name", "count", "failed", ...}]}.
+Rows of one name, subject and device are added up. Exit status 1 if a row failed or tried nothing,
+and if a file is no part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FOLDER = "MIXED_GEMM_RELIABILITY"  # the variable that names where parts are written
+
+# What a part can be about: (heading, what is counted, what a failure is).
+SUBJECTS = {
+    "cases": ("Answers", "calls", "beyond the bound"),
+    "sweep": ("Free-choice sweep", "calls", "beyond the bound"),
+    "bad_inputs": ("Bad inputs", "inputs", "not refused as they should be"),
+    "mutants": ("Mutants", "made", "survived"),
+    "sanitizers": ("Sanitizers", "calls or tests", "errors"),
+    "fuzz": ("Fuzzing", "executions", "crashes and wrong exceptions"),
+    "repeats": ("Bitwise repeats", "repeats", "that differed"),
+    "faults": ("Faults", "injected", "not survived"),
+}
+
+
+class BadPart(ValueError):
+    """A file that is not what a part writes."""
+
+
+@dataclass
+class Total:
+    count: int = 0
+    failed: int = 0
+    note: str = ""
+
+    def add(self, row: dict[str, Any]) -> None:
+        self.count += row["count"]
+        self.failed += row["failed"]
+        self.note = row.get("note", self.note)
+
+
+Totals = dict[tuple[str, str], dict[str, Total]]  # (subject, device) -> name -> total
+
+
+def write_part(
+    what: str,
+    rows: Iterable[dict[str, Any]],
+    *,
+    device: str = "cpu",
+    part: str = "",
+    **meta: Any,
+) -> Path | None:
+    """Write one part to the folder that $MIXED_GEMM_RELIABILITY names; without it do nothing.
+
+    ``part`` tells files of one ``what`` apart: name it where the work is divided.
+    """
+    folder = os.environ.get(FOLDER)
+    if not folder:
+        return None
+    content = {"what": what, "meta": {"device": device, **meta}, "rows": list(rows)}
+    check(content)
+    path = Path(folder) / f"{what}{'-' if part else ''}{part}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    return path
+
+
+def check(part: Any) -> None:
+    """Raise BadPart unless it is one."""
+    if not isinstance(part, dict) or part.get("what") not in SUBJECTS:
+        raise BadPart(f'"what" must be one of {", ".join(SUBJECTS)}')
+    if not isinstance(part.get("meta"), dict) or not isinstance(part["meta"].get("device"), str):
+        raise BadPart('"meta" must name the "device"')
+    if not isinstance(part.get("rows"), list) or not part["rows"]:
+        raise BadPart('"rows" must be a list of at least one row')
+    for row in part["rows"]:
+        counts = [row.get("count"), row.get("failed")] if isinstance(row, dict) else [None]
+        # bool is an int to Python, and a count of True is a mistake.
+        whole = all(type(n) is int and n >= 0 for n in counts)
+        if not whole or not isinstance(row.get("name"), str):
+            raise BadPart(f'a row needs a "name" and whole "count" and "failed", got {row}')
+
+
+def files_of(paths: Iterable[Path]) -> list[Path]:
+    files: list[Path] = []
+    for path in paths:
+        files += sorted(path.glob("*.json")) if path.is_dir() else [path]
+    return files
+
+
+def add_up(files: Iterable[Path]) -> Totals:
+    totals: Totals = defaultdict(lambda: defaultdict(Total))
+    for file in files:
+        try:
+            part = json.loads(file.read_text())
+            check(part)
+        except (OSError, ValueError) as error:
+            raise BadPart(f"{file}: {error}") from error
+        for row in part["rows"]:
+            totals[part["what"], part["meta"]["device"]][row["name"]].add(row)
+    return totals
+
+
+def faults_of(totals: Totals) -> list[str]:
+    faults = []
+    for (what, device), rows in totals.items():
+        for name, total in rows.items():
+            if total.count == 0 and total.failed == 0:
+                faults.append(f"{what} on {device}: {name}: nothing was tried")
+            if total.failed:
+                faults.append(
+                    f"{what} on {device}: {name}: {total.failed} of {total.count} "
+                    f"{SUBJECTS[what][2]}"
+                )
+    return faults
+
+
+def table(totals: Totals) -> str:
+    """Markdown: a line for every subject and device, then the rows of each."""
+    lines = ["| what | device | rows | tried | failed |", "|---|---|---|---|---|"]
+    details: list[str] = []
+    for what, (heading, unit, failure) in SUBJECTS.items():
+        for device in sorted(d for w, d in totals if w == what):
+            rows = totals[what, device]
+            count = sum(total.count for total in rows.values())
+            failed = sum(total.failed for total in rows.values())
+            lines.append(f"| {heading} | {device} | {len(rows)} | {count:,} {unit} | {failed} |")
+            details += ["", f"## {heading}, {device}", "", f"| name | {unit} | {failure} | |"]
+            details += ["|---|---|---|---|"]
+            details += [
+                f"| {name} | {total.count:,} | {total.failed} | {total.note} |"
+                for name, total in sorted(rows.items())
+            ]
+    return "\n".join([*lines, *details]) + "\n"
+
+
+def merged(totals: Totals) -> dict[str, Any]:
+    """The same numbers for a program to read."""
+    return {
+        f"{what} {device}": {name: [total.count, total.failed] for name, total in rows.items()}
+        for (what, device), rows in sorted(totals.items())
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("paths", nargs="+", type=Path, help="files, and folders of *.json")
+    parser.add_argument("--out", type=Path, help="write the tables to this Markdown file")
+    parser.add_argument("--json", type=Path, help="write the numbers to this file")
+    options = parser.parse_args(arguments)
+    try:
+        totals = add_up(files_of(options.paths))
+    except BadPart as error:
+        print(error, file=sys.stderr)
+        return 1
+    text = table(totals)
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        head = "# What was tried\n\nWritten by `tools/reliability_report.py`.\n\n"
+        options.out.write_text(head + text)
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(merged(totals), indent=1) + "\n")
+    print(text)
+    faults = faults_of(totals) if totals else ["no part was found"]
+    print(*faults, sep="\n")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
