@@ -5,6 +5,8 @@
 #   make demo      quantize a real sentence model and search with it
 #   make test      C++ and Python tests that need no GPU, the ABI, the machine code, the wheel
 #   make lint      ruff, mypy --strict, clang-format
+#   make gate      what CI demands beyond them: sanitizers, mutants, fuzzing (tools/gate.py);
+#                  GATE="asan fuzz" for some of its steps
 #   make gpu-test  the tests that need a CUDA device
 #   make bench     benchmarks/bench_gemm.py
 #   make format    rewrite the sources as `make lint` wants them
@@ -18,7 +20,7 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 DEMO ?= examples/semantic_search.py
 MIXED_GEMM_CUDA ?= AUTO
-export PYTHON VENV
+export PYTHON VENV BUILD JOBS
 # Tools of a Python whose packages .venv shares (setup_env.sh) lie beside that Python.
 export PATH := $(abspath $(VENV))/bin:$(PATH):$(dir $(shell command -v $(PYTHON)))
 
@@ -36,7 +38,7 @@ MIXED_GEMM_GPU_TESTS := $(BUILD)/gpu
 endif
 HAS_GPU := import sys, torch; torch.cuda.is_available() or sys.exit("torch sees no CUDA device")
 
-.PHONY: demo test lint gpu-test bench format clean build
+.PHONY: demo test lint gate gpu-test bench format clean build
 
 demo:
 	tools/setup_env.sh demo
@@ -68,6 +70,10 @@ format:
 	$(PY) -m ruff check --fix-only .
 	$(PY) -m ruff format .
 	clang-format -i $(CPP_FILES)
+
+gate: build
+	tools/setup_env.sh test fuzz
+	$(PY) tools/gate.py $(GATE)
 
 gpu-test: $(GPU_READY)
 	$(GPU_RUN) -c '$(HAS_GPU)'
