@@ -28,10 +28,21 @@ struct ConvShape {
   }
 };
 
-// Output pixels along one side. Below 1 where the kernel does not fit into the padded image.
+// The most of each setting: what is made of two of them is then below 2^63.
+constexpr int64_t kMaxConvSetting = 0x7fffffff;
+
+// Output pixels along one side. 0 where the kernel does not fit into the padded image, and for
+// settings that no convolution has.
 constexpr int64_t conv_out_extent(int64_t in, int64_t kernel, int64_t stride, int64_t padding,
                                   int64_t dilation) {
-  const int64_t room = in + 2 * padding - dilation * (kernel - 1) - 1;
+  const auto within = [](int64_t value, int64_t least) {
+    return value >= least && value <= kMaxConvSetting;
+  };
+  if (!within(kernel, 1) || !within(stride, 1) || !within(padding, 0) || !within(dilation, 1)) {
+    return 0;
+  }
+  constexpr int64_t kMany = int64_t{1} << 62;  // more pixels than anything has
+  const int64_t room = (in < kMany ? in : kMany) + 2 * padding - dilation * (kernel - 1) - 1;
   return room < 0 ? 0 : room / stride + 1;
 }
 

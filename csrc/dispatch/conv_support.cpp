@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <initializer_list>
-#include <limits>
 
 #include "core/scaled_mm_problem.h"
 #include "dispatch/support.h"
@@ -14,7 +13,6 @@ namespace {
 constexpr int64_t kBlockUnit = 16;  // a scale must be constant over one mma step
 // CUTLASS's convolution iterators count elements, and their strides, in 32 bits.
 constexpr int64_t kMaxElements = int64_t{1} << 31;
-constexpr int64_t kMaxSetting = std::numeric_limits<int32_t>::max();
 
 std::string pair_text(int64_t h, int64_t w) {
   return "(" + std::to_string(h) + ", " + std::to_string(w) + ")";
@@ -43,9 +41,9 @@ std::string why_not_settings(const ConvShape& s) {
                   {"padding", s.padding_h, s.padding_w, 0},
                   {"dilation", s.dilation_h, s.dilation_w, 1}};
   for (const auto& x : settings) {
-    if (std::min(x.h, x.w) >= x.least && std::max(x.h, x.w) <= kMaxSetting) continue;
+    if (std::min(x.h, x.w) >= x.least && std::max(x.h, x.w) <= kMaxConvSetting) continue;
     return std::string(x.name) + " must be in " + std::to_string(x.least) + ".." +
-           std::to_string(kMaxSetting) + ", got " + pair_text(x.h, x.w);
+           std::to_string(kMaxConvSetting) + ", got " + pair_text(x.h, x.w);
   }
   return "";
 }

@@ -62,6 +62,20 @@ TEST(ConvShape, output_extent_counts_the_places_of_the_kernel) {
   }
 }
 
+// Sums and products of such settings wrapped around, now to nothing and now to many places.
+TEST(ConvShape, output_extent_of_settings_beyond_all_bounds_is_0) {
+  constexpr int64_t kHuge[] = {int64_t{1} << 31, int64_t{1} << 62, INT64_MAX, -1, INT64_MIN};
+  for (const int64_t huge : kHuge) {
+    EXPECT_EQ(conv_out_extent(9, huge, 1, 0, 1), 0) << huge;
+    EXPECT_EQ(conv_out_extent(9, 3, huge, 0, 1), 0) << huge;
+    EXPECT_EQ(conv_out_extent(9, 3, 1, huge, 1), 0) << huge;
+    EXPECT_EQ(conv_out_extent(9, 3, 1, 0, huge), 0) << huge;
+  }
+  EXPECT_EQ(conv_out_extent(9, 3, 0, 0, 1), 0);
+  EXPECT_EQ(conv_out_extent(9, kMaxConvSetting, 1, kMaxConvSetting, kMaxConvSetting), 0);
+  EXPECT_GT(conv_out_extent(INT64_MAX, 1, 1, kMaxConvSetting, 1), int64_t{1} << 61);
+}
+
 ConvShape valid_shape() {
   ConvShape s;
   s.images = 2, s.in_c = 40, s.in_h = s.in_w = 8, s.out_c = 24, s.out_h = s.out_w = 8;

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <thread>
 
 #include "cpu/block_gemm_cpu.h"
@@ -246,6 +247,15 @@ GemmProblem llama_layer() {
   return p;
 }
 
+template <typename Candidate>
+std::string name_of(const Candidate& candidate) {
+  return config_name(candidate);
+}
+template <typename Candidate>
+std::string name_of(const std::optional<Candidate>& candidate) {
+  return candidate ? config_name(*candidate) : "none";
+}
+
 TEST(FirstCalls, of_every_selection_may_meet) {
   std::vector<std::vector<std::string>> chosen(kCallers);
   const auto choose = [] {
@@ -257,12 +267,10 @@ TEST(FirstCalls, of_every_selection_may_meet) {
     conv.shape = SharedOperands::shape();
     conv.block_size = 20;
     const DeviceInfo device = hopper();
-    return std::vector<std::string>{config_name(select_cached(llama_layer(), device)),
-                                    config_name(select_scaled(scaled, device)),
-                                    config_name(ranked_block(block, device).front()),
-                                    config_name(select_conv(conv, device)),
-                                    config_name(select_conv_int8(conv.shape, device)),
-                                    cpu_instruction_set()};
+    return std::vector<std::string>{
+        name_of(select_cached(llama_layer(), device)), name_of(select_scaled(scaled, device)),
+        name_of(ranked_block(block, device).front()),  name_of(select_conv(conv, device)),
+        name_of(select_conv_int8(conv.shape, device)), cpu_instruction_set()};
   };
   all_at_once([&](int caller) { chosen[caller] = choose(); });
   for (const auto& names : chosen) EXPECT_EQ(names, choose());
@@ -290,10 +298,10 @@ TEST(FirstCalls, meet_a_tuned_table_that_is_replaced) {
       replaced = true;
     }
     while (!replaced) {
-      const std::string name = config_name(select_cached(p, device));
+      const std::string name = name_of(select_cached(p, device));
       if (name != predicted && name != measured) ++strange;
     }
-    last[caller] = config_name(select_cached(p, device));
+    last[caller] = name_of(select_cached(p, device));
   });
   set_tuned_table("");
   EXPECT_EQ(strange, 0);
