@@ -36,7 +36,7 @@ STEPS = (
     Step("asan", 9, (sys.executable, "tools/sanitize_cpu.py", "address")),
     Step("tsan", 5, (sys.executable, "tools/sanitize_cpu.py", "thread")),
     Step("mutants", 8, (sys.executable, "tools/mutants.py", "--cpu")),
-    Step("fuzz", 3, ("bash", "tests/fuzz/run.sh")),
+    Step("fuzz", 3, (sys.executable, "tests/fuzz/run.py", "60", str(LOGS))),
 )
 
 
