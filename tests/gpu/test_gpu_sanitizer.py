@@ -40,8 +40,7 @@ CHECKS: dict[str, tuple[str, ...]] = {
 # "========= Invalid read of size 4", then, with more blanks, "=========     at kernel(...)+0x1c0".
 HEAD = re.compile(r"^========= (\S.*)\n(?:=========\s+at (.*)\n)?", re.MULTILINE)
 PLACE = re.compile(r"\+?0x[0-9a-f]+")
-# "ERROR SUMMARY: 3 errors", "RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)": the
-# warnings are of threads that write the same value.
+# "ERROR SUMMARY: 3 errors", "RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)".
 SUMMARY = re.compile(r"SUMMARY: (?:\d+ hazards? displayed \()?(\d+) errors?")
 
 
