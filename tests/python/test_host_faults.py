@@ -94,7 +94,7 @@ def run(code: str, repository: Path, timeout: float = 60, **environment: str) ->
 
 @pytest.mark.parametrize(
     ("version", "accepted"),
-    (("2.9.1", False), ("2.9.1+cu130", False), ("1.13.0", False), ("2.10.0a0+git1", True)),
+    (("2.9.1+cu130", False), ("2.10.0a0+git1", True)),
 )
 def test_a_torch_that_is_too_old_is_named_and_breaks_no_import(repository, version, accepted):
     code = f"""
@@ -117,7 +117,7 @@ print(mixed_gemm.env().error is None)
         assert "Hint: pip install -U torch" in message
 
 
-@pytest.mark.parametrize("devices", ("", "-1", "999"))
+@pytest.mark.parametrize("devices", ("", "-1"))
 def test_a_process_that_sees_no_gpu_uses_the_cpu_and_says_why_not_cuda(repository, devices):
     code = (
         EVERY_OP
