@@ -25,6 +25,7 @@ from pathlib import Path
 
 import mutant_tests
 from mutant_tests import Tests
+from reliability_report import write_part
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADER = ROOT / "csrc" / "core" / "mutant.h"
@@ -165,6 +166,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     where.add_argument("--gpu", action="store_true", help="mistakes that tests on a GPU find")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "mutants")
     parser.add_argument("--library", type=Path, help="built with MIXED_GEMM_MUTANTS, for --gpu")
+    parser.add_argument("--device", default="gpu", help="its name in the report, for --gpu")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", type=Path, help="where to write the verdicts")
     parser.add_argument("--no-build", action="store_true", help="the build folder is up to date")
@@ -213,6 +215,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     if options.json is not None:
         options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    write_part(
+        "mutants",
+        [
+            {"name": v.name, "count": 1, "failed": int(not v.killed_by), "note": v.killed_by[:80]}
+            for v in verdicts
+        ],
+        device=options.device if options.gpu else "cpu",
+        seconds=round(time.monotonic() - begin, 1),
+    )
     print({k: v for k, v in report.items() if k != "verdicts"})
     return 1 if survivors else 0
 

@@ -127,6 +127,10 @@ def faults_of(totals: Totals) -> list[str]:
     return faults
 
 
+def cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
 def table(totals: Totals) -> str:
     """Markdown: a line for every subject and device, then the rows of each."""
     lines = ["| what | device | rows | tried | failed |", "|---|---|---|---|---|"]
@@ -140,7 +144,7 @@ def table(totals: Totals) -> str:
             details += ["", f"## {heading}, {device}", "", f"| name | {unit} | {failure} | |"]
             details += ["|---|---|---|---|"]
             details += [
-                f"| {name} | {total.count:,} | {total.failed} | {total.note} |"
+                f"| {cell(name)} | {total.count:,} | {total.failed} | {cell(total.note)} |"
                 for name, total in sorted(rows.items())
             ]
     return "\n".join([*lines, *details]) + "\n"

@@ -67,7 +67,7 @@ SANITIZERS = {
     "thread": Sanitizer(
         "tsan",
         "thread",
-        ("thread_tests", "test_gemm_cpu"),
+        ("host_tests", "test_gemm_cpu"),
         ("-R", "FirstCalls|ConvCpu|does_not_depend_on_the_threads|threads_give_the_same_bits"),
         (),
         {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"},
