@@ -200,7 +200,7 @@ def block_quantize(a: Tensor, block_size: int = -1) -> tuple[Tensor, Tensor, Ten
     size = k if block_size == -1 else block_size
     # The last block is filled up with its own last value, which changes neither end.
     fill = a[..., -1:].expand(*a.shape[:-1], blocks * size - k)
-    x = torch.cat([a, fill], dim=-1).float().unflatten(-1, (blocks, size))
+    x = torch.cat([a, fill], dim=-1).float().reshape(*a.shape[:-1], blocks, size)
     low, high = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
     finite = x.isfinite().all(-1, keepdim=True)
     # By a tensor: torch's CUDA division by a number multiplies with its reciprocal.
@@ -228,7 +228,7 @@ def _terms(
 
     def by_block(x: Tensor) -> Tensor:  # [rows, K] -> [blocks, rows, size], zeros at the end
         x = torch.nn.functional.pad(x.double(), (0, blocks * size - k))
-        return x.unflatten(-1, (blocks, size)).transpose(0, 1)
+        return x.reshape(-1, blocks, size).transpose(0, 1)
 
     total = torch.zeros(m, n, dtype=torch.float64, device=a.device)
     magnitudes = torch.zeros_like(total)
@@ -291,8 +291,9 @@ def block_error_bound(
     additions more, G blocks and the bias are added one after the other, all in fp32 that rounds to
     nearest. Then as in ``reference.error_bound`` (4). tiny covers fp32 underflow.
     """
-    options = {"block_size": block_size, "activation": activation}
-    return block_oracle(a, b, scale_b, offset_b, bias, **options)[1]
+    return block_oracle(
+        a, b, scale_b, offset_b, bias, block_size=block_size, activation=activation
+    )[1]
 
 
 def block_oracle(

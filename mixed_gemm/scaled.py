@@ -61,7 +61,8 @@ def _asks_for_gradients(*tensors: Tensor | None) -> bool:
         return False
     if torch._C._functorch.maybe_current_level() is not None:  # grad, vmap, jvp
         return True
-    return any(forward_ad.unpack_dual(x).tangent is not None for x in given)
+    tangents = (forward_ad.unpack_dual(x).tangent for x in given)  # type: ignore[no-untyped-call]
+    return any(tangent is not None for tangent in tangents)
 
 
 def _starts_aligned(x: Tensor) -> bool:

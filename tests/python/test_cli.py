@@ -254,7 +254,6 @@ def test_a_full_disk_is_one_error_line(tmp_path: Path, monkeypatch: pytest.Monke
     assert not (tmp_path / "out").exists()
 
 
-
 def test_convert_refuses_act_order_and_leaves_the_folder_free(tmp_path: Path) -> None:
     text = run("convert", ACT_ORDER, tmp_path / "out", status=1)
     assert "error: " in text and "permutation" in text
