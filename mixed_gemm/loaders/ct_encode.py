@@ -63,7 +63,7 @@ def encode(weight: QuantizedWeight) -> dict[str, Tensor]:
         tensors["weight_scale"] = tensors["weight_scale"][::rows]
     else:
         tensors["weight_packed"] = pack_dense(to_codes(weight.q, weight.bits), weight.bits)
-        tensors["weight_shape"] = torch.tensor(weight.shape, dtype=torch.int64)
+        tensors["weight_shape"] = torch.tensor(weight.shape, dtype=torch.int64, device="cpu")
         zeros = integer_zeros(weight)
         if zeros is not None:
             tensors["weight_zero_point"] = pack_dense(to_codes(zeros, weight.bits), weight.bits).t()

@@ -110,6 +110,7 @@ class RegularFile:
 
     def read_tensor(self, offset: int, nbytes: int, tensor: str) -> Tensor:
         """The same as uint8 ``[nbytes]`` in memory of its own."""
-        content = torch.empty(nbytes, dtype=torch.uint8)
+        # transformers reads while the default device is meta.
+        content = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
         self._fill(bytes_of(content), offset, tensor)
         return content

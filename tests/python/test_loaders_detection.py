@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mixed_gemm.loaders import CheckpointError, CheckpointWarning, open_checkpoint
+from mixed_gemm.loaders import CheckpointError, CheckpointWarning, open_checkpoint, save_checkpoint
 
 # --- formats found without a configuration -----------------------------------------------------
 
@@ -49,6 +49,23 @@ def test_open_llm_awq_pickle_reads_scaled_zeros(repository, tmp_path):
     assert found.format == "llm-awq"
     for name in wanted.layers:
         assert torch.equal(found.layer(name).dequantize(), wanted.layer(name).dequantize())
+
+
+@pytest.mark.parametrize(
+    "folder", ["ct_pack_8bit_channel", "awq_gemv_fast", "gptq_v2_4bit_act_order"]
+)
+def test_the_default_device_is_not_where_files_are_read_to(repository, tmp_path, folder):
+    """transformers opens checkpoints while it is meta."""
+    wanted = open_checkpoint(repository / "tests" / "data" / folder)
+    with torch.device("meta"):
+        found = open_checkpoint(repository / "tests" / "data" / folder)
+        for name in found.layers:
+            layer = found.layer(name)
+            assert torch.equal(layer.q, wanted.layer(name).q) and layer.scales.device.type == "cpu"
+        if folder == "ct_pack_8bit_channel":
+            save_checkpoint(found, tmp_path)
+    if folder == "ct_pack_8bit_channel":
+        assert len(open_checkpoint(tmp_path)) == len(wanted)
 
 
 # --- GPTQ's zero convention --------------------------------------------------------------------
