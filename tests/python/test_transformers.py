@@ -378,7 +378,7 @@ def test_from_pretrained_without_a_shard_is_refused(repository, tmp_path):
     source = open_checkpoint(repository / "tests" / "data" / "awq_gemm")
     save_checkpoint(source, tmp_path / "whole", max_shard_bytes=10_000)
     sorted((tmp_path / "whole").glob("*.safetensors"))[1].unlink()
-    with pytest.raises(CheckpointError, match=r"model-00002-of-00005\.safetensors: .*No such file"):
+    with pytest.raises(CheckpointError, match=r"model-00002-of-00005\.safetensors: no such file"):
         mixed_gemm.from_pretrained(tmp_path / "whole", dtype=torch.float32)
 
 
