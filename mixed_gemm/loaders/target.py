@@ -178,9 +178,10 @@ class TargetFolder:
         self.stage.rename(incomplete)
         self._made.clear()
         sync_folder(folder)
-        for name in self._present():
-            (folder / name).unlink()
-        sync_folder(folder)
+        if old := self._present():
+            for name in old:
+                (folder / name).unlink()
+            sync_folder(folder)
         for path in sorted(incomplete.iterdir(), key=lambda path: (path.name == CONFIG, path)):
             if path.name == CONFIG:
                 sync_folder(folder)
