@@ -29,6 +29,10 @@ def python(file: str, only: str = "") -> Tests:
     return Tests("pytest", (f"tests/python/{file}.py", *(("-k", only) if only else ())))
 
 
+def problems(op: str) -> Tests:
+    return python("test_problems", f"together and {op}-")
+
+
 def gpu(file: str, only: str = "") -> Tests:
     return Tests("pytest", (f"tests/gpu/test_gpu_{file}.py", *(("-k", only) if only else ())))
 
@@ -60,7 +64,7 @@ CPU: dict[str, tuple[Tests, ...]] = {
     "PreScaleOfRows": (python("test_gemm", "view"), gemm_cpu("*ragged_shapes*")),
     "TailRow": (gemm_cpu("*every_number_of_rows*"),),
     "PreviousRow": (gemm_cpu("*every_number_of_rows*"),),
-    "KRoundedUp": (gemm_cpu("*ragged_shapes*"), python("test_gemm", "ragged or view")),
+    "KRoundedUp": (gemm_cpu("*ragged_shapes*"), problems("fpA_intB_gemm")),
     "LastUnit": (gemm_cpu("*ragged_shapes*fused"),),
     "LastPanel": (gemm_cpu("*every_scheme_and_group*dense"),),
     "Avx2Ties": (gemm_cpu("*avx2*"),),
@@ -69,11 +73,11 @@ CPU: dict[str, tuple[Tests, ...]] = {
     "AzpOfRow": (host("*ScaledMmCpu.epilogues*"),),
     "RoundsHalfAway": (host("*QuantizeCpu*"),),
     "AzpSign": (host("*QuantizeCpu*"),),
-    "BlockSum": (python("test_block_gemm", "within_bound"),),
-    "AwqZeroRow": (python("test_awq", "within_the_bound or one_hot"),),
-    "PaddingValue": (python("test_conv_int8", "padding or reference"),),
-    "EdgeDilation": (python("test_conv", "within_bound"),),
-    "RaggedBlock": (python("test_conv", "within_bound"),),
+    "BlockSum": (problems("block_quant_gemm"),),
+    "AwqZeroRow": (python("test_awq", "one_hot"), problems("awq")),
+    "PaddingValue": (python("test_conv_int8", "padding"), problems("qconv2d_int8")),
+    "EdgeDilation": (problems("qconv2d"),),
+    "RaggedBlock": (problems("qconv2d"),),
     "Truncates": (python("test_conv_int8", "ties or nearest"),),
 }
 

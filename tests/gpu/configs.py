@@ -58,14 +58,6 @@ MODES = {
     "fine": ((16, 48, 80), ("none",)),
     "fine_zero": ((16, 48, 80), ZEROS),
 }
-# Skinny kernels have modes of their own for int4 groups of half an iteration (64), and of a quarter
-# (32) up to two rows.
-SKINNY_MODES = {
-    "skinny_half": ((64, 192, 320), ("none",)),
-    "skinny_half_zero": ((64, 192, 320), ("sub", "sub_real")),
-    "skinny_quarter": ((32, 96, 160), ("none",)),
-    "skinny_quarter_zero": ((32, 96, 160), ("sub", "sub_real")),
-}
 
 
 def has_mode(kernel: str, mode: str) -> bool:

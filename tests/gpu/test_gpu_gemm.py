@@ -3,6 +3,7 @@ kinds, infinities, long K, and what is exact."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 
@@ -18,6 +19,7 @@ from configs import (
     configs_of,
     has_mode,
 )
+from problems.registry import OPS
 
 import mixed_gemm
 from mixed_gemm import reference
@@ -54,6 +56,43 @@ def run_config(problem: Problem, config: str, a: torch.Tensor | None = None) -> 
         config=config,
         **problem.scheme(),
     )
+
+
+# Of every way to scale: one group, groups of whole, half and smaller parts of a k-tile.
+SCHEMES = (
+    *((-1, zeros) for zeros in ("none", "sub", "sub_real", "add")),
+    *((128, "none"), (64, "none"), (64, "sub"), (192, "sub_real"), (256, "add")),
+    *((32, "none"), (96, "none"), (32, "sub"), (160, "add")),
+    *((16, "none"), (48, "sub"), (80, "add"), (16, "sub_mixed")),
+)
+
+
+@functools.cache
+def cases_for(dtype: torch.dtype, bits: int) -> tuple[Case, ...]:
+    """Each scheme meets each depth; K is no multiple of 8 in most of them."""
+    fixed = {"dtype": (dtype,), "bits": (bits,), "scheme": SCHEMES, "lead": ("2d",)}
+    sizes = {"m": (1, 2, 9, 33, 64, 130), "n": (72, 136, 257, 384), "k": (257, 512, 777, 1001)}
+    places = {f"{name}_place": ("alone",) for name in ("a", "b", "scales", "zeros", "vectors")}
+    return tuple(OPS["fpA_intB_gemm"].pairs(**fixed, **sizes, **places))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("bits", (4, 8))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_kernel_and_split(record, dtype, bits, kernel):
+    """test_gpu_problems.py runs every configuration as well, over more; this one by kernel."""
+    runs = 0
+    for case in cases_for(dtype, bits):
+        problem = make(case, "cuda", drawn_on="cuda")
+        oracle = problem.oracle()
+        for config in problem.configs():
+            if config.split("_")[:2] != kernel.split("_"):
+                continue
+            out = run_config(problem, config)
+            ratio = reference.error_ratio(out, oracle.expected, oracle.statistical)
+            record(f"{config}-{str(dtype)[6:]}-int{bits}", ratio)
+            runs += 1
+    assert runs >= 32, "a kernel takes most schemes, in several splits"
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
