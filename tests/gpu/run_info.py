@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,3 +35,16 @@ def meta(device: str) -> dict[str, Any]:
 
 def write(path: str, report: dict[str, Any]) -> None:
     Path(path).write_text(json.dumps(report, indent=1) + "\n")
+
+
+def write_part(what: str, part: str, device: str, rows: Iterable[dict[str, Any]]) -> None:
+    """For the table of all that was tried, where $MIXED_GEMM_RELIABILITY names a folder; rows are
+    {"name", "count", "failed"}."""
+    sys.path.insert(0, str(REPOSITORY / "tools"))
+    from reliability_report import write_part as write_rows
+
+    rows = list(rows)
+    if rows:
+        about = meta(device)
+        name = about["gpu"] if device.startswith("cuda") else "cpu"
+        write_rows(what, rows, device=name, part=part, commit=about["commit"])

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from problems import verdict
 from problems.placing import poison_output
-from run_info import meta, write
+from run_info import meta, write, write_part
 
 import mixed_gemm
 from mixed_gemm import reference, reference_conv, reference_scaled
@@ -480,6 +480,15 @@ def main() -> int:
     print(report["meta"])
     if args.out:
         write(args.out, report)
+    rows = [
+        {
+            "name": f"extents around 2^{args.log2}: {part}",
+            "count": sum(r["part"] == part for r in results),
+            "failed": sum(r["part"] == part for r in wrong),
+        }
+        for part in args.parts
+    ]
+    write_part("cases", "sizes", args.device, [row for row in rows if row["count"]])
     return 1 if wrong else 0
 
 

@@ -32,7 +32,7 @@ from problems.conv import ConvCase
 from problems.conv_int8 import ConvInt8Case
 from problems.gemm import Case
 from problems.scaled import ScaledCase
-from run_info import meta, write
+from run_info import meta, write, write_part
 
 F16, BF16 = torch.float16, torch.bfloat16
 # Two different problems each, so that two streams never do the same. More k-tiles than stages.
@@ -427,6 +427,20 @@ def parts_of(args: argparse.Namespace) -> Iterator[tuple[str, Callable[..., dict
             yield name, PARTS[name]
 
 
+def rows_of(name: str, part: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Of each op and mode for the repeats, else of the part; its failures stand in one row."""
+    failed = part["failures"]
+    if name == "repeats":
+        for mode, counts in part.items():
+            if isinstance(counts, dict):
+                yield {"name": mode, "count": counts["iterations"], "failed": 0}
+        if failed:
+            yield {"name": "wrong, or different", "count": failed, "failed": failed}
+        return
+    counts = [v for k, v in part.items() if k not in ("seconds", "failures")]
+    yield {"name": name, "count": sum(counts) or failed, "failed": failed}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--iterations", type=int, default=10_000, help="of each op and split mode")
@@ -450,6 +464,10 @@ def main() -> int:
             write(args.out, report)  # after each part: a crash loses the rest only
     for failure in report["failures"][:20]:
         print(failure)
+    for what, of_what in (("repeats", ("repeats",)), ("faults", tuple(PARTS)[1:])):
+        done = {name: report["parts"][name] for name in of_what if name in report["parts"]}
+        rows = [row for name, part in done.items() for row in rows_of(name, part)]
+        write_part(what, "stress", args.device, rows)
     return 1 if report["failures"] else 0
 
 

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from problems import registry
 from problems.placing import poison_free_memory
-from run_info import meta, write
+from run_info import meta, write, write_part
 
 WEIGHTS = {
     "fpA_intB_gemm": 34,
@@ -271,6 +271,18 @@ def summary(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def rows_of(ops: dict[str, dict[str, dict[str, Any]]], mode: str) -> Iterator[dict[str, Any]]:
+    """By op: free choice apart from forced configurations, pairs as one."""
+    for op, entries in ops.items():
+        for kind in ("free", "forced") if mode == "sweep" else ("one after another",):
+            of_kind = [e for name, e in entries.items() if mode != "sweep" or
+                       (name == "free") == (kind == "free")]  # fmt: skip
+            count = sum(e["calls"] for e in of_kind)
+            if count:
+                failed = sum(e["wrong"] for e in of_kind)
+                yield {"name": f"{op}, {kind}", "count": count, "failed": failed}
+
+
 def run_case(args: argparse.Namespace) -> int:
     case = eval(args.case, registry.names())
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
@@ -305,6 +317,8 @@ def main() -> int:
         print(failure)
     if args.out:
         write(args.out, report)
+    mode = report["meta"]["mode"]
+    write_part("sweep", mode, args.device, rows_of(report["ops"], mode))
     return 1 if report["failures"] or report["meta"]["problems"] == 0 else 0
 
 

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    for folder in ("", "tools"):
+        sys.path.insert(0, str(Path(__file__).resolve().parents[2] / folder))
 
 from op_calls import CALLS, Arguments, public
 
@@ -423,6 +424,19 @@ def main() -> int:
         "failures": failures,
     }
     print("\n".join([*failures, f"{report['answered']} of {report['tried']} answered"]))
+    from reliability_report import write_part
+
+    write_part(
+        "bad_inputs",
+        (
+            {
+                "name": f"{number:02}",
+                "count": x["tried"],
+                "failed": x["tried"] - x["answered"],
+            }
+            for number, x in report["by_number"].items()
+        ),
+    )
     if args.out:
         Path(args.out).write_text(json.dumps(report, indent=1) + "\n")
     return 1 if failures else 0
