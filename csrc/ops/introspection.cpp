@@ -13,6 +13,7 @@
 #include "dispatch/support.h"
 #include "dispatch/tuned_table.h"
 #include "layout/weight_layout.h"
+#include "ops/errors.h"
 #include "ops/json_text.h"
 #include "ops/torch_stable.h"
 
@@ -39,7 +40,7 @@ std::string refused(const std::vector<std::string>& reasons, const std::string& 
 std::optional<DeviceInfo> device_of(const char* op, const std::string& text) {
   std::optional<DeviceInfo> device;
   const std::string reason = parse_device_text(text, device);
-  STD_TORCH_CHECK(reason.empty(), "mixed_gemm::", op, ": ", reason);
+  MIXED_GEMM_CHECK(kValue, reason.empty(), op, reason);
   if (device) device = with_default_rates(*device);
   return device;
 }
@@ -49,14 +50,14 @@ std::string device(int64_t index) {
 #if defined(MIXED_GEMM_WITH_CUDA)
   int count = 0;
   const Status status = cuda_device_count(count);
-  STD_TORCH_CHECK(status.ok(), "mixed_gemm::_device: index must be of a CUDA device, got ", index,
-                  "; ", status.reason());
-  STD_TORCH_CHECK(index >= 0 && index < count, "mixed_gemm::_device: index must be of one of the ",
-                  count, " CUDA devices, got ", index);
+  MIXED_GEMM_CHECK(kUnsupported, status.ok(), "_device", "index must be of a CUDA device, got ",
+                   index, "; ", status.reason());
+  MIXED_GEMM_CHECK(kValue, index >= 0 && index < count, "_device", "index must be of one of the ",
+                   count, " CUDA devices, got ", index);
   return device_text(cuda_device_info(static_cast<int>(index)));
 #else
-  STD_TORCH_CHECK(false, "mixed_gemm::_device: index must be of a CUDA device, got ", index,
-                  "; this build has no CUDA code");
+  refuse(ErrorKind::kUnsupported, "_device",
+         joined("index must be of a CUDA device, got ", index, "; this build has no CUDA code"));
 #endif
 }
 

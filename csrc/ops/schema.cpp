@@ -93,6 +93,8 @@ STABLE_TORCH_LIBRARY(mixed_gemm, m) {
   m.def("_plan_block_quant_gemm(int m, int n, int k, int block_size, str device) -> str");
   m.def("_device(int index) -> str");
   m.def("_env() -> str");
+  // "type", "value", ...: the kind of the last refusal of this thread (ops/errors.h).
+  m.def("_error_kind(str text) -> str");
   // Replaces the tuned table (dispatch/tuned_table.h); returns the refused lines as a JSON list.
   m.def("_set_tuned_table(str text) -> str");
 }
