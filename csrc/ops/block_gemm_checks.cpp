@@ -7,53 +7,31 @@
 namespace mixed_gemm {
 namespace {
 
-void check_b(const Tensor& a, const Tensor& b) {
-  check_tensor(kBlockGemmOp, "b", b, a, "a");
-  check_dtype(kBlockGemmOp, "b", b, ScalarType::Char, " (int8)");
-  STD_TORCH_CHECK(b.dim() == 2, "mixed_gemm::", kBlockGemmOp, ": b must be 2-d (K, N), got ",
-                  text(sizes_of(b)));
-  const int64_t k = a.size(a.dim() - 1);
-  STD_TORCH_CHECK(
-      b.size(0) == k, "mixed_gemm::", kBlockGemmOp, ": b must be (K, N) with K=", k, " of a, got ",
-      text(sizes_of(b)),
-      b.size(1) == k ? ". Hint: it looks transposed, pass weight.t() of an [N, K] weight" : "");
-  STD_TORCH_CHECK(k <= 1 || b.stride(0) == 1, "mixed_gemm::", kBlockGemmOp,
-                  ": b must be column-major, stride(0) == 1 as weight.t() of a contiguous [N, K] "
-                  "weight has it, got strides ",
-                  text({b.strides().begin(), b.strides().end()}),
-                  ". Hint: b.t().contiguous().t(), once");
-}
-
 Tensor check_block_tensor(const char* argument, const Tensor& t, const Tensor& a,
                           const BlockGemmProblem& p) {
-  check_tensor(kBlockGemmOp, argument, t, a, "a");
   check_dtype(kBlockGemmOp, argument, t, a.scalar_type(), " (the dtype of a)");
-  const bool right = t.dim() == 2 && t.size(0) == p.blocks() && t.size(1) == p.n;
-  const bool transposed = t.dim() == 2 && t.size(0) == p.n && t.size(1) == p.blocks();
-  STD_TORCH_CHECK(right, "mixed_gemm::", kBlockGemmOp, ": ", argument,
-                  " must be (ceil(K/block_size), N) = (", p.blocks(), ", ", p.n, "), got ",
-                  text(sizes_of(t)), "; K=", p.k, ", block_size=", p.block_size,
-                  transposed ? ". Hint: it looks transposed, pass .t().contiguous()" : "");
+  check_matrix(kBlockGemmOp, argument, t, "(ceil(K/block_size), N)", p.blocks(), p.n,
+               joined("K=", p.k, ", block_size=", p.block_size), true);
   return with_unit_inner_stride(t);
 }
 
 }  // namespace
 
 CheckedBlockGemm check_block_quant_gemm(const BlockGemmArguments& g) {
-  STD_TORCH_CHECK(g.a.defined(), "mixed_gemm::", kBlockGemmOp,
-                  ": a is undefined (None was passed for a required Tensor)");
-  STD_TORCH_CHECK(g.a.dim() >= 1, "mixed_gemm::", kBlockGemmOp,
-                  ": a must be (..., K), got a 0-d tensor");
+  check_tensors(
+      kBlockGemmOp,
+      {{"a", g.a}, {"b", g.b}, {"scale_b", g.scale_b}, {"offset_b", g.offset_b}, {"bias", g.bias}});
   CheckedBlockGemm checked;
   BlockGemmProblem& p = checked.problem;
-  p.element = element_type(kBlockGemmOp, "a", g.a.scalar_type());
-  check_b(g.a, g.b);
+  p.element = element_type(kBlockGemmOp, "a", dtype_of(g.a));
+  check_rows(kBlockGemmOp, "a", g.a);
+  check_dtype(kBlockGemmOp, "b", g.b, ScalarType::Char);
+  check_column_major(kBlockGemmOp, g.a, g.b);
   p.k = g.a.size(g.a.dim() - 1);
   p.n = g.b.size(1);
-  p.m = 1;
-  for (int64_t i = 0; i + 1 < g.a.dim(); ++i) p.m *= g.a.size(i);
+  p.m = rows_of(g.a);
   const std::string reason = why_not_block_gemm(p.m, p.n, p.k, g.block_size);
-  STD_TORCH_CHECK(reason.empty(), "mixed_gemm::", kBlockGemmOp, ": ", reason);
+  if (!reason.empty()) refuse(ErrorKind::kValue, kBlockGemmOp, reason);
   p.block_size = g.block_size == -1 ? std::max<int64_t>(p.k, 1) : g.block_size;
   p.activation = static_cast<Activation>(
       index_of(kBlockGemmOp, "activation", g.activation, kActivationNames, 0));
@@ -68,7 +46,6 @@ CheckedBlockGemm check_block_quant_gemm(const BlockGemmArguments& g) {
   p.offset_b = checked.offset_b.const_data_ptr();
   p.scale_stride = p.blocks() > 1 ? checked.scale_b.stride(0) : p.n;
   if (g.bias) {
-    check_tensor(kBlockGemmOp, "bias", *g.bias, g.a, "a");
     check_dtype(kBlockGemmOp, "bias", *g.bias, g.a.scalar_type(), " (the dtype of a)");
     check_vector(kBlockGemmOp, "bias", *g.bias, "N", p.n);
     checked.bias = torch::stable::contiguous(*g.bias);

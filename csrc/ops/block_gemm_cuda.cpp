@@ -12,21 +12,21 @@ Tensor block_gemm(const BlockGemmArguments& arguments, const std::string& config
   const BlockGemmProblem& problem = checked.problem;
   Call call(kBlockGemmOp, checked.a);
   const std::string reason = why_not_block_counts(problem);
-  STD_TORCH_CHECK(reason.empty(), "mixed_gemm::", kBlockGemmOp, ": ", reason);
+  MIXED_GEMM_CHECK(kUnsupported, reason.empty(), kBlockGemmOp, reason);
   if (checked.d.numel() == 0) return checked.d;
 
   BlockCandidate candidate;
   if (config.empty()) {
     const std::vector<BlockCandidate> ranked = ranked_block(problem, call.info());
-    STD_TORCH_CHECK(!ranked.empty(), "mixed_gemm::", kBlockGemmOp, ": ",
-                    why_none_block(problem, call.info()));
+    MIXED_GEMM_CHECK(kUnsupported, !ranked.empty(), kBlockGemmOp,
+                     why_none_block(problem, call.info()));
     candidate = ranked.front();
   } else {
     const auto parsed = parse_block_config(config);
-    STD_TORCH_CHECK(parsed, "mixed_gemm::", kBlockGemmOp, ": unknown config ", config);
+    MIXED_GEMM_CHECK(kValue, parsed, kBlockGemmOp, "unknown config ", config);
     candidate = *parsed;
     const std::string why_not = why_not_block(candidate, problem, call.info());
-    STD_TORCH_CHECK(why_not.empty(), "mixed_gemm::", kBlockGemmOp, ": ", config, " ", why_not);
+    MIXED_GEMM_CHECK(kUnsupported, why_not.empty(), kBlockGemmOp, config, " ", why_not);
   }
   call.require(run_block_gemm(candidate, problem, call.allocate(), call.stream()));
   return checked.d;
@@ -53,7 +53,7 @@ std::tuple<Tensor, Tensor> block_quantize_cuda(const Tensor& a, const Tensor& b,
   const BlockGemmProblem& p = checked.problem;
   Call call(kBlockGemmOp, checked.a);
   const std::string reason = why_not_block_counts(p);
-  STD_TORCH_CHECK(reason.empty(), "mixed_gemm::", kBlockGemmOp, ": ", reason);
+  MIXED_GEMM_CHECK(kUnsupported, reason.empty(), kBlockGemmOp, reason);
   const Tensor q = torch::stable::new_empty(a, {p.m, block_row_stride(p)}, ScalarType::Char);
   const Tensor rows = torch::stable::new_empty(a, {p.blocks(), p.m, 4}, ScalarType::Float);
   if (rows.numel() > 0) {

@@ -11,43 +11,40 @@ namespace {
 constexpr int64_t kMaxSplit = 32;
 
 void check_words(const char* op, const char* argument, const Tensor& t, const char* shape) {
-  STD_TORCH_CHECK(t.defined(), "mixed_gemm::", op, ": ", argument, " is undefined");
   check_dtype(op, argument, t, ScalarType::Int, " (packed codes, as the checkpoint holds them)");
-  STD_TORCH_CHECK(t.dim() == 2, "mixed_gemm::", op, ": ", argument, " must be 2-d ", shape,
-                  ", got ", text(sizes_of(t)));
+  check_dims(op, argument, t, 2, shape);
 }
 
 void check_extents(const char* op, int64_t m, int64_t n, int64_t k, int64_t group_size) {
+  if (k == 0) wrong_value(op, {"qweight", "have rows", "K=0"});
   const auto reasons = why_not_problem(m, n, k, 4, group_size);
-  STD_TORCH_CHECK(reasons.empty(), "mixed_gemm::", op, ": ", reasons.front());
-  STD_TORCH_CHECK(k > 0, "mixed_gemm::", op, ": qweight must have rows, got K=0");
+  if (!reasons.empty()) refuse(ErrorKind::kValue, op, reasons.front());
 }
 
-}  // namespace
-
-CheckedAwq check_awq_weight(const char* op, const Tensor& qweight, const Tensor& scales,
-                            const Tensor& qzeros) {
+// The three tensors of a weight, which check_tensors() saw.
+CheckedAwq checked_weight(const char* op, const Tensor& qweight, const Tensor& scales,
+                          const Tensor& qzeros) {
   check_words(op, "qweight", qweight, "(K, N/8)");
-  check_tensor(op, "scales", scales, qweight, "qweight");
-  check_tensor(op, "qzeros", qzeros, qweight, "qweight");
-  const bool exchanged =
-      scales.scalar_type() == ScalarType::Int && qzeros.scalar_type() != ScalarType::Int;
-  STD_TORCH_CHECK(!exchanged, "mixed_gemm::", op, ": scales must be floating and qzeros Int, got ",
-                  dtype_name(scales.scalar_type()), " and ", dtype_name(qzeros.scalar_type()),
-                  ". Hint: scales come before qzeros");
+  if (dtype_of(scales) == ScalarType::Int && dtype_of(qzeros) != ScalarType::Int) {
+    wrong_type(op, {"scales", "be floating and qzeros int32",
+                    "int32 and " + dtype_name(dtype_of(qzeros)), "", "scales come before qzeros"});
+  }
   check_words(op, "qzeros", qzeros, "(K/group_size, N/8)");
   CheckedAwq checked;
   AwqProblem& p = checked.problem;
   p.k = qweight.size(0);
   p.n = qweight.size(1) * AwqLayout::kPerWord;
-  p.element = element_type(op, "scales", scales.scalar_type());
+  p.element = element_type(op, "scales", dtype_of(scales));
+  check_extents(op, 0, p.n, p.k, -1);
   const int64_t groups = qzeros.size(0);
-  STD_TORCH_CHECK(groups > 0 && p.k % groups == 0 && qzeros.size(1) == qweight.size(1),
-                  "mixed_gemm::", op, ": qzeros must be (K/group_size, N/8) = (a divisor of ", p.k,
-                  ", ", qweight.size(1), "), got ", text(sizes_of(qzeros)));
-  STD_TORCH_CHECK(scales.dim() == 2 && scales.size(0) == groups && scales.size(1) == p.n,
-                  "mixed_gemm::", op, ": scales must be (K/group_size, N) = (", groups, ", ", p.n,
-                  "), got ", text(sizes_of(scales)));
+  if (groups == 0 || p.k % groups != 0 || qzeros.size(1) != qweight.size(1)) {
+    wrong_value(op,
+                {"qzeros",
+                 joined("be (K/group_size, N/8) = (a divisor of ", p.k, ", ", qweight.size(1), ")"),
+                 text(sizes_of(qzeros))});
+  }
+  check_matrix(op, "scales", scales, "(K/group_size, N)", groups, p.n,
+               joined("N=", p.n, " from qweight, K/group_size from qzeros"), true);
   p.group_size = p.k / groups;
   check_extents(op, 0, p.n, p.k, groups == 1 ? -1 : p.group_size);
   checked.qweight = torch::stable::contiguous(qweight);
@@ -59,24 +56,34 @@ CheckedAwq check_awq_weight(const char* op, const Tensor& qweight, const Tensor&
   return checked;
 }
 
+}  // namespace
+
+CheckedAwq check_awq_weight(const char* op, const Tensor& qweight, const Tensor& scales,
+                            const Tensor& qzeros) {
+  check_tensors(op, {{"qweight", qweight}, {"scales", scales}, {"qzeros", qzeros}});
+  return checked_weight(op, qweight, scales, qzeros);
+}
+
 CheckedAwq check_awq_gemm(const Tensor& input, const Tensor& qweight, const Tensor& scales,
                           const Tensor& qzeros, int64_t split_k_iters) {
   const char* op = "awq_gemm";
-  STD_TORCH_CHECK(input.defined(), "mixed_gemm::", op, ": input is undefined");
-  check_tensor(op, "qweight", qweight, input, "input");
-  CheckedAwq checked = check_awq_weight(op, qweight, scales, qzeros);
+  check_tensors(op,
+                {{"input", input}, {"qweight", qweight}, {"scales", scales}, {"qzeros", qzeros}});
+  element_type(op, "input", dtype_of(input), "input.to(scales.dtype)");
+  CheckedAwq checked = checked_weight(op, qweight, scales, qzeros);
   AwqProblem& p = checked.problem;
-  STD_TORCH_CHECK(input.dim() >= 1 && input.size(input.dim() - 1) == p.k, "mixed_gemm::", op,
-                  ": input must be (..., K) = (..., ", p.k, "), got ", text(sizes_of(input)),
-                  "; K from qweight ", text(sizes_of(qweight)));
-  check_dtype(op, "scales", scales, input.scalar_type(),
-              " (the dtype of input). Hint: scales.to(input.dtype)");
+  if (input.dim() < 1 || input.size(input.dim() - 1) != p.k) {
+    wrong_value(op, {"input", joined("be (..., K) = (..., ", p.k, ")"), text(sizes_of(input)),
+                     "K from qweight " + text(sizes_of(qweight))});
+  }
+  check_dtype(op, "scales", scales, input.scalar_type(), " (the dtype of input)",
+              "scales.to(input.dtype)");
   const bool power_of_two = split_k_iters > 0 && (split_k_iters & (split_k_iters - 1)) == 0;
-  STD_TORCH_CHECK(power_of_two && split_k_iters <= kMaxSplit, "mixed_gemm::", op,
-                  ": split_k_iters must be a power of two in 1..", kMaxSplit, ", got ",
-                  split_k_iters);
-  p.m = 1;
-  for (int64_t i = 0; i + 1 < input.dim(); ++i) p.m *= input.size(i);
+  if (!power_of_two || split_k_iters > kMaxSplit) {
+    wrong_value(op, {"split_k_iters", joined("be a power of two in 1..", kMaxSplit),
+                     std::to_string(split_k_iters)});
+  }
+  p.m = rows_of(input);
   check_extents(op, p.m, p.n, p.k, -1);
   const auto stride = row_stride(input);
   checked.input = stride ? input : torch::stable::contiguous(input);
@@ -93,6 +100,7 @@ Tensor CheckedRepack::new_packed() const {
 }
 
 CheckedRepack check_awq_repack(const Tensor& qweight) {
+  check_tensors("awq_repack", {{"qweight", qweight}});
   check_words("awq_repack", "qweight", qweight, "(K, N/8)");
   CheckedRepack checked;
   checked.k = qweight.size(0);
@@ -105,15 +113,18 @@ CheckedRepack check_awq_repack(const Tensor& qweight) {
 CheckedRepack check_gptq_repack(const Tensor& qweight, const std::optional<Tensor>& perm,
                                 int64_t bits) {
   const char* op = "gptq_repack";
+  check_tensors(op, {{"qweight", qweight}, {"perm", perm}});
   check_words(op, "qweight", qweight, "(K*bits/32, N)");
-  STD_TORCH_CHECK(
-      bits == 2 || bits == 3 || bits == 4 || bits == 8, "mixed_gemm::", op,
-      ": bits must be 2, 3, 4 or 8, got ", bits,
-      ". Hint: 5, 6 and 7 bits are stored in planes (gptq_p), which nothing here reads");
+  if (bits != 2 && bits != 3 && bits != 4 && bits != 8) {
+    wrong_value(op, {"bits", "be 2, 3, 4 or 8", std::to_string(bits), "",
+                     "5, 6 and 7 bits are stored in planes (gptq_p), which nothing here reads"});
+  }
   const int64_t rows = qweight.size(0);
-  STD_TORCH_CHECK(rows * 32 % bits == 0, "mixed_gemm::", op,
-                  ": qweight must have K*bits/32 rows, a multiple of ", bits, " for bits=", bits,
-                  ", got ", text(sizes_of(qweight)));
+  if (rows * 32 % bits != 0) {
+    wrong_value(op,
+                {"qweight", joined("have K*bits/32 rows, a multiple of ", bits, " for bits=", bits),
+                 text(sizes_of(qweight))});
+  }
   CheckedRepack checked;
   checked.n = qweight.size(1);
   checked.k = rows * 32 / bits;
@@ -122,9 +133,8 @@ CheckedRepack check_gptq_repack(const Tensor& qweight, const std::optional<Tenso
   check_extents(op, 0, checked.n, checked.k, -1);
   checked.qweight = torch::stable::contiguous(qweight);
   if (perm) {
-    check_tensor(op, "perm", *perm, qweight, "qweight");
-    check_dtype(op, "perm", *perm, ScalarType::Int,
-                ". Hint: torch.argsort(g_idx, stable=True).to(torch.int32)");
+    check_dtype(op, "perm", *perm, ScalarType::Int, "",
+                "torch.argsort(g_idx, stable=True).to(torch.int32)");
     check_vector(op, "perm", *perm, "K", checked.k);
     checked.perm = torch::stable::contiguous(*perm);
   }

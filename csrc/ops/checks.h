@@ -24,23 +24,36 @@ struct CheckedGemm {
   std::optional<Tensor> zeros, bias, pre_scale;
 };
 
-CheckedGemm check_gemm(const GemmArguments& arguments);
+CheckedGemm check_gemm(const char* op, const GemmArguments& arguments);
 
 struct CheckedWeight {
   GemmProblem problem;  // n, k, scheme, b_packed, scales, zeros
   Tensor b_packed, scales;
   std::optional<Tensor> zeros;
 };
-CheckedWeight check_weight(const char* op, const Tensor& b_packed, const Tensor& scales,
-                           const std::optional<Tensor>& zeros, int64_t bits, int64_t group_size,
-                           const std::string& zero_mode, int64_t n, int64_t k);
+// The arguments of dequantize_weights. out: the type of its result.
+struct CheckedDequantize {
+  CheckedWeight weight;
+  ElementType out;
+};
+CheckedDequantize check_dequantize(const Tensor& b_packed, const Tensor& scales,
+                                   const std::optional<Tensor>& zeros, int64_t bits,
+                                   int64_t group_size, const std::string& zero_mode, int64_t n,
+                                   int64_t k, ScalarType dtype);
 
-// b_packed of a [n, k] weight: uint8, right shape; returned contiguous and aligned to 16 bytes.
-Tensor check_packed(const char* op, const Tensor& b_packed, int64_t bits, int64_t n, int64_t k);
-// q: int8 [n, k]; returned contiguous.
-Tensor check_quantized(const char* op, const Tensor& q, int64_t bits);
+// b_packed of a [n, k] weight, for unpack_weights: returned contiguous and aligned to 16 bytes.
+Tensor check_unpack(const Tensor& b_packed, int64_t bits, int64_t n, int64_t k);
 
-ElementType element_type(const char* op, const char* argument, ScalarType type);
+// q of pack_weights: int8 [n, k]; returned contiguous. check: values outside the range of `bits`
+// are refused on any device, which waits for it; on the CPU they always are.
+Tensor check_quantized(const Tensor& q, int64_t bits, bool check);
+
+// Refuses int8 values of any shape outside the range of `bits`; the text has the first of them and
+// its index. A tensor on a device is copied to the host, so this waits for the device.
+void check_range(const char* op, const char* argument, const Tensor& q, int64_t bits);
+
+ElementType element_type(const char* op, const char* argument, ScalarType type,
+                         const char* hint = "");
 ScalarType scalar_type(ElementType element);
 
 }  // namespace mixed_gemm

@@ -13,23 +13,20 @@ namespace {
 
 using torch::headeronly::MemoryFormat;
 
-void require(const char* op, const std::string& reason) {
-  STD_TORCH_CHECK(reason.empty(), "mixed_gemm::", op, ": ", reason);
-}
+constexpr const char *kBlockRule = "(ceil(Ci/block_size), Co)", *kImages = "(N, Ci, H, W)",
+                     *kFilter = "(Co, Ci, Kh, Kw)";
 
-void check_images(const char* op, const char* argument, const Tensor& t, const char* rule) {
-  STD_TORCH_CHECK(t.defined(), "mixed_gemm::", op, ": ", argument,
-                  " is undefined (None was passed for a required Tensor)");
-  STD_TORCH_CHECK(t.dim() == 4, "mixed_gemm::", op, ": ", argument, " must be 4-d ", rule, ", got ",
-                  text(sizes_of(t)));
+void require(const char* op, const std::string& reason) {
+  if (!reason.empty()) refuse(ErrorKind::kValue, op, reason);
 }
 
 struct Pair {
   int64_t h, w;
 };
 Pair pair_of(const char* op, const char* argument, const std::vector<int64_t>& values) {
-  STD_TORCH_CHECK(values.size() == 2, "mixed_gemm::", op, ": ", argument,
-                  " must be two numbers (height, width), got ", text(values));
+  if (values.size() != 2) {
+    wrong_value(op, {argument, "be an int or two (height, width)", text(values)});
+  }
   return {values[0], values[1]};
 }
 
@@ -76,15 +73,13 @@ Tensor new_output(const Tensor& input, ScalarType dtype, Problem& p) {
 
 Tensor check_weight_packed(const char* op, const Tensor& packed, const ConvShape& s, int64_t bits) {
   check_dtype(op, "weight_packed", packed, ScalarType::Byte,
-              " (uint8, from mixed_gemm.pack_conv_weights)");
+              " (from mixed_gemm.pack_conv_weights)");
   const int64_t k = conv_k(s.in_c, s.taps());
-  const int64_t rows = round_up(s.out_c, kPadN), bytes = round_up(k, kPadK) * bits / 8;
-  STD_TORCH_CHECK(packed.dim() == 2 && packed.size(0) == rows && packed.size(1) == bytes,
-                  "mixed_gemm::", op,
-                  ": weight_packed must be (round_up(Co, 64), round_up(K, 64) * bits / 8) = (",
-                  rows, ", ", bytes, "), got ", text(sizes_of(packed)), "; Co=", s.out_c,
-                  " from scales, Ci=", s.in_c, " from input, K=", k, " = ", s.kernel_h, " * ",
-                  s.kernel_w, " * ", channels_per_tap(s.in_c), " (Ci padded), bits=", bits);
+  check_matrix(
+      op, "weight_packed", packed, "(round_up(Co, 64), round_up(K, 64) * bits / 8)",
+      round_up(s.out_c, kPadN), round_up(k, kPadK) * bits / 8,
+      joined("Co=", s.out_c, " from scales, Ci=", s.in_c, " from input, K=", k, " = ", s.kernel_h,
+             " * ", s.kernel_w, " * ", channels_per_tap(s.in_c), " (Ci padded), bits=", bits));
   const Tensor kept = torch::stable::contiguous(packed);
   const bool aligned = reinterpret_cast<uintptr_t>(kept.const_data_ptr()) % 16 == 0;
   return aligned ? kept : torch::stable::clone(kept);
@@ -92,13 +87,8 @@ Tensor check_weight_packed(const char* op, const Tensor& packed, const ConvShape
 
 void check_block_tensor(const char* op, const char* argument, const Tensor& t,
                         const ConvProblem& p) {
-  const int64_t blocks = p.blocks(), out_c = p.shape.out_c;
-  const bool right = t.dim() == 2 && t.size(0) == blocks && t.size(1) == out_c;
-  const bool transposed = t.dim() == 2 && t.size(0) == out_c && t.size(1) == blocks;
-  STD_TORCH_CHECK(right, "mixed_gemm::", op, ": ", argument,
-                  " must be (ceil(Ci/block_size), Co) = (", blocks, ", ", out_c, "), got ",
-                  text(sizes_of(t)), "; Ci=", p.shape.in_c, ", block_size=", p.block_size,
-                  transposed ? ". Hint: it looks transposed, pass .t().contiguous()" : "");
+  check_matrix(op, argument, t, kBlockRule, p.blocks(), p.shape.out_c,
+               joined("Ci=", p.shape.in_c, ", block_size=", p.block_size), true);
 }
 
 // scales and offsets share one stride.
@@ -107,7 +97,6 @@ void check_blocks(const char* op, const ConvArguments& g, CheckedConv& checked) 
   check_block_tensor(op, "scales", g.scales, p);
   checked.scales = with_unit_inner_stride(g.scales);
   if (g.offsets) {
-    check_tensor(op, "offsets", *g.offsets, g.input, "input");
     check_dtype(op, "offsets", *g.offsets, g.input.scalar_type(), " (the dtype of input)");
     check_block_tensor(op, "offsets", *g.offsets, p);
     checked.offsets = with_unit_inner_stride(*g.offsets);
@@ -122,15 +111,15 @@ void check_blocks(const char* op, const ConvArguments& g, CheckedConv& checked) 
 }
 
 int32_t check_int8(const char* op, const char* argument, int64_t value) {
-  STD_TORCH_CHECK(value >= -128 && value <= 127, "mixed_gemm::", op, ": ", argument,
-                  " must be in -128..127, got ", value);
+  if (value < -128 || value > 127) {
+    wrong_value(op, {argument, "be in -128..127", std::to_string(value)});
+  }
   return static_cast<int32_t>(value);
 }
 
 double check_scale(const char* op, const char* argument, double value) {
-  STD_TORCH_CHECK(value > 0 && std::isfinite(value), "mixed_gemm::", op, ": ", argument,
-                  " must be positive and finite, got ", value);
-  return value;
+  if (value > 0 && std::isfinite(value)) return value;
+  wrong_value(op, {argument, "be positive and finite", std::isnan(value) ? "nan" : joined(value)});
 }
 
 }  // namespace
@@ -149,16 +138,17 @@ bool is_channels_last(const Tensor& t) {
 
 CheckedConv check_qconv2d(const ConvArguments& g) {
   const char* op = "qconv2d";
-  check_images(op, "input", g.input, "(N, Ci, H, W)");
-  STD_TORCH_CHECK(g.scales.defined() && g.scales.dim() == 2, "mixed_gemm::", op,
-                  ": scales must be 2-d (ceil(Ci/block_size), Co), got ",
-                  g.scales.defined() ? text(sizes_of(g.scales)) : "an undefined tensor");
-  check_tensor(op, "weight_packed", g.weight_packed, g.input, "input");
-  check_tensor(op, "scales", g.scales, g.input, "input");
+  check_tensors(op, {{"input", g.input},
+                     {"weight_packed", g.weight_packed},
+                     {"scales", g.scales},
+                     {"offsets", g.offsets},
+                     {"bias", g.bias}});
+  check_dims(op, "input", g.input, 4, kImages);
+  check_dims(op, "scales", g.scales, 2, kBlockRule);
 
   CheckedConv checked;
   ConvProblem& p = checked.problem;
-  p.element = element_type(op, "input", g.input.scalar_type());
+  p.element = element_type(op, "input", dtype_of(g.input), "input.to(scales.dtype)");
   p.shape = shape_of(g.input, g.scales.size(1),
                      {pair_of(op, "kernel_size", g.kernel_size), pair_of(op, "stride", g.stride),
                       pair_of(op, "padding", g.padding), pair_of(op, "dilation", g.dilation)});
@@ -167,13 +157,12 @@ CheckedConv check_qconv2d(const ConvArguments& g) {
   p.block_size = g.block_size == -1 ? p.shape.in_c : g.block_size;
   p.activation =
       static_cast<Activation>(index_of(op, "activation", g.activation, kActivationNames, 0));
-  check_dtype(op, "scales", g.scales, g.input.scalar_type(),
-              " (the dtype of input). Hint: scales.to(input.dtype)");
+  check_dtype(op, "scales", g.scales, g.input.scalar_type(), " (the dtype of input)",
+              "scales.to(input.dtype)");
   check_blocks(op, g, checked);
   checked.weight_packed = check_weight_packed(op, g.weight_packed, p.shape, g.bits);
   p.weight_packed = static_cast<const uint8_t*>(checked.weight_packed.const_data_ptr());
   if (g.bias) {
-    check_tensor(op, "bias", *g.bias, g.input, "input");
     check_dtype(op, "bias", *g.bias, g.input.scalar_type(), " (the dtype of input)");
     check_vector(op, "bias", *g.bias, "Co", p.shape.out_c);
     checked.bias = torch::stable::contiguous(*g.bias);
@@ -189,14 +178,18 @@ CheckedConv check_qconv2d(const ConvArguments& g) {
 
 CheckedConvInt8 check_qconv2d_int8(const ConvInt8Arguments& g) {
   const char* op = "qconv2d_int8";
-  check_images(op, "input", g.input, "(N, Ci, H, W)");
-  check_images(op, "weight", g.weight, "(Co, Ci, Kh, Kw)");
-  check_tensor(op, "weight", g.weight, g.input, "input");
-  check_dtype(op, "input", g.input, ScalarType::Char, " (int8)");
-  check_dtype(op, "weight", g.weight, ScalarType::Char, " (int8)");
-  STD_TORCH_CHECK(g.weight.size(1) == g.input.size(1), "mixed_gemm::", op,
-                  ": weight must be (Co, Ci, Kh, Kw) with Ci=", g.input.size(1), " of input, got ",
-                  text(sizes_of(g.weight)), ". Hint: groups are not supported");
+  check_tensors(op, {{"input", g.input},
+                     {"weight", g.weight},
+                     {"weight_scale", g.weight_scale},
+                     {"bias", g.bias}});
+  check_dims(op, "input", g.input, 4, kImages);
+  check_dims(op, "weight", g.weight, 4, kFilter);
+  check_dtype(op, "input", g.input, ScalarType::Char, "", "quantize_per_tensor makes it");
+  check_dtype(op, "weight", g.weight, ScalarType::Char, " (not packed)");
+  if (g.weight.size(1) != g.input.size(1)) {
+    wrong_value(op, {"weight", joined("be ", kFilter, " with Ci=", g.input.size(1), " of input"),
+                     text(sizes_of(g.weight)), "", "groups are not supported"});
+  }
 
   CheckedConvInt8 checked;
   ConvInt8Problem& p = checked.problem;
@@ -212,20 +205,19 @@ CheckedConvInt8 check_qconv2d_int8(const ConvInt8Arguments& g) {
   p.output_zero_point = check_int8(op, "output_zero_point", g.output_zero_point);
   p.clamp_min = check_int8(op, "clamp_min", g.clamp_min);
   p.clamp_max = check_int8(op, "clamp_max", g.clamp_max);
-  STD_TORCH_CHECK(p.clamp_min <= p.clamp_max, "mixed_gemm::", op,
-                  ": clamp_min must not be above clamp_max, got ", p.clamp_min, " and ",
-                  p.clamp_max);
+  if (p.clamp_min > p.clamp_max) {
+    wrong_value(op,
+                {"clamp_min", "not be above clamp_max", joined(p.clamp_min, " and ", p.clamp_max)});
+  }
 
-  check_tensor(op, "weight_scale", g.weight_scale, g.input, "input");
-  check_dtype(op, "weight_scale", g.weight_scale, ScalarType::Float, " (float32)");
+  check_dtype(op, "weight_scale", g.weight_scale, ScalarType::Float);
   const bool one_scale = g.weight_scale.numel() == 1 && g.weight_scale.dim() <= 1;
   if (!one_scale) check_vector(op, "weight_scale", g.weight_scale, "Co", p.shape.out_c);
   checked.weight_scale = torch::stable::contiguous(g.weight_scale);
   p.weight_scale = static_cast<const float*>(checked.weight_scale.const_data_ptr());
   p.weight_scale_stride = one_scale ? 0 : 1;
   if (g.bias) {
-    check_tensor(op, "bias", *g.bias, g.input, "input");
-    check_dtype(op, "bias", *g.bias, ScalarType::Float, " (float32)");
+    check_dtype(op, "bias", *g.bias, ScalarType::Float);
     check_vector(op, "bias", *g.bias, "Co", p.shape.out_c);
     checked.bias = torch::stable::contiguous(*g.bias);
     p.bias = static_cast<const float*>(checked.bias->const_data_ptr());
@@ -240,13 +232,13 @@ CheckedConvInt8 check_qconv2d_int8(const ConvInt8Arguments& g) {
   return checked;
 }
 
-Tensor conv_filter_matrix(const Tensor& q, int64_t bits) {
+Tensor conv_filter_matrix(const Tensor& q, int64_t bits, bool check) {
   const char* op = "pack_conv_weights";
-  check_images(op, "q", q, "(Co, Ci, Kh, Kw)");
-  check_dtype(op, "q", q, ScalarType::Char, " (int8, signed values)");
+  check_tensors(op, {{"q", q}});
+  check_dtype(op, "q", q, ScalarType::Char, " (signed values)", "q.to(torch.int8)");
+  check_dims(op, "q", q, 4, kFilter);
   const int64_t out_c = q.size(0), in_c = q.size(1);
-  STD_TORCH_CHECK(q.numel() > 0, "mixed_gemm::", op, ": q must not be empty, got ",
-                  text(sizes_of(q)));
+  if (q.numel() == 0) wrong_value(op, {"q", "not be empty", text(sizes_of(q))});
   ConvShape filter;  // what depends on the filter alone: seen by an image that it just covers
   filter.in_c = in_c;
   filter.out_c = out_c;
@@ -254,6 +246,7 @@ Tensor conv_filter_matrix(const Tensor& q, int64_t bits) {
   filter.in_w = filter.kernel_w = q.size(3);
   filter.out_h = filter.out_w = 1;
   require(op, why_not_conv(filter, bits, -1));
+  if (check || q.is_cpu()) check_range(op, "q", q, bits);
   const int64_t taps = filter.taps(), channels = channels_per_tap(in_c);
   const Tensor by_tap =
       torch::stable::transpose(torch::stable::reshape(q, {out_c, in_c, taps}), 1, 2);

@@ -43,8 +43,8 @@ struct CheckedConvInt8 {
 CheckedConvInt8 check_qconv2d_int8(const ConvInt8Arguments& arguments);
 
 // q: int8 [Co, Ci, Kh, Kw]. Returned as the [N, K] matrix of layout/conv_layout.h, contiguous, on
-// the device of q; made of torch ops.
-Tensor conv_filter_matrix(const Tensor& q, int64_t bits);
+// the device of q; made of torch ops. check: as in check_quantized().
+Tensor conv_filter_matrix(const Tensor& q, int64_t bits, bool check);
 
 // Whether strides order an image tensor as torch.channels_last. The rule of torch itself
 // (c10::is_channels_last_strides_2d), because the output follows the input as torch's does.

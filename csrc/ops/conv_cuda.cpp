@@ -176,10 +176,10 @@ Tensor qconv2d(const ConvArguments& arguments, const std::string& config) {
     candidate = call.chosen(select_conv(p, call.info()));
   } else {
     const auto parsed = parse_conv_config(config);
-    STD_TORCH_CHECK(parsed, "mixed_gemm::qconv2d: unknown config ", config);
+    MIXED_GEMM_CHECK(kValue, parsed, "qconv2d", "unknown config ", config);
     candidate = *parsed;
     const std::string reason = why_not_conv_candidate(candidate, p, call.info());
-    STD_TORCH_CHECK(reason.empty(), "mixed_gemm::qconv2d: ", config, " ", reason);
+    MIXED_GEMM_CHECK(kUnsupported, reason.empty(), "qconv2d", config, " ", reason);
   }
   if (candidate.kind == ConvKind::kDense) return run_dense(call, checked);
   if (candidate.kind == ConvKind::kPointwise) return run_pointwise(call, checked);
@@ -206,7 +206,7 @@ Tensor qconv2d_config_cuda(const Tensor& input, const Tensor& weight_packed, con
                            std::vector<int64_t> stride, std::vector<int64_t> padding,
                            std::vector<int64_t> dilation, std::string activation,
                            std::string config) {
-  STD_TORCH_CHECK(!config.empty(), "mixed_gemm::_qconv2d_config: config is empty");
+  MIXED_GEMM_CHECK(kValue, !config.empty(), "_qconv2d_config", "config is empty");
   return qconv2d({input, weight_packed, scales, offsets, bias, bits, block_size, kernel_size,
                   stride, padding, dilation, activation},
                  config);
@@ -242,10 +242,10 @@ Tensor qconv2d_int8(const ConvInt8Arguments& arguments, const std::string& confi
     candidate = call.chosen(select_conv_int8(p.shape, call.info()));
   } else {
     const auto parsed = parse_conv_int8_config(config);
-    STD_TORCH_CHECK(parsed, "mixed_gemm::qconv2d_int8: unknown config ", config);
+    MIXED_GEMM_CHECK(kValue, parsed, "qconv2d_int8", "unknown config ", config);
     candidate = *parsed;
     const std::string reason = why_not_conv_int8_candidate(candidate, p.shape, call.info());
-    STD_TORCH_CHECK(reason.empty(), "mixed_gemm::qconv2d_int8: ", config, " ", reason);
+    MIXED_GEMM_CHECK(kUnsupported, reason.empty(), "qconv2d_int8", config, " ", reason);
   }
   const Tensor pixels = as_pixels(call, checked.input, p.shape, 1);
   const RowsOut out(call, checked.d, p.shape, p.d_channels_last, 1);
@@ -272,7 +272,7 @@ Tensor qconv2d_int8_config_cuda(const Tensor& input, const Tensor& weight,
                                 int64_t output_zero_point, int64_t clamp_min, int64_t clamp_max,
                                 std::vector<int64_t> stride, std::vector<int64_t> padding,
                                 std::vector<int64_t> dilation, std::string config) {
-  STD_TORCH_CHECK(!config.empty(), "mixed_gemm::_qconv2d_int8_config: config is empty");
+  MIXED_GEMM_CHECK(kValue, !config.empty(), "_qconv2d_int8_config", "config is empty");
   return qconv2d_int8(
       {input, weight, weight_scale, bias, input_scale, input_zero_point, output_scale,
        output_zero_point, clamp_min, clamp_max, stride, padding, dilation},

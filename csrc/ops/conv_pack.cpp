@@ -7,9 +7,10 @@
 namespace mixed_gemm {
 namespace {
 
-Tensor pack_conv_weights(const Tensor& q, int64_t bits) {
+Tensor pack_conv_weights(const Tensor& q, int64_t bits, bool check) {
   using torch::stable::detail::from;
-  std::array<StableIValue, 2> stack{from(conv_filter_matrix(q, bits)), from(bits)};
+  const Tensor matrix = conv_filter_matrix(q, bits, check);
+  std::array<StableIValue, 3> stack{from(matrix), from(bits), from(false)};
   TORCH_ERROR_CODE_CHECK(
       torch_call_dispatcher("mixed_gemm::pack_weights", "", stack.data(), TORCH_ABI_VERSION));
   return torch::stable::detail::to<Tensor>(stack[0]);

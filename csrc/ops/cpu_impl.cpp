@@ -9,8 +9,8 @@
 namespace mixed_gemm {
 namespace {
 
-Tensor pack_weights_cpu(const Tensor& q, int64_t bits) {
-  const Tensor values = check_quantized("pack_weights", q, bits);
+Tensor pack_weights_cpu(const Tensor& q, int64_t bits, bool check) {
+  const Tensor values = check_quantized(q, bits, check);
   const int64_t n = values.size(0), k = values.size(1);
   Tensor packed = torch::stable::new_empty(
       values, {round_up(n, kPadN), round_up(k, kPadK) * bits / 8}, ScalarType::Byte);
@@ -20,7 +20,7 @@ Tensor pack_weights_cpu(const Tensor& q, int64_t bits) {
 }
 
 Tensor unpack_weights_cpu(const Tensor& b_packed, int64_t bits, int64_t n, int64_t k) {
-  const Tensor packed = check_packed("unpack_weights", b_packed, bits, n, k);
+  const Tensor packed = check_unpack(b_packed, bits, n, k);
   Tensor q = torch::stable::new_empty(packed, {n, k}, ScalarType::Char);
   unpack_weight(static_cast<int>(bits), static_cast<const uint8_t*>(packed.const_data_ptr()), n, k,
                 static_cast<int8_t*>(q.mutable_data_ptr()), torch_parallel);
@@ -30,17 +30,17 @@ Tensor unpack_weights_cpu(const Tensor& b_packed, int64_t bits, int64_t n, int64
 Tensor dequantize_weights_cpu(const Tensor& b_packed, const Tensor& scales,
                               std::optional<Tensor> zeros, int64_t bits, int64_t group_size,
                               std::string zero_mode, int64_t n, int64_t k, ScalarType dtype) {
-  const char* op = "dequantize_weights";
-  CheckedWeight checked =
-      check_weight(op, b_packed, scales, zeros, bits, group_size, zero_mode, n, k);
+  CheckedDequantize checked =
+      check_dequantize(b_packed, scales, zeros, bits, group_size, zero_mode, n, k, dtype);
+  GemmProblem& problem = checked.weight.problem;
   Tensor out = torch::stable::new_empty(scales, {n, k}, dtype);
-  checked.problem.d = out.mutable_data_ptr();
-  dequantize_cpu(checked.problem, element_type(op, "dtype", dtype), torch_parallel);
+  problem.d = out.mutable_data_ptr();
+  dequantize_cpu(problem, checked.out, torch_parallel);
   return out;
 }
 
-Tensor gemm(const GemmArguments& arguments) {
-  CheckedGemm checked = check_gemm(arguments);
+Tensor gemm(const char* op, const GemmArguments& arguments) {
+  CheckedGemm checked = check_gemm(op, arguments);
   Tensor d = torch::stable::new_empty(arguments.a, checked.output_sizes);
   checked.problem.d = d.mutable_data_ptr();
   if (d.numel() > 0) gemm_cpu(checked.problem, torch_parallel);
@@ -51,19 +51,20 @@ Tensor fpA_intB_gemm_cpu(const Tensor& a, const Tensor& b_packed, const Tensor& 
                          std::optional<Tensor> zeros, std::optional<Tensor> bias,
                          std::optional<Tensor> pre_scale, int64_t bits, int64_t group_size,
                          std::string zero_mode, std::string activation) {
-  return gemm(
-      {a, b_packed, scales, zeros, bias, pre_scale, bits, group_size, zero_mode, activation});
+  return gemm("fpA_intB_gemm", {a, b_packed, scales, zeros, bias, pre_scale, bits, group_size,
+                                zero_mode, activation});
 }
 
 Tensor fpA_intB_gemm_config_cpu(const Tensor& a, const Tensor& b_packed, const Tensor& scales,
                                 std::optional<Tensor> zeros, std::optional<Tensor> bias,
                                 std::optional<Tensor> pre_scale, int64_t bits, int64_t group_size,
                                 std::string zero_mode, std::string activation, std::string config) {
+  const char* op = "fpA_intB_gemm_config";
   const std::string only = "cpu_" + cpu_instruction_set();
-  STD_TORCH_CHECK(config == only, "mixed_gemm::fpA_intB_gemm_config: config must be ", only,
-                  " on this CPU, got ", config);
+  if (config != only)
+    wrong_value(op, {"config", "be " + only + " on this CPU", "'" + config + "'"});
   return gemm(
-      {a, b_packed, scales, zeros, bias, pre_scale, bits, group_size, zero_mode, activation});
+      op, {a, b_packed, scales, zeros, bias, pre_scale, bits, group_size, zero_mode, activation});
 }
 
 Tensor scaled(const ScaledMmArguments& arguments) {

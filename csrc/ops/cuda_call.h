@@ -9,8 +9,8 @@
 
 namespace mixed_gemm {
 
-// The workspace lives until the call returns. torch's caching allocator gives memory back in stream
-// order, so work that is still queued may go on using it.
+// `on` is a checked tensor: on a GPU. The workspace lives until the call returns. torch's caching
+// allocator gives memory back in stream order, so work that is still queued may go on using it.
 class Call {
  public:
   Call(const char* op, const Tensor& on)
@@ -19,7 +19,7 @@ class Call {
         guard_(on.get_device_index()),
         stream_(current_cuda_stream(on.get_device_index())) {
     const std::string reason = why_not_device(info());
-    STD_TORCH_CHECK(reason.empty(), "mixed_gemm::", op_, ": ", reason);
+    MIXED_GEMM_CHECK(kUnsupported, reason.empty(), op_, reason);
   }
   const DeviceInfo& info() const { return cuda_device_info(like_.get_device_index()); }
   void* stream() const { return stream_; }
@@ -38,7 +38,7 @@ class Call {
     return *candidate;
   }
   void require(const Status& status) const {
-    STD_TORCH_CHECK(status.ok(), "mixed_gemm::", op_, ": ", status.reason());
+    MIXED_GEMM_CHECK(kRuntime, status.ok(), op_, status.reason());
   }
 
  private:

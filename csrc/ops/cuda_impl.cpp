@@ -10,9 +10,9 @@
 namespace mixed_gemm {
 namespace {
 
-Tensor pack_weights_cuda(const Tensor& q, int64_t bits) {
-  Call call("pack_weights", q);
-  const Tensor values = check_quantized("pack_weights", q, bits);
+Tensor pack_weights_cuda(const Tensor& q, int64_t bits, bool check) {
+  const Tensor values = check_quantized(q, bits, check);
+  Call call("pack_weights", values);
   const int64_t n = values.size(0), k = values.size(1);
   Tensor packed = torch::stable::new_empty(
       values, {round_up(n, kPadN), round_up(k, kPadK) * bits / 8}, ScalarType::Byte);
@@ -28,8 +28,8 @@ Tensor pack_weights_cuda(const Tensor& q, int64_t bits) {
 }
 
 Tensor unpack_weights_cuda(const Tensor& b_packed, int64_t bits, int64_t n, int64_t k) {
-  Call call("unpack_weights", b_packed);
-  const Tensor packed = check_packed("unpack_weights", b_packed, bits, n, k);
+  const Tensor packed = check_unpack(b_packed, bits, n, k);
+  Call call("unpack_weights", packed);
   Tensor q = torch::stable::new_empty(packed, {n, k}, ScalarType::Char);
   PackArgs args;
   args.bits = static_cast<int>(bits);
@@ -45,24 +45,20 @@ Tensor unpack_weights_cuda(const Tensor& b_packed, int64_t bits, int64_t n, int6
 Tensor dequantize_weights_cuda(const Tensor& b_packed, const Tensor& scales,
                                std::optional<Tensor> zeros, int64_t bits, int64_t group_size,
                                std::string zero_mode, int64_t n, int64_t k, ScalarType dtype) {
-  const char* op = "dequantize_weights";
-  Call call(op, b_packed);
-  const CheckedWeight checked =
-      check_weight(op, b_packed, scales, zeros, bits, group_size, zero_mode, n, k);
+  const CheckedDequantize checked =
+      check_dequantize(b_packed, scales, zeros, bits, group_size, zero_mode, n, k, dtype);
+  Call call("dequantize_weights", checked.weight.b_packed);
   Tensor out = torch::stable::new_empty(scales, {n, k}, dtype);
   if (out.numel() > 0) {
-    call.require(dequantize_cuda(checked.problem, element_type(op, "dtype", dtype),
-                                 out.mutable_data_ptr(), call.stream()));
+    call.require(dequantize_cuda(checked.weight.problem, checked.out, out.mutable_data_ptr(),
+                                 call.stream()));
   }
   return out;
 }
 
 // config empty: dispatch/select.h chooses.
-Tensor gemm(const GemmArguments& arguments, const std::string& config) {
-  const char* op = "fpA_intB_gemm";
-  STD_TORCH_CHECK(arguments.a.defined(), "mixed_gemm::", op,
-                  ": a is undefined (None was passed for a required Tensor)");
-  CheckedGemm checked = check_gemm(arguments);
+Tensor gemm(const char* op, const GemmArguments& arguments, const std::string& config) {
+  CheckedGemm checked = check_gemm(op, arguments);
   Call call(op, checked.a);
   GemmProblem& problem = checked.problem;
   Tensor d = torch::stable::new_empty(arguments.a, checked.output_sizes);
@@ -78,10 +74,10 @@ Tensor gemm(const GemmArguments& arguments, const std::string& config) {
     candidate = select_cached(problem, call.info());
   } else {
     candidate = parse_config(config);
-    STD_TORCH_CHECK(candidate, "mixed_gemm::fpA_intB_gemm_config: unknown config ", config,
-                    ". Hint: mixed_gemm.plan() lists the candidates");
+    MIXED_GEMM_CHECK(kValue, candidate, op, "unknown config ", config,
+                     ". Hint: mixed_gemm.plan() lists the candidates");
     const std::string reason = why_not_candidate(*candidate, problem, call.info());
-    STD_TORCH_CHECK(reason.empty(), "mixed_gemm::fpA_intB_gemm_config: ", config, " ", reason);
+    MIXED_GEMM_CHECK(kUnsupported, reason.empty(), op, config, " ", reason);
   }
   if (candidate->family != Family::kDequantizeDense) {
     call.require(run_fused(*candidate, problem, call.allocate(), call.stream()));
@@ -96,6 +92,7 @@ Tensor fpA_intB_gemm_cuda(const Tensor& a, const Tensor& b_packed, const Tensor&
                           std::optional<Tensor> pre_scale, int64_t bits, int64_t group_size,
                           std::string zero_mode, std::string activation) {
   return gemm(
+      "fpA_intB_gemm",
       {a, b_packed, scales, zeros, bias, pre_scale, bits, group_size, zero_mode, activation}, "");
 }
 
@@ -104,11 +101,10 @@ Tensor fpA_intB_gemm_config_cuda(const Tensor& a, const Tensor& b_packed, const 
                                  std::optional<Tensor> pre_scale, int64_t bits, int64_t group_size,
                                  std::string zero_mode, std::string activation,
                                  std::string config) {
-  STD_TORCH_CHECK(
-      !config.empty(),
-      "mixed_gemm::fpA_intB_gemm_config: config must name a candidate, got an empty string");
+  const char* op = "fpA_intB_gemm_config";
+  if (config.empty()) wrong_value(op, {"config", "name a candidate", "an empty string"});
   return gemm(
-      {a, b_packed, scales, zeros, bias, pre_scale, bits, group_size, zero_mode, activation},
+      op, {a, b_packed, scales, zeros, bias, pre_scale, bits, group_size, zero_mode, activation},
       config);
 }
 

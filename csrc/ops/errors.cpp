@@ -1,6 +1,11 @@
 #include "ops/errors.h"
 
+#include <cstring>
+
 #include "ops/torch_stable.h"
+
+// Exported by libtorch from 2.13 on; weak, so that the library loads in older ones.
+extern "C" const char* torch_exception_get_what_without_backtrace() __attribute__((weak));
 
 namespace mixed_gemm {
 namespace {
@@ -16,6 +21,27 @@ LastError& last_error() {
   return error;
 }
 
+[[noreturn]] void remember_and_throw(ErrorKind kind, std::string text) {
+  last_error() = {kind, std::move(text)};
+  throw std::runtime_error(last_error().text);
+}
+
+std::string sentence(const Fault& fault) {
+  std::string text = fault.argument + " must " + fault.expected;
+  if (!fault.got.empty()) text += ", got " + fault.got;
+  if (!fault.because.empty()) text += "; " + fault.because;
+  if (!fault.hint.empty()) text += ". Hint: " + fault.hint;
+  return text;
+}
+
+// torch has no other way to tell, through its C shims, that an allocator failed.
+bool is_out_of_memory(const std::string& words_of_torch) {
+  for (const char* words : {"out of memory", "can't allocate memory", "not enough memory"}) {
+    if (words_of_torch.find(words) != std::string::npos) return true;
+  }
+  return false;
+}
+
 // The kind of the refusal with this text, if it is the last one of this thread; else nothing.
 std::string error_kind(std::string text) {
   const LastError& error = last_error();
@@ -25,8 +51,25 @@ std::string error_kind(std::string text) {
 }  // namespace
 
 void refuse(ErrorKind kind, const std::string& op, const std::string& text) {
-  last_error() = {kind, "mixed_gemm::" + op + ": " + text};
-  throw std::runtime_error(last_error().text);
+  remember_and_throw(kind, "mixed_gemm::" + op + ": " + text);
+}
+void wrong_type(const std::string& op, const Fault& fault) {
+  refuse(ErrorKind::kType, op, sentence(fault));
+}
+void wrong_value(const std::string& op, const Fault& fault) {
+  refuse(ErrorKind::kValue, op, sentence(fault));
+}
+
+void torch_failed(const char* call, const char* file, int line) {
+  if (torch_exception_get_what_without_backtrace != nullptr) {
+    const std::string text = torch_exception_get_what_without_backtrace();
+    remember_and_throw(is_out_of_memory(text) ? ErrorKind::kMemory : ErrorKind::kRuntime, text);
+  }
+  // The name is all there is: what makes an empty tensor wants nothing but memory.
+  const bool allocates = std::strstr(call, "empty") != nullptr;
+  remember_and_throw(allocates ? ErrorKind::kMemory : ErrorKind::kRuntime,
+                     joined("mixed_gemm: ", allocates ? "out of memory: " : "", call, " failed at ",
+                            file, ":", line));
 }
 
 }  // namespace mixed_gemm

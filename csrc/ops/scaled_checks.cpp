@@ -14,20 +14,9 @@ OperandType operand_type(const char* op, ScalarType type) {
     case ScalarType::Float8_e4m3fn:
       return OperandType::kFloat8E4M3;
     default:
-      STD_TORCH_CHECK(false, "mixed_gemm::", op,
-                      ": a must be int8 or float8_e4m3fn (Char or Float8_e4m3fn), got ",
-                      dtype_name(type),
-                      ". Hint: mixed_gemm.quantize_per_token(a) makes int8 and its scale");
+      wrong_type(op, {"a", "be int8 or float8_e4m3fn", dtype_name(type), "",
+                      "mixed_gemm.quantize_per_token(a) makes int8 and its scale"});
   }
-  return OperandType::kInt8;
-}
-
-std::string strides_text(const Tensor& t) { return text({t.strides().begin(), t.strides().end()}); }
-
-int64_t rows_of(const Tensor& a) {
-  int64_t m = 1;
-  for (int64_t i = 0; i + 1 < a.dim(); ++i) m *= a.size(i);
-  return m;
 }
 
 // How a vector may be laid out along one side of the product.
@@ -59,22 +48,6 @@ Side per_column(const ScaledMmProblem& p) {
           "(N,) or (1, N), N=" + std::to_string(p.n)};
 }
 
-void check_b(const char* op, const Tensor& a, const Tensor& b) {
-  check_tensor(op, "b", b, a, "a");
-  check_dtype(op, "b", b, a.scalar_type(), " (the dtype of a)");
-  STD_TORCH_CHECK(b.dim() == 2, "mixed_gemm::", op, ": b must be 2-d (K, N), got ",
-                  text(sizes_of(b)));
-  const int64_t k = a.size(a.dim() - 1);
-  STD_TORCH_CHECK(
-      b.size(0) == k, "mixed_gemm::", op, ": b must be (K, N) with K=", k, " of a, got ",
-      text(sizes_of(b)),
-      b.size(1) == k ? ". Hint: it looks transposed, pass weight.t() of an [N, K] weight" : "");
-  STD_TORCH_CHECK(k <= 1 || b.stride(0) == 1, "mixed_gemm::", op,
-                  ": b must be column-major, stride(0) == 1 as weight.t() of a contiguous [N, K] "
-                  "weight has it, got strides ",
-                  strides_text(b), ". Hint: b.t().contiguous().t(), once");
-}
-
 struct Scale {
   Tensor kept;
   const float* pointer;
@@ -83,10 +56,10 @@ struct Scale {
 
 Scale check_scale(const ScaledMmArguments& g, const ScaledMmProblem& p, const char* argument,
                   const Tensor& t, const Side& side) {
-  check_tensor(g.op, argument, t, g.a, "a");
-  check_dtype(g.op, argument, t, ScalarType::Float, " (float32)");
-  STD_TORCH_CHECK(t.numel() == 1 || side.fits(t, g.a, p), "mixed_gemm::", g.op, ": ", argument,
-                  " must have one element or be ", side.expected, ", got ", text(sizes_of(t)));
+  check_dtype(g.op, argument, t, ScalarType::Float);
+  if (t.numel() != 1 && !side.fits(t, g.a, p)) {
+    wrong_value(g.op, {argument, "have one element or be " + side.expected, text(sizes_of(t))});
+  }
   const Tensor kept = torch::stable::contiguous(t);
   return {kept, static_cast<const float*>(kept.const_data_ptr()), t.numel() == 1 ? 0 : 1};
 }
@@ -94,9 +67,10 @@ Scale check_scale(const ScaledMmArguments& g, const ScaledMmProblem& p, const ch
 // azp_adj and azp into `checked`.
 void check_azp(const ScaledMmArguments& g, CheckedScaledMm& checked) {
   ScaledMmProblem& p = checked.problem;
-  STD_TORCH_CHECK(p.operand == OperandType::kInt8, "mixed_gemm::", g.op,
-                  ": a and b must be int8 (Char): zero points are integers, got ",
-                  dtype_name(g.a.scalar_type()), ". Hint: scaled_mm");
+  if (p.operand != OperandType::kInt8) {
+    wrong_type(g.op, {"a and b", "be int8: zero points are integers", dtype_name(g.a.scalar_type()),
+                      "", "scaled_mm"});
+  }
   const struct {
     const char* name;
     const std::optional<Tensor>& tensor;
@@ -104,15 +78,15 @@ void check_azp(const ScaledMmArguments& g, CheckedScaledMm& checked) {
     const char* hint;
     std::optional<Tensor>& kept;
     const int32_t*& pointer;
-  } vectors[] = {{"azp_adj", g.azp_adj, per_column(p), "", checked.azp_adj, p.azp_adj},
-                 {"azp", g.azp, per_row(p), ". Hint: one for all rows is folded into azp_adj",
-                  checked.azp, p.azp}};
+  } vectors[] = {
+      {"azp_adj", g.azp_adj, per_column(p), "", checked.azp_adj, p.azp_adj},
+      {"azp", g.azp, per_row(p), "one for all rows is folded into azp_adj", checked.azp, p.azp}};
   for (const auto& v : vectors) {
     if (!v.tensor) continue;
-    check_tensor(g.op, v.name, *v.tensor, g.a, "a");
-    check_dtype(g.op, v.name, *v.tensor, ScalarType::Int, " (int32)");
-    STD_TORCH_CHECK(v.side.fits(*v.tensor, g.a, p), "mixed_gemm::", g.op, ": ", v.name, " must be ",
-                    v.side.expected, ", got ", text(sizes_of(*v.tensor)), v.hint);
+    check_dtype(g.op, v.name, *v.tensor, ScalarType::Int);
+    if (!v.side.fits(*v.tensor, g.a, p)) {
+      wrong_value(g.op, {v.name, "be " + v.side.expected, text(sizes_of(*v.tensor)), "", v.hint});
+    }
     v.kept = torch::stable::contiguous(*v.tensor);
     v.pointer = static_cast<const int32_t*>(v.kept->const_data_ptr());
   }
@@ -120,10 +94,8 @@ void check_azp(const ScaledMmArguments& g, CheckedScaledMm& checked) {
 
 // Fills the part of the problem that says where a lies; returns the tensor it points into.
 Tensor check_activations(const char* op, const Tensor& a, QuantizeProblem& p) {
-  STD_TORCH_CHECK(a.defined(), "mixed_gemm::", op,
-                  ": a is undefined (None was passed for a required Tensor)");
-  STD_TORCH_CHECK(a.dim() >= 1, "mixed_gemm::", op, ": a must be (..., K), got a 0-d tensor");
-  p.element = element_type(op, "a", a.scalar_type());
+  p.element = element_type(op, "a", dtype_of(a));
+  check_rows(op, "a", a);
   p.m = rows_of(a);
   p.k = a.size(a.dim() - 1);
   const auto stride = row_stride(a);
@@ -133,12 +105,11 @@ Tensor check_activations(const char* op, const Tensor& a, QuantizeProblem& p) {
   return kept;
 }
 
-const void* check_number(const char* op, const char* argument, const Tensor& t, ScalarType dtype,
-                         const Tensor& a) {
-  check_tensor(op, argument, t, a, "a");
-  check_dtype(op, argument, t, dtype, "");
-  STD_TORCH_CHECK(t.numel() == 1, "mixed_gemm::", op, ": ", argument,
-                  " must have one element (per tensor), got ", text(sizes_of(t)));
+const void* check_number(const char* op, const char* argument, const Tensor& t, ScalarType dtype) {
+  check_dtype(op, argument, t, dtype);
+  if (t.numel() != 1) {
+    wrong_value(op, {argument, "have one element (per tensor)", text(sizes_of(t))});
+  }
   return t.const_data_ptr();
 }
 
@@ -146,25 +117,30 @@ const void* check_number(const char* op, const char* argument, const Tensor& t, 
 
 CheckedScaledMm check_scaled_mm(const ScaledMmArguments& g) {
   const char* op = g.op;
-  STD_TORCH_CHECK(g.a.defined(), "mixed_gemm::", op,
-                  ": a is undefined (None was passed for a required Tensor)");
-  STD_TORCH_CHECK(g.a.dim() >= 1, "mixed_gemm::", op, ": a must be (..., K), got a 0-d tensor");
+  check_tensors(op, {{"a", g.a},
+                     {"b", g.b},
+                     {"scale_a", g.scale_a},
+                     {"scale_b", g.scale_b},
+                     {"azp_adj", g.azp_adj},
+                     {"azp", g.azp},
+                     {"bias", g.bias}});
   CheckedScaledMm checked;
   ScaledMmProblem& p = checked.problem;
-  p.operand = operand_type(op, g.a.scalar_type());
-  check_b(op, g.a, g.b);
+  p.operand = operand_type(op, dtype_of(g.a));
+  check_rows(op, "a", g.a);
+  check_dtype(op, "b", g.b, g.a.scalar_type(), " (the dtype of a)");
+  check_column_major(op, g.a, g.b);
   p.m = rows_of(g.a);
   p.k = g.a.size(g.a.dim() - 1);
   p.n = g.b.size(1);
   const auto reasons = why_not_scaled_mm(p.m, p.n, p.k, p.operand);
-  STD_TORCH_CHECK(reasons.empty(), "mixed_gemm::", op, ": ", reasons.empty() ? "" : reasons[0]);
+  if (!reasons.empty()) refuse(ErrorKind::kValue, op, reasons.front());
   p.out = element_type(op, "out_dtype", g.out_dtype);
 
   const Scale scale_a = check_scale(g, p, "scale_a", g.scale_a, per_row(p));
   const Scale scale_b = check_scale(g, p, "scale_b", g.scale_b, per_column(p));
   if (g.azp_adj) check_azp(g, checked);
   if (g.bias) {
-    check_tensor(op, "bias", *g.bias, g.a, "a");
     check_dtype(op, "bias", *g.bias, g.out_dtype, " (out_dtype)");
     check_vector(op, "bias", *g.bias, "N", p.n);
     checked.bias = torch::stable::contiguous(*g.bias);
@@ -189,6 +165,7 @@ CheckedScaledMm check_scaled_mm(const ScaledMmArguments& g) {
 }
 
 CheckedPerToken check_quantize_per_token(const Tensor& a, bool symmetric) {
+  check_tensors("quantize_per_token", {{"a", a}});
   CheckedPerToken checked;
   checked.a = check_activations("quantize_per_token", a, checked.problem);
   std::vector<int64_t> sizes = sizes_of(a);
@@ -205,15 +182,16 @@ CheckedPerToken check_quantize_per_token(const Tensor& a, bool symmetric) {
 CheckedPerTensor check_quantize_per_tensor(const Tensor& a, const Tensor& scale,
                                            const std::optional<Tensor>& azp) {
   const char* op = "quantize_per_tensor";
+  check_tensors(op, {{"a", a}, {"scale", scale}, {"azp", azp}});
   CheckedPerTensor checked;
   checked.a = check_activations(op, a, checked.problem);
   checked.scale = scale;
   checked.azp = azp;
   checked.problem.scale =
-      static_cast<const float*>(check_number(op, "scale", scale, ScalarType::Float, a));
+      static_cast<const float*>(check_number(op, "scale", scale, ScalarType::Float));
   if (azp) {
     checked.problem.azp =
-        static_cast<const int32_t*>(check_number(op, "azp", *azp, ScalarType::Int, a));
+        static_cast<const int32_t*>(check_number(op, "azp", *azp, ScalarType::Int));
   }
   checked.q = torch::stable::new_empty(a, sizes_of(a), ScalarType::Char);
   checked.problem.q = static_cast<int8_t*>(checked.q.mutable_data_ptr());

@@ -14,7 +14,7 @@ Tensor scaled(const ScaledMmArguments& arguments, const std::string& config) {
   ScaledMmProblem& problem = checked.problem;
   Call call(op, checked.a);
   const std::string reason = why_not_operand(problem.operand, call.info());
-  STD_TORCH_CHECK(reason.empty(), "mixed_gemm::", op, ": ", reason);
+  MIXED_GEMM_CHECK(kUnsupported, reason.empty(), op, reason);
   Tensor d = torch::stable::new_empty(arguments.a, checked.output_sizes, arguments.out_dtype);
   problem.d = d.mutable_data_ptr();
   if (d.numel() == 0) return d;
@@ -22,14 +22,14 @@ Tensor scaled(const ScaledMmArguments& arguments, const std::string& config) {
   ScaledCandidate candidate;
   if (config.empty()) {
     const auto selected = select_scaled(problem, call.info());
-    STD_TORCH_CHECK(selected, "mixed_gemm::", op, ": ", why_none_scaled(problem, call.info()));
+    MIXED_GEMM_CHECK(kUnsupported, selected, op, why_none_scaled(problem, call.info()));
     candidate = *selected;
   } else {
     const auto parsed = parse_scaled_config(config);
-    STD_TORCH_CHECK(parsed, "mixed_gemm::", op, ": unknown config ", config);
+    MIXED_GEMM_CHECK(kValue, parsed, op, "unknown config ", config);
     candidate = *parsed;
     const std::string why_not = why_not_scaled(candidate, problem, call.info());
-    STD_TORCH_CHECK(why_not.empty(), "mixed_gemm::", op, ": ", config, " ", why_not);
+    MIXED_GEMM_CHECK(kUnsupported, why_not.empty(), op, config, " ", why_not);
   }
   call.require(run_scaled(candidate, problem, call.allocate(), call.stream()));
   return d;
@@ -56,8 +56,8 @@ Tensor scaled_mm_config_cuda(const Tensor& a, const Tensor& b, const Tensor& sca
 
 std::tuple<Tensor, Tensor, std::optional<Tensor>> quantize_per_token_cuda(const Tensor& a,
                                                                           bool symmetric) {
-  Call call("quantize_per_token", a);
   const CheckedPerToken checked = check_quantize_per_token(a, symmetric);
+  Call call("quantize_per_token", checked.a);
   if (checked.scale.numel() > 0) {
     call.require(
         cuda_status(launch_quantize_per_token(checked.problem, call.stream()), "quantizing"));
@@ -66,8 +66,8 @@ std::tuple<Tensor, Tensor, std::optional<Tensor>> quantize_per_token_cuda(const 
 }
 
 Tensor quantize_per_tensor_cuda(const Tensor& a, const Tensor& scale, std::optional<Tensor> azp) {
-  Call call("quantize_per_tensor", a);
   const CheckedPerTensor checked = check_quantize_per_tensor(a, scale, azp);
+  Call call("quantize_per_tensor", checked.a);
   if (checked.q.numel() > 0) {
     call.require(
         cuda_status(launch_quantize_per_tensor(checked.problem, call.stream()), "quantizing"));

@@ -3,7 +3,8 @@
 #include "ops/torch_stable.h"
 
 STABLE_TORCH_LIBRARY(mixed_gemm, m) {
-  m.def("pack_weights(Tensor q, int bits) -> Tensor");
+  // check: whether values outside the range of `bits` are refused on a GPU too, which waits for it.
+  m.def("pack_weights(Tensor q, int bits, *, bool check=False) -> Tensor");
   m.def("unpack_weights(Tensor b_packed, int bits, int n, int k) -> Tensor");
   m.def(
       "dequantize_weights(Tensor b_packed, Tensor scales, Tensor? zeros, *, int bits, int "
@@ -44,7 +45,7 @@ STABLE_TORCH_LIBRARY(mixed_gemm, m) {
   m.def("gptq_repack(Tensor qweight, Tensor? perm=None, *, int bits) -> Tensor");
   // A filter [Co, Ci, Kh, Kw] as a packed weight (layout/conv_layout.h); scales and offsets are
   // [ceil(Ci / block_size), Co], shared over the taps: w = q * scale + offset.
-  m.def("pack_conv_weights(Tensor q, int bits) -> Tensor");
+  m.def("pack_conv_weights(Tensor q, int bits, *, bool check=False) -> Tensor");
   m.def(
       "qconv2d(Tensor input, Tensor weight_packed, Tensor scales, Tensor? offsets=None, Tensor? "
       "bias=None, *, int bits, int block_size=-1, int[2] kernel_size, int[2] stride=1, int[2] "

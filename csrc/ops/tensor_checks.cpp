@@ -1,12 +1,74 @@
 #include "ops/tensor_checks.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace mixed_gemm {
 namespace {
+
+// As Python names them.
+constexpr struct {
+  ScalarType type;
+  const char* name;
+} kDtypeNames[] = {
+    {ScalarType::Byte, "uint8"},
+    {ScalarType::Char, "int8"},
+    {ScalarType::Short, "int16"},
+    {ScalarType::Int, "int32"},
+    {ScalarType::Long, "int64"},
+    {ScalarType::Half, "float16"},
+    {ScalarType::Float, "float32"},
+    {ScalarType::Double, "float64"},
+    {ScalarType::ComplexHalf, "complex32"},
+    {ScalarType::ComplexFloat, "complex64"},
+    {ScalarType::ComplexDouble, "complex128"},
+    {ScalarType::Bool, "bool"},
+    {ScalarType::BFloat16, "bfloat16"},
+    {ScalarType::Float8_e5m2, "float8_e5m2"},
+    {ScalarType::Float8_e4m3fn, "float8_e4m3fn"},
+    {ScalarType::Float8_e5m2fnuz, "float8_e5m2fnuz"},
+    {ScalarType::Float8_e4m3fnuz, "float8_e4m3fnuz"},
+    {ScalarType::UInt16, "uint16"},
+    {ScalarType::UInt32, "uint32"},
+    {ScalarType::UInt64, "uint64"},
+    {ScalarType::Float8_e8m0fnu, "float8_e8m0fnu"},
+    {ScalarType::Float4_e2m1fn_x2, "float4_e2m1fn_x2"},
+};
 
 std::string device_text(const Tensor& t) {
   return t.is_cuda()  ? "cuda:" + std::to_string(t.get_device_index())
          : t.is_cpu() ? "cpu"
-                      : "another device (meta?)";
+                      : "another device";
+}
+
+void check_device(const char* op, const TensorArgument& x, const TensorArgument& first) {
+  const Tensor &t = *x.tensor, &reference = *first.tensor;
+  const bool same = t.is_cuda() == reference.is_cuda() && t.is_cpu() == reference.is_cpu() &&
+                    (!t.is_cuda() || t.get_device_index() == reference.get_device_index());
+  if (same) return;
+  refuse(
+      ErrorKind::kValue, op,
+      joined("all tensors must be on one device, got ", first.name, " on ", device_text(reference),
+             " and ", x.name, " on ", device_text(t), ". Hint: move them with .to(device)"));
+}
+
+// A view keeps its sizes when its storage is freed or shrunk under it, and data_ptr() may be null
+// then or, behind a storage offset, point to nothing.
+void check_storage(const char* op, const TensorArgument& x) {
+  const Tensor& t = *x.tensor;
+  const auto sizes = t.sizes(), strides = t.strides();
+  int64_t last = t.storage_offset(), held = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == 0) return;
+    last += (sizes[i] - 1) * strides[i];
+  }
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(t.get(), &held));
+  const int64_t needed = (last + 1) * static_cast<int64_t>(t.element_size());
+  if (needed <= held) return;
+  wrong_value(op, {x.name, joined("have a storage of ", needed, " bytes or more"),
+                   joined(held, " bytes"), "its shape is " + text(sizes_of(t)),
+                   "the storage was freed or resized, as FSDP does between steps: gather the "
+                   "parameters first"});
 }
 
 }  // namespace
@@ -17,30 +79,85 @@ std::string text(const std::vector<int64_t>& sizes) {
   return result + (sizes.size() == 1 ? ",)" : ")");
 }
 std::vector<int64_t> sizes_of(const Tensor& t) { return {t.sizes().begin(), t.sizes().end()}; }
+std::string strides_text(const Tensor& t) { return text({t.strides().begin(), t.strides().end()}); }
 
-const char* dtype_name(ScalarType type) { return torch::headeronly::toString(type); }
+std::string dtype_name(ScalarType type) {
+  const auto* row = std::find_if(std::begin(kDtypeNames), std::end(kDtypeNames),
+                                 [type](const auto& x) { return x.type == type; });
+  return row == std::end(kDtypeNames) ? torch::headeronly::toString(type) : row->name;
+}
 
-void check_tensor(const char* op, const char* argument, const Tensor& t, const Tensor& reference,
-                  const char* reference_name) {
-  STD_TORCH_CHECK(t.defined(), "mixed_gemm::", op, ": ", argument,
-                  " is undefined (None was passed for a required Tensor)");
-  const bool same = t.is_cuda() == reference.is_cuda() && t.is_cpu() == reference.is_cpu() &&
-                    (!t.is_cuda() || t.get_device_index() == reference.get_device_index());
-  STD_TORCH_CHECK(same, "mixed_gemm::", op, ": all tensors must be on one device, got ",
-                  reference_name, " on ", device_text(reference), " and ", argument, " on ",
-                  device_text(t), ". Hint: move them with .to(device)");
+ScalarType dtype_of(const Tensor& t) {
+  int32_t code = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(t.get(), &code));
+  return static_cast<ScalarType>(code);
+}
+
+void check_tensors(const char* op, std::initializer_list<TensorArgument> tensors) {
+  for (const TensorArgument& x : tensors) {
+    if (x.tensor == nullptr) continue;
+    if (!x.tensor->defined()) wrong_type(op, {x.name, "be a tensor", "None"});
+    check_device(op, x, *tensors.begin());
+  }
+  for (const TensorArgument& x : tensors) {
+    if (x.tensor != nullptr) check_storage(op, x);
+  }
 }
 
 void check_dtype(const char* op, const char* argument, const Tensor& t, ScalarType expected,
-                 const char* why) {
-  STD_TORCH_CHECK(t.scalar_type() == expected, "mixed_gemm::", op, ": ", argument, " must be ",
-                  dtype_name(expected), why, ", got ", dtype_name(t.scalar_type()));
+                 const char* why, const char* hint) {
+  if (dtype_of(t) == expected) return;
+  wrong_type(op, {argument, "be " + dtype_name(expected) + why, dtype_name(dtype_of(t)), "", hint});
+}
+
+void check_dims(const char* op, const char* argument, const Tensor& t, int64_t dims,
+                const char* rule) {
+  if (t.dim() == dims) return;
+  wrong_value(op, {argument, joined("be ", dims, "-d ", rule), text(sizes_of(t))});
+}
+
+void check_rows(const char* op, const char* argument, const Tensor& t) {
+  if (t.dim() < 1) wrong_value(op, {argument, "be (..., K)", "a 0-d tensor"});
+}
+
+void check_matrix(const char* op, const char* argument, const Tensor& t, const char* rule,
+                  int64_t rows, int64_t columns, const std::string& because, bool transposable) {
+  const auto is = [&t](int64_t h, int64_t w) {
+    return t.dim() == 2 && t.size(0) == h && t.size(1) == w;
+  };
+  if (is(rows, columns)) return;
+  const bool transposed = transposable && is(columns, rows);
+  wrong_value(op, {argument, joined("be ", rule, " = ", text({rows, columns})), text(sizes_of(t)),
+                   because, transposed ? "it looks transposed, pass .t().contiguous()" : ""});
+}
+
+void check_column_major(const char* op, const Tensor& a, const Tensor& b) {
+  check_dims(op, "b", b, 2, "(K, N)");
+  const int64_t k = a.size(a.dim() - 1);
+  if (b.size(0) != k) {
+    const bool transposed = b.size(1) == k;
+    wrong_value(op, {"b", joined("be (K, N) with K=", k, " of a"), text(sizes_of(b)), "",
+                     transposed ? "it looks transposed, pass weight.t() of an [N, K] weight" : ""});
+  }
+  if (k > 1 && b.stride(0) != 1) {
+    wrong_value(op, {"b",
+                     "be column-major, stride(0) == 1 as weight.t() of a contiguous [N, K] weight "
+                     "has it",
+                     "strides " + strides_text(b), "", "b.t().contiguous().t(), once"});
+  }
 }
 
 void check_vector(const char* op, const char* argument, const Tensor& t, const char* extent_name,
                   int64_t extent) {
-  STD_TORCH_CHECK(t.dim() == 1 && t.size(0) == extent, "mixed_gemm::", op, ": ", argument,
-                  " must be (", extent_name, ",) = (", extent, ",), got ", text(sizes_of(t)));
+  if (t.dim() == 1 && t.size(0) == extent) return;
+  wrong_value(op,
+              {argument, joined("be (", extent_name, ",) = (", extent, ",)"), text(sizes_of(t))});
+}
+
+int64_t rows_of(const Tensor& a) {
+  int64_t rows = 1;
+  for (int64_t i = 0; i + 1 < a.dim(); ++i) rows *= a.size(i);
+  return rows;
 }
 
 Tensor with_unit_inner_stride(const Tensor& t) {

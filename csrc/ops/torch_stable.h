@@ -4,6 +4,18 @@
 #ifndef TORCH_TARGET_VERSION
 #error "build with -DTORCH_TARGET_VERSION=0x020a000000000000 (LibTorch stable ABI 2.10)"
 #endif
+#include <torch/headeronly/util/shim_utils.h>
+
+#include "ops/errors.h"
+
+// torch's headers throw "... API call failed at ..." for whatever went wrong behind a C shim. All
+// of them use this macro, so that this one keeps torch's own words and kind.
+#undef TORCH_ERROR_CODE_CHECK
+#define TORCH_ERROR_CODE_CHECK(call)                       \
+  if ((call) != TORCH_SUCCESS) {                           \
+    ::mixed_gemm::torch_failed(#call, __FILE__, __LINE__); \
+  }
+
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
@@ -28,8 +40,8 @@ using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
 inline void* current_cuda_stream(int32_t device_index) {
-  STD_TORCH_CHECK(aoti_torch_get_current_cuda_stream != nullptr,
-                  "mixed_gemm: this torch has no CUDA");
+  MIXED_GEMM_CHECK(kUnsupported, aoti_torch_get_current_cuda_stream != nullptr, "stream",
+                   "this torch has no CUDA");
   void* stream = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device_index, &stream));
   return stream;
