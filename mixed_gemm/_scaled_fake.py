@@ -3,23 +3,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from ._checks import _shape, check_dtype, check_same_device, check_shape
-from ._fake import like_eager
-from .scheme import DTYPES, MAX_INT8_K, OPERAND_DTYPES
-
-
-def _rows(a: Tensor) -> int:
-    return math.prod(a.shape[:-1])  # Size.numel() would fix a symbolic batch to its example
+from ._checks import (
+    check_column_major,
+    check_dtype,
+    check_float,
+    check_rows,
+    check_tensors,
+    check_vector,
+    rows_of,
+)
+from ._errors import dtype_name, shape_text, wrong_type, wrong_value
+from .scheme import MAX_INT8_K, OPERAND_DTYPES, check_extents
 
 
 def _is_per_row(t: Tensor, a: Tensor) -> bool:
-    accepted: tuple[Sequence[int], ...] = ((_rows(a),), tuple(a.shape[:-1]))
+    accepted: tuple[Sequence[int], ...] = ((rows_of(a),), tuple(a.shape[:-1]))
     sizes = tuple(t.shape)
     return sizes in accepted or (sizes[-1:] == (1,) and sizes[:-1] in accepted)
 
@@ -29,32 +32,27 @@ def _is_per_column(t: Tensor, n: int) -> bool:
 
 
 def _check_operands(op: str, a: Tensor, b: Tensor) -> None:
-    if a.dim() < 1:
-        raise RuntimeError(f"{op}: a must be (..., K), got a 0-d tensor")
     if a.dtype not in OPERAND_DTYPES:
-        raise RuntimeError(
-            f"{op}: a must be int8 or float8_e4m3fn, got {a.dtype}. "
-            "Hint: mixed_gemm.quantize_per_token(a) makes int8 and its scale"
+        wrong_type(
+            op,
+            "a",
+            "be int8 or float8_e4m3fn",
+            dtype_name(a.dtype),
+            hint="mixed_gemm.quantize_per_token(a) makes int8 and its scale",
         )
-    check_dtype(op, "b", b, a.dtype, "b has the dtype of a")
+    check_rows(op, "a", a)
+    check_dtype(op, "b", b, a.dtype, " (the dtype of a)")
+    check_column_major(op, a, b)
     k = a.shape[-1]
-    if b.dim() != 2:
-        raise RuntimeError(f"{op}: b must be 2-d (K, N), got {_shape(b.shape)}")
-    if b.shape[0] != k:
-        looks = ". Hint: it looks transposed, pass weight.t()" if b.shape[1] == k else ""
-        raise RuntimeError(
-            f"{op}: b must be (K, N) with K={k} of a, got {_shape(b.shape)}{looks} of an [N, K] "
-            "weight"
-        )
-    if k > 1 and b.stride(0) != 1:
-        raise RuntimeError(
-            f"{op}: b must be column-major, stride(0) == 1 as weight.t() of a contiguous [N, K] "
-            f"weight has it, got strides {_shape(b.stride())}. Hint: b.t().contiguous().t(), once"
-        )
+    check_extents(op, M=rows_of(a), N=b.shape[1], K=k)
     if a.dtype == torch.int8 and k > MAX_INT8_K:
-        raise RuntimeError(
-            f"{op}: K must be at most {MAX_INT8_K} for int8, so that the int32 sum of products of "
-            f"-128 cannot wrap, got K={k}; split K and add the results"
+        wrong_value(
+            op,
+            "K",
+            f"be at most {MAX_INT8_K} for int8, so that the int32 sum of products of -128 cannot "
+            "wrap",
+            f"K={k}",
+            "split K and add the results",
         )
 
 
@@ -70,40 +68,48 @@ def check_scaled_mm(
     azp: Tensor | None = None,
 ) -> None:
     """Check every argument of scaled_mm and scaled_mm_azp against the others."""
+    check_tensors(
+        op,
+        {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b},
+        {"azp_adj": azp_adj, "azp": azp, "bias": bias},
+    )
     _check_operands(op, a, b)
+    check_float(op, "out_dtype", out_dtype)
     n = b.shape[1]
-    if out_dtype not in DTYPES:
-        raise RuntimeError(f"{op}: out_dtype must be float16, bfloat16 or float32, got {out_dtype}")
-    per_row, per_column = f"(M,) or (M, 1), M={_rows(a)}", f"(N,) or (1, N), N={n}"
+    per_row, per_column = f"(M,) or (M, 1), M={rows_of(a)}", f"(N,) or (1, N), N={n}"
+    for name, scale, fits, expected in (
+        ("scale_a", scale_a, _is_per_row(scale_a, a), per_row),
+        ("scale_b", scale_b, _is_per_column(scale_b, n), per_column),
+    ):
+        check_dtype(op, name, scale, torch.float32)
+        if not fits and scale.numel() != 1:
+            wrong_value(op, name, f"have one element or be {expected}", shape_text(scale.shape))
     if azp_adj is not None and a.dtype != torch.int8:
-        raise RuntimeError(
-            f"{op}: a and b must be int8: zero points are integers, got {a.dtype}. Hint: scaled_mm"
+        wrong_type(
+            op,
+            "a and b",
+            "be int8: zero points are integers",
+            dtype_name(a.dtype),
+            hint="scaled_mm",
         )
-    vectors = (
-        ("scale_a", scale_a, torch.float32, _is_per_row(scale_a, a), per_row),
-        ("scale_b", scale_b, torch.float32, _is_per_column(scale_b, n), per_column),
-    )
-    for name, tensor, dtype, fits, expected in vectors:
-        check_dtype(op, name, tensor, dtype, f"{name}.float()")
-        if not fits and tensor.numel() != 1:
-            raise RuntimeError(
-                f"{op}: {name} must have one element or be {expected}, got {_shape(tensor.shape)}"
-            )
-    points = (
-        ("azp_adj", azp_adj, azp_adj is None or _is_per_column(azp_adj, n), per_column),
-        ("azp", azp, azp is None or _is_per_row(azp, a), per_row),
-    )
-    for name, point, fits, expected in points:
+    for name, point, fits, expected, hint in (
+        ("azp_adj", azp_adj, azp_adj is None or _is_per_column(azp_adj, n), per_column, ""),
+        (
+            "azp",
+            azp,
+            azp is None or _is_per_row(azp, a),
+            per_row,
+            "one for all rows is folded into azp_adj",
+        ),
+    ):
         if point is None:
             continue
-        check_dtype(op, name, point, torch.int32, f"{name}.int()")
+        check_dtype(op, name, point, torch.int32)
         if not fits:
-            raise RuntimeError(f"{op}: {name} must be {expected}, got {_shape(point.shape)}")
+            wrong_value(op, name, f"be {expected}", shape_text(point.shape), hint=hint)
     if bias is not None:
-        check_dtype(op, "bias", bias, out_dtype, "bias has out_dtype")
-        check_shape(op, "bias", bias, "(N,)", (n,), f"N={n} from b")
-    tensors = {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "bias": bias}
-    check_same_device(op, "a", {**tensors, "azp_adj": azp_adj, "azp": azp})
+        check_dtype(op, "bias", bias, out_dtype, " (out_dtype)")
+        check_vector(op, "bias", bias, "N", n)
 
 
 def _scaled_mm(
@@ -136,16 +142,16 @@ def _scaled_mm_azp(
 
 
 def _check_activations(op: str, a: Tensor) -> None:
-    if a.dim() < 1:
-        raise RuntimeError(f"{op}: a must be (..., K), got a 0-d tensor")
-    if a.dtype not in DTYPES:
-        raise RuntimeError(f"{op}: a must be float16, bfloat16 or float32, got {a.dtype}")
+    check_float(op, "a", a.dtype)
+    check_rows(op, "a", a)
 
 
 def _quantize_per_token(
     a: Tensor, *, symmetric: bool = True
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    _check_activations("mixed_gemm::quantize_per_token", a)
+    op = "mixed_gemm::quantize_per_token"
+    check_tensors(op, {"a": a})
+    _check_activations(op, a)
     one_each = (*a.shape[:-1], 1)
     return (
         a.new_empty(a.shape, dtype=torch.int8),
@@ -156,16 +162,14 @@ def _quantize_per_token(
 
 def _quantize_per_tensor(a: Tensor, scale: Tensor, azp: Tensor | None = None) -> Tensor:
     op = "mixed_gemm::quantize_per_tensor"
+    check_tensors(op, {"a": a, "scale": scale}, {"azp": azp})
     _check_activations(op, a)
     for name, tensor, dtype in (("scale", scale, torch.float32), ("azp", azp, torch.int32)):
         if tensor is None:
             continue
-        check_dtype(op, name, tensor, dtype, f"{name}.to({dtype})")
+        check_dtype(op, name, tensor, dtype)
         if tensor.numel() != 1:
-            raise RuntimeError(
-                f"{op}: {name} must have one element (per tensor), got {_shape(tensor.shape)}"
-            )
-    check_same_device(op, "a", {"a": a, "scale": scale, "azp": azp})
+            wrong_value(op, name, "have one element (per tensor)", shape_text(tensor.shape))
     return a.new_empty(a.shape, dtype=torch.int8)
 
 
@@ -176,4 +180,4 @@ def register() -> None:
         ("quantize_per_token", _quantize_per_token),
         ("quantize_per_tensor", _quantize_per_tensor),
     ):
-        torch.library.register_fake(f"mixed_gemm::{name}", like_eager(fake))
+        torch.library.register_fake(f"mixed_gemm::{name}", fake)

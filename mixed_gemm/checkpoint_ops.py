@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from . import _library
+from ._errors import translates_errors
 
 if _library.available:
     from . import _checkpoint_fakes
@@ -19,6 +20,7 @@ if _library.available:
 __all__ = ["awq_dequantize", "awq_gemm", "awq_repack", "gptq_repack"]
 
 
+@translates_errors("awq_gemm")
 def awq_gemm(
     input: Tensor, qweight: Tensor, scales: Tensor, qzeros: Tensor, split_k_iters: int = 1
 ) -> Tensor:
@@ -33,7 +35,8 @@ def awq_gemm(
         input: float16, bfloat16 or float32 ``[..., K]``; any strides; no rows are fine.
         qweight: int32 ``[K, N / 8]``, unsigned 4-bit codes c, columns 0 2 4 6 1 3 5 7 of each 8
             from the lowest bits on (AutoAWQ version "gemm").
-        scales: ``[G, N]`` in the dtype of ``input``.
+        scales: ``[G, N]`` in the dtype of ``input``. NaN and Inf are not looked for: they make NaN
+            or Inf of their columns.
         qzeros: int32 ``[G, N / 8]``, codes z in the same order; w = (c - z) * scale.
         split_k_iters: a power of two up to 32: how far the Triton op splits K. A hint that this
             op checks and does not follow: it chooses its own split, and never sums in 16 bits.
@@ -44,8 +47,12 @@ def awq_gemm(
         ``[..., N]``, contiguous, in the dtype of ``input``.
 
     Raises:
-        RuntimeError: a dtype, shape or device does not fit the rest, ``split_k_iters`` is no power
-            of two in 1..32, or ``scales`` require grad.
+        ValueError: a shape, device or storage does not fit the rest, or ``split_k_iters`` is no
+            power of two in 1..32.
+        TypeError: an argument is no tensor, or of another dtype.
+        NotImplementedError: this GPU has no kernel for it.
+        torch.OutOfMemoryError: there is no room for the result or the workspace.
+        RuntimeError: ``scales`` require grad.
         ImportError: the library did not load.
 
     Source: seed 004.
@@ -55,6 +62,7 @@ def awq_gemm(
     return out
 
 
+@translates_errors("awq_dequantize")
 def awq_dequantize(qweight: Tensor, scales: Tensor, qzeros: Tensor) -> Tensor:
     """The dense weight ``[K, N]`` of AutoAWQ tensors, each value rounded once to the dtype of
     ``scales``. Arguments and errors as in :func:`awq_gemm`; note that it is the transpose of
@@ -65,6 +73,7 @@ def awq_dequantize(qweight: Tensor, scales: Tensor, qzeros: Tensor) -> Tensor:
     return weight
 
 
+@translates_errors("awq_repack")
 def awq_repack(qweight: Tensor) -> Tensor:
     """AutoAWQ ``qweight`` -> the packed layout of :func:`mixed_gemm.pack_weights` with bits=4.
 
@@ -78,7 +87,8 @@ def awq_repack(qweight: Tensor) -> Tensor:
         uint8 ``[round_up(N, 64), round_up(K, 64) / 2]`` on the device of ``qweight``.
 
     Raises:
-        RuntimeError: ``qweight`` is not a 2-D int32 tensor, or has no rows.
+        TypeError: ``qweight`` is not an int32 tensor.
+        ValueError: it is not 2-D, has no rows, or its storage was freed.
         ImportError: the library did not load.
     """
     _library.require()
@@ -86,6 +96,7 @@ def awq_repack(qweight: Tensor) -> Tensor:
     return packed
 
 
+@translates_errors("gptq_repack")
 def gptq_repack(qweight: Tensor, perm: Tensor | None = None, *, bits: int) -> Tensor:
     """GPTQ ``qweight`` -> the packed layout of :func:`mixed_gemm.pack_weights`.
 
@@ -103,25 +114,11 @@ def gptq_repack(qweight: Tensor, perm: Tensor | None = None, *, bits: int) -> Te
         uint8 ``[round_up(N, 64), round_up(K, 64) * packed bits / 8]``, packed bits 8 for 8, else 4.
 
     Raises:
-        ValueError: ``perm`` does not hold every index once. (Read from the device: on CUDA this
-            waits.)
-        RuntimeError: ``bits`` is another number, or a dtype, shape or device does not fit.
+        ValueError: ``perm`` does not hold every index once (read from the device: on CUDA this
+            waits); ``bits`` is another number; or a shape, device or storage does not fit.
+        TypeError: an argument is no tensor, or of another dtype.
         ImportError: the library did not load.
     """
     _library.require()
-    if perm is not None and not perm.is_meta and not torch.compiler.is_compiling():
-        _check_permutation(perm)
     packed: Tensor = torch.ops.mixed_gemm.gptq_repack(qweight, perm, bits=bits)
     return packed
-
-
-def _check_permutation(perm: Tensor) -> None:
-    order = perm.sort().values.cpu()
-    wrong = (order != torch.arange(order.numel())).nonzero()
-    if wrong.numel():
-        at = int(wrong[0])
-        raise ValueError(
-            f"mixed_gemm::gptq_repack: perm must hold each of 0..{order.numel() - 1} once, got "
-            f"{int(order[at])} at position {at} of its sorted values. Hint: "
-            "torch.argsort(g_idx, stable=True).to(torch.int32)"
-        )

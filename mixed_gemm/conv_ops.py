@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from . import _library
+from ._errors import translates_errors
 from .conv_scheme import ConvGeometry, IntOrPair, check_block_size, check_int8_scalars, pair
 from .scheme import check_activation, check_bits
 
@@ -23,7 +24,8 @@ if _library.available:
 __all__ = ["block_quant_gemm", "pack_conv_weights", "qconv2d", "qconv2d_int8"]
 
 
-def pack_conv_weights(q: Tensor, bits: int) -> Tensor:
+@translates_errors("pack_conv_weights")
+def pack_conv_weights(q: Tensor, bits: int, *, check: bool = False) -> Tensor:
     """Pack the integers of a filter into the layout every kernel reads.
 
     It is :func:`mixed_gemm.pack_weights` of a ``[Co, K]`` matrix: K runs over the taps (height
@@ -32,19 +34,22 @@ def pack_conv_weights(q: Tensor, bits: int) -> Tensor:
 
     Args:
         q: int8 ``[Co, Ci, Kh, Kw]`` as ``nn.Conv2d.weight``; any strides.
-        bits: 4 or 8. For 4, only the low 4 bits are kept: values must be in -8..7.
+        bits: 4 or 8. For 4, values must be in -8..7: of others a GPU would keep the low 4 bits.
+        check: whether to look for such values on a GPU too, which copies ``q`` to the host and
+            waits for it. On the CPU they are always refused.
 
     Returns:
         uint8 ``[round_up(Co, 64), round_up(K, 64) * bits / 8]`` on the device of ``q``.
 
     Raises:
-        ValueError: ``bits`` is not 4 or 8.
-        RuntimeError: ``q`` is not a 4-D int8 tensor, or empty.
+        ValueError: ``bits`` is not 4 or 8, ``q`` is not 4-D or empty, or a value is out of range;
+            the text has the first such value and its index.
+        TypeError: ``q`` is not an int8 tensor.
         ImportError: the library did not load.
     """
     _library.require()
     check_bits("mixed_gemm::pack_conv_weights", bits)
-    packed: Tensor = torch.ops.mixed_gemm.pack_conv_weights(q, bits)
+    packed: Tensor = torch.ops.mixed_gemm.pack_conv_weights(q, bits, check=check)
     return packed
 
 
@@ -73,7 +78,8 @@ def qconv2d(
         input: float16, bfloat16 or float32 ``[N, Ci, H, W]`` with fewer than 2^31 elements; NCHW or
             channels-last, any strides; no images are fine.
         weight_packed: uint8, from :func:`pack_conv_weights`.
-        scales: ``[B, Co]`` in the dtype of ``input``, shared over the taps of a filter.
+        scales: ``[B, Co]`` in the dtype of ``input``, shared over the taps of a filter. A NaN or
+            Inf makes NaN or Inf of its output channel, and of that alone.
         offsets: ``[B, Co]`` in the dtype of ``input``, or None: 0.
         bias: ``[Co]`` in the dtype of ``input``, or None.
         bits: 4 or 8.
@@ -86,10 +92,13 @@ def qconv2d(
         ``[N, Co, Ho, Wo]`` in the dtype and the memory format of ``input``.
 
     Raises:
-        ValueError: a scalar is out of range.
-        RuntimeError: a tensor's dtype, shape or device does not fit the rest; the kernel is larger
-            than the padded image; input or output have 2^31 elements or more; or a quantized weight
-            requires grad.
+        ValueError: a scalar is out of range; a tensor's shape, device or storage does not fit the
+            rest; the kernel is larger than the padded image; or input or output have 2^31 elements
+            or more.
+        TypeError: an argument is no tensor, or of another dtype.
+        NotImplementedError: this GPU has no kernel for it.
+        torch.OutOfMemoryError: there is no room for the result or the workspace.
+        RuntimeError: a quantized weight requires grad.
         ImportError: the library did not load.
     """
     _library.require()
@@ -118,6 +127,7 @@ def qconv2d(
     )
 
 
+@translates_errors("qconv2d")
 def unchecked_qconv2d(
     input: Tensor,
     weight_packed: Tensor,
@@ -149,6 +159,7 @@ def unchecked_qconv2d(
     return out
 
 
+@translates_errors("qconv2d_int8")
 def qconv2d_int8(
     input: Tensor,
     weight: Tensor,
@@ -182,7 +193,8 @@ def qconv2d_int8(
         input: int8 ``[N, Ci, H, W]`` with fewer than 2^31 elements; any strides.
         weight: int8 ``[Co, Ci, Kh, Kw]``, not packed, Ci * Kh * Kw at most 65793. Kept in
             ``torch.channels_last`` it is read as it is, else reordered at every call.
-        weight_scale: float32 ``[Co]``, or one element for all.
+        weight_scale: float32 ``[Co]``, or one element for all; not looked at: where it is NaN,
+            the output is whatever integer the conversion gives.
         bias: float32 ``[Co]`` in real units, or None.
         input_scale, output_scale: positive numbers.
         input_zero_point, output_zero_point: in -128..127.
@@ -193,8 +205,10 @@ def qconv2d_int8(
         int8 ``[N, Co, Ho, Wo]`` in the memory format of ``input``.
 
     Raises:
-        ValueError: a scalar is out of range.
-        RuntimeError: a tensor does not fit the rest, or requires grad.
+        ValueError: a scalar is out of range, or a tensor does not fit the rest.
+        TypeError: an argument is no tensor, or of another dtype.
+        NotImplementedError, torch.OutOfMemoryError: as in :func:`qconv2d`.
+        RuntimeError: ``weight_scale`` or ``bias`` requires grad.
         ImportError: the library did not load.
     """
     _library.require()
@@ -234,6 +248,7 @@ def qconv2d_int8(
     return out
 
 
+@translates_errors("block_quant_gemm")
 def block_quant_gemm(
     a: Tensor,
     b: Tensor,
@@ -267,9 +282,11 @@ def block_quant_gemm(
         ``[..., N]``, contiguous, in the dtype of ``a``. A row with a NaN or an infinity is NaN.
 
     Raises:
-        ValueError: ``block_size`` or ``activation`` is out of range.
-        RuntimeError: a dtype, shape, stride or device does not fit, or a quantized weight requires
-            grad.
+        ValueError: ``block_size`` or ``activation`` is out of range, or a shape, stride, device or
+            storage does not fit.
+        TypeError: an argument is no tensor, or of another dtype.
+        NotImplementedError, torch.OutOfMemoryError: as in :func:`qconv2d`.
+        RuntimeError: a quantized weight requires grad.
         ImportError: the library did not load.
     """
     _library.require()

@@ -1,5 +1,5 @@
 """The ops, typed. Each is one call of ``torch.ops.mixed_gemm.<name>``; what is added here is the
-check of the scalar arguments (``ValueError``) and the ImportError when the library did not load.
+exception of the right type (``_errors``) and the ImportError when the library did not load.
 
 Importing this module registers fake kernels, gradients, autocast, vmap and FLOP formulas, so direct
 calls of ``torch.ops.mixed_gemm.*`` have them too.
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from . import _library
 from ._dtype_argument import check_is_dtype
+from ._errors import translates_errors
 from .scheme import check_activation, check_bits, check_group_size, check_zero_mode
 
 if _library.available:
@@ -36,28 +37,33 @@ __all__ = [
 ]
 
 
-def pack_weights(q: Tensor, bits: int) -> Tensor:
+@translates_errors("pack_weights")
+def pack_weights(q: Tensor, bits: int, *, check: bool = False) -> Tensor:
     """Pack integers into the layout every kernel reads (seed 000, csrc/layout/weight_layout.h).
 
     Args:
         q: int8 ``[N, K]`` in the order of ``nn.Linear.weight``; any strides; any N, K >= 1.
-        bits: 4 or 8. For 4, only the low 4 bits are kept: values must be in -8..7.
+        bits: 4 or 8. For 4, values must be in -8..7: of others a GPU would keep the low 4 bits.
+        check: whether to look for such values on a GPU too, which copies ``q`` to the host and
+            waits for it. On the CPU they are always refused.
 
     Returns:
         uint8 ``[round_up(N, 64), round_up(K, 64) * bits / 8]`` on the device of ``q``. Padding
         holds q = 0. Whole multiples of 64 rows are independent: slices of dimension 0 stay valid.
 
     Raises:
-        ValueError: ``bits`` is not 4 or 8.
-        RuntimeError: ``q`` is not a 2-D int8 tensor.
+        ValueError: ``bits`` is not 4 or 8, ``q`` is not 2-D, or a value is out of range; the text
+            has the first such value and its index.
+        TypeError: ``q`` is not an int8 tensor.
         ImportError: the library did not load.
     """
     _library.require()
     check_bits("mixed_gemm::pack_weights", bits)
-    packed: Tensor = torch.ops.mixed_gemm.pack_weights(q, bits)
+    packed: Tensor = torch.ops.mixed_gemm.pack_weights(q, bits, check=check)
     return packed
 
 
+@translates_errors("unpack_weights")
 def unpack_weights(b_packed: Tensor, bits: int, n: int, k: int) -> Tensor:
     """The inverse of :func:`pack_weights`.
 
@@ -71,8 +77,9 @@ def unpack_weights(b_packed: Tensor, bits: int, n: int, k: int) -> Tensor:
         int8 ``[n, k]``, values in -8..7 or -128..127.
 
     Raises:
-        ValueError: ``bits`` is not 4 or 8.
-        RuntimeError: ``b_packed`` has not the dtype or the shape that n, k and bits give.
+        ValueError: ``bits`` is not 4 or 8, or ``b_packed`` has not the shape that n, k and bits
+            give.
+        TypeError: ``b_packed`` is not a uint8 tensor.
         ImportError: the library did not load.
     """
     _library.require()
@@ -81,6 +88,7 @@ def unpack_weights(b_packed: Tensor, bits: int, n: int, k: int) -> Tensor:
     return q
 
 
+@translates_errors("dequantize_weights")
 def dequantize_weights(
     b_packed: Tensor,
     scales: Tensor,
@@ -97,7 +105,8 @@ def dequantize_weights(
 
     Args:
         b_packed: uint8, from :func:`pack_weights`.
-        scales: float16, bfloat16 or float32 ``[G, n]``.
+        scales: float16, bfloat16 or float32 ``[G, n]``. NaN and Inf are not looked for: they come
+            out as such in what they scale.
         zeros: ``[G, n]`` in the dtype of ``scales``, or None.
         bits: 4 or 8.
         group_size: elements of K that share a scale; -1 is all of them.
@@ -111,9 +120,10 @@ def dequantize_weights(
         ``[n, k]``, contiguous.
 
     Raises:
-        ValueError: ``bits``, ``group_size`` or ``zero_mode`` is out of range.
-        RuntimeError: a tensor's dtype, shape or device does not fit the rest, or ``scales`` or
-            ``zeros`` require grad.
+        ValueError: ``bits``, ``group_size`` or ``zero_mode`` is out of range, or a tensor's shape
+            or device does not fit the rest.
+        TypeError: an argument is no tensor, or of another dtype.
+        RuntimeError: ``scales`` or ``zeros`` require grad.
         ImportError: the library did not load.
     """
     _library.require()
@@ -132,11 +142,12 @@ def dequantize_weights(
         zero_mode=zero_mode,
         n=n,
         k=k,
-        dtype=scales.dtype if dtype is None else dtype,
+        dtype=scales.dtype if dtype is None and isinstance(scales, Tensor) else dtype,
     )
     return weight
 
 
+@translates_errors("fpA_intB_gemm")
 def unchecked_gemm(
     a: Tensor,
     b_packed: Tensor,
@@ -172,6 +183,7 @@ def _check_scalars(
     check_activation(op, activation)
 
 
+@translates_errors("fpA_intB_gemm")
 def fpA_intB_gemm(
     a: Tensor,
     b_packed: Tensor,
@@ -196,8 +208,10 @@ def fpA_intB_gemm(
             rows are fine. float32 on CUDA runs as dequantize + dense GEMM (see ``plan``).
         b_packed: uint8 ``[round_up(N, 64), round_up(K, 64) * bits / 8]`` from
             :func:`pack_weights`.
-        scales: ``[G, N]`` in the dtype of ``a``.
-        zeros: ``[G, N]`` in the dtype of ``a``, or None for a symmetric weight.
+        scales: ``[G, N]`` in the dtype of ``a``. Values are not looked at, since that would wait
+            for the device: a NaN or Inf makes NaN or Inf of its column of the output, and of that
+            alone. ``Linear`` refuses them when it is made and loaded.
+        zeros: ``[G, N]`` in the dtype of ``a``, or None for a symmetric weight. As with scales.
         bias: ``[N]`` in the dtype of ``a``, or None.
         pre_scale: ``[K]`` in the dtype of ``a``, or None; multiplies the activations (AWQ,
             SmoothQuant).
@@ -212,9 +226,12 @@ def fpA_intB_gemm(
         ``[..., N]``, contiguous, in the dtype of ``a``.
 
     Raises:
-        ValueError: a scalar is out of range.
-        RuntimeError: a tensor's dtype, shape or device does not fit the rest; or ``scales``,
-            ``zeros`` or ``pre_scale`` require grad.
+        ValueError: a scalar is out of range; or a tensor's shape, device or storage does not fit.
+        TypeError: an argument is no tensor, or of another dtype.
+        NotImplementedError: this GPU has no kernel for it.
+        torch.OutOfMemoryError: there is no room for the result or the workspace.
+        RuntimeError: ``scales``, ``zeros`` or ``pre_scale`` require grad. (All the others are
+            RuntimeError too: see ``_errors``.)
         ImportError: the library did not load.
 
     Source: seeds 000 and 001 (fpA_intB with the interleaved weight layout).
@@ -236,6 +253,7 @@ def fpA_intB_gemm(
     return out
 
 
+@translates_errors("fpA_intB_gemm_config")
 def fpA_intB_gemm_config(
     a: Tensor,
     b_packed: Tensor,
@@ -256,8 +274,10 @@ def fpA_intB_gemm_config(
         config: a name as ``plan(...).candidates`` prints it; the rest as in :func:`fpA_intB_gemm`.
 
     Raises:
-        RuntimeError: no configuration has that name or it cannot run this problem; or an input
-            requires grad (a forced configuration has no gradient).
+        ValueError: no configuration has that name.
+        NotImplementedError: it cannot run this problem on this device.
+        RuntimeError: an input requires grad (a forced configuration has no gradient). The rest as
+            in :func:`fpA_intB_gemm`.
     """
     _library.require()
     _check_scalars("mixed_gemm::fpA_intB_gemm_config", a, bits, group_size, zero_mode, activation)

@@ -15,6 +15,14 @@ from torch.autograd import forward_ad
 from . import _library
 from . import ops as _registers_fakes_and_gradients  # noqa: F401
 from ._dtype_argument import check_is_dtype
+from ._errors import (
+    check_storage,
+    dtype_name,
+    shape_text,
+    translates_errors,
+    wrong_type,
+    wrong_value,
+)
 from ._scaled_fake import check_scaled_mm
 
 __all__ = [
@@ -46,6 +54,8 @@ def _sm(device_index: int) -> int:
 
 
 def _routes_to_torch(a: Tensor, b: Tensor) -> bool:
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+        return False  # the op says so
     if a.dtype != torch.float8_e4m3fn or not a.is_cuda or a.numel() == 0 or b.dim() != 2:
         return False
     return fp8_runs_in_torch(_sm(a.get_device()), b.shape[1], b.shape[0])
@@ -115,6 +125,7 @@ def _fp8_in_torch(
     return out.reshape(*a.shape[:-1], n)
 
 
+@translates_errors("scaled_mm")
 def scaled_mm(
     a: Tensor,
     b: Tensor,
@@ -138,7 +149,8 @@ def scaled_mm(
         b: ``[K, N]`` in the dtype of ``a``, column-major (``stride(0) == 1``): ``weight.t()`` of a
             contiguous ``[N, K]`` weight. Any column stride.
         scale_a: float32, one element, or one for each row: ``[M]``, ``[M, 1]`` or ``[..., 1]``.
-        scale_b: float32, one element, or one for each column: ``[N]`` or ``[1, N]``.
+        scale_b: float32, one element, or one for each column: ``[N]`` or ``[1, N]``. Of both, NaN
+            and Inf are not looked for: they make NaN or Inf of their rows or columns.
         bias: ``[N]`` in ``out_dtype``, or None.
         out_dtype: float16, bfloat16 or float32.
 
@@ -146,8 +158,12 @@ def scaled_mm(
         ``[..., N]``, contiguous, in ``out_dtype``.
 
     Raises:
-        RuntimeError: a dtype, shape, stride or device does not fit; K > 131071 for int8 (the int32
-            sum could wrap); or a scale requires grad.
+        ValueError: a shape, stride, device or storage does not fit; or K > 131071 for int8 (the
+            int32 sum could wrap).
+        TypeError: an argument is no tensor, or of another dtype.
+        NotImplementedError: this GPU has no kernel for it, such as float8 before 8.9.
+        torch.OutOfMemoryError: there is no room for the result or the workspace.
+        RuntimeError: a scale requires grad.
         ImportError: the library did not load.
 
     Source: seed 002 (ScaledEpilogue, ScaledEpilogueBias).
@@ -161,6 +177,7 @@ def scaled_mm(
     return out
 
 
+@translates_errors("scaled_mm_azp")
 def scaled_mm_azp(
     a: Tensor,
     b: Tensor,
@@ -186,7 +203,7 @@ def scaled_mm_azp(
         The rest as in :func:`scaled_mm`.
 
     Raises:
-        RuntimeError: as :func:`scaled_mm`, or a is not int8.
+        As :func:`scaled_mm`; TypeError too where a is not int8.
         ImportError: the library did not load.
 
     Source: seed 002 (ScaledEpilogueAzp, ScaledEpilogueAzpPerToken).
@@ -199,6 +216,7 @@ def scaled_mm_azp(
     return out
 
 
+@translates_errors("quantize_per_token")
 def quantize_per_token(
     a: Tensor, *, symmetric: bool = True
 ) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -220,7 +238,9 @@ def quantize_per_token(
         symmetric; a is about scale * (q - azp).
 
     Raises:
-        RuntimeError: ``a`` has another dtype, is 0-d, or requires grad.
+        TypeError: ``a`` is no tensor, or of another dtype.
+        ValueError: ``a`` is 0-d, or its storage was freed.
+        RuntimeError: ``a`` requires grad.
         ImportError: the library did not load.
     """
     _library.require()
@@ -228,6 +248,7 @@ def quantize_per_token(
     return q, scale, azp
 
 
+@translates_errors("quantize_per_tensor")
 def quantize_per_tensor(a: Tensor, scale: Tensor, azp: Tensor | None = None) -> Tensor:
     """Round to int8 with a given scale: q = clamp(round(a * (1 / scale)) + azp, -128, 127).
 
@@ -242,7 +263,9 @@ def quantize_per_tensor(a: Tensor, scale: Tensor, azp: Tensor | None = None) -> 
         int8, shaped as ``a``.
 
     Raises:
-        RuntimeError: a dtype, shape or device does not fit, or ``a`` requires grad.
+        TypeError: an argument is no tensor, or of another dtype.
+        ValueError: a shape, device or storage does not fit.
+        RuntimeError: ``a`` requires grad.
         ImportError: the library did not load.
     """
     _library.require()
@@ -262,18 +285,21 @@ def azp_adjustment(weight: Tensor, azp: int | Tensor | None = None) -> Tensor:
         int32 ``[N]``.
 
     Raises:
-        ValueError: a folded value does not fit in int32.
-        RuntimeError: the weight is not 2-D int8.
+        ValueError: a folded value does not fit in int32, or the weight is not 2-D or its storage
+            was freed.
+        TypeError: the weight is not int8.
     """
     where = "mixed_gemm.azp_adjustment"
-    if weight.dim() != 2 or weight.dtype != torch.int8:
-        raise RuntimeError(
-            f"{where}: weight must be int8 [N, K], got {weight.dtype} {tuple(weight.shape)}"
-        )
+    got = f"{dtype_name(weight.dtype)} {shape_text(weight.shape)}"
+    if weight.dtype != torch.int8:
+        wrong_type(where, "weight", "be int8 [N, K]", got)
+    if weight.dim() != 2:
+        wrong_value(where, "weight", "be int8 [N, K]", got)
+    check_storage(where, "weight", weight)
     sums = weight.sum(1, dtype=torch.int64)
     if azp is not None:
         sums = sums * azp
     limit = torch.iinfo(torch.int32)
     if sums.numel() and not sums.is_meta and not limit.min <= sums.aminmax().min <= limit.max:
-        raise ValueError(f"{where}: azp * sum does not fit in int32, got azp={azp}")
+        wrong_value(where, "azp * sum", "fit in int32", f"azp={azp}")
     return sums.to(torch.int32)

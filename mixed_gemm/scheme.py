@@ -1,8 +1,8 @@
 """The vocabulary of the quantization: bits, group size, zero mode, activation, and their rules.
 
 The names repeat csrc/core/quant_scheme.h; tests/python/test_reference.py compares the two. Scalar
-arguments are checked here, before any op runs, so that a wrong one is a ``ValueError`` whose text
-says what is allowed (the stable ABI of the library only knows ``RuntimeError``).
+arguments are checked here, for modules and configurations before any op runs; the texts are those
+of csrc/dispatch/support.cpp.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 import torch
+
+from ._errors import wrong_type, wrong_value
 
 BITS = (4, 8)
 ZERO_MODES = ("none", "sub", "add")
@@ -19,6 +21,7 @@ OPERAND_DTYPES = (torch.int8, torch.float8_e4m3fn)  # of scaled_mm
 MAX_INT8_K = 131071  # the int32 sum of K products of -128 * -128 does not wrap
 
 LAYOUT_VERSION = 1  # of the packed weight; csrc/layout/weight_layout.h
+MAX_EXTENT = 2**31 - 1 - 256  # of M, N and K: the kernels count them, padded, in 32 bits
 PAD_N = 64  # the packed weight is padded to whole multiples of these
 PAD_K = 64
 GROUP_STEP = 16  # a group covers whole mma.m16n8k16 steps
@@ -45,16 +48,24 @@ def packed_shape(n: int, k: int, bits: int) -> tuple[int, int]:
 def _refuse_non_numbers(where: str, name: str, value: object) -> None:
     # The dispatcher would take both: True as 1, a 0-d tensor by reading it (a sync on CUDA).
     if isinstance(value, torch.Tensor):
-        raise TypeError(f"{where}: {name} must be an int, got a tensor. Hint: pass {name}.item()")
+        wrong_type(where, name, "be an int", "a tensor", hint=f"pass {name}.item()")
     if isinstance(value, bool):
-        raise ValueError(f"{where}: {name} must be an int, got {value}")
+        wrong_value(where, name, "be an int", str(value))
 
 
 def check_bits(where: str, bits: int) -> None:
     """Raise ``ValueError`` unless ``bits`` is 4 or 8."""
     _refuse_non_numbers(where, "bits", bits)
     if bits not in BITS:
-        raise ValueError(f"{where}: bits must be 4 or 8, got {bits}")
+        wrong_value(where, "bits", "be 4 or 8", str(bits))
+
+
+def nearest_group_size(k: int, group_size: int) -> int:
+    """The accepted group size nearest to a refused one."""
+    if k < GROUP_STEP or group_size <= 0 or group_size > k:
+        return -1
+    rounded = (group_size + GROUP_STEP // 2) // GROUP_STEP * GROUP_STEP
+    return max(GROUP_STEP, min(rounded, k // GROUP_STEP * GROUP_STEP))
 
 
 def check_group_size(where: str, group_size: int, k: int | None = None) -> None:
@@ -64,28 +75,48 @@ def check_group_size(where: str, group_size: int, k: int | None = None) -> None:
         return  # the dispatcher names the declared type
     if group_size == -1:
         return
-    if group_size < GROUP_STEP or group_size % GROUP_STEP != 0:
-        raise ValueError(
-            f"{where}: group_size must be -1 (per channel) or a positive multiple of "
-            f"{GROUP_STEP}, got {group_size}. Hint: 32, 64 and 128 are usual"
-        )
-    if k is not None and group_size > k:
-        raise ValueError(
-            f"{where}: group_size must not be larger than K, got group_size={group_size}, K={k}. "
-            "Hint: group_size=-1 is one scale per output channel"
-        )
+    divides = group_size >= GROUP_STEP and group_size % GROUP_STEP == 0
+    rule = "be -1 (per channel) or a positive multiple of 16"
+    if k is None and not divides:
+        wrong_value(where, "group_size", rule, str(group_size), hint="32, 64 and 128 are usual")
+    if k is None or (divides and group_size <= k):
+        return
+    got = f"group_size={group_size}, K={k}"
+    hint = f"group_size={nearest_group_size(k, group_size)} is accepted"
+    if not divides:
+        wrong_value(where, "group_size", rule, got, hint=hint)
+    wrong_value(where, "group_size", "not be larger than K", got, "use -1 for per channel", hint)
+
+
+def check_extents(where: str, prefix: str = "", **extents: int) -> None:
+    """Raise ``ValueError`` unless each is in 0..MAX_EXTENT; a symbolic one is left to the run."""
+    for name, extent in extents.items():
+        if isinstance(extent, int) and not 0 <= extent <= MAX_EXTENT:
+            wrong_value(where, prefix + name, f"be in 0..{MAX_EXTENT}", str(extent))
+
+
+def check_problem(where: str, m: int, n: int, k: int, bits: int, group_size: int) -> None:
+    """Raise ``ValueError`` unless some kernel runs a product of these numbers."""
+    check_bits(where, bits)
+    check_extents(where, M=m, N=n, K=k)
+    check_group_size(where, group_size, k)
+
+
+def check_name(where: str, name: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Raise ``ValueError`` unless ``value`` is one of ``allowed``."""
+    if value not in allowed:
+        got = f"'{value}'" if isinstance(value, str) else repr(value)
+        wrong_value(where, name, f"be one of {', '.join(allowed)}", got)
 
 
 def check_zero_mode(where: str, zero_mode: str, allowed: tuple[str, ...] = ("sub", "add")) -> None:
     """Raise ``ValueError`` unless ``zero_mode`` is one of ``allowed``."""
-    if zero_mode not in allowed:
-        raise ValueError(f"{where}: zero_mode must be one of {allowed}, got {zero_mode!r}")
+    check_name(where, "zero_mode", zero_mode, allowed)
 
 
 def check_activation(where: str, activation: str) -> None:
     """Raise ``ValueError`` unless ``activation`` is one of ``ACTIVATIONS``."""
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"{where}: activation must be one of {ACTIVATIONS}, got {activation!r}")
+    check_name(where, "activation", activation, ACTIVATIONS)
 
 
 @dataclass(frozen=True)

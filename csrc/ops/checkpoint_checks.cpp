@@ -1,5 +1,7 @@
 #include "ops/checkpoint_checks.h"
 
+#include <vector>
+
 #include "dispatch/support.h"
 #include "layout/checkpoint_layout.h"
 #include "ops/checks.h"
@@ -9,6 +11,7 @@ namespace mixed_gemm {
 namespace {
 
 constexpr int64_t kMaxSplit = 32;
+constexpr const char* kPermHint = "torch.argsort(g_idx, stable=True).to(torch.int32)";
 
 void check_words(const char* op, const char* argument, const Tensor& t, const char* shape) {
   check_dtype(op, argument, t, ScalarType::Int, " (packed codes, as the checkpoint holds them)");
@@ -54,6 +57,21 @@ CheckedAwq checked_weight(const char* op, const Tensor& qweight, const Tensor& s
   p.qzeros = static_cast<const uint32_t*>(checked.qzeros.const_data_ptr());
   p.scales = checked.scales.const_data_ptr();
   return checked;
+}
+
+// An index outside would be read there. It is the caller's data, so this waits for the device.
+void check_permutation(const char* op, const Tensor& perm, int64_t extent) {
+  const Tensor host = on_host(perm);
+  const auto* indices = static_cast<const int32_t*>(host.const_data_ptr());
+  std::vector<bool> seen(static_cast<size_t>(extent));
+  for (int64_t i = 0; i < extent; ++i) {
+    const int32_t index = indices[i];
+    if (index < 0 || index >= extent || seen[static_cast<size_t>(index)]) {
+      wrong_value(op, {"perm", joined("hold each of 0..", extent - 1, " once"),
+                       joined(index, " at index ", i), "", kPermHint});
+    }
+    seen[static_cast<size_t>(index)] = true;
+  }
 }
 
 }  // namespace
@@ -133,9 +151,9 @@ CheckedRepack check_gptq_repack(const Tensor& qweight, const std::optional<Tenso
   check_extents(op, 0, checked.n, checked.k, -1);
   checked.qweight = torch::stable::contiguous(qweight);
   if (perm) {
-    check_dtype(op, "perm", *perm, ScalarType::Int, "",
-                "torch.argsort(g_idx, stable=True).to(torch.int32)");
+    check_dtype(op, "perm", *perm, ScalarType::Int, "", kPermHint);
     check_vector(op, "perm", *perm, "K", checked.k);
+    check_permutation(op, *perm, checked.k);
     checked.perm = torch::stable::contiguous(*perm);
   }
   return checked;

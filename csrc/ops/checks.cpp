@@ -81,6 +81,8 @@ std::string index_text(const Tensor& t, int64_t flat) {
   return text(index);
 }
 
+}  // namespace
+
 Tensor on_host(const Tensor& t) {
   if (t.is_cpu()) return torch::stable::contiguous(t);
   const torch::stable::Device host(torch::headeronly::DeviceType::CPU);
@@ -88,8 +90,6 @@ Tensor on_host(const Tensor& t) {
   torch::stable::copy_(copy, t, false);
   return copy;
 }
-
-}  // namespace
 
 ElementType element_type(const char* op, const char* argument, ScalarType type, const char* hint) {
   switch (type) {

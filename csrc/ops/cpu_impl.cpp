@@ -29,11 +29,11 @@ Tensor unpack_weights_cpu(const Tensor& b_packed, int64_t bits, int64_t n, int64
 
 Tensor dequantize_weights_cpu(const Tensor& b_packed, const Tensor& scales,
                               std::optional<Tensor> zeros, int64_t bits, int64_t group_size,
-                              std::string zero_mode, int64_t n, int64_t k, ScalarType dtype) {
+                              std::string zero_mode, int64_t n, int64_t k, int32_t dtype) {
   CheckedDequantize checked =
-      check_dequantize(b_packed, scales, zeros, bits, group_size, zero_mode, n, k, dtype);
+      check_dequantize(b_packed, scales, zeros, bits, group_size, zero_mode, n, k, dtype_of(dtype));
   GemmProblem& problem = checked.weight.problem;
-  Tensor out = torch::stable::new_empty(scales, {n, k}, dtype);
+  Tensor out = torch::stable::new_empty(scales, {n, k}, dtype_of(dtype));
   problem.d = out.mutable_data_ptr();
   dequantize_cpu(problem, checked.out, torch_parallel);
   return out;
@@ -76,14 +76,14 @@ Tensor scaled(const ScaledMmArguments& arguments) {
 }
 
 Tensor scaled_mm_op_cpu(const Tensor& a, const Tensor& b, const Tensor& scale_a,
-                        const Tensor& scale_b, std::optional<Tensor> bias, ScalarType out_dtype) {
-  return scaled({"scaled_mm", a, b, scale_a, scale_b, {}, {}, bias, out_dtype});
+                        const Tensor& scale_b, std::optional<Tensor> bias, int32_t out_dtype) {
+  return scaled({"scaled_mm", a, b, scale_a, scale_b, {}, {}, bias, dtype_of(out_dtype)});
 }
 
 Tensor scaled_mm_azp_op_cpu(const Tensor& a, const Tensor& b, const Tensor& scale_a,
                             const Tensor& scale_b, const Tensor& azp_adj, std::optional<Tensor> azp,
-                            std::optional<Tensor> bias, ScalarType out_dtype) {
-  return scaled({"scaled_mm_azp", a, b, scale_a, scale_b, azp_adj, azp, bias, out_dtype});
+                            std::optional<Tensor> bias, int32_t out_dtype) {
+  return scaled({"scaled_mm_azp", a, b, scale_a, scale_b, azp_adj, azp, bias, dtype_of(out_dtype)});
 }
 
 std::tuple<Tensor, Tensor, std::optional<Tensor>> quantize_per_token_op_cpu(const Tensor& a,

@@ -44,11 +44,11 @@ Tensor unpack_weights_cuda(const Tensor& b_packed, int64_t bits, int64_t n, int6
 
 Tensor dequantize_weights_cuda(const Tensor& b_packed, const Tensor& scales,
                                std::optional<Tensor> zeros, int64_t bits, int64_t group_size,
-                               std::string zero_mode, int64_t n, int64_t k, ScalarType dtype) {
+                               std::string zero_mode, int64_t n, int64_t k, int32_t dtype) {
   const CheckedDequantize checked =
-      check_dequantize(b_packed, scales, zeros, bits, group_size, zero_mode, n, k, dtype);
+      check_dequantize(b_packed, scales, zeros, bits, group_size, zero_mode, n, k, dtype_of(dtype));
   Call call("dequantize_weights", checked.weight.b_packed);
-  Tensor out = torch::stable::new_empty(scales, {n, k}, dtype);
+  Tensor out = torch::stable::new_empty(scales, {n, k}, dtype_of(dtype));
   if (out.numel() > 0) {
     call.require(dequantize_cuda(checked.weight.problem, checked.out, out.mutable_data_ptr(),
                                  call.stream()));

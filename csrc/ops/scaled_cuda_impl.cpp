@@ -36,22 +36,24 @@ Tensor scaled(const ScaledMmArguments& arguments, const std::string& config) {
 }
 
 Tensor scaled_mm_cuda(const Tensor& a, const Tensor& b, const Tensor& scale_a,
-                      const Tensor& scale_b, std::optional<Tensor> bias, ScalarType out_dtype) {
-  return scaled({"scaled_mm", a, b, scale_a, scale_b, {}, {}, bias, out_dtype}, "");
+                      const Tensor& scale_b, std::optional<Tensor> bias, int32_t out_dtype) {
+  return scaled({"scaled_mm", a, b, scale_a, scale_b, {}, {}, bias, dtype_of(out_dtype)}, "");
 }
 
 Tensor scaled_mm_azp_cuda(const Tensor& a, const Tensor& b, const Tensor& scale_a,
                           const Tensor& scale_b, const Tensor& azp_adj, std::optional<Tensor> azp,
-                          std::optional<Tensor> bias, ScalarType out_dtype) {
-  return scaled({"scaled_mm_azp", a, b, scale_a, scale_b, azp_adj, azp, bias, out_dtype}, "");
+                          std::optional<Tensor> bias, int32_t out_dtype) {
+  return scaled({"scaled_mm_azp", a, b, scale_a, scale_b, azp_adj, azp, bias, dtype_of(out_dtype)},
+                "");
 }
 
 Tensor scaled_mm_config_cuda(const Tensor& a, const Tensor& b, const Tensor& scale_a,
                              const Tensor& scale_b, std::optional<Tensor> azp_adj,
                              std::optional<Tensor> azp, std::optional<Tensor> bias,
-                             ScalarType out_dtype, std::string config) {
-  return scaled({"_scaled_mm_config", a, b, scale_a, scale_b, azp_adj, azp, bias, out_dtype},
-                config);
+                             int32_t out_dtype, std::string config) {
+  return scaled(
+      {"_scaled_mm_config", a, b, scale_a, scale_b, azp_adj, azp, bias, dtype_of(out_dtype)},
+      config);
 }
 
 std::tuple<Tensor, Tensor, std::optional<Tensor>> quantize_per_token_cuda(const Tensor& a,

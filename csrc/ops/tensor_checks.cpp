@@ -46,10 +46,10 @@ void check_device(const char* op, const TensorArgument& x, const TensorArgument&
   const bool same = t.is_cuda() == reference.is_cuda() && t.is_cpu() == reference.is_cpu() &&
                     (!t.is_cuda() || t.get_device_index() == reference.get_device_index());
   if (same) return;
-  refuse(
-      ErrorKind::kValue, op,
-      joined("all tensors must be on one device, got ", first.name, " on ", device_text(reference),
-             " and ", x.name, " on ", device_text(t), ". Hint: move them with .to(device)"));
+  wrong_value(op, {"all tensors", "be on one device",
+                   joined(first.name, " on ", device_text(reference), " and ", x.name, " on ",
+                          device_text(t)),
+                   "", "move them with .to(device)"});
 }
 
 // A view keeps its sizes when its storage is freed or shrunk under it, and data_ptr() may be null
@@ -90,7 +90,7 @@ std::string dtype_name(ScalarType type) {
 ScalarType dtype_of(const Tensor& t) {
   int32_t code = 0;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(t.get(), &code));
-  return static_cast<ScalarType>(code);
+  return dtype_of(code);
 }
 
 void check_tensors(const char* op, std::initializer_list<TensorArgument> tensors) {

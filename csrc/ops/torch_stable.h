@@ -39,6 +39,10 @@ namespace mixed_gemm {
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
+// A ScalarType argument of a kernel, which takes it as the number that comes through the C shims:
+// torch's conversion throws for types that it does not know, before an op could name its argument.
+inline ScalarType dtype_of(int32_t code) { return static_cast<ScalarType>(code); }
+
 inline void* current_cuda_stream(int32_t device_index) {
   MIXED_GEMM_CHECK(kUnsupported, aoti_torch_get_current_cuda_stream != nullptr, "stream",
                    "this torch has no CUDA");

@@ -212,8 +212,11 @@ REFUSED = {
         "Hint: scales come before qzeros",
     ),
     "dtype": ((A.bfloat16(), W.qweight, W.scales, W.qzeros, 1), r"scales\.to\(input\.dtype\)"),
-    "integer input": ((A.int(), W.qweight, W.scales, W.qzeros, 1), "scales must be"),
-    "qweight": ((A, W.qweight.float(), W.scales, W.qzeros, 1), "qweight must be .*[Ii]nt"),
+    "integer input": (
+        (A.int(), W.qweight, W.scales, W.qzeros, 1),
+        "input must be float16, bfloat16 or float32, got int32",
+    ),
+    "qweight": ((A, W.qweight.float(), W.scales, W.qzeros, 1), "qweight must be int32 .*got float32"),
     "groups": ((A, W.qweight, W.scales[:2], W.qzeros, 1), r"scales must be .* = \(3, 72\)"),
     "ragged groups": (
         (A, W.qweight, W.scales.repeat(2, 1)[:5], W.qzeros.repeat(2, 1)[:5], 1),
@@ -245,7 +248,7 @@ def test_awq_gemm_refuses(name: str, device: str) -> None:
         (5, 5, None, "bits must be 2, 3, 4 or 8, got 5"),
         (3, 4, None, "a multiple of 3"),
         (4, 4, torch.zeros(31, dtype=torch.int32), r"perm must be .*\(32,\)"),
-        (4, 4, torch.zeros(32, dtype=torch.int64), "perm must be .*[Ii]nt"),
+        (4, 4, torch.zeros(32, dtype=torch.int64), "perm must be int32, got int64"),
         (4, 0, None, "qweight must have"),
     ],
 )

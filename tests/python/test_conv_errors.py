@@ -15,8 +15,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import mixed_gemm
 
 CASE = ConvCase(2, 40, 24, dtype=torch.float16, block_size=16, offsets=True, bias=True)
-HALF, FLOAT = "(Half|torch.float16)", "(Float|torch.float32)"
-INT8, BYTE = "(Char|torch.int8)", "(Byte|torch.uint8)"
+HALF, FLOAT = "float16", "float32"
+INT8, BYTE = "int8", "uint8"
 
 
 def conv_arguments() -> dict[str, Any]:

@@ -51,12 +51,12 @@ def refuse(exception: type[Exception], text: str, call: Callable[[], object]) ->
 
 # name -> (changed arguments, text); all are RuntimeError, eager and on fake tensors alike.
 TENSORS: dict[str, tuple[dict[str, Any], str]] = {
-    "a float64": ({"a": lambda a: a.double()}, rf"{OP}: a must be.*got (Double|torch.float64)"),
-    "a int8": ({"a": lambda a: a.to(torch.int8)}, rf"{OP}: a must be.*got (Char|torch.int8)"),
-    "a complex": ({"a": lambda a: a.to(torch.complex64)}, rf"{OP}: a must be.*[cC]omplex"),
+    "a float64": ({"a": lambda a: a.double()}, rf"{OP}: a must be.*got float64"),
+    "a int8": ({"a": lambda a: a.to(torch.int8)}, rf"{OP}: a must be.*got int8"),
+    "a complex": ({"a": lambda a: a.to(torch.complex64)}, rf"{OP}: a must be.*complex64"),
     "a float32 with float16 scales": (
         {"a": lambda a: a.float()},
-        rf"{OP}: scales must be .*([Ff]loat|float32).*got (Half|torch.float16)",
+        rf"{OP}: scales must be .*float32.*got float16",
     ),
     "a 0-d": ({"a": torch.tensor(1.0, dtype=torch.float16)}, rf"{OP}: a must be .*0-d"),
     "a with another K": (
@@ -65,7 +65,7 @@ TENSORS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "b_packed int32": (
         {"b_packed": lambda b: b.int()},
-        rf"{OP}: b_packed must be (Byte|torch.uint8).*got (Int|torch.int32).*",
+        rf"{OP}: b_packed must be uint8.*got int32.*",
     ),
     "b_packed unpacked": (
         {"b_packed": lambda b: torch.zeros(72, 256, dtype=torch.uint8)},
@@ -84,14 +84,14 @@ TENSORS: dict[str, tuple[dict[str, Any], str]] = {
         {"scales": lambda s: s.t(), "b_packed": lambda b: b[:64], "zeros": None, "bias": None},
         rf"{OP}: scales must be .*got \(72, 4\)",
     ),
-    "scales 1-D": ({"scales": lambda s: s[0]}, rf"{OP}: scales must be 2-[dD]"),
+    "scales 1-D": ({"scales": lambda s: s[0]}, rf"{OP}: scales must be 2-d"),
     "scales bfloat16": (
         {"scales": lambda s: s.bfloat16()},
-        rf"{OP}: scales must be (Half|torch.float16).*got (BFloat16|torch.bfloat16)",
+        rf"{OP}: scales must be float16.*got bfloat16",
     ),
     "zeros float32": (
         {"zeros": lambda z: z.float()},
-        rf"{OP}: zeros must be (Half|torch.float16).*got (Float|torch.float32)",
+        rf"{OP}: zeros must be float16.*got float32",
     ),
     "zeros packed": (
         {"zeros": lambda z: z[:, :9]},
@@ -99,7 +99,7 @@ TENSORS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "bias float32": (
         {"bias": lambda b: b.float()},
-        rf"{OP}: bias must be (Half|torch.float16).*got (Float|torch.float32)",
+        rf"{OP}: bias must be float16.*got float32",
     ),
     "bias of M": ({"bias": lambda b: b[:3]}, rf"{OP}: bias must be \(N,\) = \(72,\), got \(3,\)"),
     "bias 2-D": ({"bias": lambda b: b[None]}, rf"{OP}: bias must be \(N,\) = .*got \(1, 72\)"),
@@ -109,7 +109,7 @@ TENSORS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "pre_scale float32": (
         {"pre_scale": lambda p: p.float()},
-        rf"{OP}: pre_scale must be (Half|torch.float16).*got (Float|torch.float32)",
+        rf"{OP}: pre_scale must be float16.*got float32",
     ),
 }
 
@@ -253,7 +253,7 @@ def test_dequantize_scales_that_require_grad_raise() -> None:
             torch.zeros(4, 4),
             4,
             RuntimeError,
-            "q must be (Char|torch.int8).*got (Float|torch.float32)",
+            "q must be int8.*got float32",
         ),
         (torch.zeros(4, dtype=torch.int8), 4, RuntimeError, "q must be .*(4,|1-D)"),
         (torch.zeros(4, 4, dtype=torch.int8), 5, ValueError, "bits must be 4 or 8, got 5"),

@@ -36,16 +36,16 @@ def arguments(**changes: Any) -> dict[str, Any]:
 
 # name -> (changed arguments, text)
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "a float16": ({"a": lambda a: a.half()}, "a must be int8 or float8_e4m3fn.*(Half|float16)"),
-    "a uint8": ({"a": lambda a: a.view(torch.uint8)}, "a must be int8 or float8.*(Byte|uint8)"),
+    "a float16": ({"a": lambda a: a.half()}, "a must be int8 or float8_e4m3fn.*float16"),
+    "a uint8": ({"a": lambda a: a.view(torch.uint8)}, "a must be int8 or float8.*uint8"),
     "a float8 e5m2": (
         {"a": lambda a: a.view(torch.float8_e5m2)},
-        "a must be int8 or float8_e4m3fn.*got .*e5m2",
+        "a must be int8 or float8_e4m3fn.*got float8_e5m2",
     ),
     "a 0-d": ({"a": torch.tensor(1, dtype=torch.int8)}, r"a must be \(..., K\), got a 0-d"),
     "b float8": (
         {"b": lambda b: b.t().view(torch.float8_e4m3fn).t()},
-        "b must be (Char|torch.int8).*got (Float8_e4m3fn|torch.float8_e4m3fn)",
+        "b must be int8.*got float8_e4m3fn",
     ),
     "b of another K": (
         {"b": torch.zeros(8, 16, dtype=torch.int8).t()},
@@ -62,7 +62,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "b 3-d": ({"b": lambda b: b[None]}, r"b must be 2-d \(K, N\), got \(1, 32, 8\)"),
     "scale_a float16": (
         {"scale_a": lambda s: s.half()},
-        "scale_a must be (Float|torch.float32).*got (Half|torch.float16)",
+        "scale_a must be float32.*got float16",
     ),
     "scale_a of N": (
         {"scale_a": torch.ones(8)},
@@ -82,22 +82,22 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "bias float32": (
         {"bias": lambda b: b.float()},
-        r"bias must be (Half|torch.float16).*got (Float|torch.float32)",
+        r"bias must be float16.*got float32",
     ),
     "bias of M": ({"bias": torch.ones(3).half()}, r"bias must be \(N,\) = \(8,\), got \(3,\)"),
     "out_dtype float64": (
         {"out_dtype": torch.float64},
-        "out_dtype must be float16, bfloat16 or float32, got (Double|torch.float64)",
+        "out_dtype must be float16, bfloat16 or float32, got float64",
     ),
     "out_dtype int8": ({"out_dtype": torch.int8, "bias": None}, "out_dtype must be float16.*"),
     "azp_adj float32": (
         {"azp_adj": lambda x: x.float()},
-        "azp_adj must be (Int|torch.int32).*got (Float|torch.float32)",
+        "azp_adj must be int32.*got float32",
     ),
     "azp_adj of M": ({"azp_adj": lambda x: x[:3]}, r"azp_adj must be \(N,\).*N=8, got \(3,\)"),
     "azp int8": (
         {"azp": lambda x: x.to(torch.int8)},
-        "azp must be (Int|torch.int32).*got (Char|torch.int8)",
+        "azp must be int32.*got int8",
     ),
     "azp of one": ({"azp": lambda x: x[:1]}, r"azp must be \(M,\) or \(M, 1\), M=3, got \(1, 1\)"),
     "b on meta": ({"b": lambda b: b.to("meta")}, "all tensors must be on one device.*meta"),
@@ -148,7 +148,7 @@ def test_scaled_mm_refuses_the_same(name: str) -> None:
 QUANTIZERS: dict[str, tuple[Any, str]] = {
     "int8": (
         lambda: mixed_gemm.quantize_per_token(torch.zeros(2, 2, dtype=torch.int8)),
-        "quantize_per_token: a must be float16, bfloat16 or float32, got (Char|torch.int8)",
+        "quantize_per_token: a must be float16, bfloat16 or float32, got int8",
     ),
     "0-d": (
         lambda: mixed_gemm.quantize_per_token(torch.tensor(1.0)),
@@ -160,13 +160,13 @@ QUANTIZERS: dict[str, tuple[Any, str]] = {
     ),
     "scale float64": (
         lambda: mixed_gemm.quantize_per_tensor(torch.zeros(2, 2), torch.ones(1).double()),
-        "quantize_per_tensor: scale must be (Float|torch.float32).*(Double|torch.float64)",
+        "quantize_per_tensor: scale must be float32.*float64",
     ),
     "azp int8": (
         lambda: mixed_gemm.quantize_per_tensor(
             torch.zeros(2, 2), torch.ones(1), torch.ones(1, dtype=torch.int8)
         ),
-        "quantize_per_tensor: azp must be (Int|torch.int32).*(Char|torch.int8)",
+        "quantize_per_tensor: azp must be int32.*int8",
     ),
 }
 

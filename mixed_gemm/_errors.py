@@ -1,0 +1,157 @@
+"""How a call is refused: the exceptions, their one form of text, and the translation of what the
+library throws.
+
+The text is the same whoever finds the mistake: CPU and CUDA kernels (csrc/ops/errors.h), fake
+kernels, or the Python function in front of them. The type depends on the entrance:
+
+* ``mixed_gemm.*`` raises what the field expects. An argument that is no tensor, or has the wrong
+  dtype: ``TypeError``. A number, name, shape, stride, device or storage that does not fit:
+  ``ValueError``. Legal, but this device or build has no kernel for it: ``NotImplementedError``. No
+  memory left: ``torch.OutOfMemoryError``. The first two come as :class:`ArgumentTypeError` and
+  :class:`ArgumentValueError`, which are ``RuntimeError`` as well, because that is what torch's own
+  ops raise for such mistakes and what callers of this library have caught so far; the others are
+  by birth. So ``except RuntimeError`` catches every refusal.
+* ``torch.ops.mixed_gemm.*`` raises ``RuntimeError`` with the same text: the stable ABI lets nothing
+  else through. So does a graph that ``torch.compile`` made, where it runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+import torch
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ArgumentTypeError(TypeError, RuntimeError):
+    """An argument is no tensor, or not of the dtype or Python type that the op takes."""
+
+
+class ArgumentValueError(ValueError, RuntimeError):
+    """A number, name, shape, stride, device or storage of an argument does not fit."""
+
+
+class UnsupportedError(NotImplementedError):
+    """A legal call for which this device or this build has no kernel."""
+
+
+# What ops/errors.h calls them. "runtime" stays as it is.
+_KINDS: dict[str, type[Exception]] = {
+    "type": ArgumentTypeError,
+    "value": ArgumentValueError,
+    "unsupported": UnsupportedError,
+    "memory": torch.OutOfMemoryError,
+}
+
+
+def _sentence(argument: str, expected: str, got: str, because: str, hint: str) -> str:
+    got = f", got {got}" if got else ""
+    because = f"; {because}" if because else ""
+    return f"{argument} must {expected}{got}{because}{f'. Hint: {hint}' if hint else ''}"
+
+
+def wrong_type(
+    where: str, argument: str, expected: str, got: str = "", because: str = "", hint: str = ""
+) -> NoReturn:
+    """Raise :class:`ArgumentTypeError` with "where: argument must expected, got got; because. Hint:
+    hint", where what is empty is left out."""
+    raise ArgumentTypeError(f"{where}: {_sentence(argument, expected, got, because, hint)}")
+
+
+def wrong_value(
+    where: str, argument: str, expected: str, got: str = "", because: str = "", hint: str = ""
+) -> NoReturn:
+    """Raise :class:`ArgumentValueError` with the same form of text."""
+    raise ArgumentValueError(f"{where}: {_sentence(argument, expected, got, because, hint)}")
+
+
+def dtype_name(dtype: object) -> str:
+    """ "float16" of ``torch.float16``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def shape_text(sizes: Any) -> str:
+    """ "(3, 4)", as the library writes it; symbolic sizes by name."""
+    return "(" + ", ".join(str(s) for s in sizes) + ("," if len(sizes) == 1 else "") + ")"
+
+
+def check_storage(where: str, name: str, tensor: torch.Tensor) -> None:
+    """Raise ``ValueError`` for a tensor whose storage was freed or shrunk under it. The ops do so
+    themselves; this is for what reads a tensor with torch's ops, which do not."""
+    if torch.compiler.is_compiling() or tensor.numel() == 0:
+        return
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in steps)
+    needed, held = (last + 1) * tensor.element_size(), tensor.untyped_storage().nbytes()
+    if needed > held:
+        wrong_value(
+            where,
+            name,
+            f"have a storage of {needed} bytes or more",
+            f"{held} bytes",
+            f"its shape is {shape_text(tensor.shape)}",
+            "the storage was freed or resized, as FSDP does between steps: gather the parameters "
+            "first",
+        )
+
+
+# The Python types of an argument, by its type in the schema of an op.
+_PYTHON_TYPES: dict[str, Any] = {
+    "Tensor": torch.Tensor,
+    "Optional[Tensor]": (torch.Tensor, type(None)),
+    "int": (int, torch.SymInt),
+    "float": (int, float, torch.SymInt, torch.SymFloat),
+    "bool": (bool, torch.SymBool),
+    "str": str,
+    "ScalarType": torch.dtype,
+}
+
+
+def _is_of_another_type(op: str, arguments: dict[str, Any]) -> bool:
+    """Whether torch's dispatcher refused an argument for its Python type: it does so with a plain
+    RuntimeError, before any kernel runs."""
+    for expected in getattr(torch.ops.mixed_gemm, op).default._schema.arguments:
+        types = _PYTHON_TYPES.get(str(expected.real_type))
+        if types and not isinstance(arguments.get(expected.name, expected.default_value), types):
+            return True
+    return False
+
+
+def _translated(error: RuntimeError, op: str, given: dict[str, Any]) -> Exception:
+    text = str(error)
+    kind = torch.ops.mixed_gemm._error_kind(text)
+    if not kind and _is_of_another_type(op, given):
+        kind = "type"
+    return _KINDS.get(kind, RuntimeError)(text)
+
+
+def translates_errors(op: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorate the Python function in front of ``torch.ops.mixed_gemm.<op>``, whose arguments have
+    the names of the op's: what the library throws becomes the exception of its kind, with the same
+    text. It adds 0.2 us to a call that is accepted."""
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        parameters = inspect.signature(function)
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            if (
+                torch.compiler.is_compiling()
+            ):  # Dynamo puts the op into a graph, and runs no handler
+                return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except RuntimeError as error:
+                if type(error) is not RuntimeError:  # it has its kind already
+                    raise
+                given = parameters.bind(*args, **kwargs).arguments
+                raise _translated(error, op, given).with_traceback(error.__traceback__) from None
+
+        return call
+
+    return decorate
