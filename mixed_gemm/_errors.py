@@ -41,7 +41,7 @@ class UnsupportedError(NotImplementedError):
 
 
 # What ops/errors.h calls them. "runtime" stays as it is.
-_KINDS: dict[str, type[Exception]] = {
+_KINDS: dict[str, type[RuntimeError]] = {
     "type": ArgumentTypeError,
     "value": ArgumentValueError,
     "unsupported": UnsupportedError,
@@ -112,22 +112,22 @@ _PYTHON_TYPES: dict[str, Any] = {
 }
 
 
-def _is_of_another_type(op: str, arguments: dict[str, Any]) -> bool:
-    """Whether torch's dispatcher refused an argument for its Python type: it does so with a plain
-    RuntimeError, before any kernel runs."""
-    for expected in getattr(torch.ops.mixed_gemm, op).default._schema.arguments:
-        types = _PYTHON_TYPES.get(str(expected.real_type))
-        if types and not isinstance(arguments.get(expected.name, expected.default_value), types):
-            return True
-    return False
-
-
-def _translated(error: RuntimeError, op: str, given: dict[str, Any]) -> Exception:
+def _answer_to(error: RuntimeError, op: str, given: dict[str, Any]) -> RuntimeError:
+    """The exception of the right kind for a plain one of the library, or of the dispatcher, which
+    looks at Python types before any kernel runs."""
     text = str(error)
     kind = torch.ops.mixed_gemm._error_kind(text)
-    if not kind and _is_of_another_type(op, given):
-        kind = "type"
-    return _KINDS.get(kind, RuntimeError)(text)
+    if kind:
+        return _KINDS.get(kind, RuntimeError)(text)
+    for expected in getattr(torch.ops.mixed_gemm, op).default._schema.arguments:
+        value = given.get(expected.name, expected.default_value)
+        types = _PYTHON_TYPES.get(str(expected.real_type), object)
+        if value is None and types is torch.Tensor:
+            what = _sentence(expected.name, "be a tensor", "None", "", "")
+            return ArgumentTypeError(f"mixed_gemm::{op}: {what}")
+        if type(error) is RuntimeError and not isinstance(value, types):
+            return ArgumentTypeError(text)
+    return error
 
 
 def translates_errors(op: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -147,10 +147,12 @@ def translates_errors(op: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
             try:
                 return function(*args, **kwargs)
             except RuntimeError as error:
-                if type(error) is not RuntimeError:  # it has its kind already
+                if type(error) not in (RuntimeError, NotImplementedError):  # it has its kind
                     raise
-                given = parameters.bind(*args, **kwargs).arguments
-                raise _translated(error, op, given).with_traceback(error.__traceback__) from None
+                answer = _answer_to(error, op, parameters.bind(*args, **kwargs).arguments)
+                if answer is error:
+                    raise
+                raise answer.with_traceback(error.__traceback__) from None
 
         return call
 

@@ -66,13 +66,13 @@ def check_scaled_mm(
     out_dtype: torch.dtype,
     azp_adj: Tensor | None = None,
     azp: Tensor | None = None,
+    with_azp: bool = False,
 ) -> None:
-    """Check every argument of scaled_mm and scaled_mm_azp against the others."""
-    check_tensors(
-        op,
-        {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b},
-        {"azp_adj": azp_adj, "azp": azp, "bias": bias},
-    )
+    """Check every argument of scaled_mm and, ``with_azp``, of scaled_mm_azp against the others."""
+    required = {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b}
+    if with_azp:
+        required["azp_adj"] = azp_adj  # type: ignore[assignment]
+    check_tensors(op, required, {"azp": azp, "bias": bias})
     _check_operands(op, a, b)
     check_float(op, "out_dtype", out_dtype)
     n = b.shape[1]
@@ -137,7 +137,7 @@ def _scaled_mm_azp(
     out_dtype: torch.dtype,
 ) -> Tensor:
     op = "mixed_gemm::scaled_mm_azp"
-    check_scaled_mm(op, a, b, scale_a, scale_b, bias, out_dtype, azp_adj, azp)
+    check_scaled_mm(op, a, b, scale_a, scale_b, bias, out_dtype, azp_adj, azp, with_azp=True)
     return a.new_empty((*a.shape[:-1], b.shape[1]), dtype=out_dtype)
 
 

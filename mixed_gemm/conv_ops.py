@@ -11,8 +11,8 @@ from torch import Tensor
 
 from . import _library
 from ._errors import translates_errors
-from .conv_scheme import ConvGeometry, IntOrPair, check_block_size, check_int8_scalars, pair
-from .scheme import check_activation, check_bits
+from .conv_scheme import ConvGeometry, IntOrPair, check_int8_scalars, pair
+from .scheme import refuse_non_numbers
 
 if _library.available:
     from . import _conv_autograd, _conv_fakes
@@ -48,7 +48,7 @@ def pack_conv_weights(q: Tensor, bits: int, *, check: bool = False) -> Tensor:
         ImportError: the library did not load.
     """
     _library.require()
-    check_bits("mixed_gemm::pack_conv_weights", bits)
+    refuse_non_numbers("mixed_gemm::pack_conv_weights", bits=bits)
     packed: Tensor = torch.ops.mixed_gemm.pack_conv_weights(q, bits, check=check)
     return packed
 
@@ -109,11 +109,8 @@ def qconv2d(
         pair(op, "padding", padding),
         pair(op, "dilation", dilation),
     )
-    check_bits(op, bits)
+    refuse_non_numbers(op, bits=bits, block_size=block_size)
     geometry.check(op)
-    if isinstance(input, Tensor) and input.dim() == 4:
-        check_block_size(op, block_size, input.shape[1])
-    check_activation(op, activation)
     return unchecked_qconv2d(
         input,
         weight_packed,
@@ -290,10 +287,7 @@ def block_quant_gemm(
         ImportError: the library did not load.
     """
     _library.require()
-    op = "mixed_gemm::block_quant_gemm"
-    if isinstance(a, Tensor) and a.dim() > 0:
-        check_block_size(op, block_size, a.shape[-1], "K")
-    check_activation(op, activation)
+    refuse_non_numbers("mixed_gemm::block_quant_gemm", block_size=block_size)
     out: Tensor = torch.ops.mixed_gemm.block_quant_gemm(
         a, b, scale_b, offset_b, bias, block_size=block_size, activation=activation
     )

@@ -17,7 +17,7 @@ from torch import Tensor
 from . import _library
 from ._dtype_argument import check_is_dtype
 from ._errors import translates_errors
-from .scheme import check_activation, check_bits, check_group_size, check_zero_mode
+from .scheme import refuse_non_numbers
 
 if _library.available:
     from . import _autograd, _fake, _scaled_fake, _transforms
@@ -58,7 +58,7 @@ def pack_weights(q: Tensor, bits: int, *, check: bool = False) -> Tensor:
         ImportError: the library did not load.
     """
     _library.require()
-    check_bits("mixed_gemm::pack_weights", bits)
+    refuse_non_numbers("mixed_gemm::pack_weights", bits=bits)
     packed: Tensor = torch.ops.mixed_gemm.pack_weights(q, bits, check=check)
     return packed
 
@@ -83,7 +83,7 @@ def unpack_weights(b_packed: Tensor, bits: int, n: int, k: int) -> Tensor:
         ImportError: the library did not load.
     """
     _library.require()
-    check_bits("mixed_gemm::unpack_weights", bits)
+    refuse_non_numbers("mixed_gemm::unpack_weights", bits=bits, n=n, k=k)
     q: Tensor = torch.ops.mixed_gemm.unpack_weights(b_packed, bits, n, k)
     return q
 
@@ -130,9 +130,7 @@ def dequantize_weights(
     op = "mixed_gemm::dequantize_weights"
     if dtype is not None:
         check_is_dtype(op, "dtype", dtype)
-    check_bits(op, bits)
-    check_group_size(op, group_size, k)
-    check_zero_mode(op, zero_mode)
+    refuse_non_numbers(op, bits=bits, group_size=group_size, n=n, k=k)
     weight: Tensor = torch.ops.mixed_gemm.dequantize_weights(
         b_packed,
         scales,
@@ -172,15 +170,6 @@ def unchecked_gemm(
     with torch._C._AutoDispatchBelowAutograd():
         out = _gemm(*arguments, **options)
     return out
-
-
-def _check_scalars(
-    op: str, a: Tensor, bits: int, group_size: int, zero_mode: str, activation: str
-) -> None:
-    check_bits(op, bits)
-    check_group_size(op, group_size, a.shape[-1] if isinstance(a, Tensor) and a.dim() else None)
-    check_zero_mode(op, zero_mode)
-    check_activation(op, activation)
 
 
 @translates_errors("fpA_intB_gemm")
@@ -237,7 +226,7 @@ def fpA_intB_gemm(
     Source: seeds 000 and 001 (fpA_intB with the interleaved weight layout).
     """
     _library.require()
-    _check_scalars("mixed_gemm::fpA_intB_gemm", a, bits, group_size, zero_mode, activation)
+    refuse_non_numbers("mixed_gemm::fpA_intB_gemm", bits=bits, group_size=group_size)
     out: Tensor = torch.ops.mixed_gemm.fpA_intB_gemm(
         a,
         b_packed,
@@ -280,7 +269,7 @@ def fpA_intB_gemm_config(
             in :func:`fpA_intB_gemm`.
     """
     _library.require()
-    _check_scalars("mixed_gemm::fpA_intB_gemm_config", a, bits, group_size, zero_mode, activation)
+    refuse_non_numbers("mixed_gemm::fpA_intB_gemm_config", bits=bits, group_size=group_size)
     out: Tensor = torch.ops.mixed_gemm.fpA_intB_gemm_config(
         a,
         b_packed,

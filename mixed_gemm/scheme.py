@@ -45,17 +45,21 @@ def packed_shape(n: int, k: int, bits: int) -> tuple[int, int]:
     return round_up(n, PAD_N), round_up(k, PAD_K) * bits // 8
 
 
-def _refuse_non_numbers(where: str, name: str, value: object) -> None:
-    # The dispatcher would take both: True as 1, a 0-d tensor by reading it (a sync on CUDA).
-    if isinstance(value, torch.Tensor):
-        wrong_type(where, name, "be an int", "a tensor", hint=f"pass {name}.item()")
-    if isinstance(value, bool):
-        wrong_value(where, name, "be an int", str(value))
+def refuse_non_numbers(where: str, **values: object) -> None:
+    """Raise for what torch's dispatcher would take for an int: True as 1, and a 0-d tensor by
+    reading it (a sync on CUDA); and for an int that it would call no int, beyond 64 bits."""
+    for name, value in values.items():
+        if isinstance(value, torch.Tensor):
+            wrong_type(where, name, "be an int", "a tensor", hint=f"pass {name}.item()")
+        if isinstance(value, bool):
+            wrong_value(where, name, "be an int", str(value))
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            wrong_value(where, name, "fit in 64 bits", str(value))
 
 
 def check_bits(where: str, bits: int) -> None:
     """Raise ``ValueError`` unless ``bits`` is 4 or 8."""
-    _refuse_non_numbers(where, "bits", bits)
+    refuse_non_numbers(where, bits=bits)
     if bits not in BITS:
         wrong_value(where, "bits", "be 4 or 8", str(bits))
 
@@ -70,7 +74,7 @@ def nearest_group_size(k: int, group_size: int) -> int:
 
 def check_group_size(where: str, group_size: int, k: int | None = None) -> None:
     """Raise ``ValueError`` unless ``group_size`` is -1 or a multiple of 16, at most ``k``."""
-    _refuse_non_numbers(where, "group_size", group_size)
+    refuse_non_numbers(where, group_size=group_size)
     if not isinstance(group_size, (int, torch.SymInt)):
         return  # the dispatcher names the declared type
     if group_size == -1:

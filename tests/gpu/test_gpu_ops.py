@@ -86,7 +86,7 @@ def test_bad_input_raises_and_leaves_no_sticky_error():
     bad = [
         (dict(a=problem.a.cpu()), r"one device.*cpu"),
         (dict(scales=problem.scales[:1]), r"scales must be .*\(4, 72\), got \(1, 72\)"),
-        (dict(scales=problem.scales.float()), r"scales must be Half.*got Float"),
+        (dict(scales=problem.scales.float()), r"scales must be float16.*got float32"),
         (
             dict(bias=torch.zeros(3, device="cuda", dtype=torch.float16)),
             r"bias must be \(N,\) = \(72,\), got \(3,\)",

@@ -183,9 +183,7 @@ def test_gemm_tensor_group_size_raises_type_error() -> None:
 
 def test_gemm_huge_group_size_raises_value_error() -> None:
     bad = arguments(group_size=2**63)
-    refuse(
-        ValueError, "group_size must not be larger than K.*9223372036854775808", lambda: call(bad)
-    )
+    refuse(ValueError, "group_size must fit in 64 bits, got 9223372036854775808", lambda: call(bad))
 
 
 @pytest.mark.parametrize("value", [64.0, "64"])
