@@ -80,24 +80,40 @@ def shape_text(sizes: Any) -> str:
     return "(" + ", ".join(str(s) for s in sizes) + ("," if len(sizes) == 1 else "") + ")"
 
 
-def check_storage(where: str, name: str, tensor: torch.Tensor) -> None:
+def check_storage(where: str, **tensors: torch.Tensor | None) -> None:
     """Raise ``ValueError`` for a tensor whose storage was freed or shrunk under it. The ops do so
-    themselves; this is for what reads a tensor with torch's ops, which do not."""
-    if torch.compiler.is_compiling() or tensor.numel() == 0:
+    themselves; this is for what reads a tensor with torch's ops, which crash."""
+    for name, tensor in tensors.items():
+        # A wrapper (of vmap, of grad) has no storage.
+        if tensor is None or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            continue
+        if torch.compiler.is_compiling() or tensor.numel() == 0:
+            continue
+        steps = zip(tensor.shape, tensor.stride(), strict=True)
+        last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in steps)
+        needed, held = (last + 1) * tensor.element_size(), tensor.untyped_storage().nbytes()
+        if needed > held:
+            wrong_value(
+                where,
+                name,
+                f"have a storage of {needed} bytes or more",
+                f"{held} bytes",
+                f"its shape is {shape_text(tensor.shape)}",
+                "the storage was freed or resized, as FSDP does between steps: gather the "
+                "parameters first",
+            )
+
+
+def check_not_freed(where: str, **tensors: torch.Tensor | None) -> None:
+    """:func:`check_storage` for the forward of modules, of what torch's ops read before ours do: it
+    only looks closer where a storage is empty."""
+    if torch.compiler.is_compiling():
         return
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in steps)
-    needed, held = (last + 1) * tensor.element_size(), tensor.untyped_storage().nbytes()
-    if needed > held:
-        wrong_value(
-            where,
-            name,
-            f"have a storage of {needed} bytes or more",
-            f"{held} bytes",
-            f"its shape is {shape_text(tensor.shape)}",
-            "the storage was freed or resized, as FSDP does between steps: gather the parameters "
-            "first",
-        )
+    for name, tensor in tensors.items():
+        if tensor is None or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            continue
+        if tensor.untyped_storage().nbytes() == 0:
+            check_storage(where, **{name: tensor})
 
 
 # The Python types of an argument, by its type in the schema of an op.

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from . import conv_ops
 from ._checked_state import CheckedState
 from ._conv_autograd import dense_filter
+from ._errors import ArgumentTypeError, ArgumentValueError, check_not_freed, check_storage
 from ._state import refuse_non_finite, refuse_out_of_range
 from ._state_conv import FLOATS, QuantizedConv
 from .conv_scheme import (
@@ -170,6 +171,7 @@ class Conv2d(CheckedState, nn.Conv2d):
         dtype of the scales (or of autocast) and the memory format of ``input``."""
         images = input.unsqueeze(0) if input.dim() == 3 else input
         if self._pads_itself:
+            check_not_freed("mixed_gemm.Conv2d", input=input)
             mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
             padded = nn.functional.pad(images, self._reversed_padding_repeated_twice, mode)
             # Some modes return NCHW whatever comes in; the output follows the input.
@@ -207,7 +209,7 @@ class Conv2d(CheckedState, nn.Conv2d):
 
         Raises:
             ValueError: a scalar is out of range, ``conv`` has groups, or a weight is NaN or Inf.
-            RuntimeError: the weight has another dtype.
+            TypeError: the weight has another dtype.
         """
         if reason := why_not_conv2d(conv):
             raise ValueError(
@@ -254,15 +256,17 @@ class Conv2d(CheckedState, nn.Conv2d):
             offsets: the same or None. bias: ``[Co]`` or None.
 
         Raises:
-            ValueError: a scalar is out of range, or a tensor holds a value it must not.
-            RuntimeError: a shape or dtype does not fit.
+            ValueError: a scalar is out of range, or a tensor does not fit the rest, has lost its
+                storage or holds a value it must not.
+            TypeError: ``q`` is not int8.
         """
         where = "mixed_gemm.Conv2d.from_quantized"
         check_bits(where, bits)
         if q.dim() != 4 or q.dtype != torch.int8:
-            raise RuntimeError(
-                f"{where}: q must be int8 [Co, Ci, Kh, Kw], got {q.dtype} {tuple(q.shape)}"
-            )
+            error = ArgumentTypeError if q.dtype != torch.int8 else ArgumentValueError
+            raise error(f"{where}: q must be int8 [Co, Ci, Kh, Kw], got {q.dtype} {tuple(q.shape)}")
+        floats = {"scales": scales, "offsets": offsets, "bias": bias}
+        check_storage(where, q=q, **floats)
         refuse_out_of_range(q, bits, where)
         out_c, in_c, kernel_h, kernel_w = q.shape
         module = cls(
@@ -280,9 +284,8 @@ class Conv2d(CheckedState, nn.Conv2d):
             device="meta",
             dtype=scales.dtype,
         )
-        floats = {"scales": scales, "offsets": offsets, "bias": bias}
         if problems := module._layer().tensor_problems(floats):
-            raise RuntimeError(f"{where}: " + "; ".join(problems))
+            raise ArgumentValueError(f"{where}: " + "; ".join(problems))
         refuse_non_finite(floats, where, FLOATS)
         module.weight_packed = conv_ops.pack_conv_weights(q, bits)
         module.scales = scales.detach().contiguous()
@@ -294,6 +297,12 @@ class Conv2d(CheckedState, nn.Conv2d):
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
         """The dense ``[Co, Ci, Kh, Kw]`` filter in ``dtype`` (of the scales when None)."""
+        check_storage(
+            "mixed_gemm.Conv2d",
+            weight_packed=self.weight_packed,
+            scales=self.scales,
+            offsets=self.offsets,
+        )
         return dense_filter(
             self.weight_packed,
             self.scales,

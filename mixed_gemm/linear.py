@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from . import ops
 from ._checked_state import CheckedState
+from ._errors import ArgumentTypeError, ArgumentValueError, check_not_freed, check_storage
 from ._state import (
     FLOATS,
     QuantizedLayer,
@@ -112,6 +113,7 @@ class Linear(CheckedState, nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         """``[..., K]`` -> ``[..., N]``, in the dtype of the scales (or of autocast)."""
         if self.permutation is not None:
+            check_not_freed("mixed_gemm.Linear", input=input, permutation=self.permutation)
             input = input.index_select(-1, self.permutation)
         return ops.unchecked_gemm(
             input,
@@ -148,7 +150,7 @@ class Linear(CheckedState, nn.Linear):
         Raises:
             ValueError: a scalar is out of range (``group_size`` above K, say), or a weight is NaN
                 or Inf.
-            RuntimeError: the weight has another dtype.
+            TypeError: the weight has another dtype.
         """
         scheme = QuantScheme(bits, group_size, "none" if symmetric else zero_mode)
         q, scales, zeros = quantize_weight(linear.weight, bits, group_size, symmetric)
@@ -185,13 +187,17 @@ class Linear(CheckedState, nn.Linear):
                 activation permutation[j].
 
         Raises:
-            ValueError: a scalar is out of range, or a tensor holds a value it must not.
-            RuntimeError: a shape or dtype does not fit.
+            ValueError: a scalar is out of range, or a tensor does not fit the rest, has lost its
+                storage or holds a value it must not.
+            TypeError: ``q`` is not int8.
         """
         where = "mixed_gemm.Linear.from_quantized"
         check_bits(where, bits)
         if q.dim() != 2 or q.dtype != torch.int8:
-            raise RuntimeError(f"{where}: q must be int8 [N, K], got {q.dtype} {tuple(q.shape)}")
+            error = ArgumentTypeError if q.dtype != torch.int8 else ArgumentValueError
+            raise error(f"{where}: q must be int8 [N, K], got {q.dtype} {tuple(q.shape)}")
+        floats = {"scales": scales, "zeros": zeros, "pre_scale": pre_scale, "bias": bias}
+        check_storage(where, q=q, permutation=permutation, **floats)
         refuse_out_of_range(q, bits, where)
         n, k = q.shape
         module = cls(
@@ -206,10 +212,9 @@ class Linear(CheckedState, nn.Linear):
             device="meta",
             dtype=scales.dtype,
         )
-        floats = {"scales": scales, "zeros": zeros, "pre_scale": pre_scale, "bias": bias}
         problems = module._layer().tensor_problems({**floats, "permutation": permutation})
         if problems:
-            raise RuntimeError(f"{where}: " + "; ".join(problems))
+            raise ArgumentValueError(f"{where}: " + "; ".join(problems))
         refuse_non_finite(floats, where)
         refuse_bad_permutation(permutation, where)
         module.b_packed = ops.pack_weights(q, bits)
@@ -288,6 +293,7 @@ class Linear(CheckedState, nn.Linear):
         )
         if self.permutation is None:
             return weight
+        check_storage("mixed_gemm.Linear", permutation=self.permutation)
         return torch.empty_like(weight).index_copy_(1, self.permutation, weight)
 
     def to_float(self) -> nn.Linear:

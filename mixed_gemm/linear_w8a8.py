@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from . import _library, scaled
+from ._errors import ArgumentTypeError, ArgumentValueError, check_not_freed, check_storage
 from ._state_w8a8 import FLOATS, Int8Layer
 from .linear import Linear
 from .quantize import quantize_weight
@@ -196,6 +197,8 @@ class LinearW8A8(Linear):
         """``[..., K]`` -> ``[..., N]``, in the dtype of ``input`` (or of autocast)."""
         bias: Tensor | None = self.bias
         pre_scale = self.pre_scale
+        read_by_torch = {} if pre_scale is None else {"input": input, "pre_scale": pre_scale}
+        check_not_freed("mixed_gemm.LinearW8A8", weight_int8=self.weight_int8, **read_by_torch)
         device = input.device.type
         if torch.is_autocast_enabled(device) and input.dtype != torch.float64:
             dtype = torch.get_autocast_dtype(device)
@@ -239,7 +242,7 @@ class LinearW8A8(Linear):
         Raises:
             ValueError: ``activations`` is unknown, a static mode has no range, or the weight or the
                 range holds NaN or Inf.
-            RuntimeError: the weight has another dtype.
+            TypeError: the weight has another dtype.
         """
         where = "mixed_gemm.LinearW8A8.from_float"
         mode = check_activations(where, activations)
@@ -294,16 +297,21 @@ class LinearW8A8(Linear):
             dtype: of the activations, where neither bias nor pre_scale tells it.
 
         Raises:
-            ValueError: a static mode has no input_scale, or a scale is NaN or Inf.
-            RuntimeError: a shape or dtype does not fit.
+            ValueError: a static mode has no input_scale, a scale is NaN or Inf, or a tensor does
+                not fit the rest or has lost its storage.
+            TypeError: ``weight`` is not int8.
         """
         where = "mixed_gemm.LinearW8A8.from_quantized"
         _library.require()
         mode = check_activations(where, activations)
         if weight.dim() != 2 or weight.dtype != torch.int8:
-            raise RuntimeError(
+            error = ArgumentTypeError if weight.dtype != torch.int8 else ArgumentValueError
+            raise error(
                 f"{where}: weight must be int8 [N, K], got {weight.dtype} {tuple(weight.shape)}"
             )
+        check_storage(
+            where, weight=weight, weight_scale=weight_scale, bias=bias, pre_scale=pre_scale
+        )
         if mode.per_token != (input_scale is None):
             raise ValueError(
                 f"{where}: activations={activations!r} needs "
@@ -342,7 +350,7 @@ class LinearW8A8(Linear):
             tensors["azp_adj"] = scaled.azp_adjustment(weight, folded)
         problems = module._layer().tensor_problems({**tensors, "bias": bias})
         if problems:
-            raise RuntimeError(f"{where}: " + "; ".join(problems))
+            raise ArgumentValueError(f"{where}: " + "; ".join(problems))
         _refuse_non_finite(tensors, where)
         for name, tensor in tensors.items():
             setattr(module, name, tensor)
@@ -353,7 +361,9 @@ class LinearW8A8(Linear):
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
         """The dense ``[N, K]`` weight in ``dtype`` (of the activations when None), without
         pre_scale."""
-        weight = self.weight_int8.float() * self.weight_scale[:, None]
+        weight_int8, weight_scale = self.weight_int8, self.weight_scale
+        check_storage("mixed_gemm.LinearW8A8", weight_int8=weight_int8, weight_scale=weight_scale)
+        weight = weight_int8.float() * weight_scale[:, None]
         return weight.to(self.weight.dtype if dtype is None else dtype)
 
     def to_quantized_weight(self, name: str = "") -> QuantizedWeight:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ._errors import ArgumentTypeError, ArgumentValueError, check_storage
 from .scheme import DTYPES, check_bits, check_group_size, num_groups
 
 
@@ -75,14 +76,15 @@ def quantize_weight(
         symmetric groups), zeros ``[G, N]`` or None. An all-zero group has q = zero.
 
     Raises:
-        ValueError: ``bits`` or ``group_size`` is out of range, the weight is empty, or it holds NaN
-            or Inf.
-        RuntimeError: the weight is not 2-D or has another dtype.
+        ValueError: ``bits`` or ``group_size`` is out of range, or the weight is not 2-D, is
+            empty, has lost its storage, or holds NaN or Inf.
+        TypeError: the weight has another dtype.
     """
     where = "mixed_gemm.quantize_weight"
     check_bits(where, bits)
     if weight.dim() != 2 or weight.dtype not in DTYPES:
-        raise RuntimeError(
+        error = ArgumentTypeError if weight.dtype not in DTYPES else ArgumentValueError
+        raise error(
             f"{where}: weight must be a 2-D float16, bfloat16 or float32 tensor [N, K], got "
             f"{tuple(weight.shape)} {weight.dtype}"
         )
@@ -90,6 +92,7 @@ def quantize_weight(
     if n == 0 or k == 0:
         raise ValueError(f"{where}: weight must not be empty, got {tuple(weight.shape)}")
     check_group_size(where, group_size, k)
+    check_storage(where, weight=weight)
     weight = weight.detach()
     if not weight.is_meta and not weight.isfinite().all():
         row, column = (~weight.isfinite()).nonzero()[0].tolist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ._errors import ArgumentTypeError, ArgumentValueError, check_storage
 from .conv_scheme import check_block_size, num_blocks
 from .quantize import _nonzero, _symmetric
 from .scheme import DTYPES, check_bits
@@ -52,14 +53,15 @@ def quantize_conv_weight(
         negative in about half of the symmetric blocks), offsets ``[B, Co]`` or None.
 
     Raises:
-        ValueError: ``bits`` or ``block_size`` is out of range, the filter is empty, or it holds NaN
-            or Inf.
-        RuntimeError: it is not 4-D or has another dtype.
+        ValueError: ``bits`` or ``block_size`` is out of range, or the filter is not 4-D, is
+            empty, has lost its storage, or holds NaN or Inf.
+        TypeError: it has another dtype.
     """
     where = "mixed_gemm.quantize_conv_weight"
     check_bits(where, bits)
     if weight.dim() != 4 or weight.dtype not in DTYPES:
-        raise RuntimeError(
+        error = ArgumentTypeError if weight.dtype not in DTYPES else ArgumentValueError
+        raise error(
             f"{where}: weight must be a 4-D float16, bfloat16 or float32 tensor [Co, Ci, Kh, Kw], "
             f"got {tuple(weight.shape)} {weight.dtype}"
         )
@@ -67,6 +69,7 @@ def quantize_conv_weight(
         raise ValueError(f"{where}: weight must not be empty, got {tuple(weight.shape)}")
     out_c, in_c = weight.shape[:2]
     check_block_size(where, block_size, in_c)
+    check_storage(where, weight=weight)
     weight = weight.detach()
     if not weight.is_meta and not weight.isfinite().all():
         index = tuple((~weight.isfinite()).nonzero()[0].tolist())

@@ -16,6 +16,7 @@ from . import _library
 from . import ops as _registers_fakes_and_gradients  # noqa: F401
 from ._dtype_argument import check_is_dtype
 from ._errors import (
+    check_not_freed,
     check_storage,
     dtype_name,
     shape_text,
@@ -171,7 +172,9 @@ def scaled_mm(
     _library.require()
     check_is_dtype("mixed_gemm::scaled_mm", "out_dtype", out_dtype)
     if _routes_to_torch(a, b) and not _asks_for_gradients(a, b, scale_a, scale_b, bias):
-        check_scaled_mm("mixed_gemm::scaled_mm", a, b, scale_a, scale_b, bias, out_dtype)
+        op = "mixed_gemm::scaled_mm"
+        check_scaled_mm(op, a, b, scale_a, scale_b, bias, out_dtype)
+        check_not_freed(op, a=a, b=b, scale_a=scale_a, scale_b=scale_b, bias=bias)
         return _fp8_in_torch(a, b, scale_a, scale_b, bias, out_dtype)
     out: Tensor = torch.ops.mixed_gemm.scaled_mm(a, b, scale_a, scale_b, bias, out_dtype=out_dtype)
     return out
@@ -295,7 +298,7 @@ def azp_adjustment(weight: Tensor, azp: int | Tensor | None = None) -> Tensor:
         wrong_type(where, "weight", "be int8 [N, K]", got)
     if weight.dim() != 2:
         wrong_value(where, "weight", "be int8 [N, K]", got)
-    check_storage(where, "weight", weight)
+    check_storage(where, weight=weight)
     sums = weight.sum(1, dtype=torch.int64)
     if azp is not None:
         sums = sums * azp

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ._errors import ArgumentValueError
 from ._observe import Observations, Observed, Producer
 
 __all__ = ["Smoothing", "smoothing_factors"]
@@ -42,14 +43,13 @@ def smoothing_factors(activations: Tensor, weight: Tensor, alpha: float = 0.5) -
         float32 ``[K]``, at least 1e-5; 1 where a channel of either side is all zero.
 
     Raises:
-        ValueError: ``alpha`` is not in 0..1.
-        RuntimeError: the shapes do not fit.
+        ValueError: ``alpha`` is not in 0..1, or the shapes do not fit.
     """
     if not 0 <= alpha <= 1:
         raise ValueError(f"mixed_gemm.smoothing_factors: alpha must be in 0..1, got {alpha}")
     x, w = activations.float(), weight.detach().abs().amax(0).float()
     if x.shape != w.shape:
-        raise RuntimeError(
+        raise ArgumentValueError(
             f"mixed_gemm.smoothing_factors: activations must be [K] and weight [N, K], got "
             f"{tuple(activations.shape)} and {tuple(weight.shape)}"
         )

@@ -216,7 +216,10 @@ REFUSED = {
         (A.int(), W.qweight, W.scales, W.qzeros, 1),
         "input must be float16, bfloat16 or float32, got int32",
     ),
-    "qweight": ((A, W.qweight.float(), W.scales, W.qzeros, 1), "qweight must be int32 .*got float32"),
+    "qweight": (
+        (A, W.qweight.float(), W.scales, W.qzeros, 1),
+        "qweight must be int32 .*got float32",
+    ),
     "groups": ((A, W.qweight, W.scales[:2], W.qzeros, 1), r"scales must be .* = \(3, 72\)"),
     "ragged groups": (
         (A, W.qweight, W.scales.repeat(2, 1)[:5], W.qzeros.repeat(2, 1)[:5], 1),
