@@ -35,38 +35,41 @@ constexpr struct {
     {ScalarType::Float4_e2m1fn_x2, "float4_e2m1fn_x2"},
 };
 
-std::string device_text(const Tensor& t) {
-  return t.is_cuda()  ? "cuda:" + std::to_string(t.get_device_index())
-         : t.is_cpu() ? "cpu"
-                      : "another device";
-}
-
-void check_device(const char* op, const TensorArgument& x, const TensorArgument& first) {
-  const Tensor &t = *x.tensor, &reference = *first.tensor;
-  const bool same = t.is_cuda() == reference.is_cuda() && t.is_cpu() == reference.is_cpu() &&
-                    (!t.is_cuda() || t.get_device_index() == reference.get_device_index());
-  if (same) return;
-  wrong_value(op, {"all tensors", "be on one device",
-                   joined(first.name, " on ", device_text(reference), " and ", x.name, " on ",
-                          device_text(t)),
-                   "", "move them with .to(device)"});
-}
+struct Place {
+  int32_t type = 0, index = 0;
+  explicit Place(const Tensor& t) {
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(t.get(), &type));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(t.get(), &index));
+  }
+  bool is_cuda() const { return type == aoti_torch_device_type_cuda(); }
+  bool operator==(const Place& other) const {
+    return type == other.type && (index == other.index || !is_cuda());
+  }
+  std::string text() const {
+    return is_cuda()                              ? "cuda:" + std::to_string(index)
+           : type == aoti_torch_device_type_cpu() ? "cpu"
+                                                  : "another device";
+  }
+};
 
 // A view keeps its sizes when its storage is freed or shrunk under it, and data_ptr() may be null
 // then or, behind a storage offset, point to nothing.
 void check_storage(const char* op, const TensorArgument& x) {
-  const Tensor& t = *x.tensor;
-  const auto sizes = t.sizes(), strides = t.strides();
-  int64_t last = t.storage_offset(), held = 0;
-  for (size_t i = 0; i < sizes.size(); ++i) {
+  const AtenTensorHandle t = x.tensor->get();
+  int64_t dims = 0, last = 0, held = 0, *sizes = nullptr, *strides = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(t, &dims));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(t, &sizes));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(t, &strides));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_offset(t, &last));
+  for (int64_t i = 0; i < dims; ++i) {
     if (sizes[i] == 0) return;
     last += (sizes[i] - 1) * strides[i];
   }
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(t.get(), &held));
-  const int64_t needed = (last + 1) * static_cast<int64_t>(t.element_size());
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(t, &held));
+  const int64_t needed = (last + 1) * static_cast<int64_t>(x.tensor->element_size());
   if (needed <= held) return;
   wrong_value(op, {x.name, joined("have a storage of ", needed, " bytes or more"),
-                   joined(held, " bytes"), "its shape is " + text(sizes_of(t)),
+                   joined(held, " bytes"), "its shape is " + text(sizes_of(*x.tensor)),
                    "the storage was freed or resized, as FSDP does between steps: gather the "
                    "parameters first"});
 }
@@ -94,10 +97,18 @@ ScalarType dtype_of(const Tensor& t) {
 }
 
 void check_tensors(const char* op, std::initializer_list<TensorArgument> tensors) {
+  const TensorArgument& first = *tensors.begin();
+  if (!first.tensor->defined()) wrong_type(op, {first.name, "be a tensor", "None"});
+  const Place place(*first.tensor);
   for (const TensorArgument& x : tensors) {
-    if (x.tensor == nullptr) continue;
+    if (x.tensor == nullptr || &x == &first) continue;
     if (!x.tensor->defined()) wrong_type(op, {x.name, "be a tensor", "None"});
-    check_device(op, x, *tensors.begin());
+    const Place other(*x.tensor);
+    if (other == place) continue;
+    wrong_value(
+        op, {"all tensors", "be on one device",
+             joined(first.name, " on ", place.text(), " and ", x.name, " on ", other.text()), "",
+             "move them with .to(device)"});
   }
   for (const TensorArgument& x : tensors) {
     if (x.tensor != nullptr) check_storage(op, x);
