@@ -17,6 +17,8 @@ FORBIDDEN_LIBRARIES = r"cuda|cudart|c10|libtorch_python|libpython"
 TORCH_SHIM = r"(aoti_)?torch_\w+"
 # CUDA shims live in libtorch_cuda, which a CPU torch lacks: all but this one must be weak.
 CUDA_SHIMS_OF_LIBTORCH_CPU = {"aoti_torch_device_type_cuda"}
+# Of a torch newer than the oldest that is served: weak too, and asked for before it is called.
+OPTIONAL_SHIMS = {"torch_exception_get_what_without_backtrace"}
 COMPILER_RUNTIME = r"_ITM_\w+|__gmon_start__|__cxa_finalize|_Unwind_\w+"
 
 
@@ -47,8 +49,12 @@ def faults_of_symbols(library: str) -> Iterator[str]:
             if tuple(map(int, known[2].split("."))) > NEWEST.get(known[1], ()):
                 yield f"{name} needs {version}, newer than {NEWEST.get(known[1])}"
         elif re.fullmatch(TORCH_SHIM, name):
-            if weak != ("cuda" in name and name not in CUDA_SHIMS_OF_LIBTORCH_CPU):
-                yield f"{name} is {'weak' if weak else 'strong'}: weak is for libtorch_cuda's shims"
+            of_cuda = "cuda" in name and name not in CUDA_SHIMS_OF_LIBTORCH_CPU
+            if weak != (of_cuda or name in OPTIONAL_SHIMS):
+                yield (
+                    f"{name} is {'weak' if weak else 'strong'}: weak is for libtorch_cuda's shims "
+                    "and for those of newer versions of torch"
+                )
         elif not re.fullmatch(COMPILER_RUNTIME, name):
             yield f"undefined {name}: not one of LibTorch's stable C shims"
 

@@ -32,9 +32,9 @@ class Call {
   // What was selected, or an exception: no kernel may fit a GPU.
   template <typename Candidate>
   Candidate chosen(const std::optional<Candidate>& candidate) const {
-    STD_TORCH_CHECK(candidate, "mixed_gemm::", op_,
-                    ": no kernel fits this GPU, whose blocks have at most ", info().smem_bytes,
-                    " bytes of shared memory. Hint: move the tensors to the CPU");
+    MIXED_GEMM_CHECK(kUnsupported, candidate, op_,
+                     "no kernel fits this GPU, whose blocks have at most ", info().smem_bytes,
+                     " bytes of shared memory. Hint: move the tensors to the CPU");
     return *candidate;
   }
   void require(const Status& status) const {
