@@ -1,16 +1,9 @@
-"""Fake kernels, gradient, autocast and FLOP formula of checkpoint_ops.py. The eager checks
-are csrc/ops/checkpoint_checks.cpp.
-"""
+"""Fake kernels of checkpoint_ops.py. The eager checks are csrc/ops/checkpoint_checks.cpp."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import register_flop_formula
 
 from ._checks import (
     check_dims,
@@ -22,7 +15,6 @@ from ._checks import (
     rows_of,
 )
 from ._errors import dtype_name, shape_text, wrong_type, wrong_value
-from ._transforms import register_autocast
 from .scheme import check_problem, packed_shape
 
 _PER_WORD = 8
@@ -131,31 +123,6 @@ def _gptq_repack(qweight: Tensor, perm: Tensor | None = None, *, bits: int) -> T
     return qweight.new_empty(packed_shape(n, k, 8 if bits == 8 else 4), dtype=torch.uint8)
 
 
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    _, qweight, scales, qzeros, _ = inputs
-    if ctx.needs_input_grad[2]:
-        raise RuntimeError(
-            "mixed_gemm::awq_gemm: scales requires grad, but quantized weights do not train. "
-            "Hint: scales.detach()"
-        )
-    ctx.save_for_backward(qweight, scales, qzeros)
-
-
-def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    weight = torch.ops.mixed_gemm.awq_dequantize(*ctx.saved_tensors)
-    return grad @ weight.t(), None, None, None, None
-
-
-def _flops(
-    input_shape: Sequence[int],
-    qweight_shape: Sequence[int],
-    *args: Any,
-    out_shape: Sequence[int] | None = None,
-    **kwargs: Any,
-) -> int:
-    return 2 * math.prod(input_shape) * qweight_shape[1] * _PER_WORD
-
-
 def register() -> None:
     for name, fake in (
         ("awq_gemm", _awq_gemm),
@@ -164,6 +131,3 @@ def register() -> None:
         ("gptq_repack", _gptq_repack),
     ):
         torch.library.register_fake(f"mixed_gemm::{name}", fake)
-    torch.library.register_autograd("mixed_gemm::awq_gemm", _backward, setup_context=_setup)
-    register_autocast(torch.ops.mixed_gemm.awq_gemm.default)
-    register_flop_formula(torch.ops.mixed_gemm.awq_gemm)(_flops)

@@ -1,4 +1,4 @@
-"""What torch does around an op: autocast, vmap and FLOP counting."""
+"""What torch does around an op: autocast and FLOP counting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 # Registrations last as long as this object.
-_LIBRARY = torch.library.Library("mixed_gemm", "IMPL")  # type: ignore[no-untyped-call]
+LIBRARY = torch.library.Library("mixed_gemm", "IMPL")  # type: ignore[no-untyped-call]
+_CODES_PER_WORD = 8  # of AutoAWQ's int32 words
 
 
 def _autocast_kernel(
@@ -35,21 +36,13 @@ def _autocast_kernel(
     return kernel
 
 
-def _vmap(
-    info: Any, in_dims: tuple[int | None, ...], *args: Any, **kwargs: Any
-) -> tuple[Tensor, int]:
-    """A batch over ``a`` is one more leading dimension; weights are shared."""
-    if any(dim is not None for dim in in_dims[1:]):
-        raise NotImplementedError(
-            "mixed_gemm::fpA_intB_gemm: vmap runs over a only, got in_dims "
-            f"{in_dims}. Hint: loop over the layers"
-        )
-    assert in_dims[0] is not None
-    a = args[0].movedim(in_dims[0], 0)
-    return torch.ops.mixed_gemm.fpA_intB_gemm(a, *args[1:], **kwargs), 0
+def _register_autocast(op: torch._ops.OpOverload[..., Any]) -> None:
+    for device_type, key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
+        kernel = _autocast_kernel(op, device_type, getattr(torch._C.DispatchKey, key))
+        LIBRARY.impl(op, kernel, key)  # type: ignore[no-untyped-call]
 
 
-def _flops(
+def _gemm_flops(
     a_shape: Sequence[int],
     b_packed_shape: Sequence[int],
     scales_shape: Sequence[int],
@@ -61,13 +54,29 @@ def _flops(
     return 2 * math.prod(a_shape) * scales_shape[1]
 
 
-def register_autocast(op: torch._ops.OpOverload[..., Any]) -> None:
-    for device_type, key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
-        kernel = _autocast_kernel(op, device_type, getattr(torch._C.DispatchKey, key))
-        _LIBRARY.impl(op, kernel, key)  # type: ignore[no-untyped-call]
+def _conv_flops(
+    input_shape: Sequence[int],
+    weight_shape: Sequence[int],
+    *args: Any,
+    kernel_size: Sequence[int] = (1, 1),
+    out_shape: Sequence[int] = (),
+    **kwargs: Any,
+) -> int:
+    """2 * N * Ho * Wo * Co * Ci * Kh * Kw, as for a dense one: padding does not count."""
+    return 2 * math.prod(out_shape) * input_shape[1] * math.prod(kernel_size)
 
 
-def _scaled_flops(
+def _conv_int8_flops(
+    input_shape: Sequence[int],
+    weight_shape: Sequence[int],
+    *args: Any,
+    out_shape: Sequence[int] = (),
+    **kwargs: Any,
+) -> int:
+    return 2 * math.prod(out_shape) * math.prod(weight_shape[1:])
+
+
+def _dense_flops(
     a_shape: Sequence[int],
     b_shape: Sequence[int],
     *args: Any,
@@ -77,11 +86,32 @@ def _scaled_flops(
     return 2 * math.prod(a_shape) * b_shape[1]
 
 
+def _awq_flops(
+    input_shape: Sequence[int],
+    qweight_shape: Sequence[int],
+    *args: Any,
+    out_shape: Sequence[int] | None = None,
+    **kwargs: Any,
+) -> int:
+    return 2 * math.prod(input_shape) * qweight_shape[1] * _CODES_PER_WORD
+
+
+_AUTOCAST = ("fpA_intB_gemm", "fpA_intB_gemm_config", "awq_gemm", "qconv2d", "block_quant_gemm")
+_FLOPS: dict[str, Callable[..., int]] = {
+    "fpA_intB_gemm": _gemm_flops,
+    "fpA_intB_gemm_config": _gemm_flops,
+    "awq_gemm": _awq_flops,
+    "qconv2d": _conv_flops,
+    "qconv2d_int8": _conv_int8_flops,
+    "block_quant_gemm": _dense_flops,
+    "scaled_mm": _dense_flops,
+    "scaled_mm_azp": _dense_flops,
+}
+
+
 def register() -> None:
-    packets = (torch.ops.mixed_gemm.fpA_intB_gemm, torch.ops.mixed_gemm.fpA_intB_gemm_config)
-    for packet in packets:
-        register_autocast(packet.default)
-        register_flop_formula(packet)(_flops)
-    torch.library.register_vmap("mixed_gemm::fpA_intB_gemm", _vmap)
-    for packet in (torch.ops.mixed_gemm.scaled_mm, torch.ops.mixed_gemm.scaled_mm_azp):
-        register_flop_formula(packet)(_scaled_flops)
+    ops = torch.ops.mixed_gemm
+    for name in _AUTOCAST:
+        _register_autocast(getattr(ops, name).default)
+    for name, formula in _FLOPS.items():
+        register_flop_formula(getattr(ops, name))(formula)

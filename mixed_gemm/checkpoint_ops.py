@@ -52,7 +52,7 @@ def awq_gemm(
         TypeError: an argument is no tensor, or of another dtype.
         NotImplementedError: this GPU has no kernel for it.
         torch.OutOfMemoryError: there is no room for the result or the workspace.
-        RuntimeError: ``scales`` require grad.
+        RuntimeError: ``scales`` require grad or have a tangent.
         ImportError: the library did not load.
 
     Source: seed 004.
@@ -66,7 +66,7 @@ def awq_gemm(
 def awq_dequantize(qweight: Tensor, scales: Tensor, qzeros: Tensor) -> Tensor:
     """The dense weight ``[K, N]`` of AutoAWQ tensors, each value rounded once to the dtype of
     ``scales``. Arguments and errors as in :func:`awq_gemm`; note that it is the transpose of
-    ``nn.Linear.weight``.
+    ``nn.Linear.weight``. Differentiable in ``scales``.
     """
     _library.require()
     weight: Tensor = torch.ops.mixed_gemm.awq_dequantize(qweight, scales, qzeros)

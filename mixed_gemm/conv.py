@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from . import conv_ops
 from ._checked_state import CheckedState
-from ._conv_autograd import dense_filter
+from ._dense import dense_filter
 from ._errors import ArgumentTypeError, ArgumentValueError, check_not_freed, check_storage
 from ._state import refuse_non_finite, refuse_out_of_range
 from ._state_conv import FLOATS, QuantizedConv

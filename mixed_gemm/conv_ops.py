@@ -15,11 +15,10 @@ from .conv_scheme import ConvGeometry, IntOrPair, check_int8_scalars, pair
 from .scheme import refuse_non_numbers
 
 if _library.available:
-    from . import _conv_autograd, _conv_fakes
+    from . import _conv_fakes
     from . import ops as _registers_first  # noqa: F401
 
     _conv_fakes.register()
-    _conv_autograd.register()
 
 __all__ = ["block_quant_gemm", "pack_conv_weights", "qconv2d", "qconv2d_int8"]
 

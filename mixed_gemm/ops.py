@@ -20,11 +20,12 @@ from ._errors import translates_errors
 from .scheme import refuse_non_numbers
 
 if _library.available:
-    from . import _autograd, _fake, _scaled_fake, _transforms
+    from . import _autograd, _derivatives, _fake, _scaled_fake, _transforms, _vmap
 
     _fake.register()
     _scaled_fake.register()
-    _autograd.register()
+    _autograd.register(_derivatives.ROWS)
+    _vmap.register()
     _transforms.register()
     _gemm: Any = torch.ops.mixed_gemm.fpA_intB_gemm.default
 
@@ -123,7 +124,7 @@ def dequantize_weights(
         ValueError: ``bits``, ``group_size`` or ``zero_mode`` is out of range, or a tensor's shape
             or device does not fit the rest.
         TypeError: an argument is no tensor, or of another dtype.
-        RuntimeError: ``scales`` or ``zeros`` require grad.
+        RuntimeError: ``scales`` or ``zeros`` require grad or have a tangent.
         ImportError: the library did not load.
     """
     _library.require()
@@ -162,7 +163,11 @@ def unchecked_gemm(
     _library.require()
     arguments = (a, b_packed, scales, zeros, bias, pre_scale)
     options = {"bits": bits, "group_size": group_size, "zero_mode": zero_mode}
-    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+    if (
+        torch.is_grad_enabled()
+        or torch.compiler.is_compiling()
+        or _autograd.transforms_active()  # which no_grad does not end
+    ):
         out: Tensor = _gemm(*arguments, **options)
         return out
     # No gradient is recorded, so skip the Python kernel that would find that out: one row with
@@ -188,7 +193,8 @@ def fpA_intB_gemm(
 ) -> Tensor:
     """activation((a * pre_scale) @ w.T + bias) with w stored in 4 or 8 bits.
 
-    Sums are fp32 and rounded once, to the dtype of ``a``. Differentiable in ``a`` and ``bias``.
+    Sums are fp32 and rounded once, to the dtype of ``a``. Differentiable in ``a`` and ``bias``,
+    backward and forward; vmap runs over ``a``, or over ``bias`` one element at a time.
     An infinity in a row of ``a``, or absolute values that sum up to more than 2e36 in a group, may
     make NaN of that row: kernels that multiply stored values take the bias away from the sums.
 
@@ -219,7 +225,7 @@ def fpA_intB_gemm(
         TypeError: an argument is no tensor, or of another dtype.
         NotImplementedError: this GPU has no kernel for it.
         torch.OutOfMemoryError: there is no room for the result or the workspace.
-        RuntimeError: ``scales``, ``zeros`` or ``pre_scale`` require grad. (All the others are
+        RuntimeError: ``scales``, ``zeros`` or ``pre_scale`` require grad or have a tangent. (All the others are
             RuntimeError too: see ``_errors``.)
         ImportError: the library did not load.
 

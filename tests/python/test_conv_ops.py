@@ -208,7 +208,7 @@ def test_conv_vmap_over_weights_is_refused() -> None:
     def run(packed: Tensor) -> Tensor:
         return mixed_gemm.qconv2d(p.input, packed, p.scales, bits=4, kernel_size=3)
 
-    with pytest.raises(NotImplementedError, match="vmap runs over input only"):
+    with pytest.raises(NotImplementedError, match="vmap runs over input and bias only"):
         torch.vmap(run)(torch.stack((p.packed, p.packed)))
 
 

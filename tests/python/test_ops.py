@@ -308,7 +308,7 @@ def test_gemm_vmap_over_weights_is_refused() -> None:
     def run(b: Tensor) -> Tensor:
         return gemm(p.a, b, p.scales, bits=4, group_size=32)
 
-    with pytest.raises(NotImplementedError, match="vmap runs over a only"):
+    with pytest.raises(NotImplementedError, match="vmap runs over a and bias only"):
         torch.vmap(run)(packed)
 
 
