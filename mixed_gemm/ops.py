@@ -225,8 +225,8 @@ def fpA_intB_gemm(
         TypeError: an argument is no tensor, or of another dtype.
         NotImplementedError: this GPU has no kernel for it.
         torch.OutOfMemoryError: there is no room for the result or the workspace.
-        RuntimeError: ``scales``, ``zeros`` or ``pre_scale`` require grad or have a tangent. (All the others are
-            RuntimeError too: see ``_errors``.)
+        RuntimeError: ``scales``, ``zeros`` or ``pre_scale`` require grad or have a tangent. (All
+            the others are RuntimeError too: see ``_errors``.)
         ImportError: the library did not load.
 
     Source: seeds 000 and 001 (fpA_intB with the interleaved weight layout).
