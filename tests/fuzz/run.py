@@ -18,6 +18,10 @@ from pathlib import Path
 
 from inputs import REPOSITORY
 
+sys.path.insert(0, str(REPOSITORY / "tools"))
+
+from reliability_report import write_part
+
 HERE = Path(__file__).resolve().parent
 MEGABYTES = 1000  # of the process with torch and the fuzzer's own tables
 TIMEOUT = 20  # seconds for one input, on a machine that does much else
@@ -54,6 +58,8 @@ def main(seconds: int, findings: Path) -> int:
         )
     executed = re.search(r"number_of_executed_units: (\d+)", done.stdout)
     count = int(executed[1]) if executed else 0
+    row = {"name": "loaders", "count": count, "failed": int(done.returncode != 0)}
+    write_part("fuzz", [row], seconds=seconds)
     if done.returncode != 0 or count == 0:
         print(done.stdout[-6000:])
         return 1
