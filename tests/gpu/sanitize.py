@@ -25,7 +25,7 @@ import block_configs
 import scaled_configs
 from cases import DTYPES as FLOATS
 from cases import Case, Problem, make
-from configs import DTYPES, KERNELS, MODES, SKINNY_MODES, TILED, clusters_of, has_mode
+from configs import DTYPES, KERNELS, MODES, TILED, clusters_of, has_mode
 from scaled_cases import AZP, OUT_DTYPES, ScaledCase
 from scaled_cases import make as make_scaled
 from scaled_configs import FLOAT8, TILE_K
@@ -69,6 +69,15 @@ def run_config(problem: Problem, config: str) -> torch.Tensor:
 
 
 # --- fpA_intB_gemm -------------------------------------------------------------------------------
+
+# Skinny kernels have modes of their own for int4 groups of half an iteration (64), and of a quarter
+# (32) up to two rows: (group sizes, zero modes).
+SKINNY_MODES = {
+    "skinny_half": ((64, 192, 320), ("none",)),
+    "skinny_half_zero": ((64, 192, 320), ("sub", "sub_real")),
+    "skinny_quarter": ((32, 96, 160), ("none",)),
+    "skinny_quarter_zero": ((32, 96, 160), ("sub", "sub_real")),
+}
 
 
 def wrapping_k(kernel: str) -> int:
