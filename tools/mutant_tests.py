@@ -51,7 +51,7 @@ CPU: dict[str, tuple[Tests, ...]] = {
     "AwqZeroColumn": (host("AwqConverterTest*"),),
     "KeyWithoutGroup": (host("Select.*"),),
     "KeyWithoutTable": (host("Select.*"),),
-    "KeyWithoutStride": (host("ConvSelect.*"),),
+    "KeyWithoutImage": (host("ConvSelect.*"),),
     "KeyWithoutOperand": (host("Select.*"),),
     "RowsOfPaddedK": (host("GemmArgs.*"),),
     "LeadingDimension": (python("test_gemm", "view_equals"),),

@@ -26,7 +26,7 @@
   /* dispatch/ */                                                                            \
   X(KeyWithoutGroup, kCpu, "remembered choices of GEMMs do not tell group sizes apart")      \
   X(KeyWithoutTable, kCpu, "remembered choices of GEMMs outlive a new tuned table")          \
-  X(KeyWithoutStride, kCpu, "remembered choices of convolutions do not tell strides apart")  \
+  X(KeyWithoutImage, kCpu, "remembered choices of convolutions know outputs, not images")    \
   X(KeyWithoutOperand, kCpu, "remembered choices of scaled GEMMs take fp8 for int8")         \
   X(RowsOfPaddedK, kBoth, "one group is as long as K, where kernels get K rounded up to 8")  \
   X(LeadingDimension, kBoth, "rows of activations are taken to be K apart")                  \

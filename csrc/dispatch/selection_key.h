@@ -30,10 +30,12 @@ inline auto selection_key(const GemmProblem& problem) {
 inline auto selection_key(const ConvShape& shape) {
   const auto& [images, in_c, in_h, in_w, out_c, out_h, out_w, kernel_h, kernel_w, stride_h,
                stride_w, padding_h, padding_w, dilation_h, dilation_w] = shape;
-  return std::tuple(images, in_c, in_h, in_w, out_c, out_h, out_w, kernel_h, kernel_w,
-                    MIXED_GEMM_MUTANT(KeyWithoutStride, 1, stride_h),
-                    MIXED_GEMM_MUTANT(KeyWithoutStride, 1, stride_w), padding_h, padding_w,
-                    dilation_h, dilation_w);
+  return std::tuple(images, in_c, MIXED_GEMM_MUTANT(KeyWithoutImage, 0, in_h),
+                    MIXED_GEMM_MUTANT(KeyWithoutImage, 0, in_w), out_c, out_h, out_w, kernel_h,
+                    kernel_w, MIXED_GEMM_MUTANT(KeyWithoutImage, 1, stride_h),
+                    MIXED_GEMM_MUTANT(KeyWithoutImage, 1, stride_w),
+                    MIXED_GEMM_MUTANT(KeyWithoutImage, 0, padding_h),
+                    MIXED_GEMM_MUTANT(KeyWithoutImage, 0, padding_w), dilation_h, dilation_w);
 }
 
 // Strides of images are left out: whatever they are, a kernel gets dense channels-last pixels.
