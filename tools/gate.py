@@ -31,17 +31,11 @@ class Step:
     command: tuple[str, ...]
 
 
-# Of the CPU; problems small enough for a few milliseconds each.
-SWEEP = ("--device", "cpu", "--processes", "2", "--most-log2", "19", "--count", "3000")
-
 # Limits are for two cores that compile everything anew; they leave `.ci/run` below 50 minutes.
 STEPS = (
     Step("asan", 9, (sys.executable, "tools/sanitize_cpu.py", "address")),
     Step("tsan", 5, (sys.executable, "tools/sanitize_cpu.py", "thread")),
     Step("mutants", 8, (sys.executable, "tools/mutants.py", "--cpu")),
-    Step("bad_inputs", 1, (sys.executable, "tests/python/bad_inputs.py")),
-    Step("sweep", 3, (sys.executable, "tests/gpu/sweep.py", *SWEEP)),
-    Step("pairs", 2, (sys.executable, "tests/gpu/sweep.py", *SWEEP, "--pairs", "--count", "60")),
     Step("fuzz", 3, (sys.executable, "tests/fuzz/run.py", "60", str(LOGS))),
 )
 

@@ -46,6 +46,7 @@ SANITIZERS = {
         ("-L", "host", "-E", "^(abi|isa)$"),
         (
             "test_awq.py",
+            "test_bad_inputs.py",
             "test_block_gemm.py",
             "test_conv.py",
             "test_conv_errors.py",
@@ -55,6 +56,7 @@ SANITIZERS = {
             "test_host_faults.py",
             "test_layout_hypothesis.py",
             "test_plan.py",
+            "test_problems.py",
             "test_quantize_activations.py",
             "test_scaled_mm.py",
             "test_scaled_mm_errors.py",

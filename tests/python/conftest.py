@@ -12,6 +12,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 import torch
+import tried
 
 from mixed_gemm import _library
 
@@ -26,6 +27,10 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 @pytest.fixture(scope="session", autouse=True)
 def library() -> None:
     _library.require()
+
+
+def pytest_sessionfinish() -> None:
+    tried.write()
 
 
 @pytest.fixture(autouse=True)

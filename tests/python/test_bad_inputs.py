@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import tried
 from bad_inputs import CALLS, ELSEWHERE, A, Bad, Odd, arguments, every, wrong_answer
 from op_calls import public
 from torch import Tensor
@@ -35,7 +36,9 @@ TWELVE = (
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_is_answered(row: Bad | Odd) -> None:
-    assert wrong_answer(row) == ""
+    wrong = wrong_answer(row)
+    tried.note("bad_inputs", f"{row.number:02}", 1, bool(wrong))
+    assert wrong == ""
 
 
 def test_every_number_is_tried_here_or_said_to_be_elsewhere() -> None:

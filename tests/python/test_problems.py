@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import tried
 from problems import registry
 from problems.awq import AwqCase
 from problems.block import BlockCase
@@ -59,21 +60,25 @@ def storages(problem: Any) -> list[Tensor]:
 
 def wrong_ones(cases: Iterable[Any]) -> list[str]:
     """What each case that fails is and how, its repr first: `eval` makes it again."""
-    found = []
+    found: list[str] = []
     for case in cases:
-        try:
-            problem = registry.make(case)
-            before = [x.clone() for x in storages(problem)]
-            ratio = float(problem.verdict(problem.run()))
-            changed = any(
-                not torch.equal(x, y) for x, y in zip(before, storages(problem), strict=True)
-            )
-        except Exception as error:
-            found.append(f"{case!r}: {type(error).__name__}: {error}")
-            continue
-        if not ratio <= 1 or changed:
-            found.append(f"{case!r}: {ratio:.3g} of the bound, inputs changed: {changed}")
+        before_it = len(found)
+        judge(case, found)
+        tried.note("cases", registry.op_of(case), 1, len(found) - before_it)
     return found
+
+
+def judge(case: Any, found: list[str]) -> None:
+    try:
+        problem = registry.make(case)
+        before = [x.clone() for x in storages(problem)]
+        ratio = float(problem.verdict(problem.run()))
+        changed = any(not torch.equal(x, y) for x, y in zip(before, storages(problem), strict=True))
+    except Exception as error:
+        found.append(f"{case!r}: {type(error).__name__}: {error}")
+        return
+    if not ratio <= 1 or changed:
+        found.append(f"{case!r}: {ratio:.3g} of the bound, inputs changed: {changed}")
 
 
 @pytest.mark.parametrize("part", range(PARTS))
