@@ -11,6 +11,7 @@ from torch import Tensor
 
 from . import _library
 from ._errors import translates_errors
+from .scheme import refuse_non_numbers
 
 if _library.available:
     from . import _checkpoint_fakes
@@ -58,6 +59,7 @@ def awq_gemm(
     Source: seed 004.
     """
     _library.require()
+    refuse_non_numbers("mixed_gemm::awq_gemm", split_k_iters=split_k_iters)
     out: Tensor = torch.ops.mixed_gemm.awq_gemm(input, qweight, scales, qzeros, split_k_iters)
     return out
 
@@ -120,5 +122,6 @@ def gptq_repack(qweight: Tensor, perm: Tensor | None = None, *, bits: int) -> Te
         ImportError: the library did not load.
     """
     _library.require()
+    refuse_non_numbers("mixed_gemm::gptq_repack", bits=bits)
     packed: Tensor = torch.ops.mixed_gemm.gptq_repack(qweight, perm, bits=bits)
     return packed

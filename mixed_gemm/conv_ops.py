@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from . import _library
-from ._errors import translates_errors
+from ._errors import UnsupportedError, translates_errors
 from .conv_scheme import ConvGeometry, IntOrPair, check_int8_scalars, pair
 from .scheme import refuse_non_numbers
 
@@ -47,7 +47,10 @@ def pack_conv_weights(q: Tensor, bits: int, *, check: bool = False) -> Tensor:
         ImportError: the library did not load.
     """
     _library.require()
-    refuse_non_numbers("mixed_gemm::pack_conv_weights", bits=bits)
+    op = "mixed_gemm::pack_conv_weights"
+    refuse_non_numbers(op, bits=bits)
+    if isinstance(q, Tensor) and q.layout != torch.strided:  # no backend answers for this one
+        raise UnsupportedError(f"{op}: q must be strided, got {q.layout}. Hint: q.to_dense()")
     packed: Tensor = torch.ops.mixed_gemm.pack_conv_weights(q, bits, check=check)
     return packed
 

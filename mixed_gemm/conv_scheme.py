@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ._errors import shape_text, wrong_value
+from ._errors import shape_text, wrong_type, wrong_value
 from .scheme import (
     GROUP_STEP,
     PAD_K,
@@ -19,6 +19,7 @@ from .scheme import (
     check_extents,
     nearest_group_size,
     packed_shape,
+    refuse_non_numbers,
     round_up,
 )
 
@@ -214,10 +215,15 @@ def check_int8_scalars(op: str, scales: dict[str, float], integers: dict[str, in
     """Raise ``ValueError`` unless scales are positive and finite, the rest int8, and clamp_min at
     most clamp_max."""
     for name, scale in scales.items():
-        if not (scale > 0 and math.isfinite(scale)):
+        if isinstance(scale, Tensor):  # the dispatcher would read it: a sync on CUDA
+            wrong_type(op, name, "be a number", "a tensor", hint=f"pass {name}.item()")
+        if isinstance(scale, (int, float)) and not (scale > 0 and math.isfinite(scale)):
             wrong_value(op, name, "be positive and finite", f"{scale:g}")
+    refuse_non_numbers(op, **integers)
+    if not all(isinstance(value, int) for value in integers.values()):
+        return  # the dispatcher names the declared type
     for name, value in integers.items():
-        if isinstance(value, bool) or not -128 <= value <= 127:
+        if not -128 <= value <= 127:
             wrong_value(op, name, "be in -128..127", str(value))
     low, high = integers["clamp_min"], integers["clamp_max"]
     if low > high:
