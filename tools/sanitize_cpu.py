@@ -52,6 +52,7 @@ SANITIZERS = {
             "test_conv_errors.py",
             "test_conv_int8.py",
             "test_errors.py",
+            "test_extremes.py",
             "test_gemm.py",
             "test_host_faults.py",
             "test_layout_hypothesis.py",

@@ -1,5 +1,7 @@
 #include "ops/checkpoint_checks.h"
 
+#include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "dispatch/support.h"
@@ -11,11 +13,17 @@ namespace mixed_gemm {
 namespace {
 
 constexpr int64_t kMaxSplit = 32;
+constexpr int64_t kMaxWords = std::numeric_limits<int32_t>::max();
 constexpr const char* kPermHint = "torch.argsort(g_idx, stable=True).to(torch.int32)";
 
 void check_words(const char* op, const char* argument, const Tensor& t, const char* shape) {
   check_dtype(op, argument, t, ScalarType::Int, " (packed codes, as the checkpoint holds them)");
   check_dims(op, argument, t, 2, shape);
+  // Before the numbers are multiplied by what a word holds.
+  if (std::max(t.size(0), t.size(1)) > kMaxWords) {
+    wrong_value(
+        op, {argument, joined("have at most ", kMaxWords, " rows and columns"), text(sizes_of(t))});
+  }
 }
 
 void check_extents(const char* op, int64_t m, int64_t n, int64_t k, int64_t group_size) {
@@ -50,9 +58,9 @@ CheckedAwq checked_weight(const char* op, const Tensor& qweight, const Tensor& s
                joined("N=", p.n, " from qweight, K/group_size from qzeros"), true);
   p.group_size = p.k / groups;
   check_extents(op, 0, p.n, p.k, groups == 1 ? -1 : p.group_size);
-  checked.qweight = torch::stable::contiguous(qweight);
+  checked.qweight = contiguous_elements(qweight);
   checked.scales = torch::stable::contiguous(scales);
-  checked.qzeros = torch::stable::contiguous(qzeros);
+  checked.qzeros = contiguous_elements(qzeros);
   p.qweight = static_cast<const uint32_t*>(checked.qweight.const_data_ptr());
   p.qzeros = static_cast<const uint32_t*>(checked.qzeros.const_data_ptr());
   p.scales = checked.scales.const_data_ptr();
@@ -124,7 +132,7 @@ CheckedRepack check_awq_repack(const Tensor& qweight) {
   checked.k = qweight.size(0);
   checked.n = qweight.size(1) * AwqLayout::kPerWord;
   check_extents("awq_repack", 0, checked.n, checked.k, -1);
-  checked.qweight = torch::stable::contiguous(qweight);
+  checked.qweight = contiguous_elements(qweight);
   return checked;
 }
 
@@ -149,12 +157,12 @@ CheckedRepack check_gptq_repack(const Tensor& qweight, const std::optional<Tenso
   checked.bits = static_cast<int>(bits);
   checked.packed_bits = bits == 8 ? 8 : 4;
   check_extents(op, 0, checked.n, checked.k, -1);
-  checked.qweight = torch::stable::contiguous(qweight);
+  checked.qweight = contiguous_elements(qweight);
   if (perm) {
     check_dtype(op, "perm", *perm, ScalarType::Int, "", kPermHint);
     check_vector(op, "perm", *perm, "K", checked.k);
-    check_permutation(op, *perm, checked.k);
-    checked.perm = torch::stable::contiguous(*perm);
+    checked.perm = contiguous_elements(*perm);
+    check_permutation(op, *checked.perm, checked.k);
   }
   return checked;
 }

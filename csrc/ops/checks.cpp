@@ -166,8 +166,8 @@ CheckedGemm check_gemm(const char* op, const GemmArguments& g) {
   check_problem(op, m, n, k, g.bits, g.group_size);
   const auto activation =
       static_cast<Activation>(index_of(op, "activation", g.activation, kActivationNames, 0));
-  const int64_t packed_k = g.b_packed.dim() == 2 ? g.b_packed.size(1) * 8 / g.bits : 0;
-  if (g.b_packed.dim() == 2 && round_up(k, kPadK) != packed_k) {
+  if (g.b_packed.dim() == 2 && round_up(k, kPadK) * g.bits / 8 != g.b_packed.size(1)) {
+    const uint64_t packed_k = static_cast<uint64_t>(g.b_packed.size(1)) * (8 / g.bits);
     wrong_value(op, {"K of a", "fit b_packed",
                      joined("K=", k, " (padded ", round_up(k, kPadK), ") and b_packed ",
                             text(sizes_of(g.b_packed)), ", which holds padded K=", packed_k,

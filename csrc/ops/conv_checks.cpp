@@ -213,13 +213,13 @@ CheckedConvInt8 check_qconv2d_int8(const ConvInt8Arguments& g) {
   check_dtype(op, "weight_scale", g.weight_scale, ScalarType::Float);
   const bool one_scale = g.weight_scale.numel() == 1 && g.weight_scale.dim() <= 1;
   if (!one_scale) check_vector(op, "weight_scale", g.weight_scale, "Co", p.shape.out_c);
-  checked.weight_scale = torch::stable::contiguous(g.weight_scale);
+  checked.weight_scale = contiguous_elements(g.weight_scale);
   p.weight_scale = static_cast<const float*>(checked.weight_scale.const_data_ptr());
   p.weight_scale_stride = one_scale ? 0 : 1;
   if (g.bias) {
     check_dtype(op, "bias", *g.bias, ScalarType::Float);
     check_vector(op, "bias", *g.bias, "Co", p.shape.out_c);
-    checked.bias = torch::stable::contiguous(*g.bias);
+    checked.bias = contiguous_elements(*g.bias);
     p.bias = static_cast<const float*>(checked.bias->const_data_ptr());
   }
   checked.input = g.input;

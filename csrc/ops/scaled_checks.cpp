@@ -60,7 +60,7 @@ Scale check_scale(const ScaledMmArguments& g, const ScaledMmProblem& p, const ch
   if (t.numel() != 1 && !side.fits(t, g.a, p)) {
     wrong_value(g.op, {argument, "have one element or be " + side.expected, text(sizes_of(t))});
   }
-  const Tensor kept = torch::stable::contiguous(t);
+  const Tensor kept = contiguous_elements(t);
   return {kept, static_cast<const float*>(kept.const_data_ptr()), t.numel() == 1 ? 0 : 1};
 }
 
@@ -87,7 +87,7 @@ void check_azp(const ScaledMmArguments& g, CheckedScaledMm& checked) {
     if (!v.side.fits(*v.tensor, g.a, p)) {
       wrong_value(g.op, {v.name, "be " + v.side.expected, text(sizes_of(*v.tensor)), "", v.hint});
     }
-    v.kept = torch::stable::contiguous(*v.tensor);
+    v.kept = contiguous_elements(*v.tensor);
     v.pointer = static_cast<const int32_t*>(v.kept->const_data_ptr());
   }
 }
@@ -105,12 +105,12 @@ Tensor check_activations(const char* op, const Tensor& a, QuantizeProblem& p) {
   return kept;
 }
 
-const void* check_number(const char* op, const char* argument, const Tensor& t, ScalarType dtype) {
+Tensor check_number(const char* op, const char* argument, const Tensor& t, ScalarType dtype) {
   check_dtype(op, argument, t, dtype);
   if (t.numel() != 1) {
     wrong_value(op, {argument, "have one element (per tensor)", text(sizes_of(t))});
   }
-  return t.const_data_ptr();
+  return contiguous_elements(t);
 }
 
 }  // namespace
@@ -185,13 +185,11 @@ CheckedPerTensor check_quantize_per_tensor(const Tensor& a, const Tensor& scale,
   check_tensors(op, {{"a", a}, {"scale", scale}, {"azp", azp}});
   CheckedPerTensor checked;
   checked.a = check_activations(op, a, checked.problem);
-  checked.scale = scale;
-  checked.azp = azp;
-  checked.problem.scale =
-      static_cast<const float*>(check_number(op, "scale", scale, ScalarType::Float));
+  checked.scale = check_number(op, "scale", scale, ScalarType::Float);
+  checked.problem.scale = static_cast<const float*>(checked.scale.const_data_ptr());
   if (azp) {
-    checked.problem.azp =
-        static_cast<const int32_t*>(check_number(op, "azp", *azp, ScalarType::Int));
+    checked.azp = check_number(op, "azp", *azp, ScalarType::Int);
+    checked.problem.azp = static_cast<const int32_t*>(checked.azp->const_data_ptr());
   }
   checked.q = torch::stable::new_empty(a, sizes_of(a), ScalarType::Char);
   checked.problem.q = static_cast<int8_t*>(checked.q.mutable_data_ptr());

@@ -1,6 +1,7 @@
 #include "ops/tensor_checks.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 
 namespace mixed_gemm {
@@ -171,12 +172,20 @@ int64_t rows_of(const Tensor& a) {
   return rows;
 }
 
+Tensor contiguous_elements(const Tensor& t) {
+  const Tensor kept = torch::stable::contiguous(t);
+  const auto size = static_cast<uintptr_t>(kept.element_size());
+  const bool aligned = reinterpret_cast<uintptr_t>(kept.const_data_ptr()) % size == 0;
+  return aligned ? kept : torch::stable::clone(kept);
+}
+
 Tensor with_unit_inner_stride(const Tensor& t) {
   return t.size(t.dim() - 1) <= 1 || t.stride(t.dim() - 1) == 1 ? t : torch::stable::contiguous(t);
 }
 
 std::optional<int64_t> row_stride(const Tensor& a) {
   const int64_t dims = a.dim();
+  if (a.numel() == 0) return a.size(dims - 1);  // strides of nothing may be any number
   if (a.size(dims - 1) > 1 && a.stride(dims - 1) != 1) return std::nullopt;
   std::optional<int64_t> stride;
   int64_t expected = 0;

@@ -65,6 +65,10 @@ void check_vector(const char* op, const char* argument, const Tensor& t, const c
 // Product of all dimensions but the last.
 int64_t rows_of(const Tensor& a);
 
+// Contiguous, and where its elements may be read as such: a tensor over a file or a buffer of
+// somebody else's (torch.frombuffer) begins at any byte.
+Tensor contiguous_elements(const Tensor& t);
+
 // Inner dimension contiguous; the row stride may be anything.
 Tensor with_unit_inner_stride(const Tensor& t);
 
