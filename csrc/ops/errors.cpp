@@ -66,10 +66,13 @@ void torch_failed(const char* call, const char* file, int line) {
     remember_and_throw(is_out_of_memory(text) ? ErrorKind::kMemory : ErrorKind::kRuntime, text);
   }
   // The name is all there is: what makes an empty tensor wants nothing but memory.
-  const bool allocates = std::strstr(call, "empty") != nullptr;
-  remember_and_throw(allocates ? ErrorKind::kMemory : ErrorKind::kRuntime,
-                     joined("mixed_gemm: ", allocates ? "out of memory: " : "", call, " failed at ",
-                            file, ":", line));
+  if (std::strstr(call, "empty") != nullptr) {
+    remember_and_throw(ErrorKind::kMemory,
+                       "mixed_gemm: out of memory: torch could not allocate a result or a workspace "
+                       "(its own words, with the sizes, are on stderr)");
+  }
+  remember_and_throw(ErrorKind::kRuntime,
+                     joined("mixed_gemm: ", call, " failed at ", file, ":", line));
 }
 
 }  // namespace mixed_gemm

@@ -24,7 +24,9 @@
 
 #include <exception>
 #include <mutex>
+#include <new>
 #include <optional>
+#include <stdexcept>
 #include <string>
 
 #include "core/parallel.h"
@@ -51,20 +53,26 @@ inline void* current_cuda_stream(int32_t device_index) {
   return stream;
 }
 
-// Of what a body throws, torch's C interface would report that it failed and no more: the first is
-// kept here, and thrown again.
+// Of what a body throws, torch's C interface would report that it failed and no more: what the first
+// one says is kept here, and thrown again. (Not in a std::exception_ptr, whose functions are of a
+// newer libstdc++ than the library may need.)
 inline void torch_parallel(int64_t begin, int64_t end, int64_t grain, const LoopBody& body) {
   std::mutex mutex;
-  std::exception_ptr thrown;
+  bool no_memory = false;
+  std::string thrown;
   torch::stable::parallel_for(begin, end, grain, [&](int64_t first, int64_t last) {
     try {
       body(first, last);
-    } catch (...) {
+    } catch (const std::bad_alloc&) {
       const std::lock_guard<std::mutex> lock(mutex);
-      if (!thrown) thrown = std::current_exception();
+      no_memory = true;
+    } catch (const std::exception& error) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (thrown.empty()) thrown = error.what();
     }
   });
-  if (thrown) std::rethrow_exception(thrown);
+  if (no_memory) throw std::bad_alloc();
+  if (!thrown.empty()) throw std::runtime_error(thrown);
 }
 
 }  // namespace mixed_gemm
