@@ -128,21 +128,24 @@ def error_bound(
         B_pre = lam * (u * sqrt(x^2 @ V) + eta * sqrt(x^2 @ 1 + 1 @ w^2 [pre_scale]))   (1)
               + (K/16 + 5) * e * (|x| @ |w|_parts + |bias|)                             (2)
               + (S - 1) * u * (|y| + lam * sqrt(x^2 @ w^2))                             (3)
-        bound = L * B_pre + u * |f(y)| + 4 * e * |y| + eta                              (4)
+              + u * |sum of x over a group| @ 2 |z s|, of z that are too large          (4)
+        bound = L * B_pre + u * |f(y)| + 4 * e * |y| + eta                              (5)
 
     (1) Rounding of the operands. Each rounding is a relative error delta with |delta| <= u that is
         independent between weights, so the error of the sum is a random walk: its standard
         deviation is at most u * sqrt(sum x^2 v), and lam = 6 of them leaves no chance in practice
         (sqrt(K) tighter than the theorem that lets all errors line up). V counts the roundings:
         w^2 for the one of the dequantized weight; another w^2 in "sub" with zeros that are not
-        integers (q - z rounds too; of integers it is exact while the dtype of ``a`` holds it,
-        up to 2^11 in float16 and 2^8 in bfloat16); (q s)^2 more in "add", where product
+        integers of at most 1016 in float16 and 120 (8 bits: 128) in bfloat16 (q - z rounds
+        too; of these it is exact); (q s)^2 more in "add", where product
         and sum may round apart; and w^2 more with pre_scale, which rounds x. eta covers
         underflow: products below the smallest normal number round absolutely.
     (2) The fp32 sum, one truncation for each 16-deep mma. Kernels may sum q * s and z apart, so
         |w|_parts = |q s| + |z s| or |q s| + |z|.
     (3) S partials stored in the output dtype; a correct kernel of this project has S = 1.
-    (4) The activation amplifies by at most its Lipschitz constant L (1.13 gelu, 1.1 silu), runs in
+    (4) Whole zero points beyond these leave in two parts, and what rounds in the second is the
+        same for all weights of a group: no random walk. No checkpoint has any.
+    (5) The activation amplifies by at most its Lipschitz constant L (1.13 gelu, 1.1 silu), runs in
         fp32 (erf, tanh and exp lose a few e * |y|), and the result is rounded once.
 
     Args:
@@ -166,25 +169,42 @@ class _Parts:
     underflow: tuple[Tensor, Tensor]  # its deviation and its most, in units of eta
     magnitude: Tensor  # |x| @ |w|_parts + |bias|
     walk: Callable[[], Tensor]  # sqrt(x^2 @ w^2)
+    together: Tensor  # what rounds alike for all of a group, in units of u
+    stored: Tensor  # |x| @ |w|_stored + |bias|
 
     def statistical(self, activation: str, lam: float = 6.0, stored_partials: int = 1) -> Tensor:
         e = 2.0**-23
         bound = lam * (self.u * self.random + self.eta * self.underflow[0])
-        bound = bound + (self.k / 16 + 5) * e * self.magnitude
+        bound = bound + (self.k / 16 + 5) * e * self.magnitude + self.u * self.together
         if stored_partials > 1:
             stored = self.y.abs() + lam * self.walk()
             bound = bound + (stored_partials - 1) * self.u * stored
         return self._finished(bound, activation)
 
     def hard(self, activation: str) -> Tensor:
-        bound = self.u * self.worst + self.eta * self.underflow[1]
-        bound = bound + (self.k + 5) * 2.0**-23 * self.magnitude
+        bound = self.u * (self.worst + self.together) + self.eta * self.underflow[1]
+        bound = bound + (self.k + 5) * 2.0**-23 * self.stored
         return self._finished(1.01 * bound, activation)
 
     def _finished(self, bound: Tensor, activation: str) -> Tensor:
         function, lipschitz = ACTIVATION_TABLE[activation]
         rounded = self.u * function(self.y).abs() + 4 * 2.0**-23 * self.y.abs() + self.eta
         return lipschitz * bound + rounded
+
+
+# By how much kernels multiply 4-bit codes too large, as they lie in the packed weight: 8 is the
+# layout's, 128 more the constant that makes a bfloat16 of them.
+_STORED_BIAS = {torch.float16: 8, torch.bfloat16: 136, torch.float32: 0}
+# The largest whole zero point that leaves with the constants of a 4-bit conversion, exactly (of 8
+# bits: 128 at least); float32 kernels subtract it.
+_MOST_ZERO = {torch.float16: 1016, torch.bfloat16: 120, torch.float32: 2**24}
+
+
+def _sums_of_groups(x: Tensor, k: int, group_size: int) -> Tensor:
+    """``[..., K]`` -> ``[..., G]``."""
+    size = max(k if group_size == -1 else group_size, 1)
+    padded = torch.nn.functional.pad(x, (0, num_groups(k, group_size) * size - k))
+    return padded.reshape(*x.shape[:-1], num_groups(k, group_size), size).sum(-1)
 
 
 def _parts(
@@ -208,13 +228,19 @@ def _parts(
     # Magnitudes of what rounds: the weight itself, then what the scheme adds to it.
     product, absolute = q.double() * s, w.abs()
     parts, rounded, variance = product.abs(), absolute, w.square()
+    together = torch.zeros_like(y)
+    four_bits = bool(((q >= -8) & (q < 8)).all())
+    stored_bias = _STORED_BIAS[a.dtype] if four_bits else 0
     if zeros is not None:
         z = expand_groups(zeros, k, group_size)
         if zero_mode == "sub":
-            difference = q.double() - z
-            held = difference.to(a.dtype).double() == difference
-            again = torch.where((z == z.round()) & held, 0.0, absolute)
+            held = _MOST_ZERO[a.dtype] if four_bits else max(_MOST_ZERO[a.dtype], 128)
+            again = torch.where((z == z.round()) & (z.abs() <= held), 0.0, absolute)
             parts = parts + (z * s).abs()
+            large = zeros.double().abs() > held
+            if large.any():
+                alike = torch.where(large, 2 * (zeros.double() * scales.double()).abs(), 0.0)
+                together = _sums_of_groups(x, k, group_size).abs() @ alike
         else:
             again = product.abs()
             parts = parts + z.abs()
@@ -234,6 +260,9 @@ def _parts(
         (deviation.sqrt(), most),
         x.abs() @ parts.t() + (0.0 if bias is None else bias.double().abs()),
         lambda: (x.square() @ w.square().t()).sqrt(),
+        together,
+        x.abs() @ (parts + 2 * stored_bias * s.abs()).t()
+        + (0.0 if bias is None else bias.double().abs()),
     )
 
 
@@ -262,11 +291,13 @@ def oracle(
 
     The hard bound lets all errors line up, as the theorem does::
 
-        B_pre = 1.01 * (u * |x| @ R + eta * (|x| @ 1 + 1 @ |w| [pre_scale])
-                        + (K + 5) * e * (|x| @ |w|_parts + |bias|))
+        B_pre = 1.01 * (u * (|x| @ R + (4)) + eta * (|x| @ 1 + 1 @ |w| [pre_scale])
+                        + (K + 5) * e * (|x| @ |w|_stored + |bias|))
 
-    with R the sum of the magnitudes whose squares are V in :func:`error_bound`, and 1.01 for
-    products of roundings (u is at most 2^-8). It is the tighter one up to some 36 elements of K,
+    with R the sum of the magnitudes whose squares are V in :func:`error_bound`, |w|_stored those
+    of |w|_parts with code and zero point as kernels may store them (8 too large, 136 in bfloat16;
+    the sum of the tokens takes that away), and 1.01 for products of roundings (u is at most 2^-8).
+    It is the tighter one up to some 36 elements of K,
     where lam = 6 deviations are more than all errors together.
     """
     parts = _parts(a, q, scales, zeros, bias, pre_scale, group_size=group_size, zero_mode=zero_mode)
