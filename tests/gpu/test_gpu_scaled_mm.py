@@ -3,6 +3,8 @@ reference_scaled.error_bound."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from scaled_cases import OUT_DTYPES, ScaledCase, ScaledProblem, epilogue_cases, make
@@ -218,7 +220,9 @@ def test_forms_of_scales_and_zero_points_agree():
 
 def test_cpu_and_cuda_agree(record):
     for i, case in enumerate(epilogue_cases(ScaledCase(33, 130, 384))):
-        on_cpu, on_gpu = make(case, seed=i), make(case, DEVICE, seed=i)
+        on_cpu = make(case, seed=i)
+        tensors = {k: v.to(DEVICE) for k, v in vars(on_cpu).items() if isinstance(v, torch.Tensor)}
+        on_gpu = replace(on_cpu, **tensors)
         record("cpu-agrees", on_cpu.ratio(on_cpu.run()))
         record("cuda-agrees", on_cpu.ratio(on_gpu.run().cpu()))
 

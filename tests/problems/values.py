@@ -10,7 +10,8 @@ from torch import Tensor
 
 class Values:
     """A source on ``device``. ``drawn_on``: where the numbers are made; "cpu" gives the same ones
-    on every device, a GPU makes its own faster."""
+    on every device (what is computed of them there may differ in the last bit), a GPU makes its own
+    faster."""
 
     def __init__(self, device: str = "cpu", seed: int = 0, drawn_on: str = "cpu") -> None:
         self.device, self.drawn_on = device, drawn_on
