@@ -5,7 +5,12 @@
 #   tools/gpu_results.sh candidates OUT COMMIT    4 min: all candidates, for make_tuned_table.py
 #   tools/gpu_results.sh benchmarks OUT COMMIT    3 min: what README.md tells
 #   tools/gpu_results.sh tests OUT COMMIT         4 min: the GPU tests and their report
+#   tools/gpu_results.sh reliability OUT COMMIT   9 min: random calls, pairs, repeats, sizes,
+#                                                 sanitizers, mistakes; parts of the table in OUT
 #   tools/gpu_results.sh counters OUT POINTS      6 s a point of missed_points.py: ncu
+#
+# `reliability` takes two more builds: MIXED_GEMM_CHECKED (MIXED_GEMM_CHECK_STAGES=ON) and
+# MIXED_GEMM_MUTATED (MIXED_GEMM_MUTANTS=ON). Its three lines of work run beside each other.
 #
 # Files in OUT are named as in benchmarks/results, without the GPU's name; what was printed is in
 # OUT/log.
@@ -38,6 +43,23 @@ case $stage in
   tests)
     export MIXED_GEMM_COMMIT=$3 MIXED_GEMM_GPU_REPORT="$out/gpu_test.json"
     timed gpu-test make gpu-test PYTHON=python3 PYTEST_ARGS="-q -n 8 --dist worksteal"
+    ;;
+  reliability)
+    export MIXED_GEMM_COMMIT=$3 MIXED_GEMM_RELIABILITY="$out/reliability" OMP_NUM_THREADS=1
+    mkdir -p "$MIXED_GEMM_RELIABILITY" "$out/checked"
+    sweep="python3 tests/gpu/sweep.py --processes 8"
+    timed sanitizers python3 -m pytest tests/gpu/test_gpu_sanitizer.py -m gpu -q -n 8 &
+    {
+      timed mutants python3 tools/mutants.py --gpu --library "$MIXED_GEMM_MUTATED" --jobs 5 \
+        --device "$(nvidia-smi --query-gpu=name --format=csv,noheader)"
+      timed stress python3 tests/gpu/stress.py --out "$out/stress.json"
+    } &
+    timed sweep $sweep --count 20000 --out "$out/sweep.json"
+    timed pairs $sweep --pairs --count 2000 --out "$out/pairs.json"
+    timed sizes python3 tests/gpu/sizes.py --out "$out/sizes.json"
+    MIXED_GEMM_LIBRARY=$MIXED_GEMM_CHECKED MIXED_GEMM_RELIABILITY="$out/checked" \
+      timed checked $sweep --count 8000 --seed 1 --out "$out/checked.json"
+    wait
     ;;
   counters)
     timed counters python3 benchmarks/profile_gemm.py --points "$(paste -sd, "$3")" \
