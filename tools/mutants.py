@@ -91,6 +91,7 @@ class Runner:
             "MIXED_GEMM_MUTANT": mutant,
             "OMP_WAIT_POLICY": "PASSIVE",
             "PYTHONDONTWRITEBYTECODE": "1",
+            "MIXED_GEMM_RELIABILITY": "",  # what mistakes make fail belongs into no table
         }
         if self.programs is not None:
             changes["MIXED_GEMM_CORE_MODULE_DIR"] = str(self.library.parent / "python")
