@@ -65,14 +65,17 @@ void torch_failed(const char* call, const char* file, int line) {
     const std::string text = torch_exception_get_what_without_backtrace();
     remember_and_throw(is_out_of_memory(text) ? ErrorKind::kMemory : ErrorKind::kRuntime, text);
   }
-  // The name is all there is: what makes an empty tensor wants nothing but memory.
-  if (std::strstr(call, "empty") != nullptr) {
+  // The name is all there is: what makes a tensor, or a copy of one, wants nothing but memory. A
+  // product or a convolution of the library may fail for other reasons.
+  for (const char* name : {"empty", "contiguous", "clone"}) {
+    if (std::strstr(call, name) == nullptr) continue;
     remember_and_throw(ErrorKind::kMemory,
-                       "mixed_gemm: out of memory: torch could not allocate a result or a workspace "
-                       "(its own words, with the sizes, are on stderr)");
+                       "mixed_gemm: out of memory: torch could not allocate a tensor for a result, "
+                       "a copy or a workspace (its own words, with the sizes, are on stderr)");
   }
   remember_and_throw(ErrorKind::kRuntime,
-                     joined("mixed_gemm: ", call, " failed at ", file, ":", line));
+                     joined("mixed_gemm: ", call, " failed at ", file, ":", line,
+                            "; why is on stderr: torch before 2.13 tells it nobody"));
 }
 
 }  // namespace mixed_gemm
