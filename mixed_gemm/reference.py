@@ -183,7 +183,7 @@ class _Parts:
 
     def hard(self, activation: str) -> Tensor:
         bound = self.u * (self.worst + self.together) + self.eta * self.underflow[1]
-        bound = bound + (self.k + 5) * 2.0**-23 * self.stored
+        bound = bound + (self.k + 13) * 2.0**-23 * self.stored
         return self._finished(1.01 * bound, activation)
 
     def _finished(self, bound: Tensor, activation: str) -> Tensor:
@@ -292,13 +292,13 @@ def oracle(
     The hard bound lets all errors line up, as the theorem does::
 
         B_pre = 1.01 * (u * (|x| @ R + (4)) + eta * (|x| @ 1 + 1 @ |w| [pre_scale])
-                        + (K + 5) * e * (|x| @ |w|_stored + |bias|))
+                        + (K + 13) * e * (|x| @ |w|_stored + |bias|))
 
     with R the sum of the magnitudes whose squares are V in :func:`error_bound`, |w|_stored those
     of |w|_parts with code and zero point as kernels may store them (8 too large, 136 in bfloat16;
-    the sum of the tokens takes that away), and 1.01 for products of roundings (u is at most 2^-8).
-    It is the tighter one up to some 36 elements of K,
-    where lam = 6 deviations are more than all errors together.
+    the sum of the tokens takes that away: a product of two numbers of 22 bits, cut off, which is
+    8 e of it), and 1.01 for products of roundings (u is at most 2^-8). It is the tighter one up to
+    some 36 elements of K, where lam = 6 deviations are more than all errors together.
     """
     parts = _parts(a, q, scales, zeros, bias, pre_scale, group_size=group_size, zero_mode=zero_mode)
     expected = ACTIVATION_TABLE[activation][0](parts.y)
