@@ -9,6 +9,7 @@ a pytest file.
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -238,9 +239,14 @@ def block_gemm() -> Calls:
 # --- AutoAWQ tensors -----------------------------------------------------------------------------
 
 
+# initcheck does not see what cuBLAS's kernels write through the copy engine: whoever reads the
+# output of such a product is blamed.
+SEES_LIBRARY = os.environ.get("MIXED_GEMM_SANITIZER") != "initcheck"
+
+
 def awq_calls() -> Calls:
     """A row count for each kernel, and beyond them; narrow and wide N; coarse and fine groups."""
-    rows = (1, 2, 12, 27, 40, 100, 160)
+    rows = (1, 2, 12, 27, 40, 100, *((160,) if SEES_LIBRARY else ()))
     schemes = ((16, 80), (32, 288), (48, 144), (64, 1024), (128, 1152), (-1, 30), (-1, 1000))
     for (group, k), n, dtype in itertools.product(schemes, (8, 72, 264), FLOATS):
         w = placed(awq(n, k, group, dtype))
@@ -277,7 +283,9 @@ CONVS = (
 def conv() -> Calls:
     for base, bits, dtype in itertools.product(CONVS, (4, 8), DTYPES):
         tensors = make_conv(replace(base, bits=bits, dtype=dtype))
-        expected, bound = tensors.exact_and_bound()
+        fields = {k: v.cpu() for k, v in vars(tensors).items() if isinstance(v, torch.Tensor)}
+        on_host = replace(tensors, **fields)
+        expected, bound = (x.cuda() for x in on_host.exact_and_bound())  # see SEES_LIBRARY
         for config in [None, *tensors.configs()]:
             out = tensors.run(config=config)
             yield f"{config} {tensors.conv}", reference.error_ratio(out, expected, bound)

@@ -63,7 +63,12 @@ def run(check: str, part: str) -> tuple[int, str]:
     result = subprocess.run(
         [*command, sys.executable, str(Path(__file__).with_name("sanitize.py")), part],
         # torch's allocator would hand out parts of one large block, with nothing between them.
-        env={**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "OMP_NUM_THREADS": "1"},
+        env={
+            **os.environ,
+            "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
+            "OMP_NUM_THREADS": "1",
+            "MIXED_GEMM_SANITIZER": check,
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

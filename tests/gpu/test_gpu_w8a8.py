@@ -57,6 +57,22 @@ def test_per_token_equals_cpu(shape, dtype, symmetric):
     ]
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("symmetric", (True, False))
+def test_ties_round_to_even(dtype, symmetric):
+    """By the reference, not by the CPU's kernels, which could make the same mistake."""
+    steps = torch.arange(-64, 64) + 0.5  # exact in each dtype
+    ends = torch.tensor([127.0]) if symmetric else torch.tensor([-127.0, 128.0])
+    x = torch.cat([steps, ends]).to(dtype).repeat(3, 1)  # the scale of a row is 1
+    expected = reference_scaled.quantize_per_token(x, symmetric=symmetric)
+    assert (expected[1] == 1).all()
+    found = mixed_gemm.quantize_per_token(x.to(DEVICE), symmetric=symmetric)
+    assert all(map(equal, found, expected))
+    one = torch.ones(1)
+    per_tensor = mixed_gemm.quantize_per_tensor(x.to(DEVICE), one.to(DEVICE))
+    assert equal(per_tensor, reference_scaled.quantize_per_tensor(x, one))
+
+
 @pytest.mark.parametrize("azp", (None, 0, 3, -128, 300, -(2**20) - 1, 2**31 - 1, -(2**31)))
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_per_tensor_equals_cpu(dtype, azp):
