@@ -46,7 +46,7 @@ case $stage in
     ;;
   reliability)
     export MIXED_GEMM_COMMIT=$3 MIXED_GEMM_RELIABILITY="$out/reliability" OMP_NUM_THREADS=1
-    mkdir -p "$MIXED_GEMM_RELIABILITY" "$out/checked"
+    mkdir -p "$MIXED_GEMM_RELIABILITY"
     sweep="python3 tests/gpu/sweep.py --processes 8"
     timed sanitizers python3 -m pytest tests/gpu/test_gpu_sanitizer.py -m gpu -q -n 8 &
     {
@@ -57,8 +57,8 @@ case $stage in
     timed sweep $sweep --count 20000 --out "$out/sweep.json"
     timed pairs $sweep --pairs --count 2000 --out "$out/pairs.json"
     timed sizes python3 tests/gpu/sizes.py --out "$out/sizes.json"
-    MIXED_GEMM_LIBRARY=$MIXED_GEMM_CHECKED MIXED_GEMM_RELIABILITY="$out/checked" \
-      timed checked $sweep --count 8000 --seed 1 --out "$out/checked.json"
+    MIXED_GEMM_LIBRARY=$MIXED_GEMM_CHECKED \
+      timed checked $sweep --count 8000 --seed 1 --label "stages checked" --out "$out/checked.json"
     wait
     ;;
   counters)

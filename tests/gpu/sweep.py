@@ -307,6 +307,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long")
     parser.add_argument("--case", help="the repr of one case, to run it alone")
     parser.add_argument("--config", help="with --case: the configuration")
+    parser.add_argument("--label", default="", help="of the library, in the table of all parts")
     parser.add_argument("--out", help="JSON")
     args = parser.parse_args()
     if args.case:
@@ -318,7 +319,10 @@ def main() -> int:
     if args.out:
         write(args.out, report)
     mode = report["meta"]["mode"]
-    write_part("sweep", mode, args.device, rows_of(report["ops"], mode))
+    rows = list(rows_of(report["ops"], mode))
+    if args.label:
+        rows = [{**row, "name": f"{row['name']}, {args.label}"} for row in rows]
+    write_part("sweep", args.label or mode, args.device, rows)
     return 1 if report["failures"] or report["meta"]["problems"] == 0 else 0
 
 
