@@ -53,9 +53,9 @@ inline void* current_cuda_stream(int32_t device_index) {
   return stream;
 }
 
-// Of what a body throws, torch's C interface would report that it failed and no more: what the first
-// one says is kept here, and thrown again. (Not in a std::exception_ptr, whose functions are of a
-// newer libstdc++ than the library may need.)
+// Of what a body throws, torch's C interface would report that it failed and no more: what the
+// first one says is kept here, and thrown again. (Not in a std::exception_ptr, whose functions are
+// of a newer libstdc++ than the library may need.)
 inline void torch_parallel(int64_t begin, int64_t end, int64_t grain, const LoopBody& body) {
   std::mutex mutex;
   bool no_memory = false;
