@@ -1,11 +1,11 @@
 """What the reliability tests tried, as one table: reads the JSON files that their parts wrote.
 
     python tools/reliability_report.py build/reliability [FILE_OR_FOLDER...] \
-        [--out docs/reliability.md] [--json benchmarks/results/reliability.json]
+        [--out docs/reliability.md] [--keep benchmarks/results/reliability_h100.json]
 
-A part is {"what": ..., "meta": {"device": ..., ...}, "rows": [{"name", "count", "failed", ...}]}.
-Rows of one name, subject and device are added up. Exit status 1 if a row failed or tried nothing,
-and if a file is no part.
+A part is {"what": ..., "meta": {"device": ..., ...}, "rows": [{"name", "count", "failed", ...}]}; a
+file holds one, or a list of them as --keep writes it. Rows of one name, subject and device are
+added up. Exit status 1 if a row failed or tried nothing, and if a file is no part.
 """
 
 from __future__ import annotations
@@ -100,14 +100,23 @@ def files_of(paths: Iterable[Path]) -> list[Path]:
     return files
 
 
-def add_up(files: Iterable[Path]) -> Totals:
-    totals: Totals = defaultdict(lambda: defaultdict(Total))
+def read_parts(files: Iterable[Path]) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = []
     for file in files:
         try:
-            part = json.loads(file.read_text())
-            check(part)
+            content = json.loads(file.read_text())
+            of_file = content if isinstance(content, list) and content else [content]
+            for part in of_file:
+                check(part)
         except (OSError, ValueError) as error:
             raise BadPart(f"{file}: {error}") from error
+        parts += of_file
+    return parts
+
+
+def add_up(parts: Iterable[dict[str, Any]]) -> Totals:
+    totals: Totals = defaultdict(lambda: defaultdict(Total))
+    for part in parts:
         for row in part["rows"]:
             totals[part["what"], part["meta"]["device"]][row["name"]].add(row)
     return totals
@@ -150,33 +159,27 @@ def table(totals: Totals) -> str:
     return "\n".join([*lines, *details]) + "\n"
 
 
-def merged(totals: Totals) -> dict[str, Any]:
-    """The same numbers for a program to read."""
-    return {
-        f"{what} {device}": {name: [total.count, total.failed] for name, total in rows.items()}
-        for (what, device), rows in sorted(totals.items())
-    }
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("paths", nargs="+", type=Path, help="files, and folders of *.json")
     parser.add_argument("--out", type=Path, help="write the tables to this Markdown file")
-    parser.add_argument("--json", type=Path, help="write the numbers to this file")
+    parser.add_argument("--keep", type=Path, help="write all parts to this one file")
     options = parser.parse_args(arguments)
     try:
-        totals = add_up(files_of(options.paths))
+        parts = read_parts(files_of(options.paths))
     except BadPart as error:
         print(error, file=sys.stderr)
         return 1
+    totals = add_up(parts)
     text = table(totals)
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         head = "# What was tried\n\nWritten by `tools/reliability_report.py`.\n\n"
         options.out.write_text(head + text)
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(merged(totals), indent=1) + "\n")
+    if options.keep:
+        options.keep.parent.mkdir(parents=True, exist_ok=True)
+        lines = ",\n".join(json.dumps(part) for part in parts)
+        options.keep.write_text(f"[\n{lines}\n]\n")
     print(text)
     faults = faults_of(totals) if totals else ["no part was found"]
     print(*faults, sep="\n")

@@ -41,6 +41,16 @@ def test_a_note_stays_in_its_cell(folder, capsys):
     assert "| swap | 1 | 0 | test[a\\|b] line |" in capsys.readouterr().out
 
 
+def test_kept_parts_make_the_same_table(folder, capsys):
+    report.write_part("cases", [row("gemm", 10)], part="gw0")
+    report.write_part("fuzz", [row("loaders", 3)])
+    kept = folder.parent / "kept.json"
+    assert report.main([str(folder), "--keep", str(kept)]) == 0
+    table = capsys.readouterr().out
+    assert report.main([str(kept)]) == 0
+    assert capsys.readouterr().out == table
+
+
 @pytest.mark.parametrize(
     ("rows", "text"),
     (
