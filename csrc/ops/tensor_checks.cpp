@@ -62,10 +62,9 @@ void check_storage(const char* op, const TensorArgument& x) {
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(t, &sizes));
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(t, &strides));
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_offset(t, &last));
-  for (int64_t i = 0; i < dims; ++i) {
-    if (sizes[i] == 0) return;
-    last += (sizes[i] - 1) * strides[i];
-  }
+  // Before any product: strides of nothing may be any number.
+  if (std::find(sizes, sizes + dims, 0) != sizes + dims) return;
+  for (int64_t i = 0; i < dims; ++i) last += (sizes[i] - 1) * strides[i];
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(t, &held));
   const int64_t needed = (last + 1) * static_cast<int64_t>(x.tensor->element_size());
   if (needed <= held) return;
