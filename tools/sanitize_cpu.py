@@ -132,7 +132,8 @@ def run_ctest(sanitizer: Sanitizer, folder: Path, jobs: str) -> int:
         ],
         **sanitizer.options,
     )
-    found = re.search(r"tests failed out of (\d+)", output)
+    # "100% tests passed, 0 tests failed out of 23"; newer versions leave out the middle.
+    found = re.search(r"tests passed.* out of (\d+)", output)
     return int(found[1]) if found else 0
 
 
