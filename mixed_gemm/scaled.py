@@ -10,10 +10,10 @@ import functools
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import is_fake
-from torch.autograd import forward_ad
 
 from . import _library
 from . import ops as _registers_fakes_and_gradients  # noqa: F401
+from ._autograd import transforms_active
 from ._dtype_argument import check_is_dtype
 from ._errors import (
     check_not_freed,
@@ -68,12 +68,7 @@ def _asks_for_gradients(*tensors: Tensor | None) -> bool:
     given = [x for x in tensors if isinstance(x, Tensor)]
     if torch.is_grad_enabled() and any(x.requires_grad for x in given):
         return True
-    if torch.compiler.is_compiling():
-        return False
-    if torch._C._functorch.maybe_current_level() is not None:  # grad, vmap, jvp
-        return True
-    tangents = (forward_ad.unpack_dual(x).tangent for x in given)  # type: ignore[no-untyped-call]
-    return any(tangent is not None for tangent in tangents)
+    return not torch.compiler.is_compiling() and transforms_active()
 
 
 def _starts_aligned(x: Tensor) -> bool:
