@@ -12,13 +12,14 @@ from .durable import write_new_file
 from .regular_file import bytes_of
 from .safetensors_file import DTYPES
 
+_RESERVED = "__metadata__"  # in a header, of what is no tensor
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def _content(tensors: dict[str, Tensor]) -> Iterator[bytes | memoryview]:
     """Header and data. Large elements come first, so that every tensor is aligned to its own."""
     order = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    header: dict[str, object] = {_RESERVED: {"format": "pt"}}
     end = 0
     for name in order:
         tensor = tensors[name]
@@ -39,7 +40,7 @@ class ShardWriter:
     """``add`` tensors, then ``finish``, which gives the files their names.
 
     Raises:
-        ValueError: safetensors has no such dtype.
+        ValueError: safetensors has no such dtype, or no tensor of that name.
         OSError: a file cannot be written.
     """
 
@@ -54,6 +55,8 @@ class ShardWriter:
     def add(self, name: str, tensor: Tensor) -> None:
         """``tensor`` is copied to the CPU if it is elsewhere, and must not change until it is
         written."""
+        if name == _RESERVED:
+            raise ValueError(f"{name}: safetensors keeps this name for itself: rename the tensor")
         if tensor.dtype not in _NAMES:
             raise ValueError(f"{name}: safetensors has no dtype for {tensor.dtype}")
         tensor = tensor.detach().cpu().contiguous()

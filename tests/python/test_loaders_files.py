@@ -16,7 +16,9 @@ from mixed_gemm.loaders.shards import ShardWriter
 from mixed_gemm.loaders.torch_file import TorchFile
 
 shapes = st.lists(st.integers(0, 5), max_size=4).map(tuple)
-names = st.text(st.characters(categories=("L", "N", "P", "S")), min_size=1, max_size=20)
+names = st.text(st.characters(categories=("L", "N", "P", "S")), min_size=1, max_size=20).filter(
+    lambda name: name != "__metadata__"
+)
 
 
 def filled(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> Tensor:
@@ -63,6 +65,12 @@ def test_safetensors_reads_what_we_write_and_we_what_it_writes(
     ):
         assert found.keys() == content.keys()
         assert all(same(found[name], content[name]) for name in content)
+
+
+def test_the_name_that_safetensors_keeps_for_itself_is_refused(tmp_path: Path) -> None:
+    """As a tensor it would take the place of what the header says of the file."""
+    with pytest.raises(ValueError, match=r"__metadata__: safetensors keeps this name for itself"):
+        ShardWriter(tmp_path, 10**9).add("__metadata__", torch.zeros(2))
 
 
 def _known(content: dict[str, Tensor]) -> bool:
