@@ -120,7 +120,7 @@ def error_bound(
     lam: float = 6.0,
     stored_partials: int = 1,
 ) -> Tensor:
-    """The elementwise statistical bound of reference/reliability.md 2.3, float64 ``[..., N]``.
+    """The elementwise statistical bound of docs/numerics.md, float64 ``[..., N]``.
 
     With u and eta of the dtype of ``a`` (see ROUNDING), e = 2^-23 (tensor cores truncate fp32
     sums), x = a * pre_scale, w the exact weight, y the exact pre-activation::

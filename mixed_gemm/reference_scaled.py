@@ -60,7 +60,7 @@ def error_bound(
     azp: Tensor | None = None,
     sum_epsilon: float = 2.0**-23,
 ) -> Tensor:
-    """The bound of reference/reliability.md 2.3 for W8A8, float64 ``[..., N]``.
+    """The bound of docs/numerics.md for W8A8, float64 ``[..., N]``.
 
     With u32 = 2^-24, p the product without bias and y with it::
 

@@ -25,7 +25,7 @@ inline double activate64(Activation activation, double x) {
   return x;
 }
 
-// The bound, after reliability.md 2.3, with lambda = 6 and e = 2^-24 (fp32, round to nearest).
+// The bound, after docs/numerics.md, with lambda = 6 and e = 2^-24 (fp32, round to nearest).
 //
 // A sum of K products by fma rounds K times, each time by at most e times the partial sum so far.
 // For terms t_k of random sign the partial sum after i of them is a walk of the size sqrt(i / K)

@@ -130,7 +130,7 @@ class ScaledMmCpu : public ::testing::TestWithParam<const cpu::CpuKernels*> {
                                                          parallel_for);
   }
 
-  // reliability.md 2.3 for W8A8: the integer sum is exact and rounds to fp32 once, each scale and
+  // docs/numerics.md for W8A8: the integer sum is exact and rounds to fp32 once, each scale and
   // the bias round once more (e = 2^-24), the result once (u). fp8 sums K exact products by fma, a
   // walk of the size lambda e sqrt(K) around at most sum |a b|.
   void expect_within_bound(const ScaledCase& c, unsigned seed) {

@@ -1,4 +1,4 @@
-"""Bad inputs (reference/reliability.md 3a): the class of the exception, and a text that names the
+"""Bad inputs: the class of the exception, and a text that names the
 op, the argument and the numbers. After each refusal a valid call in the same process must pass.
 """
 

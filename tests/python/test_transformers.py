@@ -70,7 +70,7 @@ def logits(model) -> torch.Tensor:
 
 def worst_ratio(model, run=logits) -> float:
     """Over the quantized layers of one forward, or of another ``run(model)``: max |out - exact| /
-    bound (reliability.md 2.3)."""
+    bound (docs/numerics.md)."""
     ratios, layers = [], quantized_layers(model)
     seen = set()
 
