@@ -53,7 +53,7 @@ ScaledEpilogueArgs epilogue_args(const ScaledMmProblem& p) {
 }
 
 struct Kernels {
-  const ScaledLaunchers* launchers;  // null: not in this build
+  const ScaledLaunchers* launchers;  // null where why_not_operand refuses
   int (*reduce)(const ScaledReduceArgs&);
 };
 
@@ -113,9 +113,6 @@ Status run_scaled(const ScaledCandidate& c, const ScaledMmProblem& p, const Allo
   args.resident = device.sm_count * tile_of(c).min_blocks;
   args.early_start = device.early_start();
   const Kernels kernels = kernels_of(p.operand);
-  if (kernels.launchers == nullptr) {
-    return Status("this build has no fp8 kernels: it was made for architectures before 8.9");
-  }
   status = cuda_status(launcher_of(c, kernels)(args), "launching the GEMM");
   if (!status.ok() || c.split != SplitK::kParallel) return status;
 

@@ -54,8 +54,14 @@ std::optional<ScaledCandidate> parse_scaled_config(const std::string& name) {
   return std::nullopt;
 }
 
-std::string why_not_operand(OperandType operand, const DeviceInfo& device) {
-  if (operand == OperandType::kInt8 || device.sm >= 89) return "";
+std::string why_not_operand(OperandType operand, const DeviceInfo& device, const Build& build) {
+  if (operand == OperandType::kInt8) return "";
+  if (device.sm >= 89) {
+    return build.fp8 ? ""
+                     : "float8_e4m3fn has no kernels in this build, which was made for "
+                       "architectures before 8.9; quantize to int8, move the tensors to the CPU, "
+                       "or build with 8.9 or newer in TORCH_CUDA_ARCH_LIST";
+  }
   return "float8_e4m3fn needs tensor cores of compute capability 8.9 or newer, got " +
          std::to_string(device.sm / 10) + "." + std::to_string(device.sm % 10) +
          "; quantize to int8, or move the tensors to the CPU";

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/build.h"
 #include "core/device_info.h"
 #include "core/scaled_mm_problem.h"
 #include "dispatch/tile_name.h"
@@ -24,8 +25,9 @@ const char* family_name(const ScaledCandidate& candidate);
 std::string config_name(const ScaledCandidate& candidate);
 std::optional<ScaledCandidate> parse_scaled_config(const std::string& name);
 
-// Reason why the device has no kernel for these operands, or empty.
-std::string why_not_operand(OperandType operand, const DeviceInfo& device);
+// Reason why the device, or the build, has no kernel for these operands; or empty.
+std::string why_not_operand(OperandType operand, const DeviceInfo& device,
+                            const Build& build = this_build());
 
 // Reason why this candidate cannot run the problem on the device, or empty.
 std::string why_not_scaled(const ScaledCandidate& candidate, const ScaledMmProblem& problem,

@@ -89,17 +89,12 @@ std::string why_not_device(const DeviceInfo& device) {
          std::to_string(device.smem_bytes);
 }
 
-std::string why_not_wgmma(const DeviceInfo& device) {
-#if defined(MIXED_GEMM_WITH_WGMMA)
-  constexpr bool kCompiled = true;
-#else
-  constexpr bool kCompiled = false;
-#endif
+std::string why_not_wgmma(const DeviceInfo& device, const Build& build) {
   if (device.sm != 90) {
     return "needs wgmma, which compute capability 9.0 has alone; this device has " +
            std::to_string(device.sm / 10) + "." + std::to_string(device.sm % 10);
   }
-  return kCompiled ? "" : "is not in this build: it was made for architectures without 9.0";
+  return build.wgmma ? "" : "is not in this build: it was made for architectures without 9.0";
 }
 
 std::string why_not_wgmma_scales(const TileConfig& tile, const GemmProblem& p) {

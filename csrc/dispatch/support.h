@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/build.h"
 #include "core/device_info.h"
 #include "core/gemm_problem.h"
 #include "core/scaled_mm_problem.h"
@@ -27,7 +28,7 @@ int64_t nearest_group_size(int64_t k, int64_t group_size);
 std::string why_not_device(const DeviceInfo& device);
 
 // Reason why the device, or this build, has no wgmma kernels; or empty.
-std::string why_not_wgmma(const DeviceInfo& device);
+std::string why_not_wgmma(const DeviceInfo& device, const Build& build = this_build());
 // The same of a wgmma kernel that is to split K so.
 std::string why_not_wgmma_split(SplitK split, int64_t k);
 

@@ -6,6 +6,7 @@
 
 #include "dispatch/block_select.h"
 #include "dispatch/cost_model.h"
+#include "dispatch/support.h"
 
 namespace mixed_gemm {
 namespace {
@@ -48,6 +49,18 @@ TEST(ScaledSelect, MoreTilesThanCanBeCountedAreNoChoice) {
     EXPECT_NE(why_not_scaled(*parse_scaled_config(name), p, kHopper), "") << name;
   }
   EXPECT_FALSE(select_scaled(p, kHopper));
+}
+
+TEST(ScaledSelect, NoBuildPromisesKernelsThatItLacks) {
+  Build build;  // for 8.0 alone
+  EXPECT_EQ(why_not_operand(OperandType::kInt8, kHopper, build), "");
+  const std::string no_fp8 = why_not_operand(OperandType::kFloat8E4M3, kHopper, build);
+  EXPECT_NE(no_fp8.find("no kernels in this build"), std::string::npos) << no_fp8;
+  const std::string no_wgmma = why_not_wgmma(kHopper, build);
+  EXPECT_NE(no_wgmma.find("not in this build"), std::string::npos) << no_wgmma;
+  build.fp8 = build.wgmma = true;
+  EXPECT_EQ(why_not_operand(OperandType::kFloat8E4M3, kHopper, build), "");
+  EXPECT_EQ(why_not_wgmma(kHopper, build), "");
 }
 
 TEST(ScaledSelect, ChoicesOfGpusThatDifferInBandwidthAreKeptApart) {

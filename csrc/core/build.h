@@ -1,0 +1,23 @@
+// Which of the kernels that only some architectures have are in this build. The CMake list of
+// architectures decides; a build without CUDA, which only plans, plans for one that has them all.
+#pragma once
+
+namespace mixed_gemm {
+
+struct Build {
+  bool wgmma = false;  // sm_90a
+  bool fp8 = false;    // sm_89 and newer
+};
+
+constexpr Build this_build() {
+  Build build;
+#if defined(MIXED_GEMM_WITH_WGMMA)
+  build.wgmma = true;
+#endif
+#if defined(MIXED_GEMM_WITH_FP8)
+  build.fp8 = true;
+#endif
+  return build;
+}
+
+}  // namespace mixed_gemm
