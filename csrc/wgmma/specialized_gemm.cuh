@@ -145,6 +145,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocks)
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   Gemm::run(params, *reinterpret_cast<typename Gemm::SharedStorage*>(shared_bytes));
+#elif defined(__CUDA_ARCH__)
+#error "wgmma needs sm_90a: without it this kernel would launch and write nothing"
 #endif
 }
 
