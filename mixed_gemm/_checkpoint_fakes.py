@@ -1,4 +1,4 @@
-"""Fake kernels of checkpoint_ops.py. The eager checks are csrc/ops/checkpoint_checks.cpp."""
+"""Fake kernels of checkpoint_ops.py. The eager checks are csrc/ops/checkpoint/checks.cpp."""
 
 from __future__ import annotations
 

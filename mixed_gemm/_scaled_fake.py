@@ -1,5 +1,5 @@
 """Fake (meta) kernels of the 8-bit GEMMs and the quantizers, with the refusals of the eager ops
-(csrc/ops/scaled_checks.cpp) and their words."""
+(csrc/ops/scaled_mm/checks.cpp) and their words."""
 
 from __future__ import annotations
 

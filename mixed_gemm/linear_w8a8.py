@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .loaders.weight import QuantizedWeight
 
 INT8_STEPS = 255  # between -128 and 127
-MIN_SCALE = 2.0**-126  # as core/quantize_problem.h
+MIN_SCALE = 2.0**-126  # as problem/quantize.h
 
 
 @dataclass(frozen=True)

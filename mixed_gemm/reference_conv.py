@@ -173,7 +173,7 @@ def qconv2d_int8(
     padding: Pair = (0, 0),
     dilation: Pair = (1, 1),
 ) -> Tensor:
-    """What ``mixed_gemm.qconv2d_int8`` computes, bit for bit (core/conv_problem.h)."""
+    """What ``mixed_gemm.qconv2d_int8`` computes, bit for bit (problem/conv.h)."""
     sums = conv_sums(
         input, weight, input_zero_point, stride=stride, padding=padding, dilation=dilation
     )
@@ -187,7 +187,7 @@ def qconv2d_int8(
 
 def block_quantize(a: Tensor, block_size: int = -1) -> tuple[Tensor, Tensor, Tensor]:
     """How ``mixed_gemm.block_quant_gemm`` rounds its activations, bit for bit
-    (core/block_gemm_problem.h).
+    (problem/block_gemm.h).
 
     Returns:
         q int8 ``[..., K]``, scale and offset float32 ``[..., G]``: a is about scale * q + offset.

@@ -10,7 +10,7 @@ from .reference import ROUNDING
 # fp8 sums on Hopper keep about 14 bits inside the tensor core (measured by others: DeepSeek-V3
 # report, section 3.3.2) until they are added to fp32 registers.
 HOPPER_FP8_EPSILON = 2.0**-13
-MAX_AZP = 2**22  # of quantize_per_tensor; as core/quantize_problem.h
+MAX_AZP = 2**22  # of quantize_per_tensor; as problem/quantize.h
 
 
 def accumulator(
@@ -92,7 +92,7 @@ def error_bound(
 def quantize_per_token(
     a: Tensor, *, symmetric: bool = True
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """What ``mixed_gemm.quantize_per_token`` computes, bit for bit (core/quantize_problem.h)."""
+    """What ``mixed_gemm.quantize_per_token`` computes, bit for bit (problem/quantize.h)."""
     x = a.float()
     low = x.amin(-1, keepdim=True).clamp(max=0)
     high = x.amax(-1, keepdim=True).clamp(min=0)

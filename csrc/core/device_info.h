@@ -5,7 +5,7 @@
 
 namespace mixed_gemm {
 
-// A GPU whose kernels may start early (kernel/early_start.cuh); sms is 0 for another one.
+// A GPU whose kernels may start early (grid/early_start.cuh); sms is 0 for another one.
 //
 // Blocks that start early find some SMs free and others not, and crowd where there is room; some
 // SMs then have twice the work of others. So a block asks for so much shared memory that an SM has

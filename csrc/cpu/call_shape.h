@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/gemm_problem.h"
 #include "core/mutant.h"
 #include "cpu/aligned_buffer.h"
 #include "cpu/cpu_kernels.h"
 #include "layout/weight_layout.h"
+#include "problem/gemm.h"
 
 namespace mixed_gemm::cpu {
 

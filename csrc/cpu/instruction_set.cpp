@@ -10,7 +10,7 @@
 #endif
 #endif
 
-#include "cpu/gemm_cpu.h"
+#include "cpu/gemm/gemm_cpu.h"
 
 namespace mixed_gemm::cpu {
 namespace {

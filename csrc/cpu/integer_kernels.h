@@ -45,7 +45,7 @@ struct IntegerKernels {
   };
   Range (*range)(const float* row, int64_t k);
 
-  // core/quantize_problem.h, for |azp| <= 2^22.
+  // problem/quantize.h, for |azp| <= 2^22.
   void (*round)(const float* row, int64_t k, float inverse, int32_t azp, int8_t* q);
 };
 

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "core/parallel.h"
-#include "core/scaled_mm_problem.h"
 #include "cpu/aligned_buffer.h"
 #include "cpu/call_shape.h"
 #include "cpu/integer_kernels.h"
+#include "problem/scaled_mm.h"
 
 namespace mixed_gemm::cpu {
 

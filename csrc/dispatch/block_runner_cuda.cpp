@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "instantiations/block_launchers.h"
+#include "block_gemm/launchers.h"
 
 namespace mixed_gemm {
 namespace {

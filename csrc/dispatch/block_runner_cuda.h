@@ -1,8 +1,8 @@
 // Runs a checked block_quant_gemm on the current device: workspace and two launches.
 #pragma once
-#include "core/block_gemm_problem.h"
 #include "dispatch/block_select.h"
 #include "dispatch/cuda_runner.h"
+#include "problem/block_gemm.h"
 
 namespace mixed_gemm {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "blockq/block_args.h"
+#include "block_gemm/args.h"
 #include "core/device_info.h"
 #include "dispatch/tile_name.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <initializer_list>
 
-#include "core/conv_config.h"
+#include "conv/config.h"
 #include "dispatch/cost_model.h"
 #include "layout/conv_layout.h"
 

@@ -1,9 +1,9 @@
 // What the ways to run a convolution with quantized weights are predicted to take, in microseconds.
 #pragma once
-#include "core/conv_problem.h"
 #include "core/device_info.h"
-#include "core/gemm_problem.h"
 #include "dispatch/tile_name.h"
+#include "problem/conv.h"
+#include "problem/gemm.h"
 
 namespace mixed_gemm {
 

@@ -2,10 +2,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include "conv/launchers.h"
 #include "dispatch/workspace_cuda.h"
-#include "instantiations/conv_tables.h"
-#include "instantiations/launchers.h"
 #include "layout/conv_layout.h"
+#include "transform/launchers.h"
 
 namespace mixed_gemm {
 namespace {

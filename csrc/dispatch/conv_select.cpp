@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/conv_config.h"
+#include "conv/config.h"
 #include "dispatch/conv_cost.h"
 #include "dispatch/cost_model.h"
 #include "dispatch/remembered.h"

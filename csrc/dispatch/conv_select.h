@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "core/conv_problem.h"
 #include "core/device_info.h"
-#include "core/gemm_problem.h"
 #include "dispatch/tile_name.h"
+#include "problem/conv.h"
+#include "problem/gemm.h"
 
 namespace mixed_gemm {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "core/scaled_mm_problem.h"
 #include "dispatch/support.h"
 #include "layout/conv_layout.h"
+#include "problem/scaled_mm.h"
 
 namespace mixed_gemm {
 namespace {

@@ -3,7 +3,7 @@
 #pragma once
 #include <string>
 
-#include "core/conv_problem.h"
+#include "problem/conv.h"
 
 namespace mixed_gemm {
 

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "core/device_info.h"
-#include "core/gemm_problem.h"
 #include "dispatch/candidate.h"
+#include "problem/gemm.h"
 
 namespace mixed_gemm {
 

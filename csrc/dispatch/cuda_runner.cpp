@@ -10,7 +10,7 @@
 #include "dispatch/gemm_args_of.h"
 #include "dispatch/support.h"
 #include "dispatch/workspace_cuda.h"
-#include "instantiations/launchers.h"
+#include "transform/launchers.h"
 
 namespace mixed_gemm {
 namespace {

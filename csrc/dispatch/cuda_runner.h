@@ -4,9 +4,9 @@
 #include <functional>
 
 #include "core/device_info.h"
-#include "core/gemm_problem.h"
 #include "core/status.h"
 #include "dispatch/candidate.h"
+#include "problem/gemm.h"
 
 namespace mixed_gemm {
 

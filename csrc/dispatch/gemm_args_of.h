@@ -1,8 +1,8 @@
 // A fpA_intB problem -> what its kernels take. Here K becomes the kernels' K; no CUDA, so that
 // tests hold against each other what why_not sizes a kernel by and what the kernel is told.
 #pragma once
-#include "core/gemm_problem.h"
-#include "kernel/gemm_args.h"
+#include "grid/gemm_args.h"
+#include "problem/gemm.h"
 
 namespace mixed_gemm {
 

@@ -4,8 +4,8 @@
 
 #include "core/scaled_tile_config.h"
 #include "dispatch/workspace_cuda.h"
-#include "instantiations/launchers.h"
-#include "instantiations/scaled_tables.h"
+#include "scaled/launchers.h"
+#include "transform/launchers.h"
 
 namespace mixed_gemm {
 namespace {

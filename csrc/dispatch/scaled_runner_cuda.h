@@ -1,9 +1,9 @@
 // Runs a checked scaled GEMM on the current device: copies what cp.async cannot read, workspace,
 // launches.
 #pragma once
-#include "core/scaled_mm_problem.h"
 #include "dispatch/cuda_runner.h"
 #include "dispatch/scaled_select.h"
+#include "problem/scaled_mm.h"
 
 namespace mixed_gemm {
 

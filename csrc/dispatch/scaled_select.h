@@ -6,8 +6,8 @@
 
 #include "core/build.h"
 #include "core/device_info.h"
-#include "core/scaled_mm_problem.h"
 #include "dispatch/tile_name.h"
+#include "problem/scaled_mm.h"
 
 namespace mixed_gemm {
 

@@ -5,11 +5,11 @@
 #pragma once
 #include <tuple>
 
-#include "core/conv_problem.h"
 #include "core/device_info.h"
-#include "core/gemm_problem.h"
 #include "core/mutant.h"
-#include "core/scaled_mm_problem.h"
+#include "problem/conv.h"
+#include "problem/gemm.h"
+#include "problem/scaled_mm.h"
 
 namespace mixed_gemm {
 

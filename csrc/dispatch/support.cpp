@@ -126,7 +126,7 @@ std::string why_not_tile(const TileChoice& c, const TileConfig& tile, int smem,
            std::to_string(unit_k(tile)) + ") = " + std::to_string(parts) + ", got " +
            std::to_string(c.slices);
   }
-  // Blocks of the grid, or units that stream-K counts (kernel/work_split.h).
+  // Blocks of the grid, or units that stream-K counts (grid/work_split.h).
   const int64_t count = count_product({ceil_div(p.m, tile.m), ceil_div(p.n, tile.n),
                                        c.split == SplitK::kStreamK ? parts : c.slices});
   if (count > kMaxExtent) {

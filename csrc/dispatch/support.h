@@ -6,9 +6,9 @@
 
 #include "core/build.h"
 #include "core/device_info.h"
-#include "core/gemm_problem.h"
-#include "core/scaled_mm_problem.h"
 #include "dispatch/candidate.h"
+#include "problem/gemm.h"
+#include "problem/scaled_mm.h"
 
 namespace mixed_gemm {
 

@@ -7,7 +7,7 @@
 
 #include "core/device_info.h"
 #include "core/tile_config.h"
-#include "kernel/gemm_args.h"
+#include "grid/gemm_args.h"
 
 namespace mixed_gemm {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/mutant.h"
-#include "instantiations/launchers.h"
+#include "transform/launchers.h"
 
 namespace mixed_gemm {
 

@@ -1,5 +1,5 @@
 // Where a weight lies in the tensors of AWQ and GPTQ checkpoints, and the gather from there to the
-// packed layout. Host and device; layout/repack.cpp and kernel/repack_kernel.cuh walk it.
+// packed layout. Host and device; layout/repack.cpp and transform/repack.cuh walk it.
 //
 // Both files hold unsigned codes c with q = c - 2^(bits - 1), and the packed layout stores
 // q + 2^(stored bits - 1): at equal widths repacking moves bits and never computes.

@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/conv_problem.h"
 #include "core/macros.h"
 #include "core/mutant.h"
 #include "layout/weight_layout.h"
+#include "problem/conv.h"
 
 namespace mixed_gemm {
 

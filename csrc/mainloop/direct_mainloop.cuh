@@ -7,7 +7,7 @@
 namespace mixed_gemm {
 
 // What becomes of the sums of products. Here nothing: over all of K, they are the result.
-// blockq/block_sums.cuh is the other one, and says when each function is called.
+// block_gemm/sums.cuh is the other one, and says when each function is called.
 template <typename Config>
 struct WholeSums {
   using Sums = cutlass::Array<typename Config::Mma::ElementC, Config::kAccumulators>;

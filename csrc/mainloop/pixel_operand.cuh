@@ -2,12 +2,12 @@
 // rows of that matrix are never written anywhere: each 16-byte chunk is copied from the pixel of
 // the channels-last input that its row and tap meet.
 #pragma once
-#include "core/conv_problem.h"
 #include "core/mutant.h"
 #include "core/stage_check.h"
 #include "cutlass/arch/memory_sm80.h"
 #include "cutlass/fast_math.h"
 #include "layout/smem_tile.h"
+#include "problem/conv.h"
 
 namespace mixed_gemm {
 

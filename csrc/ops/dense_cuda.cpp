@@ -1,8 +1,8 @@
 #include "ops/dense_cuda.h"
 
-#include "instantiations/launchers.h"
 #include "ops/call_aten.h"
-#include "ops/checks.h"
+#include "ops/gemm/checks.h"
+#include "transform/launchers.h"
 
 namespace mixed_gemm {
 void dense_mm(const Tensor& a, const Tensor& b, Tensor& out) {

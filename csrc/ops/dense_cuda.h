@@ -1,10 +1,10 @@
 // Family 3: dequantize the weight, multiply with the library's dense GEMM, finish bias and
 // activation in fp32. For float32 on CUDA, and for large M, where the tensor cores are the limit.
 #pragma once
-#include "core/gemm_problem.h"
 #include "core/status.h"
 #include "dispatch/cuda_runner.h"
 #include "ops/torch_stable.h"
+#include "problem/gemm.h"
 
 namespace mixed_gemm {
 

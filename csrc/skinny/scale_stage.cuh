@@ -14,8 +14,8 @@
 #include "core/stage_check.h"
 #include "cutlass/arch/memory.h"
 #include "cutlass/cutlass.h"
-#include "skinny/skinny_config.cuh"
-#include "skinny/skinny_scales.cuh"
+#include "skinny/config.cuh"
+#include "skinny/scales.cuh"
 
 namespace mixed_gemm {
 

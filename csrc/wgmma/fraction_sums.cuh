@@ -35,7 +35,7 @@ class FractionSums {
       : p_(missed), staged_(staged), shared_(shared) {}
 
   // To a lane's sums of k-tiles [begin, end) of the tile at (row0, column0), laid out as
-  // wgmma/wgmma_output.cuh says. All multiplying threads.
+  // wgmma/output.cuh says. All multiplying threads.
   __device__ void add(int row0, int column0, int begin, int end, float* sums) const {
     static_assert(Config::kTile.k_tiles == 2, "pieces of two k-tiles begin where stages do");
     end = min(end, static_cast<int>(ceil_div(p_.k, kTileK)));

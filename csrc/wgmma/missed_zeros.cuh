@@ -3,7 +3,7 @@
 // are all whole (wgmma/whole_zeros.cuh), which no checkpoint is known to have: plain loads, no
 // tensor cores, slow.
 #pragma once
-#include "kernel/gemm_args.h"
+#include "grid/gemm_args.h"
 #include "wgmma/staged_scales.cuh"
 
 namespace mixed_gemm {
@@ -34,7 +34,7 @@ struct MissedZeros {
   }
 
   // To a lane's sums of k-tiles [begin, end) of the tile at (row0, column0), laid out as
-  // wgmma/wgmma_output.cuh says. All lanes of a warp.
+  // wgmma/output.cuh says. All lanes of a warp.
   template <typename Config>
   __device__ void add(const StagedScales& staged, int row0, int column0, int begin, int end,
                       float* sums) const {

@@ -4,8 +4,8 @@
 #include "core/mutant.h"
 #include "cutlass/fast_math.h"
 #include "dequant/column_pair.h"
+#include "hopper/warpgroup_mma.cuh"
 #include "wgmma/staged_rows.h"
-#include "wgmma/warpgroup_mma.cuh"
 
 namespace mixed_gemm {
 

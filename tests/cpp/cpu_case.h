@@ -13,12 +13,12 @@
 #include <random>
 #include <vector>
 
-#include "core/gemm_problem.h"
 #include "core/half_arithmetic.h"
 #include "cpu/cpu_kernels.h"
-#include "cpu/gemm_paths.h"
+#include "cpu/gemm/paths.h"
 #include "layout/pack_weight.h"
 #include "layout/weight_layout.h"
+#include "problem/gemm.h"
 
 namespace mixed_gemm::test {
 

@@ -1,12 +1,12 @@
 // Every AWQ launch that select_awq() makes is one that the kernels take.
-#include "awq/awq_config.h"
+#include "awq/config.h"
 
 #include <gtest/gtest.h>
 
 namespace mixed_gemm {
 namespace {
 
-// What the reduction of a block needs (awq/awq_reduction.cuh): 227 KB is the most of an H200, 99 of
+// What the reduction of a block needs (awq/reduction.cuh): 227 KB is the most of an H200, 99 of
 // an L40S.
 int64_t smem_bytes(const AwqConfig& config, const AwqChoice& choice) {
   const int64_t outputs = 8 * config.m_tiles * 64 * config.words * config.n_warps;

@@ -1,7 +1,7 @@
 // also: nvcc
 // AutoAWQ words to pairs along K: the expected value comes from the format's order of columns, not
 // from the converter.
-#include "awq/awq_converter.h"
+#include "awq/converter.h"
 
 #include <gtest/gtest.h>
 

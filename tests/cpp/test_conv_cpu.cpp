@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "cpu/block_gemm_cpu.h"
+#include "cpu/block_gemm/block_gemm_cpu.h"
 #include "cpu/conv/conv_cpu.h"
 #include "guarded_bytes.h"
 #include "layout/conv_layout.h"

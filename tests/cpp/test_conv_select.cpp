@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/conv_config.h"
+#include "conv/config.h"
 #include "dispatch/cost_model.h"
 #include "dispatch/select.h"
 #include "dispatch/tuned_table.h"

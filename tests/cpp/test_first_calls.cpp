@@ -9,11 +9,11 @@
 #include <optional>
 #include <thread>
 
-#include "cpu/block_gemm_cpu.h"
+#include "cpu/awq/awq_cpu.h"
+#include "cpu/block_gemm/block_gemm_cpu.h"
 #include "cpu/conv/conv_cpu.h"
-#include "cpu/gemm_awq.h"
-#include "cpu/gemm_cpu.h"
-#include "cpu/scaled_mm_cpu.h"
+#include "cpu/gemm/gemm_cpu.h"
+#include "cpu/scaled_mm/scaled_mm_cpu.h"
 #include "cpu_case.h"
 #include "dispatch/block_select.h"
 #include "dispatch/conv_select.h"

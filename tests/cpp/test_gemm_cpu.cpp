@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "cpu/call_shape.h"
-#include "cpu/gemm_cpu.h"
+#include "cpu/gemm/gemm_cpu.h"
 #include "cpu/instruction_set.h"
 #include "cpu_bound.h"
 #include "cpu_case.h"

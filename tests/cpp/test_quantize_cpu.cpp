@@ -1,10 +1,10 @@
-// The quantizers on every instruction set of this machine: the formula of core/quantize_problem.h
+// The quantizers on every instruction set of this machine: the formula of problem/quantize.h
 // in double, bit for bit.
-#include "core/quantize_problem.h"
 #include "cpu/instruction_set.h"
-#include "cpu/scaled_paths.h"
+#include "cpu/scaled_mm/paths.h"
 #include "cpu_case.h"
 #include "guarded_bytes.h"
+#include "problem/quantize.h"
 
 namespace mixed_gemm::test {
 namespace {

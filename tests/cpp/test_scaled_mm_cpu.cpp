@@ -4,8 +4,8 @@
 
 #include "core/float8.h"
 #include "cpu/instruction_set.h"
-#include "cpu/scaled_mm_cpu.h"
-#include "cpu/scaled_paths.h"
+#include "cpu/scaled_mm/paths.h"
+#include "cpu/scaled_mm/scaled_mm_cpu.h"
 #include "cpu_bound.h"
 #include "cpu_case.h"
 #include "guarded_bytes.h"

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "core/gemm_problem.h"
-#include "core/scaled_mm_problem.h"
 #include "dispatch/cost_model.h"
 #include "dispatch/scaled_select.h"
 #include "dispatch/tuned_table.h"
+#include "problem/gemm.h"
+#include "problem/scaled_mm.h"
 
 namespace mixed_gemm {
 namespace {

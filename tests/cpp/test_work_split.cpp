@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernel/work_split.h"
+#include "grid/work_split.h"
 
 namespace mixed_gemm {
 namespace {

@@ -1,7 +1,7 @@
-// The CPU backend of the convolutions. ops/conv_cpu.cpp calls it.
+// The CPU backend of the convolutions. ops/conv/cpu.cpp calls it.
 #pragma once
-#include "core/conv_problem.h"
 #include "core/parallel.h"
+#include "problem/conv.h"
 
 namespace mixed_gemm {
 

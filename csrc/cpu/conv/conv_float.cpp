@@ -4,7 +4,7 @@
 
 #include "cpu/conv/conv_cpu.h"
 #include "cpu/conv/patch_rows.h"
-#include "cpu/gemm_cpu.h"
+#include "cpu/gemm/gemm_cpu.h"
 #include "layout/conv_layout.h"
 
 namespace mixed_gemm {

@@ -4,10 +4,10 @@
 #include <cstring>
 #include <optional>
 
-#include "core/conv_problem.h"
 #include "core/mutant.h"
 #include "core/parallel.h"
 #include "cpu/call_shape.h"
+#include "problem/conv.h"
 
 namespace mixed_gemm::cpu {
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "awq/awq_config.h"
+#include "awq/config.h"
 #include "dispatch/block_select.h"
 #include "dispatch/conv_select.h"
 #include "dispatch/conv_support.h"

@@ -1,0 +1,17 @@
+// The kernels of block_quant_gemm as plain functions. All return a cudaError_t and never
+// synchronise.
+#pragma once
+#include <array>
+
+#include "block_gemm/args.h"
+
+namespace mixed_gemm {
+
+// m is at least 1.
+int launch_block_prepare(const BlockPrepareArgs& args);
+
+// The launcher of each row of kBlockTileConfigs; scale_mode: an index into kBlockScaleRows.
+using BlockLaunchers = std::array<BlockGemmLaunch, kNumBlockTileConfigs>;
+const BlockLaunchers& block_gemm_launchers(int scale_mode);
+
+}  // namespace mixed_gemm

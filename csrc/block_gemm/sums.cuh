@@ -1,0 +1,187 @@
+// What becomes of the int32 sums of a block of K: at the block's end they are scaled and added to
+// fp32 sums, with the cross terms of the two offsets,
+//   d += scale_a * (scale_b * C) + offset_a * (scale_b * sum b) + (sum of A's block) * offset_b
+// where A's block is summed as it is dequantized (first launch), and sum b, the int32 column sums,
+// are added up here by dp4a from the fragments that the tensor cores multiply: two instructions for
+// eight columns a step. The alternatives read more or wait: summed by the first launch, B comes
+// from memory twice, which at small M is all there is to do; by an mma with ones, they take a
+// tensor-core instruction for each 1 to 4 of the products.
+//
+// A worker's part of K begins and ends with blocks (BlockForm::split_lines()): what is left of a
+// block where its terms cancel is smaller than the rounding of a part of it.
+#pragma once
+#include "block_gemm/args.h"
+#include "core/mutant.h"
+#include "core/stage_check.h"
+#include "cutlass/arch/memory_sm80.h"
+#include "cutlass/array.h"
+#include "cutlass/fast_math.h"
+#include "epilogue/store_tile.cuh"
+
+namespace mixed_gemm {
+
+template <typename Config>
+class BlockSums {
+  static constexpr int kRows = Config::kScaleRows;
+  static constexpr int kTileM = Config::kTile.m, kTileN = Config::kTile.n;
+  static constexpr int kMmaM = Config::kMmaM, kMmaN = Config::kMmaN;
+  static constexpr int kSlots = Config::kStages + 1;
+  static constexpr int kSlotBytes = block_slot_bytes(Config::kTile, kRows);
+  static constexpr int kColumnBytes = kRows * kTileM * int{sizeof(RowScale)};  // offset of columns
+  static_assert(kRows * (kTileM * sizeof(RowScale) + kTileN * sizeof(ColumnScale)) == kSlotBytes,
+                "block_tile_config.h must know the real slot size");
+
+ public:
+  using Sums = cutlass::Array<int32_t, Config::kAccumulators>;
+  using Accumulators = cutlass::Array<float, Config::kAccumulators>;
+  static constexpr int kSmemBytes = kSlots * kSlotBytes;
+
+  // A unit of K is what one row of scales serves: a line, or an mma step.
+  struct Params {
+    const RowScale* rows;        // [blocks, m]
+    const ColumnScale* columns;  // [blocks, n]
+    int m, n, blocks;
+    int units;               // of K
+    int split_lines, lines;  // BlockForm
+    cutlass::FastDivmod units_per_block;
+  };
+
+  __device__ BlockSums(const Params& params, uint8_t* smem, int row0, int column0, int begin, int)
+      : params_(params),
+        smem_(smem),
+        row0_(row0),
+        column0_(column0),
+        fetched_(begin * kRows),
+        unit_(begin * kRows) {
+    end_ =
+        min((params.units_per_block.div(unit_) + 1) * params.units_per_block.divisor, params.units);
+    sums_.clear();
+    CUTLASS_PRAGMA_UNROLL
+    for (int j = 0; j < kMmaN; ++j) columns_[j] = 0;
+  }
+
+  // Starts the copy of the scales of the line that is fetched. What does not exist is not copied:
+  // it belongs to outputs that are not stored, or to units that do not end a block.
+  __device__ void fetch() {
+    uint8_t* slot = smem_ + write_slot_ * kSlotBytes;
+    copy_side<kTileM>(slot, params_.rows, params_.m, row0_);
+    copy_side<kTileN>(slot + kColumnBytes, params_.columns, params_.n, column0_);
+  }
+  // The line that is fetched is complete.
+  __device__ void next() {
+    fetched_ += kRows;
+    write_slot_ = write_slot_ + 1 == kSlots ? 0 : write_slot_ + 1;
+  }
+
+  __device__ Sums& sums(Accumulators&) { return sums_; }
+
+  // The right-hand fragments of a step, two words for each of kMmaN tiles: 4 bytes of a column
+  // each.
+  __device__ void add_columns(const uint32_t* words) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < 2 * kMmaN; ++i) {
+      columns_[i / 2] = __dp4a(static_cast<int>(words[i]), 0x01010101, columns_[i / 2]);
+    }
+  }
+
+  // After all products of a step of a line. The slot of the line is not written before the barrier
+  // of the next line.
+  __device__ void end_step(int step, Accumulators& accumulators) {
+    constexpr int kLast = kScaledTileK / kBlockStep - 1;
+    if (kRows > 1 || step == kLast) {
+      if (++unit_ == end_) {
+        fold(smem_ + read_slot_ * kSlotBytes, kRows > 1 ? step : 0, accumulators);
+        end_ = min(end_ + params_.units_per_block.divisor, params_.units);
+      }
+    }
+    if (step == kLast) read_slot_ = read_slot_ + 1 == kSlots ? 0 : read_slot_ + 1;
+  }
+
+ private:
+  // Kept, it is the register that one tile too many wants.
+  static __device__ int thread_index() {
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+  }
+
+  template <int kCount, typename Scale>
+  __device__ void copy_side(uint8_t* slot, const Scale* scales, int count, int first) const {
+    const int thread = thread_index();
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < kRows * kCount; i += Config::kThreads) {
+      const int index = i + thread;
+      const int block = params_.units_per_block.div(fetched_ + index / kCount);
+      const int at = first + index % kCount;
+      MIXED_GEMM_CHECK_STAGE(slot - smem_ + (index < kRows * kCount ? index * sizeof(Scale) : 0),
+                             sizeof(Scale), kSlots * kSlotBytes);
+      cutlass::arch::cp_async<sizeof(Scale), cutlass::arch::CacheOperation::Always>(
+          slot + index * sizeof(Scale), scales + static_cast<int64_t>(block) * count + at,
+          index < kRows * kCount && at < count && block < params_.blocks);
+    }
+  }
+
+  // The sums of columns 2 q and 2 q + 1 of a tile (q = lane % 4), where mma leaves its sums. A quad
+  // has added up one column.
+  __device__ int2 column_sums(int j, int lane) const {
+    int sum = columns_[j];
+    sum += __shfl_xor_sync(0xffffffff, sum, 1);
+    sum += __shfl_xor_sync(0xffffffff, sum, 2);
+    const int first = lane % 4 * 8;  // lane of quad 2 q
+    return make_int2(__shfl_sync(0xffffffff, sum, first), __shfl_sync(0xffffffff, sum, first + 4));
+  }
+
+  // Adds the sums to the accumulators and clears them.
+  __device__ void fold(const uint8_t* slot, int scale_row, Accumulators& accumulators) {
+    const int thread = thread_index(), lane = thread % 32;
+    const auto* rows = reinterpret_cast<const RowScale*>(slot) + scale_row * kTileM +
+                       Config::warp_row(thread) + lane / 4;
+    const auto* columns = reinterpret_cast<const ColumnScale*>(slot + kColumnBytes) +
+                          scale_row * kTileN + Config::warp_column(thread) + lane % 4 * 2;
+    CUTLASS_PRAGMA_UNROLL
+    for (int j = 0; j < kMmaN; ++j) {
+      const ColumnScale pair[2] = {columns[8 * j], columns[8 * j + 1]};
+      const int2 sums = column_sums(j, lane);
+      columns_[j] = 0;
+      const float of_columns[2] = {pair[0].scale * static_cast<float>(sums.x),
+                                   pair[1].scale * static_cast<float>(sums.y)};
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < 2 * kMmaM; ++i) {
+        const float scale_a = rows[8 * i].scale, offset_a = rows[8 * i].offset;
+        CUTLASS_PRAGMA_UNROLL
+        for (int e = 0; e < 2; ++e) {
+          const int index = pair_index<kMmaM>(i, j) + e;
+          const float products = pair[e].scale * static_cast<float>(sums_[index]);
+          accumulators[index] =
+              fmaf(offset_a, of_columns[e], fmaf(scale_a, products, accumulators[index]));
+          sums_[index] = 0;
+        }
+      }
+    }
+    __syncwarp();  // or the compiler reads all rows at once: 8 registers too many
+    CUTLASS_PRAGMA_UNROLL
+    for (int j = 0; j < kMmaN; ++j) {
+      const float offset_b[2] = {columns[8 * j].offset, columns[8 * j + 1].offset};
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < 2 * kMmaM; ++i) {
+        const float sum_a = MIXED_GEMM_MUTATED(BlockSum) ? 0.f : rows[8 * i].sum;
+        CUTLASS_PRAGMA_UNROLL
+        for (int e = 0; e < 2; ++e) {
+          float& sum = accumulators[pair_index<kMmaM>(i, j) + e];
+          sum = fmaf(sum_a, offset_b[e], sum);
+        }
+      }
+    }
+  }
+
+  const Params& params_;
+  uint8_t* smem_;
+  int row0_, column0_;
+  int fetched_;     // first unit of the line that is fetched
+  int unit_, end_;  // units multiplied; where the block of the next one ends
+  int write_slot_ = 0, read_slot_ = 0;
+  Sums sums_;           // of the block so far
+  int columns_[kMmaN];  // this lane's part of column lane / 4 of each tile
+};
+
+}  // namespace mixed_gemm

@@ -1,0 +1,5 @@
+#include "conv/tables.cuh"
+
+namespace mixed_gemm {
+template const ConvLaunchers& conv_launchers<ElementType::kFloat16, 8>(ScaleMode);
+}  // namespace mixed_gemm

@@ -1,0 +1,48 @@
+// Device entry of the convolution with quantized weights: the multistage GEMM, whose rows of A are
+// pixels and whose scales repeat with every tap.
+#pragma once
+#include "conv/config.h"
+#include "core/mutant.h"
+#include "epilogue/tile_output.cuh"
+#include "grid/tile_gemm.cuh"
+#include "mainloop/multistage_mainloop.cuh"
+#include "mainloop/pixel_operand.cuh"
+
+namespace mixed_gemm {
+
+// Parts of K -> rows of the scales, which all taps share.
+struct TapGroupRows {
+  cutlass::FastDivmod parts_per_tap;
+  GroupRows in_tap;
+  __device__ int operator()(int part) const {
+    int tap, rest;
+    parts_per_tap(tap, rest, part);
+    return in_tap(MIXED_GEMM_MUTATED(TapGroups) ? part : rest);
+  }
+};
+
+struct ConvTiles {
+  static constexpr const TileConfig& row(int i) { return kConvTileConfigs[i]; }
+};
+
+template <typename Element, int kBits, ScaleMode kMode, int kRow>
+using ConvConfig = GemmConfig<Element, kBits, kMode, kRow, ConvTiles>;
+
+template <typename Config>
+using ConvCopy =
+    PixelCopy<Config::kTile.m, Config::kSliceThreads, Config::kSlices, /*kPadded=*/false>;
+
+template <typename Config>
+using ConvGemm = TileGemm<Config, MultistageMainloop<Config, ConvCopy<Config>, TapGroupRows>,
+                          TileOutput<typename Config::Element>>;
+
+template <typename Config>
+__global__ void __launch_bounds__(Config::kThreads,
+                                  conv_blocks_per_sm(Config::kTile, Config::kMode))
+    conv_kernel(const __grid_constant__ typename ConvGemm<Config>::Params params) {
+  extern __shared__ __align__(128) uint8_t shared_bytes[];
+  ConvGemm<Config>::run(params,
+                        *reinterpret_cast<typename ConvGemm<Config>::SharedStorage*>(shared_bytes));
+}
+
+}  // namespace mixed_gemm

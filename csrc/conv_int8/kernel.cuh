@@ -1,0 +1,45 @@
+// Device entries of the int8 convolution: the scaled GEMM's mainloop on pixels, and the constants
+// of its output channels.
+#pragma once
+#include "conv_int8/requantized_output.cuh"
+#include "grid/tile_gemm.cuh"
+#include "mainloop/direct_mainloop.cuh"
+#include "mainloop/pixel_operand.cuh"
+#include "mainloop/scaled_mm_config.cuh"
+
+namespace mixed_gemm {
+
+template <typename Config>
+using ConvInt8Copy = PixelCopy<Config::kTile.m, Config::kThreads, 1, /*kPadded=*/true>;
+
+template <typename Config>
+using ConvInt8Gemm =
+    TileGemm<Config, DirectMainloop<Config, ConvInt8Copy<Config>>, RequantizedOutput>;
+
+template <typename Config>
+__global__ void __launch_bounds__(Config::kThreads, Config::kTile.min_blocks)
+    conv_int8_kernel(const __grid_constant__ typename ConvInt8Gemm<Config>::Params params) {
+  extern __shared__ __align__(128) uint8_t shared_bytes[];
+  using Storage = typename ConvInt8Gemm<Config>::SharedStorage;
+  ConvInt8Gemm<Config>::run(params, *reinterpret_cast<Storage*>(shared_bytes));
+}
+
+// A warp an output channel.
+__global__ inline void requantization_kernel(const RequantizationArgs p) {
+  const int64_t channel = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
+  if (channel >= p.channels) return;
+  const int8_t* weight = p.weight + channel * p.k;
+  int sum = 0;
+  for (int64_t k = threadIdx.x % 32; k < p.k; k += 32) sum += weight[k];
+  for (int distance = 16; distance > 0; distance /= 2) {
+    sum += __shfl_xor_sync(0xffffffff, sum, distance);
+  }
+  if (threadIdx.x % 32 != 0) return;
+  const double scale = p.weight_scale[channel * p.weight_scale_stride];
+  const double bias = p.bias == nullptr ? 0. : p.bias[channel];
+  p.out[channel] = {p.input_zero_point * sum,
+                    __double2float_rn(p.input_scale * scale / p.output_scale),
+                    __double2float_rn(bias / p.output_scale + p.output_zero_point)};
+}
+
+}  // namespace mixed_gemm

@@ -1,0 +1,17 @@
+// The CPU backend of scaled_mm and of the quantizers. ops/gemm/cpu.cpp calls it.
+#pragma once
+#include "core/parallel.h"
+#include "problem/quantize.h"
+#include "problem/scaled_mm.h"
+
+namespace mixed_gemm {
+
+// Fills problem.d: any m, n, k, strides and scales.
+void scaled_mm_cpu(const ScaledMmProblem& problem, const ParallelFor& parallel_for);
+
+void quantize_per_token_cpu(const QuantizePerTokenProblem& problem,
+                            const ParallelFor& parallel_for);
+void quantize_per_tensor_cpu(const QuantizePerTensorProblem& problem,
+                             const ParallelFor& parallel_for);
+
+}  // namespace mixed_gemm

@@ -1,0 +1,137 @@
+// A GEMM by tiles, whatever the mainloop multiplies and the output makes of the sums: which tiles
+// and which part of K are mine, mainloop, partial sums, epilogue.
+//
+// All work is one line of units, unit u = k-tile u % k_tiles of output tile u / k_tiles, and every
+// block owns a run of it (grid/work_split.h). A run that ends inside a tile leaves that tile to
+// its first block, which adds the partial sums of the others in order: a fixed order, so results do
+// not depend on timing.
+#pragma once
+#include <type_traits>
+
+#include "core/mutant.h"
+#include "core/tile_config.h"
+#include "cutlass/semaphore.h"
+#include "epilogue/store_tile.cuh"
+#include "grid/early_start.cuh"
+#include "grid/gemm_args.h"
+#include "grid/handover.cuh"
+#include "grid/slice_sums.cuh"
+#include "grid/work_split.h"
+
+namespace mixed_gemm {
+
+// Config: a WarpTiling. Mainloop_ adds A * B to its Accumulators, and reads no device memory before
+// run(); Output stores them.
+template <typename Config, typename Mainloop_, typename Output>
+struct TileGemm {
+  using Mainloop = Mainloop_;
+  using Part = WarpPart<Config>;
+  using Sums = std::conditional_t<(Config::kSlices > 1), cutlass::Array<float, Part::kAccumulators>,
+                                  typename Mainloop::Accumulators>;
+  using Shared = SharedAccumulators<Sums, Config::kThreads>;
+
+  struct Params {
+    typename Mainloop::Params mainloop;
+    Output output;
+    WorkSplit work;
+    float* slots;  // stream-K: a tile of partial sums per block
+    int* flags;    // stream-K: one zeroed int per block, set when its slot is filled
+  };
+
+  struct SharedStorage {
+    typename Mainloop::SharedStorage mainloop;
+    int done[kMaxWarps];  // units of this worker that a warp has finished
+  };
+
+  static __device__ void run(const Params& params, SharedStorage& storage) {
+    storage.done[thread_index() / 32] = 0;
+    do {
+      typename Mainloop::Accumulators accumulators;
+      accumulators.clear();
+      __syncwarp();  // `done` is written
+      {
+        const WorkItem item = params.work.item(worker(params), done_of(storage));
+        Mainloop mainloop(params.mainloop, storage.mainloop, item.tile_m * Config::kTile.m,
+                          item.tile_n * Config::kTile.n, item.k_begin, item.k_end, thread_index());
+        wait_for_kernel_before();  // addresses are known by now
+        let_kernel_after_start();
+        mainloop.run(accumulators);
+      }
+      const WorkItem item = params.work.item(worker(params), done_of(storage));
+      const int done = done_of(storage) + item.k_end - item.k_begin;
+      __syncwarp();
+      storage.done[thread_index() / 32] = done;  // now, so that nothing of it lives any longer
+      if constexpr (Config::kSlices > 1) {
+        Sums sums;
+        add_slices<Config, Mainloop::kSliceBytes>(storage.mainloop.bytes, thread_index(),
+                                                  accumulators, sums);
+        finish_item(params, item, storage, sums);
+      } else {
+        finish_item(params, item, storage, accumulators);
+      }
+      __syncwarp();
+    } while (!params.work.is_last(worker(params), done_of(storage)));
+  }
+
+ private:
+  // What is needed before and after the mainloop is computed again there, from special registers
+  // and shared memory that the compiler cannot look through: kept across it, it cost 15 registers,
+  // and the large tiles have none to spare.
+  static __device__ int done_of(const SharedStorage& storage) {
+    return static_cast<const volatile int&>(storage.done[thread_index() / 32]);
+  }
+  static __device__ int worker(const Params& params) {
+    int block;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+    return params.work.worker(block);
+  }
+  static __device__ int thread_index() {
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+  }
+
+  static constexpr bool kClusterFits =
+      Part::kAccumulators * Config::kThreads * 4 <= sizeof(typename Mainloop::SharedStorage);
+
+  static __device__ void finish_item(const Params& params, const WorkItem& item,
+                                     SharedStorage& storage, Sums& accumulators) {
+    const int thread = thread_index(), worker = TileGemm::worker(params);
+    const bool stream = Config::kSlices == 1 && params.work.split == SplitK::kStreamK;
+    if (stream && item.k_begin > 0) {
+      Shared::store(slot(params, worker), accumulators);
+      cutlass::Semaphore(params.flags + worker, thread).release(1);
+      return;
+    }
+    if (stream && item.k_end < params.work.k_tiles) {
+      const int last = params.work.workers_until_end_of(item.tile, worker);
+      for (int other = worker + 1; other < last - (MIXED_GEMM_MUTATED(MissingPartial) ? 1 : 0);
+           ++other) {
+        cutlass::Semaphore(params.flags + other, thread).wait(1);
+        Shared::add(slot(params, other), accumulators);
+      }
+    }
+    uint32_t units = kAllUnits;
+    const bool cluster = kClusterFits && params.work.split == SplitK::kCluster;
+    if (cluster) {
+      units = Shared::template add_cluster<Part::kMmaM>(
+          reinterpret_cast<float4*>(&storage.mainloop), thread, params.work.slice(worker),
+          params.work.slices, accumulators);
+    }
+    params.output.template store<Part::kMmaM, Part::kMmaN>(
+        accumulators.data(),
+        params.work.split == SplitK::kParallel ? params.work.slice(worker) : -1,
+        item.tile_m * Config::kTile.m + Part::row(thread),
+        item.tile_n * Config::kTile.n + Part::column(thread), thread % 32, units);
+    if (cluster) Shared::release_cluster();  // the others have read this block's sums
+  }
+
+  // A worker stores at most one tile of partial sums: only its first item can begin inside a tile.
+  static __device__ float4* slot(const Params& params, int worker) {
+    return reinterpret_cast<float4*>(params.slots + static_cast<int64_t>(worker) * Config::kTile.m *
+                                                        Config::kTile.n) +
+           thread_index();
+  }
+};
+
+}  // namespace mixed_gemm

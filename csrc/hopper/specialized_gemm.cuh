@@ -1,0 +1,153 @@
+// A GEMM of specialised warps (sm_90a), whatever the mainloop multiplies: which tiles and which
+// part of K are mine, mainloop, partial sums, output. The work is cut as in grid/tile_gemm.cuh,
+// but a block stays and takes tile after tile, so that the copies of the next one run while the
+// outputs of one are stored.
+#pragma once
+#include "core/mutant.h"
+#include "cute/arch/cluster_sm90.hpp"
+#include "cutlass/arch/reg_reconfig.h"
+#include "grid/early_start.cuh"
+#include "grid/handover.cuh"
+#include "grid/work_split.h"
+#include "hopper/tma_pipeline.cuh"
+#include "hopper/warp_roles.cuh"
+
+namespace mixed_gemm {
+
+// Mainloop_: request() for one thread, multiply() for the multiplying warps. Output::Writer:
+// request() of what it reads of a tile's rows and columns, before the tile is multiplied; store().
+template <typename Config, typename Mainloop_, typename Output>
+struct SpecializedGemm {
+  using Mainloop = Mainloop_;
+  using Sums = typename Mainloop::Sums;
+  using Shared = SharedAccumulators<Sums, Config::kMultiplyThreads>;
+
+  struct Params {
+    typename Mainloop::Copies copies;
+    Output output;
+    WorkSplit work;
+    int blocks;    // of the grid: a block does the work of every blocks-th worker
+    float* slots;  // stream-K: a tile of partial sums per block
+    int* flags;    // stream-K: one zeroed int per block, set when its slot is filled
+  };
+  struct SharedStorage : Mainloop::SharedStorage, Output::Shared {};
+
+  // The first copies wait for all that their thread does before: it makes the barriers itself, and
+  // knows its first item when the kernel before ends.
+  static __device__ void run(const Params& p, SharedStorage& storage) {
+    if (threadIdx.x >= Config::kMultiplyThreads) {
+      copy(p, storage);
+    } else {
+      multiply(p, storage);
+    }
+  }
+
+ private:
+  static __device__ void copy(const Params& p, SharedStorage& storage) {
+    cutlass::arch::warpgroup_reg_dealloc<Config::kCopyRegisters>();
+    if (threadIdx.x / 32 != Config::kMultiplyThreads / 32) return;
+    // elect: with a comparison of threadIdx.x ptxas puts loops around what each copy is made of.
+    const bool elected = cute::elect_one_sync();
+    if (elected) {
+      Mainloop::prefetch_maps(p.copies);
+      storage.barriers.init(Config::kMultiplyThreads / 32);
+    }
+    __syncwarp();
+    Config::barriers_are_made();
+    if (!elected) return;
+    Mainloop mainloop(p.copies, storage);
+    for_each_item(p, [&](const WorkItem& item, int) {
+      make_before_wait(&storage, item.tile_m, item.tile_n, item.k_begin, item.k_end);
+      wait_for_kernel_before();  // at once but for the first item
+      let_kernel_after_start();
+      mainloop.request(item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n, item.k_begin,
+                       item.k_end);
+    });
+  }
+
+  static __device__ void multiply(const Params& p, SharedStorage& storage) {
+    cutlass::arch::warpgroup_reg_alloc<Config::kMultiplyRegisters>();
+    Config::wait_for_barriers();
+    wait_for_kernel_before();
+    Mainloop mainloop(p.copies, storage);
+    typename Output::Writer writer(p.output, storage);
+    for_each_item(p, [&](const WorkItem& item, int worker) {
+      Sums sums;
+      sums.clear();
+      writer.request(item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n);
+      mainloop.multiply(item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n, item.k_begin,
+                        item.k_end, sums);
+      // Not before the products: up to 4 % with 16 rows and a parallel split, else level.
+      let_kernel_after_start();
+      finish(p, item, worker, sums, writer);
+    });
+  }
+
+  template <typename Use>
+  static __device__ void for_each_item(const Params& p, const Use& use) {
+    for (int worker = p.work.worker(static_cast<int>(blockIdx.x)); worker >= 0;
+         worker -= p.blocks) {
+      int done = 0;
+      do {
+        const WorkItem item = p.work.item(worker, done);
+        use(item, worker);
+        done += item.k_end - item.k_begin;
+      } while (!p.work.is_last(worker, done));
+    }
+  }
+
+  static __device__ void finish(const Params& p, const WorkItem& item, int worker, Sums& sums,
+                                typename Output::Writer& writer) {
+    const bool stream = p.work.split == SplitK::kStreamK;
+    if (stream && item.k_begin > 0) {
+      Shared::store(slot(p, worker), sums);
+      publish(p.flags + worker);
+      return;
+    }
+    if (stream && item.k_end < p.work.k_tiles) {
+      const int last = p.work.workers_until_end_of(item.tile, worker);
+      for (int other = worker + 1; other < last - (MIXED_GEMM_MUTATED(MissingPartial) ? 1 : 0);
+           ++other) {
+        await(p.flags + other);
+        Shared::add(slot(p, other), sums);
+      }
+    }
+    writer.store(sums.data(), p.work.split == SplitK::kParallel ? p.work.slice(worker) : -1,
+                 item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n);
+  }
+
+  static __device__ void publish(int* flag) {
+    Config::meet();
+    if (threadIdx.x == 0) {
+      __threadfence();
+      asm volatile("st.global.release.gpu.b32 [%0], %1;" ::"l"(flag), "r"(1) : "memory");
+    }
+  }
+  static __device__ void await(const int* flag) {
+    if (threadIdx.x == 0) {
+      int set = 0;
+      while (set == 0) {
+        asm volatile("ld.global.acquire.gpu.b32 %0, [%1];" : "=r"(set) : "l"(flag) : "memory");
+      }
+    }
+    Config::meet();
+  }
+  static __device__ float4* slot(const Params& p, int worker) {
+    return reinterpret_cast<float4*>(p.slots + static_cast<int64_t>(worker) * Config::kTile.m *
+                                                   Config::kTile.n) +
+           threadIdx.x;
+  }
+};
+
+template <typename Gemm, typename Config>
+__global__ void __launch_bounds__(Config::kThreads, Config::kBlocks)
+    specialized_gemm_kernel(const __grid_constant__ typename Gemm::Params params) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ __align__(1024) uint8_t shared_bytes[];
+  Gemm::run(params, *reinterpret_cast<typename Gemm::SharedStorage*>(shared_bytes));
+#elif defined(__CUDA_ARCH__)
+#error "wgmma needs sm_90a: without it this kernel would launch and write nothing"
+#endif
+}
+
+}  // namespace mixed_gemm

@@ -1,5 +1,0 @@
-#include "instantiations/conv_tables.cuh"
-
-namespace mixed_gemm {
-template const ConvLaunchers& conv_launchers<ElementType::kBFloat16, 8>(ScaleMode);
-}  // namespace mixed_gemm

@@ -1,8 +1,0 @@
-#include "instantiations/multistage_tables.cuh"
-
-namespace mixed_gemm {
-template const TileLaunchers& tile_launchers<ElementType::kFloat16, 8, ScaleMode::kHalf>();
-template const TileLaunchers& tile_launchers<ElementType::kFloat16, 8, ScaleMode::kHalfZero>();
-template const TileLaunchers& tile_launchers<ElementType::kFloat16, 8, ScaleMode::kFine>();
-template const TileLaunchers& tile_launchers<ElementType::kFloat16, 8, ScaleMode::kFineZero>();
-}  // namespace mixed_gemm

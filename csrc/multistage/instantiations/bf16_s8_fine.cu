@@ -1,0 +1,8 @@
+#include "multistage/tables.cuh"
+
+namespace mixed_gemm {
+template const TileLaunchers& tile_launchers<ElementType::kBFloat16, 8, ScaleMode::kHalf>();
+template const TileLaunchers& tile_launchers<ElementType::kBFloat16, 8, ScaleMode::kHalfZero>();
+template const TileLaunchers& tile_launchers<ElementType::kBFloat16, 8, ScaleMode::kFine>();
+template const TileLaunchers& tile_launchers<ElementType::kBFloat16, 8, ScaleMode::kFineZero>();
+}  // namespace mixed_gemm

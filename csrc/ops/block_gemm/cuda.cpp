@@ -1,0 +1,73 @@
+// CUDA kernels of block_quant_gemm: checked tensors -> dispatch/.
+#include "dispatch/block_runner_cuda.h"
+#include "ops/block_gemm/checks.h"
+#include "ops/cuda_call.h"
+
+namespace mixed_gemm {
+namespace {
+
+// config empty: dispatch/block_select.h chooses.
+Tensor block_gemm(const BlockGemmArguments& arguments, const std::string& config) {
+  const CheckedBlockGemm checked = check_block_quant_gemm(arguments);
+  const BlockGemmProblem& problem = checked.problem;
+  Call call(kBlockGemmOp, checked.a);
+  const std::string reason = why_not_block_counts(problem);
+  MIXED_GEMM_CHECK(kUnsupported, reason.empty(), kBlockGemmOp, reason);
+  if (checked.d.numel() == 0) return checked.d;
+
+  BlockCandidate candidate;
+  if (config.empty()) {
+    const std::vector<BlockCandidate> ranked = ranked_block(problem, call.info());
+    MIXED_GEMM_CHECK(kUnsupported, !ranked.empty(), kBlockGemmOp,
+                     why_none_block(problem, call.info()));
+    candidate = ranked.front();
+  } else {
+    const auto parsed = parse_block_config(config);
+    MIXED_GEMM_CHECK(kValue, parsed, kBlockGemmOp, "unknown config ", config);
+    candidate = *parsed;
+    const std::string why_not = why_not_block(candidate, problem, call.info());
+    MIXED_GEMM_CHECK(kUnsupported, why_not.empty(), kBlockGemmOp, config, " ", why_not);
+  }
+  call.require(run_block_gemm(candidate, problem, call.allocate(), call.stream()));
+  return checked.d;
+}
+
+Tensor block_quant_gemm_cuda(const Tensor& a, const Tensor& b, const Tensor& scale_b,
+                             const Tensor& offset_b, std::optional<Tensor> bias, int64_t block_size,
+                             std::string activation) {
+  return block_gemm({a, b, scale_b, offset_b, bias, block_size, activation}, "");
+}
+
+Tensor block_quant_gemm_config_cuda(const Tensor& a, const Tensor& b, const Tensor& scale_b,
+                                    const Tensor& offset_b, std::optional<Tensor> bias,
+                                    int64_t block_size, std::string activation,
+                                    std::string config) {
+  return block_gemm({a, b, scale_b, offset_b, bias, block_size, activation}, config);
+}
+
+std::tuple<Tensor, Tensor> block_quantize_cuda(const Tensor& a, const Tensor& b,
+                                               const Tensor& scale_b, const Tensor& offset_b,
+                                               int64_t block_size) {
+  const CheckedBlockGemm checked =
+      check_block_quant_gemm({a, b, scale_b, offset_b, {}, block_size, kActivationNames[0]});
+  const BlockGemmProblem& p = checked.problem;
+  Call call(kBlockGemmOp, checked.a);
+  const std::string reason = why_not_block_counts(p);
+  MIXED_GEMM_CHECK(kUnsupported, reason.empty(), kBlockGemmOp, reason);
+  const Tensor q = torch::stable::new_empty(a, {p.m, block_row_stride(p)}, ScalarType::Char);
+  const Tensor rows = torch::stable::new_empty(a, {p.blocks(), p.m, 4}, ScalarType::Float);
+  if (rows.numel() > 0) {
+    call.require(quantize_blocks(p, static_cast<int8_t*>(q.mutable_data_ptr()),
+                                 static_cast<RowScale*>(rows.mutable_data_ptr()), call.stream()));
+  }
+  return {q, rows};
+}
+
+}  // namespace
+}  // namespace mixed_gemm
+
+STABLE_TORCH_LIBRARY_IMPL(mixed_gemm, CUDA, m) {
+  m.impl("block_quant_gemm", TORCH_BOX(&mixed_gemm::block_quant_gemm_cuda));
+  m.impl("_block_quant_gemm_config", TORCH_BOX(&mixed_gemm::block_quant_gemm_config_cuda));
+  m.impl("_block_quantize", TORCH_BOX(&mixed_gemm::block_quantize_cuda));
+}

@@ -1,0 +1,116 @@
+// CUDA kernels of the ops on checkpoint tensors.
+#include <limits>
+
+#include "awq/launchers.h"
+#include "ops/checkpoint/checks.h"
+#include "ops/cuda_call.h"
+#include "ops/dense_cuda.h"
+#include "transform/launchers.h"
+
+namespace mixed_gemm {
+namespace {
+
+// The kernels read 8 scales at once.
+void align_scales(CheckedAwq& checked) {
+  AwqProblem& p = checked.problem;
+  if (reinterpret_cast<uintptr_t>(p.scales) % 16 == 0) return;
+  checked.scales = torch::stable::clone(checked.scales);
+  p.scales = checked.scales.const_data_ptr();
+}
+
+Tensor dequantize(const Call& call, CheckedAwq& checked) {
+  AwqProblem& p = checked.problem;
+  align_scales(checked);
+  Tensor w = torch::stable::new_empty(checked.scales, {p.k, p.n});
+  p.d = w.mutable_data_ptr();
+  if (w.numel() > 0) {
+    call.require(cuda_status(launch_dequantize_awq(p, call.stream()), "dequantizing"));
+  }
+  return w;
+}
+
+// Few rows: weights go from the checkpoint's tensors straight into mma fragments.
+void run_skinny(Call& call, CheckedAwq& checked, void* d) {
+  AwqProblem& p = checked.problem;
+  align_scales(checked);
+  p.d = d;
+  const bool rows_aligned = p.a_stride % 8 == 0 && p.a_stride <= std::numeric_limits<int>::max();
+  if (reinterpret_cast<uintptr_t>(p.a) % 16 != 0 || (p.m > 1 && !rows_aligned)) {
+    CopyPaddedArgs copy;
+    copy.element = p.element;
+    copy.src = p.a;
+    copy.src_stride = p.a_stride;
+    copy.rows = p.m;
+    copy.columns = copy.dst_columns = p.k;
+    copy.dst = call.allocate()(p.m * p.k * 2);
+    copy.stream = call.stream();
+    call.require(cuda_status(launch_copy_padded(copy), "copying activations"));
+    p.a = copy.dst;
+    p.a_stride = p.k;
+  }
+  const auto at_pairs = [](const void* words) {
+    return reinterpret_cast<uintptr_t>(words) % 8 == 0;
+  };
+  const bool pairs = p.n % 16 == 0 && at_pairs(p.qweight) && at_pairs(p.qzeros);
+  const AwqChoice choice = select_awq(p.m, p.n, p.k, awq_is_fine(p.group_size, p.k), pairs,
+                                      call.info().sm, call.info().sm_count);
+  call.require(cuda_status(launch_awq_gemm(p, choice, call.stream()), "launching the GEMM"));
+}
+
+// Many rows: dequantize + dense GEMM. Both have fp32 sums and one rounding.
+Tensor awq_gemm_cuda(const Tensor& input, const Tensor& qweight, const Tensor& scales,
+                     const Tensor& qzeros, int64_t split_k_iters) {
+  CheckedAwq checked = check_awq_gemm(input, qweight, scales, qzeros, split_k_iters);
+  Call call("awq_gemm", checked.input);
+  Tensor d = torch::stable::new_empty(input, checked.output_sizes);
+  if (d.numel() == 0) return d;
+  const AwqProblem& p = checked.problem;
+  const bool small = p.m <= kMaxAwqRows && p.n <= kMaxAwqExtent && p.k <= kMaxAwqExtent &&
+                     p.n * p.k <= kMaxAwqWeights;
+  if (small && p.k % 8 == 0 && p.element != ElementType::kFloat32) {
+    run_skinny(call, checked, d.mutable_data_ptr());
+    return d;
+  }
+  const Tensor w = dequantize(call, checked);
+  Tensor out = torch::stable::view(d, {p.m, p.n});
+  dense_mm(torch::stable::reshape(checked.input, {p.m, p.k}), w, out);
+  return d;
+}
+
+Tensor awq_dequantize_cuda(const Tensor& qweight, const Tensor& scales, const Tensor& qzeros) {
+  CheckedAwq checked = check_awq_weight("awq_dequantize", qweight, scales, qzeros);
+  return dequantize(Call("awq_dequantize", checked.qweight), checked);
+}
+
+Tensor repack(const char* op, const CheckedRepack& checked, int (*launch)(const RepackArgs&)) {
+  const Call call(op, checked.qweight);
+  Tensor packed = checked.new_packed();
+  RepackArgs args;
+  args.bits = checked.bits;
+  args.n = checked.n;
+  args.k = checked.k;
+  args.qweight = checked.words();
+  args.perm = checked.order();
+  args.packed = static_cast<uint8_t*>(packed.mutable_data_ptr());
+  args.stream = call.stream();
+  if (packed.numel() > 0) call.require(cuda_status(launch(args), "repacking"));
+  return packed;
+}
+
+Tensor awq_repack_cuda(const Tensor& qweight) {
+  return repack("awq_repack", check_awq_repack(qweight), launch_repack_awq);
+}
+
+Tensor gptq_repack_cuda(const Tensor& qweight, std::optional<Tensor> perm, int64_t bits) {
+  return repack("gptq_repack", check_gptq_repack(qweight, perm, bits), launch_repack_gptq);
+}
+
+}  // namespace
+}  // namespace mixed_gemm
+
+STABLE_TORCH_LIBRARY_IMPL(mixed_gemm, CUDA, m) {
+  m.impl("awq_gemm", TORCH_BOX(&mixed_gemm::awq_gemm_cuda));
+  m.impl("awq_dequantize", TORCH_BOX(&mixed_gemm::awq_dequantize_cuda));
+  m.impl("awq_repack", TORCH_BOX(&mixed_gemm::awq_repack_cuda));
+  m.impl("gptq_repack", TORCH_BOX(&mixed_gemm::gptq_repack_cuda));
+}

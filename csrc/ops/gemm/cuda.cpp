@@ -1,0 +1,120 @@
+// CUDA kernels of the ops: checked tensors -> dispatch/. Allocates outputs and workspace through
+// torch, on torch's stream.
+#include "dispatch/select.h"
+#include "layout/weight_layout.h"
+#include "ops/cuda_call.h"
+#include "ops/dense_cuda.h"
+#include "ops/gemm/checks.h"
+#include "transform/launchers.h"
+
+namespace mixed_gemm {
+namespace {
+
+Tensor pack_weights_cuda(const Tensor& q, int64_t bits, bool check) {
+  const Tensor values = check_quantized(q, bits, check);
+  Call call("pack_weights", values);
+  const int64_t n = values.size(0), k = values.size(1);
+  Tensor packed = torch::stable::new_empty(
+      values, {round_up(n, kPadN), round_up(k, kPadK) * bits / 8}, ScalarType::Byte);
+  PackArgs args;
+  args.bits = static_cast<int>(bits);
+  args.n = n;
+  args.k = k;
+  args.q = const_cast<int8_t*>(static_cast<const int8_t*>(values.const_data_ptr()));
+  args.packed = static_cast<uint8_t*>(packed.mutable_data_ptr());
+  args.stream = call.stream();
+  if (packed.numel() > 0) call.require(cuda_status(launch_pack(args), "packing"));
+  return packed;
+}
+
+Tensor unpack_weights_cuda(const Tensor& b_packed, int64_t bits, int64_t n, int64_t k) {
+  const Tensor packed = check_unpack(b_packed, bits, n, k);
+  Call call("unpack_weights", packed);
+  Tensor q = torch::stable::new_empty(packed, {n, k}, ScalarType::Char);
+  PackArgs args;
+  args.bits = static_cast<int>(bits);
+  args.n = n;
+  args.k = k;
+  args.q = static_cast<int8_t*>(q.mutable_data_ptr());
+  args.packed = const_cast<uint8_t*>(static_cast<const uint8_t*>(packed.const_data_ptr()));
+  args.stream = call.stream();
+  if (q.numel() > 0) call.require(cuda_status(launch_unpack(args), "unpacking"));
+  return q;
+}
+
+Tensor dequantize_weights_cuda(const Tensor& b_packed, const Tensor& scales,
+                               std::optional<Tensor> zeros, int64_t bits, int64_t group_size,
+                               std::string zero_mode, int64_t n, int64_t k, int32_t dtype) {
+  const CheckedDequantize checked =
+      check_dequantize(b_packed, scales, zeros, bits, group_size, zero_mode, n, k, dtype_of(dtype));
+  Call call("dequantize_weights", checked.weight.b_packed);
+  Tensor out = torch::stable::new_empty(scales, {n, k}, dtype_of(dtype));
+  if (out.numel() > 0) {
+    call.require(dequantize_cuda(checked.weight.problem, checked.out, out.mutable_data_ptr(),
+                                 call.stream()));
+  }
+  return out;
+}
+
+// config empty: dispatch/select.h chooses.
+Tensor gemm(const char* op, const GemmArguments& arguments, const std::string& config) {
+  CheckedGemm checked = check_gemm(op, arguments);
+  Call call(op, checked.a);
+  GemmProblem& problem = checked.problem;
+  Tensor d = torch::stable::new_empty(arguments.a, checked.output_sizes);
+  problem.d = d.mutable_data_ptr();
+  if (d.numel() == 0) return d;
+  if (problem.k == 0) {
+    call.require(finish_dense(problem, nullptr, 0, call.stream()));
+    return d;
+  }
+
+  std::optional<Candidate> candidate;
+  if (config.empty()) {
+    candidate = select_cached(problem, call.info());
+  } else {
+    candidate = parse_config(config);
+    MIXED_GEMM_CHECK(kValue, candidate, op, "unknown config ", config,
+                     ". Hint: mixed_gemm.plan() lists the candidates");
+    const std::string reason = why_not_candidate(*candidate, problem, call.info());
+    MIXED_GEMM_CHECK(kUnsupported, reason.empty(), op, config, " ", reason);
+  }
+  if (candidate->family != Family::kDequantizeDense) {
+    call.require(run_fused(*candidate, problem, call.allocate(), call.stream()));
+  } else {
+    call.require(run_dequantize_dense(problem, checked.a, checked.pre_scale, d, call.stream()));
+  }
+  return d;
+}
+
+Tensor fpA_intB_gemm_cuda(const Tensor& a, const Tensor& b_packed, const Tensor& scales,
+                          std::optional<Tensor> zeros, std::optional<Tensor> bias,
+                          std::optional<Tensor> pre_scale, int64_t bits, int64_t group_size,
+                          std::string zero_mode, std::string activation) {
+  return gemm(
+      "fpA_intB_gemm",
+      {a, b_packed, scales, zeros, bias, pre_scale, bits, group_size, zero_mode, activation}, "");
+}
+
+Tensor fpA_intB_gemm_config_cuda(const Tensor& a, const Tensor& b_packed, const Tensor& scales,
+                                 std::optional<Tensor> zeros, std::optional<Tensor> bias,
+                                 std::optional<Tensor> pre_scale, int64_t bits, int64_t group_size,
+                                 std::string zero_mode, std::string activation,
+                                 std::string config) {
+  const char* op = "fpA_intB_gemm_config";
+  if (config.empty()) wrong_value(op, {"config", "name a candidate", "an empty string"});
+  return gemm(
+      op, {a, b_packed, scales, zeros, bias, pre_scale, bits, group_size, zero_mode, activation},
+      config);
+}
+
+}  // namespace
+}  // namespace mixed_gemm
+
+STABLE_TORCH_LIBRARY_IMPL(mixed_gemm, CUDA, m) {
+  m.impl("pack_weights", TORCH_BOX(&mixed_gemm::pack_weights_cuda));
+  m.impl("unpack_weights", TORCH_BOX(&mixed_gemm::unpack_weights_cuda));
+  m.impl("dequantize_weights", TORCH_BOX(&mixed_gemm::dequantize_weights_cuda));
+  m.impl("fpA_intB_gemm", TORCH_BOX(&mixed_gemm::fpA_intB_gemm_cuda));
+  m.impl("fpA_intB_gemm_config", TORCH_BOX(&mixed_gemm::fpA_intB_gemm_config_cuda));
+}

@@ -1,0 +1,207 @@
+// _plan and _env: what the library would do and why, as JSON for mixed_gemm/plan.py and env.py.
+#include <algorithm>
+
+#include "core/printable.h"
+#include "cpu/gemm/gemm_cpu.h"
+#include "dispatch/block_select.h"
+#include "dispatch/conv_support.h"
+#include "dispatch/cost_model.h"
+#include "dispatch/cuda_runner.h"
+#include "dispatch/device_text.h"
+#include "dispatch/scaled_select.h"
+#include "dispatch/select.h"
+#include "dispatch/support.h"
+#include "dispatch/tuned_table.h"
+#include "layout/weight_layout.h"
+#include "ops/errors.h"
+#include "ops/json_text.h"
+#include "ops/torch_stable.h"
+
+#ifndef MIXED_GEMM_CUDA_ARCHS
+#define MIXED_GEMM_CUDA_ARCHS ""
+#endif
+
+namespace mixed_gemm {
+namespace {
+
+template <size_t kCount>
+std::optional<int> find(const char* const (&names)[kCount], const std::string& name) {
+  const auto* at = std::find(std::begin(names), std::end(names), name);
+  if (at == std::end(names)) return std::nullopt;
+  return static_cast<int>(at - std::begin(names));
+}
+
+std::string refused(const std::vector<std::string>& reasons, const std::string& nearest) {
+  return "{\"ok\": false, \"reasons\": " + json_list(reasons, json_string) + ", \"nearest\": {" +
+         nearest + "}}";
+}
+
+// The device that the ops called `op` are asked about; nothing for "cpu".
+std::optional<DeviceInfo> device_of(const char* op, const std::string& text) {
+  std::optional<DeviceInfo> device;
+  const std::string reason = parse_device_text(text, device);
+  MIXED_GEMM_CHECK(kValue, reason.empty(), op, reason);
+  if (device) device = with_default_rates(*device);
+  return device;
+}
+
+// The other way round, of a GPU of this machine: just what its ops choose by.
+std::string device(int64_t index) {
+#if defined(MIXED_GEMM_WITH_CUDA)
+  int count = 0;
+  const Status status = cuda_device_count(count);
+  MIXED_GEMM_CHECK(kUnsupported, status.ok(), "_device", "index must be of a CUDA device, got ",
+                   index, "; ", status.reason());
+  MIXED_GEMM_CHECK(kValue, index >= 0 && index < count, "_device", "index must be of one of the ",
+                   count, " CUDA devices, got ", index);
+  return device_text(cuda_device_info(static_cast<int>(index)));
+#else
+  refuse(ErrorKind::kUnsupported, "_device",
+         joined("index must be of a CUDA device, got ", index, "; this build has no CUDA code"));
+#endif
+}
+
+template <typename Candidates>
+std::string accepted(const std::string& selected, const std::string& family,
+                     const std::string& reason, const Candidates& candidates) {
+  return "{\"ok\": true, \"selected\": " + json_string(selected) +
+         ", \"family\": " + json_string(family) + ", \"reason\": " + json_string(reason) +
+         ", \"candidates\": " +
+         json_list(candidates,
+                   [](const auto& c) {
+                     return "{\"config\": " + json_string(config_name(c)) +
+                            ", \"predicted_us\": " + json_number(c.predicted_us) + "}";
+                   }) +
+         "}";
+}
+
+std::string planned_cpu(const std::string& path) {
+  const std::string name = "cpu_" + cpu_instruction_set();
+  const std::string reason = "the best instruction set of this CPU";
+  return "{\"ok\": true, \"selected\": " + json_string(name) +
+         ", \"family\": \"cpu\", \"reason\": " +
+         json_string(path.empty() ? reason : reason + "; " + path) +
+         ", \"candidates\": [{\"config\": " + json_string(name) + ", \"predicted_us\": null}]}";
+}
+
+std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bits,
+                 int64_t group_size, std::string zero_mode, std::string device) {
+  std::vector<std::string> reasons = why_not_problem(m, n, k, bits, group_size);
+  const auto element = find(kElementTypeNames, dtype);
+  if (!element)
+    reasons.push_back("dtype must be float16, bfloat16 or float32, got " + printable(dtype));
+  const auto mode = find(kZeroModeNames, zero_mode);
+  if (!mode) reasons.push_back("zero_mode must be none, sub or add, got " + printable(zero_mode));
+  const auto info = device_of("_plan", device);
+  if (info && !why_not_device(*info).empty()) reasons.push_back(why_not_device(*info));
+  if (!reasons.empty()) {
+    std::string nearest;
+    const auto offer = [&](const char* name, const std::string& value) {
+      nearest += (nearest.empty() ? "" : ", ") + json_string(name) + ": " + value;
+    };
+    const int64_t group = nearest_group_size(k, group_size);
+    if (group != group_size) offer("group_size", std::to_string(group));
+    if (bits != nearest_bits(bits)) offer("bits", std::to_string(nearest_bits(bits)));
+    if (!element) offer("dtype", json_string(kElementTypeNames[0]));
+    return refused(reasons, nearest);
+  }
+  GemmProblem problem;  // an empty product launches nothing; plan it as if it had one row
+  problem.m = std::max<int64_t>(m, 1);
+  problem.n = std::max<int64_t>(n, 1);
+  problem.k = std::max<int64_t>(k, 1);
+  problem.element = static_cast<ElementType>(*element);
+  problem.scheme = {static_cast<int>(bits), group_size == -1 ? problem.k : group_size,
+                    static_cast<ZeroMode>(*mode)};
+  if (!info) return planned_cpu(cpu_path(problem));
+  const std::vector<Candidate> ranked = ranked_candidates(problem, *info);
+  const Selection selection = select(problem, *info, ranked);
+  return accepted(config_name(selection.candidate),
+                  kFamilyNames[static_cast<int>(selection.candidate.family)], selection.reason,
+                  ranked);
+}
+
+std::string plan_scaled_mm(int64_t m, int64_t n, int64_t k, std::string dtype,
+                           std::string out_dtype, std::string device) {
+  std::vector<std::string> reasons;
+  const auto operand = find(kOperandTypeNames, dtype);
+  if (operand) {
+    reasons = why_not_scaled_mm(m, n, k, static_cast<OperandType>(*operand));
+  } else {
+    reasons.push_back("dtype must be int8 or float8_e4m3fn, got " + printable(dtype));
+  }
+  const auto out = find(kElementTypeNames, out_dtype);
+  if (!out)
+    reasons.push_back("out_dtype must be float16, bfloat16 or float32, got " +
+                      printable(out_dtype));
+  const auto info = device_of("_plan_scaled_mm", device);
+  if (info && !why_not_device(*info).empty()) reasons.push_back(why_not_device(*info));
+  if (info && operand) {
+    const std::string reason = why_not_operand(static_cast<OperandType>(*operand), *info);
+    if (!reason.empty()) reasons.push_back(reason);
+  }
+  if (reasons.empty() && !info) return planned_cpu("");
+  if (reasons.empty()) {
+    ScaledMmProblem problem;  // planned with at least one row and column, as in plan()
+    problem.m = std::max<int64_t>(m, 1);
+    problem.n = std::max<int64_t>(n, 1);
+    problem.k = k;
+    problem.operand = static_cast<OperandType>(*operand);
+    problem.out = static_cast<ElementType>(*out);
+    const std::vector<ScaledCandidate> ranked = ranked_scaled(problem, *info);
+    if (ranked.empty()) return refused({why_none_scaled(problem, *info)}, "");
+    return accepted(config_name(ranked.front()), family_name(ranked.front()),
+                    "least time predicted by the cost model", ranked);
+  }
+  std::string nearest;
+  if (!operand) nearest = "\"dtype\": " + json_string(kOperandTypeNames[0]);
+  if (!out) {
+    nearest +=
+        (nearest.empty() ? "" : ", ") + ("\"out_dtype\": " + json_string(kElementTypeNames[0]));
+  }
+  return refused(reasons, nearest);
+}
+
+std::string plan_block_quant_gemm(int64_t m, int64_t n, int64_t k, int64_t block_size,
+                                  std::string device) {
+  BlockGemmProblem problem;
+  problem.m = std::max<int64_t>(m, 1);
+  problem.n = std::max<int64_t>(n, 1);
+  problem.k = k;
+  problem.block_size = block_size == -1 ? std::max<int64_t>(k, 1) : block_size;
+  std::string reason = why_not_block_gemm(m, n, k, block_size);
+  const auto info = device_of("_plan_block_quant_gemm", device);
+  if (reason.empty() && info) reason = why_not_device(*info);
+  if (reason.empty() && info) reason = why_not_block_counts(problem);
+  if (!reason.empty()) return refused({reason}, "");
+  if (!info) return planned_cpu("");
+  const std::vector<BlockCandidate> ranked = ranked_block(problem, *info);
+  if (ranked.empty()) return refused({why_none_block(problem, *info)}, "");
+  return accepted(config_name(ranked.front()), "block", "least time predicted by the cost model",
+                  ranked);
+}
+
+std::string set_tuned(std::string text) { return json_list(set_tuned_table(text), json_string); }
+
+std::string env() {
+#if defined(MIXED_GEMM_WITH_CUDA)
+  const char* cuda = "true";
+#else
+  const char* cuda = "false";
+#endif
+  return "{\"version\": " + json_string(MIXED_GEMM_VERSION) +
+         ", \"cpu_instruction_set\": " + json_string(cpu_instruction_set()) +
+         ", \"cuda\": " + cuda + ", \"cuda_archs\": " + json_string(MIXED_GEMM_CUDA_ARCHS) +
+         ", \"layout_version\": " + std::to_string(kLayoutVersion) + "}";
+}
+
+}  // namespace
+}  // namespace mixed_gemm
+
+STABLE_TORCH_LIBRARY_IMPL(mixed_gemm, CompositeExplicitAutograd, m) {
+  m.impl("_plan", TORCH_BOX(&mixed_gemm::plan));
+  m.impl("_plan_scaled_mm", TORCH_BOX(&mixed_gemm::plan_scaled_mm));
+  m.impl("_plan_block_quant_gemm", TORCH_BOX(&mixed_gemm::plan_block_quant_gemm));
+  m.impl("_set_tuned_table", TORCH_BOX(&mixed_gemm::set_tuned));
+  m.impl("_device", TORCH_BOX(&mixed_gemm::device));
+  m.impl("_env", TORCH_BOX(&mixed_gemm::env));
+}

@@ -1,0 +1,89 @@
+// CUDA kernels of the W8A8 ops: checked tensors -> dispatch/ and the quantizers.
+#include "dispatch/scaled_runner_cuda.h"
+#include "ops/cuda_call.h"
+#include "ops/scaled_mm/checks.h"
+#include "transform/quantize_launchers.h"
+
+namespace mixed_gemm {
+namespace {
+
+// config empty: dispatch/scaled_select.h chooses.
+Tensor scaled(const ScaledMmArguments& arguments, const std::string& config) {
+  const char* op = arguments.op;
+  CheckedScaledMm checked = check_scaled_mm(arguments);
+  ScaledMmProblem& problem = checked.problem;
+  Call call(op, checked.a);
+  const std::string reason = why_not_operand(problem.operand, call.info());
+  MIXED_GEMM_CHECK(kUnsupported, reason.empty(), op, reason);
+  Tensor d = torch::stable::new_empty(arguments.a, checked.output_sizes, arguments.out_dtype);
+  problem.d = d.mutable_data_ptr();
+  if (d.numel() == 0) return d;
+
+  ScaledCandidate candidate;
+  if (config.empty()) {
+    const auto selected = select_scaled(problem, call.info());
+    MIXED_GEMM_CHECK(kUnsupported, selected, op, why_none_scaled(problem, call.info()));
+    candidate = *selected;
+  } else {
+    const auto parsed = parse_scaled_config(config);
+    MIXED_GEMM_CHECK(kValue, parsed, op, "unknown config ", config);
+    candidate = *parsed;
+    const std::string why_not = why_not_scaled(candidate, problem, call.info());
+    MIXED_GEMM_CHECK(kUnsupported, why_not.empty(), op, config, " ", why_not);
+  }
+  call.require(run_scaled(candidate, problem, call.allocate(), call.stream()));
+  return d;
+}
+
+Tensor scaled_mm_cuda(const Tensor& a, const Tensor& b, const Tensor& scale_a,
+                      const Tensor& scale_b, std::optional<Tensor> bias, int32_t out_dtype) {
+  return scaled({"scaled_mm", a, b, scale_a, scale_b, {}, {}, bias, dtype_of(out_dtype)}, "");
+}
+
+Tensor scaled_mm_azp_cuda(const Tensor& a, const Tensor& b, const Tensor& scale_a,
+                          const Tensor& scale_b, const Tensor& azp_adj, std::optional<Tensor> azp,
+                          std::optional<Tensor> bias, int32_t out_dtype) {
+  return scaled({"scaled_mm_azp", a, b, scale_a, scale_b, azp_adj, azp, bias, dtype_of(out_dtype)},
+                "");
+}
+
+Tensor scaled_mm_config_cuda(const Tensor& a, const Tensor& b, const Tensor& scale_a,
+                             const Tensor& scale_b, std::optional<Tensor> azp_adj,
+                             std::optional<Tensor> azp, std::optional<Tensor> bias,
+                             int32_t out_dtype, std::string config) {
+  return scaled(
+      {"_scaled_mm_config", a, b, scale_a, scale_b, azp_adj, azp, bias, dtype_of(out_dtype)},
+      config);
+}
+
+std::tuple<Tensor, Tensor, std::optional<Tensor>> quantize_per_token_cuda(const Tensor& a,
+                                                                          bool symmetric) {
+  const CheckedPerToken checked = check_quantize_per_token(a, symmetric);
+  Call call("quantize_per_token", checked.a);
+  if (checked.scale.numel() > 0) {
+    call.require(
+        cuda_status(launch_quantize_per_token(checked.problem, call.stream()), "quantizing"));
+  }
+  return {checked.q, checked.scale, checked.azp};
+}
+
+Tensor quantize_per_tensor_cuda(const Tensor& a, const Tensor& scale, std::optional<Tensor> azp) {
+  const CheckedPerTensor checked = check_quantize_per_tensor(a, scale, azp);
+  Call call("quantize_per_tensor", checked.a);
+  if (checked.q.numel() > 0) {
+    call.require(
+        cuda_status(launch_quantize_per_tensor(checked.problem, call.stream()), "quantizing"));
+  }
+  return checked.q;
+}
+
+}  // namespace
+}  // namespace mixed_gemm
+
+STABLE_TORCH_LIBRARY_IMPL(mixed_gemm, CUDA, m) {
+  m.impl("scaled_mm", TORCH_BOX(&mixed_gemm::scaled_mm_cuda));
+  m.impl("scaled_mm_azp", TORCH_BOX(&mixed_gemm::scaled_mm_azp_cuda));
+  m.impl("_scaled_mm_config", TORCH_BOX(&mixed_gemm::scaled_mm_config_cuda));
+  m.impl("quantize_per_token", TORCH_BOX(&mixed_gemm::quantize_per_token_cuda));
+  m.impl("quantize_per_tensor", TORCH_BOX(&mixed_gemm::quantize_per_tensor_cuda));
+}

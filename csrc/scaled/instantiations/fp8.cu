@@ -1,0 +1,16 @@
+// Compiled from sm_89 on only (CMakeLists.txt): fp8 has no tensor cores before.
+#include "scaled/launch.cuh"
+#include "scaled/launchers.h"
+
+namespace mixed_gemm {
+
+const ScaledLaunchers& fp8_scaled_launchers() {
+  static constexpr ScaledLaunchers kTable = kScaledLaunchers<Fp8Config>;
+  return kTable;
+}
+
+int launch_fp8_scaled_reduce(const ScaledReduceArgs& args) {
+  return launch_scaled_reduce<float>(args);
+}
+
+}  // namespace mixed_gemm

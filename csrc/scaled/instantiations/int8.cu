@@ -1,0 +1,15 @@
+#include "scaled/launch.cuh"
+#include "scaled/launchers.h"
+
+namespace mixed_gemm {
+
+const ScaledLaunchers& int8_scaled_launchers() {
+  static constexpr ScaledLaunchers kTable = kScaledLaunchers<Int8Config>;
+  return kTable;
+}
+
+int launch_int8_scaled_reduce(const ScaledReduceArgs& args) {
+  return launch_scaled_reduce<int32_t>(args);
+}
+
+}  // namespace mixed_gemm

@@ -1,0 +1,89 @@
+// One compiled skinny kernel as a type.
+#pragma once
+#include "dequant/offset_converter.h"
+#include "dequant/stored_converter.h"
+#include "mainloop/gemm_config.cuh"
+
+namespace mixed_gemm {
+
+template <typename Element_, int kBits_, SkinnyMode kMode_, int kRow_>
+struct SkinnyGemmConfig {
+  using Element = Element_;
+  using Format = typename FormatOf<Element>::Type;
+  static constexpr bool kBFloat16 = Format::kMantissaBits == BFloat16::kMantissaBits;
+  static constexpr int kBits = kBits_;
+  static constexpr SkinnyMode kMode = kMode_;
+  static constexpr SkinnyConfig kRow = kSkinnyConfigs[kRow_];
+
+  static constexpr int kThreads = kRow.warps * 32;
+  static constexpr int kMTiles = kRow.m_tiles, kNTiles = kRow.n_tiles;
+  static constexpr bool kSplits = skinny_splits(kRow);
+  static constexpr bool kQuarter =
+      kMode == SkinnyMode::kQuarter || kMode == SkinnyMode::kQuarterZero;
+  static constexpr int kTokensPerTile = kQuarter ? kQuarterTokens : 8;
+  static constexpr int kM = kTokensPerTile * kMTiles, kN = 16 * kNTiles;  // of a block
+  static constexpr int kBlockK = 128 / kBits;  // elements in the 16 bytes of a lane
+  static constexpr int kIterationK = skinny_iteration_k(kBits);
+  static constexpr int kVectors = kBlockK / 8;  // 16-byte activation vectors of a lane
+  static constexpr bool kStaged = kMTiles > 1;  // activations in shared memory (token_stage.cuh)
+  static constexpr bool kScaled = kMode != SkinnyMode::kPerChannel;
+  static constexpr bool kHalf = kMode == SkinnyMode::kHalf || kMode == SkinnyMode::kHalfZero;
+  static constexpr bool kFine = kMode == SkinnyMode::kFine || kMode == SkinnyMode::kFineZero;
+  static constexpr bool kZeros = has_zeros(kMode);
+  static constexpr bool kScalesWeights = scales_weights(kMode);
+  // Partial sums are scaled, those of each part of an iteration by its own scale.
+  static constexpr bool kScalesSums = kScaled && !kScalesWeights;
+  static constexpr int kParts = kHalf ? 2 : 1;
+  // Scales of a lane are those of its own block, or the same for a quad; of so many k each.
+  static constexpr bool kOwnScales = kQuarter || kScalesWeights;
+  static constexpr int kUnitK = kFine ? kMmaK : kOwnScales ? kBlockK : kIterationK / kParts;
+  static constexpr int kUnits = kOwnScales ? kBlockK / kUnitK : kParts;  // of a lane and iteration
+  static constexpr bool kStagesScales = stages_scales(kRow, kMode);
+  // Zero points leave with the sums of the tokens, which all tiles share: 5 % faster than inside
+  // the constants of the conversion. So does the bias of weights that stay as they are stored
+  // (dequant/stored_converter.h), 3 to 9 % faster than with conversions; without zero points in
+  // blocks of 64 columns only, since narrow ones have too few tiles to pay for the sums (2 to 3 %
+  // slower), and in bf16 of 8 tokens.
+  static constexpr bool kSumsTokens =
+      kScalesSums && !kQuarter &&
+      (kZeros || (kBits == 4 && kNTiles == 4 && kMTiles == 1 && (kHalf || kBFloat16)));
+  // (16 columns in halves of fp16 would spill.)
+  static constexpr bool kStored =
+      kBits == 4 &&
+      (kSumsTokens ? (kNTiles == 4 && !kBFloat16) ||
+                         (kMTiles == 1 && !(kNTiles == 1 && kHalf && !kBFloat16))
+                   : kNTiles == 4 && !kScalesWeights && !(kQuarter && kZeros) && !kBFloat16);
+  // Constants that save two shifts a word of int4 as bf16: 1 to 4 %. (Two tiles of halves spill.)
+  static constexpr bool kOffsets = (!kZeros || kSumsTokens) && !kStored && !kFine && kBFloat16 &&
+                                   kBits == 4 && !(kHalf && kNTiles == 2);
+  using Converter =
+      std::conditional_t<kStored, StoredConverter<Format, /*kOneUnit=*/false>,
+                         std::conditional_t<kOffsets, ConstantOffsetConverter<Format, kBits>,
+                                            IntegerConverter<Format, kBits>>>;
+  // A tile's next weights are requested before its last products, not after them: 1 to 2 %.
+  // (fp16 with four tiles has no registers for it, nor one with weights as they are stored.)
+  static constexpr bool kRequestsEarly =
+      kMTiles == 1 && (kNTiles < 4 || kBFloat16) &&
+      (kNTiles == 1 ? !kStored : !kHalf && (!kZeros || kSumsTokens));
+  // Addresses are made before a block waits for the kernel before it (grid/early_start.cuh): 2 to
+  // 5 % with 32 columns. All others had rather have their warps begin one by one: 16 columns 0 to
+  // 8 % slower, 64 columns 1 %.
+  static constexpr bool kEarlyAddresses = kNTiles == 2 && !kHalf && !kQuarter;
+  // Warps of an SM hide each other's latency, so registers are capped for as many as do not spill.
+  static constexpr bool kHeavy =
+      (kScalesWeights && ((kZeros && !kStagesScales) || (kNTiles == 2 && kFine) || kBeforeSm90)) ||
+      (kNTiles == 2 && kZeros && (kHalf || (kQuarter && !kBFloat16))) ||
+      (kNTiles == 2 && kHalf && kBFloat16 && kBits == 8) ||
+      (kBeforeSm90 && (kZeros || kHalf || kQuarter || kBFloat16));
+  static constexpr bool kHeaviest =
+      kScalesWeights && kZeros && !kStagesScales && (kNTiles == 4 || (kBeforeSm90 && kBFloat16));
+  static constexpr int kResidentByWeight[][3] = {
+      {32, 24, 16}, {24, 16, 16}, {16, 16, 8}, {8, 8, 8}};  // one, two, four, eight tiles
+  static constexpr int kTiles = kMTiles * kNTiles;
+  static constexpr bool kLarge = kTiles >= 4;
+  static constexpr int kResidentWarps =
+      kResidentByWeight[kTiles < 4 ? kTiles - 1 : kTiles / 4 + 1][kHeavy + kHeaviest];
+  static constexpr int kMinBlocks = kResidentWarps / kRow.warps;
+};
+
+}  // namespace mixed_gemm

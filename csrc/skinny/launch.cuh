@@ -1,0 +1,82 @@
+// Templates of the skinny family end here.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "grid/launch.cuh"
+#include "skinny/kernel.cuh"
+
+namespace mixed_gemm {
+
+// Not where the blocks of one kernel leave room for some of the next one's: those would crowd on a
+// few SMs (8192 x 8192 with 256 blocks of 3 an SM: 7 to 16 % slower; all other grids 0 to 10 %
+// faster). Even shares by shared memory would take L1 from the tokens.
+template <typename Config>
+bool starts_early(int sms, int64_t blocks) {
+  const bool all_places_used = ceil_div(blocks, std::max(sms, 1)) >= Config::kMinBlocks;
+  const bool both_fit = 2 * blocks <= int64_t{sms} * Config::kMinBlocks;
+  return sms > 0 && (all_places_used || both_fit);
+}
+
+template <typename Config>
+int launch_skinny(const GemmArgs& args) {
+  using Element = typename Config::Element;
+  if (!scales_fit(args, Config::kZeros, Config::kScaled ? Config::kUnitK : 0)) {
+    return cudaErrorInvalidValue;
+  }
+  const auto* scales = static_cast<const Element*>(args.scales);
+  typename SkinnyGemm<Config>::Params params;
+  params.a = static_cast<const Element*>(args.a);
+  params.a_stride = args.a_stride;
+  params.b = args.b_packed;
+  params.scales = {
+      scales,
+      static_cast<const Element*>(args.zeros),
+      static_cast<int>(args.scale_stride),
+      args.n,
+      args.groups,
+      cutlass::FastDivmod(static_cast<int>(ceil_div(args.group_size, Config::kUnitK)))};
+  params.m = args.m;
+  params.n = args.n;
+  params.k = args.k;
+  params.k_tiles = static_cast<int>(ceil_div(args.k, kTileK));
+  params.octet_stride = 8 / WeightLayout<Config::kBits>::kInterleave * params.k_tiles *
+                        WeightLayout<Config::kBits>::kLineBytes;
+  params.share = static_cast<int>(
+      ceil_div(ceil_div(args.k, Config::kIterationK), static_cast<int64_t>(args.slices)));
+  params.zero_mode = args.zero_mode;
+  params.output = {Config::kScaled ? nullptr : scales, static_cast<const Element*>(args.bias),
+                   static_cast<Element*>(args.d), args.n, args.activation};
+  KernelLaunch shape;
+  shape.grid =
+      dim3(static_cast<unsigned>(ceil_div(args.n, Config::kN)),
+           static_cast<unsigned>(ceil_div(args.m, Config::kM)), static_cast<unsigned>(args.slices));
+  shape.cluster.z = shape.grid.z;
+  shape.threads = Config::kThreads;
+  shape.stream = args.stream;
+  shape.smem_bytes = SkinnyGemm<Config>::kDynamicBytes;
+  shape.starts_early = starts_early<Config>(args.early_start.sms,
+                                            int64_t{shape.grid.x} * shape.grid.y * args.slices);
+  return launch_kernel(skinny_gemm_kernel<Config>, shape, params);
+}
+
+// Null where skinny_mode never says so.
+template <typename Config>
+constexpr GemmLaunch skinny_launcher() {
+  if constexpr ((Config::kHalf && !scales_halves(Config::kRow)) ||
+                (Config::kQuarter && !scales_quarters(Config::kRow, Config::kBits)) ||
+                (Config::kFine && Config::kUnitK == Config::kBlockK)) {
+    return nullptr;
+  } else {
+    return launch_skinny<Config>;
+  }
+}
+
+template <typename Element, int kBits, SkinnyMode kMode, int... kRows>
+constexpr std::array<GemmLaunch, kNumSkinnyConfigs> skinny_row_launchers(
+    std::integer_sequence<int, kRows...>) {
+  return {skinny_launcher<SkinnyGemmConfig<Element, kBits, kMode, kRows>>()...};
+}
+
+}  // namespace mixed_gemm

@@ -1,0 +1,247 @@
+// Activations to int8 by the formula of problem/quantize.h, one read and one write: a block
+// takes a row and keeps it in registers between choosing the scale and rounding.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <type_traits>
+
+#include "core/mutant.h"
+#include "cutlass/bfloat16.h"
+#include "cutlass/half.h"
+#include "problem/quantize.h"
+
+namespace mixed_gemm {
+
+constexpr int kQuantizeVector = 8;   // elements of a row that a thread takes at once
+constexpr int kQuantizeVectors = 4;  // of them kept in registers; longer rows are read twice
+
+// Elements of a row as they are stored: half the registers of floats, and 16-bit ones are compared
+// in pairs.
+template <typename Element>
+struct QuantizeVector {
+  alignas(16) Element elements[kQuantizeVector];
+
+  // k_left: elements that exist; the others are 0.
+  __device__ void load(const Element* from, int64_t k_left, bool aligned) {
+    if (aligned && k_left >= kQuantizeVector) {
+      constexpr int kQuads = kQuantizeVector * sizeof(Element) / sizeof(uint4);
+#pragma unroll
+      for (int i = 0; i < kQuads; ++i)
+        reinterpret_cast<uint4*>(elements)[i] = reinterpret_cast<const uint4*>(from)[i];
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kQuantizeVector; ++i) elements[i] = i < k_left ? from[i] : Element(0.f);
+  }
+};
+
+struct RowRange {
+  float low = 0.f, high = 0.f;  // of the row and 0
+  int nan = 0;
+};
+
+// Least and greatest element and 0, two by two; a NaN stays.
+template <typename Element>
+struct RangeOf {
+  using Pair =
+      std::conditional_t<std::is_same_v<Element, cutlass::half_t>, __half2, __nv_bfloat162>;
+  Pair low = zero(), high = zero();
+
+  // Of no element at all, and without 0.
+  static __device__ RangeOf empty() {
+    RangeOf range;
+    range.low = both(__int_as_float(0x7f800000));
+    range.high = both(-__int_as_float(0x7f800000));
+    return range;
+  }
+  __device__ void include(const QuantizeVector<Element>& vector) {
+    const auto* pairs = reinterpret_cast<const Pair*>(vector.elements);
+#pragma unroll
+    for (int i = 0; i < kQuantizeVector / 2; ++i) {
+      low = __hmin2_nan(low, pairs[i]);
+      high = __hmax2_nan(high, pairs[i]);
+    }
+  }
+  __device__ RowRange range() const {
+    const float lows[2] = {float(low.x), float(low.y)}, highs[2] = {float(high.x), float(high.y)};
+    return {fminf(lows[0], lows[1]), fmaxf(highs[0], highs[1]),
+            lows[0] != lows[0] || lows[1] != lows[1]};
+  }
+
+ private:
+  static __device__ Pair zero() {
+    const uint32_t bits = 0;
+    return reinterpret_cast<const Pair&>(bits);
+  }
+  static __device__ Pair both(float value) {
+    const Element element(value);
+    const uint32_t bits = 0x10001u * reinterpret_cast<const uint16_t&>(element);
+    return reinterpret_cast<const Pair&>(bits);
+  }
+};
+template <>
+struct RangeOf<float> {
+  RowRange found;
+  static __device__ RangeOf empty() {
+    return {{__int_as_float(0x7f800000), -__int_as_float(0x7f800000), 0}};
+  }
+  __device__ void include(const QuantizeVector<float>& vector) {
+#pragma unroll
+    for (const float value : vector.elements) {
+      found.low = fminf(found.low, value);
+      found.high = fmaxf(found.high, value);
+      found.nan |= value != value;
+    }
+  }
+  __device__ RowRange range() const { return found; }
+};
+
+// clamp(round(a * inverse) + azp, -128, 127), NaN as 0, for a scale and azp that suit the row: then
+// round(a * inverse) is within +-256 or NaN, of which cvt makes 0.
+struct RoundOwnScale {
+  float inverse;
+  int32_t azp;
+  __device__ int32_t operator()(float a) const {
+    if (MIXED_GEMM_MUTATED(RoundsHalfAway)) return static_cast<int32_t>(roundf(a * inverse)) + azp;
+    return __float2int_rn(a * inverse) + azp;
+  }
+};
+
+// The same for any positive scale: infinities saturate. The bounds are exact in fp32.
+struct RoundAnyScale {
+  float inverse, low, high;
+  int32_t azp;
+  __device__ RoundAnyScale(float inverse, int32_t any_azp) : inverse(inverse) {
+    azp = max(-kMaxAzp, min(kMaxAzp, any_azp));
+    low = static_cast<float>(-128 - azp);
+    high = static_cast<float>(127 - azp);
+  }
+  __device__ int32_t operator()(float a) const {
+    float x = a * inverse;
+    x = x != x ? 0.f : x;
+    return __float2int_rn(fminf(fmaxf(x, low), high)) + azp;
+  }
+};
+
+// The low bytes of a word: x, y saturated to int8, then the low half of `rest`.
+__device__ inline uint32_t pack_int8(int32_t x, int32_t y, uint32_t rest) {
+  uint32_t packed;
+  asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, %3;" : "=r"(packed) : "r"(y), "r"(x), "r"(rest));
+  return packed;
+}
+
+// Elements 4 half .. 4 half + 3, rounded.
+template <typename Element, typename Round>
+__device__ uint32_t quantized_word(const QuantizeVector<Element>& vector, const Round& round,
+                                   int half) {
+  const Element* of = vector.elements + 4 * half;
+  const uint32_t upper = pack_int8(round(float(of[2])), round(float(of[3])), 0u);
+  return pack_int8(round(float(of[0])), round(float(of[1])), upper);
+}
+
+// aligned: q starts on 8 bytes here.
+template <typename Element, typename Round>
+__device__ void store_quantized(const QuantizeVector<Element>& vector, const Round& round,
+                                int8_t* q, int64_t k_left, bool aligned) {
+  const uint32_t words[2] = {quantized_word(vector, round, 0), quantized_word(vector, round, 1)};
+  if (aligned && k_left >= kQuantizeVector) {
+    *reinterpret_cast<uint2*>(q) = make_uint2(words[0], words[1]);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kQuantizeVector; ++i) {
+    if (i < k_left) q[i] = static_cast<int8_t>(words[i / 4] >> (8 * (i % 4)));
+  }
+}
+
+// The range of a whole block; every thread gets it.
+__device__ inline RowRange reduce_range(RowRange range) {
+  __shared__ float lows[32], highs[32];
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    range.low = fminf(range.low, __shfl_xor_sync(0xffffffff, range.low, distance));
+    range.high = fmaxf(range.high, __shfl_xor_sync(0xffffffff, range.high, distance));
+  }
+  const int warps = blockDim.x / 32;
+  if (threadIdx.x % 32 == 0) {
+    lows[threadIdx.x / 32] = range.low;
+    highs[threadIdx.x / 32] = range.high;
+  }
+  range.nan = __syncthreads_or(range.nan);
+  for (int i = 0; i < warps; ++i) {
+    range.low = fminf(range.low, lows[i]);
+    range.high = fmaxf(range.high, highs[i]);
+  }
+  return range;
+}
+
+constexpr int kMaxQuantizeThreads = 512;  // 128 registers each
+
+template <typename Element>
+__global__ void __launch_bounds__(kMaxQuantizeThreads)
+    quantize_per_token_kernel(const QuantizePerTokenProblem p, bool aligned_a, bool aligned_q) {
+  const int64_t row = blockIdx.x;
+  const auto* a = static_cast<const Element*>(p.a) + row * p.a_stride;
+  int8_t* q = p.q + row * p.k;
+  const int64_t step = static_cast<int64_t>(blockDim.x) * kQuantizeVector;
+  const int64_t first = static_cast<int64_t>(threadIdx.x) * kQuantizeVector;
+
+  QuantizeVector<Element> kept[kQuantizeVectors];
+  RangeOf<Element> of_thread;
+#pragma unroll
+  for (int i = 0; i < kQuantizeVectors; ++i) {
+    const int64_t k = first + i * step;
+    kept[i].load(a + k, p.k - k, aligned_a);
+    of_thread.include(kept[i]);
+  }
+  for (int64_t k = first + kQuantizeVectors * step; k < p.k; k += step) {
+    QuantizeVector<Element> vector;
+    vector.load(a + k, p.k - k, aligned_a);
+    of_thread.include(vector);
+  }
+  const RowRange range = reduce_range(of_thread.range());
+
+  const bool symmetric = p.azp == nullptr;
+  float scale = symmetric ? fmaxf(fmaxf(-range.low, range.high) / 127.f, kMinScale)
+                          : fmaxf(range.high / 255.f - range.low / 255.f, kMinScale);
+  if (range.nan) scale = __int_as_float(0x7fc00000);
+  const bool finite = fabsf(scale) < __int_as_float(0x7f800000);
+  const float inverse = finite ? 1.f / scale : 0.f;
+  int32_t azp = 0;
+  if (!symmetric && finite) {
+    const float low = rintf(range.low * inverse) * (MIXED_GEMM_MUTATED(AzpSign) ? -1.f : 1.f);
+    azp = static_cast<int32_t>(fminf(fmaxf(-128.f - low, -128.f), 127.f));
+  }
+  const RoundOwnScale round{inverse, azp};
+  if (threadIdx.x == 0) {
+    p.scale[row] = scale;
+    if (!symmetric) p.azp[row] = azp;
+  }
+#pragma unroll
+  for (int i = 0; i < kQuantizeVectors; ++i) {
+    const int64_t k = first + i * step;
+    if (k < p.k) store_quantized(kept[i], round, q + k, p.k - k, aligned_q);
+  }
+  for (int64_t k = first + kQuantizeVectors * step; k < p.k; k += step) {
+    QuantizeVector<Element> vector;
+    vector.load(a + k, p.k - k, aligned_a);
+    store_quantized(vector, round, q + k, p.k - k, aligned_q);
+  }
+}
+
+// Blocks of x share a row, rows are blockIdx.y + i * gridDim.y.
+template <typename Element>
+__global__ void quantize_per_tensor_kernel(const QuantizePerTensorProblem p, bool aligned_a,
+                                           bool aligned_q) {
+  const RoundAnyScale round(1.f / *p.scale, p.azp == nullptr ? 0 : *p.azp);
+  const int64_t k = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kQuantizeVector;
+  if (k >= p.k) return;
+  for (int64_t row = blockIdx.y; row < p.m; row += gridDim.y) {
+    QuantizeVector<Element> vector;
+    vector.load(static_cast<const Element*>(p.a) + row * p.a_stride + k, p.k - k, aligned_a);
+    store_quantized(vector, round, p.q + row * p.k + k, p.k - k, aligned_q);
+  }
+}
+
+}  // namespace mixed_gemm

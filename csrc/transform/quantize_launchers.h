@@ -1,0 +1,10 @@
+// The quantizers of activations as plain functions. m and k are at least 1. Return a cudaError_t.
+#pragma once
+#include "problem/quantize.h"
+
+namespace mixed_gemm {
+
+int launch_quantize_per_token(const QuantizePerTokenProblem& problem, void* stream);
+int launch_quantize_per_tensor(const QuantizePerTensorProblem& problem, void* stream);
+
+}  // namespace mixed_gemm

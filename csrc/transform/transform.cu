@@ -1,0 +1,164 @@
+// Launchers of the small kernels: run-time types become template arguments here.
+#include <algorithm>
+
+#include "dequant/with_element.cuh"
+#include "grid/launch.cuh"
+#include "grid/reduce.cuh"
+#include "grid/zero_flags.cuh"
+#include "transform/awq_dequantize.cuh"
+#include "transform/copy_padded.cuh"
+#include "transform/dequantize.cuh"
+#include "transform/launchers.h"
+#include "transform/pack.cuh"
+#include "transform/repack.cuh"
+
+namespace mixed_gemm {
+namespace {
+
+constexpr int kThreads = 256;
+unsigned blocks_for(int64_t threads) { return static_cast<unsigned>(ceil_div(threads, kThreads)); }
+cudaStream_t stream_of(void* stream) { return static_cast<cudaStream_t>(stream); }
+
+template <int kBits>
+int64_t packed_words(int64_t n, int64_t k) {
+  return WeightLayout<kBits>::packed_bytes(n, k) / 4;
+}
+
+}  // namespace
+
+int launch_pack(const PackArgs& a) {
+  const int64_t k_pad = round_up(a.k, kPadK);
+  auto* packed = reinterpret_cast<uint32_t*>(a.packed);
+  const int64_t words = a.bits == 4 ? packed_words<4>(a.n, a.k) : packed_words<8>(a.n, a.k);
+  auto* kernel = a.bits == 4 ? pack_kernel<4> : pack_kernel<8>;
+  kernel<<<blocks_for(words), kThreads, 0, stream_of(a.stream)>>>(a.q, a.n, a.k, k_pad, words,
+                                                                  packed);
+  return cudaGetLastError();
+}
+
+int launch_unpack(const PackArgs& a) {
+  const int64_t k_pad = round_up(a.k, kPadK);
+  const auto* packed = reinterpret_cast<const uint32_t*>(a.packed);
+  const int64_t words = a.bits == 4 ? packed_words<4>(a.n, a.k) : packed_words<8>(a.n, a.k);
+  auto* kernel = a.bits == 4 ? unpack_kernel<4> : unpack_kernel<8>;
+  kernel<<<blocks_for(words), kThreads, 0, stream_of(a.stream)>>>(packed, a.n, a.k, k_pad, words,
+                                                                  a.q);
+  return cudaGetLastError();
+}
+
+template <typename Weight>
+int repack(const Weight& weight, const RepackArgs& a) {
+  const int64_t words = packed_words<Weight::kStoredBits>(a.n, a.k);
+  repack_kernel<<<blocks_for(words), kThreads, 0, stream_of(a.stream)>>>(
+      weight, round_up(a.k, kPadK), words, reinterpret_cast<uint32_t*>(a.packed));
+  return cudaGetLastError();
+}
+
+int launch_repack_awq(const RepackArgs& a) { return repack(AwqWeight{a.qweight, a.n, a.k}, a); }
+
+int launch_repack_gptq(const RepackArgs& a) {
+  return a.bits == 8 ? repack(GptqWeight<8>{a.qweight, a.perm, a.bits, a.n, a.k}, a)
+                     : repack(GptqWeight<4>{a.qweight, a.perm, a.bits, a.n, a.k}, a);
+}
+
+int launch_dequantize_awq(const AwqProblem& p, void* stream) {
+  return with_element(p.element, [&](auto tag) {
+    using Element = typename decltype(tag)::Type;
+    const AwqDequantizeParams<Element> params{p.qweight,
+                                              p.qzeros,
+                                              static_cast<const Element*>(p.scales),
+                                              static_cast<int>(p.n / AwqLayout::kPerWord),
+                                              static_cast<int>(p.k),
+                                              cutlass::FastDivmod(static_cast<int>(p.group_size)),
+                                              static_cast<Element*>(p.d)};
+    const dim3 threads(kAwqDequantizeWords, kAwqDequantizeRows);
+    const dim3 grid(
+        static_cast<unsigned>(ceil_div(params.row_words, kAwqDequantizeWords)),
+        static_cast<unsigned>(std::min<int64_t>(ceil_div(p.k, kAwqDequantizeRows), 65535)));
+    awq_dequantize_kernel<<<grid, threads, 0, stream_of(stream)>>>(params);
+    return static_cast<int>(cudaGetLastError());
+  });
+}
+
+template <typename Out, typename Scale, int kBits>
+int dequantize(const DequantizeArgs& a) {
+  using Layout = WeightLayout<kBits>;
+  const int vectors = static_cast<int>(round_up(a.k, kPadK)) * Layout::kInterleave / 8;
+  const int blocks = static_cast<int>(ceil_div(vectors, kDequantizeThreads * kDequantizeUnroll));
+  const int64_t period = a.k_period == 0 ? a.k : a.k_period;
+  const DequantizeParams<Out, Scale> params{
+      reinterpret_cast<const uint4*>(a.b_packed),
+      static_cast<const Scale*>(a.scales),
+      static_cast<const Scale*>(a.zeros),
+      a.scale_stride,
+      static_cast<int>(a.n),
+      static_cast<int>(a.k),
+      vectors,
+      blocks,
+      cutlass::FastDivmod(static_cast<int>(period)),
+      cutlass::FastDivmod(static_cast<int>(a.scheme.group_size)),
+      static_cast<int>(a.groups),
+      a.scheme.zero_mode,
+      static_cast<Out*>(a.out)};
+  const auto grid = static_cast<unsigned>(ceil_div(a.n, Layout::kInterleave) * blocks);
+  dequantize_kernel<Out, Scale, kBits>
+      <<<grid, kDequantizeThreads, 0, stream_of(a.stream)>>>(params);
+  return cudaGetLastError();
+}
+
+int launch_dequantize(const DequantizeArgs& a) {
+  return with_element(a.out_type, [&](auto out_tag) {
+    return with_element(a.scale_type, [&](auto scale_tag) {
+      using Out = typename decltype(out_tag)::Type;
+      using Scale = typename decltype(scale_tag)::Type;
+      return a.scheme.bits == 4 ? dequantize<Out, Scale, 4>(a) : dequantize<Out, Scale, 8>(a);
+    });
+  });
+}
+
+int launch_copy_padded(const CopyPaddedArgs& a) {
+  return with_element(a.element, [&](auto tag) {
+    using Element = typename decltype(tag)::Type;
+    const auto blocks = std::min<int64_t>(blocks_for(a.rows * a.dst_columns), 65535);
+    copy_padded_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream_of(a.stream)>>>(
+        static_cast<const Element*>(a.src), a.src_stride, a.rows, a.columns, a.dst_columns,
+        static_cast<const Element*>(a.pre_scale), static_cast<Element*>(a.dst));
+    return static_cast<int>(cudaGetLastError());
+  });
+}
+
+int launch_copy_rows(const CopyRowsArgs& a) {
+  const dim3 grid(blocks_for(a.dst_stride),
+                  static_cast<unsigned>(std::min<int64_t>(a.rows, 65535)));
+  copy_rows_kernel<<<grid, kThreads, 0, stream_of(a.stream)>>>(a);
+  return cudaGetLastError();
+}
+
+int launch_reduce_partials(const ReduceArgs& a) {
+  return with_element(a.element, [&](auto tag) {
+    using Element = typename decltype(tag)::Type;
+    const OutputParams<Element> output{
+        static_cast<const Element*>(a.channel_scale), static_cast<const Element*>(a.bias),
+        static_cast<Element*>(a.d), static_cast<int>(a.n), a.activation};
+    constexpr int kReduceThreads = 128;
+    constexpr int64_t kMostRows = 65535;  // of a grid
+    KernelLaunch shape;
+    shape.grid = dim3(static_cast<unsigned>(ceil_div(a.n, kReduceThreads * kOutputsPerAccess)),
+                      static_cast<unsigned>(std::min(a.m, kMostRows)));
+    shape.threads = kReduceThreads;
+    shape.stream = a.stream;
+    shape.even = a.early_start;
+    return launch_kernel(splitk_reduce_kernel<Element>, shape,
+                         Reduction<Element>{output, a.partials, a.partial_stride, a.slices, a.m});
+  });
+}
+
+int launch_zero_flags(const ZeroFlagsArgs& a) {
+  KernelLaunch shape;
+  shape.threads = kThreads;
+  shape.stream = a.stream;
+  shape.starts_early = a.early_start.sms > 0;
+  return launch_kernel(zero_flags_kernel, shape, a);
+}
+
+}  // namespace mixed_gemm

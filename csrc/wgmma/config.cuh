@@ -1,0 +1,46 @@
+// One compiled wgmma kernel as a type. Weights are the operand of 64 rows, from registers; tokens
+// the one of up to 256 columns, from shared memory: so the tile's M is an extent of the
+// instruction.
+#pragma once
+#include "core/tile_config.h"
+#include "cutlass/array.h"
+#include "hopper/warp_roles.cuh"
+#include "mainloop/gemm_config.cuh"
+
+namespace mixed_gemm {
+
+template <typename Element_, int kBits_, WgmmaMode kMode_, int kRow>
+struct WgmmaConfig : WarpRoles<wgmma_blocks(kWgmmaTileConfigs[kRow], kMode_)> {
+  using Element = Element_;
+  using Format = typename FormatOf<Element>::Type;
+  using Layout = WeightLayout<kBits_>;
+  static constexpr int kBits = kBits_;
+  static constexpr WgmmaMode kMode = kMode_;
+  static constexpr bool kScaled = kMode != WgmmaMode::kPerChannel;
+  static constexpr bool kZeros = kMode == WgmmaMode::kScaledZero;
+  static constexpr TileConfig kTile = kWgmmaTileConfigs[kRow];
+  static constexpr int kStages = kTile.stages;
+
+  static constexpr int kRowTiles = kTile.n / (64 * WgmmaConfig::kMultipliers);  // of 64 weight rows
+  static constexpr int kSumsPerTile = kTile.m / 2;                              // of a thread
+  static constexpr int kSums = kRowTiles * kSumsPerTile;
+  using Sums = cutlass::Array<float, kSums>;
+  static_assert(kTile.n % 128 == 0 && kTile.m % 16 == 0 && kTile.m <= 256, "what wgmma takes");
+
+  // First column of weights that warp `warp` of the multipliers has in row tile t.
+  static __device__ int column(int warp, int t) {
+    return warp / 4 * (64 * kRowTiles) + 64 * t + warp % 4 * 16;
+  }
+
+  // A k-tile in a stage of the pipeline: tokens, weights, scale rows, zero rows.
+  static constexpr int kTokenBytes = kTile.m * kTileK * 2;
+  static constexpr int kWeightBytes = kTile.n * kTileK * kBits / 8;
+  static constexpr int kScaleRowBytes = kTile.n * 2;
+  static constexpr int kScaleRows = kScaled ? max_wgmma_scale_rows(kTile) : 0;
+  static constexpr int kScaleBytes = kScaleRows * kScaleRowBytes;
+  static constexpr int kKTileBytes = wgmma_k_tile_bytes(kTile, kBits, kMode);
+  static constexpr int kStageBytes = kTile.k_tiles * kKTileBytes;
+  static_assert(kTokenBytes + kWeightBytes + kScaleBytes * (kZeros ? 2 : 1) <= kKTileBytes, "");
+};
+
+}  // namespace mixed_gemm
