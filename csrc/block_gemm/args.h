@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "block_gemm/config.h"
-#include "grid/gemm_args.h"
+#include "core/split.h"
 #include "problem/block_gemm.h"
 
 namespace mixed_gemm {

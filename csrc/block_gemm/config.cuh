@@ -2,7 +2,7 @@
 // of scales a line needs.
 #pragma once
 #include "block_gemm/config.h"
-#include "mainloop/scaled_mm_config.cuh"
+#include "mainloop/direct_config.cuh"
 
 namespace mixed_gemm {
 
@@ -12,7 +12,7 @@ struct BlockTiles {
 
 template <int kRow, int kScaleRows_>
 struct BlockConfig : WarpTiling<BlockTiles, kRow> {
-  using Mma = typename Int8Config<0>::Mma;
+  using Mma = typename DirectInt8Config<BlockTiles, kRow>::Mma;
   static constexpr int kScaleRows = kScaleRows_;
 };
 

@@ -1,7 +1,7 @@
-// THE list of compiled tiles of block_quant_gemm: like kScaledTileConfigs, with fp32 sums beside
+// THE list of compiled tiles of block_quant_gemm: with fp32 sums beside
 // the int32 sums of a block of K, so a warp has half as many outputs.
 #pragma once
-#include "core/scaled_tile_config.h"
+#include "mainloop/direct_stage.h"
 
 namespace mixed_gemm {
 

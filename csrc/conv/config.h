@@ -1,7 +1,8 @@
-// THE lists of tiles that are compiled for the convolutions, the int8 ones as rows of
-// kScaledTileConfigs, and the scale modes.
+// THE list of tiles that are compiled for the convolutions with quantized weights, and their scale
+// modes.
 #pragma once
-#include "core/scaled_tile_config.h"
+#include "mainloop/multistage_stage.h"
+#include "mainloop/pixel_stage.h"
 
 namespace mixed_gemm {
 
@@ -15,21 +16,13 @@ constexpr TileConfig kConvTileConfigs[] = {
 };
 constexpr int kNumConvTileConfigs = sizeof(kConvTileConfigs) / sizeof(kConvTileConfigs[0]);
 
-constexpr int kConvInt8Tiles[] = {1, 4, 5};
-constexpr int kNumConvInt8Tiles = sizeof(kConvInt8Tiles) / sizeof(kConvInt8Tiles[0]);
-
 // Resident on an SM. Zeros, beside the addresses of pixels, spilled with more than 8 warps.
 constexpr int conv_blocks_per_sm(const TileConfig& t, ScaleMode mode) {
   return has_zeros(mode) ? 8 * 32 / num_threads(t) : t.min_blocks;
 }
 
-// A row of shared memory per output pixel of a tile says where it is.
-constexpr int kConvRowBytes = 16;
 constexpr int conv_smem_bytes(const TileConfig& t, int bits, ScaleMode mode) {
   return smem_bytes(t, bits, mode) + t.m * kConvRowBytes;
-}
-constexpr int conv_int8_smem_bytes(const TileConfig& t) {
-  return scaled_smem_bytes(t) + t.m * kConvRowBytes;
 }
 
 // Three modes are compiled: the scales of one block of channels serve as coarse ones, and a fine

@@ -1,7 +1,7 @@
 // Device entry of the convolution with quantized weights: the multistage GEMM, whose rows of A are
 // pixels and whose scales repeat with every tap.
 #pragma once
-#include "conv/config.h"
+#include "conv/config.cuh"
 #include "core/mutant.h"
 #include "epilogue/tile_output.cuh"
 #include "grid/tile_gemm.cuh"
@@ -20,13 +20,6 @@ struct TapGroupRows {
     return in_tap(MIXED_GEMM_MUTATED(TapGroups) ? part : rest);
   }
 };
-
-struct ConvTiles {
-  static constexpr const TileConfig& row(int i) { return kConvTileConfigs[i]; }
-};
-
-template <typename Element, int kBits, ScaleMode kMode, int kRow>
-using ConvConfig = GemmConfig<Element, kBits, kMode, kRow, ConvTiles>;
 
 template <typename Config>
 using ConvCopy =

@@ -8,13 +8,11 @@
 namespace mixed_gemm {
 
 using ConvLaunchers = std::array<ConvLaunch, kNumConvTileConfigs>;
-using ConvInt8Launchers = std::array<ConvInt8Launch, kNumConvInt8Tiles>;
 
 template <ElementType kElement, int kBits>
 const ConvLaunchers& conv_launchers(ScaleMode mode);
 
 // mode: one that conv_scale_mode() gives.
 const ConvLaunchers& conv_launchers(ElementType element, int bits, ScaleMode mode);
-const ConvInt8Launchers& conv_int8_launchers();
 
 }  // namespace mixed_gemm

@@ -1,11 +1,11 @@
 // Device entries of the int8 convolution: the scaled GEMM's mainloop on pixels, and the constants
 // of its output channels.
 #pragma once
+#include "conv_int8/args.h"
 #include "conv_int8/requantized_output.cuh"
 #include "grid/tile_gemm.cuh"
 #include "mainloop/direct_mainloop.cuh"
 #include "mainloop/pixel_operand.cuh"
-#include "mainloop/scaled_mm_config.cuh"
 
 namespace mixed_gemm {
 

@@ -13,6 +13,9 @@
 #include <string>
 
 #include "dispatch/tile_name.h"
+#include "multistage/config.h"
+#include "skinny/config.h"
+#include "wgmma/config.h"
 
 namespace mixed_gemm {
 

@@ -3,7 +3,9 @@
 #include <cuda_runtime_api.h>
 
 #include "conv/launchers.h"
+#include "conv_int8/launchers.h"
 #include "dispatch/workspace_cuda.h"
+#include "grid/grid.h"
 #include "layout/conv_layout.h"
 #include "transform/launchers.h"
 
@@ -150,7 +152,7 @@ Status run_conv_int8(const ConvCandidate& c, const ConvInt8Problem& p, const Pix
   if (status.ok()) status = pad_taps(p, pixels.channels, args.weight, allocate, stream);
   if (status.ok() && c.split == SplitK::kStreamK) {
     StreamKSlots slots;
-    status = stream_k_slots(kScaledTileConfigs[c.row], s.rows(), s.out_c,
+    status = stream_k_slots(kConvInt8TileConfigs[c.row], s.rows(), s.out_c,
                             ceil_div(s.taps() * pixels.channels, kScaledTileK), c.slices, allocate,
                             stream, slots);
     args.slices = slots.workers;
@@ -158,9 +160,7 @@ Status run_conv_int8(const ConvCandidate& c, const ConvInt8Problem& p, const Pix
     args.flags = slots.flags;
   }
   if (!status.ok()) return status;
-  int tile = 0;
-  while (kConvInt8Tiles[tile] != c.row) ++tile;
-  return cuda_status(conv_int8_launchers()[tile](args), "launching the convolution");
+  return cuda_status(conv_int8_launchers()[c.row](args), "launching the convolution");
 }
 
 }  // namespace mixed_gemm

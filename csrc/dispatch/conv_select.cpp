@@ -4,8 +4,10 @@
 #include <numeric>
 
 #include "conv/config.h"
+#include "conv_int8/config.h"
 #include "dispatch/conv_cost.h"
 #include "dispatch/cost_model.h"
+#include "dispatch/direct_cost.h"
 #include "dispatch/remembered.h"
 #include "dispatch/scaled_select.h"
 #include "dispatch/select.h"
@@ -19,11 +21,6 @@ constexpr const char* kFamily = "implicit";
 constexpr const char* kInt8Family = "int8";
 constexpr const char* kPointwise = "pointwise";
 constexpr const char* kDense = "dequantize_conv";
-
-template <size_t kCount>
-std::vector<int> rows_of(const int (&tiles)[kCount]) {
-  return {tiles, tiles + kCount};
-}
 
 std::string why_not_smem(int needed, const DeviceInfo& device) {
   if (needed <= device.smem_bytes) return "";
@@ -67,7 +64,7 @@ std::optional<ConvCandidate> first_of(const std::vector<ConvCandidate>& ranked) 
 std::string config_name(const ConvCandidate& c) {
   if (c.kind == ConvKind::kDense) return kDense;
   if (c.kind == ConvKind::kPointwise) return kPointwise;
-  return c.kind == ConvKind::kInt8 ? tile_choice_name(kInt8Family, kScaledTileConfigs, c)
+  return c.kind == ConvKind::kInt8 ? tile_choice_name(kInt8Family, kConvInt8TileConfigs, c)
                                    : tile_choice_name(kFamily, kConvTileConfigs, c);
 }
 
@@ -84,10 +81,9 @@ std::optional<ConvCandidate> parse_conv_config(const std::string& name) {
 std::optional<ConvCandidate> parse_conv_int8_config(const std::string& name) {
   ConvCandidate c;
   c.kind = ConvKind::kInt8;
-  const bool known =
-      parse_tile_choice(name, kInt8Family, kScaledTileConfigs, kNumScaledTileConfigs, c) &&
-      std::count(std::begin(kConvInt8Tiles), std::end(kConvInt8Tiles), c.row) == 1;
-  return known ? std::optional(c) : std::nullopt;
+  if (parse_tile_choice(name, kInt8Family, kConvInt8TileConfigs, kNumConvInt8TileConfigs, c))
+    return c;
+  return std::nullopt;
 }
 
 GemmProblem gemm_of(const ConvProblem& p) {
@@ -126,11 +122,10 @@ std::string why_not_conv_candidate(const ConvCandidate& c, const ConvProblem& p,
 std::string why_not_conv_int8_candidate(const ConvCandidate& c, const ConvShape& shape,
                                         const DeviceInfo& device) {
   if (c.split == SplitK::kParallel) return "has no second kernel that adds slices of int8 outputs";
-  ScaledCandidate scaled;
-  static_cast<TileChoice&>(scaled) = c;
-  const std::string reason = why_not_scaled(scaled, gemm_of(shape), device);
-  return reason.empty() ? why_not_smem(conv_int8_smem_bytes(kScaledTileConfigs[c.row]), device)
-                        : reason;
+  const TileConfig& tile = kConvInt8TileConfigs[c.row];
+  const std::string reason =
+      why_not_direct(c, tile, scaled_smem_bytes(tile), gemm_of(shape), device);
+  return reason.empty() ? why_not_smem(conv_int8_smem_bytes(tile), device) : reason;
 }
 
 std::vector<ConvCandidate> ranked_conv(const ConvProblem& p, const DeviceInfo& device) {
@@ -161,10 +156,16 @@ std::vector<ConvCandidate> ranked_conv(const ConvProblem& p, const DeviceInfo& d
 std::vector<ConvCandidate> ranked_conv_int8(const ConvShape& shape, const DeviceInfo& device) {
   const ScaledMmProblem gemm = gemm_of(shape);
   std::vector<ConvCandidate> legal;
-  for (const TileChoice& choice : tile_choices(kScaledTileConfigs, rows_of(kConvInt8Tiles))) {
+  std::vector<int> rows(kNumConvInt8TileConfigs);
+  std::iota(rows.begin(), rows.end(), 0);
+  for (const TileChoice& choice : tile_choices(kConvInt8TileConfigs, rows)) {
     ConvCandidate c{choice, ConvKind::kInt8, 0};
     if (!why_not_conv_int8_candidate(c, shape, device).empty()) continue;
-    c.predicted_us = predict_us(ScaledCandidate{choice, 0}, gemm, device);
+    const TileConfig& tile = kConvInt8TileConfigs[c.row];
+    c.predicted_us = predict_direct_us(choice,
+                                       {tile, scaled_smem_bytes(tile), gemm.m, gemm.n, gemm.k,
+                                        ceil_div(gemm.k, kScaledTileK), 1, 0},
+                                       device);
     legal.push_back(c);
   }
   return sorted(std::move(legal));

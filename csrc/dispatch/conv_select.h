@@ -13,7 +13,7 @@ namespace mixed_gemm {
 
 enum class ConvKind : int { kImplicit, kInt8, kPointwise, kDense };
 
-// `row` is of kConvTileConfigs or, int8, of kScaledTileConfigs. Names:
+// `row` is of kConvTileConfigs or, int8, of kConvInt8TileConfigs. Names:
 //   implicit_m64n128s4_parallel4   the GEMM of pixels and taps, dequantizing
 //   implicit_m16n64s3k8            by blocks of 8 warps that share out K
 //   int8_m64n128s4_streamk1        of an int8 convolution

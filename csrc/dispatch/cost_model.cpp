@@ -5,6 +5,10 @@
 #include <numeric>
 
 #include "dispatch/support.h"
+#include "mainloop/multistage_stage.h"
+#include "multistage/config.h"
+#include "skinny/config.h"
+#include "wgmma/config.h"
 
 namespace mixed_gemm {
 namespace {

@@ -10,7 +10,11 @@
 #include "dispatch/gemm_args_of.h"
 #include "dispatch/support.h"
 #include "dispatch/workspace_cuda.h"
+#include "grid/grid.h"
+#include "multistage/launchers.h"
+#include "skinny/launchers.h"
 #include "transform/launchers.h"
+#include "wgmma/launchers.h"
 
 namespace mixed_gemm {
 namespace {

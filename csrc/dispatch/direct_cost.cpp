@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/scaled_tile_config.h"
+#include "mainloop/direct_stage.h"
 
 namespace mixed_gemm {
 namespace {

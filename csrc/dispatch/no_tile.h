@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/device_info.h"
-#include "core/tile_config.h"
+#include "core/tile.h"
 
 namespace mixed_gemm {
 

@@ -2,9 +2,9 @@
 
 #include <cuda_runtime_api.h>
 
-#include "core/scaled_tile_config.h"
 #include "dispatch/workspace_cuda.h"
 #include "scaled/launchers.h"
+#include "scaled_wgmma/launchers.h"
 #include "transform/launchers.h"
 
 namespace mixed_gemm {

@@ -6,11 +6,12 @@
 #include <numeric>
 
 #include "core/count_product.h"
-#include "core/scaled_tile_config.h"
 #include "dispatch/direct_cost.h"
 #include "dispatch/no_tile.h"
 #include "dispatch/remembered.h"
 #include "dispatch/support.h"
+#include "scaled/config.h"
+#include "scaled_wgmma/config.h"
 
 namespace mixed_gemm {
 namespace {
@@ -76,8 +77,11 @@ std::string why_not_scaled(const ScaledCandidate& c, const ScaledMmProblem& p,
     const std::string not_so = why_not_wgmma_split(c.split, p.k);
     if (!not_so.empty()) return not_so;
   }
-  const TileConfig& tile = tile_of(c);
-  const int needed = smem_of(c);
+  return why_not_direct(c, tile_of(c), smem_of(c), p, device);
+}
+
+std::string why_not_direct(const TileChoice& c, const TileConfig& tile, int needed,
+                           const ScaledMmProblem& p, const DeviceInfo& device) {
   if (needed > device.smem_bytes) {
     return "needs " + std::to_string(needed) + " bytes of shared memory, the device has " +
            std::to_string(device.smem_bytes);

@@ -33,6 +33,10 @@ std::string why_not_operand(OperandType operand, const DeviceInfo& device,
 std::string why_not_scaled(const ScaledCandidate& candidate, const ScaledMmProblem& problem,
                            const DeviceInfo& device);
 
+// The same of a tile of the direct mainloop. smem: of a block.
+std::string why_not_direct(const TileChoice& choice, const TileConfig& tile, int smem,
+                           const ScaledMmProblem& problem, const DeviceInfo& device);
+
 double predict_us(const ScaledCandidate& candidate, const ScaledMmProblem& problem,
                   const DeviceInfo& device);
 

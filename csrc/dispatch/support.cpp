@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/count_product.h"
+#include "mainloop/multistage_stage.h"
 
 namespace mixed_gemm {
 namespace {

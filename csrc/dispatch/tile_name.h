@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/device_info.h"
-#include "core/tile_config.h"
-#include "grid/gemm_args.h"
+#include "core/split.h"
+#include "core/tile.h"
 
 namespace mixed_gemm {
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/mutant.h"
+#include "grid/grid.h"
 #include "transform/launchers.h"
 
 namespace mixed_gemm {

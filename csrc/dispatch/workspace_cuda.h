@@ -1,6 +1,6 @@
 // What several runners need before they launch.
 #pragma once
-#include "core/tile_config.h"
+#include "core/tile.h"
 #include "dispatch/cuda_runner.h"
 
 namespace mixed_gemm {

@@ -5,19 +5,9 @@
 
 #include "core/device_info.h"
 #include "core/quant_scheme.h"
+#include "core/split.h"
 
 namespace mixed_gemm {
-
-// kStreamK: `slices` blocks take equal shares of all k-tiles of all output tiles; where a tile
-// changes hands, fp32 partial sums go through memory. kParallel: every tile is cut into `slices`,
-// each stores fp32 partial sums, a second kernel adds them in order and runs the epilogue.
-// kCluster: cut alike, but the slices of a tile are a thread block cluster and meet in shared
-// memory (sm_90).
-enum class SplitK : int { kNone, kStreamK, kParallel, kCluster };
-constexpr bool is_sliced(SplitK split) {
-  return split == SplitK::kParallel || split == SplitK::kCluster;
-}
-constexpr int kMaxCluster = 8;  // blocks; what every sm_90 GPU takes
 
 // Preconditions (dispatch/ establishes them): a rows start on 16 bytes and a_stride % 8 == 0; k % 8
 // == 0; scale rows start on 16 bytes, scale_stride % 8 == 0.

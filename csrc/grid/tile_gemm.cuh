@@ -9,11 +9,11 @@
 #include <type_traits>
 
 #include "core/mutant.h"
-#include "core/tile_config.h"
+#include "core/split.h"
+#include "core/tile.h"
 #include "cutlass/semaphore.h"
 #include "epilogue/store_tile.cuh"
 #include "grid/early_start.cuh"
-#include "grid/gemm_args.h"
 #include "grid/handover.cuh"
 #include "grid/slice_sums.cuh"
 #include "grid/work_split.h"

@@ -10,7 +10,7 @@
 #include "core/divisor.h"
 #include "core/macros.h"
 #include "core/mutant.h"
-#include "grid/gemm_args.h"
+#include "core/split.h"
 
 namespace mixed_gemm {
 

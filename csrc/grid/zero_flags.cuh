@@ -2,7 +2,7 @@
 // nobody starts early, nor does it start early itself.
 #pragma once
 #include "grid/early_start.cuh"
-#include "transform/args.h"
+#include "grid/grid.h"
 
 namespace mixed_gemm {
 

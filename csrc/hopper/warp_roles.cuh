@@ -1,6 +1,6 @@
 // Two warpgroups multiply, a third one's first thread requests the copies.
 #pragma once
-#include "core/tile_config.h"
+#include "hopper/stage.h"
 
 namespace mixed_gemm {
 

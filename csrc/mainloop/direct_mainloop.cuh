@@ -1,7 +1,7 @@
 // Mainloop of operands that go into mma.m16n8k32 as they are stored: int8 with int32 sums, fp8 with
 // fp32 sums. Both are rows of bytes along K, so one code serves both; Config names the Mma.
 #pragma once
-#include "core/scaled_tile_config.h"
+#include "mainloop/direct_stage.h"
 #include "mainloop/row_operand.cuh"
 
 namespace mixed_gemm {

@@ -1,14 +1,14 @@
-// One compiled kernel as a type: element, weight bits, scale mode and a row of kTileConfigs (or of
-// another table), with what follows from them.
+// One compiled kernel as a type: element, weight bits, scale mode and a row of a
+// table of tiles, with what follows from them.
 #pragma once
 #include <type_traits>
 
 #include "core/half_arithmetic.h"
-#include "core/tile_config.h"
 #include "cutlass/bfloat16.h"
 #include "cutlass/half.h"
 #include "dequant/offset_converter.h"
 #include "dequant/stored_converter.h"
+#include "mainloop/multistage_stage.h"
 #include "mainloop/warp_tiling.cuh"
 
 namespace mixed_gemm {
@@ -30,12 +30,9 @@ struct FormatOf<cutlass::bfloat16_t> {
   using Type = BFloat16;
 };
 
-struct MultistageTiles {
-  static constexpr const TileConfig& row(int i) { return kTileConfigs[i]; }
-};
-
-template <typename Element_, int kBits_, ScaleMode kMode_, int kRow,
-          typename Tiles = MultistageTiles>
+// Tiles: row(kRow), and kOffsetsPerChannel, whether bf16 weights of int4 keep an offset where
+// scales are per channel.
+template <typename Element_, int kBits_, ScaleMode kMode_, int kRow, typename Tiles>
 struct GemmConfig : WarpTiling<Tiles, kRow> {
   using Element = Element_;
   using Format = typename FormatOf<Element>::Type;
@@ -52,7 +49,7 @@ struct GemmConfig : WarpTiling<Tiles, kRow> {
   // One shift a word for three; weights that are scaled have no use for another unit.
   static constexpr bool kOffsets =
       kBits == 4 && std::is_same_v<Format, BFloat16> &&
-      (kScalesSums || (kMode == ScaleMode::kPerChannel && std::is_same_v<Tiles, MultistageTiles>));
+      (kScalesSums || (kMode == ScaleMode::kPerChannel && Tiles::kOffsetsPerChannel));
   using Converter =
       std::conditional_t<kZeroProducts && kBits == 4, StoredConverter<Format, /*kOneUnit=*/true>,
                          std::conditional_t<kOffsets, ConstantOffsetConverter<Format, 4>,

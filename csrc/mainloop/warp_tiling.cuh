@@ -1,6 +1,6 @@
 // How the warps of a block share an output tile, for any table of tiles and any mma.m16n8.
 #pragma once
-#include "core/tile_config.h"
+#include "core/tile.h"
 
 namespace mixed_gemm {
 

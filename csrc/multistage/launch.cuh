@@ -4,7 +4,9 @@
 #include <array>
 #include <utility>
 
+#include "grid/gemm_args.h"
 #include "grid/launch.cuh"
+#include "multistage/config.cuh"
 #include "multistage/kernel.cuh"
 
 namespace mixed_gemm {
@@ -64,7 +66,8 @@ int launch(const GemmArgs& args) {
 
 template <typename Element, int kBits, ScaleMode kMode, int... kRows>
 constexpr std::array<GemmLaunch, kNumTileConfigs> launchers(std::integer_sequence<int, kRows...>) {
-  return {launch<GemmConfig<Element, kBits, compiled_mode(kTileConfigs[kRows], kMode), kRows>>...};
+  return {launch<
+      MultistageConfig<Element, kBits, compiled_mode(kTileConfigs[kRows], kMode), kRows>>...};
 }
 
 // One launcher per row of kTileConfigs.

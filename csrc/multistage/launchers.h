@@ -1,16 +1,20 @@
-// How an instantiation file offers its kernels: one function per (element, bits, scale mode).
+// The launcher of each row of kTileConfigs as plain function pointers, by [element][bits][mode].
 #pragma once
-#include "transform/launchers.h"
+#include <array>
+
+#include "grid/gemm_args.h"
+#include "mainloop/multistage_stage.h"
+#include "multistage/config.h"
 
 namespace mixed_gemm {
 
-// Tags instead of CUTLASS's types: dispatch/ must compile without CUTLASS. Each specialisation
-// lives in a file named after it: <element>_<weight>_<modes>.cu.
+using TileLaunchers = std::array<GemmLaunch, kNumTileConfigs>;
+
+// How an instantiation file offers its kernels. ElementType instead of CUTLASS's types: what calls
+// this compiles without CUTLASS.
 template <ElementType kElement, int kBits, ScaleMode kMode>
 const TileLaunchers& tile_launchers();
-template <ElementType kElement, int kBits, SkinnyMode kMode>
-const SkinnyLaunchers& skinny_launchers();
-template <ElementType kElement, int kBits, WgmmaMode kMode>
-const WgmmaLaunchers& wgmma_launchers();
+
+const TileLaunchers& multistage_launchers(ElementType element, int bits, ScaleMode mode);
 
 }  // namespace mixed_gemm

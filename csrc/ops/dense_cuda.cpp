@@ -1,5 +1,6 @@
 #include "ops/dense_cuda.h"
 
+#include "grid/grid.h"
 #include "ops/call_aten.h"
 #include "ops/gemm/checks.h"
 #include "transform/launchers.h"

@@ -5,7 +5,7 @@
 #include "grid/partial_sums.cuh"
 #include "grid/tile_gemm.cuh"
 #include "mainloop/direct_mainloop.cuh"
-#include "mainloop/scaled_mm_config.cuh"
+#include "scaled/config.cuh"
 
 namespace mixed_gemm {
 

@@ -4,11 +4,11 @@
 #pragma once
 #include <cstddef>
 
-#include "core/scaled_tile_config.h"
 #include "cutlass/array.h"
 #include "hopper/tma_pipeline.cuh"
 #include "hopper/warp_roles.cuh"
 #include "hopper/warpgroup_mma.cuh"
+#include "scaled_wgmma/config.h"
 
 namespace mixed_gemm {
 

@@ -3,6 +3,7 @@
 #include "dequant/offset_converter.h"
 #include "dequant/stored_converter.h"
 #include "mainloop/gemm_config.cuh"
+#include "skinny/config.h"
 
 namespace mixed_gemm {
 

@@ -1,8 +1,8 @@
 // Body of a skinny instantiation file: every row for the listed modes.
 #pragma once
 #include "dequant/cutlass_element.cuh"
-#include "multistage/launchers.h"
 #include "skinny/launch.cuh"
+#include "skinny/launchers.h"
 
 namespace mixed_gemm {
 

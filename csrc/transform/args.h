@@ -1,10 +1,10 @@
-// Arguments of the small kernels around the GEMM: plain data, like gemm_args.h.
+// Arguments of the kernels that bring operands into another form: plain data, no CUTLASS.
 #pragma once
 #include <cstdint>
 
-#include "core/device_info.h"
 #include "core/quant_scheme.h"
 #include "problem/awq.h"
+#include "problem/conv.h"
 
 namespace mixed_gemm {
 
@@ -64,27 +64,15 @@ struct CopyRowsArgs {
   void* stream = nullptr;
 };
 
-// flags[i] = 0 for i < count.
-struct ZeroFlagsArgs {
-  int* flags = nullptr;
-  int count = 0;
-  EarlyStart early_start;
-  void* stream = nullptr;
-};
-
-// d[r, c] = activation(channel_scale[c] * sum_s partials[s][r][c] + bias[c]), slices added in
-// order.
-struct ReduceArgs {
-  ElementType element = ElementType::kFloat16;
-  const float* partials = nullptr;  // [slices, m, partial_stride]
-  int64_t partial_stride = 0;
-  int slices = 1;
-  int64_t m = 0, n = 0;
-  const void* channel_scale = nullptr;
-  const void* bias = nullptr;
-  Activation activation = Activation::kIdentity;
-  void* d = nullptr;
-  EarlyStart early_start;
+// One image tensor into another of any strides; channels from `channels` to `dst_channels` become
+// 0. element_bytes: 1, 2 or 4.
+struct CopyImagesArgs {
+  int element_bytes = 2;
+  int64_t images = 0, channels = 0, dst_channels = 0, h = 0, w = 0;
+  const void* src = nullptr;
+  ImageStrides src_strides;
+  void* dst = nullptr;
+  ImageStrides dst_strides;
   void* stream = nullptr;
 };
 

@@ -2,8 +2,8 @@
 // block turns 32 channels x 32 pixels in shared memory, so that the reads of NCHW and the writes of
 // channels-last (and the reverse) are both coalesced; other strides are right, but slower.
 #pragma once
-#include "conv/args.h"
 #include "grid/early_start.cuh"
+#include "transform/args.h"
 
 namespace mixed_gemm {
 

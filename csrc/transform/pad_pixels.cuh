@@ -3,9 +3,9 @@
 // read in whole lines. (Turning 32 x 32 in shared memory, as copy_images_kernel.cuh does, took 10
 // us for 3 x 224 x 224 on an H200: 29 of 32 channels are not there.)
 #pragma once
-#include "conv/args.h"
 #include "cutlass/fast_math.h"
 #include "grid/early_start.cuh"
+#include "transform/args.h"
 
 namespace mixed_gemm {
 

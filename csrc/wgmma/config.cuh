@@ -2,10 +2,10 @@
 // the one of up to 256 columns, from shared memory: so the tile's M is an extent of the
 // instruction.
 #pragma once
-#include "core/tile_config.h"
 #include "cutlass/array.h"
 #include "hopper/warp_roles.cuh"
 #include "mainloop/gemm_config.cuh"
+#include "wgmma/config.h"
 
 namespace mixed_gemm {
 

@@ -1,7 +1,7 @@
 // Which rows of scales a stage holds, and which k-tiles bring some.
 #pragma once
 #include "core/macros.h"
-#include "core/tile_config.h"
+#include "wgmma/config.h"
 
 namespace mixed_gemm {
 

@@ -1,8 +1,8 @@
 // Body of a wgmma instantiation file: every tile for all modes. Compiled for sm_90a alone.
 #pragma once
 #include "dequant/cutlass_element.cuh"
-#include "multistage/launchers.h"
 #include "wgmma/launch.cuh"
+#include "wgmma/launchers.h"
 
 namespace mixed_gemm {
 

@@ -5,6 +5,7 @@
 
 #include "dispatch/cost_model.h"
 #include "dispatch/support.h"
+#include "mainloop/multistage_stage.h"
 
 namespace mixed_gemm {
 namespace {

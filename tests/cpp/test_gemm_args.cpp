@@ -6,7 +6,8 @@
 
 #include <vector>
 
-#include "core/tile_config.h"
+#include "mainloop/multistage_stage.h"
+#include "multistage/config.h"
 #include "wgmma/staged_rows.h"
 
 namespace mixed_gemm {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "dispatch/cost_model.h"
+#include "mainloop/multistage_stage.h"
 
 namespace mixed_gemm {
 namespace {

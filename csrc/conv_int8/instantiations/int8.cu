@@ -1,8 +1,9 @@
 // The int8 convolution: its launchers, templates end here.
 #include <utility>
 
-#include "conv/launchers.h"
+#include "conv_int8/config.cuh"
 #include "conv_int8/kernel.cuh"
+#include "conv_int8/launchers.h"
 #include "grid/launch.cuh"
 
 namespace mixed_gemm {
@@ -40,15 +41,16 @@ int launch_conv_int8(const ConvInt8Args& args) {
       params);
 }
 
-template <int... kIndices>
-constexpr ConvInt8Launchers launchers(std::integer_sequence<int, kIndices...>) {
-  return {launch_conv_int8<Int8Config<kConvInt8Tiles[kIndices]>>...};
+template <int... kRows>
+constexpr ConvInt8Launchers launchers(std::integer_sequence<int, kRows...>) {
+  return {launch_conv_int8<ConvInt8Config<kRows>>...};
 }
 
 }  // namespace
 
 const ConvInt8Launchers& conv_int8_launchers() {
-  static constexpr auto kTable = launchers(std::make_integer_sequence<int, kNumConvInt8Tiles>());
+  static constexpr auto kTable =
+      launchers(std::make_integer_sequence<int, kNumConvInt8TileConfigs>());
   return kTable;
 }
 

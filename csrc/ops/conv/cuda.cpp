@@ -1,6 +1,5 @@
 // CUDA kernels of the convolutions: checked tensors -> pixels in the form that the kernels read ->
 // dispatch/ or the library's convolution.
-#include "conv/args.h"
 #include "dispatch/conv_runner_cuda.h"
 #include "dispatch/select.h"
 #include "layout/conv_layout.h"

@@ -1,5 +1,5 @@
-#include "scaled/launchers.h"
 #include "scaled_wgmma/launch.cuh"
+#include "scaled_wgmma/launchers.h"
 
 namespace mixed_gemm {
 

@@ -1,0 +1,17 @@
+// One compiled convolution as a type: element, weight bits, scale mode and a row of
+// kConvTileConfigs.
+#pragma once
+#include "conv/config.h"
+#include "mainloop/gemm_config.cuh"
+
+namespace mixed_gemm {
+
+struct ConvTiles {
+  static constexpr const TileConfig& row(int i) { return kConvTileConfigs[i]; }
+  static constexpr bool kOffsetsPerChannel = false;  // scales are never per channel here
+};
+
+template <typename Element, int kBits, ScaleMode kMode, int kRow>
+using ConvConfig = GemmConfig<Element, kBits, kMode, kRow, ConvTiles>;
+
+}  // namespace mixed_gemm

@@ -1,0 +1,39 @@
+#include "grid/grid.h"
+
+#include <algorithm>
+
+#include "dequant/with_element.cuh"
+#include "grid/launch.cuh"
+#include "grid/reduce.cuh"
+#include "grid/zero_flags.cuh"
+
+namespace mixed_gemm {
+
+int launch_reduce_partials(const ReduceArgs& a) {
+  return with_element(a.element, [&](auto tag) {
+    using Element = typename decltype(tag)::Type;
+    const OutputParams<Element> output{
+        static_cast<const Element*>(a.channel_scale), static_cast<const Element*>(a.bias),
+        static_cast<Element*>(a.d), static_cast<int>(a.n), a.activation};
+    constexpr int kReduceThreads = 128;
+    constexpr int64_t kMostRows = 65535;  // of a grid
+    KernelLaunch shape;
+    shape.grid = dim3(static_cast<unsigned>(ceil_div(a.n, kReduceThreads * kOutputsPerAccess)),
+                      static_cast<unsigned>(std::min(a.m, kMostRows)));
+    shape.threads = kReduceThreads;
+    shape.stream = a.stream;
+    shape.even = a.early_start;
+    return launch_kernel(splitk_reduce_kernel<Element>, shape,
+                         Reduction<Element>{output, a.partials, a.partial_stride, a.slices, a.m});
+  });
+}
+
+int launch_zero_flags(const ZeroFlagsArgs& a) {
+  KernelLaunch shape;
+  shape.threads = 256;
+  shape.stream = a.stream;
+  shape.starts_early = a.early_start.sms > 0;
+  return launch_kernel(zero_flags_kernel, shape, a);
+}
+
+}  // namespace mixed_gemm

@@ -1,0 +1,38 @@
+// The kernels beside a GEMM whose blocks share out K: plain data and plain functions, which return
+// a cudaError_t and never synchronise.
+#pragma once
+#include <cstdint>
+
+#include "core/device_info.h"
+#include "core/quant_scheme.h"
+
+namespace mixed_gemm {
+
+// flags[i] = 0 for i < count.
+struct ZeroFlagsArgs {
+  int* flags = nullptr;
+  int count = 0;
+  EarlyStart early_start;
+  void* stream = nullptr;
+};
+
+int launch_zero_flags(const ZeroFlagsArgs& args);
+
+// d[r, c] = activation(channel_scale[c] * sum_s partials[s][r][c] + bias[c]), slices added in
+// order.
+struct ReduceArgs {
+  ElementType element = ElementType::kFloat16;
+  const float* partials = nullptr;  // [slices, m, partial_stride]
+  int64_t partial_stride = 0;
+  int slices = 1;
+  int64_t m = 0, n = 0;
+  const void* channel_scale = nullptr;
+  const void* bias = nullptr;
+  Activation activation = Activation::kIdentity;
+  void* d = nullptr;
+  EarlyStart early_start;
+  void* stream = nullptr;
+};
+int launch_reduce_partials(const ReduceArgs& args);
+
+}  // namespace mixed_gemm

@@ -1,0 +1,17 @@
+// One compiled multistage GEMM as a type: element, weight bits, scale mode and a row of
+// kTileConfigs.
+#pragma once
+#include "mainloop/gemm_config.cuh"
+#include "multistage/config.h"
+
+namespace mixed_gemm {
+
+struct MultistageTiles {
+  static constexpr const TileConfig& row(int i) { return kTileConfigs[i]; }
+  static constexpr bool kOffsetsPerChannel = true;
+};
+
+template <typename Element, int kBits, ScaleMode kMode, int kRow>
+using MultistageConfig = GemmConfig<Element, kBits, kMode, kRow, MultistageTiles>;
+
+}  // namespace mixed_gemm

@@ -1,0 +1,23 @@
+// THE list of compiled tiles of the scaled GEMMs by wgmma (int8 x int8, sm_90a); warp_m, warp_n: of
+// a warpgroup, whose instruction has 64 rows and up to 256 columns.
+#pragma once
+#include "core/quant_scheme.h"
+#include "hopper/stage.h"
+#include "mainloop/direct_stage.h"
+
+namespace mixed_gemm {
+
+constexpr TileConfig kWgmmaInt8TileConfigs[] = {{64, 64, 64, 32, 6, 2},
+                                                {64, 128, 64, 64, 4, 2},
+                                                {128, 128, 64, 128, 6, 1},
+                                                {128, 256, 64, 256, 4, 1}};
+constexpr int kNumWgmmaInt8TileConfigs =
+    sizeof(kWgmmaInt8TileConfigs) / sizeof(kWgmmaInt8TileConfigs[0]);
+
+constexpr int wgmma_int8_smem_bytes(const TileConfig& t) {
+  const int vectors = 2 * (12 * t.n + 8 * t.m);  // of two tiles: wgmma_scaled_output.cuh
+  const int aligned = static_cast<int>(round_up(vectors, kStageAlignment));
+  return t.stages * scaled_stage_bytes(t) + aligned + kStageAlignment;  // barriers: the last term
+}
+
+}  // namespace mixed_gemm

@@ -1,0 +1,86 @@
+#pragma once
+#include <cstdint>
+
+#include "core/quant_scheme.h"
+
+namespace mixed_gemm {
+
+// THE list of compiled skinny kernels: 8 * m_tiles tokens by 16 * n_tiles columns for a block whose
+// warps share out K; so may the blocks of a cluster (sm_90). Every block reads the tokens of its
+// part of K: wide blocks with short parts read them less often, narrow ones have less to add up.
+struct SkinnyConfig {
+  int m_tiles, n_tiles, warps;
+};
+constexpr SkinnyConfig kSkinnyConfigs[] = {
+    {1, 1, 8}, {1, 1, 16}, {1, 2, 8}, {1, 4, 8}, {2, 4, 8},
+};
+constexpr int kNumSkinnyConfigs = sizeof(kSkinnyConfigs) / sizeof(kSkinnyConfigs[0]);
+// Not the narrowest: what it adds before and after their short loops cost 5 to 10 %.
+constexpr bool skinny_splits(const SkinnyConfig& t) { return t.n_tiles > 1; }
+constexpr int kMaxSkinnyCluster = 4;  // blocks; the first one has room for the others' sums
+
+// K of one iteration of a warp: 4 lanes of a quad, 16 bytes of weights each.
+constexpr int skinny_iteration_k(int bits) { return 4 * 128 / bits; }
+
+// Where scales enter there. kPerChannel: in the epilogue; kCoarse: groups are multiples of an
+// iteration, kHalf: of half of one, kQuarter: of a lane's quarter of one, and fp32 partial sums are
+// scaled; kBlock: multiples of that quarter as well, kFine: of an mma, and converted weights are.
+enum class SkinnyMode : int {
+  kPerChannel,
+  kCoarse,
+  kCoarseZero,
+  kHalf,
+  kHalfZero,
+  kQuarter,
+  kQuarterZero,
+  kBlock,
+  kBlockZero,
+  kFine,
+  kFineZero
+};
+constexpr int kNumSkinnyModes = 11;
+constexpr bool has_zeros(SkinnyMode mode) {
+  return mode == SkinnyMode::kCoarseZero || mode == SkinnyMode::kHalfZero ||
+         mode == SkinnyMode::kQuarterZero || mode == SkinnyMode::kBlockZero ||
+         mode == SkinnyMode::kFineZero;
+}
+constexpr bool scales_weights(SkinnyMode mode) { return mode >= SkinnyMode::kBlock; }
+// With 16 tokens two sums a tile and iteration were slower.
+constexpr bool scales_halves(const SkinnyConfig& t) { return t.m_tiles == 1; }
+// There the 8 columns of an mma stand for 2 tokens with each of the 4 lanes' groups. (Two mma for 4
+// tokens were slower than scaling weights; a quarter of int8 is 16 k, and hardly a group.)
+constexpr int kQuarterTokens = 2;
+constexpr bool scales_quarters(const SkinnyConfig& t, int bits) {
+  return bits == 4 && t.m_tiles == 1;
+}
+// Scales wait in shared memory (skinny/scale_stage.cuh): as measured.
+constexpr bool stages_scales(const SkinnyConfig& t, SkinnyMode mode) {
+  const bool wide = t.n_tiles == 4, one = t.m_tiles == 1;
+  return mode == SkinnyMode::kCoarseZero || mode == SkinnyMode::kHalfZero ||
+         (wide && (mode == SkinnyMode::kCoarse || mode == SkinnyMode::kHalf)) ||
+         (one && wide &&
+          (mode == SkinnyMode::kBlock || mode == SkinnyMode::kQuarter ||
+           mode == SkinnyMode::kQuarterZero)) ||
+         (one && t.n_tiles > 1 && mode == SkinnyMode::kBlockZero);
+}
+constexpr SkinnyMode skinny_mode(const SkinnyConfig& t, const QuantScheme& scheme, int64_t m,
+                                 int64_t k) {
+  const bool one = scheme.group_size >= k, zeros = scheme.zero_mode != ZeroMode::kNone;
+  const bool adds = scheme.zero_mode == ZeroMode::kAdd;  // scaled weights only
+  const auto fits = [&](int64_t unit) { return !adds && (one || scheme.group_size % unit == 0); };
+  const int iteration = skinny_iteration_k(scheme.bits);
+  if (one && !zeros) return SkinnyMode::kPerChannel;
+  if (fits(iteration)) return zeros ? SkinnyMode::kCoarseZero : SkinnyMode::kCoarse;
+  if (scales_halves(t) && fits(iteration / 2)) {
+    return zeros ? SkinnyMode::kHalfZero : SkinnyMode::kHalf;
+  }
+  if (scales_quarters(t, scheme.bits) && fits(iteration / 4) && m <= kQuarterTokens) {
+    return zeros ? SkinnyMode::kQuarterZero : SkinnyMode::kQuarter;
+  }
+  if (one || scheme.group_size % (iteration / 4) == 0) {
+    return zeros ? SkinnyMode::kBlockZero : SkinnyMode::kBlock;
+  }
+  return zeros ? SkinnyMode::kFineZero : SkinnyMode::kFine;
+}
+
+}  // namespace mixed_gemm

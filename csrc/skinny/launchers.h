@@ -1,0 +1,19 @@
+// The launcher of each row of kSkinnyConfigs as plain function pointers, by [element][bits][mode].
+#pragma once
+#include <array>
+
+#include "grid/gemm_args.h"
+#include "skinny/config.h"
+
+namespace mixed_gemm {
+
+using SkinnyLaunchers = std::array<GemmLaunch, kNumSkinnyConfigs>;
+
+// How an instantiation file offers its kernels. ElementType instead of CUTLASS's types: what calls
+// this compiles without CUTLASS.
+template <ElementType kElement, int kBits, SkinnyMode kMode>
+const SkinnyLaunchers& skinny_launchers();
+
+const SkinnyLaunchers& skinny_launchers(ElementType element, int bits, SkinnyMode mode);
+
+}  // namespace mixed_gemm

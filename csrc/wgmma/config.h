@@ -1,0 +1,93 @@
+#pragma once
+#include "core/quant_scheme.h"
+#include "core/tile.h"
+#include "hopper/stage.h"
+
+namespace mixed_gemm {
+
+// THE list of compiled wgmma tiles (sm_90a): m tokens, which are the columns of the instruction, by
+// n columns of weights, which are its 64 rows; warp_m, warp_n: of a warpgroup. Weights are
+// converted once for all tokens of a tile, so wide tiles multiply at the rate of the tensor cores,
+// and narrow ones at that of the conversion: these spend less on what is done once a k-tile with
+// 256 columns, or once a stage with two k-tiles in one; the others leave more blocks to share out.
+// (Two k-tiles: 0.96 to 0.98 of the time, with zero points 0.92 to 0.97 from 32 tokens on. For 32 x
+// 128 with two blocks on an SM and two k-tiles 0.94 to 0.99 of three blocks with one: a third block
+// has no registers for the longer loop.)
+constexpr TileConfig kWgmmaTileConfigs[] = {
+    {16, 256, 16, 128, 4, 2, 1, 0, 2},  //
+    {32, 128, 32, 64, 6, 2, 1, 4, 2},   //
+    {32, 256, 32, 128, 4, 2, 1, 0, 2},  //
+    {64, 128, 64, 64, 4, 2, 1, 0, 2},   //
+    {64, 256, 64, 128, 4, 1, 1, 0, 2},  //
+    {128, 128, 128, 64, 6, 1},          //
+    {128, 256, 128, 128, 5, 1},         //
+    {256, 128, 256, 64, 4, 1},
+};
+constexpr int kNumWgmmaTileConfigs = sizeof(kWgmmaTileConfigs) / sizeof(kWgmmaTileConfigs[0]);
+
+// One scale row a k-tile or several is a matter of run time there.
+enum class WgmmaMode : int { kPerChannel, kScaled, kScaledZero };
+constexpr int kNumWgmmaModes = 3;
+constexpr WgmmaMode wgmma_mode(const QuantScheme& scheme, int64_t k) {
+  if (scheme.zero_mode != ZeroMode::kNone) return WgmmaMode::kScaledZero;
+  return scheme.group_size >= k ? WgmmaMode::kPerChannel : WgmmaMode::kScaled;
+}
+
+constexpr bool has_zeros(WgmmaMode mode) { return mode == WgmmaMode::kScaledZero; }
+
+// Whether zero points of groups of whole k-tiles have a loop that takes them to be whole numbers:
+// 0.93 to 0.95 of the time with 16 tokens, 0.95 to 0.97 with 32, 0.97 to 0.99 with 64. With 32 x
+// 128 short runs lose more by asking (0.97) than long ones gain (1.01).
+constexpr bool has_whole_zeros(const TileConfig& t, WgmmaMode mode) {
+  return mode == WgmmaMode::kScaledZero && (t.m == 64 || (t.m < 64 && t.n == 256));
+}
+// Whether others have a loop of their own as well, and the first group of a run says which
+// (wgmma/whole_zeros.cuh). 16 tokens have no registers for a third loop (spills).
+constexpr bool asks_for_whole_zeros(const TileConfig& t, WgmmaMode mode) {
+  return has_whole_zeros(t, mode) && t.m > 16;
+}
+// Whether what is not whole is added behind the loop instead (wgmma/fraction_sums.cuh): 1.2 to 1.3
+// of what a loop of its own takes with groups of 128, 1.4 to 1.6 with groups of 64.
+constexpr bool sums_fractions(const TileConfig& t, WgmmaMode mode) {
+  return has_whole_zeros(t, mode) && !asks_for_whole_zeros(t, mode);
+}
+// Scales of groups of whole k-tiles multiply sums where a lane has at most half as many sums as
+// pairs of weights of a group of 128: 0.92 to 0.97 of the time. Not beside zero points that are no
+// whole numbers: what is left of these would be an instruction more for each weight.
+constexpr bool scales_sums(const TileConfig& t, WgmmaMode mode) {
+  return t.m <= 32 && (mode == WgmmaMode::kScaled || has_whole_zeros(t, mode));
+}
+// Blocks on an SM. 32 x 256: the sums of a group have no registers beside another block's, and with
+// zero points the next group's are loaded ahead (wgmma/weight_scaling.cuh): 0.94 to 1.02. 64 x 128:
+// nor has the loop for whole zero points (0.97 to 1.01; spilling beside another block 0.97
+// to 1.03).
+constexpr int wgmma_blocks(const TileConfig& t, WgmmaMode mode) {
+  const bool alone = (t.m == 32 && t.n == 256 && mode != WgmmaMode::kPerChannel) ||
+                     (t.m == 64 && t.n == 128 && mode == WgmmaMode::kScaledZero);
+  return alone ? 1 : t.min_blocks;
+}
+
+// Rows of scales in a k-tile: one where groups are multiples of it, else one for each half of it,
+// or for each mma step.
+constexpr int wgmma_scale_rows(int64_t group_size, int64_t k) {
+  if (group_size >= k || group_size % kTileK == 0) return 1;
+  return group_size % (kTileK / 2) == 0 ? 2 : kTileK / kMmaK;
+}
+// Up to 32 tokens a third loop has no registers (wgmma would be serialized, or spills).
+constexpr int max_wgmma_scale_rows(const TileConfig& t) { return t.m <= 32 ? 2 : kTileK / kMmaK; }
+
+constexpr int wgmma_k_tile_bytes(const TileConfig& t, int bits, WgmmaMode mode) {
+  const int scale_rows = mode == WgmmaMode::kPerChannel ? 0 : max_wgmma_scale_rows(t);
+  return static_cast<int>(round_up(
+      t.m * kTileK * 2 + t.n * kTileK * bits / 8 + scale_rows * t.n * 2 * (has_zeros(mode) ? 2 : 1),
+      kStageAlignment));
+}
+constexpr int wgmma_smem_bytes(const TileConfig& t, int bits, WgmmaMode mode) {
+  // Behind the stages: barriers, and sums of tokens of a warp each (wgmma/fraction_sums.cuh).
+  const int sums = sums_fractions(t, mode) ? kWgmmaMultipliers * 4 * t.m * 4 : 0;
+  const int barriers = 2 * 8 * t.stages;
+  return t.stages * t.k_tiles * wgmma_k_tile_bytes(t, bits, mode) +
+         static_cast<int>(round_up(barriers + sums, kStageAlignment));
+}
+
+}  // namespace mixed_gemm
