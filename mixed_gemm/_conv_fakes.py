@@ -1,5 +1,5 @@
 """Fake kernels of conv_ops.py: output shape, dtype, device and memory format, and the refusals of
-the eager ops (csrc/ops/conv/checks.cpp, block_gemm_checks.cpp)."""
+the eager ops (csrc/ops/conv/checks.cpp, csrc/ops/block_gemm/checks.cpp)."""
 
 from __future__ import annotations
 

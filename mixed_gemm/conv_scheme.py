@@ -1,5 +1,5 @@
 """The vocabulary of the convolutions: geometry, memory format, block size, and their rules. The
-twin of ``scheme``; the library's side is csrc/dispatch/conv_support.cpp and layout/conv_layout.h.
+twin of ``scheme``; the library's side is csrc/problem/conv.cpp and layout/conv_layout.h.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Which kernel runs and why (``plan``), and why a problem is refused (``why_not``). Both ask the
-library: csrc/dispatch holds the only statement of the constraints.
+library: csrc/problem and the families of csrc hold the only statement of the constraints.
 """
 
 from __future__ import annotations

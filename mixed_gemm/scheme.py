@@ -2,7 +2,7 @@
 
 The names repeat csrc/core/quant_scheme.h; tests/python/test_reference.py compares the two. Scalar
 arguments are checked here, for modules and configurations before any op runs; the texts are those
-of csrc/dispatch/support.cpp.
+of csrc/problem/gemm.cpp.
 """
 
 from __future__ import annotations

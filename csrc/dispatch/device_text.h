@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "core/device_info.h"
+#include "core/device.h"
 
 namespace mixed_gemm {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/device_info.h"
+#include "core/device.h"
 #include "core/tile.h"
 
 namespace mixed_gemm {

@@ -1,14 +1,28 @@
 #include "dispatch/select.h"
 
+#include <algorithm>
 #include <cstdio>
 
-#include "dispatch/cost_model.h"
+#include "dispatch/families.h"
+#include "dispatch/no_tile.h"
 #include "dispatch/remembered.h"
-#include "dispatch/support.h"
 #include "dispatch/tuned_table.h"
 
 namespace mixed_gemm {
 namespace {
+
+template <typename Problem, typename... Members>
+const std::vector<const Family<Problem>*>& members(FamilyList<Members...>) {
+  static const std::vector<const Family<Problem>*> kAll = {&Members::plan...};
+  return kAll;
+}
+
+template <typename Problem>
+const std::vector<const Family<Problem>*>& families() {
+  return members<Problem>(typename FamiliesOf<Problem>::List());
+}
+
+constexpr const char* kPredicted = "least time predicted by the cost model";
 
 std::string tuned_reason(const TunedPoint& point) {
   char text[96];
@@ -17,29 +31,118 @@ std::string tuned_reason(const TunedPoint& point) {
   return text;
 }
 
+// What was measured for the problem: only GEMMs with quantized weights are.
+template <typename Problem>
+std::optional<TunedPoint> find_point(const Problem& problem, const DeviceInfo& device) {
+  if constexpr (std::is_same_v<Problem, GemmProblem>) return find_tuned(problem, device);
+  return std::nullopt;
+}
+
 }  // namespace
 
-Selection select(const GemmProblem& problem, const DeviceInfo& device,
-                 const std::vector<Candidate>& ranked) {
-  const char* predicted = "least time predicted by the cost model";
-  const std::optional<TunedPoint> tuned = find_tuned(problem, device);
-  if (!tuned) return {ranked.front(), predicted};
-  const std::string why_not = why_not_candidate(tuned->candidate, problem, device);
-  if (why_not.empty()) {
-    // Measured with the table's M, which may be another one: who compares it with other ways to do
-    // the same needs the time that the model predicts for this problem.
-    Candidate chosen = tuned->candidate;
-    chosen.predicted_us = predict_us(chosen, problem, device);
-    return {chosen, tuned_reason(*tuned)};
-  }
-  return {ranked.front(),
-          std::string(predicted) + "; tuned " + config_name(tuned->candidate) + " " + why_not};
+template <typename Problem>
+const Family<Problem>& family_of(const Choice& c) {
+  return *families<Problem>()[static_cast<size_t>(c.family)];
 }
 
-Candidate select_cached(const GemmProblem& problem, const DeviceInfo& device) {
-  return remembered<Candidate>(problem, device, [](const GemmProblem& p, const DeviceInfo& d) {
-    return select(p, d, ranked_candidates(p, d)).candidate;
-  });
+template <typename Problem>
+std::string config_name(const Choice& c) {
+  return family_of<Problem>(c).config(c);
 }
+
+template <typename Problem>
+std::optional<Choice> parse_config(const std::string& name) {
+  for (size_t i = 0; i < families<Problem>().size(); ++i) {
+    Choice c;
+    if (!families<Problem>()[i]->parse(name, c)) continue;
+    c.family = static_cast<int>(i);
+    return c;
+  }
+  return std::nullopt;
+}
+
+template <typename Problem>
+std::string why_not(const Choice& c, const Problem& problem, const DeviceInfo& device) {
+  return family_of<Problem>(c).why_not(c, problem, device);
+}
+
+template <typename Problem>
+double predict_us(const Choice& c, const Problem& problem, const DeviceInfo& device) {
+  return family_of<Problem>(c).predict_us(c, problem, device);
+}
+
+template <typename Problem>
+std::vector<Choice> ranked(const Problem& problem, const DeviceInfo& device) {
+  std::vector<Choice> legal;
+  for (size_t i = 0; i < families<Problem>().size(); ++i) {
+    for (Choice c : families<Problem>()[i]->choices()) {
+      c.family = static_cast<int>(i);
+      if (!why_not(c, problem, device).empty()) continue;
+      c.predicted_us = predict_us(c, problem, device);
+      legal.push_back(c);
+    }
+  }
+  std::stable_sort(legal.begin(), legal.end(), [](const Choice& a, const Choice& b) {
+    return a.predicted_us < b.predicted_us;
+  });
+  return legal;
+}
+
+template <typename Problem>
+std::string why_none(const Problem& problem, const DeviceInfo& device) {
+  const Family<Problem>& family = *families<Problem>().front();  // the one that runs anywhere
+  std::vector<RefusedTile> tiles;
+  for (const Choice& c : family.choices()) {
+    if (c.split != SplitK::kNone) continue;
+    const TileUse use = family.tile(c, problem);
+    tiles.push_back(
+        {family.config(c), use.tile, use.smem_bytes, family.why_not(c, problem, device)});
+  }
+  return why_no_tile(tiles, device);
+}
+
+template <typename Problem>
+Selection select(const Problem& problem, const DeviceInfo& device,
+                 const std::vector<Choice>& ranked) {
+  const std::optional<TunedPoint> tuned = find_point(problem, device);
+  if (!tuned) return {ranked.front(), kPredicted};
+  const std::string reason = why_not(tuned->choice, problem, device);
+  if (!reason.empty()) {
+    return {ranked.front(), std::string(kPredicted) + "; tuned " +
+                                config_name<Problem>(tuned->choice) + " " + reason};
+  }
+  // Measured with the table's M, which may be another one: who compares it with other ways to do
+  // the same needs the time that the model predicts for this problem.
+  Choice chosen = tuned->choice;
+  chosen.predicted_us = predict_us(chosen, problem, device);
+  return {chosen, tuned_reason(*tuned)};
+}
+
+template <typename Problem>
+std::optional<Choice> choose(const Problem& problem, const DeviceInfo& device) {
+  return remembered<std::optional<Choice>>(
+      problem, device, [](const Problem& p, const DeviceInfo& d) -> std::optional<Choice> {
+        const std::vector<Choice> all = ranked(p, d);
+        if (all.empty()) return std::nullopt;
+        return select(p, d, all).choice;
+      });
+}
+
+#define MIXED_GEMM_SELECTION_OF(Problem)                                                    \
+  template const Family<Problem>& family_of<Problem>(const Choice&);                        \
+  template std::string config_name<Problem>(const Choice&);                                 \
+  template std::optional<Choice> parse_config<Problem>(const std::string&);                 \
+  template std::string why_not(const Choice&, const Problem&, const DeviceInfo&);           \
+  template double predict_us(const Choice&, const Problem&, const DeviceInfo&);             \
+  template std::vector<Choice> ranked(const Problem&, const DeviceInfo&);                   \
+  template std::string why_none(const Problem&, const DeviceInfo&);                         \
+  template Selection select(const Problem&, const DeviceInfo&, const std::vector<Choice>&); \
+  template std::optional<Choice> choose(const Problem&, const DeviceInfo&)
+
+MIXED_GEMM_SELECTION_OF(GemmProblem);
+MIXED_GEMM_SELECTION_OF(ScaledMmProblem);
+MIXED_GEMM_SELECTION_OF(BlockGemmProblem);
+MIXED_GEMM_SELECTION_OF(ConvProblem);
+MIXED_GEMM_SELECTION_OF(ConvInt8Problem);
 
 }  // namespace mixed_gemm

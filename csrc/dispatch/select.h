@@ -1,25 +1,57 @@
-// The choice of a configuration: measured where it was tuned, predicted elsewhere.
+// The choice of a family and of one of its kernels, once for all kinds of problems: enumerate what
+// is worth a prediction, keep what why_not accepts, predict microseconds for each, take the least -
+// or what was measured to be the fastest, where it was.
+//
+// Problem: GemmProblem, ScaledMmProblem, BlockGemmProblem, ConvProblem or ConvInt8Problem.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "dispatch/candidate.h"
+#include "core/family.h"
+#include "problem/block_gemm.h"
+#include "problem/conv.h"
+#include "problem/gemm.h"
+#include "problem/scaled_mm.h"
 
 namespace mixed_gemm {
 
-struct GemmProblem;
-struct DeviceInfo;
+template <typename Problem>
+const Family<Problem>& family_of(const Choice& choice);
+
+template <typename Problem>
+std::string config_name(const Choice& choice);
+template <typename Problem>
+std::optional<Choice> parse_config(const std::string& name);
+
+// Reason why this choice cannot run the problem on the device, or empty.
+template <typename Problem>
+std::string why_not(const Choice& choice, const Problem& problem, const DeviceInfo& device);
+
+template <typename Problem>
+double predict_us(const Choice& choice, const Problem& problem, const DeviceInfo& device);
+
+// All legal choices, the least predicted time first. Empty where the device has too little shared
+// memory for any tile, or the output has more tiles than can be counted; never for a GemmProblem.
+template <typename Problem>
+std::vector<Choice> ranked(const Problem& problem, const DeviceInfo& device);
+
+// Why that list is empty.
+template <typename Problem>
+std::string why_none(const Problem& problem, const DeviceInfo& device);
 
 struct Selection {
-  Candidate candidate;
+  Choice choice;
   std::string reason;  // in words, for plan()
 };
 
-// ranked: ranked_candidates(problem, device), which plan() has anyway.
-Selection select(const GemmProblem& problem, const DeviceInfo& device,
-                 const std::vector<Candidate>& ranked);
+// ranked: of this problem and device, not empty; plan() has it anyway.
+template <typename Problem>
+Selection select(const Problem& problem, const DeviceInfo& device,
+                 const std::vector<Choice>& ranked);
 
-// The same candidate, remembered: ranking costs as much as a small kernel runs.
-Candidate select_cached(const GemmProblem& problem, const DeviceInfo& device);
+// The same choice, remembered: ranking costs as much as a small kernel runs. None: see why_none.
+template <typename Problem>
+std::optional<Choice> choose(const Problem& problem, const DeviceInfo& device);
 
 }  // namespace mixed_gemm

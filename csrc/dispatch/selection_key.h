@@ -5,8 +5,9 @@
 #pragma once
 #include <tuple>
 
-#include "core/device_info.h"
+#include "core/device.h"
 #include "core/mutant.h"
+#include "problem/block_gemm.h"
 #include "problem/conv.h"
 #include "problem/gemm.h"
 #include "problem/scaled_mm.h"
@@ -52,6 +53,15 @@ inline auto selection_key(const ScaledMmProblem& problem) {
                scale_b_stride, azp_adj, azp, bias, d] = problem;
   return std::tuple(m, n, k, MIXED_GEMM_MUTANT(KeyWithoutOperand, OperandType::kInt8, operand), out,
                     lda, ldb, scale_a_stride, scale_b_stride, azp_adj != nullptr, azp != nullptr,
+                    bias != nullptr);
+}
+
+inline auto selection_key(const ConvInt8Problem& problem) { return selection_key(problem.shape); }
+
+inline auto selection_key(const BlockGemmProblem& problem) {
+  const auto& [m, n, k, element, block_size, activation, a, lda, b, ldb, scale_b, offset_b,
+               scale_stride, bias, d] = problem;
+  return std::tuple(m, n, k, element, block_size, activation, lda, ldb, scale_stride,
                     bias != nullptr);
 }
 

@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "core/printable.h"
+#include "dispatch/select.h"
 
 namespace mixed_gemm {
 namespace {
@@ -48,9 +49,9 @@ std::string add_line(const std::string& line, Table& table) {
                     (zeros == 0 || zeros == 1) && n > 0 && k > 0 && point.m > 0 &&
                     std::isfinite(point.us) && point.us > 0;
   if (!sane) return "has a number out of range";
-  const std::optional<Candidate> candidate = parse_config(config);
-  if (!candidate) return "has the unknown config " + printable(config);
-  point.candidate = *candidate;
+  const std::optional<Choice> choice = parse_config<GemmProblem>(config);
+  if (!choice) return "has the unknown config " + printable(config);
+  point.choice = *choice;
   std::vector<TunedPoint>& points =
       table[{sm, sms, *element, bits, group == -1 || group >= k ? 0 : group, zeros, n, k}];
   const auto at = std::lower_bound(points.begin(), points.end(), point.m,
@@ -98,7 +99,7 @@ std::optional<TunedPoint> find_tuned(const GemmProblem& p, const DeviceInfo& dev
     if (point.m >= p.m) return point;
   }
   const TunedPoint& last = found->second.back();
-  if (last.candidate.family == Family::kDequantizeDense) return last;
+  if (family_of<GemmProblem>(last.choice).holds_for_larger_m) return last;
   return std::nullopt;
 }
 

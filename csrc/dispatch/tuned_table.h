@@ -6,15 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "core/device_info.h"
-#include "dispatch/candidate.h"
+#include "core/choice.h"
 #include "problem/gemm.h"
 
 namespace mixed_gemm {
 
 struct TunedPoint {
   int64_t m = 0;
-  Candidate candidate;
+  Choice choice;
   double us = 0;
 };
 
@@ -29,7 +28,7 @@ int tuned_table_generation();
 
 // The point to use for a problem: that of the least tuned M >= its M, because a kernel that is best
 // for a full tile is best for a partly filled one. None below it: nothing is said about an M beyond
-// the last point, unless dequantize_dense won there, which only gets better with M.
+// the last point, unless a family won there that only gets better with M.
 std::optional<TunedPoint> find_tuned(const GemmProblem& problem, const DeviceInfo& device);
 
 }  // namespace mixed_gemm

@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "core/quant_scheme.h"
+#include "problem/scaled_mm.h"
 
 namespace mixed_gemm {
 
@@ -25,5 +25,22 @@ struct ScaledEpilogueArgs {
   const int32_t* azp = nullptr;      // [m]
   ElementType out_type = ElementType::kFloat16;
 };
+
+inline EpilogueKind epilogue_kind(const ScaledMmProblem& p) {
+  if (p.azp_adj == nullptr) return p.bias ? EpilogueKind::kBias : EpilogueKind::kScaled;
+  return p.azp ? EpilogueKind::kAzpPerToken : EpilogueKind::kAzp;
+}
+
+inline ScaledEpilogueArgs epilogue_args(const ScaledMmProblem& p) {
+  ScaledEpilogueArgs args;
+  args.kind = epilogue_kind(p);
+  args.scale_a = {p.scale_a, static_cast<int>(p.scale_a_stride)};
+  args.scale_b = {p.scale_b, static_cast<int>(p.scale_b_stride)};
+  args.bias = p.bias;
+  args.azp_adj = p.azp_adj;
+  args.azp = p.azp;
+  args.out_type = p.out;
+  return args;
+}
 
 }  // namespace mixed_gemm

@@ -3,9 +3,9 @@
 #pragma once
 #include <cstdint>
 
-#include "core/device_info.h"
-#include "core/quant_scheme.h"
+#include "core/device.h"
 #include "core/split.h"
+#include "problem/gemm.h"
 
 namespace mixed_gemm {
 
@@ -33,6 +33,13 @@ struct GemmArgs {
   EarlyStart early_start;
   void* stream = nullptr;  // cudaStream_t
 };
+
+constexpr int64_t kGemmVector = 8;  // 16-bit elements that one cp.async moves
+
+// A problem as its kernels take it: here K becomes the kernels' K. problem.a has zeros behind K up
+// to a multiple of kGemmVector. No CUDA, so that tests hold against each other what why_not sizes a
+// kernel by and what the kernel is told.
+GemmArgs gemm_args_of(const GemmProblem& problem, int64_t scale_stride, void* stream);
 
 // Whether the scales are what a kernel was compiled for: with or without zero points, a row of
 // scales for each `k_of_row` elements of K or (0) one for all of it. dispatch/ has chosen it by the

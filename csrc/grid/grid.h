@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-#include "core/device_info.h"
+#include "core/device.h"
 #include "core/quant_scheme.h"
 
 namespace mixed_gemm {

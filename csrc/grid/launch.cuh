@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/device_info.h"
+#include "core/device.h"
 #include "core/mutant.h"
 
 namespace mixed_gemm {

@@ -47,7 +47,7 @@ struct WorkSplit {
   static constexpr int kRun = 8;  // rows of tiles that neighbouring workers share columns of B over
 
   // count: slices of a tile when sliced, workers when stream-K. Units of a stream-K line must be
-  // at least count and fit an int (dispatch/support.cpp).
+  // at least count and fit an int (grid/tile_support.cpp).
   static WorkSplit make(SplitK split, int tiles_m, int tiles_n, int k_tiles, int count) {
     const int slices = is_sliced(split) ? count : 1;
     const bool stream = split == SplitK::kStreamK;

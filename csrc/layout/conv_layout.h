@@ -9,8 +9,8 @@
 
 #include "core/macros.h"
 #include "core/mutant.h"
+#include "core/quant_scheme.h"
 #include "layout/weight_layout.h"
-#include "problem/conv.h"
 
 namespace mixed_gemm {
 

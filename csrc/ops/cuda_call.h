@@ -3,8 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "dispatch/cuda_runner.h"
-#include "dispatch/support.h"
+#include "dispatch/run.h"
+#include "dispatch/select.h"
+#include "grid/device_query.h"
 #include "ops/torch_stable.h"
 
 namespace mixed_gemm {
@@ -29,13 +30,28 @@ class Call {
       return workspace_.back().mutable_data_ptr();
     };
   }
-  // What was selected, or an exception: no kernel may fit a GPU.
-  template <typename Candidate>
-  Candidate chosen(const std::optional<Candidate>& candidate) const {
-    MIXED_GEMM_CHECK(kUnsupported, candidate, op_,
-                     "no kernel fits this GPU, whose blocks have at most ", info().smem_bytes,
-                     " bytes of shared memory. Hint: move the tensors to the CPU");
-    return *candidate;
+  // What runs the problem: the configuration of this name, or the choice of dispatch/ if it is
+  // empty; or an exception.
+  template <typename Problem>
+  Choice chosen(const Problem& problem, const std::string& config) const {
+    if (config.empty()) {
+      const std::optional<Choice> choice = choose(problem, info());
+      MIXED_GEMM_CHECK(kUnsupported, choice, op_, why_none(problem, info()));
+      return *choice;
+    }
+    const std::optional<Choice> choice = parse_config<Problem>(config);
+    MIXED_GEMM_CHECK(kValue, choice, op_, "unknown config ", config, unknown_hint(problem));
+    const std::string reason = why_not(*choice, problem, info());
+    MIXED_GEMM_CHECK(kUnsupported, reason.empty(), op_, config, " ", reason);
+    return *choice;
+  }
+  RunContext context() { return {info(), stream(), allocate(), {}, {}}; }
+  static const char* unknown_hint(const GemmProblem&) {
+    return ". Hint: mixed_gemm.plan() lists the candidates";
+  }
+  template <typename Problem>
+  static const char* unknown_hint(const Problem&) {
+    return "";
   }
   void require(const Status& status) const {
     MIXED_GEMM_CHECK(kRuntime, status.ok(), op_, status.reason());

@@ -1,8 +1,8 @@
-// Family 3: dequantize the weight, multiply with the library's dense GEMM, finish bias and
-// activation in fp32. For float32 on CUDA, and for large M, where the tensor cores are the limit.
+// The products of dense/gemm.h by torch: dequantize the weight, multiply with its dense GEMM,
+// finish bias and activation in fp32.
 #pragma once
 #include "core/status.h"
-#include "dispatch/cuda_runner.h"
+#include "grid/device_query.h"
 #include "ops/torch_stable.h"
 #include "problem/gemm.h"
 

@@ -1,21 +1,23 @@
 // _plan and _env: what the library would do and why, as JSON for mixed_gemm/plan.py and env.py.
 #include <algorithm>
 
+#include "block_gemm/family.h"
+#include "core/device.h"
 #include "core/printable.h"
 #include "cpu/gemm/gemm_cpu.h"
-#include "dispatch/block_select.h"
-#include "dispatch/conv_support.h"
-#include "dispatch/cost_model.h"
-#include "dispatch/cuda_runner.h"
 #include "dispatch/device_text.h"
-#include "dispatch/scaled_select.h"
 #include "dispatch/select.h"
-#include "dispatch/support.h"
 #include "dispatch/tuned_table.h"
+#include "grid/device_query.h"
 #include "layout/weight_layout.h"
 #include "ops/errors.h"
 #include "ops/json_text.h"
 #include "ops/torch_stable.h"
+#include "problem/block_gemm.h"
+#include "problem/conv.h"
+#include "problem/extents.h"
+#include "problem/gemm.h"
+#include "problem/scaled_mm.h"
 
 #ifndef MIXED_GEMM_CUDA_ARCHS
 #define MIXED_GEMM_CUDA_ARCHS ""
@@ -61,15 +63,18 @@ std::string device(int64_t index) {
 #endif
 }
 
-template <typename Candidates>
-std::string accepted(const std::string& selected, const std::string& family,
-                     const std::string& reason, const Candidates& candidates) {
-  return "{\"ok\": true, \"selected\": " + json_string(selected) +
-         ", \"family\": " + json_string(family) + ", \"reason\": " + json_string(reason) +
-         ", \"candidates\": " +
-         json_list(candidates,
-                   [](const auto& c) {
-                     return "{\"config\": " + json_string(config_name(c)) +
+// The choice for a problem on a GPU, and all others.
+template <typename Problem>
+std::string planned(const Problem& problem, const DeviceInfo& device) {
+  const std::vector<Choice> all = ranked(problem, device);
+  if (all.empty()) return refused({why_none(problem, device)}, "");
+  const auto [choice, reason] = select(problem, device, all);
+  return "{\"ok\": true, \"selected\": " + json_string(config_name<Problem>(choice)) +
+         ", \"family\": " + json_string(family_of<Problem>(choice).name) +
+         ", \"reason\": " + json_string(reason) + ", \"candidates\": " +
+         json_list(all,
+                   [](const Choice& c) {
+                     return "{\"config\": " + json_string(config_name<Problem>(c)) +
                             ", \"predicted_us\": " + json_number(c.predicted_us) + "}";
                    }) +
          "}";
@@ -113,11 +118,7 @@ std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bit
   problem.scheme = {static_cast<int>(bits), group_size == -1 ? problem.k : group_size,
                     static_cast<ZeroMode>(*mode)};
   if (!info) return planned_cpu(cpu_path(problem));
-  const std::vector<Candidate> ranked = ranked_candidates(problem, *info);
-  const Selection selection = select(problem, *info, ranked);
-  return accepted(config_name(selection.candidate),
-                  kFamilyNames[static_cast<int>(selection.candidate.family)], selection.reason,
-                  ranked);
+  return planned(problem, *info);
 }
 
 std::string plan_scaled_mm(int64_t m, int64_t n, int64_t k, std::string dtype,
@@ -147,10 +148,7 @@ std::string plan_scaled_mm(int64_t m, int64_t n, int64_t k, std::string dtype,
     problem.k = k;
     problem.operand = static_cast<OperandType>(*operand);
     problem.out = static_cast<ElementType>(*out);
-    const std::vector<ScaledCandidate> ranked = ranked_scaled(problem, *info);
-    if (ranked.empty()) return refused({why_none_scaled(problem, *info)}, "");
-    return accepted(config_name(ranked.front()), family_name(ranked.front()),
-                    "least time predicted by the cost model", ranked);
+    return planned(problem, *info);
   }
   std::string nearest;
   if (!operand) nearest = "\"dtype\": " + json_string(kOperandTypeNames[0]);
@@ -174,10 +172,7 @@ std::string plan_block_quant_gemm(int64_t m, int64_t n, int64_t k, int64_t block
   if (reason.empty() && info) reason = why_not_block_counts(problem);
   if (!reason.empty()) return refused({reason}, "");
   if (!info) return planned_cpu("");
-  const std::vector<BlockCandidate> ranked = ranked_block(problem, *info);
-  if (ranked.empty()) return refused({why_none_block(problem, *info)}, "");
-  return accepted(config_name(ranked.front()), "block", "least time predicted by the cost model",
-                  ranked);
+  return planned(problem, *info);
 }
 
 std::string set_tuned(std::string text) { return json_list(set_tuned_table(text), json_string); }

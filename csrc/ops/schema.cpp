@@ -15,7 +15,7 @@ STABLE_TORCH_LIBRARY(mixed_gemm, m) {
       "bias=None, "
       "Tensor? pre_scale=None, *, int bits, int group_size=-1, str zero_mode=\"sub\", "
       "str activation=\"identity\") -> Tensor");
-  // The same with a configuration by name (dispatch/candidate.h), for tests and benchmarks.
+  // The same with a configuration by name (core/choice.h), for tests and benchmarks.
   m.def(
       "fpA_intB_gemm_config(Tensor a, Tensor b_packed, Tensor scales, Tensor? zeros=None, Tensor? "
       "bias=None, "

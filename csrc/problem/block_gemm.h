@@ -2,6 +2,7 @@
 // torch, no CUTLASS.
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "problem/quantize.h"
 
@@ -40,5 +41,8 @@ struct BlockGemmProblem {
 
   int64_t blocks() const { return k == 0 ? 0 : ceil_div(k, block_size); }
 };
+
+// Why no backend runs the block GEMM, or empty. block_size as the user gave it.
+std::string why_not_block_gemm(int64_t m, int64_t n, int64_t k, int64_t block_size);
 
 }  // namespace mixed_gemm

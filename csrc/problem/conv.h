@@ -1,8 +1,11 @@
 // One 2-d convolution as plain data: what ops/ hands to cpu/ and dispatch/. No torch, no CUTLASS.
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "core/quant_scheme.h"
+#include "problem/gemm.h"
+#include "problem/scaled_mm.h"
 
 namespace mixed_gemm {
 
@@ -107,5 +110,19 @@ struct ConvInt8Problem {
   ImageStrides d_strides;               // as in ConvProblem
   bool d_channels_last = false;
 };
+
+// Why no backend runs this geometry, or empty. `shape` is as the user gave it, out_h and out_w
+// computed: images that are too large, kernels that do not fit, a stride of 0.
+std::string why_not_conv_shape(const ConvShape& shape);
+
+// why_not_conv_shape, and what the weights add. Empty: accepted.
+std::string why_not_conv(const ConvShape& shape, int64_t bits, int64_t block_size);
+std::string why_not_conv_int8(const ConvShape& shape);
+
+// The convolution as a GEMM, for what only depends on sizes and scheme: tensors are null.
+GemmProblem gemm_of(const ConvProblem& problem);
+ScaledMmProblem gemm_of(const ConvShape& shape);
+// The same for a pointwise one, whose scales are those of the GEMM.
+GemmProblem pointwise_gemm_of(const ConvProblem& problem);
 
 }  // namespace mixed_gemm

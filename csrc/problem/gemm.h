@@ -1,6 +1,8 @@
 // One fpA_intB GEMM as plain data: what ops/ hands to cpu/ and dispatch/. No torch, no CUTLASS.
 #pragma once
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "core/quant_scheme.h"
 
@@ -26,5 +28,16 @@ struct GemmProblem {
 };
 
 inline int64_t num_groups(const GemmProblem& p) { return ceil_div(p.k, p.scheme.group_size); }
+
+// Reasons why no backend runs this shape and scheme; group_size as the user gave it (-1: per
+// channel). Empty: accepted. The only statement of it: error texts, plan(), why_not() and the tests
+// all call it.
+std::vector<std::string> why_not_problem(int64_t m, int64_t n, int64_t k, int64_t bits,
+                                         int64_t group_size);
+
+// Reason why no kernel of tensor cores multiplies these activations, or empty.
+std::string why_not_tensor_cores(const GemmProblem& problem);
+
+int64_t nearest_bits(int64_t bits);  // the accepted value nearest to the given one
 
 }  // namespace mixed_gemm

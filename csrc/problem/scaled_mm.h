@@ -2,7 +2,11 @@
 // torch, no CUTLASS.
 #pragma once
 #include <cstdint>
+#include <string>
+#include <vector>
 
+#include "core/build.h"
+#include "core/device.h"
 #include "core/quant_scheme.h"
 
 namespace mixed_gemm {
@@ -39,5 +43,12 @@ struct ScaledMmProblem {
   const void* bias = nullptr;        // [n] or null
   void* d = nullptr;                 // [m, n], contiguous
 };
+
+// Reasons why no backend runs this 8-bit GEMM. Empty: accepted.
+std::vector<std::string> why_not_scaled_mm(int64_t m, int64_t n, int64_t k, OperandType operand);
+
+// Reason why the device, or the build, has no kernel for these operands; or empty.
+std::string why_not_operand(OperandType operand, const DeviceInfo& device,
+                            const Build& build = this_build());
 
 }  // namespace mixed_gemm

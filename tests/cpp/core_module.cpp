@@ -12,10 +12,10 @@
 #include "core/bit_ops.h"
 #include "core/half_arithmetic.h"
 #include "dequant/integer_converter.h"
-#include "dispatch/cost_model.h"
-#include "dispatch/support.h"
+#include "dispatch/select.h"
 #include "layout/pack_weight.h"
 #include "layout/weight_layout.h"
+#include "problem/extents.h"
 
 namespace py = pybind11;
 
@@ -124,9 +124,8 @@ void bind_dispatch(py::module_& m) {
         problem.k = k;
         problem.scheme = {bits, group_size, static_cast<ZeroMode>(zero_mode)};
         std::vector<std::pair<std::string, double>> named;
-        for (const Candidate& c :
-             ranked_candidates(problem, with_default_rates({sm, sms, smem, 0, 0}))) {
-          named.emplace_back(config_name(c), c.predicted_us);
+        for (const Choice& c : ranked(problem, with_default_rates({sm, sms, smem, 0, 0}))) {
+          named.emplace_back(config_name<GemmProblem>(c), c.predicted_us);
         }
         return named;
       },

@@ -1,11 +1,12 @@
 // Names of configurations, and what a configuration may not be on a device.
-#include "dispatch/candidate.h"
 
 #include <gtest/gtest.h>
 
-#include "dispatch/cost_model.h"
-#include "dispatch/support.h"
+#include "dispatch/select.h"
 #include "mainloop/multistage_stage.h"
+#include "multistage/config.h"
+#include "skinny/config.h"
+#include "wgmma/config.h"
 
 namespace mixed_gemm {
 namespace {
@@ -37,14 +38,14 @@ constexpr const char* kNoNames[] = {"",
 
 TEST(Candidate, NamesAreReadBack) {
   for (const char* name : kNames) {
-    const auto candidate = parse_config(name);
+    const auto candidate = parse_config<GemmProblem>(name);
     ASSERT_TRUE(candidate) << name;
-    EXPECT_EQ(config_name(*candidate), name);
+    EXPECT_EQ(config_name<GemmProblem>(*candidate), name);
   }
 }
 
 TEST(Candidate, OtherTextsAreNoNames) {
-  for (const char* name : kNoNames) EXPECT_FALSE(parse_config(name)) << name;
+  for (const char* name : kNoNames) EXPECT_FALSE(parse_config<GemmProblem>(name)) << name;
 }
 
 GemmProblem problem() {
@@ -65,7 +66,7 @@ DeviceInfo device(int sm) {
 }
 
 std::string why_not(const char* name, int sm) {
-  return why_not_candidate(*parse_config(name), problem(), device(sm));
+  return why_not(*parse_config<GemmProblem>(name), problem(), device(sm));
 }
 
 TEST(Candidate, SkinnyClustersNeedHopperAndWideBlocks) {
@@ -136,7 +137,7 @@ TEST(Candidate, ThirtyTwoTokensByWgmmaNeedGroupsOfHalfAKTile) {
   const auto with_groups = [](int64_t group_size, const char* name) {
     GemmProblem p = problem();
     p.scheme.group_size = group_size;
-    return why_not_candidate(*parse_config(name), p, device(90));
+    return why_not(*parse_config<GemmProblem>(name), p, device(90));
   };
   for (const int64_t group_size : {32, 64, 96, 4096}) {
     EXPECT_EQ(with_groups(group_size, "wgmma_m32n128k128s6"), "") << group_size;
@@ -163,7 +164,7 @@ TEST(Candidate, SlicesAreOfWholeStages) {
   const auto with_k = [](int64_t k, const char* name) {
     GemmProblem p = problem();
     p.k = k;
-    return why_not_candidate(*parse_config(name), p, device(90));
+    return why_not(*parse_config<GemmProblem>(name), p, device(90));
   };
   EXPECT_EQ(with_k(513, "wgmma_m32n256k128s4_parallel5"), "");
   EXPECT_NE(with_k(512, "wgmma_m32n256k128s4_parallel5").find("ceil(K / 128) = 4, got 5"),
@@ -176,12 +177,13 @@ TEST(Candidate, SlicesAreOfWholeStages) {
 TEST(Candidate, EveryRankedOneIsLegalAndNamed) {
   for (const int sm : {80, 90}) {
     int clusters = 0;
-    for (const Candidate& c : ranked_candidates(problem(), device(sm))) {
-      EXPECT_EQ(why_not_candidate(c, problem(), device(sm)), "");
-      const auto parsed = parse_config(config_name(c));
-      ASSERT_TRUE(parsed) << config_name(c);
-      EXPECT_EQ(config_name(*parsed), config_name(c));
-      clusters += c.family == Family::kSkinny && c.split == SplitK::kCluster;
+    for (const Choice& c : ranked(problem(), device(sm))) {
+      EXPECT_EQ(why_not(c, problem(), device(sm)), "");
+      const auto parsed = parse_config<GemmProblem>(config_name<GemmProblem>(c));
+      ASSERT_TRUE(parsed) << config_name<GemmProblem>(c);
+      EXPECT_EQ(config_name<GemmProblem>(*parsed), config_name<GemmProblem>(c));
+      clusters +=
+          std::string(family_of<GemmProblem>(c).name) == "skinny" && c.split == SplitK::kCluster;
     }
     EXPECT_EQ(clusters > 0, sm == 90);
   }

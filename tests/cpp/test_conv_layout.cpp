@@ -1,8 +1,9 @@
 // The K order of packed filters: what the CPU and the CUDA kernels assume about taps and blocks.
 #include <gtest/gtest.h>
 
-#include "dispatch/conv_support.h"
 #include "layout/conv_layout.h"
+#include "problem/block_gemm.h"
+#include "problem/conv.h"
 
 namespace mixed_gemm::test {
 namespace {

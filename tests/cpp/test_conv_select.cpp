@@ -1,10 +1,8 @@
 // Which kernels run a convolution, on GPUs that are not here: names, constraints, the choice.
-#include "dispatch/conv_select.h"
 
 #include <gtest/gtest.h>
 
 #include "conv/config.h"
-#include "dispatch/cost_model.h"
 #include "dispatch/select.h"
 #include "dispatch/tuned_table.h"
 
@@ -33,36 +31,36 @@ ConvProblem layer(int64_t images, int64_t in_c, int64_t side, int64_t out_c, int
   return p;
 }
 
-int k_slices(const ConvCandidate& c) {
-  return c.kind == ConvKind::kImplicit ? kConvTileConfigs[c.row].k_slices : 1;
+bool is(const Choice& c, const char* family) {
+  return std::string(family_of<ConvProblem>(c).name) == family;
 }
+
+int k_slices(const Choice& c) { return is(c, "implicit") ? kConvTileConfigs[c.row].k_slices : 1; }
 
 TEST(ConvSelect, NamesOfAllCandidatesParse) {
   int sliced = 0;
-  for (const ConvCandidate& c : ranked_conv(layer(1, 256, 14, 256, 3), kHopper)) {
-    const auto parsed = parse_conv_config(config_name(c));
-    ASSERT_TRUE(parsed) << config_name(c);
-    EXPECT_EQ(config_name(*parsed), config_name(c));
-    EXPECT_TRUE(parsed->kind == c.kind && parsed->row == c.row && parsed->split == c.split &&
+  for (const Choice& c : ranked(layer(1, 256, 14, 256, 3), kHopper)) {
+    const auto parsed = parse_config<ConvProblem>(config_name<ConvProblem>(c));
+    ASSERT_TRUE(parsed) << config_name<ConvProblem>(c);
+    EXPECT_EQ(config_name<ConvProblem>(*parsed), config_name<ConvProblem>(c));
+    EXPECT_TRUE(parsed->family == c.family && parsed->row == c.row && parsed->split == c.split &&
                 parsed->slices == c.slices);
     sliced += k_slices(c) > 1;
   }
   EXPECT_GT(sliced, 10);
-  EXPECT_TRUE(parse_conv_config("implicit_m16n64s3k8_cluster2"));
+  EXPECT_TRUE(parse_config<ConvProblem>("implicit_m16n64s3k8_cluster2"));
   for (const char* name : {"implicit_m16n64s3", "implicit_m16n64s3k4", "implicit_m16n64s3k8k8",
                            "multistage_m64n128s4"}) {
-    EXPECT_FALSE(parse_conv_config(name)) << name;
+    EXPECT_FALSE(parse_config<ConvProblem>(name)) << name;
   }
 }
 
 TEST(ConvSelect, WarpsThatShareOutKHaveNoStreamK) {
   const ConvProblem p = layer(1, 256, 14, 256, 3);
-  const auto stream = parse_conv_config("implicit_m16n32s3k8_streamk1");
+  const auto stream = parse_config<ConvProblem>("implicit_m16n32s3k8_streamk1");
   ASSERT_TRUE(stream);
-  EXPECT_EQ(why_not_conv_candidate(*stream, p, kHopper),
-            "has warps that share out K, and no stream-K");
-  EXPECT_EQ(why_not_conv_candidate(*parse_conv_config("implicit_m32n64s4_streamk1"), p, kHopper),
-            "");
+  EXPECT_EQ(why_not(*stream, p, kHopper), "has warps that share out K, and no stream-K");
+  EXPECT_EQ(why_not(*parse_config<ConvProblem>("implicit_m32n64s4_streamk1"), p, kHopper), "");
 }
 
 TEST(ConvSelect, EveryDeviceHasTilesThatShareOutKAndOthers) {
@@ -71,8 +69,8 @@ TEST(ConvSelect, EveryDeviceHasTilesThatShareOutKAndOthers) {
       ConvProblem p = layer(1, 256, 14, 256, 3);
       p.bits = bits;
       int sliced = 0, whole = 0;
-      for (const ConvCandidate& c : ranked_conv(p, device)) {
-        if (c.kind != ConvKind::kImplicit) continue;
+      for (const Choice& c : ranked(p, device)) {
+        if (!is(c, "implicit")) continue;
         ++(k_slices(c) > 1 ? sliced : whole);
         EXPECT_LE(conv_smem_bytes(kConvTileConfigs[c.row], bits, ScaleMode::kCoarse),
                   device.smem_bytes);
@@ -88,11 +86,11 @@ TEST(ConvSelect, EveryDeviceHasTilesThatShareOutKAndOthers) {
 TEST(ConvSelect, SingleImagesShareOutKInsideOfABlock) {
   for (const ConvProblem& p : {layer(1, 128, 28, 128, 3), layer(1, 256, 14, 256, 3),
                                layer(1, 512, 7, 512, 3), layer(1, 1024, 14, 2048, 1, 2)}) {
-    const ConvCandidate c = *select_conv(p, kHopper);
-    EXPECT_EQ(k_slices(c), 8) << config_name(c);
+    const Choice c = *choose(p, kHopper);
+    EXPECT_EQ(k_slices(c), 8) << config_name<ConvProblem>(c);
   }
-  EXPECT_EQ(k_slices(*select_conv(layer(1, 64, 56, 64, 1), kHopper)), 1);
-  EXPECT_EQ(select_conv(layer(32, 256, 14, 256, 3), kHopper)->kind, ConvKind::kDense);
+  EXPECT_EQ(k_slices(*choose(layer(1, 64, 56, 64, 1), kHopper)), 1);
+  EXPECT_TRUE(is(*choose(layer(32, 256, 14, 256, 3), kHopper), "dequantize_conv"));
 }
 
 // Problems that differ in one thing; many of them are the same GEMM.
@@ -133,9 +131,16 @@ std::vector<ConvProblem> variations() {
   return all;
 }
 
-bool same(const std::optional<ConvCandidate>& a, const std::optional<ConvCandidate>& b) {
+ConvInt8Problem int8_of(const ConvProblem& p) {
+  ConvInt8Problem int8;
+  int8.shape = p.shape;
+  return int8;
+}
+
+bool same(const std::optional<Choice>& a, const std::optional<Choice>& b) {
   if (!a || !b) return a.has_value() == b.has_value();
-  return config_name(*a) == config_name(*b) && a->predicted_us == b->predicted_us;
+  return config_name<ConvProblem>(*a) == config_name<ConvProblem>(*b) &&
+         a->predicted_us == b->predicted_us;
 }
 
 std::vector<DeviceInfo> devices() {
@@ -151,11 +156,11 @@ TEST(ConvSelect, WhatWasChosenBeforeDecidesNothing) {
   for (const DeviceInfo& device : devices()) {
     for (const ConvProblem& before : problems) {
       for (const ConvProblem& p : problems) {
-        select_conv(before, device);
-        const std::vector<ConvCandidate> ranked = ranked_conv(p, device);
-        const auto chosen = select_conv(p, device);
-        ASSERT_TRUE(same(chosen, ranked.empty() ? std::nullopt : std::optional(ranked[0])));
-        ASSERT_EQ(chosen ? why_not_conv_candidate(*chosen, p, device) : "", "");
+        choose(before, device);
+        const std::vector<Choice> all = ranked(p, device);
+        const auto chosen = choose(p, device);
+        ASSERT_TRUE(same(chosen, all.empty() ? std::nullopt : std::optional(all[0])));
+        ASSERT_EQ(chosen ? why_not(*chosen, p, device) : "", "");
       }
     }
   }
@@ -165,14 +170,13 @@ TEST(ConvSelect, NorWhatWasChosenForAnotherDevice) {
   for (const ConvProblem& p : variations()) {
     for (const DeviceInfo& before : devices()) {
       for (const DeviceInfo& device : devices()) {
-        select_conv(p, before);
-        select_conv_int8(p.shape, before);
-        const auto ranked = ranked_conv(p, device);
+        choose(p, before);
+        choose(int8_of(p), before);
+        const auto all = ranked(p, device);
+        ASSERT_TRUE(same(choose(p, device), all.empty() ? std::nullopt : std::optional(all[0])));
+        const auto int8 = ranked(int8_of(p), device);
         ASSERT_TRUE(
-            same(select_conv(p, device), ranked.empty() ? std::nullopt : std::optional(ranked[0])));
-        const auto int8 = ranked_conv_int8(p.shape, device);
-        ASSERT_TRUE(same(select_conv_int8(p.shape, device),
-                         int8.empty() ? std::nullopt : std::optional(int8[0])));
+            same(choose(int8_of(p), device), int8.empty() ? std::nullopt : std::optional(int8[0])));
       }
     }
   }
@@ -181,27 +185,27 @@ TEST(ConvSelect, NorWhatWasChosenForAnotherDevice) {
 // A measured point says which kernel is the fastest, not that its time is none.
 TEST(ConvSelect, TunedPointsAreAsLongAsPredicted) {
   const ConvProblem p = layer(2, 64, 8, 64, 1);
-  const std::optional<ConvCandidate> before = select_conv(p, kHopper);
+  const std::optional<Choice> before = choose(p, kHopper);
   const auto pointwise_us = [&] {
-    for (const ConvCandidate& c : ranked_conv(p, kHopper)) {
-      if (c.kind == ConvKind::kPointwise) return c.predicted_us;
+    for (const Choice& c : ranked(p, kHopper)) {
+      if (is(c, "pointwise")) return c.predicted_us;
     }
     return -1.0;
   };
   const double untuned_us = pointwise_us();
   const GemmProblem gemm = pointwise_gemm_of(p);
-  const auto ranked = ranked_candidates(gemm, kHopper);
+  const auto gemms = ranked(gemm, kHopper);
   const auto table = [](const std::string& config) {
     return "90 132 float16 4 -1 0 64 64 128 " + config + " 0.01\n";
   };
-  ASSERT_TRUE(set_tuned_table(table(config_name(ranked.front()))).empty());
+  ASSERT_TRUE(set_tuned_table(table(config_name<GemmProblem>(gemms.front()))).empty());
   EXPECT_EQ(pointwise_us(), untuned_us);
-  EXPECT_TRUE(same(select_conv(p, kHopper), before));
+  EXPECT_TRUE(same(choose(p, kHopper), before));
   // One that takes long makes the choice anew.
-  ASSERT_TRUE(set_tuned_table(table(config_name(ranked.back()))).empty());
+  ASSERT_TRUE(set_tuned_table(table(config_name<GemmProblem>(gemms.back()))).empty());
   EXPECT_GT(pointwise_us(), untuned_us);
-  const auto now = ranked_conv(p, kHopper);
-  EXPECT_TRUE(same(select_conv(p, kHopper), now.front()));
+  const auto now = ranked(p, kHopper);
+  EXPECT_TRUE(same(choose(p, kHopper), now.front()));
   set_tuned_table("");
 }
 

@@ -6,6 +6,7 @@
 #include <locale>
 
 #include "core/count_product.h"
+#include "core/device.h"
 #include "core/printable.h"
 
 namespace mixed_gemm {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/device_info.h"
+#include "core/device.h"
 
 namespace mixed_gemm {
 namespace {

@@ -15,10 +15,6 @@
 #include "cpu/gemm/gemm_cpu.h"
 #include "cpu/scaled_mm/scaled_mm_cpu.h"
 #include "cpu_case.h"
-#include "dispatch/block_select.h"
-#include "dispatch/conv_select.h"
-#include "dispatch/cost_model.h"
-#include "dispatch/scaled_select.h"
 #include "dispatch/select.h"
 #include "dispatch/tuned_table.h"
 #include "layout/conv_layout.h"
@@ -247,18 +243,15 @@ GemmProblem llama_layer() {
   return p;
 }
 
-template <typename Candidate>
-std::string name_of(const Candidate& candidate) {
-  return config_name(candidate);
-}
-template <typename Candidate>
-std::string name_of(const std::optional<Candidate>& candidate) {
-  return candidate ? config_name(*candidate) : "none";
+template <typename Problem>
+std::string name_chosen(const Problem& problem, const DeviceInfo& device) {
+  const std::optional<Choice> choice = choose(problem, device);
+  return choice ? config_name<Problem>(*choice) : "none";
 }
 
 TEST(FirstCalls, of_every_selection_may_meet) {
   std::vector<std::vector<std::string>> chosen(kCallers);
-  const auto choose = [] {
+  const auto choose_all = [] {
     ScaledMmProblem scaled;
     scaled.m = 16, scaled.n = 4096, scaled.k = 4096;
     BlockGemmProblem block;
@@ -266,14 +259,15 @@ TEST(FirstCalls, of_every_selection_may_meet) {
     ConvProblem conv;
     conv.shape = SharedOperands::shape();
     conv.block_size = 20;
+    ConvInt8Problem conv_int8;
+    conv_int8.shape = conv.shape;
     const DeviceInfo device = hopper();
-    return std::vector<std::string>{
-        name_of(select_cached(llama_layer(), device)), name_of(select_scaled(scaled, device)),
-        name_of(ranked_block(block, device).front()),  name_of(select_conv(conv, device)),
-        name_of(select_conv_int8(conv.shape, device)), cpu_instruction_set()};
+    return std::vector<std::string>{name_chosen(llama_layer(), device), name_chosen(scaled, device),
+                                    name_chosen(block, device),         name_chosen(conv, device),
+                                    name_chosen(conv_int8, device),     cpu_instruction_set()};
   };
-  all_at_once([&](int caller) { chosen[caller] = choose(); });
-  for (const auto& names : chosen) EXPECT_EQ(names, choose());
+  all_at_once([&](int caller) { chosen[caller] = choose_all(); });
+  for (const auto& names : chosen) EXPECT_EQ(names, choose_all());
 }
 
 // Callers go on choosing while the table is replaced: each choice is that of one table or of the
@@ -282,9 +276,9 @@ TEST(FirstCalls, meet_a_tuned_table_that_is_replaced) {
   const GemmProblem p = llama_layer();
   const DeviceInfo device = hopper();
   set_tuned_table("");
-  const std::vector<Candidate> ranked = ranked_candidates(p, device);
-  const std::string predicted = config_name(ranked.front());
-  const std::string measured = config_name(ranked.back());
+  const std::vector<Choice> all = ranked(p, device);
+  const std::string predicted = config_name<GemmProblem>(all.front());
+  const std::string measured = config_name<GemmProblem>(all.back());
   ASSERT_NE(predicted, measured);
   const std::string table = "90 132 float16 4 128 0 4096 4096 16 " + measured + " 1.5";
   std::atomic<bool> replaced{false};
@@ -298,10 +292,10 @@ TEST(FirstCalls, meet_a_tuned_table_that_is_replaced) {
       replaced = true;
     }
     while (!replaced) {
-      const std::string name = name_of(select_cached(p, device));
+      const std::string name = name_chosen(p, device);
       if (name != predicted && name != measured) ++strange;
     }
-    last[caller] = name_of(select_cached(p, device));
+    last[caller] = name_chosen(p, device);
   });
   set_tuned_table("");
   EXPECT_EQ(strange, 0);

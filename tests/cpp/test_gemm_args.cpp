@@ -1,11 +1,11 @@
 // One K has one meaning: what a kernel is told (its K is a multiple of 8) agrees with what it was
 // chosen and sized by (the K of the problem), for every K and every group.
-#include "dispatch/gemm_args_of.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
+#include "grid/gemm_args.h"
 #include "mainloop/multistage_stage.h"
 #include "multistage/config.h"
 #include "wgmma/staged_rows.h"

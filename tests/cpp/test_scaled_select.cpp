@@ -1,13 +1,10 @@
 // The choice of a tile for the 8-bit GEMMs where there is none, and where GPUs differ in their
 // rates alone.
-#include "dispatch/scaled_select.h"
 
 #include <gtest/gtest.h>
 
-#include "dispatch/block_select.h"
-#include "dispatch/cost_model.h"
-#include "dispatch/support.h"
-
+#include "dispatch/select.h"
+#include "hopper/support.h"
 namespace mixed_gemm {
 namespace {
 
@@ -24,31 +21,31 @@ ScaledMmProblem scaled(int64_t m, int64_t n, int64_t k) {
 
 TEST(ScaledSelect, NoTileIsNoChoiceAndSaysWhatIsMissing) {
   const ScaledMmProblem p = scaled(16, 4096, 4096);
-  for (int i = 0; i < 2; ++i) EXPECT_FALSE(select_scaled(p, kSmall));  // remembered as well
-  EXPECT_EQ(why_none_scaled(p, kSmall),
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(choose(p, kSmall));  // remembered as well
+  EXPECT_EQ(why_none(p, kSmall),
             "no tile runs this on the device: the smallest, scaled_m16n64s8, needs 82048 bytes of "
             "shared memory, the device has 60000");
   BlockGemmProblem block;
   block.m = block.n = block.k = block.block_size = 64;
-  EXPECT_TRUE(ranked_block(block, kSmall).empty());
-  EXPECT_EQ(why_none_block(block, kSmall),
+  EXPECT_TRUE(ranked(block, kSmall).empty());
+  EXPECT_EQ(why_none(block, kSmall),
             "no tile runs this on the device: the smallest, block_m16n64s6, needs 66944 bytes of "
             "shared memory, the device has 60000");
 }
 
 TEST(ScaledSelect, MoreTilesThanCanBeCountedAreNoChoice) {
   ScaledMmProblem p = scaled(int64_t{1} << 30, int64_t{1} << 30, 64);
-  EXPECT_FALSE(select_scaled(p, kHopper));
-  EXPECT_EQ(why_none_scaled(p, kHopper),
+  EXPECT_FALSE(choose(p, kHopper));
+  EXPECT_EQ(why_none(p, kHopper),
             "no tile runs this on the device: the largest, scaled_m128n256s4, has 35184372088832 "
             "tiles or parts of them, more than can be counted");
   p.operand = OperandType::kFloat8E4M3;
   p.k =
       int64_t{1} << 30;  // by parts of K it is 2^68: the product must not come round to a small one
   for (const char* name : {"scaled_m16n64s8_streamk1", "scaled_m128n256s4_parallel4"}) {
-    EXPECT_NE(why_not_scaled(*parse_scaled_config(name), p, kHopper), "") << name;
+    EXPECT_NE(why_not(*parse_config<ScaledMmProblem>(name), p, kHopper), "") << name;
   }
-  EXPECT_FALSE(select_scaled(p, kHopper));
+  EXPECT_FALSE(choose(p, kHopper));
 }
 
 TEST(ScaledSelect, NoBuildPromisesKernelsThatItLacks) {
@@ -70,9 +67,9 @@ TEST(ScaledSelect, ChoicesOfGpusThatDifferInBandwidthAreKeptApart) {
   int different = 0;
   for (const int64_t m : {1, 16, 64, 300, 1000, 4096}) {
     const ScaledMmProblem p = scaled(m, 4096, 4096);
-    const std::string expected = config_name(ranked_scaled(p, slow).front());
-    different += expected != config_name(*select_scaled(p, fast));
-    EXPECT_EQ(config_name(*select_scaled(p, slow)), expected);
+    const std::string expected = config_name<ScaledMmProblem>(ranked(p, slow).front());
+    different += expected != config_name<ScaledMmProblem>(*choose(p, fast));
+    EXPECT_EQ(config_name<ScaledMmProblem>(*choose(p, slow)), expected);
   }
   EXPECT_GT(different, 0);
 }

@@ -8,8 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "dispatch/cost_model.h"
-#include "dispatch/scaled_select.h"
 #include "dispatch/tuned_table.h"
 #include "problem/gemm.h"
 #include "problem/scaled_mm.h"
@@ -33,7 +31,7 @@ GemmProblem gemm(int64_t m, int64_t n, int64_t k, int64_t group_size) {
 }
 
 std::string chosen(const GemmProblem& p, const DeviceInfo& gpu) {
-  return config_name(select(p, gpu, ranked_candidates(p, gpu)).candidate);
+  return config_name<GemmProblem>(select(p, gpu, ranked(p, gpu)).choice);
 }
 
 // Each problem beside what one change makes of it, often enough that the second finds the first
@@ -47,7 +45,8 @@ void expect_told_apart(const std::function<void(GemmProblem&)>& change, const ch
         GemmProblem other = one;
         change(other);
         for (const GemmProblem& p : {one, other, one}) {
-          EXPECT_EQ(config_name(select_cached(p, gpu)), chosen(p, gpu)) << what << ", m = " << m;
+          EXPECT_EQ(config_name<GemmProblem>(*choose(p, gpu)), chosen(p, gpu))
+              << what << ", m = " << m;
         }
         differ += chosen(one, gpu) != chosen(other, gpu);
       }
@@ -73,7 +72,8 @@ TEST(Select, RememberedChoicesTellDevicesApart) {
     const GemmProblem p = gemm(m, 4096, 4096, 128);
     for (int turn = 0; turn < 2; ++turn) {
       for (const DeviceInfo& gpu : kGpus) {
-        EXPECT_EQ(config_name(select_cached(p, gpu)), chosen(p, gpu)) << gpu.sm << ", m = " << m;
+        EXPECT_EQ(config_name<GemmProblem>(*choose(p, gpu)), chosen(p, gpu))
+            << gpu.sm << ", m = " << m;
       }
     }
   }
@@ -82,14 +82,14 @@ TEST(Select, RememberedChoicesTellDevicesApart) {
 TEST(Select, RememberedChoicesEndWithTheTable) {
   const DeviceInfo& gpu = kGpus[2];
   const GemmProblem p = gemm(64, 5120, 2560, 128);
-  const std::string predicted = config_name(select_cached(p, gpu));
+  const std::string predicted = config_name<GemmProblem>(*choose(p, gpu));
   const std::string tuned = "multistage_m32n128s4_parallel12";
   ASSERT_NE(predicted, tuned);
   const std::string line = "90 132 float16 4 128 0 5120 2560 64 " + tuned + " 12.5\n";
   ASSERT_TRUE(set_tuned_table(line).empty());
-  EXPECT_EQ(config_name(select_cached(p, gpu)), tuned);
+  EXPECT_EQ(config_name<GemmProblem>(*choose(p, gpu)), tuned);
   ASSERT_TRUE(set_tuned_table("").empty());
-  EXPECT_EQ(config_name(select_cached(p, gpu)), predicted);
+  EXPECT_EQ(config_name<GemmProblem>(*choose(p, gpu)), predicted);
 }
 
 TEST(Select, RememberedChoicesTellScaledProblemsApart) {
@@ -106,11 +106,11 @@ TEST(Select, RememberedChoicesTellScaledProblemsApart) {
       others[3].operand = OperandType::kFloat8E4M3;
       for (const ScaledMmProblem& other : others) {
         for (const ScaledMmProblem& p : {one, other, one}) {
-          EXPECT_EQ(config_name(*select_scaled(p, gpu)),
-                    config_name(ranked_scaled(p, gpu).front()));
+          EXPECT_EQ(config_name<ScaledMmProblem>(*choose(p, gpu)),
+                    config_name<ScaledMmProblem>(ranked(p, gpu).front()));
         }
-        differ += config_name(ranked_scaled(one, gpu).front()) !=
-                  config_name(ranked_scaled(other, gpu).front());
+        differ += config_name<ScaledMmProblem>(ranked(one, gpu).front()) !=
+                  config_name<ScaledMmProblem>(ranked(other, gpu).front());
       }
     }
   }

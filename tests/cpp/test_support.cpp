@@ -1,11 +1,13 @@
-// What is accepted, on GPUs that are not here: the statements of dispatch/support.h for A100, A10,
-// L40S and H200.
-#include "dispatch/support.h"
+// What is accepted, on GPUs that are not here: the statements of problem/ and of the families for
+// A100, A10, L40S and H200.
 
 #include <gtest/gtest.h>
 
-#include "dispatch/cost_model.h"
+#include "dispatch/select.h"
 #include "mainloop/multistage_stage.h"
+#include "multistage/config.h"
+#include "problem/extents.h"
+#include "skinny/config.h"
 
 namespace mixed_gemm {
 namespace {
@@ -63,34 +65,32 @@ TEST(WhyNot, OldGpusAreRefusedWithTheReason) {
 }
 
 TEST(WhyNot, SharedMemoryOf99KbRefusesTheLargestTilesOnly) {
-  Candidate c;
+  Choice c = *parse_config<GemmProblem>("multistage_m16n128s6");
   c.row = kNumTileConfigs - 1;
   const auto heavy = problem(512, 4096, 4096, 8, 16, ZeroMode::kSub);
-  EXPECT_EQ(why_not_candidate(c, heavy, kA10),
-            "needs 110720 bytes of shared memory, the device has 101376");
-  EXPECT_EQ(why_not_candidate(c, heavy, kH200), "");
-  for (c.row = 0; c.row < 5; ++c.row) EXPECT_EQ(why_not_candidate(c, heavy, kA10), "") << c.row;
+  EXPECT_EQ(why_not(c, heavy, kA10), "needs 110720 bytes of shared memory, the device has 101376");
+  EXPECT_EQ(why_not(c, heavy, kH200), "");
+  for (c.row = 0; c.row < 5; ++c.row) EXPECT_EQ(why_not(c, heavy, kA10), "") << c.row;
 }
 
 TEST(WhyNot, SplitBeyondThePartsOfKIsRefused) {
-  Candidate c;
+  Choice c = *parse_config<GemmProblem>("multistage_m16n128s6");
   c.split = SplitK::kParallel;
   c.slices = 5;
-  EXPECT_EQ(why_not_candidate(c, problem(1, 64, 256, 4, 64, ZeroMode::kNone), kH200),
+  EXPECT_EQ(why_not(c, problem(1, 64, 256, 4, 64, ZeroMode::kNone), kH200),
             "split_k must not be larger than the number of parts of K, ceil(K / 64) = 4, got 5");
 }
 
 TEST(ConfigName, RoundTrips) {
-  for (const Candidate& c :
-       ranked_candidates(problem(64, 4096, 4096, 4, 128, ZeroMode::kNone), kH200)) {
-    const auto parsed = parse_config(config_name(c));
-    ASSERT_TRUE(parsed) << config_name(c);
-    EXPECT_EQ(config_name(*parsed), config_name(c));
+  for (const Choice& c : ranked(problem(64, 4096, 4096, 4, 128, ZeroMode::kNone), kH200)) {
+    const auto parsed = parse_config<GemmProblem>(config_name<GemmProblem>(c));
+    ASSERT_TRUE(parsed) << config_name<GemmProblem>(c);
+    EXPECT_EQ(config_name<GemmProblem>(*parsed), config_name<GemmProblem>(c));
   }
   for (const char* name : {"", "fastest", "multistage_m16n128s6_", "multistage_m16n128s6_streamk",
                            "multistage_m16n128s6_parallel1", "multistage_m16n128s6_streamk2x",
                            "multistage_m17n128s4"}) {
-    EXPECT_FALSE(parse_config(name)) << name;
+    EXPECT_FALSE(parse_config<GemmProblem>(name)) << name;
   }
 }
 
@@ -115,10 +115,10 @@ TEST(CostModel, EveryGpuHasALegalChoiceForEveryShape) {
           for (const int bits : {4, 8}) {
             for (const int64_t group : {int64_t{-1}, int64_t{16}}) {
               const auto p = problem(m, n, k, bits, group, ZeroMode::kSub);
-              const auto ranked = ranked_candidates(p, device);
-              ASSERT_FALSE(ranked.empty());
-              EXPECT_EQ(why_not_candidate(ranked.front(), p, device), "");
-              EXPECT_GT(ranked.front().predicted_us, 0);
+              const auto all = ranked(p, device);
+              ASSERT_FALSE(all.empty());
+              EXPECT_EQ(why_not(all.front(), p, device), "");
+              EXPECT_GT(all.front().predicted_us, 0);
             }
           }
         }
@@ -128,7 +128,7 @@ TEST(CostModel, EveryGpuHasALegalChoiceForEveryShape) {
 }
 
 TEST(CostModel, LargerProblemsAreNotPredictedFaster) {
-  Candidate c;
+  Choice c = *parse_config<GemmProblem>("multistage_m16n128s6");
   for (c.row = 0; c.row < kNumTileConfigs; ++c.row) {
     double before = 0;
     for (int64_t m = 1; m <= 8192; m *= 2) {

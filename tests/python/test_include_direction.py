@@ -10,8 +10,8 @@ import pytest
 
 ORDER = (
     "core",
-    "problem",
     "layout",
+    "problem",
     "dequant",
     "epilogue",
     "mainloop",
@@ -27,6 +27,7 @@ ORDER = (
     "awq",
     "conv",
     "conv_int8",
+    "dense",
     "cpu",
     "dispatch",
     "ops",

@@ -1,8 +1,10 @@
 #include "ops/block_gemm/checks.h"
 
-#include "dispatch/conv_support.h"
 #include "ops/gemm/checks.h"
 #include "ops/tensor_checks.h"
+#include "problem/block_gemm.h"
+#include "problem/conv.h"
+#include "problem/extents.h"
 
 namespace mixed_gemm {
 namespace {

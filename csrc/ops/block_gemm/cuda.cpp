@@ -1,12 +1,13 @@
 // CUDA kernels of block_quant_gemm: checked tensors -> dispatch/.
-#include "dispatch/block_runner_cuda.h"
+#include "block_gemm/family.h"
+#include "block_gemm/run.h"
 #include "ops/block_gemm/checks.h"
 #include "ops/cuda_call.h"
 
 namespace mixed_gemm {
 namespace {
 
-// config empty: dispatch/block_select.h chooses.
+// config empty: dispatch/select.h chooses.
 Tensor block_gemm(const BlockGemmArguments& arguments, const std::string& config) {
   const CheckedBlockGemm checked = check_block_quant_gemm(arguments);
   const BlockGemmProblem& problem = checked.problem;
@@ -15,20 +16,7 @@ Tensor block_gemm(const BlockGemmArguments& arguments, const std::string& config
   MIXED_GEMM_CHECK(kUnsupported, reason.empty(), kBlockGemmOp, reason);
   if (checked.d.numel() == 0) return checked.d;
 
-  BlockCandidate candidate;
-  if (config.empty()) {
-    const std::vector<BlockCandidate> ranked = ranked_block(problem, call.info());
-    MIXED_GEMM_CHECK(kUnsupported, !ranked.empty(), kBlockGemmOp,
-                     why_none_block(problem, call.info()));
-    candidate = ranked.front();
-  } else {
-    const auto parsed = parse_block_config(config);
-    MIXED_GEMM_CHECK(kValue, parsed, kBlockGemmOp, "unknown config ", config);
-    candidate = *parsed;
-    const std::string why_not = why_not_block(candidate, problem, call.info());
-    MIXED_GEMM_CHECK(kUnsupported, why_not.empty(), kBlockGemmOp, config, " ", why_not);
-  }
-  call.require(run_block_gemm(candidate, problem, call.allocate(), call.stream()));
+  call.require(run(call.chosen(problem, config), problem, call.context()));
   return checked.d;
 }
 

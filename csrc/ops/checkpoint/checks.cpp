@@ -4,10 +4,12 @@
 #include <limits>
 #include <vector>
 
-#include "dispatch/support.h"
 #include "layout/checkpoint_layout.h"
 #include "ops/gemm/checks.h"
 #include "ops/tensor_checks.h"
+#include "problem/extents.h"
+#include "problem/gemm.h"
+#include "problem/scaled_mm.h"
 
 namespace mixed_gemm {
 namespace {

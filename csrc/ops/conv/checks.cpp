@@ -2,11 +2,14 @@
 
 #include <cmath>
 
-#include "dispatch/conv_support.h"
-#include "dispatch/support.h"
 #include "layout/conv_layout.h"
 #include "ops/gemm/checks.h"
 #include "ops/tensor_checks.h"
+#include "problem/block_gemm.h"
+#include "problem/conv.h"
+#include "problem/extents.h"
+#include "problem/gemm.h"
+#include "problem/scaled_mm.h"
 
 namespace mixed_gemm {
 namespace {

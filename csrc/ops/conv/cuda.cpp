@@ -1,7 +1,5 @@
 // CUDA kernels of the convolutions: checked tensors -> pixels in the form that the kernels read ->
 // dispatch/ or the library's convolution.
-#include "dispatch/conv_runner_cuda.h"
-#include "dispatch/select.h"
 #include "layout/conv_layout.h"
 #include "ops/call_aten.h"
 #include "ops/conv/checks.h"
@@ -152,40 +150,51 @@ Tensor run_pointwise(Call& call, const CheckedConv& checked) {
   gemm.scale_stride = p.scale_stride;
   gemm.bias = p.bias;
   gemm.d = out.data();
-  const Candidate candidate = select_cached(gemm, call.info());
-  if (candidate.family != Family::kDequantizeDense) {
-    call.require(run_fused(candidate, gemm, call.allocate(), call.stream()));
-    return out.finish();
-  }
-  Tensor padded = torch::stable::reshape(channels_inner(pixels), {s.rows(), gemm.a_stride});
-  const Tensor rows = torch::stable::narrow(padded, 1, 0, s.in_c);
-  Tensor d = out.matrix();
-  call.require(run_dequantize_dense(gemm, rows, {}, d, call.stream()));
+  RunContext context = call.context();
+  context.dense = [&] {
+    Tensor padded = torch::stable::reshape(channels_inner(pixels), {s.rows(), gemm.a_stride});
+    const Tensor rows = torch::stable::narrow(padded, 1, 0, s.in_c);
+    Tensor d = out.matrix();
+    return run_dequantize_dense(gemm, rows, {}, d, call.stream());
+  };
+  call.require(run(call.chosen(gemm, ""), gemm, context));
   return out.finish();
 }
 
-// config empty: dispatch/conv_select.h chooses.
+// A problem on channels-last pixels of whole 16 bytes, and its output channels-last: what the
+// kernels of both convolutions take.
+template <typename Problem>
+Problem on_pixels(Problem p, const Tensor& pixels, const RowsOut& out, int64_t channels) {
+  p.input = static_cast<decltype(p.input)>(pixels.const_data_ptr());
+  p.input_strides.w = channels;
+  p.d = static_cast<decltype(p.d)>(out.data());
+  return p;
+}
+
+// config empty: dispatch/select.h chooses.
 Tensor qconv2d(const ConvArguments& arguments, const std::string& config) {
   const CheckedConv checked = check_qconv2d(arguments);
   const ConvProblem& p = checked.problem;
   Call call("qconv2d", checked.input);
   if (checked.d.numel() == 0) return checked.d;
-  ConvCandidate candidate;
-  if (config.empty()) {
-    candidate = call.chosen(select_conv(p, call.info()));
-  } else {
-    const auto parsed = parse_conv_config(config);
-    MIXED_GEMM_CHECK(kValue, parsed, "qconv2d", "unknown config ", config);
-    candidate = *parsed;
-    const std::string reason = why_not_conv_candidate(candidate, p, call.info());
-    MIXED_GEMM_CHECK(kUnsupported, reason.empty(), "qconv2d", config, " ", reason);
+  const Choice choice = call.chosen(p, config);
+  Tensor d = checked.d;
+  RunContext context = call.context();
+  context.dense = [&] {
+    d = run_dense(call, checked);
+    return Status();
+  };
+  context.pointwise = [&] {
+    d = run_pointwise(call, checked);
+    return Status();
+  };
+  if (!family_of<ConvProblem>(choice).tile) {  // these two bring their own pixels about
+    call.require(run(choice, p, context));
+    return d;
   }
-  if (candidate.kind == ConvKind::kDense) return run_dense(call, checked);
-  if (candidate.kind == ConvKind::kPointwise) return run_pointwise(call, checked);
   const Tensor pixels = as_pixels(call, checked.input, p.shape, 2);
   const RowsOut out(call, checked.d, p.shape, p.d_channels_last, 2);
-  call.require(run_conv(candidate, p, {pixels.const_data_ptr(), round_up(p.shape.in_c, 8)},
-                        out.data(), call.allocate(), call.stream()));
+  call.require(run(choice, on_pixels(p, pixels, out, round_up(p.shape.in_c, 8)), context));
   return out.finish();
 }
 
@@ -212,10 +221,10 @@ Tensor qconv2d_config_cuda(const Tensor& input, const Tensor& weight_packed, con
 }
 
 // Names of all candidates, the least predicted time first, a line each.
-template <typename Candidates>
-std::string lines_of(const Candidates& candidates) {
+template <typename Problem>
+std::string lines_of(const Problem& problem, const DeviceInfo& device) {
   std::string lines;
-  for (const auto& c : candidates) lines += config_name(c) + "\n";
+  for (const Choice& c : ranked(problem, device)) lines += config_name<Problem>(c) + "\n";
   return lines;
 }
 
@@ -228,7 +237,7 @@ std::string qconv2d_configs_cuda(const Tensor& input, const Tensor& weight_packe
   const CheckedConv checked =
       check_qconv2d({input, weight_packed, scales, offsets, bias, bits, block_size, kernel_size,
                      stride, padding, dilation, activation});
-  return lines_of(ranked_conv(checked.problem, Call("qconv2d", checked.input).info()));
+  return lines_of(checked.problem, Call("qconv2d", checked.input).info());
 }
 
 Tensor qconv2d_int8(const ConvInt8Arguments& arguments, const std::string& config) {
@@ -236,21 +245,11 @@ Tensor qconv2d_int8(const ConvInt8Arguments& arguments, const std::string& confi
   const ConvInt8Problem& p = checked.problem;
   Call call("qconv2d_int8", checked.input);
   if (checked.d.numel() == 0) return checked.d;
-  ConvCandidate candidate;
-  if (config.empty()) {
-    candidate = call.chosen(select_conv_int8(p.shape, call.info()));
-  } else {
-    const auto parsed = parse_conv_int8_config(config);
-    MIXED_GEMM_CHECK(kValue, parsed, "qconv2d_int8", "unknown config ", config);
-    candidate = *parsed;
-    const std::string reason = why_not_conv_int8_candidate(candidate, p.shape, call.info());
-    MIXED_GEMM_CHECK(kUnsupported, reason.empty(), "qconv2d_int8", config, " ", reason);
-  }
+  const Choice choice = call.chosen(p, config);
   const Tensor pixels = as_pixels(call, checked.input, p.shape, 1);
   const RowsOut out(call, checked.d, p.shape, p.d_channels_last, 1);
-  call.require(run_conv_int8(candidate, p,
-                             {pixels.const_data_ptr(), round_up(p.shape.in_c, kPixelBytes)},
-                             static_cast<int8_t*>(out.data()), call.allocate(), call.stream()));
+  call.require(
+      run(choice, on_pixels(p, pixels, out, round_up(p.shape.in_c, kPixelBytes)), call.context()));
   return out.finish();
 }
 
@@ -288,8 +287,7 @@ std::string qconv2d_int8_configs_cuda(const Tensor& input, const Tensor& weight,
   const CheckedConvInt8 checked = check_qconv2d_int8(
       {input, weight, weight_scale, bias, input_scale, input_zero_point, output_scale,
        output_zero_point, clamp_min, clamp_max, stride, padding, dilation});
-  return lines_of(
-      ranked_conv_int8(checked.problem.shape, Call("qconv2d_int8", checked.input).info()));
+  return lines_of(checked.problem, Call("qconv2d_int8", checked.input).info());
 }
 
 }  // namespace

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "dispatch/support.h"
 #include "layout/weight_layout.h"
 #include "ops/tensor_checks.h"
+#include "problem/extents.h"
+#include "problem/gemm.h"
+#include "problem/scaled_mm.h"
 
 namespace mixed_gemm {
 namespace {

@@ -1,6 +1,5 @@
 // CUDA kernels of the ops: checked tensors -> dispatch/. Allocates outputs and workspace through
 // torch, on torch's stream.
-#include "dispatch/select.h"
 #include "layout/weight_layout.h"
 #include "ops/cuda_call.h"
 #include "ops/dense_cuda.h"
@@ -69,21 +68,11 @@ Tensor gemm(const char* op, const GemmArguments& arguments, const std::string& c
     return d;
   }
 
-  std::optional<Candidate> candidate;
-  if (config.empty()) {
-    candidate = select_cached(problem, call.info());
-  } else {
-    candidate = parse_config(config);
-    MIXED_GEMM_CHECK(kValue, candidate, op, "unknown config ", config,
-                     ". Hint: mixed_gemm.plan() lists the candidates");
-    const std::string reason = why_not_candidate(*candidate, problem, call.info());
-    MIXED_GEMM_CHECK(kUnsupported, reason.empty(), op, config, " ", reason);
-  }
-  if (candidate->family != Family::kDequantizeDense) {
-    call.require(run_fused(*candidate, problem, call.allocate(), call.stream()));
-  } else {
-    call.require(run_dequantize_dense(problem, checked.a, checked.pre_scale, d, call.stream()));
-  }
+  RunContext context = call.context();
+  context.dense = [&] {
+    return run_dequantize_dense(problem, checked.a, checked.pre_scale, d, call.stream());
+  };
+  call.require(run(call.chosen(problem, config), problem, context));
   return d;
 }
 

@@ -1,8 +1,10 @@
 #include "ops/scaled_mm/checks.h"
 
-#include "dispatch/support.h"
 #include "ops/gemm/checks.h"
 #include "ops/tensor_checks.h"
+#include "problem/extents.h"
+#include "problem/gemm.h"
+#include "problem/scaled_mm.h"
 
 namespace mixed_gemm {
 namespace {

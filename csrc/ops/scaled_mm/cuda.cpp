@@ -1,5 +1,4 @@
 // CUDA kernels of the W8A8 ops: checked tensors -> dispatch/ and the quantizers.
-#include "dispatch/scaled_runner_cuda.h"
 #include "ops/cuda_call.h"
 #include "ops/scaled_mm/checks.h"
 #include "transform/quantize_launchers.h"
@@ -7,7 +6,7 @@
 namespace mixed_gemm {
 namespace {
 
-// config empty: dispatch/scaled_select.h chooses.
+// config empty: dispatch/select.h chooses.
 Tensor scaled(const ScaledMmArguments& arguments, const std::string& config) {
   const char* op = arguments.op;
   CheckedScaledMm checked = check_scaled_mm(arguments);
@@ -19,19 +18,7 @@ Tensor scaled(const ScaledMmArguments& arguments, const std::string& config) {
   problem.d = d.mutable_data_ptr();
   if (d.numel() == 0) return d;
 
-  ScaledCandidate candidate;
-  if (config.empty()) {
-    const auto selected = select_scaled(problem, call.info());
-    MIXED_GEMM_CHECK(kUnsupported, selected, op, why_none_scaled(problem, call.info()));
-    candidate = *selected;
-  } else {
-    const auto parsed = parse_scaled_config(config);
-    MIXED_GEMM_CHECK(kValue, parsed, op, "unknown config ", config);
-    candidate = *parsed;
-    const std::string why_not = why_not_scaled(candidate, problem, call.info());
-    MIXED_GEMM_CHECK(kUnsupported, why_not.empty(), op, config, " ", why_not);
-  }
-  call.require(run_scaled(candidate, problem, call.allocate(), call.stream()));
+  call.require(run(call.chosen(problem, config), problem, call.context()));
   return d;
 }
 

@@ -17,12 +17,8 @@
 #include <vector>
 
 #include "awq/config.h"
-#include "dispatch/block_select.h"
-#include "dispatch/conv_select.h"
-#include "dispatch/conv_support.h"
-#include "dispatch/cost_model.h"
-#include "dispatch/scaled_select.h"
-#include "dispatch/support.h"
+#include "core/build.h"
+#include "dispatch/select.h"
 
 namespace mixed_gemm {
 namespace {
@@ -81,15 +77,16 @@ std::string joined(std::initializer_list<std::string> words) {
 }
 std::string text(int64_t n) { return std::to_string(n); }
 
-template <typename Candidates>
-std::string lines(const Candidates& ranked) {
+// Those of a problem, or why there are none.
+template <typename Problem>
+std::string candidates(const Problem& problem, const DeviceInfo& device) {
   std::string all;
-  for (const auto& candidate : ranked) {
+  for (const Choice& c : ranked(problem, device)) {
     char us[32];
-    std::snprintf(us, sizeof(us), " %.6e\n", candidate.predicted_us);
-    all += config_name(candidate) + us;
+    std::snprintf(us, sizeof(us), " %.6e\n", c.predicted_us);
+    all += config_name<Problem>(c) + us;
   }
-  return all;
+  return all.empty() ? why_none(problem, device) : all;
 }
 
 constexpr ElementType kElements[] = {ElementType::kFloat16, ElementType::kFloat16,
@@ -110,7 +107,7 @@ Entry gemm(Draw& draw) {
   return {joined({"gemm", text(p.m), text(p.n), text(p.k), element_name(p.element),
                   "w" + text(p.scheme.bits), "g" + text(p.scheme.group_size),
                   kZeroModeNames[static_cast<int>(p.scheme.zero_mode)]}),
-          [p](const DeviceInfo& device) { return lines(ranked_candidates(p, device)); }};
+          [p](const DeviceInfo& device) { return candidates(p, device); }};
 }
 
 Entry scaled(Draw& draw) {
@@ -122,10 +119,7 @@ Entry scaled(Draw& draw) {
   p.out = draw.of(kElements);
   return {joined({"scaled_mm", text(p.m), text(p.n), text(p.k),
                   kOperandTypeNames[static_cast<int>(p.operand)], element_name(p.out)}),
-          [p](const DeviceInfo& device) {
-            const auto ranked = ranked_scaled(p, device);
-            return ranked.empty() ? why_none_scaled(p, device) : lines(ranked);
-          }};
+          [p](const DeviceInfo& device) { return candidates(p, device); }};
 }
 
 Entry block(Draw& draw) {
@@ -139,10 +133,7 @@ Entry block(Draw& draw) {
   p.element = draw.of(kElements);
   return {joined({"block_quant_gemm", text(p.m), text(p.n), text(p.k), "b" + text(p.block_size),
                   element_name(p.element)}),
-          [p](const DeviceInfo& device) {
-            const auto ranked = ranked_block(p, device);
-            return ranked.empty() ? why_none_block(p, device) : lines(ranked);
-          }};
+          [p](const DeviceInfo& device) { return candidates(p, device); }};
 }
 
 ConvShape conv_shape(Draw& draw) {
@@ -184,13 +175,14 @@ Entry conv(Draw& draw) {
   return {joined({"qconv2d", shape_text(p.shape), element_name(p.element), "w" + text(p.bits),
                   "b" + text(p.block_size), p.offsets ? "offsets" : "-", p.bias ? "bias" : "-",
                   kActivationNames[static_cast<int>(p.activation)]}),
-          [p](const DeviceInfo& device) { return lines(ranked_conv(p, device)); }};
+          [p](const DeviceInfo& device) { return candidates(p, device); }};
 }
 
 Entry conv_int8(Draw& draw) {
-  const ConvShape s = conv_shape(draw);
-  return {joined({"qconv2d_int8", shape_text(s)}),
-          [s](const DeviceInfo& device) { return lines(ranked_conv_int8(s, device)); }};
+  ConvInt8Problem p;
+  p.shape = conv_shape(draw);
+  return {joined({"qconv2d_int8", shape_text(p.shape)}),
+          [p](const DeviceInfo& device) { return candidates(p, device); }};
 }
 
 Entry awq(Draw& draw) {

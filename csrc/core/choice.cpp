@@ -1,0 +1,93 @@
+#include "core/choice.h"
+
+#include <cstdlib>
+
+namespace mixed_gemm {
+namespace {
+
+constexpr const char* kSplitSuffix[] = {"", "_streamk", "_parallel", "_cluster"};
+constexpr int kLeast[] = {1, 1, 2, 2}, kMost[] = {1, 16, 1024, kMaxCluster};
+
+// The number after a suffix, or 0.
+int parse_slices(const char* text, SplitK split) {
+  char* end = nullptr;
+  const long slices = std::strtol(text, &end, 10);
+  return *text != '\0' && *end == '\0' && slices >= kLeast[static_cast<int>(split)] &&
+                 slices <= kMost[static_cast<int>(split)]
+             ? static_cast<int>(slices)
+             : 0;
+}
+
+}  // namespace
+
+std::vector<Choice> tile_choices(const TileTable& table) {
+  std::vector<Choice> choices;
+  for (int row = 0; row < table.count; ++row) {
+    choices.push_back({0, row, SplitK::kNone, 1});
+    for (const int slices : {2, 3, 4, 6, 8, 12, 16}) {
+      choices.push_back({0, row, SplitK::kParallel, slices});
+    }
+    for (int slices = 2; slices <= kMaxCluster; slices *= 2) {
+      choices.push_back({0, row, SplitK::kCluster, slices});
+    }
+    const int most = table.rows[row].k_slices > 1 ? 0 : table.rows[row].min_blocks;
+    for (int slices = 1; slices <= most; ++slices) {
+      choices.push_back({0, row, SplitK::kStreamK, slices});
+    }
+  }
+  return choices;
+}
+
+std::string split_name(const Choice& choice) {
+  if (choice.split == SplitK::kNone) return "";
+  return kSplitSuffix[static_cast<int>(choice.split)] + std::to_string(choice.slices);
+}
+
+bool parse_split(const std::string& text, Choice& choice) {
+  choice.split = SplitK::kNone;
+  choice.slices = 1;
+  if (text.empty()) return true;
+  for (const SplitK split : {SplitK::kStreamK, SplitK::kParallel, SplitK::kCluster}) {
+    const std::string suffix = kSplitSuffix[static_cast<int>(split)];
+    if (text.compare(0, suffix.size(), suffix) != 0) continue;
+    choice.split = split;
+    choice.slices = parse_slices(text.c_str() + suffix.size(), split);
+    return choice.slices > 0;
+  }
+  return false;
+}
+
+std::string tile_choice_name(const TileTable& table, const Choice& choice) {
+  const TileConfig& tile = table.rows[choice.row];
+  std::string name =
+      std::string(table.family) + "_m" + std::to_string(tile.m) + "n" + std::to_string(tile.n);
+  if (tile.k_tiles > 1) name += "k" + std::to_string(unit_k(tile));
+  name += "s" + std::to_string(tile.stages);
+  if (tile.k_slices > 1) name += "k" + std::to_string(tile.k_slices);
+  return name + split_name(choice);
+}
+
+bool parse_tile_choice(const std::string& name, const TileTable& table, Choice& choice) {
+  choice = Choice();
+  for (choice.row = 0; choice.row < table.count; ++choice.row) {
+    const std::string tile = tile_choice_name(table, {0, choice.row, SplitK::kNone, 1});
+    if (name.compare(0, tile.size(), tile) == 0 && parse_split(name.substr(tile.size()), choice)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::string why_not_cluster(const Choice& choice, const TileConfig& tile, int smem,
+                            const DeviceInfo& device) {
+  if (choice.split != SplitK::kCluster) return "";
+  const std::string none = why_not_clusters(device);
+  if (!none.empty()) return none;
+  const int sums = tile.m * tile.n * 4;
+  const int pipeline = smem - kMaxWarps * 4;
+  if (sums <= pipeline) return "";
+  return "needs " + std::to_string(sums) +
+         " bytes of shared memory for the sums, the pipeline has " + std::to_string(pipeline);
+}
+
+}  // namespace mixed_gemm

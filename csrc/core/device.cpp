@@ -1,0 +1,65 @@
+#include "core/device.h"
+
+namespace mixed_gemm {
+namespace {
+
+struct Rates {
+  int sm;
+  double dram_gb_per_s, mma_tflops, dense_tflops;
+};
+// Vendor figures, but the mma rates of sm_90 and its dense (wgmma) rate, which were measured on an
+// H200.
+constexpr Rates kRates[] = {{80, 1555, 312, 250},
+                            {86, 768, 150, 120},
+                            {89, 864, 330, 165},
+                            {90, 4400, 640, 700},
+                            {100, 7000, 640, 1500}};
+
+const Rates& rates_of(int sm) {
+  const Rates* best = &kRates[0];
+  for (const Rates& r : kRates) {
+    if (r.sm <= sm) best = &r;
+  }
+  return *best;
+}
+
+constexpr int kLeastSmem = 99 * 1024;  // what 8.6, 8.9 and 12.0 have: every family fits it
+
+}  // namespace
+
+DeviceInfo with_default_rates(DeviceInfo device) {
+  const Rates& rates = rates_of(device.sm);
+  if (device.dram_gb_per_s <= 0) device.dram_gb_per_s = rates.dram_gb_per_s;
+  if (device.mma_tflops <= 0) device.mma_tflops = rates.mma_tflops;
+  return device;
+}
+
+double dense_tflops(const DeviceInfo& device) { return rates_of(device.sm).dense_tflops; }
+
+std::string why_not_device(const DeviceInfo& device) {
+  if (device.sm < 80) {
+    return "the CUDA kernels need compute capability 8.0 or newer (cp.async, bf16 mma), this GPU "
+           "has " +
+           std::to_string(device.sm / 10) + "." + std::to_string(device.sm % 10) +
+           "; move the tensors to the CPU";
+  }
+  if (device.smem_bytes >= kLeastSmem) return "";
+  return "the CUDA kernels need " + std::to_string(kLeastSmem) +
+         " bytes of shared memory for a block, as every GPU of compute capability 8.0 or newer "
+         "has, this GPU has " +
+         std::to_string(device.smem_bytes);
+}
+
+std::string why_not_smem(int bytes, const DeviceInfo& device) {
+  if (bytes <= device.smem_bytes) return "";
+  return "needs " + std::to_string(bytes) + " bytes of shared memory, the device has " +
+         std::to_string(device.smem_bytes);
+}
+
+std::string why_not_clusters(const DeviceInfo& device) {
+  if (device.sm >= 90) return "";
+  return "needs thread block clusters, compute capability 9.0; this device has " +
+         std::to_string(device.sm / 10) + "." + std::to_string(device.sm % 10);
+}
+
+}  // namespace mixed_gemm

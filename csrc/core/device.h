@@ -1,0 +1,61 @@
+// What the heuristic and why_not need to know about a GPU. Filled by grid/device_query.h, or by
+// hand in tests.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace mixed_gemm {
+
+// A GPU whose kernels may start early (grid/early_start.cuh); sms is 0 for another one.
+//
+// Blocks that start early find some SMs free and others not, and crowd where there is room; some
+// SMs then have twice the work of others. So a block asks for so much shared memory that an SM has
+// room for an even share only. us, with the second kernel of a parallel split:
+//
+//                             both late   second early   both early, as they come   even
+//   4096 x 14336, 128 rows    30.2        32.6           32.7                       29.0
+//   4096 x 4096, 256 rows     20.1        20.6           20.2                       19.2
+//   8192 x 8192, 16 rows      18.6        18.0           17.6                       17.4
+struct EarlyStart {
+  static constexpr int kReservedSmem = 1024;  // of each block, by the driver
+  static constexpr int kSmemGranule = 128;
+
+  int sms = 0;
+  int smem_bytes = 0;  // that a block may opt in to: an SM's, less what is reserved of a block
+
+  int share(int64_t blocks) const { return static_cast<int>((blocks + sms - 1) / sms); }
+  // Of a block, so that one more than the share does not fit.
+  int smem_of_share(int64_t blocks) const {
+    return (smem_bytes + kReservedSmem) / (share(blocks) + 1) - kReservedSmem + kSmemGranule;
+  }
+};
+
+struct DeviceInfo {
+  int sm = 0;                // 80, 86, 89, 90, ...
+  int sm_count = 0;          // multiprocessors
+  int smem_bytes = 0;        // shared memory a block may opt in to
+  double dram_gb_per_s = 0;  // device memory bandwidth
+  double mma_tflops = 0;     // dense fp16 mma.sync rate
+
+  bool has_early_start() const { return sm >= 90; }
+  EarlyStart early_start() const {
+    return has_early_start() ? EarlyStart{sm_count, smem_bytes} : EarlyStart();
+  }
+};
+
+// Bandwidth and rates of a GPU by compute capability, where the caller could not measure them.
+DeviceInfo with_default_rates(DeviceInfo device);
+
+// What the library's dense 16-bit GEMM reaches.
+double dense_tflops(const DeviceInfo& device);
+
+// Reason why a GPU is not served at all, or empty.
+std::string why_not_device(const DeviceInfo& device);
+
+// Reason why a block cannot have so many bytes of shared memory, or empty.
+std::string why_not_smem(int bytes, const DeviceInfo& device);
+
+// Reason why this device has no clusters, or empty.
+std::string why_not_clusters(const DeviceInfo& device);
+
+}  // namespace mixed_gemm

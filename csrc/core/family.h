@@ -1,0 +1,38 @@
+// What dispatch/ knows of a family of kernels that run one kind of problem. A family's folder
+// defines a struct
+//
+//   struct Multistage {
+//     static const Family<GemmProblem> plan;  // without kernels: C++ tests and CPU builds plan too
+//     static Status run(const Choice&, const GemmProblem&, const RunContext&);
+//   };
+//
+// and dispatch/families.h lists it. Everything else about choosing is written once, in dispatch/.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "core/choice.h"
+
+namespace mixed_gemm {
+
+// The tile of a choice, and the shared memory of a block.
+struct TileUse {
+  TileConfig tile;
+  int smem_bytes;
+};
+
+template <typename Problem>
+struct Family {
+  const char* name;  // the first word of its configurations
+  // Worth a prediction; whether they run is for why_not to say. `family` is 0.
+  std::vector<Choice> (*choices)();
+  std::string (*config)(const Choice&);
+  bool (*parse)(const std::string&, Choice&);  // the inverse; false: it is no name of this family
+  // Reason why a choice cannot run the problem on the device, or empty.
+  std::string (*why_not)(const Choice&, const Problem&, const DeviceInfo&);
+  double (*predict_us)(const Choice&, const Problem&, const DeviceInfo&);
+  TileUse (*tile)(const Choice&, const Problem&) = nullptr;  // of families that work by tiles
+  bool holds_for_larger_m = false;  // where it is the fastest it is so for every larger M
+};
+
+}  // namespace mixed_gemm

@@ -1,0 +1,16 @@
+// The GPUs of this process.
+#pragma once
+#include "core/device.h"
+#include "core/status.h"
+
+namespace mixed_gemm {
+
+Status cuda_status(int error, const char* what);
+
+// The CUDA devices of this process, or why there are none (no driver, say).
+Status cuda_device_count(int& count);
+
+// Queried once per device.
+const DeviceInfo& cuda_device_info(int device);
+
+}  // namespace mixed_gemm

@@ -1,0 +1,24 @@
+// What a family gets beside the problem to run it.
+#pragma once
+#include <cstdint>
+#include <functional>
+
+#include "core/device.h"
+#include "core/status.h"
+
+namespace mixed_gemm {
+
+// Device memory that lives at least until the launched work is done (ops/ passes torch's caching
+// allocator).
+using Allocate = std::function<void*(int64_t bytes)>;
+
+struct RunContext {
+  const DeviceInfo& device;  // the current one
+  void* stream;              // cudaStream_t
+  Allocate allocate;
+  // What ops/ does with torch's own operators: the product or the convolution of dequantized
+  // weights, and a pointwise convolution, whose pixels become the rows of a GEMM.
+  std::function<Status()> dense, pointwise;
+};
+
+}  // namespace mixed_gemm

@@ -1,0 +1,38 @@
+// What the cost models of the families with quantized weights share.
+#pragma once
+#include <algorithm>
+
+#include "core/choice.h"
+#include "problem/gemm.h"
+
+namespace mixed_gemm {
+
+// Effective values in microseconds and shares, fitted with those of multistage/cost.cpp.
+constexpr double kGemmLaunchUs = 3.15;    // launch and pipeline prologue
+constexpr double kGemmDramShare = 0.819;  // of the memory bandwidth
+
+// Work of converting a weight, over that of int4 with a scale per group of 64 and more.
+struct ConversionWork {
+  double no_scale, zero, fine, int8;
+};
+
+template <typename Mode>
+double conversion_work(const GemmProblem& p, Mode mode, bool fine, const ConversionWork& work) {
+  return (mode == Mode::kPerChannel ? work.no_scale : 1.0) * (has_zeros(mode) ? work.zero : 1.0) *
+         (fine ? work.fine : 1.0) * (p.scheme.bits == 8 ? work.int8 : 1.0);
+}
+
+inline double weight_bytes(const GemmProblem& p) {
+  const double scale_bytes =
+      2.0 * num_groups(p) * p.n * (p.scheme.zero_mode == ZeroMode::kNone ? 1 : 2);
+  return static_cast<double>(p.n) * p.k * p.scheme.bits / 8 + scale_bytes;
+}
+
+// The second kernel of a parallel split.
+inline double reduce_us(const Choice& c, const GemmProblem& p, const DeviceInfo& d,
+                        double launch_us, double speed) {
+  const double sum_bytes = 4.0 * p.m * round_up(p.n, 8);
+  return launch_us + c.slices * sum_bytes / (d.dram_gb_per_s * speed * 1e3);
+}
+
+}  // namespace mixed_gemm

@@ -1,0 +1,32 @@
+#include "problem/gemm.h"
+
+#include "problem/extents.h"
+
+namespace mixed_gemm {
+
+std::vector<std::string> why_not_problem(int64_t m, int64_t n, int64_t k, int64_t bits,
+                                         int64_t group_size) {
+  std::vector<std::string> reasons;
+  const auto refuse_unless = [&](bool ok, const std::string& reason) {
+    if (!ok) reasons.push_back(reason);
+  };
+  refuse_unless(bits == 4 || bits == 8, "bits must be 4 or 8, got " + std::to_string(bits));
+  for (const std::string& reason : why_not_extents(m, n, k)) refuse_unless(false, reason);
+  const std::string got =
+      ", got group_size=" + std::to_string(group_size) + ", K=" + std::to_string(k);
+  const bool per_channel = group_size == -1;
+  refuse_unless(per_channel || (group_size > 0 && group_size % kGroupUnit == 0),
+                "group_size must be -1 (per channel) or a positive multiple of 16" + got);
+  refuse_unless(per_channel || group_size <= k,
+                "group_size must not be larger than K" + got + "; use -1 for per channel");
+  return reasons;
+}
+
+std::string why_not_tensor_cores(const GemmProblem& p) {
+  if (p.element != ElementType::kFloat32) return "";
+  return "tensor cores multiply float16 and bfloat16; float32 runs dequantize_dense";
+}
+
+int64_t nearest_bits(int64_t bits) { return bits > 6 ? 8 : 4; }
+
+}  // namespace mixed_gemm

@@ -1,0 +1,36 @@
+#include "scaled/family.h"
+
+#include "grid/device_query.h"
+#include "scaled/launchers.h"
+#include "transform/stage_scaled.h"
+
+namespace mixed_gemm {
+namespace {
+
+struct Kernels {
+  const ScaledLaunchers* launchers;  // null where why_not_operand refuses
+  int (*reduce)(const ScaledReduceArgs&);
+};
+
+Kernels kernels_of(OperandType operand) {
+  if (operand == OperandType::kInt8) return {&int8_scaled_launchers(), launch_int8_scaled_reduce};
+#if defined(MIXED_GEMM_WITH_FP8)
+  return {&fp8_scaled_launchers(), launch_fp8_scaled_reduce};
+#else
+  return {nullptr, nullptr};
+#endif
+}
+
+}  // namespace
+
+Status Scaled::run(const Choice& c, const ScaledMmProblem& p, const RunContext& context) {
+  ScaledMmArgs args;
+  Status status = stage_scaled(p, c, kScaledTileConfigs[c.row], /*apart=*/false, context, args);
+  if (!status.ok()) return status;
+  const Kernels kernels = kernels_of(p.operand);
+  status = cuda_status((*kernels.launchers)[c.row](args), "launching the GEMM");
+  if (!status.ok() || args.split != SplitK::kParallel) return status;
+  return cuda_status(kernels.reduce(scaled_reduce_args(args)), "reducing partial sums");
+}
+
+}  // namespace mixed_gemm

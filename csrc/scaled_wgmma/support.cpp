@@ -1,0 +1,84 @@
+#include "scaled_wgmma/family.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "hopper/support.h"
+#include "mainloop/direct_support.h"
+#include "scaled_wgmma/config.h"
+
+namespace mixed_gemm {
+namespace {
+
+constexpr TileTable kTiles = {"wgmma", kWgmmaInt8TileConfigs, kNumWgmmaInt8TileConfigs};
+
+std::vector<Choice> choices() { return tile_choices(kTiles); }
+std::string config(const Choice& c) { return tile_choice_name(kTiles, c); }
+bool parse(const std::string& name, Choice& c) { return parse_tile_choice(name, kTiles, c); }
+
+TileUse tile_use(const Choice& c, const ScaledMmProblem&) {
+  const TileConfig& tile = kWgmmaInt8TileConfigs[c.row];
+  return {tile, wgmma_int8_smem_bytes(tile)};
+}
+
+std::string why_not(const Choice& c, const ScaledMmProblem& p, const DeviceInfo& device) {
+  if (p.operand != OperandType::kInt8) return "multiplies int8 only";
+  for (const std::string& reason : {why_not_wgmma(device), why_not_wgmma_split(c.split, p.k)}) {
+    if (!reason.empty()) return reason;
+  }
+  return why_not_direct(c, tile_use(c, p), p.m, p.n, p.k, device);
+}
+
+// Times in microseconds, fitted with kReduceUs of mainloop/direct_cost.cpp to the 2767 candidates
+// of one run, the faster the heavier; 10 % root mean square, and the predicted best of all is 1.0 %
+// behind the measured best on average.
+constexpr double kWgmmaLaunchUs = 2.10;
+constexpr double kWgmmaTops = 1650;           // of all SMs; what is lost is in the line
+constexpr double kWgmmaExtraLineUs = 0.042;   // barriers of a line
+constexpr double kWgmmaLatencyUs = 0.895;     // of memory, hidden by stages - 1 lines
+constexpr double kWgmmaTileUs = 0.908;        // storing 128 x 128 outputs
+constexpr double kWgmmaStreamUs = 6.65;       // stream-K: zeroing flags, waiting
+constexpr double kWgmmaSlotUs = 0.961;        // adding 128 x 128 sums of one more block
+constexpr double kWgmmaL2OverDram = 3.26;     // what all SMs read
+constexpr double kWgmmaApartOverDram = 2.18;  // the same of blocks whose tiles are far apart
+constexpr double kWgmmaDram = 0.766;          // of the bandwidth
+
+constexpr double kReduceUs = 1.93;  // second kernel of a parallel split
+
+double predict_us(const Choice& c, const ScaledMmProblem& w, const DeviceInfo& d) {
+  const TileConfig& t = kWgmmaInt8TileConfigs[c.row];
+  const double tiles = static_cast<double>(ceil_div(w.m, t.m)) * ceil_div(w.n, t.n);
+  const double lines = static_cast<double>(ceil_div(w.k, kScaledTileK)),
+               tile_share = t.m * t.n / 16384.0;
+  const bool stream = c.split == SplitK::kStreamK;
+  const double slots = static_cast<double>(stream ? c.slices : t.min_blocks) * d.sm_count;
+  const double parts = stream ? std::min(tiles * lines, slots) : tiles * c.slices;
+  const double resident = std::min(slots / d.sm_count, std::ceil(parts / d.sm_count));
+  const double items = stream ? std::max(1.0, tiles / parts) : std::ceil(parts / slots);
+  const double lines_each =
+      stream ? std::ceil(tiles * lines / parts) : std::ceil(lines / c.slices) * items;
+  const double multiply =
+      2.0 * t.m * t.n * kScaledTileK * resident / (kWgmmaTops * 1e6 / d.sm_count);
+  const double l2 = stream && tiles > parts ? kWgmmaApartOverDram : kWgmmaL2OverDram;
+  const double bytes = scaled_stage_bytes(t) * resident * std::min<double>(d.sm_count, parts) /
+                       (d.dram_gb_per_s * l2 * 1e3);
+  const double dram = (static_cast<double>(w.n) * w.k + static_cast<double>(w.m) * w.k) /
+                      (d.dram_gb_per_s * kWgmmaDram * 1e3);
+  const double line =
+      std::max({multiply, bytes, kWgmmaLatencyUs / (t.stages - 1)}) + kWgmmaExtraLineUs;
+  double us =
+      kWgmmaLaunchUs + kWgmmaTileUs * items * tile_share + std::max(dram, lines_each * line);
+  if (stream) {
+    us += kWgmmaStreamUs + kWgmmaSlotUs * std::max(1.0, std::ceil(parts / tiles)) * tile_share;
+  }
+  if (c.split == SplitK::kParallel)
+    us += kReduceUs + c.slices * 4.0 * w.m * w.n * 2 / (d.dram_gb_per_s * 1e3);
+  return us;
+}
+
+}  // namespace
+
+const Family<ScaledMmProblem> ScaledWgmma::plan = {"wgmma", choices,    config,  parse,
+                                                   why_not, predict_us, tile_use};
+
+}  // namespace mixed_gemm

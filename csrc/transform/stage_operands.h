@@ -1,0 +1,38 @@
+// Operands in the form that kernels read: those given, where they are in it, or copies. cp.async
+// moves 16 bytes, so rows start on 16 bytes and their ends are whole vectors.
+#pragma once
+#include "grid/gemm_args.h"
+#include "grid/run_context.h"
+#include "grid/run_split.h"
+#include "problem/conv.h"
+#include "problem/gemm.h"
+
+namespace mixed_gemm {
+
+// Activations, with pre_scale multiplied in. least_stride: 0, or the least distance of rows for the
+// copy engine, which takes none that overlap.
+Status stage_activations(GemmProblem& problem, int64_t least_stride, const RunContext& context);
+
+// Rows of scales, and of zeros if there are any, with one stride.
+Status stage_scales(ElementType element, int64_t groups, int64_t n, const void*& scales,
+                    const void*& zeros, int64_t& stride, const RunContext& context);
+
+// Rows of k bytes. apart: they may not overlap.
+Status stage_rows(const void*& rows, int64_t& stride, int64_t count, int64_t k, bool apart,
+                  const RunContext& context);
+
+// Rows of an int8 filter with the channels of every tap padded to `tap_channels`.
+Status stage_taps(const ConvInt8Problem& problem, int64_t tap_channels, const void*& weight,
+                  const RunContext& context);
+
+// The same of a whole GEMM of tiles, as its kernels take it, with a way to share out K.
+// least_stride: as of stage_activations; resident: blocks that the GPU holds at once, the grid at
+// most (wgmma).
+Status stage_gemm(GemmProblem problem, const Choice& choice, const TileConfig& tile,
+                  int64_t least_stride, int resident, const RunContext& context, GemmArgs& args);
+
+// The second kernel, if K was split in parallel. scaled: the epilogue multiplies the scales.
+Status finish_gemm(const GemmProblem& problem, const GemmArgs& args, bool scaled,
+                   const RunContext& context);
+
+}  // namespace mixed_gemm
