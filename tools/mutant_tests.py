@@ -53,7 +53,7 @@ CPU: dict[str, tuple[Tests, ...]] = {
     "KeyWithoutTable": (host("Select.*"),),
     "KeyWithoutImage": (host("ConvSelect.*"),),
     "KeyWithoutOperand": (host("Select.*"),),
-    "RowsOfPaddedK": (host("GemmArgs.*"),),
+    "RowsOfPaddedK": (host("KernelExtents.*"),),
     "LeadingDimension": (python("test_gemm", "view_equals"),),
     "DroppedSlice": (host("*WorkSplit*"),),
     "GroupOffByOne": (gemm_cpu("*every_scheme_and_group*"),),

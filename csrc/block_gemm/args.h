@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "block_gemm/config.h"
-#include "core/split.h"
 #include "problem/block_gemm.h"
 
 namespace mixed_gemm {
@@ -47,43 +46,26 @@ struct ColumnScale {
   float scale, offset;
 };
 
-// First launch: rounds A, brings the scales of B into fp32, zeroes flags, and copies B where
-// cp.async cannot read it as it is.
-struct BlockPrepareArgs {
-  BlockGemmProblem problem;
+// What the first launch makes of the operands, and the second one multiplies. Rows of a and b start
+// on 16 bytes.
+struct BlockOperands {
   BlockForm form;
-  int8_t* qa = nullptr;  // [m, form.k], rows of qa_stride bytes, a multiple of 16
-  int64_t qa_stride = 0;
+  int8_t* a = nullptr;  // [m, form.k] rounded, rows of a_stride bytes
+  int64_t a_stride = 0;
+  const int8_t* b = nullptr;  // [n, form.k], rows of b_stride bytes: the user's, or the copy
+  int64_t b_stride = 0;
+  int8_t* b_copy = nullptr;        // null: the user's is read as it is
   RowScale* rows = nullptr;        // [blocks, m]
   ColumnScale* columns = nullptr;  // [blocks, n]; null: none are wanted
-  int* flags = nullptr;            // stream-K: `flag_count` ints to zero
+};
+
+// First launch: rounds A, brings the scales of B into fp32, zeroes the flags of stream-K, and
+// copies B where cp.async cannot read it as it is.
+struct BlockPrepareArgs {
+  BlockGemmProblem problem;
+  BlockOperands operands;
+  int* flags = nullptr;  // `flag_count` ints to zero
   int flag_count = 0;
-  int8_t* b_copy = nullptr;   // null: B is read as it is. [n, form.k], rows of b_copy_stride
-  int64_t b_copy_stride = 0;  // bytes, a multiple of 16
-  void* stream = nullptr;     // cudaStream_t
 };
-
-// Second launch. Rows of a and b start on 16 bytes.
-struct BlockGemmArgs {
-  int m = 0, n = 0;
-  BlockForm form;
-  const int8_t* a = nullptr;  // [m, form.k], a_stride bytes between rows
-  int64_t a_stride = 0;
-  const int8_t* b = nullptr;  // [n, form.k], b_stride bytes between rows
-  int64_t b_stride = 0;
-  const RowScale* rows = nullptr;               // [blocks, m]
-  const ColumnScale* columns = nullptr;         // [blocks, n]
-  ElementType element = ElementType::kFloat16;  // of bias and d
-  const void* bias = nullptr;                   // [n] or null
-  Activation activation = Activation::kIdentity;
-  void* d = nullptr;             // [m, n], contiguous
-  SplitK split = SplitK::kNone;  // not kParallel
-  int slices = 1;
-  float* partials = nullptr;  // stream-K: a tile per block
-  int* flags = nullptr;       // stream-K: one zeroed int per block
-  void* stream = nullptr;
-};
-
-using BlockGemmLaunch = int (*)(const BlockGemmArgs&);  // returns a cudaError_t
 
 }  // namespace mixed_gemm

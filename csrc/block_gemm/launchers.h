@@ -4,13 +4,16 @@
 #include <array>
 
 #include "block_gemm/args.h"
+#include "grid/work.h"
 
 namespace mixed_gemm {
 
 // m is at least 1.
-int launch_block_prepare(const BlockPrepareArgs& args);
+int launch_block_prepare(const BlockPrepareArgs& args, void* stream);
 
 // The launcher of each row of kBlockTileConfigs; scale_mode: an index into kBlockScaleRows.
+using BlockGemmLaunch = int (*)(const BlockGemmProblem& problem, const BlockOperands& operands,
+                                const Work& work);
 using BlockLaunchers = std::array<BlockGemmLaunch, kNumBlockTileConfigs>;
 const BlockLaunchers& block_gemm_launchers(int scale_mode);
 

@@ -96,7 +96,7 @@ __device__ int store_block(const BlockScale& scale, const QuantizeVector<Element
 template <typename Element>
 __device__ void quantize_blocks(const BlockPrepareParams& params, int grid_block) {
   const BlockGemmProblem& p = params.args.problem;
-  const BlockForm& form = params.args.form;
+  const BlockForm& form = params.args.operands.form;
   const int lanes = params.lanes, lane = threadIdx.x % lanes;
   int row, block;
   params.blocks(row, block, grid_block * (kPrepareThreads / lanes) + threadIdx.x / lanes);
@@ -108,7 +108,7 @@ __device__ void quantize_blocks(const BlockPrepareParams& params, int grid_block
                      : block + 1 < form.blocks ? static_cast<int>(form.padded)
                                                : static_cast<int>(round_up(count, kChunkBytes));
   const auto* a = static_cast<const Element*>(p.a) + row * p.lda + k0;
-  int8_t* q = params.args.qa + row * params.args.qa_stride + block * form.padded;
+  int8_t* q = params.args.operands.a + row * params.args.operands.a_stride + block * form.padded;
   const int first = lane * kQuantizeVector, step = lanes * kQuantizeVector;
 
   QuantizeVector<Element> kept[kQuantizeVectors];
@@ -143,7 +143,7 @@ __device__ void quantize_blocks(const BlockPrepareParams& params, int grid_block
   if (lane == 0 && exists) {
     const float of_block =
         fmaf(scale.scale, static_cast<float>(sum), scale.offset * static_cast<float>(count));
-    params.args.rows[static_cast<int64_t>(block) * p.m + row] =
+    params.args.operands.rows[static_cast<int64_t>(block) * p.m + row] =
         RowScale{scale.scale, scale.offset, of_block, 0.f};
   }
 }
@@ -157,9 +157,9 @@ __device__ void prepare_columns(const BlockPrepareParams& params, int grid_block
   const int index = grid_block * kPrepareThreads + static_cast<int>(threadIdx.x);
   int block, column;
   params.columns(block, column, index);
-  if (block < args.form.blocks) {
+  if (block < args.operands.form.blocks) {
     const int64_t at = block * p.scale_stride + column;
-    args.columns[index] = ColumnScale{float(scales[at]), float(offsets[at])};
+    args.operands.columns[index] = ColumnScale{float(scales[at]), float(offsets[at])};
   }
   for (int i = index; i < args.flag_count; i += params.column_grid * kPrepareThreads) {
     args.flags[i] = 0;
@@ -170,7 +170,7 @@ __device__ void prepare_columns(const BlockPrepareParams& params, int grid_block
 __device__ inline void copy_b(const BlockPrepareParams& params, int grid_block) {
   const BlockPrepareArgs& args = params.args;
   const BlockGemmProblem& p = args.problem;
-  const int stride = static_cast<int>(args.b_copy_stride);
+  const int stride = static_cast<int>(args.operands.b_stride);
   for (int64_t column = grid_block; column < p.n; column += params.copy_grid) {
     for (int at = static_cast<int>(threadIdx.x) * 16; at < stride; at += kPrepareThreads * 16) {
       int block, in_block;
@@ -181,7 +181,7 @@ __device__ inline void copy_b(const BlockPrepareParams& params, int grid_block) 
       alignas(16) int8_t bytes[16];
 #pragma unroll
       for (int j = 0; j < 16; ++j) bytes[j] = j < count ? source[j] : int8_t{0};
-      *reinterpret_cast<uint4*>(args.b_copy + column * args.b_copy_stride + at) =
+      *reinterpret_cast<uint4*>(args.operands.b_copy + column * args.operands.b_stride + at) =
           *reinterpret_cast<const uint4*>(bytes);
     }
   }

@@ -3,60 +3,62 @@
 #include <array>
 #include <utility>
 
-#include "conv/args.h"
 #include "conv/config.h"
 #include "conv/kernel.cuh"
+#include "conv/launchers.h"
 #include "grid/launch.cuh"
+#include "layout/conv_layout.h"
 
 namespace mixed_gemm {
 
 template <typename Config>
-typename ConvGemm<Config>::Params conv_params(const ConvArgs& conv) {
+typename ConvGemm<Config>::Params conv_params(const ConvProblem& p, const Work& work) {
   using Element = typename Config::Element;
-  const GemmArgs& args = conv.gemm;
+  const GemmProblem gemm = gemm_of(p);
+  const int m = static_cast<int>(gemm.m), n = static_cast<int>(gemm.n);
+  const int tap_channels = static_cast<int>(channels_per_tap(p.shape.in_c));
   const int part = scale_rows(Config::kMode) > 1 ? kMmaK : kTileK;
-  const int parts_per_tap = static_cast<int>(ceil_div(conv.channels_per_tap, part));
-  const int parts_per_group = static_cast<int>(ceil_div(args.group_size, part));
-  const int k_tiles = static_cast<int>(ceil_div(args.k, kTileK));
+  const int parts_per_tap = static_cast<int>(ceil_div(tap_channels, part));
+  const int parts_per_group = static_cast<int>(ceil_div(p.block_size, part));
+  const int k_tiles = static_cast<int>(ceil_div(gemm.k, kTileK));
   constexpr int kBytes = sizeof(Element);
 
   typename ConvGemm<Config>::Params params;
   params.mainloop = {
-      ConvCopy<Config>::params(conv.shape, args.a, conv.pixel_channels * kBytes,
-                               conv.channels_per_tap * kBytes),
-      WeightCopy<Config>::params(args.b_packed, static_cast<int>(round_up(args.n, kPadN)), k_tiles),
-      {static_cast<const Element*>(args.scales),
-       static_cast<const Element*>(args.zeros),
-       args.scale_stride,
-       args.n,
-       {cutlass::FastDivmod(parts_per_tap), {cutlass::FastDivmod(parts_per_group), args.groups}}},
+      ConvCopy<Config>::params(p.shape, p.input, static_cast<int>(p.input_strides.w) * kBytes,
+                               tap_channels * kBytes),
+      WeightCopy<Config>::params(p.weight_packed, static_cast<int>(round_up(n, kPadN)), k_tiles),
+      {static_cast<const Element*>(p.scales),
+       static_cast<const Element*>(p.offsets),
+       p.scale_stride,
+       n,
+       {cutlass::FastDivmod(parts_per_tap),
+        {cutlass::FastDivmod(parts_per_group), static_cast<int>(p.blocks())}}},
       k_tiles,
-      args.zero_mode};
-  params.output.output = {nullptr, static_cast<const Element*>(args.bias),
-                          static_cast<Element*>(args.d), args.n, args.activation};
-  params.output.m = args.m;
-  params.output.partial_stride = round_up(args.n, kOutputsPerAccess);
+      p.offsets == nullptr ? ZeroMode::kNone : ZeroMode::kAdd};
+  params.output.output = {nullptr, static_cast<const Element*>(p.bias), static_cast<Element*>(p.d),
+                          n, p.activation};
+  params.output.m = m;
+  params.output.partial_stride = round_up(n, kOutputsPerAccess);
   params.work =
-      WorkSplit::make(args.split, static_cast<int>(ceil_div(args.m, Config::kTile.m)),
-                      static_cast<int>(ceil_div(args.n, Config::kTile.n)), k_tiles, args.slices);
-  params.output.partials = params.slots = args.partials;
-  params.flags = args.flags;
+      WorkSplit::make(work.split, static_cast<int>(ceil_div(m, Config::kTile.m)),
+                      static_cast<int>(ceil_div(n, Config::kTile.n)), k_tiles, work.slices);
+  params.output.partials = params.slots = work.sums();
+  params.flags = work.flags;
   return params;
 }
 
 template <typename Config>
-int launch_conv(const ConvArgs& args) {
+int launch_conv(const ConvProblem& p, const Work& work) {
   constexpr int kSmemBytes = sizeof(typename ConvGemm<Config>::SharedStorage);
   static_assert(kSmemBytes == conv_smem_bytes(Config::kTile, Config::kBits, Config::kMode),
                 "why_not filters by conv_smem_bytes()");
-  const auto params = conv_params<Config>(args);
-  const auto cluster =
-      static_cast<unsigned>(args.gemm.split == SplitK::kCluster ? params.work.slices : 1);
+  const auto params = conv_params<Config>(p, work);
   // 1.0 to 1.3 us less behind a kernel that lets it start, whatever the grid; 0.5 us more behind
   // one that does not (H200, all layers of ResNet-50 at batch 1).
   return launch_kernel(conv_kernel<Config>,
-                       {dim3(params.work.workers), Config::kThreads, args.gemm.stream, kSmemBytes,
-                        dim3(cluster), args.gemm.early_start.sms > 0, args.gemm.early_start},
+                       {dim3(params.work.workers), Config::kThreads, work.stream, kSmemBytes,
+                        dim3(work.cluster()), work.early_start.sms > 0, work.early_start},
                        params);
 }
 

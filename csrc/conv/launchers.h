@@ -2,11 +2,15 @@
 #pragma once
 #include <array>
 
-#include "conv/args.h"
 #include "conv/config.h"
+#include "grid/work.h"
+#include "problem/conv.h"
 
 namespace mixed_gemm {
 
+// problem: as ImplicitGemm::run() takes it, with offsets where the mode has zeros. Returns a
+// cudaError_t.
+using ConvLaunch = int (*)(const ConvProblem& problem, const Work& work);
 using ConvLaunchers = std::array<ConvLaunch, kNumConvTileConfigs>;
 
 template <ElementType kElement, int kBits>

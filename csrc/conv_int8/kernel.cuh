@@ -1,7 +1,6 @@
 // Device entries of the int8 convolution: the scaled GEMM's mainloop on pixels, and the constants
 // of its output channels.
 #pragma once
-#include "conv_int8/args.h"
 #include "conv_int8/requantized_output.cuh"
 #include "grid/tile_gemm.cuh"
 #include "mainloop/direct_mainloop.cuh"
@@ -24,8 +23,19 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kTile.min_blocks)
   ConvInt8Gemm<Config>::run(params, *reinterpret_cast<Storage*>(shared_bytes));
 }
 
+struct RequantizationParams {
+  const int8_t* weight = nullptr;  // [channels, k], contiguous
+  int64_t channels = 0, k = 0;
+  const float* weight_scale = nullptr;
+  int64_t weight_scale_stride = 0;
+  const float* bias = nullptr;  // or null
+  double input_scale = 1, output_scale = 1;
+  int32_t input_zero_point = 0, output_zero_point = 0;
+  Requantization* out = nullptr;  // [channels]
+};
+
 // A warp an output channel.
-__global__ inline void requantization_kernel(const RequantizationArgs p) {
+__global__ inline void requantization_kernel(const RequantizationParams p) {
   const int64_t channel = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
   if (channel >= p.channels) return;
   const int8_t* weight = p.weight + channel * p.k;

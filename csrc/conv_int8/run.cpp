@@ -7,48 +7,21 @@
 
 namespace mixed_gemm {
 
-Status ConvInt8::run(const Choice& c, const ConvInt8Problem& p, const RunContext& context) {
-  const ConvShape& s = p.shape;
-  const int64_t channels = p.input_strides.w;  // of a pixel, and so of a tap
-  ConvInt8Args args;
-  args.shape = s;
-  args.pixels = p.input;
-  args.pixel_channels = static_cast<int>(channels);
-  args.tap_channels = static_cast<int>(channels);
-  args.padding = static_cast<int8_t>(p.input_zero_point);
-  args.clamp_min = p.clamp_min;
-  args.clamp_max = p.clamp_max;
-  args.d = p.d;
-  args.stream = context.stream;
-
-  RequantizationArgs constants;
-  constants.weight = p.weight;
-  constants.channels = s.out_c;
-  constants.k = s.taps() * s.in_c;
-  constants.weight_scale = p.weight_scale;
-  constants.weight_scale_stride = p.weight_scale_stride;
-  constants.bias = p.bias;
-  constants.input_scale = p.input_scale;
-  constants.output_scale = p.output_scale;
-  constants.input_zero_point = p.input_zero_point;
-  constants.output_zero_point = p.output_zero_point;
-  constants.out = static_cast<Requantization*>(
+Status ConvInt8::run(const Choice& c, const ConvInt8Problem& problem, const RunContext& context) {
+  const ConvShape& s = problem.shape;
+  auto* channels = static_cast<Requantization*>(
       context.allocate(s.out_c * static_cast<int64_t>(sizeof(Requantization))));
-  constants.stream = context.stream;
-  args.channels = constants.out;
-  Status status = cuda_status(launch_requantization(constants), "summing weights");
-  if (status.ok()) status = stage_taps(p, channels, args.weight, context);
-  Shares shares;
-  if (status.ok()) {
-    status = share_out(c, kConvInt8TileConfigs[c.row], s.rows(), s.out_c,
-                       ceil_div(s.taps() * channels, kScaledTileK), context, shares);
-  }
+  Status status =
+      cuda_status(launch_requantization(problem, channels, context.stream), "summing weights");
+  ConvInt8Problem p = problem;
+  const int64_t tap_channels = p.input_strides.w;  // as many as a pixel has
+  if (status.ok()) status = stage_taps(p, tap_channels, context);
   if (!status.ok()) return status;
-  args.split = shares.split;
-  args.slices = shares.slices;
-  args.partials = shares.partials;
-  args.flags = shares.flags;
-  return cuda_status(conv_int8_launchers()[c.row](args), "launching the convolution");
+  Work work;
+  status = share_out(c, kConvInt8TileConfigs[c.row], s.rows(), s.out_c,
+                     ceil_div(s.taps() * tap_channels, kScaledTileK), context, work);
+  if (!status.ok()) return status;
+  return cuda_status(conv_int8_launchers()[c.row](p, channels, work), "launching the convolution");
 }
 
 }  // namespace mixed_gemm

@@ -14,33 +14,34 @@ constexpr int64_t kSumBytes = 4;
 }  // namespace
 
 Status share_out(const Choice& c, const TileConfig& tile, int64_t m, int64_t n, int64_t parts,
-                 const RunContext& context, Shares& shares, bool zero_flags) {
-  shares.split = c.split;
-  shares.slices = c.slices;
+                 const RunContext& context, Work& work, bool zero_flags) {
+  work.resident = context.device.sm_count * tile.min_blocks;
+  work.early_start = context.device.early_start();
+  work.stream = context.stream;
+  work.split = c.split;
+  work.slices = c.slices;
   if (c.split == SplitK::kParallel) {
-    shares.partials = context.allocate(c.slices * m * partial_stride(n) * kSumBytes);
+    work.partials = context.allocate(c.slices * m * partial_stride(n) * kSumBytes);
   }
   if (c.split != SplitK::kStreamK) return Status();
   const int64_t all_parts = ceil_div(m, tile.m) * ceil_div(n, tile.n) * parts;
-  shares.slices = static_cast<int>(
+  work.slices = static_cast<int>(
       std::min<int64_t>(all_parts, static_cast<int64_t>(c.slices) * context.device.sm_count));
-  shares.partials = context.allocate(shares.slices * kSumBytes * tile.m * tile.n);
-  shares.flags =
-      static_cast<int*>(context.allocate(shares.slices * static_cast<int64_t>(sizeof(int))));
+  work.partials = context.allocate(work.slices * kSumBytes * tile.m * tile.n);
+  work.flags = static_cast<int*>(context.allocate(work.slices * static_cast<int64_t>(sizeof(int))));
   if (!zero_flags || MIXED_GEMM_MUTATED(UnzeroedFlags)) return Status();
-  return cuda_status(launch_zero_flags({shares.flags, shares.slices, context.device.early_start(),
-                                        context.stream}),
-                     "zeroing flags");
+  return cuda_status(
+      launch_zero_flags({work.flags, work.slices, context.device.early_start(), context.stream}),
+      "zeroing flags");
 }
 
-Status reduce_partials(const Shares& shares, const FinishedOutput& output,
-                       const RunContext& context) {
-  if (shares.split != SplitK::kParallel) return Status();
+Status reduce_partials(const Work& work, const FinishedOutput& output, const RunContext& context) {
+  if (work.split != SplitK::kParallel) return Status();
   ReduceArgs reduce;
   reduce.element = output.element;
-  reduce.partials = static_cast<const float*>(shares.partials);
+  reduce.partials = static_cast<const float*>(work.partials);
   reduce.partial_stride = partial_stride(output.n);
-  reduce.slices = shares.slices;
+  reduce.slices = work.slices;
   reduce.m = output.m;
   reduce.n = output.n;
   reduce.channel_scale = output.channel_scale;

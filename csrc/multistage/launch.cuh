@@ -4,63 +4,61 @@
 #include <array>
 #include <utility>
 
-#include "grid/gemm_args.h"
 #include "grid/launch.cuh"
 #include "multistage/config.cuh"
 #include "multistage/kernel.cuh"
+#include "multistage/launchers.h"
 
 namespace mixed_gemm {
 
 template <typename Config>
-typename MixedGemm<Config>::Params kernel_params(const GemmArgs& args) {
+typename MixedGemm<Config>::Params kernel_params(const GemmProblem& p, const Work& work) {
+  const KernelExtents e = kernel_extents(p);
   using Kernel = MixedGemm<Config>;
   using Element = typename Config::Element;
-  const auto* scales = static_cast<const Element*>(args.scales);
-  const int k_tiles = static_cast<int>(ceil_div(args.k, kTileK));
+  const auto* scales = static_cast<const Element*>(p.scales);
+  const int k_tiles = static_cast<int>(ceil_div(e.k, kTileK));
   constexpr int k_per_scale_row = kTileK / std::max(1, scale_rows(Config::kMode));
-  const int scale_rows_per_group = static_cast<int>(ceil_div(args.group_size, k_per_scale_row));
+  const int scale_rows_per_group = static_cast<int>(ceil_div(e.group_size, k_per_scale_row));
 
   typename Kernel::Params params;
   params.mainloop = {
-      ActivationCopy<Config>::params(static_cast<const Element*>(args.a), args.a_stride, args.m,
-                                     args.k),
-      WeightCopy<Config>::params(args.b_packed, static_cast<int>(round_up(args.n, kPadN)), k_tiles),
+      ActivationCopy<Config>::params(static_cast<const Element*>(p.a), e.a_stride, e.m, e.k),
+      WeightCopy<Config>::params(p.b_packed, static_cast<int>(round_up(e.n, kPadN)), k_tiles),
       {scales,
-       static_cast<const Element*>(args.zeros),
-       args.scale_stride,
-       args.n,
-       {cutlass::FastDivmod(scale_rows_per_group), args.groups}},
+       static_cast<const Element*>(p.zeros),
+       p.scale_stride,
+       e.n,
+       {cutlass::FastDivmod(scale_rows_per_group), e.groups}},
       k_tiles,
-      args.zero_mode};
+      p.scheme.zero_mode};
   const bool in_epilogue = Config::kMode == ScaleMode::kPerChannel;
-  params.output.output = {in_epilogue ? scales : nullptr, static_cast<const Element*>(args.bias),
-                          static_cast<Element*>(args.d), args.n, args.activation};
-  params.output.m = args.m;
-  params.output.partial_stride = round_up(args.n, kOutputsPerAccess);
+  params.output.output = {in_epilogue ? scales : nullptr, static_cast<const Element*>(p.bias),
+                          static_cast<Element*>(p.d), e.n, p.activation};
+  params.output.m = e.m;
+  params.output.partial_stride = round_up(e.n, kOutputsPerAccess);
   params.work =
-      WorkSplit::make(args.split, static_cast<int>(ceil_div(args.m, Config::kTile.m)),
-                      static_cast<int>(ceil_div(args.n, Config::kTile.n)), k_tiles, args.slices);
-  params.output.partials = params.slots = args.partials;
-  params.flags = args.flags;
+      WorkSplit::make(work.split, static_cast<int>(ceil_div(e.m, Config::kTile.m)),
+                      static_cast<int>(ceil_div(e.n, Config::kTile.n)), k_tiles, work.slices);
+  params.output.partials = params.slots = work.sums();
+  params.flags = work.flags;
   return params;
 }
 
 template <typename Config>
-int launch(const GemmArgs& args) {
+int launch(const GemmProblem& p, const Work& work) {
   using Kernel = MixedGemm<Config>;
   constexpr int kSmemBytes = sizeof(typename Kernel::SharedStorage);
   static_assert(kSmemBytes == smem_bytes(Config::kTile, Config::kBits, Config::kMode),
                 "why_not filters by smem_bytes()");
   constexpr int kRows = scale_rows(Config::kMode);
-  if (!scales_fit(args, has_zeros(Config::kMode), kRows > 0 ? kTileK / kRows : 0)) {
+  if (!scales_fit(p, has_zeros(Config::kMode), kRows > 0 ? kTileK / kRows : 0)) {
     return cudaErrorInvalidValue;
   }
-  const auto params = kernel_params<Config>(args);
-  const auto cluster =
-      static_cast<unsigned>(args.split == SplitK::kCluster ? params.work.slices : 1);
+  const auto params = kernel_params<Config>(p, work);
   return launch_kernel(mixed_gemm_kernel<Config>,
-                       {dim3(params.work.workers), Config::kThreads, args.stream, kSmemBytes,
-                        dim3(cluster), false, args.early_start},
+                       {dim3(params.work.workers), Config::kThreads, work.stream, kSmemBytes,
+                        dim3(work.cluster()), false, work.early_start},
                        params);
 }
 

@@ -2,12 +2,14 @@
 #pragma once
 #include <array>
 
-#include "grid/gemm_args.h"
+#include "grid/work.h"
 #include "mainloop/multistage_stage.h"
 #include "multistage/config.h"
+#include "problem/gemm.h"
 
 namespace mixed_gemm {
 
+using GemmLaunch = int (*)(const GemmProblem&, const Work&);  // returns a cudaError_t
 using TileLaunchers = std::array<GemmLaunch, kNumTileConfigs>;
 
 // How an instantiation file offers its kernels. ElementType instead of CUTLASS's types: what calls

@@ -1,22 +1,27 @@
 #include "multistage/family.h"
 
 #include "grid/device_query.h"
+#include "grid/run_split.h"
 #include "multistage/launchers.h"
 #include "transform/stage_operands.h"
 
 namespace mixed_gemm {
 
-Status Multistage::run(const Choice& c, const GemmProblem& p, const RunContext& context) {
+Status Multistage::run(const Choice& c, const GemmProblem& problem, const RunContext& context) {
   const TileConfig& tile = kTileConfigs[c.row];
-  const ScaleMode mode = scale_mode(p.scheme, p.k);
-  GemmArgs args;
-  Status status = stage_gemm(p, c, tile, /*least_stride=*/0,
-                             context.device.sm_count * tile.min_blocks, context, args);
+  const ScaleMode mode = scale_mode(problem.scheme, problem.k);
+  GemmProblem p = problem;
+  Status status = stage_gemm(p, /*least_stride=*/0, context);
   if (!status.ok()) return status;
-  status = cuda_status(multistage_launchers(p.element, p.scheme.bits, mode)[c.row](args),
+  Work work;
+  status = share_out(c, tile, p.m, p.n, ceil_div(p.k, unit_k(tile)), context, work);
+  if (!status.ok()) return status;
+  status = cuda_status(multistage_launchers(p.element, p.scheme.bits, mode)[c.row](p, work),
                        "launching the GEMM");
   if (!status.ok()) return status;
-  return finish_gemm(p, args, mode == ScaleMode::kPerChannel, context);
+  const void* in_epilogue = mode == ScaleMode::kPerChannel ? p.scales : nullptr;
+  return reduce_partials(work, {p.element, p.m, p.n, in_epilogue, p.bias, p.activation, p.d},
+                         context);
 }
 
 }  // namespace mixed_gemm

@@ -1,5 +1,6 @@
 #include "problem/gemm.h"
 
+#include "core/mutant.h"
 #include "problem/extents.h"
 
 namespace mixed_gemm {
@@ -20,6 +21,25 @@ std::vector<std::string> why_not_problem(int64_t m, int64_t n, int64_t k, int64_
   refuse_unless(per_channel || group_size <= k,
                 "group_size must not be larger than K" + got + "; use -1 for per channel");
   return reasons;
+}
+
+KernelExtents kernel_extents(const GemmProblem& p) {
+  KernelExtents e;
+  e.m = static_cast<int>(p.m);
+  e.n = static_cast<int>(p.n);
+  e.k = static_cast<int>(round_up(p.k, kGemmVector));
+  e.a_stride = p.m == 1 ? 0 : MIXED_GEMM_MUTATED(LeadingDimension) ? p.k : p.a_stride;
+  e.groups = static_cast<int>(num_groups(p));
+  e.group_size = e.groups <= 1 && !MIXED_GEMM_MUTATED(RowsOfPaddedK)
+                     ? e.k
+                     : static_cast<int>(p.scheme.group_size);
+  return e;
+}
+
+bool scales_fit(const GemmProblem& p, bool zeros, int k_of_row) {
+  if ((p.zeros != nullptr) != zeros) return false;
+  const KernelExtents e = kernel_extents(p);
+  return e.groups <= 1 || (k_of_row > 0 && e.group_size % k_of_row == 0);
 }
 
 std::string why_not_tensor_cores(const GemmProblem& p) {

@@ -29,6 +29,22 @@ struct GemmProblem {
 
 inline int64_t num_groups(const GemmProblem& p) { return ceil_div(p.k, p.scheme.group_size); }
 
+constexpr int64_t kGemmVector = 8;  // 16-bit elements that one cp.async moves
+
+// The sizes of a problem as its kernels count them. Here K becomes the kernels' K, rounded up to
+// whole vectors, and one group covers all of that. `a` has zeros behind the problem's K.
+struct KernelExtents {
+  int m, n, k;
+  int64_t a_stride;
+  int groups, group_size;
+};
+KernelExtents kernel_extents(const GemmProblem& problem);
+
+// Whether the scales are what a kernel was compiled for: with or without zero points, a row of
+// scales for each `k_of_row` elements of K or (0) one for all of it. dispatch/ has chosen it by the
+// problem; the kernel is told what it copies by the same, so launchers hold both together.
+bool scales_fit(const GemmProblem& problem, bool zeros, int k_of_row);
+
 // Reasons why no backend runs this shape and scheme; group_size as the user gave it (-1: per
 // channel). Empty: accepted. The only statement of it: error texts, plan(), why_not() and the tests
 // all call it.

@@ -4,59 +4,57 @@
 #include <utility>
 
 #include "grid/launch.cuh"
-#include "grid/scaled_mm_args.h"
+#include "grid/scaled_reduce.h"
 #include "scaled/kernel.cuh"
 
 namespace mixed_gemm {
 
 template <typename Config>
-typename ScaledMm<Config>::Params scaled_mm_params(const ScaledMmArgs& args) {
+typename ScaledMm<Config>::Params scaled_mm_params(const ScaledMmProblem& p, const Work& work) {
+  const int m = static_cast<int>(p.m), n = static_cast<int>(p.n), k = static_cast<int>(p.k);
   using Gemm = ScaledMm<Config>;
   using CopyA = RowCopy<Config::kTile.m, Config::kThreads>;
   using CopyB = RowCopy<Config::kTile.n, Config::kThreads>;
   using Sum = typename Config::Sum;
-  const int lines = static_cast<int>(ceil_div(args.k, kScaledTileK));
+  const int lines = static_cast<int>(ceil_div(k, kScaledTileK));
   return typename Gemm::Params{
-      {CopyA::params(args.a, args.a_stride, args.m, args.k),
-       CopyB::params(args.b, args.b_stride, args.n, args.k)},
-      {args.epilogue, args.d, args.m, args.n, static_cast<Sum*>(args.partials),
-       round_up(args.n, kOctet)},
-      WorkSplit::make(args.split, static_cast<int>(ceil_div(args.m, Config::kTile.m)),
-                      static_cast<int>(ceil_div(args.n, Config::kTile.n)), lines, args.slices),
-      static_cast<float*>(args.partials),
-      args.flags};
+      {CopyA::params(p.a, p.lda, m, k), CopyB::params(p.b, p.ldb, n, k)},
+      {epilogue_args(p), p.d, m, n, static_cast<Sum*>(work.partials), partial_stride(n)},
+      WorkSplit::make(work.split, static_cast<int>(ceil_div(m, Config::kTile.m)),
+                      static_cast<int>(ceil_div(n, Config::kTile.n)), lines, work.slices),
+      work.sums(),
+      work.flags};
 }
 
 template <typename Config>
-int launch_scaled_mm(const ScaledMmArgs& args) {
+int launch_scaled_mm(const ScaledMmProblem& p, const Work& work) {
   constexpr int kSmemBytes = sizeof(typename ScaledMm<Config>::SharedStorage);
   static_assert(kSmemBytes == scaled_smem_bytes(Config::kTile),
                 "why_not filters by scaled_smem_bytes()");
-  const auto params = scaled_mm_params<Config>(args);
-  const auto cluster =
-      static_cast<unsigned>(args.split == SplitK::kCluster ? params.work.slices : 1);
+  const auto params = scaled_mm_params<Config>(p, work);
   return launch_kernel(scaled_mm_kernel<Config>,
-                       {dim3(params.work.workers), Config::kThreads, args.stream, kSmemBytes,
-                        dim3(cluster), false, args.early_start},
+                       {dim3(params.work.workers), Config::kThreads, work.stream, kSmemBytes,
+                        dim3(work.cluster()), false, work.early_start},
                        params);
 }
 
 template <typename Sum>
-int launch_scaled_reduce(const ScaledReduceArgs& args) {
+int launch_scaled_reduce(const ScaledMmProblem& p, const Work& work) {
   constexpr int kThreads = 256;
-  const int64_t threads = args.m * ceil_div(args.n, kReducedColumns);
-  const ScaledReduction<Sum> reduction{args.epilogue,
-                                       static_cast<const Sum*>(args.partials),
-                                       args.partial_stride,
-                                       args.slices,
-                                       args.m,
-                                       args.n,
-                                       args.d};
+  const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
+  const int64_t threads = m * ceil_div(n, kReducedColumns);
+  const ScaledReduction<Sum> reduction{epilogue_args(p),
+                                       static_cast<const Sum*>(work.partials),
+                                       partial_stride(n),
+                                       work.slices,
+                                       m,
+                                       n,
+                                       p.d};
   KernelLaunch shape;
   shape.grid = dim3(static_cast<unsigned>(ceil_div(threads, kThreads)));
   shape.threads = kThreads;
-  shape.stream = args.stream;
-  shape.even = args.early_start;
+  shape.stream = work.stream;
+  shape.even = work.early_start;
   return launch_kernel(scaled_reduce_kernel<Sum>, shape, reduction);
 }
 

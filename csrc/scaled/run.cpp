@@ -9,7 +9,7 @@ namespace {
 
 struct Kernels {
   const ScaledLaunchers* launchers;  // null where why_not_operand refuses
-  int (*reduce)(const ScaledReduceArgs&);
+  int (*reduce)(const ScaledMmProblem&, const Work&);
 };
 
 Kernels kernels_of(OperandType operand) {
@@ -23,14 +23,15 @@ Kernels kernels_of(OperandType operand) {
 
 }  // namespace
 
-Status Scaled::run(const Choice& c, const ScaledMmProblem& p, const RunContext& context) {
-  ScaledMmArgs args;
-  Status status = stage_scaled(p, c, kScaledTileConfigs[c.row], /*apart=*/false, context, args);
+Status Scaled::run(const Choice& c, const ScaledMmProblem& problem, const RunContext& context) {
+  ScaledMmProblem p = problem;
+  Work work;
+  Status status = stage_scaled(p, c, kScaledTileConfigs[c.row], /*apart=*/false, context, work);
   if (!status.ok()) return status;
   const Kernels kernels = kernels_of(p.operand);
-  status = cuda_status((*kernels.launchers)[c.row](args), "launching the GEMM");
-  if (!status.ok() || args.split != SplitK::kParallel) return status;
-  return cuda_status(kernels.reduce(scaled_reduce_args(args)), "reducing partial sums");
+  status = cuda_status((*kernels.launchers)[c.row](p, work), "launching the GEMM");
+  if (!status.ok() || work.split != SplitK::kParallel) return status;
+  return cuda_status(kernels.reduce(p, work), "reducing partial sums");
 }
 
 }  // namespace mixed_gemm

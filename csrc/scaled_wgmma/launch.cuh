@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "grid/launch.cuh"
-#include "grid/scaled_mm_args.h"
+#include "grid/scaled_reduce.h"
 #include "hopper/specialized_gemm.cuh"
 #include "hopper/tensor_map.h"
 #include "scaled_wgmma/mainloop.cuh"
@@ -15,33 +15,31 @@
 namespace mixed_gemm {
 
 template <typename Config>
-int launch_wgmma_int8(const ScaledMmArgs& args) {
+int launch_wgmma_int8(const ScaledMmProblem& p, const Work& work) {
+  const int m = static_cast<int>(p.m), n = static_cast<int>(p.n), k = static_cast<int>(p.k);
   using Gemm = SpecializedGemm<Config, WgmmaInt8Mainloop<Config>, WgmmaScaledOutput<Config>>;
   constexpr int kSmemBytes = sizeof(typename Gemm::SharedStorage);
   static_assert(kSmemBytes <= wgmma_int8_smem_bytes(Config::kTile),
                 "why_not filters by wgmma_int8_smem_bytes()");
   typename Gemm::Params params;
-  const BoxedMatrix tokens{args.a,          1,   args.k, args.m, args.a_stride, kScaledTileK,
-                           Config::kTile.m, true};
-  const BoxedMatrix weights{args.b,          1,   args.k, args.n, args.b_stride, kScaledTileK,
-                            Config::kTile.n, true};
+  const BoxedMatrix tokens{p.a, 1, k, m, p.lda, kScaledTileK, Config::kTile.m, true};
+  const BoxedMatrix weights{p.b, 1, k, n, p.ldb, kScaledTileK, Config::kTile.n, true};
   int error = make_tensor_map(tokens, params.copies.tokens);
   if (error == 0) error = make_tensor_map(weights, params.copies.weights);
   if (error != 0) return error;
-  params.output.p = {
-      args.epilogue,           args.d, args.m, args.n, static_cast<int32_t*>(args.partials),
-      round_up(args.n, kOctet)};
+  params.output.p = {epilogue_args(p), p.d, m, n, static_cast<int32_t*>(work.partials),
+                     partial_stride(n)};
   constexpr int64_t kLargestProduct = 128 * 128;
-  params.output.room = std::numeric_limits<int32_t>::max() - kLargestProduct * args.k;
-  params.work = WorkSplit::make(args.split, static_cast<int>(ceil_div(args.m, Config::kTile.m)),
-                                static_cast<int>(ceil_div(args.n, Config::kTile.n)),
-                                static_cast<int>(ceil_div(args.k, kScaledTileK)), args.slices);
-  params.slots = static_cast<float*>(args.partials);
-  params.flags = args.flags;
-  params.blocks = std::min(args.resident, params.work.workers);
+  params.output.room = std::numeric_limits<int32_t>::max() - kLargestProduct * k;
+  params.work = WorkSplit::make(work.split, static_cast<int>(ceil_div(m, Config::kTile.m)),
+                                static_cast<int>(ceil_div(n, Config::kTile.n)),
+                                static_cast<int>(ceil_div(k, kScaledTileK)), work.slices);
+  params.slots = work.sums();
+  params.flags = work.flags;
+  params.blocks = std::min(work.resident, params.work.workers);
   return launch_kernel(specialized_gemm_kernel<Gemm, Config>,
-                       {dim3(params.blocks), Config::kThreads, args.stream, kSmemBytes, dim3(1),
-                        false, args.early_start},
+                       {dim3(params.blocks), Config::kThreads, work.stream, kSmemBytes, dim3(1),
+                        false, work.early_start},
                        params);
 }
 

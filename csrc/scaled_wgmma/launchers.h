@@ -2,7 +2,7 @@
 #pragma once
 #include <array>
 
-#include "grid/scaled_mm_args.h"
+#include "grid/scaled_reduce.h"
 #include "scaled_wgmma/config.h"
 
 namespace mixed_gemm {

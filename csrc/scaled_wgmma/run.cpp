@@ -7,17 +7,19 @@
 
 namespace mixed_gemm {
 
-Status ScaledWgmma::run(const Choice& c, const ScaledMmProblem& p, const RunContext& context) {
+Status ScaledWgmma::run(const Choice& c, const ScaledMmProblem& problem,
+                        const RunContext& context) {
 #if defined(MIXED_GEMM_WITH_WGMMA)
-  ScaledMmArgs args;
+  ScaledMmProblem p = problem;
+  Work work;
   // The copy engine takes no rows that overlap.
-  Status status = stage_scaled(p, c, kWgmmaInt8TileConfigs[c.row], /*apart=*/true, context, args);
+  Status status = stage_scaled(p, c, kWgmmaInt8TileConfigs[c.row], /*apart=*/true, context, work);
   if (!status.ok()) return status;
-  status = cuda_status(wgmma_int8_launchers()[c.row](args), "launching the GEMM");
-  if (!status.ok() || args.split != SplitK::kParallel) return status;
-  return cuda_status(launch_int8_scaled_reduce(scaled_reduce_args(args)), "reducing partial sums");
+  status = cuda_status(wgmma_int8_launchers()[c.row](p, work), "launching the GEMM");
+  if (!status.ok() || work.split != SplitK::kParallel) return status;
+  return cuda_status(launch_int8_scaled_reduce(p, work), "reducing partial sums");
 #else
-  static_cast<void>(c), static_cast<void>(p), static_cast<void>(context);
+  static_cast<void>(c), static_cast<void>(problem), static_cast<void>(context);
   return Status("this build has no wgmma kernels");  // why_not lets nobody come here
 #endif
 }

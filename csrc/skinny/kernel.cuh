@@ -29,7 +29,6 @@
 
 #include "core/mutant.h"
 #include "grid/early_start.cuh"
-#include "grid/gemm_args.h"
 #include "layout/weight_layout.h"
 #include "mainloop/predicated_load.cuh"
 #include "skinny/config.cuh"

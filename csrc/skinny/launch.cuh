@@ -6,6 +6,7 @@
 
 #include "grid/launch.cuh"
 #include "skinny/kernel.cuh"
+#include "skinny/launchers.h"
 
 namespace mixed_gemm {
 
@@ -20,44 +21,44 @@ bool starts_early(int sms, int64_t blocks) {
 }
 
 template <typename Config>
-int launch_skinny(const GemmArgs& args) {
+int launch_skinny(const GemmProblem& p, const Work& work) {
+  const KernelExtents e = kernel_extents(p);
   using Element = typename Config::Element;
-  if (!scales_fit(args, Config::kZeros, Config::kScaled ? Config::kUnitK : 0)) {
+  if (!scales_fit(p, Config::kZeros, Config::kScaled ? Config::kUnitK : 0)) {
     return cudaErrorInvalidValue;
   }
-  const auto* scales = static_cast<const Element*>(args.scales);
+  const auto* scales = static_cast<const Element*>(p.scales);
   typename SkinnyGemm<Config>::Params params;
-  params.a = static_cast<const Element*>(args.a);
-  params.a_stride = args.a_stride;
-  params.b = args.b_packed;
-  params.scales = {
-      scales,
-      static_cast<const Element*>(args.zeros),
-      static_cast<int>(args.scale_stride),
-      args.n,
-      args.groups,
-      cutlass::FastDivmod(static_cast<int>(ceil_div(args.group_size, Config::kUnitK)))};
-  params.m = args.m;
-  params.n = args.n;
-  params.k = args.k;
-  params.k_tiles = static_cast<int>(ceil_div(args.k, kTileK));
+  params.a = static_cast<const Element*>(p.a);
+  params.a_stride = e.a_stride;
+  params.b = p.b_packed;
+  params.scales = {scales,
+                   static_cast<const Element*>(p.zeros),
+                   static_cast<int>(p.scale_stride),
+                   e.n,
+                   e.groups,
+                   cutlass::FastDivmod(static_cast<int>(ceil_div(e.group_size, Config::kUnitK)))};
+  params.m = e.m;
+  params.n = e.n;
+  params.k = e.k;
+  params.k_tiles = static_cast<int>(ceil_div(e.k, kTileK));
   params.octet_stride = 8 / WeightLayout<Config::kBits>::kInterleave * params.k_tiles *
                         WeightLayout<Config::kBits>::kLineBytes;
   params.share = static_cast<int>(
-      ceil_div(ceil_div(args.k, Config::kIterationK), static_cast<int64_t>(args.slices)));
-  params.zero_mode = args.zero_mode;
-  params.output = {Config::kScaled ? nullptr : scales, static_cast<const Element*>(args.bias),
-                   static_cast<Element*>(args.d), args.n, args.activation};
+      ceil_div(ceil_div(e.k, Config::kIterationK), static_cast<int64_t>(work.slices)));
+  params.zero_mode = p.scheme.zero_mode;
+  params.output = {Config::kScaled ? nullptr : scales, static_cast<const Element*>(p.bias),
+                   static_cast<Element*>(p.d), e.n, p.activation};
   KernelLaunch shape;
   shape.grid =
-      dim3(static_cast<unsigned>(ceil_div(args.n, Config::kN)),
-           static_cast<unsigned>(ceil_div(args.m, Config::kM)), static_cast<unsigned>(args.slices));
+      dim3(static_cast<unsigned>(ceil_div(e.n, Config::kN)),
+           static_cast<unsigned>(ceil_div(e.m, Config::kM)), static_cast<unsigned>(work.slices));
   shape.cluster.z = shape.grid.z;
   shape.threads = Config::kThreads;
-  shape.stream = args.stream;
+  shape.stream = work.stream;
   shape.smem_bytes = SkinnyGemm<Config>::kDynamicBytes;
-  shape.starts_early = starts_early<Config>(args.early_start.sms,
-                                            int64_t{shape.grid.x} * shape.grid.y * args.slices);
+  shape.starts_early = starts_early<Config>(work.early_start.sms,
+                                            int64_t{shape.grid.x} * shape.grid.y * work.slices);
   return launch_kernel(skinny_gemm_kernel<Config>, shape, params);
 }
 

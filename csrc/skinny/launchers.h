@@ -2,11 +2,13 @@
 #pragma once
 #include <array>
 
-#include "grid/gemm_args.h"
+#include "grid/work.h"
+#include "problem/gemm.h"
 #include "skinny/config.h"
 
 namespace mixed_gemm {
 
+using GemmLaunch = int (*)(const GemmProblem&, const Work&);  // returns a cudaError_t
 using SkinnyLaunchers = std::array<GemmLaunch, kNumSkinnyConfigs>;
 
 // How an instantiation file offers its kernels. ElementType instead of CUTLASS's types: what calls

@@ -17,11 +17,12 @@ Status Skinny::run(const Choice& c, const GemmProblem& problem, const RunContext
         stage_scales(p.element, num_groups(p), p.n, p.scales, p.zeros, p.scale_stride, context);
     if (!status.ok()) return status;
   }
-  GemmArgs args = gemm_args_of(p, p.scale_stride, context.stream);
-  args.split = c.split;
-  args.slices = c.slices;
-  args.early_start = context.device.early_start();
-  return cuda_status(skinny_launchers(p.element, p.scheme.bits, mode)[c.row](args),
+  Work work;
+  work.split = c.split;
+  work.slices = c.slices;
+  work.early_start = context.device.early_start();
+  work.stream = context.stream;
+  return cuda_status(skinny_launchers(p.element, p.scheme.bits, mode)[c.row](p, work),
                      "launching the GEMM");
 }
 

@@ -1,9 +1,7 @@
 // Operands in the form that kernels read: those given, where they are in it, or copies. cp.async
 // moves 16 bytes, so rows start on 16 bytes and their ends are whole vectors.
 #pragma once
-#include "grid/gemm_args.h"
 #include "grid/run_context.h"
-#include "grid/run_split.h"
 #include "problem/conv.h"
 #include "problem/gemm.h"
 
@@ -22,17 +20,9 @@ Status stage_rows(const void*& rows, int64_t& stride, int64_t count, int64_t k, 
                   const RunContext& context);
 
 // Rows of an int8 filter with the channels of every tap padded to `tap_channels`.
-Status stage_taps(const ConvInt8Problem& problem, int64_t tap_channels, const void*& weight,
-                  const RunContext& context);
+Status stage_taps(ConvInt8Problem& problem, int64_t tap_channels, const RunContext& context);
 
-// The same of a whole GEMM of tiles, as its kernels take it, with a way to share out K.
-// least_stride: as of stage_activations; resident: blocks that the GPU holds at once, the grid at
-// most (wgmma).
-Status stage_gemm(GemmProblem problem, const Choice& choice, const TileConfig& tile,
-                  int64_t least_stride, int resident, const RunContext& context, GemmArgs& args);
-
-// The second kernel, if K was split in parallel. scaled: the epilogue multiplies the scales.
-Status finish_gemm(const GemmProblem& problem, const GemmArgs& args, bool scaled,
-                   const RunContext& context);
+// All operands of a GEMM of tiles. least_stride: as of stage_activations.
+Status stage_gemm(GemmProblem& problem, int64_t least_stride, const RunContext& context);
 
 }  // namespace mixed_gemm

@@ -78,52 +78,26 @@ Status stage_rows(const void*& rows, int64_t& stride, int64_t count, int64_t k, 
   return cuda_status(launch_copy_rows(copy), "copying rows");
 }
 
-Status stage_taps(const ConvInt8Problem& p, int64_t tap_channels, const void*& weight,
-                  const RunContext& context) {
+Status stage_taps(ConvInt8Problem& p, int64_t tap_channels, const RunContext& context) {
   const ConvShape& s = p.shape;
-  weight = p.weight;
-  if (tap_channels == s.in_c && aligned(weight)) {
-    return Status();
-  }
+  if (tap_channels == s.in_c && aligned(p.weight)) return Status();
   CopyRowsArgs copy;
-  copy.src = weight;
+  copy.src = p.weight;
   copy.src_stride = s.in_c;
   copy.rows = s.out_c * s.taps();
   copy.k = s.in_c;
   copy.dst_stride = tap_channels;
   copy.dst = context.allocate(copy.rows * tap_channels);
   copy.stream = context.stream;
-  weight = copy.dst;
+  p.weight = static_cast<const int8_t*>(copy.dst);
   return cuda_status(launch_copy_rows(copy), "copying the filter");
 }
 
-Status stage_gemm(GemmProblem p, const Choice& choice, const TileConfig& tile, int64_t least_stride,
-                  int resident, const RunContext& context, GemmArgs& args) {
+Status stage_gemm(GemmProblem& p, int64_t least_stride, const RunContext& context) {
+  const Status status = stage_activations(p, least_stride, context);
   const bool per_channel = num_groups(p) <= 1 && p.scheme.zero_mode == ZeroMode::kNone;
-  Status status = stage_activations(p, least_stride, context);
-  if (!per_channel && status.ok()) {  // else the epilogue reads element by element
-    status =
-        stage_scales(p.element, num_groups(p), p.n, p.scales, p.zeros, p.scale_stride, context);
-  }
-  if (!status.ok()) return status;
-  args = gemm_args_of(p, p.scale_stride, context.stream);
-  args.resident = resident;
-  args.early_start = context.device.early_start();
-  Shares shares;
-  status = share_out(choice, tile, p.m, p.n, ceil_div(p.k, unit_k(tile)), context, shares);
-  args.split = shares.split;
-  args.slices = shares.slices;
-  args.partials = static_cast<float*>(shares.partials);
-  args.flags = shares.flags;
-  return status;
-}
-
-Status finish_gemm(const GemmProblem& p, const GemmArgs& args, bool scaled,
-                   const RunContext& context) {
-  const Shares shares{args.split, args.slices, args.partials, args.flags};
-  return reduce_partials(
-      shares, {p.element, p.m, p.n, scaled ? p.scales : nullptr, p.bias, p.activation, p.d},
-      context);
+  if (!status.ok() || per_channel) return status;  // the epilogue reads element by element
+  return stage_scales(p.element, num_groups(p), p.n, p.scales, p.zeros, p.scale_stride, context);
 }
 
 }  // namespace mixed_gemm

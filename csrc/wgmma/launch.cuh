@@ -7,6 +7,7 @@
 #include "grid/launch.cuh"
 #include "hopper/specialized_gemm.cuh"
 #include "hopper/tensor_map.h"
+#include "wgmma/launchers.h"
 #include "wgmma/mainloop.cuh"
 #include "wgmma/output.cuh"
 
@@ -16,26 +17,27 @@ template <typename Config>
 using WgmmaGemm = SpecializedGemm<Config, WgmmaMainloop<Config>, WgmmaOutput<Config>>;
 
 template <typename Config>
-int make_copies(const GemmArgs& a, typename WgmmaMainloop<Config>::Copies& copies) {
+int make_copies(const GemmProblem& p, typename WgmmaMainloop<Config>::Copies& copies) {
   using Layout = typename Config::Layout;
-  const int64_t k_tiles = ceil_div(a.k, kTileK), line_bytes = k_tiles * Layout::kLineBytes;
+  const KernelExtents e = kernel_extents(p);
+  const int64_t k_tiles = ceil_div(e.k, kTileK), line_bytes = k_tiles * Layout::kLineBytes;
   using Converter = FoldingConverter<typename Config::Format, Config::kBits>;
-  copies.staged = StagedScales(a.group_size, a.k, ZeroFolding::of<Converter>(a.zero_mode));
-  const BoxedMatrix tokens{a.a, 2, a.k, a.m, a.a_stride * 2, kTileK, Config::kTile.m, true};
-  const BoxedMatrix weights{a.b_packed,
+  copies.staged = StagedScales(e.group_size, e.k, ZeroFolding::of<Converter>(p.scheme.zero_mode));
+  const BoxedMatrix tokens{p.a, 2, e.k, e.m, e.a_stride * 2, kTileK, Config::kTile.m, true};
+  const BoxedMatrix weights{p.b_packed,
                             1,
                             line_bytes,
-                            round_up(a.n, kPadN) / Layout::kInterleave,
+                            round_up(e.n, kPadN) / Layout::kInterleave,
                             line_bytes,
                             Layout::kLineBytes,
                             Config::kTile.n / Layout::kInterleave,
                             true};
   const BoxedMatrix scales{
-      a.scales, 2, a.n, a.groups, a.scale_stride * 2, Config::kTile.n, copies.staged.rows.of_copy,
+      p.scales, 2, e.n, e.groups, p.scale_stride * 2, Config::kTile.n, copies.staged.rows.of_copy,
       false};
-  copies.missed_zeros = MissedZeros(a);
+  copies.missed_zeros = MissedZeros(p, e);
   BoxedMatrix zeros = scales;
-  zeros.data = a.zeros;
+  zeros.data = p.zeros;
   int error = make_tensor_map(tokens, copies.tokens);
   if (error == 0) error = make_tensor_map(weights, copies.weights);
   if (error == 0 && Config::kScaled) error = make_tensor_map(scales, copies.scales);
@@ -44,7 +46,8 @@ int make_copies(const GemmArgs& a, typename WgmmaMainloop<Config>::Copies& copie
 }
 
 template <typename Config>
-int launch_wgmma(const GemmArgs& args) {
+int launch_wgmma(const GemmProblem& p, const Work& work) {
+  const KernelExtents e = kernel_extents(p);
   using Kernel = WgmmaGemm<Config>;
   using Element = typename Config::Element;
   constexpr int kSmemBytes = sizeof(typename Kernel::SharedStorage);
@@ -52,28 +55,28 @@ int launch_wgmma(const GemmArgs& args) {
                 "why_not filters by wgmma_smem_bytes()");
   typename Kernel::Params params;
   constexpr int kLeastK = Config::kScaled ? kTileK / Config::kScaleRows : 0;  // of a row of scales
-  if (!scales_fit(args, Config::kZeros, kLeastK)) return cudaErrorInvalidValue;
-  const int error = make_copies<Config>(args, params.copies);
+  if (!scales_fit(p, Config::kZeros, kLeastK)) return cudaErrorInvalidValue;
+  const int error = make_copies<Config>(p, params.copies);
   if (error != 0) return error;
   // What would be copied behind them overwrites weights, or the barriers of the last stage.
   if (Config::kScaled && params.copies.staged.rows.of_tile > Config::kScaleRows) {
     return cudaErrorInvalidValue;
   }
-  params.output.p.output = {Config::kScaled ? nullptr : static_cast<const Element*>(args.scales),
-                            static_cast<const Element*>(args.bias), static_cast<Element*>(args.d),
-                            args.n, args.activation};
-  params.output.p.m = args.m;
-  params.output.p.partial_stride = round_up(args.n, kOutputsPerAccess);
+  params.output.p.output = {Config::kScaled ? nullptr : static_cast<const Element*>(p.scales),
+                            static_cast<const Element*>(p.bias), static_cast<Element*>(p.d), e.n,
+                            p.activation};
+  params.output.p.m = e.m;
+  params.output.p.partial_stride = round_up(e.n, kOutputsPerAccess);
   params.work =
-      WorkSplit::make(args.split, static_cast<int>(ceil_div(args.m, Config::kTile.m)),
-                      static_cast<int>(ceil_div(args.n, Config::kTile.n)),
-                      static_cast<int>(ceil_div(args.k, unit_k(Config::kTile))), args.slices);
-  params.output.p.partials = params.slots = args.partials;
-  params.flags = args.flags;
-  params.blocks = std::min(args.resident, params.work.workers);
+      WorkSplit::make(work.split, static_cast<int>(ceil_div(e.m, Config::kTile.m)),
+                      static_cast<int>(ceil_div(e.n, Config::kTile.n)),
+                      static_cast<int>(ceil_div(e.k, unit_k(Config::kTile))), work.slices);
+  params.output.p.partials = params.slots = work.sums();
+  params.flags = work.flags;
+  params.blocks = std::min(work.resident, params.work.workers);
   return launch_kernel(specialized_gemm_kernel<Kernel, Config>,
-                       {dim3(params.blocks), Config::kThreads, args.stream, kSmemBytes, dim3(1),
-                        false, args.early_start},
+                       {dim3(params.blocks), Config::kThreads, work.stream, kSmemBytes, dim3(1),
+                        false, work.early_start},
                        params);
 }
 

@@ -3,7 +3,7 @@
 // are all whole (wgmma/whole_zeros.cuh), which no checkpoint is known to have: plain loads, no
 // tensor cores, slow.
 #pragma once
-#include "grid/gemm_args.h"
+#include "problem/gemm.h"
 #include "wgmma/staged_scales.cuh"
 
 namespace mixed_gemm {
@@ -14,15 +14,15 @@ struct MissedZeros {
   int m, n, k;
 
   MissedZeros() = default;
-  explicit MissedZeros(const GemmArgs& a)
-      : tokens(a.a),
-        scales(a.scales),
-        zeros(a.zeros),
-        token_stride(a.a_stride),
-        scale_stride(a.scale_stride),
-        m(a.m),
-        n(a.n),
-        k(a.k) {}
+  MissedZeros(const GemmProblem& p, const KernelExtents& e)
+      : tokens(p.a),
+        scales(p.scales),
+        zeros(p.zeros),
+        token_stride(e.a_stride),
+        scale_stride(p.scale_stride),
+        m(e.m),
+        n(e.n),
+        k(e.k) {}
 
   // t - zero point, where t is what the offsets hold (dequant/folding_converter.h), from the low
   // half of what fold() leaves.

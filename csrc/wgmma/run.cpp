@@ -1,23 +1,29 @@
 #include "wgmma/family.h"
 
 #include "grid/device_query.h"
+#include "grid/run_split.h"
 #include "transform/stage_operands.h"
 #include "wgmma/launchers.h"
 
 namespace mixed_gemm {
 
-Status Wgmma::run(const Choice& c, const GemmProblem& p, const RunContext& context) {
+Status Wgmma::run(const Choice& c, const GemmProblem& problem, const RunContext& context) {
   const TileConfig& tile = kWgmmaTileConfigs[c.row];
-  const WgmmaMode mode = wgmma_mode(p.scheme, p.k);
-  GemmArgs args;
+  const WgmmaMode mode = wgmma_mode(problem.scheme, problem.k);
+  GemmProblem p = problem;
   // The copy engine takes no rows that overlap.
-  Status status = stage_gemm(p, c, tile, /*least_stride=*/p.k,
-                             context.device.sm_count * wgmma_blocks(tile, mode), context, args);
+  Status status = stage_gemm(p, /*least_stride=*/p.k, context);
   if (!status.ok()) return status;
-  status = cuda_status(wgmma_launchers(p.element, p.scheme.bits, mode)[c.row](args),
+  Work work;
+  status = share_out(c, tile, p.m, p.n, ceil_div(p.k, unit_k(tile)), context, work);
+  if (!status.ok()) return status;
+  work.resident = context.device.sm_count * wgmma_blocks(tile, mode);
+  status = cuda_status(wgmma_launchers(p.element, p.scheme.bits, mode)[c.row](p, work),
                        "launching the GEMM");
   if (!status.ok()) return status;
-  return finish_gemm(p, args, mode == WgmmaMode::kPerChannel, context);
+  const void* in_epilogue = mode == WgmmaMode::kPerChannel ? p.scales : nullptr;
+  return reduce_partials(work, {p.element, p.m, p.n, in_epilogue, p.bias, p.activation, p.d},
+                         context);
 }
 
 }  // namespace mixed_gemm

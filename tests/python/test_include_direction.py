@@ -1,5 +1,5 @@
-"""csrc/ is ordered: a folder includes only itself and folders above it in the list, and no family of
-kernels another one."""
+"""csrc/ is ordered: a folder includes only itself and folders above it in the list, and no family
+of kernels includes another."""
 
 from __future__ import annotations
 

@@ -33,25 +33,26 @@ int grid_for(int64_t threads) { return static_cast<int>(ceil_div(threads, kPrepa
 
 }  // namespace
 
-int launch_block_prepare(const BlockPrepareArgs& args) {
+int launch_block_prepare(const BlockPrepareArgs& args, void* stream) {
+  const BlockOperands& operands = args.operands;
   constexpr int64_t kMaxCopyGrid = 4096;
   const BlockGemmProblem& p = args.problem;
-  const int64_t blocks = args.form.blocks;
+  const int64_t blocks = operands.form.blocks;
   BlockPrepareParams params;
   params.args = args;
-  params.lanes = lanes_for(args.form.padded);
+  params.lanes = lanes_for(operands.form.padded);
   params.aligned = blocks_are_aligned(p);
   params.blocks = cutlass::FastDivmod(static_cast<int>(std::max<int64_t>(blocks, 1)));
   params.columns = cutlass::FastDivmod(static_cast<int>(p.n));
   params.quantize_grid = grid_for(p.m * blocks * params.lanes);
-  params.column_grid = args.columns == nullptr ? 0 : grid_for(blocks * p.n);
-  params.padded = cutlass::FastDivmod(static_cast<int>(std::max<int64_t>(args.form.padded, 1)));
+  params.column_grid = operands.columns == nullptr ? 0 : grid_for(blocks * p.n);
+  params.padded = cutlass::FastDivmod(static_cast<int>(std::max<int64_t>(operands.form.padded, 1)));
   params.copy_grid =
-      args.b_copy == nullptr ? 0 : static_cast<int>(std::min<int64_t>(kMaxCopyGrid, p.n));
+      operands.b_copy == nullptr ? 0 : static_cast<int>(std::min<int64_t>(kMaxCopyGrid, p.n));
   const int grid = params.quantize_grid + params.column_grid + params.copy_grid;
   if (grid == 0) return cudaSuccess;  // K is 0
   kKernels[static_cast<int>(p.element)]<<<static_cast<unsigned>(grid), kPrepareThreads, 0,
-                                          static_cast<cudaStream_t>(args.stream)>>>(params);
+                                          static_cast<cudaStream_t>(stream)>>>(params);
   return cudaGetLastError();
 }
 

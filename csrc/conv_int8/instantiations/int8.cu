@@ -10,34 +10,33 @@ namespace mixed_gemm {
 namespace {
 
 template <typename Config>
-typename ConvInt8Gemm<Config>::Params params_of(const ConvInt8Args& args) {
+typename ConvInt8Gemm<Config>::Params params_of(const ConvInt8Problem& p,
+                                                const Requantization* channels, const Work& work) {
   using CopyB = RowCopy<Config::kTile.n, Config::kThreads>;
-  const ConvShape& s = args.shape;
+  const ConvShape& s = p.shape;
+  const int tap_channels = static_cast<int>(p.input_strides.w);
   const int n = static_cast<int>(s.out_c), m = static_cast<int>(s.rows());
-  const int k = static_cast<int>(s.taps() * args.tap_channels);
-  return {{ConvInt8Copy<Config>::params(s, args.pixels, args.pixel_channels, args.tap_channels,
-                                        args.padding),
-           CopyB::params(args.weight, k, n, k)},
-          {args.channels, args.d, m, n, static_cast<float>(args.clamp_min),
-           static_cast<float>(args.clamp_max)},
-          WorkSplit::make(args.split, static_cast<int>(ceil_div(m, Config::kTile.m)),
+  const int k = static_cast<int>(s.taps() * tap_channels);
+  return {{ConvInt8Copy<Config>::params(s, p.input, tap_channels, tap_channels,
+                                        static_cast<int8_t>(p.input_zero_point)),
+           CopyB::params(p.weight, k, n, k)},
+          {channels, p.d, m, n, static_cast<float>(p.clamp_min), static_cast<float>(p.clamp_max)},
+          WorkSplit::make(work.split, static_cast<int>(ceil_div(m, Config::kTile.m)),
                           static_cast<int>(ceil_div(n, Config::kTile.n)),
-                          static_cast<int>(ceil_div(k, kScaledTileK)), args.slices),
-          static_cast<float*>(args.partials),
-          args.flags};
+                          static_cast<int>(ceil_div(k, kScaledTileK)), work.slices),
+          work.sums(),
+          work.flags};
 }
 
 template <typename Config>
-int launch_conv_int8(const ConvInt8Args& args) {
+int launch_conv_int8(const ConvInt8Problem& p, const Requantization* channels, const Work& work) {
   constexpr int kSmemBytes = sizeof(typename ConvInt8Gemm<Config>::SharedStorage);
   static_assert(kSmemBytes == conv_int8_smem_bytes(Config::kTile),
                 "why_not filters by conv_int8_smem_bytes()");
-  const auto params = params_of<Config>(args);
-  const auto cluster =
-      static_cast<unsigned>(args.split == SplitK::kCluster ? params.work.slices : 1);
+  const auto params = params_of<Config>(p, channels, work);
   return launch_kernel(
       conv_int8_kernel<Config>,
-      {dim3(params.work.workers), Config::kThreads, args.stream, kSmemBytes, dim3(cluster)},
+      {dim3(params.work.workers), Config::kThreads, work.stream, kSmemBytes, dim3(work.cluster())},
       params);
 }
 
@@ -54,10 +53,22 @@ const ConvInt8Launchers& conv_int8_launchers() {
   return kTable;
 }
 
-int launch_requantization(const RequantizationArgs& args) {
+int launch_requantization(const ConvInt8Problem& p, Requantization* out, void* stream) {
   constexpr int kThreads = 128;
-  const auto blocks = static_cast<unsigned>(ceil_div(args.channels, kThreads / 32));
-  requantization_kernel<<<blocks, kThreads, 0, static_cast<cudaStream_t>(args.stream)>>>(args);
+  const int64_t channels = p.shape.out_c;
+  const RequantizationParams params{p.weight,
+                                    channels,
+                                    p.shape.taps() * p.shape.in_c,
+                                    p.weight_scale,
+                                    p.weight_scale_stride,
+                                    p.bias,
+                                    p.input_scale,
+                                    p.output_scale,
+                                    p.input_zero_point,
+                                    p.output_zero_point,
+                                    out};
+  const auto blocks = static_cast<unsigned>(ceil_div(channels, kThreads / 32));
+  requantization_kernel<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(params);
   return cudaGetLastError();
 }
 

@@ -9,8 +9,8 @@ const ScaledLaunchers& fp8_scaled_launchers() {
   return kTable;
 }
 
-int launch_fp8_scaled_reduce(const ScaledReduceArgs& args) {
-  return launch_scaled_reduce<float>(args);
+int launch_fp8_scaled_reduce(const ScaledMmProblem& problem, const Work& work) {
+  return launch_scaled_reduce<float>(problem, work);
 }
 
 }  // namespace mixed_gemm

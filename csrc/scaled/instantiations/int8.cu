@@ -8,8 +8,8 @@ const ScaledLaunchers& int8_scaled_launchers() {
   return kTable;
 }
 
-int launch_int8_scaled_reduce(const ScaledReduceArgs& args) {
-  return launch_scaled_reduce<int32_t>(args);
+int launch_int8_scaled_reduce(const ScaledMmProblem& problem, const Work& work) {
+  return launch_scaled_reduce<int32_t>(problem, work);
 }
 
 }  // namespace mixed_gemm

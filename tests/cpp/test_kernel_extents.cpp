@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "grid/gemm_args.h"
+#include "problem/gemm.h"
 #include "mainloop/multistage_stage.h"
 #include "multistage/config.h"
 #include "wgmma/staged_rows.h"
@@ -40,51 +40,48 @@ void for_all(const Check& check) {
         const GemmProblem p = problem_of(k, group, mode);
         SCOPED_TRACE(testing::Message() << "K " << k << ", groups of " << group << ", zeros "
                                         << kZeroModeNames[static_cast<int>(mode)]);
-        check(p, gemm_args_of(p, p.n, nullptr));
+        check(p, kernel_extents(p));
         if (testing::Test::HasFailure()) return;
       }
     }
   }
 }
 
-TEST(GemmArgs, StagesOfWgmmaHoldTheRowsThatTheirKernelCopies) {
-  for_all([](const GemmProblem& p, const GemmArgs& args) {
-    const StagedRows rows(args.group_size, args.k);
+TEST(KernelExtents, StagesOfWgmmaHoldTheRowsThatTheirKernelCopies) {
+  for_all([](const GemmProblem& p, const KernelExtents& e) {
+    const StagedRows rows(e.group_size, e.k);
     ASSERT_EQ(rows.of_tile, wgmma_scale_rows(p.scheme.group_size, p.k));
   });
 }
 
-TEST(GemmArgs, EveryPartOfKHasTheGroupOfTheProblem) {
-  for_all([](const GemmProblem& p, const GemmArgs& args) {
-    ASSERT_EQ(args.groups, num_groups(p));
-    const int64_t steps_per_group = ceil_div(args.group_size, kMmaK);
+TEST(KernelExtents, EveryPartOfKHasTheGroupOfTheProblem) {
+  for_all([](const GemmProblem& p, const KernelExtents& e) {
+    ASSERT_EQ(e.groups, num_groups(p));
+    const int64_t steps_per_group = ceil_div(e.group_size, kMmaK);
     for (int64_t k = 0; k < p.k; k += kMmaK) {
       ASSERT_EQ(k / kMmaK / steps_per_group, k / p.scheme.group_size) << k;
     }
   });
 }
 
-TEST(GemmArgs, TheChosenKernelsTakeThem) {
-  for_all([](const GemmProblem& p, const GemmArgs& args) {
+TEST(KernelExtents, TheChosenKernelsTakeThem) {
+  for_all([](const GemmProblem& p, const KernelExtents&) {
     const ScaleMode mode = scale_mode(p.scheme, p.k);
-    ASSERT_TRUE(
-        scales_fit(args, has_zeros(mode), scale_rows(mode) ? kTileK / scale_rows(mode) : 0));
+    ASSERT_TRUE(scales_fit(p, has_zeros(mode), scale_rows(mode) ? kTileK / scale_rows(mode) : 0));
     const WgmmaMode wgmma = wgmma_mode(p.scheme, p.k);
     ASSERT_EQ(wgmma == WgmmaMode::kPerChannel, mode == ScaleMode::kPerChannel);
   });
 }
 
 // Other kernels than those of the scheme do not.
-TEST(GemmArgs, OthersRefuseThem) {
+TEST(KernelExtents, OthersRefuseThem) {
   const GemmProblem coarse = problem_of(256, 64, ZeroMode::kNone);
-  const GemmArgs args = gemm_args_of(coarse, 64, nullptr);
-  EXPECT_TRUE(scales_fit(args, false, 64));
-  EXPECT_TRUE(scales_fit(args, false, 16));
-  EXPECT_FALSE(scales_fit(args, false, 128));
-  EXPECT_FALSE(scales_fit(args, false, 0));
-  EXPECT_FALSE(scales_fit(args, true, 64));
-  EXPECT_FALSE(
-      scales_fit(gemm_args_of(problem_of(256, 64, ZeroMode::kAdd), 64, nullptr), false, 64));
+  EXPECT_TRUE(scales_fit(coarse, false, 64));
+  EXPECT_TRUE(scales_fit(coarse, false, 16));
+  EXPECT_FALSE(scales_fit(coarse, false, 128));
+  EXPECT_FALSE(scales_fit(coarse, false, 0));
+  EXPECT_FALSE(scales_fit(coarse, true, 64));
+  EXPECT_FALSE(scales_fit(problem_of(256, 64, ZeroMode::kAdd), false, 64));
 }
 
 }  // namespace

@@ -1,0 +1,23 @@
+// How a launch is to be: who shares out K, on which stream, and where partial sums go. With a
+// problem it is all that a launcher takes.
+#pragma once
+#include "core/device.h"
+#include "core/split.h"
+
+namespace mixed_gemm {
+
+struct Work {
+  SplitK split = SplitK::kNone;
+  int slices = 1;            // sliced: of K; stream-K: blocks that take shares
+  void* partials = nullptr;  // 4-byte sums. parallel: [slices, m, partial_stride(n)]; stream-K: a
+                             // tile for each block
+  int* flags = nullptr;      // stream-K: an int for each block, zero
+  int resident = 0;          // wgmma: blocks that the GPU holds at once, the grid at most
+  EarlyStart early_start;
+  void* stream = nullptr;  // cudaStream_t
+
+  float* sums() const { return static_cast<float*>(partials); }
+  unsigned cluster() const { return split == SplitK::kCluster ? static_cast<unsigned>(slices) : 1; }
+};
+
+}  // namespace mixed_gemm
