@@ -12,14 +12,44 @@ namespace mixed_gemm {
 // for, where the grid fills the GPU once; min_warps where it fills it several times.
 // Loads of weights bring whole_lines into L2, or half of each (awq_load.cuh).
 struct AwqConfig {
-  int m_tiles, words, n_warps, max_warps, min_warps;
-  bool whole_lines;
+  int m_tiles = 1, words = 1, n_warps = 1, max_warps = 0, min_warps = 0;
+  bool whole_lines = true;
 };
-constexpr AwqConfig kAwqConfigs[] = {{1, 1, 1, 16, 4, false},
-                                     {1, 2, 1, 8, 2, true},
-                                     {2, 1, 1, 12, 3, true},
-                                     {4, 1, 1, 12, 3, true},
-                                     {4, 1, 2, 12, 6, true}};
+// A row in words: tokens by columns of a warp.
+class AwqRow {
+ public:
+  constexpr AwqRow(int tokens, int columns) {
+    config_.m_tiles = tokens / 8;
+    config_.words = columns / 64;
+  }
+  constexpr AwqRow side_by_side(int warps) const {
+    AwqRow changed = *this;
+    changed.config_.n_warps = warps;
+    return changed;
+  }
+  constexpr AwqRow warps(int least, int most) const {
+    AwqRow changed = *this;
+    changed.config_.min_warps = least;
+    changed.config_.max_warps = most;
+    return changed;
+  }
+  constexpr AwqRow half_lines() const {
+    AwqRow changed = *this;
+    changed.config_.whole_lines = false;
+    return changed;
+  }
+  constexpr operator AwqConfig() const { return config_; }
+
+ private:
+  AwqConfig config_;
+};
+constexpr AwqConfig kAwqConfigs[] = {
+    AwqRow(8, 64).warps(4, 16).half_lines(),
+    AwqRow(8, 128).warps(2, 8),
+    AwqRow(16, 64).warps(3, 12),
+    AwqRow(32, 64).warps(3, 12),
+    AwqRow(32, 64).side_by_side(2).warps(6, 12),
+};
 constexpr int kNumAwqConfigs = sizeof(kAwqConfigs) / sizeof(kAwqConfigs[0]);
 constexpr int kAwqUnitK = 64;     // that a warp has in flight; groups of multiples of it are coarse
 constexpr int kMaxAwqRows = 128;  // of activations; for more, dequantize + dense GEMM

@@ -6,8 +6,9 @@
 namespace mixed_gemm {
 
 constexpr TileConfig kBlockTileConfigs[] = {
-    {16, 64, 16, 16, 6, 2},  {32, 64, 32, 16, 5, 2},   {64, 64, 32, 32, 4, 2},
-    {64, 128, 64, 32, 4, 2}, {128, 128, 64, 32, 4, 1},
+    Tile(16, 64).warp(16, 16).stages(6).blocks(2),   Tile(32, 64).warp(32, 16).stages(5).blocks(2),
+    Tile(64, 64).warp(32, 32).stages(4).blocks(2),   Tile(64, 128).warp(64, 32).stages(4).blocks(2),
+    Tile(128, 128).warp(64, 32).stages(4).blocks(1),
 };
 constexpr int kNumBlockTileConfigs = sizeof(kBlockTileConfigs) / sizeof(kBlockTileConfigs[0]);
 

@@ -9,10 +9,10 @@ namespace mixed_gemm {
 // The first ones are for single images, whose layers have few pixels and up to 4608 channels times
 // taps: there the time is the latency of a row of k-tiles, which warps that share out K shorten.
 constexpr TileConfig kConvTileConfigs[] = {
-    {16, 32, 16, 32, 3, 2, 8},
-    {16, 64, 16, 64, 3, 2, 8},
-    {32, 64, 16, 32, 4, 4},
-    {64, 128, 64, 32, 4, 3},
+    Tile(16, 32).warp(16, 32).stages(3).blocks(2).k_warps(8),
+    Tile(16, 64).warp(16, 64).stages(3).blocks(2).k_warps(8),
+    Tile(32, 64).warp(16, 32).stages(4).blocks(4),
+    Tile(64, 128).warp(64, 32).stages(4).blocks(3),
 };
 constexpr int kNumConvTileConfigs = sizeof(kConvTileConfigs) / sizeof(kConvTileConfigs[0]);
 

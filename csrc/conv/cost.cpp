@@ -36,7 +36,7 @@ constexpr double kTrafficOverDram = 2.08;  // of images, which come from L2
 // A k-tile of every warp of the resident blocks of an SM: of one k-tile for the block, or of one
 // for each of the warps that share out K.
 double k_tile_us(const TileConfig& t, ScaleMode mode, double resident, const DeviceInfo& d) {
-  const double k_tiles = resident * t.k_slices;
+  const double k_tiles = resident * t.k_warps;
   const double rate = d.mma_tflops * 1e6 / d.sm_count * kMmaEfficiency;  // flop per us
   const double work = (has_zeros(mode) ? kZeroWork : 1) * (scale_rows(mode) > 1 ? kFineWork : 1);
   const double busy = k_tiles * (2.0 * t.m * t.n * kTileK / rate +
@@ -77,10 +77,10 @@ double predict_implicit_us(const Choice& c, const ConvProblem& p, const DeviceIn
   const double resident = std::min(per_sm, std::ceil(blocks / sms));
   const double waves = std::ceil(blocks / (sms * per_sm));
   const double row = stream ? std::ceil(tiles * k_tiles / blocks)
-                            : std::ceil(std::ceil(k_tiles / c.slices) / t.k_slices);
+                            : std::ceil(std::ceil(k_tiles / c.slices) / t.k_warps);
   const double outputs = static_cast<double>(t.m) * t.n;
   const double finish = kOutputUs * outputs / num_threads(t) +
-                        (t.k_slices > 1 ? kSliceSumUs * outputs * t.k_slices * resident : 0);
+                        (t.k_warps > 1 ? kSliceSumUs * outputs * t.k_warps * resident : 0);
   return kLaunchUs + (d.has_early_start() ? 0 : kLateStartUs) + (waves - 1) * kWaveUs +
          waves * (row * k_tile_us(t, mode, resident, d) + finish) + split_us(c, gemm, d) +
          image_us(p, kTrafficOverDram, d);

@@ -23,7 +23,7 @@ struct TapGroupRows {
 
 template <typename Config>
 using ConvCopy =
-    PixelCopy<Config::kTile.m, Config::kSliceThreads, Config::kSlices, /*kPadded=*/false>;
+    PixelCopy<Config::kTile.m, Config::kSliceThreads, Config::kKWarps, /*kPadded=*/false>;
 
 template <typename Config>
 using ConvGemm = TileGemm<Config, MultistageMainloop<Config, ConvCopy<Config>, TapGroupRows>,

@@ -6,9 +6,9 @@
 namespace mixed_gemm {
 
 constexpr TileConfig kConvInt8TileConfigs[] = {
-    {32, 64, 32, 16, 8, 2},
-    {64, 128, 32, 64, 4, 2},
-    {128, 128, 64, 32, 4, 1},
+    Tile(32, 64).warp(32, 16).stages(8).blocks(2),
+    Tile(64, 128).warp(32, 64).stages(4).blocks(2),
+    Tile(128, 128).warp(64, 32).stages(4).blocks(1),
 };
 constexpr int kNumConvInt8TileConfigs =
     sizeof(kConvInt8TileConfigs) / sizeof(kConvInt8TileConfigs[0]);

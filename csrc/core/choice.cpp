@@ -30,7 +30,7 @@ std::vector<Choice> tile_choices(const TileTable& table) {
     for (int slices = 2; slices <= kMaxCluster; slices *= 2) {
       choices.push_back({0, row, SplitK::kCluster, slices});
     }
-    const int most = table.rows[row].k_slices > 1 ? 0 : table.rows[row].min_blocks;
+    const int most = table.rows[row].k_warps > 1 ? 0 : table.rows[row].min_blocks;
     for (int slices = 1; slices <= most; ++slices) {
       choices.push_back({0, row, SplitK::kStreamK, slices});
     }
@@ -63,7 +63,7 @@ std::string tile_choice_name(const TileTable& table, const Choice& choice) {
       std::string(table.family) + "_m" + std::to_string(tile.m) + "n" + std::to_string(tile.n);
   if (tile.k_tiles > 1) name += "k" + std::to_string(unit_k(tile));
   name += "s" + std::to_string(tile.stages);
-  if (tile.k_slices > 1) name += "k" + std::to_string(tile.k_slices);
+  if (tile.k_warps > 1) name += "k" + std::to_string(tile.k_warps);
   return name + split_name(choice);
 }
 

@@ -1,4 +1,4 @@
-// The sums of warps that share out K (TileConfig::k_slices) meet in shared memory: each warp writes
+// The sums of warps that share out K (TileConfig::k_warps) meet in shared memory: each warp writes
 // its sums of the whole tile to where its stages were, then adds up one part of all warps', in the
 // order of the slices. So results do not depend on timing, and all warps finish an equal part.
 #pragma once
@@ -10,9 +10,9 @@ namespace mixed_gemm {
 // slices, what it multiplied.
 template <typename Config>
 struct WarpPart {
-  static constexpr bool kSliced = Config::kSlices > 1;
+  static constexpr bool kSliced = Config::kKWarps > 1;
   static constexpr int kMmaTiles = Config::kMmaM * Config::kMmaN;
-  static constexpr int kParts = kMmaTiles < Config::kSlices ? kMmaTiles : Config::kSlices;
+  static constexpr int kParts = kMmaTiles < Config::kKWarps ? kMmaTiles : Config::kKWarps;
   static constexpr int kMmaM = kSliced ? 1 : Config::kMmaM;
   static constexpr int kMmaN = kMmaTiles / kParts / kMmaM;
   static constexpr int kAccumulators = kMmaM * kMmaN * 4;
@@ -49,7 +49,7 @@ __device__ void add_slices(uint8_t* storage, int thread, const Accumulators& acc
   if (slice >= WarpPart<Config>::kParts) slice = 0;
   const int first = slice % Config::kMmaM + slice / Config::kMmaM * kPartQuads * Config::kMmaM;
   CUTLASS_PRAGMA_UNROLL
-  for (int other = 0; other < Config::kSlices; ++other) {
+  for (int other = 0; other < Config::kKWarps; ++other) {
     const auto* theirs = reinterpret_cast<const float4*>(storage + other * kSliceBytes) + lane;
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < kPartQuads; ++j) {

@@ -26,7 +26,7 @@ template <typename Config, typename Mainloop_, typename Output>
 struct TileGemm {
   using Mainloop = Mainloop_;
   using Part = WarpPart<Config>;
-  using Sums = std::conditional_t<(Config::kSlices > 1), cutlass::Array<float, Part::kAccumulators>,
+  using Sums = std::conditional_t<(Config::kKWarps > 1), cutlass::Array<float, Part::kAccumulators>,
                                   typename Mainloop::Accumulators>;
   using Shared = SharedAccumulators<Sums, Config::kThreads>;
 
@@ -61,7 +61,7 @@ struct TileGemm {
       const int done = done_of(storage) + item.k_end - item.k_begin;
       __syncwarp();
       storage.done[thread_index() / 32] = done;  // now, so that nothing of it lives any longer
-      if constexpr (Config::kSlices > 1) {
+      if constexpr (Config::kKWarps > 1) {
         Sums sums;
         add_slices<Config, Mainloop::kSliceBytes>(storage.mainloop.bytes, thread_index(),
                                                   accumulators, sums);
@@ -97,7 +97,7 @@ struct TileGemm {
   static __device__ void finish_item(const Params& params, const WorkItem& item,
                                      SharedStorage& storage, Sums& accumulators) {
     const int thread = thread_index(), worker = TileGemm::worker(params);
-    const bool stream = Config::kSlices == 1 && params.work.split == SplitK::kStreamK;
+    const bool stream = Config::kKWarps == 1 && params.work.split == SplitK::kStreamK;
     if (stream && item.k_begin > 0) {
       Shared::store(slot(params, worker), accumulators);
       cutlass::Semaphore(params.flags + worker, thread).release(1);

@@ -14,7 +14,7 @@ std::string why_not_tile(const Choice& c, const TileUse& use, int64_t m, int64_t
   const auto& [tile, smem] = use;
   const std::string too_large = why_not_smem(smem, device);
   if (!too_large.empty()) return too_large;
-  if (tile.k_slices > 1 && c.split == SplitK::kStreamK) {
+  if (tile.k_warps > 1 && c.split == SplitK::kStreamK) {
     return "has warps that share out K, and no stream-K";
   }
   const int64_t parts = ceil_div(k, unit_k(tile));

@@ -17,7 +17,7 @@ class ActivationCopy {
   static constexpr int kPasses = Config::kTile.m / kRowsPerPass;
   static_assert(Config::kTile.m % kRowsPerPass == 0 && kRowsPerPass % 8 == 0,
                 "a thread keeps its swizzle phase");
-  static_assert(Config::kSlices == 1, "all threads of the block copy together");
+  static_assert(Config::kKWarps == 1, "all threads of the block copy together");
 
  public:
   using Element = typename Config::Element;

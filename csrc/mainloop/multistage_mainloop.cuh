@@ -2,7 +2,7 @@
 // cp.async stages; per mma step the fragments of the next step are read from shared memory while
 // this step's weights are converted, scaled and multiplied. fp32 accumulation throughout.
 //
-// With k_slices each warp is a pipeline of its own, which waits for nobody: for problems with too
+// With k_warps each warp is a pipeline of its own, which waits for nobody: for problems with too
 // few tiles to fill the GPU, where the latency of one k-tile after the other is the time.
 #pragma once
 #include <type_traits>
@@ -55,7 +55,7 @@ class MultistageMainloop {
   };
 
   struct SharedStorage : CopyA::Shared {
-    alignas(128) uint8_t bytes[Config::kSlices * kSliceBytes];
+    alignas(128) uint8_t bytes[Config::kKWarps * kSliceBytes];
   };
 
   // For k-tiles [begin, end) of the output tile at (row0, column0); a slice takes its share.
@@ -115,13 +115,13 @@ class MultistageMainloop {
  private:
   // Where the k-tiles of a slice begin, and those of the slice before it end.
   static __device__ int share(int slice, int begin, int end) {
-    return Config::kSlices == 1 ? (slice == 0 ? begin : end)
-                                : begin + (end - begin) * slice / Config::kSlices;
+    return Config::kKWarps == 1 ? (slice == 0 ? begin : end)
+                                : begin + (end - begin) * slice / Config::kKWarps;
   }
 
   // All threads that copy and read the same stages.
   static __device__ void synchronize() {
-    if constexpr (Config::kSlices > 1) {
+    if constexpr (Config::kKWarps > 1) {
       __syncwarp();
     } else {
       __syncthreads();

@@ -33,7 +33,7 @@ constexpr int scale_rows(ScaleMode mode) {
 // The mode of the kernel that runs for `mode`. Only tiles of 16 tokens have one for halves: in
 // others scales are a smaller part of the work, and it would take half as long again to compile.
 constexpr ScaleMode compiled_mode(const TileConfig& t, ScaleMode mode) {
-  if (t.m == 16 || scale_rows(mode) != 2) return mode;
+  if (t.halves || scale_rows(mode) != 2) return mode;
   return has_zeros(mode) ? ScaleMode::kFineZero : ScaleMode::kFine;
 }
 
@@ -53,7 +53,7 @@ constexpr ScaleMode scale_mode(const QuantScheme& scheme, int64_t k) {
 // many sums as weights, and their registers cost a resident block: 4 to 14 % slower. Convolutions,
 // which have slices of K, keep one group a k-tile.
 constexpr bool scales_sums(const TileConfig& t, ScaleMode mode) {
-  return t.m == 16 && t.k_slices == 1 && mode != ScaleMode::kPerChannel && scale_rows(mode) == 1;
+  return t.scales_sums && mode != ScaleMode::kPerChannel && scale_rows(mode) == 1;
 }
 // Rows of zero points beside those of scales. Where sums are scaled they take another way
 // (mainloop/zero_products.cuh).
@@ -68,7 +68,7 @@ constexpr int stage_bytes(const TileConfig& t, int bits, ScaleMode mode) {
          scale_rows(compiled_mode(t, mode)) * t.n * 2 * (stages_zeros(t, mode) ? 2 : 1);
 }
 constexpr int smem_bytes(const TileConfig& t, int bits, ScaleMode mode) {
-  return t.k_slices * num_stages(t, bits) * stage_bytes(t, bits, mode) + kMaxWarps * 4;
+  return t.k_warps * num_stages(t, bits) * stage_bytes(t, bits, mode) + kMaxWarps * 4;
 }
 
 }  // namespace mixed_gemm

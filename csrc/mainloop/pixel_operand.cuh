@@ -23,9 +23,9 @@ struct PaddingChunks {
 };
 static __device__ const PaddingChunks kPaddingChunks;
 
-// kRows rows of a tile, copied by kThreads threads; by each kThreads of a block of kSlices times as
+// kRows rows of a tile, copied by kThreads threads; by each kThreads of a block of kKWarps times as
 // many for a part of K of their own. kPadded: outside is `padding`, else zero.
-template <int kRows, int kThreads, int kSlices, bool kPadded>
+template <int kRows, int kThreads, int kKWarps, bool kPadded>
 class PixelCopy {
   static constexpr int kLineBytes = kChunksPerLine * kChunkBytes;
   static constexpr int kRowsPerPass = kThreads / kChunksPerLine;
@@ -86,9 +86,9 @@ class PixelCopy {
       : params_(params),
         k_chunk_(begin * kChunksPerLine + thread % kChunksPerLine),
         k_end_(min(params.k_chunks, end * kChunksPerLine)) {
-    for (int i = thread; i < kRows; i += kThreads * kSlices) shared.rows[i] = row(row0 + i);
+    for (int i = thread; i < kRows; i += kThreads * kKWarps) shared.rows[i] = row(row0 + i);
     __syncthreads();
-    if (kSlices > 1) thread %= kThreads;
+    if (kKWarps > 1) thread %= kThreads;
     rows_ = shared.rows + thread / kChunksPerLine;
     smem_offset_ = SmemActivationTile::offset(thread / kChunksPerLine, thread % kChunksPerLine);
     find_tap();

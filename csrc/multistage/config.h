@@ -6,12 +6,12 @@
 namespace mixed_gemm {
 
 constexpr TileConfig kTileConfigs[] = {
-    {16, 128, 16, 32, 6, 4, 1, 5},  //
-    {16, 256, 16, 64, 6, 2, 1, 4},  //
-    {32, 128, 32, 32, 4, 3},        //
-    {32, 256, 32, 64, 4, 2},        //
-    {64, 128, 64, 32, 4, 3},        //
-    {128, 256, 128, 32, 3, 1},
+    Tile(16, 128).warp(16, 32).stages(6).int8_stages(5).blocks(4).scales_sums().halves(),
+    Tile(16, 256).warp(16, 64).stages(6).int8_stages(4).blocks(2).scales_sums().halves(),
+    Tile(32, 128).warp(32, 32).stages(4).blocks(3),
+    Tile(32, 256).warp(32, 64).stages(4).blocks(2),
+    Tile(64, 128).warp(64, 32).stages(4).blocks(3),
+    Tile(128, 256).warp(128, 32).stages(3).blocks(1),
 };
 constexpr int kNumTileConfigs = sizeof(kTileConfigs) / sizeof(kTileConfigs[0]);
 

@@ -7,10 +7,12 @@
 
 namespace mixed_gemm {
 
-constexpr TileConfig kWgmmaInt8TileConfigs[] = {{64, 64, 64, 32, 6, 2},
-                                                {64, 128, 64, 64, 4, 2},
-                                                {128, 128, 64, 128, 6, 1},
-                                                {128, 256, 64, 256, 4, 1}};
+constexpr TileConfig kWgmmaInt8TileConfigs[] = {
+    Tile(64, 64).warp(64, 32).stages(6).blocks(2),
+    Tile(64, 128).warp(64, 64).stages(4).blocks(2),
+    Tile(128, 128).warp(64, 128).stages(6).blocks(1),
+    Tile(128, 256).warp(64, 256).stages(4).blocks(1),
+};
 constexpr int kNumWgmmaInt8TileConfigs =
     sizeof(kWgmmaInt8TileConfigs) / sizeof(kWgmmaInt8TileConfigs[0]);
 

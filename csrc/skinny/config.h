@@ -5,23 +5,6 @@
 
 namespace mixed_gemm {
 
-// THE list of compiled skinny kernels: 8 * m_tiles tokens by 16 * n_tiles columns for a block whose
-// warps share out K; so may the blocks of a cluster (sm_90). Every block reads the tokens of its
-// part of K: wide blocks with short parts read them less often, narrow ones have less to add up.
-struct SkinnyConfig {
-  int m_tiles, n_tiles, warps;
-};
-constexpr SkinnyConfig kSkinnyConfigs[] = {
-    {1, 1, 8}, {1, 1, 16}, {1, 2, 8}, {1, 4, 8}, {2, 4, 8},
-};
-constexpr int kNumSkinnyConfigs = sizeof(kSkinnyConfigs) / sizeof(kSkinnyConfigs[0]);
-// Not the narrowest: what it adds before and after their short loops cost 5 to 10 %.
-constexpr bool skinny_splits(const SkinnyConfig& t) { return t.n_tiles > 1; }
-constexpr int kMaxSkinnyCluster = 4;  // blocks; the first one has room for the others' sums
-
-// K of one iteration of a warp: 4 lanes of a quad, 16 bytes of weights each.
-constexpr int skinny_iteration_k(int bits) { return 4 * 128 / bits; }
-
 // Where scales enter there. kPerChannel: in the epilogue; kCoarse: groups are multiples of an
 // iteration, kHalf: of half of one, kQuarter: of a lane's quarter of one, and fp32 partial sums are
 // scaled; kBlock: multiples of that quarter as well, kFine: of an mma, and converted weights are.
@@ -38,6 +21,47 @@ enum class SkinnyMode : int {
   kFine,
   kFineZero
 };
+constexpr unsigned skinny_modes() { return 0; }
+template <typename... More>
+constexpr unsigned skinny_modes(SkinnyMode mode, More... more) {
+  return 1u << static_cast<int>(mode) | skinny_modes(more...);
+}
+
+// THE list of compiled skinny kernels: 8 * m_tiles tokens by 16 * n_tiles columns for a block whose
+// warps share out K; so may the blocks of a cluster (sm_90). Every block reads the tokens of its
+// part of K: wide blocks with short parts read them less often, narrow ones have less to add up.
+struct SkinnyConfig {
+  int m_tiles, n_tiles, warps;
+  unsigned staged;  // the modes whose scales wait in shared memory (skinny/scale_stage.cuh)
+};
+constexpr SkinnyConfig skinny_row(int tokens, int columns, int warps, unsigned staged) {
+  return {tokens / 8, columns / 16, warps, staged};
+}
+
+// As measured: with zero points always, in wide blocks nearly always.
+constexpr unsigned kStagedNarrow = skinny_modes(SkinnyMode::kCoarseZero, SkinnyMode::kHalfZero);
+constexpr unsigned kStagedMiddle = kStagedNarrow | skinny_modes(SkinnyMode::kBlockZero);
+constexpr unsigned kStagedSixteen =
+    kStagedNarrow | skinny_modes(SkinnyMode::kCoarse, SkinnyMode::kHalf);
+constexpr unsigned kStagedWide =
+    kStagedMiddle | kStagedSixteen |
+    skinny_modes(SkinnyMode::kBlock, SkinnyMode::kQuarter, SkinnyMode::kQuarterZero);
+
+constexpr SkinnyConfig kSkinnyConfigs[] = {
+    skinny_row(/*tokens=*/8, /*columns=*/16, /*warps=*/8, kStagedNarrow),
+    skinny_row(8, 16, 16, kStagedNarrow),
+    skinny_row(8, 32, 8, kStagedMiddle),
+    skinny_row(8, 64, 8, kStagedWide),
+    skinny_row(16, 64, 8, kStagedSixteen),
+};
+constexpr int kNumSkinnyConfigs = sizeof(kSkinnyConfigs) / sizeof(kSkinnyConfigs[0]);
+// Not the narrowest: what it adds before and after their short loops cost 5 to 10 %.
+constexpr bool skinny_splits(const SkinnyConfig& t) { return t.n_tiles > 1; }
+constexpr int kMaxSkinnyCluster = 4;  // blocks; the first one has room for the others' sums
+
+// K of one iteration of a warp: 4 lanes of a quad, 16 bytes of weights each.
+constexpr int skinny_iteration_k(int bits) { return 4 * 128 / bits; }
+
 constexpr int kNumSkinnyModes = 11;
 constexpr bool has_zeros(SkinnyMode mode) {
   return mode == SkinnyMode::kCoarseZero || mode == SkinnyMode::kHalfZero ||
@@ -53,15 +77,8 @@ constexpr int kQuarterTokens = 2;
 constexpr bool scales_quarters(const SkinnyConfig& t, int bits) {
   return bits == 4 && t.m_tiles == 1;
 }
-// Scales wait in shared memory (skinny/scale_stage.cuh): as measured.
 constexpr bool stages_scales(const SkinnyConfig& t, SkinnyMode mode) {
-  const bool wide = t.n_tiles == 4, one = t.m_tiles == 1;
-  return mode == SkinnyMode::kCoarseZero || mode == SkinnyMode::kHalfZero ||
-         (wide && (mode == SkinnyMode::kCoarse || mode == SkinnyMode::kHalf)) ||
-         (one && wide &&
-          (mode == SkinnyMode::kBlock || mode == SkinnyMode::kQuarter ||
-           mode == SkinnyMode::kQuarterZero)) ||
-         (one && t.n_tiles > 1 && mode == SkinnyMode::kBlockZero);
+  return (t.staged >> static_cast<int>(mode) & 1) != 0;
 }
 constexpr SkinnyMode skinny_mode(const SkinnyConfig& t, const QuantScheme& scheme, int64_t m,
                                  int64_t k) {

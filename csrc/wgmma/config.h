@@ -14,14 +14,42 @@ namespace mixed_gemm {
 // 128 with two blocks on an SM and two k-tiles 0.94 to 0.99 of three blocks with one: a third block
 // has no registers for the longer loop.)
 constexpr TileConfig kWgmmaTileConfigs[] = {
-    {16, 256, 16, 128, 4, 2, 1, 0, 2},  //
-    {32, 128, 32, 64, 6, 2, 1, 4, 2},   //
-    {32, 256, 32, 128, 4, 2, 1, 0, 2},  //
-    {64, 128, 64, 64, 4, 2, 1, 0, 2},   //
-    {64, 256, 64, 128, 4, 1, 1, 0, 2},  //
-    {128, 128, 128, 64, 6, 1},          //
-    {128, 256, 128, 128, 5, 1},         //
-    {256, 128, 256, 64, 4, 1},
+    Tile(16, 256)
+        .warp(16, 128)
+        .stages(4)
+        .blocks(2)
+        .k_tiles(2)
+        .scale_rows(2)
+        .scales_sums()
+        .zero_loop(ZeroLoop::kAlways),
+    Tile(32, 128)
+        .warp(32, 64)
+        .stages(6)
+        .int8_stages(4)
+        .blocks(2)
+        .k_tiles(2)
+        .scale_rows(2)
+        .scales_sums(),
+    Tile(32, 256)
+        .warp(32, 128)
+        .stages(4)
+        .blocks(2)
+        .k_tiles(2)
+        .scale_rows(2)
+        .scales_sums()
+        .zero_loop(ZeroLoop::kAsked)
+        .alone(Alone::kWithScales),
+    Tile(64, 128)
+        .warp(64, 64)
+        .stages(4)
+        .blocks(2)
+        .k_tiles(2)
+        .zero_loop(ZeroLoop::kAsked)
+        .alone(Alone::kWithZeros),
+    Tile(64, 256).warp(64, 128).stages(4).blocks(1).k_tiles(2).zero_loop(ZeroLoop::kAsked),
+    Tile(128, 128).warp(128, 64).stages(6).blocks(1),
+    Tile(128, 256).warp(128, 128).stages(5).blocks(1),
+    Tile(256, 128).warp(256, 64).stages(4).blocks(1),
 };
 constexpr int kNumWgmmaTileConfigs = sizeof(kWgmmaTileConfigs) / sizeof(kWgmmaTileConfigs[0]);
 
@@ -39,12 +67,12 @@ constexpr bool has_zeros(WgmmaMode mode) { return mode == WgmmaMode::kScaledZero
 // 0.93 to 0.95 of the time with 16 tokens, 0.95 to 0.97 with 32, 0.97 to 0.99 with 64. With 32 x
 // 128 short runs lose more by asking (0.97) than long ones gain (1.01).
 constexpr bool has_whole_zeros(const TileConfig& t, WgmmaMode mode) {
-  return mode == WgmmaMode::kScaledZero && (t.m == 64 || (t.m < 64 && t.n == 256));
+  return mode == WgmmaMode::kScaledZero && t.zero_loop != ZeroLoop::kNone;
 }
 // Whether others have a loop of their own as well, and the first group of a run says which
 // (wgmma/whole_zeros.cuh). 16 tokens have no registers for a third loop (spills).
 constexpr bool asks_for_whole_zeros(const TileConfig& t, WgmmaMode mode) {
-  return has_whole_zeros(t, mode) && t.m > 16;
+  return mode == WgmmaMode::kScaledZero && t.zero_loop == ZeroLoop::kAsked;
 }
 // Whether what is not whole is added behind the loop instead (wgmma/fraction_sums.cuh): 1.2 to 1.3
 // of what a loop of its own takes with groups of 128, 1.4 to 1.6 with groups of 64.
@@ -55,15 +83,15 @@ constexpr bool sums_fractions(const TileConfig& t, WgmmaMode mode) {
 // pairs of weights of a group of 128: 0.92 to 0.97 of the time. Not beside zero points that are no
 // whole numbers: what is left of these would be an instruction more for each weight.
 constexpr bool scales_sums(const TileConfig& t, WgmmaMode mode) {
-  return t.m <= 32 && (mode == WgmmaMode::kScaled || has_whole_zeros(t, mode));
+  return t.scales_sums && (mode == WgmmaMode::kScaled || has_whole_zeros(t, mode));
 }
 // Blocks on an SM. 32 x 256: the sums of a group have no registers beside another block's, and with
 // zero points the next group's are loaded ahead (wgmma/weight_scaling.cuh): 0.94 to 1.02. 64 x 128:
 // nor has the loop for whole zero points (0.97 to 1.01; spilling beside another block 0.97
 // to 1.03).
 constexpr int wgmma_blocks(const TileConfig& t, WgmmaMode mode) {
-  const bool alone = (t.m == 32 && t.n == 256 && mode != WgmmaMode::kPerChannel) ||
-                     (t.m == 64 && t.n == 128 && mode == WgmmaMode::kScaledZero);
+  const bool alone = (t.alone == Alone::kWithScales && mode != WgmmaMode::kPerChannel) ||
+                     (t.alone == Alone::kWithZeros && mode == WgmmaMode::kScaledZero);
   return alone ? 1 : t.min_blocks;
 }
 
@@ -74,7 +102,7 @@ constexpr int wgmma_scale_rows(int64_t group_size, int64_t k) {
   return group_size % (kTileK / 2) == 0 ? 2 : kTileK / kMmaK;
 }
 // Up to 32 tokens a third loop has no registers (wgmma would be serialized, or spills).
-constexpr int max_wgmma_scale_rows(const TileConfig& t) { return t.m <= 32 ? 2 : kTileK / kMmaK; }
+constexpr int max_wgmma_scale_rows(const TileConfig& t) { return t.scale_rows; }
 
 constexpr int wgmma_k_tile_bytes(const TileConfig& t, int bits, WgmmaMode mode) {
   const int scale_rows = mode == WgmmaMode::kPerChannel ? 0 : max_wgmma_scale_rows(t);

@@ -81,7 +81,8 @@ TEST(Candidate, SkinnyClustersNeedHopperAndWideBlocks) {
 }
 
 TEST(Candidate, SkinnyModeFollowsBitsGroupsAndRows) {
-  const SkinnyConfig narrow{1, 2, 8}, wide{1, 4, 8}, sixteen{2, 4, 8};
+  const SkinnyConfig narrow = kSkinnyConfigs[2], wide = kSkinnyConfigs[3],
+                     sixteen = kSkinnyConfigs[4];
   const auto mode = [](const SkinnyConfig& t, int bits, int64_t group_size, int64_t m,
                        ZeroMode zero_mode = ZeroMode::kNone) {
     return skinny_mode(t, {bits, group_size, zero_mode}, m, 4096);
@@ -104,7 +105,8 @@ TEST(Candidate, SkinnyModeFollowsBitsGroupsAndRows) {
 
 // Where cp.async copies scales, rows that it cannot read are copied first.
 TEST(Candidate, SkinnyScalesAreStagedInWideBlocksAndWithZeroPoints) {
-  const SkinnyConfig narrow{1, 1, 8}, wide{1, 4, 8}, sixteen{2, 4, 8};
+  const SkinnyConfig narrow = kSkinnyConfigs[0], wide = kSkinnyConfigs[3],
+                     sixteen = kSkinnyConfigs[4];
   EXPECT_FALSE(stages_scales(narrow, SkinnyMode::kCoarse));
   EXPECT_FALSE(stages_scales(wide, SkinnyMode::kPerChannel));
   for (const SkinnyMode mode :
@@ -119,8 +121,8 @@ TEST(Candidate, SkinnyScalesAreStagedInWideBlocksAndWithZeroPoints) {
 
 // Sixteen tokens: zero points of whole k-tiles go around the stages, the others through them.
 TEST(Candidate, ZeroPointsOfScaledSumsAreNotStaged) {
-  const TileConfig sixteen{16, 256, 16, 64, 4, 2}, more{32, 256, 32, 64, 4, 2},
-      slices{16, 64, 16, 64, 3, 2, 8};
+  const TileConfig sixteen = kTileConfigs[1], more = kTileConfigs[3],
+                   slices = Tile(16, 64).warp(16, 64).stages(3).blocks(2).k_warps(8);
   const int row = 256 * 2;
   const auto bytes = [](const TileConfig& t, ScaleMode mode) { return stage_bytes(t, 4, mode); };
   EXPECT_TRUE(scales_sums(sixteen, ScaleMode::kCoarse));

@@ -35,7 +35,7 @@ bool is(const Choice& c, const char* family) {
   return std::string(family_of<ConvProblem>(c).name) == family;
 }
 
-int k_slices(const Choice& c) { return is(c, "implicit") ? kConvTileConfigs[c.row].k_slices : 1; }
+int k_warps(const Choice& c) { return is(c, "implicit") ? kConvTileConfigs[c.row].k_warps : 1; }
 
 TEST(ConvSelect, NamesOfAllCandidatesParse) {
   int sliced = 0;
@@ -45,7 +45,7 @@ TEST(ConvSelect, NamesOfAllCandidatesParse) {
     EXPECT_EQ(config_name<ConvProblem>(*parsed), config_name<ConvProblem>(c));
     EXPECT_TRUE(parsed->family == c.family && parsed->row == c.row && parsed->split == c.split &&
                 parsed->slices == c.slices);
-    sliced += k_slices(c) > 1;
+    sliced += k_warps(c) > 1;
   }
   EXPECT_GT(sliced, 10);
   EXPECT_TRUE(parse_config<ConvProblem>("implicit_m16n64s3k8_cluster2"));
@@ -71,7 +71,7 @@ TEST(ConvSelect, EveryDeviceHasTilesThatShareOutKAndOthers) {
       int sliced = 0, whole = 0;
       for (const Choice& c : ranked(p, device)) {
         if (!is(c, "implicit")) continue;
-        ++(k_slices(c) > 1 ? sliced : whole);
+        ++(k_warps(c) > 1 ? sliced : whole);
         EXPECT_LE(conv_smem_bytes(kConvTileConfigs[c.row], bits, ScaleMode::kCoarse),
                   device.smem_bytes);
         EXPECT_TRUE(c.split != SplitK::kCluster || device.sm >= 90);
@@ -87,9 +87,9 @@ TEST(ConvSelect, SingleImagesShareOutKInsideOfABlock) {
   for (const ConvProblem& p : {layer(1, 128, 28, 128, 3), layer(1, 256, 14, 256, 3),
                                layer(1, 512, 7, 512, 3), layer(1, 1024, 14, 2048, 1, 2)}) {
     const Choice c = *choose(p, kHopper);
-    EXPECT_EQ(k_slices(c), 8) << config_name<ConvProblem>(c);
+    EXPECT_EQ(k_warps(c), 8) << config_name<ConvProblem>(c);
   }
-  EXPECT_EQ(k_slices(*choose(layer(1, 64, 56, 64, 1), kHopper)), 1);
+  EXPECT_EQ(k_warps(*choose(layer(1, 64, 56, 64, 1), kHopper)), 1);
   EXPECT_TRUE(is(*choose(layer(32, 256, 14, 256, 3), kHopper), "dequantize_conv"));
 }
 
