@@ -80,6 +80,6 @@ void torch_failed(const char* call, const char* file, int line) {
 
 }  // namespace mixed_gemm
 
-STABLE_TORCH_LIBRARY_IMPL(mixed_gemm, CompositeExplicitAutograd, m) {
+MIXED_GEMM_KERNELS(CompositeExplicitAutograd, m) {
   m.impl("_error_kind", TORCH_BOX(&mixed_gemm::error_kind));
 }

@@ -1,8 +1,8 @@
-// Every schema string. Kernels register in cpu_impl.cpp, cuda_impl.cpp and introspection.cpp;
+// Every schema string. Kernels register in the cpu.cpp and cuda.cpp of each folder and in plan.cpp;
 // fakes, autograd and autocast in mixed_gemm/ops.py.
 #include "ops/torch_stable.h"
 
-STABLE_TORCH_LIBRARY(mixed_gemm, m) {
+MIXED_GEMM_SCHEMAS(m) {
   // check: whether values outside the range of `bits` are refused on a GPU too, which waits for it.
   m.def("pack_weights(Tensor q, int bits, *, bool check=False) -> Tensor");
   m.def("unpack_weights(Tensor b_packed, int bits, int n, int k) -> Tensor");

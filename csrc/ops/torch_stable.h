@@ -31,6 +31,13 @@
 
 #include "core/parallel.h"
 
+// torch takes a namespace of ops once a process. A build with another one (CMake's
+// MIXED_GEMM_NAMESPACE) can be loaded beside this one, to be compared with it.
+#define MIXED_GEMM_SCHEMAS_IN(name, m) STABLE_TORCH_LIBRARY(name, m)
+#define MIXED_GEMM_SCHEMAS(m) MIXED_GEMM_SCHEMAS_IN(MIXED_GEMM_NAMESPACE, m)
+#define MIXED_GEMM_KERNELS_IN(name, key, m) STABLE_TORCH_LIBRARY_IMPL(name, key, m)
+#define MIXED_GEMM_KERNELS(key, m) MIXED_GEMM_KERNELS_IN(MIXED_GEMM_NAMESPACE, key, m)
+
 // Exported by libtorch_cuda alone. Weak, so that the same library loads in a CPU-only torch, where
 // it stays null.
 extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device_index, void** stream)

@@ -54,7 +54,7 @@ std::tuple<Tensor, Tensor> block_quantize_cuda(const Tensor& a, const Tensor& b,
 }  // namespace
 }  // namespace mixed_gemm
 
-STABLE_TORCH_LIBRARY_IMPL(mixed_gemm, CUDA, m) {
+MIXED_GEMM_KERNELS(CUDA, m) {
   m.impl("block_quant_gemm", TORCH_BOX(&mixed_gemm::block_quant_gemm_cuda));
   m.impl("_block_quant_gemm_config", TORCH_BOX(&mixed_gemm::block_quant_gemm_config_cuda));
   m.impl("_block_quantize", TORCH_BOX(&mixed_gemm::block_quantize_cuda));

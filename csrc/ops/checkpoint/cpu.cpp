@@ -42,7 +42,7 @@ Tensor gptq_repack_cpu(const Tensor& qweight, std::optional<Tensor> perm, int64_
 }  // namespace
 }  // namespace mixed_gemm
 
-STABLE_TORCH_LIBRARY_IMPL(mixed_gemm, CPU, m) {
+MIXED_GEMM_KERNELS(CPU, m) {
   m.impl("awq_gemm", TORCH_BOX(&mixed_gemm::awq_gemm_cpu));
   m.impl("awq_dequantize", TORCH_BOX(&mixed_gemm::awq_dequantize_cpu));
   m.impl("awq_repack", TORCH_BOX(&mixed_gemm::awq_repack_cpu));

@@ -1,7 +1,5 @@
 // CUDA kernels of the ops on checkpoint tensors.
-#include <limits>
-
-#include "awq/launchers.h"
+#include "awq/family.h"
 #include "ops/checkpoint/checks.h"
 #include "ops/cuda_call.h"
 #include "ops/dense_cuda.h"
@@ -29,46 +27,19 @@ Tensor dequantize(const Call& call, CheckedAwq& checked) {
   return w;
 }
 
-// Few rows: weights go from the checkpoint's tensors straight into mma fragments.
-void run_skinny(Call& call, CheckedAwq& checked, void* d) {
-  AwqProblem& p = checked.problem;
-  align_scales(checked);
-  p.d = d;
-  const bool rows_aligned = p.a_stride % 8 == 0 && p.a_stride <= std::numeric_limits<int>::max();
-  if (reinterpret_cast<uintptr_t>(p.a) % 16 != 0 || (p.m > 1 && !rows_aligned)) {
-    CopyPaddedArgs copy;
-    copy.element = p.element;
-    copy.src = p.a;
-    copy.src_stride = p.a_stride;
-    copy.rows = p.m;
-    copy.columns = copy.dst_columns = p.k;
-    copy.dst = call.allocate()(p.m * p.k * 2);
-    copy.stream = call.stream();
-    call.require(cuda_status(launch_copy_padded(copy), "copying activations"));
-    p.a = copy.dst;
-    p.a_stride = p.k;
-  }
-  const auto at_pairs = [](const void* words) {
-    return reinterpret_cast<uintptr_t>(words) % 8 == 0;
-  };
-  const bool pairs = p.n % 16 == 0 && at_pairs(p.qweight) && at_pairs(p.qzeros);
-  const AwqChoice choice = select_awq(p.m, p.n, p.k, awq_is_fine(p.group_size, p.k), pairs,
-                                      call.info().sm, call.info().sm_count);
-  call.require(cuda_status(launch_awq_gemm(p, choice, call.stream()), "launching the GEMM"));
-}
-
-// Many rows: dequantize + dense GEMM. Both have fp32 sums and one rounding.
+// Few rows: weights go from the checkpoint's tensors straight into mma fragments. Many rows:
+// dequantize + dense GEMM. Both have fp32 sums and one rounding.
 Tensor awq_gemm_cuda(const Tensor& input, const Tensor& qweight, const Tensor& scales,
                      const Tensor& qzeros, int64_t split_k_iters) {
   CheckedAwq checked = check_awq_gemm(input, qweight, scales, qzeros, split_k_iters);
   Call call("awq_gemm", checked.input);
   Tensor d = torch::stable::new_empty(input, checked.output_sizes);
   if (d.numel() == 0) return d;
-  const AwqProblem& p = checked.problem;
-  const bool small = p.m <= kMaxAwqRows && p.n <= kMaxAwqExtent && p.k <= kMaxAwqExtent &&
-                     p.n * p.k <= kMaxAwqWeights;
-  if (small && p.k % 8 == 0 && p.element != ElementType::kFloat32) {
-    run_skinny(call, checked, d.mutable_data_ptr());
+  AwqProblem& p = checked.problem;
+  if (Awq::takes(p)) {
+    align_scales(checked);
+    p.d = d.mutable_data_ptr();
+    call.require(Awq::run(p, call.context()));
     return d;
   }
   const Tensor w = dequantize(call, checked);
@@ -108,7 +79,7 @@ Tensor gptq_repack_cuda(const Tensor& qweight, std::optional<Tensor> perm, int64
 }  // namespace
 }  // namespace mixed_gemm
 
-STABLE_TORCH_LIBRARY_IMPL(mixed_gemm, CUDA, m) {
+MIXED_GEMM_KERNELS(CUDA, m) {
   m.impl("awq_gemm", TORCH_BOX(&mixed_gemm::awq_gemm_cuda));
   m.impl("awq_dequantize", TORCH_BOX(&mixed_gemm::awq_dequantize_cuda));
   m.impl("awq_repack", TORCH_BOX(&mixed_gemm::awq_repack_cuda));

@@ -1,7 +1,5 @@
-// CPU side of the convolutions and of the block GEMM: checked tensors -> cpu/.
-#include "cpu/block_gemm/block_gemm_cpu.h"
+// CPU side of the convolutions: checked tensors -> cpu/.
 #include "cpu/conv/conv_cpu.h"
-#include "ops/block_gemm/checks.h"
 #include "ops/conv/checks.h"
 
 namespace mixed_gemm {
@@ -45,20 +43,10 @@ Tensor qconv2d_int8_cpu(const Tensor& input, const Tensor& weight, const Tensor&
   return checked.d;
 }
 
-Tensor block_quant_gemm_cpu(const Tensor& a, const Tensor& b, const Tensor& scale_b,
-                            const Tensor& offset_b, std::optional<Tensor> bias, int64_t block_size,
-                            std::string activation) {
-  const CheckedBlockGemm checked =
-      check_block_quant_gemm({a, b, scale_b, offset_b, bias, block_size, activation});
-  block_gemm_cpu(checked.problem, torch_parallel);
-  return checked.d;
-}
-
 }  // namespace
 }  // namespace mixed_gemm
 
-STABLE_TORCH_LIBRARY_IMPL(mixed_gemm, CPU, m) {
+MIXED_GEMM_KERNELS(CPU, m) {
   m.impl("qconv2d", TORCH_BOX(&mixed_gemm::qconv2d_cpu));
   m.impl("qconv2d_int8", TORCH_BOX(&mixed_gemm::qconv2d_int8_cpu));
-  m.impl("block_quant_gemm", TORCH_BOX(&mixed_gemm::block_quant_gemm_cpu));
 }

@@ -293,7 +293,7 @@ std::string qconv2d_int8_configs_cuda(const Tensor& input, const Tensor& weight,
 }  // namespace
 }  // namespace mixed_gemm
 
-STABLE_TORCH_LIBRARY_IMPL(mixed_gemm, CUDA, m) {
+MIXED_GEMM_KERNELS(CUDA, m) {
   m.impl("qconv2d", TORCH_BOX(&mixed_gemm::qconv2d_cuda));
   m.impl("_qconv2d_config", TORCH_BOX(&mixed_gemm::qconv2d_config_cuda));
   m.impl("_qconv2d_configs", TORCH_BOX(&mixed_gemm::qconv2d_configs_cuda));

@@ -19,6 +19,6 @@ Tensor pack_conv_weights(const Tensor& q, int64_t bits, bool check) {
 }  // namespace
 }  // namespace mixed_gemm
 
-STABLE_TORCH_LIBRARY_IMPL(mixed_gemm, CompositeExplicitAutograd, m) {
+MIXED_GEMM_KERNELS(CompositeExplicitAutograd, m) {
   m.impl("pack_conv_weights", TORCH_BOX(&mixed_gemm::pack_conv_weights));
 }

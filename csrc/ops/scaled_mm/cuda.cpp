@@ -1,7 +1,6 @@
-// CUDA kernels of the W8A8 ops: checked tensors -> dispatch/ and the quantizers.
+// CUDA kernels of scaled_mm: checked tensors -> dispatch/.
 #include "ops/cuda_call.h"
 #include "ops/scaled_mm/checks.h"
-#include "transform/quantize_launchers.h"
 
 namespace mixed_gemm {
 namespace {
@@ -43,34 +42,11 @@ Tensor scaled_mm_config_cuda(const Tensor& a, const Tensor& b, const Tensor& sca
       config);
 }
 
-std::tuple<Tensor, Tensor, std::optional<Tensor>> quantize_per_token_cuda(const Tensor& a,
-                                                                          bool symmetric) {
-  const CheckedPerToken checked = check_quantize_per_token(a, symmetric);
-  Call call("quantize_per_token", checked.a);
-  if (checked.scale.numel() > 0) {
-    call.require(
-        cuda_status(launch_quantize_per_token(checked.problem, call.stream()), "quantizing"));
-  }
-  return {checked.q, checked.scale, checked.azp};
-}
-
-Tensor quantize_per_tensor_cuda(const Tensor& a, const Tensor& scale, std::optional<Tensor> azp) {
-  const CheckedPerTensor checked = check_quantize_per_tensor(a, scale, azp);
-  Call call("quantize_per_tensor", checked.a);
-  if (checked.q.numel() > 0) {
-    call.require(
-        cuda_status(launch_quantize_per_tensor(checked.problem, call.stream()), "quantizing"));
-  }
-  return checked.q;
-}
-
 }  // namespace
 }  // namespace mixed_gemm
 
-STABLE_TORCH_LIBRARY_IMPL(mixed_gemm, CUDA, m) {
+MIXED_GEMM_KERNELS(CUDA, m) {
   m.impl("scaled_mm", TORCH_BOX(&mixed_gemm::scaled_mm_cuda));
   m.impl("scaled_mm_azp", TORCH_BOX(&mixed_gemm::scaled_mm_azp_cuda));
   m.impl("_scaled_mm_config", TORCH_BOX(&mixed_gemm::scaled_mm_config_cuda));
-  m.impl("quantize_per_token", TORCH_BOX(&mixed_gemm::quantize_per_token_cuda));
-  m.impl("quantize_per_tensor", TORCH_BOX(&mixed_gemm::quantize_per_tensor_cuda));
 }

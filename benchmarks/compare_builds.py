@@ -1,0 +1,174 @@
+"""Two builds of the library in one process: the time of the new one over that of the old, kernel
+by kernel, and of an eager call on the host.
+
+    cmake ... -DMIXED_GEMM_NAMESPACE=mixed_gemm_old    # in a checkout of the old commit
+    python benchmarks/compare_builds.py OLD.so [--out FILE.json]
+
+The new build is the one that `import mixed_gemm` finds. Both run the same configurations, by name,
+on the same tensors, in turns. Prints the mean of each group of configurations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from about import about_run
+from operands import Call, Operands
+from scaled_operands import ScaledOperands
+from schemes import Scheme
+from timing import Graph, measured_ceilings, time_interleaved
+
+import mixed_gemm
+
+SCHEMES = [
+    Scheme(4, 128, None, "float16"),
+    Scheme(4, 64, "sub", "bfloat16"),
+    Scheme(8, -1, None, "bfloat16"),
+]
+SHAPES = [(4096, 4096), (14336, 4096)]  # N, K
+ROWS = [1, 16, 64, 256, 1024]
+EAGER_CALLS = 2000
+
+
+def calls_of(operands: Operands, scheme: Scheme, m: int, config: str, op: Any) -> list[Call]:
+    """What Operands.ours() returns, with another op."""
+    calls = operands.ours(scheme, m, config)
+    return [lambda c=call: op(*c.args, **c.keywords) for call in calls]  # type: ignore[attr-defined]
+
+
+def gemm_cases(old: Any) -> Iterator[tuple[str, dict[str, list[Call]]]]:
+    """(name, calls of both builds): multistage tiles without a split, and what is selected."""
+    for n, k in SHAPES:
+        operands = Operands(n, k)
+        for scheme in SCHEMES:
+            for m in ROWS:
+                plan = mixed_gemm.plan(
+                    m,
+                    n,
+                    k,
+                    dtype=scheme.dtype,
+                    bits=scheme.bits,
+                    group_size=scheme.group_size or -1,
+                    zero_mode=scheme.zero_mode,
+                    device="cuda",
+                )
+                named = [c.config for c in plan.candidates]
+                tiles = [c for c in named if c.startswith("multistage") and c.count("_") == 1]
+                streams = [c for c in named if c.startswith("multistage") and "streamk1" in c]
+                selected = plan.selected
+                for group, configs in (
+                    ("multistage", tiles),
+                    ("multistage, stream-K", streams[:1]),
+                    ("selected", [] if selected == "dequantize_dense" else [selected]),
+                ):
+                    for config in configs:
+                        new = operands.ours(scheme, m, config)
+                        before = calls_of(operands, scheme, m, config, old.fpA_intB_gemm_config)
+                        yield (
+                            f"{group} {scheme.name} {n}x{k} M={m} {config}",
+                            {
+                                "new": new,
+                                "old": before,
+                            },
+                        )
+
+
+def scaled_cases(old: Any) -> Iterator[tuple[str, dict[str, list[Call]]]]:
+    for n, k in SHAPES:
+        operands = ScaledOperands(n, k)
+        for m in ROWS[1:]:
+            plan = mixed_gemm.plan(m, n, k, dtype=torch.int8, device="cuda")
+            named = [c.config for c in plan.candidates]
+            tiles = [c for c in named if c.startswith("scaled") and c.count("_") == 1]
+            for group, configs in (("scaled", tiles), ("scaled, selected", [plan.selected])):
+                for config in configs:
+                    new = operands.ours_int8(m, config)
+                    before = [
+                        lambda c=call: old._scaled_mm_config(*c.args, **c.keywords) for call in new
+                    ]
+                    yield f"{group} int8 {n}x{k} M={m} {config}", {"new": new, "old": before}
+
+
+def eager_us(call: Callable[[], object]) -> float:
+    torch.cuda.synchronize()
+    begun = time.perf_counter()
+    for _ in range(EAGER_CALLS):
+        call()
+    spent = time.perf_counter() - begun
+    torch.cuda.synchronize()
+    return 1e6 * spent / EAGER_CALLS
+
+
+def host_rows(old: Any, rounds: int) -> Iterator[dict[str, Any]]:
+    """Of calls that are shorter on the GPU than on the host."""
+    operands = Operands(256, 256)
+    scheme = SCHEMES[0]
+    (call, *_) = operands.ours(scheme, 1, "skinny_m8n16w8")
+    options = {key: value for key, value in call.keywords.items() if key != "config"}
+    a, b, scales, zeros = call.args
+    ops = {"new": torch.ops.mixed_gemm.fpA_intB_gemm, "old": old.fpA_intB_gemm}
+    best = dict.fromkeys(ops, math.inf)
+    for _ in range(rounds):
+        for name, op in ops.items():
+            best[name] = min(best[name], eager_us(lambda op=op: op(a, b, scales, zeros, **options)))
+    yield {
+        "name": "host, eager fpA_intB_gemm 256x256 M=1",
+        "new_us": best["new"],
+        "old_us": best["old"],
+        "ratio": best["new"] / best["old"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("old", type=Path)
+    parser.add_argument("--namespace", default="mixed_gemm_old")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--budget-s", type=float, default=400)
+    parser.add_argument("--commit", help="of the new build, where there is no git")
+    parser.add_argument("--old-commit", default="")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    torch.ops.load_library(str(options.old))
+    old = getattr(torch.ops, options.namespace)
+    begun = time.monotonic()
+    rows = list(host_rows(old, options.rounds))
+    for cases in (scaled_cases(old), gemm_cases(old)):
+        for name, calls in cases:
+            if time.monotonic() - begun > options.budget_s:
+                break
+            graphs = {key: Graph(calls[key]) for key in calls}
+            us = {key: t.us for key, t in time_interleaved(graphs, options.rounds).items()}
+            rows.append(
+                {
+                    "name": name,
+                    "new_us": round(us["new"], 3),
+                    "old_us": round(us["old"], 3),
+                    "ratio": round(us["new"] / us["old"], 4),
+                }
+            )
+    groups: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        groups[row["name"].split(" w")[0].split(" int8")[0]].append(row["ratio"])
+    means = {g: round(math.exp(sum(map(math.log, r)) / len(r)), 4) for g, r in groups.items()}
+    for group, mean in means.items():
+        print(
+            f"{group}: {mean} of the old time, {len(groups[group])} points,"
+            f" {min(groups[group]):.3f} to {max(groups[group]):.3f}"
+        )
+    if options.out:
+        meta = about_run(measured_ceilings(), options.commit)
+        content = {"meta": {**meta, "old_commit": options.old_commit}, "means": means, "rows": rows}
+        options.out.write_text(json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
