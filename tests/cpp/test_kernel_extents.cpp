@@ -5,9 +5,9 @@
 
 #include <vector>
 
-#include "problem/gemm.h"
 #include "mainloop/multistage_stage.h"
 #include "multistage/config.h"
+#include "problem/gemm.h"
 #include "wgmma/staged_rows.h"
 
 namespace mixed_gemm {
