@@ -5,7 +5,8 @@ by kernel, and of an eager call on the host.
     python benchmarks/compare_builds.py OLD.so [--out FILE.json]
 
 The new build is the one that `import mixed_gemm` finds. Both run the same configurations, by name,
-on the same tensors, in turns. Prints the mean of each group of configurations.
+on the same tensors, in turns. Prints the mean of each group of configurations. The time on the host
+is compared where --new is a third build, of the new commit with the namespace mixed_gemm_new.
 """
 
 from __future__ import annotations
@@ -107,14 +108,15 @@ def eager_us(call: Callable[[], object]) -> float:
     return 1e6 * spent / EAGER_CALLS
 
 
-def host_rows(old: Any, rounds: int) -> Iterator[dict[str, Any]]:
-    """Of calls that are shorter on the GPU than on the host."""
+def host_rows(new: Any, old: Any, rounds: int) -> Iterator[dict[str, Any]]:
+    """Of calls that are shorter on the GPU than on the host. Both without what Python registers for
+    `mixed_gemm`: autograd, autocast, vmap."""
     operands = Operands(256, 256)
     scheme = SCHEMES[0]
     (call, *_) = operands.ours(scheme, 1, "skinny_m8n16w8")
     options = {key: value for key, value in call.keywords.items() if key != "config"}
     a, b, scales, zeros = call.args
-    ops = {"new": torch.ops.mixed_gemm.fpA_intB_gemm, "old": old.fpA_intB_gemm}
+    ops = {"new": new.fpA_intB_gemm, "old": old.fpA_intB_gemm}
     best = dict.fromkeys(ops, math.inf)
     for _ in range(rounds):
         for name, op in ops.items():
@@ -131,6 +133,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("old", type=Path)
     parser.add_argument("--namespace", default="mixed_gemm_old")
+    parser.add_argument("--new", type=Path, help="the new build again, as mixed_gemm_new")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--budget-s", type=float, default=400)
     parser.add_argument("--commit", help="of the new build, where there is no git")
@@ -140,7 +143,10 @@ def main() -> None:
     torch.ops.load_library(str(options.old))
     old = getattr(torch.ops, options.namespace)
     begun = time.monotonic()
-    rows = list(host_rows(old, options.rounds))
+    rows: list[dict[str, Any]] = []
+    if options.new:
+        torch.ops.load_library(str(options.new))
+        rows += host_rows(torch.ops.mixed_gemm_new, old, options.rounds)
     for cases in (scaled_cases(old), gemm_cases(old)):
         for name, calls in cases:
             if time.monotonic() - begun > options.budget_s:
