@@ -9,7 +9,7 @@
 #include "core/mutant.h"
 #include "cutlass/array.h"
 #include "cutlass/numeric_conversion.h"
-#include "grid/cluster_sums.cuh"
+#include "grid/cluster_handover.cuh"
 
 namespace mixed_gemm {
 
@@ -27,11 +27,11 @@ class AwqReduction {
   using Accumulators = AwqQuad[4 * kWords][Config::kMTiles];
 
   static constexpr int smem_bytes(int warps, int split) {
-    return ClusterSums::kBytes + (warps / Config::kNWarps + split - 1) * kTile * sizeof(float4);
+    return ClusterHandover::kBytes + (warps / Config::kNWarps + split - 1) * kTile * sizeof(float4);
   }
 
   __device__ explicit AwqReduction(uint8_t* storage)
-      : cluster_(storage), sums_(reinterpret_cast<float4*>(storage + ClusterSums::kBytes)) {}
+      : cluster_(storage), sums_(reinterpret_cast<float4*>(storage + ClusterHandover::kBytes)) {}
 
   // Long before store(), by all threads. rows: of the output, from the block's first on.
   __device__ void start(int rows) {
@@ -150,7 +150,7 @@ class AwqReduction {
         reinterpret_cast<const Four&>(rounded);
   }
 
-  ClusterSums cluster_;
+  ClusterHandover cluster_;
   float4* sums_;  // of the warps that share out K, then of the other blocks: [kM][kChunks] each
 };
 

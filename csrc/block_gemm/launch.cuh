@@ -39,10 +39,8 @@ int launch_block_gemm(const BlockGemmProblem& p, const BlockOperands& operands, 
   static_assert(kSmemBytes == block_smem_bytes(Config::kTile, Config::kScaleRows),
                 "why_not filters by block_smem_bytes()");
   const auto params = block_gemm_params<Config>(p, operands, work);
-  return launch_kernel(
-      block_gemm_kernel<Config>,
-      {dim3(params.work.workers), Config::kThreads, work.stream, kSmemBytes, dim3(work.cluster())},
-      params);
+  const KernelLaunch shape = launch_of(work, params.work.workers, Config::kThreads, kSmemBytes);
+  return launch_kernel(block_gemm_kernel<Config>, shape, params);
 }
 
 template <int kScaleRows, int... kRows>

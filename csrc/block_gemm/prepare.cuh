@@ -8,7 +8,7 @@
 #pragma once
 #include "block_gemm/args.h"
 #include "cutlass/fast_math.h"
-#include "layout/smem_tile.h"
+#include "layout/swizzled_lines.h"
 #include "transform/quantize.cuh"
 
 namespace mixed_gemm {

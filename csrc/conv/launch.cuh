@@ -56,10 +56,10 @@ int launch_conv(const ConvProblem& p, const Work& work) {
   const auto params = conv_params<Config>(p, work);
   // 1.0 to 1.3 us less behind a kernel that lets it start, whatever the grid; 0.5 us more behind
   // one that does not (H200, all layers of ResNet-50 at batch 1).
-  return launch_kernel(conv_kernel<Config>,
-                       {dim3(params.work.workers), Config::kThreads, work.stream, kSmemBytes,
-                        dim3(work.cluster()), work.early_start.sms > 0, work.early_start},
-                       params);
+  KernelLaunch shape = launch_of(work, params.work.workers, Config::kThreads, kSmemBytes);
+  shape.starts_early = work.early_start.sms > 0;
+  shape.even = work.early_start;
+  return launch_kernel(conv_kernel<Config>, shape, params);
 }
 
 // One launcher per row of kConvTileConfigs.

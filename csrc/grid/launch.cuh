@@ -8,6 +8,7 @@
 
 #include "core/device.h"
 #include "core/mutant.h"
+#include "grid/work.h"
 
 namespace mixed_gemm {
 
@@ -20,6 +21,17 @@ struct KernelLaunch {
   bool starts_early = false;  // grid/early_start.cuh; not before sm_90
   EarlyStart even = {};       // the same, and no SM gets more than its share
 };
+
+// Of a kernel whose blocks are the workers of a split.
+inline KernelLaunch launch_of(const Work& work, int workers, int threads, int smem_bytes) {
+  KernelLaunch launch;
+  launch.grid = dim3(static_cast<unsigned>(workers));
+  launch.threads = threads;
+  launch.stream = work.stream;
+  launch.smem_bytes = smem_bytes;
+  launch.cluster = dim3(work.cluster());
+  return launch;
+}
 
 template <typename Params>
 int launch_kernel(void (*kernel)(Params), const KernelLaunch& launch, const Params& params) {

@@ -4,7 +4,7 @@
 #pragma once
 #include "epilogue/finish_output.cuh"
 #include "grid/early_start.cuh"
-#include "grid/partial_sums.cuh"
+#include "grid/split_partials.cuh"
 
 namespace mixed_gemm {
 

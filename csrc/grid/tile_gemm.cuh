@@ -13,9 +13,9 @@
 #include "core/tile.h"
 #include "cutlass/semaphore.h"
 #include "epilogue/store_tile.cuh"
+#include "grid/block_handover.cuh"
 #include "grid/early_start.cuh"
-#include "grid/handover.cuh"
-#include "grid/slice_sums.cuh"
+#include "grid/warp_handover.cuh"
 #include "grid/work_split.h"
 
 namespace mixed_gemm {
@@ -28,7 +28,7 @@ struct TileGemm {
   using Part = WarpPart<Config>;
   using Sums = std::conditional_t<(Config::kKWarps > 1), cutlass::Array<float, Part::kAccumulators>,
                                   typename Mainloop::Accumulators>;
-  using Shared = SharedAccumulators<Sums, Config::kThreads>;
+  using Shared = BlockHandover<Sums, Config::kThreads>;
 
   struct Params {
     typename Mainloop::Params mainloop;

@@ -6,8 +6,8 @@
 #include "core/mutant.h"
 #include "cute/arch/cluster_sm90.hpp"
 #include "cutlass/arch/reg_reconfig.h"
+#include "grid/block_handover.cuh"
 #include "grid/early_start.cuh"
-#include "grid/handover.cuh"
 #include "grid/work_split.h"
 #include "hopper/tma_pipeline.cuh"
 #include "hopper/warp_roles.cuh"
@@ -20,7 +20,7 @@ template <typename Config, typename Mainloop_, typename Output>
 struct SpecializedGemm {
   using Mainloop = Mainloop_;
   using Sums = typename Mainloop::Sums;
-  using Shared = SharedAccumulators<Sums, Config::kMultiplyThreads>;
+  using Shared = BlockHandover<Sums, Config::kMultiplyThreads>;
 
   struct Params {
     typename Mainloop::Copies copies;

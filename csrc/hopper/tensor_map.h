@@ -12,7 +12,7 @@ struct BoxedMatrix {
   int64_t columns, rows;  // elements of a row; rows
   int64_t stride;         // bytes between rows, a multiple of 16; of one row, anything
   int box_columns, box_rows;
-  bool permuted;  // rows of 128 bytes, their 16-byte chunks exchanged (SmemActivationTile)
+  bool permuted;  // rows of 128 bytes, their 16-byte chunks exchanged (SwizzledLines)
 };
 
 // A cudaError_t.

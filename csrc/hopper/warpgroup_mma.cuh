@@ -81,7 +81,7 @@ struct WarpgroupInt8Mma {
 };
 
 // The descriptor of rows of 128 bytes along K as the copy engine leaves them, permuted within 1024
-// (layout/smem_tile.h). An instruction takes 32 bytes of each.
+// (layout/swizzled_lines.h). An instruction takes 32 bytes of each.
 __device__ inline uint64_t swizzled_descriptor(uint32_t address) {
   constexpr uint64_t kOctetStride = 1024 >> 4, kSwizzle128 = 1;
   return ((address >> 4) + (1u << 16)) | kOctetStride << 32 | kSwizzle128 << 62;

@@ -6,7 +6,7 @@
 #include "cutlass/arch/memory_sm75.h"
 #include "cutlass/arch/memory_sm80.h"
 #include "cutlass/array.h"
-#include "layout/smem_tile.h"
+#include "layout/swizzled_lines.h"
 #include "mainloop/gemm_config.cuh"
 
 namespace mixed_gemm {
@@ -38,7 +38,7 @@ class ActivationCopy {
   __device__ ActivationCopy(const Params& params, const Shared&, int row0, int begin, int end,
                             int thread)
       : params_(params),
-        smem_offset_(SmemActivationTile::offset(thread / kChunksPerLine, thread % kChunksPerLine)) {
+        smem_offset_(SwizzledLines::offset(thread / kChunksPerLine, thread % kChunksPerLine)) {
     const int row = row0 + thread / kChunksPerLine;
     const int k = begin * kTileK + thread % kChunksPerLine * 8;
     source_ = params.a + row * params.stride + k;
@@ -82,7 +82,7 @@ struct ActivationFragment {
 
   // Where the lane reads step 0 of the first tile; that of step s is at offset ^ step_xor(s).
   static __device__ int lane_offset(int warp_row0, int lane) {
-    return SmemActivationTile::offset(warp_row0 + lane % 16, lane / 16);
+    return SwizzledLines::offset(warp_row0 + lane % 16, lane / 16);
   }
   static constexpr int step_xor(int step) { return 2 * step * kChunkBytes; }
 

@@ -11,7 +11,7 @@
 #include "cutlass/arch/mma.h"
 #include "cutlass/arch/mma_sm80.h"
 #include "mainloop/activation_operand.cuh"
-#include "mainloop/group_sums.cuh"
+#include "mainloop/group_scaling.cuh"
 #include "mainloop/scale_operand.cuh"
 #include "mainloop/weight_operand.cuh"
 #include "mainloop/zero_products.cuh"
@@ -24,7 +24,7 @@ class MultistageMainloop {
   using CopyScales = ScaleCopy<Config, ScaleRows>;
   static constexpr bool kScaled = Config::kMode != ScaleMode::kPerChannel;
   static constexpr bool kScalesSums = Config::kScalesSums;
-  using Groups = std::conditional_t<kScalesSums, GroupSums<Config>, NoGroupSums<Config>>;
+  using Groups = std::conditional_t<kScalesSums, GroupScaling<Config>, NoGroupScaling<Config>>;
   using Zeros = std::conditional_t<Config::kZeroProducts, ZeroProducts<Config>, NoZeroProducts>;
   static constexpr int kScaleRows = scale_rows(Config::kMode);
   static constexpr int kOffsetB = CopyA::kStageBytes;

@@ -49,9 +49,9 @@ constexpr ScaleMode scale_mode(const QuantScheme& scheme, int64_t k) {
   return zeros ? ScaleMode::kFineZero : ScaleMode::kFine;
 }
 
-// Scales meet fp32 sums there (mainloop/group_sums.cuh), not weights. With 32 tokens there are as
-// many sums as weights, and their registers cost a resident block: 4 to 14 % slower. Convolutions,
-// which have slices of K, keep one group a k-tile.
+// Scales meet fp32 sums there (mainloop/group_scaling.cuh), not weights. With 32 tokens there are
+// as many sums as weights, and their registers cost a resident block: 4 to 14 % slower.
+// Convolutions, which have slices of K, keep one group a k-tile.
 constexpr bool scales_sums(const TileConfig& t, ScaleMode mode) {
   return t.scales_sums && mode != ScaleMode::kPerChannel && scale_rows(mode) == 1;
 }

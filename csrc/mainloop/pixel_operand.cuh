@@ -6,7 +6,7 @@
 #include "core/stage_check.h"
 #include "cutlass/arch/memory_sm80.h"
 #include "cutlass/fast_math.h"
-#include "layout/smem_tile.h"
+#include "layout/swizzled_lines.h"
 #include "problem/conv.h"
 
 namespace mixed_gemm {
@@ -90,7 +90,7 @@ class PixelCopy {
     __syncthreads();
     if (kKWarps > 1) thread %= kThreads;
     rows_ = shared.rows + thread / kChunksPerLine;
-    smem_offset_ = SmemActivationTile::offset(thread / kChunksPerLine, thread % kChunksPerLine);
+    smem_offset_ = SwizzledLines::offset(thread / kChunksPerLine, thread % kChunksPerLine);
     find_tap();
   }
 
@@ -103,7 +103,7 @@ class PixelCopy {
           static_cast<unsigned>(row.y + tap_y_) < static_cast<unsigned>(params_.h) &&
           static_cast<unsigned>(row.z + tap_x_) < static_cast<unsigned>(params_.w);
       const uint4* source = params_.pixels + (row.x + tap_chunk_);
-      uint8_t* target = stage + (smem_offset_ ^ SmemActivationTile::rows_xor(pass * kRowsPerPass)) +
+      uint8_t* target = stage + (smem_offset_ ^ SwizzledLines::rows_xor(pass * kRowsPerPass)) +
                         pass * kRowsPerPass * kLineBytes;
       constexpr auto kGlobal = cutlass::arch::CacheOperation::Global;
       MIXED_GEMM_CHECK_STAGE(target - stage, kChunkBytes, kStageBytes);

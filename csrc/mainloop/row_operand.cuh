@@ -5,7 +5,7 @@
 #include "cutlass/arch/memory_sm75.h"
 #include "cutlass/arch/memory_sm80.h"
 #include "cutlass/array.h"
-#include "layout/smem_tile.h"
+#include "layout/swizzled_lines.h"
 
 namespace mixed_gemm {
 
@@ -36,7 +36,7 @@ class RowCopy {
   // This block reads rows from row0 on, lines [begin, end) of K.
   __device__ RowCopy(const Params& params, const Shared&, int row0, int begin, int end, int thread)
       : params_(params),
-        smem_offset_(SmemActivationTile::offset(thread / kChunksPerLine, thread % kChunksPerLine)) {
+        smem_offset_(SwizzledLines::offset(thread / kChunksPerLine, thread % kChunksPerLine)) {
     const int row = row0 + thread / kChunksPerLine;
     const int k = begin * kLineBytes + thread % kChunksPerLine * kChunkBytes;
     source_ = params.rows + row * params.stride + k;
@@ -94,8 +94,8 @@ struct RowFragment {
   // Where the lane reads step 0; step s is at offset ^ step_xor(s).
   static __device__ int lane_offset(int row0, int lane) {
     const int low = lane % 8, bit3 = lane / 8 % 2, bit4 = lane / 16;
-    return kSide == Side::kLeft ? SmemActivationTile::offset(row0 + low + 8 * bit3, bit4)
-                                : SmemActivationTile::offset(row0 + low + 8 * bit4, bit3);
+    return kSide == Side::kLeft ? SwizzledLines::offset(row0 + low + 8 * bit3, bit4)
+                                : SwizzledLines::offset(row0 + low + 8 * bit4, bit3);
   }
   static constexpr int step_xor(int step) { return 2 * step * kChunkBytes; }
 

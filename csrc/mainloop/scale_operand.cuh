@@ -7,7 +7,7 @@
 #include "cutlass/arch/memory_sm80.h"
 #include "cutlass/fast_math.h"
 #include "dequant/apply_scale.h"
-#include "layout/smem_tile.h"
+#include "layout/swizzled_lines.h"
 #include "mainloop/gemm_config.cuh"
 
 namespace mixed_gemm {

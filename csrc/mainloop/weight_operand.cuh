@@ -6,7 +6,7 @@
 #include "cutlass/arch/memory_sm75.h"
 #include "cutlass/arch/memory_sm80.h"
 #include "dequant/integer_converter.h"
-#include "layout/smem_tile.h"
+#include "layout/swizzled_lines.h"
 #include "mainloop/gemm_config.cuh"
 
 namespace mixed_gemm {
@@ -37,8 +37,8 @@ class WeightCopy {
   // This block reads columns from column0 on, k-tiles from k_tile on.
   __device__ WeightCopy(const Params& params, int column0, int k_tile, int thread)
       : params_(params),
-        smem_offset_(SmemWeightTile<Config::kBits>::offset(thread / kChunksPerLine,
-                                                           thread % kChunksPerLine)) {
+        smem_offset_(SwizzledWeightLines<Config::kBits>::offset(thread / kChunksPerLine,
+                                                                thread % kChunksPerLine)) {
     const int line = column0 / Layout::kInterleave + thread / kChunksPerLine;
     source_ = params.b + line * params.line_stride +
               static_cast<int64_t>(k_tile) * Layout::kLineBytes +
@@ -78,7 +78,7 @@ struct WeightFragment {
   // Where the lane reads block 0 of the first octets (ldmatrix: lanes 8j .. 8j + 7 address octet
   // j); block b is at offset ^ block_xor(b).
   static __device__ int lane_offset(int warp_column0, int lane) {
-    return SmemWeightTile<Config::kBits>::offset_of_column(warp_column0 + lane, 0);
+    return SwizzledWeightLines<Config::kBits>::offset_of_column(warp_column0 + lane, 0);
   }
   static constexpr int block_xor(int block) { return block * kChunkBytes; }
 

@@ -1,9 +1,10 @@
-// Zero points of groups whose sums are scaled (mainloop/group_sums.cuh), and the bias of weights as
-// they are stored: what a group adds to an output too much is the sum of its tokens times a factor
-// of the column, s (z + bias), or s bias - z where zero points are added. So all groups together
-// are one more product of matrices, with groups for K, and an mma takes four of them at once: 45
-// instructions a group for 16 by 64 outputs where the sums of each group took 80, which moreover
-// were a chain of dependent ones (57344 x 8192, M = 16: 91.6 us -> 83.8; without zero points 79).
+// Zero points of groups whose sums are scaled (mainloop/group_scaling.cuh), and the bias of weights
+// as they are stored: what a group adds to an output too much is the sum of its tokens times a
+// factor of the column, s (z + bias), or s bias - z where zero points are added. So all groups
+// together are one more product of matrices, with groups for K, and an mma takes four of them at
+// once: 45 instructions a group for 16 by 64 outputs where the sums of each group took 80, which
+// moreover were a chain of dependent ones (57344 x 8192, M = 16: 91.6 us -> 83.8; without zero
+// points 79).
 //
 // Lane (g, q) of a warp makes the factors of group q of each batch, for column g of each octet. It
 // asks for scales and zero points as the batch begins, from device memory.

@@ -56,10 +56,9 @@ int launch(const GemmProblem& p, const Work& work) {
     return cudaErrorInvalidValue;
   }
   const auto params = kernel_params<Config>(p, work);
-  return launch_kernel(mixed_gemm_kernel<Config>,
-                       {dim3(params.work.workers), Config::kThreads, work.stream, kSmemBytes,
-                        dim3(work.cluster()), false, work.early_start},
-                       params);
+  KernelLaunch shape = launch_of(work, params.work.workers, Config::kThreads, kSmemBytes);
+  shape.even = work.early_start;
+  return launch_kernel(mixed_gemm_kernel<Config>, shape, params);
 }
 
 template <typename Element, int kBits, ScaleMode kMode, int... kRows>

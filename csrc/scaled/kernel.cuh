@@ -2,7 +2,7 @@
 #pragma once
 #include "epilogue/scaled_output.cuh"
 #include "grid/early_start.cuh"
-#include "grid/partial_sums.cuh"
+#include "grid/split_partials.cuh"
 #include "grid/tile_gemm.cuh"
 #include "mainloop/direct_mainloop.cuh"
 #include "scaled/config.cuh"

@@ -32,10 +32,9 @@ int launch_scaled_mm(const ScaledMmProblem& p, const Work& work) {
   static_assert(kSmemBytes == scaled_smem_bytes(Config::kTile),
                 "why_not filters by scaled_smem_bytes()");
   const auto params = scaled_mm_params<Config>(p, work);
-  return launch_kernel(scaled_mm_kernel<Config>,
-                       {dim3(params.work.workers), Config::kThreads, work.stream, kSmemBytes,
-                        dim3(work.cluster()), false, work.early_start},
-                       params);
+  KernelLaunch shape = launch_of(work, params.work.workers, Config::kThreads, kSmemBytes);
+  shape.even = work.early_start;
+  return launch_kernel(scaled_mm_kernel<Config>, shape, params);
 }
 
 template <typename Sum>

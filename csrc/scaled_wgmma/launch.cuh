@@ -37,10 +37,9 @@ int launch_wgmma_int8(const ScaledMmProblem& p, const Work& work) {
   params.slots = work.sums();
   params.flags = work.flags;
   params.blocks = std::min(work.resident, params.work.workers);
-  return launch_kernel(specialized_gemm_kernel<Gemm, Config>,
-                       {dim3(params.blocks), Config::kThreads, work.stream, kSmemBytes, dim3(1),
-                        false, work.early_start},
-                       params);
+  KernelLaunch shape = launch_of(work, params.blocks, Config::kThreads, kSmemBytes);
+  shape.even = work.early_start;
+  return launch_kernel(specialized_gemm_kernel<Gemm, Config>, shape, params);
 }
 
 // One launcher per row of kWgmmaInt8TileConfigs.

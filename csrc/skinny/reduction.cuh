@@ -5,7 +5,7 @@
 #pragma once
 #include "core/mutant.h"
 #include "cutlass/array.h"
-#include "grid/cluster_sums.cuh"
+#include "grid/cluster_handover.cuh"
 #include "skinny/config.cuh"
 #include "skinny/finish_few.cuh"
 
@@ -24,7 +24,7 @@ class SkinnyReduction {
  public:
   using WarpSums = float[kM][kStride];
   struct Storage {
-    alignas(16) uint8_t barrier[ClusterSums::kBytes];
+    alignas(16) uint8_t barrier[ClusterHandover::kBytes];
     Outputs received[kMaxSkinnyCluster - 1][kM * kChunks];  // from the second block on
   };
 
@@ -92,7 +92,7 @@ class SkinnyReduction {
   }
 
   Storage& storage_;
-  ClusterSums cluster_;
+  ClusterHandover cluster_;
 };
 
 }  // namespace mixed_gemm

@@ -66,24 +66,24 @@ constexpr bool has_zeros(WgmmaMode mode) { return mode == WgmmaMode::kScaledZero
 // Whether zero points of groups of whole k-tiles have a loop that takes them to be whole numbers:
 // 0.93 to 0.95 of the time with 16 tokens, 0.95 to 0.97 with 32, 0.97 to 0.99 with 64. With 32 x
 // 128 short runs lose more by asking (0.97) than long ones gain (1.01).
-constexpr bool has_whole_zeros(const TileConfig& t, WgmmaMode mode) {
+constexpr bool has_integer_zeros(const TileConfig& t, WgmmaMode mode) {
   return mode == WgmmaMode::kScaledZero && t.zero_loop != ZeroLoop::kNone;
 }
 // Whether others have a loop of their own as well, and the first group of a run says which
-// (wgmma/whole_zeros.cuh). 16 tokens have no registers for a third loop (spills).
-constexpr bool asks_for_whole_zeros(const TileConfig& t, WgmmaMode mode) {
+// (wgmma/integer_zeros.cuh). 16 tokens have no registers for a third loop (spills).
+constexpr bool asks_for_integer_zeros(const TileConfig& t, WgmmaMode mode) {
   return mode == WgmmaMode::kScaledZero && t.zero_loop == ZeroLoop::kAsked;
 }
-// Whether what is not whole is added behind the loop instead (wgmma/fraction_sums.cuh): 1.2 to 1.3
-// of what a loop of its own takes with groups of 128, 1.4 to 1.6 with groups of 64.
-constexpr bool sums_fractions(const TileConfig& t, WgmmaMode mode) {
-  return has_whole_zeros(t, mode) && !asks_for_whole_zeros(t, mode);
+// Whether what is not whole is added behind the loop instead (wgmma/fractional_zeros.cuh): 1.2
+// to 1.3 of what a loop of its own takes with groups of 128, 1.4 to 1.6 with groups of 64.
+constexpr bool adds_fractional_zeros(const TileConfig& t, WgmmaMode mode) {
+  return has_integer_zeros(t, mode) && !asks_for_integer_zeros(t, mode);
 }
 // Scales of groups of whole k-tiles multiply sums where a lane has at most half as many sums as
 // pairs of weights of a group of 128: 0.92 to 0.97 of the time. Not beside zero points that are no
 // whole numbers: what is left of these would be an instruction more for each weight.
 constexpr bool scales_sums(const TileConfig& t, WgmmaMode mode) {
-  return t.scales_sums && (mode == WgmmaMode::kScaled || has_whole_zeros(t, mode));
+  return t.scales_sums && (mode == WgmmaMode::kScaled || has_integer_zeros(t, mode));
 }
 // Blocks on an SM. 32 x 256: the sums of a group have no registers beside another block's, and with
 // zero points the next group's are loaded ahead (wgmma/weight_scaling.cuh): 0.94 to 1.02. 64 x 128:
@@ -111,8 +111,8 @@ constexpr int wgmma_k_tile_bytes(const TileConfig& t, int bits, WgmmaMode mode) 
       kStageAlignment));
 }
 constexpr int wgmma_smem_bytes(const TileConfig& t, int bits, WgmmaMode mode) {
-  // Behind the stages: barriers, and sums of tokens of a warp each (wgmma/fraction_sums.cuh).
-  const int sums = sums_fractions(t, mode) ? kWgmmaMultipliers * 4 * t.m * 4 : 0;
+  // Behind the stages: barriers, and sums of tokens of a warp each (wgmma/fractional_zeros.cuh).
+  const int sums = adds_fractional_zeros(t, mode) ? kWgmmaMultipliers * 4 * t.m * 4 : 0;
   const int barriers = 2 * 8 * t.stages;
   return t.stages * t.k_tiles * wgmma_k_tile_bytes(t, bits, mode) +
          static_cast<int>(round_up(barriers + sums, kStageAlignment));

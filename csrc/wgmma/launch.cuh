@@ -35,7 +35,7 @@ int make_copies(const GemmProblem& p, typename WgmmaMainloop<Config>::Copies& co
   const BoxedMatrix scales{
       p.scales, 2, e.n, e.groups, p.scale_stride * 2, Config::kTile.n, copies.staged.rows.of_copy,
       false};
-  copies.missed_zeros = MissedZeros(p, e);
+  copies.unfolded_zeros = UnfoldedZeros(p, e);
   BoxedMatrix zeros = scales;
   zeros.data = p.zeros;
   int error = make_tensor_map(tokens, copies.tokens);
@@ -74,10 +74,9 @@ int launch_wgmma(const GemmProblem& p, const Work& work) {
   params.output.p.partials = params.slots = work.sums();
   params.flags = work.flags;
   params.blocks = std::min(work.resident, params.work.workers);
-  return launch_kernel(specialized_gemm_kernel<Kernel, Config>,
-                       {dim3(params.blocks), Config::kThreads, work.stream, kSmemBytes, dim3(1),
-                        false, work.early_start},
-                       params);
+  KernelLaunch shape = launch_of(work, params.blocks, Config::kThreads, kSmemBytes);
+  shape.even = work.early_start;
+  return launch_kernel(specialized_gemm_kernel<Kernel, Config>, shape, params);
 }
 
 template <typename Element, int kBits, WgmmaMode kMode, int... kRows>

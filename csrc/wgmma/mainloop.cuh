@@ -9,9 +9,9 @@
 #include "dequant/folding_converter.h"
 #include "hopper/tma_pipeline.cuh"
 #include "hopper/warpgroup_mma.cuh"
-#include "layout/smem_tile.h"
+#include "layout/swizzled_lines.h"
 #include "wgmma/config.cuh"
-#include "wgmma/fraction_sums.cuh"
+#include "wgmma/fractional_zeros.cuh"
 #include "wgmma/no_scaling.cuh"
 #include "wgmma/sum_scaling.cuh"
 #include "wgmma/weight_scaling.cuh"
@@ -28,9 +28,9 @@ class WgmmaMainloop {
   static constexpr int kStepsPerBlock = kSteps / Layout::kBlocksPerTile;
   static constexpr int kRowTiles = Config::kRowTiles;
   static constexpr int kKTiles = Config::kTile.k_tiles;  // of a stage
-  static constexpr bool kAsksForWhole = asks_for_whole_zeros(Config::kTile, Config::kMode);
-  static constexpr bool kSumsFractions = sums_fractions(Config::kTile, Config::kMode);
-  using Fractions = FractionSums<Config>;
+  static constexpr bool kAsksForWhole = asks_for_integer_zeros(Config::kTile, Config::kMode);
+  static constexpr bool kSumsFractions = adds_fractional_zeros(Config::kTile, Config::kMode);
+  using Fractions = FractionalZeros<Config>;
   // Steps whose products run while the next ones' weights are converted: products of few tokens
   // and one row tile are too short to hide a conversion (151 for 157 us at 64 x 57344 x 8192). With
   // two row tiles 32 tokens take 0.97 to 0.99 of the time, 64 without zero points 0.96 to 0.99,
@@ -52,7 +52,7 @@ class WgmmaMainloop {
   struct Copies {
     CUtensorMap tokens, weights, scales, zeros;
     StagedScales staged;
-    MissedZeros missed_zeros;
+    UnfoldedZeros unfolded_zeros;
   };
   struct SharedStorage {
     alignas(1024) uint8_t stages[Config::kStages][Config::kStageBytes];
@@ -124,13 +124,13 @@ class WgmmaMainloop {
     }
     if constexpr (kAsksForWhole) {
       if (__any_sync(~0u, missed)) {
-        copies_.missed_zeros.template add<Config>(copies_.staged, row0, column0, begin, end,
-                                                  sums.data());
+        copies_.unfolded_zeros.template add<Config>(copies_.staged, row0, column0, begin, end,
+                                                    sums.data());
       }
     } else if constexpr (kSumsFractions) {
       // The compiler does not know that all have the same answer.
       if (__any_sync(~0u, missed)) {
-        Fractions(copies_.missed_zeros, copies_.staged, storage_.token_sums)
+        Fractions(copies_.unfolded_zeros, copies_.staged, storage_.token_sums)
             .add(row0, column0, begin, end, sums.data());
       }
     }
@@ -168,7 +168,8 @@ class WgmmaMainloop {
     constexpr bool kScalesSums = scales_sums(Config::kTile, Config::kMode);
     if constexpr (kAsksForWhole) {
       position_.wait_full();
-      if (WholeZeros<Config>::lead(copies_.staged.folding, k_tile(position_, 0) + kOperandBytes)) {
+      if (IntegerZeros<Config>::lead(copies_.staged.folding,
+                                     k_tile(position_, 0) + kOperandBytes)) {
         return multiply_tiles<std::conditional_t<kScalesSums, OfSums, OfWhole>>(begin, end, sums);
       }
       return multiply_tiles<OfWeights>(begin, end, sums);
@@ -291,7 +292,7 @@ class WgmmaMainloop {
     const int column = Config::column(warp, 0) + lane % 16;
     const int line = column / Layout::kInterleave;
     const int chunk = column % Layout::kInterleave * Layout::kBlocksPerTile + lane / 16;
-    return SmemActivationTile::offset(line, chunk);
+    return SwizzledLines::offset(line, chunk);
   }
 
   // The scales of a group of steps, before the products of the one before it are waited for.

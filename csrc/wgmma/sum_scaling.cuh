@@ -1,8 +1,8 @@
 // Scales that multiply the sums of a group, where a lane has fewer of these than pairs of weights.
-// Zero points are whole (wgmma/whole_zeros.cuh).
+// Zero points are whole (wgmma/integer_zeros.cuh).
 #pragma once
+#include "wgmma/integer_zeros.cuh"
 #include "wgmma/no_scaling.cuh"
-#include "wgmma/whole_zeros.cuh"
 
 namespace mixed_gemm {
 
@@ -73,7 +73,7 @@ class SumScaling : public NoScaling<Config> {
                      sums[i]);
     }
   }
-  __device__ bool missed() const { return kZeros && WholeZeros<Config>::is_any(missed_); }
+  __device__ bool missed() const { return kZeros && IntegerZeros<Config>::is_any(missed_); }
 
  private:
   __device__ void load(uint32_t scales) {

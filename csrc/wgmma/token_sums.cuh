@@ -1,9 +1,9 @@
 // Sums over k of the tokens of a tile, read from device memory. Not by mma: beside mma.sync ptxas
 // ends the loops that multiply with two branches, and such builds were 1 to 5 % slower.
-// wgmma/missed_zeros.cuh has sums of its own: a build whose tiles of 32 and 64 tokens mended with
+// wgmma/unfolded_zeros.cuh has sums of its own: a build whose tiles of 32 and 64 tokens mended with
 // these, and by tensor cores, had the loops of 64 in another order, 1 to 3 % slower.
 #pragma once
-#include "wgmma/missed_zeros.cuh"
+#include "wgmma/unfolded_zeros.cuh"
 
 namespace mixed_gemm {
 
@@ -14,7 +14,7 @@ struct TokenSums {
 
   // Of row g of each octet from row0 on, over k-tiles [begin, end), two at most. What lies behind
   // the last row repeats it: nobody stores that. All lanes of a warp.
-  static __device__ void add_up(const MissedZeros& p, int row0, int begin, int end,
+  static __device__ void add_up(const UnfoldedZeros& p, int row0, int begin, int end,
                                 float (&sums)[kOctets]) {
     constexpr int kSteps = 2 * kTileK / 32, kAtOnce = 2;  // four do that, too
     const int lane = static_cast<int>(threadIdx.x) % 32, k_end = min(end * kTileK, p.k);

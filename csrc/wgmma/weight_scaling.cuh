@@ -1,8 +1,8 @@
 // Scales that multiply each weight once it is converted; zero points leave with the constants of
 // the conversion (dequant/column_pair.h).
 #pragma once
+#include "wgmma/integer_zeros.cuh"
 #include "wgmma/no_scaling.cuh"
-#include "wgmma/whole_zeros.cuh"
 
 namespace mixed_gemm {
 
@@ -65,7 +65,7 @@ class WeightScaling : public NoScaling<Config> {
   }
 
   __device__ bool missed() const {
-    return kPoints == ZeroPoints::kWhole && WholeZeros<Config>::is_any(missed_);
+    return kPoints == ZeroPoints::kWhole && IntegerZeros<Config>::is_any(missed_);
   }
 
  private:

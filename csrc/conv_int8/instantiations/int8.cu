@@ -34,10 +34,8 @@ int launch_conv_int8(const ConvInt8Problem& p, const Requantization* channels, c
   static_assert(kSmemBytes == conv_int8_smem_bytes(Config::kTile),
                 "why_not filters by conv_int8_smem_bytes()");
   const auto params = params_of<Config>(p, channels, work);
-  return launch_kernel(
-      conv_int8_kernel<Config>,
-      {dim3(params.work.workers), Config::kThreads, work.stream, kSmemBytes, dim3(work.cluster())},
-      params);
+  const KernelLaunch shape = launch_of(work, params.work.workers, Config::kThreads, kSmemBytes);
+  return launch_kernel(conv_int8_kernel<Config>, shape, params);
 }
 
 template <int... kRows>

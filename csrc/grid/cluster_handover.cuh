@@ -10,11 +10,11 @@
 
 namespace mixed_gemm {
 
-class ClusterSums {
+class ClusterHandover {
  public:
   static constexpr int kBytes = 16;
 
-  __device__ explicit ClusterSums(void* storage) : mbarrier_(address_of(storage)) {}
+  __device__ explicit ClusterHandover(void* storage) : mbarrier_(address_of(storage)) {}
 
   // By all threads of all blocks. bytes: that the others will push to this one.
   __device__ void open(int bytes) {

@@ -12,7 +12,7 @@ constexpr int kChunksPerLine = 8;
 
 // A: line = row of the tile, chunk = 8 elements of K. ldmatrix reads one chunk number from 8
 // consecutive rows.
-struct SmemActivationTile {
+struct SwizzledLines {
   static constexpr MIXED_GEMM_HOST_DEVICE int offset(int row, int chunk) {
     return row * WeightLayout<4>::kLineBytes + (chunk ^ (row & 7)) * kChunkBytes;
   }
@@ -27,7 +27,7 @@ struct SmemActivationTile {
 // columns, that is from 8 / I lines; exchanging the blocks of a column by the line number spreads
 // them over all banks.
 template <int kBits>
-struct SmemWeightTile {
+struct SwizzledWeightLines {
   using Layout = WeightLayout<kBits>;
   static constexpr int kBlocks = Layout::kBlocksPerTile;
   static constexpr MIXED_GEMM_HOST_DEVICE int offset(int line, int chunk) {

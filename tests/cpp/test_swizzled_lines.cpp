@@ -1,7 +1,7 @@
 // also: nvcc
 // The shared-memory permutations are bijections and free of bank conflicts, checked by counting
 // banks.
-#include "layout/smem_tile.h"
+#include "layout/swizzled_lines.h"
 
 #include <gtest/gtest.h>
 
@@ -19,27 +19,27 @@ void expect_conflict_free(Offset offset_of_row) {
   EXPECT_EQ(bank_groups.size(), 8u);
 }
 
-TEST(SmemActivationTile, IsABijection) {
+TEST(SwizzledLines, IsABijection) {
   std::set<int> seen;
   for (int row = 0; row < 128; ++row) {
     for (int chunk = 0; chunk < kChunksPerLine; ++chunk)
-      seen.insert(SmemActivationTile::offset(row, chunk));
+      seen.insert(SwizzledLines::offset(row, chunk));
   }
   EXPECT_EQ(seen.size(), 128u * 8);
   EXPECT_EQ(*seen.rbegin(), 128 * 128 - kChunkBytes);
 }
 
-TEST(SmemActivationTile, LdmatrixMeetsNoBankConflict) {
+TEST(SwizzledLines, LdmatrixMeetsNoBankConflict) {
   for (int row0 = 0; row0 < 128; row0 += 8) {
     for (int chunk = 0; chunk < 8; ++chunk) {
-      expect_conflict_free([&](int row) { return SmemActivationTile::offset(row0 + row, chunk); });
+      expect_conflict_free([&](int row) { return SwizzledLines::offset(row0 + row, chunk); });
     }
   }
 }
 
 template <int kBits>
 void check_weight_tile() {
-  using Tile = SmemWeightTile<kBits>;
+  using Tile = SwizzledWeightLines<kBits>;
   constexpr int kColumns = 256;
   std::set<int> seen;
   for (int column = 0; column < kColumns; ++column) {
@@ -55,13 +55,13 @@ void check_weight_tile() {
     }
   }
 }
-TEST(SmemWeightTile, Int4) { check_weight_tile<4>(); }
-TEST(SmemWeightTile, Int8) { check_weight_tile<8>(); }
+TEST(SwizzledWeightLines, Int4) { check_weight_tile<4>(); }
+TEST(SwizzledWeightLines, Int8) { check_weight_tile<8>(); }
 
 // A copying thread computes its place once and then steps by whole passes of lines.
 template <int kBits>
 void check_passes(int lines_per_pass) {
-  using Tile = SmemWeightTile<kBits>;
+  using Tile = SwizzledWeightLines<kBits>;
   for (int line = 0; line < 64; ++line) {
     for (int chunk = 0; chunk < 8; ++chunk) {
       EXPECT_EQ(Tile::offset(line + lines_per_pass, chunk),
@@ -69,7 +69,7 @@ void check_passes(int lines_per_pass) {
     }
   }
 }
-TEST(SmemWeightTile, PassesKeepTheirPhase) {
+TEST(SwizzledWeightLines, PassesKeepTheirPhase) {
   for (const int lines : {16, 32}) {
     check_passes<4>(lines);
     check_passes<8>(lines);

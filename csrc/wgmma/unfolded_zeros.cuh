@@ -1,6 +1,6 @@
 // What is left of zero points that are no whole numbers where the constants of the conversion took
 // the rest: sums of a group's tokens, times that. For groups that come behind one whose zero points
-// are all whole (wgmma/whole_zeros.cuh), which no checkpoint is known to have: plain loads, no
+// are all whole (wgmma/integer_zeros.cuh), which no checkpoint is known to have: plain loads, no
 // tensor cores, slow.
 #pragma once
 #include "problem/gemm.h"
@@ -8,13 +8,13 @@
 
 namespace mixed_gemm {
 
-struct MissedZeros {
+struct UnfoldedZeros {
   const void *tokens, *scales, *zeros;
   int64_t token_stride, scale_stride;
   int m, n, k;
 
-  MissedZeros() = default;
-  MissedZeros(const GemmProblem& p, const KernelExtents& e)
+  UnfoldedZeros() = default;
+  UnfoldedZeros(const GemmProblem& p, const KernelExtents& e)
       : tokens(p.a),
         scales(p.scales),
         zeros(p.zeros),

@@ -11,7 +11,7 @@ namespace mixed_gemm {
 
 // Accumulators: cutlass::Array of float or int.
 template <typename Accumulators, int kThreads>
-struct SharedAccumulators {
+struct BlockHandover {
   using Sum = typename Accumulators::Element;
   static_assert(sizeof(Sum) == sizeof(float), "passed as bits");
   static constexpr int kQuads = Accumulators::kElements / 4;

@@ -1,14 +1,14 @@
 // Zero points that are whole numbers, as those of AWQ and GPTQ are: the constants of the conversion
 // take them away, and nothing is left to add to a weight. Where others have a loop of their own the
 // first group of a run is asked which it is; what the answer is wrong about is mended behind the
-// loop (wgmma/missed_zeros.cuh).
+// loop (wgmma/unfolded_zeros.cuh).
 #pragma once
 #include "wgmma/staged_scales.cuh"
 
 namespace mixed_gemm {
 
 template <typename Config>
-struct WholeZeros {
+struct IntegerZeros {
   // Those of this warpgroup's columns in the stage whose scales are at `scales`. All its threads
   // ask.
   static __device__ bool lead(const ZeroFolding& folding, uint32_t scales) {

@@ -12,7 +12,7 @@
 namespace mixed_gemm {
 
 template <typename Config>
-class GroupSums {
+class GroupScaling {
   using Element = typename Config::Element;
   using Quad = cutlass::Array<float, 4>;
 
@@ -20,7 +20,7 @@ class GroupSums {
   // Accumulator (i, j) of the warp tile is at i + j * kMmaM, as in the mainloop.
   Quad products[Config::kMmaM * Config::kMmaN];
 
-  __device__ GroupSums() {
+  __device__ GroupScaling() {
     clear();
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < Config::kMmaN; ++j) scales_[j] = 0;
@@ -67,6 +67,6 @@ class GroupSums {
 
 // Where weights are scaled.
 template <typename Config>
-struct NoGroupSums {};
+struct NoGroupScaling {};
 
 }  // namespace mixed_gemm

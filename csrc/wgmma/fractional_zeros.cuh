@@ -20,7 +20,7 @@ struct SplitFloat {
 };
 
 template <typename Config>
-class FractionSums {
+class FractionalZeros {
   using Element = typename Config::Element;
   using Converter = FoldingConverter<typename Config::Format, Config::kBits>;
   using OfTokens = TokenSums<Config>;
@@ -31,7 +31,8 @@ class FractionSums {
  public:
   using Shared = float[kPieces][Config::kTile.m];
 
-  __device__ FractionSums(const MissedZeros& missed, const StagedScales& staged, Shared& shared)
+  __device__ FractionalZeros(const UnfoldedZeros& missed, const StagedScales& staged,
+                             Shared& shared)
       : p_(missed), staged_(staged), shared_(shared) {}
 
   // To a lane's sums of k-tiles [begin, end) of the tile at (row0, column0), laid out as
@@ -99,12 +100,12 @@ class FractionSums {
     }
   }
 
-  // (t - zero point) * scale (wgmma/missed_zeros.cuh), or t * scale + zero point where these are
+  // (t - zero point) * scale (wgmma/unfolded_zeros.cuh), or t * scale + zero point where these are
   // added.
   __device__ float factor(const ColumnPairs& pairs, uint32_t minus_rest, int half) const {
     const float zero = to_float(pairs.zeros >> 16 * half);
     const float scale = to_float(pairs.scales >> 16 * half);
-    const float above = MissedZeros::above_zero<Config>(minus_rest >> 16 * half);
+    const float above = UnfoldedZeros::above_zero<Config>(minus_rest >> 16 * half);
     // Not 0 * infinity.
     if (staged_.folding.mask != 0) return above == 0 ? 0 : above * scale;
     const float t = above + zero;
@@ -154,7 +155,7 @@ class FractionSums {
           reinterpret_cast<const cutlass::Array<Float, 2>&>(tokens), quad);
   }
 
-  const MissedZeros& p_;
+  const UnfoldedZeros& p_;
   const StagedScales& staged_;
   Shared& shared_;
 };
