@@ -35,7 +35,7 @@ SCHEMES = [
     Scheme(8, -1, None, "bfloat16"),
 ]
 SHAPES = [(4096, 4096), (14336, 4096)]  # N, K
-ROWS = [1, 16, 64, 256, 1024]
+ROWS = [1, 16, 64, 256, 1024, 4096]
 EAGER_CALLS = 2000
 
 
@@ -45,11 +45,11 @@ def calls_of(operands: Operands, scheme: Scheme, m: int, config: str, op: Any) -
     return [lambda c=call: op(*c.args, **c.keywords) for call in calls]  # type: ignore[attr-defined]
 
 
-def gemm_cases(old: Any) -> Iterator[tuple[str, dict[str, list[Call]]]]:
+def gemm_cases(old: Any, schemes: list[Scheme]) -> Iterator[tuple[str, dict[str, list[Call]]]]:
     """(name, calls of both builds): multistage tiles without a split, and what is selected."""
     for n, k in SHAPES:
         operands = Operands(n, k)
-        for scheme in SCHEMES:
+        for scheme in schemes:
             for m in ROWS:
                 plan = mixed_gemm.plan(
                     m,
@@ -134,6 +134,7 @@ def main() -> None:
     parser.add_argument("old", type=Path)
     parser.add_argument("--namespace", default="mixed_gemm_old")
     parser.add_argument("--new", type=Path, help="the new build again, as mixed_gemm_new")
+    parser.add_argument("--schemes", help="names like w4_g32_fp16,w8_channel_bf16 instead")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--budget-s", type=float, default=400)
     parser.add_argument("--commit", help="of the new build, where there is no git")
@@ -143,11 +144,13 @@ def main() -> None:
     torch.ops.load_library(str(options.old))
     old = getattr(torch.ops, options.namespace)
     begun = time.monotonic()
+    named = options.schemes.split(",") if options.schemes else []
+    schemes = [Scheme.parse(name) for name in named] or SCHEMES
     rows: list[dict[str, Any]] = []
     if options.new:
         torch.ops.load_library(str(options.new))
         rows += host_rows(torch.ops.mixed_gemm_new, old, options.rounds)
-    for cases in (scaled_cases(old), gemm_cases(old)):
+    for cases in (gemm_cases(old, schemes), scaled_cases(old)):
         for name, calls in cases:
             if time.monotonic() - begun > options.budget_s:
                 break

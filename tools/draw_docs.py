@@ -9,6 +9,7 @@ The way of a call names files, which must exist; the packed layout is asked of t
 
 from __future__ import annotations
 
+import importlib
 import sys
 from dataclasses import dataclass
 from html import escape
@@ -95,7 +96,7 @@ COLOURS = ("#cfe2f3", "#f9d9c7", "#d5e8d4", "#e6d6ee")
 
 def draw_layout() -> str:
     sys.path.insert(0, str(ROOT / "build" / "python"))
-    import _mixed_gemm_core as core
+    core = importlib.import_module("_mixed_gemm_core")
 
     words, slots, k_pad = 32, 8, core.PAD_K
     cell_w, cell_h, left, top = 56, 20, 70, 56
