@@ -15,6 +15,9 @@ enum class ZeroLoop : int { kNone, kAsked, kAlways };
 // Which scale modes leave room for one wgmma block on an SM.
 enum class Alone : int { kNever, kWithZeros, kWithScales };
 
+// Which scale modes CUTLASS's own kernel runs where K is not split (multistage/plain_kernel.cuh).
+enum class Plain : int { kNever, kScalesWithoutZeros, kAlways };
+
 struct TileConfig {
   int m = 0, n = 0;            // threadblock tile; its K is kTileK
   int warp_m = 0, warp_n = 0;  // warp tile (wgmma: of a warpgroup); warps that share columns
@@ -27,7 +30,8 @@ struct TileConfig {
   int k_tiles = 1;           // of a stage, and of a part of K that is shared out (wgmma)
   bool scales_sums = false;  // scales of whole k-tiles meet fp32 sums, not weights
   bool halves = false;       // has kernels for a scale for each half of a k-tile
-  int scale_rows = 4;        // the most in a k-tile (wgmma)
+  Plain plain = Plain::kNever;           // (multistage)
+  int scale_rows = 4;                    // the most in a k-tile (wgmma)
   ZeroLoop zero_loop = ZeroLoop::kNone;  // (wgmma)
   Alone alone = Alone::kNever;           // (wgmma)
 };
@@ -51,6 +55,7 @@ class Tile {
   constexpr Tile k_tiles(int of_a_stage) const { return with(&TileConfig::k_tiles, of_a_stage); }
   constexpr Tile scales_sums() const { return with(&TileConfig::scales_sums, true); }
   constexpr Tile halves() const { return with(&TileConfig::halves, true); }
+  constexpr Tile plain(Plain when) const { return with(&TileConfig::plain, when); }
   constexpr Tile scale_rows(int most) const { return with(&TileConfig::scale_rows, most); }
   constexpr Tile zero_loop(ZeroLoop how) const { return with(&TileConfig::zero_loop, how); }
   constexpr Tile alone(Alone when) const { return with(&TileConfig::alone, when); }

@@ -8,6 +8,7 @@
 #include "multistage/config.cuh"
 #include "multistage/kernel.cuh"
 #include "multistage/launchers.h"
+#include "multistage/plain_kernel.cuh"
 
 namespace mixed_gemm {
 
@@ -45,6 +46,40 @@ typename MixedGemm<Config>::Params kernel_params(const GemmProblem& p, const Wor
   return params;
 }
 
+// Blocks along y of a grid, where CUTLASS's swizzle has the columns of tiles.
+constexpr unsigned kMaxGridY = 65535;
+
+template <typename Config>
+constexpr bool has_plain_kernel() {
+  return Config::kTile.plain == Plain::kAlways ||
+         (Config::kTile.plain == Plain::kScalesWithoutZeros && scale_rows(Config::kMode) > 0 &&
+          !has_zeros(Config::kMode));
+}
+
+// Whether CUTLASS's kernel runs it: nobody splits K, and there is nothing to do behind the bias.
+template <typename Config>
+bool is_plain(const GemmProblem& p, const Work& work) {
+  return has_plain_kernel<Config>() && work.split == SplitK::kNone &&
+         p.activation == Activation::kIdentity &&
+         ceil_div(p.n, Config::kTile.n) <= int64_t{kMaxGridY};
+}
+
+template <typename Config>
+int launch_plain(const GemmProblem& p, const Work& work) {
+  if constexpr (has_plain_kernel<Config>()) {
+    using Gemm = PlainGemm<Config>;
+    constexpr int kSmemBytes = sizeof(typename Gemm::Kernel::SharedStorage);
+    static_assert(kSmemBytes <= smem_bytes(Config::kTile, Config::kBits, Config::kMode),
+                  "why_not filters by smem_bytes()");
+    const auto params = Gemm::params(p, kernel_extents(p), kernel_params<Config>(p, work).mainloop);
+    KernelLaunch shape = launch_of(work, 1, Config::kThreads, kSmemBytes);
+    shape.grid = params.get_grid_dims();
+    shape.even = work.early_start;
+    return launch_kernel(plain_gemm_kernel<Config>, shape, params);
+  }
+  return cudaErrorInvalidValue;  // is_plain lets nobody come here
+}
+
 template <typename Config>
 int launch(const GemmProblem& p, const Work& work) {
   using Kernel = MixedGemm<Config>;
@@ -55,6 +90,7 @@ int launch(const GemmProblem& p, const Work& work) {
   if (!scales_fit(p, has_zeros(Config::kMode), kRows > 0 ? kTileK / kRows : 0)) {
     return cudaErrorInvalidValue;
   }
+  if (is_plain<Config>(p, work)) return launch_plain<Config>(p, work);
   const auto params = kernel_params<Config>(p, work);
   KernelLaunch shape = launch_of(work, params.work.workers, Config::kThreads, kSmemBytes);
   shape.even = work.early_start;

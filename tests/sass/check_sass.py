@@ -76,10 +76,10 @@ class Rule:
     of: str = ""  # the architecture whose builds have such kernels, if not all have
 
 
-MULTISTAGE = r"\b(mixed_gemm|conv)_kernel<"
+MULTISTAGE = r"\b(mixed_gemm|plain_gemm|conv)_kernel<"
 INTEGER = r"\b(scaled_mm_kernel<.*signed char|conv_int8_kernel<)"
 WGMMA = r"\bspecialized_gemm_kernel<.*\bWgmmaConfig<"
-BY_TILES = r"\b(mixed_gemm|conv|scaled_mm|conv_int8)_kernel<"
+BY_TILES = r"\b(mixed_gemm|plain_gemm|conv|scaled_mm|conv_int8)_kernel<"
 # Kernels of a set are compiled for the same architectures: fp8 from 8.9 on, wgmma for 9.0a, the
 # rest for all but those that run another one's code (cmake/CudaArchitectures.cmake).
 SETS = (r"float_e4m3|\bscaled_reduce_kernel<float", r"\bspecialized_gemm_kernel<", r"")

@@ -1,0 +1,103 @@
+// A mainloop of ours as a threadblock-scoped Mma of CUTLASS 2.x, so that CUTLASS's own kernel runs
+// it.
+//
+// CUTLASS's kernel makes an iterator for each operand and hands both to the Mma. The mainloop finds
+// its own addresses, so here an iterator only says where the tile begins, and that of B carries
+// what the mainloop takes from the host.
+#pragma once
+#include "cutlass/cutlass.h"
+#include "cutlass/gemm/gemm.h"
+#include "cutlass/gemm/threadblock/mma_base.h"
+#include "cutlass/gemm/warp/default_mma_tensor_op.h"
+#include "cutlass/layout/tensor_op_multiplicand_sm75.h"
+#include "grid/early_start.cuh"
+
+namespace mixed_gemm {
+
+// kK: elements of K in an iteration. WarpMma: for its traits; accumulator (i, j) of 16 x 8 is at
+// i + j * kMmaM in its fragment as in ours.
+template <typename Config_, typename Mainloop, typename ElementA, typename ElementB, int kK,
+          typename WarpMma>
+class ThreadblockMma {
+ public:
+  using Config = Config_;
+  using Shape = cutlass::gemm::GemmShape<Config::kTile.m, Config::kTile.n, kK>;
+  using Policy = cutlass::gemm::threadblock::MmaPolicy<WarpMma, cutlass::MatrixShape<0, 0>,
+                                                       cutlass::MatrixShape<0, 0>, 1>;
+  using Operator = WarpMma;
+  using ElementC = typename WarpMma::ElementC;
+  using LayoutC = cutlass::layout::RowMajor;
+  using FragmentC = typename WarpMma::FragmentC;
+  using ArchTag = cutlass::arch::Sm80;
+  using WarpCount = cutlass::gemm::GemmShape<Config::kTile.m / Config::kTile.warp_m,
+                                             Config::kTile.n / Config::kTile.warp_n, 1>;
+  static constexpr int kStages = Config::kStages;
+  static constexpr auto kTransformA = cutlass::ComplexTransform::kNone;
+  static constexpr auto kTransformB = cutlass::ComplexTransform::kNone;
+  static_assert(sizeof(FragmentC) == sizeof(typename Mainloop::Accumulators), "same registers");
+
+  using MainloopParams = typename Mainloop::Params;
+  using SharedStorage = typename Mainloop::SharedStorage;
+
+  struct IteratorA {
+    using Element = ElementA;
+    using Layout = cutlass::layout::RowMajor;
+    using AccessType = cutlass::AlignedArray<Element, 128 / cutlass::sizeof_bits<Element>::value>;
+    struct Params {
+      Params() = default;
+      CUTLASS_HOST_DEVICE Params(const Layout&) {}
+    };
+
+    CUTLASS_DEVICE IteratorA(const Params&, Element*, cutlass::MatrixCoord, int,
+                             const cutlass::MatrixCoord& begin, const int* = nullptr)
+        : row(begin.row()), k(begin.column()) {}
+
+    int row, k;
+  };
+
+  struct IteratorB {
+    using Element = ElementB;
+    using Layout = cutlass::layout::ColumnMajor;
+    using AccessType = cutlass::AlignedArray<Element, 128 / cutlass::sizeof_bits<Element>::value>;
+    struct Params {
+      Params() = default;
+      CUTLASS_HOST_DEVICE Params(const Layout&) {}
+      MainloopParams mainloop;  // set once the kernel's Params are made
+    };
+
+    CUTLASS_DEVICE IteratorB(const Params& params, Element*, cutlass::MatrixCoord, int,
+                             const cutlass::MatrixCoord& begin, const int* = nullptr)
+        : params(params), column(begin.column()) {}
+
+    const Params& params;
+    int column;
+  };
+
+  CUTLASS_DEVICE ThreadblockMma(SharedStorage& storage, int thread, int /*warp*/, int /*lane*/)
+      : storage_(storage), thread_(thread) {}
+
+  CUTLASS_DEVICE void operator()(int iterations, FragmentC& sums, const IteratorA& a,
+                                 const IteratorB& b, const FragmentC& /*before: zeros*/) {
+    const int begin = a.k / kK;
+    Mainloop mainloop(b.params.mainloop, storage_, a.row, b.column, begin, begin + iterations,
+                      thread_);
+    wait_for_kernel_before();  // addresses are known by now
+    let_kernel_after_start();
+    mainloop.run(reinterpret_cast<typename Mainloop::Accumulators&>(sums));
+  }
+
+ private:
+  SharedStorage& storage_;
+  int thread_;
+};
+
+// The warp-level product whose traits CUTLASS's kernel asks for, of kK elements of 16 bits.
+template <typename Config, int kK>
+using WarpMmaTraits = typename cutlass::gemm::warp::DefaultMmaTensorOp<
+    cutlass::gemm::GemmShape<Config::kTile.warp_m, Config::kTile.warp_n, kK>,
+    cutlass::gemm::GemmShape<16, 8, 16>, typename Config::Element,
+    cutlass::layout::RowMajorTensorOpMultiplicandCrosswise<16, kK>, typename Config::Element,
+    cutlass::layout::ColumnMajorTensorOpMultiplicandCrosswise<16, kK>, float,
+    cutlass::layout::RowMajor, cutlass::arch::OpMultiplyAdd>::Type;
+
+}  // namespace mixed_gemm
