@@ -56,7 +56,7 @@ def awq_gemm(
         RuntimeError: ``scales`` require grad or have a tangent.
         ImportError: the library did not load.
 
-    Source: seed 004.
+    Source: AutoAWQ, whose tensors it takes.
     """
     _library.require()
     refuse_non_numbers("mixed_gemm::awq_gemm", split_k_iters=split_k_iters)

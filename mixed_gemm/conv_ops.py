@@ -1,4 +1,4 @@
-"""The convolutions and the block GEMM, typed (seed 003).
+"""The convolutions and the block GEMM, typed.
 
 N is the number of images, Ci and Co of input and output channels, B = ceil(Ci / block_size) (1 for
 -1). Where two numbers are taken (kernel_size, stride, padding, dilation) an int stands for both.
@@ -186,7 +186,7 @@ def qconv2d_int8(
         t   = float32(bias / output_scale + output_zero_point)
         out = round_half_even(clamp(float32(sum) * m + t))    product and sum rounded to float32
 
-    which is seed 003's requantization, but for its truncation of the fused bias to an integer.
+    the usual requantization, but without truncating the fused bias to an integer.
 
     Args:
         input: int8 ``[N, Ci, H, W]`` with fewer than 2^31 elements; any strides.

@@ -40,7 +40,7 @@ __all__ = [
 
 @translates_errors("pack_weights")
 def pack_weights(q: Tensor, bits: int, *, check: bool = False) -> Tensor:
-    """Pack integers into the layout every kernel reads (seed 000, csrc/layout/weight_layout.h).
+    """Pack integers into the layout every kernel reads (csrc/layout/weight_layout.h).
 
     Args:
         q: int8 ``[N, K]`` in the order of ``nn.Linear.weight``; any strides; any N, K >= 1.

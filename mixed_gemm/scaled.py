@@ -162,7 +162,7 @@ def scaled_mm(
         RuntimeError: a scale requires grad.
         ImportError: the library did not load.
 
-    Source: seed 002 (ScaledEpilogue, ScaledEpilogueBias).
+    Source: the epilogues ScaledEpilogue and ScaledEpilogueBias of vLLM, whose scheme it is.
     """
     _library.require()
     check_is_dtype("mixed_gemm::scaled_mm", "out_dtype", out_dtype)
@@ -204,7 +204,7 @@ def scaled_mm_azp(
         As :func:`scaled_mm`; TypeError too where a is not int8.
         ImportError: the library did not load.
 
-    Source: seed 002 (ScaledEpilogueAzp, ScaledEpilogueAzpPerToken).
+    Source: the epilogues ScaledEpilogueAzp and ScaledEpilogueAzpPerToken of vLLM.
     """
     _library.require()
     check_is_dtype("mixed_gemm::scaled_mm_azp", "out_dtype", out_dtype)

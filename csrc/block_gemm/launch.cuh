@@ -1,4 +1,4 @@
-// Launchers of block_quant_gemm's GEMM: templates end here (see multistage/launch.cuh).
+// Launchers of block_quant_gemm's GEMM: templates end here.
 #pragma once
 #include <array>
 #include <utility>

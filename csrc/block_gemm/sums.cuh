@@ -29,7 +29,7 @@ class BlockSums {
   static constexpr int kSlotBytes = block_slot_bytes(Config::kTile, kRows);
   static constexpr int kColumnBytes = kRows * kTileM * int{sizeof(RowScale)};  // offset of columns
   static_assert(kRows * (kTileM * sizeof(RowScale) + kTileN * sizeof(ColumnScale)) == kSlotBytes,
-                "block_tile_config.h must know the real slot size");
+                "block_gemm/config.h must know the real slot size");
 
  public:
   using Sums = cutlass::Array<int32_t, Config::kAccumulators>;

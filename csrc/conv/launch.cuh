@@ -1,4 +1,4 @@
-// Launchers of the convolution: templates end here (see launch.cuh).
+// Launchers of the convolution: templates end here.
 #pragma once
 #include <array>
 #include <utility>

@@ -90,7 +90,11 @@ std::vector<Choice> ranked(const Problem& problem, const DeviceInfo& device) {
 
 template <typename Problem>
 std::string why_none(const Problem& problem, const DeviceInfo& device) {
-  const Family<Problem>& family = *families<Problem>().front();  // the one that runs anywhere
+  // The first one that works by tiles runs on the oldest GPUs.
+  const auto& all = families<Problem>();
+  const auto with_tiles =
+      std::find_if(all.begin(), all.end(), [](const auto* f) { return f->tile != nullptr; });
+  const Family<Problem>& family = **with_tiles;
   std::vector<RefusedTile> tiles;
   for (const Choice& c : family.choices()) {
     if (c.split != SplitK::kNone) continue;

@@ -1,4 +1,4 @@
-// The epilogues of the scaled GEMMs (seed 002) as trees of small types, evaluated on one sum:
+// The epilogues of the scaled GEMMs as trees of small types, evaluated on one sum:
 //
 //   ScaledEpilogue             a_s[m] * (b_s[n] * sum)
 //   ScaledEpilogueBias         a_s[m] * (b_s[n] * sum) + bias[n]

@@ -1,4 +1,4 @@
-// The one packed layout: ColumnMajorTileInterleave<64, I> of seed 000, as a constexpr bijection
+// The one packed layout, TensorRT-LLM's ColumnMajorTileInterleave<64, I>, as a constexpr bijection
 // between a weight (n, k) and its place (32-bit word, element slot in the word). Packers, CPU
 // kernels and CUDA kernels all use it.
 //

@@ -34,7 +34,7 @@ class DirectMainloop {
   static constexpr int kSteps = kScaledTileK / 32;
   static constexpr int kStageBytes = CopyA::kStageBytes + CopyB::kStageBytes;
   static_assert(kStageBytes == scaled_stage_bytes(Config::kTile),
-                "scaled_tile_config.h must know the real stage size");
+                "mainloop/direct_stage.h must know the real stage size");
 
  public:
   using Accumulators = typename Sums::Accumulators;

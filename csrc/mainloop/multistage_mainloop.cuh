@@ -1,4 +1,4 @@
-// The multistage mainloop (seed 000): A, packed B and scales arrive together through kStages
+// The multistage mainloop: A, packed B and scales arrive together through kStages
 // cp.async stages; per mma step the fragments of the next step are read from shared memory while
 // this step's weights are converted, scaled and multiplied. fp32 accumulation throughout.
 //
@@ -32,7 +32,7 @@ class MultistageMainloop {
   static constexpr int kStageBytes = kOffsetScales + (kScaled ? CopyScales::kStageBytes : 0);
   static constexpr int kRing = ActivationFragment<Config>::kRing;
   static_assert(kStageBytes == stage_bytes(Config::kTile, Config::kBits, Config::kMode),
-                "tile_config.h must know the real stage size");
+                "mainloop/multistage_stage.h must know the real stage size");
 
   using Element = typename Config::Element;
   using Quad = cutlass::Array<float, 4>;

@@ -1,4 +1,5 @@
-// Device entry of the multistage family (seed 000).
+// Device entry of the multistage family, for every way to split K and every activation;
+// plain_kernel.cuh is the other one.
 #pragma once
 #include "epilogue/tile_output.cuh"
 #include "grid/tile_gemm.cuh"

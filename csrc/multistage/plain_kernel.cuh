@@ -5,8 +5,8 @@
 #include "cutlass/gemm/kernel/gemm_universal_with_visitor.h"
 #include "cutlass/gemm/threadblock/threadblock_swizzle.h"
 #include "epilogue/fragment_visitors.cuh"
+#include "grid/threadblock_mma.cuh"
 #include "mainloop/multistage_mainloop.cuh"
-#include "mainloop/threadblock_mma.cuh"
 
 namespace mixed_gemm {
 

@@ -36,7 +36,8 @@ class Call {
   Choice chosen(const Problem& problem, const std::string& config) const {
     if (config.empty()) {
       const std::optional<Choice> choice = choose(problem, info());
-      MIXED_GEMM_CHECK(kUnsupported, choice, op_, why_none(problem, info()));
+      MIXED_GEMM_CHECK(kUnsupported, choice, op_, why_none(problem, info()),
+                       ". Hint: move the tensors to the CPU");
       return *choice;
     }
     const std::optional<Choice> choice = parse_config<Problem>(config);

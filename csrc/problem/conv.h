@@ -91,8 +91,8 @@ constexpr int64_t kMaxConvInt8K = 65793;
 //   offset = float(bias[o] / output_scale + output_zero_point)        in double
 //   y = float(sum) * m + offset                  fp32: conversion, product, addition, each rounded
 //   d[i, o, y, x] = rint(min(max(y, clamp_min), clamp_max))           ties to even; NaN: clamp_min
-// Of seed 003's fused bias -z_in * sum(w) + bias / (s_in * s_w) + z_out / M, the integer part stays
-// an integer and the rest is multiplied by M first: truncated to an int32, as there, it loses up
+// Of the usual fused bias -z_in * sum(w) + bias / (s_in * s_w) + z_out / M, the integer part stays
+// an integer and the rest is multiplied by M first: truncated to an int32 whole, it would lose up
 // to M of an output step.
 struct ConvInt8Problem {
   ConvShape shape;

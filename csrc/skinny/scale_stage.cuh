@@ -8,7 +8,7 @@
 //   57344 x 8192, M = 1, 32 columns, zero points      68.9 -> 65.9
 //   8192 x 8192, M = 1, 16 columns, zero points       12.1 -> 11.5
 //
-// Where it does not pay (core/tile_config.h): blocks of 16 and 32 columns without zero points 2 %.
+// Where it does not pay (skinny/config.h): blocks of 16 and 32 columns without zero points 2 %.
 #pragma once
 #include "core/mutant.h"
 #include "core/stage_check.h"

@@ -1,4 +1,4 @@
-// Zero points that are no whole numbers where all are taken to be (16 tokens, tile_config.h): what
+// Zero points that are no whole numbers where all are taken to be (16 tokens, wgmma/config.h): what
 // the constants of the conversion do not hold of them, times sums of tokens, is added behind the
 // loop. Fractions, zero points that are added, and those too large.
 //
