@@ -186,7 +186,7 @@ def qconv2d_int8(
         t   = float32(bias / output_scale + output_zero_point)
         out = round_half_even(clamp(float32(sum) * m + t))    product and sum rounded to float32
 
-    the usual requantization, but without truncating the fused bias to an integer.
+    which is the usual requantization, but without truncating the fused bias to an integer.
 
     Args:
         input: int8 ``[N, Ci, H, W]`` with fewer than 2^31 elements; any strides.
