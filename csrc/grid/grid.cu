@@ -10,21 +10,22 @@
 namespace mixed_gemm {
 
 int launch_reduce_partials(const ReduceArgs& a) {
-  return with_element(a.element, [&](auto tag) {
+  const FinishedOutput& o = a.output;
+  return with_element(o.element, [&](auto tag) {
     using Element = typename decltype(tag)::Type;
     const OutputParams<Element> output{
-        static_cast<const Element*>(a.channel_scale), static_cast<const Element*>(a.bias),
-        static_cast<Element*>(a.d), static_cast<int>(a.n), a.activation};
+        static_cast<const Element*>(o.channel_scale), static_cast<const Element*>(o.bias),
+        static_cast<Element*>(o.d), static_cast<int>(o.n), o.activation};
     constexpr int kReduceThreads = 128;
     constexpr int64_t kMostRows = 65535;  // of a grid
     KernelLaunch shape;
-    shape.grid = dim3(static_cast<unsigned>(ceil_div(a.n, kReduceThreads * kOutputsPerAccess)),
-                      static_cast<unsigned>(std::min(a.m, kMostRows)));
+    shape.grid = dim3(static_cast<unsigned>(ceil_div(o.n, kReduceThreads * kOutputsPerAccess)),
+                      static_cast<unsigned>(std::min(o.m, kMostRows)));
     shape.threads = kReduceThreads;
     shape.stream = a.stream;
     shape.even = a.early_start;
     return launch_kernel(splitk_reduce_kernel<Element>, shape,
-                         Reduction<Element>{output, a.partials, a.partial_stride, a.slices, a.m});
+                         Reduction<Element>{output, a.partials, a.partial_stride, a.slices, o.m});
   });
 }
 

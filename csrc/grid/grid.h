@@ -18,18 +18,23 @@ struct ZeroFlagsArgs {
 
 int launch_zero_flags(const ZeroFlagsArgs& args);
 
+// The output of a GEMM whose partial sums are in memory.
+struct FinishedOutput {
+  ElementType element = ElementType::kFloat16;
+  int64_t m = 0, n = 0;
+  const void* channel_scale = nullptr;  // [n] or null
+  const void* bias = nullptr;           // [n] or null
+  Activation activation = Activation::kIdentity;
+  void* d = nullptr;  // [m, n], contiguous
+};
+
 // d[r, c] = activation(channel_scale[c] * sum_s partials[s][r][c] + bias[c]), slices added in
 // order.
 struct ReduceArgs {
-  ElementType element = ElementType::kFloat16;
+  FinishedOutput output;
   const float* partials = nullptr;  // [slices, m, partial_stride]
   int64_t partial_stride = 0;
   int slices = 1;
-  int64_t m = 0, n = 0;
-  const void* channel_scale = nullptr;
-  const void* bias = nullptr;
-  Activation activation = Activation::kIdentity;
-  void* d = nullptr;
   EarlyStart early_start;
   void* stream = nullptr;
 };

@@ -4,7 +4,6 @@
 
 #include "core/mutant.h"
 #include "grid/device_query.h"
-#include "grid/grid.h"
 
 namespace mixed_gemm {
 namespace {
@@ -37,19 +36,12 @@ Status share_out(const Choice& c, const TileConfig& tile, int64_t m, int64_t n, 
 
 Status reduce_partials(const Work& work, const FinishedOutput& output, const RunContext& context) {
   if (work.split != SplitK::kParallel) return Status();
-  ReduceArgs reduce;
-  reduce.element = output.element;
-  reduce.partials = static_cast<const float*>(work.partials);
-  reduce.partial_stride = partial_stride(output.n);
-  reduce.slices = work.slices;
-  reduce.m = output.m;
-  reduce.n = output.n;
-  reduce.channel_scale = output.channel_scale;
-  reduce.bias = output.bias;
-  reduce.activation = output.activation;
-  reduce.d = output.d;
-  reduce.early_start = context.device.early_start();
-  reduce.stream = context.stream;
+  const ReduceArgs reduce{output,
+                          work.sums(),
+                          partial_stride(output.n),
+                          work.slices,
+                          context.device.early_start(),
+                          context.stream};
   return cuda_status(launch_reduce_partials(reduce), "reducing partial sums");
 }
 

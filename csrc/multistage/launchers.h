@@ -2,14 +2,12 @@
 #pragma once
 #include <array>
 
-#include "grid/work.h"
+#include "grid/gemm_launch.h"
 #include "mainloop/multistage_stage.h"
 #include "multistage/config.h"
-#include "problem/gemm.h"
 
 namespace mixed_gemm {
 
-using GemmLaunch = int (*)(const GemmProblem&, const Work&);  // returns a cudaError_t
 using TileLaunchers = std::array<GemmLaunch, kNumTileConfigs>;
 
 // How an instantiation file offers its kernels. ElementType instead of CUTLASS's types: what calls

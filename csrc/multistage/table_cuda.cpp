@@ -15,15 +15,13 @@ constexpr Modes kTiles = {tile_launchers<kElement, kBits, ScaleMode::kPerChannel
                           tile_launchers<kElement, kBits, ScaleMode::kFine>,
                           tile_launchers<kElement, kBits, ScaleMode::kFineZero>};
 
-int row_of(ElementType element, int bits) { return 2 * static_cast<int>(element) + (bits == 8); }
-
 }  // namespace
 
 const TileLaunchers& multistage_launchers(ElementType element, int bits, ScaleMode mode) {
   static constexpr Modes kTable[] = {
       kTiles<ElementType::kFloat16, 4>, kTiles<ElementType::kFloat16, 8>,
       kTiles<ElementType::kBFloat16, 4>, kTiles<ElementType::kBFloat16, 8>};
-  return kTable[row_of(element, bits)][static_cast<int>(mode)]();
+  return kTable[launcher_row(element, bits)][static_cast<int>(mode)]();
 }
 
 }  // namespace mixed_gemm

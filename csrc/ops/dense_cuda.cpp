@@ -28,17 +28,8 @@ Status dequantize_cuda(const GemmProblem& p, ElementType out_type, void* out, vo
 }
 
 Status finish_dense(const GemmProblem& p, const float* sums, int slices, void* stream) {
-  ReduceArgs args;
-  args.element = p.element;
-  args.partials = sums;
-  args.partial_stride = p.n;
-  args.slices = slices;
-  args.m = p.m;
-  args.n = p.n;
-  args.bias = p.bias;
-  args.activation = p.activation;
-  args.d = p.d;
-  args.stream = stream;
+  const FinishedOutput output{p.element, p.m, p.n, nullptr, p.bias, p.activation, p.d};
+  const ReduceArgs args{output, sums, p.n, slices, EarlyStart(), stream};
   return cuda_status(launch_reduce_partials(args), "finishing the output");
 }
 

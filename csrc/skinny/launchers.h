@@ -2,13 +2,11 @@
 #pragma once
 #include <array>
 
-#include "grid/work.h"
-#include "problem/gemm.h"
+#include "grid/gemm_launch.h"
 #include "skinny/config.h"
 
 namespace mixed_gemm {
 
-using GemmLaunch = int (*)(const GemmProblem&, const Work&);  // returns a cudaError_t
 using SkinnyLaunchers = std::array<GemmLaunch, kNumSkinnyConfigs>;
 
 // How an instantiation file offers its kernels. ElementType instead of CUTLASS's types: what calls

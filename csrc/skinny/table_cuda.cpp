@@ -19,15 +19,13 @@ constexpr Modes kSkinny = {skinny_launchers<kElement, kBits, SkinnyMode::kPerCha
                            skinny_launchers<kElement, kBits, SkinnyMode::kFine>,
                            skinny_launchers<kElement, kBits, SkinnyMode::kFineZero>};
 
-int row_of(ElementType element, int bits) { return 2 * static_cast<int>(element) + (bits == 8); }
-
 }  // namespace
 
 const SkinnyLaunchers& skinny_launchers(ElementType element, int bits, SkinnyMode mode) {
   static constexpr Modes kTable[] = {
       kSkinny<ElementType::kFloat16, 4>, kSkinny<ElementType::kFloat16, 8>,
       kSkinny<ElementType::kBFloat16, 4>, kSkinny<ElementType::kBFloat16, 8>};
-  return kTable[row_of(element, bits)][static_cast<int>(mode)]();
+  return kTable[launcher_row(element, bits)][static_cast<int>(mode)]();
 }
 
 }  // namespace mixed_gemm

@@ -12,8 +12,6 @@ constexpr Modes kWgmma = {wgmma_launchers<kElement, kBits, WgmmaMode::kPerChanne
                           wgmma_launchers<kElement, kBits, WgmmaMode::kScaled>,
                           wgmma_launchers<kElement, kBits, WgmmaMode::kScaledZero>};
 
-int row_of(ElementType element, int bits) { return 2 * static_cast<int>(element) + (bits == 8); }
-
 }  // namespace
 #endif
 
@@ -23,7 +21,7 @@ const WgmmaLaunchers& wgmma_launchers([[maybe_unused]] ElementType element,
   static constexpr Modes kTable[] = {
       kWgmma<ElementType::kFloat16, 4>, kWgmma<ElementType::kFloat16, 8>,
       kWgmma<ElementType::kBFloat16, 4>, kWgmma<ElementType::kBFloat16, 8>};
-  return kTable[row_of(element, bits)][static_cast<int>(mode)]();
+  return kTable[launcher_row(element, bits)][static_cast<int>(mode)]();
 #else
   static constexpr WgmmaLaunchers kNone = {};  // why_not lets nobody come here
   return kNone;
