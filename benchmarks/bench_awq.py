@@ -32,7 +32,7 @@ from suite import Budget, MakeGraph, graphs_of_a_point
 from timing import Timing, copies_for, measured_ceilings, time_interleaved
 
 import mixed_gemm
-from mixed_gemm.loaders.awq import unpack_columns
+from mixed_gemm.formats.awq import unpack_columns
 
 AWQ, TRITON = "awq_gemm", "vllm_triton_awq_gemm_g128"
 SCHEME = Scheme.parse("w4_g128_sub_fp16")

@@ -30,7 +30,7 @@ from results import Row, save
 from suite import graphs_of_a_point
 from timing import Timing, copies_for, measured_ceilings, time_interleaved
 
-from mixed_gemm.plan import device_string
+from mixed_gemm.selection.planning import device_string
 
 OURS, LOOP, PRODUCTS, CUBLAS = "block_quant_gemm", "int_mm_loop", "int_mm_loop_products", "cublas"
 SHAPES = ((4096, 4096), (14336, 4096), (4096, 14336), (8192, 8192))

@@ -1,5 +1,6 @@
-"""Writes the tuned table that ships for a GPU (mixed_gemm/tuned) from results of bench_gemm.py run
-with `--candidates all --keep all`: the fastest of our configurations at each measured point.
+"""Writes the tuned table that ships for a GPU (mixed_gemm/selection/tuned) from results of
+bench_gemm.py run with `--candidates all --keep all`: the fastest of our configurations at each
+measured point.
 
     python benchmarks/make_tuned_table.py gemm.json --sm 90 --sms 132
 """
@@ -11,17 +12,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mixed_gemm import _tuned
+from mixed_gemm.selection import tables
 
 OURS = "fpA_intB_gemm"
 
 
-def fastest(rows: list[dict[str, Any]]) -> list[_tuned.Point]:
-    points: dict[tuple[Any, ...], _tuned.Point] = {}
+def fastest(rows: list[dict[str, Any]]) -> list[tables.Point]:
+    points: dict[tuple[Any, ...], tables.Point] = {}
     for row in rows:
         if row["op"] != OURS:
             continue
-        point = _tuned.Point(
+        point = tables.Point(
             dtype=row["dtype"],
             bits=row["bits"],
             group_size=row["group_size"],
@@ -47,11 +48,11 @@ def main() -> None:
     names = {file["meta"]["gpu"] for file in files}
     if len(names) != 1:
         parser.error(f"the results are of different GPUs: {', '.join(sorted(names))}")
-    gpu = _tuned.Gpu(names.pop(), args.sm, args.sms)
+    gpu = tables.Gpu(names.pop(), args.sm, args.sms)
     points = fastest([row for file in files for row in file["rows"]])
-    path = _tuned.path_of(gpu, _tuned.SHIPPED)
+    path = tables.path_of(gpu, tables.SHIPPED)
     path.parent.mkdir(exist_ok=True)
-    _tuned.write(path, gpu, points)
+    tables.write(path, gpu, points)
     path.chmod(0o644)
     print(f"{path}: {len(points)} points")
 

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 import torch
 
-from mixed_gemm import _timing
+from mixed_gemm.selection import timing
 
 ROTATE_BYTES = (
     300e6  # more than the L2 of any GPU: every replayed call finds its weight in device memory
@@ -22,9 +22,9 @@ ROTATE_BYTES = (
 CONTEST_ROUNDS = {0: 1.5, 2: 1.15}
 REPLAYS_MS = 60.0  # of one graph, all rounds together: long kernels vary less, and need fewer
 MIN_ROUNDS = 3
-# What a replay takes beside its calls (mixed_gemm/_timing.py) shall be 1 % at most. With an idle
-# GPU and each call once 57344 x 8192, a graph of 2 calls, took 76.7 us for 69.5 with one row, and
-# 28672 x 4096, 6 calls, 22.7 for 20.4.
+# What a replay takes beside its calls (mixed_gemm/selection/timing.py) shall be 1 % at most. With
+# an idle GPU and each call once 57344 x 8192, a graph of 2 calls, took 76.7 us for 69.5 with one
+# row, and 28672 x 4096, 6 calls, 22.7 for 20.4.
 LEAST_REPLAY_US = 500.0
 
 Key = TypeVar("Key", bound=Hashable)
@@ -94,7 +94,7 @@ class Graph:
 
     def replay_us(self) -> float:
         """Microseconds of one call."""
-        return _timing.replay_us(self.graph, len(self.calls))
+        return timing.replay_us(self.graph, len(self.calls))
 
 
 def time_interleaved(

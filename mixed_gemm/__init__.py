@@ -8,41 +8,33 @@
 Everything works on CPU and CUDA tensors, and says how in its docstring.
 """
 
-from . import _library, _tuned, hf
-from ._environment import EnvReport, env
-from .bench import BenchResult, bench
-from .checkpoint_ops import awq_dequantize, awq_gemm, awq_repack, gptq_repack
-from .conv import Conv2d
-from .conv_ops import block_quant_gemm, pack_conv_weights, qconv2d, qconv2d_int8
-from .hf import enable_transformers, from_pretrained, register_when_imported
-from .linear import Linear
-from .linear_w8a8 import LinearW8A8
-from .loaders import CheckpointError, CheckpointWarning, open_checkpoint, save_checkpoint
-from .model import QuantizeReport, quantize_
-from .ops import (
-    dequantize_weights,
-    fpA_intB_gemm,
-    fpA_intB_gemm_config,
-    pack_weights,
-    unpack_weights,
-)
-from .perplexity import Perplexity, perplexity
-from .plan import Candidate, Plan, WhyNot, plan, why_not
-from .quantize import quantize_weight
-from .quantize_conv import quantize_conv_weight
-from .scaled import (
-    azp_adjustment,
-    quantize_per_tensor,
-    quantize_per_token,
-    scaled_mm,
-    scaled_mm_azp,
-)
-from .scheme import QuantScheme
-from .smoothquant import smoothing_factors
-from .tune import TuneResult, tune
+from . import _library
+from .environment import EnvReport, env
+from .formats import CheckpointError, CheckpointWarning, open_checkpoint, save_checkpoint
+from .integrations.transformers import enable_transformers, from_pretrained, register_when_imported
+from .nn.conv import Conv2d
+from .nn.linear import Linear
+from .nn.linear_w8a8 import LinearW8A8
+from .ops.awq import awq_dequantize, awq_gemm, awq_repack, gptq_repack
+from .ops.block import block_quant_gemm
+from .ops.conv import pack_conv_weights, qconv2d, qconv2d_int8
+from .ops.gemm import fpA_intB_gemm, fpA_intB_gemm_config
+from .ops.layout import dequantize_weights, pack_weights, unpack_weights
+from .ops.rounding import quantize_per_tensor, quantize_per_token
+from .ops.scaled import azp_adjustment, scaled_mm, scaled_mm_azp
+from .quantization.evaluate import Perplexity, perplexity
+from .quantization.model import QuantizeReport, quantize_
+from .quantization.smoothquant import smoothing_factors
+from .selection.benchmark import BenchResult, bench
+from .selection.planning import Candidate, Plan, WhyNot, plan, why_not
+from .selection.tables import install_at_import
+from .selection.tuning import TuneResult, tune
+from .weights.rounding import quantize_weight
+from .weights.rounding_conv import quantize_conv_weight
+from .weights.scheme import QuantScheme
 
 __version__ = _library.package_version()
-_tuned.install_at_import()
+install_at_import()
 register_when_imported()
 
 __all__ = [
@@ -99,5 +91,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name == "MixedGemmConfig":  # importing it imports transformers
-        return hf.MixedGemmConfig
+        from .integrations.transformers import MixedGemmConfig
+
+        return MixedGemmConfig
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

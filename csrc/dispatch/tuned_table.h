@@ -1,6 +1,6 @@
 // Measured choices, process-wide: for a kind of GPU, a weight shape and a scheme, the fastest
-// configuration at some values of M. mixed_gemm/_tuned.py fills it from the files of the package
-// and of mixed_gemm.tune().
+// configuration at some values of M. mixed_gemm/selection/tables.py fills it from the files of the
+// package and of mixed_gemm.tune().
 #pragma once
 #include <optional>
 #include <string>

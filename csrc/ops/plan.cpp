@@ -1,4 +1,5 @@
-// _plan and _env: what the library would do and why, as JSON for mixed_gemm/plan.py and env.py.
+// _plan and _env: what the library would do and why, as JSON for mixed_gemm/selection/planning.py
+// and environment.py.
 #include <algorithm>
 
 #include "block_gemm/family.h"

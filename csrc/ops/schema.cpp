@@ -1,5 +1,5 @@
 // Every schema string. Kernels register in the cpu.cpp and cuda.cpp of each folder and in plan.cpp;
-// fakes, autograd and autocast in mixed_gemm/ops.py.
+// fakes, autograd and autocast in mixed_gemm/ops.
 #include "ops/torch_stable.h"
 
 MIXED_GEMM_SCHEMAS(m) {

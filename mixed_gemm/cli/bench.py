@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from .. import bench
-from ..bench import DEFAULT_M
+from ..selection.benchmark import DEFAULT_M
 from .options import (
     Bits,
     Device,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..loaders import open_checkpoint, save_checkpoint
+from ..formats import open_checkpoint, save_checkpoint
 from .inspect import print_summary, summary
 from .options import Force, Json, ShardSize, Source, Target, shard_bytes
 from .output import note, print_json, reports_errors

@@ -11,7 +11,7 @@ import torch
 import typer
 
 from .._progress import track
-from ..loaders import Checkpoint, LayerInfo, open_checkpoint
+from ..formats import Checkpoint, LayerInfo, open_checkpoint
 from .options import Json, Source
 from .output import print_json, print_table, reports_errors, say
 

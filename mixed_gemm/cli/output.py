@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ..loaders.durable import write_new_file
+from ..formats.durable import write_new_file
 
 P = ParamSpec("P")
 T = TypeVar("T")

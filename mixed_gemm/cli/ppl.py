@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from ..hf.pretrained import quantization_of
-from ..hf.registration import require_transformers
-from ..linear import Linear
-from ..perplexity import perplexity
+from ..integrations.transformers.pretrained import quantization_of
+from ..integrations.transformers.registration import require_transformers
+from ..nn.linear import Linear
+from ..quantization.evaluate import perplexity
 from .options import Device, DType, GroupSize, Json, parse_device
 from .output import note, print_json, reports_errors, say
 
@@ -23,8 +23,8 @@ def load(model: str, dtype: DType | None, device: torch.device, bits: int, group
     """The model as its files are, or quantized to ``bits`` while it loads."""
     import transformers
 
-    from ..hf import from_pretrained
-    from ..hf.config import MixedGemmConfig
+    from ..integrations.transformers import from_pretrained
+    from ..integrations.transformers.config import MixedGemmConfig
 
     config = transformers.AutoConfig.from_pretrained(model)
     options: dict[str, Any] = {"dtype": "auto" if dtype is None else dtype.torch}

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from ..loaders import DenseCheckpoint, open_checkpoint, save_checkpoint
-from ..model import DEFAULT_SKIP
+from ..formats import open_checkpoint, save_checkpoint
+from ..quantization import DenseCheckpoint
+from ..quantization.model import DEFAULT_SKIP
 from .inspect import print_summary, summary
 from .options import Bits, Force, GroupSize, Json, ShardSize, Source, Target, shard_bytes
 from .output import note, print_json, reports_errors, say

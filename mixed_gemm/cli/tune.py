@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .. import tune
-from ..tune import DEFAULT_M
+from ..selection.tuning import DEFAULT_M
 from .options import Bits, Device, DType, Dtype, GroupSize, Json, K, N, ZeroMode, Zeros, parse_rows
 from .output import print_json, print_table, reports_errors
 

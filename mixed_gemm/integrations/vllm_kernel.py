@@ -17,8 +17,8 @@ from vllm.model_executor.parameter import (  # type: ignore[import-not-found]
 )
 
 from .. import _library
-from ..checkpoint_ops import gptq_repack
-from ..plan import why_not
+from ..ops.awq import gptq_repack
+from ..selection.planning import why_not
 
 ACTIVATIONS = (torch.float16, torch.bfloat16)
 

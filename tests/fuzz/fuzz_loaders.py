@@ -26,16 +26,18 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(REPOSITORY))
 ONCE = "--once" in sys.argv
 if ONCE:
-    from mixed_gemm import _state
-    from mixed_gemm.loaders import CheckpointError, DenseCheckpoint, open_checkpoint
+    from mixed_gemm.formats import CheckpointError, open_checkpoint
+    from mixed_gemm.quantization import DenseCheckpoint
+    from mixed_gemm.weights import state
 else:
     import atheris
 
     with atheris.instrument_imports(include=["mixed_gemm", "pickletools"]):
         import pickletools  # noqa: F401  (so that its branches are seen too)
 
-        from mixed_gemm import _state
-        from mixed_gemm.loaders import CheckpointError, DenseCheckpoint, open_checkpoint
+        from mixed_gemm.formats import CheckpointError, open_checkpoint
+        from mixed_gemm.quantization import DenseCheckpoint
+        from mixed_gemm.weights import state
 
 LARGEST = 1 << 20  # bytes of zeros behind a header
 FOLDER = Path(tempfile.mkdtemp())
@@ -61,7 +63,7 @@ def write_tag(text: bytes) -> None:
     packed = zeros(64, 32, dtype=uint8)
     tensors = {"m.b_packed": packed, "m.scales": ones(1, 64), "m._extra_state": tag}
     save_file(tensors, FOLDER / "model.safetensors")
-    _state.QuantizedLayer(64, 64, _state.QuantScheme(4, -1)).tag_problem(tag)
+    state.QuantizedLayer(64, 64, state.QuantScheme(4, -1)).tag_problem(tag)
 
 
 def write(content: bytes) -> None:

@@ -15,7 +15,7 @@ import torch
 from inputs import DATA, FIXTURES, join
 from safetensors.torch import load_file, save
 
-from mixed_gemm.scheme import QuantScheme
+from mixed_gemm.weights.scheme import QuantScheme
 
 LAYER = "model.layers.0.self_attn.q_proj"
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from problems.block import BlockCase, BlockProblem
 
-from mixed_gemm.plan import device_string
+from mixed_gemm.selection.planning import device_string
 
 DEVICE = "cuda"
 

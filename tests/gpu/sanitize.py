@@ -38,7 +38,8 @@ from test_gpu_conv import Conv
 from test_gpu_conv import make as make_conv
 
 import mixed_gemm
-from mixed_gemm import reference, reference_conv
+from mixed_gemm import reference
+from mixed_gemm.reference import conv as reference_conv
 
 ops = torch.ops.mixed_gemm
 Calls = Iterator[tuple[str, float]]  # what was called, its error over the bound

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from scaled_cases import ScaledProblem
 
-from mixed_gemm import reference_scaled
-from mixed_gemm.plan import device_string
+from mixed_gemm.reference import scaled as reference_scaled
+from mixed_gemm.selection.planning import device_string
 
 DEVICE = "cuda"
 FLOAT8 = torch.float8_e4m3fn

@@ -33,9 +33,11 @@ from problems.placing import poison_output
 from run_info import meta, write, write_part
 
 import mixed_gemm
-from mixed_gemm import reference, reference_conv, reference_scaled
-from mixed_gemm.plan import device_string
-from mixed_gemm.scheme import num_groups
+from mixed_gemm import reference
+from mixed_gemm.ops.problem import num_groups
+from mixed_gemm.reference import conv as reference_conv
+from mixed_gemm.reference import scaled as reference_scaled
+from mixed_gemm.selection.planning import device_string
 
 F16, BF16 = torch.float16, torch.bfloat16
 REFUSAL = re.compile(

@@ -12,8 +12,9 @@ from block_configs import DEVICE, configs_of, run_config
 from problems.block import DTYPES, BlockCase, BlockProblem, make
 from test_block_gemm import ROWS, rounded
 
-from mixed_gemm import reference, reference_conv
-from mixed_gemm.scheme import ACTIVATIONS, num_groups
+from mixed_gemm import reference
+from mixed_gemm.ops.problem import ACTIVATIONS, num_groups
+from mixed_gemm.reference import conv as reference_conv
 
 pytestmark = pytest.mark.gpu
 

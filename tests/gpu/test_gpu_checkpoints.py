@@ -16,9 +16,10 @@ from test_loaders_formats import FLOATS, INTEGERS
 
 import mixed_gemm
 from mixed_gemm import reference
-from mixed_gemm.hf.pending import PendingLinear
-from mixed_gemm.loaders import QuantizedWeight, open_checkpoint
-from mixed_gemm.loaders.layer import LayerTensors
+from mixed_gemm.formats import open_checkpoint
+from mixed_gemm.formats.layer import LayerTensors
+from mixed_gemm.integrations.transformers.pending import PendingLinear
+from mixed_gemm.weights import QuantizedWeight
 
 pytestmark = pytest.mark.gpu
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 import mixed_gemm
-from mixed_gemm import reference, reference_conv
+from mixed_gemm import reference
+from mixed_gemm.reference import conv as reference_conv
 
 pytestmark = pytest.mark.gpu
 

@@ -23,7 +23,7 @@ from problems.registry import OPS
 
 import mixed_gemm
 from mixed_gemm import reference
-from mixed_gemm.scheme import ACTIVATIONS
+from mixed_gemm.ops.problem import ACTIVATIONS
 
 pytestmark = pytest.mark.gpu
 

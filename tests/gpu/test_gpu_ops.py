@@ -11,7 +11,7 @@ from cases import Case, make
 
 import mixed_gemm
 from mixed_gemm import reference
-from mixed_gemm.plan import device_string
+from mixed_gemm.selection.planning import device_string
 
 pytestmark = pytest.mark.gpu
 

@@ -20,7 +20,8 @@ from scaled_configs import (
 )
 
 import mixed_gemm
-from mixed_gemm import plan, reference, reference_scaled
+from mixed_gemm import plan, reference
+from mixed_gemm.reference import scaled as reference_scaled
 
 pytestmark = pytest.mark.gpu
 

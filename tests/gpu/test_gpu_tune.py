@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import mixed_gemm
-from mixed_gemm import _tuned
+from mixed_gemm.selection import tables
 
 pytestmark = pytest.mark.gpu
 N, K, M = 768, 512, (1, 32)
@@ -20,10 +20,10 @@ N, K, M = 768, 512, (1, 32)
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv(_tuned.DIRECTORY, str(tmp_path))
+    monkeypatch.setenv(tables.DIRECTORY, str(tmp_path))
     yield tmp_path
     monkeypatch.undo()
-    _tuned.forget()
+    tables.forget()
 
 
 def test_tuned_choice_is_used_saved_and_right(cache):
@@ -53,7 +53,7 @@ def test_tuned_choice_is_used_saved_and_right(cache):
 
 def test_unwritable_cache_warns_and_the_result_holds(cache, monkeypatch):
     (cache / "file").write_text("")
-    monkeypatch.setenv(_tuned.DIRECTORY, str(cache / "file"))
+    monkeypatch.setenv(tables.DIRECTORY, str(cache / "file"))
     with pytest.warns(UserWarning, match="not saved"):
         [result] = mixed_gemm.tune(N, K, m=(8,), group_size=64, progress=False)
     assert mixed_gemm.plan(8, N, K, group_size=64).selected == result.config

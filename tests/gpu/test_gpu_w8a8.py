@@ -10,8 +10,9 @@ import torch
 from scaled_configs import DEVICE
 
 import mixed_gemm
-from mixed_gemm import reference, reference_scaled
-from mixed_gemm.linear_w8a8 import ACTIVATION_MODES
+from mixed_gemm import reference
+from mixed_gemm.nn.linear_w8a8 import ACTIVATION_MODES
+from mixed_gemm.reference import scaled as reference_scaled
 
 pytestmark = pytest.mark.gpu
 

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 import mixed_gemm
-from mixed_gemm import reference, reference_conv
-from mixed_gemm.conv_scheme import Pair, num_blocks
-from mixed_gemm.scheme import ACTIVATIONS
+from mixed_gemm import reference
+from mixed_gemm.ops.conv_problem import Pair, num_blocks
+from mixed_gemm.ops.problem import ACTIVATIONS
+from mixed_gemm.reference import conv as reference_conv
 
 from . import verdict
 from .covering import Row, Rules

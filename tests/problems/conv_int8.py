@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import mixed_gemm
-from mixed_gemm import reference_conv
-from mixed_gemm.conv_scheme import Pair
+from mixed_gemm.ops.conv_problem import Pair
+from mixed_gemm.reference import conv as reference_conv
 
 from . import conv, verdict
 from .covering import Row, Rules

@@ -12,8 +12,8 @@ from torch import Tensor
 
 import mixed_gemm
 from mixed_gemm import reference
-from mixed_gemm.plan import device_string
-from mixed_gemm.scheme import ACTIVATIONS, num_groups
+from mixed_gemm.ops.problem import ACTIVATIONS, num_groups
+from mixed_gemm.selection.planning import device_string
 
 from . import verdict
 from .covering import Row, Rules

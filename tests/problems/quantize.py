@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import mixed_gemm
-from mixed_gemm import reference_scaled
+from mixed_gemm.reference import scaled as reference_scaled
 
 from . import verdict
 from .covering import Rules

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 import mixed_gemm
-from mixed_gemm import reference, reference_scaled
-from mixed_gemm.plan import device_string
-from mixed_gemm.scaled import _routes_to_torch
+from mixed_gemm import reference
+from mixed_gemm.ops.scaled import _routes_to_torch
+from mixed_gemm.reference import scaled as reference_scaled
+from mixed_gemm.selection.planning import device_string
 
 from . import verdict
 from .covering import Rules

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixed_gemm.reference import Oracle
+from mixed_gemm.reference.bounds import Oracle
 
 
 def ratio(out: Tensor, expected: Tensor, bound: Tensor) -> Tensor:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 import mixed_gemm
 from mixed_gemm import reference
-from mixed_gemm.conv_scheme import channels_per_tap
-from mixed_gemm.scheme import num_groups, packed_shape
+from mixed_gemm.ops.conv_problem import channels_per_tap
+from mixed_gemm.ops.problem import num_groups, packed_shape
 
 from . import gemm, verdict
 from .covering import Row, Rules

@@ -17,8 +17,9 @@ from test_awq import awq_words
 from torch import Tensor
 
 import mixed_gemm
-from mixed_gemm import reference, reference_conv
-from mixed_gemm.scheme import num_groups
+from mixed_gemm import reference
+from mixed_gemm.ops.problem import num_groups
+from mixed_gemm.reference import conv as reference_conv
 
 OPS = torch.ops.mixed_gemm
 SMOOTH = ("gelu", "gelu_tanh", "silu")

@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from mixed_gemm.loaders import CheckpointError, open_checkpoint
+from mixed_gemm.formats import CheckpointError, open_checkpoint
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 SECONDS = 30  # a case that takes longer is killed

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mixed_gemm.loaders import CheckpointError, open_checkpoint, save_checkpoint
+from mixed_gemm.formats import CheckpointError, open_checkpoint, save_checkpoint
 
 AUDITED = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.truncate"}
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT

@@ -11,8 +11,8 @@ from problems.block import BlockCase, make
 from torch import Tensor
 
 import mixed_gemm
-from mixed_gemm import reference_conv
-from mixed_gemm.scheme import num_groups
+from mixed_gemm.ops.problem import num_groups
+from mixed_gemm.reference import conv as reference_conv
 
 
 def read_back(a: Tensor, block_size: int) -> Tensor:

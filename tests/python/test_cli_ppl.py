@@ -18,7 +18,7 @@ pytest.importorskip("typer", reason="the extra cli is not installed: pip install
 from typer.testing import CliRunner
 
 from mixed_gemm.cli.app import app
-from mixed_gemm.hf import registration
+from mixed_gemm.integrations.transformers import registration
 
 AWQ = Path(__file__).parents[1] / "data" / "awq_gemm"
 WORDS = [f"w{i}" for i in range(tiny_llama.VOCABULARY)]

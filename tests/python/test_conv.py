@@ -18,8 +18,9 @@ from conv_cases import DTYPES, ConvCase, make
 from torch import Tensor
 
 import mixed_gemm
-from mixed_gemm import reference, reference_conv
-from mixed_gemm.conv_scheme import channels_per_tap, is_channels_last, num_blocks
+from mixed_gemm import reference
+from mixed_gemm.ops.conv_problem import channels_per_tap, is_channels_last, num_blocks
+from mixed_gemm.reference import conv as reference_conv
 
 
 @pytest.mark.parametrize("bits", [4, 8])

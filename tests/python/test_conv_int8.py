@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 import mixed_gemm
-from mixed_gemm import reference_conv
-from mixed_gemm.conv_scheme import MAX_CONV_INT8_K, Pair
+from mixed_gemm.ops.conv_problem import MAX_CONV_INT8_K, Pair
+from mixed_gemm.reference import conv as reference_conv
 
 
 @dataclass(frozen=True)

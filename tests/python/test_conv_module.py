@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 import mixed_gemm
-from mixed_gemm import Conv2d, quantize_, quantize_conv_weight, reference, reference_conv
-from mixed_gemm.conv_scheme import is_channels_last, num_blocks
+from mixed_gemm import Conv2d, quantize_, quantize_conv_weight, reference
+from mixed_gemm.ops.conv_problem import is_channels_last, num_blocks
+from mixed_gemm.reference import conv as reference_conv
 
 SCHEMES = [
     {"bits": 8, "block_size": -1, "symmetric": True},

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import mixed_gemm
-from mixed_gemm import reference_conv
-from mixed_gemm.scheme import ACTIVATIONS
+from mixed_gemm.ops.problem import ACTIVATIONS
+from mixed_gemm.reference import conv as reference_conv
 
 OPS = torch.ops.mixed_gemm
 EVERYTHING = ConvCase(

@@ -17,7 +17,7 @@ import mixed_gemm
 
 if not torch.distributed.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
-from mixed_gemm.distributed import colwise, rowwise
+from mixed_gemm.nn.distributed import colwise, rowwise
 
 WORLD = 2
 SCHEMES: list[dict[str, Any]] = [
@@ -79,7 +79,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 import mixed_gemm
-from mixed_gemm.distributed import colwise, rowwise
+from mixed_gemm.nn.distributed import colwise, rowwise
 
 rank = int(sys.argv[1])
 store = dist.FileStore(sys.argv[2], 2)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import mixed_gemm
-from mixed_gemm import _errors
+from mixed_gemm.ops import errors
 
 Change = Callable[[Tensor], Any]
 
@@ -248,7 +248,7 @@ def test_the_kind_belongs_to_one_text_alone() -> None:
 
 
 def test_an_error_of_something_else_stays_as_it_is() -> None:
-    @_errors.translates_errors("awq_repack")
+    @errors.translates_errors("awq_repack")
     def broken(qweight: Tensor) -> Tensor:
         raise RuntimeError("of somebody else")
 

@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mixed_gemm import reference_scaled, scaled
+from mixed_gemm.ops import scaled
+from mixed_gemm.reference import scaled as reference_scaled
 
 M, N, K = 5, 32, 48
 FP8 = torch.float8_e4m3fn

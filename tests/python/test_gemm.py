@@ -18,7 +18,7 @@ from torch import Tensor
 
 import mixed_gemm
 from mixed_gemm import reference
-from mixed_gemm.scheme import num_groups
+from mixed_gemm.ops.problem import num_groups
 
 
 @pytest.mark.parametrize("bits", [4, 8])

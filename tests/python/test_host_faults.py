@@ -289,12 +289,12 @@ print(torch.ops.mixed_gemm._env() != "")
 def test_a_call_from_many_threads_while_the_tuned_table_is_replaced(repository):
     code = """
 import threading, torch, mixed_gemm
-from mixed_gemm import _tuned
+from mixed_gemm.selection import tables
 device = "cuda:sm=90,sms=132,smem=232448"
 ask = lambda: torch.ops.mixed_gemm._plan(16, 4096, 4096, "float16", 4, 128, "none", device)
 torch.ops.mixed_gemm._set_tuned_table("")
 empty = ask()
-_tuned.install()
+tables.install()
 full = ask()
 assert empty != full
 stop, wrong = threading.Event(), []
@@ -308,7 +308,7 @@ threads = [threading.Thread(target=plan) for _ in range(4)]
 for t in threads: t.start()
 for _ in range(20):
     torch.ops.mixed_gemm._set_tuned_table("")
-    _tuned.install()
+    tables.install()
 stop.set()
 for t in threads: t.join()
 assert not wrong, wrong[0]

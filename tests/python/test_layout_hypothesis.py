@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mixed_gemm
-from mixed_gemm import scheme
+from mixed_gemm.ops import problem
 
 FOLDER = os.environ.get("MIXED_GEMM_CORE_MODULE_DIR")
 if FOLDER is None:
@@ -27,7 +27,7 @@ if FOLDER is None:
 sys.path.insert(0, FOLDER)
 core: Any = importlib.import_module("_mixed_gemm_core")
 
-BITS = st.sampled_from(scheme.BITS)
+BITS = st.sampled_from(problem.BITS)
 EXTENT = st.integers(1, 200)
 WORD = st.integers(0, 2**32 - 1)
 HALF = st.integers(0, 2**16 - 1)
@@ -50,26 +50,26 @@ def as_bits(format_: str, value: torch.Tensor) -> int:
 
 
 def test_constants_equal_those_of_the_package() -> None:
-    assert core.LAYOUT_VERSION == scheme.LAYOUT_VERSION
-    assert (core.PAD_N, core.PAD_K) == (scheme.PAD_N, scheme.PAD_K)
+    assert core.LAYOUT_VERSION == problem.LAYOUT_VERSION
+    assert (core.PAD_N, core.PAD_K) == (problem.PAD_N, problem.PAD_K)
 
 
 @given(BITS, EXTENT, EXTENT)
 def test_packed_bytes_equal_the_shape_of_the_package(bits: int, n: int, k: int) -> None:
-    assert core.packed_bytes(bits, n, k) == math.prod(scheme.packed_shape(n, k, bits))
+    assert core.packed_bytes(bits, n, k) == math.prod(problem.packed_shape(n, k, bits))
 
 
 @given(BITS, st.integers(0, 500), st.integers(0, 2000))
 def test_element_inverts_place(bits: int, n: int, k: int) -> None:
-    k_pad = scheme.round_up(k + 1, scheme.PAD_K)
+    k_pad = problem.round_up(k + 1, problem.PAD_K)
     word, slot = core.place(bits, n, k, k_pad)
     assert core.element(bits, word, slot, k_pad) == (n, k)
     assert 0 <= slot < 32 // bits
-    rows = scheme.round_up(n + 1, scheme.PAD_N)
+    rows = problem.round_up(n + 1, problem.PAD_N)
     assert 0 <= word < rows * k_pad * bits // 32
 
 
-@pytest.mark.parametrize("bits", scheme.BITS)
+@pytest.mark.parametrize("bits", problem.BITS)
 @pytest.mark.parametrize(("n", "k"), [(64, 64), (64, 192), (128, 128)])
 def test_place_is_a_bijection_on_a_whole_weight(bits: int, n: int, k: int) -> None:
     places = {core.place(bits, i, j, k) for i in range(n) for j in range(k)}
@@ -113,13 +113,13 @@ def test_op_packs_as_the_core_does(bits: int, n: int, k: int, seed: int) -> None
 @given(BITS, st.integers(1, 130), st.integers(1, 130), st.integers(0, 2**32 - 1))
 def test_padding_holds_zero(bits: int, n: int, k: int, seed: int) -> None:
     packed = core.pack_weight(bits, weights(bits, n, k, seed))
-    n_pad, k_pad = scheme.round_up(n, scheme.PAD_N), scheme.round_up(k, scheme.PAD_K)
+    n_pad, k_pad = problem.round_up(n, problem.PAD_N), problem.round_up(k, problem.PAD_K)
     whole = core.unpack_weight(bits, packed, n_pad, k_pad)
     whole[:n, :k] = 0
     assert not whole.any()
 
 
-@given(FORMAT, st.sampled_from(scheme.BITS), WORD)
+@given(FORMAT, st.sampled_from(problem.BITS), WORD)
 def test_converter_is_exact(format_: str, bits: int, word: int) -> None:
     pairs = core.convert(format_, bits, word)
     count = 32 // bits

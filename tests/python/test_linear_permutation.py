@@ -121,7 +121,7 @@ def test_to_quantized_weight_is_the_inverse(parts):
 
 
 def test_float8_is_refused_with_the_way_out():
-    weight = mixed_gemm.loaders.QuantizedWeight(
+    weight = mixed_gemm.formats.QuantizedWeight(
         "x", torch.zeros(N, K).to(torch.float8_e4m3fn), torch.ones(1, N), bits=8
     )
     with pytest.raises(ValueError, match=r"is float8_e4m3fn.* Hint: weight\.requantize\(\)"):

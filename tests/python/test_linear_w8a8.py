@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 import mixed_gemm
-from mixed_gemm import LinearW8A8, reference, reference_scaled
-from mixed_gemm.linear_w8a8 import ACTIVATION_MODES, input_quantization
-from mixed_gemm.scheme import DTYPES
+from mixed_gemm import LinearW8A8, reference
+from mixed_gemm.nn.linear_w8a8 import ACTIVATION_MODES, input_quantization
+from mixed_gemm.ops.problem import DTYPES
+from mixed_gemm.reference import scaled as reference_scaled
 
 MODES = tuple(ACTIVATION_MODES)
 N, K = 40, 72

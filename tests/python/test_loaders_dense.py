@@ -13,7 +13,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import mixed_gemm
-from mixed_gemm.loaders import CheckpointError, DenseCheckpoint, open_checkpoint, save_checkpoint
+from mixed_gemm.formats import CheckpointError, open_checkpoint, save_checkpoint
+from mixed_gemm.quantization import DenseCheckpoint
 
 BIASED = f"{tiny_llama.BLOCK}.self_attn.q_proj"
 

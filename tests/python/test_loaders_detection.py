@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mixed_gemm.loaders import CheckpointError, CheckpointWarning, open_checkpoint, save_checkpoint
+from mixed_gemm.formats import CheckpointError, CheckpointWarning, open_checkpoint, save_checkpoint
 
 # --- formats found without a configuration -----------------------------------------------------
 
@@ -105,7 +105,7 @@ def gptq_file(path, convention, flag, seed=0):
     scale = ((w.amax(-1, keepdim=True).clamp(min=0) - low) / 15).half().float()
     zeros = (-low / scale).round().clamp(1, 15)
     codes = ((w / scale).round() + zeros).clamp(0, 15)
-    from mixed_gemm.loaders.bitfields import pack_dense
+    from mixed_gemm.formats.bitfields import pack_dense
 
     stored = zeros[..., 0].t() - (1 if convention == "v1" else 0)
     tensors = {

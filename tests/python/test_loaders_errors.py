@@ -11,11 +11,7 @@ import tiny_llama
 import torch
 from safetensors.torch import load_file, save_file
 
-from mixed_gemm.loaders import (
-    CheckpointError,
-    open_checkpoint,
-    save_checkpoint,
-)
+from mixed_gemm.formats import CheckpointError, open_checkpoint, save_checkpoint
 
 Q_PROJ = f"{tiny_llama.BLOCK}.self_attn.q_proj"
 
@@ -269,7 +265,7 @@ def test_open_truncated_pickle_is_refused(broken, tmp_path):
         read_all(tmp_path / "half.pt")
 
 
-@pytest.mark.filterwarnings("ignore::mixed_gemm.loaders.CheckpointWarning")
+@pytest.mark.filterwarnings("ignore::mixed_gemm.CheckpointWarning")
 @pytest.mark.parametrize("part", ["header", "config"])
 @pytest.mark.parametrize(
     "folder", ["awq_gemm", "awq_gemv", "gptq_v2_4bit_act_order", "ct_pack_4bit_zeros"]

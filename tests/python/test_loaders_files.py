@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mixed_gemm.loaders.safetensors_file import DTYPES, SafetensorsFile
-from mixed_gemm.loaders.shards import ShardWriter
-from mixed_gemm.loaders.torch_file import TorchFile
+from mixed_gemm.formats.safetensors_file import DTYPES, SafetensorsFile
+from mixed_gemm.formats.shards import ShardWriter
+from mixed_gemm.formats.torch_file import TorchFile
 
 shapes = st.lists(st.integers(0, 5), max_size=4).map(tuple)
 names = st.text(st.characters(categories=("L", "N", "P", "S")), min_size=1, max_size=20).filter(

@@ -9,7 +9,7 @@ import tiny_llama
 import torch
 
 from mixed_gemm import reference
-from mixed_gemm.loaders import open_checkpoint
+from mixed_gemm.formats import open_checkpoint
 
 # folder -> title, bits, group size, symmetric, act-order, least zero point
 INTEGERS = {

@@ -60,7 +60,7 @@ def test_every_hostile_checkpoint_is_refused_soon_and_in_little_memory(repositor
 def test_patterns_that_may_take_forever_are_told_from_those_of_real_files(
     pattern: str, problem: str
 ) -> None:
-    from mixed_gemm.loaders.name_patterns import pattern_problem
+    from mixed_gemm.formats.name_patterns import pattern_problem
 
     found = pattern_problem(pattern)
     assert (problem in found) if problem else found == ""

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from test_loaders_formats import FLOATS, INTEGERS
 
 import mixed_gemm
-from mixed_gemm.loaders import QuantizedWeight, open_checkpoint, save_checkpoint
-from mixed_gemm.loaders.bitfields import (
+from mixed_gemm.formats import open_checkpoint, save_checkpoint
+from mixed_gemm.formats.bitfields import (
     pack_dense,
     to_codes,
     to_signed,
@@ -21,6 +21,7 @@ from mixed_gemm.loaders.bitfields import (
     unpack_dense,
     words_aligned,
 )
+from mixed_gemm.weights import QuantizedWeight
 
 ACT_ORDER = {folder for folder, case in INTEGERS.items() if case[4]}
 FIELDS = ("q", "scales", "zeros", "bias", "pre_scale", "permutation")

@@ -15,14 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from mixed_gemm.loaders import (
-    CheckpointError,
-    CheckpointWarning,
-    DenseCheckpoint,
-    open_checkpoint,
-    save_checkpoint,
-)
-from mixed_gemm.loaders.target import INCOMPLETE, STAGING
+from mixed_gemm.formats import CheckpointError, CheckpointWarning, open_checkpoint, save_checkpoint
+from mixed_gemm.formats.target import INCOMPLETE, STAGING
+from mixed_gemm.quantization import DenseCheckpoint
 
 
 @pytest.fixture
@@ -125,7 +120,7 @@ def test_save_over_what_is_no_folder_is_refused(awq: Path, tmp_path: Path) -> No
 def test_save_into_what_appeared_meanwhile_is_refused(
     awq: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import mixed_gemm.loaders.save as module
+    import mixed_gemm.formats.save as module
 
     def configuration(*args: object) -> dict[str, object]:
         (tmp_path / "out" / "tokenizer.json").write_text("mine")
@@ -257,7 +252,7 @@ def test_save_beyond_the_limit_of_a_file_names_it(awq: Path, tmp_path: Path) -> 
 def test_save_that_fails_leaves_nothing(
     awq: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
 ) -> None:
-    import mixed_gemm.loaders.save as module
+    import mixed_gemm.formats.save as module
 
     def fail(*args: object) -> None:
         raise kind("stop")

@@ -26,8 +26,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.utils import _pytree
 
-from mixed_gemm import _vmap
-from mixed_gemm._derivatives import ROWS
+from mixed_gemm.ops import vmap
+from mixed_gemm.ops.derivatives import ROWS
 
 RULES = {row.op: row.rule for row in ROWS if row.rule is not None}
 
@@ -227,10 +227,10 @@ def test_inference_mode_equals_eager(op: str) -> None:
 
 # --- vmap ----------------------------------------------------------------------------------------
 
-VMAP_ROWS = {row.op: row for row in _vmap.ROWS}
+VMAP_ROWS = {row.op: row for row in vmap.ROWS}
 BATCHED = [
     (row.op, names)
-    for row in _vmap.ROWS
+    for row in vmap.ROWS
     for names in itertools.chain.from_iterable(
         itertools.combinations((*row.merged, *row.looped), r) for r in (1, 2, 3)
     )

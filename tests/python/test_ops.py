@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import mixed_gemm
 from mixed_gemm import reference
-from mixed_gemm.scheme import ACTIVATIONS, ZERO_MODES
+from mixed_gemm.ops.problem import ACTIVATIONS, ZERO_MODES
 
 gemm = mixed_gemm.fpA_intB_gemm
 

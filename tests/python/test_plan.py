@@ -14,7 +14,7 @@ from torch import nn
 
 import mixed_gemm
 from mixed_gemm import Linear, plan, why_not
-from mixed_gemm.plan import device_string
+from mixed_gemm.selection.planning import device_string
 
 H200 = "cuda:sm=90,sms=132,smem=232448"
 A10 = "cuda:sm=86,sms=72,smem=101376"
@@ -136,7 +136,7 @@ def test_env_reports_versions_and_the_library() -> None:
 
 def test_env_module_prints_without_a_warning(repository: Path) -> None:
     run = subprocess.run(
-        [sys.executable, "-W", "error::RuntimeWarning", "-m", "mixed_gemm.env"],
+        [sys.executable, "-W", "error::RuntimeWarning", "-m", "mixed_gemm.cli", "env"],
         cwd=repository,
         capture_output=True,
         text=True,

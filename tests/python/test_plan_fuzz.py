@@ -188,7 +188,7 @@ def test_fuzzed_device_index(index: int) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def tuned_table() -> Iterator[None]:
     yield
-    mixed_gemm._tuned.install()
+    mixed_gemm.selection.tables.install()
 
 
 @given(st.text())

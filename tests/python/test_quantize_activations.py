@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mixed_gemm
-from mixed_gemm import reference_scaled
-from mixed_gemm.scheme import DTYPES
+from mixed_gemm.ops.problem import DTYPES
+from mixed_gemm.reference import scaled as reference_scaled
 
 SPECIAL = (0.0, -0.0, 1e-45, 1e-38, 65504.0, math.inf, -math.inf, math.nan)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mixed_gemm.loaders import QuantizedWeight
+from mixed_gemm.weights import QuantizedWeight
 
 GOOD = {
     "name": "x",

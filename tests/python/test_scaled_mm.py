@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import mixed_gemm
-from mixed_gemm import reference_scaled
+from mixed_gemm.reference import scaled as reference_scaled
 
 FP8 = torch.float8_e4m3fn
 ONE = torch.ones(1)

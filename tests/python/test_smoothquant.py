@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import mixed_gemm
 from mixed_gemm import LinearW8A8, smoothing_factors
-from mixed_gemm._observe import observe
+from mixed_gemm.quantization.dataflow import observe
 
 D = 64
 OUTLIERS = (3, 17, 40)

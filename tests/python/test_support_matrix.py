@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import mixed_gemm
-from mixed_gemm.scheme import ACTIVATIONS
+from mixed_gemm.ops.problem import ACTIVATIONS
 
 DEVICES = {
     "cpu": "cpu",

@@ -19,7 +19,7 @@ from test_loaders_formats import FLOATS, INTEGERS
 
 import mixed_gemm
 from mixed_gemm import reference
-from mixed_gemm.loaders import CheckpointError, CheckpointWarning, open_checkpoint, save_checkpoint
+from mixed_gemm.formats import CheckpointError, CheckpointWarning, open_checkpoint, save_checkpoint
 
 transformers = pytest.importorskip("transformers", minversion="5.17", reason="optional: hf extra")
 
@@ -462,7 +462,7 @@ def test_import_registers_in_either_order(repository, tmp_path, first):
         "m = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1])\n"
         "print(type(m.model.layers[0].mlp.up_proj).__module__)"
     )
-    assert run_python(code, str(tmp_path)).strip() == "mixed_gemm.linear"
+    assert run_python(code, str(tmp_path)).strip() == "mixed_gemm.nn.linear"
 
 
 def test_import_does_not_import_transformers():

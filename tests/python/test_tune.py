@@ -19,11 +19,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import mixed_gemm
-from mixed_gemm import _tuned, _tuned_file
+from mixed_gemm.selection import tables, tuned_file
 
 H200 = "cuda:sm=90,sms=132,smem=232448"
-GPU = _tuned.Gpu("NVIDIA H200", 90, 132)
-POINT = _tuned.Point(
+GPU = tables.Gpu("NVIDIA H200", 90, 132)
+POINT = tables.Point(
     dtype="float16",
     bits=4,
     group_size=128,
@@ -41,16 +41,16 @@ SHIPPED_SHAPE = (4096, 4096)
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv(_tuned.DIRECTORY, str(tmp_path))
+    monkeypatch.setenv(tables.DIRECTORY, str(tmp_path))
     yield tmp_path
     monkeypatch.undo()
-    _tuned.forget()  # what the other tests expect
+    tables.forget()  # what the other tests expect
 
 
 def quiet_install(extra=None):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _tuned.install(extra)
+        tables.install(extra)
 
 
 def plan(m=64, device=H200, **scheme):
@@ -60,7 +60,7 @@ def plan(m=64, device=H200, **scheme):
 def test_saved_point_is_selected_and_explained(cache):
     predicted = plan()
     assert predicted.selected != POINT.config and "cost model" in predicted.reason
-    path = _tuned.save(GPU, [POINT])
+    path = tables.save(GPU, [POINT])
     assert path.parent == cache and path.stat().st_mode & 0o077 == 0
     quiet_install()
     tuned = plan()
@@ -107,15 +107,15 @@ def test_illegal_choice_falls_back_and_says_so():
 
 
 def test_saving_merges_and_the_newer_point_wins(cache):
-    _tuned.save(GPU, [POINT, replace(POINT, m=1)])
-    path = _tuned.save(GPU, [replace(POINT, us=9.0)])
-    gpu, points = _tuned.read(path)
+    tables.save(GPU, [POINT, replace(POINT, m=1)])
+    path = tables.save(GPU, [replace(POINT, us=9.0)])
+    gpu, points = tables.read(path)
     assert gpu == GPU and [(p.m, p.us) for p in points] == [(1, 12.5), (64, 9.0)]
 
 
 def good() -> dict:
     return {
-        "format": _tuned.FORMAT_VERSION,
+        "format": tables.FORMAT_VERSION,
         "layout": 1,
         "gpu": GPU._asdict(),
         "entries": [asdict(POINT)],
@@ -132,7 +132,7 @@ BROKEN = {
     "binary": "\x00\x01",
     "list": "[1]",
     "deep": "[" * 100_000,
-    "future format": changed(format=_tuned.FORMAT_VERSION + 1),
+    "future format": changed(format=tables.FORMAT_VERSION + 1),
     "other layout": changed(layout=99),
     "no gpu": changed(gpu=None),
     "text for a number": changed(gpu={"name": "x", "sm": "90", "sms": 132}),
@@ -154,18 +154,18 @@ BROKEN = {
 def test_broken_file_is_ignored_with_one_warning(cache, content):
     (cache / "x.json").write_text(content)
     with pytest.warns(UserWarning, match="ignores tuning data") as caught:
-        _tuned.install()
+        tables.install()
     assert len(caught) == 1
     assert "cost model" in plan().reason
 
 
 def test_every_truncation_is_ignored_or_whole(cache):
-    path = _tuned.save(GPU, [POINT])
+    path = tables.save(GPU, [POINT])
     whole = path.read_bytes()
     for length in range(len(whole) - 1):
         path.write_bytes(whole[:length])
         with pytest.raises(ValueError):
-            _tuned.read(path)
+            tables.read(path)
 
 
 WRONG_VALUES = (
@@ -208,13 +208,13 @@ def is_among(value, sane) -> bool:
 def caught_by_install() -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        _tuned.install()
+        tables.install()
     return [str(warning.message) for warning in caught]
 
 
 @pytest.fixture
 def nothing_shipped(monkeypatch, tmp_path):
-    monkeypatch.setattr(_tuned, "SHIPPED", tmp_path / "nothing")
+    monkeypatch.setattr(tables, "SHIPPED", tmp_path / "nothing")
 
 
 @pytest.mark.parametrize("field", asdict(POINT))
@@ -246,8 +246,8 @@ def test_wrong_value_of_the_head_is_ignored_with_one_warning(cache, nothing_ship
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_damaged_bytes_are_an_error_of_the_file_or_a_sane_point(cache, nothing_shipped, data):
-    path = _tuned.path_of(GPU, cache)
-    _tuned.write(path, GPU, [POINT])
+    path = tables.path_of(GPU, cache)
+    tables.write(path, GPU, [POINT])
     content = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(content) - 1))
@@ -259,8 +259,8 @@ def test_damaged_bytes_are_an_error_of_the_file_or_a_sane_point(cache, nothing_s
 
 
 def test_entries_of_another_gpu_answer_for_that_gpu_only(cache):
-    a100 = _tuned.Gpu("NVIDIA A100", 80, 108)
-    _tuned.write(_tuned.path_of(GPU, cache), a100, [POINT])
+    a100 = tables.Gpu("NVIDIA A100", 80, 108)
+    tables.write(tables.path_of(GPU, cache), a100, [POINT])
     quiet_install()
     assert "cost model" in plan().reason
     assert plan(device="cuda:sm=80,sms=108,smem=166912").reason.startswith("tuned")
@@ -270,42 +270,42 @@ def test_many_broken_files_are_one_short_warning(cache):
     for i in range(50):
         (cache / f"{i}.json").write_text("{" * i)
     with pytest.warns(UserWarning, match="; and 47 more") as caught:
-        _tuned.install()
+        tables.install()
     assert len(caught) == 1
 
 
 def test_warning_names_the_file_of_an_unusable_point(cache):
-    _tuned.save(GPU, [POINT])
-    _tuned.write(cache / "z.json", GPU, [replace(POINT, m=1, config="wgmma_m1n1s1")] * 2)
+    tables.save(GPU, [POINT])
+    tables.write(cache / "z.json", GPU, [replace(POINT, m=1, config="wgmma_m1n1s1")] * 2)
     match = r"z\.json has 2 points that are not usable: one has the unknown config wgmma_m1n1s1\. "
     with pytest.warns(UserWarning, match=match) as caught:
-        _tuned.install()
+        tables.install()
     assert len(caught) == 1
     assert plan().selected == POINT.config
 
 
 def test_file_that_others_may_write_is_refused(cache):
-    path = _tuned.save(GPU, [POINT])
+    path = tables.save(GPU, [POINT])
     for mode in (0o620, 0o602, 0o666):
         path.chmod(mode)
         with pytest.raises(ValueError, match="written by others"):
-            _tuned.read(path)
+            tables.read(path)
         with pytest.warns(UserWarning, match="written by others") as caught:
-            _tuned.install()
+            tables.install()
         assert len(caught) == 1 and "cost model" in plan().reason
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_file_of_another_user_is_refused(cache):
-    path = _tuned.save(GPU, [POINT])
+    path = tables.save(GPU, [POINT])
     os.chown(path, 65534, 65534)
     with pytest.raises(ValueError, match="belongs to user 65534"):
-        _tuned.read(path)
+        tables.read(path)
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling", "folder", "pipe", "socket", "device"])
 def test_what_is_no_file_is_refused_and_read_by_nobody(cache, kind):
-    target = _tuned.save(GPU, [POINT])
+    target = tables.save(GPU, [POINT])
     target = target.rename(target.with_suffix(".kept"))
     path = cache / "x.json"
     with contextlib.ExitStack() as stack:
@@ -322,54 +322,54 @@ def test_what_is_no_file_is_refused_and_read_by_nobody(cache, kind):
         else:
             path.symlink_to("/dev/zero")
         with pytest.raises(ValueError, match="not a regular file"):
-            _tuned.read(path)
+            tables.read(path)
         with pytest.warns(UserWarning, match="not a regular file") as caught:
-            _tuned.install()
+            tables.install()
     assert len(caught) == 1 and "cost model" in plan().reason
 
 
 def test_link_is_replaced_and_its_target_left_alone(cache):
     target = cache / "precious"
     target.write_text("precious")
-    _tuned.path_of(GPU, cache).symlink_to(target)
-    path = _tuned.save(GPU, [POINT])
-    assert not path.is_symlink() and _tuned.read(path)[1] == [POINT]
+    tables.path_of(GPU, cache).symlink_to(target)
+    path = tables.save(GPU, [POINT])
+    assert not path.is_symlink() and tables.read(path)[1] == [POINT]
     assert target.read_text() == "precious"
 
 
 def test_good_file_beside_a_broken_one_counts(cache):
-    _tuned.save(GPU, [POINT])
+    tables.save(GPU, [POINT])
     (cache / "a.json").write_text("{")
     with pytest.warns(UserWarning, match="ignores tuning data"):
-        _tuned.install()
+        tables.install()
     assert plan().selected == POINT.config
 
 
 def test_broken_file_is_replaced_by_the_next_save_and_kept_beside(cache):
-    path = _tuned.path_of(GPU, cache)
+    path = tables.path_of(GPU, cache)
     path.write_text("{")
-    _tuned.save(GPU, [POINT])
-    assert _tuned.read(path)[1] == [POINT]
+    tables.save(GPU, [POINT])
+    assert tables.read(path)[1] == [POINT]
     assert path.with_name(path.name + ".unusable").read_text() == "{"
     quiet_install()
 
 
 def test_failed_write_leaves_the_old_file_and_no_litter(cache, monkeypatch):
-    path = _tuned.save(GPU, [POINT])
+    path = tables.save(GPU, [POINT])
 
     def full(_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        _tuned.save(GPU, [replace(POINT, m=1)])
-    assert _tuned.read(path)[1] == [POINT]
+        tables.save(GPU, [replace(POINT, m=1)])
+    assert tables.read(path)[1] == [POINT]
     assert not list(cache.glob("*.tmp"))
 
 
 def test_cache_directory_that_is_a_file_does_not_break_the_import(cache, monkeypatch):
     (cache / "file").write_text("")
-    monkeypatch.setenv(_tuned.DIRECTORY, str(cache / "file"))
+    monkeypatch.setenv(tables.DIRECTORY, str(cache / "file"))
     quiet_install()
 
 
@@ -379,7 +379,7 @@ def faults(tmp_path_factory):
     folder = tmp_path_factory.mktemp("faults")
     folder.chmod(0o755)
     root = Path(mixed_gemm.__file__).parents[1]
-    env = {**os.environ, "PYTHONPATH": str(root), _tuned.DIRECTORY: str(folder)}
+    env = {**os.environ, "PYTHONPATH": str(root), tables.DIRECTORY: str(folder)}
     program = Path(__file__).with_name("tune_cache_faults.py")
     run = subprocess.run(
         [sys.executable, str(program)], env=env, capture_output=True, text=True, timeout=300
@@ -412,9 +412,9 @@ def test_read_only_folder_is_an_error_of_the_system(faults):
 
 
 def test_folder_that_can_never_be_written(monkeypatch):
-    monkeypatch.setenv(_tuned.DIRECTORY, "/proc/self/mixed_gemm")
+    monkeypatch.setenv(tables.DIRECTORY, "/proc/self/mixed_gemm")
     with pytest.raises(OSError):
-        _tuned.save(GPU, [POINT])
+        tables.save(GPU, [POINT])
     quiet_install()
 
 
@@ -422,17 +422,17 @@ def test_file_system_without_locks_is_an_os_error(cache, monkeypatch):
     def no_locks(*_, **__):
         raise NotImplementedError("FileSystem does not appear to support flock")
 
-    monkeypatch.setattr(_tuned, "FileLock", no_locks)
+    monkeypatch.setattr(tables, "FileLock", no_locks)
     with pytest.raises(OSError, match="does not appear to support flock"):
-        _tuned.save(GPU, [POINT])
+        tables.save(GPU, [POINT])
 
 
 def test_too_many_points_are_refused_before_the_file_is_lost(cache, monkeypatch):
-    path = _tuned.save(GPU, [POINT])
-    monkeypatch.setattr(_tuned_file, "MAX_BYTES", path.stat().st_size + 10)
+    path = tables.save(GPU, [POINT])
+    monkeypatch.setattr(tuned_file, "MAX_BYTES", path.stat().st_size + 10)
     with pytest.raises(OSError, match="larger than"):
-        _tuned.save(GPU, [replace(POINT, m=1)])
-    assert _tuned.read(path)[1] == [POINT]
+        tables.save(GPU, [replace(POINT, m=1)])
+    assert tables.read(path)[1] == [POINT]
 
 
 def test_measured_choices_outlive_the_next_measurement():
@@ -444,25 +444,25 @@ def test_measured_choices_outlive_the_next_measurement():
 
 
 def test_where_the_cache_lies(monkeypatch):
-    monkeypatch.delenv(_tuned.DIRECTORY)
+    monkeypatch.delenv(tables.DIRECTORY)
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")
-    assert _tuned.directory() == Path("/x/mixed_gemm")
+    assert tables.directory() == Path("/x/mixed_gemm")
     monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
     monkeypatch.setenv("HOME", "/h")
-    assert _tuned.directory() == Path("/h/.cache/mixed_gemm")
+    assert tables.directory() == Path("/h/.cache/mixed_gemm")
 
 
 @pytest.mark.parametrize("folder", ["/a\0b", "/" + "x" * 300, "/" + "x/" * 3000, "/dev/null"])
 def test_folder_that_cannot_be_keeps_the_shipped_table(monkeypatch, folder):
-    monkeypatch.setattr(_tuned, "directory", lambda: Path(folder))
+    monkeypatch.setattr(tables, "directory", lambda: Path(folder))
     quiet_install()
     assert mixed_gemm.plan(1, *SHIPPED_SHAPE, device=H200).reason.startswith("tuned")
     with pytest.raises((OSError, ValueError)):
-        _tuned.save(GPU, [POINT])
+        tables.save(GPU, [POINT])
 
 
 def test_no_home_directory_keeps_the_shipped_table(monkeypatch):
-    monkeypatch.delenv(_tuned.DIRECTORY)
+    monkeypatch.delenv(tables.DIRECTORY)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
 
     def homeless() -> Path:
@@ -471,8 +471,8 @@ def test_no_home_directory_keeps_the_shipped_table(monkeypatch):
     monkeypatch.setattr(Path, "home", homeless)
     quiet_install()
     assert mixed_gemm.plan(1, *SHIPPED_SHAPE, device=H200).reason.startswith("tuned")
-    with pytest.raises(OSError, match=_tuned.DIRECTORY):
-        _tuned.save(GPU, [POINT])
+    with pytest.raises(OSError, match=tables.DIRECTORY):
+        tables.save(GPU, [POINT])
 
 
 def test_only_torch_numpy_and_filelock_are_needed_for_the_shipped_table():
@@ -489,10 +489,10 @@ def test_only_torch_numpy_and_filelock_are_needed_for_the_shipped_table():
 
 
 def test_shipped_files_are_valid():
-    for path in _tuned.SHIPPED.glob("*.json"):
-        gpu, points = _tuned.read(path, own=False)
-        assert points and _tuned.path_of(gpu, _tuned.SHIPPED) == path
-        refused = torch.ops.mixed_gemm._set_tuned_table("\n".join(_tuned._lines(gpu, points)))
+    for path in tables.SHIPPED.glob("*.json"):
+        gpu, points = tables.read(path, own=False)
+        assert points and tables.path_of(gpu, tables.SHIPPED) == path
+        refused = torch.ops.mixed_gemm._set_tuned_table("\n".join(tables._lines(gpu, points)))
         assert json.loads(refused) == []
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from mixed_gemm import _tuned, _tuned_file
+from mixed_gemm.selection import tables, tuned_file
 
-GPU = _tuned.Gpu("NVIDIA H200", 90, 132)
-OLD = _tuned.Point("float16", 4, 128, False, 5120, 2560, 1, "dequantize_dense", 1.0)
+GPU = tables.Gpu("NVIDIA H200", 90, 132)
+OLD = tables.Point("float16", 4, 128, False, 5120, 2560, 1, "dequantize_dense", 1.0)
 NEW = replace(OLD, m=2)
 LATER = replace(OLD, m=3)
 NOBODY = 65534
@@ -46,7 +46,7 @@ def in_child(work: Callable[[], None]) -> int:
 
 def dies_at(line: int, work: Callable[[], None]) -> Callable[[], None]:
     """The work, ended by kill -9 before so many lines of our own have run."""
-    ours = {_tuned.__file__, _tuned_file.__file__}
+    ours = {tables.__file__, tuned_file.__file__}
     left = [line]
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -66,18 +66,18 @@ def dies_at(line: int, work: Callable[[], None]) -> Callable[[], None]:
 
 
 def points(path: Path) -> set[int]:
-    return {point.m for point in _tuned.read(path)[1]}
+    return {point.m for point in tables.read(path)[1]}
 
 
 def killed_at_every_line(folder: Path) -> dict[str, Any]:
-    path = _tuned.path_of(GPU, folder)
+    path = tables.path_of(GPU, folder)
     outcomes = {"old": 0, "new": 0}
     for line in range(1, 10_000):
-        _tuned.write(path, GPU, [OLD])
-        ended = in_child(dies_at(line, lambda: void(_tuned.save(GPU, [NEW]))))
+        tables.write(path, GPU, [OLD])
+        ended = in_child(dies_at(line, lambda: void(tables.save(GPU, [NEW]))))
         found = points(path)
         assert found in ({1}, {1, 2}), found
-        _tuned.save(GPU, [LATER])
+        tables.save(GPU, [LATER])
         assert points(path) == found | {3}
         names = sorted(p.name for p in folder.iterdir())
         assert names == [path.name, f"{path.name}.lock"], names
@@ -91,13 +91,13 @@ def killed_at_every_line(folder: Path) -> dict[str, Any]:
 
 def killed_beside_a_broken_file(folder: Path) -> dict[str, Any]:
     """A file that cannot be used, of a later version say, is not lost either."""
-    path = _tuned.path_of(GPU, folder)
+    path = tables.path_of(GPU, folder)
     aside = path.with_name(path.name + ".unusable")
     for line in range(1, 10_000):
         for left in folder.iterdir():
             left.unlink()
         path.write_text('{"format": 2}')
-        ended = in_child(dies_at(line, lambda: void(_tuned.save(GPU, [NEW]))))
+        ended = in_child(dies_at(line, lambda: void(tables.save(GPU, [NEW]))))
         assert '{"format": 2}' in [p.read_text() for p in (path, aside) if p.exists()]
         if path.exists() and path.read_text() != '{"format": 2}':
             assert points(path) == {2}
@@ -114,8 +114,8 @@ def void(_: object) -> None:
 
 def many_at_once(folder: Path) -> dict[str, Any]:
     writers, saves = 16, 4
-    path = _tuned.path_of(GPU, folder)
-    _tuned.save(GPU, [replace(OLD, m=10_000)])
+    path = tables.path_of(GPU, folder)
+    tables.save(GPU, [replace(OLD, m=10_000)])
     done = threading.Event()
     seen = []
 
@@ -128,7 +128,7 @@ def many_at_once(folder: Path) -> dict[str, Any]:
 
     def save_some(writer: int) -> None:
         for i in range(saves):
-            _tuned.save(GPU, [replace(OLD, m=1 + writer * saves + i)])
+            tables.save(GPU, [replace(OLD, m=1 + writer * saves + i)])
 
     children = []
     for writer in range(writers):
@@ -151,12 +151,12 @@ def many_at_once(folder: Path) -> dict[str, Any]:
 
 
 def full_disk(folder: Path) -> dict[str, Any]:
-    path = _tuned.save(GPU, [OLD])
+    path = tables.save(GPU, [OLD])
     whole = path.read_bytes()
 
     def save() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 9, len(whole) + 9))
-        _tuned.save(GPU, [NEW, LATER])
+        tables.save(GPU, [NEW, LATER])
 
     ended = in_child(save)
     assert path.read_bytes() == whole
@@ -165,7 +165,7 @@ def full_disk(folder: Path) -> dict[str, Any]:
 
 def read_only(folder: Path) -> dict[str, Any]:
     """Root writes everywhere, so it becomes nobody first."""
-    path = _tuned.save(GPU, [OLD])
+    path = tables.save(GPU, [OLD])
     whole = path.read_bytes()
     is_root = os.geteuid() == 0
     if is_root:
@@ -178,7 +178,7 @@ def read_only(folder: Path) -> dict[str, Any]:
             os.setgroups([])
             os.setgid(NOBODY)
             os.setuid(NOBODY)
-        _tuned.save(GPU, [NEW])
+        tables.save(GPU, [NEW])
 
     ended = in_child(save)
     folder.chmod(0o700)
@@ -195,11 +195,11 @@ SCENARIOS = (
 )
 
 if __name__ == "__main__":
-    base = Path(os.environ[_tuned.DIRECTORY])
+    base = Path(os.environ[tables.DIRECTORY])
     found = {}
     for scenario in SCENARIOS:
         inside = base / scenario.__name__
         inside.mkdir()
-        os.environ[_tuned.DIRECTORY] = str(inside)
+        os.environ[tables.DIRECTORY] = str(inside)
         found[scenario.__name__] = scenario(inside)
     print(json.dumps(found))

@@ -84,7 +84,7 @@ BY_TILES = r"\b(mixed_gemm|plain_gemm|conv|scaled_mm|conv_int8)_kernel<"
 # rest for all but those that run another one's code (cmake/CudaArchitectures.cmake).
 SETS = (r"float_e4m3|\bscaled_reduce_kernel<float", r"\bspecialized_gemm_kernel<", r"")
 # sm_90 has no fp8 mma.sync: ptxas emulates it by HMMA, with spills. Nothing chooses it there
-# (mixed_gemm/scaled.py calls torch), so it only has to be right.
+# (mixed_gemm/ops/scaled.py calls torch), so it only has to be right.
 EMULATED = ("sm_90", r"\bscaled_mm_kernel<.*float_e4m3")
 RULES = (
     Rule(kernel=r"", forbids=("LDL", "STL")),

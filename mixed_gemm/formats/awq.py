@@ -1,0 +1,59 @@
+"""AutoAWQ "gemm": what AutoAWQ writes by default.
+
+    qweight int32 [K, N / 8]   qzeros int32 [G, N / 8] or absent   scales [G, N]   bias [N]
+
+Eight columns of N to a word, nibble i holding column 8 j + (0 2 4 6 1 3 5 7)[i].
+w[n, k] = (code - zero) * scale, 4 bits only. Source: reference/ecosystem.md 1.1.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..ops.problem import DTYPES
+from ..weights.exchange import QuantizedWeight
+from .bitfields import unpack_dense
+from .decode import from_codes
+from .layer import Config, LayerInfo, LayerTensors, int_option
+
+_NIBBLE_OF_COLUMN = (0, 4, 1, 5, 2, 6, 3, 7)
+
+
+def unpack_columns(words: Tensor) -> Tensor:
+    """int32 ``[R, N / 8]`` -> uint8 ``[R, N]``."""
+    rows, width = words.shape
+    nibbles = unpack_dense(words, 4, width * 8).view(rows, width, 8)
+    return nibbles[..., list(_NIBBLE_OF_COLUMN)].reshape(rows, width * 8)
+
+
+class AwqGemm:
+    title = "AWQ gemm"
+    anchor = "qweight"
+    roles: tuple[str, ...] = ("qweight", "qzeros", "scales", "bias")
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, config: Config, where: Path) -> None:
+        bits = int_option(config, where, "bits", "w_bit")
+        if bits not in (None, 4):
+            raise ValueError(f"bits must be 4, got {bits}")
+        self._group_size = int_option(config, where, "group_size", "q_group_size")
+
+    def describe(self, layer: LayerTensors) -> LayerInfo:
+        k, width = layer.matrix("qweight", torch.int32)
+        n = width * 8
+        groups, _ = layer.matrix("scales", *DTYPES)
+        layer.expect("scales", (groups, n), *DTYPES)
+        if layer.has("qzeros"):
+            layer.expect("qzeros", (groups, width), torch.int32)
+        size = layer.group_size("scales", k, groups, self._group_size)
+        nbytes = layer.nbytes(self.roles)
+        return LayerInfo(layer.name, k, n, 4, size, "int", layer.has("qzeros"), nbytes)
+
+    def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
+        codes = unpack_columns(layer.load("qweight")).t()
+        # Files with zero_point: false may leave qzeros out; the zero is then the middle code.
+        zeros = unpack_columns(layer.load("qzeros")) if info.has_zeros else None
+        return from_codes(layer, info, codes, layer.load_floats("scales"), zeros)

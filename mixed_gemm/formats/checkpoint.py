@@ -1,0 +1,139 @@
+"""``open_checkpoint``: quantized layers and plain tensors of a checkpoint, read one by one."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..weights.exchange import QuantizedWeight
+from .config import model_config, quantization_config
+from .detect import Format, detect
+from .errors import CheckpointError, CheckpointWarning
+from .index import TensorIndex
+from .layer import LayerInfo, LayerTensors, modules_with
+
+
+class Checkpoint:
+    """A checkpoint that is open for reading. Nothing but headers is read until it is asked for.
+
+    Attributes:
+        path: the folder or file.
+        format: "AWQ gemm", "GPTQ v1", "compressed-tensors pack-quantized", ...
+        config: config.json, empty when there is none.
+        quantization_config: the part of it, or of quantize_config.json, about quantization.
+        files: the files that hold tensors.
+        layers: name of a quantized module -> its :class:`LayerInfo`.
+        tensors: names of the tensors that belong to no quantized module.
+        notes: what the file asks for beyond its weights, in words (8-bit activations).
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        index: TensorIndex,
+        scheme: Format,
+        config: dict[str, Any],
+        quantization_config: dict[str, Any],
+        strict: bool = False,
+    ) -> None:
+        self.path = path
+        self.format = scheme.title
+        self.notes = scheme.notes
+        self.config = config
+        self.quantization_config = quantization_config
+        self.files = index.files
+        self._index = index
+        self._format = scheme
+        self._strict = strict
+        names = modules_with(index, scheme.anchor)
+        layers = {name: scheme.describe(LayerTensors(index, name)) for name in names}
+        self.layers: Mapping[str, LayerInfo] = MappingProxyType(layers)
+        taken = {LayerTensors(index, name).tensor_name(r) for name in layers for r in scheme.roles}
+        self.tensors = tuple(name for name in index.names() if name not in taken)
+
+    def layer(self, name: str) -> QuantizedWeight:
+        """Read one quantized layer, on the CPU.
+
+        Raises:
+            KeyError: no quantized layer has this name.
+            CheckpointError: its tensors hold what they must not (NaN scales, a broken g_idx), or
+                contradict the configuration and the checkpoint was opened as ``strict``.
+        """
+        info = self.layers[name]
+        layer = LayerTensors(self._index, name)
+        try:
+            with warnings.catch_warnings():
+                if self._strict:
+                    warnings.simplefilter("error", CheckpointWarning)
+                return self._format.decode(layer, info)
+        except (ValueError, CheckpointWarning) as error:
+            raise layer.error(self._format.anchor, str(error)) from error
+
+    def tensor(self, name: str) -> Tensor:
+        """Read one tensor as it is in the file, on the CPU.
+
+        Raises:
+            CheckpointError: there is none of this name, or the file is truncated.
+        """
+        return self._index.load(name)
+
+    def tensor_shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a tensor, from the header."""
+        return self._index.shape(name)
+
+    def tensor_dtype(self, name: str) -> torch.dtype | str:
+        """Dtype of a tensor, from the header; a string when torch has no such dtype."""
+        return self._index.dtype(name)
+
+    def __iter__(self) -> Iterator[QuantizedWeight]:
+        """Every quantized layer, one at a time in memory."""
+        return (self.layer(name) for name in self.layers)
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __repr__(self) -> str:
+        return (
+            f"Checkpoint({str(self.path)!r}, {self.format}, {len(self.layers)} quantized layers, "
+            f"{len(self.tensors)} other tensors)"
+        )
+
+
+def open_checkpoint(path: str | Path, *, strict: bool = False) -> Checkpoint:
+    """Open a quantized checkpoint; the format is detected, never taken from the name.
+
+    Every shape and dtype is checked here, from the headers; values when a layer is read.
+
+    Args:
+        path: a folder as save_pretrained writes it (sharded or not), or one .safetensors, .pt or
+            .bin file.
+        strict: where tensors contradict the configuration (GPTQ zero points of the other
+            convention), raise when the layer is read instead of a CheckpointWarning.
+
+    Returns:
+        An open :class:`Checkpoint`.
+
+    Raises:
+        CheckpointError: a file or shard is missing, truncated or contradicts itself, or nothing
+            in it is quantized in a format that is known.
+    """
+    path = Path(path)
+    index = TensorIndex(path)
+    config = model_config(path)
+    quantization, where = quantization_config(path, config)
+    try:
+        scheme = detect(quantization, where, index)
+    except ValueError as error:
+        raise CheckpointError(where, "", str(error)) from error
+    checkpoint = Checkpoint(path, index, scheme, config, quantization, strict)
+    if not checkpoint.layers:
+        raise CheckpointError(
+            path, "", f"is {scheme.title} by its configuration, but no tensor is a {scheme.anchor}"
+        )
+    return checkpoint

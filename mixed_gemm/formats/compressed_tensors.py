@@ -1,0 +1,164 @@
+"""compressed-tensors, as llm-compressor writes it: one reader for its integer and float forms.
+
+    pack-quantized:   weight_packed int32 [N, words(K)]   weight_shape int64 [2] = (N, K)
+                      weight_zero_point int32 [words(N), G], packed along N, or absent
+    int-quantized:    weight int8 [N, K]        weight_zero_point int8 [N, G] or absent
+    float-quantized:  weight float8_e4m3fn [N, K]
+    all:              weight_scale [N, G], [N, 1], [1] or (float) blocks [N / 128, K / 128]
+                      weight_g_idx int32 [K] (before 0.19), input_scale, input_zero_point, bias
+
+Integers are signed; packed, they are offset by 2^(b-1). w = (q - zero) * scale. Before 0.18 a word
+held 32 // b whole values; the shape tells. Source: reference/ecosystem.md 1.4.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..ops.problem import DTYPES, ceil_div
+from ..weights.exchange import FP8, QuantizedWeight
+from .bitfields import to_signed, unpack_aligned, unpack_dense, words_aligned, words_dense
+from .ct_config import BITS, WeightArgs, WeightRules
+from .decode import from_integers
+from .layer import Config, LayerInfo, LayerTensors
+
+
+class CompressedTensors:
+    def __init__(self, config: Config, where: Path, scale: str = "weight_scale") -> None:
+        self._rules = WeightRules(config, where)
+        self._scale = scale
+        self.anchor = scale
+        self.title = self._rules.title
+        self.notes = self._rules.notes
+        self.roles: tuple[str, ...] = (
+            "weight_packed",
+            "weight",
+            scale,
+            "weight_shape",
+            "weight_zero_point",
+            "weight_g_idx",
+            "input_scale",
+            "input_zero_point",
+            "bias",
+        )
+
+    def describe(self, layer: LayerTensors) -> LayerInfo:
+        rule = self._rules.of(layer.name)
+        if rule.bits not in BITS:
+            raise layer.error(self._scale, f"num_bits must be one of {BITS}, got {rule.bits}")
+        if layer.has("weight_packed"):
+            n, k = self._packed_shape(layer, rule.bits)
+            bits, kind = rule.bits, "int"
+        else:
+            n, k = layer.matrix("weight", torch.int8, FP8)
+            kind = "fp8" if layer.dtype("weight") == FP8 else "int"
+            bits = 8 if kind == "fp8" else rule.bits
+        size = self._group_size(layer, rule, n, k)
+        groups = 1 if size == -1 else ceil_div(k, size)
+        if layer.has("weight_zero_point"):
+            self._check_zero_point(layer, n, groups, bits)
+        if layer.has("weight_g_idx"):
+            layer.expect("weight_g_idx", (k,), torch.int32, torch.int64)
+        has_zeros = layer.has("weight_zero_point")
+        return LayerInfo(layer.name, k, n, bits, size, kind, has_zeros, layer.nbytes(self.roles))
+
+    def _packed_shape(self, layer: LayerTensors, bits: int) -> tuple[int, int]:
+        n, words = layer.matrix("weight_packed", torch.int32)
+        if not layer.has("weight_shape"):
+            return n, words * 32 // bits
+        layer.expect("weight_shape", (2,), torch.int64, torch.int32)
+        shape = layer.load("weight_shape").tolist()
+        k = int(shape[1])
+        if shape[0] != n or words not in (words_dense(k, bits), words_aligned(k, bits)):
+            raise layer.error(
+                "weight_packed",
+                f"is [{n}, {words}], which {bits} bits and weight_shape {shape} do not give",
+            )
+        return n, k
+
+    def _group_size(self, layer: LayerTensors, rule: WeightArgs, n: int, k: int) -> int:
+        shape = layer.shape(self._scale)
+        layer.expect(self._scale, shape, *DTYPES)
+        if shape in ((), (1,), (1, 1)) or shape in ((n,), (n, 1)):
+            return -1
+        if len(shape) == 2 and rule.block is not None:
+            rows, columns = rule.block
+            layer.expect(self._scale, (ceil_div(n, rows), ceil_div(k, columns)), *DTYPES)
+            return -1 if columns >= k else columns
+        groups = shape[-1]
+        layer.expect(self._scale, (n, groups), *DTYPES)
+        return layer.group_size(self._scale, k, groups, rule.group_size)
+
+    def _check_zero_point(self, layer: LayerTensors, n: int, groups: int, bits: int) -> None:
+        role = "weight_zero_point"
+        if layer.dtype(role) == torch.int8:
+            if layer.shape(role) not in ((1,), (n,)):
+                layer.expect(role, (n, groups), torch.int8)
+            return
+        rows = {words_dense(n, bits), words_aligned(n, bits)}
+        if layer.matrix(role, torch.int32) not in {(row, groups) for row in rows}:
+            wanted = " or ".join(f"[{row}, {groups}]" for row in sorted(rows))
+            raise layer.error(role, f"must be int32 {wanted}, got {list(layer.shape(role))}")
+
+    def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
+        scales = self._scales(layer, info)
+        if info.kind == "fp8":
+            return QuantizedWeight(
+                name=layer.name,
+                q=_float8(layer),
+                scales=scales,
+                bits=8,
+                group_size=info.group_size,
+                bias=layer.bias(info.out_features),
+            )
+        zeros = self._zeros(layer, info, scales) if info.has_zeros else None
+        q = layer.load("weight") if layer.has("weight") else self._unpack(layer, info)
+        g_idx = layer.load("weight_g_idx") if layer.has("weight_g_idx") else None
+        if g_idx is not None and bool((g_idx == -1).all()):  # allocated, never filled
+            g_idx = None
+        return from_integers(layer, info, q, scales, zeros, g_idx)
+
+    def _unpack(self, layer: LayerTensors, info: LayerInfo) -> Tensor:
+        words = layer.load("weight_packed")
+        return _unpack_words(words, info.bits, info.in_features)
+
+    def _scales(self, layer: LayerTensors, info: LayerInfo) -> Tensor:
+        """``[G, N]``."""
+        scales, n = layer.load_floats(self._scale), info.out_features
+        rule = self._rules.of(layer.name)
+        if scales.numel() == 1:
+            return scales.reshape(1, 1).expand(1, n).contiguous()
+        if scales.dim() == 1:
+            return scales.reshape(1, n)
+        if scales.shape[0] != n and rule.block is not None:
+            rows = min(rule.block[0], n)
+            scales = scales.repeat_interleave(rows, dim=0)[:n]
+        return scales.t().contiguous()
+
+    def _zeros(self, layer: LayerTensors, info: LayerInfo, scales: Tensor) -> Tensor:
+        """Signed, ``[G, N]``, in the dtype of scales."""
+        zeros, n = layer.load("weight_zero_point"), info.out_features
+        if zeros.dtype == torch.int32:
+            return _unpack_words(zeros.t().contiguous(), info.bits, n).to(scales.dtype)
+        zeros = zeros.expand(n) if zeros.numel() == 1 else zeros
+        return zeros.reshape(n, -1).t().to(scales.dtype)
+
+
+def _float8(layer: LayerTensors) -> Tensor:
+    """The weight, refused when it holds NaN: sign and then all ones (e4m3fn has no Inf)."""
+    weight = layer.load("weight")
+    nan = (weight.view(torch.uint8) & 0x7F) == 0x7F
+    if bool(nan.any()):
+        at = tuple(nan.nonzero()[0].tolist())
+        raise layer.error("weight", f"must be finite, got nan at {at}")
+    return weight
+
+
+def _unpack_words(words: Tensor, bits: int, count: int) -> Tensor:
+    """int32 ``[R, words(count)]`` -> int8 ``[R, count]``."""
+    dense = words.shape[1] == words_dense(count, bits)
+    unpack = unpack_dense if dense else unpack_aligned
+    return to_signed(unpack(words, bits, count), bits)

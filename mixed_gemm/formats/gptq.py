@@ -1,0 +1,97 @@
+"""GPTQ: AutoGPTQ, GPTQModel, optimum, AutoRound's "auto_gptq".
+
+    qweight int32 [K * b / 32, N]   qzeros int32 [G, N * b / 32]   scales [G, N]
+    g_idx int32 [K] or absent       bias [N]
+
+Dense bit streams, along K in qweight and along N in qzeros; 2, 3, 4 and 8 bits.
+w[n, k] = (code - zero) * scale with the group g_idx[k]. Source: reference/ecosystem.md 1.3.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..ops.problem import DTYPES, ceil_div
+from ..weights.exchange import QuantizedWeight
+from .bitfields import unpack_dense, words_dense
+from .decode import from_codes
+from .gptq_zeros import ZeroPoints
+from .layer import Config, LayerInfo, LayerTensors, int_option
+
+BITS = (2, 3, 4, 8)
+
+
+class Gptq:
+    anchor = "qweight"
+    roles: tuple[str, ...] = ("qweight", "qzeros", "scales", "g_idx", "bias")
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, config: Config, where: Path) -> None:
+        self._bits = int_option(config, where, "bits")
+        self._group_size = int_option(config, where, "group_size")
+        # Rules by module name; what they say is read off the shapes instead.
+        self._per_layer = bool(config.get("dynamic") or config.get("extra_config"))
+        if self._bits in (5, 6, 7) or config.get("checkpoint_format") == "gptq_p":
+            raise ValueError(
+                f"bits={self._bits} in split planes (gptq_p) is not read: 2, 3, 4 and 8 are. Hint: "
+                "let GPTQModel convert it to compressed-tensors"
+            )
+        self._zero_points = ZeroPoints(config, where)
+        self.title = f"GPTQ {self._zero_points.flag}"
+
+    def describe(self, layer: LayerTensors) -> LayerInfo:
+        rows, n = layer.matrix("qweight", torch.int32)
+        groups, _ = layer.matrix("scales", *DTYPES)
+        layer.expect("scales", (groups, n), *DTYPES)
+        _, width = layer.matrix("qzeros", torch.int32)
+        k = layer.shape("g_idx")[0] if layer.has("g_idx") and layer.shape("g_idx") else None
+        bits = self._layer_bits(layer, n, width, rows, k)
+        layer.expect("qzeros", (groups, words_dense(n, bits)), torch.int32)
+        k = rows * 32 // bits if k is None else k
+        if layer.has("g_idx"):
+            layer.expect("g_idx", (k,), torch.int32, torch.int64)
+        configured = None if self._per_layer else self._group_size
+        if self._per_layer and self._group_size and k % groups:
+            configured = self._group_size
+        size = layer.group_size("scales", k, groups, configured)
+        nbytes = layer.nbytes(self.roles)
+        return LayerInfo(layer.name, k, n, bits, size, "int", True, nbytes)
+
+    def _layer_bits(self, layer: LayerTensors, n: int, width: int, rows: int, k: int | None) -> int:
+        fits = [
+            b
+            for b in BITS
+            if words_dense(n, b) == width and (rows == words_dense(k, b) if k else rows % b == 0)
+        ]
+        if self._bits in fits:
+            return self._bits
+        if (self._bits is None or self._per_layer) and len(fits) == 1:
+            return fits[0]
+        wanted = "any of 2, 3, 4 and 8 bits" if self._bits is None else f"bits={self._bits}"
+        raise layer.error(
+            "qweight",
+            f"has {rows} rows for K={k}, and qzeros {width} columns for N={n}, which {wanted} does "
+            "not give",
+        )
+
+    def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
+        words = layer.load("qweight").t().contiguous()
+        codes = unpack_dense(words, info.bits, info.in_features)
+        g_idx = self._group_of_columns(layer, info)
+        zeros = self._zero_points.read(layer, info, codes, g_idx)
+        return from_codes(layer, info, codes, layer.load_floats("scales"), zeros, g_idx)
+
+    def _group_of_columns(self, layer: LayerTensors, info: LayerInfo) -> Tensor:
+        """``[K]``; what is outside 0..G-1 would index memory of others."""
+        size = info.in_features if info.group_size == -1 else info.group_size
+        if not layer.has("g_idx"):
+            device = layer.load("qweight").device
+            return torch.arange(info.in_features, device=device) // size
+        g_idx, groups = layer.load("g_idx").to(torch.int64), ceil_div(info.in_features, size)
+        low, high = (int(x) for x in g_idx.aminmax())
+        if low < 0 or high >= groups:
+            raise layer.error("g_idx", f"must be in 0..{groups - 1}, got {low}..{high}")
+        return g_idx

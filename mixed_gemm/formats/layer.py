@@ -1,0 +1,149 @@
+"""The tensors of one quantized module, and what can be said of it without reading them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..ops.problem import DTYPES, ceil_div
+from .errors import CheckpointError
+from .index import TensorIndex, Tensors
+
+
+@dataclass(frozen=True)
+class LayerInfo:
+    """One quantized layer, from shapes and dtypes alone.
+
+    Attributes:
+        name: of the module.
+        in_features: K.
+        out_features: N.
+        bits: of the values in the file: 2, 3, 4 or 8.
+        group_size: elements of K that share a scale, -1 is all of them.
+        kind: "int" or "fp8".
+        has_zeros: the file holds zero points (they may all turn out to be the neutral one).
+        nbytes: of its tensors in the file.
+    """
+
+    name: str
+    in_features: int
+    out_features: int
+    bits: int
+    group_size: int
+    kind: str
+    has_zeros: bool
+    nbytes: int
+
+
+class LayerTensors:
+    """The tensors of one module by role ("qweight" of "model.x.qweight"). Everything that is read
+    goes through here, so that a refusal names the file and the tensor."""
+
+    float_dtypes = DTYPES
+
+    def __init__(self, index: Tensors, name: str) -> None:
+        self.name = name
+        self._index = index
+
+    def tensor_name(self, role: str) -> str:
+        return f"{self.name}.{role}" if self.name else role
+
+    def file(self, role: str) -> Path:
+        return self._index.file(self.tensor_name(role))
+
+    def has(self, role: str) -> bool:
+        return self.tensor_name(role) in self._index
+
+    def error(self, role: str, reason: str) -> CheckpointError:
+        name = self.tensor_name(role)
+        return CheckpointError(self._index.file(name), name, reason)
+
+    def _require(self, role: str) -> str:
+        if not self.has(role):
+            raise self.error(role, "is missing")
+        return self.tensor_name(role)
+
+    def shape(self, role: str) -> tuple[int, ...]:
+        return self._index.shape(self._require(role))
+
+    def dtype(self, role: str) -> torch.dtype | str:
+        return self._index.dtype(self._require(role))
+
+    def matrix(self, role: str, *dtypes: torch.dtype) -> tuple[int, int]:
+        """The shape of a tensor that must be 2-D, not empty, and of one of ``dtypes``."""
+        shape, dtype = self.shape(role), self.dtype(role)
+        if len(shape) != 2 or 0 in shape or dtype not in dtypes:
+            allowed = " or ".join(str(x).removeprefix("torch.") for x in dtypes)
+            raise self.error(role, f"must be {allowed}, 2-D and not empty, got {dtype} {shape}")
+        return shape[0], shape[1]
+
+    def expect(self, role: str, shape: Sequence[int], *dtypes: torch.dtype) -> None:
+        """Refuse another shape or dtype."""
+        found, dtype = self.shape(role), self.dtype(role)
+        if found != tuple(shape) or dtype not in dtypes:
+            allowed = " or ".join(str(x).removeprefix("torch.") for x in dtypes)
+            raise self.error(role, f"must be {allowed} {tuple(shape)}, got {dtype} {found}")
+
+    def load(self, role: str) -> Tensor:
+        return self._index.load(self._require(role))
+
+    def load_floats(self, role: str) -> Tensor:
+        """A float tensor, refused when it holds NaN or Inf."""
+        tensor = self.load(role)
+        finite = tensor.isfinite()
+        if not bool(finite.all()):
+            at = tuple((~finite).nonzero()[0].tolist())
+            raise self.error(role, f"must be finite, got {tensor[at].item()} at {at}")
+        return tensor
+
+    def bias(self, n: int) -> Tensor | None:
+        if not self.has("bias"):
+            return None
+        self.expect("bias", (n,), *DTYPES)
+        return self.load_floats("bias")
+
+    def nbytes(self, roles: Sequence[str]) -> int:
+        total = 0
+        for role in filter(self.has, roles):
+            dtype, count = self.dtype(role), 1
+            for size in self.shape(role):
+                count *= size
+            total += count * (dtype.itemsize if isinstance(dtype, torch.dtype) else 0)
+        return total
+
+    def group_size(self, role: str, k: int, groups: int, configured: int | None) -> int:
+        """Elements of K to a group, -1 for one group. The configured size holds where it gives as
+        many groups as the tensor has; None asks for the one whole size that does."""
+        if groups == 1:
+            return -1
+        if configured is None and k % groups == 0:
+            return k // groups
+        if configured is not None and configured > 0 and ceil_div(k, configured) == groups:
+            return configured
+        wanted = "any size" if configured is None else f"group_size={configured}"
+        raise self.error(role, f"has {groups} groups for K={k}, which {wanted} does not give")
+
+
+def modules_with(index: TensorIndex, role: str) -> list[str]:
+    """Names of the modules that have a tensor of this role, in the order of the files."""
+    suffix = f".{role}"
+    return [name[: -len(suffix)] for name in index.names() if name.endswith(suffix)]
+
+
+Config = Mapping[str, object]
+
+
+def int_option(config: Config, where: Path, *keys: str) -> int | None:
+    """The first of ``keys`` that the configuration has, which must be an integer."""
+    for key in keys:
+        value = config.get(key)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise CheckpointError(where, "", f"{key} must be an integer, got {value!r}")
+        return value
+    return None

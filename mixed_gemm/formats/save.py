@@ -1,0 +1,177 @@
+"""``save_checkpoint``: write compressed-tensors, which transformers, vLLM and SGLang read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from .._progress import Progress, track
+from ..nn.conv import Conv2d
+from ..nn.linear import Linear
+from ..weights.exchange import QuantizedWeight
+from .checkpoint import Checkpoint
+from .companions import copy_companion, find_companions
+from .ct_encode import arguments, configuration, encode
+from .durable import write_new_file
+from .shards import ShardWriter
+from .target import CONFIG, TargetFolder
+
+MAX_SHARD_BYTES = 5 * 10**9  # as transformers
+
+
+class _Source(Protocol):
+    """What is written: layers one by one, the other tensors, and what goes into the config."""
+
+    layers: tuple[str, ...]
+    ignore: tuple[str, ...]
+    config: dict[str, Any]
+
+    def layer(self, name: str) -> QuantizedWeight: ...
+    def plain(self) -> Iterator[tuple[str, Tensor]]: ...
+
+
+class Stream(_Source, Protocol):
+    """A checkpoint whose layers are made while they are written: quantization.DenseCheckpoint."""
+
+    path: Path
+    files: Any
+
+
+class _FromModel:
+    def __init__(self, model: nn.Module) -> None:
+        modules = dict(model.named_modules(remove_duplicate=False))
+        self._quantized = {x: m for x, m in modules.items() if isinstance(m, Linear)}
+        self.layers = tuple(self._quantized)
+        self._convs = {x: m for x, m in modules.items() if isinstance(m, Conv2d)}
+        linears = {x for x, m in modules.items() if isinstance(m, nn.Linear)}
+        self.ignore = tuple(linears - self._quantized.keys())
+        to_dict = getattr(getattr(model, "config", None), "to_dict", dict)
+        self.config: dict[str, Any] = to_dict()
+        self._model = model
+
+    def layer(self, name: str) -> QuantizedWeight:
+        return self._quantized[name].to_quantized_weight(name)
+
+    def plain(self) -> Iterator[tuple[str, Tensor]]:
+        tied = getattr(self._model, "all_tied_weights_keys", None) or {}  # transformers ties again
+        inside = tuple(f"{name}." for name in (*self.layers, *self._convs))
+        state = self._model.state_dict()
+        _refuse_scaled_activations(state, (*self.layers, *self._convs))
+        for name, tensor in state.items():
+            if name not in tied and not name.startswith(inside) and isinstance(tensor, Tensor):
+                yield name, tensor
+        for name, conv in self._convs.items():  # dense: the format knows linears only
+            dense = conv.to_float().state_dict()
+            yield from ((f"{name}.{part}", tensor) for part, tensor in dense.items())
+
+
+class _FromCheckpoint:
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.layers = tuple(checkpoint.layers)
+        self.config = checkpoint.config
+        weights = [x for x in checkpoint.tensors if x.endswith(".weight")]
+        matrices = [x for x in weights if len(checkpoint.tensor_shape(x)) == 2]
+        self.ignore = tuple(name.removesuffix(".weight") for name in matrices)
+        self._checkpoint = checkpoint
+
+    def layer(self, name: str) -> QuantizedWeight:
+        return self._checkpoint.layer(name)
+
+    def plain(self) -> Iterator[tuple[str, Tensor]]:
+        _refuse_scaled_activations(self._checkpoint.tensors, ())
+        return ((name, self._checkpoint.tensor(name)) for name in self._checkpoint.tensors)
+
+
+def _refuse_scaled_activations(names: Iterable[str], layers: Iterable[str]) -> None:
+    own = {f"{layer}.scales" for layer in layers}
+    for name in names:
+        if name.endswith(".scales") and name not in own:
+            raise ValueError(
+                f"{name}: AutoAWQ scales this activation, which compressed-tensors has no place "
+                "for. Hint: save_pretrained of a model from mixed_gemm.from_pretrained keeps it"
+            )
+
+
+def save_checkpoint(
+    source: nn.Module | Checkpoint | Stream,
+    path: str | Path,
+    *,
+    config: Mapping[str, Any] | None = None,
+    max_shard_bytes: int = MAX_SHARD_BYTES,
+    overwrite: bool = False,
+    progress: Progress = False,
+) -> None:
+    """Write a quantized model as compressed-tensors (pack-quantized; float8 as float-quantized).
+
+    Integers, scales and integer zero points are written as they are: reading them back gives the
+    same bits. One layer and one shard are in memory at a time. The format has linears only: a
+    ``mixed_gemm.Conv2d`` is written as the dense convolution that it computes.
+
+    The folder gets all files or none of them: where the process is killed or the machine stops, it
+    is as it was, whole, or refused by ``open_checkpoint`` as incomplete. After an exception it is
+    as it was.
+
+    Args:
+        source: a model with ``mixed_gemm.Linear`` layers on any device; or an open checkpoint of
+            any format, or a dense one to be rounded on the way: tokenizer files are copied along.
+        path: a folder; made when missing. What else is in it stays.
+        config: of the model, for config.json; that of the source when None. Its
+            quantization_config is replaced.
+        max_shard_bytes: of tensors in one file.
+        overwrite: replace files of the names that are written (config.json, tokenizer.json, ...)
+            and remove .safetensors files and indexes that are there. Never the source.
+        progress: a bar on stderr: True on a terminal only, "force" always, False never.
+
+    Raises:
+        ValueError: nothing is quantized, or a layer has no compressed-tensors form (act-order,
+            pre_scale, zero points that are no integers, a dtype that safetensors has not).
+        FileExistsError: a file is in the way and ``overwrite`` is False, the folder is the source
+            (by whatever name), or another process is saving into it.
+        OSError: a file cannot be written: a full disk, say.
+        CheckpointError: the source cannot be read.
+    """
+    given: _Source
+    if isinstance(source, nn.Module):
+        given = _FromModel(source)
+    else:
+        given = _FromCheckpoint(source) if isinstance(source, Checkpoint) else source
+    if not given.layers:
+        raise ValueError(
+            "save_checkpoint: no layer is a mixed_gemm.Linear. Hint: mixed_gemm.quantize_ first"
+        )
+    companions: tuple[Path, ...] = ()
+    sources: tuple[Path, ...] = ()
+    if not isinstance(source, nn.Module):
+        companions = find_companions(source.path)
+        sources = (source.path, *source.files, *companions)
+    names = [file.name for file in companions]
+    with TargetFolder(Path(path), names, overwrite, sources) as target:
+        writer = ShardWriter(target.stage, max_shard_bytes)
+        found: dict[str, dict[str, Any]] = {}
+        for name in track(given.layers, "save", progress):
+            weight = given.layer(name)
+            for role, tensor in encode(weight).items():
+                writer.add(f"{name}.{role}" if name else role, tensor)
+            found[name] = arguments(weight)
+        for name, tensor in given.plain():
+            writer.add(name, tensor)
+        writer.finish()
+        for file in companions:
+            copy_companion(file, target.stage / file.name)
+        whole = dict(given.config if config is None else config)
+        whole.pop("compression_config", None)
+        whole["quantization_config"] = configuration(found, given.ignore)
+        text = json.dumps(whole, indent=2, default=_json) + "\n"
+        write_new_file(target.stage / CONFIG, [text.encode()])
+        target.publish()
+
+
+def _json(value: object) -> str:
+    if isinstance(value, torch.dtype):
+        return str(value).removeprefix("torch.")
+    raise TypeError(f"save_checkpoint: config holds a {type(value).__name__}, which is not JSON")

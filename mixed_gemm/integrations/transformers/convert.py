@@ -1,0 +1,50 @@
+"""Quantize one weight at the moment transformers has read it, so that the model is never in memory
+unquantized.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+from transformers.core_model_loading import ConversionOps
+
+from ...nn.linear import Linear
+from .config import MixedGemmConfig
+
+
+class QuantizeWeight(ConversionOps):
+    """Turns "layer.weight" into a ``mixed_gemm.Linear`` in the place of the layer; nothing is left
+    for transformers to set."""
+
+    def __init__(self, config: MixedGemmConfig) -> None:
+        self._config = config
+
+    def convert(
+        self,
+        input_dict: dict[str, Any],
+        full_layer_name: str = "",
+        model: Any = None,
+        missing_keys: set[str] | None = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        (value,) = input_dict.values()
+        weight = value[0] if isinstance(value, list) else value
+        name = full_layer_name.removesuffix(".weight")
+        module = model.get_submodule(name)
+        linear = nn.Linear(module.in_features, module.out_features, bias=False, device="meta")
+        linear.weight = nn.Parameter(weight, requires_grad=False)
+        linear.bias = module.bias  # on meta until transformers has read it
+        config = self._config
+        try:
+            new = Linear.from_float(
+                linear, config.bits, config.group_size, config.symmetric, config.zero_mode
+            )
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+        for buffer in new.buffers():
+            buffer._is_hf_initialized = True  # type: ignore[attr-defined]
+        model.set_submodule(name, new)
+        if missing_keys is not None:
+            missing_keys.discard(full_layer_name)
+        return {}

@@ -1,0 +1,111 @@
+"""A layer whose tensors transformers loads as they are in the file, and which becomes a
+``mixed_gemm.Linear`` when they are all there.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ...formats.detect import Format
+from ...formats.errors import CheckpointError, CheckpointWarning
+from ...formats.layer import LayerInfo, LayerTensors
+from ...nn.linear import Linear
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """The buffers of one module as the Tensors that a Format reads; ``files`` by tensor name."""
+
+    name: str
+    buffers: dict[str, Tensor]
+    files: dict[str, Path]
+
+    def _role(self, name: str) -> str:
+        return name.removeprefix(f"{self.name}.")
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._role(name) in self.buffers
+
+    def file(self, name: str) -> Path:
+        return self.files.get(self._role(name), Path())
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self.buffers[self._role(name)].shape)
+
+    def dtype(self, name: str) -> torch.dtype | str:
+        return self.buffers[self._role(name)].dtype
+
+    def load(self, name: str) -> Tensor:
+        return self.buffers[self._role(name)]
+
+
+class PendingLinear(nn.Module):
+    """Meta buffers with the names, shapes and dtypes that the file has for one layer.
+
+    Args:
+        name: of the layer in the file.
+        scheme: the format.
+        tensors: the layer in the file.
+        linear: the module it stands for.
+    """
+
+    def __init__(self, name: str, scheme: Format, tensors: LayerTensors, linear: nn.Linear) -> None:
+        super().__init__()
+        self._name, self._scheme = name, scheme
+        self._dtype = linear.weight.dtype
+        self._has_bias = linear.bias is not None
+        self._files: dict[str, Path] = {}
+        for role in filter(tensors.has, scheme.roles):
+            dtype = tensors.dtype(role)
+            if not isinstance(dtype, torch.dtype):
+                raise tensors.error(role, f"is of the dtype {dtype}, which torch does not have")
+            self._files[role] = tensors.file(role)
+            empty = torch.empty(tensors.shape(role), dtype=dtype, device="meta")
+            self.register_buffer(role, empty)
+
+    def forward(self, input: Tensor) -> Tensor:
+        raise RuntimeError(f"mixed_gemm: {self._name} is still being loaded")
+
+    def finish(self) -> Linear:
+        """The layer, on the device of its tensors, in the dtype of the module it stands for.
+
+        Raises:
+            CheckpointError: a tensor did not arrive, or holds what it must not.
+        """
+        buffers = dict(self.named_buffers(recurse=False))
+        for role, buffer in buffers.items():
+            if buffer.is_meta or not getattr(buffer, "_is_hf_initialized", False):
+                raise CheckpointError(
+                    self._files[role], f"{self._name}.{role}", "was not loaded by transformers"
+                )
+        layer = LayerTensors(_Loaded(self._name, buffers, self._files), self._name)
+        info: LayerInfo = self._scheme.describe(layer)
+        try:
+            weight = self._scheme.decode(layer, info)
+            if weight.is_fp8:
+                weight = weight.requantize()
+            linear = weight.to_linear(self._dtype)
+        except ValueError as error:
+            raise layer.error(self._scheme.anchor, str(error)) from error
+        if not self._has_bias and linear.bias is not None and not bool(linear.bias.any()):
+            # AutoGPTQ writes a bias of zeros where the model has none.
+            linear.register_parameter("bias", None)
+        return linear.eval()
+
+
+def warn_of_differences(scheme: Format, infos: list[LayerInfo], where: Path) -> None:
+    """What is loaded as something else than the file says."""
+    notes = list(scheme.notes)
+    count = sum(info.kind == "fp8" for info in infos)
+    if count:
+        notes.append(
+            f"{count} layers are float8_e4m3fn and are rounded to int8 in groups of 128 (0.6 % RMS "
+            "of the weight)"
+        )
+    for note in notes:
+        warnings.warn(f"{where}: {note}", CheckpointWarning, stacklevel=2)

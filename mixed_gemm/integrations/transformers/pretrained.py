@@ -1,0 +1,111 @@
+"""``from_pretrained``: transformers' own, for quantized files of any format that is read here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ...formats.errors import CheckpointError
+from .registration import METHOD, require_transformers
+
+_LEGACY = ("quantize_config.json", "quant_config.json")
+
+
+def from_pretrained(
+    path_or_id: str | Path, *, model_class: Any = None, config: Any = None, **kwargs: Any
+) -> Any:
+    """Load a model with its linear layers as ``mixed_gemm.Linear``.
+
+    Args:
+        path_or_id: a folder, or a model on the hub: AWQ, GPTQ, compressed-tensors, or what
+            ``save_pretrained`` of such a model wrote. With
+            ``quantization_config=MixedGemmConfig(...)``, an unquantized one.
+        model_class: of transformers, AutoModelForCausalLM when None.
+        config: of the model; read from ``path_or_id`` when None.
+        kwargs: for transformers: dtype (float16, bfloat16, float32 or "auto"), device_map,
+            revision, token, trust_remote_code, ...
+
+    Returns:
+        The model, in eval mode.
+
+    Raises:
+        CheckpointError: the files are broken, or do not fill the model: no weight is left random.
+        ValueError: the model is not quantized, and no quantization_config says how to.
+        ImportError: transformers is missing or older than 5.17.
+    """
+    require_transformers()
+    import transformers
+
+    hub = {x: kwargs[x] for x in _HUB_OPTIONS if x in kwargs}
+    path = str(path_or_id)
+    if config is None:
+        config = transformers.AutoConfig.from_pretrained(path, **hub)
+    _name_source(config, path, hub, kwargs.get("quantization_config"))
+    cls = transformers.AutoModelForCausalLM if model_class is None else model_class
+    model, info = cls.from_pretrained(path, config=config, output_loading_info=True, **kwargs)
+    for kind in ("missing_keys", "mismatched_keys", "error_msgs", "conversion_errors"):
+        if info.get(kind):
+            some = sorted(map(str, info[kind]))
+            raise CheckpointError(
+                path,
+                "",
+                f"does not fill {type(model).__name__}: {len(some)} {kind.replace('_', ' ')}, "
+                f"{', '.join(some[:5])}. Hint: model_class=, when the files are of another head",
+            )
+    return model
+
+
+_HUB_OPTIONS = (
+    "revision",
+    "token",
+    "cache_dir",
+    "subfolder",
+    "local_files_only",
+    "force_download",
+    "trust_remote_code",
+)
+
+
+def quantization_of(config: Any, path: str, hub: dict[str, Any]) -> dict[str, Any] | None:
+    """What the model's config, or a quantize_config.json beside it, says; None when it is dense.
+
+    Args:
+        config: of transformers. path: a folder or hub id. hub: options for the hub.
+    """
+    text = config.get_text_config()
+    found = getattr(config, "quantization_config", None)
+    found = getattr(text, "quantization_config", None) if found is None else found
+    found = _legacy_config(path, hub) if found is None else found
+    if found is None or isinstance(found, dict):
+        return found
+    as_dict: dict[str, Any] = found.to_dict()
+    return as_dict
+
+
+def _name_source(config: Any, path: str, hub: dict[str, Any], asked: Any) -> None:
+    """Put our method into the config, with what the files say as its source."""
+    found = quantization_of(config, path, hub)
+    if found is None:
+        if asked is None:
+            raise ValueError(
+                f"mixed_gemm.from_pretrained: {path} is not quantized. Hint: quantization_config="
+                "mixed_gemm.MixedGemmConfig(bits=4) quantizes it while it loads"
+            )
+        return
+    if found.get("quant_method") != METHOD:
+        found = {"quant_method": METHOD, "source": found}
+    config.quantization_config = found
+
+
+def _legacy_config(path: str, hub: dict[str, Any]) -> dict[str, Any] | None:
+    from transformers.utils import cached_file
+
+    from ...formats.json_file import read_json
+
+    options = {**hub, "_raise_exceptions_for_missing_entries": False}
+    options.pop("trust_remote_code", None)
+    for name in _LEGACY:
+        file = cached_file(path, name, **options)
+        if file is not None:
+            return read_json(Path(file))
+    return None

@@ -1,0 +1,59 @@
+"""The ops, typed. Each is one call of ``torch.ops.mixed_gemm.<name>``; what is added here is the
+exception of the right type (``errors``) and the ImportError when the library did not load.
+
+Importing this package registers fake kernels, gradients, autocast, vmap and FLOP formulas, so
+direct calls of ``torch.ops.mixed_gemm.*`` have them too.
+"""
+
+from .. import _library
+
+if _library.available:
+    from . import (
+        autograd,
+        derivatives,
+        fake_awq,
+        fake_conv,
+        fake_gemm,
+        fake_scaled,
+        transforms,
+        vmap,
+    )
+
+    fake_gemm.register()
+    fake_scaled.register()
+    autograd.register(derivatives.ROWS)
+    vmap.register()
+    transforms.register()
+    fake_conv.register()
+    fake_awq.register()
+
+from .awq import awq_dequantize, awq_gemm, awq_repack, gptq_repack
+from .block import block_quant_gemm
+from .conv import pack_conv_weights, qconv2d, qconv2d_int8, unchecked_qconv2d
+from .gemm import fpA_intB_gemm, fpA_intB_gemm_config, unchecked_gemm
+from .layout import dequantize_weights, pack_weights, unpack_weights
+from .rounding import quantize_per_tensor, quantize_per_token
+from .scaled import azp_adjustment, scaled_mm, scaled_mm_azp
+
+__all__ = [
+    "awq_dequantize",
+    "awq_gemm",
+    "awq_repack",
+    "azp_adjustment",
+    "block_quant_gemm",
+    "dequantize_weights",
+    "fpA_intB_gemm",
+    "fpA_intB_gemm_config",
+    "gptq_repack",
+    "pack_conv_weights",
+    "pack_weights",
+    "qconv2d",
+    "qconv2d_int8",
+    "quantize_per_tensor",
+    "quantize_per_token",
+    "scaled_mm",
+    "scaled_mm_azp",
+    "unchecked_gemm",
+    "unchecked_qconv2d",
+    "unpack_weights",
+]

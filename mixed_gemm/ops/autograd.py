@@ -1,0 +1,307 @@
+"""How the ops take part in differentiation: one kernel at the Autograd key for all of them, driven
+by a ``Row`` each (the table is in ``derivatives``).
+
+``torch.library.register_autograd`` has no forward mode and refuses the transforms of torch.func, so
+the kernel applies an ``autograd.Function`` of its own. torch.func peels its transforms off one by
+one, and calls this kernel once for each of grad and jvp, with tensors of that transform: what
+happens here happens at a single level, as in torch's own derivatives, and the call below the
+Autograd key goes to the next transform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
+from torch.autograd.function import _SingleLevelFunction
+
+from .transforms import LIBRARY
+
+_aten = torch.ops.aten
+
+
+def _silu_derivative(v: Tensor, x: Tensor) -> Tensor:
+    # aten's formula has no derivative of its own; it is the faster one where none can be asked for.
+    if not torch.is_grad_enabled() and not transforms_active():
+        out: Tensor = _aten.silu_backward(v, x)
+        return out
+    x = x.float()
+    # sigmoid(-x) is 1 - sigmoid(x) without its cancellation.
+    return (v * (torch.sigmoid(x) * (1 + x * torch.sigmoid(-x)))).to(v.dtype)
+
+
+# activation -> f(v, pre-activation): v times the derivative there. It acts on each element alone,
+# so it is its own transpose and serves gradients and tangents alike.
+_ACTIVATION_DERIVATIVE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "relu": lambda v, x: _aten.threshold_backward(v, x, 0),
+    "relu6": lambda v, x: _aten.hardtanh_backward(v, x, 0, 6),
+    "gelu": lambda v, x: _aten.gelu_backward(v, x),
+    "gelu_tanh": lambda v, x: _aten.gelu_backward(v, x, approximate="tanh"),
+    "silu": _silu_derivative,
+}
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a derivative may read of a call: its arguments by name (without ``x`` and the bias where
+    there is no activation, so that no activations are kept alive), and two shapes."""
+
+    op: torch._ops.OpOverload[..., Any]
+    arguments: dict[str, Any]
+    x_shape: torch.Size
+    output_shape: torch.Size
+
+    def linear(self, **changes: Tensor | None) -> Tensor:
+        """The op without its activation."""
+        arguments = {**self.arguments, **changes}
+        if "activation" in arguments:
+            arguments["activation"] = "identity"
+        out: Tensor = self.op(**arguments)
+        return out
+
+    def through_activation(self, v: Tensor) -> Tensor:
+        """``v`` times the derivative of the activation. The pre-activation is computed again, by
+        the op, so that second derivatives go through it."""
+        activation = self.arguments.get("activation", "identity")
+        if activation == "identity":
+            return v
+        return _ACTIVATION_DERIVATIVE[activation](v, self.linear())
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Derivatives of an op that computes activation(L(x) + bias) with a linear L.
+
+    x: the argument that L is linear in; "" where only the bias trains.
+    bias: the argument that is added; "" where there is none.
+    forward: (saved, dx, dbias or None) -> L(dx) + dbias.
+    backward: (saved, grad) -> the transpose of L, applied to ``grad``.
+    channel: the dimension of the result that the bias runs along.
+    """
+
+    x: str
+    bias: str
+    forward: Callable[[Saved, Tensor, Tensor | None], Tensor] | None = None
+    backward: Callable[[Saved, Tensor], Tensor] | None = None
+    channel: int = -1
+
+    def tangent(self, saved: Saved, dx: Tensor | None, dbias: Tensor | None) -> Tensor:
+        if dx is not None:
+            assert self.forward is not None
+            return saved.through_activation(self.forward(saved, dx, dbias))
+        assert dbias is not None  # torch asks for a tangent only where an argument has one
+        for _ in range(-1 - self.channel):
+            dbias = dbias.unsqueeze(-1)
+        return saved.through_activation(dbias.expand(saved.output_shape))
+
+    def bias_gradient(self, grad: Tensor) -> Tensor:
+        others = [dim for dim in range(grad.dim()) if dim != grad.dim() + self.channel]
+        return grad.sum(others) if others else grad
+
+
+@dataclass(frozen=True)
+class Row:
+    """How one op is differentiated.
+
+    op: its name.
+    why: the reason and the hint for every argument that does not train, after "scales requires
+        grad, but"; "{name}" stands for the argument.
+    rule: of the arguments that train; None where there are none.
+    whys: the reason for single arguments, by name, where it is another one.
+    """
+
+    op: str
+    why: str
+    rule: Rule | None = None
+    whys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def trains(self, name: str) -> bool:
+        return self.rule is not None and name in (self.rule.x, self.rule.bias)
+
+
+def transforms_active() -> bool:
+    """Whether tensors may carry tangents, or are those of a transform of torch.func: then no call
+    may go around the Autograd key. Not for code that torch.compile traces."""
+    return forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
+
+
+def has_tangent(x: Tensor) -> bool:
+    # Not forward_ad.unpack_dual, which looks at a level that compiled code does not set.
+    return x.is_floating_point() and torch._VF._unpack_dual(x, level=0)[1] is not None
+
+
+def _primal(x: Tensor | None) -> Tensor | None:
+    if x is None or not x.is_floating_point():
+        return x
+    primal: Tensor = torch._VF._unpack_dual(x, level=0)[0]
+    return primal
+
+
+def refusal(where: str, name: str, what: str, why: str) -> RuntimeError:
+    return RuntimeError(f"{where}: {name} {what}, but {why.format(name=name)}")
+
+
+@dataclass(frozen=True)
+class _Op:
+    """A row, and what its schema says."""
+
+    row: Row
+    overload: torch._ops.OpOverload[..., Any]
+    positional: tuple[str, ...]
+    defaults: dict[str, Any]
+
+    @classmethod
+    def of(cls, row: Row) -> _Op:
+        overload = getattr(torch.ops.mixed_gemm, row.op).default
+        arguments = overload._schema.arguments
+        return cls(
+            row,
+            overload,
+            tuple(x.name for x in arguments if not x.kwarg_only),
+            {x.name: x.default_value for x in arguments if x.has_default_value()},
+        )
+
+    def refuse_frozen(self, args: tuple[Any, ...], training: bool) -> None:
+        """Raise for an argument without a derivative that asks for one."""
+        for name, x in zip(self.positional, args, strict=False):
+            if not isinstance(x, Tensor) or self.row.trains(name):
+                continue
+            if training and x.requires_grad:
+                what = "requires grad"
+            elif has_tangent(x):
+                what = "has a tangent"
+            else:
+                continue
+            why = self.row.whys.get(name, self.row.why)
+            raise refusal(f"mixed_gemm::{self.row.op}", name, what, why)
+
+
+class _Call:
+    """One call of an op: all that is no tensor, and the modes it was made in."""
+
+    __slots__ = ("forward_mode", "grad_mode", "keyset", "op", "options", "transformed")
+
+    def __init__(
+        self, op: _Op, keyset: torch._C.DispatchKeySet, options: dict[str, Any], transformed: bool
+    ) -> None:
+        self.op = op
+        self.keyset = keyset
+        self.options = options
+        self.transformed = transformed
+        self.grad_mode = torch.is_grad_enabled()
+        self.forward_mode = torch._C._is_fwd_grad_enabled()
+
+    def below(self, args: tuple[Any, ...]) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            return self.op.overload.redispatch(
+                self.keyset & torch._C._after_autograd_keyset, *args, **self.options
+            )
+
+
+class _Derivative(_SingleLevelFunction):
+    """The Function behind every op that trains; its first argument is the ``_Call``.
+
+    It is what torch.func makes of a Function for one transform: Function.apply itself would start
+    over at the first one."""
+
+    _compiled_autograd_key = torch.autograd.Function._compiled_autograd_key
+
+    @classmethod
+    def run(cls, call: _Call, *args: Any) -> Any:
+        apply: Callable[..., Any] = cls.apply  # type: ignore[attr-defined]
+        if not call.transformed:
+            return apply(call, *args)
+        with enable_single_level_autograd_function():
+            return apply(call, *args)
+
+    @staticmethod
+    def forward(call: _Call, *args: Any) -> Any:
+        if not call.transformed:
+            return call.below(args)
+        # A Function turns both modes off, and the next transform must find them as they were.
+        with (
+            torch.set_grad_enabled(call.grad_mode),
+            forward_ad._set_fwd_grad_enabled(call.forward_mode),
+        ):
+            return call.below(args)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        call, *args = inputs
+        op, rule = call.op, call.op.row.rule
+        # The dispatcher drops what equals a default.
+        arguments = {**op.defaults, **dict(zip(op.positional, args, strict=False)), **call.options}
+        ctx.x_shape = arguments[rule.x].shape if rule.x else torch.Size()
+        ctx.output_shape = output.shape
+        if arguments.get("activation", "identity") == "identity":
+            arguments.update({name: None for name in (rule.x, rule.bias) if name})
+        tensors = {name: x for name, x in arguments.items() if isinstance(x, Tensor)}
+        ctx.call, ctx.names, ctx.arguments = call, tuple(tensors), arguments
+        for name in tensors:
+            arguments[name] = None
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors.values())
+        if call.transformed:
+            ctx.save_for_forward(*tensors.values())
+
+    @staticmethod
+    def saved(ctx: Any, tensors: tuple[Tensor | None, ...]) -> Saved:
+        arguments = {**ctx.arguments, **dict(zip(ctx.names, tensors, strict=True))}
+        return Saved(ctx.call.op.overload, arguments, ctx.x_shape, ctx.output_shape)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        results: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
+        (grad,) = grads
+        if grad is None:
+            return tuple(results)
+        op, rule = ctx.call.op, ctx.call.op.row.rule
+        saved = _Derivative.saved(ctx, ctx.saved_tensors)
+        grad = saved.through_activation(grad)
+        # The first argument is the call; the dispatcher drops trailing ones that are None.
+        for i, needed in enumerate(ctx.needs_input_grad):
+            if needed and op.positional[i - 1] == rule.x:
+                results[i] = rule.backward(saved, grad)
+            elif needed:
+                results[i] = rule.bias_gradient(grad)
+        return tuple(results)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+        op, rule = ctx.call.op, ctx.call.op.row.rule
+        given = dict(zip(op.positional, tangents[1:], strict=False))
+        # The saved tensors are the dual ones. With their tangents taken off, the derivative can run
+        # with forward mode on, for the transforms around this one.
+        saved = _Derivative.saved(ctx, tuple(map(_primal, ctx.saved_tensors)))
+        with forward_ad._set_fwd_grad_enabled(ctx.call.forward_mode):
+            tangent: Tensor = rule.tangent(saved, given.get(rule.x), given.get(rule.bias))
+        return tangent
+
+
+def _kernel(row: Row) -> Callable[..., Any]:
+    op = _Op.of(row)
+    function: Any = type(row.op, (_Derivative,), {})  # grad_fn then has the name of the op
+    redispatch, after = op.overload.redispatch, torch._C._after_autograd_keyset
+
+    def kernel(keyset: torch._C.DispatchKeySet, *args: Any, **options: Any) -> Any:
+        transformed = transforms_active()
+        training = torch.is_grad_enabled() and torch._C._any_requires_grad(*args)
+        if transformed or training:
+            op.refuse_frozen(args, training)
+            if row.rule is not None:
+                return function.run(_Call(op, keyset, options, transformed), *args)
+        with torch._C._AutoDispatchBelowAutograd():
+            return redispatch(keyset & after, *args, **options)
+
+    return kernel
+
+
+def register(rows: tuple[Row, ...]) -> None:
+    for row in rows:
+        LIBRARY.impl(row.op, _kernel(row), "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]

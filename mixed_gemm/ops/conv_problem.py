@@ -1,0 +1,230 @@
+"""The vocabulary of the convolutions: geometry, memory format, block size, and their rules. The
+twin of ``problem``; the library's side is csrc/problem/conv.cpp and layout/conv_layout.h.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from .errors import shape_text, wrong_type, wrong_value
+from .problem import (
+    GROUP_STEP,
+    PAD_K,
+    ceil_div,
+    check_bits,
+    check_extents,
+    nearest_group_size,
+    packed_shape,
+    refuse_non_numbers,
+    round_up,
+)
+
+MAX_ELEMENTS = 2**31  # of an image tensor: the kernels count elements in 32 bits
+MAX_SETTING = 2**31 - 1
+MAX_CONV_INT8_K = 65793  # the int32 sum of K products of 255 * -128 does not wrap
+
+Pair = tuple[int, int]
+IntOrPair = int | Sequence[int]
+
+
+def channels_per_tap(in_c: int) -> int:
+    """Channels of one tap in K of a packed filter: 8, 16, 32 or a multiple of 64."""
+    if in_c > 32:
+        return round_up(in_c, PAD_K)
+    return 32 if in_c > 16 else 16 if in_c > 8 else 8
+
+
+def conv_packed_shape(out_c: int, in_c: int, kernel_size: Sequence[int], bits: int) -> Pair:
+    """Shape of the packed uint8 filter of a logical ``[Co, Ci, Kh, Kw]``."""
+    return packed_shape(out_c, math.prod(kernel_size) * channels_per_tap(in_c), bits)
+
+
+def pair(where: str, name: str, value: IntOrPair) -> Pair:
+    """``value`` as (height, width); an int stands for both.
+
+    Raises:
+        ValueError: there are not two, or one is a bool.
+    """
+    values = (value, value) if isinstance(value, int) else tuple(value)
+    if len(values) != 2 or any(isinstance(x, bool) for x in values):
+        got = repr(value) if isinstance(value, int) else shape_text(values)
+        wrong_value(where, name, "be an int or two (height, width)", got)
+    return values[0], values[1]
+
+
+def check_block_size(where: str, block_size: int, extent: int, extent_name: str = "Ci") -> None:
+    """Raise ``ValueError`` unless ``block_size`` is -1 or a multiple of 16, at most ``extent``."""
+    if isinstance(block_size, bool):
+        wrong_value(where, "block_size", "be an int", str(block_size))
+    if block_size == -1:
+        return
+    divides = block_size >= 1 and block_size % GROUP_STEP == 0
+    if divides and block_size <= extent:
+        return
+    rule = "be -1 (one block) or a positive multiple of 16"
+    wrong_value(
+        where,
+        "block_size",
+        f"not be larger than {extent_name}" if divides else rule,
+        f"block_size={block_size}, {extent_name}={extent}",
+        hint=f"block_size={nearest_group_size(extent, block_size)} is accepted",
+    )
+
+
+@dataclass(frozen=True)
+class ConvGeometry:
+    """How a filter moves over an image; every pair is (height, width)."""
+
+    kernel_size: Pair
+    stride: Pair = (1, 1)
+    padding: Pair = (0, 0)
+    dilation: Pair = (1, 1)
+
+    def check(self, where: str) -> None:
+        """Raise ``ValueError`` unless kernel, stride and dilation are 1 or more, padding 0."""
+        for name, least in (("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
+            values: Pair = getattr(self, name)
+            if min(values) < least or max(values) > MAX_SETTING:
+                wrong_value(where, name, f"be in {least}..{MAX_SETTING}", shape_text(values))
+
+    def output_size(self, where: str, image: Sequence[int]) -> Pair:
+        """Height and width that come out of an image of height and width ``image``.
+
+        Raises:
+            ValueError: the kernel is larger than the padded image.
+        """
+        sizes = []
+        spans = [d * (k - 1) + 1 for k, d in zip(self.kernel_size, self.dilation, strict=True)]
+        padded = [size + 2 * p for size, p in zip(image, self.padding, strict=True)]
+        for span, room, stride in zip(spans, padded, self.stride, strict=True):
+            if room < span:
+                wrong_value(
+                    where,
+                    "kernel_size",
+                    f"not be larger than the padded image: it spans {shape_text(spans)} pixels, "
+                    f"the image has {shape_text(padded)}",
+                    because=f"kernel_size={shape_text(self.kernel_size)}, "
+                    f"dilation={shape_text(self.dilation)}, padding={shape_text(self.padding)}",
+                )
+            sizes.append((room - span) // stride + 1)
+        return sizes[0], sizes[1]
+
+
+def _count_text(count: int) -> str:
+    return str(count) if count < 2**63 else "2^63 or more"
+
+
+def check_elements(where: str, name: str, sizes: Sequence[int]) -> None:
+    """Raise ``ValueError`` for 2^31 elements and more."""
+    count = math.prod(sizes)
+    if count >= MAX_ELEMENTS:
+        wrong_value(
+            where,
+            name,
+            f"have fewer than 2^31 = {MAX_ELEMENTS} elements",
+            f"{_count_text(count)} of {shape_text(sizes)}",
+            hint="split the batch",
+        )
+
+
+def _check_shape(where: str, image: Sequence[int], out_c: int, geometry: ConvGeometry) -> Pair:
+    if image[1] < 1 or out_c < 1:
+        wrong_value(where, "input and weight", "have channels", f"Ci={image[1]}, Co={out_c}")
+    geometry.check(where)
+    out_size = geometry.output_size(where, image[2:])
+    check_elements(where, "input", image)
+    check_elements(where, "the output", (image[0], out_c, *out_size))
+    return out_size
+
+
+def _check_as_gemm(
+    where: str, rows: int, out_c: int, in_c: int, kernel_size: Sequence[int]
+) -> None:
+    channels = channels_per_tap(in_c)
+    k = channels * math.prod(kernel_size)
+    as_gemm = f"as a GEMM of K = Kh * Kw * (Ci padded to {channels}), "
+    if k >= MAX_ELEMENTS:
+        wrong_value(where, f"{as_gemm}K", "be below 2^31", _count_text(k))
+    check_extents(where, as_gemm, M=rows, N=out_c, K=k)
+
+
+def check_conv(
+    where: str,
+    image: Sequence[int],
+    out_c: int,
+    geometry: ConvGeometry,
+    bits: int,
+    block_size: int,
+) -> Pair:
+    """Raise ``ValueError`` unless some kernel runs this convolution of an image ``[N, Ci, H, W]``
+    with stored weights. Returns height and width of the output."""
+    check_bits(where, bits)
+    out_size = _check_shape(where, image, out_c, geometry)
+    rows = image[0] * out_size[0] * out_size[1]
+    _check_as_gemm(where, rows, out_c, image[1], geometry.kernel_size)
+    check_block_size(where, block_size, image[1])
+    return out_size
+
+
+def check_pack_conv(where: str, filters: Sequence[int], bits: int) -> None:
+    """What :func:`check_conv` says of a filter ``[Co, Ci, Kh, Kw]`` alone: as if it ran over no
+    images, of its own size."""
+    out_c, in_c, height, width = filters
+    check_conv(where, (0, in_c, height, width), out_c, ConvGeometry((height, width)), bits, -1)
+
+
+def check_conv_int8(where: str, image: Sequence[int], out_c: int, geometry: ConvGeometry) -> Pair:
+    """The same of a convolution of int8 by int8."""
+    out_size = _check_shape(where, image, out_c, geometry)
+    k = image[1] * math.prod(geometry.kernel_size)
+    if k > MAX_CONV_INT8_K:
+        wrong_value(
+            where,
+            "K = Ci * Kh * Kw",
+            f"be at most {MAX_CONV_INT8_K}, so that the int32 sum of products of 255 and -128 "
+            "cannot wrap",
+            f"K={_count_text(k)}",
+        )
+    return out_size
+
+
+def is_channels_last(images: Tensor) -> bool:
+    """Whether the strides of a 4-D tensor order it as ``torch.channels_last``; where they do not
+    tell (a single pixel and channel), it is not. The rule that torch follows for its outputs."""
+    least = 0
+    if images.stride(1) == 0:
+        return False
+    for dim in (1, 3, 2, 0):
+        size, stride = images.shape[dim], images.stride(dim)
+        if size == 0 or stride < least or (dim == 0 and least == images.stride(1)):
+            return False
+        least = stride * size if size > 1 else stride
+    return True
+
+
+def num_blocks(in_c: int, block_size: int) -> int:
+    """Rows of ``scales``: ceil(in_c / block_size), where -1 is one block."""
+    return 1 if block_size == -1 else ceil_div(in_c, block_size)
+
+
+def check_int8_scalars(op: str, scales: dict[str, float], integers: dict[str, int]) -> None:
+    """Raise ``ValueError`` unless scales are positive and finite, the rest int8, and clamp_min at
+    most clamp_max."""
+    for name, scale in scales.items():
+        if isinstance(scale, Tensor):  # the dispatcher would read it: a sync on CUDA
+            wrong_type(op, name, "be a number", "a tensor", hint=f"pass {name}.item()")
+        if isinstance(scale, (int, float)) and not (scale > 0 and math.isfinite(scale)):
+            wrong_value(op, name, "be positive and finite", f"{scale:g}")
+    refuse_non_numbers(op, **integers)
+    if not all(isinstance(value, int) for value in integers.values()):
+        return  # the dispatcher names the declared type
+    for name, value in integers.items():
+        if not -128 <= value <= 127:
+            wrong_value(op, name, "be in -128..127", str(value))
+    low, high = integers["clamp_min"], integers["clamp_max"]
+    if low > high:
+        wrong_value(op, "clamp_min", "not be above clamp_max", f"{low} and {high}")

@@ -1,0 +1,167 @@
+"""The GEMM with packed weights, typed.
+
+N is the number of output channels, K of input channels, G = ceil(K / group_size) (1 for -1).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import _library
+from .autograd import transforms_active
+from .errors import translates_errors
+from .problem import refuse_non_numbers
+
+if _library.available:
+    _gemm: Any = torch.ops.mixed_gemm.fpA_intB_gemm.default
+
+__all__ = ["fpA_intB_gemm", "fpA_intB_gemm_config"]
+
+
+@translates_errors("fpA_intB_gemm")
+def unchecked_gemm(
+    a: Tensor,
+    b_packed: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None,
+    bias: Tensor | None,
+    pre_scale: Tensor | None,
+    *,
+    bits: int,
+    group_size: int,
+    zero_mode: str,
+) -> Tensor:
+    """:func:`fpA_intB_gemm` for ``Linear``, which checked its scalars when it was made."""
+    _library.require()
+    arguments = (a, b_packed, scales, zeros, bias, pre_scale)
+    options = {"bits": bits, "group_size": group_size, "zero_mode": zero_mode}
+    if (
+        torch.is_grad_enabled()
+        or torch.compiler.is_compiling()
+        or transforms_active()  # which no_grad does not end
+    ):
+        out: Tensor = _gemm(*arguments, **options)
+        return out
+    # No gradient is recorded, so skip the Python kernel that would find that out: one row with
+    # K = N = 64 takes 32 us instead of 50 on one core, and 31 in inference mode.
+    with torch._C._AutoDispatchBelowAutograd():
+        out = _gemm(*arguments, **options)
+    return out
+
+
+@translates_errors("fpA_intB_gemm")
+def fpA_intB_gemm(
+    a: Tensor,
+    b_packed: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None = None,
+    bias: Tensor | None = None,
+    pre_scale: Tensor | None = None,
+    *,
+    bits: int,
+    group_size: int = -1,
+    zero_mode: str = "sub",
+    activation: str = "identity",
+) -> Tensor:
+    """activation((a * pre_scale) @ w.T + bias) with w stored in 4 or 8 bits.
+
+    Sums are fp32 and rounded once, to the dtype of ``a``. Differentiable in ``a`` and ``bias``,
+    backward and forward; vmap runs over ``a``, or over ``bias`` one element at a time.
+    An infinity in a row of ``a``, or absolute values that sum up to more than 2e36 in a group, may
+    make NaN of that row: kernels that multiply stored values take the bias away from the sums.
+
+    Args:
+        a: float16, bfloat16 or float32 ``[..., K]``, 1-D included; any strides and alignment; no
+            rows are fine. float32 on CUDA runs as dequantize + dense GEMM (see ``plan``).
+        b_packed: uint8 ``[round_up(N, 64), round_up(K, 64) * bits / 8]`` from
+            :func:`pack_weights`.
+        scales: ``[G, N]`` in the dtype of ``a``. Values are not looked at, since that would wait
+            for the device: a NaN or Inf makes NaN or Inf of its column of the output, and of that
+            alone. ``Linear`` refuses them when it is made and loaded.
+        zeros: ``[G, N]`` in the dtype of ``a``, or None for a symmetric weight. As with scales.
+        bias: ``[N]`` in the dtype of ``a``, or None.
+        pre_scale: ``[K]`` in the dtype of ``a``, or None; multiplies the activations (AWQ,
+            SmoothQuant).
+        bits: 4 or 8.
+        group_size: -1 (one group over K) or a multiple of 16 that is at most K; the last group may
+            be ragged.
+        zero_mode: "sub" is w = (q - zero) * scale, "add" is w = q * scale + zero; ignored without
+            ``zeros``.
+        activation: identity, relu, relu6, gelu, gelu_tanh or silu, as torch.nn.functional has them.
+
+    Returns:
+        ``[..., N]``, contiguous, in the dtype of ``a``.
+
+    Raises:
+        ValueError: a scalar is out of range; or a tensor's shape, device or storage does not fit.
+        TypeError: an argument is no tensor, or of another dtype.
+        NotImplementedError: this GPU has no kernel for it.
+        torch.OutOfMemoryError: there is no room for the result or the workspace.
+        RuntimeError: ``scales``, ``zeros`` or ``pre_scale`` require grad or have a tangent. (All
+            the others are RuntimeError too: see ``errors``.)
+        ImportError: the library did not load.
+
+    Source: seeds 000 and 001 (fpA_intB with the interleaved weight layout).
+    """
+    _library.require()
+    refuse_non_numbers("mixed_gemm::fpA_intB_gemm", bits=bits, group_size=group_size)
+    out: Tensor = torch.ops.mixed_gemm.fpA_intB_gemm(
+        a,
+        b_packed,
+        scales,
+        zeros,
+        bias,
+        pre_scale,
+        bits=bits,
+        group_size=group_size,
+        zero_mode=zero_mode,
+        activation=activation,
+    )
+    return out
+
+
+@translates_errors("fpA_intB_gemm_config")
+def fpA_intB_gemm_config(
+    a: Tensor,
+    b_packed: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None = None,
+    bias: Tensor | None = None,
+    pre_scale: Tensor | None = None,
+    *,
+    bits: int,
+    group_size: int = -1,
+    zero_mode: str = "sub",
+    activation: str = "identity",
+    config: str,
+) -> Tensor:
+    """:func:`fpA_intB_gemm` with the kernel configuration forced, for tests and benchmarks.
+
+    Args:
+        config: a name as ``plan(...).candidates`` prints it; the rest as in :func:`fpA_intB_gemm`.
+
+    Raises:
+        ValueError: no configuration has that name.
+        NotImplementedError: it cannot run this problem on this device.
+        RuntimeError: an input requires grad (a forced configuration has no gradient). The rest as
+            in :func:`fpA_intB_gemm`.
+    """
+    _library.require()
+    refuse_non_numbers("mixed_gemm::fpA_intB_gemm_config", bits=bits, group_size=group_size)
+    out: Tensor = torch.ops.mixed_gemm.fpA_intB_gemm_config(
+        a,
+        b_packed,
+        scales,
+        zeros,
+        bias,
+        pre_scale,
+        bits=bits,
+        group_size=group_size,
+        zero_mode=zero_mode,
+        activation=activation,
+        config=config,
+    )
+    return out

@@ -1,0 +1,121 @@
+"""The vocabulary of the quantization: bits, group size, zero mode, activation, and their rules.
+
+The names repeat csrc/core/quant_scheme.h; tests/python/test_reference.py compares the two. Scalar
+arguments are checked here, for modules and configurations before any op runs; the texts are those
+of csrc/problem/gemm.cpp.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from .errors import wrong_type, wrong_value
+
+BITS = (4, 8)
+ZERO_MODES = ("none", "sub", "add")
+ACTIVATIONS = ("identity", "relu", "relu6", "gelu", "gelu_tanh", "silu")
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+OPERAND_DTYPES = (torch.int8, torch.float8_e4m3fn)  # of scaled_mm
+MAX_INT8_K = 131071  # the int32 sum of K products of -128 * -128 does not wrap
+
+LAYOUT_VERSION = 1  # of the packed weight; csrc/layout/weight_layout.h
+MAX_EXTENT = 2**31 - 1 - 256  # of M, N and K: the kernels count them, padded, in 32 bits
+PAD_N = 64  # the packed weight is padded to whole multiples of these
+PAD_K = 64
+GROUP_STEP = 16  # a group covers whole mma.m16n8k16 steps
+
+
+def ceil_div(a: int, b: int) -> int:
+    return (a + b - 1) // b
+
+
+def round_up(a: int, b: int) -> int:
+    return ceil_div(a, b) * b
+
+
+def num_groups(k: int, group_size: int) -> int:
+    """Rows of ``scales``: ceil(k / group_size), where -1 is one group (none for k = 0)."""
+    return ceil_div(k, max(k, 1) if group_size == -1 else group_size)
+
+
+def packed_shape(n: int, k: int, bits: int) -> tuple[int, int]:
+    """Shape of the packed uint8 weight of a logical ``[n, k]``."""
+    return round_up(n, PAD_N), round_up(k, PAD_K) * bits // 8
+
+
+def refuse_non_numbers(where: str, **values: object) -> None:
+    """Raise for what torch's dispatcher would take for an int: True as 1, and a 0-d tensor by
+    reading it (a sync on CUDA); and for an int that it would call no int, beyond 64 bits."""
+    for name, value in values.items():
+        if isinstance(value, torch.Tensor):
+            wrong_type(where, name, "be an int", "a tensor", hint=f"pass {name}.item()")
+        if isinstance(value, bool):
+            wrong_value(where, name, "be an int", str(value))
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            wrong_value(where, name, "fit in 64 bits", str(value))
+
+
+def check_bits(where: str, bits: int) -> None:
+    """Raise ``ValueError`` unless ``bits`` is 4 or 8."""
+    refuse_non_numbers(where, bits=bits)
+    if bits not in BITS:
+        wrong_value(where, "bits", "be 4 or 8", str(bits))
+
+
+def nearest_group_size(k: int, group_size: int) -> int:
+    """The accepted group size nearest to a refused one."""
+    if k < GROUP_STEP or group_size <= 0 or group_size > k:
+        return -1
+    rounded = (group_size + GROUP_STEP // 2) // GROUP_STEP * GROUP_STEP
+    return max(GROUP_STEP, min(rounded, k // GROUP_STEP * GROUP_STEP))
+
+
+def check_group_size(where: str, group_size: int, k: int | None = None) -> None:
+    """Raise ``ValueError`` unless ``group_size`` is -1 or a multiple of 16, at most ``k``."""
+    refuse_non_numbers(where, group_size=group_size)
+    if not isinstance(group_size, (int, torch.SymInt)):
+        return  # the dispatcher names the declared type
+    if group_size == -1:
+        return
+    divides = group_size >= GROUP_STEP and group_size % GROUP_STEP == 0
+    rule = "be -1 (per channel) or a positive multiple of 16"
+    if k is None and not divides:
+        wrong_value(where, "group_size", rule, str(group_size), hint="32, 64 and 128 are usual")
+    if k is None or (divides and group_size <= k):
+        return
+    got = f"group_size={group_size}, K={k}"
+    hint = f"group_size={nearest_group_size(k, group_size)} is accepted"
+    if not divides:
+        wrong_value(where, "group_size", rule, got, hint=hint)
+    wrong_value(where, "group_size", "not be larger than K", got, "use -1 for per channel", hint)
+
+
+def check_extents(where: str, prefix: str = "", **extents: int) -> None:
+    """Raise ``ValueError`` unless each is in 0..MAX_EXTENT; a symbolic one is left to the run."""
+    for name, extent in extents.items():
+        if isinstance(extent, int) and not 0 <= extent <= MAX_EXTENT:
+            wrong_value(where, prefix + name, f"be in 0..{MAX_EXTENT}", str(extent))
+
+
+def check_problem(where: str, m: int, n: int, k: int, bits: int, group_size: int) -> None:
+    """Raise ``ValueError`` unless some kernel runs a product of these numbers."""
+    check_bits(where, bits)
+    check_extents(where, M=m, N=n, K=k)
+    check_group_size(where, group_size, k)
+
+
+def check_name(where: str, name: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Raise ``ValueError`` unless ``value`` is one of ``allowed``."""
+    if value not in allowed:
+        got = f"'{value}'" if isinstance(value, str) else repr(value)
+        wrong_value(where, name, f"be one of {', '.join(allowed)}", got)
+
+
+def check_zero_mode(where: str, zero_mode: str, allowed: tuple[str, ...] = ("sub", "add")) -> None:
+    """Raise ``ValueError`` unless ``zero_mode`` is one of ``allowed``."""
+    check_name(where, "zero_mode", zero_mode, allowed)
+
+
+def check_activation(where: str, activation: str) -> None:
+    """Raise ``ValueError`` unless ``activation`` is one of ``ACTIVATIONS``."""
+    check_name(where, "activation", activation, ACTIVATIONS)

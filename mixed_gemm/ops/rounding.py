@@ -1,0 +1,68 @@
+"""Rounding of activations to int8, which goes before ``scaled_mm`` (W8A8), typed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .. import _library
+from .errors import translates_errors
+
+__all__ = ["quantize_per_tensor", "quantize_per_token"]
+
+
+@translates_errors("quantize_per_token")
+def quantize_per_token(
+    a: Tensor, *, symmetric: bool = True
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Round every row to int8 with a scale of its own, in one pass.
+
+    In fp32, with 1 / scale rounded once, then q = clamp(round(a * (1 / scale)) + azp), to nearest
+    even. Symmetric: scale = max|a| / 127 and q in -127..127. Otherwise low = min(0, min a),
+    high = max(0, max a), scale = high / 255 - low / 255, azp = -128 - round(low / scale) in
+    -128..127, q in -128..127. A scale is at least 2^-126, which is what a row of zeros has. A row
+    with a NaN has scale NaN, with an infinity scale infinity; its q is 0, and a product with it
+    is NaN. CPU and CUDA give the same bits.
+
+    Args:
+        a: float16, bfloat16 or float32 ``[..., K]``; any strides.
+        symmetric: no zero points.
+
+    Returns:
+        q int8 ``[..., K]``, scale float32 ``[..., 1]``, azp int32 ``[..., 1]`` or None when
+        symmetric; a is about scale * (q - azp).
+
+    Raises:
+        TypeError: ``a`` is no tensor, or of another dtype.
+        ValueError: ``a`` is 0-d, or its storage was freed.
+        RuntimeError: ``a`` requires grad.
+        ImportError: the library did not load.
+    """
+    _library.require()
+    q, scale, azp = torch.ops.mixed_gemm.quantize_per_token(a, symmetric=symmetric)
+    return q, scale, azp
+
+
+@translates_errors("quantize_per_tensor")
+def quantize_per_tensor(a: Tensor, scale: Tensor, azp: Tensor | None = None) -> Tensor:
+    """Round to int8 with a given scale: q = clamp(round(a * (1 / scale)) + azp, -128, 127).
+
+    Infinities saturate, a NaN counts as 0.
+
+    Args:
+        a: float16, bfloat16 or float32 ``[..., K]``; any strides.
+        scale: float32, one element, positive and finite. It is not read back to check that.
+        azp: int32, one element, or None. Beyond +-2^22 it counts as that.
+
+    Returns:
+        int8, shaped as ``a``.
+
+    Raises:
+        TypeError: an argument is no tensor, or of another dtype.
+        ValueError: a shape, device or storage does not fit.
+        RuntimeError: ``a`` requires grad.
+        ImportError: the library did not load.
+    """
+    _library.require()
+    q: Tensor = torch.ops.mixed_gemm.quantize_per_tensor(a, scale, azp)
+    return q

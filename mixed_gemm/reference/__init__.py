@@ -1,0 +1,28 @@
+"""What the ops must compute, in plain torch and float64, and how far a correct kernel may be from
+it: ``gemm`` (whose names are those of this package, too), ``scaled``, ``conv``. Nothing here calls
+an op or imports another package of ours.
+"""
+
+from .bounds import ROUNDING, Oracle, error_ratio
+from .gemm import (
+    ACTIVATION_TABLE,
+    dequantize,
+    error_bound,
+    expand_groups,
+    fpA_intB_gemm,
+    oracle,
+    pre_activation,
+)
+
+__all__ = [
+    "ACTIVATION_TABLE",
+    "ROUNDING",
+    "Oracle",
+    "dequantize",
+    "error_bound",
+    "error_ratio",
+    "expand_groups",
+    "fpA_intB_gemm",
+    "oracle",
+    "pre_activation",
+]

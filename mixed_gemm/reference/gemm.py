@@ -1,0 +1,293 @@
+"""The oracle of the GEMM: what it must compute, in plain torch and float64, and how far a correct
+kernel may be from it. Never calls the ops. Tests and benchmarks on CPU and CUDA share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .bounds import ROUNDING, Oracle
+
+# activation -> (function, largest |derivative|)
+ACTIVATION_TABLE: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
+    "identity": (lambda x: x, 1.0),
+    "relu": (torch.relu, 1.0),
+    "relu6": (torch.nn.functional.relu6, 1.0),
+    "gelu": (torch.nn.functional.gelu, 1.13),
+    "gelu_tanh": (lambda x: torch.nn.functional.gelu(x, approximate="tanh"), 1.13),
+    "silu": (torch.nn.functional.silu, 1.1),
+}
+
+
+def num_groups(k: int, group_size: int) -> int:
+    """Rows of ``scales``: ceil(k / group_size), where -1 is one group (none for k = 0)."""
+    return -(-k // (max(k, 1) if group_size == -1 else group_size))
+
+
+def expand_groups(x: Tensor, k: int, group_size: int) -> Tensor:
+    """``[G, N]`` per group -> ``[N, K]`` per weight, float64."""
+    size = k if group_size == -1 else group_size
+    assert x.shape[0] == num_groups(k, group_size)
+    return x.double().repeat_interleave(size, dim=0)[:k].t()
+
+
+def dequantize(
+    q: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None = None,
+    *,
+    group_size: int = -1,
+    zero_mode: str = "sub",
+) -> Tensor:
+    """The exact weight.
+
+    Args:
+        q: int8 ``[N, K]``.
+        scales: ``[G, N]``, any float dtype.
+        zeros: ``[G, N]`` or None.
+        group_size: elements of K that share a scale; -1 is all of them.
+        zero_mode: "sub" or "add"; ignored without ``zeros``.
+
+    Returns:
+        float64 ``[N, K]``. Exact: a product of an 11-bit and an 8-bit number fits 53 bits.
+    """
+    k = q.shape[1]
+    w, s = q.double(), expand_groups(scales, k, group_size)
+    if zeros is None:
+        return w * s
+    z = expand_groups(zeros, k, group_size)
+    if zero_mode not in ("sub", "add"):
+        raise ValueError(f"zero_mode must be 'sub' or 'add', got {zero_mode!r}")
+    return (w - z) * s if zero_mode == "sub" else w * s + z
+
+
+def pre_activation(
+    a: Tensor,
+    q: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None = None,
+    bias: Tensor | None = None,
+    pre_scale: Tensor | None = None,
+    *,
+    group_size: int = -1,
+    zero_mode: str = "sub",
+) -> Tensor:
+    """(a * pre_scale) @ w.T + bias in float64, ``[..., N]``."""
+    x = a.double()
+    if pre_scale is not None:
+        x = x * pre_scale.double()
+    y = x @ dequantize(q, scales, zeros, group_size=group_size, zero_mode=zero_mode).t()
+    return y if bias is None else y + bias.double()
+
+
+def fpA_intB_gemm(
+    a: Tensor,
+    q: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None = None,
+    bias: Tensor | None = None,
+    pre_scale: Tensor | None = None,
+    *,
+    group_size: int = -1,
+    zero_mode: str = "sub",
+    activation: str = "identity",
+) -> Tensor:
+    """What ``mixed_gemm.fpA_intB_gemm`` approximates, on unpacked ``q`` ``[N, K]``; float64."""
+    y = pre_activation(
+        a, q, scales, zeros, bias, pre_scale, group_size=group_size, zero_mode=zero_mode
+    )
+    return ACTIVATION_TABLE[activation][0](y)
+
+
+def error_bound(
+    a: Tensor,
+    q: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None = None,
+    bias: Tensor | None = None,
+    pre_scale: Tensor | None = None,
+    *,
+    group_size: int = -1,
+    zero_mode: str = "sub",
+    activation: str = "identity",
+    lam: float = 6.0,
+    stored_partials: int = 1,
+) -> Tensor:
+    """The elementwise statistical bound of docs/numerics.md, float64 ``[..., N]``.
+
+    With u and eta of the dtype of ``a`` (see ROUNDING), e = 2^-23 (tensor cores truncate fp32
+    sums), x = a * pre_scale, w the exact weight, y the exact pre-activation::
+
+        B_pre = lam * (u * sqrt(x^2 @ V) + eta * sqrt(x^2 @ 1 + 1 @ w^2 [pre_scale]))   (1)
+              + (K/16 + 5) * e * (|x| @ |w|_parts + |bias|)                             (2)
+              + (S - 1) * u * (|y| + lam * sqrt(x^2 @ w^2))                             (3)
+              + u * |sum of x over a group| @ 2 |z s|, of z that are too large          (4)
+        bound = L * B_pre + u * |f(y)| + 4 * e * |y| + eta                              (5)
+
+    (1) Rounding of the operands. Each rounding is a relative error delta with |delta| <= u that is
+        independent between weights, so the error of the sum is a random walk: its standard
+        deviation is at most u * sqrt(sum x^2 v), and lam = 6 of them leaves no chance in practice
+        (sqrt(K) tighter than the theorem that lets all errors line up). V counts the roundings:
+        w^2 for the one of the dequantized weight; another w^2 in "sub" with zeros that are not
+        integers of at most 1016 in float16 and 120 (8 bits: 128) in bfloat16 (q - z rounds
+        too; of these it is exact); (q s)^2 more in "add", where product
+        and sum may round apart; and w^2 more with pre_scale, which rounds x. eta covers
+        underflow: products below the smallest normal number round absolutely.
+    (2) The fp32 sum, one truncation for each 16-deep mma. Kernels may sum q * s and z apart, so
+        |w|_parts = |q s| + |z s| or |q s| + |z|.
+    (3) S partials stored in the output dtype; a correct kernel of this project has S = 1.
+    (4) Whole zero points beyond these leave in two parts, and what rounds in the second is the
+        same for all weights of a group: no random walk. No checkpoint has any.
+    (5) The activation amplifies by at most its Lipschitz constant L (1.13 gelu, 1.1 silu), runs in
+        fp32 (erf, tanh and exp lose a few e * |y|), and the result is rounded once.
+
+    Args:
+        lam: standard deviations to allow.
+        stored_partials: S above; the rest as in :func:`fpA_intB_gemm`.
+    """
+    parts = _parts(a, q, scales, zeros, bias, pre_scale, group_size=group_size, zero_mode=zero_mode)
+    return parts.statistical(activation, lam, stored_partials)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What the bounds are made of: float64 matrices over the output, and scalars."""
+
+    u: float
+    eta: float
+    k: int
+    y: Tensor  # the exact pre-activation
+    random: Tensor  # sqrt(x^2 @ V): a deviation of the rounded operands, in units of u
+    worst: Tensor  # |x| @ (sum of the roundings' magnitudes), likewise
+    underflow: tuple[Tensor, Tensor]  # its deviation and its most, in units of eta
+    magnitude: Tensor  # |x| @ |w|_parts + |bias|
+    walk: Callable[[], Tensor]  # sqrt(x^2 @ w^2)
+    together: Tensor  # what rounds alike for all of a group, in units of u
+    stored: Tensor  # |x| @ |w|_stored + |bias|
+
+    def statistical(self, activation: str, lam: float = 6.0, stored_partials: int = 1) -> Tensor:
+        e = 2.0**-23
+        bound = lam * (self.u * self.random + self.eta * self.underflow[0])
+        bound = bound + (self.k / 16 + 5) * e * self.magnitude + self.u * self.together
+        if stored_partials > 1:
+            stored = self.y.abs() + lam * self.walk()
+            bound = bound + (stored_partials - 1) * self.u * stored
+        return self._finished(bound, activation)
+
+    def hard(self, activation: str) -> Tensor:
+        bound = self.u * (self.worst + self.together) + self.eta * self.underflow[1]
+        bound = bound + (self.k + 13) * 2.0**-23 * self.stored
+        return self._finished(1.01 * bound, activation)
+
+    def _finished(self, bound: Tensor, activation: str) -> Tensor:
+        function, lipschitz = ACTIVATION_TABLE[activation]
+        rounded = self.u * function(self.y).abs() + 4 * 2.0**-23 * self.y.abs() + self.eta
+        return lipschitz * bound + rounded
+
+
+# By how much kernels multiply 4-bit codes too large, as they lie in the packed weight: 8 is the
+# layout's, 128 more the constant that makes a bfloat16 of them.
+_STORED_BIAS = {torch.float16: 8, torch.bfloat16: 136, torch.float32: 0}
+# The largest whole zero point that leaves with the constants of a 4-bit conversion, exactly (of 8
+# bits: 128 at least); float32 kernels subtract it.
+_MOST_ZERO = {torch.float16: 1016, torch.bfloat16: 120, torch.float32: 2**24}
+
+
+def _sums_of_groups(x: Tensor, k: int, group_size: int) -> Tensor:
+    """``[..., K]`` -> ``[..., G]``."""
+    size = max(k if group_size == -1 else group_size, 1)
+    padded = torch.nn.functional.pad(x, (0, num_groups(k, group_size) * size - k))
+    return padded.reshape(*x.shape[:-1], num_groups(k, group_size), size).sum(-1)
+
+
+def _parts(
+    a: Tensor,
+    q: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None,
+    bias: Tensor | None,
+    pre_scale: Tensor | None,
+    *,
+    group_size: int,
+    zero_mode: str,
+) -> _Parts:
+    u, eta = ROUNDING[a.dtype]
+    k = q.shape[1]
+    s = expand_groups(scales, k, group_size)
+    w = dequantize(q, scales, zeros, group_size=group_size, zero_mode=zero_mode)
+    x = a.double() if pre_scale is None else a.double() * pre_scale.double()
+    y = x @ w.t() if bias is None else x @ w.t() + bias.double()
+
+    # Magnitudes of what rounds: the weight itself, then what the scheme adds to it.
+    product, absolute = q.double() * s, w.abs()
+    parts, rounded, variance = product.abs(), absolute, w.square()
+    together = torch.zeros_like(y)
+    four_bits = bool(((q >= -8) & (q < 8)).all())
+    stored_bias = _STORED_BIAS[a.dtype] if four_bits else 0
+    if zeros is not None:
+        z = expand_groups(zeros, k, group_size)
+        if zero_mode == "sub":
+            held = _MOST_ZERO[a.dtype] if four_bits else max(_MOST_ZERO[a.dtype], 128)
+            again = torch.where((z == z.round()) & (z.abs() <= held), 0.0, absolute)
+            parts = parts + (z * s).abs()
+            large = zeros.double().abs() > held
+            if large.any():
+                alike = torch.where(large, 2 * (zeros.double() * scales.double()).abs(), 0.0)
+                together = _sums_of_groups(x, k, group_size).abs() @ alike
+        else:
+            again = product.abs()
+            parts = parts + z.abs()
+        rounded, variance = rounded + again, variance + again.square()
+    deviation = x.square().sum(-1, keepdim=True)
+    most = x.abs().sum(-1, keepdim=True)
+    if pre_scale is not None:
+        rounded, variance = rounded + absolute, variance + w.square()
+        deviation, most = deviation + w.square().sum(1), most + absolute.sum(1)
+    return _Parts(
+        u,
+        eta,
+        k,
+        y,
+        (x.square() @ variance.t()).sqrt(),
+        x.abs() @ rounded.t(),
+        (deviation.sqrt(), most),
+        x.abs() @ parts.t() + (0.0 if bias is None else bias.double().abs()),
+        lambda: (x.square() @ w.square().t()).sqrt(),
+        together,
+        x.abs() @ (parts + 2 * stored_bias * s.abs()).t()
+        + (0.0 if bias is None else bias.double().abs()),
+    )
+
+
+def oracle(
+    a: Tensor,
+    q: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None = None,
+    bias: Tensor | None = None,
+    pre_scale: Tensor | None = None,
+    *,
+    group_size: int = -1,
+    zero_mode: str = "sub",
+    activation: str = "identity",
+) -> Oracle:
+    """:func:`fpA_intB_gemm`, :func:`error_bound` and the hard bound at the price of one of them.
+
+    The hard bound lets all errors line up, as the theorem does::
+
+        B_pre = 1.01 * (u * (|x| @ R + (4)) + eta * (|x| @ 1 + 1 @ |w| [pre_scale])
+                        + (K + 13) * e * (|x| @ |w|_stored + |bias|))
+
+    with R the sum of the magnitudes whose squares are V in :func:`error_bound`, |w|_stored those
+    of |w|_parts with code and zero point as kernels may store them (8 too large, 136 in bfloat16;
+    the sum of the tokens takes that away: a product of two numbers of 22 bits, cut off, which is
+    8 e of it), and 1.01 for products of roundings (u is at most 2^-8). It is the tighter one up to
+    some 36 elements of K, where lam = 6 deviations are more than all errors together.
+    """
+    parts = _parts(a, q, scales, zeros, bias, pre_scale, group_size=group_size, zero_mode=zero_mode)
+    expected = ACTIVATION_TABLE[activation][0](parts.y)
+    return Oracle(expected, parts.statistical(activation), parts.hard(activation))

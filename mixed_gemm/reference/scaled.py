@@ -1,0 +1,117 @@
+"""The oracle of the 8-bit ops, in float64 and plain torch; the twin of ``reference``."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .bounds import ROUNDING
+
+# fp8 sums on Hopper keep about 14 bits inside the tensor core (measured by others: DeepSeek-V3
+# report, section 3.3.2) until they are added to fp32 registers.
+HOPPER_FP8_EPSILON = 2.0**-13
+MAX_AZP = 2**22  # of quantize_per_tensor; as problem/quantize.h
+
+
+def accumulator(
+    a: Tensor, b: Tensor, azp_adj: Tensor | None = None, azp: Tensor | None = None
+) -> Tensor:
+    """a @ b - azp * azp_adj as float64 ``[..., N]``. Exact for int8: every partial sum is an
+    integer below 2^53."""
+    sums = a.double() @ b.double()
+    if azp_adj is None:
+        return sums
+    adjustment = azp_adj.double().reshape(-1)
+    return sums - (
+        adjustment if azp is None else azp.double().reshape(*a.shape[:-1], 1) * adjustment
+    )
+
+
+def _scales(a: Tensor, scale_a: Tensor, scale_b: Tensor) -> Tensor:
+    """scale_a * scale_b, to be broadcast to ``[..., N]``."""
+    of_rows = () if scale_a.numel() == 1 else (*a.shape[:-1], 1)
+    return scale_a.double().reshape(of_rows) * scale_b.double().reshape(-1)
+
+
+def scaled_mm(
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None = None,
+    *,
+    azp_adj: Tensor | None = None,
+    azp: Tensor | None = None,
+) -> Tensor:
+    """What ``mixed_gemm.scaled_mm`` and ``scaled_mm_azp`` approximate; float64 ``[..., N]``."""
+    y = accumulator(a, b, azp_adj, azp) * _scales(a, scale_a, scale_b)
+    return y if bias is None else y + bias.double()
+
+
+def error_bound(
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None = None,
+    *,
+    out_dtype: torch.dtype,
+    azp_adj: Tensor | None = None,
+    azp: Tensor | None = None,
+    sum_epsilon: float = 2.0**-23,
+) -> Tensor:
+    """The bound of docs/numerics.md for W8A8, float64 ``[..., N]``.
+
+    With u32 = 2^-24, p the product without bias and y with it::
+
+        E     = 3 * u32 * |p| + u32 * |y| + tiny + fp8: (K/16 + 5) * e * (|a| @ |b|) * |scales|
+        bound = 1.001 * E + u * (|y| + E) + eta
+
+    An int8 sum is exact and rounds to fp32 once; scale_b, scale_a and the bias round once more
+    each; the output rounds once (u, eta of ``out_dtype``). 1.001 stands for products of roundings,
+    tiny for fp32 results below the normal numbers.
+
+    Args:
+        sum_epsilon: e, of the fp8 sum: 2^-23 for tensor cores that truncate fp32 (the CPU rounds).
+    """
+    u, eta = ROUNDING[out_dtype]
+    u32 = 2.0**-24
+    scales = _scales(a, scale_a, scale_b)
+    product = (accumulator(a, b, azp_adj, azp) * scales).abs()
+    y = scaled_mm(a, b, scale_a, scale_b, bias, azp_adj=azp_adj, azp=azp).abs()
+    tiny = 2.0**-149 * (1 + scale_a.double().abs().max() if scale_a.numel() else 1)
+    error = 3 * u32 * product + u32 * y + tiny
+    if a.dtype != torch.int8:
+        k = a.shape[-1]
+        error = error + (k / 16 + 5) * sum_epsilon * (
+            a.double().abs() @ b.double().abs() * scales.abs()
+        )
+    return 1.001 * error + u * (y + error) + eta
+
+
+def quantize_per_token(
+    a: Tensor, *, symmetric: bool = True
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """What ``mixed_gemm.quantize_per_token`` computes, bit for bit (problem/quantize.h)."""
+    x = a.float()
+    low = x.amin(-1, keepdim=True).clamp(max=0)
+    high = x.amax(-1, keepdim=True).clamp(min=0)
+    least = torch.finfo(torch.float32).tiny
+    if symmetric:
+        scale = (torch.maximum(-low, high) / 127).clamp(min=least)
+    else:
+        scale = (high / 255 - low / 255).clamp(min=least)
+    finite = scale.isfinite()
+    inverse = torch.where(finite, scale.reciprocal(), 0.0)
+    point = (-128 - (low * inverse).round()).clamp(-128, 127)
+    point = torch.where(finite, 0.0 if symmetric else point, 0.0)
+    q = torch.where(finite, (x * inverse).round().nan_to_num(0.0) + point, 0.0).clamp(-128, 127)
+    return q.to(torch.int8), scale, None if symmetric else point.to(torch.int32)
+
+
+def quantize_per_tensor(a: Tensor, scale: Tensor, azp: Tensor | None = None) -> Tensor:
+    """What ``mixed_gemm.quantize_per_tensor`` computes, bit for bit."""
+    product = a.float() * scale.reciprocal()
+    rounded = torch.where(product.isnan(), 0.0, product.clamp(-(2.0**24), 2.0**24).round())
+    point = 0 if azp is None else max(-MAX_AZP, min(MAX_AZP, int(azp)))
+    return (rounded + point).clamp(-128, 127).to(torch.int8)

@@ -1,0 +1,77 @@
+"""Random operands to time a GEMM on: enough copies of the weight that no cache serves them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from ..ops.layout import pack_weights
+from ..ops.problem import num_groups
+from ..weights.scheme import QuantScheme
+
+COPIES_OF_CACHE = 4  # the copies of a weight are together this many times the last-level cache
+MAX_COPIES = 64
+CPU_CACHE_BYTES = 64 << 20  # there is no portable way to ask; more than most sockets have
+
+
+@dataclass(frozen=True)
+class Weight:
+    """What the time of a product depends on besides M."""
+
+    n: int
+    k: int
+    scheme: QuantScheme
+    dtype: torch.dtype
+
+    @property
+    def dtype_name(self) -> str:
+        return str(self.dtype).removeprefix("torch.")
+
+
+def copies_for(nbytes: int, device: torch.device) -> int:
+    """How many copies of a weight of ``nbytes`` exceed the caches of ``device``; at least 2."""
+    cache = CPU_CACHE_BYTES
+    if device.type == "cuda":
+        cache = torch.cuda.get_device_properties(device).L2_cache_size
+    return max(2, min(MAX_COPIES, COPIES_OF_CACHE * cache // max(1, nbytes) + 1))
+
+
+class Operands:
+    """Random copies of one weight."""
+
+    def __init__(self, weight: Weight, device: torch.device) -> None:
+        n, k, s = weight.n, weight.k, weight.scheme
+        low, high = -(1 << (s.bits - 1)), 1 << (s.bits - 1)
+        first = pack_weights(
+            torch.randint(low, high, (n, k), dtype=torch.int8, device=device), s.bits
+        )
+        count = copies_for(first.numel(), device)
+        groups = num_groups(k, s.group_size)
+        make = partial(torch.rand, groups, n, device=device, dtype=weight.dtype)
+        # Other bytes in each copy, all valid: rolled rows of the packed weight.
+        self.packed = [torch.roll(first, i, 0) for i in range(count)]
+        self.scales = [make() * 0.02 + 0.001 for _ in range(count)]
+        self.zeros = [make() if s.has_zeros else None for _ in range(count)]
+        self.weight, self.device = weight, device
+
+    @property
+    def nbytes(self) -> int:
+        """Of one copy: what a product must read besides the activations."""
+        parts = (self.packed[0], self.scales[0], self.zeros[0])
+        return sum(part.nbytes for part in parts if part is not None)
+
+    def activations(self, m: int) -> torch.Tensor:
+        return torch.randn(m, self.weight.k, device=self.device, dtype=self.weight.dtype)
+
+    def calls(self, a: torch.Tensor, config: str) -> Sequence[partial[torch.Tensor]]:
+        """One product for each copy, with a configuration that plan() lists."""
+        s = self.weight.scheme
+        op = torch.ops.mixed_gemm.fpA_intB_gemm_config
+        options = {"bits": s.bits, "group_size": s.group_size, "zero_mode": s.op_zero_mode}
+        return [
+            partial(op, a, b, scales, zeros, config=config, **options)
+            for b, scales, zeros in zip(self.packed, self.scales, self.zeros, strict=True)
+        ]

@@ -1,0 +1,175 @@
+"""``QuantizedWeight``: the one type every loader returns and ``save_checkpoint`` takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..ops.problem import BITS, DTYPES, ZERO_MODES, ceil_div
+from .rounding import quantize_weight
+from .state import refuse_bad_permutation, refuse_non_finite, refuse_out_of_range
+
+if TYPE_CHECKING:
+    from ..nn.linear import Linear
+
+FP8 = torch.float8_e4m3fn
+
+
+@dataclass(frozen=True, eq=False)
+class QuantizedWeight:
+    """One quantized linear layer: y = (x[..., permutation] * pre_scale) @ w.T + bias.
+
+    Args:
+        name: of the module in the checkpoint, "model.layers.0.mlp.up_proj".
+        q: int8 ``[N, K]``, values in the range of ``bits``; or float8_e4m3fn ``[N, K]`` (then
+            ``bits`` is 8 and there are no zeros).
+        scales: float16, bfloat16 or float32 ``[G, N]``, G = ceil(K / group_size).
+        zeros: ``[G, N]`` in the dtype of scales, or None exactly when zero_mode is "none".
+        bits: 4 or 8; 2- and 3-bit values are stored in 4.
+        group_size: elements of K that share a scale, -1 is all of them. Files have any size; the
+            kernels want multiples of 16.
+        zero_mode: "none" is w = q * scale, "sub" is w = (q - zero) * scale, "add" is
+            w = q * scale + zero.
+        bias: ``[N]`` or None, any float dtype.
+        pre_scale: ``[K]`` or None, multiplies the (permuted) activations.
+        permutation: int64 ``[K]`` or None. Column j of q belongs to activation permutation[j]: GPTQ
+            act-order, sorted once so that groups are contiguous.
+
+    Raises:
+        ValueError: a shape, dtype or value does not fit the rest, or a float is NaN or Inf.
+    """
+
+    name: str
+    q: Tensor
+    scales: Tensor
+    zeros: Tensor | None = None
+    bits: int = 4
+    group_size: int = -1
+    zero_mode: str = "none"
+    bias: Tensor | None = None
+    pre_scale: Tensor | None = None
+    permutation: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        problems = list(self._problems())
+        if problems:
+            raise ValueError(f"QuantizedWeight {self.name!r}: " + "; ".join(problems))
+        where = f"QuantizedWeight {self.name!r}"
+        floats = {"scales": self.scales, "zeros": self.zeros, "pre_scale": self.pre_scale}
+        refuse_non_finite({**floats, "bias": self.bias}, where)
+        if self.q.dtype == torch.int8:
+            refuse_out_of_range(self.q, self.bits, where)
+        refuse_bad_permutation(self.permutation, where)
+
+    def _problems(self) -> list[str]:
+        if self.q.dim() != 2 or self.q.dtype not in (torch.int8, FP8) or self.q.numel() == 0:
+            return [f"q must be int8 or float8_e4m3fn [N, K], got {self.q.dtype} {self.shape}"]
+        n, k = self.shape
+        problems = []
+        if self.bits not in BITS or (self.is_fp8 and self.bits != 8):
+            problems.append(f"bits must be 4 or 8 (8 for float8), got {self.bits}")
+        if self.group_size != -1 and not 0 < self.group_size <= k:
+            problems.append(f"group_size must be -1 or in 1..K={k}, got {self.group_size}")
+            return problems
+        if self.zero_mode not in ZERO_MODES or (self.zeros is None) != (self.zero_mode == "none"):
+            problems.append(
+                f"zero_mode must be one of {ZERO_MODES}, and 'none' exactly without zeros, got "
+                f"{self.zero_mode!r} {'without' if self.zeros is None else 'with'} zeros"
+            )
+        groups = (1 if self.group_size == -1 else ceil_div(k, self.group_size), n)
+        shapes = {"scales": groups, "zeros": groups, "bias": (n,), "pre_scale": (k,)}
+        for field, shape in shapes.items():
+            tensor: Tensor | None = getattr(self, field)
+            if tensor is not None and (tuple(tensor.shape) != shape or tensor.dtype not in DTYPES):
+                problems.append(
+                    f"{field} must be float16, bfloat16 or float32 {shape}, got {tensor.dtype} "
+                    f"{tuple(tensor.shape)}"
+                )
+        if self.zeros is not None and self.zeros.dtype != self.scales.dtype:
+            problems.append(f"zeros must be {self.scales.dtype} as scales, got {self.zeros.dtype}")
+        order = self.permutation
+        if order is not None and (order.dtype != torch.int64 or tuple(order.shape) != (k,)):
+            found = f"{order.dtype} {tuple(order.shape)}"
+            problems.append(f"permutation must be int64 ({k},), got {found}")
+        return problems
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(N, K)."""
+        return tuple(self.q.shape)
+
+    @property
+    def is_fp8(self) -> bool:
+        return self.q.dtype == FP8
+
+    def to(self, dtype: torch.dtype) -> QuantizedWeight:
+        """The same with scales, zeros, bias and pre_scale in ``dtype``; q is shared."""
+
+        def cast(x: Tensor | None) -> Tensor | None:
+            return None if x is None else x.to(dtype)
+
+        return replace(
+            self,
+            scales=self.scales.to(dtype),
+            zeros=cast(self.zeros),
+            bias=cast(self.bias),
+            pre_scale=cast(self.pre_scale),
+        )
+
+    def dequantize(self, dtype: torch.dtype = torch.float32) -> Tensor:
+        """The dense ``[N, K]`` weight with K in the order of the activations: computed in float32
+        (exact for the "sub" zeros of files: an 11-bit scale times a 9-bit integer), rounded once.
+        pre_scale is not in it."""
+        k = self.shape[1]
+        size = k if self.group_size == -1 else self.group_size
+
+        def expand(x: Tensor) -> Tensor:
+            return x.float().t().repeat_interleave(size, dim=1)[:, :k]
+
+        w = self.q.float()
+        if self.zero_mode == "sub" and self.zeros is not None:
+            w -= expand(self.zeros)
+        w *= expand(self.scales)
+        if self.zero_mode == "add" and self.zeros is not None:
+            w += expand(self.zeros)
+        if self.permutation is not None:
+            w = torch.empty_like(w).index_copy_(1, self.permutation, w)
+        return w.to(dtype)
+
+    def requantize(self, bits: int = 8, group_size: int = 128) -> QuantizedWeight:
+        """The same weight rounded to symmetric integers, for float8: 8 bits in groups of 128 differ
+        from it by 0.6 % RMS, where float8 itself is 2.65 % off (Gaussian weights; 2.72 % together).
+
+        Args:
+            bits: 4 or 8.
+            group_size: -1 or a multiple of 16; -1 where K is smaller.
+        """
+        size = group_size if group_size <= self.shape[1] else -1
+        q, scales, _ = quantize_weight(self.dequantize(), bits, size, scale_dtype=self.scales.dtype)
+        return replace(
+            self,
+            q=q,
+            scales=scales,
+            zeros=None,
+            bits=bits,
+            group_size=size,
+            zero_mode="none",
+            permutation=None,
+        )
+
+    def to_linear(self, dtype: torch.dtype | None = None) -> Linear:
+        """A ``mixed_gemm.Linear`` on the device of q.
+
+        Args:
+            dtype: of the activations: float16, bfloat16 or float32; that of scales when None.
+
+        Raises:
+            ValueError: group_size is not a multiple of 16, or the weight is float8 (which
+                ``requantize`` turns into int8).
+        """
+        from ..nn.linear import Linear
+
+        return Linear.from_quantized_weight(self, dtype)
