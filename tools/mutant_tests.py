@@ -30,7 +30,7 @@ def python(file: str, only: str = "") -> Tests:
 
 
 def problems(op: str) -> Tests:
-    return python("test_problems", f"together and {op}-")
+    return python("ops/test_problems", f"together and {op}-")
 
 
 def gpu(file: str, only: str = "") -> Tests:
@@ -40,7 +40,7 @@ def gpu(file: str, only: str = "") -> Tests:
 CPU: dict[str, tuple[Tests, ...]] = {
     "SwappedNibbles": (host("*PackWeight*"),),
     "SwappedRows": (host("*PackWeight*"),),
-    "PaddingNotZero": (host("*PackWeight*"), python("test_layout_hypothesis", "padding")),
+    "PaddingNotZero": (host("*PackWeight*"), python("ops/test_layout_hypothesis", "padding")),
     "InterleavedColumn": (host("*RepackGptq*"),),
     "AwqNibbleOrder": (host("*RepackAwq*"),),
     "ActOrderIgnored": (host("*RepackGptq*"),),
@@ -54,14 +54,14 @@ CPU: dict[str, tuple[Tests, ...]] = {
     "KeyWithoutImage": (host("ConvSelect.*"),),
     "KeyWithoutOperand": (host("Select.*"),),
     "RowsOfPaddedK": (host("KernelExtents.*"),),
-    "LeadingDimension": (python("test_gemm", "view_equals"),),
+    "LeadingDimension": (python("ops/test_gemm", "view_equals"),),
     "DroppedSlice": (host("*WorkSplit*"),),
     "GroupOffByOne": (gemm_cpu("*every_scheme_and_group*"),),
     "MissingLastZero": (gemm_cpu("*every_scheme_and_group*"),),
     "BiasOfRaggedTile": (gemm_cpu("*ragged_shapes*"),),
     "ActivationFirst": (gemm_cpu("*every_activation*"),),
     "Float16Sums": (gemm_cpu("*portable*"),),
-    "PreScaleOfRows": (python("test_gemm", "view"), gemm_cpu("*ragged_shapes*")),
+    "PreScaleOfRows": (python("ops/test_gemm", "view"), gemm_cpu("*ragged_shapes*")),
     "TailRow": (gemm_cpu("*every_number_of_rows*"),),
     "PreviousRow": (gemm_cpu("*every_number_of_rows*"),),
     "KRoundedUp": (gemm_cpu("*ragged_shapes*"), problems("fpA_intB_gemm")),
@@ -74,11 +74,11 @@ CPU: dict[str, tuple[Tests, ...]] = {
     "RoundsHalfAway": (host("*QuantizeCpu*"),),
     "AzpSign": (host("*QuantizeCpu*"),),
     "BlockSum": (problems("block_quant_gemm"),),
-    "AwqZeroRow": (python("test_awq", "one_hot"), problems("awq")),
-    "PaddingValue": (python("test_conv_int8", "padding"), problems("qconv2d_int8")),
+    "AwqZeroRow": (python("ops/test_awq", "one_hot"), problems("awq")),
+    "PaddingValue": (python("ops/test_conv_int8", "padding"), problems("qconv2d_int8")),
     "EdgeDilation": (problems("qconv2d"),),
     "RaggedBlock": (problems("qconv2d"),),
-    "Truncates": (python("test_conv_int8", "ties or nearest"),),
+    "Truncates": (python("ops/test_conv_int8", "ties or nearest"),),
 }
 
 # Of each family two kernels, fp16, and all modes and splits.

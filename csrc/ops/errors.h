@@ -1,8 +1,8 @@
 // How an op refuses a call: one text, "mixed_gemm::OP: ARGUMENT must ..., got ...", and what kind
 // of mistake it is. Only std::runtime_error crosses the stable ABI, and Python makes RuntimeError
-// of it; the kind waits in this thread until mixed_gemm/ops/errors.py asks for it (_error_kind). That
-// file builds the texts of the fake kernels in the same way: tests/python/test_error_types.py
-// compares.
+// of it; the kind waits in this thread until mixed_gemm/ops/errors.py asks for it (_error_kind).
+// That file builds the texts of the fake kernels in the same way:
+// tests/python/ops/test_error_types.py compares.
 #pragma once
 #include <sstream>
 #include <stdexcept>

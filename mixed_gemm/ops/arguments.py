@@ -1,7 +1,7 @@
 """Rules about tensors that the fake kernels share: a meta or traced call must refuse what the eager
 one refuses, with the same words and in the same order. The twin of csrc/ops/tensor_checks.cpp and
-checks.cpp; tests/python/test_error_types.py compares the texts. Storages are not looked at: a fake
-tensor has none.
+checks.cpp; tests/python/ops/test_error_types.py compares the texts. Storages are not looked at: a
+fake tensor has none.
 """
 
 from __future__ import annotations

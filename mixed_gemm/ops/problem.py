@@ -1,8 +1,8 @@
 """The vocabulary of the quantization: bits, group size, zero mode, activation, and their rules.
 
-The names repeat csrc/core/quant_scheme.h; tests/python/test_reference.py compares the two. Scalar
-arguments are checked here, for modules and configurations before any op runs; the texts are those
-of csrc/problem/gemm.cpp.
+The names repeat csrc/core/quant_scheme.h; tests/python/reference/test_reference.py compares the
+two. Scalar arguments are checked here, for modules and configurations before any op runs; the texts
+are those of csrc/problem/gemm.cpp.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from unittest.mock import MagicMock
 
-import tiny_llama
 from safetensors.torch import save_file
+from support import tiny_llama
 from torch import Tensor, nn
 
 DATA = Path(__file__).parent

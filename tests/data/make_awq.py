@@ -12,8 +12,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import tiny_llama
 from fixtures import import_parts, linear, write
+from support import tiny_llama
 
 
 def main() -> None:

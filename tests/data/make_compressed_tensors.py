@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-import tiny_llama
 import torch
 from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from fixtures import linear, write
+from support import tiny_llama
 from torch import Tensor
 
 VERSION = version("compressed-tensors")

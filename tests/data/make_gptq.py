@@ -15,9 +15,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import tiny_llama
 import torch
 from fixtures import import_parts, linear, write
+from support import tiny_llama
 from torch import nn
 
 ROLES = ("qweight", "qzeros", "scales", "g_idx", "bias")

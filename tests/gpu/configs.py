@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from cases import Case
+from problems.gemm import Case
 
 import mixed_gemm
 

@@ -16,7 +16,10 @@ import pytest
 import torch
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(REPOSITORY / "tests" / "python"), str(REPOSITORY / "tests")]
+TESTS = REPOSITORY / "tests"
+# The packages problems and support, and the modules beside this file.
+sys.path[:0] = [str(TESTS), str(TESTS / "python"), str(TESTS / "gpu")]
+pytest.register_assert_rewrite("problems", "support")
 
 from mixed_gemm import _library  # noqa: E402
 

@@ -24,15 +24,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
 import block_configs
 import scaled_configs
-from cases import DTYPES as FLOATS
-from cases import Case, Problem, make
 from configs import DTYPES, KERNELS, MODES, TILED, clusters_of, has_mode
-from scaled_cases import AZP, OUT_DTYPES, ScaledCase
-from scaled_cases import make as make_scaled
+from problems.block import BlockCase
+from problems.block import make as make_block
+from problems.gemm import DTYPES as FLOATS
+from problems.gemm import Case, Problem, make
 from scaled_configs import FLOAT8, TILE_K
-from test_awq import awq
-from test_block_gemm import BlockCase
-from test_block_gemm import make as make_block
+from support.awq import awq
+from support.scaled_cases import AZP, OUT_DTYPES, ScaledCase
+from support.scaled_cases import make as make_scaled
 from test_gpu_checkpoints import placed
 from test_gpu_conv import Conv
 from test_gpu_conv import make as make_conv

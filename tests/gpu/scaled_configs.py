@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import torch
-from scaled_cases import ScaledProblem
+from support.scaled_cases import ScaledProblem
 
 from mixed_gemm.reference import scaled as reference_scaled
 from mixed_gemm.selection.planning import device_string

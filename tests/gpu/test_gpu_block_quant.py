@@ -10,7 +10,7 @@ import pytest
 import torch
 from block_configs import DEVICE, configs_of, run_config
 from problems.block import DTYPES, BlockCase, BlockProblem, make
-from test_block_gemm import ROWS, rounded
+from support.block_rows import ROWS, rounded
 
 from mixed_gemm import reference
 from mixed_gemm.ops.problem import ACTIVATIONS, num_groups

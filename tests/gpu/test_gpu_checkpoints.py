@@ -1,5 +1,5 @@
 """Checkpoints on CUDA: the ops on AutoAWQ and GPTQ tensors, and every fixture of tests/data, loaded
-onto the GPU and multiplied with. Weights come from tests/python/test_awq.py and tiny_llama.py."""
+onto the GPU and multiplied with. Weights come from support/awq.py and tiny_llama.py."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import tiny_llama
 import torch
-from test_awq import Awq, awq, gptq_words
+from problems.awq import gptq_words
+from support import tiny_llama
+from support.awq import Awq, awq
+from support.checkpoints import FLOATS, INTEGERS
 from test_gpu_inputs import views
-from test_loaders_formats import FLOATS, INTEGERS
 
 import mixed_gemm
 from mixed_gemm import reference
@@ -410,14 +411,14 @@ def test_fixture_is_captured_and_compiled(folder):
 
 @pytest.fixture
 def end_to_end(monkeypatch):
-    """The helpers of tests/python/test_transformers.py, with the prompt on the device."""
+    """The helpers of the CPU's tests, with the prompt on the device."""
     pytest.importorskip("transformers", minversion="5.17", reason="optional: hf extra")
     pytest.importorskip("accelerate", reason="optional: hf extra; device_map needs it")
-    import test_transformers
+    from support import generation
 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr(test_transformers, "PROMPT", test_transformers.PROMPT.to(DEVICE))
-    return test_transformers
+    monkeypatch.setattr(generation, "PROMPT", generation.PROMPT.to(DEVICE))
+    return generation
 
 
 @pytest.mark.parametrize("folder", INTEGERS)

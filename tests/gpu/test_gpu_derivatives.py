@@ -1,6 +1,6 @@
-"""Gradients, tangents and vmap of the ops on CUDA: the lattice of tests/python/derivative_cases.py.
+"""Gradients, tangents and vmap of the ops on CUDA: the lattice of support/derivative_cases.py.
 
-How the transforms nest is the matter of tests/python/test_derivatives.py: here it is the kernels'
+How the transforms nest is the matter of ops/test_derivatives.py: here it is the kernels'
 turn to meet tangents and batches.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from derivative_cases import HALF, TRAINED, integers
+from support.derivative_cases import HALF, TRAINED, integers
 from torch import func
 
 pytestmark = pytest.mark.gpu

@@ -9,7 +9,6 @@ import math
 
 import pytest
 import torch
-from cases import Case, Problem, make
 from configs import (
     DTYPES,
     KERNELS,
@@ -19,6 +18,7 @@ from configs import (
     configs_of,
     has_mode,
 )
+from problems.gemm import Case, Problem, make
 from problems.registry import OPS
 
 import mixed_gemm

@@ -9,8 +9,8 @@ from re import fullmatch
 
 import pytest
 import torch
-from cases import Case, Problem, make
 from configs import KERNELS, LISTED, SKINNY_CLUSTERS, SPLITS, WGMMA
+from problems.gemm import Case, Problem, make
 from test_gpu_gemm import run_config
 
 import mixed_gemm

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import Case, make
 from configs import KERNELS, configs_of
+from problems.gemm import Case, make
 from test_gpu_gemm import run_config
 
 import mixed_gemm

@@ -7,7 +7,7 @@ import re
 
 import pytest
 import torch
-from cases import Case, make
+from problems.gemm import Case, make
 
 import mixed_gemm
 from mixed_gemm import reference

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_calls import CALLS, TENSORS, placed, public, raw
+from support.op_calls import CALLS, TENSORS, placed, public, raw
 
 import mixed_gemm
 

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 import torch
-from scaled_cases import ScaledCase, ScaledProblem, make
 from scaled_configs import DEVICE, FLOAT8, KERNELS, LARGE, MIDDLE, SMALL, candidates, run_config
+from support.scaled_cases import ScaledCase, ScaledProblem, make
 
 import mixed_gemm
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from scaled_cases import OUT_DTYPES, ScaledCase, ScaledProblem, epilogue_cases, make
 from scaled_configs import (
     DEVICE,
     FLOAT8,
@@ -18,6 +17,7 @@ from scaled_configs import (
     run_config,
     sum_epsilon,
 )
+from support.scaled_cases import OUT_DTYPES, ScaledCase, ScaledProblem, epilogue_cases, make
 
 import mixed_gemm
 from mixed_gemm import plan, reference

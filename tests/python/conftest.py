@@ -12,12 +12,16 @@ from pathlib import Path
 import hypothesis
 import pytest
 import torch
-import tried
-
-from mixed_gemm import _library
+from safetensors.torch import load_file, save_file
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY / "tests"))  # the package problems
+# The packages problems and support.
+sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "python")]
+pytest.register_assert_rewrite("problems", "support")
+
+from support import tiny_llama, tried  # noqa: E402
+
+from mixed_gemm import _library  # noqa: E402
 
 hypothesis.settings.register_profile("fast", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("long", deadline=None, max_examples=2000)
@@ -48,8 +52,6 @@ def repository() -> Path:
 def broken(repository, tmp_path):
     """Copy a fixture, with tensors replaced (None: removed) and options of its quantization_config
     changed; returns the folder."""
-    import tiny_llama
-    from safetensors.torch import load_file, save_file
 
     def make(folder, tensors=None, **options):
         out = tmp_path / folder

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_llama
 from safetensors.torch import save_file
+from support import tiny_llama
 
 import mixed_gemm
 

@@ -1,0 +1,119 @@
+"""``mixed-gemm ppl``: the refusal without transformers, and with it the numbers of the library on a
+Llama of one layer and a tokenizer of 64 words."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support import tiny_llama
+
+import mixed_gemm
+
+pytest.importorskip("typer", reason="the extra cli is not installed: pip install typer rich")
+from typer.testing import CliRunner
+
+from mixed_gemm.cli.app import app
+from mixed_gemm.integrations.transformers import registration
+
+AWQ = Path(__file__).parents[2] / "data" / "awq_gemm"
+WORDS = [f"w{i}" for i in range(tiny_llama.VOCABULARY)]
+IDS = (tiny_llama.scatter("text", 150) % tiny_llama.VOCABULARY).tolist()
+
+
+def run(*arguments: object, status: int = 0) -> str:
+    result = CliRunner().invoke(app, ["ppl", *(str(x) for x in arguments)])
+    assert result.exit_code == status, f"{result.exit_code}: {result.output}{result.exception!r}"
+    return result.stdout if status == 0 else result.stderr
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    file = tmp_path / "text.txt"
+    file.write_text(" ".join(WORDS[i] for i in IDS))
+    return file
+
+
+def test_without_transformers_the_error_says_what_to_install(
+    text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "_installed", lambda: None)
+    message = run(AWQ, text, status=1)
+    assert message.startswith("error: mixed_gemm needs transformers >= 5.17")
+    assert "pip install 'mixed-gemm[hf]'" in message
+
+
+def test_a_text_that_is_not_there_and_a_window_of_one_are_usage_errors(text: Path) -> None:
+    assert "does not exist" in run(AWQ, text.with_name("nothing.txt"), status=2)
+    assert "--window" in run(AWQ, text, "--window", 1, status=2)
+
+
+# --- with transformers -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def transformers(monkeypatch: pytest.MonkeyPatch) -> Any:
+    module = pytest.importorskip("transformers", minversion="5.17", reason="optional: hf extra")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    module.utils.logging.disable_progress_bar()
+    return module
+
+
+def add_tokenizer(transformers: Any, folder: Path, words: list[str] = WORDS) -> Path:
+    tokenizers = pytest.importorskip("tokenizers", reason="transformers brings it")
+    vocabulary = {word: i for i, word in enumerate(words)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="w0"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
+    return folder
+
+
+def test_ppl_of_a_quantized_checkpoint_is_the_librarys(
+    transformers: Any, tmp_path: Path, text: Path
+) -> None:
+    folder = add_tokenizer(transformers, shutil.copytree(AWQ, tmp_path / "model"))
+    options = ("--device", "cpu", "--dtype", "float32")
+    found = json.loads(run(folder, text, *options, "--json"))
+    model = mixed_gemm.from_pretrained(AWQ, dtype=torch.float32)
+    wanted = mixed_gemm.perplexity(model, torch.tensor(IDS), window=64, progress=False)
+    assert {x: found[x] for x in vars(wanted)} == vars(wanted)  # 64: max_position_embeddings
+    assert (found["quantized_layers"], found["dtype"]) == (7, "float32")
+    shorter = ("--window", 16, "--stride", 15, "--max-tokens", 99)
+    wanted = mixed_gemm.perplexity(
+        model, torch.tensor(IDS[:99]), window=16, stride=15, progress=False
+    )
+    assert run(folder, text, *options, *shorter).strip() == str(wanted)
+
+
+def test_ppl_of_a_dense_model_and_what_rounding_costs(
+    transformers: Any, tmp_path: Path, text: Path
+) -> None:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(**{**tiny_llama.CONFIG, "dtype": "float32"})
+    model = transformers.LlamaForCausalLM(config).eval()
+    model.save_pretrained(tmp_path / "dense")
+    folder = add_tokenizer(transformers, tmp_path / "dense")
+    options = (folder, text, "--device", "cpu", "--json")
+    dense = json.loads(run(*options))
+    exact = mixed_gemm.perplexity(model, torch.tensor(IDS), window=64, progress=False)
+    assert dense["quantized_layers"] == 0
+    assert dense["nll"] == pytest.approx(exact.nll, rel=1e-6)
+    errors = []
+    for bits in (8, 4):
+        rounded = json.loads(run(*options, "--bits", bits, "--group-size", 32))
+        assert rounded["quantized_layers"] == 7
+        errors.append(abs(rounded["nll"] - dense["nll"]))
+    assert 0 < errors[0] < errors[1] < 0.01, errors
+    assert "group_size=128" in run(*options, "--bits", 4, status=1)
+
+
+def test_ppl_refuses_a_tokenizer_of_another_model(
+    transformers: Any, tmp_path: Path, text: Path
+) -> None:
+    folder = shutil.copytree(AWQ, tmp_path / "model")
+    add_tokenizer(transformers, folder, ["w0", *(f"x{i}" for i in range(99)), *WORDS[1:]])
+    assert "and the model has 64 embeddings" in run(folder, text, "--device", "cpu", status=1)

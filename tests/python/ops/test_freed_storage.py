@@ -1,0 +1,174 @@
+"""A tensor keeps its sizes when its storage is freed (FSDP does that between steps) or shrunk.
+Every op and module refuses it by name, required or optional: none reads it, none takes it as
+absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from support.op_calls import CALLS, TENSORS, public, raw
+from torch import Tensor, nn
+
+import mixed_gemm
+
+
+def freed(tensor: Tensor, nbytes: int = 0) -> Tensor:
+    tensor.untyped_storage().resize_(nbytes)
+    return tensor
+
+
+def behind_an_offset(tensor: Tensor) -> Tensor:
+    """The same values, 32 bytes into a storage: data_ptr() is not null when that is freed."""
+    room = torch.empty(tensor.numel() + 32, dtype=tensor.dtype)
+    view = room.as_strided(tensor.shape, tensor.stride(), 32)
+    return view.copy_(tensor)
+
+
+@pytest.mark.parametrize("offset", [False, True])
+@pytest.mark.parametrize(("op", "name"), TENSORS)
+def test_a_freed_argument_is_refused_by_name(op: str, name: str, offset: bool) -> None:
+    bad = CALLS[op]()
+    bad[name] = freed(behind_an_offset(bad[name]) if offset else bad[name])
+    text = rf"^mixed_gemm::{op}: {name} must have a storage of \d+ bytes or more, got 0 bytes; its"
+    for call, error in ((public, ValueError), (raw, RuntimeError)):
+        with pytest.raises(error, match=text):
+            call(op, bad)
+    public(op, CALLS[op]())
+
+
+@pytest.mark.parametrize(("op", "name"), TENSORS)
+def test_a_storage_that_is_too_small_is_refused_by_name(op: str, name: str) -> None:
+    bad = CALLS[op]()
+    nbytes = bad[name].untyped_storage().nbytes()
+    bad[name] = freed(bad[name], nbytes - 1)
+    text = rf"{name} must have a storage of {nbytes} bytes or more, got {nbytes - 1} bytes"
+    with pytest.raises(ValueError, match=text):
+        public(op, bad)
+
+
+@pytest.mark.parametrize("op", ["quantize_per_token", "awq_gemm"])
+def test_a_tensor_without_elements_needs_no_storage(op: str) -> None:
+    arguments = CALLS[op]()
+    name = "a" if "a" in arguments else "input"
+    arguments[name] = freed(arguments[name][:0].clone())
+    result = public(op, arguments)
+    assert (result[0] if isinstance(result, tuple) else result).shape[0] == 0
+
+
+def linear(permutation: bool = False) -> mixed_gemm.Linear:
+    return mixed_gemm.Linear(
+        64,
+        40,
+        group_size=32,
+        zero_mode="sub",
+        pre_scale=True,
+        permutation=permutation,
+        dtype=torch.float16,
+    )
+
+
+def w8a8(activations: str) -> mixed_gemm.LinearW8A8:
+    return mixed_gemm.LinearW8A8(
+        64, 40, activations=activations, pre_scale=True, dtype=torch.float16
+    )
+
+
+def conv(padding: Any = 1) -> mixed_gemm.Conv2d:
+    return mixed_gemm.Conv2d(
+        16, 8, 3, padding=padding, block_size=16, offsets=True, dtype=torch.float16
+    )
+
+
+ROWS, IMAGES = (3, 64), (1, 16, 5, 5)
+MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "Linear": (linear, ROWS),
+    "Linear, act-order": (lambda: linear(True), ROWS),
+    "LinearW8A8, dynamic": (lambda: w8a8("dynamic"), ROWS),
+    "LinearW8A8, dynamic_azp": (lambda: w8a8("dynamic_azp"), ROWS),
+    "LinearW8A8, static_azp": (lambda: w8a8("static_azp"), ROWS),
+    "Conv2d": (conv, IMAGES),
+    "Conv2d that pads itself": (
+        lambda: mixed_gemm.Conv2d(16, 8, 2, padding="same", dtype=torch.float16),
+        IMAGES,
+    ),
+}
+
+
+def tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("kind", MODULES)
+def test_a_module_refuses_each_of_its_tensors_and_its_input(kind: str, grad: bool) -> None:
+    make, shape = MODULES[kind]
+    with torch.set_grad_enabled(grad):
+        for name in [*tensors_of(make()), "input"]:
+            module, x = make(), torch.randn(shape).half()
+            freed(x if name == "input" else tensors_of(module)[name].data)
+            with pytest.raises(ValueError, match=r"must have a storage of \d+ bytes") as caught:
+                module(x)
+            argument = str(caught.value).partition(": ")[2].split()[0]
+            renamed = {
+                "input": ("a", "input"),
+                "weight_int8": ("b",),
+                "weight_scale": ("scale_b",),
+                "input_scale": ("scale", "scale_a"),
+                "input_azp": ("azp",),
+            }
+            assert argument in (name, *renamed.get(name, ())), caught.value
+        assert make()(torch.randn(shape).half()).isfinite().all()
+
+
+PREPARE: dict[str, tuple[Callable[[], Tensor], Callable[[Tensor], Any]]] = {
+    "quantize_weight": (lambda: torch.ones(16, 128), mixed_gemm.quantize_weight),
+    "quantize_conv_weight": (lambda: torch.ones(16, 8, 3, 3), mixed_gemm.quantize_conv_weight),
+    "azp_adjustment": (
+        lambda: torch.ones(16, 128, dtype=torch.int8),
+        mixed_gemm.azp_adjustment,
+    ),
+    "Linear": (
+        lambda: torch.ones(16, 128, dtype=torch.int8),
+        lambda q: mixed_gemm.Linear.from_quantized(q, torch.ones(1, 16), bits=8),
+    ),
+    "Linear's scales": (
+        lambda: torch.ones(1, 16),
+        lambda scales: mixed_gemm.Linear.from_quantized(
+            torch.ones(16, 128, dtype=torch.int8), scales, bits=8
+        ),
+    ),
+    "LinearW8A8": (
+        lambda: torch.ones(16, 128, dtype=torch.int8),
+        lambda q: mixed_gemm.LinearW8A8.from_quantized(q, torch.ones(16)),
+    ),
+    "Conv2d": (
+        lambda: torch.ones(16, 8, 3, 3, dtype=torch.int8),
+        lambda q: mixed_gemm.Conv2d.from_quantized(q, torch.ones(1, 16), bits=8),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PREPARE)
+def test_what_prepares_weights_refuses_them_too(name: str) -> None:
+    make, call = PREPARE[name]
+    call(make())
+    with pytest.raises(ValueError, match="must have a storage"):
+        call(freed(make()))
+
+
+@pytest.mark.parametrize("kind", MODULES)
+def test_dequantize_refuses_too(kind: str) -> None:
+    make, _ = MODULES[kind]
+    unread = ("bias", "pre_scale", "azp_adj", "input_scale", "input_azp")
+    for name in tensors_of(make()):
+        module: Any = make()
+        freed(tensors_of(module)[name].data)
+        if name in unread:
+            module.dequantize()
+            continue
+        with pytest.raises(ValueError, match=rf"{name}|b_packed.* must have a storage"):
+            module.dequantize()

@@ -1,0 +1,237 @@
+"""scaled_mm and scaled_mm_azp on the CPU: integers bit for bit, epilogues within the bound."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from support.scaled_cases import ScaledCase, make, shapes
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import mixed_gemm
+from mixed_gemm.reference import scaled as reference_scaled
+
+FP8 = torch.float8_e4m3fn
+ONE = torch.ones(1)
+SHAPES = tuple(shapes())
+
+
+@pytest.mark.parametrize("m, n, k", SHAPES)
+def test_int8_sums_equal_int64(m: int, n: int, k: int) -> None:
+    problem = make(ScaledCase(m, n, k))
+    exact = problem.a.long() @ problem.b.long()
+    out = problem.run(scale_a=ONE, scale_b=ONE, out_dtype=torch.float32)
+    assert torch.equal(out, exact.float())
+
+
+def test_bound_sees_a_wrong_element() -> None:
+    problem = make(ScaledCase(bias=True, azp="per_row"))
+    out = problem.run()
+    assert problem.azp_adj is not None
+    off_by_one = problem.run(azp_adj=problem.azp_adj + 8)
+    assert problem.ratio(off_by_one) > 1
+    assert problem.ratio(out.roll(1, 1)) > 1
+
+
+@pytest.mark.parametrize("a, b", ((-128, -128), (-128, 127), (127, 127)))
+def test_int8_of_the_largest_k_does_not_wrap(a: int, b: int) -> None:
+    k = 131071
+    rows = torch.full((2, k), a, dtype=torch.int8)
+    columns = torch.full((3, k), b, dtype=torch.int8)
+    out = mixed_gemm.scaled_mm(rows, columns.t(), ONE, ONE, out_dtype=torch.float32)
+    assert torch.equal(out, torch.full((2, 3), float(a * b * k)))
+    with pytest.raises(RuntimeError, match=r"K must be at most 131071 for int8.*got K=131072"):
+        mixed_gemm.scaled_mm(
+            torch.zeros(1, k + 1, dtype=torch.int8),
+            torch.zeros(1, k + 1, dtype=torch.int8).t(),
+            ONE,
+            ONE,
+            out_dtype=torch.float32,
+        )
+
+
+@pytest.mark.parametrize("azp", (2**31 - 1, -(2**31), 70_000, 1))
+def test_zero_points_do_not_wrap(azp: int) -> None:
+    a, w = (torch.full((2, 64), x, dtype=torch.int8) for x in (-128, 127))
+    points = torch.full((2, 1), azp, dtype=torch.int32)
+    out = mixed_gemm.scaled_mm_azp(
+        a, w.t(), ONE, ONE, mixed_gemm.azp_adjustment(w), points, out_dtype=torch.float32
+    )
+    exact = 64 * 127 * (-128 - azp)
+    assert torch.equal(out.long(), torch.full((2, 2), float(exact)).long())
+    folded = torch.tensor([azp, -azp - 1], dtype=torch.int32)
+    out = mixed_gemm.scaled_mm_azp(a, w.t(), ONE, ONE, folded, out_dtype=torch.float32)
+    expected = (torch.tensor([-128 * 127 * 64] * 2) - folded.long()).float()
+    assert torch.equal(out, expected.expand(2, -1))
+
+
+def test_zero_point_equals_shifted_operand() -> None:
+    """(q - azp) @ w from int64: what the epilogue stands for."""
+    problem = make(ScaledCase(azp="per_row", out_dtype=torch.float32))
+    assert problem.azp is not None
+    shifted = (problem.a.long() - problem.azp) @ problem.b.long()
+    assert torch.equal(problem.run(scale_a=ONE, scale_b=ONE), shifted.float())
+
+
+def views(a: torch.Tensor) -> dict[str, torch.Tensor]:
+    m, k = a.shape
+    wide = torch.full((m, k + 7), 99, dtype=torch.int8)
+    wide[:, 3 : 3 + k] = a
+    return {
+        "row stride": wide[:, 3 : 3 + k],
+        "transposed": a.t().contiguous().t(),
+        "every second element": a.repeat_interleave(2, 1)[:, ::2],
+        "every second row": a.repeat_interleave(2, 0)[::2],
+        "3-d": a.view(2, m // 2, k),
+        "3-d transposed": a.view(2, m // 2, k).transpose(0, 1).contiguous().transpose(0, 1),
+    }
+
+
+def test_views_equal_contiguous() -> None:
+    problem = make(ScaledCase(m=6, n=33, k=67, azp="per_row"))
+    expected = problem.run()
+    for name, a in views(problem.a).items():
+        scale, azp = (
+            x.view(*a.shape[:-1], 1) for x in (problem.scale_a, problem.azp) if x is not None
+        )
+        out = problem.run(a, scale_a=scale, azp=azp)
+        assert out.shape == (*a.shape[:-1], 33), name
+        assert torch.equal(out.reshape(expected.shape), expected), name
+
+
+def test_views_of_the_weight_equal_contiguous() -> None:
+    problem = make(ScaledCase(n=33, k=67))
+    expected = problem.run()
+    wide = torch.full((33, 80), 99, dtype=torch.int8)
+    wide[:, 5:72] = problem.weight
+    assert torch.equal(problem.run(b=wide[:, 5:72].t()), expected)
+    every_second = problem.weight.repeat_interleave(2, 0)[::2]
+    assert torch.equal(problem.run(b=every_second.t()), expected)
+    strided = torch.stack([problem.scale_b, problem.scale_b], 1)[:, 0]
+    assert torch.equal(problem.run(scale_b=strided), expected)
+
+
+def test_one_row_and_expanded_rows() -> None:
+    problem = make(ScaledCase(m=4, row_scales=False))
+    row = problem.run(problem.a[0])
+    assert row.shape == (40,)
+    assert torch.equal(row, problem.run()[0])
+    assert torch.equal(problem.run(problem.a[:1].expand(3, -1)), row.expand(3, -1))
+    assert torch.equal(problem.run(torch.stack([problem.a[0]] * 2, 1)[:, 0]), row)
+
+
+@pytest.mark.parametrize("shape", ((5,), (5, 1)))
+def test_forms_of_row_scales_agree(shape: tuple[int, ...]) -> None:
+    problem = make(ScaledCase(azp="per_row"))
+    assert problem.azp is not None
+    forms = {"scale_a": problem.scale_a.view(shape), "azp": problem.azp.view(shape)}
+    assert torch.equal(problem.run(**forms), problem.run())
+
+
+@pytest.mark.parametrize("shape", ((40,), (1, 40)))
+def test_forms_of_column_scales_agree(shape: tuple[int, ...]) -> None:
+    problem = make(ScaledCase(azp="per_row"))
+    assert problem.azp_adj is not None
+    forms = {"scale_b": problem.scale_b.view(shape), "azp_adj": problem.azp_adj.view(shape)}
+    assert torch.equal(problem.run(**forms), problem.run())
+
+
+@pytest.mark.parametrize("shape", ((), (1,), (1, 1)))
+def test_forms_of_one_scale_agree(shape: tuple[int, ...]) -> None:
+    problem = make(ScaledCase(row_scales=False, column_scales=False))
+    forms = {name: getattr(problem, name).view(shape) for name in ("scale_a", "scale_b")}
+    assert torch.equal(problem.run(**forms), problem.run())
+
+
+def test_float8_nan_spoils_its_row_only() -> None:
+    problem = make(ScaledCase(operand=FP8, out_dtype=torch.float32))
+    whole = problem.run()
+    a = problem.a.clone()
+    a[2, 3] = float("nan")
+    out = problem.run(a)
+    assert out[2].isnan().all()
+    keep = torch.arange(5) != 2
+    assert torch.equal(out[keep], whole[keep])
+
+
+def test_nan_scale_spoils_its_row_only() -> None:
+    problem = make(ScaledCase(bias=True))
+    scale = problem.scale_a.clone()
+    scale[1] = float("nan")
+    out = problem.run(scale_a=scale)
+    assert out.isnan().sum(1).tolist() == [0, 40, 0, 0, 0]
+
+
+def test_azp_adjustment() -> None:
+    w = torch.randint(-128, 128, (7, 300), dtype=torch.int8)
+    assert torch.equal(mixed_gemm.azp_adjustment(w), w.long().sum(1).int())
+    assert torch.equal(mixed_gemm.azp_adjustment(w, -5), -5 * w.long().sum(1).int())
+    with pytest.raises(ValueError, match=r"azp \* sum must fit in int32, got azp=1048576"):
+        mixed_gemm.azp_adjustment(torch.full((1, 300), 127, dtype=torch.int8), 2**20)
+    with pytest.raises(RuntimeError, match=r"must be int8 \[N, K\], got float32"):
+        mixed_gemm.azp_adjustment(torch.zeros(2, 2))
+
+
+# --- torch around the ops ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("azp", ("none", "folded", "per_row"))
+def test_opcheck(azp: str) -> None:
+    p = make(ScaledCase(azp=azp, bias=True))
+    shared = (p.a, p.b, p.scale_a, p.scale_b)
+    options = {"out_dtype": torch.float16}
+    if azp == "none":
+        torch.library.opcheck(torch.ops.mixed_gemm.scaled_mm.default, (*shared, p.bias), options)
+    else:
+        arguments = (*shared, p.azp_adj, p.azp, p.bias)
+        torch.library.opcheck(torch.ops.mixed_gemm.scaled_mm_azp.default, arguments, options)
+
+
+def test_bias_has_a_gradient_and_scales_have_none() -> None:
+    p = make(ScaledCase(bias=True, out_dtype=torch.float32, azp="per_row"))
+    bias = nn.Parameter(torch.randn(40))
+    p.run(bias=bias).sum().backward()
+    assert bias.grad is not None
+    assert torch.equal(bias.grad, torch.full((40,), 5.0))
+    with pytest.raises(RuntimeError, match="scale_a requires grad, but scales do not train"):
+        p.run(scale_a=p.scale_a.clone().requires_grad_())
+
+
+def test_compiles_with_changing_batch() -> None:
+    p = make(ScaledCase(m=6, azp="per_row"))
+    compiled = torch.compile(
+        lambda a, s, z: p.run(a, scale_a=s, azp=z), fullgraph=True, dynamic=True
+    )
+    assert p.azp is not None
+    for m in (6, 3, 1):
+        arguments = (p.a[:m], p.scale_a[:m], p.azp[:m])
+        assert torch.equal(compiled(*arguments), p.run()[:m])
+
+
+def test_flops_are_those_of_the_gemm() -> None:
+    p = make(ScaledCase(m=4, n=24, k=32))
+    with FlopCounterMode(display=False) as counter:
+        p.run()
+    assert counter.get_total_flops() == 2 * 4 * 24 * 32
+
+
+def test_repeats_are_bitwise_equal() -> None:
+    p = make(ScaledCase(m=70, n=130, k=1000, operand=FP8))
+    first = p.run()
+    for _ in range(5):
+        assert torch.equal(copy.deepcopy(p).run(), first)
+
+
+def test_reference_agrees_with_itself_on_dequantized_values() -> None:
+    """The oracle against a plain float64 product of real numbers."""
+    p = make(ScaledCase(azp="per_row", bias=True, out_dtype=torch.float32))
+    assert p.azp is not None and p.bias is not None
+    real_a = p.scale_a.double() * (p.a.double() - p.azp)
+    real_w = p.scale_b.double()[:, None] * p.weight.double()
+    expected = real_a @ real_w.t() + p.bias.double()
+    oracle = reference_scaled.scaled_mm(
+        p.a, p.b, p.scale_a, p.scale_b, p.bias, azp_adj=p.azp_adj, azp=p.azp
+    )
+    assert torch.allclose(oracle, expected, rtol=1e-12, atol=1e-12)
