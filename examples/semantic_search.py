@@ -147,7 +147,7 @@ def linear_bytes(model: nn.Module) -> int:
     total = 0
     for module in model.modules():
         if isinstance(module, mixed_gemm.Linear):
-            total += sum(buffer.nbytes for buffer in module.buffers())
+            total += module.weight.stored_bytes
         elif isinstance(module, nn.Linear):
             total += module.weight.nbytes
     return total

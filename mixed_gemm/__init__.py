@@ -14,7 +14,6 @@ from .formats import CheckpointError, CheckpointWarning, open_checkpoint, save_c
 from .integrations.transformers import enable_transformers, from_pretrained, register_when_imported
 from .nn.conv import Conv2d
 from .nn.linear import Linear
-from .nn.linear_w8a8 import LinearW8A8
 from .ops.awq import awq_dequantize, awq_gemm, awq_repack, gptq_repack
 from .ops.block import block_quant_gemm
 from .ops.conv import pack_conv_weights, qconv2d, qconv2d_int8
@@ -23,15 +22,17 @@ from .ops.layout import dequantize_weights, pack_weights, unpack_weights
 from .ops.rounding import quantize_per_tensor, quantize_per_token
 from .ops.scaled import azp_adjustment, scaled_mm, scaled_mm_azp
 from .quantization.evaluate import Perplexity, perplexity
-from .quantization.model import QuantizeReport, quantize_
-from .quantization.smoothquant import smoothing_factors
+from .quantization.methods.smoothing import smoothing_factors
+from .quantization.model import quantize_
+from .quantization.report import Report
 from .selection.benchmark import BenchResult, bench
 from .selection.planning import Candidate, Plan, WhyNot, plan, why_not
 from .selection.tables import install_at_import
 from .selection.tuning import TuneResult, tune
 from .weights.rounding import quantize_weight
 from .weights.rounding_conv import quantize_conv_weight
-from .weights.scheme import QuantScheme
+from .weights.scheme import Scheme
+from .weights.tensor import QuantizedTensor
 
 __version__ = _library.package_version()
 install_at_import()
@@ -45,12 +46,12 @@ __all__ = [
     "Conv2d",
     "EnvReport",
     "Linear",
-    "LinearW8A8",
     "MixedGemmConfig",
     "Perplexity",
     "Plan",
-    "QuantScheme",
-    "QuantizeReport",
+    "QuantizedTensor",
+    "Report",
+    "Scheme",
     "TuneResult",
     "WhyNot",
     "__version__",

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from .. import QuantScheme, fpA_intB_gemm, pack_weights, plan, quantize_weight, reference
+from .. import Scheme, fpA_intB_gemm, pack_weights, plan, quantize_weight, reference
 from .options import Device, Json, parse_device
 from .output import print_json, print_table, reports_errors, say
 
-SCHEMES = (QuantScheme(8, -1), QuantScheme(4, 128), QuantScheme(4, 32, "sub"))
+SCHEMES = (Scheme.weight_only(8, -1), Scheme.weight_only(4, 128), Scheme.weight_only(4, 32, "sub"))
 ROWS = (1, 64)
 REPEATS = 7
 
@@ -67,7 +67,7 @@ def check(n: int, k: int, device: torch.device) -> list[Check]:
         for m in ROWS:
             a = torch.randn(m, k, generator=generator).to(device, dtype)
 
-            def run(a: torch.Tensor = a, parts: Any = parts, s: QuantScheme = scheme) -> Any:
+            def run(a: torch.Tensor = a, parts: Any = parts, s: Scheme = scheme) -> Any:
                 return fpA_intB_gemm(a, *parts, bits=s.bits, group_size=s.group_size)
 
             def dense(a: torch.Tensor = a) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import torch
@@ -12,13 +13,19 @@ import typer
 
 from .._progress import track
 from ..formats import Checkpoint, LayerInfo, open_checkpoint
+from ..formats.ct_encode import OWN_FORMAT
 from .options import Json, Source
 from .output import print_json, print_table, reports_errors, say
 
 
 def scheme_of(layer: LayerInfo) -> str:
     group = "per channel" if layer.group_size == -1 else f"group {layer.group_size}"
-    return f"{layer.kind}{layer.bits} {group}{', zeros' if layer.has_zeros else ''}"
+    text = f"{layer.kind}{layer.bits} {group}{', zeros' if layer.has_zeros else ''}"
+    side = layer.input_activations
+    if side is None:
+        return text
+    how = "dynamic" if side.dynamic else "static"
+    return f"{text}; {how} {side.type}{side.num_bits} activations"
 
 
 def plain_bytes(checkpoint: Checkpoint) -> int:
@@ -44,6 +51,7 @@ def summary(checkpoint: Checkpoint) -> dict[str, Any]:
         "schemes": dict(Counter(map(scheme_of, layers))),
         "other_tensors": len(checkpoint.tensors),
         "other_bytes": plain_bytes(checkpoint),
+        "only_mixed_gemm_reads_it": OWN_FORMAT in str(checkpoint.quantization_config),
     }
 
 
@@ -58,6 +66,8 @@ def print_summary(found: dict[str, Any]) -> None:
         say(f"  {count} x {scheme}")
     say(f"{found['other_tensors']} other tensors, {found['other_bytes'] / 1e6:.2f} MB")
     say(f"{len(found['files'])} files: {', '.join(found['files'])}")
+    if found["only_mixed_gemm_reads_it"]:
+        say("other readers refuse it, since they have no place for all of it: see README.md there")
 
 
 def print_layers(layers: Iterable[LayerInfo]) -> None:
@@ -94,7 +104,7 @@ def command(
         found["checked"] = True
     if json:
         if layers:
-            found["layers"] = [vars(x) for x in checkpoint.layers.values()]
+            found["layers"] = [asdict(x) for x in checkpoint.layers.values()]
         print_json(found)
         return
     print_summary(found)

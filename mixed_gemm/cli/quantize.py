@@ -8,9 +8,10 @@ import typer
 
 from ..formats import open_checkpoint, save_checkpoint
 from ..quantization import DenseCheckpoint
-from ..quantization.model import DEFAULT_SKIP
+from ..quantization.select import DEFAULT_SKIP
+from ..weights.scheme import SCHEMES
 from .inspect import print_summary, summary
-from .options import Bits, Force, GroupSize, Json, ShardSize, Source, Target, shard_bytes
+from .options import Force, Json, ShardSize, Source, Target, shard_bytes
 from .output import note, print_json, reports_errors, say
 
 
@@ -18,8 +19,21 @@ from .output import note, print_json, reports_errors, say
 def command(
     source: Source,
     target: Target,
-    bits: Bits = 4,
-    group_size: GroupSize = 128,
+    scheme: Annotated[
+        str, typer.Option("--scheme", help=f"How to store them: {', '.join(SCHEMES)}.")
+    ] = "w4a16",
+    bits: Annotated[
+        int | None,
+        typer.Option("--bits", help="Width of the weights: 4 or 8.", show_default="of the scheme"),
+    ] = None,
+    group_size: Annotated[
+        int | None,
+        typer.Option(
+            "--group-size",
+            help="Elements of K that share a scale; -1: one per channel.",
+            show_default="of the scheme",
+        ),
+    ] = None,
     asymmetric: Annotated[
         bool, typer.Option("--asymmetric", help="With integer zero points: w = (q - z) * s.")
     ] = False,
@@ -40,7 +54,14 @@ def command(
     Linear layers are the 2-D weights that are no embedding, no router and not named by --skip. No
     calibration, no model code; one layer at a time is in memory.
     """
-    dense = DenseCheckpoint(source, bits, group_size, not asymmetric, skip or DEFAULT_SKIP)
+    dense = DenseCheckpoint(
+        source,
+        scheme,
+        bits=bits,
+        group_size=group_size,
+        symmetric=False if asymmetric else None,
+        skip=skip or DEFAULT_SKIP,
+    )
     save_checkpoint(
         dense, target, max_shard_bytes=shard_bytes(shard_size), overwrite=force, progress=True
     )

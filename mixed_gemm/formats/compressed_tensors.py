@@ -13,17 +13,23 @@ held 32 // b whole values; the shape tells. Source: reference/ecosystem.md 1.4.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..ops.problem import DTYPES, ceil_div
 from ..weights.exchange import FP8, QuantizedWeight
+from ..weights.scheme import Side
 from .bitfields import to_signed, unpack_aligned, unpack_dense, words_aligned, words_dense
 from .ct_config import BITS, WeightArgs, WeightRules
+from .ct_encode import OWN_ROLES
 from .decode import from_integers
 from .layer import Config, LayerInfo, LayerTensors
+
+_INTEGERS = (torch.int8, torch.int32, torch.int64)
 
 
 class CompressedTensors:
@@ -42,6 +48,7 @@ class CompressedTensors:
             "weight_g_idx",
             "input_scale",
             "input_zero_point",
+            *OWN_ROLES,
             "bias",
         )
 
@@ -62,8 +69,44 @@ class CompressedTensors:
             self._check_zero_point(layer, n, groups, bits)
         if layer.has("weight_g_idx"):
             layer.expect("weight_g_idx", (k,), torch.int32, torch.int64)
-        has_zeros = layer.has("weight_zero_point")
-        return LayerInfo(layer.name, k, n, bits, size, kind, has_zeros, layer.nbytes(self.roles))
+        activations = rule.input_activations if kind == "int" and size == -1 else None
+        self._check_activations(layer, activations)
+        self._check_own(layer, n, k, groups)
+        return LayerInfo(
+            layer.name,
+            k,
+            n,
+            bits,
+            size,
+            kind,
+            layer.has("weight_zero_point") or layer.has("mixed_gemm_zeros"),
+            layer.nbytes(self.roles),
+            strategy="tensor" if rule.strategy == "tensor" and kind == "int" else "",
+            input_activations=activations,
+        )
+
+    def _check_own(self, layer: LayerTensors, n: int, k: int, groups: int) -> None:
+        if layer.has("mixed_gemm_zeros"):
+            layer.expect("mixed_gemm_zeros", (groups, n), *DTYPES)
+        if layer.has("mixed_gemm_pre_scale"):
+            layer.expect("mixed_gemm_pre_scale", (k,), *DTYPES)
+        if layer.has("mixed_gemm_permutation"):
+            layer.expect("mixed_gemm_permutation", (k,), torch.int64)
+
+    def _check_activations(self, layer: LayerTensors, side: Side | None) -> None:
+        if side is None or side.dynamic:
+            return
+        for role, dtypes in (("input_scale", DTYPES), ("input_zero_point", _INTEGERS)):
+            if role == "input_zero_point" and side.symmetric:
+                continue
+            shape = layer.shape(role)
+            if shape not in ((), (1,), (1, 1)) or layer.dtype(role) not in dtypes:
+                allowed = " or ".join(str(x).removeprefix("torch.") for x in dtypes)
+                raise layer.error(
+                    role,
+                    f"must be one {allowed} for static activations, got {layer.dtype(role)} "
+                    f"{shape}",
+                )
 
     def _packed_shape(self, layer: LayerTensors, bits: int) -> tuple[int, int]:
         n, words = layer.matrix("weight_packed", torch.int32)
@@ -114,12 +157,38 @@ class CompressedTensors:
                 group_size=info.group_size,
                 bias=layer.bias(info.out_features),
             )
-        zeros = self._zeros(layer, info, scales) if info.has_zeros else None
+        zeros = self._zeros(layer, info, scales) if layer.has("weight_zero_point") else None
         q = layer.load("weight") if layer.has("weight") else self._unpack(layer, info)
         g_idx = layer.load("weight_g_idx") if layer.has("weight_g_idx") else None
         if g_idx is not None and bool((g_idx == -1).all()):  # allocated, never filled
             g_idx = None
-        return from_integers(layer, info, q, scales, zeros, g_idx)
+        weight = self._own(layer, from_integers(layer, info, q, scales, zeros, g_idx))
+        side = info.input_activations
+        if side is None or weight.zeros is not None or weight.permutation is not None:
+            return replace(weight, strategy=info.strategy)
+        static = not side.dynamic
+        point = layer.load("input_zero_point") if static and not side.symmetric else None
+        return replace(
+            weight,
+            input_activations=side,
+            input_scale=layer.load_floats("input_scale").reshape(()) if static else None,
+            input_azp=None if point is None else point.to(torch.int32).reshape(()),
+        )
+
+    def _own(self, layer: LayerTensors, weight: QuantizedWeight) -> QuantizedWeight:
+        """What only this library writes, in the place of what others would read."""
+        changes: dict[str, Any] = {
+            field: layer.load(role) for role, field in OWN_ROLES.items() if layer.has(role)
+        }
+        zeros = changes.get("zeros", weight.zeros)
+        if zeros is not None:
+            changes["zero_mode"] = "sub"
+        if zeros is not None and layer.name in self._rules.zeros_added:
+            changes["zero_mode"] = "add"
+            if "zeros" not in changes:
+                product = -zeros.float() * weight.scales.float()
+                changes["zeros"] = product.to(weight.scales.dtype)
+        return replace(weight, **changes)
 
     def _unpack(self, layer: LayerTensors, info: LayerInfo) -> Tensor:
         words = layer.load("weight_packed")

@@ -10,21 +10,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..weights.kinds import storing
+from ..weights.scheme import Scheme, Side
 from .errors import CheckpointError
 from .layer import Config, int_option
 from .name_patterns import matches_pattern, pattern_problem
 
 BITS = (2, 3, 4, 8)
-FORMATS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized")
+FORMATS = (
+    "pack-quantized",
+    "int-quantized",
+    "float-quantized",
+    "naive-quantized",
+    "mixed-gemm-packed",  # of our own, see ct_encode
+)
 
 
 @dataclass(frozen=True)
 class WeightArgs:
-    """bits of a value; group_size or None when the file does not say; block (rows, columns)."""
+    """bits of a value; group_size or None when the file does not say; block (rows, columns);
+    strategy as the file has it; how activations are rounded, where a kind of weight does that."""
 
     bits: int = 8
     group_size: int | None = None
     block: tuple[int, int] | None = None
+    strategy: str = ""
+    input_activations: Side | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,8 @@ class WeightRules:
     Attributes:
         title: "compressed-tensors pack-quantized".
         notes: what the rules ask for and is not done here.
+        zeros_added: layers whose zeros are added (w = q * scale + zero), as this library says it of
+            its own files.
     """
 
     def __init__(self, config: Config, where: Path) -> None:
@@ -65,6 +78,9 @@ class WeightRules:
         if not isinstance(groups, Mapping):
             raise CheckpointError(where, "", "config_groups must be an object")
         self._rules = [self._rule(name, group) for name, group in groups.items()]
+        ours = config.get("mixed_gemm")
+        added = ours.get("zeros_added") if isinstance(ours, Mapping) else None
+        self.zeros_added = frozenset(map(str, added if isinstance(added, list) else ()))
         self.notes = tuple(dict.fromkeys(_note(g) for g in groups.values() if _note(g)))
         formats = {stated, *(str(g.get("format") or "") for g in groups.values())}
         unknown = formats - {*FORMATS, "mixed-precision", "dense", ""}
@@ -94,7 +110,14 @@ class WeightRules:
                 raise CheckpointError(self._where, "", f"the target {target!r} is no string")
             if target.startswith("re:") and (problem := pattern_problem(target[3:])):
                 raise CheckpointError(self._where, "", f"the target {target!r} {problem}")
-        return _Rule(tuple(targets), WeightArgs(8 if bits is None else bits, size, block))
+        found = WeightArgs(
+            8 if bits is None else bits,
+            size,
+            block,
+            str(weights.get("strategy") or ""),
+            _activations(group),
+        )
+        return _Rule(tuple(targets), found)
 
     def of(self, name: str) -> WeightArgs:
         """What holds for one module; the most direct target decides."""
@@ -108,9 +131,35 @@ class WeightRules:
         return ranked[0].weights
 
 
+def _activations(group: object) -> Side | None:
+    """How a group wants activations rounded, where a kind of weight can do that to its weights."""
+    if not isinstance(group, Mapping):
+        return None
+    weights, asked = group.get("weights"), group.get("input_activations")
+    if not isinstance(asked, Mapping) or not isinstance(weights, Mapping):
+        return None
+    side = _side(asked)
+    symmetric = weights.get("symmetric", True) is True and weights.get("type", "int") == "int"
+    channel = weights.get("strategy") in (None, "channel", "tensor")
+    scheme = Scheme(Side(num_bits=8), side)
+    fits = symmetric and channel and weights.get("num_bits") == 8 and storing(scheme, 2)
+    return side if fits else None
+
+
+def _side(asked: Mapping[str, object]) -> Side:
+    bits = asked.get("num_bits")
+    return Side(
+        type=str(asked.get("type") or "int"),
+        num_bits=bits if isinstance(bits, int) else 8,
+        strategy=str(asked.get("strategy") or "tensor"),
+        symmetric=asked.get("symmetric", True) is True,
+        dynamic=asked.get("dynamic", False) is True,
+    )
+
+
 def _note(group: Mapping[str, object]) -> str:
     activations = group.get("input_activations")
-    if not isinstance(activations, Mapping):
+    if not isinstance(activations, Mapping) or _activations(group) is not None:
         return ""
     kind = "float8" if activations.get("type") == "float" else f"int{activations.get('num_bits')}"
     return (

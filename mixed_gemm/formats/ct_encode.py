@@ -1,5 +1,7 @@
 """A QuantizedWeight in the tensors and the configuration of compressed-tensors: pack-quantized for
-integers, float-quantized for float8. Only what every reader since 0.10 understands.
+integers, int-quantized where activations are rounded too, float-quantized for float8: what every
+reader since 0.10 understands. What none of them has a place for is written in a format of our own,
+named in its config group, where they refuse it loudly.
 """
 
 from __future__ import annotations
@@ -10,17 +12,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._library import package_version
 from ..weights.exchange import QuantizedWeight
+from ..weights.scheme import Side
 from .bitfields import pack_dense, to_codes
+
+OWN_FORMAT = "mixed-gemm-packed"
+# Tensors of that format beside those of pack-quantized: role -> field of QuantizedWeight.
+OWN_ROLES = {
+    "mixed_gemm_zeros": "zeros",
+    "mixed_gemm_pre_scale": "pre_scale",
+    "mixed_gemm_permutation": "permutation",
+}
 
 
 def integer_zeros(weight: QuantizedWeight) -> Tensor | None:
-    """int8 ``[G, N]``, None for symmetric weights.
-
-    Raises:
-        ValueError: a zero point is no integer in the range of q. Zeros of the "add" kind are
-            integers when they are the rounded product -(integer * scale).
-    """
+    """int8 ``[G, N]``; None for symmetric weights, and where a zero point is no integer in the
+    range of q. Zeros of the "add" kind are integers when they are the rounded product
+    -(integer * scale)."""
     if weight.zeros is None:
         return None
     zeros = weight.zeros.float()
@@ -32,41 +41,49 @@ def integer_zeros(weight: QuantizedWeight) -> Tensor | None:
         exact = torch.equal(zeros, zeros.round())
     low = -(2 ** (weight.bits - 1))
     if not exact or not bool(((zeros >= low) & (zeros < -low)).all()):
-        raise ValueError(
-            f"{weight.name}: compressed-tensors has integer zero points in {low}..{-low - 1}, and "
-            f"those of zero_mode {weight.zero_mode!r} here are others, in "
-            f"{float(zeros.min()):.6g}..{float(zeros.max()):.6g}. Hint: quantize with "
-            "symmetric=True or zero_mode='sub'"
-        )
+        return None
     return zeros.to(torch.int8)
 
 
-def encode(weight: QuantizedWeight) -> dict[str, Tensor]:
-    """Role -> tensor, as compressed_tensors.py reads them.
+def why_own(weight: QuantizedWeight) -> str:
+    """Why no other reader of compressed-tensors has a place for a weight; empty when all do."""
+    k = weight.shape[1]
+    reasons = {
+        "a permutation of the columns (act-order)": weight.permutation is not None,
+        "a pre_scale": weight.pre_scale is not None,
+        "a ragged last group": weight.group_size != -1 and k % weight.group_size != 0,
+        "zero points that are no integers": weight.zeros is not None
+        and integer_zeros(weight) is None,
+    }
+    return ", ".join(reason for reason, holds in reasons.items() if holds)
 
-    Raises:
-        ValueError: the weight has a permutation, a pre_scale or zeros that the format has no
-            place for.
-    """
-    for field, hint in (
-        ("permutation", "act-order files are read, but the format dropped them in 0.19"),
-        ("pre_scale", "fold it into the layer before, or into the weight before quantizing"),
-    ):
-        if getattr(weight, field) is not None:
-            raise ValueError(
-                f"{weight.name}: compressed-tensors cannot hold a {field}. Hint: {hint}"
-            )
+
+def encode(weight: QuantizedWeight) -> dict[str, Tensor]:
+    """Role -> tensor, as compressed_tensors.py reads them."""
     tensors = {"weight_scale": weight.scales.t()}
     if weight.is_fp8:
         tensors["weight"] = weight.q
         rows = _rows_per_block(weight)
         tensors["weight_scale"] = tensors["weight_scale"][::rows]
+    elif weight.input_activations is not None:
+        tensors["weight"] = weight.q
+        if weight.input_scale is not None:
+            tensors["input_scale"] = weight.input_scale.reshape(1)
+        if weight.input_azp is not None:
+            tensors["input_zero_point"] = weight.input_azp.to(torch.int8).reshape(1)
     else:
         tensors["weight_packed"] = pack_dense(to_codes(weight.q, weight.bits), weight.bits)
         tensors["weight_shape"] = torch.tensor(weight.shape, dtype=torch.int64, device="cpu")
         zeros = integer_zeros(weight)
         if zeros is not None:
             tensors["weight_zero_point"] = pack_dense(to_codes(zeros, weight.bits), weight.bits).t()
+        elif weight.zeros is not None:
+            tensors["mixed_gemm_zeros"] = weight.zeros
+    for role in ("mixed_gemm_pre_scale", "mixed_gemm_permutation"):
+        if (tensor := getattr(weight, OWN_ROLES[role])) is not None:
+            tensors[role] = tensor
+    if weight.strategy == "tensor":
+        tensors["weight_scale"] = weight.scales[0, :1]
     if weight.bias is not None:
         tensors["bias"] = weight.bias
     return tensors
@@ -85,42 +102,74 @@ def _rows_per_block(weight: QuantizedWeight) -> int:
 
 
 def arguments(weight: QuantizedWeight) -> dict[str, Any]:
-    """The "weights" of a config group."""
-    common: dict[str, Any] = {
-        "num_bits": weight.bits,
-        "type": "float" if weight.is_fp8 else "int",
-        "symmetric": weight.zeros is None,
-        "dynamic": False,
-    }
-    if weight.group_size == -1:
-        return {**common, "strategy": "channel"}
-    if weight.is_fp8:
+    """A config group for one weight, without its targets."""
+    scheme = weight.scheme
+    weights = _arguments(scheme.weights)
+    if weight.is_fp8 and weight.group_size != -1:
+        weights.pop("group_size")
         block = [_rows_per_block(weight), weight.group_size]
-        return {**common, "strategy": "block", "block_structure": block}
-    return {**common, "strategy": "group", "group_size": weight.group_size}
-
-
-def configuration(layers: dict[str, dict[str, Any]], ignore: Iterable[str]) -> dict[str, Any]:
-    """The quantization_config of a model whose layers have these :func:`arguments`, by name."""
-    groups: dict[str, dict[str, Any]] = {}
-    for name, weights in layers.items():
-        form = "float-quantized" if weights["type"] == "float" else "pack-quantized"
-        group: dict[str, Any] = {
-            "weights": weights,
-            "format": form,
-            "input_activations": None,
-            "targets": [],
-        }
-        groups.setdefault(repr(weights), group)["targets"].append(name)
-    kinds = list(groups.values())
-    if len(kinds) == 1:
-        kinds[0]["targets"] = ["Linear"]
-    formats = {group["format"] for group in kinds}
+        weights |= {"strategy": "block", "block_structure": block}
+    side = scheme.input_activations
+    form = "float-quantized" if weight.is_fp8 else "pack-quantized"
+    if side is not None:
+        form = "int-quantized"
     return {
-        "quant_method": "compressed-tensors",
-        "format": formats.pop() if len(formats) == 1 else "mixed-precision",
-        "quantization_status": "compressed",
-        "ignore": sorted(ignore),
-        "config_groups": {f"group_{i}": group for i, group in enumerate(kinds)},
-        "kv_cache_scheme": None,
+        "weights": weights,
+        "format": OWN_FORMAT if why_own(weight) else form,
+        "input_activations": None if side is None else _arguments(side),
     }
+
+
+def _arguments(side: Side) -> dict[str, Any]:
+    """Of one operand."""
+    found: dict[str, Any] = {
+        "num_bits": side.num_bits,
+        "type": side.type,
+        "symmetric": side.symmetric,
+        "dynamic": side.dynamic,
+        "strategy": side.strategy,
+    }
+    return found if side.group_size is None else {**found, "group_size": side.group_size}
+
+
+class Groups:
+    """The quantization_config of a model, gathered layer by layer."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[str, Any]] = {}
+        self._added: list[str] = []
+        self.own: dict[str, str] = {}  # layer -> why only this library reads it
+
+    def add(self, weight: QuantizedWeight) -> None:
+        found = arguments(weight)
+        self._groups.setdefault(repr(found), {**found, "targets": []})["targets"].append(
+            weight.name
+        )
+        if reason := why_own(weight):
+            self.own[weight.name] = reason
+        if weight.zero_mode == "add":
+            self._added.append(weight.name)
+
+    def configuration(self, ignore: Iterable[str], own: bool = False) -> dict[str, Any]:
+        """What config.json says.
+
+        Args:
+            ignore: linears that are dense. own: refuse other readers for the whole model.
+        """
+        kinds = list(self._groups.values())
+        if len(kinds) == 1:
+            kinds[0]["targets"] = ["Linear"]
+        for group in kinds if own else ():
+            group["format"] = OWN_FORMAT
+        formats = {group["format"] for group in kinds}
+        extra = {"zeros_added": sorted(self._added)} if self._added else {}
+        return {
+            "quant_method": "compressed-tensors",
+            "format": formats.pop() if len(formats) == 1 else "mixed-precision",
+            "quantization_status": "compressed",
+            "ignore": sorted(ignore),
+            "config_groups": {f"group_{i}": group for i, group in enumerate(kinds)},
+            "kv_cache_scheme": None,
+            # Other readers ignore this key; this library knows its own files by it.
+            "mixed_gemm": {"version": package_version(), **extra},
+        }

@@ -17,7 +17,6 @@ from .errors import CheckpointError
 from .gptq import Gptq
 from .index import TensorIndex
 from .layer import Config, LayerInfo, LayerTensors, modules_with
-from .native import Native
 
 
 class Format(Protocol):
@@ -42,7 +41,6 @@ _MAKE: dict[str, Make] = {
     "llm-awq": lambda config, where: AwqGemvFast(config, where, "scaled_zeros"),
     "gptq": Gptq,
     "compressed-tensors": CompressedTensors,
-    "mixed_gemm": Native,
     "fp8": lambda config, where: CompressedTensors(config, where, "weight_scale_inv"),
 }
 
@@ -67,8 +65,6 @@ def _by_tensors(index: TensorIndex) -> str:
     """The same from the first quantized layer; empty when nothing looks quantized."""
     if modules_with(index, "weight_packed"):
         return "compressed-tensors"
-    if modules_with(index, "b_packed"):
-        return "mixed_gemm"
     if modules_with(index, "weight_scale_inv"):
         return "fp8"
     names = modules_with(index, "qweight")

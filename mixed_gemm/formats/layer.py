@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..ops.problem import DTYPES, ceil_div
+from ..weights.scheme import Side
 from .errors import CheckpointError
 from .index import TensorIndex, Tensors
 
@@ -27,6 +28,8 @@ class LayerInfo:
         kind: "int" or "fp8".
         has_zeros: the file holds zero points (they may all turn out to be the neutral one).
         nbytes: of its tensors in the file.
+        strategy: "tensor" where one scale serves the whole weight; else empty.
+        input_activations: how the file wants activations rounded; None leaves them as they are.
     """
 
     name: str
@@ -37,6 +40,8 @@ class LayerInfo:
     kind: str
     has_zeros: bool
     nbytes: int
+    strategy: str = ""
+    input_activations: Side | None = None
 
 
 class LayerTensors:

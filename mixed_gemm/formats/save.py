@@ -16,12 +16,13 @@ from ..nn.linear import Linear
 from ..weights.exchange import QuantizedWeight
 from .checkpoint import Checkpoint
 from .companions import copy_companion, find_companions
-from .ct_encode import arguments, configuration, encode
+from .ct_encode import Groups, encode
 from .durable import write_new_file
 from .shards import ShardWriter
 from .target import CONFIG, TargetFolder
 
 MAX_SHARD_BYTES = 5 * 10**9  # as transformers
+README = "README.md"
 
 
 class _Source(Protocol):
@@ -97,6 +98,18 @@ def _refuse_scaled_activations(names: Iterable[str], layers: Iterable[str]) -> N
             )
 
 
+def how_to_load(own: Mapping[str, str]) -> str:
+    """The README of a folder with layers that only this library reads: layer -> why."""
+    name, reason = next(iter(own.items()))
+    return (
+        "# How to load this model\n\n"
+        f"{len(own)} of its layers have what compressed-tensors has no place for ({name}: "
+        f"{reason}), so that other readers refuse it. Load it with mixed_gemm:\n\n"
+        '```python\nimport mixed_gemm\n\nmodel = mixed_gemm.from_pretrained("this folder")\n'
+        "```\n"
+    )
+
+
 def save_checkpoint(
     source: nn.Module | Checkpoint | Stream,
     path: str | Path,
@@ -106,11 +119,14 @@ def save_checkpoint(
     overwrite: bool = False,
     progress: Progress = False,
 ) -> None:
-    """Write a quantized model as compressed-tensors (pack-quantized; float8 as float-quantized).
+    """Write a quantized model as compressed-tensors: pack-quantized; int-quantized where
+    activations are rounded; float-quantized for float8.
 
-    Integers, scales and integer zero points are written as they are: reading them back gives the
-    same bits. One layer and one shard are in memory at a time. The format has linears only: a
-    ``mixed_gemm.Conv2d`` is written as the dense convolution that it computes.
+    Integers, scales and zero points are written as they are: reading them back gives the same
+    bits. What other readers have no place for (act-order, a pre_scale, a ragged last group, zero
+    points that are no integers) is written so that they refuse it, and README.md says so. One layer
+    and one shard are in memory at a time. The format has linears only: a ``mixed_gemm.Conv2d`` is
+    written as the dense convolution that it computes.
 
     The folder gets all files or none of them: where the process is killed or the machine stops, it
     is as it was, whole, or refused by ``open_checkpoint`` as incomplete. After an exception it is
@@ -128,8 +144,7 @@ def save_checkpoint(
         progress: a bar on stderr: True on a terminal only, "force" always, False never.
 
     Raises:
-        ValueError: nothing is quantized, or a layer has no compressed-tensors form (act-order,
-            pre_scale, zero points that are no integers, a dtype that safetensors has not).
+        ValueError: nothing is quantized, or a tensor has a dtype that safetensors has not.
         FileExistsError: a file is in the way and ``overwrite`` is False, the folder is the source
             (by whatever name), or another process is saving into it.
         OSError: a file cannot be written: a full disk, say.
@@ -150,14 +165,15 @@ def save_checkpoint(
         companions = find_companions(source.path)
         sources = (source.path, *source.files, *companions)
     names = [file.name for file in companions]
+    names += [] if README in names or (Path(path) / README).exists() else [README]
     with TargetFolder(Path(path), names, overwrite, sources) as target:
         writer = ShardWriter(target.stage, max_shard_bytes)
-        found: dict[str, dict[str, Any]] = {}
+        groups = Groups()
         for name in track(given.layers, "save", progress):
             weight = given.layer(name)
             for role, tensor in encode(weight).items():
                 writer.add(f"{name}.{role}" if name else role, tensor)
-            found[name] = arguments(weight)
+            groups.add(weight)
         for name, tensor in given.plain():
             writer.add(name, tensor)
         writer.finish()
@@ -165,7 +181,9 @@ def save_checkpoint(
             copy_companion(file, target.stage / file.name)
         whole = dict(given.config if config is None else config)
         whole.pop("compression_config", None)
-        whole["quantization_config"] = configuration(found, given.ignore)
+        whole["quantization_config"] = groups.configuration(given.ignore)
+        if groups.own and not (target.stage / README).exists():
+            write_new_file(target.stage / README, [how_to_load(groups.own).encode()])
         text = json.dumps(whole, indent=2, default=_json) + "\n"
         write_new_file(target.stage / CONFIG, [text.encode()])
         target.publish()

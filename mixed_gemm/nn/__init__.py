@@ -2,6 +2,5 @@
 
 from .conv import Conv2d
 from .linear import Linear
-from .linear_w8a8 import LinearW8A8
 
-__all__ = ["Conv2d", "Linear", "LinearW8A8"]
+__all__ = ["Conv2d", "Linear"]

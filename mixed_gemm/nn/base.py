@@ -1,36 +1,65 @@
-"""What the state of ``Linear`` and ``Conv2d`` has in common: buffers, plus a tag that says how to
-read the packed weight, all of it checked before anything is copied.
+"""What ``Linear`` and ``Conv2d`` have in common: a quantized weight whose parts are plain tensors
+in a state_dict, beside a tag that says how to read them, all of it checked before anything is
+copied.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
+from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
-from ..weights.state import QuantizedLayer
+from ..weights.tensor import QuantizedTensor
+from ..weights.values import encode_tag, refuse_bad_permutation, refuse_non_finite, tag_problem
 
 
-class CheckedState(nn.Module):
+class QuantizedModule(nn.Module):
     """A base to name before the class of torch that is subclassed."""
 
-    def _layer(self) -> QuantizedLayer:
-        raise NotImplementedError
+    title: ClassVar[str]  # in errors
 
-    def _refuse_values(self, tensors: dict[str, Any], prefix: str) -> None:
-        """Raises for values that a layer must not have; shapes and dtypes are right by then."""
-        raise NotImplementedError
+    def set_weight(self, weight: QuantizedTensor) -> None:
+        """Take a weight as the frozen parameter ``weight``."""
+        self.weight = nn.Parameter(weight, requires_grad=False)
+
+    def _quantized(self) -> QuantizedTensor | None:
+        """The weight, unless it was replaced by another one (dense, or sharded)."""
+        weight = self._parameters.get("weight")
+        return weight if isinstance(weight, QuantizedTensor) else None
+
+    def reset_parameters(self) -> None:
+        """Refused: integers cannot be drawn at random into something useful."""
+        raise RuntimeError(
+            f"{self.title}: a quantized weight cannot be re-initialised. Hint: initialise the "
+            "module of torch.nn, then from_float"
+        )
+
+    # --- state ---------------------------------------------------------------------------------
 
     def get_extra_state(self) -> Tensor:
         """The layout version, shape and scheme, as JSON bytes in a uint8 tensor: safetensors and
         ``torch.load(weights_only=True)`` take tensors."""
-        return self._layer().encode_tag()
+        weight = self._quantized()
+        return encode_tag({} if weight is None else weight.tag())
 
     def set_extra_state(self, state: Any) -> None:
         """Refuse a packed weight of another layout version or scheme."""
-        problem = self._layer().tag_problem(state)
-        if problem:
+        weight = self._quantized()
+        if weight is not None and (problem := tag_problem(weight.tag(), state, self.title)):
             raise RuntimeError(problem)
+
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        weight = self._quantized()
+        if weight is None:
+            return
+        del destination[f"{prefix}weight"]
+        for name, tensor in weight.tensors().items():
+            destination[prefix + name] = tensor if keep_vars else tensor.detach()
 
     def _load_from_state_dict(
         self,
@@ -42,15 +71,59 @@ class CheckedState(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        # Checked before anything is copied: a refused checkpoint leaves the module as it was.
-        mine = {k[len(prefix) :]: v for k, v in state_dict.items() if k.startswith(prefix)}
-        problems = self._layer().tensor_problems(mine)
-        if "_extra_state" in mine and (problem := self._layer().tag_problem(mine["_extra_state"])):
-            problems.insert(0, problem)
-        if problems:
-            error_msgs.extend(prefix + problem for problem in problems)
-            return
-        self._refuse_values(mine, prefix)
+        weight = self._quantized()
+        rest = state_dict
+        if weight is not None:
+            # Checked before anything is copied: a refused checkpoint leaves the module as it was.
+            mine = {k[len(prefix) :]: v for k, v in state_dict.items() if k.startswith(prefix)}
+            problems = weight.refuse_parts(mine)
+            if "_extra_state" in mine:
+                problem = tag_problem(weight.tag(), mine["_extra_state"], self.title)
+                problems = [problem, *problems] if problem else problems
+            if problems:
+                error_msgs.extend(prefix + problem for problem in problems)
+                return
+            finite = tuple(part.name for part in weight.parts if part.finite)
+            refuse_non_finite(mine, f"{prefix}{self.title}", finite)
+            refuse_bad_permutation(mine.get("permutation"), f"{prefix}{self.title}")
+            taken = {prefix + name for name in weight.tensors()}
+            rest = {k: v for k, v in state_dict.items() if k not in taken}
+            if rest.pop(f"{prefix}weight", None) is not None and strict:
+                unexpected_keys.append(f"{prefix}weight")
+            if strict:
+                missing_keys.extend(key for key in taken if key not in state_dict)
+            self._take_parts(weight, mine, local_metadata, prefix)
+        known = list(missing_keys)
         super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+            rest, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
+        if weight is not None:
+            missing_keys[:] = known + [
+                key for key in missing_keys[len(known) :] if key != f"{prefix}weight"
+            ]
+
+    def _take_parts(
+        self,
+        weight: QuantizedTensor,
+        given: dict[str, Any],
+        local_metadata: dict[str, Any],
+        prefix: str,
+    ) -> None:
+        found = {name: given[name] for name in weight.tensors() if name in given}
+        if local_metadata.get("assign_to_params_buffers", False):
+            parts = {**weight.tensors(), **found}
+            follows = [x.name for x in weight.parts if x.follows and x.name in found]
+            dtype = parts[follows[0]].dtype if follows else weight.dtype
+            self.set_weight(type(weight)(parts, weight.scheme, weight.shape, dtype))
+            return
+        for name, tensor in found.items():
+            target = getattr(weight, name)
+            if target.is_meta and not tensor.is_meta:
+                warnings.warn(
+                    f"for {prefix}{name}: copying from a non-meta tensor in the checkpoint to a "
+                    "meta tensor in the current model, which is a no-op. (Did you mean to pass "
+                    "assign=True?)",
+                    stacklevel=2,
+                )
+            with torch.no_grad():
+                target.copy_(tensor)

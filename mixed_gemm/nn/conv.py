@@ -1,12 +1,11 @@
-"""``mixed_gemm.Conv2d``: ``nn.Conv2d`` with its filters in 4 or 8 bits.
+"""``mixed_gemm.Conv2d``: ``nn.Conv2d`` whose filters are a ``QuantizedTensor``.
 
-A subclass of ``nn.Conv2d``, so code that looks for convolutions finds it. As in ``Linear``, there
-is no ``weight`` to train: the property is an empty tensor that only tells dtype and device.
+A subclass of ``nn.Conv2d``, so code that looks for convolutions finds it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,18 +16,14 @@ from ..ops.conv_problem import (
     IntOrPair,
     Pair,
     check_block_size,
-    conv_packed_shape,
     is_channels_last,
-    num_blocks,
 )
-from ..ops.dense import dense_filter
-from ..ops.errors import ArgumentTypeError, ArgumentValueError, check_not_freed, check_storage
+from ..ops.errors import ArgumentValueError, check_not_freed
 from ..ops.problem import check_bits
-from ..weights.rounding_conv import quantize_conv_weight
-from ..weights.scheme import QuantScheme
-from ..weights.state import refuse_non_finite, refuse_out_of_range
-from ..weights.state_conv import FLOATS, QuantizedConv
-from .base import CheckedState
+from ..weights.conv import ConvWeight
+from ..weights.scheme import Scheme
+from ..weights.values import refuse_non_finite
+from .base import QuantizedModule
 
 DEFAULT_BLOCK = 128
 # What a convolution is beside its weights; nn.Conv2d's constructor works them out.
@@ -63,7 +58,7 @@ def why_not_conv2d(conv: nn.Conv2d) -> str:
     )
 
 
-class Conv2d(CheckedState, nn.Conv2d):
+class Conv2d(QuantizedModule, nn.Conv2d):
     """conv2d(x, w) + bias, w = q * scale (+ offset) stored in 4 or 8 bits.
 
     The constructor makes a module that computes w = 0, to be filled by ``load_state_dict``; use
@@ -78,17 +73,17 @@ class Conv2d(CheckedState, nn.Conv2d):
         offsets: whether w = q * scale + offset.
         device, dtype: of scales, offsets and bias, and so of the images.
 
-    Buffers:
-        weight_packed: uint8, from ``pack_conv_weights``; no dtype cast touches it.
-        scales: ``[ceil(Ci / block_size), Co]``. offsets: the same or None.
+    Attributes:
+        weight: a frozen parameter, a :class:`mixed_gemm.QuantizedTensor`. Its parts (weight_packed,
+            scales, offsets) are plain tensors in a state_dict, beside a tag with the layout
+            version.
 
     Raises:
         ValueError: ``groups`` is not 1, or ``bits`` or ``block_size`` is out of range.
     """
 
-    weight_packed: Tensor
-    scales: Tensor
-    offsets: Tensor | None
+    title: ClassVar[str] = "mixed_gemm.Conv2d"
+    weight: ConvWeight  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -125,22 +120,18 @@ class Conv2d(CheckedState, nn.Conv2d):
             raise ValueError(f"mixed_gemm.Conv2d {reason}")
         for name in _SETTINGS:
             setattr(self, name, getattr(template, name))
-        self.bits = bits
-        self.block_size = default_block_size(in_channels) if block_size is None else block_size
-        check_bits("mixed_gemm.Conv2d", bits)
-        check_block_size("mixed_gemm.Conv2d", self.block_size, in_channels)
+        if block_size is None:
+            block_size = default_block_size(in_channels)
+        check_bits(self.title, bits)
+        check_block_size(self.title, block_size, in_channels)
         self._geometry, self._pads_itself = self._work_out_padding()
 
-        options: dict[str, Any] = {"device": device, "dtype": dtype or torch.get_default_dtype()}
-        blocks = (num_blocks(in_channels, self.block_size), out_channels)
-        shape = conv_packed_shape(out_channels, in_channels, self._kernel(), bits)
-        packed = torch.zeros(shape, dtype=torch.uint8, device=device)
-        self.register_buffer("weight_packed", packed)
-        self.register_buffer("scales", torch.zeros(blocks, **options))
-        self.register_buffer("offsets", torch.zeros(blocks, **options) if offsets else None)
-        self.register_parameter(
-            "bias", nn.Parameter(torch.zeros(out_channels, **options)) if bias else None
-        )
+        dtype = dtype or torch.get_default_dtype()
+        scheme = Scheme.weight_only(bits, block_size, "add" if offsets else "none")
+        shape = (out_channels, in_channels, *self._kernel())
+        self.set_weight(ConvWeight.empty(shape, scheme, device=device, dtype=dtype))
+        zeros = torch.zeros(out_channels, device=device, dtype=dtype) if bias else None
+        self.register_parameter("bias", None if zeros is None else nn.Parameter(zeros))
 
     def _kernel(self) -> Pair:
         return self.kernel_size[0], self.kernel_size[1]
@@ -157,15 +148,33 @@ class Conv2d(CheckedState, nn.Conv2d):
         return ConvGeometry(kernel, stride, padding, dilation), before
 
     @property
-    def scheme(self) -> QuantScheme:
+    def scheme(self) -> Scheme:
         """Bits, block size as group_size, and "add" where there are offsets."""
-        return QuantScheme(self.bits, self.block_size, "none" if self.offsets is None else "add")
+        return self.weight.scheme
 
     @property
-    def weight(self) -> Tensor:  # type: ignore[override]
-        """An empty tensor with the dtype and device of the images this module takes. The values are
-        in ``weight_packed``; :meth:`dequantize`."""
-        return self.scales.new_empty(0)
+    def bits(self) -> int:
+        return self.weight.scheme.bits
+
+    @property
+    def block_size(self) -> int:
+        """Input channels that share a scale; -1 is all of them."""
+        return self.weight.scheme.group_size
+
+    @property
+    def weight_packed(self) -> Tensor:
+        """uint8, from ``pack_conv_weights``."""
+        return self.weight.weight_packed
+
+    @property
+    def scales(self) -> Tensor:
+        """``[ceil(Ci / block_size), Co]``."""
+        return self.weight.scales
+
+    @property
+    def offsets(self) -> Tensor | None:
+        """``[ceil(Ci / block_size), Co]`` or None."""
+        return self.weight.offsets
 
     def forward(self, input: Tensor) -> Tensor:
         """``[N, Ci, H, W]`` or ``[Ci, H, W]`` -> ``[N, Co, Ho, Wo]`` or ``[Co, Ho, Wo]``, in the
@@ -219,13 +228,15 @@ class Conv2d(CheckedState, nn.Conv2d):
             )
         if block_size is None:
             block_size = default_block_size(conv.in_channels)
-        q, scales, offsets = quantize_conv_weight(conv.weight, bits, block_size, symmetric)
-        result = cls.from_quantized(
-            q,
-            scales,
-            offsets,
-            bits=bits,
-            block_size=block_size,
+        scheme = Scheme.weight_only(bits, block_size, "none" if symmetric else "add")
+        check_block_size("mixed_gemm.Conv2d.from_float", block_size, conv.in_channels)
+        return cls.around(ConvWeight.from_float(conv.weight, scheme), conv)
+
+    @classmethod
+    def around(cls, weight: ConvWeight, conv: nn.Conv2d) -> Conv2d:
+        """A module that takes the place of ``conv``: with its bias, which is shared."""
+        result = cls.from_weight(
+            weight,
             stride=conv.stride,
             padding=conv.padding,
             dilation=conv.dilation,
@@ -233,6 +244,51 @@ class Conv2d(CheckedState, nn.Conv2d):
         )
         result.bias = conv.bias
         return result.train(conv.training)
+
+    @classmethod
+    def from_weight(
+        cls,
+        weight: ConvWeight,
+        bias: Tensor | None = None,
+        *,
+        stride: IntOrPair = 1,
+        padding: str | IntOrPair = 0,
+        dilation: IntOrPair = 1,
+        padding_mode: str = "zeros",
+    ) -> Conv2d:
+        """A module around a quantized filter, which is shared.
+
+        Args:
+            weight: ``[Co, Ci, Kh, Kw]``. bias: ``[Co]`` in its dtype, or None; a parameter is
+                shared.
+            stride, padding, dilation, padding_mode: as in ``nn.Conv2d``.
+
+        Raises:
+            ValueError: the bias does not fit the filter, or the settings do not fit each other.
+        """
+        out_c, in_c, kernel_h, kernel_w = weight.shape
+        module = cls(
+            in_c,
+            out_c,
+            (kernel_h, kernel_w),
+            stride,
+            padding,
+            dilation,
+            bias=False,
+            padding_mode=padding_mode,
+            bits=weight.scheme.bits,
+            block_size=weight.scheme.group_size,
+            offsets=weight.offsets is not None,
+            device="meta",
+            dtype=weight.dtype,
+        )
+        problems = weight.refuse_parts({**weight.tensors(), "bias": bias})
+        if problems:
+            raise ArgumentValueError(f"{cls.title}: " + "; ".join(problems))
+        module.set_weight(weight)
+        if bias is not None:
+            module.bias = bias if isinstance(bias, nn.Parameter) else nn.Parameter(bias.detach())
+        return module
 
     @classmethod
     def from_quantized(
@@ -261,59 +317,23 @@ class Conv2d(CheckedState, nn.Conv2d):
                 storage or holds a value it must not.
             TypeError: ``q`` is not int8.
         """
-        where = "mixed_gemm.Conv2d.from_quantized"
-        check_bits(where, bits)
-        if q.dim() != 4 or q.dtype != torch.int8:
-            error = ArgumentTypeError if q.dtype != torch.int8 else ArgumentValueError
-            raise error(f"{where}: q must be int8 [Co, Ci, Kh, Kw], got {q.dtype} {tuple(q.shape)}")
-        floats = {"scales": scales, "offsets": offsets, "bias": bias}
-        check_storage(where, q=q, **floats)
-        refuse_out_of_range(q, bits, where)
-        out_c, in_c, kernel_h, kernel_w = q.shape
-        module = cls(
-            in_c,
-            out_c,
-            (kernel_h, kernel_w),
-            stride,
-            padding,
-            dilation,
-            bias=bias is not None,
-            padding_mode=padding_mode,
-            bits=bits,
-            block_size=block_size,
-            offsets=offsets is not None,
-            device="meta",
-            dtype=scales.dtype,
+        where = f"{cls.title}.from_quantized"
+        weight = ConvWeight.from_quantized(
+            q, scales, offsets, bits=bits, block_size=block_size, where=where
         )
-        if problems := module._layer().tensor_problems(floats):
-            raise ArgumentValueError(f"{where}: " + "; ".join(problems))
-        refuse_non_finite(floats, where, FLOATS)
-        module.weight_packed = ops.pack_conv_weights(q, bits)
-        module.scales = scales.detach().contiguous()
-        if offsets is not None:
-            module.offsets = offsets.detach().contiguous()
-        if bias is not None:
-            module.bias = bias if isinstance(bias, nn.Parameter) else nn.Parameter(bias.detach())
-        return module
+        refuse_non_finite({"bias": bias}, where, ("bias",))
+        return cls.from_weight(
+            weight,
+            bias,
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+            padding_mode=padding_mode,
+        )
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
-        """The dense ``[Co, Ci, Kh, Kw]`` filter in ``dtype`` (of the scales when None)."""
-        check_storage(
-            "mixed_gemm.Conv2d",
-            weight_packed=self.weight_packed,
-            scales=self.scales,
-            offsets=self.offsets,
-        )
-        return dense_filter(
-            self.weight_packed,
-            self.scales,
-            self.offsets,
-            bits=self.bits,
-            block_size=self.block_size,
-            in_c=self.in_channels,
-            kernel_size=self.kernel_size,
-            dtype=self.scales.dtype if dtype is None else dtype,
-        )
+        """The dense ``[Co, Ci, Kh, Kw]`` filter in ``dtype`` (of the weight when None)."""
+        return self.weight.dequantize(dtype)
 
     def to_float(self) -> nn.Conv2d:
         """A dense ``nn.Conv2d`` with the dequantized filter. The bias is shared."""
@@ -326,28 +346,10 @@ class Conv2d(CheckedState, nn.Conv2d):
         conv.bias = self.bias
         return conv.train(self.training)
 
-    def reset_parameters(self) -> None:
-        """Refused: integers cannot be drawn at random into something useful."""
-        raise RuntimeError(
-            "mixed_gemm.Conv2d: a quantized weight cannot be re-initialised. Hint: initialise an "
-            "nn.Conv2d, then Conv2d.from_float"
-        )
-
     def extra_repr(self) -> str:
         offsets = "symmetric" if self.offsets is None else "offsets=True"
         settings = super().extra_repr()  # type: ignore[no-untyped-call]
         return (
             f"{settings}, bits={self.bits}, block_size={self.block_size}, {offsets}, "
-            f"dtype={str(self.scales.dtype).removeprefix('torch.')}"
+            f"dtype={str(self.weight.dtype).removeprefix('torch.')}"
         )
-
-    # --- state: buffers, plus a tag that says how to read weight_packed ------------------------
-
-    def _layer(self) -> QuantizedConv:
-        return QuantizedConv(
-            self.in_channels, self.out_channels, self.scheme, kernel_size=self._kernel()
-        )
-
-    def _refuse_values(self, tensors: dict[str, Any], prefix: str) -> None:
-        floats = {role: tensors.get(role) for role in FLOATS}
-        refuse_non_finite(floats, f"{prefix}mixed_gemm.Conv2d", FLOATS)

@@ -118,8 +118,8 @@ _FORCED = (
     f"{_DETACH}, or the op without _config"
 )
 _ROUNDING = (
-    f"rounding to int8 has no gradient. {_DETACH}, or mixed_gemm.LinearW8A8, which trains straight "
-    "through it"
+    f"rounding to int8 has no gradient. {_DETACH}, or mixed_gemm.Linear(scheme='w8a8'), which "
+    "trains straight through it"
 )
 _INTEGERS = f"integers do not train. {_DETACH}"
 

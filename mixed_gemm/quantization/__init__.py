@@ -1,14 +1,16 @@
 """Quantizing whole models and checkpoints, and what it costs in quality."""
 
 from .evaluate import Perplexity, perplexity
-from .model import QuantizeReport, quantize_
-from .smoothquant import smoothing_factors
+from .methods.smoothing import smoothing_factors
+from .model import quantize_
+from .report import LayerReport, Report
 from .stream import DenseCheckpoint
 
 __all__ = [
     "DenseCheckpoint",
+    "LayerReport",
     "Perplexity",
-    "QuantizeReport",
+    "Report",
     "perplexity",
     "quantize_",
     "smoothing_factors",

@@ -5,6 +5,7 @@ memory at a time, no model code, no calibration. ``save_checkpoint`` writes it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,13 @@ from torch import Tensor
 from ..formats.config import model_config, quantization_config
 from ..formats.errors import CheckpointError
 from ..formats.index import TensorIndex
-from ..ops.problem import DTYPES, check_bits, check_group_size
+from ..ops.errors import ArgumentValueError
+from ..ops.problem import DTYPES
 from ..weights.exchange import QuantizedWeight
-from ..weights.rounding import quantize_weight
-from .model import DEFAULT_SKIP, matches
+from ..weights.kinds import kind_of
+from ..weights.scheme import Scheme, refined
+from .select import DEFAULT_SKIP, NOT_LINEAR, skipped_by
 
-# Matrices that are no linear layers, or (routers) too small and too sensitive to round.
-NOT_LINEAR = ("*embed*", "wte", "wpe", "shared", "relative_attention_bias", "*router*", "gate")
 # These store [in, out] (transformers' Conv1D), which the tensors alone do not tell.
 TRANSPOSED = ("gpt2", "openai-gpt", "imagegpt", "decision_transformer")
 _SUFFIX = ".weight"
@@ -34,9 +35,8 @@ class DenseCheckpoint:
 
     Args:
         path: a folder as save_pretrained writes it, or one .safetensors, .pt or .bin file.
-        bits: 4 or 8.
-        group_size: -1 or a multiple of 16, at most the K of every layer.
-        symmetric: no zero points; otherwise integer ones (zero_mode "sub").
+        scheme: a name or a ``Scheme``, as of ``quantize_``; activations cannot be static, which
+            needs calibration.
         skip: glob patterns on whole components of names, as in ``quantize_``.
 
     Attributes:
@@ -45,31 +45,49 @@ class DenseCheckpoint:
         files: the files that hold tensors.
         layers: names of the layers that are quantized.
         ignore: names of the other matrices.
+        bits, group_size, symmetric, zero_mode, activations: what of the scheme is another way.
         nbytes: of the dense weights that are quantized.
 
     Raises:
         CheckpointError: the files cannot be read, are quantized already, or hold no linear layer.
-        ValueError: ``bits`` or ``group_size`` is impossible, for some layer or at all.
+        ValueError: the scheme does not fit a layer, or at all.
     """
 
     def __init__(
         self,
         path: str | Path,
-        bits: int = 4,
-        group_size: int = 128,
-        symmetric: bool = True,
+        scheme: str | Scheme = "w4a16",
+        *,
+        bits: int | None = None,
+        group_size: int | None = None,
+        symmetric: bool | None = None,
+        zero_mode: str | None = None,
+        activations: str | None = None,
         skip: Sequence[str] = DEFAULT_SKIP,
     ) -> None:
-        check_bits("quantize", bits)
         self.path = Path(path)
-        self.bits, self.group_size, self.symmetric = bits, group_size, symmetric
+        self.scheme = refined(
+            "quantize",
+            scheme,
+            bits=bits,
+            group_size=group_size,
+            symmetric=symmetric,
+            zero_mode=zero_mode,
+            activations=activations,
+        )
+        side = self.scheme.input_activations
+        if side is not None and not side.dynamic:
+            raise ArgumentValueError(
+                f"quantize: activations must be dynamic, got {self.scheme.activations!r}, which "
+                "needs calibration. Hint: load the model and call mixed_gemm.quantize_"
+            )
         self._index = TensorIndex(self.path)
         self.files = self._index.files
         self.config: dict[str, Any] = model_config(self.path)
         self._refuse()
         names = [name for name in self._index.names() if self._is_matrix(name)]
         patterns = (*skip, *NOT_LINEAR)
-        chosen = [x for x in names if not any(matches(x[: -len(_SUFFIX)], p) for p in patterns)]
+        chosen = [x for x in names if not skipped_by(x[: -len(_SUFFIX)], patterns)]
         self.layers = tuple(name[: -len(_SUFFIX)] for name in chosen)
         self.ignore = tuple(name[: -len(_SUFFIX)] for name in names if name not in chosen)
         if not self.layers:
@@ -104,14 +122,14 @@ class DenseCheckpoint:
     def _check_groups(self) -> None:
         problems = []
         for name in self.layers:
-            k = self._index.shape(name + _SUFFIX)[1]
+            shape, size = self._index.shape(name + _SUFFIX), self.scheme.group_size
             try:
-                check_group_size(name, self.group_size, k)
+                kind_of(name, self.scheme, shape)
             except ValueError as error:
                 problems.append(str(error))
                 continue
-            if self.group_size != -1 and k % self.group_size != 0:  # readers of the format need it
-                problems.append(f"{name}: K={k} is not a multiple of group_size={self.group_size}")
+            if size != -1 and shape[1] % size != 0:  # readers of the format need it
+                problems.append(f"{name}: K={shape[1]} is not a multiple of group_size={size}")
         if problems:
             more = f"\n  and {len(problems) - 3} more" if len(problems) > 3 else ""
             raise ValueError(
@@ -127,21 +145,13 @@ class DenseCheckpoint:
         """
         weight = self._index.load(name + _SUFFIX)
         try:
-            q, scales, zeros = quantize_weight(weight, self.bits, self.group_size, self.symmetric)
+            kind = kind_of(name, self.scheme, tuple(weight.shape))
+            found = kind.from_float(weight, self.scheme).unpacked(name)
         except ValueError as error:
             where = self._index.file(name + _SUFFIX)
             raise CheckpointError(where, name + _SUFFIX, str(error)) from error
         bias = f"{name}.bias"
-        return QuantizedWeight(
-            name,
-            q,
-            scales,
-            zeros,
-            self.bits,
-            self.group_size,
-            "none" if zeros is None else "sub",
-            self._index.load(bias) if bias in self._index else None,
-        )
+        return replace(found, bias=self._index.load(bias) if bias in self._index else None)
 
     def plain(self) -> Iterator[tuple[str, Tensor]]:
         """Every other tensor, as it is."""

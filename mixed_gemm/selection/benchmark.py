@@ -16,7 +16,7 @@ import torch
 
 from .. import _library
 from .._progress import Progress, track
-from ..weights.scheme import QuantScheme
+from ..weights.scheme import Scheme
 from .operands import Operands, Weight, copies_for
 from .planning import plan
 from .timing import Replay
@@ -170,7 +170,7 @@ def bench(
     if not m or min(m) < 1:
         raise ValueError(f"bench: m must be positive, got {list(m)}")
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    scheme = QuantScheme(bits, group_size, zero_mode or "none")
+    scheme = Scheme.weight_only(bits, group_size, zero_mode or "none")
     plan(  # refuses before anything is allocated
         1, n, k, dtype=dtype, bits=bits, group_size=group_size, zero_mode=zero_mode, device=where
     )

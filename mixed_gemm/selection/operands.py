@@ -10,7 +10,7 @@ import torch
 
 from ..ops.layout import pack_weights
 from ..ops.problem import num_groups
-from ..weights.scheme import QuantScheme
+from ..weights.scheme import Scheme
 
 COPIES_OF_CACHE = 4  # the copies of a weight are together this many times the last-level cache
 MAX_COPIES = 64
@@ -23,7 +23,7 @@ class Weight:
 
     n: int
     k: int
-    scheme: QuantScheme
+    scheme: Scheme
     dtype: torch.dtype
 
     @property

@@ -14,9 +14,9 @@ import torch
 
 from .. import _library
 from ..nn.linear import Linear
-from ..nn.linear_w8a8 import LinearW8A8
 from ..ops.problem import OPERAND_DTYPES, check_zero_mode
 from ..ops.scaled import FP8_ON_HOPPER, fp8_runs_in_torch
+from ..weights.w8a8 import W8A8Weight
 
 _OPERANDS = tuple(str(dtype).removeprefix("torch.") for dtype in OPERAND_DTYPES)
 
@@ -194,7 +194,7 @@ def _ask(
 ) -> tuple[str, dict[str, Any]]:
     """(the question in words, the answer of the library)."""
     _library.require()
-    if isinstance(problem, LinearW8A8):
+    if isinstance(problem, Linear) and isinstance(problem.weight, W8A8Weight):
         n, k = problem.out_features, problem.in_features
         out_dtype = problem.weight.dtype if out_dtype is None else out_dtype
         device = problem.weight.device if device is None else device
@@ -202,8 +202,8 @@ def _ask(
     if isinstance(problem, Linear):
         m, n, k = m_or_n, problem.out_features, problem.in_features
         bits, group_size, zero_mode = problem.bits, problem.group_size, problem.zero_mode
-        dtype = problem.scales.dtype if dtype is None else dtype
-        device = problem.scales.device if device is None else device
+        dtype = problem.weight.dtype if dtype is None else dtype
+        device = problem.weight.device if device is None else device
     else:
         m, n = problem, m_or_n
     if k is None:
@@ -273,7 +273,8 @@ def plan(
 ) -> Plan:
     """Which kernel runs ``[m, k] @ [n, k].T``. Two forms: ``plan(m, n, k, dtype=...)`` and
     ``plan(module, m)``, which reads the rest off a ``mixed_gemm.Linear``. For activations of int8
-    or float8_e4m3fn, and for a ``LinearW8A8``, the plan is that of ``scaled_mm``.
+    or float8_e4m3fn, and for a ``Linear`` whose weight is of the kind "w8a8", the plan is that of
+    ``scaled_mm``.
 
     Args:
         m: rows of the activations. n: output channels. k: input channels.

@@ -13,8 +13,8 @@ import torch
 from .. import _library
 from .._progress import Progress, track
 from ..nn.linear import Linear
-from ..nn.linear_w8a8 import LinearW8A8
-from ..weights.scheme import QuantScheme
+from ..weights.integer import IntegerWeight
+from ..weights.scheme import Scheme
 from . import tables
 from .operands import Operands, Weight
 from .planning import cuda_device, device_string, whole_number
@@ -98,7 +98,7 @@ def _weights_of(model: torch.nn.Module) -> list[Weight]:
     layers = [
         layer
         for layer in model.modules()
-        if isinstance(layer, Linear) and not isinstance(layer, LinearW8A8)
+        if isinstance(layer, Linear) and isinstance(layer.weight, IntegerWeight)
     ]
     if not layers:
         raise ValueError("tune: the module has no mixed_gemm.Linear; quantize_() makes them")
@@ -106,8 +106,8 @@ def _weights_of(model: torch.nn.Module) -> list[Weight]:
         Weight(
             layer.out_features,
             layer.in_features,
-            QuantScheme(layer.bits, layer.group_size, layer.zero_mode or "none"),
-            layer.scales.dtype,
+            layer.scheme,
+            layer.weight.dtype,
         )
         for layer in layers
     ]
@@ -176,7 +176,7 @@ def tune(
     else:
         if k is None:
             raise TypeError("tune needs (n, k) or a module")
-        scheme = QuantScheme(bits, group_size, zero_mode or "none")
+        scheme = Scheme.weight_only(bits, group_size, zero_mode or "none")
         n, k = _checked_extent("n", target), _checked_extent("k", k)
         weights = [Weight(n, k, scheme, dtype)]
 

@@ -1,8 +1,26 @@
 """Quantized weights: how they are stored, rounded, checked and exchanged."""
 
+from . import sharding as _registers_collectives  # noqa: F401
+from .conv import ConvWeight
 from .exchange import QuantizedWeight
+from .integer import IntegerWeight
+from .kinds import KINDS
 from .rounding import quantize_weight
 from .rounding_conv import quantize_conv_weight
-from .scheme import QuantScheme
+from .scheme import SCHEMES, Scheme, Side
+from .tensor import QuantizedTensor
+from .w8a8 import W8A8Weight
 
-__all__ = ["QuantScheme", "QuantizedWeight", "quantize_conv_weight", "quantize_weight"]
+__all__ = [
+    "KINDS",
+    "SCHEMES",
+    "ConvWeight",
+    "IntegerWeight",
+    "QuantizedTensor",
+    "QuantizedWeight",
+    "Scheme",
+    "Side",
+    "W8A8Weight",
+    "quantize_conv_weight",
+    "quantize_weight",
+]

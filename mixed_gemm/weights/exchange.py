@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ..ops.problem import BITS, DTYPES, ZERO_MODES, ceil_div
 from .rounding import quantize_weight
-from .state import refuse_bad_permutation, refuse_non_finite, refuse_out_of_range
+from .scheme import Scheme, Side
+from .values import refuse_bad_permutation, refuse_non_finite, refuse_out_of_range
 
 if TYPE_CHECKING:
     from ..nn.linear import Linear
@@ -37,6 +38,11 @@ class QuantizedWeight:
         pre_scale: ``[K]`` or None, multiplies the (permuted) activations.
         permutation: int64 ``[K]`` or None. Column j of q belongs to activation permutation[j]: GPTQ
             act-order, sorted once so that groups are contiguous.
+        strategy: what shares a scale, where ``group_size`` does not say it: "tensor" (all scales
+            are equal then); "" is "channel" or "group".
+        input_activations: how activations are rounded; None leaves them in their dtype.
+        input_scale: float ``[]`` where activations are static, else None. input_azp: its zero
+            point, int32 ``[]``, or None.
 
     Raises:
         ValueError: a shape, dtype or value does not fit the rest, or a float is NaN or Inf.
@@ -52,6 +58,10 @@ class QuantizedWeight:
     bias: Tensor | None = None
     pre_scale: Tensor | None = None
     permutation: Tensor | None = None
+    strategy: str = ""
+    input_activations: Side | None = None
+    input_scale: Tensor | None = None
+    input_azp: Tensor | None = None
 
     def __post_init__(self) -> None:
         problems = list(self._problems())
@@ -59,7 +69,8 @@ class QuantizedWeight:
             raise ValueError(f"QuantizedWeight {self.name!r}: " + "; ".join(problems))
         where = f"QuantizedWeight {self.name!r}"
         floats = {"scales": self.scales, "zeros": self.zeros, "pre_scale": self.pre_scale}
-        refuse_non_finite({**floats, "bias": self.bias}, where)
+        floats |= {"bias": self.bias, "input_scale": self.input_scale}
+        refuse_non_finite(floats, where, tuple(floats))
         if self.q.dtype == torch.int8:
             refuse_out_of_range(self.q, self.bits, where)
         refuse_bad_permutation(self.permutation, where)
@@ -104,6 +115,19 @@ class QuantizedWeight:
     @property
     def is_fp8(self) -> bool:
         return self.q.dtype == FP8
+
+    @property
+    def scheme(self) -> Scheme:
+        """How it is stored, and how its activations are rounded."""
+        channel = self.group_size == -1
+        weights = Side(
+            type="float" if self.is_fp8 else "int",
+            num_bits=self.bits,
+            strategy=self.strategy or ("channel" if channel else "group"),
+            group_size=None if channel else self.group_size,
+            symmetric=self.zeros is None,
+        )
+        return Scheme(weights, self.input_activations, self.zero_mode)
 
     def to(self, dtype: torch.dtype) -> QuantizedWeight:
         """The same with scales, zeros, bias and pre_scale in ``dtype``; q is shared."""
@@ -159,6 +183,10 @@ class QuantizedWeight:
             zero_mode="none",
             permutation=None,
         )
+
+    def weight_only(self) -> QuantizedWeight:
+        """The same weight with scales by channel or group, and activations left in their dtype."""
+        return replace(self, strategy="", input_activations=None, input_scale=None, input_azp=None)
 
     def to_linear(self, dtype: torch.dtype | None = None) -> Linear:
         """A ``mixed_gemm.Linear`` on the device of q.

@@ -1,49 +1,242 @@
-"""How a weight is stored: ``QuantScheme``."""
+"""How a weight and its activations are stored: ``Scheme``, and the usual ones by name."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
+from ..ops.errors import ArgumentValueError, wrong_type, wrong_value
 from ..ops.problem import ZERO_MODES, check_bits, check_group_size, check_zero_mode
 
 
 @dataclass(frozen=True)
-class QuantScheme:
-    """How a weight ``[N, K]`` is stored and what its real value is.
+class Side:
+    """How the numbers of one operand are stored, in the words of compressed-tensors.
 
-    Args:
-        bits: 4 (q in -8..7) or 8 (q in -128..127).
-        group_size: elements of K that share a scale: -1 (all of K) or a multiple of 16. The last
-            group may be ragged: there are ceil(K / group_size).
-        zero_mode: "none" is w = q * scale, "sub" is w = (q - zero) * scale (AWQ, GPTQ, HQQ),
-            "add" is w = q * scale + zero (TensorRT-LLM, MNN).
-
-    Raises:
-        ValueError: a field is out of range; the text names the field and what is allowed.
+    type: "int" or "float". num_bits: of one number.
+    strategy: what shares a scale: "tensor", "channel", "group" (of ``group_size`` elements of K) or
+        "token" (a row of activations).
+    symmetric: no zero point. dynamic: scales are found when the operand arrives.
     """
 
-    bits: int = 4
-    group_size: int = 128
+    type: str = "int"
+    num_bits: int = 8
+    strategy: str = "channel"
+    group_size: int | None = None
+    symmetric: bool = True
+    dynamic: bool = False
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How a weight is stored, how its activations are rounded, and what its real value is.
+
+    Args:
+        weights: of the weight ``[N, K]``.
+        input_activations: of the activations; None leaves them in their dtype.
+        zero_mode: "none" is w = q * scale, "sub" is w = (q - zero) * scale (AWQ, GPTQ, HQQ),
+            "add" is w = q * scale + zero (TensorRT-LLM, MNN; convolutions).
+
+    :meth:`weight_only` and :meth:`w8a8` make the usual ones; ``SCHEMES`` has them by name.
+    """
+
+    weights: Side
+    input_activations: Side | None = None
     zero_mode: str = "none"
 
-    def __post_init__(self) -> None:
-        check_bits("QuantScheme", self.bits)
-        check_group_size("QuantScheme", self.group_size)
-        check_zero_mode("QuantScheme", self.zero_mode, ZERO_MODES)
+    @classmethod
+    def weight_only(cls, bits: int = 4, group_size: int = 128, zero_mode: str = "none") -> Scheme:
+        """Integers of 4 or 8 bits, activations in 16 or 32.
+
+        Args:
+            bits: 4 (q in -8..7) or 8 (q in -128..127).
+            group_size: elements of K that share a scale: -1 (all of K) or a multiple of 16. The
+                last
+                group may be ragged: there are ceil(K / group_size).
+            zero_mode: see the class.
+
+        Raises:
+            ValueError: one is out of range; the text names it and what is allowed.
+        """
+        check_bits("Scheme", bits)
+        check_group_size("Scheme", group_size)
+        check_zero_mode("Scheme", zero_mode, ZERO_MODES)
+        channel = group_size == -1
+        return cls(
+            Side(
+                num_bits=bits,
+                strategy="channel" if channel else "group",
+                group_size=None if channel else group_size,
+                symmetric=zero_mode == "none",
+            ),
+            zero_mode=zero_mode,
+        )
+
+    @classmethod
+    def w8a8(cls, activations: str = "dynamic") -> Scheme:
+        """int8 weights with a scale for each output channel, and int8 activations.
+
+        Args:
+            activations: "dynamic" (a scale for each row, found on the way), "dynamic_azp" (and a
+                zero point), "static" (one scale, from calibration), "static_azp" (and a zero
+                point).
+
+        Raises:
+            ValueError: ``activations`` is none of the four.
+        """
+        if activations not in ACTIVATION_MODES:
+            wrong_value(
+                "Scheme",
+                "activations",
+                f"be one of {tuple(ACTIVATION_MODES)}",
+                repr(activations),
+            )
+        return cls(Side(), ACTIVATION_MODES[activations])
+
+    def for_convolution(self, block_size: int) -> Scheme:
+        """The weight-only scheme of a filter: offsets in place of zero points.
+
+        Args:
+            block_size: input channels that share a scale, -1 or a multiple of 16.
+        """
+        side = replace(
+            self.weights,
+            strategy="channel" if block_size == -1 else "group",
+            group_size=None if block_size == -1 else block_size,
+        )
+        return Scheme(side, zero_mode="add" if self.has_zeros else "none")
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it; :meth:`from_dict` is the inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Scheme:
+        """Raises:
+        ValueError: a field is missing, unknown or of another type.
+        """
+        try:
+            sides = {
+                name: Side(**fields[name])
+                for name in ("weights", "input_activations")
+                if fields.get(name) is not None
+            }
+            return cls(**{**fields, **sides})
+        except (TypeError, AttributeError) as error:
+            raise ArgumentValueError(f"Scheme: {dict(fields)} is no scheme ({error})") from error
+
+    @property
+    def bits(self) -> int:
+        return self.weights.num_bits
+
+    @property
+    def group_size(self) -> int:
+        """Elements of K that share a scale; -1 is all of them."""
+        return -1 if self.weights.group_size is None else self.weights.group_size
 
     @property
     def has_zeros(self) -> bool:
         return self.zero_mode != "none"
 
     @property
+    def is_weight_only(self) -> bool:
+        """As :meth:`weight_only` makes them: integers with scales by channel or group."""
+        return (
+            self.input_activations is None
+            and self.weights.type == "int"
+            and self.weights.strategy in ("channel", "group")
+        )
+
+    @property
     def op_zero_mode(self) -> str:
         """What the ops take: they read "none" off ``zeros`` being None."""
         return self.zero_mode if self.has_zeros else "sub"
 
-    def as_dict(self) -> dict[str, int | str]:
-        return asdict(self)
+    @property
+    def activations(self) -> str | None:
+        """ "dynamic", "dynamic_azp", "static" or "static_azp"; None where activations stay as they
+        are."""
+        modes = (name for name, side in ACTIVATION_MODES.items() if side == self.input_activations)
+        return next(modes, None)
 
     def __str__(self) -> str:
-        group = "per channel" if self.group_size == -1 else f"group {self.group_size}"
+        weights = self.weights
+        size = weights.group_size
+        group = f"per {weights.strategy}" if size is None else f"group {size}"
         zero = "symmetric" if not self.has_zeros else f"zeros {self.zero_mode!r}"
-        return f"int{self.bits}, {group}, {zero}"
+        text = f"{weights.type}{weights.num_bits}, {group}, {zero}"
+        side = self.input_activations
+        if side is None:
+            return text
+        return (
+            f"{text}; {side.type}{side.num_bits} activations, {self.activations or side.strategy}"
+        )
+
+
+# How activations become int8: a scale for each token or one from calibration, with a zero point
+# where they are not centred at 0.
+ACTIVATION_MODES = {
+    "dynamic": Side(strategy="token", dynamic=True),
+    "dynamic_azp": Side(strategy="token", dynamic=True, symmetric=False),
+    "static": Side(strategy="tensor"),
+    "static_azp": Side(strategy="tensor", symmetric=False),
+}
+
+# What a user may ask for by name.
+SCHEMES = {
+    "w4a16": Scheme.weight_only(4, 128),
+    "w4a16_asym": Scheme.weight_only(4, 128, "sub"),
+    "w8a16": Scheme.weight_only(8, -1),
+    "w8a8": Scheme.w8a8("dynamic"),
+}
+
+
+def refined(
+    where: str,
+    scheme: str | Scheme,
+    *,
+    bits: int | None = None,
+    group_size: int | None = None,
+    symmetric: bool | None = None,
+    zero_mode: str | None = None,
+    activations: str | None = None,
+) -> Scheme:
+    """A scheme, by name or as it is, with what is not None changed.
+
+    Raises:
+        ValueError: there is no scheme of this name, or it has no such setting: ``bits`` and the
+            like are of weight-only schemes, ``activations`` of those that round activations.
+    """
+    if isinstance(scheme, str):
+        if scheme not in SCHEMES:
+            wrong_value(where, "scheme", f"be one of {', '.join(SCHEMES)}", repr(scheme))
+        scheme = SCHEMES[scheme]
+    if not isinstance(scheme, Scheme):
+        wrong_type(where, "scheme", "be a name or a mixed_gemm.Scheme", repr(scheme))
+    asked = {"bits": bits, "group_size": group_size, "symmetric": symmetric, "zero_mode": zero_mode}
+    asked = {name: value for name, value in asked.items() if value is not None}
+    rounds_activations = scheme.input_activations is not None
+    if asked and not scheme.is_weight_only:
+        name, value = next(iter(asked.items()))
+        wrong_value(where, name, f"not be given with the scheme {scheme}", repr(value))
+    if rounds_activations:
+        return scheme if activations is None else Scheme.w8a8(activations)
+    if activations is not None:
+        wrong_value(
+            where,
+            "activations",
+            f"not be given with the weight-only scheme {scheme}",
+            repr(activations),
+            hint="scheme='w8a8'",
+        )
+    if not asked:
+        return scheme
+    if symmetric is None:
+        symmetric = not scheme.has_zeros if zero_mode is None else zero_mode == "none"
+    mode = "none" if symmetric else zero_mode or (scheme.zero_mode if scheme.has_zeros else "sub")
+    return Scheme.weight_only(
+        scheme.bits if bits is None else bits,
+        scheme.group_size if group_size is None else group_size,
+        mode,
+    )

@@ -28,7 +28,7 @@ ONCE = "--once" in sys.argv
 if ONCE:
     from mixed_gemm.formats import CheckpointError, open_checkpoint
     from mixed_gemm.quantization import DenseCheckpoint
-    from mixed_gemm.weights import state
+    from mixed_gemm.weights import IntegerWeight, Scheme, values
 else:
     import atheris
 
@@ -37,7 +37,7 @@ else:
 
         from mixed_gemm.formats import CheckpointError, open_checkpoint
         from mixed_gemm.quantization import DenseCheckpoint
-        from mixed_gemm.weights import state
+        from mixed_gemm.weights import IntegerWeight, Scheme, values
 
 LARGEST = 1 << 20  # bytes of zeros behind a header
 FOLDER = Path(tempfile.mkdtemp())
@@ -63,7 +63,7 @@ def write_tag(text: bytes) -> None:
     packed = zeros(64, 32, dtype=uint8)
     tensors = {"m.b_packed": packed, "m.scales": ones(1, 64), "m._extra_state": tag}
     save_file(tensors, FOLDER / "model.safetensors")
-    state.QuantizedLayer(64, 64, state.QuantScheme(4, -1)).tag_problem(tag)
+    values.tag_problem(IntegerWeight.tag_of((64, 64), Scheme.weight_only(4, -1), False), tag, "m")
 
 
 def write(content: bytes) -> None:

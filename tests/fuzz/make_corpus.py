@@ -15,7 +15,7 @@ import torch
 from inputs import DATA, FIXTURES, join
 from safetensors.torch import load_file, save
 
-from mixed_gemm.weights.scheme import QuantScheme
+from mixed_gemm.weights import IntegerWeight, Scheme
 
 LAYER = "model.layers.0.self_attn.q_proj"
 
@@ -59,8 +59,7 @@ def inputs() -> dict[str, bytes]:
     with zipfile.ZipFile(buffer) as file:
         pickled = file.read(next(x for x in file.namelist() if x.endswith("data.pkl")))
     found["parameter"] = join("pickle", b"", b"", pickled)
-    scheme = QuantScheme(4, -1)
-    tag = {"layout_version": 1, "in_features": 64, "out_features": 64, **scheme.as_dict()}
+    tag = IntegerWeight.tag_of((64, 64), Scheme.weight_only(4, -1), False)
     found["tag"] = join("tag", b"", b"", json.dumps(tag).encode())
     dense = save({"m.weight": torch.ones(4, 32), "m.bias": torch.ones(4)})
     found["dense"] = join("safetensors", b'{"model_type": "llama"}', b"", dense)

@@ -1,4 +1,4 @@
-"""The int8 quantizers on CUDA, bit for bit those of the CPU, and LinearW8A8."""
+"""The int8 quantizers on CUDA, bit for bit those of the CPU, and Linear with W8A8 weights."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 from scaled_configs import DEVICE
 
 import mixed_gemm
-from mixed_gemm import reference
-from mixed_gemm.nn.linear_w8a8 import ACTIVATION_MODES
+from mixed_gemm import Scheme, reference
 from mixed_gemm.reference import scaled as reference_scaled
+from mixed_gemm.weights.scheme import ACTIVATION_MODES
 
 pytestmark = pytest.mark.gpu
 
@@ -140,26 +140,27 @@ def test_opcheck(symmetric):
 # --- the layer --------------------------------------------------------------------------------
 
 
-def layer(activations: str, dtype: torch.dtype, smoothing: bool) -> mixed_gemm.LinearW8A8:
+def layer(activations: str, dtype: torch.dtype, smoothing: bool) -> mixed_gemm.Linear:
     torch.manual_seed(1)
     linear = torch.nn.Linear(264, 130).to(dtype)
     factors = 0.5 + torch.rand(264) if smoothing else None
-    return mixed_gemm.LinearW8A8.from_float(
-        linear, activations, input_range=(-3.0, 5.0), smoothing=factors
+    return mixed_gemm.Linear.from_float(
+        linear, Scheme.w8a8(activations), input_range=(-3.0, 5.0), smoothing=factors
     )
 
 
-def oracle(module: mixed_gemm.LinearW8A8, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def oracle(module: mixed_gemm.Linear, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """(exact, bound) of the product of what the CPU rounds the rows to."""
-    mode = ACTIVATION_MODES[module.activations]
+    weight = module.weight
+    mode = ACTIVATION_MODES[module.scheme.activations]
     x = x if module.pre_scale is None else x * module.pre_scale
-    if mode.per_token:
-        q, scale, azp = mixed_gemm.quantize_per_token(x, symmetric=not mode.azp)
+    if mode.dynamic:
+        q, scale, azp = mixed_gemm.quantize_per_token(x, symmetric=mode.symmetric)
     else:
-        q = mixed_gemm.quantize_per_tensor(x, module.input_scale, module.input_azp)
-        scale, azp = module.input_scale, None
-    operands = (q, module.weight_int8.t(), scale, module.weight_scale, module.bias.detach())
-    points = {"azp_adj": module.azp_adj, "azp": azp}
+        q = mixed_gemm.quantize_per_tensor(x, weight.input_scale, weight.input_azp)
+        scale, azp = weight.input_scale, None
+    operands = (q, weight.weight_int8.t(), scale, weight.weight_scale, module.bias.detach())
+    points = {"azp_adj": weight.azp_adj, "azp": azp}
     exact = reference_scaled.scaled_mm(*operands, **points)
     return exact, reference_scaled.error_bound(*operands, out_dtype=x.dtype, **points)
 

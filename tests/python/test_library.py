@@ -15,7 +15,7 @@ import warnings
 warnings.simplefilter("error")
 import mixed_gemm, torch
 from torch import nn
-print(mixed_gemm.QuantScheme(), mixed_gemm.__version__)
+print(mixed_gemm.Scheme.w8a8(), mixed_gemm.__version__)
 print(mixed_gemm.env().error is not None)
 calls = [
     lambda: mixed_gemm.pack_weights(torch.zeros(4, 4, dtype=torch.int8), 4),
@@ -51,7 +51,7 @@ def run(code: str, repository: Path, **environment: str) -> list[str]:
 def test_missing_library_keeps_the_import_alive(repository: Path, tmp_path: Path) -> None:
     missing = tmp_path / "libmixed_gemm.so"
     first, has_error, *errors = run(CALL, repository, MIXED_GEMM_LIBRARY=str(missing))
-    assert first.startswith("int4, group 128, symmetric")
+    assert first.startswith("int8, per channel, symmetric; int8 activations")
     assert has_error == "True"
     assert len(errors) == 5 and len(set(errors)) == 1
     for text in (

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import save_file
 from support import tiny_llama
 
@@ -64,18 +65,29 @@ def test_transformers_example(models: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert names["tokens"].shape == (1, 3 + 8)
     layers = [m for m in names["model"].modules() if isinstance(m, mixed_gemm.Linear)]
     assert {(x.bits, x.group_size) for x in layers} == {(4, 32)} and len(layers) == 7
-    assert mixed_gemm.open_checkpoint("model-packed").format == "mixed_gemm"
+    found = mixed_gemm.open_checkpoint("model-packed").format
+    assert found == "compressed-tensors pack-quantized"
 
 
-def test_tensor_parallelism_example() -> None:
+def test_tensor_parallelism_example(tmp_path: Path) -> None:
     pytest.importorskip("torch.distributed.tensor", reason="this torch has no torch.distributed")
-    names = {
-        "full_up": mixed_gemm.Linear(64, 128, group_size=32),
-        "full_down": mixed_gemm.Linear(128, 64, group_size=32),
-        **{"rank": 1, "world": 2},
-    }
-    exec(code("Tensor parallelism"), names)
-    assert (names["up"].out_features, names["down"].local.in_features) == (64, 64)
+    from torch import distributed
+    from torch.distributed.device_mesh import init_device_mesh
+
+    store = distributed.FileStore(str(tmp_path / "store"), 1)
+    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        block = torch.nn.ModuleDict(
+            {
+                "up": mixed_gemm.Linear(64, 128, group_size=32),
+                "down": mixed_gemm.Linear(128, 64, group_size=32),
+            }
+        )
+        exec(code("Tensor parallelism"), {"block": block, "mesh": init_device_mesh("cpu", (1,))})
+        assert isinstance(block.up.weight.to_local(), mixed_gemm.QuantizedTensor)
+        assert block.down(block.up(torch.ones(2, 64))).shape == (2, 64)
+    finally:
+        distributed.destroy_process_group()
 
 
 def test_commands_and_their_options_exist() -> None:

@@ -7,8 +7,12 @@ Needs transformers >= 5.17 (``pip install mixed-gemm[hf]``), which is imported o
 gptqmodel, autoawq, optimum or compressed-tensors.
 """
 
+from ...quantization.model import AFTER_QUANTIZE
 from .pretrained import from_pretrained
 from .registration import enable_transformers, register_when_imported, require_transformers
+from .saving import let_save_pretrained_write
+
+AFTER_QUANTIZE.append(let_save_pretrained_write)
 
 __all__ = ["enable_transformers", "from_pretrained", "register_when_imported"]
 

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from ...weights.scheme import QuantScheme
+from ...weights.scheme import Scheme, refined
 from .registration import METHOD
+
+_WHERE = "MixedGemmConfig"
 
 
 class MixedGemmConfig(QuantizationConfigMixin):
     """Quantize an unquantized model while transformers loads it, layer by layer::
 
-        AutoModelForCausalLM.from_pretrained(path, quantization_config=MixedGemmConfig(bits=4))
+        config = MixedGemmConfig("w4a16", group_size=64)
+        AutoModelForCausalLM.from_pretrained(path, quantization_config=config)
 
     Args:
-        bits: 4 or 8.
-        group_size: elements of K that share a scale, a multiple of 16; -1 is all of them.
-        symmetric: no zero points; ``zero_mode`` is then ignored.
-        zero_mode: "sub" or "add", as in ``mixed_gemm.Linear.from_float``.
+        scheme: a name ("w4a16", "w8a16", "w8a8", ...) or a ``mixed_gemm.Scheme``, as of
+            ``mixed_gemm.quantize_``. Static activations need calibration: use ``quantize_``.
+        bits, group_size, symmetric, zero_mode, activations: what of it is another way.
         modules_to_not_convert: names or patterns of linears to leave in their dtype, on top of the
-            output head and tied weights.
+            output head, routers and tied weights.
         source: the quantization_config of the format that the files have, when they are not ours
             (``mixed_gemm.from_pretrained`` and ``enable_transformers`` fill it in); the rest is
             then read from the files.
+
+    Attributes:
+        weight_scheme: the ``Scheme`` that all of this comes to.
 
     Raises:
         ValueError: a field is out of range or unknown.
@@ -33,28 +38,52 @@ class MixedGemmConfig(QuantizationConfigMixin):
 
     def __init__(
         self,
-        bits: int = 4,
-        group_size: int = 128,
-        symmetric: bool = True,
-        zero_mode: str = "sub",
+        scheme: str | Scheme | Mapping[str, Any] = "w4a16",
+        bits: int | None = None,
+        group_size: int | None = None,
+        symmetric: bool | None = None,
+        zero_mode: str | None = None,
+        activations: str | None = None,
         modules_to_not_convert: Iterable[str] | None = None,
         source: dict[str, Any] | None = None,
         quant_method: str = METHOD,
         **unknown: Any,
     ) -> None:
         if unknown:
-            raise ValueError(f"MixedGemmConfig has no {', '.join(sorted(unknown))}")
+            raise ValueError(f"{_WHERE} has no {', '.join(sorted(unknown))}")
         if quant_method != METHOD:
-            raise ValueError(f"MixedGemmConfig: quant_method must be {METHOD}, got {quant_method}")
-        QuantScheme(bits, group_size, "none" if symmetric else zero_mode)
+            raise ValueError(f"{_WHERE}: quant_method must be {METHOD}, got {quant_method}")
+        asked = Scheme.from_dict(scheme) if isinstance(scheme, Mapping) else scheme
+        found = refined(
+            _WHERE,
+            asked,
+            bits=bits,
+            group_size=group_size,
+            symmetric=symmetric,
+            zero_mode=zero_mode,
+            activations=activations,
+        )
+        side = found.input_activations
+        if side is not None and not side.dynamic:
+            raise ValueError(
+                f"{_WHERE}: activations must be dynamic, got {found.activations!r}, which needs "
+                "calibration. Hint: load the model, then mixed_gemm.quantize_(model, "
+                f"'w8a8', activations={found.activations!r}, calibration=batches)"
+            )
         self.quant_method: Any = METHOD
-        self.bits = bits
-        self.group_size = group_size
-        self.symmetric = symmetric
-        self.zero_mode = zero_mode
+        self.scheme = found.as_dict()  # as JSON: transformers writes attributes into config.json
         skip = modules_to_not_convert
         self.modules_to_not_convert = None if skip is None else list(skip)
         self.source = source
+
+    def to_dict(self) -> dict[str, Any]:
+        """As config.json has it: of quantized files, what the files say."""
+        found: dict[str, Any] = super().to_dict() if self.source is None else dict(self.source)
+        return found
+
+    @property
+    def weight_scheme(self) -> Scheme:
+        return Scheme.from_dict(self.scheme)
 
 
 class ForeignConfig(MixedGemmConfig):

@@ -35,15 +35,11 @@ class QuantizeWeight(ConversionOps):
         linear = nn.Linear(module.in_features, module.out_features, bias=False, device="meta")
         linear.weight = nn.Parameter(weight, requires_grad=False)
         linear.bias = module.bias  # on meta until transformers has read it
-        config = self._config
         try:
-            new = Linear.from_float(
-                linear, config.bits, config.group_size, config.symmetric, config.zero_mode
-            )
+            new = Linear.from_float(linear, self._config.weight_scheme)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-        for buffer in new.buffers():
-            buffer._is_hf_initialized = True  # type: ignore[attr-defined]
+        new.weight._is_hf_initialized = True  # type: ignore[attr-defined]
         model.set_submodule(name, new)
         if missing_keys is not None:
             missing_keys.discard(full_layer_name)

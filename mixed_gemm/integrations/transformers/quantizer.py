@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers.quantizers.base import HfQuantizer
 from transformers.quantizers.quantizers_utils import should_convert_module
 
@@ -18,18 +18,19 @@ from ...formats.detect import Format, detect
 from ...formats.errors import CheckpointError
 from ...formats.index import TensorIndex
 from ...formats.layer import LayerTensors, modules_with
-from ...formats.native import Native
 from ...nn.linear import Linear
-from ...weights.state import FLOATS, refuse_bad_permutation, refuse_non_finite
+from ...quantization.select import DEFAULT_SKIP, select, skipped_by
+from ...weights.scheme import Scheme
 from .config import MixedGemmConfig
 from .names import module_names
 from .pending import PendingLinear, warn_of_differences
+from .saving import state_and_config
 from .scaled_activation import leftover_scales, swap_activations
 
 
 class MixedGemmQuantizer(HfQuantizer):
-    """Three cases: files that save_pretrained wrote (``pre_quantized``, no source), files of
-    another format (``pre_quantized`` with a source), and unquantized files.
+    """Two cases: quantized files (``pre_quantized``, whose config is the source), and unquantized
+    ones.
     """
 
     requires_calibration = False
@@ -73,9 +74,9 @@ class MixedGemmQuantizer(HfQuantizer):
         files = [Path(file) for file in checkpoint_files]
         where = files[0].parent
         index = TensorIndex(where, files)
-        source = self.quantization_config.source
+        source = self.quantization_config.source or {}
         try:
-            scheme = Native({}, where) if source is None else detect(source, where, index)
+            scheme = detect(source, where, index)
         except ValueError as error:
             raise CheckpointError(where / "config.json", "", str(error)) from error
         self._swap(model, scheme, index)
@@ -104,11 +105,7 @@ class MixedGemmQuantizer(HfQuantizer):
                     f"is quantized, but {target} is {kind} of the model, not a Linear",
                 )
             infos.append(_check(layer, scheme, module))
-            new: nn.Module
-            if isinstance(scheme, Native):
-                new = _empty_linear(layer, scheme, module)
-            else:
-                new = PendingLinear(name, scheme, layer, module)
+            new = PendingLinear(name, scheme, layer, module)
             model.set_submodule(target, new)
         scaled = leftover_scales(index.names(), found)
         swap_activations(model, index, module_names(model, self, scaled), model.dtype)
@@ -118,12 +115,14 @@ class MixedGemmQuantizer(HfQuantizer):
         for name, module in list(model.named_modules()):
             if isinstance(module, PendingLinear):
                 model.set_submodule(name, module.finish())
-            elif isinstance(module, Linear):
-                _check_loaded(name, module)
-        if self.quantization_config.source is not None:  # what save_pretrained writes now is ours
-            self.quantization_config = MixedGemmConfig()
-            model.config.quantization_config = self.quantization_config
         return model
+
+    def get_state_dict_and_metadata(self, model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What ``save_pretrained`` writes; it asks before it writes the config."""
+        state, found = state_and_config(model)
+        self.quantization_config = MixedGemmConfig(source=found)
+        model.config.quantization_config = self.quantization_config
+        return state, {}
 
     # --- unquantized files ---------------------------------------------------------------------
 
@@ -132,15 +131,21 @@ class MixedGemmQuantizer(HfQuantizer):
         keep = self.get_modules_to_not_convert(
             model, config.modules_to_not_convert, model._keep_in_fp32_modules, True
         )
-        for name, module in model.named_modules():
-            if type(module) is nn.Linear and should_convert_module(name, keep):
-                if config.group_size > module.in_features:
-                    raise ValueError(
-                        f"mixed_gemm: {name} has in_features={module.in_features}, less than "
-                        f"group_size={config.group_size}. Hint: MixedGemmConfig("
-                        "modules_to_not_convert=[...]), or a smaller group_size"
-                    )
-                yield name
+        scheme = config.weight_scheme
+
+        def skip(name: str, module: nn.Module) -> bool:
+            return bool(skipped_by(name, DEFAULT_SKIP)) or not should_convert_module(name, keep)
+
+        def scheme_of(name: str, module: nn.Module) -> Scheme | None:
+            return scheme if isinstance(module, nn.Linear) else None
+
+        targets, _ = select(model, scheme_of, skip)
+        if problems := [text for name, x in targets.items() if (text := x.problem(name))]:
+            raise ValueError(
+                "mixed_gemm: nothing was loaded, because of\n  " + "\n  ".join(problems) + "\n"
+                "Hint: MixedGemmConfig(modules_to_not_convert=[...]), or a smaller group_size"
+            )
+        return iter(targets)
 
     def param_needs_quantization(self, model: Any, param_name: str, **kwargs: Any) -> bool:
         module, _, parameter = param_name.rpartition(".")
@@ -178,30 +183,3 @@ def _check(layer: LayerTensors, scheme: Format, module: nn.Linear) -> Any:
     if module.bias is not None and not layer.has("bias"):
         raise layer.error("bias", "is missing, and the model has one")
     return info
-
-
-def _empty_linear(layer: LayerTensors, scheme: Native, module: nn.Linear) -> Linear:
-    found = scheme.layer_of(layer)
-    return Linear(
-        found.in_features,
-        found.out_features,
-        layer.has("bias"),
-        bits=found.scheme.bits,
-        group_size=found.scheme.group_size,
-        zero_mode=found.scheme.zero_mode,
-        pre_scale=layer.has("pre_scale"),
-        permutation=found.permuted,
-        device="meta",
-        dtype=module.weight.dtype,
-    )
-
-
-def _check_loaded(name: str, linear: Linear) -> None:
-    """transformers sets tensors of any shape and any value."""
-    buffers: dict[str, Tensor | None] = {**linear._buffers, "bias": linear.bias}
-    problems = linear._layer().tensor_problems(buffers)
-    problems += [f"{x} was not loaded" for x, t in buffers.items() if t is not None and t.is_meta]
-    if problems:
-        raise CheckpointError("", name, "; ".join(problems))
-    refuse_non_finite({x: buffers[x] for x in FLOATS}, name)
-    refuse_bad_permutation(linear.permutation, name)

@@ -14,10 +14,12 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 from packaging.version import Version
 
 METHOD = "mixed_gemm"
+OUR_FILES = "compressed-tensors"  # as save_pretrained and save_checkpoint write them
 MINIMUM = Version("5.17")
 # quant_method of files that enable_transformers may take over
 FOREIGN = ("awq", "gptq", "compressed-tensors", "fp8", "auto-round")
@@ -54,6 +56,26 @@ def register() -> None:
 
     auto.register_quantization_config(METHOD)(MixedGemmConfig)
     auto.register_quantizer(METHOD)(MixedGemmQuantizer)
+    table = auto.AUTO_QUANTIZATION_CONFIG_MAPPING
+    table[OUR_FILES] = _with_our_files(table[OUR_FILES])
+
+
+def _with_our_files(stock: Any) -> Any:
+    """The class that transformers makes of a compressed-tensors config, but ours for files that
+    this
+    library wrote: they have a key of that name."""
+
+    class Config(stock):
+        @classmethod
+        def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+            if METHOD in config_dict:
+                from .config import ForeignConfig
+
+                return ForeignConfig.from_dict(config_dict, **kwargs)
+            return stock.from_dict(config_dict, **kwargs)
+
+    Config.__name__ = stock.__name__  # which transformers compares
+    return Config
 
 
 def enable_transformers(methods: str | Iterable[str] = FOREIGN) -> None:

@@ -254,10 +254,11 @@ def test_a_full_disk_is_one_error_line(tmp_path: Path, monkeypatch: pytest.Monke
     assert not (tmp_path / "out").exists()
 
 
-def test_convert_refuses_act_order_and_leaves_the_folder_free(tmp_path: Path) -> None:
-    text = run("convert", ACT_ORDER, tmp_path / "out", status=1)
-    assert "error: " in text and "permutation" in text
-    run("convert", AWQ, tmp_path / "out")
+def test_convert_says_what_only_this_library_reads(tmp_path: Path) -> None:
+    text = run("convert", ACT_ORDER, tmp_path / "out")
+    assert "other readers refuse" in text and "README.md" in text
+    assert "act-order" in (tmp_path / "out" / "README.md").read_text()
+    assert "other readers" not in run("convert", AWQ, tmp_path / "plain")
 
 
 def dense_model(folder: Path) -> Path:

@@ -68,9 +68,11 @@ def test_to_linear_computes_with_the_same_weight(repository, folder):
         truth = tiny_llama.grid(
             weight.name, n, k, bits, group_size, symmetric, act_order, least_zero
         )
-        linear = weight.to_linear(torch.float32)
-        assert torch.equal(linear.dequantize(), truth.weight())
-        again = linear.to_quantized_weight(weight.name)
+        rounded = weight.to_linear(torch.float32)
+        assert torch.equal(rounded.dequantize(), truth.weight())
+        again = rounded.to_quantized_weight(weight.name)
+        assert again.input_activations == weight.input_activations
+        linear = weight.weight_only().to_linear(torch.float32)
         assert torch.equal(again.q, weight.q) and again.bits == weight.bits
         a = tiny_llama.scatter("activations", 3, k).float() / 2**19 - 1
         w = weight.to(torch.float32)

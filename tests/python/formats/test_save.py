@@ -12,6 +12,7 @@ from support import tiny_llama
 from support.checkpoints import FLOATS, INTEGERS
 
 import mixed_gemm
+from mixed_gemm import Scheme
 from mixed_gemm.formats import open_checkpoint, save_checkpoint
 from mixed_gemm.formats.bitfields import (
     pack_dense,
@@ -45,7 +46,9 @@ def test_save_opened_checkpoint_round_trips(repository, tmp_path, folder):
     (tmp_path / "tokenizer_config.json").write_text("{}")
     save_checkpoint(source, tmp_path / "out")
     found = open_checkpoint(tmp_path / "out")
-    wanted_format = "float-quantized" if folder in FLOATS else "pack-quantized"
+    rounds = any(x.input_activations is not None for x in source.layers.values())
+    integers = "int-quantized" if rounds else "pack-quantized"
+    wanted_format = "float-quantized" if folder in FLOATS else integers
     assert found.format == f"compressed-tensors {wanted_format}"
     assert list(found.layers) == list(source.layers)
     for name in source.layers:
@@ -58,11 +61,14 @@ def test_save_opened_checkpoint_round_trips(repository, tmp_path, folder):
 
 
 @pytest.mark.parametrize("folder", sorted(ACT_ORDER))
-def test_save_act_order_is_refused(repository, tmp_path, folder):
+def test_save_act_order_is_for_this_library_alone(repository, tmp_path, folder):
     source = open_checkpoint(repository / "tests" / "data" / folder)
-    with pytest.raises(ValueError, match=r"cannot hold a permutation\. Hint: act-order"):
-        save_checkpoint(source, tmp_path / "out")
-    assert not list((tmp_path / "out").glob("*.safetensors"))
+    save_checkpoint(source, tmp_path / "out")
+    found = open_checkpoint(tmp_path / "out")
+    assert found.format == "compressed-tensors mixed-gemm-packed"
+    for name in source.layers:
+        assert_same(found.layer(name), source.layer(name))
+    assert "a permutation of the columns" in (tmp_path / "out" / "README.md").read_text()
 
 
 class Tiny(torch.nn.Module):
@@ -79,7 +85,14 @@ class Tiny(torch.nn.Module):
 @pytest.mark.parametrize("zero_mode", ["sub", "add"])
 def test_save_quantized_model_round_trips(tmp_path, bits, symmetric, zero_mode):
     model = Tiny().half()
-    mixed_gemm.quantize_(model, bits, 16, symmetric, zero_mode=zero_mode, progress=False)
+    mixed_gemm.quantize_(
+        model,
+        bits=bits,
+        group_size=16,
+        symmetric=symmetric,
+        zero_mode=None if symmetric else zero_mode,
+        progress=False,
+    )
     save_checkpoint(model, tmp_path, config={"model_type": "tiny"})
     found = open_checkpoint(tmp_path)
     assert set(found.layers) == {"first", "second"}
@@ -87,20 +100,21 @@ def test_save_quantized_model_round_trips(tmp_path, bits, symmetric, zero_mode):
     for name in found.layers:
         linear, weight = getattr(model, name), found.layer(name)
         wanted = linear.to_quantized_weight(name)
-        if zero_mode == "add" and not symmetric:  # stored as the integers they came from
-            assert weight.zero_mode == "sub"
-            again = (-weight.zeros.float() * weight.scales.float()).half()
-            assert torch.equal(again, wanted.zeros)
-            assert torch.equal(weight.q, wanted.q) and torch.equal(weight.scales, wanted.scales)
-        else:
-            assert_same(weight, wanted)
+        assert_same(weight, wanted)
+    # Zeros that are added are stored as the integers they came from, which others read; the second
+    # layer has a ragged group, which they do not.
+    groups = found.quantization_config["config_groups"].values()
+    assert [x["format"] for x in groups] == ["pack-quantized", "mixed-gemm-packed"]
     assert found.config["model_type"] == "tiny"
 
 
 def test_save_mixed_bits_names_every_layer(tmp_path):
     model = Tiny().bfloat16()
     mixed_gemm.quantize_(
-        model, lambda name, _: 4 if name == "first" else 8, -1, progress=False, skip=None
+        model,
+        lambda name, _: Scheme.weight_only(4 if name == "first" else 8, -1),
+        progress=False,
+        skip=None,
     )
     save_checkpoint(model, tmp_path)
     found = open_checkpoint(tmp_path)
@@ -149,14 +163,44 @@ def test_save_model_without_quantized_layers_is_refused(tmp_path):
         save_checkpoint(Tiny(), tmp_path)
 
 
-def test_save_zero_points_that_are_no_integers_is_refused(tmp_path):
-    zeros = torch.full((1, 8), 0.5)
-    weight = QuantizedWeight(
-        "x", torch.zeros(8, 16).char(), torch.ones(1, 8), zeros, zero_mode="sub"
+@pytest.mark.parametrize("zero_mode", ["sub", "add"])
+def test_what_others_cannot_read_survives(tmp_path, zero_mode):
+    """Real zero points, a ragged last group, a pre_scale: each with what only it has."""
+    common = {"zeros": torch.full((1, 8), 0.3), "zero_mode": zero_mode}
+    ragged = {"group_size": 16, "scales": torch.rand(2, 8) + 0.5}
+    parts = {"zeros": common, "ragged": ragged, "scaled": {"pre_scale": torch.rand(24) + 0.5}}
+    model = torch.nn.ModuleDict()
+    for name, changes in parts.items():
+        fields = {"q": torch.randint(-8, 8, (8, 24)).char(), "scales": torch.ones(1, 8), **changes}
+        model[name] = QuantizedWeight(name, **fields).to_linear()
+    save_checkpoint(model, tmp_path)
+    found = open_checkpoint(tmp_path)
+    assert found.format == "compressed-tensors mixed-gemm-packed"
+    for name in parts:
+        assert_same(found.layer(name), model[name].to_quantized_weight(name))
+    assert "zero points that are no integers" in (tmp_path / "README.md").read_text()
+
+
+@pytest.mark.parametrize("activations", ["dynamic", "dynamic_azp", "static", "static_azp"])
+def test_w8a8_survives(tmp_path, activations):
+    model = torch.nn.ModuleDict(
+        {
+            name: mixed_gemm.Linear.from_float(
+                torch.nn.Linear(48, 40),
+                Scheme.w8a8(activations),
+                input_range=(-3.0, 5.0),
+                smoothing=torch.rand(48) + 0.5 if name == "smoothed" else None,
+            )
+            for name in ("plain", "smoothed")
+        }
     )
-    model = torch.nn.ModuleDict({"x": weight.to_linear()})
-    with pytest.raises(ValueError, match=r"integer zero points in -8\.\.7.* in 0\.5\.\.0\.5"):
-        save_checkpoint(model, tmp_path)
+    save_checkpoint(model, tmp_path)
+    found, x = open_checkpoint(tmp_path), torch.randn(3, 48)
+    for name, layer in model.items():
+        again = found.layer(name).to_linear(torch.float32)
+        assert again.scheme == layer.scheme
+        assert torch.equal(again(x), layer(x))
+        assert all(torch.equal(t, again.state_dict()[k]) for k, t in layer.state_dict().items())
 
 
 @st.composite

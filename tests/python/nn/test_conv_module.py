@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import mixed_gemm
-from mixed_gemm import Conv2d, quantize_, quantize_conv_weight, reference
+from mixed_gemm import Conv2d, QuantizedTensor, Scheme, quantize_, quantize_conv_weight, reference
 from mixed_gemm.ops.conv_problem import is_channels_last, num_blocks
 from mixed_gemm.reference import conv as reference_conv
 
@@ -147,11 +147,13 @@ def test_conv_is_a_drop_in(geometry: str, last: bool) -> None:
         assert getattr(layer, name) == getattr(dense, name), name
 
 
-def test_conv_is_an_nn_conv2d_with_an_empty_weight() -> None:
+def test_conv_is_an_nn_conv2d_with_a_frozen_quantized_weight() -> None:
     layer = make(torch.bfloat16)
     assert isinstance(layer, nn.Conv2d)
-    assert (layer.weight.dtype, layer.weight.numel()) == (torch.bfloat16, 0)
-    assert [name for name, _ in layer.named_parameters()] == ["bias"]
+    assert isinstance(layer.weight, QuantizedTensor) and not layer.weight.requires_grad
+    assert layer.weight.dtype == torch.bfloat16
+    assert layer.weight.shape == (layer.out_channels, layer.in_channels, *layer.kernel_size)
+    assert [name for name, _ in layer.named_parameters()] == ["weight", "bias"]
     assert "bits=4, block_size=48, offsets=True, dtype=bfloat16" in repr(layer)
     assert "stride=(2, 2)" in repr(layer)
     with pytest.raises(RuntimeError, match="cannot be re-initialised"):
@@ -322,8 +324,8 @@ def test_quantize_takes_convolutions_along() -> None:
     assert blocks == {"stem": -1, "wide": -1, "tail": 128}
     assert isinstance(model.tail, Conv2d) and type(model.depthwise) is nn.Conv2d
     assert (model(x) - want).norm() < 0.03 * want.norm()
-    buffers = [x for name in report.quantized for x in model.get_submodule(name).buffers()]
-    assert report.bytes_after == sum(x.nbytes for x in buffers)
+    weights = [model.get_submodule(name).weight for name in report.quantized]
+    assert report.bytes_after == sum(x.stored_bytes for x in weights)
     again = quantize_(model, bits=8, group_size=16)
     assert again.quantized == ()
     assert again.skipped["tail"] == "quantized already"
@@ -333,10 +335,11 @@ def test_quantize_options_for_convolutions() -> None:
     model = Net()
     quantize_(
         model,
-        bits=lambda name, layer: 8 if isinstance(layer, nn.Conv2d) else 4,
-        group_size=16,
-        block_size=lambda name, conv: 16 if conv.in_channels >= 16 else -1,
-        symmetric=False,
+        lambda name, layer: Scheme.weight_only(
+            8 if isinstance(layer, nn.Conv2d) else 4,
+            16 if layer.weight.shape[1] >= 16 else -1,
+            "sub",
+        ),
         skip=("stem",),
     )
     assert type(model.stem) is nn.Conv2d
@@ -356,7 +359,7 @@ def test_quantize_w8a8_leaves_convolutions() -> None:
     model = Net()
     report = quantize_(model, scheme="w8a8")
     assert report.quantized == ("head",)
-    assert all("linears only" in report.skipped[x] for x in ("stem", "wide", "tail"))
+    assert all("no form of the scheme" in report.skipped[x] for x in ("stem", "wide", "tail"))
 
 
 def test_quantize_of_a_bare_convolution_says_what_to_do() -> None:

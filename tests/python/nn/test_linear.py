@@ -15,7 +15,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from mixed_gemm import Linear, QuantScheme, quantize_weight, reference
+from mixed_gemm import Linear, QuantizedTensor, Scheme, quantize_weight, reference
 
 SCHEMES = [
     {"bits": 8, "group_size": -1, "symmetric": True},
@@ -62,14 +62,15 @@ def test_from_float_computes_with_the_rounded_weight(
     assert (near <= (1.1 if scheme["bits"] == 4 else 2.6) * step).all()
 
 
-def test_linear_is_an_nn_linear_with_an_empty_weight() -> None:
+def test_linear_is_an_nn_linear_with_a_frozen_quantized_weight() -> None:
     layer = make(dtype=torch.bfloat16)
     assert isinstance(layer, nn.Linear)
     assert (layer.in_features, layer.out_features) == (80, 72)
     assert (layer.weight.dtype, layer.weight.device.type) == (torch.bfloat16, "cpu")
-    assert layer.weight.numel() == 0
+    assert isinstance(layer.weight, QuantizedTensor) and isinstance(layer.weight, nn.Parameter)
+    assert layer.weight.shape == (72, 80)
     assert not layer.weight.requires_grad
-    assert [name for name, _ in layer.named_parameters()] == ["bias"]
+    assert [name for name, _ in layer.named_parameters()] == ["weight", "bias"]
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -101,11 +102,11 @@ def test_to_float_folds_pre_scale() -> None:
 
 def test_extra_repr_names_the_scheme() -> None:
     assert repr(make(**SCHEMES[2])) == (
-        "Linear(in_features=80, out_features=72, bias=True, bits=4, group_size=48, zero_mode=sub, "
-        "dtype=float32)"
+        "Linear(in_features=80, out_features=72, bias=True, scheme=(int4, group 48, "
+        "zeros 'sub'), dtype=float32)"
     )
     assert "symmetric" in repr(make())
-    assert make(**SCHEMES[2]).scheme == QuantScheme(4, 48, "sub")
+    assert make(**SCHEMES[2]).scheme == Scheme.weight_only(4, 48, "sub")
 
 
 def test_reset_parameters_is_refused() -> None:
@@ -141,7 +142,7 @@ def test_state_dict_round_trip_is_bitwise(way: str, scheme: dict[str, Any], tmp_
 def test_meta_construction_then_assign() -> None:
     layer = make(dtype=torch.bfloat16)
     other = Linear(80, 72, bits=4, group_size=32, device="meta", dtype=torch.bfloat16)
-    assert all(t.is_meta for t in other.buffers())
+    assert all(t.is_meta for t in other.weight.tensors().values())
     other.load_state_dict(layer.state_dict(), assign=True)
     x = torch.randn(3, 80).bfloat16()
     assert torch.equal(layer(x), other(x))
@@ -259,7 +260,11 @@ def test_load_casts_floats_as_torch_does() -> None:
         ({"bits": 3}, ValueError, "bits must be 4 or 8, got 3"),
         ({"group_size": 96}, ValueError, "group_size=96, K=80"),
         ({"zeros": torch.zeros(72, 3)}, RuntimeError, r"zeros must be \(3, 72\), got \(72, 3\)"),
-        ({"bias": torch.zeros(72).half()}, RuntimeError, "must share one dtype"),
+        (
+            {"bias": torch.zeros(72).half()},
+            RuntimeError,
+            "bias must be torch.float32 as the weight",
+        ),
         ({"pre_scale": torch.ones(72)}, RuntimeError, r"pre_scale must be \(80,\), got \(72,\)"),
         (
             {"scales": torch.full((3, 72), torch.nan)},
@@ -386,5 +391,10 @@ def test_peft_lora_trains_on_top() -> None:
         losses.append(loss.item())
     assert losses[-1] < 0.8 * losses[0]
 
-    with pytest.raises(RuntimeError):  # there is no dense weight to merge into
-        adapted.merge_and_unload()
+    layer = adapted.base_model.model[0]
+    wanted = layer.base_layer.dequantize() + layer.get_delta_weight("default").detach()
+    merged = adapted.merge_and_unload()  # rounds the sum to the scheme again
+    assert type(merged[0]) is Linear
+    rounded = Linear.from_float(nn.utils.skip_init(nn.Linear, 80, 64), merged[0].scheme)
+    rounded.weight.data = wanted
+    assert torch.equal(merged[0].dequantize(), rounded.dequantize())

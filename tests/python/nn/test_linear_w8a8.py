@@ -1,4 +1,6 @@
-"""LinearW8A8 and quantize_(scheme="w8a8"): every mode, state, casts, gradients, compilers."""
+"""Linear with a W8A8 weight, and quantize_(scheme="w8a8"): modes, state, casts, gradients,
+compilers.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,12 @@ import torch
 from torch import Tensor, nn
 
 import mixed_gemm
-from mixed_gemm import LinearW8A8, reference
-from mixed_gemm.nn.linear_w8a8 import ACTIVATION_MODES, input_quantization
+from mixed_gemm import Linear, Scheme, reference
 from mixed_gemm.ops.problem import DTYPES
 from mixed_gemm.reference import scaled as reference_scaled
+from mixed_gemm.weights import W8A8Weight
+from mixed_gemm.weights.scheme import ACTIVATION_MODES
+from mixed_gemm.weights.w8a8 import input_quantization
 
 MODES = tuple(ACTIVATION_MODES)
 N, K = 40, 72
@@ -26,30 +30,50 @@ def layer(
     dtype: torch.dtype = torch.float32,
     smoothing: bool = False,
     bias: bool = True,
-) -> LinearW8A8:
+) -> Linear:
     torch.manual_seed(0)
     linear = nn.Linear(K, N, bias=bias).to(dtype)
     factors = 0.5 + torch.rand(K) if smoothing else None
-    return LinearW8A8.from_float(linear, activations, input_range=(-3.0, 5.0), smoothing=factors)
+    return Linear.from_float(
+        linear, Scheme.w8a8(activations), input_range=(-3.0, 5.0), smoothing=factors
+    )
+
+
+def w8a8(
+    weight: Tensor,
+    weight_scale: Tensor,
+    bias: Tensor | None = None,
+    pre_scale: Tensor | None = None,
+    activations: str = "dynamic",
+    **others: Any,
+) -> Linear:
+    """A layer of integers that are there already."""
+    if bias is not None and pre_scale is None:
+        others.setdefault("dtype", bias.dtype)
+    scheme = Scheme.w8a8(activations)
+    found = W8A8Weight.from_quantized(weight, weight_scale, pre_scale, scheme=scheme, **others)
+    return Linear.from_weight(found, bias)
 
 
 def rows(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return (torch.randn(*shape, K) * 1.5 + 0.5).to(dtype)
 
 
-def exact(module: LinearW8A8, x: Tensor) -> tuple[Tensor, Tensor]:
+def exact(module: Linear, x: Tensor) -> tuple[Tensor, Tensor]:
     """(value, bound): float64 of the integers that the oracle rounds to."""
-    mode = ACTIVATION_MODES[module.activations]
+    mode = ACTIVATION_MODES[module.scheme.activations]
     x = x if module.pre_scale is None else x * module.pre_scale
-    if mode.per_token:
-        q, scale, azp = reference_scaled.quantize_per_token(x, symmetric=not mode.azp)
+    if mode.dynamic:
+        q, scale, azp = reference_scaled.quantize_per_token(x, symmetric=mode.symmetric)
     else:
-        assert module.input_scale is not None
-        q = reference_scaled.quantize_per_tensor(x, module.input_scale, module.input_azp)
-        scale, azp = module.input_scale, None
+        assert module.weight.input_scale is not None
+        q = reference_scaled.quantize_per_tensor(
+            x, module.weight.input_scale, module.weight.input_azp
+        )
+        scale, azp = module.weight.input_scale, None
     bias = None if module.bias is None else module.bias.detach()
-    operands = (q, module.weight_int8.t(), scale, module.weight_scale, bias)
-    points = {"azp_adj": module.azp_adj, "azp": azp}
+    operands = (q, module.weight.weight_int8.t(), scale, module.weight.weight_scale, bias)
+    points = {"azp_adj": module.weight.azp_adj, "azp": azp}
     value = reference_scaled.scaled_mm(*operands, **points)
     return value, reference_scaled.error_bound(*operands, out_dtype=x.dtype, **points)
 
@@ -83,9 +107,9 @@ def test_close_to_the_dense_layer(activations: str, smoothing: bool) -> None:
     torch.manual_seed(0)
     linear = nn.Linear(K, N)
     x = rows(200)
-    module = LinearW8A8.from_float(
+    module = Linear.from_float(
         linear,
-        activations,
+        Scheme.w8a8(activations),
         input_range=(float(x.min()), float(x.max())),
         smoothing=0.8 + 0.4 * torch.rand(K) if smoothing else None,
     )
@@ -93,8 +117,11 @@ def test_close_to_the_dense_layer(activations: str, smoothing: bool) -> None:
         assert module.pre_scale is not None
         smooth = x * module.pre_scale
         again = (float(smooth.min()), float(smooth.max()))
-        module = LinearW8A8.from_float(
-            linear, activations, input_range=again, smoothing=module.pre_scale.reciprocal()
+        module = Linear.from_float(
+            linear,
+            Scheme.w8a8(activations),
+            input_range=again,
+            smoothing=module.pre_scale.reciprocal(),
         )
     with torch.no_grad():
         dense, out = linear(x), module(x)
@@ -106,14 +133,16 @@ def test_weight_is_rounded_to_nearest_by_channel() -> None:
     linear = nn.Linear(K, N)
     with torch.no_grad():
         linear.weight[3] = 0  # a channel of zeros divides by nothing
-    module = LinearW8A8.from_float(linear)
+    module = Linear.from_float(linear, "w8a8")
     step = linear.weight.detach().abs().amax(1) / 128  # its sign makes the largest value -128
     keep = torch.arange(N) != 3
-    assert torch.allclose(module.weight_scale.abs()[keep], step[keep], rtol=1e-6)
+    assert torch.allclose(module.weight.weight_scale.abs()[keep], step[keep], rtol=1e-6)
     error = (module.dequantize() - linear.weight.detach()).abs()
     assert (error[keep] <= 1.0001 * step[keep, None]).all()  # 128 itself is not there
     assert (error <= 0.5001 * step[:, None]).double().mean() > 0.9
-    assert (module.weight_int8.amin(1)[keep] == -128).all() and (module.weight_int8[3] == 0).all()
+    assert (module.weight.weight_int8.amin(1)[keep] == -128).all() and (
+        module.weight.weight_int8[3] == 0
+    ).all()
     with torch.no_grad():
         assert torch.equal(module(rows(2))[:, 3], linear.bias.detach()[3].expand(2))
 
@@ -176,7 +205,7 @@ def test_bias_alone_trains() -> None:
     module = layer()
     module(rows(4)).sum().backward()
     assert module.bias is not None and torch.equal(module.bias.grad, torch.full((N,), 4.0))  # type: ignore[arg-type]
-    assert [name for name, _ in module.named_parameters()] == ["bias"]
+    assert [name for name, p in module.named_parameters() if p.requires_grad] == ["bias"]
 
 
 @pytest.mark.parametrize("activations", MODES)
@@ -184,12 +213,12 @@ def test_casts_move_the_activations_only(activations: str) -> None:
     module = layer(activations, smoothing=True)
     half = copy.deepcopy(module).half()
     for name in ("weight_scale", "input_scale"):
-        kept, cast = getattr(module, name), getattr(half, name)
+        kept, cast = getattr(module.weight, name), getattr(half.weight, name)
         assert (kept is None) == (cast is None)
         if kept is not None:
             assert cast.dtype == torch.float32 and torch.equal(cast, kept)
     assert half.weight.dtype == torch.float16 and half.pre_scale.dtype == torch.float16  # type: ignore[union-attr]
-    assert half.weight_int8.dtype == torch.int8
+    assert half.weight.weight_int8.dtype == torch.int8
     x = rows(4, dtype=torch.float16)
     with torch.no_grad():
         assert reference.error_ratio(half(x), *exact(half, x)) <= 1
@@ -236,11 +265,11 @@ def test_state_round_trip(activations: str, smoothing: bool) -> None:
     options: dict[str, Any] = {"activations": activations, "pre_scale": smoothing}
     with torch.no_grad():
         expected = module(x)
-        fresh = LinearW8A8(K, N, **options, dtype=torch.float16)
+        fresh = Linear(K, N, scheme="w8a8", **options, dtype=torch.float16)
         assert (fresh(x) == 0).all(), "w = 0 until it is filled"
         fresh.load_state_dict(state)
         assert torch.equal(fresh(x), expected)
-        empty = LinearW8A8(K, N, **options, dtype=torch.float16, device="meta")
+        empty = Linear(K, N, scheme="w8a8", **options, dtype=torch.float16, device="meta")
         empty.load_state_dict(state, assign=True)
         assert torch.equal(empty(x), expected)
         assert torch.equal(copy.deepcopy(module)(x), expected)
@@ -266,7 +295,7 @@ def test_state_of_another_mode_or_shape_is_refused_and_changes_nothing() -> None
     with pytest.raises(ValueError, match="input_scale must be finite"):
         module.load_state_dict(bad)
     assert all(torch.equal(v, before[k]) for k, v in buffers(module).items())
-    weight_only = mixed_gemm.Linear.from_float(nn.Linear(K, N), 8, -1)
+    weight_only = mixed_gemm.Linear.from_float(nn.Linear(K, N), bits=8, group_size=-1)
     with pytest.raises(RuntimeError, match="of another kind"):
         module.load_state_dict(weight_only.state_dict(), strict=False)
 
@@ -276,20 +305,20 @@ def test_state_of_another_mode_or_shape_is_refused_and_changes_nothing() -> None
 
 def test_from_quantized_takes_the_forms_of_checkpoints() -> None:
     module = layer("static_azp", torch.float16)
-    weight, scale = module.weight_int8, module.weight_scale
+    weight, scale = module.weight.weight_int8, module.weight.weight_scale
     assert module.bias is not None
     shared: dict[str, Any] = {
         "activations": "static_azp",
-        "input_scale": module.input_scale,
-        "input_azp": module.input_azp,
+        "input_scale": module.weight.input_scale,
+        "input_azp": module.weight.input_azp,
     }
     x = rows(3, dtype=torch.float16)
     with torch.no_grad():
         for form in (scale, scale[:, None], scale.double()):
-            again = LinearW8A8.from_quantized(weight, form, module.bias, **shared)
+            again = w8a8(weight, form, module.bias, **shared)
             assert torch.equal(again(x), module(x))
-        one = LinearW8A8.from_quantized(weight, scale[:1], dtype=torch.float16)
-        assert torch.equal(one.weight_scale, scale[:1].expand(N))
+        one = w8a8(weight, scale[:1], dtype=torch.float16)
+        assert torch.equal(one.weight.weight_scale, scale[:1].expand(N))
         assert one(x).dtype == one.weight.dtype == torch.float16
 
 
@@ -303,7 +332,7 @@ def test_from_quantized_takes_the_forms_of_checkpoints() -> None:
         (
             {"bias": torch.ones(4).half(), "pre_scale": torch.ones(8)},
             RuntimeError,
-            "pre_scale and bias must share one dtype",
+            "bias must be torch.float32 as the weight, got torch.float16",
         ),
         ({"activations": "fast"}, ValueError, r"must be one of \('dynamic', .*got 'fast'"),
         ({"activations": "static"}, ValueError, "needs input_scale, got None"),
@@ -311,7 +340,7 @@ def test_from_quantized_takes_the_forms_of_checkpoints() -> None:
         (
             {"weight_scale": torch.full((4,), float("inf"))},
             ValueError,
-            "weight_scale must be finite, got NaN or Inf",
+            r"weight_scale must be finite, got inf at index \(0,\)",
         ),
     ),
 )  # fmt: skip
@@ -322,25 +351,26 @@ def test_from_quantized_refuses_by_name(
         "weight": torch.zeros(4, 8, dtype=torch.int8),
         "weight_scale": torch.ones(4),
     }
-    with pytest.raises(error, match=f"from_quantized: .*{text}"):
-        LinearW8A8.from_quantized(**{**valid, **change})
+    with pytest.raises(error, match=text):
+        w8a8(**{**valid, **change})
 
 
 @pytest.mark.parametrize("bad", (None, (0.0, float("inf")), (float("nan"), 1.0)))
 def test_static_needs_a_finite_range(bad: Any) -> None:
     with pytest.raises(ValueError, match="'static' needs a finite input_range, got"):
-        LinearW8A8.from_float(nn.Linear(K, N), "static", input_range=bad)
+        Linear.from_float(nn.Linear(K, N), Scheme.w8a8("static"), input_range=bad)
 
 
 def test_is_a_linear_and_says_what_it_is() -> None:
     module = layer("static", torch.float16, smoothing=True)
     assert isinstance(module, mixed_gemm.Linear) and isinstance(module, nn.Linear)
     assert repr(module) == (
-        "LinearW8A8(in_features=72, out_features=40, bias=True, activations=static, "
-        "pre_scale=True, dtype=float16)"
+        "Linear(in_features=72, out_features=40, bias=True, scheme=(int8, per channel, symmetric; "
+        "int8 activations, static), pre_scale=True, dtype=float16)"
     )
-    with pytest.raises(ValueError, match="no weight-only form"):
-        module.to_quantized_weight("x")
+    again = Linear.from_quantized_weight(module.to_quantized_weight("x"), torch.float16)
+    for name, tensor in module.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor), name
     with pytest.raises(RuntimeError, match="cannot be re-initialised"):
         module.reset_parameters()
 
@@ -371,7 +401,7 @@ def test_quantize_replaces_every_linear(activations: str) -> None:
         quantized, scheme="w8a8", activations=activations, calibration=batches, progress=False
     )
     assert report.quantized == ("0", "2") and report.smoothed == {}
-    assert all(type(m) is LinearW8A8 and m.activations == activations for m in quantized[::2])
+    assert all(type(m) is Linear and m.scheme.activations == activations for m in quantized[::2])
     assert 3.4 < report.bytes_before / report.bytes_after <= 4
     assert "2 layers quantized" in str(report)
     with torch.no_grad():
@@ -394,7 +424,8 @@ def test_quantize_converts_a_meta_model_that_is_filled_later() -> None:
 @pytest.mark.parametrize(
     "options, text",
     (
-        ({"scheme": "w8a16"}, "scheme must be one of"),
+        ({"scheme": "w9a9"}, "scheme must be one of"),
+        ({"scheme": "w8a16", "activations": "static"}, "activations must not be given"),
         ({"activations": "static"}, "activations='static' needs calibration"),
         ({"smooth": 0.5}, "smooth needs calibration"),
         ({"smooth": 1.5, "calibration": [torch.zeros(1, 48)]}, r"smooth must be in 0..1, got 1.5"),
@@ -404,7 +435,7 @@ def test_quantize_converts_a_meta_model_that_is_filled_later() -> None:
             {"activations": "static", "calibration": [torch.full((1, 48), float("nan"))]},
             "calibration: the input of 0 holds NaN or Inf",
         ),
-        ({"scheme": "weight_only", "smooth": 0.5}, 'calibration and smooth are for scheme="w8a8"'),
+        ({"scheme": "w4a16", "group_size": 16, "smooth": 0.5}, "smooth must be None for schemes"),
     ),
 )
 def test_quantize_refuses_and_changes_nothing(options: dict[str, Any], text: str) -> None:
@@ -447,7 +478,7 @@ def test_one_module_at_two_places_stays_one_and_tied_weights_stay_dense() -> Non
     tied.weight = (other := nn.Linear(8, 8)).weight
     net = nn.ModuleDict({"a": shared, "b": shared, "c": tied, "d": other})
     report = mixed_gemm.quantize_(net, scheme="w8a8")
-    assert net["a"] is net["b"] and type(net["a"]) is LinearW8A8
+    assert net["a"] is net["b"] and type(net["a"]) is Linear
     assert report.quantized == ("a",) and set(report.skipped) == {"c", "d"}
 
 

@@ -155,9 +155,7 @@ def test_conv_autocast_runs_in_the_dtype_of_the_user(dtype: torch.dtype) -> None
 
 def network() -> nn.Module:
     convs = (nn.Conv2d(3, 40, 3, 2, 1), nn.Conv2d(40, 24, 3, padding="same"))
-    first, second = (
-        mixed_gemm.Conv2d.from_float(conv, symmetric=False).requires_grad_() for conv in convs
-    )
+    first, second = (mixed_gemm.Conv2d.from_float(conv, symmetric=False) for conv in convs)
     return nn.Sequential(first, nn.ReLU(), second, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 

@@ -14,6 +14,8 @@ from support.op_calls import CALLS, TENSORS, public, raw
 from torch import Tensor, nn
 
 import mixed_gemm
+from mixed_gemm import Scheme
+from mixed_gemm.weights import W8A8Weight
 
 
 def freed(tensor: Tensor, nbytes: int = 0) -> Tensor:
@@ -71,9 +73,9 @@ def linear(permutation: bool = False) -> mixed_gemm.Linear:
     )
 
 
-def w8a8(activations: str) -> mixed_gemm.LinearW8A8:
-    return mixed_gemm.LinearW8A8(
-        64, 40, activations=activations, pre_scale=True, dtype=torch.float16
+def w8a8(activations: str) -> mixed_gemm.Linear:
+    return mixed_gemm.Linear(
+        64, 40, scheme="w8a8", activations=activations, pre_scale=True, dtype=torch.float16
     )
 
 
@@ -87,9 +89,9 @@ ROWS, IMAGES = (3, 64), (1, 16, 5, 5)
 MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "Linear": (linear, ROWS),
     "Linear, act-order": (lambda: linear(True), ROWS),
-    "LinearW8A8, dynamic": (lambda: w8a8("dynamic"), ROWS),
-    "LinearW8A8, dynamic_azp": (lambda: w8a8("dynamic_azp"), ROWS),
-    "LinearW8A8, static_azp": (lambda: w8a8("static_azp"), ROWS),
+    "Linear, w8a8 dynamic": (lambda: w8a8("dynamic"), ROWS),
+    "Linear, w8a8 dynamic_azp": (lambda: w8a8("dynamic_azp"), ROWS),
+    "Linear, w8a8 static_azp": (lambda: w8a8("static_azp"), ROWS),
     "Conv2d": (conv, IMAGES),
     "Conv2d that pads itself": (
         lambda: mixed_gemm.Conv2d(16, 8, 2, padding="same", dtype=torch.float16),
@@ -99,7 +101,8 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
-    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    found = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    return {**found.pop("weight").tensors(), **found}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("grad", [False, True])
@@ -141,9 +144,9 @@ PREPARE: dict[str, tuple[Callable[[], Tensor], Callable[[Tensor], Any]]] = {
             torch.ones(16, 128, dtype=torch.int8), scales, bits=8
         ),
     ),
-    "LinearW8A8": (
+    "W8A8Weight": (
         lambda: torch.ones(16, 128, dtype=torch.int8),
-        lambda q: mixed_gemm.LinearW8A8.from_quantized(q, torch.ones(16)),
+        lambda q: W8A8Weight.from_quantized(q, torch.ones(16), scheme=Scheme.w8a8()),
     ),
     "Conv2d": (
         lambda: torch.ones(16, 8, 3, 3, dtype=torch.int8),
@@ -163,7 +166,7 @@ def test_what_prepares_weights_refuses_them_too(name: str) -> None:
 @pytest.mark.parametrize("kind", MODULES)
 def test_dequantize_refuses_too(kind: str) -> None:
     make, _ = MODULES[kind]
-    unread = ("bias", "pre_scale", "azp_adj", "input_scale", "input_azp")
+    unread = ("bias", "azp_adj", "input_scale", "input_azp")
     for name in tensors_of(make()):
         module: Any = make()
         freed(tensors_of(module)[name].data)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import mixed_gemm
-from mixed_gemm import Linear, QuantizeReport, quantize_, quantize_weight, reference
+from mixed_gemm import Linear, Report, Scheme, quantize_, quantize_weight, reference
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -179,7 +179,7 @@ def test_quantize_model_by_default_leaves_the_head() -> None:
 def test_quantize_model_output_stays_near(bits: int, symmetric: bool, limit: float) -> None:
     model = Model()
     dense = copy.deepcopy(model)
-    quantize_(model, bits, 32, symmetric, skip=None)
+    quantize_(model, bits=bits, group_size=32, symmetric=symmetric, skip=None)
     assert quantized(model) == (*INNER, "lm_head")
     assert (model(TOKENS) - dense(TOKENS)).norm() / dense(TOKENS).norm() < 2 * limit
 
@@ -289,8 +289,9 @@ def test_quantize_bits_and_groups_per_layer() -> None:
     model = Model()
     quantize_(
         model,
-        bits=lambda name, linear: 8 if name.endswith("down") else 4,
-        group_size=lambda name, linear: 128 if linear.in_features >= 128 else -1,
+        lambda name, linear: Scheme.weight_only(
+            8 if name.endswith("down") else 4, 128 if linear.in_features >= 128 else -1
+        ),
     )
     up, down = model.layers[0].up, model.layers[0].down
     assert (up.bits, up.group_size, down.bits, down.group_size) == (4, -1, 8, 128)
@@ -376,5 +377,5 @@ def test_quantize_progress_is_on_stderr_when_forced(
 
 
 def test_report_is_public() -> None:
-    assert isinstance(quantize_(Model(), group_size=32), QuantizeReport)
-    assert mixed_gemm.QuantizeReport is QuantizeReport
+    assert isinstance(quantize_(Model(), group_size=32), Report)
+    assert mixed_gemm.Report is Report

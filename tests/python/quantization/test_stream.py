@@ -41,7 +41,10 @@ def test_layers_are_quantize_weight_of_the_tensors(
 ) -> None:
     tensors = dense_tensors()
     save_checkpoint(
-        DenseCheckpoint(write(tmp_path / "dense"), bits, group_size, symmetric), tmp_path / "out"
+        DenseCheckpoint(
+            write(tmp_path / "dense"), bits=bits, group_size=group_size, symmetric=symmetric
+        ),
+        tmp_path / "out",
     )
     found = open_checkpoint(tmp_path / "out")
     assert set(found.layers) == set(tiny_llama.LINEARS)

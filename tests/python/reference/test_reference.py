@@ -187,7 +187,7 @@ def test_both_bounds_allow_for_zero_points_that_constants_do_not_hold(dtype, k):
     """They leave in two parts: what the constants hold, then the rest times the scale, which rounds
     by itself and for the whole group alike (activations that are all the same add that up)."""
     generator = torch.Generator().manual_seed(0)
-    n, most = 2048, reference._MOST_ZERO[dtype]
+    n, most = 2048, reference.gemm._MOST_ZERO[dtype]
     q = torch.randint(-8, 8, (n, k), generator=generator, dtype=torch.int8)
     scales = (0.5 + torch.rand(1, n, generator=generator)).mul(2**-8).to(dtype)
     zeros = torch.randint(most + 1, 3 * most, (1, n), generator=generator).to(dtype)

@@ -36,7 +36,9 @@ def test_plan_on_the_cpu_says_which_way_the_rows_take() -> None:
 
 
 def test_plan_of_a_module_asks_the_same_question() -> None:
-    layer = Linear.from_float(nn.Linear(128, 96, dtype=torch.bfloat16), 8, 32, False)
+    layer = Linear.from_float(
+        nn.Linear(128, 96, dtype=torch.bfloat16), bits=8, group_size=32, symmetric=False
+    )
     direct = plan(
         7, 96, 128, dtype=torch.bfloat16, bits=8, group_size=32, zero_mode="sub", device="cpu"
     )

@@ -17,9 +17,10 @@ from problems.awq import awq_words
 from torch import Tensor
 
 import mixed_gemm
-from mixed_gemm import reference
+from mixed_gemm import Scheme, reference
 from mixed_gemm.ops.problem import num_groups
 from mixed_gemm.reference import conv as reference_conv
+from mixed_gemm.weights import W8A8Weight
 
 OPS = torch.ops.mixed_gemm
 SMOOTH = ("gelu", "gelu_tanh", "silu")
@@ -384,9 +385,10 @@ def linear_w8a8(activations: str) -> ModuleSample:
     """Rows that rounding does not change: their range is that of int8, or the scale is 1."""
     q, scale, bias = integers(5, 24, dtype=torch.int8), powers(5), integers(5)
     static = {"input_scale": 1.0} if activations.startswith("static") else {}
-    module = mixed_gemm.LinearW8A8.from_quantized(
-        q, scale, bias, powers(24) * 16, activations=activations, **static
+    weight = W8A8Weight.from_quantized(
+        q, scale, powers(24) * 16, scheme=Scheme.w8a8(activations), **static
     )
+    module = mixed_gemm.Linear.from_weight(weight, bias)
 
     def exact(input: Tensor, bias: Tensor) -> Tensor:
         assert module.pre_scale is not None
@@ -423,7 +425,7 @@ MODULES: dict[str, Callable[[], ModuleSample]] = {
     "Linear": linear,
     "Conv2d": conv2d,
     **{
-        f"LinearW8A8 {activations}": lambda activations=activations: linear_w8a8(activations)  # type: ignore[misc]
+        f"Linear, w8a8 {activations}": lambda activations=activations: linear_w8a8(activations)  # type: ignore[misc]
         for activations in ("dynamic", "dynamic_azp", "static", "static_azp")
     },
 }

@@ -61,7 +61,7 @@ def worst_ratio(model, run=logits) -> float:
         weight = layer.to_quantized_weight().to(out.dtype)
         a = inputs[0] if weight.permutation is None else inputs[0][..., weight.permutation]
         arguments = (a, weight.q, weight.scales, weight.zeros, weight.bias)
-        scheme = {"group_size": weight.group_size, "zero_mode": layer._op_zero_mode}
+        scheme = {"group_size": weight.group_size, "zero_mode": layer.scheme.op_zero_mode}
         exact = reference.fpA_intB_gemm(*arguments, **scheme)
         bound = reference.error_bound(*arguments, **scheme)
         ratios.append(reference.error_ratio(out, exact, bound))

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..ops.errors import ArgumentValueError
-from .dataflow import Observations, Observed, Producer
+from ...ops.errors import ArgumentValueError
+from ..dataflow import Observations, Observed, Producer
 
 __all__ = ["Smoothing", "smoothing_factors"]
 

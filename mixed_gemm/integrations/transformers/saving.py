@@ -1,0 +1,56 @@
+"""What ``save_pretrained`` writes of a model with quantized layers: compressed-tensors, which stock
+transformers, vLLM and SGLang read.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from torch import Tensor, nn
+
+from ...formats.ct_encode import Groups, encode
+from ...nn.conv import Conv2d
+from ...nn.linear import Linear
+from .scaled_activation import ScaledActivation
+
+
+def state_and_config(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """(tensors by name, quantization_config).
+
+    Convolutions are written as the dense ones that they compute: the format knows linears only.
+    """
+    modules = dict(model.named_modules())
+    linears = {name: x for name, x in modules.items() if isinstance(x, Linear)}
+    convs = {name: x for name, x in modules.items() if isinstance(x, Conv2d)}
+    inside = tuple(f"{name}." for name in (*linears, *convs))
+    state = {
+        name: x for name, x in model.state_dict().items() if not name.startswith(inside or ("\0",))
+    }
+    for name, conv in convs.items():
+        state |= {f"{name}.{part}": x for part, x in conv.to_float().state_dict().items()}
+    groups = Groups()
+    for name, linear in linears.items():
+        weight = linear.to_quantized_weight(name)
+        groups.add(weight)
+        state |= {f"{name}.{role}": x.contiguous() for role, x in encode(weight).items()}
+    dense = [
+        name for name, x in modules.items() if isinstance(x, nn.Linear) and name not in linears
+    ]
+    scaled = any(isinstance(x, ScaledActivation) for x in modules.values())
+    return state, groups.configuration(dense, own=scaled)
+
+
+def let_save_pretrained_write(model: nn.Module) -> None:
+    """Give a model of transformers the quantizer that ``save_pretrained`` asks; nothing for others,
+    and none of transformers is imported for them."""
+    loaded = sys.modules.get("transformers.modeling_utils")
+    if loaded is None or not isinstance(model, loaded.PreTrainedModel):
+        return
+    from .config import MixedGemmConfig
+    from .quantizer import MixedGemmQuantizer
+
+    found = MixedGemmConfig(source=state_and_config(model)[1])
+    attached: Any = model
+    attached.hf_quantizer = MixedGemmQuantizer(found, pre_quantized=True)
+    attached.config.quantization_config = found

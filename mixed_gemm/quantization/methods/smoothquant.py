@@ -1,0 +1,91 @@
+"""W8A8: the ranges of static activations, and SmoothQuant's factors, from calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from ...ops.errors import ArgumentValueError
+from ...weights.tensor import QuantizedTensor
+from ...weights.w8a8 import W8A8Weight
+from ..dataflow import Observations, observe
+from ..select import Target, weight_owners
+from .smoothing import Smoothing, smooth
+
+
+class SmoothQuant:
+    """int8 weights and activations; outliers of the activations move into the weights first.
+
+    Args:
+        alpha: of SmoothQuant in 0..1; None: no smoothing.
+
+    Raises:
+        ValueError: ``alpha`` is out of range.
+    """
+
+    def __init__(self, alpha: float | None = None) -> None:
+        if alpha is not None and not 0 <= alpha <= 1:
+            raise ArgumentValueError(f"quantize_: smooth must be in 0..1, got {alpha}")
+        self._alpha = alpha
+        self._seen: Observations | None = None
+        self._smoothing: dict[str, Smoothing] = {}
+
+    def prepare(
+        self, model: nn.Module, targets: Mapping[str, Target], calibration: Iterable[Any] | None
+    ) -> None:
+        """Observe the activations, and fold factors into the layers before where that is possible.
+
+        Raises:
+            ValueError: there is no calibration, and smoothing or static activations need it; or it
+                does not reach a layer that needs it.
+        """
+        linears = {x: t.layer for x, t in targets.items() if isinstance(t.layer, nn.Linear)}
+        static = [name for name in linears if _is_static(targets[name])]
+        if calibration is None and (self._alpha is not None or static):
+            wanted = "smooth" if self._alpha is not None else "static activations"
+            if static and self._alpha is None:
+                wanted = f"activations={targets[static[0]].scheme.activations!r}"
+            raise ArgumentValueError(
+                f"quantize_: {wanted} needs calibration, an iterable of batches. Hint: some "
+                "hundred typical inputs"
+            )
+        shared = {parameter for parameter, who in weight_owners(model).items() if len(who) > 1}
+        self._seen = None if calibration is None else observe(model, linears, calibration)
+        for name in static:
+            self._range(name)  # all of them, before anything is folded
+        if self._seen is not None and self._alpha is not None:
+            self._smoothing = smooth(linears, self._seen, self._alpha, shared)
+
+    def _range(self, name: str) -> tuple[float, float]:
+        """Least and largest activation after smoothing."""
+        observed = None if self._seen is None else self._seen.linears[name]
+        if observed is None or observed.low is None or observed.high is None:
+            raise ArgumentValueError(
+                f"quantize_: calibration never reached {name}. Hint: name it in skip"
+            )
+        low: Tensor = observed.low
+        high: Tensor = observed.high
+        if (found := self._smoothing.get(name)) is not None:
+            low, high = low / found.factors, high / found.factors
+        return float(low.min()), float(high.max())
+
+    def weight(self, name: str, target: Target) -> QuantizedTensor:
+        found = self._smoothing.get(name)
+        return W8A8Weight.from_float(
+            target.layer.weight,
+            target.scheme,
+            input_range=self._range(name) if _is_static(target) else None,
+            smoothing=None if found is None else found.factors,
+            folded=found is not None and found.folded,
+        )
+
+    def note(self, name: str) -> str:
+        found = self._smoothing.get(name)
+        return "" if found is None else found.where
+
+
+def _is_static(target: Target) -> bool:
+    side = target.scheme.input_activations
+    return side is not None and not side.dynamic

@@ -1,0 +1,87 @@
+"""What quantizing a model did, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..weights.scheme import Scheme
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """One layer that could have been quantized.
+
+    Attributes:
+        name: of the module.
+        scheme: how it is stored now; None where it was left alone.
+        reason: why it was left alone; empty where it was quantized.
+        bytes_before: of the dense weight. bytes_after: of what stands for it now.
+        weight_error: root mean square of what rounding changed over that of the weight; None on the
+            meta device, and where the layer was left alone.
+        seconds: that it took.
+        note: what calibration did for it, in words ("folded into model.norm").
+    """
+
+    name: str
+    scheme: Scheme | None = None
+    reason: str = ""
+    bytes_before: int = 0
+    bytes_after: int = 0
+    weight_error: float | None = None
+    seconds: float = 0.0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What :func:`quantize_` did. ``print`` it.
+
+    Attributes:
+        layers: name -> what became of it, of every ``nn.Linear`` and ``nn.Conv2d`` (subclasses
+            included).
+    """
+
+    layers: Mapping[str, LayerReport] = field(default_factory=dict)
+
+    @property
+    def quantized(self) -> tuple[str, ...]:
+        """Names of the modules that were replaced."""
+        return tuple(name for name, layer in self.layers.items() if layer.scheme is not None)
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """Name -> reason, of those that were left alone."""
+        return {name: x.reason for name, x in self.layers.items() if x.scheme is None}
+
+    @property
+    def smoothed(self) -> dict[str, str]:
+        """Name -> where the factors of SmoothQuant went."""
+        return {name: layer.note for name, layer in self.layers.items() if layer.note}
+
+    @property
+    def bytes_before(self) -> int:
+        """Of the dense weights that were replaced."""
+        return sum(layer.bytes_before for layer in self.layers.values())
+
+    @property
+    def bytes_after(self) -> int:
+        """Of what stands for them: packed weights, scales, zeros and offsets."""
+        return sum(layer.bytes_after for layer in self.layers.values())
+
+    def __str__(self) -> str:
+        ratio = f", {self.bytes_before / self.bytes_after:.2f}x" if self.bytes_after else ""
+        lines = [
+            f"{len(self.quantized)} layers quantized: {self.bytes_before / 1e6:.2f} MB -> "
+            f"{self.bytes_after / 1e6:.2f} MB of weights{ratio}"
+        ]
+        if self.smoothed:
+            folded = sum(where.startswith("folded") for where in self.smoothed.values())
+            lines.append(
+                f"{len(self.smoothed)} layers smoothed: {folded} folded into the layer before, "
+                f"{len(self.smoothed) - folded} with a pre_scale"
+            )
+        if self.skipped:
+            lines.append(f"{len(self.skipped)} layers skipped:")
+            lines += [f"  {name}: {reason}" for name, reason in self.skipped.items()]
+        return "\n".join(lines)

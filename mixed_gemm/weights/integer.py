@@ -1,0 +1,337 @@
+"""Weights of 4- and 8-bit integers with scales per channel or group: W4A16 and W8A16."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..ops.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    check_not_freed,
+    check_storage,
+)
+from ..ops.gemm import unchecked_gemm
+from ..ops.layout import dequantize_weights, pack_weights, unpack_weights
+from ..ops.problem import (
+    BITS,
+    LAYOUT_VERSION,
+    PAD_N,
+    check_bits,
+    check_group_size,
+    num_groups,
+    packed_shape,
+)
+from .rounding import quantize_weight
+from .scheme import Scheme
+from .tensor import Part, QuantizedTensor, part_problems
+from .values import refuse_bad_permutation, refuse_non_finite, refuse_out_of_range
+
+if TYPE_CHECKING:
+    from .exchange import QuantizedWeight
+
+
+class IntegerWeight(QuantizedTensor):
+    """``x @ w.T = (x[..., permutation] * pre_scale) @ dequantized.T``.
+
+    Parts:
+        b_packed: uint8 ``[round_up(N, 64), round_up(K, 64) * bits / 8]``.
+        scales: ``[G, N]``. zeros: ``[G, N]`` or None.
+        pre_scale: ``[K]`` or None, multiplies the activations (AWQ, SmoothQuant).
+        permutation: int64 ``[K]`` or None: column j of the codes belongs to activation
+            permutation[j] (GPTQ act-order).
+    """
+
+    kind: ClassVar[str] = "integer"
+    parts: ClassVar[tuple[Part, ...]] = (
+        Part("b_packed", (torch.uint8,), follows=False, finite=False, rows=0),
+        Part("scales", rows=1),
+        Part("zeros", rows=1),
+        Part("pre_scale"),
+        Part("permutation", (torch.int64,), follows=False, finite=False),
+    )
+
+    b_packed: Tensor
+    scales: Tensor
+    zeros: Tensor | None
+    pre_scale: Tensor | None
+    permutation: Tensor | None
+
+    @classmethod
+    def stores(cls, scheme: Scheme, dims: int) -> bool:
+        return dims == 2 and scheme.is_weight_only and scheme.bits in BITS
+
+    @classmethod
+    def why_not(cls, scheme: Scheme, shape: tuple[int, ...]) -> str:
+        try:
+            check_group_size("scheme", scheme.group_size, shape[1])
+        except ValueError as error:
+            return str(error).removeprefix("scheme: ")
+        return ""
+
+    @classmethod
+    def present(cls, scheme: Scheme) -> set[str]:
+        return {"b_packed", "scales"} | ({"zeros"} if scheme.has_zeros else set())
+
+    @classmethod
+    def shapes(cls, shape: tuple[int, ...], scheme: Scheme) -> dict[str, tuple[int, ...]]:
+        n, k = shape
+        groups = (num_groups(k, scheme.group_size), n)
+        return {
+            "b_packed": packed_shape(n, k, scheme.bits),
+            "scales": groups,
+            "zeros": groups,
+            "pre_scale": (k,),
+            "permutation": (k,),
+        }
+
+    @classmethod
+    def tag_of(cls, shape: tuple[int, ...], scheme: Scheme, permuted: bool) -> dict[str, Any]:
+        return {
+            "layout_version": LAYOUT_VERSION,
+            "in_features": shape[1],
+            "out_features": shape[0],
+            "bits": scheme.bits,
+            "group_size": scheme.group_size,
+            "zero_mode": scheme.zero_mode,
+            **({"permuted": True} if permuted else {}),
+        }
+
+    @classmethod
+    def from_float(cls, weight: Tensor, scheme: Scheme) -> IntegerWeight:
+        """Round a weight to nearest.
+
+        Args:
+            weight: float16, bfloat16 or float32 ``[N, K]``; meta gives meta.
+            scheme: weight-only. With zero_mode "sub" zero points are exact integers, with "add"
+                they are -zero * scale, rounded to the dtype of the weight.
+
+        Raises:
+            ValueError: the scheme does not fit the weight, or a value is NaN or Inf.
+            TypeError: the weight has another dtype.
+        """
+        q, scales, zeros = quantize_weight(
+            weight, scheme.bits, scheme.group_size, not scheme.has_zeros
+        )
+        if zeros is not None and scheme.zero_mode == "add":
+            zeros = (-zeros.float() * scales.float()).to(scales.dtype)
+        return cls.from_quantized(
+            q, scales, zeros, bits=scheme.bits, group_size=scheme.group_size,
+            zero_mode=scheme.op_zero_mode,
+        )  # fmt: skip
+
+    @classmethod
+    def from_quantized(
+        cls,
+        q: Tensor,
+        scales: Tensor,
+        zeros: Tensor | None = None,
+        pre_scale: Tensor | None = None,
+        permutation: Tensor | None = None,
+        *,
+        bits: int,
+        group_size: int = -1,
+        zero_mode: str = "sub",
+        where: str = "mixed_gemm.IntegerWeight.from_quantized",
+    ) -> IntegerWeight:
+        """Take integers that are there already, as a checkpoint has them.
+
+        Args:
+            q: int8 ``[N, K]``, values in the range of ``bits``.
+            scales: ``[G, N]``; its dtype is the weight's.
+            zeros: ``[G, N]`` or None (symmetric; ``zero_mode`` is then ignored).
+            pre_scale: ``[K]`` or None. permutation: int64 ``[K]`` or None.
+            where: what an error names.
+
+        Raises:
+            ValueError: a scalar is out of range, or a tensor does not fit the rest, has lost its
+                storage or holds a value it must not.
+            TypeError: ``q`` is not int8.
+        """
+        check_bits(where, bits)
+        if q.dim() != 2 or q.dtype != torch.int8:
+            error = ArgumentTypeError if q.dtype != torch.int8 else ArgumentValueError
+            raise error(f"{where}: q must be int8 [N, K], got {q.dtype} {tuple(q.shape)}")
+        floats = {"scales": scales, "zeros": zeros, "pre_scale": pre_scale}
+        check_storage(where, q=q, permutation=permutation, **floats)
+        refuse_out_of_range(q, bits, where)
+        scheme = Scheme.weight_only(bits, group_size, "none" if zeros is None else zero_mode)
+        check_group_size(where, group_size, q.shape[1])
+        shape = tuple(q.shape)
+        tensors = {**floats, "permutation": permutation}
+        if problems := part_problems(cls, shape, scheme, tensors):
+            raise ArgumentValueError(f"{where}: " + "; ".join(problems))
+        refuse_non_finite(floats, where)
+        refuse_bad_permutation(permutation, where)
+        kept = {
+            name: tensor.detach().contiguous()
+            for name, tensor in tensors.items()
+            if tensor is not None
+        }
+        return cls({**kept, "b_packed": pack_weights(q, bits)}, scheme, shape, scales.dtype)
+
+    @classmethod
+    def store(cls, weight: QuantizedWeight, dtype: torch.dtype) -> IntegerWeight:
+        weight = weight.to(dtype)
+        return cls.from_quantized(
+            weight.q,
+            weight.scales,
+            weight.zeros,
+            weight.pre_scale,
+            weight.permutation,
+            bits=weight.bits,
+            group_size=weight.group_size,
+            zero_mode="sub" if weight.zeros is None else weight.zero_mode,
+            where=f"mixed_gemm.Linear: {weight.name}",
+        )
+
+    def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """``[..., K]`` -> ``[..., N]``; bias ``[N]`` or None."""
+        if self.permutation is not None:
+            check_not_freed("mixed_gemm.Linear", input=x, permutation=self.permutation)
+            x = x.index_select(-1, self.permutation)
+        scheme = self.scheme
+        return unchecked_gemm(
+            x,
+            self.b_packed,
+            self.scales,
+            self.zeros,
+            bias,
+            self.pre_scale,
+            bits=scheme.bits,
+            group_size=scheme.group_size,
+            zero_mode=scheme.op_zero_mode,
+        )
+
+    def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
+        dtype = dtype or self.dtype
+        n, k = self.shape
+        folded = self.pre_scale is not None
+        weight = dequantize_weights(
+            self.b_packed,
+            self.scales,
+            self.zeros,
+            bits=self.scheme.bits,
+            group_size=self.scheme.group_size,
+            zero_mode=self.scheme.op_zero_mode,
+            n=n,
+            k=k,
+            dtype=torch.float32 if folded else dtype,
+        )
+        check_storage("QuantizedTensor", pre_scale=self.pre_scale, permutation=self.permutation)
+        if self.pre_scale is not None:
+            weight = (weight * self.pre_scale.float()).to(dtype)
+        if self.permutation is not None:
+            weight = torch.empty_like(weight).index_copy_(1, self.permutation, weight)
+        return weight
+
+    def requantized(self, dense: Tensor) -> IntegerWeight:
+        weight = dense
+        if self.permutation is not None:
+            weight = weight.index_select(1, self.permutation)
+        if self.pre_scale is not None:
+            weight = weight.float() / self.pre_scale.float()
+        new = type(self).from_float(weight.to(self.dtype), self.scheme)
+        new.pre_scale, new.permutation = self.pre_scale, self.permutation
+        return new
+
+    def _codes(self) -> Tensor:
+        n, k = self.shape
+        return unpack_weights(self.b_packed, self.scheme.bits, n, k)
+
+    def cut(self, dim: int, start: int, stop: int) -> IntegerWeight:
+        if dim == 0:
+            return self._rows(start, stop)
+        k, size = self.shape[1], self.scheme.group_size
+        if self.permutation is not None:
+            raise ArgumentValueError(
+                "QuantizedTensor: the columns of this weight are permuted (GPTQ act-order), so "
+                f"that columns {start} to {stop} are in no run of groups. Hint: shard its rows "
+                "(ColwiseParallel), or quantize without act-order"
+            )
+        if size != -1 and (start % size or (stop % size and stop != k)):
+            raise ArgumentValueError(
+                f"QuantizedTensor: columns {start} to {stop} of {k} cut a group of {size} that "
+                "shares a scale. Hint: shard over fewer ranks, or quantize with a group_size that "
+                f"divides {stop - start}"
+            )
+        groups = slice(None) if size == -1 else slice(start // size, -(-stop // size))
+        scheme = self.scheme
+        pre_scale = self.pre_scale
+        return self._like(
+            pack_weights(self._codes()[:, start:stop].contiguous(), scheme.bits),
+            self.scales[groups].clone(),
+            None if self.zeros is None else self.zeros[groups].clone(),
+            None if pre_scale is None else pre_scale[start:stop].clone(),
+            (self.shape[0], stop - start),
+        )
+
+    def _rows(self, start: int, stop: int) -> IntegerWeight:
+        rows = slice(start, stop)
+        if start % PAD_N == 0 and (stop % PAD_N == 0 or stop == self.shape[0]):
+            packed = self.b_packed[start : -(-stop // PAD_N) * PAD_N].clone()
+        else:
+            packed = pack_weights(self._codes()[rows].contiguous(), self.scheme.bits)
+        return self._like(
+            packed,
+            self.scales[:, rows].clone(memory_format=torch.contiguous_format),
+            None
+            if self.zeros is None
+            else self.zeros[:, rows].clone(memory_format=torch.contiguous_format),
+            self.pre_scale,
+            (stop - start, self.shape[1]),
+        )
+
+    def _like(
+        self,
+        packed: Tensor,
+        scales: Tensor,
+        zeros: Tensor | None,
+        pre_scale: Tensor | None,
+        shape: tuple[int, int],
+    ) -> IntegerWeight:
+        tensors = {
+            "b_packed": packed,
+            "scales": scales,
+            "zeros": zeros,
+            "pre_scale": pre_scale,
+            "permutation": self.permutation,
+        }
+        scheme = self.scheme
+        if scheme.group_size > shape[1]:  # one ragged group is all of K
+            scheme = Scheme.weight_only(scheme.bits, -1, scheme.zero_mode)
+        return type(self)(tensors, scheme, shape, self.dtype)
+
+    @classmethod
+    def join(cls, weights: list[IntegerWeight]) -> IntegerWeight:
+        first = weights[0]
+        aligned = all(w.shape[0] % PAD_N == 0 for w in weights[:-1])
+        if aligned:
+            packed = torch.cat([w.b_packed for w in weights])
+        else:
+            packed = pack_weights(torch.cat([w._codes() for w in weights]), first.scheme.bits)
+        zeros = [w.zeros for w in weights if w.zeros is not None]
+        return first._like(
+            packed,
+            torch.cat([w.scales for w in weights], 1),
+            torch.cat(zeros, 1) if zeros else None,
+            first.pre_scale,
+            (sum(w.shape[0] for w in weights), first.shape[1]),
+        )
+
+    def unpacked(self, name: str = "") -> QuantizedWeight:
+        from .exchange import QuantizedWeight
+
+        return QuantizedWeight(
+            name=name,
+            q=self._codes(),
+            scales=self.scales,
+            zeros=self.zeros,
+            bits=self.scheme.bits,
+            group_size=self.scheme.group_size,
+            zero_mode=self.scheme.zero_mode,
+            pre_scale=self.pre_scale,
+            permutation=self.permutation,
+        )

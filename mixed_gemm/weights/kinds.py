@@ -1,0 +1,37 @@
+"""The kinds of quantized weights: one row each. A new scheme is a file beside ``integer`` and a row
+here; a name for users is a row of ``SCHEMES`` in ``scheme``.
+"""
+
+from __future__ import annotations
+
+from ..ops.errors import ArgumentValueError
+from .conv import ConvWeight
+from .integer import IntegerWeight
+from .scheme import Scheme
+from .tensor import QuantizedTensor
+from .w8a8 import W8A8Weight
+
+# The first that stores a scheme does.
+KINDS: list[type[QuantizedTensor]] = [IntegerWeight, W8A8Weight, ConvWeight]
+
+
+def storing(scheme: Scheme, dims: int) -> type[QuantizedTensor] | None:
+    """The kind of weight for a scheme and a number of dimensions: 2 of a linear, 4 of a
+    convolution; None when there is none."""
+    return next((kind for kind in KINDS if kind.stores(scheme, dims)), None)
+
+
+def kind_of(where: str, scheme: Scheme, shape: tuple[int, ...]) -> type[QuantizedTensor]:
+    """The kind of weight that stores ``shape`` by this scheme.
+
+    Raises:
+        ValueError: there is none, or the shape does not fit the scheme.
+    """
+    kind = storing(scheme, len(shape))
+    if kind is None:
+        raise ArgumentValueError(
+            f"{where}: no weight of {len(shape)} dimensions is stored as {scheme}"
+        )
+    if reason := kind.why_not(scheme, shape):
+        raise ArgumentValueError(f"{where}: {reason}")
+    return kind

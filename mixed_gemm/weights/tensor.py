@@ -1,0 +1,388 @@
+"""``QuantizedTensor``: a weight in 4 or 8 bits that torch sees as the dense tensor it stands for.
+
+It has the shape and the dtype of the dense weight and holds the packed parts. ``mixed_gemm.Linear``
+asks it for the product straight; everybody else (tensor parallelism, FSDP2, adapters) goes through
+torch's operators, which ``dispatch`` answers. A kind of weight is a subclass: ``integer``,
+``w8a8``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor
+
+from ..ops.errors import dtype_name, shape_text, wrong_type, wrong_value
+from ..ops.problem import DTYPES
+from .scheme import Scheme
+
+if TYPE_CHECKING:
+    from .exchange import QuantizedWeight
+
+Self = TypeVar("Self", bound="QuantizedTensor")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One plain tensor inside a quantized weight.
+
+    name: of the attribute, and in a state_dict.
+    dtypes: that it may have.
+    follows: whether a cast of the weight casts it too; all that follow share the weight's dtype.
+    finite: whether NaN and infinity are refused when it is loaded.
+    rows: its dimension that runs along the output channels, in blocks of ``PAD_N`` where it is the
+        packed weight; None where it has none.
+    """
+
+    name: str
+    dtypes: tuple[torch.dtype, ...] = DTYPES
+    follows: bool = True
+    finite: bool = True
+    rows: int | None = None
+
+
+class QuantizedTensor(Tensor):
+    """A quantized weight: of a linear ``[N, K]`` or a convolution ``[Co, Ci, Kh, Kw]``.
+
+    ``shape``, ``dtype`` and ``device`` are those of the dense weight, ``dequantize()`` is its
+    value. It takes part in torch's operators: products run on the packed weight, slices of it stay
+    quantized, in-place additions and ``copy_`` round again to its scheme, and everything else sees
+    the dense value. It never requires grad: packed weights do not train.
+
+    Attributes:
+        scheme: how the numbers are stored.
+        parts: of the class: the plain tensors inside, in the order of a state_dict. Each is an
+            attribute by its name, and None where the scheme has no such part.
+
+    Made by ``from_float``, ``from_quantized`` and ``empty`` of its kinds, ``mixed_gemm.weights.
+    IntegerWeight``, ``W8A8Weight`` and ``ConvWeight``.
+    """
+
+    kind: ClassVar[str]
+    parts: ClassVar[tuple[Part, ...]]
+    scheme: Scheme
+
+    @staticmethod
+    def __new__(
+        cls: type[Self],
+        tensors: Mapping[str, Tensor | None],
+        scheme: Scheme,
+        shape: tuple[int, ...] | torch.Size,
+        dtype: torch.dtype,
+    ) -> Self:
+        first = tensors[cls.parts[0].name]
+        assert first is not None
+        made: Self = torch.Tensor._make_wrapper_subclass(
+            cls, shape, dtype=dtype, device=first.device, requires_grad=False
+        )
+        return made
+
+    def __init__(
+        self,
+        tensors: Mapping[str, Tensor | None],
+        scheme: Scheme,
+        shape: tuple[int, ...] | torch.Size,
+        dtype: torch.dtype,
+    ) -> None:
+        self.scheme = scheme
+        # (weight, first row) where this is a slice of rows of another: writing goes through to it.
+        self.rows_of: tuple[QuantizedTensor, int] | None = None
+        for part in self.parts:
+            setattr(self, part.name, tensors.get(part.name))
+
+    # --- what a kind of weight says ------------------------------------------------------------
+
+    @classmethod
+    def stores(cls, scheme: Scheme, dims: int) -> bool:
+        """Whether weights of ``dims`` dimensions are of this kind when stored by this scheme."""
+        raise NotImplementedError
+
+    @classmethod
+    def why_not(cls, scheme: Scheme, shape: tuple[int, ...]) -> str:
+        """Why a weight of this shape cannot be stored by a scheme of this kind; empty when it
+        can."""
+        raise NotImplementedError
+
+    @classmethod
+    def empty(
+        cls: type[Self],
+        shape: tuple[int, ...],
+        scheme: Scheme,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **extras: bool,
+    ) -> Self:
+        """A weight of zeros, to be filled by ``load_state_dict``.
+
+        Args:
+            shape: of the dense weight. scheme: how to store it.
+            device: of all parts. dtype: of the dense weight; torch's default when None.
+            extras: which optional parts it has, such as ``pre_scale=True``.
+        """
+        dtype = dtype or torch.get_default_dtype()
+        shapes = cls.shapes(shape, scheme)
+        wanted = cls.present(scheme) | {name for name, asked in extras.items() if asked}
+        tensors = {
+            part.name: torch.zeros(
+                shapes[part.name], dtype=dtype if part.follows else part.dtypes[0], device=device
+            )
+            for part in cls.parts
+            if part.name in wanted
+        }
+        return cls(cls.neutral(tensors), scheme, shape, dtype)
+
+    @classmethod
+    def neutral(cls, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The parts of an empty weight with neutral values where zero is none."""
+        if "pre_scale" in tensors:
+            tensors["pre_scale"].fill_(1)
+        if "permutation" in tensors:
+            order = tensors["permutation"]
+            tensors["permutation"] = torch.arange(order.numel(), device=order.device)
+        return tensors
+
+    @classmethod
+    def present(cls, scheme: Scheme) -> set[str]:
+        """Names of the parts that every weight of this scheme has."""
+        raise NotImplementedError
+
+    @classmethod
+    def shapes(cls, shape: tuple[int, ...], scheme: Scheme) -> dict[str, tuple[int, ...]]:
+        """Part -> its shape."""
+        raise NotImplementedError
+
+    @classmethod
+    def tag_of(cls, shape: tuple[int, ...], scheme: Scheme, permuted: bool) -> dict[str, Any]:
+        """What a checkpoint says of a weight besides its tensors, as JSON."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_float(cls: type[Self], weight: Tensor, scheme: Scheme) -> Self:
+        """Round a dense weight to nearest."""
+        raise NotImplementedError
+
+    @classmethod
+    def store(cls: type[Self], weight: QuantizedWeight, dtype: torch.dtype) -> Self:
+        """Take a weight that is quantized already, as a checkpoint has it.
+
+        Args:
+            weight: of a scheme that this kind stores. dtype: of the activations.
+        """
+        raise NotImplementedError
+
+    def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """``x @ w.T + bias`` (a convolution has its own way): the only call of the op."""
+        raise NotImplementedError
+
+    def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
+        """The dense weight in ``dtype`` (its own when None), such that ``x @ w.T`` is the product:
+        a pre_scale is multiplied in and columns are in the order of the activations."""
+        raise NotImplementedError
+
+    def requantized(self: Self, dense: Tensor) -> Self:
+        """A dense weight rounded to nearest as this one is stored, with its pre_scale and order."""
+        raise NotImplementedError
+
+    def cut(self: Self, dim: int, start: int, stop: int) -> Self:
+        """Rows (dim 0) or columns (dim 1) ``start`` to ``stop``, with storage of their own.
+
+        Raises:
+            ValueError: a group of columns that share a scale would be cut in two, or the columns
+                are permuted.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def join(cls: type[Self], weights: list[Self]) -> Self:
+        """The inverse of :meth:`cut` along dim 0."""
+        raise NotImplementedError
+
+    def unpacked(self, name: str = "") -> QuantizedWeight:
+        """Plain codes, scales and zero points, as checkpoint formats take them.
+
+        Raises:
+            ValueError: this kind of weight has no such form.
+        """
+        raise NotImplementedError
+
+    # --- parts ---------------------------------------------------------------------------------
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Name -> plain tensor, of the parts that are there."""
+        found = {part.name: getattr(self, part.name) for part in self.parts}
+        return {name: tensor for name, tensor in found.items() if tensor is not None}
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of all parts."""
+        return sum(tensor.nbytes for tensor in self.tensors().values())
+
+    def with_parts(
+        self: Self,
+        change: Callable[[Tensor], Tensor],
+        *,
+        shape: tuple[int, ...] | torch.Size | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Self:
+        """The same weight with every part changed."""
+        parts = {name: change(tensor) for name, tensor in self.tensors().items()}
+        return type(self)(parts, self.scheme, shape or self.shape, dtype or self.dtype)
+
+    def adopt(self: Self, other: Self) -> None:
+        """Hold the parts of ``other`` from now on."""
+        for part in self.parts:
+            setattr(self, part.name, getattr(other, part.name))
+
+    def refuse_parts(self, tensors: Mapping[str, Tensor | None]) -> list[str]:
+        """Every shape and dtype in ``tensors`` (by the names of parts, and "bias") that does not
+        fit this weight."""
+        return part_problems(type(self), tuple(self.shape), self.scheme, tensors)
+
+    def tag(self) -> dict[str, Any]:
+        """What a checkpoint says of this weight besides its tensors."""
+        permuted = getattr(self, "permutation", None) is not None
+        shape = tuple(self.shape)
+        return self.tag_of(shape, self.scheme, permuted)
+
+    def same_storage(self, other: Tensor) -> bool:
+        """Whether ``other`` is stored as this weight is, so that parts can be copied."""
+        return (
+            type(other) is type(self)
+            and other.scheme == self.scheme
+            and other.shape == self.shape
+            and other.tensors().keys() == self.tensors().keys()
+        )
+
+    def converted(self: Self, value: Tensor) -> Self:
+        """``value`` as a weight that can take the place of this one.
+
+        Raises:
+            ValueError: it has another shape. TypeError: it is no float tensor.
+        """
+        if value.shape != self.shape:
+            wrong_value(
+                "QuantizedTensor.data",
+                "what is assigned",
+                f"have the shape {shape_text(self.shape)}",
+                shape_text(value.shape),
+                hint="replace the parameter of the module to change its shape",
+            )
+        if self.same_storage(value):
+            return value  # type: ignore[return-value]
+        if value.dtype not in DTYPES:
+            wrong_type(
+                "QuantizedTensor.data",
+                "what is assigned",
+                "be float16, bfloat16 or float32",
+                dtype_name(value.dtype),
+            )
+        dense = value.dequantize() if isinstance(value, QuantizedTensor) else value
+        return self.requantized(dense)
+
+    # --- as torch sees it ----------------------------------------------------------------------
+
+    @property
+    def data(self: Self) -> Self:
+        """The same weight; assigning a dense tensor rounds it to the scheme of this one."""
+        return self.detach()  # type: ignore[return-value]
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        new = self.converted(value.detach())
+        torch.Tensor.data.__set__(self, new)  # type: ignore[attr-defined]
+        self.adopt(new)
+
+    def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
+        """Refused for True: packed weights do not train."""
+        if requires_grad:
+            raise RuntimeError(
+                "QuantizedTensor: quantized weights do not train. Hint: train an adapter (LoRA) or "
+                "the bias, and unfreeze parameters by name instead of model.requires_grad_()"
+            )
+        return self
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        return (
+            f"{type(self).__name__}({shape_text(self.shape)}, {self.scheme}, "
+            f"{dtype_name(self.dtype)}, device='{self.device}')"
+        )
+
+    def __tensor_flatten__(self) -> tuple[list[str], tuple[Scheme, torch.dtype]]:
+        return list(self.tensors()), (self.scheme, self.dtype)
+
+    @classmethod
+    def __tensor_unflatten__(
+        cls: type[Self],
+        tensors: dict[str, Tensor],
+        context: tuple[Scheme, torch.dtype],
+        outer_size: torch.Size,
+        outer_stride: tuple[int, ...],
+    ) -> Self:
+        scheme, dtype = context
+        return cls(tensors, scheme, outer_size, dtype)
+
+    def _stable_hash_for_caching(self) -> str:
+        """What torch.compile's cache knows a graph with this weight by."""
+        parts = {name: (tuple(x.shape), x.dtype) for name, x in self.tensors().items()}
+        return f"{type(self).__qualname__} {self.scheme} {tuple(self.shape)} {self.dtype} {parts}"
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        from .dispatch import dispatch
+
+        return dispatch(func, args, kwargs or {})
+
+    def fsdp_pre_all_gather(
+        self, mesh: Any, outer_size: torch.Size, outer_stride: Any, module: Any, mp_policy: Any
+    ) -> tuple[tuple[Tensor, ...], Any]:
+        """FSDP2: the tensors that each rank gives, output channels in front."""
+        from .sharding import gather_from
+
+        return gather_from(self, mesh, outer_size)
+
+    def fsdp_post_all_gather(
+        self, outputs: tuple[Tensor, ...], metadata: Any, dtype: Any, *, out: Any = None
+    ) -> Any:
+        """FSDP2: the whole weight from those of all ranks."""
+        from .sharding import gathered
+
+        return gathered(self, outputs, metadata, out)
+
+
+def part_problems(
+    cls: type[QuantizedTensor],
+    shape: tuple[int, ...],
+    scheme: Scheme,
+    tensors: Mapping[str, Tensor | None],
+) -> list[str]:
+    """Every shape and dtype in ``tensors`` that does not fit a weight of this kind, and its
+    bias."""
+    problems: list[str] = []
+    shared: dict[str, torch.dtype] = {}
+    shapes = {**cls.shapes(shape, scheme), "bias": (shape[0],)}
+    for part in (*cls.parts, Part("bias")):
+        tensor = tensors.get(part.name)
+        if tensor is None:
+            continue
+        wanted = shapes[part.name]
+        if tuple(tensor.shape) != wanted:
+            problems.append(f"{part.name} must be {wanted}, got {tuple(tensor.shape)}")
+        if tensor.dtype not in part.dtypes:
+            allowed = " or ".join(map(str, part.dtypes))
+            problems.append(f"{part.name} must be {allowed}, got {tensor.dtype}")
+        if part.follows:
+            shared[part.name] = tensor.dtype
+    if len(set(shared.values())) > 1:
+        named = ", ".join(f"{name} {dtype}" for name, dtype in shared.items())
+        names = [part.name for part in (*cls.parts, Part("bias")) if part.follows]
+        together = f"{', '.join(names[:-1])} and {names[-1]}"
+        problems.append(f"{together} must share one dtype, got {named}")
+    return problems

@@ -1,0 +1,93 @@
+"""What the tensors of a quantized weight may hold, and the tag that says in a checkpoint how to
+read them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+FLOATS = ("scales", "zeros", "pre_scale")  # float buffers, in the dtype of the activations
+MAX_TAG_BYTES = 4096  # ours have 150
+
+
+def decode_tag(state: Any) -> Any:
+    """What the JSON bytes in a uint8 tensor say.
+
+    Raises:
+        ValueError: it is no such tensor.
+    """
+    if not isinstance(state, Tensor) or state.dtype != torch.uint8 or state.dim() != 1:
+        raise ValueError("it is no uint8 tensor of one dimension")
+    if state.numel() > MAX_TAG_BYTES:
+        raise ValueError(f"it has {state.numel()} bytes, at most {MAX_TAG_BYTES} are read")
+    try:
+        return json.loads(bytes(state.tolist()).decode())
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def encode_tag(tag: Mapping[str, Any]) -> Tensor:
+    """A tag as JSON bytes in a uint8 tensor: safetensors and ``torch.load(weights_only=True)`` take
+    tensors."""
+    text = json.dumps(tag, sort_keys=True)
+    return torch.tensor(list(text.encode()), dtype=torch.uint8, device="cpu")
+
+
+def tag_problem(wanted: Mapping[str, Any], state: Any, module: str) -> str:
+    """Why ``state`` is not the tag ``wanted`` of a module of this name; empty when it is."""
+    if isinstance(state, Tensor) and state.is_meta:
+        return ""  # a meta state dict has no values to read
+    try:
+        found = decode_tag(state)
+    except ValueError as error:
+        return f"_extra_state is not the layout tag of a {module}: {error}"
+    if found == wanted:
+        return ""
+    return (
+        f"the packed weight is of another kind: checkpoint {json.dumps(found)}, module "
+        f"{json.dumps(wanted)}. Hint: build the module with the scheme of the checkpoint, "
+        "or quantize again with this version"
+    )
+
+
+def refuse_non_finite(
+    tensors: Mapping[str, Tensor | None], where: str, names: tuple[str, ...] = FLOATS
+) -> None:
+    """Raise ``ValueError`` at the first NaN or Inf among the tensors ``names``: by default the
+    scales, zeros and pre_scale."""
+    for name in names:
+        tensor = tensors.get(name)
+        if tensor is None or tensor.is_meta or bool(tensor.isfinite().all()):
+            continue
+        index = tuple((~tensor.isfinite()).nonzero()[0].tolist())
+        raise ValueError(f"{where}: {name} must be finite, got {tensor[index]} at index {index}")
+
+
+def refuse_out_of_range(q: Tensor, bits: int, where: str) -> None:
+    """Raise ``ValueError`` when an integer does not fit in ``bits``."""
+    if q.is_meta or q.numel() == 0:
+        return
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    smallest, largest = (int(x) for x in torch.aminmax(q))
+    if smallest < low or largest > high:
+        raise ValueError(
+            f"{where}: q must be in {low}..{high} for bits={bits}, got {smallest}..{largest}. "
+            f"Hint: unsigned codes become signed by subtracting {-low}"
+        )
+
+
+def refuse_bad_permutation(permutation: Tensor | None, where: str) -> None:
+    """Raise ``ValueError`` unless an int64 ``[K]`` holds each of 0..K-1 once."""
+    if permutation is None or permutation.is_meta:
+        return
+    wanted = torch.arange(permutation.numel(), device=permutation.device)
+    if not torch.equal(permutation.sort().values, wanted):
+        raise ValueError(
+            f"{where}: permutation must hold each of 0..{permutation.numel() - 1} once, got values "
+            f"in {int(permutation.min())}..{int(permutation.max())} with repetitions"
+        )
