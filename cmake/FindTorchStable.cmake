@@ -43,3 +43,19 @@ if(TorchStable_FOUND AND NOT TARGET TorchStable::torch)
     "LINKER:-rpath-link,${_torch_lib}")
   target_link_libraries(TorchStable::torch INTERFACE "${_torch_lib}/libtorch_cpu.so")
 endif()
+
+# The same torch through its C++ interface, which only this very version of it has.
+if(TorchStable_FOUND AND NOT TARGET TorchFull::torch)
+  get_filename_component(_torch_package "${_torch_lib}" DIRECTORY)
+  file(STRINGS "${_torch_package}/version.py" _torch_version REGEX "^__version__ = ")
+  string(REGEX MATCH "'[^']+'" _torch_version "${_torch_version}")
+  string(REPLACE "'" "" TorchFull_VERSION "${_torch_version}")
+  add_library(TorchFull::torch INTERFACE IMPORTED)
+  target_include_directories(TorchFull::torch SYSTEM INTERFACE
+                             "${TorchStable_INCLUDE_DIR}"
+                             "${TorchStable_INCLUDE_DIR}/torch/csrc/api/include")
+  target_link_options(TorchFull::torch INTERFACE "LINKER:--allow-shlib-undefined"
+                      "LINKER:-rpath-link,${_torch_lib}")
+  target_link_libraries(TorchFull::torch INTERFACE "${_torch_lib}/libtorch_cpu.so"
+                        "${_torch_lib}/libc10.so")
+endif()

@@ -15,6 +15,7 @@ import torch
 
 FILE_NAME = "libmixed_gemm.so"
 OVERRIDE = "MIXED_GEMM_LIBRARY"
+AUTOGRAD = "MIXED_GEMM_AUTOGRAD"  # "python": derivatives by the kernels in Python, for tests
 MIN_TORCH = (2, 10)
 _PROBE = "mixed_gemm::fpA_intB_gemm"
 
@@ -87,8 +88,25 @@ def _load() -> tuple[Path | None, str | None]:
     return path, None
 
 
+def _load_autograd(library: Path | None) -> bool:
+    """Whether derivatives are recorded in C++: by a library beside the first one that was built
+    with this very torch (csrc/ops/autograd). Without it kernels in Python do all of it."""
+    if library is None or os.environ.get(AUTOGRAD) == "python":
+        return False
+    beside = library.with_name(f"libmixed_gemm_autograd-{torch.__version__}.so")
+    if not beside.is_file():
+        return False
+    try:
+        torch.ops.load_library(str(beside))  # type: ignore[no-untyped-call]
+    except (OSError, RuntimeError) as reason:
+        warnings.warn(f"mixed_gemm: {beside} could not be loaded: {reason}", stacklevel=3)
+        return False
+    return True
+
+
 path, error = _load()
 available = error is None
+has_autograd = available and _load_autograd(path)
 has_cuda = available and bool(torch._C._dispatch_has_kernel_for_dispatch_key(_PROBE, "CUDA"))
 
 # device_count() asks NVML first, so it does not initialise CUDA (which would break a later fork).

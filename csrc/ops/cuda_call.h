@@ -26,7 +26,7 @@ class Call {
   void* stream() const { return stream_; }
   Allocate allocate() {
     return [this](int64_t bytes) {
-      workspace_.push_back(torch::stable::new_empty(like_, {bytes}, ScalarType::Byte));
+      workspace_.push_back(empty_on(like_, {bytes}, ScalarType::Byte));
       return workspace_.back().mutable_data_ptr();
     };
   }

@@ -35,7 +35,7 @@ Status finish_dense(const GemmProblem& p, const float* sums, int slices, void* s
 
 Status run_dequantize_dense(const GemmProblem& p, const Tensor& a,
                             const std::optional<Tensor>& pre_scale, Tensor& d, void* stream) {
-  Tensor weight = torch::stable::new_empty(a, {p.n, p.k});
+  Tensor weight = empty_on(a, {p.n, p.k});
   const Status status = dequantize_cuda(p, p.element, weight.mutable_data_ptr(), stream);
   if (!status.ok()) return status;
   const Tensor weight_t = torch::stable::transpose(weight, 0, 1);

@@ -131,13 +131,13 @@ void check_rows(const char* op, const char* argument, const Tensor& t) {
   if (t.dim() < 1) wrong_value(op, {argument, "be (..., K)", "a 0-d tensor"});
 }
 
-void check_matrix(const char* op, const char* argument, const Tensor& t, const char* rule,
+bool is_matrix(const Tensor& t, int64_t rows, int64_t columns) {
+  return t.dim() == 2 && t.size(0) == rows && t.size(1) == columns;
+}
+
+void wrong_matrix(const char* op, const char* argument, const Tensor& t, const char* rule,
                   int64_t rows, int64_t columns, const std::string& because, bool transposable) {
-  const auto is = [&t](int64_t h, int64_t w) {
-    return t.dim() == 2 && t.size(0) == h && t.size(1) == w;
-  };
-  if (is(rows, columns)) return;
-  const bool transposed = transposable && is(columns, rows);
+  const bool transposed = transposable && is_matrix(t, columns, rows);
   wrong_value(op, {argument, joined("be ", rule, " = ", text({rows, columns})), text(sizes_of(t)),
                    because, transposed ? "it looks transposed, pass .t().contiguous()" : ""});
 }
@@ -172,14 +172,14 @@ int64_t rows_of(const Tensor& a) {
 }
 
 Tensor contiguous_elements(const Tensor& t) {
-  const Tensor kept = torch::stable::contiguous(t);
+  const Tensor kept = as_contiguous(t);
   const auto size = static_cast<uintptr_t>(kept.element_size());
   const bool aligned = reinterpret_cast<uintptr_t>(kept.const_data_ptr()) % size == 0;
   return aligned ? kept : torch::stable::clone(kept);
 }
 
 Tensor with_unit_inner_stride(const Tensor& t) {
-  return t.size(t.dim() - 1) <= 1 || t.stride(t.dim() - 1) == 1 ? t : torch::stable::contiguous(t);
+  return t.size(t.dim() - 1) <= 1 || t.stride(t.dim() - 1) == 1 ? t : as_contiguous(t);
 }
 
 std::optional<int64_t> row_stride(const Tensor& a) {

@@ -49,11 +49,21 @@ void check_dims(const char* op, const char* argument, const Tensor& t, int64_t d
 // At least one dimension: [..., K].
 void check_rows(const char* op, const char* argument, const Tensor& t);
 
-// 2-D [rows, columns]; rule is the same in words, because says where the numbers come from.
-// transposable: whether it is worth a hint that the two are exchanged.
+bool is_matrix(const Tensor& t, int64_t rows, int64_t columns);
+[[noreturn]] void wrong_matrix(const char* op, const char* argument, const Tensor& t,
+                               const char* rule, int64_t rows, int64_t columns,
+                               const std::string& because, bool transposable);
+
+// 2-D [rows, columns]; rule is the same in words, because() says where the numbers come from, when
+// it is asked: building a text takes longer than all of a check. transposable: whether it is worth
+// a hint that the two are exchanged.
+template <typename Because>
 void check_matrix(const char* op, const char* argument, const Tensor& t, const char* rule,
-                  int64_t rows, int64_t columns, const std::string& because,
-                  bool transposable = false);
+                  int64_t rows, int64_t columns, const Because& because,
+                  bool transposable = false) {
+  if (is_matrix(t, rows, columns)) return;
+  wrong_matrix(op, argument, t, rule, rows, columns, because(), transposable);
+}
 
 // b is [K, N] with the K of a [..., K], column-major.
 void check_column_major(const char* op, const Tensor& a, const Tensor& b);

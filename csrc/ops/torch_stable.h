@@ -22,12 +22,14 @@
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/ScalarType.h>
 
+#include <algorithm>
 #include <exception>
 #include <mutex>
 #include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "core/parallel.h"
 
@@ -51,6 +53,31 @@ using torch::stable::Tensor;
 // A ScalarType argument of a kernel, which takes it as the number that comes through the C shims:
 // torch's conversion throws for types that it does not know, before an op could name its argument.
 inline ScalarType dtype_of(int32_t code) { return static_cast<ScalarType>(code); }
+
+// torch's own functions of these two names look their operator up by its text and box the
+// arguments, 1 to 2 us a call on the host. Most tensors are contiguous already, and a C shim makes
+// an empty one.
+inline Tensor as_contiguous(const Tensor& t) {
+  return t.is_contiguous() ? t : torch::stable::contiguous(t);
+}
+
+// Contiguous, on the device of `like`, in its dtype where none is given.
+inline Tensor empty_on(const Tensor& like, const std::vector<int64_t>& sizes,
+                       std::optional<ScalarType> dtype = std::nullopt) {
+  int32_t code = 0, device = 0, index = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &code));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like.get(), &index));
+  if (dtype) code = torch::stable::detail::to<int32_t>(torch::stable::detail::from(*dtype));
+  std::vector<int64_t> strides(sizes.size(), 1);
+  for (size_t i = sizes.size(); i-- > 1;) {
+    strides[i - 1] = strides[i] * std::max<int64_t>(sizes[i], 1);
+  }
+  AtenTensorHandle made = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(),
+                                                  strides.data(), code, device, index, &made));
+  return Tensor(made);
+}
 
 inline void* current_cuda_stream(int32_t device_index) {
   MIXED_GEMM_CHECK(kUnsupported, aoti_torch_get_current_cuda_stream != nullptr, "stream",

@@ -302,6 +302,22 @@ def _kernel(row: Row) -> Callable[..., Any]:
     return kernel
 
 
+# Registrations last as long as this object.
+_TWINS = torch.library.Library("mixed_gemm", "FRAGMENT")  # type: ignore[no-untyped-call]
+
+
+def _twin_of(op: str) -> str:
+    """The op at whose Autograd key the kernel in Python waits for what the one in C++ leaves to it
+    (csrc/ops/autograd/gate.cpp)."""
+    schema = str(getattr(torch.ops.mixed_gemm, op).default._schema)
+    twin = f"_autograd_{op}"
+    _TWINS.define(schema.replace(f"mixed_gemm::{op}(", f"{twin}(", 1))  # type: ignore[no-untyped-call]
+    return twin
+
+
 def register(rows: tuple[Row, ...]) -> None:
     for row in rows:
-        LIBRARY.impl(row.op, _kernel(row), "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]
+        kernel, name = _kernel(row), f"mixed_gemm::{row.op}"
+        in_cpp = torch._C._dispatch_has_kernel_for_dispatch_key(name, "Autograd")
+        target = _twin_of(row.op) if in_cpp else row.op
+        LIBRARY.impl(target, kernel, "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]

@@ -146,6 +146,20 @@ def _answer_to(error: RuntimeError, op: str, given: dict[str, Any]) -> RuntimeEr
     return error
 
 
+def raise_its_kind(error: RuntimeError, op: str, given: dict[str, Any]) -> NoReturn:
+    """Raise what a call of an op threw as the exception of its kind, with the same text.
+
+    Args:
+        given: the arguments of the call, by name.
+    """
+    if type(error) not in (RuntimeError, NotImplementedError):  # it has its kind
+        raise error
+    answer = _answer_to(error, op, given)
+    if answer is error:
+        raise error
+    raise answer.with_traceback(error.__traceback__) from None
+
+
 def translates_errors(op: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Decorate the Python function in front of ``torch.ops.mixed_gemm.<op>``, whose arguments have
     the names of the op's: what the library throws becomes the exception of its kind, with the same
@@ -161,12 +175,7 @@ def translates_errors(op: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
             try:
                 return function(*args, **kwargs)
             except RuntimeError as error:
-                if type(error) not in (RuntimeError, NotImplementedError):  # it has its kind
-                    raise
-                answer = _answer_to(error, op, parameters.bind(*args, **kwargs).arguments)
-                if answer is error:
-                    raise
-                raise answer.with_traceback(error.__traceback__) from None
+                raise_its_kind(error, op, parameters.bind(*args, **kwargs).arguments)
 
         return call
 

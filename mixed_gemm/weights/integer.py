@@ -192,7 +192,6 @@ class IntegerWeight(QuantizedTensor):
         if self.permutation is not None:
             check_not_freed("mixed_gemm.Linear", input=x, permutation=self.permutation)
             x = x.index_select(-1, self.permutation)
-        scheme = self.scheme
         return unchecked_gemm(
             x,
             self.b_packed,
@@ -200,9 +199,7 @@ class IntegerWeight(QuantizedTensor):
             self.zeros,
             bias,
             self.pre_scale,
-            bits=scheme.bits,
-            group_size=scheme.group_size,
-            zero_mode=scheme.op_zero_mode,
+            self.scheme.gemm_options,
         )
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:

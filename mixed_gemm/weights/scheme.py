@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -152,6 +153,11 @@ class Scheme:
     def op_zero_mode(self) -> str:
         """What the ops take: they read "none" off ``zeros`` being None."""
         return self.zero_mode if self.has_zeros else "sub"
+
+    @functools.cached_property
+    def gemm_options(self) -> dict[str, Any]:
+        """The keyword arguments of ``fpA_intB_gemm`` for weight-only schemes."""
+        return {"bits": self.bits, "group_size": self.group_size, "zero_mode": self.op_zero_mode}
 
     @property
     def activations(self) -> str | None:

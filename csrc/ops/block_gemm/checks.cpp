@@ -12,8 +12,9 @@ namespace {
 Tensor check_block_tensor(const char* argument, const Tensor& t, const Tensor& a,
                           const BlockGemmProblem& p) {
   check_dtype(kBlockGemmOp, argument, t, a.scalar_type(), " (the dtype of a)");
-  check_matrix(kBlockGemmOp, argument, t, "(ceil(K/block_size), N)", p.blocks(), p.n,
-               joined("K=", p.k, ", block_size=", p.block_size), true);
+  check_matrix(
+      kBlockGemmOp, argument, t, "(ceil(K/block_size), N)", p.blocks(), p.n,
+      [&] { return joined("K=", p.k, ", block_size=", p.block_size); }, true);
   return with_unit_inner_stride(t);
 }
 
@@ -41,8 +42,8 @@ CheckedBlockGemm check_block_quant_gemm(const BlockGemmArguments& g) {
   checked.scale_b = check_block_tensor("scale_b", g.scale_b, g.a, p);
   checked.offset_b = check_block_tensor("offset_b", g.offset_b, g.a, p);
   if (checked.scale_b.stride(0) != checked.offset_b.stride(0)) {  // one stride serves both
-    checked.scale_b = torch::stable::contiguous(checked.scale_b);
-    checked.offset_b = torch::stable::contiguous(checked.offset_b);
+    checked.scale_b = as_contiguous(checked.scale_b);
+    checked.offset_b = as_contiguous(checked.offset_b);
   }
   p.scale_b = checked.scale_b.const_data_ptr();
   p.offset_b = checked.offset_b.const_data_ptr();
@@ -50,11 +51,11 @@ CheckedBlockGemm check_block_quant_gemm(const BlockGemmArguments& g) {
   if (g.bias) {
     check_dtype(kBlockGemmOp, "bias", *g.bias, g.a.scalar_type(), " (the dtype of a)");
     check_vector(kBlockGemmOp, "bias", *g.bias, "N", p.n);
-    checked.bias = torch::stable::contiguous(*g.bias);
+    checked.bias = as_contiguous(*g.bias);
     p.bias = checked.bias->const_data_ptr();
   }
   const auto stride = row_stride(g.a);
-  checked.a = stride ? g.a : torch::stable::contiguous(g.a);
+  checked.a = stride ? g.a : as_contiguous(g.a);
   p.a = checked.a.const_data_ptr();
   p.lda = stride.value_or(p.k);
   checked.b = g.b;
@@ -62,7 +63,7 @@ CheckedBlockGemm check_block_quant_gemm(const BlockGemmArguments& g) {
   p.ldb = p.n > 1 ? g.b.stride(1) : p.k;
   std::vector<int64_t> sizes = sizes_of(g.a);
   sizes.back() = p.n;
-  checked.d = torch::stable::new_empty(g.a, sizes);
+  checked.d = empty_on(g.a, sizes);
   p.d = checked.d.mutable_data_ptr();
   return checked;
 }

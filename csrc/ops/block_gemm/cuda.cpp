@@ -42,8 +42,8 @@ std::tuple<Tensor, Tensor> block_quantize_cuda(const Tensor& a, const Tensor& b,
   Call call(kBlockGemmOp, checked.a);
   const std::string reason = why_not_block_counts(p);
   MIXED_GEMM_CHECK(kUnsupported, reason.empty(), kBlockGemmOp, reason);
-  const Tensor q = torch::stable::new_empty(a, {p.m, block_row_stride(p)}, ScalarType::Char);
-  const Tensor rows = torch::stable::new_empty(a, {p.blocks(), p.m, 4}, ScalarType::Float);
+  const Tensor q = empty_on(a, {p.m, block_row_stride(p)}, ScalarType::Char);
+  const Tensor rows = empty_on(a, {p.blocks(), p.m, 4}, ScalarType::Float);
   if (rows.numel() > 0) {
     call.require(quantize_blocks(p, static_cast<int8_t*>(q.mutable_data_ptr()),
                                  static_cast<RowScale*>(rows.mutable_data_ptr()), call.stream()));

@@ -56,12 +56,13 @@ CheckedAwq checked_weight(const char* op, const Tensor& qweight, const Tensor& s
                  joined("be (K/group_size, N/8) = (a divisor of ", p.k, ", ", qweight.size(1), ")"),
                  text(sizes_of(qzeros))});
   }
-  check_matrix(op, "scales", scales, "(K/group_size, N)", groups, p.n,
-               joined("N=", p.n, " from qweight, K/group_size from qzeros"), true);
+  check_matrix(
+      op, "scales", scales, "(K/group_size, N)", groups, p.n,
+      [&] { return joined("N=", p.n, " from qweight, K/group_size from qzeros"); }, true);
   p.group_size = p.k / groups;
   check_extents(op, 0, p.n, p.k, groups == 1 ? -1 : p.group_size);
   checked.qweight = contiguous_elements(qweight);
-  checked.scales = torch::stable::contiguous(scales);
+  checked.scales = as_contiguous(scales);
   checked.qzeros = contiguous_elements(qzeros);
   p.qweight = static_cast<const uint32_t*>(checked.qweight.const_data_ptr());
   p.qzeros = static_cast<const uint32_t*>(checked.qzeros.const_data_ptr());
@@ -114,7 +115,7 @@ CheckedAwq check_awq_gemm(const Tensor& input, const Tensor& qweight, const Tens
   p.m = rows_of(input);
   check_extents(op, p.m, p.n, p.k, -1);
   const auto stride = row_stride(input);
-  checked.input = stride ? input : torch::stable::contiguous(input);
+  checked.input = stride ? input : as_contiguous(input);
   p.a = checked.input.const_data_ptr();
   p.a_stride = stride.value_or(p.k);
   checked.output_sizes = sizes_of(input);
@@ -123,8 +124,8 @@ CheckedAwq check_awq_gemm(const Tensor& input, const Tensor& qweight, const Tens
 }
 
 Tensor CheckedRepack::new_packed() const {
-  return torch::stable::new_empty(
-      qweight, {round_up(n, kPadN), round_up(k, kPadK) * packed_bits / 8}, ScalarType::Byte);
+  return empty_on(qweight, {round_up(n, kPadN), round_up(k, kPadK) * packed_bits / 8},
+                  ScalarType::Byte);
 }
 
 CheckedRepack check_awq_repack(const Tensor& qweight) {

@@ -9,7 +9,7 @@ namespace {
 Tensor awq_gemm_cpu(const Tensor& input, const Tensor& qweight, const Tensor& scales,
                     const Tensor& qzeros, int64_t split_k_iters) {
   CheckedAwq checked = check_awq_gemm(input, qweight, scales, qzeros, split_k_iters);
-  Tensor d = torch::stable::new_empty(input, checked.output_sizes);
+  Tensor d = empty_on(input, checked.output_sizes);
   checked.problem.d = d.mutable_data_ptr();
   gemm_awq_cpu(checked.problem, torch_parallel);
   return d;
@@ -17,7 +17,7 @@ Tensor awq_gemm_cpu(const Tensor& input, const Tensor& qweight, const Tensor& sc
 
 Tensor awq_dequantize_cpu(const Tensor& qweight, const Tensor& scales, const Tensor& qzeros) {
   CheckedAwq checked = check_awq_weight("awq_dequantize", qweight, scales, qzeros);
-  Tensor w = torch::stable::new_empty(scales, {checked.problem.k, checked.problem.n});
+  Tensor w = empty_on(scales, {checked.problem.k, checked.problem.n});
   checked.problem.d = w.mutable_data_ptr();
   dequantize_awq_cpu(checked.problem, torch_parallel);
   return w;

@@ -19,7 +19,7 @@ void align_scales(CheckedAwq& checked) {
 Tensor dequantize(const Call& call, CheckedAwq& checked) {
   AwqProblem& p = checked.problem;
   align_scales(checked);
-  Tensor w = torch::stable::new_empty(checked.scales, {p.k, p.n});
+  Tensor w = empty_on(checked.scales, {p.k, p.n});
   p.d = w.mutable_data_ptr();
   if (w.numel() > 0) {
     call.require(cuda_status(launch_dequantize_awq(p, call.stream()), "dequantizing"));
@@ -33,7 +33,7 @@ Tensor awq_gemm_cuda(const Tensor& input, const Tensor& qweight, const Tensor& s
                      const Tensor& qzeros, int64_t split_k_iters) {
   CheckedAwq checked = check_awq_gemm(input, qweight, scales, qzeros, split_k_iters);
   Call call("awq_gemm", checked.input);
-  Tensor d = torch::stable::new_empty(input, checked.output_sizes);
+  Tensor d = empty_on(input, checked.output_sizes);
   if (d.numel() == 0) return d;
   AwqProblem& p = checked.problem;
   if (Awq::takes(p)) {

@@ -78,20 +78,22 @@ Tensor check_weight_packed(const char* op, const Tensor& packed, const ConvShape
   check_dtype(op, "weight_packed", packed, ScalarType::Byte,
               " (from mixed_gemm.pack_conv_weights)");
   const int64_t k = conv_k(s.in_c, s.taps());
-  check_matrix(
-      op, "weight_packed", packed, "(round_up(Co, 64), round_up(K, 64) * bits / 8)",
-      round_up(s.out_c, kPadN), round_up(k, kPadK) * bits / 8,
-      joined("Co=", s.out_c, " from scales, Ci=", s.in_c, " from input, K=", k, " = ", s.kernel_h,
-             " * ", s.kernel_w, " * ", channels_per_tap(s.in_c), " (Ci padded), bits=", bits));
-  const Tensor kept = torch::stable::contiguous(packed);
+  check_matrix(op, "weight_packed", packed, "(round_up(Co, 64), round_up(K, 64) * bits / 8)",
+               round_up(s.out_c, kPadN), round_up(k, kPadK) * bits / 8, [&] {
+                 return joined("Co=", s.out_c, " from scales, Ci=", s.in_c, " from input, K=", k,
+                               " = ", s.kernel_h, " * ", s.kernel_w, " * ",
+                               channels_per_tap(s.in_c), " (Ci padded), bits=", bits);
+               });
+  const Tensor kept = as_contiguous(packed);
   const bool aligned = reinterpret_cast<uintptr_t>(kept.const_data_ptr()) % 16 == 0;
   return aligned ? kept : torch::stable::clone(kept);
 }
 
 void check_block_tensor(const char* op, const char* argument, const Tensor& t,
                         const ConvProblem& p) {
-  check_matrix(op, argument, t, kBlockRule, p.blocks(), p.shape.out_c,
-               joined("Ci=", p.shape.in_c, ", block_size=", p.block_size), true);
+  check_matrix(
+      op, argument, t, kBlockRule, p.blocks(), p.shape.out_c,
+      [&] { return joined("Ci=", p.shape.in_c, ", block_size=", p.block_size); }, true);
 }
 
 // scales and offsets share one stride.
@@ -104,8 +106,8 @@ void check_blocks(const char* op, const ConvArguments& g, CheckedConv& checked) 
     check_block_tensor(op, "offsets", *g.offsets, p);
     checked.offsets = with_unit_inner_stride(*g.offsets);
     if (checked.offsets->stride(0) != checked.scales.stride(0)) {
-      checked.scales = torch::stable::contiguous(checked.scales);
-      checked.offsets = torch::stable::contiguous(*checked.offsets);
+      checked.scales = as_contiguous(checked.scales);
+      checked.offsets = as_contiguous(*checked.offsets);
     }
   }
   p.scales = checked.scales.const_data_ptr();
@@ -168,7 +170,7 @@ CheckedConv check_qconv2d(const ConvArguments& g) {
   if (g.bias) {
     check_dtype(op, "bias", *g.bias, g.input.scalar_type(), " (the dtype of input)");
     check_vector(op, "bias", *g.bias, "Co", p.shape.out_c);
-    checked.bias = torch::stable::contiguous(*g.bias);
+    checked.bias = as_contiguous(*g.bias);
     p.bias = checked.bias->const_data_ptr();
   }
   checked.input = g.input;

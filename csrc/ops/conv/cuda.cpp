@@ -61,7 +61,7 @@ class RowsOut {
   RowsOut(const Call& call, Tensor d, const ConvShape& s, bool d_channels_last, int element_bytes)
       : call_(call), d_(std::move(d)), shape_(s), element_bytes_(element_bytes) {
     const std::vector<int64_t> sizes = {s.images, s.out_h, s.out_w, s.out_c};
-    rows_ = d_channels_last ? channels_inner(d_) : torch::stable::new_empty(d_, sizes);
+    rows_ = d_channels_last ? channels_inner(d_) : empty_on(d_, sizes);
     direct_ = d_channels_last;
   }
   void* data() const { return rows_.mutable_data_ptr(); }
@@ -89,8 +89,8 @@ class RowsOut {
 Tensor dense_filter(const Call& call, const CheckedConv& checked) {
   const ConvProblem& p = checked.problem;
   const int64_t channels = channels_per_tap(p.shape.in_c), k = conv_k(p.shape.in_c, p.shape.taps());
-  Tensor filter = torch::stable::new_empty(
-      checked.input, {p.shape.out_c, p.shape.kernel_h, p.shape.kernel_w, channels});
+  Tensor filter =
+      empty_on(checked.input, {p.shape.out_c, p.shape.kernel_h, p.shape.kernel_w, channels});
   DequantizeArgs args;
   args.scheme = {p.bits, p.block_size, p.offsets == nullptr ? ZeroMode::kNone : ZeroMode::kAdd};
   args.n = p.shape.out_c;

@@ -30,8 +30,8 @@ Tensor check_packed(const char* op, const Tensor& b_packed, int64_t bits, int64_
   check_dtype(op, "b_packed", b_packed, ScalarType::Byte, " (from mixed_gemm.pack_weights)");
   check_matrix(op, "b_packed", b_packed, "(round_up(N, 64), round_up(K, 64) * bits / 8)",
                round_up(n, kPadN), round_up(k, kPadK) * bits / 8,
-               joined("N=", n, ", K=", k, ", bits=", bits));
-  Tensor packed = torch::stable::contiguous(b_packed);
+               [&] { return joined("N=", n, ", K=", k, ", bits=", bits); });
+  Tensor packed = as_contiguous(b_packed);
   const bool aligned = reinterpret_cast<uintptr_t>(packed.const_data_ptr()) % 16 == 0;
   return aligned ? packed : torch::stable::clone(packed);
 }
@@ -51,7 +51,7 @@ CheckedWeight check_weight(const char* op, const Tensor& b_packed, const Tensor&
 
   p.element = element_type(op, "scales", dtype_of(scales));
   const int64_t groups = num_groups(p);
-  const std::string because = joined("K=", k, ", group_size=", group_size);
+  const auto because = [&] { return joined("K=", k, ", group_size=", group_size); };
   check_matrix(op, "scales", scales, kGroupRule, groups, n, because, true);
   checked.scales = with_unit_inner_stride(scales);
   if (zeros) {
@@ -61,8 +61,8 @@ CheckedWeight check_weight(const char* op, const Tensor& b_packed, const Tensor&
   }
   // One stride serves both.
   if (checked.zeros && checked.zeros->stride(0) != checked.scales.stride(0)) {
-    checked.scales = torch::stable::contiguous(checked.scales);
-    checked.zeros = torch::stable::contiguous(*checked.zeros);
+    checked.scales = as_contiguous(checked.scales);
+    checked.zeros = as_contiguous(*checked.zeros);
   }
   checked.b_packed = check_packed(op, b_packed, bits, n, k);
   p.b_packed = static_cast<const uint8_t*>(checked.b_packed.const_data_ptr());
@@ -86,7 +86,7 @@ std::string index_text(const Tensor& t, int64_t flat) {
 }  // namespace
 
 Tensor on_host(const Tensor& t) {
-  if (t.is_cpu()) return torch::stable::contiguous(t);
+  if (t.is_cpu()) return as_contiguous(t);
   const torch::stable::Device host(torch::headeronly::DeviceType::CPU);
   Tensor copy = torch::stable::empty(sizes_of(t), t.scalar_type(), {}, host);
   torch::stable::copy_(copy, t, false);
@@ -138,7 +138,7 @@ Tensor check_quantized(const Tensor& q, int64_t bits, bool check) {
   check_dtype(op, "q", q, ScalarType::Char, " (signed values)", "q.to(torch.int8)");
   check_dims(op, "q", q, 2, "(N, K)");
   check_problem(op, 0, q.size(0), q.size(1), bits, -1);
-  Tensor values = torch::stable::contiguous(q);
+  Tensor values = as_contiguous(q);
   if (check || q.is_cpu()) check_range(op, "q", values, bits);
   return values;
 }
@@ -198,11 +198,11 @@ CheckedGemm check_gemm(const char* op, const GemmArguments& g) {
     if (!v.tensor) continue;
     check_dtype(op, v.name, *v.tensor, g.a.scalar_type(), " (the dtype of a)");
     check_vector(op, v.name, *v.tensor, v.extent_name, v.extent);
-    v.kept = torch::stable::contiguous(*v.tensor);
+    v.kept = as_contiguous(*v.tensor);
     v.pointer = v.kept->const_data_ptr();
   }
   const auto stride = row_stride(g.a);
-  checked.a = stride ? g.a : torch::stable::contiguous(g.a);
+  checked.a = stride ? g.a : as_contiguous(g.a);
   p.a = checked.a.const_data_ptr();
   p.a_stride = stride.value_or(k);
   checked.b_packed = weight.b_packed;

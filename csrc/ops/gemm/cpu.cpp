@@ -7,7 +7,7 @@ namespace {
 
 Tensor gemm(const char* op, const GemmArguments& arguments) {
   CheckedGemm checked = check_gemm(op, arguments);
-  Tensor d = torch::stable::new_empty(arguments.a, checked.output_sizes);
+  Tensor d = empty_on(arguments.a, checked.output_sizes);
   checked.problem.d = d.mutable_data_ptr();
   if (d.numel() > 0) gemm_cpu(checked.problem, torch_parallel);
   return d;

@@ -12,7 +12,7 @@ Tensor gemm(const char* op, const GemmArguments& arguments, const std::string& c
   CheckedGemm checked = check_gemm(op, arguments);
   Call call(op, checked.a);
   GemmProblem& problem = checked.problem;
-  Tensor d = torch::stable::new_empty(arguments.a, checked.output_sizes);
+  Tensor d = empty_on(arguments.a, checked.output_sizes);
   problem.d = d.mutable_data_ptr();
   if (d.numel() == 0) return d;
   if (problem.k == 0) {

@@ -101,7 +101,7 @@ Tensor check_activations(const char* op, const Tensor& a, QuantizeProblem& p) {
   p.m = rows_of(a);
   p.k = a.size(a.dim() - 1);
   const auto stride = row_stride(a);
-  const Tensor kept = stride ? a : torch::stable::contiguous(a);
+  const Tensor kept = stride ? a : as_contiguous(a);
   p.a = kept.const_data_ptr();
   p.a_stride = stride.value_or(p.k);
   return kept;
@@ -145,11 +145,11 @@ CheckedScaledMm check_scaled_mm(const ScaledMmArguments& g) {
   if (g.bias) {
     check_dtype(op, "bias", *g.bias, g.out_dtype, " (out_dtype)");
     check_vector(op, "bias", *g.bias, "N", p.n);
-    checked.bias = torch::stable::contiguous(*g.bias);
+    checked.bias = as_contiguous(*g.bias);
     p.bias = checked.bias->const_data_ptr();
   }
   const auto stride = row_stride(g.a);
-  checked.a = stride ? g.a : torch::stable::contiguous(g.a);
+  checked.a = stride ? g.a : as_contiguous(g.a);
   checked.b = g.b;
   checked.scale_a = scale_a.kept;
   checked.scale_b = scale_b.kept;
@@ -171,10 +171,10 @@ CheckedPerToken check_quantize_per_token(const Tensor& a, bool symmetric) {
   CheckedPerToken checked;
   checked.a = check_activations("quantize_per_token", a, checked.problem);
   std::vector<int64_t> sizes = sizes_of(a);
-  checked.q = torch::stable::new_empty(a, sizes, ScalarType::Char);
+  checked.q = empty_on(a, sizes, ScalarType::Char);
   sizes.back() = 1;
-  checked.scale = torch::stable::new_empty(a, sizes, ScalarType::Float);
-  if (!symmetric) checked.azp = torch::stable::new_empty(a, sizes, ScalarType::Int);
+  checked.scale = empty_on(a, sizes, ScalarType::Float);
+  if (!symmetric) checked.azp = empty_on(a, sizes, ScalarType::Int);
   checked.problem.q = static_cast<int8_t*>(checked.q.mutable_data_ptr());
   checked.problem.scale = static_cast<float*>(checked.scale.mutable_data_ptr());
   if (checked.azp) checked.problem.azp = static_cast<int32_t*>(checked.azp->mutable_data_ptr());
@@ -193,7 +193,7 @@ CheckedPerTensor check_quantize_per_tensor(const Tensor& a, const Tensor& scale,
     checked.azp = check_number(op, "azp", *azp, ScalarType::Int);
     checked.problem.azp = static_cast<const int32_t*>(checked.azp->const_data_ptr());
   }
-  checked.q = torch::stable::new_empty(a, sizes_of(a), ScalarType::Char);
+  checked.q = empty_on(a, sizes_of(a), ScalarType::Char);
   checked.problem.q = static_cast<int8_t*>(checked.q.mutable_data_ptr());
   return checked;
 }

@@ -7,7 +7,7 @@ namespace {
 
 Tensor scaled(const ScaledMmArguments& arguments) {
   CheckedScaledMm checked = check_scaled_mm(arguments);
-  Tensor d = torch::stable::new_empty(arguments.a, checked.output_sizes, arguments.out_dtype);
+  Tensor d = empty_on(arguments.a, checked.output_sizes, arguments.out_dtype);
   checked.problem.d = d.mutable_data_ptr();
   if (d.numel() > 0) scaled_mm_cpu(checked.problem, torch_parallel);
   return d;

@@ -13,7 +13,7 @@ Tensor scaled(const ScaledMmArguments& arguments, const std::string& config) {
   Call call(op, checked.a);
   const std::string reason = why_not_operand(problem.operand, call.info());
   MIXED_GEMM_CHECK(kUnsupported, reason.empty(), op, reason);
-  Tensor d = torch::stable::new_empty(arguments.a, checked.output_sizes, arguments.out_dtype);
+  Tensor d = empty_on(arguments.a, checked.output_sizes, arguments.out_dtype);
   problem.d = d.mutable_data_ptr();
   if (d.numel() == 0) return d;
 

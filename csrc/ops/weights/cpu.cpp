@@ -10,8 +10,8 @@ namespace {
 Tensor pack_weights_cpu(const Tensor& q, int64_t bits, bool check) {
   const Tensor values = check_quantized(q, bits, check);
   const int64_t n = values.size(0), k = values.size(1);
-  Tensor packed = torch::stable::new_empty(
-      values, {round_up(n, kPadN), round_up(k, kPadK) * bits / 8}, ScalarType::Byte);
+  Tensor packed =
+      empty_on(values, {round_up(n, kPadN), round_up(k, kPadK) * bits / 8}, ScalarType::Byte);
   pack_weight(static_cast<int>(bits), static_cast<const int8_t*>(values.const_data_ptr()), k, n, k,
               static_cast<uint8_t*>(packed.mutable_data_ptr()), torch_parallel);
   return packed;
@@ -19,7 +19,7 @@ Tensor pack_weights_cpu(const Tensor& q, int64_t bits, bool check) {
 
 Tensor unpack_weights_cpu(const Tensor& b_packed, int64_t bits, int64_t n, int64_t k) {
   const Tensor packed = check_unpack(b_packed, bits, n, k);
-  Tensor q = torch::stable::new_empty(packed, {n, k}, ScalarType::Char);
+  Tensor q = empty_on(packed, {n, k}, ScalarType::Char);
   unpack_weight(static_cast<int>(bits), static_cast<const uint8_t*>(packed.const_data_ptr()), n, k,
                 static_cast<int8_t*>(q.mutable_data_ptr()), torch_parallel);
   return q;
@@ -31,7 +31,7 @@ Tensor dequantize_weights_cpu(const Tensor& b_packed, const Tensor& scales,
   CheckedDequantize checked =
       check_dequantize(b_packed, scales, zeros, bits, group_size, zero_mode, n, k, dtype_of(dtype));
   GemmProblem& problem = checked.weight.problem;
-  Tensor out = torch::stable::new_empty(scales, {n, k}, dtype_of(dtype));
+  Tensor out = empty_on(scales, {n, k}, dtype_of(dtype));
   problem.d = out.mutable_data_ptr();
   dequantize_cpu(problem, checked.out, torch_parallel);
   return out;

@@ -300,6 +300,7 @@ def takes_tensors() -> list[str]:
     return sorted(
         op
         for op in ops
+        if not op.startswith("_autograd_")  # the Python half of another op
         if any("Tensor" in str(x.type) for x in getattr(OPS, op).default._schema.arguments)
     )
 

@@ -1,0 +1,85 @@
+// The Autograd key of the ops whose product of a few rows takes less time than a kernel in Python
+// does. This file is a library of its own: it needs torch's C++ interface, which changes from
+// version to version, so that it serves the one version it was built with. Without it the kernels
+// of mixed_gemm/ops/autograd.py do all of it.
+//
+// A call that asks for no derivative goes below the key. One that does goes to the kernel in
+// Python, which waits at the Autograd key of a twin of the op, `_autograd_OP`; but for the gradient
+// that everybody asks for, of fpA_intB_gemm without activation (gemm_node.h).
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/library.h>
+
+#include <memory>
+#include <string>
+
+#include "ops/autograd/gemm_node.h"
+
+namespace mixed_gemm {
+namespace {
+
+// What the tensors among the arguments ask for.
+struct Asked {
+  bool gradient = false;
+  bool in_python = false;  // a tangent, a transform of torch.func, or an operator that is traced
+};
+
+Asked asked_by(const torch::jit::Stack& stack, size_t count) {
+  static const c10::DispatchKeySet kWrappers({c10::DispatchKey::FuncTorchGradWrapper,
+                                              c10::DispatchKey::FuncTorchBatched,
+                                              c10::DispatchKey::Python});
+  Asked asked;
+  asked.in_python = c10::impl::TorchDispatchModeTLS::any_modes_set();
+  const bool recording = c10::GradMode::is_enabled();
+  for (size_t i = stack.size() - count; i < stack.size(); ++i) {
+    if (!stack[i].isTensor()) continue;
+    const at::Tensor& t = stack[i].toTensor();
+    if (!t.defined()) continue;
+    asked.gradient |= recording && t.requires_grad();
+    asked.in_python |= t.key_set().has_any(kWrappers) || t._fw_grad(/*level=*/0).defined();
+  }
+  return asked;
+}
+
+class Gate : public c10::OperatorKernel {
+ public:
+  explicit Gate(std::string op) : op_(std::move(op)) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack) {
+    const Asked asked = asked_by(*stack, op.schema().arguments().size());
+    if (!asked.gradient && !asked.in_python) {
+      const at::AutoDispatchBelowAutograd below;
+      op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
+      return;
+    }
+    if (!asked.in_python && op_ == "fpA_intB_gemm" && gemm_with_gradient(op, keys, *stack)) return;
+    twin().redispatchBoxed(keys, stack);
+  }
+
+ private:
+  // Of Python's making, once: it defines the twins when mixed_gemm is imported.
+  const c10::OperatorHandle& twin() {
+    if (!twin_) {
+      twin_.emplace(c10::Dispatcher::singleton().findSchemaOrThrow(
+          ("mixed_gemm::_autograd_" + op_).c_str(), ""));
+    }
+    return *twin_;
+  }
+
+  std::string op_;
+  std::optional<c10::OperatorHandle> twin_;
+};
+
+}  // namespace
+}  // namespace mixed_gemm
+
+TORCH_LIBRARY_IMPL(mixed_gemm, Autograd, m) {
+  for (const char* op :
+       {"fpA_intB_gemm", "dequantize_weights", "scaled_mm", "scaled_mm_azp", "quantize_per_token",
+        "quantize_per_tensor", "awq_gemm", "qconv2d", "qconv2d_int8", "block_quant_gemm"}) {
+    m.impl(op, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<mixed_gemm::Gate>(op)));
+  }
+}
