@@ -296,6 +296,15 @@ class QuantizedTensor(Tensor):
         torch.Tensor.data.__set__(self, new)  # type: ignore[attr-defined]
         self.adopt(new)
 
+    @property
+    def requires_grad(self) -> bool:
+        """False; True is refused, since packed weights do not train."""
+        return False
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
     def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
         """Refused for True: packed weights do not train."""
         if requires_grad:
@@ -304,6 +313,13 @@ class QuantizedTensor(Tensor):
                 "the bias, and unfreeze parameters by name instead of model.requires_grad_()"
             )
         return self
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Refused: an element is no place of its own, it shares a scale with others."""
+        raise NotImplementedError(
+            "QuantizedTensor: single elements cannot be written, since they share scales. Hint: "
+            "dense = weight.dequantize(); dense[...] = value; weight.data = dense"
+        )
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return (
