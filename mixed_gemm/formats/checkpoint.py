@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from ..weights.exchange import QuantizedWeight
+from .codec import Codec
 from .config import model_config, quantization_config
-from .detect import Format, detect
+from .detect import detect
 from .errors import CheckpointError, CheckpointWarning
 from .index import TensorIndex
 from .layer import LayerInfo, LayerTensors, modules_with
@@ -37,24 +38,24 @@ class Checkpoint:
         self,
         path: Path,
         index: TensorIndex,
-        scheme: Format,
+        codec: Codec,
         config: dict[str, Any],
         quantization_config: dict[str, Any],
         strict: bool = False,
     ) -> None:
         self.path = path
-        self.format = scheme.title
-        self.notes = scheme.notes
+        self.format = codec.title
+        self.notes = codec.notes
         self.config = config
         self.quantization_config = quantization_config
         self.files = index.files
         self._index = index
-        self._format = scheme
+        self._format = codec
         self._strict = strict
-        names = modules_with(index, scheme.anchor)
-        layers = {name: scheme.describe(LayerTensors(index, name)) for name in names}
+        names = modules_with(index, codec.anchor)
+        layers = {name: codec.describe(LayerTensors(index, name)) for name in names}
         self.layers: Mapping[str, LayerInfo] = MappingProxyType(layers)
-        taken = {LayerTensors(index, name).tensor_name(r) for name in layers for r in scheme.roles}
+        taken = {LayerTensors(index, name).tensor_name(r) for name in layers for r in codec.roles}
         self.tensors = tuple(name for name in index.names() if name not in taken)
 
     def layer(self, name: str) -> QuantizedWeight:
@@ -128,12 +129,12 @@ def open_checkpoint(path: str | Path, *, strict: bool = False) -> Checkpoint:
     config = model_config(path)
     quantization, where = quantization_config(path, config)
     try:
-        scheme = detect(quantization, where, index)
+        codec = detect(quantization, where, index)
     except ValueError as error:
         raise CheckpointError(where, "", str(error)) from error
-    checkpoint = Checkpoint(path, index, scheme, config, quantization, strict)
+    checkpoint = Checkpoint(path, index, codec, config, quantization, strict)
     if not checkpoint.layers:
         raise CheckpointError(
-            path, "", f"is {scheme.title} by its configuration, but no tensor is a {scheme.anchor}"
+            path, "", f"is {codec.title} by its configuration, but no tensor is a {codec.anchor}"
         )
     return checkpoint

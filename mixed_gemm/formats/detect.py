@@ -2,51 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
 from ..ops.problem import DTYPES
-from ..weights.exchange import QuantizedWeight
-from .awq import AwqGemm
-from .awq_gemv import AwqGemv, AwqGemvFast
-from .compressed_tensors import CompressedTensors
+from .codec import CODECS, Codec
 from .errors import CheckpointError
-from .gptq import Gptq
 from .index import TensorIndex
-from .layer import Config, LayerInfo, LayerTensors, modules_with
-
-
-class Format(Protocol):
-    """One checkpoint format: finds its layers by a tensor that each of them has, the anchor. Notes
-    say what the file asks for and is not done here."""
-
-    title: str
-    anchor: str
-    roles: tuple[str, ...]
-    notes: tuple[str, ...]
-
-    def describe(self, layer: LayerTensors) -> LayerInfo: ...
-    def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight: ...
-
-
-Make = Callable[[Config, Path], Format]
-
-_MAKE: dict[str, Make] = {
-    "awq gemm": AwqGemm,
-    "awq gemv": AwqGemv,
-    "awq gemv_fast": lambda config, where: AwqGemvFast(config, where, "qzeros"),
-    "llm-awq": lambda config, where: AwqGemvFast(config, where, "scaled_zeros"),
-    "gptq": Gptq,
-    "compressed-tensors": CompressedTensors,
-    "fp8": lambda config, where: CompressedTensors(config, where, "weight_scale_inv"),
-}
+from .layer import Config, LayerTensors, modules_with
 
 
 def _by_config(config: Config) -> str:
-    """The key in _MAKE that the configuration names; empty when it names none."""
+    """The key in CODECS that the configuration names; empty when it names none."""
     method = str(config.get("quant_method") or "").lower()
     version = str(config.get("version") or config.get("format") or "gemm").lower()
     if method == "awq":
@@ -82,7 +50,7 @@ def _by_tensors(index: TensorIndex) -> str:
     return "gptq" if columns == scales[1] else "awq gemv" if scales[0] == rows else ""
 
 
-def detect(config: Config, where: Path, index: TensorIndex) -> Format:
+def detect(config: Config, where: Path, index: TensorIndex) -> Codec:
     """Raises CheckpointError when the format is none that is read here."""
     kind = _by_config(config) or _by_tensors(index)
     if not kind:
@@ -92,6 +60,8 @@ def detect(config: Config, where: Path, index: TensorIndex) -> Format:
             "holds no quantized tensors that are known, and no quantization_config. Hint: "
             "mixed_gemm.quantize_ quantizes a dense model",
         )
-    if kind not in _MAKE:
-        raise CheckpointError(where, "", f"the format {kind!r} is not read; {', '.join(_MAKE)} are")
-    return _MAKE[kind](config, where)
+    if kind not in CODECS:
+        raise CheckpointError(
+            where, "", f"the format {kind!r} is not read; {', '.join(CODECS)} are"
+        )
+    return CODECS[kind](config, where)

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ...formats.detect import Format
+from ...formats.codec import Codec
 from ...formats.errors import CheckpointError, CheckpointWarning
 from ...formats.layer import LayerInfo, LayerTensors
 from ...nn.linear import Linear
@@ -19,7 +19,7 @@ from ...nn.linear import Linear
 
 @dataclass(frozen=True)
 class _Loaded:
-    """The buffers of one module as the Tensors that a Format reads; ``files`` by tensor name."""
+    """The buffers of one module as the Tensors that a Codec reads; ``files`` by tensor name."""
 
     name: str
     buffers: dict[str, Tensor]
@@ -49,18 +49,18 @@ class PendingLinear(nn.Module):
 
     Args:
         name: of the layer in the file.
-        scheme: the format.
+        codec: of the file.
         tensors: the layer in the file.
         linear: the module it stands for.
     """
 
-    def __init__(self, name: str, scheme: Format, tensors: LayerTensors, linear: nn.Linear) -> None:
+    def __init__(self, name: str, codec: Codec, tensors: LayerTensors, linear: nn.Linear) -> None:
         super().__init__()
-        self._name, self._scheme = name, scheme
+        self._name, self._codec = name, codec
         self._dtype = linear.weight.dtype
         self._has_bias = linear.bias is not None
         self._files: dict[str, Path] = {}
-        for role in filter(tensors.has, scheme.roles):
+        for role in filter(tensors.has, codec.roles):
             dtype = tensors.dtype(role)
             if not isinstance(dtype, torch.dtype):
                 raise tensors.error(role, f"is of the dtype {dtype}, which torch does not have")
@@ -84,23 +84,23 @@ class PendingLinear(nn.Module):
                     self._files[role], f"{self._name}.{role}", "was not loaded by transformers"
                 )
         layer = LayerTensors(_Loaded(self._name, buffers, self._files), self._name)
-        info: LayerInfo = self._scheme.describe(layer)
+        info: LayerInfo = self._codec.describe(layer)
         try:
-            weight = self._scheme.decode(layer, info)
+            weight = self._codec.decode(layer, info)
             if weight.is_fp8:
                 weight = weight.requantize()
             linear = weight.to_linear(self._dtype)
         except ValueError as error:
-            raise layer.error(self._scheme.anchor, str(error)) from error
+            raise layer.error(self._codec.anchor, str(error)) from error
         if not self._has_bias and linear.bias is not None and not bool(linear.bias.any()):
             # AutoGPTQ writes a bias of zeros where the model has none.
             linear.register_parameter("bias", None)
         return linear.eval()
 
 
-def warn_of_differences(scheme: Format, infos: list[LayerInfo], where: Path) -> None:
+def warn_of_differences(codec: Codec, infos: list[LayerInfo], where: Path) -> None:
     """What is loaded as something else than the file says."""
-    notes = list(scheme.notes)
+    notes = list(codec.notes)
     count = sum(info.kind == "fp8" for info in infos)
     if count:
         notes.append(

@@ -14,7 +14,8 @@ from torch import nn
 from transformers.quantizers.base import HfQuantizer
 from transformers.quantizers.quantizers_utils import should_convert_module
 
-from ...formats.detect import Format, detect
+from ...formats.codec import Codec
+from ...formats.detect import detect
 from ...formats.errors import CheckpointError
 from ...formats.index import TensorIndex
 from ...formats.layer import LayerTensors, modules_with
@@ -76,20 +77,20 @@ class MixedGemmQuantizer(HfQuantizer):
         index = TensorIndex(where, files)
         source = self.quantization_config.source or {}
         try:
-            scheme = detect(source, where, index)
+            codec = detect(source, where, index)
         except ValueError as error:
             raise CheckpointError(where / "config.json", "", str(error)) from error
-        self._swap(model, scheme, index)
+        self._swap(model, codec, index)
         return model
 
-    def _swap(self, model: Any, scheme: Format, index: TensorIndex) -> None:
+    def _swap(self, model: Any, codec: Codec, index: TensorIndex) -> None:
         """A placeholder for every module that has quantized tensors in the files."""
-        found = modules_with(index, scheme.anchor)
+        found = modules_with(index, codec.anchor)
         if not found:
             raise CheckpointError(
                 index.path,
                 "",
-                f"is {scheme.title} by its configuration, but no tensor is a {scheme.anchor}",
+                f"is {codec.title} by its configuration, but no tensor is a {codec.anchor}",
             )
         ignored = model._keys_to_ignore_on_load_unexpected or ()
         infos = []
@@ -101,15 +102,15 @@ class MixedGemmQuantizer(HfQuantizer):
             if not isinstance(module, nn.Linear):
                 kind = "no module" if module is None else f"a {type(module).__name__}"
                 raise layer.error(
-                    scheme.anchor,
+                    codec.anchor,
                     f"is quantized, but {target} is {kind} of the model, not a Linear",
                 )
-            infos.append(_check(layer, scheme, module))
-            new = PendingLinear(name, scheme, layer, module)
+            infos.append(_check(layer, codec, module))
+            new = PendingLinear(name, codec, layer, module)
             model.set_submodule(target, new)
         scaled = leftover_scales(index.names(), found)
         swap_activations(model, index, module_names(model, self, scaled), model.dtype)
-        warn_of_differences(scheme, infos, index.path)
+        warn_of_differences(codec, infos, index.path)
 
     def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
         for name, module in list(model.named_modules()):
@@ -170,13 +171,13 @@ def _get(model: nn.Module, name: str) -> nn.Module | None:
         return None
 
 
-def _check(layer: LayerTensors, scheme: Format, module: nn.Linear) -> Any:
+def _check(layer: LayerTensors, codec: Codec, module: nn.Linear) -> Any:
     """The LayerInfo, when the module has its shape and its bias."""
-    info = scheme.describe(layer)
+    info = codec.describe(layer)
     shape = (info.out_features, info.in_features)
     if shape != (module.out_features, module.in_features):
         raise layer.error(
-            scheme.anchor,
+            codec.anchor,
             f"is a weight of {shape}, and the model has ({module.out_features}, "
             f"{module.in_features})",
         )

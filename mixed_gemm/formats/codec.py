@@ -1,0 +1,52 @@
+"""``Codec``: what every checkpoint format is to the rest of the package; ``CODECS`` has them all. A
+new format is a file with one class and a row here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from ..weights.exchange import QuantizedWeight
+from .awq import AwqGemm
+from .awq_gemv import AwqGemv, AwqGemvFast
+from .compressed_tensors import CompressedTensors
+from .gptq import Gptq
+from .layer import Config, LayerInfo, LayerTensors
+
+
+class Codec(Protocol):
+    """One checkpoint format: finds its layers by a tensor that each of them has, the anchor.
+
+    Attributes:
+        title: for people, "AWQ gemm".
+        anchor: the role of the tensor that every quantized layer has.
+        roles: of all tensors that a layer may have.
+        notes: what the file asks for and is not done here, in words.
+    """
+
+    title: str
+    anchor: str
+    roles: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def describe(self, layer: LayerTensors) -> LayerInfo:
+        """What the headers say of a layer, every shape and dtype checked."""
+
+    def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
+        """Read a layer."""
+
+
+# Of the quantization_config of a checkpoint, and the file it stands in.
+MakeCodec = Callable[[Config, Path], Codec]
+
+CODECS: dict[str, MakeCodec] = {
+    "awq gemm": AwqGemm,
+    "awq gemv": AwqGemv,
+    "awq gemv_fast": lambda config, where: AwqGemvFast(config, where, "qzeros"),
+    "llm-awq": lambda config, where: AwqGemvFast(config, where, "scaled_zeros"),
+    "gptq": Gptq,
+    "compressed-tensors": CompressedTensors,
+    "fp8": lambda config, where: CompressedTensors(config, where, "weight_scale_inv"),
+}
