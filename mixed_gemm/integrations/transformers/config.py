@@ -25,6 +25,8 @@ class MixedGemmConfig(QuantizationConfigMixin):
         bits, group_size, symmetric, zero_mode, activations: what of it is another way.
         modules_to_not_convert: names or patterns of linears to leave in their dtype, on top of the
             output head, routers and tied weights.
+        weight_only: of quantized files: leave activations in their dtype where the files ask for
+            rounding them (W8A8).
         source: the quantization_config of the format that the files have, when they are not ours
             (``mixed_gemm.from_pretrained`` and ``enable_transformers`` fill it in); the rest is
             then read from the files.
@@ -45,6 +47,7 @@ class MixedGemmConfig(QuantizationConfigMixin):
         zero_mode: str | None = None,
         activations: str | None = None,
         modules_to_not_convert: Iterable[str] | None = None,
+        weight_only: bool = False,
         source: dict[str, Any] | None = None,
         quant_method: str = METHOD,
         **unknown: Any,
@@ -74,6 +77,7 @@ class MixedGemmConfig(QuantizationConfigMixin):
         self.scheme = found.as_dict()  # as JSON: transformers writes attributes into config.json
         skip = modules_to_not_convert
         self.modules_to_not_convert = None if skip is None else list(skip)
+        self.weight_only = weight_only
         self.source = source
 
     def to_dict(self) -> dict[str, Any]:

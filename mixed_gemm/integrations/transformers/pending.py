@@ -52,10 +52,19 @@ class PendingLinear(nn.Module):
         codec: of the file.
         tensors: the layer in the file.
         linear: the module it stands for.
+        weight_only: activations stay in their dtype, whatever the file asks for.
     """
 
-    def __init__(self, name: str, codec: Codec, tensors: LayerTensors, linear: nn.Linear) -> None:
+    def __init__(
+        self,
+        name: str,
+        codec: Codec,
+        tensors: LayerTensors,
+        linear: nn.Linear,
+        weight_only: bool = False,
+    ) -> None:
         super().__init__()
+        self._weight_only = weight_only
         self._name, self._codec = name, codec
         self._dtype = linear.weight.dtype
         self._has_bias = linear.bias is not None
@@ -89,6 +98,8 @@ class PendingLinear(nn.Module):
             weight = self._codec.decode(layer, info)
             if weight.is_fp8:
                 weight = weight.requantize()
+            if self._weight_only:
+                weight = weight.weight_only()
             linear = weight.to_linear(self._dtype)
         except ValueError as error:
             raise layer.error(self._codec.anchor, str(error)) from error

@@ -12,7 +12,12 @@ _LEGACY = ("quantize_config.json", "quant_config.json")
 
 
 def from_pretrained(
-    path_or_id: str | Path, *, model_class: Any = None, config: Any = None, **kwargs: Any
+    path_or_id: str | Path,
+    *,
+    model_class: Any = None,
+    config: Any = None,
+    weight_only: bool = False,
+    **kwargs: Any,
 ) -> Any:
     """Load a model with its linear layers as ``mixed_gemm.Linear``.
 
@@ -22,6 +27,7 @@ def from_pretrained(
             ``quantization_config=MixedGemmConfig(...)``, an unquantized one.
         model_class: of transformers, AutoModelForCausalLM when None.
         config: of the model; read from ``path_or_id`` when None.
+        weight_only: leave activations in their dtype where the files ask for rounding them (W8A8).
         kwargs: for transformers: dtype (float16, bfloat16, float32 or "auto"), device_map,
             revision, token, trust_remote_code, ...
 
@@ -40,7 +46,7 @@ def from_pretrained(
     path = str(path_or_id)
     if config is None:
         config = transformers.AutoConfig.from_pretrained(path, **hub)
-    _name_source(config, path, hub, kwargs.get("quantization_config"))
+    _name_source(config, path, hub, kwargs.get("quantization_config"), weight_only)
     cls = transformers.AutoModelForCausalLM if model_class is None else model_class
     model, info = cls.from_pretrained(path, config=config, output_loading_info=True, **kwargs)
     for kind in ("missing_keys", "mismatched_keys", "error_msgs", "conversion_errors"):
@@ -82,7 +88,9 @@ def quantization_of(config: Any, path: str, hub: dict[str, Any]) -> dict[str, An
     return as_dict
 
 
-def _name_source(config: Any, path: str, hub: dict[str, Any], asked: Any) -> None:
+def _name_source(
+    config: Any, path: str, hub: dict[str, Any], asked: Any, weight_only: bool
+) -> None:
     """Put our method into the config, with what the files say as its source."""
     found = quantization_of(config, path, hub)
     if found is None:
@@ -93,7 +101,7 @@ def _name_source(config: Any, path: str, hub: dict[str, Any], asked: Any) -> Non
             )
         return
     if found.get("quant_method") != METHOD:
-        found = {"quant_method": METHOD, "source": found}
+        found = {"quant_method": METHOD, "source": found, "weight_only": weight_only}
     config.quantization_config = found
 
 

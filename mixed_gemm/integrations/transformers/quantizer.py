@@ -106,7 +106,8 @@ class MixedGemmQuantizer(HfQuantizer):
                     f"is quantized, but {target} is {kind} of the model, not a Linear",
                 )
             infos.append(_check(layer, codec, module))
-            new = PendingLinear(name, codec, layer, module)
+            weight_only = self.quantization_config.weight_only
+            new = PendingLinear(name, codec, layer, module, weight_only)
             model.set_submodule(target, new)
         scaled = leftover_scales(index.names(), found)
         swap_activations(model, index, module_names(model, self, scaled), model.dtype)
