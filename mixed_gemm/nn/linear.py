@@ -92,7 +92,7 @@ class Linear(QuantizedModule, nn.Linear):
         self.register_parameter("bias", None if zeros is None else nn.Parameter(zeros))
 
     def forward(self, input: Tensor) -> Tensor:
-        """``[..., K]`` -> ``[..., N]``, in the dtype of the weight (or of autocast)."""
+        """``[..., K]`` -> ``[..., N]``, in the dtype of ``input`` (or of autocast)."""
         parameters = self._parameters  # nn.Module.__getattr__ takes half a microsecond for each
         weight = parameters.get("weight")
         if isinstance(weight, QuantizedTensor) and "bias" in parameters:

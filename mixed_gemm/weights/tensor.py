@@ -271,8 +271,8 @@ class QuantizedTensor(Tensor):
                 shape_text(value.shape),
                 hint="replace the parameter of the module to change its shape",
             )
-        if self.same_storage(value):
-            return value  # type: ignore[return-value]
+        if self.same_storage(value):  # in this dtype: the scheme of a weight includes it
+            return value.to(self.dtype)  # type: ignore[return-value]
         if value.dtype not in DTYPES:
             wrong_type(
                 "QuantizedTensor.data",

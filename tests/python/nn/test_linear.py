@@ -366,7 +366,15 @@ def test_linear_without_grad_equals_with_grad(how: str) -> None:
 
 def test_wrong_input_dtype_names_the_argument() -> None:
     with pytest.raises(RuntimeError, match=r"mixed_gemm::fpA_intB_gemm: (a|scales) must be"):
-        make(dtype=torch.float16)(torch.randn(2, 80))
+        make(dtype=torch.float16)(torch.randn(2, 80).bfloat16())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_float32_is_rounded_on_the_way_as_adapters_need_it(dtype: torch.dtype) -> None:
+    layer, x = make(dtype=dtype), torch.randn(2, 80)
+    assert torch.equal(layer(x), layer(x.to(dtype)).float())
+    with torch.autocast("cpu", dtype=dtype):
+        assert torch.equal(layer(x), layer(x.to(dtype)))
 
 
 # --- peft --------------------------------------------------------------------------------------
