@@ -1,37 +1,10 @@
-// Epilogue visitor trees (EVT) of CUTLASS on the accumulators where mma.sync left them: no exchange
-// through shared memory, any n. What CUTLASS lacks for that are two nodes, one that loads values of
-// columns and one that stores.
+// Nodes of epilogue visitor trees on the accumulators where mma.sync left them: what CUTLASS lacks
+// for the multistage family, values of columns and a store, both for any n.
 #pragma once
-#include "cutlass/cutlass.h"
-#include "cutlass/epilogue/threadblock/default_thread_map_tensor_op.h"
-#include "cutlass/epilogue/threadblock/fusion/visitors.hpp"
-#include "cutlass/gemm/gemm.h"
 #include "epilogue/store_tile.cuh"
+#include "epilogue/visitor_base.cuh"
 
 namespace mixed_gemm {
-
-namespace evt = cutlass::epilogue::threadblock;
-
-// What every leaf and store here has of a node's interface.
-template <typename Arguments_>
-struct VisitorBase {
-  using Arguments = Arguments_;
-  using Params = Arguments;
-  struct SharedStorage {};
-
-  template <typename Shape>
-  static constexpr Params to_underlying_arguments(const Shape&, const Arguments& arguments, void*) {
-    return arguments;
-  }
-  template <typename Shape>
-  static size_t get_workspace_size(const Shape&, const Arguments&) {
-    return 0;
-  }
-  CUTLASS_HOST_DEVICE VisitorBase() {}
-  CUTLASS_HOST_DEVICE VisitorBase(const Params& params, const SharedStorage&) : params(&params) {}
-
-  const Params* params;
-};
 
 template <typename Element>
 struct ColumnArguments {
@@ -121,61 +94,6 @@ struct VisitorQuadStore : VisitorBase<StoreArguments<Element>> {
                      tile.m() * Config::kTile.m + Config::warp_row(thread) + thread % 32 / 4,
                      tile.n() * Config::kTile.n + Config::warp_column(thread), thread % 4);
   }
-};
-
-// What CUTLASS's kernel calls behind the mainloop: shows a tree the accumulators of a warp, two
-// columns at a time.
-template <typename Config, typename Mma, typename Tree>
-class FragmentEpilogue {
- public:
-  using FusionCallbacks = Tree;
-  using Shape = typename Mma::Shape;
-  using WarpMmaOperator = typename Mma::Operator;
-  struct OutputTileIterator {
-    using Element = typename Config::Element;
-    using Layout = cutlass::layout::RowMajor;
-    static constexpr int kElementsPerAccess = 1;
-    struct Params {
-      Params() = default;
-      CUTLASS_HOST_DEVICE Params(const Layout&) {}
-    };
-  };
-  struct OutputOp {
-    using ElementAccumulator = typename Mma::ElementC;
-    using Params = typename Tree::Arguments;
-  };
-  using Params = typename Tree::Params;
-  struct SharedStorage {
-    typename Tree::SharedStorage tree;
-  };
-
-  CUTLASS_DEVICE FragmentEpilogue(const Params& params, SharedStorage& storage, int, int, int)
-      : tree_(params, storage.tree) {}
-
-  template <typename ProblemShape>
-  CUTLASS_DEVICE void operator()(const typename Mma::FragmentC& sums, cutlass::gemm::GemmCoord tile,
-                                 const ProblemShape& problem, int thread) {
-    auto callbacks = tree_.get_callbacks(tile, thread, problem);
-    callbacks.begin_epilogue();
-    callbacks.begin_step(0);
-    CUTLASS_PRAGMA_UNROLL
-    for (int i = 0; i < 2 * Config::kMmaM; ++i) {
-      callbacks.begin_row(i);
-      CUTLASS_PRAGMA_UNROLL
-      for (int j = 0; j < Config::kMmaN; ++j) {
-        cutlass::Array<typename Mma::ElementC, 2> pair;
-        pair[0] = sums[pair_index<Config::kMmaM>(i, j)];
-        pair[1] = sums[pair_index<Config::kMmaM>(i, j) + 1];
-        callbacks.visit(0, i, j, i * Config::kMmaN + j, pair);
-      }
-      callbacks.end_row(i);
-    }
-    callbacks.end_step(0);
-    callbacks.end_epilogue();
-  }
-
- private:
-  Tree tree_;
 };
 
 }  // namespace mixed_gemm

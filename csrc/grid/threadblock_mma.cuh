@@ -8,26 +8,40 @@
 #include "cutlass/cutlass.h"
 #include "cutlass/gemm/gemm.h"
 #include "cutlass/gemm/threadblock/mma_base.h"
-#include "cutlass/gemm/warp/default_mma_tensor_op.h"
+#include "cutlass/gemm/warp/mma_tensor_op.h"
+#include "cutlass/gemm/warp/mma_tensor_op_policy.h"
 #include "cutlass/layout/tensor_op_multiplicand_sm75.h"
 #include "grid/early_start.cuh"
 
 namespace mixed_gemm {
 
-// kK: elements of K in an iteration. WarpMma: for its traits; accumulator (i, j) of 16 x 8 is at
-// i + j * kMmaM in its fragment as in ours.
-template <typename Config_, typename Mainloop, typename ElementA, typename ElementB, int kK,
-          typename WarpMma>
+// The warp-level product whose traits CUTLASS's kernel asks for, of kK elements of K. Instruction:
+// a cutlass::arch::Mma. Accumulator (i, j) of 16 x 8 is at i + j * kMmaM in its fragment as in
+// ours.
+template <typename Config, typename Instruction, int kK>
+using WarpMmaTraits = cutlass::gemm::warp::MmaTensorOp<
+    cutlass::gemm::GemmShape<Config::kTile.warp_m, Config::kTile.warp_n, kK>,
+    typename Instruction::ElementA,
+    cutlass::layout::RowMajorTensorOpMultiplicandCrosswise<
+        cutlass::sizeof_bits<typename Instruction::ElementA>::value, kK>,
+    typename Instruction::ElementB,
+    cutlass::layout::ColumnMajorTensorOpMultiplicandCrosswise<
+        cutlass::sizeof_bits<typename Instruction::ElementB>::value, kK>,
+    typename Instruction::ElementC, cutlass::layout::RowMajor,
+    cutlass::gemm::warp::MmaTensorOpPolicy<Instruction, cutlass::MatrixShape<1, 1>>>;
+
+// kK: elements of K in an iteration of the mainloop.
+template <typename Config_, typename Mainloop, int kK>
 class ThreadblockMma {
  public:
   using Config = Config_;
+  using Operator = WarpMmaTraits<Config, typename Mainloop::Mma, kK>;
   using Shape = cutlass::gemm::GemmShape<Config::kTile.m, Config::kTile.n, kK>;
-  using Policy = cutlass::gemm::threadblock::MmaPolicy<WarpMma, cutlass::MatrixShape<0, 0>,
+  using Policy = cutlass::gemm::threadblock::MmaPolicy<Operator, cutlass::MatrixShape<0, 0>,
                                                        cutlass::MatrixShape<0, 0>, 1>;
-  using Operator = WarpMma;
-  using ElementC = typename WarpMma::ElementC;
+  using ElementC = typename Operator::ElementC;
   using LayoutC = cutlass::layout::RowMajor;
-  using FragmentC = typename WarpMma::FragmentC;
+  using FragmentC = typename Operator::FragmentC;
   using ArchTag = cutlass::arch::Sm80;
   using WarpCount = cutlass::gemm::GemmShape<Config::kTile.m / Config::kTile.warp_m,
                                              Config::kTile.n / Config::kTile.warp_n, 1>;
@@ -40,7 +54,7 @@ class ThreadblockMma {
   using SharedStorage = typename Mainloop::SharedStorage;
 
   struct IteratorA {
-    using Element = ElementA;
+    using Element = typename Operator::ElementA;
     using Layout = cutlass::layout::RowMajor;
     using AccessType = cutlass::AlignedArray<Element, 128 / cutlass::sizeof_bits<Element>::value>;
     struct Params {
@@ -56,7 +70,7 @@ class ThreadblockMma {
   };
 
   struct IteratorB {
-    using Element = ElementB;
+    using Element = typename Operator::ElementB;
     using Layout = cutlass::layout::ColumnMajor;
     using AccessType = cutlass::AlignedArray<Element, 128 / cutlass::sizeof_bits<Element>::value>;
     struct Params {
@@ -90,14 +104,5 @@ class ThreadblockMma {
   SharedStorage& storage_;
   int thread_;
 };
-
-// The warp-level product whose traits CUTLASS's kernel asks for, of kK elements of 16 bits.
-template <typename Config, int kK>
-using WarpMmaTraits = typename cutlass::gemm::warp::DefaultMmaTensorOp<
-    cutlass::gemm::GemmShape<Config::kTile.warp_m, Config::kTile.warp_n, kK>,
-    cutlass::gemm::GemmShape<16, 8, 16>, typename Config::Element,
-    cutlass::layout::RowMajorTensorOpMultiplicandCrosswise<16, kK>, typename Config::Element,
-    cutlass::layout::ColumnMajorTensorOpMultiplicandCrosswise<16, kK>, float,
-    cutlass::layout::RowMajor, cutlass::arch::OpMultiplyAdd>::Type;
 
 }  // namespace mixed_gemm

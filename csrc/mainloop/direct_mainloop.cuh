@@ -30,13 +30,13 @@ class DirectMainloop {
   using CopyB = RowCopy<Config::kTile.n, Config::kThreads>;
   using FragmentA = RowFragment<Side::kLeft, 16 * Config::kMmaM>;
   using FragmentB = RowFragment<Side::kRight, 8 * Config::kMmaN>;
-  using Mma = typename Config::Mma;
   static constexpr int kSteps = kScaledTileK / 32;
   static constexpr int kStageBytes = CopyA::kStageBytes + CopyB::kStageBytes;
   static_assert(kStageBytes == scaled_stage_bytes(Config::kTile),
                 "mainloop/direct_stage.h must know the real stage size");
 
  public:
+  using Mma = typename Config::Mma;
   using Accumulators = typename Sums::Accumulators;
 
   struct Params {

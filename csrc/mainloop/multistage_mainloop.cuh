@@ -36,11 +36,11 @@ class MultistageMainloop {
 
   using Element = typename Config::Element;
   using Quad = cutlass::Array<float, 4>;
+
+ public:
   using Mma = cutlass::arch::Mma<cutlass::gemm::GemmShape<16, 8, 16>, 32, Element,
                                  cutlass::layout::RowMajor, Element, cutlass::layout::ColumnMajor,
                                  float, cutlass::layout::RowMajor, cutlass::arch::OpMultiplyAdd>;
-
- public:
   static constexpr int kSliceBytes = Config::kStages * kStageBytes;
 
   // Accumulator (i, j) of the warp tile is at i + j * kMmaM, as epilogue/store_tile.cuh says.

@@ -46,9 +46,6 @@ typename MixedGemm<Config>::Params kernel_params(const GemmProblem& p, const Wor
   return params;
 }
 
-// Blocks along y of a grid, where CUTLASS's swizzle has the columns of tiles.
-constexpr unsigned kMaxGridY = 65535;
-
 template <typename Config>
 constexpr bool has_plain_kernel() {
   return Config::kTile.plain == Plain::kAlways ||
@@ -60,8 +57,7 @@ constexpr bool has_plain_kernel() {
 template <typename Config>
 bool is_plain(const GemmProblem& p, const Work& work) {
   return has_plain_kernel<Config>() && work.split == SplitK::kNone &&
-         p.activation == Activation::kIdentity &&
-         ceil_div(p.n, Config::kTile.n) <= int64_t{kMaxGridY};
+         p.activation == Activation::kIdentity && fits_plain_grid<Config>(p.n);
 }
 
 template <typename Config>
@@ -71,11 +67,10 @@ int launch_plain(const GemmProblem& p, const Work& work) {
     constexpr int kSmemBytes = sizeof(typename Gemm::Kernel::SharedStorage);
     static_assert(kSmemBytes <= smem_bytes(Config::kTile, Config::kBits, Config::kMode),
                   "why_not filters by smem_bytes()");
-    const auto params = Gemm::params(p, kernel_extents(p), kernel_params<Config>(p, work).mainloop);
-    KernelLaunch shape = launch_of(work, 1, Config::kThreads, kSmemBytes);
-    shape.grid = params.get_grid_dims();
-    shape.even = work.early_start;
-    return launch_kernel(plain_gemm_kernel<Config>, shape, params);
+    const KernelExtents e = kernel_extents(p);
+    const auto params = plain_params<typename Gemm::Kernel>(
+        e.m, e.n, e.k, Gemm::tree_arguments(p), kernel_params<Config>(p, work).mainloop);
+    return launch_plain_kernel<Config>(plain_gemm_kernel<Config>, params, work, kSmemBytes);
   }
   return cudaErrorInvalidValue;  // is_plain lets nobody come here
 }

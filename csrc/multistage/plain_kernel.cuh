@@ -2,9 +2,9 @@
 // (kernel.cuh) has the code of every split beside the loop, which costs the largest tile its last
 // registers and a spill.
 #pragma once
-#include "cutlass/gemm/kernel/gemm_universal_with_visitor.h"
-#include "cutlass/gemm/threadblock/threadblock_swizzle.h"
+#include "epilogue/fragment_epilogue.cuh"
 #include "epilogue/fragment_visitors.cuh"
+#include "grid/plain_gemm.cuh"
 #include "grid/threadblock_mma.cuh"
 #include "mainloop/multistage_mainloop.cuh"
 
@@ -13,8 +13,7 @@ namespace mixed_gemm {
 template <typename Config>
 struct PlainGemm {
   using Element = typename Config::Element;
-  using Mma = ThreadblockMma<Config, MultistageMainloop<Config>, Element, cutlass::int4b_t, kTileK,
-                             WarpMmaTraits<Config, kTileK>>;
+  using Mma = ThreadblockMma<Config, MultistageMainloop<Config>, kTileK>;
 
   // d = sum + bias, or fma(sum, channel scale, bias).
   static constexpr bool kScales = Config::kMode == ScaleMode::kPerChannel;
@@ -29,9 +28,7 @@ struct PlainGemm {
       evt::Sm80EVT<evt::VisitorCompute<cutlass::plus, float, float, kRound>, Sums, Columns>;
   using Tree = evt::Sm80EVT<Store, std::conditional_t<kScales, Scaled, Added>>;
 
-  using Kernel = cutlass::gemm::kernel::GemmWithEpilogueVisitor<
-      Mma, FragmentEpilogue<Config, Mma, Tree>,
-      cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<8>>;
+  using Kernel = PlainKernel<Mma, FragmentEpilogue<Config, Mma, Tree>>;
   using Params = typename Kernel::Params;
 
   // -0 where there is no bias: a sum of -0 stays what it is.
@@ -45,18 +42,6 @@ struct PlainGemm {
     } else {
       return {{{}, bias, {}}, store};
     }
-  }
-
-  static Params params(const GemmProblem& p, const KernelExtents& e,
-                       const typename Mma::MainloopParams& mainloop) {
-    constexpr int kAnySms = 1, kAnyOccupancy = 1;  // stream-K's, which nobody asks for
-    Params params(
-        typename Kernel::Arguments(cutlass::gemm::GemmUniversalMode::kGemm, {e.m, e.n, e.k}, 1,
-                                   tree_arguments(p), nullptr, nullptr, nullptr, nullptr, 0, 0, 0,
-                                   0, int64_t{e.k}, int64_t{e.k}, int64_t{e.n}, int64_t{e.n}),
-        kAnySms, kAnyOccupancy);
-    params.params_B.mainloop = mainloop;
-    return params;
   }
 };
 
