@@ -15,7 +15,8 @@ enum class ZeroLoop : int { kNone, kAsked, kAlways };
 // Which scale modes leave room for one wgmma block on an SM.
 enum class Alone : int { kNever, kWithZeros, kWithScales };
 
-// Which scale modes CUTLASS's own kernel runs where K is not split (multistage/plain_kernel.cuh).
+// Which scale modes CUTLASS's own kernel runs where K is not split (plain_kernel.cuh of multistage/
+// and scaled/, which has no modes).
 enum class Plain : int { kNever, kScalesWithoutZeros, kAlways };
 
 struct TileConfig {
@@ -30,7 +31,7 @@ struct TileConfig {
   int k_tiles = 1;           // of a stage, and of a part of K that is shared out (wgmma)
   bool scales_sums = false;  // scales of whole k-tiles meet fp32 sums, not weights
   bool halves = false;       // has kernels for a scale for each half of a k-tile
-  Plain plain = Plain::kNever;           // (multistage)
+  Plain plain = Plain::kNever;           // (multistage, scaled)
   int scale_rows = 4;                    // the most in a k-tile (wgmma)
   ZeroLoop zero_loop = ZeroLoop::kNone;  // (wgmma)
   Alone alone = Alone::kNever;           // (wgmma)

@@ -6,13 +6,18 @@
 
 namespace mixed_gemm {
 
+// Octets of columns whose values are loaded together, where the sums of a warp of kMmaM x kMmaN mma
+// tiles leave registers for them.
+constexpr int octets_ahead(int mma_m, int mma_n) {
+  return mma_m * mma_n > 16 ? 1 : mma_n < 4 ? mma_n : 4;
+}
+
 // A lane's sums of a warp's tile -> values. row, column: of the lane's first sum, as `tree` counts
 // them. Those behind the last ones take the values of the last one: never stored.
 template <int kMmaM, int kMmaN, typename Tree, typename SumType>
 __device__ void evaluate(const Tree& tree, const SumType* sums, int row, int column, int last_row,
                          int last_column, float* values) {
-  // Octets of columns whose loads run together, where the sums leave registers for them.
-  constexpr int kAhead = kMmaM * kMmaN > 16 ? 1 : kMmaN < 4 ? kMmaN : 4;
+  constexpr int kAhead = octets_ahead(kMmaM, kMmaN);
   typename Tree::Row rows[2 * kMmaM];
   CUTLASS_PRAGMA_UNROLL
   for (int i = 0; i < 2 * kMmaM; ++i) {

@@ -7,13 +7,13 @@ namespace mixed_gemm {
 // 64 x 64 a warp asks least of shared memory for a product. Smaller ones are for rows that are not
 // there, for more blocks than the output has large tiles, and for GPUs with 99 KB.
 constexpr TileConfig kScaledTileConfigs[] = {
-    Tile(16, 64).warp(16, 16).stages(8).blocks(2),
-    Tile(32, 64).warp(32, 16).stages(8).blocks(2),
-    Tile(32, 128).warp(32, 32).stages(4).blocks(2),
-    Tile(64, 64).warp(32, 32).stages(6).blocks(2),
-    Tile(64, 128).warp(32, 64).stages(4).blocks(2),
-    Tile(128, 128).warp(64, 32).stages(4).blocks(1),
-    Tile(128, 256).warp(64, 64).stages(4).blocks(1),
+    Tile(16, 64).warp(16, 16).stages(8).blocks(2).plain(Plain::kAlways),
+    Tile(32, 64).warp(32, 16).stages(8).blocks(2).plain(Plain::kAlways),
+    Tile(32, 128).warp(32, 32).stages(4).blocks(2).plain(Plain::kAlways),
+    Tile(64, 64).warp(32, 32).stages(6).blocks(2).plain(Plain::kAlways),
+    Tile(64, 128).warp(32, 64).stages(4).blocks(2).plain(Plain::kAlways),
+    Tile(128, 128).warp(64, 32).stages(4).blocks(1).plain(Plain::kAlways),
+    Tile(128, 256).warp(64, 64).stages(4).blocks(1).plain(Plain::kAlways),
 };
 constexpr int kNumScaledTileConfigs = sizeof(kScaledTileConfigs) / sizeof(kScaledTileConfigs[0]);
 

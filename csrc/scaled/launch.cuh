@@ -6,6 +6,7 @@
 #include "grid/launch.cuh"
 #include "grid/scaled_reduce.h"
 #include "scaled/kernel.cuh"
+#include "scaled/plain_kernel.cuh"
 
 namespace mixed_gemm {
 
@@ -26,11 +27,35 @@ typename ScaledMm<Config>::Params scaled_mm_params(const ScaledMmProblem& p, con
       work.flags};
 }
 
+// Whether CUTLASS's kernel runs it: nobody splits K.
+template <typename Config>
+bool is_plain_scaled(const ScaledMmProblem& p, const Work& work) {
+  return Config::kTile.plain == Plain::kAlways && work.split == SplitK::kNone &&
+         fits_plain_grid<Config>(p.n);
+}
+
+template <typename Config>
+int launch_plain_scaled(const ScaledMmProblem& p, const Work& work) {
+  if constexpr (Config::kTile.plain == Plain::kAlways) {
+    using Kernel = PlainScaled<Config>;
+    constexpr int kSmemBytes = sizeof(typename Kernel::SharedStorage);
+    static_assert(kSmemBytes <= scaled_smem_bytes(Config::kTile),
+                  "why_not filters by scaled_smem_bytes()");
+    const int m = static_cast<int>(p.m), n = static_cast<int>(p.n), k = static_cast<int>(p.k);
+    const auto params = plain_params<Kernel>(
+        m, n, k, Kernel::FusionCallbacks::arguments(epilogue_args(p), {p.d, p.out, m, n}),
+        scaled_mm_params<Config>(p, work).mainloop);
+    return launch_plain_kernel<Config>(plain_scaled_kernel<Config>, params, work, kSmemBytes);
+  }
+  return cudaErrorInvalidValue;  // is_plain_scaled lets nobody come here
+}
+
 template <typename Config>
 int launch_scaled_mm(const ScaledMmProblem& p, const Work& work) {
   constexpr int kSmemBytes = sizeof(typename ScaledMm<Config>::SharedStorage);
   static_assert(kSmemBytes == scaled_smem_bytes(Config::kTile),
                 "why_not filters by scaled_smem_bytes()");
+  if (is_plain_scaled<Config>(p, work)) return launch_plain_scaled<Config>(p, work);
   const auto params = scaled_mm_params<Config>(p, work);
   KernelLaunch shape = launch_of(work, params.work.workers, Config::kThreads, kSmemBytes);
   shape.even = work.early_start;

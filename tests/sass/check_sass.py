@@ -77,15 +77,16 @@ class Rule:
 
 
 MULTISTAGE = r"\b(mixed_gemm|plain_gemm|conv)_kernel<"
-INTEGER = r"\b(scaled_mm_kernel<.*signed char|conv_int8_kernel<)"
+SCALED = r"\b(scaled_mm|plain_scaled)_kernel<"
+INTEGER = rf"{SCALED}.*signed char|\bconv_int8_kernel<"
 WGMMA = r"\bspecialized_gemm_kernel<.*\bWgmmaConfig<"
-BY_TILES = r"\b(mixed_gemm|plain_gemm|conv|scaled_mm|conv_int8)_kernel<"
+BY_TILES = r"\b(mixed_gemm|plain_gemm|conv|scaled_mm|plain_scaled|conv_int8)_kernel<"
 # Kernels of a set are compiled for the same architectures: fp8 from 8.9 on, wgmma for 9.0a, the
 # rest for all but those that run another one's code (cmake/CudaArchitectures.cmake).
 SETS = (r"float_e4m3|\bscaled_reduce_kernel<float", r"\bspecialized_gemm_kernel<", r"")
 # sm_90 has no fp8 mma.sync: ptxas emulates it by HMMA, with spills. Nothing chooses it there
 # (mixed_gemm/ops/scaled.py calls torch), so it only has to be right.
-EMULATED = ("sm_90", r"\bscaled_mm_kernel<.*float_e4m3")
+EMULATED = ("sm_90", rf"{SCALED}.*float_e4m3")
 RULES = (
     Rule(kernel=r"", forbids=("LDL", "STL")),
     # ptxas moves ld.global.nc before the wait, as if nobody wrote there: it did in awq_gemm. But
@@ -95,7 +96,7 @@ RULES = (
     # 4 to 6 % in bf16 kernels, for as long as nobody looked.
     Rule(kernel=r"\bskinny_gemm_kernel<", needs=("HMMA",), forbids=(AWAITED,)),
     Rule(kernel=MULTISTAGE, needs=("LDGSTS", "LDSM", "HMMA"), forbids=("I2F", "CALL")),
-    Rule(kernel=r"\bscaled_mm_kernel<", needs=("LDGSTS", "LDSM"), forbids=("I2F", "CALL")),
+    Rule(kernel=SCALED, needs=("LDGSTS", "LDSM"), forbids=("I2F", "CALL")),
     Rule(kernel=INTEGER, needs=("LDGSTS", "LDSM", "IMMA"), forbids=("I2F", "CALL")),
     # It converts the sums of each block of K, so it has I2F there; and before sm_90 its __syncwarp
     # is a CALL that warps which have converged branch around.
