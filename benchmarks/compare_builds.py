@@ -24,6 +24,7 @@ import torch
 from about import about_run
 from operands import Call, Operands
 from scaled_operands import ScaledOperands
+from scaled_results import AZP, AZP_PER_TOKEN, OURS
 from schemes import Scheme
 from timing import Graph, measured_ceilings, time_interleaved
 
@@ -34,6 +35,13 @@ SCHEMES = [
     Scheme(4, 64, "sub", "bfloat16"),
     Scheme(8, -1, None, "bfloat16"),
 ]
+# Epilogues of the scaled GEMMs: whose zero points, and whether there is a bias.
+KINDS = {
+    "scaled": (OURS, False),
+    "bias": (OURS, True),
+    "azp": (AZP, False),
+    "azp_per_token": (AZP_PER_TOKEN, False),
+}
 SHAPES = [(4096, 4096), (14336, 4096)]  # N, K
 ROWS = [1, 16, 64, 256, 1024, 4096]
 EAGER_CALLS = 2000
@@ -82,20 +90,29 @@ def gemm_cases(old: Any, schemes: list[Scheme]) -> Iterator[tuple[str, dict[str,
                         )
 
 
-def scaled_cases(old: Any) -> Iterator[tuple[str, dict[str, list[Call]]]]:
+def scaled_cases(old: Any, kinds: list[str]) -> Iterator[tuple[str, dict[str, list[Call]]]]:
+    """(name, calls of both builds): tiles of mma.sync without a split, and what is selected."""
     for n, k in SHAPES:
         operands = ScaledOperands(n, k)
-        for m in ROWS[1:]:
-            plan = mixed_gemm.plan(m, n, k, dtype=torch.int8, device="cuda")
-            named = [c.config for c in plan.candidates]
-            tiles = [c for c in named if c.startswith("scaled") and c.count("_") == 1]
-            for group, configs in (("scaled", tiles), ("scaled, selected", [plan.selected])):
-                for config in configs:
-                    new = operands.ours_int8(m, config)
-                    before = [
-                        lambda c=call: old._scaled_mm_config(*c.args, **c.keywords) for call in new
-                    ]
-                    yield f"{group} int8 {n}x{k} M={m} {config}", {"new": new, "old": before}
+        for kind in kinds:
+            for m in ROWS[1:]:
+                plan = mixed_gemm.plan(m, n, k, dtype=torch.int8, device="cuda")
+                named = [c.config for c in plan.candidates]
+                tiles = [c for c in named if c.startswith("scaled") and c.count("_") == 1]
+                streams = [c for c in named if c.startswith("scaled") and "streamk1" in c]
+                for group, configs in (
+                    (kind, tiles),
+                    (f"{kind}, stream-K", streams[:1]),
+                    (f"{kind}, selected", [plan.selected]),
+                ):
+                    for config in configs:
+                        variant, bias = KINDS[kind]
+                        new = operands.ours_int8(m, config, variant, bias)
+                        before = [
+                            lambda c=call: old._scaled_mm_config(*c.args, **c.keywords)
+                            for call in new
+                        ]
+                        yield f"{group} int8 {n}x{k} M={m} {config}", {"new": new, "old": before}
 
 
 def eager_us(call: Callable[[], object]) -> float:
@@ -135,6 +152,8 @@ def main() -> None:
     parser.add_argument("--namespace", default="mixed_gemm_old")
     parser.add_argument("--new", type=Path, help="the new build again, as mixed_gemm_new")
     parser.add_argument("--schemes", help="names like w4_g32_fp16,w8_channel_bf16 instead")
+    parser.add_argument("--kinds", default="scaled", help=f"of {','.join(KINDS)}: epilogues")
+    parser.add_argument("--only", choices=("gemm", "scaled"), help="the other ops not at all")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--budget-s", type=float, default=400)
     parser.add_argument("--commit", help="of the new build, where there is no git")
@@ -150,8 +169,12 @@ def main() -> None:
     if options.new:
         torch.ops.load_library(str(options.new))
         rows += host_rows(torch.ops.mixed_gemm_new, old, options.rounds)
-    for cases in (gemm_cases(old, schemes), scaled_cases(old)):
-        for name, calls in cases:
+    cases = {
+        "gemm": gemm_cases(old, schemes),
+        "scaled": scaled_cases(old, options.kinds.split(",")),
+    }
+    for op in [options.only] if options.only else cases:
+        for name, calls in cases[op]:
             if time.monotonic() - begun > options.budget_s:
                 break
             graphs = {key: Graph(calls[key]) for key in calls}

@@ -18,6 +18,7 @@ from scaled_results import (
     INT_MM,
     INT_MM_SCALED,
     LAYER,
+    OURS,
     QUANTIZE,
     QUANTIZE_AZP,
     QUANTIZE_TENSOR,
@@ -38,8 +39,8 @@ class ScaledOperands(Operands):
     def calls(self, variant: Variant, m: int) -> list[Call]:
         """One call for each copy of the weight."""
         make: dict[Variant, Callable[[int], list[Call]]] = {
-            AZP: partial(self._azp, per_token=False),
-            AZP_PER_TOKEN: partial(self._azp, per_token=True),
+            AZP: partial(self._azp, AZP),
+            AZP_PER_TOKEN: partial(self._azp, AZP_PER_TOKEN),
             INT_MM: self._int_mm,
             INT_MM_SCALED: self._int_mm_scaled,
             CUBLAS: partial(self.cublas, "float16"),
@@ -50,34 +51,46 @@ class ScaledOperands(Operands):
         }
         return make[variant](m)
 
-    def ours_int8(self, m: int, config: str) -> list[Call]:
+    def ours_int8(
+        self, m: int, config: str, variant: Variant = OURS, bias: bool = False
+    ) -> list[Call]:
+        """A configuration by name, with the zero points of a variant."""
+        points, adjustments = self._zero_points(variant, m)
+        added = self._once("bias", lambda: self._small(self.n).half()) if bias else None
         a, scale_a, scale_b = self._rows(m), self._row_scales(m), self._column_scales()
         op = torch.ops.mixed_gemm._scaled_mm_config
         return [
             partial(
-                op, a, w.t(), scale_a, scale_b, None, None, None,
+                op, a, w.t(), scale_a, scale_b, adjustment, points, added,
                 out_dtype=torch.float16, config=config,
             )
-            for w in self._int8()
+            for w, adjustment in zip(self._int8(), adjustments, strict=True)
         ]  # fmt: skip
 
-    def _azp(self, m: int, per_token: bool) -> list[Call]:
+    def _azp(self, variant: Variant, m: int) -> list[Call]:
+        points, adjustments = self._zero_points(variant, m)
         a, scale_a, scale_b = self._rows(m), self._row_scales(m), self._column_scales()
-        points = None
-        if per_token:
-            points = torch.randint(-128, 128, (m, 1), device=self.device, dtype=torch.int32)
-        sums = self._once(
-            ("azp_adj", per_token),
-            lambda: [
-                mixed_gemm.azp_adjustment(w, None if per_token else FOLDED_AZP)
-                for w in self._int8()
-            ],
-        )
         op = torch.ops.mixed_gemm.scaled_mm_azp
         return [
             partial(op, a, w.t(), scale_a, scale_b, adj, points, None, out_dtype=torch.float16)
-            for w, adj in zip(self._int8(), sums, strict=True)
+            for w, adj in zip(self._int8(), adjustments, strict=True)
         ]
+
+    def _zero_points(
+        self, variant: Variant, m: int
+    ) -> tuple[torch.Tensor | None, Sequence[torch.Tensor | None]]:
+        """Those of the rows, and what each copy of the weight is adjusted by."""
+        if variant == OURS:
+            return None, [None] * len(self._int8())
+        folded = FOLDED_AZP if variant == AZP else None
+        adjustments = self._once(
+            ("azp_adj", folded),
+            lambda: [mixed_gemm.azp_adjustment(w, folded) for w in self._int8()],
+        )
+        if variant == AZP:
+            return None, adjustments
+        points = torch.randint(-128, 128, (m, 1), device=self.device, dtype=torch.int32)
+        return points, adjustments
 
     def _int_mm(self, m: int) -> list[Call]:
         a = self._rows(max(m, INT_MM_ROWS))
