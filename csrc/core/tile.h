@@ -32,6 +32,7 @@ struct TileConfig {
   bool scales_sums = false;  // scales of whole k-tiles meet fp32 sums, not weights
   bool halves = false;       // has kernels for a scale for each half of a k-tile
   Plain plain = Plain::kNever;           // (multistage, scaled)
+  bool stream_k_apart = false;           // the other splits have a kernel without it (multistage)
   int scale_rows = 4;                    // the most in a k-tile (wgmma)
   ZeroLoop zero_loop = ZeroLoop::kNone;  // (wgmma)
   Alone alone = Alone::kNever;           // (wgmma)
@@ -57,6 +58,7 @@ class Tile {
   constexpr Tile scales_sums() const { return with(&TileConfig::scales_sums, true); }
   constexpr Tile halves() const { return with(&TileConfig::halves, true); }
   constexpr Tile plain(Plain when) const { return with(&TileConfig::plain, when); }
+  constexpr Tile stream_k_apart() const { return with(&TileConfig::stream_k_apart, true); }
   constexpr Tile scale_rows(int most) const { return with(&TileConfig::scale_rows, most); }
   constexpr Tile zero_loop(ZeroLoop how) const { return with(&TileConfig::zero_loop, how); }
   constexpr Tile alone(Alone when) const { return with(&TileConfig::alone, when); }

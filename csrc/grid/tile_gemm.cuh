@@ -20,9 +20,22 @@
 
 namespace mixed_gemm {
 
+// Which ways to share out K the code of a kernel is for. Where a tile has no registers to spare,
+// the mere presence of stream-K costs the others time.
+enum class SplitCode : int { kAll, kWithoutStreamK };
+
+template <typename Mainloop, typename Output>
+struct TileGemmParams {
+  typename Mainloop::Params mainloop;
+  Output output;
+  WorkSplit work;
+  float* slots;  // stream-K: a tile of partial sums per block
+  int* flags;    // stream-K: one zeroed int per block, set when its slot is filled
+};
+
 // Config: a WarpTiling. Mainloop_ adds A * B to its Accumulators, and reads no device memory before
 // run(); Output stores them.
-template <typename Config, typename Mainloop_, typename Output>
+template <typename Config, typename Mainloop_, typename Output, SplitCode kCode = SplitCode::kAll>
 struct TileGemm {
   using Mainloop = Mainloop_;
   using Part = WarpPart<Config>;
@@ -30,13 +43,7 @@ struct TileGemm {
                                   typename Mainloop::Accumulators>;
   using Shared = BlockHandover<Sums, Config::kThreads>;
 
-  struct Params {
-    typename Mainloop::Params mainloop;
-    Output output;
-    WorkSplit work;
-    float* slots;  // stream-K: a tile of partial sums per block
-    int* flags;    // stream-K: one zeroed int per block, set when its slot is filled
-  };
+  using Params = TileGemmParams<Mainloop, Output>;
 
   struct SharedStorage {
     typename Mainloop::SharedStorage mainloop;
@@ -50,6 +57,7 @@ struct TileGemm {
       accumulators.clear();
       __syncwarp();  // `done` is written
       {
+        assume_split(params);
         const WorkItem item = params.work.item(worker(params), done_of(storage));
         Mainloop mainloop(params.mainloop, storage.mainloop, item.tile_m * Config::kTile.m,
                           item.tile_n * Config::kTile.n, item.k_begin, item.k_end, thread_index());
@@ -57,6 +65,7 @@ struct TileGemm {
         let_kernel_after_start();
         mainloop.run(accumulators);
       }
+      assume_split(params);
       const WorkItem item = params.work.item(worker(params), done_of(storage));
       const int done = done_of(storage) + item.k_end - item.k_begin;
       __syncwarp();
@@ -70,6 +79,7 @@ struct TileGemm {
         finish_item(params, item, storage, accumulators);
       }
       __syncwarp();
+      assume_split(params);
     } while (!params.work.is_last(worker(params), done_of(storage)));
   }
 
@@ -85,6 +95,12 @@ struct TileGemm {
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
     return params.work.worker(block);
   }
+  // In front of what asks for the split: the compiler leaves out the code of stream-K.
+  static __device__ void assume_split(const Params& params) {
+    if constexpr (kCode == SplitCode::kWithoutStreamK) {
+      __builtin_assume(params.work.split != SplitK::kStreamK);
+    }
+  }
   static __device__ int thread_index() {
     int thread;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
@@ -96,6 +112,7 @@ struct TileGemm {
 
   static __device__ void finish_item(const Params& params, const WorkItem& item,
                                      SharedStorage& storage, Sums& accumulators) {
+    assume_split(params);
     const int thread = thread_index(), worker = TileGemm::worker(params);
     const bool stream = Config::kKWarps == 1 && params.work.split == SplitK::kStreamK;
     if (stream && item.k_begin > 0) {

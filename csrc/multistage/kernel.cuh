@@ -7,16 +7,28 @@
 
 namespace mixed_gemm {
 
-template <typename Config>
+template <typename Config, SplitCode kCode>
 using MixedGemm =
-    TileGemm<Config, MultistageMainloop<Config>, TileOutput<typename Config::Element>>;
+    TileGemm<Config, MultistageMainloop<Config>, TileOutput<typename Config::Element>, kCode>;
 
 template <typename Config>
+using MixedGemmParams = typename MixedGemm<Config, SplitCode::kAll>::Params;
+
+template <typename Config, SplitCode kCode>
 __global__ void __launch_bounds__(Config::kThreads, Config::kTile.min_blocks)
-    mixed_gemm_kernel(const __grid_constant__ typename MixedGemm<Config>::Params params) {
+    mixed_gemm_kernel(const __grid_constant__ MixedGemmParams<Config> params) {
+  using Gemm = MixedGemm<Config, kCode>;
   extern __shared__ __align__(128) uint8_t shared_bytes[];
-  MixedGemm<Config>::run(
-      params, *reinterpret_cast<typename MixedGemm<Config>::SharedStorage*>(shared_bytes));
+  Gemm::run(params, *reinterpret_cast<typename Gemm::SharedStorage*>(shared_bytes));
+}
+
+// The kernel with the code of a split, and no more of it than it can bear.
+template <typename Config>
+auto mixed_gemm_kernel_for(SplitK split) {
+  if constexpr (Config::kTile.stream_k_apart) {
+    if (split != SplitK::kStreamK) return mixed_gemm_kernel<Config, SplitCode::kWithoutStreamK>;
+  }
+  return mixed_gemm_kernel<Config, SplitCode::kAll>;
 }
 
 }  // namespace mixed_gemm

@@ -13,16 +13,15 @@
 namespace mixed_gemm {
 
 template <typename Config>
-typename MixedGemm<Config>::Params kernel_params(const GemmProblem& p, const Work& work) {
+MixedGemmParams<Config> kernel_params(const GemmProblem& p, const Work& work) {
   const KernelExtents e = kernel_extents(p);
-  using Kernel = MixedGemm<Config>;
   using Element = typename Config::Element;
   const auto* scales = static_cast<const Element*>(p.scales);
   const int k_tiles = static_cast<int>(ceil_div(e.k, kTileK));
   constexpr int k_per_scale_row = kTileK / std::max(1, scale_rows(Config::kMode));
   const int scale_rows_per_group = static_cast<int>(ceil_div(e.group_size, k_per_scale_row));
 
-  typename Kernel::Params params;
+  MixedGemmParams<Config> params;
   params.mainloop = {
       ActivationCopy<Config>::params(static_cast<const Element*>(p.a), e.a_stride, e.m, e.k),
       WeightCopy<Config>::params(p.b_packed, static_cast<int>(round_up(e.n, kPadN)), k_tiles),
@@ -77,8 +76,7 @@ int launch_plain(const GemmProblem& p, const Work& work) {
 
 template <typename Config>
 int launch(const GemmProblem& p, const Work& work) {
-  using Kernel = MixedGemm<Config>;
-  constexpr int kSmemBytes = sizeof(typename Kernel::SharedStorage);
+  constexpr int kSmemBytes = sizeof(typename MixedGemm<Config, SplitCode::kAll>::SharedStorage);
   static_assert(kSmemBytes == smem_bytes(Config::kTile, Config::kBits, Config::kMode),
                 "why_not filters by smem_bytes()");
   constexpr int kRows = scale_rows(Config::kMode);
@@ -89,7 +87,7 @@ int launch(const GemmProblem& p, const Work& work) {
   const auto params = kernel_params<Config>(p, work);
   KernelLaunch shape = launch_of(work, params.work.workers, Config::kThreads, kSmemBytes);
   shape.even = work.early_start;
-  return launch_kernel(mixed_gemm_kernel<Config>, shape, params);
+  return launch_kernel(mixed_gemm_kernel_for<Config>(work.split), shape, params);
 }
 
 template <typename Element, int kBits, ScaleMode kMode, int... kRows>
