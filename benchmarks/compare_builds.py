@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -115,6 +116,10 @@ def scaled_cases(old: Any, kinds: list[str]) -> Iterator[tuple[str, dict[str, li
                         yield f"{group} int8 {n}x{k} M={m} {config}", {"new": new, "old": before}
 
 
+def group_of(name: str) -> str:
+    return name.split(" w")[0].split(" int8")[0]
+
+
 def eager_us(call: Callable[[], object]) -> float:
     torch.cuda.synchronize()
     begun = time.perf_counter()
@@ -154,6 +159,7 @@ def main() -> None:
     parser.add_argument("--schemes", help="names like w4_g32_fp16,w8_channel_bf16 instead")
     parser.add_argument("--kinds", default="scaled", help=f"of {','.join(KINDS)}: epilogues")
     parser.add_argument("--only", choices=("gemm", "scaled"), help="the other ops not at all")
+    parser.add_argument("--tiles-only", action="store_true", help="no stream-K, nothing selected")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--budget-s", type=float, default=400)
     parser.add_argument("--commit", help="of the new build, where there is no git")
@@ -177,6 +183,8 @@ def main() -> None:
         for name, calls in cases[op]:
             if time.monotonic() - begun > options.budget_s:
                 break
+            if options.tiles_only and re.search("stream-K|selected", group_of(name)):
+                continue
             graphs = {key: Graph(calls[key]) for key in calls}
             us = {key: t.us for key, t in time_interleaved(graphs, options.rounds).items()}
             rows.append(
@@ -189,7 +197,7 @@ def main() -> None:
             )
     groups: dict[str, list[float]] = defaultdict(list)
     for row in rows:
-        groups[row["name"].split(" w")[0].split(" int8")[0]].append(row["ratio"])
+        groups[group_of(row["name"])].append(row["ratio"])
     means = {g: round(math.exp(sum(map(math.log, r)) / len(r)), 4) for g, r in groups.items()}
     for group, mean in means.items():
         print(
