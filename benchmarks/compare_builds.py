@@ -18,6 +18,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +49,11 @@ ROWS = [1, 16, 64, 256, 1024, 4096]
 EAGER_CALLS = 2000
 
 
-def calls_of(operands: Operands, scheme: Scheme, m: int, config: str, op: Any) -> list[Call]:
-    """What Operands.ours() returns, with another op."""
-    calls = operands.ours(scheme, m, config)
-    return [lambda c=call: op(*c.args, **c.keywords) for call in calls]  # type: ignore[attr-defined]
-
-
-def gemm_cases(old: Any, schemes: list[Scheme]) -> Iterator[tuple[str, dict[str, list[Call]]]]:
-    """(name, calls of both builds): multistage tiles without a split, and what is selected."""
+def gemm_cases(
+    old: Any, schemes: list[Scheme], activation: str
+) -> Iterator[tuple[str, dict[str, list[Call]]]]:
+    """(name, calls of both builds): multistage tiles without a split, one split of each kind, and
+    what is selected."""
     for n, k in SHAPES:
         operands = Operands(n, k)
         for scheme in schemes:
@@ -73,22 +71,25 @@ def gemm_cases(old: Any, schemes: list[Scheme]) -> Iterator[tuple[str, dict[str,
                 named = [c.config for c in plan.candidates]
                 tiles = [c for c in named if c.startswith("multistage") and c.count("_") == 1]
                 streams = [c for c in named if c.startswith("multistage") and "streamk1" in c]
+                parallel = [f"{c}_parallel2" for c in tiles if c.startswith("multistage_m128")]
                 selected = plan.selected
                 for group, configs in (
                     ("multistage", tiles),
                     ("multistage, stream-K", streams[:1]),
+                    ("multistage, parallel", parallel),
                     ("selected", [] if selected == "dequantize_dense" else [selected]),
                 ):
                     for config in configs:
-                        new = operands.ours(scheme, m, config)
-                        before = calls_of(operands, scheme, m, config, old.fpA_intB_gemm_config)
-                        yield (
-                            f"{group} {scheme.name} {n}x{k} M={m} {config}",
-                            {
-                                "new": new,
-                                "old": before,
-                            },
-                        )
+                        new = [
+                            partial(call, activation=activation)
+                            for call in operands.ours(scheme, m, config)
+                        ]
+                        before = [
+                            lambda c=call: old.fpA_intB_gemm_config(*c.args, **c.keywords)
+                            for call in new
+                        ]
+                        name = f"{group} {scheme.name} {n}x{k} M={m} {config}"
+                        yield name, {"new": new, "old": before}
 
 
 def scaled_cases(old: Any, kinds: list[str]) -> Iterator[tuple[str, dict[str, list[Call]]]]:
@@ -157,9 +158,10 @@ def main() -> None:
     parser.add_argument("--namespace", default="mixed_gemm_old")
     parser.add_argument("--new", type=Path, help="the new build again, as mixed_gemm_new")
     parser.add_argument("--schemes", help="names like w4_g32_fp16,w8_channel_bf16 instead")
+    parser.add_argument("--activation", default="identity", help="of the multistage tiles")
     parser.add_argument("--kinds", default="scaled", help=f"of {','.join(KINDS)}: epilogues")
     parser.add_argument("--only", choices=("gemm", "scaled"), help="the other ops not at all")
-    parser.add_argument("--tiles-only", action="store_true", help="no stream-K, nothing selected")
+    parser.add_argument("--tiles-only", action="store_true", help="no split, nothing selected")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--budget-s", type=float, default=400)
     parser.add_argument("--commit", help="of the new build, where there is no git")
@@ -176,14 +178,14 @@ def main() -> None:
         torch.ops.load_library(str(options.new))
         rows += host_rows(torch.ops.mixed_gemm_new, old, options.rounds)
     cases = {
-        "gemm": gemm_cases(old, schemes),
+        "gemm": gemm_cases(old, schemes, options.activation),
         "scaled": scaled_cases(old, options.kinds.split(",")),
     }
     for op in [options.only] if options.only else cases:
         for name, calls in cases[op]:
             if time.monotonic() - begun > options.budget_s:
                 break
-            if options.tiles_only and re.search("stream-K|selected", group_of(name)):
+            if options.tiles_only and re.search("stream-K|parallel|selected", group_of(name)):
                 continue
             graphs = {key: Graph(calls[key]) for key in calls}
             us = {key: t.us for key, t in time_interleaved(graphs, options.rounds).items()}
