@@ -12,10 +12,11 @@ struct BlockOutput {
 
   // Arguments as TileOutput::store; there is no parallel split.
   template <int kMmaM, int kMmaN>
-  __device__ void store(float* sums, int, int row0, int column0, int lane, uint32_t units) const {
+  __device__ void store(float* sums, int, int row0, int column0, int lane,
+                        uint32_t store_blocks) const {
     if (bias != nullptr) add_bias<kMmaM, kMmaN>(sums, column0 + lane % 4 * 2);
     if (activation != Activation::kIdentity) activate_all<4 * kMmaM * kMmaN>(activation, sums);
-    output.store<kMmaM, kMmaN>(sums, row0, column0, lane, units);
+    output.store<kMmaM, kMmaN>(sums, row0, column0, lane, store_blocks);
   }
 
  private:

@@ -15,7 +15,7 @@ struct RequantizedOutput {
   // No parallel split: `slice` is always -1.
   template <int kMmaM, int kMmaN>
   __device__ void store(const int32_t* sums, int slice, int row0, int column0, int lane,
-                        uint32_t units) const {
+                        uint32_t store_blocks) const {
     const int g = lane / 4, q = lane % 4;
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < kMmaN; j += 4) {
@@ -27,7 +27,7 @@ struct RequantizedOutput {
       }
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < 2 * kMmaM; ++i) {
-        if (!stores_unit<kMmaM>(units, i / 2, j)) continue;  // alike in all lanes
+        if (!stores_block<kMmaM>(store_blocks, i / 2, j)) continue;  // alike in all lanes
         uint32_t words[4] = {};
         CUTLASS_PRAGMA_UNROLL
         for (int e = 0; e < 4 && j + e < kMmaN; ++e) {

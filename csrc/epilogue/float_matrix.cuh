@@ -13,14 +13,15 @@ struct FloatMatrix {
   // Arguments as RoundedMatrix::store.
   template <int kMmaM, int kMmaN>
   __device__ void store(const float* values, int row0, int column0, int lane,
-                        uint32_t units) const {
+                        uint32_t store_blocks) const {
     if (type == ElementType::kFloat16) {
-      rounded<cutlass::half_t>().template store<kMmaM, kMmaN>(values, row0, column0, lane, units);
+      rounded<cutlass::half_t>().template store<kMmaM, kMmaN>(values, row0, column0, lane,
+                                                              store_blocks);
     } else if (type == ElementType::kBFloat16) {
       rounded<cutlass::bfloat16_t>().template store<kMmaM, kMmaN>(values, row0, column0, lane,
-                                                                  units);
+                                                                  store_blocks);
     } else {
-      store_float<kMmaM, kMmaN>(values, row0 + lane / 4, column0 + lane % 4 * 2, units);
+      store_float<kMmaM, kMmaN>(values, row0 + lane / 4, column0 + lane % 4 * 2, store_blocks);
     }
   }
 
@@ -31,14 +32,15 @@ struct FloatMatrix {
   }
 
   template <int kMmaM, int kMmaN>
-  __device__ void store_float(const float* values, int row, int column, uint32_t units) const {
+  __device__ void store_float(const float* values, int row, int column,
+                              uint32_t store_blocks) const {
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < 2 * kMmaM; ++i, row += 8) {
       if (row >= m) return;
       float* target = static_cast<float*>(d) + static_cast<int64_t>(row) * n + column;
       CUTLASS_PRAGMA_UNROLL
       for (int j = 0; j < kMmaN; ++j) {
-        if (!stores_unit<kMmaM>(units, i / 2, j)) continue;
+        if (!stores_block<kMmaM>(store_blocks, i / 2, j)) continue;
         CUTLASS_PRAGMA_UNROLL
         for (int e = 0; e < 2; ++e) {
           if (column + 8 * j + e < n) target[8 * j + e] = values[pair_index<kMmaM>(i, j) + e];

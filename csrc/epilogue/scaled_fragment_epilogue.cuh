@@ -30,7 +30,7 @@ class ScaledFragmentEpilogue
     });
     params_.out.template store<Config::kMmaM, Config::kMmaN>(
         values, tile.m() * Config::kTile.m + Config::warp_row(thread),
-        tile.n() * Config::kTile.n + Config::warp_column(thread), thread % 32, kAllUnits);
+        tile.n() * Config::kTile.n + Config::warp_column(thread), thread % 32, kAllStoreBlocks);
   }
 
  private:

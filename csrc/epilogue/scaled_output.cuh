@@ -53,14 +53,14 @@ struct ScaledOutput {
 
   template <int kMmaM, int kMmaN>
   __device__ void store(const SumType* sums, int slice, int row0, int column0, int lane,
-                        uint32_t units) const {
+                        uint32_t store_blocks) const {
     if (slice >= 0) return store_partials<kMmaM, kMmaN>(sums, slice, row0, column0, lane);
     float values[4 * kMmaM * kMmaN];
     with_epilogue<SumType>(epilogue, [&](const auto& tree) {
       evaluate<kMmaM, kMmaN>(tree, sums, row0 + lane / 4, column0 + lane % 4 * 2, m - 1, n - 1,
                              values);
     });
-    store_values<kMmaM, kMmaN>(values, row0, column0, lane, units);
+    store_values<kMmaM, kMmaN>(values, row0, column0, lane, store_blocks);
   }
 
   template <int kMmaM, int kMmaN>
@@ -73,9 +73,9 @@ struct ScaledOutput {
 
   template <int kMmaM, int kMmaN>
   __device__ void store_values(const float* values, int row0, int column0, int lane,
-                               uint32_t units) const {
+                               uint32_t store_blocks) const {
     const FloatMatrix matrix{d, epilogue.out_type, m, n};
-    matrix.store<kMmaM, kMmaN>(values, row0, column0, lane, units);
+    matrix.store<kMmaM, kMmaN>(values, row0, column0, lane, store_blocks);
   }
 };
 

@@ -33,12 +33,13 @@ __device__ inline void transpose_quad(uint32_t (&words)[4], int q) {
   exchange(1, 3, 2);
 }
 
-// A warp tile is stored in units of 16 x 32, unit i + kMmaM * (j / 4) of the tiles (i, j .. j + 3).
-// The blocks of a cluster share out the units of a tile; everyone else stores all of them.
-constexpr uint32_t kAllUnits = ~0u;
+// A warp tile is stored in store blocks of 16 x 32: block i + kMmaM * (j / 4) has the mma tiles
+// (i, j .. j + 3). Thread blocks of a cluster share out those of a tile; everyone else stores all
+// of them. A mask has a bit for each.
+constexpr uint32_t kAllStoreBlocks = ~0u;
 template <int kMmaM>
-__device__ bool stores_unit(uint32_t units, int i, int j) {
-  return units >> (i + kMmaM * (j / 4)) & 1u;
+__device__ bool stores_block(uint32_t store_blocks, int i, int j) {
+  return store_blocks >> (i + kMmaM * (j / 4)) & 1u;
 }
 
 // A row-major matrix [m, n] of 16-bit floats, contiguous.
@@ -49,13 +50,13 @@ struct RoundedMatrix {
 
   template <int kMmaM, int kMmaN>
   __device__ void store(const float* values, int row0, int column0, int lane,
-                        uint32_t units) const {
+                        uint32_t store_blocks) const {
     const int g = lane / 4, q = lane % 4;
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < kMmaN; j += 4) {
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < 2 * kMmaM; ++i) {
-        if (!stores_unit<kMmaM>(units, i / 2, j)) continue;  // alike in all lanes
+        if (!stores_block<kMmaM>(store_blocks, i / 2, j)) continue;  // alike in all lanes
         uint32_t words[4] = {};
         CUTLASS_PRAGMA_UNROLL
         for (int e = 0; e < 4 && j + e < kMmaN; ++e) {

@@ -17,10 +17,10 @@ struct TileOutput {
   int64_t partial_stride;  // a multiple of 8
 
   // accumulators: used up. slice: of a parallel split, whose sums are stored; -1: finish the output
-  // of these units (store_tile.cuh).
+  // of these store blocks (store_tile.cuh).
   template <int kMmaM, int kMmaN>
   __device__ void store(float* accumulators, int slice, int row0, int column0, int lane,
-                        uint32_t units) const {
+                        uint32_t store_blocks) const {
     if (slice >= 0) {
       const PairMatrix<float> sums{partials + static_cast<int64_t>(slice) * m * partial_stride, m,
                                    output.n, partial_stride};
@@ -37,7 +37,7 @@ struct TileOutput {
       activate_all<4 * kMmaM * kMmaN>(output.activation, accumulators);
     }
     RoundedMatrix<Element>{output.d, m, output.n}.template store<kMmaM, kMmaN>(
-        accumulators, row0, column0, lane, units);
+        accumulators, row0, column0, lane, store_blocks);
   }
 
  private:

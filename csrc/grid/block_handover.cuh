@@ -39,12 +39,13 @@ struct BlockHandover {
   }
 
   // For blocks that are a cluster, each with a slice of K; rank 0 has the last one (WorkSplit). The
-  // tile's units are shared out: adds up those of this slice in the order of the slices and returns
-  // which they are. `storage` holds the accumulators until the next cluster-wide barrier.
+  // store blocks of the tile (epilogue/store_tile.cuh) are shared out: adds up those of this slice
+  // in the order of the slices and returns which they are. `storage` holds the accumulators until
+  // the next cluster-wide barrier.
   template <int kMmaM>
   static __device__ uint32_t add_cluster(float4* storage, int thread, int slice, int slices,
                                          Accumulators& accumulators) {
-    uint32_t units = 0;
+    uint32_t store_blocks = 0;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     constexpr int kMmaN = kQuads / kMmaM;
     const auto cluster = cooperative_groups::this_cluster();
@@ -54,12 +55,12 @@ struct BlockHandover {
     cluster.sync();
     int owner = -1;
     CUTLASS_PRAGMA_UNROLL
-    for (int unit = 0; unit < kMmaM * ((kMmaN + 3) / 4); ++unit) {
+    for (int store_block = 0; store_block < kMmaM * ((kMmaN + 3) / 4); ++store_block) {
       owner = owner + 1 == slices ? 0 : owner + 1;
       if (owner != slice) continue;
-      units |= 1u << unit;
+      store_blocks |= 1u << store_block;
       constexpr int kTiles = kMmaN < 4 ? kMmaN : 4;  // 16 x 8 each
-      const int first = unit % kMmaM + unit / kMmaM * 4 * kMmaM;
+      const int first = store_block % kMmaM + store_block / kMmaM * 4 * kMmaM;
       Sum sums[4 * kTiles] = {};
 #pragma unroll 2  // two blocks are what is chosen most
       for (int other = MIXED_GEMM_MUTATED(ClusterRank) ? 1 : 0; other < slices; ++other) {
@@ -76,7 +77,7 @@ struct BlockHandover {
       }
     }
 #endif
-    return units;
+    return store_blocks;
   }
 
   static __device__ void release_cluster() {

@@ -128,10 +128,10 @@ struct TileGemm {
         Shared::add(slot(params, other), accumulators);
       }
     }
-    uint32_t units = kAllUnits;
+    uint32_t store_blocks = kAllStoreBlocks;
     const bool cluster = kClusterFits && params.work.split == SplitK::kCluster;
     if (cluster) {
-      units = Shared::template add_cluster<Part::kMmaM>(
+      store_blocks = Shared::template add_cluster<Part::kMmaM>(
           reinterpret_cast<float4*>(&storage.mainloop), thread, params.work.slice(worker),
           params.work.slices, accumulators);
     }
@@ -139,7 +139,7 @@ struct TileGemm {
         accumulators.data(),
         params.work.split == SplitK::kParallel ? params.work.slice(worker) : -1,
         item.tile_m * Config::kTile.m + Part::row(thread),
-        item.tile_n * Config::kTile.n + Part::column(thread), thread % 32, units);
+        item.tile_n * Config::kTile.n + Part::column(thread), thread % 32, store_blocks);
     if (cluster) Shared::release_cluster();  // the others have read this block's sums
   }
 

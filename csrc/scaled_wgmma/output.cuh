@@ -69,7 +69,7 @@ struct WgmmaScaledOutput {
         };
         with_epilogue<int32_t>(local, finish, narrow);
         output_.p.template store_values<1, kOctets>(values, row0 + row, column0 + column, lane(),
-                                                    kAllUnits);
+                                                    kAllStoreBlocks);
       });
     }
 
