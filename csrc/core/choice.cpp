@@ -61,7 +61,7 @@ std::string tile_choice_name(const TileTable& table, const Choice& choice) {
   const TileConfig& tile = table.rows[choice.row];
   std::string name =
       std::string(table.family) + "_m" + std::to_string(tile.m) + "n" + std::to_string(tile.n);
-  if (tile.k_tiles > 1) name += "k" + std::to_string(unit_k(tile));
+  if (tile.k_tiles > 1) name += "k" + std::to_string(work_step_k(tile));
   name += "s" + std::to_string(tile.stages);
   if (tile.k_warps > 1) name += "k" + std::to_string(tile.k_warps);
   return name + split_name(choice);

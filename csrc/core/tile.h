@@ -76,8 +76,8 @@ class Tile {
   TileConfig config_;
 };
 
-// What blocks share out of K, at least.
-constexpr int64_t unit_k(const TileConfig& t) { return int64_t{t.k_tiles} * kTileK; }
+// K of a work step, the least that blocks share out (grid/work_split.h).
+constexpr int64_t work_step_k(const TileConfig& t) { return int64_t{t.k_tiles} * kTileK; }
 
 constexpr int num_stages(const TileConfig& t, int bits) {
   return bits == 8 ? t.int8_stages : t.stages;

@@ -1,10 +1,10 @@
 // A GEMM by tiles, whatever the mainloop multiplies and the output makes of the sums: which tiles
 // and which part of K are mine, mainloop, partial sums, epilogue.
 //
-// All work is one line of units, unit u = k-tile u % k_tiles of output tile u / k_tiles, and every
-// block owns a run of it (grid/work_split.h). A run that ends inside a tile leaves that tile to
-// its first block, which adds the partial sums of the others in order: a fixed order, so results do
-// not depend on timing.
+// All work is a sequence of work steps, of which step s is k-tile s % k_tiles of output tile
+// s / k_tiles, and every block owns a run of it (grid/work_split.h). A run that ends inside a tile
+// leaves that tile to its first block, which adds the partial sums of the others in order: a fixed
+// order, so results do not depend on timing.
 #pragma once
 #include <type_traits>
 
@@ -47,7 +47,7 @@ struct TileGemm {
 
   struct SharedStorage {
     typename Mainloop::SharedStorage mainloop;
-    int done[kMaxWarps];  // units of this worker that a warp has finished
+    int done[kMaxWarps];  // work steps of this worker that a warp has finished
   };
 
   static __device__ void run(const Params& params, SharedStorage& storage) {

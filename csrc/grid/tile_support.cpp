@@ -17,12 +17,12 @@ std::string why_not_tile(const Choice& c, const TileUse& use, int64_t m, int64_t
   if (tile.k_warps > 1 && c.split == SplitK::kStreamK) {
     return "has warps that share out K, and no stream-K";
   }
-  const int64_t parts = ceil_div(k, unit_k(tile));
+  const int64_t parts = ceil_div(k, work_step_k(tile));
   const std::string cluster = why_not_cluster(c, tile, smem, device);
   if (!cluster.empty()) return cluster;
   if (is_sliced(c.split) && c.slices > parts) {
     return "split_k must not be larger than the number of parts of K, ceil(K / " +
-           std::to_string(unit_k(tile)) + ") = " + std::to_string(parts) + ", got " +
+           std::to_string(work_step_k(tile)) + ") = " + std::to_string(parts) + ", got " +
            std::to_string(c.slices);
   }
   const int64_t count = count_product(

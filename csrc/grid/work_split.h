@@ -1,9 +1,9 @@
-// Who does what: the line of units (k-tile by k-tile, output tile by output tile) cut into one run
-// per worker. Without a split a run is one tile, with a sliced one a slice of one tile. With
-// stream-K it is an equal share of one to two waves of tiles, so that no SM is left over in a last
-// one, and then a tile of every further wave: neighbours in time work on neighbouring tiles and
-// find their operands in L2 (int8, 4096 x 8192 x 8192: all tiles shared out in long runs took 672
-// us, whole waves 360).
+// Who does what: all work steps in order (k-tile by k-tile, output tile by output tile), cut into
+// one run per worker. Without a split a run is one tile, with a sliced one a slice of one tile.
+// With stream-K it is an equal share of one to two waves of tiles, so that no SM is left over in a
+// last one, and then a tile of every further wave: neighbours in time work on neighbouring tiles
+// and find their operands in L2 (int8, 4096 x 8192 x 8192: all tiles shared out in long runs took
+// 672 us, whole waves 360).
 #pragma once
 #include <algorithm>
 
@@ -29,7 +29,7 @@ struct EvenShares {
 
 struct WorkItem {
   int tile, tile_m, tile_n;
-  int k_begin, k_end;  // in k-tiles, or in the kernel's stages of two (unit_k())
+  int k_begin, k_end;  // in k-tiles, or in the kernel's stages of two (work_step_k())
 };
 
 struct WorkSplit {
@@ -37,7 +37,7 @@ struct WorkSplit {
   int tiles_m, tiles_n, k_tiles;
   int workers;        // blocks of the grid
   int slices;         // of a tile: 1 unless sliced
-  EvenShares shares;  // stream-K: units of a worker in the shared tiles; else k-tiles of a slice
+  EvenShares shares;  // stream-K: steps of a worker in the shared tiles; else k-tiles of a slice
   int shared_tiles;   // stream-K: the first ones
   int waves;          // stream-K: of tiles behind them, one for each worker
   Divisor by_k_tiles, by_slices;
@@ -46,8 +46,8 @@ struct WorkSplit {
 
   static constexpr int kRun = 8;  // rows of tiles that neighbouring workers share columns of B over
 
-  // count: slices of a tile when sliced, workers when stream-K. Units of a stream-K line must be
-  // at least count and fit an int (grid/tile_support.cpp).
+  // count: slices of a tile when sliced, workers when stream-K. The work steps of stream-K must be
+  // at least as many and fit an int (grid/tile_support.cpp).
   static WorkSplit make(SplitK split, int tiles_m, int tiles_n, int k_tiles, int count) {
     const int slices = is_sliced(split) ? count : 1;
     const bool stream = split == SplitK::kStreamK;
@@ -77,28 +77,28 @@ struct WorkSplit {
   MIXED_GEMM_HOST_DEVICE int worker(int block) const { return workers - 1 - block; }
   MIXED_GEMM_HOST_DEVICE int slice(int worker) const { return by_slices.remainder(worker); }
 
-  MIXED_GEMM_HOST_DEVICE int units(int worker) const {
-    if (split == SplitK::kStreamK) return shared_units(worker) + waves * k_tiles;
+  MIXED_GEMM_HOST_DEVICE int steps(int worker) const {
+    if (split == SplitK::kStreamK) return shared_steps(worker) + waves * k_tiles;
     const int share = slice(worker);
     return shares.begin(share + 1) - shares.begin(share);
   }
-  MIXED_GEMM_HOST_DEVICE int shared_units(int worker) const {
+  MIXED_GEMM_HOST_DEVICE int shared_steps(int worker) const {
     return shares.begin(worker + 1) - shares.begin(worker);
   }
 
-  // Whether these units of a worker, after an item, were its last ones. Every worker has some.
+  // Whether these work steps of a worker, after an item, were its last ones. Every worker has some.
   MIXED_GEMM_HOST_DEVICE bool is_last(int worker, int done) const {
-    return split != SplitK::kStreamK || done >= units(worker);
+    return split != SplitK::kStreamK || done >= steps(worker);
   }
 
-  // What a worker does after its first `done` units.
+  // What a worker does after its first `done` work steps.
   MIXED_GEMM_HOST_DEVICE WorkItem item(int worker, int done) const {
     int tile, k_begin, k_end;
-    const int shared = split == SplitK::kStreamK ? shared_units(worker) : 0;
+    const int shared = split == SplitK::kStreamK ? shared_steps(worker) : 0;
     if (split == SplitK::kStreamK && done < shared) {
-      const int unit = shares.begin(worker) + done;
-      tile = by_k_tiles.quotient(unit);
-      k_begin = unit - tile * k_tiles;
+      const int step = shares.begin(worker) + done;
+      tile = by_k_tiles.quotient(step);
+      k_begin = step - tile * k_tiles;
       const int left = shared - done;
       k_end = left < k_tiles - k_begin ? k_begin + left : k_tiles;
     } else if (split == SplitK::kStreamK) {

@@ -56,10 +56,10 @@ double predict_direct_us(const Choice& c, const DirectWork& w, const DeviceInfo&
       stream ? std::min(tiles * parts, double(c.slices) * d.sm_count) : tiles * c.slices;
   const double resident = std::min<double>(per_sm, std::ceil(workers / d.sm_count));
   const double waves = std::ceil(workers / (static_cast<double>(d.sm_count) * per_sm));
-  const double units = std::ceil(stream ? tiles * parts / workers : parts / c.slices) *
+  const double steps = std::ceil(stream ? tiles * parts / workers : parts / c.slices) *
                        static_cast<double>(w.part_lines);
   const double us =
-      waves * units *
+      waves * steps *
       line_us(t, d, 1 + w.more_products, resident, std::min<double>(d.sm_count, workers));
   double extra = 0;
   if (stream) extra = kStreamUs + kSlotUs * std::max(1.0, std::ceil(workers / tiles));

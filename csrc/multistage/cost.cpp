@@ -64,10 +64,10 @@ double predict_multistage_us(const Choice& c, const GemmProblem& p, const Device
     const double workers = std::min(tiles * k_tiles, static_cast<double>(c.slices) * d.sm_count);
     const double resident = std::min<double>(per_sm, std::ceil(workers / d.sm_count));
     const double waves = std::ceil(workers / (static_cast<double>(d.sm_count) * per_sm));
-    const double units = std::ceil(tiles * k_tiles / workers);
+    const double steps = std::ceil(tiles * k_tiles / workers);
     const double slots = std::max(1.0, std::ceil(workers / tiles));
     return kGemmLaunchUs + kDramLatencyUs + kStreamUs + kSlotUs * slots +
-           waves * units *
+           waves * steps *
                k_tile_us(t, p, d, mode, resident, std::min<double>(d.sm_count, workers));
   }
   const double blocks = tiles * c.slices;

@@ -14,7 +14,7 @@ Status Multistage::run(const Choice& c, const GemmProblem& problem, const RunCon
   Status status = stage_gemm(p, /*least_stride=*/0, context);
   if (!status.ok()) return status;
   Work work;
-  status = share_out(c, tile, p.m, p.n, ceil_div(p.k, unit_k(tile)), context, work);
+  status = share_out(c, tile, p.m, p.n, ceil_div(p.k, work_step_k(tile)), context, work);
   if (!status.ok()) return status;
   status = cuda_status(multistage_launchers(p.element, p.scheme.bits, mode)[c.row](p, work),
                        "launching the GEMM");

@@ -37,7 +37,7 @@ double predict_wgmma_us(const Choice& c, const GemmProblem& p, const DeviceInfo&
   const TileConfig& t = kWgmmaTileConfigs[c.row];
   const ScaleMode mode = scale_mode(p.scheme, p.k);
   const double tiles = static_cast<double>(ceil_div(p.m, t.m)) * ceil_div(p.n, t.n);
-  const double k_tiles = static_cast<double>(ceil_div(p.k, unit_k(t)) * t.k_tiles);
+  const double k_tiles = static_cast<double>(ceil_div(p.k, work_step_k(t)) * t.k_tiles);
   const double tile_share = t.m * t.n / 16384.0;  // of 128 x 128
   const bool stream = c.split == SplitK::kStreamK;
   const int blocks = wgmma_blocks(t, wgmma_mode(p.scheme, p.k));

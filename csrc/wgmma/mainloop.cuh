@@ -71,26 +71,26 @@ class WgmmaMainloop {
   }
 
   // --- the thread that asks for copies -----------------------------------------------------------
-  // Of units [begin, end) of K (unit_k()).
+  // Of work steps [begin, end) of K (work_step_k()).
   __device__ void request(int row0, int column0, int begin, int end) {
     const int weight_row = column0 / Layout::kInterleave;
     const StagedRows& rows = copies_.staged.rows;
     const int scale_bytes = (Config::kZeros ? 2 : 1) * rows.of_tile * Config::kScaleRowBytes;
     GroupStarts starts = copies_.staged.starts(begin * kKTiles);
-    for (int unit = begin; unit < end; ++unit, position_ = position_.next()) {
+    for (int work_step = begin; work_step < end; ++work_step, position_ = position_.next()) {
       const uint32_t full = position_.full_barrier();
       bool with_scales[kKTiles];
       int bytes = kKTiles * kOperandBytes;
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < kKTiles; ++i) {
-        with_scales[i] = Config::kScaled && starts.enter(rows, unit * kKTiles + i);
+        with_scales[i] = Config::kScaled && starts.enter(rows, work_step * kKTiles + i);
         bytes += with_scales[i] ? scale_bytes : 0;
       }
       position_.wait_empty();
       position_.expect(bytes);
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < kKTiles; ++i) {  // what lies behind the end of K reads as 0
-        const int tile = unit * kKTiles + i;
+        const int tile = work_step * kKTiles + i;
         const uint32_t to = k_tile(position_, i);
         position_.check_box(to, Config::kTokenBytes);
         position_.check_box(to + Config::kTokenBytes, Config::kWeightBytes);
@@ -103,7 +103,7 @@ class WgmmaMainloop {
   }
 
   // --- the warps that multiply -------------------------------------------------------------------
-  // Of the tile at (row0, column0), units [begin, end) of K.
+  // Of the tile at (row0, column0), work steps [begin, end) of K.
   __device__ void multiply(int row0, int column0, int begin, int end, Sums& sums) {
     if (begin >= end) return;
     begin *= kKTiles;

@@ -15,7 +15,7 @@ Status Wgmma::run(const Choice& c, const GemmProblem& problem, const RunContext&
   Status status = stage_gemm(p, /*least_stride=*/p.k, context);
   if (!status.ok()) return status;
   Work work;
-  status = share_out(c, tile, p.m, p.n, ceil_div(p.k, unit_k(tile)), context, work);
+  status = share_out(c, tile, p.m, p.n, ceil_div(p.k, work_step_k(tile)), context, work);
   if (!status.ok()) return status;
   work.resident = context.device.sm_count * wgmma_blocks(tile, mode);
   status = cuda_status(wgmma_launchers(p.element, p.scheme.bits, mode)[c.row](p, work),
