@@ -1,6 +1,6 @@
 // What makes weights of two columns out of stored integers, each column in one half of the
-// registers: w / kUnit = (q - t) * scale + addend. Made once for a row of scales; then a weight
-// costs what it does without zero points.
+// registers: w / kResultScale = (q - t) * scale + addend. Made once for a row of scales; then a
+// weight costs what it does without zero points.
 #pragma once
 #include <cstdint>
 
@@ -12,13 +12,13 @@ namespace mixed_gemm {
 
 // For all columns of a launch: zero mode "sub" folds zero points into the offsets, "add" adds them.
 struct ZeroFolding {
-  uint32_t mask;  // all bits for "sub"
-  uint32_t unit;  // kUnitX2 of the converter, masked
+  uint32_t mask;        // all bits for "sub"
+  uint32_t pair_scale;  // kPairScaleX2 of the converter, masked
 
   template <typename Converter>
   static MIXED_GEMM_HOST_DEVICE ZeroFolding of(ZeroMode mode) {
     const uint32_t mask = mode == ZeroMode::kSub ? ~0u : 0u;
-    return {mask, mask & Converter::kUnitX2};
+    return {mask, mask & Converter::kPairScaleX2};
   }
 };
 
@@ -41,7 +41,7 @@ class ColumnPair {
   MIXED_GEMM_HOST_DEVICE void fold(const ZeroFolding& folding) {
     if constexpr (kZeroPoints == ZeroPoints::kAny) {
       uint32_t minus_rest;  // of "add": all of the zero point
-      offsets_ = Converter::fold(loaded[1], folding.unit, minus_rest);
+      offsets_ = Converter::fold(loaded[1], folding.pair_scale, minus_rest);
       addends_ = mul_x2<Format>(minus_rest,
                                 lop3<kLutSelect>(folding.mask, loaded[0], Format::kMinusOneX2));
     }
@@ -53,7 +53,7 @@ class ColumnPair {
     }
   }
 
-  // Pairs of column `half`, as IntegerConverter's, but scaled, and parts of kUnit.
+  // Pairs of column `half`, as IntegerConverter's, but scaled, and over kResultScale.
   MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, int half,
                                            uint32_t (&pairs)[2]) const {
     const uint32_t scale = both_halves(loaded[0], half);

@@ -1,4 +1,5 @@
-// Packed int4 and int8 -> pairs of (u - bias - t) / kUnit, exactly, for kernels that scale weights.
+// Packed int4 and int8 -> pairs of (u - bias - t) / kResultScale, exactly, for kernels that scale
+// weights.
 // t is the zero point rounded to what the offsets of dequant/offset_converter.h can hold: itself
 // for the integral zero points of checkpoints. The rest goes into the addend of the fma that scales
 // (dequant/column_pair.h), so no zero point costs an instruction a weight.
@@ -13,33 +14,33 @@
 namespace mixed_gemm {
 
 // convert_step() without offsets: for t = 0. fold(): the offsets of the zero points of two columns,
-// a column in each half, and t minus these, which is left to add; both in units of kUnit. unit:
-// kUnitX2, or 0 to fold nothing.
+// a column in each half, and t minus these, which is left to add; both as the pairs, over
+// kResultScale. pair_scale: kPairScaleX2, or 0 to fold nothing.
 template <typename Format, int kBits, bool = kHasOffsets<Format, kBits>>
 struct FoldingConverter {
   using Offsets = OffsetConverter<Format, kBits>;
-  static constexpr int kUnit = static_cast<int>(1 / Offsets::kUnit);
-  static constexpr uint32_t kUnitX2 = Offsets::kUnitX2;
+  static constexpr int kResultScale = static_cast<int>(1 / Offsets::kPairScale);
+  static constexpr uint32_t kPairScaleX2 = Offsets::kPairScaleX2;
 
-  static MIXED_GEMM_HOST_DEVICE PairOffsets fold(uint32_t zeros, uint32_t unit,
+  static MIXED_GEMM_HOST_DEVICE PairOffsets fold(uint32_t zeros, uint32_t pair_scale,
                                                  uint32_t& minus_rest) {
-    const uint32_t first = fma_x2<Format>(bounded(zeros), unit, Offsets::kMagic);
+    const uint32_t first = fma_x2<Format>(bounded(zeros), pair_scale, Offsets::kMagic);
     const uint32_t t = sub_x2<Format>(first, Offsets::kMagic);
-    minus_rest =
-        kUnit == 1 ? sub_x2<Format>(t, zeros) : fma_x2<Format>(zeros, Offsets::kUnitX2 ^ kSigns, t);
-    if (MIXED_GEMM_MUTATED(FoldedRest) && unit != 0) minus_rest = 0;
+    minus_rest = kResultScale == 1 ? sub_x2<Format>(t, zeros)
+                                   : fma_x2<Format>(zeros, Offsets::kPairScaleX2 ^ kSigns, t);
+    if (MIXED_GEMM_MUTATED(FoldedRest) && pair_scale != 0) minus_rest = 0;
     return {first, sub_x2<Format>(Offsets::kSum, first)};
   }
-  // The same offsets, kUnitX2 for unit. What they do not hold of zero points sets bits of `missed`
-  // other than the signs of both halves: all of them are whole as long as none is set.
+  // The same offsets, kPairScaleX2 for pair_scale. What they do not hold of zero points sets bits
+  // of `missed` other than the signs of both halves: all of them are whole as long as none is set.
   static MIXED_GEMM_HOST_DEVICE PairOffsets fold_whole(uint32_t zeros, uint32_t& missed) {
-    if constexpr (kUnit == 1) {
+    if constexpr (kResultScale == 1) {
       const uint32_t first = sub_x2<Format>(bounded(zeros), Offsets::kMagic ^ kSigns);
       missed |= sub_x2<Format>(first, Offsets::kMagic) ^ zeros;  // one instruction, no subtraction
       return {first, sub_x2<Format>(Offsets::kSum, first)};
     } else {
       uint32_t minus_rest;
-      const PairOffsets offsets = fold(zeros, kUnitX2, minus_rest);
+      const PairOffsets offsets = fold(zeros, kPairScaleX2, minus_rest);
       missed |= minus_rest;
       return offsets;
     }
@@ -66,12 +67,12 @@ struct FoldingConverter {
 template <>
 struct FoldingConverter<BFloat16, 8, false> : IntegerConverter<BFloat16, 8> {
   using IntegerConverter<BFloat16, 8>::convert_step;
-  static constexpr int kUnit = 1;
-  static constexpr uint32_t kUnitX2 = BFloat16::kOneX2;
+  static constexpr int kResultScale = 1;
+  static constexpr uint32_t kPairScaleX2 = BFloat16::kOneX2;
 
-  static MIXED_GEMM_HOST_DEVICE PairOffsets fold(uint32_t zeros, uint32_t unit,
+  static MIXED_GEMM_HOST_DEVICE PairOffsets fold(uint32_t zeros, uint32_t pair_scale,
                                                  uint32_t& minus_rest) {
-    const uint32_t first = mul_x2<BFloat16>(zeros, unit);
+    const uint32_t first = mul_x2<BFloat16>(zeros, pair_scale);
     minus_rest = sub_x2<BFloat16>(first, zeros);
     return {first, 0u};
   }

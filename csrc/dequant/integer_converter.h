@@ -1,5 +1,4 @@
-// Biased int4 or int8 of one packed word -> fp16 or bf16 pairs, exactly, without the slow I2F (seed
-// 001).
+// Biased int4 or int8 of one packed word -> fp16 or bf16 pairs, exactly, without the slow I2F.
 //
 // Idea: put the stored value u into the mantissa of a float whose unit in the last place is 1 (fp16
 // 1024 = 0x6400, bf16 128 = 0x4300), which makes 1024 + u or 128 + u, then subtract the magic
@@ -14,9 +13,9 @@
 
 namespace mixed_gemm {
 
-// What the pairs hold, as dequant/stored_converter.h says it too: (q + kBias) * kUnit.
+// What the pairs hold, as dequant/stored_converter.h says it too: (q + kBias) * kPairScale.
 struct PlainIntegers {
-  static constexpr float kUnit = 1.f;
+  static constexpr float kPairScale = 1.f;
   static constexpr int kRatio = 1, kBias = 0;
 };
 

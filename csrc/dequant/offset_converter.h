@@ -1,6 +1,6 @@
-// Packed int4 and int8 -> 16-bit pairs of (q - z) * kUnit, with the zero point z of a column inside
-// the constants that take the magic number away again: z costs nothing a weight. For kernels that
-// scale sums, which kUnit does not disturb.
+// Packed int4 and int8 -> 16-bit pairs of (q - z) * kPairScale, with the zero point z of a column
+// inside the constants that take the magic number away again: z costs nothing a weight. For kernels
+// that scale sums, which kPairScale does not disturb.
 //
 // Offsets that hold a zero point exactly, as they do all whole numbers of the size of weights, give
 // what subtracting z from the converted weight gives, to the bit (dequant/folding_converter.h).
@@ -32,7 +32,7 @@ struct OffsetConverter;
 
 template <>
 struct OffsetConverter<Half, 4> : PlainIntegers {
-  static constexpr uint32_t kUnitX2 = 0x3c003c00u;
+  static constexpr uint32_t kPairScaleX2 = 0x3c003c00u;
   static constexpr uint32_t kMost = 0x6400u;        // 1024
   static constexpr uint32_t kPacked = 0xd4806408u;  // 1024 + 8, -(64 + 8)
   static constexpr uint32_t kSum = 0x63806380u;
@@ -49,7 +49,7 @@ struct OffsetConverter<Half, 4> : PlainIntegers {
 
 template <>
 struct OffsetConverter<Half, 8> : PlainIntegers {
-  static constexpr uint32_t kUnitX2 = 0x3c003c00u;
+  static constexpr uint32_t kPairScaleX2 = 0x3c003c00u;
   static constexpr uint32_t kMost = 0x6400u;        // 1024
   static constexpr uint32_t kPacked = 0x64806480u;  // 1024 + 128
   static constexpr uint32_t kSum = 0;               // there is one
@@ -64,9 +64,9 @@ struct OffsetConverter<Half, 8> : PlainIntegers {
 
 template <>
 struct OffsetConverter<BFloat16, 4> {
-  static constexpr float kUnit = 0.25f;
+  static constexpr float kPairScale = 0.25f;
   static constexpr int kRatio = 1, kBias = 0;
-  static constexpr uint32_t kUnitX2 = 0x3e803e80u;
+  static constexpr uint32_t kPairScaleX2 = 0x3e803e80u;
   static constexpr uint32_t kMost = 0x4300u;        // 128
   static constexpr uint32_t kPacked = 0xc0004208u;  // (128 + 8) / 4, -8 / 4
   static constexpr uint32_t kSum = 0x42004200u;

@@ -1,7 +1,7 @@
-// Packed int4 -> 16-bit pairs of what is stored, (q + kBias) * kUnit: no instruction takes
+// Packed int4 -> 16-bit pairs of what is stored, (q + kBias) * kPairScale: no instruction takes
 // the bias of the layout or a magic number away again. For kernels that scale sums: the bias is the
 // same for all weights of a column and group, so it leaves once a group, with the sum of the
-// tokens: sum(a q) = sum(a pair) / kUnit - kBias * sum(a).
+// tokens: sum(a q) = sum(a pair) / kPairScale - kBias * sum(a).
 //
 // fp16: a nibble alone is a subnormal number, which tensor cores multiply like any other; products
 // and sums in fp32 are as exact as ever. bf16 has no such range (u * 2^-133): a nibble stays on top
@@ -11,20 +11,20 @@
 
 namespace mixed_gemm {
 
-// kOneUnit: for all pairs. Else those of pair 0 of a step are in kUnit / kRatio, which saves two
-// shifts a word as fp16.
-template <typename Format, bool kOneUnit>
+// kOneScale: for all pairs. Else those of pair 0 of a step are scaled by kPairScale / kRatio, which
+// saves two shifts a word as fp16.
+template <typename Format, bool kOneScale>
 struct StoredConverter;
 
-template <bool kOneUnit>
-struct StoredConverter<Half, kOneUnit> {
-  static constexpr float kUnit = 1.f / (1 << 20);  // of bits 4 to 7
-  static constexpr int kRatio = kOneUnit ? 1 : 16, kBias = 8;
-  static constexpr uint32_t kMinusBiasX2 = 0x80808080u;  // in kUnit
+template <bool kOneScale>
+struct StoredConverter<Half, kOneScale> {
+  static constexpr float kPairScale = 1.f / (1 << 20);  // of bits 4 to 7
+  static constexpr int kRatio = kOneScale ? 1 : 16, kBias = 8;
+  static constexpr uint32_t kMinusBiasX2 = 0x80808080u;  // times kPairScale
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, uint32_t (&pairs)[2]) {
     constexpr uint32_t kLow = 0x000f000fu, kHigh = 0x00f000f0u;
     const uint32_t nibbles = word >> (8 * step);
-    if constexpr (kOneUnit) {
+    if constexpr (kOneScale) {
       pairs[0] = lop3<kLutAndOr>(step == 0 ? word << 4 : word >> (8 * step - 4), kHigh, 0u);
     } else {
       pairs[0] = lop3<kLutAndOr>(nibbles, kLow, 0u);
@@ -33,9 +33,9 @@ struct StoredConverter<Half, kOneUnit> {
   }
 };
 
-template <bool kOneUnit>
-struct StoredConverter<BFloat16, kOneUnit> {
-  static constexpr float kUnit = 1.f;
+template <bool kOneScale>
+struct StoredConverter<BFloat16, kOneScale> {
+  static constexpr float kPairScale = 1.f;
   static constexpr int kRatio = 1, kBias = 128 + 8;
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, uint32_t (&pairs)[2]) {
     constexpr uint32_t kLow = 0x000f000fu, kMagic = 0x43004300u;

@@ -46,12 +46,13 @@ struct GemmConfig : WarpTiling<Tiles, kRow> {
   // Zero points take the sums of the tokens anyway: then the bias of int4 leaves with them, 4 % of
   // the time. (Without zero points 3 % slower.)
   static constexpr bool kZeroProducts = kScalesSums && has_zeros(kMode);
-  // One shift a word for three; weights that are scaled have no use for another unit.
+  // One shift a word for three. Where weights are scaled one by one, kPairScale would have to be
+  // taken out again.
   static constexpr bool kOffsets =
       kBits == 4 && std::is_same_v<Format, BFloat16> &&
       (kScalesSums || (kMode == ScaleMode::kPerChannel && Tiles::kOffsetsPerChannel));
   using Converter =
-      std::conditional_t<kZeroProducts && kBits == 4, StoredConverter<Format, /*kOneUnit=*/true>,
+      std::conditional_t<kZeroProducts && kBits == 4, StoredConverter<Format, /*kOneScale=*/true>,
                          std::conditional_t<kOffsets, ConstantOffsetConverter<Format, 4>,
                                             IntegerConverter<Format, kBits>>>;
   static_assert(GemmConfig::kTile.warp_n % 32 == 0, "B is loaded by 32 columns");

@@ -107,7 +107,7 @@ class MultistageMainloop {
     }
     if constexpr (kScalesSums) groups_.flush(tiles_of(accumulators));
     if constexpr (Config::kZeroProducts) zeros_.apply(params_.zero_mode, tiles_of(accumulators));
-    if constexpr (Config::Converter::kUnit != 1) finish(accumulators);
+    if constexpr (Config::Converter::kPairScale != 1) finish(accumulators);
     cutlass::arch::cp_async_wait<0>();
     synchronize();  // the stages are used again, by the next item or for sums
   }
@@ -235,10 +235,10 @@ class MultistageMainloop {
     --group_left_;
   }
 
-  // From the converter's unit to that of weights.
+  // The pairs were kPairScale times the weights.
   static __device__ void finish(Accumulators& accumulators) {
     CUTLASS_PRAGMA_UNROLL
-    for (float& sum : accumulators) sum *= 1 / Config::Converter::kUnit;
+    for (float& sum : accumulators) sum *= 1 / Config::Converter::kPairScale;
   }
 
   const Params& params_;

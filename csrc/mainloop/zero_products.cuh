@@ -65,15 +65,15 @@ class ZeroProducts {
     begin_batch();
   }
 
-  // accumulators += what the groups of the batch are to add, in kUnit.
+  // accumulators += what the groups of the batch are to add, times kPairScale.
   __device__ void apply(ZeroMode mode, Quad* accumulators) const {
     using Tf32 = cutlass::tfloat32_t;
     using Mma = cutlass::arch::Mma<cutlass::gemm::GemmShape<16, 8, 8>, 32, Tf32,
                                    cutlass::layout::RowMajor, Tf32, cutlass::layout::ColumnMajor,
                                    float, cutlass::layout::RowMajor, cutlass::arch::OpMultiplyAdd>;
-    constexpr float kUnit = Config::Converter::kUnit, kBias = Config::Converter::kBias;
+    constexpr float kPairScale = Config::Converter::kPairScale, kBias = Config::Converter::kBias;
     // Rows g and g + 8, for k q and q + 4: those meet the high and the low part of a factor.
-    const Parts rows[2] = {Parts(sums_[0] * kUnit), Parts(sums_[2] * kUnit)};
+    const Parts rows[2] = {Parts(sums_[0] * kPairScale), Parts(sums_[2] * kPairScale)};
     const float high[4] = {rows[0].high, rows[1].high, rows[0].high, rows[1].high};
     const float low[4] = {rows[0].low, rows[1].low, rows[0].low, rows[1].low};
     CUTLASS_PRAGMA_UNROLL

@@ -58,7 +58,7 @@ struct SkinnyGemmConfig {
   static constexpr bool kOffsets = (!kZeros || kSumsTokens) && !kStored && !kFine && kBFloat16 &&
                                    kBits == 4 && !(kHalf && kNTiles == 2);
   using Converter =
-      std::conditional_t<kStored, StoredConverter<Format, /*kOneUnit=*/false>,
+      std::conditional_t<kStored, StoredConverter<Format, /*kOneScale=*/false>,
                          std::conditional_t<kOffsets, ConstantOffsetConverter<Format, kBits>,
                                             IntegerConverter<Format, kBits>>>;
   // A tile's next weights are requested before its last products, not after them: 1 to 2 %.

@@ -62,7 +62,7 @@ class SkinnyGemm {
   static constexpr bool kSubtracts = Config::kScalesSums && Config::kZeros && !kSumsTokens;
   static constexpr int kWarps = Config::kRow.warps;
   using Converter = typename Config::Converter;
-  static constexpr float kUnit = Converter::kUnit;
+  static constexpr float kPairScale = Converter::kPairScale;
   // The bias without zero points: its sums are made beside the first tile, since an mma right
   // behind another one of the same sums waits (1 to 2 %), and the other tiles begin with them.
   static constexpr bool kSumsBias = Config::kStored && !kSumsTokens;
@@ -181,7 +181,8 @@ class SkinnyGemm {
       for (int h = 0; h < 2; ++h) {
         if constexpr (kSubtracts) {
           zeros[h] = prmt<0x1010>(scales_.zero_bits(j, part, h), 0u);
-          if constexpr (kUnit != 1.f) zeros[h] = mul_x2<Format>(zeros[h], Converter::kUnitX2);
+          if constexpr (kPairScale != 1.f)
+            zeros[h] = mul_x2<Format>(zeros[h], Converter::kPairScaleX2);
         }
       }
       multiply_part(j, part, tokens, zeros, next, more, take);
@@ -192,7 +193,7 @@ class SkinnyGemm {
   template <typename Take>
   __device__ void multiply_part(int j, int part, const Fragment& tokens, const uint32_t (&zeros)[2],
                                 int next, bool more, const Take& take) {
-    Sums partial, low;  // low: of pairs 0, where these have a unit of their own
+    Sums partial, low;  // low: of pairs 0, where these have a scale of their own
     if (kSumsBias && Config::kScalesSums && j > 0) partial = token_sums_;
     Sums& high = Config::kScalesSums ? partial : accumulators_[j];
     Sums* const sums[2] = {Converter::kRatio == 1 ? &high : &low, &high};
@@ -211,7 +212,7 @@ class SkinnyGemm {
       if constexpr (kSumsTokens) {
         const bool exists = Config::kZeros && (more || !MIXED_GEMM_MUTATED(MissingLastZero));
         const float zero = exists ? scales_.zero(j, part, h) : 0.f;
-        offsets[h] = (zero + Converter::kBias) * -kUnit;
+        offsets[h] = (zero + Converter::kBias) * -kPairScale;
       }
     }
     const bool free = part + 1 == Config::kParts, early = free && Config::kRequestsEarly;
@@ -314,14 +315,14 @@ class SkinnyGemm {
           for (int e = 0; e < 4; ++e) {
             float sum = quad[e];
             if constexpr (kSumsBias && !Config::kScalesSums) {
-              sum = fmaf(token_sums_.of[i][e], -Converter::kBias * kUnit, sum);
+              sum = fmaf(token_sums_.of[i][e], -Converter::kBias * kPairScale, sum);
             }
             sums[8 * i + 2 * q_ + e % 2][16 * j + 8 * (e / 2) + g_] = sum;
           }
         }
       }
     }
-    reduction_.store(storage_.warps, 1 / kUnit, p_.m - row0_, row0_, column0_, p_.output);
+    reduction_.store(storage_.warps, 1 / kPairScale, p_.m - row0_, row0_, column0_, p_.output);
   }
 
   const Params& p_;

@@ -123,7 +123,7 @@ class FractionalZeros {
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < 2; ++i) {
       uint32_t minus_rest;
-      Converter::fold(pairs[i].zeros, Converter::kUnitX2, minus_rest);
+      Converter::fold(pairs[i].zeros, Converter::kPairScaleX2, minus_rest);
       CUTLASS_PRAGMA_UNROLL
       for (int h = 0; h < 2; ++h) {
         const SplitFloat split(factor(pairs[i], minus_rest, h));

@@ -118,9 +118,9 @@ class WgmmaMainloop {
     } else {
       multiply_tiles<WeightScaling<Config, Config::kScaleRows>>(begin, end, sums);
     }
-    if constexpr (Converter::kUnit != 1) {
+    if constexpr (Converter::kResultScale != 1) {
       CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < Config::kSums; ++i) sums[i] *= Converter::kUnit;
+      for (int i = 0; i < Config::kSums; ++i) sums[i] *= Converter::kResultScale;
     }
     if constexpr (kAsksForWhole) {
       if (__any_sync(~0u, missed)) {

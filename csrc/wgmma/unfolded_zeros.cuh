@@ -30,7 +30,7 @@ struct UnfoldedZeros {
   static __device__ float above_zero(uint32_t minus_rest) {
     using Converter = FoldingConverter<typename Config::Format, Config::kBits>;
     const auto bits = static_cast<uint16_t>(minus_rest);
-    return float(reinterpret_cast<const typename Config::Element&>(bits)) * Converter::kUnit;
+    return float(reinterpret_cast<const typename Config::Element&>(bits)) * Converter::kResultScale;
   }
 
   // To a lane's sums of k-tiles [begin, end) of the tile at (row0, column0), laid out as
@@ -92,7 +92,7 @@ struct UnfoldedZeros {
     if (column >= n) return 0;
     const int64_t at = group * scale_stride + column;
     uint32_t minus_rest;
-    Converter::fold(static_cast<const uint16_t*>(zeros)[at], Converter::kUnitX2, minus_rest);
+    Converter::fold(static_cast<const uint16_t*>(zeros)[at], Converter::kPairScaleX2, minus_rest);
     return above_zero<Config>(minus_rest) * float(static_cast<const Element*>(scales)[at]);
   }
 };

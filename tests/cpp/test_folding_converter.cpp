@@ -75,7 +75,7 @@ TYPED_TEST(FoldingConverterTest, WithoutZeroEveryPartIsExact) {
           Converter::convert_step(word, step, pairs);
         },
         [&](int q, double part) {
-          ASSERT_EQ(part * Converter::kUnit, q) << std::hex << half;
+          ASSERT_EQ(part * Converter::kResultScale, q) << std::hex << half;
           ASSERT_FALSE(q == 0 && std::signbit(part)) << "-0 for 0";
         });
     if (this->HasFatalFailure()) return;
@@ -87,7 +87,8 @@ TYPED_TEST(FoldingConverterTest, ZeroPointsOfCheckpointsAreFoldedWhole) {
   constexpr int kBias = TestFixture::Layout::kBias;
   for (int zero = -kBias; zero < kBias; ++zero) {
     uint32_t minus_rest;
-    const PairOffsets offsets = Converter::fold(this->both(zero), Converter::kUnitX2, minus_rest);
+    const PairOffsets offsets =
+        Converter::fold(this->both(zero), Converter::kPairScaleX2, minus_rest);
     ASSERT_EQ(minus_rest & 0x7fff7fffu, 0u) << zero;
     for (uint32_t value = 0; value < this->kValues; ++value) {
       this->for_each_member(
@@ -95,7 +96,7 @@ TYPED_TEST(FoldingConverterTest, ZeroPointsOfCheckpointsAreFoldedWhole) {
           [&](uint32_t word, int step, uint32_t(&pairs)[2]) {
             Converter::convert_step(word, step, offsets, pairs);
           },
-          [&](int q, double part) { ASSERT_EQ(part * Converter::kUnit, q - zero); });
+          [&](int q, double part) { ASSERT_EQ(part * Converter::kResultScale, q - zero); });
       if (this->HasFatalFailure()) return;
     }
   }
@@ -110,8 +111,9 @@ TYPED_TEST(FoldingConverterTest, AnyFiniteZeroPointIsFoldedAndTheRestIsLeft) {
     const double zero = decode<Format>(static_cast<uint16_t>(bits));
     if (!std::isfinite(zero)) continue;
     uint32_t minus_rest;
-    const PairOffsets offsets = Converter::fold(bits * 0x10001u, Converter::kUnitX2, minus_rest);
-    const double left = -this->member(minus_rest, 0) * Converter::kUnit;
+    const PairOffsets offsets =
+        Converter::fold(bits * 0x10001u, Converter::kPairScaleX2, minus_rest);
+    const double left = -this->member(minus_rest, 0) * Converter::kResultScale;
     for (const uint32_t value : {0u, 1u, this->kValues / 2, this->kValues - 1}) {
       this->for_each_member(
           this->word_of(value),
@@ -119,9 +121,10 @@ TYPED_TEST(FoldingConverterTest, AnyFiniteZeroPointIsFoldedAndTheRestIsLeft) {
             Converter::convert_step(word, step, offsets, pairs);
           },
           [&](int q, double part) {
-            const double exact = q - zero, tiny = 0x1p-125 * Converter::kUnit;
+            const double exact = q - zero, tiny = 0x1p-125 * Converter::kResultScale;
             if (!std::isfinite(decode<Format>(encode<Format>(exact)))) return;
-            ASSERT_NEAR(part * Converter::kUnit - left, exact, 3 * u * std::fabs(exact) + tiny)
+            ASSERT_NEAR(part * Converter::kResultScale - left, exact,
+                        3 * u * std::fabs(exact) + tiny)
                 << "zero " << zero << " q " << q;
             ASSERT_LE(std::fabs(left), std::fabs(exact) * (1 + 4 * u) + tiny) << zero << ' ' << q;
           });
@@ -139,7 +142,8 @@ TYPED_TEST(FoldingConverterTest, WholeZeroPointsAreToldFromOthers) {
     const double zero = decode<Format>(static_cast<uint16_t>(bits));
     if (!std::isfinite(zero)) continue;
     uint32_t minus_rest, missed = 0;
-    const PairOffsets offsets = Converter::fold(bits * 0x10001u, Converter::kUnitX2, minus_rest);
+    const PairOffsets offsets =
+        Converter::fold(bits * 0x10001u, Converter::kPairScaleX2, minus_rest);
     const PairOffsets whole = Converter::fold_whole(bits * 0x10001u, missed);
     ASSERT_EQ(whole.first, offsets.first) << zero;
     ASSERT_EQ(whole.second, offsets.second) << zero;
@@ -195,7 +199,7 @@ TYPED_TEST(FoldingConverterTest, ColumnsOfAPairAreRoundedOnce) {
               [&](int q, double part) {
                 const double exact = mode == ZeroMode::kSub ? (q - zeros[half]) * scales[half]
                                                             : q * scales[half] + zeros[half];
-                ASSERT_EQ(part * Converter::kUnit, decode<Format>(encode<Format>(exact)))
+                ASSERT_EQ(part * Converter::kResultScale, decode<Format>(encode<Format>(exact)))
                     << q << ' ' << zeros[half];
               });
           if (this->HasFatalFailure()) return;

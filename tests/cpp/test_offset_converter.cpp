@@ -22,7 +22,7 @@ class OffsetConverterTest : public testing::Test {
   static constexpr int kBits = C::kBits;
 
   static void expect_equal(uint32_t word) {
-    const uint32_t unit = encode<Format>(Converter::kUnit) * 0x10001u;
+    const uint32_t unit = encode<Format>(Converter::kPairScale) * 0x10001u;
     for (int step = 0; step < kStepsPerWord<kBits>; ++step) {
       uint32_t pairs[2], plain[2];
       Converter::convert_step(word, step, pairs);

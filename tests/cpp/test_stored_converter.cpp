@@ -8,10 +8,10 @@
 namespace mixed_gemm {
 namespace {
 
-template <typename FormatType, bool kOneUnit>
+template <typename FormatType, bool kOneScale>
 struct StoredCase {
   using Format = FormatType;
-  using Converter = StoredConverter<Format, kOneUnit>;
+  using Converter = StoredConverter<Format, kOneScale>;
 };
 
 template <typename C>
@@ -33,7 +33,7 @@ TYPED_TEST(StoredConverterTest, PairsHoldTheWeightAndTheBiasInTheirUnit) {
       Converter::convert_step(others | value << shift, pair / 2, pairs);
       const bool high = slot >= Layout::kPerWord / 2;
       const auto half = static_cast<uint16_t>(pairs[pair % 2] >> (high ? 16 : 0));
-      const double unit = Converter::kUnit / (pair % 2 == 0 ? Converter::kRatio : 1);
+      const double unit = Converter::kPairScale / (pair % 2 == 0 ? Converter::kRatio : 1);
       const double q = static_cast<double>(value) - Layout::kBias;
       ASSERT_EQ(decode<typename TypeParam::Format>(half), (q + Converter::kBias) * unit)
           << "value " << value << " slot " << slot;
@@ -43,7 +43,8 @@ TYPED_TEST(StoredConverterTest, PairsHoldTheWeightAndTheBiasInTheirUnit) {
 
 TEST(StoredConverter, MinusBiasIsInItsUnit) {
   using Converter = StoredConverter<Half, false>;
-  EXPECT_EQ(decode<Half>(Converter::kMinusBiasX2 & 0xffffu), -Converter::kBias * Converter::kUnit);
+  EXPECT_EQ(decode<Half>(Converter::kMinusBiasX2 & 0xffffu),
+            -Converter::kBias * Converter::kPairScale);
   EXPECT_EQ(Converter::kMinusBiasX2 >> 16, Converter::kMinusBiasX2 & 0xffffu);
 }
 
