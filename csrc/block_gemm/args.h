@@ -26,7 +26,7 @@ struct BlockForm {
   // Index into kBlockScaleRows.
   int scale_mode() const { return is_coarse() ? 0 : 1; }
   // Of K that one row of scales serves.
-  int64_t unit() const { return is_coarse() ? kScaledTileK : kBlockStep; }
+  int64_t scale_step_k() const { return is_coarse() ? kScaledTileK : kBlockStep; }
   int64_t lines() const { return ceil_div(k, kScaledTileK); }
   // K is shared out in parts of this many lines: the least that end with a block.
   int64_t split_lines() const {

@@ -17,14 +17,14 @@ typename BlockGemm<Config>::Params block_gemm_params(const BlockGemmProblem& p,
   const BlockForm& form = o.form;
   const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
   const int k = static_cast<int>(form.k);
-  const int units = static_cast<int>(ceil_div(form.k, form.unit()));
-  const int units_per_block =
-      form.blocks > 1 ? static_cast<int>(form.padded / form.unit()) : std::max(1, units);
+  const int scale_steps = static_cast<int>(ceil_div(form.k, form.scale_step_k()));
+  const int steps_per_block = form.blocks > 1 ? static_cast<int>(form.padded / form.scale_step_k())
+                                              : std::max(1, scale_steps);
   return {{CopyA::params(o.a, o.a_stride, m, k),
            CopyB::params(o.b, o.b_stride, n, k),
-           {o.rows, o.columns, m, n, static_cast<int>(form.blocks), units,
+           {o.rows, o.columns, m, n, static_cast<int>(form.blocks), scale_steps,
             static_cast<int>(form.split_lines()), static_cast<int>(form.lines()),
-            cutlass::FastDivmod(units_per_block)}},
+            cutlass::FastDivmod(steps_per_block)}},
           {{p.d, p.element, m, n}, p.bias, p.activation},
           WorkSplit::make(work.split, static_cast<int>(ceil_div(m, Config::kTile.m)),
                           static_cast<int>(ceil_div(n, Config::kTile.n)),

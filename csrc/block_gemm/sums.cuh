@@ -36,14 +36,14 @@ class BlockSums {
   using Accumulators = cutlass::Array<float, Config::kAccumulators>;
   static constexpr int kSmemBytes = kSlots * kSlotBytes;
 
-  // A unit of K is what one row of scales serves: a line, or an mma step.
+  // A scale step is the part of K that one row of scales serves: a line, or an mma step.
   struct Params {
     const RowScale* rows;        // [blocks, m]
     const ColumnScale* columns;  // [blocks, n]
     int m, n, blocks;
-    int units;               // of K
+    int scale_steps;         // of K
     int split_lines, lines;  // BlockForm
-    cutlass::FastDivmod units_per_block;
+    cutlass::FastDivmod steps_per_block;
   };
 
   __device__ BlockSums(const Params& params, uint8_t* smem, int row0, int column0, int begin, int)
@@ -52,16 +52,16 @@ class BlockSums {
         row0_(row0),
         column0_(column0),
         fetched_(begin * kRows),
-        unit_(begin * kRows) {
-    end_ =
-        min((params.units_per_block.div(unit_) + 1) * params.units_per_block.divisor, params.units);
+        step_(begin * kRows) {
+    end_ = min((params.steps_per_block.div(step_) + 1) * params.steps_per_block.divisor,
+               params.scale_steps);
     sums_.clear();
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < kMmaN; ++j) columns_[j] = 0;
   }
 
   // Starts the copy of the scales of the line that is fetched. What does not exist is not copied:
-  // it belongs to outputs that are not stored, or to units that do not end a block.
+  // it belongs to outputs that are not stored, or to scale steps that do not end a block.
   __device__ void fetch() {
     uint8_t* slot = smem_ + write_slot_ * kSlotBytes;
     copy_side<kTileM>(slot, params_.rows, params_.m, row0_);
@@ -89,9 +89,9 @@ class BlockSums {
   __device__ void end_step(int step, Accumulators& accumulators) {
     constexpr int kLast = kScaledTileK / kBlockStep - 1;
     if (kRows > 1 || step == kLast) {
-      if (++unit_ == end_) {
+      if (++step_ == end_) {
         fold(smem_ + read_slot_ * kSlotBytes, kRows > 1 ? step : 0, accumulators);
-        end_ = min(end_ + params_.units_per_block.divisor, params_.units);
+        end_ = min(end_ + params_.steps_per_block.divisor, params_.scale_steps);
       }
     }
     if (step == kLast) read_slot_ = read_slot_ + 1 == kSlots ? 0 : read_slot_ + 1;
@@ -111,7 +111,7 @@ class BlockSums {
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < kRows * kCount; i += Config::kThreads) {
       const int index = i + thread;
-      const int block = params_.units_per_block.div(fetched_ + index / kCount);
+      const int block = params_.steps_per_block.div(fetched_ + index / kCount);
       const int at = first + index % kCount;
       MIXED_GEMM_CHECK_STAGE(slot - smem_ + (index < kRows * kCount ? index * sizeof(Scale) : 0),
                              sizeof(Scale), kSlots * kSlotBytes);
@@ -177,8 +177,8 @@ class BlockSums {
   const Params& params_;
   uint8_t* smem_;
   int row0_, column0_;
-  int fetched_;     // first unit of the line that is fetched
-  int unit_, end_;  // units multiplied; where the block of the next one ends
+  int fetched_;     // first scale step of the line that is fetched
+  int step_, end_;  // scale steps multiplied; where the block of the next one ends
   int write_slot_ = 0, read_slot_ = 0;
   Sums sums_;           // of the block so far
   int columns_[kMmaN];  // this lane's part of column lane / 4 of each tile

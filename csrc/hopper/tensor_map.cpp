@@ -28,8 +28,9 @@ int make_tensor_map(const BoxedMatrix& m, CUtensorMap& map) {
       m.element_bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_UINT16;
   const cuuint64_t extents[] = {static_cast<cuuint64_t>(m.columns),
                                 static_cast<cuuint64_t>(m.rows)};
-  constexpr int64_t kUnit = 16;
-  const int64_t row_bytes = (m.columns * m.element_bytes + kUnit - 1) / kUnit * kUnit;
+  constexpr int64_t kRowMultiple = 16;  // bytes
+  const int64_t row_bytes =
+      (m.columns * m.element_bytes + kRowMultiple - 1) / kRowMultiple * kRowMultiple;
   const cuuint64_t strides[] = {static_cast<cuuint64_t>(m.rows == 1 ? row_bytes : m.stride)};
   const cuuint32_t box[] = {static_cast<cuuint32_t>(m.box_columns),
                             static_cast<cuuint32_t>(m.box_rows)};

@@ -35,10 +35,11 @@ struct SkinnyGemmConfig {
   // Partial sums are scaled, those of each part of an iteration by its own scale.
   static constexpr bool kScalesSums = kScaled && !kScalesWeights;
   static constexpr int kParts = kHalf ? 2 : 1;
-  // Scales of a lane are those of its own block, or the same for a quad; of so many k each.
+  // Scales of a lane are those of its own block, or the same for a quad. Each is of so many k, of
+  // which a lane has so many in an iteration.
   static constexpr bool kOwnScales = kQuarter || kScalesWeights;
-  static constexpr int kUnitK = kFine ? kMmaK : kOwnScales ? kBlockK : kIterationK / kParts;
-  static constexpr int kUnits = kOwnScales ? kBlockK / kUnitK : kParts;  // of a lane and iteration
+  static constexpr int kGroupStepK = kFine ? kMmaK : kOwnScales ? kBlockK : kIterationK / kParts;
+  static constexpr int kGroupSteps = kOwnScales ? kBlockK / kGroupStepK : kParts;
   static constexpr bool kStagesScales = stages_scales(kRow, kMode);
   // Zero points leave with the sums of the tokens, which all tiles share: 5 % faster than inside
   // the constants of the conversion. So does the bias of weights that stay as they are stored

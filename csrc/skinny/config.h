@@ -84,7 +84,7 @@ constexpr SkinnyMode skinny_mode(const SkinnyConfig& t, const QuantScheme& schem
                                  int64_t k) {
   const bool one = scheme.group_size >= k, zeros = scheme.zero_mode != ZeroMode::kNone;
   const bool adds = scheme.zero_mode == ZeroMode::kAdd;  // scaled weights only
-  const auto fits = [&](int64_t unit) { return !adds && (one || scheme.group_size % unit == 0); };
+  const auto fits = [&](int64_t part) { return !adds && (one || scheme.group_size % part == 0); };
   const int iteration = skinny_iteration_k(scheme.bits);
   if (one && !zeros) return SkinnyMode::kPerChannel;
   if (fits(iteration)) return zeros ? SkinnyMode::kCoarseZero : SkinnyMode::kCoarse;

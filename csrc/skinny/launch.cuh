@@ -24,7 +24,7 @@ template <typename Config>
 int launch_skinny(const GemmProblem& p, const Work& work) {
   const KernelExtents e = kernel_extents(p);
   using Element = typename Config::Element;
-  if (!scales_fit(p, Config::kZeros, Config::kScaled ? Config::kUnitK : 0)) {
+  if (!scales_fit(p, Config::kZeros, Config::kScaled ? Config::kGroupStepK : 0)) {
     return cudaErrorInvalidValue;
   }
   const auto* scales = static_cast<const Element*>(p.scales);
@@ -32,12 +32,13 @@ int launch_skinny(const GemmProblem& p, const Work& work) {
   params.a = static_cast<const Element*>(p.a);
   params.a_stride = e.a_stride;
   params.b = p.b_packed;
-  params.scales = {scales,
-                   static_cast<const Element*>(p.zeros),
-                   static_cast<int>(p.scale_stride),
-                   e.n,
-                   e.groups,
-                   cutlass::FastDivmod(static_cast<int>(ceil_div(e.group_size, Config::kUnitK)))};
+  params.scales = {
+      scales,
+      static_cast<const Element*>(p.zeros),
+      static_cast<int>(p.scale_stride),
+      e.n,
+      e.groups,
+      cutlass::FastDivmod(static_cast<int>(ceil_div(e.group_size, Config::kGroupStepK)))};
   params.m = e.m;
   params.n = e.n;
   params.k = e.k;
@@ -67,7 +68,7 @@ template <typename Config>
 constexpr GemmLaunch skinny_launcher() {
   if constexpr ((Config::kHalf && !scales_halves(Config::kRow)) ||
                 (Config::kQuarter && !scales_quarters(Config::kRow, Config::kBits)) ||
-                (Config::kFine && Config::kUnitK == Config::kBlockK)) {
+                (Config::kFine && Config::kGroupStepK == Config::kBlockK)) {
     return nullptr;
   } else {
     return launch_skinny<Config>;

@@ -26,9 +26,10 @@ class ScaleStage {
   static constexpr int kVectorBytes = 16, kVector = kVectorBytes / 2;
   static constexpr int kVectors = Config::kN / kVector;  // of a row
   // Rows of an iteration; of a batch, a vector for each lane; iterations of a batch.
-  static constexpr int kUnits = Config::kOwnScales ? 4 * Config::kUnits : Config::kUnits;
-  static constexpr int kRows = 32 / kVectors, kIterations = kRows / kUnits;
-  static constexpr int kRowBytes = Config::kN * 2, kIterationBytes = kUnits * kRowBytes;
+  static constexpr int kGroupSteps =
+      Config::kOwnScales ? 4 * Config::kGroupSteps : Config::kGroupSteps;
+  static constexpr int kRows = 32 / kVectors, kIterations = kRows / kGroupSteps;
+  static constexpr int kRowBytes = Config::kN * 2, kIterationBytes = kGroupSteps * kRowBytes;
   static constexpr int kBatchBytes = kRows * kRowBytes;
   static_assert(kIterations > 0, "a batch is some iterations");
 
@@ -102,13 +103,14 @@ class ScaleStage {
   // What this lane copies of a batch.
   static __device__ int copied_row() { return lane() / kVectors; }
   static __device__ int copied_iteration(int first) {
-    return first + copied_row() / kUnits * kWarps;
+    return first + copied_row() / kGroupSteps * kWarps;
   }
   __device__ int64_t offset(int first) const {
-    int group = p_.units_per_group.div(copied_iteration(first) * kUnits + copied_row() % kUnits);
+    int group =
+        p_.steps_per_group.div(copied_iteration(first) * kGroupSteps + copied_row() % kGroupSteps);
     if (MIXED_GEMM_MUTATED(SkinnyGroup)) group = max(group - 1, 0);
     // Parts of the last iteration past the end of K: any that is finite.
-    if (kUnits > 1) group = min(group, p_.groups - 1);
+    if (kGroupSteps > 1) group = min(group, p_.groups - 1);
     return static_cast<int64_t>(group) * p_.stride + column_;
   }
 

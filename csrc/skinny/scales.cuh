@@ -15,7 +15,7 @@ struct SkinnyScaleParams {
   const Element* zeros;
   int stride;
   int columns, groups;
-  cutlass::FastDivmod units_per_group;  // unit: Config::kUnitK
+  cutlass::FastDivmod steps_per_group;  // of Config::kGroupStepK
 };
 
 template <typename Config>
@@ -23,7 +23,7 @@ class SkinnyScales {
   using Element = typename Config::Element;
   static constexpr int kNTiles = Config::kNTiles;
   // Of a tile and iteration.
-  static constexpr int kUnits = Config::kUnits;
+  static constexpr int kGroupSteps = Config::kGroupSteps;
   // Lanes load for each other, where registers are short: before sm_90 ptxas needs one more.
   static constexpr bool kShared = kBeforeSm90 && Config::kScalesSums && !Config::kOwnScales;
 
@@ -41,7 +41,7 @@ class SkinnyScales {
   // What this lane loads first.
   __device__ const Element* source(int iteration) const {
     if constexpr (!Config::kScaled) return p_.scales;
-    return p_.scales + row_offset(first_unit(iteration));
+    return p_.scales + row_offset(first_step(iteration));
   }
 
   // As ScaleStage's, which has no use for the other's steps.
@@ -57,7 +57,7 @@ class SkinnyScales {
   // Those of tile j.
   __device__ void load(int iteration, int j) {
     CUTLASS_PRAGMA_UNROLL
-    for (int u = 0; u < (Config::kScaled ? kUnits : 0); ++u) {
+    for (int u = 0; u < (Config::kScaled ? kGroupSteps : 0); ++u) {
       if constexpr (kShared) {
         load_shared(iteration, j, u);
       } else {
@@ -75,7 +75,7 @@ class SkinnyScales {
 
   // Where weights are scaled: of step s of a word.
   __device__ PackedScale packed(int j, int h, int s) const {
-    const int u = s * kUnits / kStepsPerWord<Config::kBits>;
+    const int u = s * kGroupSteps / kStepsPerWord<Config::kBits>;
     return PackedScale::pack(scale_[j][h][u], Config::kZeros ? zero_[j][h][u] : uint16_t(0));
   }
 
@@ -95,26 +95,26 @@ class SkinnyScales {
   static __device__ int lane() { return static_cast<int>(threadIdx.x % 32); }
 
   // Of this lane.
-  static __device__ int first_unit(int iteration) {
-    return (Config::kOwnScales ? 4 * iteration + lane() % 4 : iteration) * kUnits;
+  static __device__ int first_step(int iteration) {
+    return (Config::kOwnScales ? 4 * iteration + lane() % 4 : iteration) * kGroupSteps;
   }
-  // Of units past the end the last group's, which are finite.
-  __device__ int64_t row_offset(int unit) const {
-    int row = p_.units_per_group.div(unit);
+  // Of steps past the end the last group's, which are finite.
+  __device__ int64_t row_offset(int step) const {
+    int row = p_.steps_per_group.div(step);
     if (MIXED_GEMM_MUTATED(SkinnyGroup)) row = max(row - 1, 0);
-    if constexpr (Config::kOwnScales || kUnits > 1) row = min(row, p_.groups - 1);
+    if constexpr (Config::kOwnScales || kGroupSteps > 1) row = min(row, p_.groups - 1);
     return static_cast<int64_t>(row) * p_.stride + column_;
   }
   __device__ bool inside(int column) const { return column_ + column < p_.columns; }
 
   // One load for the 16 columns of a tile, and two shuffles.
   __device__ void load_shared(int iteration, int j, int part) {
-    const Element* at = p_.scales + row_offset(first_unit(iteration) + part);
+    const Element* at = p_.scales + row_offset(first_step(iteration) + part);
     load_16_bits_if(inside(16 * j), shared_[j][part], at + 16 * j);
   }
 
   __device__ void load_own(int iteration, int j, int u) {
-    const int64_t at = row_offset(first_unit(iteration) + u);
+    const int64_t at = row_offset(first_step(iteration) + u);
     CUTLASS_PRAGMA_UNROLL
     for (int h = 0; h < 2; ++h) {
       const int column = 16 * j + 8 * h;
@@ -127,8 +127,8 @@ class SkinnyScales {
 
   const Params& p_;
   int column_;  // whose scale this lane loads: the first
-  uint32_t shared_[kNTiles][kUnits] = {};
-  uint32_t scale_[kNTiles][2][kUnits] = {}, zero_[kNTiles][2][kUnits] = {};
+  uint32_t shared_[kNTiles][kGroupSteps] = {};
+  uint32_t scale_[kNTiles][2][kGroupSteps] = {}, zero_[kNTiles][2][kGroupSteps] = {};
 };
 
 }  // namespace mixed_gemm
