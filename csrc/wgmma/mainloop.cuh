@@ -197,8 +197,8 @@ class WgmmaMainloop {
     position_.wait_full();
     const uint32_t first = k_tile(position_, 0);
     load_words(first, words);
-    scaling.look_ahead(begin);
-    scaling.load_ahead(first + kOperandBytes);
+    scaling.see_next(begin);
+    scaling.load_next(first + kOperandBytes);
     prepare(scaling, first, begin, 0);
     CUTLASS_PRAGMA_UNROLL
     for (int step = 0; step < kGroup; ++step) convert(scaling, step, words, fragments[step]);
@@ -212,19 +212,19 @@ class WgmmaMainloop {
         const uint32_t behind = last ? k_tile(next_stage, 0) : k_tile(position_, i + 1);
         // Behind the last tile there is nothing to wait for, and what is read and converted is in
         // vain: a way around it would be a branch in each.
-        const auto load_next = [&] {
+        const auto load_next_words = [&] {
           if (last && !next_full && tile + kKTiles < end) next_stage.wait_full();
           load_words(behind, words);
-          if (kLoadsEarly || !next_full) scaling.load_ahead(behind + kOperandBytes);
+          if (kLoadsEarly || !next_full) scaling.load_next(behind + kOperandBytes);
         };
         const uint64_t tokens = swizzled_descriptor(here);
-        const bool anew = scaling.enter(here + kOperandBytes, tile + i, sums);
+        const bool begins_sum = scaling.begin_tile(here + kOperandBytes, tile + i, sums);
         CUTLASS_PRAGMA_UNROLL
         for (int group = 0; group < kSteps; group += kGroup) {
           const int next = (group + kGroup) % kSteps;
-          if (kLoadsEarly && next == 0) load_next();
+          if (kLoadsEarly && next == 0) load_next_words();
           if (kAsksAhead<Scaling> && next == 0 && next_full) {
-            scaling.load_ahead(behind + kOperandBytes);
+            scaling.load_next(behind + kOperandBytes);
           }
           cute::warpgroup_arrive();
           CUTLASS_PRAGMA_UNROLL
@@ -232,16 +232,16 @@ class WgmmaMainloop {
             CUTLASS_PRAGMA_UNROLL
             for (int t = 0; t < kRowTiles; ++t) {
               Mma::multiply(products + t * Mma::kSums, fragments[step][t],
-                            tokens + step * kDescriptorStep, step > 0 || !anew);
+                            tokens + step * kDescriptorStep, step > 0 || !begins_sum);
             }
           }
           cute::warpgroup_commit_batch();
           if (group == 0) {
             if (last) next_full = next_stage.is_full();
             if (kAsksAhead<Scaling>) next_full = __all_sync(~0u, next_full);
-            scaling.look_ahead(tile + i + 1);
+            scaling.see_next(tile + i + 1);
           }
-          if (!kLoadsEarly && next == 0) load_next();
+          if (!kLoadsEarly && next == 0) load_next_words();
           if (last && next == 0) {
             last_barrier_ = position_.empty_barrier();
             position_ = next_stage;
@@ -300,7 +300,7 @@ class WgmmaMainloop {
   __device__ void prepare(Scaling& scaling, uint32_t k_tile, int tile, int group) {
     CUTLASS_PRAGMA_UNROLL
     for (int step = group; step < group + kGroup<Scaling>; ++step) {
-      scaling.prepare(k_tile + kOperandBytes, tile, step);
+      scaling.prepare_step(k_tile + kOperandBytes, tile, step);
     }
   }
 

@@ -1,6 +1,18 @@
 // One scale a column, which the output multiplies: nothing to do. What other ways to scale do
-// otherwise they define themselves (weight_scaling.cuh, sum_scaling.cuh). `scales`: where the stage
-// of k-tile `tile` has them.
+// otherwise they define themselves (weight_scaling.cuh, sum_scaling.cuh).
+//
+// WgmmaMainloop::multiply_tiles calls, for a run of k-tiles:
+//   constructor, products()     once
+//   see_next, load_next         for the first k-tile, when its stage is full
+//   prepare_step, convert       for the first steps of it
+//   begin_tile                  for each k-tile, in front of its first products; behind these
+//     see_next                  for the k-tile after it
+//     load_next                 for that one, when its stage is full
+//     prepare_step, convert     for each step, behind the products of the step before it: the last
+//                               of these calls are for the k-tile after it
+//   finish, missed()            once, behind the last products
+// Calls for the k-tile behind the last one are in vain. `scales`: where the stage of k-tile `tile`
+// has them.
 #pragma once
 #include "dequant/folding_converter.h"
 #include "wgmma/staged_scales.cuh"
@@ -21,17 +33,17 @@ class NoScaling {
   // Where products are summed.
   __device__ float* products(Sums& sums) { return sums.data(); }
 
-  // In front of the products of `tile`. Whether these begin a sum of their own.
-  __device__ bool enter(uint32_t /*scales*/, int /*tile*/, Sums&) { return false; }
+  // Whether the products of the k-tile begin a sum of their own.
+  __device__ bool begin_tile(uint32_t /*scales*/, int /*tile*/, Sums&) { return false; }
 
-  // Whether scales are loaded in front of the last products of the k-tile before, if those of
-  // `tile` have come by then.
+  // Whether scales are loaded in front of the last products of the k-tile before, if they have come
+  // by then.
   static constexpr bool kLooksAhead = false;
-  __device__ void look_ahead(int /*tile*/) {}
-  __device__ void load_ahead(uint32_t /*scales*/) {}
+  __device__ void see_next(int /*tile*/) {}
+  __device__ void load_next(uint32_t /*scales*/) {}
 
-  // In front of the conversion of `step`, and behind the products of the step before it.
-  __device__ void prepare(uint32_t /*scales*/, int /*tile*/, int /*step*/) {}
+  // Makes what convert() takes of the scales of a step.
+  __device__ void prepare_step(uint32_t /*scales*/, int /*tile*/, int /*step*/) {}
 
   // Row tile t, column g + 8 * half.
   __device__ void convert(uint32_t word, int /*step*/, int step_of_word, int /*t*/, int /*half*/,
@@ -40,7 +52,7 @@ class NoScaling {
     Converter::convert_step(word, step_of_word, pairs);
   }
 
-  // Behind the last k-tile, and the wait for its products.
+  // Adds the products of the last group to the sums.
   __device__ void finish(Sums&) {}
 
   // Whether there were zero points that the conversion did not take away.

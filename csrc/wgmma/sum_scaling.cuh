@@ -28,13 +28,13 @@ class SumScaling : public NoScaling<Config> {
 
   __device__ float* products(Sums&) { return products_.data(); }
 
-  __device__ void look_ahead(int tile) {
+  __device__ void see_next(int tile) {
     if (kLooksAhead) begins_ = starts_.enter(staged_.rows, tile);
   }
-  __device__ void load_ahead(uint32_t scales) {
+  __device__ void load_next(uint32_t scales) {
     if (kLooksAhead && begins_) load(scales);
   }
-  __device__ void prepare(uint32_t /*scales*/, int /*tile*/, int step) {
+  __device__ void prepare_step(uint32_t /*scales*/, int /*tile*/, int step) {
     if constexpr (kZeros) {
       if (step != 0 || !begins_) return;
       CUTLASS_PRAGMA_UNROLL
@@ -54,7 +54,7 @@ class SumScaling : public NoScaling<Config> {
     }
   }
 
-  __device__ bool enter(uint32_t scales, int tile, Sums& sums) {
+  __device__ bool begin_tile(uint32_t scales, int tile, Sums& sums) {
     if (kLooksAhead ? !begins_ : !starts_.enter(staged_.rows, tile)) return false;
     cute::warpgroup_wait<0>();
     pin<Config::kSums>(products_.data());

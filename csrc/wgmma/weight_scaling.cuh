@@ -30,15 +30,15 @@ class WeightScaling : public NoScaling<Config> {
       : staged_(staged), starts_(staged.starts(begin)), offset_(Staged::lane_offset()) {}
 
   // What comes with k-tile `tile`.
-  __device__ void look_ahead(int tile) {
+  __device__ void see_next(int tile) {
     if (kLooksAhead) has_rows_ = starts_.enter(staged_.rows, tile);
   }
-  __device__ void load_ahead(uint32_t scales) {
+  __device__ void load_next(uint32_t scales) {
     if (kLooksAhead && has_rows_) load(scales, 0);
   }
 
   // What `step` of `tile` needs and the step before it did not.
-  __device__ void prepare(uint32_t scales, int tile, int step) {
+  __device__ void prepare_step(uint32_t scales, int tile, int step) {
     if (step % kStepsPerRow != 0) return;
     const int row = step / kStepsPerRow;
     if constexpr (kLooksAhead) {
