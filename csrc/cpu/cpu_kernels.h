@@ -15,11 +15,11 @@
 #include <cstdint>
 
 #include "core/quant_scheme.h"
+#include "core/tile.h"
 #include "cpu/integer_kernels.h"
 
 namespace mixed_gemm::cpu {
 
-constexpr int kTileK = 64;         // elements of K in a tile of the packed weight
 constexpr int kSegmentK = 16;      // group boundaries fall on multiples of this
 constexpr int kTileBytes = 128;    // a tile of one column group, WeightLayout::kLineBytes
 constexpr int kMaxLanes = 16;      // columns in the widest vector

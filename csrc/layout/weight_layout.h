@@ -24,7 +24,6 @@ constexpr int kPadN = 64,
 template <int kBits>
 struct WeightLayout {
   static_assert(kBits == 4 || kBits == 8, "weights are 4 or 8 bits wide");
-  static constexpr int kTileK = mixed_gemm::kTileK;
   static constexpr int kInterleave = 16 / kBits;  // I: columns that share a 128-byte line
   static constexpr int kPerWord = 32 / kBits;     // elements in a 32-bit word
   static constexpr int kBlockK = 128 / kBits;     // elements in 16 bytes

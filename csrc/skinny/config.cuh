@@ -79,12 +79,9 @@ struct SkinnyGemmConfig {
       (kBeforeSm90 && (kZeros || kHalf || kQuarter || kBFloat16));
   static constexpr bool kHeaviest =
       kScalesWeights && kZeros && !kStagesScales && (kNTiles == 4 || (kBeforeSm90 && kBFloat16));
-  static constexpr int kResidentByWeight[][3] = {
-      {32, 24, 16}, {24, 16, 16}, {16, 16, 8}, {8, 8, 8}};  // one, two, four, eight tiles
   static constexpr int kTiles = kMTiles * kNTiles;
   static constexpr bool kLarge = kTiles >= 4;
-  static constexpr int kResidentWarps =
-      kResidentByWeight[kTiles < 4 ? kTiles - 1 : kTiles / 4 + 1][kHeavy + kHeaviest];
+  static constexpr int kResidentWarps = skinny_resident_warps(kTiles, kHeavy + kHeaviest);
   static constexpr int kMinBlocks = kResidentWarps / kRow.warps;
 };
 

@@ -77,6 +77,14 @@ constexpr int kQuarterTokens = 2;
 constexpr bool scales_quarters(const SkinnyConfig& t, int bits) {
   return bits == 4 && t.m_tiles == 1;
 }
+// Warps that an SM is to hold, by mma tiles of a warp. weight: 0 to 2, how many registers the scale
+// mode takes beside those of the tiles.
+constexpr int skinny_resident_warps(int tiles, int weight) {
+  constexpr int kByWeight[][3] = {
+      {32, 24, 16}, {24, 16, 16}, {16, 16, 8}, {8, 8, 8}};  // one, two, four, eight tiles
+  return kByWeight[tiles < 4 ? tiles - 1 : tiles / 4 + 1][weight];
+}
+
 constexpr bool stages_scales(const SkinnyConfig& t, SkinnyMode mode) {
   return (t.staged >> static_cast<int>(mode) & 1) != 0;
 }

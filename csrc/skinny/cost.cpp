@@ -37,14 +37,12 @@ double predict_skinny_us(const Choice& c, const GemmProblem& p, const DeviceInfo
   const bool scaled = scales_weights(mode);
   const bool fine = mode == SkinnyMode::kFine || mode == SkinnyMode::kFineZero;
   const bool staged = stages_scales(t, mode);
+  // As compiled for sm_90, but for what depends on the type as well (skinny/config.cuh).
   const bool heavy = (scaled && has_zeros(mode) && !staged) || (fine && t.n_tiles > 1) ||
                      (mode == SkinnyMode::kHalfZero && t.n_tiles > 1);
   const double work = conversion_work(p, mode, scaled, staged ? kStagedWork : kWork);
   const int tiles = t.m_tiles * t.n_tiles;
-  const int resident_warps = tiles > 4   ? 8
-                             : tiles > 2 ? 16
-                             : tiles > 1 ? (heavy ? 16 : 24)
-                                         : (heavy ? 24 : 32);  // as compiled for sm_90
+  const int resident_warps = skinny_resident_warps(tiles, heavy);
   const double per_sm = std::max(1, resident_warps / t.warps);
   const double share = std::ceil(blocks / d.sm_count);  // blocks of the busiest SM
   const double resident = std::min(std::max(1.0, blocks / d.sm_count), per_sm);

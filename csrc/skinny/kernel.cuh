@@ -54,7 +54,7 @@ class SkinnyGemm {
   using Scales =
       std::conditional_t<Config::kStagesScales, ScaleStage<Config>, SkinnyScales<Config>>;
   static constexpr int kMTiles = Config::kMTiles, kNTiles = Config::kNTiles;
-  static constexpr int kLinesPerIteration = Config::kIterationK / Layout::kTileK;
+  static constexpr int kLinesPerIteration = Config::kIterationK / kTileK;
   static constexpr int kStepsPerBlock = Products::kStepsPerBlock;
   static constexpr int kSteps = 2 * kStepsPerBlock;  // of a tile and iteration
   static constexpr int kPartSteps = kSteps / Config::kParts;
