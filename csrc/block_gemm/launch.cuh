@@ -28,7 +28,7 @@ typename BlockGemm<Config>::Params block_gemm_params(const BlockGemmProblem& p,
           {{p.d, p.element, m, n}, p.bias, p.activation},
           WorkSplit::make(work.split, static_cast<int>(ceil_div(m, Config::kTile.m)),
                           static_cast<int>(ceil_div(n, Config::kTile.n)),
-                          static_cast<int>(form.split_parts()), work.slices),
+                          static_cast<int>(form.split_parts()), work.parts()),
           work.sums(),
           work.flags};
 }

@@ -64,7 +64,7 @@ Status BlockGemm::run(const Choice& c, const BlockGemmProblem& p, const RunConte
                 /*zero_flags=*/false);
   if (!status.ok()) return status;
   prepare.flags = work.flags;
-  prepare.flag_count = work.flags == nullptr ? 0 : work.slices;
+  prepare.flag_count = work.flags == nullptr ? 0 : work.workers;
   status = cuda_status(launch_block_prepare(prepare, work.stream), "rounding the activations");
   if (!status.ok()) return status;
   return cuda_status(block_gemm_launchers(form.scale_mode())[c.row](p, operands, work),

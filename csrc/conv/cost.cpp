@@ -72,7 +72,8 @@ double predict_implicit_us(const Choice& c, const ConvProblem& p, const DeviceIn
   const double tiles = static_cast<double>(ceil_div(gemm.m, t.m)) * ceil_div(gemm.n, t.n);
   const double k_tiles = static_cast<double>(ceil_div(gemm.k, kTileK)), sms = d.sm_count;
   const bool stream = c.split == SplitK::kStreamK;
-  const double blocks = stream ? std::min(tiles * k_tiles, c.slices * sms) : tiles * c.slices;
+  const double blocks =
+      stream ? std::min(tiles * k_tiles, c.blocks_per_sm * sms) : tiles * c.slices;
   const double per_sm = conv_blocks_per_sm(t, mode);
   const double resident = std::min(per_sm, std::ceil(blocks / sms));
   const double waves = std::ceil(blocks / (sms * per_sm));

@@ -42,7 +42,7 @@ typename ConvGemm<Config>::Params conv_params(const ConvProblem& p, const Work& 
   params.output.partial_stride = round_up(n, kOutputsPerAccess);
   params.work =
       WorkSplit::make(work.split, static_cast<int>(ceil_div(m, Config::kTile.m)),
-                      static_cast<int>(ceil_div(n, Config::kTile.n)), k_tiles, work.slices);
+                      static_cast<int>(ceil_div(n, Config::kTile.n)), k_tiles, work.parts());
   params.output.partials = params.slots = work.sums();
   params.flags = work.flags;
   return params;

@@ -9,12 +9,12 @@ constexpr const char* kSplitSuffix[] = {"", "_streamk", "_parallel", "_cluster"}
 constexpr int kLeast[] = {1, 1, 2, 2}, kMost[] = {1, 16, 1024, kMaxCluster};
 
 // The number after a suffix, or 0.
-int parse_slices(const char* text, SplitK split) {
+int parse_count(const char* text, SplitK split) {
   char* end = nullptr;
-  const long slices = std::strtol(text, &end, 10);
-  return *text != '\0' && *end == '\0' && slices >= kLeast[static_cast<int>(split)] &&
-                 slices <= kMost[static_cast<int>(split)]
-             ? static_cast<int>(slices)
+  const long count = std::strtol(text, &end, 10);
+  return *text != '\0' && *end == '\0' && count >= kLeast[static_cast<int>(split)] &&
+                 count <= kMost[static_cast<int>(split)]
+             ? static_cast<int>(count)
              : 0;
 }
 
@@ -31,28 +31,31 @@ std::vector<Choice> tile_choices(const TileTable& table) {
       choices.push_back({0, row, SplitK::kCluster, slices});
     }
     const int most = table.rows[row].k_warps > 1 ? 0 : table.rows[row].min_blocks;
-    for (int slices = 1; slices <= most; ++slices) {
-      choices.push_back({0, row, SplitK::kStreamK, slices});
+    for (int blocks_per_sm = 1; blocks_per_sm <= most; ++blocks_per_sm) {
+      choices.push_back({0, row, SplitK::kStreamK, 1, blocks_per_sm});
     }
   }
   return choices;
 }
 
-std::string split_name(const Choice& choice) {
-  if (choice.split == SplitK::kNone) return "";
-  return kSplitSuffix[static_cast<int>(choice.split)] + std::to_string(choice.slices);
+std::string split_name(const Choice& c) {
+  if (c.split == SplitK::kNone) return "";
+  return kSplitSuffix[static_cast<int>(c.split)] +
+         std::to_string(c.split == SplitK::kStreamK ? c.blocks_per_sm : c.slices);
 }
 
 bool parse_split(const std::string& text, Choice& choice) {
   choice.split = SplitK::kNone;
   choice.slices = 1;
+  choice.blocks_per_sm = 0;
   if (text.empty()) return true;
   for (const SplitK split : {SplitK::kStreamK, SplitK::kParallel, SplitK::kCluster}) {
     const std::string suffix = kSplitSuffix[static_cast<int>(split)];
     if (text.compare(0, suffix.size(), suffix) != 0) continue;
     choice.split = split;
-    choice.slices = parse_slices(text.c_str() + suffix.size(), split);
-    return choice.slices > 0;
+    int& count = split == SplitK::kStreamK ? choice.blocks_per_sm : choice.slices;
+    count = parse_count(text.c_str() + suffix.size(), split);
+    return count > 0;
   }
   return false;
 }

@@ -20,12 +20,13 @@ struct Choice {
   int family = 0;  // its place in the list of the problem's families (dispatch/families.h)
   int row = 0;     // of the family's table
   SplitK split = SplitK::kNone;
-  int slices = 1;  // sliced: of K; stream-K: blocks an SM
+  int slices = 1;         // of K, where each tile's is cut
+  int blocks_per_sm = 0;  // stream-K: that take shares
   double predicted_us = 0;
 };
 
 // "_cluster4"; nothing for no split.
-std::string split_name(const Choice& choice);
+std::string split_name(const Choice& c);
 // Of such a text; false: there is no such split.
 bool parse_split(const std::string& text, Choice& choice);
 

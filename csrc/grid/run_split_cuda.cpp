@@ -24,13 +24,14 @@ Status share_out(const Choice& c, const TileConfig& tile, int64_t m, int64_t n, 
   }
   if (c.split != SplitK::kStreamK) return Status();
   const int64_t all_parts = ceil_div(m, tile.m) * ceil_div(n, tile.n) * parts;
-  work.slices = static_cast<int>(
-      std::min<int64_t>(all_parts, static_cast<int64_t>(c.slices) * context.device.sm_count));
-  work.partials = context.allocate(work.slices * kSumBytes * tile.m * tile.n);
-  work.flags = static_cast<int*>(context.allocate(work.slices * static_cast<int64_t>(sizeof(int))));
+  work.workers = static_cast<int>(std::min<int64_t>(
+      all_parts, static_cast<int64_t>(c.blocks_per_sm) * context.device.sm_count));
+  work.partials = context.allocate(work.workers * kSumBytes * tile.m * tile.n);
+  work.flags =
+      static_cast<int*>(context.allocate(work.workers * static_cast<int64_t>(sizeof(int))));
   if (!zero_flags || MIXED_GEMM_MUTATED(UnzeroedFlags)) return Status();
   return cuda_status(
-      launch_zero_flags({work.flags, work.slices, context.device.early_start(), context.stream}),
+      launch_zero_flags({work.flags, work.workers, context.device.early_start(), context.stream}),
       "zeroing flags");
 }
 

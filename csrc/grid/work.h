@@ -8,7 +8,8 @@ namespace mixed_gemm {
 
 struct Work {
   SplitK split = SplitK::kNone;
-  int slices = 1;            // sliced: of K; stream-K: blocks that take shares
+  int slices = 1;            // of K, where each tile's is cut
+  int workers = 0;           // stream-K: blocks that take shares
   void* partials = nullptr;  // 4-byte sums. parallel: [slices, m, partial_stride(n)]; stream-K: a
                              // tile for each block
   int* flags = nullptr;      // stream-K: an int for each block, zero
@@ -17,6 +18,7 @@ struct Work {
   void* stream = nullptr;  // cudaStream_t
 
   float* sums() const { return static_cast<float*>(partials); }
+  int parts() const { return split == SplitK::kStreamK ? workers : slices; }
   unsigned cluster() const { return split == SplitK::kCluster ? static_cast<unsigned>(slices) : 1; }
 };
 

@@ -53,7 +53,7 @@ double predict_direct_us(const Choice& c, const DirectWork& w, const DeviceInfo&
                       (d.dram_gb_per_s * kDramEfficiency * 1e3);
   const bool stream = c.split == SplitK::kStreamK;
   const double workers =
-      stream ? std::min(tiles * parts, double(c.slices) * d.sm_count) : tiles * c.slices;
+      stream ? std::min(tiles * parts, double(c.blocks_per_sm) * d.sm_count) : tiles * c.slices;
   const double resident = std::min<double>(per_sm, std::ceil(workers / d.sm_count));
   const double waves = std::ceil(workers / (static_cast<double>(d.sm_count) * per_sm));
   const double steps = std::ceil(stream ? tiles * parts / workers : parts / c.slices) *

@@ -61,7 +61,8 @@ double predict_multistage_us(const Choice& c, const GemmProblem& p, const Device
   const double tiles = static_cast<double>(ceil_div(p.m, t.m)) * ceil_div(p.n, t.n);
   const double k_tiles = static_cast<double>(ceil_div(p.k, kTileK));
   if (c.split == SplitK::kStreamK) {
-    const double workers = std::min(tiles * k_tiles, static_cast<double>(c.slices) * d.sm_count);
+    const double workers =
+        std::min(tiles * k_tiles, static_cast<double>(c.blocks_per_sm) * d.sm_count);
     const double resident = std::min<double>(per_sm, std::ceil(workers / d.sm_count));
     const double waves = std::ceil(workers / (static_cast<double>(d.sm_count) * per_sm));
     const double steps = std::ceil(tiles * k_tiles / workers);

@@ -39,7 +39,7 @@ MixedGemmParams<Config> kernel_params(const GemmProblem& p, const Work& work) {
   params.output.partial_stride = round_up(e.n, kOutputsPerAccess);
   params.work =
       WorkSplit::make(work.split, static_cast<int>(ceil_div(e.m, Config::kTile.m)),
-                      static_cast<int>(ceil_div(e.n, Config::kTile.n)), k_tiles, work.slices);
+                      static_cast<int>(ceil_div(e.n, Config::kTile.n)), k_tiles, work.parts());
   params.output.partials = params.slots = work.sums();
   params.flags = work.flags;
   return params;

@@ -22,7 +22,7 @@ typename ScaledMm<Config>::Params scaled_mm_params(const ScaledMmProblem& p, con
       {CopyA::params(p.a, p.lda, m, k), CopyB::params(p.b, p.ldb, n, k)},
       {epilogue_args(p), p.d, m, n, static_cast<Sum*>(work.partials), partial_stride(n)},
       WorkSplit::make(work.split, static_cast<int>(ceil_div(m, Config::kTile.m)),
-                      static_cast<int>(ceil_div(n, Config::kTile.n)), lines, work.slices),
+                      static_cast<int>(ceil_div(n, Config::kTile.n)), lines, work.parts()),
       work.sums(),
       work.flags};
 }

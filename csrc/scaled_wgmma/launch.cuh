@@ -33,7 +33,7 @@ int launch_wgmma_int8(const ScaledMmProblem& p, const Work& work) {
   params.output.room = std::numeric_limits<int32_t>::max() - kLargestProduct * k;
   params.work = WorkSplit::make(work.split, static_cast<int>(ceil_div(m, Config::kTile.m)),
                                 static_cast<int>(ceil_div(n, Config::kTile.n)),
-                                static_cast<int>(ceil_div(k, kScaledTileK)), work.slices);
+                                static_cast<int>(ceil_div(k, kScaledTileK)), work.parts());
   params.slots = work.sums();
   params.flags = work.flags;
   params.blocks = std::min(work.resident, params.work.workers);

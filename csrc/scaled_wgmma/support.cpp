@@ -51,7 +51,7 @@ double predict_us(const Choice& c, const ScaledMmProblem& w, const DeviceInfo& d
   const double lines = static_cast<double>(ceil_div(w.k, kScaledTileK)),
                tile_share = t.m * t.n / 16384.0;
   const bool stream = c.split == SplitK::kStreamK;
-  const double slots = static_cast<double>(stream ? c.slices : t.min_blocks) * d.sm_count;
+  const double slots = static_cast<double>(stream ? c.blocks_per_sm : t.min_blocks) * d.sm_count;
   const double parts = stream ? std::min(tiles * lines, slots) : tiles * c.slices;
   const double resident = std::min(slots / d.sm_count, std::ceil(parts / d.sm_count));
   const double items = stream ? std::max(1.0, tiles / parts) : std::ceil(parts / slots);

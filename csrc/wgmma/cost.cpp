@@ -41,9 +41,9 @@ double predict_wgmma_us(const Choice& c, const GemmProblem& p, const DeviceInfo&
   const double tile_share = t.m * t.n / 16384.0;  // of 128 x 128
   const bool stream = c.split == SplitK::kStreamK;
   const int blocks = wgmma_blocks(t, wgmma_mode(p.scheme, p.k));
-  const double slots =
-      static_cast<double>(std::min(stream ? std::min(c.slices, blocks) : blocks, kWgmmaBlocks)) *
-      d.sm_count;
+  const double slots = static_cast<double>(std::min(
+                           stream ? std::min(c.blocks_per_sm, blocks) : blocks, kWgmmaBlocks)) *
+                       d.sm_count;
   const double parts = stream ? std::min(tiles * k_tiles, slots) : tiles * c.slices;
   const double resident = std::min(slots / d.sm_count, std::ceil(parts / d.sm_count));
   const double multiply = 2.0 * t.m * t.n * kTileK * resident / (kWgmmaTflops * 1e6 / d.sm_count);

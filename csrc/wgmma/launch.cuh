@@ -70,7 +70,7 @@ int launch_wgmma(const GemmProblem& p, const Work& work) {
   params.work =
       WorkSplit::make(work.split, static_cast<int>(ceil_div(e.m, Config::kTile.m)),
                       static_cast<int>(ceil_div(e.n, Config::kTile.n)),
-                      static_cast<int>(ceil_div(e.k, work_step_k(Config::kTile))), work.slices);
+                      static_cast<int>(ceil_div(e.k, work_step_k(Config::kTile))), work.parts());
   params.output.p.partials = params.slots = work.sums();
   params.flags = work.flags;
   params.blocks = std::min(work.resident, params.work.workers);

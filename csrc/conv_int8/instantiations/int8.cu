@@ -23,7 +23,7 @@ typename ConvInt8Gemm<Config>::Params params_of(const ConvInt8Problem& p,
           {channels, p.d, m, n, static_cast<float>(p.clamp_min), static_cast<float>(p.clamp_max)},
           WorkSplit::make(work.split, static_cast<int>(ceil_div(m, Config::kTile.m)),
                           static_cast<int>(ceil_div(n, Config::kTile.n)),
-                          static_cast<int>(ceil_div(k, kScaledTileK)), work.slices),
+                          static_cast<int>(ceil_div(k, kScaledTileK)), work.parts()),
           work.sums(),
           work.flags};
 }
