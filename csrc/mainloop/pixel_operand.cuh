@@ -124,9 +124,9 @@ class PixelCopy {
  private:
   __device__ Row row(int index) const {
     if (index >= params_.rows) return {0, kNowhere, kNowhere, 0};
-    int line, x, image, y;
-    params_.by_out_w(line, x, index);
-    params_.by_out_h(image, y, line);
+    int image_row, x, image, y;
+    params_.by_out_w(image_row, x, index);
+    params_.by_out_h(image, y, image_row);
     y = y * params_.stride_h - params_.pad_h;
     x = x * params_.stride_w - params_.pad_w;
     return {((image * params_.h + y) * params_.w + x) * params_.chunks, y, x, 0};

@@ -49,7 +49,7 @@ constexpr int64_t conv_out_extent(int64_t in, int64_t kernel, int64_t stride, in
   return room < 0 ? 0 : room / stride + 1;
 }
 
-// Elements from one image, channel, line or pixel to the next. Any strides may come in.
+// Elements from one image, channel, row or pixel to the next. Any strides may come in.
 struct ImageStrides {
   int64_t image = 0, c = 0, h = 0, w = 0;
 };

@@ -53,10 +53,10 @@ double predict_wgmma_us(const Choice& c, const GemmProblem& p, const DeviceInfo&
                            std::min<double>(d.sm_count, parts) /
                            (d.dram_gb_per_s * kWgmmaDram * 1e3);
   const double items = stream ? std::max(1.0, tiles / parts) : std::ceil(parts / slots);
-  const double lines =
+  const double k_tiles_each =
       stream ? std::ceil(tiles * k_tiles / parts) : std::ceil(k_tiles / c.slices) * items;
   double us = kWgmmaLaunchUs + kWgmmaTileUs * items * tile_share +
-              lines * (std::max({multiply, convert, stream_us}) + kWgmmaStepUs);
+              k_tiles_each * (std::max({multiply, convert, stream_us}) + kWgmmaStepUs);
   if (stream)
     us += kWgmmaStreamUs + kWgmmaSlotUs * std::max(1.0, std::ceil(parts / tiles)) * tile_share;
   if (c.split == SplitK::kParallel) us += reduce_us(c, p, d, kWgmmaReduceUs, kWgmmaReduceSpeed);
