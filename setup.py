@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.command.dist_info import dist_info
@@ -77,6 +77,10 @@ class AnyPythonWheel(bdist_wheel):
 
 
 setup(
+    # cli/ a second time, under a name whose parent is not mixed_gemm: that imports torch, and help
+    # need not wait for it (mixed_gemm/cli/__init__.py).
+    packages=[*find_packages(include=["mixed_gemm", "mixed_gemm.*"]), "mixed_gemm_cli"],
+    package_dir={"mixed_gemm_cli": "mixed_gemm/cli"},
     ext_modules=[Extension("mixed_gemm.libmixed_gemm", sources=[])],
     cmdclass={
         "bdist_wheel": AnyPythonWheel,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..formats import open_checkpoint, save_checkpoint
 from .inspect import print_summary, summary
 from .options import Force, Json, ShardSize, Source, Target, shard_bytes
 from .output import note, print_json, reports_errors
@@ -20,6 +19,8 @@ def command(
 
     Integers, scales and zero points keep their bits; one layer at a time is in memory.
     """
+    from mixed_gemm import open_checkpoint, save_checkpoint
+
     checkpoint = open_checkpoint(source)
     save_checkpoint(
         checkpoint,

@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 
-from .. import Scheme, fpA_intB_gemm, pack_weights, plan, quantize_weight, reference
 from .options import Device, Json, parse_device
 from .output import print_json, print_table, reports_errors, say
 
-SCHEMES = (Scheme.weight_only(8, -1), Scheme.weight_only(4, 128), Scheme.weight_only(4, 32, "sub"))
+if TYPE_CHECKING:
+    import torch
+
+SCHEMES = ((8, -1, "none"), (4, 128, "none"), (4, 32, "sub"))  # bits, group size, zero mode
 ROWS = (1, 64)
 REPEATS = 7
 
@@ -39,6 +40,8 @@ class Check:
 
 
 def median_ms(call: Callable[[], object], device: torch.device) -> float:
+    import torch
+
     def once() -> float:
         start = time.perf_counter()
         call()
@@ -51,15 +54,20 @@ def median_ms(call: Callable[[], object], device: torch.device) -> float:
 
 
 def check(n: int, k: int, device: torch.device) -> list[Check]:
+    import torch
+
+    import mixed_gemm
+    from mixed_gemm import Scheme, reference
+
     dtype = torch.float16 if device.type == "cuda" else torch.float32
     generator = torch.Generator().manual_seed(0)
     weight = (torch.randn(n, k, generator=generator) / k**0.5).to(device, dtype)
     results = []
-    for scheme in SCHEMES:
-        q, scales, zeros = quantize_weight(
+    for scheme in (Scheme.weight_only(*row) for row in SCHEMES):
+        q, scales, zeros = mixed_gemm.quantize_weight(
             weight, scheme.bits, scheme.group_size, symmetric=not scheme.has_zeros
         )
-        packed = pack_weights(q, scheme.bits)
+        packed = mixed_gemm.pack_weights(q, scheme.bits)
         options: dict[str, Any] = {"group_size": scheme.group_size}
         rounded = reference.dequantize(q, scales, zeros, **options)
         rounding = (rounded - weight.double()).norm() / weight.double().norm()
@@ -68,7 +76,7 @@ def check(n: int, k: int, device: torch.device) -> list[Check]:
             a = torch.randn(m, k, generator=generator).to(device, dtype)
 
             def run(a: torch.Tensor = a, parts: Any = parts, s: Scheme = scheme) -> Any:
-                return fpA_intB_gemm(a, *parts, bits=s.bits, group_size=s.group_size)
+                return mixed_gemm.fpA_intB_gemm(a, *parts, bits=s.bits, group_size=s.group_size)
 
             def dense(a: torch.Tensor = a) -> Any:
                 return torch.nn.functional.linear(a, weight)
@@ -80,7 +88,7 @@ def check(n: int, k: int, device: torch.device) -> list[Check]:
                 Check(
                     scheme=str(scheme),
                     m=m,
-                    kernel=plan(
+                    kernel=mixed_gemm.plan(
                         m, n, k, dtype=dtype, bits=scheme.bits, device=device,
                         group_size=scheme.group_size, zero_mode=scheme.zero_mode,
                     ).selected,
@@ -106,6 +114,8 @@ def command(
 
     Fails when a result is outside its error bound.
     """
+    import torch
+
     where = parse_device(device)
     with torch.no_grad():
         results = check(n, k, where)

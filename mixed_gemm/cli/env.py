@@ -6,7 +6,6 @@ from dataclasses import asdict
 
 import typer
 
-from .. import env
 from .options import Json
 from .output import print_json, reports_errors, say
 
@@ -17,7 +16,9 @@ def command(json: Json = False) -> None:
 
     Fails when the library does not load.
     """
-    report = env()
+    import mixed_gemm
+
+    report = mixed_gemm.env()
     if json:
         print_json(asdict(report))
     else:

@@ -6,16 +6,15 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 
-from .._progress import track
-from ..formats import Checkpoint, LayerInfo, open_checkpoint
-from ..formats.ct_encode import OWN_FORMAT
 from .options import Json, Source
 from .output import print_json, print_table, reports_errors, say
+
+if TYPE_CHECKING:
+    from mixed_gemm.formats import Checkpoint, LayerInfo
 
 
 def scheme_of(layer: LayerInfo) -> str:
@@ -30,6 +29,8 @@ def scheme_of(layer: LayerInfo) -> str:
 
 def plain_bytes(checkpoint: Checkpoint) -> int:
     """Of the tensors that are not quantized."""
+    import torch
+
     total = 0
     for name in checkpoint.tensors:
         dtype = checkpoint.tensor_dtype(name)
@@ -39,6 +40,8 @@ def plain_bytes(checkpoint: Checkpoint) -> int:
 
 
 def summary(checkpoint: Checkpoint) -> dict[str, Any]:
+    from mixed_gemm.formats.ct_encode import OWN_FORMAT
+
     layers = list(checkpoint.layers.values())
     return {
         "path": str(checkpoint.path),
@@ -94,6 +97,9 @@ def command(
 
     Reads the headers alone, and checks every shape and dtype in them.
     """
+    from mixed_gemm import open_checkpoint
+    from mixed_gemm._progress import track
+
     checkpoint = open_checkpoint(source, strict=check)
     found = summary(checkpoint)
     if check:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
+
+if TYPE_CHECKING:
+    import torch
 
 
 class DType(str, enum.Enum):
@@ -17,6 +19,8 @@ class DType(str, enum.Enum):
 
     @property
     def torch(self) -> torch.dtype:
+        import torch
+
         dtype: torch.dtype = getattr(torch, self.value)
         return dtype
 
@@ -44,6 +48,8 @@ def shard_bytes(gigabytes: float) -> int:
 
 def parse_device(text: str) -> torch.device:
     """A device that is there; "" is the current CUDA device when there is one, else the CPU."""
+    import torch
+
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     try:
         device = torch.device(text or ("cuda" if count else "cpu"))

@@ -11,33 +11,26 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-import torch
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from ..formats.durable import write_new_file
+if TYPE_CHECKING:
+    from rich.console import Console
 
 P = ParamSpec("P")
 T = TypeVar("T")
-# What the library raises for a reason that the user can do something about.
-EXPECTED = (
-    ValueError,
-    TypeError,
-    RuntimeError,
-    ImportError,
-    OSError,
-    MemoryError,
-    torch.cuda.OutOfMemoryError,
-)
+# What the library raises for a reason that the user can do something about; torch's
+# OutOfMemoryError is a RuntimeError.
+EXPECTED = (ValueError, TypeError, RuntimeError, ImportError, OSError, MemoryError)
 PIPE_WIDTH = 160  # columns of a table that no terminal limits
 
 state = {"traceback": False}  # set by the option of the same name
 
 
 def _console(stderr: bool) -> Console:
+    from rich.console import Console
+
     stream = sys.stderr if stderr else sys.stdout
     return Console(
         stderr=stderr, width=None if stream.isatty() else PIPE_WIDTH, highlight=False, markup=False
@@ -46,12 +39,12 @@ def _console(stderr: bool) -> Console:
 
 def say(text: str) -> None:
     """A line on stdout, as it is."""
-    _console(stderr=False).print(text, soft_wrap=True)
+    print(text)
 
 
 def note(text: str) -> None:
     """A line on stderr."""
-    _console(stderr=True).print(text, soft_wrap=True)
+    print(text, file=sys.stderr)
 
 
 def print_json(value: Any) -> None:
@@ -62,6 +55,8 @@ def print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], left: int = 1
 ) -> None:
     """The first ``left`` columns are aligned left, the others right."""
+    from rich.table import Table
+
     table = Table(title=title or None, title_justify="left")
     for index, name in enumerate(columns):
         table.add_column(name, justify="left" if index < left else "right", overflow="fold")
@@ -85,6 +80,8 @@ def replace_file(path: Path, text: str) -> None:
     Raises:
         OSError: it cannot be written; the old file stays.
     """
+    from mixed_gemm.formats.durable import write_new_file
+
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     write_new_file(beside, [text.encode()])
     try:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 
-from ..integrations.transformers.pretrained import quantization_of
-from ..integrations.transformers.registration import require_transformers
-from ..nn.linear import Linear
-from ..quantization.evaluate import perplexity
 from .options import Device, DType, GroupSize, Json, parse_device
 from .output import note, print_json, reports_errors, say
+
+if TYPE_CHECKING:
+    import torch
 
 DEFAULT_WINDOW = 2048
 
@@ -23,8 +21,9 @@ def load(model: str, dtype: DType | None, device: torch.device, bits: int, group
     """The model as its files are, or quantized to ``bits`` while it loads."""
     import transformers
 
-    from ..integrations.transformers import from_pretrained
-    from ..integrations.transformers.config import MixedGemmConfig
+    from mixed_gemm import from_pretrained
+    from mixed_gemm.integrations.transformers.config import MixedGemmConfig
+    from mixed_gemm.integrations.transformers.pretrained import quantization_of
 
     config = transformers.AutoConfig.from_pretrained(model)
     options: dict[str, Any] = {"dtype": "auto" if dtype is None else dtype.torch}
@@ -93,17 +92,20 @@ def command(
     Reads quantized checkpoints of every format, and dense ones: with --bits to see what rounding
     costs. Needs transformers and accelerate.
     """
+    import mixed_gemm
+    from mixed_gemm.integrations.transformers.registration import require_transformers
+
     require_transformers()
     where = parse_device(device)
     loaded = load(model, dtype, where, bits, group_size)
     made_for = getattr(loaded.config.get_text_config(), "max_position_embeddings", DEFAULT_WINDOW)
     tokens = tokens_of(model, text, loaded.get_input_embeddings().num_embeddings, max_tokens)
     start = time.perf_counter()
-    found = perplexity(
+    found = mixed_gemm.perplexity(
         loaded, tokens, window=window or min(DEFAULT_WINDOW, made_for), stride=stride, device=where
     )
     seconds = time.perf_counter() - start
-    layers = sum(isinstance(module, Linear) for module in loaded.modules())
+    layers = sum(isinstance(module, mixed_gemm.Linear) for module in loaded.modules())
     if json:
         about = {"model": model, "quantized_layers": layers, "dtype": str(loaded.dtype)[6:]}
         print_json({**about, "device": str(where), **vars(found), "seconds": seconds})

@@ -6,10 +6,6 @@ from typing import Annotated
 
 import typer
 
-from ..formats import open_checkpoint, save_checkpoint
-from ..quantization import DenseCheckpoint
-from ..quantization.select import DEFAULT_SKIP
-from ..weights.scheme import SCHEMES
 from .inspect import print_summary, summary
 from .options import Force, Json, ShardSize, Source, Target, shard_bytes
 from .output import note, print_json, reports_errors, say
@@ -20,7 +16,11 @@ def command(
     source: Source,
     target: Target,
     scheme: Annotated[
-        str, typer.Option("--scheme", help=f"How to store them: {', '.join(SCHEMES)}.")
+        str,
+        typer.Option(
+            "--scheme",
+            help="How to store them: w4a16, w8a8, ... (a wrong name gets the list).",
+        ),
     ] = "w4a16",
     bits: Annotated[
         int | None,
@@ -42,7 +42,7 @@ def command(
         typer.Option(
             "--skip",
             help="Leave layers alone: a glob on whole parts of the name. May be repeated.",
-            show_default=", ".join(DEFAULT_SKIP),
+            show_default="lm_head, *router*, gate",
         ),
     ] = None,
     shard_size: ShardSize = 5.0,
@@ -54,6 +54,10 @@ def command(
     Linear layers are the 2-D weights that are no embedding, no router and not named by --skip. No
     calibration, no model code; one layer at a time is in memory.
     """
+    from mixed_gemm import open_checkpoint, save_checkpoint
+    from mixed_gemm.quantization import DenseCheckpoint
+    from mixed_gemm.quantization.select import DEFAULT_SKIP
+
     dense = DenseCheckpoint(
         source,
         scheme,

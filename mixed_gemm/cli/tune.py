@@ -7,12 +7,10 @@ from typing import Annotated
 
 import typer
 
-from .. import tune
-from ..selection.tuning import DEFAULT_M
 from .options import Bits, Device, DType, Dtype, GroupSize, Json, K, N, ZeroMode, Zeros, parse_rows
 from .output import print_json, print_table, reports_errors
 
-ALL_ROWS = ",".join(map(str, DEFAULT_M))
+ALL_ROWS = "1,2,4,8,16,32,64,128,256,512,1024,2048,4096"  # mixed_gemm.tune's own
 
 
 @reports_errors
@@ -32,7 +30,9 @@ def command(
 
     Takes about a second for each number of rows.
     """
-    results = tune(
+    import mixed_gemm
+
+    results = mixed_gemm.tune(
         n,
         k,
         m=parse_rows(m),

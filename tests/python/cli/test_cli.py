@@ -85,7 +85,7 @@ def test_env_fails_when_the_library_does_not_load(monkeypatch: pytest.MonkeyPatc
     broken = mixed_gemm.env().__class__(
         **{**vars(mixed_gemm.env()), "library": None, "error": "no library"}
     )
-    monkeypatch.setattr(cli.app.env, "env", lambda: broken)
+    monkeypatch.setattr(mixed_gemm, "env", lambda: broken)
     result = CliRunner().invoke(app, ["env"])
     assert result.exit_code == 1
     assert "no library" in result.stdout
@@ -101,7 +101,7 @@ def test_demo_checks_every_product() -> None:
 
 def test_demo_fails_on_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     right = mixed_gemm.fpA_intB_gemm
-    monkeypatch.setattr(cli.app.demo, "fpA_intB_gemm", lambda *a, **k: right(*a, **k) * 1.01)
+    monkeypatch.setattr(mixed_gemm, "fpA_intB_gemm", lambda *a, **k: right(*a, **k) * 1.01)
     result = CliRunner().invoke(app, ["demo", "--n", "64", "--k", "128", "--device", "cpu"])
     assert result.exit_code == 1
     assert "WRONG" in result.stdout
@@ -178,7 +178,7 @@ def test_tune_prints_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.update(options, n=n, k=k)
         return [found]
 
-    monkeypatch.setattr(cli.app.tune, "tune", tune)
+    monkeypatch.setattr(mixed_gemm, "tune", tune)
     report = run_json("tune", 64, 128, "--m", "1,4", "--no-save", "--dtype", "bfloat16")
     assert report["results"] == [vars(found)]
     assert report["saved"] is False
