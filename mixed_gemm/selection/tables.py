@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock
 
 from .. import _library
+from .file_lock import locked
 from .tuned_file import FORMAT_VERSION, Gpu, Point, path_of, read, remove_temporaries, write
 
 __all__ = [
@@ -82,14 +82,11 @@ def save(gpu: Gpu, points: Iterable[Point]) -> Path:
     """
     path = path_of(gpu, directory())
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    try:
-        with FileLock(f"{path}.lock", timeout=LOCK_SECONDS):
-            remove_temporaries(path)
-            merged = {point.problem: point for point in _still_there(path)}
-            merged |= {point.problem: point for point in points}
-            write(path, gpu, merged.values())
-    except NotImplementedError as error:  # filelock, where the file system has no locks
-        raise OSError(errno.ENOLCK, str(error), str(path)) from error
+    with locked(path.with_name(f"{path.name}.lock"), LOCK_SECONDS):
+        remove_temporaries(path)
+        merged = {point.problem: point for point in _still_there(path)}
+        merged |= {point.problem: point for point in points}
+        write(path, gpu, merged.values())
     return path
 
 

@@ -196,7 +196,7 @@ def tune(
     if save:
         try:
             tables.save(gpu, points)
-        except OSError as error:  # filelock's Timeout is a TimeoutError, which is an OSError
+        except OSError as error:  # TimeoutError, which a lock that is held raises, is one
             warnings.warn(f"tune: the result is not saved: {error}", stacklevel=2)
     tables.install((gpu, points))
     return results
