@@ -1,4 +1,5 @@
-"""A progress bar on stderr: rich's when it is installed, else a small one of our own."""
+"""A progress bar on stderr: tqdm's, which tells the time left, when it is installed (transformers
+and the extra ``cli`` bring it), else a count of our own."""
 
 from __future__ import annotations
 
@@ -10,33 +11,20 @@ from typing import Literal, TypeVar
 
 T = TypeVar("T")
 Progress = bool | Literal["force"]
-_WIDTH = 30
 
 
 def track(items: Sequence[T], description: str, progress: Progress) -> Iterable[T]:
     """Iterate with a bar. True shows it on a terminal only, "force" always, False never."""
     if not progress or (progress != "force" and not sys.stderr.isatty()):
         return items
-    if importlib.util.find_spec("rich") is None:
-        return _plain(items, description)
-    bar = importlib.import_module("rich.progress")
-    terminal = importlib.import_module("rich.console")
-    console = terminal.Console(stderr=True, force_terminal=True if progress == "force" else None)
-    shown: Iterable[T] = bar.track(items, description, console=console)
-    return shown
+    if importlib.util.find_spec("tqdm") is None:
+        return _counted(items, description)
+    bar: Iterable[T] = importlib.import_module("tqdm").tqdm(items, desc=description)
+    return bar
 
 
-def _plain(items: Sequence[T], description: str) -> Iterator[T]:
-    total = len(items)
-
-    def draw(done: int) -> None:
-        filled = _WIDTH * done // max(total, 1)
-        bar = "#" * filled + "." * (_WIDTH - filled)
-        sys.stderr.write(f"\r{description} [{bar}] {done}/{total}")
-        sys.stderr.flush()
-
-    draw(0)
-    for done, item in enumerate(items, 1):
+def _counted(items: Sequence[T], description: str) -> Iterator[T]:
+    for done, item in enumerate(items):
+        print(f"\r{description} {done}/{len(items)}", end="", file=sys.stderr, flush=True)
         yield item
-        draw(done)
-    sys.stderr.write("\n")
+    print(f"\r{description} {len(items)}/{len(items)}", file=sys.stderr)

@@ -359,21 +359,21 @@ def test_quantize_transformer_encoder_in_inference_mode() -> None:
     assert (out - want).norm() / want.norm() < 0.01
 
 
-@pytest.mark.parametrize("rich", [False, True])
+@pytest.mark.parametrize("tqdm", [False, True])
 @pytest.mark.parametrize("progress", [False, True, "force"])
 def test_quantize_progress_is_on_stderr_when_forced(
-    progress: Any, rich: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    progress: Any, tqdm: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if rich:
-        pytest.importorskip("rich")
+    if tqdm:
+        pytest.importorskip("tqdm")
     else:
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     quantize_(Model(), group_size=32, progress=progress)
     captured = capsys.readouterr()
     assert captured.out == ""
     assert ("quantize" in captured.err) == (progress == "force")
-    if progress == "force" and not rich:
-        assert captured.err.endswith("4/4\n")
+    if progress == "force":
+        assert "4/4" in captured.err and captured.err.endswith("\n")
 
 
 def test_report_is_public() -> None:
