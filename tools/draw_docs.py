@@ -12,8 +12,9 @@ from __future__ import annotations
 import importlib
 import sys
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
+
+from svg import box, svg, text
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -38,29 +39,6 @@ CALL = (
     Step("dequantize", "dequant/integer_converter.h", "prmt and lop3 with magic numbers"),
     Step("epilogue", "epilogue/tile_output.cuh", "scale, bias, activation, one rounding, store"),
 )
-
-FONT = 'font-family="Helvetica, Arial, sans-serif"'
-
-
-def svg(width: int, height: int, body: list[str]) -> str:
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}">'
-    )
-    return "\n".join(
-        [head, f'<rect width="{width}" height="{height}" fill="white"/>', *body, "</svg>\n"]
-    )
-
-
-def text(x: float, y: float, words: str, size: int = 13, extra: str = "") -> str:
-    return f'<text x="{x}" y="{y}" {FONT} font-size="{size}" {extra}>{escape(words)}</text>'
-
-
-def box(x: float, y: float, width: float, height: float, fill: str) -> str:
-    return (
-        f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="4" fill="{fill}" '
-        'stroke="#333"/>'
-    )
 
 
 def draw_call() -> str:

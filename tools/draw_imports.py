@@ -1,0 +1,114 @@
+"""Draws who imports whom in mixed_gemm/, without circles, from the import statements.
+
+    python tools/draw_imports.py          writes docs/imports.svg
+    python tools/draw_imports.py --check  exit status 1 if it would change
+
+Exit status 1 as well where there is a circle, or a room without a place in the picture.
+"""
+
+from __future__ import annotations
+
+import graphlib
+import sys
+
+from import_graph import ROOMS, ROOT, between_rooms, imports
+from svg import box, svg, text
+
+PICTURE = ROOT / "docs" / "imports.svg"
+# Room -> (row from the top, column), so that no arrow crosses a box.
+PLACES = {
+    "cli": (0, 0),
+    "__init__": (1, 0),
+    "reference": (1, 1),
+    "integrations": (2, 0),
+    "environment": (2, 1),
+    "quantization": (3, 0),
+    "formats": (4, 0),
+    "selection": (4, 1),
+    "nn": (5, 0),
+    "weights": (6, 0),
+    "ops": (7, 0),
+    "_library": (8, 0),
+    "_progress": (8, 1),
+}
+LEFT, TOP, WIDTH, HEIGHT, ACROSS, DOWN = 20, 20, 236, 46, 60, 34  # pixels; the last two are gaps
+INSET = 20  # from the corner of a box to an arrow of another column
+
+
+def without_detours(graph: dict[str, set[str]]) -> list[tuple[str, str]]:
+    """The edges that do not follow from others: a -> c goes where there are a -> b and b -> c."""
+
+    def reached(room: str) -> set[str]:
+        return graph[room].union(*map(reached, graph[room]))
+
+    return [
+        (room, other)
+        for room in graph
+        for other in sorted(graph[room])
+        if not any(other in reached(between) for between in graph[room])
+    ]
+
+
+def corner(room: str) -> tuple[int, int]:
+    row, column = PLACES[room]
+    return LEFT + column * (WIDTH + ACROSS), TOP + row * (HEIGHT + DOWN)
+
+
+def arrow(room: str, other: str) -> str:
+    """Down a column from edge to edge; to the right from the side of a box to the top of another;
+    to the left from the bottom of a box to the side of another."""
+    (x, y), (to_x, to_y) = corner(room), corner(other)
+    if x == to_x:
+        line = (x + WIDTH // 2, y + HEIGHT, to_x + WIDTH // 2, to_y)
+    elif x < to_x:
+        line = (x + WIDTH, y + HEIGHT // 2, to_x + INSET, to_y)
+    else:
+        line = (x + INSET, y + HEIGHT, to_x + WIDTH, to_y + HEIGHT // 2)
+    start_x, start_y, end_x, end_y = line
+    return (
+        f'<path d="M{start_x} {start_y} L{end_x} {end_y}" stroke="#333" fill="none" '
+        'marker-end="url(#tip)"/>'
+    )
+
+
+TIP = (
+    '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
+    'orient="auto"><path d="M0 0 L8 4 L0 8 z" fill="#333"/></marker></defs>'
+)
+
+
+def draw() -> str:
+    graph = between_rooms(imports())
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        sys.exit(f"draw_imports: a circle: {' imports '.join(reversed(error.args[1]))}")
+    if graph.keys() != PLACES.keys():
+        sys.exit(f"draw_imports: PLACES and the rooms differ: {graph.keys() ^ PLACES.keys()}")
+    body = [TIP, *(arrow(*edge) for edge in without_detours(graph))]
+    for room in ROOMS:
+        x, y = corner(room.name)
+        body += [
+            box(x, y, WIDTH, HEIGHT, "#eef3fb"),
+            text(x + 12, y + 20, room.name, 14, 'font-weight="bold"'),
+            text(x + 12, y + 37, room.holds, 12, 'fill="#555"'),
+        ]
+    rows, columns = (1 + max(place[i] for place in PLACES.values()) for i in (0, 1))
+    bottom = TOP + rows * (HEIGHT + DOWN)
+    caption = "An arrow: imports. What follows from other arrows is left out."
+    body.append(text(LEFT, bottom, caption, 11, 'fill="#777"'))
+    return svg(2 * LEFT + columns * (WIDTH + ACROSS) - ACROSS, bottom + 14, body)
+
+
+def main(arguments: list[str]) -> int:
+    picture = draw()
+    if arguments != ["--check"]:
+        PICTURE.write_text(picture)
+        return 0
+    same = PICTURE.is_file() and PICTURE.read_text() == picture
+    print(f"{PICTURE.relative_to(ROOT)}: {'up to date' if same else 'would change'}")
+    return int(not same)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
