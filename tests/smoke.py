@@ -1,0 +1,178 @@
+"""Every public op once on the CPU, against mixed_gemm.reference, and the kernels that only compute
+shapes against what came out: whether a library that was built with one torch works under another.
+
+    PYTHONPATH=. MIXED_GEMM_LIBRARY=build/libmixed_gemm.so python tests/smoke.py
+
+Needs torch and what mixed_gemm depends on, no pytest: tools/matrix.py runs it under each torch and
+Python that the library promises. The problems are those of tests/problems.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from problems import registry
+from problems.awq import AwqCase, RepackCase
+from problems.block import BlockCase
+from problems.conv import ConvCase
+from problems.conv_int8 import ConvInt8Case
+from problems.gemm import Case
+from problems.quantize import QuantizeCase
+from problems.scaled import ScaledCase
+from problems.weights import DequantizeCase, PackCase, PackConvCase
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+import mixed_gemm
+from mixed_gemm import _library, reference
+
+NAMESPACE = "mixed_gemm::"
+CASES: tuple[Any, ...] = (
+    PackCase(n=70, k=100, bits=4),
+    PackConvCase(out_c=9, in_c=20, bits=8),
+    DequantizeCase(n=70, k=96, group_size=32, zero_mode="sub"),
+    Case(5, 72, 96, torch.float32, 4, 32, "sub", bias=True, pre_scale=True, activation="silu"),
+    Case(5, 72, 96, torch.bfloat16, 8, -1),
+    ScaledCase(bias=True),
+    ScaledCase(azp="per_row"),
+    QuantizeCase(how="asymmetric"),
+    QuantizeCase(how="tensor"),
+    AwqCase("gemm", groups=2),
+    AwqCase("dequantize", groups=2),
+    RepackCase(),
+    RepackCase(bits=4, permuted=True),
+    ConvCase(block_size=16, offsets=True, bias=True, activation="relu"),
+    ConvInt8Case(input_zero_point=17, bias=True),
+    BlockCase(),
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    op: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    options: Mapping[str, Any]
+    out: Any
+
+    @property
+    def name(self) -> str:
+        return str(self.op).removeprefix("mixed_gemm.").removesuffix(".default")
+
+
+class Recorder(TorchDispatchMode):
+    """Keeps every call of one of our ops."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Call] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func.namespace == "mixed_gemm":
+            self.calls.append(Call(func, args, kwargs or {}, out))
+        return out
+
+
+def public_ops() -> set[str]:
+    """Names with an underscore are for tests and benchmarks."""
+    return {
+        name.removeprefix(NAMESPACE)
+        for name in torch._C._dispatch_get_all_op_names()
+        if name.startswith(NAMESPACE) and not name.startswith(f"{NAMESPACE}_")
+    }
+
+
+def shapes(value: Any) -> Any:
+    """A tensor's shape, strides and dtype in its place."""
+
+    def of(x: Any) -> Any:
+        return (tuple(x.shape), x.stride(), x.dtype) if isinstance(x, Tensor) else x
+
+    return tree_map(of, value)
+
+
+def check_fake(call: Call) -> None:
+    """The kernel that torch.compile and torch.export trace with."""
+    with FakeTensorMode() as mode:
+
+        def fake(x: Any) -> Any:
+            return mode.from_tensor(x) if isinstance(x, Tensor) else x
+
+        traced = call.op(*tree_map(fake, call.arguments), **tree_map(fake, dict(call.options)))
+    assert shapes(traced) == shapes(call.out), f"traced: {shapes(traced)}, is: {shapes(call.out)}"
+
+
+def check_case(case: Any, **options: Any) -> list[Call]:
+    """The calls that were made; AssertionError with the reason where one is wrong."""
+    problem = registry.make(case)
+    with Recorder() as recorder:
+        out = problem.run(**options)
+    ratio = float(problem.verdict(out))
+    assert ratio <= 1, f"{ratio:g} of the error bound"
+    for call in recorder.calls:
+        check_fake(call)
+    return recorder.calls
+
+
+def check_config() -> None:
+    """The kernel that plan() names, asked for by that name."""
+    case = Case()
+    plan = mixed_gemm.plan(
+        case.m, case.n, case.k, dtype=case.dtype, bits=case.bits, group_size=-1, device="cpu"
+    )
+    check_case(case, config=plan.selected)
+
+
+def check_gradient() -> None:
+    """Of the activations: through C++ where a library for this torch lies beside, else Python."""
+    torch.manual_seed(0)
+    q = torch.randint(-8, 8, (72, 96), dtype=torch.int8)
+    scales = torch.rand(3, 72)
+    a, grad = torch.randn(5, 96, requires_grad=True), torch.randn(5, 72)
+    packed = mixed_gemm.pack_weights(q, 4)
+    mixed_gemm.fpA_intB_gemm(a, packed, scales, bits=4, group_size=32).backward(grad)
+    assert a.grad is not None, "no gradient"
+    w = reference.dequantize(q, scales, group_size=32)
+    # A sum of 72 products of rounded weights: at most 74 roundings of 2^-24 of the magnitudes.
+    bound = 74 * 2.0**-24 * (grad.double().abs() @ w.abs())
+    ratio = float(((a.grad.double() - grad.double() @ w).abs() / bound).max())
+    assert ratio <= 1, f"{ratio:g} of the error bound"
+
+
+def main() -> int:
+    where = "C++" if _library.has_autograd else "Python"
+    print(f"torch {torch.__version__}, Python {platform.python_version()}, gradients in {where}")
+    _library.require()
+    passed, failed = 0, 0
+    checks: list[tuple[str, Callable[[], object]]] = [
+        *((repr(case), functools.partial(check_case, case)) for case in CASES),
+        ("a configuration by name", check_config),
+        ("the gradient of fpA_intB_gemm", check_gradient),
+    ]
+    with Recorder() as recorder:
+        for name, check in checks:
+            try:
+                check()
+            except Exception as error:  # a smoke test tells all that is broken
+                failed += 1
+                print(f"FAILED {name}: {type(error).__name__}: {error}")
+            else:
+                passed += 1
+    ops = public_ops()
+    if missing := ops - {call.name for call in recorder.calls}:
+        failed += 1
+        print(f"FAILED: never called: {', '.join(sorted(missing))}")
+    print(f"{len(ops - missing)} of {len(ops)} ops\n{passed} passed, {failed} failed")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
