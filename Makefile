@@ -5,6 +5,7 @@
 #   make demo      quantize a real sentence model and search with it
 #   make test      C++ and Python tests that need no GPU, the ABI, the machine code, the wheel
 #   make lint      ruff, mypy --strict, clang-format
+#   make matrix    the built library under the oldest and the newest torch and Python
 #   make gate      what CI demands beyond them: sanitizers, mutants, fuzzing (tools/gate.py);
 #                  GATE="asan fuzz" for some of its steps
 #   make gpu-test  the tests that need a CUDA device
@@ -38,7 +39,7 @@ MIXED_GEMM_GPU_TESTS := $(BUILD)/gpu
 endif
 HAS_GPU := import sys, torch; torch.cuda.is_available() or sys.exit("torch sees no CUDA device")
 
-.PHONY: demo test lint gate gpu-test bench format clean build
+.PHONY: demo test lint matrix gate gpu-test bench format clean build
 
 demo:
 	tools/setup_env.sh demo
@@ -70,6 +71,9 @@ format:
 	$(PY) -m ruff check --fix-only .
 	$(PY) -m ruff format .
 	clang-format -i $(CPP_FILES)
+
+matrix: build
+	$(PY) tools/matrix.py $(MATRIX)
 
 gate: build
 	tools/setup_env.sh test fuzz

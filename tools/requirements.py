@@ -3,7 +3,7 @@
     python tools/requirements.py build runtime test lint
 
 `build` is [build-system], `runtime` the dependencies but torch (tools/setup_env.sh chooses that
-one), any other name an extra.
+one), any other name an extra or a dependency group.
 """
 
 import sys
@@ -23,6 +23,7 @@ def requirements(groups: list[str]) -> list[str]:
         "build": pyproject["build-system"]["requires"],
         "runtime": [r for r in project["dependencies"] if not r.startswith("torch")],
         **project["optional-dependencies"],
+        **pyproject["dependency-groups"],
     }
     return [requirement for group in groups for requirement in lists[group]]
 

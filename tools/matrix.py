@@ -1,0 +1,217 @@
+"""The library that was built once, under the oldest and the newest torch and Python it is for.
+
+    python tools/matrix.py                   the two rows of CELLS
+    python tools/matrix.py 2.12.0@3.12 ...   others: TORCH@PYTHON
+
+For each: an interpreter of this machine, a virtual environment below build/matrix with that torch
+and what the package depends on, tests/smoke.py in it. Two rows hold every value once; a library
+without Python in it, on torch's stable ABI, gives their combinations nothing to disagree about.
+
+What a machine does not have (an interpreter, a wheel that pip may take, room for it) is told with
+the reason and is no failure; whatever else goes wrong is one. The CPU build of torch is taken where
+an index with it is reached, else PyPI's, which brings CUDA: 3 GB to download and 7 GB on the disk
+until the row is done. The output of pip and of the test is in build/matrix/*.log.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from requirements import requirements
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = Path(os.environ.get("BUILD", ROOT / "build")).resolve()
+FOLDER = BUILD / "matrix"
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"  # as in tools/setup_env.sh
+ROOM_GB = 10  # that PyPI's torch and what it brings may take, 7 of them for a Python
+INSTALL_MINUTES, TEST_MINUTES = 10, 5
+# What pip says of a machine that may not take a version, or has none of it.
+HELD = re.compile(r"The user requested \(constraint\) (\S+)")
+NO_WHEEL = "No matching distribution found"
+NO_INDEX = "(from versions: none)"  # so no index answered: torch has wheels for all of CELLS
+
+
+@dataclass(frozen=True)
+class Cell:
+    torch: str
+    pythons: tuple[str, ...]  # the first that this machine has, and torch a wheel for
+    or_older: bool = False  # where pip may not take this torch: the newest that it may
+
+    @property
+    def name(self) -> str:
+        return f"torch {self.torch}, Python {self.pythons[0]}"
+
+
+def pinned(group: str) -> str:
+    """The version of torch that a dependency group of pyproject.toml asks for."""
+    (requirement,) = requirements([group])
+    return requirement.removeprefix("torch==")
+
+
+CELLS = (
+    Cell(pinned("oldest-torch"), ("3.10",)),
+    # torch has wheels for all of these; a machine rarely has the newest Python.
+    Cell(pinned("newest-torch"), ("3.15", "3.14", "3.13", "3.12", "3.11"), or_older=True),
+)
+
+
+class NotHere(Exception):
+    """What this machine lacks."""
+
+
+class Failed(Exception):
+    """What went wrong."""
+
+
+def say(text: str) -> None:
+    print(f"matrix: {text}", flush=True)
+
+
+def interpreters(version: str) -> Iterator[Path]:
+    """Where a Python may be: on PATH, or among those of pyenv, whose shim on PATH may be empty."""
+    on_path = shutil.which(f"python{version}")
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    yield from [Path(on_path)] if on_path else []
+    yield from pyenv.glob(f"{version}.*/bin/python")
+
+
+def find_python(version: str) -> Path:
+    ask = "import sys, ensurepip, venv; print('%d.%d' % sys.version_info[:2])"
+    for path in interpreters(version):
+        done = subprocess.run([path, "-c", ask], capture_output=True, text=True, check=False)
+        if done.stdout.strip() == version:
+            return path
+    raise NotHere(f"no python{version} with venv and ensurepip, on PATH or of pyenv")
+
+
+def pip(python: Path, log: Path, *arguments: str) -> str:
+    """What it printed, and "" where it succeeded."""
+    command = [str(python), "-m", "pip", "install", "--no-cache-dir", "--no-compile", *arguments]
+    done = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=INSTALL_MINUTES * 60,
+        check=False,
+    )
+    with log.open("a") as file:
+        file.write(f"$ {' '.join(command)}\n{done.stdout}\n")
+    return done.stdout if done.returncode else ""
+
+
+def install(python: Path, log: Path, cell: Cell) -> None:
+    """Raises NotHere or Failed."""
+    cpu_build = f"torch=={cell.torch}+cpu"
+    elsewhere = ("--extra-index-url", CPU_INDEX, "--timeout", "15", "--retries", "1")
+    if pip(python, log, cpu_build) and pip(python, log, cpu_build, *elsewhere):
+        say(f"no CPU build of torch {cell.torch} is reached; PyPI's brings CUDA")
+        install_from_pypi(python, log, cell)
+    if pip(python, log, *requirements(["runtime"])):
+        raise Failed("pip could not install what mixed_gemm depends on")
+
+
+def install_from_pypi(python: Path, log: Path, cell: Cell) -> None:
+    """Raises NotHere or Failed."""
+    if (free := shutil.disk_usage(FOLDER).free / 1e9) < ROOM_GB:
+        raise NotHere(f"{free:.0f} GB of disk are free, and torch with CUDA wants {ROOM_GB}")
+    output = pip(python, log, f"torch=={cell.torch}")
+    if cell.or_older and (held := HELD.search(output)):
+        say(f"pip of this machine is held to {held[1]}: the newest torch that it may take")
+        output = pip(python, log, "torch")
+    if held := HELD.search(output):
+        raise NotHere(f"pip of this machine is held to {held[1]}")
+    if NO_WHEEL in output and NO_INDEX not in output:
+        raise NotHere(f"no wheel of torch {cell.torch} where pip looks")
+    if output:
+        raise Failed("pip could not install torch")
+
+
+def smoke(python: Path, log: Path) -> str:
+    """The first line of tests/smoke.py: what it ran with. Raises Failed."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "MIXED_GEMM_LIBRARY": os.environ.get("MIXED_GEMM_LIBRARY", str(BUILD / "libmixed_gemm.so")),
+    }
+    done = subprocess.run(
+        [python, str(ROOT / "tests" / "smoke.py")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        timeout=TEST_MINUTES * 60,
+        check=False,
+    )
+    print(done.stdout, end="", flush=True)
+    with log.open("a") as file:
+        file.write(done.stdout)
+    if done.returncode:
+        raise Failed(f"tests/smoke.py ended with {done.returncode}")
+    return done.stdout.splitlines()[0]
+
+
+def run_with(cell: Cell, version: str) -> str:
+    """What passed. Raises NotHere or Failed."""
+    base = find_python(version)
+    home = FOLDER / f"{cell.torch}-{version}"
+    log = home.with_suffix(home.suffix + ".log")
+    log.unlink(missing_ok=True)
+    shutil.rmtree(home, ignore_errors=True)
+    say(f"torch {cell.torch} with {base}")
+    try:
+        subprocess.run([base, "-m", "venv", home], check=True)
+        python = home / "bin" / "python"
+        install(python, log, cell)
+        return smoke(python, log)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        raise Failed(str(error)) from error
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def run(cell: Cell) -> tuple[str, str]:
+    """("passed" or "failed" or "not here", with what or why)."""
+    reasons: list[str] = []
+    for version in cell.pythons:
+        try:
+            what = run_with(cell, version)
+            if cell.or_older and f"torch {cell.torch}" not in what:
+                reasons.append(f"torch {cell.torch}: pip of this machine may not take it")
+            return "passed", "; ".join([what, *(f"not here: {reason}" for reason in reasons)])
+        except NotHere as error:
+            say(f"torch {cell.torch}, Python {version}: not here: {error}")
+            reasons.append(f"Python {version}: {error}")
+        except Failed as error:
+            return "failed", f"Python {version}: {error}; logs: {FOLDER}"
+    return "not here", "; ".join(reasons)
+
+
+def cell_of(argument: str) -> Cell:
+    torch, _, python = argument.partition("@")
+    if not torch or not python:
+        sys.exit(f"matrix: must be TORCH@PYTHON, as 2.12.0@3.12, got {argument!r}")
+    return Cell(torch, (python,))
+
+
+def main(arguments: list[str]) -> int:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    cells = tuple(map(cell_of, arguments)) or CELLS
+    outcomes = [(cell.name, *run(cell)) for cell in cells]
+    print()
+    for name, result, what in outcomes:
+        say(f"{name}: {result}: {what}")
+    counts = [sum(result == wanted for _, result, _ in outcomes) for wanted in ("passed", "failed")]
+    print(f"{counts[0]} passed, {counts[1]} failed, {len(outcomes) - sum(counts)} skipped")
+    return int(counts[1] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
