@@ -4,7 +4,7 @@
 #
 #   make demo      quantize a real sentence model and search with it
 #   make test      C++ and Python tests that need no GPU, the ABI, the machine code, the wheel
-#   make lint      ruff, mypy --strict, clang-format
+#   make lint      ruff, mypy --strict, clang-format, codespell
 #   make matrix    the built library under the oldest and the newest torch and Python
 #   make gate      what CI demands beyond them: sanitizers, mutants, fuzzing (tools/gate.py);
 #                  GATE="asan fuzz" for some of its steps
@@ -65,6 +65,7 @@ lint:
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	clang-format --dry-run -Werror $(CPP_FILES)
+	$(PY) -m codespell_lib
 
 format:
 	tools/setup_env.sh lint
