@@ -4,7 +4,7 @@ include(FindInPython)
 set(_cutlass_version 4.2.0.0)
 set(_cutlass_sha256 f9599ada45c7bcb6bf53f7d3f0a7d154183e53451c01bfa59eecd37dd4a693f6)
 set(_cutlass_fetched "${CMAKE_BINARY_DIR}/_deps")
-set(MIXED_GEMM_CUTLASS_DIR "" CACHE PATH "CUTLASS checkout, or its include folder")
+set(CUTLASS_DIR "" CACHE PATH "CUTLASS checkout, or its include folder")
 
 # Looks in `ARGN` for the headers, either directly or under include/.
 macro(_cutlass_look)
@@ -30,7 +30,7 @@ macro(_cutlass_fetch)
   endif()
 endmacro()
 
-set(_cutlass_named "${MIXED_GEMM_CUTLASS_DIR}" "$ENV{MIXED_GEMM_CUTLASS_DIR}" "$ENV{CUTLASS_DIR}")
+set(_cutlass_named "${CUTLASS_DIR}" "$ENV{CUTLASS_DIR}")
 list(REMOVE_ITEM _cutlass_named "")
 if(_cutlass_named)
   _cutlass_look(${_cutlass_named})  # named by the user: nothing else may step in
