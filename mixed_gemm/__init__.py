@@ -11,7 +11,8 @@ Everything works on CPU and CUDA tensors, and says how in its docstring.
 from . import _library
 from .environment import EnvReport, env
 from .formats import CheckpointError, CheckpointWarning, open_checkpoint, save_checkpoint
-from .integrations.transformers import enable_transformers, from_pretrained, register_when_imported
+from .integrations.transformers import enable_transformers, from_pretrained
+from .integrations.transformers.registration import register_when_imported as _register
 from .nn.conv import Conv2d
 from .nn.linear import Linear
 from .ops.awq import awq_dequantize, awq_gemm, awq_repack, gptq_repack
@@ -27,7 +28,7 @@ from .quantization.model import quantize_
 from .quantization.report import Report
 from .selection.benchmark import BenchResult, bench
 from .selection.planning import Candidate, Plan, WhyNot, plan, why_not
-from .selection.tables import install_at_import
+from .selection.tables import install_at_import as _install_tables
 from .selection.tuning import TuneResult, tune
 from .weights.rounding import quantize_weight
 from .weights.rounding_conv import quantize_conv_weight
@@ -35,8 +36,8 @@ from .weights.scheme import Scheme
 from .weights.tensor import QuantizedTensor
 
 __version__ = _library.package_version()
-install_at_import()
-register_when_imported()
+_install_tables()
+_register()
 
 __all__ = [
     "BenchResult",

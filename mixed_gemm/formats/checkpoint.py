@@ -22,6 +22,13 @@ from .layer import LayerInfo, LayerTensors, modules_with
 
 class Checkpoint:
     """A checkpoint that is open for reading. Nothing but headers is read until it is asked for.
+    :func:`open_checkpoint` makes it.
+
+    Args:
+        path: a folder or one file. index: where each tensor of it lies.
+        scheme: the codec of the detected format.
+        config, quantization_config: as below.
+        strict: as of :func:`open_checkpoint`.
 
     Attributes:
         path: the folder or file.
@@ -32,6 +39,9 @@ class Checkpoint:
         layers: name of a quantized module -> its :class:`LayerInfo`.
         tensors: names of the tensors that belong to no quantized module.
         notes: what the file asks for beyond its weights, in words (8-bit activations).
+
+    Raises:
+        CheckpointError: a layer has a shape or dtype that its format does not allow.
     """
 
     def __init__(
@@ -61,6 +71,9 @@ class Checkpoint:
     def layer(self, name: str) -> QuantizedWeight:
         """Read one quantized layer, on the CPU.
 
+        Args:
+            name: a key of ``layers``.
+
         Raises:
             KeyError: no quantized layer has this name.
             CheckpointError: its tensors hold what they must not (NaN scales, a broken g_idx), or
@@ -79,17 +92,28 @@ class Checkpoint:
     def tensor(self, name: str) -> Tensor:
         """Read one tensor as it is in the file, on the CPU.
 
+        Args:
+            name: of any tensor of the checkpoint, of a quantized layer or not.
+
         Raises:
             CheckpointError: there is none of this name, or the file is truncated.
         """
         return self._index.load(name)
 
     def tensor_shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor, from the header."""
+        """Shape of the tensor ``name``, from the header.
+
+        Raises:
+            CheckpointError: there is none of this name.
+        """
         return self._index.shape(name)
 
     def tensor_dtype(self, name: str) -> torch.dtype | str:
-        """Dtype of a tensor, from the header; a string when torch has no such dtype."""
+        """Dtype of the tensor ``name``, from the header; a string when torch has no such dtype.
+
+        Raises:
+            CheckpointError: there is none of this name.
+        """
         return self._index.dtype(name)
 
     def __iter__(self) -> Iterator[QuantizedWeight]:

@@ -21,7 +21,8 @@ class QuantizedModule(nn.Module):
     title: ClassVar[str]  # in errors
 
     def set_weight(self, weight: QuantizedTensor) -> None:
-        """Take a weight as the frozen parameter ``weight``."""
+        """Take ``weight`` as the frozen parameter of that name, in the shape of the module's dense
+        weight."""
         self.weight = nn.Parameter(weight, requires_grad=False)
 
     def _quantized(self) -> QuantizedTensor | None:
@@ -30,7 +31,11 @@ class QuantizedModule(nn.Module):
         return weight if isinstance(weight, QuantizedTensor) else None
 
     def reset_parameters(self) -> None:
-        """Refused: integers cannot be drawn at random into something useful."""
+        """Refused: integers cannot be drawn at random into something useful.
+
+        Raises:
+            RuntimeError: always.
+        """
         raise RuntimeError(
             f"{self.title}: a quantized weight cannot be re-initialised. Hint: initialise the "
             "module of torch.nn, then from_float"
@@ -45,7 +50,14 @@ class QuantizedModule(nn.Module):
         return encode_tag({} if weight is None else weight.tag())
 
     def set_extra_state(self, state: Any) -> None:
-        """Refuse a packed weight of another layout version or scheme."""
+        """Check what :meth:`get_extra_state` wrote.
+
+        Args:
+            state: a uint8 tensor.
+
+        Raises:
+            RuntimeError: the packed weight is of another layout version, shape or scheme.
+        """
         weight = self._quantized()
         if weight is not None and (problem := tag_problem(weight.tag(), state, self.title)):
             raise RuntimeError(problem)

@@ -66,7 +66,8 @@ class Conv2d(QuantizedModule, nn.Conv2d):
 
     Args:
         in_channels, out_channels, kernel_size, stride, padding, dilation, bias, padding_mode: as in
-            ``nn.Conv2d``; ``groups`` must be 1.
+            ``nn.Conv2d``.
+        groups: 1.
         bits: 4 or 8.
         block_size: input channels that share a scale with all taps of a filter: -1 (all), a
             multiple of 16, or None: 128, or -1 where there are no more channels.
@@ -154,6 +155,7 @@ class Conv2d(QuantizedModule, nn.Conv2d):
 
     @property
     def bits(self) -> int:
+        """Width of the stored weights: 4 or 8."""
         return self.weight.scheme.bits
 
     @property
@@ -178,7 +180,11 @@ class Conv2d(QuantizedModule, nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """``[N, Ci, H, W]`` or ``[Ci, H, W]`` -> ``[N, Co, Ho, Wo]`` or ``[Co, Ho, Wo]``, in the
-        dtype of the scales (or of autocast) and the memory format of ``input``."""
+        dtype of the scales (or of autocast) and the memory format of ``input``.
+
+        Raises:
+            What ``mixed_gemm.qconv2d`` raises.
+        """
         images = input.unsqueeze(0) if input.dim() == 3 else input
         if self._pads_itself:
             check_not_freed("mixed_gemm.Conv2d", input=input)
@@ -234,7 +240,12 @@ class Conv2d(QuantizedModule, nn.Conv2d):
 
     @classmethod
     def around(cls, weight: ConvWeight, conv: nn.Conv2d) -> Conv2d:
-        """A module that takes the place of ``conv``: with its bias, which is shared."""
+        """A module that takes the place of ``conv``, whose bias it shares.
+
+        Args:
+            weight: ``[Co, Ci, Kh, Kw]``, shared too.
+            conv: whose geometry, bias and mode (training or not) the module takes.
+        """
         result = cls.from_weight(
             weight,
             stride=conv.stride,
@@ -311,6 +322,9 @@ class Conv2d(QuantizedModule, nn.Conv2d):
             q: int8 ``[Co, Ci, Kh, Kw]``, values in the range of ``bits``.
             scales: ``[ceil(Ci / block_size), Co]``; its dtype is the module's.
             offsets: the same or None. bias: ``[Co]`` or None.
+            bits: 4 or 8.
+            block_size: input channels that share a scale: -1 (all) or a multiple of 16.
+            stride, padding, dilation, padding_mode: as in ``nn.Conv2d``.
 
         Raises:
             ValueError: a scalar is out of range, or a tensor does not fit the rest, has lost its

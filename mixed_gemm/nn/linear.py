@@ -92,7 +92,15 @@ class Linear(QuantizedModule, nn.Linear):
         self.register_parameter("bias", None if zeros is None else nn.Parameter(zeros))
 
     def forward(self, input: Tensor) -> Tensor:
-        """``[..., K]`` -> ``[..., N]``, in the dtype of ``input`` (or of autocast)."""
+        """``[..., K]`` -> ``[..., N]``, in the dtype of ``input`` (or of autocast).
+
+        Args:
+            input: float16, bfloat16 or float32, where the weight's scales follow the activations in
+                the dtype of the weight; any strides; no rows are fine.
+
+        Raises:
+            What the op of the kind of weight raises, ``fpA_intB_gemm`` or ``scaled_mm``.
+        """
         parameters = self._parameters  # nn.Module.__getattr__ takes half a microsecond for each
         weight = parameters.get("weight")
         if isinstance(weight, QuantizedTensor) and "bias" in parameters:
@@ -171,7 +179,12 @@ class Linear(QuantizedModule, nn.Linear):
 
     @classmethod
     def around(cls, weight: QuantizedTensor, linear: nn.Linear) -> Linear:
-        """A module that takes the place of ``linear``: with its bias, which is shared."""
+        """A module that takes the place of ``linear``, whose bias it shares.
+
+        Args:
+            weight: ``[N, K]``, shared too.
+            linear: whose bias and mode (training or not) the module takes.
+        """
         result = cls.from_weight(weight)
         result.bias = linear.bias
         return result.train(linear.training)
@@ -196,6 +209,9 @@ class Linear(QuantizedModule, nn.Linear):
             q: int8 ``[N, K]``, values in the range of ``bits``.
             scales: ``[G, N]``; its dtype is the module's.
             zeros: ``[G, N]`` or None (symmetric; ``zero_mode`` is then ignored).
+            bits: 4 or 8.
+            group_size: elements of K that share a scale: -1 (all) or a multiple of 16.
+            zero_mode: "sub" is w = (q - zero) * scale, "add" is w = q * scale + zero.
             bias: ``[N]`` or None. pre_scale: ``[K]`` or None.
             permutation: int64 ``[K]`` or None: column j of q (and pre_scale[j]) belongs to
                 activation permutation[j].
@@ -248,6 +264,9 @@ class Linear(QuantizedModule, nn.Linear):
     def to_quantized_weight(self, name: str = "") -> QuantizedWeight:
         """The inverse of :meth:`from_quantized_weight`: integers unpacked, the rest shared.
 
+        Args:
+            name: of the layer in a checkpoint.
+
         Raises:
             ValueError: this kind of weight has no such form.
         """
@@ -289,10 +308,12 @@ class Linear(QuantizedModule, nn.Linear):
 
     @property
     def scheme(self) -> Scheme:
+        """How the weight is stored."""
         return self.weight.scheme
 
     @property
     def bits(self) -> int:
+        """Width of the stored weights: 4 or 8."""
         return self.weight.scheme.bits
 
     @property
@@ -302,6 +323,7 @@ class Linear(QuantizedModule, nn.Linear):
 
     @property
     def zero_mode(self) -> str:
+        """ "none", "sub" or "add"."""
         return self.weight.scheme.zero_mode
 
     @property

@@ -37,15 +37,15 @@ class DenseCheckpoint:
         path: a folder as save_pretrained writes it, or one .safetensors, .pt or .bin file.
         scheme: a name or a ``Scheme``, as of ``quantize_``; activations cannot be static, which
             needs calibration.
+        bits, group_size, symmetric, zero_mode, activations: what of the scheme is another way.
         skip: glob patterns on whole components of names, as in ``quantize_``.
 
     Attributes:
-        path: as given.
+        path: as given. scheme: what the arguments come to.
         config: config.json, empty when there is none.
         files: the files that hold tensors.
         layers: names of the layers that are quantized.
         ignore: names of the other matrices.
-        bits, group_size, symmetric, zero_mode, activations: what of the scheme is another way.
         nbytes: of the dense weights that are quantized.
 
     Raises:
@@ -139,6 +139,9 @@ class DenseCheckpoint:
 
     def layer(self, name: str) -> QuantizedWeight:
         """Read one weight and round it.
+
+        Args:
+            name: one of ``layers``.
 
         Raises:
             CheckpointError: it holds NaN or Inf, or the file is truncated.

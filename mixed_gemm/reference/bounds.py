@@ -18,7 +18,12 @@ ROUNDING = {
 
 @dataclass(frozen=True)
 class Oracle:
-    """Exact output and both bounds of :func:`fpA_intB_gemm`, float64 ``[..., N]``."""
+    """The exact output of a GEMM and two bounds on the error of a correct kernel.
+
+    Attributes:
+        expected: float64 ``[..., N]``. statistical, hard: bounds of its elements, as of
+            :func:`mixed_gemm.reference.error_bound` and :func:`mixed_gemm.reference.oracle`.
+    """
 
     expected: Tensor
     statistical: Tensor
@@ -29,6 +34,9 @@ def error_ratio(out: Tensor, expected: Tensor, bound: Tensor) -> float:
     """max |out - expected| / bound; inf when ``out`` has a NaN or another shape, 0 when empty.
 
     Above 1 the kernel is wrong.
+
+    Args:
+        out: of any float dtype. expected, bound: float64, in its shape.
     """
     if out.shape != expected.shape:
         return math.inf

@@ -29,7 +29,12 @@ def num_groups(k: int, group_size: int) -> int:
 
 
 def expand_groups(x: Tensor, k: int, group_size: int) -> Tensor:
-    """``[G, N]`` per group -> ``[N, K]`` per weight, float64."""
+    """``[G, N]`` per group -> ``[N, K]`` per weight, float64.
+
+    Args:
+        x: ``[G, N]``, G = ceil(k / group_size).
+        k: elements of K. group_size: how many of them share a row of ``x``; -1 is all.
+    """
     size = k if group_size == -1 else group_size
     assert x.shape[0] == num_groups(k, group_size)
     return x.double().repeat_interleave(size, dim=0)[:k].t()
@@ -54,6 +59,9 @@ def dequantize(
 
     Returns:
         float64 ``[N, K]``. Exact: a product of an 11-bit and an 8-bit number fits 53 bits.
+
+    Raises:
+        ValueError: ``zero_mode`` is neither "sub" nor "add".
     """
     k = q.shape[1]
     w, s = q.double(), expand_groups(scales, k, group_size)
@@ -76,7 +84,13 @@ def pre_activation(
     group_size: int = -1,
     zero_mode: str = "sub",
 ) -> Tensor:
-    """(a * pre_scale) @ w.T + bias in float64, ``[..., N]``."""
+    """(a * pre_scale) @ w.T + bias in float64, ``[..., N]``.
+
+    Args:
+        a: ``[..., K]``, any float dtype. q: int8 ``[N, K]``.
+        bias: ``[N]`` or None. pre_scale: ``[K]`` or None.
+        The rest as in :func:`dequantize`.
+    """
     x = a.double()
     if pre_scale is not None:
         x = x * pre_scale.double()
@@ -96,7 +110,11 @@ def fpA_intB_gemm(
     zero_mode: str = "sub",
     activation: str = "identity",
 ) -> Tensor:
-    """What ``mixed_gemm.fpA_intB_gemm`` approximates, on unpacked ``q`` ``[N, K]``; float64."""
+    """What ``mixed_gemm.fpA_intB_gemm`` approximates, on the unpacked weight; float64 ``[..., N]``.
+
+    Args:
+        activation: a key of ``ACTIVATION_TABLE``. The rest as in :func:`pre_activation`.
+    """
     y = pre_activation(
         a, q, scales, zeros, bias, pre_scale, group_size=group_size, zero_mode=zero_mode
     )
@@ -146,8 +164,9 @@ def error_bound(
         fp32 (erf, tanh and exp lose a few e * |y|), and the result is rounded once.
 
     Args:
+        a: float16, bfloat16 or float32 ``[..., K]``: its dtype is the one that is rounded to.
         lam: standard deviations to allow.
-        stored_partials: S above; the rest as in :func:`fpA_intB_gemm`.
+        stored_partials: S above. The rest as in :func:`fpA_intB_gemm`.
     """
     parts = _parts(a, q, scales, zeros, bias, pre_scale, group_size=group_size, zero_mode=zero_mode)
     return parts.statistical(activation, lam, stored_partials)
@@ -276,6 +295,7 @@ def oracle(
     activation: str = "identity",
 ) -> Oracle:
     """:func:`fpA_intB_gemm`, :func:`error_bound` and the hard bound at the price of one of them.
+    Arguments as in :func:`error_bound`.
 
     The hard bound lets all errors line up, as the theorem does::
 

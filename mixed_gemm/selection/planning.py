@@ -23,8 +23,12 @@ _OPERANDS = tuple(str(dtype).removeprefix("torch.") for dtype in OPERAND_DTYPES)
 
 @dataclass(frozen=True)
 class Candidate:
-    """One legal configuration and the time the cost model gives it, in microseconds; None where
-    there is no model (the CPU)."""
+    """One legal configuration.
+
+    Attributes:
+        config: its name. predicted_us: the time that the cost model gives it, in microseconds; None
+            where there is no model (the CPU).
+    """
 
     config: str
     predicted_us: float | None
@@ -279,7 +283,8 @@ def plan(
     Args:
         m: rows of the activations. n: output channels. k: input channels.
         dtype: of the activations; float16 when None. int8 or float8_e4m3fn: of both operands of
-            ``scaled_mm``, and ``out_dtype`` is that of the result (float16 when None).
+            ``scaled_mm``.
+        out_dtype: of the result of ``scaled_mm``; float16 when None. Ignored for other dtypes.
         bits: 4 or 8. group_size: -1 or a multiple of 16.
         zero_mode: None or "none" (symmetric), "sub" or "add".
         device: None is the current CUDA device when there is one, else the CPU; or a description
@@ -343,5 +348,10 @@ def why_not(
     out_dtype: torch.dtype | str | None = None,
 ) -> WhyNot | None:
     """Why a problem is refused, with the nearest accepted form; None when it runs. Arguments as in
-    :func:`plan`, and ``ValueError`` for a device that is none."""
+    :func:`plan`.
+
+    Raises:
+        ValueError: ``device`` is none. TypeError: an extent is no whole number.
+        ImportError: the library did not load.
+    """
     return _why_not(*_ask(m, n, k, dtype, bits, group_size, zero_mode, device, out_dtype))

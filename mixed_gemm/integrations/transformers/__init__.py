@@ -9,12 +9,12 @@ gptqmodel, autoawq, optimum or compressed-tensors.
 
 from ...quantization.model import AFTER_QUANTIZE
 from .pretrained import from_pretrained
-from .registration import enable_transformers, register_when_imported, require_transformers
+from .registration import enable_transformers, require_transformers
 from .saving import let_save_pretrained_write
 
 AFTER_QUANTIZE.append(let_save_pretrained_write)
 
-__all__ = ["enable_transformers", "from_pretrained", "register_when_imported"]
+__all__ = ["enable_transformers", "from_pretrained"]
 
 
 def __getattr__(name: str) -> object:

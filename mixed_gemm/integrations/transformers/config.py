@@ -30,6 +30,7 @@ class MixedGemmConfig(QuantizationConfigMixin):
         source: the quantization_config of the format that the files have, when they are not ours
             (``mixed_gemm.from_pretrained`` and ``enable_transformers`` fill it in); the rest is
             then read from the files.
+        quant_method: "mixed_gemm", as config.json has it. unknown: refused, by name.
 
     Attributes:
         weight_scheme: the ``Scheme`` that all of this comes to.
@@ -87,6 +88,7 @@ class MixedGemmConfig(QuantizationConfigMixin):
 
     @property
     def weight_scheme(self) -> Scheme:
+        """The ``Scheme`` that the arguments come to."""
         return Scheme.from_dict(self.scheme)
 
 

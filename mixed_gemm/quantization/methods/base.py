@@ -21,6 +21,7 @@ class Method(Protocol):
         weights of layers that stay, so that the model computes the same.
 
         Args:
+            model: that holds the layers.
             targets: name -> layer, of those to quantize. calibration: batches, or None.
 
         Raises:
@@ -28,7 +29,14 @@ class Method(Protocol):
         """
 
     def weight(self, name: str, target: Target) -> QuantizedTensor:
-        """The quantized weight of one layer."""
+        """The quantized weight of one layer.
+
+        Args:
+            name: of the layer. target: the layer and its scheme, one of those of :meth:`prepare`.
+
+        Raises:
+            ValueError: the weight holds NaN or Inf.
+        """
 
     def note(self, name: str) -> str:
-        """What was done for a layer beyond rounding it, in words; empty for nothing."""
+        """What was done for the layer ``name`` beyond rounding it, in words; empty for nothing."""

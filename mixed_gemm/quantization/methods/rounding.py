@@ -19,8 +19,10 @@ class RoundToNearest:
     def prepare(
         self, model: nn.Module, targets: Mapping[str, Target], calibration: Iterable[Any] | None
     ) -> None:
-        """Raises:
-        ValueError: there is calibration data, which would be ignored.
+        """Nothing to prepare. Arguments as in :class:`Method`.
+
+        Raises:
+            ValueError: there is calibration data, which would be ignored.
         """
         if calibration is not None:
             raise ArgumentValueError(
@@ -29,8 +31,10 @@ class RoundToNearest:
             )
 
     def weight(self, name: str, target: Target) -> QuantizedTensor:
+        """The rounded weight. Arguments and errors as in :class:`Method`."""
         kind = kind_of(name, target.scheme, tuple(target.layer.weight.shape))
         return kind.from_float(target.layer.weight, target.scheme)
 
     def note(self, name: str) -> str:
+        """Empty, whatever the ``name``: nothing is done beyond rounding."""
         return ""

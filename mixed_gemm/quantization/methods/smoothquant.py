@@ -36,6 +36,7 @@ class SmoothQuant:
         self, model: nn.Module, targets: Mapping[str, Target], calibration: Iterable[Any] | None
     ) -> None:
         """Observe the activations, and fold factors into the layers before where that is possible.
+        Arguments as in :class:`Method`.
 
         Raises:
             ValueError: there is no calibration, and smoothing or static activations need it; or it
@@ -72,6 +73,7 @@ class SmoothQuant:
         return float(low.min()), float(high.max())
 
     def weight(self, name: str, target: Target) -> QuantizedTensor:
+        """The weight times its factors, rounded. Arguments and errors as in :class:`Method`."""
         found = self._smoothing.get(name)
         return W8A8Weight.from_float(
             target.layer.weight,
@@ -82,6 +84,7 @@ class SmoothQuant:
         )
 
     def note(self, name: str) -> str:
+        """Where the factors of the layer ``name`` went; empty where it has none."""
         found = self._smoothing.get(name)
         return "" if found is None else found.where
 
