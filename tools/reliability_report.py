@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = "MIXED_GEMM_RELIABILITY"  # the variable that names where parts are written
+SHORT = "benchmarks/results/reliability_*.json"  # the committed parts
 
 # What a part can be about: (heading, what is counted, what a failure is).
 SUBJECTS = {
@@ -32,6 +33,26 @@ SUBJECTS = {
     "fuzz": ("Fuzzing", "executions", "crashes and wrong exceptions"),
     "repeats": ("Bitwise repeats", "repeats", "that differed"),
     "faults": ("Faults", "injected", "not survived"),
+}
+# How it is tried, in a sentence below the heading.
+MEANINGS = {
+    "cases": "Calls with listed arguments, each result against float64 within its bound, or bit by "
+    "bit where the op is exact (`tests/problems/`); of extents around 2^31 a refusal that names "
+    "the limit counts as an answer (`tests/gpu/sizes.py`).",
+    "sweep": "Calls with random arguments and chosen (free) or forced kernels, likewise; 'stages "
+    "checked' with a build whose kernels trap where a copy leaves its stage; 'one after another': "
+    "two problems that differ in one thing (`tests/gpu/sweep.py`).",
+    "bad_inputs": "Calls that must be refused with the right exception and text, and odd ones that "
+    "must work (`tests/python/support/bad_input_names.py`).",
+    "mutants": "Deliberate mistakes in the code, and the test that failed with each "
+    "(`tools/mutants.py`).",
+    "sanitizers": "compute-sanitizer's tools over every kernel (`tests/gpu/sanitize.py`), ASan, "
+    "UBSan and TSan over the host code (`tools/sanitize_cpu.py`).",
+    "fuzz": "Random files for the loaders (`tests/fuzz/run.py`).",
+    "repeats": "Calls repeated on two streams, eager and captured, whose bits must be equal "
+    "(`tests/gpu/stress.py`).",
+    "faults": "Memory that runs out, locks that hold other values, threads that call first at "
+    "once, graphs that outlive each other (`tests/gpu/stress.py`).",
 }
 
 
@@ -150,13 +171,26 @@ def table(totals: Totals) -> str:
             count = sum(total.count for total in rows.values())
             failed = sum(total.failed for total in rows.values())
             lines.append(f"| {heading} | {device} | {len(rows)} | {count:,} {unit} | {failed} |")
-            details += ["", f"## {heading}, {device}", "", f"| name | {unit} | {failure} | |"]
+            details += ["", f"## {heading}, {device}", "", MEANINGS[what], ""]
+            details.append(f"| name | {unit} | {failure} | |")
             details += ["|---|---|---|---|"]
             details += [
                 f"| {cell(name)} | {total.count:,} | {total.failed} | {cell(total.note)} |"
                 for name, total in sorted(rows.items())
             ]
     return "\n".join([*lines, *details]) + "\n"
+
+
+def conclusion(parts: list[dict[str, Any]], faults: list[str]) -> str:
+    """What came of it, and which commits the parts are of, where they say."""
+    commits = {part["meta"]["commit"][:7] for part in parts if "commit" in part["meta"]}
+    lines = ["**Nothing failed.**" if not faults else f"**{len(faults)} rows are not clean.**"]
+    lines.append(
+        "This is a record of runs: a test that is named here has the name of its time"
+        + (f" ({', '.join(sorted(commits))})." if commits else ".")
+    )
+    lines.append("`make gate` tries the part of a CPU again.")
+    return "\n".join(lines)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -172,16 +206,17 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     totals = add_up(parts)
     text = table(totals)
+    faults = faults_of(totals) if totals else ["no part was found"]
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        head = "# What was tried\n\nWritten by `tools/reliability_report.py`.\n\n"
-        options.out.write_text(head + text)
+        head = f"# What was tried\n\n{conclusion(parts, faults)}\n\n"
+        by = f"Written by `tools/reliability_report.py {SHORT} --out docs/reliability.md`.\n\n"
+        options.out.write_text(head + by + text)
     if options.keep:
         options.keep.parent.mkdir(parents=True, exist_ok=True)
         lines = ",\n".join(json.dumps(part) for part in parts)
         options.keep.write_text(f"[\n{lines}\n]\n")
     print(text)
-    faults = faults_of(totals) if totals else ["no part was found"]
     print(*faults, sep="\n")
     return 1 if faults else 0
 

@@ -3,7 +3,7 @@
     qweight int32 [K, N / 8]   qzeros int32 [G, N / 8] or absent   scales [G, N]   bias [N]
 
 Eight columns of N to a word, nibble i holding column 8 j + (0 2 4 6 1 3 5 7)[i].
-w[n, k] = (code - zero) * scale, 4 bits only. Source: reference/ecosystem.md 1.1.
+w[n, k] = (code - zero) * scale, 4 bits only. Source: gemm.py and packing_utils.py of AutoAWQ.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     llm-awq:    as gemv_fast, the zeros being named scaled_zeros
 
 Scales and zeros are padded to 8 Z >= G groups. The float zeros hold -(zero * scale). 4 bits only.
-Source: reference/ecosystem.md 1.2.
+Source: gemv.py and gemv_fast.py of AutoAWQ, qmodule.py of llm-awq.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@
                       weight_g_idx int32 [K] (before 0.19), input_scale, input_zero_point, bias
 
 Integers are signed; packed, they are offset by 2^(b-1). w = (q - zero) * scale. Before 0.18 a word
-held 32 // b whole values; the shape tells. Source: reference/ecosystem.md 1.4.
+held 32 // b whole values; the shape tells. Source: the compressors of the package
+compressed-tensors.
 """
 
 from __future__ import annotations

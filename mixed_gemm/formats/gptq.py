@@ -4,7 +4,8 @@
     g_idx int32 [K] or absent       bias [N]
 
 Dense bit streams, along K in qweight and along N in qzeros; 2, 3, 4 and 8 bits.
-w[n, k] = (code - zero) * scale with the group g_idx[k]. Source: reference/ecosystem.md 1.3.
+w[n, k] = (code - zero) * scale with the group g_idx[k]. Source: the quantized linear
+layers of AutoGPTQ and GPTQModel.
 """
 
 from __future__ import annotations

@@ -35,6 +35,30 @@ def test_rows_of_workers_and_machines_are_added_by_name_and_kept_apart_by_device
     assert "| Answers | NVIDIA H100 | 1 | 7 calls | 0 |" in text
 
 
+def test_the_page_of_the_committed_parts_is_up_to_date(tmp_path, repository):
+    parts = sorted(repository.glob(report.SHORT))
+    assert report.main([*map(str, parts), "--out", str(tmp_path / "page.md")]) == 0
+    page = repository / "docs" / "reliability.md"
+    assert page.read_text() == (tmp_path / "page.md").read_text()
+
+
+def test_the_page_says_first_what_came_of_it(folder):
+    out = folder.parent / "page.md"
+    report.write_part("cases", [row("gemm", 10)], part="a", commit="0123456789")
+    assert report.main([str(folder), "--out", str(out)]) == 0
+    assert out.read_text().splitlines()[2:4] == [
+        "**Nothing failed.**",
+        "This is a record of runs: a test that is named here has the name of its time (0123456).",
+    ]
+    report.write_part("fuzz", [row("loaders", 10, 1)])
+    assert report.main([str(folder), "--out", str(out)]) == 1
+    assert out.read_text().splitlines()[2] == "**1 rows are not clean.**"
+
+
+def test_every_subject_is_explained():
+    assert report.MEANINGS.keys() == report.SUBJECTS.keys()
+
+
 def test_a_note_stays_in_its_cell(folder, capsys):
     report.write_part("mutants", [row("swap", 1, note="test[a|b]\nline")])
     assert report.main([str(folder)]) == 0

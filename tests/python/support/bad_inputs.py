@@ -1,9 +1,9 @@
-"""The numbered list of bad inputs, and of odd ones that must work, for every op that each applies
-to: which exception, with which text. test_bad_inputs.py runs it; so does
+"""The bad inputs of bad_input_names.py, and the odd ones that must work, for every op that each
+applies to: which exception, with which text. test_bad_inputs.py runs it; so does
 
     python tests/python/support/bad_inputs.py --out bad_inputs.json  # how many were answered
 
-What design.md accepts (float32 activations, 1-D input, a ragged last group) is expected to work.
+What the docstrings allow (float32 activations, 1-D input, a ragged last group) is expected to work.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if __name__ == "__main__":
     for folder in ("", "tools", "tests/python"):
         sys.path.insert(0, str(Path(__file__).resolve().parents[3] / folder))
 
+from support.bad_input_names import title
 from support.op_calls import CALLS, Arguments, public
 
 import mixed_gemm
@@ -430,7 +431,7 @@ def main() -> int:
         "bad_inputs",
         (
             {
-                "name": f"{number:02}",
+                "name": title(number),
                 "count": x["tried"],
                 "failed": x["tried"] - x["answered"],
             }
