@@ -143,7 +143,7 @@ class AwqOperands:
 def rows_of(
     point: Point, timings: Mapping[str, Timing], ceilings: Mapping[str, float], kernel: str
 ) -> Iterator[Row]:
-    """As design.md section 8 wants them; `kernel` is what fpA_intB_gemm ran."""
+    """As docs/speed.md describes them; `kernel` is what fpA_intB_gemm ran."""
     n, k, m = point
     groups = k // GROUP
     traffic = {OURS: SCHEME.traffic_bytes(point)}

@@ -5,7 +5,7 @@
 For each layer and batch: our op, every candidate that is predicted to be near the best, the fp16
 convolution of torch (channels-last, cudnn.benchmark), and "dequantize, then that convolution". All
 by graph replay over several copies of the weight, interleaved. Prints a line for each, then the
-geometric means that issue 6 asks for.
+geometric means of the ratios.
 """
 
 from __future__ import annotations

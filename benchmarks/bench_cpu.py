@@ -3,9 +3,9 @@
 Every round calls every variant once, in random order, on the next copy of its weight (the copies
 together exceed the caches), so drift of the clock, of the neighbours and of what ran before hits
 all of them. Prints medians, the least times, and ratios to F.linear in float32; writes every row as
-JSON (format: design.md section 8). --check then prints, per M, the targets of design.md section 8:
-our times over those of aten's packed ops and of F.linear, from the least times, which a busy
-machine disturbs less than the medians.
+JSON (format: docs/speed.md). --check then prints, per M, the targets of docs/speed.md: our times
+over those of aten's packed ops and of F.linear, from the least times, which a busy machine disturbs
+less than the medians.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from results import Results
 from schemes import MAIN, Scheme
 from shapes import Point
 
-MMA_SYNC_TFLOPS = 643.0  # the instruction in a register-only loop (design.md section 8)
+MMA_SYNC_TFLOPS = 643.0  # the instruction in a register-only loop (notes/mma_sync.md)
 CEILING = f"mma.sync ceiling: {MMA_SYNC_TFLOPS:.0f} TFLOP/s (a constant: register-only loop)"
 PANELS_A_ROW = 3
 M_TICKS = (1, 4, 16, 64, 256, 1024, 4096)

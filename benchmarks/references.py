@@ -8,7 +8,7 @@ from results import Results
 from schemes import Scheme
 from shapes import Point, is_mma_sync_peer, peer_rows
 
-FLOOR_GB_PER_S = 4400.0  # the bandwidth that the floor of design.md section 8 is stated for
+FLOOR_GB_PER_S = 4400.0  # the bandwidth that the floor of docs/speed.md is stated for
 
 
 @dataclass(frozen=True)

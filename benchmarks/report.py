@@ -1,5 +1,5 @@
-"""Writes the results part of README.md from JSON files of bench_gemm.py: the targets, the times of
-the main scheme and of W8A16, and what other schemes cost.
+"""Writes the results part of docs/speed.md from JSON files of bench_gemm.py: the targets, the times
+of the main scheme and of W8A16, and what other schemes cost.
 
     python benchmarks/report.py benchmarks/results/gemm_h200.json
 """
@@ -7,6 +7,7 @@ the main scheme and of W8A16, and what other schemes cost.
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from schemes import MAIN, SUITES, Scheme
 from shapes import Point
 from targets import SCHEME_RATIOS, faster, judge, ratios_of, regrets, shown
 
-README = Path(__file__).parents[1] / "README.md"
+PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
 BEGIN, END = "<!-- results: benchmarks/report.py writes this part -->", "<!-- end of results -->"
 MAIN_MS = (1, 4, 16, 64, 256, 1024, 4096)
 W8_MS = (1, 4, 16, 64, 256, 1024)
@@ -91,7 +92,7 @@ def costs_table(results: Results) -> list[str]:
 
 
 def text_of(results: Results, source: str, plot: str | None) -> str:
-    """The part between the markers. `source` and `plot` are paths as README.md links them."""
+    """The part between the markers. `source` and `plot` are paths as the page links them."""
     meta, c = results.meta, results.meta["ceilings"]
     found = {p: r.ratio for p, r in regrets(results, MAIN).items()}
     main_times = times_table(results, (MAIN,), MAIN_MS, lambda scheme, n, k: f"{n} x {k}")
@@ -103,14 +104,15 @@ def text_of(results: Results, source: str, plot: str | None) -> str:
     )
     costs = costs_table(results)
     lines = [
-        f"{meta['gpu']}, torch {meta['torch']}, CUDA {meta['cuda']}, `{source}`. A ratio is our "
-        "time over theirs: below 1 is faster. cuBLAS (16-bit weights) and the roofline "
+        f"{meta['gpu']}, torch {meta['torch']}, CUDA {meta['cuda']}, "
+        f"[{Path(source).name}]({source}). A ratio is our time over theirs: below 1 is faster. "
+        "cuBLAS (16-bit weights) and the roofline "
         f"({c['read_gb_per_s']:.0f} GB/s read, {c['dense_fp16_tflops']:.0f} TFLOP/s dense fp16) "
         "were measured in the same run; the peers' times, on the same GPU model, are those of "
         "`benchmarks/peers/`.",
         "",
         *([f"![time over the roofline]({plot})", ""] if plot else []),
-        "W4A16, group 128, fp16, against the targets of the project: mean (worst).",
+        "W4A16, group 128, fp16, against the targets: mean (worst).",
         "",
         *targets_table(results),
         "The same in us (ratio to the best peer, to cuBLAS). What `plan()` selects is "
@@ -126,9 +128,9 @@ def text_of(results: Results, source: str, plot: str | None) -> str:
     return "\n".join(lines).rstrip()
 
 
-def replaced(readme: str, text: str, begin: str = BEGIN, end: str = END) -> str:
+def replaced(page: str, text: str, begin: str = BEGIN, end: str = END) -> str:
     """Raises: ValueError when the markers are not there, once each."""
-    head, rest = readme.split(begin)
+    head, rest = page.split(begin)
     _, tail = rest.split(end)
     return f"{head}{begin}\n\n{text}\n\n{end}{tail}"
 
@@ -136,17 +138,17 @@ def replaced(readme: str, text: str, begin: str = BEGIN, end: str = END) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("results", type=Path, nargs="+")
-    parser.add_argument("--readme", type=Path, default=README)
+    parser.add_argument("--page", type=Path, default=PAGE)
     args = parser.parse_args()
     first: Path = args.results[0].resolve()
-    folder = args.readme.resolve().parent
+    folder = args.page.resolve().parent
     plot = first.with_suffix(".png")
     text = text_of(
         Results.load(*args.results),
-        str(first.relative_to(folder)),
-        str(plot.relative_to(folder)) if plot.exists() else None,
+        os.path.relpath(first, folder),
+        os.path.relpath(plot, folder) if plot.exists() else None,
     )
-    args.readme.write_text(replaced(args.readme.read_text(), text))
+    args.page.write_text(replaced(args.page.read_text(), text))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Writes the W8A8 part of README.md from a JSON file of bench_scaled_mm.py: the targets, the times,
-and what the quantizers reach.
+"""Writes the W8A8 part of docs/speed.md from a JSON file of bench_scaled_mm.py: the targets, the
+times, and what the quantizers reach.
 
     python benchmarks/report_scaled.py benchmarks/results/scaled_h200.json
 """
@@ -7,9 +7,10 @@ and what the quantizers reach.
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
-from report import README, markdown, replaced
+from report import PAGE, markdown, replaced
 from scaled_results import CUBLAS, INT_MM, INT_MM_SCALED, OURS, QUANTIZE, ScaledResults
 from scaled_targets import (
     COMPARED,
@@ -72,8 +73,9 @@ def text_of(results: ScaledResults, source: str) -> str:
     ]
     chosen = {point: ratio for point, (ratio, _) in regrets(results).items()}
     lines = [
-        f"W8A8 on {meta['gpu']}, torch {meta['torch']}, CUDA {meta['cuda']}, `{source}`: int8 with "
-        "a scale for each row and column, fp16 out; ratios of times within the run, mean (worst). "
+        f"W8A8 on {meta['gpu']}, torch {meta['torch']}, CUDA {meta['cuda']}, "
+        f"[{Path(source).name}]({source}): int8 with a scale for each row and column, fp16 out; "
+        "ratios of times within the run, mean (worst). "
         "`torch._int_mm` scales nothing and writes int32 (M below 32 is padded, it takes no less); "
         "its scaling here is three elementwise kernels.",
         "",
@@ -90,11 +92,11 @@ def text_of(results: ScaledResults, source: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("results", type=Path)
-    parser.add_argument("--readme", type=Path, default=README)
+    parser.add_argument("--page", type=Path, default=PAGE)
     args = parser.parse_args()
-    source = args.results.resolve().relative_to(args.readme.resolve().parent)
-    text = text_of(ScaledResults.load(args.results), str(source))
-    args.readme.write_text(replaced(args.readme.read_text(), text, BEGIN, END))
+    source = os.path.relpath(args.results.resolve(), args.page.resolve().parent)
+    text = text_of(ScaledResults.load(args.results), source)
+    args.page.write_text(replaced(args.page.read_text(), text, BEGIN, END))
 
 
 if __name__ == "__main__":

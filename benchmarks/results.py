@@ -1,5 +1,5 @@
-"""Results files: a JSON object of `meta` and `rows` (format: design.md section 8), one row a line:
-a diff shows which timings moved."""
+"""Results files: a JSON object of `meta` and `rows` (format: docs/speed.md), one row a line: a
+diff shows which timings moved."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def rows_of(
     ceilings: dict[str, float],
     keep: int | None,
 ) -> Iterator[Row]:
-    """Rows as design.md section 8 wants them: of each scheme the selected configuration and the
+    """Rows as docs/speed.md describes them: of each scheme the selected configuration and the
     `keep` fastest."""
     n, k, m = point
     flops_us = 2e-6 * m * n * k / ceilings["dense_fp16_tflops"]

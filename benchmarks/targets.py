@@ -1,4 +1,4 @@
-"""Compares measured times with the targets of design.md section 8: per band of M the points that
+"""Compares measured times with the targets of docs/speed.md: per band of M the points that
 meet theirs, ratios between schemes, and how far plan()'s choice is behind the best configuration.
 
     python benchmarks/targets.py results.json [more.json ...]
@@ -80,7 +80,7 @@ OTHER_TARGETS = tuple(
 
 
 def targets_of(scheme: Scheme) -> tuple[Target, ...]:
-    """Those of design.md section 8; none for schemes that are only compared with another one."""
+    """Those of docs/speed.md; none for schemes that are only compared with another one."""
     if scheme == MAIN:
         return MAIN_TARGETS
     symmetric_fp16 = scheme.zero_mode is None and scheme.dtype == MAIN.dtype

@@ -1,5 +1,5 @@
 """benchmarks/ without a GPU: the join with the peers, the targets, the choice of what to time, the
-plot, the README's tables and the reading of ncu's output."""
+plot, the tables of docs/speed.md and the reading of ncu's output."""
 
 from __future__ import annotations
 

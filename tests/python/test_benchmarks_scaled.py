@@ -136,8 +136,8 @@ def test_report_replaces_only_its_part_and_is_idempotent() -> None:
     assert "| 4096 x 4096 | 10.0 (1.00, 0.50, -) |" in once
     assert "| scaled_mm / _int_mm | 1.05 | 1.03 (1.06) | 1 of 2 |" in once
     assert "1000 x 4096 fp16: 2001 GB/s" in once
-    real = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-    assert text in report.replaced(real, text, *markers), "the README has the markers"
+    real = report.PAGE.read_text()
+    assert text in report.replaced(real, text, *markers), "the page has the markers"
 
 
 VARIANTS = (*bench.OTHERS, *bench.FP8_ON_HOPPER)

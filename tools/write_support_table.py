@@ -1,0 +1,111 @@
+"""Writes the table of README.md that says what runs where, as plan() answers.
+
+    python tools/write_support_table.py          writes the part of README.md between the markers
+    python tools/write_support_table.py --check  exit status 1 if it would change
+
+The answers are those of the built library, with the tuned tables that ship and none of the user's.
+A build for fewer GPUs than the default ones refuses more, and does not write the table.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+os.environ["MIXED_GEMM_CACHE_DIR"] = str(Path(tempfile.gettempdir()) / "mixed_gemm_no_tables")
+
+import torch
+
+import mixed_gemm
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "README.md"
+BEGIN = "<!-- support: tools/write_support_table.py writes this part -->"
+END = "<!-- end of support -->"
+# One GPU of each compute capability, as large as an A100, A10, L40 and H100.
+DEVICES = {
+    "CPU": "cpu",
+    "8.0": "cuda:sm=80,sms=108,smem=166912",
+    "8.6": "cuda:sm=86,sms=72,smem=101376",
+    "8.9": "cuda:sm=89,sms=142,smem=101376",
+    "9.0": "cuda:sm=90,sms=132,smem=232448",
+}
+ROWS = (1, 16, 64, 256, 1024, 4096)
+SIDE = 4096  # N and K
+SHORT = {"dequantize_dense": "dense"}
+# In a build for these every answer can be had (cmake/CudaArchitectures.cmake).
+ALL_ARCHS = ("80", "89", "90")
+
+Problem = dict[str, Any]
+HALF = [{"dtype": dtype, "bits": bits} for dtype, bits in
+        itertools.product((torch.float16, torch.bfloat16), (4, 8))]  # fmt: skip
+PROBLEMS: dict[str, list[Problem]] = {
+    "int4, int8 weights, 16-bit activations": HALF,
+    "the same, float32 activations": [{"dtype": torch.float32, "bits": bits} for bits in (4, 8)],
+    "int8 weights and activations": [{"dtype": torch.int8}],
+    "float8 weights and activations": [{"dtype": torch.float8_e4m3fn}],
+}
+BLOCKS = "int8 weights, activations rounded by blocks"
+
+
+def family(m: int, problem: Problem, device: str) -> str:
+    options = {**problem, "device": device}
+    if mixed_gemm.why_not(m, SIDE, SIDE, **options) is not None:
+        return "-"
+    return mixed_gemm.plan(m, SIDE, SIDE, **options).family
+
+
+def block_family(m: int, device: str) -> str:
+    if device == "cpu":
+        return "cpu"
+    answer = torch.ops.mixed_gemm._plan_block_quant_gemm(m, SIDE, SIDE, 128, device)
+    return str(json.loads(answer)["family"])
+
+
+def cell(names: Iterable[str]) -> str:
+    """What runs with few rows first, each once."""
+    return ", ".join(dict.fromkeys(SHORT.get(name, name) for name in names))
+
+
+def table() -> str:
+    lines = [f"| | {' | '.join(DEVICES)} |", "|---" * (len(DEVICES) + 1) + "|"]
+    for title, problems in PROBLEMS.items():
+        cells = [
+            cell(family(m, problem, device) for m in ROWS for problem in problems)
+            for device in DEVICES.values()
+        ]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    blocks = [cell(block_family(m, device) for m in ROWS) for device in DEVICES.values()]
+    lines.append(f"| {BLOCKS} | {' | '.join(blocks)} |")
+    return "\n".join(lines)
+
+
+def knows_every_gpu() -> bool:
+    build = mixed_gemm.env().build
+    archs = str(build.get("cuda_archs", ""))
+    return not build.get("cuda") or all(arch in archs for arch in ALL_ARCHS)
+
+
+def main(arguments: list[str]) -> int:
+    if not knows_every_gpu():
+        print("this build is for fewer GPUs than the table has")
+        return 2
+    text = PAGE.read_text()
+    head, rest = text.split(BEGIN)
+    _, tail = rest.split(END)
+    new = f"{head}{BEGIN}\n\n{table()}\n\n{END}{tail}"
+    if arguments == ["--check"]:
+        print(f"{PAGE.relative_to(ROOT)}: {'up to date' if new == text else 'would change'}")
+        return int(new != text)
+    PAGE.write_text(new)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
