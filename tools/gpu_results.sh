@@ -3,7 +3,7 @@
 # (MIXED_GEMM_LIBRARY and MIXED_GEMM_GPU_TESTS as for `make gpu-test`). On an H200:
 #
 #   tools/gpu_results.sh candidates OUT COMMIT    4 min: all candidates, for make_tuned_table.py
-#   tools/gpu_results.sh benchmarks OUT COMMIT    3 min: what README.md tells
+#   tools/gpu_results.sh benchmarks OUT COMMIT    3 min: what docs/speed.md tells
 #   tools/gpu_results.sh tests OUT COMMIT         4 min: the GPU tests and their report
 #   tools/gpu_results.sh reliability OUT COMMIT   9 min: random calls, pairs, repeats, sizes,
 #                                                 sanitizers, mistakes; parts of the table in OUT

@@ -82,7 +82,7 @@ TEST(ConvSelect, EveryDeviceHasTilesThatShareOutKAndOthers) {
   }
 }
 
-// As seen on an H200 (notes/kernels_h200.md).
+// As seen on an H200 (notes/conv.md).
 TEST(ConvSelect, SingleImagesShareOutKInsideOfABlock) {
   for (const ConvProblem& p : {layer(1, 128, 28, 128, 3), layer(1, 256, 14, 256, 3),
                                layer(1, 512, 7, 512, 3), layer(1, 1024, 14, 2048, 1, 2)}) {

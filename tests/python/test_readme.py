@@ -1,39 +1,146 @@
-"""The README's examples of checkpoints run as they stand, in a folder with the models they name."""
+"""Every block of code in the README and in docs/ runs as it stands, in a folder with the models
+that it names; of shells, the commands and options exist. What cannot run says why. And the README's
+ratios are those of the files that it names."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from support import tiny_llama
+from support import pages, tiny_llama
 
 import mixed_gemm
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+PAGES = [page for page in pages.names() if page == pages.README or page.startswith("docs/")]
+BLOCKS = {block.key: block for page in PAGES for block in pages.blocks(page)}
+Names = dict[str, Any]
 
 
-def part(title: str) -> str:
-    """From a heading to the next one."""
-    (found,) = re.findall(
-        rf"^#+ {title}\n(.*?)(?=^#)", README.read_text(), re.DOTALL | re.MULTILINE
+@dataclass(frozen=True)
+class Example:
+    """How a block of Python runs.
+
+    check: what must hold of its names afterwards.
+    given: what it takes for granted.
+    needs: packages that are optional.
+    """
+
+    check: Callable[[Names], None]
+    given: Callable[[Path], contextlib.AbstractContextManager[Names]] | None = None
+    needs: tuple[tuple[str, str | None], ...] = ()
+
+
+# --- what blocks take for granted ----------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def process_group(folder: Path) -> Iterator[Names]:
+    from torch import distributed
+    from torch.distributed.device_mesh import init_device_mesh
+
+    store = distributed.FileStore(str(folder / "store"), 1)
+    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    up, down = (mixed_gemm.Linear(*shape, group_size=32) for shape in ((64, 128), (128, 64)))
+    block = torch.nn.ModuleDict({"up": up, "down": down})
+    try:
+        model = torch.nn.Sequential(mixed_gemm.Linear(64, 128, group_size=32))
+        yield {"block": block, "mesh": init_device_mesh("cpu", (1,)), "model": model}
+    finally:
+        distributed.destroy_process_group()
+
+
+# --- what must hold afterwards -------------------------------------------------------------------
+
+
+def of_the_readme(names: Names) -> None:
+    assert [type(names["model"][i]) for i in (0, 2)] == [mixed_gemm.Linear] * 2
+    assert names["y"].shape == (1, 1024)
+    assert set(mixed_gemm.open_checkpoint("model-w4a16").layers) == {"0", "2"}
+
+
+def of_schemes(names: Names) -> None:
+    assert (
+        type(names["model"][0]) is mixed_gemm.Linear and type(names["model"][2]) is torch.nn.Linear
     )
-    return str(found)
+    assert names["layer"].scheme == names["own"]
 
 
-def code(title: str) -> str:
-    """The one Python block under a heading."""
-    # comments in blocks start with "# ", as headings do
-    text = README.read_text().split(f" {title}\n", 1)[1]
-    return text.split("```python\n", 1)[1].split("```", 1)[0]
+def of_activations(names: Names) -> None:
+    assert names["model"][1].scheme.activations == "static_azp"
+    assert names["report"].smoothed == {"1": "folded into 0"}
+    assert names["out"].shape == (16, 256)
+
+
+def of_convolutions(names: Names) -> None:
+    assert names["y"].shape == (1, 64, 32, 32)
+    assert isinstance(names["model"][0], mixed_gemm.Conv2d)
+
+
+def of_checkpoints(names: Names) -> None:
+    assert isinstance(names["layer"], mixed_gemm.Linear)
+    assert set(mixed_gemm.open_checkpoint("model-ct").layers) == set(tiny_llama.LINEARS)
+
+
+def of_transformers(names: Names) -> None:
+    assert names["tokens"].shape == (1, 3 + 8)
+    layers = [m for m in names["model"].modules() if isinstance(m, mixed_gemm.Linear)]
+    assert {(x.bits, x.group_size) for x in layers} == {(4, 32)} and len(layers) == 7
+    found = mixed_gemm.open_checkpoint("model-packed").format
+    assert found == "compressed-tensors pack-quantized"
+
+
+def of_adapters(names: Names) -> None:
+    assert isinstance(names["merged"][0], mixed_gemm.Linear)
+    assert names["loss"].requires_grad
+
+
+def of_tensor_parallelism(names: Names) -> None:
+    block = names["block"]
+    assert isinstance(block.up.weight.to_local(), mixed_gemm.QuantizedTensor)
+    assert block.down(block.up(torch.ones(2, 64))).shape == (2, 64)
+
+
+def of_fsdp(names: Names) -> None:
+    assert isinstance(names["model"][0].weight.to_local(), mixed_gemm.QuantizedTensor)
+
+
+EXAMPLES = {
+    ("README.md", "python", 0): Example(of_the_readme),
+    ("docs/schemes.md", "python", 0): Example(of_schemes),
+    ("docs/schemes.md", "python", 1): Example(of_activations),
+    ("docs/convolution.md", "python", 0): Example(of_convolutions),
+    ("docs/checkpoints.md", "python", 0): Example(of_checkpoints),
+    ("docs/checkpoints.md", "python", 1): Example(
+        of_transformers, needs=(("transformers", "5.17"), ("accelerate", None))
+    ),
+    ("docs/adapters.md", "python", 0): Example(of_adapters, needs=(("peft", None),)),
+    ("docs/parallel.md", "python", 0): Example(of_tensor_parallelism, process_group),
+    ("docs/parallel.md", "python", 1): Example(of_fsdp, process_group),
+}
+# Blocks without a language: of shells, or of something else.
+SHELLS = {
+    ("README.md", "", 0),
+    ("docs/cli.md", "", 0),
+    ("docs/speed.md", "", 0),
+}
+NOT_RUN = {
+    ("docs/vllm.md", "", 0): "a server that does not end, of a package that is not installed",
+    ("docs/recipes.md", "", 0): "the output of git diff --stat",
+    ("docs/numerics.md", "", 0): "a formula; mixed_gemm/reference/gemm.py computes it",
+}
 
 
 @pytest.fixture
-def models(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With the models that the blocks name; the current one."""
     (tmp_path / "model-AWQ").symlink_to(repository / "tests" / "data" / "awq_gemm")
     dense = tmp_path / "model-dense"
     dense.mkdir()
@@ -43,70 +150,126 @@ def models(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     save_file(tensors, dense / "model.safetensors", {"format": "pt"})
     (dense / "config.json").write_text(json.dumps(tiny_llama.CONFIG))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     return tmp_path
 
 
-def test_checkpoints_example(models: Path) -> None:
-    names: dict[str, Any] = {}
-    exec(code("Checkpoints"), names)
-    assert isinstance(names["layer"], mixed_gemm.Linear)
-    assert set(mixed_gemm.open_checkpoint("model-ct").layers) == set(tiny_llama.LINEARS)
+@pytest.fixture
+def own_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """enable_transformers changes a table of transformers: not beyond a test."""
+    with contextlib.suppress(ImportError):
+        from transformers.quantizers import auto
+
+        mapping = auto.AUTO_QUANTIZATION_CONFIG_MAPPING
+        monkeypatch.setattr(auto, "AUTO_QUANTIZATION_CONFIG_MAPPING", dict(mapping))
 
 
-def test_transformers_example(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("transformers", minversion="5.17", reason="optional: hf extra")
-    from transformers.quantizers import auto
-
-    mapping = auto.AUTO_QUANTIZATION_CONFIG_MAPPING
-    monkeypatch.setattr(auto, "AUTO_QUANTIZATION_CONFIG_MAPPING", dict(mapping))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    names: dict[str, Any] = {}
-    exec(code("transformers"), names)
-    assert names["tokens"].shape == (1, 3 + 8)
-    layers = [m for m in names["model"].modules() if isinstance(m, mixed_gemm.Linear)]
-    assert {(x.bits, x.group_size) for x in layers} == {(4, 32)} and len(layers) == 7
-    found = mixed_gemm.open_checkpoint("model-packed").format
-    assert found == "compressed-tensors pack-quantized"
+def test_every_block_is_run_or_says_why_not() -> None:
+    assert {*EXAMPLES, *SHELLS, *NOT_RUN} == set(BLOCKS)
 
 
-def test_tensor_parallelism_example(tmp_path: Path) -> None:
-    pytest.importorskip("torch.distributed.tensor", reason="this torch has no torch.distributed")
-    from torch import distributed
-    from torch.distributed.device_mesh import init_device_mesh
-
-    store = distributed.FileStore(str(tmp_path / "store"), 1)
-    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        block = torch.nn.ModuleDict(
-            {
-                "up": mixed_gemm.Linear(64, 128, group_size=32),
-                "down": mixed_gemm.Linear(128, 64, group_size=32),
-            }
-        )
-        exec(code("Tensor parallelism"), {"block": block, "mesh": init_device_mesh("cpu", (1,))})
-        assert isinstance(block.up.weight.to_local(), mixed_gemm.QuantizedTensor)
-        assert block.down(block.up(torch.ones(2, 64))).shape == (2, 64)
-    finally:
-        distributed.destroy_process_group()
+@pytest.mark.parametrize("key", EXAMPLES, ids=lambda key: f"{key[0]}-{key[2]}")
+def test_python_runs(key: tuple[str, str, int], folder: Path, own_tables: None) -> None:
+    example = EXAMPLES[key]
+    for package, version in example.needs:
+        pytest.importorskip(package, minversion=version, reason="optional")
+    if example.given is process_group and not torch.distributed.is_available():
+        pytest.skip("this torch has no torch.distributed")
+    given = contextlib.nullcontext({}) if example.given is None else example.given(folder)
+    with given as names:
+        exec(compile(BLOCKS[key].text, key[0], "exec"), names)
+        example.check(names)
 
 
-def test_commands_and_their_options_exist() -> None:
+# --- shells --------------------------------------------------------------------------------------
+
+
+def commands(key: tuple[str, str, int]) -> Iterator[list[str]]:
+    """The words of each command."""
+    for line in BLOCKS[key].text.splitlines():
+        for command in re.split(r"[;|]", line.split("  #")[0]):
+            if words := command.split():
+                yield words
+
+
+def known_options(command: str) -> str:
     pytest.importorskip("typer", reason="the extra cli is not installed: pip install typer rich")
     from typer.testing import CliRunner
 
-    from mixed_gemm.cli.app import COMMANDS, app
+    from mixed_gemm.cli.app import app
 
-    text = part("Command line")
-    lines = re.findall(r"mixed-gemm (\w+)([^\n;#]*)", text)
-    assert {name for name, _ in lines} == set(COMMANDS)
-    for name, arguments in lines:
-        known = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"}).stdout
-        for option in re.findall(r"--[\w-]+", arguments):
-            assert option in known, (name, option)
+    return CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).stdout
 
 
-def test_convolutions_example() -> None:
-    names: dict[str, Any] = {}
-    exec(code("Convolutions"), names)
-    assert names["y"].shape == (1, 64, 32, 32)
-    assert isinstance(names["model"][0], mixed_gemm.Conv2d)
+@pytest.mark.parametrize("key", sorted(SHELLS), ids=lambda key: key[0])
+def test_commands_of_shells_exist(key: tuple[str, str, int], repository: Path) -> None:
+    for program, first, *rest in commands(key):
+        if program == "make":
+            assert re.search(rf"^{first}:", (repository / "Makefile").read_text(), re.MULTILINE)
+        elif program == "mixed-gemm":
+            known = known_options(first)
+            assert "Usage" in known, first
+            for option in (word for word in rest if word.startswith("--")):
+                assert option in known, (first, option)
+        elif program == "pip":
+            (extra,) = re.findall(r"\[(\w+)\]", rest[0])
+            assert re.search(rf"^{extra} = \[", (repository / "pyproject.toml").read_text(), re.M)
+        else:
+            script = (repository / program).read_text()
+            assert re.search(rf"^\s*{first}\)", script, re.MULTILINE), (program, first)
+
+
+def test_the_page_of_the_command_has_every_command() -> None:
+    pytest.importorskip("typer", reason="the extra cli is not installed: pip install typer rich")
+    from mixed_gemm.cli.app import COMMANDS
+
+    named = {words[1] for words in commands(("docs/cli.md", "", 0)) if words[0] == "mixed-gemm"}
+    assert named == set(COMMANDS)
+
+
+# --- ratios --------------------------------------------------------------------------------------
+
+
+def rows_of(repository: Path, name: str) -> list[dict[str, Any]]:
+    assert f"benchmarks/results/{name}" in pages.text(pages.README)
+    rows: list[dict[str, Any]] = json.loads(
+        (repository / "benchmarks" / "results" / name).read_text()
+    )["rows"]
+    return rows
+
+
+def times(rows: list[dict[str, Any]], op: str, us: str, **wanted: Any) -> dict[Any, float]:
+    """(N, K, M) -> microseconds, of the rows with these values."""
+    return {
+        (row["N"], row["K"], row["M"]): row[us]
+        for row in rows
+        if row["op"] == op and all(row[name] == value for name, value in wanted.items())
+    }
+
+
+def test_the_ratios_of_the_gpu_are_those_of_its_file(repository: Path) -> None:
+    rows = rows_of(repository, "gemm_h200.json")
+    main = {"dtype": "float16", "bits": 4, "group_size": 128, "zero_mode": None, "selected": True}
+    ours, cublas = times(rows, "fpA_intB_gemm", "us", **main), times(
+        rows, "cublas", "us", dtype="float16"
+    )  # fmt: skip
+    ranges = []
+    for m in (1, 16, 64, 256, 4096):
+        found = [us / cublas[point] for point, us in ours.items() if point[2] == m]
+        assert len(found) == 6
+        ranges.append(f"{min(found):.2f} to {max(found):.2f}")
+    text = " ".join(pages.text(pages.README).split())
+    one, sixteen, sixty, more, most = ranges
+    assert (
+        f"is {one} at one row, {sixteen} at 16, {sixty} at 64, {more} at 256 and {most} at 4096"
+    ) in text
+
+
+def test_the_ratios_of_the_cpu_are_those_of_its_file(repository: Path) -> None:
+    rows = rows_of(repository, "cpu_zen_5_2_threads.json")
+    main = {"dtype": "bfloat16", "bits": 4, "group_size": 128}
+    ours = times(rows, "fpA_intB_gemm", "us_min", **main)
+    dense = times(rows, "F.linear", "us_min", dtype="bfloat16")
+    one, sixteen, most = (f"{ours[4096, 4096, m] / dense[4096, 4096, m]:.2f}" for m in (1, 16, 256))
+    text = " ".join(pages.text(pages.README).split())
+    assert f"{one} at one row, {sixteen} at 16 and {most} at 256" in text

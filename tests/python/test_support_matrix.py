@@ -1,4 +1,5 @@
-"""The README's support table against why_not, on the CPU and on GPUs that are not here."""
+"""The table of docs/schemes.md of what is accepted, against why_not, on the CPU and on GPUs that are
+not here. (The README's table of what runs where is checked by test_pages.py.)"""
 
 from __future__ import annotations
 
@@ -20,12 +21,12 @@ DEVICES = {
 }
 ROWS = {
     line.split("|")[1].strip(): line
-    for line in (Path(__file__).parents[2] / "README.md").read_text().splitlines()
+    for line in (Path(__file__).parents[2] / "docs" / "schemes.md").read_text().splitlines()
     if line.startswith("| ") and line.count("|") == 4
 }
 
 
-def test_readme_names_every_gpu_activation_and_dtype() -> None:
+def test_the_page_names_every_gpu_activation_and_dtype() -> None:
     header = next(line for line in ROWS.values() if "CUDA (" in line)
     for capability in list(DEVICES)[1:]:
         assert capability in header
@@ -36,7 +37,7 @@ def test_readme_names_every_gpu_activation_and_dtype() -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
-def test_what_the_readme_lists_is_accepted(device: str) -> None:
+def test_what_the_page_lists_is_accepted(device: str) -> None:
     dtypes = (torch.float32, torch.float16, torch.bfloat16)
     groups = (-1, 16, 32, 48, 64, 96, 128, 256, 4096)
     shapes = ((1, 1, 4096), (0, 64, 4096), (7, 129, 4097), (5000, 11008, 4096))
@@ -50,7 +51,7 @@ def test_what_the_readme_lists_is_accepted(device: str) -> None:
 
 
 @pytest.mark.parametrize("bits", (1, 2, 3, 5, 16))
-def test_what_the_readme_does_not_list_is_refused(bits: int) -> None:
+def test_what_the_page_does_not_list_is_refused(bits: int) -> None:
     for device in DEVICES.values():
         assert mixed_gemm.why_not(1, 64, 64, bits=bits, group_size=-1, device=device) is not None
 
