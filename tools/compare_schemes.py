@@ -11,6 +11,7 @@ float32, which the quantized ones keep for their activations. Calibration is the
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -47,10 +48,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def measure() -> list[dict[str, Any]]:
-    sys.path.insert(0, str(ROOT / "examples"))
-    import semantic_search as demo
-
     import mixed_gemm
+
+    sys.path.insert(0, str(ROOT / "examples"))
+    demo: Any = importlib.import_module("semantic_search")
 
     model, tokenizer = demo.load(demo.find_model(None))
     corpus = demo.read_corpus(ROOT / "examples" / "sentences.txt")

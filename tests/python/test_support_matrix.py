@@ -1,5 +1,5 @@
-"""The table of docs/schemes.md of what is accepted, against why_not, on the CPU and on GPUs that are
-not here. (The README's table of what runs where is checked by test_pages.py.)"""
+"""The table of docs/schemes.md of what is accepted, against why_not, on the CPU and on GPUs that
+are not here. (The README's table of what runs where is checked by test_pages.py.)"""
 
 from __future__ import annotations
 
