@@ -26,7 +26,7 @@ class Checkpoint:
 
     Args:
         path: a folder or one file. index: where each tensor of it lies.
-        scheme: the codec of the detected format.
+        codec: of the detected format.
         config, quantization_config: as below.
         strict: as of :func:`open_checkpoint`.
 

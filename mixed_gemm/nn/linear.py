@@ -95,8 +95,8 @@ class Linear(QuantizedModule, nn.Linear):
         """``[..., K]`` -> ``[..., N]``, in the dtype of ``input`` (or of autocast).
 
         Args:
-            input: float16, bfloat16 or float32, where the weight's scales follow the activations in
-                the dtype of the weight; any strides; no rows are fine.
+            input: in the dtype of the weight, or float32, which a 16-bit weight rounds on the way
+                in; any strides; no rows are fine.
 
         Raises:
             What the op of the kind of weight raises, ``fpA_intB_gemm`` or ``scaled_mm``.

@@ -1,5 +1,5 @@
-"""peft's adapters on quantized layers: they start as peft means them to, train, and merge into the
-scheme of the layer. docs/adapters.md has the errors; twice these are allowed here."""
+"""What rounding costs peft's adapters, at their start and when they are merged, as docs/adapters.md
+has it; twice that is allowed here."""
 
 from __future__ import annotations
 
