@@ -9,19 +9,18 @@ from .. import _library
 
 if _library.available:
     from . import (
-        autograd,
-        derivatives,
         fake_awq,
         fake_conv,
         fake_gemm,
         fake_scaled,
+        registry,
         transforms,
         vmap,
     )
 
     fake_gemm.register()
     fake_scaled.register()
-    autograd.register(derivatives.ROWS)
+    registry.register()
     vmap.register()
     transforms.register()
     fake_conv.register()

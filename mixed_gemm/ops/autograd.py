@@ -1,5 +1,5 @@
 """How the ops take part in differentiation: one kernel at the Autograd key for all of them, driven
-by a ``Row`` each (the table is in ``derivatives``).
+by the ``Derivatives`` in the record of each (``op.Op``).
 
 ``torch.library.register_autograd`` has no forward mode and refuses the transforms of torch.func, so
 the kernel applies an ``autograd.Function`` of its own. torch.func peels its transforms off one by
@@ -21,7 +21,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
-from .transforms import LIBRARY
+from .library import LIBRARY
 
 _aten = torch.ops.aten
 
@@ -105,18 +105,25 @@ class Rule:
         return grad.sum(others) if others else grad
 
 
+def through_op(x: str, bias: str = "") -> Callable[[Saved, Tensor, Tensor | None], Tensor]:
+    """``Rule.forward`` of an op that is its own: it multiplies tangents as it does ``x``."""
+
+    def forward(saved: Saved, dx: Tensor, dbias: Tensor | None) -> Tensor:
+        return saved.linear(**{x: dx}, **({bias: dbias} if bias else {}))
+
+    return forward
+
+
 @dataclass(frozen=True)
-class Row:
+class Derivatives:
     """How one op is differentiated.
 
-    op: its name.
     why: the reason and the hint for every argument that does not train, after "scales requires
         grad, but"; "{name}" stands for the argument.
     rule: of the arguments that train; None where there are none.
     whys: the reason for single arguments, by name, where it is another one.
     """
 
-    op: str
     why: str
     rule: Rule | None = None
     whys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -149,18 +156,20 @@ def refusal(where: str, name: str, what: str, why: str) -> RuntimeError:
 
 @dataclass(frozen=True)
 class _Op:
-    """A row, and what its schema says."""
+    """An op, how it is differentiated, and what its schema says."""
 
-    row: Row
+    name: str
+    row: Derivatives
     overload: torch._ops.OpOverload[..., Any]
     positional: tuple[str, ...]
     defaults: dict[str, Any]
 
     @classmethod
-    def of(cls, row: Row) -> _Op:
-        overload = getattr(torch.ops.mixed_gemm, row.op).default
+    def of(cls, name: str, row: Derivatives) -> _Op:
+        overload = getattr(torch.ops.mixed_gemm, name).default
         arguments = overload._schema.arguments
         return cls(
+            name,
             row,
             overload,
             tuple(x.name for x in arguments if not x.kwarg_only),
@@ -179,7 +188,7 @@ class _Op:
             else:
                 continue
             why = self.row.whys.get(name, self.row.why)
-            raise refusal(f"mixed_gemm::{self.row.op}", name, what, why)
+            raise refusal(f"mixed_gemm::{self.name}", name, what, why)
 
 
 class _Call:
@@ -284,9 +293,9 @@ class _Derivative(_SingleLevelFunction):
         return tangent
 
 
-def _kernel(row: Row) -> Callable[..., Any]:
-    op = _Op.of(row)
-    function: Any = type(row.op, (_Derivative,), {})  # grad_fn then has the name of the op
+def _kernel(name: str, row: Derivatives) -> Callable[..., Any]:
+    op = _Op.of(name, row)
+    function: Any = type(name, (_Derivative,), {})  # grad_fn then has the name of the op
     redispatch, after = op.overload.redispatch, torch._C._after_autograd_keyset
 
     def kernel(keyset: torch._C.DispatchKeySet, *args: Any, **options: Any) -> Any:
@@ -315,9 +324,9 @@ def _twin_of(op: str) -> str:
     return twin
 
 
-def register(rows: tuple[Row, ...]) -> None:
-    for row in rows:
-        kernel, name = _kernel(row), f"mixed_gemm::{row.op}"
-        in_cpp = torch._C._dispatch_has_kernel_for_dispatch_key(name, "Autograd")
-        target = _twin_of(row.op) if in_cpp else row.op
-        LIBRARY.impl(target, kernel, "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]
+def register(rows: Mapping[str, Derivatives]) -> None:
+    """Put the kernel of every op, by name, on the Autograd key."""
+    for name, row in rows.items():
+        in_cpp = torch._C._dispatch_has_kernel_for_dispatch_key(f"mixed_gemm::{name}", "Autograd")
+        target = _twin_of(name) if in_cpp else name
+        LIBRARY.impl(target, _kernel(name, row), "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]

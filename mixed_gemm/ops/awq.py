@@ -10,8 +10,11 @@ import torch
 from torch import Tensor
 
 from .. import _library
+from .autograd import Derivatives, Rule, Saved, through_op
 from .errors import translates_errors
+from .op import Op
 from .problem import refuse_non_numbers
+from .reasons import DETACH, INTEGERS, WEIGHTS
 
 __all__ = ["awq_dequantize", "awq_gemm", "awq_repack", "gptq_repack"]
 
@@ -120,3 +123,55 @@ def gptq_repack(qweight: Tensor, perm: Tensor | None = None, *, bits: int) -> Te
     refuse_non_numbers("mixed_gemm::gptq_repack", bits=bits)
     packed: Tensor = torch.ops.mixed_gemm.gptq_repack(qweight, perm, bits=bits)
     return packed
+
+
+def _gemm_backward(saved: Saved, grad: Tensor) -> Tensor:
+    given = saved.arguments
+    weight = torch.ops.mixed_gemm.awq_dequantize(given["qweight"], given["scales"], given["qzeros"])
+    grad_input: Tensor = grad @ weight.t()
+    return grad_input
+
+
+def _scales_backward(saved: Saved, grad: Tensor) -> Tensor:
+    """w = (code - zero) * scale: the sum over the rows of a group; in fp32, rounded once."""
+    given = saved.arguments
+    groups, n = saved.x_shape
+    one = grad.new_ones(saved.x_shape, dtype=torch.float32)
+    integers = torch.ops.mixed_gemm.awq_dequantize(given["qweight"], one, given["qzeros"])
+    by_group: Tensor = (grad.float() * integers).reshape(groups, -1, n).sum(1)
+    return by_group.to(grad.dtype)
+
+
+_GEMM_SCALES = (
+    f"quantized weights do not train. {DETACH}, or input @ mixed_gemm.awq_dequantize(...), which "
+    "is differentiable in scales"
+)
+
+OPS = (
+    Op(
+        "awq_gemm",
+        "input @ w of an AutoAWQ weight as the checkpoint holds it",
+        derivatives=Derivatives(
+            WEIGHTS,
+            Rule("input", "", through_op("input"), _gemm_backward),
+            whys={"scales": _GEMM_SCALES},
+        ),
+    ),
+    Op(
+        "awq_dequantize",
+        "the dense weight [K, N] of AutoAWQ tensors",
+        derivatives=Derivatives(
+            WEIGHTS, Rule("scales", "", through_op("scales"), _scales_backward)
+        ),
+    ),
+    Op(
+        "awq_repack",
+        "AutoAWQ codes in the packed layout",
+        derivatives=Derivatives(INTEGERS),
+    ),
+    Op(
+        "gptq_repack",
+        "GPTQ codes in the packed layout",
+        derivatives=Derivatives(INTEGERS),
+    ),
+)

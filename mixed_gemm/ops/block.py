@@ -6,8 +6,12 @@ import torch
 from torch import Tensor
 
 from .. import _library
+from .autograd import Derivatives, Rule, Saved
+from .dense import dense_blocks
 from .errors import translates_errors
+from .op import Op
 from .problem import refuse_non_numbers
+from .reasons import ADAPTER, FORCED, ROUNDING
 
 __all__ = ["block_quant_gemm"]
 
@@ -59,3 +63,43 @@ def block_quant_gemm(
         a, b, scale_b, offset_b, bias, block_size=block_size, activation=activation
     )
     return out
+
+
+def _weight(saved: Saved, dtype: torch.dtype) -> Tensor:
+    given = saved.arguments
+    return dense_blocks(
+        given["b"],
+        given["scale_b"],
+        given["offset_b"],
+        block_size=given["block_size"],
+        dtype=dtype,
+    )
+
+
+def _forward(saved: Saved, da: Tensor, dbias: Tensor | None) -> Tensor:
+    """Straight through the rounding of a: the op itself would round the tangent."""
+    out = da @ _weight(saved, da.dtype)
+    return out if dbias is None else out + dbias
+
+
+def _backward(saved: Saved, grad: Tensor) -> Tensor:
+    return grad @ _weight(saved, grad.dtype).t()
+
+
+OPS = (
+    Op(
+        "block_quant_gemm",
+        "activation(a @ w + bias), w int8 and a rounded to int8 by row and block on the way",
+        derivatives=Derivatives(ADAPTER, Rule("a", "bias", _forward, _backward)),
+    ),
+    Op(
+        "_block_quant_gemm_config",
+        "the same with a kernel configuration by name",
+        derivatives=Derivatives(FORCED),
+    ),
+    Op(
+        "_block_quantize",
+        "what its first launch makes of the activations",
+        derivatives=Derivatives(ROUNDING),
+    ),
+)

@@ -10,9 +10,13 @@ import torch
 from torch import Tensor
 
 from .. import _library
+from .autograd import Derivatives, Rule, Saved, through_op
 from .conv_problem import ConvGeometry, IntOrPair, check_int8_scalars, pair
+from .dense import dense_filter
 from .errors import UnsupportedError, translates_errors
+from .op import Op
 from .problem import refuse_non_numbers
+from .reasons import ADAPTER, DETACH, FORCED, INTEGERS
 
 __all__ = ["pack_conv_weights", "qconv2d", "qconv2d_int8"]
 
@@ -239,3 +243,69 @@ def qconv2d_int8(
         dilation=geometry.dilation,
     )
     return out
+
+
+def _backward(saved: Saved, grad: Tensor) -> Tensor:
+    given = saved.arguments
+    weight = dense_filter(
+        given["weight_packed"],
+        given["scales"],
+        given["offsets"],
+        bits=given["bits"],
+        block_size=given["block_size"],
+        in_c=saved.x_shape[1],
+        kernel_size=given["kernel_size"],
+        dtype=grad.dtype,
+    )
+    shape_only = grad.new_zeros(1).expand(saved.x_shape)
+    grad_input: Tensor = torch.ops.aten.convolution_backward(
+        grad,
+        shape_only,
+        weight,
+        None,
+        given["stride"],
+        given["padding"],
+        given["dilation"],
+        False,
+        [0],
+        1,
+        (True, False, False),
+    )[0]
+    return grad_input
+
+
+OPS = (
+    Op(
+        "pack_conv_weights",
+        "the integers [Co, Ci, Kh, Kw] of a filter in the packed layout",
+        derivatives=Derivatives(INTEGERS),
+    ),
+    Op(
+        "qconv2d",
+        "activation(conv2d(input, w) + bias), w packed in 4 or 8 bits",
+        derivatives=Derivatives(
+            ADAPTER,
+            Rule("input", "bias", through_op("input", "bias"), _backward, channel=-3),
+        ),
+    ),
+    Op(
+        "qconv2d_int8",
+        "an int8 convolution with an int8 result",
+        derivatives=Derivatives(
+            f"rounding to int8 has no gradient. {DETACH}, or qconv2d, which has one"
+        ),
+    ),
+    *(
+        Op(
+            name,
+            "a convolution with a kernel configuration by name, or those names",
+            derivatives=Derivatives(FORCED),
+        )
+        for name in (
+            "_qconv2d_config",
+            "_qconv2d_configs",
+            "_qconv2d_int8_config",
+            "_qconv2d_int8_configs",
+        )
+    ),
+)

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from .. import _library
-from .autograd import transforms_active
+from .autograd import Derivatives, Rule, Saved, through_op, transforms_active
 from .errors import raise_its_kind, translates_errors
+from .op import Op
 from .problem import refuse_non_numbers
+from .reasons import ADAPTER, FORCED, WEIGHTS
 
 __all__ = ["fpA_intB_gemm", "fpA_intB_gemm_config"]
 
@@ -113,7 +115,8 @@ def fpA_intB_gemm(
             the others are RuntimeError too: see ``errors``.)
         ImportError: the library did not load.
 
-    Source: seeds 000 and 001 (fpA_intB with the interleaved weight layout).
+    Source: the name is that of NVIDIA's FasterTransformer; the packed layout is described in
+    csrc/layout/weight_layout.h.
     """
     _library.require()
     refuse_non_numbers("mixed_gemm::fpA_intB_gemm", bits=bits, group_size=group_size)
@@ -174,3 +177,35 @@ def fpA_intB_gemm_config(
         config=config,
     )
     return out
+
+
+def _backward(saved: Saved, grad: Tensor) -> Tensor:
+    given = saved.arguments
+    weight = torch.ops.mixed_gemm.dequantize_weights(
+        given["b_packed"],
+        given["scales"],
+        given["zeros"],
+        bits=given["bits"],
+        group_size=given["group_size"],
+        zero_mode=given["zero_mode"],
+        n=given["scales"].shape[1],
+        k=saved.x_shape[-1],
+        dtype=grad.dtype,
+    )
+    pre_scale = given["pre_scale"]
+    grad_a: Tensor = grad @ weight
+    return grad_a if pre_scale is None else grad_a * pre_scale
+
+
+OPS = (
+    Op(
+        "fpA_intB_gemm",
+        "activation((a * pre_scale) @ w.T + bias), w packed in 4 or 8 bits",
+        derivatives=Derivatives(ADAPTER, Rule("a", "bias", through_op("a", "bias"), _backward)),
+    ),
+    Op(
+        "fpA_intB_gemm_config",
+        "the same with a kernel configuration by name, for tests and benchmarks",
+        derivatives=Derivatives(WEIGHTS, whys={"a": FORCED, "bias": FORCED}),
+    ),
+)

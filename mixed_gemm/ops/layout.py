@@ -10,8 +10,11 @@ from torch import Tensor
 
 from .. import _library
 from .arguments import check_is_dtype
+from .autograd import Derivatives
 from .errors import translates_errors
+from .op import Op
 from .problem import refuse_non_numbers
+from .reasons import INTEGERS, WEIGHTS
 
 __all__ = ["dequantize_weights", "pack_weights", "unpack_weights"]
 
@@ -122,3 +125,22 @@ def dequantize_weights(
         dtype=scales.dtype if dtype is None and isinstance(scales, Tensor) else dtype,
     )
     return weight
+
+
+OPS = (
+    Op(
+        "pack_weights",
+        "integers [N, K] in the layout that every kernel reads",
+        derivatives=Derivatives(INTEGERS),
+    ),
+    Op(
+        "unpack_weights",
+        "the integers [N, K] of a packed weight",
+        derivatives=Derivatives(INTEGERS),
+    ),
+    Op(
+        "dequantize_weights",
+        "the dense weight [N, K] of a packed one, rounded once",
+        derivatives=Derivatives(WEIGHTS),
+    ),
+)

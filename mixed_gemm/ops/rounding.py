@@ -6,7 +6,10 @@ import torch
 from torch import Tensor
 
 from .. import _library
+from .autograd import Derivatives
 from .errors import translates_errors
+from .op import Op
+from .reasons import ROUNDING
 
 __all__ = ["quantize_per_tensor", "quantize_per_token"]
 
@@ -66,3 +69,17 @@ def quantize_per_tensor(a: Tensor, scale: Tensor, azp: Tensor | None = None) -> 
     _library.require()
     q: Tensor = torch.ops.mixed_gemm.quantize_per_tensor(a, scale, azp)
     return q
+
+
+OPS = (
+    Op(
+        "quantize_per_token",
+        "int8 rows with a scale each, and zero points where asked for",
+        derivatives=Derivatives(ROUNDING),
+    ),
+    Op(
+        "quantize_per_tensor",
+        "int8 with one given scale",
+        derivatives=Derivatives(ROUNDING),
+    ),
+)

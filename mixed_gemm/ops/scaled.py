@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import is_fake
 
 from .. import _library
 from .arguments import check_is_dtype
-from .autograd import transforms_active
+from .autograd import Derivatives, Rule, transforms_active
 from .errors import (
     check_not_freed,
     check_storage,
@@ -24,6 +24,8 @@ from .errors import (
     wrong_value,
 )
 from .fake_scaled import check_scaled_mm
+from .op import Op
+from .reasons import FORCED, SCALES
 
 __all__ = [
     "azp_adjustment",
@@ -241,3 +243,22 @@ def azp_adjustment(weight: Tensor, azp: int | Tensor | None = None) -> Tensor:
     if sums.numel() and not sums.is_meta and not limit.min <= sums.aminmax().min <= limit.max:
         wrong_value(where, "azp * sum", "fit in int32", f"azp={azp}")
     return sums.to(torch.int32)
+
+
+OPS = (
+    Op(
+        "scaled_mm",
+        "scale_a * (scale_b * (a @ b)) + bias of int8 or float8 operands",
+        derivatives=Derivatives(SCALES, Rule("", "bias")),
+    ),
+    Op(
+        "scaled_mm_azp",
+        "the same of int8 activations with a zero point",
+        derivatives=Derivatives(SCALES, Rule("", "bias")),
+    ),
+    Op(
+        "_scaled_mm_config",
+        "both with a kernel configuration by name",
+        derivatives=Derivatives(FORCED),
+    ),
+)

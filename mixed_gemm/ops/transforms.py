@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-# Registrations last as long as this object.
-LIBRARY = torch.library.Library("mixed_gemm", "IMPL")  # type: ignore[no-untyped-call]
+from .library import LIBRARY
+
 _CODES_PER_WORD = 8  # of AutoAWQ's int32 words
 
 

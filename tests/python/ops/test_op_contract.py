@@ -27,9 +27,9 @@ from torch.autograd import forward_ad
 from torch.utils import _pytree
 
 from mixed_gemm.ops import vmap
-from mixed_gemm.ops.derivatives import ROWS
+from mixed_gemm.ops.registry import OPS as RECORDS
 
-RULES = {row.op: row.rule for row in ROWS if row.rule is not None}
+RULES = {op.name: op.derivatives.rule for op in RECORDS if op.derivatives.rule is not None}
 
 
 def leaves(result: Any) -> list[Any]:
@@ -56,8 +56,8 @@ def _forget_compiled_functions() -> None:
 # --- the table ---------------------------------------------------------------------------------
 
 
-def test_every_op_that_takes_a_tensor_has_a_row_and_a_sample() -> None:
-    assert takes_tensors() == sorted(SAMPLES) == sorted(row.op for row in ROWS)
+def test_every_op_that_takes_a_tensor_has_a_record_and_a_sample() -> None:
+    assert takes_tensors() == sorted(SAMPLES) == sorted(op.name for op in RECORDS)
 
 
 def test_every_rule_has_a_case_with_all_that_trains() -> None:

@@ -1,0 +1,24 @@
+"""The record of one op: all that is particular to it, beside its public function in the file of its
+family. What torch asks of an op is written once for all of them, in a file for each question, and
+``registry`` hands the records to those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .autograd import Derivatives
+
+
+@dataclass(frozen=True)
+class Op:
+    """One op.
+
+    name: as in csrc/ops/schema.cpp. With an underscore in front it is for tests and benchmarks.
+    doc: what it computes, in a line.
+    derivatives: what trains, how, and why the rest does not.
+    """
+
+    name: str
+    doc: str
+    derivatives: Derivatives

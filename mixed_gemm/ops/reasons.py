@@ -1,0 +1,17 @@
+"""Why something of an op does not train: sentences that several records share. "{name}" stands for
+the argument.
+"""
+
+DETACH = "Hint: {name}.detach()"
+WEIGHTS = f"quantized weights do not train. {DETACH}"
+ADAPTER = f"{WEIGHTS}, and train an adapter (LoRA) or the bias instead"
+SCALES = f"scales do not train. {DETACH}"
+INTEGERS = f"integers do not train. {DETACH}"
+ROUNDING = (
+    f"rounding to int8 has no gradient. {DETACH}, or mixed_gemm.Linear(scheme='w8a8'), which "
+    "trains straight through it"
+)
+FORCED = (
+    "a forced configuration is for tests and benchmarks, and has no gradient. "
+    f"{DETACH}, or the op without _config"
+)
