@@ -17,7 +17,8 @@ from .nn.conv import Conv2d
 from .nn.linear import Linear
 from .ops.awq import awq_dequantize, awq_gemm, awq_repack, gptq_repack
 from .ops.block import block_quant_gemm
-from .ops.conv import pack_conv_weights, qconv2d, qconv2d_int8
+from .ops.conv import pack_conv_weights, qconv2d
+from .ops.conv_int8 import qconv2d_int8
 from .ops.gemm import fpA_intB_gemm, fpA_intB_gemm_config
 from .ops.layout import dequantize_weights, pack_weights, unpack_weights
 from .ops.rounding import quantize_per_tensor, quantize_per_token

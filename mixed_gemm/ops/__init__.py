@@ -8,27 +8,16 @@ direct calls of ``torch.ops.mixed_gemm.*`` have them too.
 from .. import _library
 
 if _library.available:
-    from . import (
-        fake_awq,
-        fake_conv,
-        fake_gemm,
-        fake_scaled,
-        registry,
-        transforms,
-        vmap,
-    )
+    from . import registry, transforms, vmap
 
-    fake_gemm.register()
-    fake_scaled.register()
     registry.register()
     vmap.register()
     transforms.register()
-    fake_conv.register()
-    fake_awq.register()
 
 from .awq import awq_dequantize, awq_gemm, awq_repack, gptq_repack
 from .block import block_quant_gemm
-from .conv import pack_conv_weights, qconv2d, qconv2d_int8, unchecked_qconv2d
+from .conv import pack_conv_weights, qconv2d, unchecked_qconv2d
+from .conv_int8 import qconv2d_int8
 from .gemm import fpA_intB_gemm, fpA_intB_gemm_config, unchecked_gemm
 from .layout import dequantize_weights, pack_weights, unpack_weights
 from .rounding import quantize_per_tensor, quantize_per_token

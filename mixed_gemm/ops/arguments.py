@@ -1,7 +1,7 @@
 """Rules about tensors that the fake kernels share: a meta or traced call must refuse what the eager
-one refuses, with the same words and in the same order. The twin of csrc/ops/tensor_checks.cpp and
-checks.cpp; tests/python/ops/test_error_types.py compares the texts. Storages are not looked at: a
-fake tensor has none.
+one refuses, with the same words and in the same order. The twin of csrc/ops/tensor_checks.cpp, as
+the fakes of a family are that of its checks.cpp; tests/python/ops/test_error_types.py compares the
+texts. Storages are not looked at: a fake tensor has none.
 """
 
 from __future__ import annotations
@@ -15,13 +15,9 @@ from torch import Tensor
 from .errors import dtype_name, shape_text, wrong_type, wrong_value
 from .problem import (
     DTYPES,
-    PAD_K,
-    check_activation,
-    check_problem,
     check_zero_mode,
     num_groups,
     packed_shape,
-    round_up,
 )
 
 GROUP_RULE = "(ceil(K/group_size), N)"
@@ -158,51 +154,6 @@ def check_weight(
         check_dtype(op, "zeros", zeros, scales.dtype, " (the dtype of scales)")
         check_matrix(op, "zeros", zeros, GROUP_RULE, shape, because, True)
     check_packed(op, b_packed, n, k, bits)
-
-
-def check_gemm(
-    op: str,
-    a: Tensor,
-    b_packed: Tensor,
-    scales: Tensor,
-    zeros: Tensor | None,
-    bias: Tensor | None,
-    pre_scale: Tensor | None,
-    bits: int,
-    group_size: int,
-    zero_mode: str,
-    activation: str,
-) -> int:
-    """Check every argument of fpA_intB_gemm against the others; returns N."""
-    check_tensors(
-        op,
-        {"a": a, "b_packed": b_packed, "scales": scales},
-        {"zeros": zeros, "bias": bias, "pre_scale": pre_scale},
-    )
-    check_float(op, "a", a.dtype, "a.to(scales.dtype)")
-    check_rows(op, "a", a)
-    check_dims(op, "scales", scales, 2, GROUP_RULE)
-    k, n = a.shape[-1], scales.shape[1]
-    check_problem(op, rows_of(a), n, k, bits, group_size)
-    check_activation(op, activation)
-    if b_packed.dim() == 2 and b_packed.shape[1] * 8 // bits != round_up(k, PAD_K):
-        wrong_value(
-            op,
-            "K of a",
-            "fit b_packed",
-            f"K={k} (padded {round_up(k, PAD_K)}) and b_packed {shape_text(b_packed.shape)}, which "
-            f"holds padded K={b_packed.shape[1] * 8 // bits} at bits={bits}",
-        )
-    check_dtype(op, "scales", scales, a.dtype, " (the dtype of a)", "scales.to(a.dtype)")
-    check_weight(op, b_packed, scales, zeros, bits, group_size, zero_mode, n, k)
-    for name, tensor, extent_name, extent in (
-        ("bias", bias, "N", n),
-        ("pre_scale", pre_scale, "K", k),
-    ):
-        if tensor is not None:
-            check_dtype(op, name, tensor, a.dtype, " (the dtype of a)")
-            check_vector(op, name, tensor, extent_name, extent)
-    return n
 
 
 def check_is_dtype(op: str, name: str, value: object) -> None:

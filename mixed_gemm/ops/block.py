@@ -6,12 +6,28 @@ import torch
 from torch import Tensor
 
 from .. import _library
+from .arguments import (
+    check_column_major,
+    check_dtype,
+    check_float,
+    check_matrix,
+    check_rows,
+    check_tensors,
+    check_vector,
+    rows_of,
+)
 from .autograd import Derivatives, Rule, Saved
-from .dense import dense_blocks
-from .errors import translates_errors
+from .conv_problem import check_block_size
+from .errors import translates_errors, wrong_value
 from .op import Op
-from .problem import refuse_non_numbers
-from .reasons import ADAPTER, FORCED, ROUNDING
+from .problem import (
+    MAX_INT8_K,
+    check_activation,
+    check_problem,
+    num_groups,
+    refuse_non_numbers,
+)
+from .reasons import ADAPTER, FORCED, ON_GPU, ROUNDING
 
 __all__ = ["block_quant_gemm"]
 
@@ -65,15 +81,55 @@ def block_quant_gemm(
     return out
 
 
+def _fake(
+    op: str,
+    a: Tensor,
+    b: Tensor,
+    scale_b: Tensor,
+    offset_b: Tensor,
+    bias: Tensor | None,
+    block_size: int,
+    activation: str,
+) -> Tensor:
+    check_tensors(op, {"a": a, "b": b, "scale_b": scale_b, "offset_b": offset_b}, {"bias": bias})
+    check_float(op, "a", a.dtype)
+    check_rows(op, "a", a)
+    check_dtype(op, "b", b, torch.int8)
+    check_column_major(op, a, b)
+    k, n = a.shape[-1], b.shape[1]
+    check_problem(op, rows_of(a), n, k, 8, -1)
+    check_block_size(op, block_size, k, "K")
+    if (k if block_size == -1 else block_size) > MAX_INT8_K:
+        wrong_value(
+            op,
+            "a block",
+            f"have at most {MAX_INT8_K} elements, so that its int32 sum of products of -128 cannot "
+            "wrap",
+            f"block_size={block_size}, K={k}",
+        )
+    check_activation(op, activation)
+    blocks = (num_groups(k, block_size) if k else 0, n)
+    because = f"K={k}, block_size={max(k, 1) if block_size == -1 else block_size}"
+    for name, tensor in (("scale_b", scale_b), ("offset_b", offset_b)):
+        check_dtype(op, name, tensor, a.dtype, " (the dtype of a)")
+        check_matrix(op, name, tensor, "(ceil(K/block_size), N)", blocks, because, True)
+    if bias is not None:
+        check_dtype(op, "bias", bias, a.dtype, " (the dtype of a)")
+        check_vector(op, "bias", bias, "N", n)
+    return a.new_empty((*a.shape[:-1], n))
+
+
 def _weight(saved: Saved, dtype: torch.dtype) -> Tensor:
-    given = saved.arguments
-    return dense_blocks(
-        given["b"],
-        given["scale_b"],
-        given["offset_b"],
-        block_size=given["block_size"],
-        dtype=dtype,
+    """The dense weight [K, N]; fp32, then rounded to ``dtype``."""
+    b, block_size = saved.arguments["b"], saved.arguments["block_size"]
+    k = b.shape[0]
+    block = max(k, 1) if block_size == -1 else block_size
+    scale, offset = (
+        saved.arguments[name].float().repeat_interleave(block, dim=0)[:k]
+        for name in ("scale_b", "offset_b")
     )
+    weight: Tensor = (b.float() * scale + offset).to(dtype)
+    return weight
 
 
 def _forward(saved: Saved, da: Tensor, dbias: Tensor | None) -> Tensor:
@@ -90,16 +146,19 @@ OPS = (
     Op(
         "block_quant_gemm",
         "activation(a @ w + bias), w int8 and a rounded to int8 by row and block on the way",
+        fake=_fake,
         derivatives=Derivatives(ADAPTER, Rule("a", "bias", _forward, _backward)),
     ),
     Op(
         "_block_quant_gemm_config",
         "the same with a kernel configuration by name",
+        fake=ON_GPU,
         derivatives=Derivatives(FORCED),
     ),
     Op(
         "_block_quantize",
         "what its first launch makes of the activations",
+        fake=ON_GPU,
         derivatives=Derivatives(ROUNDING),
     ),
 )

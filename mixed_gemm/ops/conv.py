@@ -1,4 +1,4 @@
-"""The convolutions, typed.
+"""The convolution with packed weights, typed.
 
 N is the number of images, Ci and Co of input and output channels, B = ceil(Ci / block_size) (1 for
 -1). Where two numbers are taken (kernel_size, stride, padding, dilation) an int stands for both.
@@ -6,19 +6,42 @@ N is the number of images, Ci and Co of input and output channels, B = ceil(Ci /
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from .. import _library
+from .arguments import (
+    PACKED_RULE,
+    check_dims,
+    check_dtype,
+    check_float,
+    check_matrix,
+    check_tensors,
+    check_vector,
+)
 from .autograd import Derivatives, Rule, Saved, through_op
-from .conv_problem import ConvGeometry, IntOrPair, check_int8_scalars, pair
-from .dense import dense_filter
-from .errors import UnsupportedError, translates_errors
+from .conv_problem import (
+    FILTER_RULE,
+    IMAGES_RULE,
+    ConvGeometry,
+    IntOrPair,
+    channels_per_tap,
+    check_conv,
+    check_pack_conv,
+    conv_packed_shape,
+    geometry_of,
+    new_images,
+    num_blocks,
+)
+from .errors import UnsupportedError, shape_text, translates_errors, wrong_value
 from .op import Op
-from .problem import refuse_non_numbers
-from .reasons import ADAPTER, DETACH, FORCED, INTEGERS
+from .problem import check_activation, refuse_non_numbers
+from .reasons import ADAPTER, FORCED, INTEGERS, ON_GPU
 
-__all__ = ["pack_conv_weights", "qconv2d", "qconv2d_int8"]
+__all__ = ["pack_conv_weights", "qconv2d"]
 
 
 @translates_errors("pack_conv_weights")
@@ -103,12 +126,7 @@ def qconv2d(
     """
     _library.require()
     op = "mixed_gemm::qconv2d"
-    geometry = ConvGeometry(
-        pair(op, "kernel_size", kernel_size),
-        pair(op, "stride", stride),
-        pair(op, "padding", padding),
-        pair(op, "dilation", dilation),
-    )
+    geometry = geometry_of(op, kernel_size, stride, padding, dilation)
     refuse_non_numbers(op, bits=bits, block_size=block_size)
     geometry.check(op)
     return unchecked_qconv2d(
@@ -156,93 +174,100 @@ def unchecked_qconv2d(
     return out
 
 
-@translates_errors("qconv2d_int8")
-def qconv2d_int8(
+_BLOCK_RULE = "(ceil(Ci/block_size), Co)"
+
+
+def _fake_pack(op: str, q: Tensor, bits: int, check: bool) -> Tensor:
+    check_tensors(op, {"q": q})
+    check_dtype(op, "q", q, torch.int8, " (signed values)", "q.to(torch.int8)")
+    check_dims(op, "q", q, 4, FILTER_RULE)
+    if q.numel() == 0:
+        wrong_value(op, "q", "not be empty", shape_text(q.shape))
+    check_pack_conv(op, q.shape, bits)
+    shape = conv_packed_shape(q.shape[0], q.shape[1], q.shape[2:], bits)
+    return q.new_empty(shape, dtype=torch.uint8)
+
+
+def _fake(
+    op: str,
     input: Tensor,
-    weight: Tensor,
-    weight_scale: Tensor,
-    bias: Tensor | None = None,
-    *,
-    input_scale: float,
-    input_zero_point: int,
-    output_scale: float,
-    output_zero_point: int,
-    clamp_min: int = -128,
-    clamp_max: int = 127,
-    stride: IntOrPair = 1,
-    padding: IntOrPair = 0,
-    dilation: IntOrPair = 1,
+    weight_packed: Tensor,
+    scales: Tensor,
+    offsets: Tensor | None,
+    bias: Tensor | None,
+    bits: int,
+    block_size: int,
+    kernel_size: IntOrPair,
+    stride: IntOrPair,
+    padding: IntOrPair,
+    dilation: IntOrPair,
+    activation: str,
 ) -> Tensor:
-    """An int8 convolution with an int8 result: real input is input_scale * (input -
-    input_zero_point), the real weight weight_scale * weight, the real output output_scale *
-    (output - output_zero_point).
-
-    With sums exact in integers (``reference_conv.qconv2d_int8`` is equal bit for bit)::
-
-        sum = sum of (input - input_zero_point) * weight      pixels outside the image count 0
-        m   = float32(input_scale * weight_scale / output_scale)          products in float64
-        t   = float32(bias / output_scale + output_zero_point)
-        out = round_half_even(clamp(float32(sum) * m + t))    product and sum rounded to float32
-
-    which is the usual requantization, but without truncating the fused bias to an integer.
-
-    Args:
-        input: int8 ``[N, Ci, H, W]`` with fewer than 2^31 elements; any strides.
-        weight: int8 ``[Co, Ci, Kh, Kw]``, not packed, Ci * Kh * Kw at most 65793. Kept in
-            ``torch.channels_last`` it is read as it is, else reordered at every call.
-        weight_scale: float32 ``[Co]``, or one element for all; not looked at: where it is NaN,
-            the output is whatever integer the conversion gives.
-        bias: float32 ``[Co]`` in real units, or None.
-        input_scale, output_scale: positive numbers.
-        input_zero_point, output_zero_point: in -128..127.
-        clamp_min, clamp_max: in -128..127: a fused relu is clamp_min=output_zero_point.
-        stride, padding, dilation: as in ``torch.nn.functional.conv2d``.
-
-    Returns:
-        int8 ``[N, Co, Ho, Wo]`` in the memory format of ``input``.
-
-    Raises:
-        ValueError: a scalar is out of range, or a tensor does not fit the rest.
-        TypeError: an argument is no tensor, or of another dtype.
-        NotImplementedError, torch.OutOfMemoryError: as in :func:`qconv2d`.
-        RuntimeError: ``weight_scale`` or ``bias`` requires grad.
-        ImportError: the library did not load.
-    """
-    _library.require()
-    op = "mixed_gemm::qconv2d_int8"
-    check_int8_scalars(
+    check_tensors(
         op,
-        {"input_scale": input_scale, "output_scale": output_scale},
-        {
-            "input_zero_point": input_zero_point,
-            "output_zero_point": output_zero_point,
-            "clamp_min": clamp_min,
-            "clamp_max": clamp_max,
-        },
+        {"input": input, "weight_packed": weight_packed, "scales": scales},
+        {"offsets": offsets, "bias": bias},
     )
-    geometry = ConvGeometry(
-        (1, 1),  # the kernel is that of weight
-        pair(op, "stride", stride),
-        pair(op, "padding", padding),
-        pair(op, "dilation", dilation),
+    check_dims(op, "input", input, 4, IMAGES_RULE)
+    check_dims(op, "scales", scales, 2, _BLOCK_RULE)
+    check_float(op, "input", input.dtype, "input.to(scales.dtype)")
+    geometry = geometry_of(op, kernel_size, stride, padding, dilation)
+    in_c, out_c = input.shape[1], scales.shape[1]
+    out_size = check_conv(op, input.shape, out_c, geometry, bits, block_size)
+    check_activation(op, activation)
+    check_dtype(
+        op, "scales", scales, input.dtype, " (the dtype of input)", "scales.to(input.dtype)"
     )
-    geometry.check(op)
-    out: Tensor = torch.ops.mixed_gemm.qconv2d_int8(
-        input,
-        weight,
-        weight_scale,
-        bias,
-        input_scale=input_scale,
-        input_zero_point=input_zero_point,
-        output_scale=output_scale,
-        output_zero_point=output_zero_point,
-        clamp_min=clamp_min,
-        clamp_max=clamp_max,
-        stride=geometry.stride,
-        padding=geometry.padding,
-        dilation=geometry.dilation,
+    blocks = (num_blocks(in_c, block_size), out_c)
+    because = f"Ci={in_c}, block_size={in_c if block_size == -1 else block_size}"
+    check_matrix(op, "scales", scales, _BLOCK_RULE, blocks, because, True)
+    if offsets is not None:
+        check_dtype(op, "offsets", offsets, input.dtype, " (the dtype of input)")
+        check_matrix(op, "offsets", offsets, _BLOCK_RULE, blocks, because, True)
+    check_dtype(
+        op, "weight_packed", weight_packed, torch.uint8, " (from mixed_gemm.pack_conv_weights)"
     )
-    return out
+    (kernel_h, kernel_w), channels = geometry.kernel_size, channels_per_tap(in_c)
+    check_matrix(
+        op,
+        "weight_packed",
+        weight_packed,
+        PACKED_RULE.replace("N", "Co"),
+        conv_packed_shape(out_c, in_c, geometry.kernel_size, bits),
+        f"Co={out_c} from scales, Ci={in_c} from input, K={kernel_h * kernel_w * channels} = "
+        f"{kernel_h} * {kernel_w} * {channels} (Ci padded), bits={bits}",
+    )
+    if bias is not None:
+        check_dtype(op, "bias", bias, input.dtype, " (the dtype of input)")
+        check_vector(op, "bias", bias, "Co", out_c)
+    return new_images(input, out_c, out_size, input.dtype)
+
+
+def dense_filter(
+    weight_packed: Tensor,
+    scales: Tensor,
+    offsets: Tensor | None,
+    *,
+    bits: int,
+    block_size: int,
+    in_c: int,
+    kernel_size: Sequence[int],
+    dtype: torch.dtype,
+) -> Tensor:
+    """The filter ``[Co, Ci, Kh, Kw]`` behind packed bytes; fp32, then rounded to ``dtype``."""
+    out_c, taps = scales.shape[1], math.prod(kernel_size)
+    channels = channels_per_tap(in_c)
+    q: Tensor = torch.ops.mixed_gemm.unpack_weights(weight_packed, bits, out_c, taps * channels)
+    q = q.view(out_c, taps, channels)[..., :in_c].transpose(1, 2)
+
+    def per_channel(x: Tensor) -> Tensor:
+        block = in_c if block_size == -1 else block_size
+        return x.float().repeat_interleave(block, dim=0)[:in_c].t().unsqueeze(-1)
+
+    weight = q.float() * per_channel(scales)
+    if offsets is not None:
+        weight = weight + per_channel(offsets)
+    return weight.to(dtype).reshape(out_c, in_c, *kernel_size)
 
 
 def _backward(saved: Saved, grad: Tensor) -> Tensor:
@@ -278,34 +303,25 @@ OPS = (
     Op(
         "pack_conv_weights",
         "the integers [Co, Ci, Kh, Kw] of a filter in the packed layout",
+        fake=_fake_pack,
         derivatives=Derivatives(INTEGERS),
     ),
     Op(
         "qconv2d",
         "activation(conv2d(input, w) + bias), w packed in 4 or 8 bits",
+        fake=_fake,
         derivatives=Derivatives(
             ADAPTER,
             Rule("input", "bias", through_op("input", "bias"), _backward, channel=-3),
         ),
     ),
-    Op(
-        "qconv2d_int8",
-        "an int8 convolution with an int8 result",
-        derivatives=Derivatives(
-            f"rounding to int8 has no gradient. {DETACH}, or qconv2d, which has one"
-        ),
-    ),
     *(
         Op(
             name,
-            "a convolution with a kernel configuration by name, or those names",
+            "the same with a kernel configuration by name, or those names",
+            fake=ON_GPU,
             derivatives=Derivatives(FORCED),
         )
-        for name in (
-            "_qconv2d_config",
-            "_qconv2d_configs",
-            "_qconv2d_int8_config",
-            "_qconv2d_int8_configs",
-        )
+        for name in ("_qconv2d_config", "_qconv2d_configs")
     ),
 )

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from .errors import shape_text, wrong_type, wrong_value
@@ -29,6 +30,8 @@ MAX_CONV_INT8_K = 65793  # the int32 sum of K products of 255 * -128 does not wr
 
 Pair = tuple[int, int]
 IntOrPair = int | Sequence[int]
+
+IMAGES_RULE, FILTER_RULE = "(N, Ci, H, W)", "(Co, Ci, Kh, Kw)"
 
 
 def channels_per_tap(in_c: int) -> int:
@@ -112,6 +115,22 @@ class ConvGeometry:
                 )
             sizes.append((room - span) // stride + 1)
         return sizes[0], sizes[1]
+
+
+def geometry_of(
+    op: str,
+    kernel_size: IntOrPair,
+    stride: IntOrPair,
+    padding: IntOrPair,
+    dilation: IntOrPair,
+) -> ConvGeometry:
+    """Of the arguments of an op, where an int stands for two."""
+    return ConvGeometry(
+        pair(op, "kernel_size", kernel_size),
+        pair(op, "stride", stride),
+        pair(op, "padding", padding),
+        pair(op, "dilation", dilation),
+    )
 
 
 def _count_text(count: int) -> str:
@@ -204,6 +223,17 @@ def is_channels_last(images: Tensor) -> bool:
             return False
         least = stride * size if size > 1 else stride
     return True
+
+
+def new_images(input: Tensor, out_c: int, out_size: tuple[int, int], dtype: torch.dtype) -> Tensor:
+    """The images that come out, in the memory format of ``input``."""
+    channels_last = is_channels_last(input)
+    return torch.empty(
+        (input.shape[0], out_c, *out_size),
+        dtype=dtype,
+        device=input.device,
+        memory_format=torch.channels_last if channels_last else torch.contiguous_format,
+    )
 
 
 def num_blocks(in_c: int, block_size: int) -> int:

@@ -9,11 +9,19 @@ import torch
 from torch import Tensor
 
 from .. import _library
-from .arguments import check_is_dtype
+from .arguments import (
+    check_dims,
+    check_dtype,
+    check_float,
+    check_is_dtype,
+    check_packed,
+    check_tensors,
+    check_weight,
+)
 from .autograd import Derivatives
 from .errors import translates_errors
 from .op import Op
-from .problem import refuse_non_numbers
+from .problem import check_problem, packed_shape, refuse_non_numbers
 from .reasons import INTEGERS, WEIGHTS
 
 __all__ = ["dequantize_weights", "pack_weights", "unpack_weights"]
@@ -127,20 +135,57 @@ def dequantize_weights(
     return weight
 
 
+def _fake_pack(op: str, q: Tensor, bits: int, check: bool) -> Tensor:
+    check_tensors(op, {"q": q})
+    check_dtype(op, "q", q, torch.int8, " (signed values)", "q.to(torch.int8)")
+    check_dims(op, "q", q, 2, "(N, K)")
+    check_problem(op, 0, q.shape[0], q.shape[1], bits, -1)
+    return q.new_empty(packed_shape(q.shape[0], q.shape[1], bits), dtype=torch.uint8)
+
+
+def _fake_unpack(op: str, b_packed: Tensor, bits: int, n: int, k: int) -> Tensor:
+    check_tensors(op, {"b_packed": b_packed})
+    check_problem(op, 0, n, k, bits, -1)
+    check_packed(op, b_packed, n, k, bits)
+    return b_packed.new_empty((n, k), dtype=torch.int8)
+
+
+def _fake_dequantize(
+    op: str,
+    b_packed: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None,
+    bits: int,
+    group_size: int,
+    zero_mode: str,
+    n: int,
+    k: int,
+    dtype: torch.dtype,
+) -> Tensor:
+    check_tensors(op, {"b_packed": b_packed, "scales": scales}, {"zeros": zeros})
+    check_float(op, "dtype", dtype)
+    check_problem(op, 0, n, k, bits, group_size)
+    check_weight(op, b_packed, scales, zeros, bits, group_size, zero_mode, n, k)
+    return scales.new_empty((n, k), dtype=dtype)
+
+
 OPS = (
     Op(
         "pack_weights",
         "integers [N, K] in the layout that every kernel reads",
+        fake=_fake_pack,
         derivatives=Derivatives(INTEGERS),
     ),
     Op(
         "unpack_weights",
         "the integers [N, K] of a packed weight",
+        fake=_fake_unpack,
         derivatives=Derivatives(INTEGERS),
     ),
     Op(
         "dequantize_weights",
         "the dense weight [N, K] of a packed one, rounded once",
+        fake=_fake_dequantize,
         derivatives=Derivatives(WEIGHTS),
     ),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .autograd import Derivatives
+from .fake import Fake
 
 
 @dataclass(frozen=True)
@@ -16,9 +17,11 @@ class Op:
 
     name: as in csrc/ops/schema.cpp. With an underscore in front it is for tests and benchmarks.
     doc: what it computes, in a line.
+    fake: its result without numbers, with all refusals (``fake.Fake``); or why there is none.
     derivatives: what trains, how, and why the rest does not.
     """
 
     name: str
     doc: str
+    fake: Fake | str
     derivatives: Derivatives

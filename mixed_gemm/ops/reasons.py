@@ -1,7 +1,8 @@
-"""Why something of an op does not train: sentences that several records share. "{name}" stands for
+"""Why an op lacks something: sentences that several records share. "{name}" stands for
 the argument.
 """
 
+ON_GPU = "for tests and benchmarks, on CUDA tensors: nothing traces it"
 DETACH = "Hint: {name}.detach()"
 WEIGHTS = f"quantized weights do not train. {DETACH}"
 ADAPTER = f"{WEIGHTS}, and train an adapter (LoRA) or the bias instead"

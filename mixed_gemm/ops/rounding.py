@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from .. import _library
+from .arguments import check_dtype, check_float, check_rows, check_tensors
 from .autograd import Derivatives
-from .errors import translates_errors
+from .errors import shape_text, translates_errors, wrong_value
 from .op import Op
 from .reasons import ROUNDING
 
@@ -71,15 +72,45 @@ def quantize_per_tensor(a: Tensor, scale: Tensor, azp: Tensor | None = None) -> 
     return q
 
 
+def _check_activations(op: str, a: Tensor) -> None:
+    check_float(op, "a", a.dtype)
+    check_rows(op, "a", a)
+
+
+def _fake_per_token(op: str, a: Tensor, symmetric: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    check_tensors(op, {"a": a})
+    _check_activations(op, a)
+    one_each = (*a.shape[:-1], 1)
+    return (
+        a.new_empty(a.shape, dtype=torch.int8),
+        a.new_empty(one_each, dtype=torch.float32),
+        None if symmetric else a.new_empty(one_each, dtype=torch.int32),
+    )
+
+
+def _fake_per_tensor(op: str, a: Tensor, scale: Tensor, azp: Tensor | None) -> Tensor:
+    check_tensors(op, {"a": a, "scale": scale}, {"azp": azp})
+    _check_activations(op, a)
+    for name, tensor, dtype in (("scale", scale, torch.float32), ("azp", azp, torch.int32)):
+        if tensor is None:
+            continue
+        check_dtype(op, name, tensor, dtype)
+        if tensor.numel() != 1:
+            wrong_value(op, name, "have one element (per tensor)", shape_text(tensor.shape))
+    return a.new_empty(a.shape, dtype=torch.int8)
+
+
 OPS = (
     Op(
         "quantize_per_token",
         "int8 rows with a scale each, and zero points where asked for",
+        fake=_fake_per_token,
         derivatives=Derivatives(ROUNDING),
     ),
     Op(
         "quantize_per_tensor",
         "int8 with one given scale",
+        fake=_fake_per_tensor,
         derivatives=Derivatives(ROUNDING),
     ),
 )

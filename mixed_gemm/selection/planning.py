@@ -14,8 +14,8 @@ import torch
 
 from .. import _library
 from ..nn.linear import Linear
+from ..ops.fp8 import FP8_ON_HOPPER, fp8_runs_in_torch
 from ..ops.problem import OPERAND_DTYPES, check_zero_mode
-from ..ops.scaled import FP8_ON_HOPPER, fp8_runs_in_torch
 from ..weights.w8a8 import W8A8Weight
 
 _OPERANDS = tuple(str(dtype).removeprefix("torch.") for dtype in OPERAND_DTYPES)

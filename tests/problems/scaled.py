@@ -12,7 +12,7 @@ from torch import Tensor
 
 import mixed_gemm
 from mixed_gemm import reference
-from mixed_gemm.ops.scaled import _routes_to_torch
+from mixed_gemm.ops.fp8 import routes_to_torch
 from mixed_gemm.reference import scaled as reference_scaled
 from mixed_gemm.selection.planning import device_string
 
@@ -142,7 +142,7 @@ class ScaledProblem(verdict.Remembered):
         that emulates mma.sync there; sm_89 is taken to be as coarse."""
         if not self.a.is_cuda or self.case.operand == torch.int8:
             return 2.0**-23
-        in_torch = config is None and _routes_to_torch(self.a, self.b)
+        in_torch = config is None and routes_to_torch(self.a, self.b)
         emulated = torch.cuda.get_device_capability(self.a.device) >= (9, 0)
         return 2.0**-23 if emulated and not in_torch else reference_scaled.HOPPER_FP8_EPSILON
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mixed_gemm.ops import scaled
+from mixed_gemm.ops import fp8
 from mixed_gemm.reference import scaled as reference_scaled
 
 M, N, K = 5, 32, 48
@@ -97,7 +97,7 @@ def test_any_view_gets_there_as_cublas_takes_it(monkeypatch, m, out_dtype):
         scale_a, scale_b = place_v(normal(m).abs()), place_v(normal(N).abs())
         bias = place_v(normal(N).to(out_dtype))
         for with_bias in (None, bias):
-            out = scaled._fp8_in_torch(a, b, scale_a, scale_b, with_bias, out_dtype)
+            out = fp8.fp8_in_torch(a, b, scale_a, scale_b, with_bias, out_dtype)
             expected = reference_scaled.scaled_mm(a, b, scale_a, scale_b, with_bias)
             torch.testing.assert_close(out.double(), expected, rtol=0.01, atol=1e-3)
             checked += 1
@@ -106,13 +106,13 @@ def test_any_view_gets_there_as_cublas_takes_it(monkeypatch, m, out_dtype):
 
 def test_gradients_and_transforms_stay_with_our_op():
     plain = torch.ones(3)
-    assert not scaled._asks_for_gradients(plain, None)
+    assert not fp8.asks_for_gradients(plain, None)
     needs = torch.ones(3, requires_grad=True)
-    assert scaled._asks_for_gradients(plain, needs)
+    assert fp8.asks_for_gradients(plain, needs)
     with torch.no_grad():
-        assert not scaled._asks_for_gradients(needs)
+        assert not fp8.asks_for_gradients(needs)
     with torch.autograd.forward_ad.dual_level():
-        assert scaled._asks_for_gradients(torch.autograd.forward_ad.make_dual(plain, plain))
+        assert fp8.asks_for_gradients(torch.autograd.forward_ad.make_dual(plain, plain))
     seen = []
-    torch.func.vmap(lambda x: seen.append(scaled._asks_for_gradients(x)) or x)(plain)
+    torch.func.vmap(lambda x: seen.append(fp8.asks_for_gradients(x)) or x)(plain)
     assert seen == [True]

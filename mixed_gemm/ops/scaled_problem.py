@@ -1,5 +1,6 @@
-"""Fake (meta) kernels of the 8-bit GEMMs and the quantizers, with the refusals of the eager ops
-(csrc/ops/scaled_mm/checks.cpp) and their words."""
+"""The rules of the operands of ``scaled_mm``, for its fake kernels and for float8 that torch
+multiplies. The twin of csrc/ops/scaled_mm/checks.cpp.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +22,14 @@ from .errors import dtype_name, shape_text, wrong_type, wrong_value
 from .problem import MAX_INT8_K, OPERAND_DTYPES, check_extents
 
 
-def _is_per_row(t: Tensor, a: Tensor) -> bool:
+def is_per_row(t: Tensor, a: Tensor) -> bool:
+    """Whether ``t`` has an element for each row of ``a``: [M], [M, 1], or as the rows of ``a``."""
     accepted: tuple[Sequence[int], ...] = ((rows_of(a),), tuple(a.shape[:-1]))
     sizes = tuple(t.shape)
     return sizes in accepted or (sizes[-1:] == (1,) and sizes[:-1] in accepted)
 
 
-def _is_per_column(t: Tensor, n: int) -> bool:
+def is_per_column(t: Tensor, n: int) -> bool:
     return tuple(t.shape) in ((n,), (1, n))
 
 
@@ -78,8 +80,8 @@ def check_scaled_mm(
     n = b.shape[1]
     per_row, per_column = f"(M,) or (M, 1), M={rows_of(a)}", f"(N,) or (1, N), N={n}"
     for name, scale, fits, expected in (
-        ("scale_a", scale_a, _is_per_row(scale_a, a), per_row),
-        ("scale_b", scale_b, _is_per_column(scale_b, n), per_column),
+        ("scale_a", scale_a, is_per_row(scale_a, a), per_row),
+        ("scale_b", scale_b, is_per_column(scale_b, n), per_column),
     ):
         check_dtype(op, name, scale, torch.float32)
         if not fits and scale.numel() != 1:
@@ -93,11 +95,11 @@ def check_scaled_mm(
             hint="scaled_mm",
         )
     for name, point, fits, expected, hint in (
-        ("azp_adj", azp_adj, azp_adj is None or _is_per_column(azp_adj, n), per_column, ""),
+        ("azp_adj", azp_adj, azp_adj is None or is_per_column(azp_adj, n), per_column, ""),
         (
             "azp",
             azp,
-            azp is None or _is_per_row(azp, a),
+            azp is None or is_per_row(azp, a),
             per_row,
             "one for all rows is folded into azp_adj",
         ),
@@ -110,74 +112,3 @@ def check_scaled_mm(
     if bias is not None:
         check_dtype(op, "bias", bias, out_dtype, " (out_dtype)")
         check_vector(op, "bias", bias, "N", n)
-
-
-def _scaled_mm(
-    a: Tensor,
-    b: Tensor,
-    scale_a: Tensor,
-    scale_b: Tensor,
-    bias: Tensor | None = None,
-    *,
-    out_dtype: torch.dtype,
-) -> Tensor:
-    check_scaled_mm("mixed_gemm::scaled_mm", a, b, scale_a, scale_b, bias, out_dtype)
-    return a.new_empty((*a.shape[:-1], b.shape[1]), dtype=out_dtype)
-
-
-def _scaled_mm_azp(
-    a: Tensor,
-    b: Tensor,
-    scale_a: Tensor,
-    scale_b: Tensor,
-    azp_adj: Tensor,
-    azp: Tensor | None = None,
-    bias: Tensor | None = None,
-    *,
-    out_dtype: torch.dtype,
-) -> Tensor:
-    op = "mixed_gemm::scaled_mm_azp"
-    check_scaled_mm(op, a, b, scale_a, scale_b, bias, out_dtype, azp_adj, azp, with_azp=True)
-    return a.new_empty((*a.shape[:-1], b.shape[1]), dtype=out_dtype)
-
-
-def _check_activations(op: str, a: Tensor) -> None:
-    check_float(op, "a", a.dtype)
-    check_rows(op, "a", a)
-
-
-def _quantize_per_token(
-    a: Tensor, *, symmetric: bool = True
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    op = "mixed_gemm::quantize_per_token"
-    check_tensors(op, {"a": a})
-    _check_activations(op, a)
-    one_each = (*a.shape[:-1], 1)
-    return (
-        a.new_empty(a.shape, dtype=torch.int8),
-        a.new_empty(one_each, dtype=torch.float32),
-        None if symmetric else a.new_empty(one_each, dtype=torch.int32),
-    )
-
-
-def _quantize_per_tensor(a: Tensor, scale: Tensor, azp: Tensor | None = None) -> Tensor:
-    op = "mixed_gemm::quantize_per_tensor"
-    check_tensors(op, {"a": a, "scale": scale}, {"azp": azp})
-    _check_activations(op, a)
-    for name, tensor, dtype in (("scale", scale, torch.float32), ("azp", azp, torch.int32)):
-        if tensor is None:
-            continue
-        check_dtype(op, name, tensor, dtype)
-        if tensor.numel() != 1:
-            wrong_value(op, name, "have one element (per tensor)", shape_text(tensor.shape))
-    return a.new_empty(a.shape, dtype=torch.int8)
-
-
-def register() -> None:
-    for name, fake in (
-        ("scaled_mm", _scaled_mm),
-        ("scaled_mm_azp", _scaled_mm_azp),
-        ("quantize_per_token", _quantize_per_token),
-        ("quantize_per_tensor", _quantize_per_tensor),
-    ):
-        torch.library.register_fake(f"mixed_gemm::{name}", fake)

@@ -1,0 +1,186 @@
+"""The convolution of int8 by int8 with an int8 result, typed.
+
+N is the number of images, Ci and Co of input and output channels. Where two numbers are taken
+(stride, padding, dilation) an int stands for both.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .. import _library
+from .arguments import check_dims, check_dtype, check_tensors, check_vector
+from .autograd import Derivatives
+from .conv_problem import (
+    FILTER_RULE,
+    IMAGES_RULE,
+    IntOrPair,
+    check_conv_int8,
+    check_int8_scalars,
+    geometry_of,
+    new_images,
+)
+from .errors import shape_text, translates_errors, wrong_value
+from .op import Op
+from .reasons import DETACH, FORCED, ON_GPU
+
+__all__ = ["qconv2d_int8"]
+
+
+@translates_errors("qconv2d_int8")
+def qconv2d_int8(
+    input: Tensor,
+    weight: Tensor,
+    weight_scale: Tensor,
+    bias: Tensor | None = None,
+    *,
+    input_scale: float,
+    input_zero_point: int,
+    output_scale: float,
+    output_zero_point: int,
+    clamp_min: int = -128,
+    clamp_max: int = 127,
+    stride: IntOrPair = 1,
+    padding: IntOrPair = 0,
+    dilation: IntOrPair = 1,
+) -> Tensor:
+    """An int8 convolution with an int8 result: real input is input_scale * (input -
+    input_zero_point), the real weight weight_scale * weight, the real output output_scale *
+    (output - output_zero_point).
+
+    With sums exact in integers (``reference_conv.qconv2d_int8`` is equal bit for bit)::
+
+        sum = sum of (input - input_zero_point) * weight      pixels outside the image count 0
+        m   = float32(input_scale * weight_scale / output_scale)          products in float64
+        t   = float32(bias / output_scale + output_zero_point)
+        out = round_half_even(clamp(float32(sum) * m + t))    product and sum rounded to float32
+
+    which is the usual requantization, but without truncating the fused bias to an integer.
+
+    Args:
+        input: int8 ``[N, Ci, H, W]`` with fewer than 2^31 elements; any strides.
+        weight: int8 ``[Co, Ci, Kh, Kw]``, not packed, Ci * Kh * Kw at most 65793. Kept in
+            ``torch.channels_last`` it is read as it is, else reordered at every call.
+        weight_scale: float32 ``[Co]``, or one element for all; not looked at: where it is NaN,
+            the output is whatever integer the conversion gives.
+        bias: float32 ``[Co]`` in real units, or None.
+        input_scale, output_scale: positive numbers.
+        input_zero_point, output_zero_point: in -128..127.
+        clamp_min, clamp_max: in -128..127: a fused relu is clamp_min=output_zero_point.
+        stride, padding, dilation: as in ``torch.nn.functional.conv2d``.
+
+    Returns:
+        int8 ``[N, Co, Ho, Wo]`` in the memory format of ``input``.
+
+    Raises:
+        ValueError: a scalar is out of range, or a tensor does not fit the rest.
+        TypeError: an argument is no tensor, or of another dtype.
+        NotImplementedError, torch.OutOfMemoryError: as in :func:`qconv2d`.
+        RuntimeError: ``weight_scale`` or ``bias`` requires grad.
+        ImportError: the library did not load.
+    """
+    _library.require()
+    op = "mixed_gemm::qconv2d_int8"
+    check_int8_scalars(
+        op,
+        {"input_scale": input_scale, "output_scale": output_scale},
+        {
+            "input_zero_point": input_zero_point,
+            "output_zero_point": output_zero_point,
+            "clamp_min": clamp_min,
+            "clamp_max": clamp_max,
+        },
+    )
+    geometry = geometry_of(op, (1, 1), stride, padding, dilation)  # the kernel is that of weight
+    geometry.check(op)
+    out: Tensor = torch.ops.mixed_gemm.qconv2d_int8(
+        input,
+        weight,
+        weight_scale,
+        bias,
+        input_scale=input_scale,
+        input_zero_point=input_zero_point,
+        output_scale=output_scale,
+        output_zero_point=output_zero_point,
+        clamp_min=clamp_min,
+        clamp_max=clamp_max,
+        stride=geometry.stride,
+        padding=geometry.padding,
+        dilation=geometry.dilation,
+    )
+    return out
+
+
+def _fake(
+    op: str,
+    input: Tensor,
+    weight: Tensor,
+    weight_scale: Tensor,
+    bias: Tensor | None,
+    input_scale: float,
+    input_zero_point: int,
+    output_scale: float,
+    output_zero_point: int,
+    clamp_min: int,
+    clamp_max: int,
+    stride: IntOrPair,
+    padding: IntOrPair,
+    dilation: IntOrPair,
+) -> Tensor:
+    check_tensors(
+        op, {"input": input, "weight": weight, "weight_scale": weight_scale}, {"bias": bias}
+    )
+    check_dims(op, "input", input, 4, IMAGES_RULE)
+    check_dims(op, "weight", weight, 4, FILTER_RULE)
+    check_dtype(op, "input", input, torch.int8, hint="quantize_per_tensor makes it")
+    check_dtype(op, "weight", weight, torch.int8, " (not packed)")
+    if weight.shape[1] != input.shape[1]:
+        wrong_value(
+            op,
+            "weight",
+            f"be {FILTER_RULE} with Ci={input.shape[1]} of input",
+            shape_text(weight.shape),
+            hint="groups are not supported",
+        )
+    out_c = weight.shape[0]
+    geometry = geometry_of(op, weight.shape[2:], stride, padding, dilation)
+    out_size = check_conv_int8(op, input.shape, out_c, geometry)
+    check_int8_scalars(
+        op,
+        {"input_scale": input_scale, "output_scale": output_scale},
+        {
+            "input_zero_point": input_zero_point,
+            "output_zero_point": output_zero_point,
+            "clamp_min": clamp_min,
+            "clamp_max": clamp_max,
+        },
+    )
+    check_dtype(op, "weight_scale", weight_scale, torch.float32)
+    if weight_scale.numel() != 1 or weight_scale.dim() > 1:
+        check_vector(op, "weight_scale", weight_scale, "Co", out_c)
+    if bias is not None:
+        check_dtype(op, "bias", bias, torch.float32)
+        check_vector(op, "bias", bias, "Co", out_c)
+    return new_images(input, out_c, out_size, torch.int8)
+
+
+OPS = (
+    Op(
+        "qconv2d_int8",
+        "an int8 convolution with an int8 result",
+        fake=_fake,
+        derivatives=Derivatives(
+            f"rounding to int8 has no gradient. {DETACH}, or qconv2d, which has one"
+        ),
+    ),
+    *(
+        Op(
+            name,
+            "the same with a kernel configuration by name, or those names",
+            fake=ON_GPU,
+            derivatives=Derivatives(FORCED),
+        )
+        for name in ("_qconv2d_int8_config", "_qconv2d_int8_configs")
+    ),
+)

@@ -1,0 +1,98 @@
+"""float8 operands of ``scaled_mm`` on torch._scaled_mm, on GPUs where our kernel gains nothing."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import is_fake
+
+from .autograd import transforms_active
+
+FP8_ALIGNMENT = 16  # torch._scaled_mm wants K and N in whole multiples of it
+
+# Why float8 does not run on our kernel on a Hopper GPU; plan() prints it.
+FP8_ON_HOPPER = (
+    "mma.sync with fp8 operands is emulated by fp16 on sm_90 and newer, so it would gain nothing: "
+    "torch._scaled_mm (cuBLAS, wgmma) runs it"
+)
+
+
+def fp8_runs_in_torch(sm: int, n: int, k: int) -> bool:
+    """Whether ``scaled_mm`` of float8 operands goes to ``torch._scaled_mm``: compute capability
+    9.0 or newer (``sm`` is 90 for 9.0) and a shape that it takes."""
+    return sm >= 90 and n % FP8_ALIGNMENT == 0 and k % FP8_ALIGNMENT == 0 and n > 0 and k > 0
+
+
+@functools.cache
+def _sm(device_index: int) -> int:
+    major, minor = torch.cuda.get_device_capability(device_index)
+    return 10 * major + minor
+
+
+def routes_to_torch(a: Tensor, b: Tensor) -> bool:
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+        return False  # the op says so
+    if a.dtype != torch.float8_e4m3fn or not a.is_cuda or a.numel() == 0 or b.dim() != 2:
+        return False
+    return fp8_runs_in_torch(_sm(a.get_device()), b.shape[1], b.shape[0])
+
+
+def asks_for_gradients(*tensors: Tensor | None) -> bool:
+    """Whether a transform or autograd wants more of the product than its value: torch._scaled_mm
+    has no gradient and no batching rule, our op has, or says why not."""
+    given = [x for x in tensors if isinstance(x, Tensor)]
+    if torch.is_grad_enabled() and any(x.requires_grad for x in given):
+        return True
+    return not torch.compiler.is_compiling() and transforms_active()
+
+
+def _starts_aligned(x: Tensor) -> bool:
+    """At a multiple of 16 bytes, which is what cuBLAS takes. Where there is no memory yet (while
+    torch.compile traces) by the offset alone: storages start aligned."""
+    if x.storage_offset() * x.element_size() % FP8_ALIGNMENT != 0:
+        return False
+    no_memory = torch.compiler.is_compiling() or is_fake(x)
+    return no_memory or x.data_ptr() % FP8_ALIGNMENT == 0
+
+
+def _packed(x: Tensor) -> Tensor:
+    """Contiguous and aligned: itself or a copy."""
+    if x.dim() > 0 and x.shape[0] == 1:
+        x = x.reshape(-1).view(x.shape)  # the stride of a single row may be anything
+    x = x.contiguous()
+    return x if _starts_aligned(x) else x.clone()
+
+
+def _column_major(b: Tensor) -> Tensor:
+    """``[K, N]`` with columns that neither overlap nor start off 16 bytes: itself or a copy."""
+    apart = b.stride(1) >= b.shape[0] and b.stride(1) % FP8_ALIGNMENT == 0
+    return b if b.stride(0) == 1 and apart and _starts_aligned(b) else _packed(b.t()).t()
+
+
+def fp8_in_torch(
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None,
+    out_dtype: torch.dtype,
+) -> Tensor:
+    """Checked float8 operands on torch._scaled_mm, whose scales per row write bfloat16 only: other
+    types take the fp32 sums and run the epilogue in torch, so that all round once."""
+    rows, b = _packed(a.reshape(-1, a.shape[-1])), _column_major(b)
+    m, n = rows.shape[0], b.shape[1]
+    if out_dtype == torch.bfloat16:
+        row_scales = _packed(scale_a.reshape(-1, 1).expand(m, 1))
+        column_scales = _packed(scale_b.reshape(1, -1).expand(1, n))
+        bias = None if bias is None else _packed(bias)
+        out = torch._scaled_mm(
+            rows, b, row_scales, column_scales, bias=bias, out_dtype=torch.bfloat16
+        )
+    else:
+        one = torch.ones((), dtype=torch.float32, device=a.device)
+        sums = torch._scaled_mm(rows, b, one, one, out_dtype=torch.float32)
+        out = sums.mul_(scale_b.reshape(1, -1)).mul_(scale_a.reshape(-1, 1))
+        out = (out if bias is None else out.add_(bias)).to(out_dtype)
+    return out.reshape(*a.shape[:-1], n)
