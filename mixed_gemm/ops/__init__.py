@@ -8,11 +8,9 @@ direct calls of ``torch.ops.mixed_gemm.*`` have them too.
 from .. import _library
 
 if _library.available:
-    from . import registry, transforms, vmap
+    from . import registry
 
     registry.register()
-    vmap.register()
-    transforms.register()
 
 from .awq import awq_dequantize, awq_gemm, awq_repack, gptq_repack
 from .block import block_quant_gemm

@@ -6,6 +6,8 @@ K is the number of input channels, N of output channels, G = K / group_size.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -21,9 +23,11 @@ from .arguments import (
 )
 from .autograd import Derivatives, Rule, Saved, through_op
 from .errors import dtype_name, shape_text, translates_errors, wrong_type, wrong_value
+from .flops import matrix_product
 from .op import Op
 from .problem import check_problem, packed_shape, refuse_non_numbers
-from .reasons import DETACH, INTEGERS, WEIGHTS
+from .reasons import DETACH, INTEGERS, NO_FLOATS, NO_PRODUCT, WEIGHTS
+from .vmap import Batching
 
 __all__ = ["awq_dequantize", "awq_gemm", "awq_repack", "gptq_repack"]
 
@@ -253,6 +257,15 @@ def _scales_backward(saved: Saved, grad: Tensor) -> Tensor:
     return by_group.to(grad.dtype)
 
 
+def _merge_scales(op: Any, given: dict[str, Any], batched: set[str]) -> Any:
+    """Integers of the weight (exact in every dtype) times each of the scales."""
+    scales = given.pop("scales")
+    integers = op(scales=scales.new_ones(scales.shape[1:]), **given)
+    groups, n = scales.shape[1:]
+    weights = integers.reshape(groups, -1, n) * scales.unsqueeze(2)
+    return weights.reshape(scales.shape[0], *integers.shape)
+
+
 _GEMM_SCALES = (
     f"quantized weights do not train. {DETACH}, or input @ mixed_gemm.awq_dequantize(...), which "
     "is differentiable in scales"
@@ -268,6 +281,9 @@ OPS = (
             Rule("input", "", through_op("input"), _gemm_backward),
             whys={"scales": _GEMM_SCALES},
         ),
+        autocast=True,
+        vmap=Batching(("input",)),
+        flops=matrix_product("input"),
     ),
     Op(
         "awq_dequantize",
@@ -276,17 +292,26 @@ OPS = (
         derivatives=Derivatives(
             WEIGHTS, Rule("scales", "", through_op("scales"), _scales_backward)
         ),
+        autocast="it has the dtype of scales, and its product may cast it",
+        vmap=Batching(("scales",), merge=_merge_scales),
+        flops=NO_PRODUCT,
     ),
     Op(
         "awq_repack",
         "AutoAWQ codes in the packed layout",
         fake=_fake_awq_repack,
         derivatives=Derivatives(INTEGERS),
+        autocast=NO_FLOATS,
+        vmap=Batching(looped=("qweight",)),
+        flops=NO_PRODUCT,
     ),
     Op(
         "gptq_repack",
         "GPTQ codes in the packed layout",
         fake=_fake_gptq_repack,
         derivatives=Derivatives(INTEGERS),
+        autocast=NO_FLOATS,
+        vmap=Batching(looped=("qweight", "perm")),
+        flops=NO_PRODUCT,
     ),
 )

@@ -19,7 +19,8 @@ from .arguments import (
 from .autograd import Derivatives, Rule, Saved
 from .conv_problem import check_block_size
 from .errors import translates_errors, wrong_value
-from .op import Op
+from .flops import matrix_product
+from .op import Op, for_tests
 from .problem import (
     MAX_INT8_K,
     check_activation,
@@ -27,7 +28,8 @@ from .problem import (
     num_groups,
     refuse_non_numbers,
 )
-from .reasons import ADAPTER, FORCED, ON_GPU, ROUNDING
+from .reasons import ADAPTER, FORCED, ROUNDING
+from .vmap import Batching
 
 __all__ = ["block_quant_gemm"]
 
@@ -148,17 +150,10 @@ OPS = (
         "activation(a @ w + bias), w int8 and a rounded to int8 by row and block on the way",
         fake=_fake,
         derivatives=Derivatives(ADAPTER, Rule("a", "bias", _forward, _backward)),
+        autocast=True,
+        vmap=Batching(("a",), ("bias",)),
+        flops=matrix_product("a"),
     ),
-    Op(
-        "_block_quant_gemm_config",
-        "the same with a kernel configuration by name",
-        fake=ON_GPU,
-        derivatives=Derivatives(FORCED),
-    ),
-    Op(
-        "_block_quantize",
-        "what its first launch makes of the activations",
-        fake=ON_GPU,
-        derivatives=Derivatives(ROUNDING),
-    ),
+    for_tests("_block_quant_gemm_config", "the same with a kernel configuration by name", FORCED),
+    for_tests("_block_quantize", "what its first launch makes of the activations", ROUNDING),
 )

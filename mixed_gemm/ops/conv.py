@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,9 +38,10 @@ from .conv_problem import (
     num_blocks,
 )
 from .errors import UnsupportedError, shape_text, translates_errors, wrong_value
-from .op import Op
+from .op import Op, for_tests
 from .problem import check_activation, refuse_non_numbers
-from .reasons import ADAPTER, FORCED, INTEGERS, ON_GPU
+from .reasons import ADAPTER, FORCED, INTEGERS, NO_FLOATS, NO_PRODUCT
+from .vmap import Batching
 
 __all__ = ["pack_conv_weights", "qconv2d"]
 
@@ -299,12 +301,27 @@ def _backward(saved: Saved, grad: Tensor) -> Tensor:
     return grad_input
 
 
+def merge_images(op: Any, given: dict[str, Any], batched: set[str]) -> Any:
+    """A batch of images is more images."""
+    images = given.pop("input")
+    out = op(images.flatten(0, 1), **given)
+    return out.reshape(*images.shape[:2], *out.shape[1:])
+
+
+def _flops(out: torch.Size, *, input: Any, kernel_size: Any, **given: Any) -> int:
+    """2 * N * Ho * Wo * Co * Ci * Kh * Kw."""
+    return int(2 * math.prod(out) * input[1] * math.prod(kernel_size))
+
+
 OPS = (
     Op(
         "pack_conv_weights",
         "the integers [Co, Ci, Kh, Kw] of a filter in the packed layout",
         fake=_fake_pack,
         derivatives=Derivatives(INTEGERS),
+        autocast=NO_FLOATS,
+        vmap=Batching(looped=("q",)),
+        flops=NO_PRODUCT,
     ),
     Op(
         "qconv2d",
@@ -314,14 +331,10 @@ OPS = (
             ADAPTER,
             Rule("input", "bias", through_op("input", "bias"), _backward, channel=-3),
         ),
+        autocast=True,
+        vmap=Batching(("input",), ("bias",), merge_images),
+        flops=_flops,
     ),
-    *(
-        Op(
-            name,
-            "the same with a kernel configuration by name, or those names",
-            fake=ON_GPU,
-            derivatives=Derivatives(FORCED),
-        )
-        for name in ("_qconv2d_config", "_qconv2d_configs")
-    ),
+    for_tests("_qconv2d_config", "the same with a kernel configuration by name", FORCED),
+    for_tests("_qconv2d_configs", "the names of its configurations, a line each", FORCED),
 )

@@ -6,12 +6,16 @@ N is the number of images, Ci and Co of input and output channels. Where two num
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from .. import _library
 from .arguments import check_dims, check_dtype, check_tensors, check_vector
 from .autograd import Derivatives
+from .conv import merge_images
 from .conv_problem import (
     FILTER_RULE,
     IMAGES_RULE,
@@ -22,8 +26,9 @@ from .conv_problem import (
     new_images,
 )
 from .errors import shape_text, translates_errors, wrong_value
-from .op import Op
-from .reasons import DETACH, FORCED, ON_GPU
+from .op import Op, for_tests
+from .reasons import DETACH, FORCED, NO_FLOATS
+from .vmap import Batching
 
 __all__ = ["qconv2d_int8"]
 
@@ -165,6 +170,11 @@ def _fake(
     return new_images(input, out_c, out_size, torch.int8)
 
 
+def _flops(out: torch.Size, *, weight: Any, **given: Any) -> int:
+    """2 * N * Ho * Wo * Co * Ci * Kh * Kw."""
+    return int(2 * math.prod(out) * math.prod(weight[1:]))
+
+
 OPS = (
     Op(
         "qconv2d_int8",
@@ -173,14 +183,10 @@ OPS = (
         derivatives=Derivatives(
             f"rounding to int8 has no gradient. {DETACH}, or qconv2d, which has one"
         ),
+        autocast=NO_FLOATS,
+        vmap=Batching(("input",), ("bias",), merge_images),
+        flops=_flops,
     ),
-    *(
-        Op(
-            name,
-            "the same with a kernel configuration by name, or those names",
-            fake=ON_GPU,
-            derivatives=Derivatives(FORCED),
-        )
-        for name in ("_qconv2d_int8_config", "_qconv2d_int8_configs")
-    ),
+    for_tests("_qconv2d_int8_config", "the same with a kernel configuration by name", FORCED),
+    for_tests("_qconv2d_int8_configs", "the names of its configurations, a line each", FORCED),
 )

@@ -24,9 +24,11 @@ from .arguments import (
 )
 from .autograd import Derivatives, Rule, Saved, through_op, transforms_active
 from .errors import raise_its_kind, shape_text, translates_errors, wrong_value
+from .flops import matrix_product
 from .op import Op
 from .problem import PAD_K, check_activation, check_problem, refuse_non_numbers, round_up
 from .reasons import ADAPTER, FORCED, WEIGHTS
+from .vmap import Batching
 
 __all__ = ["fpA_intB_gemm", "fpA_intB_gemm_config"]
 
@@ -259,11 +261,17 @@ OPS = (
         "activation((a * pre_scale) @ w.T + bias), w packed in 4 or 8 bits",
         fake=_fake,
         derivatives=Derivatives(ADAPTER, Rule("a", "bias", through_op("a", "bias"), _backward)),
+        autocast=True,
+        vmap=Batching(("a",), ("bias",)),
+        flops=matrix_product("a"),
     ),
     Op(
         "fpA_intB_gemm_config",
         "the same with a kernel configuration by name, for tests and benchmarks",
         fake=_fake,
         derivatives=Derivatives(WEIGHTS, whys={"a": FORCED, "bias": FORCED}),
+        autocast=True,
+        vmap=Batching(("a",), ("bias",)),
+        flops=matrix_product("a"),
     ),
 )

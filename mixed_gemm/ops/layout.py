@@ -22,7 +22,8 @@ from .autograd import Derivatives
 from .errors import translates_errors
 from .op import Op
 from .problem import check_problem, packed_shape, refuse_non_numbers
-from .reasons import INTEGERS, WEIGHTS
+from .reasons import INTEGERS, NO_FLOATS, NO_PRODUCT, WEIGHTS
+from .vmap import Batching
 
 __all__ = ["dequantize_weights", "pack_weights", "unpack_weights"]
 
@@ -175,17 +176,26 @@ OPS = (
         "integers [N, K] in the layout that every kernel reads",
         fake=_fake_pack,
         derivatives=Derivatives(INTEGERS),
+        autocast=NO_FLOATS,
+        vmap=Batching(looped=("q",)),
+        flops=NO_PRODUCT,
     ),
     Op(
         "unpack_weights",
         "the integers [N, K] of a packed weight",
         fake=_fake_unpack,
         derivatives=Derivatives(INTEGERS),
+        autocast=NO_FLOATS,
+        vmap=Batching(looped=("b_packed",)),
+        flops=NO_PRODUCT,
     ),
     Op(
         "dequantize_weights",
         "the dense weight [N, K] of a packed one, rounded once",
         fake=_fake_dequantize,
         derivatives=Derivatives(WEIGHTS),
+        autocast="its dtype is an argument",
+        vmap=Batching(looped=("b_packed", "scales", "zeros")),
+        flops=NO_PRODUCT,
     ),
 )

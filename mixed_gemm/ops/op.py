@@ -6,22 +6,37 @@ family. What torch asks of an op is written once for all of them, in a file for 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from .autograd import Derivatives
 from .fake import Fake
+from .flops import Flops
+from .reasons import ON_GPU
+from .vmap import Batching
 
 
 @dataclass(frozen=True)
 class Op:
-    """One op.
+    """One op. A text in place of a rule is the reason why there is none.
 
     name: as in csrc/ops/schema.cpp. With an underscore in front it is for tests and benchmarks.
     doc: what it computes, in a line.
-    fake: its result without numbers, with all refusals (``fake.Fake``); or why there is none.
+    fake: its result without numbers, and all refusals.
     derivatives: what trains, how, and why the rest does not.
+    autocast: whether its floating-point tensors are cast to the dtype of torch.autocast.
+    vmap: which arguments may have a batch, and what becomes of it.
+    flops: the operations of its product.
     """
 
     name: str
     doc: str
     fake: Fake | str
     derivatives: Derivatives
+    autocast: Literal[True] | str
+    vmap: Batching | str
+    flops: Flops | str
+
+
+def for_tests(name: str, doc: str, why_frozen: str) -> Op:
+    """An op on CUDA tensors that tests and benchmarks call, and nothing traces."""
+    return Op(name, doc, ON_GPU, Derivatives(why_frozen), ON_GPU, ON_GPU, ON_GPU)

@@ -3,6 +3,8 @@ the argument.
 """
 
 ON_GPU = "for tests and benchmarks, on CUDA tensors: nothing traces it"
+NO_FLOATS = "no floating-point operands"
+NO_PRODUCT = "no product"
 DETACH = "Hint: {name}.detach()"
 WEIGHTS = f"quantized weights do not train. {DETACH}"
 ADAPTER = f"{WEIGHTS}, and train an adapter (LoRA) or the bias instead"

@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
-from . import autograd, awq, block, conv, conv_int8, fake, gemm, layout, rounding, scaled
+from collections.abc import Callable
+from typing import TypeVar
+
+from . import (
+    autocast,
+    autograd,
+    awq,
+    block,
+    conv,
+    conv_int8,
+    fake,
+    flops,
+    gemm,
+    layout,
+    rounding,
+    scaled,
+    vmap,
+)
 from .op import Op
+
+T = TypeVar("T")
 
 OPS: tuple[Op, ...] = (
     *gemm.OPS,
@@ -17,7 +36,16 @@ OPS: tuple[Op, ...] = (
 )
 
 
+def _given(rule: Callable[[Op], T | str]) -> dict[str, T]:
+    """The rules of one kind, by the name of their op; ops without one are left out."""
+    found = {op.name: rule(op) for op in OPS}
+    return {name: x for name, x in found.items() if not isinstance(x, str)}
+
+
 def register() -> None:
     """Tell torch all that the records say. Once, after the library was loaded."""
-    fake.register({op.name: op.fake for op in OPS if not isinstance(op.fake, str)})
-    autograd.register({op.name: op.derivatives for op in OPS})
+    fake.register(_given(lambda op: op.fake))
+    autograd.register(_given(lambda op: op.derivatives))
+    autocast.register(_given(lambda op: op.autocast))
+    vmap.register(_given(lambda op: op.vmap))
+    flops.register(_given(lambda op: op.flops))

@@ -10,7 +10,8 @@ from .arguments import check_dtype, check_float, check_rows, check_tensors
 from .autograd import Derivatives
 from .errors import shape_text, translates_errors, wrong_value
 from .op import Op
-from .reasons import ROUNDING
+from .reasons import NO_PRODUCT, ROUNDING
+from .vmap import Batching
 
 __all__ = ["quantize_per_tensor", "quantize_per_token"]
 
@@ -100,17 +101,25 @@ def _fake_per_tensor(op: str, a: Tensor, scale: Tensor, azp: Tensor | None) -> T
     return a.new_empty(a.shape, dtype=torch.int8)
 
 
+_ANY_FLOAT = "it rounds from any float type; a cast before would round twice"
+
 OPS = (
     Op(
         "quantize_per_token",
         "int8 rows with a scale each, and zero points where asked for",
         fake=_fake_per_token,
         derivatives=Derivatives(ROUNDING),
+        autocast=_ANY_FLOAT,
+        vmap=Batching(("a",)),
+        flops=NO_PRODUCT,
     ),
     Op(
         "quantize_per_tensor",
         "int8 with one given scale",
         fake=_fake_per_tensor,
         derivatives=Derivatives(ROUNDING),
+        autocast=_ANY_FLOAT,
+        vmap=Batching(("a",), ("scale", "azp")),
+        flops=NO_PRODUCT,
     ),
 )

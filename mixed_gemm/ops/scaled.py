@@ -5,6 +5,9 @@ M is the number of rows (tokens), N of output channels, K of input channels.
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -20,10 +23,12 @@ from .errors import (
     wrong_type,
     wrong_value,
 )
+from .flops import matrix_product
 from .fp8 import asks_for_gradients, fp8_in_torch, routes_to_torch
-from .op import Op
-from .reasons import FORCED, ON_GPU, SCALES
+from .op import Op, for_tests
+from .reasons import FORCED, SCALES
 from .scaled_problem import check_scaled_mm
+from .vmap import Batching
 
 __all__ = [
     "azp_adjustment",
@@ -185,23 +190,42 @@ def _fake_azp(
     return a.new_empty((*a.shape[:-1], b.shape[1]), dtype=out_dtype)
 
 
+def _merge_rows(op: Any, given: dict[str, Any], batched: set[str]) -> Any:
+    """What is per row of ``a`` gets the leading dimensions of ``a``."""
+    (size,) = {given[name].shape[0] for name in batched}
+    if "a" not in batched:
+        given["a"] = given["a"].expand(size, *given["a"].shape)
+    rows = given["a"].shape[:-1]
+    for name in ("scale_a", "azp"):
+        x = given.get(name)
+        if x is None or (name not in batched and x.numel() == 1 and name == "scale_a"):
+            continue
+        x = x if name in batched else x.expand(size, *x.shape)
+        shape = rows if x.numel() == math.prod(rows) else (size, *[1] * (len(rows) - 1))
+        given[name] = x.reshape(shape).expand(rows).unsqueeze(-1).contiguous()
+    return op(**given)
+
+
+_TYPES_ARE_SAID = "8-bit operands, and out_dtype says the result's"
+
 OPS = (
     Op(
         "scaled_mm",
         "scale_a * (scale_b * (a @ b)) + bias of int8 or float8 operands",
         fake=_fake,
         derivatives=Derivatives(SCALES, Rule("", "bias")),
+        autocast=_TYPES_ARE_SAID,
+        vmap=Batching(("a", "scale_a"), ("bias",), _merge_rows),
+        flops=matrix_product("a"),
     ),
     Op(
         "scaled_mm_azp",
         "the same of int8 activations with a zero point",
         fake=_fake_azp,
         derivatives=Derivatives(SCALES, Rule("", "bias")),
+        autocast=_TYPES_ARE_SAID,
+        vmap=Batching(("a", "scale_a", "azp"), ("bias",), _merge_rows),
+        flops=matrix_product("a"),
     ),
-    Op(
-        "_scaled_mm_config",
-        "both with a kernel configuration by name",
-        fake=ON_GPU,
-        derivatives=Derivatives(FORCED),
-    ),
+    for_tests("_scaled_mm_config", "both with a kernel configuration by name", FORCED),
 )

@@ -1,19 +1,26 @@
-"""vmap: a batch over activations is one more leading dimension; weights are shared.
+"""vmap: a batch of activations is one more leading dimension, and weights are shared. Where an op
+takes or makes a weight alone, it is called once for each weight of a batch.
 
-One row for each op with a batching rule. torch runs the others once for each element, and says so.
+An op without a ``Batching`` is run by torch once for each element, with a warning.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 # (op, arguments by name with the batch in front, names that have it) -> result, batch in front
 Merge = Callable[[Any, dict[str, Any], set[str]], Any]
+
+
+def leading(op: Any, given: dict[str, Any], batched: set[str]) -> Any:
+    """The merge of an op whose activations may have any number of leading dimensions."""
+    return op(**given)
 
 
 @dataclass(frozen=True)
@@ -23,45 +30,14 @@ class Batching:
     merge: that one call.
     """
 
-    op: str
-    merged: tuple[str, ...]
-    looped: tuple[str, ...]
-    merge: Merge
+    merged: tuple[str, ...] = ()
+    looped: tuple[str, ...] = ()
+    merge: Merge = leading
 
-
-def _leading(op: Any, given: dict[str, Any], batched: set[str]) -> Any:
-    return op(**given)
-
-
-def _images(op: Any, given: dict[str, Any], batched: set[str]) -> Any:
-    images = given.pop("input")
-    out = op(images.flatten(0, 1), **given)
-    return out.reshape(*images.shape[:2], *out.shape[1:])
-
-
-def _rows_with_scales(op: Any, given: dict[str, Any], batched: set[str]) -> Any:
-    """scaled_mm: what is per row of ``a`` gets the leading dimensions of ``a``."""
-    (size,) = {given[name].shape[0] for name in batched}
-    if "a" not in batched:
-        given["a"] = given["a"].expand(size, *given["a"].shape)
-    rows = given["a"].shape[:-1]
-    for name in ("scale_a", "azp"):
-        x = given.get(name)
-        if x is None or (name not in batched and x.numel() == 1 and name == "scale_a"):
-            continue
-        x = x if name in batched else x.expand(size, *x.shape)
-        shape = rows if x.numel() == math.prod(rows) else (size, *[1] * (len(rows) - 1))
-        given[name] = x.reshape(shape).expand(rows).unsqueeze(-1).contiguous()
-    return op(**given)
-
-
-def _awq_scales(op: Any, given: dict[str, Any], batched: set[str]) -> Any:
-    """awq_dequantize: integers of the weight (exact in every dtype) times each of the scales."""
-    scales = given.pop("scales")
-    integers = op(scales=scales.new_ones(scales.shape[1:]), **given)
-    groups, n = scales.shape[1:]
-    weights = integers.reshape(groups, -1, n) * scales.unsqueeze(2)
-    return weights.reshape(scales.shape[0], *integers.shape)
+    @property
+    def over(self) -> tuple[str, ...]:
+        """All that may have a batch."""
+        return (*self.merged, *self.looped)
 
 
 def _loop(op: Any, given: dict[str, Any], batched: tuple[str, ...], size: int) -> Any:
@@ -71,28 +47,16 @@ def _loop(op: Any, given: dict[str, Any], batched: tuple[str, ...], size: int) -
     def element(take: Callable[[Any], Any]) -> Any:
         return op(**{**given, **{name: take(given[name]) for name in batched}})
 
-    if size == 0:
-        return element(lambda x: x.new_zeros(x.shape[1:])).unsqueeze(0)[:0]
+    if size == 0:  # there is nothing to call the op with: its fake kernel tells the shape
+        one = {name: x[:1].new_empty(x.shape[1:]) for name, x in given.items() if name in batched}
+        on_meta = tree_map_only(Tensor, lambda x: x.to("meta"), {**given, **one})
+        result = op(**on_meta)
+        return given[batched[0]].new_empty((0, *result.shape), dtype=result.dtype)
     return torch.stack([element(lambda x, i=i: x[i]) for i in range(size)])  # type: ignore[misc]
 
 
-ROWS = (
-    Batching("fpA_intB_gemm", ("a",), ("bias",), _leading),
-    Batching("fpA_intB_gemm_config", ("a",), ("bias",), _leading),
-    Batching("awq_gemm", ("input",), (), _leading),
-    Batching("awq_dequantize", ("scales",), (), _awq_scales),
-    Batching("block_quant_gemm", ("a",), ("bias",), _leading),
-    Batching("scaled_mm", ("a", "scale_a"), ("bias",), _rows_with_scales),
-    Batching("scaled_mm_azp", ("a", "scale_a", "azp"), ("bias",), _rows_with_scales),
-    Batching("quantize_per_token", ("a",), (), _leading),
-    Batching("quantize_per_tensor", ("a",), ("scale", "azp"), _leading),
-    Batching("qconv2d", ("input",), ("bias",), _images),
-    Batching("qconv2d_int8", ("input",), ("bias",), _images),
-)
-
-
-def _rule(row: Batching) -> Callable[..., tuple[Any, Any]]:
-    op = getattr(torch.ops.mixed_gemm, row.op).default
+def _rule(op_name: str, row: Batching) -> Callable[..., tuple[Any, Any]]:
+    op = getattr(torch.ops.mixed_gemm, op_name).default
     names = [x.name for x in op._schema.arguments if not x.kwarg_only]
 
     def rule(
@@ -100,11 +64,11 @@ def _rule(row: Batching) -> Callable[..., tuple[Any, Any]]:
     ) -> tuple[Any, Any]:
         given = dict(zip(names, args, strict=False))
         dims = {name: d for name, d in zip(names, in_dims, strict=False) if d is not None}
-        over = (*row.merged, *row.looped)
-        if wrong := [name for name in dims if name not in over]:
+        if wrong := [name for name in dims if name not in row.over]:
+            over = " and ".join(row.over)
             raise NotImplementedError(
-                f"mixed_gemm::{row.op}: vmap runs over {' and '.join(over)} only, got a batch of "
-                f"{wrong[0]} (in_dims {in_dims}). Hint: loop over the layers"
+                f"mixed_gemm::{op_name}: vmap runs over {over} only, got a batch of {wrong[0]} "
+                f"(in_dims {in_dims}). Hint: loop over the layers"
             )
         given |= {name: given[name].movedim(d, 0) for name, d in dims.items()}
         if all(name in row.merged for name in dims):
@@ -118,6 +82,6 @@ def _rule(row: Batching) -> Callable[..., tuple[Any, Any]]:
     return rule
 
 
-def register() -> None:
-    for row in ROWS:
-        torch.library.register_vmap(f"mixed_gemm::{row.op}", _rule(row))
+def register(rows: Mapping[str, Batching]) -> None:
+    for name, row in rows.items():
+        torch.library.register_vmap(f"mixed_gemm::{name}", _rule(name, row))

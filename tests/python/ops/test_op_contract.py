@@ -26,7 +26,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.utils import _pytree
 
-from mixed_gemm.ops import vmap
 from mixed_gemm.ops.registry import OPS as RECORDS
 
 RULES = {op.name: op.derivatives.rule for op in RECORDS if op.derivatives.rule is not None}
@@ -227,14 +226,14 @@ def test_inference_mode_equals_eager(op: str) -> None:
 
 # --- vmap ----------------------------------------------------------------------------------------
 
-VMAP_ROWS = {row.op: row for row in vmap.ROWS}
+VMAP_ROWS = {op.name: op.vmap for op in RECORDS if not isinstance(op.vmap, str)}
 BATCHED = [
-    (row.op, names)
-    for row in vmap.ROWS
+    (op, names)
+    for op, row in VMAP_ROWS.items()
     for names in itertools.chain.from_iterable(
-        itertools.combinations((*row.merged, *row.looped), r) for r in (1, 2, 3)
+        itertools.combinations(row.over, r) for r in (1, 2, 3)
     )
-    if all(isinstance(SAMPLES[row.op]().arguments.get(name), Tensor) for name in names)
+    if all(isinstance(SAMPLES[op]().arguments.get(name), Tensor) for name in names)
 ]
 
 
@@ -259,10 +258,11 @@ def test_vmap_equals_a_loop(op: str, names: tuple[str, ...], dim: int) -> None:
 @pytest.mark.parametrize("op", VMAP_ROWS)
 def test_vmap_over_a_weight_is_refused(op: str) -> None:
     sample, row = SAMPLES[op](), VMAP_ROWS[op]
-    over = (*row.merged, *row.looped)
     for name, x in sample.arguments.items():
-        if isinstance(x, Tensor) and name not in over:
-            text = f"mixed_gemm::{op}: vmap runs over {' and '.join(over)} only, got a batch of "
+        if isinstance(x, Tensor) and name not in row.over:
+            text = (
+                f"mixed_gemm::{op}: vmap runs over {' and '.join(row.over)} only, got a batch of "
+            )
             with pytest.raises(NotImplementedError, match=re.escape(text + name)):
                 func.vmap(lambda t, name=name: sample.call(**{name: t}))(torch.stack((x, x)))
 

@@ -247,8 +247,10 @@ def _config() -> str:
     return mixed_gemm.plan(2, 5, 40, device="cpu", **options).selected
 
 
-def _gptq_words() -> Tensor:
-    return torch.randint(-(2**31), 2**31, (8, 24), dtype=torch.int32)
+def gptq() -> Sample:
+    words = torch.randint(-(2**31), 2**31, (8, 24), dtype=torch.int32)
+    order = torch.randperm(64).to(torch.int32)
+    return Sample("gptq_repack", {"qweight": words, "perm": order, "bits": 4})
 
 
 # op -> a call of it; each op of the library that takes a tensor is here.
@@ -280,7 +282,7 @@ SAMPLES: dict[str, Callable[[], Sample]] = {
         "pack_conv_weights", {"q": integers(3, 4, 3, 3, dtype=torch.int8), "bits": 4}
     ),
     "awq_repack": lambda: Sample("awq_repack", {"qweight": awq("awq_gemm").arguments["qweight"]}),
-    "gptq_repack": lambda: Sample("gptq_repack", {"qweight": _gptq_words(), "bits": 4}),
+    "gptq_repack": gptq,
     "_scaled_mm_config": lambda: forced(
         scaled(), "_scaled_mm_config", azp_adj=None, azp=None, config=""
     ),

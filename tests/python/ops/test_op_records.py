@@ -1,0 +1,51 @@
+"""The records of the ops against the schemas of csrc/ops/schema.cpp."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+
+from mixed_gemm.ops.op import Op
+from mixed_gemm.ops.registry import OPS
+
+
+def arguments(op: Op) -> dict[str, str]:
+    """Names and types, as the schema has them."""
+    schema = getattr(torch.ops.mixed_gemm, op.name).default._schema
+    return {x.name: str(x.type) for x in schema.arguments}
+
+
+def tensors(op: Op) -> set[str]:
+    return {name for name, kind in arguments(op).items() if "Tensor" in kind}
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_a_fake_takes_the_arguments_of_the_schema_and_repeats_no_default(op: Op) -> None:
+    if isinstance(op.fake, str):
+        pytest.skip(op.fake)
+    where, *parameters = inspect.signature(op.fake).parameters.values()
+    assert where.name == "op"
+    required = [x.name for x in parameters if x.default is inspect.Parameter.empty]
+    optional = {x.name for x in parameters} - set(required)
+    schema = list(arguments(op))
+    # What is optional is an argument of a twin that shares the fake.
+    assert required == [name for name in schema if name not in optional]
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_records_name_tensors_of_the_schema(op: Op) -> None:
+    rule = op.derivatives.rule
+    named = {*op.derivatives.whys}
+    if rule is not None:
+        named |= {x for x in (rule.x, rule.bias) if x}
+    if not isinstance(op.vmap, str):
+        named |= set(op.vmap.over)
+    assert named <= tensors(op)
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_what_is_missing_has_a_reason(op: Op) -> None:
+    texts = (op.doc, op.derivatives.why, op.fake, op.autocast, op.vmap, op.flops)
+    assert all(text.strip() == text != "" for text in texts if isinstance(text, str))
