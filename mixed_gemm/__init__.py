@@ -15,12 +15,14 @@ from .integrations.transformers import enable_transformers, from_pretrained
 from .integrations.transformers.registration import register_when_imported as _register
 from .nn.conv import Conv2d
 from .nn.linear import Linear
-from .ops.awq import awq_dequantize, awq_gemm, awq_repack, gptq_repack
+from .ops.awq import awq_dequantize, awq_gemm
 from .ops.block import block_quant_gemm
-from .ops.conv import pack_conv_weights, qconv2d
+from .ops.conv import qconv2d
 from .ops.conv_int8 import qconv2d_int8
+from .ops.conv_layout import pack_conv_weights
 from .ops.gemm import fpA_intB_gemm, fpA_intB_gemm_config
 from .ops.layout import dequantize_weights, pack_weights, unpack_weights
+from .ops.repack import awq_repack, gptq_repack
 from .ops.rounding import quantize_per_tensor, quantize_per_token
 from .ops.scaled import azp_adjustment, scaled_mm, scaled_mm_azp
 from .quantization.evaluate import Perplexity, perplexity

@@ -17,7 +17,7 @@ from vllm.model_executor.parameter import (  # type: ignore[import-not-found]
 )
 
 from .. import _library
-from ..ops.awq import gptq_repack
+from ..ops.repack import gptq_repack
 from ..selection.planning import why_not
 
 ACTIVATIONS = (torch.float16, torch.bfloat16)

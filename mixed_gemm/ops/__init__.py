@@ -12,12 +12,14 @@ if _library.available:
 
     registry.register()
 
-from .awq import awq_dequantize, awq_gemm, awq_repack, gptq_repack
+from .awq import awq_dequantize, awq_gemm
 from .block import block_quant_gemm
-from .conv import pack_conv_weights, qconv2d, unchecked_qconv2d
+from .conv import qconv2d, unchecked_qconv2d
 from .conv_int8 import qconv2d_int8
+from .conv_layout import pack_conv_weights
 from .gemm import fpA_intB_gemm, fpA_intB_gemm_config, unchecked_gemm
 from .layout import dequantize_weights, pack_weights, unpack_weights
+from .repack import awq_repack, gptq_repack
 from .rounding import quantize_per_tensor, quantize_per_token
 from .scaled import azp_adjustment, scaled_mm, scaled_mm_azp
 

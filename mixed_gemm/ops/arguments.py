@@ -15,6 +15,7 @@ from torch import Tensor
 from .errors import dtype_name, shape_text, wrong_type, wrong_value
 from .problem import (
     DTYPES,
+    check_problem,
     check_zero_mode,
     num_groups,
     packed_shape,
@@ -161,3 +162,16 @@ def check_is_dtype(op: str, name: str, value: object) -> None:
     beyond its table of dtypes for one that stands for none, before a kernel of ours runs."""
     if not isinstance(value, torch.dtype):
         wrong_type(op, name, "be a torch.dtype", repr(value))
+
+
+def check_words(op: str, name: str, tensor: Tensor, shape: str) -> None:
+    """Packed codes, two-dimensional."""
+    check_dtype(op, name, tensor, torch.int32, " (packed codes, as the checkpoint holds them)")
+    check_dims(op, name, tensor, 2, shape)
+
+
+def check_codes(op: str, m: int, n: int, k: int, group_size: int) -> None:
+    """The sizes of a weight whose K is that of ``qweight``."""
+    if k == 0:
+        wrong_value(op, "qweight", "have rows", "K=0")
+    check_problem(op, m, n, k, 4, group_size)

@@ -1,5 +1,4 @@
-"""The ops that read checkpoint tensors as they are, typed: AutoAWQ products without conversion, and
-repacking of AWQ and GPTQ weights to the layout of :func:`mixed_gemm.pack_weights`.
+"""The ops that read AutoAWQ tensors as the checkpoint holds them, typed.
 
 K is the number of input channels, N of output channels, G = K / group_size.
 """
@@ -13,23 +12,23 @@ from torch import Tensor
 
 from .. import _library
 from .arguments import (
-    check_dims,
+    check_codes,
     check_dtype,
     check_float,
     check_matrix,
     check_tensors,
-    check_vector,
+    check_words,
     rows_of,
 )
 from .autograd import Derivatives, Rule, Saved, through_op
 from .errors import dtype_name, shape_text, translates_errors, wrong_type, wrong_value
 from .flops import matrix_product
 from .op import Op
-from .problem import check_problem, packed_shape, refuse_non_numbers
-from .reasons import DETACH, INTEGERS, NO_FLOATS, NO_PRODUCT, WEIGHTS
+from .problem import refuse_non_numbers
+from .reasons import DETACH, NO_PRODUCT, WEIGHTS
 from .vmap import Batching
 
-__all__ = ["awq_dequantize", "awq_gemm", "awq_repack", "gptq_repack"]
+__all__ = ["awq_dequantize", "awq_gemm"]
 
 
 @translates_errors("awq_gemm")
@@ -86,76 +85,13 @@ def awq_dequantize(qweight: Tensor, scales: Tensor, qzeros: Tensor) -> Tensor:
     return weight
 
 
-@translates_errors("awq_repack")
-def awq_repack(qweight: Tensor) -> Tensor:
-    """AutoAWQ ``qweight`` -> the packed layout of :func:`mixed_gemm.pack_weights` with bits=4.
-
-    The packed integer is q = c - 8, so the zero points of ``fpA_intB_gemm`` (zero_mode="sub") are
-    z - 8; scales stay as they are.
-
-    Args:
-        qweight: int32 ``[K, N / 8]``, see :func:`awq_gemm`.
-
-    Returns:
-        uint8 ``[round_up(N, 64), round_up(K, 64) / 2]`` on the device of ``qweight``.
-
-    Raises:
-        TypeError: ``qweight`` is not an int32 tensor.
-        ValueError: it is not 2-D, has no rows, or its storage was freed.
-        ImportError: the library did not load.
-    """
-    _library.require()
-    packed: Tensor = torch.ops.mixed_gemm.awq_repack(qweight)
-    return packed
-
-
-@translates_errors("gptq_repack")
-def gptq_repack(qweight: Tensor, perm: Tensor | None = None, *, bits: int) -> Tensor:
-    """GPTQ ``qweight`` -> the packed layout of :func:`mixed_gemm.pack_weights`.
-
-    The packed integer is q = c - 2^(bits-1); 2 and 3 bits are stored in 4.
-
-    Args:
-        qweight: int32 ``[K * bits / 32, N]``, codes c packed along K from the lowest bits on (a
-            dense bit stream for 3 bits).
-        perm: int32 ``[K]`` or None: column k of the result is row ``perm[k]`` of the checkpoint.
-            For act-order, ``torch.argsort(g_idx, stable=True)``; the activations are then permuted
-            alike.
-        bits: 2, 3, 4 or 8.
-
-    Returns:
-        uint8 ``[round_up(N, 64), round_up(K, 64) * packed bits / 8]``, packed bits 8 for 8, else 4.
-
-    Raises:
-        ValueError: ``perm`` does not hold every index once (read from the device: on CUDA this
-            waits); ``bits`` is another number; or a shape, device or storage does not fit.
-        TypeError: an argument is no tensor, or of another dtype.
-        ImportError: the library did not load.
-    """
-    _library.require()
-    refuse_non_numbers("mixed_gemm::gptq_repack", bits=bits)
-    packed: Tensor = torch.ops.mixed_gemm.gptq_repack(qweight, perm, bits=bits)
-    return packed
-
-
-_PER_WORD = 8
+_PER_WORD = 8  # codes in an int32
 _MAX_SPLIT = 32
-
-
-def _check_words(op: str, name: str, tensor: Tensor, shape: str) -> None:
-    check_dtype(op, name, tensor, torch.int32, " (packed codes, as the checkpoint holds them)")
-    check_dims(op, name, tensor, 2, shape)
-
-
-def _check_extents(op: str, m: int, n: int, k: int, group_size: int) -> None:
-    if k == 0:
-        wrong_value(op, "qweight", "have rows", "K=0")
-    check_problem(op, m, n, k, 4, group_size)
 
 
 def _check_weight(op: str, qweight: Tensor, scales: Tensor, qzeros: Tensor) -> tuple[int, int]:
     """(K, N) of an AutoAWQ weight."""
-    _check_words(op, "qweight", qweight, "(K, N/8)")
+    check_words(op, "qweight", qweight, "(K, N/8)")
     if scales.dtype == torch.int32 and qzeros.dtype != torch.int32:
         wrong_type(
             op,
@@ -164,11 +100,11 @@ def _check_weight(op: str, qweight: Tensor, scales: Tensor, qzeros: Tensor) -> t
             f"int32 and {dtype_name(qzeros.dtype)}",
             hint="scales come before qzeros",
         )
-    _check_words(op, "qzeros", qzeros, "(K/group_size, N/8)")
+    check_words(op, "qzeros", qzeros, "(K/group_size, N/8)")
     check_float(op, "scales", scales.dtype)
     k, words = qweight.shape
     groups, n = qzeros.shape[0], words * _PER_WORD
-    _check_extents(op, 0, n, k, -1)
+    check_codes(op, 0, n, k, -1)
     if groups == 0 or k % groups != 0 or qzeros.shape[1] != words:
         wrong_value(
             op,
@@ -178,7 +114,7 @@ def _check_weight(op: str, qweight: Tensor, scales: Tensor, qzeros: Tensor) -> t
         )
     because = f"N={n} from qweight, K/group_size from qzeros"
     check_matrix(op, "scales", scales, "(K/group_size, N)", (groups, n), because, True)
-    _check_extents(op, 0, n, k, -1 if groups == 1 else k // groups)
+    check_codes(op, 0, n, k, -1 if groups == 1 else k // groups)
     return k, n
 
 
@@ -203,7 +139,7 @@ def _fake_gemm(
     if split_k_iters < 1 or split_k_iters > _MAX_SPLIT or split_k_iters & (split_k_iters - 1):
         rule = f"be a power of two in 1..{_MAX_SPLIT}"
         wrong_value(op, "split_k_iters", rule, str(split_k_iters))
-    _check_extents(op, rows_of(input), n, k, -1)
+    check_codes(op, rows_of(input), n, k, -1)
     return input.new_empty((*input.shape[:-1], n))
 
 
@@ -211,33 +147,6 @@ def _fake_dequantize(op: str, qweight: Tensor, scales: Tensor, qzeros: Tensor) -
     check_tensors(op, {"qweight": qweight, "scales": scales, "qzeros": qzeros})
     k, n = _check_weight(op, qweight, scales, qzeros)
     return scales.new_empty((k, n))
-
-
-def _fake_awq_repack(op: str, qweight: Tensor) -> Tensor:
-    check_tensors(op, {"qweight": qweight})
-    _check_words(op, "qweight", qweight, "(K, N/8)")
-    k, n = qweight.shape[0], qweight.shape[1] * _PER_WORD
-    _check_extents(op, 0, n, k, -1)
-    return qweight.new_empty(packed_shape(n, k, 4), dtype=torch.uint8)
-
-
-def _fake_gptq_repack(op: str, qweight: Tensor, perm: Tensor | None, bits: int) -> Tensor:
-    check_tensors(op, {"qweight": qweight}, {"perm": perm})
-    _check_words(op, "qweight", qweight, "(K*bits/32, N)")
-    if bits not in (2, 3, 4, 8):
-        hint = "5, 6 and 7 bits are stored in planes (gptq_p), which nothing here reads"
-        wrong_value(op, "bits", "be 2, 3, 4 or 8", str(bits), hint=hint)
-    rows, n = qweight.shape
-    if rows * 32 % bits != 0:
-        rule = f"have K*bits/32 rows, a multiple of {bits} for bits={bits}"
-        wrong_value(op, "qweight", rule, shape_text(qweight.shape))
-    k = rows * 32 // bits
-    _check_extents(op, 0, n, k, -1)
-    if perm is not None:
-        hint = "torch.argsort(g_idx, stable=True).to(torch.int32)"
-        check_dtype(op, "perm", perm, torch.int32, hint=hint)
-        check_vector(op, "perm", perm, "K", k)
-    return qweight.new_empty(packed_shape(n, k, 8 if bits == 8 else 4), dtype=torch.uint8)
 
 
 def _gemm_backward(saved: Saved, grad: Tensor) -> Tensor:
@@ -294,24 +203,6 @@ OPS = (
         ),
         autocast="it has the dtype of scales, and its product may cast it",
         vmap=Batching(("scales",), merge=_merge_scales),
-        flops=NO_PRODUCT,
-    ),
-    Op(
-        "awq_repack",
-        "AutoAWQ codes in the packed layout",
-        fake=_fake_awq_repack,
-        derivatives=Derivatives(INTEGERS),
-        autocast=NO_FLOATS,
-        vmap=Batching(looped=("qweight",)),
-        flops=NO_PRODUCT,
-    ),
-    Op(
-        "gptq_repack",
-        "GPTQ codes in the packed layout",
-        fake=_fake_gptq_repack,
-        derivatives=Derivatives(INTEGERS),
-        autocast=NO_FLOATS,
-        vmap=Batching(looped=("qweight", "perm")),
         flops=NO_PRODUCT,
     ),
 )

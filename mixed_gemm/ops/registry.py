@@ -12,10 +12,12 @@ from . import (
     block,
     conv,
     conv_int8,
+    conv_layout,
     fake,
     flops,
     gemm,
     layout,
+    repack,
     rounding,
     scaled,
     vmap,
@@ -33,6 +35,8 @@ OPS: tuple[Op, ...] = (
     *conv_int8.OPS,
     *awq.OPS,
     *layout.OPS,
+    *conv_layout.OPS,
+    *repack.OPS,
 )
 
 

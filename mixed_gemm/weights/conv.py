@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..ops.conv import dense_filter, pack_conv_weights
+from ..ops.conv_layout import dense_filter, pack_conv_weights
 from ..ops.conv_problem import check_block_size, conv_packed_shape, num_blocks
 from ..ops.errors import ArgumentTypeError, ArgumentValueError, check_storage
 from ..ops.problem import BITS, LAYOUT_VERSION, check_bits
