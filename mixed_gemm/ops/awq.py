@@ -26,6 +26,7 @@ from .flops import matrix_product
 from .op import Op
 from .problem import refuse_non_numbers
 from .reasons import DETACH, NO_PRODUCT, WEIGHTS
+from .sharding import Along, Rows, Sharding
 from .vmap import Batching
 
 __all__ = ["awq_dequantize", "awq_gemm"]
@@ -180,6 +181,14 @@ _GEMM_SCALES = (
     "is differentiable in scales"
 )
 
+
+def _words(result: int) -> Along:
+    dims = {"qweight": 1, "scales": 1, "qzeros": 1}
+    return Along("output channels, in words of 8", dims, result)
+
+
+_GROUPS = Along("groups of K", {"scales": 0, "qweight": 0, "qzeros": 0}, result=0)
+
 OPS = (
     Op(
         "awq_gemm",
@@ -193,6 +202,7 @@ OPS = (
         autocast=True,
         vmap=Batching(("input",)),
         flops=matrix_product("input"),
+        sharding=Sharding((Rows("rows of input", "input"), _words(result=-1))),
     ),
     Op(
         "awq_dequantize",
@@ -204,5 +214,6 @@ OPS = (
         autocast="it has the dtype of scales, and its product may cast it",
         vmap=Batching(("scales",), merge=_merge_scales),
         flops=NO_PRODUCT,
+        sharding=Sharding((_GROUPS, _words(result=1))),
     ),
 )

@@ -29,6 +29,7 @@ from .problem import (
     refuse_non_numbers,
 )
 from .reasons import ADAPTER, FORCED, ROUNDING
+from .sharding import Along, Rows, Sharding
 from .vmap import Batching
 
 __all__ = ["block_quant_gemm"]
@@ -153,6 +154,13 @@ OPS = (
         autocast=True,
         vmap=Batching(("a",), ("bias",)),
         flops=matrix_product("a"),
+        sharding=Sharding(
+            (
+                Rows("rows of a", "a"),
+                Along("output channels", {"b": 1, "scale_b": 1, "offset_b": 1, "bias": 0}, -1),
+            ),
+            column_major=("b",),
+        ),
     ),
     for_tests("_block_quant_gemm_config", "the same with a kernel configuration by name", FORCED),
     for_tests("_block_quantize", "what its first launch makes of the activations", ROUNDING),

@@ -39,6 +39,7 @@ from .errors import translates_errors
 from .op import Op, for_tests
 from .problem import check_activation, refuse_non_numbers
 from .reasons import ADAPTER, FORCED
+from .sharding import Rows, Sharding, channel_blocks, gathered
 from .vmap import Batching
 
 __all__ = ["qconv2d"]
@@ -212,6 +213,7 @@ def _backward(saved: Saved, grad: Tensor) -> Tensor:
         kernel_size=given["kernel_size"],
         dtype=grad.dtype,
     )
+    grad, weight = gathered(grad), gathered(weight)
     shape_only = grad.new_zeros(1).expand(saved.x_shape)
     grad_input: Tensor = torch.ops.aten.convolution_backward(
         grad,
@@ -253,6 +255,12 @@ OPS = (
         autocast=True,
         vmap=Batching(("input",), ("bias",), merge_images),
         flops=_flops,
+        sharding=Sharding(
+            (
+                Rows("images", "input", whole=3),
+                channel_blocks({"scales": 1, "weight_packed": 0, "offsets": 1, "bias": 0}, 1),
+            )
+        ),
     ),
     for_tests("_qconv2d_config", "the same with a kernel configuration by name", FORCED),
     for_tests("_qconv2d_configs", "the names of its configurations, a line each", FORCED),

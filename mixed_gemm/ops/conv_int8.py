@@ -28,6 +28,7 @@ from .conv_problem import (
 from .errors import shape_text, translates_errors, wrong_value
 from .op import Op, for_tests
 from .reasons import DETACH, FORCED, NO_FLOATS
+from .sharding import Along, Rows, Sharding
 from .vmap import Batching
 
 __all__ = ["qconv2d_int8"]
@@ -186,6 +187,12 @@ OPS = (
         autocast=NO_FLOATS,
         vmap=Batching(("input",), ("bias",), merge_images),
         flops=_flops,
+        sharding=Sharding(
+            (
+                Rows("images", "input", whole=3),
+                Along("output channels", {"weight": 0, "weight_scale": 0, "bias": 0}, result=1),
+            )
+        ),
     ),
     for_tests("_qconv2d_int8_config", "the same with a kernel configuration by name", FORCED),
     for_tests("_qconv2d_int8_configs", "the names of its configurations, a line each", FORCED),

@@ -18,6 +18,7 @@ from .errors import UnsupportedError, shape_text, translates_errors, wrong_value
 from .op import Op
 from .problem import refuse_non_numbers
 from .reasons import INTEGERS, NO_FLOATS, NO_PRODUCT
+from .sharding import Sharding, channel_blocks
 from .vmap import Batching
 
 __all__ = ["pack_conv_weights"]
@@ -102,5 +103,6 @@ OPS = (
         autocast=NO_FLOATS,
         vmap=Batching(looped=("q",)),
         flops=NO_PRODUCT,
+        sharding=Sharding((channel_blocks({"q": 0}, 0),)),
     ),
 )

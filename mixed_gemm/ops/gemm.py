@@ -28,6 +28,7 @@ from .flops import matrix_product
 from .op import Op
 from .problem import PAD_K, check_activation, check_problem, refuse_non_numbers, round_up
 from .reasons import ADAPTER, FORCED, WEIGHTS
+from .sharding import Rows, Sharding, channel_blocks
 from .vmap import Batching
 
 __all__ = ["fpA_intB_gemm", "fpA_intB_gemm_config"]
@@ -264,6 +265,12 @@ OPS = (
         autocast=True,
         vmap=Batching(("a",), ("bias",)),
         flops=matrix_product("a"),
+        sharding=Sharding(
+            (
+                Rows("rows of a", "a"),
+                channel_blocks({"scales": 1, "b_packed": 0, "zeros": 1, "bias": 0}, -1),
+            )
+        ),
     ),
     Op(
         "fpA_intB_gemm_config",
@@ -273,5 +280,6 @@ OPS = (
         autocast=True,
         vmap=Batching(("a",), ("bias",)),
         flops=matrix_product("a"),
+        sharding="a configuration is forced for the shape of one device",
     ),
 )

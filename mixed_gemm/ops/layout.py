@@ -23,6 +23,7 @@ from .errors import translates_errors
 from .op import Op
 from .problem import check_problem, packed_shape, refuse_non_numbers
 from .reasons import INTEGERS, NO_FLOATS, NO_PRODUCT, WEIGHTS
+from .sharding import Sharding, channel_blocks
 from .vmap import Batching
 
 __all__ = ["dequantize_weights", "pack_weights", "unpack_weights"]
@@ -179,6 +180,7 @@ OPS = (
         autocast=NO_FLOATS,
         vmap=Batching(looped=("q",)),
         flops=NO_PRODUCT,
+        sharding=Sharding((channel_blocks({"q": 0}, 0),)),
     ),
     Op(
         "unpack_weights",
@@ -188,6 +190,7 @@ OPS = (
         autocast=NO_FLOATS,
         vmap=Batching(looped=("b_packed",)),
         flops=NO_PRODUCT,
+        sharding=Sharding((channel_blocks({"n": 0, "b_packed": 0}, 0),)),
     ),
     Op(
         "dequantize_weights",
@@ -197,5 +200,6 @@ OPS = (
         autocast="its dtype is an argument",
         vmap=Batching(looped=("b_packed", "scales", "zeros")),
         flops=NO_PRODUCT,
+        sharding=Sharding((channel_blocks({"n": 0, "b_packed": 0, "scales": 1, "zeros": 1}, 0),)),
     ),
 )

@@ -12,6 +12,7 @@ from .autograd import Derivatives
 from .fake import Fake
 from .flops import Flops
 from .reasons import ON_GPU
+from .sharding import Sharding
 from .vmap import Batching
 
 
@@ -26,6 +27,7 @@ class Op:
     autocast: whether its floating-point tensors are cast to the dtype of torch.autocast.
     vmap: which arguments may have a batch, and what becomes of it.
     flops: the operations of its product.
+    sharding: how a call on DTensors is cut over the ranks.
     """
 
     name: str
@@ -35,8 +37,9 @@ class Op:
     autocast: Literal[True] | str
     vmap: Batching | str
     flops: Flops | str
+    sharding: Sharding | str
 
 
 def for_tests(name: str, doc: str, why_frozen: str) -> Op:
     """An op on CUDA tensors that tests and benchmarks call, and nothing traces."""
-    return Op(name, doc, ON_GPU, Derivatives(why_frozen), ON_GPU, ON_GPU, ON_GPU)
+    return Op(name, doc, ON_GPU, Derivatives(why_frozen), *[ON_GPU] * 4)

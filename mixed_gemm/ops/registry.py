@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from .._after_import import after_import
 from . import (
     autocast,
     autograd,
@@ -53,3 +54,10 @@ def register() -> None:
     autocast.register(_given(lambda op: op.autocast))
     vmap.register(_given(lambda op: op.vmap))
     flops.register(_given(lambda op: op.flops))
+    after_import("torch.distributed.tensor", _register_shardings)
+
+
+def _register_shardings() -> None:
+    from . import dtensor
+
+    dtensor.register(_given(lambda op: op.sharding))

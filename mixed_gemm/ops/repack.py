@@ -13,8 +13,9 @@ from .arguments import check_codes, check_dtype, check_tensors, check_vector, ch
 from .autograd import Derivatives
 from .errors import shape_text, translates_errors, wrong_value
 from .op import Op
-from .problem import packed_shape, refuse_non_numbers
+from .problem import PAD_N, packed_shape, refuse_non_numbers
 from .reasons import INTEGERS, NO_FLOATS, NO_PRODUCT
+from .sharding import Sharding, channel_blocks
 from .vmap import Batching
 
 __all__ = ["awq_repack", "gptq_repack"]
@@ -110,6 +111,7 @@ OPS = (
         autocast=NO_FLOATS,
         vmap=Batching(looped=("qweight",)),
         flops=NO_PRODUCT,
+        sharding=Sharding((channel_blocks({"qweight": 1}, 0, PAD_N // _PER_WORD),)),
     ),
     Op(
         "gptq_repack",
@@ -119,5 +121,6 @@ OPS = (
         autocast=NO_FLOATS,
         vmap=Batching(looped=("qweight", "perm")),
         flops=NO_PRODUCT,
+        sharding=Sharding((channel_blocks({"qweight": 1}, 0),)),
     ),
 )

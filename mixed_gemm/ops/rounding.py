@@ -11,6 +11,7 @@ from .autograd import Derivatives
 from .errors import shape_text, translates_errors, wrong_value
 from .op import Op
 from .reasons import NO_PRODUCT, ROUNDING
+from .sharding import Rows, Sharding
 from .vmap import Batching
 
 __all__ = ["quantize_per_tensor", "quantize_per_token"]
@@ -112,6 +113,7 @@ OPS = (
         autocast=_ANY_FLOAT,
         vmap=Batching(("a",)),
         flops=NO_PRODUCT,
+        sharding=Sharding((Rows("rows of a", "a"),)),
     ),
     Op(
         "quantize_per_tensor",
@@ -121,5 +123,6 @@ OPS = (
         autocast=_ANY_FLOAT,
         vmap=Batching(("a",), ("scale", "azp")),
         flops=NO_PRODUCT,
+        sharding=Sharding((Rows("elements of a", "a", whole=0),)),
     ),
 )

@@ -28,6 +28,7 @@ from .fp8 import asks_for_gradients, fp8_in_torch, routes_to_torch
 from .op import Op, for_tests
 from .reasons import FORCED, SCALES
 from .scaled_problem import check_scaled_mm
+from .sharding import Along, Rows, Sharding
 from .vmap import Batching
 
 __all__ = [
@@ -206,6 +207,12 @@ def _merge_rows(op: Any, given: dict[str, Any], batched: set[str]) -> Any:
     return op(**given)
 
 
+def _sharding(per_row: tuple[str, ...], **per_channel: int) -> Sharding:
+    channels = {"b": 1, "scale_b": -1, **per_channel, "bias": 0}
+    ways = (Rows("rows of a", "a", per_row=per_row), Along("output channels", channels, -1))
+    return Sharding(ways, column_major=("b",))
+
+
 _TYPES_ARE_SAID = "8-bit operands, and out_dtype says the result's"
 
 OPS = (
@@ -217,6 +224,7 @@ OPS = (
         autocast=_TYPES_ARE_SAID,
         vmap=Batching(("a", "scale_a"), ("bias",), _merge_rows),
         flops=matrix_product("a"),
+        sharding=_sharding(("scale_a",)),
     ),
     Op(
         "scaled_mm_azp",
@@ -226,6 +234,7 @@ OPS = (
         autocast=_TYPES_ARE_SAID,
         vmap=Batching(("a", "scale_a", "azp"), ("bias",), _merge_rows),
         flops=matrix_product("a"),
+        sharding=_sharding(("scale_a", "azp"), azp_adj=-1),
     ),
     for_tests("_scaled_mm_config", "both with a kernel configuration by name", FORCED),
 )

@@ -7,16 +7,13 @@ when transformers is imported already, else right after it imports its table of 
 
 from __future__ import annotations
 
-import importlib.abc
 import importlib.metadata
-import importlib.util
-import sys
-from collections.abc import Iterable, Sequence
-from importlib.machinery import ModuleSpec
-from types import ModuleType
+from collections.abc import Iterable
 from typing import Any
 
 from packaging.version import Version
+
+from ..._after_import import after_import
 
 METHOD = "mixed_gemm"
 OUR_FILES = "compressed-tensors"  # as save_pretrained and save_checkpoint write them
@@ -103,38 +100,9 @@ def enable_transformers(methods: str | Iterable[str] = FOREIGN) -> None:
         auto.AUTO_QUANTIZATION_CONFIG_MAPPING[method] = ForeignConfig
 
 
-class _AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Runs the module that holds the table as it is, then registers."""
-
-    def __init__(self) -> None:
-        self._loader: importlib.abc.Loader | None = None
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name != _TABLE:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is not None:
-            self._loader, spec.loader = spec.loader, self
-        return spec
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return None if self._loader is None else self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        assert self._loader is not None
-        self._loader.exec_module(module)
-        register()
-
-
 def register_when_imported() -> None:
     """Register now or when transformers is imported; nothing when it is missing or too old."""
     found = _installed()
     if found is None or found < MINIMUM:
         return
-    if _TABLE in sys.modules:
-        register()
-    elif not any(isinstance(finder, _AfterImport) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _AfterImport())
+    after_import(_TABLE, register)

@@ -9,6 +9,7 @@ import torch
 
 from mixed_gemm.ops.op import Op
 from mixed_gemm.ops.registry import OPS
+from mixed_gemm.ops.sharding import Rows
 
 
 def arguments(op: Op) -> dict[str, str]:
@@ -42,10 +43,18 @@ def test_records_name_tensors_of_the_schema(op: Op) -> None:
         named |= {x for x in (rule.x, rule.bias) if x}
     if not isinstance(op.vmap, str):
         named |= set(op.vmap.over)
+    counted = set()
+    if not isinstance(op.sharding, str):
+        named |= set(op.sharding.column_major)
+        for way in op.sharding.ways:
+            found = {way.of, *way.per_row} if isinstance(way, Rows) else set(way.dims)
+            counted |= {name for name in found if arguments(op).get(name) == "int"}
+            named |= found - counted
     assert named <= tensors(op)
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 def test_what_is_missing_has_a_reason(op: Op) -> None:
-    texts = (op.doc, op.derivatives.why, op.fake, op.autocast, op.vmap, op.flops)
+    rules = (op.fake, op.autocast, op.vmap, op.flops, op.sharding)
+    texts = (op.doc, op.derivatives.why, *rules)
     assert all(text.strip() == text != "" for text in texts if isinstance(text, str))

@@ -1,17 +1,15 @@
-"""Quantized weights over processes: slices against the whole, torch's own tensor parallelism, FSDP2
-and DTensor's rules, on two processes with gloo.
+"""Quantized weights over processes: slices against the whole, torch's own tensor parallelism and
+FSDP2, on two processes with gloo.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from support import two_processes
 
 import mixed_gemm
 
@@ -19,7 +17,6 @@ if not torch.distributed.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
 from mixed_gemm import QuantizedTensor
 
-WORLD = 2
 SCHEMES: list[dict[str, Any]] = [
     {"bits": 4, "group_size": 32, "symmetric": False},
     {"bits": 8, "group_size": -1, "symmetric": True},
@@ -77,7 +74,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -85,7 +82,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 import mixed_gemm
-import mixed_gemm.nn.distributed
+from support import two_processes
 
 rank = int(sys.argv[1])
 store = dist.FileStore(sys.argv[2], 2)
@@ -178,67 +175,11 @@ except ValueError as error:
 else:
     raise AssertionError("an uneven shard was gathered")
 
-# DTensor: outputs are where the rules say, and equal
-linear = mixed_gemm.Linear.from_float(torch.nn.Linear(64, 256), group_size=32, symmetric=False)
-args = (linear.b_packed, linear.scales, linear.zeros, linear.bias.detach())
-options = {"bits": 4, "group_size": 32}
-x = torch.randn(6, 64)
-want = mixed_gemm.fpA_intB_gemm(x, *args, **options)
-
-
-def run(row, packed, group, channel):
-    places = (packed, group, group, channel)
-    tensors = [distribute_tensor(t, mesh, [p]) for t, p in zip(args, places, strict=True)]
-    a = distribute_tensor(x, mesh, [row])
-    return torch.ops.mixed_gemm.fpA_intB_gemm(a, *tensors, **options)
-
-
-whole = Replicate()
-for places, expected in (
-    ((whole, Shard(0), Shard(1), Shard(0)), Shard(1)),
-    ((Shard(0), whole, whole, whole), Shard(0)),
-    ((whole, whole, whole, whole), whole),
-):
-    out = run(*places)
-    assert out.placements == (expected,), (places, out.placements)
-    torch.testing.assert_close(out.full_tensor(), want)
-# K cut: no rule, so DTensor gathers it first
-torch.testing.assert_close(run(Shard(1), whole, whole, whole).full_tensor(), want)
 dist.destroy_process_group()
-print("done", flush=True)
-# Not through the interpreter's end: DTensor's caches keep the group, and so gloo's threads, alive.
-# One that drops the last reference to a collective's tensor by then aborts the process, since a
-# thread that asks for the GIL of a finalizing interpreter is ended within a noexcept destructor
-# (seen in a core dump, torch 2.13, Python 3.11: one process in 20).
-os._exit(0)
+two_processes.leave()
 """
 
 
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="no gloo")
 def test_two_processes_agree_with_one(tmp_path: Path) -> None:
-    # One thread each: the machine may have one core. Loopback: gloo would resolve the host's name,
-    # which containers without a network cannot.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    if sys.platform == "linux":
-        environment["GLOO_SOCKET_IFNAME"] = "lo"
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", TWO_PROCESSES, str(rank), str(tmp_path / "store")],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment,
-        )
-        for rank in range(WORLD)
-    ]
-    try:
-        # A rank that fails closes its connection, so the other one fails too, and does not wait.
-        outputs = [rank.communicate(timeout=300)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    for rank, output in zip(ranks, outputs, strict=True):
-        assert rank.returncode == 0 and "done\n" in output, "\n".join(
-            text[-4000:] for text in outputs
-        )
+    two_processes.run(["-c", TWO_PROCESSES], tmp_path)

@@ -1,0 +1,144 @@
+"""The ops on DTensors: every rank calls the op with its share, as the ``sharding`` of the op's
+record says.
+
+DTensor's own ``register_sharding`` is not enough here: it remembers the shape of a result by the
+integer arguments alone, so that a convolution with another stride gets the shape of the first; it
+cannot change an argument that counts rows; and a matrix that it gathers is row-major.
+
+Importing this imports torch.distributed.tensor, which takes longer than all of ``mixed_gemm``: so
+``registry`` does it once somebody else has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor.placement_types import Placement
+from torch.utils._pytree import tree_map_only
+
+from .errors import ArgumentTypeError, ArgumentValueError
+from .sharding import Cut, Sharding
+
+_Tensors = dict[str, DTensor]
+
+
+def _only_distributed(op: str, given: Mapping[str, Any]) -> _Tensors:
+    """The tensors of a call, which must be on one mesh.
+
+    Raises:
+        TypeError: one is a plain tensor.
+        ValueError: they are on several meshes.
+    """
+    for name, x in given.items():
+        if isinstance(x, Tensor) and not isinstance(x, DTensor):
+            raise ArgumentTypeError(
+                f"{op}: {name} must be a DTensor as other arguments are, got a plain tensor. Hint: "
+                "distribute_tensor(x, mesh, [Replicate()]) where every rank has it"
+            )
+    tensors = {name: x for name, x in given.items() if isinstance(x, DTensor)}
+    meshes = {name: x.device_mesh for name, x in tensors.items()}
+    (first, mesh), *others = meshes.items()
+    for name, other in others:
+        if other != mesh:
+            raise ArgumentValueError(
+                f"{op}: all tensors must be on one device mesh, got {first} on {mesh} and {name} "
+                f"on {other}"
+            )
+    return tensors
+
+
+def _traffic(x: DTensor, now: Placement, wanted: Placement, ranks: int) -> float:
+    """About how many bytes a rank receives when a placement changes."""
+    size = float(math.prod(x.shape) * x.element_size())
+    if now == wanted or isinstance(now, Replicate):
+        return 0.0
+    if isinstance(wanted, Shard):
+        return size / ranks
+    return 2 * size if isinstance(now, Partial) else size
+
+
+def _plan(given: Mapping[str, Any], tensors: _Tensors, sharding: Sharding) -> list[Cut]:
+    """For every dimension of the mesh the cut that moves the least, and changes the fewest."""
+    mesh = next(iter(tensors.values())).device_mesh
+    sizes: dict[str, tuple[int, ...]] = {name: tuple(x.shape) for name, x in tensors.items()}
+    counts = {name: x for name, x in given.items() if isinstance(x, (int, torch.SymInt))}
+    sizes |= {name: (cast(int, count),) for name, count in counts.items()}
+    chosen = []
+    for mesh_dim in range(mesh.ndim):
+        ranks = mesh.size(mesh_dim)
+
+        def cost(cut: Cut, mesh_dim: int = mesh_dim, ranks: int = ranks) -> tuple[float, int]:
+            moves = [
+                (x, x.placements[mesh_dim], _placement(cut, name)) for name, x in tensors.items()
+            ]
+            traffic = sum(_traffic(x, now, wanted, ranks) for x, now, wanted in moves)
+            return traffic, sum(now != wanted for _, now, wanted in moves)
+
+        cut = min(sharding.cuts(sizes, ranks), key=cost)
+        for name, dim in cut.dims.items():
+            share = -(-sizes[name][dim] // ranks)
+            sizes[name] = (*sizes[name][:dim], share, *sizes[name][dim + 1 :])
+        chosen.append(cut)
+    return chosen
+
+
+def _placement(cut: Cut, name: str) -> Placement:
+    return Shard(cut.dims[name]) if name in cut.dims else Replicate()
+
+
+def _kernel(name: str, sharding: Sharding) -> Callable[..., Any]:
+    op = getattr(torch.ops.mixed_gemm, name).default
+    names = [x.name for x in op._schema.arguments]
+
+    def local(argument: str, x: DTensor, plan: list[Cut]) -> Tensor:
+        placements = [_placement(cut, argument) for cut in plan]
+        share = x.redistribute(placements=placements).to_local()
+        if argument in sharding.column_major and share.stride(0) != 1:
+            return share.t().contiguous().t()
+        return share
+
+    def kernel(cls: Any, func: Any, types: Any, args: tuple[Any, ...], options: Any) -> Any:
+        given = {**dict(zip(names, args, strict=False)), **(options or {})}
+        tensors = _only_distributed(f"mixed_gemm::{name}", given)
+        # The op on tensors without storage: it refuses what it refuses, and has the result's form.
+        form = op(**tree_map_only(DTensor, _without_storage, given))
+        plan = _plan(given, tensors, sharding)
+        mesh = next(iter(tensors.values())).device_mesh
+        with torch.no_grad():  # below the Autograd key, which has recorded the call
+            for mesh_dim, cut in enumerate(plan):
+                for argument in cut.dims.keys() - tensors.keys():
+                    given[argument] //= mesh.size(mesh_dim)
+            for argument, x in tensors.items():
+                given[argument] = local(argument, x, plan)
+            result = op(**given)
+
+            def whole(share: Tensor, form: Tensor) -> DTensor:
+                dims = [None if cut.result is None else cut.result % form.dim() for cut in plan]
+                placements = [Replicate() if dim is None else Shard(dim) for dim in dims]
+                return DTensor.from_local(
+                    share, mesh, placements, run_check=False, shape=form.shape, stride=form.stride()
+                )
+
+            if isinstance(result, Tensor):
+                return whole(result, form)
+            return tuple(
+                None if x is None else whole(x, y) for x, y in zip(result, form, strict=True)
+            )
+
+    return kernel
+
+
+def _without_storage(x: Tensor) -> Tensor:
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+
+
+def register(shardings: Mapping[str, Sharding]) -> None:
+    for name, sharding in shardings.items():
+        torch.library.register_torch_dispatch(
+            f"mixed_gemm::{name}", DTensor, _kernel(name, sharding)
+        )

@@ -1,0 +1,130 @@
+"""How a call may be cut over the ranks of a device mesh: which dimension of which arguments, and of
+the result. ``dtensor`` runs calls so; where no cut fits, every rank does all of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from torch import Tensor
+
+from .problem import PAD_N
+
+Sizes = Mapping[str, tuple[int, ...]]  # the shapes of the tensors of a call; (n,) of an integer n
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One way over one dimension of the mesh.
+
+    dims: argument -> which of its dimensions is cut; the other arguments are whole.
+    result: which dimension of every result that is; None where nothing is cut.
+    """
+
+    dims: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    result: int | None = None
+
+
+WHOLE = Cut()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Every rank has some of the rows of the activations.
+
+    what: the rows, in words.
+    of: the activations.
+    whole: how many of their last dimensions no rank may cut.
+    per_row: arguments with an element for each row, or one for all.
+    """
+
+    what: str
+    of: str
+    whole: int = 1
+    per_row: tuple[str, ...] = ()
+
+    def cuts(self, sizes: Sizes, ranks: int) -> list[Cut]:
+        """The cuts of a call of these sizes over so many ranks."""
+        rows = sizes[self.of][: len(sizes[self.of]) - self.whole]
+        dims = (self._dims(sizes, rows, i, ranks) for i, n in enumerate(rows) if n >= ranks)
+        return [Cut(found, found[self.of]) for found in dims if found]
+
+    def _dims(
+        self, sizes: Sizes, rows: tuple[int, ...], dim: int, ranks: int
+    ) -> dict[str, int] | None:
+        dims = {self.of: dim}
+        for name in self.per_row:
+            shape = sizes.get(name, ())
+            if math.prod(shape) == 1:
+                continue
+            if shape[: len(rows)] == rows:
+                dims[name] = dim
+            elif dim == 0 and rows[0] % ranks == 0:  # it has all rows in one dimension
+                dims[name] = 0
+            else:
+                return None
+        return dims
+
+
+@dataclass(frozen=True)
+class Along:
+    """Every rank has the same share of a dimension.
+
+    what: the dimension, in words.
+    dims: argument -> which of its dimensions that is, from its end where negative. The first tells
+        how long it is, an integer argument in its dimension 0.
+    result: which of the result's, in the same way.
+    unit: how many elements of the first stay together.
+    """
+
+    what: str
+    dims: Mapping[str, int]
+    result: int
+    unit: int = 1
+
+    def cuts(self, sizes: Sizes, ranks: int) -> list[Cut]:
+        """The cuts of a call of these sizes over so many ranks."""
+        first = next(iter(self.dims))
+        extent = sizes[first][self.dims[first]]
+        if extent == 0 or extent % (self.unit * ranks):
+            return []
+        dims = {}
+        for name, dim in self.dims.items():
+            shape = sizes.get(name, ())
+            if math.prod(shape) != 1:  # one scale for all of the dimension is whole on every rank
+                dims[name] = dim % len(shape)
+        return [Cut(dims, self.result)]
+
+
+def channel_blocks(dims: Mapping[str, int], result: int, unit: int = PAD_N) -> Along:
+    """The output channels of a packed weight, whose layout keeps 64 together."""
+    return Along("output channels, in blocks of 64", dims, result, unit)
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """All ways of an op.
+
+    column_major: matrices that have to be column-major on every rank.
+    """
+
+    ways: tuple[Rows | Along, ...]
+    column_major: tuple[str, ...] = ()
+
+    def cuts(self, sizes: Sizes, ranks: int) -> list[Cut]:
+        """The cuts of a call of these sizes over so many ranks, ``WHOLE`` first."""
+        return [WHOLE, *(cut for way in self.ways for cut in way.cuts(sizes, ranks))]
+
+
+def gathered(x: Tensor) -> Tensor:
+    """``x`` whole on every rank where it is a DTensor, for operators that DTensor cannot cut."""
+    redistribute = getattr(x, "redistribute", None)
+    if redistribute is None:
+        return x
+    from torch.distributed.tensor import Replicate
+
+    whole: Tensor = redistribute(placements=[Replicate()] * x.device_mesh.ndim)  # type: ignore[attr-defined]
+    return whole
