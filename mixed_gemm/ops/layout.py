@@ -18,7 +18,7 @@ from .arguments import (
     check_tensors,
     check_weight,
 )
-from .autograd import Derivatives
+from .autograd import Derivatives, Rule, Saved
 from .errors import translates_errors
 from .op import Op
 from .problem import check_problem, packed_shape, refuse_non_numbers
@@ -93,7 +93,7 @@ def dequantize_weights(
     k: int,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """The dense weight, rounded once to ``dtype``.
+    """The dense weight, rounded once to ``dtype``. Differentiable in ``scales``.
 
     Args:
         b_packed: uint8, from :func:`pack_weights`.
@@ -115,7 +115,7 @@ def dequantize_weights(
         ValueError: ``bits``, ``group_size`` or ``zero_mode`` is out of range, or a tensor's shape
             or device does not fit the rest.
         TypeError: an argument is no tensor, or of another dtype.
-        RuntimeError: ``scales`` or ``zeros`` require grad or have a tangent.
+        RuntimeError: ``zeros`` require grad or have a tangent.
         ImportError: the library did not load.
     """
     _library.require()
@@ -171,6 +171,29 @@ def _fake_dequantize(
     return scales.new_empty((n, k), dtype=dtype)
 
 
+def _forward(saved: Saved, dscales: Tensor, _: Tensor | None) -> Tensor:
+    changes: dict[str, Tensor | None] = {"scales": dscales}
+    if saved.arguments["zero_mode"] == "add":
+        changes["zeros"] = None  # they are added to what the scales multiply
+    return saved.linear(**changes)
+
+
+def _backward(saved: Saved, grad: Tensor) -> Tensor:
+    """w = integer * scale: the sum over the columns of a group; in fp32, which torch rounds once to
+    the dtype of the scales."""
+    given = saved.arguments
+    groups, n = saved.x_shape
+    k, zeros = given["k"], given["zeros"]
+    if zeros is not None:
+        zeros = None if given["zero_mode"] == "add" else zeros.float()
+    ones = grad.new_ones(saved.x_shape, dtype=torch.float32)
+    changes = {"scales": ones, "zeros": zeros, "dtype": torch.float32}
+    integers: Tensor = saved.op(**{**given, **changes})
+    group = k if given["group_size"] == -1 else given["group_size"]
+    products = torch.nn.functional.pad(grad.float() * integers, (0, groups * group - k))
+    return products.reshape(n, groups, group).sum(-1).t()
+
+
 OPS = (
     Op(
         "pack_weights",
@@ -196,7 +219,7 @@ OPS = (
         "dequantize_weights",
         "the dense weight [N, K] of a packed one, rounded once",
         fake=_fake_dequantize,
-        derivatives=Derivatives(WEIGHTS),
+        derivatives=Derivatives(WEIGHTS, Rule("scales", "", _forward, _backward)),
         autocast="its dtype is an argument",
         vmap=Batching(looped=("b_packed", "scales", "zeros")),
         flops=NO_PRODUCT,

@@ -231,15 +231,15 @@ def test_gemm_frozen_argument_that_requires_grad_raises(name: str) -> None:
         assert call(bad).shape == (3, 72)
 
 
-def test_dequantize_scales_that_require_grad_raise() -> None:
+def test_dequantize_zeros_that_require_grad_raise() -> None:
     p = make(CASE)
-    scales = p.scales.requires_grad_()
-    text = "mixed_gemm::dequantize_weights: scales requires grad"
+    zeros = p.zeros.requires_grad_()
+    text = "mixed_gemm::dequantize_weights: zeros requires grad"
     options = {"bits": 4, "group_size": 64, "n": 72, "k": 256}
     refuse(
         RuntimeError,
         text,
-        lambda: mixed_gemm.dequantize_weights(p.b_packed, scales, p.zeros, **options),
+        lambda: mixed_gemm.dequantize_weights(p.b_packed, p.scales, zeros, **options),
     )
 
 

@@ -113,6 +113,36 @@ def gemm(
     return Sample("fpA_intB_gemm", given, ("a", "bias") if bias else ("a",), exact)
 
 
+def dequantize(
+    zero_mode: str = "sub",
+    zeros: bool = True,
+    group_size: int = 16,
+    dtype: torch.dtype = torch.float32,
+) -> Sample:
+    n, k = 5, 40
+    groups = (num_groups(k, group_size), n)
+    q = integers(n, k, low=-3, high=3, dtype=torch.int8)
+    z = None
+    if zeros:
+        z = integers(*groups, dtype=dtype) / (1 if zero_mode == "sub" else 8)
+    options: dict[str, Any] = {"group_size": group_size, "zero_mode": zero_mode}
+
+    def exact(scales: Tensor) -> Tensor:
+        return reference.dequantize(q, scales, z, **options)
+
+    given = {
+        "b_packed": mixed_gemm.pack_weights(q, 4),
+        "scales": powers(*groups, dtype=dtype),
+        "zeros": z,
+        "bits": 4,
+        **options,
+        "n": n,
+        "k": k,
+        "dtype": dtype,
+    }
+    return Sample("dequantize_weights", given, ("scales",), exact)
+
+
 def conv(
     size: tuple[int, int] = (3, 3),
     kernel: tuple[int, int] = (3, 3),
@@ -257,9 +287,7 @@ def gptq() -> Sample:
 SAMPLES: dict[str, Callable[[], Sample]] = {
     "fpA_intB_gemm": gemm,
     "fpA_intB_gemm_config": lambda: forced(gemm(), "fpA_intB_gemm_config", config=_config()),
-    "dequantize_weights": lambda: forced(
-        gemm(), "dequantize_weights", n=5, k=40, dtype=torch.float32
-    ),
+    "dequantize_weights": dequantize,
     "awq_gemm": lambda: awq("awq_gemm"),
     "awq_dequantize": lambda: awq("awq_dequantize"),
     "qconv2d": conv,
@@ -324,6 +352,9 @@ TRAINED: dict[str, Callable[[], Sample]] = {
         for activation in ("relu", "relu6", *SMOOTH)
     },
     "gemm gelu no bias": lambda: gemm(activation="gelu", bias=False),
+    "dequantize": dequantize,
+    "dequantize add": lambda: dequantize("add"),
+    "dequantize symmetric": lambda: dequantize(zeros=False, group_size=-1),
     "awq_gemm": lambda: awq("awq_gemm"),
     "awq_dequantize": lambda: awq("awq_dequantize"),
     "conv": conv,
@@ -347,6 +378,7 @@ HALF: dict[str, Callable[[], Sample]] = {
     f"{name} {dtype}": lambda make=make, dtype=dtype: make(dtype=dtype)  # type: ignore[misc]
     for name, make in (
         ("gemm", lambda dtype: gemm(dtype=dtype, zeros=False, pre_scale=False)),
+        ("dequantize", lambda dtype: dequantize(dtype=dtype)),
         ("conv", lambda dtype: conv(dtype=dtype, kernel=(2, 1), offsets=False)),
         ("scaled_mm", lambda dtype: scaled(dtype=dtype)),
     )

@@ -132,15 +132,15 @@ def awq(op: str) -> Call:
     return Call(op, {"input": integers(M, K), **weight, "split_k_iters": 1}, ("input",))
 
 
-def packed(op: str, n: int = N, **more: Any) -> Call:
+def packed(op: str, n: int = N, trains: tuple[str, ...] = (), **more: Any) -> Call:
     given = {"b_packed": OPS.pack_weights(int8(n, K), 4), "bits": 4, "n": n, "k": K}
-    return Call(op, {**given, **more})
+    return Call(op, {**given, **more}, trains)
 
 
 def dequantize() -> Call:
     scales = {"scales": powers(K // GROUP, N), "zeros": integers(K // GROUP, N)}
     options = {"group_size": GROUP, "zero_mode": "sub", "dtype": torch.float32}
-    return packed("dequantize_weights", **scales, **options)
+    return packed("dequantize_weights", **scales, **options, trains=("scales",))
 
 
 def gptq() -> Call:
@@ -258,7 +258,7 @@ def main(rank: int, store: str) -> None:
         store=dist.FileStore(store, RANKS),
         rank=rank,
         world_size=RANKS,
-        timeout=timedelta(seconds=120),
+        timeout=timedelta(seconds=300),
     )
     mesh = init_device_mesh("cpu", (RANKS,))
     for name, make in CALLS.items():

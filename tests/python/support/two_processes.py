@@ -40,7 +40,7 @@ def run(command: list[str], folder: Path) -> list[str]:
     ]
     try:
         # A rank that fails closes its connection, so the other one fails too, and does not wait.
-        outputs = [rank.communicate(timeout=300)[0] for rank in ranks]
+        outputs = [rank.communicate(timeout=600)[0] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
