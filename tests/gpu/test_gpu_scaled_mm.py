@@ -127,8 +127,8 @@ ONE_STEP_SHAPES = ((1, 1, 96), (33, 257, 128), (129, 77, 100), (300, 1001, 128))
 @pytest.mark.parametrize("operand", (torch.int8, FLOAT8), ids=str)
 @pytest.mark.parametrize("kernel", [k for k in KERNELS if k.startswith("scaled")])
 def test_both_kernels_of_a_scaled_tile_agree_bit_by_bit(kernel, operand):
-    """Without a split CUTLASS's kernel runs the tile, with stream-K ours. Scales have both signs and
-    the first row has sums of zero: zeros have the same sign as well."""
+    """Without a split CUTLASS's kernel runs the tile, with stream-K ours. Scales have both signs
+    and the first row has sums of zero: zeros have the same sign as well."""
     if operand == FLOAT8 and torch.cuda.get_device_capability() < (8, 9):
         pytest.skip("no float8 tensor cores before 8.9")
     for i, case in enumerate(epilogue_cases(ScaledCase(operand=operand))):
