@@ -232,6 +232,18 @@ class QuantizedTensor(Tensor):
         parts = {name: change(tensor) for name, tensor in self.tensors().items()}
         return type(self)(parts, self.scheme, shape or self.shape, dtype or self.dtype)
 
+    def cast(self: Self, dtype: torch.dtype) -> Self:
+        """The same weight in another dtype, by its parts: torch's ``to`` asks for an operator,
+        which is the wrong thing inside one."""
+        if dtype == self.dtype:
+            return self
+        parts = {
+            part.name: tensor.to(dtype) if part.follows else tensor
+            for part in self.parts
+            if (tensor := getattr(self, part.name)) is not None
+        }
+        return type(self)(parts, self.scheme, self.shape, dtype)
+
     def adopt(self: Self, other: Self) -> None:
         """Hold the parts of ``other`` from now on."""
         for part in self.parts:
@@ -272,7 +284,7 @@ class QuantizedTensor(Tensor):
                 hint="replace the parameter of the module to change its shape",
             )
         if self.same_storage(value):  # in this dtype: the scheme of a weight includes it
-            return value.to(self.dtype)  # type: ignore[return-value]
+            return value.cast(self.dtype)  # type: ignore[attr-defined,no-any-return]
         if value.dtype not in DTYPES:
             wrong_type(
                 "QuantizedTensor.data",
