@@ -276,7 +276,9 @@ OPS = (
         "fpA_intB_gemm_config",
         "the same with a kernel configuration by name, for tests and benchmarks",
         fake=_fake,
-        derivatives=Derivatives(WEIGHTS, whys={"a": FORCED, "bias": FORCED}),
+        derivatives=Derivatives(
+            FORCED, whys={x: WEIGHTS for x in ("scales", "zeros", "pre_scale")}
+        ),
         autocast=True,
         vmap=Batching(("a",), ("bias",)),
         flops=matrix_product("a"),

@@ -28,6 +28,7 @@ class Op:
     vmap: which arguments may have a batch, and what becomes of it.
     flops: the operations of its product.
     sharding: how a call on DTensors is cut over the ranks.
+    opcheck: whether torch.library.opcheck passes.
     """
 
     name: str
@@ -38,8 +39,13 @@ class Op:
     vmap: Batching | str
     flops: Flops | str
     sharding: Sharding | str
+    opcheck: Literal[True] | str = True
+
+    @property
+    def is_public(self) -> bool:
+        return not self.name.startswith("_")
 
 
 def for_tests(name: str, doc: str, why_frozen: str) -> Op:
     """An op on CUDA tensors that tests and benchmarks call, and nothing traces."""
-    return Op(name, doc, ON_GPU, Derivatives(why_frozen), *[ON_GPU] * 4)
+    return Op(name, doc, ON_GPU, Derivatives(why_frozen), *[ON_GPU] * 5)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -55,6 +58,12 @@ def test_records_name_tensors_of_the_schema(op: Op) -> None:
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 def test_what_is_missing_has_a_reason(op: Op) -> None:
-    rules = (op.fake, op.autocast, op.vmap, op.flops, op.sharding)
+    rules = (op.fake, op.autocast, op.vmap, op.flops, op.sharding, op.opcheck)
     texts = (op.doc, op.derivatives.why, *rules)
     assert all(text.strip() == text != "" for text in texts if isinstance(text, str))
+
+
+def test_the_page_of_the_docs_is_up_to_date(repository: Path) -> None:
+    script = repository / "tools" / "ops_table.py"
+    found = subprocess.run([sys.executable, str(script), "--check"], check=False)
+    assert found.returncode == 0, "python tools/ops_table.py writes docs/ops.md again"

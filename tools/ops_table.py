@@ -1,0 +1,209 @@
+"""Writes docs/ops.md from the records of the ops in mixed_gemm/ops.
+
+    python tools/ops_table.py          writes the page
+    python tools/ops_table.py --check  exit status 1 if it would change
+
+It needs the package and no library: the records are plain Python.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "ops.md"
+sys.path.insert(0, str(ROOT))
+
+from mixed_gemm.ops.op import Op  # noqa: E402
+from mixed_gemm.ops.registry import FAMILIES, OPS  # noqa: E402
+
+PUBLIC = [op for op in OPS if op.is_public]
+
+
+def names(of: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in of)
+
+
+def trained(op: Op) -> tuple[str, ...]:
+    rule = op.derivatives.rule
+    return () if rule is None else tuple(x for x in (rule.x, rule.bias) if x)
+
+
+def gradient(op: Op) -> str:
+    return names(trained(op)) or op.derivatives.why.partition(". Hint")[0]
+
+
+def autocast(op: Op) -> str:
+    return op.autocast if isinstance(op.autocast, str) else "yes"
+
+
+def vmap(op: Op) -> str:
+    if isinstance(op.vmap, str):
+        return op.vmap
+    ways = ((op.vmap.merged, "one call: "), (op.vmap.looped, "a call each: "))
+    return "; ".join(text + names(of) for of, text in ways if of)
+
+
+def flops(op: Op) -> str:
+    return op.flops if isinstance(op.flops, str) else "counted"
+
+
+def sharding(op: Op) -> str:
+    if isinstance(op.sharding, str):
+        return op.sharding
+    return "; ".join(way.what for way in op.sharding.ways)
+
+
+def opcheck(op: Op) -> str:
+    return op.opcheck if isinstance(op.opcheck, str) else "passes"
+
+
+COLUMNS: dict[str, Callable[[Op], str]] = {
+    "op": lambda op: f"`{op.name}`",
+    "gradient": gradient,
+    "autocast": autocast,
+    "vmap": vmap,
+    "FLOPs": flops,
+    "DTensor, cut by": sharding,
+    "opcheck": opcheck,
+}
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+_COLUMNS_BEFORE = ("gradient", "autocast", "vmap", "FLOPs", "DTensor, cut by")
+_LOOP = "torch's loop, with a warning"
+_OF_PRODUCTS = ("fpA_intB_gemm", "fpA_intB_gemm_config", "awq_gemm", "qconv2d", "qconv2d_int8",
+                "block_quant_gemm", "scaled_mm", "scaled_mm_azp")  # fmt: skip
+# What ops/derivatives.py, transforms.py, vmap.py and nn/distributed.py had at commit 30d090a.
+BEFORE = {
+    "gradient": {
+        "fpA_intB_gemm": "`a`, `bias`",
+        "awq_gemm": "`input`",
+        "awq_dequantize": "`scales`",
+        "qconv2d": "`input`, `bias`",
+        "block_quant_gemm": "`a`, `bias`",
+        "scaled_mm": "`bias`",
+        "scaled_mm_azp": "`bias`",
+    },
+    "autocast": dict.fromkeys(
+        ("fpA_intB_gemm", "fpA_intB_gemm_config", "awq_gemm", "qconv2d", "block_quant_gemm"), "yes"
+    ),
+    "vmap": {
+        **dict.fromkeys((*_OF_PRODUCTS, "awq_dequantize"), "rule"),
+        **dict.fromkeys(("quantize_per_token", "quantize_per_tensor"), "rule"),
+    },
+    "FLOPs": dict.fromkeys(_OF_PRODUCTS, "counted"),
+    "DTensor, cut by": {
+        "fpA_intB_gemm": "rows of a; output channels, in blocks of 64 (import nn.distributed)"
+    },
+}
+WITHOUT = {
+    "gradient": "no",
+    "autocast": "no",
+    "vmap": _LOOP,
+    "FLOPs": "no",
+    "DTensor, cut by": "error",
+}
+
+
+def before_and_after() -> str:
+    def now(op: Op, column: str) -> str:
+        rules = {
+            "gradient": names(trained(op)),
+            "autocast": "yes" if op.autocast is True else "",
+            "vmap": "" if isinstance(op.vmap, str) else "rule",
+            "FLOPs": "" if isinstance(op.flops, str) else "counted",
+            "DTensor, cut by": "" if isinstance(op.sharding, str) else sharding(op),
+        }
+        return rules[column] or WITHOUT[column]
+
+    def cell(op: Op, column: str) -> str:
+        before, after = BEFORE[column].get(op.name, WITHOUT[column]), now(op, column)
+        return after if before == after else f"{before} -> {after}"
+
+    header = ["op", *_COLUMNS_BEFORE]
+    return table(
+        header, [[f"`{op.name}`", *(cell(op, x) for x in _COLUMNS_BEFORE)] for op in PUBLIC]
+    )
+
+
+def what_they_compute() -> str:
+    rows = []
+    for family in FAMILIES:
+        path = f"mixed_gemm/{family.__name__.partition('.')[2].replace('.', '/')}.py"
+        for op in family.OPS:
+            rows.append([f"`{op.name}`", op.doc, f"[{Path(path).name}](../{path})"])
+    return table(["op", "computes", "record"], rows)
+
+
+def page() -> str:
+    count = len(PUBLIC)
+    trains = sum(bool(trained(op)) for op in PUBLIC)
+    casts = sum(op.autocast is True for op in PUBLIC)
+    batches = sum(not isinstance(op.vmap, str) for op in PUBLIC)
+    counts = sum(not isinstance(op.flops, str) for op in PUBLIC)
+    cuts = sum(not isinstance(op.sharding, str) for op in PUBLIC)
+    return f"""# The ops
+
+Written by `tools/ops_table.py` from the records of the ops.
+
+Every op with tensors is one record (`mixed_gemm/ops/op.py`) in the file of its family, beside the
+Python function in front of it: its result and refusals without numbers, what trains and how,
+autocast, vmap, FLOPs and DTensor. `mixed_gemm/ops/registry.py` is the table of them, and hands each
+kind of rule to the file that tells torch: `fake.py`, `autograd.py`, `autocast.py`, `vmap.py`,
+`flops.py`, `dtensor.py`. These know no op by name.
+
+All {count} public ops compile to one graph, export, run on fake tensors and in inference mode. Of
+them {trains} have a gradient, {casts} follow autocast, {batches} have a batching rule, {counts}
+count FLOPs and {cuts} take DTensors. A cell without a rule says why there is none.
+
+## What each supports
+
+{table(list(COLUMNS), [[cell(op) for cell in COLUMNS.values()] for op in PUBLIC])}
+
+- Gradient: these arguments train, backward and forward, under every transform of `torch.func`, and
+  twice. Another argument that asks for a derivative is refused by name.
+- vmap: "one call" makes a batch part of a call, "a call each" stacks the results of calls.
+- DTensor: ranks keep their share where arguments are cut so already; the rest is moved, and where
+  nothing fits gathered. Results are cut in the same way.
+
+## Before and after
+
+At commit 30d090a, before the records, and now; one text where nothing changed.
+
+{before_and_after()}
+
+## What each computes
+
+Names with an underscore are for tests and benchmarks, on CUDA tensors. The arguments are in
+`csrc/ops/schema.cpp` and in the docstrings of the Python functions.
+
+{what_they_compute()}
+
+## Add an op
+
+1. Its schema in `csrc/ops/schema.cpp`, its kernels in a folder of `csrc/ops/`.
+2. Its function and its record in a file of `mixed_gemm/ops/`, with a text for each rule that it
+   cannot have; the file in `FAMILIES` of `registry.py`.
+3. A call in `tests/python/support/derivative_cases.py` (`SAMPLES`, and `TRAINED` where it trains),
+   `op_calls.py` (refusals) and `sharded_calls.py` (DTensor). `ops/test_op_contract.py`,
+   `test_derivatives.py`, `test_error_types.py` and `test_sharding.py` then ask for the rest.
+4. `python tools/ops_table.py`.
+"""
+
+
+def main() -> int:
+    if sys.argv[1:] == ["--check"]:
+        return int(not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != page())
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
