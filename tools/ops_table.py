@@ -76,63 +76,6 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-_COLUMNS_BEFORE = ("gradient", "autocast", "vmap", "FLOPs", "DTensor, cut by")
-_LOOP = "torch's loop, with a warning"
-_OF_PRODUCTS = ("fpA_intB_gemm", "fpA_intB_gemm_config", "awq_gemm", "qconv2d", "qconv2d_int8",
-                "block_quant_gemm", "scaled_mm", "scaled_mm_azp")  # fmt: skip
-# What ops/derivatives.py, transforms.py, vmap.py and nn/distributed.py had at commit 30d090a.
-BEFORE = {
-    "gradient": {
-        "fpA_intB_gemm": "`a`, `bias`",
-        "awq_gemm": "`input`",
-        "awq_dequantize": "`scales`",
-        "qconv2d": "`input`, `bias`",
-        "block_quant_gemm": "`a`, `bias`",
-        "scaled_mm": "`bias`",
-        "scaled_mm_azp": "`bias`",
-    },
-    "autocast": dict.fromkeys(
-        ("fpA_intB_gemm", "fpA_intB_gemm_config", "awq_gemm", "qconv2d", "block_quant_gemm"), "yes"
-    ),
-    "vmap": {
-        **dict.fromkeys((*_OF_PRODUCTS, "awq_dequantize"), "rule"),
-        **dict.fromkeys(("quantize_per_token", "quantize_per_tensor"), "rule"),
-    },
-    "FLOPs": dict.fromkeys(_OF_PRODUCTS, "counted"),
-    "DTensor, cut by": {
-        "fpA_intB_gemm": "rows of a; output channels, in blocks of 64 (import nn.distributed)"
-    },
-}
-WITHOUT = {
-    "gradient": "no",
-    "autocast": "no",
-    "vmap": _LOOP,
-    "FLOPs": "no",
-    "DTensor, cut by": "error",
-}
-
-
-def before_and_after() -> str:
-    def now(op: Op, column: str) -> str:
-        rules = {
-            "gradient": names(trained(op)),
-            "autocast": "yes" if op.autocast is True else "",
-            "vmap": "" if isinstance(op.vmap, str) else "rule",
-            "FLOPs": "" if isinstance(op.flops, str) else "counted",
-            "DTensor, cut by": "" if isinstance(op.sharding, str) else sharding(op),
-        }
-        return rules[column] or WITHOUT[column]
-
-    def cell(op: Op, column: str) -> str:
-        before, after = BEFORE[column].get(op.name, WITHOUT[column]), now(op, column)
-        return after if before == after else f"{before} -> {after}"
-
-    header = ["op", *_COLUMNS_BEFORE]
-    return table(
-        header, [[f"`{op.name}`", *(cell(op, x) for x in _COLUMNS_BEFORE)] for op in PUBLIC]
-    )
-
-
 def what_they_compute() -> str:
     rows = []
     for family in FAMILIES:
@@ -172,12 +115,6 @@ count FLOPs and {cuts} take DTensors. A cell without a rule says why there is no
 - vmap: "one call" makes a batch part of a call, "a call each" stacks the results of calls.
 - DTensor: ranks keep their share where arguments are cut so already; the rest is moved, and where
   nothing fits gathered. Results are cut in the same way.
-
-## Before and after
-
-At commit 30d090a, before the records, and now; one text where nothing changed.
-
-{before_and_after()}
 
 ## What each computes
 
