@@ -158,8 +158,10 @@ def azp_adjustment(weight: Tensor, azp: int | Tensor | None = None) -> Tensor:
     if azp is not None:
         sums = sums * azp
     limit = torch.iinfo(torch.int32)
-    if sums.numel() and not sums.is_meta and not limit.min <= sums.aminmax().min <= limit.max:
-        wrong_value(where, "azp * sum", "fit in int32", f"azp={azp}")
+    if sums.numel() and not sums.is_meta:
+        least, most = sums.aminmax()
+        if least < limit.min or most > limit.max:
+            wrong_value(where, "azp * sum", "fit in int32", f"azp={azp}")
     return sums.to(torch.int32)
 
 

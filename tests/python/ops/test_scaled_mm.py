@@ -170,6 +170,11 @@ def test_azp_adjustment() -> None:
     assert torch.equal(mixed_gemm.azp_adjustment(w, -5), -5 * w.long().sum(1).int())
     with pytest.raises(ValueError, match=r"azp \* sum must fit in int32, got azp=1048576"):
         mixed_gemm.azp_adjustment(torch.full((1, 300), 127, dtype=torch.int8), 2**20)
+    for sign in (1, -1):  # one channel does not fit, the others do
+        weight = torch.zeros(2, 300, dtype=torch.int8)
+        weight[1] = sign * 127
+        with pytest.raises(ValueError, match=r"azp \* sum must fit in int32"):
+            mixed_gemm.azp_adjustment(weight, 2**20)
     with pytest.raises(RuntimeError, match=r"must be int8 \[N, K\], got float32"):
         mixed_gemm.azp_adjustment(torch.zeros(2, 2))
 
