@@ -36,6 +36,8 @@ def routes_to_torch(a: Tensor, b: Tensor) -> bool:
         return False  # the op says so
     if a.dtype != torch.float8_e4m3fn or not a.is_cuda or a.numel() == 0 or b.dim() != 2:
         return False
+    if hasattr(a, "device_mesh"):  # a DTensor: the op has the rule for its shares
+        return False
     return fp8_runs_in_torch(_sm(a.get_device()), b.shape[1], b.shape[0])
 
 

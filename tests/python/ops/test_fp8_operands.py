@@ -116,3 +116,17 @@ def test_gradients_and_transforms_stay_with_our_op():
     seen = []
     torch.func.vmap(lambda x: seen.append(fp8.asks_for_gradients(x)) or x)(plain)
     assert seen == [True]
+
+
+class OnHopper(Tensor):
+    """A tensor that says it is on a GPU."""
+
+    is_cuda = True  # type: ignore[assignment]
+
+
+def test_a_dtensor_goes_to_the_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fp8, "_sm", lambda index: 90)
+    a, b = (torch.zeros(16, 16).to(FP8).as_subclass(OnHopper) for _ in range(2))
+    assert fp8.routes_to_torch(a, b)
+    a.device_mesh = "a mesh"  # type: ignore[attr-defined]
+    assert not fp8.routes_to_torch(a, b)
