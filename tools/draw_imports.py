@@ -28,8 +28,9 @@ PLACES = {
     "nn": (5, 0),
     "weights": (6, 0),
     "ops": (7, 0),
+    "_progress": (7, 1),
     "_library": (8, 0),
-    "_progress": (8, 1),
+    "_after_import": (8, 1),
 }
 LEFT, TOP, WIDTH, HEIGHT, ACROSS, DOWN = 20, 20, 236, 46, 60, 34  # pixels; the last two are gaps
 INSET = 20  # from the corner of a box to an arrow of another column
