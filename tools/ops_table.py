@@ -94,17 +94,17 @@ def page() -> str:
     cuts = sum(not isinstance(op.sharding, str) for op in PUBLIC)
     return f"""# The ops
 
-Written by `tools/ops_table.py` from the records of the ops.
+- **All {count} public ops compile to one graph, export, run on fake tensors and in inference
+  mode.** {trains} have a gradient, {casts} follow autocast, {batches} have a batching rule,
+  {counts} count FLOPs and {cuts} take DTensors; a cell without a rule says why there is none.
+- **Every op with tensors is one record** (`mixed_gemm/ops/op.py`) in the file of its family, beside
+  the Python function in front of it: its result and refusals without numbers, what trains and how,
+  autocast, vmap, FLOPs and DTensor.
+- **What torch asks of all ops is written once.** `mixed_gemm/ops/registry.py` is the table of the
+  records, and hands each kind of rule to the file that tells torch: `fake.py`, `autograd.py`,
+  `autocast.py`, `vmap.py`, `flops.py`, `dtensor.py`. These know no op by name.
 
-Every op with tensors is one record (`mixed_gemm/ops/op.py`) in the file of its family, beside the
-Python function in front of it: its result and refusals without numbers, what trains and how,
-autocast, vmap, FLOPs and DTensor. `mixed_gemm/ops/registry.py` is the table of them, and hands each
-kind of rule to the file that tells torch: `fake.py`, `autograd.py`, `autocast.py`, `vmap.py`,
-`flops.py`, `dtensor.py`. These know no op by name.
-
-All {count} public ops compile to one graph, export, run on fake tensors and in inference mode. Of
-them {trains} have a gradient, {casts} follow autocast, {batches} have a batching rule, {counts}
-count FLOPs and {cuts} take DTensors. A cell without a rule says why there is none.
+`tools/ops_table.py` writes this page from the records.
 
 ## What each supports
 
