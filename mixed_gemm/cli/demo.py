@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,25 +37,12 @@ class Check:
         return self.error_ratio <= 1
 
 
-def median_ms(call: Callable[[], object], device: torch.device) -> float:
-    import torch
-
-    def once() -> float:
-        start = time.perf_counter()
-        call()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return (time.perf_counter() - start) * 1e3
-
-    once()
-    return sorted(once() for _ in range(REPEATS))[REPEATS // 2]
-
-
 def check(n: int, k: int, device: torch.device) -> list[Check]:
     import torch
 
     import mixed_gemm
     from mixed_gemm import Scheme, reference
+    from mixed_gemm.selection.timing import time_interleaved, timers_of
 
     dtype = torch.float16 if device.type == "cuda" else torch.float32
     generator = torch.Generator().manual_seed(0)
@@ -84,6 +69,8 @@ def check(n: int, k: int, device: torch.device) -> list[Check]:
             arguments = (a, q, scales, zeros)
             expected = reference.fpA_intB_gemm(*arguments, **options)
             bound = reference.error_bound(*arguments, **options)
+            timers = timers_of({"ours": [run], "dense": [dense]}, device)
+            times = time_interleaved(timers, REPEATS)
             results.append(
                 Check(
                     scheme=str(scheme),
@@ -96,8 +83,8 @@ def check(n: int, k: int, device: torch.device) -> list[Check]:
                     weight_mb=sum(x.nbytes for x in parts if x is not None) / 1e6,
                     dense_mb=weight.nbytes / 1e6,
                     rounding=float(rounding),
-                    ms=median_ms(run, device),
-                    dense_ms=median_ms(dense, device),
+                    ms=times["ours"].us * 1e-3,
+                    dense_ms=times["dense"].us * 1e-3,
                 )
             )  # fmt: skip
     return results

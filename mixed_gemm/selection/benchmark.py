@@ -5,9 +5,7 @@
 from __future__ import annotations
 
 import datetime
-import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,11 +17,11 @@ from .._progress import Progress, track
 from ..weights.scheme import Scheme
 from .operands import Operands, Weight, copies_for
 from .planning import plan
-from .timing import Replay
+from .timing import Call, Timing, time_interleaved, timers_of
 
 DEFAULT_M = (1, 16, 128, 1024)
 ROUNDS = 9
-Calls = Sequence[Callable[[], object]]
+Calls = Sequence[Call]
 
 
 @dataclass(frozen=True)
@@ -51,27 +49,8 @@ class BenchResult:
         return "\n".join(lines)
 
 
-def _seconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
-def _samples(
-    variants: dict[str, Calls], rounds: int, device: torch.device
-) -> dict[str, list[float]]:
-    """Microseconds of each round. Variants take turns, so that drift of the clocks hits both."""
-    us: dict[str, list[float]] = {name: [] for name in variants}
-    if device.type == "cuda":
-        replays = {name: Replay(calls) for name, calls in variants.items()}
-        for _ in range(rounds + 1):
-            for name, replay in replays.items():
-                us[name].append(replay.us())
-    else:
-        for i in range(rounds + 1):
-            for name, calls in variants.items():
-                us[name].append(_seconds(calls[i % len(calls)]) * 1e6)
-    return {name: samples[1:] for name, samples in us.items()}  # the first round warms up
+def _times(variants: dict[str, Calls], rounds: int, device: torch.device) -> dict[str, Timing]:
+    return time_interleaved(timers_of(variants, device), rounds)
 
 
 def _ceilings(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
@@ -83,7 +62,7 @@ def _ceilings(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
     squares = [torch.randn(side, side, device=device, dtype=x) for x in (dtype, torch.float32)]
     variants: dict[str, Calls] = {"read": [lambda: torch.sum(source)]}
     variants |= {str(x.dtype): [partial(torch.mm, x, x)] for x in squares}
-    us = {name: min(samples) for name, samples in _samples(variants, 5, device).items()}
+    us = {name: timing.us_min for name, timing in _times(variants, 5, device).items()}
     return {
         "read_gb_per_s": round(1e-3 * source.nbytes / us.pop("read"), 1),
         "dense_tflops": round(2e-6 * side**3 / min(us.values()), 3),
@@ -119,7 +98,7 @@ def _rows(
     }
     nbytes = {"fpA_intB_gemm": operands.nbytes, "F.linear": dense[0].nbytes}
     rows = []
-    for op, us in _samples(variants, ROUNDS, operands.device).items():
+    for op, t in _times(variants, ROUNDS, operands.device).items():
         moved = nbytes[op] + m * (w.n + w.k) * w.dtype.itemsize
         reading = moved / (ceilings["read_gb_per_s"] * 1e3)
         computing = 2e-6 * m * w.n * w.k / ceilings["dense_tflops"]
@@ -132,9 +111,9 @@ def _rows(
                 "N": w.n,
                 "K": w.k,
                 "M": m,
-                "us": round(statistics.median(us), 2),
-                "us_min": round(min(us), 2),
-                "us_max": round(max(us), 2),
+                "us": round(t.us, 2),
+                "us_min": round(t.us_min, 2),
+                "us_max": round(t.us_max, 2),
                 "roofline_us": round(max(reading, computing), 3),
             }
         )
