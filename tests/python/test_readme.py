@@ -134,6 +134,8 @@ SHELLS = {
 NOT_RUN = {
     ("docs/vllm.md", "", 0): "a server that does not end, of a package that is not installed",
     ("docs/recipes.md", "", 0): "the output of git diff --stat",
+    ("docs/recipes.md", "", 1): "the output of git diff --stat",
+    ("docs/recipes.md", "", 2): "the output of git diff --stat",
     ("docs/numerics.md", "", 0): "a formula; mixed_gemm/reference/gemm.py computes it",
 }
 

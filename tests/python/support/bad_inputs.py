@@ -340,7 +340,7 @@ def values() -> Iterator[Bad | Odd]:
         yield Odd(55, op, zero, lambda y, given: bool(y.isfinite().all()))
         yield Odd(55, op, {name: torch.neg}, lambda y, given: bool(y.isfinite().all()))
         grad = {name: lambda x: x.requires_grad_()}
-        if op != "awq_dequantize":  # which gives their gradient
+        if op not in ("awq_dequantize", "dequantize_weights"):  # which give their gradient
             yield Bad(58, op, grad, RuntimeError, f"{name} requires grad.*Hint")
     for value in (96, -1):
 
