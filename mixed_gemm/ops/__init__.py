@@ -1,8 +1,9 @@
 """The ops, typed. Each is one call of ``torch.ops.mixed_gemm.<name>``; what is added here is the
 exception of the right type (``errors``) and the ImportError when the library did not load.
 
-Importing this package registers fake kernels, gradients, autocast, vmap and FLOP formulas, so
-direct calls of ``torch.ops.mixed_gemm.*`` have them too.
+Importing this package registers fake kernels, gradients, autocast, vmap, FLOP formulas and, once
+somebody imports torch.distributed.tensor, what DTensors need (``registry``), so direct calls of
+``torch.ops.mixed_gemm.*`` have them too.
 """
 
 from .. import _library
