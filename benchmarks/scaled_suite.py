@@ -12,7 +12,7 @@ from scaled_operands import ScaledOperands
 from scaled_results import CUBLAS, OURS, QUANTIZERS, Row, Variant
 from shapes import Point
 from suite import Budget, MakeGraph, graphs_of_a_point
-from timing import Replayable, Timing, time_interleaved
+from timing import Timer, Timing, time_interleaved
 
 import mixed_gemm
 
@@ -76,7 +76,7 @@ class ScaledSuite:
     ) -> dict[Variant, Timing]:
         """The time of every configuration of ours, and of the others, at one M."""
         graph = self.new_pool()
-        graphs: dict[Variant, Replayable] = {
+        graphs: dict[Variant, Timer] = {
             replace(OURS, kernel=name): graph(operands.ours_int8(m, name)) for name in names
         }
         contests = dict.fromkeys(graphs, "int8")

@@ -13,7 +13,7 @@ from operands import Call, Operands
 from results import ATEN, CUBLAS, OURS, Row
 from schemes import Scheme
 from shapes import Point
-from timing import Graph, Replayable, Timing, time_interleaved
+from timing import Graph, Timer, Timing, time_interleaved
 
 import mixed_gemm
 
@@ -120,7 +120,7 @@ class Budget:
         return now - self.start + 2 * self.longest < self.seconds
 
 
-MakeGraph = Callable[[Sequence[Call]], Replayable]
+MakeGraph = Callable[[Sequence[Call]], Timer]
 
 
 def graphs_of_a_point() -> MakeGraph:
@@ -174,7 +174,7 @@ class Suite:
         schemes = [scheme for scheme in self.schemes if point in scheme.points()]
         graph = self.new_pool()
         selected: Selected = {}
-        graphs: dict[Variant, Replayable] = {}
+        graphs: dict[Variant, Timer] = {}
         for scheme in schemes:
             selected[scheme], names = self.choice.candidates(scheme, point)
             for name in names:

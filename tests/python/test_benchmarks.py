@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from references import References, references
 from results import Results, save
 from schemes import MAIN, SUITES, Scheme
 from suite import Budget, Choice, Suite, rows_of
-from timing import LEAST_REPLAY_US, rotations, time_interleaved
+from timing import LEAST_REPLAY_US, Graph, rotations, time_interleaved
 
 import mixed_gemm
 
@@ -193,11 +193,11 @@ class FakeGraph:
     """A replay takes the next of the times it was given, the last one for ever."""
 
     def __init__(self, *us: float, calls: int = 1) -> None:
-        self.calls: Sequence[Callable[[], object]] = [lambda: None] * calls
+        self.calls_a_sample, self.most_ms = calls, Graph.most_ms
         self.replays = 0
         self._us = itertools.chain(us, itertools.repeat(us[-1]))
 
-    def replay_us(self) -> float:
+    def sample_us(self) -> float:
         self.replays += 1
         return next(self._us)
 
