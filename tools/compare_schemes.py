@@ -14,10 +14,10 @@ import copy
 import importlib
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+from written import ROOT, between, write_or_check
+
 PAGE = ROOT / "docs" / "schemes.md"
 RESULTS = ROOT / "benchmarks" / "results" / "schemes_minilm.json"
 BEGIN = "<!-- quality: tools/compare_schemes.py writes this part -->"
@@ -94,15 +94,8 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--measure"]:
         lines = ",\n".join(json.dumps(row) for row in measure())
         RESULTS.write_text(f"[\n{lines}\n]\n")
-    text = PAGE.read_text()
-    head, rest = text.split(BEGIN)
-    _, tail = rest.split(END)
-    new = f"{head}{BEGIN}\n\n{table(json.loads(RESULTS.read_text()))}\n\n{END}{tail}"
-    if arguments == ["--check"]:
-        print(f"{PAGE.relative_to(ROOT)}: {'up to date' if new == text else 'would change'}")
-        return int(new != text)
-    PAGE.write_text(new)
-    return 0
+    part = table(json.loads(RESULTS.read_text()))
+    return write_or_check(PAGE, between(PAGE, BEGIN, END, part), arguments)
 
 
 if __name__ == "__main__":

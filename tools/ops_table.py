@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from written import ROOT, write_or_check
+
 PAGE = ROOT / "docs" / "ops.md"
 sys.path.insert(0, str(ROOT))
 
@@ -136,10 +137,7 @@ Names with an underscore are for tests and benchmarks, on CUDA tensors. The argu
 
 
 def main() -> int:
-    if sys.argv[1:] == ["--check"]:
-        return int(not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != page())
-    PAGE.write_text(page(), encoding="utf-8")
-    return 0
+    return write_or_check(PAGE, page(), sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ import importlib
 import inspect
 import re
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from written import ROOT, write_or_check
+
 PAGE = ROOT / "docs" / "api.md"
 PACKAGES = {
     "mixed_gemm": "What most programs need; the other packages hold the rest.",
@@ -106,13 +106,7 @@ def page() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    text = page()
-    if arguments == ["--check"]:
-        same = PAGE.is_file() and PAGE.read_text() == text
-        print(f"{PAGE.relative_to(ROOT)}: {'up to date' if same else 'would change'}")
-        return int(not same)
-    PAGE.write_text(text)
-    return 0
+    return write_or_check(PAGE, page(), arguments)
 
 
 if __name__ == "__main__":

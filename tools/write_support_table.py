@@ -21,10 +21,10 @@ from typing import Any
 os.environ["MIXED_GEMM_CACHE_DIR"] = str(Path(tempfile.gettempdir()) / "mixed_gemm_no_tables")
 
 import torch
+from written import ROOT, between, write_or_check
 
 import mixed_gemm
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "README.md"
 BEGIN = "<!-- support: tools/write_support_table.py writes this part -->"
 END = "<!-- end of support -->"
@@ -96,15 +96,7 @@ def main(arguments: list[str]) -> int:
     if not knows_every_gpu():
         print("this build is for fewer GPUs than the table has")
         return 2
-    text = PAGE.read_text()
-    head, rest = text.split(BEGIN)
-    _, tail = rest.split(END)
-    new = f"{head}{BEGIN}\n\n{table()}\n\n{END}{tail}"
-    if arguments == ["--check"]:
-        print(f"{PAGE.relative_to(ROOT)}: {'up to date' if new == text else 'would change'}")
-        return int(new != text)
-    PAGE.write_text(new)
-    return 0
+    return write_or_check(PAGE, between(PAGE, BEGIN, END, table()), arguments)
 
 
 if __name__ == "__main__":
