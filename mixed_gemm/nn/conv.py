@@ -180,11 +180,13 @@ class Conv2d(QuantizedModule, nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """``[N, Ci, H, W]`` or ``[Ci, H, W]`` -> ``[N, Co, Ho, Wo]`` or ``[Co, Ho, Wo]``, in the
-        dtype of the scales (or of autocast) and the memory format of ``input``.
+        dtype and the memory format of ``input`` (the dtype of autocast, where it is on).
 
         Raises:
             What ``mixed_gemm.qconv2d`` raises.
         """
+        if self.weight.narrows(input):
+            return self.forward(input.to(self.weight.dtype)).to(torch.float32)
         images = input.unsqueeze(0) if input.dim() == 3 else input
         if self._pads_itself:
             check_not_freed("mixed_gemm.Conv2d", input=input)

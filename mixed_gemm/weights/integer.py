@@ -189,10 +189,8 @@ class IntegerWeight(QuantizedTensor):
 
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """``[..., K]`` -> ``[..., N]`` in the dtype of ``x`` (or of autocast); bias ``[N]`` or
-        None. float32 is rounded to a 16-bit dtype of the weight on the way: where adapters train,
-        norms and what flows between layers are float32."""
-        narrows = x.dtype == torch.float32 and self.dtype != torch.float32
-        if narrows and not torch.is_autocast_enabled(x.device.type):
+        None."""
+        if self.narrows(x):
             return self.product(x.to(self.dtype), bias).to(torch.float32)
         if self.permutation is not None:
             check_not_freed("mixed_gemm.Linear", input=x, permutation=self.permutation)

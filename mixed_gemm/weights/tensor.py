@@ -178,6 +178,20 @@ class QuantizedTensor(Tensor):
         """``x @ w.T + bias`` (a convolution has its own way): the only call of the op."""
         raise NotImplementedError
 
+    def narrows(self, x: Tensor) -> bool:
+        """Whether activations are float32 and the weight is not, outside of autocast. They are
+        rounded on the way in then, and the product is float32 again: where adapters train, norms
+        and what flows between layers are float32.
+
+        Args:
+            x: the activations, of any shape.
+        """
+        return (
+            x.dtype == torch.float32
+            and self.dtype != torch.float32
+            and not torch.is_autocast_enabled(x.device.type)
+        )
+
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
         """The dense weight in ``dtype`` (its own when None), such that ``x @ w.T`` is the product:
         a pre_scale is multiplied in and columns are in the order of the activations."""

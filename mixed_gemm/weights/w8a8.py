@@ -250,6 +250,8 @@ class W8A8Weight(QuantizedTensor):
 
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """``[..., K]`` -> ``[..., N]`` in the dtype of ``x`` (or of autocast)."""
+        if self.narrows(x):
+            return self.product(x.to(self.dtype), bias).to(torch.float32)
         pre_scale = self.pre_scale
         read_by_torch = {} if pre_scale is None else {"input": x, "pre_scale": pre_scale}
         check_not_freed("mixed_gemm.Linear", weight_int8=self.weight_int8, **read_by_torch)

@@ -13,7 +13,10 @@
 #include <torch/library.h>
 
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "ops/autograd/gemm_node.h"
 
@@ -60,16 +63,18 @@ class Gate : public c10::OperatorKernel {
   }
 
  private:
-  // Of Python's making, once: it defines the twins when mixed_gemm is imported.
+  // Python defines the twins when mixed_gemm is imported, later than this library is loaded.
+  // Threads may ask for one at once.
   const c10::OperatorHandle& twin() {
-    if (!twin_) {
-      twin_.emplace(c10::Dispatcher::singleton().findSchemaOrThrow(
-          ("mixed_gemm::_autograd_" + op_).c_str(), ""));
-    }
+    std::call_once(found_, [this] {
+      const std::string name = "mixed_gemm::_autograd_" + op_;
+      twin_.emplace(c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), ""));
+    });
     return *twin_;
   }
 
   std::string op_;
+  std::once_flag found_;
   std::optional<c10::OperatorHandle> twin_;
 };
 

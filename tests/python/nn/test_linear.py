@@ -15,7 +15,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from mixed_gemm import Linear, QuantizedTensor, Scheme, quantize_weight, reference
+from mixed_gemm import Conv2d, Linear, QuantizedTensor, Scheme, quantize_weight, reference
 
 SCHEMES = [
     {"bits": 8, "group_size": -1, "symmetric": True},
@@ -370,8 +370,14 @@ def test_wrong_input_dtype_names_the_argument() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_float32_is_rounded_on_the_way_as_adapters_need_it(dtype: torch.dtype) -> None:
-    layer, x = make(dtype=dtype), torch.randn(2, 80)
+@pytest.mark.parametrize("kind", ["w4a16", "w8a8", "convolution"])
+def test_float32_is_rounded_on_the_way_as_adapters_need_it(kind: str, dtype: torch.dtype) -> None:
+    layer: nn.Module
+    if kind == "convolution":
+        layer, x = Conv2d.from_float(nn.Conv2d(16, 24, 3).to(dtype)), torch.randn(2, 16, 6, 6)
+    else:  # with a bias
+        dense, x = nn.Linear(128, 72).to(dtype), torch.randn(2, 128)
+        layer = Linear.from_float(dense, kind)
     assert torch.equal(layer(x), layer(x.to(dtype)).float())
     with torch.autocast("cpu", dtype=dtype):
         assert torch.equal(layer(x), layer(x.to(dtype)))
