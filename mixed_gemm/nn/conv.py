@@ -22,6 +22,7 @@ from ..ops.errors import ArgumentValueError, check_not_freed
 from ..ops.problem import check_bits
 from ..weights.conv import ConvWeight
 from ..weights.scheme import Scheme
+from ..weights.tensor import narrows
 from ..weights.values import refuse_non_finite
 from .base import QuantizedModule
 
@@ -185,7 +186,7 @@ class Conv2d(QuantizedModule, nn.Conv2d):
         Raises:
             What ``mixed_gemm.qconv2d`` raises.
         """
-        if self.weight.narrows(input):
+        if narrows(input, self.weight.dtype):
             return self.forward(input.to(self.weight.dtype)).to(torch.float32)
         images = input.unsqueeze(0) if input.dim() == 3 else input
         if self._pads_itself:

@@ -26,7 +26,7 @@ from ..ops.problem import (
 )
 from .rounding import quantize_weight
 from .scheme import Scheme
-from .tensor import Part, QuantizedTensor, part_problems
+from .tensor import Part, QuantizedTensor, narrows, part_problems
 from .values import refuse_bad_permutation, refuse_non_finite, refuse_out_of_range
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class IntegerWeight(QuantizedTensor):
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """``[..., K]`` -> ``[..., N]`` in the dtype of ``x`` (or of autocast); bias ``[N]`` or
         None."""
-        if self.narrows(x):
+        if narrows(x, self.dtype):
             return self.product(x.to(self.dtype), bias).to(torch.float32)
         if self.permutation is not None:
             check_not_freed("mixed_gemm.Linear", input=x, permutation=self.permutation)

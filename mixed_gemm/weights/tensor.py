@@ -44,6 +44,25 @@ class Part:
     rows: int | None = None
 
 
+def narrows(x: Tensor, dtype: torch.dtype) -> bool:
+    """Whether activations are float32 and a weight of ``dtype`` is not, outside of autocast. They
+    are rounded on the way in then, and the product is float32 again: where adapters train, norms
+    and what flows between layers are float32.
+
+    A function and no method: torch.compile takes a method of a tensor for an op, which returns
+    tensors.
+
+    Args:
+        x: the activations, of any shape.
+        dtype: of the weight.
+    """
+    return (
+        x.dtype == torch.float32
+        and dtype != torch.float32
+        and not torch.is_autocast_enabled(x.device.type)
+    )
+
+
 class QuantizedTensor(Tensor):
     """A quantized weight: of a linear ``[N, K]`` or a convolution ``[Co, Ci, Kh, Kw]``.
 
@@ -177,20 +196,6 @@ class QuantizedTensor(Tensor):
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """``x @ w.T + bias`` (a convolution has its own way): the only call of the op."""
         raise NotImplementedError
-
-    def narrows(self, x: Tensor) -> bool:
-        """Whether activations are float32 and the weight is not, outside of autocast. They are
-        rounded on the way in then, and the product is float32 again: where adapters train, norms
-        and what flows between layers are float32.
-
-        Args:
-            x: the activations, of any shape.
-        """
-        return (
-            x.dtype == torch.float32
-            and self.dtype != torch.float32
-            and not torch.is_autocast_enabled(x.device.type)
-        )
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
         """The dense weight in ``dtype`` (its own when None), such that ``x @ w.T`` is the product:

@@ -14,7 +14,7 @@ from ..ops.scaled import azp_adjustment
 from .rounding import quantize_weight
 from .scheme import Scheme, Side
 from .straight_through import w8a8_product
-from .tensor import Part, QuantizedTensor, part_problems
+from .tensor import Part, QuantizedTensor, narrows, part_problems
 from .values import refuse_non_finite
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ class W8A8Weight(QuantizedTensor):
 
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """``[..., K]`` -> ``[..., N]`` in the dtype of ``x`` (or of autocast)."""
-        if self.narrows(x):
+        if narrows(x, self.dtype):
             return self.product(x.to(self.dtype), bias).to(torch.float32)
         pre_scale = self.pre_scale
         read_by_torch = {} if pre_scale is None else {"input": x, "pre_scale": pre_scale}
