@@ -168,6 +168,11 @@ def lay_out(x: Tensor, layout: str) -> Tensor:
     raise ValueError(f"layout must be one of {LAYOUTS}, got {layout!r}")
 
 
+def other_layouts(x: Tensor) -> dict[str, Tensor]:
+    """``x`` in every layout that keeps its values, but for channels_last."""
+    return {name: lay_out(x, name) for name in LAYOUTS[1:] if name != "expanded"}
+
+
 @dataclass
 class ConvProblem(verdict.Remembered):
     """Tensors of a case: what the reference takes, and what the op takes."""

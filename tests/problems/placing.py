@@ -90,6 +90,11 @@ def place(x: Tensor, where: str) -> Tensor:
     raise ValueError(f"where must be one of {PLACES}, got {where!r}")
 
 
+def odd_places(x: Tensor) -> dict[str, Tensor]:
+    """``x`` in every place that keeps its values."""
+    return {where: place(x, where) for where in PLACES if where not in ("alone", "expanded")}
+
+
 # --- leading dimensions of the activations ------------------------------------------------------
 
 LEADS = ("2d", "1d", "3d", "4d", "3d_swapped")
@@ -110,6 +115,12 @@ def lead(x: Tensor, shape: str) -> Tensor:
         return x.reshape(1, outer, m // outer, k)
     rows = x.reshape(outer, m // outer, k)
     return rows if shape == "3d" else rows.transpose(0, 1).contiguous().transpose(0, 1)
+
+
+def views(rows: Tensor) -> dict[str, Tensor]:
+    """``[M, K]`` in odd places, and with more leading dimensions."""
+    leads = {shape: lead(rows, shape) for shape in ("3d", "4d", "3d_swapped")}
+    return {**odd_places(rows), **leads}
 
 
 def poison_free_memory(device: str, sizes: tuple[int, ...] = (1 << 12, 1 << 16, 1 << 20, 1 << 23)):

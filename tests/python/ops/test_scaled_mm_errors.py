@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.scaled_cases import ScaledCase, make
+from problems.scaled import ScaledCase, make
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import mixed_gemm
