@@ -123,7 +123,7 @@ def host_rows(new: Any, old: Any, rounds: int) -> Iterator[dict[str, Any]]:
     best = dict.fromkeys(ops, math.inf)
     for _ in range(rounds):
         for name, op in ops.items():
-            best[name] = min(best[name], host_us(partial(op, *call.args, **options)))
+            best[name] = min(best[name], host_us(partial(op, *call.args, **options), DEVICE))
     yield {
         "name": "host, eager fpA_intB_gemm 256x256 M=1",
         "new_us": best["new"],

@@ -15,7 +15,7 @@ import pytest
 import torch
 from support.bench_rows import CEILINGS, SMALL, FakeTimer
 
-from benchmarks import ceilings, compare_builds, make_tuned_table, runner, timed
+from benchmarks import ceilings, compare_builds, host_time, make_tuned_table, runner, timed
 from benchmarks.benchmark import Benchmark, Case, Effort
 from benchmarks.budget import Budget
 from benchmarks.lines import HEADER, lines_of
@@ -250,6 +250,26 @@ def test_tuned_table_has_the_fastest_of_each_point(
     (path,) = (tmp_path / "tuned").glob("*.json")
     (entry,) = json.loads(path.read_text())["entries"]
     assert (entry["config"], entry["us"]) == ("skinny_m8n16w8", 2.0)
+
+
+def test_host_time_of_every_call_in_every_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"SIZE": 128, "CALLS": 2, "ROUNDS": 2}.items():
+        monkeypatch.setattr(host_time, name, value)
+    out, threads = tmp_path / "host.json", torch.get_num_threads()
+    try:
+        host_time.main(["--device", "cpu", "--out", str(out)])
+    finally:
+        torch.set_num_threads(threads)
+    data = json.loads(out.read_text())
+    assert set(data["us"]) == {
+        "no_grad", "inference_mode", "gradients recorded, none asked for", "with a gradient",
+    }  # fmt: skip
+    for us in data["us"].values():
+        assert set(us) == {"nn.Linear", "mixed_gemm.Linear", "F.linear", "torch.ops"}
+        assert min(us.values()) > 0
+    assert data["meta"]["threads"] == 1
 
 
 def test_two_builds_are_compared_on_the_same_calls(monkeypatch: pytest.MonkeyPatch) -> None:
