@@ -29,10 +29,10 @@ template <int kRows, int kThreads, int kKWarps, bool kPadded>
 class PixelCopy {
   static constexpr int kLineBytes = kChunksPerLine * kChunkBytes;
   static constexpr int kRowsPerPass = kThreads / kChunksPerLine;
+  static constexpr int kNowhere = -(1 << 30);  // a coordinate outside of every image
   static constexpr int kPasses = kRows / kRowsPerPass;
   static_assert(kRows % kRowsPerPass == 0 && kRowsPerPass % 4 == 0,
                 "a thread's swizzle phases are exchanged by one bit");
-  static constexpr int kNowhere = -(1 << 30);  // a coordinate outside of every image
 
  public:
   static constexpr int kStageBytes = kRows * kLineBytes;

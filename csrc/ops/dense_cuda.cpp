@@ -13,8 +13,7 @@ void dense_mm(const Tensor& a, const Tensor& b, Tensor& out) {
 Status dequantize_cuda(const GemmProblem& p, ElementType out_type, void* out, void* stream) {
   DequantizeArgs args;
   args.scheme = p.scheme;
-  args.n = p.n;
-  args.k = p.k;
+  args.n = p.n, args.k = p.k;
   args.b_packed = p.b_packed;
   args.scale_type = p.element;
   args.scales = p.scales;
