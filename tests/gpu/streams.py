@@ -1,4 +1,5 @@
-"""What every family must stand: two streams at once, a graph, a producer on another stream. Not a
+"""What every family must stand: repeats, two streams at once, a graph, a producer on another
+stream. Not a
 pytest file."""
 
 from __future__ import annotations
@@ -9,6 +10,12 @@ import torch
 from torch import Tensor
 
 Run = Callable[[Tensor], Tensor]  # activations -> output
+
+
+def assert_repeats_are_equal(call: Callable[[], Tensor], times: int = 100) -> None:
+    """The same call gives the same bits."""
+    first = call()
+    assert all(torch.equal(call(), first) for _ in range(times))
 
 
 def assert_two_streams_share_nothing(run: Run, inputs: Sequence[Tensor], times: int = 100) -> None:

@@ -12,6 +12,7 @@ import torch
 from problems.block import DTYPES, BlockCase, BlockProblem, configs_of, make
 from problems.placing import PLACES_OF_ROWS, odd_places, place, views
 from streams import (
+    assert_repeats_are_equal,
     assert_replays_what_it_computes,
     assert_sees_its_producer,
     assert_two_streams_share_nothing,
@@ -255,9 +256,7 @@ def test_output_canary():
 def test_repeats_are_bitwise_equal():
     problem = make(BlockCase(48, 512, 1024, torch.bfloat16, 128), DEVICE)
     for config in configs_of(problem.case, DEVICE):
-        first = problem.run(config=config)
-        for _ in range(50):
-            assert torch.equal(problem.run(config=config), first), config
+        assert_repeats_are_equal(functools.partial(problem.run, config=config), 50)
 
 
 def test_rows_do_not_depend_on_each_other_and_nan_stays_in_its_row():

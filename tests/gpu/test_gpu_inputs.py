@@ -13,6 +13,7 @@ from configs import KERNELS, LISTED, SKINNY_CLUSTERS, SPLITS, WGMMA
 from problems.gemm import Case, Problem, make
 from problems.placing import views
 from streams import (
+    assert_repeats_are_equal,
     assert_replays_what_it_computes,
     assert_sees_its_producer,
     assert_two_streams_share_nothing,
@@ -98,9 +99,7 @@ def test_output_canary():
 @pytest.mark.parametrize("config", CONFIGS)
 def test_repeats_are_bitwise_equal(config):
     problem = make(Case(48, 512, 1024, torch.bfloat16, 4, 128, "sub"), "cuda")
-    first = problem.call(config=config)
-    for _ in range(200):
-        assert torch.equal(problem.call(config=config), first)
+    assert_repeats_are_equal(functools.partial(problem.call, config=config), 200)
 
 
 @pytest.mark.parametrize("config", CONFIGS[:-1])

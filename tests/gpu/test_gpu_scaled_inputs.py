@@ -8,9 +8,14 @@ import itertools
 import pytest
 import torch
 from problems.placing import PLACES_OF_ROWS, odd_places, place
-from problems.scaled import ScaledCase, ScaledProblem, make
+from problems.scaled import ScaledCase, ScaledProblem, make, opcheck
 from scaled_configs import DEVICE, FLOAT8, KERNELS, LARGE, MIDDLE, SMALL, candidates
-from streams import assert_replays_what_it_computes, assert_two_streams_share_nothing
+from streams import (
+    assert_repeats_are_equal,
+    assert_replays_what_it_computes,
+    assert_sees_its_producer,
+    assert_two_streams_share_nothing,
+)
 
 import mixed_gemm
 
@@ -97,9 +102,7 @@ def test_repeats_are_bitwise_equal(operand):
         pytest.skip("no float8 tensor cores before 8.9")
     problem = make(ScaledCase(48, 512, 1024, torch.bfloat16, operand), DEVICE)
     for config in configs(operand):
-        first = problem.run(config=config)
-        for _ in range(100):
-            assert torch.equal(problem.run(config=config), first), config
+        assert_repeats_are_equal(functools.partial(problem.run, config=config))
 
 
 def test_rows_do_not_depend_on_each_other():
@@ -124,16 +127,7 @@ def test_side_stream_sees_its_producer():
             q, problem.b, scale, problem.scale_b, adjustment, azp, out_dtype=torch.float16
         )
 
-    expected = chain(x)
-    late = torch.full_like(x, float("nan"))
-    stream = torch.cuda.Stream()
-    torch.cuda.synchronize()
-    with torch.cuda.stream(stream):
-        torch.cuda._sleep(20_000_000)  # about 10 ms: a kernel on the wrong stream would read NaN
-        late.copy_(x)
-        out = chain(late)
-    stream.synchronize()
-    assert torch.equal(out, expected)
+    assert_sees_its_producer(chain, x)
 
 
 def test_reads_what_the_kernel_before_writes():
@@ -227,14 +221,7 @@ def test_second_device():
 
 @pytest.mark.parametrize("azp", ("none", "folded", "per_row"))
 def test_opcheck(azp):
-    p = make(ScaledCase(azp=azp, bias=True), DEVICE)
-    shared = (p.a, p.b, p.scale_a, p.scale_b)
-    options = {"out_dtype": torch.float16}
-    if azp == "none":
-        torch.library.opcheck(torch.ops.mixed_gemm.scaled_mm.default, (*shared, p.bias), options)
-    else:
-        arguments = (*shared, p.azp_adj, p.azp, p.bias)
-        torch.library.opcheck(torch.ops.mixed_gemm.scaled_mm_azp.default, arguments, options)
+    opcheck(make(ScaledCase(azp=azp, bias=True), DEVICE))
 
 
 def test_output_beyond_two_to_the_31_elements():

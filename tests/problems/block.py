@@ -19,7 +19,15 @@ from mixed_gemm.selection.planning import device_string
 from . import verdict
 from .covering import Row, Rules
 from .gemm import COLUMNS, DTYPES, ROWS, VECTOR_PLACES
-from .placing import LEADS, PLACES, PLACES_OF_ROWS, lead, place, poison_output
+from .placing import (
+    LEAD_RULES,
+    OF_ACTIVATIONS,
+    PLACES,
+    PLACES_OF_ROWS,
+    lead,
+    place,
+    poison_output,
+)
 from .values import Values
 
 
@@ -55,14 +63,13 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "scheme": tuple(itertools.product((-1, 16, 32, 48, 64, 80, 128, 256), (False, True))),
     "bias": (False, True),
     "activation": ACTIVATIONS,
-    "lead": LEADS,
-    "a_place": PLACES,
+    **OF_ACTIVATIONS,
     "b_place": PLACES_OF_ROWS,
     "scales_place": PLACES,
     "vectors_place": VECTOR_PLACES,
 }  # fmt: skip
 RULES: Rules = {
-    ("m", "lead"): lambda m, shape: shape != "1d" or m == 1,
+    **LEAD_RULES,
     ("k", "scheme"): lambda k, scheme: scheme[0] <= k,
 }
 

@@ -20,15 +20,7 @@ from .values import Values
 
 
 @dataclass(frozen=True)
-class ConvInt8Case:
-    images: int = 2
-    in_c: int = 40
-    out_c: int = 24
-    size: Pair = (7, 6)
-    kernel: Pair = (3, 3)
-    stride: Pair = (1, 1)
-    padding: Pair = (1, 1)
-    dilation: Pair = (1, 1)
+class ConvInt8Case(conv.Geometry):
     input_zero_point: int = 0
     output_zero_point: int = -5
     clamp: Pair = (-128, 127)
@@ -37,9 +29,6 @@ class ConvInt8Case:
     layout: str = "channels_last"
     weight_layout: str = "channels_last"
     vectors_place: str = "alone"
-
-    geometry = conv.ConvCase.geometry
-    output_size = conv.ConvCase.output_size
 
 
 FACTORS: dict[str, tuple[Any, ...]] = {

@@ -18,7 +18,7 @@ from mixed_gemm.selection.planning import device_string
 
 from . import verdict
 from .covering import Row, Rules
-from .placing import LEADS, PLACES, lead, place, poison_output
+from .placing import LEAD_RULES, OF_ACTIVATIONS, PLACES, lead, place, poison_output
 from .values import Values
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -84,8 +84,7 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "bias": (False, True),
     "pre_scale": (False, True),
     "activation": ACTIVATIONS,
-    "lead": LEADS,
-    "a_place": PLACES,
+    **OF_ACTIVATIONS,
     "b_place": ("alone", "guarded", "odd_offset", "in_wide_rows", "transposed"),
     "scales_place": PLACES,
     "zeros_place": PLACES,
@@ -93,7 +92,7 @@ FACTORS: dict[str, tuple[Any, ...]] = {
 }
 RULES: Rules = {
     ("k", "scheme"): lambda k, scheme: scheme[0] <= k,
-    ("m", "lead"): lambda m, shape: shape != "1d" or m == 1,
+    **LEAD_RULES,
     ("scheme", "zeros_place"): lambda scheme, where: scheme[1] != "none" or where == "alone",
 }
 

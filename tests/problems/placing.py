@@ -9,6 +9,8 @@ import math
 import torch
 from torch import Tensor
 
+from .covering import Rules
+
 MARGIN = 64  # elements of poison before and behind; keeps the alignment of a fresh tensor
 
 # Of any tensor of one dimension or more. "expanded" changes the values: the first of dimension 0
@@ -98,6 +100,11 @@ def odd_places(x: Tensor) -> dict[str, Tensor]:
 # --- leading dimensions of the activations ------------------------------------------------------
 
 LEADS = ("2d", "1d", "3d", "4d", "3d_swapped")
+
+
+# Factors of a problem, and their rule, for activations of ``m`` rows.
+OF_ACTIVATIONS = {"lead": LEADS, "a_place": PLACES}
+LEAD_RULES: Rules = {("m", "lead"): lambda m, shape: shape != "1d" or m == 1}
 
 
 def lead(x: Tensor, shape: str) -> Tensor:

@@ -19,7 +19,14 @@ from mixed_gemm.selection.planning import device_string
 from . import verdict
 from .covering import Rules
 from .gemm import COLUMNS, ROWS
-from .placing import LEADS, PLACES, PLACES_OF_ROWS, lead, place, poison_output
+from .placing import (
+    LEAD_RULES,
+    OF_ACTIVATIONS,
+    PLACES_OF_ROWS,
+    lead,
+    place,
+    poison_output,
+)
 from .values import Values
 
 OUT_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -68,13 +75,12 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "column_scales": (False, True),
     "azp": AZP,
     "bias": (False, True),
-    "lead": LEADS,
-    "a_place": PLACES,
+    **OF_ACTIVATIONS,
     "b_place": PLACES_OF_ROWS,
     "vectors_place": ("alone", "guarded", "odd_offset", "every_second_row", "expanded"),
 }
 RULES: Rules = {
-    ("m", "lead"): lambda m, shape: shape != "1d" or m == 1,
+    **LEAD_RULES,
     ("operand", "azp"): lambda operand, azp: operand == torch.int8 or azp == "none",
 }
 
@@ -148,6 +154,18 @@ class ScaledProblem(verdict.Remembered):
         assert out.dtype == self.case.out_dtype and out.is_contiguous()
         e = self.sum_epsilon(config)
         return verdict.ratio(out, *self.once(e, lambda: self.oracle(e)))
+
+
+def opcheck(problem: ScaledProblem) -> None:
+    """torch's own check of the op that the problem is of."""
+    p, options = problem, {"out_dtype": problem.case.out_dtype}
+    shared = (p.a, p.b, p.scale_a, p.scale_b)
+    ops = torch.ops.mixed_gemm
+    if p.azp_adj is None:
+        torch.library.opcheck(ops.scaled_mm.default, (*shared, p.bias), options)
+    else:
+        arguments = (*shared, p.azp_adj, p.azp, p.bias)
+        torch.library.opcheck(ops.scaled_mm_azp.default, arguments, options)
 
 
 def listed_for(case: ScaledCase, device: torch.device | str) -> list[str]:

@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 from problems.registry import OPS
-from problems.scaled import ScaledCase, make
+from problems.scaled import ScaledCase, make, opcheck
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -191,14 +191,7 @@ def test_azp_adjustment() -> None:
 
 @pytest.mark.parametrize("azp", ("none", "folded", "per_row"))
 def test_opcheck(azp: str) -> None:
-    p = make(ScaledCase(azp=azp, bias=True))
-    shared = (p.a, p.b, p.scale_a, p.scale_b)
-    options = {"out_dtype": torch.float16}
-    if azp == "none":
-        torch.library.opcheck(torch.ops.mixed_gemm.scaled_mm.default, (*shared, p.bias), options)
-    else:
-        arguments = (*shared, p.azp_adj, p.azp, p.bias)
-        torch.library.opcheck(torch.ops.mixed_gemm.scaled_mm_azp.default, arguments, options)
+    opcheck(make(ScaledCase(azp=azp, bias=True)))
 
 
 def test_bias_has_a_gradient_and_scales_have_none() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import asdict
 from typing import Any
 
 from benchmarks.row import Point, Row
@@ -26,24 +27,9 @@ H200 = "cuda:sm=90,sms=132,smem=232448"  # as mixed_gemm.plan() takes it
 def row(us: float, kernel: str = "a", selected: bool = True, **other: Any) -> Row:
     """Of fpA_intB_gemm in the main scheme at SMALL, if nothing else is said."""
     point, scheme = other.pop("point", SMALL), other.pop("scheme", MAIN)
-    return Row(
-        op=other.pop("op", GEMM),
-        kernel=kernel,
-        selected=selected,
-        dtype=scheme.dtype,
-        N=point.n,
-        K=point.k,
-        M=point.m,
-        us=us,
-        us_min=us,
-        us_max=us,
-        roofline_us=2.0,
-        bits=scheme.bits,
-        group_size=scheme.group_size,
-        zero_mode=scheme.zero_mode,
-        out_dtype=scheme.out_dtype,
-        layer=point.layer,
-    )
+    times = {"us": us, "us_min": us, "us_max": us, "roofline_us": 2.0}
+    op = other.pop("op", GEMM)
+    return Row(op, kernel, selected, **times, **point.fields(), **asdict(scheme))
 
 
 def row_of(timed: Timed, us: float, point: Point = SMALL, **other: Any) -> Row:
