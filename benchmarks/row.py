@@ -23,6 +23,10 @@ class Point(NamedTuple):
     m: int
     layer: str = ""
 
+    def fields(self) -> dict[str, Any]:
+        """As a row has them."""
+        return dict(zip(("N", "K", "M", "layer"), self, strict=True))
+
     def __str__(self) -> str:
         return self.layer or f"{self.n}x{self.k}@{self.m}"
 

@@ -13,6 +13,7 @@ after every point.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import math
 import random
 import time
@@ -45,19 +46,12 @@ def row_of(point: Point, case: Case, timing: Timing, reached: Mapping[str, float
         op=case.op,
         kernel=case.kernel,
         selected=case.selected,
-        dtype=scheme.dtype,
-        N=point.n,
-        K=point.k,
-        M=point.m,
         us=round(timing.us, digits),
         us_min=round(timing.us_min, digits),
         us_max=round(timing.us_max, digits),
         roofline_us=round(roofline, digits),
-        bits=scheme.bits,
-        group_size=scheme.group_size,
-        zero_mode=scheme.zero_mode,
-        out_dtype=scheme.out_dtype,
-        layer=point.layer,
+        **point.fields(),
+        **dataclasses.asdict(scheme),
     )
 
 
@@ -144,23 +138,17 @@ def add_arguments(parser: argparse.ArgumentParser, effort: Effort) -> None:
     parser.add_argument("--device", type=torch.device, default=torch.device("cuda"))
     parser.add_argument("--threads", type=int, help="torch.set_num_threads")
     parser.add_argument("--rounds", type=int, default=effort.rounds)
-    parser.add_argument(
-        "--candidates",
-        type=count_or_all,
-        default=effort.candidates,
-        help="predicted-best configurations to time; or: all",
-    )
+    for name, text in (
+        ("candidates", "predicted-best configurations to time; or: all"),
+        ("keep", "fastest configurations to write besides the selected one; or: all"),
+    ):
+        default = getattr(effort, name)
+        parser.add_argument(f"--{name}", type=count_or_all, default=default, help=text)
     parser.add_argument(
         "--within",
         type=float,
         default=effort.within,
         help="leave out what is predicted to take more than this times the best (inf: nothing)",
-    )
-    parser.add_argument(
-        "--keep",
-        type=count_or_all,
-        default=effort.keep,
-        help="fastest configurations to write besides the selected one; or: all",
     )
     parser.add_argument(
         "--budget-s", type=float, default=math.inf, help="stop before the point that may exceed it"
