@@ -17,6 +17,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from written import settle, with_part
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "schemes.md"
 RESULTS = ROOT / "benchmarks" / "results" / "schemes_minilm.json"
@@ -94,15 +96,8 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--measure"]:
         lines = ",\n".join(json.dumps(row) for row in measure())
         RESULTS.write_text(f"[\n{lines}\n]\n")
-    text = PAGE.read_text()
-    head, rest = text.split(BEGIN)
-    _, tail = rest.split(END)
-    new = f"{head}{BEGIN}\n\n{table(json.loads(RESULTS.read_text()))}\n\n{END}{tail}"
-    if arguments == ["--check"]:
-        print(f"{PAGE.relative_to(ROOT)}: {'up to date' if new == text else 'would change'}")
-        return int(new != text)
-    PAGE.write_text(new)
-    return 0
+    page = with_part(PAGE, BEGIN, table(json.loads(RESULTS.read_text())), END)
+    return settle(PAGE, page, arguments)
 
 
 if __name__ == "__main__":

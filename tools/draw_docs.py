@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from svg import box, svg, text
+from written import settle
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -100,16 +101,8 @@ def draw_layout() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    stale = 0
-    for name, picture in (("call.svg", draw_call()), ("packed_layout.svg", draw_layout())):
-        path = DOCS / name
-        if arguments == ["--check"]:
-            same = path.is_file() and path.read_text() == picture
-            stale += not same
-            print(f"{path.relative_to(ROOT)}: {'up to date' if same else 'would change'}")
-        else:
-            path.write_text(picture)
-    return int(stale > 0)
+    pictures = {"call.svg": draw_call(), "packed_layout.svg": draw_layout()}
+    return max(settle(DOCS / name, picture, arguments) for name, picture in pictures.items())
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import sys
 
 from import_graph import ROOMS, ROOT, between_rooms, imports
 from svg import box, svg, text
+from written import settle
 
 PICTURE = ROOT / "docs" / "imports.svg"
 # Room -> (row from the top, column), so that no arrow crosses a box.
@@ -102,13 +103,7 @@ def draw() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    picture = draw()
-    if arguments != ["--check"]:
-        PICTURE.write_text(picture)
-        return 0
-    same = PICTURE.is_file() and PICTURE.read_text() == picture
-    print(f"{PICTURE.relative_to(ROOT)}: {'up to date' if same else 'would change'}")
-    return int(not same)
+    return settle(PICTURE, draw(), arguments)
 
 
 if __name__ == "__main__":

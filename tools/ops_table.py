@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from written import settle
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "ops.md"
 sys.path.insert(0, str(ROOT))
@@ -135,12 +137,9 @@ Names with an underscore are for tests and benchmarks, on CUDA tensors. The argu
 """
 
 
-def main() -> int:
-    if sys.argv[1:] == ["--check"]:
-        return int(not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != page())
-    PAGE.write_text(page(), encoding="utf-8")
-    return 0
+def main(arguments: list[str]) -> int:
+    return settle(PAGE, page(), arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -15,6 +15,8 @@ import re
 import sys
 from pathlib import Path
 
+from written import settle
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "api.md"
 PACKAGES = {
@@ -106,13 +108,7 @@ def page() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    text = page()
-    if arguments == ["--check"]:
-        same = PAGE.is_file() and PAGE.read_text() == text
-        print(f"{PAGE.relative_to(ROOT)}: {'up to date' if same else 'would change'}")
-        return int(not same)
-    PAGE.write_text(text)
-    return 0
+    return settle(PAGE, page(), arguments)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from typing import Any
 os.environ["MIXED_GEMM_CACHE_DIR"] = str(Path(tempfile.gettempdir()) / "mixed_gemm_no_tables")
 
 import torch
+from written import settle, with_part
 
 import mixed_gemm
 
@@ -96,15 +97,7 @@ def main(arguments: list[str]) -> int:
     if not knows_every_gpu():
         print("this build is for fewer GPUs than the table has")
         return 2
-    text = PAGE.read_text()
-    head, rest = text.split(BEGIN)
-    _, tail = rest.split(END)
-    new = f"{head}{BEGIN}\n\n{table()}\n\n{END}{tail}"
-    if arguments == ["--check"]:
-        print(f"{PAGE.relative_to(ROOT)}: {'up to date' if new == text else 'would change'}")
-        return int(new != text)
-    PAGE.write_text(new)
-    return 0
+    return settle(PAGE, with_part(PAGE, BEGIN, table(), END), arguments)
 
 
 if __name__ == "__main__":
