@@ -9,7 +9,7 @@
 #   make gate      what CI demands beyond them: sanitizers, mutants, fuzzing (tools/gate.py);
 #                  GATE="asan fuzz" for some of its steps
 #   make gpu-test  the tests that need a CUDA device
-#   make bench     benchmarks/bench_gemm.py
+#   make bench     python -m benchmarks gemm; BENCH_ARGS="scaled_mm --out FILE" for another op
 #   make format    rewrite the sources as `make lint` wants them
 #
 # On a GPU machine without network, with a build carried there, nothing is installed or compiled:
@@ -20,6 +20,7 @@ VENV ?= .venv
 BUILD ?= build
 JOBS ?= $(shell nproc)
 DEMO ?= examples/semantic_search.py
+BENCH_ARGS ?= gemm
 MIXED_GEMM_CUDA ?= AUTO
 export PYTHON VENV BUILD JOBS
 # Tools of a Python whose packages .venv shares (setup_env.sh) lie beside that Python.
@@ -87,7 +88,7 @@ gpu-test: $(GPU_READY)
 
 bench: $(GPU_READY)
 	$(GPU_RUN) -c '$(HAS_GPU)'
-	$(GPU_RUN) benchmarks/bench_gemm.py $(BENCH_ARGS)
+	$(GPU_RUN) -m benchmarks $(BENCH_ARGS)
 
 clean:
 	rm -rf $(BUILD) *.egg-info mixed_gemm/libmixed_gemm.so

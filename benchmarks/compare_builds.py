@@ -15,22 +15,28 @@ import argparse
 import json
 import math
 import re
+import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from about import about_run
-from operands import Call, Operands
-from scaled_operands import ScaledOperands
-from scaled_results import AZP, AZP_PER_TOKEN, OURS
-from schemes import Scheme
-from timing import Graph, measured_ceilings, time_interleaved
+
+if __package__ in (None, ""):  # run as a file; behind an installed mixed_gemm
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import mixed_gemm
+from benchmarks import ceilings
+from benchmarks.about import about_run
+from benchmarks.ops.gemm import GemmOperands, plan_of
+from benchmarks.ops.scaled_mm import ScaledOperands
+from benchmarks.row import Point
+from benchmarks.schemes import Scheme
+from benchmarks.timed import AZP, AZP_PER_TOKEN, SCALED_MM
+from mixed_gemm.selection.timing import Call, host_us, time_interleaved, timers_of
 
 SCHEMES = [
     Scheme(4, 128, None, "float16"),
@@ -39,35 +45,29 @@ SCHEMES = [
 ]
 # Epilogues of the scaled GEMMs: whose zero points, and whether there is a bias.
 KINDS = {
-    "scaled": (OURS, False),
-    "bias": (OURS, True),
+    "scaled": (SCALED_MM, False),
+    "bias": (SCALED_MM, True),
     "azp": (AZP, False),
     "azp_per_token": (AZP_PER_TOKEN, False),
 }
 SHAPES = [(4096, 4096), (14336, 4096)]  # N, K
 ROWS = [1, 16, 64, 256, 1024, 4096]
-EAGER_CALLS = 2000
+DEVICE = torch.device("cuda")
+Cases = Iterator[tuple[str, dict[str, Sequence[Call]]]]  # name, calls of both builds
 
 
-def gemm_cases(
-    old: Any, schemes: list[Scheme], activation: str
-) -> Iterator[tuple[str, dict[str, list[Call]]]]:
-    """(name, calls of both builds): multistage tiles without a split, one split of each kind, and
-    what is selected."""
+def with_op(calls: Sequence[partial[torch.Tensor]], op: Callable[..., object]) -> list[Call]:
+    """The same calls, of another build's op."""
+    return [partial(op, *call.args, **call.keywords) for call in calls]
+
+
+def gemm_cases(old: Any, schemes: list[Scheme], activation: str) -> Cases:
+    """Multistage tiles without a split, one split of each kind, and what is selected."""
     for n, k in SHAPES:
-        operands = Operands(n, k)
+        operands = GemmOperands(n, k, DEVICE)
         for scheme in schemes:
             for m in ROWS:
-                plan = mixed_gemm.plan(
-                    m,
-                    n,
-                    k,
-                    dtype=scheme.dtype,
-                    bits=scheme.bits,
-                    group_size=scheme.group_size or -1,
-                    zero_mode=scheme.zero_mode,
-                    device="cuda",
-                )
+                plan = plan_of(scheme, Point(n, k, m), DEVICE)
                 named = [c.config for c in plan.candidates]
                 tiles = [c for c in named if c.startswith("multistage") and c.count("_") == 1]
                 streams = [c for c in named if c.startswith("multistage") and "streamk1" in c]
@@ -80,25 +80,20 @@ def gemm_cases(
                     ("selected", [] if selected == "dequantize_dense" else [selected]),
                 ):
                     for config in configs:
-                        new = [
-                            partial(call, activation=activation)
-                            for call in operands.ours(scheme, m, config)
-                        ]
-                        before = [
-                            lambda c=call: old.fpA_intB_gemm_config(*c.args, **c.keywords)
-                            for call in new
-                        ]
+                        calls = operands.ours(scheme, m, config)
+                        new = [partial(call, activation=activation) for call in calls]
+                        before = with_op(new, old.fpA_intB_gemm_config)
                         name = f"{group} {scheme.name} {n}x{k} M={m} {config}"
                         yield name, {"new": new, "old": before}
 
 
-def scaled_cases(old: Any, kinds: list[str]) -> Iterator[tuple[str, dict[str, list[Call]]]]:
-    """(name, calls of both builds): tiles of mma.sync without a split, and what is selected."""
+def scaled_cases(old: Any, kinds: list[str]) -> Cases:
+    """Tiles of mma.sync without a split, a split, and what is selected."""
     for n, k in SHAPES:
-        operands = ScaledOperands(n, k)
+        operands = ScaledOperands(n, k, DEVICE)
         for kind in kinds:
             for m in ROWS[1:]:
-                plan = mixed_gemm.plan(m, n, k, dtype=torch.int8, device="cuda")
+                plan = mixed_gemm.plan(m, n, k, dtype=torch.int8, device=DEVICE)
                 named = [c.config for c in plan.candidates]
                 tiles = [c for c in named if c.startswith("scaled") and c.count("_") == 1]
                 streams = [c for c in named if c.startswith("scaled") and "streamk1" in c]
@@ -108,12 +103,9 @@ def scaled_cases(old: Any, kinds: list[str]) -> Iterator[tuple[str, dict[str, li
                     (f"{kind}, selected", [plan.selected]),
                 ):
                     for config in configs:
-                        variant, bias = KINDS[kind]
-                        new = operands.ours_int8(m, config, variant, bias)
-                        before = [
-                            lambda c=call: old._scaled_mm_config(*c.args, **c.keywords)
-                            for call in new
-                        ]
+                        what, bias = KINDS[kind]
+                        new = operands.ours_int8(m, config, what, bias)
+                        before = with_op(new, old._scaled_mm_config)
                         yield f"{group} int8 {n}x{k} M={m} {config}", {"new": new, "old": before}
 
 
@@ -121,29 +113,17 @@ def group_of(name: str) -> str:
     return name.split(" w")[0].split(" int8")[0]
 
 
-def eager_us(call: Callable[[], object]) -> float:
-    torch.cuda.synchronize()
-    begun = time.perf_counter()
-    for _ in range(EAGER_CALLS):
-        call()
-    spent = time.perf_counter() - begun
-    torch.cuda.synchronize()
-    return 1e6 * spent / EAGER_CALLS
-
-
 def host_rows(new: Any, old: Any, rounds: int) -> Iterator[dict[str, Any]]:
     """Of calls that are shorter on the GPU than on the host. Both without what Python registers for
     `mixed_gemm`: autograd, autocast, vmap."""
-    operands = Operands(256, 256)
-    scheme = SCHEMES[0]
-    (call, *_) = operands.ours(scheme, 1, "skinny_m8n16w8")
+    operands = GemmOperands(256, 256, DEVICE)
+    (call, *_) = operands.ours(SCHEMES[0], 1, "skinny_m8n16w8")
     options = {key: value for key, value in call.keywords.items() if key != "config"}
-    a, b, scales, zeros = call.args
     ops = {"new": new.fpA_intB_gemm, "old": old.fpA_intB_gemm}
     best = dict.fromkeys(ops, math.inf)
     for _ in range(rounds):
         for name, op in ops.items():
-            best[name] = min(best[name], eager_us(lambda op=op: op(a, b, scales, zeros, **options)))
+            best[name] = min(best[name], host_us(partial(op, *call.args, **options), DEVICE))
     yield {
         "name": "host, eager fpA_intB_gemm 256x256 M=1",
         "new_us": best["new"],
@@ -168,14 +148,14 @@ def main() -> None:
     parser.add_argument("--old-commit", default="")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    torch.ops.load_library(str(options.old))
+    torch.ops.load_library(str(options.old))  # type: ignore[no-untyped-call]
     old = getattr(torch.ops, options.namespace)
     begun = time.monotonic()
     named = options.schemes.split(",") if options.schemes else []
     schemes = [Scheme.parse(name) for name in named] or SCHEMES
     rows: list[dict[str, Any]] = []
     if options.new:
-        torch.ops.load_library(str(options.new))
+        torch.ops.load_library(str(options.new))  # type: ignore[no-untyped-call]
         rows += host_rows(torch.ops.mixed_gemm_new, old, options.rounds)
     cases = {
         "gemm": gemm_cases(old, schemes, options.activation),
@@ -187,8 +167,8 @@ def main() -> None:
                 break
             if options.tiles_only and re.search("stream-K|parallel|selected", group_of(name)):
                 continue
-            graphs = {key: Graph(calls[key]) for key in calls}
-            us = {key: t.us for key, t in time_interleaved(graphs, options.rounds).items()}
+            times = time_interleaved(timers_of(calls, DEVICE), options.rounds)
+            us = {key: timing.us for key, timing in times.items()}
             rows.append(
                 {
                     "name": name,
@@ -207,7 +187,7 @@ def main() -> None:
             f" {min(groups[group]):.3f} to {max(groups[group]):.3f}"
         )
     if options.out:
-        meta = about_run(measured_ceilings(), options.commit)
+        meta = about_run(DEVICE, ceilings.measured(DEVICE), options.commit)
         content = {"meta": {**meta, "old_commit": options.old_commit}, "means": means, "rows": rows}
         options.out.write_text(json.dumps(content, indent=1) + "\n")
 

@@ -1,37 +1,40 @@
 """Writes the tuned table that ships for a GPU (mixed_gemm/selection/tuned) from results of
-bench_gemm.py run with `--candidates all --keep all`: the fastest of our configurations at each
+`python -m benchmarks gemm --candidates all --keep all`: the fastest of our configurations at each
 measured point.
 
-    python benchmarks/make_tuned_table.py gemm.json --sm 90 --sms 132
+    python -m benchmarks.make_tuned_table gemm.json --sm 90 --sms 132
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from mixed_gemm.selection import tables
 
-OURS = "fpA_intB_gemm"
+from .old_rows import row_of
+from .row import Row
+from .timed import GEMM
 
 
-def fastest(rows: list[dict[str, Any]]) -> list[tables.Point]:
+def fastest(rows: Iterable[Row]) -> list[tables.Point]:
     points: dict[tuple[Any, ...], tables.Point] = {}
     for row in rows:
-        if row["op"] != OURS:
+        if row.op != GEMM or row.bits is None or row.group_size is None:
             continue
         point = tables.Point(
-            dtype=row["dtype"],
-            bits=row["bits"],
-            group_size=row["group_size"],
-            zeros=row["zero_mode"] is not None,
-            n=row["N"],
-            k=row["K"],
-            m=row["M"],
-            config=row["kernel"],
-            us=float(row["us"]),
+            dtype=row.dtype,
+            bits=row.bits,
+            group_size=row.group_size,
+            zeros=row.zero_mode is not None,
+            n=row.N,
+            k=row.K,
+            m=row.M,
+            config=row.kernel,
+            us=row.us,
         )
         if point.problem not in points or point.us < points[point.problem].us:
             points[point.problem] = point
@@ -49,7 +52,7 @@ def main() -> None:
     if len(names) != 1:
         parser.error(f"the results are of different GPUs: {', '.join(sorted(names))}")
     gpu = tables.Gpu(names.pop(), args.sm, args.sms)
-    points = fastest([row for file in files for row in file["rows"]])
+    points = fastest(row_of(row) for file in files for row in file["rows"])
     path = tables.path_of(gpu, tables.SHIPPED)
     path.parent.mkdir(exist_ok=True)
     tables.write(path, gpu, points)

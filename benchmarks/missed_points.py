@@ -1,8 +1,8 @@
 """What is beyond a target of targets.py: the points that profile_gemm.py must explain, each with
 the one that it is compared with; and, from ncu's counters of both, the table of notes/.
 
-    python3 benchmarks/missed_points.py gemm_h200.json > points.txt
-    python3 benchmarks/missed_points.py gemm_h200.json --ncu ncu_h200.json > table.md
+    python3 -m benchmarks.missed_points gemm_h200.json > points.txt
+    python3 -m benchmarks.missed_points gemm_h200.json --ncu ncu_h200.json > table.md
 
 Needs neither a GPU nor torch.
 """
@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profile_gemm import SELECTED, Request
-from report import markdown
-from results import Results
-from targets import REGRET, SCHEME_RATIOS, judge, ratios_of, regrets
+from .pages import markdown
+from .profile_gemm import SELECTED, Request
+from .ratios import SCHEME_RATIOS
+from .results import Results
+from .summaries import REGRET
+from .targets import judge
+from .timed import GEMM, Timed
 
 OTHER_KERNELS = ("zero_flags_kernel", "splitk_reduce_kernel")  # shorter than what is explained
 Kernel = dict[str, Any]  # a ncu_csv.Profile as profile_gemm.py writes it
@@ -38,20 +42,23 @@ class Missed:
 
 
 def missed(results: Results) -> Iterator[Missed]:
-    for scheme in results.selected:
+    schemes = results.schemes_of(GEMM)
+    for scheme in schemes:
         for judged in judge(results, scheme):
             for p in judged.misses:
                 yield Missed(f"{scheme.name} / limit", judged.over_limit[p], Request.of(p, scheme))
     for compared in SCHEME_RATIOS:
-        for p, ratio in ratios_of(results, compared).items():
-            if ratio > compared.limit:
-                of, over = Request.of(p, compared.of), Request.of(p, compared.over)
-                yield Missed(compared.text, ratio, of, over)
-    for scheme in results.selected:
-        for p, regret in regrets(results, scheme).items():
+        of, over = (
+            timed.scheme for timed in (compared.of, compared.over) if isinstance(timed, Timed)
+        )
+        for p, ratio in compared.ratios(results).items():
+            if of and over and ratio > (compared.limit or math.inf):
+                yield Missed(compared.text, ratio, Request.of(p, of), Request.of(p, over))
+    for scheme in schemes:
+        for p, regret in results.regrets(Timed(GEMM, scheme)).items():
             if regret.ratio > REGRET:
-                of, best = Request.of(p, scheme), Request.of(p, scheme, regret.best)
-                yield Missed(f"{scheme.name}, selected / best", regret.ratio, of, best)
+                of_p, best = Request.of(p, scheme), Request.of(p, scheme, regret.best)
+                yield Missed(f"{scheme.name}, selected / best", regret.ratio, of_p, best)
 
 
 def requests(results: Results) -> list[str]:
@@ -69,7 +76,9 @@ def table(results: Results, profiles: dict[str, list[Kernel]]) -> list[str]:
 
     def name(request: Request) -> str:
         own = request.config == SELECTED
-        return results.names[request.scheme][request.point] if own else request.config
+        if not own:
+            return request.config
+        return results.names[Timed(GEMM, request.scheme)][request.point]
 
     def row(miss: Missed) -> Iterator[str]:
         of = main_kernel(miss.of)["numbers"]
@@ -82,7 +91,7 @@ def table(results: Results, profiles: dict[str, list[Kernel]]) -> list[str]:
         def factor(column: str) -> str:
             return f"{of[column] / over[column]:.2f}" if over else "-"
 
-        n, k, m = miss.of.point
+        n, k, m, _ = miss.of.point
         names = [name(x) for x in (miss.over, miss.of) if x]
         busiest = sorted(UNITS, key=lambda unit: -of[UNITS[unit]])[:2]
         longest = list(main_kernel(miss.of)["stalls"].items())[:2]  # a Profile has most first
@@ -100,7 +109,7 @@ def table(results: Results, profiles: dict[str, list[Kernel]]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("results", type=Path)
     parser.add_argument("--ncu", type=Path, help="what profile_gemm.py wrote of the points")
     args = parser.parse_args()

@@ -1,6 +1,6 @@
-"""Time over the roofline against M, one panel a shape, from a JSON file of bench_gemm.py.
+"""Time over the roofline against M, one panel a shape, from a JSON file of `-m benchmarks gemm`.
 
-    python benchmarks/plot.py benchmarks/results/gemm_h200.json
+    python -m benchmarks.plot benchmarks/results/gemm_h200.json
 
 writes gemm_h200.png beside it. Needs matplotlib (`pip install .[plot]`), no GPU.
 """
@@ -11,10 +11,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from references import references
-from results import Results
-from schemes import MAIN, Scheme
-from shapes import Point
+from .references import references
+from .results import Results
+from .row import Point
+from .schemes import MAIN, Scheme
+from .timed import ATEN, GEMM, Timed
 
 MMA_SYNC_TFLOPS = 643.0  # the instruction in a register-only loop (notes/mma_sync.md)
 CEILING = f"mma.sync ceiling: {MMA_SYNC_TFLOPS:.0f} TFLOP/s (a constant: register-only loop)"
@@ -33,24 +34,29 @@ STYLES = {
 Lines = dict[str, dict[int, float]]  # label -> M -> time / roofline
 
 
+def _roofline(results: Results, scheme: Scheme, shape: tuple[int, int]) -> dict[Point, float]:
+    found = results.roofline[Timed(GEMM, scheme)]
+    return {point: us for point, us in sorted(found.items()) if (point.n, point.k) == shape}
+
+
 def lines_of(results: Results, scheme: Scheme, shape: tuple[int, int]) -> Lines:
     """The lines of one panel; a line that nobody measured is missing."""
     refs = references(results, scheme)
-    roofline = {p: us for p, us in results.roofline[scheme].items() if p[:2] == shape and p in refs}
+    roofline = {p: us for p, us in _roofline(results, scheme, shape).items() if p in refs}
 
     def peers(name: str) -> dict[Point, float]:
         values = {p: getattr(refs[p], name) for p in roofline}
         return {p: us for p, us in values.items() if us is not None}
 
     times = (
-        results.selected[scheme],
+        results.of(Timed(GEMM, scheme)),
         peers("peer"),
         peers("mma_sync"),
         peers("cublas"),
-        results.aten if (scheme.bits, scheme.group_size) == (MAIN.bits, MAIN.group_size) else {},
+        results.of(Timed(ATEN)) if (scheme.bits, scheme.group_size) == (4, 128) else {},
     )
     lines = {
-        label: {p[2]: us[p] / roofline[p] for p in sorted(roofline) if p in us}
+        label: {p.m: us[p] / roofline[p] for p in sorted(roofline) if p in us}
         for label, us in zip(STYLES, times, strict=True)
     }
     return {label: line for label, line in lines.items() if line}
@@ -60,11 +66,10 @@ def mma_sync_ceiling(results: Results, scheme: Scheme, shape: tuple[int, int]) -
     """M -> what mma.sync instructions allow, over the roofline."""
     ceilings = results.meta["ceilings"]
     found: dict[int, float] = {}
-    for point, roofline in sorted(results.roofline[scheme].items()):
-        if point[:2] == shape:
-            n, k, m = point
-            bytes_us = scheme.traffic_bytes(point) / (ceilings["read_gb_per_s"] * 1e3)
-            found[m] = max(bytes_us, 2e-6 * m * n * k / MMA_SYNC_TFLOPS) / roofline
+    for point, roofline in _roofline(results, scheme, shape).items():
+        n, k, m, _ = point
+        bytes_us = scheme.traffic_bytes(point) / (ceilings["read_gb_per_s"] * 1e3)
+        found[m] = max(bytes_us, 2e-6 * m * n * k / MMA_SYNC_TFLOPS) / roofline
     return found
 
 
@@ -108,7 +113,7 @@ def draw(results: Results, scheme: Scheme, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    shapes = sorted({p[:2] for p in results.selected[scheme]})
+    shapes = sorted({(p.n, p.k) for p in results.of(Timed(GEMM, scheme))})
     columns = min(PANELS_A_ROW, len(shapes))
     rows = -(-len(shapes) // columns)
     figure, axes = pyplot.subplots(
@@ -138,7 +143,7 @@ def draw(results: Results, scheme: Scheme, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("results", type=Path, nargs="+")
     parser.add_argument("--scheme", default=MAIN.name)
     parser.add_argument("--out", type=Path, help=".png or .svg; beside the first file by default")

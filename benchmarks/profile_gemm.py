@@ -1,10 +1,10 @@
 """Hardware counters of given configurations, by Nsight Compute, as a table for notes/.
 
-    python3 benchmarks/profile_gemm.py --out ncu.json \
-        --points skinny_m8n16w8@4096:4096:1,selected@28672:4096:64@w4_g128_bf16,cublas@4096:4096:64
+    python3 -m benchmarks.profile_gemm --out ncu.json --points \
+        skinny_m8n16w8@4096:4096:1,selected@28672:4096:64@w4_g128_bf16,F.linear@4096:4096:64
 
 A point is configuration@N:K:M, with @scheme where it is not --scheme; `selected` is what plan()
-picks, `cublas` and `aten_int4` are the others of the benchmark. Starts ncu on itself: clocks are
+picks, `F.linear` and `aten` are the others of the benchmark. Starts ncu on itself: clocks are
 left alone (--clock-control none), caches flushed before each pass, as rotated weights find them.
 """
 
@@ -14,13 +14,15 @@ import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ncu_csv import Profile, by_marker, counters_of, parse, table_rows, title_cells
-from report import markdown
-from schemes import MAIN, Scheme
-from shapes import Point
+from .ncu_csv import Profile, by_marker, counters_of, parse, table_rows, title_cells
+from .pages import markdown
+from .row import Point
+from .schemes import MAIN, Scheme
+from .timed import ATEN, DENSE
 
 SECTIONS = (
     "SpeedOfLight",
@@ -55,45 +57,48 @@ class Request:
             raise ValueError(f"a point must look like configuration@N:K:M[@scheme], got {text!r}")
         n, k, m = map(int, sizes)
         own = Scheme.parse(parts[2]) if len(parts) == 3 else scheme
-        return cls(text, parts[0], (n, k, m), own)
+        return cls(text, parts[0], Point(n, k, m), own)
 
     @classmethod
     def of(cls, point: Point, scheme: Scheme, config: str = SELECTED) -> Request:
         """The same from its parts."""
-        text = f"{config}@{':'.join(map(str, point))}@{scheme.name}"
+        text = f"{config}@{point.n}:{point.k}:{point.m}@{scheme.name}"
         return cls(text, config, point, scheme)
 
 
 def launch(requests: list[Request]) -> None:
     """Runs in the process that ncu watches: REPEATS calls of every request, each after a marker."""
     import torch
-    from operands import Operands
-    from suite import Choice
 
-    made: tuple[tuple[int, int], Operands] | None = None
+    from mixed_gemm.selection.timing import Call
+
+    from .ops.gemm import GemmOperands, plan_of
+
+    made: GemmOperands | None = None
     for request in requests:
-        n, k, m = request.point
-        if made is None or made[0] != (n, k):
-            made = None
-            made = (n, k), Operands(n, k)
-        operands, scheme = made[1], request.scheme
-        if request.config == "cublas":
-            calls = operands.cublas(scheme.dtype, m)
-        elif request.config == "aten_int4":
+        n, k, m, _ = request.point
+        if made is None or (made.n, made.k) != (n, k):
+            made = None  # before the next ones are made
+            made = GemmOperands(n, k, torch.device("cuda"))
+        operands, scheme = made, request.scheme
+        calls: Sequence[Call]
+        if request.config == DENSE:
+            calls = operands.dense(scheme.dtype, m)
+        elif request.config == ATEN:
             calls = operands.aten_int4(m)
         else:
             config = request.config
             if config == SELECTED:
-                config, _ = Choice().candidates(scheme, request.point)
+                config = plan_of(scheme, request.point, "cuda").selected
             calls = operands.ours(scheme, m, config)
         calls[0]()  # loads the kernels
         torch.cuda.synchronize()
-        torch.cuda.profiler.start()
+        torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
         for i in range(REPEATS):
-            torch.cuda._sleep(1)
+            torch.cuda._sleep(1)  # type: ignore[no-untyped-call]
             calls[i % len(calls)]()
         torch.cuda.synchronize()
-        torch.cuda.profiler.stop()
+        torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
 
 
 def ncu_command(log: Path, metrics: list[str], points: str, scheme: str) -> list[str]:
@@ -103,7 +108,7 @@ def ncu_command(log: Path, metrics: list[str], points: str, scheme: str) -> list
         *("--csv", "--page", "raw", "--print-units", "base", "--log-file", str(log)),
         *(word for section in SECTIONS for word in ("--section", section)),
         *(("--metrics", ",".join(metrics)) if metrics else ()),
-        *(sys.executable, str(Path(__file__).resolve()), "--launch"),
+        *(sys.executable, "-m", "benchmarks.profile_gemm", "--launch"),
         *("--points", points, "--scheme", scheme),
     ]
 

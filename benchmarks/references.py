@@ -1,12 +1,15 @@
-"""What a measured time is compared with: the peers' timings, cuBLAS and the bandwidth floor."""
+"""What a time of fpA_intB_gemm is compared with: the peers' timings, the dense GEMM and the
+bandwidth floor. Imports no torch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from results import Results
-from schemes import Scheme
-from shapes import Point, is_mma_sync_peer, peer_rows
+from .peer_times import is_mma_sync_peer, peer_rows
+from .results import Results
+from .row import Point
+from .schemes import SHORT_NAMES, Scheme
+from .timed import GEMM, Timed, dense
 
 FLOOR_GB_PER_S = 4400.0  # the bandwidth that the floor of docs/speed.md is stated for
 
@@ -28,19 +31,22 @@ class References:
     floor: float
 
 
+def references_at(point: Point, scheme: Scheme, cublas: float | None = None) -> References:
+    """``cublas``: of the same run; without it, the peers' list says."""
+    here = scheme.peers().get(point, {})
+    if cublas is None:
+        listed = peer_rows("peers_h200").get(point, {})
+        cublas = listed.get(f"cublas_{SHORT_NAMES[scheme.dtype]}")
+    return References(
+        peer=min(here.values(), default=None),
+        mma_sync=min((us for p, us in here.items() if is_mma_sync_peer(p)), default=None),
+        cublas=cublas,
+        floor=scheme.traffic_bytes(point) / (FLOOR_GB_PER_S * 1e3),
+    )
+
+
 def references(results: Results, scheme: Scheme) -> dict[Point, References]:
-    """For every point that `results` holds of the scheme."""
-    peers, dense = scheme.peers(), peer_rows("peers_h200")
-    measured = results.cublas.get(scheme.dtype, {})
-    short = scheme.name.rsplit("_", 1)[1]
-
-    def at(point: Point) -> References:
-        here = peers.get(point, {})
-        return References(
-            peer=min(here.values(), default=None),
-            mma_sync=min((us for p, us in here.items() if is_mma_sync_peer(p)), default=None),
-            cublas=measured.get(point, dense.get(point, {}).get(f"cublas_{short}")),
-            floor=scheme.traffic_bytes(point) / (FLOOR_GB_PER_S * 1e3),
-        )
-
-    return {point: at(point) for point in results.selected[scheme]}
+    """For every point that ``results`` holds of the scheme."""
+    measured = results.of(dense(scheme.dtype))
+    points = results.of(Timed(GEMM, scheme))
+    return {point: references_at(point, scheme, measured.get(point)) for point in points}

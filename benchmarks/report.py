@@ -1,35 +1,40 @@
-"""Writes the results part of docs/speed.md from JSON files of bench_gemm.py: the targets, the times
-of the main scheme and of W8A16, and what other schemes cost.
+"""Writes the results of a benchmark into the page that has a part for them, README.md or one of
+docs/: the targets, the times, and what other schemes cost.
 
-    python benchmarks/report.py benchmarks/results/gemm_h200.json
+    python -m benchmarks.report benchmarks/results/gemm_h200.json
+    python -m benchmarks.report benchmarks/results/scaled_h200.json
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from references import references
-from results import Results
-from schemes import MAIN, SUITES, Scheme
-from shapes import Point
-from targets import SCHEME_RATIOS, faster, judge, ratios_of, regrets, shown
+from .pages import Part, markdown
+from .ratios import SCHEME_RATIOS, W8A8_RATIOS, Ratio, faster, shown
+from .references import references
+from .results import Results
+from .row import Point
+from .schemes import MAIN, SUITES, Scheme
+from .summaries import quantizer_gb_per_s
+from .targets import judge
+from .timed import (
+    DENSE_FP16,
+    GEMM,
+    INT_MM,
+    INT_MM_SCALED,
+    QUANTIZE,
+    QUANTIZER_BYTES,
+    SCALED_MM,
+    Timed,
+)
 
-PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
-BEGIN, END = "<!-- results: benchmarks/report.py writes this part -->", "<!-- end of results -->"
+GEMM_PART, W8A8_PART = Part("results"), Part("W8A8 results")
 MAIN_MS = (1, 4, 16, 64, 256, 1024, 4096)
 W8_MS = (1, 4, 16, 64, 256, 1024)
-
-
-def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
-    """A table, and the empty line after it; nothing when there are no rows."""
-    cells = [list(header), *map(list, rows)]
-    if len(cells) == 1:
-        return []
-    cells.insert(1, ["---"] * len(cells[0]))
-    return [*("| " + " | ".join(row) + " |" for row in cells), ""]
+W8A8_MS = (1, 16, 64, 256, 1024, 4096)
 
 
 def targets_table(results: Results) -> list[str]:
@@ -50,31 +55,44 @@ def targets_table(results: Results) -> list[str]:
     )
 
 
-def times_table(
-    results: Results, schemes: Iterable[Scheme], ms: tuple[int, ...], label: Callable[..., str]
-) -> list[str]:
-    """A row for each scheme and shape, a column for each M: us (ratio to the best peer, to
-    cuBLAS)."""
+def cell_of(us: float | None, others: Iterable[float | None]) -> str:
+    """The time, and its ratio to each of the others."""
+    if us is None:
+        return ""
+    return f"{us:.1f} ({', '.join('-' if t is None else f'{us / t:.2f}' for t in others)})"
 
-    def cell(scheme: Scheme, point: Point) -> str:
-        us = results.selected[scheme].get(point)
-        if us is None:
-            return ""
-        here = references(results, scheme)[point]
-        ratios = ("-" if t is None else f"{us / t:.2f}" for t in (here.peer, here.cublas))
-        return f"{us:.1f} ({', '.join(ratios)})"
 
-    rows = (
-        [label(scheme, n, k), *(cell(scheme, (n, k, m)) for m in ms)]
-        for scheme in schemes
-        for n, k in sorted({p[:2] for p in results.selected.get(scheme, {})})
-    )
+Others = Callable[[Point], Iterable[float | None]]  # what the time at a point is compared with
+
+
+def grid_rows(
+    times: Mapping[Point, float], others: Others, ms: Iterable[int], label: str = ""
+) -> Iterator[list[str]]:
+    """A row for each (N, K), a cell for each M: us (over each of the others)."""
+    for n, k in sorted({(point.n, point.k) for point in times}):
+        points = [Point(n, k, m) for m in ms]
+        yield [f"{n} x {k}{label}", *(cell_of(times.get(p), others(p)) for p in points)]
+
+
+def grid(ms: Iterable[int], rows: Iterable[list[str]]) -> list[str]:
     return markdown(("N x K", *(f"M = {m}" for m in ms)), rows)
 
 
-def costs_table(results: Results) -> list[str]:
+def scheme_rows(
+    results: Results, scheme: Scheme, ms: Iterable[int], label: str = ""
+) -> Iterator[list[str]]:
+    """us (over the best peer, over cuBLAS)."""
+    refs = references(results, scheme)
+
+    def others(point: Point) -> tuple[float | None, ...]:
+        return (refs[point].peer, refs[point].cublas) if point in refs else ()
+
+    return grid_rows(results.of(Timed(GEMM, scheme)), others, ms, label)
+
+
+def scheme_costs(results: Results) -> list[str]:
     header = ("compared", "points", "mean (worst)", "allowed", "points beyond")
-    measured = ((ratio, ratios_of(results, ratio)) for ratio in SCHEME_RATIOS)
+    measured = ((ratio, ratio.ratios(results)) for ratio in SCHEME_RATIOS)
     return markdown(
         header,
         (
@@ -83,7 +101,7 @@ def costs_table(results: Results) -> list[str]:
                 str(len(found)),
                 shown(found),
                 f"{ratio.limit:.2f}",
-                str(sum(r > ratio.limit for r in found.values())),
+                str(len(ratio.misses(results))),
             )
             for ratio, found in measured
             if found
@@ -91,22 +109,29 @@ def costs_table(results: Results) -> list[str]:
     )
 
 
-def text_of(results: Results, source: str, plot: str | None) -> str:
-    """The part between the markers. `source` and `plot` are paths as the page links them."""
-    meta, c = results.meta, results.meta["ceilings"]
-    found = {p: r.ratio for p, r in regrets(results, MAIN).items()}
-    main_times = times_table(results, (MAIN,), MAIN_MS, lambda scheme, n, k: f"{n} x {k}")
-    w8 = times_table(
-        results,
-        SUITES["w8a16"],
-        W8_MS,
-        lambda scheme, n, k: f"{n} x {k}, {scheme.name.split('_')[1]}",
-    )
-    costs = costs_table(results)
+def chosen(results: Results, timed: Timed) -> str:
+    """The planner's choices over the best measured, mean and worst."""
+    return shown({point: regret.ratio for point, regret in results.regrets(timed).items()})
+
+
+def machine(results: Results, source: str) -> str:
+    meta = results.meta
+    link = f"[{Path(source).name}]({source})"
+    return f"{meta['gpu']}, torch {meta['torch']}, CUDA {meta['cuda']}, {link}"
+
+
+def gemm_text(results: Results, source: str, plot: str | None) -> str:
+    """``source`` and ``plot`` are paths as the page links them."""
+    c = results.meta["ceilings"]
+    w8 = [
+        row
+        for scheme in SUITES["w8a16"]
+        for row in scheme_rows(results, scheme, W8_MS, f", {scheme.name.split('_')[1]}")
+    ]
+    costs = scheme_costs(results)
     lines = [
-        f"{meta['gpu']}, torch {meta['torch']}, CUDA {meta['cuda']}, "
-        f"[{Path(source).name}]({source}). A ratio is our time over theirs: below 1 is faster. "
-        "cuBLAS (16-bit weights) and the roofline "
+        f"{machine(results, source)}. A ratio is our "
+        "time over theirs: below 1 is faster. cuBLAS (16-bit weights) and the roofline "
         f"({c['read_gb_per_s']:.0f} GB/s read, {c['dense_fp16_tflops']:.0f} TFLOP/s dense fp16) "
         "were measured in the same run; the peers' times, on the same GPU model, are those of "
         "`benchmarks/peers/`.",
@@ -116,39 +141,90 @@ def text_of(results: Results, source: str, plot: str | None) -> str:
         "",
         *targets_table(results),
         "The same in us (ratio to the best peer, to cuBLAS). What `plan()` selects is "
-        f"{shown(found)} of the best configuration measured, mean (worst).",
+        f"{chosen(results, Timed(GEMM, MAIN))} of the best configuration measured, mean (worst).",
         "",
-        *main_times,
+        *grid(MAIN_MS, scheme_rows(results, MAIN, MAIN_MS)),
     ]
     if w8:
-        lines += ["W8A16, fp16; peers of the same kind.", "", *w8]
+        lines += ["W8A16, fp16; peers of the same kind.", "", *grid(W8_MS, w8)]
     if costs:
         what = "What other schemes cost: ratios of times at the same points, W4A16"
         lines += [f"{what}; zero points are whole numbers, as AWQ and GPTQ hold them.", "", *costs]
     return "\n".join(lines).rstrip()
 
 
-def replaced(page: str, text: str, begin: str = BEGIN, end: str = END) -> str:
-    """Raises: ValueError when the markers are not there, once each."""
-    head, rest = page.split(begin)
-    _, tail = rest.split(end)
-    return f"{head}{begin}\n\n{text}\n\n{end}{tail}"
+def ratio_row(results: Results, ratio: Ratio) -> list[str]:
+    found = ratio.ratios(results)
+    if ratio.limit is None:
+        return [ratio.text, "-", shown(found), faster(found)]
+    met = f"{len(found) - len(ratio.misses(results))} of {len(found)}"
+    return [ratio.text, f"{ratio.limit:.2f}", shown(found), met]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+def quantizer_line(results: Results) -> list[str]:
+    rates = quantizer_gb_per_s(results, QUANTIZE)
+    if not rates:
+        return []
+    copy = results.meta["ceilings"]["copy_gb_per_s"]
+    (k, m), best = max(rates.items(), key=lambda item: item[0][0] * item[0][1])
+    return [
+        f"`quantize_per_token` of {m} x {k} fp16: {best:.0f} GB/s read and written "
+        f"({QUANTIZER_BYTES} bytes an element); a copy reaches {copy:.0f} GB/s.",
+        "",
+    ]
+
+
+def w8a8_text(results: Results, source: str) -> str:
+    compared = [ratio_row(results, r) for r in W8A8_RATIOS if r.ratios(results)]
+    times = [results.of(other) for other in (INT_MM, INT_MM_SCALED, DENSE_FP16)]
+
+    def others(point: Point) -> list[float | None]:
+        return [us.get(point) for us in times]
+
+    lines = [
+        f"W8A8 on {machine(results, source)}: int8 with "
+        "a scale for each row and column, fp16 out; ratios of times within the run, mean (worst). "
+        "`torch._int_mm` scales nothing and writes int32 (M below 32 is padded, it takes no less); "
+        "its scaling here is three elementwise kernels.",
+        "",
+        *markdown(("compared", "allowed", "mean (worst)", "met, or faster"), compared),
+        "In us (over `_int_mm`, over `_int_mm` with scaling, over cuBLAS fp16). What `plan()` "
+        f"selects is {chosen(results, SCALED_MM)} of the best configuration measured.",
+        "",
+        *grid(W8A8_MS, grid_rows(results.of(SCALED_MM), others, W8A8_MS)),
+        *quantizer_line(results),
+    ]
+    return "\n".join(lines).rstrip()
+
+
+def part_of(results: Results) -> Part:
+    """What page part tells of the ops that were measured."""
+    return GEMM_PART if results.of(Timed(GEMM, MAIN)) else W8A8_PART
+
+
+def text_of(results: Results, source: Path, page: Path) -> str:
+    """What ``page`` shall say of the results in ``source``."""
+
+    def link(path: Path) -> str:
+        return os.path.relpath(path.resolve(), page.resolve().parent)
+
+    if part_of(results) == W8A8_PART:
+        return w8a8_text(results, link(source))
+    plot = source.with_suffix(".png")
+    return gemm_text(results, link(source), link(plot) if plot.exists() else None)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("results", type=Path, nargs="+")
-    parser.add_argument("--page", type=Path, default=PAGE)
-    args = parser.parse_args()
-    first: Path = args.results[0].resolve()
-    folder = args.page.resolve().parent
-    plot = first.with_suffix(".png")
-    text = text_of(
-        Results.load(*args.results),
-        os.path.relpath(first, folder),
-        os.path.relpath(plot, folder) if plot.exists() else None,
-    )
-    args.page.write_text(replaced(args.page.read_text(), text))
+    parser.add_argument("--page", type=Path, help="where the part is; else it is searched")
+    options = parser.parse_args(arguments)
+    results = Results.load(*options.results)
+    part = part_of(results)
+    page: Path = options.page or part.page()
+    text = text_of(results, options.results[0], page)
+    page.write_text(part.replaced(page.read_text(), text))
+    print(page)
 
 
 if __name__ == "__main__":

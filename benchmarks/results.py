@@ -1,70 +1,102 @@
-"""Results files: a JSON object of `meta` and `rows` (format: docs/speed.md), one row a line: a
-diff shows which timings moved."""
+"""The rows of one or several results files, by what they are of. Imports no torch."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from schemes import Scheme
-from shapes import Point
+from .old_rows import row_of
+from .row import Point, Row
+from .schemes import Scheme
+from .timed import Timed
 
-OURS, CUBLAS, ATEN = "fpA_intB_gemm", "cublas", "aten_int4"
-Row = dict[str, Any]
+Times = dict[Point, float]
 
 
-def save(path: Path, meta: dict[str, Any], rows: list[Row]) -> None:
-    """Replaces `path` in one step: a run that is killed leaves the rows of its last full point."""
-    lines = ",\n".join(json.dumps(row) for row in rows)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(f'{{\n"meta": {json.dumps(meta)},\n"rows": [\n{lines}\n]\n}}\n')
-    partial.replace(path)
+@dataclass(frozen=True)
+class Regret:
+    """How far the planner's choice is behind: selected / best measured, and which that is."""
+
+    ratio: float
+    best: str
 
 
 class Results:
-    """The rows of one or several files, by what they are.
+    """Microseconds. Where two rows are of the same, the earlier one counts.
 
     Attributes:
         meta: of the first file.
-        selected: scheme -> point -> us of the configuration that plan() picks.
-        names: scheme -> point -> that configuration.
-        measured: scheme -> point -> configuration -> us.
-        roofline: scheme -> point -> us.
-        cublas: dtype -> point -> us.
-        aten: point -> us of aten::_weight_int4pack_mm (bf16, group 128).
+        times: op and scheme -> point -> us of what runs when nobody forces a configuration.
+        names: the same, the configuration that the planner picks.
+        measured: op and scheme -> point -> configuration -> us.
+        roofline: op and scheme -> point -> us.
     """
 
-    def __init__(self, meta: dict[str, Any], rows: list[Row]) -> None:
+    def __init__(self, meta: dict[str, Any], rows: Iterable[Row], *, least: bool = False) -> None:
+        """``least``: the least of the samples instead of their median; a busy machine disturbs it
+        less."""
         self.meta = meta
-        self.selected: dict[Scheme, dict[Point, float]] = {}
-        self.measured: dict[Scheme, dict[Point, dict[str, float]]] = {}
-        self.roofline: dict[Scheme, dict[Point, float]] = {}
-        self.cublas: dict[str, dict[Point, float]] = {}
-        self.aten: dict[Point, float] = {}
-        self.names: dict[Scheme, dict[Point, str]] = {}
+        self.times: dict[Timed, Times] = {}
+        self.names: dict[Timed, dict[Point, str]] = {}
+        self.measured: dict[Timed, dict[Point, dict[str, float]]] = {}
+        self.roofline: dict[Timed, Times] = {}
         for row in rows:
-            self._add(row)
+            self._add(row, row.us_min if least else row.us)
 
     @classmethod
-    def load(cls, *paths: Path) -> Results:
-        """Where two files measured the same, the earlier one counts."""
-        data = [json.loads(path.read_text()) for path in paths]
-        return cls(data[0]["meta"], [row for part in data for row in part["rows"]])
+    def load(cls, *paths: Path, least: bool = False) -> Results:
+        files = [json.loads(path.read_text()) for path in paths]
+        rows = (row_of(row) for file in files for row in file["rows"])
+        return cls(files[0]["meta"], rows, least=least)
 
-    def _add(self, row: Row) -> None:
-        point: Point = row["N"], row["K"], row["M"]
-        us = row["us"]
-        if row["op"] == CUBLAS:
-            self.cublas.setdefault(row["dtype"], {}).setdefault(point, us)
-        elif row["op"] == ATEN:
-            self.aten.setdefault(point, us)
-        elif row["op"] == OURS:
-            scheme = Scheme.of_row(row)
-            self.measured.setdefault(scheme, {}).setdefault(point, {}).setdefault(row["kernel"], us)
-            self.roofline.setdefault(scheme, {}).setdefault(point, row["roofline_us"])
-            if row["selected"]:
-                self.selected.setdefault(scheme, {}).setdefault(point, us)
-                self.names.setdefault(scheme, {}).setdefault(point, row["kernel"])
-        else:
-            raise ValueError(f"a row's op must be {OURS}, {CUBLAS} or {ATEN}, got {row['op']!r}")
+    def _add(self, row: Row, us: float) -> None:
+        timed, point = Timed(row.op, Scheme.of_row(row)), row.point
+        if row.roofline_us is not None:
+            self.roofline.setdefault(timed, {}).setdefault(point, row.roofline_us)
+        if row.kernel:
+            kernels = self.measured.setdefault(timed, {}).setdefault(point, {})
+            kernels.setdefault(row.kernel, us)
+        if row.selected:
+            self.names.setdefault(timed, {}).setdefault(point, row.kernel)
+        if row.selected or not row.kernel:
+            self.times.setdefault(timed, {}).setdefault(point, us)
+
+    def of(self, timed: Timed) -> Times:
+        """The times of it; empty where it was not measured."""
+        found: Times = {}
+        for one in self.matching(timed):
+            if timed.kernel:
+                kernels = self.measured.get(one, {}).items()
+                here = {p: us[timed.kernel] for p, us in kernels if timed.kernel in us}
+            else:
+                here = self.times.get(one, {})
+            found = {**here, **found}
+        return found
+
+    def matching(self, timed: Timed) -> list[Timed]:
+        """What was measured of an op: of one scheme, or in all of them."""
+        known = dict.fromkeys((*self.times, *self.measured))
+        return [one for one in known if one.op == timed.op and timed.scheme in (None, one.scheme)]
+
+    def schemes_of(self, op: str) -> list[Scheme]:
+        """In which ``op`` was measured, in the order of the file."""
+        return [one.scheme for one in self.times if one.op == op and one.scheme is not None]
+
+    def regrets(self, timed: Timed) -> dict[Point, Regret]:
+        """At the points where configurations were measured beside the planner's choice."""
+        found: dict[Point, Regret] = {}
+        for one in self.matching(timed):
+            for point, us in self.times.get(one, {}).items():
+                kernels = self.measured.get(one, {}).get(point, {})
+                if kernels:
+                    best = min(kernels, key=lambda name: kernels[name])
+                    found[point] = Regret(us / min(us, kernels[best]), best)
+        return found
+
+
+def over(times: Times, others: Mapping[Point, float]) -> Times:
+    """Ratios of times at the points that both have, in order."""
+    return {point: times[point] / others[point] for point in sorted(times) if point in others}

@@ -1,39 +1,59 @@
-"""Quantization schemes by name, the bytes a GEMM in one of them must move, and the suites that
-bench_gemm.py measures. Imports no torch: targets.py, plot.py and report.py work offline."""
+"""How operands are stored, by name, and the bytes that a product of them must move. Imports no
+torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from shapes import Point, peer_rows, peers_of
+from .peer_times import peer_rows, peers_of
+from .row import Point, Row
 
-DTYPE_NAMES = {"fp16": "float16", "bf16": "bfloat16"}
+DTYPE_NAMES = {
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp32": "float32",
+    "int8": "int8",
+    "fp8": "float8_e4m3fn",
+    "int32": "int32",
+}
 SHORT_NAMES = {long: short for short, long in DTYPE_NAMES.items()}
+BYTES = {
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "int8": 1,
+    "float8_e4m3fn": 1,
+    "int32": 4,
+}
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """How weights and activations are stored. bits 16 with group_size None is the dense GEMM."""
+    """How weights, activations and the result are stored. Fields as in row.Row; a dense GEMM has
+    the bits of its dtype and no ``group_size``, nor have 8-bit operands on both sides, whose scales
+    are applied to the sums."""
 
-    bits: int
+    bits: int | None
     group_size: int | None
     zero_mode: str | None
     dtype: str
+    out_dtype: str | None = None
 
     @property
     def name(self) -> str:
-        """As :meth:`parse` takes it: w4_g128_fp16, w4_g128_sub_fp16, w8_channel_bf16."""
+        """As :meth:`parse` takes it: w4_g128_fp16, w4_g128_sub_fp16, w8_channel_bf16. Where there
+        are no groups: dense_fp16, int8_fp16 (the operands, the result)."""
+        short = SHORT_NAMES[self.dtype]
         if self.group_size is None:
-            return f"dense_{SHORT_NAMES[self.dtype]}"
+            kind = short if self.out_dtype else "dense"
+            return f"{kind}_{SHORT_NAMES[self.out_dtype or self.dtype]}"
         group = "channel" if self.group_size == -1 else f"g{self.group_size}"
         zeros = "" if self.zero_mode is None else f"_{self.zero_mode}"
-        return f"w{self.bits}_{group}{zeros}_{SHORT_NAMES[self.dtype]}"
+        return f"w{self.bits}_{group}{zeros}_{short}"
 
     @classmethod
     def parse(cls, name: str) -> Scheme:
-        """Raises: ValueError when `name` is not a quantized scheme."""
+        """Raises: ValueError when ``name`` is not one of 4- or 8-bit weights."""
         parts = name.split("_")
         zeros = parts.pop(2) if len(parts) == 4 else None
         if (
@@ -41,17 +61,19 @@ class Scheme:
             and parts[0] in ("w4", "w8")
             and (parts[1] == "channel" or (parts[1][:1] == "g" and parts[1][1:].isdigit()))
             and zeros in (None, "sub", "add")
-            and parts[2] in DTYPE_NAMES
+            and parts[2] in ("fp16", "bf16", "fp32")
         ):
             group = -1 if parts[1] == "channel" else int(parts[1][1:])
             return cls(int(parts[0][1:]), group, zeros, DTYPE_NAMES[parts[2]])
         raise ValueError(f"scheme must look like w4_g128_fp16 or w8_channel_sub_bf16, got {name!r}")
 
     @classmethod
-    def of_row(cls, row: Mapping[str, Any]) -> Scheme:
-        if row["bits"] == 16:  # older files give the dense rows the zero mode of their suite
-            return cls(16, None, None, row["dtype"])
-        return cls(row["bits"], row["group_size"], row["zero_mode"], row["dtype"])
+    def of_row(cls, row: Row) -> Scheme:
+        return cls(row.bits, row.group_size, row.zero_mode, row.dtype, row.out_dtype)
+
+    @classmethod
+    def dense(cls, dtype: str) -> Scheme:
+        return cls(8 * BYTES[dtype], None, None, dtype)
 
     def num_groups(self, k: int) -> int:
         if self.group_size is None:
@@ -60,17 +82,20 @@ class Scheme:
 
     def traffic_bytes(self, point: Point) -> float:
         """What must cross the memory bus once: weights, scales, zeros, activations, output."""
-        n, k, m = point
-        parameters = 2 * self.num_groups(k) * n * (1 if self.zero_mode is None else 2)
-        return n * k * self.bits / 8 + parameters + 2 * m * (n + k)
+        size, out = BYTES[self.dtype], BYTES[self.out_dtype or self.dtype]
+        parameters = self.num_groups(point.k) * point.n * (1 if self.zero_mode is None else 2)
+        weight = point.n * point.k * (self.bits or 0) / 8
+        return weight + size * (parameters + point.m * point.k) + out * point.m * point.n
 
     def peers(self) -> dict[Point, dict[str, float]]:
         """Peer timings (us) of the same weight width and group size."""
-        return {} if self.group_size is None else peers_of(self.bits, self.group_size)
+        if self.bits is None or self.group_size is None:
+            return {}
+        return peers_of(self.bits, self.group_size)
 
     def points(self) -> list[Point]:
-        """Where the suite measures it: with int4 in groups every point, since those schemes are
-        compared with each other too; the others where there is a peer to compare with."""
+        """Where bench_gemm measures it: with int4 in groups at every point of the peer timings,
+        since those schemes are compared with each other too; else where a peer was timed."""
         compared = self.bits == 4 and self.group_size != -1
         return sorted(peer_rows("peers_h200") if compared else self.peers())
 
@@ -80,6 +105,11 @@ _NAMES = {
     "w4a16": ("w4_g128_fp16",),
     "ratios": ("w4_g128_fp16", "w4_g128_bf16", "w4_g128_sub_fp16", "w4_g64_fp16", "w4_g32_fp16"),
     "w8a16": ("w8_channel_fp16", "w8_g128_fp16"),
+    "cpu": tuple(
+        f"{weight}_{dtype}"
+        for dtype in ("fp32", "bf16")
+        for weight in ("w4_g128", "w4_channel", "w8_g128", "w8_channel")
+    ),
 }
 _NAMES["full"] = (*_NAMES["ratios"], "w4_channel_fp16", *_NAMES["w8a16"])
 SUITES = {suite: tuple(map(Scheme.parse, names)) for suite, names in _NAMES.items()}

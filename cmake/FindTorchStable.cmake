@@ -5,13 +5,12 @@
 # Order: -DTorchStable_ROOT, $TORCH_ROOT (the folder `torch` itself), the Python in use.
 include(FindInPython)
 
-set(_torch_root "${TorchStable_ROOT}")
-if(NOT _torch_root)
-  set(_torch_root "$ENV{TORCH_ROOT}")
-endif()
-if(NOT _torch_root)
-  find_in_python(torch _torch_root)
-endif()
+find_in_python(torch _torch_root)
+foreach(_named IN ITEMS "$ENV{TORCH_ROOT}" "${TorchStable_ROOT}")
+  if(_named)
+    set(_torch_root "${_named}")
+  endif()
+endforeach()
 
 # NO_CACHE: the environment of the previous `pip install` may be gone.
 find_path(TorchStable_INCLUDE_DIR torch/csrc/stable/library.h

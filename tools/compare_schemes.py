@@ -14,10 +14,12 @@ import copy
 import importlib
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
-from written import ROOT, between, write_or_check
+from written import settle, with_part
 
+ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "schemes.md"
 RESULTS = ROOT / "benchmarks" / "results" / "schemes_minilm.json"
 BEGIN = "<!-- quality: tools/compare_schemes.py writes this part -->"
@@ -94,8 +96,8 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--measure"]:
         lines = ",\n".join(json.dumps(row) for row in measure())
         RESULTS.write_text(f"[\n{lines}\n]\n")
-    part = table(json.loads(RESULTS.read_text()))
-    return write_or_check(PAGE, between(PAGE, BEGIN, END, part), arguments)
+    page = with_part(PAGE, BEGIN, table(json.loads(RESULTS.read_text())), END)
+    return settle(PAGE, page, arguments)
 
 
 if __name__ == "__main__":

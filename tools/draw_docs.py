@@ -12,10 +12,12 @@ from __future__ import annotations
 import importlib
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from svg import box, svg, text
-from written import ROOT, write_or_check
+from written import settle
 
+ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 
 
@@ -100,8 +102,7 @@ def draw_layout() -> str:
 
 def main(arguments: list[str]) -> int:
     pictures = {"call.svg": draw_call(), "packed_layout.svg": draw_layout()}
-    stale = [write_or_check(DOCS / name, picture, arguments) for name, picture in pictures.items()]
-    return max(stale)
+    return max(settle(DOCS / name, picture, arguments) for name, picture in pictures.items())
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import sys
 
 from import_graph import ROOMS, ROOT, between_rooms, imports
 from svg import box, svg, text
-from written import write_or_check
+from written import settle
 
 PICTURE = ROOT / "docs" / "imports.svg"
 # Room -> (row from the top, column), so that no arrow crosses a box.
@@ -103,7 +103,7 @@ def draw() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    return write_or_check(PICTURE, draw(), arguments)
+    return settle(PICTURE, draw(), arguments)
 
 
 if __name__ == "__main__":

@@ -30,15 +30,20 @@ timed() {
 
 case $stage in
   candidates)
-    timed candidates python3 benchmarks/bench_gemm.py --suite full --candidates all --keep all \
+    timed candidates python3 -m benchmarks gemm --suite full --candidates all --keep all \
       --budget-s 560 --commit "$3" --out "$out/candidates.json"
     xz "$out/candidates.json"
     ;;
   benchmarks)
-    timed gemm python3 benchmarks/bench_gemm.py --suite full --commit "$3" --out "$out/gemm.json"
-    for bench in scaled_mm block_quant conv awq; do
-      timed $bench python3 "benchmarks/bench_$bench.py" --commit "$3" --out "$out/${bench%_mm}.json"
-    done
+    while read -r op file; do
+      timed "$op" python3 -m benchmarks "$op" --commit "$3" --out "$out/$file.json" </dev/null
+    done <<'OPS'
+gemm gemm
+scaled_mm scaled
+block_quant_gemm block_quant
+qconv2d conv
+awq_gemm awq
+OPS
     ;;
   tests)
     export MIXED_GEMM_COMMIT=$3 MIXED_GEMM_GPU_REPORT="$out/gpu_test.json"
@@ -62,7 +67,7 @@ case $stage in
     wait
     ;;
   counters)
-    timed counters python3 benchmarks/profile_gemm.py --points "$(paste -sd, "$3")" \
+    timed counters python3 -m benchmarks.profile_gemm --points "$(paste -sd, "$3")" \
       --budget-s 580 --out "$out/ncu.json"
     ;;
   *) echo "no stage '$stage'" && exit 2 ;;

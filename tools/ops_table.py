@@ -12,8 +12,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from written import ROOT, write_or_check
+from written import settle
 
+ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "ops.md"
 sys.path.insert(0, str(ROOT))
 
@@ -136,9 +137,9 @@ Names with an underscore are for tests and benchmarks, on CUDA tensors. The argu
 """
 
 
-def main() -> int:
-    return write_or_check(PAGE, page(), sys.argv[1:])
+def main(arguments: list[str]) -> int:
+    return settle(PAGE, page(), arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

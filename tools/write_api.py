@@ -13,9 +13,11 @@ import importlib
 import inspect
 import re
 import sys
+from pathlib import Path
 
-from written import ROOT, write_or_check
+from written import settle
 
+ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "api.md"
 PACKAGES = {
     "mixed_gemm": "What most programs need; the other packages hold the rest.",
@@ -106,7 +108,7 @@ def page() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    return write_or_check(PAGE, page(), arguments)
+    return settle(PAGE, page(), arguments)
 
 
 if __name__ == "__main__":

@@ -21,10 +21,11 @@ from typing import Any
 os.environ["MIXED_GEMM_CACHE_DIR"] = str(Path(tempfile.gettempdir()) / "mixed_gemm_no_tables")
 
 import torch
-from written import ROOT, between, write_or_check
+from written import settle, with_part
 
 import mixed_gemm
 
+ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "README.md"
 BEGIN = "<!-- support: tools/write_support_table.py writes this part -->"
 END = "<!-- end of support -->"
@@ -96,7 +97,7 @@ def main(arguments: list[str]) -> int:
     if not knows_every_gpu():
         print("this build is for fewer GPUs than the table has")
         return 2
-    return write_or_check(PAGE, between(PAGE, BEGIN, END, table()), arguments)
+    return settle(PAGE, with_part(PAGE, BEGIN, table(), END), arguments)
 
 
 if __name__ == "__main__":

@@ -1,24 +1,28 @@
-"""What a script writes into a page or a picture, or only compares with what is there (--check)."""
+"""What the scripts that write pages and pictures share: write a file, or only look whether it would
+change; and put a text between two comments of a page."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+
+def settle(path: Path, text: str, arguments: list[str]) -> int:
+    """The exit status: 1 where ``arguments`` are ``--check``, which writes nothing, and the file
+    would change."""
+    if arguments == ["--check"]:
+        same = path.is_file() and path.read_text(encoding="utf-8") == text
+        print(f"{path.name}: {'up to date' if same else 'would change'}")
+        return int(not same)
+    path.write_text(text, encoding="utf-8")
+    return 0
 
 
-def between(page: Path, begin: str, end: str, part: str) -> str:
-    """The text of a page with another part between two markers."""
-    head, rest = page.read_text(encoding="utf-8").split(begin)
+def with_part(path: Path, begin: str, part: str, end: str) -> str:
+    """The page with ``part`` between the comments ``begin`` and ``end``.
+
+    Raises:
+        ValueError: they are not there, once each and in this order.
+    """
+    head, rest = path.read_text(encoding="utf-8").split(begin)
     _, tail = rest.split(end)
     return f"{head}{begin}\n\n{part}\n\n{end}{tail}"
-
-
-def write_or_check(file: Path, text: str, arguments: list[str]) -> int:
-    """Write a file; with --check only say whether it would change, and return the exit status."""
-    if arguments != ["--check"]:
-        file.write_text(text, encoding="utf-8")
-        return 0
-    same = file.is_file() and file.read_text(encoding="utf-8") == text
-    print(f"{file.name}: {'up to date' if same else 'would change'}")
-    return int(not same)

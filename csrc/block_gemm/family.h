@@ -3,17 +3,13 @@
 #include <string>
 
 #include "core/family.h"
-#include "core/status.h"
 #include "problem/block_gemm.h"
 
 namespace mixed_gemm {
 
-struct RunContext;  // grid/run_context.h
-
 struct BlockGemm {
   static const Family<BlockGemmProblem> plan;
-  static Status run(const Choice& choice, const BlockGemmProblem& problem,
-                    const RunContext& context);
+  static Run<BlockGemmProblem> run;
 };
 
 // Reason why the problem has more parts than the kernels can count, or empty.

@@ -5,6 +5,7 @@
 #include "block_gemm/sums.cuh"
 #include "grid/tile_gemm.cuh"
 #include "mainloop/direct_mainloop.cuh"
+#include "mainloop/dynamic_shared.cuh"
 
 namespace mixed_gemm {
 
@@ -28,9 +29,7 @@ using BlockGemm = TileGemm<Config, BlockMainloop<Config>, BlockOutput>;
 template <typename Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kTile.min_blocks)
     block_gemm_kernel(const __grid_constant__ typename BlockGemm<Config>::Params params) {
-  extern __shared__ __align__(128) uint8_t shared_bytes[];
-  BlockGemm<Config>::run(
-      params, *reinterpret_cast<typename BlockGemm<Config>::SharedStorage*>(shared_bytes));
+  run_in_dynamic_shared<BlockGemm<Config>>(params);
 }
 
 }  // namespace mixed_gemm

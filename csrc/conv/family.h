@@ -4,16 +4,13 @@
 // which input_strides.w counts, and writes channels-last: ops/conv brings both about.
 #pragma once
 #include "core/family.h"
-#include "core/status.h"
 #include "problem/conv.h"
 
 namespace mixed_gemm {
 
-struct RunContext;  // grid/run_context.h
-
 struct ImplicitGemm {
   static const Family<ConvProblem> plan;
-  static Status run(const Choice& choice, const ConvProblem& problem, const RunContext& context);
+  static Run<ConvProblem> run;
 };
 
 }  // namespace mixed_gemm

@@ -5,6 +5,7 @@
 #include "core/mutant.h"
 #include "epilogue/tile_output.cuh"
 #include "grid/tile_gemm.cuh"
+#include "mainloop/dynamic_shared.cuh"
 #include "mainloop/multistage_mainloop.cuh"
 #include "mainloop/pixel_operand.cuh"
 
@@ -33,9 +34,7 @@ template <typename Config>
 __global__ void __launch_bounds__(Config::kThreads,
                                   conv_blocks_per_sm(Config::kTile, Config::kMode))
     conv_kernel(const __grid_constant__ typename ConvGemm<Config>::Params params) {
-  extern __shared__ __align__(128) uint8_t shared_bytes[];
-  ConvGemm<Config>::run(params,
-                        *reinterpret_cast<typename ConvGemm<Config>::SharedStorage*>(shared_bytes));
+  run_in_dynamic_shared<ConvGemm<Config>>(params);
 }
 
 }  // namespace mixed_gemm

@@ -4,17 +4,13 @@
 // which input_strides.w counts, and writes channels-last: ops/conv brings both about.
 #pragma once
 #include "core/family.h"
-#include "core/status.h"
 #include "problem/conv.h"
 
 namespace mixed_gemm {
 
-struct RunContext;  // grid/run_context.h
-
 struct ConvInt8 {
   static const Family<ConvInt8Problem> plan;
-  static Status run(const Choice& choice, const ConvInt8Problem& problem,
-                    const RunContext& context);
+  static Run<ConvInt8Problem> run;
 };
 
 }  // namespace mixed_gemm

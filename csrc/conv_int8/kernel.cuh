@@ -4,6 +4,7 @@
 #include "conv_int8/requantized_output.cuh"
 #include "grid/tile_gemm.cuh"
 #include "mainloop/direct_mainloop.cuh"
+#include "mainloop/dynamic_shared.cuh"
 #include "mainloop/pixel_operand.cuh"
 
 namespace mixed_gemm {
@@ -18,9 +19,7 @@ using ConvInt8Gemm =
 template <typename Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kTile.min_blocks)
     conv_int8_kernel(const __grid_constant__ typename ConvInt8Gemm<Config>::Params params) {
-  extern __shared__ __align__(128) uint8_t shared_bytes[];
-  using Storage = typename ConvInt8Gemm<Config>::SharedStorage;
-  ConvInt8Gemm<Config>::run(params, *reinterpret_cast<Storage*>(shared_bytes));
+  run_in_dynamic_shared<ConvInt8Gemm<Config>>(params);
 }
 
 struct RequantizationParams {

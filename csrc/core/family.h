@@ -3,7 +3,7 @@
 //
 //   struct Multistage {
 //     static const Family<GemmProblem> plan;  // without kernels: C++ tests and CPU builds plan too
-//     static Status run(const Choice&, const GemmProblem&, const RunContext&);
+//     static Run<GemmProblem> run;            // with them
 //   };
 //
 // and dispatch/families.h lists it. Everything else about choosing is written once, in dispatch/.
@@ -12,8 +12,15 @@
 #include <vector>
 
 #include "core/choice.h"
+#include "core/status.h"
 
 namespace mixed_gemm {
+
+struct RunContext;  // grid/run_context.h
+
+// Launches the kernel of a choice.
+template <typename Problem>
+using Run = Status(const Choice& choice, const Problem& problem, const RunContext& context);
 
 // The tile of a choice, and the shared memory of a block.
 struct TileUse {

@@ -154,6 +154,16 @@ struct CpuKernels {
   void (*to_float)(const FloatRows& from, int64_t rows, int64_t columns, float* to,
                    int64_t to_stride);
   void (*from_float)(const float* from, int64_t count, ElementType element, void* to);
+
+  // These with one part exchanged, as another set has it.
+  template <typename Part>
+  [[gnu::always_inline]] CpuKernels with(const char* new_name, Part CpuKernels::*part,
+                                         Part value) const {
+    CpuKernels kernels = *this;
+    kernels.name = new_name;
+    kernels.*part = value;
+    return kernels;
+  }
 };
 
 const CpuKernels& portable_kernels();

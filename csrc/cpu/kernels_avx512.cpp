@@ -1,10 +1,7 @@
 // Compiled with -mavx512f -mavx512bw -mavx512vl -mavx512dq; reached only after CPUID says so.
 
-// GCC 12 warns about its own _mm512_undefined_*() in every inlined intrinsic (GCC bug 105593).
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
+#include "cpu/quiet_avx512.h"
+
 #include "cpu/integer_avx512.h"
 #include "cpu/vector_avx512.h"
 #include "cpu/vector_dense.h"

@@ -6,11 +6,8 @@
 // us with it, 494 / 820 / 1877 in fp32. So few rows go through fp32 words here, whatever their
 // type, and all others through the tiles.
 
-// GCC 12 warns about its own _mm512_undefined_*() in every inlined intrinsic (GCC bug 105593).
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
+#include "cpu/quiet_avx512.h"
+
 #include "cpu/vector_tiles.h"
 
 namespace mixed_gemm::cpu {
@@ -77,12 +74,8 @@ constexpr TileKernels kTiles = make_tile_kernels<AmxTiles>();
 }  // namespace
 
 const CpuKernels& avx512_amx_kernels() {
-  static const CpuKernels kKernels = [] {
-    CpuKernels kernels = avx512_vnni_kernels();
-    kernels.name = "avx512_amx";
-    kernels.tiles = &kTiles;
-    return kernels;
-  }();
+  static const CpuKernels kKernels =
+      avx512_vnni_kernels().with("avx512_amx", &CpuKernels::tiles, &kTiles);
   return kKernels;
 }
 

@@ -2,11 +2,8 @@
 // bf16 activations go through the bf16 dot product, everything else through the kernels of
 // kernels_avx512_vnni.cpp (every processor with this instruction has that one).
 
-// GCC 12 warns about its own _mm512_undefined_*() in every inlined intrinsic (GCC bug 105593).
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
+#include "cpu/quiet_avx512.h"
+
 #include "cpu/vector_bf16_pairs.h"
 #include "cpu/vector_dense.h"
 
@@ -32,9 +29,8 @@ constexpr OperandKernels kPairs = make_operand_kernels<Bf16Pairs<DotInstruction>
 
 const CpuKernels& avx512_bf16_kernels() {
   static const CpuKernels kKernels = [] {
-    CpuKernels kernels = avx512_vnni_kernels();
-    kernels.name = "avx512_bf16";
-    kernels.bf16_pairs = &kPairs;
+    CpuKernels kernels =
+        avx512_vnni_kernels().with("avx512_bf16", &CpuKernels::bf16_pairs, &kPairs);
     // fp32 words there, fused / dense: int4 0.65, 0.82, 0.90, 0.95 and 0.97 at 16, 32, 48, 64 and
     // 80 rows; int8 0.65, 0.86, 0.95 and 1.01 at 16, 32, 48 and 64.
     kernels.fp32.max_fused_rows[0] = 64, kernels.fp32.max_fused_rows[1] = 48;

@@ -1,11 +1,8 @@
 // Compiled with the flags of kernels_avx512.cpp and -mavx512vnni; reached only after CPUID says so.
 // int8 goes through the byte dot product, everything else through the AVX-512 kernels.
 
-// GCC 12 warns about its own _mm512_undefined_*() in every inlined intrinsic (GCC bug 105593).
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
+#include "cpu/quiet_avx512.h"
+
 #include "cpu/cpu_kernels.h"
 #include "cpu/integer_avx512.h"
 
@@ -45,12 +42,8 @@ constexpr IntegerKernels kIntegerVnni = make_integer_avx512<IntegerVnni>(true);
 }  // namespace
 
 const CpuKernels& avx512_vnni_kernels() {
-  static const CpuKernels kKernels = [] {
-    CpuKernels kernels = avx512_kernels();
-    kernels.name = "avx512_vnni";
-    kernels.int8 = &kIntegerVnni;
-    return kernels;
-  }();
+  static const CpuKernels kKernels =
+      avx512_kernels().with("avx512_vnni", &CpuKernels::int8, &kIntegerVnni);
   return kKernels;
 }
 

@@ -2,16 +2,13 @@
 // tensor cores are the limit.
 #pragma once
 #include "core/family.h"
-#include "core/status.h"
 #include "problem/gemm.h"
 
 namespace mixed_gemm {
 
-struct RunContext;  // grid/run_context.h
-
 struct DenseGemm {
   static const Family<GemmProblem> plan;
-  static Status run(const Choice& choice, const GemmProblem& problem, const RunContext& context);
+  static Run<GemmProblem> run;
 };
 
 }  // namespace mixed_gemm

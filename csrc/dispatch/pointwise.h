@@ -2,16 +2,13 @@
 // is the fastest for that.
 #pragma once
 #include "core/family.h"
-#include "core/status.h"
 #include "problem/conv.h"
 
 namespace mixed_gemm {
 
-struct RunContext;  // grid/run_context.h
-
 struct Pointwise {
   static const Family<ConvProblem> plan;
-  static Status run(const Choice& choice, const ConvProblem& problem, const RunContext& context);
+  static Run<ConvProblem> run;
 };
 
 }  // namespace mixed_gemm

@@ -1,17 +1,13 @@
 // int8 x int8 GEMM by wgmma (sm_90a) with a scaled epilogue.
 #pragma once
 #include "core/family.h"
-#include "core/status.h"
 #include "problem/scaled_mm.h"
 
 namespace mixed_gemm {
 
-struct RunContext;  // grid/run_context.h
-
 struct ScaledWgmma {
   static const Family<ScaledMmProblem> plan;
-  static Status run(const Choice& choice, const ScaledMmProblem& problem,
-                    const RunContext& context);
+  static Run<ScaledMmProblem> run;
 };
 
 }  // namespace mixed_gemm

@@ -3,16 +3,13 @@
 //   skinny_m8n32w8_cluster2  so do the 2 blocks of a cluster (sm_90)
 #pragma once
 #include "core/family.h"
-#include "core/status.h"
 #include "problem/gemm.h"
 
 namespace mixed_gemm {
 
-struct RunContext;  // grid/run_context.h
-
 struct Skinny {
   static const Family<GemmProblem> plan;
-  static Status run(const Choice& choice, const GemmProblem& problem, const RunContext& context);
+  static Run<GemmProblem> run;
 };
 
 }  // namespace mixed_gemm

@@ -9,11 +9,11 @@ namespace mixed_gemm {
 
 using SkinnyLaunchers = std::array<GemmLaunch, kNumSkinnyConfigs>;
 
+const SkinnyLaunchers& skinny_launchers(ElementType element, int bits, SkinnyMode mode);
+
 // How an instantiation file offers its kernels. ElementType instead of CUTLASS's types: what calls
 // this compiles without CUTLASS.
 template <ElementType kElement, int kBits, SkinnyMode kMode>
 const SkinnyLaunchers& skinny_launchers();
-
-const SkinnyLaunchers& skinny_launchers(ElementType element, int bits, SkinnyMode mode);
 
 }  // namespace mixed_gemm

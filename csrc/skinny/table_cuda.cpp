@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "skinny/launchers.h"
 
 namespace mixed_gemm {
@@ -6,18 +8,14 @@ namespace {
 
 using Modes = std::array<const SkinnyLaunchers& (*)(), kNumSkinnyModes>;
 
+template <ElementType kElement, int kBits, int... kModes>
+constexpr Modes all_modes(std::integer_sequence<int, kModes...>) {
+  return {skinny_launchers<kElement, kBits, static_cast<SkinnyMode>(kModes)>...};
+}
+
 template <ElementType kElement, int kBits>
-constexpr Modes kSkinny = {skinny_launchers<kElement, kBits, SkinnyMode::kPerChannel>,
-                           skinny_launchers<kElement, kBits, SkinnyMode::kCoarse>,
-                           skinny_launchers<kElement, kBits, SkinnyMode::kCoarseZero>,
-                           skinny_launchers<kElement, kBits, SkinnyMode::kHalf>,
-                           skinny_launchers<kElement, kBits, SkinnyMode::kHalfZero>,
-                           skinny_launchers<kElement, kBits, SkinnyMode::kQuarter>,
-                           skinny_launchers<kElement, kBits, SkinnyMode::kQuarterZero>,
-                           skinny_launchers<kElement, kBits, SkinnyMode::kBlock>,
-                           skinny_launchers<kElement, kBits, SkinnyMode::kBlockZero>,
-                           skinny_launchers<kElement, kBits, SkinnyMode::kFine>,
-                           skinny_launchers<kElement, kBits, SkinnyMode::kFineZero>};
+constexpr Modes kSkinny =
+    all_modes<kElement, kBits>(std::make_integer_sequence<int, kNumSkinnyModes>());
 
 }  // namespace
 

@@ -8,9 +8,9 @@ namespace mixed_gemm {
 
 template <ElementType kElement, int kBits, SkinnyMode kMode>
 const SkinnyLaunchers& skinny_launchers() {
-  using Element = typename CutlassElement<kElement>::Type;
-  static constexpr SkinnyLaunchers kTable = skinny_row_launchers<Element, kBits, kMode>(
-      std::make_integer_sequence<int, kNumSkinnyConfigs>());
+  static constexpr SkinnyLaunchers kTable =
+      skinny_row_launchers<typename CutlassElement<kElement>::Type, kBits, kMode>(
+          std::make_integer_sequence<int, kNumSkinnyConfigs>());
   return kTable;
 }
 

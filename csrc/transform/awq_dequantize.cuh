@@ -8,6 +8,8 @@
 
 namespace mixed_gemm {
 
+constexpr int kAwqDequantizeWords = 32, kAwqDequantizeRows = 8;  // of a thread block
+
 template <typename Element>
 struct AwqDequantizeParams {
   const uint32_t* qweight;
@@ -18,8 +20,6 @@ struct AwqDequantizeParams {
   cutlass::FastDivmod group_size;
   Element* out;
 };
-
-constexpr int kAwqDequantizeWords = 32, kAwqDequantizeRows = 8;  // of a thread block
 
 template <typename Element>
 __global__ void awq_dequantize_kernel(const AwqDequantizeParams<Element> p) {

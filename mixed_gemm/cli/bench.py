@@ -63,15 +63,9 @@ def command(
     if out is not None:
         refuse_to_overwrite(out, force)
     result = mixed_gemm.bench(
-        n,
-        k,
-        m=parse_rows(m),
-        dtype=dtype.torch,
-        bits=bits,
-        group_size=group_size,
-        zero_mode=zero_mode.value,
-        device=parse_device(device),
-    )
+        n, k, m=parse_rows(m), dtype=dtype.torch, bits=bits, group_size=group_size,
+        zero_mode=zero_mode.value, device=parse_device(device),
+    )  # fmt: skip
     data = {"meta": result.meta, "rows": list(result.rows)}
     if out is not None:
         replace_file(out, dumps(data, indent=1) + "\n")

@@ -33,16 +33,9 @@ def command(
     import mixed_gemm
 
     results = mixed_gemm.tune(
-        n,
-        k,
-        m=parse_rows(m),
-        dtype=dtype.torch,
-        bits=bits,
-        group_size=group_size,
-        zero_mode=zero_mode.value,
-        device=device,
-        save=save,
-    )
+        n, k, m=parse_rows(m), dtype=dtype.torch, bits=bits, group_size=group_size,
+        zero_mode=zero_mode.value, device=device, save=save,
+    )  # fmt: skip
     if json:
         print_json({"saved": save, "results": [asdict(result) for result in results]})
         return

@@ -6,24 +6,50 @@ copied.
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from ..weights.scheme import Scheme
 from ..weights.tensor import QuantizedTensor
 from ..weights.values import encode_tag, refuse_bad_permutation, refuse_non_finite, tag_problem
+
+Dense = TypeVar("Dense", nn.Linear, nn.Conv2d)
+Module = TypeVar("Module", bound=nn.Module)
 
 
 class QuantizedModule(nn.Module):
     """A base to name before the class of torch that is subclassed."""
 
     title: ClassVar[str]  # in errors
+    weight: QuantizedTensor
 
     def set_weight(self, weight: QuantizedTensor) -> None:
         """Take ``weight`` as the frozen parameter of that name, in the shape of the module's dense
         weight."""
-        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.weight = nn.Parameter(weight, requires_grad=False)  # type: ignore[assignment]
+
+    def make_bias(self, count: int | None, dtype: torch.dtype, device: Any) -> None:
+        """Take zeros as the parameter ``bias``, or have none.
+
+        Args:
+            count: ``[count]`` of them; None is no bias.
+            dtype, device: of the zeros.
+        """
+        zeros = None if count is None else torch.zeros(count, device=device, dtype=dtype)
+        self.register_parameter("bias", None if zeros is None else nn.Parameter(zeros))
+
+    @property
+    def scheme(self) -> Scheme:
+        """How the weight is stored; of a convolution the group is the block of input channels, and
+        offsets are zero_mode "add"."""
+        return self.weight.scheme
+
+    @property
+    def bits(self) -> int:
+        """Width of the stored weights: 4 or 8."""
+        return self.weight.scheme.bits
 
     def _quantized(self) -> QuantizedTensor | None:
         """The weight, unless it was replaced by another one (dense, or sharded)."""
@@ -40,6 +66,17 @@ class QuantizedModule(nn.Module):
             f"{self.title}: a quantized weight cannot be re-initialised. Hint: initialise the "
             "module of torch.nn, then from_float"
         )
+
+    def _in_place_of(self: Module, dense: nn.Linear | nn.Conv2d) -> Module:
+        """This module with the bias of ``dense``, shared, and in its mode."""
+        self.register_parameter("bias", dense._parameters["bias"])
+        return self.train(dense.training)
+
+    def _like(self, dense: Dense) -> Dense:
+        """``dense`` with the dequantized weight, and the bias shared."""
+        dense.weight = nn.Parameter(self.weight.dequantize())
+        dense.register_parameter("bias", self._parameters["bias"])
+        return dense.train(self.training)
 
     # --- state ---------------------------------------------------------------------------------
 

@@ -85,7 +85,7 @@ class Conv2d(QuantizedModule, nn.Conv2d):
     """
 
     title: ClassVar[str] = "mixed_gemm.Conv2d"
-    weight: ConvWeight  # type: ignore[assignment]
+    weight: ConvWeight
 
     def __init__(
         self,
@@ -132,8 +132,7 @@ class Conv2d(QuantizedModule, nn.Conv2d):
         scheme = Scheme.weight_only(bits, block_size, "add" if offsets else "none")
         shape = (out_channels, in_channels, *self._kernel())
         self.set_weight(ConvWeight.empty(shape, scheme, device=device, dtype=dtype))
-        zeros = torch.zeros(out_channels, device=device, dtype=dtype) if bias else None
-        self.register_parameter("bias", None if zeros is None else nn.Parameter(zeros))
+        self.make_bias(out_channels if bias else None, dtype, device)
 
     def _kernel(self) -> Pair:
         return self.kernel_size[0], self.kernel_size[1]
@@ -148,16 +147,6 @@ class Conv2d(QuantizedModule, nn.Conv2d):
             (x[0], x[1]) for x in (self.kernel_size, self.stride, self.dilation)
         )
         return ConvGeometry(kernel, stride, padding, dilation), before
-
-    @property
-    def scheme(self) -> Scheme:
-        """Bits, block size as group_size, and "add" where there are offsets."""
-        return self.weight.scheme
-
-    @property
-    def bits(self) -> int:
-        """Width of the stored weights: 4 or 8."""
-        return self.weight.scheme.bits
 
     @property
     def block_size(self) -> int:
@@ -196,16 +185,11 @@ class Conv2d(QuantizedModule, nn.Conv2d):
             # Some modes return NCHW whatever comes in; the output follows the input.
             keep = torch.channels_last if is_channels_last(images) else torch.contiguous_format
             images = padded.contiguous(memory_format=keep)
+        weight, scheme = self.weight, self.weight.scheme
         out = ops.unchecked_qconv2d(
-            images,
-            self.weight_packed,
-            self.scales,
-            self.offsets,
-            self.bias,
-            bits=self.bits,
-            block_size=self.block_size,
-            geometry=self._geometry,
-        )
+            images, weight.weight_packed, weight.scales, weight.offsets, self.bias,
+            bits=scheme.bits, block_size=scheme.group_size, geometry=self._geometry,
+        )  # fmt: skip
         return out.squeeze(0) if input.dim() == 3 else out
 
     @classmethod
@@ -249,15 +233,14 @@ class Conv2d(QuantizedModule, nn.Conv2d):
             weight: ``[Co, Ci, Kh, Kw]``, shared too.
             conv: whose geometry, bias and mode (training or not) the module takes.
         """
-        result = cls.from_weight(
+        module = cls.from_weight(
             weight,
             stride=conv.stride,
             padding=conv.padding,
             dilation=conv.dilation,
             padding_mode=conv.padding_mode,
         )
-        result.bias = conv.bias
-        return result.train(conv.training)
+        return module._in_place_of(conv)
 
     @classmethod
     def from_weight(
@@ -314,10 +297,7 @@ class Conv2d(QuantizedModule, nn.Conv2d):
         *,
         bits: int,
         block_size: int = -1,
-        stride: IntOrPair = 1,
-        padding: str | IntOrPair = 0,
-        dilation: IntOrPair = 1,
-        padding_mode: str = "zeros",
+        **settings: Any,
     ) -> Conv2d:
         """Take a filter that is quantized already.
 
@@ -327,26 +307,19 @@ class Conv2d(QuantizedModule, nn.Conv2d):
             offsets: the same or None. bias: ``[Co]`` or None.
             bits: 4 or 8.
             block_size: input channels that share a scale: -1 (all) or a multiple of 16.
-            stride, padding, dilation, padding_mode: as in ``nn.Conv2d``.
+            settings: ``stride``, ``padding``, ``dilation`` and ``padding_mode`` as in
+                ``nn.Conv2d``.
 
         Raises:
-            ValueError: a scalar is out of range, or a tensor does not fit the rest, has lost its
-                storage or holds a value it must not.
-            TypeError: ``q`` is not int8.
+            ValueError, TypeError: as ``ConvWeight.from_quantized``; or the bias does not fit, or
+                holds NaN or Inf.
         """
         where = f"{cls.title}.from_quantized"
         weight = ConvWeight.from_quantized(
             q, scales, offsets, bits=bits, block_size=block_size, where=where
         )
         refuse_non_finite({"bias": bias}, where, ("bias",))
-        return cls.from_weight(
-            weight,
-            bias,
-            stride=stride,
-            padding=padding,
-            dilation=dilation,
-            padding_mode=padding_mode,
-        )
+        return cls.from_weight(weight, bias, **settings)
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
         """The dense ``[Co, Ci, Kh, Kw]`` filter in ``dtype`` (of the weight when None)."""
@@ -359,9 +332,7 @@ class Conv2d(QuantizedModule, nn.Conv2d):
             for name in ("kernel_size", "stride", "padding", "dilation", "padding_mode")
         }
         conv = nn.Conv2d(self.in_channels, self.out_channels, bias=False, device="meta", **settings)
-        conv.weight = nn.Parameter(self.dequantize())
-        conv.bias = self.bias
-        return conv.train(self.training)
+        return self._like(conv)
 
     def extra_repr(self) -> str:
         offsets = "symmetric" if self.offsets is None else "offsets=True"

@@ -47,7 +47,7 @@ class Linear(QuantizedModule, nn.Linear):
     """
 
     title: ClassVar[str] = "mixed_gemm.Linear"
-    weight: QuantizedTensor  # type: ignore[assignment]
+    weight: QuantizedTensor
 
     def __init__(
         self,
@@ -67,13 +67,9 @@ class Linear(QuantizedModule, nn.Linear):
     ) -> None:
         nn.Module.__init__(self)  # nn.Linear's would allocate the dense weight
         found = refined(
-            self.title,
-            scheme,
-            bits=bits,
-            group_size=group_size,
-            zero_mode=zero_mode,
+            self.title, scheme, bits=bits, group_size=group_size, zero_mode=zero_mode,
             activations=activations,
-        )
+        )  # fmt: skip
         self.in_features = in_features
         self.out_features = out_features
         dtype = dtype or torch.get_default_dtype()
@@ -88,8 +84,7 @@ class Linear(QuantizedModule, nn.Linear):
                 permutation=permutation,
             )
         )
-        zeros = torch.zeros(out_features, device=device, dtype=dtype) if bias else None
-        self.register_parameter("bias", None if zeros is None else nn.Parameter(zeros))
+        self.make_bias(out_features if bias else None, dtype, device)
 
     def forward(self, input: Tensor) -> Tensor:
         """``[..., K]`` -> ``[..., N]``, in the dtype of ``input`` (or of autocast).
@@ -165,14 +160,9 @@ class Linear(QuantizedModule, nn.Linear):
             TypeError: the weight has another dtype.
         """
         found = refined(
-            f"{cls.title}.from_float",
-            scheme,
-            bits=bits,
-            group_size=group_size,
-            symmetric=symmetric,
-            zero_mode=zero_mode,
-            activations=activations,
-        )
+            f"{cls.title}.from_float", scheme, bits=bits, group_size=group_size,
+            symmetric=symmetric, zero_mode=zero_mode, activations=activations,
+        )  # fmt: skip
         shape = (linear.out_features, linear.in_features)
         kind: Any = kind_of(f"{cls.title}.from_float", found, shape)
         return cls.around(kind.from_float(linear.weight, found, **statistics), linear)
@@ -185,9 +175,7 @@ class Linear(QuantizedModule, nn.Linear):
             weight: ``[N, K]``, shared too.
             linear: whose bias and mode (training or not) the module takes.
         """
-        result = cls.from_weight(weight)
-        result.bias = linear.bias
-        return result.train(linear.training)
+        return cls.from_weight(weight)._in_place_of(linear)
 
     @classmethod
     def from_quantized(
@@ -287,9 +275,7 @@ class Linear(QuantizedModule, nn.Linear):
         linear = nn.Linear(
             self.in_features, self.out_features, bias=False, device="meta", dtype=dtype
         )
-        linear.weight = nn.Parameter(self.dequantize())
-        linear.bias = self.bias
-        return linear.train(self.training)
+        return self._like(linear)
 
     def extra_repr(self) -> str:
         text = (
@@ -305,16 +291,6 @@ class Linear(QuantizedModule, nn.Linear):
         return f"{text}, scheme=({weight.scheme}){more}, dtype={dtype}"
 
     # --- the parts of an integer weight, by name -------------------------------------------------
-
-    @property
-    def scheme(self) -> Scheme:
-        """How the weight is stored."""
-        return self.weight.scheme
-
-    @property
-    def bits(self) -> int:
-        """Width of the stored weights: 4 or 8."""
-        return self.weight.scheme.bits
 
     @property
     def group_size(self) -> int:

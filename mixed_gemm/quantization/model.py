@@ -95,14 +95,9 @@ def quantize_(
         if asked is None:
             return None
         found = refined(
-            "quantize_",
-            asked,
-            bits=bits,
-            group_size=group_size,
-            symmetric=symmetric,
-            zero_mode=zero_mode,
-            activations=activations,
-        )
+            "quantize_", asked, bits=bits, group_size=group_size, symmetric=symmetric,
+            zero_mode=zero_mode, activations=activations,
+        )  # fmt: skip
         if isinstance(layer, nn.Conv2d) and found.is_weight_only:
             if block_size is not None:
                 return found.for_convolution(block_size)

@@ -67,14 +67,9 @@ class DenseCheckpoint:
     ) -> None:
         self.path = Path(path)
         self.scheme = refined(
-            "quantize",
-            scheme,
-            bits=bits,
-            group_size=group_size,
-            symmetric=symmetric,
-            zero_mode=zero_mode,
-            activations=activations,
-        )
+            "quantize", scheme, bits=bits, group_size=group_size, symmetric=symmetric,
+            zero_mode=zero_mode, activations=activations,
+        )  # fmt: skip
         side = self.scheme.input_activations
         if side is not None and not side.dynamic:
             raise ArgumentValueError(

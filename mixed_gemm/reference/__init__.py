@@ -11,7 +11,6 @@ from .gemm import (
     expand_groups,
     fpA_intB_gemm,
     oracle,
-    pre_activation,
 )
 
 __all__ = [
@@ -24,5 +23,4 @@ __all__ = [
     "expand_groups",
     "fpA_intB_gemm",
     "oracle",
-    "pre_activation",
 ]

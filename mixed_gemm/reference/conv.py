@@ -4,10 +4,13 @@ float64, but for what is exact by definition: integers, and the fp32 formulas th
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from . import gemm as reference
+from .arguments import bound_arguments, same_arguments
 from .bounds import ROUNDING
 from .gemm import ACTIVATION_TABLE, num_groups
 
@@ -56,20 +59,12 @@ def qconv2d(
     return ACTIVATION_TABLE[activation][0](y)
 
 
-def oracle(
-    input: Tensor,
-    q: Tensor,
-    scales: Tensor,
-    offsets: Tensor | None = None,
-    bias: Tensor | None = None,
-    *,
-    block_size: int = -1,
-    stride: Pair = (1, 1),
-    padding: Pair = (0, 0),
-    dilation: Pair = (1, 1),
-    activation: str = "identity",
-) -> tuple[Tensor, Tensor]:
+@same_arguments(qconv2d)
+def oracle(*operands: Any, **options: Any) -> tuple[Tensor, Tensor]:
     """(:func:`qconv2d`, :func:`error_bound`) by one GEMM over the patches under the filter."""
+    given = bound_arguments(qconv2d, *operands, **options)
+    input, q, block_size = given["input"], given["q"], given["block_size"]
+    stride, padding, dilation = (given[name] for name in ("stride", "padding", "dilation"))
     n, in_c = input.shape[:2]
     out_c, _, kernel_h, kernel_w = q.shape
     height, width = (
@@ -91,17 +86,17 @@ def oracle(
         wide = x.repeat_interleave(in_c if block_size == -1 else block_size, dim=0)[:in_c]
         return wide.repeat_interleave(kernel_h * kernel_w, dim=0)  # unfold: taps innermost
 
-    wide_scales = per_element(scales)
+    wide_scales = per_element(given["scales"])
     assert wide_scales is not None
     of_gemm = reference.oracle(
         patches.to(input.dtype),
         q.reshape(out_c, -1),
         wide_scales,
-        per_element(offsets),
-        bias,
+        per_element(given["offsets"]),
+        given["bias"],
         group_size=1,
         zero_mode="add",
-        activation=activation,
+        activation=given["activation"],
     )
     size = (n, out_c, height, width)
     expected, bound = (
@@ -110,35 +105,13 @@ def oracle(
     return expected, bound
 
 
-def error_bound(
-    input: Tensor,
-    q: Tensor,
-    scales: Tensor,
-    offsets: Tensor | None = None,
-    bias: Tensor | None = None,
-    *,
-    block_size: int = -1,
-    stride: Pair = (1, 1),
-    padding: Pair = (0, 0),
-    dilation: Pair = (1, 1),
-    activation: str = "identity",
-) -> Tensor:
+@same_arguments(qconv2d)
+def error_bound(*operands: Any, **options: Any) -> Tensor:
     """The bound of ``reference.error_bound`` for the GEMM that the convolution is: rows are the
     patches under the filter, zero outside the image, and every element of K has a scale of its own.
     float64, in the shape of the output.
     """
-    return oracle(
-        input,
-        q,
-        scales,
-        offsets,
-        bias,
-        block_size=block_size,
-        stride=stride,
-        padding=padding,
-        dilation=dilation,
-        activation=activation,
-    )[1]
+    return oracle(*operands, **options)[1]
 
 
 def conv_sums(
@@ -269,16 +242,8 @@ def block_quant_gemm(
     return ACTIVATION_TABLE[activation][0](total if bias is None else total + bias.double())
 
 
-def block_error_bound(
-    a: Tensor,
-    b: Tensor,
-    scale_b: Tensor,
-    offset_b: Tensor,
-    bias: Tensor | None = None,
-    *,
-    block_size: int,
-    activation: str = "identity",
-) -> Tensor:
+@same_arguments(block_quant_gemm)
+def block_error_bound(*operands: Any, **options: Any) -> Tensor:
     """How far a correct kernel may be from :func:`block_quant_gemm`, float64 ``[..., N]``.
 
     With u32 = 2^-24, G blocks, |T| the summed magnitudes of the four terms of every block, y the
@@ -291,25 +256,18 @@ def block_error_bound(
     additions more, G blocks and the bias are added one after the other, all in fp32 that rounds to
     nearest. Then as in ``reference.error_bound`` (4). tiny covers fp32 underflow.
     """
-    return block_oracle(
-        a, b, scale_b, offset_b, bias, block_size=block_size, activation=activation
-    )[1]
+    return block_oracle(*operands, **options)[1]
 
 
-def block_oracle(
-    a: Tensor,
-    b: Tensor,
-    scale_b: Tensor,
-    offset_b: Tensor,
-    bias: Tensor | None = None,
-    *,
-    block_size: int,
-    activation: str = "identity",
-) -> tuple[Tensor, Tensor]:
+@same_arguments(block_quant_gemm)
+def block_oracle(*operands: Any, **options: Any) -> tuple[Tensor, Tensor]:
     """(:func:`block_quant_gemm`, :func:`block_error_bound`) at the price of one of them."""
+    given = bound_arguments(block_quant_gemm, *operands, **options)
+    bias, activation = given.pop("bias"), given.pop("activation")
+    a, block_size = given["a"], given["block_size"]
     u, eta = ROUNDING[a.dtype]
     u32 = 2.0**-24
-    total, magnitudes = _terms(a, b, scale_b, offset_b, block_size)
+    total, magnitudes = _terms(**given)
     wide_bias = torch.zeros((), dtype=torch.float64) if bias is None else bias.double()
     y = total + wide_bias.to(total.device)
     function, lipschitz = ACTIVATION_TABLE[activation]

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from .arguments import bound_arguments, same_arguments
 from .bounds import ROUNDING, Oracle
 
 # activation -> (function, largest |derivative|)
@@ -21,6 +23,9 @@ ACTIVATION_TABLE: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
     "gelu_tanh": (lambda x: torch.nn.functional.gelu(x, approximate="tanh"), 1.13),
     "silu": (torch.nn.functional.silu, 1.1),
 }
+
+
+LAM = 6.0  # standard deviations that the statistical bound allows
 
 
 def num_groups(k: int, group_size: int) -> int:
@@ -73,31 +78,6 @@ def dequantize(
     return (w - z) * s if zero_mode == "sub" else w * s + z
 
 
-def pre_activation(
-    a: Tensor,
-    q: Tensor,
-    scales: Tensor,
-    zeros: Tensor | None = None,
-    bias: Tensor | None = None,
-    pre_scale: Tensor | None = None,
-    *,
-    group_size: int = -1,
-    zero_mode: str = "sub",
-) -> Tensor:
-    """(a * pre_scale) @ w.T + bias in float64, ``[..., N]``.
-
-    Args:
-        a: ``[..., K]``, any float dtype. q: int8 ``[N, K]``.
-        bias: ``[N]`` or None. pre_scale: ``[K]`` or None.
-        The rest as in :func:`dequantize`.
-    """
-    x = a.double()
-    if pre_scale is not None:
-        x = x * pre_scale.double()
-    y = x @ dequantize(q, scales, zeros, group_size=group_size, zero_mode=zero_mode).t()
-    return y if bias is None else y + bias.double()
-
-
 def fpA_intB_gemm(
     a: Tensor,
     q: Tensor,
@@ -110,31 +90,24 @@ def fpA_intB_gemm(
     zero_mode: str = "sub",
     activation: str = "identity",
 ) -> Tensor:
-    """What ``mixed_gemm.fpA_intB_gemm`` approximates, on the unpacked weight; float64 ``[..., N]``.
+    """What ``mixed_gemm.fpA_intB_gemm`` approximates: activation((a * pre_scale) @ w.T + bias).
 
     Args:
-        activation: a key of ``ACTIVATION_TABLE``. The rest as in :func:`pre_activation`.
+        a: ``[..., K]``.
+        q, scales, zeros, group_size, zero_mode: of the weight, as :func:`dequantize` takes them.
+        bias: ``[N]`` or None. pre_scale: ``[K]`` or None.
+        activation: a name of ACTIVATION_TABLE.
+
+    Returns:
+        float64 ``[..., N]``.
     """
-    y = pre_activation(
-        a, q, scales, zeros, bias, pre_scale, group_size=group_size, zero_mode=zero_mode
-    )
-    return ACTIVATION_TABLE[activation][0](y)
+    x = a.double() if pre_scale is None else a.double() * pre_scale.double()
+    y = x @ dequantize(q, scales, zeros, group_size=group_size, zero_mode=zero_mode).t()
+    return ACTIVATION_TABLE[activation][0](y if bias is None else y + bias.double())
 
 
-def error_bound(
-    a: Tensor,
-    q: Tensor,
-    scales: Tensor,
-    zeros: Tensor | None = None,
-    bias: Tensor | None = None,
-    pre_scale: Tensor | None = None,
-    *,
-    group_size: int = -1,
-    zero_mode: str = "sub",
-    activation: str = "identity",
-    lam: float = 6.0,
-    stored_partials: int = 1,
-) -> Tensor:
+@same_arguments(fpA_intB_gemm)
+def error_bound(*operands: Any, **options: Any) -> Tensor:
     """The elementwise statistical bound of docs/numerics.md, float64 ``[..., N]``.
 
     With u and eta of the dtype of ``a`` (see ROUNDING), e = 2^-23 (tensor cores truncate fp32
@@ -142,9 +115,8 @@ def error_bound(
 
         B_pre = lam * (u * sqrt(x^2 @ V) + eta * sqrt(x^2 @ 1 + 1 @ w^2 [pre_scale]))   (1)
               + (K/16 + 5) * e * (|x| @ |w|_parts + |bias|)                             (2)
-              + (S - 1) * u * (|y| + lam * sqrt(x^2 @ w^2))                             (3)
-              + u * |sum of x over a group| @ 2 |z s|, of z that are too large          (4)
-        bound = L * B_pre + u * |f(y)| + 4 * e * |y| + eta                              (5)
+              + u * |sum of x over a group| @ 2 |z s|, of z that are too large          (3)
+        bound = L * B_pre + u * |f(y)| + 4 * e * |y| + eta                              (4)
 
     (1) Rounding of the operands. Each rounding is a relative error delta with |delta| <= u that is
         independent between weights, so the error of the sum is a random walk: its standard
@@ -157,19 +129,16 @@ def error_bound(
         underflow: products below the smallest normal number round absolutely.
     (2) The fp32 sum, one truncation for each 16-deep mma. Kernels may sum q * s and z apart, so
         |w|_parts = |q s| + |z s| or |q s| + |z|.
-    (3) S partials stored in the output dtype; a correct kernel of this project has S = 1.
-    (4) Whole zero points beyond these leave in two parts, and what rounds in the second is the
+    (3) Whole zero points beyond these leave in two parts, and what rounds in the second is the
         same for all weights of a group: no random walk. No checkpoint has any.
-    (5) The activation amplifies by at most its Lipschitz constant L (1.13 gelu, 1.1 silu), runs in
+    (4) The activation amplifies by at most its Lipschitz constant L (1.13 gelu, 1.1 silu), runs in
         fp32 (erf, tanh and exp lose a few e * |y|), and the result is rounded once.
 
     Args:
         a: float16, bfloat16 or float32 ``[..., K]``: its dtype is the one that is rounded to.
-        lam: standard deviations to allow.
-        stored_partials: S above. The rest as in :func:`fpA_intB_gemm`.
+        The rest as in :func:`fpA_intB_gemm`.
     """
-    parts = _parts(a, q, scales, zeros, bias, pre_scale, group_size=group_size, zero_mode=zero_mode)
-    return parts.statistical(activation, lam, stored_partials)
+    return oracle(*operands, **options).statistical
 
 
 @dataclass(frozen=True)
@@ -184,17 +153,12 @@ class _Parts:
     worst: Tensor  # |x| @ (sum of the roundings' magnitudes), likewise
     underflow: tuple[Tensor, Tensor]  # its deviation and its most, in units of eta
     magnitude: Tensor  # |x| @ |w|_parts + |bias|
-    walk: Callable[[], Tensor]  # sqrt(x^2 @ w^2)
     together: Tensor  # what rounds alike for all of a group, in units of u
     stored: Tensor  # |x| @ |w|_stored + |bias|
 
-    def statistical(self, activation: str, lam: float = 6.0, stored_partials: int = 1) -> Tensor:
-        e = 2.0**-23
-        bound = lam * (self.u * self.random + self.eta * self.underflow[0])
-        bound = bound + (self.k / 16 + 5) * e * self.magnitude + self.u * self.together
-        if stored_partials > 1:
-            stored = self.y.abs() + lam * self.walk()
-            bound = bound + (stored_partials - 1) * self.u * stored
+    def statistical(self, activation: str) -> Tensor:
+        bound = LAM * (self.u * self.random + self.eta * self.underflow[0])
+        bound = bound + (self.k / 16 + 5) * 2.0**-23 * self.magnitude + self.u * self.together
         return self._finished(bound, activation)
 
     def hard(self, activation: str) -> Tensor:
@@ -275,31 +239,20 @@ def _parts(
         x.abs() @ rounded.t(),
         (deviation.sqrt(), most),
         x.abs() @ parts.t() + (0.0 if bias is None else bias.double().abs()),
-        lambda: (x.square() @ w.square().t()).sqrt(),
         together,
         x.abs() @ (parts + 2 * stored_bias * s.abs()).t()
         + (0.0 if bias is None else bias.double().abs()),
     )
 
 
-def oracle(
-    a: Tensor,
-    q: Tensor,
-    scales: Tensor,
-    zeros: Tensor | None = None,
-    bias: Tensor | None = None,
-    pre_scale: Tensor | None = None,
-    *,
-    group_size: int = -1,
-    zero_mode: str = "sub",
-    activation: str = "identity",
-) -> Oracle:
+@same_arguments(fpA_intB_gemm)
+def oracle(*operands: Any, **options: Any) -> Oracle:
     """:func:`fpA_intB_gemm`, :func:`error_bound` and the hard bound at the price of one of them.
     Arguments as in :func:`error_bound`.
 
     The hard bound lets all errors line up, as the theorem does::
 
-        B_pre = 1.01 * (u * (|x| @ R + (4)) + eta * (|x| @ 1 + 1 @ |w| [pre_scale])
+        B_pre = 1.01 * (u * (|x| @ R + (3)) + eta * (|x| @ 1 + 1 @ |w| [pre_scale])
                         + (K + 13) * e * (|x| @ |w|_stored + |bias|))
 
     with R the sum of the magnitudes whose squares are V in :func:`error_bound`, |w|_stored those
@@ -308,6 +261,8 @@ def oracle(
     8 e of it), and 1.01 for products of roundings (u is at most 2^-8). It is the tighter one up to
     some 36 elements of K, where lam = 6 deviations are more than all errors together.
     """
-    parts = _parts(a, q, scales, zeros, bias, pre_scale, group_size=group_size, zero_mode=zero_mode)
+    arguments = bound_arguments(fpA_intB_gemm, *operands, **options)
+    activation = arguments.pop("activation")
+    parts = _parts(**arguments)
     expected = ACTIVATION_TABLE[activation][0](parts.y)
     return Oracle(expected, parts.statistical(activation), parts.hard(activation))

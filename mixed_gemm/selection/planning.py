@@ -4,11 +4,13 @@ library: csrc/problem and the families of csrc hold the only statement of the co
 
 from __future__ import annotations
 
+import inspect
 import json
 import operator
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, Protocol, TypeVar, cast, overload
 
 import torch
 
@@ -18,6 +20,7 @@ from ..ops.fp8 import FP8_ON_HOPPER, fp8_runs_in_torch
 from ..ops.problem import OPERAND_DTYPES, check_zero_mode
 from ..weights.w8a8 import W8A8Weight
 
+Answer = TypeVar("Answer", covariant=True)
 _OPERANDS = tuple(str(dtype).removeprefix("torch.") for dtype in OPERAND_DTYPES)
 
 
@@ -237,32 +240,41 @@ def _why_not(question: str, answer: dict[str, Any]) -> WhyNot | None:
     return WhyNot(question, tuple(answer["reasons"]), dict(answer.get("nearest") or {}))
 
 
-@overload
-def plan(
-    m: int,
-    n: int,
-    k: int,
-    *,
-    dtype: torch.dtype | str | None = ...,
-    bits: int = ...,
-    group_size: int = ...,
-    zero_mode: str | None = ...,
-    device: torch.device | str | None = ...,
-    out_dtype: torch.dtype | str | None = ...,
-) -> Plan: ...
+class _Asked(Protocol[Answer]):
+    """The two forms of a question."""
+
+    @overload
+    def __call__(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        *,
+        dtype: torch.dtype | str | None = ...,
+        bits: int = ...,
+        group_size: int = ...,
+        zero_mode: str | None = ...,
+        device: torch.device | str | None = ...,
+        out_dtype: torch.dtype | str | None = ...,
+    ) -> Answer: ...
+
+    @overload
+    def __call__(
+        self,
+        m: Linear,
+        n: int,
+        *,
+        dtype: torch.dtype | str | None = ...,
+        device: torch.device | str | None = ...,
+        out_dtype: torch.dtype | str | None = ...,
+    ) -> Answer: ...
 
 
-@overload
-def plan(
-    m: Linear,
-    n: int,
-    *,
-    dtype: torch.dtype | str | None = ...,
-    device: torch.device | str | None = ...,
-    out_dtype: torch.dtype | str | None = ...,
-) -> Plan: ...
+def _in_two_forms(function: Callable[..., Answer]) -> _Asked[Answer]:
+    return cast("_Asked[Answer]", function)
 
 
+@_in_two_forms
 def plan(
     m: int | Linear,
     n: int,
@@ -309,44 +321,8 @@ def plan(
     )
 
 
-@overload
-def why_not(
-    m: int,
-    n: int,
-    k: int,
-    *,
-    dtype: torch.dtype | str | None = ...,
-    bits: int = ...,
-    group_size: int = ...,
-    zero_mode: str | None = ...,
-    device: torch.device | str | None = ...,
-    out_dtype: torch.dtype | str | None = ...,
-) -> WhyNot | None: ...
-
-
-@overload
-def why_not(
-    m: Linear,
-    n: int,
-    *,
-    dtype: torch.dtype | str | None = ...,
-    device: torch.device | str | None = ...,
-    out_dtype: torch.dtype | str | None = ...,
-) -> WhyNot | None: ...
-
-
-def why_not(
-    m: int | Linear,
-    n: int,
-    k: int | None = None,
-    *,
-    dtype: torch.dtype | str | None = None,
-    bits: int = 4,
-    group_size: int = 128,
-    zero_mode: str | None = None,
-    device: torch.device | str | None = None,
-    out_dtype: torch.dtype | str | None = None,
-) -> WhyNot | None:
+@_in_two_forms
+def why_not(*problem: Any, **options: Any) -> WhyNot | None:
     """Why a problem is refused, with the nearest accepted form; None when it runs. Arguments as in
     :func:`plan`.
 
@@ -354,4 +330,9 @@ def why_not(
         ValueError: ``device`` is none. TypeError: an extent is no whole number.
         ImportError: the library did not load.
     """
-    return _why_not(*_ask(m, n, k, dtype, bits, group_size, zero_mode, device, out_dtype))
+    asked = inspect.signature(plan).bind(*problem, **options)
+    asked.apply_defaults()
+    return _why_not(*_ask(*asked.args, **asked.kwargs))
+
+
+why_not.__signature__ = inspect.signature(plan)  # type: ignore[attr-defined]

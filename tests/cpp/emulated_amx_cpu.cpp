@@ -1,11 +1,8 @@
 // The avx512_amx kernels with the tile instructions emulated, for machines that lack them. Compiled
 // with the flags of csrc/cpu/kernels_avx512.cpp.
 
-// GCC 12 warns about its own _mm512_undefined_*() in every inlined intrinsic (GCC bug 105593).
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
+#include "cpu/quiet_avx512.h"
+
 #include "emulated_amx_cpu.h"
 
 #include <cmath>
@@ -97,12 +94,8 @@ constexpr cpu::TileKernels kTiles = cpu::make_tile_kernels<EmulatedTiles>();
 }  // namespace
 
 const cpu::CpuKernels& emulated_amx_kernels() {
-  static const cpu::CpuKernels kKernels = [] {
-    cpu::CpuKernels kernels = cpu::avx512_kernels();
-    kernels.name = "avx512_amx_emulated";
-    kernels.tiles = &kTiles;
-    return kernels;
-  }();
+  static const cpu::CpuKernels kKernels =
+      cpu::avx512_kernels().with("avx512_amx_emulated", &cpu::CpuKernels::tiles, &kTiles);
   return kKernels;
 }
 

@@ -1,11 +1,8 @@
 // The avx512_bf16 kernels with the dot product emulated, for machines that lack the instruction.
 // Compiled with the flags of csrc/cpu/kernels_avx512.cpp.
 
-// GCC 12 warns about its own _mm512_undefined_*() in every inlined intrinsic (GCC bug 105593).
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
+#include "cpu/quiet_avx512.h"
+
 #include "emulated_bf16_cpu.h"
 
 #include "cpu/vector_bf16_pairs.h"
@@ -41,12 +38,8 @@ constexpr cpu::OperandKernels kPairs = cpu::make_operand_kernels<cpu::Bf16Pairs<
 }  // namespace
 
 const cpu::CpuKernels& emulated_bf16_kernels() {
-  static const cpu::CpuKernels kKernels = [] {
-    cpu::CpuKernels kernels = cpu::avx512_kernels();
-    kernels.name = "avx512_bf16_emulated";
-    kernels.bf16_pairs = &kPairs;
-    return kernels;
-  }();
+  static const cpu::CpuKernels kKernels =
+      cpu::avx512_kernels().with("avx512_bf16_emulated", &cpu::CpuKernels::bf16_pairs, &kPairs);
   return kKernels;
 }
 

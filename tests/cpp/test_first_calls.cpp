@@ -184,7 +184,7 @@ struct SharedOperands {
   Bytes run_awq(const ParallelFor& parallel_for) const {
     std::vector<float> d(40 * 128);
     AwqProblem p;
-    p.m = 40, p.n = 128, p.k = 128;
+    p.m = 40, p.n = p.k = 128;
     p.group_size = 64;
     p.element = ElementType::kFloat32;
     p.a = floats.data(), p.a_stride = 200;

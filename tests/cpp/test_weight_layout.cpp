@@ -28,6 +28,16 @@ void for_each_layout(const Body& body) {
   }
 }
 
+// Calls body(layout, i, j, k_pad) for every element of them.
+template <typename Body>
+void for_each_element(const Body& body) {
+  for_each_layout([&](auto layout, int64_t n, int64_t k_pad) {
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t j = 0; j < k_pad; ++j) body(layout, i, j, k_pad);
+    }
+  });
+}
+
 TEST(WeightLayout, PlaceFillsEverySlotExactlyOnce) {
   for_each_layout([](auto layout, int64_t n, int64_t k_pad) {
     using Layout = decltype(layout);
@@ -45,15 +55,10 @@ TEST(WeightLayout, PlaceFillsEverySlotExactlyOnce) {
 }
 
 TEST(WeightLayout, ElementInvertsPlace) {
-  for_each_layout([](auto layout, int64_t n, int64_t k_pad) {
-    using Layout = decltype(layout);
-    for (int64_t i = 0; i < n; ++i) {
-      for (int64_t j = 0; j < k_pad; ++j) {
-        const auto place = Layout::place(i, j, k_pad);
-        const auto element = Layout::element(place.word, place.slot, k_pad);
-        ASSERT_EQ(std::make_tuple(element.n, element.k), std::make_tuple(i, j));
-      }
-    }
+  for_each_element([](auto layout, int64_t i, int64_t j, int64_t k_pad) {
+    const auto place = layout.place(i, j, k_pad);
+    const auto element = layout.element(place.word, place.slot, k_pad);
+    ASSERT_EQ(std::make_tuple(element.n, element.k), std::make_tuple(i, j));
   });
 }
 
@@ -72,16 +77,12 @@ int64_t closed_form_address(int bits, int64_t n, int64_t k, int64_t k_pad) {
 }
 
 TEST(WeightLayout, EqualsTheClosedForm) {
-  for_each_layout([](auto layout, int64_t n, int64_t k_pad) {
+  for_each_element([](auto layout, int64_t i, int64_t j, int64_t k_pad) {
     using Layout = decltype(layout);
-    for (int64_t i = 0; i < n; ++i) {
-      for (int64_t j = 0; j < k_pad; ++j) {
-        const auto place = Layout::place(i, j, k_pad);
-        ASSERT_EQ(place.word * Layout::kPerWord + place.slot,
-                  closed_form_address(32 / Layout::kPerWord, i, j, k_pad))
-            << "n=" << i << " k=" << j << " k_pad=" << k_pad;
-      }
-    }
+    const auto place = Layout::place(i, j, k_pad);
+    ASSERT_EQ(place.word * Layout::kPerWord + place.slot,
+              closed_form_address(32 / Layout::kPerWord, i, j, k_pad))
+        << "n=" << i << " k=" << j << " k_pad=" << k_pad;
   });
 }
 

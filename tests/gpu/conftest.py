@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 TESTS = REPOSITORY / "tests"
 # The packages problems and support, and the modules beside this file.
 sys.path[:0] = [str(TESTS), str(TESTS / "python"), str(TESTS / "gpu")]
-pytest.register_assert_rewrite("problems", "support")
+pytest.register_assert_rewrite("problems", "support", "streams")
+
+from run_info import commit  # noqa: E402
 
 from mixed_gemm import _library  # noqa: E402
 
@@ -52,15 +53,6 @@ def record():
         assert ratio <= 1, f"{name}: error is {ratio:.3f} of the bound"
 
     return keep
-
-
-def commit() -> str:
-    if "MIXED_GEMM_COMMIT" in os.environ:
-        return os.environ["MIXED_GEMM_COMMIT"]
-    git = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
-    return git.stdout.strip() or "unknown"
 
 
 def pytest_sessionfinish(session) -> None:

@@ -22,26 +22,25 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
-import block_configs
 import scaled_configs
 from configs import DTYPES, KERNELS, MODES, TILED, clusters_of, has_mode
+from problems import registry
 from problems.block import BlockCase
 from problems.block import make as make_block
+from problems.conv import ConvCase
+from problems.conv_int8 import ConvInt8Case
+from problems.covering import each_once
 from problems.gemm import DTYPES as FLOATS
-from problems.gemm import Case, Problem, make
+from problems.gemm import Case, make
+from problems.scaled import AZP, OUT_DTYPES, ScaledCase
+from problems.scaled import make as make_scaled
 from scaled_configs import FLOAT8, TILE_K
 from support.awq import awq
-from support.scaled_cases import AZP, OUT_DTYPES, ScaledCase
-from support.scaled_cases import make as make_scaled
 from test_gpu_checkpoints import placed
-from test_gpu_conv import Conv
-from test_gpu_conv import make as make_conv
 
 import mixed_gemm
 from mixed_gemm import reference
-from mixed_gemm.reference import conv as reference_conv
 
-ops = torch.ops.mixed_gemm
 Calls = Iterator[tuple[str, float]]  # what was called, its error over the bound
 
 
@@ -49,25 +48,9 @@ def exact(out: torch.Tensor, expected: torch.Tensor) -> float:
     return 0.0 if torch.equal(out, expected) else float("inf")
 
 
-def judge(problem: Problem) -> Callable[[torch.Tensor], float]:
+def judge(problem: Any) -> Callable[[torch.Tensor], float]:
     """Output -> its error over the bound; the reference is computed once."""
-    arguments = (problem.a, problem.q, *problem.extras())
-    options = {**problem.scheme(), "activation": problem.case.activation}
-    expected = reference.fpA_intB_gemm(*arguments, **options)
-    bound = reference.error_bound(*arguments, **options)
-    return lambda out: reference.error_ratio(out, expected, bound)
-
-
-def run_config(problem: Problem, config: str) -> torch.Tensor:
-    return ops.fpA_intB_gemm_config(
-        problem.a,
-        problem.b_packed,
-        *problem.extras(),
-        bits=problem.case.bits,
-        activation=problem.case.activation,
-        config=config,
-        **problem.scheme(),
-    )
+    return lambda out: float(problem.verdict(out))
 
 
 # --- fpA_intB_gemm -------------------------------------------------------------------------------
@@ -80,6 +63,7 @@ SKINNY_MODES = {
     "skinny_quarter": ((32, 96, 160), ("none",)),
     "skinny_quarter_zero": ((32, 96, 160), ("sub", "sub_real")),
 }
+ALL_MODES = {**MODES, **SKINNY_MODES, "per_channel": ((-1,), ("none",))}
 
 
 def wrapping_k(kernel: str) -> int:
@@ -90,65 +74,92 @@ def wrapping_k(kernel: str) -> int:
     return int(found[1] or 64) * (2 * depth if kernel.startswith("skinny") else depth + 2)
 
 
-def cases_of(kernel: str, i: int) -> Iterator[Case]:
-    """Every mode, width and dtype: each is a kernel of its own, or a loop of one. K is now a
+def modes_of(kernel: str) -> list[str]:
+    skinny = kernel.startswith("skinny")
+    return [
+        mode
+        for mode in ALL_MODES
+        if has_mode(kernel, mode) and (skinny or mode not in SKINNY_MODES)
+    ]
+
+
+def gemm_cases(family: str) -> Iterator[tuple[str, Case]]:
+    """(kernel, case): every mode, width and dtype of every kernel, each of which is a kernel of its
+    own, or a loop of one; sizes and what else there is so that they meet each other. K is now a
     multiple of 8 and now not, which takes the operands through copies of their own; one group with
     zeros meets both, as its rows of scales are as many as K is long."""
-    skinny = kernel.startswith("skinny")
-    tile_m = int(re.search(r"_m(\d+)n", kernel)[1])  # type: ignore[index]
-    for j, (mode, (groups, zero_modes)) in enumerate((MODES | SKINNY_MODES).items()):
-        if not has_mode(kernel, mode) or (mode in SKINNY_MODES and not skinny):
-            continue
-        quarter = mode.startswith("skinny_quarter")  # up to two rows
-        for k, (bits, dtype) in enumerate(itertools.product((4, 8), DTYPES)):
-            turn = i + j + k
-            base = Case(
-                2 if quarter else tile_m + 3,
-                72 + 65 * (turn % 2),
-                wrapping_k(kernel),
-                dtype,
-                bits,
-                -1 if mode == "per_channel" else groups[turn % len(groups)],
-                zero_modes[turn % len(zero_modes)],
-                bias=True,
-                pre_scale=turn % 3 == 1,
-                activation="silu",
-            )
-            ragged = (8, 13) if base.group_size == -1 and base.zero_mode != "none" else ()
-            for more in ragged or ((13, 8, 40)[turn % 3],):
-                yield replace(base, k=base.k + more)
+    kernels = [kernel for kernel in KERNELS if kernel.startswith(family)]
+    factors = {
+        "loop": [
+            (kernel, mode, bits, dtype)
+            for kernel in kernels
+            for mode, bits, dtype in itertools.product(modes_of(kernel), (4, 8), DTYPES)
+        ],
+        "scheme": [*dict.fromkeys(x for mode in ALL_MODES for x in schemes_of(mode))],
+        "n": (72, 137),
+        "more": (8, 13, 40),
+        "pre_scale": (False, True),
+    }
+    rules = {("loop", "scheme"): lambda loop, scheme: scheme in schemes_of(loop[1])}
+    for row in each_once("loop", factors, rules):
+        kernel, mode, bits, dtype = row["loop"]
+        tile_m = int(re.search(r"_m(\d+)n", kernel)[1])  # type: ignore[index]
+        group_size, zero_mode = row["scheme"]
+        case = Case(
+            2 if mode.startswith("skinny_quarter") else tile_m + 3,  # a quarter: up to two rows
+            row["n"],
+            wrapping_k(kernel) + row["more"],
+            dtype,
+            bits,
+            group_size,
+            zero_mode,
+            bias=True,
+            pre_scale=row["pre_scale"],
+            activation="silu",
+        )
+        yield kernel, case
+        if group_size == -1 and zero_mode != "none":
+            other = 8 if row["more"] % 8 else 13
+            yield kernel, replace(case, k=wrapping_k(kernel) + other)
+
+
+def schemes_of(mode: str) -> list[tuple[int, str]]:
+    return list(itertools.product(*ALL_MODES[mode]))
 
 
 def fpA_intB(family: str, part: int = 0, parts: int = 1) -> Calls:
-    kernels = [kernel for kernel in KERNELS if kernel.startswith(family)]
-    for i, kernel in enumerate(kernels):
-        for j, case in enumerate(cases_of(kernel, i)):
-            if j % parts != part:
-                continue
-            problem = make(case, "cuda")
-            ratio = judge(problem)
-            splits = clusters_of(kernel, case)
-            if kernel.startswith(TILED):
-                splits += [f"{kernel}_streamk2", f"{kernel}_parallel3"]
-            for config in (kernel, *splits[j // parts % max(len(splits), 1) :][:1]):
-                yield f"{config} {case}", ratio(run_config(problem, config))
+    for j, (kernel, case) in enumerate(gemm_cases(family)):
+        if j % parts != part:
+            continue
+        problem = make(case, "cuda")
+        ratio = judge(problem)
+        splits = clusters_of(kernel, case)
+        if kernel.startswith(TILED):
+            splits += [f"{kernel}_streamk2", f"{kernel}_parallel3"]
+        for config in (kernel, *splits[j // parts % max(len(splits), 1) :][:1]):
+            yield f"{config} {case}", ratio(problem.call(config=config))
 
 
 def dense() -> Calls:
     """Dequantize, then the library's GEMM; float32 goes that way as well."""
-    for i, (bits, dtype) in enumerate(itertools.product((4, 8), FLOATS)):
-        for group, zero_mode in ((-1, "none"), (-1, "sub"), (32, "add"), (48, "sub_real")):
-            case = Case(130, 137, 333 - 13 * (i % 2), dtype, bits, group, zero_mode, bias=True)
-            problem = make(case, "cuda")
-            run = problem.run() if i % 2 else run_config(problem, "dequantize_dense")
-            yield f"dense {case}", judge(problem)(run)
-            scheme = {"bits": bits, "n": case.n, "k": case.k, **problem.scheme()}
-            weight = (problem.b_packed, problem.scales, problem.zeros)
-            on_host = tuple(None if t is None else t.cpu() for t in weight)
-            for to in (dtype, torch.float32):
-                out = mixed_gemm.dequantize_weights(*weight, dtype=to, **scheme)
-                want = mixed_gemm.dequantize_weights(*on_host, dtype=to, **scheme)
-                yield f"dequantize to {to} {case}", exact(out.cpu(), want)
+    schemes = ((-1, "none"), (-1, "sub"), (32, "add"), (48, "sub_real"))
+    factors = {
+        "loop": tuple(itertools.product((4, 8), FLOATS, schemes)),
+        "k": (320, 333),
+        "config": (None, "dequantize_dense"),
+    }
+    for row in each_once("loop", factors):
+        bits, dtype, (group, zero_mode) = row["loop"]
+        case = Case(130, 137, row["k"], dtype, bits, group, zero_mode, bias=True)
+        problem = make(case, "cuda")
+        yield f"dense {case}", judge(problem)(problem.call(config=row["config"]))
+        scheme = {"bits": bits, "n": case.n, "k": case.k, **problem.scheme()}
+        weight = (problem.b_packed, problem.scales, problem.zeros)
+        on_host = tuple(None if t is None else t.cpu() for t in weight)
+        for to in (dtype, torch.float32):
+            out = mixed_gemm.dequantize_weights(*weight, dtype=to, **scheme)
+            want = mixed_gemm.dequantize_weights(*on_host, dtype=to, **scheme)
+            yield f"dequantize to {to} {case}", exact(out.cpu(), want)
 
 
 def pack() -> Calls:
@@ -178,28 +189,38 @@ def pack() -> Calls:
 # --- 8-bit operands ------------------------------------------------------------------------------
 
 
+def scaled_cases(family: str) -> Iterator[tuple[str, ScaledCase]]:
+    """(kernel, case): every form of operands, zero points and output of every kernel."""
+    forms = [
+        (operand, azp, out_dtype)
+        for operand, azp, out_dtype in itertools.product((torch.int8, FLOAT8), AZP, OUT_DTYPES)
+        if operand == torch.int8 or azp == "none"
+    ]
+    kernels = [kernel for kernel in scaled_configs.KERNELS if kernel.startswith(family)]
+    factors = {
+        "loop": tuple(itertools.product(kernels, forms)),
+        "n": (72, 137),
+        "k": tuple(10 * TILE_K + more for more in (0, 13, 26)),
+        "bias": (False, True),
+    }
+    for row in each_once("loop", factors):
+        kernel, (operand, azp, out_dtype) = row["loop"]
+        m = scaled_configs.tile_of(kernel)[0] + 3
+        sizes = (m, row["n"], row["k"])
+        yield kernel, ScaledCase(*sizes, out_dtype, operand, azp=azp, bias=row["bias"])
+
+
 def scaled(family: str) -> Calls:
-    for i, kernel in enumerate(scaled_configs.KERNELS):
-        if not kernel.startswith(family):
-            continue
-        m, n, k = (
-            scaled_configs.tile_of(kernel)[0] + 3,
-            72 + 65 * (i % 2),
-            10 * TILE_K + 13 * (i % 3),
-        )
-        forms = itertools.product((torch.int8, FLOAT8), AZP, OUT_DTYPES)
-        for j, (operand, azp, out_dtype) in enumerate(forms):
-            if operand == FLOAT8 and azp != "none":
-                continue
-            case = ScaledCase(m, n, k, out_dtype, operand, azp=azp, bias=j % 2 == 0)
-            problem = make_scaled(case, "cuda")
-            expected, bound = problem.oracle(scaled_configs.sum_epsilon())
-            listed = scaled_configs.configs_of(m, n, k, str(operand)[6:], kernel)
-            plain = [name for name in listed if name == kernel]
-            splits = [name for name in listed if name != kernel]
-            for config in plain + splits[j :: len(AZP) * len(OUT_DTYPES)]:
-                out = scaled_configs.run_config(problem, config)
-                yield f"{config} {case}", reference.error_ratio(out, expected, bound)
+    for j, (kernel, case) in enumerate(scaled_cases(family)):
+        problem = make_scaled(case, "cuda")
+        expected, bound = problem.oracle(scaled_configs.sum_epsilon())
+        listed = scaled_configs.configs_of(case, kernel)
+        plain = [name for name in listed if name == kernel]
+        splits = [name for name in listed if name != kernel]
+        every = len(AZP) * len(OUT_DTYPES)
+        for config in plain + splits[j % every :: every]:
+            out = problem.run(config=config)
+            yield f"{config} {case}", reference.error_ratio(out, expected, bound)
 
 
 def quantize() -> Calls:
@@ -229,12 +250,9 @@ def block_gemm() -> Calls:
     )
     for case, dtype in itertools.product(shapes, FLOATS):
         problem = make_block(replace(case, dtype=dtype), "cuda")
-        arguments, options = problem.arguments(), problem.options()
-        expected = reference_conv.block_quant_gemm(*arguments, **options)
-        bound = reference_conv.block_error_bound(*arguments, **options)
-        for config in block_configs.configs_of(case):
-            out = block_configs.run_config(problem, config)
-            yield f"{config} {case}", reference.error_ratio(out, expected, bound)
+        ratio = judge(problem)
+        for config in problem.configs():
+            yield f"{config} {case}", ratio(problem.run(config=config))
 
 
 # --- AutoAWQ tensors -----------------------------------------------------------------------------
@@ -275,53 +293,36 @@ def awq_calls() -> Calls:
 # --- convolutions --------------------------------------------------------------------------------
 
 CONVS = (
-    Conv(1, 130, 6, 7, 72, block=64, offsets=True, bias=True),
-    Conv(2, 24, 9, 8, 137, (7, 5), (2, 3), (3, 2), activation="silu"),
-    Conv(1, 513, 3, 3, 65, (1, 1), (1, 1), (0, 0), block=48, offsets=True),  # nothing to gather
-    Conv(2, 100, 5, 5, 64, (1, 1), (2, 2), (0, 0), block=96, offsets=True),
-    Conv(1, 65, 6, 9, 40, (3, 3), (3, 1), (4, 2), (2, 3), block=16, channels_last=False),
+    ConvCase(1, 130, 72, (6, 7), block_size=64, offsets=True, bias=True),
+    ConvCase(2, 24, 137, (9, 8), (7, 5), (2, 3), (3, 2), activation="silu"),
+    ConvCase(1, 513, 65, (3, 3), (1, 1), padding=(0, 0), block_size=48, offsets=True),  # no gather
+    ConvCase(2, 100, 64, (5, 5), (1, 1), (2, 2), (0, 0), block_size=96, offsets=True),
+    ConvCase(1, 65, 40, (6, 9), (3, 3), (3, 1), (4, 2), (2, 3), block_size=16, channels_last=False),
 )
 
 
 def conv() -> Calls:
     for base, bits, dtype in itertools.product(CONVS, (4, 8), DTYPES):
-        tensors = make_conv(replace(base, bits=bits, dtype=dtype))
-        fields = {k: v.cpu() for k, v in vars(tensors).items() if isinstance(v, torch.Tensor)}
-        on_host = replace(tensors, **fields)
-        expected, bound = (x.cuda() for x in on_host.exact_and_bound())  # see SEES_LIBRARY
-        for config in [None, *tensors.configs()]:
-            out = tensors.run(config=config)
-            yield f"{config} {tensors.conv}", reference.error_ratio(out, expected, bound)
+        problem = registry.make(replace(base, bits=bits, dtype=dtype), "cuda")
+        fields = {k: v.cpu() for k, v in vars(problem).items() if isinstance(v, torch.Tensor)}
+        expected, bound = (x.cuda() for x in replace(problem, **fields).oracle())  # SEES_LIBRARY
+        for config in [None, *problem.configs()]:
+            out = problem.run(config=config)
+            yield f"{config} {problem.case}", reference.error_ratio(out, expected, bound)
 
 
 def conv_int8() -> Calls:
-    g = torch.Generator().manual_seed(0)
-
-    def bytes_of(*shape: int) -> torch.Tensor:
-        return torch.randint(-128, 128, shape, generator=g, dtype=torch.int8).cuda()
-
-    for base, bias in itertools.product(CONVS, (False, True)):
-        x, weight = (
-            bytes_of(base.n, base.ci, base.h, base.w),
-            bytes_of(base.co, base.ci, *base.kernel),
+    shared = ("images", "in_c", "out_c", "size", "kernel", "stride", "padding", "dilation")
+    for base, (bias, zero_point) in itertools.product(CONVS, ((False, -128), (True, 37))):
+        case = ConvInt8Case(
+            **{name: getattr(base, name) for name in shared},
+            bias=bias,
+            input_zero_point=zero_point,
+            layout="channels_last" if base.channels_last else "nchw",
         )
-        if base.channels_last:
-            x = x.contiguous(memory_format=torch.channels_last)
-        scale = (torch.rand(base.co, generator=g) + 0.5).cuda() / 100
-        offset = torch.randn(base.co, generator=g).cuda() if bias else None
-        arguments = (x, weight, scale, offset)
-        options: dict[str, Any] = {
-            "input_scale": 0.02,
-            "input_zero_point": 37 if bias else -128,
-            "output_scale": 0.03 * (base.ci * base.kernel[0] * base.kernel[1]) ** 0.5,
-            "output_zero_point": -5,
-            **base.geometry(),
-        }
-        expected = reference_conv.qconv2d_int8(*arguments, **options)
-        for config in ops._qconv2d_int8_configs(*arguments, **options).split():
-            out = ops._qconv2d_int8_config(*arguments, **options, config=config)
-            yield f"{config} {base}", exact(out, expected)
-        yield f"int8 {base}", exact(ops.qconv2d_int8(*arguments, **options), expected)
+        problem = registry.make(case, "cuda")
+        for config in [None, *problem.configs()]:
+            yield f"{config} {case}", float(problem.verdict(problem.run(config=config)))
 
 
 # Each about as long as the others under a tool.

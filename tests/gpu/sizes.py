@@ -226,9 +226,18 @@ def scaled_runs(on: Around, m: int, n: int, k: int, forced: bool) -> Iterator[Ru
     if forced and on.device != "cpu":
         answer = ops._plan_scaled_mm(m, n, k, "int8", "bfloat16", device_string(on.device))
         configs += one_of_each(candidates(answer))
+    yield from runs_of(f"scaled_mm M={m} N={n} K={k}", configs, call, check)
+
+
+def runs_of(
+    name: str,
+    configs: list[str | None],
+    call: Callable[[str | None], Tensor],
+    check: Callable[[Tensor], Tensor],
+) -> Iterator[Run]:
+    """One of the op's own choice (None) and of each configuration."""
     for config in configs:
-        name = f"scaled_mm M={m} N={n} K={k} {config or 'free'}"
-        yield name, lambda c=config: call(c), check
+        yield f"{name} {config or 'free'}", lambda c=config: call(c), check
 
 
 def scaled(on: Around) -> Iterator[Run]:
@@ -287,9 +296,7 @@ def block_runs(on: Around, m: int, n: int, k: int, block: int, forced: bool) -> 
     if forced and on.device != "cpu":
         answer = ops._plan_block_quant_gemm(m, n, k, block, device_string(on.device))
         configs += one_of_each(candidates(answer))
-    for config in configs:
-        name = f"block_quant_gemm M={m} N={n} K={k} b{block} {config or 'free'}"
-        yield name, lambda c=config: call(c), check
+    yield from runs_of(f"block_quant_gemm M={m} N={n} K={k} b{block}", configs, call, check)
 
 
 def block(on: Around) -> Iterator[Run]:

@@ -3,13 +3,20 @@ the bound, odd inputs, two launches."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
-from block_configs import DEVICE, configs_of, run_config
-from problems.block import DTYPES, BlockCase, BlockProblem, make
+from problems.block import DTYPES, BlockCase, BlockProblem, configs_of, make
+from problems.placing import PLACES_OF_ROWS, odd_places, place, views
+from streams import (
+    assert_repeats_are_equal,
+    assert_replays_what_it_computes,
+    assert_sees_its_producer,
+    assert_two_streams_share_nothing,
+)
 from support.block_rows import ROWS, rounded
 
 from mixed_gemm import reference
@@ -17,6 +24,8 @@ from mixed_gemm.ops.problem import ACTIVATIONS, num_groups
 from mixed_gemm.reference import conv as reference_conv
 
 pytestmark = pytest.mark.gpu
+
+DEVICE = "cuda"
 
 BASE = BlockCase()
 # Blocks that end with lines of 128 k, within them, across them; one block; ragged K, N and M.
@@ -55,8 +64,8 @@ def ids(case: BlockCase) -> str:
 def test_every_kernel_and_split(record, case, dtype):
     problem = make(replace(case, dtype=dtype), DEVICE)
     ratio = judge(problem)
-    for config in configs_of(case):
-        record(f"{config}-{str(dtype)[6:]}", ratio(run_config(problem, config)))
+    for config in configs_of(case, DEVICE):
+        record(f"{config}-{str(dtype)[6:]}", ratio(problem.run(config=config)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -76,8 +85,8 @@ def test_every_activation_and_bias(record, dtype):
             case = BlockCase(40, 136, 256, dtype, 64, bias=bias, activation=activation)
             problem = make(case, DEVICE)
             ratio = judge(problem)
-            for config in configs_of(case)[:8]:
-                record(f"{activation}-{config}", ratio(run_config(problem, config)))
+            for config in configs_of(case, DEVICE)[:8]:
+                record(f"{activation}-{config}", ratio(problem.run(config=config)))
 
 
 def quantized(a: torch.Tensor, block_size: int) -> tuple[torch.Tensor, ...]:
@@ -148,7 +157,7 @@ def test_product_with_the_identity_reads_the_rounded_rows_back(rows, block_size)
     ones = torch.ones(num_groups(k, block_size), k, device=DEVICE)
     eye = torch.eye(k, dtype=torch.int8, device=DEVICE).t()
     arguments = (a.to(DEVICE), eye, ones, torch.zeros_like(ones))
-    for config in configs_of(BlockCase(len(a), k, k, torch.float32, block_size)):
+    for config in configs_of(BlockCase(len(a), k, k, torch.float32, block_size), DEVICE):
         out = torch.ops.mixed_gemm._block_quant_gemm_config(
             *arguments, block_size=block_size, config=config
         )
@@ -171,7 +180,7 @@ def test_integer_lattice_is_exact(dtype, block_size):
     wide = (x.double().repeat_interleave(block_size, dim=0) for x in (scale, offset))
     scales, offsets = wide
     exact = (a.double() @ (weight.t().double() * scales + offsets)).to(dtype)
-    for config in configs_of(BlockCase(m, n, k, dtype, block_size)):
+    for config in configs_of(BlockCase(m, n, k, dtype, block_size), DEVICE):
         out = torch.ops.mixed_gemm._block_quant_gemm_config(
             a, weight.t(), scale, offset, block_size=block_size, config=config
         )
@@ -201,36 +210,17 @@ VIEW_CONFIGS = (
 def test_views_equal_contiguous(config, block_size):
     problem = make(replace(VIEWED, block_size=block_size), DEVICE)
     a, weight = problem.a, problem.weight
-    (m, k), n = a.shape, len(weight)
-    expected = run_config(problem, config)
-    nan = {"dtype": a.dtype, "device": DEVICE}
-    wide = torch.full((m, k + 40), float("nan"), **nan)
-    wide[:, 8 : 8 + k] = a
-    odd = torch.full((m, k + 3), float("nan"), **nan)
-    odd[:, 1 : 1 + k] = a
-    flat = torch.full((m * k + 1,), float("nan"), **nan)
-    flat[1:] = a.flatten()
-    of_a = {
-        "leading stride": wide[:, 8 : 8 + k],
-        "odd row stride": odd[:, 1 : 1 + k],
-        "odd offset": flat[1:].view(m, k),
-        "every second row": a.repeat_interleave(2, dim=0)[::2],
-        "transposed": a.t().contiguous().t(),
-        "3-d": a.view(2, m // 2, k).transpose(0, 1).contiguous().transpose(0, 1),
-    }
-    for name, view in of_a.items():
-        assert torch.equal(run_config(problem, config, view).reshape(m, n), expected), name
-    bytes_ = torch.full((n, k + 48), 99, dtype=torch.int8, device=DEVICE)
-    for name, first in {"b with leading stride": 16, "b at an odd offset": 5}.items():
-        bytes_[:, first : first + k] = weight
-        out = run_config(problem, config, b=bytes_[:, first : first + k].t())
+    m, n = len(a), len(weight)
+    expected = problem.run(config=config)
+    for name, view in views(a).items():
+        assert torch.equal(problem.run(view, config).reshape(m, n), expected), name
+    for name in PLACES_OF_ROWS[:-1]:  # all but the one that changes the values
+        out = problem.run(config=config, b=place(weight, name).t())
         assert torch.equal(out, expected), name
     for argument in ("scale_b", "offset_b"):
-        scales = getattr(problem, argument)
-        wide = torch.full((len(scales), n + 3), float("nan"), **nan)
-        wide[:, 1 : 1 + n] = scales
-        out = run_config(problem, config, **{argument: wide[:, 1 : 1 + n]})
-        assert torch.equal(out, expected), argument
+        for name, scales in odd_places(getattr(problem, argument)).items():
+            out = problem.run(config=config, **{argument: scales})
+            assert torch.equal(out, expected), (argument, name)
 
 
 def test_empty_and_single_rows():
@@ -238,9 +228,9 @@ def test_empty_and_single_rows():
     k, n = VIEWED.k, VIEWED.n
     assert problem.run(problem.a[:0]).shape == (0, n)
     assert problem.run(problem.a[:0].view(0, 3, k)).shape == (0, 3, n)
-    row = run_config(problem, "block_m16n64s6", problem.a[:1])
-    assert torch.equal(run_config(problem, "block_m16n64s6", problem.a[0]), row[0])
-    expanded = run_config(problem, "block_m16n64s6", problem.a[:1].expand(5, -1))
+    row = problem.run(problem.a[:1], "block_m16n64s6")
+    assert torch.equal(problem.run(problem.a[0], "block_m16n64s6"), row[0])
+    expanded = problem.run(problem.a[:1].expand(5, -1), "block_m16n64s6")
     assert torch.equal(expanded, row.expand(5, -1))
     nothing = make(replace(VIEWED, k=0, block_size=-1), DEVICE)
     groups = num_groups(0, -1)
@@ -256,19 +246,17 @@ def test_output_canary():
     for m, n in ((5, 72), (17, 65), (130, 200)):
         for dtype in (torch.float16, torch.float32):
             problem = make(BlockCase(m, n, 256, dtype, 128), DEVICE)
-            for config in configs_of(problem.case):
+            for config in configs_of(problem.case, DEVICE):
                 arena = torch.full((1 << 18,), 0x7E7E, dtype=torch.int16, device=DEVICE)
                 before = arena.clone()
-                run_config(problem, config)
+                problem.run(config=config)
                 assert torch.equal(arena, before), config
 
 
 def test_repeats_are_bitwise_equal():
     problem = make(BlockCase(48, 512, 1024, torch.bfloat16, 128), DEVICE)
-    for config in configs_of(problem.case):
-        first = run_config(problem, config)
-        for _ in range(50):
-            assert torch.equal(run_config(problem, config), first), config
+    for config in configs_of(problem.case, DEVICE):
+        assert_repeats_are_equal(functools.partial(problem.run, config=config), 50)
 
 
 def test_rows_do_not_depend_on_each_other_and_nan_stays_in_its_row():
@@ -276,63 +264,34 @@ def test_rows_do_not_depend_on_each_other_and_nan_stays_in_its_row():
     poisoned = problem.a.clone()
     poisoned[3, 77] = float("nan")
     keep = torch.arange(VIEWED.m, device=DEVICE) != 3
-    for config in configs_of(VIEWED):
-        whole, out = run_config(problem, config), run_config(problem, config, poisoned)
+    for config in configs_of(VIEWED, DEVICE):
+        whole, out = problem.run(config=config), problem.run(poisoned, config)
         assert torch.equal(out[keep], whole[keep]), config
         assert out[3].isnan().all(), config
 
 
 def test_side_stream_sees_its_producer():
     problem = make(BlockCase(64, 512, 1024, block_size=128), DEVICE)
-    expected = problem.run()
-    a = torch.full_like(problem.a, float("nan"))
-    stream = torch.cuda.Stream()
-    torch.cuda.synchronize()
-    with torch.cuda.stream(stream):
-        torch.cuda._sleep(20_000_000)  # about 10 ms: a kernel on the wrong stream would read NaN
-        a.copy_(problem.a)
-        out = problem.run(a)
-    stream.synchronize()
-    assert torch.equal(out, expected)
+    assert_sees_its_producer(problem.run, problem.a)
 
 
 def test_two_streams_share_no_workspace():
     problem = make(BlockCase(64, 512, 2048, block_size=128), DEVICE)
-    config = "block_m64n64s4_streamk2"
     inputs = [torch.randn_like(problem.a) for _ in range(2)]
-    expected = [run_config(problem, config, a) for a in inputs]
-    streams = [torch.cuda.Stream() for _ in inputs]
-    torch.cuda.synchronize()
-    for _ in range(50):
-        outs = []
-        for stream, a in zip(streams, inputs, strict=True):
-            with torch.cuda.stream(stream):
-                outs.append(run_config(problem, config, a))
-        torch.cuda.synchronize()
-        assert all(torch.equal(o, e) for o, e in zip(outs, expected, strict=True))
+    run = functools.partial(problem.run, config="block_m64n64s4_streamk2")
+    assert_two_streams_share_nothing(run, inputs, 50)
 
 
 @pytest.mark.parametrize("config", (*VIEW_CONFIGS, None))
 def test_graph_capture_and_replay(config):
     problem = make(BlockCase(48, 256, 1024, block_size=64), DEVICE)
-    a = problem.a.clone()
 
-    def run(a: torch.Tensor) -> torch.Tensor:
-        return problem.run(a) if config is None else run_config(problem, config, a)
-
-    run(a)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = run(a)
-    for seed in range(10):
+    def fresh(seed: int) -> torch.Tensor:
         torch.manual_seed(seed)
-        fresh = torch.randn_like(a)
-        a.copy_(fresh)
-        out.fill_(float("nan"))
-        graph.replay()
-        torch.cuda.synchronize()
-        assert torch.equal(out, run(fresh))
+        return torch.randn_like(problem.a)
+
+    run = functools.partial(problem.run, config=config)
+    assert_replays_what_it_computes(run, problem.a, fresh)
 
 
 @pytest.mark.parametrize("block_size", (48, 64, 128, -1))
@@ -340,10 +299,10 @@ def test_two_launches(block_size):
     """Whatever is asked for: padded blocks, stream-K, B at an odd place."""
     problem = make(BlockCase(33, 200, 640, block_size=block_size), DEVICE)
     odd = torch.zeros(200, 641, dtype=torch.int8, device=DEVICE)[:, 1:].t()
-    calls = [(c, b) for c in configs_of(problem.case) for b in (problem.weight.t(), odd)]
+    calls = [(c, b) for c in configs_of(problem.case, DEVICE) for b in (problem.weight.t(), odd)]
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for config, b in calls:
-            run_config(problem, config, b=b)
+            problem.run(config=config, b=b)
         torch.cuda.synchronize()
     # Only what ran on the device: the profiler also lists its own work ("Activity Buffer Request",
     # "Lazy Function Loading"), which has no device, and the CUDA calls.
@@ -359,7 +318,7 @@ def test_two_launches(block_size):
     for kernel in ("block_prepare_kernel", "block_gemm_kernel"):
         assert sum(kernel in name for name in ours) == len(calls)
     assert len(ours) == 2 * len(calls)
-    # run_config fills the output's memory with NaN before each call.
+    # BlockProblem.run fills the output's memory with NaN before each call.
     others = {name for name in names if name not in ours}
     assert len(others) == 1 and "FillFunctor" in others.pop(), set(names)
 
@@ -367,11 +326,11 @@ def test_two_launches(block_size):
 def test_unknown_and_impossible_configs():
     problem = make(VIEWED, DEVICE)
     with pytest.raises(RuntimeError, match="unknown config scaled_m64n64s4"):
-        run_config(problem, "scaled_m64n64s4")
+        problem.run(config="scaled_m64n64s4")
     with pytest.raises(RuntimeError, match="a parallel split needs a third launch"):
-        run_config(problem, "block_m64n64s4_parallel2")
+        problem.run(config="block_m64n64s4_parallel2")
     with pytest.raises(RuntimeError, match=r"parts of K that end with a block and 128 k, 3, got 4"):
-        run_config(problem, "block_m64n64s4_cluster4")
+        problem.run(config="block_m64n64s4_cluster4")
 
 
 def test_beyond_two_to_the_31_elements():

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 from problems.awq import gptq_words
+from problems.placing import views
 from support import tiny_llama
 from support.awq import Awq, awq
 from support.checkpoints import FLOATS, INTEGERS
-from test_gpu_inputs import views
 
 import mixed_gemm
 from mixed_gemm import reference

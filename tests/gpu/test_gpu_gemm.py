@@ -6,6 +6,8 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +20,7 @@ from configs import (
     configs_of,
     has_mode,
 )
-from problems.gemm import Case, Problem, make
+from problems.gemm import FACTORS, Case, make
 from problems.registry import OPS
 
 import mixed_gemm
@@ -46,20 +48,6 @@ LONG_K_CONFIGS = (
 )
 
 
-def run_config(
-    problem: Problem, config: str, a: torch.Tensor | None = None, activation: str | None = None
-) -> torch.Tensor:
-    return torch.ops.mixed_gemm.fpA_intB_gemm_config(
-        problem.a if a is None else a,
-        problem.b_packed,
-        *problem.extras(),
-        bits=problem.case.bits,
-        activation=problem.case.activation if activation is None else activation,
-        config=config,
-        **problem.scheme(),
-    )
-
-
 # Of every way to scale: one group, groups of whole, half and smaller parts of a k-tile.
 SCHEMES = (
     *((-1, zeros) for zeros in ("none", "sub", "sub_real", "add")),
@@ -67,6 +55,22 @@ SCHEMES = (
     *((32, "none"), (96, "none"), (32, "sub"), (160, "add")),
     *((16, "none"), (48, "sub"), (80, "add"), (16, "sub_mixed")),
 )
+
+
+# What turns beside what a test is about.
+FREE = {
+    "bits": (4, 8),
+    "bias": (False, True),
+    "pre_scale": (False, True),
+    "activation": ACTIVATIONS,
+}
+
+
+def cases_like(base: Case, free: dict[str, Any], scheme: Any) -> Iterator[Case]:
+    """Cases in which every two of the free values and schemes meet; the rest is as ``base`` has
+    it."""
+    fixed = {name: (value,) for name, value in vars(base).items() if name in FACTORS}
+    yield from OPS["fpA_intB_gemm"].pairs(**{**fixed, **free, "scheme": scheme})
 
 
 @functools.cache
@@ -90,7 +94,7 @@ def test_every_kernel_and_split(record, dtype, bits, kernel):
         for config in problem.configs():
             if config.split("_")[:2] != kernel.split("_"):
                 continue
-            out = run_config(problem, config)
+            out = problem.run(config=config)
             ratio = reference.error_ratio(out, oracle.expected, oracle.statistical)
             record(f"{config}-{str(dtype)[6:]}-int{bits}", ratio)
             runs += 1
@@ -105,8 +109,8 @@ def test_both_kernels_of_a_multistage_tile_agree_bit_by_bit(dtype, bits, kernel)
     the bias. Both add the same products in the same order, and relu commutes with the rounding."""
     for case in cases_for(dtype, bits):
         problem = make(case, "cuda", drawn_on="cuda")
-        plain = run_config(problem, kernel, activation="identity")
-        assert torch.equal(torch.relu(plain), run_config(problem, kernel, activation="relu")), case
+        plain = problem.run(config=kernel, activation="identity")
+        assert torch.equal(torch.relu(plain), problem.run(config=kernel, activation="relu")), case
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -122,7 +126,7 @@ def test_groups_of_whole_and_other_zero_points(record, dtype, bits, kernel):
         even.copy_(even.round() if zero_mode == "sub_real" else torch.zeros_like(even))
         zeros[2::4, 7] = 0.3  # one column of a warp's
         for config in configs_of(kernel, problem.case):
-            ratio = problem.ratio(run_config(problem, config))
+            ratio = problem.ratio(problem.run(config=config))
             record(f"{config}-some-{zero_mode}-int{bits}", ratio)
 
 
@@ -137,7 +141,7 @@ def test_zero_points_beyond_those_of_checkpoints(record, dtype, bits, kernel):
             problem.zeros[-1, column] = zero
         problem.scales[-1, 100:] *= 2**-6  # fp16 would overflow
         for config in configs_of(kernel, problem.case):
-            ratio = problem.ratio(run_config(problem, config))
+            ratio = problem.ratio(problem.run(config=config))
             record(f"{config}-large-zeros-int{bits}", ratio)
 
 
@@ -150,7 +154,7 @@ def test_one_group_of_a_ragged_k(record, zero_mode, k):
         configs = problem.configs()
         assert {c.rpartition("_")[0] if c.count("_") > 1 else c for c in configs} >= set(KERNELS)
         for config in configs:
-            ratio = problem.ratio(run_config(problem, config))
+            ratio = problem.ratio(problem.run(config=config))
             record(f"{config}-one-group-{zero_mode}-int{bits}", ratio)
 
 
@@ -165,7 +169,7 @@ def test_infinite_activations_and_zero_points(dtype, kernel):
     expected = reference.fpA_intB_gemm(problem.a, problem.q, *problem.extras(), **problem.scheme())
     mended = torch.arange(200, device="cuda") == 7
     for config in configs_of(kernel, problem.case):
-        out = run_config(problem, config).double()
+        out = problem.run(config=config).double()
         for kind in (torch.isnan, torch.isposinf, torch.isneginf):
             assert torch.equal(kind(out)[:, ~mended], kind(expected)[:, ~mended]), config
         finite = torch.isfinite(expected).all(dim=1)
@@ -180,7 +184,7 @@ def test_every_activation_and_bias(record, dtype, bits):
             case = Case(40, 136, 256, dtype, bits, 64, "sub", bias=bias, activation=activation)
             problem = make(case, "cuda")
             for config in EPILOGUE_CONFIGS:
-                record(f"{activation}-{config}", problem.ratio(run_config(problem, config)))
+                record(f"{activation}-{config}", problem.ratio(problem.run(config=config)))
 
 
 @pytest.mark.parametrize("group_size", (-1, 16, 32, 48, 64, 80, 112, 128, 192, 256, 320))
@@ -199,23 +203,12 @@ def test_dequantize_dense(record, dtype, zero_mode):
     allow = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = False
     try:
-        for i, activation in enumerate(ACTIVATIONS):
-            case = Case(
-                65,
-                130,
-                520,
-                dtype,
-                (4, 8)[i % 2],
-                (-1, 32, 128)[i % 3],
-                zero_mode,
-                bias=i > 1,
-                pre_scale=i % 2 == 1,
-                activation=activation,
-            )
+        schemes = {"scheme": tuple((group, zero_mode) for group in (-1, 32, 128))}
+        for case in cases_like(Case(65, 130, 520, dtype), free=FREE, **schemes):
             problem = make(case, "cuda")
             record(
                 f"dense-{str(dtype)[6:]}-{zero_mode}",
-                problem.ratio(run_config(problem, "dequantize_dense")),
+                problem.ratio(problem.run(config="dequantize_dense")),
             )
     finally:
         torch.backends.cuda.matmul.allow_tf32 = allow
@@ -225,7 +218,7 @@ def test_long_k_within_bound(record):
     for dtype in DTYPES:
         for config in LONG_K_CONFIGS:
             problem = make(Case(16, 256, 28672, dtype, 4, 128, "sub"), "cuda")
-            record(f"long-{config}", problem.ratio(run_config(problem, config)))
+            record(f"long-{config}", problem.ratio(problem.run(config=config)))
 
 
 @pytest.mark.parametrize("bits", (4, 8))
@@ -240,7 +233,7 @@ def test_one_hot_rows_read_back_every_weight_exactly(dtype, mode, bits):
     w = reference.dequantize(problem.q, problem.scales, problem.zeros, **problem.scheme())
     identity = torch.eye(case.k, dtype=dtype, device="cuda")
     for kernel in (kernel for kernel in KERNELS if has_mode(kernel, mode)):
-        out = run_config(problem, kernel, identity)
+        out = problem.run(identity, kernel)
         assert torch.equal(out, w.t().to(dtype)), kernel
 
 
@@ -269,20 +262,11 @@ def test_integer_lattice_is_exact(dtype, bits):
 
 
 def test_cpu_and_cuda_agree(record):
-    for dtype in (torch.float16, torch.bfloat16, torch.float32):
-        for i, group in enumerate((-1, 32, 128)):
-            case = Case(
-                33,
-                130,
-                384,
-                dtype,
-                (4, 8)[i % 2],
-                group,
-                ("none", "sub", "add")[i],
-                bias=True,
-                activation="gelu",
-            )
-            on_cpu, on_gpu = make(case), make(case, "cuda")
-            assert torch.equal(on_cpu.b_packed, on_gpu.b_packed.cpu()), "one layout"
-            record("cpu-agrees", on_cpu.ratio(on_cpu.run()))
-            record("cuda-agrees", on_cpu.ratio(on_gpu.run().cpu()))
+    free = {"dtype": (torch.float16, torch.bfloat16, torch.float32), "bits": (4, 8)}
+    schemes = {"scheme": ((-1, "none"), (32, "sub"), (128, "add"))}
+    base = Case(33, 130, 384, bias=True, activation="gelu")
+    for case in cases_like(base, free=free, **schemes):
+        on_cpu, on_gpu = make(case), make(case, "cuda")
+        assert torch.equal(on_cpu.b_packed, on_gpu.b_packed.cpu()), "one layout"
+        record("cpu-agrees", on_cpu.ratio(on_cpu.run()))
+        record("cuda-agrees", on_cpu.ratio(on_gpu.run().cpu()))

@@ -11,7 +11,13 @@ import pytest
 import torch
 from configs import KERNELS, LISTED, SKINNY_CLUSTERS, SPLITS, WGMMA
 from problems.gemm import Case, Problem, make
-from test_gpu_gemm import run_config
+from problems.placing import views
+from streams import (
+    assert_repeats_are_equal,
+    assert_replays_what_it_computes,
+    assert_sees_its_producer,
+    assert_two_streams_share_nothing,
+)
 
 import mixed_gemm
 
@@ -23,35 +29,13 @@ CONFIGS += [WGMMA[i % len(WGMMA)] + split for i, split in enumerate(SPLITS) if W
 CONFIGS += ["skinny_m8n32w8", "skinny_m16n64w8", *SKINNY_CLUSTERS, "dequantize_dense"]
 
 
-def views(a: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The same values in odd places."""
-    m, k = a.shape
-    wide = torch.full((m, k + 40), float("nan"), dtype=a.dtype, device=a.device)
-    wide[:, 8 : 8 + k] = a
-    flat = torch.full((m * k + 1,), float("nan"), dtype=a.dtype, device=a.device)
-    flat[1:] = a.flatten()
-    every_second = torch.full((2 * m, k), float("nan"), dtype=a.dtype, device=a.device)
-    every_second[::2] = a
-    odd = torch.full((m, k + 3), float("nan"), dtype=a.dtype, device=a.device)
-    odd[:, 1 : 1 + k] = a
-    return {
-        "leading stride": wide[:, 8 : 8 + k],
-        "odd storage offset": flat[1:].view(m, k),
-        "every second row": every_second[::2],
-        "odd row stride": odd[:, 1 : 1 + k],
-        "transposed": a.t().contiguous().t(),
-        "3-d": a.view(2, m // 2, k),
-        "3-d transposed": a.view(2, m // 2, k).transpose(0, 1).contiguous().transpose(0, 1),
-    }
-
-
 @pytest.mark.parametrize("pre_scale", (False, True))
 @pytest.mark.parametrize("config", CONFIGS)
 def test_views_equal_contiguous(config, pre_scale):
     problem = make(replace(CASE, pre_scale=pre_scale), "cuda")
-    expected = run_config(problem, config)
+    expected = problem.call(config=config)
     for name, view in views(problem.a).items():
-        out = run_config(problem, config, view)
+        out = problem.call(view, config)
         assert torch.equal(out.reshape(expected.shape), expected), name
 
 
@@ -61,10 +45,10 @@ def test_expanded_and_one_dimensional_rows(config):
     another mode of a skinny one, may add in another order."""
     problem = make(CASE, "cuda")
     row = problem.a[:1]
-    expanded = run_config(problem, config, row.expand(5, -1))
-    assert torch.equal(expanded, run_config(problem, config, row.repeat(5, 1)))
+    expanded = problem.call(row.expand(5, -1), config)
+    assert torch.equal(expanded, problem.call(row.repeat(5, 1), config))
     assert torch.equal(expanded, expanded[:1].expand(5, -1))
-    assert torch.equal(run_config(problem, config, row[0]), run_config(problem, config, row)[0])
+    assert torch.equal(problem.call(row[0], config), problem.call(row, config)[0])
 
 
 def test_empty_batch_and_empty_k():
@@ -108,25 +92,23 @@ def test_output_canary():
         for kernel in KERNELS:
             arena = torch.full((1 << 20,), 0x7E7E, dtype=torch.int16, device="cuda")
             before = arena.clone()
-            run_config(problem, kernel)
+            problem.call(config=kernel)
             assert torch.equal(arena, before)
 
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_repeats_are_bitwise_equal(config):
     problem = make(Case(48, 512, 1024, torch.bfloat16, 4, 128, "sub"), "cuda")
-    first = run_config(problem, config)
-    for _ in range(200):
-        assert torch.equal(run_config(problem, config), first)
+    assert_repeats_are_equal(functools.partial(problem.call, config=config), 200)
 
 
 @pytest.mark.parametrize("config", CONFIGS[:-1])
 def test_rows_do_not_depend_on_each_other(config):
     problem = make(CASE, "cuda")
-    whole = run_config(problem, config)
+    whole = problem.call(config=config)
     poisoned = problem.a.clone()
     poisoned[3] = float("nan")
-    out = run_config(problem, config, poisoned)
+    out = problem.call(poisoned, config)
     keep = torch.arange(CASE.m, device="cuda") != 3
     assert torch.equal(out[keep], whole[keep])
     assert out[3].isnan().all()
@@ -136,7 +118,7 @@ def test_rows_do_not_depend_on_each_other(config):
 def test_flags_that_are_set_before_the_call_are_zeroed(config):
     """Freed blocks of the allocator hold ones, as the flags of a call before do."""
     problem = make(Case(48, 512, 4096, torch.float16, 4, 128, "sub"), "cuda")
-    first = run_config(problem, config)
+    first = problem.call(config=config)
     for _ in range(20):
         blocks = [
             torch.ones(size // 4, dtype=torch.int32, device="cuda")
@@ -144,22 +126,12 @@ def test_flags_that_are_set_before_the_call_are_zeroed(config):
             for _ in range(16)
         ]
         del blocks
-        assert torch.equal(run_config(problem, config), first)
+        assert torch.equal(problem.call(config=config), first)
 
 
 def test_side_stream_sees_its_producer():
     problem = make(Case(64, 512, 1024, torch.float16, 4, 128), "cuda")
-    expected = problem.run()
-    stream = torch.cuda.Stream()
-    source = problem.a.clone()
-    a = torch.full_like(source, float("nan"))
-    torch.cuda.synchronize()
-    with torch.cuda.stream(stream):
-        torch.cuda._sleep(20_000_000)  # about 10 ms: a kernel on the wrong stream would read NaN
-        a.copy_(source)
-        out = problem.run(a)
-    stream.synchronize()
-    assert torch.equal(out, expected)
+    assert_sees_its_producer(problem.call, problem.a)
 
 
 @functools.cache
@@ -184,14 +156,14 @@ def test_reads_what_the_kernel_before_writes(config):
         results = []
         torch.cuda._sleep(4_000_000)  # 2 ms: all kernels are launched by then
         for a, use in itertools.product(inputs, ("tokens", "weights")):
-            made = run_config(slow, config, a)  # all in the same memory, one after the other
+            made = slow.call(a, config)  # all in the same memory, one after the other
             if wait:
                 torch.cuda.synchronize()
             if use == "tokens":
-                results.append(run_config(of_tokens, config, made))
+                results.append(of_tokens.call(made, config))
             else:
                 words = made.view(torch.uint8).view_as(of_weights.b_packed)
-                results.append(run_config(replace(of_weights, b_packed=words), config))
+                results.append(replace(of_weights, b_packed=words).call(config=config))
             del made
         return results
 
@@ -204,16 +176,12 @@ def test_reads_what_the_kernel_before_writes(config):
 def test_two_streams_share_no_workspace(config):
     problem = make(Case(64, 512, 4096, torch.float16, 4, 128), "cuda")
     inputs = [torch.randn_like(problem.a) for _ in range(2)]
-    expected = [run_config(problem, config, a) for a in inputs]
-    streams = [torch.cuda.Stream() for _ in inputs]
-    torch.cuda.synchronize()
-    for _ in range(100):
-        outs = []
-        for stream, a in zip(streams, inputs, strict=True):
-            with torch.cuda.stream(stream):
-                outs.append(run_config(problem, config, a))
-        torch.cuda.synchronize()
-        assert all(torch.equal(o, e) for o, e in zip(outs, expected, strict=True))
+    assert_two_streams_share_nothing(lambda a: problem.call(a, config), inputs)
+
+
+def random_like(a: torch.Tensor, seed: int) -> torch.Tensor:
+    torch.manual_seed(seed)
+    return torch.randn_like(a)
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -221,20 +189,9 @@ def test_graph_capture_and_replay(config):
     problem = make(
         Case(48, 256, 1024, torch.float16, 4, 128, "sub", bias=True, pre_scale=True), "cuda"
     )
-    a = problem.a.clone()
-    run_config(problem, config, a)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = run_config(problem, config, a)
-    for seed in range(20):
-        torch.manual_seed(seed)
-        fresh = torch.randn_like(a)
-        a.copy_(fresh)
-        out.fill_(float("nan"))
-        graph.replay()
-        torch.cuda.synchronize()
-        assert torch.equal(out, run_config(problem, config, fresh))
+    assert_replays_what_it_computes(
+        lambda a: problem.call(a, config), problem.a, functools.partial(random_like, problem.a)
+    )
 
 
 def test_second_device():

@@ -7,7 +7,6 @@ import pytest
 import torch
 from configs import KERNELS, configs_of
 from problems.gemm import Case, make
-from test_gpu_gemm import run_config
 
 import mixed_gemm
 
@@ -20,11 +19,11 @@ def test_a_scale_that_is_not_finite_stays_in_its_column(kernel, value):
     case = Case(40, 200, 776, torch.float16, 4, 64)
     problem = make(case, "cuda")
     configs = list(configs_of(kernel, case))
-    clean = [run_config(problem, config) for config in configs]
+    clean = [problem.run(config=config) for config in configs]
     problem.scales[3, 7] = value
     keep = torch.arange(case.n, device="cuda") != 7
     for config, before in zip(configs, clean, strict=True):
-        out = run_config(problem, config)
+        out = problem.run(config=config)
         assert torch.equal(out[:, keep], before[:, keep]), config
         assert not out[:, 7].isfinite().any(), config
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import pytest
 import torch
-from scaled_configs import DEVICE, FLOAT8, KERNELS, LARGE, MIDDLE, SMALL, candidates, run_config
-from support.scaled_cases import ScaledCase, ScaledProblem, make
+from problems.placing import PLACES_OF_ROWS, odd_places, place
+from problems.scaled import ScaledCase, ScaledProblem, make, opcheck
+from scaled_configs import DEVICE, FLOAT8, KERNELS, LARGE, MIDDLE, SMALL, candidates
+from streams import (
+    assert_repeats_are_equal,
+    assert_replays_what_it_computes,
+    assert_sees_its_producer,
+    assert_two_streams_share_nothing,
+)
 
 import mixed_gemm
 
@@ -19,30 +27,10 @@ SPLITS = ("", "_streamk1", "_streamk3", "_parallel2")
 
 def configs(operand: torch.dtype = torch.int8) -> list[str]:
     """Three tiles, every way to split K, and the clusters where the GPU has them."""
-    listed = candidates(48, 512, 1024, str(operand)[6:])
+    listed = candidates(48, 512, 1024, operand)
     tiles = [tile for tile in (SMALL, MIDDLE, LARGE) if tile in listed]
     clusters = [f"{tile}_cluster2" for tile in tiles]
     return [t + split for t in tiles for split in SPLITS] + [c for c in clusters if c in listed]
-
-
-def views(x: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The same [rows, K] bytes in odd places: other bytes around them are 99."""
-    rows, k = x.shape
-
-    def canvas(*shape: int) -> torch.Tensor:
-        return torch.full(shape, 99, dtype=torch.int8, device=x.device)
-
-    wide, odd, every_second = canvas(rows, k + 48), canvas(rows, k + 3), canvas(2 * rows, k)
-    flat = canvas(rows * k + 1)
-    wide[:, 16 : 16 + k], odd[:, 1 : 1 + k], every_second[::2] = x, x, x
-    flat[1:] = x.flatten()
-    return {
-        "leading stride": wide[:, 16 : 16 + k],
-        "odd row stride": odd[:, 1 : 1 + k],
-        "odd storage offset": flat[1:].view(rows, k),
-        "every second row": every_second[::2],
-        "transposed": x.t().contiguous().t(),
-    }
 
 
 def with_new_rows(problem: ScaledProblem, seed: int) -> torch.Tensor:
@@ -54,13 +42,13 @@ def with_new_rows(problem: ScaledProblem, seed: int) -> torch.Tensor:
 def test_views_equal_contiguous(k):
     problem = make(ScaledCase(24, 200, k, azp="per_row", bias=True), DEVICE)
     for config in configs():
-        expected = run_config(problem, config)
-        for name, a in views(problem.a).items():
-            assert torch.equal(run_config(problem, config, a), expected), (config, name)
-        for name, weight in views(problem.weight).items():
-            if name != "transposed":  # a row-major b is refused
-                out = run_config(problem, config, b=weight.t())
-                assert torch.equal(out, expected), (config, name)
+        expected = problem.run(config=config)
+        for name, a in odd_places(problem.a).items():
+            assert torch.equal(problem.run(a, config), expected), (config, name)
+        for name in PLACES_OF_ROWS[:-1]:  # all but the one that changes the values
+            weight = place(problem.weight, name)
+            out = problem.run(config=config, b=weight.t())
+            assert torch.equal(out, expected), (config, name)
 
 
 def test_batched_expanded_and_one_dimensional_rows():
@@ -68,20 +56,17 @@ def test_batched_expanded_and_one_dimensional_rows():
     p = make(CASE, DEVICE)
     one = p.scale_a[0]
     for config in configs():
-        whole = run_config(p, config)
-        batched = run_config(
-            p,
-            config,
+        whole = p.run(config=config)
+        batched = p.run(
             p.a.view(2, 12, -1).transpose(0, 1),
+            config,
             scale_a=p.scale_a.view(2, 12, 1).transpose(0, 1),
             azp=p.azp.view(2, 12, 1).transpose(0, 1),
         )
         assert torch.equal(batched.transpose(0, 1).reshape(whole.shape), whole), config
-        row = run_config(p, config, p.a[0], scale_a=one, azp=p.azp[0])
+        row = p.run(p.a[0], config, scale_a=one, azp=p.azp[0])
         assert torch.equal(row, whole[0]), config
-        expanded = run_config(
-            p, config, p.a[:1].expand(5, -1), scale_a=one, azp=p.azp[:1].expand(5, -1)
-        )
+        expanded = p.run(p.a[:1].expand(5, -1), config, scale_a=one, azp=p.azp[:1].expand(5, -1))
         assert torch.equal(expanded, row.expand(5, -1)), config
 
 
@@ -107,7 +92,7 @@ def test_output_canary():
                     continue
                 arena = torch.full((1 << 20,), 0x7E7E, dtype=torch.int16, device=DEVICE)
                 before = arena.clone()
-                run_config(problem, kernel)
+                problem.run(config=kernel)
                 assert torch.equal(arena, before), kernel
 
 
@@ -117,9 +102,7 @@ def test_repeats_are_bitwise_equal(operand):
         pytest.skip("no float8 tensor cores before 8.9")
     problem = make(ScaledCase(48, 512, 1024, torch.bfloat16, operand), DEVICE)
     for config in configs(operand):
-        first = run_config(problem, config)
-        for _ in range(100):
-            assert torch.equal(run_config(problem, config), first), config
+        assert_repeats_are_equal(functools.partial(problem.run, config=config))
 
 
 def test_rows_do_not_depend_on_each_other():
@@ -128,7 +111,7 @@ def test_rows_do_not_depend_on_each_other():
     changed[3] = 127
     keep = torch.arange(CASE.m, device=DEVICE) != 3
     for config in configs():
-        whole, out = run_config(problem, config), run_config(problem, config, changed)
+        whole, out = problem.run(config=config), problem.run(changed, config)
         assert torch.equal(out[keep], whole[keep]) and not torch.equal(out[3], whole[3]), config
 
 
@@ -144,16 +127,7 @@ def test_side_stream_sees_its_producer():
             q, problem.b, scale, problem.scale_b, adjustment, azp, out_dtype=torch.float16
         )
 
-    expected = chain(x)
-    late = torch.full_like(x, float("nan"))
-    stream = torch.cuda.Stream()
-    torch.cuda.synchronize()
-    with torch.cuda.stream(stream):
-        torch.cuda._sleep(20_000_000)  # about 10 ms: a kernel on the wrong stream would read NaN
-        late.copy_(x)
-        out = chain(late)
-    stream.synchronize()
-    assert torch.equal(out, expected)
+    assert_sees_its_producer(chain, x)
 
 
 def test_reads_what_the_kernel_before_writes():
@@ -164,7 +138,7 @@ def test_reads_what_the_kernel_before_writes():
     second = make(ScaledCase(64, 64, 512), DEVICE)
 
     def product(p: ScaledProblem, config: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        """run_config(), without a kernel of torch in between."""
+        """ScaledProblem.run() without a kernel of torch in between."""
         scales = {"scale_a": p.scale_a, "scale_b": p.scale_b, "azp_adj": None, "azp": None}
         options = {"bias": None, "out_dtype": torch.float16, "config": config}
         return torch.ops.mixed_gemm._scaled_mm_config(a=a, b=b, **scales, **options)
@@ -191,34 +165,16 @@ def test_two_streams_share_no_workspace():
     problem = make(ScaledCase(64, 512, 4096), DEVICE)
     inputs = [with_new_rows(problem, seed) for seed in range(2)]
     for config in (f"{MIDDLE}_streamk3", f"{SMALL}_parallel4"):
-        expected = [run_config(problem, config, a) for a in inputs]
-        streams = [torch.cuda.Stream() for _ in inputs]
-        torch.cuda.synchronize()
-        for _ in range(100):
-            outs = []
-            for stream, a in zip(streams, inputs, strict=True):
-                with torch.cuda.stream(stream):
-                    outs.append(run_config(problem, config, a))
-            torch.cuda.synchronize()
-            assert all(torch.equal(o, e) for o, e in zip(outs, expected, strict=True)), config
+        run = functools.partial(problem.run, config=config)
+        assert_two_streams_share_nothing(run, inputs)
 
 
 def test_graph_capture_and_replay():
     problem = make(ScaledCase(48, 256, 1024, azp="per_row", bias=True), DEVICE)
+    fresh = functools.partial(with_new_rows, problem)
     for config in configs():
-        a = problem.a.clone()
-        run_config(problem, config, a)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            out = run_config(problem, config, a)
-        for seed in range(5):
-            fresh = with_new_rows(problem, seed)
-            a.copy_(fresh)
-            out.fill_(float("nan"))
-            graph.replay()
-            torch.cuda.synchronize()
-            assert torch.equal(out, run_config(problem, config, fresh)), config
+        run = functools.partial(problem.run, config=config)
+        assert_replays_what_it_computes(run, problem.a, fresh)
 
 
 def test_graph_of_a_layer_with_rounding():
@@ -265,14 +221,7 @@ def test_second_device():
 
 @pytest.mark.parametrize("azp", ("none", "folded", "per_row"))
 def test_opcheck(azp):
-    p = make(ScaledCase(azp=azp, bias=True), DEVICE)
-    shared = (p.a, p.b, p.scale_a, p.scale_b)
-    options = {"out_dtype": torch.float16}
-    if azp == "none":
-        torch.library.opcheck(torch.ops.mixed_gemm.scaled_mm.default, (*shared, p.bias), options)
-    else:
-        arguments = (*shared, p.azp_adj, p.azp, p.bias)
-        torch.library.opcheck(torch.ops.mixed_gemm.scaled_mm_azp.default, arguments, options)
+    opcheck(make(ScaledCase(azp=azp, bias=True), DEVICE))
 
 
 def test_output_beyond_two_to_the_31_elements():

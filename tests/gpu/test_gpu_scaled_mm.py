@@ -3,21 +3,14 @@ reference_scaled.error_bound."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
 import torch
-from scaled_configs import (
-    DEVICE,
-    FLOAT8,
-    KERNELS,
-    SMALL,
-    candidates,
-    configs_of,
-    run_config,
-    sum_epsilon,
-)
-from support.scaled_cases import OUT_DTYPES, ScaledCase, ScaledProblem, epilogue_cases, make
+from problems.registry import OPS
+from problems.scaled import AZP, OUT_DTYPES, ScaledCase, ScaledProblem, make
+from scaled_configs import DEVICE, FLOAT8, KERNELS, SMALL, candidates, configs_of, sum_epsilon
 
 import mixed_gemm
 from mixed_gemm import plan, reference
@@ -44,7 +37,11 @@ SHAPES = (
     (8, 4096, 512),
     (2, 40, 0),
 )
-EPILOGUE_SHAPES = ((70, 136, 1000), (13, 200, 384), (129, 77, 650), (33, 130, 257))
+EPILOGUE_SIZES = {"m": (13, 33, 70, 129), "n": (77, 130, 136, 200), "k": (257, 384, 650, 1000)}
+IN_PLACE = {
+    "lead": ("2d",),
+    **{f"{name}_place": ("alone",) for name in ("a", "b", "vectors")},
+}
 LARGEST_K = 131071
 ONE_DEVICE = "all tensors must be on one device"
 
@@ -70,23 +67,23 @@ def integers(problem: ScaledProblem) -> torch.Tensor:
 def run_integers(problem: ScaledProblem, config: str) -> torch.Tensor:
     """With unit scales and no bias: the integers, rounded to float32 once."""
     units = {"scale_a": ones(), "scale_b": ones(), "bias": None}
-    return run_config(problem, config, **units, out_dtype=torch.float32).cpu()
+    return problem.run(config=config, **units, out_dtype=torch.float32).cpu()
 
 
-def check_epilogues(record, base: ScaledCase, kernel: str, operand: str) -> int:
-    """Every epilogue on the configurations of one kernel, over the shapes in turn."""
-    if not configs_of(64, 256, 512, operand, kernel):
+def check_epilogues(record, kernel: str, operand: torch.dtype) -> int:
+    """Cases in which every two of output types, forms of scales and zero points, bias and sizes
+    meet, on the configurations of one kernel."""
+    if not configs_of(ScaledCase(64, 256, 512, operand=operand), kernel):
         pytest.skip(f"{kernel} has no configuration for {operand} on this GPU")
     runs = 0
-    for i, case in enumerate(epilogue_cases(base)):
-        m, n, k = EPILOGUE_SHAPES[i % len(EPILOGUE_SHAPES)]
-        case = ScaledCase(**{**vars(case), "m": m, "n": n, "k": k})
+    fixed = {**EPILOGUE_SIZES, **IN_PLACE, "operand": (operand,)}
+    for i, case in enumerate(OPS["scaled_mm"].pairs(**fixed)):
         problem = make(case, DEVICE, seed=i)
         oracle = problem.oracle(sum_epsilon())
-        for config in configs_of(m, n, k, operand, kernel):
-            out = run_config(problem, config)
+        for config in configs_of(case, kernel):
+            out = problem.run(config=config)
             assert out.dtype == case.out_dtype
-            name = f"{config}-{operand}-{case.azp}{'-bias' if case.bias else ''}"
+            name = f"{config}-{str(operand)[6:]}-{case.azp}{'-bias' if case.bias else ''}"
             record(name, reference.error_ratio(out, *oracle))
             runs += 1
     return runs
@@ -98,21 +95,20 @@ def test_int32_sums_equal_int64(m, n, k):
     problem = make(ScaledCase(m, n, k), DEVICE)
     exact = integers(problem)
     assert exact.abs().max() < 2**24
-    for config in configs_of(m, n, k):
+    for config in configs_of(ScaledCase(m, n, k)):
         assert torch.equal(run_integers(problem, config), exact.float()), config
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_int8_epilogues_are_within_the_bound(record, kernel):
-    assert check_epilogues(record, ScaledCase(), kernel, "int8") > 36
+    assert check_epilogues(record, kernel, torch.int8) >= 16, "as many as pairs of M and N"
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_float8_epilogues_are_within_the_bound(record, kernel):
     if torch.cuda.get_device_capability() < (8, 9):
         pytest.skip("no float8 tensor cores before 8.9")
-    base = ScaledCase(operand=FLOAT8)
-    assert check_epilogues(record, base, kernel, "float8_e4m3fn") > 24
+    assert check_epilogues(record, kernel, FLOAT8) >= 16, "as many as pairs of M and N"
 
 
 def bits_of(out: torch.Tensor) -> torch.Tensor:
@@ -124,6 +120,13 @@ def bits_of(out: torch.Tensor) -> torch.Tensor:
 ONE_STEP_SHAPES = ((1, 1, 96), (33, 257, 128), (129, 77, 100), (300, 1001, 128))
 
 
+def one_step_cases(operand: torch.dtype) -> list[ScaledCase]:
+    """Every epilogue at each of them."""
+    azps, flags = AZP if operand == torch.int8 else ("none",), (False, True)
+    epilogues = itertools.product(OUT_DTYPES, (operand,), flags, flags, azps, flags)
+    return [ScaledCase(*s, *e) for s, e in itertools.product(ONE_STEP_SHAPES, epilogues)]
+
+
 @pytest.mark.parametrize("operand", (torch.int8, FLOAT8), ids=str)
 @pytest.mark.parametrize("kernel", [k for k in KERNELS if k.startswith("scaled")])
 def test_both_kernels_of_a_scaled_tile_agree_bit_by_bit(kernel, operand):
@@ -131,17 +134,16 @@ def test_both_kernels_of_a_scaled_tile_agree_bit_by_bit(kernel, operand):
     and the first row has sums of zero: zeros have the same sign as well."""
     if operand == FLOAT8 and torch.cuda.get_device_capability() < (8, 9):
         pytest.skip("no float8 tensor cores before 8.9")
-    for i, case in enumerate(epilogue_cases(ScaledCase(operand=operand))):
-        m, n, k = ONE_STEP_SHAPES[i % len(ONE_STEP_SHAPES)]
-        problem = make(replace(case, m=m, n=n, k=k), DEVICE, seed=i)
+    for case in one_step_cases(operand):
+        problem = make(case, DEVICE)
         problem.a[0].zero_()
-        plain = bits_of(run_config(problem, kernel))
-        assert torch.equal(plain, bits_of(run_config(problem, f"{kernel}_streamk1"))), problem.case
+        plain = bits_of(problem.run(config=kernel))
+        assert torch.equal(plain, bits_of(problem.run(config=f"{kernel}_streamk1"))), case
     if operand == torch.int8:  # whoever adds integers, and in whatever order
         problem = make(ScaledCase(130, 513, 2049, azp="per_row", bias=True), DEVICE)
-        plain = bits_of(run_config(problem, kernel))
+        plain = bits_of(problem.run(config=kernel))
         for split in ("streamk1", "parallel3"):
-            assert torch.equal(plain, bits_of(run_config(problem, f"{kernel}_{split}"))), split
+            assert torch.equal(plain, bits_of(problem.run(config=f"{kernel}_{split}"))), split
 
 
 @pytest.mark.parametrize("m, n, k", SHAPES)
@@ -170,7 +172,7 @@ def test_largest_sums_do_not_wrap(a, b):
         ScaledCase(), rows, weight, ones(), ones(), None, (exact - 5).to(torch.int32), None
     )
     five = torch.full((m, n), 5.0)
-    for config in configs_of(m, n, k):
+    for config in configs_of(ScaledCase(m, n, k)):
         assert torch.equal(run_integers(problem, config), five), config
         problem.azp_adj, kept = None, problem.azp_adj
         assert torch.equal(run_integers(problem, config), exact.cpu().float().expand(m, n)), config
@@ -194,7 +196,7 @@ def test_zero_points_do_not_wrap():
         problem.azp_adj, problem.azp = adjustment, of_rows
         exact = integers(problem)
         assert exact.abs().max() > 2**31
-        for config in configs_of(m, n, k):
+        for config in configs_of(ScaledCase(m, n, k)):
             assert torch.equal(run_integers(problem, config), exact.float()), config
 
 
@@ -215,7 +217,7 @@ def test_zero_points_where_int32_ends():
         problem.azp_adj, problem.azp = adjustment, azp
         exact = integers(problem)
         assert exact.abs().max() >= 2**31 - 256
-        for config in configs_of(m, n, k):
+        for config in configs_of(ScaledCase(m, n, k)):
             assert torch.equal(run_integers(problem, config), exact.float()), config
 
 
@@ -249,7 +251,8 @@ def test_forms_of_scales_and_zero_points_agree():
 
 
 def test_cpu_and_cuda_agree(record):
-    for i, case in enumerate(epilogue_cases(ScaledCase(33, 130, 384))):
+    fixed = {"m": (33,), "n": (130,), "k": (384,), "operand": (torch.int8,), **IN_PLACE}
+    for i, case in enumerate(OPS["scaled_mm"].pairs(**fixed)):
         on_cpu = make(case, seed=i)
         tensors = {k: v.to(DEVICE) for k, v in vars(on_cpu).items() if isinstance(v, torch.Tensor)}
         on_gpu = replace(on_cpu, **tensors)
@@ -313,5 +316,5 @@ def test_bad_input_raises_and_leaves_no_sticky_error():
         (f"{SMALL}_parallel4", r"split_k must not be larger.*= 3, got 4"),
     ):
         with pytest.raises(RuntimeError, match=message):
-            run_config(p, config)
+            p.run(config=config)
     assert torch.equal(p.run(), expected)

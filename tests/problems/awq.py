@@ -16,7 +16,7 @@ from mixed_gemm import reference
 from . import verdict
 from .covering import Rules
 from .gemm import DTYPES, ROWS
-from .placing import LEADS, PLACES, lead, place, poison_output
+from .placing import LEAD_RULES, OF_ACTIVATIONS, PLACES, lead, place, poison_output
 from .values import Values
 
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # column in each nibble, lowest bits first
@@ -67,25 +67,25 @@ class AwqCase:
         return -1 if self.groups == 1 else self.k // self.groups
 
 
+DEPTHS = (
+    1, 2, 7, 8, 15, 16, 17, 30, 31, 32, 33, 48, 63, 64, 65, 77, 80, 96, 128, 129, 144, 160, 192,
+    257, 320, 384, 512, 640, 777, 960, 1024,
+)  # fmt: skip
 FACTORS: dict[str, tuple[Any, ...]] = {
     "op": ("gemm", "dequantize"),
     "m": ROWS,
     "n": (0, 8, 16, 24, 56, 64, 72, 120, 128, 136, 256, 264, 520),
-    "k": (
-        1, 2, 7, 8, 15, 16, 17, 30, 31, 32, 33, 48, 63, 64, 65, 77, 80, 96, 128, 129, 144, 160, 192,
-        257, 320, 384, 512, 640, 777, 960, 1024,
-    ),
+    "k": DEPTHS,
     "groups": (1, 2, 3, 4, 5, 6, 8, 12, 20, 64),
     "dtype": DTYPES,
     "split_k_iters": (1, 2, 8, 32),
-    "lead": LEADS,
-    "a_place": PLACES,
+    **OF_ACTIVATIONS,
     "q_place": WORD_PLACES,
     "scales_place": PLACES,
     "zeros_place": WORD_PLACES,
 }  # fmt: skip
 RULES: Rules = {
-    ("m", "lead"): lambda m, shape: shape != "1d" or m == 1,
+    **LEAD_RULES,
     ("k", "groups"): lambda k, groups: groups == 1 or k % (16 * groups) == 0,
 }
 

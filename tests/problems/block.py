@@ -19,7 +19,15 @@ from mixed_gemm.selection.planning import device_string
 from . import verdict
 from .covering import Row, Rules
 from .gemm import COLUMNS, DTYPES, ROWS, VECTOR_PLACES
-from .placing import LEADS, PLACES, PLACES_OF_ROWS, lead, place, poison_output
+from .placing import (
+    LEAD_RULES,
+    OF_ACTIVATIONS,
+    PLACES,
+    PLACES_OF_ROWS,
+    lead,
+    place,
+    poison_output,
+)
 from .values import Values
 
 
@@ -55,14 +63,13 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "scheme": tuple(itertools.product((-1, 16, 32, 48, 64, 80, 128, 256), (False, True))),
     "bias": (False, True),
     "activation": ACTIVATIONS,
-    "lead": LEADS,
-    "a_place": PLACES,
+    **OF_ACTIVATIONS,
     "b_place": PLACES_OF_ROWS,
     "scales_place": PLACES,
     "vectors_place": VECTOR_PLACES,
 }  # fmt: skip
 RULES: Rules = {
-    ("m", "lead"): lambda m, shape: shape != "1d" or m == 1,
+    **LEAD_RULES,
     ("k", "scheme"): lambda k, scheme: scheme[0] <= k,
 }
 
@@ -71,6 +78,9 @@ def from_row(row: Row) -> BlockCase:
     fields = dict(row)
     block_size, offsets = fields.pop("scheme")
     return BlockCase(**fields, block_size=block_size, offsets=offsets)
+
+
+NAMES = ("a", "b", "scale_b", "offset_b", "bias")  # of the tensors that the op takes
 
 
 @dataclass
@@ -88,27 +98,19 @@ class BlockProblem(verdict.Remembered):
     def options(self) -> dict[str, Any]:
         return {"block_size": self.case.block_size, "activation": self.case.activation}
 
-    def run(self, a: Tensor | None = None, config: str | None = None) -> Tensor:
-        """The op's own choice, or a configuration by name, into memory that held NaN."""
-        arguments = (self.a if a is None else a, *self.arguments()[1:])
-        poison_output((*arguments[0].shape[:-1], self.case.n), self.a)
+    def run(self, a: Tensor | None = None, config: str | None = None, **changes: Any) -> Tensor:
+        """The op's own choice, or a configuration by name, into memory that held NaN. ``changes``:
+        other arguments than those of the problem, by name."""
+        arguments = {**dict(zip(NAMES, self.arguments(), strict=True)), **self.options(), **changes}
+        if a is not None:
+            arguments["a"] = a
+        poison_output((*arguments["a"].shape[:-1], arguments["b"].shape[1]), self.a)
         if config is None:
-            return mixed_gemm.block_quant_gemm(*arguments, **self.options())
-        op = torch.ops.mixed_gemm._block_quant_gemm_config
-        return op(*arguments, **self.options(), config=config)
+            return mixed_gemm.block_quant_gemm(**arguments)
+        return torch.ops.mixed_gemm._block_quant_gemm_config(**arguments, config=config)
 
     def configs(self) -> list[str]:
-        """All that the planner lists, and splits that are legal and that it does not list."""
-        case = self.case
-        ask = torch.ops.mixed_gemm._plan_block_quant_gemm
-        device = device_string(self.a.device)
-        answer = json.loads(ask(case.m, case.n, case.k, case.block_size, device))
-        assert answer["ok"], answer
-        listed = [c["config"] for c in answer["candidates"]]
-        plain = [name for name in listed if name.count("_") == 1]
-        more = [f"{name}_streamk{s}" for name in plain for s in (3, 16) if case.k > 0]
-        more += [f"{name}_cluster3" for name in plain if f"{name}_cluster4" in listed]
-        return list(dict.fromkeys(listed + more))
+        return configs_of(self.case, self.a.device)
 
     def verdict(self, out: Tensor, config: str | None = None) -> Tensor:
         assert out.dtype == self.case.dtype and out.is_contiguous()
@@ -120,6 +122,19 @@ class BlockProblem(verdict.Remembered):
     def ratio(self, out: Tensor) -> float:
         assert out.dtype == self.case.dtype
         return reference.error_ratio(out, *self.oracle())
+
+
+def configs_of(case: BlockCase, device: torch.device | str) -> list[str]:
+    """All that the planner lists, and splits that are legal and that it does not list: an odd
+    number of slices, and more workers of stream-K than the GPU holds at once."""
+    ask = torch.ops.mixed_gemm._plan_block_quant_gemm
+    answer = json.loads(ask(case.m, case.n, case.k, case.block_size, device_string(device)))
+    assert answer["ok"], answer
+    listed = [c["config"] for c in answer["candidates"]]
+    plain = [name for name in listed if name.count("_") == 1]
+    more = [f"{name}_streamk{s}" for name in plain for s in (3, 16) if case.k > 0]
+    more += [f"{name}_cluster3" for name in plain if f"{name}_cluster4" in listed]
+    return list(dict.fromkeys(listed + more))
 
 
 def make(

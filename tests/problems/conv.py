@@ -33,8 +33,8 @@ LAYOUTS = (
 
 
 @dataclass(frozen=True)
-class ConvCase:
-    """``layout`` as in LAYOUTS; None: what ``channels_last`` says."""
+class Geometry:
+    """What all convolutions are: ``size`` of the images, height before width everywhere."""
 
     images: int = 2
     in_c: int = 40
@@ -44,6 +44,25 @@ class ConvCase:
     stride: Pair = (1, 1)
     padding: Pair = (1, 1)
     dilation: Pair = (1, 1)
+
+    def geometry(self) -> dict[str, Pair]:
+        return {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
+
+    def output_size(self) -> Pair:
+        """By counting: the places where the dilated kernel fits into the padded image."""
+        sizes = []
+        for size, k, s, p, d in zip(
+            self.size, self.kernel, self.stride, self.padding, self.dilation, strict=True
+        ):
+            last = size + 2 * p - (d * (k - 1) + 1)
+            sizes.append(len(range(0, last + 1, s)))
+        return sizes[0], sizes[1]
+
+
+@dataclass(frozen=True)
+class ConvCase(Geometry):
+    """``layout`` as in LAYOUTS; None: what ``channels_last`` says."""
+
     dtype: torch.dtype = torch.float16
     bits: int = 4
     block_size: int = -1
@@ -67,19 +86,6 @@ class ConvCase:
             f"s{pair(self.stride)}p{pair(self.padding)}d{pair(self.dilation)}-{dtype}"
             f"-int{self.bits}-b{self.block_size}{extras}-{self.activation}"
         )
-
-    def geometry(self) -> dict[str, Pair]:
-        return {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
-
-    def output_size(self) -> Pair:
-        """By counting: the places where the dilated kernel fits into the padded image."""
-        sizes = []
-        for size, k, s, p, d in zip(
-            self.size, self.kernel, self.stride, self.padding, self.dilation, strict=True
-        ):
-            last = size + 2 * p - (d * (k - 1) + 1)
-            sizes.append(len(range(0, last + 1, s)))
-        return sizes[0], sizes[1]
 
 
 # What both convolutions turn on. ``extra``: pixels that the padded image has beyond the kernel.
@@ -166,6 +172,11 @@ def lay_out(x: Tensor, layout: str) -> Tensor:
     if layout == "expanded":
         return x[:1].expand(x.shape) if n else x
     raise ValueError(f"layout must be one of {LAYOUTS}, got {layout!r}")
+
+
+def other_layouts(x: Tensor) -> dict[str, Tensor]:
+    """``x`` in every layout that keeps its values, but for channels_last."""
+    return {name: lay_out(x, name) for name in LAYOUTS[1:] if name != "expanded"}
 
 
 @dataclass

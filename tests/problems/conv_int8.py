@@ -20,15 +20,7 @@ from .values import Values
 
 
 @dataclass(frozen=True)
-class ConvInt8Case:
-    images: int = 2
-    in_c: int = 40
-    out_c: int = 24
-    size: Pair = (7, 6)
-    kernel: Pair = (3, 3)
-    stride: Pair = (1, 1)
-    padding: Pair = (1, 1)
-    dilation: Pair = (1, 1)
+class ConvInt8Case(conv.Geometry):
     input_zero_point: int = 0
     output_zero_point: int = -5
     clamp: Pair = (-128, 127)
@@ -37,9 +29,6 @@ class ConvInt8Case:
     layout: str = "channels_last"
     weight_layout: str = "channels_last"
     vectors_place: str = "alone"
-
-    geometry = conv.ConvCase.geometry
-    output_size = conv.ConvCase.output_size
 
 
 FACTORS: dict[str, tuple[Any, ...]] = {
@@ -57,6 +46,9 @@ RULES: Rules = conv.SHAPE_RULES
 
 def from_row(row: Row) -> ConvInt8Case:
     return ConvInt8Case(**conv.geometry_of(row))
+
+
+NAMES = ("input", "weight", "weight_scale", "bias")  # of the tensors that the op takes
 
 
 @dataclass
@@ -81,22 +73,27 @@ class ConvInt8Problem(verdict.Remembered):
         }
         return (self.input, self.weight, self.weight_scale, self.bias), named
 
-    def run(self, config: str | None = None) -> Tensor:
+    def run(self, config: str | None = None, **changes: Any) -> Tensor:
+        """Into memory that held poison. ``changes``: other arguments, by name."""
         positional, named = self.arguments()
         case = self.case
         poison_output((case.images, case.out_c, *case.output_size()), self.input)
+        arguments = {**dict(zip(NAMES, positional, strict=True)), **named, **changes}
         if config is None:
-            return mixed_gemm.qconv2d_int8(*positional, **named)
-        return torch.ops.mixed_gemm._qconv2d_int8_config(*positional, **named, config=config)
+            return mixed_gemm.qconv2d_int8(**arguments)
+        return torch.ops.mixed_gemm._qconv2d_int8_config(**arguments, config=config)
 
     def configs(self) -> list[str]:
         positional, named = self.arguments()
         return torch.ops.mixed_gemm._qconv2d_int8_configs(*positional, **named).split()
 
-    def verdict(self, out: Tensor, config: str | None = None) -> Tensor:
+    def exact(self) -> Tensor:
+        """What the op must give, of the tensors as they are when it is asked first."""
         positional, named = self.arguments()
-        exact = self.once("exact", lambda: reference_conv.qconv2d_int8(*positional, **named))
-        return verdict.exact(out, exact)
+        return self.once("exact", lambda: reference_conv.qconv2d_int8(*positional, **named))
+
+    def verdict(self, out: Tensor, config: str | None = None) -> Tensor:
+        return verdict.exact(out, self.exact())
 
 
 def make(

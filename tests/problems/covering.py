@@ -5,6 +5,7 @@ of the others only.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -40,9 +41,19 @@ class _Pairs:
         ]
         self.open = [[list(masks) for masks in of_factor] for of_factor in self.allowed]
 
-    def close(self, f: int, v: int, g: int, w: int) -> None:
-        self.open[f][v][g] &= ~(1 << w)
-        self.open[g][w][f] &= ~(1 << v)
+    def close_all(self, row: Mapping[int, int]) -> None:
+        """Those of a row."""
+        for (f, v), (g, w) in itertools.combinations(row.items(), 2):
+            self.open[f][v][g] &= ~(1 << w)
+            self.open[g][w][f] &= ~(1 << v)
+
+    def forget(self, f: int) -> None:
+        """What factor ``f`` meets is not wanted."""
+        count = len(self.open)
+        self.open[f] = [[0] * count for _ in self.open[f]]
+        for of_factor in self.open:
+            for masks in of_factor:
+                masks[f] = 0
 
     def first_open(self) -> tuple[int, int, int, int] | None:
         """An open pair of the value that has the most."""
@@ -82,6 +93,15 @@ def _fill(pairs: _Pairs, sizes: list[int], seeded: dict[int, int], rng: random.R
     return row
 
 
+def _fill_somehow(
+    pairs: _Pairs, sizes: list[int], seeded: dict[int, int], rng: random.Random
+) -> dict[int, int]:
+    """A choice may leave a factor without a value that the rules allow; another one may not. Empty
+    when many did."""
+    tries = (_fill(pairs, sizes, seeded, rng) for _ in range(50))
+    return next((row for row in tries if row), {})
+
+
 def all_pairs(
     factors: Mapping[str, Sequence[Any]], rules: Rules | None = None, seed: int = 0
 ) -> Iterator[Row]:
@@ -101,18 +121,44 @@ def all_pairs(
     pairs = _Pairs(names, table, rules)
     while (wanted := pairs.first_open()) is not None:
         f, v, g, w = wanted
-        row: dict[int, int] = {}
-        for _ in range(50):
-            row = _fill(pairs, sizes, {f: v, g: w}, rng)
-            if row:
-                break
+        row = _fill_somehow(pairs, sizes, {f: v, g: w}, rng)
         if not row:
             pair = {names[f]: table[f][v], names[g]: table[g][w]}
             raise ValueError(f"no row that the rules allow holds {pair}")
-        chosen = list(row.items())
-        for i, (a, x) in enumerate(chosen):
-            for b, y in chosen[:i]:
-                pairs.close(a, x, b, y)
+        pairs.close_all(row)
+        yield {names[i]: table[i][row[i]] for i in range(len(names))}
+
+
+def each_once(
+    name: str,
+    factors: Mapping[str, Sequence[Any]],
+    rules: Rules | None = None,
+    seed: int = 0,
+) -> Iterator[Row]:
+    """A row for each value of the factor ``name``, in order, where all pairs were too many: the
+    other values are chosen so that the most pairs of them meet for the first time. Then, at random.
+
+    Raises:
+        ValueError: no row that the rules allow holds the value.
+    """
+    rules = rules or {}
+    names, table = list(factors), [list(values) for values in factors.values()]
+    sizes = [len(values) for values in table]
+    rng = random.Random(seed)
+    pairs = _Pairs(names, table, rules)
+    once = names.index(name)
+    pairs.forget(once)  # each value is in one row: what it meets there is all that it can
+    for v in range(sizes[once]):
+        row: dict[int, int] = {}
+        wanted = pairs.first_open()
+        if wanted is not None:
+            f, x, g, w = wanted
+            if pairs.allowed[once][v][f] >> x & 1 and pairs.allowed[once][v][g] >> w & 1:
+                row = _fill_somehow(pairs, sizes, {once: v, f: x, g: w}, rng)
+        row = row or _fill_somehow(pairs, sizes, {once: v}, rng)
+        if not row:
+            raise ValueError(f"no row that the rules allow holds {name}={table[once][v]!r}")
+        pairs.close_all(row)
         yield {names[i]: table[i][row[i]] for i in range(len(names))}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from mixed_gemm.selection.planning import device_string
 
 from . import verdict
 from .covering import Row, Rules
-from .placing import LEADS, PLACES, lead, place, poison_output
+from .placing import LEAD_RULES, OF_ACTIVATIONS, PLACES, lead, place, poison_output
 from .values import Values
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -83,8 +84,7 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "bias": (False, True),
     "pre_scale": (False, True),
     "activation": ACTIVATIONS,
-    "lead": LEADS,
-    "a_place": PLACES,
+    **OF_ACTIVATIONS,
     "b_place": ("alone", "guarded", "odd_offset", "in_wide_rows", "transposed"),
     "scales_place": PLACES,
     "zeros_place": PLACES,
@@ -92,7 +92,7 @@ FACTORS: dict[str, tuple[Any, ...]] = {
 }
 RULES: Rules = {
     ("k", "scheme"): lambda k, scheme: scheme[0] <= k,
-    ("m", "lead"): lambda m, shape: shape != "1d" or m == 1,
+    **LEAD_RULES,
     ("scheme", "zeros_place"): lambda scheme, where: scheme[1] != "none" or where == "alone",
 }
 
@@ -128,23 +128,21 @@ class Problem(verdict.Remembered):
     def extras(self) -> tuple[Tensor | None, ...]:
         return self.scales, self.zeros, self.bias, self.pre_scale
 
-    def run(self, a: Tensor | None = None, config: str | None = None, **options: Any) -> Tensor:
+    def run(self, a: Tensor | None = None, config: str | None = None, **changes: Any) -> Tensor:
         """The op's own choice, or a configuration by name, into memory that held NaN."""
-        a = self.a if a is None else a
-        poison_output((*a.shape[:-1], self.case.n), a)  # freed at once: what the output gets
-        op = mixed_gemm.fpA_intB_gemm
+        like = self.a if a is None else a
+        poison_output((*like.shape[:-1], self.case.n), like)  # freed at once: what the output gets
+        return self.call(a, config, **changes)
+
+    def call(self, a: Tensor | None = None, config: str | None = None, **changes: Any) -> Tensor:
+        """The same without a kernel of torch before it. ``changes``: other options."""
+        op: Callable[..., Tensor] = mixed_gemm.fpA_intB_gemm
+        options = {"bits": self.case.bits, "activation": self.case.activation, **self.scheme()}
         if config is not None:
             op = torch.ops.mixed_gemm.fpA_intB_gemm_config
             options["config"] = config
-        return op(
-            a,
-            self.b_packed,
-            *self.extras(),
-            bits=self.case.bits,
-            activation=self.case.activation,
-            **self.scheme(),
-            **options,
-        )
+        first = self.a if a is None else a
+        return op(first, self.b_packed, *self.extras(), **{**options, **changes})
 
     def configs(self) -> list[str]:
         """All that the planner lists for this problem on this GPU, and splits that are legal and

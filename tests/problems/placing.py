@@ -9,6 +9,8 @@ import math
 import torch
 from torch import Tensor
 
+from .covering import Rules
+
 MARGIN = 64  # elements of poison before and behind; keeps the alignment of a fresh tensor
 
 # Of any tensor of one dimension or more. "expanded" changes the values: the first of dimension 0
@@ -90,9 +92,19 @@ def place(x: Tensor, where: str) -> Tensor:
     raise ValueError(f"where must be one of {PLACES}, got {where!r}")
 
 
+def odd_places(x: Tensor) -> dict[str, Tensor]:
+    """``x`` in every place that keeps its values."""
+    return {where: place(x, where) for where in PLACES if where not in ("alone", "expanded")}
+
+
 # --- leading dimensions of the activations ------------------------------------------------------
 
 LEADS = ("2d", "1d", "3d", "4d", "3d_swapped")
+
+
+# Factors of a problem, and their rule, for activations of ``m`` rows.
+OF_ACTIVATIONS = {"lead": LEADS, "a_place": PLACES}
+LEAD_RULES: Rules = {("m", "lead"): lambda m, shape: shape != "1d" or m == 1}
 
 
 def lead(x: Tensor, shape: str) -> Tensor:
@@ -110,6 +122,12 @@ def lead(x: Tensor, shape: str) -> Tensor:
         return x.reshape(1, outer, m // outer, k)
     rows = x.reshape(outer, m // outer, k)
     return rows if shape == "3d" else rows.transpose(0, 1).contiguous().transpose(0, 1)
+
+
+def views(rows: Tensor) -> dict[str, Tensor]:
+    """``[M, K]`` in odd places, and with more leading dimensions."""
+    leads = {shape: lead(rows, shape) for shape in ("3d", "4d", "3d_swapped")}
+    return {**odd_places(rows), **leads}
 
 
 def poison_free_memory(device: str, sizes: tuple[int, ...] = (1 << 12, 1 << 16, 1 << 20, 1 << 23)):

@@ -14,7 +14,7 @@ from mixed_gemm.reference import scaled as reference_scaled
 from . import verdict
 from .covering import Rules
 from .gemm import DEPTHS, DTYPES, ROWS
-from .placing import LEADS, PLACES, lead, place
+from .placing import LEAD_RULES, OF_ACTIVATIONS, lead, place
 from .values import Values
 
 
@@ -35,10 +35,9 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "k": (*DEPTHS[1:], 2048, 2049, 4100, 8200),
     "dtype": DTYPES,
     "how": ("symmetric", "asymmetric", "tensor", "tensor_azp"),
-    "lead": LEADS,
-    "a_place": PLACES,
+    **OF_ACTIVATIONS,
 }
-RULES: Rules = {("m", "lead"): lambda m, shape: shape != "1d" or m == 1}
+RULES: Rules = LEAD_RULES
 
 
 @dataclass

@@ -19,7 +19,14 @@ from mixed_gemm.selection.planning import device_string
 from . import verdict
 from .covering import Rules
 from .gemm import COLUMNS, ROWS
-from .placing import LEADS, PLACES, PLACES_OF_ROWS, lead, place, poison_output
+from .placing import (
+    LEAD_RULES,
+    OF_ACTIVATIONS,
+    PLACES_OF_ROWS,
+    lead,
+    place,
+    poison_output,
+)
 from .values import Values
 
 OUT_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -30,6 +37,7 @@ DEPTHS = (
     777, 1001, 1024, 2049,
 )  # fmt: skip
 STEP_K = 128  # a slice of K is at least one of them
+MOST_SLICES = 40
 
 
 @dataclass(frozen=True)
@@ -67,13 +75,12 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "column_scales": (False, True),
     "azp": AZP,
     "bias": (False, True),
-    "lead": LEADS,
-    "a_place": PLACES,
+    **OF_ACTIVATIONS,
     "b_place": PLACES_OF_ROWS,
     "vectors_place": ("alone", "guarded", "odd_offset", "every_second_row", "expanded"),
 }
 RULES: Rules = {
-    ("m", "lead"): lambda m, shape: shape != "1d" or m == 1,
+    **LEAD_RULES,
     ("operand", "azp"): lambda operand, azp: operand == torch.int8 or azp == "none",
 }
 
@@ -117,25 +124,7 @@ class ScaledProblem(verdict.Remembered):
         return op(**{**arguments, **changes})
 
     def configs(self) -> list[str]:
-        """All that the planner lists, and splits that are legal and that it does not list."""
-        case = self.case
-        answer = json.loads(
-            torch.ops.mixed_gemm._plan_scaled_mm(
-                case.m,
-                case.n,
-                case.k,
-                str(case.operand).removeprefix("torch."),
-                str(case.out_dtype).removeprefix("torch."),
-                device_string(self.a.device),
-            )
-        )
-        assert answer["ok"] or case.operand != torch.int8, answer
-        listed = [c["config"] for c in answer.get("candidates", ())]
-        steps = -(-case.k // STEP_K)
-        plain = [name for name in listed if name.count("_") == 1]
-        more = [f"{name}_streamk{s}" for name in plain for s in (3, 16) if steps > 0]
-        more += [f"{name}_parallel{s}" for name in plain for s in (5, steps) if 1 < s <= steps]
-        return list(dict.fromkeys(listed + more))
+        return configs_of(self.case, self.a.device)
 
     def sum_epsilon(self, config: str | None) -> float:
         """e of the bound for float8: Hopper's own instruction keeps fewer bits than the fp16 one
@@ -165,6 +154,40 @@ class ScaledProblem(verdict.Remembered):
         assert out.dtype == self.case.out_dtype and out.is_contiguous()
         e = self.sum_epsilon(config)
         return verdict.ratio(out, *self.once(e, lambda: self.oracle(e)))
+
+
+def opcheck(problem: ScaledProblem) -> None:
+    """torch's own check of the op that the problem is of."""
+    p, options = problem, {"out_dtype": problem.case.out_dtype}
+    shared = (p.a, p.b, p.scale_a, p.scale_b)
+    ops = torch.ops.mixed_gemm
+    if p.azp_adj is None:
+        torch.library.opcheck(ops.scaled_mm.default, (*shared, p.bias), options)
+    else:
+        arguments = (*shared, p.azp_adj, p.azp, p.bias)
+        torch.library.opcheck(ops.scaled_mm_azp.default, arguments, options)
+
+
+def listed_for(case: ScaledCase, device: torch.device | str) -> list[str]:
+    """What the planner of the library lists, float8 on Hopper included, which Python sends to
+    torch; nothing where the GPU has no float8."""
+    names = (str(dtype).removeprefix("torch.") for dtype in (case.operand, case.out_dtype))
+    ask = torch.ops.mixed_gemm._plan_scaled_mm
+    answer = json.loads(ask(case.m, case.n, case.k, *names, device_string(device)))
+    assert answer["ok"] or case.operand != torch.int8, answer
+    return [c["config"] for c in answer.get("candidates", ())]
+
+
+def configs_of(case: ScaledCase, device: torch.device | str) -> list[str]:
+    """All that is listed, and splits that are legal and that are not: more workers of stream-K than
+    the GPU holds at once, an odd split, and a slice for every step of K."""
+    listed = listed_for(case, device)
+    steps = -(-case.k // STEP_K)
+    plain = [name for name in listed if name.count("_") == 1]
+    slices = [s for s in (5, steps) if 1 < s <= min(steps, MOST_SLICES)]
+    more = [f"{name}_parallel{s}" for name in plain for s in slices]
+    more += [f"{name}_streamk{s}" for name in plain for s in (3, 16) if steps > 0]
+    return list(dict.fromkeys(listed + more))
 
 
 def make(

@@ -15,8 +15,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# The packages problems and support.
+# The packages problems and support; benchmarks lies beside mixed_gemm, which may be an installed
+# one.
 sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "python")]
+sys.path.append(str(REPOSITORY))
 pytest.register_assert_rewrite("problems", "support")
 
 from support import tiny_llama, tried  # noqa: E402

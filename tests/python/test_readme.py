@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from safetensors.torch import save_file
 from support import pages, tiny_llama
 
 import mixed_gemm
+from benchmarks import runner
 
 PAGES = [page for page in pages.names() if page == pages.README or page.startswith("docs/")]
 BLOCKS = {block.key: block for page in PAGES for block in pages.blocks(page)}
@@ -190,7 +192,7 @@ def commands(key: tuple[str, str, int]) -> Iterator[list[str]]:
     """The words of each command."""
     for line in BLOCKS[key].text.splitlines():
         for command in re.split(r"[;|]", line.split("  #")[0]):
-            if words := command.split():
+            if words := shlex.split(command):
                 yield words
 
 
@@ -208,6 +210,11 @@ def test_commands_of_shells_exist(key: tuple[str, str, int], repository: Path) -
     for program, first, *rest in commands(key):
         if program == "make":
             assert re.search(rf"^{first}:", (repository / "Makefile").read_text(), re.MULTILINE)
+            for variable in rest:
+                assert variable.startswith("BENCH_ARGS="), variable
+                assert runner.arguments(shlex.split(variable.removeprefix("BENCH_ARGS="))).out
+        elif program == "python":  # exits where it does not know an argument
+            assert (first, rest[0]) == ("-m", "benchmarks") and runner.arguments(rest[1:]).out
         elif program == "mixed-gemm":
             known = known_options(first)
             assert "Usage" in known, first

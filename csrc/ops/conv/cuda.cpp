@@ -176,9 +176,9 @@ Tensor qconv2d(const ConvArguments& arguments, const std::string& config) {
   const CheckedConv checked = check_qconv2d(arguments);
   const ConvProblem& p = checked.problem;
   Call call("qconv2d", checked.input);
-  if (checked.d.numel() == 0) return checked.d;
-  const Choice choice = call.chosen(p, config);
   Tensor d = checked.d;
+  if (d.numel() == 0) return d;
+  const Choice choice = call.chosen(p, config);
   RunContext context = call.context();
   context.dense = [&] {
     d = run_dense(call, checked);

@@ -59,14 +59,9 @@ class MixedGemmConfig(QuantizationConfigMixin):
             raise ValueError(f"{_WHERE}: quant_method must be {METHOD}, got {quant_method}")
         asked = Scheme.from_dict(scheme) if isinstance(scheme, Mapping) else scheme
         found = refined(
-            _WHERE,
-            asked,
-            bits=bits,
-            group_size=group_size,
-            symmetric=symmetric,
-            zero_mode=zero_mode,
-            activations=activations,
-        )
+            _WHERE, asked, bits=bits, group_size=group_size, symmetric=symmetric,
+            zero_mode=zero_mode, activations=activations,
+        )  # fmt: skip
         side = found.input_activations
         if side is not None and not side.dynamic:
             raise ValueError(

@@ -125,8 +125,7 @@ Entry scaled(Draw& draw) {
 Entry block(Draw& draw) {
   BlockGemmProblem p;
   constexpr int64_t kBlocks[] = {-1, 16, 32, 48, 64, 128, 128, 160, 256, 512};
-  p.m = draw.extent(14);
-  p.n = draw.extent(14);
+  p.m = draw.extent(14), p.n = draw.extent(14);
   p.k = draw.below(9) == 0 ? draw.below(200) : 16 * draw.extent(11);
   const int64_t size = draw.of(kBlocks);
   p.block_size = size == -1 || size > p.k ? std::max<int64_t>(p.k, 1) : size;

@@ -3,13 +3,10 @@ memory; the cases are in hostile_files.py."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.scripts import report_of
 
 SECONDS = 2  # of a processor
 MEGABYTES = 500  # of the whole process, torch included
@@ -22,16 +19,7 @@ HARMLESS = {
 
 def test_every_hostile_checkpoint_is_refused_soon_and_in_little_memory(repository: Path) -> None:
     fooled = Path("/tmp/mixed_gemm_was_fooled")
-    done = subprocess.run(
-        [sys.executable, "hostile_files.py"],
-        cwd=Path(__file__).parents[1] / "support",
-        env={**os.environ, "PYTHONPATH": str(repository), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = report_of("hostile_files.py", repository=repository)
     assert len(found) > 220 and not fooled.exists()
     for name, outcome in found.items():
         expected = "read" if name in HARMLESS else "CheckpointError: /"

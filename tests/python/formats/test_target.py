@@ -8,12 +8,11 @@ import json
 import os
 import resource
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.scripts import report_of
 
 from mixed_gemm.formats import CheckpointError, CheckpointWarning, open_checkpoint, save_checkpoint
 from mixed_gemm.formats.target import INCOMPLETE, STAGING
@@ -42,16 +41,9 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def test_saves_killed_at_every_moment_leave_all_or_nothing(repository: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "killed_saves.py", repository / "tests" / "data" / "ct_int_8bit"],
-        cwd=Path(__file__).parents[1] / "support",
-        env={**os.environ, "PYTHONPATH": str(repository), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    for scenario, found in json.loads(done.stdout).items():
+    checkpoint = repository / "tests" / "data" / "ct_int_8bit"
+    report = report_of("killed_saves.py", checkpoint, repository=repository)
+    for scenario, found in report.items():
         assert found["problems"] == [], scenario
         states = found["states"]
         assert states["moments"] > 60 and states["incomplete"] > 5 and states["new"] > 0

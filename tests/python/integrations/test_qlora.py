@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from support import tiny_llama
+from support.training import losses_of
 
 import mixed_gemm
 from mixed_gemm import QuantizedTensor
@@ -59,15 +60,7 @@ def test_a_plain_loop_trains_the_adapters_alone(scheme: str, dtype: torch.dtype)
     assert len(weights) == 2 * 7 and {w.dtype for w in weights.values()} == {dtype}
     before = {name: copy.deepcopy(w.tensors()) for name, w in weights.items()}
     trained = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=2e-2)
-    losses = []
-    for _ in range(12):
-        loss = model(input_ids=TOKENS, labels=TOKENS).loss
-        optimizer.zero_grad()
-        loss.backward()
-        assert all(p.grad is not None and p.grad.isfinite().all() for p in trained)
-        optimizer.step()
-        losses.append(loss.item())
+    losses = losses_of(model, trained, TOKENS, lr=2e-2)
     assert losses[-1] < 0.85 * losses[0], losses
     for name, weight in quantized(model).items():
         assert all(torch.equal(t, before[name][part]) for part, t in weight.tensors().items())

@@ -26,6 +26,7 @@ from support.generation import (
     truth,
     worst_ratio,
 )
+from support.training import losses_of
 
 import mixed_gemm
 from mixed_gemm.formats import CheckpointError, CheckpointWarning, open_checkpoint, save_checkpoint
@@ -432,17 +433,9 @@ def test_lora_on_top_trains(repository):
     tuned = peft.get_peft_model(model, config)
     trained = [p for p in tuned.parameters() if p.requires_grad]
     assert len(trained) == 2 * len(tiny_llama.LINEARS)
-    optimizer = torch.optim.Adam(trained, lr=1e-2)
-    losses = []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for _ in range(12):
-            loss = tuned(input_ids=PROMPT, labels=PROMPT).loss
-            optimizer.zero_grad()
-            loss.backward()
-            assert all(p.grad is not None and p.grad.isfinite().all() for p in trained)
-            optimizer.step()
-            losses.append(loss.item())
+        losses = losses_of(tuned, trained, PROMPT, lr=1e-2)
     assert losses[-1] < 0.5 * losses[0], losses
     for name, packed in before.items():
         layer = tuned.get_submodule(f"base_model.model.{name}").base_layer

@@ -7,6 +7,7 @@ import io
 import json
 import pickle
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,15 @@ def tag(layer: Linear, **changes: Any) -> torch.Tensor:
     return torch.tensor(list(json.dumps(text).encode()), dtype=torch.uint8)
 
 
+def put(**changes: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Any, Linear], None]:
+    """What maps entries of a state."""
+
+    def change(state: Any, layer: Linear) -> None:
+        state.update({name: of(state[name]) for name, of in changes.items()})
+
+    return change
+
+
 BAD_STATES: dict[str, tuple[Any, str]] = {
     "layout version": (
         lambda s, m: s.update(_extra_state=tag(m, layout_version=2)),
@@ -174,29 +184,23 @@ BAD_STATES: dict[str, tuple[Any, str]] = {
     ),
     "tag missing": (lambda s, m: s.pop("_extra_state"), 'Missing key.*"_extra_state"'),
     "b_packed shape": (
-        lambda s, m: s.update(b_packed=s["b_packed"][:64]),
+        put(b_packed=lambda x: x[:64]),
         r"b_packed must be \(128, 64\), got \(64, 64\)",
     ),
     "b_packed dtype": (
-        lambda s, m: s.update(b_packed=s["b_packed"].to(torch.int8)),
+        put(b_packed=lambda x: x.to(torch.int8)),
         "b_packed must be torch.uint8, got torch.int8",
     ),
-    "scales shape": (
-        lambda s, m: s.update(scales=s["scales"].t()),
-        r"scales must be \(3, 72\), got \(72, 3\)",
-    ),
+    "scales shape": (put(scales=torch.t), r"scales must be \(3, 72\), got \(72, 3\)"),
     "scales dtype": (
-        lambda s, m: s.update(scales=s["scales"].to(torch.int32)),
+        put(scales=lambda x: x.to(torch.int32)),
         "scales must be .*float16.*got torch.int32",
     ),
     "mixed dtypes": (
-        lambda s, m: s.update(scales=s["scales"].half()),
+        put(scales=torch.Tensor.half),
         "must share one dtype, got scales torch.float16, bias torch.float32",
     ),
-    "bias shape": (
-        lambda s, m: s.update(bias=s["bias"][:70]),
-        r"bias must be \(72,\), got \(70,\)",
-    ),
+    "bias shape": (put(bias=lambda x: x[:70]), r"bias must be \(72,\), got \(70,\)"),
     "scales missing": (lambda s, m: s.pop("scales"), 'Missing key.*"scales"'),
     "zeros unexpected": (lambda s, m: s.update(zeros=s["scales"]), 'Unexpected key.*"zeros"'),
     "dense": (

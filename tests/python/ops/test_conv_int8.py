@@ -4,35 +4,37 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 import torch
-from support.conv_int8 import Int8Case, make
+from problems.conv_int8 import ConvInt8Case, make
+from problems.placing import place
 
 import mixed_gemm
 from mixed_gemm.ops.conv_problem import MAX_CONV_INT8_K, Pair
 from mixed_gemm.reference import conv as reference_conv
 
+CASE = ConvInt8Case(in_c=19, out_c=21, input_zero_point=17, bias=True)
+
 
 @pytest.mark.parametrize("clamp", [(-128, 127), (-5, 127), (0, 60), (3, 3), (-128, -128)])
 def test_clamp_is_applied_to_the_rounded_output(clamp: Pair) -> None:
-    tensors, options = make(Int8Case())
-    free = mixed_gemm.qconv2d_int8(*tensors, **options)
-    bounded = {"clamp_min": clamp[0], "clamp_max": clamp[1]}
-    out = mixed_gemm.qconv2d_int8(*tensors, **options, **bounded)
-    assert torch.equal(out, free.clamp(*clamp))
-    assert torch.equal(out, reference_conv.qconv2d_int8(*tensors, **options, **bounded))
+    free, bounded = make(CASE), make(replace(CASE, clamp=clamp))
+    out = bounded.run()
+    assert torch.equal(out, free.run().clamp(*clamp))
+    assert torch.equal(out, bounded.exact())
 
 
 def test_output_is_the_nearest_integer_to_the_exact_one() -> None:
     # Rational arithmetic: what the formula means, apart from how it rounds.
-    tensors, options = make(Int8Case(1, 4, 3, (4, 4)))
-    images, weight, scale, bias = tensors
+    problem = make(replace(CASE, images=1, in_c=4, out_c=3, size=(4, 4)))
+    (images, weight, scale, bias), options = problem.arguments()
     sums = reference_conv.conv_sums(
         images, weight, options["input_zero_point"], padding=options["padding"]
     )
-    out = mixed_gemm.qconv2d_int8(*tensors, **options)
+    out = problem.run()
     s_in, s_out = Fraction(options["input_scale"]), Fraction(options["output_scale"])
     for index in itertools.product(*(range(x) for x in out.shape)):
         o = index[1]
@@ -96,38 +98,32 @@ def test_the_largest_sums_do_not_wrap(value: int, zero_point: int) -> None:
 
 @pytest.mark.parametrize("scale", [math.nan, math.inf])
 def test_a_scale_that_is_not_finite_gives_a_defined_output(scale: float) -> None:
-    tensors, options = make(Int8Case())
-    images, weight, scales, bias = tensors
-    scales = scales.clone()
-    scales[3] = scale
-    out = mixed_gemm.qconv2d_int8(images, weight, scales, bias, **options)
-    want = reference_conv.qconv2d_int8(images, weight, scales, bias, **options)
-    assert torch.equal(out, want)
+    problem = make(CASE)
+    problem.weight_scale[3] = scale
+    assert torch.equal(problem.run(), problem.exact())
 
 
 def test_weights_in_either_memory_format_and_any_strides() -> None:
-    tensors, options = make(Int8Case(in_c=20))
-    images, weight, scale, bias = tensors
-    want = mixed_gemm.qconv2d_int8(*tensors, **options)
+    problem = make(replace(CASE, in_c=20))
+    want, weight = problem.run(), problem.weight
     wide = torch.stack((weight, weight), dim=-1)[..., 0]
-    strided = torch.stack((scale, 7 * scale), dim=-1)[:, 0]
-    for w in (weight.contiguous(memory_format=torch.channels_last), wide):
-        assert torch.equal(mixed_gemm.qconv2d_int8(images, w, strided, bias, **options), want)
-    nchw = images.contiguous()
-    out = mixed_gemm.qconv2d_int8(nchw, weight, scale, bias, **options)
+    strided = place(problem.weight_scale, "every_second_column")
+    for w in (weight.contiguous(memory_format=torch.channels_last), weight.contiguous(), wide):
+        assert torch.equal(problem.run(weight=w, weight_scale=strided), want)
+    out = problem.run(input=problem.input.contiguous())
     assert torch.equal(out, want)
     assert out.is_contiguous()
     assert want.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_requantized_conv_is_near_the_float_one() -> None:
-    # The seed's formula end to end: dequantize, convolve, quantize.
-    tensors, options = make(Int8Case())
-    images, weight, scale, bias = tensors
+    # The formula end to end: dequantize, convolve, quantize.
+    problem = make(CASE)
+    (images, weight, scale, bias), options = problem.arguments()
     real = options["input_scale"] * (images.double() - options["input_zero_point"])
     y = torch.nn.functional.conv2d(
         real, scale.double()[:, None, None, None] * weight.double(), bias.double(), padding=1
     )
     want = (y / options["output_scale"] + options["output_zero_point"]).clamp(-128, 127)
-    out = mixed_gemm.qconv2d_int8(*tensors, **options)
+    out = problem.run()
     assert float((out.double() - want).abs().max()) <= 0.5 + 1e-4

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 from problems import block as block_gemm
+from problems import conv_int8
 from problems.conv import ConvCase, ConvProblem, make
-from support import conv_int8
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -65,7 +65,8 @@ def test_pack_opcheck(bits: int) -> None:
 
 @pytest.mark.parametrize("last", [False, True])
 def test_int8_opcheck(last: bool) -> None:
-    tensors, options = conv_int8.make(conv_int8.Int8Case(channels_last=last))
+    layout = "channels_last" if last else "nchw"
+    tensors, options = conv_int8.make(conv_int8.ConvInt8Case(layout=layout)).arguments()
     options = {k: list(v) if isinstance(v, tuple) else v for k, v in options.items()}
     torch.library.opcheck(OPS.qconv2d_int8.default, tensors, options)
 
@@ -221,9 +222,10 @@ def test_flops_are_those_of_the_dense_ops() -> None:
     dense = torch.randn(24, 40, 3, 2)
     want = flops_of(lambda: nn.functional.conv2d(p.input, dense, **p.case.geometry()))
     assert flops_of(p.run) == want > 0
-    tensors, options = conv_int8.make(conv_int8.Int8Case())
-    want = flops_of(lambda: nn.functional.conv2d(*(t.float() for t in tensors[:2]), padding=1))
-    assert flops_of(lambda: mixed_gemm.qconv2d_int8(*tensors, **options)) == want > 0
+    int8 = conv_int8.make(conv_int8.ConvInt8Case())
+    x, weight = int8.input.float(), int8.weight.float()
+    want = flops_of(lambda: nn.functional.conv2d(x, weight, padding=1))
+    assert flops_of(int8.run) == want > 0
     block = block_gemm.make(block_gemm.BlockCase())
     assert flops_of(block.run) == 2 * 5 * 40 * 160
 

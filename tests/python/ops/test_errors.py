@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from problems.gemm import Case, make
+from support.op_calls import changed
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import mixed_gemm
@@ -34,9 +35,7 @@ def arguments(**changes: Any) -> dict[str, Any]:
         "zero_mode": "sub",
         "activation": "identity",
     }
-    for name, change in changes.items():
-        valid[name] = change(valid[name]) if callable(change) else change
-    return valid
+    return changed(valid, changes)
 
 
 def refuse(exception: type[Exception], text: str, call: Callable[[], object]) -> None:
@@ -89,10 +88,7 @@ TENSORS: dict[str, tuple[dict[str, Any], str]] = {
         {"scales": lambda s: s.bfloat16()},
         rf"{OP}: scales must be float16.*got bfloat16",
     ),
-    "zeros float32": (
-        {"zeros": lambda z: z.float()},
-        rf"{OP}: zeros must be float16.*got float32",
-    ),
+    "zeros float32": ({"zeros": lambda z: z.float()}, rf"{OP}: zeros must be float16.*float32"),
     "zeros packed": (
         {"zeros": lambda z: z[:, :9]},
         rf"{OP}: zeros must be .*\(4, 72\), got \(4, 9\)",

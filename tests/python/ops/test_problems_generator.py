@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import registry, verdict
-from problems.covering import all_pairs, may_meet
+from problems.covering import all_pairs, each_once, may_meet
 from problems.gemm import ZERO_MODES, Case, make
 from problems.placing import LEADS, PLACES, lead, place, poison_of
 from torch import Tensor
@@ -41,6 +41,21 @@ def test_all_pairs_says_which_pair_no_row_can_hold() -> None:
     rules = {("a", "c"): lambda a, c: a != c, ("b", "c"): lambda b, c: b == c}
     with pytest.raises(ValueError, match="no row that the rules allow holds"):
         list(all_pairs({"a": (0, 1), "b": (0, 1), "c": (0, 1)}, rules))
+
+
+def test_each_once_holds_the_pairs_that_a_few_rows_can() -> None:
+    """Two lists that turn by one index meet in a part of their pairs where their lengths share a
+    divisor, as 2 and 4 do; here few rows more than 3 x 4 hold all pairs of 2, 3 and 4."""
+    factors = {"kernel": tuple(range(18)), "a": (0, 1), "b": (0, 1, 2), "c": (0, 1, 2, 3)}
+    rules = {("kernel", "a"): lambda kernel, a: kernel > 2 or a == 0}
+    rows = list(each_once("kernel", factors, rules))
+    assert [row["kernel"] for row in rows] == list(range(18))
+    assert all(may_meet(rules, row) for row in rows)
+    for x, y in itertools.combinations("abc", 2):
+        met = {(row[x], row[y]) for row in rows}
+        assert met == set(itertools.product(factors[x], factors[y])), (x, y)
+    with pytest.raises(ValueError, match="holds kernel=1"):
+        list(each_once("kernel", factors, {("kernel", "a"): lambda kernel, a: kernel != 1}))
 
 
 def test_one_group_with_zero_points_meets_every_depth() -> None:

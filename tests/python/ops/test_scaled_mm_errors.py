@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.scaled_cases import ScaledCase, make
+from problems.scaled import ScaledCase, make
+from support.op_calls import changed
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import mixed_gemm
@@ -19,19 +20,9 @@ MM, AZP = "mixed_gemm::scaled_mm", "mixed_gemm::scaled_mm_azp"
 def arguments(**changes: Any) -> dict[str, Any]:
     """Of a valid scaled_mm_azp, with ``changes``; a callable maps the valid value."""
     p = make(CASE)
-    valid: dict[str, Any] = {
-        "a": p.a,
-        "b": p.b,
-        "scale_a": p.scale_a,
-        "scale_b": p.scale_b,
-        "azp_adj": p.azp_adj,
-        "azp": p.azp,
-        "bias": p.bias,
-        "out_dtype": torch.float16,
-    }
-    for name, change in changes.items():
-        valid[name] = change(valid[name]) if callable(change) else change
-    return valid
+    names = ("a", "b", "scale_a", "scale_b", "azp_adj", "azp", "bias")
+    valid = {**{name: getattr(p, name) for name in names}, "out_dtype": torch.float16}
+    return changed(valid, changes)
 
 
 # name -> (changed arguments, text)

@@ -24,6 +24,15 @@ def words(*shape: int) -> torch.Tensor:
     return torch.randint(-(2**31), 2**31, shape, dtype=torch.int32)
 
 
+def changed(valid: Arguments, changes: Arguments) -> Arguments:
+    """``valid`` with other values of some arguments; a callable maps the valid one."""
+    given = {
+        name: change(valid[name]) if callable(change) else change
+        for name, change in changes.items()
+    }
+    return {**valid, **given}
+
+
 def gemm() -> Arguments:
     return {
         "a": torch.randn(3, K).half(),

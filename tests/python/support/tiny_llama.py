@@ -4,9 +4,11 @@ the truth that tests/data/make_*.py hands to the packers of others, and that our
 
 from __future__ import annotations
 
+import json
 import math
 import zlib
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -144,3 +146,16 @@ def float_grid(name: str, n: int, k: int, strategy: str, block: list[int] | None
     scales = (1 + scatter(name + "scales", *shape) % 97 / 97) * 2.0**-11
     values = patterns.to(torch.uint8).view(torch.float8_e4m3fn)
     return FloatGrid(values, scales.bfloat16(), (rows, columns))
+
+
+def write_dense(folder: Path) -> Path:
+    """The same model as a dense checkpoint, its weights those of int4 in groups of 32."""
+    from safetensors.torch import save_file
+
+    folder.mkdir()
+    tensors = plain_tensors()
+    for name, (n, k) in LINEARS.items():
+        tensors[f"{name}.weight"] = grid(name, n, k, 4, 32, False).weight().half()
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    return folder

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import copy
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from support import tiny_llama
 from support.toy_scheme import TOY, ToyWeight
 from torch import nn
@@ -35,16 +33,6 @@ def quantized() -> nn.Sequential:
     model = net()
     mixed_gemm.quantize_(model, "toy", progress=False)
     return model
-
-
-def dense_folder(folder: Path) -> Path:
-    folder.mkdir()
-    tensors = tiny_llama.plain_tensors()
-    for name, (n, k) in tiny_llama.LINEARS.items():
-        tensors[f"{name}.weight"] = tiny_llama.grid(name, n, k, 4, 32, False).weight().half()
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(tiny_llama.CONFIG))
-    return folder
 
 
 def kinds_of(model: Any) -> set[str]:
@@ -97,7 +85,7 @@ def test_shards() -> None:
 def test_transformers_config_save_and_reload(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="optional: hf extra")
     model = mixed_gemm.from_pretrained(
-        dense_folder(tmp_path / "dense"),
+        tiny_llama.write_dense(tmp_path / "dense"),
         dtype=torch.float32,
         quantization_config=mixed_gemm.MixedGemmConfig("toy"),
     )
@@ -119,10 +107,7 @@ def test_command(tmp_path: Path) -> None:
 
     from mixed_gemm.cli.app import app
 
-    done = CliRunner().invoke(
-        app,
-        ["quantize", str(dense_folder(tmp_path / "dense")), str(tmp_path / "out"), "--scheme",
-         "toy"],
-    )  # fmt: skip
+    source, out = tiny_llama.write_dense(tmp_path / "dense"), tmp_path / "out"
+    done = CliRunner().invoke(app, ["quantize", str(source), str(out), "--scheme", "toy"])
     assert done.exit_code == 0, done.output
     assert {w.scheme for w in open_checkpoint(tmp_path / "out")} == {TOY}

@@ -1,4 +1,5 @@
-"""The points that benchmarks measure: those of the peer timings in benchmarks/peers."""
+"""Times that other kernels took on the GPU model named in the file: benchmarks/peers. Imports no
+torch."""
 
 from __future__ import annotations
 
@@ -6,9 +7,9 @@ import csv
 import functools
 from pathlib import Path
 
-PEERS = Path(__file__).parent / "peers"
+from .row import Point
 
-Point = tuple[int, int, int]  # N, K, M
+PEERS = Path(__file__).parent / "peers"
 
 
 @functools.cache
@@ -17,7 +18,7 @@ def peer_rows(name: str) -> dict[Point, dict[str, float]]:
     rows: dict[Point, dict[str, float]] = {}
     with (PEERS / f"{name}.csv").open() as file:
         for row in csv.DictReader(file):
-            point = int(row["N"]), int(row["K"]), int(row["M"])
+            point = Point(int(row["N"]), int(row["K"]), int(row["M"]))
             rows.setdefault(point, {})[row["kernel"]] = float(row["us"])
     return rows
 
@@ -34,6 +35,11 @@ def peers_of(bits: int, group_size: int) -> dict[Point, dict[str, float]]:
                 if (scheme in kernel or aten) and is_peer(kernel):
                     rows.setdefault(point, {})[kernel] = us
     return rows
+
+
+def times_of(name: str, kernel: str) -> dict[Point, float]:
+    """The microseconds of one kernel in one file of peers."""
+    return {point: us[kernel] for point, us in peer_rows(name).items() if kernel in us}
 
 
 def is_peer(kernel: str) -> bool:

@@ -1,45 +1,39 @@
 """What a call costs the host: one row through a layer of 1024 x 1024, beside nn.Linear.
 
-    python benchmarks/bench_host.py [--out FILE.json] [--device cuda]
+    python -m benchmarks.host_time [--out FILE.json] [--device cuda]
 
-Each call is repeated and the fastest of several rounds kept, in microseconds. On a GPU the product
-itself takes less than the host needs to ask for it, and the queue is drained between rounds. It
-uses only what the package has had since it has a Linear, so that an older one can be measured
-beside.
+The calls take turns, many in a row each, and the fastest of several rounds is kept, in
+microseconds. On a GPU the product itself takes less than the host needs to ask for it, and the
+queue is drained between rounds.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from about import about_run
 
 import mixed_gemm
+from mixed_gemm.selection.timing import Call, host_us
+
+from .about import about_run
 
 SIZE = 1024  # N and K
-CALLS = 1000
+CALLS = 1000  # in a row
 ROUNDS = 9
 
 
-def host_us(call: Callable[[], object], device: torch.device) -> float:
-    for _ in range(CALLS // 10):
-        call()
-    best = math.inf
-    for _ in range(ROUNDS):
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        begun = time.perf_counter()
-        for _ in range(CALLS):
-            call()
-        best = min(best, time.perf_counter() - begun)
-    return 1e6 * best / CALLS
+def best_us(calls: dict[str, Call], device: torch.device) -> dict[str, float]:
+    """Of each call; the first round warms up."""
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(ROUNDS + 1):
+        for name, call in calls.items():
+            found[name].append(host_us(call, device, CALLS))
+    return {name: min(us[1:]) for name, us in found.items()}
 
 
 def measured(device: torch.device) -> dict[str, dict[str, float]]:
@@ -53,7 +47,7 @@ def measured(device: torch.device) -> dict[str, dict[str, float]]:
     op, linear = torch.ops.mixed_gemm.fpA_intB_gemm, torch.nn.functional.linear
     packed, scales = layer.b_packed, layer.scales
 
-    def calls(x: torch.Tensor) -> dict[str, Callable[[], object]]:
+    def calls(x: torch.Tensor) -> dict[str, Call]:
         return {
             "nn.Linear": lambda: dense(x),
             "mixed_gemm.Linear": lambda: layer(x),
@@ -61,7 +55,7 @@ def measured(device: torch.device) -> dict[str, dict[str, float]]:
             "torch.ops": lambda: op(x, packed, scales, None, bias, bits=4, group_size=128),
         }
 
-    modes: dict[str, tuple[Any, torch.Tensor]] = {
+    modes: dict[str, tuple[Callable[[], Any], torch.Tensor]] = {
         "no_grad": (torch.no_grad, x),
         "inference_mode": (torch.inference_mode, x),
         "gradients recorded, none asked for": (torch.enable_grad, x),
@@ -70,26 +64,24 @@ def measured(device: torch.device) -> dict[str, dict[str, float]]:
     found = {}
     for mode, (context, rows) in modes.items():
         with context():
-            found[mode] = {name: host_us(call, device) for name, call in calls(rows).items()}
+            found[mode] = best_us(calls(rows), device)
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--commit", help="where there is no git to ask")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
+    device = torch.device(options.device)
     torch.set_num_threads(1)
-    found = measured(torch.device(options.device))
+    found = measured(device)
     for mode, calls in found.items():
         print(f"{mode}: " + ", ".join(f"{name} {us:.1f}" for name, us in calls.items()))
     if options.out:
-        meta: dict[str, Any] = {"torch": torch.__version__}
-        if options.device != "cpu":
-            meta = about_run({}, options.commit)
-        text = json.dumps({"meta": meta, "us": found}, indent=1)
-        options.out.write_text(text + "\n")
+        meta = about_run(device, {}, options.commit)
+        options.out.write_text(json.dumps({"meta": meta, "us": found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,5 @@
+"""``python -m benchmarks OP``: see runner.py."""
+
+from .runner import main
+
+main()

@@ -1,0 +1,12 @@
+"""A file for each op: what is timed, on which operands, at which points."""
+
+from __future__ import annotations
+
+from ..benchmark import Benchmark
+from .awq_gemm import AwqGemm
+from .block_quant_gemm import BlockQuantGemm
+from .gemm import Gemm
+from .qconv2d import Qconv2d
+from .scaled_mm import ScaledMm
+
+BENCHMARKS: tuple[type[Benchmark], ...] = (Gemm, ScaledMm, AwqGemm, BlockQuantGemm, Qconv2d)
