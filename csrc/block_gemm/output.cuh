@@ -10,10 +10,11 @@ struct BlockOutput {
   const void* bias;  // [n] of output.type, or null
   Activation activation;
 
-  // Arguments as TileOutput::store; there is no parallel split.
+  static constexpr bool kStoresPartials = false;
+
+  // Arguments as TileOutput::store.
   template <int kMmaM, int kMmaN>
-  __device__ void store(float* sums, int, int row0, int column0, int lane,
-                        uint32_t store_blocks) const {
+  __device__ void store(float* sums, int row0, int column0, int lane, uint32_t store_blocks) const {
     if (bias != nullptr) add_bias<kMmaM, kMmaN>(sums, column0 + lane % 4 * 2);
     if (activation != Activation::kIdentity) activate_all<4 * kMmaM * kMmaN>(activation, sums);
     output.store<kMmaM, kMmaN>(sums, row0, column0, lane, store_blocks);

@@ -12,9 +12,10 @@ struct RequantizedOutput {
   int m, n;
   float clamp_min, clamp_max;
 
-  // No parallel split: `slice` is always -1.
+  static constexpr bool kStoresPartials = false;
+
   template <int kMmaM, int kMmaN>
-  __device__ void store(const int32_t* sums, int slice, int row0, int column0, int lane,
+  __device__ void store(const int32_t* sums, int row0, int column0, int lane,
                         uint32_t store_blocks) const {
     const int g = lane / 4, q = lane % 4;
     CUTLASS_PRAGMA_UNROLL

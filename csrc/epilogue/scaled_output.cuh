@@ -51,10 +51,12 @@ struct ScaledOutput {
   SumType* partials;       // parallel split: [slices, m, partial_stride]
   int64_t partial_stride;  // a multiple of 8
 
+  static constexpr bool kStoresPartials = true;
+
+  // The finished outputs of these store blocks (store_tile.cuh).
   template <int kMmaM, int kMmaN>
-  __device__ void store(const SumType* sums, int slice, int row0, int column0, int lane,
+  __device__ void store(const SumType* sums, int row0, int column0, int lane,
                         uint32_t store_blocks) const {
-    if (slice >= 0) return store_partials<kMmaM, kMmaN>(sums, slice, row0, column0, lane);
     float values[4 * kMmaM * kMmaN];
     with_epilogue<SumType>(epilogue, [&](const auto& tree) {
       evaluate<kMmaM, kMmaN>(tree, sums, row0 + lane / 4, column0 + lane % 4 * 2, m - 1, n - 1,
@@ -63,6 +65,7 @@ struct ScaledOutput {
     store_values<kMmaM, kMmaN>(values, row0, column0, lane, store_blocks);
   }
 
+  // The sums of a slice of a parallel split, as they are.
   template <int kMmaM, int kMmaN>
   __device__ void store_partials(const SumType* sums, int slice, int row0, int column0,
                                  int lane) const {

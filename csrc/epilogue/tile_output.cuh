@@ -16,17 +16,21 @@ struct TileOutput {
   float* partials;         // parallel split: fp32 sums [slices, m, partial_stride]
   int64_t partial_stride;  // a multiple of 8
 
-  // accumulators: used up. slice: of a parallel split, whose sums are stored; -1: finish the output
-  // of these store blocks (store_tile.cuh).
+  static constexpr bool kStoresPartials = true;
+
+  // The sums of a slice of a parallel split, as they are.
   template <int kMmaM, int kMmaN>
-  __device__ void store(float* accumulators, int slice, int row0, int column0, int lane,
+  __device__ void store_partials(const float* accumulators, int slice, int row0, int column0,
+                                 int lane) const {
+    const PairMatrix<float> sums{partials + static_cast<int64_t>(slice) * m * partial_stride, m,
+                                 output.n, partial_stride};
+    sums.template store<kMmaM, kMmaN>(accumulators, row0, column0, lane);
+  }
+
+  // The finished outputs of these store blocks (store_tile.cuh). accumulators: used up.
+  template <int kMmaM, int kMmaN>
+  __device__ void store(float* accumulators, int row0, int column0, int lane,
                         uint32_t store_blocks) const {
-    if (slice >= 0) {
-      const PairMatrix<float> sums{partials + static_cast<int64_t>(slice) * m * partial_stride, m,
-                                   output.n, partial_stride};
-      sums.template store<kMmaM, kMmaN>(accumulators, row0, column0, lane);
-      return;
-    }
     if (MIXED_GEMM_MUTATED(ActivationFirst) && output.activation != Activation::kIdentity) {
       activate_all<4 * kMmaM * kMmaN>(output.activation, accumulators);
     }

@@ -135,11 +135,16 @@ struct TileGemm {
           reinterpret_cast<float4*>(&storage.mainloop), thread, params.work.slice(worker),
           params.work.slices, accumulators);
     }
-    params.output.template store<Part::kMmaM, Part::kMmaN>(
-        accumulators.data(),
-        params.work.split == SplitK::kParallel ? params.work.slice(worker) : -1,
-        item.tile_m * Config::kTile.m + Part::row(thread),
-        item.tile_n * Config::kTile.n + Part::column(thread), thread % 32, store_blocks);
+    const int row = item.tile_m * Config::kTile.m + Part::row(thread);
+    const int column = item.tile_n * Config::kTile.n + Part::column(thread);
+    const bool partial = Output::kStoresPartials && params.work.split == SplitK::kParallel;
+    if (!partial) {
+      params.output.template store<Part::kMmaM, Part::kMmaN>(accumulators.data(), row, column,
+                                                             thread % 32, store_blocks);
+    } else if constexpr (Output::kStoresPartials) {
+      params.output.template store_partials<Part::kMmaM, Part::kMmaN>(
+          accumulators.data(), params.work.slice(worker), row, column, thread % 32);
+    }
     if (cluster) Shared::release_cluster();  // the others have read this block's sums
   }
 

@@ -15,7 +15,8 @@
 namespace mixed_gemm {
 
 // Mainloop_: request() for one thread, multiply() for the multiplying warps. Output::Writer:
-// request() of what it reads of a tile's rows and columns, before the tile is multiplied; store().
+// request() of what it reads of a tile's rows and columns, before the tile is multiplied; store()
+// of finished outputs, store_partials() of the sums of a slice.
 template <typename Config, typename Mainloop_, typename Output>
 struct SpecializedGemm {
   using Mainloop = Mainloop_;
@@ -112,8 +113,12 @@ struct SpecializedGemm {
         Shared::add(slot(p, other), sums);
       }
     }
-    writer.store(sums.data(), p.work.split == SplitK::kParallel ? p.work.slice(worker) : -1,
-                 item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n);
+    const int row = item.tile_m * Config::kTile.m, column = item.tile_n * Config::kTile.n;
+    if (p.work.split == SplitK::kParallel) {
+      writer.store_partials(sums.data(), p.work.slice(worker), row, column);
+    } else {
+      writer.store(sums.data(), row, column);
+    }
   }
 
   static __device__ void publish(int* flag) {

@@ -48,15 +48,16 @@ struct WgmmaScaledOutput {
       }
     }
 
-    // A thread's sums of the tile at (row0, column0); slice: as in ScaledOutput.
-    __device__ void store(const int32_t* sums, int slice, int row0, int column0) {
-      if (slice >= 0) {
-        each_part(sums, [&](const int32_t* part, int row, int column) {
-          output_.p.template store_partials<1, kOctets>(part, slice, row0 + row, column0 + column,
-                                                        lane());
-        });
-        return;
-      }
+    // The sums of a thread, of a slice of a parallel split, in the tile at (row0, column0).
+    __device__ void store_partials(const int32_t* sums, int slice, int row0, int column0) {
+      each_part(sums, [&](const int32_t* part, int row, int column) {
+        output_.p.template store_partials<1, kOctets>(part, slice, row0 + row, column0 + column,
+                                                      lane());
+      });
+    }
+
+    // The finished outputs of a thread in the tile at (row0, column0).
+    __device__ void store(const int32_t* sums, int row0, int column0) {
       const Vectors& vectors = share();
       const bool narrow = Config::meet_if_all(fits());
       const ScaledEpilogueArgs local = of_tile(vectors);

@@ -27,28 +27,37 @@ struct WgmmaOutput {
    public:
     __device__ Writer(const WgmmaOutput& output, Shared&) : output_(output) {}
     __device__ void request(int, int) {}
-    // A thread's sums of the tile at (row0, column0), used up; slice: as in TileOutput.
-    __device__ void store(float* sums, int slice, int row0, int column0) {
-      const int warp = static_cast<int>(threadIdx.x) / 32;
-      CUTLASS_PRAGMA_UNROLL
-      for (int t = 0; t < Config::kRowTiles; ++t) {
-        output_.store_rows(sums + t * Config::kSumsPerTile, slice, row0,
-                           column0 + Config::column(warp, t), static_cast<int>(threadIdx.x) % 32);
-      }
+    // The sums of a thread, of a slice of a parallel split, in the tile at (row0, column0).
+    __device__ void store_partials(const float* sums, int slice, int row0, int column0) {
+      const int lane = static_cast<int>(threadIdx.x) % 32;
+      each_row_tile(column0, [&](int t, int column) {
+        output_.store_partials(sums + t * Config::kSumsPerTile, slice, row0 + lane % 4 * 2,
+                               column + lane / 4);
+      });
+    }
+    // The finished outputs of a thread in the tile at (row0, column0). sums: used up.
+    __device__ void store(float* sums, int row0, int column0) {
+      each_row_tile(column0, [&](int t, int column) {
+        output_.store_rows(sums + t * Config::kSumsPerTile, row0, column,
+                           static_cast<int>(threadIdx.x) % 32);
+      });
     }
 
    private:
+    template <typename Use>
+    __device__ static void each_row_tile(int column0, const Use& use) {
+      const int warp = static_cast<int>(threadIdx.x) / 32;
+      CUTLASS_PRAGMA_UNROLL
+      for (int t = 0; t < Config::kRowTiles; ++t) use(t, column0 + Config::column(warp, t));
+    }
+
     const WgmmaOutput& output_;
   };
 
  private:
   // Of tokens row0 .., columns column0 .. column0 + 15.
-  __device__ void store_rows(float* sums, int slice, int row0, int column0, int lane) const {
+  __device__ void store_rows(float* sums, int row0, int column0, int lane) const {
     const int g = lane / 4, q = lane % 4;
-    if (slice >= 0) {
-      store_partials(sums, slice, row0 + 2 * q, column0 + g);
-      return;
-    }
     scale_and_bias(sums, column0 + g);
     if (p.output.activation != Activation::kIdentity) {
       activate_all<kTokens / 2>(p.output.activation, sums);
