@@ -189,7 +189,7 @@ class CompressedTensors:
             if "zeros" not in changes:
                 product = -zeros.float() * weight.scales.float()
                 changes["zeros"] = product.to(weight.scales.dtype)
-        return replace(weight, **changes)
+        return replace(weight, **changes, is_conv1d=layer.name in self._rules.conv1d)
 
     def _unpack(self, layer: LayerTensors, info: LayerInfo) -> Tensor:
         words = layer.load("weight_packed")

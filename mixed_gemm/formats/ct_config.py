@@ -63,7 +63,7 @@ class WeightRules:
         title: "compressed-tensors pack-quantized".
         notes: what the rules ask for and is not done here.
         zeros_added: layers whose zeros are added (w = q * scale + zero), as this library says it of
-            its own files.
+            its own files. conv1d: layers that are a Conv1D of the model, likewise.
     """
 
     def __init__(self, config: Config, where: Path) -> None:
@@ -78,9 +78,7 @@ class WeightRules:
         if not isinstance(groups, Mapping):
             raise CheckpointError(where, "", "config_groups must be an object")
         self._rules = [self._rule(name, group) for name, group in groups.items()]
-        ours = config.get("mixed_gemm")
-        added = ours.get("zeros_added") if isinstance(ours, Mapping) else None
-        self.zeros_added = frozenset(map(str, added if isinstance(added, list) else ()))
+        self.zeros_added, self.conv1d = _named(config, "zeros_added"), _named(config, "conv1d")
         self.notes = tuple(dict.fromkeys(_note(g) for g in groups.values() if _note(g)))
         formats = {stated, *(str(g.get("format") or "") for g in groups.values())}
         unknown = formats - {*FORMATS, "mixed-precision", "dense", ""}
@@ -129,6 +127,13 @@ class WeightRules:
                 self._where, name, "has quantized tensors, but no target of config_groups names it"
             )
         return ranked[0].weights
+
+
+def _named(config: Config, key: str) -> frozenset[str]:
+    """Names of layers that this library says something of in its own files."""
+    ours = config.get("mixed_gemm")
+    names = ours.get(key) if isinstance(ours, Mapping) else None
+    return frozenset(map(str, names if isinstance(names, list) else ()))
 
 
 def _activations(group: object) -> Side | None:

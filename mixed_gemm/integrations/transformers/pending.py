@@ -76,6 +76,10 @@ class PendingLinear(nn.Module):
             self._files[role] = tensors.file(role)
             empty = torch.empty(tensors.shape(role), dtype=dtype, device="meta")
             self.register_buffer(role, empty)
+        if "weight" not in self._buffers:
+            # Models initialise weights of their children by name (GPT-2), this one too unless told.
+            self.weight = torch.empty((), device="meta")
+            self.weight._is_hf_initialized = True  # type: ignore[attr-defined]
 
     def forward(self, input: Tensor) -> Tensor:
         raise RuntimeError(f"mixed_gemm: {self._name} is still being loaded")

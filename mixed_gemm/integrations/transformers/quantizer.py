@@ -20,6 +20,7 @@ from ...formats.errors import CheckpointError
 from ...formats.index import TensorIndex
 from ...formats.layer import LayerTensors, modules_with
 from ...nn.linear import Linear
+from ...quantization.conv1d import as_linear, is_conv1d
 from ...quantization.select import DEFAULT_SKIP, select, skipped_by
 from ...weights.scheme import Scheme
 from .config import MixedGemmConfig
@@ -99,6 +100,8 @@ class MixedGemmQuantizer(HfQuantizer):
             module = _get(model, target)
             if module is None and any(re.search(x, f"{target}.weight") for x in ignored):
                 continue
+            if module is not None and is_conv1d(module):
+                module = as_linear(module)
             if not isinstance(module, nn.Linear):
                 kind = "no module" if module is None else f"a {type(module).__name__}"
                 raise layer.error(
@@ -123,7 +126,10 @@ class MixedGemmQuantizer(HfQuantizer):
         """What ``save_pretrained`` writes; it asks before it writes the config."""
         state, found = state_and_config(model)
         self.quantization_config = MixedGemmConfig(source=found)
-        model.config.quantization_config = self.quantization_config
+        if found is not None:
+            model.config.quantization_config = self.quantization_config
+        elif hasattr(model.config, "quantization_config"):
+            del model.config.quantization_config
         return state, {}
 
     # --- unquantized files ---------------------------------------------------------------------
