@@ -101,7 +101,7 @@ def command(
     made_for = getattr(loaded.config.get_text_config(), "max_position_embeddings", DEFAULT_WINDOW)
     tokens = tokens_of(model, text, loaded.get_input_embeddings().num_embeddings, max_tokens)
     start = time.perf_counter()
-    found = mixed_gemm.perplexity(
+    found = mixed_gemm.quantization.perplexity(
         loaded, tokens, window=window or min(DEFAULT_WINDOW, made_for), stride=stride, device=where
     )
     seconds = time.perf_counter() - start

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from .. import ops
+from ..ops.conv import unchecked_qconv2d
 from ..ops.conv_problem import (
     ConvGeometry,
     IntOrPair,
@@ -186,9 +186,9 @@ class Conv2d(QuantizedModule, nn.Conv2d):
             keep = torch.channels_last if is_channels_last(images) else torch.contiguous_format
             images = padded.contiguous(memory_format=keep)
         weight, scheme = self.weight, self.weight.scheme
-        out = ops.unchecked_qconv2d(
+        out = unchecked_qconv2d(
             images, weight.weight_packed, weight.scales, weight.offsets, self.bias,
-            bits=scheme.bits, block_size=scheme.group_size, geometry=self._geometry,
+            self._geometry, {"bits": scheme.bits, "block_size": scheme.group_size},
         )  # fmt: skip
         return out.squeeze(0) if input.dim() == 3 else out
 

@@ -76,13 +76,17 @@ def _column_major(b: Tensor) -> Tensor:
 def fp8_in_torch(
     a: Tensor,
     b: Tensor,
-    scale_a: Tensor,
-    scale_b: Tensor,
+    scales: tuple[Tensor, Tensor],
     bias: Tensor | None,
     out_dtype: torch.dtype,
 ) -> Tensor:
     """Checked float8 operands on torch._scaled_mm, whose scales per row write bfloat16 only: other
-    types take the fp32 sums and run the epilogue in torch, so that all round once."""
+    types take the fp32 sums and run the epilogue in torch, so that all round once.
+
+    Args:
+        scales: of ``a`` and of ``b``. The rest as in ``scaled_mm``.
+    """
+    scale_a, scale_b = scales
     rows, b = _packed(a.reshape(-1, a.shape[-1])), _column_major(b)
     m, n = rows.shape[0], b.shape[1]
     if out_dtype == torch.bfloat16:

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_map
 
 from ..ops.problem import DTYPES
-from .tensor import QuantizedTensor
+from .tensor import Dispatched, QuantizedTensor
 
 _aten = torch.ops.aten
 _aliasing: Callable[..., Any] = return_and_correct_aliasing
@@ -21,7 +21,7 @@ _Rule = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 _RULES: dict[Any, _Rule] = {}
 
 
-class WeightView(Tensor):
+class WeightView(Dispatched):
     """A quantized weight, seen in another shape; of its own it has nothing."""
 
     weight: QuantizedTensor
@@ -56,14 +56,6 @@ class WeightView(Tensor):
         cls, tensors: dict[str, Any], context: None, outer_size: Any, outer_stride: Any
     ) -> WeightView:
         return cls(tensors["weight"])
-
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
-
-    @classmethod
-    def __torch_dispatch__(  # type: ignore[override]
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        return dispatch(func, args, kwargs or {})
 
 
 class Transposed(WeightView):

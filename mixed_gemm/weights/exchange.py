@@ -114,6 +114,7 @@ class QuantizedWeight:
 
     @property
     def is_fp8(self) -> bool:
+        """Whether ``q`` holds float8 numbers, and no integers."""
         return self.q.dtype == FP8
 
     @property
@@ -146,7 +147,11 @@ class QuantizedWeight:
     def dequantize(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """The dense ``[N, K]`` weight with K in the order of the activations: computed in float32
         (exact for the "sub" zeros of files: an 11-bit scale times a 9-bit integer), rounded once.
-        pre_scale is not in it."""
+        pre_scale is not in it.
+
+        Args:
+            dtype: of the result.
+        """
         k = self.shape[1]
         size = k if self.group_size == -1 else self.group_size
 

@@ -51,6 +51,29 @@ def _asymmetric(x: Tensor, bits: int, dtype: torch.dtype) -> tuple[Tensor, Tenso
     return torch.round(x / scale + zero).clamp(low, high), scale, zero
 
 
+def checked_dense(where: str, weight: Tensor, axes: tuple[str, ...]) -> Tensor:
+    """A dense weight with one dimension for each of ``axes``, detached.
+
+    Raises:
+        ValueError: it has other dimensions, is empty, has lost its storage, or holds NaN or Inf.
+        TypeError: it has another dtype.
+    """
+    if weight.dim() != len(axes) or weight.dtype not in DTYPES:
+        error = ArgumentTypeError if weight.dtype not in DTYPES else ArgumentValueError
+        raise error(
+            f"{where}: weight must be a {len(axes)}-D float16, bfloat16 or float32 tensor "
+            f"[{', '.join(axes)}], got {tuple(weight.shape)} {weight.dtype}"
+        )
+    if weight.numel() == 0:
+        raise ValueError(f"{where}: weight must not be empty, got {tuple(weight.shape)}")
+    check_storage(where, weight=weight)
+    weight = weight.detach()
+    if not weight.is_meta and not weight.isfinite().all():
+        index = tuple((~weight.isfinite()).nonzero()[0].tolist())
+        raise ValueError(f"{where}: weight must be finite, got {weight[index]} at {index}")
+    return weight
+
+
 def quantize_weight(
     weight: Tensor,
     bits: int = 4,
@@ -82,23 +105,9 @@ def quantize_weight(
     """
     where = "mixed_gemm.quantize_weight"
     check_bits(where, bits)
-    if weight.dim() != 2 or weight.dtype not in DTYPES:
-        error = ArgumentTypeError if weight.dtype not in DTYPES else ArgumentValueError
-        raise error(
-            f"{where}: weight must be a 2-D float16, bfloat16 or float32 tensor [N, K], got "
-            f"{tuple(weight.shape)} {weight.dtype}"
-        )
+    weight = checked_dense(where, weight, ("N", "K"))
     n, k = weight.shape
-    if n == 0 or k == 0:
-        raise ValueError(f"{where}: weight must not be empty, got {tuple(weight.shape)}")
     check_group_size(where, group_size, k)
-    check_storage(where, weight=weight)
-    weight = weight.detach()
-    if not weight.is_meta and not weight.isfinite().all():
-        row, column = (~weight.isfinite()).nonzero()[0].tolist()
-        raise ValueError(
-            f"{where}: weight must be finite, got {weight[row, column]} at ({row}, {column})"
-        )
     dtype = weight.dtype if scale_dtype is None else scale_dtype
     x = _groups(weight, group_size)
     zero: Tensor | None = None

@@ -114,8 +114,13 @@ class Scheme:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Scheme:
-        """Raises:
-        ValueError: a field is missing, unknown or of another type.
+        """A scheme from what :meth:`as_dict` returns, as JSON keeps it.
+
+        Args:
+            fields: by name.
+
+        Raises:
+            ValueError: a field is missing, unknown or of another type.
         """
         try:
             sides = {
@@ -129,6 +134,7 @@ class Scheme:
 
     @property
     def bits(self) -> int:
+        """Of a stored weight."""
         return self.weights.num_bits
 
     @property
@@ -138,6 +144,7 @@ class Scheme:
 
     @property
     def has_zeros(self) -> bool:
+        """Whether weights have zero points, of whichever zero mode."""
         return self.zero_mode != "none"
 
     @property

@@ -249,7 +249,6 @@ class W8A8Weight(QuantizedTensor):
         )
 
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        """``[..., K]`` -> ``[..., N]`` in the dtype of ``x`` (or of autocast)."""
         if narrows(x, self.dtype):
             return self.product(x.to(self.dtype), bias).to(torch.float32)
         pre_scale = self.pre_scale

@@ -132,7 +132,7 @@ PREPARE: dict[str, tuple[Callable[[], Tensor], Callable[[Tensor], Any]]] = {
     "quantize_conv_weight": (lambda: torch.ones(16, 8, 3, 3), mixed_gemm.quantize_conv_weight),
     "azp_adjustment": (
         lambda: torch.ones(16, 128, dtype=torch.int8),
-        mixed_gemm.azp_adjustment,
+        mixed_gemm.ops.azp_adjustment,
     ),
     "Linear": (
         lambda: torch.ones(16, 128, dtype=torch.int8),
