@@ -102,6 +102,14 @@ class Linear(QuantizedModule, nn.Linear):
             return weight.product(input, parameters["bias"])
         return nn.functional.linear(input, self.weight, self.bias)  # sharded, or dense again
 
+    def activated(self, input: Tensor, activation: str) -> Tensor:
+        """:meth:`forward` and an activation in one kernel, for weights that fuse it.
+
+        Args:
+            input: ``[..., K]``. activation: of ``mixed_gemm.fpA_intB_gemm``.
+        """
+        return self.weight.product(input, self.bias, activation)
+
     @classmethod
     def from_weight(cls, weight: QuantizedTensor, bias: Tensor | None = None) -> Linear:
         """A module around a quantized weight, which is shared.

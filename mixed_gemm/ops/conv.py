@@ -122,7 +122,7 @@ def unchecked_qconv2d(
     """:func:`qconv2d` for ``Conv2d``, which checked its scalars when it was made.
 
     Args:
-        options: bits, block_size and, unless it is the identity, activation.
+        options: bits, block_size and activation.
     """
     _library.require()
     out: Tensor = torch.ops.mixed_gemm.qconv2d(

@@ -168,12 +168,17 @@ class IntegerWeight(WeightOnlyTensor):
             where=f"mixed_gemm.Linear: {weight.name}",
         )
 
-    def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+    def product(
+        self, x: Tensor, bias: Tensor | None = None, activation: str = "identity"
+    ) -> Tensor:
         if narrows(x, self.dtype):
-            return self.product(x.to(self.dtype), bias).to(torch.float32)
+            return self.product(x.to(self.dtype), bias, activation).to(torch.float32)
         if self.permutation is not None:
             check_not_freed("mixed_gemm.Linear", input=x, permutation=self.permutation)
             x = x.index_select(-1, self.permutation)
+        options = self.scheme.gemm_options
+        if activation != "identity":
+            options = {**options, "activation": activation}
         return unchecked_gemm(
             x,
             self.b_packed,
@@ -181,7 +186,7 @@ class IntegerWeight(WeightOnlyTensor):
             self.zeros,
             bias,
             self.pre_scale,
-            self.scheme.gemm_options,
+            options,
         )
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:

@@ -96,6 +96,7 @@ class QuantizedTensor(Dispatched):
 
     kind: ClassVar[str]
     parts: ClassVar[tuple[Part, ...]]
+    fuses: ClassVar[bool] = False  # whether its kernel runs an activation, too
     scheme: Scheme
 
     @staticmethod
@@ -228,11 +229,14 @@ class QuantizedTensor(Dispatched):
         """
         raise NotImplementedError
 
-    def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        """``x @ w.T + bias`` (a convolution has its own way): the only call of the op.
+    def product(
+        self, x: Tensor, bias: Tensor | None = None, activation: str = "identity"
+    ) -> Tensor:
+        """``activation(x @ w.T + bias)`` (a convolution has its own way): the only call of the op.
 
         Args:
             x: ``[..., K]``. bias: ``[N]`` or None.
+            activation: of ``fpA_intB_gemm``; the identity where the kind does not fuse any.
 
         Returns:
             ``[..., N]`` in the dtype of ``x`` (or of autocast).

@@ -248,7 +248,11 @@ class W8A8Weight(QuantizedTensor):
             where=f"mixed_gemm.Linear: {weight.name}",
         )
 
-    def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+    def product(
+        self, x: Tensor, bias: Tensor | None = None, activation: str = "identity"
+    ) -> Tensor:
+        if activation != "identity":
+            raise NotImplementedError(f"W8A8Weight: its kernels have no activation {activation}")
         if narrows(x, self.dtype):
             return self.product(x.to(self.dtype), bias).to(torch.float32)
         pre_scale = self.pre_scale

@@ -26,6 +26,7 @@ class WeightOnlyTensor(QuantizedTensor):
     """
 
     dims: ClassVar[int]
+    fuses: ClassVar[bool] = True
 
     @staticmethod
     def check_group(where: str, group_size: int, channels: int) -> None:
