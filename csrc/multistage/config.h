@@ -17,18 +17,18 @@ namespace mixed_gemm {
 // registers without it.
 constexpr TileConfig kTileConfigs[] = {
     Tile(16, 128).warp(16, 32).stages(6).int8_stages(5).blocks(4).scales_sums().halves().plain(
-        Modes::kGroupsWithoutZeros),
+        ForModes::kGroupsWithoutZeros),
     Tile(16, 256).warp(16, 64).stages(6).int8_stages(4).blocks(2).scales_sums().halves().plain(
-        Modes::kGroupsWithoutZeros),
-    Tile(32, 128).warp(32, 32).stages(4).blocks(3).plain(Modes::kAll),
-    Tile(32, 256).warp(32, 64).stages(4).blocks(2).plain(Modes::kAll),
-    Tile(64, 128).warp(64, 32).stages(4).blocks(3).plain(Modes::kAll),
+        ForModes::kGroupsWithoutZeros),
+    Tile(32, 128).warp(32, 32).stages(4).blocks(3).plain(ForModes::kAll),
+    Tile(32, 256).warp(32, 64).stages(4).blocks(2).plain(ForModes::kAll),
+    Tile(64, 128).warp(64, 32).stages(4).blocks(3).plain(ForModes::kAll),
     Tile(128, 256)
         .warp(128, 32)
         .stages(3)
         .blocks(1)
-        .plain(Modes::kAll)
-        .stream_k_apart(Modes::kGroupsWithoutZeros),
+        .plain(ForModes::kAll)
+        .stream_k_apart(ForModes::kGroupsWithoutZeros),
 };
 constexpr int kNumTileConfigs = sizeof(kTileConfigs) / sizeof(kTileConfigs[0]);
 
