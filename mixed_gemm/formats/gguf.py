@@ -28,7 +28,7 @@ class Gguf:
     """The codec; see ``Codec``. Its configuration has "types": layer -> number of its type."""
 
     anchor = BLOCKS
-    roles = (BLOCKS, "bias")
+    roles: tuple[str, ...] = (BLOCKS, "bias")
 
     def __init__(self, config: Config, where: Path) -> None:
         types: Any = config.get("types")

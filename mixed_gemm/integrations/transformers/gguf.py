@@ -54,10 +54,12 @@ def load(
     index = TensorIndex(file)
     found = {**index.config}
     found.pop("quantization_config")
-    if model_class is None:
-        model_class = getattr(transformers, found["architectures"][0])
     if config is None:
         config = transformers.AutoConfig.for_model(**found)
+    if model_class is None:
+        model_class = getattr(transformers, found["architectures"][0])
+    elif (classes := getattr(model_class, "_model_mapping", None)) is not None:
+        model_class = classes[type(config)]  # an Auto class wants a folder
     # The quantizer opens the file again: transformers copies a config, and writes it as JSON.
     source = {"quant_method": GGUF, "file": str(file)}
     config.quantization_config = {"quant_method": METHOD, "source": source}
