@@ -187,7 +187,7 @@ def _of_package(number: int) -> BlockType:
         ) from error
     if size % REQUANTIZED_GROUP:
         raise ValueError(f"is of the type {kind.name}, which is no type of weights")
-    package_values(torch.zeros(1, nbytes, dtype=torch.uint8), kind.name)
+    package_values(torch.zeros(1, nbytes, dtype=torch.uint8, device="cpu"), kind.name)
     return BlockType(kind.name, size, nbytes, REQUANTIZED_BITS, REQUANTIZED_GROUP, False, None)
 
 
