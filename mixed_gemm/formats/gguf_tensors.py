@@ -28,8 +28,8 @@ class GgufFile:
 
     Attributes:
         path: of the file.
-        config: config.json of the model, with a quantization_config that says the type of each
-            quantized layer.
+        config: config.json of the model; where layers are quantized, with a quantization_config
+            that says the number of the type of each.
 
     Raises:
         CheckpointError: the file is not whole, or its architecture or the type of a tensor is not
@@ -55,7 +55,8 @@ class GgufFile:
             for name, source in self._names.items()
             if name.endswith(BLOCKS)
         }
-        self.config["quantization_config"] = {"quant_method": METHOD, "types": types}
+        if types:
+            self.config["quantization_config"] = {"quant_method": METHOD, "types": types}
 
     def _kind(self, name: str, place: Place) -> Kind:
         if place.type in FLOAT_TYPES:

@@ -10,7 +10,7 @@ from typing import Any
 from ...formats.gguf_file import begins_as_gguf
 from ...formats.gguf_tensors import METHOD as GGUF
 from ...formats.index import TensorIndex
-from .registration import METHOD
+from .registration import METHOD, not_quantized
 
 
 def local_gguf(path: str, gguf_file: str | None, hub: dict[str, Any]) -> Path | None:
@@ -43,26 +43,30 @@ def load(
         options: for transformers.
 
     Raises:
-        CheckpointError: the file is not read. ValueError: it is to be quantized once more.
+        CheckpointError: the file is not read. ValueError: it is to be quantized once more, or is
+            not and nothing says how to.
     """
     import transformers
 
-    if options.get("quantization_config") is not None:
-        raise ValueError(
-            f"mixed_gemm.from_pretrained: {file} is quantized already: no quantization_config"
-        )
     index = TensorIndex(file)
     found = {**index.config}
-    found.pop("quantization_config")
+    is_quantized = found.pop("quantization_config", None) is not None
+    if is_quantized == (options.get("quantization_config") is not None):
+        raise ValueError(
+            f"mixed_gemm.from_pretrained: {file} is quantized: quantization_config must be None"
+            if is_quantized
+            else not_quantized(file)
+        )
     if config is None:
         config = transformers.AutoConfig.for_model(**found)
     if model_class is None:
         model_class = getattr(transformers, found["architectures"][0])
     elif (classes := getattr(model_class, "_model_mapping", None)) is not None:
         model_class = classes[type(config)]  # an Auto class wants a folder
-    # The quantizer opens the file again: transformers copies a config, and writes it as JSON.
-    source = {"quant_method": GGUF, "file": str(file)}
-    config.quantization_config = {"quant_method": METHOD, "source": source}
+    if is_quantized:
+        # The quantizer opens the file again: transformers copies a config, and writes it as JSON.
+        source = {"quant_method": GGUF, "file": str(file)}
+        config.quantization_config = {"quant_method": METHOD, "source": source}
     state = {name: index.load(name) for name in index.names()}
     loaded: tuple[Any, dict[str, Any]] = model_class.from_pretrained(
         None, config=config, state_dict=state, output_loading_info=True, **options

@@ -8,7 +8,7 @@ from typing import Any
 from ...formats.errors import CheckpointError
 from .gguf import load as load_gguf
 from .gguf import local_gguf
-from .registration import METHOD, require_transformers
+from .registration import METHOD, not_quantized, require_transformers
 
 _LEGACY = ("quantize_config.json", "quant_config.json")
 
@@ -103,10 +103,7 @@ def _name_source(
     found = quantization_of(config, path, hub)
     if found is None:
         if asked is None:
-            raise ValueError(
-                f"mixed_gemm.from_pretrained: {path} is not quantized. Hint: quantization_config="
-                "mixed_gemm.MixedGemmConfig(bits=4) quantizes it while it loads"
-            )
+            raise ValueError(not_quantized(path))
         return
     if found.get("quant_method") != METHOD:
         found = {"quant_method": METHOD, "source": found, "weight_only": weight_only}

@@ -14,6 +14,7 @@ from support.gguf_files import HEAD, HEADS, HIDDEN, INTERMEDIATE, KEY_HEADS, TYP
 from mixed_gemm.formats import CheckpointError, open_checkpoint, save_checkpoint
 from mixed_gemm.formats.gguf_blocks import BLOCK_TYPES, block_type, values, weight_of
 from mixed_gemm.formats.gguf_models import llama3_scaling
+from mixed_gemm.quantization import DenseCheckpoint
 
 gguf = pytest.importorskip("gguf", reason="the oracle: pip install gguf")
 
@@ -215,6 +216,16 @@ def test_dense_matrices_stay_dense(tmp_path):
     checkpoint = open_checkpoint(file_with(tmp_path, tiny(kinds=("Q4_0", "F16"))))
     assert len(checkpoint) == 7
     assert checkpoint.tensor(f"{ROLES['attn_k']}.weight").dtype == torch.float16
+
+
+def test_a_dense_file_is_rounded_to_a_checkpoint(tmp_path):
+    path = file_with(tmp_path, tiny(kinds=("F16",)))
+    with pytest.raises(CheckpointError, match="holds no quantized tensors"):
+        open_checkpoint(path)
+    save_checkpoint(DenseCheckpoint(path, "w8a16"), tmp_path / "out")
+    assert len(open_checkpoint(tmp_path / "out")) == 14
+    with pytest.raises(CheckpointError, match=r"is quantized already \(gguf\)"):
+        DenseCheckpoint(file_with(tmp_path, tiny()), "w8a16")
 
 
 def test_a_folder_says_to_name_the_file(tmp_path):

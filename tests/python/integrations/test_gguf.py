@@ -139,10 +139,21 @@ def test_a_file_that_lacks_a_tensor_is_refused(tmp_path):
 
 def test_a_quantized_file_is_not_quantized_again(tmp_path):
     path = tiny().write(tmp_path / "model.gguf")
-    with pytest.raises(ValueError, match="quantized already"):
+    with pytest.raises(ValueError, match="quantization_config must be None"):
         mixed_gemm.from_pretrained(
             path, quantization_config=mixed_gemm.MixedGemmConfig("w4a16", group_size=32)
         )
+
+
+def test_a_dense_file_is_quantized_as_it_loads(tmp_path):
+    path = tiny(kinds=("F16",)).write(tmp_path / "model.gguf")
+    with pytest.raises(ValueError, match="is not quantized"):
+        mixed_gemm.from_pretrained(path)
+    scheme = mixed_gemm.MixedGemmConfig("w8a16", group_size=32)
+    model = mixed_gemm.from_pretrained(path, quantization_config=scheme, dtype=torch.float32)
+    assert sum(isinstance(x, mixed_gemm.Linear) for x in model.modules()) == 14
+    found, truth = logits(model), logits(dense(path))
+    assert float((found - truth).norm() / truth.norm()) < 0.05
 
 
 def test_a_real_model_writes_what_the_dense_one_does():
