@@ -61,7 +61,9 @@ def tokens_of(model: str, text: Path, vocabulary: int, limit: int | None) -> tor
 
 @reports_errors
 def command(
-    model: Annotated[str, typer.Argument(help="A model folder with a tokenizer, a .gguf file, or a hub id.")],
+    model: Annotated[
+        str, typer.Argument(help="A model folder with a tokenizer, a .gguf file, or a hub id.")
+    ],
     text: Annotated[
         Path, typer.Argument(help="A UTF-8 text file.", exists=True, dir_okay=False, readable=True)
     ],
