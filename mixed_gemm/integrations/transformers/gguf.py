@@ -29,7 +29,9 @@ def local_gguf(path: str, gguf_file: str | None, hub: dict[str, Any]) -> Path | 
         options = {name: value for name, value in hub.items() if name != "trust_remote_code"}
         return Path(cached_file(path, gguf_file, **options))
     file = Path(path)
-    return file if file.is_file() and (file.suffix == ".gguf" or begins_as_gguf(file)) else None
+    if file.suffix == ".gguf" and not file.is_dir():
+        return file  # where there is none, opening it says so; as the id of a hub it would not
+    return file if file.is_file() and begins_as_gguf(file) else None
 
 
 def load(

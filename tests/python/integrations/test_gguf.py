@@ -137,6 +137,11 @@ def test_a_file_that_lacks_a_tensor_is_refused(tmp_path):
         mixed_gemm.from_pretrained(path)
 
 
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(CheckpointError, match=r"nothing\.gguf: no such file"):
+        mixed_gemm.from_pretrained(tmp_path / "nothing.gguf")
+
+
 def test_a_quantized_file_is_not_quantized_again(tmp_path):
     path = tiny().write(tmp_path / "model.gguf")
     with pytest.raises(ValueError, match="quantization_config must be None"):
