@@ -78,7 +78,7 @@ class DenseCheckpoint:
             )
         self._index = TensorIndex(self.path)
         self.files = self._index.files
-        self.config: dict[str, Any] = model_config(self.path)
+        self.config: dict[str, Any] = self._index.config or model_config(self.path)
         self._refuse()
         names = [name for name in self._index.names() if self._is_matrix(name)]
         patterns = (*skip, *NOT_LINEAR)

@@ -23,6 +23,7 @@ from ...nn.linear import Linear
 from ...quantization.select import DEFAULT_SKIP, select, skipped_by
 from ...weights.scheme import Scheme
 from .config import MixedGemmConfig
+from .gguf import file_of
 from .names import module_names
 from .pending import PendingLinear, warn_of_differences
 from .saving import state_and_config
@@ -68,14 +69,17 @@ class MixedGemmQuantizer(HfQuantizer):
         if not self.pre_quantized:
             self._to_quantize = set(self._choose(model))
             return model
-        if not checkpoint_files:
+        source = self.quantization_config.source or {}
+        files = [Path(file) for file in checkpoint_files or ()]
+        if not files and (file := file_of(source)) is not None:
+            files = [file]
+        if not files:
             raise ValueError(
                 "mixed_gemm: a quantized model is loaded from files, not from a state_dict"
             )
-        files = [Path(file) for file in checkpoint_files]
         where = files[0].parent
         index = TensorIndex(where, files)
-        source = self.quantization_config.source or {}
+        source = index.config.get("quantization_config", source)
         try:
             codec = detect(source, where, index)
         except ValueError as error:

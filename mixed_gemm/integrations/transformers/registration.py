@@ -75,6 +75,14 @@ def _with_our_files(stock: Any) -> Any:
     return Config
 
 
+def not_quantized(path: object) -> str:
+    """What is said of files that are not, where nothing says how to."""
+    return (
+        f"mixed_gemm.from_pretrained: {path} is not quantized. Hint: quantization_config="
+        "mixed_gemm.MixedGemmConfig(bits=4) quantizes it while it loads"
+    )
+
+
 def enable_transformers(methods: str | Iterable[str] = FOREIGN) -> None:
     """Let ``AutoModel*.from_pretrained`` load files of these quantization methods with mixed_gemm.
 
