@@ -49,4 +49,5 @@ CODECS: dict[str, MakeCodec] = {
     "gptq": Gptq,
     "compressed-tensors": CompressedTensors,
     "fp8": lambda config, where: CompressedTensors(config, where, "weight_scale_inv"),
+    "fp8 per tensor": CompressedTensors,
 }

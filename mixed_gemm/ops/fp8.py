@@ -31,6 +31,12 @@ def _sm(device_index: int) -> int:
     return 10 * major + minor
 
 
+def runs_float8(x: Tensor) -> bool:
+    """Whether ``scaled_mm`` multiplies float8 where ``x`` is: on a CPU, and on GPUs of compute
+    capability 8.9 and newer. Meta tensors are not asked."""
+    return not x.is_cuda or _sm(x.get_device()) >= 89
+
+
 def routes_to_torch(a: Tensor, b: Tensor) -> bool:
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         return False  # the op says so

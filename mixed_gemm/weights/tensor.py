@@ -3,7 +3,7 @@
 It has the shape and the dtype of the dense weight and holds the packed parts. ``mixed_gemm.Linear``
 asks it for the product straight; everybody else (tensor parallelism, FSDP2, adapters) goes through
 torch's operators, which ``dispatch`` answers. A kind of weight is a subclass: ``integer``,
-``w8a8``.
+``w8a8``, ``fp8``.
 """
 
 from __future__ import annotations
@@ -63,6 +63,20 @@ def narrows(x: Tensor, dtype: torch.dtype) -> bool:
     )
 
 
+def under_autocast(x: Tensor, *others: Tensor | None) -> tuple[Any, ...]:
+    """``x`` and what goes with it, in the dtype of autocast where that is on.
+
+    Args:
+        x: the activations, of any shape; float64 stays.
+        others: of any dtype, or None, which stays.
+    """
+    device = x.device.type
+    if not torch.is_autocast_enabled(device) or x.dtype == torch.float64:
+        return x, *others
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(None if tensor is None else tensor.to(dtype) for tensor in (x, *others))
+
+
 class QuantizedTensor(Tensor):
     """A quantized weight: of a linear ``[N, K]`` or a convolution ``[Co, Ci, Kh, Kw]``.
 
@@ -77,7 +91,7 @@ class QuantizedTensor(Tensor):
             attribute by its name, and None where the scheme has no such part.
 
     Made by ``from_float``, ``from_quantized`` and ``empty`` of its kinds, ``mixed_gemm.weights.
-    IntegerWeight``, ``W8A8Weight`` and ``ConvWeight``.
+    IntegerWeight``, ``W8A8Weight``, ``Fp8Weight`` and ``ConvWeight``.
     """
 
     kind: ClassVar[str]
@@ -219,6 +233,15 @@ class QuantizedTensor(Tensor):
     def join(cls: type[Self], weights: list[Self]) -> Self:
         """The inverse of :meth:`cut` along dim 0."""
         raise NotImplementedError
+
+    def scheme_of_rows(self, count: int) -> Scheme:
+        """That of one of the pieces of ``count`` rows which :meth:`cut` makes of this weight, all
+        of them of that size.
+
+        Args:
+            count: of rows, at least one.
+        """
+        return self.scheme
 
     def unpacked(self, name: str = "") -> QuantizedWeight:
         """Plain codes, scales and zero points, as checkpoint formats take them.

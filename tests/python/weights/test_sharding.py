@@ -23,6 +23,7 @@ SCHEMES: list[dict[str, Any]] = [
     {"bits": 4, "group_size": 48, "symmetric": False, "zero_mode": "add"},
     {"scheme": "w8a8"},
     {"scheme": "w8a8", "activations": "dynamic_azp"},
+    {"scheme": "fp8"},
 ]
 
 
