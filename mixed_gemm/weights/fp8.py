@@ -102,6 +102,17 @@ class Fp8Weight(QuantizedTensor):
         return {"weight_fp8", "weight_scale"} | ({"input_scale"} if static else set())
 
     @classmethod
+    def neutral(cls, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The parts of an empty weight, whose activations are divided by 1.
+
+        Args:
+            tensors: by the names of parts.
+        """
+        if "input_scale" in tensors:
+            tensors["input_scale"].fill_(1)
+        return tensors
+
+    @classmethod
     def shapes(cls, shape: tuple[int, ...], scheme: Scheme) -> dict[str, tuple[int, ...]]:
         """Part -> its shape. ``shape``: (N, K). ``scheme``: one of those that this kind stores."""
         n, k = shape
@@ -275,8 +286,7 @@ class Fp8Weight(QuantizedTensor):
         if narrows(x, self.dtype):
             return self.product(x.to(self.dtype), bias).to(torch.float32)
         _check_input(x, self.shape[1])
-        parts = {"weight_fp8": self.weight_fp8, "weight_scale": self.weight_scale}
-        check_not_freed("mixed_gemm.Linear", input=x, **parts)
+        check_not_freed("mixed_gemm.Linear", input=x, bias=bias, **self.tensors())
         x, bias = under_autocast(x, bias)
         if self.rounds and runs_float8(x):
             scale = self.input_scale
@@ -301,8 +311,9 @@ class Fp8Weight(QuantizedTensor):
         Returns:
             ``[N, K]``.
         """
+        scale = self.weight_scale
+        check_storage("QuantizedTensor", weight_fp8=self.weight_fp8, weight_scale=scale)
         scales, block = self._blocks
-        check_storage("QuantizedTensor", weight_fp8=self.weight_fp8, weight_scale=scales)
         return dequantize_blocks(self.weight_fp8, scales, block, dtype or self.dtype)
 
     def requantized(self, dense: Tensor) -> Fp8Weight:

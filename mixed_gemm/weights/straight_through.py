@@ -24,10 +24,11 @@ def _product(
     azp_adj: Tensor | None,
     input_scale: Tensor | None,
     input_azp: Tensor | None,
-    block: tuple[int, int] | None,
+    rows: int,
+    columns: int,
 ) -> Tensor:
-    if block is not None:
-        dense = dequantize_blocks(weight, weight_scale, block, x.dtype)
+    if rows:
+        dense = dequantize_blocks(weight, weight_scale, (rows, columns), x.dtype)
         return torch.nn.functional.linear(x, dense, bias)
     azp: Tensor | None = None
     if weight.dtype == FP8 and input_scale is not None:
@@ -44,22 +45,18 @@ def _product(
     return scaled_mm_azp(q, b, scale, weight_scale, azp_adj, azp, bias, out_dtype=x.dtype)
 
 
-def _times_weight(
-    grad: Tensor, weight: Tensor, scale: Tensor, block: tuple[int, int] | None
-) -> Tensor:
+def _times_weight(grad: Tensor, weight: Tensor, scale: Tensor, block: tuple[int, int]) -> Tensor:
     """``grad @ w`` of a gradient ``[..., N]``."""
     if weight.dtype == FP8:  # scales of float8 may be too small for float16
         return grad @ _dense(weight, scale, block, grad.dtype)
     return (grad * scale.to(grad.dtype)) @ weight.to(grad.dtype)
 
 
-def _dense(
-    weight: Tensor, scale: Tensor, block: tuple[int, int] | None, dtype: torch.dtype
-) -> Tensor:
-    """The weight ``[N, K]`` that activations are multiplied by."""
+def _dense(weight: Tensor, scale: Tensor, block: tuple[int, int], dtype: torch.dtype) -> Tensor:
+    """The weight ``[N, K]`` that activations are multiplied by; ``block`` as of ``_product``."""
     if weight.dtype != FP8:
         return (weight * scale.unsqueeze(1)).to(dtype)
-    if block is None:  # a scale for each row
+    if block == (0, 0):  # a scale for each row
         block, scale = (1, weight.shape[1]), scale.unsqueeze(1)
     return dequantize_blocks(weight, scale, block, dtype)
 
@@ -82,7 +79,7 @@ class _StraightThrough(torch.autograd.Function):
     def forward(ctx: Any, *args: Any) -> Tensor:
         _refuse_frozen(ctx.needs_input_grad, "requires grad")
         ctx.save_for_backward(*args[1:3])
-        ctx.block = args[-1]
+        ctx.block = args[-2:]
         return _product(*args)
 
     @staticmethod
@@ -94,7 +91,7 @@ class _StraightThrough(torch.autograd.Function):
             grad_x = _times_weight(grad, weight, scale, ctx.block)
         if grad is not None and ctx.needs_input_grad[3]:
             grad_bias = grad.sum_to_size(grad.shape[-1])
-        return grad_x, None, None, grad_bias, None, None, None, None
+        return grad_x, None, None, grad_bias, None, None, None, None, None
 
 
 class _Transformable(torch.autograd.Function):
@@ -110,7 +107,7 @@ class _Transformable(torch.autograd.Function):
         _refuse_frozen(ctx.needs_input_grad, "requires grad")
         ctx.save_for_backward(*inputs[1:3])
         ctx.save_for_forward(*inputs[1:3])
-        ctx.block = inputs[-1]
+        ctx.block = inputs[-2:]
         ctx.output_shape = output.shape
         ctx.set_materialize_grads(False)
 
@@ -126,11 +123,9 @@ class _Transformable(torch.autograd.Function):
         return out if dbias is None else out + dbias
 
 
-def eight_bit_product(
-    x: Tensor, *others: Tensor | None, block: tuple[int, int] | None = None
-) -> Tensor:
+def eight_bit_product(x: Tensor, *others: Tensor | None, block: tuple[int, int] = (0, 0)) -> Tensor:
     """``x`` rounded as the weight is, to int8 or float8, times the weight; or as it is, where
-    ``block`` is given.
+    there is a ``block``.
 
     Args:
         x: float16, bfloat16 or float32 ``[..., K]``.
@@ -138,8 +133,9 @@ def eight_bit_product(
             ``block``: any float dtype, one for each block), bias ``[N]`` or None, azp_adj int32
             ``[N]`` or None, input_scale float32 ``[]`` and input_azp int32 ``[]`` of static
             activations or None.
-        block: of float8 weights: rows and columns that share a scale. The weight is made dense for
-            each product then, and again in the backward, so that it is not kept in between.
+        block: of float8 weights: rows and columns that share a scale; (0, 0) is none. With one the
+            weight is made dense for each product, and again in the backward, so that it is not kept
+            in between.
 
     Returns:
         ``[..., N]`` in the dtype of ``x``.
@@ -149,4 +145,4 @@ def eight_bit_product(
         product = _StraightThrough.apply
     if not torch.compiler.is_compiling() and transforms_active():
         product = _Transformable.apply
-    return product(x, *others, block)
+    return product(x, *others, *block)  # flat: torch.func cannot have a tuple inside arguments

@@ -44,6 +44,11 @@ class Part:
     rows: int | None = None
 
 
+def _autocasts(x: Tensor) -> bool:
+    """torch refuses the question for meta tensors."""
+    return not x.is_meta and torch.is_autocast_enabled(x.device.type)
+
+
 def narrows(x: Tensor, dtype: torch.dtype) -> bool:
     """Whether activations are float32 and a weight of ``dtype`` is not, outside of autocast. They
     are rounded on the way in then, and the product is float32 again: where adapters train, norms
@@ -56,11 +61,7 @@ def narrows(x: Tensor, dtype: torch.dtype) -> bool:
         x: the activations, of any shape.
         dtype: of the weight.
     """
-    return (
-        x.dtype == torch.float32
-        and dtype != torch.float32
-        and not torch.is_autocast_enabled(x.device.type)
-    )
+    return x.dtype == torch.float32 and dtype != torch.float32 and not _autocasts(x)
 
 
 def under_autocast(x: Tensor, *others: Tensor | None) -> tuple[Any, ...]:
@@ -70,10 +71,9 @@ def under_autocast(x: Tensor, *others: Tensor | None) -> tuple[Any, ...]:
         x: the activations, of any shape; float64 stays.
         others: of any dtype, or None, which stays.
     """
-    device = x.device.type
-    if not torch.is_autocast_enabled(device) or x.dtype == torch.float64:
+    if not _autocasts(x) or x.dtype == torch.float64:
         return x, *others
-    dtype = torch.get_autocast_dtype(device)
+    dtype = torch.get_autocast_dtype(x.device.type)
     return tuple(None if tensor is None else tensor.to(dtype) for tensor in (x, *others))
 
 
