@@ -51,7 +51,9 @@ def why_own(weight: QuantizedWeight) -> str:
     reasons = {
         "a permutation of the columns (act-order)": weight.permutation is not None,
         "a pre_scale": weight.pre_scale is not None,
-        "a ragged last group": weight.group_size != -1 and k % weight.group_size != 0,
+        "a ragged last group": weight.group_size != -1
+        and weight.block is None  # whose last rows and columns may be fewer
+        and k % weight.group_size != 0,
         "zero points that are no integers": weight.zeros is not None
         and integer_zeros(weight) is None,
     }

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
 from typing import Any
 
 import pytest
@@ -247,7 +248,7 @@ def test_compiles_and_exports(name: str) -> None:
 @pytest.mark.parametrize("edges", ((0, 16, 40), (0, 7, 40), (0, 20, 40), (0, 10, 20, 30, 40)))
 def test_rows_and_columns_are_those_of_the_whole(name: str, edges: tuple[int, ...]) -> None:
     """Where blocks would be cut in two they become smaller ones, so that no value changes."""
-    weight, spans = layer(name).weight, list(zip(edges, edges[1:], strict=False))
+    weight, spans = layer(name).weight, list(itertools.pairwise(edges))
     dense = weight.dequantize()
     pieces = [weight.cut(0, a, b) for a, b in spans]
     for piece, (a, b) in zip(pieces, spans, strict=True):
