@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -24,7 +23,8 @@ from ..ops.errors import (
 )
 from ..ops.fp8 import runs_float8
 from ..ops.problem import DTYPES, ceil_div
-from .rounding_fp8 import FP8, FP8_MAX, MIN_SCALE, dequantize_blocks, quantize_weight_fp8
+from .fp8_blocks import Block, block_of, joined, rounded, scales_of_piece, scheme_of_piece
+from .rounding_fp8 import FP8, FP8_MAX, MIN_SCALE, dequantize_blocks
 from .scheme import Scheme, Side
 from .straight_through import eight_bit_product
 from .tensor import Part, QuantizedTensor, narrows, part_problems, under_autocast
@@ -43,15 +43,6 @@ def _is_rounded(side: Side | None) -> bool:
     if side is None or (side.type, side.num_bits, side.symmetric) != ("float", 8, True):
         return False
     return side.dynamic or side.strategy == "tensor"
-
-
-def block_of(scheme: Scheme, shape: tuple[int, ...]) -> tuple[int, int] | None:
-    """Rows and columns that share a scale, where those are stored by block; None where there is one
-    for each output channel (of a whole weight: the same one)."""
-    side = scheme.weights
-    if side.strategy == "group":
-        return 1, side.group_size or shape[1]
-    return side.block
 
 
 class Fp8Weight(QuantizedTensor):
@@ -106,7 +97,7 @@ class Fp8Weight(QuantizedTensor):
         """The parts of an empty weight, whose activations are divided by 1.
 
         Args:
-            tensors: by the names of parts.
+            tensors: parts by name, the input_scale ``[]``.
         """
         if "input_scale" in tensors:
             tensors["input_scale"].fill_(1)
@@ -168,7 +159,7 @@ class Fp8Weight(QuantizedTensor):
                     "activations='static', calibration=batches) finds it"
                 )
             scale = max(max(map(abs, input_range)) / FP8_MAX, MIN_SCALE)
-        q, weight_scale = _rounded(weight, scheme, torch.float32)
+        q, weight_scale = rounded(weight, scheme, torch.float32)
         return cls.from_quantized(
             q, weight_scale, scheme=scheme, input_scale=scale, dtype=dtype or weight.dtype
         )
@@ -260,13 +251,16 @@ class Fp8Weight(QuantizedTensor):
     @property
     def rounds(self) -> bool:
         """Whether products run on ``scaled_mm``, where the GPU has it: activations are rounded."""
-        whole = block_of(self.scheme, tuple(self.shape)) is None
-        return whole and self.scheme.input_activations is not None
+        return not self._by_block and self.scheme.input_activations is not None
 
     @property
-    def _blocks(self) -> tuple[Tensor, tuple[int, int]]:
+    def _by_block(self) -> bool:
+        return block_of(self.scheme, self.shape) is not None
+
+    @property
+    def _blocks(self) -> tuple[Tensor, Block]:
         """(scales ``[rows of blocks, columns of blocks]``, rows and columns of a block)."""
-        block = block_of(self.scheme, tuple(self.shape))
+        block = block_of(self.scheme, self.shape)
         if block is None:
             return self.weight_scale.unsqueeze(1), (1, self.shape[1])
         return self.weight_scale, block
@@ -310,6 +304,9 @@ class Fp8Weight(QuantizedTensor):
 
         Returns:
             ``[N, K]``.
+
+        Raises:
+            ValueError: a part has lost its storage.
         """
         scale = self.weight_scale
         check_storage("QuantizedTensor", weight_fp8=self.weight_fp8, weight_scale=scale)
@@ -322,7 +319,7 @@ class Fp8Weight(QuantizedTensor):
         Args:
             dense: float ``[N, K]``.
         """
-        q, scale = _rounded(dense.float(), self.scheme, self.weight_scale.dtype)
+        q, scale = rounded(dense.float(), self.scheme, self.weight_scale.dtype)
         return self._like(q, scale, self.scheme)
 
     def _like(self, q: Tensor, scale: Tensor, scheme: Scheme) -> Fp8Weight:
@@ -330,7 +327,11 @@ class Fp8Weight(QuantizedTensor):
         return type(self)(tensors, scheme, tuple(q.shape), self.dtype)
 
     def same_storage(self, other: Tensor) -> bool:
-        """Whether parts can be copied from ``other``: its scales have the same dtype too."""
+        """Whether parts can be copied from another weight: its scales have the same dtype too.
+
+        Args:
+            other: ``[N, K]``, or any tensor.
+        """
         same = super().same_storage(other)
         return same and other.weight_scale.dtype == self.weight_scale.dtype  # type: ignore[attr-defined]
 
@@ -338,7 +339,13 @@ class Fp8Weight(QuantizedTensor):
         """As of the base class; and scales that would be rounded by being copied into those here.
 
         Args:
-            tensors: by the names of parts, and "bias".
+            tensors: parts by name, in the shapes of ``shapes``, and "bias" ``[N]``.
+
+        Returns:
+            What does not fit, in words; nothing is raised.
+
+        Raises:
+            Nothing.
         """
         problems = super().refuse_parts(tensors)
         for name in ("weight_scale", "input_scale"):
@@ -361,28 +368,14 @@ class Fp8Weight(QuantizedTensor):
 
     # --- slices --------------------------------------------------------------------------------
 
-    def _cut_scheme(self, dim: int, *edges: int) -> Scheme:
-        """That of a piece: blocks become so small that none is cut, which changes no value. Pieces
-        of one size get one scheme, whichever of them is the first."""
-        block = block_of(self.scheme, tuple(self.shape))
-        if block is None:
-            return self.scheme
-        size = math.gcd(block[dim], *edges)
-        rows, columns = (size, block[1]) if dim == 0 else (block[0], size)
-        side = self.scheme.weights
-        by_group = side.strategy == "group"
-        side = (
-            replace(side, group_size=columns) if by_group else replace(side, block=(rows, columns))
-        )
-        return replace(self.scheme, weights=side)
-
     def scheme_of_rows(self, count: int) -> Scheme:
         """That of one of the pieces of ``count`` rows that :meth:`cut` makes of this weight.
 
         Args:
             count: of rows, at least one.
         """
-        return self.scheme if count == self.shape[0] else self._cut_scheme(0, count)
+        whole = count == self.shape[0]
+        return self.scheme if whole else scheme_of_piece(self.scheme, self.shape, 0, count)
 
     def cut(self, dim: int, start: int, stop: int) -> Fp8Weight:
         """Rows or columns, with storage of their own. Where a block would be cut in two, the blocks
@@ -393,17 +386,15 @@ class Fp8Weight(QuantizedTensor):
         """
         q = self.weight_fp8.narrow(dim, start, stop - start)
         q = q.clone(memory_format=torch.contiguous_format)
-        block = block_of(self.scheme, tuple(self.shape))
-        if block is None:
+        if not self._by_block:
             scale = self.weight_scale[start:stop] if dim == 0 else self.weight_scale
             return self._like(q, scale.clone(), self.scheme)
         if (start, stop) == (0, self.shape[dim]):
             return self._like(q, self.weight_scale.clone(), self.scheme)
-        scheme = self._cut_scheme(dim, start, stop)
-        size = (block_of(scheme, tuple(self.shape)) or block)[dim]
-        firsts = torch.arange(start, stop, size, device=self.weight_scale.device)
-        scale = self.weight_scale.index_select(dim, firsts // block[dim])
-        return self._like(q, scale, scheme)
+        scales, block = self._blocks
+        scheme = scheme_of_piece(self.scheme, self.shape, dim, start, stop)
+        size = (block_of(scheme, self.shape) or block)[dim]
+        return self._like(q, scales_of_piece(scales, block, dim, size, (start, stop)), scheme)
 
     @classmethod
     def join(cls, weights: list[Fp8Weight]) -> Fp8Weight:
@@ -413,17 +404,11 @@ class Fp8Weight(QuantizedTensor):
             weights: pieces in the order of their rows.
         """
         first = weights[0]
-        block = block_of(first.scheme, tuple(first.shape))
         q = torch.cat([w.weight_fp8 for w in weights])
-        if block is None:
+        if not first._by_block:
             return first._like(q, torch.cat([w.weight_scale for w in weights]), first.scheme)
-        # Rows of blocks that all pieces can be stored in; each piece but the last fills its own.
-        rows = math.gcd(*(w._blocks[1][0] for w in weights), *(w.shape[0] for w in weights[:-1]))
-        scales = [
-            w.weight_scale.repeat_interleave(w._blocks[1][0] // rows, 0)[: ceil_div(len(w), rows)]
-            for w in weights
-        ]
-        return first._like(q, torch.cat(scales), first._cut_scheme(0, rows))
+        scales, rows = joined([(*w._blocks, w.shape[0]) for w in weights])
+        return first._like(q, scales, scheme_of_piece(first.scheme, first.shape, 0, rows))
 
     def unpacked(self, name: str = "") -> QuantizedWeight:
         """As checkpoint formats take it, every bit the same.
@@ -449,17 +434,6 @@ class Fp8Weight(QuantizedTensor):
             input_activations=self.scheme.input_activations,
             input_scale=self.input_scale,
         )
-
-
-def _rounded(weight: Tensor, scheme: Scheme, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """(float8 ``[N, K]``, scales in the shape of the part)."""
-    shape = tuple(weight.shape)
-    block = block_of(scheme, shape)
-    if block is not None:
-        return quantize_weight_fp8(weight, block, scale_dtype=dtype)
-    rows = shape[0] if scheme.weights.strategy == "tensor" else 1
-    q, scale = quantize_weight_fp8(weight, (rows, shape[1]), scale_dtype=dtype)
-    return q, scale.reshape(-1).expand(shape[0]).contiguous()
 
 
 def _check_input(x: Tensor, k: int) -> None:

@@ -464,6 +464,26 @@ def test_inputs_are_refused() -> None:
             Linear.from_float(nn.Linear(4, 4), Scheme.fp8("static"), input_range=bad)
 
 
+# --- plans ---------------------------------------------------------------------------------------
+
+GPUS = {sm: f"cuda:sm={sm},sms=132,smem=232448" for sm in (86, 89, 90)}
+
+
+def test_plan_of_a_layer_is_that_of_its_product() -> None:
+    module = Linear(4096, 4096, scheme="fp8", dtype=torch.bfloat16, device="meta")
+    for sm, family in ((89, "scaled"), (90, "torch")):
+        options: dict[str, Any] = {"out_dtype": torch.bfloat16, "device": GPUS[sm]}
+        plan = mixed_gemm.plan(module, 16, device=GPUS[sm])
+        assert plan == mixed_gemm.plan(16, 4096, 4096, dtype=FP8, **options)
+        assert plan.family == family
+    old = mixed_gemm.plan(module, 16, device=GPUS[86])
+    assert old.selected == "torch.nn.functional.linear" and "before compute capability" in str(old)
+    for name in DENSE:
+        plan = mixed_gemm.plan(layer(name), 16)
+        assert plan.selected == "torch.nn.functional.linear" and "made dense" in plan.reason
+    assert mixed_gemm.plan(layer("channel, dynamic"), 16).family == "cpu"
+
+
 # --- quantize_ -----------------------------------------------------------------------------------
 
 
