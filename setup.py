@@ -55,7 +55,7 @@ def cuda_to_build(torch: Path | None) -> tuple[str, str]:
             "CUDA kernels too)"
         )
     return "AUTO", (
-        f"for torch {name}: the CUDA kernels, if there is nvcc (10 to 20 minutes on 2 cores), and the "
+        f"for torch {name}: the CUDA kernels, if there is nvcc (10 minutes on 2 cores), and the "
         "CPU's (MIXED_GEMM_CUDA=OFF builds the CPU's only)"
     )
 

@@ -51,4 +51,5 @@ CODECS: dict[str, MakeCodec] = {
     "compressed-tensors": CompressedTensors,
     "fp8": lambda config, where: CompressedTensors(config, where, "weight_scale_inv"),
     "gguf": Gguf,
+    "fp8 per tensor": CompressedTensors,
 }

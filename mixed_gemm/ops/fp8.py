@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import is_fake
 
 from .autograd import transforms_active
 
+FLOAT8_SM = 89  # the least compute capability that multiplies float8, 8.9
 FP8_ALIGNMENT = 16  # torch._scaled_mm wants K and N in whole multiples of it
 
 # Why float8 does not run on our kernel on a Hopper GPU; plan() prints it.
@@ -29,6 +30,12 @@ def fp8_runs_in_torch(sm: int, n: int, k: int) -> bool:
 def _sm(device_index: int) -> int:
     major, minor = torch.cuda.get_device_capability(device_index)
     return 10 * major + minor
+
+
+def runs_float8(x: Tensor) -> bool:
+    """Whether ``scaled_mm`` multiplies float8 where ``x`` is: on a CPU, and on GPUs of compute
+    capability 8.9 and newer. Meta tensors are not asked."""
+    return not x.is_cuda or _sm(x.get_device()) >= FLOAT8_SM
 
 
 def routes_to_torch(a: Tensor, b: Tensor) -> bool:

@@ -255,13 +255,14 @@ def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     other = any(value for value in kwargs.values())
     if isinstance(x, WeightView) or other or size[1:] != tuple(x.shape[1:]) or 0 in size:
         return _on_dense(func, args, kwargs)
-    shapes = x.shapes(size, x.scheme)
+    scheme = x.scheme_of_rows(size[0])
+    shapes = x.shapes(size, scheme)
     parts = {
         part.name: tensor if part.rows is None else tensor.new_zeros(shapes[part.name])
         for part in x.parts
         if (tensor := getattr(x, part.name)) is not None
     }
-    return type(x)(parts, x.scheme, size, x.dtype)
+    return type(x)(parts, scheme, size, x.dtype)
 
 
 # --- writing -------------------------------------------------------------------------------------
@@ -276,7 +277,8 @@ def _write(target: QuantizedTensor, new: QuantizedTensor) -> QuantizedTensor:
         stop, total = start + target.shape[0], whole.shape[0]
         pieces = [whole.cut(0, a, b) for a, b in ((0, start), (stop, total)) if a < b]
         pieces.insert(1 if start else 0, new)
-        _write(whole, type(whole).join(pieces))
+        # Where rows share scales the pieces have others than the whole, which rounds them again.
+        _write(whole, whole.converted(type(whole).join(pieces)))
     return target
 
 

@@ -171,6 +171,17 @@ class IntegerWeight(WeightOnlyTensor):
     def product(
         self, x: Tensor, bias: Tensor | None = None, activation: str = "identity"
     ) -> Tensor:
+        """``activation(x @ w.T + bias)``.
+
+        Args:
+            x: ``[..., K]``. bias: ``[N]`` or None. activation: of ``fpA_intB_gemm``.
+
+        Returns:
+            ``[..., N]`` in the dtype of ``x`` (or of autocast).
+
+        Raises:
+            What ``mixed_gemm.fpA_intB_gemm`` raises.
+        """
         if narrows(x, self.dtype):
             return self.product(x.to(self.dtype), bias, activation).to(torch.float32)
         if self.permutation is not None:

@@ -20,7 +20,7 @@ def _groups(weight: Tensor, group_size: int) -> Tensor:
     return torch.nn.functional.pad(weight.float(), (0, groups * size - k)).view(n, groups, size)
 
 
-def _nonzero(scale: Tensor, dtype: torch.dtype) -> Tensor:
+def nonzero_scale(scale: Tensor, dtype: torch.dtype) -> Tensor:
     """The scale as it will be stored. 0 (an all-zero group, or underflow in ``dtype``) becomes 1,
     so that q = 0 and nothing divides by zero."""
     stored = scale.to(dtype).float()
@@ -36,7 +36,7 @@ def _symmetric(x: Tensor, bits: int, dtype: torch.dtype) -> tuple[Tensor, Tensor
     # Lowest for int8, Gaussian, Laplace and Student-t weights too.
     low = -(2 ** (bits - 1))
     extreme = x.gather(-1, x.abs().argmax(-1, keepdim=True))
-    scale = _nonzero(extreme / low, dtype)
+    scale = nonzero_scale(extreme / low, dtype)
     return torch.round(x / scale).clamp(low, -low - 1), scale
 
 
@@ -45,7 +45,7 @@ def _asymmetric(x: Tensor, bits: int, dtype: torch.dtype) -> tuple[Tensor, Tenso
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     smallest = x.amin(-1, keepdim=True).clamp(max=0)
     largest = x.amax(-1, keepdim=True).clamp(min=0)
-    scale = _nonzero((largest - smallest) / (high - low), dtype)
+    scale = nonzero_scale((largest - smallest) / (high - low), dtype)
     # + 0 makes -0 a 0, so that integers in files come back to the bit.
     zero = torch.round(low - smallest / scale).clamp(low, high) + 0
     return torch.round(x / scale + zero).clamp(low, high), scale, zero

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..ops.conv_problem import check_block_size, num_blocks
 from ..ops.problem import check_bits
-from .rounding import _nonzero, _symmetric, checked_dense
+from .rounding import _symmetric, checked_dense, nonzero_scale
 
 
 def _blocks(weight: Tensor, block_size: int) -> Tensor:
@@ -29,7 +29,7 @@ def _asymmetric(x: Tensor, bits: int, dtype: torch.dtype) -> tuple[Tensor, Tenso
     # number, so the range need not include 0; integers are chosen for the offset as it is stored.
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     smallest, largest = x.aminmax(dim=-1, keepdim=True)
-    scale = _nonzero((largest - smallest) / (high - low), dtype)
+    scale = nonzero_scale((largest - smallest) / (high - low), dtype)
     offset = (smallest - low * scale).to(dtype).float()
     # A block of equal weights has no range: it is its offset.
     offset = torch.where(largest == smallest, smallest, offset)

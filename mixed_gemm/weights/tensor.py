@@ -3,7 +3,7 @@
 It has the shape and the dtype of the dense weight and holds the packed parts. ``mixed_gemm.Linear``
 asks it for the product straight; everybody else (tensor parallelism, FSDP2, adapters) goes through
 torch's operators, which ``dispatch`` answers. A kind of weight is a subclass: ``integer``,
-``w8a8``.
+``w8a8``, ``fp8``.
 """
 
 from __future__ import annotations
@@ -44,6 +44,11 @@ class Part:
     rows: int | None = None
 
 
+def _autocasts(x: Tensor) -> bool:
+    """torch refuses the question for meta tensors."""
+    return not x.is_meta and torch.is_autocast_enabled(x.device.type)
+
+
 def narrows(x: Tensor, dtype: torch.dtype) -> bool:
     """Whether activations are float32 and a weight of ``dtype`` is not, outside of autocast. They
     are rounded on the way in then, and the product is float32 again: where adapters train, norms
@@ -56,11 +61,20 @@ def narrows(x: Tensor, dtype: torch.dtype) -> bool:
         x: the activations, of any shape.
         dtype: of the weight.
     """
-    return (
-        x.dtype == torch.float32
-        and dtype != torch.float32
-        and not torch.is_autocast_enabled(x.device.type)
-    )
+    return x.dtype == torch.float32 and dtype != torch.float32 and not _autocasts(x)
+
+
+def under_autocast(x: Tensor, *others: Tensor | None) -> tuple[Any, ...]:
+    """``x`` and what goes with it, in the dtype of autocast where that is on.
+
+    Args:
+        x: the activations, of any shape; float64 stays.
+        others: of any dtype, or None, which stays.
+    """
+    if not _autocasts(x) or x.dtype == torch.float64:
+        return x, *others
+    dtype = torch.get_autocast_dtype(x.device.type)
+    return tuple(None if tensor is None else tensor.to(dtype) for tensor in (x, *others))
 
 
 class Dispatched(Tensor):
@@ -91,7 +105,7 @@ class QuantizedTensor(Dispatched):
             attribute by its name, and None where the scheme has no such part.
 
     Made by ``from_float``, ``from_quantized`` and ``empty`` of its kinds, ``mixed_gemm.weights.
-    IntegerWeight``, ``W8A8Weight`` and ``ConvWeight``.
+    IntegerWeight``, ``W8A8Weight``, ``Fp8Weight`` and ``ConvWeight``.
     """
 
     kind: ClassVar[str]
@@ -229,14 +243,12 @@ class QuantizedTensor(Dispatched):
         """
         raise NotImplementedError
 
-    def product(
-        self, x: Tensor, bias: Tensor | None = None, activation: str = "identity"
-    ) -> Tensor:
-        """``activation(x @ w.T + bias)`` (a convolution has its own way): the only call of the op.
+    def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """``x @ w.T + bias`` (a convolution has its own way): the only call of the op. Kinds that
+        fuse activations take the name of one as well.
 
         Args:
             x: ``[..., K]``. bias: ``[N]`` or None.
-            activation: of ``fpA_intB_gemm``; the identity where the kind does not fuse any.
 
         Returns:
             ``[..., N]`` in the dtype of ``x`` (or of autocast).
@@ -280,6 +292,15 @@ class QuantizedTensor(Dispatched):
             weights: of one scheme, the rows of the first in front.
         """
         raise NotImplementedError
+
+    def scheme_of_rows(self, count: int) -> Scheme:
+        """That of one of the pieces of ``count`` rows which :meth:`cut` makes of this weight, all
+        of them of that size.
+
+        Args:
+            count: of rows, at least one.
+        """
+        return self.scheme
 
     def unpacked(self, name: str = "") -> QuantizedWeight:
         """Plain codes, scales and zero points, as checkpoint formats take them.

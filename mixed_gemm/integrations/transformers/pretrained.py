@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from ...formats.errors import CheckpointError
+from ...ops.errors import wrong_value
 from .gguf import load as load_gguf
 from .gguf import local_gguf
-from .registration import METHOD, not_quantized, require_transformers
+from .registration import FLOAT8, METHOD, not_quantized, require_transformers
 
 _LEGACY = ("quantize_config.json", "quant_config.json")
 
@@ -20,6 +21,7 @@ def from_pretrained(
     config: Any = None,
     weight_only: bool = False,
     gguf_file: str | None = None,
+    float8: str = "keep",
     **kwargs: Any,
 ) -> Any:
     """Load a model with its linear layers as ``mixed_gemm.Linear``.
@@ -30,7 +32,10 @@ def from_pretrained(
             ``quantization_config=MixedGemmConfig(...)``, an unquantized one.
         model_class: of transformers, AutoModelForCausalLM when None.
         config: of the model; read from ``path_or_id`` when None.
-        weight_only: leave activations in their dtype where the files ask for rounding them (W8A8).
+        weight_only: leave activations in their dtype where the files ask for rounding them (W8A8,
+            float8).
+        float8: "keep" float8 weights of the files as they are, or round them to "int8" in groups of
+            128 with activations in their dtype: for GPUs before 8.9, and few rows at a time.
         gguf_file: name of a .gguf file in the folder, or the model on the hub, ``path_or_id``.
         kwargs: for transformers: dtype (float16, bfloat16, float32 or "auto"), device_map,
             revision, token, trust_remote_code, ...
@@ -40,10 +45,14 @@ def from_pretrained(
 
     Raises:
         CheckpointError: the files are broken, or do not fill the model: no weight is left random.
-        ValueError: the model is not quantized, and no quantization_config says how to.
+        ValueError: the model is not quantized, and no quantization_config says how to; or
+            ``float8`` is neither.
         ImportError: transformers is missing or older than 5.17.
     """
     require_transformers()
+    if float8 not in FLOAT8:
+        where = "mixed_gemm.from_pretrained"
+        wrong_value(where, "float8", f"be one of {FLOAT8}", repr(float8))
     import transformers
 
     hub = {x: kwargs[x] for x in _HUB_OPTIONS if x in kwargs}
@@ -54,7 +63,8 @@ def from_pretrained(
     else:
         if config is None:
             config = transformers.AutoConfig.from_pretrained(path, **hub)
-        _name_source(config, path, hub, kwargs.get("quantization_config"), weight_only)
+        options = {"weight_only": weight_only, "float8": float8}
+        _name_source(config, path, hub, kwargs.get("quantization_config"), options)
         cls = transformers.AutoModelForCausalLM if model_class is None else model_class
         model, info = cls.from_pretrained(path, config=config, output_loading_info=True, **kwargs)
     for kind in ("missing_keys", "mismatched_keys", "error_msgs", "conversion_errors"):
@@ -97,7 +107,7 @@ def quantization_of(config: Any, path: str, hub: dict[str, Any]) -> dict[str, An
 
 
 def _name_source(
-    config: Any, path: str, hub: dict[str, Any], asked: Any, weight_only: bool
+    config: Any, path: str, hub: dict[str, Any], asked: Any, options: dict[str, Any]
 ) -> None:
     """Put our method into the config, with what the files say as its source."""
     found = quantization_of(config, path, hub)
@@ -106,7 +116,7 @@ def _name_source(
             raise ValueError(not_quantized(path))
         return
     if found.get("quant_method") != METHOD:
-        found = {"quant_method": METHOD, "source": found, "weight_only": weight_only}
+        found = {"quant_method": METHOD, "source": found, **options}
     config.quantization_config = found
 
 

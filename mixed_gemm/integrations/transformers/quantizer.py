@@ -97,7 +97,7 @@ class MixedGemmQuantizer(HfQuantizer):
                 f"is {codec.title} by its configuration, but no tensor is a {codec.anchor}",
             )
         ignored = model._keys_to_ignore_on_load_unexpected or ()
-        infos = []
+        infos, asked = [], self.quantization_config
         for name, target in module_names(model, self, found):
             layer = LayerTensors(index, name)
             module = _get(model, target)
@@ -110,12 +110,11 @@ class MixedGemmQuantizer(HfQuantizer):
                     f"is quantized, but {target} is {kind} of the model, not a Linear",
                 )
             infos.append(_check(layer, codec, module))
-            weight_only = self.quantization_config.weight_only
-            new = PendingLinear(name, codec, layer, module, weight_only)
+            new = PendingLinear(name, codec, layer, module, asked.weight_only, asked.float8)
             model.set_submodule(target, new)
         scaled = leftover_scales(index.names(), found)
         swap_activations(model, index, module_names(model, self, scaled), model.dtype)
-        warn_of_differences(codec, infos, index.path)
+        warn_of_differences(codec, infos, index.path, asked.float8)
 
     def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
         for name, module in list(model.named_modules()):

@@ -18,6 +18,8 @@ from ..._after_import import after_import
 METHOD = "mixed_gemm"
 OUR_FILES = "compressed-tensors"  # as save_pretrained and save_checkpoint write them
 MINIMUM = Version("5.17")
+# What becomes of float8 weights of quantized files.
+FLOAT8 = ("keep", "int8")
 # quant_method of files that enable_transformers may take over
 FOREIGN = ("awq", "gptq", "compressed-tensors", "fp8", "auto-round")
 _TABLE = "transformers.quantizers.auto"
