@@ -1,11 +1,13 @@
 """Thin driver: CMake builds libmixed_gemm.so, setuptools packs it beside the Python files.
 
 The library holds no Python and uses LibTorch's stable ABI, so the wheel is py3-none: one for every
-Python and every torch >= 2.10. Environment: MIXED_GEMM_CUDA (AUTO, ON, OFF), TORCH_CUDA_ARCH_LIST,
-CUTLASS_DIR, TORCH_ROOT, CMAKE_ARGS, MAX_JOBS. Everything else is in pyproject.toml.
+Python and every torch >= 2.10. Environment: MIXED_GEMM_CUDA (AUTO, ON, OFF; what the installed
+torch can use when unset), TORCH_CUDA_ARCH_LIST, CUTLASS_DIR, TORCH_ROOT, CMAKE_ARGS, MAX_JOBS.
+Everything else is in pyproject.toml.
 """
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -26,20 +28,43 @@ With uv, or another builder whose isolation hides torch: --no-build-isolation. A
 TORCH_ROOT=/path/to/site-packages/torch."""
 
 
-def torch_is_here() -> bool:
-    """True if CMake will find torch: the same search as cmake/FindTorchStable.cmake."""
-    if os.environ.get("TORCH_ROOT"):
-        return True
+def torch_folder() -> Path | None:
+    """Where CMake will find torch: the same search as cmake/FindTorchStable.cmake."""
+    if root := os.environ.get("TORCH_ROOT"):
+        return Path(root)
     finder = str(ROOT / "cmake/find_in_python.py")
-    tries = ([sys.executable, finder, "torch"], [sys.executable, "-I", finder, "torch"])
-    return any(subprocess.run(t, capture_output=True, check=False).stdout for t in tries)
+    for isolated in ([], ["-I"]):
+        command = [sys.executable, *isolated, finder, "torch"]
+        found = subprocess.run(command, capture_output=True, check=False, text=True).stdout.strip()
+        if found:
+            return Path(found)
+    return None
+
+
+def cuda_to_build(torch: Path | None) -> tuple[str, str]:
+    """(MIXED_GEMM_CUDA, a line about it): a torch without CUDA cannot call the CUDA kernels, which
+    take ten minutes to compile. torch is not imported: its version is read from its files."""
+    if chosen := os.environ.get("MIXED_GEMM_CUDA"):
+        return chosen, f"MIXED_GEMM_CUDA={chosen}, as the environment says"
+    about = torch / "version.py" if torch else None
+    text = about.read_text() if about and about.is_file() else ""
+    name = (re.search(r"__version__ = '([^']+)'", text) or ["", "of an unknown version"])[1]
+    if re.search(r"^cuda\b[^=]*= None", text, re.MULTILINE):
+        return "OFF", (
+            f"the CPU kernels only, since torch {name} has no CUDA (MIXED_GEMM_CUDA=ON builds the "
+            "CUDA kernels too)"
+        )
+    return "AUTO", (
+        f"for torch {name}: the CUDA kernels, if there is nvcc (10 minutes on 2 cores), and the "
+        "CPU's (MIXED_GEMM_CUDA=OFF builds the CPU's only)"
+    )
 
 
 class EarlyTorchCheck(dist_info):
     """Metadata comes first: stop before pip downloads a torch of several GB for a failing build."""
 
     def run(self) -> None:
-        if not torch_is_here():
+        if torch_folder() is None:
             sys.exit(TORCH_MISSING.format(python=sys.executable))
         super().run()
 
@@ -57,7 +82,8 @@ class CMakeBuild(build_ext):
         cmake = str(tools["cmake"])
         build = Path(self.build_temp).resolve()
         prefix = Path(self.get_ext_fullpath(ext.name)).resolve().parent.parent
-        cuda = os.environ.get("MIXED_GEMM_CUDA", "AUTO")
+        cuda, line = cuda_to_build(torch_folder())
+        print(f"mixed_gemm: building {line}", flush=True)
         jobs = os.environ.get("MAX_JOBS", str(os.cpu_count() or 1))
         configure = [cmake, "-S", str(ROOT), "-B", str(build), "-G", "Ninja"]
         # Always given: the build folder may remember the ninja of an isolation that is gone.

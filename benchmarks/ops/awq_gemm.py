@@ -57,7 +57,7 @@ class AwqOperands(Operands):
             "repacked",
             lambda: [
                 (
-                    mixed_gemm.awq_repack(qweight),
+                    mixed_gemm.ops.awq_repack(qweight),
                     scales,
                     unpack_columns(qzeros).to(scales.dtype) - 8,
                 )

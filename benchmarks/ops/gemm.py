@@ -103,7 +103,7 @@ class GemmOperands(Operands):
         return self.once("aten int4 weights", make)
 
 
-def plan_of(scheme: Scheme, point: Point, device: torch.device | str) -> mixed_gemm.Plan:
+def plan_of(scheme: Scheme, point: Point, device: torch.device | str) -> mixed_gemm.selection.Plan:
     """``device`` as mixed_gemm.plan() takes it."""
     return mixed_gemm.plan(
         point.m,

@@ -84,7 +84,7 @@ class ScaledOperands(Operands):
             return None, [None] * len(weights)
         folded = FOLDED_AZP if what == timed.AZP else None
         adjustments = self.once(
-            ("azp_adj", folded), lambda: [mixed_gemm.azp_adjustment(w, folded) for w in weights]
+            ("azp_adj", folded), lambda: [mixed_gemm.ops.azp_adjustment(w, folded) for w in weights]
         )
         if what == timed.AZP:
             return None, adjustments

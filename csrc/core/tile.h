@@ -15,9 +15,8 @@ enum class ZeroLoop : int { kNone, kAsked, kAlways };
 // Which scale modes leave room for one wgmma block on an SM.
 enum class Alone : int { kNever, kWithZeros, kWithScales };
 
-// Which scale modes CUTLASS's own kernel runs where K is not split (plain_kernel.cuh of multistage/
-// and scaled/, which has no modes).
-enum class Plain : int { kNever, kScalesWithoutZeros, kAlways };
+// The scale modes that something of a tile is for (the scaled family has one mode).
+enum class ForModes : int { kNone, kGroupsWithoutZeros, kAll };
 
 struct TileConfig {
   int m = 0, n = 0;            // threadblock tile; its K is kTileK
@@ -31,8 +30,10 @@ struct TileConfig {
   int k_tiles = 1;           // of a stage, and of a part of K that is shared out (wgmma)
   bool scales_sums = false;  // scales of whole k-tiles meet fp32 sums, not weights
   bool halves = false;       // has kernels for a scale for each half of a k-tile
-  Plain plain = Plain::kNever;           // (multistage, scaled)
-  bool stream_k_apart = false;           // the other splits have a kernel without it (multistage)
+  ForModes plain = ForModes::kNone;  // CUTLASS's own kernel runs where K is not split: see
+                                     // plain_kernel.cuh (multistage, scaled)
+  ForModes stream_k_apart =
+      ForModes::kNone;                   // the other splits have a kernel without it (multistage)
   int scale_rows = 4;                    // the most in a k-tile (wgmma)
   ZeroLoop zero_loop = ZeroLoop::kNone;  // (wgmma)
   Alone alone = Alone::kNever;           // (wgmma)
@@ -57,8 +58,10 @@ class Tile {
   constexpr Tile k_tiles(int of_a_stage) const { return with(&TileConfig::k_tiles, of_a_stage); }
   constexpr Tile scales_sums() const { return with(&TileConfig::scales_sums, true); }
   constexpr Tile halves() const { return with(&TileConfig::halves, true); }
-  constexpr Tile plain(Plain when) const { return with(&TileConfig::plain, when); }
-  constexpr Tile stream_k_apart() const { return with(&TileConfig::stream_k_apart, true); }
+  constexpr Tile plain(ForModes modes) const { return with(&TileConfig::plain, modes); }
+  constexpr Tile stream_k_apart(ForModes modes) const {
+    return with(&TileConfig::stream_k_apart, modes);
+  }
   constexpr Tile scale_rows(int most) const { return with(&TileConfig::scale_rows, most); }
   constexpr Tile zero_loop(ZeroLoop how) const { return with(&TileConfig::zero_loop, how); }
   constexpr Tile alone(Alone when) const { return with(&TileConfig::alone, when); }

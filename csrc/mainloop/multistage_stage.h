@@ -30,6 +30,10 @@ constexpr int scale_rows(ScaleMode mode) {
   constexpr int kRows[kNumScaleModes] = {0, 1, 1, 2, 2, kTileK / kMmaK, kTileK / kMmaK};
   return kRows[static_cast<int>(mode)];
 }
+constexpr bool includes(ForModes modes, ScaleMode mode) {
+  return modes == ForModes::kAll ||
+         (modes == ForModes::kGroupsWithoutZeros && scale_rows(mode) > 0 && !has_zeros(mode));
+}
 // The mode of the kernel that runs for `mode`. Only tiles of 16 tokens have one for halves: in
 // others scales are a smaller part of the work, and it would take half as long again to compile.
 constexpr ScaleMode compiled_mode(const TileConfig& t, ScaleMode mode) {

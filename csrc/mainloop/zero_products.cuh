@@ -22,9 +22,9 @@ namespace mixed_gemm {
 
 template <typename Config>
 class ZeroProducts {
+  using Params = typename ScaleCopy<Config>::Params;
   using Element = typename Config::Element;
   using Quad = cutlass::Array<float, 4>;
-  using Params = typename ScaleCopy<Config>::Params;
   static constexpr int kBatch = 4;
   static_assert(Config::kMmaM == 1, "one row of mma tiles");
 

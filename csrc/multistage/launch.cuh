@@ -45,23 +45,16 @@ MixedGemmParams<Config> kernel_params(const GemmProblem& p, const Work& work) {
   return params;
 }
 
-template <typename Config>
-constexpr bool has_plain_kernel() {
-  return Config::kTile.plain == Plain::kAlways ||
-         (Config::kTile.plain == Plain::kScalesWithoutZeros && scale_rows(Config::kMode) > 0 &&
-          !has_zeros(Config::kMode));
-}
-
 // Whether CUTLASS's kernel runs it: nobody splits K, and there is nothing to do behind the bias.
 template <typename Config>
 bool is_plain(const GemmProblem& p, const Work& work) {
-  return has_plain_kernel<Config>() && work.split == SplitK::kNone &&
+  return includes(Config::kTile.plain, Config::kMode) && work.split == SplitK::kNone &&
          p.activation == Activation::kIdentity && fits_plain_grid<Config>(p.n);
 }
 
 template <typename Config>
 int launch_plain(const GemmProblem& p, const Work& work) {
-  if constexpr (has_plain_kernel<Config>()) {
+  if constexpr (includes(Config::kTile.plain, Config::kMode)) {
     using Gemm = PlainGemm<Config>;
     constexpr int kSmemBytes = sizeof(typename Gemm::Kernel::SharedStorage);
     static_assert(kSmemBytes <= smem_bytes(Config::kTile, Config::kBits, Config::kMode),

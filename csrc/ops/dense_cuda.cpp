@@ -12,6 +12,9 @@ void dense_mm(const Tensor& a, const Tensor& b, Tensor& out) {
 
 Status dequantize_cuda(const GemmProblem& p, ElementType out_type, void* out, void* stream) {
   DequantizeArgs args;
+  args.out_type = out_type;
+  args.out = out;
+  args.stream = stream;
   args.scheme = p.scheme;
   args.n = p.n;
   args.k = p.k;
@@ -21,9 +24,6 @@ Status dequantize_cuda(const GemmProblem& p, ElementType out_type, void* out, vo
   args.zeros = p.zeros;
   args.scale_stride = p.scale_stride;
   args.groups = num_groups(p);
-  args.out_type = out_type;
-  args.out = out;
-  args.stream = stream;
   return cuda_status(launch_dequantize(args), "dequantizing");
 }
 

@@ -12,12 +12,12 @@ namespace mixed_gemm {
 // 1.01 to 1.03, so ours runs there.
 constexpr TileConfig kScaledTileConfigs[] = {
     Tile(16, 64).warp(16, 16).stages(8).blocks(2),
-    Tile(32, 64).warp(32, 16).stages(8).blocks(2).plain(Plain::kAlways),
-    Tile(32, 128).warp(32, 32).stages(4).blocks(2).plain(Plain::kAlways),
-    Tile(64, 64).warp(32, 32).stages(6).blocks(2).plain(Plain::kAlways),
-    Tile(64, 128).warp(32, 64).stages(4).blocks(2).plain(Plain::kAlways),
-    Tile(128, 128).warp(64, 32).stages(4).blocks(1).plain(Plain::kAlways),
-    Tile(128, 256).warp(64, 64).stages(4).blocks(1).plain(Plain::kAlways),
+    Tile(32, 64).warp(32, 16).stages(8).blocks(2).plain(ForModes::kAll),
+    Tile(32, 128).warp(32, 32).stages(4).blocks(2).plain(ForModes::kAll),
+    Tile(64, 64).warp(32, 32).stages(6).blocks(2).plain(ForModes::kAll),
+    Tile(64, 128).warp(32, 64).stages(4).blocks(2).plain(ForModes::kAll),
+    Tile(128, 128).warp(64, 32).stages(4).blocks(1).plain(ForModes::kAll),
+    Tile(128, 256).warp(64, 64).stages(4).blocks(1).plain(ForModes::kAll),
 };
 constexpr int kNumScaledTileConfigs = sizeof(kScaledTileConfigs) / sizeof(kScaledTileConfigs[0]);
 

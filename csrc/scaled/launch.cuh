@@ -30,13 +30,13 @@ typename ScaledMm<Config>::Params scaled_mm_params(const ScaledMmProblem& p, con
 // Whether CUTLASS's kernel runs it: nobody splits K.
 template <typename Config>
 bool is_plain_scaled(const ScaledMmProblem& p, const Work& work) {
-  return Config::kTile.plain == Plain::kAlways && work.split == SplitK::kNone &&
+  return Config::kTile.plain == ForModes::kAll && work.split == SplitK::kNone &&
          fits_plain_grid<Config>(p.n);
 }
 
 template <typename Config>
 int launch_plain_scaled(const ScaledMmProblem& p, const Work& work) {
-  if constexpr (Config::kTile.plain == Plain::kAlways) {
+  if constexpr (Config::kTile.plain == ForModes::kAll) {
     using Kernel = PlainScaled<Config>;
     constexpr int kSmemBytes = sizeof(typename Kernel::SharedStorage);
     static_assert(kSmemBytes <= scaled_smem_bytes(Config::kTile),

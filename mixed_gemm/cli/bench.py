@@ -33,7 +33,7 @@ from .output import (
     say,
 )
 
-DEFAULT_ROWS = "1,16,128,1024"  # mixed_gemm.bench's own
+DEFAULT_ROWS = "1,16,128,1024"  # mixed_gemm.selection.bench's own
 
 
 @reports_errors
@@ -62,7 +62,7 @@ def command(
 
     if out is not None:
         refuse_to_overwrite(out, force)
-    result = mixed_gemm.bench(
+    result = mixed_gemm.selection.bench(
         n, k, m=parse_rows(m), dtype=dtype.torch, bits=bits, group_size=group_size,
         zero_mode=zero_mode.value, device=parse_device(device),
     )  # fmt: skip

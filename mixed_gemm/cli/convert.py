@@ -15,7 +15,7 @@ def command(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Rewrite an AWQ, GPTQ or compressed-tensors checkpoint as compressed-tensors.
+    """Rewrite an AWQ, GPTQ, GGUF or compressed-tensors checkpoint as compressed-tensors.
 
     Integers, scales and zero points keep their bits; one layer at a time is in memory.
     """

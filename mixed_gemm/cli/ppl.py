@@ -23,16 +23,18 @@ def load(model: str, dtype: DType | None, device: torch.device, bits: int, group
 
     from mixed_gemm import from_pretrained
     from mixed_gemm.integrations.transformers.config import MixedGemmConfig
+    from mixed_gemm.integrations.transformers.gguf import local_gguf
     from mixed_gemm.integrations.transformers.pretrained import quantization_of
 
-    config = transformers.AutoConfig.from_pretrained(model)
     options: dict[str, Any] = {"dtype": "auto" if dtype is None else dtype.torch}
     if device.type == "cuda":
         options["device_map"] = {"": device}
     if bits:
         options["quantization_config"] = MixedGemmConfig(bits=bits, group_size=group_size)
-    elif quantization_of(config, model, {}) is None:
-        return transformers.AutoModelForCausalLM.from_pretrained(model, **options).eval()
+    elif local_gguf(model, None, {}) is None:
+        config = transformers.AutoConfig.from_pretrained(model)
+        if quantization_of(config, model, {}) is None:
+            return transformers.AutoModelForCausalLM.from_pretrained(model, **options).eval()
     return from_pretrained(model, **options)
 
 
@@ -40,7 +42,12 @@ def tokens_of(model: str, text: Path, vocabulary: int, limit: int | None) -> tor
     """int64 ``[T]``."""
     import transformers
 
-    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    from mixed_gemm.integrations.transformers.gguf import local_gguf
+
+    if (file := local_gguf(model, None, {})) is None:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    else:  # transformers reads it from the metadata, with the gguf package
+        tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     # verbose: it would warn that the text is longer than the window
     encoded = tokenizer(text.read_text(encoding="utf-8"), return_tensors="pt", verbose=False)
     tokens: torch.Tensor = encoded.input_ids[0, :limit]
@@ -54,7 +61,9 @@ def tokens_of(model: str, text: Path, vocabulary: int, limit: int | None) -> tor
 
 @reports_errors
 def command(
-    model: Annotated[str, typer.Argument(help="A model folder with a tokenizer, or a hub id.")],
+    model: Annotated[
+        str, typer.Argument(help="A model folder with a tokenizer, a .gguf file, or a hub id.")
+    ],
     text: Annotated[
         Path, typer.Argument(help="A UTF-8 text file.", exists=True, dir_okay=False, readable=True)
     ],
@@ -101,7 +110,7 @@ def command(
     made_for = getattr(loaded.config.get_text_config(), "max_position_embeddings", DEFAULT_WINDOW)
     tokens = tokens_of(model, text, loaded.get_input_embeddings().num_embeddings, max_tokens)
     start = time.perf_counter()
-    found = mixed_gemm.perplexity(
+    found = mixed_gemm.quantization.perplexity(
         loaded, tokens, window=window or min(DEFAULT_WINDOW, made_for), stride=stride, device=where
     )
     seconds = time.perf_counter() - start

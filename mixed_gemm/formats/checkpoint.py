@@ -16,6 +16,7 @@ from .codec import Codec
 from .config import model_config, quantization_config
 from .detect import detect
 from .errors import CheckpointError, CheckpointWarning
+from .gguf import Gguf
 from .index import TensorIndex
 from .layer import LayerInfo, LayerTensors, modules_with
 
@@ -89,6 +90,33 @@ class Checkpoint:
         except (ValueError, CheckpointWarning) as error:
             raise layer.error(self._format.anchor, str(error)) from error
 
+    def weight_errors(self, dtype: torch.dtype | None = None) -> dict[str, float]:
+        """How far quantized layers are from the values of the file: name -> root mean square of
+        what was changed over that of the weight. Reads every layer.
+
+        0.0 is exact. What changes a weight is rounding its scales and zero points to ``dtype``,
+        and rounding it to other integers where ``notes`` say so. The rounding of each weight to 16
+        bits inside of an op (docs/numerics.md) is not in it.
+
+        Args:
+            dtype: of the activations; None keeps that of the scales, as ``layer`` gives them.
+
+        Raises:
+            CheckpointError: as ``layer``.
+        """
+        return {name: self._weight_error(name, dtype) for name in self.layers}
+
+    def _weight_error(self, name: str, dtype: torch.dtype | None) -> float:
+        stored = self.layer(name)
+        if isinstance(self._format, Gguf):
+            truth = self._format.values(LayerTensors(self._index, name))
+        else:
+            truth = stored.dequantize()
+        stored = stored if dtype is None else stored.to(dtype)
+        size = float(truth.norm())
+        change = float((stored.dequantize() - truth).norm())
+        return change / size if size else change
+
     def tensor(self, name: str) -> Tensor:
         """Read one tensor as it is in the file, on the CPU.
 
@@ -136,8 +164,8 @@ def open_checkpoint(path: str | Path, *, strict: bool = False) -> Checkpoint:
     Every shape and dtype is checked here, from the headers; values when a layer is read.
 
     Args:
-        path: a folder as save_pretrained writes it (sharded or not), or one .safetensors, .pt or
-            .bin file.
+        path: a folder as save_pretrained writes it (sharded or not), or one .safetensors, .pt,
+            .bin or .gguf file.
         strict: where tensors contradict the configuration (GPTQ zero points of the other
             convention), raise when the layer is read instead of a CheckpointWarning.
 
@@ -150,7 +178,7 @@ def open_checkpoint(path: str | Path, *, strict: bool = False) -> Checkpoint:
     """
     path = Path(path)
     index = TensorIndex(path)
-    config = model_config(path)
+    config = index.config or model_config(path)
     quantization, where = quantization_config(path, config)
     try:
         codec = detect(quantization, where, index)

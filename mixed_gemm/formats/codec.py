@@ -12,6 +12,7 @@ from ..weights.exchange import QuantizedWeight
 from .awq import AwqGemm
 from .awq_gemv import AwqGemv, AwqGemvFast
 from .compressed_tensors import CompressedTensors
+from .gguf import Gguf
 from .gptq import Gptq
 from .layer import Config, LayerInfo, LayerTensors
 
@@ -49,4 +50,6 @@ CODECS: dict[str, MakeCodec] = {
     "gptq": Gptq,
     "compressed-tensors": CompressedTensors,
     "fp8": lambda config, where: CompressedTensors(config, where, "weight_scale_inv"),
+    "gguf": Gguf,
+    "fp8 per tensor": CompressedTensors,
 }

@@ -4,6 +4,7 @@
                       weight_zero_point int32 [words(N), G], packed along N, or absent
     int-quantized:    weight int8 [N, K]        weight_zero_point int8 [N, G] or absent
     float-quantized:  weight float8_e4m3fn [N, K]
+    quant_method fp8: the same with weight_scale_inv, activation_scale (DeepSeek, transformers)
     all:              weight_scale [N, G], [N, 1], [1] or (float) blocks [N / 128, K / 128]
                       weight_g_idx int32 [K] (before 0.19), input_scale, input_zero_point, bias
 
@@ -22,8 +23,10 @@ import torch
 from torch import Tensor
 
 from ..ops.problem import DTYPES, ceil_div
-from ..weights.exchange import FP8, QuantizedWeight
+from ..weights.exchange import QuantizedWeight
+from ..weights.rounding_fp8 import FP8
 from ..weights.scheme import Side
+from ..weights.values import float8_nan
 from .bitfields import to_signed, unpack_aligned, unpack_dense, words_aligned, words_dense
 from .ct_config import BITS, WeightArgs, WeightRules
 from .ct_encode import OWN_ROLES
@@ -37,6 +40,7 @@ class CompressedTensors:
     def __init__(self, config: Config, where: Path, scale: str = "weight_scale") -> None:
         self._rules = WeightRules(config, where)
         self._scale = scale
+        self._input_scale = "activation_scale" if scale == "weight_scale_inv" else "input_scale"
         self.anchor = scale
         self.title = self._rules.title
         self.notes = self._rules.notes
@@ -47,7 +51,7 @@ class CompressedTensors:
             "weight_shape",
             "weight_zero_point",
             "weight_g_idx",
-            "input_scale",
+            self._input_scale,
             "input_zero_point",
             *OWN_ROLES,
             "bias",
@@ -64,13 +68,17 @@ class CompressedTensors:
             n, k = layer.matrix("weight", torch.int8, FP8)
             kind = "fp8" if layer.dtype("weight") == FP8 else "int"
             bits = 8 if kind == "fp8" else rule.bits
+        block = self._block(layer, rule, n, k) if kind == "fp8" else None
         size = self._group_size(layer, rule, n, k)
         groups = 1 if size == -1 else ceil_div(k, size)
         if layer.has("weight_zero_point"):
             self._check_zero_point(layer, n, groups, bits)
         if layer.has("weight_g_idx"):
             layer.expect("weight_g_idx", (k,), torch.int32, torch.int64)
-        activations = rule.input_activations if kind == "int" and size == -1 else None
+        activations = rule.input_activations
+        if activations is not None:
+            rounds = kind == "fp8" if activations.type == "float" else kind == "int" and size == -1
+            activations = activations if rounds else None
         self._check_activations(layer, activations)
         self._check_own(layer, n, k, groups)
         return LayerInfo(
@@ -82,8 +90,9 @@ class CompressedTensors:
             kind,
             layer.has("weight_zero_point") or layer.has("mixed_gemm_zeros"),
             layer.nbytes(self.roles),
-            strategy="tensor" if rule.strategy == "tensor" and kind == "int" else "",
+            strategy="tensor" if self._is_whole(layer, rule, kind, block) else "",
             input_activations=activations,
+            block=block,
         )
 
     def _check_own(self, layer: LayerTensors, n: int, k: int, groups: int) -> None:
@@ -97,7 +106,7 @@ class CompressedTensors:
     def _check_activations(self, layer: LayerTensors, side: Side | None) -> None:
         if side is None or side.dynamic:
             return
-        for role, dtypes in (("input_scale", DTYPES), ("input_zero_point", _INTEGERS)):
+        for role, dtypes in ((self._input_scale, DTYPES), ("input_zero_point", _INTEGERS)):
             if role == "input_zero_point" and side.symmetric:
                 continue
             shape = layer.shape(role)
@@ -122,6 +131,24 @@ class CompressedTensors:
                 f"is [{n}, {words}], which {bits} bits and weight_shape {shape} do not give",
             )
         return n, k
+
+    def _is_whole(
+        self, layer: LayerTensors, rule: WeightArgs, kind: str, block: tuple[int, int] | None
+    ) -> bool:
+        """Whether one scale serves the whole weight."""
+        if kind == "int":
+            return rule.strategy == "tensor"
+        alone = layer.shape(self._scale) in ((), (1,), (1, 1))
+        return alone and block is None and rule.strategy != "channel"
+
+    def _block(
+        self, layer: LayerTensors, rule: WeightArgs, n: int, k: int
+    ) -> tuple[int, int] | None:
+        """Rows and columns of a float8 weight that share a scale, where its scales are so many."""
+        if rule.block is None:
+            return None
+        grid = (ceil_div(n, rule.block[0]), ceil_div(k, rule.block[1]))
+        return rule.block if layer.shape(self._scale) == grid else None
 
     def _group_size(self, layer: LayerTensors, rule: WeightArgs, n: int, k: int) -> int:
         shape = layer.shape(self._scale)
@@ -157,6 +184,10 @@ class CompressedTensors:
                 bits=8,
                 group_size=info.group_size,
                 bias=layer.bias(info.out_features),
+                strategy=info.strategy,
+                input_activations=info.input_activations,
+                input_scale=self._static_scale(layer, info.input_activations),
+                block=info.block,
             )
         zeros = self._zeros(layer, info, scales) if layer.has("weight_zero_point") else None
         q = layer.load("weight") if layer.has("weight") else self._unpack(layer, info)
@@ -172,9 +203,14 @@ class CompressedTensors:
         return replace(
             weight,
             input_activations=side,
-            input_scale=layer.load_floats("input_scale").reshape(()) if static else None,
+            input_scale=self._static_scale(layer, side),
             input_azp=None if point is None else point.to(torch.int32).reshape(()),
         )
+
+    def _static_scale(self, layer: LayerTensors, side: Side | None) -> Tensor | None:
+        if side is None or side.dynamic:
+            return None
+        return layer.load_floats(self._input_scale).reshape(())
 
     def _own(self, layer: LayerTensors, weight: QuantizedWeight) -> QuantizedWeight:
         """What only this library writes, in the place of what others would read."""
@@ -198,14 +234,12 @@ class CompressedTensors:
     def _scales(self, layer: LayerTensors, info: LayerInfo) -> Tensor:
         """``[G, N]``."""
         scales, n = layer.load_floats(self._scale), info.out_features
-        rule = self._rules.of(layer.name)
         if scales.numel() == 1:
             return scales.reshape(1, 1).expand(1, n).contiguous()
         if scales.dim() == 1:
             return scales.reshape(1, n)
-        if scales.shape[0] != n and rule.block is not None:
-            rows = min(rule.block[0], n)
-            scales = scales.repeat_interleave(rows, dim=0)[:n]
+        if info.block is not None:
+            scales = scales.repeat_interleave(min(info.block[0], n), dim=0)[:n]
         return scales.t().contiguous()
 
     def _zeros(self, layer: LayerTensors, info: LayerInfo, scales: Tensor) -> Tensor:
@@ -218,9 +252,9 @@ class CompressedTensors:
 
 
 def _float8(layer: LayerTensors) -> Tensor:
-    """The weight, refused when it holds NaN: sign and then all ones (e4m3fn has no Inf)."""
+    """The weight, refused when it holds NaN."""
     weight = layer.load("weight")
-    nan = (weight.view(torch.uint8) & 0x7F) == 0x7F
+    nan = float8_nan(weight)
     if bool(nan.any()):
         at = tuple(nan.nonzero()[0].tolist())
         raise layer.error("weight", f"must be finite, got nan at {at}")

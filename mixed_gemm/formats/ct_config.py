@@ -24,6 +24,11 @@ FORMATS = (
     "naive-quantized",
     "mixed-gemm-packed",  # of our own, see ct_encode
 )
+# Of float8 weights with scales by block: nothing multiplies those with float8 activations here.
+_BLOCK_NOTE = (
+    "the file asks for float8 activations beside weights with scales by block; products make those "
+    "weights dense, with activations in the dtype of the model. Saving keeps what it asks for"
+)
 
 
 @dataclass(frozen=True)
@@ -73,13 +78,16 @@ class WeightRules:
         self._default = WeightArgs()
         if config.get("quant_method") == "fp8":  # DeepSeek: blocks, no groups of modules
             self.title = "fp8"
-            self._default = WeightArgs(8, None, _block(config.get("weight_block_size"), where))
+            self._default = _float8_args(config, where)
         groups = config.get("config_groups") or {}
         if not isinstance(groups, Mapping):
             raise CheckpointError(where, "", "config_groups must be an object")
         self._rules = [self._rule(name, group) for name, group in groups.items()]
         self.zeros_added, self.conv1d = _named(config, "zeros_added"), _named(config, "conv1d")
-        self.notes = tuple(dict.fromkeys(_note(g) for g in groups.values() if _note(g)))
+        notes = [_note(group) for group in groups.values()]
+        if not groups:
+            notes.append("" if self._default.block is None else _BLOCK_NOTE)
+        self.notes = tuple(dict.fromkeys(filter(None, notes)))
         formats = {stated, *(str(g.get("format") or "") for g in groups.values())}
         unknown = formats - {*FORMATS, "mixed-precision", "dense", ""}
         if unknown:
@@ -143,34 +151,55 @@ def _activations(group: object) -> Side | None:
     weights, asked = group.get("weights"), group.get("input_activations")
     if not isinstance(asked, Mapping) or not isinstance(weights, Mapping):
         return None
-    side = _side(asked)
-    symmetric = weights.get("symmetric", True) is True and weights.get("type", "int") == "int"
-    channel = weights.get("strategy") in (None, "channel", "tensor")
-    scheme = Scheme(Side(num_bits=8), side)
-    fits = symmetric and channel and weights.get("num_bits") == 8 and storing(scheme, 2)
+    side, kind = _side(asked), str(weights.get("type") or "int")
+    symmetric = weights.get("symmetric", True) is True and weights.get("num_bits") == 8
+    whole = weights.get("strategy") in (None, "channel", "tensor")
+    # What shares a scale of a float8 weight does not say whether its activations can be had.
+    scheme = Scheme(Side(kind, num_bits=8), side)
+    fits = symmetric and (whole or kind == "float") and storing(scheme, 2)
     return side if fits else None
 
 
 def _side(asked: Mapping[str, object]) -> Side:
-    bits = asked.get("num_bits")
+    bits, size = asked.get("num_bits"), asked.get("group_size")
+    dynamic = asked.get("dynamic", False) is True
     return Side(
         type=str(asked.get("type") or "int"),
         num_bits=bits if isinstance(bits, int) else 8,
-        strategy=str(asked.get("strategy") or "tensor"),
+        strategy=str(asked.get("strategy") or ("token" if dynamic else "tensor")),
+        group_size=size if isinstance(size, int) and size > 0 else None,
         symmetric=asked.get("symmetric", True) is True,
-        dynamic=asked.get("dynamic", False) is True,
+        dynamic=dynamic,
     )
 
 
 def _note(group: Mapping[str, object]) -> str:
     activations = group.get("input_activations")
-    if not isinstance(activations, Mapping) or _activations(group) is not None:
+    if not isinstance(activations, Mapping):
         return ""
+    if (side := _activations(group)) is not None:
+        weights = dict(group["weights"])  # type: ignore[call-overload]
+        by_block = weights.get("strategy") in ("block", "group")
+        return _BLOCK_NOTE if side.type == "float" and by_block else ""
     kind = "float8" if activations.get("type") == "float" else f"int{activations.get('num_bits')}"
     return (
         f"the file asks for {kind} activations too; only its weights are used here, with "
         "activations in the dtype of the model"
     )
+
+
+def _float8_args(config: Config, where: Path) -> WeightArgs:
+    """Of files whose quant_method is "fp8": DeepSeek's with blocks, those of AutoFP8 and of
+    transformers with a scale for the whole weight."""
+    block = _block(config.get("weight_block_size"), where)
+    asked = config.get("activation_scheme", "dynamic")
+    if asked not in ("dynamic", "static"):
+        raise CheckpointError(
+            where, "", f"activation_scheme must be 'dynamic' or 'static', got {asked!r}"
+        )
+    scheme = Scheme.fp8(asked, strategy="tensor" if block is None else "block", block=block)
+    strategy = scheme.weights.strategy
+    return WeightArgs(8, None, block, strategy, scheme.input_activations)
 
 
 def _block(value: object, where: Path) -> tuple[int, int] | None:

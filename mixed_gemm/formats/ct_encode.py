@@ -52,7 +52,9 @@ def why_own(weight: QuantizedWeight) -> str:
         "a permutation of the columns (act-order)": weight.permutation is not None,
         "the place of a Conv1D, not of a linear": weight.is_conv1d,
         "a pre_scale": weight.pre_scale is not None,
-        "a ragged last group": weight.group_size != -1 and k % weight.group_size != 0,
+        "a ragged last group": weight.group_size != -1
+        and weight.block is None  # whose last rows and columns may be fewer
+        and k % weight.group_size != 0,
         "zero points that are no integers": weight.zeros is not None
         and integer_zeros(weight) is None,
     }
@@ -64,8 +66,10 @@ def encode(weight: QuantizedWeight) -> dict[str, Tensor]:
     tensors = {"weight_scale": weight.scales.t()}
     if weight.is_fp8:
         tensors["weight"] = weight.q
-        rows = _rows_per_block(weight)
-        tensors["weight_scale"] = tensors["weight_scale"][::rows]
+        if weight.block is not None:
+            tensors["weight_scale"] = tensors["weight_scale"][:: weight.block[0]]
+        if weight.input_scale is not None:
+            tensors["input_scale"] = weight.input_scale.reshape(1)
     elif weight.input_activations is not None:
         tensors["weight"] = weight.q
         if weight.input_scale is not None:
@@ -90,32 +94,14 @@ def encode(weight: QuantizedWeight) -> dict[str, Tensor]:
     return tensors
 
 
-def _rows_per_block(weight: QuantizedWeight) -> int:
-    """1 for a scale per row; else how many rows share one: what the file's blocks had."""
-    if weight.group_size == -1:
-        return 1
-    n = weight.shape[0]
-    for rows in (weight.group_size, 128, 64, 32):
-        repeated = weight.scales[:, ::rows].repeat_interleave(rows, dim=1)[:, :n]
-        if torch.equal(repeated, weight.scales):
-            return rows
-    return 1
-
-
 def arguments(weight: QuantizedWeight) -> dict[str, Any]:
     """A config group for one weight, without its targets."""
     scheme = weight.scheme
-    weights = _arguments(scheme.weights)
-    if weight.is_fp8 and weight.group_size != -1:
-        weights.pop("group_size")
-        block = [_rows_per_block(weight), weight.group_size]
-        weights |= {"strategy": "block", "block_structure": block}
     side = scheme.input_activations
-    form = "float-quantized" if weight.is_fp8 else "pack-quantized"
-    if side is not None:
-        form = "int-quantized"
+    form = "pack-quantized" if side is None else "int-quantized"
+    form = "float-quantized" if weight.is_fp8 else form
     return {
-        "weights": weights,
+        "weights": _arguments(scheme.weights),
         "format": OWN_FORMAT if why_own(weight) else form,
         "input_activations": None if side is None else _arguments(side),
     }
@@ -130,6 +116,8 @@ def _arguments(side: Side) -> dict[str, Any]:
         "dynamic": side.dynamic,
         "strategy": side.strategy,
     }
+    if side.block is not None:
+        found["block_structure"] = list(side.block)
     return found if side.group_size is None else {**found, "group_size": side.group_size}
 
 

@@ -60,6 +60,9 @@ def detect(config: Config, where: Path, index: TensorIndex) -> Codec:
             "holds no quantized tensors that are known, and no quantization_config. Hint: "
             "mixed_gemm.quantize_ quantizes a dense model",
         )
+    whole = kind == "fp8" and modules_with(index, "weight_scale")
+    if whole and not modules_with(index, "weight_scale_inv"):
+        kind = "fp8 per tensor"  # as AutoFP8 names its scales
     if kind not in CODECS:
         raise CheckpointError(
             where, "", f"the format {kind!r} is not read; {', '.join(CODECS)} are"

@@ -7,12 +7,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from .errors import CheckpointError
+from .gguf_file import begins_as_gguf
+from .gguf_tensors import GgufFile
 from .json_file import MAX_INDEX_BYTES, read_json
 from .safetensors_file import SafetensorsFile
 from .target import refuse_incomplete
@@ -31,7 +33,9 @@ class TensorFile(Protocol):
 
 
 def _open(path: Path) -> TensorFile:
-    return SafetensorsFile(path) if path.suffix == ".safetensors" else TorchFile(path)
+    if path.suffix == ".safetensors":
+        return SafetensorsFile(path)
+    return GgufFile(path) if path.suffix == ".gguf" or begins_as_gguf(path) else TorchFile(path)
 
 
 class Tensors(Protocol):
@@ -50,10 +54,14 @@ class TensorIndex:
     Args:
         path: a folder, or one file.
         files: the ones to open, when others have chosen them.
+
+    Attributes:
+        config: config.json, where the files say what is in it; else empty.
     """
 
     def __init__(self, path: Path, files: Sequence[Path] = ()) -> None:
         self.path = path
+        self.config: dict[str, Any] = {}
         self._owner: dict[str, TensorFile] = {}
         if not files:
             refuse_incomplete(path)
@@ -71,6 +79,8 @@ class TensorIndex:
             raise CheckpointError(path, "", "holds no tensors")
 
     def _add(self, file: TensorFile) -> None:
+        if isinstance(file, GgufFile):
+            self.config = file.config
         for name in file.names():
             if name in self._owner:
                 other = self._owner[name].path.name
@@ -114,7 +124,10 @@ class TensorIndex:
                 for file in found:
                     self._add(_open(file))
                 return
-        raise CheckpointError(self.path, "", "no .safetensors, .bin or .pt file in this folder")
+        hint = ". Hint: name one of its .gguf files" if any(self.path.glob("*.gguf")) else ""
+        raise CheckpointError(
+            self.path, "", f"no .safetensors, .bin or .pt file in this folder{hint}"
+        )
 
     def _refuse_missing_shards(self, found: Sequence[Path]) -> None:
         """Without an index, their names still say how many there should be."""

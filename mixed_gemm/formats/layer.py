@@ -30,6 +30,7 @@ class LayerInfo:
         nbytes: of its tensors in the file.
         strategy: "tensor" where one scale serves the whole weight; else empty.
         input_activations: how the file wants activations rounded; None leaves them as they are.
+        block: (rows, columns) of float8 weights that share a scale; None where they share none.
     """
 
     name: str
@@ -42,6 +43,7 @@ class LayerInfo:
     nbytes: int
     strategy: str = ""
     input_activations: Side | None = None
+    block: tuple[int, int] | None = None
 
 
 class LayerTensors:

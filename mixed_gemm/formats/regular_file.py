@@ -33,7 +33,9 @@ def kind_of(mode: int) -> str:
 
 def bytes_of(tensor: Tensor) -> memoryview:
     """The memory of a contiguous tensor on the CPU."""
-    view: Any = tensor.reshape(-1).view(torch.uint8).numpy()
+    flat = tensor.reshape(-1)
+    flat = flat.as_strided(flat.shape, (1,))  # one element may have any stride, which view refuses
+    view: Any = flat.view(torch.uint8).numpy()
     return memoryview(view)
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from .. import ops
+from ..ops.conv import unchecked_qconv2d
 from ..ops.conv_problem import (
     ConvGeometry,
     IntOrPair,
@@ -175,8 +175,20 @@ class Conv2d(QuantizedModule, nn.Conv2d):
         Raises:
             What ``mixed_gemm.qconv2d`` raises.
         """
+        return self.activated(input, "identity")
+
+    def activated(self, input: Tensor, activation: str) -> Tensor:
+        """:meth:`forward` and an activation in one kernel.
+
+        Args:
+            input: ``[N, Ci, H, W]`` or ``[Ci, H, W]``. activation: of ``mixed_gemm.qconv2d``.
+
+        Raises:
+            What ``mixed_gemm.qconv2d`` raises.
+        """
         if narrows(input, self.weight.dtype):
-            return self.forward(input.to(self.weight.dtype)).to(torch.float32)
+            narrow = input.to(self.weight.dtype)
+            return self.activated(narrow, activation).to(torch.float32)
         images = input.unsqueeze(0) if input.dim() == 3 else input
         if self._pads_itself:
             check_not_freed("mixed_gemm.Conv2d", input=input)
@@ -186,9 +198,10 @@ class Conv2d(QuantizedModule, nn.Conv2d):
             keep = torch.channels_last if is_channels_last(images) else torch.contiguous_format
             images = padded.contiguous(memory_format=keep)
         weight, scheme = self.weight, self.weight.scheme
-        out = ops.unchecked_qconv2d(
+        out = unchecked_qconv2d(
             images, weight.weight_packed, weight.scales, weight.offsets, self.bias,
-            bits=scheme.bits, block_size=scheme.group_size, geometry=self._geometry,
+            self._geometry,
+            {"bits": scheme.bits, "block_size": scheme.group_size, "activation": activation},
         )  # fmt: skip
         return out.squeeze(0) if input.dim() == 3 else out
 

@@ -32,7 +32,7 @@ class Linear(QuantizedModule, nn.Linear):
         in_features: K.
         out_features: N.
         bias: whether to have one; it is an ``nn.Parameter`` and may train.
-        scheme: a name ("w4a16", "w8a16", "w8a8", ...) or a :class:`mixed_gemm.Scheme`.
+        scheme: a name ("w4a16", "w8a16", "w8a8", "fp8", ...) or a :class:`mixed_gemm.Scheme`.
         bits, group_size, zero_mode, activations: what of it is another way; see ``Scheme``.
         pre_scale: whether activations are multiplied by a ``[K]`` vector first (AWQ, SmoothQuant).
         permutation: whether activations are reordered along K before that (GPTQ act-order).
@@ -104,6 +104,16 @@ class Linear(QuantizedModule, nn.Linear):
         if isinstance(weight, QuantizedTensor) and "bias" in parameters:
             return weight.product(input, parameters["bias"])
         return nn.functional.linear(input, self.weight, self.bias)  # sharded, or dense again
+
+    def activated(self, input: Tensor, activation: str) -> Tensor:
+        """:meth:`forward` and an activation in one kernel, for weights that fuse it.
+
+        Args:
+            input: ``[..., K]``. activation: of ``mixed_gemm.fpA_intB_gemm``.
+        """
+        weight: Any = self.weight
+        out: Tensor = weight.product(input, self.bias, activation)
+        return out
 
     @classmethod
     def from_weight(cls, weight: QuantizedTensor, bias: Tensor | None = None) -> Linear:
@@ -234,17 +244,12 @@ class Linear(QuantizedModule, nn.Linear):
         """Take one layer of ``mixed_gemm.open_checkpoint``.
 
         Args:
-            weight: with int8 q.
+            weight: of any kind.
             dtype: of the activations: float16, bfloat16 or float32; that of scales when None.
 
         Raises:
-            ValueError: group_size is not a multiple of 16 (or -1), or q is float8.
+            ValueError: group_size of integers is not a multiple of 16 (or -1).
         """
-        if weight.is_fp8:
-            raise ValueError(
-                f"mixed_gemm.Linear: {weight.name} is float8_e4m3fn, and the weight of a Linear is "
-                "integers. Hint: weight.requantize(), or weight.dequantize() for a dense layer"
-            )
         dtype = weight.scales.dtype if dtype is None else dtype
         if storing(weight.scheme, 2) is None:
             weight = weight.weight_only()

@@ -15,10 +15,10 @@ if _library.available:
 
 from .awq import awq_dequantize, awq_gemm
 from .block import block_quant_gemm
-from .conv import qconv2d, unchecked_qconv2d
+from .conv import qconv2d
 from .conv_int8 import qconv2d_int8
 from .conv_layout import pack_conv_weights
-from .gemm import fpA_intB_gemm, fpA_intB_gemm_config, unchecked_gemm
+from .gemm import fpA_intB_gemm
 from .layout import dequantize_weights, pack_weights, unpack_weights
 from .repack import awq_repack, gptq_repack
 from .rounding import quantize_per_tensor, quantize_per_token
@@ -32,7 +32,6 @@ __all__ = [
     "block_quant_gemm",
     "dequantize_weights",
     "fpA_intB_gemm",
-    "fpA_intB_gemm_config",
     "gptq_repack",
     "pack_conv_weights",
     "pack_weights",
@@ -42,7 +41,5 @@ __all__ = [
     "quantize_per_token",
     "scaled_mm",
     "scaled_mm_azp",
-    "unchecked_gemm",
-    "unchecked_qconv2d",
     "unpack_weights",
 ]

@@ -140,11 +140,12 @@ def check_weight(
     b_packed: Tensor,
     scales: Tensor,
     zeros: Tensor | None,
+    *,
+    n: int,
+    k: int,
     bits: int,
     group_size: int,
     zero_mode: str,
-    n: int,
-    k: int,
 ) -> None:
     """All of a weight but the numbers, which check_problem saw."""
     check_zero_mode(op, zero_mode)

@@ -104,10 +104,8 @@ def qconv2d(
         scales,
         offsets,
         bias,
-        bits=bits,
-        block_size=block_size,
-        geometry=geometry,
-        activation=activation,
+        geometry,
+        {"bits": bits, "block_size": block_size, "activation": activation},
     )
 
 
@@ -118,13 +116,14 @@ def unchecked_qconv2d(
     scales: Tensor,
     offsets: Tensor | None,
     bias: Tensor | None,
-    *,
-    bits: int,
-    block_size: int,
     geometry: ConvGeometry,
-    activation: str = "identity",
+    options: dict[str, Any],
 ) -> Tensor:
-    """:func:`qconv2d` for ``Conv2d``, which checked its scalars when it was made."""
+    """:func:`qconv2d` for ``Conv2d``, which checked its scalars when it was made.
+
+    Args:
+        options: bits, block_size and activation.
+    """
     _library.require()
     out: Tensor = torch.ops.mixed_gemm.qconv2d(
         input,
@@ -132,13 +131,11 @@ def unchecked_qconv2d(
         scales,
         offsets,
         bias,
-        bits=bits,
-        block_size=block_size,
         kernel_size=geometry.kernel_size,
         stride=geometry.stride,
         padding=geometry.padding,
         dilation=geometry.dilation,
-        activation=activation,
+        **options,
     )
     return out
 

@@ -88,16 +88,8 @@ def qconv2d_int8(
     """
     _library.require()
     op = "mixed_gemm::qconv2d_int8"
-    check_int8_scalars(
-        op,
-        {"input_scale": input_scale, "output_scale": output_scale},
-        {
-            "input_zero_point": input_zero_point,
-            "output_zero_point": output_zero_point,
-            "clamp_min": clamp_min,
-            "clamp_max": clamp_max,
-        },
-    )
+    clamp = (clamp_min, clamp_max)
+    check_int8_scalars(op, input_scale, input_zero_point, output_scale, output_zero_point, clamp)
     geometry = geometry_of(op, (1, 1), stride, padding, dilation)  # the kernel is that of weight
     geometry.check(op)
     out: Tensor = torch.ops.mixed_gemm.qconv2d_int8(
@@ -152,16 +144,8 @@ def _fake(
     out_c = weight.shape[0]
     geometry = geometry_of(op, weight.shape[2:], stride, padding, dilation)
     out_size = check_conv_int8(op, input.shape, out_c, geometry)
-    check_int8_scalars(
-        op,
-        {"input_scale": input_scale, "output_scale": output_scale},
-        {
-            "input_zero_point": input_zero_point,
-            "output_zero_point": output_zero_point,
-            "clamp_min": clamp_min,
-            "clamp_max": clamp_max,
-        },
-    )
+    clamp = (clamp_min, clamp_max)
+    check_int8_scalars(op, input_scale, input_zero_point, output_scale, output_zero_point, clamp)
     check_dtype(op, "weight_scale", weight_scale, torch.float32)
     if weight_scale.numel() != 1 or weight_scale.dim() > 1:
         check_vector(op, "weight_scale", weight_scale, "Co", out_c)

@@ -12,14 +12,11 @@ from torch import Tensor
 
 from .. import _library
 from .arguments import check_dims, check_dtype, check_tensors
-from .autograd import Derivatives
 from .conv_problem import FILTER_RULE, channels_per_tap, check_pack_conv, conv_packed_shape
 from .errors import UnsupportedError, shape_text, translates_errors, wrong_value
-from .op import Op
+from .op import of_integers
 from .problem import refuse_non_numbers
-from .reasons import INTEGERS, NO_FLOATS, NO_PRODUCT
-from .sharding import Sharding, channel_blocks
-from .vmap import Batching
+from .sharding import channel_blocks
 
 __all__ = ["pack_conv_weights"]
 
@@ -95,14 +92,11 @@ def _fake_pack(op: str, q: Tensor, bits: int, check: bool) -> Tensor:
 
 
 OPS = (
-    Op(
+    of_integers(
         "pack_conv_weights",
         "the integers [Co, Ci, Kh, Kw] of a filter in the packed layout",
-        fake=_fake_pack,
-        derivatives=Derivatives(INTEGERS),
-        autocast=NO_FLOATS,
-        vmap=Batching(looped=("q",)),
-        flops=NO_PRODUCT,
-        sharding=Sharding((channel_blocks({"q": 0}, 0),)),
+        _fake_pack,
+        ("q",),
+        channel_blocks({"q": 0}, 0),
     ),
 )

@@ -241,10 +241,23 @@ def num_blocks(in_c: int, block_size: int) -> int:
     return 1 if block_size == -1 else ceil_div(in_c, block_size)
 
 
-def check_int8_scalars(op: str, scales: dict[str, float], integers: dict[str, int]) -> None:
+def check_int8_scalars(
+    op: str,
+    input_scale: float,
+    input_zero_point: int,
+    output_scale: float,
+    output_zero_point: int,
+    clamp: tuple[int, int],
+) -> None:
     """Raise ``ValueError`` unless scales are positive and finite, the rest int8, and clamp_min at
     most clamp_max."""
-    for name, scale in scales.items():
+    integers = {
+        "input_zero_point": input_zero_point,
+        "output_zero_point": output_zero_point,
+        "clamp_min": clamp[0],
+        "clamp_max": clamp[1],
+    }
+    for name, scale in (("input_scale", input_scale), ("output_scale", output_scale)):
         if isinstance(scale, Tensor):  # the dispatcher would read it: a sync on CUDA
             wrong_type(op, name, "be a number", "a tensor", hint=f"pass {name}.item()")
         if isinstance(scale, (int, float)) and not (scale > 0 and math.isfinite(scale)):
@@ -255,6 +268,5 @@ def check_int8_scalars(op: str, scales: dict[str, float], integers: dict[str, in
     for name, value in integers.items():
         if not -128 <= value <= 127:
             wrong_value(op, name, "be in -128..127", str(value))
-    low, high = integers["clamp_min"], integers["clamp_max"]
-    if low > high:
-        wrong_value(op, "clamp_min", "not be above clamp_max", f"{low} and {high}")
+    if clamp[0] > clamp[1]:
+        wrong_value(op, "clamp_min", "not be above clamp_max", f"{clamp[0]} and {clamp[1]}")

@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import is_fake
 
 from .autograd import transforms_active
 
+FLOAT8_SM = 89  # the least compute capability that multiplies float8, 8.9
 FP8_ALIGNMENT = 16  # torch._scaled_mm wants K and N in whole multiples of it
 
 # Why float8 does not run on our kernel on a Hopper GPU; plan() prints it.
@@ -29,6 +30,12 @@ def fp8_runs_in_torch(sm: int, n: int, k: int) -> bool:
 def _sm(device_index: int) -> int:
     major, minor = torch.cuda.get_device_capability(device_index)
     return 10 * major + minor
+
+
+def runs_float8(x: Tensor) -> bool:
+    """Whether ``scaled_mm`` multiplies float8 where ``x`` is: on a CPU, and on GPUs of compute
+    capability 8.9 and newer. Meta tensors are not asked."""
+    return not x.is_cuda or _sm(x.get_device()) >= FLOAT8_SM
 
 
 def routes_to_torch(a: Tensor, b: Tensor) -> bool:
@@ -76,13 +83,17 @@ def _column_major(b: Tensor) -> Tensor:
 def fp8_in_torch(
     a: Tensor,
     b: Tensor,
-    scale_a: Tensor,
-    scale_b: Tensor,
+    scales: tuple[Tensor, Tensor],
     bias: Tensor | None,
     out_dtype: torch.dtype,
 ) -> Tensor:
     """Checked float8 operands on torch._scaled_mm, whose scales per row write bfloat16 only: other
-    types take the fp32 sums and run the epilogue in torch, so that all round once."""
+    types take the fp32 sums and run the epilogue in torch, so that all round once.
+
+    Args:
+        scales: of ``a`` and of ``b``. The rest as in ``scaled_mm``.
+    """
+    scale_a, scale_b = scales
     rows, b = _packed(a.reshape(-1, a.shape[-1])), _column_major(b)
     m, n = rows.shape[0], b.shape[1]
     if out_dtype == torch.bfloat16:

@@ -31,7 +31,7 @@ from .reasons import ADAPTER, FORCED, WEIGHTS
 from .sharding import Rows, Sharding, channel_blocks
 from .vmap import Batching
 
-__all__ = ["fpA_intB_gemm", "fpA_intB_gemm_config"]
+__all__ = ["fpA_intB_gemm"]
 
 
 _gemm: Any = torch.ops.mixed_gemm.fpA_intB_gemm.default if _library.available else None
@@ -149,50 +149,6 @@ def fpA_intB_gemm(
     return out
 
 
-@translates_errors("fpA_intB_gemm_config")
-def fpA_intB_gemm_config(
-    a: Tensor,
-    b_packed: Tensor,
-    scales: Tensor,
-    zeros: Tensor | None = None,
-    bias: Tensor | None = None,
-    pre_scale: Tensor | None = None,
-    *,
-    bits: int,
-    group_size: int = -1,
-    zero_mode: str = "sub",
-    activation: str = "identity",
-    config: str,
-) -> Tensor:
-    """:func:`fpA_intB_gemm` with the kernel configuration forced, for tests and benchmarks.
-
-    Args:
-        config: a name as ``plan(...).candidates`` prints it; the rest as in :func:`fpA_intB_gemm`.
-
-    Raises:
-        ValueError: no configuration has that name.
-        NotImplementedError: it cannot run this problem on this device.
-        RuntimeError: an input requires grad (a forced configuration has no gradient). The rest as
-            in :func:`fpA_intB_gemm`.
-    """
-    _library.require()
-    refuse_non_numbers("mixed_gemm::fpA_intB_gemm_config", bits=bits, group_size=group_size)
-    out: Tensor = torch.ops.mixed_gemm.fpA_intB_gemm_config(
-        a,
-        b_packed,
-        scales,
-        zeros,
-        bias,
-        pre_scale,
-        bits=bits,
-        group_size=group_size,
-        zero_mode=zero_mode,
-        activation=activation,
-        config=config,
-    )
-    return out
-
-
 def _fake(
     op: str,
     a: Tensor,
@@ -227,7 +183,9 @@ def _fake(
             f"holds padded K={b_packed.shape[1] * 8 // bits} at bits={bits}",
         )
     check_dtype(op, "scales", scales, a.dtype, " (the dtype of a)", "scales.to(a.dtype)")
-    check_weight(op, b_packed, scales, zeros, bits, group_size, zero_mode, n, k)
+    check_weight(
+        op, b_packed, scales, zeros, n=n, k=k, bits=bits, group_size=group_size, zero_mode=zero_mode
+    )
     for name, tensor, extent_name, extent in (
         ("bias", bias, "N", n),
         ("pre_scale", pre_scale, "K", k),

@@ -20,9 +20,9 @@ from .arguments import (
 )
 from .autograd import Derivatives, Rule, Saved
 from .errors import translates_errors
-from .op import Op
+from .op import Op, of_integers
 from .problem import check_problem, packed_shape, refuse_non_numbers
-from .reasons import INTEGERS, NO_FLOATS, NO_PRODUCT, WEIGHTS
+from .reasons import NO_PRODUCT, WEIGHTS
 from .sharding import Sharding, channel_blocks
 from .vmap import Batching
 
@@ -167,7 +167,9 @@ def _fake_dequantize(
     check_tensors(op, {"b_packed": b_packed, "scales": scales}, {"zeros": zeros})
     check_float(op, "dtype", dtype)
     check_problem(op, 0, n, k, bits, group_size)
-    check_weight(op, b_packed, scales, zeros, bits, group_size, zero_mode, n, k)
+    check_weight(
+        op, b_packed, scales, zeros, n=n, k=k, bits=bits, group_size=group_size, zero_mode=zero_mode
+    )
     return scales.new_empty((n, k), dtype=dtype)
 
 
@@ -195,25 +197,19 @@ def _backward(saved: Saved, grad: Tensor) -> Tensor:
 
 
 OPS = (
-    Op(
+    of_integers(
         "pack_weights",
         "integers [N, K] in the layout that every kernel reads",
-        fake=_fake_pack,
-        derivatives=Derivatives(INTEGERS),
-        autocast=NO_FLOATS,
-        vmap=Batching(looped=("q",)),
-        flops=NO_PRODUCT,
-        sharding=Sharding((channel_blocks({"q": 0}, 0),)),
+        _fake_pack,
+        ("q",),
+        channel_blocks({"q": 0}, 0),
     ),
-    Op(
+    of_integers(
         "unpack_weights",
         "the integers [N, K] of a packed weight",
-        fake=_fake_unpack,
-        derivatives=Derivatives(INTEGERS),
-        autocast=NO_FLOATS,
-        vmap=Batching(looped=("b_packed",)),
-        flops=NO_PRODUCT,
-        sharding=Sharding((channel_blocks({"n": 0, "b_packed": 0}, 0),)),
+        _fake_unpack,
+        ("b_packed",),
+        channel_blocks({"n": 0, "b_packed": 0}, 0),
     ),
     Op(
         "dequantize_weights",

@@ -11,8 +11,8 @@ from typing import Literal
 from .autograd import Derivatives
 from .fake import Fake
 from .flops import Flops
-from .reasons import ON_GPU
-from .sharding import Sharding
+from .reasons import INTEGERS, NO_FLOATS, NO_PRODUCT, ON_GPU
+from .sharding import Along, Sharding
 from .vmap import Batching
 
 
@@ -44,6 +44,24 @@ class Op:
     @property
     def is_public(self) -> bool:
         return not self.name.startswith("_")
+
+
+def of_integers(name: str, doc: str, fake: Fake, looped: tuple[str, ...], channels: Along) -> Op:
+    """An op that moves integers from one layout to another.
+
+    Args:
+        looped: what vmap takes apart. channels: how output channels are cut.
+    """
+    return Op(
+        name,
+        doc,
+        fake=fake,
+        derivatives=Derivatives(INTEGERS),
+        autocast=NO_FLOATS,
+        vmap=Batching(looped=looped),
+        flops=NO_PRODUCT,
+        sharding=Sharding((channels,)),
+    )
 
 
 def for_tests(name: str, doc: str, why_frozen: str) -> Op:

@@ -10,13 +10,10 @@ from torch import Tensor
 
 from .. import _library
 from .arguments import check_codes, check_dtype, check_tensors, check_vector, check_words
-from .autograd import Derivatives
 from .errors import shape_text, translates_errors, wrong_value
-from .op import Op
+from .op import of_integers
 from .problem import PAD_N, packed_shape, refuse_non_numbers
-from .reasons import INTEGERS, NO_FLOATS, NO_PRODUCT
-from .sharding import Sharding, channel_blocks
-from .vmap import Batching
+from .sharding import channel_blocks
 
 __all__ = ["awq_repack", "gptq_repack"]
 
@@ -103,24 +100,18 @@ def _fake_gptq(op: str, qweight: Tensor, perm: Tensor | None, bits: int) -> Tens
 
 
 OPS = (
-    Op(
+    of_integers(
         "awq_repack",
         "AutoAWQ codes in the packed layout",
-        fake=_fake_awq,
-        derivatives=Derivatives(INTEGERS),
-        autocast=NO_FLOATS,
-        vmap=Batching(looped=("qweight",)),
-        flops=NO_PRODUCT,
-        sharding=Sharding((channel_blocks({"qweight": 1}, 0, PAD_N // _PER_WORD),)),
+        _fake_awq,
+        ("qweight",),
+        channel_blocks({"qweight": 1}, 0, PAD_N // _PER_WORD),
     ),
-    Op(
+    of_integers(
         "gptq_repack",
         "GPTQ codes in the packed layout",
-        fake=_fake_gptq,
-        derivatives=Derivatives(INTEGERS),
-        autocast=NO_FLOATS,
-        vmap=Batching(looped=("qweight", "perm")),
-        flops=NO_PRODUCT,
-        sharding=Sharding((channel_blocks({"qweight": 1}, 0),)),
+        _fake_gptq,
+        ("qweight", "perm"),
+        channel_blocks({"qweight": 1}, 0),
     ),
 )

@@ -87,7 +87,7 @@ def scaled_mm(
         op = "mixed_gemm::scaled_mm"
         check_scaled_mm(op, a, b, scale_a, scale_b, bias, out_dtype)
         check_not_freed(op, a=a, b=b, scale_a=scale_a, scale_b=scale_b, bias=bias)
-        return fp8_in_torch(a, b, scale_a, scale_b, bias, out_dtype)
+        return fp8_in_torch(a, b, (scale_a, scale_b), bias, out_dtype)
     out: Tensor = torch.ops.mixed_gemm.scaled_mm(a, b, scale_a, scale_b, bias, out_dtype=out_dtype)
     return out
 
@@ -147,7 +147,7 @@ def azp_adjustment(weight: Tensor, azp: int | Tensor | None = None) -> Tensor:
             was freed.
         TypeError: the weight is not int8.
     """
-    where = "mixed_gemm.azp_adjustment"
+    where = "mixed_gemm.ops.azp_adjustment"
     got = f"{dtype_name(weight.dtype)} {shape_text(weight.shape)}"
     if weight.dtype != torch.int8:
         wrong_type(where, "weight", "be int8 [N, K]", got)
@@ -165,31 +165,9 @@ def azp_adjustment(weight: Tensor, azp: int | Tensor | None = None) -> Tensor:
     return sums.to(torch.int32)
 
 
-def _fake(
-    op: str,
-    a: Tensor,
-    b: Tensor,
-    scale_a: Tensor,
-    scale_b: Tensor,
-    bias: Tensor | None,
-    out_dtype: torch.dtype,
-) -> Tensor:
-    check_scaled_mm(op, a, b, scale_a, scale_b, bias, out_dtype)
-    return a.new_empty((*a.shape[:-1], b.shape[1]), dtype=out_dtype)
-
-
-def _fake_azp(
-    op: str,
-    a: Tensor,
-    b: Tensor,
-    scale_a: Tensor,
-    scale_b: Tensor,
-    azp_adj: Tensor,
-    azp: Tensor | None,
-    bias: Tensor | None,
-    out_dtype: torch.dtype,
-) -> Tensor:
-    check_scaled_mm(op, a, b, scale_a, scale_b, bias, out_dtype, azp_adj, azp, with_azp=True)
+def _fake(op: str, a: Tensor, b: Tensor, out_dtype: torch.dtype, **others: Any) -> Tensor:
+    with_azp = "azp_adj" in others
+    check_scaled_mm(op, a, b, out_dtype=out_dtype, with_azp=with_azp, **others)
     return a.new_empty((*a.shape[:-1], b.shape[1]), dtype=out_dtype)
 
 
@@ -215,28 +193,32 @@ def _sharding(per_row: tuple[str, ...], **per_channel: int) -> Sharding:
     return Sharding(ways, column_major=("b",))
 
 
-_TYPES_ARE_SAID = "8-bit operands, and out_dtype says the result's"
-
-OPS = (
-    Op(
-        "scaled_mm",
-        "scale_a * (scale_b * (a @ b)) + bias of int8 or float8 operands",
+def _record(name: str, summary: str, per_row: tuple[str, ...], **channels: int) -> Op:
+    """per_row, channels: the arguments that go with rows and with columns of the result, beside
+    the operands and ``scale_b``."""
+    return Op(
+        name,
+        summary,
         fake=_fake,
         derivatives=Derivatives(SCALES, Rule("", "bias")),
-        autocast=_TYPES_ARE_SAID,
-        vmap=Batching(("a", "scale_a"), ("bias",), _merge_rows),
+        autocast="8-bit operands, and out_dtype says the result's",
+        vmap=Batching(("a", *per_row), ("bias",), _merge_rows),
         flops=matrix_product("a"),
-        sharding=_sharding(("scale_a",)),
+        sharding=_sharding(per_row, **channels),
+    )
+
+
+OPS = (
+    _record(
+        "scaled_mm",
+        "scale_a * (scale_b * (a @ b)) + bias of int8 or float8 operands",
+        ("scale_a",),
     ),
-    Op(
+    _record(
         "scaled_mm_azp",
         "the same of int8 activations with a zero point",
-        fake=_fake_azp,
-        derivatives=Derivatives(SCALES, Rule("", "bias")),
-        autocast=_TYPES_ARE_SAID,
-        vmap=Batching(("a", "scale_a", "azp"), ("bias",), _merge_rows),
-        flops=matrix_product("a"),
-        sharding=_sharding(("scale_a", "azp"), azp_adj=-1),
+        ("scale_a", "azp"),
+        azp_adj=-1,
     ),
     for_tests("_scaled_mm_config", "both with a kernel configuration by name", FORCED),
 )

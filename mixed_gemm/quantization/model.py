@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import nn
 
 from .._progress import Progress, track
 from ..nn.conv import Conv2d, default_block_size
+from ..nn.fused import fuse_activations as fused_by_id
 from ..nn.linear import Linear
 from ..ops.errors import ArgumentTypeError, ArgumentValueError
 from ..weights.scheme import Scheme, refined
@@ -41,6 +43,7 @@ def quantize_(
     skip: Skip = DEFAULT_SKIP,
     calibration: Iterable[Any] | None = None,
     smooth: float | None = None,
+    fuse_activations: bool = False,
     progress: Progress = True,
 ) -> Report:
     """Replace every ``nn.Linear`` below ``model`` by a :class:`mixed_gemm.Linear` and every
@@ -56,10 +59,11 @@ def quantize_(
     Args:
         model: any module; weights float16, bfloat16 or float32, on any device.
         scheme: "w4a16" (4 bits in groups of 128), "w4a16_asym" (with zero points), "w8a16" (8 bits
-            per channel), "w8a8" (int8 activations too), a :class:`mixed_gemm.Scheme`, or
-            f(name, module) that returns one of these, or None to leave the module alone.
+            per channel), "w8a8" (int8 activations too), "fp8" (float8 weights and activations), a
+            :class:`mixed_gemm.Scheme`, or f(name, module) that returns one of these, or None to
+            leave the module alone.
         bits, group_size, symmetric, zero_mode, activations: what of the scheme is another way; see
-            ``Scheme.weight_only`` and ``Scheme.w8a8``.
+            ``Scheme.weight_only``, ``Scheme.w8a8`` and ``Scheme.fp8``.
         block_size: of convolutions: input channels that share a scale, -1 or a multiple of 16.
             None: 128, or -1 where there are no more channels.
         skip: names to leave alone: glob patterns, matched on whole components anywhere in the
@@ -69,8 +73,11 @@ def quantize_(
         calibration: for schemes that round activations: batches for static ones and for ``smooth``.
             A mapping runs as model(**batch), a tuple or list as model(*batch), anything else as
             model(batch), in eval mode.
-        smooth: for those schemes: alpha of SmoothQuant (0.5 is usual). Factors are folded into the
+        smooth: for those of int8: alpha of SmoothQuant (0.5 is usual). Factors are folded into the
             norm or linear before, whose weights change, or kept as a pre_scale.
+        fuse_activations: whether an ``nn.Sequential`` runs a layer and the ReLU, ReLU6, GELU or
+            SiLU right behind it in one kernel: see ``mixed_gemm.nn.FusedSequential``. Not for
+            schemes that round activations.
         progress: a bar on stderr: True on a terminal only, "force" always, False never.
 
     Returns:
@@ -117,6 +124,12 @@ def quantize_(
     layers = {name: LayerReport(name, reason=reason) for name, reason in skipped.items()}
     for name, target in track(list(targets.items()), "quantize", progress):
         layers[name] = _replace(name, target, method)
+    if fuse_activations:
+        fused = fused_by_id(model)
+        for name, target in targets.items():
+            parent, child = target.places[0]
+            if (activation := fused.get(id(getattr(parent, child)))) is not None:
+                layers[name] = replace(layers[name], activation=activation)
     for told in AFTER_QUANTIZE:
         told(model)
     return Report(layers)

@@ -23,6 +23,7 @@ class LayerReport:
             meta device, and where the layer was left alone.
         seconds: that it took.
         note: what calibration did for it, in words ("folded into model.norm").
+        activation: of the module behind it, which its kernel runs too; empty where it does not.
     """
 
     name: str
@@ -33,6 +34,7 @@ class LayerReport:
     weight_error: float | None = None
     seconds: float = 0.0
     note: str = ""
+    activation: str = ""
 
 
 def told_together(reasons: Mapping[str, str]) -> list[str]:
@@ -74,6 +76,11 @@ class Report:
         return {name: layer.note for name, layer in self.layers.items() if layer.note}
 
     @property
+    def fused(self) -> dict[str, str]:
+        """Name -> activation, of those whose kernel runs one."""
+        return {name: x.activation for name, x in self.layers.items() if x.activation}
+
+    @property
     def bytes_before(self) -> int:
         """Of the dense weights that were replaced."""
         return sum(layer.bytes_before for layer in self.layers.values())
@@ -95,6 +102,8 @@ class Report:
                 f"{len(self.smoothed)} layers smoothed: {folded} folded into the layer before, "
                 f"{len(self.smoothed) - folded} with a pre_scale"
             )
+        if self.fused:
+            lines.append(f"{len(self.fused)} layers with their activation in the same kernel")
         if self.skipped:
             lines.append(f"{len(self.skipped)} layers skipped:")
             lines += told_together(self.skipped)

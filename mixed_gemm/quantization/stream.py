@@ -101,7 +101,7 @@ class DenseCheckpoint:
             )
         self._index = TensorIndex(self.path)
         self.files = self._index.files
-        self.config: dict[str, Any] = model_config(self.path)
+        self.config: dict[str, Any] = self._index.config or model_config(self.path)
         self._refuse()
         self.schemes: dict[str, Scheme] = {}
         self.left: dict[str, str] = {}

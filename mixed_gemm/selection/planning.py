@@ -16,8 +16,9 @@ import torch
 
 from .. import _library
 from ..nn.linear import Linear
-from ..ops.fp8 import FP8_ON_HOPPER, fp8_runs_in_torch
+from ..ops.fp8 import FLOAT8_SM, FP8_ON_HOPPER, fp8_runs_in_torch
 from ..ops.problem import OPERAND_DTYPES, check_zero_mode
+from ..weights.fp8 import Fp8Weight
 from ..weights.w8a8 import W8A8Weight
 
 Answer = TypeVar("Answer", covariant=True)
@@ -188,6 +189,36 @@ def _ask_scaled(
     return question, answer
 
 
+def _ask_eight_bit(
+    weight: W8A8Weight | Fp8Weight,
+    m: int,
+    out_dtype: torch.dtype | str | None,
+    device: torch.device | str | None,
+) -> tuple[str, dict[str, Any]]:
+    """The same for a weight whose activations are rounded, or would be."""
+    n, k = weight.shape
+    if isinstance(weight, W8A8Weight):
+        return _ask_scaled(m, n, k, "int8", out_dtype, device)
+    where = device_string(device)
+    sm = re.match(r"cuda:sm=(\d+)", where)
+    if weight.rounds and (sm is None or int(sm[1]) >= FLOAT8_SM):
+        return _ask_scaled(m, n, k, "float8_e4m3fn", out_dtype, device)
+    why = (
+        "no GPU before compute capability 8.9 multiplies float8"
+        if weight.rounds
+        else (f"no kernel takes float8 weights as they are here ({weight.scheme})")
+    )
+    name = "torch.nn.functional.linear"
+    answer = {
+        "ok": True,
+        "selected": name,
+        "family": "torch",
+        "reason": f"{why}: the weight is made dense for each product",
+        "candidates": [{"config": name, "predicted_us": None}],
+    }
+    return f"F.linear M={m} N={n} K={k} {_name(out_dtype)}, float8 weight, on {where}", answer
+
+
 def _ask(
     problem: Linear | int,
     m_or_n: int,
@@ -201,11 +232,10 @@ def _ask(
 ) -> tuple[str, dict[str, Any]]:
     """(the question in words, the answer of the library)."""
     _library.require()
-    if isinstance(problem, Linear) and isinstance(problem.weight, W8A8Weight):
-        n, k = problem.out_features, problem.in_features
+    if isinstance(problem, Linear) and isinstance(problem.weight, W8A8Weight | Fp8Weight):
         out_dtype = problem.weight.dtype if out_dtype is None else out_dtype
         device = problem.weight.device if device is None else device
-        return _ask_scaled(whole_number("plan", "m", m_or_n), n, k, "int8", out_dtype, device)
+        return _ask_eight_bit(problem.weight, whole_number("plan", "m", m_or_n), out_dtype, device)
     if isinstance(problem, Linear):
         m, n, k = m_or_n, problem.out_features, problem.in_features
         bits, group_size, zero_mode = problem.bits, problem.group_size, problem.zero_mode
@@ -289,8 +319,8 @@ def plan(
 ) -> Plan:
     """Which kernel runs ``[m, k] @ [n, k].T``. Two forms: ``plan(m, n, k, dtype=...)`` and
     ``plan(module, m)``, which reads the rest off a ``mixed_gemm.Linear``. For activations of int8
-    or float8_e4m3fn, and for a ``Linear`` whose weight is of the kind "w8a8", the plan is that of
-    ``scaled_mm``.
+    or float8_e4m3fn, and for a ``Linear`` whose weight is of the kind "w8a8" or "fp8", the plan is
+    that of ``scaled_mm``; of "fp8" where that is not called, it says why.
 
     Args:
         m: rows of the activations. n: output channels. k: input channels.

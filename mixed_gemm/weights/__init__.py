@@ -3,6 +3,7 @@
 from . import sharding as _registers_collectives  # noqa: F401
 from .conv import ConvWeight
 from .exchange import QuantizedWeight
+from .fp8 import Fp8Weight
 from .integer import IntegerWeight
 from .kinds import KINDS
 from .rounding import quantize_weight
@@ -15,6 +16,7 @@ __all__ = [
     "KINDS",
     "SCHEMES",
     "ConvWeight",
+    "Fp8Weight",
     "IntegerWeight",
     "QuantizedTensor",
     "QuantizedWeight",

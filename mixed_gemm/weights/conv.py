@@ -10,15 +10,15 @@ from torch import Tensor
 
 from ..ops.conv_layout import dense_filter, pack_conv_weights
 from ..ops.conv_problem import check_block_size, conv_packed_shape, num_blocks
-from ..ops.errors import ArgumentTypeError, ArgumentValueError, check_storage
-from ..ops.problem import BITS, LAYOUT_VERSION, check_bits
+from ..ops.errors import check_storage
+from ..ops.problem import LAYOUT_VERSION, check_bits
 from .rounding_conv import quantize_conv_weight
 from .scheme import Scheme
-from .tensor import Part, QuantizedTensor, part_problems
-from .values import refuse_non_finite, refuse_out_of_range
+from .tensor import Part
+from .weight_only import WeightOnlyTensor
 
 
-class ConvWeight(QuantizedTensor):
+class ConvWeight(WeightOnlyTensor):
     """A filter ``[Co, Ci, Kh, Kw]``, w = q * scale (+ offset); group_size of the scheme counts
     input channels, which share a scale with all taps.
 
@@ -28,6 +28,7 @@ class ConvWeight(QuantizedTensor):
     """
 
     kind: ClassVar[str] = "conv"
+    dims: ClassVar[int] = 4
     parts: ClassVar[tuple[Part, ...]] = (
         Part("weight_packed", (torch.uint8,), follows=False, finite=False, rows=0),
         Part("scales", rows=1),
@@ -38,21 +39,9 @@ class ConvWeight(QuantizedTensor):
     scales: Tensor
     offsets: Tensor | None
 
-    @classmethod
-    def stores(cls, scheme: Scheme, dims: int) -> bool:
-        return dims == 4 and scheme.is_weight_only and scheme.bits in BITS
-
-    @classmethod
-    def why_not(cls, scheme: Scheme, shape: tuple[int, ...]) -> str:
-        try:
-            check_block_size("scheme", scheme.group_size, shape[1])
-        except ValueError as error:
-            return str(error).removeprefix("scheme: ")
-        return ""
-
-    @classmethod
-    def present(cls, scheme: Scheme) -> set[str]:
-        return {"weight_packed", "scales"} | ({"offsets"} if scheme.has_zeros else set())
+    @staticmethod
+    def check_group(where: str, group_size: int, channels: int) -> None:
+        check_block_size(where, group_size, channels)
 
     @classmethod
     def shapes(cls, shape: tuple[int, ...], scheme: Scheme) -> dict[str, tuple[int, ...]]:
@@ -113,6 +102,7 @@ class ConvWeight(QuantizedTensor):
             q: int8 ``[Co, Ci, Kh, Kw]``, values in the range of ``bits``.
             scales: ``[ceil(Ci / block_size), Co]``; its dtype is the weight's.
             offsets: the same or None.
+            bits: 4 or 8. block_size: input channels that share a scale, -1 for all.
             where: what an error names.
 
         Raises:
@@ -121,22 +111,11 @@ class ConvWeight(QuantizedTensor):
             TypeError: ``q`` is not int8.
         """
         check_bits(where, bits)
-        if q.dim() != 4 or q.dtype != torch.int8:
-            error = ArgumentTypeError if q.dtype != torch.int8 else ArgumentValueError
-            raise error(f"{where}: q must be int8 [Co, Ci, Kh, Kw], got {q.dtype} {tuple(q.shape)}")
-        floats = {"scales": scales, "offsets": offsets}
-        check_storage(where, q=q, **floats)
-        refuse_out_of_range(q, bits, where)
-        check_block_size(where, block_size, q.shape[1])
         scheme = Scheme.weight_only(bits, block_size, "none" if offsets is None else "add")
-        shape = tuple(q.shape)
-        if problems := part_problems(cls, shape, scheme, floats):
-            raise ArgumentValueError(f"{where}: " + "; ".join(problems))
-        refuse_non_finite(floats, where, tuple(floats))
-        kept = {x: t.detach().contiguous() for x, t in floats.items() if t is not None}
-        return cls(
-            {**kept, "weight_packed": pack_conv_weights(q, bits)}, scheme, shape, scales.dtype
-        )
+        floats = {"scales": scales, "offsets": offsets}
+        kept = cls.checked(where, q, ("Co", "Ci", "Kh", "Kw"), scheme, floats)
+        kept["weight_packed"] = pack_conv_weights(q, bits)
+        return cls(kept, scheme, tuple(q.shape), scales.dtype)
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
         check_storage("QuantizedTensor", **self.tensors())

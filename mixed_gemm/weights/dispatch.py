@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_map
 
 from ..ops.problem import DTYPES
-from .tensor import QuantizedTensor
+from .tensor import Dispatched, QuantizedTensor
 
 _aten = torch.ops.aten
 _aliasing: Callable[..., Any] = return_and_correct_aliasing
@@ -21,7 +21,7 @@ _Rule = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 _RULES: dict[Any, _Rule] = {}
 
 
-class WeightView(Tensor):
+class WeightView(Dispatched):
     """A quantized weight, seen in another shape; of its own it has nothing."""
 
     weight: QuantizedTensor
@@ -56,14 +56,6 @@ class WeightView(Tensor):
         cls, tensors: dict[str, Any], context: None, outer_size: Any, outer_stride: Any
     ) -> WeightView:
         return cls(tensors["weight"])
-
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
-
-    @classmethod
-    def __torch_dispatch__(  # type: ignore[override]
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        return dispatch(func, args, kwargs or {})
 
 
 class Transposed(WeightView):
@@ -263,13 +255,14 @@ def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     other = any(value for value in kwargs.values())
     if isinstance(x, WeightView) or other or size[1:] != tuple(x.shape[1:]) or 0 in size:
         return _on_dense(func, args, kwargs)
-    shapes = x.shapes(size, x.scheme)
+    scheme = x.scheme_of_rows(size[0])
+    shapes = x.shapes(size, scheme)
     parts = {
         part.name: tensor if part.rows is None else tensor.new_zeros(shapes[part.name])
         for part in x.parts
         if (tensor := getattr(x, part.name)) is not None
     }
-    return type(x)(parts, x.scheme, size, x.dtype)
+    return type(x)(parts, scheme, size, x.dtype)
 
 
 # --- writing -------------------------------------------------------------------------------------
@@ -284,7 +277,8 @@ def _write(target: QuantizedTensor, new: QuantizedTensor) -> QuantizedTensor:
         stop, total = start + target.shape[0], whole.shape[0]
         pieces = [whole.cut(0, a, b) for a, b in ((0, start), (stop, total)) if a < b]
         pieces.insert(1 if start else 0, new)
-        _write(whole, type(whole).join(pieces))
+        # Where rows share scales the pieces have others than the whole, which rounds them again.
+        _write(whole, whole.converted(type(whole).join(pieces)))
     return target
 
 

@@ -10,13 +10,12 @@ from torch import Tensor
 
 from ..ops.problem import BITS, DTYPES, ZERO_MODES, ceil_div
 from .rounding import quantize_weight
+from .rounding_fp8 import FP8
 from .scheme import Scheme, Side
 from .values import refuse_bad_permutation, refuse_non_finite, refuse_out_of_range
 
 if TYPE_CHECKING:
     from ..nn.linear import Linear
-
-FP8 = torch.float8_e4m3fn
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +39,8 @@ class QuantizedWeight:
             act-order, sorted once so that groups are contiguous.
         strategy: what shares a scale, where ``group_size`` does not say it: "tensor" (all scales
             are equal then); "" is "channel" or "group".
+        block: (rows, columns) of float8 weights that share a scale, so that ``group_size`` is
+            columns, or -1 where K is no larger, and scales repeat along N; else None.
         input_activations: how activations are rounded; None leaves them in their dtype.
         input_scale: float ``[]`` where activations are static, else None. input_azp: its zero
             point, int32 ``[]``, or None.
@@ -64,6 +65,7 @@ class QuantizedWeight:
     input_scale: Tensor | None = None
     input_azp: Tensor | None = None
     is_conv1d: bool = False
+    block: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         problems = list(self._problems())
@@ -103,11 +105,28 @@ class QuantizedWeight:
                 )
         if self.zeros is not None and self.zeros.dtype != self.scales.dtype:
             problems.append(f"zeros must be {self.scales.dtype} as scales, got {self.zeros.dtype}")
+        if self.block is not None:
+            problems += self._block_problems(self.block)
         order = self.permutation
         if order is not None and (order.dtype != torch.int64 or tuple(order.shape) != (k,)):
             found = f"{order.dtype} {tuple(order.shape)}"
             problems.append(f"permutation must be int64 ({k},), got {found}")
         return problems
+
+    def _block_problems(self, block: tuple[int, int]) -> list[str]:
+        rows, columns = block
+        size = -1 if columns >= self.shape[1] else columns
+        if not self.is_fp8 or rows < 1 or columns < 1 or self.group_size != size:
+            return [
+                "block must be (rows, group_size) of float8 weights, got "
+                f"{block} with group_size={self.group_size} of {self.q.dtype}"
+            ]
+        if self.scales.is_meta or self.scales.shape[1] != self.shape[0]:
+            return []
+        shared = self.scales[:, ::rows].repeat_interleave(rows, 1)[:, : self.shape[0]]
+        if not torch.equal(shared, self.scales):
+            return [f"scales must be the same for the {rows} rows of a block {block}"]
+        return []
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -116,12 +135,16 @@ class QuantizedWeight:
 
     @property
     def is_fp8(self) -> bool:
+        """Whether ``q`` holds float8 numbers, and no integers."""
         return self.q.dtype == FP8
 
     @property
     def scheme(self) -> Scheme:
         """How it is stored, and how its activations are rounded."""
         channel = self.group_size == -1
+        if self.block is not None:
+            side = Side("float", self.bits, "block", block=self.block)
+            return Scheme(side, self.input_activations)
         weights = Side(
             type="float" if self.is_fp8 else "int",
             num_bits=self.bits,
@@ -148,7 +171,11 @@ class QuantizedWeight:
     def dequantize(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """The dense ``[N, K]`` weight with K in the order of the activations: computed in float32
         (exact for the "sub" zeros of files: an 11-bit scale times a 9-bit integer), rounded once.
-        pre_scale is not in it."""
+        pre_scale is not in it.
+
+        Args:
+            dtype: of the result.
+        """
         k = self.shape[1]
         size = k if self.group_size == -1 else self.group_size
 
@@ -166,8 +193,10 @@ class QuantizedWeight:
         return w.to(dtype)
 
     def requantize(self, bits: int = 8, group_size: int = 128) -> QuantizedWeight:
-        """The same weight rounded to symmetric integers, for float8: 8 bits in groups of 128 differ
-        from it by 0.6 % RMS, where float8 itself is 2.65 % off (Gaussian weights; 2.72 % together).
+        """The same weight rounded to symmetric integers, with activations in their dtype: for
+        float8 on GPUs that do not multiply it, or of few rows at a time. 8 bits in groups of 128
+        differ from it by 0.6 % RMS, where float8 itself is 2.65 % off (Gaussian weights; 2.72 %
+        together).
 
         Args:
             bits: 4 or 8.
@@ -184,11 +213,19 @@ class QuantizedWeight:
             group_size=size,
             zero_mode="none",
             permutation=None,
+            strategy="",
+            input_activations=None,
+            input_scale=None,
+            block=None,
         )
 
     def weight_only(self) -> QuantizedWeight:
-        """The same weight with scales by channel or group, and activations left in their dtype."""
-        return replace(self, strategy="", input_activations=None, input_scale=None, input_azp=None)
+        """The same weight with activations left in their dtype; of integers with scales by channel
+        or group."""
+        strategy = self.strategy if self.is_fp8 else ""
+        return replace(
+            self, strategy=strategy, input_activations=None, input_scale=None, input_azp=None
+        )
 
     def to_linear(self, dtype: torch.dtype | None = None) -> Linear:
         """A ``mixed_gemm.Linear`` on the device of q.
@@ -197,8 +234,7 @@ class QuantizedWeight:
             dtype: of the activations: float16, bfloat16 or float32; that of scales when None.
 
         Raises:
-            ValueError: group_size is not a multiple of 16, or the weight is float8 (which
-                ``requantize`` turns into int8).
+            ValueError: group_size of integers is not a multiple of 16.
         """
         from ..nn.linear import Linear
 

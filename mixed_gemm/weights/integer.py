@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ..ops.errors import (
-    ArgumentTypeError,
     ArgumentValueError,
     check_not_freed,
     check_storage,
@@ -16,7 +15,6 @@ from ..ops.errors import (
 from ..ops.gemm import unchecked_gemm
 from ..ops.layout import dequantize_weights, pack_weights, unpack_weights
 from ..ops.problem import (
-    BITS,
     LAYOUT_VERSION,
     PAD_N,
     check_bits,
@@ -26,14 +24,15 @@ from ..ops.problem import (
 )
 from .rounding import quantize_weight
 from .scheme import Scheme
-from .tensor import Part, QuantizedTensor, narrows, part_problems
-from .values import refuse_bad_permutation, refuse_non_finite, refuse_out_of_range
+from .tensor import Part, narrows
+from .values import refuse_bad_permutation
+from .weight_only import WeightOnlyTensor
 
 if TYPE_CHECKING:
     from .exchange import QuantizedWeight
 
 
-class IntegerWeight(QuantizedTensor):
+class IntegerWeight(WeightOnlyTensor):
     """``x @ w.T = (x[..., permutation] * pre_scale) @ dequantized.T``.
 
     Parts:
@@ -45,6 +44,7 @@ class IntegerWeight(QuantizedTensor):
     """
 
     kind: ClassVar[str] = "integer"
+    dims: ClassVar[int] = 2
     parts: ClassVar[tuple[Part, ...]] = (
         Part("b_packed", (torch.uint8,), follows=False, finite=False, rows=0),
         Part("scales", rows=1),
@@ -59,21 +59,9 @@ class IntegerWeight(QuantizedTensor):
     pre_scale: Tensor | None
     permutation: Tensor | None
 
-    @classmethod
-    def stores(cls, scheme: Scheme, dims: int) -> bool:
-        return dims == 2 and scheme.is_weight_only and scheme.bits in BITS
-
-    @classmethod
-    def why_not(cls, scheme: Scheme, shape: tuple[int, ...]) -> str:
-        try:
-            check_group_size("scheme", scheme.group_size, shape[1])
-        except ValueError as error:
-            return str(error).removeprefix("scheme: ")
-        return ""
-
-    @classmethod
-    def present(cls, scheme: Scheme) -> set[str]:
-        return {"b_packed", "scales"} | ({"zeros"} if scheme.has_zeros else set())
+    @staticmethod
+    def check_group(where: str, group_size: int, channels: int) -> None:
+        check_group_size(where, group_size, channels)
 
     @classmethod
     def shapes(cls, shape: tuple[int, ...], scheme: Scheme) -> dict[str, tuple[int, ...]]:
@@ -143,6 +131,8 @@ class IntegerWeight(QuantizedTensor):
             scales: ``[G, N]``; its dtype is the weight's.
             zeros: ``[G, N]`` or None (symmetric; ``zero_mode`` is then ignored).
             pre_scale: ``[K]`` or None. permutation: int64 ``[K]`` or None.
+            bits: 4 or 8. group_size: elements of K that share a scale, -1 for all.
+            zero_mode: "sub" is w = (q - zero) * scale, "add" is w = q * scale + zero.
             where: what an error names.
 
         Raises:
@@ -151,26 +141,17 @@ class IntegerWeight(QuantizedTensor):
             TypeError: ``q`` is not int8.
         """
         check_bits(where, bits)
-        if q.dim() != 2 or q.dtype != torch.int8:
-            error = ArgumentTypeError if q.dtype != torch.int8 else ArgumentValueError
-            raise error(f"{where}: q must be int8 [N, K], got {q.dtype} {tuple(q.shape)}")
-        floats = {"scales": scales, "zeros": zeros, "pre_scale": pre_scale}
-        check_storage(where, q=q, permutation=permutation, **floats)
-        refuse_out_of_range(q, bits, where)
         scheme = Scheme.weight_only(bits, group_size, "none" if zeros is None else zero_mode)
-        check_group_size(where, group_size, q.shape[1])
-        shape = tuple(q.shape)
-        tensors = {**floats, "permutation": permutation}
-        if problems := part_problems(cls, shape, scheme, tensors):
-            raise ArgumentValueError(f"{where}: " + "; ".join(problems))
-        refuse_non_finite(floats, where)
-        refuse_bad_permutation(permutation, where)
-        kept = {
-            name: tensor.detach().contiguous()
-            for name, tensor in tensors.items()
-            if tensor is not None
+        tensors = {
+            "scales": scales,
+            "zeros": zeros,
+            "pre_scale": pre_scale,
+            "permutation": permutation,
         }
-        return cls({**kept, "b_packed": pack_weights(q, bits)}, scheme, shape, scales.dtype)
+        kept = cls.checked(where, q, ("N", "K"), scheme, tensors)
+        refuse_bad_permutation(permutation, where)
+        kept["b_packed"] = pack_weights(q, bits)
+        return cls(kept, scheme, tuple(q.shape), scales.dtype)
 
     @classmethod
     def store(cls, weight: QuantizedWeight, dtype: torch.dtype) -> IntegerWeight:
@@ -187,14 +168,28 @@ class IntegerWeight(QuantizedTensor):
             where=f"mixed_gemm.Linear: {weight.name}",
         )
 
-    def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        """``[..., K]`` -> ``[..., N]`` in the dtype of ``x`` (or of autocast); bias ``[N]`` or
-        None."""
+    def product(
+        self, x: Tensor, bias: Tensor | None = None, activation: str = "identity"
+    ) -> Tensor:
+        """``activation(x @ w.T + bias)``.
+
+        Args:
+            x: ``[..., K]``. bias: ``[N]`` or None. activation: of ``fpA_intB_gemm``.
+
+        Returns:
+            ``[..., N]`` in the dtype of ``x`` (or of autocast).
+
+        Raises:
+            What ``mixed_gemm.fpA_intB_gemm`` raises.
+        """
         if narrows(x, self.dtype):
-            return self.product(x.to(self.dtype), bias).to(torch.float32)
+            return self.product(x.to(self.dtype), bias, activation).to(torch.float32)
         if self.permutation is not None:
             check_not_freed("mixed_gemm.Linear", input=x, permutation=self.permutation)
             x = x.index_select(-1, self.permutation)
+        options = self.scheme.gemm_options
+        if activation != "identity":
+            options = {**options, "activation": activation}
         return unchecked_gemm(
             x,
             self.b_packed,
@@ -202,7 +197,7 @@ class IntegerWeight(QuantizedTensor):
             self.zeros,
             bias,
             self.pre_scale,
-            self.scheme.gemm_options,
+            options,
         )
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from ..ops.errors import ArgumentValueError
 from .conv import ConvWeight
+from .fp8 import Fp8Weight
 from .integer import IntegerWeight
 from .scheme import Scheme
 from .tensor import QuantizedTensor
 from .w8a8 import W8A8Weight
 
 # The first that stores a scheme does.
-KINDS: list[type[QuantizedTensor]] = [IntegerWeight, W8A8Weight, ConvWeight]
+KINDS: list[type[QuantizedTensor]] = [IntegerWeight, W8A8Weight, Fp8Weight, ConvWeight]
 
 
 def storing(scheme: Scheme, dims: int) -> type[QuantizedTensor] | None:

@@ -20,7 +20,7 @@ def _groups(weight: Tensor, group_size: int) -> Tensor:
     return torch.nn.functional.pad(weight.float(), (0, groups * size - k)).view(n, groups, size)
 
 
-def _nonzero(scale: Tensor, dtype: torch.dtype) -> Tensor:
+def nonzero_scale(scale: Tensor, dtype: torch.dtype) -> Tensor:
     """The scale as it will be stored. 0 (an all-zero group, or underflow in ``dtype``) becomes 1,
     so that q = 0 and nothing divides by zero."""
     stored = scale.to(dtype).float()
@@ -36,7 +36,7 @@ def _symmetric(x: Tensor, bits: int, dtype: torch.dtype) -> tuple[Tensor, Tensor
     # Lowest for int8, Gaussian, Laplace and Student-t weights too.
     low = -(2 ** (bits - 1))
     extreme = x.gather(-1, x.abs().argmax(-1, keepdim=True))
-    scale = _nonzero(extreme / low, dtype)
+    scale = nonzero_scale(extreme / low, dtype)
     return torch.round(x / scale).clamp(low, -low - 1), scale
 
 
@@ -45,10 +45,33 @@ def _asymmetric(x: Tensor, bits: int, dtype: torch.dtype) -> tuple[Tensor, Tenso
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     smallest = x.amin(-1, keepdim=True).clamp(max=0)
     largest = x.amax(-1, keepdim=True).clamp(min=0)
-    scale = _nonzero((largest - smallest) / (high - low), dtype)
+    scale = nonzero_scale((largest - smallest) / (high - low), dtype)
     # + 0 makes -0 a 0, so that integers in files come back to the bit.
     zero = torch.round(low - smallest / scale).clamp(low, high) + 0
     return torch.round(x / scale + zero).clamp(low, high), scale, zero
+
+
+def checked_dense(where: str, weight: Tensor, axes: tuple[str, ...]) -> Tensor:
+    """A dense weight with one dimension for each of ``axes``, detached.
+
+    Raises:
+        ValueError: it has other dimensions, is empty, has lost its storage, or holds NaN or Inf.
+        TypeError: it has another dtype.
+    """
+    if weight.dim() != len(axes) or weight.dtype not in DTYPES:
+        error = ArgumentTypeError if weight.dtype not in DTYPES else ArgumentValueError
+        raise error(
+            f"{where}: weight must be a {len(axes)}-D float16, bfloat16 or float32 tensor "
+            f"[{', '.join(axes)}], got {tuple(weight.shape)} {weight.dtype}"
+        )
+    if weight.numel() == 0:
+        raise ValueError(f"{where}: weight must not be empty, got {tuple(weight.shape)}")
+    check_storage(where, weight=weight)
+    weight = weight.detach()
+    if not weight.is_meta and not weight.isfinite().all():
+        index = tuple((~weight.isfinite()).nonzero()[0].tolist())
+        raise ValueError(f"{where}: weight must be finite, got {weight[index]} at {index}")
+    return weight
 
 
 def quantize_weight(
@@ -82,23 +105,9 @@ def quantize_weight(
     """
     where = "mixed_gemm.quantize_weight"
     check_bits(where, bits)
-    if weight.dim() != 2 or weight.dtype not in DTYPES:
-        error = ArgumentTypeError if weight.dtype not in DTYPES else ArgumentValueError
-        raise error(
-            f"{where}: weight must be a 2-D float16, bfloat16 or float32 tensor [N, K], got "
-            f"{tuple(weight.shape)} {weight.dtype}"
-        )
+    weight = checked_dense(where, weight, ("N", "K"))
     n, k = weight.shape
-    if n == 0 or k == 0:
-        raise ValueError(f"{where}: weight must not be empty, got {tuple(weight.shape)}")
     check_group_size(where, group_size, k)
-    check_storage(where, weight=weight)
-    weight = weight.detach()
-    if not weight.is_meta and not weight.isfinite().all():
-        row, column = (~weight.isfinite()).nonzero()[0].tolist()
-        raise ValueError(
-            f"{where}: weight must be finite, got {weight[row, column]} at ({row}, {column})"
-        )
     dtype = weight.dtype if scale_dtype is None else scale_dtype
     x = _groups(weight, group_size)
     zero: Tensor | None = None

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from ..ops.conv_problem import check_block_size, num_blocks
-from ..ops.errors import ArgumentTypeError, ArgumentValueError, check_storage
-from ..ops.problem import DTYPES, check_bits
-from .rounding import _nonzero, _symmetric
+from ..ops.problem import check_bits
+from .rounding import _symmetric, checked_dense, nonzero_scale
 
 
 def _blocks(weight: Tensor, block_size: int) -> Tensor:
@@ -30,7 +29,7 @@ def _asymmetric(x: Tensor, bits: int, dtype: torch.dtype) -> tuple[Tensor, Tenso
     # number, so the range need not include 0; integers are chosen for the offset as it is stored.
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     smallest, largest = x.aminmax(dim=-1, keepdim=True)
-    scale = _nonzero((largest - smallest) / (high - low), dtype)
+    scale = nonzero_scale((largest - smallest) / (high - low), dtype)
     offset = (smallest - low * scale).to(dtype).float()
     # A block of equal weights has no range: it is its offset.
     offset = torch.where(largest == smallest, smallest, offset)
@@ -59,21 +58,9 @@ def quantize_conv_weight(
     """
     where = "mixed_gemm.quantize_conv_weight"
     check_bits(where, bits)
-    if weight.dim() != 4 or weight.dtype not in DTYPES:
-        error = ArgumentTypeError if weight.dtype not in DTYPES else ArgumentValueError
-        raise error(
-            f"{where}: weight must be a 4-D float16, bfloat16 or float32 tensor [Co, Ci, Kh, Kw], "
-            f"got {tuple(weight.shape)} {weight.dtype}"
-        )
-    if weight.numel() == 0:
-        raise ValueError(f"{where}: weight must not be empty, got {tuple(weight.shape)}")
+    weight = checked_dense(where, weight, ("Co", "Ci", "Kh", "Kw"))
     out_c, in_c = weight.shape[:2]
     check_block_size(where, block_size, in_c)
-    check_storage(where, weight=weight)
-    weight = weight.detach()
-    if not weight.is_meta and not weight.isfinite().all():
-        index = tuple((~weight.isfinite()).nonzero()[0].tolist())
-        raise ValueError(f"{where}: weight must be finite, got {weight[index]} at {index}")
     x = _blocks(weight, block_size)
     offset: Tensor | None = None
     if symmetric:

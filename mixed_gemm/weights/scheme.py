@@ -16,9 +16,10 @@ class Side:
     """How the numbers of one operand are stored, in the words of compressed-tensors.
 
     type: "int" or "float". num_bits: of one number.
-    strategy: what shares a scale: "tensor", "channel", "group" (of ``group_size`` elements of K) or
-        "token" (a row of activations).
+    strategy: what shares a scale: "tensor", "channel", "group" (of ``group_size`` elements of K),
+        "block" (of ``block`` rows and columns) or "token" (a row of activations).
     symmetric: no zero point. dynamic: scales are found when the operand arrives.
+    block: (rows, columns) of the weight ``[N, K]`` that share a scale, of the strategy "block".
     """
 
     type: str = "int"
@@ -27,6 +28,11 @@ class Side:
     group_size: int | None = None
     symmetric: bool = True
     dynamic: bool = False
+    block: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.block is not None:  # JSON has lists, which neither hash nor equal a tuple
+            object.__setattr__(self, "block", tuple(self.block))
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,8 @@ class Scheme:
         zero_mode: "none" is w = q * scale, "sub" is w = (q - zero) * scale (AWQ, GPTQ, HQQ),
             "add" is w = q * scale + zero (TensorRT-LLM, MNN; convolutions).
 
-    :meth:`weight_only` and :meth:`w8a8` make the usual ones; ``SCHEMES`` has them by name.
+    :meth:`weight_only`, :meth:`w8a8` and :meth:`fp8` make the usual ones; ``SCHEMES`` has them by
+    name.
     """
 
     weights: Side
@@ -95,6 +102,46 @@ class Scheme:
             )
         return cls(Side(), ACTIVATION_MODES[activations])
 
+    @classmethod
+    def fp8(
+        cls,
+        activations: str | None = "dynamic",
+        *,
+        strategy: str = "channel",
+        block: tuple[int, int] | None = None,
+    ) -> Scheme:
+        """float8_e4m3fn weights with float32 scales, and float8_e4m3fn activations or none.
+
+        Args:
+            activations: "dynamic" (a scale for each row, found on the way), "static" (one scale,
+                from calibration), or None, which leaves them in their dtype.
+            strategy: what shares a scale of the weight: "channel" (an output channel), "tensor"
+                (all of it) or "block".
+            block: rows and columns of such a block; (128, 128) is what DeepSeek's files have. The
+                last rows and columns may be fewer. "dynamic" is a scale for each row and as many
+                columns there, which files say; products here leave these activations as they are.
+
+        Raises:
+            ValueError: ``activations`` or ``strategy`` is none of these, or ``block`` is not given
+                exactly where the strategy is "block", as two positive numbers.
+        """
+        if activations not in ("dynamic", "static", None):
+            expected = "be 'dynamic', 'static' or None"
+            wrong_value("Scheme", "activations", expected, repr(activations))
+        strategies = ("channel", "tensor", "block")
+        if strategy not in strategies:
+            wrong_value("Scheme", "strategy", f"be one of {strategies}", repr(strategy))
+        fits = block is None or (len(block) == 2 and all(size > 0 for size in block))
+        if not fits or (block is None) == (strategy == "block"):
+            wrong_value(
+                "Scheme",
+                "block",
+                "be two positive numbers for the strategy 'block', and None for others",
+                f"{block!r} for {strategy!r}",
+            )
+        side = Side("float", strategy=strategy, block=block)
+        return cls(side, _float8_activations(activations, side))
+
     def for_convolution(self, block_size: int) -> Scheme:
         """The weight-only scheme of a filter: offsets in place of zero points.
 
@@ -114,8 +161,13 @@ class Scheme:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Scheme:
-        """Raises:
-        ValueError: a field is missing, unknown or of another type.
+        """A scheme from what :meth:`as_dict` returns, as JSON keeps it.
+
+        Args:
+            fields: by name.
+
+        Raises:
+            ValueError: a field is missing, unknown or of another type.
         """
         try:
             sides = {
@@ -129,6 +181,7 @@ class Scheme:
 
     @property
     def bits(self) -> int:
+        """Of a stored weight."""
         return self.weights.num_bits
 
     @property
@@ -138,6 +191,7 @@ class Scheme:
 
     @property
     def has_zeros(self) -> bool:
+        """Whether weights have zero points, of whichever zero mode."""
         return self.zero_mode != "none"
 
     @property
@@ -163,13 +217,17 @@ class Scheme:
     def activations(self) -> str | None:
         """ "dynamic", "dynamic_azp", "static" or "static_azp"; None where activations stay as they
         are."""
-        modes = (name for name, side in ACTIVATION_MODES.items() if side == self.input_activations)
-        return next(modes, None)
+        side = self.input_activations
+        if side is not None and side.type == "float":
+            return "dynamic" if side.dynamic else "static"
+        return next((name for name, mode in ACTIVATION_MODES.items() if side == mode), None)
 
     def __str__(self) -> str:
         weights = self.weights
         size = weights.group_size
         group = f"per {weights.strategy}" if size is None else f"group {size}"
+        if weights.block is not None:
+            group = "blocks of {} x {}".format(*weights.block)
         zero = "symmetric" if not self.has_zeros else f"zeros {self.zero_mode!r}"
         text = f"{weights.type}{weights.num_bits}, {group}, {zero}"
         side = self.input_activations
@@ -189,12 +247,25 @@ ACTIVATION_MODES = {
     "static_azp": Side(strategy="tensor", symmetric=False),
 }
 
+
+def _float8_activations(activations: str | None, weights: Side) -> Side | None:
+    """How they become float8, which has no zero points: as files ask for it beside such weights."""
+    if activations is None:
+        return None
+    if activations == "static":
+        return Side("float", strategy="tensor")
+    if weights.block is not None:
+        return Side("float", strategy="group", group_size=weights.block[1], dynamic=True)
+    return Side("float", strategy="token", dynamic=True)
+
+
 # What a user may ask for by name.
 SCHEMES = {
     "w4a16": Scheme.weight_only(4, 128),
     "w4a16_asym": Scheme.weight_only(4, 128, "sub"),
     "w8a16": Scheme.weight_only(8, -1),
     "w8a8": Scheme.w8a8("dynamic"),
+    "fp8": Scheme.fp8("dynamic"),
 }
 
 
@@ -226,6 +297,10 @@ def refined(
     if asked and not scheme.is_weight_only:
         name, value = next(iter(asked.items()))
         wrong_value(where, name, f"not be given with the scheme {scheme}", repr(value))
+    if scheme.weights.type == "float" and activations is not None:
+        Scheme.fp8(activations)  # refuses what is no name
+        side = _float8_activations(activations, scheme.weights)
+        return replace(scheme, input_activations=side)
     if rounds_activations:
         return scheme if activations is None else Scheme.w8a8(activations)
     if activations is not None:

@@ -66,6 +66,11 @@ def gathered(
     return None
 
 
+def _sent(part: Tensor) -> Tensor:
+    """A part as a backend takes it: gloo knows no float8, and says so after the call only."""
+    return part.view(torch.uint8) if part.dtype == torch.float8_e4m3fn else part
+
+
 def _parts_of(tensors: list[QuantizedTensor]) -> list[str]:
     return list(tensors[0].tensors())
 
@@ -76,8 +81,8 @@ def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     outputs, inputs, *rest = args
     work = None
     for name in _parts_of(outputs):
-        given = [[getattr(x, name).contiguous() for x in chunk] for chunk in inputs]
-        _, work = func([getattr(outputs[0], name)], given, *rest, **kwargs)
+        given = [[_sent(getattr(x, name).contiguous()) for x in chunk] for chunk in inputs]
+        _, work = func([_sent(getattr(outputs[0], name))], given, *rest, **kwargs)
     return outputs, work
 
 
@@ -86,5 +91,5 @@ def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tensors, *rest = args
     work = None
     for name in _parts_of(tensors):
-        _, work = func([getattr(x, name) for x in tensors], *rest, **kwargs)
+        _, work = func([_sent(getattr(x, name)) for x in tensors], *rest, **kwargs)
     return tensors, work

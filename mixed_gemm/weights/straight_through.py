@@ -1,5 +1,5 @@
-"""The product of int8 weights with activations that are rounded on the way, differentiated as if
-they had not been rounded.
+"""The product of 8-bit weights with activations that are rounded on the way, differentiated as if
+they had not been rounded; and of float8 weights with activations as they are.
 """
 
 from __future__ import annotations
@@ -13,26 +13,52 @@ from torch import Tensor
 from ..ops.autograd import refusal, transforms_active
 from ..ops.rounding import quantize_per_tensor, quantize_per_token
 from ..ops.scaled import scaled_mm, scaled_mm_azp
+from .rounding_fp8 import FP8, dequantize_blocks, quantize_rows, quantize_with
 
 
 def _product(
     x: Tensor,
-    weight_int8: Tensor,
+    weight: Tensor,
     weight_scale: Tensor,
     bias: Tensor | None,
     azp_adj: Tensor | None,
     input_scale: Tensor | None,
     input_azp: Tensor | None,
+    rows: int,
+    columns: int,
 ) -> Tensor:
-    azp: Tensor | None
-    if input_scale is None:
+    if rows:
+        dense = dequantize_blocks(weight, weight_scale, (rows, columns), x.dtype)
+        return torch.nn.functional.linear(x, dense, bias)
+    azp: Tensor | None = None
+    if weight.dtype == FP8 and input_scale is not None:
+        q, scale = quantize_with(x, input_scale), input_scale
+    elif weight.dtype == FP8:
+        q, scale = quantize_rows(x)
+    elif input_scale is None:
         q, scale, azp = quantize_per_token(x, symmetric=azp_adj is None)
     else:
-        q, scale, azp = quantize_per_tensor(x, input_scale, input_azp), input_scale, None
-    b = weight_int8.t()
+        q, scale = quantize_per_tensor(x, input_scale, input_azp), input_scale
+    b = weight.t()
     if azp_adj is None:
         return scaled_mm(q, b, scale, weight_scale, bias, out_dtype=x.dtype)
     return scaled_mm_azp(q, b, scale, weight_scale, azp_adj, azp, bias, out_dtype=x.dtype)
+
+
+def _times_weight(grad: Tensor, weight: Tensor, scale: Tensor, block: tuple[int, int]) -> Tensor:
+    """``grad @ w`` of a gradient ``[..., N]``."""
+    if weight.dtype == FP8:  # scales of float8 may be too small for float16
+        return grad @ _dense(weight, scale, block, grad.dtype)
+    return (grad * scale.to(grad.dtype)) @ weight.to(grad.dtype)
+
+
+def _dense(weight: Tensor, scale: Tensor, block: tuple[int, int], dtype: torch.dtype) -> Tensor:
+    """The weight ``[N, K]`` that activations are multiplied by; ``block`` as of ``_product``."""
+    if weight.dtype != FP8:
+        return (weight * scale.unsqueeze(1)).to(dtype)
+    if block == (0, 0):  # a scale for each row
+        block, scale = (1, weight.shape[1]), scale.unsqueeze(1)
+    return dequantize_blocks(weight, scale, block, dtype)
 
 
 _FROZEN = {2: "weight_scale", 5: "input_scale"}  # by their place in the arguments of _product
@@ -53,6 +79,7 @@ class _StraightThrough(torch.autograd.Function):
     def forward(ctx: Any, *args: Any) -> Tensor:
         _refuse_frozen(ctx.needs_input_grad, "requires grad")
         ctx.save_for_backward(*args[1:3])
+        ctx.block = args[-2:]
         return _product(*args)
 
     @staticmethod
@@ -60,11 +87,11 @@ class _StraightThrough(torch.autograd.Function):
         (grad,) = grads
         grad_x = grad_bias = None
         if grad is not None and ctx.needs_input_grad[0]:
-            weight_int8, weight_scale = ctx.saved_tensors
-            grad_x = (grad * weight_scale.to(grad.dtype)) @ weight_int8.to(grad.dtype)
+            weight, scale = ctx.saved_tensors
+            grad_x = _times_weight(grad, weight, scale, ctx.block)
         if grad is not None and ctx.needs_input_grad[3]:
             grad_bias = grad.sum_to_size(grad.shape[-1])
-        return grad_x, None, None, grad_bias, None, None, None
+        return grad_x, None, None, grad_bias, None, None, None, None, None
 
 
 class _Transformable(torch.autograd.Function):
@@ -80,30 +107,35 @@ class _Transformable(torch.autograd.Function):
         _refuse_frozen(ctx.needs_input_grad, "requires grad")
         ctx.save_for_backward(*inputs[1:3])
         ctx.save_for_forward(*inputs[1:3])
+        ctx.block = inputs[-2:]
         ctx.output_shape = output.shape
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         _refuse_frozen(tuple(x is not None for x in tangents), "has a tangent")
-        weight_int8, weight_scale = ctx.saved_tensors
         dx, dbias = tangents[0], tangents[3]
         if dx is None:
             assert dbias is not None
             return dbias.expand(ctx.output_shape)
-        weight = (weight_int8 * weight_scale.unsqueeze(1)).to(dx.dtype)
-        out: Tensor = dx @ weight.t()
+        weight, scale = ctx.saved_tensors
+        out: Tensor = dx @ _dense(weight, scale, ctx.block, dx.dtype).t()
         return out if dbias is None else out + dbias
 
 
-def w8a8_product(x: Tensor, *others: Tensor | None) -> Tensor:
-    """``x`` rounded to int8, times the weight.
+def eight_bit_product(x: Tensor, *others: Tensor | None, block: tuple[int, int] = (0, 0)) -> Tensor:
+    """``x`` rounded as the weight is, to int8 or float8, times the weight; or as it is, where
+    there is a ``block``.
 
     Args:
         x: float16, bfloat16 or float32 ``[..., K]``.
-        others: weight_int8 int8 ``[N, K]``, weight_scale float32 ``[N]``, bias ``[N]`` or None,
-            azp_adj int32 ``[N]`` or None, input_scale float32 ``[]`` and input_azp int32 ``[]`` of
-            static activations or None.
+        others: weight int8 or float8_e4m3fn ``[N, K]``, weight_scale float32 ``[N]`` (with
+            ``block``: any float dtype, one for each block), bias ``[N]`` or None, azp_adj int32
+            ``[N]`` or None, input_scale float32 ``[]`` and input_azp int32 ``[]`` of static
+            activations or None.
+        block: of float8 weights: rows and columns that share a scale; (0, 0) is none. With one the
+            weight is made dense for each product, and again in the backward, so that it is not kept
+            in between.
 
     Returns:
         ``[..., N]`` in the dtype of ``x``.
@@ -113,4 +145,4 @@ def w8a8_product(x: Tensor, *others: Tensor | None) -> Tensor:
         product = _StraightThrough.apply
     if not torch.compiler.is_compiling() and transforms_active():
         product = _Transformable.apply
-    return product(x, *others)
+    return product(x, *others, *block)  # flat: torch.func cannot have a tuple inside arguments

@@ -3,7 +3,7 @@
 It has the shape and the dtype of the dense weight and holds the packed parts. ``mixed_gemm.Linear``
 asks it for the product straight; everybody else (tensor parallelism, FSDP2, adapters) goes through
 torch's operators, which ``dispatch`` answers. A kind of weight is a subclass: ``integer``,
-``w8a8``.
+``w8a8``, ``fp8``.
 """
 
 from __future__ import annotations
@@ -44,6 +44,11 @@ class Part:
     rows: int | None = None
 
 
+def _autocasts(x: Tensor) -> bool:
+    """torch refuses the question for meta tensors."""
+    return not x.is_meta and torch.is_autocast_enabled(x.device.type)
+
+
 def narrows(x: Tensor, dtype: torch.dtype) -> bool:
     """Whether activations are float32 and a weight of ``dtype`` is not, outside of autocast. They
     are rounded on the way in then, and the product is float32 again: where adapters train, norms
@@ -56,14 +61,37 @@ def narrows(x: Tensor, dtype: torch.dtype) -> bool:
         x: the activations, of any shape.
         dtype: of the weight.
     """
-    return (
-        x.dtype == torch.float32
-        and dtype != torch.float32
-        and not torch.is_autocast_enabled(x.device.type)
-    )
+    return x.dtype == torch.float32 and dtype != torch.float32 and not _autocasts(x)
 
 
-class QuantizedTensor(Tensor):
+def under_autocast(x: Tensor, *others: Tensor | None) -> tuple[Any, ...]:
+    """``x`` and what goes with it, in the dtype of autocast where that is on.
+
+    Args:
+        x: the activations, of any shape; float64 stays.
+        others: of any dtype, or None, which stays.
+    """
+    if not _autocasts(x) or x.dtype == torch.float64:
+        return x, *others
+    dtype = torch.get_autocast_dtype(x.device.type)
+    return tuple(None if tensor is None else tensor.to(dtype) for tensor in (x, *others))
+
+
+class Dispatched(Tensor):
+    """A tensor whose operators are the rules of ``dispatch``; it has no numbers of its own."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        from .dispatch import dispatch  # its rules name the kinds of tensors
+
+        return dispatch(func, args, kwargs or {})
+
+
+class QuantizedTensor(Dispatched):
     """A quantized weight: of a linear ``[N, K]`` or a convolution ``[Co, Ci, Kh, Kw]``.
 
     ``shape``, ``dtype`` and ``device`` are those of the dense weight, ``dequantize()`` is its
@@ -77,11 +105,12 @@ class QuantizedTensor(Tensor):
             attribute by its name, and None where the scheme has no such part.
 
     Made by ``from_float``, ``from_quantized`` and ``empty`` of its kinds, ``mixed_gemm.weights.
-    IntegerWeight``, ``W8A8Weight`` and ``ConvWeight``.
+    IntegerWeight``, ``W8A8Weight``, ``Fp8Weight`` and ``ConvWeight``.
     """
 
     kind: ClassVar[str]
     parts: ClassVar[tuple[Part, ...]]
+    fuses: ClassVar[bool] = False  # whether its kernel runs an activation, too
     scheme: Scheme
 
     @staticmethod
@@ -156,7 +185,11 @@ class QuantizedTensor(Tensor):
 
     @classmethod
     def neutral(cls, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The parts of an empty weight with neutral values where zero is none."""
+        """The parts of an empty weight with neutral values where zero is none.
+
+        Args:
+            tensors: part -> tensor in the shape that :meth:`shapes` says; changed in place.
+        """
         if "pre_scale" in tensors:
             tensors["pre_scale"].fill_(1)
         if "permutation" in tensors:
@@ -171,17 +204,31 @@ class QuantizedTensor(Tensor):
 
     @classmethod
     def shapes(cls, shape: tuple[int, ...], scheme: Scheme) -> dict[str, tuple[int, ...]]:
-        """Part -> its shape."""
+        """Part -> its shape.
+
+        Args:
+            shape: of the dense weight. scheme: that stores it.
+        """
         raise NotImplementedError
 
     @classmethod
     def tag_of(cls, shape: tuple[int, ...], scheme: Scheme, permuted: bool) -> dict[str, Any]:
-        """What a checkpoint says of a weight besides its tensors, as JSON."""
+        """What a checkpoint says of a weight besides its tensors, as JSON.
+
+        Args:
+            shape: of the dense weight. scheme: that stores it.
+            permuted: whether it has a permutation of its columns.
+        """
         raise NotImplementedError
 
     @classmethod
     def from_float(cls: type[Self], weight: Tensor, scheme: Scheme) -> Self:
-        """Round a dense weight to nearest."""
+        """Round a dense weight to nearest.
+
+        Args:
+            weight: float16, bfloat16 or float32 ``[N, K]`` (a filter ``[Co, Ci, Kh, Kw]``).
+            scheme: that this kind stores.
+        """
         raise NotImplementedError
 
     @classmethod
@@ -190,20 +237,42 @@ class QuantizedTensor(Tensor):
 
         Args:
             weight: of a scheme that this kind stores. dtype: of the activations.
+
+        Raises:
+            ValueError: a tensor of it does not fit the rest, or holds a value it must not.
         """
         raise NotImplementedError
 
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        """``x @ w.T + bias`` (a convolution has its own way): the only call of the op."""
+        """``x @ w.T + bias`` (a convolution has its own way): the only call of the op. Kinds that
+        fuse activations take the name of one as well.
+
+        Args:
+            x: ``[..., K]``. bias: ``[N]`` or None.
+
+        Returns:
+            ``[..., N]`` in the dtype of ``x`` (or of autocast).
+
+        Raises:
+            What the op raises.
+        """
         raise NotImplementedError
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
         """The dense weight in ``dtype`` (its own when None), such that ``x @ w.T`` is the product:
-        a pre_scale is multiplied in and columns are in the order of the activations."""
+        a pre_scale is multiplied in and columns are in the order of the activations.
+
+        Raises:
+            ValueError: a part has lost its storage.
+        """
         raise NotImplementedError
 
     def requantized(self: Self, dense: Tensor) -> Self:
-        """A dense weight rounded to nearest as this one is stored, with its pre_scale and order."""
+        """A dense weight rounded to nearest as this one is stored, with its pre_scale and order.
+
+        Args:
+            dense: of the shape of this weight, any float dtype.
+        """
         raise NotImplementedError
 
     def cut(self: Self, dim: int, start: int, stop: int) -> Self:
@@ -217,11 +286,27 @@ class QuantizedTensor(Tensor):
 
     @classmethod
     def join(cls: type[Self], weights: list[Self]) -> Self:
-        """The inverse of :meth:`cut` along dim 0."""
+        """The inverse of :meth:`cut` along dim 0.
+
+        Args:
+            weights: of one scheme, the rows of the first in front.
+        """
         raise NotImplementedError
+
+    def scheme_of_rows(self, count: int) -> Scheme:
+        """That of one of the pieces of ``count`` rows which :meth:`cut` makes of this weight, all
+        of them of that size.
+
+        Args:
+            count: of rows, at least one.
+        """
+        return self.scheme
 
     def unpacked(self, name: str = "") -> QuantizedWeight:
         """Plain codes, scales and zero points, as checkpoint formats take them.
+
+        Args:
+            name: of the layer, for errors.
 
         Raises:
             ValueError: this kind of weight has no such form.
@@ -247,7 +332,12 @@ class QuantizedTensor(Tensor):
         shape: tuple[int, ...] | torch.Size | None = None,
         dtype: torch.dtype | None = None,
     ) -> Self:
-        """The same weight with every part changed."""
+        """The same weight with every part changed.
+
+        Args:
+            change: part, of any shape -> what takes its place.
+            shape, dtype: of the weight then; as now when None.
+        """
         parts = {name: change(tensor) for name, tensor in self.tensors().items()}
         return type(self)(parts, self.scheme, shape or self.shape, dtype or self.dtype)
 
@@ -280,7 +370,11 @@ class QuantizedTensor(Tensor):
         return self.tag_of(shape, self.scheme, permuted)
 
     def same_storage(self, other: Tensor) -> bool:
-        """Whether ``other`` is stored as this weight is, so that parts can be copied."""
+        """Whether ``other`` is stored as this weight is, so that parts can be copied.
+
+        Args:
+            other: any tensor, of any shape.
+        """
         return (
             type(other) is type(self)
             and other.scheme == self.scheme
@@ -337,7 +431,14 @@ class QuantizedTensor(Tensor):
         self.requires_grad_(value)
 
     def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
-        """Refused for True: packed weights do not train."""
+        """Does nothing for False: packed weights do not train.
+
+        Args:
+            requires_grad: as torch has it.
+
+        Raises:
+            RuntimeError: it is True.
+        """
         if requires_grad:
             raise RuntimeError(
                 "QuantizedTensor: quantized weights do not train. Hint: train an adapter (LoRA) or "
@@ -377,20 +478,15 @@ class QuantizedTensor(Tensor):
         parts = {name: (tuple(x.shape), x.dtype) for name, x in self.tensors().items()}
         return f"{type(self).__qualname__} {self.scheme} {tuple(self.shape)} {self.dtype} {parts}"
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
-
-    @classmethod
-    def __torch_dispatch__(  # type: ignore[override]
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        from .dispatch import dispatch
-
-        return dispatch(func, args, kwargs or {})
-
     def fsdp_pre_all_gather(
         self, mesh: Any, outer_size: torch.Size, outer_stride: Any, module: Any, mp_policy: Any
     ) -> tuple[tuple[Tensor, ...], Any]:
-        """FSDP2: the tensors that each rank gives, output channels in front."""
+        """FSDP2: the tensors that each rank gives, output channels in front.
+
+        Args:
+            mesh: of the ranks. outer_size, outer_stride: of the whole weight.
+            module: that owns it. mp_policy: its precision. Neither is looked at.
+        """
         from .sharding import gather_from
 
         return gather_from(self, mesh, outer_size)
@@ -398,7 +494,13 @@ class QuantizedTensor(Tensor):
     def fsdp_post_all_gather(
         self, outputs: tuple[Tensor, ...], metadata: Any, dtype: Any, *, out: Any = None
     ) -> Any:
-        """FSDP2: the whole weight from those of all ranks."""
+        """FSDP2: the whole weight from those of all ranks.
+
+        Args:
+            outputs: the tensors of :meth:`fsdp_pre_all_gather`, each ``[ranks * rows, ...]``.
+            metadata: the second result of it. dtype: of the weight.
+            out: a weight from an earlier call, to write into, or None.
+        """
         from .sharding import gathered
 
         return gathered(self, outputs, metadata, out)

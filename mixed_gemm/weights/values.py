@@ -62,10 +62,23 @@ def refuse_non_finite(
     scales, zeros and pre_scale."""
     for name in names:
         tensor = tensors.get(name)
-        if tensor is None or tensor.is_meta or bool(tensor.isfinite().all()):
+        if tensor is None or tensor.is_meta:
             continue
-        index = tuple((~tensor.isfinite()).nonzero()[0].tolist())
+        bad = _non_finite(tensor)
+        if not bool(bad.any()):
+            continue
+        index = tuple(bad.nonzero()[0].tolist())
         raise ValueError(f"{where}: {name} must be finite, got {tensor[index]} at index {index}")
+
+
+def float8_nan(x: Tensor) -> Tensor:
+    """Where a float8_e4m3fn tensor is NaN: all bits but the sign are ones. It has no infinity, and
+    torch has no ``isfinite`` for it."""
+    return (x.view(torch.uint8) & 0x7F) == 0x7F
+
+
+def _non_finite(tensor: Tensor) -> Tensor:
+    return float8_nan(tensor) if tensor.dtype == torch.float8_e4m3fn else ~tensor.isfinite()
 
 
 def refuse_out_of_range(q: Tensor, bits: int, where: str) -> None:

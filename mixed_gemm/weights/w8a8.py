@@ -12,9 +12,9 @@ from ..ops.errors import ArgumentTypeError, ArgumentValueError, check_not_freed,
 from ..ops.problem import MAX_INT8_K
 from ..ops.scaled import azp_adjustment
 from .rounding import quantize_weight
-from .scheme import Scheme, Side
-from .straight_through import w8a8_product
-from .tensor import Part, QuantizedTensor, narrows, part_problems
+from .scheme import ACTIVATION_MODES, Scheme, Side
+from .straight_through import eight_bit_product
+from .tensor import Part, QuantizedTensor, narrows, part_problems, under_autocast
 from .values import refuse_non_finite
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ class W8A8Weight(QuantizedTensor):
 
     @classmethod
     def stores(cls, scheme: Scheme, dims: int) -> bool:
-        return dims == 2 and scheme.activations is not None and scheme.weights == Side()
+        rounded = scheme.input_activations in ACTIVATION_MODES.values()
+        return dims == 2 and rounded and scheme.weights == Side()
 
     @classmethod
     def why_not(cls, scheme: Scheme, shape: tuple[int, ...]) -> str:
@@ -249,19 +250,13 @@ class W8A8Weight(QuantizedTensor):
         )
 
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        """``[..., K]`` -> ``[..., N]`` in the dtype of ``x`` (or of autocast)."""
         if narrows(x, self.dtype):
             return self.product(x.to(self.dtype), bias).to(torch.float32)
         pre_scale = self.pre_scale
         read_by_torch = {} if pre_scale is None else {"input": x, "pre_scale": pre_scale}
         check_not_freed("mixed_gemm.Linear", weight_int8=self.weight_int8, **read_by_torch)
-        device = x.device.type
-        if torch.is_autocast_enabled(device) and x.dtype != torch.float64:
-            dtype = torch.get_autocast_dtype(device)
-            x = x.to(dtype)
-            bias = None if bias is None else bias.to(dtype)
-            pre_scale = None if pre_scale is None else pre_scale.to(dtype)
-        return w8a8_product(
+        x, bias, pre_scale = under_autocast(x, bias, pre_scale)
+        return eight_bit_product(
             x if pre_scale is None else x * pre_scale,
             self.weight_int8,
             self.weight_scale,

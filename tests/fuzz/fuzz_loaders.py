@@ -41,7 +41,13 @@ else:
 
 LARGEST = 1 << 20  # bytes of zeros behind a header
 FOLDER = Path(tempfile.mkdtemp())
-NAMES = ("config.json", "model.safetensors", "model.safetensors.index.json", "model.pt")
+NAMES = (
+    "config.json",
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "model.pt",
+    "model.gguf",
+)
 
 
 def with_zeros(header: bytes) -> bytes:
@@ -66,7 +72,8 @@ def write_tag(text: bytes) -> None:
     values.tag_problem(IntegerWeight.tag_of((64, 64), Scheme.weight_only(4, -1), False), tag, "m")
 
 
-def write(content: bytes) -> None:
+def write(content: bytes) -> Path:
+    """The checkpoint that is to be opened."""
     for name in NAMES:
         (FOLDER / name).unlink(missing_ok=True)
     kind, (config, index, weights) = split(content)
@@ -87,14 +94,18 @@ def write(content: bytes) -> None:
         (FOLDER / "model.pt").write_bytes(weights)
     elif kind == "tag":
         write_tag(weights)
+    elif kind == "gguf":
+        (FOLDER / "model.gguf").write_bytes(weights + bytes(LARGEST))
+        return FOLDER / "model.gguf"
     else:
         (FOLDER / "model.safetensors").write_bytes(weights)
+    return FOLDER
 
 
-def read() -> None:
+def read(path: Path) -> None:
     for strict in (False, True):
         try:
-            checkpoint = open_checkpoint(FOLDER, strict=strict)
+            checkpoint = open_checkpoint(path, strict=strict)
         except CheckpointError:
             break
         for name in checkpoint.layers:
@@ -105,16 +116,16 @@ def read() -> None:
             with contextlib.suppress(CheckpointError):
                 checkpoint.tensor(name)
     with contextlib.suppress(CheckpointError):
-        dense = DenseCheckpoint(FOLDER, group_size=-1)
+        dense = DenseCheckpoint(path, group_size=-1)
         for name in dense.layers:
             dense.layer(name)
 
 
 def one_input(content: bytes) -> None:
-    write(content)
+    path = write(content)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        read()
+        read(path)
 
 
 def mutate(content: bytes, max_size: int, seed: int) -> bytes:

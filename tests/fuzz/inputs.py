@@ -13,8 +13,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 DATA = REPOSITORY / "tests" / "data"
 FIXTURES = sorted(path for path in DATA.iterdir() if (path / "model.safetensors").exists())
 # A safetensors file, the header of one (of zeros), the pickle of a torch file, a whole torch file,
-# the weights of a fixture, the tag of a checkpoint of ours.
-KINDS = ("safetensors", "header", "pickle", "torch", "fixture", "tag")
+# the weights of a fixture, the tag of a checkpoint of ours, the header of a GGUF file (of zeros).
+KINDS = ("safetensors", "header", "pickle", "torch", "fixture", "tag", "gguf")
 _MAX_PART = 1 << 20
 
 

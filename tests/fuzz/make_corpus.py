@@ -12,11 +12,19 @@ import zipfile
 from pathlib import Path
 
 import torch
-from inputs import DATA, FIXTURES, join
+from inputs import DATA, FIXTURES, REPOSITORY, join
 from safetensors.torch import load_file, save
+
+sys.path.append(str(REPOSITORY / "tests" / "python"))
+from support import gguf_files
 
 from mixed_gemm.weights import IntegerWeight, Scheme
 
+GGUF = {
+    "gguf-llama": ("llama", "Q4_0", "Q6_K"),
+    "gguf-qwen2": ("qwen2", "Q4_1", "Q3_K"),
+    "gguf-qwen3": ("qwen3", "Q5_K", "IQ4_NL"),
+}
 LAYER = "model.layers.0.self_attn.q_proj"
 
 
@@ -63,6 +71,8 @@ def inputs() -> dict[str, bytes]:
     found["tag"] = join("tag", b"", b"", json.dumps(tag).encode())
     dense = save({"m.weight": torch.ones(4, 32), "m.bias": torch.ones(4)})
     found["dense"] = join("safetensors", b'{"model_type": "llama"}', b"", dense)
+    for kind, (architecture, *kinds) in GGUF.items():
+        found[kind] = join("gguf", b"", b"", gguf_files.tiny(architecture, tuple(kinds)).header())
     return found
 
 

@@ -175,15 +175,15 @@ def pack() -> Calls:
     for bits, k in itertools.product((2, 3, 4, 8), (96, 160)):
         words = torch.randint(-(2**31), 2**31 - 1, (k * bits // 32, 72), dtype=torch.int32)
         for perm in (None, torch.randperm(k, dtype=torch.int32)):
-            on_host = mixed_gemm.gptq_repack(words, perm, bits=bits)
-            on_device = mixed_gemm.gptq_repack(
+            on_host = mixed_gemm.ops.gptq_repack(words, perm, bits=bits)
+            on_device = mixed_gemm.ops.gptq_repack(
                 words.cuda(), None if perm is None else perm.cuda(), bits=bits
             )
             yield f"gptq_repack {bits} {k}", exact(on_device.cpu(), on_host)
     for n, k in ((8, 1), (72, 130), (264, 64)):
         words = torch.randint(-(2**31), 2**31 - 1, (k, n // 8), dtype=torch.int32)
-        on_host = mixed_gemm.awq_repack(words)
-        yield f"awq_repack {n} {k}", exact(mixed_gemm.awq_repack(words.cuda()).cpu(), on_host)
+        on_host = mixed_gemm.ops.awq_repack(words)
+        yield f"awq_repack {n} {k}", exact(mixed_gemm.ops.awq_repack(words.cuda()).cpu(), on_host)
 
 
 # --- 8-bit operands ------------------------------------------------------------------------------

@@ -244,7 +244,9 @@ def test_bad_input_raises_and_leaves_no_sticky_error():
         assert torch.equal(run(w, a), expected)
     with pytest.raises(ValueError, match=r"each of 0\.\.31 once"):
         perm = torch.zeros(32, dtype=torch.int32, device=DEVICE)
-        mixed_gemm.gptq_repack(torch.zeros(4, 8, dtype=torch.int32, device=DEVICE), perm, bits=4)
+        mixed_gemm.ops.gptq_repack(
+            torch.zeros(4, 8, dtype=torch.int32, device=DEVICE), perm, bits=4
+        )
 
 
 # --- repacking ---------------------------------------------------------------------------------
@@ -253,10 +255,10 @@ def test_bad_input_raises_and_leaves_no_sticky_error():
 def test_awq_repack_equals_packing_the_integers():
     for n, k in ((8, 1), (72, 80), (264, 130), (4096, 512)):
         w = awq(n, k, -1)
-        packed = mixed_gemm.awq_repack(w.qweight.to(DEVICE))
+        packed = mixed_gemm.ops.awq_repack(w.qweight.to(DEVICE))
         assert torch.equal(packed.cpu(), mixed_gemm.pack_weights(w.q, 4))
         strided = torch.stack([w.qweight.to(DEVICE)] * 2, -1)[..., 1]
-        assert torch.equal(mixed_gemm.awq_repack(strided), packed)
+        assert torch.equal(mixed_gemm.ops.awq_repack(strided), packed)
 
 
 @pytest.mark.parametrize("bits", (2, 3, 4, 8))
@@ -268,7 +270,7 @@ def test_gptq_repack_equals_packing_the_integers(bits):
             rows = codes if perm is None else codes[perm]
             q = (rows - 2 ** (bits - 1)).t().to(torch.int8)
             order = None if perm is None else perm.to(DEVICE, torch.int32)
-            packed = mixed_gemm.gptq_repack(words, order, bits=bits)
+            packed = mixed_gemm.ops.gptq_repack(words, order, bits=bits)
             assert torch.equal(packed.cpu(), mixed_gemm.pack_weights(q, 8 if bits == 8 else 4))
 
 
@@ -278,7 +280,7 @@ def test_gptq_repack_equals_packing_the_integers(bits):
 @pytest.mark.parametrize("m", ONE_OF_EACH_KERNEL)
 def test_side_stream_sees_its_producer(m):
     w, source = placed(awq(4096, 512, 128)), random(m, 512)
-    expected, packed = run(w, source), mixed_gemm.awq_repack(w.qweight)
+    expected, packed = run(w, source), mixed_gemm.ops.awq_repack(w.qweight)
     dense = mixed_gemm.awq_dequantize(w.qweight, w.scales, w.qzeros)
     a = torch.full_like(source, float("nan"))
     late = replace(w, qweight=torch.zeros_like(w.qweight))
@@ -288,7 +290,7 @@ def test_side_stream_sees_its_producer(m):
         torch.cuda._sleep(20_000_000)  # about 10 ms: a kernel on the wrong stream would read these
         a.copy_(source)
         late.qweight.copy_(w.qweight)
-        out, repacked = run(late, a), mixed_gemm.awq_repack(late.qweight)
+        out, repacked = run(late, a), mixed_gemm.ops.awq_repack(late.qweight)
         weight = mixed_gemm.awq_dequantize(late.qweight, w.scales, w.qzeros)
     stream.synchronize()
     assert torch.equal(out, expected)
@@ -305,7 +307,7 @@ def test_graph_capture_and_replay(dtype, m):
     with torch.cuda.graph(graph):
         out = run(w, a)
         weight = mixed_gemm.awq_dequantize(w.qweight, w.scales, w.qzeros)
-        packed = mixed_gemm.awq_repack(w.qweight)
+        packed = mixed_gemm.ops.awq_repack(w.qweight)
     for _ in range(10):
         a.copy_(random(m, 512, dtype=dtype))
         for captured in (out, weight, packed):
@@ -314,7 +316,7 @@ def test_graph_capture_and_replay(dtype, m):
         torch.cuda.synchronize()
         assert torch.equal(out, run(w, a))
     assert torch.equal(weight, mixed_gemm.awq_dequantize(w.qweight, w.scales, w.qzeros))
-    assert torch.equal(packed, mixed_gemm.awq_repack(w.qweight))
+    assert torch.equal(packed, mixed_gemm.ops.awq_repack(w.qweight))
 
 
 # --- checkpoints -------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def test_values_outside_the_range_are_refused_on_demand(op, shape):
     q = torch.zeros(shape, dtype=torch.int8, device="cuda")
     index = tuple(extent - 1 for extent in shape)
     q[index] = 9
-    pack = getattr(mixed_gemm, op)
+    pack = getattr(mixed_gemm.ops, op)
     assert pack(q, 4).is_cuda  # not looked at: that would wait for the GPU
     with pytest.raises(
         ValueError, match=r"q must be in -8\.\.7 for bits=4, got 9 at index"

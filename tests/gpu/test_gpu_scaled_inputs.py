@@ -122,7 +122,7 @@ def test_side_stream_sees_its_producer():
 
     def chain(x: torch.Tensor) -> torch.Tensor:
         q, scale, azp = mixed_gemm.quantize_per_token(x, symmetric=False)
-        adjustment = mixed_gemm.azp_adjustment(problem.weight)
+        adjustment = mixed_gemm.ops.azp_adjustment(problem.weight)
         return problem.run(q, scale_a=scale) + mixed_gemm.scaled_mm_azp(
             q, problem.b, scale, problem.scale_b, adjustment, azp, out_dtype=torch.float16
         )

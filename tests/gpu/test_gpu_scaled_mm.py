@@ -189,7 +189,7 @@ def test_zero_points_do_not_wrap():
     points = [2**31 - 1, -(2**31), 70_000, -1, 0, 127, -128]
     problem = make(ScaledCase(m, n, k, azp="per_row"), DEVICE)
     problem.weight[0], problem.weight[1] = 127, -128
-    sums = mixed_gemm.azp_adjustment(problem.weight)
+    sums = mixed_gemm.ops.azp_adjustment(problem.weight)
     azp = torch.tensor((points * m)[:m], dtype=torch.int32, device=DEVICE)[:, None]
     folded = torch.tensor((points * n)[:n], dtype=torch.int32, device=DEVICE)
     for adjustment, of_rows in ((sums, azp), (folded, None), (folded, azp)):

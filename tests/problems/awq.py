@@ -189,8 +189,8 @@ class RepackProblem:
 
     def run(self, config: str | None = None) -> Tensor:
         if self.case.bits == 0:
-            return mixed_gemm.awq_repack(self.qweight)
-        return mixed_gemm.gptq_repack(self.qweight, self.perm, bits=self.case.bits)
+            return mixed_gemm.ops.awq_repack(self.qweight)
+        return mixed_gemm.ops.gptq_repack(self.qweight, self.perm, bits=self.case.bits)
 
     def configs(self) -> list[str]:
         return []

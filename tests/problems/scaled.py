@@ -214,9 +214,9 @@ def make(
     bias = values.normal(n).to(case.out_dtype) if case.bias else None
     azp_adj = azp = None
     if case.azp == "folded":
-        azp_adj = mixed_gemm.azp_adjustment(weight, 37 - 64 * (n % 3))
+        azp_adj = mixed_gemm.ops.azp_adjustment(weight, 37 - 64 * (n % 3))
     elif case.azp == "per_row":
-        azp_adj = mixed_gemm.azp_adjustment(weight)
+        azp_adj = mixed_gemm.ops.azp_adjustment(weight)
         azp = values.integers(-128, 128, m, 1, dtype=torch.int32)
     return ScaledProblem(
         case,

@@ -29,7 +29,7 @@ scales = torch.rand(2, 72, generator=g)
 
 def int8():
     q8, scale_a, azp = mixed_gemm.quantize_per_token(x, symmetric=False)
-    scale_b, adjust = torch.ones(72), mixed_gemm.azp_adjustment(w)
+    scale_b, adjust = torch.ones(72), mixed_gemm.ops.azp_adjustment(w)
     return mixed_gemm.scaled_mm_azp(
         q8, w.t(), scale_a, scale_b, adjust, azp, out_dtype=torch.float32
     )

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from support import pages, tiny_llama
+from support import gguf_files, pages, tiny_llama
 
 import mixed_gemm
 from benchmarks import runner
@@ -99,6 +99,12 @@ def of_transformers(names: Names) -> None:
     assert found == "compressed-tensors pack-quantized"
 
 
+def of_gguf(names: Names) -> None:
+    assert names["tokens"].shape == (1, 3 + 8)
+    assert all(0 < error < 0.01 for error in names["errors"].values())
+    assert len(mixed_gemm.open_checkpoint("model-gguf-ct")) == len(names["checkpoint"]) == 14
+
+
 def of_adapters(names: Names) -> None:
     assert isinstance(names["merged"][0], mixed_gemm.Linear)
     assert names["loss"].requires_grad
@@ -122,6 +128,9 @@ EXAMPLES = {
     ("docs/checkpoints.md", "python", 0): Example(of_checkpoints),
     ("docs/checkpoints.md", "python", 1): Example(
         of_transformers, needs=(("transformers", "5.17"), ("accelerate", None))
+    ),
+    ("docs/checkpoints.md", "python", 2): Example(
+        of_gguf, needs=(("transformers", "5.17"), ("accelerate", None))
     ),
     ("docs/adapters.md", "python", 0): Example(of_adapters, needs=(("peft", None),)),
     ("docs/parallel.md", "python", 0): Example(of_tensor_parallelism, process_group),
@@ -153,6 +162,7 @@ def folder(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         tensors[f"{name}.weight"] = tiny_llama.grid(name, n, k, 4, 32, False).weight().half()
     save_file(tensors, dense / "model.safetensors", {"format": "pt"})
     (dense / "config.json").write_text(json.dumps(tiny_llama.CONFIG))
+    gguf_files.tiny(kinds=("Q4_K", "Q6_K")).write(tmp_path / "model.gguf")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     return tmp_path

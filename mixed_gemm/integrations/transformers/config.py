@@ -7,8 +7,9 @@ from typing import Any
 
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
+from ...ops.errors import wrong_value
 from ...weights.scheme import Scheme, refined
-from .registration import METHOD
+from .registration import FLOAT8, METHOD
 
 _WHERE = "MixedGemmConfig"
 
@@ -20,13 +21,15 @@ class MixedGemmConfig(QuantizationConfigMixin):
         AutoModelForCausalLM.from_pretrained(path, quantization_config=config)
 
     Args:
-        scheme: a name ("w4a16", "w8a16", "w8a8", ...) or a ``mixed_gemm.Scheme``, as of
+        scheme: a name ("w4a16", "w8a16", "w8a8", "fp8", ...) or a ``mixed_gemm.Scheme``, as of
             ``mixed_gemm.quantize_``. Static activations need calibration: use ``quantize_``.
         bits, group_size, symmetric, zero_mode, activations: what of it is another way.
         modules_to_not_convert: names or patterns of linears to leave in their dtype, on top of the
             output head, routers and tied weights.
         weight_only: of quantized files: leave activations in their dtype where the files ask for
-            rounding them (W8A8).
+            rounding them (W8A8, float8).
+        float8: of quantized files: "keep" float8 weights as they are, or round them to "int8" in
+            groups of 128, with activations left in their dtype.
         source: the quantization_config of the format that the files have, when they are not ours
             (``mixed_gemm.from_pretrained`` and ``enable_transformers`` fill it in); the rest is
             then read from the files.
@@ -49,6 +52,7 @@ class MixedGemmConfig(QuantizationConfigMixin):
         activations: str | None = None,
         modules_to_not_convert: Iterable[str] | None = None,
         weight_only: bool = False,
+        float8: str = "keep",
         source: dict[str, Any] | None = None,
         quant_method: str = METHOD,
         **unknown: Any,
@@ -57,6 +61,8 @@ class MixedGemmConfig(QuantizationConfigMixin):
             raise ValueError(f"{_WHERE} has no {', '.join(sorted(unknown))}")
         if quant_method != METHOD:
             raise ValueError(f"{_WHERE}: quant_method must be {METHOD}, got {quant_method}")
+        if float8 not in FLOAT8:
+            wrong_value(_WHERE, "float8", f"be one of {FLOAT8}", repr(float8))
         asked = Scheme.from_dict(scheme) if isinstance(scheme, Mapping) else scheme
         found = refined(
             _WHERE, asked, bits=bits, group_size=group_size, symmetric=symmetric,
@@ -74,6 +80,7 @@ class MixedGemmConfig(QuantizationConfigMixin):
         skip = modules_to_not_convert
         self.modules_to_not_convert = None if skip is None else list(skip)
         self.weight_only = weight_only
+        self.float8 = float8
         self.source = source
 
     def to_dict(self) -> dict[str, Any]:

@@ -53,6 +53,7 @@ class PendingLinear(nn.Module):
         tensors: the layer in the file.
         linear: the module it stands for.
         weight_only: activations stay in their dtype, whatever the file asks for.
+        float8: "keep", or "int8" to round float8 weights to.
     """
 
     def __init__(
@@ -62,9 +63,10 @@ class PendingLinear(nn.Module):
         tensors: LayerTensors,
         linear: nn.Linear,
         weight_only: bool = False,
+        float8: str = "keep",
     ) -> None:
         super().__init__()
-        self._weight_only = weight_only
+        self._weight_only, self._float8 = weight_only, float8
         self._name, self._codec = name, codec
         self._dtype = linear.weight.dtype
         self._has_bias = linear.bias is not None
@@ -100,7 +102,7 @@ class PendingLinear(nn.Module):
         info: LayerInfo = self._codec.describe(layer)
         try:
             weight = self._codec.decode(layer, info)
-            if weight.is_fp8:
+            if weight.is_fp8 and self._float8 == "int8":
                 weight = weight.requantize()
             if self._weight_only:
                 weight = weight.weight_only()
@@ -113,11 +115,13 @@ class PendingLinear(nn.Module):
         return linear.eval()
 
 
-def warn_of_differences(codec: Codec, infos: list[LayerInfo], where: Path) -> None:
+def warn_of_differences(
+    codec: Codec, infos: list[LayerInfo], where: Path, float8: str = "keep"
+) -> None:
     """What is loaded as something else than the file says."""
     notes = list(codec.notes)
     count = sum(info.kind == "fp8" for info in infos)
-    if count:
+    if count and float8 == "int8":
         notes.append(
             f"{count} layers are float8_e4m3fn and are rounded to int8 in groups of 128 (0.6 % RMS "
             "of the weight)"

@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from ...formats.errors import CheckpointError
-from .registration import METHOD, require_transformers
+from ...ops.errors import wrong_value
+from .gguf import load as load_gguf
+from .gguf import local_gguf
+from .registration import FLOAT8, METHOD, not_quantized, require_transformers
 
 _LEGACY = ("quantize_config.json", "quant_config.json")
 
@@ -17,17 +20,23 @@ def from_pretrained(
     model_class: Any = None,
     config: Any = None,
     weight_only: bool = False,
+    gguf_file: str | None = None,
+    float8: str = "keep",
     **kwargs: Any,
 ) -> Any:
     """Load a model with its linear layers as ``mixed_gemm.Linear``.
 
     Args:
         path_or_id: a folder, or a model on the hub: AWQ, GPTQ, compressed-tensors, or what
-            ``save_pretrained`` of such a model wrote. With
+            ``save_pretrained`` of such a model wrote; or a .gguf file. With
             ``quantization_config=MixedGemmConfig(...)``, an unquantized one.
         model_class: of transformers, AutoModelForCausalLM when None.
         config: of the model; read from ``path_or_id`` when None.
-        weight_only: leave activations in their dtype where the files ask for rounding them (W8A8).
+        weight_only: leave activations in their dtype where the files ask for rounding them (W8A8,
+            float8).
+        float8: "keep" float8 weights of the files as they are, or round them to "int8" in groups of
+            128 with activations in their dtype: for GPUs before 8.9, and few rows at a time.
+        gguf_file: name of a .gguf file in the folder, or the model on the hub, ``path_or_id``.
         kwargs: for transformers: dtype (float16, bfloat16, float32 or "auto"), device_map,
             revision, token, trust_remote_code, ...
 
@@ -36,19 +45,28 @@ def from_pretrained(
 
     Raises:
         CheckpointError: the files are broken, or do not fill the model: no weight is left random.
-        ValueError: the model is not quantized, and no quantization_config says how to.
+        ValueError: the model is not quantized, and no quantization_config says how to; or
+            ``float8`` is neither.
         ImportError: transformers is missing or older than 5.17.
     """
     require_transformers()
+    if float8 not in FLOAT8:
+        where = "mixed_gemm.from_pretrained"
+        wrong_value(where, "float8", f"be one of {FLOAT8}", repr(float8))
     import transformers
 
     hub = {x: kwargs[x] for x in _HUB_OPTIONS if x in kwargs}
     path = str(path_or_id)
-    if config is None:
-        config = transformers.AutoConfig.from_pretrained(path, **hub)
-    _name_source(config, path, hub, kwargs.get("quantization_config"), weight_only)
-    cls = transformers.AutoModelForCausalLM if model_class is None else model_class
-    model, info = cls.from_pretrained(path, config=config, output_loading_info=True, **kwargs)
+    if (file := local_gguf(path, gguf_file, hub)) is not None:
+        path = str(file)
+        model, info = load_gguf(file, model_class, config, kwargs)
+    else:
+        if config is None:
+            config = transformers.AutoConfig.from_pretrained(path, **hub)
+        options = {"weight_only": weight_only, "float8": float8}
+        _name_source(config, path, hub, kwargs.get("quantization_config"), options)
+        cls = transformers.AutoModelForCausalLM if model_class is None else model_class
+        model, info = cls.from_pretrained(path, config=config, output_loading_info=True, **kwargs)
     for kind in ("missing_keys", "mismatched_keys", "error_msgs", "conversion_errors"):
         if info.get(kind):
             some = sorted(map(str, info[kind]))
@@ -89,19 +107,16 @@ def quantization_of(config: Any, path: str, hub: dict[str, Any]) -> dict[str, An
 
 
 def _name_source(
-    config: Any, path: str, hub: dict[str, Any], asked: Any, weight_only: bool
+    config: Any, path: str, hub: dict[str, Any], asked: Any, options: dict[str, Any]
 ) -> None:
     """Put our method into the config, with what the files say as its source."""
     found = quantization_of(config, path, hub)
     if found is None:
         if asked is None:
-            raise ValueError(
-                f"mixed_gemm.from_pretrained: {path} is not quantized. Hint: quantization_config="
-                "mixed_gemm.MixedGemmConfig(bits=4) quantizes it while it loads"
-            )
+            raise ValueError(not_quantized(path))
         return
     if found.get("quant_method") != METHOD:
-        found = {"quant_method": METHOD, "source": found, "weight_only": weight_only}
+        found = {"quant_method": METHOD, "source": found, **options}
     config.quantization_config = found
 
 

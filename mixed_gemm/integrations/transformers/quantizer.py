@@ -24,6 +24,7 @@ from ...quantization.conv1d import as_linear, is_conv1d
 from ...quantization.select import DEFAULT_SKIP, select, skipped_by
 from ...weights.scheme import Scheme
 from .config import MixedGemmConfig
+from .gguf import file_of
 from .names import module_names
 from .pending import PendingLinear, warn_of_differences
 from .saving import state_and_config
@@ -69,14 +70,17 @@ class MixedGemmQuantizer(HfQuantizer):
         if not self.pre_quantized:
             self._to_quantize = set(self._choose(model))
             return model
-        if not checkpoint_files:
+        source = self.quantization_config.source or {}
+        files = [Path(file) for file in checkpoint_files or ()]
+        if not files and (file := file_of(source)) is not None:
+            files = [file]
+        if not files:
             raise ValueError(
                 "mixed_gemm: a quantized model is loaded from files, not from a state_dict"
             )
-        files = [Path(file) for file in checkpoint_files]
         where = files[0].parent
         index = TensorIndex(where, files)
-        source = self.quantization_config.source or {}
+        source = index.config.get("quantization_config", source)
         try:
             codec = detect(source, where, index)
         except ValueError as error:
@@ -94,7 +98,7 @@ class MixedGemmQuantizer(HfQuantizer):
                 f"is {codec.title} by its configuration, but no tensor is a {codec.anchor}",
             )
         ignored = model._keys_to_ignore_on_load_unexpected or ()
-        infos = []
+        infos, asked = [], self.quantization_config
         for name, target in module_names(model, self, found):
             layer = LayerTensors(index, name)
             module = _get(model, target)
@@ -109,12 +113,11 @@ class MixedGemmQuantizer(HfQuantizer):
                     f"is quantized, but {target} is {kind} of the model, not a Linear",
                 )
             infos.append(_check(layer, codec, module))
-            weight_only = self.quantization_config.weight_only
-            new = PendingLinear(name, codec, layer, module, weight_only)
+            new = PendingLinear(name, codec, layer, module, asked.weight_only, asked.float8)
             model.set_submodule(target, new)
         scaled = leftover_scales(index.names(), found)
         swap_activations(model, index, module_names(model, self, scaled), model.dtype)
-        warn_of_differences(codec, infos, index.path)
+        warn_of_differences(codec, infos, index.path, asked.float8)
 
     def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
         for name, module in list(model.named_modules()):

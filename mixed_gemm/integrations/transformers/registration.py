@@ -18,6 +18,8 @@ from ..._after_import import after_import
 METHOD = "mixed_gemm"
 OUR_FILES = "compressed-tensors"  # as save_pretrained and save_checkpoint write them
 MINIMUM = Version("5.17")
+# What becomes of float8 weights of quantized files.
+FLOAT8 = ("keep", "int8")
 # quant_method of files that enable_transformers may take over
 FOREIGN = ("awq", "gptq", "compressed-tensors", "fp8", "auto-round")
 _TABLE = "transformers.quantizers.auto"
@@ -73,6 +75,14 @@ def _with_our_files(stock: Any) -> Any:
 
     Config.__name__ = stock.__name__  # which transformers compares
     return Config
+
+
+def not_quantized(path: object) -> str:
+    """What is said of files that are not, where nothing says how to."""
+    return (
+        f"mixed_gemm.from_pretrained: {path} is not quantized. Hint: quantization_config="
+        "mixed_gemm.MixedGemmConfig(bits=4) quantizes it while it loads"
+    )
 
 
 def enable_transformers(methods: str | Iterable[str] = FOREIGN) -> None:

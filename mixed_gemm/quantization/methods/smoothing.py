@@ -46,11 +46,11 @@ def smoothing_factors(activations: Tensor, weight: Tensor, alpha: float = 0.5) -
         ValueError: ``alpha`` is not in 0..1, or the shapes do not fit.
     """
     if not 0 <= alpha <= 1:
-        raise ValueError(f"mixed_gemm.smoothing_factors: alpha must be in 0..1, got {alpha}")
+        raise ValueError(f"smoothing_factors: alpha must be in 0..1, got {alpha}")
     x, w = activations.float(), weight.detach().abs().amax(0).float()
     if x.shape != w.shape:
         raise ArgumentValueError(
-            f"mixed_gemm.smoothing_factors: activations must be [K] and weight [N, K], got "
+            f"smoothing_factors: activations must be [K] and weight [N, K], got "
             f"{tuple(activations.shape)} and {tuple(weight.shape)}"
         )
     factors = (x.pow(alpha) / w.pow(1 - alpha)).clamp(min=MIN_FACTOR)

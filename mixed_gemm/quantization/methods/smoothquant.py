@@ -1,4 +1,4 @@
-"""W8A8: the ranges of static activations, and SmoothQuant's factors, from calibration."""
+"""8-bit activations: the ranges of static ones, and SmoothQuant's factors, from calibration."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ...ops.errors import ArgumentValueError
+from ...ops.errors import ArgumentValueError, wrong_value
+from ...weights.kinds import kind_of
 from ...weights.tensor import QuantizedTensor
-from ...weights.w8a8 import W8A8Weight
 from ..dataflow import Observations, observe
 from ..select import Target, weight_owners
 from .smoothing import Smoothing, smooth
 
 
 class SmoothQuant:
-    """int8 weights and activations; outliers of the activations move into the weights first.
+    """8-bit weights and activations; outliers of the activations move into int8 weights first.
 
     Args:
         alpha: of SmoothQuant in 0..1; None: no smoothing.
@@ -40,8 +40,18 @@ class SmoothQuant:
 
         Raises:
             ValueError: there is no calibration, and smoothing or static activations need it; or it
-                does not reach a layer that needs it.
+                does not reach a layer that needs it; or a layer that would be smoothed is float8.
         """
+        for name, target in targets.items():
+            if self._alpha is not None and target.scheme.weights.type == "float":
+                wrong_value(
+                    "quantize_",
+                    "smooth",
+                    "be None for float8 layers",
+                    f"{self._alpha} and {name} as {target.scheme}",
+                    because="float8 has small steps for small numbers beside large ones",
+                    hint="scheme='w8a8'",
+                )
         linears = {x: t.layer for x, t in targets.items() if isinstance(t.layer, nn.Linear)}
         static = [name for name in linears if _is_static(targets[name])]
         if calibration is None and (self._alpha is not None or static):
@@ -75,14 +85,15 @@ class SmoothQuant:
 
     def weight(self, name: str, target: Target) -> QuantizedTensor:
         """The weight times its factors, rounded. Arguments and errors as in :class:`Method`."""
-        found = self._smoothing.get(name)
-        return W8A8Weight.from_float(
-            target.layer.weight,
-            target.scheme,
-            input_range=self._range(name) if _is_static(target) else None,
-            smoothing=None if found is None else found.factors,
-            folded=found is not None and found.folded,
-        )
+        statistics: dict[str, Any] = {}
+        if _is_static(target):
+            statistics["input_range"] = self._range(name)
+        if (found := self._smoothing.get(name)) is not None:
+            statistics |= {"smoothing": found.factors, "folded": found.folded}
+        weight = target.layer.weight
+        kind: Any = kind_of(name, target.scheme, tuple(weight.shape))
+        made: QuantizedTensor = kind.from_float(weight, target.scheme, **statistics)
+        return made
 
     def note(self, name: str) -> str:
         """Where the factors of the layer ``name`` went; empty where it has none."""

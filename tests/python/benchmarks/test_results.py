@@ -11,7 +11,6 @@ import pytest
 import torch
 from support.bench_rows import CEILINGS, LARGE, META, SMALL, dense_row, row, row_of
 
-import mixed_gemm
 from benchmarks import ceilings, timed
 from benchmarks.old_rows import row_of as old_row
 from benchmarks.references import references
@@ -19,6 +18,7 @@ from benchmarks.results import Regret, Results
 from benchmarks.row import Point, save
 from benchmarks.schemes import MAIN, SUITES, Scheme
 from benchmarks.timed import ATEN, CONV2D, DENSE, GEMM, QCONV2D, Timed, dense
+from mixed_gemm.selection import bench
 
 COMMITTED = Path(__file__).resolve().parents[3] / "benchmarks" / "results"
 ROWS_OF_OPS = (  # file, rows, op and scheme -> points that have a time of it
@@ -136,7 +136,7 @@ def test_committed_files_are_read(name: str, count: int, found: dict[Timed, int]
 
 
 def test_rows_of_the_command_are_rows_of_a_results_file() -> None:
-    found = mixed_gemm.bench(64, 128, m=(3,), dtype=torch.float32, device="cpu", progress=False)
+    found = bench(64, 128, m=(3,), dtype=torch.float32, device="cpu", progress=False)
     ours, linear = map(old_row, found.rows)
     assert Scheme.of_row(ours) == Scheme(4, 128, None, "float32") and ours.selected
     assert (linear.op, Scheme.of_row(linear)) == (DENSE, Scheme.dense("float32"))

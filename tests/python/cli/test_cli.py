@@ -172,10 +172,10 @@ def test_tune_without_a_gpu_says_so() -> None:
 
 
 def test_tune_prints_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = mixed_gemm.TuneResult("M=1 N=64 K=128", "skinny_m8", 2.0, "multistage", 3.0)
+    found = mixed_gemm.selection.TuneResult("M=1 N=64 K=128", "skinny_m8", 2.0, "multistage", 3.0)
     asked: dict[str, Any] = {}
 
-    def tune(n: int, k: int, **options: Any) -> list[mixed_gemm.TuneResult]:
+    def tune(n: int, k: int, **options: Any) -> list[mixed_gemm.selection.TuneResult]:
         asked.update(options, n=n, k=k)
         return [found]
 

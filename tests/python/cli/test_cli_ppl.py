@@ -79,11 +79,11 @@ def test_ppl_of_a_quantized_checkpoint_is_the_librarys(
     options = ("--device", "cpu", "--dtype", "float32")
     found = json.loads(run(folder, text, *options, "--json"))
     model = mixed_gemm.from_pretrained(AWQ, dtype=torch.float32)
-    wanted = mixed_gemm.perplexity(model, torch.tensor(IDS), window=64, progress=False)
+    wanted = mixed_gemm.quantization.perplexity(model, torch.tensor(IDS), window=64, progress=False)
     assert {x: found[x] for x in vars(wanted)} == vars(wanted)  # 64: max_position_embeddings
     assert (found["quantized_layers"], found["dtype"]) == (7, "float32")
     shorter = ("--window", 16, "--stride", 15, "--max-tokens", 99)
-    wanted = mixed_gemm.perplexity(
+    wanted = mixed_gemm.quantization.perplexity(
         model, torch.tensor(IDS[:99]), window=16, stride=15, progress=False
     )
     assert run(folder, text, *options, *shorter).strip() == str(wanted)
@@ -99,7 +99,7 @@ def test_ppl_of_a_dense_model_and_what_rounding_costs(
     folder = add_tokenizer(transformers, tmp_path / "dense")
     options = (folder, text, "--device", "cpu", "--json")
     dense = json.loads(run(*options))
-    exact = mixed_gemm.perplexity(model, torch.tensor(IDS), window=64, progress=False)
+    exact = mixed_gemm.quantization.perplexity(model, torch.tensor(IDS), window=64, progress=False)
     assert dense["quantized_layers"] == 0
     assert dense["nll"] == pytest.approx(exact.nll, rel=1e-6)
     errors = []

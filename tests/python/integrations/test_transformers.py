@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support import tiny_llama
-from support.checkpoints import FLOATS, INTEGERS
+from support.checkpoints import INTEGERS
 from support.generation import (
     PROMPT,
     assert_equals_dense,
@@ -50,17 +50,6 @@ def test_from_pretrained_generates_what_the_dense_model_does(repository, folder)
         path = repository / "tests" / "data" / folder
         model = mixed_gemm.from_pretrained(path, dtype=torch.float32, weight_only=True)
     assert_equals_dense(model, truth(folder))
-
-
-@pytest.mark.parametrize("folder", FLOATS)
-def test_from_pretrained_rounds_float8_and_says_so(repository, folder):
-    path = repository / "tests" / "data" / folder
-    with pytest.warns(
-        CheckpointWarning, match="7 layers are float8_e4m3fn and are rounded to int8"
-    ):
-        model = mixed_gemm.from_pretrained(path, dtype=torch.float32)
-    weights = {w.name: w.requantize().dequantize() for w in open_checkpoint(path)}
-    assert_equals_dense(model, dense_model(weights, biases=True))
 
 
 @pytest.mark.parametrize("folder", ["awq_gemm", "gptq_v2_4bit_act_order", "ct_pack_8bit_channel"])

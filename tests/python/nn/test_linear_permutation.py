@@ -119,10 +119,9 @@ def test_to_quantized_weight_is_the_inverse(parts):
     assert torch.equal(again(a), linear(a))
 
 
-def test_float8_is_refused_with_the_way_out():
+def test_float8_is_kept_and_made_integers_where_asked():
     weight = mixed_gemm.formats.QuantizedWeight(
         "x", torch.zeros(N, K).to(torch.float8_e4m3fn), torch.ones(1, N), bits=8
     )
-    with pytest.raises(ValueError, match=r"is float8_e4m3fn.* Hint: weight\.requantize\(\)"):
-        weight.to_linear()
+    assert weight.to_linear().weight.kind == "fp8"
     assert weight.requantize(4, 32).to_linear().bits == 4

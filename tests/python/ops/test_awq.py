@@ -31,7 +31,7 @@ def test_awq_gemm_equals_the_repacked_weight() -> None:
     w = awq(200, 256, 64, torch.bfloat16)
     a = torch.randn(5, 256).bfloat16()
     native = mixed_gemm.fpA_intB_gemm(
-        a, mixed_gemm.awq_repack(w.qweight), w.scales, w.zeros, bits=4, group_size=64
+        a, mixed_gemm.ops.awq_repack(w.qweight), w.scales, w.zeros, bits=4, group_size=64
     )
     torch.testing.assert_close(mixed_gemm.awq_gemm(a, w.qweight, w.scales, w.qzeros), native)
 
@@ -79,7 +79,7 @@ def test_awq_dequantize_rounds_once(n: int, k: int, group_size: int, dtype: torc
 @pytest.mark.parametrize(("n", "k"), [(8, 1), (72, 80), (264, 130)])
 def test_awq_repack_equals_packing_the_integers(n: int, k: int) -> None:
     w = awq(n, k, -1)
-    assert torch.equal(mixed_gemm.awq_repack(w.qweight), mixed_gemm.pack_weights(w.q, 4))
+    assert torch.equal(mixed_gemm.ops.awq_repack(w.qweight), mixed_gemm.pack_weights(w.q, 4))
 
 
 @pytest.mark.parametrize("order", [False, True])
@@ -89,7 +89,7 @@ def test_gptq_repack_equals_packing_the_integers(bits: int, n: int, k: int, orde
     codes = torch.randint(0, 2**bits, (k, n))
     perm = torch.randperm(k) if order else torch.arange(k)
     q = (codes - 2 ** (bits - 1))[perm].t().to(torch.int8)
-    packed = mixed_gemm.gptq_repack(
+    packed = mixed_gemm.ops.gptq_repack(
         gptq_words(codes, bits), perm.to(torch.int32) if order else None, bits=bits
     )
     assert torch.equal(packed, mixed_gemm.pack_weights(q, 8 if bits == 8 else 4))
@@ -102,7 +102,7 @@ def test_gptq_act_order_product_equals_the_unordered_one() -> None:
     scales = (torch.rand(k // group_size, n) + 0.5).to(torch.float32) / 16
     a = torch.randn(3, k)
     perm = torch.argsort(g_idx, stable=True)
-    packed = mixed_gemm.gptq_repack(gptq_words(codes, 4), perm.to(torch.int32), bits=4)
+    packed = mixed_gemm.ops.gptq_repack(gptq_words(codes, 4), perm.to(torch.int32), bits=4)
     out = mixed_gemm.fpA_intB_gemm(a[:, perm], packed, scales, bits=4, group_size=group_size)
     exact = a.double() @ ((codes - 8).double() * scales.double()[g_idx])
     q = (codes - 8)[perm].t().to(torch.int8)
@@ -229,4 +229,4 @@ def test_gptq_repack_refuses_what_is_no_permutation(index: int) -> None:
     perm = torch.arange(32, dtype=torch.int32)
     perm[7] = index
     with pytest.raises(ValueError, match=r"perm must hold each of 0\.\.31 once"):
-        mixed_gemm.gptq_repack(torch.zeros(4, 8, dtype=torch.int32), perm, bits=4)
+        mixed_gemm.ops.gptq_repack(torch.zeros(4, 8, dtype=torch.int32), perm, bits=4)

@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 import torch
-from support.op_calls import CALLS, TENSORS, Arguments, placed, public, raw, registered
+from support.op_calls import (
+    CALLS,
+    PUBLIC_TENSORS,
+    TENSORS,
+    Arguments,
+    placed,
+    public,
+    raw,
+    registered,
+)
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -181,7 +190,7 @@ def test_limits_are_refused_alike_on_every_path(op: str, changes: Arguments) -> 
     assert isinstance(agreed(op, arguments), ValueError)
 
 
-@pytest.mark.parametrize(("op", "name"), TENSORS)
+@pytest.mark.parametrize(("op", "name"), PUBLIC_TENSORS)
 @pytest.mark.parametrize("value", [[[1.0]], "text", 3.5])
 def test_what_is_no_tensor_is_a_type_error(op: str, name: str, value: Any) -> None:
     bad = {**CALLS[op](), name: value}

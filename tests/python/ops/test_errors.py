@@ -290,7 +290,7 @@ def test_dequantize_wrong_groups_or_dtype_raises(device: str) -> None:
 def test_forced_configuration_of_an_unknown_name_raises() -> None:
     bad = arguments(config="no_such_kernel")
     text = r"mixed_gemm::fpA_intB_gemm_config: config must .*no_such_kernel"
-    refuse(RuntimeError, text, lambda: mixed_gemm.fpA_intB_gemm_config(**bad))
+    refuse(RuntimeError, text, lambda: torch.ops.mixed_gemm.fpA_intB_gemm_config(**bad))
 
 
 @pytest.mark.parametrize("name", ["a", "bias"])
@@ -298,7 +298,7 @@ def test_forced_configuration_has_no_gradient(name: str) -> None:
     config = mixed_gemm.plan(3, 72, 256, group_size=64, zero_mode="sub", device="cpu").selected
     bad = arguments(config=config, **{name: lambda x: x.requires_grad_()})
     text = rf"mixed_gemm::fpA_intB_gemm_config: {name} requires grad"
-    refuse(RuntimeError, text, lambda: mixed_gemm.fpA_intB_gemm_config(**bad))
+    refuse(RuntimeError, text, lambda: torch.ops.mixed_gemm.fpA_intB_gemm_config(**bad))
 
 
 @pytest.mark.parametrize("context", ["autocast", "inference", "deterministic", "compile", "vmap"])

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import mixed_gemm
 from mixed_gemm import Scheme
-from mixed_gemm.weights import W8A8Weight
+from mixed_gemm.weights import Fp8Weight, W8A8Weight
 
 
 def freed(tensor: Tensor, nbytes: int = 0) -> Tensor:
@@ -79,6 +79,10 @@ def w8a8(activations: str) -> mixed_gemm.Linear:
     )
 
 
+def fp8(scheme: Scheme) -> mixed_gemm.Linear:
+    return mixed_gemm.Linear(64, 40, scheme=scheme, dtype=torch.float16)
+
+
 def conv(padding: Any = 1) -> mixed_gemm.Conv2d:
     return mixed_gemm.Conv2d(
         16, 8, 3, padding=padding, block_size=16, offsets=True, dtype=torch.float16
@@ -92,6 +96,9 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "Linear, w8a8 dynamic": (lambda: w8a8("dynamic"), ROWS),
     "Linear, w8a8 dynamic_azp": (lambda: w8a8("dynamic_azp"), ROWS),
     "Linear, w8a8 static_azp": (lambda: w8a8("static_azp"), ROWS),
+    "Linear, fp8 dynamic": (lambda: fp8(Scheme.fp8()), ROWS),
+    "Linear, fp8 static": (lambda: fp8(Scheme.fp8("static")), ROWS),
+    "Linear, fp8 blocks": (lambda: fp8(Scheme.fp8(strategy="block", block=(16, 32))), ROWS),
     "Conv2d": (conv, IMAGES),
     "Conv2d that pads itself": (
         lambda: mixed_gemm.Conv2d(16, 8, 2, padding="same", dtype=torch.float16),
@@ -132,7 +139,7 @@ PREPARE: dict[str, tuple[Callable[[], Tensor], Callable[[Tensor], Any]]] = {
     "quantize_conv_weight": (lambda: torch.ones(16, 8, 3, 3), mixed_gemm.quantize_conv_weight),
     "azp_adjustment": (
         lambda: torch.ones(16, 128, dtype=torch.int8),
-        mixed_gemm.azp_adjustment,
+        mixed_gemm.ops.azp_adjustment,
     ),
     "Linear": (
         lambda: torch.ones(16, 128, dtype=torch.int8),
@@ -143,6 +150,10 @@ PREPARE: dict[str, tuple[Callable[[], Tensor], Callable[[Tensor], Any]]] = {
         lambda scales: mixed_gemm.Linear.from_quantized(
             torch.ones(16, 128, dtype=torch.int8), scales, bits=8
         ),
+    ),
+    "Fp8Weight": (
+        lambda: torch.ones(16, 128).to(torch.float8_e4m3fn),
+        lambda q: Fp8Weight.from_quantized(q, torch.ones(16), scheme=Scheme.fp8()),
     ),
     "W8A8Weight": (
         lambda: torch.ones(16, 128, dtype=torch.int8),

@@ -240,7 +240,7 @@ def test_a_zero_point_is_a_shift_of_the_activations(seed: int) -> None:
     one = torch.ones(1)
     shifted = (a - azp).to(torch.int8)
     assert torch.equal(shifted.int(), a - azp), "the difference must fit"
-    adjustment = mixed_gemm.azp_adjustment(weight)
+    adjustment = mixed_gemm.ops.azp_adjustment(weight)
     out = mixed_gemm.scaled_mm_azp(
         a, weight.t(), one, one, adjustment, azp, out_dtype=torch.float32
     )

@@ -45,7 +45,7 @@ def scaled(dtype: torch.dtype, azp: bool) -> tuple[Tensor, Op]:
     scale_a, scale_b, out = torch.tensor([0.01]), torch.rand(N) * 0.01, torch.float16
     if not azp:
         return a, lambda x: mixed_gemm.scaled_mm(x, b.t(), scale_a, scale_b, out_dtype=out)
-    sums, point = mixed_gemm.azp_adjustment(b), torch.tensor([7], dtype=torch.int32)
+    sums, point = mixed_gemm.ops.azp_adjustment(b), torch.tensor([7], dtype=torch.int32)
     adjustment = (sums * point).to(torch.int32)
     return a, lambda x: mixed_gemm.scaled_mm_azp(
         x, b.t(), scale_a, scale_b, adjustment, out_dtype=out

@@ -105,7 +105,7 @@ def test_a_row_with_nan_or_infinity_gives_nan_and_no_other_row_does(
     if azp is None:
         out = mixed_gemm.scaled_mm(q, w.t(), scale, torch.ones(1), out_dtype=torch.float32)
     else:
-        adjustment = mixed_gemm.azp_adjustment(w)
+        adjustment = mixed_gemm.ops.azp_adjustment(w)
         out = mixed_gemm.scaled_mm_azp(
             q, w.t(), scale, torch.ones(1), adjustment, azp, out_dtype=torch.float32
         )

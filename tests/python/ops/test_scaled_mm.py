@@ -64,7 +64,7 @@ def test_zero_points_do_not_wrap(azp: int) -> None:
     a, w = (torch.full((2, 64), x, dtype=torch.int8) for x in (-128, 127))
     points = torch.full((2, 1), azp, dtype=torch.int32)
     out = mixed_gemm.scaled_mm_azp(
-        a, w.t(), ONE, ONE, mixed_gemm.azp_adjustment(w), points, out_dtype=torch.float32
+        a, w.t(), ONE, ONE, mixed_gemm.ops.azp_adjustment(w), points, out_dtype=torch.float32
     )
     exact = 64 * 127 * (-128 - azp)
     assert torch.equal(out.long(), torch.full((2, 2), float(exact)).long())
@@ -173,17 +173,17 @@ def test_nan_scale_spoils_its_row_only() -> None:
 
 def test_azp_adjustment() -> None:
     w = torch.randint(-128, 128, (7, 300), dtype=torch.int8)
-    assert torch.equal(mixed_gemm.azp_adjustment(w), w.long().sum(1).int())
-    assert torch.equal(mixed_gemm.azp_adjustment(w, -5), -5 * w.long().sum(1).int())
+    assert torch.equal(mixed_gemm.ops.azp_adjustment(w), w.long().sum(1).int())
+    assert torch.equal(mixed_gemm.ops.azp_adjustment(w, -5), -5 * w.long().sum(1).int())
     with pytest.raises(ValueError, match=r"azp \* sum must fit in int32, got azp=1048576"):
-        mixed_gemm.azp_adjustment(torch.full((1, 300), 127, dtype=torch.int8), 2**20)
+        mixed_gemm.ops.azp_adjustment(torch.full((1, 300), 127, dtype=torch.int8), 2**20)
     for sign in (1, -1):  # one channel does not fit, the others do
         weight = torch.zeros(2, 300, dtype=torch.int8)
         weight[1] = sign * 127
         with pytest.raises(ValueError, match=r"azp \* sum must fit in int32"):
-            mixed_gemm.azp_adjustment(weight, 2**20)
+            mixed_gemm.ops.azp_adjustment(weight, 2**20)
     with pytest.raises(RuntimeError, match=r"must be int8 \[N, K\], got float32"):
-        mixed_gemm.azp_adjustment(torch.zeros(2, 2))
+        mixed_gemm.ops.azp_adjustment(torch.zeros(2, 2))
 
 
 # --- torch around the ops ---------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import mixed_gemm
+from mixed_gemm.quantization import perplexity
 
 VOCABULARY = 11
 
@@ -54,7 +54,7 @@ def brute_force(model: torch.nn.Module, tokens: Tensor, window: int, stride: int
 @pytest.mark.parametrize(("window", "stride"), [(2, 1), (16, 8), (16, 15), (16, 1), (2048, 512)])
 def test_bigram_does_not_depend_on_the_window(length: int, window: int, stride: int) -> None:
     model, tokens = Bigram(), torch.randint(VOCABULARY, (length,))
-    result = mixed_gemm.perplexity(model, tokens, window=window, stride=stride)
+    result = perplexity(model, tokens, window=window, stride=stride)
     exact = torch.nn.functional.cross_entropy(model.table[tokens[:-1]].double(), tokens[1:]).item()
     assert result.nll == pytest.approx(exact, rel=1e-5)
     assert result.perplexity == pytest.approx(math.exp(exact), rel=1e-5)
@@ -65,7 +65,7 @@ def test_bigram_does_not_depend_on_the_window(length: int, window: int, stride: 
 @pytest.mark.parametrize(("window", "stride"), [(2, 1), (8, 1), (8, 3), (8, 7), (64, 32)])
 def test_context_is_what_the_window_leaves(length: int, window: int, stride: int) -> None:
     model, tokens = Remembering(), torch.randint(VOCABULARY, (length,))
-    result = mixed_gemm.perplexity(model, tokens, window=window, stride=stride)
+    result = perplexity(model, tokens, window=window, stride=stride)
     assert result.nll == pytest.approx(brute_force(model, tokens, window, stride), rel=1e-5)
 
 
@@ -75,9 +75,9 @@ def test_transformers_output_and_default_stride() -> None:
         logits: Tensor
 
     model, tokens = Bigram(), torch.randint(VOCABULARY, (40,))
-    result = mixed_gemm.perplexity(lambda ids: Output(model(ids)), tokens, window=10)
+    result = perplexity(lambda ids: Output(model(ids)), tokens, window=10)
     assert result.stride == 5
-    assert result.nll == mixed_gemm.perplexity(model, tokens, window=10).nll
+    assert result.nll == perplexity(model, tokens, window=10).nll
     assert "over 39 tokens, window 10, stride 5" in str(result)
 
 
@@ -93,12 +93,12 @@ def test_transformers_output_and_default_stride() -> None:
 )
 def test_refusals(tokens: Tensor, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        mixed_gemm.perplexity(Bigram(), tokens, **options)
+        perplexity(Bigram(), tokens, **options)
 
 
 def test_nan_logits_and_wrong_shapes_are_refused() -> None:
     tokens = torch.zeros(9, dtype=torch.int64)
     with pytest.raises(ValueError, match="likelihood is nan"):
-        mixed_gemm.perplexity(lambda ids: torch.full((*ids.shape, 3), math.nan), tokens)
+        perplexity(lambda ids: torch.full((*ids.shape, 3), math.nan), tokens)
     with pytest.raises(ValueError, match=r"logits must be \[1, 9, vocabulary\]"):
-        mixed_gemm.perplexity(lambda ids: torch.zeros(1, 3), tokens)
+        perplexity(lambda ids: torch.zeros(1, 3), tokens)

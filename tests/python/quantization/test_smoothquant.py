@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import mixed_gemm
-from mixed_gemm import Linear, smoothing_factors
+from mixed_gemm import Linear
+from mixed_gemm.quantization import smoothing_factors
 from mixed_gemm.quantization.dataflow import observe
 
 D = 64

@@ -20,7 +20,7 @@ import mixed_gemm
 from mixed_gemm import Scheme, reference
 from mixed_gemm.ops.problem import num_groups
 from mixed_gemm.reference import conv as reference_conv
-from mixed_gemm.weights import W8A8Weight
+from mixed_gemm.weights import Fp8Weight, W8A8Weight
 
 OPS = torch.ops.mixed_gemm
 SMOOTH = ("gelu", "gelu_tanh", "silu")
@@ -436,6 +436,25 @@ def linear_w8a8(activations: str) -> ModuleSample:
     return ModuleSample(module, x / module.pre_scale, exact)
 
 
+def linear_fp8(scheme: Scheme) -> ModuleSample:
+    """Integers that float8 holds, in rows whose scale is 1."""
+    q, bias = integers(5, 24, low=-15, high=15).to(torch.float8_e4m3fn), integers(5)
+    by_block = scheme.weights.block is not None
+    scale = powers(3, 3) if by_block else powers(5)
+    static = {"input_scale": 1.0} if scheme.activations == "static" else {}
+    weight = Fp8Weight.from_quantized(q, scale, scheme=scheme, **static)
+    module = mixed_gemm.Linear.from_weight(weight, bias)
+    dense = weight.dequantize(torch.float64)
+    x = integers(2, 24, low=-15, high=15)
+    if not static:  # whose scale is 1 whatever the rows are
+        x[:, 0] = 448
+
+    def exact(input: Tensor, bias: Tensor) -> Tensor:
+        return input @ dense.t() + bias
+
+    return ModuleSample(module, x, exact)
+
+
 def conv2d() -> ModuleSample:
     given = conv(channels=7).arguments
     q = integers(3, 7, 3, 3, dtype=torch.int8)
@@ -463,4 +482,8 @@ MODULES: dict[str, Callable[[], ModuleSample]] = {
         f"Linear, w8a8 {activations}": lambda activations=activations: linear_w8a8(activations)  # type: ignore[misc]
         for activations in ("dynamic", "dynamic_azp", "static", "static_azp")
     },
+    "Linear, fp8 dynamic": lambda: linear_fp8(Scheme.fp8()),
+    "Linear, fp8 static": lambda: linear_fp8(Scheme.fp8("static")),
+    "Linear, fp8 weight only": lambda: linear_fp8(Scheme.fp8(None)),
+    "Linear, fp8 blocks": lambda: linear_fp8(Scheme.fp8(strategy="block", block=(2, 8))),
 }

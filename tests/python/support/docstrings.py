@@ -57,9 +57,19 @@ def source_of(function: Any) -> ast.AST | None:
 
 
 def can_raise(function: Any) -> bool:
-    """Whether its own code has a raise, or calls what exists to raise."""
+    """Whether its own code has a raise, or calls what exists to raise and does not handle it."""
     tree = source_of(function)
-    for node in ast.walk(tree) if tree else ():
+    nodes = list(ast.walk(tree)) if tree else []
+    handled = {
+        id(inner)
+        for node in nodes
+        if isinstance(node, ast.Try) and node.handlers
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    for node in nodes:
+        if id(node) in handled:
+            continue
         if isinstance(node, ast.Raise):
             name = getattr(getattr(node.exc, "func", node.exc), "id", "")
             if node.exc is not None and name not in ("NotImplementedError", "AttributeError"):

@@ -60,7 +60,8 @@ def worst_ratio(model, run=logits) -> float:
         seen.add(layer)
         weight = layer.to_quantized_weight().to(out.dtype)
         a = inputs[0] if weight.permutation is None else inputs[0][..., weight.permutation]
-        arguments = (a, weight.q, weight.scales, weight.zeros, weight.bias)
+        q = weight.q.float() if weight.is_fp8 else weight.q
+        arguments = (a, q, weight.scales, weight.zeros, weight.bias)
         scheme = {"group_size": weight.group_size, "zero_mode": layer.scheme.op_zero_mode}
         exact = reference.fpA_intB_gemm(*arguments, **scheme)
         bound = reference.error_bound(*arguments, **scheme)

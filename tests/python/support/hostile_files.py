@@ -492,6 +492,79 @@ for title, tag in TAGS.items():
     CASES[f"tag: {title}"] = tagged(tag)
 
 
+# --- GGUF ---------------------------------------------------------------------------------------
+
+
+def gguf_file(content: Callable[[], bytes]) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        (folder / "model.gguf").write_bytes(content())
+        return folder / "model.gguf"
+
+    return make
+
+
+def metadata_of(*values: bytes) -> bytes:
+    """A file without tensors, of raw metadata: each with its type in front."""
+    entries = b"".join(struct.pack("<Q", 5) + b"k%04d" % i + x for i, x in enumerate(values))
+    return b"GGUF" + struct.pack("<IQQ", 3, 0, len(values)) + entries
+
+
+LONG = 2**62
+GGUFS: dict[str, Callable[[], bytes]] = {
+    "four bytes": lambda: b"GGUF",
+    "zero bytes": lambda: bytes(1000),
+    "an endless count of metadata": lambda: b"GGUF" + struct.pack("<IQQ", 3, 0, LONG),
+    "an endless count of tensors": lambda: b"GGUF" + struct.pack("<IQQ", 3, LONG, 0),
+    "100000 tensors of nothing": lambda: (
+        b"GGUF"
+        + struct.pack("<IQQ", 3, 100_000, 0)
+        + b"".join(
+            struct.pack("<Q", 5) + b"%05d" % i + struct.pack("<IIQ", 0, 0, 0)
+            for i in range(100_000)
+        )
+    ),
+    "an endless array of bytes": lambda: metadata_of(struct.pack("<IIQ", 9, 0, LONG)),
+    "an endless array of strings": lambda: metadata_of(struct.pack("<IIQ", 9, 8, LONG)),
+    "a million empty strings": lambda: metadata_of(
+        struct.pack("<IIQ", 9, 8, 1_000_000) + bytes(8_000_000)
+    ),
+    "arrays of arrays": lambda: metadata_of(struct.pack("<IIQ", 9, 9, 1) * 100_000),
+    "a string of 2^62 bytes": lambda: metadata_of(struct.pack("<IQ", 8, LONG)),
+    "a string of 20 MB": lambda: metadata_of(struct.pack("<IQ", 8, 20 << 20) + bytes(20 << 20)),
+    "a header without an end": lambda: (
+        metadata_of(struct.pack("<IIQ", 9, 0, 64 << 20)) + bytes(32 << 20)
+    ),
+    "a name that is no UTF-8": lambda: b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2) + b"\xff\xfe",
+    "a tensor of 2^31 x 2^31": lambda: tiny_gguf((2**31 - 512, 2**31 - 512)),
+    "a tensor of 2^63": lambda: tiny_gguf((2**63, 1)),
+    "a tensor of 2^32 - 1 dimensions": lambda: (
+        b"GGUF" + struct.pack("<IQQQ", 3, 1, 0, 1) + b"x" + struct.pack("<I", 2**32 - 1)
+    ),
+}
+
+
+def tiny_gguf(shape: tuple[int, ...]) -> bytes:
+    dims = struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
+    record = struct.pack("<Q", 1) + b"x" + dims + struct.pack("<IQ", 2, 0)
+    return b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + record + bytes(64)
+
+
+for title, text in GGUFS.items():
+    CASES[f"gguf: {title}"] = gguf_file(text)
+
+
+@case("gguf: a terabyte of nothing")
+def _(folder: Path) -> Path:
+    sparse(folder / "model.gguf", 1 << 40, b"GGUF" + struct.pack("<IQQ", 3, 1, 1))
+    return folder / "model.gguf"
+
+
+@case("gguf: a pipe")
+def _(folder: Path) -> Path:
+    os.mkfifo(folder / "model.gguf")
+    return folder / "model.gguf"
+
+
 # --- cut or changed while it is open ------------------------------------------------------------
 
 

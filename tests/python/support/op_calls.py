@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 import mixed_gemm
+from mixed_gemm.ops.errors import translates_errors
 
 N, K, GROUP = 72, 96, 32
 HALF = torch.float16
@@ -159,6 +160,7 @@ TENSORS = [
     for name, value in make().items()
     if isinstance(value, torch.Tensor)
 ]
+PUBLIC_TENSORS = [(op, name) for op, name in TENSORS if hasattr(mixed_gemm.ops, op)]
 
 
 def raw(op: str, arguments: Arguments) -> Any:
@@ -166,7 +168,11 @@ def raw(op: str, arguments: Arguments) -> Any:
 
 
 def public(op: str, arguments: Arguments) -> Any:
-    return getattr(mixed_gemm, op)(**arguments)
+    """The function of mixed_gemm.ops; of an op without one, torch's with errors of their kinds."""
+    call = getattr(mixed_gemm.ops, op, None) or translates_errors(op)(
+        getattr(torch.ops.mixed_gemm, op)
+    )
+    return call(**arguments)
 
 
 def placed(arguments: Arguments, device: str) -> Arguments:

@@ -18,6 +18,7 @@ SCHEMES: dict[str, dict[str, Any]] = {
     "int8": {"scheme": "w8a16"},
     "int4 with zero points": {"bits": 4, "group_size": 32, "symmetric": False},
     "w8a8": {"scheme": "w8a8"},
+    "fp8": {"scheme": "fp8"},
 }
 KINDS: dict[str, dict[str, Any]] = {
     "lora": {},
@@ -43,6 +44,8 @@ def step_of(found: QuantizedTensor) -> Tensor:
     """A bound of what rounding to the scheme changes, for each row: the largest step there is."""
     dense = found.dequantize(torch.float32)
     levels = 2 ** (found.scheme.bits - 1) - 1
+    if found.scheme.weights.type == "float":
+        levels = 448 // 32  # float8_e4m3fn has steps of 32 up to 448
     return dense.abs().amax(1, keepdim=True) * 2 / levels
 
 

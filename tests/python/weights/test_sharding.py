@@ -23,6 +23,7 @@ SCHEMES: list[dict[str, Any]] = [
     {"bits": 4, "group_size": 48, "symmetric": False, "zero_mode": "add"},
     {"scheme": "w8a8"},
     {"scheme": "w8a8", "activations": "dynamic_azp"},
+    {"scheme": "fp8"},
 ]
 
 
@@ -92,6 +93,10 @@ dist.init_process_group(
 mesh = init_device_mesh("cpu", (2,))
 
 
+WEIGHT_ONLY = mixed_gemm.Scheme.fp8(None)
+BLOCKS = mixed_gemm.Scheme.fp8(strategy="block", block=(128, 80))  # which shards cut in two
+
+
 def near(found, wanted):
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
 
@@ -100,6 +105,8 @@ def near(found, wanted):
 for up, down in (
     ({"bits": 4, "group_size": 32, "symmetric": False}, {"bits": 8, "group_size": -1}),
     ({"scheme": "w8a8"}, {"bits": 4, "group_size": 32}),
+    ({"scheme": "fp8"}, {"scheme": WEIGHT_ONLY}),
+    ({"scheme": BLOCKS}, {"scheme": BLOCKS}),
 ):
     torch.manual_seed(0)
     net = torch.nn.Sequential(
@@ -124,7 +131,12 @@ for up, down in (
         near(net(x), want)
 
 # FSDP2 of frozen quantized weights with adapters that train: one step is that of one process.
-for scheme in ({"bits": 4, "group_size": 32, "symmetric": False}, {"scheme": "w8a8"}):
+for scheme in (
+    {"bits": 4, "group_size": 32, "symmetric": False},
+    {"scheme": "w8a8"},
+    {"scheme": "fp8"},
+    {"scheme": BLOCKS},
+):
     for width in (128, 100):  # rows in whole blocks of 64, and not
         torch.manual_seed(2)
 
@@ -159,8 +171,12 @@ for scheme in ({"bits": 4, "group_size": 32, "symmetric": False}, {"scheme": "w8
         near(steps[0][2], steps[1][2])
         with torch.no_grad():
             net.unshard()
+            whole = net.base.weight
+            assert torch.equal(whole.dequantize(), exact.base.weight.dequantize())
+            if scheme.get("scheme") == BLOCKS:  # they became smaller
+                continue
             for name, part in exact.base.weight.tensors().items():
-                assert torch.equal(net.base.weight.tensors()[name], part), name
+                assert torch.equal(whole.tensors()[name], part), name
 
 # Ranks with different numbers of rows: refused by name, and nothing is lost on the way.
 net = torch.nn.Sequential(mixed_gemm.Linear.from_float(torch.nn.Linear(64, 101), group_size=32))

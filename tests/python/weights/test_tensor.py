@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import mixed_gemm
-from mixed_gemm import Linear, QuantizedTensor
+from mixed_gemm import Linear, QuantizedTensor, Scheme
 
 N, K = 72, 96
 SCHEMES: dict[str, dict[str, Any]] = {
@@ -22,6 +22,8 @@ SCHEMES: dict[str, dict[str, Any]] = {
     "int4 ragged": {"bits": 4, "group_size": 64, "symmetric": False, "zero_mode": "add"},
     "int8 channel": {"scheme": "w8a16"},
     "w8a8": {"scheme": "w8a8", "activations": "dynamic_azp"},
+    "fp8": {"scheme": "fp8"},
+    "fp8 blocks": {"scheme": Scheme.fp8(strategy="block", block=(8, 24))},
 }
 
 

@@ -1,0 +1,74 @@
+"""GGUF: how llama.cpp stores quantized layers. ``GgufFile`` has the tensors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..weights.exchange import QuantizedWeight
+from .errors import CheckpointError
+from .gguf_blocks import (
+    REQUANTIZED_BITS,
+    REQUANTIZED_GROUP,
+    BlockType,
+    block_type,
+    values,
+    weight_of,
+)
+from .gguf_tensors import BLOCKS
+from .layer import Config, LayerInfo, LayerTensors
+
+
+class Gguf:
+    """The codec; see ``Codec``. Its configuration has "types": layer -> number of its type."""
+
+    anchor = BLOCKS
+    roles: tuple[str, ...] = (BLOCKS, "bias")
+
+    def __init__(self, config: Config, where: Path) -> None:
+        types: Any = config.get("types")
+        if not isinstance(types, dict) or not all(type(x) is int for x in types.values()):
+            raise CheckpointError(where, "", "does not say the types of its layers")
+        self._kinds = {name: block_type(number) for name, number in types.items()}
+        counts = Counter(kind.name for kind in self._kinds.values())
+        self.title = " ".join(["GGUF", *(name for name, _ in counts.most_common(1))])
+        rounded = {kind.name for kind in self._kinds.values() if kind.decode is None}
+        self.notes = tuple(
+            f"{counts[name]} layers are {name} and are rounded to int{REQUANTIZED_BITS} in groups "
+            f"of {REQUANTIZED_GROUP}; Checkpoint.weight_errors() measures what it changes"
+            for name in sorted(rounded)
+        )
+
+    def _kind(self, layer: LayerTensors) -> BlockType:
+        if layer.name not in self._kinds:
+            raise layer.error(BLOCKS, "is of a type that the file does not say")
+        return self._kinds[layer.name]
+
+    def describe(self, layer: LayerTensors) -> LayerInfo:
+        kind = self._kind(layer)
+        n, nbytes = layer.matrix(BLOCKS, torch.uint8)
+        if nbytes % kind.nbytes:
+            raise layer.error(BLOCKS, f"has rows of {nbytes} bytes, no multiple of {kind.nbytes}")
+        return LayerInfo(
+            name=layer.name,
+            in_features=nbytes // kind.nbytes * kind.elements,
+            out_features=n,
+            bits=kind.bits,
+            group_size=kind.group_size,
+            kind="int",
+            has_zeros=kind.has_zeros,
+            nbytes=layer.nbytes(self.roles),
+        )
+
+    def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
+        weight = weight_of(layer.load(BLOCKS), self._kind(layer), layer.name)
+        return replace(weight, bias=layer.bias(info.out_features))
+
+    def values(self, layer: LayerTensors) -> Tensor:
+        """float32 ``[N, K]``, before anything is rounded to integers."""
+        return values(layer.load(BLOCKS), self._kind(layer))

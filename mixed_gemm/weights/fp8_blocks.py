@@ -1,0 +1,78 @@
+"""Which float8 weights share a scale: whole rows of them, or blocks; and what becomes of the blocks
+where a weight is cut into pieces: smaller ones with the same scales, so that no value changes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ..ops.problem import ceil_div
+from .rounding_fp8 import quantize_weight_fp8
+from .scheme import Scheme
+
+Block = tuple[int, int]  # rows, columns
+
+
+def block_of(scheme: Scheme, shape: tuple[int, ...]) -> Block | None:
+    """Rows and columns that share a scale, where those are stored by block; None where there is one
+    for each output channel (of a whole weight: the same one)."""
+    side = scheme.weights
+    if side.strategy == "group":
+        return 1, side.group_size or shape[1]
+    return side.block
+
+
+def scheme_of_piece(scheme: Scheme, shape: tuple[int, ...], dim: int, *edges: int) -> Scheme:
+    """That of a piece whose edges along ``dim`` are these: none of its blocks is cut in two. Pieces
+    of one size get one scheme, wherever they lie, which scattering them over processes needs."""
+    block = block_of(scheme, shape)
+    if block is None:
+        return scheme
+    size, side = math.gcd(block[dim], *edges), scheme.weights
+    if side.strategy == "group":
+        return replace(scheme, weights=replace(side, group_size=size if dim == 1 else block[1]))
+    smaller = (size, block[1]) if dim == 0 else (block[0], size)
+    return replace(scheme, weights=replace(side, block=smaller))
+
+
+def scales_of_piece(scales: Tensor, block: Block, dim: int, size: int, span: Block) -> Tensor:
+    """Those of the piece from span[0] to span[1] along ``dim``, whose blocks are ``size`` there.
+
+    Args:
+        scales: ``[rows of blocks, columns of blocks]``.
+    """
+    firsts = torch.arange(*span, size, device=scales.device)
+    return scales.index_select(dim, firsts // block[dim])
+
+
+def joined(pieces: list[tuple[Tensor, Block, int]]) -> tuple[Tensor, int]:
+    """(scales of pieces below each other, rows of their blocks): those that all can be stored in.
+
+    Args:
+        pieces: (scales, block, number of rows) of each.
+    """
+    rows = math.gcd(*(block[0] for _, block, _ in pieces), *(n for _, _, n in pieces[:-1]))
+    finer = [
+        scales.repeat_interleave(block[0] // rows, 0)[: ceil_div(n, rows)]
+        for scales, block, n in pieces
+    ]
+    return torch.cat(finer), rows
+
+
+def rounded(weight: Tensor, scheme: Scheme, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """(float8_e4m3fn ``[N, K]``, scales in ``dtype``: ``[N]`` where there are no blocks).
+
+    Args:
+        weight: float16, bfloat16 or float32 ``[N, K]``.
+    """
+    shape = tuple(weight.shape)
+    block = block_of(scheme, shape)
+    if block is not None:
+        return quantize_weight_fp8(weight, block, scale_dtype=dtype)
+    rows = shape[0] if scheme.weights.strategy == "tensor" else 1
+    q, scale = quantize_weight_fp8(weight, (rows, shape[1]), scale_dtype=dtype)
+    return q, scale.reshape(-1).expand(shape[0]).contiguous()

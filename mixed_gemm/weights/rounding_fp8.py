@@ -1,0 +1,92 @@
+"""float8_e4m3fn: rounding of activations and weights to it, and back. No op of the library does
+that, so these are torch's, in one place: the largest magnitude of what shares a scale becomes 448,
+and what is beyond it after the division is cut to 448, since casts of older torch make it NaN.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..ops.problem import ceil_div
+from .rounding import checked_dense, nonzero_scale
+
+FP8 = torch.float8_e4m3fn
+FP8_MAX = 448.0  # the largest finite number: 1.75 * 2^8
+MIN_SCALE = 2.0**-126  # the least normal float32, as of quantize_per_token
+
+
+def quantize_with(x: Tensor, scale: Tensor) -> Tensor:
+    """float8_e4m3fn of x / scale, to nearest even and cut to -448..448; NaN stays NaN.
+
+    Args:
+        x: float16, bfloat16 or float32 ``[..., K]``.
+        scale: float32 that broadcasts with it.
+    """
+    return (x.float() / scale).clamp(-FP8_MAX, FP8_MAX).to(FP8)
+
+
+def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """(float8_e4m3fn ``[..., K]``, float32 scales ``[..., 1]``), a scale for each row: its largest
+    magnitude / 448. A row with NaN or infinity becomes NaN.
+
+    Args:
+        x: float16, bfloat16 or float32 ``[..., K]``.
+    """
+    scale = (x.abs().amax(-1, keepdim=True).float() / FP8_MAX).clamp(min=MIN_SCALE)
+    return quantize_with(x, scale), scale
+
+
+def spread(scale: Tensor, block: tuple[int, int], n: int, k: int) -> Tensor:
+    """The scale of each weight, so that it broadcasts with ``[n, k]``.
+
+    Args:
+        scale: ``[ceil(n / rows), ceil(k / columns)]``. block: (rows, columns).
+    """
+    rows, columns = block
+    if scale.shape[1] > 1:
+        scale = scale.repeat_interleave(columns, 1)[:, :k]
+    if scale.shape[0] > 1 and rows > 1:
+        scale = scale.repeat_interleave(rows, 0)[:n]
+    return scale
+
+
+def dequantize_blocks(
+    weight: Tensor, scale: Tensor, block: tuple[int, int], dtype: torch.dtype
+) -> Tensor:
+    """weight * scale ``[N, K]``, computed in float32 and rounded once, to ``dtype``.
+
+    Args:
+        weight: float8_e4m3fn ``[N, K]``.
+        scale: any float dtype, as of :func:`spread`. block: (rows, columns).
+    """
+    n, k = weight.shape
+    return (weight.float() * spread(scale.float(), block, n, k)).to(dtype)
+
+
+def quantize_weight_fp8(
+    weight: Tensor, block: tuple[int, int], *, scale_dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor]:
+    """Round a weight to float8_e4m3fn, block by block, for the scales as they are stored.
+
+    Args:
+        weight: float16, bfloat16 or float32 ``[N, K]``.
+        block: (rows, columns) that share a scale; the last may be fewer.
+        scale_dtype: of the scales.
+
+    Returns:
+        float8_e4m3fn ``[N, K]``, and scales ``[ceil(N / rows), ceil(K / columns)]``, all of them
+        positive; 1 where a block is all zeros.
+
+    Raises:
+        ValueError: the weight is not 2-D, is empty, has lost its storage, or holds NaN or Inf.
+        TypeError: the weight has another dtype.
+    """
+    weight = checked_dense("mixed_gemm.quantize_weight_fp8", weight, ("N", "K")).float()
+    (n, k), (rows, columns) = weight.shape, block
+    grid = (ceil_div(n, rows), ceil_div(k, columns))
+    padding = (0, grid[1] * columns - k, 0, grid[0] * rows - n)
+    padded = torch.nn.functional.pad(weight.abs(), padding)
+    largest = padded.view(grid[0], rows, grid[1], columns).amax((1, 3))
+    scale = nonzero_scale(largest / FP8_MAX, scale_dtype)
+    return quantize_with(weight, spread(scale, block, n, k)), scale.to(scale_dtype)
