@@ -188,6 +188,7 @@ class CompressedTensors:
                 input_activations=info.input_activations,
                 input_scale=self._static_scale(layer, info.input_activations),
                 block=info.block,
+                is_conv1d=layer.name in self._rules.conv1d,
             )
         zeros = self._zeros(layer, info, scales) if layer.has("weight_zero_point") else None
         q = layer.load("weight") if layer.has("weight") else self._unpack(layer, info)

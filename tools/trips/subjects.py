@@ -124,6 +124,7 @@ def _schemes() -> Iterator[Subject]:
     yield Subject("int4, pre_scale (AWQ)", small, grouped, _pre_scaled)
     for mode in ("dynamic_azp", "static", "static_azp"):
         yield Subject(f"w8a8, {mode}", small, {"scheme": "w8a8", "activations": mode})
+    yield Subject("fp8, static", small, {"scheme": "fp8", "activations": "static"})
     yield Subject("w8a8, smoothed (pre_scale)", small, {"scheme": "w8a8", "smooth": 0.5})
     yield Subject("int8 with Conv2d (ViT)", vit(), {"scheme": "w8a16"}, bound=1e-5)
     yield Subject("int4 and int8, by layer (ViT)", vit(), {"scheme": _by_layer}, bound=1e-5)

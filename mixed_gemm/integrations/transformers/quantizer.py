@@ -26,7 +26,7 @@ from ...weights.scheme import Scheme
 from .config import MixedGemmConfig
 from .gguf import file_of
 from .names import module_names
-from .pending import PendingLinear, warn_of_differences
+from .pending import PendingLinear, pending, warn_of_differences
 from .saving import state_and_config
 from .scaled_activation import leftover_scales, swap_activations
 
@@ -113,7 +113,7 @@ class MixedGemmQuantizer(HfQuantizer):
                     f"is quantized, but {target} is {kind} of the model, not a Linear",
                 )
             infos.append(_check(layer, codec, module))
-            new = PendingLinear(name, codec, layer, module, asked.weight_only, asked.float8)
+            new = pending(name, codec, layer, module, asked.weight_only, asked.float8)
             model.set_submodule(target, new)
         scaled = leftover_scales(index.names(), found)
         swap_activations(model, index, module_names(model, self, scaled), model.dtype)
