@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -78,6 +79,10 @@ def command(
         skip=skip or DEFAULT_SKIP,
         ragged=ragged,
     )
+    if source.is_dir() and find_spec("transformers") is not None:
+        from mixed_gemm.integrations.transformers.readable import refuse_unreadable
+
+        refuse_unreadable(source, {name: dense.shape(name) for name in dense.layers})
     save_checkpoint(
         dense, target, max_shard_bytes=shard_bytes(shard_size), overwrite=force, progress=True
     )

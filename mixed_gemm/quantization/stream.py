@@ -122,8 +122,8 @@ class DenseCheckpoint:
                 where, "", f"is quantized already ({method}). Hint: mixed-gemm convert"
             )
 
-    def _shape(self, layer: str) -> tuple[int, ...]:
-        """(N, K)."""
+    def shape(self, layer: str) -> tuple[int, ...]:
+        """(N, K) of one of ``layers``."""
         shape = self._index.shape(layer + _SUFFIX)
         return shape[::-1] if self._is_conv1d(layer) else shape
 
@@ -132,7 +132,7 @@ class DenseCheckpoint:
         return kind in conv1d.MODEL_TYPES and layer.rpartition(".")[2] in conv1d.NAMES
 
     def _nbytes(self, layer: str) -> int:
-        (n, k), dtype = self._shape(layer), self._index.dtype(layer + _SUFFIX)
+        (n, k), dtype = self.shape(layer), self._index.dtype(layer + _SUFFIX)
         return n * k * (dtype.itemsize if isinstance(dtype, torch.dtype) else 0)
 
     def _choose(self, skip: Sequence[str]) -> None:
@@ -157,7 +157,7 @@ class DenseCheckpoint:
         """
         problems = []
         for name in self.schemes:
-            shape, size = self._shape(name), self.scheme.group_size
+            shape, size = self.shape(name), self.scheme.group_size
             if size != -1 and shape[1] % size and not (ragged and size < shape[1]):
                 self.refit[name] = fitting_group(shape[1], size)
                 self.schemes[name] = refined("quantize", self.scheme, group_size=self.refit[name])
@@ -184,7 +184,7 @@ class DenseCheckpoint:
         weight, scheme = self._index.load(name + _SUFFIX), self.schemes[name]
         is_conv1d = self._is_conv1d(name)
         try:
-            kind = kind_of(name, scheme, self._shape(name))
+            kind = kind_of(name, scheme, self.shape(name))
             found = kind.from_float(weight.t() if is_conv1d else weight, scheme).unpacked(name)
         except ValueError as error:
             where = self._index.file(name + _SUFFIX)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from support import tiny_llama
 
 import mixed_gemm
@@ -293,6 +293,20 @@ def test_quantize_says_where_groups_do_not_fit(tmp_path: Path) -> None:
     assert "7 layers have groups of 32, since 48 does not divide their K" in text
     text = run("quantize", dense, tmp_path / "ragged", "--group-size", 48, "--ragged")
     assert "7 x int4 group 48" in text and "other readers refuse it" in text
+
+
+def test_quantize_refuses_what_could_not_be_loaded_again(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", minversion="5.17", reason="optional: hf extra")
+    dense = dense_model(tmp_path / "dense")
+    tensors = {name: x.clone() for name, x in load_file(dense / "model.safetensors").items()}
+    (dense / "model.safetensors").unlink()
+    other = "model.layers.0.mlp.other_proj"
+    save_file({**tensors, f"{other}.weight": torch.ones(64, 64)}, dense / "model.safetensors")
+    options = (dense, tmp_path / "out", "--group-size", 32)
+    text = run("quantize", *options, status=1)
+    assert f"LlamaForCausalLM has no linear for {other}" in text and "--skip" in text
+    assert not (tmp_path / "out").exists()
+    run("quantize", *options, "--skip", "other_proj")
 
 
 def test_quantize_leaves_experts_dense_and_says_so(tmp_path: Path) -> None:
