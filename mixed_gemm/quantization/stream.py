@@ -123,7 +123,11 @@ class DenseCheckpoint:
             )
 
     def shape(self, layer: str) -> tuple[int, ...]:
-        """(N, K) of one of ``layers``."""
+        """(N, K).
+
+        Args:
+            layer: one of ``layers``.
+        """
         shape = self._index.shape(layer + _SUFFIX)
         return shape[::-1] if self._is_conv1d(layer) else shape
 

@@ -3,6 +3,7 @@ what was saved."""
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from pathlib import Path
@@ -35,11 +36,12 @@ def test_the_text_is_the_same_after_saving(
     folder, name = os.path.split(path)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=name)
     prompt = tokenizer("The capital of France is").input_ids
+    dense = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, gguf_file=name, dtype=torch.float32
+    ).eval()
     wanted, folders = [], []
     for scheme, options in SCHEMES.items():
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, gguf_file=name, dtype=torch.float32
-        ).eval()
+        model = copy.deepcopy(dense)
         report = mixed_gemm.quantize_(model, **options, progress=False)
         assert len(report.quantized) == 7 * model.config.num_hidden_layers
         tokens = model.generate(torch.tensor([prompt]), max_new_tokens=24, do_sample=False)
@@ -47,7 +49,6 @@ def test_the_text_is_the_same_after_saving(
         model.save_pretrained(tmp_path / scheme)
         wanted.append(tokens[0].tolist())
         folders.append(tmp_path / scheme)
-        del model
     for imported in ("with", "without"):
         found = report_of(
             "reload_text.py", imported, json.dumps(prompt), *folders, repository=repository
