@@ -24,7 +24,7 @@ def load(model: str, dtype: DType | None, device: torch.device, bits: int, group
     from mixed_gemm import from_pretrained
     from mixed_gemm.integrations.transformers.config import MixedGemmConfig
     from mixed_gemm.integrations.transformers.gguf import local_gguf
-    from mixed_gemm.integrations.transformers.pretrained import quantization_of
+    from mixed_gemm.integrations.transformers.pretrained import quantization_of, refuse_unfilled
 
     options: dict[str, Any] = {"dtype": "auto" if dtype is None else dtype.torch}
     if device.type == "cuda":
@@ -34,7 +34,10 @@ def load(model: str, dtype: DType | None, device: torch.device, bits: int, group
     elif local_gguf(model, None, {}) is None:
         config = transformers.AutoConfig.from_pretrained(model)
         if quantization_of(config, model, {}) is None:
-            return transformers.AutoModelForCausalLM.from_pretrained(model, **options).eval()
+            kind = transformers.AutoModelForCausalLM
+            dense, info = kind.from_pretrained(model, output_loading_info=True, **options)
+            refuse_unfilled(dense, info, model)
+            return dense.eval()
     return from_pretrained(model, **options)
 
 

@@ -15,6 +15,7 @@ from .compressed_tensors import CompressedTensors
 from .gguf import Gguf
 from .gptq import Gptq
 from .layer import Config, LayerInfo, LayerTensors
+from .native import Native
 
 
 class Codec(Protocol):
@@ -51,5 +52,6 @@ CODECS: dict[str, MakeCodec] = {
     "compressed-tensors": CompressedTensors,
     "fp8": lambda config, where: CompressedTensors(config, where, "weight_scale_inv"),
     "gguf": Gguf,
+    "mixed_gemm": Native,
     "fp8 per tensor": CompressedTensors,
 }

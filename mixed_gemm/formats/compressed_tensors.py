@@ -188,6 +188,7 @@ class CompressedTensors:
                 input_activations=info.input_activations,
                 input_scale=self._static_scale(layer, info.input_activations),
                 block=info.block,
+                is_conv1d=layer.name in self._rules.conv1d,
             )
         zeros = self._zeros(layer, info, scales) if layer.has("weight_zero_point") else None
         q = layer.load("weight") if layer.has("weight") else self._unpack(layer, info)
@@ -225,7 +226,7 @@ class CompressedTensors:
             if "zeros" not in changes:
                 product = -zeros.float() * weight.scales.float()
                 changes["zeros"] = product.to(weight.scales.dtype)
-        return replace(weight, **changes)
+        return replace(weight, **changes, is_conv1d=layer.name in self._rules.conv1d)
 
     def _unpack(self, layer: LayerTensors, info: LayerInfo) -> Tensor:
         words = layer.load("weight_packed")

@@ -68,7 +68,7 @@ class WeightRules:
         title: "compressed-tensors pack-quantized".
         notes: what the rules ask for and is not done here.
         zeros_added: layers whose zeros are added (w = q * scale + zero), as this library says it of
-            its own files.
+            its own files. conv1d: layers that are a Conv1D of the model, likewise.
     """
 
     def __init__(self, config: Config, where: Path) -> None:
@@ -83,9 +83,7 @@ class WeightRules:
         if not isinstance(groups, Mapping):
             raise CheckpointError(where, "", "config_groups must be an object")
         self._rules = [self._rule(name, group) for name, group in groups.items()]
-        ours = config.get("mixed_gemm")
-        added = ours.get("zeros_added") if isinstance(ours, Mapping) else None
-        self.zeros_added = frozenset(map(str, added if isinstance(added, list) else ()))
+        self.zeros_added, self.conv1d = _named(config, "zeros_added"), _named(config, "conv1d")
         notes = [_note(group) for group in groups.values()]
         if not groups:
             notes.append("" if self._default.block is None else _BLOCK_NOTE)
@@ -137,6 +135,13 @@ class WeightRules:
                 self._where, name, "has quantized tensors, but no target of config_groups names it"
             )
         return ranked[0].weights
+
+
+def _named(config: Config, key: str) -> frozenset[str]:
+    """Names of layers that this library says something of in its own files."""
+    ours = config.get("mixed_gemm")
+    names = ours.get(key) if isinstance(ours, Mapping) else None
+    return frozenset(map(str, names if isinstance(names, list) else ()))
 
 
 def _activations(group: object) -> Side | None:

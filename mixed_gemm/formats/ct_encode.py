@@ -50,6 +50,7 @@ def why_own(weight: QuantizedWeight) -> str:
     k = weight.shape[1]
     reasons = {
         "a permutation of the columns (act-order)": weight.permutation is not None,
+        "the place of a Conv1D, not of a linear": weight.is_conv1d,
         "a pre_scale": weight.pre_scale is not None,
         "a ragged last group": weight.group_size != -1
         and weight.block is None  # whose last rows and columns may be fewer
@@ -126,17 +127,26 @@ class Groups:
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, Any]] = {}
         self._added: list[str] = []
+        self._conv1d: list[str] = []
         self.own: dict[str, str] = {}  # layer -> why only this library reads it
 
-    def add(self, weight: QuantizedWeight) -> None:
+    def add(self, weight: QuantizedWeight, file_name: str = "") -> None:
+        """Add a layer.
+
+        Args:
+            weight: its name is that of the module.
+            file_name: the name that its tensors get, where that is another one: some readers ask
+                for layers by the one, some by the other.
+        """
         found = arguments(weight)
-        self._groups.setdefault(repr(found), {**found, "targets": []})["targets"].append(
-            weight.name
-        )
+        names = list(dict.fromkeys((weight.name, file_name or weight.name)))
+        self._groups.setdefault(repr(found), {**found, "targets": []})["targets"] += names
         if reason := why_own(weight):
             self.own[weight.name] = reason
         if weight.zero_mode == "add":
-            self._added.append(weight.name)
+            self._added += names
+        if weight.is_conv1d:
+            self._conv1d += names
 
     def configuration(self, ignore: Iterable[str], own: bool = False) -> dict[str, Any]:
         """What config.json says.
@@ -150,7 +160,8 @@ class Groups:
         for group in kinds if own else ():
             group["format"] = OWN_FORMAT
         formats = {group["format"] for group in kinds}
-        extra = {"zeros_added": sorted(self._added)} if self._added else {}
+        said = {"zeros_added": self._added, "conv1d": self._conv1d}
+        extra = {key: sorted(names) for key, names in said.items() if names}
         return {
             "quant_method": "compressed-tensors",
             "format": formats.pop() if len(formats) == 1 else "mixed-precision",

@@ -33,6 +33,8 @@ def _by_tensors(index: TensorIndex) -> str:
     """The same from the first quantized layer; empty when nothing looks quantized."""
     if modules_with(index, "weight_packed"):
         return "compressed-tensors"
+    if modules_with(index, "b_packed"):
+        return "mixed_gemm"
     if modules_with(index, "weight_scale_inv"):
         return "fp8"
     names = modules_with(index, "qweight")

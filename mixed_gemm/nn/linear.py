@@ -39,6 +39,8 @@ class Linear(QuantizedModule, nn.Linear):
         device: of everything. dtype: of the scales, bias and pre_scale, and so of the activations.
 
     Attributes:
+        is_conv1d: it stands for a ``Conv1D`` of transformers, which other readers of its files
+            would fill with a weight ``[K, N]``.
         weight: a frozen parameter, a :class:`mixed_gemm.QuantizedTensor`. Its parts (b_packed,
             scales, ...) are plain tensors in a state_dict, beside a tag with the layout version.
 
@@ -48,6 +50,7 @@ class Linear(QuantizedModule, nn.Linear):
 
     title: ClassVar[str] = "mixed_gemm.Linear"
     weight: QuantizedTensor
+    is_conv1d: bool = False
 
     def __init__(
         self,
@@ -252,7 +255,9 @@ class Linear(QuantizedModule, nn.Linear):
             weight = weight.weight_only()
         kind = kind_of(f"{cls.title}: {weight.name}", weight.scheme, weight.shape)
         bias = None if weight.bias is None else weight.bias.to(dtype)
-        return cls.from_weight(kind.store(weight, dtype), bias)
+        module = cls.from_weight(kind.store(weight, dtype), bias)
+        module.is_conv1d = weight.is_conv1d
+        return module
 
     def to_quantized_weight(self, name: str = "") -> QuantizedWeight:
         """The inverse of :meth:`from_quantized_weight`: integers unpacked, the rest shared.
@@ -266,7 +271,7 @@ class Linear(QuantizedModule, nn.Linear):
         from dataclasses import replace
 
         bias = None if self.bias is None else self.bias.detach()
-        return replace(self.weight.unpacked(name), bias=bias)
+        return replace(self.weight.unpacked(name), bias=bias, is_conv1d=self.is_conv1d)
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
         """The dense ``[N, K]`` weight in ``dtype`` (of the weight when None), such that the module

@@ -49,11 +49,12 @@ def quantize_(
     """Replace every ``nn.Linear`` below ``model`` by a :class:`mixed_gemm.Linear` and every
     ``nn.Conv2d`` by a :class:`mixed_gemm.Conv2d`, in place, with round-to-nearest weights.
 
-    Only modules whose type is exactly ``nn.Linear`` or ``nn.Conv2d`` are replaced. Left alone and
-    reported: layers that ``skip`` names, weights tied to another module (an embedding, say),
-    subclasses, convolutions with groups, layers with hooks or a parametrized weight, and
-    convolutions where the scheme rounds activations. A model on the meta device is converted too,
-    to be filled by ``load_state_dict(..., assign=True)``. Memory: one layer at a time.
+    Only modules whose type is exactly ``nn.Linear``, ``nn.Conv2d`` or transformers' ``Conv1D`` (a
+    linear, of GPT-2) are replaced. Left alone and reported: layers that ``skip`` names, weights
+    tied to another module (an embedding, say), subclasses, convolutions with groups, layers with
+    hooks or a parametrized weight, convolutions where the scheme rounds activations, and whatever
+    else holds a matrix: embeddings, experts in one tensor. A model on the meta device is converted
+    too, to be filled by ``load_state_dict(..., assign=True)``. Memory: one layer at a time.
 
     Args:
         model: any module; weights float16, bfloat16 or float32, on any device.
@@ -195,6 +196,8 @@ def _replace(name: str, target: Target, method: Method) -> LayerReport:
         Conv2d.around if isinstance(layer, nn.Conv2d) else Linear.around
     )
     new = around(weight, layer)
+    if isinstance(new, Linear):
+        new.is_conv1d = target.module is not layer
     for parent, child_name in target.places:
         setattr(parent, child_name, new)
         _leave_fast_path(parent)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -10,7 +12,7 @@ from ..weights.scheme import Scheme
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One layer that could have been quantized.
+    """One layer that was quantized, or that holds a matrix which was not.
 
     Attributes:
         name: of the module.
@@ -35,13 +37,25 @@ class LayerReport:
     activation: str = ""
 
 
+def told_together(reasons: Mapping[str, str]) -> list[str]:
+    """Lines of "  name: reason"; names that differ in their numbers alone share one."""
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, reason in reasons.items():
+        groups[re.sub(r"(?<=\.)\d+(?=\.)", "*", name), reason].append(name)
+    return [
+        f"  {names[0]}: {reason}" if len(names) == 1 else f"  {name} ({len(names)}): {reason}"
+        for (name, reason), names in groups.items()
+    ]
+
+
 @dataclass(frozen=True)
 class Report:
     """What :func:`quantize_` did. ``print`` it.
 
     Attributes:
-        layers: name -> what became of it, of every ``nn.Linear`` and ``nn.Conv2d`` (subclasses
-            included).
+        layers: name -> what became of it, of every ``nn.Linear``, ``nn.Conv2d`` (subclasses
+            included) and ``Conv1D``, and of whatever else holds a matrix: "model.embed_tokens",
+            "model.layers.0.mlp.experts.down_proj" where the parameter is no ``weight``.
     """
 
     layers: Mapping[str, LayerReport] = field(default_factory=dict)
@@ -92,5 +106,5 @@ class Report:
             lines.append(f"{len(self.fused)} layers with their activation in the same kernel")
         if self.skipped:
             lines.append(f"{len(self.skipped)} layers skipped:")
-            lines += [f"  {name}: {reason}" for name, reason in self.skipped.items()]
+            lines += told_together(self.skipped)
         return "\n".join(lines)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import nn
 
 from ..nn.base import QuantizedModule
@@ -16,6 +17,8 @@ from ..nn.conv import why_not_conv2d
 from ..ops.problem import DTYPES
 from ..weights.kinds import storing
 from ..weights.scheme import Scheme
+from ..weights.tensor import QuantizedTensor
+from .conv1d import as_linear, is_conv1d
 
 Layer = nn.Linear | nn.Conv2d
 Skip = str | Iterable[str] | Callable[[str, nn.Module], bool] | None
@@ -25,15 +28,23 @@ Skip = str | Iterable[str] | Callable[[str, nn.Module], bool] | None
 DEFAULT_SKIP = ("lm_head", "*router*", "gate")
 # Of files without a model: matrices that are no linear layers.
 NOT_LINEAR = ("*embed*", "wte", "wpe", "shared", "relative_attention_bias")
+# Of files that hold each expert by itself, which models of transformers join into tensors of three
+# dimensions as they load.
+EXPERTS = ("experts.[0-9]*",)
 
 
 @dataclass
 class Target:
     """A layer to quantize, and where it hangs: (parent, name of child), more than once if
-    shared."""
+    shared.
+
+    layer: nn.Linear or nn.Conv2d. module: what hangs there: the layer, or the Conv1D of
+    transformers that it stands for.
+    """
 
     layer: Any
     scheme: Scheme
+    module: Any
     places: list[tuple[nn.Module, str]] = field(default_factory=list)
 
     def problem(self, name: str) -> str:
@@ -88,12 +99,12 @@ def weight_owners(model: nn.Module) -> dict[int, set[int]]:
     return owners
 
 
-def why_left_alone(layer: Layer, owners: dict[int, set[int]]) -> str:
+def why_left_alone(layer: Any, owners: dict[int, set[int]]) -> str:
     """Why a layer is never quantized, whatever the scheme; empty when it may be."""
     if isinstance(layer, QuantizedModule):
         return "quantized already"
     exact = nn.Conv2d if isinstance(layer, nn.Conv2d) else nn.Linear
-    if type(layer) is not exact:
+    if type(layer) is not exact and not is_conv1d(layer):
         return f"is a {type(layer).__name__}, not exactly nn.{exact.__name__}"
     if isinstance(layer, nn.Conv2d) and (reason := why_not_conv2d(layer)):
         return reason
@@ -111,7 +122,8 @@ def why_left_alone(layer: Layer, owners: dict[int, set[int]]) -> str:
 def select(
     model: nn.Module, scheme_of: Callable[[str, Any], Scheme | None], skip: Skip
 ) -> tuple[dict[str, Target], dict[str, str]]:
-    """Every ``nn.Linear`` and ``nn.Conv2d`` below ``model``: to quantize, or left alone and why.
+    """Every ``nn.Linear`` and ``nn.Conv2d`` below ``model``, and every Conv1D of transformers: to
+    quantize, or left alone and why. What else holds a matrix is among those left alone.
 
     Args:
         scheme_of: f(name, layer) -> how to store it; None leaves it alone.
@@ -122,7 +134,7 @@ def select(
     by_module: dict[int, Target] = {}
     skipped: dict[str, str] = {}
     for name, child in model.named_modules(remove_duplicate=False):
-        if not isinstance(child, Layer):
+        if not (isinstance(child, Layer) or is_conv1d(child)):
             continue
         parent_name, _, child_name = name.rpartition(".")
         place = (model.get_submodule(parent_name), child_name)
@@ -130,14 +142,55 @@ def select(
             by_module[id(child)].places.append(place)
             continue
         reason = why_left_alone(child, owners) or reason_of(name, child)
-        scheme = None if reason else scheme_of(name, child)
+        layer = child if reason or not is_conv1d(child) else as_linear(child)
+        scheme = None if reason else scheme_of(name, layer)
         if not reason and scheme is None:
             reason = "scheme(name, module) is None"
-        if scheme is not None and storing(scheme, child.weight.dim()) is None:
+        if scheme is not None and storing(scheme, layer.weight.dim()) is None:
             what = "a convolution" if isinstance(child, nn.Conv2d) else "a linear"
             reason, scheme = f"is {what}, which has no form of the scheme {scheme}", None
         if scheme is None:
             skipped[name] = reason
             continue
-        targets[name] = by_module[id(child)] = Target(child, scheme, [place])
+        targets[name] = by_module[id(child)] = Target(layer, scheme, child, [place])
+    _add_other_matrices(model, targets, skipped)
     return targets, skipped
+
+
+def _add_other_matrices(
+    model: nn.Module, targets: dict[str, Target], skipped: dict[str, str]
+) -> None:
+    """To ``skipped``: parameters of two dimensions or more that no module holds which could be
+    quantized, so that nothing stays dense without a word."""
+    named = {*targets, *skipped}
+    seen = {id(x) for name in named for x in model.get_submodule(name)._parameters.values()}
+    for name, module in model.named_modules():
+        for part, parameter in module._parameters.items():
+            if parameter is None or not _is_float(parameter) or part.endswith("bias"):
+                continue
+            # A head that is tied to an embedding is named already, which the embedding is too.
+            known = id(parameter) in seen and not isinstance(module, nn.Embedding)
+            if known or sum(size > 1 for size in parameter.shape) < 2:
+                continue
+            seen.add(id(parameter))
+            whole = name if part == "weight" else f"{name}.{part}".lstrip(".")
+            skipped.setdefault(whole, why_no_layer(module, tuple(parameter.shape), whole))
+
+
+def _is_float(parameter: Any) -> bool:
+    return not isinstance(parameter, QuantizedTensor) and bool(torch.is_floating_point(parameter))
+
+
+def why_no_layer(module: nn.Module | None, shape: tuple[int, ...], name: str) -> str:
+    """Why a parameter of a module that is no linear and no convolution stays as it is.
+
+    Args:
+        module: that holds it; None of a file.
+        shape: of the parameter. name: of it, with a dot between components.
+    """
+    if isinstance(module, nn.Embedding):
+        return "is an embedding: rows are looked up, not multiplied"
+    if len(shape) == 3 and "experts" in name.split("."):
+        return f"holds {shape[0]} experts in one tensor, for which there are no kernels"
+    what = "a file" if module is None else f"a {type(module).__name__}"
+    return f"is a tensor of {len(shape)} dimensions of {what}, not the weight of a linear"

@@ -20,18 +20,36 @@ from ..ops.problem import DTYPES
 from ..weights.exchange import QuantizedWeight
 from ..weights.kinds import kind_of
 from ..weights.scheme import Scheme, refined
-from .select import DEFAULT_SKIP, NOT_LINEAR, skipped_by
+from . import conv1d
+from .select import DEFAULT_SKIP, EXPERTS, NOT_LINEAR, skipped_by, why_no_layer
 
-# These store [in, out] (transformers' Conv1D), which the tensors alone do not tell.
-TRANSPOSED = ("gpt2", "openai-gpt", "imagegpt", "decision_transformer")
 _SUFFIX = ".weight"
+
+
+def fitting_group(k: int, size: int) -> int:
+    """The largest multiple of 16 that divides K and is not larger than ``size``; -1, one group,
+    where there is none."""
+    return next((x for x in range(min(k, size) // 16 * 16, 0, -16) if k % x == 0), -1)
+
+
+def _why_not(name: str, tensor: str, shape: tuple[int, ...], skip: Sequence[str]) -> str:
+    """Why a tensor is no layer to quantize; empty when it is one."""
+    if len(shape) != 2 or not tensor.endswith(_SUFFIX):
+        return why_no_layer(None, shape, tensor)
+    if pattern := skipped_by(name, skip):
+        return f"matches skip={pattern!r}"
+    if pattern := skipped_by(name, NOT_LINEAR):
+        return f"is no linear by its name ({pattern})"
+    if skipped_by(name, EXPERTS):
+        return "is one of the experts, which models join into one tensor: there are no kernels"
+    return ""
 
 
 class DenseCheckpoint:
     """Linear layers of a dense checkpoint, quantized as they are asked for.
 
     A linear layer is a 2-D floating tensor "<name>.weight" that ``skip`` does not name and whose
-    name is not that of an embedding or a router.
+    name is not that of an embedding, a router or an expert.
 
     Args:
         path: a folder as save_pretrained writes it, or one .safetensors, .pt or .bin file.
@@ -39,13 +57,17 @@ class DenseCheckpoint:
             needs calibration.
         bits, group_size, symmetric, zero_mode, activations: what of the scheme is another way.
         skip: glob patterns on whole components of names, as in ``quantize_``.
+        ragged: where a K is no multiple of the group size: True leaves a smaller last group, which
+            this library alone reads; False takes the largest multiple of 16 that divides K and is
+            not larger, else one group.
 
     Attributes:
         path: as given. scheme: what the arguments come to.
         config: config.json, empty when there is none.
         files: the files that hold tensors.
-        layers: names of the layers that are quantized.
-        ignore: names of the other matrices.
+        layers: names of the layers that are quantized. schemes: of each of them.
+        refit: layer -> its group size, where that is another one than was asked for.
+        left: name -> reason, of what stays dense. ignore: those of them that have a ``weight``.
         nbytes: of the dense weights that are quantized.
 
     Raises:
@@ -64,6 +86,7 @@ class DenseCheckpoint:
         zero_mode: str | None = None,
         activations: str | None = None,
         skip: Sequence[str] = DEFAULT_SKIP,
+        ragged: bool = False,
     ) -> None:
         self.path = Path(path)
         self.scheme = refined(
@@ -80,15 +103,16 @@ class DenseCheckpoint:
         self.files = self._index.files
         self.config: dict[str, Any] = self._index.config or model_config(self.path)
         self._refuse()
-        names = [name for name in self._index.names() if self._is_matrix(name)]
-        patterns = (*skip, *NOT_LINEAR)
-        chosen = [x for x in names if not skipped_by(x[: -len(_SUFFIX)], patterns)]
-        self.layers = tuple(name[: -len(_SUFFIX)] for name in chosen)
-        self.ignore = tuple(name[: -len(_SUFFIX)] for name in names if name not in chosen)
-        if not self.layers:
+        self.schemes: dict[str, Scheme] = {}
+        self.left: dict[str, str] = {}
+        self.refit: dict[str, int] = {}
+        self._choose(skip)
+        if not self.schemes:
             raise CheckpointError(self.path, "", "no tensor is the weight of a linear layer")
-        self.nbytes = sum(self._nbytes(name) for name in chosen)
-        self._check_groups()
+        self._fit_groups(ragged)
+        self.layers = tuple(self.schemes)
+        self.ignore = tuple(x for x in self.left if f"{x}{_SUFFIX}" in self._index)
+        self.nbytes = sum(map(self._nbytes, self.layers))
 
     def _refuse(self) -> None:
         found, where = quantization_config(self.path, self.config)
@@ -97,39 +121,59 @@ class DenseCheckpoint:
             raise CheckpointError(
                 where, "", f"is quantized already ({method}). Hint: mixed-gemm convert"
             )
+
+    def shape(self, layer: str) -> tuple[int, ...]:
+        """(N, K).
+
+        Args:
+            layer: one of ``layers``.
+        """
+        shape = self._index.shape(layer + _SUFFIX)
+        return shape[::-1] if self._is_conv1d(layer) else shape
+
+    def _is_conv1d(self, layer: str) -> bool:
         kind = self.config.get("model_type")
-        if kind in TRANSPOSED:
-            raise CheckpointError(
-                self.path,
-                "",
-                f"models of type {kind!r} store their weights transposed (Conv1D), which is not "
-                "read. Hint: load the model and call mixed_gemm.quantize_",
-            )
+        return kind in conv1d.MODEL_TYPES and layer.rpartition(".")[2] in conv1d.NAMES
 
-    def _is_matrix(self, name: str) -> bool:
-        right = name.endswith(_SUFFIX) and self._index.dtype(name) in DTYPES
-        return right and len(self._index.shape(name)) == 2 and 0 not in self._index.shape(name)
-
-    def _nbytes(self, name: str) -> int:
-        (n, k), dtype = self._index.shape(name), self._index.dtype(name)
+    def _nbytes(self, layer: str) -> int:
+        (n, k), dtype = self.shape(layer), self._index.dtype(layer + _SUFFIX)
         return n * k * (dtype.itemsize if isinstance(dtype, torch.dtype) else 0)
 
-    def _check_groups(self) -> None:
+    def _choose(self, skip: Sequence[str]) -> None:
+        """Which matrices are layers, and why the others are not."""
+        for tensor in self._index.names():
+            shape = self._index.shape(tensor)
+            if self._index.dtype(tensor) not in DTYPES or 0 in shape or tensor.endswith("bias"):
+                continue
+            if sum(size > 1 for size in shape) < 2:
+                continue
+            name = tensor.removesuffix(_SUFFIX)
+            if reason := _why_not(name, tensor, shape, skip):
+                self.left[name] = reason
+            else:
+                self.schemes[name] = self.scheme
+
+    def _fit_groups(self, ragged: bool) -> None:
+        """Other groups where the size that was asked for does not fit a K.
+
+        Raises:
+            ValueError: a layer does not fit the scheme, whatever the groups.
+        """
         problems = []
-        for name in self.layers:
-            shape, size = self._index.shape(name + _SUFFIX), self.scheme.group_size
+        for name in self.schemes:
+            shape, size = self.shape(name), self.scheme.group_size
+            if size != -1 and shape[1] % size and not (ragged and size < shape[1]):
+                self.refit[name] = fitting_group(shape[1], size)
+                self.schemes[name] = refined("quantize", self.scheme, group_size=self.refit[name])
             try:
-                kind_of(name, self.scheme, shape)
+                kind_of(name, self.schemes[name], shape)
             except ValueError as error:
                 problems.append(str(error))
-                continue
-            if size != -1 and shape[1] % size != 0:  # readers of the format need it
-                problems.append(f"{name}: K={shape[1]} is not a multiple of group_size={size}")
         if problems:
             more = f"\n  and {len(problems) - 3} more" if len(problems) > 3 else ""
             raise ValueError(
                 "quantize: layers that do not fit:\n  " + "\n  ".join(problems[:3]) + more + "\n"
-                "Hint: skip them, or choose another group size (-1 is one per channel)"
+                "Hint: skip them"
             )
 
     def layer(self, name: str) -> QuantizedWeight:
@@ -141,15 +185,17 @@ class DenseCheckpoint:
         Raises:
             CheckpointError: it holds NaN or Inf, or the file is truncated.
         """
-        weight = self._index.load(name + _SUFFIX)
+        weight, scheme = self._index.load(name + _SUFFIX), self.schemes[name]
+        is_conv1d = self._is_conv1d(name)
         try:
-            kind = kind_of(name, self.scheme, tuple(weight.shape))
-            found = kind.from_float(weight, self.scheme).unpacked(name)
+            kind = kind_of(name, scheme, self.shape(name))
+            found = kind.from_float(weight.t() if is_conv1d else weight, scheme).unpacked(name)
         except ValueError as error:
             where = self._index.file(name + _SUFFIX)
             raise CheckpointError(where, name + _SUFFIX, str(error)) from error
         bias = f"{name}.bias"
-        return replace(found, bias=self._index.load(bias) if bias in self._index else None)
+        given = self._index.load(bias) if bias in self._index else None
+        return replace(found, bias=given, is_conv1d=is_conv1d)
 
     def plain(self) -> Iterator[tuple[str, Tensor]]:
         """Every other tensor, as it is."""

@@ -44,6 +44,7 @@ class QuantizedWeight:
         input_activations: how activations are rounded; None leaves them in their dtype.
         input_scale: float ``[]`` where activations are static, else None. input_azp: its zero
             point, int32 ``[]``, or None.
+        is_conv1d: of a ``Conv1D`` of transformers, whose dense weight is ``[K, N]``; q is not.
 
     Raises:
         ValueError: a shape, dtype or value does not fit the rest, or a float is NaN or Inf.
@@ -63,6 +64,7 @@ class QuantizedWeight:
     input_activations: Side | None = None
     input_scale: Tensor | None = None
     input_azp: Tensor | None = None
+    is_conv1d: bool = False
     block: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ from torch import nn
 from transformers.core_model_loading import ConversionOps
 
 from ...nn.linear import Linear
+from ...quantization.conv1d import as_linear, is_conv1d
 from .config import MixedGemmConfig
 
 
@@ -31,7 +32,9 @@ class QuantizeWeight(ConversionOps):
         (value,) = input_dict.values()
         weight = value[0] if isinstance(value, list) else value
         name = full_layer_name.removesuffix(".weight")
-        module = model.get_submodule(name)
+        module, conv1d = model.get_submodule(name), False
+        if is_conv1d(module):
+            module, weight, conv1d = as_linear(module), weight.t(), True
         linear = nn.Linear(module.in_features, module.out_features, bias=False, device="meta")
         linear.weight = nn.Parameter(weight, requires_grad=False)
         linear.bias = module.bias  # on meta until transformers has read it
@@ -39,6 +42,7 @@ class QuantizeWeight(ConversionOps):
             new = Linear.from_float(linear, self._config.weight_scheme)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
+        new.is_conv1d = conv1d
         new.weight._is_hf_initialized = True  # type: ignore[attr-defined]
         model.set_submodule(name, new)
         if missing_keys is not None:

@@ -4,11 +4,17 @@ adds or drops the prefix of the base model. Asked of transformers itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import torch
 from transformers.conversion_mapping import get_model_conversion_mapping
-from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
+from transformers.core_model_loading import (
+    WeightConverter,
+    WeightRenaming,
+    rename_source_key,
+    revert_weight_conversion,
+)
 
 
 def module_names(model: Any, quantizer: Any, names: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -24,3 +30,15 @@ def module_names(model: Any, quantizer: Any, names: Sequence[str]) -> Iterator[t
         if renamed not in state and key in state:
             renamed = key
         yield name, renamed.removesuffix(".weight")
+
+
+def file_names(model: Any, modules: Iterable[str]) -> dict[str, str]:
+    """Name of a module in the model -> what save_pretrained calls it in the files. Where it joins
+    or splits tensors, which it cannot do with packed ones, the name stays."""
+    marks = {f"{name}.weight_scale": torch.tensor(0) for name in modules}
+    of = {id(mark): key.removesuffix(".weight_scale") for key, mark in marks.items()}
+    found = {name: name for name in of.values()}
+    for key, mark in revert_weight_conversion(model, marks).items():
+        if id(mark) in of:
+            found[of[id(mark)]] = key.removesuffix(".weight_scale")
+    return found

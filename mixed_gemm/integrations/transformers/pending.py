@@ -7,6 +7,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,8 @@ from ...formats.codec import Codec
 from ...formats.errors import CheckpointError, CheckpointWarning
 from ...formats.layer import LayerInfo, LayerTensors
 from ...nn.linear import Linear
+
+EXTRA_STATE = "_extra_state"  # as torch.nn names it
 
 
 @dataclass(frozen=True)
@@ -76,11 +79,21 @@ class PendingLinear(nn.Module):
             if not isinstance(dtype, torch.dtype):
                 raise tensors.error(role, f"is of the dtype {dtype}, which torch does not have")
             self._files[role] = tensors.file(role)
+            if role == EXTRA_STATE:
+                continue
             empty = torch.empty(tensors.shape(role), dtype=dtype, device="meta")
             self.register_buffer(role, empty)
+        if "weight" not in self._buffers:
+            # Models initialise weights of their children by name (GPT-2), this one too unless told.
+            self.weight = torch.empty((), device="meta")
+            self.weight._is_hf_initialized = True  # type: ignore[attr-defined]
 
     def forward(self, input: Tensor) -> Tensor:
         raise RuntimeError(f"mixed_gemm: {self._name} is still being loaded")
+
+    def _more(self) -> dict[str, Tensor]:
+        """Tensors that are no buffers."""
+        return {}
 
     def finish(self) -> Linear:
         """The layer, on the device of its tensors, in the dtype of the module it stands for.
@@ -88,7 +101,7 @@ class PendingLinear(nn.Module):
         Raises:
             CheckpointError: a tensor did not arrive, or holds what it must not.
         """
-        buffers = dict(self.named_buffers(recurse=False))
+        buffers = {**dict(self.named_buffers(recurse=False)), **self._more()}
         for role, buffer in buffers.items():
             if buffer.is_meta or not getattr(buffer, "_is_hf_initialized", False):
                 raise CheckpointError(
@@ -109,6 +122,30 @@ class PendingLinear(nn.Module):
             # AutoGPTQ writes a bias of zeros where the model has none.
             linear.register_parameter("bias", None)
         return linear.eval()
+
+
+class TaggedLinear(PendingLinear):
+    """One whose files have a tag, which torch hands over apart from parameters and buffers."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._tag = torch.empty(0, dtype=torch.uint8, device="meta")
+
+    def get_extra_state(self) -> Tensor:
+        return self._tag
+
+    def set_extra_state(self, state: Any) -> None:
+        self._tag = state.cpu()
+        self._tag._is_hf_initialized = True  # type: ignore[attr-defined]
+
+    def _more(self) -> dict[str, Tensor]:
+        return {EXTRA_STATE: self._tag}
+
+
+def pending(name: str, codec: Codec, tensors: LayerTensors, *rest: Any) -> PendingLinear:
+    """The placeholder of one layer; arguments as of :class:`PendingLinear`."""
+    kind = TaggedLinear if EXTRA_STATE in codec.roles else PendingLinear
+    return kind(name, codec, tensors, *rest)
 
 
 def warn_of_differences(

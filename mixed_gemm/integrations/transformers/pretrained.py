@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,16 @@ def from_pretrained(
         _name_source(config, path, hub, kwargs.get("quantization_config"), options)
         cls = transformers.AutoModelForCausalLM if model_class is None else model_class
         model, info = cls.from_pretrained(path, config=config, output_loading_info=True, **kwargs)
+    refuse_unfilled(model, info, path)
+    return model
+
+
+def refuse_unfilled(model: Any, info: Mapping[str, Any], path: str) -> None:
+    """Raise CheckpointError where transformers left a weight random, of which it only warns.
+
+    Args:
+        model: as it was loaded. info: its loading info. path: of the files.
+    """
     for kind in ("missing_keys", "mismatched_keys", "error_msgs", "conversion_errors"):
         if info.get(kind):
             some = sorted(map(str, info[kind]))
@@ -76,7 +87,6 @@ def from_pretrained(
                 f"does not fill {type(model).__name__}: {len(some)} {kind.replace('_', ' ')}, "
                 f"{', '.join(some[:5])}. Hint: model_class=, when the files are of another head",
             )
-    return model
 
 
 _HUB_OPTIONS = (

@@ -20,12 +20,13 @@ from ...formats.errors import CheckpointError
 from ...formats.index import TensorIndex
 from ...formats.layer import LayerTensors, modules_with
 from ...nn.linear import Linear
+from ...quantization.conv1d import as_linear, is_conv1d
 from ...quantization.select import DEFAULT_SKIP, select, skipped_by
 from ...weights.scheme import Scheme
 from .config import MixedGemmConfig
 from .gguf import file_of
 from .names import module_names
-from .pending import PendingLinear, warn_of_differences
+from .pending import PendingLinear, pending, warn_of_differences
 from .saving import state_and_config
 from .scaled_activation import leftover_scales, swap_activations
 
@@ -103,6 +104,8 @@ class MixedGemmQuantizer(HfQuantizer):
             module = _get(model, target)
             if module is None and any(re.search(x, f"{target}.weight") for x in ignored):
                 continue
+            if module is not None and is_conv1d(module):
+                module = as_linear(module)
             if not isinstance(module, nn.Linear):
                 kind = "no module" if module is None else f"a {type(module).__name__}"
                 raise layer.error(
@@ -110,7 +113,7 @@ class MixedGemmQuantizer(HfQuantizer):
                     f"is quantized, but {target} is {kind} of the model, not a Linear",
                 )
             infos.append(_check(layer, codec, module))
-            new = PendingLinear(name, codec, layer, module, asked.weight_only, asked.float8)
+            new = pending(name, codec, layer, module, asked.weight_only, asked.float8)
             model.set_submodule(target, new)
         scaled = leftover_scales(index.names(), found)
         swap_activations(model, index, module_names(model, self, scaled), model.dtype)
@@ -126,7 +129,10 @@ class MixedGemmQuantizer(HfQuantizer):
         """What ``save_pretrained`` writes; it asks before it writes the config."""
         state, found = state_and_config(model)
         self.quantization_config = MixedGemmConfig(source=found)
-        model.config.quantization_config = self.quantization_config
+        if found is not None:
+            model.config.quantization_config = self.quantization_config
+        elif hasattr(model.config, "quantization_config"):
+            del model.config.quantization_config
         return state, {}
 
     # --- unquantized files ---------------------------------------------------------------------

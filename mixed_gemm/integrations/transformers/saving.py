@@ -5,7 +5,7 @@ transformers, vLLM and SGLang read.
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -15,8 +15,8 @@ from ...nn.linear import Linear
 from .scaled_activation import ScaledActivation
 
 
-def state_and_config(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """(tensors by name, quantization_config).
+def state_and_config(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
+    """(tensors by name, quantization_config); None for the second where no linear is quantized.
 
     Convolutions are written as the dense ones that they compute: the format knows linears only.
     """
@@ -29,16 +29,18 @@ def state_and_config(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any
     }
     for name, conv in convs.items():
         state |= {f"{name}.{part}": x for part, x in conv.to_float().state_dict().items()}
-    groups = Groups()
+    from .names import file_names  # which imports transformers
+
+    groups, in_files = Groups(), file_names(model, linears)
     for name, linear in linears.items():
         weight = linear.to_quantized_weight(name)
-        groups.add(weight)
+        groups.add(weight, in_files[name])
         state |= {f"{name}.{role}": x.contiguous() for role, x in encode(weight).items()}
     dense = [
         name for name, x in modules.items() if isinstance(x, nn.Linear) and name not in linears
     ]
     scaled = any(isinstance(x, ScaledActivation) for x in modules.values())
-    return state, groups.configuration(dense, own=scaled)
+    return state, groups.configuration(dense, own=scaled) if linears else None
 
 
 def let_save_pretrained_write(model: nn.Module) -> None:
@@ -50,7 +52,10 @@ def let_save_pretrained_write(model: nn.Module) -> None:
     from .config import MixedGemmConfig
     from .quantizer import MixedGemmQuantizer
 
-    found = MixedGemmConfig(source=state_and_config(model)[1])
-    attached: Any = model
+    if not any(isinstance(x, Linear | Conv2d) for x in model.modules()):
+        return
+    source = state_and_config(model)[1]
+    found, attached = MixedGemmConfig(source=source), cast(Any, model)
     attached.hf_quantizer = MixedGemmQuantizer(found, pre_quantized=True)
-    attached.config.quantization_config = found
+    if source is not None:
+        attached.config.quantization_config = found

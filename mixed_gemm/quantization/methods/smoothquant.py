@@ -63,7 +63,8 @@ class SmoothQuant:
                 "hundred typical inputs"
             )
         shared = {parameter for parameter, who in weight_owners(model).items() if len(who) > 1}
-        self._seen = None if calibration is None else observe(model, linears, calibration)
+        modules = {name: targets[name].module for name in linears}
+        self._seen = None if calibration is None else observe(model, modules, calibration)
         for name in static:
             self._range(name)  # all of them, before anything is folded
         if self._seen is not None and self._alpha is not None:

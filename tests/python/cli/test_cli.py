@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from support import tiny_llama
 
 import mixed_gemm
@@ -282,11 +283,58 @@ def test_quantize_writes_what_inspect_reads(tmp_path: Path) -> None:
     }  # fmt: skip
     assert report["dense_bytes"] == 2 * (4 * 64 * 64 + 2 * 64 * 128)
     text = run("quantize", dense, tmp_path / "four", "--group-size", 32)
-    assert "7 x int4 group 32" in text and "left dense: " in text
+    assert "7 x int4 group 32" in text and "2 matrices are left dense:" in text
+    assert "model.embed_tokens: is no linear by its name (*embed*)" in text
+
+
+def test_quantize_says_where_groups_do_not_fit(tmp_path: Path) -> None:
+    dense = dense_model(tmp_path / "dense")
+    text = run("quantize", dense, tmp_path / "out", "--group-size", 48)
+    assert "7 layers have groups of 32, since 48 does not divide their K" in text
+    text = run("quantize", dense, tmp_path / "ragged", "--group-size", 48, "--ragged")
+    assert "7 x int4 group 48" in text and "other readers refuse it" in text
+
+
+def test_quantize_refuses_what_could_not_be_loaded_again(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", minversion="5.17", reason="optional: hf extra")
+    dense = dense_model(tmp_path / "dense")
+    tensors = {name: x.clone() for name, x in load_file(dense / "model.safetensors").items()}
+    (dense / "model.safetensors").unlink()
+    other = "model.layers.0.mlp.other_proj"
+    save_file({**tensors, f"{other}.weight": torch.ones(64, 64)}, dense / "model.safetensors")
+    options = (dense, tmp_path / "out", "--group-size", 32)
+    text = run("quantize", *options, status=1)
+    assert f"LlamaForCausalLM has no linear for {other}" in text and "--skip" in text
+    assert not (tmp_path / "out").exists()
+    run("quantize", *options, "--skip", "other_proj")
+
+
+def test_quantize_leaves_experts_dense_and_says_so(tmp_path: Path) -> None:
+    dense = dense_model(tmp_path / "dense")
+    experts = {f"model.layers.0.mlp.experts.{i}.w1.weight": torch.ones(64, 64) for i in range(3)}
+    joined = {"model.layers.0.mlp.experts.down_proj": torch.ones(3, 64, 64)}
+    save_file({**experts, **joined}, dense / "experts.safetensors")
+    text = run("quantize", dense / "experts.safetensors", tmp_path / "none", status=1)
+    assert "no tensor is the weight of a linear layer" in text
+    (dense / "model.safetensors").rename(dense / "model-00001-of-00002.safetensors")
+    (dense / "experts.safetensors").rename(dense / "model-00002-of-00002.safetensors")
+    files = {"model-00001-of-00002.safetensors": (), "model-00002-of-00002.safetensors": ()}
+    weights = {}
+    for file in files:
+        with safe_open(dense / file, "pt") as content:
+            weights |= dict.fromkeys(content.keys(), file)
+    index = {"metadata": {}, "weight_map": weights}
+    (dense / "model.safetensors.index.json").write_text(json.dumps(index))
+    text = run("quantize", dense, tmp_path / "out", "--group-size", 32)
+    assert "model.layers.*.mlp.experts.*.w1 (3): is one of the experts" in text
+    assert "experts.down_proj: holds 3 experts in one tensor" in text
+    assert "7 x int4 group 32" in text
 
 
 def test_quantize_refuses_with_the_reason(tmp_path: Path) -> None:
     dense = dense_model(tmp_path / "dense")
-    assert "K=64" in run("quantize", dense, tmp_path / "out", status=1)
+    assert "group_size must be" in run(
+        "quantize", dense, tmp_path / "out", "--group-size", 40, status=1
+    )
     assert not (tmp_path / "out").exists()
     assert "mixed-gemm convert" in run("quantize", AWQ, tmp_path / "out", status=1)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from support import tiny_llama
 
 import mixed_gemm
@@ -109,6 +110,20 @@ def test_ppl_of_a_dense_model_and_what_rounding_costs(
         errors.append(abs(rounded["nll"] - dense["nll"]))
     assert 0 < errors[0] < errors[1] < 0.01, errors
     assert "group_size=128" in run(*options, "--bits", 4, status=1)
+
+
+def test_ppl_refuses_a_dense_model_with_missing_weights(
+    transformers: Any, tmp_path: Path, text: Path
+) -> None:
+    config = transformers.LlamaConfig(**{**tiny_llama.CONFIG, "dtype": "float32"})
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path)
+    tensors = {name: x.clone() for name, x in load_file(tmp_path / "model.safetensors").items()}
+    del tensors["model.norm.weight"]
+    (tmp_path / "model.safetensors").unlink()
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    folder = add_tokenizer(transformers, tmp_path)
+    message = run(folder, text, "--device", "cpu", status=1)
+    assert "does not fill LlamaForCausalLM: 1 missing keys, model.norm.weight" in message
 
 
 def test_ppl_refuses_a_tokenizer_of_another_model(

@@ -104,6 +104,39 @@ BAD_TENSORS = {
         with_value(float("nan")),
         r"qzeros: must be finite, got nan at \(0, 0\)",
     ),
+    "native: packed shape": (
+        "native_8bit",
+        "b_packed",
+        lambda x: x[:, :-1],
+        r"b_packed: must be torch.uint8 \(64, 64\)|b_packed: must be uint8 \(64, 64\), got",
+    ),
+    "native: tag": (
+        "native_8bit",
+        "_extra_state",
+        lambda x: x[:-1],
+        r"_extra_state: is not a layout tag",
+    ),
+    "native: layout version": (
+        "native_8bit",
+        "_extra_state",
+        lambda x: torch.tensor(
+            list(bytes(x.tolist()).replace(b'"layout_version": 1', b'"layout_version": 9')),
+            dtype=torch.uint8,
+        ),
+        r"_extra_state: is layout version 9, this library reads 1",
+    ),
+    "native: no permutation": (
+        "native_4bit_act_order",
+        "permutation",
+        None,
+        r"permutation: is missing",
+    ),
+    "native: zeros": (
+        "native_4bit_act_order",
+        "zeros",
+        with_value(float("nan")),
+        r"zeros: must be finite, got nan at \(0, 0\)",
+    ),
     "gptq: rows": (
         "gptq_v1_4bit",
         "qweight",

@@ -62,7 +62,9 @@ def test_from_pretrained_keeps_the_asked_dtype(repository, folder, dtype):
     assert worst_ratio(model) <= 1.0
 
 
-@pytest.mark.parametrize("folder", ["awq_gemm", "gptq_v2_4bit_act_order", "ct_pack_4bit"])
+@pytest.mark.parametrize(
+    "folder", ["awq_gemm", "gptq_v2_4bit_act_order", "ct_pack_4bit", "native_4bit_act_order"]
+)
 def test_save_pretrained_and_reload_is_identical(repository, tmp_path, folder):
     model = mixed_gemm.from_pretrained(repository / "tests" / "data" / folder, dtype=torch.float32)
     model.save_pretrained(tmp_path)
@@ -79,6 +81,12 @@ def test_save_pretrained_and_reload_is_identical(repository, tmp_path, folder):
     assert checkpoint.format == f"compressed-tensors {form}"
     for name, layer in quantized_layers(model).items():
         assert torch.equal(checkpoint.layer(name).dequantize(), layer.dequantize())
+
+
+def test_folders_of_former_versions_load_with_auto_model(repository):
+    path = repository / "tests" / "data" / "native_4bit_act_order"
+    model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    assert_equals_dense(model, truth("native_4bit_act_order"))
 
 
 def test_save_checkpoint_of_a_loaded_model_is_compressed_tensors(repository, tmp_path):

@@ -317,7 +317,8 @@ def test_quantize_takes_convolutions_along() -> None:
     want = model(x)
     report = quantize_(model, bits=8, group_size=16)
     assert report.quantized == ("stem", "wide", "tail", "head")
-    assert set(report.skipped) == {"depthwise"}
+    assert set(report.skipped) == {"depthwise", "lazy"}
+    assert "4 dimensions of a ConvTranspose2d" in report.skipped["lazy"]
     assert "depthwise convolution (groups=32)" in report.skipped["depthwise"]
     assert "depthwise: is a depthwise" in str(report)
     blocks = {name: getattr(model, name).block_size for name in ("stem", "wide", "tail")}

@@ -157,6 +157,9 @@ INNER = ("layers.0.up", "layers.0.down", "layers.1.up", "layers.1.down")
 TOKENS = torch.arange(12).view(2, 6)
 
 
+EMBEDDING = {"embedding": "is an embedding: rows are looked up, not multiplied"}
+
+
 def quantized(model: nn.Module) -> tuple[str, ...]:
     return tuple(name for name, m in model.named_modules() if isinstance(m, Linear))
 
@@ -166,7 +169,7 @@ def test_quantize_model_by_default_leaves_the_head() -> None:
     dense = copy.deepcopy(model)
     report = quantize_(model, group_size=32)
     assert quantized(model) == report.quantized == INNER
-    assert report.skipped == {"lm_head": "matches skip='lm_head'"}
+    assert report.skipped == {"lm_head": "matches skip='lm_head'", **EMBEDDING}
     assert report.bytes_before == 4 * 64 * 128 * 4
     assert report.bytes_after == 4 * (64 * 128 // 2 + 64 * 128 // 32 * 4)
     assert "4 layers quantized: 0.13 MB -> 0.02 MB" in str(report)
@@ -198,7 +201,7 @@ def test_quantize_model_output_stays_near(bits: int, symmetric: bool, limit: flo
 def test_quantize_skip_by_name_pattern_or_function(skip: Any, left: tuple[str, ...]) -> None:
     model = Model()
     report = quantize_(model, group_size=32, skip=skip)
-    assert tuple(report.skipped) == left
+    assert tuple(report.skipped) == (*left, *EMBEDDING)
     assert set(quantized(model)) == {*INNER, "lm_head"} - set(left)
 
 
@@ -216,7 +219,7 @@ def test_quantize_does_not_match_inside_a_name() -> None:
 def test_quantize_tied_weight_is_skipped_and_reported() -> None:
     model = Model(tied=True)
     report = quantize_(model, group_size=32, skip=None)
-    assert report.skipped == {"lm_head": "its weight is tied to another module"}
+    assert report.skipped == {"lm_head": "its weight is tied to another module", **EMBEDDING}
     assert model.lm_head.weight is model.embedding.weight
 
 
@@ -264,7 +267,7 @@ def test_quantize_twice_changes_nothing() -> None:
     quantize_(model, group_size=32)
     before = [m for m in model.modules() if isinstance(m, Linear)]
     report = quantize_(model, group_size=32)
-    assert report.quantized == () and set(report.skipped) == {*INNER, "lm_head"}
+    assert report.quantized == () and set(report.skipped) == {*INNER, "lm_head", *EMBEDDING}
     assert [m for m in model.modules() if isinstance(m, Linear)] == before
 
 
@@ -352,7 +355,8 @@ def test_quantize_transformer_encoder_in_inference_mode() -> None:
     dense = copy.deepcopy(model)
     report = quantize_(model, bits=8, group_size=32)
     assert len(report.quantized) == 4
-    assert set(report.skipped) == {f"layers.{i}.self_attn.out_proj" for i in (0, 1)}
+    left = ("out_proj", "in_proj_weight")
+    assert set(report.skipped) == {f"layers.{i}.self_attn.{x}" for i in (0, 1) for x in left}
     x = torch.randn(2, 5, 64)
     with torch.inference_mode():
         out, want = model(x), dense(x)

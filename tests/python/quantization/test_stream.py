@@ -15,6 +15,7 @@ from torch import Tensor
 import mixed_gemm
 from mixed_gemm.formats import CheckpointError, open_checkpoint, save_checkpoint
 from mixed_gemm.quantization import DenseCheckpoint
+from mixed_gemm.quantization.stream import fitting_group
 
 BIASED = f"{tiny_llama.BLOCK}.self_attn.q_proj"
 
@@ -83,11 +84,38 @@ def test_no_skip_quantizes_the_head(tmp_path: Path) -> None:
     assert "lm_head" in DenseCheckpoint(write(tmp_path), group_size=32, skip=()).layers
 
 
-def test_groups_that_do_not_fit_are_all_named_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"(?s)group_size=128, K=64.*and 3 more.*Hint: skip them"):
-        DenseCheckpoint(write(tmp_path), group_size=128)
-    with pytest.raises(ValueError, match="K=64 is not a multiple of group_size=48"):
-        DenseCheckpoint(write(tmp_path), group_size=48)
+@pytest.mark.parametrize(
+    ("k", "asked", "found"),
+    [(64, 128, 64), (64, 48, 32), (96, 128, 96), (960, 128, 96), (72, 64, -1), (8, 16, -1)],
+)
+def test_groups_that_do_not_fit_become_the_largest_that_do(k: int, asked: int, found: int) -> None:
+    assert fitting_group(k, asked) == found
+
+
+def test_other_groups_are_told_and_readable(tmp_path: Path) -> None:
+    """K is 64, and 128 of down_proj."""
+    dense = DenseCheckpoint(write(tmp_path / "dense"), group_size=48)
+    assert dense.refit == dict.fromkeys(tiny_llama.LINEARS, 32)
+    save_checkpoint(dense, tmp_path / "out")
+    found = open_checkpoint(tmp_path / "out")
+    assert found.format.endswith("pack-quantized")
+    assert {info.group_size for info in found.layers.values()} == {32}
+    dense = DenseCheckpoint(tmp_path / "dense", group_size=128)
+    assert set(dense.refit.values()) == {64} and len(dense.refit) == 6
+    save_checkpoint(dense, tmp_path / "mixed")
+    assert {x.scales.shape[0] for x in open_checkpoint(tmp_path / "mixed")} == {1}
+
+
+def test_a_ragged_last_group_on_request(tmp_path: Path) -> None:
+    dense = DenseCheckpoint(write(tmp_path / "dense"), group_size=48, ragged=True)
+    assert dense.refit == {}
+    save_checkpoint(dense, tmp_path / "out")
+    found = open_checkpoint(tmp_path / "out")
+    assert found.format.endswith("mixed-gemm-packed")
+    assert {info.group_size for info in found.layers.values()} == {48}
+
+
+def test_what_does_not_fit_at_all_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="bits must be 4 or 8, got 3"):
         DenseCheckpoint(write(tmp_path), bits=3)
 
@@ -95,8 +123,6 @@ def test_groups_that_do_not_fit_are_all_named_before_anything_is_written(tmp_pat
 def test_what_is_no_dense_checkpoint_is_refused(tmp_path: Path, repository: Path) -> None:
     with pytest.raises(CheckpointError, match=r"quantized already \(awq\).*convert"):
         DenseCheckpoint(repository / "tests" / "data" / "awq_gemm")
-    with pytest.raises(CheckpointError, match=r"type 'gpt2' store their weights transposed"):
-        DenseCheckpoint(write(tmp_path, model_type="gpt2"), group_size=32)
     with pytest.raises(CheckpointError, match="no tensor is the weight of a linear layer"):
         DenseCheckpoint(write(tmp_path, {"a.weight": torch.ones(4)}))
 

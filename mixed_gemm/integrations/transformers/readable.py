@@ -1,0 +1,63 @@
+"""Whether transformers will find a linear for every quantized layer of a folder, asked before the
+folder is written: of models that it joins or splits as they load, the tensors alone do not tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+
+from ...formats.errors import CheckpointError
+from ...quantization.conv1d import as_linear, is_conv1d
+from .names import module_names
+
+
+def _on_meta(folder: Path) -> Any:
+    """The model without weights; None where the folder says of none that transformers has."""
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder)
+        kind = getattr(transformers, (config.architectures or [""])[0], None)
+        with torch.device("meta"):
+            return None if kind is None else kind(config)
+    except (OSError, ValueError, KeyError, ImportError):
+        return None
+
+
+def refuse_unreadable(folder: Path, layers: Mapping[str, tuple[int, ...]]) -> None:
+    """Check that a model has a linear for each layer.
+
+    Args:
+        folder: with the config.json of the model; one without, or of a model that is not of
+            transformers, is not checked.
+        layers: name in the files -> (N, K).
+
+    Raises:
+        CheckpointError: from_pretrained would refuse a folder with these layers quantized.
+    """
+    model = _on_meta(folder)
+    if model is None:
+        return
+    ignored = model._keys_to_ignore_on_load_unexpected or ()
+    modules, wrong = dict(model.named_modules()), []
+    for name, target in module_names(model, None, list(layers)):
+        module = modules.get(target)
+        if module is None and any(re.search(x, f"{target}.weight") for x in ignored):
+            continue
+        if module is not None and is_conv1d(module):
+            module = as_linear(module)
+        if not isinstance(module, nn.Linear) or tuple(module.weight.shape) != layers[name]:
+            wrong.append(name)
+    if wrong:
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise CheckpointError(
+            folder,
+            "",
+            f"{type(model).__name__} has no linear for {', '.join(wrong[:3])}{more}, so that it "
+            "could not be loaded again with them quantized. Hint: --skip leaves them dense",
+        )

@@ -1,0 +1,29 @@
+"""Conv1D of transformers (GPT-2 and its relatives): a linear that holds its weight ``[K, N]``.
+
+It is known by its name and not by its class, so that transformers need not be imported.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+# Types of models whose linears are Conv1D, and the names they have there: what files of dense
+# tensors say nothing of.
+MODEL_TYPES = ("gpt2", "openai-gpt", "imagegpt", "decision_transformer")
+NAMES = ("c_attn", "c_proj", "c_fc", "q_attn")
+
+
+def is_conv1d(module: nn.Module) -> bool:
+    """Whether a module is exactly that class."""
+    kind = type(module)
+    return kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils"
+
+
+def as_linear(conv: Any) -> nn.Linear:
+    """The linear that computes the same; weight and bias are views of those of ``conv``."""
+    linear = nn.Linear(conv.nx, conv.nf, bias=False, device="meta", dtype=conv.weight.dtype)
+    linear.weight = nn.Parameter(conv.weight.detach().t(), requires_grad=False)
+    linear.register_parameter("bias", conv.bias)
+    return linear.train(conv.training)
