@@ -33,7 +33,9 @@ def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     Args:
         x: float16, bfloat16 or float32 ``[..., K]``.
     """
-    scale = (x.abs().amax(-1, keepdim=True).float() / FP8_MAX).clamp(min=MIN_SCALE)
+    largest = x.abs().amax(-1, keepdim=True).float()
+    # A tensor: by a number CUDA multiplies with its inverse, which rounds twice.
+    scale = (largest / torch.full_like(largest, FP8_MAX)).clamp(min=MIN_SCALE)
     return quantize_with(x, scale), scale
 
 

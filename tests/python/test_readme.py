@@ -81,6 +81,11 @@ def of_activations(names: Names) -> None:
     assert names["out"].shape == (16, 256)
 
 
+def of_float8(names: Names) -> None:
+    assert {names["model"][i].weight.kind for i in (0, 2)} == {"fp8"}
+    assert names["layer"].scheme == names["own"]
+
+
 def of_convolutions(names: Names) -> None:
     assert names["y"].shape == (1, 64, 32, 32)
     assert isinstance(names["model"][0], mixed_gemm.Conv2d)
@@ -124,6 +129,7 @@ EXAMPLES = {
     ("README.md", "python", 0): Example(of_the_readme),
     ("docs/schemes.md", "python", 0): Example(of_schemes),
     ("docs/schemes.md", "python", 1): Example(of_activations),
+    ("docs/schemes.md", "python", 2): Example(of_float8),
     ("docs/convolution.md", "python", 0): Example(of_convolutions),
     ("docs/checkpoints.md", "python", 0): Example(of_checkpoints),
     ("docs/checkpoints.md", "python", 1): Example(
