@@ -23,6 +23,7 @@ from .errors import (
     wrong_type,
     wrong_value,
 )
+from .fake import Fake
 from .flops import matrix_product
 from .fp8 import asks_for_gradients, fp8_in_torch, routes_to_torch
 from .op import Op, for_tests
@@ -85,7 +86,7 @@ def scaled_mm(
     check_is_dtype("mixed_gemm::scaled_mm", "out_dtype", out_dtype)
     if routes_to_torch(a, b) and not asks_for_gradients(a, b, scale_a, scale_b, bias):
         op = "mixed_gemm::scaled_mm"
-        check_scaled_mm(op, a, b, scale_a, scale_b, bias, out_dtype)
+        check_scaled_mm(op, a, b, (scale_a, scale_b), bias, out_dtype)
         check_not_freed(op, a=a, b=b, scale_a=scale_a, scale_b=scale_b, bias=bias)
         return fp8_in_torch(a, b, (scale_a, scale_b), bias, out_dtype)
     out: Tensor = torch.ops.mixed_gemm.scaled_mm(a, b, scale_a, scale_b, bias, out_dtype=out_dtype)
@@ -165,9 +166,32 @@ def azp_adjustment(weight: Tensor, azp: int | Tensor | None = None) -> Tensor:
     return sums.to(torch.int32)
 
 
-def _fake(op: str, a: Tensor, b: Tensor, out_dtype: torch.dtype, **others: Any) -> Tensor:
-    with_azp = "azp_adj" in others
-    check_scaled_mm(op, a, b, out_dtype=out_dtype, with_azp=with_azp, **others)
+def _fake(
+    op: str,
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None,
+    out_dtype: torch.dtype,
+) -> Tensor:
+    check_scaled_mm(op, a, b, (scale_a, scale_b), bias, out_dtype)
+    return a.new_empty((*a.shape[:-1], b.shape[1]), dtype=out_dtype)
+
+
+def _fake_azp(
+    op: str,
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    azp_adj: Tensor,
+    azp: Tensor | None,
+    bias: Tensor | None,
+    out_dtype: torch.dtype,
+) -> Tensor:
+    scales = (scale_a, scale_b)
+    check_scaled_mm(op, a, b, scales, bias, out_dtype, azp_adj, azp, with_azp=True)
     return a.new_empty((*a.shape[:-1], b.shape[1]), dtype=out_dtype)
 
 
@@ -193,13 +217,13 @@ def _sharding(per_row: tuple[str, ...], **per_channel: int) -> Sharding:
     return Sharding(ways, column_major=("b",))
 
 
-def _record(name: str, summary: str, per_row: tuple[str, ...], **channels: int) -> Op:
+def _record(name: str, summary: str, fake: Fake, per_row: tuple[str, ...], **channels: int) -> Op:
     """per_row, channels: the arguments that go with rows and with columns of the result, beside
     the operands and ``scale_b``."""
     return Op(
         name,
         summary,
-        fake=_fake,
+        fake=fake,
         derivatives=Derivatives(SCALES, Rule("", "bias")),
         autocast="8-bit operands, and out_dtype says the result's",
         vmap=Batching(("a", *per_row), ("bias",), _merge_rows),
@@ -212,11 +236,13 @@ OPS = (
     _record(
         "scaled_mm",
         "scale_a * (scale_b * (a @ b)) + bias of int8 or float8 operands",
+        _fake,
         ("scale_a",),
     ),
     _record(
         "scaled_mm_azp",
         "the same of int8 activations with a zero point",
+        _fake_azp,
         ("scale_a", "azp"),
         azp_adj=-1,
     ),

@@ -62,15 +62,19 @@ def check_scaled_mm(
     op: str,
     a: Tensor,
     b: Tensor,
-    scale_a: Tensor,
-    scale_b: Tensor,
+    scales: tuple[Tensor, Tensor],
     bias: Tensor | None,
     out_dtype: torch.dtype,
     azp_adj: Tensor | None = None,
     azp: Tensor | None = None,
     with_azp: bool = False,
 ) -> None:
-    """Check every argument of scaled_mm and, ``with_azp``, of scaled_mm_azp against the others."""
+    """Check every argument of scaled_mm and, ``with_azp``, of scaled_mm_azp against the others.
+
+    Args:
+        scales: of ``a`` and of ``b``. The rest as in scaled_mm_azp.
+    """
+    scale_a, scale_b = scales
     required = {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b}
     if with_azp:
         required["azp_adj"] = azp_adj  # type: ignore[assignment]
