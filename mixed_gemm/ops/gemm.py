@@ -55,26 +55,22 @@ def _around_autograd(*tensors: Tensor | None, **options: Any) -> Tensor:
 _product = _gemm if _library.has_autograd else _around_autograd
 
 
-def unchecked_gemm(
-    a: Tensor,
-    b_packed: Tensor,
-    scales: Tensor,
-    zeros: Tensor | None,
-    bias: Tensor | None,
-    pre_scale: Tensor | None,
-    options: dict[str, Any],
-) -> Tensor:
+_TENSORS = ("a", "b_packed", "scales", "zeros", "bias", "pre_scale")
+
+
+def unchecked_gemm(options: dict[str, Any], *tensors: Tensor | None) -> Tensor:
     """:func:`fpA_intB_gemm` for weights, whose scalars were checked when they were made.
 
     Args:
-        options: bits, group_size and zero_mode.
+        options: bits, group_size and zero_mode; activation, unless it is the identity.
+        tensors: those of the op, in its order.
     """
     try:
-        out: Tensor = _product(a, b_packed, scales, zeros, bias, pre_scale, **options)
+        out: Tensor = _product(*tensors, **options)
         return out
     except RuntimeError as error:
-        given = {"a": a, "b_packed": b_packed, "scales": scales, "zeros": zeros, "bias": bias}
-        raise_its_kind(error, "fpA_intB_gemm", {**given, "pre_scale": pre_scale, **options})
+        given = dict(zip(_TENSORS, tensors, strict=True))
+        raise_its_kind(error, "fpA_intB_gemm", {**given, **options})
 
 
 @translates_errors("fpA_intB_gemm")

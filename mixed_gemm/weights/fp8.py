@@ -134,16 +134,16 @@ class Fp8Weight(QuantizedTensor):
         weight: Tensor,
         scheme: Scheme,
         *,
-        dtype: torch.dtype | None = None,
         input_range: tuple[float, float] | None = None,
+        dtype: torch.dtype | None = None,
     ) -> Fp8Weight:
         """Round a weight to nearest: the largest magnitude of what shares a scale becomes 448.
 
         Args:
             weight: float16, bfloat16 or float32 ``[N, K]``.
             scheme: from ``Scheme.fp8``.
-            dtype: of the activations; that of ``weight`` when None.
             input_range: least and largest activation, needed where activations are static.
+            dtype: of the activations; that of ``weight`` when None.
 
         Raises:
             ValueError: static activations have no range, or the weight or the range holds NaN or

@@ -191,13 +191,7 @@ class IntegerWeight(WeightOnlyTensor):
         if activation != "identity":
             options = {**options, "activation": activation}
         return unchecked_gemm(
-            x,
-            self.b_packed,
-            self.scales,
-            self.zeros,
-            bias,
-            self.pre_scale,
-            options,
+            options, x, self.b_packed, self.scales, self.zeros, bias, self.pre_scale
         )
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:

@@ -104,12 +104,6 @@ BAD_TENSORS = {
         with_value(float("nan")),
         r"qzeros: must be finite, got nan at \(0, 0\)",
     ),
-    "native: packed shape": (
-        "native_8bit",
-        "b_packed",
-        lambda x: x[:, :-1],
-        r"b_packed: must be torch.uint8 \(64, 64\)|b_packed: must be uint8 \(64, 64\), got",
-    ),
     "native: tag": (
         "native_8bit",
         "_extra_state",
@@ -160,6 +154,12 @@ BAD_TENSORS = {
         "g_idx",
         lambda x: x * 0,
         r"g_idx: must give 32 of the 64 columns to each of 2 groups",
+    ),
+    "native: packed shape": (
+        "native_8bit",
+        "b_packed",
+        lambda x: x[:, :-1],
+        r"b_packed: must be torch.uint8 \(64, 64\)|b_packed: must be uint8 \(64, 64\), got",
     ),
     "gptq: NaN": (
         "gptq_v1_4bit",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 # folder -> title, bits, group size, symmetric, act-order, least zero point
 INTEGERS = {
+    "native_4bit_act_order": ("mixed_gemm", 4, 32, False, True, 0),
+    "native_8bit": ("mixed_gemm", 8, -1, True, False, 0),
     "awq_gemm": ("AWQ gemm", 4, 32, False, False, 0),
     "awq_gemm_channel": ("AWQ gemm", 4, -1, False, False, 0),
     "awq_gemv": ("AWQ gemv", 4, 32, False, False, 0),
@@ -21,8 +23,6 @@ INTEGERS = {
     "ct_pack_3bit_dense": ("compressed-tensors pack-quantized", 3, 32, False, False, 0),
     "ct_pack_3bit_aligned": ("compressed-tensors pack-quantized", 3, 32, False, False, 0),
     "ct_pack_4bit_act_order": ("compressed-tensors pack-quantized", 4, 32, True, True, 0),
-    "native_4bit_act_order": ("mixed_gemm", 4, 32, False, True, 0),
-    "native_8bit": ("mixed_gemm", 8, -1, True, False, 0),
     "ct_int_8bit": ("compressed-tensors int-quantized", 8, -1, True, False, 0),
 }
 
