@@ -97,7 +97,7 @@ def test_any_view_gets_there_as_cublas_takes_it(monkeypatch, m, out_dtype):
         scale_a, scale_b = place_v(normal(m).abs()), place_v(normal(N).abs())
         bias = place_v(normal(N).to(out_dtype))
         for with_bias in (None, bias):
-            out = fp8.fp8_in_torch(a, b, scale_a, scale_b, with_bias, out_dtype)
+            out = fp8.fp8_in_torch(a, b, (scale_a, scale_b), with_bias, out_dtype)
             expected = reference_scaled.scaled_mm(a, b, scale_a, scale_b, with_bias)
             torch.testing.assert_close(out.double(), expected, rtol=0.01, atol=1e-3)
             checked += 1
