@@ -23,8 +23,9 @@ DEMO ?= examples/semantic_search.py
 BENCH_ARGS ?= gemm
 MIXED_GEMM_CUDA ?= AUTO
 export PYTHON VENV BUILD JOBS
-# Tools of a Python whose packages .venv shares (setup_env.sh) lie beside that Python.
-export PATH := $(abspath $(VENV))/bin:$(PATH):$(dir $(shell command -v $(PYTHON)))
+# Tools of a Python whose packages .venv shares (setup_env.sh) lie beside that Python. No slash at its
+# end: pyenv would not know its own folder, and run its shims for ever.
+export PATH := $(abspath $(VENV))/bin:$(PATH):$(patsubst %/,%,$(dir $(shell command -v $(PYTHON))))
 
 PY := $(abspath $(VENV))/bin/python
 BUILT_LIBRARY := $(abspath $(BUILD))/libmixed_gemm.so

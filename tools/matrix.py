@@ -7,8 +7,8 @@ For each: an interpreter of this machine, a virtual environment below build/matr
 and what the package depends on, tests/smoke.py in it. Two rows hold every value once; a library
 without Python in it, on torch's stable ABI, gives their combinations nothing to disagree about.
 
-What a machine does not have (an interpreter, a wheel that pip may take, room for it) is told with
-the reason and is no failure; whatever else goes wrong is one. The CPU build of torch is taken where
+What a machine does not have (an interpreter, a wheel that pip may take, room for it, a network that
+brings it in INSTALL_MINUTES) is told with the reason and is no failure; whatever else goes wrong is one. The CPU build of torch is taken where
 an index with it is reached, else PyPI's, which brings CUDA: 3 GB to download and 7 GB on the disk
 until the row is done. The output of pip and of the test is in build/matrix/*.log.
 """
@@ -31,7 +31,7 @@ BUILD = Path(os.environ.get("BUILD", ROOT / "build")).resolve()
 FOLDER = BUILD / "matrix"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"  # as in tools/setup_env.sh
 ROOM_GB = 10  # that PyPI's torch and what it brings may take, 7 of them for a Python
-INSTALL_MINUTES, TEST_MINUTES = 10, 5
+INSTALL_MINUTES, TEST_MINUTES, ASK_SECONDS = 8, 5, 60
 # What pip says of a machine that may not take a version, or has none of it.
 HELD = re.compile(r"The user requested \(constraint\) (\S+)")
 NO_WHEEL = "No matching distribution found"
@@ -66,6 +66,10 @@ class NotHere(Exception):
     """What this machine lacks."""
 
 
+class TooSlow(NotHere):
+    """A network that another Python would wait for as long."""
+
+
 class Failed(Exception):
     """What went wrong."""
 
@@ -75,17 +79,21 @@ def say(text: str) -> None:
 
 
 def interpreters(version: str) -> Iterator[Path]:
-    """Where a Python may be: on PATH, or among those of pyenv, whose shim on PATH may be empty."""
+    """Where a Python may be: among those of pyenv, or on PATH; but no shim of pyenv, which may have
+    nothing behind it, and looks for itself for ever where PATH names its folder another way."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    yield from pyenv.glob(f"versions/{version}.*/bin/python")
     on_path = shutil.which(f"python{version}")
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    yield from [Path(on_path)] if on_path else []
-    yield from pyenv.glob(f"{version}.*/bin/python")
+    if on_path and Path(on_path).parent != pyenv / "shims":
+        yield Path(on_path)
 
 
 def find_python(version: str) -> Path:
     ask = "import sys, ensurepip, venv; print('%d.%d' % sys.version_info[:2])"
     for path in interpreters(version):
-        done = subprocess.run([path, "-c", ask], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [path, "-c", ask], capture_output=True, text=True, timeout=ASK_SECONDS, check=False
+        )
         if done.stdout.strip() == version:
             return path
     raise NotHere(f"no python{version} with venv and ensurepip, on PATH or of pyenv")
@@ -94,14 +102,17 @@ def find_python(version: str) -> Path:
 def pip(python: Path, log: Path, *arguments: str) -> str:
     """What it printed, and "" where it succeeded."""
     command = [str(python), "-m", "pip", "install", "--no-cache-dir", "--no-compile", *arguments]
-    done = subprocess.run(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=INSTALL_MINUTES * 60,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=INSTALL_MINUTES * 60,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TooSlow(f"pip did not finish in {INSTALL_MINUTES} minutes") from error
     with log.open("a") as file:
         file.write(f"$ {' '.join(command)}\n{done.stdout}\n")
     return done.stdout if done.returncode else ""
@@ -189,6 +200,8 @@ def run(cell: Cell) -> tuple[str, str]:
         except NotHere as error:
             say(f"torch {cell.torch}, Python {version}: not here: {error}")
             reasons.append(f"Python {version}: {error}")
+            if isinstance(error, TooSlow):
+                break
         except Failed as error:
             return "failed", f"Python {version}: {error}; logs: {FOLDER}"
     return "not here", "; ".join(reasons)

@@ -143,3 +143,29 @@ def test_arguments_are_torch_and_python() -> None:
     assert matrix.cell_of("2.12.0@3.12") == matrix.Cell("2.12.0", ("3.12",))
     with pytest.raises(SystemExit, match="must be TORCH@PYTHON"):
         matrix.cell_of("2.12.0")
+
+
+def test_shims_of_pyenv_are_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where PATH names their folder with a slash at its end, pyenv runs them for ever."""
+    shim = tmp_path / "shims" / "python3.10"
+    shim.parent.mkdir()
+    shim.write_text("#!/bin/sh\nsleep 600\n")
+    shim.chmod(0o755)
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{shim.parent}/")
+    assert list(matrix.interpreters("3.10")) == []
+    with pytest.raises(matrix.NotHere, match=r"no python3\.10"):
+        matrix.find_python("3.10")
+
+
+def test_a_slow_network_is_waited_for_once(monkeypatch: pytest.MonkeyPatch, told: Any) -> None:
+    asked: list[str] = []
+
+    def slow(cell: matrix.Cell, version: str) -> str:
+        asked.append(version)
+        raise matrix.TooSlow("pip did not finish in 8 minutes")
+
+    monkeypatch.setattr(matrix, "run_with", slow)
+    status, output = told(matrix.Cell("2.10.0", ("3.13", "3.12", "3.11")))
+    assert (status, asked) == (0, ["3.13"])
+    assert "not here: Python 3.13: pip did not finish" in output
