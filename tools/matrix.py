@@ -8,9 +8,10 @@ and what the package depends on, tests/smoke.py in it. Two rows hold every value
 without Python in it, on torch's stable ABI, gives their combinations nothing to disagree about.
 
 What a machine does not have (an interpreter, a wheel that pip may take, room for it, a network that
-brings it in INSTALL_MINUTES) is told with the reason and is no failure; whatever else goes wrong is one. The CPU build of torch is taken where
-an index with it is reached, else PyPI's, which brings CUDA: 3 GB to download and 7 GB on the disk
-until the row is done. The output of pip and of the test is in build/matrix/*.log.
+brings it in INSTALL_MINUTES) is told with the reason and is no failure; whatever else goes wrong is
+one. The CPU build of torch is taken where an index with it is reached, else PyPI's, which brings
+CUDA: 3 GB to download and 7 GB on the disk until the row is done. The output of pip and of the test
+is in build/matrix/*.log.
 """
 
 from __future__ import annotations

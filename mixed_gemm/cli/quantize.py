@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from importlib.util import find_spec
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .inspect import print_summary, summary
-from .options import Force, Json, ShardSize, Source, Target, shard_bytes
+from .options import Device, Force, Json, ShardSize, Source, Target, parse_device, shard_bytes
 from .output import note, print_json, reports_errors, say
+
+if TYPE_CHECKING:
+    from mixed_gemm.quantization import CalibratedCheckpoint
+
+
+def _calibrated(
+    source: Path,
+    scheme: str,
+    method: str | None,
+    texts: tuple[list[Path], int, int],
+    device: str,
+    work: Path,
+    options: dict[str, Any],
+) -> CalibratedCheckpoint:
+    """The layers, once every block is calibrated. ``texts``: files, tokens, seed."""
+    from mixed_gemm.integrations.transformers.registration import require_transformers
+    from mixed_gemm.quantization import CalibratedCheckpoint, text_batches
+
+    if method is None:
+        raise ValueError("--calibration needs a --method that reads it: awq, gptq, ...")
+    require_transformers()
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+    files, tokens, seed = texts
+    batches = text_batches(tokenizer, files, tokens=tokens, seed=seed)
+    return CalibratedCheckpoint(
+        source, scheme, method=method, calibration=batches, work=work,
+        device=parse_device(device), progress=True, **options,
+    )  # fmt: skip
 
 
 @reports_errors
@@ -24,9 +56,35 @@ def command(
             help="How to store them: w4a16, w8a8, ... (a wrong name gets the list).",
         ),
     ] = "w4a16",
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "--method",
+            help="How weights are rounded: rtn or hqq without data; awq, gptq, awq+gptq or "
+            "autoround with --calibration.",
+            show_default="each to the nearest",
+        ),
+    ] = None,
+    calibration: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--calibration",
+            help="UTF-8 text that calibrates. May be repeated: mix kinds of text.",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+        ),
+    ] = None,
+    tokens: Annotated[int, typer.Option("--tokens", help="How many calibrate.", min=1)] = 32768,
+    seed: Annotated[int, typer.Option("--seed", help="Of the places in the texts.")] = 0,
+    device: Device = "",
     bits: Annotated[
         int | None,
-        typer.Option("--bits", help="Width of the weights: 4 or 8.", show_default="of the scheme"),
+        typer.Option(
+            "--bits",
+            help="Width of the weights: 4 or 8; with a method 3 or 2 too, which are stored in 4.",
+            show_default="of the scheme",
+        ),
     ] = None,
     group_size: Annotated[
         int | None,
@@ -58,27 +116,33 @@ def command(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Round the linear layers of a dense model to nearest; write compressed-tensors.
+    """Quantize the linear layers of a dense model; write compressed-tensors.
 
     Linear layers are the 2-D weights that are no embedding, no router, no expert and not named by
     --skip; what stays dense is listed. Where K is no multiple of the group size, the largest
-    multiple of 16 that divides K is taken. No calibration, no model code; one layer at a time is
-    in memory.
+    multiple of 16 that divides K is taken. Without --calibration no model code runs, and one layer
+    at a time is in memory; with it one block of the model is, and blocks that are done wait in
+    TARGET.partial: run the same command again after an interruption.
     """
     from mixed_gemm import open_checkpoint, save_checkpoint
     from mixed_gemm.quantization import DenseCheckpoint
     from mixed_gemm.quantization.report import told_together
     from mixed_gemm.quantization.select import DEFAULT_SKIP
 
-    dense = DenseCheckpoint(
-        source,
-        scheme,
-        bits=bits,
-        group_size=group_size,
-        symmetric=False if asymmetric else None,
-        skip=skip or DEFAULT_SKIP,
-        ragged=ragged,
-    )
+    options: dict[str, Any] = {
+        "bits": bits,
+        "group_size": group_size,
+        "symmetric": False if asymmetric else None,
+        "skip": skip or DEFAULT_SKIP,
+        "ragged": ragged,
+    }
+    work = target.with_name(f"{target.name}.partial")
+    dense: DenseCheckpoint
+    if calibration:
+        texts = (calibration, tokens, seed)
+        dense = _calibrated(source, scheme, method, texts, device, work, options)
+    else:
+        dense = DenseCheckpoint(source, scheme, method=method, **options)
     if source.is_dir() and find_spec("transformers") is not None:
         from mixed_gemm.integrations.transformers.readable import refuse_unreadable
 
@@ -86,6 +150,8 @@ def command(
     save_checkpoint(
         dense, target, max_shard_bytes=shard_bytes(shard_size), overwrite=force, progress=True
     )
+    if calibration:
+        shutil.rmtree(work)
     written = summary(open_checkpoint(target))  # reads back and checks what was written
     report = {
         "dense_bytes": dense.nbytes,

@@ -19,7 +19,9 @@ from ..ops.errors import ArgumentTypeError, ArgumentValueError
 from ..weights.scheme import Scheme, refined
 from ..weights.tensor import QuantizedTensor
 from .methods.base import Method
+from .methods.names import FEWER_BITS, named
 from .methods.rounding import RoundToNearest
+from .methods.sequential import BlockMethod, Sequential
 from .methods.smoothquant import SmoothQuant
 from .report import LayerReport, Report
 from .select import DEFAULT_SKIP, Layer, Skip, Target, select
@@ -41,13 +43,14 @@ def quantize_(
     activations: str | None = None,
     block_size: int | None = None,
     skip: Skip = DEFAULT_SKIP,
+    method: str | Method | BlockMethod | None = None,
     calibration: Iterable[Any] | None = None,
     smooth: float | None = None,
     fuse_activations: bool = False,
     progress: Progress = True,
 ) -> Report:
     """Replace every ``nn.Linear`` below ``model`` by a :class:`mixed_gemm.Linear` and every
-    ``nn.Conv2d`` by a :class:`mixed_gemm.Conv2d`, in place, with round-to-nearest weights.
+    ``nn.Conv2d`` by a :class:`mixed_gemm.Conv2d`, in place.
 
     Only modules whose type is exactly ``nn.Linear``, ``nn.Conv2d`` or transformers' ``Conv1D`` (a
     linear, of GPT-2) are replaced. Left alone and reported: layers that ``skip`` names, weights
@@ -70,9 +73,15 @@ def quantize_(
             dotted name ("lm_head", "layers.0", "*_proj"), or f(name, module) -> bool. The default
             leaves ``lm_head`` and routers of experts in their dtype; ``None`` or ``()`` quantizes
             them.
-        calibration: for schemes that round activations: batches for static ones and for ``smooth``.
-            A mapping runs as model(**batch), a tuple or list as model(*batch), anything else as
-            model(batch), in eval mode.
+        method: how weights are rounded: None, each to the nearest; "rtn", to the nearest in ranges
+            that are searched; "hqq", half-quadratic (both in seconds and without data); "awq",
+            "gptq", "awq+gptq", "autoround", which need calibration; or an object of
+            ``mixed_gemm.quantization.methods``, which have settings. Of linears whose activations
+            are left alone; convolutions are rounded to the nearest. With a method, bits may be 3
+            or 2, which are stored in 4.
+        calibration: batches for methods that need them, and for schemes that round activations:
+            for static ones and for ``smooth``. A mapping runs as model(**batch), a tuple or list as
+            model(*batch), anything else as model(batch), in eval mode. Of text: ``text_batches``.
         smooth: for those of int8: alpha of SmoothQuant (0.5 is usual). Factors are folded into the
             norm or linear before, whose weights change, or kept as a pre_scale.
         fuse_activations: whether an ``nn.Sequential`` runs a layer and the ReLU, ReLU6, GELU or
@@ -115,15 +124,21 @@ def quantize_(
             )
         return found
 
+    chosen = None if method is None else named(method, bits)
+    if chosen is not None and bits in FEWER_BITS:
+        bits = 4
     if not callable(scheme):
         scheme_of("", None)  # refuses what does not fit each other, even if no layer is selected
     targets, skipped = select(model, scheme_of, skip)
     _refuse(targets)
-    method = _method(targets, scheme, calibration, smooth)
-    method.prepare(model, targets, calibration)
+    if chosen is None:
+        way = _method(targets, scheme, calibration, smooth)
+    else:
+        way = _by_method(chosen, targets, smooth, progress)
+    way.prepare(model, targets, calibration)
     layers = {name: LayerReport(name, reason=reason) for name, reason in skipped.items()}
     for name, target in track(list(targets.items()), "quantize", progress):
-        layers[name] = _replace(name, target, method)
+        layers[name] = _replace(name, target, way)
     if fuse_activations:
         fused = fused_by_id(model)
         for name, target in targets.items():
@@ -164,6 +179,28 @@ def _method(
             f"{smooth}. Hint: scheme='w8a8'"
         )
     return RoundToNearest()
+
+
+def _by_method(
+    method: Any, targets: dict[str, Target], smooth: float | None, progress: Progress
+) -> Method:
+    for name, target in targets.items():
+        if not target.scheme.is_weight_only:
+            raise ArgumentValueError(
+                f"quantize_: method must be None for schemes that round activations, got {method} "
+                f"and {name} as {target.scheme}. Hint: smooth=0.5"
+            )
+    if smooth is not None:
+        raise ArgumentValueError(f"quantize_: smooth must be None with a method, got {smooth}")
+    if not hasattr(method, "quantize"):
+        found: Method = method
+        return found
+    if any(target.layer.weight.is_meta for target in targets.values()):
+        raise ArgumentValueError(
+            f"quantize_: a model on the meta device has no weights to calibrate by {method}. Hint: "
+            "mixed_gemm.quantization.CalibratedCheckpoint, of a folder"
+        )
+    return Sequential(method, progress)
 
 
 class _ByScheme:

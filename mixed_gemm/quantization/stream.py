@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -21,7 +22,10 @@ from ..weights.exchange import QuantizedWeight
 from ..weights.kinds import kind_of
 from ..weights.scheme import Scheme, refined
 from . import conv1d
-from .select import DEFAULT_SKIP, EXPERTS, NOT_LINEAR, skipped_by, why_no_layer
+from .methods.base import Method
+from .methods.names import FEWER_BITS, WITHOUT_DATA, named
+from .methods.rounding import RoundToNearest
+from .select import DEFAULT_SKIP, EXPERTS, NOT_LINEAR, Target, skipped_by, why_no_layer
 
 _SUFFIX = ".weight"
 
@@ -60,6 +64,8 @@ class DenseCheckpoint:
         ragged: where a K is no multiple of the group size: True leaves a smaller last group, which
             this library alone reads; False takes the largest multiple of 16 that divides K and is
             not larger, else one group.
+        method: how weights are rounded: None, "rtn", "hqq" or an object of
+            ``quantization.methods`` that needs no data, as of ``quantize_``.
 
     Attributes:
         path: as given. scheme: what the arguments come to.
@@ -87,7 +93,16 @@ class DenseCheckpoint:
         activations: str | None = None,
         skip: Sequence[str] = DEFAULT_SKIP,
         ragged: bool = False,
+        method: str | Method | None = None,
     ) -> None:
+        if method is not None and not hasattr(found := named(method, bits), "weight"):
+            raise ArgumentValueError(
+                f"quantize: method must be one that needs no data ({', '.join(WITHOUT_DATA)}), got "
+                f"{method!r}. Hint: mixed_gemm.quantization.CalibratedCheckpoint"
+            )
+        self._rounding: Method = RoundToNearest() if method is None else found
+        if method is not None and bits in FEWER_BITS:
+            bits = 4
         self.path = Path(path)
         self.scheme = refined(
             "quantize", scheme, bits=bits, group_size=group_size, symmetric=symmetric,
@@ -188,8 +203,9 @@ class DenseCheckpoint:
         weight, scheme = self._index.load(name + _SUFFIX), self.schemes[name]
         is_conv1d = self._is_conv1d(name)
         try:
-            kind = kind_of(name, scheme, self.shape(name))
-            found = kind.from_float(weight.t() if is_conv1d else weight, scheme).unpacked(name)
+            dense = SimpleNamespace(weight=weight.t() if is_conv1d else weight, bias=None)
+            target = Target(dense, scheme, dense)
+            found = self._rounding.weight(name, target).unpacked(name)
         except ValueError as error:
             where = self._index.file(name + _SUFFIX)
             raise CheckpointError(where, name + _SUFFIX, str(error)) from error

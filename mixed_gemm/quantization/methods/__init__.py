@@ -1,7 +1,16 @@
 """Methods of quantization: how a dense weight becomes a quantized one. One class each."""
 
+from .autoround import AutoRound
+from .awq import AWQ
 from .base import Method
-from .rounding import RoundToNearest
+from .gptq import GPTQ
+from .hqq import HQQ
+from .names import METHODS, named
+from .rounding import RoundToNearest, SearchedRounding
+from .sequential import BlockMethod, Sequential
 from .smoothquant import SmoothQuant
 
-__all__ = ["Method", "RoundToNearest", "SmoothQuant"]
+__all__ = [
+    "AWQ", "GPTQ", "HQQ", "METHODS", "AutoRound", "BlockMethod", "Method", "RoundToNearest",
+    "SearchedRounding", "Sequential", "SmoothQuant", "named",
+]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -11,6 +12,9 @@ from ...ops.errors import ArgumentValueError
 from ...weights.kinds import kind_of
 from ...weights.tensor import QuantizedTensor
 from ..select import Target
+from ..stage import Site
+from .codes import as_weight
+from .grid import Range, search
 
 
 class RoundToNearest:
@@ -27,7 +31,8 @@ class RoundToNearest:
         if calibration is not None:
             raise ArgumentValueError(
                 "quantize_: calibration must be None for schemes whose activations stay in 16 "
-                "bits, since weights are rounded to nearest without data. Hint: scheme='w8a8'"
+                "bits, where weights are rounded without data. Hint: method='gptq', or "
+                "scheme='w8a8'"
             )
 
     def weight(self, name: str, target: Target) -> QuantizedTensor:
@@ -38,3 +43,22 @@ class RoundToNearest:
     def note(self, name: str) -> str:
         """Empty, whatever the ``name``: nothing is done beyond rounding."""
         return ""
+
+
+@dataclass(frozen=True)
+class SearchedRounding(RoundToNearest):
+    """To nearest, in the range of each group for which the squared error is least.
+
+    Args:
+        bits: fewer than the scheme stores; None: as many.
+    """
+
+    bits: int | None = None
+
+    def weight(self, name: str, target: Target) -> QuantizedTensor:
+        """The rounded weight. Arguments and errors as in :class:`Method`."""
+        site = Site(name, target)
+        weight = site.dense.float()
+        of = Range.of(target.scheme, weight.shape[1], site.dense.dtype, self.bits)
+        grid = search(weight, of)
+        return as_weight(grid.codes(weight), grid, site)

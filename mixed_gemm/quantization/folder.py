@@ -1,0 +1,308 @@
+"""A dense checkpoint whose layers are calibrated while it is read, a block at a time: the model is
+never whole in memory, and blocks that are done are kept on the disk, so that a run that was killed
+goes on where it was. ``save_checkpoint`` writes the result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .._progress import Progress
+from ..formats.errors import CheckpointError
+from ..ops.errors import ArgumentValueError
+from ..weights.exchange import QuantizedWeight
+from .methods.names import FEWER_BITS, named
+from .methods.sequential import BlockMethod, Sequential
+from .select import Target
+from .stage import Stage
+from .stream import DenseCheckpoint
+
+RECIPE = "recipe.json"
+_PARTS = ("q", "scales", "zeros")
+
+
+def _synced(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    part = path.with_suffix(path.suffix + ".part")
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def _digest(batches: Sequence[Tensor]) -> str:
+    found = hashlib.sha256()
+    for batch in batches:
+        found.update(f"{tuple(batch.shape)}{batch.dtype}".encode())
+        found.update(batch.contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+class CalibratedCheckpoint(DenseCheckpoint):
+    """Linear layers of a dense folder of transformers, quantized by a method that needs data.
+
+    Memory: the largest block, its moments and the hidden states of the calibration data, twice
+    where the method looks at the dense model too. Disk: the quantized layers, in ``work``.
+
+    Args:
+        path: a folder as save_pretrained writes it.
+        scheme: a name or a ``Scheme``, weight-only.
+        method: a name of ``METHODS`` that needs data, or an object of ``quantization.methods``.
+        calibration: int64 ``[batch, length]`` token ids each: ``text_batches``.
+        work: a folder for blocks that are done; made when missing. A run with the same arguments
+            goes on from there.
+        device: where blocks run. progress: see ``quantize_``.
+        options: of the scheme, as of ``DenseCheckpoint``; bits may be 3 or 2 too.
+
+    Raises:
+        ValueError: ``work`` is of a run with other arguments, or calibration is empty or does not
+            reach a layer. CheckpointError: the folder is no model of transformers whose modules
+            are called as its tensors. ImportError: transformers or accelerate is missing.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        scheme: Any = "w4a16",
+        *,
+        method: str | BlockMethod,
+        calibration: Sequence[Tensor],
+        work: str | Path,
+        device: torch.device | str = "cpu",
+        progress: Progress = True,
+        **options: Any,
+    ) -> None:
+        chosen = named(method, options.get("bits"))
+        if options.get("bits") in FEWER_BITS:
+            options["bits"] = 4
+        super().__init__(path, scheme, **options)
+        if not hasattr(chosen, "quantize") or not self.scheme.is_weight_only:
+            raise ArgumentValueError(
+                f"quantize: {method!r} with {self.scheme} needs no calibration by blocks. Hint: "
+                "leave calibration out"
+            )
+        self._work, self._method = Path(work), chosen
+        self._device = torch.device(device)
+        self._part: tuple[int, dict[str, Tensor]] | None = None
+        self.recipe = {
+            "method": repr(chosen),
+            "scheme": str(self.scheme),
+            "layers": {name: str(x) for name, x in self.schemes.items()},
+            "calibration": _digest(calibration),
+            "files": {file.name: file.stat().st_size for file in map(Path, self.files)},
+        }
+        self._start()
+        walk = _Walk(self, chosen, progress)
+        model = self._empty_model()
+        targets = self._targets(model)
+        self._load(model, lambda name: not walk.in_blocks(name, model, targets))
+        walk.prepare(model, targets, list(calibration))
+        self._numbers = walk.numbers
+        self._changed = walk.changed
+
+    def _start(self) -> None:
+        self._work.mkdir(parents=True, exist_ok=True)
+        kept, text = self._work / RECIPE, json.dumps(self.recipe, sort_keys=True, indent=1)
+        if not kept.exists():
+            _synced(kept, text.encode())
+        elif kept.read_text() != text:
+            before = json.loads(kept.read_text())
+            names = [x for x in self.recipe if before.get(x) != self.recipe[x]]
+            raise ArgumentValueError(
+                f"quantize: {self._work} has blocks of a run with another {', '.join(names)}. "
+                "Hint: remove that folder, or run with what was given then"
+            )
+
+    def _empty_model(self) -> Any:
+        """Of transformers, without weights; buffers that no file has are there."""
+        import accelerate  # type: ignore[import-untyped]
+        import transformers
+
+        config = transformers.AutoConfig.from_pretrained(self.path)
+        kinds = [getattr(transformers, x, None) for x in self.config.get("architectures") or ()]
+        kind: Any = next((x for x in kinds if x is not None), None)
+        dtype = self._index.dtype(self.layers[0] + ".weight")
+        with accelerate.init_empty_weights(include_buffers=False):
+            if kind is None:
+                model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
+            else:
+                model = kind._from_config(config, dtype=dtype)
+        return model.eval()
+
+    def _targets(self, model: nn.Module) -> dict[str, Target]:
+        modules = dict(model.named_modules())
+        found = {}
+        for name in self.layers:
+            module = modules.get(name)
+            if type(module) is not nn.Linear:
+                raise CheckpointError(
+                    self.path, name, "is no nn.Linear of the model as transformers builds it. "
+                    "Hint: load the model and call mixed_gemm.quantize_"
+                )  # fmt: skip
+            parent, _, child = name.rpartition(".")
+            place = (model.get_submodule(parent), child)
+            found[name] = Target(module, self.schemes[name], module, [place])
+        return found
+
+    def _load(self, model: nn.Module, wanted: Any) -> None:
+        """Put tensors of the files in the places of parameters and buffers."""
+        for name, _ in [*model.named_parameters(), *model.named_buffers()]:
+            if wanted(name) and name in self._index:
+                set_tensor(model, name, self._index.load(name).to(self._device))
+            elif wanted(name):
+                module, _, part = name.rpartition(".")
+                own = model.get_submodule(module)
+                if part in own._buffers:
+                    own._buffers[part] = own._buffers[part].to(self._device)  # type: ignore[union-attr]
+        tie = getattr(model, "tie_weights", None)
+        if tie is not None:
+            tie()
+
+    # --- blocks that are done ------------------------------------------------------------------
+
+    def _file(self, number: int) -> Path:
+        return self._work / f"{number:05d}.pt"
+
+    def _keep(self, number: int, tensors: dict[str, Tensor]) -> None:
+        """Of one block, on the disk when this returns."""
+        buffer = io.BytesIO()
+        torch.save({name: x.cpu().contiguous() for name, x in tensors.items()}, buffer)
+        _synced(self._file(number), buffer.getvalue())
+
+    def _kept(self, number: int) -> dict[str, Tensor] | None:
+        """What :meth:`_keep` kept of a block; None where it is not done."""
+        if self._part is None or self._part[0] != number:
+            file = self._file(number)
+            if not file.exists():
+                return None
+            self._part = (number, torch.load(file, weights_only=True))
+        return self._part[1]
+
+    def layer(self, name: str) -> QuantizedWeight:
+        """One quantized layer.
+
+        Args:
+            name: one of ``layers``.
+        """
+        tensors = self._kept(self._numbers[name])
+        assert tensors is not None
+        bias = tensors.get(f"{name}.bias")
+        if bias is None and f"{name}.bias" in self._index:
+            bias = self._index.load(f"{name}.bias")
+        return replace(weight_of(name, tensors, self.schemes[name]), bias=bias)
+
+    def plain(self) -> Iterator[tuple[str, Tensor]]:
+        """Every other tensor; what factors were folded into as it is now."""
+        for name, tensor in super().plain():
+            if (number := self._changed.get(name)) is None:
+                yield name, tensor
+                continue
+            tensors = self._kept(number)
+            assert tensors is not None
+            yield name, tensors[name]
+
+
+def weight_of(name: str, tensors: dict[str, Tensor], scheme: Any) -> QuantizedWeight:
+    """A layer of the tensors of its block."""
+    q, scales, zeros = (tensors.get(f"{name}.{part}") for part in _PARTS)
+    assert q is not None and scales is not None
+    return QuantizedWeight(
+        name, q, scales, zeros, bits=scheme.bits, group_size=scheme.group_size,
+        zero_mode=scheme.zero_mode,
+    )  # fmt: skip
+
+
+def set_tensor(model: nn.Module, name: str, tensor: Tensor) -> None:
+    """Another tensor in the place of a parameter or a buffer."""
+    path, _, part = name.rpartition(".")
+    module = model.get_submodule(path)
+    if part in module._parameters:
+        module._parameters[part] = nn.Parameter(tensor, requires_grad=False)
+    else:
+        module._buffers[part] = tensor
+
+
+class _Walk(Sequential):
+    """The walk over a model whose blocks are read when they are needed."""
+
+    def __init__(self, files: CalibratedCheckpoint, method: Any, progress: Progress) -> None:
+        super().__init__(method, progress)
+        self._files = files
+        self.numbers: dict[str, int] = {}  # of the block of each layer
+        self.changed: dict[str, int] = {}  # of the block of each other tensor that is another now
+        self._blocks: list[str] = []
+
+    def in_blocks(self, name: str, model: nn.Module, targets: Any) -> bool:
+        if not self._blocks:
+            from .chain import find_blocks
+
+            self._model = model
+            self._blocks = list(find_blocks(model, targets)) or ["\0"]
+        return any(name.startswith(f"{block}.") for block in self._blocks)
+
+    @contextmanager
+    def _block(self, name: str) -> Iterator[None]:
+        prefix = f"{name}."
+        self._files._load(self._model, lambda x: x.startswith(prefix))
+        try:
+            yield
+        finally:
+            if name in self._blocks:
+                for x, parameter in list(self._model.named_parameters()):
+                    if x.startswith(prefix):
+                        set_tensor(self._model, x, torch.empty_like(parameter, device="meta"))
+            self._stages.clear()
+
+    def _commit(self) -> None:
+        """Nothing: files have it."""
+
+    def _number(self, stage: Stage) -> int:
+        return self._blocks.index(stage.name) if stage.name in self._blocks else len(self._blocks)
+
+    def _restored(self, name: str, stage: Stage) -> bool:
+        number = self._number(stage)
+        self.numbers.update((site.name, number) for site in stage.sites)
+        tensors = self._files._kept(number)
+        if tensors is None:
+            return False
+        for site in stage.sites:
+            weight = weight_of(site.name, tensors, site.target.scheme)
+            site.finish(weight.to_linear(site.dense.dtype).weight)
+            if (bias := tensors.get(f"{site.name}.bias")) is not None:
+                site.module.bias = nn.Parameter(bias.to(site.dense.device), requires_grad=False)
+        layers = tuple(f"{site.name}." for site in stage.sites)
+        for other, tensor in tensors.items():
+            if not other.startswith(layers):
+                self.changed[other] = number
+                set_tensor(self._model, other, tensor.to(self._files._device))
+        return True
+
+    def _finished(self, name: str, stage: Stage) -> None:
+        number = self._number(stage)
+        tensors: dict[str, Tensor] = {}
+        for site in stage.sites:
+            assert site.result is not None
+            weight = site.result.unpacked(site.name)
+            found = {"q": weight.q, "scales": weight.scales, "zeros": weight.zeros}
+            if site.module.bias is not None and site.bias_changed:
+                found["bias"] = site.module.bias.detach()
+            tensors |= {f"{site.name}.{x}": t for x, t in found.items() if t is not None}
+        for path in stage.changed:
+            prefix = f"{name}.{path}".rstrip(".")
+            for part, parameter in self._model.get_submodule(prefix)._parameters.items():
+                if parameter is not None:
+                    tensors[f"{prefix}.{part}"] = parameter.detach()
+                    self.changed[f"{prefix}.{part}"] = number
+        self._files._keep(number, tensors)

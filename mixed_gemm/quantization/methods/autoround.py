@@ -1,0 +1,173 @@
+"""AutoRound (Cheng et al. 2023, https://arxiv.org/abs/2309.05516): whether each weight goes up or
+down, and the range of each group, are learned so that the block computes what it did: the sign of
+the gradient, some hundred steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ...weights.rounding import nonzero_scale
+from ..stage import Site, Stage
+from .codes import as_weight
+from .grid import Grid, Range, grouped
+
+CLIP = (0.5, 1.05)  # what the two ends of a range may be multiplied by
+
+
+class _Learned:
+    """A weight that is rounded in a way that has gradients.
+
+    offset: in steps, added before rounding, -0.5..0.5 ``[N, K]``. low, high: what the ends of the
+    range of each group are multiplied by, ``[N, G, 1]``.
+    """
+
+    def __init__(self, site: Site, bits: int | None) -> None:
+        self.site, weight = site, site.dense.float()
+        self.range = Range.of(site.target.scheme, weight.shape[1], site.dense.dtype, bits)
+        self.weight = grouped(weight, self.range.group)
+        self.offset = torch.zeros_like(self.weight, requires_grad=True)
+        ends = torch.ones_like(self.weight[..., :1])
+        self.low = ends.clone().requires_grad_()
+        self.high = ends.clone().requires_grad_()
+        index = self.weight.abs().argmax(-1, keepdim=True)
+        self._extreme = self.weight.gather(-1, index)
+        self._least = self.weight.amin(-1, keepdim=True).clamp(max=0)
+        self._largest = self.weight.amax(-1, keepdim=True).clamp(min=0)
+
+    def parameters(self) -> list[Tensor]:
+        return [self.offset, self.low, *([self.high] if self.range.has_zeros else [])]
+
+    def _scale(self) -> tuple[Tensor, Tensor]:
+        of = self.range
+        if not of.has_zeros:
+            scale = self._extreme * self.low / of.low
+            return torch.where(scale == 0, 1.0, scale), torch.zeros_like(scale)
+        least, largest = self._least * self.low, self._largest * self.high
+        scale = (largest - least) / (of.high - of.low)
+        scale = torch.where(scale == 0, 1.0, scale)
+        return scale, _rounded(of.low - least / scale).clamp(of.low, of.high)
+
+    def _codes(self, scale: Tensor, zero: Tensor) -> Tensor:
+        of = self.range
+        return _rounded(self.weight / scale + zero + self.offset).clamp(of.low, of.high)
+
+    def values(self) -> Tensor:
+        """``[N, K]`` with gradients."""
+        scale, zero = self._scale()
+        n, k = self.site.dense.shape
+        out = ((self._codes(scale, zero) - zero) * scale).reshape(n, -1)[:, :k]
+        return out.to(self.site.dense.dtype)
+
+    @torch.no_grad()
+    def step(self, rate: float) -> None:
+        for p in self.parameters():
+            if p.grad is not None:
+                p -= rate * p.grad.sign()
+                p.grad = None
+        self.offset.clamp_(-0.5, 0.5)
+        self.low.clamp_(*CLIP)
+        self.high.clamp_(*CLIP)
+
+    def state(self) -> list[Tensor]:
+        return [p.detach().clone() for p in self.parameters()]
+
+    @torch.no_grad()
+    def finish(self, state: list[Tensor]) -> None:
+        for p, value in zip(self.parameters(), state, strict=True):
+            p.copy_(value)
+        n, k = self.site.dense.shape
+        scale, zero = self._scale()
+        scale = nonzero_scale(scale, self.range.dtype)
+        codes = self._codes(scale, zero).reshape(n, -1)[:, :k]
+        grid = Grid(self.range, scale.squeeze(-1), zero.squeeze(-1))
+        self.site.finish(as_weight(codes, grid, self.site), self.site.note)
+
+
+def _rounded(x: Tensor) -> Tensor:
+    """To the nearest integer; its gradient is that of ``x``."""
+    return x + (x.round() - x).detach()
+
+
+@dataclass(frozen=True)
+class AutoRound:
+    """Learned rounding, a block at a time.
+
+    Args:
+        steps: for each block. rate: of the first step, falling to 0; None: 1 / steps.
+        bits: fewer than the scheme stores; None: as many. seed: of the order of batches.
+    """
+
+    steps: int = 200
+    rate: float | None = None
+    bits: int | None = None
+    seed: int = 0
+
+    needs_reference = True
+
+    def quantize(self, stage: Stage) -> None:
+        """Give every layer of a block its result.
+
+        Args:
+            stage: the block.
+
+        Raises:
+            ValueError: calibration does not reach a layer, or brings NaN or Inf.
+        """
+        stage.groups()  # refuses layers that do not run
+        wanted = stage.wanted
+        if wanted is None:  # of what follows the last block
+            assert stage.reference is not None
+            with stage.dense():
+                wanted = stage.outputs(stage.reference)
+        learned = [_Learned(site, self.bits) for site in stage.sites]
+        generator = torch.Generator().manual_seed(self.seed)
+        rate, best, least = self.rate or 1 / self.steps, [], float("inf")
+        order: list[int] = []
+        total, states = 0.0, [x.state() for x in learned]
+        with torch.enable_grad(), _computing_with(learned):
+            for step in range(self.steps):
+                if not order:  # one pass over the batches is over
+                    if step and total < least:
+                        best, least = states, total
+                    order = torch.randperm(len(wanted), generator=generator).tolist()
+                    total, states = 0.0, [x.state() for x in learned]
+                i = order.pop()
+                for x in learned:
+                    x.site.values = x.values()
+                out = stage.run(i, stage.hidden[i])
+                loss = torch.nn.functional.mse_loss(out.float(), wanted[i].float())
+                torch.autograd.backward(
+                    loss * 1000
+                )  # the sign alone counts; half floats stay above 0
+                total += float(loss.detach())
+                for x in learned:
+                    x.step(rate * (1 - step / self.steps))
+        for x, state in zip(learned, best or [y.state() for y in learned], strict=True):
+            x.finish(state)
+
+
+@contextmanager
+def _computing_with(learned: list[_Learned]) -> Iterator[None]:
+    """The stand-ins multiply by ``site.values``."""
+
+    def forward(site: Site) -> object:
+        def run(input: Tensor) -> Tensor:
+            assert site.values is not None
+            return nn.functional.linear(input, site.values, site.module.bias)
+
+        return run
+
+    for x in learned:
+        x.site.module.forward = forward(x.site)  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        for x in learned:
+            del x.site.module.forward
+            x.site.values = None

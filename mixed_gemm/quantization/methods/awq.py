@@ -1,0 +1,222 @@
+"""AWQ (Lin et al. 2023, https://arxiv.org/abs/2306.00978): channels whose inputs are large are
+multiplied before they are rounded, and the layer that makes these inputs is divided.
+
+Which layer that is, is found by trying: the outputs of a norm or a linear are multiplied by random
+factors, and if the inputs of the readers are those factors times what they were, the factors can be
+folded there. So it works behind an attention or a gate too, whatever the architecture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..stage import Moments, Site, Stage
+from .codes import as_weight
+from .gptq import GPTQ
+from .grid import Range, search
+from .solve import damped, row_costs
+
+STEPS = 20  # exponents that are tried, from 0 to 1
+FOLD_ERROR = 1e-3  # of the inputs, relative: more, and the factors do not pass through
+
+
+@dataclass
+class Fold:
+    """Where factors ``[channels]`` of a group's inputs go: ``module`` is divided by them.
+
+    repeat: how many heads read each one's output, of which every run of ``head`` channels takes
+    the same factors; 1: each channel has its own.
+    """
+
+    name: str
+    module: nn.Module
+    site: Site | None
+    repeat: int = 1
+    head: int = 1
+
+    def shared(self, factors: Tensor) -> Tensor:
+        """One factor for all channels that must have the same: their geometric mean."""
+        if self.repeat == 1:
+            return factors
+        heads = factors.log().view(-1, self.repeat, self.head).mean(1, keepdim=True)
+        return heads.expand(-1, self.repeat, -1).reshape(-1).exp()
+
+    def of_module(self, factors: Tensor) -> Tensor:
+        """``[rows of the module]``"""
+        if self.repeat == 1:
+            return factors
+        return factors.view(-1, self.repeat, self.head)[:, 0].reshape(-1)
+
+    def multiply(self, factors: Tensor) -> Callable[[], None]:
+        """Multiply the outputs of the module; the result takes it back."""
+        by = self.of_module(factors)
+        if self.site is not None:
+            kept = self.site.dense, self.site.module.bias
+            self.site.rescale(by, 0)
+            if kept[1] is not None:
+                self.site.module.bias = nn.Parameter(
+                    (kept[1].float() * by).to(kept[1].dtype), False
+                )
+
+            def back() -> None:
+                assert self.site is not None
+                self.site.dense, self.site.module.bias = kept
+                self.site.reset()
+
+            return back
+        parameters = [p for p in self.module._parameters.values() if p is not None]
+        before = [p.detach().clone() for p in parameters]
+        for p in parameters:
+            p.data.copy_((p.float() * (by[:, None] if p.dim() == 2 else by)).to(p.dtype))
+
+        def restore() -> None:
+            for p, old in zip(parameters, before, strict=True):
+                p.data.copy_(old)
+
+        return restore
+
+
+def _head(block: Any) -> int:
+    """Channels of a head, as some module of the block says; 0 where none does."""
+    modules = block.modules() if isinstance(block, nn.Module) else ()
+    return next((x for x in (getattr(m, "head_dim", 0) for m in modules) if x), 0)
+
+
+def _candidates(stage: Stage, group: list[Site]) -> list[Fold]:
+    """Norms and layers whose outputs may be the inputs of the group, up to factors."""
+    k, sites = group[0].dense.shape[1], {id(site.module): site for site in stage.sites}
+    block = stage.block
+    if not isinstance(block, nn.Module):
+        return []
+    head, found = _head(block), []
+    for name, module in block.named_modules():
+        if any(module is site.module for site in group):
+            continue
+        weight = module._parameters.get("weight")
+        site = sites.get(id(module))
+        if weight is None or (site is None and weight.dim() != 1):
+            continue
+        rows = weight.shape[0]
+        if rows == k:
+            found.append(Fold(name, module, site))
+        elif site is not None and head and rows % head == 0 and k % rows == 0:
+            found.append(Fold(name, module, site, k // rows, head))
+    return found
+
+
+def _relative(x: Tensor, y: Tensor) -> float:
+    return float((x.float() - y.float()).norm() / y.float().norm().clamp(min=1e-30))
+
+
+@torch.no_grad()
+def find_fold(stage: Stage, group: list[Site]) -> Fold | None:
+    """Where factors of the inputs of a group may go without changing what the block computes: tried
+    with random ones. None where there is no such layer."""
+    x = stage.hidden[0]
+    precise = x.dtype == torch.float32 and group[0].dense.dtype == torch.float32
+    allowed = FOLD_ERROR if precise else 30 * FOLD_ERROR
+    output = stage.run(0, x)
+    generator = torch.Generator().manual_seed(0)
+    for fold in _candidates(stage, group):
+        factors = 0.5 + torch.rand(group[0].dense.shape[1], generator=generator)
+        factors = fold.shared(factors.to(group[0].dense.device))
+        undo = [fold.multiply(factors)]
+        for site in group:
+            undo.append(site.rescaled_for_now(1 / factors))
+        changed = _relative(stage.run(0, x), output)
+        for back in reversed(undo):
+            back()
+        if changed < allowed:
+            return fold
+    return None
+
+
+def factors_of(
+    group: list[Site], moments: Moments, gram: Tensor, bits: int | None, fold: Fold
+) -> tuple[Tensor, float]:
+    """Those that cost the layers of the group least, and how much of the cost of none that is."""
+    mean = (moments.mean / moments.tokens).clamp(min=1e-8)
+    best, least, none = torch.ones_like(mean), float("inf"), 1.0
+    for step in range(STEPS):
+        factors = mean.pow(step / STEPS)
+        factors = fold.shared((factors / (factors.max() * factors.min()).sqrt()).clamp(1e-4, 1e4))
+        cost = 0.0
+        for site in group:
+            weight = site.dense.float()
+            of = Range.of(site.target.scheme, weight.shape[1], site.dense.dtype, bits)
+            scaled = weight * factors
+            grid = search(scaled, of, gram.diagonal() / factors.square())
+            cost += float(row_costs(grid.values(grid.codes(scaled)) / factors, weight, gram).sum())
+        if step == 0:
+            none = max(cost, 1e-30)
+        if cost < least:
+            best, least = factors, cost
+    return best, least / none
+
+
+@dataclass(frozen=True)
+class AWQ:
+    """Activation-aware scales, folded into the layers before.
+
+    Args:
+        then: what rounds the scaled weights; None: to nearest, with searched scales.
+        bits: fewer than the scheme stores; None: as many.
+        damp: of the mean of the moments' diagonal, added to it.
+    """
+
+    then: GPTQ | None = None
+    bits: int | None = None
+    damp: float = 0.01
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the dense model runs beside the quantized one."""
+        return self.then is not None and self.then.needs_reference
+
+    def quantize(self, stage: Stage) -> None:
+        """Give every layer of a block its result.
+
+        Args:
+            stage: the block.
+
+        Raises:
+            ValueError: calibration does not reach a layer, or brings NaN or Inf.
+        """
+        groups = stage.groups()
+        for group in groups:
+            self._scale(stage, group)
+        if self.then is not None:
+            notes = {site.name: site.note for site in stage.sites}
+            self.then.quantize(stage)
+            for site in stage.sites:
+                site.note = notes[site.name]
+            return
+        for group in groups:
+            moments = stage.moments(group, reference=False)
+            diagonal = damped(moments.gram / moments.tokens, self.damp).diagonal()
+            for site in group:
+                weight = site.dense.float()
+                of = Range.of(site.target.scheme, weight.shape[1], site.dense.dtype, self.bits)
+                grid = search(weight, of, diagonal)
+                site.finish(as_weight(grid.codes(weight), grid, site), site.note)
+
+    def _scale(self, stage: Stage, group: list[Site]) -> None:
+        fold = find_fold(stage, group)
+        if fold is None:
+            for site in group:
+                site.note = "not scaled: its inputs come from no layer that could be divided"
+            return
+        moments = stage.moments(group, reference=False)
+        gram = damped(moments.gram / moments.tokens, self.damp)
+        factors, gain = factors_of(group, moments, gram, self.bits, fold)
+        stage.undo.append(fold.multiply(1 / factors))
+        if fold.site is None:
+            stage.changed.append(fold.name)
+        for site in group:
+            site.rescale(factors, 1)
+            site.note = f"folded into {fold.name}: {gain:.3f} of the error"

@@ -1,0 +1,68 @@
+"""GPTQ: codes one column at a time, each making up for the errors of those before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..stage import Moments, Site, Stage
+from .codes import as_weight
+from .grid import Grid, Range, search
+from .solve import compensated, damped, descended, refitted, towards_dense
+
+
+@dataclass(frozen=True)
+class GPTQ:
+    """GPTQ with the largest inputs first and groups that stay where they are, so that nothing is
+    gathered at run time.
+
+    Args:
+        damp: of the mean of the moments' diagonal, added to it.
+        correct: how much of the error that the quantized blocks before bring in is made up for,
+            0..1.
+        passes: of descent on codes and scales after GPTQ; each makes the error smaller.
+        bits: fewer than the scheme stores; None: as many.
+    """
+
+    damp: float = 0.01
+    correct: float = 0.5
+    passes: int = 3
+    bits: int | None = None
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the dense model runs beside the quantized one."""
+        return self.correct > 0
+
+    def quantize(self, stage: Stage) -> None:
+        """Give every layer of a block its result.
+
+        Args:
+            stage: the block.
+
+        Raises:
+            ValueError: calibration does not reach a layer, or brings NaN or Inf.
+        """
+        for group in stage.groups():
+            moments = stage.moments(group)
+            for site in group:
+                self._site(site, moments)
+
+    def _site(self, site: Site, moments: Moments) -> None:
+        gram = damped(moments.gram / moments.tokens, self.damp)
+        weight = site.dense.float()
+        target = weight
+        if self.correct:
+            target = towards_dense(weight, gram, moments.cross / moments.tokens, self.correct)
+        of = Range.of(site.target.scheme, weight.shape[1], site.dense.dtype, self.bits)
+        grid = search(target, of, gram.diagonal())
+        codes, grid = self._solve(target, grid, gram)
+        site.finish(as_weight(codes, grid, site))
+
+    def _solve(self, weight: Tensor, grid: Grid, gram: Tensor) -> tuple[Tensor, Grid]:
+        codes = compensated(weight, grid, gram)
+        for _ in range(self.passes):
+            grid = refitted(codes, weight, grid, gram)
+            codes = descended(codes, weight, grid, gram)
+        return codes, grid

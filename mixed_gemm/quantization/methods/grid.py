@@ -1,0 +1,138 @@
+"""Scales and zero points of groups, searched so that rounding costs least.
+
+The cost of an element is the square of what rounding changes times a weight: how large its input
+is, squared and summed over calibration (the diagonal of the second moments), or 1 without data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...ops.problem import num_groups
+from ...weights.rounding import nonzero_scale
+from ...weights.scheme import Scheme
+
+SHRINKS = 40  # that are tried, from the whole range of a group down to LEAST of it
+LEAST = 0.4
+REFITS = 3  # of the scale to the codes, each followed by rounding again
+
+
+@dataclass(frozen=True)
+class Range:
+    """The codes of a scheme.
+
+    low, high: the least and the largest. group: elements of K that share a scale. has_zeros:
+    whether groups have zero points, which are codes. dtype: in which scales are stored.
+    """
+
+    low: int
+    high: int
+    group: int
+    has_zeros: bool
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, scheme: Scheme, k: int, dtype: torch.dtype, bits: int | None = None) -> Range:
+        """Of a weight-only scheme; ``bits`` fewer than it stores leave its outer codes unused."""
+        half = 2 ** ((bits or scheme.bits) - 1)
+        group = k if scheme.group_size == -1 else scheme.group_size
+        return cls(-half, half - 1, group, scheme.has_zeros, dtype)
+
+
+@dataclass
+class Grid:
+    """What codes stand for: w = (q - zero) * scale. scale, zero: float32 ``[N, G]``."""
+
+    range: Range
+    scale: Tensor
+    zero: Tensor
+
+    def spread(self, k: int) -> tuple[Tensor, Tensor]:
+        """scale and zero of every element, ``[N, K]``."""
+        size = self.range.group
+        scale, zero = (x.repeat_interleave(size, 1)[:, :k] for x in (self.scale, self.zero))
+        return scale, zero
+
+    def codes(self, weight: Tensor) -> Tensor:
+        """The nearest ones, float32 ``[N, K]``."""
+        scale, zero = self.spread(weight.shape[1])
+        return torch.round(weight / scale + zero).clamp(self.range.low, self.range.high)
+
+    def values(self, codes: Tensor) -> Tensor:
+        scale, zero = self.spread(codes.shape[1])
+        return (codes - zero) * scale
+
+
+def grouped(x: Tensor, size: int) -> Tensor:
+    """``[N, K]`` -> ``[N, G, size]``, the ragged end padded with zeros."""
+    k = x.shape[-1]
+    groups = num_groups(k, size)
+    padded = torch.nn.functional.pad(x, (0, groups * size - k))
+    return padded.view(*x.shape[:-1], groups, size)
+
+
+def _round(x: Tensor, scale: Tensor, zero: Tensor, of: Range) -> Tensor:
+    return torch.round(x / scale + zero).clamp(of.low, of.high)
+
+
+def _starts(x: Tensor, of: Range) -> list[tuple[Tensor, Tensor]]:
+    """(scale, zero) ``[N, G, 1]`` of the whole range of each group: with zero points from the
+    smallest to the largest; without, the larger magnitude at the code of larger magnitude, and
+    the same mirrored."""
+    if of.has_zeros:
+        smallest = x.amin(-1, keepdim=True).clamp(max=0)
+        largest = x.amax(-1, keepdim=True).clamp(min=0)
+        scale = nonzero_scale((largest - smallest) / (of.high - of.low), of.dtype)
+        return [(scale, (of.low - smallest / scale).round().clamp(of.low, of.high))]
+    extreme = x.gather(-1, x.abs().argmax(-1, keepdim=True))
+    scale = nonzero_scale(extreme / of.low, of.dtype)
+    return [(scale, torch.zeros_like(scale)), (-scale, torch.zeros_like(scale))]
+
+
+def search(weight: Tensor, of: Range, importance: Tensor | None = None) -> Grid:
+    """The scale and zero point of each group by which rounding to nearest costs least, among a
+    shrinking range and, from there, what least squares gives for the codes.
+
+    Args:
+        weight: float32 ``[N, K]``. of: the codes.
+        importance: ``[K]``, what a squared error of a column costs; None: 1.
+    """
+    x = grouped(weight.float(), of.group)
+    cost = torch.ones(weight.shape[1], device=x.device) if importance is None else importance
+    cost = grouped(cost.float()[None], of.group)[0]
+
+    def error(scale: Tensor, zero: Tensor) -> Tensor:
+        back = (_round(x, scale, zero, of) - zero) * scale
+        return ((back - x).square() * cost).sum(-1, keepdim=True)
+
+    best, least = None, None
+    for scale, zero in _starts(x, of):
+        for step in range(SHRINKS):
+            shrunk = nonzero_scale(scale * (1 - (1 - LEAST) * step / SHRINKS), of.dtype)
+            at = zero
+            if of.has_zeros:  # the middle of the range stays where it is
+                middle = (of.low + of.high) / 2
+                at = (middle - (middle - zero) * scale / shrunk).round().clamp(of.low, of.high)
+            found = error(shrunk, at)
+            if best is None or least is None:
+                best, least = (shrunk, at), found
+                continue
+            better = found < least
+            best = (torch.where(better, shrunk, best[0]), torch.where(better, at, best[1]))
+            least = torch.where(better, found, least)
+    assert best is not None and least is not None
+    scale, zero = best
+    for _ in range(REFITS):
+        steps = _round(x, scale, zero, of) - zero
+        fitted = (cost * steps * x).sum(-1, keepdim=True) / (
+            (cost * steps.square()).sum(-1, keepdim=True).clamp(min=1e-30)
+        )
+        fitted = nonzero_scale(fitted, of.dtype)
+        found = error(fitted, zero)
+        better = found < least
+        scale = torch.where(better, fitted, scale)
+        least = torch.where(better, found, least)
+    return Grid(of, scale.squeeze(-1), zero.squeeze(-1))

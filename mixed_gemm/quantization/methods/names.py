@@ -1,0 +1,55 @@
+"""The methods by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ...ops.errors import ArgumentTypeError, wrong_value
+from .autoround import AutoRound
+from .awq import AWQ
+from .gptq import GPTQ
+from .hqq import HQQ
+from .rounding import SearchedRounding
+
+METHODS: dict[str, Callable[[], Any]] = {
+    "rtn": SearchedRounding,
+    "hqq": HQQ,
+    "awq": AWQ,
+    "gptq": GPTQ,
+    "awq+gptq": lambda: AWQ(then=GPTQ()),
+    "autoround": AutoRound,
+}
+WITHOUT_DATA = ("rtn", "hqq")
+FEWER_BITS = (2, 3)  # that are stored in 4
+
+
+def named(method: Any, bits: int | None = None) -> Any:
+    """A method by name, or the one that is given.
+
+    Args:
+        method: a name of ``METHODS``, or an object. bits: 2 or 3, the codes that it may use of the
+            4 bits that are stored; else ignored.
+
+    Raises:
+        ValueError: there is none of this name. TypeError: it is no method.
+    """
+    if isinstance(method, str):
+        if method not in METHODS:
+            wrong_value("quantize_", "method", f"be one of {', '.join(METHODS)}", repr(method))
+        method = METHODS[method]()
+    if not (hasattr(method, "quantize") or hasattr(method, "weight")):
+        raise ArgumentTypeError(
+            f"quantize_: method must be one of {', '.join(METHODS)} or an object of "
+            f"mixed_gemm.quantization.methods, got {method!r}"
+        )
+    return method if bits not in FEWER_BITS else _with_bits(method, bits)
+
+
+def _with_bits(method: Any, bits: int) -> Any:
+    if not hasattr(method, "bits"):
+        raise ArgumentTypeError(f"quantize_: {method!r} takes no bits={bits}")
+    then = getattr(method, "then", None)
+    inner = {} if then is None else {"then": _with_bits(then, bits)}
+    return replace(method, bits=bits, **inner)

@@ -1,0 +1,126 @@
+"""Codes of a weight that keep the output of its layer: GPTQ (Frantar et al. 2022,
+https://arxiv.org/abs/2210.17323), then descent on single codes and scales.
+
+All of it makes tr((V - W) H (V - W)^T) small, where W ``[N, K]`` is the weight, V what the codes
+stand for, and H ``[K, K]`` the second moments of the inputs.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...weights.rounding import nonzero_scale
+from .grid import Grid, grouped
+
+COLUMNS = 128  # that are done before the others hear of their errors: one product of matrices
+
+
+def damped(gram: Tensor, damp: float) -> Tensor:
+    """H with ``damp`` of its mean diagonal added to the diagonal; inputs that are always 0 cost
+    what the mean of all does, so that their weights stay near what they are."""
+    diagonal = gram.diagonal()
+    mean = diagonal.mean().clamp(min=1e-30)
+    result: Tensor = gram + torch.diag(damp * mean + (diagonal == 0) * mean)
+    return result
+
+
+def towards_dense(weight: Tensor, gram: Tensor, cross: Tensor, share: float) -> Tensor:
+    """The real weight that does best on inputs which carry the error of the layers before:
+    W - share * W (sum of (x - x') x^T) H^-1 brings W x close to what W made of x'."""
+    shift: Tensor = torch.linalg.solve(gram, (weight @ cross).t()).t()
+    result: Tensor = weight - share * shift
+    return result
+
+
+def compensated(weight: Tensor, grid: Grid, gram: Tensor) -> Tensor:
+    """Codes of GPTQ: a column at a time, those with the largest inputs first, and what rounding
+    changed is made up for by the columns that are still to come.
+
+    Args:
+        weight: float32 ``[N, K]``. grid: its scales, which stay. gram: damped ``[K, K]``.
+
+    Returns:
+        float32 ``[N, K]``.
+    """
+    k = weight.shape[1]
+    order = torch.argsort(gram.diagonal(), descending=True)
+    back = torch.argsort(order)
+    scale, zero = (x[:, order] for x in grid.spread(k))
+    low, high = grid.range.low, grid.range.high
+    # The upper triangle U of H^-1 = U^T U: row j tells the later columns of an error in column j.
+    lower = torch.linalg.cholesky(gram[order][:, order])
+    upper = torch.linalg.cholesky(torch.cholesky_inverse(lower), upper=True)
+    left = weight[:, order].clone()
+    codes = torch.empty_like(left)
+    for begin in range(0, k, COLUMNS):
+        end = min(begin + COLUMNS, k)
+        mine, within = left[:, begin:end].clone(), upper[begin:end, begin:end]
+        errors = torch.empty_like(mine)
+        for j in range(end - begin):
+            at = begin + j
+            q = torch.round(mine[:, j] / scale[:, at] + zero[:, at]).clamp(low, high)
+            codes[:, at] = q
+            error = (mine[:, j] - (q - zero[:, at]) * scale[:, at]) / within[j, j]
+            mine[:, j:] -= error[:, None] * within[j, j:]
+            errors[:, j] = error
+        left[:, end:] -= errors @ upper[begin:end, end:]
+    return codes[:, back]
+
+
+def descended(codes: Tensor, weight: Tensor, grid: Grid, gram: Tensor) -> Tensor:
+    """One pass over the columns, of which each takes the codes that are best beside all others as
+    they are: never worse.
+
+    Args and result as of :func:`compensated`; codes: where it starts.
+    """
+    k = weight.shape[1]
+    scale, zero = grid.spread(k)
+    low, high = grid.range.low, grid.range.high
+    slope = (grid.values(codes) - weight) @ gram
+    codes = codes.clone()
+    for begin in range(0, k, COLUMNS):
+        end = min(begin + COLUMNS, k)
+        mine, within = slope[:, begin:end].clone(), gram[begin:end, begin:end]
+        changes = torch.zeros_like(mine)
+        for j in range(end - begin):
+            at = begin + j
+            s, z = scale[:, at], zero[:, at]
+            wanted = (codes[:, at] - z) * s - mine[:, j] / within[j, j]
+            q = torch.round(wanted / s + z).clamp(low, high)
+            change = (q - codes[:, at]) * s
+            codes[:, at] = q
+            changes[:, j] = change
+            mine += change[:, None] * within[j]
+        slope += changes @ gram[begin:end]
+    return codes
+
+
+def refitted(codes: Tensor, weight: Tensor, grid: Grid, gram: Tensor) -> Grid:
+    """The scales that are best for the codes as they are: least squares, the groups of a row
+    together. A row for which rounding the scales loses what that won keeps its own."""
+    of, k = grid.range, weight.shape[1]
+    _, zero = grid.spread(k)
+    steps = codes - zero
+    groups = grid.scale.shape[1]
+    right = grouped(steps * (weight @ gram), of.group).sum(-1)
+    matrix = torch.empty(len(codes), groups, groups, device=codes.device)
+    for g in range(groups):
+        part = slice(g * of.group, min((g + 1) * of.group, k))
+        matrix[:, g] = grouped((steps[:, part] @ gram[part]) * steps, of.group).sum(-1)
+    diagonal = matrix.diagonal(dim1=1, dim2=2)
+    diagonal += 1e-6 * diagonal.mean(-1, keepdim=True) + 1e-30  # a view: codes may all be zero
+    scale = torch.linalg.solve(matrix, right)
+    usable = scale.isfinite() & (scale != 0)
+    scale = nonzero_scale(torch.where(usable, scale, grid.scale), of.dtype)
+    new = Grid(of, scale, grid.zero)
+    better = row_costs(new.values(codes), weight, gram) < row_costs(
+        grid.values(codes), weight, gram
+    )
+    return Grid(of, torch.where(better[:, None], scale, grid.scale), grid.zero)
+
+
+def row_costs(values: Tensor, weight: Tensor, gram: Tensor) -> Tensor:
+    """What a row's rounding costs, ``[N]``."""
+    error = values - weight
+    return ((error @ gram) * error).sum(-1)

@@ -1,0 +1,142 @@
+"""A folder that is calibrated a block at a time: bit for bit what the model in memory gives, and
+what a run that was killed goes on to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support import decoders
+
+import mixed_gemm
+from mixed_gemm.quantization import CalibratedCheckpoint
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+OPTIONS: dict[str, Any] = {"group_size": 32, "symmetric": False}
+# Ends itself without a warning once two of the blocks are on the disk.
+KILLED = """
+import os, signal, sys
+import torch
+from mixed_gemm.quantization import CalibratedCheckpoint
+
+kept = CalibratedCheckpoint._keep
+
+def keep(self, number, tensors):
+    kept(self, number, tensors)
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+CalibratedCheckpoint._keep = keep
+CalibratedCheckpoint(
+    sys.argv[1], method="awq+gptq", calibration=torch.load(sys.argv[2]), work=sys.argv[3],
+    group_size=32, symmetric=False, progress=False,
+)
+"""
+
+
+@pytest.fixture
+def dense(tmp_path: Path) -> Path:
+    decoders.decoder("Qwen2").save_pretrained(tmp_path / "dense")
+    return tmp_path / "dense"
+
+
+def calibrated(dense: Path, work: Path, method: Any = "awq+gptq", **more: Any) -> Any:
+    options = {**OPTIONS, "calibration": decoders.batches(), "progress": False, **more}
+    return CalibratedCheckpoint(dense, method=method, work=work, **options)
+
+
+def written(checkpoint: Any, target: Path) -> Any:
+    mixed_gemm.save_checkpoint(checkpoint, target)
+    return mixed_gemm.from_pretrained(target)
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq", "awq+gptq"])
+def test_as_the_model_in_memory(dense: Path, tmp_path: Path, method: str) -> None:
+    model = decoders.decoder("Qwen2")
+    mixed_gemm.quantize_(model, method=method, calibration=decoders.batches(), skip=(), **OPTIONS)
+    found = written(calibrated(dense, tmp_path / "work", method, skip=()), tmp_path / "out")
+    assert torch.equal(decoders.logits(found), decoders.logits(model))
+
+
+def test_after_a_kill_it_goes_on(dense: Path, tmp_path: Path) -> None:
+    torch.save(decoders.batches(), tmp_path / "data.pt")
+    work = tmp_path / "work"
+    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, dense, tmp_path / "data.pt", work],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert sorted(x.name for x in work.glob("*.pt")) == ["00000.pt", "00001.pt"]
+    times = {x.name: x.stat().st_mtime_ns for x in work.glob("*.pt")}
+    resumed = decoders.logits(written(calibrated(dense, work), tmp_path / "resumed"))
+    assert {x: (work / x).stat().st_mtime_ns for x in times} == times
+    whole = decoders.logits(written(calibrated(dense, tmp_path / "other"), tmp_path / "whole"))
+    assert torch.equal(resumed, whole)
+
+
+def test_blocks_of_another_run_are_not_taken(dense: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    calibrated(dense, work, "gptq")
+    for what, change in (
+        ("calibration", {"calibration": decoders.batches(seed=2)}),
+        ("scheme", {"group_size": 16}),
+        ("method", {"method": mixed_gemm.quantization.methods.GPTQ(damp=0.02)}),
+    ):
+        with pytest.raises(ValueError, match=f"another .*{what}.*remove that folder"):
+            calibrated(dense, work, **{"method": "gptq", **change})
+    assert json.loads((work / "recipe.json").read_text())["method"].startswith("GPTQ(damp=0.01")
+
+
+def test_a_torn_file_is_not_there(dense: Path, tmp_path: Path) -> None:
+    """A file has its name once it is whole."""
+    work = tmp_path / "work"
+    calibrated(dense, work, "gptq")
+    (work / "00001.pt").rename(work / "00001.pt.part")
+    (work / "00001.pt.part").write_bytes(b"torn")
+    calibrated(dense, work, "gptq")
+    assert (work / "00001.pt").stat().st_size > 1000
+
+
+def test_weights_are_in_memory_a_block_at_a_time(dense: Path, tmp_path: Path) -> None:
+    model: Any = None
+    loaded: list[set[str]] = []
+    finish = mixed_gemm.quantization.stage.Site.finish
+
+    def watch(self: Any, *args: Any) -> None:
+        there = [n for n, p in model.named_parameters() if not p.is_meta and ".layers." in n]
+        loaded.append({name.split(".")[2] for name in there})
+        finish(self, *args)
+
+    build = CalibratedCheckpoint._empty_model
+
+    def kept(self: Any) -> Any:
+        nonlocal model
+        model = build(self)
+        return model
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CalibratedCheckpoint, "_empty_model", kept)
+        patch.setattr(mixed_gemm.quantization.stage.Site, "finish", watch)
+        calibrated(dense, tmp_path / "work", "gptq")
+    assert loaded
+    assert all(len(blocks) == 1 for blocks in loaded)
+
+
+def test_methods_without_data_are_refused(dense: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="needs no calibration by blocks"):
+        calibrated(dense, tmp_path / "work", "hqq")
+    shutil.rmtree(tmp_path / "work", ignore_errors=True)
+    with pytest.raises(ValueError, match=r"one that needs no data \(rtn, hqq\)"):
+        mixed_gemm.quantization.DenseCheckpoint(dense, group_size=32, method="gptq")

@@ -1,0 +1,321 @@
+"""Methods on small decoders of transformers: better than rounding to nearest on data that did not
+calibrate, the same every time, and nothing of the model is lost where they fail.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import pytest
+import torch
+from support import decoders
+from torch import Tensor, nn
+
+import mixed_gemm
+from mixed_gemm.quantization import methods
+from mixed_gemm.quantization.chain import REST, chain_of
+from mixed_gemm.quantization.methods import awq
+from mixed_gemm.quantization.select import DEFAULT_SKIP, select
+from mixed_gemm.quantization.stage import Site, Stage
+from mixed_gemm.weights.scheme import Scheme
+
+pytest.importorskip("transformers")
+
+
+def quantized(kind: str, method: Any, **options: Any) -> Any:
+    model = decoders.decoder(kind)
+    data = None if method in (None, "rtn", "hqq") else decoders.batches()
+    options = {"group_size": 32, "symmetric": False, "skip": (), **options}
+    mixed_gemm.quantize_(model, method=method, calibration=data, **options)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("kind", "symmetric"), [("Llama", False), ("Qwen2", False), ("Qwen3", True)]
+)
+def test_methods_beat_rounding(kind: str, symmetric: bool) -> None:
+    dense = decoders.logits(decoders.decoder(kind))
+    errors = [
+        decoders.error(quantized(kind, method, symmetric=symmetric), dense)
+        for method in (None, "awq", "gptq", "awq+gptq", methods.AutoRound(steps=40))
+    ]
+    nearest, scaled, gptq, both, learned = errors
+    assert max(scaled, learned) < nearest
+    assert max(gptq, both) < 0.8 * nearest
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_searched_ranges_are_closer_to_the_weight(symmetric: bool) -> None:
+    options = {"group_size": 32, "symmetric": symmetric}
+    plain, searched = (
+        mixed_gemm.quantize_(decoders.decoder(), method=method, **options)
+        for method in (None, "rtn")
+    )
+    for name in plain.quantized:
+        assert searched.layers[name].weight_error < plain.layers[name].weight_error
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq+gptq", methods.AutoRound(steps=20)], ids=str)
+def test_the_same_every_time(method: Any) -> None:
+    first, second = (decoders.logits(quantized("Llama", method)) for _ in range(2))
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("bits", [2, 3])
+@pytest.mark.parametrize("method", ["rtn", "hqq", "gptq", "awq+gptq"])
+def test_fewer_bits_are_stored_in_four(bits: int, method: str) -> None:
+    model = quantized("Llama", method, bits=bits)
+    for module in model.modules():
+        if isinstance(module, mixed_gemm.Linear):
+            weight = module.to_quantized_weight()
+            assert weight.bits == 4
+            assert int(weight.q.min()) >= -(2 ** (bits - 1))
+            assert int(weight.q.max()) < 2 ** (bits - 1)
+
+
+def test_fewer_bits_need_a_method() -> None:
+    with pytest.raises(ValueError, match="bits"):
+        mixed_gemm.quantize_(decoders.decoder(), bits=3)
+
+
+def test_real_zero_points_of_hqq_are_no_codes() -> None:
+    model = quantized("Llama", "hqq", zero_mode="add", symmetric=None)
+    weight = model.model.layers[0].mlp.up_proj.to_quantized_weight()
+    ratio = -weight.zeros / weight.scales
+    assert bool((ratio != ratio.round()).any())
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq"])
+def test_half_models(method: str) -> None:
+    dense = decoders.decoder(dtype=torch.bfloat16)
+    wanted = decoders.logits(dense).float()
+    errors = []
+    for way in (None, method):
+        model = decoders.decoder(dtype=torch.bfloat16)
+        data = decoders.batches() if way else None
+        mixed_gemm.quantize_(model, group_size=32, method=way, calibration=data)
+        errors.append(decoders.error(model, wanted))
+    assert errors[1] < errors[0]
+
+
+# --- what a method must not change --------------------------------------------------------------
+
+
+def state_of(model: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq", "awq+gptq"])
+def test_a_failure_leaves_the_model_as_it_was(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = decoders.decoder("Qwen2")
+    before, modules = state_of(model), dict(model.named_modules())
+    finish = Site.finish
+
+    def finish_fails(self: Site, *args: Any) -> None:
+        if self.name.startswith("model.layers.2.mlp.down"):
+            raise KeyboardInterrupt
+        finish(self, *args)
+
+    monkeypatch.setattr(Site, "finish", finish_fails)
+    with pytest.raises(KeyboardInterrupt):
+        mixed_gemm.quantize_(model, group_size=32, method=method, calibration=decoders.batches(2))
+    after = state_of(model)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert dict(model.named_modules()) == modules
+    assert model.config.use_cache
+
+
+def test_a_layer_that_is_never_reached_is_named() -> None:
+    model = decoders.decoder()
+    model.model.layers[1].extra = nn.Linear(64, 64)
+    with pytest.raises(ValueError, match=r"never reached model\.layers\.1\.extra.*skip"):
+        mixed_gemm.quantize_(model, method="gptq", group_size=32, calibration=decoders.batches(1))
+    assert type(model.model.layers[0].mlp.up_proj) is nn.Linear
+
+
+def test_data_that_is_missing_or_too_much_is_refused() -> None:
+    model = decoders.decoder()
+    for method in ("awq", "gptq", "autoround"):
+        with pytest.raises(ValueError, match="needs calibration"):
+            mixed_gemm.quantize_(model, method=method, group_size=32)
+    for method in ("rtn", "hqq"):
+        with pytest.raises(ValueError, match="calibration must be None"):
+            mixed_gemm.quantize_(
+                model, method=method, group_size=32, calibration=decoders.batches(1)
+            )
+    with pytest.raises(ValueError, match="no batch"):
+        mixed_gemm.quantize_(model, method="gptq", group_size=32, calibration=[])
+    with pytest.raises(ValueError, match=r"method must be one of rtn.*'gtpq'"):
+        mixed_gemm.quantize_(model, method="gtpq", calibration=decoders.batches(1))
+    with pytest.raises(ValueError, match="round activations"):
+        mixed_gemm.quantize_(model, "w8a8", method="gptq", calibration=decoders.batches(1))
+    assert type(model.model.layers[0].mlp.up_proj) is nn.Linear
+
+
+@pytest.mark.parametrize("method", ["rtn", "hqq", "gptq", "awq", "autoround"])
+def test_nan_in_a_weight_is_named(method: str) -> None:
+    model = decoders.decoder(layers=2)
+    with torch.no_grad():
+        model.model.layers[1].mlp.down_proj.weight[3, 5] = torch.nan
+    data = None if method in ("rtn", "hqq") else decoders.batches(1)
+    with pytest.raises(ValueError, match=r"down_proj.*finite.*\(3, 5\)"):
+        mixed_gemm.quantize_(model, method=method, group_size=32, calibration=data)
+
+
+def test_nan_in_the_data_is_named() -> None:
+    model = decoders.decoder()
+    with torch.no_grad():
+        model.model.embed_tokens.weight[100:] = torch.nan
+    with pytest.raises(ValueError, match=r"input of model\.layers\.0.*NaN"):
+        mixed_gemm.quantize_(model, method="gptq", group_size=32, calibration=decoders.batches(2))
+
+
+# --- folding ------------------------------------------------------------------------------------
+
+
+def stage_of(model: Any) -> Stage:
+    """Of the first block."""
+    targets, _ = select(model, lambda name, layer: Scheme.weight_only(4, 32), DEFAULT_SKIP)
+    chain = chain_of(model, targets, decoders.batches(1))
+    name = next(iter(chain.blocks))
+    sites = [Site(x, targets[x]) for x in chain.names_in(name, targets)]
+    return Stage(name, chain.blocks[name], sites, chain.calls[name], chain.first, None)
+
+
+@pytest.mark.parametrize("kind", decoders.KINDS)
+def test_where_factors_can_be_folded(kind: str) -> None:
+    stage = stage_of(decoders.decoder(kind))
+    with stage.stand_ins(), torch.no_grad():
+        folds = [awq.find_fold(stage, group) for group in stage.groups()]
+        assert [fold and fold.name for fold in folds] == [
+            "input_layernorm",
+            "self_attn.v_proj",
+            "post_attention_layernorm",
+            "mlp.up_proj",
+        ]
+        assert folds[1] is not None
+        assert (folds[1].repeat, folds[1].head) == (2, 16)  # two heads read each of the values
+
+
+@pytest.mark.parametrize("kind", decoders.KINDS)
+def test_folding_changes_nothing_but_rounding(kind: str) -> None:
+    dense = decoders.logits(decoders.decoder(kind))
+    model = quantized(kind, "awq", bits=8, skip=("lm_head",))
+    assert decoders.error(model, dense) < 0.02
+
+
+def test_biases_take_their_factors() -> None:
+    """Qwen2's values have one."""
+    model, dense = quantized("Qwen2", "awq"), decoders.decoder("Qwen2")
+    pairs = [
+        (mine.self_attn.v_proj.bias, theirs.self_attn.v_proj.bias)
+        for mine, theirs in zip(model.model.layers, dense.model.layers, strict=True)
+    ]
+    assert not all(torch.equal(mine, theirs) for mine, theirs in pairs)
+
+
+class Shared(nn.Module):
+    """A norm whose output something else reads too, so that nothing can be folded into it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(64)
+        self.linear = nn.Linear(64, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(x)
+        return self.linear(y) + y
+
+
+class Blocks(nn.Module):
+    def __init__(self, kind: type[nn.Module]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks = nn.ModuleList(kind() for _ in range(3))
+        self.head = nn.Linear(64, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def test_a_norm_that_others_read_is_left_alone() -> None:
+    model = Blocks(Shared)
+    data = [torch.randn(8, 64) for _ in range(4)]
+    report = mixed_gemm.quantize_(model, method="awq", group_size=32, calibration=data)
+    notes = {name: layer.note for name, layer in report.layers.items()}
+    assert notes["blocks.1.linear"].startswith("not scaled")
+    assert torch.equal(model.blocks[1].norm.weight, torch.ones(64))  # type: ignore[union-attr]
+
+
+# --- chains -------------------------------------------------------------------------------------
+
+
+class Named(nn.Module):
+    """A block that is called by names, needs something else, and returns a tuple."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 64)
+
+    def forward(self, *, scale: Tensor, states: Tensor) -> tuple[Tensor, str]:
+        return states + self.linear(states * scale), "more"
+
+
+class CallsByName(Blocks):
+    def forward(self, x: Tensor) -> Tensor:
+        for i, block in enumerate(self.blocks):
+            x = block(scale=torch.full((1,), i + 1.0), states=x)[0]
+        return self.head(x)
+
+
+def test_a_chain_is_what_the_model_computes() -> None:
+    model = CallsByName(Named)
+    data = [torch.randn(4, 64) for _ in range(3)]
+    chain = chain_of(model, ["blocks.0.linear", "blocks.2.linear", "head"], data)
+    assert list(chain.blocks) == ["blocks.0", "blocks.1", "blocks.2", REST]
+    for i, batch in enumerate(data):
+        hidden = chain.first[i]
+        for name in chain.blocks:
+            hidden = chain.calls[name][i].run(chain.blocks[name], hidden)
+        with torch.no_grad():
+            assert torch.equal(hidden, model(batch))
+
+
+def test_models_that_are_no_chain_are_one_block() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        OrderedDict(a=nn.Linear(64, 64), b=nn.ReLU(), c=nn.Linear(64, 64), d=nn.Linear(64, 4))
+    )
+    data = [torch.randn(32, 64) @ torch.randn(64, 64) for _ in range(4)]
+    with torch.no_grad():
+        dense = model(data[0])
+    errors = []
+    for method in ("rtn", "gptq"):
+        other = nn.Sequential(OrderedDict((n, x) for n, x in model.named_children()))
+        mixed_gemm.quantize_(
+            other, method=method, group_size=32,
+            calibration=data[1:] if method == "gptq" else None,
+        )  # fmt: skip
+        with torch.no_grad():
+            errors.append(float((other(data[0]) - dense).norm()))
+    assert errors[1] < errors[0]
+
+
+class Reversed(Blocks):
+    """Blocks that run in another order than they hang: no chain."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for i in (2, 0, 1):
+            x = self.blocks[i](x)
+        return self.head(x)
+
+
+def test_blocks_in_another_order_are_no_chain() -> None:
+    model = Reversed(Shared)
+    chain = chain_of(model, ["blocks.0.linear", "blocks.1.linear"], [torch.randn(4, 64)])
+    assert list(chain.blocks) == [REST]
+    mixed_gemm.quantize_(model, method="gptq", group_size=32, calibration=[torch.randn(40, 64)])
+    assert isinstance(model.blocks[1].linear, mixed_gemm.Linear)  # type: ignore[union-attr]
