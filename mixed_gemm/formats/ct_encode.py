@@ -6,7 +6,7 @@ named in its config group, where they refuse it loudly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -148,11 +148,17 @@ class Groups:
         if weight.is_conv1d:
             self._conv1d += names
 
-    def configuration(self, ignore: Iterable[str], own: bool = False) -> dict[str, Any]:
+    def configuration(
+        self,
+        ignore: Iterable[str],
+        own: bool = False,
+        recipe: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
         """What config.json says.
 
         Args:
             ignore: linears that are dense. own: refuse other readers for the whole model.
+            recipe: how the layers were quantized, as JSON has it.
         """
         kinds = list(self._groups.values())
         if len(kinds) == 1:
@@ -161,7 +167,9 @@ class Groups:
             group["format"] = OWN_FORMAT
         formats = {group["format"] for group in kinds}
         said = {"zeros_added": self._added, "conv1d": self._conv1d}
-        extra = {key: sorted(names) for key, names in said.items() if names}
+        extra: dict[str, Any] = {key: sorted(names) for key, names in said.items() if names}
+        if recipe:
+            extra["recipe"] = dict(recipe)
         return {
             "quant_method": "compressed-tensors",
             "format": formats.pop() if len(formats) == 1 else "mixed-precision",

@@ -23,6 +23,7 @@ from .target import CONFIG, TargetFolder
 
 MAX_SHARD_BYTES = 5 * 10**9  # as transformers
 README = "README.md"
+RECIPE = "mixed_gemm_recipe"  # the attribute of a model that says how it was quantized
 
 
 class _Source(Protocol):
@@ -54,6 +55,7 @@ class _FromModel:
         to_dict = getattr(getattr(model, "config", None), "to_dict", dict)
         self.config: dict[str, Any] = to_dict()
         self._model = model
+        self.recipe: Mapping[str, Any] | None = getattr(model, RECIPE, None)
 
     def layer(self, name: str) -> QuantizedWeight:
         return self._quantized[name].to_quantized_weight(name)
@@ -79,6 +81,7 @@ class _FromCheckpoint:
         matrices = [x for x in weights if len(checkpoint.tensor_shape(x)) == 2]
         self.ignore = tuple(name.removesuffix(".weight") for name in matrices)
         self._checkpoint = checkpoint
+        self.recipe = _recipe_in(checkpoint.config)
 
     def layer(self, name: str) -> QuantizedWeight:
         return self._checkpoint.layer(name)
@@ -86,6 +89,14 @@ class _FromCheckpoint:
     def plain(self) -> Iterator[tuple[str, Tensor]]:
         _refuse_scaled_activations(self._checkpoint.tensors, ())
         return ((name, self._checkpoint.tensor(name)) for name in self._checkpoint.tensors)
+
+
+def _recipe_in(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """That of a folder of ours, which goes along when it is written again."""
+    found: Any = config
+    for key in ("quantization_config", "mixed_gemm", "recipe"):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) else None
 
 
 def _refuse_scaled_activations(names: Iterable[str], layers: Iterable[str]) -> None:
@@ -181,7 +192,9 @@ def save_checkpoint(
             copy_companion(file, target.stage / file.name)
         whole = dict(given.config if config is None else config)
         whole.pop("compression_config", None)
-        whole["quantization_config"] = groups.configuration(given.ignore)
+        whole["quantization_config"] = groups.configuration(
+            given.ignore, recipe=getattr(given, "recipe", None)
+        )
         if groups.own and not (target.stage / README).exists():
             write_new_file(target.stage / README, [how_to_load(groups.own).encode()])
         text = json.dumps(whole, indent=2, default=_json) + "\n"

@@ -99,8 +99,11 @@ class CalibratedCheckpoint(DenseCheckpoint):
         self.recipe = {
             "method": repr(chosen),
             "scheme": str(self.scheme),
+            "calibration_sha256": _digest(calibration),
+        }
+        self._run = {
+            **self.recipe,
             "layers": {name: str(x) for name, x in self.schemes.items()},
-            "calibration": _digest(calibration),
             "files": {file.name: file.stat().st_size for file in map(Path, self.files)},
         }
         self._start()
@@ -114,12 +117,12 @@ class CalibratedCheckpoint(DenseCheckpoint):
 
     def _start(self) -> None:
         self._work.mkdir(parents=True, exist_ok=True)
-        kept, text = self._work / RECIPE, json.dumps(self.recipe, sort_keys=True, indent=1)
+        kept, text = self._work / RECIPE, json.dumps(self._run, sort_keys=True, indent=1)
         if not kept.exists():
             _synced(kept, text.encode())
         elif kept.read_text() != text:
             before = json.loads(kept.read_text())
-            names = [x for x in self.recipe if before.get(x) != self.recipe[x]]
+            names = [x for x in self._run if before.get(x) != self._run[x]]
             raise ArgumentValueError(
                 f"quantize: {self._work} has blocks of a run with another {', '.join(names)}. "
                 "Hint: remove that folder, or run with what was given then"
@@ -263,7 +266,7 @@ class _Walk(Sequential):
                 for x, parameter in list(self._model.named_parameters()):
                     if x.startswith(prefix):
                         set_tensor(self._model, x, torch.empty_like(parameter, device="meta"))
-            self._stages.clear()
+            self._undo.clear()  # the files are as they were
 
     def _commit(self) -> None:
         """Nothing: files have it."""

@@ -12,13 +12,16 @@ import torch
 from torch import nn
 
 from .._progress import Progress, track
+from ..formats.save import RECIPE
 from ..nn.conv import Conv2d, default_block_size
 from ..nn.fused import fuse_activations as fused_by_id
 from ..nn.linear import Linear
-from ..ops.errors import ArgumentTypeError, ArgumentValueError
+from ..ops.errors import ArgumentTypeError, ArgumentValueError, wrong_value
 from ..weights.scheme import Scheme, refined
 from ..weights.tensor import QuantizedTensor
+from .budget import spend
 from .methods.base import Method
+from .methods.distilled import Distilled
 from .methods.names import FEWER_BITS, named
 from .methods.rounding import RoundToNearest
 from .methods.sequential import BlockMethod, Sequential
@@ -45,6 +48,7 @@ def quantize_(
     skip: Skip = DEFAULT_SKIP,
     method: str | Method | BlockMethod | None = None,
     calibration: Iterable[Any] | None = None,
+    average_bits: float | None = None,
     smooth: float | None = None,
     fuse_activations: bool = False,
     progress: Progress = True,
@@ -82,6 +86,9 @@ def quantize_(
         calibration: batches for methods that need them, and for schemes that round activations:
             for static ones and for ``smooth``. A mapping runs as model(**batch), a tuple or list as
             model(*batch), anything else as model(batch), in eval mode. Of text: ``text_batches``.
+        average_bits: 4..8: layers of 4 bits get 8 where that changes outputs most, measured with
+            the calibration data (without: by the weights), as far as the average of a weight
+            allows. Not for schemes that round activations.
         smooth: for those of int8: alpha of SmoothQuant (0.5 is usual). Factors are folded into the
             norm or linear before, whose weights change, or kept as a pre_scale.
         fuse_activations: whether an ``nn.Sequential`` runs a layer and the ReLU, ReLU6, GELU or
@@ -125,12 +132,19 @@ def quantize_(
         return found
 
     chosen = None if method is None else named(method, bits)
-    if chosen is not None and bits in FEWER_BITS:
+    if fewer := chosen is not None and bits in FEWER_BITS:
         bits = 4
     if not callable(scheme):
         scheme_of("", None)  # refuses what does not fit each other, even if no layer is selected
     targets, skipped = select(model, scheme_of, skip)
     _refuse(targets)
+    if average_bits is not None:
+        if fewer:
+            wrong_value("quantize_", "bits", "be 4 with average_bits", "fewer")
+        calibration = None if calibration is None else list(calibration)
+        spend(model, targets, average_bits, calibration)
+        if not (hasattr(chosen, "quantize") or isinstance(chosen, Distilled)):
+            calibration = None  # it has been read, and the method reads none
     if chosen is None:
         way = _method(targets, scheme, calibration, smooth)
     else:
@@ -145,9 +159,14 @@ def quantize_(
             parent, child = target.places[0]
             if (activation := fused.get(id(getattr(parent, child)))) is not None:
                 layers[name] = replace(layers[name], activation=activation)
+    setattr(model, RECIPE, {"method": repr(way), "schemes": _schemes_in(targets)})
     for told in AFTER_QUANTIZE:
         told(model)
     return Report(layers)
+
+
+def _schemes_in(targets: dict[str, Target]) -> list[str]:
+    return sorted({str(target.scheme) for target in targets.values()})
 
 
 def _refuse(targets: dict[str, Target]) -> None:
@@ -209,6 +228,9 @@ class _ByScheme:
     def __init__(self, rounded: SmoothQuant, others: RoundToNearest) -> None:
         self._rounded, self._others = rounded, others
 
+    def __repr__(self) -> str:
+        return f"{self._rounded}"
+
     def _of(self, target: Target) -> Method:
         return self._others if target.scheme.input_activations is None else self._rounded
 
@@ -244,6 +266,7 @@ def _replace(name: str, target: Target, method: Method) -> LayerReport:
         bytes_before=layer.weight.nbytes,
         bytes_after=weight.stored_bytes,
         weight_error=_error(layer.weight, weight, method.note(name)),
+        output_error=getattr(method, "output_error", lambda name: None)(name),
         seconds=time.perf_counter() - begun,
         note=method.note(name),
     )

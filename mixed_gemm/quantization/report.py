@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..weights.scheme import Scheme
 
@@ -21,6 +22,8 @@ class LayerReport:
         bytes_before: of the dense weight. bytes_after: of what stands for it now.
         weight_error: root mean square of what rounding changed over that of the weight; None on the
             meta device, and where the layer was left alone.
+        output_error: root mean square of what rounding changed of the output on calibration data
+            over that of the output; None where the method does not know.
         seconds: that it took.
         note: what calibration did for it, in words ("folded into model.norm").
         activation: of the module behind it, which its kernel runs too; empty where it does not.
@@ -32,6 +35,7 @@ class LayerReport:
     bytes_before: int = 0
     bytes_after: int = 0
     weight_error: float | None = None
+    output_error: float | None = None
     seconds: float = 0.0
     note: str = ""
     activation: str = ""
@@ -89,6 +93,40 @@ class Report:
     def bytes_after(self) -> int:
         """Of what stands for them: packed weights, scales, zeros and offsets."""
         return sum(layer.bytes_after for layer in self.layers.values())
+
+    def plot(self, path: str | Path) -> None:
+        """Draw the output error of every layer, in the order of the model, as a PNG; of the weight
+        where the method does not know that of the output.
+
+        Args:
+            path: of the file.
+
+        Raises:
+            ImportError: matplotlib is not installed. ValueError: no error is known.
+        """
+        known = {
+            name: x.output_error if x.output_error is not None else x.weight_error
+            for name, x in self.layers.items()
+        }
+        errors = {name: x for name, x in known.items() if x is not None}
+        if not errors:
+            raise ValueError("Report.plot: no layer has an error to draw")
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        by_role: dict[str, list[tuple[int, float]]] = defaultdict(list)
+        for place, (name, error) in enumerate(errors.items()):
+            by_role[name.rpartition(".")[2]].append((place, error))
+        figure = Figure(figsize=(10, 4), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        for role, points in by_role.items():
+            axes.plot(*zip(*points, strict=True), "o-", markersize=3, linewidth=0.8, label=role)
+        of_output = any(x.output_error is not None for x in self.layers.values())
+        axes.set_ylabel(f"relative error of the {'output' if of_output else 'weight'}")
+        axes.set_xlabel("layer, in the order of the model")
+        axes.legend(fontsize="small", ncols=2)
+        figure.savefig(path, format="png", dpi=120)
 
     def __str__(self) -> str:
         ratio = f", {self.bytes_before / self.bytes_after:.2f}x" if self.bytes_after else ""

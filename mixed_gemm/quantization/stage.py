@@ -34,6 +34,7 @@ class Site:
         self.dense: Tensor = checked_dense(name, target.layer.weight, ("N", "K"))
         self.result: QuantizedTensor | None = None
         self.note = ""
+        self.output_error: float | None = None
         self.values: Tensor | None = None  # what AutoRound computes with while it learns
         n, k = self.dense.shape
         self.module = nn.Linear(k, n, bias=False, device="meta")
@@ -52,11 +53,23 @@ class Site:
     def use_result(self) -> None:
         self.use(self._stored)
 
-    def finish(self, weight: QuantizedTensor, note: str = "") -> None:
-        """Keep the quantized weight, and compute with what it stands for."""
+    def finish(self, weight: QuantizedTensor, note: str = "", gram: Tensor | None = None) -> None:
+        """Keep the quantized weight, and compute with what it stands for.
+
+        Args:
+            weight: the result. note: what was done, in words.
+            gram: of the inputs, ``[K, K]``, where it is known: what rounding changes of the output
+                follows from it.
+        """
         self.result, self.note = weight, note
         self._stored = weight.dequantize(self.dense.dtype)
         self.use_result()
+        if gram is not None:
+            dense = self.dense.float()
+            changed, whole = (
+                float(((x @ gram) * x).sum()) for x in (self._stored.float() - dense, dense)
+            )
+            self.output_error = (max(changed, 0.0) / max(whole, 1e-30)) ** 0.5
 
     def release(self) -> None:
         """Forget what only calibration needed."""

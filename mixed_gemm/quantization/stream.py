@@ -75,6 +75,7 @@ class DenseCheckpoint:
         refit: layer -> its group size, where that is another one than was asked for.
         left: name -> reason, of what stays dense. ignore: those of them that have a ``weight``.
         nbytes: of the dense weights that are quantized.
+        recipe: how they are quantized, which the config of what is written tells.
 
     Raises:
         CheckpointError: the files cannot be read, are quantized already, or hold no linear layer.
@@ -101,6 +102,7 @@ class DenseCheckpoint:
                 f"{method!r}. Hint: mixed_gemm.quantization.CalibratedCheckpoint"
             )
         self._rounding: Method = RoundToNearest() if method is None else found
+        self.recipe: dict[str, Any] = {"method": repr(self._rounding)}
         if method is not None and bits in FEWER_BITS:
             bits = 4
         self.path = Path(path)
@@ -108,6 +110,7 @@ class DenseCheckpoint:
             "quantize", scheme, bits=bits, group_size=group_size, symmetric=symmetric,
             zero_mode=zero_mode, activations=activations,
         )  # fmt: skip
+        self.recipe["scheme"] = str(self.scheme)
         side = self.scheme.input_activations
         if side is not None and not side.dynamic:
             raise ArgumentValueError(

@@ -10,6 +10,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from ...formats.ct_encode import Groups, encode
+from ...formats.save import RECIPE
 from ...nn.conv import Conv2d
 from ...nn.linear import Linear
 from .scaled_activation import ScaledActivation
@@ -40,7 +41,9 @@ def state_and_config(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any
         name for name, x in modules.items() if isinstance(x, nn.Linear) and name not in linears
     ]
     scaled = any(isinstance(x, ScaledActivation) for x in modules.values())
-    return state, groups.configuration(dense, own=scaled) if linears else None
+    return state, groups.configuration(
+        dense, own=scaled, recipe=getattr(model, RECIPE, None)
+    ) if linears else None
 
 
 def let_save_pretrained_write(model: nn.Module) -> None:

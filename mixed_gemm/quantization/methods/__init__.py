@@ -3,6 +3,7 @@
 from .autoround import AutoRound
 from .awq import AWQ
 from .base import Method
+from .distilled import Distilled
 from .gptq import GPTQ
 from .hqq import HQQ
 from .names import METHODS, named
@@ -11,6 +12,6 @@ from .sequential import BlockMethod, Sequential
 from .smoothquant import SmoothQuant
 
 __all__ = [
-    "AWQ", "GPTQ", "HQQ", "METHODS", "AutoRound", "BlockMethod", "Method", "RoundToNearest",
-    "SearchedRounding", "Sequential", "SmoothQuant", "named",
+    "AWQ", "GPTQ", "HQQ", "METHODS", "AutoRound", "BlockMethod", "Distilled", "Method",
+    "RoundToNearest", "SearchedRounding", "Sequential", "SmoothQuant", "named",
 ]  # fmt: skip

@@ -191,19 +191,17 @@ class AWQ:
         for group in groups:
             self._scale(stage, group)
         if self.then is not None:
-            notes = {site.name: site.note for site in stage.sites}
             self.then.quantize(stage)
-            for site in stage.sites:
-                site.note = notes[site.name]
             return
         for group in groups:
             moments = stage.moments(group, reference=False)
-            diagonal = damped(moments.gram / moments.tokens, self.damp).diagonal()
+            gram = moments.gram / moments.tokens
+            diagonal = damped(gram, self.damp).diagonal()
             for site in group:
                 weight = site.dense.float()
                 of = Range.of(site.target.scheme, weight.shape[1], site.dense.dtype, self.bits)
                 grid = search(weight, of, diagonal)
-                site.finish(as_weight(grid.codes(weight), grid, site), site.note)
+                site.finish(as_weight(grid.codes(weight), grid, site), site.note, gram)
 
     def _scale(self, stage: Stage, group: list[Site]) -> None:
         fold = find_fold(stage, group)

@@ -58,7 +58,7 @@ class GPTQ:
         of = Range.of(site.target.scheme, weight.shape[1], site.dense.dtype, self.bits)
         grid = search(target, of, gram.diagonal())
         codes, grid = self._solve(target, grid, gram)
-        site.finish(as_weight(codes, grid, site))
+        site.finish(as_weight(codes, grid, site), site.note, moments.gram / moments.tokens)
 
     def _solve(self, weight: Tensor, grid: Grid, gram: Tensor) -> tuple[Tensor, Grid]:
         codes = compensated(weight, grid, gram)

@@ -9,6 +9,7 @@ from typing import Any
 from ...ops.errors import ArgumentTypeError, wrong_value
 from .autoround import AutoRound
 from .awq import AWQ
+from .distilled import Distilled
 from .gptq import GPTQ
 from .hqq import HQQ
 from .rounding import SearchedRounding
@@ -20,6 +21,7 @@ METHODS: dict[str, Callable[[], Any]] = {
     "gptq": GPTQ,
     "awq+gptq": lambda: AWQ(then=GPTQ()),
     "autoround": AutoRound,
+    "gptq+distill": Distilled,
 }
 WITHOUT_DATA = ("rtn", "hqq")
 FEWER_BITS = (2, 3)  # that are stored in 4

@@ -20,6 +20,9 @@ from .grid import Range, search
 class RoundToNearest:
     """Every weight to the nearest number of its scheme."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
     def prepare(
         self, model: nn.Module, targets: Mapping[str, Target], calibration: Iterable[Any] | None
     ) -> None:

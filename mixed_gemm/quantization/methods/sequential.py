@@ -4,7 +4,7 @@ it make of the data, so errors do not add up unseen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -46,7 +46,10 @@ class Sequential:
     def __init__(self, method: BlockMethod, progress: Progress = True) -> None:
         self.method, self.progress = method, progress
         self._sites: dict[str, Site] = {}
-        self._stages: list[Stage] = []
+        self._undo: list[Callable[[], None]] = []  # what was changed of layers that stay
+
+    def __repr__(self) -> str:
+        return repr(self.method)
 
     def prepare(
         self, model: nn.Module, targets: Mapping[str, Target], calibration: Iterable[Any] | None
@@ -76,13 +79,12 @@ class Sequential:
                 self._walk(chain_of(model, linears, batches, self._block), linears)
             self._commit()
         except BaseException:
-            for stage in reversed(self._stages):
-                for undo in reversed(stage.undo):
-                    undo()
+            for undo in reversed(self._undo):
+                undo()
             raise
         finally:
             model.train(training)
-            self._stages.clear()
+            self._undo.clear()
 
     def _walk(self, chain: Chain, targets: Mapping[str, Target]) -> None:
         hidden = list(chain.first)
@@ -91,7 +93,7 @@ class Sequential:
             with self._block(name):
                 sites = [Site(x, targets[x]) for x in chain.names_in(name, targets)]
                 stage = Stage(name, block, sites, chain.calls[name], hidden, reference)
-                self._stages.append(stage)
+                stage.undo = self._undo
                 with stage.stand_ins():
                     if reference is not None and name != REST:
                         stage.wanted = stage.outputs(reference)
@@ -136,6 +138,10 @@ class Sequential:
         result = self._sites[name].result
         assert result is not None
         return result
+
+    def output_error(self, name: str) -> float | None:
+        """What rounding the layer ``name`` changes of its output on calibration data, relative."""
+        return self._sites[name].output_error if name in self._sites else None
 
     def note(self, name: str) -> str:
         """What was done for the layer ``name`` beyond rounding it, in words."""

@@ -32,6 +32,9 @@ class SmoothQuant:
         self._seen: Observations | None = None
         self._smoothing: dict[str, Smoothing] = {}
 
+    def __repr__(self) -> str:
+        return f"SmoothQuant({self._alpha})"
+
     def prepare(
         self, model: nn.Module, targets: Mapping[str, Target], calibration: Iterable[Any] | None
     ) -> None:

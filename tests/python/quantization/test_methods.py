@@ -319,3 +319,77 @@ def test_blocks_in_another_order_are_no_chain() -> None:
     assert list(chain.blocks) == [REST]
     mixed_gemm.quantize_(model, method="gptq", group_size=32, calibration=[torch.randn(40, 64)])
     assert isinstance(model.blocks[1].linear, mixed_gemm.Linear)  # type: ignore[union-attr]
+
+
+# --- bits, reports, recipes ---------------------------------------------------------------------
+
+
+def bits_of(report: Any) -> dict[str, int]:
+    return {name: x.scheme.bits for name, x in report.layers.items() if x.scheme is not None}
+
+
+@pytest.mark.parametrize("average", [4, 4.5, 6.1, 8])
+@pytest.mark.parametrize("method", [None, "rtn", "gptq"])
+def test_an_average_of_bits(average: float, method: str | None) -> None:
+    model, data = decoders.decoder(), decoders.batches(2)
+    report = mixed_gemm.quantize_(
+        model, group_size=32, method=method, calibration=data, average_bits=average
+    )
+    sizes = {name: model.get_submodule(name).weight.numel() for name in report.quantized}
+    spent = sum(bits * sizes[name] for name, bits in bits_of(report).items())
+    smallest = 4 * min(sizes.values()) / sum(sizes.values())
+    assert average - 4 * max(sizes.values()) / sum(sizes.values()) < spent / sum(sizes.values())
+    assert spent / sum(sizes.values()) <= average
+    assert smallest > 0
+
+
+def test_averages_that_cannot_be_are_refused() -> None:
+    for average in (3.9, 8.1):
+        with pytest.raises(ValueError, match=r"average_bits must be in 4\.\.8"):
+            mixed_gemm.quantize_(decoders.decoder(), group_size=32, average_bits=average)
+    with pytest.raises(ValueError, match="needs layers of 4 bits"):
+        mixed_gemm.quantize_(decoders.decoder(), "w8a16", average_bits=4.5)
+
+
+def test_distilled_scales_follow_the_dense_model() -> None:
+    """Learned from a batch, the model is closer to the dense one there."""
+    data = decoders.batches(1)
+    with torch.no_grad():
+        wanted = decoders.decoder()(data[0]).logits.log_softmax(-1)
+    found = []
+    for method in (methods.GPTQ(), methods.Distilled(steps=30, rate=5e-3)):
+        model = decoders.decoder()
+        mixed_gemm.quantize_(model, group_size=32, method=method, calibration=data)
+        with torch.no_grad():
+            mine = model(data[0]).logits.log_softmax(-1)
+        found.append(float((wanted.exp() * (wanted - mine)).sum(-1).mean()))
+        assert all(p.requires_grad for p in model.model.norm.parameters())
+    assert found[1] < 0.9 * found[0]
+
+
+def test_reports_tell_errors_and_draw_them(tmp_path: Any) -> None:
+    pytest.importorskip("matplotlib")
+    report = mixed_gemm.quantize_(
+        decoders.decoder(), group_size=32, method="gptq", calibration=decoders.batches(2)
+    )
+    errors = [report.layers[name].output_error for name in report.quantized]
+    assert all(error is not None and 0 < error < 0.5 for error in errors)
+    report.plot(tmp_path / "errors.png")
+    assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("save", ["save_pretrained", "save_checkpoint"])
+def test_the_recipe_is_in_the_config(save: str, tmp_path: Any) -> None:
+    import json
+
+    model = quantized("Llama", methods.GPTQ(damp=0.02, passes=0))
+    if save == "save_pretrained":
+        model.save_pretrained(tmp_path / "out")
+    else:
+        mixed_gemm.save_checkpoint(model, tmp_path / "out")
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    recipe = config["quantization_config"]["mixed_gemm"]["recipe"]
+    assert recipe["method"] == "GPTQ(damp=0.02, correct=0.5, passes=0, bits=None)"
+    assert recipe["schemes"] == ["int4, group 32, zeros 'sub'"]
+    again = mixed_gemm.from_pretrained(tmp_path / "out")
+    assert torch.equal(decoders.logits(again), decoders.logits(model))

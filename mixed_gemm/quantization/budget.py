@@ -1,0 +1,111 @@
+"""More bits for the layers that need them most, within an average: "4.5 bits" is 4 bits for most
+layers and 8 for those whose outputs rounding to 4 bits changes most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..ops.errors import ArgumentValueError, wrong_value
+from .chain import without_cache
+from .dataflow import run_batch
+from .methods.grid import Range, search
+from .select import Target
+
+BITS = (4, 8)
+
+
+class _Seen:
+    """Sums of squares of the inputs of a layer by channel ``[K]``, and of its outputs."""
+
+    def __init__(self, k: int, device: torch.device) -> None:
+        self.inputs = torch.zeros(k, device=device)
+        self.outputs = 0.0
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+        self.inputs += args[0].detach().float().square().reshape(-1, len(self.inputs)).sum(0)
+        self.outputs += float(output.detach().float().square().sum())
+
+
+@torch.no_grad()
+def _observe(
+    model: nn.Module, targets: Mapping[str, Target], batches: Sequence[Any] | None
+) -> dict[str, _Seen]:
+    seen = {}
+    for name, target in targets.items():
+        weight = target.layer.weight
+        seen[name] = _Seen(weight.shape[1], weight.device)
+        if batches is None:  # inputs that are all alike
+            seen[name].inputs += 1
+            seen[name].outputs = float(weight.float().square().sum())
+    if batches is None:
+        return seen
+    training = model.training
+    with ExitStack() as stack:
+        stack.enter_context(without_cache(model))
+        stack.callback(model.train, training)
+        for name, target in targets.items():
+            handle = target.module.register_forward_hook(seen[name])
+            stack.callback(handle.remove)
+        model.eval()
+        for batch in batches:
+            run_batch(model, batch)
+    return seen
+
+
+def _error(target: Target, seen: _Seen, bits: int) -> float:
+    """What rounding to the nearest in ``bits`` changes of the output: squared, relative."""
+    weight = target.layer.weight.detach().float()
+    scheme = replace(target.scheme, weights=replace(target.scheme.weights, num_bits=bits))
+    grid = search(weight, Range.of(scheme, weight.shape[1], target.layer.weight.dtype), seen.inputs)
+    error = grid.values(grid.codes(weight)) - weight
+    return float((error.square() * seen.inputs).sum()) / max(seen.outputs, 1e-30)
+
+
+def spend(
+    model: nn.Module,
+    targets: Mapping[str, Target],
+    average: float,
+    batches: Sequence[Any] | None,
+) -> None:
+    """Give 8 bits to the linears of 4 that gain most for what it costs, as far as the average over
+    all weights allows; changes their schemes.
+
+    Args:
+        model: that holds the layers. targets: name -> layer, weight-only in 4 bits.
+        average: bits of a weight, 4..8, without scales and zero points.
+        batches: of calibration; None: inputs count alike.
+
+    Raises:
+        ValueError: ``average`` is out of range, or a layer has another scheme.
+    """
+    if not BITS[0] <= average <= BITS[1]:
+        wrong_value("quantize_", "average_bits", f"be in {BITS[0]}..{BITS[1]}", f"{average}")
+    linears = {name: t for name, t in targets.items() if isinstance(t.layer, nn.Linear)}
+    for name, target in linears.items():
+        if not target.scheme.is_weight_only or target.scheme.bits != BITS[0]:
+            raise ArgumentValueError(
+                f"quantize_: average_bits needs layers of {BITS[0]} bits, got {name} as "
+                f"{target.scheme}"
+            )
+    seen = _observe(model, linears, batches)
+    sizes = {name: target.layer.weight.numel() for name, target in linears.items()}
+    gain = {
+        name: (_error(t, seen[name], BITS[0]) - _error(t, seen[name], BITS[1])) / sizes[name]
+        for name, t in linears.items()
+    }
+    left = (average - BITS[0]) * sum(sizes.values())
+    for name in sorted(gain, key=lambda x: gain[x], reverse=True):
+        cost = (BITS[1] - BITS[0]) * sizes[name]
+        if cost <= left:
+            left -= cost
+            scheme = linears[name].scheme
+            linears[name].scheme = replace(
+                scheme, weights=replace(scheme.weights, num_bits=BITS[1])
+            )
