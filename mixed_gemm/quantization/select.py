@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,6 +97,18 @@ def weight_owners(model: nn.Module) -> dict[int, set[int]]:
             if parameter is not None:
                 owners[id(parameter)].add(id(module))
     return owners
+
+
+def shared_parameters(model: nn.Module) -> set[int]:
+    """ids of the parameters that hang at more than one place, those of a module that hangs twice
+    among them."""
+    count = Counter(
+        id(parameter)
+        for _, module in model.named_modules(remove_duplicate=False)
+        for parameter in module._parameters.values()
+        if parameter is not None
+    )
+    return {parameter for parameter, places in count.items() if places > 1}
 
 
 def why_left_alone(layer: Any, owners: dict[int, set[int]]) -> str:

@@ -169,6 +169,7 @@ class Stage:
         self.hidden, self.reference, self.wanted = hidden, reference, wanted
         self.undo: list[Callable[[], None]] = []  # what was changed of layers that stay
         self.changed: list[str] = []  # such layers, as the block calls them
+        self.shared: set[int] = set()  # ids of parameters that hang at more than one place
 
     @contextmanager
     def stand_ins(self) -> Iterator[None]:
@@ -251,6 +252,19 @@ class Stage:
                 handle.remove()
 
     @torch.no_grad()
+    def inputs(self, site: Site, index: int, hidden: Tensor) -> list[Tensor]:
+        """What a layer reads of one batch; nothing where it does not run."""
+        seen: list[Tensor] = []
+
+        def see(site: Site, x: Tensor) -> None:
+            seen.append(x)
+            raise _Stop
+
+        with self._watched([site], see), suppress(_Stop):
+            self.run(index, hidden)
+        return seen
+
+    @torch.no_grad()
     def moments(self, group: list[Site], *, reference: bool = True) -> Moments:
         """Of the inputs of a group of :meth:`groups`, with the groups before it as they are now;
         without ``reference`` the errors that come in are left out.
@@ -260,26 +274,13 @@ class Stage:
         """
         first, k = group[0], group[0].dense.shape[1]
         result = Moments.zeros(k, first.dense.device)
-        seen: list[Tensor] = []
-
-        def see(site: Site, x: Tensor) -> None:
-            seen.append(x)
-            raise _Stop
-
-        def input_of(index: int, hidden: Tensor) -> list[Tensor]:
-            seen.clear()
-            with suppress(_Stop):
-                self.run(index, hidden)
-            return list(seen)
-
-        with self._watched([first], see):
-            for i, x in enumerate(self.hidden):
-                wanted: list[Tensor] = []
-                if reference and self.reference is not None:
-                    with self.dense():
-                        wanted = input_of(i, self.reference[i])
-                for given in input_of(i, x):
-                    result.add(given, wanted[0] if wanted else None)
+        for i, x in enumerate(self.hidden):
+            wanted: list[Tensor] = []
+            if reference and self.reference is not None:
+                with self.dense():
+                    wanted = self.inputs(first, i, self.reference[i])
+            for given in self.inputs(first, i, x):
+                result.add(given, wanted[0] if wanted else None)
         if not bool(result.mean.isfinite().all()):
             raise ArgumentValueError(f"calibration: the input of {first.name} holds NaN or Inf")
         return result

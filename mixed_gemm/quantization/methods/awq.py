@@ -22,7 +22,9 @@ from .grid import Range, search
 from .solve import damped, row_costs
 
 STEPS = 20  # exponents that are tried, from 0 to 1
-FOLD_ERROR = 1e-3  # of the inputs, relative: more, and the factors do not pass through
+# Of the inputs, relative, where factors pass through: the rounding of each dtype stays below.
+INPUT_ERROR, INPUT_ERROR_HALF = 1e-4, 2e-2
+OTHERS = 0.1  # of what factors in the columns alone change: more, and something else reads them too
 
 
 @dataclass
@@ -88,7 +90,8 @@ def _head(block: Any) -> int:
 
 
 def _candidates(stage: Stage, group: list[Site]) -> list[Fold]:
-    """Norms and layers whose outputs may be the inputs of the group, up to factors."""
+    """Norms and layers whose outputs may be the inputs of the group, up to factors: none that other
+    blocks have too, and none whose output a hook sees."""
     k, sites = group[0].dense.shape[1], {id(site.module): site for site in stage.sites}
     block = stage.block
     if not isinstance(block, nn.Module):
@@ -96,6 +99,9 @@ def _candidates(stage: Stage, group: list[Site]) -> list[Fold]:
     head, found = _head(block), []
     for name, module in block.named_modules():
         if any(module is site.module for site in group):
+            continue
+        own = [p for p in module._parameters.values() if p is not None]
+        if any(id(p) in stage.shared for p in own) or module._forward_hooks:
             continue
         weight = module._parameters.get("weight")
         site = sites.get(id(module))
@@ -110,28 +116,41 @@ def _candidates(stage: Stage, group: list[Site]) -> list[Fold]:
 
 
 def _relative(x: Tensor, y: Tensor) -> float:
-    return float((x.float() - y.float()).norm() / y.float().norm().clamp(min=1e-30))
+    """What of ``x`` is not ``y``, by channel, in the mean: a few channels may be a thousand times
+    larger than the others, and a norm over all would see these alone."""
+    error, size = ((v.float().flatten(0, -2)).norm(dim=0) for v in (x - y, y))
+    return float((error / size.clamp(min=1e-30))[size > 0].mean())
 
 
 @torch.no_grad()
 def find_fold(stage: Stage, group: list[Site]) -> Fold | None:
     """Where factors of the inputs of a group may go without changing what the block computes: tried
-    with random ones. None where there is no such layer."""
-    x = stage.hidden[0]
-    precise = x.dtype == torch.float32 and group[0].dense.dtype == torch.float32
-    allowed = FOLD_ERROR if precise else 30 * FOLD_ERROR
-    output = stage.run(0, x)
+    with random ones. None where there is no such layer.
+
+    With the factors in the layer, the inputs of the group must be multiplied by them; and with
+    their inverse in the columns of the group, the output of the block must be what it was. That is
+    measured by how much the columns alone change it: else a group that a batch does not reach, or
+    whose share in the output is small, would fit any layer.
+    """
+    first, x = group[0], stage.hidden[0]
+    precise = x.dtype == torch.float32 and first.dense.dtype == torch.float32
+    allowed = INPUT_ERROR if precise else INPUT_ERROR_HALF
+    given, output = stage.inputs(first, 0, x), stage.run(0, x)
+    if not given:
+        return None
     generator = torch.Generator().manual_seed(0)
+    factors = 0.5 + torch.rand(first.dense.shape[1], generator=generator)
+    factors = factors.to(first.dense.device)
     for fold in _candidates(stage, group):
-        factors = 0.5 + torch.rand(group[0].dense.shape[1], generator=generator)
-        factors = fold.shared(factors.to(group[0].dense.device))
-        undo = [fold.multiply(factors)]
-        for site in group:
-            undo.append(site.rescaled_for_now(1 / factors))
-        changed = _relative(stage.run(0, x), output)
+        by = fold.shared(factors)
+        undo = [site.rescaled_for_now(1 / by) for site in group]
+        alone = _relative(stage.run(0, x), output)
+        undo.append(fold.multiply(by))
+        both = _relative(stage.run(0, x), output)
+        inputs = _relative(stage.inputs(first, 0, x)[0], given[0] * by.to(given[0].dtype))
         for back in reversed(undo):
             back()
-        if changed < allowed:
+        if inputs < allowed and both < OTHERS * alone:
             return fold
     return None
 

@@ -15,7 +15,7 @@ from ..._progress import Progress, track
 from ...ops.errors import ArgumentValueError
 from ...weights.tensor import QuantizedTensor
 from ..chain import REST, Chain, chain_of
-from ..select import Target
+from ..select import Target, shared_parameters
 from ..stage import Site, Stage
 from .rounding import RoundToNearest
 
@@ -76,7 +76,7 @@ class Sequential:
         model.eval()
         try:
             with torch.no_grad():
-                self._walk(chain_of(model, linears, batches, self._block), linears)
+                self._walk(model, chain_of(model, linears, batches, self._block), linears)
             self._commit()
         except BaseException:
             for undo in reversed(self._undo):
@@ -86,14 +86,14 @@ class Sequential:
             model.train(training)
             self._undo.clear()
 
-    def _walk(self, chain: Chain, targets: Mapping[str, Target]) -> None:
+    def _walk(self, model: nn.Module, chain: Chain, targets: Mapping[str, Target]) -> None:
         hidden = list(chain.first)
         reference = list(hidden) if self.method.needs_reference else None
         for name, block in track(list(chain.blocks.items()), "calibrate", self.progress):
             with self._block(name):
                 sites = [Site(x, targets[x]) for x in chain.names_in(name, targets)]
                 stage = Stage(name, block, sites, chain.calls[name], hidden, reference)
-                stage.undo = self._undo
+                stage.undo, stage.shared = self._undo, shared_parameters(model)
                 with stage.stand_ins():
                     if reference is not None and name != REST:
                         stage.wanted = stage.outputs(reference)

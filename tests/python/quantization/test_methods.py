@@ -250,6 +250,82 @@ def test_a_norm_that_others_read_is_left_alone() -> None:
     assert torch.equal(model.blocks[1].norm.weight, torch.ones(64))  # type: ignore[union-attr]
 
 
+class Sharing(nn.Module):
+    """Blocks with one norm between them."""
+
+    norm = nn.LayerNorm(64)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.linear = Sharing.norm, nn.Linear(64, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.linear(self.norm(x))
+
+
+class Gated(nn.Module):
+    """What a few huge channels pass by: the layers are a thousandth of the output. Something that
+    is not quantized reads the norm too, as the router of experts does."""
+
+    def __init__(self, router: bool = False) -> None:
+        super().__init__()
+        self.norm, self.up, self.gate = nn.LayerNorm(64), nn.Linear(64, 96), nn.Linear(64, 96)
+        self.down, self.router = nn.Linear(96, 64), nn.Linear(64, 1) if router else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(x)
+        out = self.down(self.up(y) * torch.sigmoid(self.gate(y)))
+        return 1000 * x + (out if self.router is None else out * self.router(y))
+
+
+class Routed(Gated):
+    def __init__(self) -> None:
+        super().__init__(router=True)
+
+
+class Experts(nn.Module):
+    """The second half of the batches goes to the second expert."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(64)
+        self.up = nn.ModuleList(nn.Linear(64, 96) for _ in range(2))
+        self.down = nn.ModuleList(nn.Linear(96, 64) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        expert = int(x[0, 0] > 0)
+        return x + self.down[expert](torch.relu(self.up[expert](self.norm(x))))
+
+
+@pytest.mark.parametrize(
+    ("kind", "folds"),
+    [
+        (Sharing, {"linear": None}),
+        (Gated, {"up": "norm", "gate": "norm", "down": "up"}),
+        (Routed, {"up": None, "gate": None, "down": "up"}),
+        (Experts, {"up.0": "norm", "down.0": "up.0", "up.1": None, "down.1": None}),
+    ],
+)
+def test_folds_are_where_they_change_nothing(kind: Any, folds: dict[str, str | None]) -> None:
+    torch.manual_seed(0)
+    model = Blocks(kind)
+    generator = torch.Generator().manual_seed(1)
+    data = [torch.randn(8, 64, generator=generator) for _ in range(2)]
+    data[0][0, 0], data[1][0, 0] = -1e4, 1e4
+    with torch.no_grad():
+        dense = [model(x) for x in data]
+    report = mixed_gemm.quantize_(
+        model, bits=8, group_size=32, method="awq", calibration=data,
+        skip=("router", "head") if kind is Routed else ("head",), symmetric=False,
+    )  # fmt: skip
+    for name, into in folds.items():
+        note = report.layers[f"blocks.0.{name}"].note
+        assert note.startswith(f"folded into {into}:" if into else "not scaled"), name
+    with torch.no_grad():
+        for x, wanted in zip(data, dense, strict=True):
+            assert float((model(x) - wanted).norm() / wanted.norm()) < 0.01
+
+
 # --- chains -------------------------------------------------------------------------------------
 
 
