@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
@@ -125,7 +124,7 @@ def command(
     TARGET.partial: run the same command again after an interruption.
     """
     from mixed_gemm import open_checkpoint, save_checkpoint
-    from mixed_gemm.quantization import DenseCheckpoint
+    from mixed_gemm.quantization import CalibratedCheckpoint, DenseCheckpoint
     from mixed_gemm.quantization.report import told_together
     from mixed_gemm.quantization.select import DEFAULT_SKIP
 
@@ -150,8 +149,8 @@ def command(
     save_checkpoint(
         dense, target, max_shard_bytes=shard_bytes(shard_size), overwrite=force, progress=True
     )
-    if calibration:
-        shutil.rmtree(work)
+    if isinstance(dense, CalibratedCheckpoint):
+        dense.discard()
     written = summary(open_checkpoint(target))  # reads back and checks what was written
     report = {
         "dense_bytes": dense.nbytes,

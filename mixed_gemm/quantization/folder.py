@@ -22,6 +22,7 @@ from .._progress import Progress
 from ..formats.errors import CheckpointError
 from ..ops.errors import ArgumentValueError
 from ..weights.exchange import QuantizedWeight
+from .methods.distilled import Distilled
 from .methods.names import FEWER_BITS, named
 from .methods.sequential import BlockMethod, Sequential
 from .select import Target
@@ -88,6 +89,11 @@ class CalibratedCheckpoint(DenseCheckpoint):
         if options.get("bits") in FEWER_BITS:
             options["bits"] = 4
         super().__init__(path, scheme, **options)
+        if isinstance(chosen, Distilled):
+            raise ArgumentValueError(
+                f"quantize: {method!r} needs the whole model in memory. Hint: load it and call "
+                "mixed_gemm.quantize_, or take another method"
+            )
         if not hasattr(chosen, "quantize") or not self.scheme.is_weight_only:
             raise ArgumentValueError(
                 f"quantize: {method!r} with {self.scheme} needs no calibration by blocks. Hint: "
@@ -117,6 +123,11 @@ class CalibratedCheckpoint(DenseCheckpoint):
 
     def _start(self) -> None:
         self._work.mkdir(parents=True, exist_ok=True)
+        if not (self._work / RECIPE).exists() and any(self._work.iterdir()):
+            raise ArgumentValueError(
+                f"quantize: work must be a new or empty folder, or one of a run before, got "
+                f"{self._work}, which has other files"
+            )
         kept, text = self._work / RECIPE, json.dumps(self._run, sort_keys=True, indent=1)
         if not kept.exists():
             _synced(kept, text.encode())
@@ -192,6 +203,15 @@ class CalibratedCheckpoint(DenseCheckpoint):
                 return None
             self._part = (number, torch.load(file, weights_only=True))
         return self._part[1]
+
+    def discard(self) -> None:
+        """Remove the blocks from the disk, once they are written elsewhere, and ``work`` if nothing
+        else is in it."""
+        for file in (*self._work.glob("[0-9]*.pt"), *self._work.glob("*.part")):
+            file.unlink()
+        (self._work / RECIPE).unlink(missing_ok=True)
+        if not any(self._work.iterdir()):
+            self._work.rmdir()
 
     def layer(self, name: str) -> QuantizedWeight:
         """One quantized layer.

@@ -76,8 +76,9 @@ class Report:
 
     @property
     def smoothed(self) -> dict[str, str]:
-        """Name -> where the factors of SmoothQuant went."""
-        return {name: layer.note for name, layer in self.layers.items() if layer.note}
+        """Name -> where the factors of SmoothQuant or AWQ went, of those that have some."""
+        notes = {name: layer.note for name, layer in self.layers.items()}
+        return {name: note for name, note in notes.items() if note.startswith(("folded", "kept"))}
 
     @property
     def fused(self) -> dict[str, str]:

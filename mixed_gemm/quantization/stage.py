@@ -104,10 +104,14 @@ class Site:
         mine, kept = self.module.bias, self.target.layer.bias
         return bool(mine is not None and mine.data_ptr() != kept.data_ptr())
 
-    def commit(self) -> None:
-        """Take over the bias, where factors went into it."""
-        if self.bias_changed:
-            self.target.layer.bias.data.copy_(self.module.bias)
+    def commit(self) -> list[Callable[[], None]]:
+        """Take over the bias, where factors went into it; the result takes it back."""
+        if not self.bias_changed:
+            return []
+        bias = self.target.layer.bias
+        before = bias.detach().clone()
+        bias.data.copy_(self.module.bias)
+        return [lambda: bias.data.copy_(before)]
 
 
 @dataclass

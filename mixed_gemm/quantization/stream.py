@@ -23,6 +23,7 @@ from ..weights.kinds import kind_of
 from ..weights.scheme import Scheme, refined
 from . import conv1d
 from .methods.base import Method
+from .methods.distilled import Distilled
 from .methods.names import FEWER_BITS, WITHOUT_DATA, named
 from .methods.rounding import RoundToNearest
 from .select import DEFAULT_SKIP, EXPERTS, NOT_LINEAR, Target, skipped_by, why_no_layer
@@ -96,12 +97,13 @@ class DenseCheckpoint:
         ragged: bool = False,
         method: str | Method | None = None,
     ) -> None:
-        if method is not None and not hasattr(found := named(method, bits), "weight"):
+        found = RoundToNearest() if method is None else named(method, bits)
+        if hasattr(found, "quantize") or isinstance(found, Distilled):
             raise ArgumentValueError(
                 f"quantize: method must be one that needs no data ({', '.join(WITHOUT_DATA)}), got "
                 f"{method!r}. Hint: mixed_gemm.quantization.CalibratedCheckpoint"
             )
-        self._rounding: Method = RoundToNearest() if method is None else found
+        self._rounding: Method = found
         self.recipe: dict[str, Any] = {"method": repr(self._rounding)}
         if method is not None and bits in FEWER_BITS:
             bits = 4

@@ -231,8 +231,9 @@ class AWQ:
         moments = stage.moments(group, reference=False)
         gram = damped(moments.gram / moments.tokens, self.damp)
         factors, gain = factors_of(group, moments, gram, self.bits, fold)
-        stage.undo.append(fold.multiply(1 / factors))
-        if fold.site is None:
+        back = fold.multiply(1 / factors)
+        if fold.site is None:  # of a site only the stand-in has changed
+            stage.undo.append(back)
             stage.changed.append(fold.name)
         for site in group:
             site.rescale(factors, 1)

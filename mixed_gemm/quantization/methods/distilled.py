@@ -168,8 +168,12 @@ class Distilled:
         self._inner, self._weights = inner, {}
         linears = {name: t for name, t in targets.items() if isinstance(t.layer, nn.Linear)}
         learners = {name: _Learner(t.layer, inner.weight(name, t)) for name, t in linears.items()}
-        with _in_places(linears, learners), without_cache(model), torch.enable_grad():
-            self._learn(model, list(learners.values()), batches, wanted)
+        try:
+            with _in_places(linears, learners), without_cache(model), torch.enable_grad():
+                self._learn(model, list(learners.values()), batches, wanted)
+        except BaseException:
+            inner.take_back()
+            raise
         self._weights = {name: x.learned(name, linears[name]) for name, x in learners.items()}
 
     def _learn(

@@ -79,12 +79,16 @@ class Sequential:
                 self._walk(model, chain_of(model, linears, batches, self._block), linears)
             self._commit()
         except BaseException:
-            for undo in reversed(self._undo):
-                undo()
+            self.take_back()
             raise
         finally:
             model.train(training)
-            self._undo.clear()
+
+    def take_back(self) -> None:
+        """Make layers that factors were folded into what they were: the results are not used."""
+        for undo in reversed(self._undo):
+            undo()
+        self._undo.clear()
 
     def _walk(self, model: nn.Module, chain: Chain, targets: Mapping[str, Target]) -> None:
         hidden = list(chain.first)
@@ -111,7 +115,7 @@ class Sequential:
     def _commit(self) -> None:
         """The walk is over: layers that stay take what factors were folded into."""
         for site in self._sites.values():
-            site.commit()
+            self._undo += site.commit()
 
     def _block(self, name: str) -> AbstractContextManager[None]:
         """The block has its weights."""

@@ -134,9 +134,25 @@ def test_weights_are_in_memory_a_block_at_a_time(dense: Path, tmp_path: Path) ->
     assert all(len(blocks) == 1 for blocks in loaded)
 
 
+def test_a_folder_of_the_user_is_not_touched(dense: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "mine.txt").write_text("mine")
+    with pytest.raises(ValueError, match="work must be a new or empty folder"):
+        calibrated(dense, work, "gptq")
+    assert [x.name for x in work.iterdir()] == ["mine.txt"]
+    found = calibrated(dense, tmp_path / "other", "gptq")
+    (tmp_path / "other" / "mine.txt").write_text("mine")
+    found.discard()
+    assert [x.name for x in (tmp_path / "other").iterdir()] == ["mine.txt"]
+
+
 def test_methods_without_data_are_refused(dense: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="needs no calibration by blocks"):
         calibrated(dense, tmp_path / "work", "hqq")
     shutil.rmtree(tmp_path / "work", ignore_errors=True)
-    with pytest.raises(ValueError, match=r"one that needs no data \(rtn, hqq\)"):
-        mixed_gemm.quantization.DenseCheckpoint(dense, group_size=32, method="gptq")
+    with pytest.raises(ValueError, match="needs the whole model in memory"):
+        calibrated(dense, tmp_path / "work", "gptq+distill")
+    for method in ("gptq", "gptq+distill"):
+        with pytest.raises(ValueError, match=r"one that needs no data \(rtn, hqq\)"):
+            mixed_gemm.quantization.DenseCheckpoint(dense, group_size=32, method=method)

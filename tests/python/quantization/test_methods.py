@@ -126,6 +126,29 @@ def test_a_failure_leaves_the_model_as_it_was(method: str, monkeypatch: pytest.M
     assert model.config.use_cache
 
 
+def test_a_failure_while_scales_are_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = decoders.decoder("Qwen2")
+    before = state_of(model)
+
+    def fails(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(methods.Distilled, "_learn", fails)
+    method = methods.Distilled(methods.AWQ(then=methods.GPTQ()))
+    with pytest.raises(KeyboardInterrupt):
+        mixed_gemm.quantize_(model, group_size=32, method=method, calibration=decoders.batches(2))
+    after = state_of(model)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_report_counts_factors() -> None:
+    report = mixed_gemm.quantize_(
+        Blocks(Shared), method="awq", group_size=32, calibration=[torch.randn(8, 64)]
+    )
+    assert report.smoothed == {}
+    assert "smoothed" not in str(report)
+
+
 def test_a_layer_that_is_never_reached_is_named() -> None:
     model = decoders.decoder()
     model.model.layers[1].extra = nn.Linear(64, 64)
