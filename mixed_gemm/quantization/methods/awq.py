@@ -22,6 +22,9 @@ from .grid import Range, search
 from .solve import damped, row_costs
 
 STEPS = 20  # exponents that are tried, from 0 to 1
+COARSE = (
+    4  # ranges of a group for each: a block of SmolLM2 takes 17 CPU seconds, 60 with all of them
+)
 # Of the inputs, relative, where factors pass through: the rounding of each dtype stays below.
 INPUT_ERROR, INPUT_ERROR_HALF = 1e-4, 2e-2
 OTHERS = 0.1  # of what factors in the columns alone change: more, and something else reads them too
@@ -169,7 +172,7 @@ def factors_of(
             weight = site.dense.float()
             of = Range.of(site.target.scheme, weight.shape[1], site.dense.dtype, bits)
             scaled = weight * factors
-            grid = search(scaled, of, gram.diagonal() / factors.square())
+            grid = search(scaled, of, gram.diagonal() / factors.square(), COARSE)
             cost += float(row_costs(grid.values(grid.codes(scaled)) / factors, weight, gram).sum())
         if step == 0:
             none = max(cost, 1e-30)

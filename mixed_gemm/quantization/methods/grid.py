@@ -92,13 +92,16 @@ def _starts(x: Tensor, of: Range) -> list[tuple[Tensor, Tensor]]:
     return [(scale, torch.zeros_like(scale)), (-scale, torch.zeros_like(scale))]
 
 
-def search(weight: Tensor, of: Range, importance: Tensor | None = None) -> Grid:
+def search(
+    weight: Tensor, of: Range, importance: Tensor | None = None, shrinks: int = SHRINKS
+) -> Grid:
     """The scale and zero point of each group by which rounding to nearest costs least, among a
     shrinking range and, from there, what least squares gives for the codes.
 
     Args:
         weight: float32 ``[N, K]``. of: the codes.
         importance: ``[K]``, what a squared error of a column costs; None: 1.
+        shrinks: ranges that are tried.
     """
     x = grouped(weight.float(), of.group)
     cost = torch.ones(weight.shape[1], device=x.device) if importance is None else importance
@@ -110,8 +113,8 @@ def search(weight: Tensor, of: Range, importance: Tensor | None = None) -> Grid:
 
     best, least = None, None
     for scale, zero in _starts(x, of):
-        for step in range(SHRINKS):
-            shrunk = nonzero_scale(scale * (1 - (1 - LEAST) * step / SHRINKS), of.dtype)
+        for step in range(shrinks):
+            shrunk = nonzero_scale(scale * (1 - (1 - LEAST) * step / shrinks), of.dtype)
             at = zero
             if of.has_zeros:  # the middle of the range stays where it is
                 middle = (of.low + of.high) / 2
