@@ -23,6 +23,7 @@ from .target import CONFIG, TargetFolder
 
 MAX_SHARD_BYTES = 5 * 10**9  # as transformers
 README = "README.md"
+HEAD = "lm_head"  # as models of transformers call it
 RECIPE = "mixed_gemm_recipe"  # the attribute of a model that says how it was quantized
 
 
@@ -89,6 +90,16 @@ class _FromCheckpoint:
     def plain(self) -> Iterator[tuple[str, Tensor]]:
         _refuse_scaled_activations(self._checkpoint.tensors, ())
         return ((name, self._checkpoint.tensor(name)) for name in self._checkpoint.tensors)
+
+
+def _tied_head(config: Mapping[str, Any], layers: Iterable[str]) -> set[str]:
+    """The head of a language model that is tied to its embedding, so that no file has it: readers
+    would take it for a quantized linear."""
+    text = config.get("text_config")
+    inner = text if isinstance(text, Mapping) else config
+    tied = config.get("tie_word_embeddings", inner.get("tie_word_embeddings", True))
+    is_language = "vocab_size" in inner
+    return {HEAD} if is_language and tied and HEAD not in layers else set()
 
 
 def _recipe_in(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -193,7 +204,7 @@ def save_checkpoint(
         whole = dict(given.config if config is None else config)
         whole.pop("compression_config", None)
         whole["quantization_config"] = groups.configuration(
-            given.ignore, recipe=getattr(given, "recipe", None)
+            {*given.ignore, *_tied_head(whole, given.layers)}, recipe=getattr(given, "recipe", None)
         )
         if groups.own and not (target.stage / README).exists():
             write_new_file(target.stage / README, [how_to_load(groups.own).encode()])

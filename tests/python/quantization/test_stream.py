@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +135,30 @@ def test_nan_in_a_weight_names_file_and_tensor(tmp_path: Path) -> None:
     dense = DenseCheckpoint(write(tmp_path / "dense", tensors), group_size=32)
     with pytest.raises(CheckpointError, match=rf"model\.safetensors: {BIASED}\.weight: .*finite"):
         save_checkpoint(dense, tmp_path / "out")
+
+
+STOCK = """
+import sys, torch, transformers
+model = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32).eval()
+assert model.lm_head.weight is model.model.embed_tokens.weight
+assert "mixed_gemm" not in sys.modules
+with torch.no_grad():
+    torch.save(model(torch.arange(20)[None]).logits, sys.argv[2])
+"""
+
+
+def test_a_tied_head_is_not_taken_for_a_quantized_one(tmp_path: Path) -> None:
+    """No file has it. Stock transformers, in a process of its own, asks the config."""
+    transformers = pytest.importorskip("transformers")
+    options = {**tiny_llama.CONFIG, "tie_word_embeddings": True}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**options))
+    model.save_pretrained(tmp_path / "dense")
+    save_checkpoint(DenseCheckpoint(tmp_path / "dense", group_size=16), tmp_path / "once")
+    save_checkpoint(open_checkpoint(tmp_path / "once"), tmp_path / "twice")
+    for folder in ("once", "twice"):
+        logits = tmp_path / f"{folder}.pt"
+        subprocess.run([sys.executable, "-c", STOCK, tmp_path / folder, logits], check=True)
+        ours = mixed_gemm.from_pretrained(tmp_path / folder)
+        with torch.no_grad():
+            wanted = ours(torch.arange(20)[None]).logits
+        assert torch.allclose(torch.load(logits), wanted.float(), rtol=1e-3, atol=1e-4)
