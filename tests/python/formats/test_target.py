@@ -114,7 +114,7 @@ def test_save_into_what_appeared_meanwhile_is_refused(
 ) -> None:
     from mixed_gemm.formats.ct_encode import Groups as module
 
-    def configuration(*args: object) -> dict[str, object]:
+    def configuration(*args: object, **options: object) -> dict[str, object]:
         (tmp_path / "out" / "tokenizer.json").write_text("mine")
         return {}
 
@@ -246,7 +246,7 @@ def test_save_that_fails_leaves_nothing(
 ) -> None:
     from mixed_gemm.formats.ct_encode import Groups as module
 
-    def fail(*args: object) -> None:
+    def fail(*args: object, **options: object) -> None:
         raise kind("stop")
 
     monkeypatch.setattr(module, "configuration", fail)
