@@ -141,7 +141,7 @@ class CalibratedCheckpoint(DenseCheckpoint):
 
     def _empty_model(self) -> Any:
         """Of transformers, without weights; buffers that no file has are there."""
-        import accelerate  # type: ignore[import-untyped]
+        import accelerate
         import transformers
 
         config = transformers.AutoConfig.from_pretrained(self.path)
