@@ -142,8 +142,8 @@ def _replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
             module.forward = own
 
 
-class _Stop(Exception):
-    """Ends a run early."""
+class Stop(Exception):
+    """Ends a run once what is wanted of it is known."""
 
 
 def _form(
@@ -165,12 +165,12 @@ def _form(
     def look(*args: Any, **kwargs: Any) -> Any:
         place = _place_of(made[0], args, kwargs) if made else None
         found[:] = [] if place is None else [(place, found[0][1])]
-        raise _Stop
+        raise Stop
 
     with _replaced(blocks[names[0]], run), _replaced(blocks[names[1]], look):
         try:
             run_batch(model, batch)
-        except _Stop:
+        except Stop:
             return found[0] if found else None
     return None
 
@@ -202,7 +202,7 @@ def _recorded(
             chain.calls[name].append(Call(held, named, place))
             order.append(name)
             if name == names[-1]:
-                raise _Stop
+                raise Stop
             return _as_returned(hidden, size)
 
         return note
@@ -212,7 +212,7 @@ def _recorded(
         for name, block in blocks.items():
             stack.enter_context(_replaced(block, aside(name)))
         for batch in batches:
-            with suppress(_Stop):
+            with suppress(Stop):
                 run_batch(model, batch)
     return chain if order == names * len(batches) else None
 

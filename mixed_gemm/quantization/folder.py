@@ -29,7 +29,7 @@ from .select import Target
 from .stage import Stage
 from .stream import DenseCheckpoint
 
-RECIPE = "recipe.json"
+RUN = "recipe.json"  # in the folder of blocks that are done: what they are blocks of
 _PARTS = ("q", "scales", "zeros")
 
 
@@ -123,12 +123,12 @@ class CalibratedCheckpoint(DenseCheckpoint):
 
     def _start(self) -> None:
         self._work.mkdir(parents=True, exist_ok=True)
-        if not (self._work / RECIPE).exists() and any(self._work.iterdir()):
+        if not (self._work / RUN).exists() and any(self._work.iterdir()):
             raise ArgumentValueError(
                 f"quantize: work must be a new or empty folder, or one of a run before, got "
                 f"{self._work}, which has other files"
             )
-        kept, text = self._work / RECIPE, json.dumps(self._run, sort_keys=True, indent=1)
+        kept, text = self._work / RUN, json.dumps(self._run, sort_keys=True, indent=1)
         if not kept.exists():
             _synced(kept, text.encode())
         elif kept.read_text() != text:
@@ -209,7 +209,7 @@ class CalibratedCheckpoint(DenseCheckpoint):
         else is in it."""
         for file in (*self._work.glob("[0-9]*.pt"), *self._work.glob("*.part")):
             file.unlink()
-        (self._work / RECIPE).unlink(missing_ok=True)
+        (self._work / RUN).unlink(missing_ok=True)
         if not any(self._work.iterdir()):
             self._work.rmdir()
 

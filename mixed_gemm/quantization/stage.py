@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..ops.errors import ArgumentValueError
 from ..weights.rounding import checked_dense
 from ..weights.tensor import QuantizedTensor
-from .chain import Call
+from .chain import Call, Stop
 from .select import Target
 
 
@@ -144,10 +144,6 @@ class Moments:
                 self.cross.addmm_((x - reference).t(), x)
 
 
-class _Stop(Exception):
-    """Ends a run of the block once the inputs that are wanted are known."""
-
-
 class Stage:
     """A block, the hidden states that enter it, and its layers.
 
@@ -156,7 +152,7 @@ class Stage:
         block: the module, or a function. sites: its layers that are quantized.
         calls: how the block is called, a batch each.
         hidden: what enters it. reference: what enters it in the dense model; None where nobody
-            asks. wanted: what the dense block makes of that.
+            asks.
     """
 
     def __init__(
@@ -167,10 +163,10 @@ class Stage:
         calls: list[Call],
         hidden: list[Tensor],
         reference: list[Tensor] | None,
-        wanted: list[Tensor] | None = None,
     ) -> None:
         self.name, self.block, self.sites, self.calls = name, block, sites, calls
-        self.hidden, self.reference, self.wanted = hidden, reference, wanted
+        self.hidden, self.reference = hidden, reference
+        self.wanted: list[Tensor] | None = None  # what the dense block makes of the reference
         self.undo: list[Callable[[], None]] = []  # what was changed of layers that stay
         self.changed: list[str] = []  # such layers, as the block calls them
         self.shared: set[int] = set()  # ids of parameters that hang at more than one place
@@ -262,9 +258,9 @@ class Stage:
 
         def see(site: Site, x: Tensor) -> None:
             seen.append(x)
-            raise _Stop
+            raise Stop
 
-        with self._watched([site], see), suppress(_Stop):
+        with self._watched([site], see), suppress(Stop):
             self.run(index, hidden)
         return seen
 

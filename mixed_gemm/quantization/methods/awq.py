@@ -52,7 +52,8 @@ class Fold:
         return heads.expand(-1, self.repeat, -1).reshape(-1).exp()
 
     def of_module(self, factors: Tensor) -> Tensor:
-        """``[rows of the module]``"""
+        """Those of the rows of the module: where several heads read the same row, one of theirs,
+        which are all alike."""
         if self.repeat == 1:
             return factors
         return factors.view(-1, self.repeat, self.head)[:, 0].reshape(-1)
