@@ -442,6 +442,24 @@ def test_an_average_of_bits(average: float, method: str | None) -> None:
     assert smallest > 0
 
 
+def test_bits_go_where_outputs_change_most() -> None:
+    """Groups of one layer have a channel that is ten times larger than the others, so that 4 bits
+    leave little of these, and 8 bits enough. Layers that are a fifth of its size come first: a bit
+    of each of their weights costs a fifth."""
+    model = decoders.decoder()
+    with torch.no_grad():
+        for i, layer in enumerate(model.model.layers):
+            layer.mlp.up_proj.weight.copy_(torch.randn(160, 64))
+            if i == 1:
+                layer.mlp.up_proj.weight[:, ::32] *= 10
+                layer.post_attention_layernorm.weight[::32] /= 10
+    report = mixed_gemm.quantize_(
+        model, group_size=32, calibration=decoders.batches(2), average_bits=5
+    )
+    bits = {name: n for name, n in bits_of(report).items() if name.endswith("up_proj")}
+    assert [bits[f"model.layers.{i}.mlp.up_proj"] for i in range(3)] == [4, 8, 4]
+
+
 def test_averages_that_cannot_be_are_refused() -> None:
     for average in (3.9, 8.1):
         with pytest.raises(ValueError, match=r"average_bits must be in 4\.\.8"):
