@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .._library import package_version
 from ..weights.exchange import QuantizedWeight
-from ..weights.scheme import Side
+from ..weights.scheme import Side, is_by_block
 from .bitfields import pack_dense, to_codes
 
 OWN_FORMAT = "mixed-gemm-packed"
@@ -51,11 +51,13 @@ def why_own(weight: QuantizedWeight) -> str:
     reasons = {
         "a permutation of the columns (act-order)": weight.permutation is not None,
         "the place of a Conv1D, not of a linear": weight.is_conv1d,
+        "offsets of its blocks": weight.zeros is not None and is_by_block(weight.scheme),
         "a pre_scale": weight.pre_scale is not None,
         "a ragged last group": weight.group_size != -1
         and weight.block is None  # whose last rows and columns may be fewer
         and k % weight.group_size != 0,
         "zero points that are no integers": weight.zeros is not None
+        and not is_by_block(weight.scheme)
         and integer_zeros(weight) is None,
     }
     return ", ".join(reason for reason, holds in reasons.items() if holds)
@@ -72,6 +74,8 @@ def encode(weight: QuantizedWeight) -> dict[str, Tensor]:
             tensors["input_scale"] = weight.input_scale.reshape(1)
     elif weight.input_activations is not None:
         tensors["weight"] = weight.q
+        if weight.zeros is not None:
+            tensors["mixed_gemm_zeros"] = weight.zeros
         if weight.input_scale is not None:
             tensors["input_scale"] = weight.input_scale.reshape(1)
         if weight.input_azp is not None:

@@ -33,9 +33,8 @@ def fusable(layer: nn.Module, activation: nn.Module) -> str | None:
         return None
     quantized: Any = layer
     weight = quantized._quantized()
-    if weight is None or not weight.fuses:
-        return None
-    return activation_of(activation)
+    name = None if weight is None else activation_of(activation)
+    return name if name is not None and name in weight.fuses else None
 
 
 class FusedSequential(nn.Sequential):

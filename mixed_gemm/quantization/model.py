@@ -59,11 +59,11 @@ def quantize_(
     Args:
         model: any module; weights float16, bfloat16 or float32, on any device.
         scheme: "w4a16" (4 bits in groups of 128), "w4a16_asym" (with zero points), "w8a16" (8 bits
-            per channel), "w8a8" (int8 activations too), "fp8" (float8 weights and activations), a
-            :class:`mixed_gemm.Scheme`, or f(name, module) that returns one of these, or None to
-            leave the module alone.
+            per channel), "w8a8" (int8 activations too), "w8a8_block" (the same by blocks of 128),
+            "fp8" (float8 weights and activations), a :class:`mixed_gemm.Scheme`, or
+            f(name, module) that returns one of these, or None to leave the module alone.
         bits, group_size, symmetric, zero_mode, activations: what of the scheme is another way; see
-            ``Scheme.weight_only``, ``Scheme.w8a8`` and ``Scheme.fp8``.
+            ``Scheme.weight_only``, ``Scheme.w8a8``, ``Scheme.w8a8_block`` and ``Scheme.fp8``.
         block_size: of convolutions: input channels that share a scale, -1 or a multiple of 16.
             None: 128, or -1 where there are no more channels.
         skip: names to leave alone: glob patterns, matched on whole components anywhere in the
@@ -77,7 +77,7 @@ def quantize_(
             norm or linear before, whose weights change, or kept as a pre_scale.
         fuse_activations: whether an ``nn.Sequential`` runs a layer and the ReLU, ReLU6, GELU or
             SiLU right behind it in one kernel: see ``mixed_gemm.nn.FusedSequential``. Not for
-            schemes that round activations.
+            "w8a8" and "fp8".
         progress: a bar on stderr: True on a terminal only, "force" always, False never.
 
     Returns:

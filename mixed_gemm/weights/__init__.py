@@ -11,6 +11,7 @@ from .rounding_conv import quantize_conv_weight
 from .scheme import SCHEMES, Scheme, Side
 from .tensor import QuantizedTensor
 from .w8a8 import W8A8Weight
+from .w8a8_block import W8A8BlockWeight
 
 __all__ = [
     "KINDS",
@@ -22,6 +23,7 @@ __all__ = [
     "QuantizedWeight",
     "Scheme",
     "Side",
+    "W8A8BlockWeight",
     "W8A8Weight",
     "quantize_conv_weight",
     "quantize_weight",

@@ -11,9 +11,16 @@ from .integer import IntegerWeight
 from .scheme import Scheme
 from .tensor import QuantizedTensor
 from .w8a8 import W8A8Weight
+from .w8a8_block import W8A8BlockWeight
 
 # The first that stores a scheme does.
-KINDS: list[type[QuantizedTensor]] = [IntegerWeight, W8A8Weight, Fp8Weight, ConvWeight]
+KINDS: list[type[QuantizedTensor]] = [
+    IntegerWeight,
+    W8A8Weight,
+    W8A8BlockWeight,
+    Fp8Weight,
+    ConvWeight,
+]
 
 
 def storing(scheme: Scheme, dims: int) -> type[QuantizedTensor] | None:

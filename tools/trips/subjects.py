@@ -124,6 +124,13 @@ def _schemes() -> Iterator[Subject]:
     yield Subject("int4, pre_scale (AWQ)", small, grouped, _pre_scaled)
     for mode in ("dynamic_azp", "static", "static_azp"):
         yield Subject(f"w8a8, {mode}", small, {"scheme": "w8a8", "activations": mode})
+    block = ("--scheme", "w8a8_block", "--group-size")
+    offsets = {"scheme": "w8a8_block", "group_size": 32, "symmetric": False}
+    asked = (*block, "32", "--asymmetric")
+    yield Subject("w8a8_block, offsets", small, offsets, cli=asked)
+    ragged_block = {"scheme": "w8a8_block", "group_size": 48}
+    asked = (*block, "48", "--ragged")
+    yield Subject("w8a8_block, ragged last block", small, ragged_block, cli=asked)
     yield Subject("fp8, static", small, {"scheme": "fp8", "activations": "static"})
     yield Subject("w8a8, smoothed (pre_scale)", small, {"scheme": "w8a8", "smooth": 0.5})
     yield Subject("int8 with Conv2d (ViT)", vit(), {"scheme": "w8a16"}, bound=1e-5)
