@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .._progress import Progress, track
-from ..nn.conv import Conv2d
+from ..nn.conv_base import QuantizedConv2d
 from ..nn.linear import Linear
 from ..weights.exchange import QuantizedWeight
 from .checkpoint import Checkpoint
@@ -48,7 +48,7 @@ class _FromModel:
         modules = dict(model.named_modules(remove_duplicate=False))
         self._quantized = {x: m for x, m in modules.items() if isinstance(m, Linear)}
         self.layers = tuple(self._quantized)
-        self._convs = {x: m for x, m in modules.items() if isinstance(m, Conv2d)}
+        self._convs = {x: m for x, m in modules.items() if isinstance(m, QuantizedConv2d)}
         linears = {x for x, m in modules.items() if isinstance(m, nn.Linear)}
         self.ignore = tuple(linears - self._quantized.keys())
         to_dict = getattr(getattr(model, "config", None), "to_dict", dict)
@@ -125,8 +125,8 @@ def save_checkpoint(
     Integers, scales and zero points are written as they are: reading them back gives the same
     bits. What other readers have no place for (act-order, a pre_scale, a ragged last group, zero
     points that are no integers) is written so that they refuse it, and README.md says so. One layer
-    and one shard are in memory at a time. The format has linears only: a ``mixed_gemm.Conv2d`` is
-    written as the dense convolution that it computes.
+    and one shard are in memory at a time. The format has linears only: quantized
+    convolutions are written as the dense ones that they compute.
 
     The folder gets all files or none of them: where the process is killed or the machine stops, it
     is as it was, whole, or refused by ``open_checkpoint`` as incomplete. After an exception it is

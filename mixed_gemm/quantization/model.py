@@ -13,9 +13,11 @@ from torch import nn
 
 from .._progress import Progress, track
 from ..nn.conv import Conv2d, default_block_size
+from ..nn.conv_int8 import Int8Conv2d
 from ..nn.fused import fuse_activations as fused_by_id
 from ..nn.linear import Linear
 from ..ops.errors import ArgumentTypeError, ArgumentValueError
+from ..weights.conv_int8 import Int8ConvWeight
 from ..weights.scheme import Scheme, refined
 from ..weights.tensor import QuantizedTensor
 from .methods.base import Method
@@ -52,8 +54,9 @@ def quantize_(
     Only modules whose type is exactly ``nn.Linear``, ``nn.Conv2d`` or transformers' ``Conv1D`` (a
     linear, of GPT-2) are replaced. Left alone and reported: layers that ``skip`` names, weights
     tied to another module (an embedding, say), subclasses, convolutions with groups, layers with
-    hooks or a parametrized weight, convolutions where the scheme rounds activations, and whatever
-    else holds a matrix: embeddings, experts in one tensor. A model on the meta device is converted
+    hooks or a parametrized weight, convolutions where the scheme rounds activations (but for
+    "w8a8" with static ones, which makes them :class:`mixed_gemm.Int8Conv2d`), and whatever else
+    holds a matrix: embeddings, experts in one tensor. A model on the meta device is converted
     too, to be filled by ``load_state_dict(..., assign=True)``. Memory: one layer at a time.
 
     Args:
@@ -77,7 +80,7 @@ def quantize_(
             norm or linear before, whose weights change, or kept as a pre_scale.
         fuse_activations: whether an ``nn.Sequential`` runs a layer and the ReLU, ReLU6, GELU or
             SiLU right behind it in one kernel: see ``mixed_gemm.nn.FusedSequential``. Not for
-            "w8a8" and "fp8".
+            linears of "w8a8" and "fp8"; an ``Int8Conv2d`` runs ReLU only.
         progress: a bar on stderr: True on a terminal only, "force" always, False never.
 
     Returns:
@@ -192,10 +195,7 @@ def _replace(name: str, target: Target, method: Method) -> LayerReport:
         weight = method.weight(name, target)
     except ValueError as error:
         raise ArgumentValueError(f"quantize_: {name}: {error}") from error
-    around: Callable[[Any, Any], nn.Module] = (
-        Conv2d.around if isinstance(layer, nn.Conv2d) else Linear.around
-    )
-    new = around(weight, layer)
+    new = _module_for(weight, layer).around(weight, layer)
     if isinstance(new, Linear):
         new.is_conv1d = target.module is not layer
     for parent, child_name in target.places:
@@ -210,6 +210,13 @@ def _replace(name: str, target: Target, method: Method) -> LayerReport:
         seconds=time.perf_counter() - begun,
         note=method.note(name),
     )
+
+
+def _module_for(weight: QuantizedTensor, layer: nn.Module) -> Any:
+    """The class of module that holds a weight."""
+    if isinstance(weight, Int8ConvWeight):
+        return Int8Conv2d
+    return Conv2d if isinstance(layer, nn.Conv2d) else Linear
 
 
 @torch.no_grad()

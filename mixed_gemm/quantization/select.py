@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from ..nn.base import QuantizedModule
-from ..nn.conv import why_not_conv2d
+from ..nn.conv_base import why_not_conv2d
 from ..ops.problem import DTYPES
 from ..weights.kinds import storing
-from ..weights.scheme import Scheme
+from ..weights.scheme import Scheme, Side
 from ..weights.tensor import QuantizedTensor
 from .conv1d import as_linear, is_conv1d
 
@@ -147,14 +147,21 @@ def select(
         if not reason and scheme is None:
             reason = "scheme(name, module) is None"
         if scheme is not None and storing(scheme, layer.weight.dim()) is None:
-            what = "a convolution" if isinstance(child, nn.Conv2d) else "a linear"
-            reason, scheme = f"is {what}, which has no form of the scheme {scheme}", None
+            reason, scheme = _no_form(child, scheme), None
         if scheme is None:
             skipped[name] = reason
             continue
         targets[name] = by_module[id(child)] = Target(layer, scheme, child, [place])
     _add_other_matrices(model, targets, skipped)
     return targets, skipped
+
+
+def _no_form(layer: nn.Module, scheme: Scheme) -> str:
+    what = "a convolution" if isinstance(layer, nn.Conv2d) else "a linear"
+    reason = f"is {what}, which has no form of the scheme {scheme}"
+    if isinstance(layer, nn.Conv2d) and scheme.weights == Side():
+        reason += ". Hint: activations='static' with calibration has one"
+    return reason
 
 
 def _add_other_matrices(

@@ -2,6 +2,7 @@
 
 from . import sharding as _registers_collectives  # noqa: F401
 from .conv import ConvWeight
+from .conv_int8 import Int8ConvWeight
 from .exchange import QuantizedWeight
 from .fp8 import Fp8Weight
 from .integer import IntegerWeight
@@ -18,6 +19,7 @@ __all__ = [
     "SCHEMES",
     "ConvWeight",
     "Fp8Weight",
+    "Int8ConvWeight",
     "IntegerWeight",
     "QuantizedTensor",
     "QuantizedWeight",

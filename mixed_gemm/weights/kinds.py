@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from ..ops.errors import ArgumentValueError
 from .conv import ConvWeight
+from .conv_int8 import Int8ConvWeight
 from .fp8 import Fp8Weight
 from .integer import IntegerWeight
 from .scheme import Scheme
@@ -20,6 +21,7 @@ KINDS: list[type[QuantizedTensor]] = [
     W8A8BlockWeight,
     Fp8Weight,
     ConvWeight,
+    Int8ConvWeight,
 ]
 
 

@@ -105,7 +105,8 @@ class QuantizedTensor(Dispatched):
             attribute by its name, and None where the scheme has no such part.
 
     Made by ``from_float``, ``from_quantized`` and ``empty`` of its kinds, ``mixed_gemm.weights.
-    IntegerWeight``, ``W8A8Weight``, ``W8A8BlockWeight``, ``Fp8Weight`` and ``ConvWeight``.
+    IntegerWeight``, ``W8A8Weight``, ``W8A8BlockWeight``, ``Fp8Weight``,
+    ``ConvWeight`` and ``Int8ConvWeight``.
     """
 
     kind: ClassVar[str]

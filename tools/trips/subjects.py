@@ -134,6 +134,8 @@ def _schemes() -> Iterator[Subject]:
     yield Subject("fp8, static", small, {"scheme": "fp8", "activations": "static"})
     yield Subject("w8a8, smoothed (pre_scale)", small, {"scheme": "w8a8", "smooth": 0.5})
     yield Subject("int8 with Conv2d (ViT)", vit(), {"scheme": "w8a16"}, bound=1e-5)
+    static = {"scheme": "w8a8", "activations": "static"}
+    yield Subject("w8a8, static, with Conv2d (ViT)", vit(), static, bound=0.05)
     yield Subject("int4 and int8, by layer (ViT)", vit(), {"scheme": _by_layer}, bound=1e-5)
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from ...formats.ct_encode import Groups, encode
-from ...nn.conv import Conv2d
+from ...nn.conv_base import QuantizedConv2d
 from ...nn.linear import Linear
 from .scaled_activation import ScaledActivation
 
@@ -22,7 +22,7 @@ def state_and_config(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any
     """
     modules = dict(model.named_modules())
     linears = {name: x for name, x in modules.items() if isinstance(x, Linear)}
-    convs = {name: x for name, x in modules.items() if isinstance(x, Conv2d)}
+    convs = {name: x for name, x in modules.items() if isinstance(x, QuantizedConv2d)}
     inside = tuple(f"{name}." for name in (*linears, *convs))
     state = {
         name: x for name, x in model.state_dict().items() if not name.startswith(inside or ("\0",))
@@ -52,7 +52,7 @@ def let_save_pretrained_write(model: nn.Module) -> None:
     from .config import MixedGemmConfig
     from .quantizer import MixedGemmQuantizer
 
-    if not any(isinstance(x, Linear | Conv2d) for x in model.modules()):
+    if not any(isinstance(x, Linear | QuantizedConv2d) for x in model.modules()):
         return
     source = state_and_config(model)[1]
     found, attached = MixedGemmConfig(source=source), cast(Any, model)
