@@ -44,6 +44,7 @@ class CompressedTensors:
         self.anchor = scale
         self.title = self._rules.title
         self.notes = self._rules.notes
+        self.embeddings = self._rules.embeddings
         self.roles: tuple[str, ...] = (
             "weight_packed",
             "weight",
@@ -245,7 +246,9 @@ class CompressedTensors:
             if "zeros" not in changes:
                 product = -zeros.float() * weight.scales.float()
                 changes["zeros"] = product.to(weight.scales.dtype)
-        return replace(weight, **changes, is_conv1d=layer.name in self._rules.conv1d)
+        changes["is_conv1d"] = layer.name in self._rules.conv1d
+        changes["is_embedding"] = layer.name in self._rules.embeddings
+        return replace(weight, **changes)
 
     def _unpack(self, layer: LayerTensors, info: LayerInfo) -> Tensor:
         words = layer.load("weight_packed")

@@ -68,7 +68,8 @@ class WeightRules:
         title: "compressed-tensors pack-quantized".
         notes: what the rules ask for and is not done here.
         zeros_added: layers whose zeros are added (w = q * scale + zero), as this library says it of
-            its own files. conv1d: layers that are a Conv1D of the model, likewise.
+            its own files. conv1d: layers that are a Conv1D of the model, likewise. embeddings:
+            those that are embeddings.
     """
 
     def __init__(self, config: Config, where: Path) -> None:
@@ -84,6 +85,7 @@ class WeightRules:
             raise CheckpointError(where, "", "config_groups must be an object")
         self._rules = [self._rule(name, group) for name, group in groups.items()]
         self.zeros_added, self.conv1d = _named(config, "zeros_added"), _named(config, "conv1d")
+        self.embeddings = _named(config, "embeddings")
         notes = [_note(group) for group in groups.values()]
         if not groups:
             notes.append("" if self._default.block is None else _BLOCK_NOTE)

@@ -51,6 +51,7 @@ def why_own(weight: QuantizedWeight) -> str:
     reasons = {
         "a permutation of the columns (act-order)": weight.permutation is not None,
         "the place of a Conv1D, not of a linear": weight.is_conv1d,
+        "the rows of an embedding": weight.is_embedding,
         "offsets of its blocks": weight.zeros is not None and is_by_block(weight.scheme),
         "a pre_scale": weight.pre_scale is not None,
         "a ragged last group": weight.group_size != -1
@@ -72,7 +73,7 @@ def encode(weight: QuantizedWeight) -> dict[str, Tensor]:
             tensors["weight_scale"] = tensors["weight_scale"][:: weight.block[0]]
         if weight.input_scale is not None:
             tensors["input_scale"] = weight.input_scale.reshape(1)
-    elif weight.input_activations is not None:
+    elif weight.input_activations is not None or weight.is_embedding:
         tensors["weight"] = weight.q
         if weight.zeros is not None:
             tensors["mixed_gemm_zeros"] = weight.zeros
@@ -132,6 +133,7 @@ class Groups:
         self._groups: dict[str, dict[str, Any]] = {}
         self._added: list[str] = []
         self._conv1d: list[str] = []
+        self._embeddings: list[str] = []
         self.own: dict[str, str] = {}  # layer -> why only this library reads it
 
     def add(self, weight: QuantizedWeight, file_name: str = "") -> None:
@@ -151,6 +153,8 @@ class Groups:
             self._added += names
         if weight.is_conv1d:
             self._conv1d += names
+        if weight.is_embedding:
+            self._embeddings += names
 
     def configuration(self, ignore: Iterable[str], own: bool = False) -> dict[str, Any]:
         """What config.json says.
@@ -159,12 +163,13 @@ class Groups:
             ignore: linears that are dense. own: refuse other readers for the whole model.
         """
         kinds = list(self._groups.values())
-        if len(kinds) == 1:
+        if len(kinds) == 1 and not self._embeddings:
             kinds[0]["targets"] = ["Linear"]
         for group in kinds if own else ():
             group["format"] = OWN_FORMAT
         formats = {group["format"] for group in kinds}
         said = {"zeros_added": self._added, "conv1d": self._conv1d}
+        said["embeddings"] = self._embeddings
         extra = {key: sorted(names) for key, names in said.items() if names}
         return {
             "quant_method": "compressed-tensors",

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from .._progress import Progress, track
 from ..nn.conv_base import QuantizedConv2d
+from ..nn.embedding import Embedding
 from ..nn.linear import Linear
 from ..weights.exchange import QuantizedWeight
 from .checkpoint import Checkpoint
@@ -46,7 +47,7 @@ class Stream(_Source, Protocol):
 class _FromModel:
     def __init__(self, model: nn.Module) -> None:
         modules = dict(model.named_modules(remove_duplicate=False))
-        self._quantized = {x: m for x, m in modules.items() if isinstance(m, Linear)}
+        self._quantized = {x: m for x, m in modules.items() if isinstance(m, Linear | Embedding)}
         self.layers = tuple(self._quantized)
         self._convs = {x: m for x, m in modules.items() if isinstance(m, QuantizedConv2d)}
         linears = {x for x, m in modules.items() if isinstance(m, nn.Linear)}
@@ -124,9 +125,9 @@ def save_checkpoint(
 
     Integers, scales and zero points are written as they are: reading them back gives the same
     bits. What other readers have no place for (act-order, a pre_scale, a ragged last group, zero
-    points that are no integers) is written so that they refuse it, and README.md says so. One layer
-    and one shard are in memory at a time. The format has linears only: quantized
-    convolutions are written as the dense ones that they compute.
+    points that are no integers, embeddings) is written so that they refuse it, and README.md says
+    so. One layer and one shard are in memory at a time. The format has no convolutions: quantized
+    ones are written as the dense ones that they compute.
 
     The folder gets all files or none of them: where the process is killed or the machine stops, it
     is as it was, whole, or refused by ``open_checkpoint`` as incomplete. After an exception it is

@@ -14,10 +14,12 @@ from torch import nn
 from .._progress import Progress, track
 from ..nn.conv import Conv2d, default_block_size
 from ..nn.conv_int8 import Int8Conv2d
+from ..nn.embedding import Embedding
 from ..nn.fused import fuse_activations as fused_by_id
 from ..nn.linear import Linear
 from ..ops.errors import ArgumentTypeError, ArgumentValueError
 from ..weights.conv_int8 import Int8ConvWeight
+from ..weights.rows import RowsWeight
 from ..weights.scheme import Scheme, refined
 from ..weights.tensor import QuantizedTensor
 from .methods.base import Method
@@ -46,6 +48,7 @@ def quantize_(
     calibration: Iterable[Any] | None = None,
     smooth: float | None = None,
     fuse_activations: bool = False,
+    embeddings: bool = False,
     progress: Progress = True,
 ) -> Report:
     """Replace every ``nn.Linear`` below ``model`` by a :class:`mixed_gemm.Linear` and every
@@ -56,8 +59,9 @@ def quantize_(
     tied to another module (an embedding, say), subclasses, convolutions with groups, layers with
     hooks or a parametrized weight, convolutions where the scheme rounds activations (but for
     "w8a8" with static ones, which makes them :class:`mixed_gemm.Int8Conv2d`), and whatever else
-    holds a matrix: embeddings, experts in one tensor. A model on the meta device is converted
-    too, to be filled by ``load_state_dict(..., assign=True)``. Memory: one layer at a time.
+    holds a matrix: embeddings (unless asked for), experts in one tensor. A model on the meta device
+    is converted too, to be filled by ``load_state_dict(..., assign=True)``. Memory: one layer at a
+    time.
 
     Args:
         model: any module; weights float16, bfloat16 or float32, on any device.
@@ -81,6 +85,9 @@ def quantize_(
         fuse_activations: whether an ``nn.Sequential`` runs a layer and the ReLU, ReLU6, GELU or
             SiLU right behind it in one kernel: see ``mixed_gemm.nn.FusedSequential``. Not for
             linears of "w8a8" and "fp8"; an ``Int8Conv2d`` runs ReLU only.
+        embeddings: whether every ``nn.Embedding`` becomes a :class:`mixed_gemm.Embedding`, rows of
+            int8 with a scale each, whatever the scheme; ``skip`` counts, and one that is tied (to
+            an output head, say) stays.
         progress: a bar on stderr: True on a terminal only, "force" always, False never.
 
     Returns:
@@ -120,7 +127,7 @@ def quantize_(
 
     if not callable(scheme):
         scheme_of("", None)  # refuses what does not fit each other, even if no layer is selected
-    targets, skipped = select(model, scheme_of, skip)
+    targets, skipped = select(model, scheme_of, skip, embeddings)
     _refuse(targets)
     method = _method(targets, scheme, calibration, smooth)
     method.prepare(model, targets, calibration)
@@ -192,7 +199,8 @@ class _ByScheme:
 def _replace(name: str, target: Target, method: Method) -> LayerReport:
     begun, layer = time.perf_counter(), target.layer
     try:
-        weight = method.weight(name, target)
+        rows = isinstance(layer, nn.Embedding)
+        weight = RowsWeight.from_float(layer.weight) if rows else method.weight(name, target)
     except ValueError as error:
         raise ArgumentValueError(f"quantize_: {name}: {error}") from error
     new = _module_for(weight, layer).around(weight, layer)
@@ -214,8 +222,8 @@ def _replace(name: str, target: Target, method: Method) -> LayerReport:
 
 def _module_for(weight: QuantizedTensor, layer: nn.Module) -> Any:
     """The class of module that holds a weight."""
-    if isinstance(weight, Int8ConvWeight):
-        return Int8Conv2d
+    if isinstance(weight, Int8ConvWeight | RowsWeight):
+        return Int8Conv2d if isinstance(weight, Int8ConvWeight) else Embedding
     return Conv2d if isinstance(layer, nn.Conv2d) else Linear
 
 

@@ -9,6 +9,7 @@ from .integer import IntegerWeight
 from .kinds import KINDS
 from .rounding import quantize_weight
 from .rounding_conv import quantize_conv_weight
+from .rows import RowsWeight
 from .scheme import SCHEMES, Scheme, Side
 from .tensor import QuantizedTensor
 from .w8a8 import W8A8Weight
@@ -23,6 +24,7 @@ __all__ = [
     "IntegerWeight",
     "QuantizedTensor",
     "QuantizedWeight",
+    "RowsWeight",
     "Scheme",
     "Side",
     "W8A8BlockWeight",

@@ -106,7 +106,7 @@ class QuantizedTensor(Dispatched):
 
     Made by ``from_float``, ``from_quantized`` and ``empty`` of its kinds, ``mixed_gemm.weights.
     IntegerWeight``, ``W8A8Weight``, ``W8A8BlockWeight``, ``Fp8Weight``,
-    ``ConvWeight`` and ``Int8ConvWeight``.
+    ``ConvWeight``, ``Int8ConvWeight`` and ``RowsWeight``.
     """
 
     kind: ClassVar[str]

@@ -117,6 +117,8 @@ def _schemes() -> Iterator[Subject]:
     ragged = ("--bits", "4", "--group-size", "48", "--ragged")
     head = {"scheme": "w8a16", "skip": ()}
     yield Subject("int8, lm_head too", small, head, cli=("--scheme", "w8a16", "--skip", "nothing"))
+    rows = {"scheme": "w8a16", "embeddings": True}
+    yield Subject("int8, embeddings too", small, rows)
     yield Subject("int4, ragged last group", small, {"bits": 4, "group_size": 48}, cli=ragged)
     yield Subject("int4, added zeros", small, {**grouped, "zero_mode": "add"})
     yield Subject("int4, real zeros", small, grouped, _real_zeros)

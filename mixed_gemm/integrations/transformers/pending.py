@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ...formats.codec import Codec
 from ...formats.errors import CheckpointError, CheckpointWarning
 from ...formats.layer import LayerInfo, LayerTensors
+from ...nn.embedding import Embedding
 from ...nn.linear import Linear
 
 EXTRA_STATE = "_extra_state"  # as torch.nn names it
@@ -54,7 +55,7 @@ class PendingLinear(nn.Module):
         name: of the layer in the file.
         codec: of the file.
         tensors: the layer in the file.
-        linear: the module it stands for.
+        module: it stands for.
         weight_only: activations stay in their dtype, whatever the file asks for.
         float8: "keep", or "int8" to round float8 weights to.
     """
@@ -64,15 +65,16 @@ class PendingLinear(nn.Module):
         name: str,
         codec: Codec,
         tensors: LayerTensors,
-        linear: nn.Linear,
+        module: nn.Linear | nn.Embedding,
         weight_only: bool = False,
         float8: str = "keep",
     ) -> None:
         super().__init__()
         self._weight_only, self._float8 = weight_only, float8
         self._name, self._codec = name, codec
-        self._dtype = linear.weight.dtype
-        self._has_bias = linear.bias is not None
+        self._dtype = module.weight.dtype
+        self._has_bias = getattr(module, "bias", None) is not None
+        self._padding_idx = getattr(module, "padding_idx", None)
         self._files: dict[str, Path] = {}
         for role in filter(tensors.has, codec.roles):
             dtype = tensors.dtype(role)
@@ -95,7 +97,7 @@ class PendingLinear(nn.Module):
         """Tensors that are no buffers."""
         return {}
 
-    def finish(self) -> Linear:
+    def finish(self) -> Linear | Embedding:
         """The layer, on the device of its tensors, in the dtype of the module it stands for.
 
         Raises:
@@ -115,13 +117,15 @@ class PendingLinear(nn.Module):
                 weight = weight.requantize()
             if self._weight_only:
                 weight = weight.weight_only()
-            linear = weight.to_linear(self._dtype)
+            made = weight.to_module(self._dtype)
         except ValueError as error:
             raise layer.error(self._codec.anchor, str(error)) from error
-        if not self._has_bias and linear.bias is not None and not bool(linear.bias.any()):
+        if isinstance(made, Embedding):
+            made.padding_idx = self._padding_idx
+        elif not self._has_bias and made.bias is not None and not bool(made.bias.any()):
             # AutoGPTQ writes a bias of zeros where the model has none.
-            linear.register_parameter("bias", None)
-        return linear.eval()
+            made.register_parameter("bias", None)
+        return made.eval()
 
 
 class TaggedLinear(PendingLinear):

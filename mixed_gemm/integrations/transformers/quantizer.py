@@ -19,6 +19,7 @@ from ...formats.detect import detect
 from ...formats.errors import CheckpointError
 from ...formats.index import TensorIndex
 from ...formats.layer import LayerTensors, modules_with
+from ...nn.embedding import Embedding
 from ...nn.linear import Linear
 from ...quantization.conv1d import as_linear, is_conv1d
 from ...quantization.select import DEFAULT_SKIP, select, skipped_by
@@ -99,6 +100,7 @@ class MixedGemmQuantizer(HfQuantizer):
             )
         ignored = model._keys_to_ignore_on_load_unexpected or ()
         infos, asked = [], self.quantization_config
+        embeddings: frozenset[str] = getattr(codec, "embeddings", frozenset())
         for name, target in module_names(model, self, found):
             layer = LayerTensors(index, name)
             module = _get(model, target)
@@ -106,11 +108,12 @@ class MixedGemmQuantizer(HfQuantizer):
                 continue
             if module is not None and is_conv1d(module):
                 module = as_linear(module)
-            if not isinstance(module, nn.Linear):
+            wanted = nn.Embedding if name in embeddings else nn.Linear
+            if not isinstance(module, wanted):
                 kind = "no module" if module is None else f"a {type(module).__name__}"
                 raise layer.error(
                     codec.anchor,
-                    f"is quantized, but {target} is {kind} of the model, not a Linear",
+                    f"is quantized, but {target} is {kind} of the model, not a {wanted.__name__}",
                 )
             infos.append(_check(layer, codec, module))
             new = pending(name, codec, layer, module, asked.weight_only, asked.float8)
@@ -169,7 +172,7 @@ class MixedGemmQuantizer(HfQuantizer):
 
     def _dequantize(self, model: Any, dtype: torch.dtype | None = None) -> Any:
         for name, module in list(model.named_modules()):
-            if isinstance(module, Linear):
+            if isinstance(module, Linear | Embedding):
                 model.set_submodule(name, module.to_float().to(dtype))
         return model
 
@@ -181,16 +184,15 @@ def _get(model: nn.Module, name: str) -> nn.Module | None:
         return None
 
 
-def _check(layer: LayerTensors, codec: Codec, module: nn.Linear) -> Any:
+def _check(layer: LayerTensors, codec: Codec, module: nn.Linear | nn.Embedding) -> Any:
     """The LayerInfo, when the module has its shape and its bias."""
     info = codec.describe(layer)
     shape = (info.out_features, info.in_features)
-    if shape != (module.out_features, module.in_features):
+    if shape != tuple(module.weight.shape):
         raise layer.error(
             codec.anchor,
-            f"is a weight of {shape}, and the model has ({module.out_features}, "
-            f"{module.in_features})",
+            f"is a weight of {shape}, and the model has {tuple(module.weight.shape)}",
         )
-    if module.bias is not None and not layer.has("bias"):
+    if getattr(module, "bias", None) is not None and not layer.has("bias"):
         raise layer.error("bias", "is missing, and the model has one")
     return info
