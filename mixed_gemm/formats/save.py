@@ -19,11 +19,11 @@ from .checkpoint import Checkpoint
 from .companions import copy_companion, find_companions
 from .ct_encode import Groups, encode
 from .durable import write_new_file
+from .readme import README, write_readme
 from .shards import ShardWriter
 from .target import CONFIG, TargetFolder
 
 MAX_SHARD_BYTES = 5 * 10**9  # as transformers
-README = "README.md"
 
 
 class _Source(Protocol):
@@ -99,18 +99,6 @@ def _refuse_scaled_activations(names: Iterable[str], layers: Iterable[str]) -> N
             )
 
 
-def how_to_load(own: Mapping[str, str]) -> str:
-    """The README of a folder with layers that only this library reads: layer -> why."""
-    name, reason = next(iter(own.items()))
-    return (
-        "# How to load this model\n\n"
-        f"{len(own)} of its layers have what compressed-tensors has no place for ({name}: "
-        f"{reason}), so that other readers refuse it. Load it with mixed_gemm:\n\n"
-        '```python\nimport mixed_gemm\n\nmodel = mixed_gemm.from_pretrained("this folder")\n'
-        "```\n"
-    )
-
-
 def save_checkpoint(
     source: nn.Module | Checkpoint | Stream,
     path: str | Path,
@@ -183,8 +171,7 @@ def save_checkpoint(
         whole = dict(given.config if config is None else config)
         whole.pop("compression_config", None)
         whole["quantization_config"] = groups.configuration(given.ignore)
-        if groups.own and not (target.stage / README).exists():
-            write_new_file(target.stage / README, [how_to_load(groups.own).encode()])
+        write_readme(target.stage, groups.own)
         text = json.dumps(whole, indent=2, default=_json) + "\n"
         write_new_file(target.stage / CONFIG, [text.encode()])
         target.publish()

@@ -28,7 +28,7 @@ from .config import MixedGemmConfig
 from .gguf import file_of
 from .names import module_names
 from .pending import PendingLinear, pending, warn_of_differences
-from .saving import state_and_config
+from .saving import tell_how_to_load, what_is_saved
 from .scaled_activation import leftover_scales, swap_activations
 
 
@@ -43,6 +43,7 @@ class MixedGemmQuantizer(HfQuantizer):
     def __init__(self, quantization_config: MixedGemmConfig, **kwargs: Any) -> None:
         super().__init__(quantization_config, **kwargs)
         self._to_quantize: set[str] = set()
+        self.own: dict[str, str] = {}  # of what was saved last: layer -> why only we read it
 
     def validate_environment(self, *args: Any, device_map: Any = None, **kwargs: Any) -> None:
         """Refuse offloading: it would move the tensors of the swapped layers behind their back."""
@@ -126,11 +127,13 @@ class MixedGemmQuantizer(HfQuantizer):
         for name, module in list(model.named_modules()):
             if isinstance(module, PendingLinear):
                 model.set_submodule(name, module.finish())
+        tell_how_to_load(model)
         return model
 
     def get_state_dict_and_metadata(self, model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """What ``save_pretrained`` writes; it asks before it writes the config."""
-        state, found = state_and_config(model)
+        saved = what_is_saved(model)
+        state, found, self.own = saved.state, saved.config, saved.own
         self.quantization_config = MixedGemmConfig(source=found)
         if found is not None:
             model.config.quantization_config = self.quantization_config
