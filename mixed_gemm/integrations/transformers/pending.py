@@ -17,39 +17,41 @@ from ...formats.errors import CheckpointError, CheckpointWarning
 from ...formats.layer import LayerInfo, LayerTensors
 from ...nn.embedding import Embedding
 from ...nn.linear import Linear
+from .offload import Place
 
 EXTRA_STATE = "_extra_state"  # as torch.nn names it
 
 
 @dataclass(frozen=True)
 class _Loaded:
-    """The buffers of one module as the Tensors that a Codec reads; ``files`` by tensor name."""
+    """The tensors of one module as the Tensors that a Codec reads; ``files`` by tensor name."""
 
     name: str
-    buffers: dict[str, Tensor]
+    tensors: dict[str, Tensor]
     files: dict[str, Path]
 
     def _role(self, name: str) -> str:
         return name.removeprefix(f"{self.name}.")
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._role(name) in self.buffers
+        return isinstance(name, str) and self._role(name) in self.tensors
 
     def file(self, name: str) -> Path:
         return self.files.get(self._role(name), Path())
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self.buffers[self._role(name)].shape)
+        return tuple(self.tensors[self._role(name)].shape)
 
     def dtype(self, name: str) -> torch.dtype | str:
-        return self.buffers[self._role(name)].dtype
+        return self.tensors[self._role(name)].dtype
 
     def load(self, name: str) -> Tensor:
-        return self.buffers[self._role(name)]
+        return self.tensors[self._role(name)]
 
 
 class PendingLinear(nn.Module):
-    """Meta buffers with the names, shapes and dtypes that the file has for one layer.
+    """Meta parameters with the names, shapes and dtypes that the file has for one layer;
+    parameters, since those are what accelerate offloads.
 
     Args:
         name: of the layer in the file.
@@ -84,8 +86,8 @@ class PendingLinear(nn.Module):
             if role == EXTRA_STATE:
                 continue
             empty = torch.empty(tensors.shape(role), dtype=dtype, device="meta")
-            self.register_buffer(role, empty)
-        if "weight" not in self._buffers:
+            self.register_parameter(role, nn.Parameter(empty, requires_grad=False))
+        if "weight" not in self._parameters:
             # Models initialise weights of their children by name (GPT-2), this one too unless told.
             self.weight = torch.empty((), device="meta")
             self.weight._is_hf_initialized = True  # type: ignore[attr-defined]
@@ -94,7 +96,7 @@ class PendingLinear(nn.Module):
         raise RuntimeError(f"mixed_gemm: {self._name} is still being loaded")
 
     def _more(self) -> dict[str, Tensor]:
-        """Tensors that are no buffers."""
+        """Tensors that are no parameters."""
         return {}
 
     def finish(self) -> Linear | Embedding:
@@ -103,13 +105,16 @@ class PendingLinear(nn.Module):
         Raises:
             CheckpointError: a tensor did not arrive, or holds what it must not.
         """
-        buffers = {**dict(self.named_buffers(recurse=False)), **self._more()}
-        for role, buffer in buffers.items():
-            if buffer.is_meta or not getattr(buffer, "_is_hf_initialized", False):
+        place, found = Place.of(self), {}
+        for role, tensor in {**dict(self.named_parameters(recurse=False)), **self._more()}.items():
+            fetched = place.fetch(role) if place is not None and tensor.is_meta else None
+            arrived = not tensor.is_meta and getattr(tensor, "_is_hf_initialized", False)
+            if fetched is None and not arrived:
                 raise CheckpointError(
                     self._files[role], f"{self._name}.{role}", "was not loaded by transformers"
                 )
-        layer = LayerTensors(_Loaded(self._name, buffers, self._files), self._name)
+            found[role] = tensor.detach() if fetched is None else fetched
+        layer = LayerTensors(_Loaded(self._name, found, self._files), self._name)
         info: LayerInfo = self._codec.describe(layer)
         try:
             weight = self._codec.decode(layer, info)
@@ -129,7 +134,7 @@ class PendingLinear(nn.Module):
 
 
 class TaggedLinear(PendingLinear):
-    """One whose files have a tag, which torch hands over apart from parameters and buffers."""
+    """One whose files have a tag, which torch hands over apart from parameters."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -27,6 +27,7 @@ from ...weights.scheme import Scheme
 from .config import MixedGemmConfig
 from .gguf import file_of
 from .names import module_names
+from .offload import Place
 from .pending import PendingLinear, pending, warn_of_differences
 from .saving import tell_how_to_load, what_is_saved
 from .scaled_activation import leftover_scales, swap_activations
@@ -46,12 +47,14 @@ class MixedGemmQuantizer(HfQuantizer):
         self.own: dict[str, str] = {}  # of what was saved last: layer -> why only we read it
 
     def validate_environment(self, *args: Any, device_map: Any = None, **kwargs: Any) -> None:
-        """Refuse offloading: it would move the tensors of the swapped layers behind their back."""
+        """Refuse offloading what is quantized on the way: transformers writes it as it comes."""
+        if self.pre_quantized:
+            return
         places = set(device_map.values()) if isinstance(device_map, dict) else set()
         if "disk" in places or ("cpu" in places and len(places) > 1):
             raise ValueError(
-                f"mixed_gemm: device_map must not offload to cpu or disk, got {device_map}. Hint: "
-                "device_map='cpu' runs everything on the CPU"
+                "mixed_gemm: device_map must not offload to cpu or disk while a model is "
+                f"quantized, got {device_map}. Hint: save the quantized model first, and load that"
             )
 
     def is_serializable(self) -> bool:
@@ -100,7 +103,7 @@ class MixedGemmQuantizer(HfQuantizer):
                 f"is {codec.title} by its configuration, but no tensor is a {codec.anchor}",
             )
         ignored = model._keys_to_ignore_on_load_unexpected or ()
-        infos, asked = [], self.quantization_config
+        infos, asked, dtype = [], self.quantization_config, model.dtype
         embeddings: frozenset[str] = getattr(codec, "embeddings", frozenset())
         for name, target in module_names(model, self, found):
             layer = LayerTensors(index, name)
@@ -120,13 +123,14 @@ class MixedGemmQuantizer(HfQuantizer):
             new = pending(name, codec, layer, module, asked.weight_only, asked.float8)
             model.set_submodule(target, new)
         scaled = leftover_scales(index.names(), found)
-        swap_activations(model, index, module_names(model, self, scaled), model.dtype)
+        swap_activations(model, index, module_names(model, self, scaled), dtype)
         warn_of_differences(codec, infos, index.path, asked.float8)
 
     def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
         for name, module in list(model.named_modules()):
             if isinstance(module, PendingLinear):
-                model.set_submodule(name, module.finish())
+                place, made = Place.of(module), module.finish()
+                model.set_submodule(name, made if place is None else place.put(name, made))
         tell_how_to_load(model)
         return model
 

@@ -369,11 +369,14 @@ def test_from_pretrained_of_an_unquantized_model_says_how(dense_folder):
         mixed_gemm.from_pretrained(dense_folder)
 
 
-def test_from_pretrained_refuses_offloading(repository):
-    path = repository / "tests" / "data" / "awq_gemm"
+def test_quantizing_while_loading_refuses_offloading(dense_folder):
     pytest.importorskip("accelerate", reason="device_map needs it")
-    with pytest.raises(ValueError, match="device_map must not offload to cpu or disk"):
-        mixed_gemm.from_pretrained(path, device_map={"model": "cpu", "lm_head": "disk"})
+    with pytest.raises(ValueError, match="device_map must not offload to cpu or disk while"):
+        mixed_gemm.from_pretrained(
+            dense_folder,
+            device_map={"model": "cpu", "lm_head": "disk"},
+            quantization_config=mixed_gemm.MixedGemmConfig(group_size=32),
+        )
 
 
 def test_from_pretrained_on_a_device_map(repository):
