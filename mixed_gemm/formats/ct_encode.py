@@ -6,7 +6,7 @@ named in its config group, where they refuse it loudly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -126,6 +126,21 @@ def _arguments(side: Side) -> dict[str, Any]:
     return found if side.group_size is None else {**found, "group_size": side.group_size}
 
 
+def kv_cache_scheme(found: Any, has_scales: bool) -> dict[str, Any] | None:
+    """How a source says that keys and values are stored; None where it says nothing.
+
+    Args:
+        found: its quantization_config, a dictionary or an object of transformers.
+        has_scales: whether the scales of keys and values go along. Static ones are tensors of the
+            files, which models of transformers do not have: without them the scheme is left out.
+    """
+    fields = found if isinstance(found, Mapping) else getattr(found, "source", None) or {}
+    scheme = fields.get("kv_cache_scheme")
+    if not isinstance(scheme, Mapping):
+        return None
+    return dict(scheme) if has_scales or scheme.get("dynamic") is True else None
+
+
 class Groups:
     """The quantization_config of a model, gathered layer by layer."""
 
@@ -156,11 +171,14 @@ class Groups:
         if weight.is_embedding:
             self._embeddings += names
 
-    def configuration(self, ignore: Iterable[str], own: bool = False) -> dict[str, Any]:
+    def configuration(
+        self, ignore: Iterable[str], own: bool = False, kv_cache: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """What config.json says.
 
         Args:
             ignore: linears that are dense. own: refuse other readers for the whole model.
+            kv_cache: the kv_cache_scheme of the source, which nothing here computes by.
         """
         kinds = list(self._groups.values())
         if len(kinds) == 1 and not self._embeddings:
@@ -177,7 +195,7 @@ class Groups:
             "quantization_status": "compressed",
             "ignore": sorted(ignore),
             "config_groups": {f"group_{i}": group for i, group in enumerate(kinds)},
-            "kv_cache_scheme": None,
+            "kv_cache_scheme": None if kv_cache is None else dict(kv_cache),
             # Other readers ignore this key; this library knows its own files by it.
             "mixed_gemm": {"version": package_version(), **extra},
         }

@@ -17,7 +17,7 @@ from ..nn.linear import Linear
 from ..weights.exchange import QuantizedWeight
 from .checkpoint import Checkpoint
 from .companions import copy_companion, find_companions
-from .ct_encode import Groups, encode
+from .ct_encode import Groups, encode, kv_cache_scheme
 from .durable import write_new_file
 from .readme import README, write_readme
 from .shards import ShardWriter
@@ -32,6 +32,7 @@ class _Source(Protocol):
     layers: tuple[str, ...]
     ignore: tuple[str, ...]
     config: dict[str, Any]
+    kv_cache: dict[str, Any] | None
 
     def layer(self, name: str) -> QuantizedWeight: ...
     def plain(self) -> Iterator[tuple[str, Tensor]]: ...
@@ -54,6 +55,8 @@ class _FromModel:
         self.ignore = tuple(linears - self._quantized.keys())
         to_dict = getattr(getattr(model, "config", None), "to_dict", dict)
         self.config: dict[str, Any] = to_dict()
+        found = getattr(getattr(model, "config", None), "quantization_config", None)
+        self.kv_cache = kv_cache_scheme(found, has_scales=False)
         self._model = model
 
     def layer(self, name: str) -> QuantizedWeight:
@@ -76,6 +79,7 @@ class _FromCheckpoint:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.layers = tuple(checkpoint.layers)
         self.config = checkpoint.config
+        self.kv_cache = kv_cache_scheme(checkpoint.quantization_config, has_scales=True)
         weights = [x for x in checkpoint.tensors if x.endswith(".weight")]
         matrices = [x for x in weights if len(checkpoint.tensor_shape(x)) == 2]
         self.ignore = tuple(name.removesuffix(".weight") for name in matrices)
@@ -170,7 +174,7 @@ def save_checkpoint(
             copy_companion(file, target.stage / file.name)
         whole = dict(given.config if config is None else config)
         whole.pop("compression_config", None)
-        whole["quantization_config"] = groups.configuration(given.ignore)
+        whole["quantization_config"] = groups.configuration(given.ignore, kv_cache=given.kv_cache)
         write_readme(target.stage, groups.own)
         text = json.dumps(whole, indent=2, default=_json) + "\n"
         write_new_file(target.stage / CONFIG, [text.encode()])

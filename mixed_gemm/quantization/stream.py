@@ -68,7 +68,7 @@ class DenseCheckpoint:
         layers: names of the layers that are quantized. schemes: of each of them.
         refit: layer -> its group size, where that is another one than was asked for.
         left: name -> reason, of what stays dense. ignore: those of them that have a ``weight``.
-        nbytes: of the dense weights that are quantized.
+        nbytes: of the dense weights that are quantized. kv_cache: None, as a dense source has it.
 
     Raises:
         CheckpointError: the files cannot be read, are quantized already, or hold no linear layer.
@@ -89,6 +89,7 @@ class DenseCheckpoint:
         ragged: bool = False,
     ) -> None:
         self.path = Path(path)
+        self.kv_cache: dict[str, Any] | None = None
         self.scheme = refined(
             "quantize", scheme, bits=bits, group_size=group_size, symmetric=symmetric,
             zero_mode=zero_mode, activations=activations,

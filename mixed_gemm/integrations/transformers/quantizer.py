@@ -152,13 +152,12 @@ class MixedGemmQuantizer(HfQuantizer):
         keep = self.get_modules_to_not_convert(
             model, config.modules_to_not_convert, model._keep_in_fp32_modules, True
         )
-        scheme = config.weight_scheme
 
         def skip(name: str, module: nn.Module) -> bool:
             return bool(skipped_by(name, DEFAULT_SKIP)) or not should_convert_module(name, keep)
 
         def scheme_of(name: str, module: nn.Module) -> Scheme | None:
-            return scheme if isinstance(module, nn.Linear) else None
+            return config.scheme_for(module.in_features) if isinstance(module, nn.Linear) else None
 
         targets, _ = select(model, scheme_of, skip)
         if problems := [text for name, x in targets.items() if (text := x.problem(name))]:

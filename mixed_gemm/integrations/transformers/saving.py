@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from ...formats.ct_encode import Groups, encode
+from ...formats.ct_encode import Groups, encode, kv_cache_scheme
 from ...formats.readme import write_readme
 from ...formats.target import CONFIG
 from ...nn.conv_base import QuantizedConv2d
@@ -55,7 +55,9 @@ def what_is_saved(model: nn.Module) -> Saved:
         state |= {f"{name}.{role}": x.contiguous() for role, x in encode(weight).items()}
     dense = [name for name, x in modules.items() if isinstance(x, nn.Linear) and name not in layers]
     scaled = [name for name, x in modules.items() if isinstance(x, ScaledActivation)]
-    config = groups.configuration(dense, own=bool(scaled)) if layers else None
+    source = getattr(getattr(model, "config", None), "quantization_config", None)
+    kv_cache = kv_cache_scheme(source, has_scales=False)
+    config = groups.configuration(dense, bool(scaled), kv_cache) if layers else None
     whole = dict.fromkeys(scaled, "an activation function with scales (AutoAWQ)")
     return Saved(state, config, {**groups.own, **whole})
 
