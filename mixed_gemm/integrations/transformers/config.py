@@ -104,6 +104,9 @@ class MixedGemmConfig(QuantizationConfigMixin):
 
         Args:
             k: its input channels.
+
+        Raises:
+            ValueError: the scheme has no groups of the size that ``k`` asks for.
         """
         found = self.weight_scheme
         if self.ragged or found.group_size == -1 or k % found.group_size == 0:
