@@ -17,6 +17,8 @@ from .formats import CheckpointError, CheckpointWarning, open_checkpoint, save_c
 from .integrations.transformers import enable_transformers, from_pretrained
 from .integrations.transformers.registration import register_when_imported as _register
 from .nn.conv import Conv2d
+from .nn.conv_int8 import Int8Conv2d
+from .nn.embedding import Embedding
 from .nn.linear import Linear
 from .ops.awq import awq_dequantize, awq_gemm
 from .ops.block import block_quant_gemm
@@ -45,6 +47,8 @@ __all__ = [
     "CheckpointError",
     "CheckpointWarning",
     "Conv2d",
+    "Embedding",
+    "Int8Conv2d",
     "Linear",
     "MixedGemmConfig",
     "QuantizedTensor",

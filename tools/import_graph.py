@@ -45,6 +45,7 @@ IMPORTS_NOTHING = ("reference", "_after_import", "_library", "_progress")
 # Modules of a lower room that may import from a higher one, when they are called, and why.
 UPWARD = {
     ("mixed_gemm.weights.exchange", "mixed_gemm.nn.linear"): "to_linear() makes the module",
+    ("mixed_gemm.weights.exchange", "mixed_gemm.nn.embedding"): "to_module() makes the module",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,7 +31,9 @@ def load(model: str, dtype: DType | None, device: torch.device, bits: int, group
     if device.type == "cuda":
         options["device_map"] = {"": device}
     if bits:
-        options["quantization_config"] = MixedGemmConfig(bits=bits, group_size=group_size)
+        options["quantization_config"] = MixedGemmConfig(
+            bits=bits, group_size=group_size, ragged=False
+        )
     elif local_gguf(model, None, {}) is None:
         config = transformers.AutoConfig.from_pretrained(model)
         if quantization_of(config, model, {}) is None:
@@ -102,7 +105,7 @@ def command(
     """Perplexity of a model on a text, by a sliding window.
 
     Reads quantized checkpoints of every format, and dense ones: with --bits to see what rounding
-    costs. Needs transformers and accelerate.
+    costs, in groups by the rule of mixed-gemm quantize. Needs transformers and accelerate.
     """
     import mixed_gemm
     from mixed_gemm.integrations.transformers.registration import require_transformers
@@ -117,10 +120,15 @@ def command(
         loaded, tokens, window=window or min(DEFAULT_WINDOW, made_for), stride=stride, device=where
     )
     seconds = time.perf_counter() - start
-    layers = sum(isinstance(module, mixed_gemm.Linear) for module in loaded.modules())
+    linears = [module for module in loaded.modules() if isinstance(module, mixed_gemm.Linear)]
+    layers = len(linears)
     if json:
         about = {"model": model, "quantized_layers": layers, "dtype": str(loaded.dtype)[6:]}
         print_json({**about, "device": str(where), **vars(found), "seconds": seconds})
         return
+    others = [x.group_size for x in linears if bits and x.group_size != group_size]
+    for size, count in Counter(others).items():
+        fits = f"groups of {size}" if size != -1 else "one group for each channel"
+        note(f"{count} layers have {fits}, since {group_size} does not divide their K")
     note(f"{layers} quantized layers on {where}; {found.tokens / seconds:.0f} tokens a second")
     say(str(found))

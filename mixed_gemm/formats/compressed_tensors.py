@@ -44,6 +44,7 @@ class CompressedTensors:
         self.anchor = scale
         self.title = self._rules.title
         self.notes = self._rules.notes
+        self.embeddings = self._rules.embeddings
         self.roles: tuple[str, ...] = (
             "weight_packed",
             "weight",
@@ -77,8 +78,7 @@ class CompressedTensors:
             layer.expect("weight_g_idx", (k,), torch.int32, torch.int64)
         activations = rule.input_activations
         if activations is not None:
-            rounds = kind == "fp8" if activations.type == "float" else kind == "int" and size == -1
-            activations = activations if rounds else None
+            size, activations = self._rounded(layer, activations, kind, size, k)
         self._check_activations(layer, activations)
         self._check_own(layer, n, k, groups)
         return LayerInfo(
@@ -94,6 +94,25 @@ class CompressedTensors:
             input_activations=activations,
             block=block,
         )
+
+    def _rounded(
+        self, layer: LayerTensors, side: Side, kind: str, size: int, k: int
+    ) -> tuple[int, Side | None]:
+        """(group size, how activations are rounded): by the same blocks as the weight, where they
+        are by block; None where this kind of weight does not round them."""
+        if side.type == "float":
+            return size, side if kind == "fp8" else None
+        if kind != "int":
+            return size, None
+        if side.strategy != "group":
+            return size, side if size == -1 else None
+        asked = -1 if side.group_size is None else min(side.group_size, k)
+        groups, found = (1 if x == -1 else ceil_div(k, x) for x in (asked, size))
+        if groups != found:
+            raise layer.error(
+                self._scale, f"has {found} groups for K={k}, input_activations ask for {groups}"
+            )
+        return asked, replace(side, group_size=None if asked == -1 else asked)
 
     def _check_own(self, layer: LayerTensors, n: int, k: int, groups: int) -> None:
         if layer.has("mixed_gemm_zeros"):
@@ -197,7 +216,8 @@ class CompressedTensors:
             g_idx = None
         weight = self._own(layer, from_integers(layer, info, q, scales, zeros, g_idx))
         side = info.input_activations
-        if side is None or weight.zeros is not None or weight.permutation is not None:
+        plain = weight.zeros is None or (side is not None and side.strategy == "group")
+        if side is None or not plain or weight.permutation is not None:
             return replace(weight, strategy=info.strategy)
         static = not side.dynamic
         point = layer.load("input_zero_point") if static and not side.symmetric else None
@@ -226,7 +246,9 @@ class CompressedTensors:
             if "zeros" not in changes:
                 product = -zeros.float() * weight.scales.float()
                 changes["zeros"] = product.to(weight.scales.dtype)
-        return replace(weight, **changes, is_conv1d=layer.name in self._rules.conv1d)
+        changes["is_conv1d"] = layer.name in self._rules.conv1d
+        changes["is_embedding"] = layer.name in self._rules.embeddings
+        return replace(weight, **changes)
 
     def _unpack(self, layer: LayerTensors, info: LayerInfo) -> Tensor:
         words = layer.load("weight_packed")

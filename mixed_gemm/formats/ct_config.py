@@ -68,7 +68,8 @@ class WeightRules:
         title: "compressed-tensors pack-quantized".
         notes: what the rules ask for and is not done here.
         zeros_added: layers whose zeros are added (w = q * scale + zero), as this library says it of
-            its own files. conv1d: layers that are a Conv1D of the model, likewise.
+            its own files. conv1d: layers that are a Conv1D of the model, likewise. embeddings:
+            those that are embeddings.
     """
 
     def __init__(self, config: Config, where: Path) -> None:
@@ -84,6 +85,7 @@ class WeightRules:
             raise CheckpointError(where, "", "config_groups must be an object")
         self._rules = [self._rule(name, group) for name, group in groups.items()]
         self.zeros_added, self.conv1d = _named(config, "zeros_added"), _named(config, "conv1d")
+        self.embeddings = _named(config, "embeddings")
         notes = [_note(group) for group in groups.values()]
         if not groups:
             notes.append("" if self._default.block is None else _BLOCK_NOTE)
@@ -153,11 +155,24 @@ def _activations(group: object) -> Side | None:
         return None
     side, kind = _side(asked), str(weights.get("type") or "int")
     symmetric = weights.get("symmetric", True) is True and weights.get("num_bits") == 8
+    if kind == "int" and (side.strategy, weights.get("num_bits")) == ("group", 8):
+        size = -1 if side.group_size is None else side.group_size
+        return side if _is_by_block(_side(weights), side, size) else None
     whole = weights.get("strategy") in (None, "channel", "tensor")
     # What shares a scale of a float8 weight does not say whether its activations can be had.
     scheme = Scheme(Side(kind, num_bits=8), side)
     fits = symmetric and (whole or kind == "float") and storing(scheme, 2)
     return side if fits else None
+
+
+def _is_by_block(weights: Side, side: Side, size: int) -> bool:
+    """Whether a kind of weight rounds its activations by the blocks that share a scale."""
+    own = None if size == -1 else size
+    by_block = Side(
+        strategy="channel" if own is None else "group", group_size=own, symmetric=weights.symmetric
+    )
+    scheme = Scheme(by_block, side, "none" if weights.symmetric else "add")
+    return weights == by_block and storing(scheme, 2) is not None
 
 
 def _side(asked: Mapping[str, object]) -> Side:

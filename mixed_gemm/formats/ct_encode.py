@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .._library import package_version
 from ..weights.exchange import QuantizedWeight
-from ..weights.scheme import Side
+from ..weights.scheme import Side, is_by_block
 from .bitfields import pack_dense, to_codes
 
 OWN_FORMAT = "mixed-gemm-packed"
@@ -51,11 +51,14 @@ def why_own(weight: QuantizedWeight) -> str:
     reasons = {
         "a permutation of the columns (act-order)": weight.permutation is not None,
         "the place of a Conv1D, not of a linear": weight.is_conv1d,
+        "the rows of an embedding": weight.is_embedding,
+        "offsets of its blocks": weight.zeros is not None and is_by_block(weight.scheme),
         "a pre_scale": weight.pre_scale is not None,
         "a ragged last group": weight.group_size != -1
         and weight.block is None  # whose last rows and columns may be fewer
         and k % weight.group_size != 0,
         "zero points that are no integers": weight.zeros is not None
+        and not is_by_block(weight.scheme)
         and integer_zeros(weight) is None,
     }
     return ", ".join(reason for reason, holds in reasons.items() if holds)
@@ -70,8 +73,10 @@ def encode(weight: QuantizedWeight) -> dict[str, Tensor]:
             tensors["weight_scale"] = tensors["weight_scale"][:: weight.block[0]]
         if weight.input_scale is not None:
             tensors["input_scale"] = weight.input_scale.reshape(1)
-    elif weight.input_activations is not None:
+    elif weight.input_activations is not None or weight.is_embedding:
         tensors["weight"] = weight.q
+        if weight.zeros is not None:
+            tensors["mixed_gemm_zeros"] = weight.zeros
         if weight.input_scale is not None:
             tensors["input_scale"] = weight.input_scale.reshape(1)
         if weight.input_azp is not None:
@@ -121,6 +126,21 @@ def _arguments(side: Side) -> dict[str, Any]:
     return found if side.group_size is None else {**found, "group_size": side.group_size}
 
 
+def kv_cache_scheme(found: Any, has_scales: bool) -> dict[str, Any] | None:
+    """How a source says that keys and values are stored; None where it says nothing.
+
+    Args:
+        found: its quantization_config, a dictionary or an object of transformers.
+        has_scales: whether the scales of keys and values go along. Static ones are tensors of the
+            files, which models of transformers do not have: without them the scheme is left out.
+    """
+    fields = found if isinstance(found, Mapping) else getattr(found, "source", None) or {}
+    scheme = fields.get("kv_cache_scheme")
+    if not isinstance(scheme, Mapping):
+        return None
+    return dict(scheme) if has_scales or scheme.get("dynamic") is True else None
+
+
 class Groups:
     """The quantization_config of a model, gathered layer by layer."""
 
@@ -128,6 +148,7 @@ class Groups:
         self._groups: dict[str, dict[str, Any]] = {}
         self._added: list[str] = []
         self._conv1d: list[str] = []
+        self._embeddings: list[str] = []
         self.own: dict[str, str] = {}  # layer -> why only this library reads it
 
     def add(self, weight: QuantizedWeight, file_name: str = "") -> None:
@@ -147,26 +168,31 @@ class Groups:
             self._added += names
         if weight.is_conv1d:
             self._conv1d += names
+        if weight.is_embedding:
+            self._embeddings += names
 
     def configuration(
         self,
         ignore: Iterable[str],
         own: bool = False,
+        kv_cache: Mapping[str, Any] | None = None,
         recipe: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """What config.json says.
 
         Args:
             ignore: linears that are dense. own: refuse other readers for the whole model.
+            kv_cache: the kv_cache_scheme of the source, which nothing here computes by.
             recipe: how the layers were quantized, as JSON has it.
         """
         kinds = list(self._groups.values())
-        if len(kinds) == 1:
+        if len(kinds) == 1 and not self._embeddings:
             kinds[0]["targets"] = ["Linear"]
         for group in kinds if own else ():
             group["format"] = OWN_FORMAT
         formats = {group["format"] for group in kinds}
         said = {"zeros_added": self._added, "conv1d": self._conv1d}
+        said["embeddings"] = self._embeddings
         extra: dict[str, Any] = {key: sorted(names) for key, names in said.items() if names}
         if recipe:
             extra["recipe"] = dict(recipe)
@@ -176,7 +202,7 @@ class Groups:
             "quantization_status": "compressed",
             "ignore": sorted(ignore),
             "config_groups": {f"group_{i}": group for i, group in enumerate(kinds)},
-            "kv_cache_scheme": None,
+            "kv_cache_scheme": None if kv_cache is None else dict(kv_cache),
             # Other readers ignore this key; this library knows its own files by it.
             "mixed_gemm": {"version": package_version(), **extra},
         }

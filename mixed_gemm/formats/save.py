@@ -11,18 +11,19 @@ import torch
 from torch import Tensor, nn
 
 from .._progress import Progress, track
-from ..nn.conv import Conv2d
+from ..nn.conv_base import QuantizedConv2d
+from ..nn.embedding import Embedding
 from ..nn.linear import Linear
 from ..weights.exchange import QuantizedWeight
 from .checkpoint import Checkpoint
 from .companions import copy_companion, find_companions
-from .ct_encode import Groups, encode
+from .ct_encode import Groups, encode, kv_cache_scheme
 from .durable import write_new_file
+from .readme import README, write_readme
 from .shards import ShardWriter
 from .target import CONFIG, TargetFolder
 
 MAX_SHARD_BYTES = 5 * 10**9  # as transformers
-README = "README.md"
 HEAD = "lm_head"  # as models of transformers call it
 RECIPE = "mixed_gemm_recipe"  # the attribute of a model that says how it was quantized
 
@@ -33,6 +34,7 @@ class _Source(Protocol):
     layers: tuple[str, ...]
     ignore: tuple[str, ...]
     config: dict[str, Any]
+    kv_cache: dict[str, Any] | None
 
     def layer(self, name: str) -> QuantizedWeight: ...
     def plain(self) -> Iterator[tuple[str, Tensor]]: ...
@@ -48,13 +50,15 @@ class Stream(_Source, Protocol):
 class _FromModel:
     def __init__(self, model: nn.Module) -> None:
         modules = dict(model.named_modules(remove_duplicate=False))
-        self._quantized = {x: m for x, m in modules.items() if isinstance(m, Linear)}
+        self._quantized = {x: m for x, m in modules.items() if isinstance(m, Linear | Embedding)}
         self.layers = tuple(self._quantized)
-        self._convs = {x: m for x, m in modules.items() if isinstance(m, Conv2d)}
+        self._convs = {x: m for x, m in modules.items() if isinstance(m, QuantizedConv2d)}
         linears = {x for x, m in modules.items() if isinstance(m, nn.Linear)}
         self.ignore = tuple(linears - self._quantized.keys())
         to_dict = getattr(getattr(model, "config", None), "to_dict", dict)
         self.config: dict[str, Any] = to_dict()
+        found = getattr(getattr(model, "config", None), "quantization_config", None)
+        self.kv_cache = kv_cache_scheme(found, has_scales=False)
         self._model = model
         self.recipe: Mapping[str, Any] | None = getattr(model, RECIPE, None)
 
@@ -78,6 +82,7 @@ class _FromCheckpoint:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.layers = tuple(checkpoint.layers)
         self.config = checkpoint.config
+        self.kv_cache = kv_cache_scheme(checkpoint.quantization_config, has_scales=True)
         weights = [x for x in checkpoint.tensors if x.endswith(".weight")]
         matrices = [x for x in weights if len(checkpoint.tensor_shape(x)) == 2]
         self.ignore = tuple(name.removesuffix(".weight") for name in matrices)
@@ -120,18 +125,6 @@ def _refuse_scaled_activations(names: Iterable[str], layers: Iterable[str]) -> N
             )
 
 
-def how_to_load(own: Mapping[str, str]) -> str:
-    """The README of a folder with layers that only this library reads: layer -> why."""
-    name, reason = next(iter(own.items()))
-    return (
-        "# How to load this model\n\n"
-        f"{len(own)} of its layers have what compressed-tensors has no place for ({name}: "
-        f"{reason}), so that other readers refuse it. Load it with mixed_gemm:\n\n"
-        '```python\nimport mixed_gemm\n\nmodel = mixed_gemm.from_pretrained("this folder")\n'
-        "```\n"
-    )
-
-
 def save_checkpoint(
     source: nn.Module | Checkpoint | Stream,
     path: str | Path,
@@ -146,9 +139,9 @@ def save_checkpoint(
 
     Integers, scales and zero points are written as they are: reading them back gives the same
     bits. What other readers have no place for (act-order, a pre_scale, a ragged last group, zero
-    points that are no integers) is written so that they refuse it, and README.md says so. One layer
-    and one shard are in memory at a time. The format has linears only: a ``mixed_gemm.Conv2d`` is
-    written as the dense convolution that it computes.
+    points that are no integers, embeddings) is written so that they refuse it, and README.md says
+    so. One layer and one shard are in memory at a time. The format has no convolutions: quantized
+    ones are written as the dense ones that they compute.
 
     The folder gets all files or none of them: where the process is killed or the machine stops, it
     is as it was, whole, or refused by ``open_checkpoint`` as incomplete. After an exception it is
@@ -204,10 +197,11 @@ def save_checkpoint(
         whole = dict(given.config if config is None else config)
         whole.pop("compression_config", None)
         whole["quantization_config"] = groups.configuration(
-            {*given.ignore, *_tied_head(whole, given.layers)}, recipe=getattr(given, "recipe", None)
+            {*given.ignore, *_tied_head(whole, given.layers)},
+            kv_cache=given.kv_cache,
+            recipe=getattr(given, "recipe", None),
         )
-        if groups.own and not (target.stage / README).exists():
-            write_new_file(target.stage / README, [how_to_load(groups.own).encode()])
+        write_readme(target.stage, groups.own)
         text = json.dumps(whole, indent=2, default=_json) + "\n"
         write_new_file(target.stage / CONFIG, [text.encode()])
         target.publish()

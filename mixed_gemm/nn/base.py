@@ -1,6 +1,5 @@
-"""What ``Linear`` and ``Conv2d`` have in common: a quantized weight whose parts are plain tensors
-in a state_dict, beside a tag that says how to read them, all of it checked before anything is
-copied.
+"""What the modules here have in common: a quantized weight whose parts are plain tensors in a
+state_dict, beside a tag that says how to read them, all of it checked before anything is copied.
 """
 
 from __future__ import annotations

@@ -11,36 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from ..ops.conv import unchecked_qconv2d
-from ..ops.conv_problem import (
-    ConvGeometry,
-    IntOrPair,
-    Pair,
-    check_block_size,
-    is_channels_last,
-)
-from ..ops.errors import ArgumentValueError, check_not_freed
+from ..ops.conv_problem import IntOrPair, check_block_size
 from ..ops.problem import check_bits
 from ..weights.conv import ConvWeight
 from ..weights.scheme import Scheme
 from ..weights.tensor import narrows
 from ..weights.values import refuse_non_finite
-from .base import QuantizedModule
+from .conv_base import QuantizedConv2d, why_not_conv2d
 
 DEFAULT_BLOCK = 128
-# What a convolution is beside its weights; nn.Conv2d's constructor works them out.
-_SETTINGS = (
-    "in_channels",
-    "out_channels",
-    "kernel_size",
-    "stride",
-    "padding",
-    "dilation",
-    "transposed",
-    "output_padding",
-    "groups",
-    "padding_mode",
-    "_reversed_padding_repeated_twice",
-)
 
 
 def default_block_size(in_channels: int) -> int:
@@ -48,18 +27,7 @@ def default_block_size(in_channels: int) -> int:
     return DEFAULT_BLOCK if in_channels > DEFAULT_BLOCK else -1
 
 
-def why_not_conv2d(conv: nn.Conv2d) -> str:
-    """Why a convolution cannot become a ``mixed_gemm.Conv2d``; empty when it can."""
-    if conv.groups == 1:
-        return ""
-    kind = "depthwise" if conv.groups == conv.in_channels else "grouped"
-    return (
-        f"is a {kind} convolution (groups={conv.groups}): its K = Ci / groups * Kh * Kw is too "
-        "short to gain anything, so only groups=1 is supported"
-    )
-
-
-class Conv2d(QuantizedModule, nn.Conv2d):
+class Conv2d(QuantizedConv2d):
     """conv2d(x, w) + bias, w = q * scale (+ offset) stored in 4 or 8 bits.
 
     The constructor makes a module that computes w = 0, to be filled by ``load_state_dict``; use
@@ -105,48 +73,19 @@ class Conv2d(QuantizedModule, nn.Conv2d):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        nn.Module.__init__(self)  # nn.Conv2d's would allocate the dense weight
-        template = nn.Conv2d(
-            in_channels,
-            out_channels,
-            kernel_size,  # type: ignore[arg-type]
-            stride,  # type: ignore[arg-type]
-            padding,  # type: ignore[arg-type]
-            dilation,  # type: ignore[arg-type]
-            groups,
-            bias=False,
-            padding_mode=padding_mode,  # type: ignore[arg-type]
-            device="meta",
+        self._set_geometry(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode
         )
-        if reason := why_not_conv2d(template):
-            raise ValueError(f"mixed_gemm.Conv2d {reason}")
-        for name in _SETTINGS:
-            setattr(self, name, getattr(template, name))
         if block_size is None:
             block_size = default_block_size(in_channels)
         check_bits(self.title, bits)
         check_block_size(self.title, block_size, in_channels)
-        self._geometry, self._pads_itself = self._work_out_padding()
 
         dtype = dtype or torch.get_default_dtype()
         scheme = Scheme.weight_only(bits, block_size, "add" if offsets else "none")
         shape = (out_channels, in_channels, *self._kernel())
         self.set_weight(ConvWeight.empty(shape, scheme, device=device, dtype=dtype))
         self.make_bias(out_channels if bias else None, dtype, device)
-
-    def _kernel(self) -> Pair:
-        return self.kernel_size[0], self.kernel_size[1]
-
-    def _work_out_padding(self) -> tuple[ConvGeometry, bool]:
-        """The geometry for the op, and whether ``forward`` pads the image first: for other values
-        than zeros, and where padding="same" is not the same on both sides."""
-        left, right, top, bottom = self._reversed_padding_repeated_twice
-        before = self.padding_mode != "zeros" or (left, top) != (right, bottom)
-        padding = (0, 0) if before else (top, left)
-        kernel, stride, dilation = (
-            (x[0], x[1]) for x in (self.kernel_size, self.stride, self.dilation)
-        )
-        return ConvGeometry(kernel, stride, padding, dilation), before
 
     @property
     def block_size(self) -> int:
@@ -189,17 +128,9 @@ class Conv2d(QuantizedModule, nn.Conv2d):
         if narrows(input, self.weight.dtype):
             narrow = input.to(self.weight.dtype)
             return self.activated(narrow, activation).to(torch.float32)
-        images = input.unsqueeze(0) if input.dim() == 3 else input
-        if self._pads_itself:
-            check_not_freed("mixed_gemm.Conv2d", input=input)
-            mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
-            padded = nn.functional.pad(images, self._reversed_padding_repeated_twice, mode)
-            # Some modes return NCHW whatever comes in; the output follows the input.
-            keep = torch.channels_last if is_channels_last(images) else torch.contiguous_format
-            images = padded.contiguous(memory_format=keep)
         weight, scheme = self.weight, self.weight.scheme
         out = unchecked_qconv2d(
-            images, weight.weight_packed, weight.scales, weight.offsets, self.bias,
+            self._images(input), weight.weight_packed, weight.scales, weight.offsets, self.bias,
             self._geometry,
             {"bits": scheme.bits, "block_size": scheme.group_size, "activation": activation},
         )  # fmt: skip
@@ -239,66 +170,13 @@ class Conv2d(QuantizedModule, nn.Conv2d):
         return cls.around(ConvWeight.from_float(conv.weight, scheme), conv)
 
     @classmethod
-    def around(cls, weight: ConvWeight, conv: nn.Conv2d) -> Conv2d:
-        """A module that takes the place of ``conv``, whose bias it shares.
-
-        Args:
-            weight: ``[Co, Ci, Kh, Kw]``, shared too.
-            conv: whose geometry, bias and mode (training or not) the module takes.
-        """
-        module = cls.from_weight(
-            weight,
-            stride=conv.stride,
-            padding=conv.padding,
-            dilation=conv.dilation,
-            padding_mode=conv.padding_mode,
-        )
-        return module._in_place_of(conv)
-
-    @classmethod
-    def from_weight(
-        cls,
-        weight: ConvWeight,
-        bias: Tensor | None = None,
-        *,
-        stride: IntOrPair = 1,
-        padding: str | IntOrPair = 0,
-        dilation: IntOrPair = 1,
-        padding_mode: str = "zeros",
-    ) -> Conv2d:
-        """A module around a quantized filter, which is shared.
-
-        Args:
-            weight: ``[Co, Ci, Kh, Kw]``. bias: ``[Co]`` in its dtype, or None; a parameter is
-                shared.
-            stride, padding, dilation, padding_mode: as in ``nn.Conv2d``.
-
-        Raises:
-            ValueError: the bias does not fit the filter, or the settings do not fit each other.
-        """
-        out_c, in_c, kernel_h, kernel_w = weight.shape
-        module = cls(
-            in_c,
-            out_c,
-            (kernel_h, kernel_w),
-            stride,
-            padding,
-            dilation,
-            bias=False,
-            padding_mode=padding_mode,
-            bits=weight.scheme.bits,
-            block_size=weight.scheme.group_size,
-            offsets=weight.offsets is not None,
-            device="meta",
-            dtype=weight.dtype,
-        )
-        problems = weight.refuse_parts({**weight.tensors(), "bias": bias})
-        if problems:
-            raise ArgumentValueError(f"{cls.title}: " + "; ".join(problems))
-        module.set_weight(weight)
-        if bias is not None:
-            module.bias = bias if isinstance(bias, nn.Parameter) else nn.Parameter(bias.detach())
-        return module
+    def _options_of(cls, weight: ConvWeight) -> dict[str, Any]:
+        scheme = weight.scheme
+        return {
+            "bits": scheme.bits,
+            "block_size": scheme.group_size,
+            "offsets": weight.offsets is not None,
+        }
 
     @classmethod
     def from_quantized(
@@ -333,19 +211,6 @@ class Conv2d(QuantizedModule, nn.Conv2d):
         )
         refuse_non_finite({"bias": bias}, where, ("bias",))
         return cls.from_weight(weight, bias, **settings)
-
-    def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
-        """The dense ``[Co, Ci, Kh, Kw]`` filter in ``dtype`` (of the weight when None)."""
-        return self.weight.dequantize(dtype)
-
-    def to_float(self) -> nn.Conv2d:
-        """A dense ``nn.Conv2d`` with the dequantized filter. The bias is shared."""
-        settings: dict[str, Any] = {
-            name: getattr(self, name)
-            for name in ("kernel_size", "stride", "padding", "dilation", "padding_mode")
-        }
-        conv = nn.Conv2d(self.in_channels, self.out_channels, bias=False, device="meta", **settings)
-        return self._like(conv)
 
     def extra_repr(self) -> str:
         offsets = "symmetric" if self.offsets is None else "offsets=True"

@@ -8,8 +8,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from .conv import Conv2d
+from .conv_int8 import Int8Conv2d
 from .linear import Linear
 
+_LAYERS = (Linear, Conv2d, Int8Conv2d)
 _BY_TYPE: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.ReLU6: "relu6", nn.SiLU: "silu"}
 _GELU = {"none": "gelu", "tanh": "gelu_tanh"}  # approximate -> activation
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -29,13 +31,12 @@ def fusable(layer: nn.Module, activation: nn.Module) -> str | None:
     """The name of ``activation`` where the kernel of ``layer`` can run it, else None: another type
     of layer (an adapter around one, say), a weight that is dense, sharded or of a kind whose kernel
     has no activations, or a hook on either."""
-    if type(layer) not in (Linear, Conv2d) or any(getattr(layer, hooks) for hooks in _HOOKS):
+    if type(layer) not in _LAYERS or any(getattr(layer, hooks) for hooks in _HOOKS):
         return None
     quantized: Any = layer
     weight = quantized._quantized()
-    if weight is None or not weight.fuses:
-        return None
-    return activation_of(activation)
+    name = None if weight is None else activation_of(activation)
+    return name if name is not None and name in weight.fuses else None
 
 
 class FusedSequential(nn.Sequential):

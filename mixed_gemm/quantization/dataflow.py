@@ -1,9 +1,10 @@
-"""What calibration sees: the range of every input channel of the linears, and from which layer each
+"""What calibration sees: the range of every input channel of the layers, and from which layer each
 linear gets its input when nothing else reads it (so that a factor can be folded there).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,12 +25,21 @@ _METADATA = {getattr(Tensor, name).__get__ for name in _ATTRIBUTES} | {
 
 @dataclass
 class Observed:
-    """One linear: least and largest value of every input channel, float32 ``[K]``, and the layers
-    its inputs came from (None: from something that is no candidate)."""
+    """One layer: least and largest value of every input channel, float32 ``[K]``; of a convolution
+    those of its output, too; and the layers its inputs came from (None: from something that is no
+    candidate)."""
 
     low: Tensor | None = None
     high: Tensor | None = None
     producers: set[str | None] = field(default_factory=set)
+    output: tuple[float, float] | None = None
+
+    def add_output(self, y: Tensor) -> None:
+        if y.numel() == 0:
+            return
+        low, high = (float(v) for v in torch.aminmax(y.detach()))
+        before = self.output or (low, high)
+        self.output = min(low, before[0]), max(high, before[1])
 
     def add(self, x: Tensor) -> None:
         rows = x.detach().reshape(-1, x.shape[-1])
@@ -53,7 +63,7 @@ class Producer:
 
 @dataclass
 class Observations:
-    linears: dict[str, Observed]
+    layers: dict[str, Observed]
     producers: dict[str, Producer]
 
 
@@ -134,15 +144,25 @@ def run_batch(model: nn.Module, batch: Any) -> Any:
     return model(batch)
 
 
-def _watch_inputs(linear: nn.Linear, observed: Observed, watch: _Watch) -> Any:
+def _watch_inputs(layer: nn.Module, observed: Observed, watch: _Watch) -> Any:
+    channels = -3 if isinstance(layer, nn.Conv2d) else -1
+
     def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         x = args[0] if args else kwargs["input"]
         producer = watch.made_by.get(x)
         observed.producers.add(None if producer is None else producer.name)
         with watch.pause():
-            observed.add(x)
+            observed.add(x.movedim(channels, -1))
 
-    return linear.register_forward_pre_hook(hook, with_kwargs=True)
+    return layer.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+def _watch_result(layer: nn.Module, observed: Observed, watch: _Watch) -> Any:
+    def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        with watch.pause():
+            observed.add_output(output)
+
+    return layer.register_forward_hook(hook)
 
 
 def _watch_output(producer: Producer, watch: _Watch) -> Any:
@@ -158,25 +178,31 @@ def _watch_output(producer: Producer, watch: _Watch) -> Any:
 
 
 def observe(
-    model: nn.Module, linears: dict[str, nn.Linear], batches: Iterable[Any]
+    model: nn.Module, layers: Mapping[str, nn.Module], batches: Iterable[Any]
 ) -> Observations:
     """Run the batches through the model in eval mode, without gradients.
 
     Args:
-        linears: name -> module, of those to watch.
+        layers: name -> module, of those to watch: linears, and convolutions, whose output is
+            watched too.
         batches: anything iterable; see :func:`run_batch`.
 
     Raises:
-        ValueError: there is no batch, or a linear saw NaN or Inf.
+        ValueError: there is no batch, or a layer saw NaN or Inf.
     """
     producers = {
         name: Producer(name, module)
         for name, module in model.named_modules()
         if _is_norm(module) or type(module) is nn.Linear
     }
-    seen = Observations({name: Observed() for name in linears}, producers)
-    watch = _Watch({id(linear.weight): name for name, linear in linears.items()})
-    handles = [_watch_inputs(linears[x], seen.linears[x], watch) for x in linears]
+    seen = Observations({name: Observed() for name in layers}, producers)
+    watch = _Watch({id(layer.weight): name for name, layer in layers.items()})
+    handles = [_watch_inputs(layers[x], seen.layers[x], watch) for x in layers]
+    handles += [
+        _watch_result(layer, seen.layers[name], watch)
+        for name, layer in layers.items()
+        if isinstance(layer, nn.Conv2d)
+    ]
     handles += [_watch_output(producer, watch) for producer in producers.values()]
     training = model.training
     count = 0
@@ -192,8 +218,10 @@ def observe(
         model.train(training)
     if count == 0:
         raise ValueError("calibration gave no batch")
-    for name, observed in seen.linears.items():
+    for name, observed in seen.layers.items():
         for bound in (observed.low, observed.high):
             if bound is not None and not bool(bound.isfinite().all()):
                 raise ValueError(f"calibration: the input of {name} holds NaN or Inf")
+        if not all(map(math.isfinite, observed.output or ())):
+            raise ValueError(f"calibration: the output of {name} holds NaN or Inf")
     return seen

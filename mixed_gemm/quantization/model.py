@@ -14,9 +14,13 @@ from torch import nn
 from .._progress import Progress, track
 from ..formats.save import RECIPE
 from ..nn.conv import Conv2d, default_block_size
+from ..nn.conv_int8 import Int8Conv2d
+from ..nn.embedding import Embedding
 from ..nn.fused import fuse_activations as fused_by_id
 from ..nn.linear import Linear
 from ..ops.errors import ArgumentTypeError, ArgumentValueError, wrong_value
+from ..weights.conv_int8 import Int8ConvWeight
+from ..weights.rows import RowsWeight
 from ..weights.scheme import Scheme, refined
 from ..weights.tensor import QuantizedTensor
 from .budget import spend
@@ -51,6 +55,7 @@ def quantize_(
     average_bits: float | None = None,
     smooth: float | None = None,
     fuse_activations: bool = False,
+    embeddings: bool = False,
     progress: Progress = True,
 ) -> Report:
     """Replace every ``nn.Linear`` below ``model`` by a :class:`mixed_gemm.Linear` and every
@@ -59,18 +64,20 @@ def quantize_(
     Only modules whose type is exactly ``nn.Linear``, ``nn.Conv2d`` or transformers' ``Conv1D`` (a
     linear, of GPT-2) are replaced. Left alone and reported: layers that ``skip`` names, weights
     tied to another module (an embedding, say), subclasses, convolutions with groups, layers with
-    hooks or a parametrized weight, convolutions where the scheme rounds activations, and whatever
-    else holds a matrix: embeddings, experts in one tensor. A model on the meta device is converted
-    too, to be filled by ``load_state_dict(..., assign=True)``. Memory: one layer at a time.
+    hooks or a parametrized weight, convolutions where the scheme rounds activations (but for
+    "w8a8" with static ones, which makes them :class:`mixed_gemm.Int8Conv2d`), and whatever else
+    holds a matrix: embeddings (unless asked for), experts in one tensor. A model on the meta device
+    is converted too, to be filled by ``load_state_dict(..., assign=True)``. Memory: one layer at a
+    time.
 
     Args:
         model: any module; weights float16, bfloat16 or float32, on any device.
         scheme: "w4a16" (4 bits in groups of 128), "w4a16_asym" (with zero points), "w8a16" (8 bits
-            per channel), "w8a8" (int8 activations too), "fp8" (float8 weights and activations), a
-            :class:`mixed_gemm.Scheme`, or f(name, module) that returns one of these, or None to
-            leave the module alone.
+            per channel), "w8a8" (int8 activations too), "w8a8_block" (the same by blocks of 128),
+            "fp8" (float8 weights and activations), a :class:`mixed_gemm.Scheme`, or
+            f(name, module) that returns one of these, or None to leave the module alone.
         bits, group_size, symmetric, zero_mode, activations: what of the scheme is another way; see
-            ``Scheme.weight_only``, ``Scheme.w8a8`` and ``Scheme.fp8``.
+            ``Scheme.weight_only``, ``Scheme.w8a8``, ``Scheme.w8a8_block`` and ``Scheme.fp8``.
         block_size: of convolutions: input channels that share a scale, -1 or a multiple of 16.
             None: 128, or -1 where there are no more channels.
         skip: names to leave alone: glob patterns, matched on whole components anywhere in the
@@ -93,7 +100,10 @@ def quantize_(
             norm or linear before, whose weights change, or kept as a pre_scale.
         fuse_activations: whether an ``nn.Sequential`` runs a layer and the ReLU, ReLU6, GELU or
             SiLU right behind it in one kernel: see ``mixed_gemm.nn.FusedSequential``. Not for
-            schemes that round activations.
+            linears of "w8a8" and "fp8"; an ``Int8Conv2d`` runs ReLU only.
+        embeddings: whether every ``nn.Embedding`` becomes a :class:`mixed_gemm.Embedding`, rows of
+            int8 with a scale each, whatever the scheme; ``skip`` counts, and one that is tied (to
+            an output head, say) stays.
         progress: a bar on stderr: True on a terminal only, "force" always, False never.
 
     Returns:
@@ -136,20 +146,22 @@ def quantize_(
         bits = 4
     if not callable(scheme):
         scheme_of("", None)  # refuses what does not fit each other, even if no layer is selected
-    targets, skipped = select(model, scheme_of, skip)
+    targets, skipped = select(model, scheme_of, skip, embeddings)
     _refuse(targets)
+    # Rows of an embedding are rounded by themselves, whatever the method.
+    others = {name: x for name, x in targets.items() if not isinstance(x.layer, nn.Embedding)}
     if average_bits is not None:
         if fewer:
             wrong_value("quantize_", "bits", "be 4 with average_bits", "fewer")
         calibration = None if calibration is None else list(calibration)
-        spend(model, targets, average_bits, calibration)
+        spend(model, others, average_bits, calibration)
         if not (hasattr(chosen, "quantize") or isinstance(chosen, Distilled)):
             calibration = None  # it has been read, and the method reads none
     if chosen is None:
-        way = _method(targets, scheme, calibration, smooth)
+        way = _method(others, scheme, calibration, smooth)
     else:
-        way = _by_method(chosen, targets, smooth, progress)
-    way.prepare(model, targets, calibration)
+        way = _by_method(chosen, others, smooth, progress)
+    way.prepare(model, others, calibration)
     layers = {name: LayerReport(name, reason=reason) for name, reason in skipped.items()}
     for name, target in track(list(targets.items()), "quantize", progress):
         layers[name] = _replace(name, target, way)
@@ -248,13 +260,11 @@ class _ByScheme:
 def _replace(name: str, target: Target, method: Method) -> LayerReport:
     begun, layer = time.perf_counter(), target.layer
     try:
-        weight = method.weight(name, target)
+        rows = isinstance(layer, nn.Embedding)
+        weight = RowsWeight.from_float(layer.weight) if rows else method.weight(name, target)
     except ValueError as error:
         raise ArgumentValueError(f"quantize_: {name}: {error}") from error
-    around: Callable[[Any, Any], nn.Module] = (
-        Conv2d.around if isinstance(layer, nn.Conv2d) else Linear.around
-    )
-    new = around(weight, layer)
+    new = _module_for(weight, layer).around(weight, layer)
     if isinstance(new, Linear):
         new.is_conv1d = target.module is not layer
     for parent, child_name in target.places:
@@ -270,6 +280,13 @@ def _replace(name: str, target: Target, method: Method) -> LayerReport:
         seconds=time.perf_counter() - begun,
         note=method.note(name),
     )
+
+
+def _module_for(weight: QuantizedTensor, layer: nn.Module) -> Any:
+    """The class of module that holds a weight."""
+    if isinstance(weight, Int8ConvWeight | RowsWeight):
+        return Int8Conv2d if isinstance(weight, Int8ConvWeight) else Embedding
+    return Conv2d if isinstance(layer, nn.Conv2d) else Linear
 
 
 @torch.no_grad()

@@ -13,10 +13,12 @@ import torch
 from torch import nn
 
 from ..nn.base import QuantizedModule
-from ..nn.conv import why_not_conv2d
+from ..nn.conv_base import why_not_conv2d
+from ..nn.embedding import why_not_embedding
 from ..ops.problem import DTYPES
 from ..weights.kinds import storing
-from ..weights.scheme import Scheme
+from ..weights.rows import ROWS
+from ..weights.scheme import Scheme, Side
 from ..weights.tensor import QuantizedTensor
 from .conv1d import as_linear, is_conv1d
 
@@ -115,10 +117,12 @@ def why_left_alone(layer: Any, owners: dict[int, set[int]]) -> str:
     """Why a layer is never quantized, whatever the scheme; empty when it may be."""
     if isinstance(layer, QuantizedModule):
         return "quantized already"
-    exact = nn.Conv2d if isinstance(layer, nn.Conv2d) else nn.Linear
+    exact = next((x for x in (nn.Conv2d, nn.Embedding) if isinstance(layer, x)), nn.Linear)
     if type(layer) is not exact and not is_conv1d(layer):
         return f"is a {type(layer).__name__}, not exactly nn.{exact.__name__}"
     if isinstance(layer, nn.Conv2d) and (reason := why_not_conv2d(layer)):
+        return reason
+    if isinstance(layer, nn.Embedding) and (reason := why_not_embedding(layer)):
         return reason
     if "weight" not in layer._parameters:
         return "its weight is computed, not a parameter (weight norm, parametrization)"
@@ -132,21 +136,25 @@ def why_left_alone(layer: Any, owners: dict[int, set[int]]) -> str:
 
 
 def select(
-    model: nn.Module, scheme_of: Callable[[str, Any], Scheme | None], skip: Skip
+    model: nn.Module,
+    scheme_of: Callable[[str, Any], Scheme | None],
+    skip: Skip,
+    embeddings: bool = False,
 ) -> tuple[dict[str, Target], dict[str, str]]:
     """Every ``nn.Linear`` and ``nn.Conv2d`` below ``model``, and every Conv1D of transformers: to
     quantize, or left alone and why. What else holds a matrix is among those left alone.
 
     Args:
         scheme_of: f(name, layer) -> how to store it; None leaves it alone.
-        skip: see ``quantize_``.
+        skip, embeddings: see ``quantize_``.
     """
+    kinds = Layer | nn.Embedding if embeddings else Layer
     reason_of, owners = reason_to_skip(skip, model), weight_owners(model)
     targets: dict[str, Target] = {}
     by_module: dict[int, Target] = {}
     skipped: dict[str, str] = {}
     for name, child in model.named_modules(remove_duplicate=False):
-        if not (isinstance(child, Layer) or is_conv1d(child)):
+        if not (isinstance(child, kinds) or is_conv1d(child)):
             continue
         parent_name, _, child_name = name.rpartition(".")
         place = (model.get_submodule(parent_name), child_name)
@@ -155,18 +163,26 @@ def select(
             continue
         reason = why_left_alone(child, owners) or reason_of(name, child)
         layer = child if reason or not is_conv1d(child) else as_linear(child)
-        scheme = None if reason else scheme_of(name, layer)
+        rows = isinstance(child, nn.Embedding)
+        scheme = None if reason else ROWS if rows else scheme_of(name, layer)
         if not reason and scheme is None:
             reason = "scheme(name, module) is None"
         if scheme is not None and storing(scheme, layer.weight.dim()) is None:
-            what = "a convolution" if isinstance(child, nn.Conv2d) else "a linear"
-            reason, scheme = f"is {what}, which has no form of the scheme {scheme}", None
+            reason, scheme = _no_form(child, scheme), None
         if scheme is None:
             skipped[name] = reason
             continue
         targets[name] = by_module[id(child)] = Target(layer, scheme, child, [place])
     _add_other_matrices(model, targets, skipped)
     return targets, skipped
+
+
+def _no_form(layer: nn.Module, scheme: Scheme) -> str:
+    what = "a convolution" if isinstance(layer, nn.Conv2d) else "a linear"
+    reason = f"is {what}, which has no form of the scheme {scheme}"
+    if isinstance(layer, nn.Conv2d) and scheme.weights == Side():
+        reason += ". Hint: activations='static' with calibration has one"
+    return reason
 
 
 def _add_other_matrices(
@@ -177,6 +193,8 @@ def _add_other_matrices(
     named = {*targets, *skipped}
     seen = {id(x) for name in named for x in model.get_submodule(name)._parameters.values()}
     for name, module in model.named_modules():
+        if name in targets:
+            continue
         for part, parameter in module._parameters.items():
             if parameter is None or not _is_float(parameter) or part.endswith("bias"):
                 continue
@@ -201,7 +219,8 @@ def why_no_layer(module: nn.Module | None, shape: tuple[int, ...], name: str) ->
         shape: of the parameter. name: of it, with a dot between components.
     """
     if isinstance(module, nn.Embedding):
-        return "is an embedding: rows are looked up, not multiplied"
+        hint = ". Hint: embeddings=True makes them int8" if type(module) is nn.Embedding else ""
+        return f"is an embedding: rows are looked up, not multiplied{hint}"
     if len(shape) == 3 and "experts" in name.split("."):
         return f"holds {shape[0]} experts in one tensor, for which there are no kernels"
     what = "a file" if module is None else f"a {type(module).__name__}"

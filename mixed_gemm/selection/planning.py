@@ -20,6 +20,7 @@ from ..ops.fp8 import FLOAT8_SM, FP8_ON_HOPPER, fp8_runs_in_torch
 from ..ops.problem import OPERAND_DTYPES, check_zero_mode
 from ..weights.fp8 import Fp8Weight
 from ..weights.w8a8 import W8A8Weight
+from ..weights.w8a8_block import W8A8BlockWeight
 
 Answer = TypeVar("Answer", covariant=True)
 _OPERANDS = tuple(str(dtype).removeprefix("torch.") for dtype in OPERAND_DTYPES)
@@ -189,8 +190,11 @@ def _ask_scaled(
     return question, answer
 
 
+_EIGHT_BIT = (W8A8Weight, W8A8BlockWeight, Fp8Weight)
+
+
 def _ask_eight_bit(
-    weight: W8A8Weight | Fp8Weight,
+    weight: W8A8Weight | W8A8BlockWeight | Fp8Weight,
     m: int,
     out_dtype: torch.dtype | str | None,
     device: torch.device | str | None,
@@ -200,6 +204,12 @@ def _ask_eight_bit(
     if isinstance(weight, W8A8Weight):
         return _ask_scaled(m, n, k, "int8", out_dtype, device)
     where = device_string(device)
+    if isinstance(weight, W8A8BlockWeight):
+        size = weight.scheme.group_size
+        question = (
+            f"block_quant_gemm M={m} N={n} K={k} {_name(out_dtype)} block_size={size} on {where}"
+        )
+        return question, json.loads(_ask_library("_plan_block_quant_gemm", m, n, k, size, where))
     sm = re.match(r"cuda:sm=(\d+)", where)
     if weight.rounds and (sm is None or int(sm[1]) >= FLOAT8_SM):
         return _ask_scaled(m, n, k, "float8_e4m3fn", out_dtype, device)
@@ -232,7 +242,7 @@ def _ask(
 ) -> tuple[str, dict[str, Any]]:
     """(the question in words, the answer of the library)."""
     _library.require()
-    if isinstance(problem, Linear) and isinstance(problem.weight, W8A8Weight | Fp8Weight):
+    if isinstance(problem, Linear) and isinstance(problem.weight, _EIGHT_BIT):
         out_dtype = problem.weight.dtype if out_dtype is None else out_dtype
         device = problem.weight.device if device is None else device
         return _ask_eight_bit(problem.weight, whole_number("plan", "m", m_or_n), out_dtype, device)
@@ -320,7 +330,8 @@ def plan(
     """Which kernel runs ``[m, k] @ [n, k].T``. Two forms: ``plan(m, n, k, dtype=...)`` and
     ``plan(module, m)``, which reads the rest off a ``mixed_gemm.Linear``. For activations of int8
     or float8_e4m3fn, and for a ``Linear`` whose weight is of the kind "w8a8" or "fp8", the plan is
-    that of ``scaled_mm``; of "fp8" where that is not called, it says why.
+    that of ``scaled_mm``; of "fp8" where that is not called, it says why. Of the kind "w8a8_block"
+    it is that of ``block_quant_gemm``.
 
     Args:
         m: rows of the activations. n: output channels. k: input channels.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ..ops.errors import ArgumentValueError
 from ..ops.problem import BITS, DTYPES, ZERO_MODES, ceil_div
 from .rounding import quantize_weight
 from .rounding_fp8 import FP8
@@ -15,12 +16,14 @@ from .scheme import Scheme, Side
 from .values import refuse_bad_permutation, refuse_non_finite, refuse_out_of_range
 
 if TYPE_CHECKING:
+    from ..nn.embedding import Embedding
     from ..nn.linear import Linear
 
 
 @dataclass(frozen=True, eq=False)
 class QuantizedWeight:
-    """One quantized linear layer: y = (x[..., permutation] * pre_scale) @ w.T + bias.
+    """One quantized linear layer: y = (x[..., permutation] * pre_scale) @ w.T + bias; or the rows
+    of an embedding.
 
     Args:
         name: of the module in the checkpoint, "model.layers.0.mlp.up_proj".
@@ -45,6 +48,7 @@ class QuantizedWeight:
         input_scale: float ``[]`` where activations are static, else None. input_azp: its zero
             point, int32 ``[]``, or None.
         is_conv1d: of a ``Conv1D`` of transformers, whose dense weight is ``[K, N]``; q is not.
+        is_embedding: of an ``nn.Embedding`` of N rows.
 
     Raises:
         ValueError: a shape, dtype or value does not fit the rest, or a float is NaN or Inf.
@@ -65,6 +69,7 @@ class QuantizedWeight:
     input_scale: Tensor | None = None
     input_azp: Tensor | None = None
     is_conv1d: bool = False
+    is_embedding: bool = False
     block: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
@@ -234,8 +239,25 @@ class QuantizedWeight:
             dtype: of the activations: float16, bfloat16 or float32; that of scales when None.
 
         Raises:
-            ValueError: group_size of integers is not a multiple of 16.
+            ValueError: group_size of integers is not a multiple of 16; or it is an embedding.
         """
         from ..nn.linear import Linear
 
+        if self.is_embedding:
+            raise ArgumentValueError(f"{self.name} is an embedding. Hint: to_module()")
         return Linear.from_quantized_weight(self, dtype)
+
+    def to_module(self, dtype: torch.dtype | None = None) -> Linear | Embedding:
+        """:meth:`to_linear`, or a ``mixed_gemm.Embedding`` where it is one.
+
+        Args:
+            dtype: of the activations, or of the rows; that of scales when None.
+
+        Raises:
+            ValueError: it is stored in a way that the module does not take.
+        """
+        from ..nn.embedding import Embedding
+
+        if self.is_embedding:
+            return Embedding.from_quantized_weight(self, dtype)
+        return self.to_linear(dtype)

@@ -6,14 +6,23 @@ from __future__ import annotations
 
 from ..ops.errors import ArgumentValueError
 from .conv import ConvWeight
+from .conv_int8 import Int8ConvWeight
 from .fp8 import Fp8Weight
 from .integer import IntegerWeight
 from .scheme import Scheme
 from .tensor import QuantizedTensor
 from .w8a8 import W8A8Weight
+from .w8a8_block import W8A8BlockWeight
 
 # The first that stores a scheme does.
-KINDS: list[type[QuantizedTensor]] = [IntegerWeight, W8A8Weight, Fp8Weight, ConvWeight]
+KINDS: list[type[QuantizedTensor]] = [
+    IntegerWeight,
+    W8A8Weight,
+    W8A8BlockWeight,
+    Fp8Weight,
+    ConvWeight,
+    Int8ConvWeight,
+]
 
 
 def storing(scheme: Scheme, dims: int) -> type[QuantizedTensor] | None:

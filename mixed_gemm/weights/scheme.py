@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..ops.errors import ArgumentValueError, wrong_type, wrong_value
-from ..ops.problem import ZERO_MODES, check_bits, check_group_size, check_zero_mode
+from ..ops.problem import GROUP_STEP, ZERO_MODES, check_bits, check_group_size, check_zero_mode
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Scheme:
         zero_mode: "none" is w = q * scale, "sub" is w = (q - zero) * scale (AWQ, GPTQ, HQQ),
             "add" is w = q * scale + zero (TensorRT-LLM, MNN; convolutions).
 
-    :meth:`weight_only`, :meth:`w8a8` and :meth:`fp8` make the usual ones; ``SCHEMES`` has them by
-    name.
+    :meth:`weight_only`, :meth:`w8a8`, :meth:`w8a8_block` and :meth:`fp8` make the usual ones;
+    ``SCHEMES`` has them by name.
     """
 
     weights: Side
@@ -142,6 +142,24 @@ class Scheme:
         side = Side("float", strategy=strategy, block=block)
         return cls(side, _float8_activations(activations, side))
 
+    @classmethod
+    def w8a8_block(cls, block_size: int = 128, symmetric: bool = True) -> Scheme:
+        """int8 weights with a scale for each output channel and block of K, and int8 activations
+        with a scale and a zero point for each row and block, found on the way.
+
+        Args:
+            block_size: elements of K that share a scale: -1 (all of K) or a multiple of 16. The
+                last block may be ragged.
+            symmetric: w = q * scale; else w = q * scale + offset (zero_mode "add").
+
+        Raises:
+            ValueError: ``block_size`` is out of range.
+        """
+        scheme = cls.weight_only(8, block_size, "none" if symmetric else "add")
+        size = scheme.weights.group_size
+        side = Side(strategy="group", group_size=size, symmetric=False, dynamic=True)
+        return replace(scheme, input_activations=side)
+
     def for_convolution(self, block_size: int) -> Scheme:
         """The weight-only scheme of a filter: offsets in place of zero points.
 
@@ -220,6 +238,8 @@ class Scheme:
         side = self.input_activations
         if side is not None and side.type == "float":
             return "dynamic" if side.dynamic else "static"
+        if is_by_block(self):
+            return "dynamic"
         return next((name for name, mode in ACTIVATION_MODES.items() if side == mode), None)
 
     def __str__(self) -> str:
@@ -259,12 +279,24 @@ def _float8_activations(activations: str | None, weights: Side) -> Side | None:
     return Side("float", strategy="token", dynamic=True)
 
 
+def is_by_block(scheme: Scheme) -> bool:
+    """Whether a scheme is one of :meth:`Scheme.w8a8_block`."""
+    side = scheme.input_activations
+    if side is None or (side.type, side.strategy) != ("int", "group"):
+        return False
+    size = scheme.group_size
+    if size != -1 and (size < 1 or size % GROUP_STEP):
+        return False
+    return scheme == Scheme.w8a8_block(size, not scheme.has_zeros)
+
+
 # What a user may ask for by name.
 SCHEMES = {
     "w4a16": Scheme.weight_only(4, 128),
     "w4a16_asym": Scheme.weight_only(4, 128, "sub"),
     "w8a16": Scheme.weight_only(8, -1),
     "w8a8": Scheme.w8a8("dynamic"),
+    "w8a8_block": Scheme.w8a8_block(),
     "fp8": Scheme.fp8("dynamic"),
 }
 
@@ -283,7 +315,8 @@ def refined(
 
     Raises:
         ValueError: there is no scheme of this name, or it has no such setting: ``bits`` and the
-            like are of weight-only schemes, ``activations`` of those that round activations.
+            like are of weight-only schemes, ``activations`` of those that round activations,
+            ``group_size`` and ``symmetric`` of weight-only ones and of "w8a8_block".
     """
     if isinstance(scheme, str):
         if scheme not in SCHEMES:
@@ -293,6 +326,8 @@ def refined(
         wrong_type(where, "scheme", "be a name or a mixed_gemm.Scheme", repr(scheme))
     asked = {"bits": bits, "group_size": group_size, "symmetric": symmetric, "zero_mode": zero_mode}
     asked = {name: value for name, value in asked.items() if value is not None}
+    if is_by_block(scheme):
+        return _other_blocks(where, scheme, asked, activations)
     rounds_activations = scheme.input_activations is not None
     if asked and not scheme.is_weight_only:
         name, value = next(iter(asked.items()))
@@ -321,3 +356,14 @@ def refined(
         scheme.group_size if group_size is None else group_size,
         mode,
     )
+
+
+def _other_blocks(
+    where: str, scheme: Scheme, asked: Mapping[str, Any], activations: str | None
+) -> Scheme:
+    """:func:`refined` of a scheme by block."""
+    given = {**asked, **({} if activations in (None, "dynamic") else {"activations": activations})}
+    for name in given.keys() - {"group_size", "symmetric"}:
+        wrong_value(where, name, f"not be given with the scheme {scheme}", repr(given[name]))
+    symmetric = asked.get("symmetric", not scheme.has_zeros)
+    return Scheme.w8a8_block(asked.get("group_size", scheme.group_size), symmetric)

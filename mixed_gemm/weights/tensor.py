@@ -3,7 +3,7 @@
 It has the shape and the dtype of the dense weight and holds the packed parts. ``mixed_gemm.Linear``
 asks it for the product straight; everybody else (tensor parallelism, FSDP2, adapters) goes through
 torch's operators, which ``dispatch`` answers. A kind of weight is a subclass: ``integer``,
-``w8a8``, ``fp8``.
+``w8a8``, ``w8a8_block``, ``fp8``.
 """
 
 from __future__ import annotations
@@ -105,12 +105,13 @@ class QuantizedTensor(Dispatched):
             attribute by its name, and None where the scheme has no such part.
 
     Made by ``from_float``, ``from_quantized`` and ``empty`` of its kinds, ``mixed_gemm.weights.
-    IntegerWeight``, ``W8A8Weight``, ``Fp8Weight`` and ``ConvWeight``.
+    IntegerWeight``, ``W8A8Weight``, ``W8A8BlockWeight``, ``Fp8Weight``,
+    ``ConvWeight``, ``Int8ConvWeight`` and ``RowsWeight``.
     """
 
     kind: ClassVar[str]
     parts: ClassVar[tuple[Part, ...]]
-    fuses: ClassVar[bool] = False  # whether its kernel runs an activation, too
+    fuses: ClassVar[tuple[str, ...]] = ()  # activations that its kernel runs, too
     scheme: Scheme
 
     @staticmethod

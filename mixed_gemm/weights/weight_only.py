@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..ops.errors import ArgumentTypeError, ArgumentValueError, check_storage
-from ..ops.problem import BITS
+from ..ops.problem import ACTIVATIONS, BITS
 from .scheme import Scheme
 from .tensor import QuantizedTensor, part_problems
 from .values import refuse_non_finite, refuse_out_of_range
@@ -26,7 +26,7 @@ class WeightOnlyTensor(QuantizedTensor):
     """
 
     dims: ClassVar[int]
-    fuses: ClassVar[bool] = True
+    fuses: ClassVar[tuple[str, ...]] = ACTIVATIONS
 
     @staticmethod
     def check_group(where: str, group_size: int, channels: int) -> None:

@@ -19,7 +19,7 @@ import mixed_gemm
 from mixed_gemm import reference
 from mixed_gemm.formats import open_checkpoint
 from mixed_gemm.formats.layer import LayerTensors
-from mixed_gemm.integrations.transformers.pending import PendingLinear
+from mixed_gemm.integrations.transformers.pending import EXTRA_STATE, pending
 from mixed_gemm.weights import QuantizedWeight
 
 pytestmark = pytest.mark.gpu
@@ -373,12 +373,16 @@ def test_fixture_decoded_on_the_device_equals_cpu(dtype, folder):
     for name, (n, k) in tiny_llama.LINEARS.items():
         tensors = LayerTensors(checkpoint._index, name)
         model = torch.nn.Linear(k, n, tensors.has("bias"), device="meta", dtype=dtype)
-        pending = PendingLinear(name, checkpoint._format, tensors, model)
-        for role in dict(pending.named_buffers()):
+        layer = pending(name, checkpoint._format, tensors, model)
+        for role in filter(tensors.has, checkpoint._format.roles):
             tensor = tensors.load(role).to(DEVICE)
-            tensor._is_hf_initialized = True
-            setattr(pending, role, tensor)
-        found = pending.finish()
+            if role == EXTRA_STATE:
+                layer.set_extra_state(tensor)
+                continue
+            parameter = torch.nn.Parameter(tensor, requires_grad=False)
+            parameter._is_hf_initialized = True
+            setattr(layer, role, parameter)
+        found = layer.finish()
         weight = checkpoint.layer(name)
         wanted = weight.to_linear(dtype)
         tensors_of = {k: v for k, v in found.state_dict().items() if k != "_extra_state"}

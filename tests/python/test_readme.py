@@ -91,6 +91,10 @@ def of_convolutions(names: Names) -> None:
     assert isinstance(names["model"][0], mixed_gemm.Conv2d)
 
 
+def of_int8_convolutions(names: Names) -> None:
+    assert [type(names["model"][i]) for i in (0, 2)] == [mixed_gemm.Int8Conv2d] * 2
+
+
 def of_checkpoints(names: Names) -> None:
     assert isinstance(names["layer"], mixed_gemm.Linear)
     assert set(mixed_gemm.open_checkpoint("model-ct").layers) == set(tiny_llama.LINEARS)
@@ -131,6 +135,7 @@ EXAMPLES = {
     ("docs/schemes.md", "python", 1): Example(of_activations),
     ("docs/schemes.md", "python", 2): Example(of_float8),
     ("docs/convolution.md", "python", 0): Example(of_convolutions),
+    ("docs/convolution.md", "python", 1): Example(of_int8_convolutions),
     ("docs/checkpoints.md", "python", 0): Example(of_checkpoints),
     ("docs/checkpoints.md", "python", 1): Example(
         of_transformers, needs=(("transformers", "5.17"), ("accelerate", None))

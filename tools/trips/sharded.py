@@ -36,7 +36,8 @@ def cut(subject: Subject, mesh: Any) -> str:
     model, inputs = subject.quantized(), dict(subject.model.inputs())
     wanted, found = logits(model, inputs), plan(model)
     side = model.get_submodule(next(iter(found))).scheme.input_activations
-    bound = ROUNDED if side is not None and side.dynamic else SUMS
+    by_row = side is not None and side.dynamic and side.strategy == "token"
+    bound = ROUNDED if by_row else SUMS
     parallelize_module(model, mesh, found)
     if not all(isinstance(model.get_submodule(x).weight, DTensor) for x in found):
         return f"{WRONG}: a weight is no DTensor"

@@ -117,6 +117,8 @@ def _schemes() -> Iterator[Subject]:
     ragged = ("--bits", "4", "--group-size", "48", "--ragged")
     head = {"scheme": "w8a16", "skip": ()}
     yield Subject("int8, lm_head too", small, head, cli=("--scheme", "w8a16", "--skip", "nothing"))
+    rows = {"scheme": "w8a16", "embeddings": True}
+    yield Subject("int8, embeddings too", small, rows)
     yield Subject("int4, ragged last group", small, {"bits": 4, "group_size": 48}, cli=ragged)
     yield Subject("int4, added zeros", small, {**grouped, "zero_mode": "add"})
     yield Subject("int4, real zeros", small, grouped, _real_zeros)
@@ -124,9 +126,18 @@ def _schemes() -> Iterator[Subject]:
     yield Subject("int4, pre_scale (AWQ)", small, grouped, _pre_scaled)
     for mode in ("dynamic_azp", "static", "static_azp"):
         yield Subject(f"w8a8, {mode}", small, {"scheme": "w8a8", "activations": mode})
+    block = ("--scheme", "w8a8_block", "--group-size")
+    offsets = {"scheme": "w8a8_block", "group_size": 32, "symmetric": False}
+    asked = (*block, "32", "--asymmetric")
+    yield Subject("w8a8_block, offsets", small, offsets, cli=asked)
+    ragged_block = {"scheme": "w8a8_block", "group_size": 48}
+    asked = (*block, "48", "--ragged")
+    yield Subject("w8a8_block, ragged last block", small, ragged_block, cli=asked)
     yield Subject("fp8, static", small, {"scheme": "fp8", "activations": "static"})
     yield Subject("w8a8, smoothed (pre_scale)", small, {"scheme": "w8a8", "smooth": 0.5})
     yield Subject("int8 with Conv2d (ViT)", vit(), {"scheme": "w8a16"}, bound=1e-5)
+    static = {"scheme": "w8a8", "activations": "static"}
+    yield Subject("w8a8, static, with Conv2d (ViT)", vit(), static, bound=0.05)
     yield Subject("int4 and int8, by layer (ViT)", vit(), {"scheme": _by_layer}, bound=1e-5)
 
 

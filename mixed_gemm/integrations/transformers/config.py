@@ -8,6 +8,7 @@ from typing import Any
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from ...ops.errors import wrong_value
+from ...quantization.stream import fitting_group
 from ...weights.scheme import Scheme, refined
 from .registration import FLOAT8, METHOD
 
@@ -28,6 +29,9 @@ class MixedGemmConfig(QuantizationConfigMixin):
             output head, routers and tied weights.
         weight_only: of quantized files: leave activations in their dtype where the files ask for
             rounding them (W8A8, float8).
+        ragged: where a K is no multiple of the group size: True leaves a smaller last group, and
+            refuses a K that is smaller than it; False takes the largest multiple of 16 that divides
+            K and is not larger, else one group, as ``mixed-gemm quantize`` does.
         float8: of quantized files: "keep" float8 weights as they are, or round them to "int8" in
             groups of 128, with activations left in their dtype.
         source: the quantization_config of the format that the files have, when they are not ours
@@ -53,6 +57,7 @@ class MixedGemmConfig(QuantizationConfigMixin):
         modules_to_not_convert: Iterable[str] | None = None,
         weight_only: bool = False,
         float8: str = "keep",
+        ragged: bool = True,
         source: dict[str, Any] | None = None,
         quant_method: str = METHOD,
         **unknown: Any,
@@ -81,6 +86,7 @@ class MixedGemmConfig(QuantizationConfigMixin):
         self.modules_to_not_convert = None if skip is None else list(skip)
         self.weight_only = weight_only
         self.float8 = float8
+        self.ragged = ragged
         self.source = source
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,6 +98,20 @@ class MixedGemmConfig(QuantizationConfigMixin):
     def weight_scheme(self) -> Scheme:
         """The ``Scheme`` that the arguments come to."""
         return Scheme.from_dict(self.scheme)
+
+    def scheme_for(self, k: int) -> Scheme:
+        """That of a layer.
+
+        Args:
+            k: its input channels.
+
+        Raises:
+            ValueError: the scheme has no groups of the size that ``k`` asks for.
+        """
+        found = self.weight_scheme
+        if self.ragged or found.group_size == -1 or k % found.group_size == 0:
+            return found
+        return refined(_WHERE, found, group_size=fitting_group(k, found.group_size))
 
 
 class ForeignConfig(MixedGemmConfig):

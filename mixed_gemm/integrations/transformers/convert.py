@@ -39,7 +39,7 @@ class QuantizeWeight(ConversionOps):
         linear.weight = nn.Parameter(weight, requires_grad=False)
         linear.bias = module.bias  # on meta until transformers has read it
         try:
-            new = Linear.from_float(linear, self._config.weight_scheme)
+            new = Linear.from_float(linear, self._config.scheme_for(linear.in_features))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
         new.is_conv1d = conv1d

@@ -15,46 +15,49 @@ from torch import Tensor, nn
 from ...formats.codec import Codec
 from ...formats.errors import CheckpointError, CheckpointWarning
 from ...formats.layer import LayerInfo, LayerTensors
+from ...nn.embedding import Embedding
 from ...nn.linear import Linear
+from .offload import Place
 
 EXTRA_STATE = "_extra_state"  # as torch.nn names it
 
 
 @dataclass(frozen=True)
 class _Loaded:
-    """The buffers of one module as the Tensors that a Codec reads; ``files`` by tensor name."""
+    """The tensors of one module as the Tensors that a Codec reads; ``files`` by tensor name."""
 
     name: str
-    buffers: dict[str, Tensor]
+    tensors: dict[str, Tensor]
     files: dict[str, Path]
 
     def _role(self, name: str) -> str:
         return name.removeprefix(f"{self.name}.")
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._role(name) in self.buffers
+        return isinstance(name, str) and self._role(name) in self.tensors
 
     def file(self, name: str) -> Path:
         return self.files.get(self._role(name), Path())
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self.buffers[self._role(name)].shape)
+        return tuple(self.tensors[self._role(name)].shape)
 
     def dtype(self, name: str) -> torch.dtype | str:
-        return self.buffers[self._role(name)].dtype
+        return self.tensors[self._role(name)].dtype
 
     def load(self, name: str) -> Tensor:
-        return self.buffers[self._role(name)]
+        return self.tensors[self._role(name)]
 
 
 class PendingLinear(nn.Module):
-    """Meta buffers with the names, shapes and dtypes that the file has for one layer.
+    """Meta parameters with the names, shapes and dtypes that the file has for one layer;
+    parameters, since those are what accelerate offloads.
 
     Args:
         name: of the layer in the file.
         codec: of the file.
         tensors: the layer in the file.
-        linear: the module it stands for.
+        module: it stands for.
         weight_only: activations stay in their dtype, whatever the file asks for.
         float8: "keep", or "int8" to round float8 weights to.
     """
@@ -64,15 +67,16 @@ class PendingLinear(nn.Module):
         name: str,
         codec: Codec,
         tensors: LayerTensors,
-        linear: nn.Linear,
+        module: nn.Linear | nn.Embedding,
         weight_only: bool = False,
         float8: str = "keep",
     ) -> None:
         super().__init__()
         self._weight_only, self._float8 = weight_only, float8
         self._name, self._codec = name, codec
-        self._dtype = linear.weight.dtype
-        self._has_bias = linear.bias is not None
+        self._dtype = module.weight.dtype
+        self._has_bias = getattr(module, "bias", None) is not None
+        self._padding_idx = getattr(module, "padding_idx", None)
         self._files: dict[str, Path] = {}
         for role in filter(tensors.has, codec.roles):
             dtype = tensors.dtype(role)
@@ -82,8 +86,8 @@ class PendingLinear(nn.Module):
             if role == EXTRA_STATE:
                 continue
             empty = torch.empty(tensors.shape(role), dtype=dtype, device="meta")
-            self.register_buffer(role, empty)
-        if "weight" not in self._buffers:
+            self.register_parameter(role, nn.Parameter(empty, requires_grad=False))
+        if "weight" not in self._parameters:
             # Models initialise weights of their children by name (GPT-2), this one too unless told.
             self.weight = torch.empty((), device="meta")
             self.weight._is_hf_initialized = True  # type: ignore[attr-defined]
@@ -92,22 +96,25 @@ class PendingLinear(nn.Module):
         raise RuntimeError(f"mixed_gemm: {self._name} is still being loaded")
 
     def _more(self) -> dict[str, Tensor]:
-        """Tensors that are no buffers."""
+        """Tensors that are no parameters."""
         return {}
 
-    def finish(self) -> Linear:
+    def finish(self) -> Linear | Embedding:
         """The layer, on the device of its tensors, in the dtype of the module it stands for.
 
         Raises:
             CheckpointError: a tensor did not arrive, or holds what it must not.
         """
-        buffers = {**dict(self.named_buffers(recurse=False)), **self._more()}
-        for role, buffer in buffers.items():
-            if buffer.is_meta or not getattr(buffer, "_is_hf_initialized", False):
+        place, found = Place.of(self), {}
+        for role, tensor in {**dict(self.named_parameters(recurse=False)), **self._more()}.items():
+            fetched = place.fetch(role) if place is not None and tensor.is_meta else None
+            arrived = not tensor.is_meta and getattr(tensor, "_is_hf_initialized", False)
+            if fetched is None and not arrived:
                 raise CheckpointError(
                     self._files[role], f"{self._name}.{role}", "was not loaded by transformers"
                 )
-        layer = LayerTensors(_Loaded(self._name, buffers, self._files), self._name)
+            found[role] = tensor.detach() if fetched is None else fetched
+        layer = LayerTensors(_Loaded(self._name, found, self._files), self._name)
         info: LayerInfo = self._codec.describe(layer)
         try:
             weight = self._codec.decode(layer, info)
@@ -115,17 +122,19 @@ class PendingLinear(nn.Module):
                 weight = weight.requantize()
             if self._weight_only:
                 weight = weight.weight_only()
-            linear = weight.to_linear(self._dtype)
+            made = weight.to_module(self._dtype)
         except ValueError as error:
             raise layer.error(self._codec.anchor, str(error)) from error
-        if not self._has_bias and linear.bias is not None and not bool(linear.bias.any()):
+        if isinstance(made, Embedding):
+            made.padding_idx = self._padding_idx
+        elif not self._has_bias and made.bias is not None and not bool(made.bias.any()):
             # AutoGPTQ writes a bias of zeros where the model has none.
-            linear.register_parameter("bias", None)
-        return linear.eval()
+            made.register_parameter("bias", None)
+        return made.eval()
 
 
 class TaggedLinear(PendingLinear):
-    """One whose files have a tag, which torch hands over apart from parameters and buffers."""
+    """One whose files have a tag, which torch hands over apart from parameters."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -39,15 +39,16 @@ def from_pretrained(
             128 with activations in their dtype: for GPUs before 8.9, and few rows at a time.
         gguf_file: name of a .gguf file in the folder, or the model on the hub, ``path_or_id``.
         kwargs: for transformers: dtype (float16, bfloat16, float32 or "auto"), device_map,
-            revision, token, trust_remote_code, ...
+            revision, token, trust_remote_code, ... What ``device_map`` leaves on disk is written to
+            ``offload_folder``, packed.
 
     Returns:
         The model, in eval mode.
 
     Raises:
         CheckpointError: the files are broken, or do not fill the model: no weight is left random.
-        ValueError: the model is not quantized, and no quantization_config says how to; or
-            ``float8`` is neither.
+        ValueError: the model is not quantized, and no quantization_config says how to;
+            ``float8`` is neither; or layers are to be on disk, and there is no ``offload_folder``.
         ImportError: transformers is missing or older than 5.17.
     """
     require_transformers()

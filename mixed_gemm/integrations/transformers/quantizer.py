@@ -19,6 +19,7 @@ from ...formats.detect import detect
 from ...formats.errors import CheckpointError
 from ...formats.index import TensorIndex
 from ...formats.layer import LayerTensors, modules_with
+from ...nn.embedding import Embedding
 from ...nn.linear import Linear
 from ...quantization.conv1d import as_linear, is_conv1d
 from ...quantization.select import DEFAULT_SKIP, select, skipped_by
@@ -26,8 +27,9 @@ from ...weights.scheme import Scheme
 from .config import MixedGemmConfig
 from .gguf import file_of
 from .names import module_names
+from .offload import Place
 from .pending import PendingLinear, pending, warn_of_differences
-from .saving import state_and_config
+from .saving import tell_how_to_load, what_is_saved
 from .scaled_activation import leftover_scales, swap_activations
 
 
@@ -42,14 +44,17 @@ class MixedGemmQuantizer(HfQuantizer):
     def __init__(self, quantization_config: MixedGemmConfig, **kwargs: Any) -> None:
         super().__init__(quantization_config, **kwargs)
         self._to_quantize: set[str] = set()
+        self.own: dict[str, str] = {}  # of what was saved last: layer -> why only we read it
 
     def validate_environment(self, *args: Any, device_map: Any = None, **kwargs: Any) -> None:
-        """Refuse offloading: it would move the tensors of the swapped layers behind their back."""
+        """Refuse offloading what is quantized on the way: transformers writes it as it comes."""
+        if self.pre_quantized:
+            return
         places = set(device_map.values()) if isinstance(device_map, dict) else set()
         if "disk" in places or ("cpu" in places and len(places) > 1):
             raise ValueError(
-                f"mixed_gemm: device_map must not offload to cpu or disk, got {device_map}. Hint: "
-                "device_map='cpu' runs everything on the CPU"
+                "mixed_gemm: device_map must not offload to cpu or disk while a model is "
+                f"quantized, got {device_map}. Hint: save the quantized model first, and load that"
             )
 
     def is_serializable(self) -> bool:
@@ -98,7 +103,8 @@ class MixedGemmQuantizer(HfQuantizer):
                 f"is {codec.title} by its configuration, but no tensor is a {codec.anchor}",
             )
         ignored = model._keys_to_ignore_on_load_unexpected or ()
-        infos, asked = [], self.quantization_config
+        infos, asked, dtype = [], self.quantization_config, model.dtype
+        embeddings: frozenset[str] = getattr(codec, "embeddings", frozenset())
         for name, target in module_names(model, self, found):
             layer = LayerTensors(index, name)
             module = _get(model, target)
@@ -106,28 +112,32 @@ class MixedGemmQuantizer(HfQuantizer):
                 continue
             if module is not None and is_conv1d(module):
                 module = as_linear(module)
-            if not isinstance(module, nn.Linear):
+            wanted = nn.Embedding if name in embeddings else nn.Linear
+            if not isinstance(module, wanted):
                 kind = "no module" if module is None else f"a {type(module).__name__}"
                 raise layer.error(
                     codec.anchor,
-                    f"is quantized, but {target} is {kind} of the model, not a Linear",
+                    f"is quantized, but {target} is {kind} of the model, not a {wanted.__name__}",
                 )
             infos.append(_check(layer, codec, module))
             new = pending(name, codec, layer, module, asked.weight_only, asked.float8)
             model.set_submodule(target, new)
         scaled = leftover_scales(index.names(), found)
-        swap_activations(model, index, module_names(model, self, scaled), model.dtype)
+        swap_activations(model, index, module_names(model, self, scaled), dtype)
         warn_of_differences(codec, infos, index.path, asked.float8)
 
     def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
         for name, module in list(model.named_modules()):
             if isinstance(module, PendingLinear):
-                model.set_submodule(name, module.finish())
+                place, made = Place.of(module), module.finish()
+                model.set_submodule(name, made if place is None else place.put(name, made))
+        tell_how_to_load(model)
         return model
 
     def get_state_dict_and_metadata(self, model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """What ``save_pretrained`` writes; it asks before it writes the config."""
-        state, found = state_and_config(model)
+        saved = what_is_saved(model)
+        state, found, self.own = saved.state, saved.config, saved.own
         self.quantization_config = MixedGemmConfig(source=found)
         if found is not None:
             model.config.quantization_config = self.quantization_config
@@ -142,13 +152,12 @@ class MixedGemmQuantizer(HfQuantizer):
         keep = self.get_modules_to_not_convert(
             model, config.modules_to_not_convert, model._keep_in_fp32_modules, True
         )
-        scheme = config.weight_scheme
 
         def skip(name: str, module: nn.Module) -> bool:
             return bool(skipped_by(name, DEFAULT_SKIP)) or not should_convert_module(name, keep)
 
         def scheme_of(name: str, module: nn.Module) -> Scheme | None:
-            return scheme if isinstance(module, nn.Linear) else None
+            return config.scheme_for(module.in_features) if isinstance(module, nn.Linear) else None
 
         targets, _ = select(model, scheme_of, skip)
         if problems := [text for name, x in targets.items() if (text := x.problem(name))]:
@@ -169,7 +178,7 @@ class MixedGemmQuantizer(HfQuantizer):
 
     def _dequantize(self, model: Any, dtype: torch.dtype | None = None) -> Any:
         for name, module in list(model.named_modules()):
-            if isinstance(module, Linear):
+            if isinstance(module, Linear | Embedding):
                 model.set_submodule(name, module.to_float().to(dtype))
         return model
 
@@ -181,16 +190,15 @@ def _get(model: nn.Module, name: str) -> nn.Module | None:
         return None
 
 
-def _check(layer: LayerTensors, codec: Codec, module: nn.Linear) -> Any:
+def _check(layer: LayerTensors, codec: Codec, module: nn.Linear | nn.Embedding) -> Any:
     """The LayerInfo, when the module has its shape and its bias."""
     info = codec.describe(layer)
     shape = (info.out_features, info.in_features)
-    if shape != (module.out_features, module.in_features):
+    if shape != tuple(module.weight.shape):
         raise layer.error(
             codec.anchor,
-            f"is a weight of {shape}, and the model has ({module.out_features}, "
-            f"{module.in_features})",
+            f"is a weight of {shape}, and the model has {tuple(module.weight.shape)}",
         )
-    if module.bias is not None and not layer.has("bias"):
+    if getattr(module, "bias", None) is not None and not layer.has("bias"):
         raise layer.error("bias", "is missing, and the model has one")
     return info

@@ -5,26 +5,43 @@ transformers, vLLM and SGLang read.
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import MethodType
 from typing import Any, cast
 
 from torch import Tensor, nn
 
-from ...formats.ct_encode import Groups, encode
+from ...formats.ct_encode import Groups, encode, kv_cache_scheme
+from ...formats.readme import write_readme
 from ...formats.save import RECIPE
-from ...nn.conv import Conv2d
+from ...formats.target import CONFIG
+from ...nn.conv_base import QuantizedConv2d
+from ...nn.embedding import Embedding
 from ...nn.linear import Linear
 from .scaled_activation import ScaledActivation
 
 
-def state_and_config(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
-    """(tensors by name, quantization_config); None for the second where no linear is quantized.
+@dataclass(frozen=True)
+class Saved:
+    """What is written of a model.
 
-    Convolutions are written as the dense ones that they compute: the format knows linears only.
+    state: tensors by name. config: the quantization_config, None where no linear and no embedding
+    is quantized. own: layer -> why only this library reads it.
     """
+
+    state: dict[str, Tensor]
+    config: dict[str, Any] | None
+    own: dict[str, str]
+
+
+def what_is_saved(model: nn.Module) -> Saved:
+    """Convolutions are written as the dense ones that they compute: the format knows linears
+    only."""
     modules = dict(model.named_modules())
-    linears = {name: x for name, x in modules.items() if isinstance(x, Linear)}
-    convs = {name: x for name, x in modules.items() if isinstance(x, Conv2d)}
-    inside = tuple(f"{name}." for name in (*linears, *convs))
+    layers = {name: x for name, x in modules.items() if isinstance(x, Linear | Embedding)}
+    convs = {name: x for name, x in modules.items() if isinstance(x, QuantizedConv2d)}
+    inside = tuple(f"{name}." for name in (*layers, *convs))
     state = {
         name: x for name, x in model.state_dict().items() if not name.startswith(inside or ("\0",))
     }
@@ -32,18 +49,50 @@ def state_and_config(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any
         state |= {f"{name}.{part}": x for part, x in conv.to_float().state_dict().items()}
     from .names import file_names  # which imports transformers
 
-    groups, in_files = Groups(), file_names(model, linears)
-    for name, linear in linears.items():
-        weight = linear.to_quantized_weight(name)
+    groups, in_files = Groups(), file_names(model, layers)
+    for name, layer in layers.items():
+        weight = layer.to_quantized_weight(name)
         groups.add(weight, in_files[name])
         state |= {f"{name}.{role}": x.contiguous() for role, x in encode(weight).items()}
-    dense = [
-        name for name, x in modules.items() if isinstance(x, nn.Linear) and name not in linears
-    ]
-    scaled = any(isinstance(x, ScaledActivation) for x in modules.values())
-    return state, groups.configuration(
-        dense, own=scaled, recipe=getattr(model, RECIPE, None)
-    ) if linears else None
+    dense = [name for name, x in modules.items() if isinstance(x, nn.Linear) and name not in layers]
+    scaled = [name for name, x in modules.items() if isinstance(x, ScaledActivation)]
+    source = getattr(getattr(model, "config", None), "quantization_config", None)
+    kv_cache = kv_cache_scheme(source, has_scales=False)
+    recipe = getattr(model, RECIPE, None)
+    config = groups.configuration(dense, bool(scaled), kv_cache, recipe) if layers else None
+    whole = dict.fromkeys(scaled, "an activation function with scales (AutoAWQ)")
+    return Saved(state, config, {**groups.own, **whole})
+
+
+def save_pretrained(self: Any, save_directory: str | Path, *args: Any, **kwargs: Any) -> None:
+    """What the class of the model does, and a README.md where other readers refuse the folder.
+    Arguments as of transformers' own."""
+    type(self).save_pretrained(self, save_directory, *args, **kwargs)
+    folder, quantizer = Path(save_directory), getattr(self, "hf_quantizer", None)
+    own = getattr(quantizer, "own", {})
+    if own and (folder / CONFIG).exists() and kwargs.get("is_main_process", True):
+        write_readme(folder, own, _auto_class(self))
+
+
+def _auto_class(model: Any) -> str:
+    """The class of transformers that would load it; its own where there is none."""
+    import transformers
+
+    for name in ("AutoModelForCausalLM", "AutoModelForImageClassification", "AutoModel"):
+        if type(model) in getattr(transformers, name)._model_mapping.values():
+            return name
+    return type(model).__name__
+
+
+def tell_how_to_load(model: Any) -> None:
+    """Let ``save_pretrained`` of this model write a README.md, too: it asks the quantizer for
+    tensors and for the configuration, but never says where they go. A method of the object, which
+    copies of it keep.
+
+    Args:
+        model: of transformers.
+    """
+    model.save_pretrained = MethodType(save_pretrained, model)
 
 
 def let_save_pretrained_write(model: nn.Module) -> None:
@@ -55,10 +104,11 @@ def let_save_pretrained_write(model: nn.Module) -> None:
     from .config import MixedGemmConfig
     from .quantizer import MixedGemmQuantizer
 
-    if not any(isinstance(x, Linear | Conv2d) for x in model.modules()):
+    if not any(isinstance(x, Linear | Embedding | QuantizedConv2d) for x in model.modules()):
         return
-    source = state_and_config(model)[1]
+    source = what_is_saved(model).config
     found, attached = MixedGemmConfig(source=source), cast(Any, model)
     attached.hf_quantizer = MixedGemmQuantizer(found, pre_quantized=True)
+    tell_how_to_load(model)
     if source is not None:
         attached.config.quantization_config = found

@@ -67,7 +67,7 @@ def _why_not_fold(producer: Producer, seen: Observations, shared: set[int]) -> s
     if producer.others:
         return f"{producer.name} is also read by {', '.join(sorted(producer.others))}"
     for reader in producer.readers:
-        if seen.linears[reader].producers != {producer.name}:
+        if seen.layers[reader].producers != {producer.name}:
             return f"{reader} has other inputs than {producer.name}"
     parameters = [p for p in producer.module._parameters.values() if p is not None]
     if any(id(p) in shared for p in parameters):
@@ -122,7 +122,7 @@ def smooth(
         name -> factors, for the linears that calibration reached.
     """
     result: dict[str, Smoothing] = {}
-    reached = {name for name, x in seen.linears.items() if x.low is not None}
+    reached = {name for name, x in seen.layers.items() if x.low is not None}
     why: dict[str, str] = {}
     for producer in seen.producers.values():
         readers = sorted(producer.readers & reached)
@@ -130,7 +130,7 @@ def smooth(
             continue
         reason = _why_not_fold(producer, seen, shared)
         if not reason:
-            largest = torch.stack([_largest(seen.linears[x]) for x in readers]).amax(0)
+            largest = torch.stack([_largest(seen.layers[x]) for x in readers]).amax(0)
             weights = torch.cat([linears[x].weight.detach() for x in readers])
             factors = smoothing_factors(largest, weights, alpha)
             if _fold(producer, factors):
@@ -140,7 +140,7 @@ def smooth(
             reason = f"{producer.name} does not scale with its weight"
         why.update(dict.fromkeys(readers, reason))
     for name in (x for x in linears if x in reached and x not in result):
-        factors = smoothing_factors(_largest(seen.linears[name]), linears[name].weight, alpha)
+        factors = smoothing_factors(_largest(seen.layers[name]), linears[name].weight, alpha)
         reason = why.get(name, "its input comes from no norm or linear")
         result[name] = Smoothing(factors, False, f"kept as pre_scale: {reason}")
     return result

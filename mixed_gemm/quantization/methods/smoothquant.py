@@ -56,7 +56,7 @@ class SmoothQuant:
                     hint="scheme='w8a8'",
                 )
         linears = {x: t.layer for x, t in targets.items() if isinstance(t.layer, nn.Linear)}
-        static = [name for name in linears if _is_static(targets[name])]
+        static = [name for name in targets if _is_static(targets[name])]
         if calibration is None and (self._alpha is not None or static):
             wanted = "smooth" if self._alpha is not None else "static activations"
             if static and self._alpha is None:
@@ -66,7 +66,7 @@ class SmoothQuant:
                 "hundred typical inputs"
             )
         shared = {parameter for parameter, who in weight_owners(model).items() if len(who) > 1}
-        modules = {name: targets[name].module for name in linears}
+        modules = {name: targets[name].module for name in {**linears, **dict.fromkeys(static)}}
         self._seen = None if calibration is None else observe(model, modules, calibration)
         for name in static:
             self._range(name)  # all of them, before anything is folded
@@ -75,7 +75,7 @@ class SmoothQuant:
 
     def _range(self, name: str) -> tuple[float, float]:
         """Least and largest activation after smoothing."""
-        observed = None if self._seen is None else self._seen.linears[name]
+        observed = None if self._seen is None else self._seen.layers[name]
         if observed is None or observed.low is None or observed.high is None:
             raise ArgumentValueError(
                 f"quantize_: calibration never reached {name}. Hint: name it in skip"
@@ -91,6 +91,8 @@ class SmoothQuant:
         statistics: dict[str, Any] = {}
         if _is_static(target):
             statistics["input_range"] = self._range(name)
+            if self._seen is not None and (output := self._seen.layers[name].output) is not None:
+                statistics["output_range"] = output
         if (found := self._smoothing.get(name)) is not None:
             statistics |= {"smoothing": found.factors, "folded": found.folded}
         weight = target.layer.weight

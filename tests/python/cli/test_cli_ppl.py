@@ -109,7 +109,24 @@ def test_ppl_of_a_dense_model_and_what_rounding_costs(
         assert rounded["quantized_layers"] == 7
         errors.append(abs(rounded["nll"] - dense["nll"]))
     assert 0 < errors[0] < errors[1] < 0.01, errors
-    assert "group_size=128" in run(*options, "--bits", 4, status=1)
+
+
+def test_ppl_takes_the_groups_that_quantize_takes(
+    transformers: Any, tmp_path: Path, text: Path
+) -> None:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(**{**tiny_llama.CONFIG, "dtype": "float32"})
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / "dense")
+    folder = add_tokenizer(transformers, tmp_path / "dense")
+    for size in (48, 128):  # K is 64 and 128
+        out = tmp_path / str(size)
+        rounded = ["quantize", str(folder), str(out), "--bits", "4", "--group-size", str(size)]
+        assert CliRunner().invoke(app, rounded).exit_code == 0
+        wanted = json.loads(run(out, text, "--device", "cpu", "--json"))
+        asked = (folder, text, "--device", "cpu", "--bits", 4, "--group-size", size)
+        assert json.loads(run(*asked, "--json"))["nll"] == wanted["nll"]
+    result = CliRunner().invoke(app, ["ppl", *map(str, asked)])
+    assert "6 layers have groups of 64, since 128 does not divide their K" in result.output
 
 
 def test_ppl_refuses_a_dense_model_with_missing_weights(

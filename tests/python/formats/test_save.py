@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import tiny_llama
 from support.checkpoints import FLOATS, INTEGERS
+from torch import nn
 
 import mixed_gemm
 from mixed_gemm import Scheme
@@ -22,6 +24,7 @@ from mixed_gemm.formats.bitfields import (
     unpack_dense,
     words_aligned,
 )
+from mixed_gemm.formats.ct_encode import kv_cache_scheme
 from mixed_gemm.weights import QuantizedWeight
 
 ACT_ORDER = {folder for folder, case in INTEGERS.items() if case[4]}
@@ -290,3 +293,27 @@ def test_signed_codes_are_less_the_middle(bits):
     signed = to_signed(codes, bits)
     assert signed.tolist() == [c - 2 ** (bits - 1) for c in range(2**bits)]
     assert torch.equal(to_codes(signed, bits), codes)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_a_source_says_of_keys_and_values_is_kept(tmp_path: Path, dynamic: bool) -> None:
+    scheme = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": dynamic}
+    save_checkpoint(_quantized_layer(), tmp_path / "first")
+    file = tmp_path / "first" / "config.json"
+    config = json.loads(file.read_text())
+    assert config["quantization_config"]["kv_cache_scheme"] is None
+    config["quantization_config"]["kv_cache_scheme"] = scheme
+    file.write_text(json.dumps(config))
+    save_checkpoint(open_checkpoint(tmp_path / "first"), tmp_path / "second")
+    written = json.loads((tmp_path / "second" / "config.json").read_text())
+    assert written["quantization_config"]["kv_cache_scheme"] == scheme
+    # A model has no scales of keys and values: static ones are those of the files.
+    for has_scales in (False, True):
+        found = kv_cache_scheme(written["quantization_config"], has_scales)
+        assert found == (scheme if dynamic or has_scales else None)
+
+
+def _quantized_layer() -> nn.Module:
+    model = nn.Sequential(nn.Linear(64, 32))
+    mixed_gemm.quantize_(model, "w8a16", progress=False)
+    return model

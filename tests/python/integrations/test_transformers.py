@@ -234,6 +234,36 @@ def test_tied_embeddings_stay_tied_and_reload(tmp_path):
         assert torch.equal(logits(again), logits(model))
 
 
+def test_a_dynamic_kv_cache_scheme_of_the_files_is_saved_again(repository, tmp_path):
+    source = repository / "tests" / "data" / "ct_pack_8bit_channel"
+    folder = shutil.copytree(source, tmp_path / "source")
+    config = json.loads((folder / "config.json").read_text())
+    scheme = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": True}
+    config["quantization_config"]["kv_cache_scheme"] = scheme
+    (folder / "config.json").write_text(json.dumps(config))
+    model = mixed_gemm.from_pretrained(folder, dtype=torch.float32)
+    for i in range(2):  # again from what was saved
+        model.save_pretrained(tmp_path / str(i))
+        written = json.loads((tmp_path / str(i) / "config.json").read_text())
+        assert written["quantization_config"]["kv_cache_scheme"] == scheme
+        model = mixed_gemm.from_pretrained(tmp_path / str(i), dtype=torch.float32)
+    mixed_gemm.save_checkpoint(model, tmp_path / "checkpoint")
+    written = json.loads((tmp_path / "checkpoint" / "config.json").read_text())
+    assert written["quantization_config"]["kv_cache_scheme"] == scheme
+
+
+def test_quantization_config_takes_other_groups_where_asked(dense_folder):
+    config = mixed_gemm.MixedGemmConfig(group_size=48, ragged=False)
+    model = mixed_gemm.from_pretrained(dense_folder, quantization_config=config)
+    found = {x.group_size for x in model.modules() if isinstance(x, mixed_gemm.Linear)}
+    assert found == {32}  # of 64 and of 128
+    config = mixed_gemm.MixedGemmConfig("w8a8_block", ragged=False)
+    model = mixed_gemm.from_pretrained(dense_folder, quantization_config=config)
+    found = {(x.in_features, x.group_size) for x in model.modules()
+             if isinstance(x, mixed_gemm.Linear)}  # fmt: skip
+    assert found == {(64, 64), (128, 128)}
+
+
 def test_dequantize_gives_a_dense_model(repository):
     model = mixed_gemm.from_pretrained(
         repository / "tests" / "data" / "gptq_v2_4bit_act_order", dtype=torch.float32
@@ -369,11 +399,14 @@ def test_from_pretrained_of_an_unquantized_model_says_how(dense_folder):
         mixed_gemm.from_pretrained(dense_folder)
 
 
-def test_from_pretrained_refuses_offloading(repository):
-    path = repository / "tests" / "data" / "awq_gemm"
+def test_quantizing_while_loading_refuses_offloading(dense_folder):
     pytest.importorskip("accelerate", reason="device_map needs it")
-    with pytest.raises(ValueError, match="device_map must not offload to cpu or disk"):
-        mixed_gemm.from_pretrained(path, device_map={"model": "cpu", "lm_head": "disk"})
+    with pytest.raises(ValueError, match="device_map must not offload to cpu or disk while"):
+        mixed_gemm.from_pretrained(
+            dense_folder,
+            device_map={"model": "cpu", "lm_head": "disk"},
+            quantization_config=mixed_gemm.MixedGemmConfig(group_size=32),
+        )
 
 
 def test_from_pretrained_on_a_device_map(repository):

@@ -157,7 +157,10 @@ INNER = ("layers.0.up", "layers.0.down", "layers.1.up", "layers.1.down")
 TOKENS = torch.arange(12).view(2, 6)
 
 
-EMBEDDING = {"embedding": "is an embedding: rows are looked up, not multiplied"}
+EMBEDDING = {
+    "embedding": "is an embedding: rows are looked up, not multiplied. Hint: embeddings=True makes "
+    "them int8"
+}
 
 
 def quantized(model: nn.Module) -> tuple[str, ...]:

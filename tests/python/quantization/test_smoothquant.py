@@ -256,7 +256,7 @@ def test_calibration_leaves_no_trace() -> None:
 def test_ranges_are_the_extremes_of_all_batches() -> None:
     dense, data = block(nn.LayerNorm(D)), batches()
     linears = {"gate": dense.gate, "up": dense.up}
-    seen = observe(dense, linears, data).linears["gate"]
+    seen = observe(dense, linears, data).layers["gate"]
     inputs = torch.cat([dense.norm(b) for b in data]).detach()
     assert torch.equal(seen.low, inputs.amin(0)) and torch.equal(seen.high, inputs.amax(0))  # type: ignore[arg-type]
     assert seen.producers == {"norm"}

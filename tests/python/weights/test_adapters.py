@@ -18,6 +18,7 @@ SCHEMES: dict[str, dict[str, Any]] = {
     "int8": {"scheme": "w8a16"},
     "int4 with zero points": {"bits": 4, "group_size": 32, "symmetric": False},
     "w8a8": {"scheme": "w8a8"},
+    "w8a8 by block": {"scheme": "w8a8_block", "group_size": 32, "symmetric": False},
     "fp8": {"scheme": "fp8"},
 }
 KINDS: dict[str, dict[str, Any]] = {

@@ -24,7 +24,9 @@ SCHEMES: list[dict[str, Any]] = [
     {"scheme": "w8a8"},
     {"scheme": "w8a8", "activations": "dynamic_azp"},
     {"scheme": "fp8"},
+    {"scheme": "w8a8_block", "group_size": 48, "symmetric": False},
 ]
+BY_GROUP = [*SCHEMES[:3], SCHEMES[-1]]
 
 
 def whole(n: int = 128, **scheme: Any) -> QuantizedTensor:
@@ -47,7 +49,7 @@ def test_rows_are_those_of_the_whole_and_join_again(scheme: dict[str, Any], n: i
     assert all(torch.equal(t, again.tensors()[name]) for name, t in weight.tensors().items())
 
 
-@pytest.mark.parametrize("scheme", SCHEMES[:3])
+@pytest.mark.parametrize("scheme", BY_GROUP)
 def test_columns_are_those_of_the_whole(scheme: dict[str, Any]) -> None:
     weight, x = whole(**scheme), torch.randn(5, 192)
     parts = [weight.cut(1, 0, 96), weight.cut(1, 96, 192)]
@@ -106,6 +108,7 @@ for up, down in (
     ({"bits": 4, "group_size": 32, "symmetric": False}, {"bits": 8, "group_size": -1}),
     ({"scheme": "w8a8"}, {"bits": 4, "group_size": 32}),
     ({"scheme": "fp8"}, {"scheme": WEIGHT_ONLY}),
+    ({"scheme": "w8a8_block", "group_size": 32}, {"scheme": "w8a8_block", "group_size": 48}),
     ({"scheme": BLOCKS}, {"scheme": BLOCKS}),
 ):
     torch.manual_seed(0)
@@ -134,6 +137,7 @@ for up, down in (
 for scheme in (
     {"bits": 4, "group_size": 32, "symmetric": False},
     {"scheme": "w8a8"},
+    {"scheme": "w8a8_block", "group_size": 32, "symmetric": False},
     {"scheme": "fp8"},
     {"scheme": BLOCKS},
 ):

@@ -22,6 +22,7 @@ SCHEMES: dict[str, dict[str, Any]] = {
     "int4 ragged": {"bits": 4, "group_size": 64, "symmetric": False, "zero_mode": "add"},
     "int8 channel": {"scheme": "w8a16"},
     "w8a8": {"scheme": "w8a8", "activations": "dynamic_azp"},
+    "w8a8 block": {"scheme": "w8a8_block", "group_size": 64, "symmetric": False},
     "fp8": {"scheme": "fp8"},
     "fp8 blocks": {"scheme": Scheme.fp8(strategy="block", block=(8, 24))},
 }

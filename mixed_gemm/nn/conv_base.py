@@ -1,0 +1,199 @@
+"""What quantized convolutions have in common: the geometry of ``nn.Conv2d`` around a quantized
+filter, and padding that no op does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from ..ops.conv_problem import ConvGeometry, IntOrPair, Pair, is_channels_last
+from ..ops.errors import ArgumentValueError, check_not_freed
+from ..weights.tensor import QuantizedTensor
+from .base import QuantizedModule
+
+Self = TypeVar("Self", bound="QuantizedConv2d")
+
+# What a convolution is beside its weights; nn.Conv2d's constructor works them out.
+_SETTINGS = (
+    "in_channels",
+    "out_channels",
+    "kernel_size",
+    "stride",
+    "padding",
+    "dilation",
+    "transposed",
+    "output_padding",
+    "groups",
+    "padding_mode",
+    "_reversed_padding_repeated_twice",
+)
+
+
+def why_not_conv2d(conv: nn.Conv2d) -> str:
+    """Why a convolution cannot become a ``mixed_gemm.Conv2d``; empty when it can."""
+    if conv.groups == 1:
+        return ""
+    kind = "depthwise" if conv.groups == conv.in_channels else "grouped"
+    return (
+        f"is a {kind} convolution (groups={conv.groups}): its K = Ci / groups * Kh * Kw is too "
+        "short to gain anything, so only groups=1 is supported"
+    )
+
+
+class QuantizedConv2d(QuantizedModule, nn.Conv2d):
+    """conv2d(x, w) + bias with a quantized w; a base class."""
+
+    weight: Any
+
+    def _set_geometry(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: IntOrPair,
+        stride: IntOrPair,
+        padding: str | IntOrPair,
+        dilation: IntOrPair,
+        groups: int,
+        padding_mode: str,
+    ) -> None:
+        """What ``nn.Conv2d`` works out of its arguments, without the dense weight that it would
+        allocate.
+
+        Raises:
+            ValueError: ``groups`` is not 1, or an argument is out of range.
+        """
+        nn.Module.__init__(self)
+        template = nn.Conv2d(
+            in_channels,
+            out_channels,
+            kernel_size,  # type: ignore[arg-type]
+            stride,  # type: ignore[arg-type]
+            padding,  # type: ignore[arg-type]
+            dilation,  # type: ignore[arg-type]
+            groups,
+            bias=False,
+            padding_mode=padding_mode,  # type: ignore[arg-type]
+            device="meta",
+        )
+        if reason := why_not_conv2d(template):
+            raise ValueError(f"{self.title} {reason}")
+        for name in _SETTINGS:
+            setattr(self, name, getattr(template, name))
+        self._geometry, self._pads_itself = self._work_out_padding()
+
+    def _kernel(self) -> Pair:
+        return self.kernel_size[0], self.kernel_size[1]
+
+    def _work_out_padding(self) -> tuple[ConvGeometry, bool]:
+        """The geometry for the op, and whether ``forward`` pads the image first: for other values
+        than zeros, and where padding="same" is not the same on both sides."""
+        left, right, top, bottom = self._reversed_padding_repeated_twice
+        before = self.padding_mode != "zeros" or (left, top) != (right, bottom)
+        padding = (0, 0) if before else (top, left)
+        kernel, stride, dilation = (
+            (x[0], x[1]) for x in (self.kernel_size, self.stride, self.dilation)
+        )
+        return ConvGeometry(kernel, stride, padding, dilation), before
+
+    def _images(self, input: Tensor) -> Tensor:
+        """``[N, Ci, H, W]``, padded where the op does not do that."""
+        images = input.unsqueeze(0) if input.dim() == 3 else input
+        if not self._pads_itself:
+            return images
+        check_not_freed(self.title, input=input)
+        mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
+        padded = nn.functional.pad(images, self._reversed_padding_repeated_twice, mode)
+        # Some modes return NCHW whatever comes in; the output follows the input.
+        keep = torch.channels_last if is_channels_last(images) else torch.contiguous_format
+        return padded.contiguous(memory_format=keep)
+
+    def activated(self, input: Tensor, activation: str) -> Tensor:
+        """The convolution and an activation in one kernel.
+
+        Args:
+            input: ``[N, Ci, H, W]`` or ``[Ci, H, W]``. activation: one that its weight fuses.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def _options_of(cls, weight: Any) -> dict[str, Any]:
+        """The keyword arguments of the constructor that a weight says."""
+        raise NotImplementedError
+
+    @classmethod
+    def around(cls: type[Self], weight: QuantizedTensor, conv: nn.Conv2d) -> Self:
+        """A module that takes the place of ``conv``, whose bias it shares.
+
+        Args:
+            weight: ``[Co, Ci, Kh, Kw]``, shared too.
+            conv: whose geometry, bias and mode (training or not) the module takes.
+        """
+        module = cls.from_weight(
+            weight,
+            stride=conv.stride,
+            padding=conv.padding,
+            dilation=conv.dilation,
+            padding_mode=conv.padding_mode,
+        )
+        return module._in_place_of(conv)
+
+    @classmethod
+    def from_weight(
+        cls: type[Self],
+        weight: QuantizedTensor,
+        bias: Tensor | None = None,
+        *,
+        stride: IntOrPair = 1,
+        padding: str | IntOrPair = 0,
+        dilation: IntOrPair = 1,
+        padding_mode: str = "zeros",
+    ) -> Self:
+        """A module around a quantized filter, which is shared.
+
+        Args:
+            weight: ``[Co, Ci, Kh, Kw]``. bias: ``[Co]`` in its dtype, or None; a parameter is
+                shared.
+            stride, padding, dilation, padding_mode: as in ``nn.Conv2d``.
+
+        Raises:
+            ValueError: the bias does not fit the filter, or the settings do not fit each other.
+        """
+        out_c, in_c, *kernel = weight.shape
+        make: Any = cls
+        module: Self = make(
+            in_c,
+            out_c,
+            tuple(kernel),
+            stride,
+            padding,
+            dilation,
+            bias=False,
+            padding_mode=padding_mode,
+            **cls._options_of(weight),
+            device="meta",
+            dtype=weight.dtype,
+        )
+        problems = weight.refuse_parts({**weight.tensors(), "bias": bias})
+        if problems:
+            raise ArgumentValueError(f"{cls.title}: " + "; ".join(problems))
+        module.set_weight(weight)
+        if bias is not None:
+            module.bias = bias if isinstance(bias, nn.Parameter) else nn.Parameter(bias.detach())
+        return module
+
+    def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
+        """The dense ``[Co, Ci, Kh, Kw]`` filter in ``dtype`` (of the weight when None)."""
+        dense: Tensor = self.weight.dequantize(dtype)
+        return dense
+
+    def to_float(self) -> nn.Conv2d:
+        """A dense ``nn.Conv2d`` with the dequantized filter. The bias is shared."""
+        settings: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in ("kernel_size", "stride", "padding", "dilation", "padding_mode")
+        }
+        conv = nn.Conv2d(self.in_channels, self.out_channels, bias=False, device="meta", **settings)
+        return self._like(conv)

@@ -1,0 +1,145 @@
+"""``mixed_gemm.Embedding``: ``nn.Embedding`` whose rows are int8.
+
+A subclass of ``nn.Embedding``, so code that looks for embeddings finds it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..weights.rows import ROWS, RowsWeight
+from ..weights.tensor import QuantizedTensor
+from .base import QuantizedModule
+
+if TYPE_CHECKING:
+    from ..weights.exchange import QuantizedWeight
+
+
+def why_not_embedding(module: nn.Embedding) -> str:
+    """Why an embedding cannot become a ``mixed_gemm.Embedding``; empty when it can."""
+    return "" if module.max_norm is None else "writes into its weight (max_norm)"
+
+
+class Embedding(QuantizedModule, nn.Embedding):
+    """Rows of an embedding, each int8 with a scale of its own: row = q * scale, rounded once.
+
+    The constructor makes a module of zeros, to be filled by ``load_state_dict``; use
+    :meth:`from_float` or ``mixed_gemm.quantize_(model, embeddings=True)`` to get a useful one.
+
+    Args:
+        num_embeddings: V. embedding_dim: D.
+        padding_idx: as in ``nn.Embedding``; it looks up like the others.
+        device: of everything. dtype: of the rows that are looked up.
+
+    Attributes:
+        weight: a frozen parameter, a :class:`mixed_gemm.QuantizedTensor` ``[V, D]``. Its parts
+            (weight_int8, weight_scale) are plain tensors in a state_dict, beside a tag.
+    """
+
+    title: ClassVar[str] = "mixed_gemm.Embedding"
+    weight: RowsWeight
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        nn.Module.__init__(self)  # nn.Embedding's would allocate the dense weight
+        template = nn.Embedding(num_embeddings, embedding_dim, padding_idx, device="meta")
+        for name in ("max_norm", "norm_type", "scale_grad_by_freq", "sparse", "padding_idx"):
+            setattr(self, name, getattr(template, name))
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        shape = (num_embeddings, embedding_dim)
+        self.set_weight(RowsWeight.empty(shape, ROWS, device=device, dtype=dtype))
+
+    def forward(self, input: Tensor) -> Tensor:
+        """int ``[...]`` -> ``[..., D]`` in the dtype of the weight.
+
+        Args:
+            input: int32 or int64, in 0..V - 1.
+
+        Raises:
+            What ``nn.Embedding`` raises for indices that are none.
+        """
+        weight = self.weight
+        if isinstance(weight, RowsWeight):
+            return weight.rows(input)
+        return nn.functional.embedding(input, weight, self.padding_idx)  # sharded, or dense again
+
+    @classmethod
+    def around(cls, weight: QuantizedTensor, embedding: nn.Embedding) -> Embedding:
+        """A module that takes the place of ``embedding``.
+
+        Args:
+            weight: ``[V, D]``, shared.
+            embedding: whose padding_idx and mode (training or not) the module takes.
+        """
+        rows, columns = weight.shape
+        index = embedding.padding_idx
+        module = cls(rows, columns, index, device="meta", dtype=weight.dtype)
+        module.set_weight(weight)
+        return module.train(embedding.training)
+
+    @classmethod
+    def from_float(cls, embedding: nn.Embedding) -> Embedding:
+        """Round the rows of an ``nn.Embedding`` to nearest.
+
+        Args:
+            embedding: with a float16, bfloat16 or float32 weight, and no ``max_norm``.
+
+        Raises:
+            ValueError: it has a ``max_norm``, or a weight is NaN or Inf.
+            TypeError: the weight has another dtype.
+        """
+        if reason := why_not_embedding(embedding):
+            raise ValueError(f"{cls.title}.from_float: {embedding} {reason}")
+        return cls.around(RowsWeight.from_float(embedding.weight), embedding)
+
+    @classmethod
+    def from_quantized_weight(
+        cls, weight: QuantizedWeight, dtype: torch.dtype | None = None
+    ) -> Embedding:
+        """Take an embedding of ``mixed_gemm.open_checkpoint``.
+
+        Args:
+            weight: whose ``is_embedding`` holds. dtype: of the rows; that of scales when None.
+
+        Raises:
+            ValueError: it is stored otherwise than rows of int8.
+        """
+        stored = RowsWeight.store(weight, weight.scales.dtype if dtype is None else dtype)
+        rows, columns = stored.shape
+        module = cls(rows, columns, device="meta", dtype=stored.dtype)
+        module.set_weight(stored)
+        return module
+
+    def to_quantized_weight(self, name: str = "") -> QuantizedWeight:
+        """The inverse of :meth:`from_quantized_weight`.
+
+        Args:
+            name: of the module in a checkpoint.
+        """
+        return self.weight.unpacked(name)
+
+    def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
+        """The dense ``[V, D]`` weight in ``dtype`` (of the weight when None)."""
+        return self.weight.dequantize(dtype)
+
+    def to_float(self) -> nn.Embedding:
+        """A dense ``nn.Embedding`` with the dequantized rows."""
+        rows, columns = self.weight.shape
+        dense = nn.Embedding(rows, columns, self.padding_idx, device="meta")
+        dense.weight = nn.Parameter(self.weight.dequantize())
+        return dense.train(self.training)
+
+    def extra_repr(self) -> str:
+        text: Any = super().extra_repr()
+        dtype = str(self.weight.dtype).removeprefix("torch.")
+        return f"{text}, scheme=({self.scheme}), dtype={dtype}"
