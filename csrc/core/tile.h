@@ -15,8 +15,15 @@ enum class ZeroLoop : int { kNone, kAsked, kAlways };
 // Which scale modes leave room for one wgmma block on an SM.
 enum class Alone : int { kNever, kWithZeros, kWithScales };
 
-// The scale modes that something of a tile is for (the scaled family has one mode).
-enum class ForModes : int { kNone, kGroupsWithoutZeros, kAll };
+// The scale modes that something of a tile is for: per channel, groups, and either with zero points
+// (the scaled family has one mode, for which it is all or none).
+enum class ForModes : int { kNone = 0, kChannels = 1, kGroups = 2, kZeros = 4, kAll = 7 };
+constexpr ForModes operator|(ForModes a, ForModes b) {
+  return static_cast<ForModes>(static_cast<int>(a) | static_cast<int>(b));
+}
+constexpr bool includes(ForModes modes, ForModes one) {
+  return (static_cast<int>(modes) & static_cast<int>(one)) != 0;
+}
 
 struct TileConfig {
   int m = 0, n = 0;            // threadblock tile; its K is kTileK

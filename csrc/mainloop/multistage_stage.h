@@ -31,8 +31,9 @@ constexpr int scale_rows(ScaleMode mode) {
   return kRows[static_cast<int>(mode)];
 }
 constexpr bool includes(ForModes modes, ScaleMode mode) {
-  return modes == ForModes::kAll ||
-         (modes == ForModes::kGroupsWithoutZeros && scale_rows(mode) > 0 && !has_zeros(mode));
+  return includes(modes, has_zeros(mode)        ? ForModes::kZeros
+                         : scale_rows(mode) > 0 ? ForModes::kGroups
+                                                : ForModes::kChannels);
 }
 // The mode of the kernel that runs for `mode`. Only tiles of 16 tokens have one for halves: in
 // others scales are a smaller part of the work, and it would take half as long again to compile.

@@ -1,6 +1,7 @@
 // Launchers of the scaled GEMMs: templates end here.
 #pragma once
 #include <array>
+#include <type_traits>
 #include <utility>
 
 #include "grid/launch.cuh"
@@ -27,16 +28,21 @@ typename ScaledMm<Config>::Params scaled_mm_params(const ScaledMmProblem& p, con
       work.flags};
 }
 
+// Whether the tile has CUTLASS's kernel too: with int8. Of fp8 it was never measured, since the
+// GPUs before Hopper that have it (sm_89) are not at hand.
+template <typename Config>
+constexpr bool kHasPlain =
+    includes(Config::kTile.plain, ForModes::kAll) && std::is_integral_v<typename Config::Sum>;
+
 // Whether CUTLASS's kernel runs it: nobody splits K.
 template <typename Config>
 bool is_plain_scaled(const ScaledMmProblem& p, const Work& work) {
-  return Config::kTile.plain == ForModes::kAll && work.split == SplitK::kNone &&
-         fits_plain_grid<Config>(p.n);
+  return kHasPlain<Config> && work.split == SplitK::kNone && fits_plain_grid<Config>(p.n);
 }
 
 template <typename Config>
 int launch_plain_scaled(const ScaledMmProblem& p, const Work& work) {
-  if constexpr (Config::kTile.plain == ForModes::kAll) {
+  if constexpr (kHasPlain<Config>) {
     using Kernel = PlainScaled<Config>;
     constexpr int kSmemBytes = sizeof(typename Kernel::SharedStorage);
     static_assert(kSmemBytes <= scaled_smem_bytes(Config::kTile),

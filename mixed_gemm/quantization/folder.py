@@ -310,6 +310,7 @@ class _Walk(Sequential):
             if not other.startswith(layers):
                 self.changed[other] = number
                 set_tensor(self._model, other, tensor.to(self._files._device))
+        self._forget(stage)
         return True
 
     def _finished(self, name: str, stage: Stage) -> None:
@@ -329,3 +330,10 @@ class _Walk(Sequential):
                     tensors[f"{prefix}.{part}"] = parameter.detach()
                     self.changed[f"{prefix}.{part}"] = number
         self._files._keep(number, tensors)
+        self._forget(stage)
+
+    @staticmethod
+    def _forget(stage: Stage) -> None:
+        """Results that are on the disk: those of all blocks would be as large as the model."""
+        for site in stage.sites:
+            site.result = None

@@ -50,8 +50,10 @@ def named(method: Any, bits: int | None = None) -> Any:
 
 
 def _with_bits(method: Any, bits: int) -> Any:
-    if not hasattr(method, "bits"):
+    changed: dict[str, Any] = {"bits": bits} if hasattr(method, "bits") else {}
+    for part in ("then", "method"):  # of methods that go on from another
+        if getattr(method, part, None) is not None:
+            changed[part] = _with_bits(getattr(method, part), bits)
+    if not changed:
         raise ArgumentTypeError(f"quantize_: {method!r} takes no bits={bits}")
-    then = getattr(method, "then", None)
-    inner = {} if then is None else {"then": _with_bits(then, bits)}
-    return replace(method, bits=bits, **inner)
+    return replace(method, **changed)

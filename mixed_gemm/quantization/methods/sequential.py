@@ -23,7 +23,9 @@ from .rounding import RoundToNearest
 class BlockMethod(Protocol):
     """How the layers of one block are quantized."""
 
-    needs_reference: bool  # whether it looks at what the dense model computes
+    @property
+    def needs_reference(self) -> bool:
+        """Whether it looks at what the dense model computes."""
 
     def quantize(self, stage: Stage) -> None:
         """Give every site of the block its result (``Site.finish``).

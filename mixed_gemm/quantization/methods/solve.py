@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ...weights.rounding import nonzero_scale
+from ..replay import replayed
 from .grid import Grid, grouped
 
 COLUMNS = 128  # that are done before the others hear of their errors: one product of matrices
@@ -55,17 +56,29 @@ def compensated(weight: Tensor, grid: Grid, gram: Tensor) -> Tensor:
     codes = torch.empty_like(left)
     for begin in range(0, k, COLUMNS):
         end = min(begin + COLUMNS, k)
-        mine, within = left[:, begin:end].clone(), upper[begin:end, begin:end]
-        errors = torch.empty_like(mine)
-        for j in range(end - begin):
-            at = begin + j
-            q = torch.round(mine[:, j] / scale[:, at] + zero[:, at]).clamp(low, high)
-            codes[:, at] = q
-            error = (mine[:, j] - (q - zero[:, at]) * scale[:, at]) / within[j, j]
-            mine[:, j:] -= error[:, None] * within[j, j:]
-            errors[:, j] = error
+        mine, within = left[:, begin:end], upper[begin:end, begin:end]
+        given = (mine, within, scale[:, begin:end], zero[:, begin:end])
+        codes[:, begin:end], errors = replayed(_round_columns, given, low, high)
         left[:, end:] -= errors @ upper[begin:end, end:]
     return codes[:, back]
+
+
+def _round_columns(
+    weight: Tensor, within: Tensor, scale: Tensor, zero: Tensor, low: float, high: float
+) -> tuple[Tensor, Tensor]:
+    """Codes and errors of some columns, each making up for those before it.
+
+    Args:
+        weight, scale, zero: ``[N, columns]``. within: upper triangle ``[columns, columns]``.
+    """
+    left, codes, errors = weight.clone(), torch.empty_like(weight), torch.empty_like(weight)
+    for j in range(weight.shape[1]):
+        q = torch.round(left[:, j] / scale[:, j] + zero[:, j]).clamp(low, high)
+        codes[:, j] = q
+        error = (left[:, j] - (q - zero[:, j]) * scale[:, j]) / within[j, j]
+        left[:, j:] -= error[:, None] * within[j, j:]
+        errors[:, j] = error
+    return codes, errors
 
 
 def descended(codes: Tensor, weight: Tensor, grid: Grid, gram: Tensor) -> Tensor:
@@ -81,19 +94,32 @@ def descended(codes: Tensor, weight: Tensor, grid: Grid, gram: Tensor) -> Tensor
     codes = codes.clone()
     for begin in range(0, k, COLUMNS):
         end = min(begin + COLUMNS, k)
-        mine, within = slope[:, begin:end].clone(), gram[begin:end, begin:end]
-        changes = torch.zeros_like(mine)
-        for j in range(end - begin):
-            at = begin + j
-            s, z = scale[:, at], zero[:, at]
-            wanted = (codes[:, at] - z) * s - mine[:, j] / within[j, j]
-            q = torch.round(wanted / s + z).clamp(low, high)
-            change = (q - codes[:, at]) * s
-            codes[:, at] = q
-            changes[:, j] = change
-            mine += change[:, None] * within[j]
-        slope += changes @ gram[begin:end]
+        part = slice(begin, end)
+        given = (slope[:, part], gram[part, part], codes[:, part], scale[:, part], zero[:, part])
+        codes[:, part], changes = replayed(_best_columns, given, low, high)
+        slope += changes @ gram[part]
     return codes
+
+
+def _best_columns(
+    slope: Tensor, within: Tensor, codes: Tensor, scale: Tensor, zero: Tensor, low: float,
+    high: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """New codes of some columns, one after the other, and by how much their values changed.
+
+    Args:
+        slope: half the gradient ``[N, columns]``, as codes, scale and zero. within: of H.
+    """
+    slope, codes, changes = slope.clone(), codes.clone(), torch.empty_like(slope)
+    for j in range(codes.shape[1]):
+        s, z = scale[:, j], zero[:, j]
+        wanted = (codes[:, j] - z) * s - slope[:, j] / within[j, j]
+        q = torch.round(wanted / s + z).clamp(low, high)
+        change = (q - codes[:, j]) * s
+        codes[:, j] = q
+        changes[:, j] = change
+        slope += change[:, None] * within[j]
+    return codes, changes
 
 
 def refitted(codes: Tensor, weight: Tensor, grid: Grid, gram: Tensor) -> Grid:

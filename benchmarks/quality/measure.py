@@ -1,0 +1,109 @@
+"""Perplexity of the quantized model beside that of the dense one."""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import mixed_gemm
+from mixed_gemm.quantization import perplexity
+
+from ..about import about_run
+from . import smollm2, texts
+from .rows import Row
+
+WINDOW = 1024  # tokens the model sees at once; texts are cut into windows without overlap
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of calibration: tokens in all and of a window, the seed of places; and where it runs."""
+
+    tokens: int
+    length: int
+    seed: int
+    device: str
+
+    def batches(self, folder: Path) -> list[torch.Tensor]:
+        rows = texts.calibration(folder, self.tokens // self.length, self.length, self.seed)
+        return list(torch.split(rows.to(self.device), 8))
+
+
+def load(folder: Path, device: str) -> Any:
+    import transformers
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        smollm2.make_folder(folder / "model"), dtype=torch.float32
+    )
+    return model.eval().to(device)
+
+
+def answer(folder: Path, device: str) -> None:
+    """Write what the model itself answers."""
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "model")
+    model = load(folder, device).to(torch.bfloat16)
+    texts.save_answers(folder, texts.own_answers(model, tokenizer))
+
+
+@torch.inference_mode()
+def evaluate(model: Any, folder: Path, device: str) -> dict[str, float]:
+    """Text -> perplexity. Products are in half precision, as kernels run them."""
+    half = torch.float16 if torch.device(device).type == "cuda" else torch.bfloat16
+    found = {}
+    for name, ids in texts.held_out(folder).items():
+        with torch.autocast(torch.device(device).type, half):
+            found[name] = perplexity(
+                model, ids, window=WINDOW, stride=WINDOW - 1, progress=False
+            ).perplexity
+    return found
+
+
+def measured(row: Row, model: Any, batches: list[torch.Tensor]) -> dict[str, Any]:
+    """Quantize the model in place; what that took."""
+    cuda = next(model.parameters()).is_cuda
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
+    begun = time.perf_counter()
+    needs = row.options.get("method") not in (None, "rtn", "hqq") or "smooth" in row.options
+    report = mixed_gemm.quantize_(
+        model, calibration=batches if needs else None, progress=False, **row.options
+    )
+    peak = {"peak_mb": round(torch.cuda.max_memory_allocated() / 1e6)} if cuda else {}
+    return {
+        "seconds": round(time.perf_counter() - begun, 1),
+        **peak,
+        "weights_mb": round(report.bytes_after / 1e6, 2),
+        "recipe": model.mixed_gemm_recipe["method"],
+    }
+
+
+def table(
+    folder: Path, rows: Sequence[Row], settings: Settings, out: Path, commit: str | None = None
+) -> None:
+    """Measure rows, and write them as JSON after each, so that none is lost."""
+    warnings.filterwarnings("ignore", category=UserWarning)
+    device, batches = settings.device, settings.batches(folder)
+    dense = evaluate(load(folder, device), folder, device)
+    result: dict[str, Any] = {
+        "about": about_run(torch.device(device), {}, commit),
+        "calibration": {"tokens": sum(x.numel() for x in batches), "length": settings.length},
+        "dense": dense,
+        "rows": [],
+    }
+    for row in rows:
+        model = load(folder, device)
+        took = measured(row, model, batches)
+        found = evaluate(model, folder, device)
+        above = {name: round(100 * (found[name] / dense[name] - 1), 2) for name in dense}
+        result["rows"].append({"name": row.name, "goal": row.goal, "percent": above, **took})
+        out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        print(f"{row.name:40s} {above} {took['seconds']} s", flush=True)

@@ -1,0 +1,45 @@
+"""What is measured: a scheme, the method that fits it, and how far above the dense model's its
+perplexity may be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Attributes:
+        name: of the line. options: of ``quantize_``, calibration aside.
+        goal: percent above the perplexity of the dense model, on each text.
+    """
+
+    name: str
+    goal: float | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def _weights(bits: int, group: int, symmetric: bool, method: str | None) -> dict[str, Any]:
+    options = {"bits": bits, "group_size": group, "symmetric": symmetric, "method": method}
+    return {"scheme": "w4a16", **options}
+
+
+BEST = "gptq+distill"
+ROWS = (
+    Row("4 bits g128 symmetric", 14.0, _weights(4, 128, True, BEST)),
+    Row("4 bits g128 asymmetric", 10.0, _weights(4, 128, False, BEST)),
+    Row("4 bits g64 symmetric", 10.0, _weights(4, 64, True, BEST)),
+    Row("4 bits g64 asymmetric", 8.0, _weights(4, 64, False, BEST)),
+    Row("4 bits g32 asymmetric", 5.5, _weights(4, 32, False, BEST)),
+    Row("3 bits g128 asymmetric", 50.0, _weights(3, 128, False, BEST)),
+    Row("8 bits per channel, nearest", 0.8, {"scheme": "w8a16"}),
+    Row("W8A8 dynamic, SmoothQuant 0.5", 1.0, {"scheme": "w8a8", "smooth": 0.5}),
+    *(
+        Row(f"4 bits g64 {kind}, {method}", None, _weights(4, 64, symmetric, method))
+        for symmetric, kind in ((True, "symmetric"), (False, "asymmetric"))
+        for method in (None, "rtn", "hqq", "awq", "gptq", "awq+gptq", "autoround")
+    ),
+)
