@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import bench, convert, demo, env, inspect, output, ppl, quantize, tune
+from . import bench, convert, demo, env, eval, inspect, output, quantize, tune
 
 app = typer.Typer(
     name="mixed-gemm",
@@ -22,7 +22,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "quantize": quantize.command,
     "convert": convert.command,
     "inspect": inspect.command,
-    "ppl": ppl.command,
+    "eval": eval.command,
     "env": env.command,
     "demo": demo.command,
     "bench": bench.command,

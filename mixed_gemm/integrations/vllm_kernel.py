@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from vllm.model_executor.kernels.linear import MPLinearKernel  # type: ignore[import-not-found]
-from vllm.model_executor.parameter import (  # type: ignore[import-not-found]
+from vllm.model_executor.kernels.linear import MPLinearKernel
+from vllm.model_executor.parameter import (
     permute_param_layout_,
 )
 

@@ -22,8 +22,7 @@ from .._progress import Progress
 from ..formats.errors import CheckpointError
 from ..ops.errors import ArgumentValueError
 from ..weights.exchange import QuantizedWeight
-from .methods.distilled import Distilled
-from .methods.names import FEWER_BITS, named
+from .methods.names import FEWER_BITS, IN_MEMORY, named
 from .methods.sequential import BlockMethod, Sequential
 from .select import Target
 from .stage import Stage
@@ -89,7 +88,7 @@ class CalibratedCheckpoint(DenseCheckpoint):
         if options.get("bits") in FEWER_BITS:
             options["bits"] = 4
         super().__init__(path, scheme, **options)
-        if isinstance(chosen, Distilled):
+        if isinstance(chosen, IN_MEMORY):
             raise ArgumentValueError(
                 f"quantize: {method!r} needs the whole model in memory. Hint: load it and call "
                 "mixed_gemm.quantize_, or take another method"

@@ -24,12 +24,12 @@ from ..weights.rows import RowsWeight
 from ..weights.scheme import Scheme, refined
 from ..weights.tensor import QuantizedTensor
 from .budget import spend
+from .choose import way_of
+from .evaluate import Perplexity, perplexity
 from .methods.base import Method
 from .methods.distilled import Distilled
 from .methods.names import FEWER_BITS, named
-from .methods.rounding import RoundToNearest
-from .methods.sequential import BlockMethod, Sequential
-from .methods.smoothquant import SmoothQuant
+from .methods.sequential import BlockMethod
 from .report import LayerReport, Report
 from .select import DEFAULT_SKIP, Layer, Skip, Target, select
 
@@ -56,6 +56,7 @@ def quantize_(
     smooth: float | None = None,
     fuse_activations: bool = False,
     embeddings: bool = False,
+    evaluate: torch.Tensor | None = None,
     progress: Progress = True,
 ) -> Report:
     """Replace every ``nn.Linear`` below ``model`` by a :class:`mixed_gemm.Linear` and every
@@ -86,24 +87,28 @@ def quantize_(
             them.
         method: how weights are rounded: None, each to the nearest; "rtn", to the nearest in ranges
             that are searched; "hqq", half-quadratic (both in seconds and without data); "awq",
-            "gptq", "awq+gptq", "autoround", which need calibration; or an object of
-            ``mixed_gemm.quantization.methods``, which have settings. Of linears whose activations
-            are left alone; convolutions are rounded to the nearest. With a method, bits may be 3
-            or 2, which are stored in 4.
+            "gptq", "awq+gptq", "autoround", which need calibration; "gptq+distill", which needs
+            room for gradients, too; "smoothquant", for schemes that round activations; or an object
+            of ``mixed_gemm.quantization.methods``, which have settings. All but "smoothquant" are
+            for linears whose activations are left alone; convolutions are rounded to the nearest.
+            With a method, bits may be 3 or 2, which are stored in 4.
         calibration: batches for methods that need them, and for schemes that round activations:
             for static ones and for ``smooth``. A mapping runs as model(**batch), a tuple or list as
             model(*batch), anything else as model(batch), in eval mode. Of text: ``text_batches``.
         average_bits: 4..8: layers of 4 bits get 8 where that changes outputs most, measured with
             the calibration data (without: by the weights), as far as the average of a weight
             allows. Not for schemes that round activations.
-        smooth: for those of int8: alpha of SmoothQuant (0.5 is usual). Factors are folded into the
-            norm or linear before, whose weights change, or kept as a pre_scale.
+        smooth: for those of int8: alpha of SmoothQuant (0.5 is usual, and what
+            method="smoothquant" takes). Factors are folded into the norm or linear before, whose
+            weights change, or kept as a pre_scale.
         fuse_activations: whether an ``nn.Sequential`` runs a layer and the ReLU, ReLU6, GELU or
             SiLU right behind it in one kernel: see ``mixed_gemm.nn.FusedSequential``. Not for
             linears of "w8a8" and "fp8"; an ``Int8Conv2d`` runs ReLU only.
         embeddings: whether every ``nn.Embedding`` becomes a :class:`mixed_gemm.Embedding`, rows of
             int8 with a scale each, whatever the scheme; ``skip`` counts, and one that is tied (to
             an output head, say) stays.
+        evaluate: int64 ``[T]``, tokens of a text: the report has the perplexity before and after,
+            of a model that gives logits. Not what it is calibrated on.
         progress: a bar on stderr: True on a terminal only, "force" always, False never.
 
     Returns:
@@ -157,10 +162,8 @@ def quantize_(
         spend(model, others, average_bits, calibration)
         if not (hasattr(chosen, "quantize") or isinstance(chosen, Distilled)):
             calibration = None  # it has been read, and the method reads none
-    if chosen is None:
-        way = _method(others, scheme, calibration, smooth)
-    else:
-        way = _by_method(chosen, others, smooth, progress)
+    way = way_of(chosen, others, _rounds_activations(others, scheme), smooth, progress)
+    before = _perplexity(model, evaluate, progress)
     way.prepare(model, others, calibration)
     layers = {name: LayerReport(name, reason=reason) for name, reason in skipped.items()}
     for name, target in track(list(targets.items()), "quantize", progress):
@@ -174,7 +177,25 @@ def quantize_(
     setattr(model, RECIPE, {"method": repr(way), "schemes": _schemes_in(targets)})
     for told in AFTER_QUANTIZE:
         told(model)
-    return Report(layers)
+    return Report(layers, before, _perplexity(model, evaluate, progress))
+
+
+def _perplexity(
+    model: nn.Module, tokens: torch.Tensor | None, progress: Progress
+) -> Perplexity | None:
+    if tokens is None:
+        return None
+    training = model.training
+    try:
+        return perplexity(model.eval(), tokens, progress=progress)
+    finally:
+        model.train(training)
+
+
+def _rounds_activations(targets: dict[str, Target], scheme: AnyScheme) -> bool:
+    if not callable(scheme) and not targets:
+        return refined("quantize_", scheme).input_activations is not None
+    return any(x.scheme.input_activations is not None for x in targets.values())
 
 
 def _schemes_in(targets: dict[str, Target]) -> list[str]:
@@ -190,71 +211,6 @@ def _refuse(targets: dict[str, Target]) -> None:
             + "\nHint: name these layers in skip, or choose per layer: scheme=lambda name, module: "
             "mixed_gemm.Scheme.weight_only(4, 128 if module.in_features >= 128 else -1)"
         )
-
-
-def _method(
-    targets: dict[str, Target],
-    scheme: AnyScheme,
-    calibration: Iterable[Any] | None,
-    smooth: float | None,
-) -> Method:
-    rounds_activations = any(x.scheme.input_activations is not None for x in targets.values())
-    if not callable(scheme) and not targets:
-        found = refined("quantize_", scheme)
-        rounds_activations = found.input_activations is not None
-    if rounds_activations:
-        return _ByScheme(SmoothQuant(smooth), RoundToNearest())
-    if smooth is not None:
-        raise ArgumentValueError(
-            "quantize_: smooth must be None for schemes whose activations stay in 16 bits, got "
-            f"{smooth}. Hint: scheme='w8a8'"
-        )
-    return RoundToNearest()
-
-
-def _by_method(
-    method: Any, targets: dict[str, Target], smooth: float | None, progress: Progress
-) -> Method:
-    for name, target in targets.items():
-        if not target.scheme.is_weight_only:
-            raise ArgumentValueError(
-                f"quantize_: method must be None for schemes that round activations, got {method} "
-                f"and {name} as {target.scheme}. Hint: smooth=0.5"
-            )
-    if smooth is not None:
-        raise ArgumentValueError(f"quantize_: smooth must be None with a method, got {smooth}")
-    if not hasattr(method, "quantize"):
-        found: Method = method
-        return found
-    if any(target.layer.weight.is_meta for target in targets.values()):
-        raise ArgumentValueError(
-            f"quantize_: a model on the meta device has no weights to calibrate by {method}. Hint: "
-            "mixed_gemm.quantization.CalibratedCheckpoint, of a folder"
-        )
-    return Sequential(method, progress)
-
-
-class _ByScheme:
-    """SmoothQuant for layers whose activations are rounded, rounding to nearest for the others."""
-
-    def __init__(self, rounded: SmoothQuant, others: RoundToNearest) -> None:
-        self._rounded, self._others = rounded, others
-
-    def __repr__(self) -> str:
-        return f"{self._rounded}"
-
-    def _of(self, target: Target) -> Method:
-        return self._others if target.scheme.input_activations is None else self._rounded
-
-    def prepare(self, model: nn.Module, targets: Any, calibration: Any) -> None:
-        mine = {name: x for name, x in targets.items() if self._of(x) is self._rounded}
-        self._rounded.prepare(model, mine, calibration)
-
-    def weight(self, name: str, target: Target) -> QuantizedTensor:
-        return self._of(target).weight(name, target)
-
-    def note(self, name: str) -> str:
-        return self._rounded.note(name)
 
 
 def _replace(name: str, target: Target, method: Method) -> LayerReport:

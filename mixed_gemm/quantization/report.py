@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..weights.scheme import Scheme
+from .evaluate import Perplexity
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,12 @@ class Report:
         layers: name -> what became of it, of every ``nn.Linear``, ``nn.Conv2d`` (subclasses
             included) and ``Conv1D``, and of whatever else holds a matrix: "model.embed_tokens",
             "model.layers.0.mlp.experts.down_proj" where the parameter is no ``weight``.
+        before, after: perplexity of the dense and of the quantized model, where it was asked for.
     """
 
     layers: Mapping[str, LayerReport] = field(default_factory=dict)
+    before: Perplexity | None = None
+    after: Perplexity | None = None
 
     @property
     def quantized(self) -> tuple[str, ...]:
@@ -143,6 +147,12 @@ class Report:
             )
         if self.fused:
             lines.append(f"{len(self.fused)} layers with their activation in the same kernel")
+        if self.before is not None and self.after is not None:
+            above = 100 * (self.after.perplexity / self.before.perplexity - 1)
+            lines.append(
+                f"perplexity {self.before.perplexity:.4f} -> {self.after.perplexity:.4f} "
+                f"({above:+.2f} %) over {self.after.tokens} tokens"
+            )
         if self.skipped:
             lines.append(f"{len(self.skipped)} layers skipped:")
             lines += told_together(self.skipped)

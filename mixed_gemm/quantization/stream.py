@@ -23,8 +23,7 @@ from ..weights.kinds import kind_of
 from ..weights.scheme import Scheme, refined
 from . import conv1d
 from .methods.base import Method
-from .methods.distilled import Distilled
-from .methods.names import FEWER_BITS, WITHOUT_DATA, named
+from .methods.names import FEWER_BITS, IN_MEMORY, WITHOUT_DATA, named
 from .methods.rounding import RoundToNearest
 from .select import DEFAULT_SKIP, EXPERTS, NOT_LINEAR, Target, skipped_by, why_no_layer
 
@@ -98,10 +97,15 @@ class DenseCheckpoint:
         method: str | Method | None = None,
     ) -> None:
         found = RoundToNearest() if method is None else named(method, bits)
-        if hasattr(found, "quantize") or isinstance(found, Distilled):
+        if hasattr(found, "quantize") or isinstance(found, IN_MEMORY):
             raise ArgumentValueError(
                 f"quantize: method must be one that needs no data ({', '.join(WITHOUT_DATA)}), got "
-                f"{method!r}. Hint: mixed_gemm.quantization.CalibratedCheckpoint"
+                f"{method!r}. Hint: "
+                + (
+                    "load the model and call mixed_gemm.quantize_"
+                    if isinstance(found, IN_MEMORY)
+                    else "mixed_gemm.quantization.CalibratedCheckpoint (--calibration)"
+                )
             )
         self._rounding: Method = found
         self.recipe: dict[str, Any] = {"method": repr(self._rounding)}

@@ -13,6 +13,7 @@ from .distilled import Distilled
 from .gptq import GPTQ
 from .hqq import HQQ
 from .rounding import SearchedRounding
+from .smoothquant import SmoothQuant
 
 METHODS: dict[str, Callable[[], Any]] = {
     "rtn": SearchedRounding,
@@ -22,8 +23,10 @@ METHODS: dict[str, Callable[[], Any]] = {
     "awq+gptq": lambda: AWQ(then=GPTQ()),
     "autoround": AutoRound,
     "gptq+distill": Distilled,
+    "smoothquant": lambda: SmoothQuant(0.5),
 }
 WITHOUT_DATA = ("rtn", "hqq")
+IN_MEMORY = (Distilled, SmoothQuant)  # need the whole model at once
 FEWER_BITS = (2, 3)  # that are stored in 4
 
 

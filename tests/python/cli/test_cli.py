@@ -41,7 +41,7 @@ def run_json(*arguments: object) -> Any:
 
 def test_help_lists_every_command_and_no_arguments_show_it() -> None:
     text = run("--help")
-    for name in ("bench", "convert", "demo", "env", "inspect", "ppl", "quantize", "tune"):
+    for name in ("bench", "convert", "demo", "env", "eval", "inspect", "quantize", "tune"):
         assert name in text
         assert "--json" in run(name, "--help")
 

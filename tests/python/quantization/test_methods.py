@@ -74,6 +74,13 @@ def test_fewer_bits_are_stored_in_four(bits: int, method: str) -> None:
             assert int(weight.q.max()) < 2 ** (bits - 1)
 
 
+def test_scales_are_learned_for_fewer_bits_too() -> None:
+    model = quantized("Llama", "gptq+distill", bits=3)
+    for layer in model.modules():
+        if isinstance(layer, mixed_gemm.Linear):
+            assert layer.to_quantized_weight().q.unique().numel() <= 8
+
+
 def test_fewer_bits_need_a_method() -> None:
     with pytest.raises(ValueError, match="bits"):
         mixed_gemm.quantize_(decoders.decoder(), bits=3)
@@ -482,6 +489,39 @@ def test_distilled_scales_follow_the_dense_model() -> None:
         found.append(float((wanted.exp() * (wanted - mine)).sum(-1).mean()))
         assert all(p.requires_grad for p in model.model.norm.parameters())
     assert found[1] < 0.9 * found[0]
+
+
+def test_smoothquant_is_a_method_by_name() -> None:
+    options = {"calibration": decoders.batches(), "skip": ()}
+    named, asked = decoders.decoder(), decoders.decoder()
+    mixed_gemm.quantize_(named, "w8a8", method="smoothquant", **options)
+    mixed_gemm.quantize_(asked, "w8a8", smooth=0.5, **options)
+    assert torch.equal(decoders.logits(named), decoders.logits(asked))
+    with pytest.raises(ValueError, match="smoothquant' is for schemes that round activations"):
+        mixed_gemm.quantize_(decoders.decoder(), group_size=32, method="smoothquant", **options)
+    with pytest.raises(ValueError, match="smooth must be None with a method"):
+        mixed_gemm.quantize_(
+            decoders.decoder(), "w8a8", method="smoothquant", smooth=0.5, **options
+        )
+    with pytest.raises(ValueError, match="method must be None or 'smoothquant'"):
+        mixed_gemm.quantize_(decoders.decoder(), "w8a8", method="gptq", **options)
+
+
+def test_a_report_has_the_perplexity_that_was_asked_for() -> None:
+    tokens = torch.cat([x.flatten() for x in decoders.batches(2, seed=9)])
+    model = decoders.decoder().train()
+    before = mixed_gemm.quantization.perplexity(
+        decoders.decoder(), tokens, progress=False
+    ).perplexity
+    report = mixed_gemm.quantize_(model, group_size=32, evaluate=tokens)
+    assert model.training
+    after = mixed_gemm.quantization.perplexity(model.eval(), tokens, progress=False).perplexity
+    assert (report.before.perplexity, report.after.perplexity) == (before, after)
+    assert after != before and f"perplexity {before:.4f} -> {after:.4f}" in str(report)
+    untouched = decoders.decoder()
+    with pytest.raises(ValueError, match="tokens must be"):
+        mixed_gemm.quantize_(untouched, group_size=32, evaluate=tokens[:1])
+    assert not any(isinstance(x, mixed_gemm.Linear) for x in untouched.modules())
 
 
 def test_reports_tell_errors_and_draw_them(tmp_path: Any) -> None:

@@ -1,4 +1,4 @@
-"""``mixed-gemm ppl``: perplexity of a model on a text, quantized or not."""
+"""``mixed-gemm eval``: perplexity of a model on texts and scores on tasks, quantized or not."""
 
 from __future__ import annotations
 
@@ -44,16 +44,21 @@ def load(model: str, dtype: DType | None, device: torch.device, bits: int, group
     return from_pretrained(model, **options)
 
 
-def tokens_of(model: str, text: Path, vocabulary: int, limit: int | None) -> torch.Tensor:
-    """int64 ``[T]``."""
+def tokenizer_of(model: str) -> Any:
+    """That of a folder, a file or a hub id."""
     import transformers
 
     from mixed_gemm.integrations.transformers.gguf import local_gguf
 
     if (file := local_gguf(model, None, {})) is None:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(model)
-    else:  # transformers reads it from the metadata, with the gguf package
-        tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+        return transformers.AutoTokenizer.from_pretrained(model)
+    # transformers reads it from the metadata, with the gguf package
+    return transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+
+
+def tokens_of(model: str, text: Path, vocabulary: int, limit: int | None) -> torch.Tensor:
+    """int64 ``[T]``."""
+    tokenizer = tokenizer_of(model)
     # verbose: it would warn that the text is longer than the window
     encoded = tokenizer(text.read_text(encoding="utf-8"), return_tensors="pt", verbose=False)
     tokens: torch.Tensor = encoded.input_ids[0, :limit]
@@ -65,14 +70,50 @@ def tokens_of(model: str, text: Path, vocabulary: int, limit: int | None) -> tor
     return tokens
 
 
+def scores(model: Any, name: str, tasks: list[str], limit: int | None) -> dict[str, Any]:
+    """Task -> metric -> value, of lm-eval.
+
+    Raises:
+        ImportError: lm-eval is not installed. ValueError: it has no such task.
+    """
+    try:
+        from lm_eval import simple_evaluate
+        from lm_eval.models.huggingface import HFLM
+        from lm_eval.tasks import TaskManager
+    except ImportError as error:
+        raise ImportError(f"--tasks needs lm-eval ({error}). Hint: pip install lm-eval") from error
+    manager = TaskManager()
+    if unknown := [x for x in tasks if x not in manager.all_tasks and not Path(x).exists()]:
+        raise ValueError(
+            f"lm-eval has no task {', '.join(unknown)}. Hint: lm-eval ls tasks lists them"
+        )
+    wrapped = HFLM(pretrained=model, tokenizer=tokenizer_of(name))
+    found = simple_evaluate(model=wrapped, tasks=list(tasks), task_manager=manager, limit=limit)
+    results: dict[str, Any] = found["results"]
+    return results
+
+
 @reports_errors
 def command(
     model: Annotated[
         str, typer.Argument(help="A model folder with a tokenizer, a .gguf file, or a hub id.")
     ],
-    text: Annotated[
-        Path, typer.Argument(help="A UTF-8 text file.", exists=True, dir_okay=False, readable=True)
-    ],
+    texts: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[TEXT]...",
+            help="UTF-8 text files.",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+        ),
+    ] = None,
+    tasks: Annotated[
+        str, typer.Option("--tasks", help="Of lm-eval, with commas: piqa,arc_easy.")
+    ] = "",
+    limit: Annotated[
+        int | None, typer.Option("--limit", help="Only the first questions of a task.", min=1)
+    ] = None,
     bits: Annotated[
         int, typer.Option("--bits", help="Quantize a dense model to 4 or 8; 0: as its files are.")
     ] = 0,
@@ -93,7 +134,7 @@ def command(
         ),
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", help="Only the first of the text.", min=2)
+        int | None, typer.Option("--max-tokens", help="Only the first of a text.", min=2)
     ] = None,
     dtype: Annotated[
         DType | None,
@@ -102,33 +143,51 @@ def command(
     device: Device = "",
     json: Json = False,
 ) -> None:
-    """Perplexity of a model on a text, by a sliding window.
+    """Perplexity of a model on texts, by a sliding window, and its scores on tasks of lm-eval.
 
     Reads quantized checkpoints of every format, and dense ones: with --bits to see what rounding
-    costs, in groups by the rule of mixed-gemm quantize. Needs transformers and accelerate.
+    costs, in groups by the rule of mixed-gemm quantize. A model with missing weights is refused.
+    Needs transformers and accelerate; --tasks needs lm-eval, too.
     """
     import mixed_gemm
     from mixed_gemm.integrations.transformers.registration import require_transformers
 
+    names = [x for x in tasks.split(",") if x]
+    if not (texts or names):
+        raise typer.BadParameter("give a TEXT, or --tasks")
     require_transformers()
     where = parse_device(device)
     loaded = load(model, dtype, where, bits, group_size)
     made_for = getattr(loaded.config.get_text_config(), "max_position_embeddings", DEFAULT_WINDOW)
-    tokens = tokens_of(model, text, loaded.get_input_embeddings().num_embeddings, max_tokens)
-    start = time.perf_counter()
-    found = mixed_gemm.quantization.perplexity(
-        loaded, tokens, window=window or min(DEFAULT_WINDOW, made_for), stride=stride, device=where
-    )
-    seconds = time.perf_counter() - start
     linears = [module for module in loaded.modules() if isinstance(module, mixed_gemm.Linear)]
-    layers = len(linears)
-    if json:
-        about = {"model": model, "quantized_layers": layers, "dtype": str(loaded.dtype)[6:]}
-        print_json({**about, "device": str(where), **vars(found), "seconds": seconds})
-        return
+    about = {
+        "model": model, "quantized_layers": len(linears), "dtype": str(loaded.dtype)[6:],
+        "device": str(where),
+    }  # fmt: skip
     others = [x.group_size for x in linears if bits and x.group_size != group_size]
     for size, count in Counter(others).items():
         fits = f"groups of {size}" if size != -1 else "one group for each channel"
         note(f"{count} layers have {fits}, since {group_size} does not divide their K")
-    note(f"{layers} quantized layers on {where}; {found.tokens / seconds:.0f} tokens a second")
-    say(str(found))
+    found: dict[str, dict[str, Any]] = {}
+    for text in texts or ():
+        tokens = tokens_of(model, text, loaded.get_input_embeddings().num_embeddings, max_tokens)
+        start = time.perf_counter()
+        value = mixed_gemm.quantization.perplexity(
+            loaded, tokens, window=window or min(DEFAULT_WINDOW, made_for), stride=stride,
+            device=where,
+        )  # fmt: skip
+        seconds = time.perf_counter() - start
+        found[str(text)] = {**vars(value), "seconds": seconds}
+        if not json:
+            note(
+                f"{len(linears)} quantized layers on {where}; {value.tokens / seconds:.0f} tokens "
+                "a second"
+            )
+            say(str(value) if len(texts or ()) == 1 else f"{text}: {value}")
+    results = scores(loaded, model, names, limit) if names else {}
+    if json:
+        print_json({**about, "texts": found, "tasks": results})
+        return
+    for task, metrics in results.items():
+        numbers = {k: v for k, v in metrics.items() if isinstance(v, float)}
+        say(f"{task}: " + ", ".join(f"{k.split(',')[0]} {v:.4f}" for k, v in numbers.items()))

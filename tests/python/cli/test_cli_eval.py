@@ -1,10 +1,11 @@
-"""``mixed-gemm ppl``: the refusal without transformers, and with it the numbers of the library on a
-Llama of one layer and a tokenizer of 64 words."""
+"""``mixed-gemm eval``: the refusal without transformers, and with it the numbers of the library on
+a Llama of one layer and a tokenizer of 64 words."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,15 @@ IDS = (tiny_llama.scatter("text", 150) % tiny_llama.VOCABULARY).tolist()
 
 
 def run(*arguments: object, status: int = 0) -> str:
-    result = CliRunner().invoke(app, ["ppl", *(str(x) for x in arguments)])
+    result = CliRunner().invoke(app, ["eval", *(str(x) for x in arguments)])
     assert result.exit_code == status, f"{result.exit_code}: {result.output}{result.exception!r}"
     return result.stdout if status == 0 else result.stderr
+
+
+def found_of(folder: Path, text: Path, *options: object) -> dict[str, Any]:
+    """What --json says of the model and of its only text."""
+    found = json.loads(run(folder, text, *options, "--json"))
+    return {**found, **found["texts"][str(text)]}
 
 
 @pytest.fixture
@@ -51,6 +58,7 @@ def test_without_transformers_the_error_says_what_to_install(
 def test_a_text_that_is_not_there_and_a_window_of_one_are_usage_errors(text: Path) -> None:
     assert "does not exist" in run(AWQ, text.with_name("nothing.txt"), status=2)
     assert "--window" in run(AWQ, text, "--window", 1, status=2)
+    assert "give a TEXT, or --tasks" in run(AWQ, status=2)
 
 
 # --- with transformers -------------------------------------------------------------------------
@@ -69,16 +77,18 @@ def add_tokenizer(transformers: Any, folder: Path, words: list[str] = WORDS) -> 
     vocabulary = {word: i for i, word in enumerate(words)}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="w0"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=words[0]
+    ).save_pretrained(folder)
     return folder
 
 
-def test_ppl_of_a_quantized_checkpoint_is_the_librarys(
+def test_perplexity_of_a_quantized_checkpoint_is_the_librarys(
     transformers: Any, tmp_path: Path, text: Path
 ) -> None:
     folder = add_tokenizer(transformers, shutil.copytree(AWQ, tmp_path / "model"))
     options = ("--device", "cpu", "--dtype", "float32")
-    found = json.loads(run(folder, text, *options, "--json"))
+    found = found_of(folder, text, *options)
     model = mixed_gemm.from_pretrained(AWQ, dtype=torch.float32)
     wanted = mixed_gemm.quantization.perplexity(model, torch.tensor(IDS), window=64, progress=False)
     assert {x: found[x] for x in vars(wanted)} == vars(wanted)  # 64: max_position_embeddings
@@ -90,7 +100,7 @@ def test_ppl_of_a_quantized_checkpoint_is_the_librarys(
     assert run(folder, text, *options, *shorter).strip() == str(wanted)
 
 
-def test_ppl_of_a_dense_model_and_what_rounding_costs(
+def test_perplexity_of_a_dense_model_and_what_rounding_costs(
     transformers: Any, tmp_path: Path, text: Path
 ) -> None:
     torch.manual_seed(0)
@@ -98,20 +108,20 @@ def test_ppl_of_a_dense_model_and_what_rounding_costs(
     model = transformers.LlamaForCausalLM(config).eval()
     model.save_pretrained(tmp_path / "dense")
     folder = add_tokenizer(transformers, tmp_path / "dense")
-    options = (folder, text, "--device", "cpu", "--json")
-    dense = json.loads(run(*options))
+    options = (folder, text, "--device", "cpu")
+    dense = found_of(*options)
     exact = mixed_gemm.quantization.perplexity(model, torch.tensor(IDS), window=64, progress=False)
     assert dense["quantized_layers"] == 0
     assert dense["nll"] == pytest.approx(exact.nll, rel=1e-6)
     errors = []
     for bits in (8, 4):
-        rounded = json.loads(run(*options, "--bits", bits, "--group-size", 32))
+        rounded = found_of(*options, "--bits", bits, "--group-size", 32)
         assert rounded["quantized_layers"] == 7
         errors.append(abs(rounded["nll"] - dense["nll"]))
     assert 0 < errors[0] < errors[1] < 0.01, errors
 
 
-def test_ppl_takes_the_groups_that_quantize_takes(
+def test_perplexity_takes_the_groups_that_quantize_takes(
     transformers: Any, tmp_path: Path, text: Path
 ) -> None:
     torch.manual_seed(0)
@@ -122,14 +132,14 @@ def test_ppl_takes_the_groups_that_quantize_takes(
         out = tmp_path / str(size)
         rounded = ["quantize", str(folder), str(out), "--bits", "4", "--group-size", str(size)]
         assert CliRunner().invoke(app, rounded).exit_code == 0
-        wanted = json.loads(run(out, text, "--device", "cpu", "--json"))
+        wanted = found_of(out, text, "--device", "cpu")
         asked = (folder, text, "--device", "cpu", "--bits", 4, "--group-size", size)
-        assert json.loads(run(*asked, "--json"))["nll"] == wanted["nll"]
-    result = CliRunner().invoke(app, ["ppl", *map(str, asked)])
+        assert found_of(*asked)["nll"] == wanted["nll"]
+    result = CliRunner().invoke(app, ["eval", *map(str, asked)])
     assert "6 layers have groups of 64, since 128 does not divide their K" in result.output
 
 
-def test_ppl_refuses_a_dense_model_with_missing_weights(
+def test_perplexity_refuses_a_dense_model_with_missing_weights(
     transformers: Any, tmp_path: Path, text: Path
 ) -> None:
     config = transformers.LlamaConfig(**{**tiny_llama.CONFIG, "dtype": "float32"})
@@ -143,9 +153,69 @@ def test_ppl_refuses_a_dense_model_with_missing_weights(
     assert "does not fill LlamaForCausalLM: 1 missing keys, model.norm.weight" in message
 
 
-def test_ppl_refuses_a_tokenizer_of_another_model(
+def test_perplexity_refuses_a_tokenizer_of_another_model(
     transformers: Any, tmp_path: Path, text: Path
 ) -> None:
     folder = shutil.copytree(AWQ, tmp_path / "model")
     add_tokenizer(transformers, folder, ["w0", *(f"x{i}" for i in range(99)), *WORDS[1:]])
     assert "and the model has 64 embeddings" in run(folder, text, "--device", "cpu", status=1)
+
+
+def test_several_texts_are_told_by_name(transformers: Any, tmp_path: Path, text: Path) -> None:
+    folder = add_tokenizer(transformers, shutil.copytree(AWQ, tmp_path / "model"))
+    other = tmp_path / "other.txt"
+    other.write_text(" ".join(WORDS[i] for i in IDS[:80]))
+    options = ("--device", "cpu", "--dtype", "float32")
+    told = run(folder, text, other, *options)
+    found = json.loads(run(folder, text, other, *options, "--json"))["texts"]
+    for file in (text, other):
+        assert f"{file}: perplexity {found[str(file)]['perplexity']:.4f}" in told
+    assert found[str(other)]["tokens"] == 79
+
+
+def test_tasks_without_lm_eval_say_what_to_install(
+    transformers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = add_tokenizer(transformers, shutil.copytree(AWQ, tmp_path / "model"))
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    message = run(folder, "--tasks", "piqa", "--device", "cpu", status=1)
+    assert "--tasks needs lm-eval" in message and "pip install lm-eval" in message
+
+
+TASK = """
+task: own_words
+dataset_path: json
+dataset_kwargs: {data_files: {test: FILE}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: "{{question}}"
+doc_to_choice: "{{choices}}"
+doc_to_target: "{{answer}}"
+metric_list: [{metric: acc}]
+"""
+
+
+def test_tasks_are_those_of_lm_eval(transformers: Any, tmp_path: Path) -> None:
+    pytest.importorskip("lm_eval", reason="optional: --tasks")
+    folder = add_tokenizer(transformers, shutil.copytree(AWQ, tmp_path / "model"))
+    model = mixed_gemm.from_pretrained(AWQ, dtype=torch.float32)
+    rows, right = [], 0
+    for start in range(0, 60, 6):
+        question, choices = IDS[start : start + 4], [IDS[start + 4], IDS[start + 5]]
+        with torch.no_grad():
+            logits = model(torch.tensor([question])).logits[0, -1]
+        rows.append(
+            {
+                "question": " ".join(WORDS[i] for i in question),
+                "choices": [WORDS[i] for i in choices],
+                "answer": 0,
+            }
+        )
+        right += bool(logits[choices[0]] > logits[choices[1]]) or choices[0] == choices[1]
+    data = tmp_path / "rows.json"
+    data.write_text("\n".join(map(json.dumps, rows)))
+    task = tmp_path / "own_words.yaml"
+    task.write_text(TASK.replace("FILE", str(data)))
+    options = ("--device", "cpu", "--dtype", "float32", "--json")
+    found = json.loads(run(folder, "--tasks", task, *options))
+    assert found["tasks"]["own_words"]["acc,none"] == right / len(rows)

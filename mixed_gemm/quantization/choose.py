@@ -1,0 +1,107 @@
+"""Which method a call of ``quantize_`` means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from .._progress import Progress
+from ..ops.errors import ArgumentValueError
+from ..weights.tensor import QuantizedTensor
+from .methods.base import Method
+from .methods.rounding import RoundToNearest
+from .methods.sequential import Sequential
+from .methods.smoothquant import SmoothQuant
+from .select import Target
+
+
+def way_of(
+    method: Any,
+    targets: Mapping[str, Target],
+    rounds_activations: bool,
+    smooth: float | None,
+    progress: Progress,
+) -> Method:
+    """What rounds the layers.
+
+    Args:
+        method: an object, or None: to the nearest, with SmoothQuant where ``smooth`` is given.
+        targets: name -> layer. rounds_activations: whether the scheme does.
+        smooth, progress: see ``quantize_``.
+
+    Raises:
+        ValueError: the method, the schemes and ``smooth`` do not fit each other.
+    """
+    if isinstance(method, SmoothQuant):
+        _refuse_smooth(smooth)
+        if targets and not rounds_activations:
+            name, target = next(iter(targets.items()))
+            raise ArgumentValueError(
+                "quantize_: method='smoothquant' is for schemes that round activations, got "
+                f"{name} as {target.scheme}. Hint: scheme='w8a8'"
+            )
+        return ByScheme(method, RoundToNearest())
+    if method is not None:
+        return _by_method(method, targets, smooth, progress)
+    if rounds_activations:
+        return ByScheme(SmoothQuant(smooth), RoundToNearest())
+    if smooth is not None:
+        raise ArgumentValueError(
+            "quantize_: smooth must be None for schemes whose activations stay in 16 bits, got "
+            f"{smooth}. Hint: scheme='w8a8'"
+        )
+    return RoundToNearest()
+
+
+def _refuse_smooth(smooth: float | None) -> None:
+    if smooth is not None:
+        raise ArgumentValueError(f"quantize_: smooth must be None with a method, got {smooth}")
+
+
+def _by_method(
+    method: Any, targets: Mapping[str, Target], smooth: float | None, progress: Progress
+) -> Method:
+    for name, target in targets.items():
+        if not target.scheme.is_weight_only:
+            raise ArgumentValueError(
+                "quantize_: method must be None or 'smoothquant' for schemes that round "
+                f"activations, got {method} and {name} as {target.scheme}"
+            )
+    _refuse_smooth(smooth)
+    if not hasattr(method, "quantize"):
+        found: Method = method
+        return found
+    if any(target.layer.weight.is_meta for target in targets.values()):
+        raise ArgumentValueError(
+            f"quantize_: a model on the meta device has no weights to calibrate by {method}. Hint: "
+            "mixed_gemm.quantization.CalibratedCheckpoint, of a folder"
+        )
+    return Sequential(method, progress)
+
+
+class ByScheme:
+    """SmoothQuant for layers whose activations are rounded, rounding to nearest for the others."""
+
+    def __init__(self, rounded: SmoothQuant, others: RoundToNearest) -> None:
+        self._rounded, self._others = rounded, others
+
+    def __repr__(self) -> str:
+        return f"{self._rounded}"
+
+    def _of(self, target: Target) -> Method:
+        return self._others if target.scheme.input_activations is None else self._rounded
+
+    def prepare(self, model: nn.Module, targets: Any, calibration: Any) -> None:
+        """As of :class:`Method`."""
+        mine = {name: x for name, x in targets.items() if self._of(x) is self._rounded}
+        self._rounded.prepare(model, mine, calibration)
+
+    def weight(self, name: str, target: Target) -> QuantizedTensor:
+        """As of :class:`Method`."""
+        return self._of(target).weight(name, target)
+
+    def note(self, name: str) -> str:
+        """As of :class:`Method`."""
+        return self._rounded.note(name)
