@@ -23,8 +23,11 @@ struct BlockForm {
     return form;
   }
   bool is_coarse() const { return blocks <= 1 || padded % kScaledTileK == 0; }
-  // Index into kBlockScaleRows.
-  int scale_mode() const { return is_coarse() ? 0 : 1; }
+  // Index into kBlockModes. sums_given: of the columns of B.
+  int mode(bool sums_given) const {
+    if (!is_coarse()) return kFineBlocks;
+    return sums_given ? kSummedBlocks : kCoarseBlocks;
+  }
   // Of K that one row of scales serves.
   int64_t scale_step_k() const { return is_coarse() ? kScaledTileK : kBlockStep; }
   int64_t lines() const { return ceil_div(k, kScaledTileK); }
@@ -45,6 +48,12 @@ struct RowScale {
 struct ColumnScale {
   float scale, offset;
 };
+// The same with what becomes of a given sum. 16 bytes: cp.async knows no 12.
+struct alignas(16) SummedColumnScale {
+  float scale, offset;
+  float of_block;  // scale * sum
+  float unused;
+};
 
 // What the first launch makes of the operands, and the second one multiplies. Rows of a and b start
 // on 16 bytes.
@@ -54,9 +63,13 @@ struct BlockOperands {
   int64_t a_stride = 0;
   const int8_t* b = nullptr;  // [n, form.k], rows of b_stride bytes: the user's, or the copy
   int64_t b_stride = 0;
-  int8_t* b_copy = nullptr;        // null: the user's is read as it is
-  RowScale* rows = nullptr;        // [blocks, m]
-  ColumnScale* columns = nullptr;  // [blocks, n]; null: none are wanted
+  int8_t* b_copy = nullptr;  // null: the user's is read as it is
+  RowScale* rows = nullptr;  // [blocks, m]
+  // [blocks, n]: the one that the mode reads. Both null: none is wanted.
+  ColumnScale* columns = nullptr;
+  SummedColumnScale* summed_columns = nullptr;
+
+  bool wants_columns() const { return columns != nullptr || summed_columns != nullptr; }
 };
 
 // First launch: rounds A, brings the scales of B into fp32, zeroes the flags of stream-K, and

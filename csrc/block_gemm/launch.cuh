@@ -10,6 +10,15 @@
 namespace mixed_gemm {
 
 template <typename Config>
+auto columns_of(const BlockOperands& operands) {
+  if constexpr (Config::kSumsGiven) {
+    return operands.summed_columns;
+  } else {
+    return operands.columns;
+  }
+}
+
+template <typename Config>
 typename BlockGemm<Config>::Params block_gemm_params(const BlockGemmProblem& p,
                                                      const BlockOperands& o, const Work& work) {
   using CopyA = RowCopy<Config::kTile.m, Config::kThreads>;
@@ -22,7 +31,7 @@ typename BlockGemm<Config>::Params block_gemm_params(const BlockGemmProblem& p,
                                               : std::max(1, scale_steps);
   return {{CopyA::params(o.a, o.a_stride, m, k),
            CopyB::params(o.b, o.b_stride, n, k),
-           {o.rows, o.columns, m, n, static_cast<int>(form.blocks), scale_steps,
+           {o.rows, columns_of<Config>(o), m, n, static_cast<int>(form.blocks), scale_steps,
             static_cast<int>(form.split_lines()), static_cast<int>(form.lines()),
             cutlass::FastDivmod(steps_per_block)}},
           {{p.d, p.element, m, n}, p.bias, p.activation},
@@ -36,22 +45,22 @@ typename BlockGemm<Config>::Params block_gemm_params(const BlockGemmProblem& p,
 template <typename Config>
 int launch_block_gemm(const BlockGemmProblem& p, const BlockOperands& operands, const Work& work) {
   constexpr int kSmemBytes = sizeof(typename BlockGemm<Config>::SharedStorage);
-  static_assert(kSmemBytes == block_smem_bytes(Config::kTile, Config::kScaleRows),
+  static_assert(kSmemBytes == block_smem_bytes(Config::kTile, Config::kMode),
                 "why_not filters by block_smem_bytes()");
   const auto params = block_gemm_params<Config>(p, operands, work);
   const KernelLaunch shape = launch_of(work, params.work.workers, Config::kThreads, kSmemBytes);
   return launch_kernel(block_gemm_kernel<Config>, shape, params);
 }
 
-template <int kScaleRows, int... kRows>
+template <int kMode, int... kRows>
 constexpr std::array<BlockGemmLaunch, kNumBlockTileConfigs> block_launchers(
     std::integer_sequence<int, kRows...>) {
-  return {launch_block_gemm<BlockConfig<kRows, kScaleRows>>...};
+  return {launch_block_gemm<BlockConfig<kRows, kMode>>...};
 }
 
 // One launcher per row of kBlockTileConfigs.
-template <int kScaleRows>
+template <int kMode>
 constexpr auto kBlockLaunchers =
-    block_launchers<kScaleRows>(std::make_integer_sequence<int, kNumBlockTileConfigs>());
+    block_launchers<kMode>(std::make_integer_sequence<int, kNumBlockTileConfigs>());
 
 }  // namespace mixed_gemm

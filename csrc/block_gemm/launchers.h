@@ -11,10 +11,10 @@ namespace mixed_gemm {
 // m is at least 1.
 int launch_block_prepare(const BlockPrepareArgs& args, void* stream);
 
-// The launcher of each row of kBlockTileConfigs; scale_mode: an index into kBlockScaleRows.
+// The launcher of each row of kBlockTileConfigs; mode: an index into kBlockModes.
 using BlockGemmLaunch = int (*)(const BlockGemmProblem& problem, const BlockOperands& operands,
                                 const Work& work);
 using BlockLaunchers = std::array<BlockGemmLaunch, kNumBlockTileConfigs>;
-const BlockLaunchers& block_gemm_launchers(int scale_mode);
+const BlockLaunchers& block_gemm_launchers(int mode);
 
 }  // namespace mixed_gemm

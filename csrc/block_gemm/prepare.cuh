@@ -3,10 +3,12 @@
 //   quantize   `lanes` threads take a block of K of a row and keep it in registers between choosing
 //              the scale and rounding
 //   columns    scales and offsets of B in fp32, in pairs, so that one cp.async brings one column
-//              whatever their dtype and stride; zeroes the flags of stream-K
+//              whatever their dtype and stride, with the column's sum where sums are given; zeroes
+//              the flags of stream-K
 //   copy       B with padded blocks and rows that start on 16 bytes, only where it is wanted
 #pragma once
 #include "block_gemm/args.h"
+#include "core/mutant.h"
 #include "cutlass/fast_math.h"
 #include "layout/swizzled_lines.h"
 #include "transform/quantize.cuh"
@@ -159,7 +161,14 @@ __device__ void prepare_columns(const BlockPrepareParams& params, int grid_block
   params.columns(block, column, index);
   if (block < args.operands.form.blocks) {
     const int64_t at = block * p.scale_stride + column;
-    args.operands.columns[index] = ColumnScale{float(scales[at]), float(offsets[at])};
+    const float scale(scales[at]), offset(offsets[at]);
+    if (args.operands.summed_columns != nullptr) {
+      const int sum = p.b_sums[MIXED_GEMM_MUTATED(GivenSum) ? column : index];
+      args.operands.summed_columns[index] =
+          SummedColumnScale{scale, offset, __fmul_rn(scale, static_cast<float>(sum)), 0.f};
+    } else {
+      args.operands.columns[index] = ColumnScale{scale, offset};
+    }
   }
   for (int i = index; i < args.flag_count; i += params.column_grid * kPrepareThreads) {
     args.flags[i] = 0;

@@ -51,7 +51,12 @@ Status BlockGemm::run(const Choice& c, const BlockGemmProblem& p, const RunConte
   const BlockForm& form = operands.form;
   operands.a = allocate_array<int8_t>(allocate, p.m * operands.a_stride);
   operands.rows = allocate_array<RowScale>(allocate, form.blocks * p.m);
-  operands.columns = allocate_array<ColumnScale>(allocate, form.blocks * p.n);
+  const int mode = form.mode(p.b_sums != nullptr);
+  if (kBlockModes[mode].sums_given) {
+    operands.summed_columns = allocate_array<SummedColumnScale>(allocate, form.blocks * p.n);
+  } else {
+    operands.columns = allocate_array<ColumnScale>(allocate, form.blocks * p.n);
+  }
   operands.b = p.b;
   operands.b_stride = p.n == 1 ? 0 : p.ldb;
   if (!reads_in_place(p, form)) {
@@ -67,8 +72,7 @@ Status BlockGemm::run(const Choice& c, const BlockGemmProblem& p, const RunConte
   prepare.flag_count = work.flags == nullptr ? 0 : work.workers;
   status = cuda_status(launch_block_prepare(prepare, work.stream), "rounding the activations");
   if (!status.ok()) return status;
-  return cuda_status(block_gemm_launchers(form.scale_mode())[c.row](p, operands, work),
-                     "launching the GEMM");
+  return cuda_status(block_gemm_launchers(mode)[c.row](p, operands, work), "launching the GEMM");
 }
 
 }  // namespace mixed_gemm

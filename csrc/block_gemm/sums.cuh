@@ -1,15 +1,19 @@
 // What becomes of the int32 sums of a block of K: at the block's end they are scaled and added to
 // fp32 sums, with the cross terms of the two offsets,
 //   d += scale_a * (scale_b * C) + offset_a * (scale_b * sum b) + (sum of A's block) * offset_b
-// where A's block is summed as it is dequantized (first launch), and sum b, the int32 column sums,
-// are added up here by dp4a from the fragments that the tensor cores multiply: two instructions for
-// eight columns a step. The alternatives read more or wait: summed by the first launch, B comes
-// from memory twice, which at small M is all there is to do; by an mma with ones, they take a
-// tensor-core instruction for each 1 to 4 of the products.
+// where A's block is summed as it is dequantized (first launch). The int32 column sums, sum b, come
+// with the scales where the caller gave them. Else they are added up here by dp4a from the
+// fragments that the tensor cores multiply: two instructions for eight columns a step. The
+// alternatives read more or wait: summed by the first launch, B comes from memory twice, which at
+// small M is all there is to do; by an mma with ones, they take a tensor-core instruction for each
+// 1 to 4 of the products. Either way scale_b * sum b is rounded alike, so that results are the same
+// to the bit.
 //
 // A worker's part of K begins and ends with blocks (BlockForm::split_lines()): what is left of a
 // block where its terms cancel is smaller than the rounding of a part of it.
 #pragma once
+#include <type_traits>
+
 #include "block_gemm/args.h"
 #include "core/mutant.h"
 #include "core/stage_check.h"
@@ -25,10 +29,12 @@ class BlockSums {
   static constexpr int kRows = Config::kScaleRows;
   static constexpr int kTileM = Config::kTile.m, kTileN = Config::kTile.n;
   static constexpr int kMmaM = Config::kMmaM, kMmaN = Config::kMmaN;
+  static constexpr bool kSumsGiven = Config::kSumsGiven;
+  using Column = std::conditional_t<kSumsGiven, SummedColumnScale, ColumnScale>;
   static constexpr int kSlots = Config::kStages + 1;
-  static constexpr int kSlotBytes = block_slot_bytes(Config::kTile, kRows);
+  static constexpr int kSlotBytes = block_slot_bytes(Config::kTile, Config::kMode);
   static constexpr int kColumnBytes = kRows * kTileM * int{sizeof(RowScale)};  // offset of columns
-  static_assert(kRows * (kTileM * sizeof(RowScale) + kTileN * sizeof(ColumnScale)) == kSlotBytes,
+  static_assert(kRows * (kTileM * sizeof(RowScale) + kTileN * sizeof(Column)) == kSlotBytes,
                 "block_gemm/config.h must know the real slot size");
 
  public:
@@ -38,8 +44,8 @@ class BlockSums {
 
   // A scale step is the part of K that one row of scales serves: a line, or an mma step.
   struct Params {
-    const RowScale* rows;        // [blocks, m]
-    const ColumnScale* columns;  // [blocks, n]
+    const RowScale* rows;   // [blocks, m]
+    const Column* columns;  // [blocks, n]
     int m, n, blocks;
     int scale_steps;         // of K
     int split_lines, lines;  // BlockForm
@@ -78,9 +84,11 @@ class BlockSums {
   // The right-hand fragments of a step, two words for each of kMmaN tiles: 4 bytes of a column
   // each.
   __device__ void add_columns(const uint32_t* words) {
-    CUTLASS_PRAGMA_UNROLL
-    for (int i = 0; i < 2 * kMmaN; ++i) {
-      columns_[i / 2] = __dp4a(static_cast<int>(words[i]), 0x01010101, columns_[i / 2]);
+    if constexpr (!kSumsGiven) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < 2 * kMmaN; ++i) {
+        columns_[i / 2] = __dp4a(static_cast<int>(words[i]), 0x01010101, columns_[i / 2]);
+      }
     }
   }
 
@@ -121,8 +129,18 @@ class BlockSums {
     }
   }
 
-  // The sums of columns 2 q and 2 q + 1 of a tile (q = lane % 4), where mma leaves its sums. A quad
-  // has added up one column.
+  // scale_b * sum b of columns 2 q and 2 q + 1 of a tile (q = lane % 4), where mma leaves its sums.
+  __device__ float2 of_block(const SummedColumnScale (&pair)[2], int, int) const {
+    return make_float2(pair[0].of_block, pair[1].of_block);
+  }
+  __device__ float2 of_block(const ColumnScale (&pair)[2], int j, int lane) {
+    const int2 sums = column_sums(j, lane);
+    columns_[j] = 0;
+    return make_float2(pair[0].scale * static_cast<float>(sums.x),
+                       pair[1].scale * static_cast<float>(sums.y));
+  }
+
+  // The sums of the same columns. A quad has added up one column.
   __device__ int2 column_sums(int j, int lane) const {
     int sum = columns_[j];
     sum += __shfl_xor_sync(0xffffffff, sum, 1);
@@ -136,15 +154,13 @@ class BlockSums {
     const int thread = thread_index(), lane = thread % 32;
     const auto* rows = reinterpret_cast<const RowScale*>(slot) + scale_row * kTileM +
                        Config::warp_row(thread) + lane / 4;
-    const auto* columns = reinterpret_cast<const ColumnScale*>(slot + kColumnBytes) +
+    const auto* columns = reinterpret_cast<const Column*>(slot + kColumnBytes) +
                           scale_row * kTileN + Config::warp_column(thread) + lane % 4 * 2;
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < kMmaN; ++j) {
-      const ColumnScale pair[2] = {columns[8 * j], columns[8 * j + 1]};
-      const int2 sums = column_sums(j, lane);
-      columns_[j] = 0;
-      const float of_columns[2] = {pair[0].scale * static_cast<float>(sums.x),
-                                   pair[1].scale * static_cast<float>(sums.y)};
+      const Column pair[2] = {columns[8 * j], columns[8 * j + 1]};
+      const float2 of_pair = of_block(pair, j, lane);
+      const float of_columns[2] = {of_pair.x, of_pair.y};
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < 2 * kMmaM; ++i) {
         const float scale_a = rows[8 * i].scale, offset_a = rows[8 * i].offset;
@@ -181,7 +197,7 @@ class BlockSums {
   int step_, end_;  // scale steps multiplied; where the block of the next one ends
   int write_slot_ = 0, read_slot_ = 0;
   Sums sums_;           // of the block so far
-  int columns_[kMmaN];  // this lane's part of column lane / 4 of each tile
+  int columns_[kMmaN];  // this lane's part of column lane / 4 of each tile, unless sums are given
 };
 
 }  // namespace mixed_gemm

@@ -20,9 +20,11 @@ std::vector<Choice> choices() { return tile_choices(kTiles); }
 std::string config(const Choice& c) { return tile_choice_name(kTiles, c); }
 bool parse(const std::string& name, Choice& c) { return parse_tile_choice(name, kTiles, c); }
 
+// With sums given, whether they are or not: which is chosen depends on sizes alone, so that both
+// give the same bits.
 TileUse tile_use(const Choice& c, const BlockGemmProblem& p) {
   const TileConfig& tile = kBlockTileConfigs[c.row];
-  return {tile, block_smem_bytes(tile, kBlockScaleRows[BlockForm::of(p).scale_mode()])};
+  return {tile, block_smem_bytes(tile, kBlockModes[BlockForm::of(p).mode(/*sums_given=*/true)])};
 }
 
 std::string why_not(const Choice& c, const BlockGemmProblem& p, const DeviceInfo& device) {

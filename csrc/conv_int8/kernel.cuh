@@ -27,23 +27,38 @@ struct RequantizationParams {
   int64_t channels = 0, k = 0;
   const float* weight_scale = nullptr;
   int64_t weight_scale_stride = 0;
-  const float* bias = nullptr;  // or null
+  const float* bias = nullptr;           // or null
+  const int32_t* weight_sums = nullptr;  // [channels], or null
   double input_scale = 1, output_scale = 1;
   int32_t input_zero_point = 0, output_zero_point = 0;
   Requantization* out = nullptr;  // [channels]
 };
 
-// A warp an output channel.
-__global__ inline void requantization_kernel(const RequantizationParams p) {
-  const int64_t channel = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
-  if (channel >= p.channels) return;
+// Threads that take an output channel: a warp that sums its weights, or one where their sum is
+// given.
+inline __host__ __device__ int requantization_lanes(const RequantizationParams& p) {
+  return p.weight_sums == nullptr ? 32 : 1;
+}
+
+// By all lanes of a warp, for all of them.
+__device__ inline int sum_of_channel(const RequantizationParams& p, int64_t channel) {
   const int8_t* weight = p.weight + channel * p.k;
   int sum = 0;
   for (int64_t k = threadIdx.x % 32; k < p.k; k += 32) sum += weight[k];
   for (int distance = 16; distance > 0; distance /= 2) {
     sum += __shfl_xor_sync(0xffffffff, sum, distance);
   }
-  if (threadIdx.x % 32 != 0) return;
+  return sum;
+}
+
+__global__ inline void requantization_kernel(const RequantizationParams p) {
+  const int lanes = requantization_lanes(p);
+  const int64_t channel = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / lanes;
+  if (channel >= p.channels) return;
+  const int sum = p.weight_sums == nullptr
+                      ? sum_of_channel(p, channel)
+                      : p.weight_sums[MIXED_GEMM_MUTATED(GivenSum) ? 0 : channel];
+  if (threadIdx.x % lanes != 0) return;
   const double scale = p.weight_scale[channel * p.weight_scale_stride];
   const double bias = p.bias == nullptr ? 0. : p.bias[channel];
   p.out[channel] = {p.input_zero_point * sum,

@@ -18,7 +18,7 @@ using ConvInt8Launchers = std::array<ConvInt8Launch, kNumConvInt8TileConfigs>;
 
 // The launcher of each row of kConvInt8TileConfigs.
 const ConvInt8Launchers& conv_int8_launchers();
-// out: [out_c]. The weight as the user gave it.
+// out: [out_c]. The weight as the user gave it, which is read only where its sums are not given.
 int launch_requantization(const ConvInt8Problem& problem, Requantization* out, void* stream);
 
 }  // namespace mixed_gemm

@@ -63,6 +63,7 @@
   X(RoundsHalfAway, kBoth, "activations are rounded half away from zero")                    \
   X(AzpSign, kBoth, "the zero point of a row is chosen with the wrong sign")                 \
   X(BlockSum, kBoth, "block_quant_gemm drops the offsets of the weight")                     \
+  X(GivenSum, kBoth, "given sums of a weight are all those of its first block or channel")   \
   /* AWQ */                                                                                  \
   X(AwqZeroRow, kBoth, "a group takes the zero points of the group before it")               \
   X(AwqWarp, kGpu, "the sums of the last warp that shares out K are left out")               \

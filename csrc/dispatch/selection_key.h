@@ -58,9 +58,10 @@ inline auto selection_key(const ScaledMmProblem& problem) {
 
 inline auto selection_key(const ConvInt8Problem& problem) { return selection_key(problem.shape); }
 
+// Sums are left out: with them and without the same is chosen, so that both give the same bits.
 inline auto selection_key(const BlockGemmProblem& problem) {
   const auto& [m, n, k, element, block_size, activation, a, lda, b, ldb, scale_b, offset_b,
-               scale_stride, bias, d] = problem;
+               scale_stride, bias, b_sums, d] = problem;
   return std::tuple(m, n, k, element, block_size, activation, lda, ldb, scale_stride,
                     bias != nullptr);
 }

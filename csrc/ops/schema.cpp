@@ -50,11 +50,13 @@ MIXED_GEMM_SCHEMAS(m) {
       "qconv2d(Tensor input, Tensor weight_packed, Tensor scales, Tensor? offsets=None, Tensor? "
       "bias=None, *, int bits, int block_size=-1, int[2] kernel_size, int[2] stride=1, int[2] "
       "padding=0, int[2] dilation=1, str activation=\"identity\") -> Tensor");
+  // weight_sums and b_sums: of the integers of the weight, computed once and trusted. After bias
+  // and not keyword-only, where torch's vmap takes no tensors.
   m.def(
-      "qconv2d_int8(Tensor input, Tensor weight, Tensor weight_scale, Tensor? bias=None, *, float "
-      "input_scale, int input_zero_point, float output_scale, int output_zero_point, int "
-      "clamp_min=-128, int clamp_max=127, int[2] stride=1, int[2] padding=0, int[2] dilation=1) -> "
-      "Tensor");
+      "qconv2d_int8(Tensor input, Tensor weight, Tensor weight_scale, Tensor? bias=None, Tensor? "
+      "weight_sums=None, *, float input_scale, int input_zero_point, float output_scale, int "
+      "output_zero_point, int clamp_min=-128, int clamp_max=127, int[2] stride=1, int[2] "
+      "padding=0, int[2] dilation=1) -> Tensor");
   // With the name of a candidate, for tests and benchmarks; and the names, a line each.
   m.def(
       "_qconv2d_config(Tensor input, Tensor weight_packed, Tensor scales, Tensor? offsets=None, "
@@ -66,23 +68,24 @@ MIXED_GEMM_SCHEMAS(m) {
       "int[2] padding=0, int[2] dilation=1, str activation=\"identity\") -> str");
   m.def(
       "_qconv2d_int8_config(Tensor input, Tensor weight, Tensor weight_scale, Tensor? bias=None, "
-      "*, float input_scale, int input_zero_point, float output_scale, int output_zero_point, int "
-      "clamp_min=-128, int clamp_max=127, int[2] stride=1, int[2] padding=0, int[2] dilation=1, "
-      "str config) -> Tensor");
+      "Tensor? weight_sums=None, *, float input_scale, int input_zero_point, float output_scale, "
+      "int output_zero_point, int clamp_min=-128, int clamp_max=127, int[2] stride=1, int[2] "
+      "padding=0, int[2] dilation=1, str config) -> Tensor");
   m.def(
       "_qconv2d_int8_configs(Tensor input, Tensor weight, Tensor weight_scale, Tensor? bias=None, "
-      "*, float input_scale, int input_zero_point, float output_scale, int output_zero_point, int "
-      "clamp_min=-128, int clamp_max=127, int[2] stride=1, int[2] padding=0, int[2] dilation=1) -> "
-      "str");
+      "Tensor? weight_sums=None, *, float input_scale, int input_zero_point, float output_scale, "
+      "int output_zero_point, int clamp_min=-128, int clamp_max=127, int[2] stride=1, int[2] "
+      "padding=0, int[2] dilation=1) -> str");
   m.def(
-      "block_quant_gemm(Tensor a, Tensor b, Tensor scale_b, Tensor offset_b, Tensor? bias=None, *, "
-      "int block_size, str activation=\"identity\") -> Tensor");
+      "block_quant_gemm(Tensor a, Tensor b, Tensor scale_b, Tensor offset_b, Tensor? bias=None, "
+      "Tensor? b_sums=None, *, int block_size, str activation=\"identity\") -> Tensor");
   // CUDA only, for tests and benchmarks: the same with one of the names that _plan_block_quant_gemm
   // lists, and what its first launch makes of a: q int8 [M, K with blocks padded to 32 where there
   // are several, in rows of 16 bytes], rows float32 [blocks, M, (scale, offset, sum, -)].
   m.def(
       "_block_quant_gemm_config(Tensor a, Tensor b, Tensor scale_b, Tensor offset_b, Tensor? "
-      "bias=None, *, int block_size, str activation=\"identity\", str config) -> Tensor");
+      "bias=None, Tensor? b_sums=None, *, int block_size, str activation=\"identity\", str config) "
+      "-> Tensor");
   m.def(
       "_block_quantize(Tensor a, Tensor b, Tensor scale_b, Tensor offset_b, *, int block_size) -> "
       "(Tensor q, Tensor rows)");

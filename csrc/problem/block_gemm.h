@@ -37,7 +37,9 @@ struct BlockGemmProblem {
   const void* offset_b = nullptr;  // same shape and stride
   int64_t scale_stride = 0;        // in elements
   const void* bias = nullptr;      // [n] or null
-  void* d = nullptr;               // [m, n], contiguous
+  // [blocks(), n] contiguous, sum b of the formula, trusted. Null: it is summed in the call.
+  const int32_t* b_sums = nullptr;
+  void* d = nullptr;  // [m, n], contiguous
 
   int64_t blocks() const { return k == 0 ? 0 : ceil_div(k, block_size); }
 };

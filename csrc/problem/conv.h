@@ -106,8 +106,10 @@ struct ConvInt8Problem {
   const float* weight_scale = nullptr;  // channel o at o * weight_scale_stride
   int64_t weight_scale_stride = 0;      // 0: one scale, 1: one for each output channel
   const float* bias = nullptr;          // [out_c] or null
-  int8_t* d = nullptr;                  // [images, out_c, out_h, out_w]
-  ImageStrides d_strides;               // as in ConvProblem
+  // [out_c], the sum of weight of the formula, trusted. Null: it is summed in the call.
+  const int32_t* weight_sums = nullptr;
+  int8_t* d = nullptr;     // [images, out_c, out_h, out_w]
+  ImageStrides d_strides;  // as in ConvProblem
   bool d_channels_last = false;
 };
 

@@ -106,7 +106,7 @@ class QuantizedModule(nn.Module):
         if weight is None:
             return
         del destination[f"{prefix}weight"]
-        for name, tensor in weight.tensors().items():
+        for name, tensor in weight.stored().items():
             destination[prefix + name] = tensor if keep_vars else tensor.detach()
 
     def _load_from_state_dict(
@@ -134,7 +134,7 @@ class QuantizedModule(nn.Module):
             finite = tuple(part.name for part in weight.parts if part.finite)
             refuse_non_finite(mine, f"{prefix}{self.title}", finite)
             refuse_bad_permutation(mine.get("permutation"), f"{prefix}{self.title}")
-            taken = {prefix + name for name in weight.tensors()}
+            taken = {prefix + name for name in weight.stored()}
             rest = {k: v for k, v in state_dict.items() if k not in taken}
             if rest.pop(f"{prefix}weight", None) is not None and strict:
                 unexpected_keys.append(f"{prefix}weight")
@@ -157,9 +157,9 @@ class QuantizedModule(nn.Module):
         local_metadata: dict[str, Any],
         prefix: str,
     ) -> None:
-        found = {name: given[name] for name in weight.tensors() if name in given}
+        found = {name: given[name] for name in weight.stored() if name in given}
         if local_metadata.get("assign_to_params_buffers", False):
-            parts = {**weight.tensors(), **found}
+            parts = {**weight.stored(), **found}
             follows = [x.name for x in weight.parts if x.follows and x.name in found]
             dtype = parts[follows[0]].dtype if follows else weight.dtype
             self.set_weight(type(weight)(parts, weight.scheme, weight.shape, dtype))
@@ -175,3 +175,4 @@ class QuantizedModule(nn.Module):
                 )
             with torch.no_grad():
                 target.copy_(tensor)
+        weight.derive_again()

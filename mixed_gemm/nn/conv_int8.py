@@ -138,9 +138,9 @@ class Int8Conv2d(QuantizedConv2d):
         out_dtype = under_autocast(input.new_empty(0))[0].dtype
         product: Any = _StraightThrough.apply if trains and torch.is_grad_enabled() else _product
         out: Tensor = product(
-            self._images(input), weight.weight_int8, weight.weight_scale, bias, weight.input_scale,
-            weight.input_azp, out_dtype, activation == "relu", *self._numbers, *geometry.stride,
-            *geometry.padding, *geometry.dilation,
+            self._images(input), weight.weight_int8, weight.weight_scale, bias, weight.weight_sums,
+            weight.input_scale, weight.input_azp, out_dtype, activation == "relu", *self._numbers,
+            *geometry.stride, *geometry.padding, *geometry.dilation,
         )  # fmt: skip
         return out.squeeze(0) if input.dim() == 3 else out
 
@@ -210,6 +210,7 @@ def _product(
     weight: Tensor,
     weight_scale: Tensor,
     bias: Tensor | None,
+    weight_sums: Tensor | None,
     input_scale: Tensor,
     input_azp: Tensor,
     out_dtype: torch.dtype,
@@ -237,6 +238,7 @@ def _product(
         stride=geometry[:2],
         padding=geometry[2:4],
         dilation=geometry[4:],
+        weight_sums=weight_sums,
     )
     return ((out.float() - out_azp) * out_scale).to(out_dtype)
 
@@ -251,7 +253,7 @@ class _StraightThrough(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         ctx.save_for_backward(*inputs[1:3])
-        ctx.image, ctx.geometry, ctx.count = inputs[0].shape, inputs[12:], len(inputs)
+        ctx.image, ctx.geometry, ctx.count = inputs[0].shape, inputs[13:], len(inputs)
         ctx.dtype = inputs[0].dtype
 
     @staticmethod

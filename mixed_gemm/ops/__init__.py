@@ -14,9 +14,9 @@ if _library.available:
     registry.register()
 
 from .awq import awq_dequantize, awq_gemm
-from .block import block_quant_gemm
+from .block import block_quant_gemm, block_sums
 from .conv import qconv2d
-from .conv_int8 import qconv2d_int8
+from .conv_int8 import qconv2d_int8, weight_sums
 from .conv_layout import pack_conv_weights
 from .gemm import fpA_intB_gemm
 from .layout import dequantize_weights, pack_weights, unpack_weights
@@ -30,6 +30,7 @@ __all__ = [
     "awq_repack",
     "azp_adjustment",
     "block_quant_gemm",
+    "block_sums",
     "dequantize_weights",
     "fpA_intB_gemm",
     "gptq_repack",
@@ -42,4 +43,5 @@ __all__ = [
     "scaled_mm",
     "scaled_mm_azp",
     "unpack_weights",
+    "weight_sums",
 ]

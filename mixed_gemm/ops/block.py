@@ -18,7 +18,14 @@ from .arguments import (
 )
 from .autograd import Derivatives, Rule, Saved
 from .conv_problem import check_block_size
-from .errors import translates_errors, wrong_value
+from .errors import (
+    check_storage,
+    dtype_name,
+    shape_text,
+    translates_errors,
+    wrong_type,
+    wrong_value,
+)
 from .flops import matrix_product
 from .op import Op, for_tests
 from .problem import (
@@ -32,7 +39,7 @@ from .reasons import ADAPTER, FORCED, ROUNDING
 from .sharding import Along, Rows, Sharding
 from .vmap import Batching
 
-__all__ = ["block_quant_gemm"]
+__all__ = ["block_quant_gemm", "block_sums"]
 
 
 @translates_errors("block_quant_gemm")
@@ -45,6 +52,7 @@ def block_quant_gemm(
     *,
     block_size: int,
     activation: str = "identity",
+    b_sums: Tensor | None = None,
 ) -> Tensor:
     """activation(a @ w + bias) with int8 w and with a rounded to int8 on line, per row and block.
 
@@ -64,6 +72,9 @@ def block_quant_gemm(
         block_size: -1 (one block) or a multiple of 16 that is at most K; the last block may be
             ragged.
         activation: identity, relu, relu6, gelu, gelu_tanh or silu.
+        b_sums: int32 ``[ceil(K / block_size), N]`` from :func:`mixed_gemm.ops.block_sums`, which
+            spares each call to sum ``b``; the result is the same to the bit. Trusted: sums of
+            another weight give a wrong result.
 
     Returns:
         ``[..., N]``, contiguous, in the dtype of ``a``. A row with a NaN or an infinity is NaN.
@@ -79,28 +90,46 @@ def block_quant_gemm(
     _library.require()
     refuse_non_numbers("mixed_gemm::block_quant_gemm", block_size=block_size)
     out: Tensor = torch.ops.mixed_gemm.block_quant_gemm(
-        a, b, scale_b, offset_b, bias, block_size=block_size, activation=activation
+        a, b, scale_b, offset_b, bias, b_sums, block_size=block_size, activation=activation
     )
     return out
 
 
-def _fake(
-    op: str,
-    a: Tensor,
-    b: Tensor,
-    scale_b: Tensor,
-    offset_b: Tensor,
-    bias: Tensor | None,
-    block_size: int,
-    activation: str,
-) -> Tensor:
-    check_tensors(op, {"a": a, "b": b, "scale_b": scale_b, "offset_b": offset_b}, {"bias": bias})
-    check_float(op, "a", a.dtype)
-    check_rows(op, "a", a)
-    check_dtype(op, "b", b, torch.int8)
-    check_column_major(op, a, b)
-    k, n = a.shape[-1], b.shape[1]
-    check_problem(op, rows_of(a), n, k, 8, -1)
+def block_sums(b: Tensor, block_size: int) -> Tensor:
+    """``b_sums`` of :func:`block_quant_gemm` for a weight, computed once.
+
+    Args:
+        b: int8 ``[K, N]``, any strides.
+        block_size: as of :func:`block_quant_gemm`.
+
+    Returns:
+        int32 ``[ceil(K / block_size), N]``, the sums over each block of K.
+
+    Raises:
+        ValueError: ``block_size`` is out of range, or ``b`` is not 2-D or its storage was freed.
+        TypeError: ``b`` is not int8.
+    """
+    where = "mixed_gemm.ops.block_sums"
+    got = f"{dtype_name(b.dtype)} {shape_text(b.shape)}"
+    if b.dtype != torch.int8:
+        wrong_type(where, "b", "be int8 [K, N]", got)
+    if b.dim() != 2:
+        wrong_value(where, "b", "be int8 [K, N]", got)
+    refuse_non_numbers(where, block_size=block_size)
+    k, n = b.shape
+    _check_blocks(where, block_size, k)
+    check_storage(where, b=b)
+    if k == 0:
+        return b.new_zeros((0, n), dtype=torch.int32)
+    size = k if block_size == -1 else block_size
+    whole = k - k % size
+    sums = b[:whole].reshape(whole // size, size, n).sum(1, dtype=torch.int32)
+    if whole == k:
+        return sums
+    return torch.cat([sums, b[whole:].sum(0, keepdim=True, dtype=torch.int32)])
+
+
+def _check_blocks(op: str, block_size: int, k: int) -> None:
     check_block_size(op, block_size, k, "K")
     if (k if block_size == -1 else block_size) > MAX_INT8_K:
         wrong_value(
@@ -110,15 +139,44 @@ def _fake(
             "wrap",
             f"block_size={block_size}, K={k}",
         )
+
+
+def _fake(
+    op: str,
+    a: Tensor,
+    b: Tensor,
+    scale_b: Tensor,
+    offset_b: Tensor,
+    bias: Tensor | None,
+    b_sums: Tensor | None,
+    block_size: int,
+    activation: str,
+) -> Tensor:
+    check_tensors(
+        op,
+        {"a": a, "b": b, "scale_b": scale_b, "offset_b": offset_b},
+        {"bias": bias, "b_sums": b_sums},
+    )
+    check_float(op, "a", a.dtype)
+    check_rows(op, "a", a)
+    check_dtype(op, "b", b, torch.int8)
+    check_column_major(op, a, b)
+    k, n = a.shape[-1], b.shape[1]
+    check_problem(op, rows_of(a), n, k, 8, -1)
+    _check_blocks(op, block_size, k)
     check_activation(op, activation)
+    by_block = "(ceil(K/block_size), N)"
     blocks = (num_groups(k, block_size) if k else 0, n)
     because = f"K={k}, block_size={max(k, 1) if block_size == -1 else block_size}"
     for name, tensor in (("scale_b", scale_b), ("offset_b", offset_b)):
         check_dtype(op, name, tensor, a.dtype, " (the dtype of a)")
-        check_matrix(op, name, tensor, "(ceil(K/block_size), N)", blocks, because, True)
+        check_matrix(op, name, tensor, by_block, blocks, because, True)
     if bias is not None:
         check_dtype(op, "bias", bias, a.dtype, " (the dtype of a)")
         check_vector(op, "bias", bias, "N", n)
+    if b_sums is not None:
+        check_dtype(op, "b_sums", b_sums, torch.int32)
+        check_matrix(op, "b_sums", b_sums, by_block, blocks, because, True)
     return a.new_empty((*a.shape[:-1], n))
 
 
@@ -157,7 +215,11 @@ OPS = (
         sharding=Sharding(
             (
                 Rows("rows of a", "a"),
-                Along("output channels", {"b": 1, "scale_b": 1, "offset_b": 1, "bias": 0}, -1),
+                Along(
+                    "output channels",
+                    {"b": 1, "scale_b": 1, "offset_b": 1, "bias": 0, "b_sums": 1},
+                    -1,
+                ),
             ),
             column_major=("b",),
         ),

@@ -25,13 +25,20 @@ from .conv_problem import (
     geometry_of,
     new_images,
 )
-from .errors import shape_text, translates_errors, wrong_value
+from .errors import (
+    check_storage,
+    dtype_name,
+    shape_text,
+    translates_errors,
+    wrong_type,
+    wrong_value,
+)
 from .op import Op, for_tests
 from .reasons import DETACH, FORCED, NO_FLOATS
 from .sharding import Along, Rows, Sharding
 from .vmap import Batching
 
-__all__ = ["qconv2d_int8"]
+__all__ = ["qconv2d_int8", "weight_sums"]
 
 
 @translates_errors("qconv2d_int8")
@@ -50,6 +57,7 @@ def qconv2d_int8(
     stride: IntOrPair = 1,
     padding: IntOrPair = 0,
     dilation: IntOrPair = 1,
+    weight_sums: Tensor | None = None,
 ) -> Tensor:
     """An int8 convolution with an int8 result: real input is input_scale * (input -
     input_zero_point), the real weight weight_scale * weight, the real output output_scale *
@@ -75,6 +83,9 @@ def qconv2d_int8(
         input_zero_point, output_zero_point: in -128..127.
         clamp_min, clamp_max: in -128..127: a fused relu is clamp_min=output_zero_point.
         stride, padding, dilation: as in ``torch.nn.functional.conv2d``.
+        weight_sums: int32 ``[Co]`` from :func:`mixed_gemm.ops.weight_sums`, which spares each call
+            to sum ``weight``; the result is the same. Trusted: sums of another weight give a wrong
+            result.
 
     Returns:
         int8 ``[N, Co, Ho, Wo]`` in the memory format of ``input``.
@@ -97,6 +108,7 @@ def qconv2d_int8(
         weight,
         weight_scale,
         bias,
+        weight_sums,
         input_scale=input_scale,
         input_zero_point=input_zero_point,
         output_scale=output_scale,
@@ -110,12 +122,36 @@ def qconv2d_int8(
     return out
 
 
+def weight_sums(weight: Tensor) -> Tensor:
+    """``weight_sums`` of :func:`qconv2d_int8` for a filter, computed once.
+
+    Args:
+        weight: int8 ``[Co, Ci, Kh, Kw]``, any strides.
+
+    Returns:
+        int32 ``[Co]``, the sums over Ci * Kh * Kw.
+
+    Raises:
+        ValueError: ``weight`` is not 4-D, or its storage was freed.
+        TypeError: ``weight`` is not int8.
+    """
+    where = "mixed_gemm.ops.weight_sums"
+    got = f"{dtype_name(weight.dtype)} {shape_text(weight.shape)}"
+    if weight.dtype != torch.int8:
+        wrong_type(where, "weight", f"be int8 {FILTER_RULE}", got)
+    if weight.dim() != 4:
+        wrong_value(where, "weight", f"be int8 {FILTER_RULE}", got)
+    check_storage(where, weight=weight)
+    return weight.sum((1, 2, 3), dtype=torch.int32)
+
+
 def _fake(
     op: str,
     input: Tensor,
     weight: Tensor,
     weight_scale: Tensor,
     bias: Tensor | None,
+    weight_sums: Tensor | None,
     input_scale: float,
     input_zero_point: int,
     output_scale: float,
@@ -127,7 +163,9 @@ def _fake(
     dilation: IntOrPair,
 ) -> Tensor:
     check_tensors(
-        op, {"input": input, "weight": weight, "weight_scale": weight_scale}, {"bias": bias}
+        op,
+        {"input": input, "weight": weight, "weight_scale": weight_scale},
+        {"bias": bias, "weight_sums": weight_sums},
     )
     check_dims(op, "input", input, 4, IMAGES_RULE)
     check_dims(op, "weight", weight, 4, FILTER_RULE)
@@ -152,6 +190,9 @@ def _fake(
     if bias is not None:
         check_dtype(op, "bias", bias, torch.float32)
         check_vector(op, "bias", bias, "Co", out_c)
+    if weight_sums is not None:
+        check_dtype(op, "weight_sums", weight_sums, torch.int32)
+        check_vector(op, "weight_sums", weight_sums, "Co", out_c)
     return new_images(input, out_c, out_size, torch.int8)
 
 
@@ -174,7 +215,11 @@ OPS = (
         sharding=Sharding(
             (
                 Rows("images", "input", whole=3),
-                Along("output channels", {"weight": 0, "weight_scale": 0, "bias": 0}, result=1),
+                Along(
+                    "output channels",
+                    {"weight": 0, "weight_scale": 0, "bias": 0, "weight_sums": 0},
+                    result=1,
+                ),
             )
         ),
     ),

@@ -145,8 +145,10 @@ def qconv2d_int8(
     stride: Pair = (1, 1),
     padding: Pair = (0, 0),
     dilation: Pair = (1, 1),
+    weight_sums: Tensor | None = None,
 ) -> Tensor:
-    """What ``mixed_gemm.qconv2d_int8`` computes, bit for bit (problem/conv.h)."""
+    """What ``mixed_gemm.qconv2d_int8`` computes, bit for bit (problem/conv.h). weight_sums are not
+    looked at: they change no result."""
     sums = conv_sums(
         input, weight, input_zero_point, stride=stride, padding=padding, dilation=dilation
     )
@@ -234,10 +236,11 @@ def block_quant_gemm(
     *,
     block_size: int,
     activation: str = "identity",
+    b_sums: Tensor | None = None,
 ) -> Tensor:
     """What ``mixed_gemm.block_quant_gemm`` approximates: the exact product of the rounded
     activations; float64 ``[..., N]``. How far those are from ``a`` is another matter: at most half
-    a step of their block each."""
+    a step of their block each. b_sums are not looked at: they change no result."""
     total, _ = _terms(a, b, scale_b, offset_b, block_size)
     return ACTIVATION_TABLE[activation][0](total if bias is None else total + bias.double())
 
@@ -264,6 +267,7 @@ def block_oracle(*operands: Any, **options: Any) -> tuple[Tensor, Tensor]:
     """(:func:`block_quant_gemm`, :func:`block_error_bound`) at the price of one of them."""
     given = bound_arguments(block_quant_gemm, *operands, **options)
     bias, activation = given.pop("bias"), given.pop("activation")
+    del given["b_sums"]
     a, block_size = given["a"], given["block_size"]
     u, eta = ROUNDING[a.dtype]
     u32 = 2.0**-24

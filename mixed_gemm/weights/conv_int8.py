@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from ..ops.conv_int8 import weight_sums
 from ..ops.conv_problem import MAX_CONV_INT8_K
 from ..ops.errors import ArgumentTypeError, ArgumentValueError, check_storage
 from .rounding import quantize_weight
@@ -29,6 +31,8 @@ class Int8ConvWeight(QuantizedTensor):
         weight_scale: float32 ``[Co]``.
         input_scale, output_scale: float32 ``[]``. input_azp, output_azp: int32 ``[]``, in
             -128..127; a real value is scale * (integer - azp).
+        weight_sums: int32 ``[Co]``: ``ops.weight_sums`` of the filter, which no call has to compute
+            then. Derived: in no state_dict.
     """
 
     kind: ClassVar[str] = "conv_int8"
@@ -41,6 +45,7 @@ class Int8ConvWeight(QuantizedTensor):
         Part("input_azp", (torch.int32,), follows=False, finite=False),
         Part("output_scale", (torch.float32,), follows=False),
         Part("output_azp", (torch.int32,), follows=False, finite=False),
+        Part("weight_sums", (torch.int32,), follows=False, finite=False, rows=0, derived=True),
     )
 
     weight_int8: Tensor
@@ -49,6 +54,7 @@ class Int8ConvWeight(QuantizedTensor):
     input_azp: Tensor
     output_scale: Tensor
     output_azp: Tensor
+    weight_sums: Tensor | None = None
 
     @classmethod
     def stores(cls, scheme: Scheme, dims: int) -> bool:
@@ -71,10 +77,17 @@ class Int8ConvWeight(QuantizedTensor):
         return {part.name for part in cls.parts}
 
     @classmethod
+    def derive(cls, tensors: Mapping[str, Tensor | None], scheme: Scheme) -> dict[str, Tensor]:
+        weight = tensors["weight_int8"]
+        assert weight is not None
+        return {"weight_sums": weight_sums(weight)}
+
+    @classmethod
     def shapes(cls, shape: tuple[int, ...], scheme: Scheme) -> dict[str, tuple[int, ...]]:
         out_c, in_c, *kernel = shape
         one: dict[str, tuple[int, ...]] = {part.name: () for part in cls.parts}
-        return {**one, "weight_int8": (out_c, *kernel, in_c), "weight_scale": (out_c,)}
+        channels = dict.fromkeys(("weight_scale", "weight_sums"), (out_c,))
+        return {**one, "weight_int8": (out_c, *kernel, in_c), **channels}
 
     @classmethod
     def neutral(cls, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -205,7 +218,7 @@ class Int8ConvWeight(QuantizedTensor):
     def requantized(self, dense: Tensor) -> Int8ConvWeight:
         q, scales, _ = quantize_weight(dense.float().flatten(1), 8, -1, scale_dtype=torch.float32)
         q = q.view(dense.shape).permute(0, 2, 3, 1).contiguous()
-        tensors = {**self.tensors(), "weight_int8": q, "weight_scale": scales[0]}
+        tensors = {**self.stored(), "weight_int8": q, "weight_scale": scales[0]}
         return type(self)(tensors, self.scheme, self.shape, self.dtype)
 
     def cut(self, dim: int, start: int, stop: int) -> Int8ConvWeight:

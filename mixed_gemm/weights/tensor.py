@@ -35,6 +35,9 @@ class Part:
     finite: whether NaN and infinity are refused when it is loaded.
     rows: its dimension that runs along the output channels, in blocks of ``PAD_N`` where it is the
         packed weight; None where it has none.
+    derived: whether it follows from the other parts (``QuantizedTensor.derive``). It is in no
+        state_dict: loading one works it out again, so that it always belongs to the rest. A weight
+        that was pickled before there was such a part does without: the class has None for it.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Part:
     follows: bool = True
     finite: bool = True
     rows: int | None = None
+    derived: bool = False
 
 
 def _autocasts(x: Tensor) -> bool:
@@ -139,6 +143,8 @@ class QuantizedTensor(Dispatched):
         self.scheme = scheme
         # (weight, first row) where this is a slice of rows of another: writing goes through to it.
         self.rows_of: tuple[QuantizedTensor, int] | None = None
+        if any(part.derived and tensors.get(part.name) is None for part in self.parts):
+            tensors = {**self.derive(tensors, scheme), **_there(tensors)}
         for part in self.parts:
             setattr(self, part.name, tensors.get(part.name))
 
@@ -197,6 +203,16 @@ class QuantizedTensor(Dispatched):
             order = tensors["permutation"]
             tensors["permutation"] = torch.arange(order.numel(), device=order.device)
         return tensors
+
+    @classmethod
+    def derive(cls, tensors: Mapping[str, Tensor | None], scheme: Scheme) -> dict[str, Tensor]:
+        """The derived parts, worked out from the others. A weight that is made without them has
+        them from here.
+
+        Args:
+            tensors: part -> tensor, or None. scheme: of the weight.
+        """
+        return {}
 
     @classmethod
     def present(cls, scheme: Scheme) -> set[str]:
@@ -318,8 +334,18 @@ class QuantizedTensor(Dispatched):
 
     def tensors(self) -> dict[str, Tensor]:
         """Name -> plain tensor, of the parts that are there."""
-        found = {part.name: getattr(self, part.name) for part in self.parts}
-        return {name: tensor for name, tensor in found.items() if tensor is not None}
+        return _there({part.name: getattr(self, part.name) for part in self.parts})
+
+    def stored(self) -> dict[str, Tensor]:
+        """Name -> plain tensor, of the parts that a state_dict has: all but the derived ones."""
+        derived = {part.name for part in self.parts if part.derived}
+        return {name: tensor for name, tensor in self.tensors().items() if name not in derived}
+
+    def derive_again(self) -> None:
+        """Bring the derived parts in line, in place, after others were written into."""
+        for name, tensor in self.derive(self.tensors(), self.scheme).items():
+            if (mine := getattr(self, name)) is not None:
+                mine.copy_(tensor)
 
     @property
     def stored_bytes(self) -> int:
@@ -505,6 +531,10 @@ class QuantizedTensor(Dispatched):
         from .sharding import gathered
 
         return gathered(self, outputs, metadata, out)
+
+
+def _there(tensors: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in tensors.items() if tensor is not None}
 
 
 def part_problems(

@@ -4,12 +4,13 @@ activations rounded to int8 by row and block on the way.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from ..ops.block import block_quant_gemm
+from ..ops.block import block_quant_gemm, block_sums
 from ..ops.conv_problem import check_block_size
 from ..ops.errors import ArgumentTypeError, ArgumentValueError, check_not_freed, check_storage
 from ..ops.problem import ACTIVATIONS, MAX_INT8_K, num_groups
@@ -35,6 +36,8 @@ class W8A8BlockWeight(QuantizedTensor):
         scales: ``[ceil(K / group_size), N]`` in the dtype of the weight. offsets: the same or None.
         pre_scale: ``[K]`` in the dtype of the weight, or None (SmoothQuant that could not be folded
             into the layer before).
+        b_sums: int32, shaped as the scales: ``ops.block_sums`` of the weight, which no call has to
+            compute then. Derived: in no file and no state_dict.
     """
 
     kind: ClassVar[str] = "w8a8_block"
@@ -44,12 +47,14 @@ class W8A8BlockWeight(QuantizedTensor):
         Part("scales", rows=1),
         Part("offsets", rows=1),
         Part("pre_scale"),
+        Part("b_sums", (torch.int32,), follows=False, finite=False, rows=1, derived=True),
     )
 
     weight_int8: Tensor
     scales: Tensor
     offsets: Tensor | None
     pre_scale: Tensor | None
+    b_sums: Tensor | None = None
 
     @classmethod
     def stores(cls, scheme: Scheme, dims: int) -> bool:
@@ -67,13 +72,20 @@ class W8A8BlockWeight(QuantizedTensor):
 
     @classmethod
     def present(cls, scheme: Scheme) -> set[str]:
-        return {"weight_int8", "scales"} | ({"offsets"} if scheme.has_zeros else set())
+        return {"weight_int8", "scales", "b_sums"} | ({"offsets"} if scheme.has_zeros else set())
+
+    @classmethod
+    def derive(cls, tensors: Mapping[str, Tensor | None], scheme: Scheme) -> dict[str, Tensor]:
+        weight = tensors["weight_int8"]
+        assert weight is not None
+        return {"b_sums": block_sums(weight.t(), scheme.group_size)}
 
     @classmethod
     def shapes(cls, shape: tuple[int, ...], scheme: Scheme) -> dict[str, tuple[int, ...]]:
         n, k = shape
         blocks = (num_groups(k, scheme.group_size), n)
-        return {"weight_int8": (n, k), "scales": blocks, "offsets": blocks, "pre_scale": (k,)}
+        of_blocks = dict.fromkeys(("scales", "offsets", "b_sums"), blocks)
+        return {"weight_int8": (n, k), "pre_scale": (k,), **of_blocks}
 
     @classmethod
     def tag_of(cls, shape: tuple[int, ...], scheme: Scheme, permuted: bool) -> dict[str, Any]:
@@ -202,10 +214,11 @@ class W8A8BlockWeight(QuantizedTensor):
             bias,
             block_size=self.scheme.group_size,
             activation=activation,
+            b_sums=self.b_sums,
         )
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
-        check_storage("QuantizedTensor", **self.tensors())
+        check_storage("QuantizedTensor", **self.stored())
         k, size = self.shape[1], self.scheme.group_size
 
         def each(values: Tensor) -> Tensor:
@@ -226,13 +239,20 @@ class W8A8BlockWeight(QuantizedTensor):
         return self._like(q, scales, offsets, self.pre_scale)
 
     def _like(
-        self, q: Tensor, scales: Tensor, offsets: Tensor | None, pre_scale: Tensor | None
+        self,
+        q: Tensor,
+        scales: Tensor,
+        offsets: Tensor | None,
+        pre_scale: Tensor | None,
+        b_sums: Tensor | None = None,
     ) -> W8A8BlockWeight:
+        """b_sums: those of ``q``; worked out when None."""
         scheme = self.scheme
         if scheme.group_size > q.shape[1]:  # one ragged block is all of K
             scheme = Scheme.w8a8_block(-1, not scheme.has_zeros)
         parts = {
             "weight_int8": q, "scales": scales, "offsets": offsets, "pre_scale": pre_scale,
+            "b_sums": b_sums,
         }  # fmt: skip
         return type(self)(parts, scheme, tuple(q.shape), self.dtype)
 
@@ -241,7 +261,8 @@ class W8A8BlockWeight(QuantizedTensor):
         if dim == 0:
             offsets = _taken(self.offsets, slice(None), part)
             q, scales = _copied(self.weight_int8[part]), _copied(self.scales[:, part])
-            return self._like(q, scales, offsets, self.pre_scale)
+            b_sums = _taken(self.b_sums, slice(None), part)
+            return self._like(q, scales, offsets, self.pre_scale, b_sums)
         if size != -1 and (start % size or (stop % size and stop != k)):
             raise ArgumentValueError(
                 f"QuantizedTensor: columns {start} to {stop} of {k} cut a block of {size} that "
@@ -254,17 +275,20 @@ class W8A8BlockWeight(QuantizedTensor):
             _copied(self.scales[blocks]),
             _taken(self.offsets, blocks),
             _taken(self.pre_scale, part),
+            _taken(self.b_sums, blocks),
         )
 
     @classmethod
     def join(cls, weights: list[W8A8BlockWeight]) -> W8A8BlockWeight:
         first = weights[0]
         offsets = [w.offsets for w in weights if w.offsets is not None]
+        b_sums = [w.b_sums for w in weights if w.b_sums is not None]
         return first._like(
             torch.cat([w.weight_int8 for w in weights]),
             torch.cat([w.scales for w in weights], 1),
             torch.cat(offsets, 1) if offsets else None,
             first.pre_scale,
+            torch.cat(b_sums, 1) if len(b_sums) == len(weights) else None,
         )
 
     def unpacked(self, name: str = "") -> QuantizedWeight:

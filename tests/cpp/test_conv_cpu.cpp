@@ -104,8 +104,10 @@ TEST(ConvInt8Cpu, stays_inside_its_operands) {
       const ConvShape s = shape_of(in_c, kernel, 1, kernel / 2);
       const int64_t k = in_c * s.taps(), inputs = s.images * in_c * s.in_h * s.in_w;
       const GuardedBytes input(inputs), weight(s.out_c * k), d(s.rows() * s.out_c), scale(4);
+      const GuardedBytes sums(4 * s.out_c);
       std::fill_n(input.as<int8_t>(), inputs, int8_t{5});
       std::fill_n(weight.as<int8_t>(), s.out_c * k, int8_t{-1});
+      std::fill_n(sums.as<int32_t>(), s.out_c, static_cast<int32_t>(-k));
       *scale.as<float>() = 1;
       ConvInt8Problem p;
       p.shape = s;
@@ -118,11 +120,14 @@ TEST(ConvInt8Cpu, stays_inside_its_operands) {
       p.d = d.as<int8_t>();
       p.d_channels_last = true;
       p.d_strides = strides_of(s.out_c, s.out_h, s.out_w, true);
-      conv_int8_cpu(p, two_threads);
-      for (int64_t y = 0; y < s.out_h; ++y) {
-        for (int64_t x = 0; x < s.out_w; ++x) {
-          const int8_t* pixel = p.d + p.d_strides.image + y * p.d_strides.h + x * p.d_strides.w;
-          ASSERT_EQ(pixel[s.out_c - 1], -covered(s, y, x));
+      for (const bool given : {false, true}) {
+        p.weight_sums = given ? sums.as<int32_t>() : nullptr;
+        conv_int8_cpu(p, two_threads);
+        for (int64_t y = 0; y < s.out_h; ++y) {
+          for (int64_t x = 0; x < s.out_w; ++x) {
+            const int8_t* pixel = p.d + p.d_strides.image + y * p.d_strides.h + x * p.d_strides.w;
+            ASSERT_EQ(pixel[s.out_c - 1], -covered(s, y, x));
+          }
         }
       }
     }
@@ -135,11 +140,15 @@ TEST(BlockGemmCpu, stays_inside_its_operands) {
       for (int64_t k : {1, 31, 130}) {
         const int64_t block = std::min<int64_t>(k, 16), blocks = ceil_div(k, block);
         const GuardedBytes a(4 * m * k), b(n * k), scale(4 * blocks * n), offset(4 * blocks * n);
-        const GuardedBytes d(4 * m * n);
+        const GuardedBytes d(4 * m * n), sums(4 * blocks * n);
         std::fill_n(a.as<float>(), m * k, -1.5f);
         std::fill_n(b.as<int8_t>(), n * k, int8_t{4});
         std::fill_n(scale.as<float>(), blocks * n, 0.25f);
         std::fill_n(offset.as<float>(), blocks * n, 1.f);
+        for (int64_t g = 0; g < blocks; ++g) {
+          const int64_t size = std::min(block, k - g * block);
+          std::fill_n(sums.as<int32_t>() + g * n, n, static_cast<int32_t>(4 * size));
+        }
         BlockGemmProblem p;
         p.m = m, p.n = n, p.k = k;
         p.element = ElementType::kFloat32;
@@ -148,9 +157,12 @@ TEST(BlockGemmCpu, stays_inside_its_operands) {
         p.b = b.as<int8_t>(), p.ldb = k;
         p.scale_b = scale.as<void>(), p.offset_b = offset.as<void>(), p.scale_stride = n;
         p.d = d.as<void>();
-        block_gemm_cpu(p, two_threads);
-        EXPECT_EQ(d.as<float>()[0], -3.f * static_cast<float>(k));
-        EXPECT_EQ(d.as<float>()[m * n - 1], -3.f * static_cast<float>(k));
+        for (const bool given : {false, true}) {
+          p.b_sums = given ? sums.as<int32_t>() : nullptr;
+          block_gemm_cpu(p, two_threads);
+          EXPECT_EQ(d.as<float>()[0], -3.f * static_cast<float>(k));
+          EXPECT_EQ(d.as<float>()[m * n - 1], -3.f * static_cast<float>(k));
+        }
       }
     }
   }

@@ -29,7 +29,7 @@ TEST(ScaledSelect, NoTileIsNoChoiceAndSaysWhatIsMissing) {
   block.m = block.n = block.k = block.block_size = 64;
   EXPECT_TRUE(ranked(block, kSmall).empty());
   EXPECT_EQ(why_none(block, kSmall),
-            "no tile runs this on the device: the smallest, block_m16n64s6, needs 66944 bytes of "
+            "no tile runs this on the device: the smallest, block_m16n64s6, needs 70528 bytes of "
             "shared memory, the device has 60000");
 }
 

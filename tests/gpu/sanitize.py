@@ -247,6 +247,7 @@ def block_gemm() -> Calls:
         replace(base, m=35, n=137, k=777, block_size=-1, offsets=False),
         replace(base, m=67, n=65, k=1040, block_size=48, bias=False),
         replace(base, m=131, n=200, k=1288, block_size=64, activation="silu"),
+        replace(base, m=37, n=137, k=1037, block_size=128, sums=True),
     )
     for case, dtype in itertools.product(shapes, FLOATS):
         problem = make_block(replace(case, dtype=dtype), "cuda")
@@ -319,6 +320,7 @@ def conv_int8() -> Calls:
             bias=bias,
             input_zero_point=zero_point,
             layout="channels_last" if base.channels_last else "nchw",
+            sums=bias,
         )
         problem = registry.make(case, "cuda")
         for config in [None, *problem.configs()]:

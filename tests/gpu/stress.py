@@ -49,13 +49,16 @@ CASES: dict[str, tuple[Any, Any]] = {
         ScaledCase(48, 520, 2080, F16, azp="per_row", bias=True),
         ScaledCase(100, 384, 1040, BF16, column_scales=False),
     ),
-    "block_quant_gemm": (BlockCase(48, 520, 1040, F16, 128), BlockCase(33, 384, 1000, BF16, 48)),
+    "block_quant_gemm": (
+        BlockCase(48, 520, 1040, F16, 128, sums=True),
+        BlockCase(33, 384, 1000, BF16, 48),
+    ),
     "qconv2d": (
         ConvCase(2, 128, 72, (14, 14), block_size=64, offsets=True, bias=True),
         ConvCase(1, 96, 136, (9, 9), (1, 1), padding=(0, 0), bits=8),
     ),
     "qconv2d_int8": (
-        ConvInt8Case(2, 128, 72, (14, 14), bias=True),
+        ConvInt8Case(2, 128, 72, (14, 14), bias=True, sums=True),
         ConvInt8Case(1, 65, 136, (9, 9), input_zero_point=37),
     ),
     "awq": (AwqCase("gemm", 40, 520, 1024, 8, F16), AwqCase("gemm", 4, 264, 640, 5, BF16)),

@@ -4,6 +4,7 @@ the bound, odd inputs, two launches."""
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ from streams import (
 from support.block_rows import ROWS, rounded
 
 from mixed_gemm import reference
+from mixed_gemm.ops import block_sums
 from mixed_gemm.ops.problem import ACTIVATIONS, num_groups
 from mixed_gemm.reference import conv as reference_conv
 
@@ -66,6 +68,37 @@ def test_every_kernel_and_split(record, case, dtype):
     ratio = judge(problem)
     for config in configs_of(case, DEVICE):
         record(f"{config}-{str(dtype)[6:]}", ratio(problem.run(config=config)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_given_sums_change_no_bit(case, dtype):
+    problem = make(replace(case, dtype=dtype), DEVICE)
+    sums = problem.sums()
+    assert torch.equal(block_sums(problem.weight.t(), case.block_size), sums)
+    places = {"contiguous": sums, **odd_places(sums)}
+    for config in [None, *configs_of(case, DEVICE)]:
+        expected = problem.run(config=config)
+        for place_of_sums in ("contiguous", "odd_offset"):
+            out = problem.run(config=config, b_sums=places[place_of_sums])
+            assert torch.equal(out, expected), (config, place_of_sums)
+    for name, view in places.items():
+        assert torch.equal(problem.run(b_sums=view), problem.run()), name
+
+
+@pytest.mark.parametrize("block_size", (-1, 128, 256))
+def test_given_sums_are_what_is_added(block_size):
+    """Where blocks end with lines, whose kernels do not sum."""
+    case = BlockCase(20, 200, 640, torch.float32, block_size, bias=False)
+    problem = make(case, DEVICE)
+    g = torch.Generator().manual_seed(2)
+    sums = problem.sums()
+    more = torch.randint(-999, 1000, sums.shape, generator=g).int().to(DEVICE)
+    offsets = reference_conv.block_quantize(problem.a, block_size)[2]
+    added = offsets.double() @ (problem.scale_b.double() * more)
+    for config in configs_of(case, DEVICE):
+        out = problem.run(config=config, b_sums=sums + more).double() - problem.run(config=config)
+        assert torch.allclose(out, added, rtol=1e-3, atol=1e-2), config
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -296,13 +329,14 @@ def test_graph_capture_and_replay(config):
 
 @pytest.mark.parametrize("block_size", (48, 64, 128, -1))
 def test_two_launches(block_size):
-    """Whatever is asked for: padded blocks, stream-K, B at an odd place."""
+    """Whatever is asked for: padded blocks, stream-K, B at an odd place, sums given."""
     problem = make(BlockCase(33, 200, 640, block_size=block_size), DEVICE)
     odd = torch.zeros(200, 641, dtype=torch.int8, device=DEVICE)[:, 1:].t()
-    calls = [(c, b) for c in configs_of(problem.case, DEVICE) for b in (problem.weight.t(), odd)]
+    columns, sums = (problem.weight.t(), odd), (None, problem.sums())
+    calls = list(itertools.product(configs_of(problem.case, DEVICE), columns, sums))
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        for config, b in calls:
-            problem.run(config=config, b=b)
+        for config, b, given in calls:
+            problem.run(config=config, b=b, b_sums=given)
         torch.cuda.synchronize()
     # Only what ran on the device: the profiler also lists its own work ("Activity Buffer Request",
     # "Lazy Function Loading"), which has no device, and the CUDA calls.

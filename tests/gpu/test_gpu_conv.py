@@ -10,6 +10,7 @@ import torch
 from problems import registry
 from problems.conv import ConvCase, other_layouts
 from problems.conv_int8 import ConvInt8Case
+from problems.placing import odd_places
 
 import mixed_gemm
 from mixed_gemm import reference
@@ -163,10 +164,22 @@ def test_int8_is_exact(case, zero_point):
     assert exact.unique().numel() > 20  # not all of it is clamped
     configs = problem.configs()
     assert len(configs) >= 3
+    sums = problem.sums()
+    assert torch.equal(mixed_gemm.ops.weight_sums(problem.weight), sums)
     for config in [None, *configs]:
         assert torch.equal(problem.run(config=config), exact), config
+        assert torch.equal(problem.run(config=config, weight_sums=sums), exact), config
+    for name, view in odd_places(sums).items():
+        assert torch.equal(problem.run(weight_sums=view), exact), name
     for name, view in other_layouts(problem.input).items():
         assert torch.equal(problem.run(input=view), exact), name
+
+
+def test_int8_adds_the_sums_that_are_given():
+    problem = make(ConvInt8Case(1, 64, 300, (6, 6), input_zero_point=-3))
+    shifted = problem.run(weight_sums=problem.sums() + 10_000_000)
+    positive = (problem.weight_scale > 0).view(-1, 1, 1).expand_as(shifted)
+    assert torch.equal(shifted, torch.where(positive, 127, -128).to(torch.int8))
 
 
 def test_unknown_and_impossible_configs():

@@ -26,6 +26,7 @@ from .placing import (
     PLACES_OF_ROWS,
     lead,
     place,
+    place_unchanged,
     poison_output,
 )
 from .values import Values
@@ -46,6 +47,7 @@ class BlockCase:
     b_place: str = "alone"
     scales_place: str = "alone"
     vectors_place: str = "alone"
+    sums: bool = False
 
     def __str__(self) -> str:
         shown = list(vars(self).values())[:8]
@@ -67,6 +69,7 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "b_place": PLACES_OF_ROWS,
     "scales_place": PLACES,
     "vectors_place": VECTOR_PLACES,
+    "sums": (False, True),
 }  # fmt: skip
 RULES: Rules = {
     **LEAD_RULES,
@@ -91,12 +94,20 @@ class BlockProblem(verdict.Remembered):
     scale_b: Tensor
     offset_b: Tensor
     bias: Tensor | None
+    b_sums: Tensor | None
 
     def arguments(self) -> tuple[Any, ...]:
         return self.a, self.weight.t(), self.scale_b, self.offset_b, self.bias
 
     def options(self) -> dict[str, Any]:
-        return {"block_size": self.case.block_size, "activation": self.case.activation}
+        case = self.case
+        return {
+            "block_size": case.block_size, "activation": case.activation, "b_sums": self.b_sums
+        }  # fmt: skip
+
+    def sums(self) -> Tensor:
+        """What the op takes as b_sums, of the weight as it is."""
+        return sums_of(self.weight, self.case.block_size)
 
     def run(self, a: Tensor | None = None, config: str | None = None, **changes: Any) -> Tensor:
         """The op's own choice, or a configuration by name, into memory that held NaN. ``changes``:
@@ -151,14 +162,26 @@ def make(
     bias = None
     if case.bias:
         bias = place(values.normal(case.n).to(case.dtype), case.vectors_place)
-    return BlockProblem(
+    problem = BlockProblem(
         case,
         place(lead(a.to(case.dtype), case.lead), case.a_place),
         place(weight, case.b_place),
         place(scale.to(case.dtype), case.scales_place),
         place(offset.to(case.dtype), case.scales_place),
         bias,
+        None,
     )
+    if case.sums:
+        problem.b_sums = place_unchanged(problem.sums(), case.scales_place)
+    return problem
+
+
+def sums_of(weight: Tensor, block_size: int) -> Tensor:
+    """int32 ``[ceil(K / block_size), N]`` of a weight ``[N, K]``, a block at a time."""
+    n, k = weight.shape
+    size = max(k, 1) if block_size == -1 else block_size
+    blocks = [part.double().sum(1) for part in weight.split(size, dim=1) if k > 0]
+    return torch.stack(blocks).int() if blocks else weight.new_zeros((0, n), dtype=torch.int32)
 
 
 def cost(case: BlockCase) -> int:

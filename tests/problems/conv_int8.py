@@ -15,7 +15,7 @@ from mixed_gemm.reference import conv as reference_conv
 from . import conv, verdict
 from .covering import Row, Rules
 from .gemm import VECTOR_PLACES
-from .placing import place, poison_output
+from .placing import place, place_unchanged, poison_output
 from .values import Values
 
 
@@ -29,6 +29,7 @@ class ConvInt8Case(conv.Geometry):
     layout: str = "channels_last"
     weight_layout: str = "channels_last"
     vectors_place: str = "alone"
+    sums: bool = False
 
 
 FACTORS: dict[str, tuple[Any, ...]] = {
@@ -40,6 +41,7 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "bias": (False, True),
     "weight_layout": ("channels_last", "nchw", "odd_offset", "turned"),
     "vectors_place": VECTOR_PLACES,
+    "sums": (False, True),
 }
 RULES: Rules = conv.SHAPE_RULES
 
@@ -58,6 +60,7 @@ class ConvInt8Problem(verdict.Remembered):
     weight: Tensor
     weight_scale: Tensor
     bias: Tensor | None
+    weight_sums: Tensor | None
 
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         case = self.case
@@ -70,6 +73,7 @@ class ConvInt8Problem(verdict.Remembered):
             "clamp_min": case.clamp[0],
             "clamp_max": case.clamp[1],
             **case.geometry(),
+            "weight_sums": self.weight_sums,
         }
         return (self.input, self.weight, self.weight_scale, self.bias), named
 
@@ -82,6 +86,10 @@ class ConvInt8Problem(verdict.Remembered):
         if config is None:
             return mixed_gemm.qconv2d_int8(**arguments)
         return torch.ops.mixed_gemm._qconv2d_int8_config(**arguments, config=config)
+
+    def sums(self) -> Tensor:
+        """What the op takes as weight_sums, of the weight as it is."""
+        return self.weight.double().sum((1, 2, 3)).int()
 
     def configs(self) -> list[str]:
         positional, named = self.arguments()
@@ -106,13 +114,17 @@ def make(
     scales = case.out_c if case.scale_each else 1
     scale = (0.5 + values.uniform(scales)) * values.signs(scales) / 100  # negative ones are legal
     bias = values.normal(case.out_c) * 5 if case.bias else None
-    return ConvInt8Problem(
+    problem = ConvInt8Problem(
         case,
         conv.lay_out(images, case.layout),
         conv.lay_out(weight, case.weight_layout),
         place(scale, case.vectors_place),
         None if bias is None else place(bias, case.vectors_place),
+        None,
     )
+    if case.sums:
+        problem.weight_sums = place_unchanged(problem.sums(), case.vectors_place)
+    return problem
 
 
 cost = conv.products

@@ -92,6 +92,11 @@ def place(x: Tensor, where: str) -> Tensor:
     raise ValueError(f"where must be one of {PLACES}, got {where!r}")
 
 
+def place_unchanged(x: Tensor, where: str) -> Tensor:
+    """``x`` placed, but for the place that would change its values."""
+    return x if where == "expanded" else place(x, where)
+
+
 def odd_places(x: Tensor) -> dict[str, Tensor]:
     """``x`` in every place that keeps its values."""
     return {where: place(x, where) for where in PLACES if where not in ("alone", "expanded")}

@@ -3,11 +3,11 @@
 
 namespace mixed_gemm {
 
-const BlockLaunchers& block_gemm_launchers(int scale_mode) {
-  static constexpr BlockLaunchers kTable[] = {kBlockLaunchers<kBlockScaleRows[0]>,
-                                              kBlockLaunchers<kBlockScaleRows[1]>};
-  static_assert(sizeof(kTable) / sizeof(kTable[0]) == kNumBlockScaleRows, "one for each");
-  return kTable[scale_mode];
+const BlockLaunchers& block_gemm_launchers(int mode) {
+  static constexpr BlockLaunchers kTable[] = {
+      kBlockLaunchers<kCoarseBlocks>, kBlockLaunchers<kFineBlocks>, kBlockLaunchers<kSummedBlocks>};
+  static_assert(sizeof(kTable) / sizeof(kTable[0]) == kNumBlockModes, "one for each");
+  return kTable[mode];
 }
 
 }  // namespace mixed_gemm

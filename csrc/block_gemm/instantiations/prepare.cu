@@ -45,7 +45,7 @@ int launch_block_prepare(const BlockPrepareArgs& args, void* stream) {
   params.blocks = cutlass::FastDivmod(static_cast<int>(std::max<int64_t>(blocks, 1)));
   params.columns = cutlass::FastDivmod(static_cast<int>(p.n));
   params.quantize_grid = grid_for(p.m * blocks * params.lanes);
-  params.column_grid = operands.columns == nullptr ? 0 : grid_for(blocks * p.n);
+  params.column_grid = operands.wants_columns() ? grid_for(blocks * p.n) : 0;
   params.padded = cutlass::FastDivmod(static_cast<int>(std::max<int64_t>(operands.form.padded, 1)));
   params.copy_grid =
       operands.b_copy == nullptr ? 0 : static_cast<int>(std::min<int64_t>(kMaxCopyGrid, p.n));

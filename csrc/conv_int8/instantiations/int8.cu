@@ -60,12 +60,14 @@ int launch_requantization(const ConvInt8Problem& p, Requantization* out, void* s
                                     p.weight_scale,
                                     p.weight_scale_stride,
                                     p.bias,
+                                    p.weight_sums,
                                     p.input_scale,
                                     p.output_scale,
                                     p.input_zero_point,
                                     p.output_zero_point,
                                     out};
-  const auto blocks = static_cast<unsigned>(ceil_div(channels, kThreads / 32));
+  const auto blocks =
+      static_cast<unsigned>(ceil_div(channels * requantization_lanes(params), kThreads));
   requantization_kernel<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(params);
   return cudaGetLastError();
 }

@@ -101,7 +101,7 @@ class BlockPass {
   BlockPass(const CpuKernels& kernels, const BlockGemmProblem& p, const BlockQuantizedRows& a,
             int64_t rows, const ParallelFor& parallel_for)
       : kernels_(kernels), p_(p), a_(a) {
-    const std::vector<int8_t> ones(p.block_size, 1);
+    const std::vector<int8_t> ones(p.b_sums == nullptr ? p.block_size : 0, 1);
     for (int64_t g = 0; g < p.blocks(); ++g) {
       ScaledMmProblem one;
       one.n = p.n;
@@ -109,7 +109,7 @@ class BlockPass {
       one.b = p.b + g * p.block_size;
       one.ldb = p.ldb;
       one.a = ones.data();
-      if (g == 0 || one.k < p.block_size) {
+      if (p.b_sums == nullptr && (g == 0 || one.k < p.block_size)) {
         ones_.emplace_back(*kernels.int8, one, 0, 1, parallel_for);
       }
       one.a = a.values() + g * p.block_size;
@@ -131,9 +131,7 @@ class BlockPass {
     alignas(64) int32_t products[IntegerTile::kRows * kColumns], b_sums[kColumns];
     alignas(64) float scale[kColumns], offset[kColumns], per_offset_a[kColumns];
     const ScaledMmProblem& block = products_[g];
-    const bool full = block.k == p_.block_size;
-    IntegerPass(*kernels_.int8, block, full ? ones_.front() : ones_.back())
-        .sums_of({0, 1, tile.column, tile.column_end}, b_sums);
+    sum_columns(tile, g, b_sums);
     IntegerPass(*kernels_.int8, block, rows_[g]).sums_of(tile, products);
     const int64_t columns = tile.column_end - tile.column;
     load(p_.scale_b, g, tile.column, columns, scale);
@@ -154,6 +152,19 @@ class BlockPass {
     }
   }
 
+  // The column sums of block g of B in the columns of a tile.
+  void sum_columns(const IntegerTile& tile, int64_t g, int32_t* sums) const {
+    if (p_.b_sums != nullptr) {
+      const int32_t* given = p_.b_sums + (MIXED_GEMM_MUTATED(GivenSum) ? 0 : g) * p_.n;
+      std::copy(given + tile.column, given + tile.column_end, sums);
+      return;
+    }
+    const ScaledMmProblem& block = products_[g];
+    const bool full = block.k == p_.block_size;
+    IntegerPass(*kernels_.int8, block, full ? ones_.front() : ones_.back())
+        .sums_of({0, 1, tile.column, tile.column_end}, sums);
+  }
+
   void load(const void* from, int64_t g, int64_t column, int64_t columns, float* to) const {
     const char* row =
         static_cast<const char*>(from) + (g * p_.scale_stride + column) * element_bytes(p_.element);
@@ -164,7 +175,8 @@ class BlockPass {
   const BlockGemmProblem& p_;
   const BlockQuantizedRows& a_;
   std::vector<ScaledMmProblem> products_;
-  std::vector<IntegerRows> rows_, ones_;  // ones_: of a full block, and of the last if ragged
+  // ones_: of a full block, and of the last if ragged; none where the sums of B are given.
+  std::vector<IntegerRows> rows_, ones_;
 };
 
 }  // namespace

@@ -26,8 +26,7 @@ class Requantize {
       : p_(p), zero_sums_(p.shape.out_c), multipliers_(p.shape.out_c), offsets_(p.shape.out_c) {
     const int64_t k = p.shape.in_c * p.shape.taps();
     for (int64_t o = 0; o < p.shape.out_c; ++o) {
-      const int8_t* row = p.weight + o * k;
-      zero_sums_[o] = p.input_zero_point * std::accumulate(row, row + k, 0);
+      zero_sums_[o] = p.input_zero_point * sum_of_weight(p, o, k);
       const double scale = p.weight_scale[o * p.weight_scale_stride];
       multipliers_[o] = static_cast<float>(p.input_scale * scale / p.output_scale);
       const double bias = p.bias ? p.bias[o] : 0;
@@ -46,6 +45,14 @@ class Requantize {
   };
 
  private:
+  static int32_t sum_of_weight(const ConvInt8Problem& p, int64_t channel, int64_t k) {
+    if (p.weight_sums != nullptr) {
+      return p.weight_sums[MIXED_GEMM_MUTATED(GivenSum) ? 0 : channel];
+    }
+    const int8_t* row = p.weight + channel * k;
+    return std::accumulate(row, row + k, 0);
+  }
+
   void finish(const int32_t* sums, int64_t stride, int64_t row, int64_t rows, int64_t column,
               int64_t columns) const {
     int8_t values[IntegerTile::kColumns];

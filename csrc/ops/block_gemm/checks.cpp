@@ -9,21 +9,28 @@
 namespace mixed_gemm {
 namespace {
 
-Tensor check_block_tensor(const char* argument, const Tensor& t, const Tensor& a,
-                          const BlockGemmProblem& p) {
-  check_dtype(kBlockGemmOp, argument, t, a.scalar_type(), " (the dtype of a)");
+void check_by_block(const char* argument, const Tensor& t, const BlockGemmProblem& p) {
   check_matrix(
       kBlockGemmOp, argument, t, "(ceil(K/block_size), N)", p.blocks(), p.n,
       [&] { return joined("K=", p.k, ", block_size=", p.block_size); }, true);
+}
+
+Tensor check_block_tensor(const char* argument, const Tensor& t, const Tensor& a,
+                          const BlockGemmProblem& p) {
+  check_dtype(kBlockGemmOp, argument, t, a.scalar_type(), " (the dtype of a)");
+  check_by_block(argument, t, p);
   return with_unit_inner_stride(t);
 }
 
 }  // namespace
 
 CheckedBlockGemm check_block_quant_gemm(const BlockGemmArguments& g) {
-  check_tensors(
-      kBlockGemmOp,
-      {{"a", g.a}, {"b", g.b}, {"scale_b", g.scale_b}, {"offset_b", g.offset_b}, {"bias", g.bias}});
+  check_tensors(kBlockGemmOp, {{"a", g.a},
+                               {"b", g.b},
+                               {"scale_b", g.scale_b},
+                               {"offset_b", g.offset_b},
+                               {"bias", g.bias},
+                               {"b_sums", g.b_sums}});
   CheckedBlockGemm checked;
   BlockGemmProblem& p = checked.problem;
   p.element = element_type(kBlockGemmOp, "a", dtype_of(g.a));
@@ -53,6 +60,12 @@ CheckedBlockGemm check_block_quant_gemm(const BlockGemmArguments& g) {
     check_vector(kBlockGemmOp, "bias", *g.bias, "N", p.n);
     checked.bias = as_contiguous(*g.bias);
     p.bias = checked.bias->const_data_ptr();
+  }
+  if (g.b_sums) {
+    check_dtype(kBlockGemmOp, "b_sums", *g.b_sums, ScalarType::Int);
+    check_by_block("b_sums", *g.b_sums, p);
+    checked.b_sums = contiguous_elements(*g.b_sums);
+    p.b_sums = static_cast<const int32_t*>(checked.b_sums->const_data_ptr());
   }
   const auto stride = row_stride(g.a);
   checked.a = stride ? g.a : as_contiguous(g.a);

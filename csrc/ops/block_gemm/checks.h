@@ -12,7 +12,7 @@ constexpr const char* kBlockGemmOp = "block_quant_gemm";
 
 struct BlockGemmArguments {
   Tensor a, b, scale_b, offset_b;
-  std::optional<Tensor> bias;
+  std::optional<Tensor> bias, b_sums;
   int64_t block_size;
   std::string activation;
 };
@@ -21,7 +21,7 @@ struct BlockGemmArguments {
 struct CheckedBlockGemm {
   BlockGemmProblem problem;
   Tensor a, b, scale_b, offset_b, d;
-  std::optional<Tensor> bias;
+  std::optional<Tensor> bias, b_sums;
 };
 CheckedBlockGemm check_block_quant_gemm(const BlockGemmArguments& arguments);
 

@@ -6,10 +6,11 @@ namespace mixed_gemm {
 namespace {
 
 Tensor block_quant_gemm_cpu(const Tensor& a, const Tensor& b, const Tensor& scale_b,
-                            const Tensor& offset_b, std::optional<Tensor> bias, int64_t block_size,
+                            const Tensor& offset_b, std::optional<Tensor> bias,
+                            std::optional<Tensor> b_sums, int64_t block_size,
                             std::string activation) {
   const CheckedBlockGemm checked =
-      check_block_quant_gemm({a, b, scale_b, offset_b, bias, block_size, activation});
+      check_block_quant_gemm({a, b, scale_b, offset_b, bias, b_sums, block_size, activation});
   block_gemm_cpu(checked.problem, torch_parallel);
   return checked.d;
 }

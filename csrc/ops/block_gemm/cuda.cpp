@@ -21,23 +21,24 @@ Tensor block_gemm(const BlockGemmArguments& arguments, const std::string& config
 }
 
 Tensor block_quant_gemm_cuda(const Tensor& a, const Tensor& b, const Tensor& scale_b,
-                             const Tensor& offset_b, std::optional<Tensor> bias, int64_t block_size,
+                             const Tensor& offset_b, std::optional<Tensor> bias,
+                             std::optional<Tensor> b_sums, int64_t block_size,
                              std::string activation) {
-  return block_gemm({a, b, scale_b, offset_b, bias, block_size, activation}, "");
+  return block_gemm({a, b, scale_b, offset_b, bias, b_sums, block_size, activation}, "");
 }
 
 Tensor block_quant_gemm_config_cuda(const Tensor& a, const Tensor& b, const Tensor& scale_b,
                                     const Tensor& offset_b, std::optional<Tensor> bias,
-                                    int64_t block_size, std::string activation,
-                                    std::string config) {
-  return block_gemm({a, b, scale_b, offset_b, bias, block_size, activation}, config);
+                                    std::optional<Tensor> b_sums, int64_t block_size,
+                                    std::string activation, std::string config) {
+  return block_gemm({a, b, scale_b, offset_b, bias, b_sums, block_size, activation}, config);
 }
 
 std::tuple<Tensor, Tensor> block_quantize_cuda(const Tensor& a, const Tensor& b,
                                                const Tensor& scale_b, const Tensor& offset_b,
                                                int64_t block_size) {
   const CheckedBlockGemm checked =
-      check_block_quant_gemm({a, b, scale_b, offset_b, {}, block_size, kActivationNames[0]});
+      check_block_quant_gemm({a, b, scale_b, offset_b, {}, {}, block_size, kActivationNames[0]});
   const BlockGemmProblem& p = checked.problem;
   Call call(kBlockGemmOp, checked.a);
   const std::string reason = why_not_block_counts(p);

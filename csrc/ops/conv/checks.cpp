@@ -186,7 +186,8 @@ CheckedConvInt8 check_qconv2d_int8(const ConvInt8Arguments& g) {
   check_tensors(op, {{"input", g.input},
                      {"weight", g.weight},
                      {"weight_scale", g.weight_scale},
-                     {"bias", g.bias}});
+                     {"bias", g.bias},
+                     {"weight_sums", g.weight_sums}});
   check_dims(op, "input", g.input, 4, kImages);
   check_dims(op, "weight", g.weight, 4, kFilter);
   check_dtype(op, "input", g.input, ScalarType::Char, "", "quantize_per_tensor makes it");
@@ -226,6 +227,12 @@ CheckedConvInt8 check_qconv2d_int8(const ConvInt8Arguments& g) {
     check_vector(op, "bias", *g.bias, "Co", p.shape.out_c);
     checked.bias = contiguous_elements(*g.bias);
     p.bias = static_cast<const float*>(checked.bias->const_data_ptr());
+  }
+  if (g.weight_sums) {
+    check_dtype(op, "weight_sums", *g.weight_sums, ScalarType::Int);
+    check_vector(op, "weight_sums", *g.weight_sums, "Co", p.shape.out_c);
+    checked.weight_sums = contiguous_elements(*g.weight_sums);
+    p.weight_sums = static_cast<const int32_t*>(checked.weight_sums->const_data_ptr());
   }
   checked.input = g.input;
   p.input = static_cast<const int8_t*>(g.input.const_data_ptr());

@@ -27,7 +27,7 @@ CheckedConv check_qconv2d(const ConvArguments& arguments);
 
 struct ConvInt8Arguments {
   Tensor input, weight, weight_scale;
-  std::optional<Tensor> bias;
+  std::optional<Tensor> bias, weight_sums;
   double input_scale;
   int64_t input_zero_point;
   double output_scale;
@@ -38,7 +38,7 @@ struct ConvInt8Arguments {
 struct CheckedConvInt8 {
   ConvInt8Problem problem;
   Tensor input, weight, weight_scale, d;
-  std::optional<Tensor> bias;
+  std::optional<Tensor> bias, weight_sums;
 };
 CheckedConvInt8 check_qconv2d_int8(const ConvInt8Arguments& arguments);
 

@@ -31,13 +31,14 @@ Tensor qconv2d_cpu(const Tensor& input, const Tensor& weight_packed, const Tenso
 }
 
 Tensor qconv2d_int8_cpu(const Tensor& input, const Tensor& weight, const Tensor& weight_scale,
-                        std::optional<Tensor> bias, double input_scale, int64_t input_zero_point,
-                        double output_scale, int64_t output_zero_point, int64_t clamp_min,
-                        int64_t clamp_max, std::vector<int64_t> stride,
-                        std::vector<int64_t> padding, std::vector<int64_t> dilation) {
-  CheckedConvInt8 checked = check_qconv2d_int8({input, weight, weight_scale, bias, input_scale,
-                                                input_zero_point, output_scale, output_zero_point,
-                                                clamp_min, clamp_max, stride, padding, dilation});
+                        std::optional<Tensor> bias, std::optional<Tensor> weight_sums,
+                        double input_scale, int64_t input_zero_point, double output_scale,
+                        int64_t output_zero_point, int64_t clamp_min, int64_t clamp_max,
+                        std::vector<int64_t> stride, std::vector<int64_t> padding,
+                        std::vector<int64_t> dilation) {
+  CheckedConvInt8 checked = check_qconv2d_int8(
+      {input, weight, weight_scale, bias, weight_sums, input_scale, input_zero_point, output_scale,
+       output_zero_point, clamp_min, clamp_max, stride, padding, dilation});
   make_channels_neighbours(checked);
   conv_int8_cpu(checked.problem, torch_parallel);
   return checked.d;

@@ -254,38 +254,40 @@ Tensor qconv2d_int8(const ConvInt8Arguments& arguments, const std::string& confi
 }
 
 Tensor qconv2d_int8_cuda(const Tensor& input, const Tensor& weight, const Tensor& weight_scale,
-                         std::optional<Tensor> bias, double input_scale, int64_t input_zero_point,
-                         double output_scale, int64_t output_zero_point, int64_t clamp_min,
-                         int64_t clamp_max, std::vector<int64_t> stride,
-                         std::vector<int64_t> padding, std::vector<int64_t> dilation) {
+                         std::optional<Tensor> bias, std::optional<Tensor> weight_sums,
+                         double input_scale, int64_t input_zero_point, double output_scale,
+                         int64_t output_zero_point, int64_t clamp_min, int64_t clamp_max,
+                         std::vector<int64_t> stride, std::vector<int64_t> padding,
+                         std::vector<int64_t> dilation) {
   return qconv2d_int8(
-      {input, weight, weight_scale, bias, input_scale, input_zero_point, output_scale,
+      {input, weight, weight_scale, bias, weight_sums, input_scale, input_zero_point, output_scale,
        output_zero_point, clamp_min, clamp_max, stride, padding, dilation},
       "");
 }
 
 Tensor qconv2d_int8_config_cuda(const Tensor& input, const Tensor& weight,
                                 const Tensor& weight_scale, std::optional<Tensor> bias,
-                                double input_scale, int64_t input_zero_point, double output_scale,
+                                std::optional<Tensor> weight_sums, double input_scale,
+                                int64_t input_zero_point, double output_scale,
                                 int64_t output_zero_point, int64_t clamp_min, int64_t clamp_max,
                                 std::vector<int64_t> stride, std::vector<int64_t> padding,
                                 std::vector<int64_t> dilation, std::string config) {
   MIXED_GEMM_CHECK(kValue, !config.empty(), "_qconv2d_int8_config", "config is empty");
   return qconv2d_int8(
-      {input, weight, weight_scale, bias, input_scale, input_zero_point, output_scale,
+      {input, weight, weight_scale, bias, weight_sums, input_scale, input_zero_point, output_scale,
        output_zero_point, clamp_min, clamp_max, stride, padding, dilation},
       config);
 }
 
 std::string qconv2d_int8_configs_cuda(const Tensor& input, const Tensor& weight,
                                       const Tensor& weight_scale, std::optional<Tensor> bias,
-                                      double input_scale, int64_t input_zero_point,
-                                      double output_scale, int64_t output_zero_point,
-                                      int64_t clamp_min, int64_t clamp_max,
-                                      std::vector<int64_t> stride, std::vector<int64_t> padding,
-                                      std::vector<int64_t> dilation) {
+                                      std::optional<Tensor> weight_sums, double input_scale,
+                                      int64_t input_zero_point, double output_scale,
+                                      int64_t output_zero_point, int64_t clamp_min,
+                                      int64_t clamp_max, std::vector<int64_t> stride,
+                                      std::vector<int64_t> padding, std::vector<int64_t> dilation) {
   const CheckedConvInt8 checked = check_qconv2d_int8(
-      {input, weight, weight_scale, bias, input_scale, input_zero_point, output_scale,
+      {input, weight, weight_scale, bias, weight_sums, input_scale, input_zero_point, output_scale,
        output_zero_point, clamp_min, clamp_max, stride, padding, dilation});
   return lines_of(checked.problem, Call("qconv2d_int8", checked.input).info());
 }

@@ -201,6 +201,40 @@ def test_state_goes_into_another_module_and_through_copies() -> None:
     assert torch.equal(other(x), want)
 
 
+def has_its_sums(layer: Int8Conv2d) -> bool:
+    weight = layer.weight
+    return torch.equal(weight.weight_sums, weight.weight_int8.double().sum((1, 2, 3)).int())
+
+
+def test_sums_of_the_filter_are_its_own_and_in_no_state() -> None:
+    model, _ = quantized("static_azp")
+    layer, x = model[0], images()
+    state = layer.state_dict()
+    # What was written before there were sums loads: the names are the same.
+    assert set(state) == {
+        "weight_int8", "weight_scale", "input_scale", "input_azp", "output_scale", "output_azp",
+        "bias", "_extra_state",
+    }  # fmt: skip
+    other = quantized("static_azp")[0][0]
+    other.weight.data = torch.randn(other.weight.shape)
+    assert has_its_sums(layer) and has_its_sums(other)
+    twins: list[Any] = [copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), other]
+    other.load_state_dict(state)
+    for made, assign in (("meta", True), ("cpu", False)):
+        twin = Int8Conv2d(8, 16, 3, padding=1, activations="static_azp", device=made)
+        assert twin.weight.weight_sums.is_meta == (made == "meta")
+        twin.load_state_dict(state, assign=assign)
+        twins.append(twin)
+    for twin in twins:
+        assert has_its_sums(twin) and torch.equal(twin(x), layer(x))
+    with torch.no_grad():
+        layer.weight.mul_(-1).add_(0.1)
+    assert has_its_sums(layer)
+    before = layer(x)
+    layer.weight.weight_sums.add_(10_000)
+    assert not torch.equal(layer(x), before)
+
+
 def test_states_that_do_not_fit_are_refused() -> None:
     model, _ = quantized("static")
     layer = model[0]

@@ -16,7 +16,7 @@ import mixed_gemm
 
 CASE = ConvCase(2, 40, 24, dtype=torch.float16, block_size=16, offsets=True, bias=True)
 HALF, FLOAT = "float16", "float32"
-INT8, BYTE = "int8", "uint8"
+INT8, BYTE, WORD = "int8", "uint8", "int32"
 
 
 def conv_arguments() -> dict[str, Any]:
@@ -39,6 +39,7 @@ def int8_arguments() -> dict[str, Any]:
         "weight": torch.zeros(8, 6, 3, 3, dtype=torch.int8),
         "weight_scale": torch.ones(8),
         "bias": torch.zeros(8),
+        "weight_sums": torch.zeros(8, dtype=torch.int32),
         "input_scale": 0.1,
         "input_zero_point": 3,
         "output_scale": 0.2,
@@ -53,6 +54,7 @@ def block_arguments() -> dict[str, Any]:
         "scale_b": torch.ones(3, 24),
         "offset_b": torch.zeros(3, 24),
         "bias": torch.zeros(24),
+        "b_sums": torch.zeros(3, 24, dtype=torch.int32),
         "block_size": 32,
     }
 
@@ -124,6 +126,21 @@ TENSORS: list[tuple[str, str, Any, str]] = [
     ),
     ("block_quant_gemm", "offset_b", lambda x: x.t(), r"offset_b must be .*\(3, 24\).*transp"),
     ("block_quant_gemm", "bias", lambda x: x[1:], r"bias must be \(N,\) = \(24,\), got \(23,\)"),
+    ("block_quant_gemm", "b_sums", lambda x: x.long(), f"b_sums must be {WORD}.*got int64"),
+    (
+        "block_quant_gemm",
+        "b_sums",
+        lambda x: x[:2],
+        r"b_sums must be \(ceil\(K/block_size\), N\) = \(3, 24\), got \(2, 24\); K=80",
+    ),
+    ("block_quant_gemm", "b_sums", lambda x: x.t(), r"b_sums must be .*\(3, 24\).*transp"),
+    ("qconv2d_int8", "weight_sums", lambda x: x.float(), f"weight_sums must be {WORD}.*{FLOAT}"),
+    (
+        "qconv2d_int8",
+        "weight_sums",
+        lambda x: x[1:],
+        r"weight_sums must be \(Co,\) = \(8,\), got \(7,\)",
+    ),
 ]
 
 SCALARS: list[tuple[str, str, Any, str]] = [

@@ -63,21 +63,27 @@ def test_pack_opcheck(bits: int) -> None:
     torch.library.opcheck(OPS.pack_conv_weights.default, (p.q, bits))
 
 
+@pytest.mark.parametrize("sums", [False, True])
 @pytest.mark.parametrize("last", [False, True])
-def test_int8_opcheck(last: bool) -> None:
+def test_int8_opcheck(last: bool, sums: bool) -> None:
     layout = "channels_last" if last else "nchw"
-    tensors, options = conv_int8.make(conv_int8.ConvInt8Case(layout=layout)).arguments()
+    tensors, options = conv_int8.make(conv_int8.ConvInt8Case(layout=layout, sums=sums)).arguments()
+    tensors = (*tensors, options.pop("weight_sums"))
     options = {k: list(v) if isinstance(v, tuple) else v for k, v in options.items()}
     torch.library.opcheck(OPS.qconv2d_int8.default, tensors, options)
 
 
+@pytest.mark.parametrize("sums", [False, True])
 @pytest.mark.parametrize("grad", [False, True])
-def test_block_gemm_opcheck(grad: bool) -> None:
-    p = block_gemm.make(block_gemm.BlockCase(dtype=torch.float32, activation="silu"))
+def test_block_gemm_opcheck(grad: bool, sums: bool) -> None:
+    case = block_gemm.BlockCase(dtype=torch.float32, activation="silu", sums=sums)
+    p = block_gemm.make(case)
     assert p.bias is not None
     p.a.requires_grad_(grad)
     p.bias.requires_grad_(grad)
-    torch.library.opcheck(OPS.block_quant_gemm.default, p.arguments(), p.options())
+    options = p.options()
+    tensors = (*p.arguments(), options.pop("b_sums"))
+    torch.library.opcheck(OPS.block_quant_gemm.default, tensors, options)
 
 
 @pytest.mark.parametrize("sample", SAMPLES)

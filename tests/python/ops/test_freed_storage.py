@@ -99,6 +99,10 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "Linear, fp8 dynamic": (lambda: fp8(Scheme.fp8()), ROWS),
     "Linear, fp8 static": (lambda: fp8(Scheme.fp8("static")), ROWS),
     "Linear, fp8 blocks": (lambda: fp8(Scheme.fp8(strategy="block", block=(16, 32))), ROWS),
+    "Linear, w8a8_block": (
+        lambda: mixed_gemm.Linear(64, 40, scheme=Scheme.w8a8_block(32), dtype=torch.float16),
+        ROWS,
+    ),
     "Conv2d": (conv, IMAGES),
     "Conv2d that pads itself": (
         lambda: mixed_gemm.Conv2d(16, 8, 2, padding="same", dtype=torch.float16),
@@ -127,6 +131,7 @@ def test_a_module_refuses_each_of_its_tensors_and_its_input(kind: str, grad: boo
                 "input": ("a", "input"),
                 "weight_int8": ("b",),
                 "weight_scale": ("scale_b",),
+                "scales": ("scale_b",),
                 "input_scale": ("scale", "scale_a"),
                 "input_azp": ("azp",),
             }
@@ -140,6 +145,14 @@ PREPARE: dict[str, tuple[Callable[[], Tensor], Callable[[Tensor], Any]]] = {
     "azp_adjustment": (
         lambda: torch.ones(16, 128, dtype=torch.int8),
         mixed_gemm.ops.azp_adjustment,
+    ),
+    "block_sums": (
+        lambda: torch.ones(128, 16, dtype=torch.int8),
+        lambda q: mixed_gemm.ops.block_sums(q, 32),
+    ),
+    "weight_sums": (
+        lambda: torch.ones(16, 8, 3, 3, dtype=torch.int8),
+        mixed_gemm.ops.weight_sums,
     ),
     "Linear": (
         lambda: torch.ones(16, 128, dtype=torch.int8),
@@ -177,7 +190,7 @@ def test_what_prepares_weights_refuses_them_too(name: str) -> None:
 @pytest.mark.parametrize("kind", MODULES)
 def test_dequantize_refuses_too(kind: str) -> None:
     make, _ = MODULES[kind]
-    unread = ("bias", "azp_adj", "input_scale", "input_azp")
+    unread = ("bias", "azp_adj", "b_sums", "input_scale", "input_azp")
     for name in tensors_of(make()):
         module: Any = make()
         freed(tensors_of(module)[name].data)

@@ -91,11 +91,13 @@ def conv() -> Arguments:
 
 
 def conv_int8() -> Arguments:
+    weight = ints(8, 6, 3, 3)
     return {
         "input": ints(2, 6, 5, 5),
-        "weight": ints(8, 6, 3, 3),
+        "weight": weight,
         "weight_scale": torch.rand(8),
         "bias": torch.rand(8),
+        "weight_sums": mixed_gemm.ops.weight_sums(weight),
         "input_scale": 0.1,
         "input_zero_point": 3,
         "output_scale": 0.2,
@@ -109,12 +111,14 @@ def conv_int8() -> Arguments:
 
 
 def block() -> Arguments:
+    b = ints(N, K).t()
     return {
         "a": torch.randn(3, K),
-        "b": ints(N, K).t(),
+        "b": b,
         "scale_b": torch.rand(3, N),
         "offset_b": torch.rand(3, N),
         "bias": torch.rand(N),
+        "b_sums": mixed_gemm.ops.block_sums(b, GROUP),
         "block_size": GROUP,
         "activation": "relu",
     }

@@ -81,12 +81,14 @@ def scaled_azp() -> Call:
 def block_gemm() -> Call:
     a = integers(M, K, low=-3, high=3)
     a[:, ::GROUP], a[:, 1::GROUP] = -128, 127  # integers that rounding to int8 leaves alone
+    b = int8(N, K).t()
     given = {
         "a": a,
-        "b": int8(N, K).t(),
+        "b": b,
         "scale_b": powers(K // GROUP, N),
         "offset_b": integers(K // GROUP, N) / 16,
         "bias": integers(N),
+        "b_sums": b.reshape(K // GROUP, GROUP, N).sum(1, dtype=torch.int32),
         "block_size": GROUP,
     }
     return Call("block_quant_gemm", given, ("a", "bias"))
@@ -108,9 +110,11 @@ def conv(stride: int) -> Call:
 
 
 def conv_int8(scales: int) -> Call:
+    weight = int8(6, 8, 3, 3)
     given = {
         "input": int8(IMAGES, 8, 5, 5),
-        "weight": int8(6, 8, 3, 3),
+        "weight": weight,
+        "weight_sums": weight.sum((1, 2, 3), dtype=torch.int32),
         "weight_scale": torch.rand(scales) + 0.5,
         "bias": integers(6),
         "input_scale": 0.5,

@@ -3,12 +3,16 @@ files, on plans."""
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from problems.block import sums_of
 from torch import nn
 
 import mixed_gemm
@@ -46,6 +50,112 @@ def test_product_is_that_of_the_op_within_its_bound(seed: int) -> None:
     assert bool(((module(x).double() - exact).abs() <= bound).all())
     step = 2.0 * weight.scales.float().abs().max() + 2.0**-7 * dense.weight.float().abs().max()
     assert (weight.dequantize(torch.float32) - dense.weight.float()).abs().max() <= step
+
+
+def has_its_sums(weight: W8A8BlockWeight) -> bool:
+    return torch.equal(weight.b_sums, sums_of(weight.weight_int8, weight.scheme.group_size))
+
+
+def joined(weight: W8A8BlockWeight) -> W8A8BlockWeight:
+    half = max(weight.shape[0] // 2, 1)
+    ends = ((0, half), (half, weight.shape[0])) if half < weight.shape[0] else ((0, half),)
+    return W8A8BlockWeight.join([weight.cut(0, *end) for end in ends])
+
+
+def first_columns(weight: W8A8BlockWeight) -> W8A8BlockWeight:
+    size = weight.scheme.group_size
+    return weight.cut(1, 0, weight.shape[1] if size == -1 else size)
+
+
+def last_columns(weight: W8A8BlockWeight) -> W8A8BlockWeight:
+    """The last block, ragged or not."""
+    k, size = weight.shape[1], weight.scheme.group_size
+    return weight.cut(1, 0 if size == -1 else (k - 1) // size * size, k)
+
+
+def written(weight: W8A8BlockWeight) -> W8A8BlockWeight:
+    weight.copy_(torch.randn(weight.shape))
+    return weight.mul_(1.5).add_(torch.randn(weight.shape))  # type: ignore[return-value]
+
+
+def assigned(weight: W8A8BlockWeight) -> W8A8BlockWeight:
+    weight.data = torch.randn(weight.shape)
+    return weight
+
+
+DERIVED: dict[str, Callable[[W8A8BlockWeight], Any]] = {
+    "itself": lambda w: w,
+    "rows": lambda w: w.cut(0, w.shape[0] // 2, w.shape[0]),
+    "a slice": lambda w: w[: max(w.shape[0] // 2, 1)],
+    "first columns": first_columns,
+    "last columns": last_columns,
+    "joined": joined,
+    "requantized": lambda w: w.requantized(torch.randn(w.shape)),
+    "cast": lambda w: w.to(torch.float32).to(torch.bfloat16),
+    "cloned": torch.clone,
+    "copied": copy.deepcopy,
+    "pickled": lambda w: pickle.loads(pickle.dumps(w)),
+    "written": written,
+    "assigned": assigned,
+    "empty": lambda w: type(w).empty(tuple(w.shape), w.scheme),
+    "stored": lambda w: type(w).store(w.unpacked("x"), w.dtype),
+    "zeros of another number of rows": lambda w: w.new_zeros(3, w.shape[1]),
+}
+
+
+@pytest.mark.parametrize("made", DERIVED)
+@pytest.mark.parametrize("seed", range(6))
+def test_sums_belong_to_the_weight(made: str, seed: int) -> None:
+    weight: Any = layer(seed)[0].weight.data
+    found = DERIVED[made](weight)
+    assert type(found) is W8A8BlockWeight and has_its_sums(found) and has_its_sums(weight)
+    assert found.b_sums.dtype == torch.int32 and found.b_sums.is_contiguous()
+
+
+def test_a_product_takes_the_sums_of_its_weight() -> None:
+    module, _, _ = layer(3)
+    x = torch.rand(4, module.in_features).to(module.weight.dtype)
+    before = module(x)
+    module.weight.b_sums.add_(1000)
+    assert not torch.equal(module(x), before)
+
+
+@pytest.mark.parametrize("assign", [False, True])
+@pytest.mark.parametrize("offsets", [False, True])
+def test_a_state_has_no_sums_and_loading_makes_them(offsets: bool, assign: bool) -> None:
+    torch.manual_seed(8)
+    scheme = Scheme.w8a8_block(32, not offsets)
+    module, other = (Linear.from_float(nn.Linear(80, 24), scheme) for _ in range(2))
+    state = module.state_dict()
+    # What was written before there were sums loads: the names are the same.
+    parts = {"weight_int8", "scales", "bias", "_extra_state"}
+    assert set(state) == (parts | {"offsets"} if offsets else parts)
+    x = torch.randn(5, 80)
+    assert not torch.equal(other(x), module(x))
+    other.load_state_dict(copy.deepcopy(state), assign=assign)
+    assert has_its_sums(other.weight) and torch.equal(other(x), module(x))
+    fresh = Linear(80, 24, scheme=scheme, device="meta")
+    fresh.load_state_dict(state, assign=True)
+    assert has_its_sums(fresh.weight) and torch.equal(fresh(x), module(x))
+    fresh = Linear(80, 24, scheme=scheme, device="meta").to_empty(device="cpu")
+    fresh.load_state_dict(state)
+    assert has_its_sums(fresh.weight) and torch.equal(fresh(x), module(x))
+    with pytest.raises(RuntimeError, match="Unexpected key"):
+        other.load_state_dict({**state, "b_sums": module.weight.b_sums})
+
+
+def test_a_weight_from_before_there_were_sums_works(tmp_path: Path) -> None:
+    module, _, _ = layer(4)
+    x = torch.randn(4, module.in_features).to(module.weight.dtype)
+    want = module(x)
+    del module.weight.b_sums
+    torch.save(module, tmp_path / "old.pt")
+    old = torch.load(tmp_path / "old.pt", weights_only=False)
+    assert torch.equal(old(x), want)
+    old.load_state_dict(old.state_dict())
+    assert old.weight.b_sums is None and torch.equal(old(x), want)
+    for made in (old.weight.cut(0, 0, 1), joined(old.weight), old.weight.data):
+        assert has_its_sums(made)
 
 
 @pytest.mark.parametrize("seed", range(12))
