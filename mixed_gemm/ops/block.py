@@ -73,8 +73,8 @@ def block_quant_gemm(
             ragged.
         activation: identity, relu, relu6, gelu, gelu_tanh or silu.
         b_sums: int32 ``[ceil(K / block_size), N]`` from :func:`mixed_gemm.ops.block_sums`, which
-            spares each call to sum ``b``; the result is the same to the bit. Trusted: sums of
-            another weight give a wrong result.
+            spares each call to sum ``b``; the result is the same to the bit. They are trusted, so
+            that sums of another weight give a wrong result.
 
     Returns:
         ``[..., N]``, contiguous, in the dtype of ``a``. A row with a NaN or an infinity is NaN.

@@ -84,8 +84,8 @@ def qconv2d_int8(
         clamp_min, clamp_max: in -128..127: a fused relu is clamp_min=output_zero_point.
         stride, padding, dilation: as in ``torch.nn.functional.conv2d``.
         weight_sums: int32 ``[Co]`` from :func:`mixed_gemm.ops.weight_sums`, which spares each call
-            to sum ``weight``; the result is the same. Trusted: sums of another weight give a wrong
-            result.
+            to sum ``weight``; the result is the same. They are trusted, so that sums of another
+            weight give a wrong result.
 
     Returns:
         int8 ``[N, Co, Ho, Wo]`` in the memory format of ``input``.

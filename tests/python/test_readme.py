@@ -95,6 +95,13 @@ def of_int8_convolutions(names: Names) -> None:
     assert [type(names["model"][i]) for i in (0, 2)] == [mixed_gemm.Int8Conv2d] * 2
 
 
+def of_given_sums(names: Names) -> None:
+    without = mixed_gemm.block_quant_gemm(
+        names["a"], names["weight"].t(), names["scale"], names["offset"], block_size=128
+    )
+    assert names["sums"].shape == (4, 256) and torch.equal(names["out"], without)
+
+
 def of_checkpoints(names: Names) -> None:
     assert isinstance(names["layer"], mixed_gemm.Linear)
     assert set(mixed_gemm.open_checkpoint("model-ct").layers) == set(tiny_llama.LINEARS)
@@ -136,6 +143,7 @@ EXAMPLES = {
     ("docs/schemes.md", "python", 2): Example(of_float8),
     ("docs/convolution.md", "python", 0): Example(of_convolutions),
     ("docs/convolution.md", "python", 1): Example(of_int8_convolutions),
+    ("docs/convolution.md", "python", 2): Example(of_given_sums),
     ("docs/checkpoints.md", "python", 0): Example(of_checkpoints),
     ("docs/checkpoints.md", "python", 1): Example(
         of_transformers, needs=(("transformers", "5.17"), ("accelerate", None))
