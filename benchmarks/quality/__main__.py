@@ -23,6 +23,7 @@ def main() -> None:
     answer = commands.add_parser("answer")
     run = commands.add_parser("measure")
     run.add_argument("--only", nargs="*", default=[""], help="rows whose names hold one of these")
+    run.add_argument("--part", default="0/1", help="1/3: every third row, from the second on")
     run.add_argument("--tokens", type=int, default=131072, help="of calibration")
     run.add_argument("--length", type=int, default=512, help="tokens of a window of calibration")
     run.add_argument("--seed", type=int, default=0)
@@ -38,6 +39,8 @@ def main() -> None:
         measure.answer(given.folder, given.device)
     else:
         rows = [row for row in ROWS if any(part in row.name for part in given.only)]
+        first, step = map(int, given.part.split("/"))
+        rows = rows[first::step]
         settings = measure.Settings(given.tokens, given.length, given.seed, given.device)
         measure.table(given.folder, rows, settings, given.out, given.commit)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ..stage import Moments, Site, Stage
@@ -46,19 +48,24 @@ class GPTQ:
         """
         for group in stage.groups():
             moments = stage.moments(group)
-            for site in group:
-                self._site(site, moments)
+            for sites in _alike(group):
+                self._together(sites, moments)
 
-    def _site(self, site: Site, moments: Moments) -> None:
+    def _together(self, sites: list[Site], moments: Moments) -> None:
+        """Layers with the same inputs and the same grid, as one with the rows of all."""
         gram = damped(moments.gram / moments.tokens, self.damp)
-        weight = site.dense.float()
-        target = weight
+        target = torch.cat([site.dense.float() for site in sites])
         if self.correct:
-            target = towards_dense(weight, gram, moments.cross / moments.tokens, self.correct)
-        of = Range.of(site.target.scheme, weight.shape[1], site.dense.dtype, self.bits)
+            target = towards_dense(target, gram, moments.cross / moments.tokens, self.correct)
+        first = sites[0]
+        of = Range.of(first.target.scheme, target.shape[1], first.dense.dtype, self.bits)
         grid = search(target, of, gram.diagonal())
         codes, grid = self._solve(target, grid, gram)
-        site.finish(as_weight(codes, grid, site), site.note, moments.gram / moments.tokens)
+        begin = 0
+        for site in sites:
+            rows = slice(begin, begin := begin + len(site.dense))
+            own = Grid(of, grid.scale[rows], grid.zero[rows])
+            site.finish(as_weight(codes[rows], own, site), site.note, moments.gram / moments.tokens)
 
     def _solve(self, weight: Tensor, grid: Grid, gram: Tensor) -> tuple[Tensor, Grid]:
         codes = compensated(weight, grid, gram)
@@ -66,3 +73,10 @@ class GPTQ:
             grid = refitted(codes, weight, grid, gram)
             codes = descended(codes, weight, grid, gram)
         return codes, grid
+
+
+def _alike(group: list[Site]) -> list[list[Site]]:
+    found: dict[object, list[Site]] = defaultdict(list)
+    for site in group:
+        found[site.target.scheme, site.dense.dtype].append(site)
+    return list(found.values())

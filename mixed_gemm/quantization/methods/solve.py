@@ -72,12 +72,13 @@ def _round_columns(
         weight, scale, zero: ``[N, columns]``. within: upper triangle ``[columns, columns]``.
     """
     left, codes, errors = weight.clone(), torch.empty_like(weight), torch.empty_like(weight)
+    inverse = 1 / scale
     for j in range(weight.shape[1]):
-        q = torch.round(left[:, j] / scale[:, j] + zero[:, j]).clamp(low, high)
-        codes[:, j] = q
-        error = (left[:, j] - (q - zero[:, j]) * scale[:, j]) / within[j, j]
-        left[:, j:] -= error[:, None] * within[j, j:]
-        errors[:, j] = error
+        q, error = codes[:, j], errors[:, j]
+        torch.addcmul(zero[:, j], left[:, j], inverse[:, j], out=q).round_().clamp_(low, high)
+        torch.sub(q, zero[:, j], out=error)
+        torch.addcmul(left[:, j], error, scale[:, j], value=-1, out=error).div_(within[j, j])
+        left[:, j:].addr_(error, within[j, j:], alpha=-1)
     return codes, errors
 
 
@@ -88,38 +89,35 @@ def descended(codes: Tensor, weight: Tensor, grid: Grid, gram: Tensor) -> Tensor
     Args and result as of :func:`compensated`; codes: where it starts.
     """
     k = weight.shape[1]
-    scale, zero = grid.spread(k)
+    scale, _ = grid.spread(k)
     low, high = grid.range.low, grid.range.high
     slope = (grid.values(codes) - weight) @ gram
     codes = codes.clone()
     for begin in range(0, k, COLUMNS):
         end = min(begin + COLUMNS, k)
         part = slice(begin, end)
-        given = (slope[:, part], gram[part, part], codes[:, part], scale[:, part], zero[:, part])
+        given = (slope[:, part], gram[part, part], codes[:, part], scale[:, part])
         codes[:, part], changes = replayed(_best_columns, given, low, high)
         slope += changes @ gram[part]
     return codes
 
 
 def _best_columns(
-    slope: Tensor, within: Tensor, codes: Tensor, scale: Tensor, zero: Tensor, low: float,
-    high: float,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    slope: Tensor, within: Tensor, codes: Tensor, scale: Tensor, low: float, high: float
+) -> tuple[Tensor, Tensor]:
     """New codes of some columns, one after the other, and by how much their values changed.
 
     Args:
-        slope: half the gradient ``[N, columns]``, as codes, scale and zero. within: of H.
+        slope: half the gradient ``[N, columns]``, as codes and scale. within: of H.
     """
-    slope, codes, changes = slope.clone(), codes.clone(), torch.empty_like(slope)
+    slope, new, changes = slope.clone(), torch.empty_like(codes), torch.empty_like(codes)
+    step = 1 / (within.diagonal() * scale)
     for j in range(codes.shape[1]):
-        s, z = scale[:, j], zero[:, j]
-        wanted = (codes[:, j] - z) * s - slope[:, j] / within[j, j]
-        q = torch.round(wanted / s + z).clamp(low, high)
-        change = (q - codes[:, j]) * s
-        codes[:, j] = q
-        changes[:, j] = change
-        slope += change[:, None] * within[j]
-    return codes, changes
+        q, change = new[:, j], changes[:, j]
+        torch.addcmul(codes[:, j], slope[:, j], step[:, j], value=-1, out=q)
+        torch.sub(q.round_().clamp_(low, high), codes[:, j], out=change).mul_(scale[:, j])
+        slope.addr_(change, within[j])
+    return new, changes
 
 
 def refitted(codes: Tensor, weight: Tensor, grid: Grid, gram: Tensor) -> Grid:
