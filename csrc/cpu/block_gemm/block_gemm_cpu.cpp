@@ -152,11 +152,27 @@ class BlockPass {
     }
   }
 
+  // A byte of each line of a block. The products of several rows read B a few columns at a time,
+  // and wait for each where it comes from memory: summing, which reads more at once, has read ahead
+  // for them. With sums given and without this, 8 rows by 4096 x 4096 in blocks of 128 took 2.1
+  // times as long as with summing, with it 0.87 (one thread of an AMD EPYC with VNNI), and with
+  // prefetch instructions 2.0.
+  static void read_ahead(const IntegerTile& tile, const ScaledMmProblem& block) {
+    constexpr int64_t kLine = 64;
+    const auto* b = static_cast<const volatile char*>(block.b);
+    for (int64_t column = tile.column; column < tile.column_end; ++column) {
+      for (int64_t k = 0; k < block.k; k += kLine) {
+        [[maybe_unused]] const char byte = b[column * block.ldb + k];
+      }
+    }
+  }
+
   // The column sums of block g of B in the columns of a tile.
   void sum_columns(const IntegerTile& tile, int64_t g, int32_t* sums) const {
     if (p_.b_sums != nullptr) {
       const int32_t* given = p_.b_sums + (MIXED_GEMM_MUTATED(GivenSum) ? 0 : g) * p_.n;
       std::copy(given + tile.column, given + tile.column_end, sums);
+      if (tile.end - tile.begin > 1) read_ahead(tile, products_[g]);
       return;
     }
     const ScaledMmProblem& block = products_[g];
