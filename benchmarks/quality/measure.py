@@ -106,4 +106,4 @@ def table(
         above = {name: round(100 * (found[name] / dense[name] - 1), 2) for name in dense}
         result["rows"].append({"name": row.name, "goal": row.goal, "percent": above, **took})
         out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-        print(f"{row.name:40s} {above} {took['seconds']} s", flush=True)
+        print(f"{row.name:40s} % {above} {took['seconds']} s", flush=True)
