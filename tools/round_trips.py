@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
+from trips import engine
 from trips.cells import REFUSED, SAME, WRONG
 from written import settle
 
@@ -169,6 +170,10 @@ Random weights, `quantize_(model, group_size=32)`. Whatever holds a matrix is qu
 - Mixtral, Qwen3-MoE, gpt-oss: experts in tensors of three dimensions have no kernels and stay
   dense. Stock transformers loads no compressed-tensors folder whose experts are dense and apart, as
   save_pretrained writes them.
+
+{engine.vllm()}
+
+{engine.installing()}
 
 ## Refusals
 

@@ -154,7 +154,7 @@ def why(text: str) -> str:
     if not at:
         return "it ended without an error"
     # The process that hands an error on says less than the one where it began.
-    first = next((i for i in at if not plain[i].startswith("RuntimeError: Engine core")), at[0])
+    first = next((i for i in at if "Engine" not in plain[i].split(":")[0]), at[0])
     return " ".join(x.strip() for x in plain[first : first + 3])[:300]
 
 

@@ -46,7 +46,7 @@ def _digest(batches: Sequence[Tensor]) -> str:
     found = hashlib.sha256()
     for batch in batches:
         found.update(f"{tuple(batch.shape)}{batch.dtype}".encode())
-        found.update(batch.contiguous().numpy().tobytes())
+        found.update(batch.cpu().contiguous().numpy().tobytes())
     return found.hexdigest()
 
 
@@ -116,7 +116,7 @@ class CalibratedCheckpoint(DenseCheckpoint):
         model = self._empty_model()
         targets = self._targets(model)
         self._load(model, lambda name: not walk.in_blocks(name, model, targets))
-        walk.prepare(model, targets, list(calibration))
+        walk.prepare(model, targets, [batch.to(self._device) for batch in calibration])
         self._numbers = walk.numbers
         self._changed = walk.changed
 
