@@ -1,13 +1,11 @@
 // Launchers of the scaled GEMMs: templates end here.
 #pragma once
 #include <array>
-#include <type_traits>
 #include <utility>
 
 #include "grid/launch.cuh"
 #include "grid/scaled_reduce.h"
 #include "scaled/kernel.cuh"
-#include "scaled/plain_kernel.cuh"
 
 namespace mixed_gemm {
 
@@ -28,40 +26,20 @@ typename ScaledMm<Config>::Params scaled_mm_params(const ScaledMmProblem& p, con
       work.flags};
 }
 
-// Whether the tile has CUTLASS's kernel too: with int8. Of fp8 it was never measured, since the
-// GPUs before Hopper that have it (sm_89) are not at hand.
+// CUTLASS's own kernel of a tile, for problems whose K nobody splits. None but where
+// plain_launch.cuh says so: its headers take 4 s of a source's compilation for each architecture.
 template <typename Config>
-constexpr bool kHasPlain =
-    includes(Config::kTile.plain, ForModes::kAll) && std::is_integral_v<typename Config::Sum>;
-
-// Whether CUTLASS's kernel runs it: nobody splits K.
-template <typename Config>
-bool is_plain_scaled(const ScaledMmProblem& p, const Work& work) {
-  return kHasPlain<Config> && work.split == SplitK::kNone && fits_plain_grid<Config>(p.n);
-}
-
-template <typename Config>
-int launch_plain_scaled(const ScaledMmProblem& p, const Work& work) {
-  if constexpr (kHasPlain<Config>) {
-    using Kernel = PlainScaled<Config>;
-    constexpr int kSmemBytes = sizeof(typename Kernel::SharedStorage);
-    static_assert(kSmemBytes <= scaled_smem_bytes(Config::kTile),
-                  "why_not filters by scaled_smem_bytes()");
-    const int m = static_cast<int>(p.m), n = static_cast<int>(p.n), k = static_cast<int>(p.k);
-    const auto params = plain_params<Kernel>(
-        m, n, k, Kernel::FusionCallbacks::arguments(epilogue_args(p), {p.d, p.out, m, n}),
-        scaled_mm_params<Config>(p, work).mainloop);
-    return launch_plain_kernel<Config>(plain_scaled_kernel<Config>, params, work, kSmemBytes);
-  }
-  return cudaErrorInvalidValue;  // is_plain_scaled lets nobody come here
-}
+struct PlainLaunch {
+  static bool takes(const ScaledMmProblem&, const Work&) { return false; }
+  static int launch(const ScaledMmProblem&, const Work&) { return cudaErrorInvalidValue; }
+};
 
 template <typename Config>
 int launch_scaled_mm(const ScaledMmProblem& p, const Work& work) {
   constexpr int kSmemBytes = sizeof(typename ScaledMm<Config>::SharedStorage);
   static_assert(kSmemBytes == scaled_smem_bytes(Config::kTile),
                 "why_not filters by scaled_smem_bytes()");
-  if (is_plain_scaled<Config>(p, work)) return launch_plain_scaled<Config>(p, work);
+  if (PlainLaunch<Config>::takes(p, work)) return PlainLaunch<Config>::launch(p, work);
   const auto params = scaled_mm_params<Config>(p, work);
   KernelLaunch shape = launch_of(work, params.work.workers, Config::kThreads, kSmemBytes);
   shape.even = work.early_start;

@@ -1,4 +1,4 @@
-#include "scaled/launch.cuh"
+#include "scaled/plain_launch.cuh"
 #include "scaled/launchers.h"
 
 namespace mixed_gemm {

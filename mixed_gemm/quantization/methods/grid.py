@@ -1,7 +1,10 @@
 """Scales and zero points of groups, searched so that rounding costs least.
 
 The cost of an element is the square of what rounding changes times a weight: how large its input
-is, squared and summed over calibration (the diagonal of the second moments), or 1 without data.
+is, squared and summed over calibration (the diagonal of the second moments). Without data a search
+that may clip hurts: with zero points of groups of 64 the perplexity of SmolLM2 on two texts rose by
+26 and 28 % by rounding, 36 and 30 % by the range with the least squared error, 16 and 23 % by the
+best zero point that clips nothing.
 """
 
 from __future__ import annotations
@@ -90,6 +93,44 @@ def _starts(x: Tensor, of: Range) -> list[tuple[Tensor, Tensor]]:
     extreme = x.gather(-1, x.abs().argmax(-1, keepdim=True))
     scale = nonzero_scale(extreme / of.low, of.dtype)
     return [(scale, torch.zeros_like(scale)), (-scale, torch.zeros_like(scale))]
+
+
+def unclipped(weight: Tensor, of: Range) -> Grid:
+    """The scale and zero point of each group by which rounding to nearest costs least, among those
+    that clip nothing: without data nobody knows which large weight matters, and a zero point that
+    is rounded after the scale was chosen clips one end of the range by up to half a step.
+
+    Without zero points the largest magnitude is at the code of the largest magnitude.
+
+    Args:
+        weight: float32 ``[N, K]``. of: the codes.
+    """
+    x = grouped(weight.float(), of.group)
+    scale, zero = _starts(x, of)[0]
+    if not of.has_zeros:
+        return Grid(of, scale.squeeze(-1), zero.squeeze(-1))
+    least = torch.full_like(scale, torch.inf)
+    for code in range(int(of.low), int(of.high) + 1):
+        tried = torch.full_like(scale, float(code))
+        wide = widest(x, tried, of)
+        found = ((_round(x, wide, tried, of) - tried) * wide - x).square().sum(-1, keepdim=True)
+        better = found < least
+        scale, zero = torch.where(better, wide, scale), torch.where(better, tried, zero)
+        least = torch.where(better, found, least)
+    return Grid(of, scale.squeeze(-1), zero.squeeze(-1))
+
+
+def widest(x: Tensor, zero: Tensor, of: Range) -> Tensor:
+    """The smallest scale by which no weight of a group is clipped, ``[N, G, 1]``.
+
+    Args:
+        x: ``[N, G, size]``. zero: codes, ``[N, G, 1]``.
+    """
+    above, below = x.amax(-1, keepdim=True).clamp(min=0), -x.amin(-1, keepdim=True).clamp(max=0)
+    # A zero point at an end of the codes has no room on that side.
+    up = torch.where(above > 0, above / (of.high - zero), 0.0)
+    down = torch.where(below > 0, below / (zero - of.low), 0.0)
+    return nonzero_scale(torch.maximum(up, down), of.dtype)
 
 
 def search(

@@ -16,7 +16,7 @@ from ...weights.tensor import QuantizedTensor
 from ..select import Target
 from ..stage import Site
 from .codes import as_weight
-from .grid import Grid, Range, grouped, search
+from .grid import Grid, Range, grouped, unclipped, widest
 from .rounding import RoundToNearest
 
 
@@ -79,7 +79,7 @@ class HQQ:
             real_zeros: whether zero points need be no codes, which only zero_mode "add" has a
                 place for.
         """
-        grid = search(weight, of)
+        grid = unclipped(weight, of)
         x = grouped(weight, of.group)
         inside = grouped(torch.ones_like(weight[:1]), of.group)  # 0 in the padding
         scale, zero, beta = grid.scale[..., None], grid.zero[..., None], self.beta
@@ -103,8 +103,13 @@ class HQQ:
                 ).clamp(min=1)
                 scale = nonzero_scale(fitted, of.dtype)
             beta *= self.growth
-        zero = best[1] if real_zeros else best[1].round()
-        return Grid(of, best[0].squeeze(-1), zero.squeeze(-1))
+        scale, zero = best
+        if of.has_zeros and not real_zeros:  # rounded, they would clip one end of the range
+            wide = torch.maximum(scale, widest(x, zero.round(), of))
+            fits = wide.isfinite()  # else a zero point at an end has weights beyond it
+            scale = torch.where(fits, wide, grid.scale[..., None])
+            zero = torch.where(fits, zero.round(), grid.zero[..., None])
+        return Grid(of, scale.squeeze(-1), zero.squeeze(-1))
 
     def note(self, name: str) -> str:
         """Empty, whatever the ``name``."""

@@ -14,7 +14,7 @@ from ...weights.tensor import QuantizedTensor
 from ..select import Target
 from ..stage import Site
 from .codes import as_weight
-from .grid import Range, search
+from .grid import Range, unclipped
 
 
 class RoundToNearest:
@@ -50,7 +50,8 @@ class RoundToNearest:
 
 @dataclass(frozen=True)
 class SearchedRounding(RoundToNearest):
-    """To nearest, in the range of each group for which the squared error is least.
+    """To nearest, with the zero point of each group for which the squared error is least among
+    those that clip no weight; without zero points as :class:`RoundToNearest`.
 
     Args:
         bits: fewer than the scheme stores; None: as many.
@@ -63,5 +64,5 @@ class SearchedRounding(RoundToNearest):
         site = Site(name, target)
         weight = site.dense.float()
         of = Range.of(target.scheme, weight.shape[1], site.dense.dtype, self.bits)
-        grid = search(weight, of)
+        grid = unclipped(weight, of)
         return as_weight(grid.codes(weight), grid, site)

@@ -45,15 +45,30 @@ def test_methods_beat_rounding(kind: str, symmetric: bool) -> None:
     assert max(gptq, both) < 0.8 * nearest
 
 
-@pytest.mark.parametrize("symmetric", [False, True])
-def test_searched_ranges_are_closer_to_the_weight(symmetric: bool) -> None:
-    options = {"group_size": 32, "symmetric": symmetric}
-    plain, searched = (
-        mixed_gemm.quantize_(decoders.decoder(), method=method, **options)
-        for method in (None, "rtn")
+@pytest.mark.parametrize("method", ["rtn", "hqq"])
+@pytest.mark.parametrize("shift", [0.0, 0.5, -3.0])  # of all weights: all of one sign at last
+def test_methods_without_data_clip_no_weight(method: str, shift: float) -> None:
+    """With zero points; the largest weights of a group are those that clipping would change."""
+    torch.manual_seed(0)
+    layer = nn.Linear(96, 40)
+    with torch.no_grad():
+        layer.weight.copy_(torch.randn(40, 96).pow(3) + shift)
+        layer.weight[:4] = 0
+        layer.weight[4:8, :32] = 1.5
+    model = nn.Sequential(layer)
+    report = mixed_gemm.quantize_(
+        model, bits=4, group_size=32, symmetric=False, method=method, skip=()
     )
-    for name in plain.quantized:
-        assert searched.layers[name].weight_error < plain.layers[name].weight_error
+    assert report.quantized == ("0",)
+    found = model[0].to_quantized_weight()
+    steps = found.scales.float().t().repeat_interleave(32, 1)
+    off = (model[0].dequantize(torch.float32) - layer.weight).abs()
+    assert bool((off <= 0.5001 * steps.abs()).all())
+
+
+def test_without_zero_points_rtn_is_rounding_to_nearest() -> None:
+    plain, searched = (quantized("Llama", method, symmetric=True) for method in (None, "rtn"))
+    assert torch.equal(decoders.logits(plain), decoders.logits(searched))
 
 
 @pytest.mark.parametrize("method", ["gptq", "awq+gptq", methods.AutoRound(steps=20)], ids=str)
