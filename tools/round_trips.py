@@ -173,8 +173,6 @@ Random weights, `quantize_(model, group_size=32)`. Whatever holds a matrix is qu
 
 {engine.vllm()}
 
-{engine.installing()}
-
 ## Refusals
 
 {refusals}
