@@ -1,5 +1,5 @@
-#include "scaled/plain_launch.cuh"
 #include "scaled/launchers.h"
+#include "scaled/plain_launch.cuh"
 
 namespace mixed_gemm {
 
