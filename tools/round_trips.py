@@ -173,6 +173,8 @@ Random weights, `quantize_(model, group_size=32)`. Whatever holds a matrix is qu
 
 {engine.vllm()}
 
+{engine.installing()}
+
 ## Refusals
 
 {refusals}

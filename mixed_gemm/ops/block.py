@@ -19,11 +19,8 @@ from .arguments import (
 from .autograd import Derivatives, Rule, Saved
 from .conv_problem import check_block_size
 from .errors import (
-    check_storage,
-    dtype_name,
-    shape_text,
+    check_int8_weight,
     translates_errors,
-    wrong_type,
     wrong_value,
 )
 from .flops import matrix_product
@@ -110,15 +107,10 @@ def block_sums(b: Tensor, block_size: int) -> Tensor:
         TypeError: ``b`` is not int8.
     """
     where = "mixed_gemm.ops.block_sums"
-    got = f"{dtype_name(b.dtype)} {shape_text(b.shape)}"
-    if b.dtype != torch.int8:
-        wrong_type(where, "b", "be int8 [K, N]", got)
-    if b.dim() != 2:
-        wrong_value(where, "b", "be int8 [K, N]", got)
+    check_int8_weight(where, "b", b, 2, "[K, N]")
     refuse_non_numbers(where, block_size=block_size)
     k, n = b.shape
     _check_blocks(where, block_size, k)
-    check_storage(where, b=b)
     if k == 0:
         return b.new_zeros((0, n), dtype=torch.int32)
     size = k if block_size == -1 else block_size

@@ -26,11 +26,9 @@ from .conv_problem import (
     new_images,
 )
 from .errors import (
-    check_storage,
-    dtype_name,
+    check_int8_weight,
     shape_text,
     translates_errors,
-    wrong_type,
     wrong_value,
 )
 from .op import Op, for_tests
@@ -136,12 +134,7 @@ def weight_sums(weight: Tensor) -> Tensor:
         TypeError: ``weight`` is not int8.
     """
     where = "mixed_gemm.ops.weight_sums"
-    got = f"{dtype_name(weight.dtype)} {shape_text(weight.shape)}"
-    if weight.dtype != torch.int8:
-        wrong_type(where, "weight", f"be int8 {FILTER_RULE}", got)
-    if weight.dim() != 4:
-        wrong_value(where, "weight", f"be int8 {FILTER_RULE}", got)
-    check_storage(where, weight=weight)
+    check_int8_weight(where, "weight", weight, 4, FILTER_RULE)
     return weight.sum((1, 2, 3), dtype=torch.int32)
 
 

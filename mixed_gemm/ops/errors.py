@@ -180,3 +180,19 @@ def translates_errors(op: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
         return call
 
     return decorate
+
+
+def check_int8_weight(
+    where: str, argument: str, weight: torch.Tensor, dims: int, rule: str
+) -> None:
+    """Of helpers that are no ops: int8, of so many dimensions, and not freed.
+
+    Args:
+        rule: what an error calls the shape.
+    """
+    got = f"{dtype_name(weight.dtype)} {shape_text(weight.shape)}"
+    if weight.dtype != torch.int8:
+        wrong_type(where, argument, f"be int8 {rule}", got)
+    if weight.dim() != dims:
+        wrong_value(where, argument, f"be int8 {rule}", got)
+    check_storage(where, **{argument: weight})

@@ -15,12 +15,9 @@ from .. import _library
 from .arguments import check_is_dtype
 from .autograd import Derivatives, Rule
 from .errors import (
+    check_int8_weight,
     check_not_freed,
-    check_storage,
-    dtype_name,
-    shape_text,
     translates_errors,
-    wrong_type,
     wrong_value,
 )
 from .fake import Fake
@@ -149,12 +146,7 @@ def azp_adjustment(weight: Tensor, azp: int | Tensor | None = None) -> Tensor:
         TypeError: the weight is not int8.
     """
     where = "mixed_gemm.ops.azp_adjustment"
-    got = f"{dtype_name(weight.dtype)} {shape_text(weight.shape)}"
-    if weight.dtype != torch.int8:
-        wrong_type(where, "weight", "be int8 [N, K]", got)
-    if weight.dim() != 2:
-        wrong_value(where, "weight", "be int8 [N, K]", got)
-    check_storage(where, weight=weight)
+    check_int8_weight(where, "weight", weight, 2, "[N, K]")
     sums = weight.sum(1, dtype=torch.int64)
     if azp is not None:
         sums = sums * azp

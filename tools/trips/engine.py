@@ -1,5 +1,5 @@
-"""The section of the page whose figures another environment left in benchmarks/results: what stock
-vLLM reads (tools/vllm_folders.py).
+"""Sections of the page whose figures another environment left in benchmarks/results: what stock
+vLLM reads (tools/vllm_folders.py), and what installing takes (tools/install_times.py).
 """
 
 from __future__ import annotations
@@ -54,3 +54,19 @@ With rounded activations a last bit of 16 grows as large as the rounding itself.
 
 - Refused with 8-bit weights: vLLM has no such kernel on CPUs; on GPUs it has.
 - The last row and `w8a8_block` are what no other reader knows, refused as they should be."""
+
+
+def installing() -> str:
+    """The section on installing."""
+    found = _read("install_cpu.json")
+    rows = [
+        [f"`{row['command']}`", f"{row['seconds']:.0f} s", f"{row['megabytes']:.0f} MB"]
+        for row in found["rows"]
+    ]
+    return f"""## Installing
+
+In a new environment, {found["cores"]} cores, packages from a nearby index. torch is installed
+before, for CPUs, and is not counted; CPU kernels are all that such a torch can use, so nothing of
+CUDA is compiled.
+
+{_table(["command", "time", "added"], rows)}"""
