@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
@@ -21,7 +21,7 @@ def way_of(
     method: Any,
     targets: Mapping[str, Target],
     rounds_activations: bool,
-    smooth: float | None,
+    smooth: float | Literal["search"] | None,
     progress: Progress,
 ) -> Method:
     """What rounds the layers.
@@ -55,13 +55,16 @@ def way_of(
     return RoundToNearest()
 
 
-def _refuse_smooth(smooth: float | None) -> None:
+def _refuse_smooth(smooth: float | Literal["search"] | None) -> None:
     if smooth is not None:
         raise ArgumentValueError(f"quantize_: smooth must be None with a method, got {smooth}")
 
 
 def _by_method(
-    method: Any, targets: Mapping[str, Target], smooth: float | None, progress: Progress
+    method: Any,
+    targets: Mapping[str, Target],
+    smooth: float | Literal["search"] | None,
+    progress: Progress,
 ) -> Method:
     for name, target in targets.items():
         if not target.scheme.is_weight_only:

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
+from .sample import RowSample
+
 # Reading these of a tensor reads none of its values.
 _ATTRIBUTES = ("shape", "dtype", "device", "ndim", "is_cuda", "requires_grad", "layout")
 _METHODS = ("size", "dim", "numel", "stride", "is_contiguous", "is_floating_point", "element_size")
@@ -26,13 +28,22 @@ _METADATA = {getattr(Tensor, name).__get__ for name in _ATTRIBUTES} | {
 @dataclass
 class Observed:
     """One layer: least and largest value of every input channel, float32 ``[K]``; of a convolution
-    those of its output, too; and the layers its inputs came from (None: from something that is no
-    candidate)."""
+    those of its output, too; the layers its inputs came from (None: from something that is no
+    candidate); and some rows of the input, where they were asked for."""
 
     low: Tensor | None = None
     high: Tensor | None = None
     producers: set[str | None] = field(default_factory=set)
     output: tuple[float, float] | None = None
+    sample: RowSample | None = None
+
+    def range_after(self, factors: Tensor | None) -> tuple[float, float]:
+        """Least and largest value once channels are divided by ``factors`` ``[K]``."""
+        assert self.low is not None and self.high is not None
+        low, high = self.low, self.high
+        if factors is not None:
+            low, high = low / factors, high / factors
+        return float(low.min()), float(high.max())
 
     def add_output(self, y: Tensor) -> None:
         if y.numel() == 0:
@@ -45,6 +56,8 @@ class Observed:
         rows = x.detach().reshape(-1, x.shape[-1])
         if rows.shape[0] == 0:
             return
+        if self.sample is not None:
+            self.sample.add(rows)
         low, high = (v.float() for v in torch.aminmax(rows, dim=0))
         self.low = low if self.low is None else torch.minimum(self.low, low)
         self.high = high if self.high is None else torch.maximum(self.high, high)
@@ -178,7 +191,7 @@ def _watch_output(producer: Producer, watch: _Watch) -> Any:
 
 
 def observe(
-    model: nn.Module, layers: Mapping[str, nn.Module], batches: Iterable[Any]
+    model: nn.Module, layers: Mapping[str, nn.Module], batches: Iterable[Any], rows: int = 0
 ) -> Observations:
     """Run the batches through the model in eval mode, without gradients.
 
@@ -186,6 +199,7 @@ def observe(
         layers: name -> module, of those to watch: linears, and convolutions, whose output is
             watched too.
         batches: anything iterable; see :func:`run_batch`.
+        rows: of the input of each linear that are kept, at most.
 
     Raises:
         ValueError: there is no batch, or a layer saw NaN or Inf.
@@ -195,7 +209,9 @@ def observe(
         for name, module in model.named_modules()
         if _is_norm(module) or type(module) is nn.Linear
     }
-    seen = Observations({name: Observed() for name in layers}, producers)
+    sampled = {x for x in layers if rows and isinstance(layers[x], nn.Linear)}
+    empty = {x: Observed(sample=RowSample(rows) if x in sampled else None) for x in layers}
+    seen = Observations(empty, producers)
     watch = _Watch({id(layer.weight): name for name, layer in layers.items()})
     handles = [_watch_inputs(layers[x], seen.layers[x], watch) for x in layers]
     handles += [

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -53,7 +53,7 @@ def quantize_(
     method: str | Method | BlockMethod | None = None,
     calibration: Iterable[Any] | None = None,
     average_bits: float | None = None,
-    smooth: float | None = None,
+    smooth: float | Literal["search"] | None = None,
     fuse_activations: bool = False,
     embeddings: bool = False,
     evaluate: torch.Tensor | None = None,
@@ -98,9 +98,10 @@ def quantize_(
         average_bits: 4..8: layers of 4 bits get 8 where that changes outputs most, measured with
             the calibration data (without: by the weights), as far as the average of a weight
             allows. Not for schemes that round activations.
-        smooth: for those of int8: alpha of SmoothQuant (0.5 is usual, and what
-            method="smoothquant" takes). Factors are folded into the norm or linear before, whose
-            weights change, or kept as a pre_scale.
+        smooth: for those of int8: alpha of SmoothQuant (0.5 is usual), or "search", what
+            method="smoothquant" does: for each layer the one by which its output changes least.
+            Factors are folded into the norm or linear before, whose weights change, or kept as a
+            pre_scale.
         fuse_activations: whether an ``nn.Sequential`` runs a layer and the ReLU, ReLU6, GELU or
             SiLU right behind it in one kernel: see ``mixed_gemm.nn.FusedSequential``. Not for
             linears of "w8a8" and "fp8"; an ``Int8Conv2d`` runs ReLU only.

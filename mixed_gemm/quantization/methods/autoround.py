@@ -126,30 +126,43 @@ class AutoRound:
             with stage.dense():
                 wanted = stage.outputs(stage.reference)
         learned = [_Learned(site, self.bits) for site in stage.sites]
+        nearest = [x.state() for x in learned]
+        with _computing_with(learned):
+            before = _error(stage, learned, wanted)
+            self._learn(stage, learned, wanted)
+            worse = _error(stage, learned, wanted) > before
+        for x, state in zip(learned, nearest, strict=True):
+            x.finish(state if worse else x.state())
+
+    def _learn(self, stage: Stage, learned: list[_Learned], wanted: list[Tensor]) -> None:
+        """Steps that become shorter, so that the last state is the one to keep."""
         generator = torch.Generator().manual_seed(self.seed)
-        rate, best, least = self.rate or 1 / self.steps, [], float("inf")
+        rate = self.rate or 1 / self.steps
         order: list[int] = []
-        total, states = 0.0, [x.state() for x in learned]
-        with torch.enable_grad(), _computing_with(learned):
-            for step in range(self.steps):
-                if not order:  # one pass over the batches is over
-                    if step and total < least:
-                        best, least = states, total
-                    order = torch.randperm(len(wanted), generator=generator).tolist()
-                    total, states = 0.0, [x.state() for x in learned]
-                i = order.pop()
+        for step in range(self.steps):
+            order = order or torch.randperm(len(wanted), generator=generator).tolist()
+            i = order.pop()
+            with torch.enable_grad():
                 for x in learned:
                     x.site.values = x.values()
                 out = stage.run(i, stage.hidden[i])
                 loss = torch.nn.functional.mse_loss(out.float(), wanted[i].float())
-                torch.autograd.backward(
-                    loss * 1000
-                )  # the sign alone counts; half floats stay above 0
-                total += float(loss.detach())
-                for x in learned:
-                    x.step(rate * (1 - step / self.steps))
-        for x, state in zip(learned, best or [y.state() for y in learned], strict=True):
-            x.finish(state)
+                scaled = loss * 1000  # the sign alone counts; half floats stay above 0
+            torch.autograd.backward(scaled)
+            for x in learned:
+                x.step(rate * (1 - step / self.steps))
+
+
+@torch.no_grad()
+def _error(stage: Stage, learned: list[_Learned], wanted: list[Tensor]) -> float:
+    """Of what the block computes now, over all batches."""
+    for x in learned:
+        x.site.values = x.values()
+    outputs = stage.outputs(stage.hidden)
+    return sum(
+        float(torch.nn.functional.mse_loss(out.float(), want.float()))
+        for out, want in zip(outputs, wanted, strict=True)
+    )
 
 
 @contextmanager

@@ -95,6 +95,16 @@ def _starts(x: Tensor, of: Range) -> list[tuple[Tensor, Tensor]]:
     return [(scale, torch.zeros_like(scale)), (-scale, torch.zeros_like(scale))]
 
 
+def whole_range(weight: Tensor, of: Range) -> Grid:
+    """Of each group from its smallest weight to its largest.
+
+    Args:
+        weight: float32 ``[N, K]``. of: the codes.
+    """
+    scale, zero = _starts(grouped(weight.float(), of.group), of)[0]
+    return Grid(of, scale.squeeze(-1), zero.squeeze(-1))
+
+
 def unclipped(weight: Tensor, of: Range) -> Grid:
     """The scale and zero point of each group by which rounding to nearest costs least, among those
     that clip nothing: without data nobody knows which large weight matters, and a zero point that
@@ -106,9 +116,9 @@ def unclipped(weight: Tensor, of: Range) -> Grid:
         weight: float32 ``[N, K]``. of: the codes.
     """
     x = grouped(weight.float(), of.group)
-    scale, zero = _starts(x, of)[0]
     if not of.has_zeros:
-        return Grid(of, scale.squeeze(-1), zero.squeeze(-1))
+        return whole_range(weight, of)
+    scale, zero = _starts(x, of)[0]
     least = torch.full_like(scale, torch.inf)
     for code in range(int(of.low), int(of.high) + 1):
         tried = torch.full_like(scale, float(code))

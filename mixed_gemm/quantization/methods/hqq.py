@@ -16,7 +16,7 @@ from ...weights.tensor import QuantizedTensor
 from ..select import Target
 from ..stage import Site
 from .codes import as_weight
-from .grid import Grid, Range, grouped, unclipped, widest
+from .grid import Grid, Range, grouped, unclipped, whole_range, widest
 from .rounding import RoundToNearest
 
 
@@ -79,7 +79,7 @@ class HQQ:
             real_zeros: whether zero points need be no codes, which only zero_mode "add" has a
                 place for.
         """
-        grid = unclipped(weight, of)
+        grid = whole_range(weight, of) if real_zeros else unclipped(weight, of)
         x = grouped(weight, of.group)
         inside = grouped(torch.ones_like(weight[:1]), of.group)  # 0 in the padding
         scale, zero, beta = grid.scale[..., None], grid.zero[..., None], self.beta

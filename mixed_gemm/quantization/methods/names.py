@@ -13,7 +13,7 @@ from .distilled import Distilled
 from .gptq import GPTQ
 from .hqq import HQQ
 from .rounding import SearchedRounding
-from .smoothquant import SmoothQuant
+from .smoothquant import SEARCH, SmoothQuant
 
 METHODS: dict[str, Callable[[], Any]] = {
     "rtn": SearchedRounding,
@@ -23,7 +23,7 @@ METHODS: dict[str, Callable[[], Any]] = {
     "awq+gptq": lambda: AWQ(then=GPTQ()),
     "autoround": AutoRound,
     "gptq+distill": Distilled,
-    "smoothquant": lambda: SmoothQuant(0.5),
+    "smoothquant": lambda: SmoothQuant(SEARCH),
 }
 WITHOUT_DATA = ("rtn", "hqq")
 IN_MEMORY = (Distilled, SmoothQuant)  # need the whole model at once

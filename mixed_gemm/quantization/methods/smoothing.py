@@ -8,6 +8,7 @@ where anything else reads that layer's output, the division stays as a pre_scale
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -57,9 +58,29 @@ def smoothing_factors(activations: Tensor, weight: Tensor, alpha: float = 0.5) -
     return torch.where((x > 0) & (w > 0), factors, 1.0)
 
 
-def _largest(observed: Observed) -> Tensor:
+def largest_input(observed: Observed) -> Tensor:
+    """The largest absolute value of every input channel, ``[K]``."""
     assert observed.low is not None and observed.high is not None
     return torch.maximum(observed.low.abs(), observed.high.abs())
+
+
+class FixedFactors:
+    """Factors of one ``alpha`` for linears that share an input.
+
+    Args:
+        linears: name -> module. seen: name -> what it read. alpha: see :func:`smoothing_factors`.
+    """
+
+    def __init__(
+        self, linears: Mapping[str, nn.Linear], seen: Mapping[str, Observed], alpha: float
+    ) -> None:
+        self._linears, self._seen, self._alpha = linears, seen, alpha
+
+    def __call__(self, names: Sequence[str]) -> Tensor:
+        """``[K]`` for the linears ``names``."""
+        largest = torch.stack([largest_input(self._seen[x]) for x in names]).amax(0)
+        weights = torch.cat([self._linears[x].weight.detach() for x in names])
+        return smoothing_factors(largest, weights, self._alpha)
 
 
 def _why_not_fold(producer: Producer, seen: Observations, shared: set[int]) -> str:
@@ -108,39 +129,42 @@ def _fold(producer: Producer, factors: Tensor) -> bool:
 
 
 def smooth(
-    linears: dict[str, nn.Linear], seen: Observations, alpha: float, shared: set[int]
+    linears: dict[str, nn.Linear],
+    seen: Observations,
+    factors_of: Callable[[Sequence[str]], Tensor | None],
+    shared: set[int],
 ) -> dict[str, Smoothing]:
     """Find the factors of every linear and fold what can be folded into the layers before.
 
     Args:
         linears: name -> module; their weights are not changed here.
         seen: of calibration.
-        alpha: see :func:`smoothing_factors`.
+        factors_of: the factors of linears that share an input, None where they need none.
         shared: ids of parameters that more than one module holds.
 
     Returns:
-        name -> factors, for the linears that calibration reached.
+        name -> factors, for the linears that calibration reached and that need some.
     """
     result: dict[str, Smoothing] = {}
-    reached = {name for name, x in seen.layers.items() if x.low is not None}
+    left = {name for name in linears if seen.layers[name].low is not None}
     why: dict[str, str] = {}
     for producer in seen.producers.values():
-        readers = sorted(producer.readers & reached)
+        readers = sorted(producer.readers & left)
         if not readers:
             continue
         reason = _why_not_fold(producer, seen, shared)
         if not reason:
-            largest = torch.stack([_largest(seen.layers[x]) for x in readers]).amax(0)
-            weights = torch.cat([linears[x].weight.detach() for x in readers])
-            factors = smoothing_factors(largest, weights, alpha)
-            if _fold(producer, factors):
-                folded = Smoothing(factors, True, f"folded into {producer.name}")
-                result.update(dict.fromkeys(readers, folded))
+            factors = factors_of(readers)
+            if factors is None or _fold(producer, factors):
+                left.difference_update(readers)
+                if factors is not None:
+                    folded = Smoothing(factors, True, f"folded into {producer.name}")
+                    result.update(dict.fromkeys(readers, folded))
                 continue
             reason = f"{producer.name} does not scale with its weight"
         why.update(dict.fromkeys(readers, reason))
-    for name in (x for x in linears if x in reached and x not in result):
-        factors = smoothing_factors(_largest(seen.layers[name]), linears[name].weight, alpha)
-        reason = why.get(name, "its input comes from no norm or linear")
-        result[name] = Smoothing(factors, False, f"kept as pre_scale: {reason}")
+    for name in (x for x in linears if x in left):
+        if (factors := factors_of([name])) is not None:
+            reason = why.get(name, "its input comes from no norm or linear")
+            result[name] = Smoothing(factors, False, f"kept as pre_scale: {reason}")
     return result

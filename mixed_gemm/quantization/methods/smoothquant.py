@@ -3,37 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
-from torch import Tensor, nn
+from torch import nn
 
 from ...ops.errors import ArgumentValueError, wrong_value
 from ...weights.kinds import kind_of
 from ...weights.tensor import QuantizedTensor
 from ..dataflow import Observations, observe
 from ..select import Target, weight_owners
-from .smoothing import Smoothing, smooth
+from .smoothing import FixedFactors, Smoothing, smooth
+from .smoothing_search import ROWS, SearchedFactors
+
+SEARCH: Literal["search"] = "search"
 
 
 class SmoothQuant:
     """8-bit weights and activations; outliers of the activations move into int8 weights first.
 
     Args:
-        alpha: of SmoothQuant in 0..1; None: no smoothing.
+        alpha: of SmoothQuant in 0..1; "search": for each layer the one by which its output changes
+            least; None: no smoothing.
 
     Raises:
         ValueError: ``alpha`` is out of range.
     """
 
-    def __init__(self, alpha: float | None = None) -> None:
-        if alpha is not None and not 0 <= alpha <= 1:
+    def __init__(self, alpha: float | Literal["search"] | None = None) -> None:
+        if isinstance(alpha, str):
+            if alpha != SEARCH:
+                wrong_value("quantize_", "smooth", f"be in 0..1 or '{SEARCH}'", repr(alpha))
+        elif alpha is not None and not 0 <= alpha <= 1:
             raise ArgumentValueError(f"quantize_: smooth must be in 0..1, got {alpha}")
         self._alpha = alpha
         self._seen: Observations | None = None
         self._smoothing: dict[str, Smoothing] = {}
 
     def __repr__(self) -> str:
-        return f"SmoothQuant({self._alpha})"
+        return f"SmoothQuant({self._alpha!r})"
 
     def prepare(
         self, model: nn.Module, targets: Mapping[str, Target], calibration: Iterable[Any] | None
@@ -67,11 +74,20 @@ class SmoothQuant:
             )
         shared = {parameter for parameter, who in weight_owners(model).items() if len(who) > 1}
         modules = {name: targets[name].module for name in {**linears, **dict.fromkeys(static)}}
-        self._seen = None if calibration is None else observe(model, modules, calibration)
+        rows = ROWS if self._alpha == SEARCH else 0
+        self._seen = None if calibration is None else observe(model, modules, calibration, rows)
         for name in static:
             self._range(name)  # all of them, before anything is folded
         if self._seen is not None and self._alpha is not None:
-            self._smoothing = smooth(linears, self._seen, self._alpha, shared)
+            layers = self._seen.layers
+            factors: Any = (
+                SearchedFactors(targets, layers)
+                if isinstance(self._alpha, str)
+                else FixedFactors(linears, layers, self._alpha)
+            )
+            self._smoothing = smooth(linears, self._seen, factors, shared)
+            for observed in layers.values():
+                observed.sample = None
 
     def _range(self, name: str) -> tuple[float, float]:
         """Least and largest activation after smoothing."""
@@ -80,11 +96,8 @@ class SmoothQuant:
             raise ArgumentValueError(
                 f"quantize_: calibration never reached {name}. Hint: name it in skip"
             )
-        low: Tensor = observed.low
-        high: Tensor = observed.high
-        if (found := self._smoothing.get(name)) is not None:
-            low, high = low / found.factors, high / found.factors
-        return float(low.min()), float(high.max())
+        found = self._smoothing.get(name)
+        return observed.range_after(None if found is None else found.factors)
 
     def weight(self, name: str, target: Target) -> QuantizedTensor:
         """The weight times its factors, rounded. Arguments and errors as in :class:`Method`."""

@@ -510,7 +510,7 @@ def test_smoothquant_is_a_method_by_name() -> None:
     options = {"calibration": decoders.batches(), "skip": ()}
     named, asked = decoders.decoder(), decoders.decoder()
     mixed_gemm.quantize_(named, "w8a8", method="smoothquant", **options)
-    mixed_gemm.quantize_(asked, "w8a8", smooth=0.5, **options)
+    mixed_gemm.quantize_(asked, "w8a8", smooth="search", **options)
     assert torch.equal(decoders.logits(named), decoders.logits(asked))
     with pytest.raises(ValueError, match="smoothquant' is for schemes that round activations"):
         mixed_gemm.quantize_(decoders.decoder(), group_size=32, method="smoothquant", **options)

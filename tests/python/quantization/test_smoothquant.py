@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import mixed_gemm
 from mixed_gemm import Linear
 from mixed_gemm.quantization import smoothing_factors
 from mixed_gemm.quantization.dataflow import observe
+from mixed_gemm.quantization.sample import RowSample
 
 D = 64
 OUTLIERS = (3, 17, 40)
@@ -64,7 +67,7 @@ def batches(count: int = 4) -> list[Tensor]:
 
 
 def quantized(
-    dense: nn.Module, smooth: float | None, activations: str = "dynamic", **options: Any
+    dense: nn.Module, smooth: Any, activations: str = "dynamic", **options: Any
 ) -> tuple[nn.Module, mixed_gemm.Report]:
     model = copy.deepcopy(dense)
     options.setdefault("calibration", batches())
@@ -222,6 +225,45 @@ def test_outliers_cost_less_with_smoothing(activations: str, residual: bool) -> 
     plain = error(quantized(dense, None, activations)[0], dense)
     smooth = error(quantized(dense, 0.5, activations)[0], dense)
     assert smooth < 0.7 * plain, (smooth, plain)
+
+
+@pytest.mark.parametrize("activations", ("dynamic", "dynamic_azp", "static", "static_azp"))
+@pytest.mark.parametrize("factor", (1.0, 50.0, 5000.0))
+def test_the_searched_alpha_is_as_good_as_any(activations: str, factor: float) -> None:
+    """Of a single layer, measured on the rows that it was chosen on."""
+    torch.manual_seed(0)
+    dense = nn.Sequential(with_outliers(nn.LayerNorm(D), factor), nn.Linear(D, 96))
+    fixed = [error(quantized(dense, x, activations)[0], dense) for x in (None, 0.2, 0.5, 0.8)]
+    model, report = quantized(dense, "search", activations)
+    assert error(model, dense) <= 1.001 * min(fixed)
+    assert report.smoothed == {} or report.smoothed == {"1": "folded into 0"}
+
+
+def test_a_layer_that_needs_no_smoothing_gets_none() -> None:
+    """Signs are exact in int8 as they are."""
+    torch.manual_seed(0)
+    dense = nn.Sequential(nn.Linear(D, 96, bias=False))
+    with torch.no_grad():
+        dense[0].weight.sign_()
+    data = torch.randn(64, D).sign()
+    model, report = quantized(dense, "search", calibration=[data])
+    assert report.smoothed == {} and model[0].pre_scale is None
+    assert torch.equal(model(data), dense(data))
+
+
+@settings(deadline=None, max_examples=100)
+@given(counts=st.lists(st.integers(0, 40), min_size=1, max_size=12), most=st.integers(1, 30))
+def test_a_sample_is_evenly_spaced(counts: list[int], most: int) -> None:
+    stream = torch.arange(sum(counts)).float()[:, None]
+    sample = RowSample(most)
+    for part in stream.split(counts):
+        sample.add(part)
+    rows = sample.rows().flatten().long().tolist()
+    assert len(rows) <= most
+    assert len(rows) == len(stream) or 2 * len(rows) >= most
+    if len(rows) > 1:
+        stride = rows[1] - rows[0]
+        assert rows == list(range(0, len(stream), stride))
 
 
 # --- calibration ------------------------------------------------------------------------------
