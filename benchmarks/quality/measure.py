@@ -17,7 +17,7 @@ from mixed_gemm.quantization import perplexity
 
 from ..about import about_run
 from . import smollm2, texts
-from .rows import Row
+from .rows import ROWS, Row
 
 WINDOW = 1024  # tokens the model sees at once; texts are cut into windows without overlap
 
@@ -89,7 +89,10 @@ def measured(row: Row, model: Any, batches: list[torch.Tensor]) -> dict[str, Any
 def table(
     folder: Path, rows: Sequence[Row], settings: Settings, out: Path, commit: str | None = None
 ) -> None:
-    """Measure rows, and write them as JSON after each, so that none is lost."""
+    """Measure rows, and write them as JSON after each, so that none is lost. Rows of ``out`` that
+    are not measured now stay, each with its commit: what it says is relative to the dense model,
+    not to a clock.
+    """
     warnings.filterwarnings("ignore", category=UserWarning)
     device, batches = settings.device, settings.batches(folder)
     dense = evaluate(load(folder, device), folder, device)
@@ -97,13 +100,18 @@ def table(
         "about": about_run(torch.device(device), {}, commit),
         "calibration": {"tokens": sum(x.numel() for x in batches), "length": settings.length},
         "dense": dense,
-        "rows": [],
     }
+    kept: dict[str, Any] = {}
+    if out.exists():
+        kept = {x["name"]: x for x in json.loads(out.read_text(encoding="utf-8"))["rows"]}
+    order = [row.name for row in ROWS]
     for row in rows:
         model = load(folder, device)
         took = measured(row, model, batches)
         found = evaluate(model, folder, device)
         above = {name: round(100 * (found[name] / dense[name] - 1), 2) for name in dense}
-        result["rows"].append({"name": row.name, "goal": row.goal, "percent": above, **took})
+        found_row = {"name": row.name, "goal": row.goal, "percent": above, **took, "commit": commit}
+        kept[row.name] = found_row
+        result["rows"] = [kept[name] for name in order if name in kept]
         out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         print(f"{row.name:40s} % {above} {took['seconds']} s", flush=True)

@@ -7,6 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from mixed_gemm import Scheme
+
 
 @dataclass(frozen=True)
 class Row:
@@ -28,6 +30,7 @@ def _weights(bits: int, group: int, symmetric: bool, method: str | None) -> dict
 
 
 BEST = "gptq+distill"
+REAL_ZEROS = Scheme.weight_only(4, 64, "add")
 ROWS = (
     Row("4 bits g128 symmetric", 14.0, _weights(4, 128, True, BEST)),
     Row("4 bits g128 asymmetric", 10.0, _weights(4, 128, False, BEST)),
@@ -36,10 +39,13 @@ ROWS = (
     Row("4 bits g32 asymmetric", 5.5, _weights(4, 32, False, BEST)),
     Row("3 bits g128 asymmetric", 50.0, _weights(3, 128, False, BEST)),
     Row("8 bits per channel, nearest", 0.8, {"scheme": "w8a16"}),
-    Row("W8A8 dynamic, SmoothQuant 0.5", 1.0, {"scheme": "w8a8", "smooth": 0.5}),
+    Row("W8A8 dynamic, SmoothQuant", 1.0, {"scheme": "w8a8", "method": "smoothquant"}),
     *(
         Row(f"4 bits g64 {kind}, {method}", None, _weights(4, 64, symmetric, method))
         for symmetric, kind in ((True, "symmetric"), (False, "asymmetric"))
         for method in (None, "rtn", "hqq", "awq", "gptq", "awq+gptq", "autoround")
     ),
+    Row("4 bits g64 real zero points, hqq", None, {"scheme": REAL_ZEROS, "method": "hqq"}),
+    Row("W8A8 dynamic, nearest", None, {"scheme": "w8a8"}),
+    Row("W8A8 dynamic, SmoothQuant 0.5", None, {"scheme": "w8a8", "smooth": 0.5}),
 )
