@@ -29,6 +29,10 @@ def _weights(bits: int, group: int, symmetric: bool, method: str | None) -> dict
     return {"scheme": "w4a16", **options}
 
 
+def _rounded(activations: str, method: str | None, **more: Any) -> dict[str, Any]:
+    return {"scheme": "w8a8", "activations": activations, "method": method, **more}
+
+
 BEST = "gptq+distill"
 REAL_ZEROS = Scheme.weight_only(4, 64, "add")
 ROWS = (
@@ -39,13 +43,22 @@ ROWS = (
     Row("4 bits g32 asymmetric", 5.5, _weights(4, 32, False, BEST)),
     Row("3 bits g128 asymmetric", 50.0, _weights(3, 128, False, BEST)),
     Row("8 bits per channel, nearest", 0.8, {"scheme": "w8a16"}),
-    Row("W8A8 dynamic, SmoothQuant", 1.0, {"scheme": "w8a8", "method": "smoothquant"}),
+    Row("W8A8 dynamic, SmoothQuant and GPTQ", 1.0, _rounded("dynamic", "smoothquant+gptq")),
     *(
         Row(f"4 bits g64 {kind}, {method}", None, _weights(4, 64, symmetric, method))
         for symmetric, kind in ((True, "symmetric"), (False, "asymmetric"))
         for method in (None, "rtn", "hqq", "awq", "gptq", "awq+gptq", "autoround")
     ),
     Row("4 bits g64 real zero points, hqq", None, {"scheme": REAL_ZEROS, "method": "hqq"}),
-    Row("W8A8 dynamic, nearest", None, {"scheme": "w8a8"}),
-    Row("W8A8 dynamic, SmoothQuant 0.5", None, {"scheme": "w8a8", "smooth": 0.5}),
+    *(
+        Row(f"W8A8 {kind}, {name}", None, _rounded(activations, method, **more))
+        for activations, kind in (("dynamic", "dynamic"), ("dynamic_azp", "zero points"))
+        for name, method, more in (
+            ("nearest", None, {}),
+            ("SmoothQuant 0.5", None, {"smooth": 0.5}),
+            ("SmoothQuant", "smoothquant", {}),
+            ("SmoothQuant and GPTQ", "smoothquant+gptq", {}),
+        )
+        if (kind, name) != ("dynamic", "SmoothQuant and GPTQ")  # among those with a goal
+    ),
 )

@@ -39,9 +39,10 @@ def way_of(
         if targets and not rounds_activations:
             name, target = next(iter(targets.items()))
             raise ArgumentValueError(
-                "quantize_: method='smoothquant' is for schemes that round activations, got "
+                f"quantize_: method={method} is for schemes that round activations, got "
                 f"{name} as {target.scheme}. Hint: scheme='w8a8'"
             )
+        method.progress = progress
         return ByScheme(method, RoundToNearest())
     if method is not None:
         return _by_method(method, targets, smooth, progress)
@@ -69,8 +70,8 @@ def _by_method(
     for name, target in targets.items():
         if not target.scheme.is_weight_only:
             raise ArgumentValueError(
-                "quantize_: method must be None or 'smoothquant' for schemes that round "
-                f"activations, got {method} and {name} as {target.scheme}"
+                "quantize_: method must be None, 'smoothquant' or 'smoothquant+gptq' for schemes "
+                f"that round activations, got {method} and {name} as {target.scheme}"
             )
     _refuse_smooth(smooth)
     if not hasattr(method, "quantize"):
@@ -104,6 +105,10 @@ class ByScheme:
     def weight(self, name: str, target: Target) -> QuantizedTensor:
         """As of :class:`Method`."""
         return self._of(target).weight(name, target)
+
+    def output_error(self, name: str) -> float | None:
+        """What rounding changes of the output of a layer; None where nobody knows."""
+        return self._rounded.output_error(name)
 
     def note(self, name: str) -> str:
         """As of :class:`Method`."""

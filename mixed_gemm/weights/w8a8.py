@@ -141,6 +141,46 @@ class W8A8Weight(QuantizedTensor):
                 Inf.
             TypeError: the weight has another dtype.
         """
+        weight = weight.detach()
+        dtype = dtype or weight.dtype
+        if smoothing is not None:
+            weight = weight.float() * smoothing
+        q, scales, _ = quantize_weight(weight, 8, -1, scale_dtype=torch.float32)
+        return cls.from_codes(
+            q, scales[0], scheme,
+            dtype=dtype, input_range=input_range, smoothing=smoothing, folded=folded,
+        )  # fmt: skip
+
+    @classmethod
+    def from_codes(
+        cls,
+        codes: Tensor,
+        scale: Tensor,
+        scheme: Scheme,
+        *,
+        dtype: torch.dtype,
+        input_range: tuple[float, float] | None = None,
+        smoothing: Tensor | None = None,
+        folded: bool = False,
+    ) -> W8A8Weight:
+        """What a method that rounds by itself found.
+
+        Args:
+            codes: int8 ``[N, K]``, of the weight times ``smoothing``. scale: ``[N]``.
+            scheme, dtype, input_range, smoothing, folded: see :meth:`from_float`.
+
+        Raises:
+            ValueError: as :meth:`from_float`.
+        """
+        return cls.from_quantized(
+            codes, scale, None if smoothing is None or folded else smoothing.reciprocal().to(dtype),
+            scheme=scheme, dtype=dtype, **cls._static_input(scheme, input_range),
+        )  # fmt: skip
+
+    @classmethod
+    def _static_input(
+        cls, scheme: Scheme, input_range: tuple[float, float] | None
+    ) -> dict[str, Any]:
         side, scale, azp = _side(scheme), None, 0
         if not side.dynamic:
             if input_range is None or not all(map(math.isfinite, input_range)):
@@ -150,17 +190,7 @@ class W8A8Weight(QuantizedTensor):
                     "scheme='w8a8', calibration=batches) finds it"
                 )
             scale, azp = input_quantization(*input_range, not side.symmetric)
-        weight = weight.detach()
-        dtype = dtype or weight.dtype
-        if smoothing is not None:
-            weight = weight.float() * smoothing
-        q, scales, _ = quantize_weight(weight, 8, -1, scale_dtype=torch.float32)
-        pre_scale = None
-        if smoothing is not None and not folded:
-            pre_scale = smoothing.reciprocal().to(dtype)
-        return cls.from_quantized(
-            q, scales[0], pre_scale, scheme=scheme, input_scale=scale, input_azp=azp, dtype=dtype
-        )
+        return {"input_scale": scale, "input_azp": azp}
 
     @classmethod
     def from_quantized(

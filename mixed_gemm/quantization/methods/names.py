@@ -24,6 +24,7 @@ METHODS: dict[str, Callable[[], Any]] = {
     "autoround": AutoRound,
     "gptq+distill": Distilled,
     "smoothquant": lambda: SmoothQuant(SEARCH),
+    "smoothquant+gptq": lambda: SmoothQuant(SEARCH, then=GPTQ()),
 }
 WITHOUT_DATA = ("rtn", "hqq")
 IN_MEMORY = (Distilled, SmoothQuant)  # need the whole model at once

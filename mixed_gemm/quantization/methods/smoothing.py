@@ -99,9 +99,15 @@ def _why_not_fold(producer: Producer, seen: Observations, shared: set[int]) -> s
 
 
 @torch.no_grad()
-def _fold(producer: Producer, factors: Tensor) -> bool:
+def _fold(producer: Producer, factors: Tensor, undo: list[Callable[[], None]]) -> bool:
     """Divide the output of a layer by ``factors``. A class that torch does not define may do
     something else with its weight (1 + weight, say): it is tried on a sample and undone if so."""
+
+    def back() -> None:
+        with torch.no_grad():
+            for name, parameter in kept.items():
+                getattr(module, name).copy_(parameter)
+
     module, sample = producer.module, producer.sample
     trusted = type(module) in (nn.Linear, nn.LayerNorm, nn.RMSNorm)
     kept = {name: p.clone() for name, p in module._parameters.items() if p is not None}
@@ -114,6 +120,7 @@ def _fold(producer: Producer, factors: Tensor) -> bool:
         divisor = factors[:, None] if parameter.dim() == 2 else factors
         getattr(module, name).copy_((parameter.float() / divisor).to(parameter.dtype))
     if before is None:
+        undo.append(back)
         return True
     after = module(sample).float()
     # The weight rounds once more, and so does the output; a bias may cancel most of a product.
@@ -122,9 +129,9 @@ def _fold(producer: Producer, factors: Tensor) -> bool:
         size = size + kept["bias"].float().abs()
     allowed = 8 * torch.finfo(sample.dtype).eps * size / factors  # type: ignore[union-attr]
     if bool(((after - before / factors).abs() <= allowed).all()):
+        undo.append(back)
         return True
-    for name, parameter in kept.items():
-        getattr(module, name).copy_(parameter)
+    back()
     return False
 
 
@@ -133,6 +140,7 @@ def smooth(
     seen: Observations,
     factors_of: Callable[[Sequence[str]], Tensor | None],
     shared: set[int],
+    undo: list[Callable[[], None]],
 ) -> dict[str, Smoothing]:
     """Find the factors of every linear and fold what can be folded into the layers before.
 
@@ -141,6 +149,7 @@ def smooth(
         seen: of calibration.
         factors_of: the factors of linears that share an input, None where they need none.
         shared: ids of parameters that more than one module holds.
+        undo: what takes the folding back is added.
 
     Returns:
         name -> factors, for the linears that calibration reached and that need some.
@@ -155,7 +164,7 @@ def smooth(
         reason = _why_not_fold(producer, seen, shared)
         if not reason:
             factors = factors_of(readers)
-            if factors is None or _fold(producer, factors):
+            if factors is None or _fold(producer, factors, undo):
                 left.difference_update(readers)
                 if factors is not None:
                     folded = Smoothing(factors, True, f"folded into {producer.name}")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from torch import nn
 
+from ..._progress import Progress
 from ...ops.errors import ArgumentValueError, wrong_value
 from ...weights.kinds import kind_of
 from ...weights.tensor import QuantizedTensor
+from ...weights.w8a8 import W8A8Weight
 from ..dataflow import Observations, observe
 from ..select import Target, weight_owners
+from .sequential import BlockMethod, Sequential
+from .smoothed_model import smoothed
 from .smoothing import FixedFactors, Smoothing, smooth
 from .smoothing_search import ROWS, SearchedFactors
 
@@ -24,23 +28,34 @@ class SmoothQuant:
     Args:
         alpha: of SmoothQuant in 0..1; "search": for each layer the one by which its output changes
             least; None: no smoothing.
+        then: rounds the weights that have the factors in them, ``GPTQ()`` say, for schemes with a
+            scale for each output channel; None: to the nearest.
+        progress: of ``then``, see ``quantize_``.
 
     Raises:
         ValueError: ``alpha`` is out of range.
     """
 
-    def __init__(self, alpha: float | Literal["search"] | None = None) -> None:
+    def __init__(
+        self,
+        alpha: float | Literal["search"] | None = None,
+        then: BlockMethod | None = None,
+        progress: Progress = True,
+    ) -> None:
         if isinstance(alpha, str):
             if alpha != SEARCH:
                 wrong_value("quantize_", "smooth", f"be in 0..1 or '{SEARCH}'", repr(alpha))
         elif alpha is not None and not 0 <= alpha <= 1:
             raise ArgumentValueError(f"quantize_: smooth must be in 0..1, got {alpha}")
-        self._alpha = alpha
+        self._alpha, self._then, self.progress = alpha, then, progress
+        self._walk: Sequential | None = None
+        self._inner: dict[str, tuple[str, Target]] = {}
         self._seen: Observations | None = None
         self._smoothing: dict[str, Smoothing] = {}
 
     def __repr__(self) -> str:
-        return f"SmoothQuant({self._alpha!r})"
+        then = "" if self._then is None else f", then={self._then!r}"
+        return f"SmoothQuant({self._alpha!r}{then})"
 
     def prepare(
         self, model: nn.Module, targets: Mapping[str, Target], calibration: Iterable[Any] | None
@@ -49,9 +64,14 @@ class SmoothQuant:
         Arguments as in :class:`Method`.
 
         Raises:
-            ValueError: there is no calibration, and smoothing or static activations need it; or it
-                does not reach a layer that needs it; or a layer that would be smoothed is float8.
+            ValueError: there is no calibration, and smoothing, static activations or ``then`` need
+                it; or it does not reach a layer that needs it; or a layer that would be smoothed is
+                float8; or ``then`` is given for a scheme that is not "w8a8". The model is as it
+                was then.
         """
+        if self._then is not None:
+            self._refuse_others(targets)
+            calibration = None if calibration is None else list(calibration)
         for name, target in targets.items():
             if self._alpha is not None and target.scheme.weights.type == "float":
                 wrong_value(
@@ -64,8 +84,8 @@ class SmoothQuant:
                 )
         linears = {x: t.layer for x, t in targets.items() if isinstance(t.layer, nn.Linear)}
         static = [name for name in targets if _is_static(targets[name])]
-        if calibration is None and (self._alpha is not None or static):
-            wanted = "smooth" if self._alpha is not None else "static activations"
+        if calibration is None and (self._alpha is not None or static or self._then):
+            wanted = "smooth" if self._alpha is not None else f"{self._then}"
             if static and self._alpha is None:
                 wanted = f"activations={targets[static[0]].scheme.activations!r}"
             raise ArgumentValueError(
@@ -78,6 +98,7 @@ class SmoothQuant:
         self._seen = None if calibration is None else observe(model, modules, calibration, rows)
         for name in static:
             self._range(name)  # all of them, before anything is folded
+        undo: list[Callable[[], None]] = []
         if self._seen is not None and self._alpha is not None:
             layers = self._seen.layers
             factors: Any = (
@@ -85,9 +106,28 @@ class SmoothQuant:
                 if isinstance(self._alpha, str)
                 else FixedFactors(linears, layers, self._alpha)
             )
-            self._smoothing = smooth(linears, self._seen, factors, shared)
+            self._smoothing = smooth(linears, self._seen, factors, shared, undo)
             for observed in layers.values():
                 observed.sample = None
+        if self._then is not None:
+            walk = Sequential(self._then, self.progress)
+            mine = {name: targets[name] for name in linears}
+            try:
+                with smoothed(mine, self._smoothing) as self._inner:
+                    walk.prepare(model, dict(self._inner.values()), calibration)
+            except BaseException:
+                for back in reversed(undo):
+                    back()
+                raise
+            self._walk = walk
+
+    def _refuse_others(self, targets: Mapping[str, Target]) -> None:
+        for name, target in targets.items():
+            if isinstance(target.layer, nn.Linear) and not W8A8Weight.stores(target.scheme, 2):
+                raise ArgumentValueError(
+                    f"quantize_: SmoothQuant with then={self._then} is for 'w8a8' and its "
+                    f"activations, got {name} as {target.scheme}. Hint: method='smoothquant'"
+                )
 
     def _range(self, name: str) -> tuple[float, float]:
         """Least and largest activation after smoothing."""
@@ -109,9 +149,19 @@ class SmoothQuant:
         if (found := self._smoothing.get(name)) is not None:
             statistics |= {"smoothing": found.factors, "folded": found.folded}
         weight = target.layer.weight
+        if self._walk is not None and name in self._inner:
+            inner = self._walk.weight(*self._inner[name]).unpacked()
+            return W8A8Weight.from_codes(
+                inner.q, inner.scales[0], target.scheme, dtype=weight.dtype, **statistics
+            )
         kind: Any = kind_of(name, target.scheme, tuple(weight.shape))
         made: QuantizedTensor = kind.from_float(weight, target.scheme, **statistics)
         return made
+
+    def output_error(self, name: str) -> float | None:
+        """What rounding the weight of ``name`` changes of its output; None where nobody knows."""
+        inner = self._inner.get(name)
+        return None if self._walk is None or inner is None else self._walk.output_error(inner[0])
 
     def note(self, name: str) -> str:
         """Where the factors of the layer ``name`` went; empty where it has none."""

@@ -512,13 +512,13 @@ def test_smoothquant_is_a_method_by_name() -> None:
     mixed_gemm.quantize_(named, "w8a8", method="smoothquant", **options)
     mixed_gemm.quantize_(asked, "w8a8", smooth="search", **options)
     assert torch.equal(decoders.logits(named), decoders.logits(asked))
-    with pytest.raises(ValueError, match="smoothquant' is for schemes that round activations"):
+    with pytest.raises(ValueError, match="is for schemes that round activations"):
         mixed_gemm.quantize_(decoders.decoder(), group_size=32, method="smoothquant", **options)
     with pytest.raises(ValueError, match="smooth must be None with a method"):
         mixed_gemm.quantize_(
             decoders.decoder(), "w8a8", method="smoothquant", smooth=0.5, **options
         )
-    with pytest.raises(ValueError, match="method must be None or 'smoothquant'"):
+    with pytest.raises(ValueError, match="method must be None, 'smoothquant' or"):
         mixed_gemm.quantize_(decoders.decoder(), "w8a8", method="gptq", **options)
 
 

@@ -16,6 +16,7 @@ import mixed_gemm
 from mixed_gemm import Linear
 from mixed_gemm.quantization import smoothing_factors
 from mixed_gemm.quantization.dataflow import observe
+from mixed_gemm.quantization.methods import GPTQ, SmoothQuant
 from mixed_gemm.quantization.sample import RowSample
 
 D = 64
@@ -263,6 +264,62 @@ def test_a_sample_is_evenly_spaced(counts: list[int], most: int) -> None:
     if len(rows) > 1:
         stride = rows[1] - rows[0]
         assert rows == list(range(0, len(stream), stride))
+
+
+@pytest.mark.parametrize("activations", ("dynamic", "dynamic_azp", "static", "static_azp"))
+@pytest.mark.parametrize("alpha", (None, 0.5, "search"))
+def test_weights_that_gptq_rounds_cost_less(activations: str, alpha: Any) -> None:
+    """Measured with what the activations cost taken away: x @ w with the stored weight."""
+    dense, made = block(), {}
+    x = torch.cat(batches())
+    for then in (None, GPTQ()):
+        model = copy.deepcopy(dense)
+        report = mixed_gemm.quantize_(
+            model, "w8a8", activations=activations, calibration=batches(), skip=None,
+            method=SmoothQuant(alpha, then=then), progress=False,
+        )  # fmt: skip
+        assert error(model, dense) < (0.06 if alpha is None else 0.03)
+        assert model.down.weight.input_scale is None or "static" in activations
+        made[then is not None] = copy.deepcopy(model), report
+    for name in ("gate", "up"):
+        costs = []
+        for model, _ in (made[False], made[True]):
+            layer = getattr(model, name)
+            out = nn.functional.linear(model.norm(x), layer.to_float().weight)
+            wanted = nn.functional.linear(dense.norm(x), getattr(dense, name).weight)
+            costs.append(float((out - wanted).norm()))
+        assert costs[1] < costs[0]
+    assert made[True][1].layers["gate"].output_error is not None
+    assert made[True][1].smoothed.keys() == made[False][1].smoothed.keys()
+
+
+def test_what_gptq_refuses_leaves_the_model_as_it_was() -> None:
+    class Never(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.idle = block(), nn.Linear(D, D)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.body(x)
+
+    dense = Never()
+    before = copy.deepcopy(dense.state_dict())
+    with pytest.raises(ValueError, match="never reached idle"):
+        mixed_gemm.quantize_(
+            dense, "w8a8", method="smoothquant+gptq", calibration=batches(), skip=None,
+            progress=False,
+        )  # fmt: skip
+    assert type(dense.body.gate) is nn.Linear
+    after = dense.state_dict()
+    assert before.keys() == after.keys() and all(torch.equal(before[x], after[x]) for x in before)
+
+
+@pytest.mark.parametrize("scheme", (mixed_gemm.Scheme.w8a8_block(32), "fp8"))
+def test_gptq_behind_smoothing_is_for_w8a8(scheme: Any) -> None:
+    with pytest.raises(ValueError, match="is for 'w8a8' and"):
+        mixed_gemm.quantize_(
+            block(), scheme, method="smoothquant+gptq", calibration=batches(), progress=False
+        )
 
 
 # --- calibration ------------------------------------------------------------------------------
