@@ -43,7 +43,7 @@ ROWS = (
     Row("4 bits g32 asymmetric", 5.5, _weights(4, 32, False, BEST)),
     Row("3 bits g128 asymmetric", 50.0, _weights(3, 128, False, BEST)),
     Row("8 bits per channel, nearest", 0.8, {"scheme": "w8a16"}),
-    Row("W8A8 dynamic, SmoothQuant and GPTQ", 1.0, _rounded("dynamic", "smoothquant+gptq")),
+    Row("W8A8 zero points, SmoothQuant and GPTQ", 1.0, _rounded("dynamic_azp", "smoothquant+gptq")),
     *(
         Row(f"4 bits g64 {kind}, {method}", None, _weights(4, 64, symmetric, method))
         for symmetric, kind in ((True, "symmetric"), (False, "asymmetric"))
@@ -59,6 +59,6 @@ ROWS = (
             ("SmoothQuant", "smoothquant", {}),
             ("SmoothQuant and GPTQ", "smoothquant+gptq", {}),
         )
-        if (kind, name) != ("dynamic", "SmoothQuant and GPTQ")  # among those with a goal
+        if (kind, name) != ("zero points", "SmoothQuant and GPTQ")  # among those with a goal
     ),
 )
