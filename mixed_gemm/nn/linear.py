@@ -103,7 +103,11 @@ class Linear(QuantizedModule, nn.Linear):
         weight = parameters.get("weight")
         if isinstance(weight, QuantizedTensor) and "bias" in parameters:
             return weight.product(input, parameters["bias"])
-        return nn.functional.linear(input, self.weight, self.bias)  # sharded, or dense again
+        if self._spread() is not None:
+            from ..weights.sharded import linear
+
+            return linear(input, parameters["weight"], parameters["bias"])  # type: ignore[arg-type]
+        return nn.functional.linear(input, self.weight, self.bias)  # dense again
 
     def activated(self, input: Tensor, activation: str) -> Tensor:
         """:meth:`forward` and an activation in one kernel, for weights that fuse it.
@@ -305,12 +309,12 @@ class Linear(QuantizedModule, nn.Linear):
     @property
     def group_size(self) -> int:
         """Elements of K that share a scale; -1 is all of them."""
-        return self.weight.scheme.group_size
+        return self.scheme.group_size
 
     @property
     def zero_mode(self) -> str:
         """ "none", "sub" or "add"."""
-        return self.weight.scheme.zero_mode
+        return self.scheme.zero_mode
 
     @property
     def b_packed(self) -> Tensor:

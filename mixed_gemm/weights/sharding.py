@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from ..ops.errors import ArgumentValueError
-from .dispatch import rule
+from .dispatch import _on_dense, rule
 from .tensor import QuantizedTensor
 
 _c10d = torch.ops.c10d
+_aten = torch.ops.aten
 
 
 def _rows_in_front(weight: QuantizedTensor) -> dict[str, Tensor]:
@@ -73,6 +74,31 @@ def _sent(part: Tensor) -> Tensor:
 
 def _parts_of(tensors: list[QuantizedTensor]) -> list[str]:
     return list(tensors[0].tensors())
+
+
+@rule(_aten.constant_pad_nd.default)
+def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Rows of zeros at the end, which scattering an odd number of rows asks for."""
+    x, pad = args[0], list(args[1])
+    if not isinstance(x, QuantizedTensor) or x.dim() != 2:
+        return _on_dense(func, args, kwargs)
+    left, right, above, below = (pad + [0, 0, 0, 0])[:4]
+    if left or right or above or below < 0:
+        raise ArgumentValueError(
+            f"QuantizedTensor: columns cannot be filled up with zeros, asked for {pad}; shares of "
+            f"columns must have one size, and this weight has {x.shape[1]}. Hint: shard its rows "
+            "(ColwiseParallel), or over a number of ranks that divides it"
+        )
+    if not below:
+        return x.with_parts(torch.clone)
+    zeros = _aten.new_zeros.default(x, [below, x.shape[1]])
+    joined = type(x).join([x, zeros]) if isinstance(zeros, QuantizedTensor) else x
+    if joined.scheme != x.scheme or joined.shape[0] != x.shape[0] + below:
+        raise ArgumentValueError(
+            f"QuantizedTensor: {x.shape[0]} rows stored as {x.scheme} cannot be shared out evenly. "
+            "Hint: shard over a number of ranks that divides them"
+        )
+    return joined
 
 
 @rule(_c10d.scatter_.default)

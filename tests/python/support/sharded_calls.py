@@ -18,12 +18,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from problems.awq import awq_words
-from support import two_processes
+from support import ranks
 from support.derivative_cases import integers, powers
 from torch import Tensor
 
 OPS = torch.ops.mixed_gemm
-RANKS = two_processes.WORLD
+RANKS = 2
 M, N, K, GROUP = 6, 256, 64, 32
 IMAGES, CHANNELS = 4, 128
 
@@ -273,7 +273,7 @@ def main(rank: int, store: str) -> None:
         except Exception:
             print(f"{name}: {traceback.format_exc()!r}", flush=True)
     dist.destroy_process_group()
-    two_processes.leave()
+    ranks.leave()
 
 
 if __name__ == "__main__":

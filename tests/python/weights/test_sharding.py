@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import two_processes
+from support import ranks
 
 import mixed_gemm
 
@@ -85,7 +85,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 import mixed_gemm
-from support import two_processes
+from support import ranks
 
 rank = int(sys.argv[1])
 store = dist.FileStore(sys.argv[2], 2)
@@ -196,10 +196,10 @@ else:
     raise AssertionError("an uneven shard was gathered")
 
 dist.destroy_process_group()
-two_processes.leave()
+ranks.leave()
 """
 
 
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="no gloo")
 def test_two_processes_agree_with_one(tmp_path: Path) -> None:
-    two_processes.run(["-c", TWO_PROCESSES], tmp_path)
+    ranks.run(["-c", TWO_PROCESSES], tmp_path)
