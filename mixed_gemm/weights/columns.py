@@ -82,6 +82,8 @@ def beside_each_other(pieces: list[tuple[Tensor, int, int]], size: int) -> Tenso
         pieces: (``[G, N]``, columns of a group or -1, columns) of each.
         size: columns of a group of the whole, from :func:`common_group`.
     """
+    if size == -1:
+        return pieces[0][0]
     rows = []
     for values, group, k in pieces:
         firsts = torch.arange(0, k, size, device=values.device)

@@ -91,13 +91,13 @@ def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         )
     if not below:
         return x.with_parts(torch.clone)
-    zeros = _aten.new_zeros.default(x, [below, x.shape[1]])
-    joined = type(x).join([x, zeros]) if isinstance(zeros, QuantizedTensor) else x
-    if joined.scheme != x.scheme or joined.shape[0] != x.shape[0] + below:
+    if x.scheme.weights.block is not None:  # pieces of other sizes have other blocks
         raise ArgumentValueError(
-            f"QuantizedTensor: {x.shape[0]} rows stored as {x.scheme} cannot be shared out evenly. "
-            "Hint: shard over a number of ranks that divides them"
+            f"QuantizedTensor: rows of {x.scheme} are shared out evenly only. Hint: shard over a "
+            "number of ranks that divides the output channels"
         )
+    zeros = _aten.new_zeros.default(x, [below, x.shape[1]])
+    joined = type(x).join([x, zeros])
     return joined
 
 

@@ -11,7 +11,7 @@ import torch
 
 if not torch.distributed.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
-from support import sharded_calls, two_processes
+from support import ranks, sharded_calls
 
 from mixed_gemm.ops.registry import OPS
 from mixed_gemm.ops.sharding import WHOLE, Along, Cut, Rows, Sharding
