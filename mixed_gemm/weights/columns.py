@@ -6,12 +6,17 @@ changes.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ..ops.errors import ArgumentValueError
 from ..ops.problem import GROUP_STEP
+from .scheme import Scheme
+
+if TYPE_CHECKING:
+    from .tensor import QuantizedTensor
 
 
 def group_of_piece(size: int, k: int, start: int, stop: int) -> int:
@@ -110,3 +115,15 @@ def coarser(values: Tensor, fine: int, size: int, k: int) -> Tensor:
             f"QuantizedTensor: columns that are to share a scale in groups of {size} have several"
         )
     return found
+
+
+def with_zeros(weight: QuantizedTensor) -> QuantizedTensor:
+    """A symmetric integer weight with zero points, all of them 0.
+
+    Args:
+        weight: ``[N, K]`` of a weight-only scheme.
+    """
+    scheme, parts = weight.scheme, weight.tensors()
+    found = Scheme.weight_only(scheme.bits, scheme.group_size, "sub")
+    zeros = torch.zeros_like(parts["scales"])
+    return type(weight)({**parts, "zeros": zeros}, found, weight.shape, weight.dtype)
