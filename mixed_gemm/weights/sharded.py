@@ -55,7 +55,8 @@ def _gathered(piece: QuantizedTensor, group: Any) -> list[QuantizedTensor]:
         return [x.with_parts(lambda part: part.to(piece.device)) for x in pieces]
     parts: list[dict[str, Tensor]] = [{} for _ in range(ranks)]
     for name, tensor in piece.tensors().items():
-        sent = tensor.contiguous().reshape(-1).view(torch.uint8)
+        flat = torch.empty(tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+        sent = flat.copy_(tensor.reshape(-1)).view(torch.uint8)
         received = [torch.empty_like(sent) for _ in range(ranks)]
         dist.all_gather(received, sent, group=group)
         for found, part in zip(parts, received, strict=True):

@@ -173,8 +173,9 @@ class PendingLinear(nn.Module):
             self._index, self._codec, self._name, mesh, dim_of(style), dtype=self._dtype,
             weight_only=self._weight_only, float8=self._float8,
         )  # fmt: skip
-        if not self._has_bias:
-            made.register_parameter("bias", None)
+        bias: Any = made.bias
+        if not self._has_bias and bias is not None and not bool(bias.full_tensor().any()):
+            made.register_parameter("bias", None)  # as finish()
         install(style, made, mesh)
         return made.eval()
 

@@ -134,8 +134,8 @@ def from_quantized(folder: Path, name: str, scheme: str, world: int) -> None:
 
 def from_fixture(name: str, world: int) -> None:
     path = Path(__file__).resolve().parents[2] / "data" / name
-    model = mixed_gemm.from_pretrained(path, **distributed(world))
-    exact = mixed_gemm.from_pretrained(path).to(ranks.DEVICE)
+    model = mixed_gemm.from_pretrained(path, dtype=torch.float32, **distributed(world))
+    exact = mixed_gemm.from_pretrained(path, dtype=torch.float32).to(ranks.DEVICE)
     compare(model, exact, "float" in name or "int_8bit" in name)
 
 
