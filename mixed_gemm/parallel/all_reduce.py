@@ -7,6 +7,7 @@ is multicast used. Else, and where messages are large, it is the all-reduce of t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,8 @@ from torch import Tensor
 # Measured on 2 H100s (docs/parallel.md): up to so many bytes torch's own kernel, which copies, waits
 # and adds in one launch, is the fastest; up to so many more a copy, a barrier and an addition of the
 # whole GPU; beyond NCCL.
-ONE_SHOT_BYTES = 512 * 1024
-PEER_BYTES = 8 * 1024 * 1024
+ONE_SHOT_BYTES = 256 * 1024
+PEER_BYTES = 64 * 1024 * 1024
 METHODS = ("auto", "one_shot", "peer", "group")
 
 
@@ -29,9 +30,17 @@ class _Buffer:
     tensor: Tensor
     handle: Any
 
-    def like(self, term: Tensor) -> Tensor:
-        """Its beginning, as a tensor like ``term``."""
-        return self.tensor[: term.nbytes].view(term.dtype).view(term.shape)
+    def like(self, term: Tensor, first: int = 0) -> Tensor:
+        """A tensor like ``term`` in it, from byte ``first`` on."""
+        place = self.tensor[first : first + term.nbytes]
+        return place.view(term.dtype).view(term.shape)
+
+    def of(self, rank: int, term: Tensor, first: int = 0) -> Tensor:
+        """The same of another rank's memory."""
+        found: Tensor = self.handle.get_buffer(
+            rank, term.shape, term.dtype, first // term.element_size()
+        )
+        return found
 
 
 class AllReduce:
@@ -121,20 +130,63 @@ class AllReduce:
         return ops.one_shot_all_reduce(mine, "sum", name)  # type: ignore[no-any-return]
 
     def _from_peers(self, term: Tensor, buffer: _Buffer) -> Tensor:
-        mine = buffer.like(term)
-        mine.copy_(term)
-        handle = buffer.handle
-        handle.barrier(channel=0)
+        buffer.like(term).copy_(term)
+        buffer.handle.barrier(channel=0)
         rank, ranks = dist.get_rank(self.group), dist.get_world_size(self.group)
-        terms = [
-            term if i == rank else handle.get_buffer(i, term.shape, term.dtype)
-            for i in range(ranks)
-        ]
-        total = terms[0] + terms[1]
-        for other in terms[2:]:
-            total += other
-        handle.barrier(channel=0)  # before anybody writes the next one
+        total = _sum([term if i == rank else buffer.of(i, term) for i in range(ranks)])
+        buffer.handle.barrier(channel=0)  # before anybody writes the next one
         return total
+
+    def takes_parts(self, nbytes: int) -> bool:
+        """Whether :meth:`in_parts` hides the sum of a message of so many bytes."""
+        return self._buffer is not None and ONE_SHOT_BYTES < nbytes <= self._most_bytes
+
+    def in_parts(self, products: Sequence[Callable[[], Tensor]], out: Tensor) -> Tensor:
+        """The sums of several products, each of which travels while the next one is computed: by
+        copy engines, since the product keeps all multiprocessors busy.
+
+        Args:
+            products: each makes some rows of this rank's term, contiguous.
+            out: ``[rows, N]`` for all of them, at most ``most_bytes``.
+        """
+        buffer, first, row = self._buffer, 0, 0
+        assert buffer is not None
+        rank, ranks = dist.get_rank(self.group), dist.get_world_size(self.group)
+        main, side = torch.cuda.current_stream(), _side_stream(out.device.index)
+        for product in products:
+            term = product()
+            buffer.like(term, first).copy_(term)
+            side.wait_stream(main)
+            with torch.cuda.stream(side):
+                buffer.handle.barrier(channel=1)
+                terms = [
+                    term if i == rank else torch.empty_like(term).copy_(buffer.of(i, term, first))
+                    for i in range(ranks)
+                ]
+                _sum(terms, out[row : row + term.shape[0]])
+            term.record_stream(side)
+            first, row = first + term.nbytes, row + term.shape[0]
+        with torch.cuda.stream(side):
+            buffer.handle.barrier(channel=1)
+        main.wait_stream(side)
+        return out
+
+
+def _sum(terms: list[Tensor], out: Tensor | None = None) -> Tensor:
+    """In the order of the ranks."""
+    total = torch.add(terms[0], terms[1], out=out)
+    for other in terms[2:]:
+        total += other
+    return total
+
+
+_SIDE: dict[int, Any] = {}
+
+
+def _side_stream(device: int) -> Any:
+    if device not in _SIDE:
+        _SIDE[device] = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+    return _SIDE[device]
 
 
 # By the name of the group and the method; the op below finds them so.

@@ -117,30 +117,13 @@ def _in_parts(x: Tensor, weight: Any, reduce: AllReduce, rows_of_a_part: int) ->
     rows = x.shape[0]
     if torch.compiler.is_compiling():
         return sum_over_ranks(_times(x, weight), reduce.key)
-    if not rows_of_a_part or rows < 2 * rows_of_a_part or not x.is_cuda:
+    n = weight.shape[0]
+    cut = rows_of_a_part and rows >= 2 * rows_of_a_part
+    if not cut or not reduce.takes_parts(rows * n * x.element_size()):
         return reduce(_times(x, weight))
-    count = -(-rows // rows_of_a_part)
-    main, side = torch.cuda.current_stream(), _side_stream(x.device.index)
-    parts = []
-    for part in x.tensor_split(count):
-        term = _times(part, weight)
-        side.wait_stream(main)
-        with torch.cuda.stream(side):
-            parts.append(reduce(term))
-        term.record_stream(side)
-    main.wait_stream(side)
-    for part in parts:
-        part.record_stream(main)
-    return torch.cat(parts)
-
-
-_SIDE: dict[int, Any] = {}
-
-
-def _side_stream(device: int) -> Any:
-    if device not in _SIDE:
-        _SIDE[device] = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
-    return _SIDE[device]
+    parts = x.tensor_split(-(-rows // rows_of_a_part))
+    out = x.new_empty(rows, n)
+    return reduce.in_parts([lambda part=part: _times(part, weight) for part in parts], out)  # type: ignore[misc]
 
 
 class _Summed(torch.autograd.Function):
