@@ -63,6 +63,19 @@ class QuantizedModule(nn.Module):
         share = getattr(weight, "_local_tensor", None)
         return weight if isinstance(share, QuantizedTensor) else None
 
+    def __getattr__(self, name: str) -> Any:
+        """The parts of the weight by the names that they have in a state_dict, which
+        ``torch.distributed.checkpoint.state_dict`` looks up; of this rank, where it is spread."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            weight = self.__dict__.get("_parameters", {}).get("weight")
+            share = getattr(weight, "_local_tensor", weight)
+            part = share.stored().get(name) if isinstance(share, QuantizedTensor) else None
+            if part is None:
+                raise
+            return part
+
     def reset_parameters(self) -> None:
         """Refused: integers cannot be drawn at random into something useful.
 
@@ -198,7 +211,13 @@ class QuantizedModule(nn.Module):
         if strict:
             missing_keys.extend(prefix + x for x in names if x not in mine)
         taken = {prefix + x for x in names}
-        return {k: v for k, v in state_dict.items() if k not in taken}
+        rest = {k: v for k, v in state_dict.items() if k not in taken}
+        bias, key = self._parameters.get("bias"), f"{prefix}bias"
+        if hasattr(bias, "placements") and key in rest and not hasattr(rest[key], "placements"):
+            from ..weights.sharded import slice_like
+
+            rest[key] = slice_like(rest[key], bias)  # type: ignore[arg-type]
+        return rest
 
     def _take_parts(
         self,

@@ -5,6 +5,7 @@ layers: loading straight to a sharded model, and sums over ranks that cost littl
 """
 
 from .all_reduce import AllReduce
+from .load import load_parallel
 from .rowwise import RowwiseParallel
 
-__all__ = ["AllReduce", "RowwiseParallel"]
+__all__ = ["AllReduce", "RowwiseParallel", "load_parallel"]

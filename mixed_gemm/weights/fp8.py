@@ -33,6 +33,7 @@ from .fp8_blocks import (
     scales_of_piece,
     scheme_of_piece,
     scheme_with_columns,
+    scheme_with_rows,
 )
 from .rounding_fp8 import FP8, FP8_MAX, MIN_SCALE, dequantize_blocks
 from .scheme import Scheme, Side
@@ -419,6 +420,21 @@ class Fp8Weight(QuantizedTensor):
             return first._like(q, torch.cat([w.weight_scale for w in weights]), first.scheme)
         scales, rows = joined([(*w._blocks, w.shape[0]) for w in weights])
         return first._like(q, scales, scheme_of_piece(first.scheme, first.shape, 0, rows))
+
+    def in_blocks_of(self, rows: int) -> Fp8Weight:
+        """The same with so many rows in a block, whose scales repeat in the blocks it has.
+
+        Args:
+            rows: a multiple of those in a block now.
+
+        Raises:
+            ValueError: rows that are to share a scale have several.
+        """
+        scales, block = self._blocks
+        scheme = scheme_with_rows(self.scheme, rows)
+        if rows == block[0] or not self._by_block:
+            return self
+        return self._like(self.weight_fp8, coarser(scales, block[0], rows, self.shape[0]), scheme)
 
     @classmethod
     def join_columns(cls, weights: list[Fp8Weight], group_size: int | None = None) -> Fp8Weight:

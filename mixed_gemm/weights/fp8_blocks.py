@@ -71,6 +71,14 @@ def scheme_with_columns(scheme: Scheme, columns: int) -> Scheme:
     return replace(scheme, weights=replace(side, block=(side.block[0], columns)))
 
 
+def scheme_with_rows(scheme: Scheme, rows: int) -> Scheme:
+    """The same with ``rows`` of the weight in a block, where it has blocks."""
+    side = scheme.weights
+    if side.block is None:
+        return scheme
+    return replace(scheme, weights=replace(side, block=(rows, side.block[1])))
+
+
 def joined_columns(pieces: list[tuple[Tensor, Block, int]]) -> tuple[int, Tensor]:
     """(columns of a block that all pieces, laid beside each other, can be stored in, its scales).
 

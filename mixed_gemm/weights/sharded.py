@@ -17,6 +17,7 @@ from torch.distributed.tensor.placement_types import Placement
 
 from ..ops.errors import ArgumentValueError
 from ..ops.problem import PAD_N
+from .fp8 import Fp8Weight
 from .integer import ActOrderColumns
 from .scheme import Scheme
 from .tensor import QuantizedTensor, part_problems
@@ -85,6 +86,9 @@ def whole(weight: DTensor, scheme: Scheme | None = None) -> QuantizedTensor:
         else:
             outermost = all(x != 1 for _, x in cuts[:i])
             found = type(found).join_columns(pieces, size if outermost else None)
+    block = None if scheme is None else scheme.weights.block
+    if block is not None and isinstance(found, Fp8Weight):
+        return found.in_blocks_of(block[0])
     return found
 
 
@@ -132,6 +136,8 @@ def _slices(weight: DTensor, scheme: Scheme) -> bool:
         ranks *= weight.device_mesh.size(mesh_dim)
         if dim != 0:
             return False
+    if any(x.dtype == torch.float8_e4m3fn and not x.is_cuda for x in local.tensors().values()):
+        return False  # gloo does not send float8
     packed = any(part.name == "b_packed" for part in local.parts)
     if n % (ranks * (PAD_N if packed else 1)) or local.scheme != scheme:
         return False
@@ -174,7 +180,7 @@ def fill(weight: DTensor, scheme: Scheme, given: Mapping[str, Tensor]) -> list[s
             tensor = tensor.full_tensor()
         found[name] = tensor
         if isinstance(like, DTensor):
-            shares[name] = _slice_like(tensor, like)
+            shares[name] = slice_like(tensor, like).to_local()
     if shares.keys() != found.keys():
         share = share_of(_put_together(local, found, scheme, shape), weight)
         shares = {name: x for name, x in share.stored().items() if name in found}
@@ -185,12 +191,17 @@ def fill(weight: DTensor, scheme: Scheme, given: Mapping[str, Tensor]) -> list[s
     return []
 
 
-def _slice_like(tensor: Tensor, like: DTensor) -> Tensor:
+def slice_like(tensor: Tensor, like: DTensor) -> DTensor:
+    """A tensor that every rank has whole, spread as another one.
+
+    Args:
+        tensor: of the shape of ``like``.
+    """
     from torch.distributed.tensor import distribute_tensor
 
     return distribute_tensor(
         tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None
-    ).to_local()
+    )
 
 
 def _put_together(

@@ -139,6 +139,30 @@ def from_fixture(name: str, world: int) -> None:
     compare(model, exact, "float" in name or "int_8bit" in name)
 
 
+def reads_its_share(folder: Path, world: int) -> None:
+    """Of the quantized layers; bytes of the file, counted."""
+    from mixed_gemm.integrations.transformers import quantizer
+
+    opened: list[Any] = []
+
+    class Counted(quantizer.TensorIndex):  # type: ignore[misc]
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            opened.append(self)
+
+    before, quantizer.TensorIndex = quantizer.TensorIndex, Counted  # type: ignore[misc]
+    try:
+        path = folder / "Llama-w4a16"
+        mixed_gemm.from_pretrained(path, **distributed(world))
+    finally:
+        quantizer.TensorIndex = before  # type: ignore[misc]
+    checkpoint = mixed_gemm.open_checkpoint(path)
+    whole, header = sum(x.nbytes for x in checkpoint.layers.values()), checkpoint.index.bytes_read
+    read = opened[0].bytes_read - header
+    print(f"# {read} of {whole} bytes of quantized layers over {world} ranks", flush=True)
+    assert read <= whole / world + 64 * len(checkpoint.layers), (read, whole)
+
+
 def saved_again(folder: Path, world: int) -> None:
     """What all ranks save together is what one process saves, to the byte."""
     import torch.distributed as dist
@@ -180,6 +204,9 @@ def main(rank: int, store: str, folder: Path) -> None:
             )
     if world == 2:  # they have two heads
         cases |= {x: (lambda x=x: from_fixture(x, world)) for x in FIXTURES}  # type: ignore[misc]
+    if world == 4:  # a few: each process imports and loads as much as one of two
+        cases = dict(list(cases.items())[::4])
+    cases["reads its share"] = lambda: reads_its_share(folder, world)
     cases["saved again"] = lambda: saved_again(folder, world)
     for name, case in cases.items():
         torch.manual_seed(0)

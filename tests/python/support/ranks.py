@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,13 @@ def worlds() -> list[int]:
 
 
 def run(
-    command: list[str], folder: Path, world: int = 2, more: Mapping[str, str] | None = None
+    command: list[str],
+    folder: Path,
+    world: int = 2,
+    more: Mapping[str, str] | None = None,
+    after: Sequence[str] = (),
 ) -> list[str]:
-    """Run ``python *command RANK STORE`` for each rank and return what they printed.
+    """Run ``python *command RANK STORE *after`` for each rank and return what they printed.
 
     Args:
         folder: where the ranks meet, a file named "store".
@@ -50,7 +54,7 @@ def run(
         environment["GLOO_SOCKET_IFNAME"] = "lo"
     ranks = [
         subprocess.Popen(
-            [sys.executable, *command, str(rank), str(folder / "store")],
+            [sys.executable, *command, str(rank), str(folder / "store"), *after],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
