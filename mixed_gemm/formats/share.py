@@ -19,7 +19,7 @@ from ..ops.problem import ceil_div, round_up
 from ..weights.exchange import QuantizedWeight
 from ..weights.kinds import kind_of, storing
 from ..weights.tensor import QuantizedTensor
-from .bitfields import words_aligned, words_dense
+from .bitfields import words_dense
 from .codec import Codec
 from .index import TensorIndex
 from .layer import LayerInfo, LayerTensors
@@ -51,11 +51,8 @@ def _ratio(role: str, extent: int, whole: int, bits: int, group: int) -> _Ratio 
     """How a tensor's ``extent`` follows the ``whole`` dimension; None where it is not known."""
     if extent == whole:
         return _Ratio(1, 1)
-    if role in _PACKED and extent == words_dense(whole, bits):
-        common = math.gcd(32, bits)
-        return _Ratio(32 // common, bits // common)
-    if role in _PACKED and extent == words_aligned(whole, bits):
-        return _Ratio(32 // bits, 1)
+    if role in _PACKED and 32 % bits == 0 and extent == words_dense(whole, bits):
+        return _Ratio(32 // bits, 1)  # of 3 bits a share might be taken for the other layout
     if group > 0 and extent == ceil_div(whole, group):
         return _Ratio(group, 1)
     return None

@@ -76,6 +76,13 @@ def _parts_of(tensors: list[QuantizedTensor]) -> list[str]:
     return list(tensors[0].tensors())
 
 
+def _await(work: Any) -> None:
+    """What a part is sent by, before the next one is: whoever asked for all of it waits for the last
+    only, and gloo's threads finish in any order."""
+    if work is not None:
+        torch.distributed.Work.unbox(work).wait()
+
+
 @rule(_aten.constant_pad_nd.default)
 def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Rows of zeros at the end, which scattering an odd number of rows asks for."""
@@ -108,6 +115,7 @@ def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     work = None
     for name in _parts_of(outputs):
         given = [[_sent(getattr(x, name).contiguous()) for x in chunk] for chunk in inputs]
+        _await(work)
         _, work = func([_sent(getattr(outputs[0], name))], given, *rest, **kwargs)
     return outputs, work
 
@@ -117,5 +125,6 @@ def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tensors, *rest = args
     work = None
     for name in _parts_of(tensors):
+        _await(work)
         _, work = func([_sent(getattr(x, name)) for x in tensors], *rest, **kwargs)
     return tensors, work

@@ -174,7 +174,8 @@ def own_share(scheme: str, mesh: Any, folder: Path) -> None:
     size = sum(file.stat().st_size for file in opened[0].files)
     read, header = opened[0].index.bytes_read, size - whole
     # Scales of channels go to every rank, and a share begins and ends at whole groups.
-    most = whole if scheme == "w4 act-order" else (1.15 * whole / mesh.size() + 2048)
+    share = whole if scheme == "w4 act-order" else 1.15 * whole / mesh.size()
+    most = share + 2048
     print(f"# {scheme}: {read - header} of {whole} bytes over {mesh.size()} ranks", flush=True)
     assert read - header <= most, (read, header, whole)
 
