@@ -66,6 +66,11 @@ class Block(nn.Module):
     """``ranks`` shares of each column-wise linear lie one after the other, so that each rank's is a
     run of rows."""
 
+    qkv: nn.Module
+    o: nn.Module
+    gate_up: nn.Module
+    down: nn.Module
+
     def __init__(self, shape: Shape, linears: dict[str, nn.Module], ranks: int) -> None:
         super().__init__()
         self.shape, self.ranks = shape, ranks
@@ -121,7 +126,7 @@ def spread(block: Block, mesh: Any, style: Callable[[], Any]) -> Block:
             copied.weight = nn.Parameter(linear.weight.detach(), requires_grad=False)
             linears[name] = copied
     made = Block(block.shape, linears, 1)
-    plan = {name: torch_parallel.ColwiseParallel() for name in ("qkv", "gate_up")}
+    plan: dict[str, Any] = {name: torch_parallel.ColwiseParallel() for name in ("qkv", "gate_up")}
     plan |= {name: style() for name in ("o", "down")}
     for one in plan.values():
         one.src_data_rank = None  # all ranks have the same weights: nothing is sent
@@ -215,8 +220,8 @@ def measured(
                 us = slowest(timers[key].sample_us(), device)
                 if round_:
                     samples[key].append(us)
-        for (gpus, style_name), us in samples.items():
-            found.append(row_of(kind, shape, m, gpus, style_name, us))
+        for (gpus, style_name), taken in samples.items():
+            found.append(row_of(kind, shape, m, gpus, style_name, taken))
         del timers, exact
     return found
 

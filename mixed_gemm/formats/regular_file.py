@@ -126,9 +126,7 @@ class RegularFile:
         self._fill(bytes_of(content), offset, tensor)
         return content
 
-    def read_rows(
-        self, offset: int, stride: int, width: int, count: int, tensor: str
-    ) -> Tensor:
+    def read_rows(self, offset: int, stride: int, width: int, count: int, tensor: str) -> Tensor:
         """``count`` runs of ``width`` bytes, ``stride`` bytes from each to the next, as uint8
         ``[count * width]``; what lies between them is not read."""
         content = torch.empty(count * width, dtype=torch.uint8, device="cpu")

@@ -1,7 +1,7 @@
 """A share of a quantized layer: some output channels, or some columns of K, read without the rest.
 
-Its tensors are shown to the codec as if the file held a smaller layer, so that a format needs to say
-no more than which dimension of a tensor is which (``axes``).
+Its tensors are shown to the codec as if the file held a smaller layer, so that a format needs to
+say no more than which dimension of a tensor is which (``axes``).
 """
 
 from __future__ import annotations
@@ -128,9 +128,9 @@ def read_share(
 ) -> tuple[QuantizedTensor, Tensor | None]:  # fmt: skip
     """(the rows or columns of a layer, its bias), on the CPU.
 
-    Of a safetensors file in the layout of AutoAWQ "gemm", GPTQ or compressed-tensors no more is read
-    than whole words and groups that the share touches. Columns of layers in act-order, whose order
-    is that of all of them, and other layouts are read whole.
+    Of a safetensors file in the layout of AutoAWQ "gemm", GPTQ or compressed-tensors no more is
+    read than whole words and groups that the share touches. Columns of layers in act-order, whose
+    order is that of all of them, codes of 3 bits and other layouts are read whole.
 
     Args:
         index, codec: of the checkpoint. name: of the layer.

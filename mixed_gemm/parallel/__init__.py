@@ -1,5 +1,5 @@
-"""Several GPUs, beyond what torch's own ``parallelize_module`` and ``fully_shard`` do with quantized
-layers: loading straight to a sharded model, and sums over ranks that cost little.
+"""Several GPUs, beyond what torch's own ``parallelize_module`` and ``fully_shard`` do with
+quantized layers: loading straight to a sharded model, and sums over ranks that cost little.
 
 ``import mixed_gemm`` leaves this alone, since it imports torch.distributed.tensor.
 """

@@ -15,9 +15,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-# Measured on 2 H100s (docs/parallel.md): up to so many bytes torch's own kernel, which copies, waits
-# and adds in one launch, is the fastest; up to so many more a copy, a barrier and an addition of the
-# whole GPU; beyond NCCL.
+# Measured on 2 H200s (docs/parallel.md): up to so many bytes torch's own kernel, which copies,
+# waits and adds in one launch, is the fastest; up to so many a copy, a barrier and an addition by
+# the whole GPU; beyond them nothing was tried but NCCL.
 ONE_SHOT_BYTES = 256 * 1024
 PEER_BYTES = 64 * 1024 * 1024
 METHODS = ("auto", "one_shot", "peer", "group")
@@ -125,9 +125,11 @@ class AllReduce:
         ops: Any = torch.ops.symm_mem
         name = self.group.group_name
         if hasattr(ops, "one_shot_all_reduce_copy"):
-            return ops.one_shot_all_reduce_copy(mine, term, "sum", name)  # type: ignore[no-any-return]
+            found: Tensor = ops.one_shot_all_reduce_copy(mine, term, "sum", name)
+            return found
         mine.copy_(term)
-        return ops.one_shot_all_reduce(mine, "sum", name)  # type: ignore[no-any-return]
+        total: Tensor = ops.one_shot_all_reduce(mine, "sum", name)
+        return total
 
     def _from_peers(self, term: Tensor, buffer: _Buffer) -> Tensor:
         buffer.like(term).copy_(term)

@@ -33,8 +33,8 @@ def load_parallel(
     plan: Mapping[str, ParallelStyle],
     dtype: torch.dtype | None = None,
 ) -> Model:
-    """Fill a model from a quantized checkpoint and spread it: ``parallelize_module`` of a model that
-    no rank ever has whole. Each rank reads its share of the linear layers that the plan names, and
+    """Fill a model from a quantized checkpoint and spread it: ``parallelize_module`` of a model
+    that no rank ever has whole. Each rank reads its share of the linear layers that the plan names, and
     all of the rest. Every rank has to call it.
 
     Args:

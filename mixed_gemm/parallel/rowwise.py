@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,12 +18,12 @@ from .all_reduce import METHODS, AllReduce, shared, sum_over_ranks
 
 # Rows in a part of a product, whose sum travels while the next part is multiplied. Measured on 2
 # H100s (docs/parallel.md): with fewer, the tiles of a part no longer fill the GPU.
-ROWS_OF_A_PART = 512
+ROWS_OF_A_PART = 1024
 
 
 class RowwiseParallel(torch_parallel.RowwiseParallel):
-    """torch's ``RowwiseParallel`` for a ``mixed_gemm.Linear`` (or a dense one) whose input is spread
-    over its last dimension and whose output is whole on every rank. Few rows are summed by a kernel
+    """torch's ``RowwiseParallel`` for a ``mixed_gemm.Linear`` (or a dense one) whose input is
+    spread over its last dimension and whose output is whole on every rank. Few rows are summed by a kernel
     that reads the other ranks' memory; many are multiplied in parts, whose sums travel while the
     next part is multiplied. The bias is added once, after the sum.
 
@@ -69,7 +70,7 @@ class RowwiseParallel(torch_parallel.RowwiseParallel):
                 "mixed_gemm.parallel.RowwiseParallel: takes linear layers and a one-dimensional "
                 f"mesh, got {type(module).__name__} and {device_mesh.ndim} dimensions"
             )
-        self._partition_linear_fn("", module, device_mesh)
+        self._partition_linear_fn("", module, device_mesh)  # type: ignore[no-untyped-call]
         share = module.weight._local_tensor  # type: ignore[attr-defined]
         if isinstance(share, ActOrderColumns):  # which need the input of all ranks
             style = torch_parallel.RowwiseParallel(use_local_output=self.use_local_output)
@@ -96,7 +97,7 @@ def product(module: nn.Linear, x: Tensor, reduce: AllReduce, rows_of_a_part: int
     """
     weight, bias = _local(module.weight), _local(module.bias)
     if torch.is_grad_enabled() and x.requires_grad:
-        out = _Summed.apply(_times(x, weight), reduce)
+        out: Tensor = _Summed.apply(_times(x, weight), reduce)  # type: ignore[no-untyped-call]
     else:
         out = _in_parts(x.reshape(-1, x.shape[-1]), weight, reduce, rows_of_a_part)
         out = out.reshape(*x.shape[:-1], out.shape[-1])
@@ -116,14 +117,15 @@ def _times(x: Tensor, weight: Any) -> Tensor:
 def _in_parts(x: Tensor, weight: Any, reduce: AllReduce, rows_of_a_part: int) -> Tensor:
     rows = x.shape[0]
     if torch.compiler.is_compiling():
-        return sum_over_ranks(_times(x, weight), reduce.key)
+        total: Tensor = sum_over_ranks(_times(x, weight), reduce.key)
+        return total
     n = weight.shape[0]
     cut = rows_of_a_part and rows >= 2 * rows_of_a_part
     if not cut or not reduce.takes_parts(rows * n * x.element_size()):
         return reduce(_times(x, weight))
     parts = x.tensor_split(-(-rows // rows_of_a_part))
     out = x.new_empty(rows, n)
-    return reduce.in_parts([lambda part=part: _times(part, weight) for part in parts], out)  # type: ignore[misc]
+    return reduce.in_parts([partial(_times, part, weight) for part in parts], out)
 
 
 class _Summed(torch.autograd.Function):
@@ -131,7 +133,8 @@ class _Summed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, term: Tensor, reduce: AllReduce) -> Tensor:
-        return sum_over_ranks(term, reduce.key)
+        total: Tensor = sum_over_ranks(term, reduce.key)
+        return total
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]

@@ -35,8 +35,8 @@ def linear_of(
     """A module around this rank's share.
 
     Args:
-        share: some rows (dim 0) or columns (dim 1) of a weight of ``shape``. bias: of those rows, or
-            all of it.
+        share: some rows (dim 0) or columns (dim 1) of a weight of ``shape``.
+        bias: of those rows, or all of it.
         mesh: one-dimensional. scheme: of the whole weight.
     """
     weight = spread(share, mesh, [Shard(dim)], shape)
@@ -78,7 +78,9 @@ def read_linear(
     device = torch.device(mesh.device_type)
     share = agreed(share.with_parts(lambda part: part.to(device)), mesh)
     bias = None if bias is None else bias.to(device)
-    return linear_of(share, bias, mesh, dim, shape, whole_scheme(share, info.group_size, info.block))
+    return linear_of(
+        share, bias, mesh, dim, shape, whole_scheme(share, info.group_size, info.block)
+    )
 
 
 def whole_scheme(share: QuantizedTensor, group_size: int, block: Any) -> Scheme:

@@ -422,7 +422,7 @@ class ActOrderColumns(IntegerWeight):
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
         return self.in_order().dequantize(dtype)
 
-    def requantized(self, dense: Tensor) -> IntegerWeight:
+    def requantized(self, dense: Tensor) -> ActOrderColumns:
         new = self.in_order().requantized(dense)
         return type(self)({**new.tensors(), "permutation": self.permutation}, new.scheme,
                           new.shape, new.dtype)  # fmt: skip

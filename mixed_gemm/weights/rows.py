@@ -162,9 +162,7 @@ class RowsWeight(QuantizedTensor):
         return type(self)(parts, self.scheme, tuple(q.shape), self.dtype)
 
     @classmethod
-    def join_columns(
-        cls, weights: list[RowsWeight], group_size: int | None = None
-    ) -> RowsWeight:
+    def join_columns(cls, weights: list[RowsWeight], group_size: int | None = None) -> RowsWeight:
         """The inverse of :meth:`cut` along dim 1.
 
         Args:

@@ -116,7 +116,9 @@ def state_of(weight: DTensor, scheme: Scheme) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for name, tensor in local.stored().items():
         placements: list[Placement] = [
-            Replicate() if rows[name] is None or isinstance(x, Replicate) else Shard(rows[name] or 0)
+            Replicate()
+            if rows[name] is None or isinstance(x, Replicate)
+            else Shard(rows[name] or 0)
             for x in weight.placements
         ]
         shape = torch.Size(shapes[name])

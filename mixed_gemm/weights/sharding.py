@@ -77,8 +77,8 @@ def _parts_of(tensors: list[QuantizedTensor]) -> list[str]:
 
 
 def _await(work: Any) -> None:
-    """What a part is sent by, before the next one is: whoever asked for all of it waits for the last
-    only, and gloo's threads finish in any order."""
+    """What a part is sent by, before the next one is: whoever asked for all of it waits for the
+    last only, and gloo's threads finish in any order."""
     if work is not None:
         torch.distributed.Work.unbox(work).wait()
 
@@ -89,7 +89,7 @@ def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, pad = args[0], list(args[1])
     if not isinstance(x, QuantizedTensor) or x.dim() != 2:
         return _on_dense(func, args, kwargs)
-    left, right, above, below = (pad + [0, 0, 0, 0])[:4]
+    left, right, above, below = [*pad, 0, 0, 0, 0][:4]
     if left or right or above or below < 0:
         raise ArgumentValueError(
             f"QuantizedTensor: columns cannot be filled up with zeros, asked for {pad}; shares of "

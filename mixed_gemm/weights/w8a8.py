@@ -305,9 +305,7 @@ class W8A8Weight(QuantizedTensor):
         return self._like(q, self.weight_scale.clone(), pre_scale)
 
     @classmethod
-    def join_columns(
-        cls, weights: list[W8A8Weight], group_size: int | None = None
-    ) -> W8A8Weight:
+    def join_columns(cls, weights: list[W8A8Weight], group_size: int | None = None) -> W8A8Weight:
         """The inverse of :meth:`cut` along dim 1.
 
         Args:

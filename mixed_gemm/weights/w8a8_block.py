@@ -301,7 +301,10 @@ class W8A8BlockWeight(QuantizedTensor):
             beside = [(x, *piece) for x, piece in zip(given, pieces, strict=True)]
             return coarser(beside_each_other(beside, fine), fine, size, k)
 
-        scales, pre_scales = whole("scales"), [w.pre_scale for w in weights if w.pre_scale is not None]
+        scales, pre_scales = (
+            whole("scales"),
+            [w.pre_scale for w in weights if w.pre_scale is not None],
+        )
         assert scales is not None
         return first._like(
             torch.cat([w.weight_int8 for w in weights], 1),

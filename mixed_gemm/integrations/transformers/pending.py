@@ -154,7 +154,7 @@ class PendingLinear(nn.Module):
         if any(hasattr(x, "full_tensor") for x in found.values()):
             raise layer.error(
                 self._codec.anchor,
-                "was cut by a tp_plan of its own. Hint: tp_plan=\"auto\", or styles named "
+                'was cut by a tp_plan of its own. Hint: tp_plan="auto", or styles named '
                 '"mixed_gemm_colwise" and "mixed_gemm_rowwise" for quantized layers',
             )
         if isinstance(made, Embedding):
@@ -163,7 +163,6 @@ class PendingLinear(nn.Module):
             # AutoGPTQ writes a bias of zeros where the model has none.
             made.register_parameter("bias", None)
         return made.eval()
-
 
     def _finish_share(self, style: Any, mesh: Any) -> Linear:
         from ...parallel.shares import read_linear

@@ -26,7 +26,7 @@ from .pending import STYLE, PendingLinear
 _PREFIX = "mixed_gemm_"
 
 
-class _Shares(TensorParallelLayer):  # type: ignore[misc]
+class _Shares(TensorParallelLayer):
     """What a style of transformers does, for layers that are not quantized yet.
 
     Args:
@@ -58,7 +58,7 @@ class _Shares(TensorParallelLayer):  # type: ignore[misc]
         return found
 
 
-class _OnDTensors(RowwiseParallel):  # type: ignore[misc]
+class _OnDTensors(RowwiseParallel):
     """Without the short cut around DTensor: columns in act-order take activations of the whole
     width, which ``mixed_gemm.Linear`` gathers."""
 

@@ -36,9 +36,7 @@ def test_a_share_is_that_of_the_whole(folder: str, dim: int) -> None:
 
 @pytest.mark.parametrize("scheme", ["w4a16", "w8a16", "w8a8", "w8a8_block", "fp8"])
 @pytest.mark.parametrize("dim", [ROWS, COLUMNS])
-def test_no_more_bytes_are_read_than_the_share_has(
-    scheme: str, dim: int, tmp_path: Path
-) -> None:
+def test_no_more_bytes_are_read_than_the_share_has(scheme: str, dim: int, tmp_path: Path) -> None:
     torch.manual_seed(0)
     layer = mixed_gemm.Linear.from_float(torch.nn.Linear(1024, 512), scheme)
     model = torch.nn.Sequential()
@@ -52,7 +50,7 @@ def test_no_more_bytes_are_read_than_the_share_has(
         read_share(checkpoint.index, checkpoint.codec, "layer", span)
         read = checkpoint.index.bytes_read - before
         before += read
-        # The bias goes to all that share columns, and so do scales of channels; weight_shape to all.
+        # To all that share columns go the bias and scales of channels; weight_shape to all.
         small = 16 + (512 * 8 if dim == COLUMNS else 0)
         assert read <= info.nbytes / 4 + small, (read, info.nbytes)
 
@@ -63,5 +61,5 @@ def test_a_truncated_share_is_refused(tmp_path: Path) -> None:
     checkpoint = mixed_gemm.open_checkpoint(tmp_path)
     (file,) = tmp_path.glob("*.safetensors")
     file.write_bytes(file.read_bytes()[:-64])
-    with pytest.raises(mixed_gemm.CheckpointError, match="ends at byte|was changed"):
+    with pytest.raises(mixed_gemm.CheckpointError, match=r"ends at byte|was changed"):
         read_share(checkpoint.index, checkpoint.codec, "0", Span(COLUMNS, 128, 256))

@@ -1,5 +1,5 @@
-"""torch's tensor parallelism around layers of every scheme, by 1, 2 and 4 processes: column-wise and
-row-wise, with whatever layout of input and output, forward and backward, compiled as one graph."""
+"""torch's tensor parallelism around layers of every scheme, by 1, 2 and 4 processes: columns and
+rows, with whatever layout of input and output, forward and backward, compiled as one graph."""
 
 from __future__ import annotations
 

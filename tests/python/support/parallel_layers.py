@@ -198,8 +198,13 @@ def wanted(case: Case, layer: Any, x: Tensor, world: int) -> tuple[Wanted, Wante
     total = torch.stack([g.double() for g in grads])
     return (
         Wanted(value, pieces, x.double().abs() @ dense.t(), case.k),
-        Wanted(total.sum(0), total.abs().sum(0), dy.double() @ dense, case.n,
-               (2 * dy.double().square() @ dense.square()).sqrt()),
+        Wanted(
+            total.sum(0),
+            total.abs().sum(0),
+            dy.double() @ dense,
+            case.n,
+            (2 * dy.double().square() @ dense.square()).sqrt(),
+        ),
     )
 
 

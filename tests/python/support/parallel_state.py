@@ -158,9 +158,7 @@ def own_share(scheme: str, mesh: Any, folder: Path) -> None:
         return opened[-1]
 
     with torch.device("meta"):
-        empty = nn.Sequential(
-            nn.Linear(HIDDEN, WIDE), nn.SiLU(), nn.Linear(WIDE, 80, bias=False)
-        )
+        empty = nn.Sequential(nn.Linear(HIDDEN, WIDE), nn.SiLU(), nn.Linear(WIDE, 80, bias=False))
     loading.open_checkpoint = opening  # type: ignore[assignment]
     try:
         model = loading.load_parallel(empty, folder / f"files-{scheme}", mesh, plan())
