@@ -34,8 +34,8 @@ def load_parallel(
     dtype: torch.dtype | None = None,
 ) -> Model:
     """Fill a model from a quantized checkpoint and spread it: ``parallelize_module`` of a model
-    that no rank ever has whole. Each rank reads its share of the linear layers that the plan names, and
-    all of the rest. Every rank has to call it.
+    that no rank ever has whole. Each rank reads its share of the linear layers that the plan names,
+    and all of the rest. Every rank has to call it.
 
     Args:
         model: with linear layers of the names and shapes of the checkpoint, best on meta; changed

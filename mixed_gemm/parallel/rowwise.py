@@ -23,9 +23,9 @@ ROWS_OF_A_PART = 1024
 
 class RowwiseParallel(torch_parallel.RowwiseParallel):
     """torch's ``RowwiseParallel`` for a ``mixed_gemm.Linear`` (or a dense one) whose input is
-    spread over its last dimension and whose output is whole on every rank. Few rows are summed by a kernel
-    that reads the other ranks' memory; many are multiplied in parts, whose sums travel while the
-    next part is multiplied. The bias is added once, after the sum.
+    spread over its last dimension and whose output is whole on every rank. Few rows are summed by a
+    kernel that reads the other ranks' memory; many are multiplied in parts, whose sums travel while
+    the next part is multiplied. The bias is added once, after the sum.
 
     The weight becomes the same DTensor that torch's class makes of it.
 
@@ -137,5 +137,5 @@ class _Summed(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return grad, None

@@ -141,6 +141,13 @@ class PendingLinear(nn.Module):
                 )
             found[role] = tensor.detach() if fetched is None else fetched
         layer = LayerTensors(_Loaded(self._name, found, self._files), self._name)
+        if any(hasattr(x, "full_tensor") for x in found.values()):
+            raise layer.error(
+                self._codec.anchor,
+                'was cut as if it were dense. Hint: DistributedConfig(tp_plan="auto") of '
+                'transformers >= 5.24; rules of your own name "mixed_gemm_colwise" or '
+                '"mixed_gemm_rowwise" for quantized layers',
+            )
         info: LayerInfo = self._codec.describe(layer)
         try:
             weight = self._codec.decode(layer, info)
@@ -151,12 +158,6 @@ class PendingLinear(nn.Module):
             made = weight.to_module(self._dtype)
         except ValueError as error:
             raise layer.error(self._codec.anchor, str(error)) from error
-        if any(hasattr(x, "full_tensor") for x in found.values()):
-            raise layer.error(
-                self._codec.anchor,
-                'was cut by a tp_plan of its own. Hint: tp_plan="auto", or styles named '
-                '"mixed_gemm_colwise" and "mixed_gemm_rowwise" for quantized layers',
-            )
         if isinstance(made, Embedding):
             made.padding_idx = self._padding_idx
         elif not self._has_bias and made.bias is not None and not bool(made.bias.any()):
