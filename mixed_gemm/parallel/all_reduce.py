@@ -95,7 +95,11 @@ class AllReduce:
         return reason
 
     def method_for(self, nbytes: int) -> str:
-        """What runs for a message of so many bytes: "one_shot", "peer" or "group"."""
+        """What runs for a message: "one_shot", "peer" or "group".
+
+        Args:
+            nbytes: of the message.
+        """
         if self._buffer is None or nbytes > self._most_bytes or nbytes % 16:
             return "group"
         if self.method != "auto":
@@ -140,7 +144,11 @@ class AllReduce:
         return total
 
     def takes_parts(self, nbytes: int) -> bool:
-        """Whether :meth:`in_parts` hides the sum of a message of so many bytes."""
+        """Whether :meth:`in_parts` hides the sum of a message.
+
+        Args:
+            nbytes: of the message.
+        """
         return self._buffer is not None and ONE_SHOT_BYTES < nbytes <= self._most_bytes
 
     def in_parts(self, products: Sequence[Callable[[], Tensor]], out: Tensor) -> Tensor:
