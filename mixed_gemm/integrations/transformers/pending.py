@@ -77,6 +77,7 @@ class PendingLinear(nn.Module):
         self._weight_only, self._float8 = weight_only, float8
         self._name, self._codec = name, codec
         self._dtype = module.weight.dtype
+        self.is_embedding = isinstance(module, nn.Embedding)
         self._has_bias = getattr(module, "bias", None) is not None
         self._padding_idx = getattr(module, "padding_idx", None)
         self._files: dict[str, Path] = {}

@@ -24,6 +24,7 @@ from ...weights.scheme import Scheme
 from .pending import STYLE, PendingLinear
 
 _PREFIX = "mixed_gemm_"
+_LINEAR = (ColwiseParallel, RowwiseParallel)
 
 
 class _Shares(TensorParallelLayer):
@@ -49,6 +50,17 @@ class _Shares(TensorParallelLayer):
         self.base.shard_param(module, param, mesh)
 
     def install_forward(self, module: nn.Module, mesh: Any) -> nn.Module:
+        """Raises ValueError where the style is neither "colwise" nor "rowwise", nor a kind of
+        them."""
+        ours = isinstance(module, PendingLinear)
+        if isinstance(module, PendingLinear) and module.is_embedding:
+            return module  # whole on every rank
+        if (ours or hasattr(module, STYLE)) and not isinstance(self.base, _LINEAR):
+            raise ValueError(
+                f"mixed_gemm: tp_plan has a {type(self.base).__name__} for a layer that is "
+                "quantized, which takes colwise and rowwise ones only. Hint: leave it dense with "
+                "modules_to_not_convert"
+            )
         if isinstance(module, PendingLinear):
             module.spread(self.base, mesh)
             return module
@@ -105,9 +117,6 @@ def let_layers_spread(model: nn.Module, plan: dict[str, str], quantized: dict[st
     Args:
         plan: rule -> style, changed in place.
         quantized: name of a layer -> how it will be stored, where it is still dense; else None.
-
-    Raises:
-        ValueError: a style is neither "colwise" nor "rowwise", nor a kind of them.
     """
     rules = {replace_layer_number_by_wildcard(name) for name in quantized}
     for rule in rules & plan.keys():
@@ -115,11 +124,6 @@ def let_layers_spread(model: nn.Module, plan: dict[str, str], quantized: dict[st
         style = ALL_PARALLEL_STYLES[name]
         if name == "replicate":
             continue
-        if not isinstance(style, ColwiseParallel | RowwiseParallel):
-            raise ValueError(
-                f"mixed_gemm: tp_plan has {name!r} for {rule}, which quantized layers do not take. "
-                "Hint: leave it dense with modules_to_not_convert"
-            )
         ALL_PARALLEL_STYLES.register(_PREFIX + name, _Shares(style))
         plan[rule] = _PREFIX + name
     for name, scheme in quantized.items():

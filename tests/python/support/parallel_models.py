@@ -65,6 +65,9 @@ def write(folder: Path) -> None:
             if parameter.dim() == 1:
                 torch.nn.init.normal_(parameter, 1.0, 0.2)
         model.save_pretrained(folder / name)
+        if name == "Llama":
+            mixed_gemm.quantize_(model, "w8a16", embeddings=True, progress=False)
+            model.save_pretrained(folder / "Llama-embedding")
         for scheme, options in SCHEMES.items():
             quantized = mixed_gemm.from_pretrained(
                 folder / name, quantization_config=mixed_gemm.MixedGemmConfig(scheme, **options)
@@ -163,6 +166,14 @@ def reads_its_share(folder: Path, world: int) -> None:
     assert read <= whole / world + 64 * len(checkpoint.layers), (read, whole)
 
 
+def with_an_embedding(folder: Path, world: int) -> None:
+    """A quantized embedding stays whole on every rank."""
+    model = mixed_gemm.from_pretrained(folder / "Llama-embedding", **distributed(world))
+    exact = mixed_gemm.from_pretrained(folder / "Llama-embedding").to(ranks.DEVICE)
+    assert isinstance(model.model.embed_tokens, mixed_gemm.Embedding)
+    compare(model, exact, False)
+
+
 def saved_again(folder: Path, world: int) -> None:
     """What all ranks save together is what one process saves, to the byte."""
     import torch.distributed as dist
@@ -207,6 +218,7 @@ def main(rank: int, store: str, folder: Path) -> None:
     if world == 4:  # a few: each process imports and loads as much as one of two
         cases = dict(list(cases.items())[::4])
     cases["reads its share"] = lambda: reads_its_share(folder, world)
+    cases["embedding"] = lambda: with_an_embedding(folder, world)
     cases["saved again"] = lambda: saved_again(folder, world)
     for name, case in cases.items():
         torch.manual_seed(0)
