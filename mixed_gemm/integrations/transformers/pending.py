@@ -116,10 +116,6 @@ class PendingLinear(nn.Module):
             known = set(model._keys_to_ignore_on_load_unexpected or ())
             model._keys_to_ignore_on_load_unexpected = known | {re.escape(f"{name}.")}
 
-    @property
-    def is_spread(self) -> bool:
-        return self._style is not None
-
     def _more(self) -> dict[str, Tensor]:
         """Tensors that are no parameters."""
         return {}

@@ -9,7 +9,7 @@ import pytest
 import torch
 from support import ranks
 
-pytest.importorskip("transformers.distributed.tensor_parallel", reason="optional: hf extra")
+pytest.importorskip("transformers", minversion="5.24", reason="optional: hf extra")
 if not (torch.distributed.is_available() and torch.distributed.is_gloo_available()):
     pytest.skip("this torch has no gloo", allow_module_level=True)
 
