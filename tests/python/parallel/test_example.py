@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-transformers = pytest.importorskip("transformers", minversion="5.24", reason="optional: hf extra")
+pytest.importorskip("transformers", minversion="5.24", reason="optional: hf extra")
 if not (torch.distributed.is_available() and torch.distributed.is_gloo_available()):
     pytest.skip("this torch has no gloo", allow_module_level=True)
 
