@@ -12,7 +12,7 @@ from torch.distributed.tensor import parallel as torch_parallel
 from torch.distributed.tensor.placement_types import Placement
 
 from ..ops.errors import ArgumentValueError
-from ..weights.integer import ActOrderColumns
+from ..weights.act_order import ActOrderColumns
 from ..weights.tensor import QuantizedTensor
 from .all_reduce import METHODS, AllReduce, shared, sum_over_ranks
 

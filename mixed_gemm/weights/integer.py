@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..ops.errors import ArgumentValueError, check_not_freed, check_storage
+from ..ops.errors import check_not_freed, check_storage
 from ..ops.gemm import unchecked_gemm
 from ..ops.layout import dequantize_weights, pack_weights, unpack_weights
 from ..ops.problem import (
@@ -232,7 +232,7 @@ class IntegerWeight(WeightOnlyTensor):
     def cut(self, dim: int, start: int, stop: int) -> IntegerWeight:
         """Rows or columns, with storage of their own. Where a group would be cut in two, the groups
         of the piece are smaller ones with the same scales. Columns of a permuted weight come as
-        :class:`ActOrderColumns`.
+        :class:`act_order.ActOrderColumns`.
 
         Args:
             dim: 0 for rows, 1 for columns. start, stop: of them; columns as the weight stores them.
@@ -243,6 +243,8 @@ class IntegerWeight(WeightOnlyTensor):
         return self._rows(start, stop) if dim == 0 else self._columns(start, stop)
 
     def _columns(self, start: int, stop: int) -> IntegerWeight:
+        from .act_order import ActOrderColumns
+
         k, scheme, zeros = self.shape[1], self.scheme, self.zeros
         size = group_of_piece(scheme.group_size, k, start, stop)
         place = scheme.group_size, size, start, stop
@@ -383,46 +385,3 @@ def _grouped(scheme: Scheme, size: int, k: int) -> Scheme:
     if size == scheme.group_size and size <= k:
         return scheme
     return Scheme.weight_only(scheme.bits, -1 if size > k else size, scheme.zero_mode)
-
-
-class ActOrderColumns(IntegerWeight):
-    """Some columns of a permuted weight (GPTQ act-order): column j belongs to activation
-    permutation[j] of the whole, not of a share of it. So it is no factor of a product before
-    somebody has brought the activations in its order, as ``weights.sharding.linear`` does.
-
-    Parts:
-        As of ``IntegerWeight``; permutation: int64 ``[K]``, indices of the whole's activations.
-    """
-
-    parts: ClassVar[tuple[Part, ...]] = IntegerWeight.parts
-
-    @classmethod
-    def stores(cls, scheme: Scheme, dims: int) -> bool:
-        return False
-
-    def in_order(self) -> IntegerWeight:
-        """The same for activations that are in its order already."""
-        parts = {**self.tensors(), "permutation": None}
-        return IntegerWeight(parts, self.scheme, self.shape, self.dtype)
-
-    def product(
-        self, x: Tensor, bias: Tensor | None = None, activation: str = "identity"
-    ) -> Tensor:
-        """Refused.
-
-        Raises:
-            ValueError: always.
-        """
-        raise ArgumentValueError(
-            "QuantizedTensor: these are some columns of a weight whose columns are permuted (GPTQ "
-            "act-order), which activations of the whole width multiply. Hint: mixed_gemm.Linear "
-            "does so where torch's RowwiseParallel has cut it and the input is a DTensor"
-        )
-
-    def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
-        return self.in_order().dequantize(dtype)
-
-    def requantized(self, dense: Tensor) -> ActOrderColumns:
-        new = self.in_order().requantized(dense)
-        return type(self)({**new.tensors(), "permutation": self.permutation}, new.scheme,
-                          new.shape, new.dtype)  # fmt: skip

@@ -17,8 +17,8 @@ from torch.distributed.tensor.placement_types import Placement
 
 from ..ops.errors import ArgumentValueError
 from ..ops.problem import PAD_N
+from .act_order import ActOrderColumns
 from .fp8 import Fp8Weight
-from .integer import ActOrderColumns
 from .scheme import Scheme
 from .tensor import QuantizedTensor, part_problems
 

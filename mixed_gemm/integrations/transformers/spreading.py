@@ -19,7 +19,7 @@ from transformers.distributed.tensor_parallel import (
 
 from ...formats.share import COLUMNS, ROWS
 from ...nn.linear import Linear
-from ...weights.integer import ActOrderColumns
+from ...weights.act_order import ActOrderColumns
 from ...weights.scheme import Scheme
 from .pending import STYLE, PendingLinear
 
