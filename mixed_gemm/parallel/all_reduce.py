@@ -208,7 +208,8 @@ def shared(mesh: Any, method: str) -> AllReduce:
     ask for it at the same time."""
     group = mesh.get_group()
     key = f"{group.group_name} {method}"
-    if key not in _SHARED:
+    known = _SHARED.get(key)
+    if known is None or known.group is not group:  # a later group may have the name of one before
         device = torch.device(mesh.device_type)
         if device.type == "cuda":
             device = torch.device("cuda", torch.cuda.current_device())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import MethodType
 from typing import Any
 
 import torch
@@ -78,14 +79,14 @@ class RowwiseParallel(torch_parallel.RowwiseParallel):
         reduce = shared(device_mesh, self._method)
         rows, local = self._rows_of_a_part, self.use_local_output
 
-        def forward(input: Tensor) -> Tensor:
+        def forward(module: nn.Linear, input: Tensor) -> Tensor:
             x = input.to_local() if isinstance(input, DTensor) else input
             out = product(module, x, reduce, rows)
             return out if local else DTensor.from_local(
                 out, device_mesh, [Replicate()], run_check=False
             )  # fmt: skip
 
-        module.forward = forward  # type: ignore[method-assign]
+        module.forward = MethodType(forward, module)  # type: ignore[method-assign]
         return module
 
 
