@@ -34,6 +34,7 @@ ROOMS = (
     Room("formats", 4, "checkpoints, codecs"),
     Room("quantization", 5, "quantize_, methods"),
     Room("selection", 5, "plan, tune, bench"),
+    Room("parallel", 5, "several GPUs"),
     Room("environment", 5, "env()"),
     Room("integrations", 6, "transformers, vLLM"),
     Room("__init__", 7, "the public names"),

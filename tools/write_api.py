@@ -27,6 +27,7 @@ PACKAGES = {
     "mixed_gemm.formats": "Checkpoints of others, read and written.",
     "mixed_gemm.quantization": "Quantizing models and checkpoints, and what it costs in quality.",
     "mixed_gemm.quantization.methods": "How a dense weight becomes a quantized one.",
+    "mixed_gemm.parallel": "Several GPUs, beyond what torch's own styles do.",
     "mixed_gemm.selection": "Which kernel runs, and measuring it.",
     "mixed_gemm.reference": "What an op must compute, in float64, and how far it may be from it.",
     "mixed_gemm.integrations.transformers": "Adapters to transformers.",

@@ -8,7 +8,9 @@ w[n, k] = (code - zero) * scale, 4 bits only. Source: gemm.py and packing_utils.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -33,6 +35,10 @@ class AwqGemm:
     title = "AWQ gemm"
     anchor = "qweight"
     roles: tuple[str, ...] = ("qweight", "qzeros", "scales", "bias")
+    # role -> (its dimension along the output channels, along K)
+    axes: Mapping[str, tuple[int | None, int | None]] = MappingProxyType(
+        {"qweight": (1, 0), "qzeros": (1, 0), "scales": (1, 0), "bias": (0, None)}
+    )
     notes: tuple[str, ...] = ()
 
     def __init__(self, config: Config, where: Path) -> None:

@@ -32,6 +32,7 @@ class Checkpoint:
         strict: as of :func:`open_checkpoint`.
 
     Attributes:
+        index: where each tensor of it lies. codec: of the detected format.
         path: the folder or file.
         format: "AWQ gemm", "GPTQ v1", "compressed-tensors pack-quantized", ...
         config: config.json, empty when there is none.
@@ -60,8 +61,8 @@ class Checkpoint:
         self.config = config
         self.quantization_config = quantization_config
         self.files = index.files
-        self._index = index
-        self._format = codec
+        self.index = index
+        self.codec = codec
         self._strict = strict
         names = modules_with(index, codec.anchor)
         layers = {name: codec.describe(LayerTensors(index, name)) for name in names}
@@ -81,14 +82,14 @@ class Checkpoint:
                 contradict the configuration and the checkpoint was opened as ``strict``.
         """
         info = self.layers[name]
-        layer = LayerTensors(self._index, name)
+        layer = LayerTensors(self.index, name)
         try:
             with warnings.catch_warnings():
                 if self._strict:
                     warnings.simplefilter("error", CheckpointWarning)
-                return self._format.decode(layer, info)
+                return self.codec.decode(layer, info)
         except (ValueError, CheckpointWarning) as error:
-            raise layer.error(self._format.anchor, str(error)) from error
+            raise layer.error(self.codec.anchor, str(error)) from error
 
     def weight_errors(self, dtype: torch.dtype | None = None) -> dict[str, float]:
         """How far quantized layers are from the values of the file: name -> root mean square of
@@ -108,8 +109,8 @@ class Checkpoint:
 
     def _weight_error(self, name: str, dtype: torch.dtype | None) -> float:
         stored = self.layer(name)
-        if isinstance(self._format, Gguf):
-            truth = self._format.values(LayerTensors(self._index, name))
+        if isinstance(self.codec, Gguf):
+            truth = self.codec.values(LayerTensors(self.index, name))
         else:
             truth = stored.dequantize()
         stored = stored if dtype is None else stored.to(dtype)
@@ -126,7 +127,7 @@ class Checkpoint:
         Raises:
             CheckpointError: there is none of this name, or the file is truncated.
         """
-        return self._index.load(name)
+        return self.index.load(name)
 
     def tensor_shape(self, name: str) -> tuple[int, ...]:
         """Shape of the tensor ``name``, from the header.
@@ -134,7 +135,7 @@ class Checkpoint:
         Raises:
             CheckpointError: there is none of this name.
         """
-        return self._index.shape(name)
+        return self.index.shape(name)
 
     def tensor_dtype(self, name: str) -> torch.dtype | str:
         """Dtype of the tensor ``name``, from the header; a string when torch has no such dtype.
@@ -142,7 +143,7 @@ class Checkpoint:
         Raises:
             CheckpointError: there is none of this name.
         """
-        return self._index.dtype(name)
+        return self.index.dtype(name)
 
     def __iter__(self) -> Iterator[QuantizedWeight]:
         """Every quantized layer, one at a time in memory."""

@@ -15,6 +15,7 @@ compressed-tensors.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,19 @@ class CompressedTensors:
             *OWN_ROLES,
             "bias",
         )
+
+        # role -> (its dimension along the output channels, along K)
+        matrices: dict[str, tuple[int | None, int | None]] = dict.fromkeys(
+            ("weight_packed", "weight", scale, "weight_zero_point"), (0, 1)
+        )
+        self.axes: Mapping[str, tuple[int | None, int | None]] = {
+            **matrices,
+            "weight_g_idx": (None, 0),
+            "mixed_gemm_zeros": (1, 0),
+            "mixed_gemm_pre_scale": (None, 0),
+            "mixed_gemm_permutation": (None, 0),
+            "bias": (0, None),
+        }
 
     def describe(self, layer: LayerTensors) -> LayerInfo:
         rule = self._rules.of(layer.name)

@@ -10,7 +10,9 @@ layers of AutoGPTQ and GPTQModel.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -28,6 +30,16 @@ BITS = (2, 3, 4, 8)
 class Gptq:
     anchor = "qweight"
     roles: tuple[str, ...] = ("qweight", "qzeros", "scales", "g_idx", "bias")
+    # role -> (its dimension along the output channels, along K)
+    axes: Mapping[str, tuple[int | None, int | None]] = MappingProxyType(
+        {
+            "qweight": (1, 0),
+            "qzeros": (1, 0),
+            "scales": (1, 0),
+            "g_idx": (None, 0),
+            "bias": (0, None),
+        }
+    )
     notes: tuple[str, ...] = ()
 
     def __init__(self, config: Config, where: Path) -> None:

@@ -5,7 +5,7 @@ asked for. Sharded and single safetensors, and torch files.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
@@ -161,12 +161,32 @@ class TensorIndex:
     def dtype(self, name: str) -> torch.dtype | str:
         return self._owner[name].dtype(name)
 
+    @property
+    def bytes_read(self) -> int:
+        """Of all safetensors files so far, their headers included."""
+        files = {id(x): x for x in self._owner.values() if isinstance(x, SafetensorsFile)}
+        return sum(x.bytes_read for x in files.values())
+
     def load(self, name: str) -> Tensor:
         """The tensor, on the CPU."""
+        return self._read(name, lambda file: file.load(name))
+
+    def load_slice(self, name: str, dim: int, start: int, stop: int) -> Tensor:
+        """``load(name).narrow(dim, start, stop - start)``, on the CPU; of a safetensors file no
+        other bytes are read."""
+
+        def read(file: TensorFile) -> Tensor:
+            if isinstance(file, SafetensorsFile):
+                return file.load_slice(name, dim, start, stop)
+            return file.load(name).narrow(dim, start, stop - start).contiguous()
+
+        return self._read(name, read)
+
+    def _read(self, name: str, read: Callable[[TensorFile], Tensor]) -> Tensor:
         if name not in self._owner:
             raise CheckpointError(self.path, name, "is missing")
         try:
-            return self._owner[name].load(name)
+            return read(self._owner[name])
         except CheckpointError:
             raise
         except (RuntimeError, MemoryError) as error:  # memory for it

@@ -56,6 +56,11 @@ class LayerTensors:
         self.name = name
         self._index = index
 
+    @property
+    def index(self) -> Tensors:
+        """Where they lie."""
+        return self._index
+
     def tensor_name(self, role: str) -> str:
         return f"{self.name}.{role}" if self.name else role
 

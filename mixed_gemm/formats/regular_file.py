@@ -45,6 +45,7 @@ class RegularFile:
     Attributes:
         path: as given.
         size: bytes, when it was opened.
+        bytes_read: of it, so far.
 
     Raises:
         CheckpointError: there is no such file, it cannot be opened, or it is a folder, a pipe or a
@@ -66,6 +67,7 @@ class RegularFile:
         if kind := kind_of(status.st_mode):
             raise CheckpointError(path, "", f"is {kind}, not a regular file")
         self.size = status.st_size
+        self.bytes_read = 0
         self._version = self._version_of(status)
 
     def __del__(self) -> None:
@@ -78,6 +80,10 @@ class RegularFile:
         return status.st_size, status.st_mtime_ns
 
     def _fill(self, target: memoryview, offset: int, tensor: str) -> None:
+        self._take(target, offset, tensor)
+        self._refuse_changes(tensor)
+
+    def _take(self, target: memoryview, offset: int, tensor: str) -> None:
         done = 0
         while done < len(target):
             try:
@@ -92,6 +98,9 @@ class RegularFile:
                     "file is not whole, or was cut while it was open",
                 )
             done += count
+        self.bytes_read += done
+
+    def _refuse_changes(self, tensor: str) -> None:
         if self._version_of(os.fstat(self._fd)) != self._version:
             raise CheckpointError(
                 self.path, tensor, "was changed after it was opened. Hint: open it again"
@@ -115,4 +124,14 @@ class RegularFile:
         # transformers reads while the default device is meta.
         content = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
         self._fill(bytes_of(content), offset, tensor)
+        return content
+
+    def read_rows(self, offset: int, stride: int, width: int, count: int, tensor: str) -> Tensor:
+        """``count`` runs of ``width`` bytes, ``stride`` bytes from each to the next, as uint8
+        ``[count * width]``; what lies between them is not read."""
+        content = torch.empty(count * width, dtype=torch.uint8, device="cpu")
+        target = bytes_of(content)
+        for row in range(count):
+            self._take(target[row * width : (row + 1) * width], offset + row * stride, tensor)
+        self._refuse_changes(tensor)
         return content

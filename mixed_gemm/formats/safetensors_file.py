@@ -122,12 +122,32 @@ class SafetensorsFile:
     def dtype(self, name: str) -> torch.dtype | str:
         return self._places[name].dtype
 
+    @property
+    def bytes_read(self) -> int:
+        """Of the file so far, its header included."""
+        return self._file.bytes_read
+
+    def _torch_dtype(self, name: str) -> torch.dtype:
+        found = self._places[name].dtype
+        if not isinstance(found, torch.dtype):
+            raise CheckpointError(
+                self.path, name, f"is of the dtype {found}, which torch does not have"
+            )
+        return found
+
     def load(self, name: str) -> Tensor:
         """The tensor, in memory of its own."""
-        place = self._places[name]
-        if not isinstance(place.dtype, torch.dtype):
-            raise CheckpointError(
-                self.path, name, f"is of the dtype {place.dtype}, which torch does not have"
-            )
+        place, dtype = self._places[name], self._torch_dtype(name)
         content = self._file.read_tensor(place.begin, place.nbytes, name)
-        return content.view(place.dtype).view(place.shape)
+        return content.view(dtype).view(place.shape)
+
+    def load_slice(self, name: str, dim: int, start: int, stop: int) -> Tensor:
+        """``load(name).narrow(dim, start, stop - start)``, and no other bytes are read."""
+        place, dtype = self._places[name], self._torch_dtype(name)
+        before, (extent, after) = place.shape[:dim], (place.shape[dim], place.shape[dim + 1 :])
+        inner = math.prod(after) * dtype.itemsize
+        content = self._file.read_rows(
+            place.begin + start * inner, extent * inner, (stop - start) * inner,
+            math.prod(before), name,
+        )  # fmt: skip
+        return content.view(dtype).view(*before, stop - start, *after)

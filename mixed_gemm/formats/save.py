@@ -65,6 +65,12 @@ class _FromModel:
     def layer(self, name: str) -> QuantizedWeight:
         return self._quantized[name].to_quantized_weight(name)
 
+    @property
+    def is_spread(self) -> bool:
+        """Whether it lies on several ranks, which then read it together."""
+        tensors = (*self._model.parameters(), *self._model.buffers())
+        return any(hasattr(x, "full_tensor") for x in tensors)
+
     def plain(self) -> Iterator[tuple[str, Tensor]]:
         tied = getattr(self._model, "all_tied_weights_keys", None) or {}  # transformers ties again
         inside = tuple(f"{name}." for name in (*self.layers, *self._convs))
@@ -72,7 +78,8 @@ class _FromModel:
         _refuse_scaled_activations(state, (*self.layers, *self._convs))
         for name, tensor in state.items():
             if name not in tied and not name.startswith(inside) and isinstance(tensor, Tensor):
-                yield name, tensor
+                whole = getattr(tensor, "full_tensor", None)
+                yield name, tensor if whole is None else whole()
         for name, conv in self._convs.items():  # dense: the format knows linears only
             dense = conv.to_float().state_dict()
             yield from ((f"{name}.{part}", tensor) for part, tensor in dense.items())
@@ -174,6 +181,8 @@ def save_checkpoint(
         raise ValueError(
             "save_checkpoint: no layer is a mixed_gemm.Linear. Hint: mixed_gemm.quantize_ first"
         )
+    if isinstance(given, _FromModel) and given.is_spread and not _writes(given):
+        return
     companions: tuple[Path, ...] = ()
     sources: tuple[Path, ...] = ()
     if not isinstance(source, nn.Module):
@@ -205,6 +214,20 @@ def save_checkpoint(
         text = json.dumps(whole, indent=2, default=_json) + "\n"
         write_new_file(target.stage / CONFIG, [text.encode()])
         target.publish()
+
+
+def _writes(given: _FromModel) -> bool:
+    """Whether this rank writes: the first one does. The others give it their shares, and return
+    when it has asked for all of them."""
+    import torch.distributed as dist
+
+    if dist.get_rank() == 0:
+        return True
+    for name in given.layers:
+        given.layer(name)
+    for _ in given.plain():
+        pass
+    return False
 
 
 def _json(value: object) -> str:

@@ -28,6 +28,7 @@ class QuantizedModule(nn.Module):
         """Take ``weight`` as the frozen parameter of that name, in the shape of the module's dense
         weight."""
         self.weight = nn.Parameter(weight, requires_grad=False)  # type: ignore[assignment]
+        self._scheme = weight.scheme
 
     def make_bias(self, count: int | None, dtype: torch.dtype, device: Any) -> None:
         """Take zeros as the parameter ``bias``, or have none.
@@ -43,17 +44,37 @@ class QuantizedModule(nn.Module):
     def scheme(self) -> Scheme:
         """How the weight is stored; of a convolution the group is the block of input channels, and
         offsets are zero_mode "add"."""
-        return self.weight.scheme
+        found: Scheme | None = getattr(self.weight, "scheme", None)
+        return self._scheme if found is None else found  # a DTensor has none
 
     @property
     def bits(self) -> int:
         """Width of the stored weights: 4 or 8."""
-        return self.weight.scheme.bits
+        return self.scheme.bits
 
     def _quantized(self) -> QuantizedTensor | None:
         """The weight, unless it was replaced by another one (dense, or sharded)."""
         weight = self._parameters.get("weight")
         return weight if isinstance(weight, QuantizedTensor) else None
+
+    def _spread(self) -> Any:
+        """The weight where it is a DTensor of quantized shares, else None."""
+        weight = self._parameters.get("weight")
+        share = getattr(weight, "_local_tensor", None)
+        return weight if isinstance(share, QuantizedTensor) else None
+
+    def __getattr__(self, name: str) -> Any:
+        """The parts of the weight by the names that they have in a state_dict, which
+        ``torch.distributed.checkpoint.state_dict`` looks up; of this rank, where it is spread."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            weight = self.__dict__.get("_parameters", {}).get("weight")
+            share = getattr(weight, "_local_tensor", weight)
+            part = share.stored().get(name) if isinstance(share, QuantizedTensor) else None
+            if part is None:
+                raise
+            return part
 
     def reset_parameters(self) -> None:
         """Refused: integers cannot be drawn at random into something useful.
@@ -82,8 +103,17 @@ class QuantizedModule(nn.Module):
     def get_extra_state(self) -> Tensor:
         """The layout version, shape and scheme, as JSON bytes in a uint8 tensor: safetensors and
         ``torch.load(weights_only=True)`` take tensors."""
-        weight = self._quantized()
-        return encode_tag({} if weight is None else weight.tag())
+        return encode_tag(self._tag())
+
+    def _tag(self) -> dict[str, Any]:
+        """Of the whole weight, also where it is spread over ranks."""
+        spread, weight = self._spread(), self._quantized()
+        if spread is not None:
+            share = spread._local_tensor
+            permuted = getattr(share, "permutation", None) is not None
+            tag: dict[str, Any] = share.tag_of(tuple(spread.shape), self.scheme, permuted)
+            return tag
+        return {} if weight is None else weight.tag()
 
     def set_extra_state(self, state: Any) -> None:
         """Check what :meth:`get_extra_state` wrote.
@@ -94,19 +124,25 @@ class QuantizedModule(nn.Module):
         Raises:
             RuntimeError: the packed weight is of another layout version, shape or scheme.
         """
-        weight = self._quantized()
-        if weight is not None and (problem := tag_problem(weight.tag(), state, self.title)):
+        tag = self._tag()
+        if tag and (problem := tag_problem(tag, state, self.title)):
             raise RuntimeError(problem)
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
     ) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        weight = self._quantized()
-        if weight is None:
+        weight, spread = self._quantized(), self._spread()
+        if weight is None and spread is None:
             return
         del destination[f"{prefix}weight"]
-        for name, tensor in weight.stored().items():
+        if weight is not None:
+            stored = weight.stored()
+        else:
+            from ..weights.sharded import state_of
+
+            stored = state_of(spread, self.scheme)
+        for name, tensor in stored.items():
             destination[prefix + name] = tensor if keep_vars else tensor.detach()
 
     def _load_from_state_dict(
@@ -119,8 +155,12 @@ class QuantizedModule(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        weight = self._quantized()
+        weight, spread = self._quantized(), self._spread()
         rest = state_dict
+        if weight is None and spread is not None:
+            rest = self._fill_share(spread, state_dict, prefix, strict, missing_keys, error_msgs)
+            if error_msgs:
+                return
         if weight is not None:
             # Checked before anything is copied: a refused checkpoint leaves the module as it was.
             mine = {k[len(prefix) :]: v for k, v in state_dict.items() if k.startswith(prefix)}
@@ -145,10 +185,39 @@ class QuantizedModule(nn.Module):
         super()._load_from_state_dict(
             rest, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
-        if weight is not None:
+        if weight is not None or spread is not None:
             missing_keys[:] = known + [
                 key for key in missing_keys[len(known) :] if key != f"{prefix}weight"
             ]
+
+    def _fill_share(
+        self,
+        spread: Any,
+        state_dict: dict[str, Any],
+        prefix: str,
+        strict: bool,
+        missing_keys: list[str],
+        error_msgs: list[str],
+    ) -> dict[str, Any]:
+        """Copy this rank's share of the parts; what is left of the state_dict."""
+        from ..weights.sharded import fill
+
+        names = list(spread._local_tensor.stored())
+        mine = {x: state_dict[prefix + x] for x in names if prefix + x in state_dict}
+        tag = state_dict.get(f"{prefix}_extra_state")
+        problem = "" if tag is None else tag_problem(self._tag(), tag, self.title)
+        problems = [problem] if problem else fill(spread, self.scheme, mine) if mine else []
+        error_msgs.extend(prefix + x for x in problems)
+        if strict:
+            missing_keys.extend(prefix + x for x in names if x not in mine)
+        taken = {prefix + x for x in names}
+        rest = {k: v for k, v in state_dict.items() if k not in taken}
+        bias, key = self._parameters.get("bias"), f"{prefix}bias"
+        if hasattr(bias, "placements") and key in rest and not hasattr(rest[key], "placements"):
+            from ..weights.sharded import slice_like
+
+            rest[key] = slice_like(rest[key], bias)  # type: ignore[arg-type]
+        return rest
 
     def _take_parts(
         self,

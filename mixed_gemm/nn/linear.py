@@ -103,7 +103,11 @@ class Linear(QuantizedModule, nn.Linear):
         weight = parameters.get("weight")
         if isinstance(weight, QuantizedTensor) and "bias" in parameters:
             return weight.product(input, parameters["bias"])
-        return nn.functional.linear(input, self.weight, self.bias)  # sharded, or dense again
+        if self._spread() is not None:
+            from ..weights.sharded import linear
+
+            return linear(input, parameters["weight"], parameters["bias"])  # type: ignore[arg-type]
+        return nn.functional.linear(input, self.weight, self.bias)  # dense again
 
     def activated(self, input: Tensor, activation: str) -> Tensor:
         """:meth:`forward` and an activation in one kernel, for weights that fuse it.
@@ -139,6 +143,24 @@ class Linear(QuantizedModule, nn.Linear):
         if bias is not None and not isinstance(bias, nn.Parameter):
             bias = nn.Parameter(bias.detach())
         module.set_weight(weight)
+        module.register_parameter("bias", bias)
+        return module
+
+    @classmethod
+    def of_share(cls, weight: Any, bias: Any, scheme: Scheme) -> Linear:
+        """A module around a weight that is spread over ranks.
+
+        Args:
+            weight: a DTensor ``[N, K]`` of quantized shares. bias: a DTensor ``[N]``, or None.
+            scheme: of the whole weight, whose groups the shares may have made smaller.
+        """
+        module = cls.__new__(cls)
+        nn.Module.__init__(module)
+        module.out_features, module.in_features = weight.shape
+        module.weight = nn.Parameter(weight, requires_grad=False)  # type: ignore[assignment]
+        module._scheme = scheme
+        if bias is not None and not isinstance(bias, nn.Parameter):
+            bias = nn.Parameter(bias)
         module.register_parameter("bias", bias)
         return module
 
@@ -270,14 +292,31 @@ class Linear(QuantizedModule, nn.Linear):
         """
         from dataclasses import replace
 
-        bias = None if self.bias is None else self.bias.detach()
-        return replace(self.weight.unpacked(name), bias=bias, is_conv1d=self.is_conv1d)
+        weight, bias = self.whole()
+        return replace(weight.unpacked(name), bias=bias, is_conv1d=self.is_conv1d)
+
+    def whole(self) -> tuple[QuantizedTensor, Tensor | None]:
+        """The quantized weight ``[N, K]`` and the bias ``[N]``, of all ranks together where they
+        are spread over several; every rank has to call it then.
+
+        Raises:
+            ValueError: the weight is spread otherwise than by ``Shard`` and ``Replicate``.
+        """
+        bias: Any = None if self.bias is None else self.bias.detach()
+        if hasattr(bias, "full_tensor"):
+            bias = bias.full_tensor()
+        spread = self._spread()
+        if spread is None:
+            return self.weight, bias
+        from ..weights.sharded import whole
+
+        return whole(spread, self.scheme), bias
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
         """The dense ``[N, K]`` weight in ``dtype`` (of the weight when None), such that the module
         computes x @ w.T + bias: a pre_scale is multiplied in, and K is in the order of the
         activations."""
-        return self.weight.dequantize(dtype)
+        return self.whole()[0].dequantize(dtype)
 
     def to_float(self) -> nn.Linear:
         """A dense ``nn.Linear`` with the dequantized weight. The bias is shared."""
@@ -292,7 +331,9 @@ class Linear(QuantizedModule, nn.Linear):
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.bias is not None}"
         )
-        weight = self._quantized()
+        weight, spread = self._quantized(), self._spread()
+        if spread is not None:
+            return f"{text}, scheme=({self.scheme}), spread over ranks by {spread.placements}"
         if weight is None:
             return text
         extras = [x for x in ("pre_scale", "permutation") if x in weight.tensors()]
@@ -305,12 +346,12 @@ class Linear(QuantizedModule, nn.Linear):
     @property
     def group_size(self) -> int:
         """Elements of K that share a scale; -1 is all of them."""
-        return self.weight.scheme.group_size
+        return self.scheme.group_size
 
     @property
     def zero_mode(self) -> str:
         """ "none", "sub" or "add"."""
-        return self.weight.scheme.zero_mode
+        return self.scheme.zero_mode
 
     @property
     def b_packed(self) -> Tensor:

@@ -26,7 +26,7 @@ from .flops import matrix_product
 from .op import Op
 from .problem import refuse_non_numbers
 from .reasons import DETACH, NO_PRODUCT, WEIGHTS
-from .sharding import Along, Rows, Sharding
+from .sharding import Along, Inner, Rows, Sharding
 from .vmap import Batching
 
 __all__ = ["awq_dequantize", "awq_gemm"]
@@ -202,7 +202,17 @@ OPS = (
         autocast=True,
         vmap=Batching(("input",)),
         flops=matrix_product("input"),
-        sharding=Sharding((Rows("rows of input", "input"), _words(result=-1))),
+        sharding=Sharding(
+            (
+                Rows("rows of input", "input"),
+                _words(result=-1),
+                Inner(
+                    "groups of K",
+                    {"input": -1, "qweight": 0, "scales": 0, "qzeros": 0},
+                    groups="scales",
+                ),
+            )
+        ),
     ),
     Op(
         "awq_dequantize",

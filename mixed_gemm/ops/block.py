@@ -33,7 +33,7 @@ from .problem import (
     refuse_non_numbers,
 )
 from .reasons import ADAPTER, FORCED, ROUNDING
-from .sharding import Along, Rows, Sharding
+from .sharding import Along, Inner, Rows, Sharding
 from .vmap import Batching
 
 __all__ = ["block_quant_gemm", "block_sums"]
@@ -211,6 +211,12 @@ OPS = (
                     "output channels",
                     {"b": 1, "scale_b": 1, "offset_b": 1, "bias": 0, "b_sums": 1},
                     -1,
+                ),
+                Inner(
+                    "blocks of K without bias",
+                    {"a": -1, "b": 0, "scale_b": 0, "offset_b": 0, "b_sums": 0},
+                    groups="scale_b",
+                    size="block_size",
                 ),
             ),
             column_major=("b",),

@@ -68,6 +68,8 @@ def _plan(given: Mapping[str, Any], tensors: _Tensors, sharding: Sharding) -> li
     sizes: dict[str, tuple[int, ...]] = {name: tuple(x.shape) for name, x in tensors.items()}
     counts = {name: x for name, x in given.items() if isinstance(x, (int, torch.SymInt))}
     sizes |= {name: (cast(int, count),) for name, count in counts.items()}
+    if given.get("activation") not in (None, "identity"):
+        sizes["activation"] = ()
     chosen = []
     for mesh_dim in range(mesh.ndim):
         ranks = mesh.size(mesh_dim)
@@ -89,6 +91,12 @@ def _plan(given: Mapping[str, Any], tensors: _Tensors, sharding: Sharding) -> li
 
 def _placement(cut: Cut, name: str) -> Placement:
     return Shard(cut.dims[name]) if name in cut.dims else Replicate()
+
+
+def _of_result(cut: Cut, dims: int) -> Placement:
+    if cut.result is not None:
+        return Shard(cut.result % dims)
+    return Partial() if cut.summed else Replicate()
 
 
 def _kernel(name: str, sharding: Sharding) -> Callable[..., Any]:
@@ -118,8 +126,7 @@ def _kernel(name: str, sharding: Sharding) -> Callable[..., Any]:
             result = op(**given)
 
             def whole(share: Tensor, form: Tensor) -> DTensor:
-                dims = [None if cut.result is None else cut.result % form.dim() for cut in plan]
-                placements = [Replicate() if dim is None else Shard(dim) for dim in dims]
+                placements = [_of_result(cut, form.dim()) for cut in plan]
                 return DTensor.from_local(
                     share, mesh, placements, run_check=False, shape=form.shape, stride=form.stride()
                 )

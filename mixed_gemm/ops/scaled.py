@@ -26,7 +26,7 @@ from .fp8 import asks_for_gradients, fp8_in_torch, routes_to_torch
 from .op import Op, for_tests
 from .reasons import FORCED, SCALES
 from .scaled_problem import check_scaled_mm
-from .sharding import Along, Rows, Sharding
+from .sharding import Along, Inner, Rows, Sharding
 from .vmap import Batching
 
 __all__ = [
@@ -206,7 +206,9 @@ def _merge_rows(op: Any, given: dict[str, Any], batched: set[str]) -> Any:
 def _sharding(per_row: tuple[str, ...], **per_channel: int) -> Sharding:
     channels = {"b": 1, "scale_b": -1, **per_channel, "bias": 0}
     ways = (Rows("rows of a", "a", per_row=per_row), Along("output channels", channels, -1))
-    return Sharding(ways, column_major=("b",))
+    if per_channel:  # the sums of azp_adj are those of all of K
+        return Sharding(ways, column_major=("b",))
+    return Sharding((*ways, Inner("K without bias", {"a": -1, "b": 0})), column_major=("b",))
 
 
 def _record(name: str, summary: str, fake: Fake, per_row: tuple[str, ...], **channels: int) -> Op:

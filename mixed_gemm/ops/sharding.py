@@ -21,11 +21,13 @@ class Cut:
     """One way over one dimension of the mesh.
 
     dims: argument -> which of its dimensions is cut; the other arguments are whole.
-    result: which dimension of every result that is; None where nothing is cut.
+    result: which dimension of every result that is; None where none of it is cut.
+    summed: whether the results of all ranks are added up, where somebody asks for their sum.
     """
 
     dims: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     result: int | None = None
+    summed: bool = False
 
 
 WHOLE = Cut()
@@ -99,6 +101,41 @@ class Along:
         return [Cut(dims, self.result)]
 
 
+@dataclass(frozen=True)
+class Inner:
+    """Every rank has the same share of what is summed over, and a term of the result.
+
+    what: the dimension, in words.
+    dims: argument -> which of its dimensions that is, from its end where negative; the first tells
+        how long it is.
+    groups: an argument with an entry for each group of it in that dimension, which stay whole;
+        there has to be more than one, since a scale that an op finds for all of it is no share's.
+    size: the integer argument that says how many elements a group has.
+    without: arguments that each rank would add, or apply, to its term.
+    """
+
+    what: str
+    dims: Mapping[str, int]
+    groups: str | None = None
+    size: str | None = None
+    without: tuple[str, ...] = ("bias", "activation")
+
+    def cuts(self, sizes: Sizes, ranks: int) -> list[Cut]:
+        """The cuts of a call of these sizes over so many ranks."""
+        first = next(iter(self.dims))
+        extents = [sizes[first][self.dims[first]]]
+        if self.groups is not None:
+            extents.append(sizes[self.groups][self.dims[self.groups]])
+            if extents[1] < 2 or extents[0] % extents[1]:
+                return []
+            if self.size is not None and extents[0] != extents[1] * sizes[self.size][0]:
+                return []
+        if any(x == 0 or x % ranks for x in extents) or any(x in sizes for x in self.without):
+            return []
+        given = {name: dim for name, dim in self.dims.items() if name in sizes}
+        return [Cut({name: dim % len(sizes[name]) for name, dim in given.items()}, summed=True)]
+
+
 def channel_blocks(dims: Mapping[str, int], result: int, unit: int = PAD_N) -> Along:
     """The output channels of a packed weight, whose layout keeps 64 together."""
     return Along("output channels, in blocks of 64", dims, result, unit)
@@ -111,7 +148,7 @@ class Sharding:
     column_major: matrices that have to be column-major on every rank.
     """
 
-    ways: tuple[Rows | Along, ...]
+    ways: tuple[Rows | Along | Inner, ...]
     column_major: tuple[str, ...] = ()
 
     def cuts(self, sizes: Sizes, ranks: int) -> list[Cut]:

@@ -23,7 +23,18 @@ from ..ops.errors import (
 )
 from ..ops.fp8 import runs_float8
 from ..ops.problem import DTYPES, ceil_div
-from .fp8_blocks import Block, block_of, joined, rounded, scales_of_piece, scheme_of_piece
+from .columns import coarser
+from .fp8_blocks import (
+    Block,
+    block_of,
+    joined,
+    joined_columns,
+    rounded,
+    scales_of_piece,
+    scheme_of_piece,
+    scheme_with_columns,
+    scheme_with_rows,
+)
 from .rounding_fp8 import FP8, FP8_MAX, MIN_SCALE, dequantize_blocks
 from .scheme import Scheme, Side
 from .straight_through import eight_bit_product
@@ -409,6 +420,42 @@ class Fp8Weight(QuantizedTensor):
             return first._like(q, torch.cat([w.weight_scale for w in weights]), first.scheme)
         scales, rows = joined([(*w._blocks, w.shape[0]) for w in weights])
         return first._like(q, scales, scheme_of_piece(first.scheme, first.shape, 0, rows))
+
+    def in_blocks_of(self, rows: int) -> Fp8Weight:
+        """The same with so many rows in a block, whose scales repeat in the blocks it has.
+
+        Args:
+            rows: a multiple of those in a block now.
+
+        Raises:
+            ValueError: rows that are to share a scale have several.
+        """
+        scales, block = self._blocks
+        scheme = scheme_with_rows(self.scheme, rows)
+        if rows == block[0] or not self._by_block:
+            return self
+        return self._like(self.weight_fp8, coarser(scales, block[0], rows, self.shape[0]), scheme)
+
+    @classmethod
+    def join_columns(cls, weights: list[Fp8Weight], group_size: int | None = None) -> Fp8Weight:
+        """The inverse of :meth:`cut` along dim 1.
+
+        Args:
+            weights: of one number of rows, the columns of the first in front.
+            group_size: columns of a block of the result, where there are blocks; as many as all
+                pieces allow when None.
+
+        Raises:
+            ValueError: blocks have other scales than ``group_size`` needs.
+        """
+        first = weights[0]
+        q = torch.cat([w.weight_fp8 for w in weights], 1)
+        if not first._by_block:
+            return first._like(q, first.weight_scale, first.scheme)
+        fine, scales = joined_columns([(*w._blocks, w.shape[1]) for w in weights])
+        size = fine if group_size is None else group_size
+        scales = coarser(scales.t(), fine, size, q.shape[1]).t().contiguous()
+        return first._like(q, scales, scheme_with_columns(first.scheme, size))
 
     def unpacked(self, name: str = "") -> QuantizedWeight:
         """As checkpoint formats take it, every bit the same.

@@ -63,6 +63,36 @@ def joined(pieces: list[tuple[Tensor, Block, int]]) -> tuple[Tensor, int]:
     return torch.cat(finer), rows
 
 
+def scheme_with_columns(scheme: Scheme, columns: int) -> Scheme:
+    """The same with ``columns`` of the weight in a block or a group."""
+    side = scheme.weights
+    if side.block is None:
+        return replace(scheme, weights=replace(side, group_size=columns))
+    return replace(scheme, weights=replace(side, block=(side.block[0], columns)))
+
+
+def scheme_with_rows(scheme: Scheme, rows: int) -> Scheme:
+    """The same with ``rows`` of the weight in a block, where it has blocks."""
+    side = scheme.weights
+    if side.block is None:
+        return scheme
+    return replace(scheme, weights=replace(side, block=(rows, side.block[1])))
+
+
+def joined_columns(pieces: list[tuple[Tensor, Block, int]]) -> tuple[int, Tensor]:
+    """(columns of a block that all pieces, laid beside each other, can be stored in, its scales).
+
+    Args:
+        pieces: (scales ``[rows of blocks, columns of blocks]``, block, number of columns) of each.
+    """
+    size = math.gcd(*(block[1] for _, block, _ in pieces), *(k for _, _, k in pieces[:-1]))
+    finer = [
+        scales.index_select(1, torch.arange(0, k, size, device=scales.device) // block[1])
+        for scales, block, k in pieces
+    ]
+    return size, torch.cat(finer, 1)
+
+
 def rounded(weight: Tensor, scheme: Scheme, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """(float8_e4m3fn ``[N, K]``, scales in ``dtype``: ``[N]`` where there are no blocks).
 

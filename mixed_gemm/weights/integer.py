@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..ops.errors import (
-    ArgumentValueError,
-    check_not_freed,
-    check_storage,
-)
+from ..ops.errors import check_not_freed, check_storage
 from ..ops.gemm import unchecked_gemm
 from ..ops.layout import dequantize_weights, pack_weights, unpack_weights
 from ..ops.problem import (
     LAYOUT_VERSION,
+    PAD_K,
     PAD_N,
+    ceil_div,
     check_bits,
     check_group_size,
     num_groups,
     packed_shape,
 )
+from .columns import beside_each_other, coarser, common_group, group_of_piece, of_piece
 from .rounding import quantize_weight
 from .scheme import Scheme
 from .tensor import Part, narrows
@@ -231,31 +230,48 @@ class IntegerWeight(WeightOnlyTensor):
         return unpack_weights(self.b_packed, self.scheme.bits, n, k)
 
     def cut(self, dim: int, start: int, stop: int) -> IntegerWeight:
-        if dim == 0:
-            return self._rows(start, stop)
-        k, size = self.shape[1], self.scheme.group_size
-        if self.permutation is not None:
-            raise ArgumentValueError(
-                "QuantizedTensor: the columns of this weight are permuted (GPTQ act-order), so "
-                f"that columns {start} to {stop} are in no run of groups. Hint: shard its rows "
-                "(ColwiseParallel), or quantize without act-order"
-            )
-        if size != -1 and (start % size or (stop % size and stop != k)):
-            raise ArgumentValueError(
-                f"QuantizedTensor: columns {start} to {stop} of {k} cut a group of {size} that "
-                "shares a scale. Hint: shard over fewer ranks, or quantize with a group_size that "
-                f"divides {stop - start}"
-            )
-        groups = slice(None) if size == -1 else slice(start // size, -(-stop // size))
-        scheme = self.scheme
-        pre_scale = self.pre_scale
-        return self._like(
-            pack_weights(self._codes()[:, start:stop].contiguous(), scheme.bits),
-            self.scales[groups].clone(),
-            None if self.zeros is None else self.zeros[groups].clone(),
-            None if pre_scale is None else pre_scale[start:stop].clone(),
-            (self.shape[0], stop - start),
-        )
+        """Rows or columns, with storage of their own. Where a group would be cut in two, the groups
+        of the piece are smaller ones with the same scales. Columns of a permuted weight come as
+        :class:`act_order.ActOrderColumns`.
+
+        Args:
+            dim: 0 for rows, 1 for columns. start, stop: of them; columns as the weight stores them.
+
+        Raises:
+            ValueError: a group would be cut at no multiple of 16.
+        """
+        return self._rows(start, stop) if dim == 0 else self._columns(start, stop)
+
+    def _columns(self, start: int, stop: int) -> IntegerWeight:
+        from .act_order import ActOrderColumns
+
+        k, scheme, zeros = self.shape[1], self.scheme, self.zeros
+        size = group_of_piece(scheme.group_size, k, start, stop)
+        place = scheme.group_size, size, start, stop
+        if start % PAD_K == 0 and (stop % PAD_K == 0 or stop == k):
+            packed = self._tiles()[:, start // PAD_K : ceil_div(stop, PAD_K)]
+            packed = packed.reshape(self.b_packed.shape[0], -1).contiguous()
+            packed = packed.clone() if packed.data_ptr() == self.b_packed.data_ptr() else packed
+        else:
+            packed = pack_weights(self._codes()[:, start:stop].contiguous(), scheme.bits)
+        pre_scale, order = self.pre_scale, self.permutation
+        kind = type(self) if order is None or stop - start == k else ActOrderColumns
+        parts = {
+            "b_packed": packed,
+            "scales": of_piece(self.scales, *place),
+            "zeros": None if zeros is None else of_piece(zeros, *place),
+            "pre_scale": None if pre_scale is None else pre_scale[start:stop].clone(),
+            "permutation": None if order is None else order[start:stop].clone(),
+        }
+        return kind(parts, _grouped(scheme, size, stop - start), (self.shape[0], stop - start),
+                    self.dtype)  # fmt: skip
+
+    def _tiles(self) -> Tensor:
+        """The packed weight as ``[N / I, K / 64, 128]``: lines of 64 columns of I = 16 / bits rows,
+        so that columns in whole lines are a slice of it."""
+        rows, width = self.b_packed.shape
+        interleave = 16 // self.scheme.bits
+        return self.b_packed.view(rows // interleave, interleave * width // 128, 128)
 
     def _rows(self, start: int, stop: int) -> IntegerWeight:
         rows = slice(start, stop)
@@ -288,10 +304,48 @@ class IntegerWeight(WeightOnlyTensor):
             "pre_scale": pre_scale,
             "permutation": self.permutation,
         }
-        scheme = self.scheme
-        if scheme.group_size > shape[1]:  # one ragged group is all of K
-            scheme = Scheme.weight_only(scheme.bits, -1, scheme.zero_mode)
+        scheme = _grouped(self.scheme, self.scheme.group_size, shape[1])
         return type(self)(tensors, scheme, shape, self.dtype)
+
+    @classmethod
+    def join_columns(
+        cls, weights: list[IntegerWeight], group_size: int | None = None
+    ) -> IntegerWeight:
+        """The inverse of :meth:`cut` along dim 1.
+
+        Args:
+            weights: of one number of rows, the columns of the first in front.
+            group_size: of the result; the largest that all pieces allow when None.
+
+        Raises:
+            ValueError: pieces have no groups in common, or other scales than ``group_size`` needs.
+        """
+        first, pieces = weights[0], [(w.scheme.group_size, w.shape[1]) for w in weights]
+        fine = common_group(pieces)
+        shape = (first.shape[0], sum(w.shape[1] for w in weights))
+        size = fine if group_size is None else group_size
+
+        def whole(name: str) -> Tensor | None:
+            given = [getattr(w, name) for w in weights]
+            if given[0] is None:
+                return None
+            beside = [(x, *piece) for x, piece in zip(given, pieces, strict=True)]
+            return coarser(beside_each_other(beside, fine), fine, size, shape[1])
+
+        def joined(name: str) -> Tensor | None:
+            return None if getattr(first, name) is None else torch.cat(
+                [getattr(w, name) for w in weights]
+            )  # fmt: skip
+
+        scheme = _grouped(first.scheme, size, shape[1])
+        parts = {
+            "b_packed": pack_weights(torch.cat([w._codes() for w in weights], 1), scheme.bits),
+            "scales": whole("scales"),
+            "zeros": whole("zeros"),
+            "pre_scale": joined("pre_scale"),
+            "permutation": joined("permutation"),
+        }
+        return IntegerWeight(parts, scheme, shape, first.dtype)
 
     @classmethod
     def join(cls, weights: list[IntegerWeight]) -> IntegerWeight:
@@ -324,3 +378,10 @@ class IntegerWeight(WeightOnlyTensor):
             pre_scale=self.pre_scale,
             permutation=self.permutation,
         )
+
+
+def _grouped(scheme: Scheme, size: int, k: int) -> Scheme:
+    """``scheme`` with groups of ``size`` columns of ``k``; one ragged group is all of them."""
+    if size == scheme.group_size and size <= k:
+        return scheme
+    return Scheme.weight_only(scheme.bits, -1 if size > k else size, scheme.zero_mode)

@@ -162,6 +162,17 @@ class RowsWeight(QuantizedTensor):
         return type(self)(parts, self.scheme, tuple(q.shape), self.dtype)
 
     @classmethod
+    def join_columns(cls, weights: list[RowsWeight], group_size: int | None = None) -> RowsWeight:
+        """The inverse of :meth:`cut` along dim 1.
+
+        Args:
+            weights: of one number of rows, the columns of the first in front.
+            group_size: nothing, since a row has one scale.
+        """
+        q = torch.cat([w.weight_int8 for w in weights], 1)
+        return weights[0]._like(q, weights[0].weight_scale)
+
+    @classmethod
     def join(cls, weights: list[RowsWeight]) -> RowsWeight:
         q = torch.cat([w.weight_int8 for w in weights])
         return weights[0]._like(q, torch.cat([w.weight_scale for w in weights]))

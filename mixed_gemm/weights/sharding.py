@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from ..ops.errors import ArgumentValueError
-from .dispatch import rule
+from .dispatch import _on_dense, rule
 from .tensor import QuantizedTensor
 
 _c10d = torch.ops.c10d
+_aten = torch.ops.aten
 
 
 def _rows_in_front(weight: QuantizedTensor) -> dict[str, Tensor]:
@@ -75,6 +76,39 @@ def _parts_of(tensors: list[QuantizedTensor]) -> list[str]:
     return list(tensors[0].tensors())
 
 
+def _await(work: Any) -> None:
+    """What a part is sent by, before the next one is: whoever asked for all of it waits for the
+    last only, and gloo's threads finish in any order."""
+    found = None if work is None else torch.distributed.Work.unbox(work)
+    if found is not None:  # NCCL has none for what is in the order of the stream already
+        found.wait()
+
+
+@rule(_aten.constant_pad_nd.default)
+def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Rows of zeros at the end, which scattering an odd number of rows asks for."""
+    x, pad = args[0], list(args[1])
+    if not isinstance(x, QuantizedTensor) or x.dim() != 2:
+        return _on_dense(func, args, kwargs)
+    left, right, above, below = [*pad, 0, 0, 0, 0][:4]
+    if left or right or above or below < 0:
+        raise ArgumentValueError(
+            f"QuantizedTensor: columns cannot be filled up with zeros, asked for {pad}; shares of "
+            f"columns must have one size, and this weight has {x.shape[1]}. Hint: shard its rows "
+            "(ColwiseParallel), or over a number of ranks that divides it"
+        )
+    if not below:
+        return x.with_parts(torch.clone)
+    if x.scheme.weights.block is not None:  # pieces of other sizes have other blocks
+        raise ArgumentValueError(
+            f"QuantizedTensor: rows of {x.scheme} are shared out evenly only. Hint: shard over a "
+            "number of ranks that divides the output channels"
+        )
+    zeros = _aten.new_zeros.default(x, [below, x.shape[1]])
+    joined = type(x).join([x, zeros])
+    return joined
+
+
 @rule(_c10d.scatter_.default)
 def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Part by part, in the order of the first."""
@@ -82,6 +116,7 @@ def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     work = None
     for name in _parts_of(outputs):
         given = [[_sent(getattr(x, name).contiguous()) for x in chunk] for chunk in inputs]
+        _await(work)
         _, work = func([_sent(getattr(outputs[0], name))], given, *rest, **kwargs)
     return outputs, work
 
@@ -91,5 +126,6 @@ def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tensors, *rest = args
     work = None
     for name in _parts_of(tensors):
+        _await(work)
         _, work = func([_sent(getattr(x, name)) for x in tensors], *rest, **kwargs)
     return tensors, work

@@ -310,6 +310,20 @@ class QuantizedTensor(Dispatched):
         """
         raise NotImplementedError
 
+    @classmethod
+    def join_columns(cls: type[Self], weights: list[Self], group_size: int | None = None) -> Self:
+        """The inverse of :meth:`cut` along dim 1.
+
+        Args:
+            weights: of one number of rows, the columns of the first in front.
+            group_size: columns that share a scale in the result, where the kind has groups; the
+                largest that the pieces allow when None.
+
+        Raises:
+            ValueError: the pieces are not stored alike.
+        """
+        raise NotImplementedError
+
     def scheme_of_rows(self, count: int) -> Scheme:
         """That of one of the pieces of ``count`` rows which :meth:`cut` makes of this weight, all
         of them of that size.

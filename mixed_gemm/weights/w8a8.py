@@ -335,6 +335,18 @@ class W8A8Weight(QuantizedTensor):
         return self._like(q, self.weight_scale.clone(), pre_scale)
 
     @classmethod
+    def join_columns(cls, weights: list[W8A8Weight], group_size: int | None = None) -> W8A8Weight:
+        """The inverse of :meth:`cut` along dim 1.
+
+        Args:
+            weights: of one number of rows, the columns of the first in front.
+            group_size: nothing, since a row has one scale.
+        """
+        first, pre_scales = weights[0], [w.pre_scale for w in weights if w.pre_scale is not None]
+        q = torch.cat([w.weight_int8 for w in weights], 1)
+        return first._like(q, first.weight_scale, torch.cat(pre_scales) if pre_scales else None)
+
+    @classmethod
     def join(cls, weights: list[W8A8Weight]) -> W8A8Weight:
         first = weights[0]
         q = torch.cat([w.weight_int8 for w in weights])

@@ -14,6 +14,7 @@ from ..ops.block import block_quant_gemm, block_sums
 from ..ops.conv_problem import check_block_size
 from ..ops.errors import ArgumentTypeError, ArgumentValueError, check_not_freed, check_storage
 from ..ops.problem import ACTIVATIONS, MAX_INT8_K, num_groups
+from .columns import beside_each_other, coarser, common_group, group_of_piece, of_piece
 from .rounding import checked_dense, quantize_weight
 from .rounding_conv import quantize_conv_weight
 from .scheme import Scheme, is_by_block
@@ -245,11 +246,13 @@ class W8A8BlockWeight(QuantizedTensor):
         offsets: Tensor | None,
         pre_scale: Tensor | None,
         b_sums: Tensor | None = None,
+        block_size: int | None = None,
     ) -> W8A8BlockWeight:
-        """b_sums: those of ``q``; worked out when None."""
+        """b_sums: those of ``q``; worked out when None. block_size: as now when None."""
         scheme = self.scheme
-        if scheme.group_size > q.shape[1]:  # one ragged block is all of K
-            scheme = Scheme.w8a8_block(-1, not scheme.has_zeros)
+        size = scheme.group_size if block_size is None else block_size
+        if size != scheme.group_size or size > q.shape[1]:  # one ragged block is all of K
+            scheme = Scheme.w8a8_block(-1 if size > q.shape[1] else size, not scheme.has_zeros)
         parts = {
             "weight_int8": q, "scales": scales, "offsets": offsets, "pre_scale": pre_scale,
             "b_sums": b_sums,
@@ -263,19 +266,52 @@ class W8A8BlockWeight(QuantizedTensor):
             q, scales = _copied(self.weight_int8[part]), _copied(self.scales[:, part])
             b_sums = _taken(self.b_sums, slice(None), part)
             return self._like(q, scales, offsets, self.pre_scale, b_sums)
-        if size != -1 and (start % size or (stop % size and stop != k)):
-            raise ArgumentValueError(
-                f"QuantizedTensor: columns {start} to {stop} of {k} cut a block of {size} that "
-                "shares a scale. Hint: shard over fewer ranks, or quantize with a group_size that "
-                f"divides {stop - start}"
-            )
-        blocks = slice(None) if size == -1 else slice(start // size, -(-stop // size))
+        smaller = group_of_piece(size, k, start, stop)
+        place = size, smaller, start, stop
+        offsets = None if self.offsets is None else of_piece(self.offsets, *place)
         return self._like(
             _copied(self.weight_int8[:, part]),
-            _copied(self.scales[blocks]),
-            _taken(self.offsets, blocks),
+            of_piece(self.scales, *place),
+            offsets,
             _taken(self.pre_scale, part),
-            _taken(self.b_sums, blocks),
+            block_size=smaller,
+        )
+
+    @classmethod
+    def join_columns(
+        cls, weights: list[W8A8BlockWeight], group_size: int | None = None
+    ) -> W8A8BlockWeight:
+        """The inverse of :meth:`cut` along dim 1.
+
+        Args:
+            weights: of one number of rows, the columns of the first in front.
+            group_size: columns of a block of the result; as many as all pieces allow when None.
+
+        Raises:
+            ValueError: pieces have no blocks in common, or other scales than ``group_size`` needs.
+        """
+        first, pieces = weights[0], [(w.scheme.group_size, w.shape[1]) for w in weights]
+        fine, k = common_group(pieces), sum(w.shape[1] for w in weights)
+        size = fine if group_size is None else group_size
+
+        def whole(name: str) -> Tensor | None:
+            given = [getattr(w, name) for w in weights]
+            if given[0] is None:
+                return None
+            beside = [(x, *piece) for x, piece in zip(given, pieces, strict=True)]
+            return coarser(beside_each_other(beside, fine), fine, size, k)
+
+        scales, pre_scales = (
+            whole("scales"),
+            [w.pre_scale for w in weights if w.pre_scale is not None],
+        )
+        assert scales is not None
+        return first._like(
+            torch.cat([w.weight_int8 for w in weights], 1),
+            scales,
+            whole("offsets"),
+            torch.cat(pre_scales) if pre_scales else None,
+            block_size=size,
         )
 
     @classmethod

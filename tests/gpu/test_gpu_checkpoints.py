@@ -371,10 +371,10 @@ def test_fixture_decoded_on_the_device_equals_cpu(dtype, folder):
     """As from_pretrained does it: the file's tensors go to the device, and are decoded there."""
     checkpoint = open_checkpoint(DATA / folder)
     for name, (n, k) in tiny_llama.LINEARS.items():
-        tensors = LayerTensors(checkpoint._index, name)
+        tensors = LayerTensors(checkpoint.index, name)
         model = torch.nn.Linear(k, n, tensors.has("bias"), device="meta", dtype=dtype)
-        layer = pending(name, checkpoint._format, tensors, model)
-        for role in filter(tensors.has, checkpoint._format.roles):
+        layer = pending(name, checkpoint.codec, tensors, model)
+        for role in filter(tensors.has, checkpoint.codec.roles):
             tensor = tensors.load(role).to(DEVICE)
             if role == EXTRA_STATE:
                 layer.set_extra_state(tensor)

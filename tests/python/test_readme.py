@@ -59,6 +59,17 @@ def process_group(folder: Path) -> Iterator[Names]:
         distributed.destroy_process_group()
 
 
+@contextlib.contextmanager
+def group_and_files(folder: Path) -> Iterator[Names]:
+    """A process group, a folder with a quantized block, and an empty one."""
+    with process_group(folder) as names:
+        mixed_gemm.save_checkpoint(names["block"], folder / "quantized", config={})
+        with torch.device("meta"):
+            layers = {"up": torch.nn.Linear(64, 128), "down": torch.nn.Linear(128, 64)}
+            names["empty"] = torch.nn.ModuleDict(layers)
+        yield names
+
+
 # --- what must hold afterwards -------------------------------------------------------------------
 
 
@@ -132,6 +143,10 @@ def of_tensor_parallelism(names: Names) -> None:
     assert block.down(block.up(torch.ones(2, 64))).shape == (2, 64)
 
 
+def of_loading_shards(names: Names) -> None:
+    of_tensor_parallelism({"block": names["empty"]})
+
+
 def of_fsdp(names: Names) -> None:
     assert isinstance(names["model"][0].weight.to_local(), mixed_gemm.QuantizedTensor)
 
@@ -154,6 +169,7 @@ EXAMPLES = {
     ("docs/adapters.md", "python", 0): Example(of_adapters, needs=(("peft", None),)),
     ("docs/parallel.md", "python", 0): Example(of_tensor_parallelism, process_group),
     ("docs/parallel.md", "python", 1): Example(of_fsdp, process_group),
+    ("docs/parallel.md", "python", 2): Example(of_loading_shards, group_and_files),
 }
 # Blocks without a language: of shells, or of something else.
 SHELLS = {
@@ -164,6 +180,8 @@ SHELLS = {
 NOT_RUN = {
     ("docs/calibration.md", "python", 0): "needs a model and texts; the example that it names is "
     "it, which test_example_language_model.py runs",
+    ("docs/parallel.md", "python", 3): "needs several processes; "
+    "tests/python/support/parallel_models.py does it in each of them",
     ("docs/vllm.md", "", 0): "a server that does not end, of a package that is not installed",
     ("docs/recipes.md", "", 0): "the output of git diff --stat",
     ("docs/recipes.md", "", 1): "the output of git diff --stat",
@@ -208,7 +226,7 @@ def test_python_runs(key: tuple[str, str, int], folder: Path, own_tables: None) 
     example = EXAMPLES[key]
     for package, version in example.needs:
         pytest.importorskip(package, minversion=version, reason="optional")
-    if example.given is process_group and not torch.distributed.is_available():
+    if example.given in (process_group, group_and_files) and not torch.distributed.is_available():
         pytest.skip("this torch has no torch.distributed")
     given = contextlib.nullcontext({}) if example.given is None else example.given(folder)
     with given as names:

@@ -21,7 +21,7 @@ from trips.subjects import Subject, subjects
 
 WORLD = 2
 SUMS = 1e-4  # two halves of a sum in float32, against one
-ROUNDED = 0.05  # where each process finds a scale for its half of a row of activations
+ROUNDED = 0.05  # where each process finds scales for its half of a row of activations
 
 
 def plan(model: Any) -> dict[str, Any]:
@@ -32,12 +32,22 @@ def plan(model: Any) -> dict[str, Any]:
     return {x: ColwiseParallel() for x in wide} | {x: RowwiseParallel() for x in narrow}
 
 
+def blocks_are_cut(model: Any, found: dict[str, Any]) -> bool:
+    """Whether shares of columns have other blocks than the whole, and round activations by them."""
+    layers = [model.get_submodule(x) for x, style in found.items()
+              if isinstance(style, RowwiseParallel)]  # fmt: skip
+    side = layers[0].scheme.input_activations
+    size = layers[0].scheme.group_size
+    by_block = side is not None and side.strategy == "group" and size != -1
+    return by_block and any(x.in_features // WORLD % size for x in layers)
+
+
 def cut(subject: Subject, mesh: Any) -> str:
     model, inputs = subject.quantized(), dict(subject.model.inputs())
     wanted, found = logits(model, inputs), plan(model)
     side = model.get_submodule(next(iter(found))).scheme.input_activations
     by_row = side is not None and side.dynamic and side.strategy == "token"
-    bound = ROUNDED if by_row else SUMS
+    bound = ROUNDED if by_row or blocks_are_cut(model, found) else SUMS
     parallelize_module(model, mesh, found)
     if not all(isinstance(model.get_submodule(x).weight, DTensor) for x in found):
         return f"{WRONG}: a weight is no DTensor"

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from ...nn.linear import Linear
 from .offload import Place
 
 EXTRA_STATE = "_extra_state"  # as torch.nn names it
+STYLE = "_mixed_gemm_style"  # the attribute of a dense layer that is to be spread over ranks
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,14 @@ class PendingLinear(nn.Module):
         self._weight_only, self._float8 = weight_only, float8
         self._name, self._codec = name, codec
         self._dtype = module.weight.dtype
+        self.is_embedding = isinstance(module, nn.Embedding)
         self._has_bias = getattr(module, "bias", None) is not None
         self._padding_idx = getattr(module, "padding_idx", None)
         self._files: dict[str, Path] = {}
+        self._index: Any = tensors.index
+        self._style: Any = None  # (a style of transformers, mesh) where it is spread over ranks
+        # (model, name in it), for transformers not to miss a place for the tensors of a share
+        self.not_unexpected: tuple[Any, str] | None = None
         for role in filter(tensors.has, codec.roles):
             dtype = tensors.dtype(role)
             if not isinstance(dtype, torch.dtype):
@@ -95,6 +102,20 @@ class PendingLinear(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
         raise RuntimeError(f"mixed_gemm: {self._name} is still being loaded")
 
+    def spread(self, style: Any, mesh: Any) -> None:
+        """Have nothing for transformers to load: each rank reads its share when all is loaded.
+
+        Args:
+            style: "colwise" or "rowwise" of transformers. mesh: of the ranks.
+        """
+        self._style = style, mesh
+        for role in list(self._parameters):
+            del self._parameters[role]
+        if self.not_unexpected is not None:
+            model, name = self.not_unexpected
+            known = set(model._keys_to_ignore_on_load_unexpected or ())
+            model._keys_to_ignore_on_load_unexpected = known | {re.escape(f"{name}.")}
+
     def _more(self) -> dict[str, Tensor]:
         """Tensors that are no parameters."""
         return {}
@@ -105,6 +126,8 @@ class PendingLinear(nn.Module):
         Raises:
             CheckpointError: a tensor did not arrive, or holds what it must not.
         """
+        if self._style is not None:
+            return self._finish_share(*self._style)
         place, found = Place.of(self), {}
         for role, tensor in {**dict(self.named_parameters(recurse=False)), **self._more()}.items():
             fetched = place.fetch(role) if place is not None and tensor.is_meta else None
@@ -115,6 +138,13 @@ class PendingLinear(nn.Module):
                 )
             found[role] = tensor.detach() if fetched is None else fetched
         layer = LayerTensors(_Loaded(self._name, found, self._files), self._name)
+        if any(hasattr(x, "full_tensor") for x in found.values()):
+            raise layer.error(
+                self._codec.anchor,
+                'was cut as if it were dense. Hint: DistributedConfig(tp_plan="auto") of '
+                'transformers >= 5.24; rules of your own name "mixed_gemm_colwise" or '
+                '"mixed_gemm_rowwise" for quantized layers',
+            )
         info: LayerInfo = self._codec.describe(layer)
         try:
             weight = self._codec.decode(layer, info)
@@ -130,6 +160,20 @@ class PendingLinear(nn.Module):
         elif not self._has_bias and made.bias is not None and not bool(made.bias.any()):
             # AutoGPTQ writes a bias of zeros where the model has none.
             made.register_parameter("bias", None)
+        return made.eval()
+
+    def _finish_share(self, style: Any, mesh: Any) -> Linear:
+        from ...parallel.shares import read_linear
+        from .spreading import dim_of, install
+
+        made = read_linear(
+            self._index, self._codec, self._name, mesh, dim_of(style), dtype=self._dtype,
+            weight_only=self._weight_only, float8=self._float8,
+        )  # fmt: skip
+        bias: Any = made.bias
+        if not self._has_bias and bias is not None and not bool(bias.full_tensor().any()):
+            made.register_parameter("bias", None)  # as finish()
+        install(style, made, mesh)
         return made.eval()
 
 

@@ -122,9 +122,25 @@ class MixedGemmQuantizer(HfQuantizer):
             infos.append(_check(layer, codec, module))
             new = pending(name, codec, layer, module, asked.weight_only, asked.float8)
             model.set_submodule(target, new)
+            new.not_unexpected = (model, target)
         scaled = leftover_scales(index.names(), found)
         swap_activations(model, index, module_names(model, self, scaled), dtype)
         warn_of_differences(codec, infos, index.path, asked.float8)
+
+    def update_parallel_plan(self, model: Any, plan: dict[str, str]) -> None:
+        """Each rank reads its share of quantized layers, see spreading.py."""
+        super().update_parallel_plan(model, plan)
+        quantized: dict[str, Any] = {
+            name: None for name, x in model.named_modules() if isinstance(x, PendingLinear)
+        }
+        for name in self._to_quantize:
+            module = model.get_submodule(name)
+            if isinstance(module, nn.Linear):
+                quantized[name] = self.quantization_config.scheme_for(module.in_features)
+        if plan and quantized:
+            from .spreading import let_layers_spread
+
+            let_layers_spread(model, plan, quantized)
 
     def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
         for name, module in list(model.named_modules()):

@@ -11,7 +11,7 @@ import torch
 
 if not torch.distributed.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
-from support import sharded_calls, two_processes
+from support import ranks, sharded_calls
 
 from mixed_gemm.ops.registry import OPS
 from mixed_gemm.ops.sharding import WHOLE, Along, Cut, Rows, Sharding
@@ -25,7 +25,7 @@ def test_every_op_with_a_rule_has_a_case() -> None:
 
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="no gloo")
 def test_two_ranks_agree_with_one(tmp_path: Path) -> None:
-    for output in two_processes.run(["-m", "support.sharded_calls"], tmp_path):
+    for output in ranks.run(["-m", "support.sharded_calls"], tmp_path):
         lines = set(output.splitlines())
         wrong = [name for name in sharded_calls.CALLS if f"{name}: ok" not in lines]
         assert not wrong, output.replace("\\n", "\n")

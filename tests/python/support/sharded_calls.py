@@ -18,12 +18,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from problems.awq import awq_words
-from support import two_processes
+from support import ranks
 from support.derivative_cases import integers, powers
 from torch import Tensor
 
 OPS = torch.ops.mixed_gemm
-RANKS = two_processes.WORLD
+RANKS = 2
 M, N, K, GROUP = 6, 256, 64, 32
 IMAGES, CHANNELS = 4, 128
 
@@ -153,6 +153,12 @@ def gptq() -> Call:
     return Call("gptq_repack", {"qweight": words, "perm": order, "bits": 4})
 
 
+def without_bias(call: Call, **more: Any) -> Call:
+    given = {name: x for name, x in call.arguments.items() if name != "bias"}
+    trains = tuple(x for x in call.trains if x != "bias")
+    return Call(call.op, {**given, **more}, trains)
+
+
 CALLS: dict[str, Callable[[], Call]] = {
     "gemm": lambda: gemm(M),
     "gemm, symmetric, 3-D": lambda: gemm(M, 2, zeros=False),
@@ -163,6 +169,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "gemm, relu": lambda: gemm(M, activation="relu"),
     "scaled_mm, scale per row": lambda: scaled(M, scale_a=(M, 1)),
     "scaled_mm, scales per tensor": lambda: scaled(M, scale_a=(1,), scale_b=(1,)),
+    "scaled_mm, no bias": lambda: without_bias(scaled(M, scale_a=(M, 1))),
     "scaled_mm, 3-D": lambda: scaled(M, 2, scale_a=(M, 2, 1), scale_b=(1, N)),
     "scaled_mm, 3-D, rows in one dimension": lambda: scaled(M, 2, scale_a=(2 * M,)),
     "scaled_mm, odd rows": lambda: scaled(5, scale_a=(5,)),
@@ -176,6 +183,8 @@ CALLS: dict[str, Callable[[], Call]] = {
         {"a": torch.randn(M, K), "scale": torch.rand(()), "azp": torch.ones(1, dtype=torch.int32)},
     ),
     "block_quant_gemm": block_gemm,
+    "block_quant_gemm, no bias": lambda: without_bias(block_gemm()),
+    "block_quant_gemm, no bias, relu": lambda: without_bias(block_gemm(), activation="relu"),
     "qconv2d": lambda: conv(1),
     "qconv2d, stride 2": lambda: conv(2),
     "qconv2d_int8": lambda: conv_int8(6),
@@ -195,7 +204,7 @@ CALLS: dict[str, Callable[[], Call]] = {
 
 
 def check(call: Call, mesh: Any) -> None:
-    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
     from mixed_gemm.ops.registry import OPS as RECORDS
 
@@ -212,8 +221,9 @@ def check(call: Call, mesh: Any) -> None:
         found = distribute_tensor(x.t() if flip else x, mesh, [placement])
         return found.t() if flip else found
 
-    def run(dims: dict[str, int | None], result: int | None = None, exact: bool = False) -> None:
-        """dims: argument -> the dimension that is cut; result: that of the result."""
+    def run(dims: dict[str, int | None], result: int | None = None, exact: bool = False,
+            summed: bool = False) -> None:  # fmt: skip
+        """dims: argument -> the dimension that is cut; result: that of the result, or summed."""
         training = bool(call.trains)
         given = {name: place(x, dims[name]) for name, x in tensors.items()}
         plain = {name: x.clone() for name, x in tensors.items()}
@@ -229,6 +239,7 @@ def check(call: Call, mesh: Any) -> None:
                 continue
             if exact:
                 expected = Replicate() if result is None else Shard(result % theirs.dim())
+                expected = Partial() if summed else expected
                 assert mine.placements == (expected,), (dims, mine.placements)
             assert mine.shape == theirs.shape and mine.stride() == theirs.stride(), dims
             assert torch.equal(mine.full_tensor(), theirs), dims
@@ -240,9 +251,11 @@ def check(call: Call, mesh: Any) -> None:
 
     sizes = {name: tuple(x.shape) for name, x in tensors.items()}
     sizes |= {name: (x,) for name, x in call.arguments.items() if type(x) is int}
+    if call.arguments.get("activation", "identity") != "identity":
+        sizes["activation"] = ()
     for cut in sharding.cuts(sizes, RANKS):
         run({**whole, **{name: d for name, d in cut.dims.items() if name in tensors}},
-            cut.result, exact=True)  # fmt: skip
+            cut.result, exact=True, summed=cut.summed)  # fmt: skip
     for name, x in tensors.items():
         for dim in range(x.dim()):
             if x.shape[dim] % RANKS == 0:
@@ -273,7 +286,7 @@ def main(rank: int, store: str) -> None:
         except Exception:
             print(f"{name}: {traceback.format_exc()!r}", flush=True)
     dist.destroy_process_group()
-    two_processes.leave()
+    ranks.leave()
 
 
 if __name__ == "__main__":

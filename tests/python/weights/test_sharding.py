@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import two_processes
+from support import ranks
 
 import mixed_gemm
 
@@ -58,14 +58,64 @@ def test_columns_are_those_of_the_whole(scheme: dict[str, Any]) -> None:
     torch.testing.assert_close(sums[0] + sums[1], weight.product(x))
 
 
+@pytest.mark.parametrize("scheme", BY_GROUP)
+@pytest.mark.parametrize("width", [96, 64, 32, 192])
+def test_columns_join_again(scheme: dict[str, Any], width: int) -> None:
+    weight = whole(**scheme)
+    parts = [weight.cut(1, at, at + width) for at in range(0, 192, width)]
+    size = None if weight.scheme.group_size == -1 else weight.scheme.group_size
+    again = type(weight).join_columns(parts, -1 if size is None else size)
+    assert again.scheme == weight.scheme
+    assert all(torch.equal(t, again.tensors()[name]) for name, t in weight.tensors().items())
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        {"bits": 4, "group_size": 64, "symmetric": False},
+        {"bits": 8, "group_size": 128},
+        {"scheme": "w8a8_block", "group_size": 64, "symmetric": False},
+        {"scheme": mixed_gemm.Scheme.fp8(None, strategy="block", block=(128, 80))},
+    ],
+)
+def test_a_cut_through_a_group_makes_smaller_groups_of_the_same_values(
+    scheme: dict[str, Any],
+) -> None:
+    weight = whole(**scheme)
+    parts = [weight.cut(1, 0, 96), weight.cut(1, 96, 192)]
+    assert parts[0].scheme == parts[1].scheme != weight.scheme
+    assert torch.equal(torch.cat([x.dequantize() for x in parts], 1), weight.dequantize())
+    block = weight.scheme.weights.block
+    size = weight.scheme.group_size if block is None else block[1]
+    again = type(weight).join_columns(parts, size)
+    assert again.scheme == weight.scheme
+    assert all(torch.equal(t, again.tensors()[name]) for name, t in weight.tensors().items())
+
+
+def test_columns_of_a_permuted_weight_need_activations_of_the_whole_width() -> None:
+    weight: Any = whole(bits=4, group_size=64)
+    weight.permutation = torch.randperm(192)
+    assert torch.equal(weight.cut(0, 0, 64).dequantize(), weight.dequantize()[:64])
+    parts, x = [weight.cut(1, 0, 64), weight.cut(1, 64, 192)], torch.randn(5, 192)
+    sums = [part.in_order().product(x.index_select(-1, part.permutation)) for part in parts]
+    torch.testing.assert_close(sums[0] + sums[1], weight.product(x))
+    with pytest.raises(ValueError, match=r"act-order.*activations of the whole width.*Hint"):
+        parts[0].product(x[:, :64])
+    again = type(parts[0]).join_columns(parts)
+    assert torch.equal(again.dequantize(), weight.dequantize())
+
+
 def test_cuts_that_do_not_fit_are_refused() -> None:
     weight = whole(bits=4, group_size=64)
-    with pytest.raises(ValueError, match=r"columns 0 to 96 of 192 cut a group of 64.*Hint"):
-        weight.cut(1, 0, 96)
-    weight.permutation = torch.randperm(192)  # type: ignore[attr-defined]
-    assert torch.equal(weight.cut(0, 0, 64).dequantize(), weight.dequantize()[:64])
-    with pytest.raises(ValueError, match=r"permuted \(GPTQ act-order\).*ColwiseParallel"):
-        weight.cut(1, 0, 64)
+    with pytest.raises(ValueError, match=r"columns 0 to 40 of 192 cut a group of 64.*Hint"):
+        weight.cut(1, 0, 40)
+    with pytest.raises(ValueError, match=r"columns cannot be filled up with zeros.*192.*Hint"):
+        torch.nn.functional.pad(weight, (0, 1))
+    blocks = whole(scheme=mixed_gemm.Scheme.fp8(None, strategy="block", block=(64, 64)))
+    with pytest.raises(ValueError, match=r"rows of .* are shared out evenly only.*Hint"):
+        torch.nn.functional.pad(blocks, (0, 0, 0, 3))
+    padded = torch.nn.functional.pad(weight, (0, 0, 0, 3))
+    assert type(padded) is type(weight) and not bool(padded.dequantize()[128:].any())
 
 
 TWO_PROCESSES = """
@@ -85,7 +135,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 import mixed_gemm
-from support import two_processes
+from support import ranks
 
 rank = int(sys.argv[1])
 store = dist.FileStore(sys.argv[2], 2)
@@ -196,10 +246,10 @@ else:
     raise AssertionError("an uneven shard was gathered")
 
 dist.destroy_process_group()
-two_processes.leave()
+ranks.leave()
 """
 
 
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="no gloo")
-def test_two_processes_agree_with_one(tmp_path: Path) -> None:
-    two_processes.run(["-c", TWO_PROCESSES], tmp_path)
+def test_several_processes_agree_with_one(tmp_path: Path) -> None:
+    ranks.run(["-c", TWO_PROCESSES], tmp_path)

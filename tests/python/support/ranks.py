@@ -1,23 +1,46 @@
-"""Two processes of one group (gloo), for tests of what is spread over ranks."""
+"""Processes of one group, for tests of what is spread over ranks: gloo on the CPU; NCCL, each on a
+GPU of its own, where MIXED_GEMM_TEST_BACKEND=nccl.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
-WORLD = 2
 _PYTHON = Path(__file__).resolve().parents[1]
 # The packages support and problems, and mixed_gemm where it is not installed.
 _PATHS = (str(_PYTHON), str(_PYTHON.parent), str(_PYTHON.parents[1]))
+BACKEND = os.environ.get("MIXED_GEMM_TEST_BACKEND", "gloo")
+DEVICE = "cuda" if BACKEND == "nccl" else "cpu"
 
 
-def run(command: list[str], folder: Path) -> list[str]:
-    """Run ``python *command RANK STORE`` for each rank and return what they printed.
+def worlds() -> list[int]:
+    """Numbers of ranks that tests try: 1, 2 and 4, as many as there are GPUs where they need one
+    each."""
+    import torch
+
+    most = torch.cuda.device_count() if BACKEND == "nccl" else 4
+    return [world for world in (1, 2, 4) if world <= most]
+
+
+def run(
+    command: list[str],
+    folder: Path,
+    world: int = 2,
+    more: Mapping[str, str] | None = None,
+    after: Sequence[str] = (),
+) -> list[str]:
+    """Run ``python *command RANK STORE *after`` for each rank and return what they printed.
 
     Args:
         folder: where the ranks meet, a file named "store".
+        world: how many; each finds it in the environment as WORLD_SIZE.
+        more: for the environment.
 
     Raises:
         AssertionError: a rank failed, or did not print "done" at its end.
@@ -26,17 +49,18 @@ def run(command: list[str], folder: Path) -> list[str]:
     # which containers without a network cannot.
     paths = os.pathsep.join([*_PATHS, os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    environment |= {"WORLD_SIZE": str(world), **(more or {})}
     if sys.platform == "linux":
         environment["GLOO_SOCKET_IFNAME"] = "lo"
     ranks = [
         subprocess.Popen(
-            [sys.executable, *command, str(rank), str(folder / "store")],
+            [sys.executable, *command, str(rank), str(folder / "store"), *after],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=environment,
+            env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
         )
-        for rank in range(WORLD)
+        for rank in range(world)
     ]
     try:
         # A rank that fails closes its connection, so the other one fails too, and does not wait.
@@ -50,6 +74,25 @@ def run(command: list[str], folder: Path) -> list[str]:
             text[-4000:] for text in outputs
         )
     return outputs
+
+
+def join(rank: int, store: str) -> Any:
+    """The mesh of all ranks, from the arguments that :func:`run` gives."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+
+    world = int(os.environ["WORLD_SIZE"])
+    if DEVICE == "cuda":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(
+        BACKEND,
+        store=dist.FileStore(store, world),
+        rank=rank,
+        world_size=world,
+        timeout=timedelta(seconds=300),
+    )
+    return init_device_mesh(DEVICE, (world,))
 
 
 def leave() -> None:

@@ -1,0 +1,131 @@
+"""transformers' tensor parallelism (``DistributedConfig(tp_plan="auto")``) of quantized layers: its
+own styles do the communication, and each rank reads and quantizes its share only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+from transformers.distributed.parallel_utils import (
+    ALL_PARALLEL_STYLES,
+    replace_layer_number_by_wildcard,
+)
+from transformers.distributed.tensor_parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    TensorParallelLayer,
+)
+
+from ...formats.share import COLUMNS, ROWS
+from ...nn.linear import Linear
+from ...weights.act_order import ActOrderColumns
+from ...weights.scheme import Scheme
+from .pending import STYLE, PendingLinear
+
+_PREFIX = "mixed_gemm_"
+_LINEAR = (ColwiseParallel, RowwiseParallel)
+
+
+class _Shares(TensorParallelLayer):
+    """What a style of transformers does, for layers that are not quantized yet.
+
+    Args:
+        base: the style.
+    """
+
+    def __init__(self, base: TensorParallelLayer) -> None:
+        self.base = base
+
+    def shard_param(self, module: nn.Module, param: str, mesh: Any) -> None:
+        """A placeholder reads its share itself; a layer whose share is rounded otherwise than the
+        whole is read whole."""
+        if isinstance(module, PendingLinear):
+            return
+        scheme_of = getattr(module, STYLE, None)
+        if param == "weight" and scheme_of is not None:
+            weight = module._parameters["weight"]
+            if not rounds_alike(scheme_of, tuple(weight.shape), dim_of(self.base), mesh.size()):  # type: ignore[union-attr]
+                return
+        self.base.shard_param(module, param, mesh)
+
+    def install_forward(self, module: nn.Module, mesh: Any) -> nn.Module:
+        """Raises ValueError where the style is neither "colwise" nor "rowwise", nor a kind of
+        them."""
+        ours = isinstance(module, PendingLinear)
+        if isinstance(module, PendingLinear) and module.is_embedding:
+            return module  # whole on every rank
+        if (ours or hasattr(module, STYLE)) and not isinstance(self.base, _LINEAR):
+            raise ValueError(
+                f"mixed_gemm: tp_plan has a {type(self.base).__name__} for a layer that is "
+                "quantized, which takes colwise and rowwise ones only. Hint: leave it dense with "
+                "modules_to_not_convert"
+            )
+        if isinstance(module, PendingLinear):
+            module.spread(self.base, mesh)
+            return module
+        if hasattr(module, STYLE):
+            setattr(module, STYLE, (self.base, mesh))
+        found: nn.Module = self.base.install_forward(module, mesh)
+        return found
+
+
+class _OnDTensors(RowwiseParallel):
+    """Without the short cut around DTensor: columns in act-order take activations of the whole
+    width, which ``mixed_gemm.Linear`` gathers."""
+
+    def should_use_local_tensors(self, module: nn.Module) -> bool:
+        return False
+
+
+def dim_of(style: TensorParallelLayer) -> int:
+    """Which dimension of the weight a style cuts."""
+    return ROWS if isinstance(style, ColwiseParallel) else COLUMNS
+
+
+def install(style: TensorParallelLayer, layer: Linear, mesh: Any) -> None:
+    """Let a style communicate around a layer whose weight is spread.
+
+    Args:
+        style: "colwise" or "rowwise" of transformers.
+    """
+    share = layer.weight._local_tensor  # type: ignore[attr-defined]
+    if isinstance(share, ActOrderColumns):
+        style = _OnDTensors(
+            input_layouts=style.input_layouts,
+            output_layouts=style.output_layouts,
+            use_local_output=style.use_local_output,
+        )
+    style.install_forward(layer, mesh)
+
+
+def rounds_alike(scheme: Scheme, shape: tuple[int, ...], dim: int, ranks: int) -> bool:
+    """Whether a share of a dense weight rounds as the whole one does: no scale is for more."""
+    side, share = scheme.weights, shape[dim] / ranks
+    if side.strategy == "tensor":
+        return False
+    if side.block is not None:
+        return share % side.block[dim] == 0
+    if dim == ROWS:
+        return share == int(share)
+    return scheme.group_size != -1 and share % scheme.group_size == 0
+
+
+def let_layers_spread(model: nn.Module, plan: dict[str, str], quantized: dict[str, Any]) -> None:
+    """Put our styles in the place of transformers' where a rule is for quantized layers.
+
+    Args:
+        plan: rule -> style, changed in place.
+        quantized: name of a layer -> how it will be stored, where it is still dense; else None.
+    """
+    rules = {replace_layer_number_by_wildcard(name) for name in quantized}
+    for rule in rules & plan.keys():
+        name = plan[rule].removeprefix(_PREFIX)
+        style = ALL_PARALLEL_STYLES[name]
+        if name == "replicate":
+            continue
+        ALL_PARALLEL_STYLES.register(_PREFIX + name, _Shares(style))
+        plan[rule] = _PREFIX + name
+    for name, scheme in quantized.items():
+        if scheme is not None and replace_layer_number_by_wildcard(name) in rules & plan.keys():
+            setattr(model.get_submodule(name), STYLE, scheme)

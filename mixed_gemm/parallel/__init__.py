@@ -1,0 +1,11 @@
+"""Several GPUs, beyond what torch's own ``parallelize_module`` and ``fully_shard`` do with
+quantized layers: loading straight to a sharded model, and sums over ranks that cost little.
+
+``import mixed_gemm`` leaves this alone, since it imports torch.distributed.tensor.
+"""
+
+from .all_reduce import AllReduce
+from .load import load_parallel
+from .rowwise import RowwiseParallel
+
+__all__ = ["AllReduce", "RowwiseParallel", "load_parallel"]

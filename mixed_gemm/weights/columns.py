@@ -1,0 +1,129 @@
+"""Which columns of a weight ``[N, K]`` share a scale once it is cut along K: where a cut would go
+through a group, the groups of the piece are smaller ones with the same scales, so that no value
+changes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..ops.errors import ArgumentValueError
+from ..ops.problem import GROUP_STEP
+from .scheme import Scheme
+
+if TYPE_CHECKING:
+    from .tensor import QuantizedTensor
+
+
+def group_of_piece(size: int, k: int, start: int, stop: int) -> int:
+    """Columns that share a scale in the piece ``start`` to ``stop``. Pieces of one size get the
+    same, wherever they lie, which scattering them over processes needs.
+
+    Args:
+        size: columns of a group of the whole weight, -1 for all of them.
+        k: columns of the whole weight; its last group may be ragged.
+
+    Raises:
+        ValueError: no multiple of 16 divides ``size`` and both edges, and one cuts a group.
+    """
+    if size == -1 or (start, stop) == (0, k):
+        return size
+    smaller = math.gcd(size, start, stop)
+    if smaller % GROUP_STEP == 0:
+        return smaller
+    if start % size == 0 and (stop % size == 0 or stop == k):
+        return size
+    raise ArgumentValueError(
+        f"QuantizedTensor: columns {start} to {stop} of {k} cut a group of {size} that shares a "
+        f"scale, and their edges are no multiples of {GROUP_STEP}, which smaller groups would "
+        f"need. Hint: shard over fewer ranks, or quantize with a group_size that divides "
+        f"{stop - start}"
+    )
+
+
+def of_piece(values: Tensor, size: int, smaller: int, start: int, stop: int) -> Tensor:
+    """The scales, or zero points, of the piece ``start`` to ``stop``, with storage of their own.
+
+    Args:
+        values: ``[G, N]``, a row for each group of ``size`` columns; -1 is one group.
+        smaller: columns of a group of the piece, which divides ``size``.
+    """
+    if size == -1:
+        return values.clone()
+    firsts = torch.arange(start, stop, smaller, device=values.device)
+    return values.index_select(0, firsts // size)
+
+
+def common_group(pieces: list[tuple[int, int]]) -> int:
+    """The largest group that all pieces, laid beside each other, can be stored in: -1 where it is
+    one piece.
+
+    Args:
+        pieces: (columns of a group, or -1; columns) of each.
+
+    Raises:
+        ValueError: no multiple of 16 does.
+    """
+    if len(pieces) == 1:
+        return pieces[0][0]
+    sizes = [k if size == -1 else size for size, k in pieces]
+    found = math.gcd(*sizes, *(k for _, k in pieces[:-1]))
+    if found % GROUP_STEP:
+        raise ArgumentValueError(
+            f"QuantizedTensor: pieces of {[k for _, k in pieces]} columns with groups of {sizes} "
+            f"have no groups of a multiple of {GROUP_STEP} in common"
+        )
+    return found
+
+
+def beside_each_other(pieces: list[tuple[Tensor, int, int]], size: int) -> Tensor:
+    """The scales, or zero points, of pieces that are joined along K.
+
+    Args:
+        pieces: (``[G, N]``, columns of a group or -1, columns) of each.
+        size: columns of a group of the whole, from :func:`common_group`.
+    """
+    if size == -1:
+        return pieces[0][0]
+    rows = []
+    for values, group, k in pieces:
+        firsts = torch.arange(0, k, size, device=values.device)
+        rows.append(values.index_select(0, firsts // (k if group == -1 else group)))
+    return torch.cat(rows)
+
+
+def coarser(values: Tensor, fine: int, size: int, k: int) -> Tensor:
+    """Those of groups of ``size`` columns, which repeat in the groups of ``fine`` columns given.
+
+    Args:
+        values: ``[ceil(k / fine), N]``. size: a multiple of ``fine``, or -1 for all columns.
+
+    Raises:
+        ValueError: groups that are to share a scale have several.
+    """
+    if fine in (size, -1):
+        return values
+    firsts = torch.arange(0, k, k if size == -1 else size, device=values.device)
+    found = values.index_select(0, firsts // fine)
+    wide = torch.arange(0, k, fine, device=values.device) // (k if size == -1 else size)
+    if not torch.equal(found.index_select(0, wide), values):
+        raise ArgumentValueError(
+            f"QuantizedTensor: columns that are to share a scale in groups of {size} have several"
+        )
+    return found
+
+
+def with_zeros(weight: QuantizedTensor) -> QuantizedTensor:
+    """A symmetric integer weight with zero points, all of them 0.
+
+    Args:
+        weight: ``[N, K]`` of a weight-only scheme.
+    """
+    scheme, parts = weight.scheme, weight.tensors()
+    found = Scheme.weight_only(scheme.bits, scheme.group_size, "sub")
+    zeros = torch.zeros_like(parts["scales"])
+    return type(weight)({**parts, "zeros": zeros}, found, weight.shape, weight.dtype)
