@@ -19,6 +19,7 @@ from vllm.model_executor.layers.linear import (
 )
 from vllm.model_executor.layers.quantization.auto_gptq import AutoGPTQConfig
 from vllm.model_executor.layers.quantization.utils.gptq_utils import is_layer_gptq_quantized
+from vllm.model_executor.models.utils import WeightsMapper
 from vllm.model_executor.parameter import (
     ChannelQuantScaleParameter,
     GroupQuantScaleParameter,
@@ -103,6 +104,11 @@ class MixedGemmGPTQConfig(AutoGPTQConfig):  # type: ignore[misc]
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> MixedGemmGPTQConfig:
         return cls(config)
+
+    @staticmethod
+    def get_checkpoint_weight_mapper() -> Any:
+        """vLLM's own drops g_idx."""
+        return WeightsMapper()
 
     @classmethod
     def override_quantization_method(
@@ -223,7 +229,7 @@ class MixedGemmGPTQLinearMethod(LinearMethodBase):  # type: ignore[misc]
             ("qweight", codes), ("qzeros", zeros), ("scales", scales), ("g_idx", order)
         ):  # fmt: skip
             layer.register_parameter(name, parameter)
-        layer.mixed_gemm_dtype = params_dtype
+        layer.mixed_gemm_dtype, layer.mixed_gemm_split = params_dtype, split
 
     def process_weights_after_loading(self, layer: nn.Module) -> None:
         """Pack in place.
@@ -233,8 +239,15 @@ class MixedGemmGPTQLinearMethod(LinearMethodBase):  # type: ignore[misc]
         """
         names = ("qweight", "qzeros", "scales", "g_idx")
         found = {name: getattr(layer, name).data for name in names}
-        if not self._config.act_order or bool((found["g_idx"] < 0).any()):
-            del found["g_idx"]  # a rank's own part, or a file without it: groups in a row
+        if bool((found["g_idx"] < 0).any()):  # none came from the file
+            if self._config.act_order:
+                raise ValueError(
+                    "mixed_gemm: the file says act-order (desc_act=True), but vLLM loaded no g_idx. "
+                    "Hint: serve the model with transformers"
+                )
+            del found["g_idx"]
+        elif layer.mixed_gemm_split:
+            del found["g_idx"]  # numbers of the whole matrix; without act-order groups lie in a row
         tensors = LayerTensors(LoadedTensors("", found), "")
         codec = Gptq(self._config.full_config, CONFIG_FILE)
         decoded = codec.decode(tensors, codec.describe(tensors))

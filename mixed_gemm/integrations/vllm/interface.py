@@ -32,12 +32,14 @@ class Need:
             "members": of a class or a module; none: that it is there. "strings": of a function, in
             a row.
         items: their names.
+        more: fields that a release may have beside them, which change nothing for us.
     """
 
     module: str
     name: str
     kind: Kind
     items: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
 
 
 def _call(module: str, name: str, items: str) -> Need:
@@ -89,6 +91,7 @@ RELIES_ON: dict[str, tuple[Need, ...]] = {
             "Int8ScaledMMLinearLayerConfig",
             "fields",
             ("is_static_input_scheme", "is_channelwise", "input_symmetric"),
+            more=("is_fused_module",),  # the widths of the parts are on the layer
         ),
         Need(
             _LINEAR, "ScaledMMLinearKernel.__init__", "attributes", ("config", "layer_param_names")
@@ -143,6 +146,10 @@ RELIES_ON: dict[str, tuple[Need, ...]] = {
             "cls hf_quant_cfg user_quant hf_config",
         ),
         _call(
+            f"{_QUANTIZATION}.base_config", "QuantizationConfig.get_checkpoint_weight_mapper", ""
+        ),
+        Need("vllm.model_executor.models.utils", "WeightsMapper", "members"),
+        _call(
             f"{_QUANTIZATION}.base_config",
             "QuantizationConfig.get_quant_method",
             "self layer prefix",
@@ -189,7 +196,8 @@ def lacking(need: Need, found: tuple[str, ...] | None) -> list[str]:
     if found is None:
         return [f"vLLM has no {where}"]
     if need.kind in ("fields", "parameters"):
-        if found == need.items if need.kind == "parameters" else set(found) == set(need.items):
+        ordered = need.kind == "parameters"
+        if found == need.items if ordered else set(found) - set(need.more) == set(need.items):
             return []
         return [f"{where} has the {need.kind} {', '.join(found)}, not {', '.join(need.items)}"]
     if missing := [item for item in need.items if item not in found]:
@@ -238,7 +246,7 @@ def unknown_fields(config: Any, name: str) -> str:
         for needs in RELIES_ON.values()
         for need in needs
         if need.kind == "fields" and need.name == name
-        for item in need.items
+        for item in (*need.items, *need.more)
     }
     more = [field.name for field in dataclasses.fields(config) if field.name not in known]
     return ", ".join(f"{x}={getattr(config, x)!r}" for x in more if getattr(config, x))

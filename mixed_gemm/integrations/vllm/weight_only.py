@@ -63,8 +63,11 @@ def _values(layer: nn.Module, name: str, shape: tuple[int, int], **packed: int) 
     parameter: Any = getattr(layer, name, None)
     if parameter is None:
         raise ValueError(f"mixed_gemm: the layer has no parameter {name!r}")
-    permute_param_layout_(parameter, input_dim=0, output_dim=1, **packed)
-    values: Tensor = parameter.data
+    # Of a copy: the parameter keeps the order of its dimensions for weights that are loaded again.
+    copy: Any = torch.Tensor._make_subclass(type(parameter), parameter.data)
+    copy.__dict__.update(parameter.__dict__)
+    permute_param_layout_(copy, input_dim=0, output_dim=1, **packed)
+    values: Tensor = copy.data
     if values.shape != shape:
         raise ValueError(f"mixed_gemm: {name!r} must be {list(shape)}, got {list(values.shape)}")
     return values.contiguous()
