@@ -66,8 +66,8 @@ def tokens(llm: Any, prompt: list[int], count: int) -> list[int]:
     return list(out.outputs[0].token_ids)
 
 
-# How far the best token must lead the second in every step, in logits, so that the order in which two
-# programs add up bfloat16 does not decide. Prompts are tried until it does.
+# How far the best token must lead the second in every step, in logits, so that the order in which
+# two programs add up bfloat16 does not decide. Prompts are tried until it does.
 LEAD = 0.1
 
 
@@ -85,8 +85,9 @@ def expected(
     for prompt in prompts:
         ids = torch.tensor([prompt])
         out = model.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, min_new_tokens=count, do_sample=False,
-            output_logits=True, return_dict_in_generate=True, pad_token_id=0, eos_token_id=None,
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=count,
+            min_new_tokens=count, do_sample=False, output_logits=True,
+            return_dict_in_generate=True, pad_token_id=0, eos_token_id=None,
         )  # fmt: skip
         best = torch.cat(out.logits).float().topk(2, dim=-1).values
         lead = float((best[:, 0] - best[:, 1]).min())

@@ -1,5 +1,5 @@
-"""Writes the models of ``rows`` to folders: SmolLM2, and a small Llama whose widths are multiples of
-128, both with weights that lie on no grid.
+"""Writes the models of ``rows`` to folders: SmolLM2, and a small Llama whose widths are multiples
+of 128, both with weights that lie on no grid.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PROMPTS = (
     "Once upon a time, there was a little girl named",
     "The opposite of hot is",
 )
-SMALL = {
+SMALL: dict[str, Any] = {
     "vocab_size": 128, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
     "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": None, "pad_token_id": None,
@@ -79,7 +79,7 @@ def write(row: Row, dense: Path, target: Path, dtype: str = "float16") -> Path:
         model.save_pretrained(target)
     else:
         target.mkdir(parents=True, exist_ok=True)
-        pack = {"gptq": _gptq, "awq": _awq}[row.file]
+        pack: Any = {"gptq": _gptq, "awq": _awq}[row.file]
         tensors, config = pack(model, **row.options)
         save_file(tensors, target / "model.safetensors", {"format": "pt"})
         whole = {**model.config.to_dict(), "quantization_config": config}

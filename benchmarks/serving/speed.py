@@ -86,6 +86,8 @@ def measure(folder: Path) -> dict[str, float]:
 def run(variant: Variant, folder: Path) -> dict[str, float]:
     """The same in a process of its own."""
     environment = {**os.environ, **engine.ENVIRONMENT, **variant.environment}
+    # Threads that sleep between two layers cost more than the layers.
+    environment.pop("OMP_WAIT_POLICY", None)
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.serving.speed", "--one", str(folder),

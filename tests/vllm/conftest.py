@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-for folder in (REPOSITORY, REPOSITORY / "tests", REPOSITORY / "tests" / "python"):
+for folder in (REPOSITORY, REPOSITORY / "tests", REPOSITORY / "tools"):
     sys.path.insert(0, str(folder))
 
 from benchmarks.serving import engine  # noqa: E402
@@ -18,7 +18,6 @@ engine.prepare()
 
 from benchmarks.serving.installed import write_metadata  # noqa: E402
 from benchmarks.serving.models import dense_folder  # noqa: E402
-
 from mixed_gemm import _library  # noqa: E402
 
 

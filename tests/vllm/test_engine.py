@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 import torch
+
 from benchmarks.serving import engine
 from benchmarks.serving.models import prompts, write
 from benchmarks.serving.rows import ROWS, Row
-
 from mixed_gemm.integrations import vllm as plugin
 
 COUNT = 12
 WEIGHTS = {row.name: row for row in ROWS}
-# The dtypes of a row take turns, so that each row runs once and each dtype with a third of them; what
-# all of them give, tools write into the page of serving.
+# The dtypes take turns, so that each row runs once and each dtype with a third of them; what all of
+# them give, benchmarks/serving/tokens.py notes.
 CASES = [(name, row.dtypes[i % len(row.dtypes)]) for i, (name, row) in enumerate(WEIGHTS.items())]
 
 

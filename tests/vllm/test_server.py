@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from benchmarks.serving import engine
 from benchmarks.serving.models import prompts, write
 from benchmarks.serving.rows import ROWS

@@ -39,7 +39,9 @@ def why_not_fp8(c: Any) -> str | None:
     if not (weights.group_shape.is_per_tensor() or weights.group_shape.is_per_channel()):
         return f"scales of weights must be for all or for a channel, got {weights.group_shape}"
     if not (activations.group_shape.is_per_tensor() or activations.group_shape.is_per_token()):
-        return f"scales of activations must be for all or for a token, got {activations.group_shape}"
+        return (
+            f"scales of activations must be for all or for a token, got {activations.group_shape}"
+        )
     if c.out_dtype not in DTYPES:
         return f"results must be float16, bfloat16 or float32, got {c.out_dtype}"
     return None

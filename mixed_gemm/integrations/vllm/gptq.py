@@ -166,7 +166,7 @@ class _Order(RowvLLMParameter):  # type: ignore[misc]
         self._take(loaded_weight)
 
 
-@register_weight_loader_v2_supported_method  # type: ignore[untyped-decorator]
+@register_weight_loader_v2_supported_method
 class MixedGemmGPTQLinearMethod(LinearMethodBase):  # type: ignore[misc]
     """``fpA_intB_gemm`` on a GPTQ layer."""
 
@@ -229,7 +229,7 @@ class MixedGemmGPTQLinearMethod(LinearMethodBase):  # type: ignore[misc]
             ("qweight", codes), ("qzeros", zeros), ("scales", scales), ("g_idx", order)
         ):  # fmt: skip
             layer.register_parameter(name, parameter)
-        layer.mixed_gemm_dtype, layer.mixed_gemm_split = params_dtype, split
+        self._dtype, self._split = params_dtype, split
 
     def process_weights_after_loading(self, layer: nn.Module) -> None:
         """Pack in place.
@@ -242,16 +242,16 @@ class MixedGemmGPTQLinearMethod(LinearMethodBase):  # type: ignore[misc]
         if bool((found["g_idx"] < 0).any()):  # none came from the file
             if self._config.act_order:
                 raise ValueError(
-                    "mixed_gemm: the file says act-order (desc_act=True), but vLLM loaded no g_idx. "
-                    "Hint: serve the model with transformers"
+                    "mixed_gemm: the file says act-order (desc_act=True), but vLLM loaded no "
+                    "g_idx. Hint: serve the model with transformers"
                 )
             del found["g_idx"]
-        elif layer.mixed_gemm_split:
+        elif self._split:
             del found["g_idx"]  # numbers of the whole matrix; without act-order groups lie in a row
         tensors = LayerTensors(LoadedTensors("", found), "")
         codec = Gptq(self._config.full_config, CONFIG_FILE)
         decoded = codec.decode(tensors, codec.describe(tensors))
-        weight = IntegerWeight.store(decoded, layer.mixed_gemm_dtype)
+        weight = IntegerWeight.store(decoded, self._dtype)
         self._options = dict(weight.scheme.gemm_options)
         for name, values in (
             ("qweight", weight.b_packed),

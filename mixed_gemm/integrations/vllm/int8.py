@@ -73,7 +73,9 @@ class MixedGemmInt8LinearKernel(Int8ScaledMMLinearKernel):  # type: ignore[misc]
         if scale.numel() == 1:
             scale = scale.expand(n)
         if scale.numel() != n:
-            raise ValueError(f"mixed_gemm: {scale_name!r} must have {n} values, got {scale.numel()}")
+            raise ValueError(
+                f"mixed_gemm: {scale_name!r} must have {n} values, got {scale.numel()}"
+            )
         static, symmetric = self.config.is_static_input_scheme, self.config.input_symmetric
         input_scale, azp, sums = None, None, None
         if static:

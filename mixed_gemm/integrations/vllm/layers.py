@@ -17,10 +17,11 @@ def replace(layer: nn.Module, name: str, values: Tensor | None) -> None:
     if values is None:
         layer.register_parameter(name, None)
         return
-    if (
-        type(old) is nn.Parameter
-        and (old.shape, old.dtype, old.device, old.stride())
-        == (values.shape, values.dtype, values.device, values.stride())
+    if type(old) is nn.Parameter and (old.shape, old.dtype, old.device, old.stride()) == (
+        values.shape,
+        values.dtype,
+        values.device,
+        values.stride(),
     ):
         old.data.copy_(values)
         return

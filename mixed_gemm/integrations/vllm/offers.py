@@ -1,5 +1,5 @@
-"""What is offered to vLLM: a row for each kernel, registered each for itself, so that what a release
-of vLLM has otherwise costs that row alone.
+"""What is offered to vLLM: a row for each kernel, registered each for itself, so that what a
+release of vLLM has otherwise costs that row alone.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from .interface import RELIES_ON, lacking_in_vllm
@@ -53,7 +54,7 @@ def offer_all(wanted: str) -> None:
     if wanted == "off":
         return
     for row in KERNELS:
-        _guarded(row.module, lambda row=row: _offer(row, linear, platforms.PlatformEnum, wanted))
+        _guarded(row.module, partial(_offer, row, linear, platforms.PlatformEnum, wanted))
     _guarded("gptq", _offer_gptq)
 
 
