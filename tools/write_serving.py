@@ -68,8 +68,8 @@ def tokens() -> str:
     return f"""Tokens that are those of transformers, up to the first that differs, by `python -m
 benchmarks.serving.tokens` ({_versions(found["versions"])}). The engine is compared in three dtypes,
 the server in the first; prompts longer than a step, prefix caching and chunked prefill are on.
-Where activations are rounded to 8 bits, a difference in the last bit of 16 may grow as large as that
-rounding, and with it a token may differ.
+Where activations are rounded to 8 bits, a difference in the last bit of 16 may grow as large as
+that rounding, and with it a token may differ.
 
 {_table(["weights", "model", "run by", *dtypes, "server"], lines)}"""
 

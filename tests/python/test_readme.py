@@ -164,7 +164,7 @@ SHELLS = {
 NOT_RUN = {
     ("docs/calibration.md", "python", 0): "needs a model and texts; the example that it names is "
     "it, which test_example_language_model.py runs",
-    ("docs/vllm.md", "", 0): "a server that does not end, of a package that is not installed",
+    ("docs/serving.md", "bash", 0): "needs vLLM: tests/vllm/test_server.py runs it",
     ("docs/recipes.md", "", 0): "the output of git diff --stat",
     ("docs/recipes.md", "", 1): "the output of git diff --stat",
     ("docs/recipes.md", "", 2): "the output of git diff --stat",
