@@ -28,7 +28,7 @@ from .installed import ROOT, write_metadata
 from .models import dense_folder, prompts, write
 from .rows import ROWS, Row
 
-COUNT, PORT = 16, 8765
+COUNT, PORT = 12, 8765
 
 
 def in_engine(folder: Path, row: Row, dtype: str, dense: Path) -> dict[str, Any]:

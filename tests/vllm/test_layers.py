@@ -117,7 +117,8 @@ TAKEN = {
     "70 outputs": {"full_weight_shape": (128, 70), "partition_weight_shape": (128, 70)},
 }
 REFUSED = {
-    "float64": ({"act_type": torch.float64}, "dtype"),
+    "float64": ({"act_type": torch.float64}, "activations must be float16, bfloat16 or float32"),
+    "int8": ({"act_type": torch.int8}, "activations must be float16, bfloat16 or float32"),
     "other output": ({"out_type": torch.float32}, "one dtype"),
     "signed": ({"weight_type": scalar_types.int4}, "weights must be unsigned codes"),
     "three bits": ({"weight_type": scalar_types.uint3b4}, "bits must be 4 or 8, got 3"),

@@ -13,6 +13,7 @@ from vllm.model_executor.kernels.linear import MPLinearKernel
 from vllm.model_executor.parameter import permute_param_layout_
 
 from ... import _library
+from ...ops.problem import DTYPES
 from ...ops.repack import gptq_repack
 from ...selection.planning import why_not
 from .interface import unknown_fields
@@ -33,6 +34,8 @@ def why_not_weight_only(c: Any) -> str | None:
     bias = 0 if c.zero_points else 1 << (kind.size_bits - 1)
     if unknown := unknown_fields(c, "MPLinearLayerConfig"):
         return f"vLLM asks for {unknown}, which is not known here"
+    if c.act_type not in DTYPES:
+        return f"activations must be float16, bfloat16 or float32, got {c.act_type}"
     if c.out_type not in (None, c.act_type):
         return f"activations and results must have one dtype, got {c.act_type} and {c.out_type}"
     if not kind.is_integer() or kind.is_signed() or kind.bias != bias:
