@@ -50,11 +50,12 @@ def equal(found: list[int], wanted: list[int]) -> int:
 def in_server(
     folder: Path, dtype: str, prompt: list[int], path: str
 ) -> tuple[list[int], list[str]]:
-    """(tokens of ``vllm serve``, the lines of its log that name kernels)."""
+    """(tokens of a server, the lines of its log that name kernels)."""
     own = {k: v for k, v in engine.ENVIRONMENT.items() if "MULTIPROCESSING" not in k}
     inherited = {k: v for k, v in os.environ.items() if "MULTIPROCESSING" not in k}
     command = [
-        str(Path(sys.executable).with_name("vllm")), "serve", str(folder), "--dtype", dtype,
+        sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder),
+        "--dtype", dtype,
         "--port", str(PORT), "--max-model-len", "128", "--enforce-eager",
         *([] if (folder / "tokenizer.json").is_file() else ["--skip-tokenizer-init"]),
     ]  # fmt: skip

@@ -45,10 +45,11 @@ def free_port() -> int:
 
 @contextmanager
 def server(folder: Path, log: Path, env: dict[str, str], *options: str) -> Iterator[str]:
-    """The address of ``vllm serve``, once it answers."""
+    """The address of a server, once it answers."""
     port = free_port()
     command = [
-        str(Path(sys.executable).with_name("vllm")), "serve", str(folder), "--port", str(port),
+        sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder),
+        "--port", str(port),
         "--max-model-len", "128", "--enforce-eager", *options,
     ]  # fmt: skip
     with log.open("w") as out:
@@ -59,7 +60,8 @@ def server(folder: Path, log: Path, env: dict[str, str], *options: str) -> Itera
         wait_for(f"http://127.0.0.1:{port}/health", process, log)
         yield f"http://127.0.0.1:{port}"
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
         try:
             process.wait(20)
         except subprocess.TimeoutExpired:
