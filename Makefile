@@ -4,6 +4,8 @@
 #
 #   make demo      quantize a real sentence model and search with it
 #   make test      C++ and Python tests that need no GPU, the ABI, the machine code, the wheel
+#   make test-vllm the plug-in inside vLLM, and docs/serving.md, in an environment of its own
+#                  (.venv-vllm, 3.7 GB, kept; VENV_VLLM names another)
 #   make lint      ruff, mypy --strict, clang-format, codespell
 #   make matrix    the built library under the oldest and the newest torch and Python
 #   make gate      what CI demands beyond them: sanitizers, mutants, fuzzing (tools/gate.py);
@@ -17,12 +19,13 @@
 #                 MIXED_GEMM_GPU_TESTS=/path/gpu        (build/gpu, optional)
 PYTHON ?= python3
 VENV ?= .venv
+VENV_VLLM ?= .venv-vllm
 BUILD ?= build
 JOBS ?= $(shell nproc)
 DEMO ?= examples/semantic_search.py
 BENCH_ARGS ?= gemm
 MIXED_GEMM_CUDA ?= AUTO
-export PYTHON VENV BUILD JOBS
+export PYTHON VENV VENV_VLLM BUILD JOBS
 # Tools of a Python whose packages .venv shares (setup_env.sh) lie beside that Python. No slash at its
 # end: pyenv would not know its own folder, and run its shims for ever.
 export PATH := $(abspath $(VENV))/bin:$(PATH):$(patsubst %/,%,$(dir $(shell command -v $(PYTHON))))
@@ -41,7 +44,7 @@ MIXED_GEMM_GPU_TESTS := $(BUILD)/gpu
 endif
 HAS_GPU := import sys, torch; torch.cuda.is_available() or sys.exit("torch sees no CUDA device")
 
-.PHONY: demo test lint matrix gate gpu-test bench format clean build
+.PHONY: demo test test-vllm lint matrix gate gpu-test bench format clean build
 
 demo:
 	tools/setup_env.sh demo
@@ -60,6 +63,12 @@ test: build
 	$(IN_TREE) OMP_WAIT_POLICY=PASSIVE MIXED_GEMM_LIBRARY=$(BUILT_LIBRARY) \
 	  $(PY) -m pytest tests/python -n $(JOBS) $(PYTEST_ARGS)
 	$(PY) tools/check_wheel.py
+
+# The newest vLLM is read from the index where that answers.
+test-vllm: build
+	tools/setup_vllm.sh
+	OMP_WAIT_POLICY=PASSIVE MIXED_GEMM_LIBRARY=$(BUILT_LIBRARY) \
+	  $(abspath $(VENV_VLLM))/bin/python -m pytest tests/vllm $(PYTEST_ARGS)
 
 lint:
 	tools/setup_env.sh lint

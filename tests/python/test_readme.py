@@ -182,7 +182,7 @@ NOT_RUN = {
     "it, which test_example_language_model.py runs",
     ("docs/parallel.md", "python", 3): "needs several processes; "
     "tests/python/support/parallel_models.py does it in each of them",
-    ("docs/vllm.md", "", 0): "a server that does not end, of a package that is not installed",
+    ("docs/serving.md", "bash", 0): "needs vLLM: tests/vllm/test_server.py runs it",
     ("docs/recipes.md", "", 0): "the output of git diff --stat",
     ("docs/recipes.md", "", 1): "the output of git diff --stat",
     ("docs/recipes.md", "", 2): "the output of git diff --stat",

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,39 +15,13 @@ from torch import Tensor, nn
 from ...formats.codec import Codec
 from ...formats.errors import CheckpointError, CheckpointWarning
 from ...formats.layer import LayerInfo, LayerTensors
+from ...formats.loaded import LoadedTensors
 from ...nn.embedding import Embedding
 from ...nn.linear import Linear
 from .offload import Place
 
 EXTRA_STATE = "_extra_state"  # as torch.nn names it
 STYLE = "_mixed_gemm_style"  # the attribute of a dense layer that is to be spread over ranks
-
-
-@dataclass(frozen=True)
-class _Loaded:
-    """The tensors of one module as the Tensors that a Codec reads; ``files`` by tensor name."""
-
-    name: str
-    tensors: dict[str, Tensor]
-    files: dict[str, Path]
-
-    def _role(self, name: str) -> str:
-        return name.removeprefix(f"{self.name}.")
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._role(name) in self.tensors
-
-    def file(self, name: str) -> Path:
-        return self.files.get(self._role(name), Path())
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self.tensors[self._role(name)].shape)
-
-    def dtype(self, name: str) -> torch.dtype | str:
-        return self.tensors[self._role(name)].dtype
-
-    def load(self, name: str) -> Tensor:
-        return self.tensors[self._role(name)]
 
 
 class PendingLinear(nn.Module):
@@ -137,7 +110,7 @@ class PendingLinear(nn.Module):
                     self._files[role], f"{self._name}.{role}", "was not loaded by transformers"
                 )
             found[role] = tensor.detach() if fetched is None else fetched
-        layer = LayerTensors(_Loaded(self._name, found, self._files), self._name)
+        layer = LayerTensors(LoadedTensors(self._name, found, self._files), self._name)
         if any(hasattr(x, "full_tensor") for x in found.values()):
             raise layer.error(
                 self._codec.anchor,

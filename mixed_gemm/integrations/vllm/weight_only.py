@@ -1,8 +1,6 @@
-"""The linear kernel that vLLM's processes use. Imports vLLM, so only ``vllm.register`` imports it.
-A class at the top of a module, so that it pickles.
-
-vLLM asks ``can_implement`` of every kernel in turn, unguarded: it answers, and never raises. What
-comes after, for a layer that it took, may raise and says what does not fit.
+"""Linear layers with 4- and 8-bit weights and activations as they are (vLLM's "mp" kernels), which
+serves GPTQ, compressed-tensors and AWQ models alike. A class at the top of a module, so that it
+pickles. Imports vLLM: only ``offers`` imports it.
 """
 
 from __future__ import annotations
@@ -10,32 +8,38 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from vllm.model_executor.kernels.linear import MPLinearKernel
-from vllm.model_executor.parameter import (
-    permute_param_layout_,
-)
+from vllm.model_executor.parameter import permute_param_layout_
 
-from .. import _library
-from ..ops.repack import gptq_repack
-from ..selection.planning import why_not
+from ... import _library
+from ...ops.problem import DTYPES
+from ...ops.repack import gptq_repack
+from ...selection.planning import why_not
+from .interface import unknown_fields
+from .layers import replace
+from .log import answer
 
-ACTIVATIONS = (torch.float16, torch.bfloat16)
 
+def why_not_weight_only(c: Any) -> str | None:
+    """Why the kernel cannot serve a layer; None when it can.
 
-def _why_not(c: Any) -> str | None:
-    """Why the kernel cannot serve a layer; None when it can."""
+    Args:
+        c: vLLM's MPLinearLayerConfig.
+    """
     if not _library.available:
         return str(_library.error)
     k, n = c.partition_weight_shape
     kind = c.weight_type
     bias = 0 if c.zero_points else 1 << (kind.size_bits - 1)
-    if c.act_type not in ACTIVATIONS or c.out_type not in (None, c.act_type):
-        return f"activations must be float16 or bfloat16, in and out, got {c.act_type}"
+    if unknown := unknown_fields(c, "MPLinearLayerConfig"):
+        return f"vLLM asks for {unknown}, which is not known here"
+    if c.act_type not in DTYPES:
+        return f"activations must be float16, bfloat16 or float32, got {c.act_type}"
+    if c.out_type not in (None, c.act_type):
+        return f"activations and results must have one dtype, got {c.act_type} and {c.out_type}"
     if not kind.is_integer() or kind.is_signed() or kind.bias != bias:
         return f"weights must be unsigned codes with {'no' if bias == 0 else bias} bias, got {kind}"
-    if _act_order(c) and k != c.full_weight_shape[0]:
-        return "act-order with input features split across devices is not supported"
     if c.group_size != -1 and c.group_size < 1:
         return f"group_size must be -1 or positive, got {c.group_size}"
     if c.group_size != -1 and k % c.group_size != 0:
@@ -44,11 +48,6 @@ def _why_not(c: Any) -> str | None:
         1, n, k, dtype=c.act_type, bits=kind.size_bits, group_size=_group_size(c), device="cpu"
     )
     return None if refusal is None else "; ".join(refusal.reasons)
-
-
-def _act_order(c: Any) -> bool:
-    """From 0.30 on, vLLM has no act-order and its configs no such field."""
-    return bool(getattr(c, "has_g_idx", False))
 
 
 def _group_size(c: Any) -> int:
@@ -62,13 +61,16 @@ def _unpack_rows(words: Tensor, bits: int, n: int) -> Tensor:
     return codes.flatten(1)[:, :n]
 
 
-def _values(layer: torch.nn.Module, name: str, shape: tuple[int, int], **packed: int) -> Tensor:
+def _values(layer: nn.Module, name: str, shape: tuple[int, int], **packed: int) -> Tensor:
     """A parameter of the layer as ``[input, output]``, its ``shape`` checked."""
     parameter: Any = getattr(layer, name, None)
     if parameter is None:
         raise ValueError(f"mixed_gemm: the layer has no parameter {name!r}")
-    permute_param_layout_(parameter, input_dim=0, output_dim=1, **packed)
-    values: Tensor = parameter.data
+    # Of a copy: the parameter keeps the order of its dimensions for weights that are loaded again.
+    copy: Any = torch.Tensor._make_subclass(type(parameter), parameter.data)
+    copy.__dict__.update(parameter.__dict__)
+    permute_param_layout_(copy, input_dim=0, output_dim=1, **packed)
+    values: Tensor = copy.data
     if values.shape != shape:
         raise ValueError(f"mixed_gemm: {name!r} must be {list(shape)}, got {list(values.shape)}")
     return values.contiguous()
@@ -83,13 +85,9 @@ class MixedGemmLinearKernel(MPLinearKernel):  # type: ignore[misc]
 
     @classmethod
     def can_implement(cls, c: Any) -> tuple[bool, str | None]:
-        try:
-            reason = _why_not(c)
-        except Exception as error:  # a config of a vLLM that we do not know
-            reason = f"the layer could not be judged: {type(error).__name__}: {error}"
-        return reason is None, None if reason is None else f"mixed_gemm: {reason}"
+        return answer(cls.__name__, why_not_weight_only, c)
 
-    def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
+    def process_weights_after_loading(self, layer: nn.Module) -> None:
         """Repack in place.
 
         Raises:
@@ -108,32 +106,23 @@ class MixedGemmLinearKernel(MPLinearKernel):  # type: ignore[misc]
             packed = _values(layer, self.w_zp_name, (groups, -(-n // words)), packed_dim=1)
             signed = _unpack_rows(packed, bits, n) - (1 << (bits - 1))
             new[self.w_zp_name] = signed.to(c.act_type)
-        perm = None
-        if _act_order(c):
-            g_idx = getattr(layer, self.w_gidx_name)
-            perm = torch.argsort(g_idx, stable=True).to(torch.int32)
-            new[self.w_gidx_name] = perm
-        new[self.w_q_name] = gptq_repack(codes, perm, bits=bits)
-
+        new[self.w_q_name] = gptq_repack(codes, None, bits=bits)
         for name, values in new.items():
-            self._transform_param(layer, name, lambda _, values=values: values)
+            replace(layer, name, values)
+        # What a call needs beside tensors: looked up once, since decoding calls a layer often.
+        self._bits, self._group = int(bits), _group_size(c)
 
-    def apply_weights(
-        self, layer: torch.nn.Module, x: Tensor, bias: Tensor | None = None
-    ) -> Tensor:
-        c = self.config
-        packed, scales, zeros, *perm = self._get_weight_params(layer)
-        if _act_order(c):
-            x = x.index_select(-1, perm[0])
+    def apply_weights(self, layer: nn.Module, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        parameters = layer._parameters
         out: Tensor = torch.ops.mixed_gemm.fpA_intB_gemm(
             x,
-            packed,
-            scales,
-            zeros if c.zero_points else None,
+            parameters[self.w_q_name],
+            parameters[self.w_s_name],
+            parameters[self.w_zp_name] if self.config.zero_points else None,
             bias,
             None,
-            bits=c.weight_type.size_bits,
-            group_size=_group_size(c),
+            bits=self._bits,
+            group_size=self._group,
             zero_mode="sub",
         )
         return out

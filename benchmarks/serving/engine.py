@@ -1,0 +1,98 @@
+"""An engine of vLLM in this process, and what transformers says to the same tokens."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+# What the runs of this folder have in common. Without processes of its own an engine ends with its
+# object, and many fit into one run.
+ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+def prepare(place: str = "first") -> None:
+    """Set up this process, before it imports vLLM."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    os.environ["MIXED_GEMM_VLLM"] = place
+
+
+def register() -> None:
+    """The plug-in of this source tree, which need not be installed."""
+    from mixed_gemm.integrations import vllm
+
+    vllm.register()
+
+
+@contextmanager
+def engine(folder: Path, dtype: str, **options: Any) -> Iterator[Any]:
+    """A vLLM engine on a folder, gone afterwards. Prefix caching and chunked prefill are on, as by
+    default, and prompts of more than 16 tokens take more than one step."""
+    from vllm import LLM
+    from vllm.distributed import cleanup_dist_env_and_memory
+
+    settings = {
+        "enforce_eager": True, "max_model_len": 128, "max_num_seqs": 4,
+        "max_num_batched_tokens": 16, "skip_tokenizer_init": True,
+        "enable_prefix_caching": True, "enable_chunked_prefill": True,
+    }  # fmt: skip
+    found = LLM(model=str(folder), dtype=dtype, **{**settings, **options})
+    try:
+        yield found
+    finally:
+        # At once: an object that ends later would take the groups of the next engine along.
+        found.llm_engine.engine_core.shutdown()
+        del found
+        gc.collect()
+        cleanup_dist_env_and_memory()
+
+
+def tokens(llm: Any, prompt: list[int], count: int) -> list[int]:
+    """The most probable continuation."""
+    from vllm import SamplingParams, TokensPrompt
+
+    asked = SamplingParams(temperature=0, max_tokens=count, ignore_eos=True, detokenize=False)
+    (out,) = llm.generate([TokensPrompt(prompt_token_ids=prompt)], asked, use_tqdm=False)
+    return list(out.outputs[0].token_ids)
+
+
+# How far the best token must lead the second in every step, in logits, so that the order in which
+# two programs add up bfloat16 does not decide. Prompts are tried until it does.
+LEAD = 0.1
+
+
+def expected(
+    folder: Path, dtype: str, prompts: list[list[int]], count: int
+) -> tuple[list[int], list[int], float]:
+    """(the prompt, its continuation, the least lead) of transformers, which reads the folder with
+    mixed_gemm: of the first prompt whose lead is LEAD, else of the one with the largest."""
+    import torch
+
+    import mixed_gemm
+
+    model: Any = mixed_gemm.from_pretrained(folder, dtype=getattr(torch, dtype))
+    found: list[tuple[float, list[int], list[int]]] = []
+    for prompt in prompts:
+        ids = torch.tensor([prompt])
+        out = model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=count,
+            min_new_tokens=count, do_sample=False, output_logits=True,
+            return_dict_in_generate=True, pad_token_id=0, eos_token_id=None,
+        )  # fmt: skip
+        best = torch.cat(out.logits).float().topk(2, dim=-1).values
+        lead = float((best[:, 0] - best[:, 1]).min())
+        found.append((lead, prompt, out.sequences[0, len(prompt) :].tolist()))
+        if lead >= LEAD:
+            break
+    lead, prompt, tokens = max(found, key=lambda x: x[0])
+    return prompt, tokens, lead

@@ -1,0 +1,71 @@
+"""The quantized models that vLLM is asked to serve: a row for each way to store a linear layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+ALL = ("float16", "bfloat16", "float32")
+HALVES = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One quantized model.
+
+    Attributes:
+        name: in tables.
+        file: "compressed-tensors" (what save_pretrained writes), "gptq" or "awq".
+        options: of ``mixed_gemm.quantize_``, or of the writer of the file.
+        kernel: the class that must run its layers, and that vLLM's log names.
+        dtypes: that vLLM admits for the file.
+        wide: groups of 128, which SmolLM2 (K = 576) does not divide into: the small model.
+    """
+
+    name: str
+    file: str
+    options: dict[str, Any] = field(default_factory=dict)
+    kernel: str = "MixedGemmLinearKernel"
+    dtypes: tuple[str, ...] = ALL
+    wide: bool = False
+
+    @property
+    def needs_text(self) -> bool:
+        """Whether its activations are calibrated."""
+        return str(self.options.get("activations", "")).startswith("static")
+
+
+def _weight_only() -> list[Row]:
+    rows = []
+    for bits in (4, 8):
+        for size in (32, 64, 128, -1):
+            for symmetric in (True, False):
+                group = "channel" if size == -1 else f"g{size}"
+                name = f"W{bits}A16 {group}{'' if symmetric else ', zero points'}"
+                options = {"bits": bits, "group_size": size, "symmetric": symmetric}
+                rows.append(Row(name, "compressed-tensors", options, wide=size == 128))
+    return rows
+
+
+def _gptq(name: str, bits: int, size: int, symmetric: bool, act_order: bool) -> Row:
+    options = {"bits": bits, "group_size": size, "symmetric": symmetric, "act_order": act_order}
+    return Row(f"GPTQ {name}", "gptq", options, "mixed_gemm_gptq")
+
+
+_INT8, _FP8 = "MixedGemmInt8LinearKernel", "MixedGemmFp8LinearKernel"
+ROWS = (
+    *_weight_only(),
+    _gptq("8 bits, g32", 8, 32, True, False),
+    _gptq("4 bits, g32, sym=False", 4, 32, False, False),
+    _gptq("4 bits, g64, act-order", 4, 64, True, True),
+    _gptq("8 bits, g64, sym=False, act-order", 8, 64, False, True),
+    Row("AWQ g64", "awq", {"group_size": 64}, dtypes=HALVES),
+    *(
+        Row(f"W8A8 {x}", "compressed-tensors", {"scheme": "w8a8", "activations": x}, _INT8)
+        for x in ("dynamic", "dynamic_azp", "static", "static_azp")
+    ),
+    *(
+        Row(f"FP8 {x}", "compressed-tensors", {"scheme": "fp8", "activations": x}, _FP8)
+        for x in ("dynamic", "static")
+    ),
+)

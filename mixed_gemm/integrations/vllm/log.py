@@ -1,0 +1,34 @@
+"""What the plug-in says, in vLLM's own log, and the answers that never raise."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+# vLLM shows what is logged below its own name, from INFO on.
+logger = logging.getLogger("vllm.mixed_gemm")
+
+
+@functools.cache
+def say_once(text: str) -> None:
+    logger.info("%s", text)
+
+
+def answer(kernel: str, judge: Callable[[Any], str | None], asked: Any) -> tuple[bool, str | None]:
+    """What ``can_implement`` returns: vLLM asks it of every kernel in turn, unguarded.
+
+    Args:
+        kernel: who answers.
+        judge: why it cannot serve what is asked, or None when it can.
+        asked: vLLM's description of a layer.
+    """
+    try:
+        reason = judge(asked)
+    except Exception as error:  # a description of a vLLM that we do not know
+        reason = f"the layer could not be judged: {type(error).__name__}: {error}"
+    if reason is None:
+        return True, None
+    say_once(f"{kernel} does not take a layer: {reason}")
+    return False, f"mixed_gemm: {reason}"

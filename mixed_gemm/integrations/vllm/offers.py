@@ -1,0 +1,89 @@
+"""What is offered to vLLM: a row for each kernel, registered each for itself, so that what a
+release of vLLM has otherwise costs that row alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from .interface import RELIES_ON, lacking_in_vllm
+from .log import logger
+
+LINEAR = "vllm.model_executor.kernels.linear"
+QUANTIZATION = "vllm.model_executor.layers.quantization"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """module: of this package. kind: vLLM's word for the list. listed: the list, in LINEAR."""
+
+    module: str
+    name: str
+    kind: str
+    listed: str
+
+    def load(self) -> Any:
+        return getattr(importlib.import_module(f"{__package__}.{self.module}"), self.name)
+
+
+KERNELS = (
+    Kernel("weight_only", "MixedGemmLinearKernel", "mp", "_POSSIBLE_KERNELS"),
+    Kernel("int8", "MixedGemmInt8LinearKernel", "int8", "_POSSIBLE_INT8_KERNELS"),
+    Kernel("fp8", "MixedGemmFp8LinearKernel", "fp8", "_POSSIBLE_FP8_KERNELS"),
+)
+# (kind, platform) that stand first wherever the user wants ours: vLLM 0.32 has one kernel for int8
+# on the CPU, says yes to every layer, and ends the process in float16. Under "last" ours says no to
+# every other dtype, so that no more is taken than that (``int8.py``).
+ALWAYS_FIRST = {("int8", "CPU")}
+PLATFORMS = ("CUDA", "CPU")
+
+
+def offer_all(wanted: str) -> None:
+    """Raises what a vLLM without any of the interface raises."""
+    linear: Any = importlib.import_module(LINEAR)
+    platforms: Any = importlib.import_module("vllm.platforms")
+    envs: Any = importlib.import_module("vllm.envs")
+    # vLLM hashes its variables into the key of its compile cache: the choice belongs there.
+    from . import VARIABLE, place
+
+    envs.environment_variables[VARIABLE] = place
+    if wanted == "off":
+        return
+    for row in KERNELS:
+        _guarded(row.module, partial(_offer, row, linear, platforms.PlatformEnum, wanted))
+    _guarded("gptq", _offer_gptq)
+
+
+def _guarded(what: str, offer: Callable[[], None]) -> None:
+    try:
+        if lacking := [text for need in RELIES_ON[what] for text in lacking_in_vllm(need)]:
+            raise NotImplementedError("; ".join(lacking))
+        offer()
+    except Exception as error:  # whatever another vLLM may raise
+        logger.warning(
+            "mixed_gemm: %s is not offered to this vLLM: %s: %s",
+            *(what, type(error).__name__, error),
+        )
+
+
+def _offer(row: Kernel, linear: Any, platforms: Any, wanted: str) -> None:
+    kernel, lists = row.load(), getattr(linear, row.listed)
+    for name in PLATFORMS:
+        platform = getattr(platforms, name)
+        if kernel not in lists.get(platform, []):
+            linear.register_linear_kernel(kernel, platform, row.kind)
+        if wanted == "first" or (row.kind, name) in ALWAYS_FIRST:
+            lists[platform].remove(kernel)
+            lists[platform].insert(0, kernel)
+
+
+def _offer_gptq() -> None:
+    """vLLM asks configurations that it does not have itself before its own ones."""
+    methods: Any = importlib.import_module(QUANTIZATION)
+    module = importlib.import_module(f"{__package__}.gptq")
+    if module.NAME not in methods.QUANTIZATION_METHODS:
+        methods.register_quantization_config(module.NAME)(module.MixedGemmGPTQConfig)

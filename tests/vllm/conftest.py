@@ -1,0 +1,48 @@
+"""vLLM itself, in an environment of its own (tools/setup_vllm.sh): nothing here skips."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+for folder in (REPOSITORY, REPOSITORY / "tests", REPOSITORY / "tools"):
+    sys.path.insert(0, str(folder))
+
+from benchmarks.serving import engine  # noqa: E402
+
+engine.prepare()
+
+from benchmarks.serving.installed import write_metadata  # noqa: E402
+from benchmarks.serving.models import dense_folder  # noqa: E402
+from mixed_gemm import _library  # noqa: E402
+
+
+@pytest.fixture(scope="session", autouse=True)
+def library() -> None:
+    _library.require()
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A value of PYTHONPATH with which vLLM's loader finds the plug-in of this tree."""
+    folder = write_metadata(tmp_path_factory.mktemp("installed"))
+    return os.pathsep.join([str(folder), str(REPOSITORY)])
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return dense_folder(tmp_path_factory.mktemp("small"), small=True)
+
+
+@pytest.fixture(scope="session")
+def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return dense_folder(tmp_path_factory.mktemp("smollm2"), small=False)
+
+
+@pytest.fixture
+def repository() -> Path:
+    return REPOSITORY
