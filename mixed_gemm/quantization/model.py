@@ -86,8 +86,8 @@ def quantize_(
             leaves ``lm_head`` and routers of experts in their dtype; ``None`` or ``()`` quantizes
             them.
         method: how weights are rounded: None, each to the nearest; "rtn", with the zero
-            point of each group that costs least; "hqq", half-quadratic (both in seconds and without data); "awq",
-            "gptq", "awq+gptq", "autoround", which need calibration; "gptq+distill", which needs
+            point of each group that costs least; "hqq", half-quadratic (both in seconds and
+            without data); "awq", "gptq", "awq+gptq", "autoround", which need calibration; "gptq+distill", which needs
             room for gradients, too; "smoothquant" and "smoothquant+gptq", for schemes that round
             activations; or an object of ``mixed_gemm.quantization.methods``, which have settings.
             All but those two are for linears whose activations are left alone; convolutions are
