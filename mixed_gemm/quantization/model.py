@@ -87,8 +87,9 @@ def quantize_(
             them.
         method: how weights are rounded: None, each to the nearest; "rtn", with the zero
             point of each group that costs least; "hqq", half-quadratic (both in seconds and
-            without data); "awq", "gptq", "awq+gptq", "autoround", which need calibration; "gptq+distill", which needs
-            room for gradients, too; "smoothquant" and "smoothquant+gptq", for schemes that round
+            without data); "awq", "gptq", "awq+gptq", "autoround", which need calibration;
+            "gptq+distill", which needs room for gradients, too; "smoothquant" and
+            "smoothquant+gptq", for schemes that round
             activations; or an object of ``mixed_gemm.quantization.methods``, which have settings.
             All but those two are for linears whose activations are left alone; convolutions are
             rounded to the nearest. With a method, bits may be 3 or 2, which are stored in 4.
