@@ -60,12 +60,11 @@ def _peers(rows: dict[str, dict[str, Any]]) -> str:
 def _streaming() -> str:
     found = _read("quality_streaming_h100.json")
     block, peak = found["block_bytes"] / 1e9, found["peak_device_bytes"] / 1e9
-    resident = found["peak_resident_bytes"] / 1e9
+    resident, seconds = found["peak_resident_bytes"] / 1e9, found["seconds_per_block"]
     return f"""Two blocks of the shape of Llama-3-70B ({block:.1f} GB each in bfloat16), calibrated
 by GPTQ from a folder with {found["calibration_tokens"]} tokens: at most {peak:.1f} GB on the GPU
-and {resident:.1f} GB on the host, {found["seconds_per_block"]:.0f} s for each block beside six other
-processes. The second moments of the 28672 inputs of a layer are most of it, so that more blocks
-need no more."""
+and {resident:.1f} GB on the host, {seconds:.0f} s for each block beside six other processes. The
+second moments of the 28672 inputs of a layer are most of it, so that more blocks need no more."""
 
 
 def part() -> str:
