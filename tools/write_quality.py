@@ -1,4 +1,4 @@
-"""Writes the tables of docs/calibration.md from benchmarks/results/quality_*_h100.json.
+"""Writes the tables of docs/calibration.md from benchmarks/results/quality_*.json.
 
 python tools/write_quality.py          writes them
 python tools/write_quality.py --check  exit status 1 if they would change
@@ -67,6 +67,21 @@ and {resident:.1f} GB on the host, {seconds:.0f} s for each block beside six oth
 second moments of the 28672 inputs of a layer are most of it, so that more blocks need no more."""
 
 
+def _sentences() -> str:
+    found = _read("quality_sentences_cpu.json")
+    header = ["scheme", "degrees", "same neighbour", "weights"]
+    lines = [header, ["---"] * len(header)]
+    for row in found["rows"]:
+        same, size = f"{100 * row['same_neighbour']:.0f} %", f"{row['weights_mb']:.1f} MB"
+        lines.append([row["name"], f"{row['degrees']:.1f}", same, size])
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"""A second model, all-MiniLM-L6-v2 (an encoder of 22 million parameters): by how many degrees
+rounding turns the vectors of {found["texts"]} news articles, and how many keep their nearest
+neighbour among them; calibrated on {found["calibration_texts"]} speeches and reviews, on a CPU:
+
+{table}"""
+
+
 def part() -> str:
     """The best method of each scheme, every method of one scheme, other tools, and memory."""
     found = _read("quality_smollm2_h100.json")
@@ -95,7 +110,9 @@ Other tools on the same model, calibration and texts, 4 bits in groups of 64:
 
 {_peers({row["name"]: row for row in found["rows"]})}
 
-{_streaming()}"""
+{_streaming()}
+
+{_sentences()}"""
 
 
 if __name__ == "__main__":
