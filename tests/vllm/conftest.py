@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,13 @@ for folder in (REPOSITORY, REPOSITORY / "tests", REPOSITORY / "tools"):
 
 from benchmarks.serving import engine  # noqa: E402
 
+# What vLLM writes beside a model is gone with the session, and no run finds what another compiled.
+_WRITTEN = tempfile.TemporaryDirectory(prefix="vllm")
+for variable in (
+    *("VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_RPC_BASE_PATH"),
+    "TORCHINDUCTOR_CACHE_DIR",
+):
+    os.environ[variable] = _WRITTEN.name
 engine.prepare()
 
 from benchmarks.serving.installed import write_metadata  # noqa: E402
