@@ -31,22 +31,14 @@ from mixed_gemm.integrations.vllm import log, offers
 from mixed_gemm.integrations.vllm.interface import found_in_vllm
 
 KERNELS = {row.kind: row for row in offers.KERNELS}
-LISTS = {row.listed for row in offers.KERNELS}
 INDEX_SECONDS = 180
 
 
 @pytest.fixture(autouse=True)
-def as_installed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """vLLM's lists without ours; what registers on top of them goes with the test. caplog sees
-    what vLLM logs."""
-    for name in LISTS:
-        plain = {
-            platform: [x for x in kernels if not x.__name__.startswith("MixedGemm")]
-            for platform, kernels in getattr(linear, name).items()
-        }
-        monkeypatch.setattr(linear, name, plain)
-    monkeypatch.setattr(envs, "environment_variables", dict(envs.environment_variables))
-    monkeypatch.delenv(plugin.VARIABLE, raising=False)
+def heard(
+    as_installed: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """caplog sees what vLLM logs."""
     monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
     log.say_once.cache_clear()
     caplog.set_level(logging.INFO)
