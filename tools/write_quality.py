@@ -1,4 +1,4 @@
-"""Writes the tables of docs/calibration.md from benchmarks/results/quality_smollm2_h100.json.
+"""Writes the tables of docs/calibration.md from benchmarks/results/quality_*_h100.json.
 
 python tools/write_quality.py          writes them
 python tools/write_quality.py --check  exit status 1 if they would change
@@ -15,7 +15,12 @@ from written import settle, with_part
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "calibration.md"
-RESULTS = ROOT / "benchmarks" / "results" / "quality_smollm2_h100.json"
+RESULTS = ROOT / "benchmarks" / "results"
+OURS = {  # the method that is compared with each row of benchmarks/quality/peers.py
+    f"{theirs} {kind}": f"4 bits g64 {kind}, {ours}"
+    for theirs, ours in (("GPTQ", "gptq"), ("AWQ", "awq"), ("autoround", "autoround"))
+    for kind in ("symmetric", "asymmetric")
+} | {"hqq": "4 bits g64 real zero points, hqq"}
 BEGIN, END = (f"<!-- quality: {x} tools/write_quality.py -->" for x in ("written by", "end of"))
 
 
@@ -34,21 +39,63 @@ def _table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def _read(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RESULTS / name).read_text(encoding="utf-8"))
+    return found
+
+
+def _percent(row: dict[str, Any]) -> str:
+    return " / ".join(f"{row['percent'][x]:.1f}" for x in ("news", "licence"))
+
+
+def _peers(rows: dict[str, dict[str, Any]]) -> str:
+    header = ["method", "tool", "theirs, news / licence", "ours"]
+    lines = [header, ["---"] * len(header)]
+    for row in _read("quality_peers_h100.json")["rows"]:
+        ours = rows[OURS[row["name"]]]
+        lines.append([row["name"], row["tool"], f"{_percent(row)} %", f"{_percent(ours)} %"])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _streaming() -> str:
+    found = _read("quality_streaming_h100.json")
+    block, peak = found["block_bytes"] / 1e9, found["peak_device_bytes"] / 1e9
+    resident, seconds = found["peak_resident_bytes"] / 1e9, found["seconds_per_block"]
+    return f"""Two blocks of the shape of Llama-3-70B ({block:.1f} GB each in bfloat16), calibrated
+by GPTQ from a folder with {found["calibration_tokens"]} tokens: at most {peak:.1f} GB on the GPU
+and {resident:.1f} GB on the host, {seconds:.0f} s for each block beside six other processes. The
+second moments of the 28672 inputs of a layer are most of it, so that more blocks need no more."""
+
+
 def part() -> str:
-    """Both tables: the best method of each scheme, and every method of one scheme."""
-    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    """The best method of each scheme, every method of one scheme, other tools, and memory."""
+    found = _read("quality_smollm2_h100.json")
     best = [row for row in found["rows"] if row["goal"] is not None]
     others = [row for row in found["rows"] if row["goal"] is None]
+    weights = [row for row in others if not row["name"].startswith("W8A8")]
+    rounded = [row for row in others if row["name"].startswith("W8A8")]
     tokens, about = found["calibration"]["tokens"], found["about"]
     dense = " and ".join(f"{found['dense'][x]:.2f} ({x})" for x in ("news", "licence"))
     return f"""Perplexity above that of the dense model, which has {dense}; {tokens} tokens of
-calibration; one {about["gpu"]} that other runs shared, so that one alone takes half the time.
+calibration; one {about["gpu"]} that other runs shared, so that one alone takes half the time or
+less.
 
 {_table(best)}
 
 4 bits in groups of 64, by method (`None`: each weight to the nearest):
 
-{_table(others)}"""
+{_table(weights)}
+
+8 bits for weights and activations, by method. The licence is 3712 tokens in 4 windows, and a few
+tokens at the begin of each decide much, so that differences below half a percent are chance:
+
+{_table(rounded)}
+
+Other tools on the same model, calibration and texts, 4 bits in groups of 64:
+
+{_peers({row["name"]: row for row in found["rows"]})}
+
+{_streaming()}"""
 
 
 if __name__ == "__main__":

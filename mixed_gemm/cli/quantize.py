@@ -124,7 +124,9 @@ def command(
     TARGET.partial: run the same command again after an interruption.
     """
     from mixed_gemm import open_checkpoint, save_checkpoint
+    from mixed_gemm.formats.save import refuse_target
     from mixed_gemm.quantization import CalibratedCheckpoint, DenseCheckpoint
+    from mixed_gemm.quantization.methods.names import FEWER_BITS
     from mixed_gemm.quantization.report import told_together
     from mixed_gemm.quantization.select import DEFAULT_SKIP
 
@@ -135,17 +137,17 @@ def command(
         "skip": skip or DEFAULT_SKIP,
         "ragged": ragged,
     }
-    work = target.with_name(f"{target.name}.partial")
-    dense: DenseCheckpoint
-    if calibration:
-        texts = (calibration, tokens, seed)
-        dense = _calibrated(source, scheme, method, texts, device, work, options)
-    else:
-        dense = DenseCheckpoint(source, scheme, method=method, **options)
+    plain = ("rtn" if bits in FEWER_BITS else None) if calibration else method
+    dense = DenseCheckpoint(source, scheme, method=plain, **options)
+    refuse_target(dense, target, overwrite=force)  # before what may take hours
     if source.is_dir() and find_spec("transformers") is not None:
         from mixed_gemm.integrations.transformers.readable import refuse_unreadable
 
         refuse_unreadable(source, {name: dense.shape(name) for name in dense.layers})
+    if calibration:
+        work = target.with_name(f"{target.name}.partial")
+        texts = (calibration, tokens, seed)
+        dense = _calibrated(source, scheme, method, texts, device, work, options)
     save_checkpoint(
         dense, target, max_shard_bytes=shard_bytes(shard_size), overwrite=force, progress=True
     )

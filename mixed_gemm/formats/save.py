@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -132,6 +132,26 @@ def _refuse_scaled_activations(names: Iterable[str], layers: Iterable[str]) -> N
             )
 
 
+def _target(source: Any, companions: Sequence[Path], path: Path, overwrite: bool) -> TargetFolder:
+    names = [file.name for file in companions]
+    names += [] if README in names or (path / README).exists() else [README]
+    read = () if isinstance(source, nn.Module) else (source.path, *source.files, *companions)
+    return TargetFolder(path, names, overwrite, read)
+
+
+def refuse_target(source: Any, path: str | Path, *, overwrite: bool = False) -> None:
+    """Raise what :func:`save_checkpoint` would for a folder that cannot be written: for those who
+    work for long before they save.
+
+    Args:
+        source: a checkpoint. path, overwrite: of the call to come.
+
+    Raises:
+        FileExistsError, NotADirectoryError: as save_checkpoint. Nothing is written.
+    """
+    _target(source, find_companions(source.path), Path(path), overwrite).refuse()
+
+
 def save_checkpoint(
     source: nn.Module | Checkpoint | Stream,
     path: str | Path,
@@ -183,14 +203,8 @@ def save_checkpoint(
         )
     if isinstance(given, _FromModel) and given.is_spread and not _writes(given):
         return
-    companions: tuple[Path, ...] = ()
-    sources: tuple[Path, ...] = ()
-    if not isinstance(source, nn.Module):
-        companions = find_companions(source.path)
-        sources = (source.path, *source.files, *companions)
-    names = [file.name for file in companions]
-    names += [] if README in names or (Path(path) / README).exists() else [README]
-    with TargetFolder(Path(path), names, overwrite, sources) as target:
+    companions = () if isinstance(source, nn.Module) else find_companions(source.path)
+    with _target(source, companions, Path(path), overwrite) as target:
         writer = ShardWriter(target.stage, max_shard_bytes)
         groups = Groups()
         for name in track(given.layers, "save", progress):

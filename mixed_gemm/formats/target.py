@@ -77,12 +77,16 @@ class TargetFolder:
         self._lock = -1
         self.stage = folder / STAGING
 
-    def __enter__(self) -> TargetFolder:
-        folder = self._folder
-        if not folder.is_dir() and os.path.lexists(folder):
-            raise NotADirectoryError(f"save_checkpoint: {folder} is no folder")
+    def refuse(self) -> None:
+        """Raise what entering raises, before there is anything to write."""
+        if not self._folder.is_dir() and os.path.lexists(self._folder):
+            raise NotADirectoryError(f"save_checkpoint: {self._folder} is no folder")
         self._refuse_source()
         self._refuse_conflicts()
+
+    def __enter__(self) -> TargetFolder:
+        folder = self._folder
+        self.refuse()
         try:
             self._make_folder()
             self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

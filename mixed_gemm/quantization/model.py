@@ -85,13 +85,14 @@ def quantize_(
             dotted name ("lm_head", "layers.0", "*_proj"), or f(name, module) -> bool. The default
             leaves ``lm_head`` and routers of experts in their dtype; ``None`` or ``()`` quantizes
             them.
-        method: how weights are rounded: None, each to the nearest; "rtn", to the nearest in ranges
-            that are searched; "hqq", half-quadratic (both in seconds and without data); "awq",
-            "gptq", "awq+gptq", "autoround", which need calibration; "gptq+distill", which needs
-            room for gradients, too; "smoothquant", for schemes that round activations; or an object
-            of ``mixed_gemm.quantization.methods``, which have settings. All but "smoothquant" are
-            for linears whose activations are left alone; convolutions are rounded to the nearest.
-            With a method, bits may be 3 or 2, which are stored in 4.
+        method: how weights are rounded: None, each to the nearest; "rtn", with the zero
+            point of each group that costs least; "hqq", half-quadratic (both in seconds and
+            without data); "awq", "gptq", "awq+gptq", "autoround", which need calibration;
+            "gptq+distill", which needs room for gradients, too; "smoothquant" and
+            "smoothquant+gptq", for schemes that round
+            activations; or an object of ``mixed_gemm.quantization.methods``, which have settings.
+            All but those two are for linears whose activations are left alone; convolutions are
+            rounded to the nearest. With a method, bits may be 3 or 2, which are stored in 4.
         calibration: batches for methods that need them, and for schemes that round activations:
             for static ones and for ``smooth``. A mapping runs as model(**batch), a tuple or list as
             model(*batch), anything else as model(batch), in eval mode. Of text: ``text_batches``.

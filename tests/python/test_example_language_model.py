@@ -14,27 +14,17 @@ from support import decoders
 
 import mixed_gemm
 
-transformers = pytest.importorskip("transformers")
-tokenizers = pytest.importorskip("tokenizers")
+pytest.importorskip("transformers")
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def words(count: int, seed: int) -> str:
-    generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(decoders.VOCABULARY, (count,), generator=generator)
-    return " ".join(f"w{i}" for i in ids.tolist())
 
 
 def test_from_a_model_to_a_sentence(tmp_path: Path) -> None:
     model = tmp_path / "model"
     decoders.decoder().save_pretrained(model)
-    vocabulary = {f"w{i}": i for i in range(decoders.VOCABULARY)}
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="w0"))
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(model)
+    decoders.save_tokenizer(model)
     for name, seed in (("a", 1), ("b", 2), ("held_out", 3)):
-        (tmp_path / f"{name}.txt").write_text(words(700, seed))
+        (tmp_path / f"{name}.txt").write_text(decoders.words(700, seed))
     run = subprocess.run(
         [
             sys.executable, str(ROOT / "examples/quantize_language_model.py"), str(model),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -47,3 +48,21 @@ def logits(model: Any, seed: int = 7) -> Tensor:
 
 def error(model: Any, dense: Tensor) -> float:
     return float((logits(model) - dense).norm() / dense.norm())
+
+
+def words(count: int, seed: int) -> str:
+    """Random words that :func:`save_tokenizer` knows."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(VOCABULARY, (count,), generator=generator)
+    return " ".join(f"w{i}" for i in ids.tolist())
+
+
+def save_tokenizer(folder: Path) -> None:
+    """Of one token a word: w0, w1, ..."""
+    import tokenizers
+    import transformers
+
+    vocabulary = {f"w{i}": i for i in range(VOCABULARY)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="w0"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
