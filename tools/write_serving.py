@@ -85,29 +85,16 @@ def bits() -> str:
     same = sum(x["same_bits"] for x in rows)
     calls = sum(x["calls"] for x in rows)
     told = "**all**" if same == calls else f"**{same}**"
-    return f"""Where tokens differ, is it our layer? Of {calls} calls of linear layers in the engine
-{
-        told
-    } gave the bits that `mixed_gemm.Linear` gives for the same input. What differs lies between them, where
-vLLM adds up in another order: norms, rotations, attention. Rounding activations to 8 bits makes
-much of it: transformers with `eager` attention instead of `sdpa`, both its own, moves logits of
-W8A8 by more than the best token leads, and parts from itself too (SmolLM2, `python -m
+    head = ["weights", "dtype", "calls with the same bits", "tokens of vLLM", "tokens of eager"]
+    table = _table([*head, "logits moved by eager", "lead of the best token"], lines)
+    return f"""Where tokens differ, is it our layer? Of {calls} calls in the engine, {told} gave the
+bits that `mixed_gemm.Linear` gives for the same input. What differs lies between them, where vLLM
+adds up in another order: norms, rotations, attention. Rounding activations to 8 bits makes much of
+it: transformers with `eager` attention instead of `sdpa`, both its own, moves logits of W8A8 by
+more than the best token leads, and parts from itself too (SmolLM2, `python -m
 benchmarks.serving.bits`, {_versions(found["versions"])}).
 
-{
-        _table(
-            [
-                "weights",
-                "dtype",
-                "calls with the same bits",
-                "tokens of vLLM",
-                "tokens of eager",
-                "logits moved by eager",
-                "lead of the best token",
-            ],
-            lines,
-        )
-    }"""
+{table}"""
 
 
 def _served(of: dict[str, Any]) -> bool:
