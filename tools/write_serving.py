@@ -90,8 +90,8 @@ def bits() -> str:
     return f"""Where tokens differ, is it our layer? Of {calls} calls in the engine, {told} gave the
 bits that `mixed_gemm.Linear` gives for the same input. What differs lies between them, where vLLM
 adds up in another order: norms, rotations, attention. Rounding activations to 8 bits makes much of
-it: transformers with `eager` attention instead of `sdpa`, both its own, moves logits of W8A8 by
-more than the best token leads, and parts from itself too (SmolLM2, `python -m
+it: transformers with `eager` attention instead of `sdpa`, both its own, mostly moves logits of W8A8
+by more than the best token leads, and parts from itself too (SmolLM2, `python -m
 benchmarks.serving.bits`, {_versions(found["versions"])}).
 
 {table}"""
