@@ -22,7 +22,7 @@ from .rows import ROWS
 from .tokens import COUNT, equal
 
 NAMES = (
-    *("W4A16 g64", "W8A16 channel"),
+    *("W4A16 g32", "W4A16 g64", "W8A16 channel"),
     *("W8A8 dynamic", "W8A8 dynamic_azp", "W8A8 static", "W8A8 static_azp"),
     *("FP8 dynamic", "FP8 static"),
 )
