@@ -5,7 +5,7 @@
 #   make demo      quantize a real sentence model and search with it
 #   make test      C++ and Python tests that need no GPU, the ABI, the machine code, the wheel
 #   make test-vllm the plug-in inside vLLM, and docs/serving.md, in an environment of its own
-#                  (.venv-vllm, 3.7 GB, kept; VENV_VLLM names another)
+#                  (.venv-vllm, 2.6 GB, kept; VENV_VLLM names another)
 #   make lint      ruff, mypy --strict, clang-format, codespell
 #   make matrix    the built library under the oldest and the newest torch and Python
 #   make gate      what CI demands beyond them: sanitizers, mutants, fuzzing (tools/gate.py);
@@ -66,9 +66,10 @@ test: build
 
 # The newest vLLM is read from the index where that answers.
 test-vllm: build
-	tools/setup_vllm.sh
+	MIXED_GEMM_LIBRARY=$(BUILT_LIBRARY) tools/setup_vllm.sh
 	OMP_WAIT_POLICY=PASSIVE MIXED_GEMM_LIBRARY=$(BUILT_LIBRARY) \
-	  $(abspath $(VENV_VLLM))/bin/python -m pytest tests/vllm $(PYTEST_ARGS)
+	  $(abspath $(VENV_VLLM))/bin/python -m pytest tests/vllm \
+	  -o tmp_path_retention_policy=failed $(PYTEST_ARGS)
 
 lint:
 	tools/setup_env.sh lint

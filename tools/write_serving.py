@@ -68,10 +68,33 @@ def tokens() -> str:
     return f"""Tokens that are those of transformers, up to the first that differs, by `python -m
 benchmarks.serving.tokens` ({_versions(found["versions"])}). The engine is compared in three dtypes,
 the server in the first; prompts longer than a step, prefix caching and chunked prefill are on.
-Where activations are rounded to 8 bits, a difference in the last bit of 16 may grow as large as
-that rounding, and with it a token may differ.
 
 {_table(["weights", "model", "run by", *dtypes, "server"], lines)}"""
+
+
+def bits() -> str:
+    """Each layer by itself (``python -m benchmarks.serving.bits``)."""
+    found = _read("bits")
+    rows = found["rows"]
+    lines = (
+        [x["row"], x["dtype"], f"{x['same_bits']} of {x['calls']}",
+         *(f"{x[by]} of {x['of']}" for by in ("engine", "eager")),
+         f"{x['eager_logits']:.2f}", f"{x['lead']:.2f}"]
+        for x in rows
+    )  # fmt: skip
+    same = sum(x["same_bits"] for x in rows)
+    calls = sum(x["calls"] for x in rows)
+    told = "**all**" if same == calls else f"**{same}**"
+    head = ["weights", "dtype", "calls with the same bits", "tokens of vLLM", "tokens of eager"]
+    table = _table([*head, "logits moved by eager", "lead of the best token"], lines)
+    return f"""Where tokens differ, is it our layer? Of {calls} calls in the engine, {told} gave the
+bits that `mixed_gemm.Linear` gives for the same input. What differs lies between them, where vLLM
+adds up in another order: norms, rotations, attention. Rounding activations to 8 bits makes much of
+it: transformers with `eager` attention instead of `sdpa`, both its own, mostly moves logits of W8A8
+by more than the best token leads, and parts from itself too (SmolLM2, `python -m
+benchmarks.serving.bits`, {_versions(found["versions"])}).
+
+{table}"""
 
 
 def _served(of: dict[str, Any]) -> bool:
@@ -104,7 +127,7 @@ bfloat16, decoding, compiled as vLLM does by default, {meta["threads"]} threads 
 Leave `OMP_WAIT_POLICY` unset: threads that sleep between two layers cost more than the layers."""
 
 
-PARTS = {"answers": answers, "tokens": tokens, "speed": speed}
+PARTS = {"answers": answers, "tokens": tokens, "bits": bits, "speed": speed}
 
 
 def page() -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -28,7 +29,8 @@ from .installed import ROOT, write_metadata
 from .models import dense_folder, prompts, write
 from .rows import ROWS, Row
 
-COUNT, PORT = 12, 8765
+COUNT = 12
+START_SECONDS = 600  # of a server that takes 20 on a machine without other jobs
 
 
 def in_engine(folder: Path, row: Row, dtype: str, dense: Path) -> dict[str, Any]:
@@ -47,16 +49,23 @@ def equal(found: list[int], wanted: list[int]) -> int:
     return [*same, False].index(False)
 
 
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
 def in_server(
     folder: Path, dtype: str, prompt: list[int], path: str
 ) -> tuple[list[int], list[str]]:
     """(tokens of a server, the lines of its log that name kernels)."""
     own = {k: v for k, v in engine.ENVIRONMENT.items() if "MULTIPROCESSING" not in k}
     inherited = {k: v for k, v in os.environ.items() if "MULTIPROCESSING" not in k}
+    port = free_port()
     command = [
         sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder),
         "--dtype", dtype,
-        "--port", str(PORT), "--max-model-len", "128", "--enforce-eager",
+        "--port", str(port), "--max-model-len", "128", "--enforce-eager",
         *([] if (folder / "tokenizer.json").is_file() else ["--skip-tokenizer-init"]),
     ]  # fmt: skip
     with tempfile.TemporaryFile("w+") as log:
@@ -65,7 +74,7 @@ def in_server(
             stdout=log, stderr=subprocess.STDOUT,
         )  # fmt: skip
         try:
-            found = _ask(server, str(folder), prompt)
+            found = _ask(server, port, str(folder), prompt)
         finally:
             server.terminate()
             server.wait(60)
@@ -76,20 +85,20 @@ def in_server(
     return found, sorted(set(named))
 
 
-def _ask(server: subprocess.Popen[bytes], model: str, prompt: list[int]) -> list[int]:
+def _ask(server: subprocess.Popen[bytes], port: int, model: str, prompt: list[int]) -> list[int]:
     asked = {
         "model": model, "prompt": prompt, "max_tokens": COUNT, "temperature": 0,
         "ignore_eos": True, "return_token_ids": True, "detokenize": False,
     }  # fmt: skip
     request = urllib.request.Request(
-        f"http://127.0.0.1:{PORT}/v1/completions",
+        f"http://127.0.0.1:{port}/v1/completions",
         json.dumps(asked).encode(),
         {"Content-Type": "application/json"},
     )
-    end = time.monotonic() + 120
+    end = time.monotonic() + START_SECONDS
     while True:
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=START_SECONDS) as answer:
                 found: list[int] = json.loads(answer.read())["choices"][0]["token_ids"]
                 return found
         except urllib.error.HTTPError:

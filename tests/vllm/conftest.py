@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,20 @@ for folder in (REPOSITORY, REPOSITORY / "tests", REPOSITORY / "tools"):
 
 from benchmarks.serving import engine  # noqa: E402
 
+# What vLLM writes beside a model is gone with the session, and no run finds what another compiled.
+_WRITTEN = tempfile.TemporaryDirectory(prefix="vllm")
+for variable in (
+    *("VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_RPC_BASE_PATH"),
+    "TORCHINDUCTOR_CACHE_DIR",
+):
+    os.environ[variable] = _WRITTEN.name
 engine.prepare()
 
 from benchmarks.serving.installed import write_metadata  # noqa: E402
 from benchmarks.serving.models import dense_folder  # noqa: E402
 from mixed_gemm import _library  # noqa: E402
+from mixed_gemm.integrations import vllm as plugin  # noqa: E402
+from mixed_gemm.integrations.vllm import offers  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -46,3 +56,20 @@ def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def repository() -> Path:
     return REPOSITORY
+
+
+@pytest.fixture
+def as_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's lists without ours, whatever other tests have registered; what registers on top of
+    them goes with the test."""
+    from vllm import envs
+    from vllm.model_executor.kernels import linear
+
+    for name in {row.listed for row in offers.KERNELS}:
+        plain = {
+            platform: [x for x in kernels if not x.__name__.startswith("MixedGemm")]
+            for platform, kernels in getattr(linear, name).items()
+        }
+        monkeypatch.setattr(linear, name, plain)
+    monkeypatch.setattr(envs, "environment_variables", dict(envs.environment_variables))
+    monkeypatch.delenv(plugin.VARIABLE, raising=False)

@@ -46,12 +46,8 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def as_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM's lists as they came; what registers on top of them goes with the test."""
-    kernels = {platform: list(found) for platform, found in linear._POSSIBLE_KERNELS.items()}
-    monkeypatch.setattr(linear, "_POSSIBLE_KERNELS", kernels)
+def not_loaded(as_installed: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugins, "plugins_loaded", False)
-    monkeypatch.delenv(plugin.VARIABLE, raising=False)
 
 
 def ours() -> Any:

@@ -8,14 +8,13 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,8 @@ import pytest
 from benchmarks.serving import engine
 from benchmarks.serving.models import prompts, write
 from benchmarks.serving.rows import ROWS
+from benchmarks.serving.tokens import START_SECONDS, free_port
 
-START_SECONDS = 120
 WEIGHTS = {row.name: row for row in ROWS}
 
 
@@ -35,12 +34,6 @@ def environment(installed: str, **more: str) -> dict[str, str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     inherited = {k: v for k, v in os.environ.items() if k != "VLLM_ENABLE_V1_MULTIPROCESSING"}
     return {**inherited, **own, "PATH": path, "PYTHONPATH": installed, **more}
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @contextmanager
@@ -60,12 +53,16 @@ def server(folder: Path, log: Path, env: dict[str, str], *options: str) -> Itera
         wait_for(f"http://127.0.0.1:{port}/health", process, log)
         yield f"http://127.0.0.1:{port}"
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+        end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """With the processes that it started."""
+    for how, seconds in ((signal.SIGTERM, 30), (signal.SIGKILL, 30)):
+        with suppress(ProcessLookupError):  # all of them are gone
+            os.killpg(process.pid, how)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
 
 
 def wait_for(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -73,7 +70,7 @@ def wait_for(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
     while time.monotonic() < end:
         assert process.poll() is None, log.read_text()[-3000:]
         try:
-            urllib.request.urlopen(address, timeout=2)
+            urllib.request.urlopen(address, timeout=10)
             return
         except (urllib.error.URLError, OSError):
             time.sleep(0.5)
@@ -86,7 +83,7 @@ def complete(address: str, **asked: Any) -> dict[str, Any]:
         json.dumps(asked).encode(),
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=START_SECONDS) as answer:
         found: dict[str, Any] = json.loads(answer.read())
         return found
 
@@ -116,7 +113,7 @@ def test_without_a_library_the_server_runs_and_says_why(
     missing = str(tmp_path / "absent" / "libmixed_gemm.so")
     env = environment(installed, MIXED_GEMM_VLLM="first", MIXED_GEMM_LIBRARY=missing)
     with server(folder, log, env, "--dtype", "bfloat16", "--skip-tokenizer-init") as address:
-        assert urllib.request.urlopen(f"{address}/v1/models", timeout=10).status == 200
+        assert urllib.request.urlopen(f"{address}/v1/models", timeout=START_SECONDS).status == 200
     text = log.read_text()
     assert f"libmixed_gemm.so was not found in {missing}" in text
     assert "Using CPUWNA16LinearKernel for mixed-precision linear" in text
@@ -145,28 +142,26 @@ def test_the_commands_of_the_page(
     port = free_port()
     env = environment(installed)
     log = tmp_path / "log"
-    for command in rest:
-        command = command.replace(".venv-vllm/bin/", f"{Path(sys.executable).parent}/")
-        command = command.replace("8000", str(port))
-        if command.rstrip().endswith("&"):
-            with log.open("w") as out:
+    with ExitStack() as servers:
+        for command in rest:
+            command = command.replace(".venv-vllm/bin/", f"{Path(sys.executable).parent}/")
+            command = command.replace("8000", str(port))
+            if command.rstrip().endswith("&"):
                 process = subprocess.Popen(
                     ["bash", "-c", "exec env " + command.rstrip().rstrip("&")],
-                    cwd=tmp_path, env=env, stdout=out, stderr=subprocess.STDOUT,
-                    start_new_session=True,
+                    cwd=tmp_path, env=env, stdout=servers.enter_context(log.open("w")),
+                    stderr=subprocess.STDOUT, start_new_session=True,
                 )  # fmt: skip
-            continue
-        done = subprocess.run(
-            ["bash", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True,
-            check=False, timeout=START_SECONDS,
-        )  # fmt: skip
-        assert done.returncode == 0, (command, done.stdout, done.stderr, log)
-    try:
+                servers.callback(end, process)
+                continue
+            done = subprocess.run(
+                ["bash", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True,
+                check=False, timeout=START_SECONDS,
+            )  # fmt: skip
+            told = log.read_text()[-3000:] if log.is_file() else ""
+            assert done.returncode == 0, (command, done.stdout, done.stderr, told)
         assert " Paris" in json.loads(done.stdout)["choices"][0]["text"]
         assert "Using MixedGemmLinearKernel" in log.read_text()
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(30)
 
 
 @pytest.mark.parametrize("place", ["sometimes", "off"])
