@@ -75,8 +75,8 @@ def _sentences() -> str:
         same, size = f"{100 * row['same_neighbour']:.0f} %", f"{row['weights_mb']:.1f} MB"
         lines.append([row["name"], f"{row['degrees']:.1f}", same, size])
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"""A second model, all-MiniLM-L6-v2 (an encoder of 22 million parameters): by how many degrees
-rounding turns the vectors of {found["texts"]} news articles, and how many keep their nearest
+    return f"""A second model, all-MiniLM-L6-v2 (an encoder of 22 million parameters): by how many
+degrees rounding turns the vectors of {found["texts"]} news articles, and how many keep their nearest
 neighbour among them; calibrated on {found["calibration_texts"]} speeches and reviews, on a CPU:
 
 {table}"""
