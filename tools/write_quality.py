@@ -76,8 +76,9 @@ def _sentences() -> str:
         lines.append([row["name"], f"{row['degrees']:.1f}", same, size])
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return f"""A second model, all-MiniLM-L6-v2 (an encoder of 22 million parameters): by how many
-degrees rounding turns the vectors of {found["texts"]} news articles, and how many keep their nearest
-neighbour among them; calibrated on {found["calibration_texts"]} speeches and reviews, on a CPU:
+degrees rounding turns the vectors of {found["texts"]} news articles, and how many keep their
+nearest neighbour among them; calibrated on {found["calibration_texts"]} speeches and reviews, on a
+CPU:
 
 {table}"""
 
