@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 import random
 import sys
-import traceback
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -330,15 +330,7 @@ def main(rank: int, store: str) -> None:
 
     cases = [draw(world, 1000 * SEED + i) for i in range(CASES)]
     cases += [replace(draw(world, 1000 * SEED + 500 + i), compiled=True) for i in range(COMPILED)]
-    for case in cases:
-        torch.manual_seed(0)
-        try:
-            check(case, mesh)
-            print(f"{case}: ok", flush=True)
-        except Exception:
-            print(f"{case}: {traceback.format_exc()!r}", flush=True)
-    torch.distributed.destroy_process_group()
-    ranks.leave()
+    ranks.try_all({str(case): partial(check, case, mesh) for case in cases})
 
 
 if __name__ == "__main__":

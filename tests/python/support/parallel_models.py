@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -220,15 +219,7 @@ def main(rank: int, store: str, folder: Path) -> None:
     cases["reads its share"] = lambda: reads_its_share(folder, world)
     cases["embedding"] = lambda: with_an_embedding(folder, world)
     cases["saved again"] = lambda: saved_again(folder, world)
-    for name, case in cases.items():
-        torch.manual_seed(0)
-        try:
-            case()
-            print(f"{name}: ok", flush=True)
-        except Exception:
-            print(f"{name}: {traceback.format_exc()!r}", flush=True)
-    torch.distributed.destroy_process_group()
-    ranks.leave()
+    ranks.try_all(cases)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import sys
-import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -239,15 +238,7 @@ def main(rank: int, store: str, folder: Path) -> None:
             cases[f"files, {name}"] = lambda s=name: own_share(s, mesh, folder)  # type: ignore[misc]
         if mesh.size() > 1 and name != "w4 act-order":
             cases[f"FSDP2, {name}"] = lambda s=name: adapters(mesh, s)  # type: ignore[misc]
-    for name, case in cases.items():
-        torch.manual_seed(0)
-        try:
-            case()
-            print(f"{name}: ok", flush=True)
-        except Exception:
-            print(f"{name}: {traceback.format_exc()!r}", flush=True)
-    torch.distributed.destroy_process_group()
-    ranks.leave()
+    ranks.try_all(cases)
 
 
 if __name__ == "__main__":

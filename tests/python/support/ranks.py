@@ -7,7 +7,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -105,3 +106,19 @@ def leave() -> None:
     """
     print("done", flush=True)
     os._exit(0)
+
+
+def try_all(cases: Mapping[str, Callable[[], object]]) -> None:
+    """Run every case, each from the same random numbers, print "NAME: ok" or its traceback on one
+    line, and leave the group."""
+    import torch
+
+    for name, case in cases.items():
+        torch.manual_seed(0)
+        try:
+            case()
+            print(f"{name}: ok", flush=True)
+        except Exception:
+            print(f"{name}: {traceback.format_exc()!r}", flush=True)
+    torch.distributed.destroy_process_group()
+    leave()
