@@ -4,14 +4,11 @@ arguments that our RowwiseParallel and AllReduce refuse."""
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from support import ranks
 
 if not (torch.distributed.is_available() and torch.distributed.is_gloo_available()):
     pytest.skip("this torch has no gloo", allow_module_level=True)
@@ -23,27 +20,11 @@ from mixed_gemm.parallel import AllReduce, RowwiseParallel
 
 
 def test_two_processes_time_a_block(repository: Path, tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     out = tmp_path / "times.json"
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1"]
     module = ["-m", "benchmarks.tensor_parallel", "--device=cpu", "--rounds=1", "--rows", "1", "3"]
     shape = ["--shape", "256", "512", "8", "2", "32"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(repository)}
-    if sys.platform == "linux":
-        environment["GLOO_SOCKET_IFNAME"] = "lo"
-    run = subprocess.run(
-        [sys.executable, *launcher, f"--master-port={port}", *module, *shape, "--out", str(out)],
-        cwd=repository,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr[-3000:]
-    assert "| M | int4, 1 GPU |" in run.stdout
+    printed = ranks.torchrun([*module, *shape, "--out", str(out)], repository)
+    assert "| M | int4, 1 GPU |" in printed
     found = json.loads(out.read_text())
     assert "CUDA devices" in found["meta"]["symmetric_memory"]
     rows = [Row(**{"kernel": "", **row}) for row in found["rows"]]

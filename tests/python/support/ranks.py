@@ -5,6 +5,7 @@ GPU of its own, where MIXED_GEMM_TEST_BACKEND=nccl.
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import traceback
@@ -122,3 +123,29 @@ def try_all(cases: Mapping[str, Callable[[], object]]) -> None:
             print(f"{name}: {traceback.format_exc()!r}", flush=True)
     torch.distributed.destroy_process_group()
     leave()
+
+
+def torchrun(command: Sequence[str], repository: Path) -> str:
+    """What ``torchrun --nproc-per-node=2 *command`` prints, started as a user does it.
+
+    Raises:
+        AssertionError: it failed.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(repository)}
+    if sys.platform == "linux":
+        environment["GLOO_SOCKET_IFNAME"] = "lo"
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1"]
+    done = subprocess.run(
+        [sys.executable, *launcher, f"--master-port={port}", *command],
+        cwd=repository,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
