@@ -70,8 +70,16 @@ def save_pretrained(self: Any, save_directory: str | Path, *args: Any, **kwargs:
     type(self).save_pretrained(self, save_directory, *args, **kwargs)
     folder, quantizer = Path(save_directory), getattr(self, "hf_quantizer", None)
     own = getattr(quantizer, "own", {})
-    if own and (folder / CONFIG).exists() and kwargs.get("is_main_process", True):
+    is_main = args[0] if args else kwargs.get("is_main_process", True)
+    if own and is_main and _is_first_rank() and (folder / CONFIG).exists():
         write_readme(folder, own, _auto_class(self))
+
+
+def _is_first_rank() -> bool:
+    """Whether this process writes, of all that save the model together: transformers' rule."""
+    import torch.distributed as dist
+
+    return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
 
 
 def _auto_class(model: Any) -> str:

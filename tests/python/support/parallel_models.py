@@ -198,6 +198,21 @@ def saved_again(folder: Path, world: int) -> None:
         dist.barrier()
 
 
+def one_rank_writes(folder: Path, world: int) -> None:
+    """Saving with all ranks, each to a folder of its own, adds files to that of the first only;
+    a model that other readers refuse (it gets a README.md)."""
+    import torch.distributed as dist
+
+    model = mixed_gemm.from_pretrained(folder / "Llama-embedding", **distributed(world))
+    mine = folder / f"written-{world}-{dist.get_rank()}"
+    mine.mkdir()
+    (mine / "config.json").write_text("{}")
+    model.save_pretrained(mine)
+    files = {file.name for file in mine.iterdir()}
+    assert (files > {"README.md", "config.json"}) == (dist.get_rank() == 0), files
+    assert dist.get_rank() == 0 or files == {"config.json"}, files
+
+
 def main(rank: int, store: str, folder: Path) -> None:
     warnings.simplefilter("ignore")
     world = ranks.join(rank, store).size()
@@ -218,6 +233,7 @@ def main(rank: int, store: str, folder: Path) -> None:
         cases = dict(list(cases.items())[::4])
     cases["reads its share"] = lambda: reads_its_share(folder, world)
     cases["embedding"] = lambda: with_an_embedding(folder, world)
+    cases["one rank writes"] = lambda: one_rank_writes(folder, world)
     cases["saved again"] = lambda: saved_again(folder, world)
     ranks.try_all(cases)
 
