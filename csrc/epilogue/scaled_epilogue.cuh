@@ -4,6 +4,7 @@
 //   ScaledEpilogueBias         a_s[m] * (b_s[n] * sum) + bias[n]
 //   ScaledEpilogueAzp          a_s[m] * (b_s[n] * (sum - azp_adj[n])) + bias[n]
 //   ScaledEpilogueAzpPerToken  a_s[m] * (b_s[n] * (sum - azp[m] * azp_adj[n])) + bias[n]
+//   BlocksEpilogueBias         sum + bias[n]: scales of blocks are in the sum
 //
 // A node is made from ScaledEpilogueArgs. row() and column() fetch what it needs of a row and of a
 // column of the output, once for many sums; operator() puts them together.
@@ -148,6 +149,18 @@ struct AddBias {
   }
 };
 
+struct BlocksEpilogueBias {
+  using Row = Sum::Row;
+  using Column = uint32_t;  // bits of the bias
+  BiasVector bias;
+
+  __device__ explicit BlocksEpilogueBias(const ScaledEpilogueArgs& args)
+      : bias{args.bias, args.out_type} {}
+  __device__ Row row(int) const { return {}; }
+  __device__ Column column(int n) const { return bias.bits(n); }
+  __device__ float operator()(float sum, Row, Column bits) const { return sum + bias.value(bits); }
+};
+
 using ScaledEpilogue = ScaleRows<ScaleColumns<Sum>>;
 using ScaledEpilogueBias = AddBias<ScaledEpilogue>;
 template <typename Difference>
@@ -181,6 +194,13 @@ __device__ void with_epilogue(const ScaledEpilogueArgs& args, F f, bool narrow =
   }
   if (args.kind == EpilogueKind::kBias) return f(ScaledEpilogueBias(args));
   f(ScaledEpilogue(args));
+}
+
+// The same of sums that scales of blocks are in.
+template <typename F>
+__device__ void with_blocks_epilogue(const ScaledEpilogueArgs& args, F f) {
+  if (args.bias != nullptr) return f(BlocksEpilogueBias(args));
+  f(Sum(args));
 }
 
 }  // namespace mixed_gemm

@@ -12,10 +12,11 @@ struct ScaleVector {
 };
 
 // Which tree.
-enum class EpilogueKind : int { kScaled, kBias, kAzp, kAzpPerToken };
-constexpr int kNumEpilogueKinds = 4;
+enum class EpilogueKind : int { kScaled, kBias, kAzp, kAzpPerToken, kBlocks };
+constexpr int kNumEpilogueKinds = 5;
 constexpr const char* kEpilogueNames[] = {"ScaledEpilogue", "ScaledEpilogueBias",
-                                          "ScaledEpilogueAzp", "ScaledEpilogueAzpPerToken"};
+                                          "ScaledEpilogueAzp", "ScaledEpilogueAzpPerToken",
+                                          "BlocksEpilogue"};
 
 struct ScaledEpilogueArgs {
   EpilogueKind kind = EpilogueKind::kScaled;
@@ -27,6 +28,7 @@ struct ScaledEpilogueArgs {
 };
 
 inline EpilogueKind epilogue_kind(const ScaledMmProblem& p) {
+  if (p.block_k > 0) return EpilogueKind::kBlocks;
   if (p.azp_adj == nullptr) return p.bias ? EpilogueKind::kBias : EpilogueKind::kScaled;
   return p.azp ? EpilogueKind::kAzpPerToken : EpilogueKind::kAzp;
 }

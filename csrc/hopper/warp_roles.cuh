@@ -36,7 +36,20 @@ struct WarpRoles {
     return meet_if_all(mine, 3 + static_cast<int>(threadIdx.x) / 128, 128);
   }
 
+  // Two multiplying warpgroups that take turns: a group waits until the other one has called it.
+  // Every call is answered before the next one, so neither is ever a turn ahead.
+  static __device__ void await_turn(int group) {
+    static_assert(kMultipliers == 2, "turns of two");
+    asm volatile("bar.sync %0, %1;" ::"r"(kTurnBarrier + group), "n"(kMultiplyThreads) : "memory");
+  }
+  static __device__ void call(int group) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(kTurnBarrier + group), "n"(kMultiplyThreads)
+                 : "memory");
+  }
+
  private:
+  static constexpr int kTurnBarrier = 5;  // and the next one; those before are above
+
   static __device__ bool meet_if_all(bool mine, int barrier, int threads) {
     int all;
     asm volatile(

@@ -80,6 +80,39 @@ struct WarpgroupInt8Mma {
   }
 };
 
+// wgmma.m64nNk32: float8 e4m3, both operands in shared memory. Sums are stored as fp32, but within
+// an instruction, and from one to the next, the tensor core keeps about 14 bits of them.
+template <int kColumns>
+struct WarpgroupFp8Instruction;
+#define MIXED_GEMM_WGMMA(COLUMNS)                                             \
+  template <>                                                                 \
+  struct WarpgroupFp8Instruction<COLUMNS> {                                   \
+    using Type = cute::SM90::GMMA::MMA_64x##COLUMNS##x32_F32E4M3E4M3_SS_TN<>; \
+  };
+MIXED_GEMM_WGMMA(32)
+MIXED_GEMM_WGMMA(64)
+MIXED_GEMM_WGMMA(128)
+#undef MIXED_GEMM_WGMMA
+
+template <int kColumns>
+struct WarpgroupFp8Mma {
+  static constexpr int kSums = kColumns / 2;  // of a thread
+
+  // sums += rows * columns of 32 k, or without `add` sums = rows * columns.
+  static __device__ void multiply(float* sums, uint64_t rows, uint64_t columns, bool add) {
+    multiply(sums, rows, columns, add, std::make_index_sequence<kSums>());
+  }
+
+ private:
+  template <size_t... kI>
+  static __device__ void multiply(float* sums, uint64_t rows, uint64_t columns, bool add,
+                                  std::index_sequence<kI...>) {
+    using Scale = cute::SM90::GMMA::ScaleOut;
+    WarpgroupFp8Instruction<kColumns>::Type::fma(rows, columns, sums[kI]...,
+                                                 add ? Scale::One : Scale::Zero);
+  }
+};
+
 // The descriptor of rows of 128 bytes along K as the copy engine leaves them, permuted within 1024
 // (layout/swizzled_lines.h). An instruction takes 32 bytes of each.
 __device__ inline uint64_t swizzled_descriptor(uint32_t address) {

@@ -78,8 +78,13 @@ __global__ void scaled_reduce_kernel(const __grid_constant__ ScaledReduction<Sum
   const int row = static_cast<int>(index / per_row);
   const int column = static_cast<int>(index % per_row) * kReducedColumns;
   if (row >= reduction.m) return;
-  with_epilogue<SumType>(reduction.epilogue,
-                         [&](const auto& tree) { reduction.run(tree, row, column); });
+  const auto run = [&](const auto& tree) { reduction.run(tree, row, column); };
+  if constexpr (std::is_same_v<SumType, float>) {
+    if (reduction.epilogue.kind == EpilogueKind::kBlocks) {
+      return with_blocks_epilogue(reduction.epilogue, run);
+    }
+  }
+  with_epilogue<SumType>(reduction.epilogue, run);
 }
 
 }  // namespace mixed_gemm

@@ -1,5 +1,5 @@
-// THE list of compiled tiles of the scaled GEMMs by wgmma (int8 x int8, sm_90a); warp_m, warp_n: of
-// a warpgroup, whose instruction has 64 rows and up to 256 columns.
+// THE list of compiled tiles of the scaled GEMMs by wgmma (int8 x int8 and float8 x float8,
+// sm_90a); warp_m, warp_n: of a warpgroup, whose instruction has 64 rows and up to 256 columns.
 #pragma once
 #include <iterator>
 
@@ -9,18 +9,36 @@
 
 namespace mixed_gemm {
 
-constexpr int wgmma_int8_smem_bytes(const TileConfig& t) {
-  const int vectors = 2 * (12 * t.n + 8 * t.m);  // of two tiles: wgmma_scaled_output.cuh
+constexpr int wgmma_scaled_smem_bytes(const TileConfig& t) {
+  const int vectors = 2 * (12 * t.n + 8 * t.m);  // of two tiles: scaled_wgmma/output.cuh
   const int aligned = static_cast<int>(round_up(vectors, kStageAlignment));
   return t.stages * scaled_stage_bytes(t) + aligned + kStageAlignment;  // barriers: the last term
 }
 
-constexpr TileConfig kWgmmaInt8TileConfigs[] = {
+constexpr TileConfig kWgmmaScaledTileConfigs[] = {
     Tile(64, 64).warp(64, 32).stages(6).blocks(2),
     Tile(64, 128).warp(64, 64).stages(4).blocks(2),
     Tile(128, 128).warp(64, 128).stages(6).blocks(1),
     Tile(128, 256).warp(64, 256).stages(4).blocks(1),
 };
-constexpr int kNumWgmmaInt8TileConfigs = std::size(kWgmmaInt8TileConfigs);
+constexpr int kNumWgmmaScaledTileConfigs = std::size(kWgmmaScaledTileConfigs);
+
+// float8: the tensor core keeps about 14 bits of a sum, so after each line of K its sums are added
+// to fp32 ones of the warpgroup, in registers of their own. 64 of them, so the instruction has 128
+// columns at most and a wider part of a tile is several.
+constexpr int kWgmmaFp8Columns = 128;
+constexpr int wgmma_fp8_columns(const TileConfig& t) {
+  return t.warp_n < kWgmmaFp8Columns ? t.warp_n : kWgmmaFp8Columns;
+}
+
+// Scales of blocks: a line of K, and the columns of an instruction, have one of b.
+constexpr int kScaleBlock = kScaledTileK;
+
+// Which block of columns an instruction at this column of the output has its scale from. The last
+// instructions of a ragged output are behind its end, and take the last one.
+constexpr int scale_block(int column, int blocks) {
+  const int block = static_cast<int>(static_cast<unsigned>(column) / kScaleBlock);
+  return block < blocks ? block : blocks - 1;
+}
 
 }  // namespace mixed_gemm

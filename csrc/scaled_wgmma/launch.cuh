@@ -1,4 +1,4 @@
-// Templates of the int8 wgmma kernels end here.
+// Templates of the scaled wgmma kernels end here.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -9,25 +9,31 @@
 #include "grid/scaled_reduce.h"
 #include "hopper/specialized_gemm.cuh"
 #include "hopper/tensor_map.h"
+#include "scaled_wgmma/launchers.h"
 #include "scaled_wgmma/mainloop.cuh"
 #include "scaled_wgmma/output.cuh"
 
 namespace mixed_gemm {
 
 template <typename Config>
-int launch_wgmma_int8(const ScaledMmProblem& p, const Work& work) {
+int launch_wgmma_scaled(const ScaledMmProblem& p, const Work& work) {
   const int m = static_cast<int>(p.m), n = static_cast<int>(p.n), k = static_cast<int>(p.k);
-  using Gemm = SpecializedGemm<Config, WgmmaInt8Mainloop<Config>, WgmmaScaledOutput<Config>>;
+  using Gemm = SpecializedGemm<Config, WgmmaScaledMainloop<Config>, WgmmaScaledOutput<Config>>;
   constexpr int kSmemBytes = sizeof(typename Gemm::SharedStorage);
-  static_assert(kSmemBytes <= wgmma_int8_smem_bytes(Config::kTile),
-                "why_not filters by wgmma_int8_smem_bytes()");
+  static_assert(kSmemBytes <= wgmma_scaled_smem_bytes(Config::kTile),
+                "why_not filters by wgmma_scaled_smem_bytes()");
   typename Gemm::Params params;
   const BoxedMatrix tokens{p.a, 1, k, m, p.lda, kScaledTileK, Config::kTile.m, true};
   const BoxedMatrix weights{p.b, 1, k, n, p.ldb, kScaledTileK, Config::kTile.n, true};
   int error = make_tensor_map(tokens, params.copies.tokens);
   if (error == 0) error = make_tensor_map(weights, params.copies.weights);
   if (error != 0) return error;
-  params.output.p = {epilogue_args(p), p.d, m, n, static_cast<int32_t*>(work.partials),
+  if constexpr (Config::Operand::kBlocks) {
+    static_cast<BlockScaleArgs&>(params.copies) = {
+        p.scale_a,        p.scale_b, p.scale_a_stride,
+        p.scale_b_stride, m,         static_cast<int>(ceil_div(n, kScaleBlock))};
+  }
+  params.output.p = {epilogue_args(p), p.d, m, n, static_cast<typename Config::Sum*>(work.partials),
                      partial_stride(n)};
   constexpr int64_t kLargestProduct = 128 * 128;
   params.output.room = std::numeric_limits<int32_t>::max() - kLargestProduct * k;
@@ -42,11 +48,14 @@ int launch_wgmma_int8(const ScaledMmProblem& p, const Work& work) {
   return launch_kernel(specialized_gemm_kernel<Gemm, Config>, shape, params);
 }
 
-// One launcher per row of kWgmmaInt8TileConfigs.
-template <int... kRows>
-constexpr std::array<ScaledMmLaunch, kNumWgmmaInt8TileConfigs> wgmma_int8_row_launchers(
-    std::integer_sequence<int, kRows...>) {
-  return {launch_wgmma_int8<WgmmaInt8Config<kRows>>...};
+// One launcher per row of kWgmmaScaledTileConfigs.
+template <typename Operand, int... kRows>
+constexpr WgmmaScaledLaunchers wgmma_scaled_row_launchers(std::integer_sequence<int, kRows...>) {
+  return {launch_wgmma_scaled<WgmmaScaledConfig<Operand, kRows>>...};
 }
+
+template <typename Operand>
+constexpr WgmmaScaledLaunchers kWgmmaScaledLaunchers = wgmma_scaled_row_launchers<Operand>(
+    std::make_integer_sequence<int, kNumWgmmaScaledTileConfigs>());
 
 }  // namespace mixed_gemm

@@ -1,4 +1,5 @@
-// The scaled GEMMs by wgmma as plain function pointers.
+// The scaled GEMMs by wgmma as plain function pointers, one for each row of
+// kWgmmaScaledTileConfigs. Present where MIXED_GEMM_WITH_WGMMA is defined.
 #pragma once
 #include <array>
 
@@ -7,10 +8,10 @@
 
 namespace mixed_gemm {
 
-using WgmmaInt8Launchers = std::array<ScaledMmLaunch, kNumWgmmaInt8TileConfigs>;
+using WgmmaScaledLaunchers = std::array<ScaledMmLaunch, kNumWgmmaScaledTileConfigs>;
 
-// The launcher of each row of kWgmmaInt8TileConfigs. Present where MIXED_GEMM_WITH_WGMMA is
-// defined.
-const WgmmaInt8Launchers& wgmma_int8_launchers();
+const WgmmaScaledLaunchers& wgmma_int8_launchers();
+const WgmmaScaledLaunchers& wgmma_fp8_launchers();
+const WgmmaScaledLaunchers& wgmma_fp8_blocks_launchers();  // with scales of blocks
 
 }  // namespace mixed_gemm

@@ -1,45 +1,27 @@
-// int8 x int8 -> int32 by wgmma: both operands from shared memory, as the copy engine leaves them.
-// Tokens are the 64-row operand, so a warp's sums lie as those of mma.m16n8 do and end in the same
+// 8-bit x 8-bit by wgmma: both operands from shared memory, as the copy engine leaves them. Tokens
+// are the 64-row operand, so a warp's sums lie as those of mma.m16n8 do and end in the same
 // epilogues.
 #pragma once
 #include <cstddef>
+#include <type_traits>
 
 #include "cutlass/array.h"
 #include "hopper/tma_pipeline.cuh"
-#include "hopper/warp_roles.cuh"
-#include "hopper/warpgroup_mma.cuh"
-#include "scaled_wgmma/config.h"
+#include "scaled_wgmma/block_scales.cuh"
+#include "scaled_wgmma/config.cuh"
 
 namespace mixed_gemm {
 
-template <int kRow>
-struct WgmmaInt8Config : WarpRoles<kWgmmaInt8TileConfigs[kRow].min_blocks> {
-  static constexpr TileConfig kTile = kWgmmaInt8TileConfigs[kRow];
-  static constexpr int kStages = kTile.stages;
-  static constexpr int kRowTiles = kTile.warp_m / 64;  // of a warpgroup
-  static constexpr int kColumns = kTile.warp_n;        // of the instruction
-  static constexpr int kSumsPerTile = kColumns / 2;    // of a thread
-  static constexpr int kSums = kRowTiles * kSumsPerTile;
-  static constexpr int kTokenBytes = kTile.m * kScaledTileK;
-  static constexpr int kStageBytes = scaled_stage_bytes(kTile);
-  static_assert(kTile.m / kTile.warp_m * (kTile.n / kTile.warp_n) == WgmmaInt8Config::kMultipliers,
-                "a part of the tile for each warpgroup");
-  static_assert(kStageBytes % 1024 == 0, "period of the copy engine's permutation");
-
-  // Of a warpgroup's part of the tile.
-  static constexpr int kGroupsM = kTile.m / kTile.warp_m;
-  static __device__ int group_row(int group) { return group % kGroupsM * kTile.warp_m; }
-  static __device__ int group_column(int group) { return group / kGroupsM * kTile.warp_n; }
-};
-
 template <typename Config>
-class WgmmaInt8Mainloop {
-  using Mma = WarpgroupInt8Mma<Config::kColumns>;
+class WgmmaScaledMainloop {
+  using Operand = typename Config::Operand;
+  using Mma = typename Operand::template Mma<Config::kColumns>;
   static constexpr int kSteps = kScaledTileK / 32;
 
  public:
-  using Sums = cutlass::Array<int32_t, Config::kSums>;
-  struct Copies {
+  using Sums = cutlass::Array<typename Config::Sum, Config::kSums>;
+  using ScaleArgs = std::conditional_t<Operand::kBlocks, BlockScaleArgs, NoBlockScaleArgs>;
+  struct Copies : ScaleArgs {
     CUtensorMap tokens, weights;
   };
   struct SharedStorage {
@@ -47,7 +29,7 @@ class WgmmaInt8Mainloop {
     RingBarriers<Config::kStages> barriers;
   };
 
-  __device__ WgmmaInt8Mainloop(const Copies& copies, SharedStorage& storage)
+  __device__ WgmmaScaledMainloop(const Copies& copies, SharedStorage& storage)
       : copies_(copies), position_(storage.stages) {}
 
   static __device__ void prefetch_maps(const Copies& copies) {
@@ -68,8 +50,21 @@ class WgmmaInt8Mainloop {
     }
   }
 
-  // The warps that multiply. The products of a line run while the next one is waited for.
-  __device__ void multiply(int /*row0*/, int /*column0*/, int begin, int end, Sums& sums) {
+  // The warps that multiply lines [begin, end).
+  __device__ void multiply(int row0, int column0, int begin, int end, Sums& sums) {
+    if constexpr (Operand::kPromotes) {
+      multiply_and_promote(row0, column0, begin, end, sums);
+    } else {
+      multiply(begin, end, sums);
+    }
+  }
+
+ private:
+  using Position =
+      RingPosition<Config::kStages, Config::kStageBytes, offsetof(SharedStorage, barriers)>;
+
+  // The products of a line run while the next one is waited for.
+  __device__ void multiply(int begin, int end, Sums& sums) {
     const int group = static_cast<int>(threadIdx.x) / 128;
     const int rows = Config::group_row(group) * kScaledTileK;
     const int columns = Config::kTokenBytes + Config::group_column(group) * kScaledTileK;
@@ -94,17 +89,68 @@ class WgmmaInt8Mainloop {
       previous = position_.empty_barrier();
     }
     cute::warpgroup_wait<0>();
-    pin_sums(sums);
+    pin<Config::kSums>(reinterpret_cast<uint32_t*>(sums.data()));
     if (previous != 0) release(previous);
   }
 
- private:
-  using Position =
-      RingPosition<Config::kStages, Config::kStageBytes, offsetof(SharedStorage, barriers)>;
-
-  static __device__ void pin_sums(Sums& sums) {
-    pin<Config::kSums>(reinterpret_cast<uint32_t*>(sums.data()));
+  // The products of a line are summed apart and then added to `sums`, an instruction's columns after
+  // the other. One warpgroup multiplies while the other one adds: of a block alone on its SM they
+  // take turns, and a turn passes on when the last instruction but one is through, so that the
+  // other's first one is there when the last one ends.
+  __device__ void multiply_and_promote(int row0, int column0, int begin, int end, Sums& sums) {
+    const int group = static_cast<int>(threadIdx.x) / 128;
+    const int rows = Config::group_row(group) * kScaledTileK;
+    const int columns = Config::kTokenBytes + Config::group_column(group) * kScaledTileK;
+    const int row = row0 + Config::group_row(group) + static_cast<int>(threadIdx.x) / 32 % 4 * 16 +
+                    static_cast<int>(threadIdx.x) % 32 / 4;
+    Scales scales(copies_, row, column0 + Config::group_column(group), begin);
+    scales.request(0);
+    if (Config::kTakesTurns && group == 1) Config::call(0);
+    for (int line = begin; line < end; ++line, position_ = position_.next()) {
+      position_.wait_full();
+      const uint64_t tokens = swizzled_descriptor(position_.address() + rows);
+      const uint64_t weights = swizzled_descriptor(position_.address() + columns);
+      CUTLASS_PRAGMA_UNROLL
+      for (int part = 0; part < Config::kColumnParts; ++part) {
+        const bool last = part == Config::kColumnParts - 1;
+        float products[kProducts];
+        if (Config::kTakesTurns) Config::await_turn(group);
+        cute::warpgroup_arrive();
+        CUTLASS_PRAGMA_UNROLL
+        for (int step = 0; step < kSteps; ++step) {
+          if (Config::kTakesTurns && step == kSteps - 1) cute::warpgroup_commit_batch();
+          Mma::multiply(products, tokens + step * kDescriptorStep,
+                        weights + part * kPartStride + step * kDescriptorStep, step > 0);
+        }
+        cute::warpgroup_commit_batch();
+        if (Config::kTakesTurns) {
+          cute::warpgroup_wait<1>();
+          if (group == 0 || !last || line + 1 < end) Config::call(group ^ 1);
+        }
+        cute::warpgroup_wait<0>();
+        pin<kProducts>(products);
+        if (last) release(position_.empty_barrier());
+        if (part == 0) {
+          scales.take();
+          if (line + 1 < end) scales.request(line + 1 - begin);
+        }
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < kProducts; ++i) {
+          float& sum = sums[part * kProducts + i];
+          sum = scales.add(sum, products[i], part, i / 2 % 2);
+        }
+      }
+    }
   }
+
+  static constexpr int kProducts = Config::kColumns / 2;  // of a thread and an instruction
+  static constexpr uint64_t kPartStride = Config::kColumns / 64 * kDescriptor64Rows;
+  using Scales = std::conditional_t<Operand::kBlocks, BlockScales<Config::kColumnParts>,
+                                    NoBlockScales<Config::kColumnParts>>;
+  static_assert(!Operand::kPromotes || Config::kRowTiles == 1, "an instruction's rows");
+  static_assert(Config::kColumnParts == 1 || Config::kColumns == kScaleBlock,
+                "instructions side by side have scales side by side");
+
   __device__ void release(uint32_t barrier) {
     if (threadIdx.x % 32 == 0) Position::release(barrier);
   }

@@ -1,9 +1,10 @@
-// int32 sums of a warp of the wgmma family -> scaled outputs. Nothing hides the epilogue of a tile
+// Sums of a warp of the wgmma family -> scaled outputs. Nothing hides the epilogue of a tile
 // but the copies of the next one, so what it reads of rows and columns is requested before the
 // products and lies in shared memory after them: read from device memory there, a value at a time,
 // the three vectors of a zero point cost a third of 28672 x 4096 with 256 rows.
 #pragma once
 #include <limits>
+#include <type_traits>
 
 #include "epilogue/scaled_output.cuh"
 
@@ -11,10 +12,14 @@ namespace mixed_gemm {
 
 template <typename Config>
 struct WgmmaScaledOutput {
+  using SumType = typename Config::Sum;
   static constexpr TileConfig kTile = Config::kTile;
+  static constexpr bool kBlocks = Config::Operand::kBlocks;  // whose scales are in the sums
+  static constexpr bool kHasAzp = std::is_same_v<SumType, int32_t>;
 
-  ScaledOutput<int32_t> p;
-  int64_t room;  // int32 holds a sum less anything of at most this; negative: not even every sum
+  ScaledOutput<SumType> p;
+  // int8: int32 holds a sum less anything of at most this; negative: not even every sum.
+  int64_t room;
 
   // Of the rows and columns of a tile, the bias as fp32. Two in turn, so that who is done with a
   // tile does not wait for who still stores the one before.
@@ -38,44 +43,48 @@ struct WgmmaScaledOutput {
       const int row = min(row0 + thread(), output_.p.m - 1);
       const int column = min(column0 + thread(), output_.p.n - 1);
       if (thread() < kTile.m) {
-        scale_a_ = args_.scale_a.values[row * args_.scale_a.stride];
-        if (args_.kind == EpilogueKind::kAzpPerToken) azp_ = args_.azp[row];
+        if (!kBlocks) scale_a_ = args_.scale_a.values[row * args_.scale_a.stride];
+        if (kHasAzp && args_.kind == EpilogueKind::kAzpPerToken) azp_ = args_.azp[row];
       }
       if (thread() < kTile.n) {
-        scale_b_ = args_.scale_b.values[column * args_.scale_b.stride];
+        if (!kBlocks) scale_b_ = args_.scale_b.values[column * args_.scale_b.stride];
         bias_ = bias().bits(column);
-        if (args_.azp_adj != nullptr) azp_adj_ = args_.azp_adj[column];
+        if (kHasAzp && args_.azp_adj != nullptr) azp_adj_ = args_.azp_adj[column];
       }
     }
 
     // The sums of a thread, of a slice of a parallel split, in the tile at (row0, column0).
-    __device__ void store_partials(const int32_t* sums, int slice, int row0, int column0) {
-      each_part(sums, [&](const int32_t* part, int row, int column) {
+    __device__ void store_partials(const SumType* sums, int slice, int row0, int column0) {
+      each_part(sums, [&](const SumType* part, int row, int column) {
         output_.p.template store_partials<1, kOctets>(part, slice, row0 + row, column0 + column,
                                                       lane());
       });
     }
 
     // The finished outputs of a thread in the tile at (row0, column0).
-    __device__ void store(const int32_t* sums, int row0, int column0) {
+    __device__ void store(const SumType* sums, int row0, int column0) {
       const Vectors& vectors = share();
-      const bool narrow = Config::meet_if_all(fits());
+      const bool narrow = meet();
       const ScaledEpilogueArgs local = of_tile(vectors);
-      each_part(sums, [&](const int32_t* part, int row, int column) {
+      each_part(sums, [&](const SumType* part, int row, int column) {
         constexpr int kAll = std::numeric_limits<int>::max();
         float values[4 * kOctets];
         const auto finish = [&](const auto& tree) {
           evaluate<1, kOctets>(tree, part, row + lane() / 4, column + lane() % 4 * 2, kAll, kAll,
                                values);
         };
-        with_epilogue<int32_t>(local, finish, narrow);
+        if constexpr (kBlocks) {
+          with_blocks_epilogue(local, finish);
+        } else {
+          with_epilogue<SumType>(local, finish, narrow);
+        }
         output_.p.template store_values<1, kOctets>(values, row0 + row, column0 + column, lane(),
                                                     kAllStoreBlocks);
       });
     }
 
    private:
-    static constexpr int kOctets = Config::kColumns / 8;
+    static constexpr int kOctets = kTile.warp_n / 8;
     // Far beyond every zero point of an int8; azp_adj has the rest of the room.
     static constexpr int kNarrowAzp = 256;
 
@@ -85,7 +94,7 @@ struct WgmmaScaledOutput {
 
     // use(sums, row, column): a warp's 16 rows of the tile, and all its columns.
     template <typename Use>
-    static __device__ void each_part(const int32_t* sums, const Use& use) {
+    static __device__ void each_part(const SumType* sums, const Use& use) {
       const int group = thread() / 128;
       CUTLASS_PRAGMA_UNROLL
       for (int t = 0; t < Config::kRowTiles; ++t) {
@@ -102,15 +111,22 @@ struct WgmmaScaledOutput {
       Vectors& vectors = *static_cast<Vectors*>(__cvta_shared_to_generic(address));
       turn_ ^= 1;
       if (thread() < kTile.m) {
-        vectors.scale_a[thread()] = scale_a_;
-        vectors.azp[thread()] = azp_;
+        if (!kBlocks) vectors.scale_a[thread()] = scale_a_;
+        if (kHasAzp) vectors.azp[thread()] = azp_;
       }
       if (thread() < kTile.n) {
-        vectors.scale_b[thread()] = scale_b_;
+        if (!kBlocks) vectors.scale_b[thread()] = scale_b_;
         vectors.bias[thread()] = bias().value(bias_);
-        vectors.azp_adj[thread()] = azp_adj_;
+        if (kHasAzp) vectors.azp_adj[thread()] = azp_adj_;
       }
       return vectors;
+    }
+
+    // What is shared can be read; whether fits() holds for all.
+    __device__ bool meet() const {
+      if constexpr (kHasAzp) return Config::meet_if_all(fits());
+      Config::meet();
+      return true;
     }
 
     // Whether int32 holds a sum less the products of this thread's row and column, whichever it is.
