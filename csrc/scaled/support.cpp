@@ -20,12 +20,20 @@ TileUse tile_use(const Choice& c, const ScaledMmProblem&) {
 }
 
 std::string why_not(const Choice& c, const ScaledMmProblem& p, const DeviceInfo& device) {
+  if (p.block_k > 0) return "takes scales of rows and columns, not of blocks";
   return why_not_direct(c, tile_use(c, p), p.m, p.n, p.k, device);
 }
 
+// sm_90 has no float8 mma.sync: ptxas makes float16 of the operands, for instructions of half the
+// rate, and spills. An estimate: here it only has to be behind wgmma.
+constexpr double kEmulatedProducts = 3;
+
 double predict_us(const Choice& c, const ScaledMmProblem& p, const DeviceInfo& device) {
   const auto [tile, smem] = tile_use(c, p);
-  return predict_direct_us(c, {tile, smem, p.m, p.n, p.k, ceil_div(p.k, kScaledTileK), 1, 0},
+  const bool emulated = p.operand == OperandType::kFloat8E4M3 && device.sm >= 90;
+  return predict_direct_us(c,
+                           {tile, smem, p.m, p.n, p.k, ceil_div(p.k, kScaledTileK), 1,
+                            emulated ? kEmulatedProducts : 0},
                            device);
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 #include <cstdint>
 
+#include "core/mutant.h"
 #include "cutlass/cutlass.h"
 #include "scaled_wgmma/config.h"
 
@@ -16,18 +17,18 @@ namespace mixed_gemm {
 struct NoBlockScaleArgs {};
 
 struct BlockScaleArgs {
-  const float *a, *b;          // [m, lines], [column_blocks, lines]
-  int64_t a_stride, b_stride;  // between rows
+  const float *a, *b;      // [m, lines], [column_blocks, lines]; fewer than 2^31 with the strides
+  int a_stride, b_stride;  // between rows
   int m, column_blocks;
 };
 
 // Where an epilogue scales.
 template <int kParts>
 struct NoBlockScales {
-  __device__ NoBlockScales(const NoBlockScaleArgs&, int, int, int) {}
+  __device__ NoBlockScales(const NoBlockScaleArgs&, int, int) {}
   __device__ void request(int) {}
-  __device__ float add(float sum, float product, int, int) const { return sum + product; }
-  __device__ void take() {}
+  __device__ void take(int) {}
+  __device__ float add(float sum, float product, int) const { return sum + product; }
 };
 
 // kParts: instructions side by side.
@@ -35,37 +36,32 @@ template <int kParts>
 class BlockScales {
  public:
   // row: of a thread's first sum; column: of the warpgroup's first.
-  __device__ BlockScales(const BlockScaleArgs& args, int row, int column, int line) {
+  __device__ BlockScales(const BlockScaleArgs& args, int row, int column)
+      : args_(args), row_(row), column_(column) {}
+
+  // Rows behind the last one take its scale: their sums are never stored.
+  __device__ void request(int line) {
+    if (MIXED_GEMM_MUTATED(ScaleOfLine)) line = max(line - 1, 0);
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < 2; ++i) {
-      rows_[i] = args.a + min(row + 8 * i, args.m - 1) * args.a_stride + line;
+      of_row_[i] = load(args_.a + (min(row_ + 8 * i, args_.m - 1) * args_.a_stride + line));
     }
     CUTLASS_PRAGMA_UNROLL
     for (int part = 0; part < kParts; ++part) {
-      const int block = scale_block(column + part * kScaleBlock, args.column_blocks);
-      columns_[part] = args.b + block * args.b_stride + line;
+      const int block = scale_block(column_ + part * kScaleBlock, args_.column_blocks);
+      of_columns_[part] = load(args_.b + (block * args_.b_stride + line));
     }
   }
-
-  // Of the line that is so many behind the first one.
-  __device__ void request(int line) {
+  // Of what came, that of an instruction for add(); behind the last one the next line may be
+  // requested.
+  __device__ void take(int part) {
     CUTLASS_PRAGMA_UNROLL
-    for (int i = 0; i < 2; ++i) of_row_[i] = load(rows_[i] + line);
-    CUTLASS_PRAGMA_UNROLL
-    for (int part = 0; part < kParts; ++part) of_columns_[part] = load(columns_[part] + line);
-  }
-  // What came, for add(); then the next line may be requested.
-  __device__ void take() {
-    CUTLASS_PRAGMA_UNROLL
-    for (int part = 0; part < kParts; ++part) {
-      CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < 2; ++i) scales_[part][i] = of_row_[i] * of_columns_[part];
-    }
+    for (int i = 0; i < 2; ++i) scales_[i] = of_row_[i] * of_columns_[part];
   }
 
   // half: 0 for the thread's first row, 1 for the second.
-  __device__ float add(float sum, float product, int part, int half) const {
-    return fmaf(scales_[part][half], product, sum);
+  __device__ float add(float sum, float product, int half) const {
+    return fmaf(scales_[half], product, sum);
   }
 
  private:
@@ -76,8 +72,9 @@ class BlockScales {
     return value;
   }
 
-  const float *rows_[2], *columns_[kParts];
-  float of_row_[2], of_columns_[kParts], scales_[kParts][2];
+  const BlockScaleArgs& args_;
+  int row_, column_;
+  float of_row_[2], of_columns_[kParts], scales_[2];
 };
 
 }  // namespace mixed_gemm

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "core/mutant.h"
 #include "cutlass/array.h"
 #include "hopper/tma_pipeline.cuh"
 #include "scaled_wgmma/block_scales.cuh"
@@ -103,8 +104,8 @@ class WgmmaScaledMainloop {
     const int columns = Config::kTokenBytes + Config::group_column(group) * kScaledTileK;
     const int row = row0 + Config::group_row(group) + static_cast<int>(threadIdx.x) / 32 % 4 * 16 +
                     static_cast<int>(threadIdx.x) % 32 / 4;
-    Scales scales(copies_, row, column0 + Config::group_column(group), begin);
-    scales.request(0);
+    Scales scales(copies_, row, column0 + Config::group_column(group));
+    scales.request(begin);
     if (Config::kTakesTurns && group == 1) Config::call(0);
     for (int line = begin; line < end; ++line, position_ = position_.next()) {
       position_.wait_full();
@@ -125,22 +126,21 @@ class WgmmaScaledMainloop {
         cute::warpgroup_commit_batch();
         if (Config::kTakesTurns) {
           cute::warpgroup_wait<1>();
-          if (group == 0 || !last || line + 1 < end) Config::call(group ^ 1);
+          Config::call(group ^ 1);
         }
         cute::warpgroup_wait<0>();
         pin<kProducts>(products);
         if (last) release(position_.empty_barrier());
-        if (part == 0) {
-          scales.take();
-          if (line + 1 < end) scales.request(line + 1 - begin);
-        }
+        scales.take(part);
+        if (last && line + 1 < end) scales.request(line + 1);
         CUTLASS_PRAGMA_UNROLL
         for (int i = 0; i < kProducts; ++i) {
           float& sum = sums[part * kProducts + i];
-          sum = scales.add(sum, products[i], part, i / 2 % 2);
+          sum = scales.add(sum, products[i], MIXED_GEMM_MUTATED(ScaleOfHalf) ? 0 : i / 2 % 2);
         }
       }
     }
+    if (Config::kTakesTurns && group == 0) Config::await_turn(0);  // as many as there are calls
   }
 
   static constexpr int kProducts = Config::kColumns / 2;  // of a thread and an instruction

@@ -1,10 +1,14 @@
 // The quantizers of activations as plain functions. m and k are at least 1. Return a cudaError_t.
 #pragma once
+#include "core/device.h"
 #include "problem/quantize.h"
 
 namespace mixed_gemm {
 
 int launch_quantize_per_token(const QuantizePerTokenProblem& problem, void* stream);
 int launch_quantize_per_tensor(const QuantizePerTensorProblem& problem, void* stream);
+// k may be 0.
+int launch_quantize_float8(const QuantizeFloat8Problem& problem, const EarlyStart& early_start,
+                           void* stream);
 
 }  // namespace mixed_gemm
