@@ -8,6 +8,7 @@
 
 #include "cpu/quiet_avx512.h"
 
+#include "cpu/float8_tiles.h"
 #include "cpu/vector_tiles.h"
 
 namespace mixed_gemm::cpu {
@@ -38,6 +39,7 @@ struct AmxTiles {
   // 4096 x 4096, 2 cores of a Emerald Rapids, us, bf16: int4 at M = 4 / 5 fused 494 / 813, tiles
   // 492 / 517; int8 at M = 8 / 12 fused 957 / 1563, tiles 971 / 990. fp32 splits the same way.
   static constexpr int64_t kMinRows[2] = {5, 9};
+  static constexpr int64_t kMinFloat8Rows = 5;
 
   static void configure(int step) {
     TileConfig config;
@@ -70,12 +72,15 @@ struct AmxTiles {
 };
 
 constexpr TileKernels kTiles = make_tile_kernels<AmxTiles>();
+constexpr Float8TileKernels kFloat8Tiles = make_float8_tile_kernels<AmxTiles>();
+constexpr Float8Kernels kFloat8Amx = with_tiles(kFloat8Pairs, &kFloat8Tiles);
 
 }  // namespace
 
 const CpuKernels& avx512_amx_kernels() {
-  static const CpuKernels kKernels =
-      avx512_vnni_kernels().with("avx512_amx", &CpuKernels::tiles, &kTiles);
+  static const CpuKernels kKernels = avx512_vnni_kernels()
+                                         .with("avx512_amx", &CpuKernels::tiles, &kTiles)
+                                         .with("avx512_amx", &CpuKernels::float8, &kFloat8Amx);
   return kKernels;
 }
 

@@ -45,12 +45,12 @@ struct QuantizePerTensorProblem : QuantizeProblem {
 // The largest finite float8_e4m3fn.
 constexpr float kMaxFloat8 = 448;
 
-// To float8_e4m3fn, with a scale for each row and block of K (or for each row, block_k = k):
+// To float8_e4m3fn, with a scale for each row and block of K (or for each row):
 //   scale = max(max |a| / 448, kMinScale)                     one division in fp32
 //   q     = e4m3(clamp(a / scale, -448, 448))                 one division in fp32, to nearest even
-// so the largest magnitude of a block becomes 448, and a is about scale * q. A NaN stays NaN and the
-// sign of a zero is kept, as torch's cast does; nothing becomes NaN by being too large. A block that
-// holds a NaN has scale NaN and only NaN in q; one that holds an infinity and no NaN has scale
+// so the largest magnitude of a block becomes 448, and a is about scale * q. A NaN stays NaN and
+// the sign of a zero is kept, as torch's cast does; nothing becomes NaN by being too large. A block
+// that holds a NaN has scale NaN and only NaN in q; one that holds an infinity and no NaN has scale
 // infinity, q = 0 for its numbers and NaN for its infinities: whatever is multiplied with either
 // becomes NaN.
 struct QuantizeFloat8Problem {
@@ -58,12 +58,11 @@ struct QuantizeFloat8Problem {
   ElementType element = ElementType::kFloat16;  // of a
   const void* a = nullptr;                      // row-major: (i, k) at i * a_stride + k
   int64_t a_stride = 0;                         // in elements
-  int64_t block_k = 0;                          // elements of K that share a scale, at least 1
-  uint8_t* q = nullptr;                         // [m, k], contiguous
-  float* scale = nullptr;                       // [m, blocks()], contiguous; written
+  int64_t block_k = 0;   // elements of K that share a scale; 0: all, and one scale where K = 0 too
+  uint8_t* q = nullptr;  // [m, k], contiguous
+  float* scale = nullptr;  // [m, blocks()], contiguous; written
 
-  // One for a row without elements too, so that every row has a scale.
-  int64_t blocks() const { return k <= block_k ? 1 : (k + block_k - 1) / block_k; }
+  int64_t blocks() const { return block_k == 0 ? 1 : (k + block_k - 1) / block_k; }
 };
 
 }  // namespace mixed_gemm

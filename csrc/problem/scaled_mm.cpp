@@ -14,6 +14,21 @@ std::vector<std::string> why_not_scaled_mm(int64_t m, int64_t n, int64_t k, Oper
   return reasons;
 }
 
+std::string why_not_blocks(OperandType operand, int64_t block_n, int64_t block_k) {
+  const std::string got =
+      ", got (" + std::to_string(block_n) + ", " + std::to_string(block_k) + ")";
+  if (operand != OperandType::kFloat8E4M3) {
+    return "block_size must not be given for int8, whose sums go through all of K" + got +
+           "; block_quant_gemm rounds activations to int8 by block";
+  }
+  if (block_n < 1 || block_k < 1 || block_n > kMaxExtent || block_k > kMaxExtent) {
+    return "block_size must be (rows of the weight, elements of K) that share a scale, each in "
+           "1.." +
+           std::to_string(kMaxExtent) + got;
+  }
+  return "";
+}
+
 std::string why_not_operand(OperandType operand, const DeviceInfo& device, const Build& build) {
   if (operand == OperandType::kInt8) return "";
   if (device.sm >= 89) {
