@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 #include "dispatch/families.h"
 #include "dispatch/no_tile.h"
@@ -90,10 +91,14 @@ std::vector<Choice> ranked(const Problem& problem, const DeviceInfo& device) {
 
 template <typename Problem>
 std::string why_none(const Problem& problem, const DeviceInfo& device) {
-  // The first one that works by tiles runs on the oldest GPUs.
+  // The first one that works by tiles runs on the oldest GPUs. Scales of blocks are taken by the last
+  // one alone.
   const auto& all = families<Problem>();
-  const auto with_tiles =
+  auto with_tiles =
       std::find_if(all.begin(), all.end(), [](const auto* f) { return f->tile != nullptr; });
+  if constexpr (std::is_same_v<Problem, ScaledMmProblem>) {
+    if (problem.block_k > 0) with_tiles = std::prev(all.end());
+  }
   const Family<Problem>& family = **with_tiles;
   std::vector<RefusedTile> tiles;
   for (const Choice& c : family.choices()) {

@@ -33,7 +33,8 @@ MIXED_GEMM_SCHEMAS(m) {
   // CUDA only: one of the names that _plan_scaled_mm lists, for benchmarks and tests.
   m.def(
       "_scaled_mm_config(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? azp_adj, "
-      "Tensor? azp, Tensor? bias, *, ScalarType out_dtype, str config) -> Tensor");
+      "Tensor? azp, Tensor? bias, *, ScalarType out_dtype, str config, int[2]? block_size=None) "
+      "-> Tensor");
   m.def(
       "quantize_per_token(Tensor a, *, bool symmetric=True) -> (Tensor q, Tensor scale, Tensor? "
       "azp)");

@@ -26,6 +26,12 @@ Kernels kernels_of(OperandType operand) {
 Status Scaled::run(const Choice& c, const ScaledMmProblem& problem, const RunContext& context) {
   ScaledMmProblem p = problem;
   Work work;
+  if (p.block_k > 0) {  // no block, since K is 0: what is left is the bias
+    work.slices = 0;
+    work.early_start = context.device.early_start();
+    work.stream = context.stream;
+    return cuda_status(kernels_of(p.operand).reduce(p, work), "storing the bias");
+  }
   Status status = stage_scaled(p, c, kScaledTileConfigs[c.row], /*apart=*/false, context, work);
   if (!status.ok()) return status;
   const Kernels kernels = kernels_of(p.operand);

@@ -20,7 +20,7 @@ TileUse tile_use(const Choice& c, const ScaledMmProblem&) {
 }
 
 std::string why_not(const Choice& c, const ScaledMmProblem& p, const DeviceInfo& device) {
-  if (p.block_k > 0) return "takes scales of rows and columns, not of blocks";
+  if (p.block_k > 0 && p.k > 0) return "takes scales of rows and columns, not of blocks";
   return why_not_direct(c, tile_use(c, p), p.m, p.n, p.k, device);
 }
 

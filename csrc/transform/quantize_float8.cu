@@ -20,7 +20,7 @@ bool start_on(const void* p, int64_t row_bytes, int64_t block_bytes, const Quant
 template <typename Element>
 int launch(const QuantizeFloat8Params& params, const EarlyStart& early_start, void* stream) {
   const QuantizeFloat8Problem& p = params.problem;
-  const int64_t teams = p.m * p.blocks(), length = std::min(p.block_k, p.k);
+  const int64_t teams = p.m * p.blocks(), length = params.length;
   const bool whole = length > 32 * kQuantizeVector;
   KernelLaunch shape;
   shape.stream = stream;
@@ -46,9 +46,11 @@ int launch_quantize_float8(const QuantizeFloat8Problem& all, const EarlyStart& e
   p = all;
   const int element = p.element == ElementType::kFloat32 ? 4 : 2;
   const int64_t blocks = p.blocks();
+  if (p.m == 0 || blocks == 0) return cudaSuccess;
+  params.length = p.block_k == 0 ? p.k : std::min(p.block_k, p.k);
   params.blocks = Divisor::of(static_cast<int>(blocks));
   params.lane_bits = 0;
-  while (params.lane_bits < 5 && kQuantizeVector << params.lane_bits < std::min(p.block_k, p.k)) {
+  while (params.lane_bits < 5 && kQuantizeVector << params.lane_bits < params.length) {
     ++params.lane_bits;
   }
   params.aligned_a = start_on(p.a, p.a_stride * element, p.block_k * element, p, 16);

@@ -74,9 +74,10 @@ __device__ void store_float8(const QuantizeVector<Element>& vector, const Divide
 
 struct QuantizeFloat8Params {
   QuantizeFloat8Problem problem;
-  Divisor blocks;               // of a row
-  int lane_bits;                // a team is 1 << lane_bits lanes of a warp; of a whole thread block: any
-  bool aligned_a, aligned_q;    // blocks of K start on 16 and on 8 bytes
+  int64_t length;             // of a block of K, the longest
+  Divisor blocks;             // of a row
+  int lane_bits;              // a team that is no thread block: 1 << lane_bits lanes of a warp
+  bool aligned_a, aligned_q;  // blocks of K start on 16 and on 8 bytes
 };
 
 constexpr int kFloat8TeamThreads = 256;  // of a thread block of teams
@@ -96,7 +97,7 @@ __global__ void __launch_bounds__(kWhole ? kMaxQuantizeThreads : kFloat8TeamThre
   const int row = params.blocks.quotient(team), block = team - row * params.blocks.divisor;
   const bool exists = row < p.m;  // the others go along with the shuffles
   const int64_t k0 = block * p.block_k;
-  const int64_t count = exists ? min(p.block_k, p.k - k0) : 0;
+  const int64_t count = exists ? min(params.length, p.k - k0) : 0;
   const auto* a = static_cast<const Element*>(p.a) + row * p.a_stride + k0;
   uint8_t* q = p.q + row * p.k + k0;
   const int first = lane * kQuantizeVector, step = lanes * kQuantizeVector;

@@ -5,6 +5,7 @@
 
 #include "dispatch/select.h"
 #include "hopper/support.h"
+#include "scaled_wgmma/config.h"
 namespace mixed_gemm {
 namespace {
 
@@ -72,6 +73,106 @@ TEST(ScaledSelect, ChoicesOfGpusThatDifferInBandwidthAreKeptApart) {
     EXPECT_EQ(config_name<ScaledMmProblem>(*choose(p, slow)), expected);
   }
   EXPECT_GT(different, 0);
+}
+
+ScaledMmProblem float8_blocks(int64_t m, int64_t n, int64_t k, int64_t block_n = 128,
+                              int64_t block_k = 128) {
+  ScaledMmProblem p = scaled(m, n, k);
+  p.operand = OperandType::kFloat8E4M3;
+  p.block_n = block_n, p.block_k = block_k;
+  p.scale_a_stride = p.scale_b_stride = ceil_div(k, block_k);
+  return p;
+}
+
+std::string chosen(const ScaledMmProblem& p, const DeviceInfo& device) {
+  const auto choice = choose(p, device);
+  return choice ? config_name<ScaledMmProblem>(*choice) : "";
+}
+
+// mma.sync multiplies float8 by way of float16 on Hopper: never the choice there, always on Ada.
+TEST(ScaledSelect, Float8IsMultipliedWhereTheGpuCan) {
+  const DeviceInfo ada = with_default_rates({89, 128, 101376, 0, 0});
+  for (const int64_t m : {1, 16, 64, 200, 1024, 4096}) {
+    for (const int64_t n : {64, 100, 1024, 8192, 28672}) {
+      for (const int64_t k : {1, 128, 1000, 4096, 8192}) {
+        ScaledMmProblem p = scaled(m, n, k);
+        p.operand = OperandType::kFloat8E4M3;
+        EXPECT_EQ(chosen(p, kHopper).rfind("wgmma_", 0), 0u) << m << " " << n << " " << k;
+        EXPECT_EQ(chosen(p, ada).rfind("scaled_", 0), 0u);
+      }
+    }
+  }
+  ScaledMmProblem empty = scaled(4, 64, 0);  // the copy engine has no boxes of no bytes
+  empty.operand = OperandType::kFloat8E4M3;
+  EXPECT_EQ(chosen(empty, kHopper).rfind("scaled_", 0), 0u);
+}
+
+TEST(ScaledSelect, ScalesOfBlocks) {
+  const DeviceInfo ada = with_default_rates({89, 128, 101376, 0, 0});
+  for (const ScaledMmProblem& p : {float8_blocks(1, 8192, 8192), float8_blocks(77, 100, 130)}) {
+    EXPECT_EQ(chosen(p, kHopper).rfind("wgmma_", 0), 0u);
+    EXPECT_EQ(chosen(p, ada), "");
+    EXPECT_EQ(why_none(p, ada),
+              "no tile runs this on the device: the largest, wgmma_m128n256s4, needs wgmma, which "
+              "compute capability 9.0 has alone; this device has 8.9");
+  }
+  EXPECT_EQ(chosen(float8_blocks(3, 64, 0), ada).rfind("scaled_", 0), 0u);  // the bias alone
+  const auto refusal = [](const ScaledMmProblem& p) {
+    return why_not(*parse_config<ScaledMmProblem>("wgmma_m128n256s4"), p, kHopper);
+  };
+  EXPECT_EQ(refusal(float8_blocks(8, 256, 256)), "");
+  EXPECT_EQ(refusal(float8_blocks(8, 256, 256, 64, 128)),
+            "takes scales of blocks of 128 x 128 only, got block_n=64, block_k=128");
+  EXPECT_EQ(refusal(float8_blocks(8, 256, 256, 128, 256)),
+            "takes scales of blocks of 128 x 128 only, got block_n=128, block_k=256");
+  ScaledMmProblem far = float8_blocks(1 << 20, 256, 256);
+  far.scale_a_stride = 1 << 12;
+  EXPECT_EQ(refusal(far),
+            "takes scales of blocks in at most 2^31 - 1 elements, got 4294967296");
+  ScaledMmProblem int8 = float8_blocks(8, 256, 256);
+  int8.operand = OperandType::kInt8;
+  EXPECT_EQ(refusal(int8), "takes scales of blocks for float8 only");
+}
+
+// The remembered choice of a problem is not that of the same one with scales of blocks.
+TEST(ScaledSelect, BlocksAreAnotherProblem) {
+  const DeviceInfo ada = with_default_rates({89, 128, 101376, 0, 0});
+  ScaledMmProblem p = float8_blocks(5, 640, 640);
+  EXPECT_EQ(chosen(p, ada), "");
+  p.block_k = p.block_n = p.scale_a_stride = p.scale_b_stride = 0;
+  EXPECT_NE(chosen(p, ada), "");
+}
+
+// Every instruction of a tile has one block of columns, and the block that its first column is in.
+TEST(ScaledWgmma, InstructionsHaveOneScaleOfColumns) {
+  for (const TileConfig& t : kWgmmaScaledTileConfigs) {
+    const int columns = wgmma_fp8_columns(t), n = 5 * 128 + 17;
+    const int blocks = static_cast<int>(ceil_div(n, kScaleBlock));
+    EXPECT_EQ(t.warp_n % columns, 0);
+    EXPECT_LE(columns, 128);
+    for (int column0 = 0; column0 < n; column0 += t.n) {
+      for (int group = 0; group < t.n; group += t.warp_n) {
+        for (int part = 0; part < t.warp_n / columns; ++part) {
+          const int first = column0 + group + part * columns;
+          // As block_scales.cuh counts parts: side by side they are blocks side by side.
+          const int block = scale_block(column0 + group + part * kScaleBlock, blocks);
+          for (int column = first; column < first + columns && column < n; ++column) {
+            EXPECT_EQ(block, column / kScaleBlock);
+          }
+          EXPECT_LT(block, blocks);
+        }
+      }
+    }
+  }
+}
+
+// Registers of a thread that multiplies: sums, products of an instruction beside them, and some 40
+// for everything else (hopper/warp_roles.cuh has 104 and 232).
+TEST(ScaledWgmma, SumsAndProductsFitIntoRegisters) {
+  for (const TileConfig& t : kWgmmaScaledTileConfigs) {
+    EXPECT_LE(t.warp_n / 2 + wgmma_fp8_columns(t) / 2 + 40, t.min_blocks == 1 ? 232 : 104);
+    EXPECT_LE(t.min_blocks * (wgmma_scaled_smem_bytes(t) + 1024), kHopper.smem_bytes + 1024);
+  }
 }
 
 }  // namespace

@@ -27,10 +27,22 @@ Tensor quantize_per_tensor_cuda(const Tensor& a, const Tensor& scale, std::optio
   return checked.q;
 }
 
+std::tuple<Tensor, Tensor> quantize_fp8_cuda(const Tensor& a, std::optional<int64_t> block_size) {
+  const CheckedFloat8 checked = check_quantize_fp8(a, block_size);
+  Call call("quantize_fp8", checked.a);
+  if (checked.scale.numel() > 0) {
+    call.require(cuda_status(
+        launch_quantize_float8(checked.problem, call.info().early_start(), call.stream()),
+        "quantizing"));
+  }
+  return {checked.q, checked.scale};
+}
+
 }  // namespace
 }  // namespace mixed_gemm
 
 MIXED_GEMM_KERNELS(CUDA, m) {
   m.impl("quantize_per_token", TORCH_BOX(&mixed_gemm::quantize_per_token_cuda));
+  m.impl("quantize_fp8", TORCH_BOX(&mixed_gemm::quantize_fp8_cuda));
   m.impl("quantize_per_tensor", TORCH_BOX(&mixed_gemm::quantize_per_tensor_cuda));
 }
