@@ -25,16 +25,15 @@ std::string why_not(const Choice& c, const ScaledMmProblem& p, const DeviceInfo&
 }
 
 // sm_90 has no float8 mma.sync: ptxas makes float16 of the operands, for instructions of half the
-// rate, and spills. An estimate: here it only has to be behind wgmma.
-constexpr double kEmulatedProducts = 3;
+// rate, and spills. Not measured: this only has to be behind wgmma.
+constexpr double kEmulated = 4;
 
 double predict_us(const Choice& c, const ScaledMmProblem& p, const DeviceInfo& device) {
   const auto [tile, smem] = tile_use(c, p);
-  const bool emulated = p.operand == OperandType::kFloat8E4M3 && device.sm >= 90;
-  return predict_direct_us(c,
-                           {tile, smem, p.m, p.n, p.k, ceil_div(p.k, kScaledTileK), 1,
-                            emulated ? kEmulatedProducts : 0},
-                           device);
+  const bool emulated = p.operand == OperandType::kFloat8E4M3 && device.sm == 90;
+  return predict_direct_us(c, {tile, smem, p.m, p.n, p.k, ceil_div(p.k, kScaledTileK), 1, 0},
+                           device) *
+         (emulated ? kEmulated : 1);
 }
 
 }  // namespace

@@ -10,6 +10,8 @@ from .bounds import ROUNDING
 # fp8 sums on Hopper keep about 14 bits inside the tensor core (measured by others: DeepSeek-V3
 # report, section 3.3.2) until they are added to fp32 registers.
 HOPPER_FP8_EPSILON = 2.0**-13
+# Elements of K after which our wgmma kernels do that.
+FP8_PROMOTION = 128
 MAX_AZP = 2**22  # of quantize_per_tensor; as problem/quantize.h
 
 
@@ -59,6 +61,7 @@ def error_bound(
     azp_adj: Tensor | None = None,
     azp: Tensor | None = None,
     sum_epsilon: float = 2.0**-23,
+    promotion: int | None = None,
 ) -> Tensor:
     """The bound of docs/numerics.md for W8A8, float64 ``[..., N]``.
 
@@ -73,6 +76,8 @@ def error_bound(
 
     Args:
         sum_epsilon: e, of the fp8 sum: 2^-23 for tensor cores that truncate fp32 (the CPU rounds).
+        promotion: elements of K that a tensor core with ``HOPPER_FP8_EPSILON`` sums by itself before
+            they are added in fp32; None: it has ``sum_epsilon`` and sums all of K.
     """
     u, eta = ROUNDING[out_dtype]
     u32 = 2.0**-24
@@ -82,11 +87,64 @@ def error_bound(
     tiny = 2.0**-149 * (1 + scale_a.double().abs().max() if scale_a.numel() else 1)
     error = 3 * u32 * product + u32 * y + tiny
     if a.dtype != torch.int8:
-        k = a.shape[-1]
-        error = error + (k / 16 + 5) * sum_epsilon * (
+        error = error + float8_sum_error(a.shape[-1], sum_epsilon, promotion) * (
             a.double().abs() @ b.double().abs() * scales.abs()
         )
     return 1.001 * error + u * (y + error) + eta
+
+
+def float8_sum_error(k: int, sum_epsilon: float, promotion: int | None = None) -> float:
+    """How far the sum of K exact products may be off, of the sum of their magnitudes."""
+    if promotion is None:
+        return (k / 16 + 5) * sum_epsilon
+    # Of one part of K inside of the tensor core, then of an fp32 sum of the parts.
+    inside = (min(k, promotion) / 16 + 5) * HOPPER_FP8_EPSILON
+    return inside + (k / promotion + 5) * sum_epsilon
+
+
+def blocks_mm(
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None,
+    *,
+    block_size: tuple[int, int],
+    out_dtype: torch.dtype,
+    promotion: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(exact, bound) of float8 with scales of blocks, float64 ``[..., N]``.
+
+    With G blocks, |T| the sum of the magnitudes of all scaled products and y the result::
+
+        E     = (G + 8) * u32 * |T| + 2 * u32 * |bias| + tiny + e(K of a block) * |T|
+        bound = 1.001 * E + u * (|y| + E) + eta
+
+    where e is :func:`float8_sum_error`: of each block, the product of two scales rounds once, the
+    multiplication with the sum and the addition once more.
+
+    Args:
+        scale_a: ``[..., G]``. scale_b: ``[ceil(N / rows), G]``. block_size: (rows, elements of K).
+        promotion: as of :func:`error_bound`.
+    """
+    rows, size = block_size
+    n = b.shape[1]
+    y = a.new_zeros((*a.shape[:-1], n), dtype=torch.float64)
+    terms = torch.zeros_like(y)
+    for g in range(scale_b.shape[1]):
+        part = slice(g * size, (g + 1) * size)
+        left, right = a[..., part].double(), b[part].double()
+        of_columns = scale_b[:, g].double().repeat_interleave(rows)[:n]
+        scales = scale_a[..., g : g + 1].double() * of_columns
+        y = y + (left @ right) * scales
+        terms = terms + (left.abs() @ right.abs()) * scales.abs()
+    u, eta = ROUNDING[out_dtype]
+    u32 = 2.0**-24
+    added = 0.0 if bias is None else bias.double().abs()
+    y = y if bias is None else y + bias.double()
+    inside = float8_sum_error(min(a.shape[-1], size), 2.0**-23, promotion)
+    error = ((scale_b.shape[1] + 8) * u32 + inside) * terms + 2 * u32 * added + 2.0**-148
+    return y, 1.001 * error + u * (y.abs() + error) + eta
 
 
 def quantize_per_token(

@@ -113,7 +113,7 @@ TEST(ScaledSelect, ScalesOfBlocks) {
     EXPECT_EQ(chosen(p, kHopper).rfind("wgmma_", 0), 0u);
     EXPECT_EQ(chosen(p, ada), "");
     EXPECT_EQ(why_none(p, ada),
-              "no tile runs this on the device: the largest, wgmma_m128n256s4, needs wgmma, which "
+              "no tile runs this on the device: the smallest, wgmma_m64n64s6, needs wgmma, which "
               "compute capability 9.0 has alone; this device has 8.9");
   }
   EXPECT_EQ(chosen(float8_blocks(3, 64, 0), ada).rfind("scaled_", 0), 0u);  // the bias alone

@@ -213,7 +213,7 @@ def scaled_cases(family: str) -> Iterator[tuple[str, ScaledCase]]:
 def scaled(family: str) -> Calls:
     for j, (kernel, case) in enumerate(scaled_cases(family)):
         problem = make_scaled(case, "cuda")
-        expected, bound = problem.oracle(scaled_configs.sum_epsilon())
+        expected, bound = problem.oracle(*scaled_configs.sums_of(kernel))
         listed = scaled_configs.configs_of(case, kernel)
         plain = [name for name in listed if name == kernel]
         splits = [name for name in listed if name != kernel]

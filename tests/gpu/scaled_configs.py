@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 
 import torch
-from problems.scaled import ScaledCase, listed_for
+from problems.scaled import ScaledCase, Sums, listed_for, sums_on_cuda
 from problems.scaled import configs_of as all_configs_of
-
-from mixed_gemm.reference import scaled as reference_scaled
 
 DEVICE = "cuda"
 FLOAT8 = torch.float8_e4m3fn
@@ -46,8 +44,6 @@ def configs_of(case: ScaledCase, kernel: str = "") -> list[str]:
     return [name for name in names if not kernel or name.split("_")[:2] == kernel.split("_")]
 
 
-def sum_epsilon() -> float:
-    """Of fp8 sums in our kernel: on sm_90 fp16 tensor cores emulate the instruction; those of
-    sm_89 are taken to be as coarse as Hopper's own."""
-    emulated = torch.cuda.get_device_capability() >= (9, 0)
-    return 2.0**-23 if emulated else reference_scaled.HOPPER_FP8_EPSILON
+def sums_of(config: str) -> Sums:
+    """Of float8 in a configuration or a kernel of ours; empty: in the choice."""
+    return sums_on_cuda(config, DEVICE)

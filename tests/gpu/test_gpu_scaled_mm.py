@@ -10,11 +10,10 @@ import pytest
 import torch
 from problems.registry import OPS
 from problems.scaled import AZP, OUT_DTYPES, ScaledCase, ScaledProblem, make
-from scaled_configs import DEVICE, FLOAT8, KERNELS, SMALL, candidates, configs_of, sum_epsilon
+from scaled_configs import DEVICE, FLOAT8, KERNELS, SMALL, candidates, configs_of, sums_of
 
 import mixed_gemm
 from mixed_gemm import plan, reference
-from mixed_gemm.reference import scaled as reference_scaled
 
 pytestmark = pytest.mark.gpu
 
@@ -81,7 +80,7 @@ def check_epilogues(record, kernel: str, operand: torch.dtype) -> int:
         fixed["azp"] = ("none",)  # the others are int8's
     for i, case in enumerate(OPS["scaled_mm"].pairs(**fixed)):
         problem = make(case, DEVICE, seed=i)
-        oracle = problem.oracle(sum_epsilon())
+        oracle = problem.oracle(*sums_of(kernel))
         for config in configs_of(case, kernel):
             out = problem.run(config=config)
             assert out.dtype == case.out_dtype
@@ -289,8 +288,8 @@ def test_float8_on_hopper_runs_in_torch(record, monkeypatch, out_dtype, bias):
             assert len(calls) == in_torch
             answer = plan(m, n, k, dtype=FLOAT8, device=DEVICE)
             assert (answer.family == "torch") == in_torch, answer
-            epsilon = reference_scaled.HOPPER_FP8_EPSILON if in_torch else sum_epsilon()
-            record(f"float8-{'torch' if in_torch else 'ours'}", problem.ratio(out, epsilon))
+            assert (problem.sums(None).promotion is None) == in_torch
+            record(f"float8-{'torch' if in_torch else 'ours'}", problem.ratio(out, *problem.sums(None)))
             if in_torch:
                 shaped = problem.run(problem.a.view(1, m, k))
                 assert torch.equal(shaped, out[None])

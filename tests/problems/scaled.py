@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -85,6 +85,25 @@ RULES: Rules = {
 }
 
 
+class Sums(NamedTuple):
+    """Of float8, as reference_scaled.error_bound takes them."""
+
+    sum_epsilon: float = 2.0**-23
+    promotion: int | None = None
+
+
+def sums_on_cuda(config: str, device: torch.device | str, k: int = 1) -> Sums:
+    """Of a configuration of ours, by name; empty: of the choice. On sm_90 wgmma keeps few bits
+    between promotions, and fp16 tensor cores emulate mma.sync; that of sm_89 is taken to be as
+    coarse as wgmma."""
+    if torch.cuda.get_device_capability(device) < (9, 0):
+        return Sums(reference_scaled.HOPPER_FP8_EPSILON)
+    chosen_wgmma = not config and k > 0 and torch.cuda.get_device_capability(device) == (9, 0)
+    if chosen_wgmma or config.startswith("wgmma"):
+        return Sums(promotion=reference_scaled.FP8_PROMOTION)
+    return Sums()
+
+
 @dataclass
 class ScaledProblem(verdict.Remembered):
     case: ScaledCase
@@ -126,34 +145,41 @@ class ScaledProblem(verdict.Remembered):
     def configs(self) -> list[str]:
         return configs_of(self.case, self.a.device)
 
-    def sum_epsilon(self, config: str | None) -> float:
-        """e of the bound for float8: Hopper's own instruction keeps fewer bits than the fp16 one
-        that emulates mma.sync there; sm_89 is taken to be as coarse."""
+    def sums(self, config: str | None) -> Sums:
+        """How float8 is added up."""
         if not self.a.is_cuda or self.case.operand == torch.int8:
-            return 2.0**-23
-        in_torch = config is None and routes_to_torch(self.a, self.b)
-        emulated = torch.cuda.get_device_capability(self.a.device) >= (9, 0)
-        return 2.0**-23 if emulated and not in_torch else reference_scaled.HOPPER_FP8_EPSILON
+            return Sums()
+        if config is None and routes_to_torch(self.a, self.b):
+            return Sums(reference_scaled.HOPPER_FP8_EPSILON)
+        return sums_on_cuda(config or "", self.a.device, self.case.k)
 
-    def oracle(self, sum_epsilon: float = 2.0**-23) -> tuple[Tensor, Tensor]:
+    def oracle(
+        self, sum_epsilon: float = 2.0**-23, promotion: int | None = None
+    ) -> tuple[Tensor, Tensor]:
         """(exact, bound); see reference_scaled.error_bound."""
         operands = (self.a, self.b, self.scale_a, self.scale_b, self.bias)
         points = {"azp_adj": self.azp_adj, "azp": self.azp}
         expected = reference_scaled.scaled_mm(*operands, **points)
         bound = reference_scaled.error_bound(
-            *operands, out_dtype=self.case.out_dtype, sum_epsilon=sum_epsilon, **points
+            *operands,
+            out_dtype=self.case.out_dtype,
+            sum_epsilon=sum_epsilon,
+            promotion=promotion,
+            **points,
         )
         return expected, bound
 
-    def ratio(self, out: Tensor, sum_epsilon: float = 2.0**-23) -> float:
+    def ratio(
+        self, out: Tensor, sum_epsilon: float = 2.0**-23, promotion: int | None = None
+    ) -> float:
         """max |out - exact| / bound."""
         assert out.dtype == self.case.out_dtype
-        return reference.error_ratio(out, *self.oracle(sum_epsilon))
+        return reference.error_ratio(out, *self.oracle(sum_epsilon, promotion))
 
     def verdict(self, out: Tensor, config: str | None = None) -> Tensor:
         assert out.dtype == self.case.out_dtype and out.is_contiguous()
-        e = self.sum_epsilon(config)
-        return verdict.ratio(out, *self.once(e, lambda: self.oracle(e)))
+        sums = self.sums(config)
+        return verdict.ratio(out, *self.once(sums, lambda: self.oracle(*sums)))
 
 
 def opcheck(problem: ScaledProblem) -> None:
