@@ -5,8 +5,16 @@ from __future__ import annotations
 from ..benchmark import Benchmark
 from .awq_gemm import AwqGemm
 from .block_quant_gemm import BlockQuantGemm
+from .fp8 import Fp8
 from .gemm import Gemm
 from .qconv2d import Qconv2d
 from .scaled_mm import ScaledMm
 
-BENCHMARKS: tuple[type[Benchmark], ...] = (Gemm, ScaledMm, AwqGemm, BlockQuantGemm, Qconv2d)
+BENCHMARKS: tuple[type[Benchmark], ...] = (
+    Gemm,
+    ScaledMm,
+    Fp8,
+    AwqGemm,
+    BlockQuantGemm,
+    Qconv2d,
+)

@@ -76,8 +76,8 @@ def error_bound(
 
     Args:
         sum_epsilon: e, of the fp8 sum: 2^-23 for tensor cores that truncate fp32 (the CPU rounds).
-        promotion: elements of K that a tensor core with ``HOPPER_FP8_EPSILON`` sums by itself before
-            they are added in fp32; None: it has ``sum_epsilon`` and sums all of K.
+        promotion: elements of K that a tensor core with ``HOPPER_FP8_EPSILON`` sums by itself
+            before they are added in fp32; None: it has ``sum_epsilon`` and sums all of K.
     """
     u, eta = ROUNDING[out_dtype]
     u32 = 2.0**-24

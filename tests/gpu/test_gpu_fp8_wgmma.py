@@ -113,7 +113,9 @@ def test_all_products_of_two_codes(kernel: str, k: int, at: int) -> None:
         plain = Float8Call(a, weight, ones(), ones(), None, torch.float32, False)
         assert same(plain.run(config), expected), config
         groups = ceil_div(k, BLOCK[1])
-        blocks = Float8Call(a, weight, ones(256, groups), ones(2, groups), None, torch.float32, True)
+        blocks = Float8Call(
+            a, weight, ones(256, groups), ones(2, groups), None, torch.float32, True
+        )
         assert same(blocks.run(config), expected), config
 
 

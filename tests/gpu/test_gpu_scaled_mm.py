@@ -289,7 +289,9 @@ def test_float8_on_hopper_runs_in_torch(record, monkeypatch, out_dtype, bias):
             answer = plan(m, n, k, dtype=FLOAT8, device=DEVICE)
             assert (answer.family == "torch") == in_torch, answer
             assert (problem.sums(None).promotion is None) == in_torch
-            record(f"float8-{'torch' if in_torch else 'ours'}", problem.ratio(out, *problem.sums(None)))
+            record(
+                f"float8-{'torch' if in_torch else 'ours'}", problem.ratio(out, *problem.sums(None))
+            )
             if in_torch:
                 shaped = problem.run(problem.a.view(1, m, k))
                 assert torch.equal(shaped, out[None])
