@@ -62,7 +62,7 @@
   X(AzpOfRow, kBoth, "a row takes the zero point of the row before it")                      \
   X(RoundsHalfAway, kBoth, "activations are rounded half away from zero")                    \
   X(AzpSign, kBoth, "the zero point of a row is chosen with the wrong sign")                 \
-  X(Float8ByInverse, kBoth, "activations become float8 by a product with the inverse scale")  \
+  X(Float8ByInverse, kBoth, "activations become float8 by a product with the inverse scale") \
   X(ScaleOfLine, kGpu, "a block of K of float8 takes the scales of the block before")        \
   X(ScaleOfHalf, kGpu, "the lower rows of a float8 tile take the scales of the upper ones")  \
   X(BlockSum, kBoth, "block_quant_gemm drops the offsets of the weight")                     \

@@ -91,8 +91,8 @@ std::vector<Choice> ranked(const Problem& problem, const DeviceInfo& device) {
 
 template <typename Problem>
 std::string why_none(const Problem& problem, const DeviceInfo& device) {
-  // The first one that works by tiles runs on the oldest GPUs. Scales of blocks are taken by the last
-  // one alone.
+  // The first one that works by tiles runs on the oldest GPUs. Scales of blocks are taken by the
+  // last one alone.
   const auto& all = families<Problem>();
   auto with_tiles =
       std::find_if(all.begin(), all.end(), [](const auto* f) { return f->tile != nullptr; });

@@ -35,10 +35,10 @@ struct WgmmaScaledConfig : WarpRoles<kWgmmaScaledTileConfigs[kRow].min_blocks> {
   using Sum = typename Operand::Sum;
   static constexpr TileConfig kTile = kWgmmaScaledTileConfigs[kRow];
   static constexpr int kStages = kTile.stages;
-  static constexpr int kRowTiles = kTile.warp_m / 64;             // of a warpgroup
-  static constexpr int kColumns = Operand::columns(kTile);        // of the instruction
-  static constexpr int kColumnParts = kTile.warp_n / kColumns;    // of a warpgroup
-  static constexpr int kSumsPerTile = kTile.warp_n / 2;           // of a thread
+  static constexpr int kRowTiles = kTile.warp_m / 64;           // of a warpgroup
+  static constexpr int kColumns = Operand::columns(kTile);      // of the instruction
+  static constexpr int kColumnParts = kTile.warp_n / kColumns;  // of a warpgroup
+  static constexpr int kSumsPerTile = kTile.warp_n / 2;         // of a thread
   static constexpr int kSums = kRowTiles * kSumsPerTile;
   static constexpr int kTokenBytes = kTile.m * kScaledTileK;
   static constexpr int kStageBytes = scaled_stage_bytes(kTile);

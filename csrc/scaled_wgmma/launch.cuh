@@ -29,9 +29,12 @@ int launch_wgmma_scaled(const ScaledMmProblem& p, const Work& work) {
   if (error == 0) error = make_tensor_map(weights, params.copies.weights);
   if (error != 0) return error;
   if constexpr (Config::Operand::kBlocks) {
-    static_cast<BlockScaleArgs&>(params.copies) = {
-        p.scale_a, p.scale_b, static_cast<int>(p.scale_a_stride),
-        static_cast<int>(p.scale_b_stride), m, static_cast<int>(ceil_div(n, kScaleBlock))};
+    static_cast<BlockScaleArgs&>(params.copies) = {p.scale_a,
+                                                   p.scale_b,
+                                                   static_cast<int>(p.scale_a_stride),
+                                                   static_cast<int>(p.scale_b_stride),
+                                                   m,
+                                                   static_cast<int>(ceil_div(n, kScaleBlock))};
   }
   params.output.p = {epilogue_args(p), p.d, m, n, static_cast<typename Config::Sum*>(work.partials),
                      partial_stride(n)};

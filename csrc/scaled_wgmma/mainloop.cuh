@@ -94,9 +94,9 @@ class WgmmaScaledMainloop {
     if (previous != 0) release(previous);
   }
 
-  // The products of a line are summed apart and then added to `sums`, an instruction's columns after
-  // the other. One warpgroup multiplies while the other one adds: of a block alone on its SM they
-  // take turns, and a turn passes on when the last instruction but one is through, so that the
+  // The products of a line are summed apart and then added to `sums`, an instruction's columns
+  // after the other. One warpgroup multiplies while the other one adds: of a block alone on its SM
+  // they take turns, and a turn passes on when the last instruction but one is through, so that the
   // other's first one is there when the last one ends.
   __device__ void multiply_and_promote(int row0, int column0, int begin, int end, Sums& sums) {
     const int group = static_cast<int>(threadIdx.x) / 128;

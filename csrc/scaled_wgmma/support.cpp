@@ -31,9 +31,8 @@ std::string why_not_scale_blocks(const ScaledMmProblem& p) {
     return "takes scales of blocks of 128 x 128 only, got block_n=" + std::to_string(p.block_n) +
            ", block_k=" + std::to_string(p.block_k);
   }
-  for (const int64_t count :
-       {count_product({p.m, p.scale_a_stride}),
-        count_product({ceil_div(p.n, kScaleBlock), p.scale_b_stride})}) {
+  for (const int64_t count : {count_product({p.m, p.scale_a_stride}),
+                              count_product({ceil_div(p.n, kScaleBlock), p.scale_b_stride})}) {
     if (count > std::numeric_limits<int32_t>::max()) {
       return "takes scales of blocks in at most 2^31 - 1 elements, got " + std::to_string(count);
     }

@@ -11,8 +11,8 @@ namespace mixed_gemm {
 
 // a / scale as the cast to float8 e4m3 sees it. The product with the inverse is within three units
 // of the last place of the quotient rounded to fp32. The cast tells the two apart only beside a
-// number in the middle of two codes, whose last 19 bits are 0, as those of the codes are; there it is
-// divided.
+// number in the middle of two codes, whose last 19 bits are 0, as those of the codes are; there it
+// is divided.
 class DivideForFloat8 {
  public:
   MIXED_GEMM_HOST_DEVICE explicit DivideForFloat8(float scale)

@@ -32,8 +32,8 @@ int launch(const QuantizeFloat8Params& params, const EarlyStart& early_start, vo
     return launch_kernel(quantize_float8_kernel<Element, true>, shape, params);
   }
   shape.threads = kFloat8TeamThreads;
-  shape.grid = dim3(static_cast<unsigned>(
-      ceil_div(teams << params.lane_bits, int64_t{kFloat8TeamThreads})));
+  shape.grid =
+      dim3(static_cast<unsigned>(ceil_div(teams << params.lane_bits, int64_t{kFloat8TeamThreads})));
   return launch_kernel(quantize_float8_kernel<Element, false>, shape, params);
 }
 

@@ -1,5 +1,5 @@
-// Activations to float8 e4m3 by the formula of problem/quantize.h, one read and one write: a team of
-// threads takes a block of K of a row and keeps it in registers between choosing the scale and
+// Activations to float8 e4m3 by the formula of problem/quantize.h, one read and one write: a team
+// of threads takes a block of K of a row and keeps it in registers between choosing the scale and
 // rounding. The GEMM behind it may start early (grid/early_start.cuh).
 #pragma once
 #include <cuda_fp8.h>
@@ -92,8 +92,8 @@ __global__ void __launch_bounds__(kWhole ? kMaxQuantizeThreads : kFloat8TeamThre
   const int thread = static_cast<int>(threadIdx.x), grid_block = static_cast<int>(blockIdx.x);
   const int lanes = kWhole ? static_cast<int>(blockDim.x) : 1 << params.lane_bits;
   const int lane = kWhole ? thread : thread & (lanes - 1);
-  const int team = kWhole ? grid_block
-                          : (grid_block * kFloat8TeamThreads + thread) >> params.lane_bits;
+  const int team =
+      kWhole ? grid_block : (grid_block * kFloat8TeamThreads + thread) >> params.lane_bits;
   const int row = params.blocks.quotient(team), block = team - row * params.blocks.divisor;
   const bool exists = row < p.m;  // the others go along with the shuffles
   const int64_t k0 = block * p.block_k;

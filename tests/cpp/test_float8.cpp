@@ -1,6 +1,6 @@
 // also: nvcc
-// float8 as bit patterns, and the quotients that the CUDA quantizer rounds to it: products where that
-// changes no code, against the division of the formula.
+// float8 as bit patterns, and the quotients that the CUDA quantizer rounds to it: products where
+// that changes no code, against the division of the formula.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -127,8 +127,7 @@ TEST(ScaledSelect, ScalesOfBlocks) {
             "takes scales of blocks of 128 x 128 only, got block_n=128, block_k=256");
   ScaledMmProblem far = float8_blocks(1 << 20, 256, 256);
   far.scale_a_stride = 1 << 12;
-  EXPECT_EQ(refusal(far),
-            "takes scales of blocks in at most 2^31 - 1 elements, got 4294967296");
+  EXPECT_EQ(refusal(far), "takes scales of blocks in at most 2^31 - 1 elements, got 4294967296");
   ScaledMmProblem int8 = float8_blocks(8, 256, 256);
   int8.operand = OperandType::kInt8;
   EXPECT_EQ(refusal(int8), "takes scales of blocks for float8 only");

@@ -22,6 +22,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
+import float8_calls
 import scaled_configs
 from configs import DTYPES, KERNELS, MODES, TILED, clusters_of, has_mode
 from problems import registry
@@ -223,10 +224,26 @@ def scaled(family: str) -> Calls:
             yield f"{config} {case}", reference.error_ratio(out, expected, bound)
 
 
+def float8_blocks() -> Calls:
+    for i, kernel in enumerate(float8_calls.kernels()):
+        m, k = scaled_configs.tile_of(kernel)[0] + 3, 10 * TILE_K + 13
+        dtype = FLOATS[i % len(FLOATS)]
+        problem = float8_calls.make(m, 137, k, out_dtype=dtype, blocks=True, bias=i % 2 == 0)
+        oracle = problem.oracle()
+        for config in (kernel, f"{kernel}_streamk2", f"{kernel}_parallel3"):
+            out = problem.run(config)
+            yield f"{config} blocks", reference.error_ratio(out, *oracle)
+
+
 def quantize() -> Calls:
     shapes = ((5, 257), (3, 20_000), (2, 64), (129, 1), (1, 4099))
     for dtype, (m, k) in itertools.product(FLOATS, shapes):
         x = torch.randn(m, k, dtype=dtype)
+        for block in (None, 128, 300):
+            fp8 = torch.ops.mixed_gemm.quantize_fp8
+            want, _ = fp8(x, block_size=block)
+            out, _ = fp8(x.cuda(), block_size=block)
+            yield f"fp8 {dtype} {m} {k} {block}", exact(out.cpu().float(), want.float())
         for symmetric in (True, False):
             on_host = mixed_gemm.quantize_per_token(x, symmetric=symmetric)
             on_device = mixed_gemm.quantize_per_token(x.cuda(), symmetric=symmetric)
@@ -337,13 +354,14 @@ PARTS: dict[str, Callable[[], Calls]] = {
     "wgmma-3": lambda: fpA_intB("wgmma", 2, 3),
     "scaled": lambda: scaled("scaled"),
     "scaled_wgmma": lambda: scaled("wgmma"),
+    "fp8_blocks": float8_blocks,
     "block_gemm": block_gemm,
     "awq": awq_calls,
     "conv": conv,
     "conv_int8": conv_int8,
     "rest": lambda: itertools.chain(dense(), pack(), quantize()),
 }
-HOPPER_ONLY = ("wgmma-1", "wgmma-2", "wgmma-3", "scaled_wgmma")
+HOPPER_ONLY = ("wgmma-1", "wgmma-2", "wgmma-3", "scaled_wgmma", "fp8_blocks")
 
 
 def main(part: str) -> None:

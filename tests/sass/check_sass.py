@@ -34,6 +34,7 @@ COUNTED = {
     "HGMMA": r"HGMMA\.64x",
     "IMMA": r"IMMA\.16832",
     "IGMMA": r"IGMMA\.64x",
+    "QGMMA": r"QGMMA\.64x\d+x32\.F32\.E4M3\.E4M3",
     "QMMA": r"QMMA\.16832",
     "PRMT": r"PRMT .*, 0x(?:5250|5351|1614|1715),",
     "LOP3": r"LOP3\.LUT .*, 0x(?:ea|ec|f8|ae|ba|ce|dc|f2|f4), !PT",
@@ -46,7 +47,7 @@ EARLY = "EARLY"  # counted by early_loads()
 AWAITED = "AWAITED"  # counted by awaited_loads()
 # Zero points by mainloop/zero_products.cuh: those of the last groups come behind the mainloop.
 BESIDE_MAINLOOP = "HMMA.1688.F32.TF32"
-TENSOR_CORES = ("HMMA", "HGMMA", "IMMA", "IGMMA", "QMMA")
+TENSOR_CORES = ("HMMA", "HGMMA", "IMMA", "IGMMA", "QGMMA", "QMMA")
 # In the mainloop: a division before it may use I2F and CALL, and the large multistage tiles, which
 # leave ptxas no register, may keep a value or two of the epilogue in memory, once per tile.
 STACK = 16
@@ -80,6 +81,7 @@ MULTISTAGE = r"\b(mixed_gemm|plain_gemm|conv)_kernel<"
 SCALED = r"\b(scaled_mm|plain_scaled)_kernel<"
 INTEGER = rf"{SCALED}.*signed char|\bconv_int8_kernel<"
 WGMMA = r"\bspecialized_gemm_kernel<.*\bWgmmaConfig<"
+SCALED_WGMMA = r"\bspecialized_gemm_kernel<.*\bWgmmaScaledConfig"
 BY_TILES = r"\b(mixed_gemm|plain_gemm|conv|scaled_mm|plain_scaled|conv_int8)_kernel<"
 # Kernels of a set are compiled for the same architectures: fp8 from 8.9 on, wgmma for 9.0a, the
 # rest for all but those that run another one's code (cmake/CudaArchitectures.cmake).
@@ -102,7 +104,13 @@ RULES = (
     # is a CALL that warps which have converged branch around.
     Rule(kernel=r"\bblock_gemm_kernel<", needs=("LDGSTS", "LDSM", "IMMA")),
     Rule(kernel=WGMMA, needs=("LDSM", "HGMMA"), forbids=("I2F", "CALL"), of="sm_90a"),
-    Rule(kernel=r"\bspecialized_gemm_kernel<.*\bWgmmaInt8Config<", needs=("IGMMA",), of="sm_90a"),
+    Rule(kernel=rf"{SCALED_WGMMA}<WgmmaInt8,", needs=("IGMMA",), of="sm_90a"),
+    Rule(
+        kernel=rf"{SCALED_WGMMA}<WgmmaFp8(Blocks)?,",
+        needs=("QGMMA",),
+        forbids=("I2F", "CALL"),
+        of="sm_90a",
+    ),
     *(
         Rule(kernel=family + converted, needs=(instruction,), of=arch)
         for family, arch in ((MULTISTAGE, ""), (WGMMA, "sm_90a"))
