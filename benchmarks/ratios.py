@@ -110,6 +110,25 @@ W8A8_RATIOS = (
     Ratio("fp8 scaled_mm, bf16 / torch._scaled_mm", timed.FP8_BF16, timed.TORCH_FP8),
     Ratio("fp8 scaled_mm, fp16 / torch._scaled_mm, bf16", timed.FP8_FP16, timed.TORCH_FP8),
 )
+FP8_RATIOS = (
+    Ratio("fp8 / torch, exact sums", timed.FP8_OURS, timed.TORCH_FP8, 0.95),
+    Ratio(
+        "fp8 / torch, fast sums, M <= 256",
+        timed.FP8_OURS,
+        timed.TORCH_FP8_FAST,
+        1.0,
+        rows_between(1, 256),
+    ),
+    Ratio(
+        "fp8 / torch, fast sums, M > 256",
+        timed.FP8_OURS,
+        timed.TORCH_FP8_FAST,
+        1.05,
+        rows_between(257),
+    ),
+    Ratio("fp8 in blocks / fp8", timed.FP8_BLOCKS, timed.FP8_OURS),
+    Ratio("int8 / fp8", timed.INT8_BF16, timed.FP8_OURS),
+)
 W8A8_PEERS = tuple(
     Ratio(f"scaled_mm / {text} of the peer timings", timed.SCALED_MM, Peer("peers_w8a8_h200", name))
     for name, text in (
@@ -141,7 +160,15 @@ BLOCK_RATIOS = (
     Ratio("block_quant_gemm / cuBLAS fp16", _BLOCK, timed.DENSE_FP16, as_speed=True),
 )
 CONV_RATIOS = tuple(ratio for images in (1, 8, 32) for ratio in _convolutions(images))
-RATIOS = (*SCHEME_RATIOS, *W8A8_RATIOS, *W8A8_PEERS, *AWQ_RATIOS, *BLOCK_RATIOS, *CONV_RATIOS)
+RATIOS = (
+    *SCHEME_RATIOS,
+    *W8A8_RATIOS,
+    *FP8_RATIOS,
+    *W8A8_PEERS,
+    *AWQ_RATIOS,
+    *BLOCK_RATIOS,
+    *CONV_RATIOS,
+)
 
 
 def shown(ratios: Mapping[Point, float]) -> str:

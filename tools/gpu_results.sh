@@ -5,6 +5,8 @@
 #   tools/gpu_results.sh candidates OUT COMMIT    4 min: all candidates, for make_tuned_table.py
 #   tools/gpu_results.sh benchmarks OUT COMMIT    3 min: what docs/speed.md tells
 #   tools/gpu_results.sh tests OUT COMMIT         4 min: the GPU tests and their report
+#   tools/gpu_results.sh fp8 OUT COMMIT           6 min, not measured: tests of float8 by wgmma, its
+#                                                 sanitizers, then its times beside torch's
 #   tools/gpu_results.sh reliability OUT COMMIT   9 min: random calls, pairs, repeats, sizes,
 #                                                 sanitizers, mistakes; parts of the table in OUT
 #   tools/gpu_results.sh counters OUT POINTS      6 s a point of missed_points.py: ncu
@@ -48,6 +50,19 @@ OPS
   tests)
     export MIXED_GEMM_COMMIT=$3 MIXED_GEMM_GPU_REPORT="$out/gpu_test.json"
     timed gpu-test make gpu-test PYTHON=python3 PYTEST_ARGS="-q -n 8 --dist worksteal"
+    ;;
+  fp8)
+    export MIXED_GEMM_COMMIT=$3 MIXED_GEMM_GPU_REPORT="$out/fp8_test.json"
+    gpu_tests="python3 -m pytest -p no:cacheprovider -m gpu --tb=short -q"
+    timed fp8-kernels timeout 150 $gpu_tests -n 6 tests/gpu/test_gpu_fp8_wgmma.py
+    timed fp8-times timeout 240 python3 -m benchmarks fp8 --budget-s 200 --commit "$3" \
+      --out "$out/fp8.json"
+    tail -n 120 "$out/log"
+    unset MIXED_GEMM_GPU_REPORT
+    timed scaled timeout 120 $gpu_tests -n 8 tests/gpu/test_gpu_scaled_mm.py \
+      tests/gpu/test_gpu_scaled_inputs.py tests/gpu/test_gpu_fp8.py tests/gpu/test_gpu_w8a8.py
+    timed sanitizers timeout 150 $gpu_tests -n 8 tests/gpu/test_gpu_sanitizer.py \
+      -k "scaled_wgmma or fp8_blocks"
     ;;
   reliability)
     export MIXED_GEMM_COMMIT=$3 MIXED_GEMM_RELIABILITY="$out/reliability" OMP_NUM_THREADS=1
