@@ -8,7 +8,7 @@ NaN, are compared with those of torch.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -45,14 +45,18 @@ class Fp8Operands(ScaledOperands):
         return of_a, of_b
 
     def ours_fp8(self, m: int, config: str, blocks: bool) -> list[Call]:
-        """``config`` empty: the choice."""
         scales = self._block_scales(m) if blocks else (self.row_scales(m), self.column_scales())
-        options: dict[str, Any] = {"out_dtype": BF16, "config": config}
-        if blocks:
-            options["block_size"] = [BLOCK, BLOCK]
-        op = partial(torch.ops.mixed_gemm._scaled_mm_config, **options)
-        a = self.rows_fp8(m)
-        return [partial(op, a, w.t(), *scales, None, None, None) for w in self._fp8_weights()]
+        options: dict[str, Any] = {"block_size": [BLOCK, BLOCK]} if blocks else {}
+        op, a = self._ours(config, **options), self.rows_fp8(m)
+        return [partial(op, a, w.t(), *scales) for w in self._fp8_weights()]
+
+    def _ours(self, config: str, **options: Any) -> Callable[..., torch.Tensor]:
+        """The op itself on the CPU, where nothing is to choose. Never torch's."""
+        options["out_dtype"] = BF16
+        if self.device.type != "cuda":
+            return partial(torch.ops.mixed_gemm.scaled_mm, **options)
+        none = dict.fromkeys(("azp_adj", "azp", "bias"))
+        return partial(torch.ops.mixed_gemm._scaled_mm_config, config=config, **none, **options)
 
     def torch_fp8(self, m: int, fast: bool) -> list[Call]:
         a, scale_a, scale_b = self.rows_fp8(m), self.row_scales(m), self.column_scales()[None]
@@ -61,9 +65,8 @@ class Fp8Operands(ScaledOperands):
 
     def int8_bf16(self, m: int, config: str) -> list[Call]:
         a, scale_a, scale_b = self.rows(m), self.row_scales(m), self.column_scales()
-        op = partial(torch.ops.mixed_gemm._scaled_mm_config, out_dtype=BF16, config=config)
         return [
-            partial(op, a, w.t(), scale_a, scale_b, None, None, None) for w in self.int8_weights()
+            partial(self._ours(config), a, w.t(), scale_a, scale_b) for w in self.int8_weights()
         ]
 
     def blocks_reference(self, m: int) -> torch.Tensor:
@@ -120,7 +123,6 @@ class Fp8(Benchmark):
             return
         m = point.m
         exact = operands.torch_fp8(m, fast=False)
-        wanted: dict[bool, torch.Tensor] = {}
         rows_wanted = exact[0]()
         assert isinstance(rows_wanted, torch.Tensor)
         wanted = {False: rows_wanted.float(), True: operands.blocks_reference(m)}

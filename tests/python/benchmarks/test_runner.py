@@ -32,6 +32,7 @@ CPU = torch.device("cpu")
 TINY = {
     "gemm": ("--shapes", "64:128,32:256", "--m", "1,3", "--suite", "cpu"),
     "scaled_mm": ("--shapes", "64:128", "--m", "1,3"),
+    "fp8": ("--shapes", "64:128", "--m", "1,3"),
     "awq_gemm": ("--shapes", "64:256", "--m", "2"),
     "block_quant_gemm": ("--shapes", "64:256", "--m", "2,40", "--block-size", "64"),
     "qconv2d": ("--layers", "16x8x8 -> 8, 3x3, stride 1; 3x8x8 -> 8, 1x1, stride 2", "--offsets"),
@@ -49,6 +50,11 @@ COMPARED = {
         "quantize_per_token + scaled_mm",
         DENSE,
         *(what.op for what in timed.QUANTIZERS),
+    ),
+    "fp8": (
+        *(what.op for what in (timed.FP8_OURS, timed.FP8_BLOCKS, timed.INT8_BF16)),
+        *(what.op for what in (timed.TORCH_FP8, timed.TORCH_FP8_FAST, timed.QUANTIZE)),
+        *(what.op for what in (timed.QUANTIZE_FP8, timed.QUANTIZE_FP8_BLOCKS)),
     ),
     "awq_gemm": (timed.AWQ_GEMM, GEMM),
     "block_quant_gemm": (timed.BLOCK_GEMM, timed.LOOP, timed.LOOP_PRODUCTS, DENSE),
