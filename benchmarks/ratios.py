@@ -127,6 +127,17 @@ FP8_RATIOS = (
         rows_between(257),
     ),
     Ratio("fp8 in blocks / fp8", timed.FP8_BLOCKS, timed.FP8_OURS),
+    *(
+        Ratio(f"{text}, M {rows}", of, over, limit, where)
+        for text, of, over in (
+            ("fp8 / MSLK", timed.FP8_OURS, timed.MSLK),
+            ("fp8 in blocks / DeepGEMM", timed.FP8_BLOCKS, timed.DEEP_GEMM),
+        )
+        for rows, limit, where in (
+            ("<= 256", 0.95, rows_between(1, 256)),
+            ("> 256", 1.0, rows_between(257)),
+        )
+    ),
     Ratio("int8 / fp8", timed.INT8_BF16, timed.FP8_OURS),
 )
 W8A8_PEERS = tuple(

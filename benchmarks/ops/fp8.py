@@ -7,6 +7,7 @@ NaN, are compared with those of torch.
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -22,6 +23,7 @@ from .. import timed
 from ..benchmark import Benchmark, Case, Effort
 from ..row import Point
 from ..schemes import Scheme
+from . import fp8_peers
 from .scaled_mm import ScaledOperands
 
 SHAPES = ((8192, 8192), (28672, 4096))
@@ -69,6 +71,14 @@ class Fp8Operands(ScaledOperands):
             partial(self._ours(config), a, w.t(), scale_a, scale_b) for w in self.int8_weights()
         ]
 
+    def of_peer(self, name: str, m: int) -> list[Call]:
+        """One of fp8_peers.NAMES."""
+        a, weights = self.rows_fp8(m), self._fp8_weights()
+        if name == "mslk":
+            rows, columns = self.row_scales(m).reshape(-1), self.column_scales()
+            return fp8_peers.mslk_rows(a, weights, rows, columns)
+        return fp8_peers.deep_gemm_blocks(a, weights, *self._block_scales(m))
+
     def blocks_reference(self, m: int) -> torch.Tensor:
         """In float32, of the first weight."""
         (of_a, of_b), weight = self._block_scales(m), self._fp8_weights()[0]
@@ -96,6 +106,12 @@ class Fp8(Benchmark):
 
     name = "fp8"
     effort = Effort(rounds=9, within=1.6, keep=3)
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
+        names = ",".join(fp8_peers.NAMES)
+        parser.add_argument("--peers", default="", help=f"also time these, installed: {names}")
 
     def all_points(self) -> Iterable[Point]:
         return [Point(n, k, m) for n, k in SHAPES for m in ROWS]
@@ -136,6 +152,11 @@ class Fp8(Benchmark):
                 yield _case(what, calls, name, name == selected)
         yield _case(timed.TORCH_FP8, exact)
         yield _case(timed.TORCH_FP8_FAST, operands.torch_fp8(m, fast=True))
+        for name in filter(None, self.options.peers.split(",")):
+            what, of_blocks = (timed.MSLK, False) if name == "mslk" else (timed.DEEP_GEMM, True)
+            calls = operands.of_peer(name, m)
+            check(calls[0], wanted[of_blocks], f"{name} {point}")
+            yield _case(what, calls)
         int8 = next(iter(self.predicted(point, "int8")))
         yield _case(timed.INT8_BF16, operands.int8_bf16(m, int8), int8, True)
 
