@@ -45,16 +45,17 @@ struct WgmmaScaledConfig : WarpRoles<kWgmmaScaledTileConfigs[kRow].min_blocks> {
   // Of one block on an SM both warpgroups would add their sums at once, and leave the tensor cores
   // idle; of two, others multiply meanwhile.
   static constexpr bool kTakesTurns = Operand::kPromotes && kTile.min_blocks == 1;
-  static_assert(kTile.m / kTile.warp_m * (kTile.n / kTile.warp_n) ==
-                    WgmmaScaledConfig::kMultipliers,
+  // Warpgroups above each other.
+  static constexpr int kGroupsM = has_few_rows(kTile) ? 1 : kTile.m / kTile.warp_m;
+  static_assert(kGroupsM * (kTile.n / kTile.warp_n) == WgmmaScaledConfig::kMultipliers,
                 "a part of the tile for each warpgroup");
+  static_assert(kTile.warp_m * kScaledTileK <= kStageBytes, "an instruction reads of one stage");
   static_assert(kStageBytes % 1024 == 0, "period of the copy engine's permutation");
   static_assert(kColumnParts * kColumns == kTile.warp_n, "whole instructions");
   static_assert(!Operand::kBlocks || kScaleBlock % kColumns == 0,
                 "the columns of an instruction have one scale");
 
   // Of a warpgroup's part of the tile.
-  static constexpr int kGroupsM = kTile.m / kTile.warp_m;
   static __device__ int group_row(int group) { return group % kGroupsM * kTile.warp_m; }
   static __device__ int group_column(int group) { return group / kGroupsM * kTile.warp_n; }
 };

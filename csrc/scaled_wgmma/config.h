@@ -1,5 +1,7 @@
 // THE list of compiled tiles of the scaled GEMMs by wgmma (int8 x int8 and float8 x float8,
 // sm_90a); warp_m, warp_n: of a warpgroup, whose instruction has 64 rows and up to 256 columns.
+// A tile of fewer rows brings no more of them along: behind its tokens the instruction reads
+// weights of the same stage in their place, and what comes of that is never stored.
 #pragma once
 #include <iterator>
 
@@ -16,12 +18,15 @@ constexpr int wgmma_scaled_smem_bytes(const TileConfig& t) {
 }
 
 constexpr TileConfig kWgmmaScaledTileConfigs[] = {
+    Tile(16, 64).warp(64, 32).stages(10).blocks(2),
     Tile(64, 64).warp(64, 32).stages(6).blocks(2),
     Tile(64, 128).warp(64, 64).stages(4).blocks(2),
     Tile(128, 128).warp(64, 128).stages(6).blocks(1),
     Tile(128, 256).warp(64, 256).stages(4).blocks(1),
 };
 constexpr int kNumWgmmaScaledTileConfigs = std::size(kWgmmaScaledTileConfigs);
+
+constexpr bool has_few_rows(const TileConfig& t) { return t.m < t.warp_m; }
 
 // float8: the tensor core keeps about 14 bits of a sum, so after each line of K its sums are added
 // to fp32 ones of the warpgroup, in registers of their own. 64 of them, so the instruction has 128

@@ -51,10 +51,20 @@ int launch_wgmma_scaled(const ScaledMmProblem& p, const Work& work) {
   return launch_kernel(specialized_gemm_kernel<Gemm, Config>, shape, params);
 }
 
+// None where why_not refuses all problems.
+template <typename Config>
+constexpr ScaledMmLaunch wgmma_scaled_launcher() {
+  if constexpr (has_few_rows(Config::kTile) && !Config::Operand::kPromotes) {
+    return nullptr;
+  } else {
+    return launch_wgmma_scaled<Config>;
+  }
+}
+
 // One launcher per row of kWgmmaScaledTileConfigs.
 template <typename Operand, int... kRows>
 constexpr WgmmaScaledLaunchers wgmma_scaled_row_launchers(std::integer_sequence<int, kRows...>) {
-  return {launch_wgmma_scaled<WgmmaScaledConfig<Operand, kRows>>...};
+  return {wgmma_scaled_launcher<WgmmaScaledConfig<Operand, kRows>>()...};
 }
 
 template <typename Operand>

@@ -98,9 +98,9 @@ struct WgmmaScaledOutput {
       const int group = thread() / 128;
       CUTLASS_PRAGMA_UNROLL
       for (int t = 0; t < Config::kRowTiles; ++t) {
-        use(sums + t * Config::kSumsPerTile,
-            Config::group_row(group) + 64 * t + thread() / 32 % 4 * 16,
-            Config::group_column(group));
+        const int row = Config::group_row(group) + 64 * t + thread() / 32 % 4 * 16;
+        if (has_few_rows(kTile) && row >= kTile.m) continue;  // alike in a warp
+        use(sums + t * Config::kSumsPerTile, row, Config::group_column(group));
       }
     }
 

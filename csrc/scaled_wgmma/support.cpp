@@ -40,9 +40,16 @@ std::string why_not_scale_blocks(const ScaledMmProblem& p) {
   return "";
 }
 
+// A tile of fewer rows than the instruction's.
+std::string why_not_few_rows(const Choice& c, const ScaledMmProblem& p) {
+  if (!has_few_rows(kWgmmaScaledTileConfigs[c.row])) return "";
+  if (p.operand == OperandType::kInt8) return "multiplies float8 only";
+  return c.split == SplitK::kStreamK ? "hands no sums over, of which most are of no row" : "";
+}
+
 std::string why_not(const Choice& c, const ScaledMmProblem& p, const DeviceInfo& device) {
-  for (const std::string& reason :
-       {why_not_scale_blocks(p), why_not_wgmma(device), why_not_wgmma_split(c.split, p.k)}) {
+  for (const std::string& reason : {why_not_scale_blocks(p), why_not_wgmma(device),
+                                    why_not_few_rows(c, p), why_not_wgmma_split(c.split, p.k)}) {
     if (!reason.empty()) return reason;
   }
   return why_not_direct(c, tile_use(c, p), p.m, p.n, p.k, device);
@@ -77,8 +84,8 @@ double predict_us(const Choice& c, const ScaledMmProblem& w, const DeviceInfo& d
   const double items = stream ? std::max(1.0, tiles / parts) : std::ceil(parts / slots);
   const double lines_each =
       stream ? std::ceil(tiles * lines / parts) : std::ceil(lines / c.slices) * items;
-  const double multiply =
-      2.0 * t.m * t.n * kScaledTileK * resident / (kWgmmaTops * 1e6 / d.sm_count);
+  const double multiply = 2.0 * std::max(t.m, t.warp_m) * t.n * kScaledTileK * resident /
+                          (kWgmmaTops * 1e6 / d.sm_count);
   const double l2 = stream && tiles > parts ? kWgmmaApartOverDram : kWgmmaL2OverDram;
   const double bytes = scaled_stage_bytes(t) * resident * std::min<double>(d.sm_count, parts) /
                        (d.dram_gb_per_s * l2 * 1e3);

@@ -128,6 +128,11 @@ TEST(ScaledSelect, ScalesOfBlocks) {
   ScaledMmProblem far = float8_blocks(1 << 20, 256, 256);
   far.scale_a_stride = 1 << 12;
   EXPECT_EQ(refusal(far), "takes scales of blocks in at most 2^31 - 1 elements, got 4294967296");
+  const auto few = *parse_config<ScaledMmProblem>("wgmma_m16n64s10");
+  const auto handed = *parse_config<ScaledMmProblem>("wgmma_m16n64s10_streamk1");
+  EXPECT_EQ(why_not(few, float8_blocks(8, 256, 256), kHopper), "");
+  EXPECT_EQ(why_not(few, scaled(8, 256, 256), kHopper), "multiplies float8 only");
+  EXPECT_NE(why_not(handed, float8_blocks(8, 256, 256), kHopper), "");
   ScaledMmProblem int8 = float8_blocks(8, 256, 256);
   int8.operand = OperandType::kInt8;
   EXPECT_EQ(refusal(int8), "takes scales of blocks for float8 only");

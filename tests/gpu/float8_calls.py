@@ -35,13 +35,19 @@ def kernels() -> list[str]:
     return [name for name in wgmma_names(64, 4096, 4096) if name.count("_") == 1]
 
 
+def has_few_rows(kernel: str) -> bool:
+    """Fewer than the instruction: its sums are handed to no other block."""
+    return "_m16n" in kernel
+
+
 def splits_of(kernel: str, k: int) -> list[str]:
     """A kernel with every kind of split that K allows, more workers than the GPU holds included."""
     steps = ceil_div(k, STEP_K)
+    streams = () if has_few_rows(kernel) else (1, 2, 3, 16)
     slices = sorted({s for s in (2, 3, 5, steps) if 1 < s <= min(steps, 40)})
     return [
         kernel,
-        *(f"{kernel}_streamk{blocks}" for blocks in (1, 2, 3, 16)),
+        *(f"{kernel}_streamk{blocks}" for blocks in streams),
         *(f"{kernel}_parallel{s}" for s in slices),
     ]
 

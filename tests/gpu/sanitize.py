@@ -230,7 +230,8 @@ def float8_blocks() -> Calls:
         dtype = FLOATS[i % len(FLOATS)]
         problem = float8_calls.make(m, 137, k, out_dtype=dtype, blocks=True, bias=i % 2 == 0)
         oracle = problem.oracle()
-        for config in (kernel, f"{kernel}_streamk2", f"{kernel}_parallel3"):
+        splits = [c for c in float8_calls.splits_of(kernel, k) if c.endswith(("streamk2", "l3"))]
+        for config in (kernel, *splits):
             out = problem.run(config)
             yield f"{config} blocks", reference.error_ratio(out, *oracle)
 
