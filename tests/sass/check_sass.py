@@ -104,9 +104,9 @@ RULES = (
     # is a CALL that warps which have converged branch around.
     Rule(kernel=r"\bblock_gemm_kernel<", needs=("LDGSTS", "LDSM", "IMMA")),
     Rule(kernel=WGMMA, needs=("LDSM", "HGMMA"), forbids=("I2F", "CALL"), of="sm_90a"),
-    Rule(kernel=rf"{SCALED_WGMMA}<WgmmaInt8,", needs=("IGMMA",), of="sm_90a"),
+    Rule(kernel=rf"{SCALED_WGMMA}<[\w:]*WgmmaInt8,", needs=("IGMMA",), of="sm_90a"),
     Rule(
-        kernel=rf"{SCALED_WGMMA}<WgmmaFp8(Blocks)?,",
+        kernel=rf"{SCALED_WGMMA}<[\w:]*WgmmaFp8(Blocks)?,",
         needs=("QGMMA",),
         forbids=("I2F", "CALL"),
         of="sm_90a",
