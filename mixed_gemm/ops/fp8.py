@@ -15,6 +15,8 @@ from .autograd import transforms_active
 from .library import LIBRARY
 
 FLOAT8_SM = 89  # the least compute capability that multiplies float8, 8.9
+# The least that multiplies it with scales of blocks; None: no GPU.
+FLOAT8_BLOCKS_SM: int | None = None
 FP8_MAX = 448.0  # the largest finite float8_e4m3fn: 1.75 * 2^8
 MIN_SCALE = 2.0**-126  # the least normal float32, as of quantize_per_token
 FP8_ALIGNMENT = 16  # torch._scaled_mm wants K and N in whole multiples of it
@@ -44,6 +46,14 @@ def runs_float8(x: Tensor) -> bool:
     return not x.is_cuda or _sm(x.get_device()) >= FLOAT8_SM
 
 
+def runs_float8_blocks(x: Tensor) -> bool:
+    """Whether a kernel multiplies float8 with scales of blocks where ``x`` is: on a CPU. Meta tensors
+    are not asked."""
+    if FLOAT8_BLOCKS_SM is None:
+        return not x.is_cuda
+    return not x.is_cuda or _sm(x.get_device()) >= FLOAT8_BLOCKS_SM
+
+
 def routes_to_torch(a: Tensor, b: Tensor) -> bool:
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         return False  # the op says so
@@ -58,7 +68,7 @@ def blocks_route_to_torch(a: Tensor, b: Tensor) -> bool:
     """Whether torch runs ``scaled_mm`` with scales of blocks: on CUDA, where no kernel has them."""
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         return False  # the op says so
-    return a.is_cuda and not hasattr(a, "device_mesh")
+    return not runs_float8_blocks(a) and not hasattr(a, "device_mesh")
 
 
 def asks_for_gradients(*tensors: Tensor | None) -> bool:
