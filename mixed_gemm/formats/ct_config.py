@@ -24,10 +24,10 @@ FORMATS = (
     "naive-quantized",
     "mixed-gemm-packed",  # of our own, see ct_encode
 )
-# Of float8 weights with scales by block: no kernel for GPUs multiplies those with float8 activations.
+# Of float8 weights with scales by block: no kernel for GPUs multiplies those with float8.
 _BLOCK_NOTE = (
-    "the file asks for float8 activations beside weights with scales by block; on GPUs products make "
-    "those weights dense, with activations in the dtype of the model, and on CPUs they round "
+    "the file asks for float8 activations beside weights with scales by block; on GPUs products "
+    "make those weights dense, with activations in the dtype of the model, and on CPUs they round "
     "activations. Saving keeps what it asks for"
 )
 

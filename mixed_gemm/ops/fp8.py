@@ -47,8 +47,8 @@ def runs_float8(x: Tensor) -> bool:
 
 
 def runs_float8_blocks(x: Tensor) -> bool:
-    """Whether a kernel multiplies float8 with scales of blocks where ``x`` is: on a CPU. Meta tensors
-    are not asked."""
+    """Whether a kernel multiplies float8 with scales of blocks where ``x`` is: on a CPU. Meta
+    tensors are not asked."""
     if FLOAT8_BLOCKS_SM is None:
         return not x.is_cuda
     return not x.is_cuda or _sm(x.get_device()) >= FLOAT8_BLOCKS_SM
@@ -151,7 +151,7 @@ def fp8_blocks_in_torch(
     scale_a, scale_b = scales
     rows, size = block_size
     n, left = b.shape[1], a.reshape(-1, a.shape[-1])
-    scale_a = scale_a.reshape(left.shape[0], -1)
+    scale_a = scale_a.reshape(left.shape[0], scale_b.shape[1])
     out = torch.zeros((left.shape[0], n), dtype=torch.float32, device=a.device)
     for g in range(scale_b.shape[1]):
         part = slice(g * size, (g + 1) * size)

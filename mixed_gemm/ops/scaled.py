@@ -59,15 +59,15 @@ def scaled_mm(
     int8 products are summed exactly in int32; fp8 products are exact and their sum is fp32. The
     epilogue is fp32 with one rounding, to ``out_dtype``. Differentiable in ``bias``.
 
-    With ``block_size`` = (rows, columns), as DeepSeek's files have (128, 128), float8 operands have a
-    scale for each row and ``columns`` elements of K of ``a``, and for each block of the weight: the
-    sum of each block of K is multiplied by both and added in fp32. It is an argument because the
-    shapes of the scales do not say it: with N = 1, or K of one block, several ways have the same. On
-    CUDA torch adds up the blocks one by one, in fp32, which is right and slow.
+    With ``block_size`` = (rows, columns), as DeepSeek's files have (128, 128), float8 operands have
+    a scale for each row and ``columns`` elements of K of ``a``, and for each block of the weight:
+    the sum of each block of K is multiplied by both and added in fp32. It is an argument because
+    the shapes of the scales do not say it: with N = 1, or K of one block, several ways have the
+    same. On CUDA torch adds up the blocks one by one, in fp32, which is right and slow.
 
-    On CUDA of compute capability 9.0 and newer other float8 operands run on ``torch._scaled_mm`` when N
-    and K are multiples of 16 (``plan`` says so): the tensor-core instruction of our kernel is
-    emulated there.
+    On CUDA of compute capability 9.0 and newer other float8 operands run on ``torch._scaled_mm``
+    when N and K are multiples of 16 (``plan`` says so): the tensor-core instruction of our kernel
+    is emulated there.
 
     Args:
         a: int8 or float8_e4m3fn ``[..., K]``, 1-D included; any strides.
@@ -225,7 +225,9 @@ def _merge_rows(op: Any, given: dict[str, Any], batched: set[str]) -> Any:
     for name in ("scale_a", "azp"):
         x = given.get(name)
         by_block = given.get("block_size") is not None
-        if x is None or (name not in batched and x.numel() == 1 and name == "scale_a" and not by_block):
+        if x is None or (
+            name not in batched and x.numel() == 1 and name == "scale_a" and not by_block
+        ):
             continue
         x = x if name in batched else x.expand(size, *x.shape)
         if by_block:

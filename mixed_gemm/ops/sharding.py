@@ -139,8 +139,8 @@ class Inner:
 
 @dataclass(frozen=True)
 class InBlocks:
-    """A way that is another one where a call says ``block_size``, the elements of its dimensions that
-    share a scale: no block is cut in two.
+    """A way that is another one where a call says ``block_size``, the elements of its dimensions
+    that share a scale: no block is cut in two.
 
     whole: without it. by_block: with it.
     place: of the dimension's in ``block_size``.

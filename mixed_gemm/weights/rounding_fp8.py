@@ -1,6 +1,7 @@
-"""float8_e4m3fn: rounding of weights to it, and of activations with a given scale, and back, in torch:
-the largest magnitude of what shares a scale becomes 448, and what is beyond it after the division is
-cut to 448, since casts of older torch make it NaN. ``ops.quantize_fp8`` finds scales of activations.
+"""float8_e4m3fn: rounding of weights to it, and of activations with a given scale, and back, in
+torch: the largest magnitude of what shares a scale becomes 448, and what is beyond it after the
+division is cut to 448, since casts of older torch make it NaN. ``ops.quantize_fp8`` finds scales of
+activations.
 """
 
 from __future__ import annotations

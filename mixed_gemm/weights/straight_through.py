@@ -17,9 +17,8 @@ from ..ops.rounding import quantize_fp8, quantize_per_tensor, quantize_per_token
 from ..ops.scaled import scaled_mm, scaled_mm_azp
 from .rounding_fp8 import FP8, dequantize_blocks, quantize_with
 
-
-# How float8 weights with scales of blocks meet their activations, in place of the columns that share
-# a scale of those.
+# How float8 weights with scales of blocks meet their activations, in place of the columns that
+# share a scale of those.
 AS_THEY_ARE = -1  # not rounded: the weight is made dense
 BY_ROW = 0  # a scale for each row, or one for all
 
@@ -55,9 +54,9 @@ def _product(
         return scaled_mm(
             q,
             b,
-            _in_blocks(scale.reshape(1) if scale.dim() == 0 else scale, shared or k, size, k).expand(
-                *x.shape[:-1], -1
-            ),
+            _in_blocks(
+                scale.reshape(1) if scale.dim() == 0 else scale, shared or k, size, k
+            ).expand(*x.shape[:-1], -1),
             _in_blocks(weight_scale.float(), columns, size, k),
             bias,
             out_dtype=x.dtype,
@@ -182,4 +181,6 @@ def eight_bit_product(
         product = _StraightThrough.apply
     if not torch.compiler.is_compiling() and transforms_active():
         product = _Transformable.apply
-    return product(x, *others, *block, shared)  # flat: torch.func cannot have a tuple inside arguments
+    return product(
+        x, *others, *block, shared
+    )  # flat: torch.func cannot have a tuple inside arguments

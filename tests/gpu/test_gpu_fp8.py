@@ -14,9 +14,9 @@ from torch import nn
 
 import mixed_gemm
 from mixed_gemm import Linear, Scheme, open_checkpoint, reference
+from mixed_gemm.ops import quantize_fp8
 from mixed_gemm.reference import scaled as reference_scaled
 from mixed_gemm.weights import fp8
-from mixed_gemm.ops import quantize_fp8
 from mixed_gemm.weights.rounding_fp8 import quantize_with
 
 pytestmark = pytest.mark.gpu

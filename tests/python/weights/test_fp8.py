@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 import mixed_gemm
 from mixed_gemm import Linear, Scheme, reference
+from mixed_gemm.ops import quantize_fp8
 from mixed_gemm.ops.problem import DTYPES
 from mixed_gemm.reference import scaled as reference_scaled
 from mixed_gemm.weights import Fp8Weight, QuantizedTensor
-from mixed_gemm.ops import quantize_fp8
 from mixed_gemm.weights.rounding_fp8 import quantize_with
 
 FP8 = torch.float8_e4m3fn
