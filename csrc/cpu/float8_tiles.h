@@ -121,15 +121,20 @@ void prepare_float8_tiles(const uint8_t* a, int64_t lda, int count, int64_t k, i
   }
 }
 
+// The codes of the next segment are fetched on the way: there are 16 columns at a time, more than
+// the hardware's prefetcher follows, and few codes of each.
 void decode_float8_tiles(const uint8_t* b, int64_t ldb, int count, int64_t k, int64_t padded,
                          void* to) {
   const Bf16Decoder decoder;
   auto* bytes = static_cast<char*>(to);
   for (int64_t i = 0; i < padded; i += 64, bytes += 2 * kTileRegisterBytes) {
+    const bool whole = count == kTileRows && k - i >= 64;
     for (int c = 0; c < kTileRows; ++c) {
       __m512i parts[2];
       const uint8_t* from = b + c * ldb + i;
-      decoder.decode(load_codes(from, c < count ? k - i : 0), parts);
+      __builtin_prefetch(from + padded);
+      decoder.decode(whole ? _mm512_loadu_si512(from) : load_codes(from, c < count ? k - i : 0),
+                     parts);
       _mm512_store_si512(bytes + c * kTileRowBytes, parts[0]);
       _mm512_store_si512(bytes + c * kTileRowBytes + kTileRegisterBytes, parts[1]);
     }

@@ -39,7 +39,7 @@ struct AmxTiles {
   // 4096 x 4096, 2 cores of a Emerald Rapids, us, bf16: int4 at M = 4 / 5 fused 494 / 813, tiles
   // 492 / 517; int8 at M = 8 / 12 fused 957 / 1563, tiles 971 / 990. fp32 splits the same way.
   static constexpr int64_t kMinRows[2] = {5, 9};
-  static constexpr int64_t kMinFloat8Rows = 5;
+  static constexpr int64_t kMinFloat8Rows = 2;
 
   static void configure(int step) {
     TileConfig config;

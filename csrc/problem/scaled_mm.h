@@ -61,9 +61,8 @@ struct ScaledMmProblem {
 // Reasons why no backend runs this 8-bit GEMM. Empty: accepted.
 std::vector<std::string> why_not_scaled_mm(int64_t m, int64_t n, int64_t k, OperandType operand);
 
-// Reason why these operands have no blocks of so many rows of the weight and elements of K; or
-// empty.
-std::string why_not_blocks(OperandType operand, int64_t block_n, int64_t block_k);
+// Reason why these operands have no blocks of block_size = {block_n, block_k}; or empty.
+std::string why_not_blocks(OperandType operand, const std::vector<int64_t>& block_size);
 
 // Reason why the device, or the build, has no kernel for these operands; or empty.
 std::string why_not_operand(OperandType operand, const DeviceInfo& device,

@@ -68,6 +68,8 @@ def _plan(given: Mapping[str, Any], tensors: _Tensors, sharding: Sharding) -> li
     sizes: dict[str, tuple[int, ...]] = {name: tuple(x.shape) for name, x in tensors.items()}
     counts = {name: x for name, x in given.items() if isinstance(x, (int, torch.SymInt))}
     sizes |= {name: (cast(int, count),) for name, count in counts.items()}
+    if isinstance(given.get("block_size"), (list, tuple)):
+        sizes["block_size"] = tuple(given["block_size"])
     if given.get("activation") not in (None, "identity"):
         sizes["activation"] = ()
     chosen = []

@@ -88,15 +88,14 @@ class Float8Call:
     def oracle(self) -> tuple[Tensor, Tensor]:
         """(exact, bound), float64."""
         operands = (self.a, self.weight.t(), self.scale_a, self.scale_b, self.bias)
-        promotion = reference_scaled.FP8_PROMOTION
-        if self.blocks:
-            return reference_scaled.blocks_mm(
-                *operands, block_size=BLOCK, out_dtype=self.out_dtype, promotion=promotion
-            )
+        block = BLOCK if self.blocks else None
         bound = reference_scaled.error_bound(
-            *operands, out_dtype=self.out_dtype, promotion=promotion
+            *operands,
+            out_dtype=self.out_dtype,
+            block_size=block,
+            promotion=reference_scaled.FP8_PROMOTION,
         )
-        return reference_scaled.scaled_mm(*operands), bound
+        return reference_scaled.scaled_mm(*operands, block_size=block), bound
 
     def ratio(self, out: Tensor) -> float:
         assert out.dtype == self.out_dtype and out.is_contiguous()

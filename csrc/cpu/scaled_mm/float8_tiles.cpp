@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kTile = 16, kStepK = 32, kTileBytes1 = 1024;
 constexpr int64_t kMaxTileRows = 256;  // of A, prepared at once
-constexpr int64_t kSlabK = 512;        // of K where there are no blocks
+constexpr int64_t kSlabK = 128;        // of K where there are no blocks
 
 class Float8TilePass {
  public:
@@ -46,8 +46,10 @@ class Float8TilePass {
     }
   }
 
-  // Few rows: what two tiles of columns take stays in L1.
-  int64_t columns_at_once() const { return row_tiles_ <= 2 ? 2 * kTile : 8 * kTile; }
+  // The fewer rows, the fewer columns: what two tiles of them take stays in L1.
+  int64_t columns_at_once() const {
+    return std::clamp<int64_t>(round_up(row_tiles_, 2), 2, 8) * kTile;
+  }
   int64_t work() const { return row_tiles_ * kTile * columns_at_once() * call_.p.k / 16; }
 
   // Scratch of one thread.

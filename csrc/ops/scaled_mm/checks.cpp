@@ -17,8 +17,7 @@ OperandType operand_type(const char* op, ScalarType type) {
       return OperandType::kFloat8E4M3;
     case ScalarType::Float8_e5m2:
       wrong_type(op, {"a", "be int8 or float8_e4m3fn", dtype_name(type), "",
-                      "mixed_gemm.ops.quantize_fp8(a.float()) makes float8_e4m3fn, which has one "
-                      "bit more where activations need it, and its scale in place of the range"});
+                      "mixed_gemm.ops.quantize_fp8(a.float()) makes float8_e4m3fn and its scale"});
     default:
       wrong_type(op, {"a", "be int8 or float8_e4m3fn", dtype_name(type), "",
                       "mixed_gemm.quantize_per_token(a) makes int8 and its scale"});
@@ -100,7 +99,7 @@ void check_azp(const ScaledMmArguments& g, CheckedScaledMm& checked) {
 void check_block_scales(const ScaledMmArguments& g, CheckedScaledMm& checked) {
   ScaledMmProblem& p = checked.problem;
   const std::vector<int64_t>& block = *g.block_size;
-  const std::string reason = why_not_blocks(p.operand, block[0], block[1]);
+  const std::string reason = why_not_blocks(p.operand, block);
   if (!reason.empty()) refuse(ErrorKind::kValue, g.op, reason);
   p.block_n = block[0], p.block_k = block[1];
   const int64_t blocks = ceil_div(p.k, p.block_k), rows = ceil_div(p.n, p.block_n);

@@ -296,6 +296,7 @@ SAMPLES: dict[str, Callable[[], Sample]] = {
     "scaled_mm": scaled,
     "scaled_mm_azp": scaled_azp,
     "quantize_per_token": lambda: Sample("quantize_per_token", {"a": integers(3, 8)}),
+    "quantize_fp8": lambda: Sample("quantize_fp8", {"a": integers(3, 8), "block_size": 4}),
     "quantize_per_tensor": lambda: Sample(
         "quantize_per_tensor", {"a": integers(3, 8), "scale": torch.ones(())}
     ),

@@ -71,6 +71,15 @@ def scaled(*rows: int, scale_a: tuple[int, ...], scale_b: tuple[int, ...] = (N,)
     return Call("scaled_mm", given, ("bias",))
 
 
+def scaled_blocks(*rows: int, block: tuple[int, int] = (4, GROUP)) -> Call:
+    given = scaled(
+        *rows, scale_a=(*rows, K // block[1]), scale_b=(-(-N // block[0]), K // block[1])
+    )
+    for name in ("a", "b"):
+        given.arguments[name] = given.arguments[name].to(torch.float8_e4m3fn)
+    return Call("scaled_mm", {**given.arguments, "block_size": list(block)}, ("bias",))
+
+
 def scaled_azp() -> Call:
     given = scaled(M, scale_a=(M, 1)).arguments
     sums = given["b"].sum(0, dtype=torch.int32)
@@ -173,11 +182,16 @@ CALLS: dict[str, Callable[[], Call]] = {
     "scaled_mm, 3-D": lambda: scaled(M, 2, scale_a=(M, 2, 1), scale_b=(1, N)),
     "scaled_mm, 3-D, rows in one dimension": lambda: scaled(M, 2, scale_a=(2 * M,)),
     "scaled_mm, odd rows": lambda: scaled(5, scale_a=(5,)),
+    "scaled_mm, blocks": lambda: scaled_blocks(M),
+    "scaled_mm, blocks, 3-D": lambda: scaled_blocks(M, 2),
+    "scaled_mm, blocks, no bias": lambda: without_bias(scaled_blocks(3)),
+    "scaled_mm, blocks that no cut fits": lambda: scaled_blocks(3, block=(N, GROUP)),
     "scaled_mm_azp": scaled_azp,
     "quantize_per_token": lambda: Call("quantize_per_token", {"a": torch.randn(M, K)}),
     "quantize_per_token, azp": lambda: Call(
         "quantize_per_token", {"a": torch.randn(M, 2, K), "symmetric": False}
     ),
+    "quantize_fp8": lambda: Call("quantize_fp8", {"a": torch.randn(M, 2, K), "block_size": 16}),
     "quantize_per_tensor": lambda: Call(
         "quantize_per_tensor",
         {"a": torch.randn(M, K), "scale": torch.rand(()), "azp": torch.ones(1, dtype=torch.int32)},

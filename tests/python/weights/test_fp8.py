@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 import mixed_gemm
 from mixed_gemm import Linear, Scheme, reference
+from mixed_gemm.ops import quantize_fp8
 from mixed_gemm.ops.problem import DTYPES
 from mixed_gemm.reference import scaled as reference_scaled
 from mixed_gemm.weights import Fp8Weight, QuantizedTensor
-from mixed_gemm.weights.rounding_fp8 import quantize_rows, quantize_with
+from mixed_gemm.weights.rounding_fp8 import quantize_with
 
 FP8 = torch.float8_e4m3fn
 N, K = 40, 72
@@ -79,7 +80,7 @@ def test_rounded_activations_are_within_the_bound(
         with torch.no_grad():
             out = module(x)
         scale = module.weight.input_scale
-        q, scale = quantize_rows(x) if scale is None else (quantize_with(x, scale), scale)
+        q, scale = quantize_fp8(x) if scale is None else (quantize_with(x, scale), scale)
         added = None if module.bias is None else module.bias.detach()
         operands = (q, module.weight.weight_fp8.t(), scale, module.weight.weight_scale, added)
         value = reference_scaled.scaled_mm(*operands)
@@ -136,7 +137,7 @@ def test_every_value_goes_to_the_nearest_float8() -> None:
     finite = torch.arange(256, dtype=torch.uint8).view(FP8).double()
     finite = finite[finite.isfinite()].unique()
     x = torch.randn(40, 64) * 10.0 ** torch.randint(-4, 3, (40, 64))
-    q, scale = quantize_rows(x)
+    q, scale = quantize_fp8(x)
     exact = x.double() / scale.double()
     nearest = (exact[..., None] - finite).abs().amin(-1)
     slack = 2.0**-23 * exact.abs()  # the division rounds to float32
