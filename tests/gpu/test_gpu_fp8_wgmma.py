@@ -95,7 +95,13 @@ def test_free_choice_is_within_the_bound(record, seed: int, blocks: bool) -> Non
 def test_what_dispatch_chooses_is_within_the_bound(record, blocks: bool) -> None:
     for m, (n, k) in itertools.product((1, 16, 64, 300, 1024), ((4096, 4096), (1000, 1030))):
         call = make(m, n, k, out_dtype=torch.bfloat16, blocks=blocks, bias=True)
-        record(f"fp8-chosen-{'blocks' if blocks else 'rows'}", call.ratio(call.run()))
+        out = call.run()
+        record(f"fp8-chosen-{'blocks' if blocks else 'rows'}", call.ratio(out))
+        scales, options = (call.scale_a, call.scale_b), {"out_dtype": call.out_dtype}
+        if blocks:
+            options["block_size"] = BLOCK
+        raw = torch.ops.mixed_gemm.scaled_mm(call.a, call.weight.t(), *scales, call.bias, **options)
+        assert torch.equal(raw, out)
 
 
 @KERNELS
