@@ -69,6 +69,10 @@ def run_integers(problem: ScaledProblem, config: str) -> torch.Tensor:
     return problem.run(config=config, **units, out_dtype=torch.float32).cpu()
 
 
+def takes_blocks(kernel: str, operand: torch.dtype) -> bool:
+    return kernel.startswith("wgmma") and operand == FLOAT8
+
+
 def check_epilogues(record, kernel: str, operand: torch.dtype) -> int:
     """Cases in which every two of output types, forms of scales and zero points, bias and sizes
     meet, on the configurations of one kernel."""
@@ -78,6 +82,7 @@ def check_epilogues(record, kernel: str, operand: torch.dtype) -> int:
     fixed = {**EPILOGUE_SIZES, **IN_PLACE, "operand": (operand,)}
     if operand != torch.int8:
         fixed["azp"] = ("none",)  # the others are int8's
+    fixed["block"] = (None, (128, 128)) if takes_blocks(kernel, operand) else (None,)
     for i, case in enumerate(OPS["scaled_mm"].pairs(**fixed)):
         problem = make(case, DEVICE, seed=i)
         oracle = problem.oracle(*sums_of(kernel))

@@ -150,7 +150,11 @@ class ScaledProblem(verdict.Remembered):
         return op(**{**arguments, **changes})
 
     def configs(self) -> list[str]:
-        return [] if self.case.block else configs_of(self.case, self.a.device)
+        names = configs_of(self.case, self.a.device)
+        if self.case.block is None:
+            return names
+        whole_lines = self.case.block == (128, 128) and self.case.k > 0
+        return [name for name in names if whole_lines and name.startswith("wgmma")]
 
     def sums(self, config: str | None) -> Sums:
         """How float8 is added up."""
@@ -228,7 +232,8 @@ def configs_of(case: ScaledCase, device: torch.device | str) -> list[str]:
     plain = [name for name in listed if name.count("_") == 1]
     slices = [s for s in (5, steps) if 1 < s <= min(steps, MOST_SLICES)]
     more = [f"{name}_parallel{s}" for name in plain for s in slices]
-    more += [f"{name}_streamk{s}" for name in plain for s in (3, 16) if steps > 0]
+    streams = [name for name in plain if f"{name}_streamk1" in listed]
+    more += [f"{name}_streamk{s}" for name in streams for s in (3, 16)]
     return list(dict.fromkeys(listed + more))
 
 
