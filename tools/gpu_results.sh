@@ -54,14 +54,14 @@ OPS
   fp8)
     export MIXED_GEMM_COMMIT=$3 MIXED_GEMM_GPU_REPORT="$out/fp8_test.json"
     gpu_tests="python3 -m pytest -p no:cacheprovider -m gpu --tb=short -q"
-    timed fp8-kernels timeout 150 $gpu_tests -n 6 tests/gpu/test_gpu_fp8_wgmma.py
+    timed fp8-kernels timeout 200 $gpu_tests -n 6 tests/gpu/test_gpu_fp8_wgmma.py
     timed fp8-times timeout 240 python3 -m benchmarks fp8 --budget-s 200 --commit "$3" \
       --out "$out/fp8.json"
     tail -n 120 "$out/log"
     unset MIXED_GEMM_GPU_REPORT
-    timed scaled timeout 120 $gpu_tests -n 8 tests/gpu/test_gpu_scaled_mm.py \
+    timed scaled timeout 200 $gpu_tests -n 8 tests/gpu/test_gpu_scaled_mm.py \
       tests/gpu/test_gpu_scaled_inputs.py tests/gpu/test_gpu_fp8.py tests/gpu/test_gpu_w8a8.py
-    timed sanitizers timeout 150 $gpu_tests -n 8 tests/gpu/test_gpu_sanitizer.py \
+    timed sanitizers timeout 200 $gpu_tests -n 8 tests/gpu/test_gpu_sanitizer.py \
       -k "scaled_wgmma or fp8_blocks"
     ;;
   reliability)
