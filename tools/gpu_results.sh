@@ -54,8 +54,11 @@ OPS
   fp8)
     export MIXED_GEMM_COMMIT=$3 MIXED_GEMM_GPU_REPORT="$out/fp8_test.json"
     gpu_tests="python3 -m pytest -p no:cacheprovider -m gpu --tb=short -q"
-    timed fp8-kernels timeout 200 $gpu_tests -n 6 tests/gpu/test_gpu_fp8_wgmma.py
-    timed fp8-times timeout 240 python3 -m benchmarks fp8 --budget-s 200 --commit "$3" \
+    timed fp8-smoke timeout -k 5 60 $gpu_tests tests/gpu/test_gpu_fp8_wgmma.py \
+      -k "all_products or one_hot"
+    [ $failed = 0 ] || tail -n 60 "$out/log"
+    timed fp8-kernels timeout -k 5 200 $gpu_tests -n 6 tests/gpu/test_gpu_fp8_wgmma.py
+    timed fp8-times timeout -k 5 240 python3 -m benchmarks fp8 --budget-s 200 --commit "$3" \
       --out "$out/fp8.json"
     tail -n 120 "$out/log"
     unset MIXED_GEMM_GPU_REPORT
