@@ -36,8 +36,7 @@ struct WarpRoles {
     return meet_if_all(mine, 3 + static_cast<int>(threadIdx.x) / 128, 128);
   }
 
-  // Two multiplying warpgroups that take turns: a group waits until the other one has called it. A
-  // group must not be called again before it has answered: two calls would be a meeting without it.
+  // Two multiplying warpgroups that take turns (hopper/turns.h).
   static __device__ void await_turn(int group) {
     static_assert(kMultipliers == 2, "turns of two");
     asm volatile("bar.sync %0, %1;" ::"r"(kTurnBarrier + group), "n"(kMultiplyThreads) : "memory");

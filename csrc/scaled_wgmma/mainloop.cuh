@@ -8,6 +8,7 @@
 #include "core/mutant.h"
 #include "cutlass/array.h"
 #include "hopper/tma_pipeline.cuh"
+#include "hopper/turns.h"
 #include "scaled_wgmma/block_scales.cuh"
 #include "scaled_wgmma/config.cuh"
 
@@ -106,7 +107,7 @@ class WgmmaScaledMainloop {
                     static_cast<int>(threadIdx.x) % 32 / 4;
     Scales scales(copies_, row, column0 + Config::group_column(group));
     scales.request(begin);
-    if (Config::kTakesTurns && group == 1) Config::call(0);
+    if (Config::kTakesTurns && calls_before_item(group)) Config::call(group ^ 1);
     for (int line = begin; line < end; ++line, position_ = position_.next()) {
       position_.wait_full();
       const uint64_t tokens = swizzled_descriptor(position_.address() + rows);
@@ -126,8 +127,7 @@ class WgmmaScaledMainloop {
         cute::warpgroup_commit_batch();
         if (Config::kTakesTurns) {
           cute::warpgroup_wait<1>();
-          // Nobody waits for the last call of group 1.
-          if (group == 0 || !last || line + 1 < end) Config::call(group ^ 1);
+          if (calls_after_turn(group, last && line + 1 == end)) Config::call(group ^ 1);
         }
         cute::warpgroup_wait<0>();
         pin<kProducts>(products);
