@@ -97,8 +97,8 @@ class WgmmaScaledMainloop {
 
   // The products of a line are summed apart and then added to `sums`, an instruction's columns
   // after the other. One warpgroup multiplies while the other one adds: of a block alone on its SM
-  // they take turns, and a turn passes on when the last instruction but one is through, so that the
-  // other's first one is there when the last one ends.
+  // they take turns, and a turn passes on when half of its instructions are through, so that the
+  // other's first one is there, at the latest, when the last one ends.
   __device__ void multiply_and_promote(int row0, int column0, int begin, int end, Sums& sums) {
     const int group = static_cast<int>(threadIdx.x) / 128;
     const int rows = Config::group_row(group) * kScaledTileK;
@@ -120,7 +120,7 @@ class WgmmaScaledMainloop {
         cute::warpgroup_arrive();
         CUTLASS_PRAGMA_UNROLL
         for (int step = 0; step < kSteps; ++step) {
-          if (Config::kTakesTurns && step == kSteps - 1) cute::warpgroup_commit_batch();
+          if (Config::kTakesTurns && step == kSteps / 2) cute::warpgroup_commit_batch();
           Mma::multiply(products, tokens + step * kDescriptorStep,
                         weights + part * kPartStride + step * kDescriptorStep, step > 0);
         }
