@@ -27,7 +27,7 @@ from .ops.conv_int8 import qconv2d_int8
 from .ops.conv_layout import pack_conv_weights
 from .ops.gemm import fpA_intB_gemm
 from .ops.layout import dequantize_weights, pack_weights, unpack_weights
-from .ops.rounding import quantize_per_tensor, quantize_per_token
+from .ops.rounding import quantize_fp8, quantize_per_tensor, quantize_per_token
 from .ops.scaled import scaled_mm, scaled_mm_azp
 from .quantization.model import quantize_
 from .quantization.report import Report
@@ -71,6 +71,7 @@ __all__ = [
     "qconv2d_int8",
     "quantize_",
     "quantize_conv_weight",
+    "quantize_fp8",
     "quantize_per_tensor",
     "quantize_per_token",
     "quantize_weight",

@@ -16,6 +16,7 @@
 
 #include "core/quant_scheme.h"
 #include "core/tile.h"
+#include "cpu/float8_kernels.h"
 #include "cpu/integer_kernels.h"
 
 namespace mixed_gemm::cpu {
@@ -154,6 +155,8 @@ struct CpuKernels {
   void (*to_float)(const FloatRows& from, int64_t rows, int64_t columns, float* to,
                    int64_t to_stride);
   void (*from_float)(const float* from, int64_t count, ElementType element, void* to);
+
+  const Float8Kernels* float8;
 
   // These with one part exchanged, as another set has it.
   template <typename Part>

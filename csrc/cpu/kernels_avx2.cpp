@@ -1,4 +1,5 @@
 // Compiled with -mavx2 -mfma -mf16c; reached only after CPUID says so.
+#include "cpu/float8_avx2.h"
 #include "cpu/integer_avx2.h"
 #include "cpu/vector_avx2.h"
 #include "cpu/vector_dense.h"
@@ -7,9 +8,9 @@ namespace mixed_gemm::cpu {
 
 const CpuKernels& avx2_kernels() {
   static constexpr CpuKernels kKernels = {
-      "avx2",         Avx2::kLanes,    make_operand_kernels<Avx2>(),
-      nullptr,        nullptr,         &kIntegerAvx2,
-      to_float<Avx2>, from_float<Avx2>};
+      "avx2",         Avx2::kLanes,     make_operand_kernels<Avx2>(),
+      nullptr,        nullptr,          &kIntegerAvx2,
+      to_float<Avx2>, from_float<Avx2>, &kFloat8Avx2};
   return kKernels;
 }
 

@@ -2,6 +2,7 @@
 
 #include "cpu/quiet_avx512.h"
 
+#include "cpu/float8_avx512.h"
 #include "cpu/integer_avx512.h"
 #include "cpu/vector_avx512.h"
 #include "cpu/vector_dense.h"
@@ -9,10 +10,15 @@
 namespace mixed_gemm::cpu {
 
 const CpuKernels& avx512_kernels() {
-  static constexpr CpuKernels kKernels = {
-      "avx512",         Avx512::kLanes,    make_operand_kernels<Avx512>(),
-      nullptr,          nullptr,           &kIntegerAvx512,
-      to_float<Avx512>, from_float<Avx512>};
+  static constexpr CpuKernels kKernels = {"avx512",
+                                          Avx512::kLanes,
+                                          make_operand_kernels<Avx512>(),
+                                          nullptr,
+                                          nullptr,
+                                          &kIntegerAvx512,
+                                          to_float<Avx512>,
+                                          from_float<Avx512>,
+                                          &kFloat8Avx512};
   return kKernels;
 }
 

@@ -8,6 +8,7 @@
 
 #include "cpu/quiet_avx512.h"
 
+#include "cpu/float8_tiles.h"
 #include "cpu/integer_tiles.h"
 #include "cpu/vector_tiles.h"
 
@@ -43,6 +44,7 @@ struct AmxTiles {
   // / 66 at 4, 169 / 75 at 16, 469 / 156 at 64, 2725 / 1023 at 512; 4096 x 4096 820 / 662 at 4,
   // 1267 / 639 at 16, 19327 / 6381 at 512.
   static constexpr int64_t kMinIntegerRows = 4;
+  static constexpr int64_t kMinFloat8Rows = 2;
 
   static void configure(int step) {
     TileConfig config;
@@ -81,6 +83,8 @@ struct AmxTiles {
 
 constexpr TileKernels kTiles = make_tile_kernels<AmxTiles>();
 constexpr IntegerTiles kIntegerTiles = make_integer_tiles<AmxTiles>();
+constexpr Float8TileKernels kFloat8Tiles = make_float8_tile_kernels<AmxTiles>();
+constexpr Float8Kernels kFloat8Amx = with_tiles(kFloat8Pairs, &kFloat8Tiles);
 
 }  // namespace
 
@@ -88,7 +92,8 @@ const CpuKernels& avx512_amx_kernels() {
   static const IntegerKernels kInteger = avx512_vnni_kernels().int8->with(&kIntegerTiles);
   static const CpuKernels kKernels = avx512_vnni_kernels()
                                          .with("avx512_amx", &CpuKernels::tiles, &kTiles)
-                                         .with("avx512_amx", &CpuKernels::int8, &kInteger);
+                                         .with("avx512_amx", &CpuKernels::int8, &kInteger)
+                                         .with("avx512_amx", &CpuKernels::float8, &kFloat8Amx);
   return kKernels;
 }
 

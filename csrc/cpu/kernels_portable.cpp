@@ -5,6 +5,7 @@
 #include "core/half_arithmetic.h"
 #include "core/mutant.h"
 #include "cpu/cpu_kernels.h"
+#include "cpu/float8_portable.h"
 #include "cpu/integer_portable.h"
 #include "layout/weight_layout.h"
 
@@ -184,7 +185,8 @@ const CpuKernels& portable_kernels() {
                                           nullptr,
                                           &kIntegerPortable,
                                           to_float,
-                                          from_float};
+                                          from_float,
+                                          &kFloat8Portable};
   return kKernels;
 }
 

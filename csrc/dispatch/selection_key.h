@@ -50,10 +50,10 @@ inline auto selection_key(const ConvProblem& problem) {
 
 inline auto selection_key(const ScaledMmProblem& problem) {
   const auto& [m, n, k, operand, out, a, lda, b, ldb, scale_a, scale_a_stride, scale_b,
-               scale_b_stride, azp_adj, azp, bias, d] = problem;
+               scale_b_stride, azp_adj, azp, bias, d, block_k, block_n] = problem;
   return std::tuple(m, n, k, MIXED_GEMM_MUTANT(KeyWithoutOperand, OperandType::kInt8, operand), out,
                     lda, ldb, scale_a_stride, scale_b_stride, azp_adj != nullptr, azp != nullptr,
-                    bias != nullptr);
+                    bias != nullptr, block_k, block_n);
 }
 
 inline auto selection_key(const ConvInt8Problem& problem) { return selection_key(problem.shape); }

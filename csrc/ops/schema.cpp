@@ -21,9 +21,12 @@ MIXED_GEMM_SCHEMAS(m) {
       "bias=None, "
       "Tensor? pre_scale=None, *, int bits, int group_size=-1, str zero_mode=\"sub\", "
       "str activation=\"identity\", str config) -> Tensor");
+  // block_size: (rows of the weight, elements of K) that share a scale. Said, and not read off the
+  // shapes of the scales: with N = 1, K of one block or as many rows as blocks those are the same
+  // for several ways to share them.
   m.def(
       "scaled_mm(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, *, "
-      "ScalarType out_dtype) -> Tensor");
+      "ScalarType out_dtype, int[2]? block_size=None) -> Tensor");
   m.def(
       "scaled_mm_azp(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor azp_adj, Tensor? "
       "azp=None, Tensor? bias=None, *, ScalarType out_dtype) -> Tensor");
@@ -34,6 +37,8 @@ MIXED_GEMM_SCHEMAS(m) {
   m.def(
       "quantize_per_token(Tensor a, *, bool symmetric=True) -> (Tensor q, Tensor scale, Tensor? "
       "azp)");
+  // block_size: elements of K that share a scale; all of them when None.
+  m.def("quantize_fp8(Tensor a, *, int? block_size=None) -> (Tensor q, Tensor scale)");
   m.def("quantize_per_tensor(Tensor a, Tensor scale, Tensor? azp=None) -> Tensor");
   // Checkpoint tensors as they are; the arguments of awq_gemm are those of the Triton op it
   // replaces.

@@ -1,5 +1,5 @@
-// Rounding of activations to int8 as plain data, and the formula that every backend follows bit for
-// bit. No torch.
+// Rounding of activations to int8 and float8 as plain data, and the formulas that every backend
+// follows bit for bit. No torch.
 #pragma once
 #include <cstdint>
 
@@ -40,6 +40,29 @@ struct QuantizePerTokenProblem : QuantizeProblem {
 struct QuantizePerTensorProblem : QuantizeProblem {
   const float* scale = nullptr;  // one; positive and finite, which nobody checks
   const int32_t* azp = nullptr;  // one, or null: 0
+};
+
+// The largest finite float8_e4m3fn.
+constexpr float kMaxFloat8 = 448;
+
+// To float8_e4m3fn, with a scale for each row and block of K (or for each row):
+//   scale = max(max |a| / 448, kMinScale)                     one division in fp32
+//   q     = e4m3(clamp(a / scale, -448, 448))                 one division in fp32, to nearest even
+// so the largest magnitude of a block becomes 448, and a is about scale * q. A NaN stays NaN and
+// the sign of a zero is kept, as torch's cast does; nothing becomes NaN by being too large. A block
+// that holds a NaN has scale NaN and only NaN in q; one that holds an infinity and no NaN has scale
+// infinity, q = 0 for its numbers and NaN for its infinities: whatever is multiplied with either
+// becomes NaN.
+struct QuantizeFloat8Problem {
+  int64_t m = 0, k = 0;
+  ElementType element = ElementType::kFloat16;  // of a
+  const void* a = nullptr;                      // row-major: (i, k) at i * a_stride + k
+  int64_t a_stride = 0;                         // in elements
+  int64_t block_k = 0;   // elements of K that share a scale; 0: all, and one scale where K = 0 too
+  uint8_t* q = nullptr;  // [m, k], contiguous
+  float* scale = nullptr;  // [m, blocks()], contiguous; written
+
+  int64_t blocks() const { return block_k == 0 ? 1 : (k + block_k - 1) / block_k; }
 };
 
 }  // namespace mixed_gemm

@@ -14,6 +14,24 @@ std::vector<std::string> why_not_scaled_mm(int64_t m, int64_t n, int64_t k, Oper
   return reasons;
 }
 
+std::string why_not_blocks(OperandType operand, const std::vector<int64_t>& block_size) {
+  std::string got = ", got (";
+  for (size_t i = 0; i < block_size.size(); ++i) {
+    got += (i ? ", " : "") + std::to_string(block_size[i]);
+  }
+  got += block_size.size() == 1 ? ",)" : ")";
+  const auto fits = [](int64_t size) { return size >= 1 && size <= kMaxExtent; };
+  if (block_size.size() != 2 || !fits(block_size[0]) || !fits(block_size[1])) {
+    return "block_size must be (rows of the weight, elements of K), each in 1.." +
+           std::to_string(kMaxExtent) + got;
+  }
+  if (operand != OperandType::kFloat8E4M3) {
+    return "block_size must be None for int8, whose sums go through all of K" + got +
+           ". Hint: mixed_gemm.block_quant_gemm has scales of blocks for int8";
+  }
+  return "";
+}
+
 std::string why_not_operand(OperandType operand, const DeviceInfo& device, const Build& build) {
   if (operand == OperandType::kInt8) return "";
   if (device.sm >= 89) {

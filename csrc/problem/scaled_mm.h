@@ -25,6 +25,15 @@ constexpr int64_t kMaxInt8K = 131071;
 // int8: the sum is an exact integer (the last two need up to 64 bits, see epilogue/), rounded to
 // fp32 once. fp8: products are exact, the sum is fp32 and there is no azp. Then fp32, and one
 // rounding to `out`.
+//
+// With blocks (fp8 only), over the blocks g of block_k elements of K, of which the last may be
+// short:
+//   D[m, n] = sum_g (scale_a[m, g] * scale_b[n / block_n, g]) * sum_{k in g} a[m, k] * b[k, n] +
+//   bias[n]
+// the product of the scales, the sum of a block and the sum over blocks in fp32.
+//
+// Scales are any fp32 numbers, and nobody looks at them: 0 makes its rows, columns or blocks 0, an
+// infinity or a NaN makes them what IEEE arithmetic makes of it (infinity * 0 is NaN).
 struct ScaledMmProblem {
   int64_t m = 0, n = 0, k = 0;
   OperandType operand = OperandType::kInt8;  // of a and b
@@ -42,10 +51,18 @@ struct ScaledMmProblem {
   const int32_t* azp = nullptr;      // [m] or null; needs azp_adj
   const void* bias = nullptr;        // [n] or null
   void* d = nullptr;                 // [m, n], contiguous
+  // 0: scales as above. Else scale_a is [m, ceil(k / block_k)], (i, g) at i * scale_a_stride + g,
+  // and scale_b [ceil(n / block_n), ceil(k / block_k)], (j / block_n, g) at (j / block_n) *
+  // scale_b_stride + g.
+  int64_t block_k = 0;
+  int64_t block_n = 0;
 };
 
 // Reasons why no backend runs this 8-bit GEMM. Empty: accepted.
 std::vector<std::string> why_not_scaled_mm(int64_t m, int64_t n, int64_t k, OperandType operand);
+
+// Reason why these operands have no blocks of block_size = {block_n, block_k}; or empty.
+std::string why_not_blocks(OperandType operand, const std::vector<int64_t>& block_size);
 
 // Reason why the device, or the build, has no kernel for these operands; or empty.
 std::string why_not_operand(OperandType operand, const DeviceInfo& device,

@@ -24,10 +24,11 @@ FORMATS = (
     "naive-quantized",
     "mixed-gemm-packed",  # of our own, see ct_encode
 )
-# Of float8 weights with scales by block: nothing multiplies those with float8 activations here.
+# Of float8 weights with scales by block: no kernel for GPUs multiplies those with float8.
 _BLOCK_NOTE = (
-    "the file asks for float8 activations beside weights with scales by block; products make those "
-    "weights dense, with activations in the dtype of the model. Saving keeps what it asks for"
+    "the file asks for float8 activations beside weights with scales by block; on GPUs products "
+    "make those weights dense, with activations in the dtype of the model, and on CPUs they round "
+    "activations. Saving keeps what it asks for"
 )
 
 

@@ -21,7 +21,7 @@ from .conv_layout import pack_conv_weights
 from .gemm import fpA_intB_gemm
 from .layout import dequantize_weights, pack_weights, unpack_weights
 from .repack import awq_repack, gptq_repack
-from .rounding import quantize_per_tensor, quantize_per_token
+from .rounding import quantize_fp8, quantize_per_tensor, quantize_per_token
 from .scaled import azp_adjustment, scaled_mm, scaled_mm_azp
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "pack_weights",
     "qconv2d",
     "qconv2d_int8",
+    "quantize_fp8",
     "quantize_per_tensor",
     "quantize_per_token",
     "scaled_mm",

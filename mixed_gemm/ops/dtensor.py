@@ -68,6 +68,8 @@ def _plan(given: Mapping[str, Any], tensors: _Tensors, sharding: Sharding) -> li
     sizes: dict[str, tuple[int, ...]] = {name: tuple(x.shape) for name, x in tensors.items()}
     counts = {name: x for name, x in given.items() if isinstance(x, (int, torch.SymInt))}
     sizes |= {name: (cast(int, count),) for name, count in counts.items()}
+    if isinstance(given.get("block_size"), (list, tuple)):
+        sizes["block_size"] = tuple(given["block_size"])
     if given.get("activation") not in (None, "identity"):
         sizes["activation"] = ()
     chosen = []
@@ -99,13 +101,29 @@ def _of_result(cut: Cut, dims: int) -> Placement:
     return Partial() if cut.summed else Replicate()
 
 
+def of_type(x: DTensor, dtype: torch.dtype) -> DTensor:
+    """The same bytes as elements of another dtype of that size."""
+    share = x.to_local().view(dtype)
+    return DTensor.from_local(
+        share, x.device_mesh, x.placements, run_check=False, shape=x.shape, stride=x.stride()
+    )
+
+
+def moved(x: DTensor, placements: list[Placement]) -> Tensor:
+    """The share of this rank after ``redistribute``; of float8 as bytes, since gloo knows none."""
+    if x.dtype != torch.float8_e4m3fn:
+        share: Tensor = x.redistribute(placements=placements).to_local()
+        return share
+    return of_type(x, torch.uint8).redistribute(placements=placements).to_local().view(x.dtype)
+
+
 def _kernel(name: str, sharding: Sharding) -> Callable[..., Any]:
     op = getattr(torch.ops.mixed_gemm, name).default
     names = [x.name for x in op._schema.arguments]
 
     def local(argument: str, x: DTensor, plan: list[Cut]) -> Tensor:
         placements = [_placement(cut, argument) for cut in plan]
-        share = x.redistribute(placements=placements).to_local()
+        share = moved(x, placements)
         if argument in sharding.column_major and share.stride(0) != 1:
             return share.t().contiguous().t()
         return share

@@ -1,16 +1,24 @@
-"""float8 operands of ``scaled_mm`` on torch._scaled_mm, on GPUs where our kernel gains nothing."""
+"""float8 where torch has to do it: operands of ``scaled_mm`` on torch._scaled_mm, on GPUs where our
+kernel gains nothing; scales of blocks, and rounding to float8, on GPUs.
+"""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import is_fake
 
 from .autograd import transforms_active
+from .library import LIBRARY
 
 FLOAT8_SM = 89  # the least compute capability that multiplies float8, 8.9
+# The least that multiplies it with scales of blocks; None: no GPU.
+FLOAT8_BLOCKS_SM: int | None = None
+FP8_MAX = 448.0  # the largest finite float8_e4m3fn: 1.75 * 2^8
+MIN_SCALE = 2.0**-126  # the least normal float32, as of quantize_per_token
 FP8_ALIGNMENT = 16  # torch._scaled_mm wants K and N in whole multiples of it
 
 # Why float8 does not run on our kernel on a Hopper GPU; plan() prints it.
@@ -38,6 +46,14 @@ def runs_float8(x: Tensor) -> bool:
     return not x.is_cuda or _sm(x.get_device()) >= FLOAT8_SM
 
 
+def runs_float8_blocks(x: Tensor) -> bool:
+    """Whether a kernel multiplies float8 with scales of blocks where ``x`` is: on a CPU. Meta
+    tensors are not asked."""
+    if FLOAT8_BLOCKS_SM is None:
+        return not x.is_cuda
+    return not x.is_cuda or _sm(x.get_device()) >= FLOAT8_BLOCKS_SM
+
+
 def routes_to_torch(a: Tensor, b: Tensor) -> bool:
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         return False  # the op says so
@@ -46,6 +62,13 @@ def routes_to_torch(a: Tensor, b: Tensor) -> bool:
     if hasattr(a, "device_mesh"):  # a DTensor: the op has the rule for its shares
         return False
     return fp8_runs_in_torch(_sm(a.get_device()), b.shape[1], b.shape[0])
+
+
+def blocks_route_to_torch(a: Tensor, b: Tensor) -> bool:
+    """Whether torch runs ``scaled_mm`` with scales of blocks: on CUDA, where no kernel has them."""
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+        return False  # the op says so
+    return not runs_float8_blocks(a) and not hasattr(a, "device_mesh")
 
 
 def asks_for_gradients(*tensors: Tensor | None) -> bool:
@@ -109,3 +132,53 @@ def fp8_in_torch(
         out = sums.mul_(scale_b.reshape(1, -1)).mul_(scale_a.reshape(-1, 1))
         out = (out if bias is None else out.add_(bias)).to(out_dtype)
     return out.reshape(*a.shape[:-1], n)
+
+
+def fp8_blocks_in_torch(
+    a: Tensor,
+    b: Tensor,
+    scales: tuple[Tensor, Tensor],
+    bias: Tensor | None,
+    out_dtype: torch.dtype,
+    block_size: Sequence[int],
+) -> Tensor:
+    """Checked float8 operands with scales of blocks: a product in fp32 for each block of K, where
+    all of a block are exact (of TF32 too, which has more than their 4 significant bits).
+
+    Args:
+        scales: of ``a`` and of ``b``. The rest as in ``scaled_mm``.
+    """
+    scale_a, scale_b = scales
+    rows, size = block_size
+    n, left = b.shape[1], a.reshape(-1, a.shape[-1])
+    scale_a = scale_a.reshape(left.shape[0], scale_b.shape[1])
+    out = torch.zeros((left.shape[0], n), dtype=torch.float32, device=a.device)
+    for g in range(scale_b.shape[1]):
+        part = slice(g * size, (g + 1) * size)
+        of_columns = scale_b[:, g].repeat_interleave(rows)[:n]
+        sums = left[:, part].float() @ b[part].float()
+        out = out + sums * (scale_a[:, g : g + 1] * of_columns)
+    out = (out if bias is None else out + bias).to(out_dtype)
+    return out.reshape(*a.shape[:-1], n)
+
+
+def quantize_fp8_in_torch(a: Tensor, *, block_size: int | None = None) -> tuple[Tensor, Tensor]:
+    """``quantize_fp8`` of a checked tensor, by the formula of csrc/problem/quantize.h."""
+    k = a.shape[-1]
+    size = max(k, 1) if block_size is None else min(block_size, max(k, 1))
+    blocks = 1 if block_size is None else -(-k // size)
+    padded = torch.nn.functional.pad(a.float(), (0, blocks * size - k))
+    x = padded.view(*a.shape[:-1], blocks, size)
+    largest = x.abs().amax(-1, keepdim=True)
+    # A tensor: by a number CUDA multiplies with its inverse, which rounds twice.
+    scale = (largest / torch.full_like(largest, FP8_MAX)).clamp(min=MIN_SCALE)
+    # Cut before the cast, which makes NaN of what is too large in older torch.
+    q = (x / scale).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
+    return q.reshape(padded.shape)[..., :k].contiguous(), scale.squeeze(-1)
+
+
+def register_on_cuda() -> None:
+    """``quantize_fp8`` on CUDA, unless the library has a kernel of it."""
+    name = "mixed_gemm::quantize_fp8"
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CUDA"):
+        LIBRARY.impl("quantize_fp8", quantize_fp8_in_torch, "CUDA")  # type: ignore[no-untyped-call]

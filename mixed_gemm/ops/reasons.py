@@ -14,6 +14,10 @@ ROUNDING = (
     f"rounding to int8 has no gradient. {DETACH}, or mixed_gemm.Linear(scheme='w8a8'), which "
     "trains straight through it"
 )
+ROUNDING_FP8 = (
+    f"rounding to float8 has no gradient. {DETACH}, or mixed_gemm.Linear(scheme='fp8'), which "
+    "trains straight through it"
+)
 FORCED = (
     "a forced configuration is for tests and benchmarks, and has no gradient. "
     f"{DETACH}, or the op without _config"

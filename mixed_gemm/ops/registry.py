@@ -16,6 +16,7 @@ from . import (
     conv_layout,
     fake,
     flops,
+    fp8,
     gemm,
     layout,
     repack,
@@ -45,6 +46,7 @@ def register() -> None:
     autocast.register(_given(lambda op: op.autocast))
     vmap.register(_given(lambda op: op.vmap))
     flops.register(_given(lambda op: op.flops))
+    fp8.register_on_cuda()
     after_import("torch.distributed.tensor", _register_shardings)
 
 

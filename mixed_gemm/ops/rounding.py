@@ -1,4 +1,4 @@
-"""Rounding of activations to int8, which goes before ``scaled_mm`` (W8A8), typed."""
+"""Rounding of activations to int8 or float8, which goes before ``scaled_mm``, typed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from .arguments import check_dtype, check_float, check_rows, check_tensors
 from .autograd import Derivatives
 from .errors import shape_text, translates_errors, wrong_value
 from .op import Op
-from .reasons import NO_PRODUCT, ROUNDING
+from .problem import ceil_div
+from .reasons import NO_PRODUCT, ROUNDING, ROUNDING_FP8
 from .sharding import Rows, Sharding
 from .vmap import Batching
 
-__all__ = ["quantize_per_tensor", "quantize_per_token"]
+__all__ = ["quantize_fp8", "quantize_per_tensor", "quantize_per_token"]
 
 
 @translates_errors("quantize_per_token")
@@ -74,6 +75,34 @@ def quantize_per_tensor(a: Tensor, scale: Tensor, azp: Tensor | None = None) -> 
     return q
 
 
+@translates_errors("quantize_fp8")
+def quantize_fp8(a: Tensor, *, block_size: int | None = None) -> tuple[Tensor, Tensor]:
+    """Round every row, or every block of it, to float8_e4m3fn with a scale of its own, in one pass.
+
+    In fp32: scale = max|a| / 448, at least 2^-126, and q = a / scale to nearest even, cut to
+    -448..448. NaN stays NaN and the sign of a zero is kept, as in torch's cast. What shares a scale
+    with a NaN is NaN; with an infinity, the scale is infinity, and q 0, or NaN for an infinity: a
+    product with either is NaN. CPU and CUDA give the same numbers.
+
+    Args:
+        a: float16, bfloat16 or float32 ``[..., K]``; any strides.
+        block_size: elements of K that share a scale, the last of them may be fewer; None is all.
+
+    Returns:
+        q float8_e4m3fn ``[..., K]`` and scale float32 ``[..., 1]``, or ``[..., ceil(K /
+        block_size)]``: as :func:`scaled_mm` takes them; a is about scale * q.
+
+    Raises:
+        TypeError: ``a`` is no tensor, or of another dtype.
+        ValueError: ``a`` is 0-d, its storage was freed, or ``block_size`` is below 1.
+        RuntimeError: ``a`` requires grad.
+        ImportError: the library did not load.
+    """
+    _library.require()
+    q, scale = torch.ops.mixed_gemm.quantize_fp8(a, block_size=block_size)
+    return q, scale
+
+
 def _check_activations(op: str, a: Tensor) -> None:
     check_float(op, "a", a.dtype)
     check_rows(op, "a", a)
@@ -102,6 +131,16 @@ def _fake_per_tensor(op: str, a: Tensor, scale: Tensor, azp: Tensor | None) -> T
     return a.new_empty(a.shape, dtype=torch.int8)
 
 
+def _fake_fp8(op: str, a: Tensor, block_size: int | None) -> tuple[Tensor, Tensor]:
+    check_tensors(op, {"a": a})
+    _check_activations(op, a)
+    if block_size is not None and block_size < 1:
+        wrong_value(op, "block_size", "be None (all of K) or at least 1", str(block_size))
+    blocks = 1 if block_size is None else ceil_div(a.shape[-1], block_size)
+    q = a.new_empty(a.shape, dtype=torch.float8_e4m3fn)
+    return q, a.new_empty((*a.shape[:-1], blocks), dtype=torch.float32)
+
+
 _ANY_FLOAT = "it rounds from any float type; a cast before would round twice"
 
 OPS = (
@@ -124,5 +163,15 @@ OPS = (
         vmap=Batching(("a",), ("scale", "azp")),
         flops=NO_PRODUCT,
         sharding=Sharding((Rows("elements of a", "a", whole=0),)),
+    ),
+    Op(
+        "quantize_fp8",
+        "float8_e4m3fn rows, or blocks of them, with a scale each",
+        fake=_fake_fp8,
+        derivatives=Derivatives(ROUNDING_FP8),
+        autocast=_ANY_FLOAT,
+        vmap=Batching(("a",)),
+        flops=NO_PRODUCT,
+        sharding=Sharding((Rows("rows of a", "a"),)),
     ),
 )

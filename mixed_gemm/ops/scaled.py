@@ -6,6 +6,7 @@ M is the number of rows (tokens), N of output channels, K of input channels.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,11 +23,17 @@ from .errors import (
 )
 from .fake import Fake
 from .flops import matrix_product
-from .fp8 import asks_for_gradients, fp8_in_torch, routes_to_torch
+from .fp8 import (
+    asks_for_gradients,
+    blocks_route_to_torch,
+    fp8_blocks_in_torch,
+    fp8_in_torch,
+    routes_to_torch,
+)
 from .op import Op, for_tests
 from .reasons import FORCED, SCALES
 from .scaled_problem import check_scaled_mm
-from .sharding import Along, Inner, Rows, Sharding
+from .sharding import Along, InBlocks, Inner, Rows, Sharding
 from .vmap import Batching
 
 __all__ = [
@@ -45,25 +52,36 @@ def scaled_mm(
     bias: Tensor | None = None,
     *,
     out_dtype: torch.dtype,
+    block_size: Sequence[int] | None = None,
 ) -> Tensor:
     """scale_a * (scale_b * (a @ b)) + bias for 8-bit operands.
 
     int8 products are summed exactly in int32; fp8 products are exact and their sum is fp32. The
     epilogue is fp32 with one rounding, to ``out_dtype``. Differentiable in ``bias``.
 
-    On CUDA of compute capability 9.0 and newer float8 operands run on ``torch._scaled_mm`` when N
-    and K are multiples of 16 (``plan`` says so): the tensor-core instruction of our kernel is
-    emulated there.
+    With ``block_size`` = (rows, columns), as DeepSeek's files have (128, 128), float8 operands have
+    a scale for each row and ``columns`` elements of K of ``a``, and for each block of the weight:
+    the sum of each block of K is multiplied by both and added in fp32. It is an argument because
+    the shapes of the scales do not say it: with N = 1, or K of one block, several ways have the
+    same. On CUDA torch adds up the blocks one by one, in fp32, which is right and slow.
+
+    On CUDA of compute capability 9.0 and newer other float8 operands run on ``torch._scaled_mm``
+    when N and K are multiples of 16 (``plan`` says so): the tensor-core instruction of our kernel
+    is emulated there.
 
     Args:
         a: int8 or float8_e4m3fn ``[..., K]``, 1-D included; any strides.
         b: ``[K, N]`` in the dtype of ``a``, column-major (``stride(0) == 1``): ``weight.t()`` of a
             contiguous ``[N, K]`` weight. Any column stride.
         scale_a: float32, one element, or one for each row: ``[M]``, ``[M, 1]`` or ``[..., 1]``.
-        scale_b: float32, one element, or one for each column: ``[N]`` or ``[1, N]``. Of both, NaN
-            and Inf are not looked for: they make NaN or Inf of their rows or columns.
+            With ``block_size`` ``[..., ceil(K / columns)]`` or ``[M, ceil(K / columns)]``.
+        scale_b: float32, one element, or one for each column: ``[N]`` or ``[1, N]``. With
+            ``block_size`` ``[ceil(N / rows), ceil(K / columns)]``. Of both, NaN, Inf and 0 are not
+            looked for: they make what IEEE arithmetic makes of them, NaN of 0 * Inf included.
         bias: ``[N]`` in ``out_dtype``, or None.
         out_dtype: float16, bfloat16 or float32.
+        block_size: (rows of the weight, elements of K) that share a scale, of float8; the last of
+            either may be fewer. None: scales of rows and columns.
 
     Returns:
         ``[..., N]``, contiguous, in ``out_dtype``.
@@ -81,6 +99,16 @@ def scaled_mm(
     """
     _library.require()
     check_is_dtype("mixed_gemm::scaled_mm", "out_dtype", out_dtype)
+    if block_size is not None and blocks_route_to_torch(a, b):
+        op, scales = "mixed_gemm::scaled_mm", (scale_a, scale_b)
+        check_scaled_mm(op, a, b, scales, bias, out_dtype, block_size=block_size)
+        check_not_freed(op, a=a, b=b, scale_a=scale_a, scale_b=scale_b, bias=bias)
+        return fp8_blocks_in_torch(a, b, scales, bias, out_dtype, block_size)
+    if block_size is not None:
+        blocks: Tensor = torch.ops.mixed_gemm.scaled_mm(
+            a, b, scale_a, scale_b, bias, out_dtype=out_dtype, block_size=block_size
+        )
+        return blocks
     if routes_to_torch(a, b) and not asks_for_gradients(a, b, scale_a, scale_b, bias):
         op = "mixed_gemm::scaled_mm"
         check_scaled_mm(op, a, b, (scale_a, scale_b), bias, out_dtype)
@@ -166,8 +194,9 @@ def _fake(
     scale_b: Tensor,
     bias: Tensor | None,
     out_dtype: torch.dtype,
+    block_size: Sequence[int] | None,
 ) -> Tensor:
-    check_scaled_mm(op, a, b, (scale_a, scale_b), bias, out_dtype)
+    check_scaled_mm(op, a, b, (scale_a, scale_b), bias, out_dtype, block_size=block_size)
     return a.new_empty((*a.shape[:-1], b.shape[1]), dtype=out_dtype)
 
 
@@ -195,20 +224,30 @@ def _merge_rows(op: Any, given: dict[str, Any], batched: set[str]) -> Any:
     rows = given["a"].shape[:-1]
     for name in ("scale_a", "azp"):
         x = given.get(name)
-        if x is None or (name not in batched and x.numel() == 1 and name == "scale_a"):
+        by_block = given.get("block_size") is not None
+        if x is None or (
+            name not in batched and x.numel() == 1 and name == "scale_a" and not by_block
+        ):
             continue
         x = x if name in batched else x.expand(size, *x.shape)
+        if by_block:
+            given[name] = x.reshape(*rows, x.shape[-1]).contiguous()
+            continue
         shape = rows if x.numel() == math.prod(rows) else (size, *[1] * (len(rows) - 1))
         given[name] = x.reshape(shape).expand(rows).unsqueeze(-1).contiguous()
     return op(**given)
 
 
 def _sharding(per_row: tuple[str, ...], **per_channel: int) -> Sharding:
-    channels = {"b": 1, "scale_b": -1, **per_channel, "bias": 0}
-    ways = (Rows("rows of a", "a", per_row=per_row), Along("output channels", channels, -1))
+    rows, channels = Rows("rows of a", "a", per_row=per_row), {"b": 1, "scale_b": -1}
+    whole = Along("output channels", {**channels, **per_channel, "bias": 0}, -1)
     if per_channel:  # the sums of azp_adj are those of all of K
-        return Sharding(ways, column_major=("b",))
-    return Sharding((*ways, Inner("K without bias", {"a": -1, "b": 0})), column_major=("b",))
+        return Sharding((rows, whole), column_major=("b",))
+    by_block = Along("output channels", {"b": 1, "scale_b": 0, "bias": 0}, -1)
+    inner = Inner("K without bias", {"a": -1, "b": 0})
+    inner_by_block = Inner("K without bias", {"a": -1, "b": 0, "scale_a": -1, "scale_b": 1})
+    ways = (rows, InBlocks(whole, by_block, 0), InBlocks(inner, inner_by_block, 1))
+    return Sharding(ways, column_major=("b",))
 
 
 def _record(name: str, summary: str, fake: Fake, per_row: tuple[str, ...], **channels: int) -> Op:

@@ -13,13 +13,14 @@ from .arguments import (
     check_column_major,
     check_dtype,
     check_float,
+    check_matrix,
     check_rows,
     check_tensors,
     check_vector,
     rows_of,
 )
 from .errors import dtype_name, shape_text, wrong_type, wrong_value
-from .problem import MAX_INT8_K, OPERAND_DTYPES, check_extents
+from .problem import MAX_EXTENT, MAX_INT8_K, OPERAND_DTYPES, ceil_div, check_extents
 
 
 def is_per_row(t: Tensor, a: Tensor) -> bool:
@@ -35,13 +36,10 @@ def is_per_column(t: Tensor, n: int) -> bool:
 
 def _check_operands(op: str, a: Tensor, b: Tensor) -> None:
     if a.dtype not in OPERAND_DTYPES:
-        wrong_type(
-            op,
-            "a",
-            "be int8 or float8_e4m3fn",
-            dtype_name(a.dtype),
-            hint="mixed_gemm.quantize_per_token(a) makes int8 and its scale",
-        )
+        hint = "mixed_gemm.quantize_per_token(a) makes int8 and its scale"
+        if a.dtype == torch.float8_e5m2:
+            hint = "mixed_gemm.ops.quantize_fp8(a.float()) makes float8_e4m3fn and its scale"
+        wrong_type(op, "a", "be int8 or float8_e4m3fn", dtype_name(a.dtype), hint=hint)
     check_rows(op, "a", a)
     check_dtype(op, "b", b, a.dtype, " (the dtype of a)")
     check_column_major(op, a, b)
@@ -58,6 +56,49 @@ def _check_operands(op: str, a: Tensor, b: Tensor) -> None:
         )
 
 
+def _check_block_scales(
+    op: str, a: Tensor, b: Tensor, scales: tuple[Tensor, Tensor], block_size: Sequence[int]
+) -> None:
+    """Of a [..., ceil(K / elements)], of b [ceil(N / rows), the same]."""
+    got = shape_text(block_size)
+    if len(block_size) != 2 or not all(1 <= size <= MAX_EXTENT for size in block_size):
+        expected = f"be (rows of the weight, elements of K), each in 1..{MAX_EXTENT}"
+        wrong_value(op, "block_size", expected, got)
+    if a.dtype == torch.int8:
+        expected = "be None for int8, whose sums go through all of K"
+        hint = "mixed_gemm.block_quant_gemm has scales of blocks for int8"
+        wrong_value(op, "block_size", expected, got, hint=hint)
+    (k, n), m, (scale_a, scale_b) = b.shape, rows_of(a), scales
+    blocks = ceil_div(k, block_size[1])
+    because = f"M={m}, N={n}, K={k}, block_size={got}"
+    check_dtype(op, "scale_a", scale_a, torch.float32)
+    sizes = (*a.shape[:-1], blocks)
+    if tuple(scale_a.shape) not in (sizes, (m, blocks)):
+        wrong_value(
+            op,
+            "scale_a",
+            f"be (..., ceil(K/block_size[1])) = {shape_text(sizes)}",
+            shape_text(scale_a.shape),
+            because,
+            "mixed_gemm.ops.quantize_fp8(a, block_size=...) makes it",
+        )
+    check_dtype(op, "scale_b", scale_b, torch.float32)
+    rule = "(ceil(N/block_size[0]), ceil(K/block_size[1]))"
+    check_matrix(op, "scale_b", scale_b, rule, (ceil_div(n, block_size[0]), blocks), because, True)
+
+
+def _check_scales(op: str, a: Tensor, n: int, scales: tuple[Tensor, Tensor]) -> None:
+    scale_a, scale_b = scales
+    per_row, per_column = f"(M,) or (M, 1), M={rows_of(a)}", f"(N,) or (1, N), N={n}"
+    for name, scale, fits, expected in (
+        ("scale_a", scale_a, is_per_row(scale_a, a), per_row),
+        ("scale_b", scale_b, is_per_column(scale_b, n), per_column),
+    ):
+        check_dtype(op, name, scale, torch.float32)
+        if not fits and scale.numel() != 1:
+            wrong_value(op, name, f"have one element or be {expected}", shape_text(scale.shape))
+
+
 def check_scaled_mm(
     op: str,
     a: Tensor,
@@ -68,6 +109,7 @@ def check_scaled_mm(
     azp_adj: Tensor | None = None,
     azp: Tensor | None = None,
     with_azp: bool = False,
+    block_size: Sequence[int] | None = None,
 ) -> None:
     """Check every argument of scaled_mm and, ``with_azp``, of scaled_mm_azp against the others.
 
@@ -83,13 +125,10 @@ def check_scaled_mm(
     check_float(op, "out_dtype", out_dtype)
     n = b.shape[1]
     per_row, per_column = f"(M,) or (M, 1), M={rows_of(a)}", f"(N,) or (1, N), N={n}"
-    for name, scale, fits, expected in (
-        ("scale_a", scale_a, is_per_row(scale_a, a), per_row),
-        ("scale_b", scale_b, is_per_column(scale_b, n), per_column),
-    ):
-        check_dtype(op, name, scale, torch.float32)
-        if not fits and scale.numel() != 1:
-            wrong_value(op, name, f"have one element or be {expected}", shape_text(scale.shape))
+    if block_size is not None:
+        _check_block_scales(op, a, b, scales, block_size)
+    else:
+        _check_scales(op, a, n, scales)
     if azp_adj is not None and a.dtype != torch.int8:
         wrong_type(
             op,

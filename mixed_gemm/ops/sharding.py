@@ -13,7 +13,8 @@ from torch import Tensor
 
 from .problem import PAD_N
 
-Sizes = Mapping[str, tuple[int, ...]]  # the shapes of the tensors of a call; (n,) of an integer n
+# The shapes of the tensors of a call; (n,) of an integer n; what integers a block_size has.
+Sizes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,39 @@ class Inner:
         return [Cut({name: dim % len(sizes[name]) for name, dim in given.items()}, summed=True)]
 
 
+@dataclass(frozen=True)
+class InBlocks:
+    """A way that is another one where a call says ``block_size``, the elements of its dimensions
+    that share a scale: no block is cut in two.
+
+    whole: without it. by_block: with it.
+    place: of the dimension's in ``block_size``.
+    """
+
+    whole: Along | Inner
+    by_block: Along | Inner
+    place: int
+
+    @property
+    def what(self) -> str:
+        """The dimension, in words."""
+        return self.whole.what
+
+    @property
+    def dims(self) -> Mapping[str, int]:
+        """All that either way cuts."""
+        return {**self.by_block.dims, **self.whole.dims}
+
+    def cuts(self, sizes: Sizes, ranks: int) -> list[Cut]:
+        """The cuts of a call of these sizes over so many ranks."""
+        if "block_size" not in sizes:
+            return self.whole.cuts(sizes, ranks)
+        first, dim = next(iter(self.by_block.dims.items()))
+        if sizes[first][dim] % (sizes["block_size"][self.place] * ranks):
+            return []
+        return self.by_block.cuts(sizes, ranks)
+
+
 def channel_blocks(dims: Mapping[str, int], result: int, unit: int = PAD_N) -> Along:
     """The output channels of a packed weight, whose layout keeps 64 together."""
     return Along("output channels, in blocks of 64", dims, result, unit)
@@ -148,7 +182,7 @@ class Sharding:
     column_major: matrices that have to be column-major on every rank.
     """
 
-    ways: tuple[Rows | Along | Inner, ...]
+    ways: tuple[Rows | Along | Inner | InBlocks, ...]
     column_major: tuple[str, ...] = ()
 
     def cuts(self, sizes: Sizes, ranks: int) -> list[Cut]:

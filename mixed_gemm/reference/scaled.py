@@ -33,6 +33,26 @@ def _scales(a: Tensor, scale_a: Tensor, scale_b: Tensor) -> Tensor:
     return scale_a.double().reshape(of_rows) * scale_b.double().reshape(-1)
 
 
+def _by_block(
+    a: Tensor, b: Tensor, scales: tuple[Tensor, Tensor], block_size: tuple[int, int]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(product without bias, the sum of the magnitudes of its blocks, and of those of all terms),
+    each float64 ``[..., N]``."""
+    (k, n), (rows, size) = b.shape, block_size
+    scale_a, scale_b = scales[0].double(), scales[1].double()
+    scale_a = scale_a.reshape(*a.shape[:-1], scale_b.shape[1])
+    value = a.new_zeros((*a.shape[:-1], n), dtype=torch.float64)
+    of_blocks, of_terms = value.clone(), value.clone()
+    for g, first in enumerate(range(0, k, size)):
+        part = slice(first, first + size)
+        x, y = a[..., part].double(), b[part].double()
+        scale = scale_a[..., g : g + 1] * scale_b[:, g].repeat_interleave(rows)[:n]
+        value = value + (x @ y) * scale
+        of_blocks = of_blocks + ((x @ y) * scale).abs()
+        of_terms = of_terms + (x.abs() @ y.abs()) * scale.abs()
+    return value, of_blocks, of_terms
+
+
 def scaled_mm(
     a: Tensor,
     b: Tensor,
@@ -42,9 +62,13 @@ def scaled_mm(
     *,
     azp_adj: Tensor | None = None,
     azp: Tensor | None = None,
+    block_size: tuple[int, int] | None = None,
 ) -> Tensor:
     """What ``mixed_gemm.scaled_mm`` and ``scaled_mm_azp`` approximate; float64 ``[..., N]``."""
-    y = accumulator(a, b, azp_adj, azp) * _scales(a, scale_a, scale_b)
+    if block_size is not None:
+        y, _, _ = _by_block(a, b, (scale_a, scale_b), block_size)
+    else:
+        y = accumulator(a, b, azp_adj, azp) * _scales(a, scale_a, scale_b)
     return y if bias is None else y + bias.double()
 
 
@@ -59,6 +83,7 @@ def error_bound(
     azp_adj: Tensor | None = None,
     azp: Tensor | None = None,
     sum_epsilon: float = 2.0**-23,
+    block_size: tuple[int, int] | None = None,
 ) -> Tensor:
     """The bound of docs/numerics.md for W8A8, float64 ``[..., N]``.
 
@@ -71,21 +96,33 @@ def error_bound(
     each; the output rounds once (u, eta of ``out_dtype``). 1.001 stands for products of roundings,
     tiny for fp32 results below the normal numbers.
 
+    With blocks of B elements of K, G of them, |p| is the sum over blocks of their magnitudes, and
+    the last term of E is (min(K, B)/16 + 5) * e + G * u32, times (|a| @ |b|) * |scales| summed over
+    blocks: the sum of each block, and G additions in fp32.
+
     Args:
         sum_epsilon: e, of the fp8 sum: 2^-23 for tensor cores that truncate fp32 (the CPU rounds).
     """
     u, eta = ROUNDING[out_dtype]
     u32 = 2.0**-24
-    scales = _scales(a, scale_a, scale_b)
-    product = (accumulator(a, b, azp_adj, azp) * scales).abs()
-    y = scaled_mm(a, b, scale_a, scale_b, bias, azp_adj=azp_adj, azp=azp).abs()
+    y = scaled_mm(
+        a, b, scale_a, scale_b, bias, azp_adj=azp_adj, azp=azp, block_size=block_size
+    ).abs()
     tiny = 2.0**-149 * (1 + scale_a.double().abs().max() if scale_a.numel() else 1)
+    k = a.shape[-1]
+    if block_size is not None:
+        blocks = -(-k // block_size[1])
+        _, product, terms = _by_block(a, b, (scale_a, scale_b), block_size)
+        tiny = max(blocks, 1) * tiny
+        sums = ((min(k, block_size[1]) / 16 + 5) * sum_epsilon + blocks * u32) * terms
+    else:
+        scales = _scales(a, scale_a, scale_b)
+        product = (accumulator(a, b, azp_adj, azp) * scales).abs()
+        terms = a.double().abs() @ b.double().abs() * scales.abs()
+        sums = (k / 16 + 5) * sum_epsilon * terms
     error = 3 * u32 * product + u32 * y + tiny
     if a.dtype != torch.int8:
-        k = a.shape[-1]
-        error = error + (k / 16 + 5) * sum_epsilon * (
-            a.double().abs() @ b.double().abs() * scales.abs()
-        )
+        error = error + sums
     return 1.001 * error + u * (y + error) + eta
 
 
@@ -115,3 +152,17 @@ def quantize_per_tensor(a: Tensor, scale: Tensor, azp: Tensor | None = None) -> 
     rounded = torch.where(product.isnan(), 0.0, product.clamp(-(2.0**24), 2.0**24).round())
     point = 0 if azp is None else max(-MAX_AZP, min(MAX_AZP, int(azp)))
     return (rounded + point).clamp(-128, 127).to(torch.int8)
+
+
+def quantize_fp8(a: Tensor, *, block_size: int | None = None) -> tuple[Tensor, Tensor]:
+    """What ``mixed_gemm.quantize_fp8`` computes, bit for bit but for the sign of NaN."""
+    k = a.shape[-1]
+    size = max(k, 1) if block_size is None else block_size
+    q, scales = torch.zeros(a.shape, dtype=torch.float8_e4m3fn), []
+    for first in range(0, max(k, 1) if block_size is None else k, size):
+        x = a[..., first : first + size].float()
+        largest = x.abs().amax(-1, keepdim=True) if k else torch.zeros(*a.shape[:-1], 1)
+        scale = (largest / 448).clamp(min=torch.finfo(torch.float32).tiny)
+        q[..., first : first + size] = (x / scale).clamp(-448, 448).to(q.dtype)
+        scales.append(scale)
+    return q, torch.cat(scales, -1) if scales else torch.zeros(*a.shape[:-1], 0)

@@ -16,7 +16,7 @@ import torch
 
 from .. import _library
 from ..nn.linear import Linear
-from ..ops.fp8 import FLOAT8_SM, FP8_ON_HOPPER, fp8_runs_in_torch
+from ..ops.fp8 import FLOAT8_BLOCKS_SM, FLOAT8_SM, FP8_ON_HOPPER, fp8_runs_in_torch
 from ..ops.problem import OPERAND_DTYPES, check_zero_mode
 from ..weights.fp8 import Fp8Weight
 from ..weights.w8a8 import W8A8Weight
@@ -211,13 +211,14 @@ def _ask_eight_bit(
         )
         return question, json.loads(_ask_library("_plan_block_quant_gemm", m, n, k, size, where))
     sm = re.match(r"cuda:sm=(\d+)", where)
-    if weight.rounds and (sm is None or int(sm[1]) >= FLOAT8_SM):
+    least = FLOAT8_BLOCKS_SM if weight.needs_blocks else FLOAT8_SM
+    if weight.rounds and (sm is None or (least is not None and int(sm[1]) >= least)):
         return _ask_scaled(m, n, k, "float8_e4m3fn", out_dtype, device)
-    why = (
-        "no GPU before compute capability 8.9 multiplies float8"
-        if weight.rounds
-        else (f"no kernel takes float8 weights as they are here ({weight.scheme})")
-    )
+    why = f"no kernel takes float8 weights as they are here ({weight.scheme})"
+    if weight.rounds and weight.needs_blocks:
+        why = "no kernel for GPUs multiplies float8 with scales of blocks"
+    elif weight.rounds:
+        why = "no GPU before compute capability 8.9 multiplies float8"
     name = "torch.nn.functional.linear"
     answer = {
         "ok": True,

@@ -21,8 +21,8 @@ from ..ops.errors import (
     wrong_type,
     wrong_value,
 )
-from ..ops.fp8 import runs_float8
-from ..ops.problem import DTYPES, ceil_div
+from ..ops.fp8 import FP8_MAX, MIN_SCALE, runs_float8, runs_float8_blocks
+from ..ops.problem import DTYPES, ceil_div, round_up
 from .columns import coarser
 from .fp8_blocks import (
     Block,
@@ -35,9 +35,9 @@ from .fp8_blocks import (
     scheme_with_columns,
     scheme_with_rows,
 )
-from .rounding_fp8 import FP8, FP8_MAX, MIN_SCALE, dequantize_blocks
+from .rounding_fp8 import FP8, dequantize_blocks
 from .scheme import Scheme, Side
-from .straight_through import eight_bit_product
+from .straight_through import AS_THEY_ARE, BY_ROW, eight_bit_product
 from .tensor import Part, QuantizedTensor, narrows, part_problems, under_autocast
 from .values import refuse_non_finite
 
@@ -61,8 +61,8 @@ class Fp8Weight(QuantizedTensor):
     Gradients pass straight through the rounding of the activations.
 
     The weight is made dense for each product, and activations stay in their dtype, where the scheme
-    does not round them, where scales are by block, and on GPUs before compute capability 8.9, which
-    multiply no float8.
+    does not round them, on GPUs where scales are by block, which no kernel there has, and on GPUs
+    before compute capability 8.9, which multiply no float8.
 
     Parts:
         weight_fp8: float8_e4m3fn ``[N, K]``.
@@ -261,8 +261,21 @@ class Fp8Weight(QuantizedTensor):
 
     @property
     def rounds(self) -> bool:
-        """Whether products run on ``scaled_mm``, where the GPU has it: activations are rounded."""
-        return not self._by_block and self.scheme.input_activations is not None
+        """Whether products run on ``scaled_mm``, where the device has it: activations are
+        rounded."""
+        return self.scheme.input_activations is not None
+
+    @property
+    def needs_blocks(self) -> bool:
+        """Whether that takes scales of blocks, of the weight or of activations."""
+        return self._by_block or self._shared > 0
+
+    @property
+    def _shared(self) -> int:
+        """Columns of the activations that share a scale, or that a row does, or all of them."""
+        side = self.scheme.input_activations
+        by_group = side is not None and side.strategy == "group"
+        return side.group_size or BY_ROW if by_group and side is not None else BY_ROW
 
     @property
     def _by_block(self) -> bool:
@@ -293,19 +306,21 @@ class Fp8Weight(QuantizedTensor):
         _check_input(x, self.shape[1])
         check_not_freed("mixed_gemm.Linear", input=x, bias=bias, **self.tensors())
         x, bias = under_autocast(x, bias)
-        if self.rounds and runs_float8(x):
-            scale = self.input_scale
-            return eight_bit_product(
-                x,
-                self.weight_fp8,
-                self.weight_scale.float(),
-                bias,
-                None,
-                None if scale is None else scale.float(),
-                None,
-            )
+        runs = runs_float8_blocks(x) if self.needs_blocks else runs_float8(x)
+        rounded, scale = self.rounds and runs, self.input_scale
+        weight = self.weight_fp8
+        if rounded and not self.needs_blocks:
+            static = None if scale is None else scale.float()
+            scales = self.weight_scale.float()
+            return eight_bit_product(x, weight, scales, bias, None, static, None)
         scales, block = self._blocks
-        return eight_bit_product(x, self.weight_fp8, scales, bias, None, None, None, block=block)
+        if not self._by_block:  # of whole blocks of the activations
+            block = 1, round_up(self.shape[1], self._shared or self.shape[1] or 1)
+        static = scale.float() if rounded and scale is not None else None
+        shared = self._shared if rounded else AS_THEY_ARE
+        return eight_bit_product(
+            x, weight, scales, bias, None, static, None, block=block, shared=shared
+        )
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
         """The dense ``[N, K]`` weight, computed in float32 and rounded once.

@@ -1,6 +1,7 @@
-"""float8_e4m3fn: rounding of activations and weights to it, and back. No op of the library does
-that, so these are torch's, in one place: the largest magnitude of what shares a scale becomes 448,
-and what is beyond it after the division is cut to 448, since casts of older torch make it NaN.
+"""float8_e4m3fn: rounding of weights to it, and of activations with a given scale, and back, in
+torch: the largest magnitude of what shares a scale becomes 448, and what is beyond it after the
+division is cut to 448, since casts of older torch make it NaN. ``ops.quantize_fp8`` finds scales of
+activations.
 """
 
 from __future__ import annotations
@@ -8,12 +9,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..ops.fp8 import FP8_MAX
 from ..ops.problem import ceil_div
 from .rounding import checked_dense, nonzero_scale
 
 FP8 = torch.float8_e4m3fn
-FP8_MAX = 448.0  # the largest finite number: 1.75 * 2^8
-MIN_SCALE = 2.0**-126  # the least normal float32, as of quantize_per_token
 
 
 def quantize_with(x: Tensor, scale: Tensor) -> Tensor:
@@ -24,19 +24,6 @@ def quantize_with(x: Tensor, scale: Tensor) -> Tensor:
         scale: float32 that broadcasts with it.
     """
     return (x.float() / scale).clamp(-FP8_MAX, FP8_MAX).to(FP8)
-
-
-def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """(float8_e4m3fn ``[..., K]``, float32 scales ``[..., 1]``), a scale for each row: its largest
-    magnitude / 448. A row with NaN or infinity becomes NaN.
-
-    Args:
-        x: float16, bfloat16 or float32 ``[..., K]``.
-    """
-    largest = x.abs().amax(-1, keepdim=True).float()
-    # A tensor: by a number CUDA multiplies with its inverse, which rounds twice.
-    scale = (largest / torch.full_like(largest, FP8_MAX)).clamp(min=MIN_SCALE)
-    return quantize_with(x, scale), scale
 
 
 def spread(scale: Tensor, block: tuple[int, int], n: int, k: int) -> Tensor:

@@ -119,7 +119,7 @@ class Scheme:
                 (all of it) or "block".
             block: rows and columns of such a block; (128, 128) is what DeepSeek's files have. The
                 last rows and columns may be fewer. "dynamic" is a scale for each row and as many
-                columns there, which files say; products here leave these activations as they are.
+                columns there. On GPUs products leave these activations as they are.
 
         Raises:
             ValueError: ``activations`` or ``strategy`` is none of these, or ``block`` is not given
@@ -298,6 +298,7 @@ SCHEMES = {
     "w8a8": Scheme.w8a8("dynamic"),
     "w8a8_block": Scheme.w8a8_block(),
     "fp8": Scheme.fp8("dynamic"),
+    "fp8_block": Scheme.fp8("dynamic", strategy="block", block=(128, 128)),
 }
 
 

@@ -4,6 +4,7 @@ they had not been rounded; and of float8 weights with activations as they are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +12,15 @@ import torch
 from torch import Tensor
 
 from ..ops.autograd import refusal, transforms_active
-from ..ops.rounding import quantize_per_tensor, quantize_per_token
+from ..ops.problem import ceil_div
+from ..ops.rounding import quantize_fp8, quantize_per_tensor, quantize_per_token
 from ..ops.scaled import scaled_mm, scaled_mm_azp
-from .rounding_fp8 import FP8, dequantize_blocks, quantize_rows, quantize_with
+from .rounding_fp8 import FP8, dequantize_blocks, quantize_with
+
+# How float8 weights with scales of blocks meet their activations, in place of the columns that
+# share a scale of those.
+AS_THEY_ARE = -1  # not rounded: the weight is made dense
+BY_ROW = 0  # a scale for each row, or one for all
 
 
 def _product(
@@ -26,23 +33,46 @@ def _product(
     input_azp: Tensor | None,
     rows: int,
     columns: int,
+    shared: int,
 ) -> Tensor:
-    if rows:
+    if rows and shared == AS_THEY_ARE:
         dense = dequantize_blocks(weight, weight_scale, (rows, columns), x.dtype)
         return torch.nn.functional.linear(x, dense, bias)
     azp: Tensor | None = None
     if weight.dtype == FP8 and input_scale is not None:
         q, scale = quantize_with(x, input_scale), input_scale
     elif weight.dtype == FP8:
-        q, scale = quantize_rows(x)
+        q, scale = quantize_fp8(x, block_size=shared if rows and shared != BY_ROW else None)
     elif input_scale is None:
         q, scale, azp = quantize_per_token(x, symmetric=azp_adj is None)
     else:
         q, scale = quantize_per_tensor(x, input_scale, input_azp), input_scale
     b = weight.t()
+    if rows:
+        k = x.shape[-1]
+        size = columns if shared == BY_ROW else math.gcd(shared, columns)
+        return scaled_mm(
+            q,
+            b,
+            _in_blocks(
+                scale.reshape(1) if scale.dim() == 0 else scale, shared or k, size, k
+            ).expand(*x.shape[:-1], -1),
+            _in_blocks(weight_scale.float(), columns, size, k),
+            bias,
+            out_dtype=x.dtype,
+            block_size=(rows, size),
+        )
     if azp_adj is None:
         return scaled_mm(q, b, scale, weight_scale, bias, out_dtype=x.dtype)
     return scaled_mm_azp(q, b, scale, weight_scale, azp_adj, azp, bias, out_dtype=x.dtype)
+
+
+def _in_blocks(scale: Tensor, now: int, size: int, k: int) -> Tensor:
+    """Scales of ``now`` elements of K in the last dimension as those of ``size``, which no block is
+    cut by."""
+    if scale.shape[-1] == ceil_div(k, size):
+        return scale
+    return scale.repeat_interleave(ceil_div(now, size), -1)[..., : ceil_div(k, size)]
 
 
 def _times_weight(grad: Tensor, weight: Tensor, scale: Tensor, block: tuple[int, int]) -> Tensor:
@@ -79,7 +109,7 @@ class _StraightThrough(torch.autograd.Function):
     def forward(ctx: Any, *args: Any) -> Tensor:
         _refuse_frozen(ctx.needs_input_grad, "requires grad")
         ctx.save_for_backward(*args[1:3])
-        ctx.block = args[-2:]
+        ctx.block = args[-3:-1]
         return _product(*args)
 
     @staticmethod
@@ -91,7 +121,7 @@ class _StraightThrough(torch.autograd.Function):
             grad_x = _times_weight(grad, weight, scale, ctx.block)
         if grad is not None and ctx.needs_input_grad[3]:
             grad_bias = grad.sum_to_size(grad.shape[-1])
-        return grad_x, None, None, grad_bias, None, None, None, None, None
+        return grad_x, None, None, grad_bias, None, None, None, None, None, None
 
 
 class _Transformable(torch.autograd.Function):
@@ -107,7 +137,7 @@ class _Transformable(torch.autograd.Function):
         _refuse_frozen(ctx.needs_input_grad, "requires grad")
         ctx.save_for_backward(*inputs[1:3])
         ctx.save_for_forward(*inputs[1:3])
-        ctx.block = inputs[-2:]
+        ctx.block = inputs[-3:-1]
         ctx.output_shape = output.shape
         ctx.set_materialize_grads(False)
 
@@ -123,9 +153,14 @@ class _Transformable(torch.autograd.Function):
         return out if dbias is None else out + dbias
 
 
-def eight_bit_product(x: Tensor, *others: Tensor | None, block: tuple[int, int] = (0, 0)) -> Tensor:
+def eight_bit_product(
+    x: Tensor,
+    *others: Tensor | None,
+    block: tuple[int, int] = (0, 0),
+    shared: int = AS_THEY_ARE,
+) -> Tensor:
     """``x`` rounded as the weight is, to int8 or float8, times the weight; or as it is, where
-    there is a ``block``.
+    there is a ``block`` and ``shared`` says so.
 
     Args:
         x: float16, bfloat16 or float32 ``[..., K]``.
@@ -133,9 +168,10 @@ def eight_bit_product(x: Tensor, *others: Tensor | None, block: tuple[int, int] 
             ``block``: any float dtype, one for each block), bias ``[N]`` or None, azp_adj int32
             ``[N]`` or None, input_scale float32 ``[]`` and input_azp int32 ``[]`` of static
             activations or None.
-        block: of float8 weights: rows and columns that share a scale; (0, 0) is none. With one the
-            weight is made dense for each product, and again in the backward, so that it is not kept
-            in between.
+        block: of float8 weights: rows and columns that share a scale; (0, 0) is none.
+        shared: with a block: columns of ``x`` that share a scale, ``BY_ROW``, or ``AS_THEY_ARE``:
+            then the weight is made dense for each product, and again in the backward, so that it is
+            not kept in between.
 
     Returns:
         ``[..., N]`` in the dtype of ``x``.
@@ -145,4 +181,6 @@ def eight_bit_product(x: Tensor, *others: Tensor | None, block: tuple[int, int] 
         product = _StraightThrough.apply
     if not torch.compiler.is_compiling() and transforms_active():
         product = _Transformable.apply
-    return product(x, *others, *block)  # flat: torch.func cannot have a tuple inside arguments
+    return product(
+        x, *others, *block, shared
+    )  # flat: torch.func cannot have a tuple inside arguments

@@ -517,7 +517,8 @@ class QuantizedTensor(Dispatched):
     def _stable_hash_for_caching(self) -> str:
         """What torch.compile's cache knows a graph with this weight by."""
         parts = {name: (tuple(x.shape), x.dtype) for name, x in self.tensors().items()}
-        return f"{type(self).__qualname__} {self.scheme} {tuple(self.shape)} {self.dtype} {parts}"
+        # repr: the short form of a scheme leaves out what shares a scale of the activations.
+        return f"{type(self).__qualname__} {self.scheme!r} {tuple(self.shape)} {self.dtype} {parts}"
 
     def fsdp_pre_all_gather(
         self, mesh: Any, outer_size: torch.Size, outer_stride: Any, module: Any, mp_policy: Any

@@ -14,9 +14,10 @@ from torch import nn
 
 import mixed_gemm
 from mixed_gemm import Linear, Scheme, open_checkpoint, reference
+from mixed_gemm.ops import quantize_fp8
 from mixed_gemm.reference import scaled as reference_scaled
 from mixed_gemm.weights import fp8
-from mixed_gemm.weights.rounding_fp8 import quantize_rows, quantize_with
+from mixed_gemm.weights.rounding_fp8 import quantize_with
 
 pytestmark = pytest.mark.gpu
 
@@ -52,7 +53,7 @@ def test_rounding_is_that_of_the_cpu() -> None:
     for dtype in FLOATS:
         x = (torch.randn(33, 1000) * torch.logspace(-6, 4, 33)[:, None]).to(dtype)
         x[3, 5], x[4, 6], x[5] = float("nan"), float("inf"), 0.0
-        for here, there in zip(quantize_rows(x), quantize_rows(x.to(DEVICE)), strict=True):
+        for here, there in zip(quantize_fp8(x), quantize_fp8(x.to(DEVICE)), strict=True):
             here, there = here.float(), there.cpu().float()
             assert torch.equal(here.isnan(), there.isnan())
             assert torch.equal(here.nan_to_num(), there.nan_to_num())
@@ -71,7 +72,7 @@ def test_rounded_products_are_within_the_bound(
         with torch.no_grad():
             out = module(x)
         scale = module.weight.input_scale
-        q, scale = quantize_rows(x) if scale is None else (quantize_with(x, scale), scale)
+        q, scale = quantize_fp8(x) if scale is None else (quantize_with(x, scale), scale)
         weight = module.weight
         operands = (q, weight.weight_fp8.t(), scale, weight.weight_scale, module.bias.detach())
         value = reference_scaled.scaled_mm(*operands)

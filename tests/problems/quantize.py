@@ -1,4 +1,4 @@
-"""Problems of quantize_per_token and quantize_per_tensor; the oracle is exact."""
+"""Problems of quantize_per_token, quantize_per_tensor and quantize_fp8; the oracle is exact."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from .gemm import DEPTHS, DTYPES, ROWS
 from .placing import LEAD_RULES, OF_ACTIVATIONS, lead, place
 from .values import Values
 
+FP8 = torch.float8_e4m3fn  # compared as float32: two NaN are equal there
+
 
 @dataclass(frozen=True)
 class QuantizeCase:
-    """``how``: per token, symmetric or not, or per tensor, without or with a zero point."""
+    """``how``: per token, symmetric or not, or per tensor, without or with a zero point; or to
+    float8, per token or by as many elements."""
 
     m: int = 3
     k: int = 64
@@ -34,7 +37,7 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "m": ROWS,
     "k": (*DEPTHS[1:], 2048, 2049, 4100, 8200),
     "dtype": DTYPES,
-    "how": ("symmetric", "asymmetric", "tensor", "tensor_azp"),
+    "how": ("symmetric", "asymmetric", "tensor", "tensor_azp", "float8", "float8_7", "float8_128"),
     **OF_ACTIVATIONS,
 }
 RULES: Rules = LEAD_RULES
@@ -47,7 +50,14 @@ class QuantizeProblem:
     scale: Tensor
     azp: Tensor | None
 
+    @property
+    def block_size(self) -> int | None:
+        _, _, size = self.case.how.partition("_")
+        return int(size) if size else None
+
     def run(self, config: str | None = None) -> tuple[Tensor | None, ...]:
+        if self.case.how.startswith("float8"):
+            return mixed_gemm.quantize_fp8(self.a, block_size=self.block_size)
         if self.case.how.startswith("tensor"):
             return (mixed_gemm.quantize_per_tensor(self.a, self.scale, self.azp),)
         symmetric = self.case.how == "symmetric"
@@ -58,13 +68,20 @@ class QuantizeProblem:
 
     def verdict(self, out: tuple[Tensor | None, ...], config: str | None = None) -> Tensor:
         a = self.a.cpu()  # where torch's own division rounds once
-        if self.case.how.startswith("tensor"):
+        expected: tuple[Tensor | None, ...]
+        if self.case.how.startswith("float8"):
+            expected = reference_scaled.quantize_fp8(a, block_size=self.block_size)
+        elif self.case.how.startswith("tensor"):
             azp = None if self.azp is None else self.azp.cpu()
             expected = (reference_scaled.quantize_per_tensor(a, self.scale.cpu(), azp),)
         else:
             symmetric = self.case.how == "symmetric"
             expected = reference_scaled.quantize_per_token(a, symmetric=symmetric)
         assert [x is None for x in out] == [x is None for x in expected]
+        out, expected = (
+            tuple(x.float() if x is not None and x.dtype == FP8 else x for x in given)
+            for given in (out, expected)
+        )
         pairs = [(x, y) for x, y in zip(out, expected, strict=True) if x is not None]
         return verdict.all_of(*(verdict.exact(x.cpu(), y) for x, y in pairs)).to(self.a.device)
 

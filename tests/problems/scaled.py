@@ -42,7 +42,8 @@ MOST_SLICES = 40
 
 @dataclass(frozen=True)
 class ScaledCase:
-    """One problem. ``row_scales`` and ``column_scales``: one for each, else one for all."""
+    """One problem. ``row_scales`` and ``column_scales``: one for each, else one for all. ``block``:
+    the scales are those of blocks."""
 
     m: int = 5
     n: int = 40
@@ -57,12 +58,14 @@ class ScaledCase:
     a_place: str = "alone"
     b_place: str = "alone"
     vectors_place: str = "alone"
+    block: tuple[int, int] | None = None
 
     def __str__(self) -> str:
         names = [str(x).removeprefix("torch.") for x in (self.operand, self.out_dtype)]
         scales = "".join("tc"[x] for x in (self.row_scales, self.column_scales))
         bias = "-bias" if self.bias else ""
-        return f"m{self.m}n{self.n}k{self.k}-{'-'.join(names)}-{scales}-{self.azp}{bias}"
+        blocks = "-blocks{}x{}".format(*self.block) if self.block else ""
+        return f"m{self.m}n{self.n}k{self.k}-{'-'.join(names)}-{scales}-{self.azp}{bias}{blocks}"
 
 
 FACTORS: dict[str, tuple[Any, ...]] = {
@@ -78,10 +81,13 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     **OF_ACTIVATIONS,
     "b_place": PLACES_OF_ROWS,
     "vectors_place": ("alone", "guarded", "odd_offset", "every_second_row", "expanded"),
+    "block": (None, (128, 128), (16, 48), (1, 5), (128, 4096)),
 }
 RULES: Rules = {
     **LEAD_RULES,
     ("operand", "azp"): lambda operand, azp: operand == torch.int8 or azp == "none",
+    ("azp", "block"): lambda azp, block: azp == "none" or block is None,
+    ("operand", "block"): lambda operand, block: operand != torch.int8 or block is None,
 }
 
 
@@ -113,6 +119,7 @@ class ScaledProblem(verdict.Remembered):
             "scale_b": self.scale_b,
             "bias": self.bias,
             "out_dtype": self.case.out_dtype,
+            **({"block_size": self.case.block} if self.case.block else {}),
         }
         op: Callable[..., Tensor] = mixed_gemm.scaled_mm
         if config is not None:
@@ -124,7 +131,7 @@ class ScaledProblem(verdict.Remembered):
         return op(**{**arguments, **changes})
 
     def configs(self) -> list[str]:
-        return configs_of(self.case, self.a.device)
+        return [] if self.case.block else configs_of(self.case, self.a.device)
 
     def sum_epsilon(self, config: str | None) -> float:
         """e of the bound for float8: Hopper's own instruction keeps fewer bits than the fp16 one
@@ -138,7 +145,8 @@ class ScaledProblem(verdict.Remembered):
     def oracle(self, sum_epsilon: float = 2.0**-23) -> tuple[Tensor, Tensor]:
         """(exact, bound); see reference_scaled.error_bound."""
         operands = (self.a, self.b, self.scale_a, self.scale_b, self.bias)
-        points = {"azp_adj": self.azp_adj, "azp": self.azp}
+        points: dict[str, Any] = {"azp_adj": self.azp_adj, "azp": self.azp}
+        points["block_size"] = self.case.block
         expected = reference_scaled.scaled_mm(*operands, **points)
         bound = reference_scaled.error_bound(
             *operands, out_dtype=self.case.out_dtype, sum_epsilon=sum_epsilon, **points
@@ -158,10 +166,17 @@ class ScaledProblem(verdict.Remembered):
 
 def opcheck(problem: ScaledProblem) -> None:
     """torch's own check of the op that the problem is of."""
-    p, options = problem, {"out_dtype": problem.case.out_dtype}
+    p = problem
+    options: dict[str, Any] = {"out_dtype": problem.case.out_dtype}
+    if problem.case.block:
+        options["block_size"] = problem.case.block
     shared = (p.a, p.b, p.scale_a, p.scale_b)
     ops = torch.ops.mixed_gemm
-    if p.azp_adj is None:
+    if p.case.operand == torch.float8_e4m3fn:  # which torch's own "test_schema" cannot compare
+        tests = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+        op = ops.scaled_mm.default
+        torch.library.opcheck(op, (*shared, p.bias), options, test_utils=tests)
+    elif p.azp_adj is None:
         torch.library.opcheck(ops.scaled_mm.default, (*shared, p.bias), options)
     else:
         arguments = (*shared, p.azp_adj, p.azp, p.bias)
@@ -211,6 +226,12 @@ def make(
     a, weight = operand(m), place(operand(n), case.b_place)
     scale_a = scale(m)[:, None] if case.row_scales else scale(1)
     scale_b = scale(n) if case.column_scales else scale(1)
+    if case.block is not None:
+        blocks, grid = -(-k // case.block[1]), -(-n // case.block[0])
+        scale_a, scale_b = (
+            scale(m * blocks).view(m, blocks),
+            scale(grid * blocks).view(grid, blocks),
+        )
     bias = values.normal(n).to(case.out_dtype) if case.bias else None
     azp_adj = azp = None
     if case.azp == "folded":

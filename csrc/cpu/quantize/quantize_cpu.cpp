@@ -1,4 +1,4 @@
-// Activations to int8, a row at a time while it is in cache: the formula of
+// Activations to int8 and float8, a row at a time while it is in cache: the formulas of
 // problem/quantize.h.
 #include <algorithm>
 #include <cmath>
@@ -26,10 +26,10 @@ RowScale choose(const IntegerKernels::Range& range, bool symmetric) {
   return {scale, static_cast<int32_t>(std::min(std::max(zero, -128.f), 127.f))};
 }
 
-// Calls body(row index, the row in fp32, where its integers go).
-template <typename Body>
-void for_each_row(const CpuKernels& kernels, const QuantizeProblem& p,
-                  const ParallelFor& parallel_for, const Body& body) {
+// Calls body(row index, the row in fp32, where its codes go).
+template <typename Problem, typename Body>
+void for_each_row(const CpuKernels& kernels, const Problem& p, const ParallelFor& parallel_for,
+                  const Body& body) {
   const auto* a = static_cast<const char*>(p.a);
   const int64_t work = 4 * p.k;  // two conversions and a comparison or two
   parallel_for(0, p.m, CallShape::grain(work), [&](int64_t begin, int64_t end) {
@@ -70,6 +70,20 @@ void quantize_per_tensor(const CpuKernels& kernels, const QuantizePerTensorProbl
   const int32_t azp = p.azp ? std::clamp(*p.azp, -kMaxAzp, kMaxAzp) : 0;
   for_each_row(kernels, p, parallel_for, [&](int64_t, const float* row, int8_t* q) {
     kernels.int8->round(row, p.k, inverse, azp, q);
+  });
+}
+
+void quantize_float8(const CpuKernels& kernels, const QuantizeFloat8Problem& p,
+                     const ParallelFor& parallel_for) {
+  const int64_t blocks = p.blocks(), size = p.block_k == 0 ? p.k : p.block_k;
+  for_each_row(kernels, p, parallel_for, [&](int64_t i, const float* row, uint8_t* q) {
+    for (int64_t g = 0; g < blocks; ++g) {
+      const int64_t k = g * size, count = std::min(size, p.k - k);
+      const float chosen = kernels.float8->largest(row + k, count) / kMaxFloat8;
+      const float scale = chosen < kMinScale ? kMinScale : chosen;  // a NaN stays
+      p.scale[i * blocks + g] = scale;
+      kernels.float8->round(row + k, count, scale, q + k);
+    }
   });
 }
 

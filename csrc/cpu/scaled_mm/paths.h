@@ -16,5 +16,7 @@ void quantize_per_token(const CpuKernels& kernels, const QuantizePerTokenProblem
                         const ParallelFor& parallel_for);
 void quantize_per_tensor(const CpuKernels& kernels, const QuantizePerTensorProblem& problem,
                          const ParallelFor& parallel_for);
+void quantize_float8(const CpuKernels& kernels, const QuantizeFloat8Problem& problem,
+                     const ParallelFor& parallel_for);
 
 }  // namespace mixed_gemm::cpu

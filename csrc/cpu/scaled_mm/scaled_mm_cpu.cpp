@@ -22,4 +22,8 @@ void quantize_per_tensor_cpu(const QuantizePerTensorProblem& problem,
   cpu::quantize_per_tensor(cpu::active_kernels(), problem, parallel_for);
 }
 
+void quantize_float8_cpu(const QuantizeFloat8Problem& problem, const ParallelFor& parallel_for) {
+  cpu::quantize_float8(cpu::active_kernels(), problem, parallel_for);
+}
+
 }  // namespace mixed_gemm

@@ -13,5 +13,6 @@ void quantize_per_token_cpu(const QuantizePerTokenProblem& problem,
                             const ParallelFor& parallel_for);
 void quantize_per_tensor_cpu(const QuantizePerTensorProblem& problem,
                              const ParallelFor& parallel_for);
+void quantize_float8_cpu(const QuantizeFloat8Problem& problem, const ParallelFor& parallel_for);
 
 }  // namespace mixed_gemm

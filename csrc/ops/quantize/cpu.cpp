@@ -18,10 +18,17 @@ Tensor quantize_per_tensor_op_cpu(const Tensor& a, const Tensor& scale, std::opt
   return checked.q;
 }
 
+std::tuple<Tensor, Tensor> quantize_fp8_op_cpu(const Tensor& a, std::optional<int64_t> block_size) {
+  const CheckedFloat8 checked = check_quantize_fp8(a, block_size);
+  quantize_float8_cpu(checked.problem, torch_parallel);
+  return {checked.q, checked.scale};
+}
+
 }  // namespace
 }  // namespace mixed_gemm
 
 MIXED_GEMM_KERNELS(CPU, m) {
   m.impl("quantize_per_token", TORCH_BOX(&mixed_gemm::quantize_per_token_op_cpu));
+  m.impl("quantize_fp8", TORCH_BOX(&mixed_gemm::quantize_fp8_op_cpu));
   m.impl("quantize_per_tensor", TORCH_BOX(&mixed_gemm::quantize_per_tensor_op_cpu));
 }

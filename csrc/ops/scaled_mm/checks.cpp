@@ -15,6 +15,9 @@ OperandType operand_type(const char* op, ScalarType type) {
       return OperandType::kInt8;
     case ScalarType::Float8_e4m3fn:
       return OperandType::kFloat8E4M3;
+    case ScalarType::Float8_e5m2:
+      wrong_type(op, {"a", "be int8 or float8_e4m3fn", dtype_name(type), "",
+                      "mixed_gemm.ops.quantize_fp8(a.float()) makes float8_e4m3fn and its scale"});
     default:
       wrong_type(op, {"a", "be int8 or float8_e4m3fn", dtype_name(type), "",
                       "mixed_gemm.quantize_per_token(a) makes int8 and its scale"});
@@ -52,7 +55,6 @@ Side per_column(const ScaledMmProblem& p) {
 
 struct Scale {
   Tensor kept;
-  const float* pointer;
   int64_t stride;
 };
 
@@ -62,8 +64,7 @@ Scale check_scale(const ScaledMmArguments& g, const ScaledMmProblem& p, const ch
   if (t.numel() != 1 && !side.fits(t, g.a, p)) {
     wrong_value(g.op, {argument, "have one element or be " + side.expected, text(sizes_of(t))});
   }
-  const Tensor kept = contiguous_elements(t);
-  return {kept, static_cast<const float*>(kept.const_data_ptr()), t.numel() == 1 ? 0 : 1};
+  return {contiguous_elements(t), t.numel() == 1 ? 0 : 1};
 }
 
 // azp_adj and azp into `checked`.
@@ -94,8 +95,37 @@ void check_azp(const ScaledMmArguments& g, CheckedScaledMm& checked) {
   }
 }
 
+// Scales of blocks into `checked`: of a [..., ceil(K / elements)], of b [ceil(N / rows), the same].
+void check_block_scales(const ScaledMmArguments& g, CheckedScaledMm& checked) {
+  ScaledMmProblem& p = checked.problem;
+  const std::vector<int64_t>& block = *g.block_size;
+  const std::string reason = why_not_blocks(p.operand, block);
+  if (!reason.empty()) refuse(ErrorKind::kValue, g.op, reason);
+  p.block_n = block[0], p.block_k = block[1];
+  const int64_t blocks = ceil_div(p.k, p.block_k), rows = ceil_div(p.n, p.block_n);
+  const std::string because =
+      joined("M=", p.m, ", N=", p.n, ", K=", p.k, ", block_size=", text(block));
+  check_dtype(g.op, "scale_a", g.scale_a, ScalarType::Float);
+  std::vector<int64_t> sizes = sizes_of(g.a);
+  sizes.back() = blocks;
+  const std::vector<int64_t> flat = {p.m, blocks}, given = sizes_of(g.scale_a);
+  if (given != sizes && given != flat) {
+    wrong_value(g.op,
+                {"scale_a", joined("be (..., ceil(K/block_size[1])) = ", text(sizes)), text(given),
+                 because, "mixed_gemm.ops.quantize_fp8(a, block_size=...) makes it"});
+  }
+  check_dtype(g.op, "scale_b", g.scale_b, ScalarType::Float);
+  check_matrix(
+      g.op, "scale_b", g.scale_b, "(ceil(N/block_size[0]), ceil(K/block_size[1]))", rows, blocks,
+      [&] { return because; }, true);
+  checked.scale_a = contiguous_elements(g.scale_a);
+  checked.scale_b = contiguous_elements(g.scale_b);
+  p.scale_a_stride = p.scale_b_stride = blocks;
+}
+
 // Fills the part of the problem that says where a lies; returns the tensor it points into.
-Tensor check_activations(const char* op, const Tensor& a, QuantizeProblem& p) {
+template <typename Problem>
+Tensor check_activations(const char* op, const Tensor& a, Problem& p) {
   p.element = element_type(op, "a", dtype_of(a));
   check_rows(op, "a", a);
   p.m = rows_of(a);
@@ -139,8 +169,16 @@ CheckedScaledMm check_scaled_mm(const ScaledMmArguments& g) {
   if (!reasons.empty()) refuse(ErrorKind::kValue, op, reasons.front());
   p.out = element_type(op, "out_dtype", g.out_dtype);
 
-  const Scale scale_a = check_scale(g, p, "scale_a", g.scale_a, per_row(p));
-  const Scale scale_b = check_scale(g, p, "scale_b", g.scale_b, per_column(p));
+  if (g.block_size) {
+    check_block_scales(g, checked);
+  } else {
+    const Scale scale_a = check_scale(g, p, "scale_a", g.scale_a, per_row(p));
+    const Scale scale_b = check_scale(g, p, "scale_b", g.scale_b, per_column(p));
+    checked.scale_a = scale_a.kept, p.scale_a_stride = scale_a.stride;
+    checked.scale_b = scale_b.kept, p.scale_b_stride = scale_b.stride;
+  }
+  p.scale_a = static_cast<const float*>(checked.scale_a.const_data_ptr());
+  p.scale_b = static_cast<const float*>(checked.scale_b.const_data_ptr());
   if (g.azp_adj) check_azp(g, checked);
   if (g.bias) {
     check_dtype(op, "bias", *g.bias, g.out_dtype, " (out_dtype)");
@@ -151,16 +189,10 @@ CheckedScaledMm check_scaled_mm(const ScaledMmArguments& g) {
   const auto stride = row_stride(g.a);
   checked.a = stride ? g.a : as_contiguous(g.a);
   checked.b = g.b;
-  checked.scale_a = scale_a.kept;
-  checked.scale_b = scale_b.kept;
   p.a = checked.a.const_data_ptr();
   p.lda = stride.value_or(p.k);
   p.b = checked.b.const_data_ptr();
   p.ldb = p.n > 1 ? checked.b.stride(1) : p.k;
-  p.scale_a = scale_a.pointer;
-  p.scale_a_stride = scale_a.stride;
-  p.scale_b = scale_b.pointer;
-  p.scale_b_stride = scale_b.stride;
   checked.output_sizes = sizes_of(g.a);
   checked.output_sizes.back() = p.n;
   return checked;
@@ -195,6 +227,26 @@ CheckedPerTensor check_quantize_per_tensor(const Tensor& a, const Tensor& scale,
   }
   checked.q = empty_on(a, sizes_of(a), ScalarType::Char);
   checked.problem.q = static_cast<int8_t*>(checked.q.mutable_data_ptr());
+  return checked;
+}
+
+CheckedFloat8 check_quantize_fp8(const Tensor& a, std::optional<int64_t> block_size) {
+  const char* op = "quantize_fp8";
+  check_tensors(op, {{"a", a}});
+  CheckedFloat8 checked;
+  QuantizeFloat8Problem& p = checked.problem;
+  checked.a = check_activations(op, a, p);
+  if (block_size && *block_size < 1) {
+    wrong_value(op,
+                {"block_size", "be None (all of K) or at least 1", std::to_string(*block_size)});
+  }
+  p.block_k = block_size.value_or(0);
+  std::vector<int64_t> sizes = sizes_of(a);
+  checked.q = empty_on(a, sizes, ScalarType::Float8_e4m3fn);
+  sizes.back() = p.blocks();
+  checked.scale = empty_on(a, sizes, ScalarType::Float);
+  p.q = static_cast<uint8_t*>(checked.q.mutable_data_ptr());
+  p.scale = static_cast<float*>(checked.scale.mutable_data_ptr());
   return checked;
 }
 

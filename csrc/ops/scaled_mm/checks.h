@@ -1,6 +1,7 @@
 // Tensors -> ScaledMmProblem and QuantizeProblem, or an exception that names op, argument, what was
 // expected with numbers, what came, what to do. All of it happens before any launch.
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "ops/torch_stable.h"
@@ -15,6 +16,7 @@ struct ScaledMmArguments {
   Tensor a, b, scale_a, scale_b;
   std::optional<Tensor> azp_adj, azp, bias;
   ScalarType out_dtype;
+  std::optional<std::vector<int64_t>> block_size = std::nullopt;  // rows of the weight, K
 };
 
 // A checked call: the problem points into these tensors, so they live as long as it.
@@ -41,5 +43,12 @@ struct CheckedPerTensor {
 };
 CheckedPerTensor check_quantize_per_tensor(const Tensor& a, const Tensor& scale,
                                            const std::optional<Tensor>& azp);
+
+// q like a, scale [..., 1] or [..., blocks of K].
+struct CheckedFloat8 {
+  QuantizeFloat8Problem problem;
+  Tensor a, q, scale;
+};
+CheckedFloat8 check_quantize_fp8(const Tensor& a, std::optional<int64_t> block_size);
 
 }  // namespace mixed_gemm

@@ -14,8 +14,10 @@ Tensor scaled(const ScaledMmArguments& arguments) {
 }
 
 Tensor scaled_mm_op_cpu(const Tensor& a, const Tensor& b, const Tensor& scale_a,
-                        const Tensor& scale_b, std::optional<Tensor> bias, int32_t out_dtype) {
-  return scaled({"scaled_mm", a, b, scale_a, scale_b, {}, {}, bias, dtype_of(out_dtype)});
+                        const Tensor& scale_b, std::optional<Tensor> bias, int32_t out_dtype,
+                        std::optional<std::vector<int64_t>> block_size) {
+  return scaled(
+      {"scaled_mm", a, b, scale_a, scale_b, {}, {}, bias, dtype_of(out_dtype), block_size});
 }
 
 Tensor scaled_mm_azp_op_cpu(const Tensor& a, const Tensor& b, const Tensor& scale_a,

@@ -13,6 +13,10 @@ Tensor scaled(const ScaledMmArguments& arguments, const std::string& config) {
   Call call(op, checked.a);
   const std::string reason = why_not_operand(problem.operand, call.info());
   MIXED_GEMM_CHECK(kUnsupported, reason.empty(), op, reason);
+  MIXED_GEMM_CHECK(
+      kUnsupported, problem.block_k == 0, op,
+      "block_size has no CUDA kernel in this build; mixed_gemm.scaled_mm (the function "
+      "of the package) runs it in torch, or move the tensors to the CPU");
   Tensor d = empty_on(arguments.a, checked.output_sizes, arguments.out_dtype);
   problem.d = d.mutable_data_ptr();
   if (d.numel() == 0) return d;
@@ -22,8 +26,10 @@ Tensor scaled(const ScaledMmArguments& arguments, const std::string& config) {
 }
 
 Tensor scaled_mm_cuda(const Tensor& a, const Tensor& b, const Tensor& scale_a,
-                      const Tensor& scale_b, std::optional<Tensor> bias, int32_t out_dtype) {
-  return scaled({"scaled_mm", a, b, scale_a, scale_b, {}, {}, bias, dtype_of(out_dtype)}, "");
+                      const Tensor& scale_b, std::optional<Tensor> bias, int32_t out_dtype,
+                      std::optional<std::vector<int64_t>> block_size) {
+  return scaled(
+      {"scaled_mm", a, b, scale_a, scale_b, {}, {}, bias, dtype_of(out_dtype), block_size}, "");
 }
 
 Tensor scaled_mm_azp_cuda(const Tensor& a, const Tensor& b, const Tensor& scale_a,

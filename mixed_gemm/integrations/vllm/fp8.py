@@ -14,8 +14,9 @@ from vllm.platforms import current_platform
 
 from ... import _library
 from ...ops.problem import DTYPES
+from ...ops.rounding import quantize_fp8
 from ...ops.scaled import scaled_mm
-from ...weights.rounding_fp8 import quantize_rows, quantize_with
+from ...weights.rounding_fp8 import quantize_with
 from .interface import unknown_fields
 from .log import answer
 
@@ -69,10 +70,10 @@ class MixedGemmFp8LinearKernel(FP8ScaledMMLinearKernel):  # type: ignore[misc]
         if self.config.activation_quant_key.scale.static:
             q, scale = quantize_with(x, scale), scale.reshape(())
         elif self.config.activation_quant_key.scale.group_shape.is_per_tensor():
-            q, scale = quantize_rows(x.reshape(1, -1))
+            q, scale = quantize_fp8(x.reshape(1, -1))
             q, scale = q.view(x.shape), scale.reshape(())
         else:
-            q, scale = quantize_rows(x)
+            q, scale = quantize_fp8(x)
         return scaled_mm(q, weight, scale, weight_scale.reshape(-1), bias, out_dtype=x.dtype)
 
     def apply_scaled_mm(

@@ -1,4 +1,4 @@
-"""The int8 quantizers on the CPU, bit for bit against the oracle."""
+"""The quantizers of activations on the CPU, bit for bit against the oracle."""
 
 from __future__ import annotations
 
@@ -153,3 +153,54 @@ def test_compiles() -> None:
     a = torch.randn(3, 20)
     compiled = torch.compile(rounded, fullgraph=True)
     assert all(map(same, compiled(a), rounded(a)))
+
+
+# --- to float8 -----------------------------------------------------------------------------------
+
+
+def same_codes(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Bit for bit, but for the sign of NaN."""
+    a, b = x.view(torch.uint8), y.view(torch.uint8)
+    return x.shape == y.shape and bool(((a == b) | ((a & b & 127) == 127)).all())
+
+
+def equals_float8(a: torch.Tensor, size: int | None) -> bool:
+    q, scale = mixed_gemm.quantize_fp8(a, block_size=size)
+    expected = reference_scaled.quantize_fp8(a, block_size=size)
+    return same_codes(q, expected[0]) and same(scale, expected[1])
+
+
+@pytest.mark.parametrize("size", (None, 1, 7, 32, 128, 5000))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", ((1, 1), (3, 7), (17, 64), (5, 1000), (2, 3, 33), (40,), (0, 8)))
+def test_float8_equals_the_oracle(
+    shape: tuple[int, ...], dtype: torch.dtype, size: int | None
+) -> None:
+    assert equals_float8((torch.randn(shape) * 3 + 1).to(dtype), size)
+
+
+@given(rows, st.sampled_from(DTYPES), st.sampled_from((None, 1, 3, 16)))
+def test_float8_equals_the_oracle_on_anything(
+    row: list[float], dtype: torch.dtype, size: int | None
+) -> None:
+    assert equals_float8(torch.tensor([row]).to(dtype), size)
+    assert equals_float8(torch.tensor([row, row]).to(dtype).t(), size), "strided"
+
+
+def test_float8_codes_are_those_of_the_cast_of_torch() -> None:
+    """Every bfloat16 between -448 and 448, whose scale is 1 beside a 448."""
+    every = torch.arange(1 << 16, dtype=torch.int32).to(torch.uint16).view(torch.bfloat16)
+    every = every[every.abs() <= 448]
+    q, scale = mixed_gemm.quantize_fp8(torch.cat((every, torch.tensor([448.0]).bfloat16())))
+    assert scale.item() == 1 and same_codes(q[:-1], every.to(torch.float8_e4m3fn))
+
+
+def test_float8_of_nan_infinity_and_zero() -> None:
+    a = torch.tensor([[math.nan, 1, 2], [math.inf, 1, -math.inf], [0.0, -0.0, 0.0], [1e-45, 0, 0]])
+    q, scale = mixed_gemm.quantize_fp8(a)
+    assert q[0].float().isnan().all() and scale[0].isnan()
+    assert q[1].float().isnan().tolist() == [True, False, True] and scale[1].isinf()
+    assert q[2].view(torch.uint8).tolist() == [0, 0x80, 0] and scale[2] == 2.0**-126
+    assert scale[3] == 2.0**-126 and (q[3].float() == 0).all()
+    assert mixed_gemm.quantize_fp8(torch.ones(3, 0), block_size=4)[1].shape == (3, 0)
+    assert mixed_gemm.quantize_fp8(torch.ones(3, 0))[1].shape == (3, 1)

@@ -180,3 +180,5 @@ def test_rounding_refuses_a_gradient() -> None:
         mixed_gemm.quantize_per_token(a)
     with pytest.raises(RuntimeError, match="rounding to int8 has no gradient"):
         mixed_gemm.quantize_per_tensor(a, torch.ones(1))
+    with pytest.raises(RuntimeError, match=r"rounding to float8 has no gradient.*'fp8'"):
+        mixed_gemm.quantize_fp8(a)

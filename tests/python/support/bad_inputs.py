@@ -35,14 +35,14 @@ ABSENT = object()  # the argument is left out
 # The first tensor of an op, its activations or its weight; and the others that this file names.
 A = {
     "fpA_intB_gemm": "a", "scaled_mm": "a", "scaled_mm_azp": "a", "quantize_per_token": "a",
-    "quantize_per_tensor": "a", "awq_gemm": "input", "qconv2d": "input", "qconv2d_int8": "input",
-    "block_quant_gemm": "a", "pack_weights": "q", "pack_conv_weights": "q",
+    "quantize_per_tensor": "a", "quantize_fp8": "a", "awq_gemm": "input", "qconv2d": "input",
+    "qconv2d_int8": "input", "block_quant_gemm": "a", "pack_weights": "q", "pack_conv_weights": "q",
     "unpack_weights": "b_packed", "dequantize_weights": "b_packed", "awq_dequantize": "qweight",
     "awq_repack": "qweight", "gptq_repack": "qweight",
 }  # fmt: skip
 OPS = tuple(A)
 FLOAT_IN = ("fpA_intB_gemm", "awq_gemm", "qconv2d", "block_quant_gemm", "quantize_per_token",
-            "quantize_per_tensor")  # fmt: skip
+            "quantize_per_tensor", "quantize_fp8")  # fmt: skip
 INT_IN = ("scaled_mm", "scaled_mm_azp", "qconv2d_int8")
 PRODUCTS = ("fpA_intB_gemm", "awq_gemm", "scaled_mm", "scaled_mm_azp", "block_quant_gemm")
 WEIGHTS = {
@@ -252,7 +252,8 @@ def extents() -> Iterator[Bad | Odd]:
     def empty(result: Any, given: Arguments) -> bool:
         return first(result).numel() == 0
 
-    for op in (*PRODUCTS, "quantize_per_token", "quantize_per_tensor", "qconv2d", "qconv2d_int8"):
+    rounding = ("quantize_per_token", "quantize_per_tensor", "quantize_fp8")
+    for op in (*PRODUCTS, *rounding, "qconv2d", "qconv2d_int8"):
         none = {A[op]: lambda x: x[:0]}
         for name in ("scale_a", "azp"):
             if name in CALLS[op]() and op != "quantize_per_tensor":
@@ -314,7 +315,7 @@ def odd_stride_of_one(x: Tensor) -> Tensor:
 
 
 def values() -> Iterator[Bad | Odd]:
-    for op in (*PRODUCTS, "quantize_per_token", "quantize_per_tensor"):
+    for op in (*PRODUCTS, "quantize_per_token", "quantize_per_tensor", "quantize_fp8"):
         name = A[op]
         yield Odd(48, op, {name: lambda x: x.t().contiguous().t()})
         yield Odd(48, op, {name: strided})

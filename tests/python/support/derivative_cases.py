@@ -296,6 +296,7 @@ SAMPLES: dict[str, Callable[[], Sample]] = {
     "scaled_mm": scaled,
     "scaled_mm_azp": scaled_azp,
     "quantize_per_token": lambda: Sample("quantize_per_token", {"a": integers(3, 8)}),
+    "quantize_fp8": lambda: Sample("quantize_fp8", {"a": integers(3, 8), "block_size": 4}),
     "quantize_per_tensor": lambda: Sample(
         "quantize_per_tensor", {"a": integers(3, 8), "scale": torch.ones(())}
     ),
@@ -447,7 +448,7 @@ def linear_fp8(scheme: Scheme) -> ModuleSample:
     dense = weight.dequantize(torch.float64)
     x = integers(2, 24, low=-15, high=15)
     if not static:  # whose scale is 1 whatever the rows are
-        x[:, 0] = 448
+        x[:, :: 8 if by_block else 24] = 448
 
     def exact(input: Tensor, bias: Tensor) -> Tensor:
         return input @ dense.t() + bias
@@ -485,5 +486,8 @@ MODULES: dict[str, Callable[[], ModuleSample]] = {
     "Linear, fp8 dynamic": lambda: linear_fp8(Scheme.fp8()),
     "Linear, fp8 static": lambda: linear_fp8(Scheme.fp8("static")),
     "Linear, fp8 weight only": lambda: linear_fp8(Scheme.fp8(None)),
+    "Linear, fp8 blocks, weight only": lambda: linear_fp8(
+        Scheme.fp8(None, strategy="block", block=(2, 8))
+    ),
     "Linear, fp8 blocks": lambda: linear_fp8(Scheme.fp8(strategy="block", block=(2, 8))),
 }

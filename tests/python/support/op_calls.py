@@ -138,6 +138,7 @@ CALLS: dict[str, Callable[[], Arguments]] = {
     "scaled_mm": scaled,
     "scaled_mm_azp": lambda: {**scaled(), "azp_adj": words(N), "azp": words(3, 1)},
     "quantize_per_token": lambda: {"a": torch.randn(3, K), "symmetric": False},
+    "quantize_fp8": lambda: {"a": torch.randn(3, K), "block_size": 40},
     "quantize_per_tensor": lambda: {
         "a": torch.randn(3, K),
         "scale": torch.rand(1),

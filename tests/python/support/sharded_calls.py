@@ -23,6 +23,7 @@ from support.derivative_cases import integers, powers
 from torch import Tensor
 
 OPS = torch.ops.mixed_gemm
+FP8 = torch.float8_e4m3fn
 RANKS = 2
 M, N, K, GROUP = 6, 256, 64, 32
 IMAGES, CHANNELS = 4, 128
@@ -69,6 +70,15 @@ def scaled(*rows: int, scale_a: tuple[int, ...], scale_b: tuple[int, ...] = (N,)
         "out_dtype": torch.float32,
     }
     return Call("scaled_mm", given, ("bias",))
+
+
+def scaled_blocks(*rows: int, block: tuple[int, int] = (4, GROUP)) -> Call:
+    given = scaled(
+        *rows, scale_a=(*rows, K // block[1]), scale_b=(-(-N // block[0]), K // block[1])
+    )
+    for name in ("a", "b"):
+        given.arguments[name] = given.arguments[name].to(FP8)
+    return Call("scaled_mm", {**given.arguments, "block_size": list(block)}, ("bias",))
 
 
 def scaled_azp() -> Call:
@@ -173,11 +183,16 @@ CALLS: dict[str, Callable[[], Call]] = {
     "scaled_mm, 3-D": lambda: scaled(M, 2, scale_a=(M, 2, 1), scale_b=(1, N)),
     "scaled_mm, 3-D, rows in one dimension": lambda: scaled(M, 2, scale_a=(2 * M,)),
     "scaled_mm, odd rows": lambda: scaled(5, scale_a=(5,)),
+    "scaled_mm, blocks": lambda: scaled_blocks(M),
+    "scaled_mm, blocks, 3-D": lambda: scaled_blocks(M, 2),
+    "scaled_mm, blocks, no bias": lambda: without_bias(scaled_blocks(3)),
+    "scaled_mm, blocks that no cut fits": lambda: scaled_blocks(3, block=(N, GROUP)),
     "scaled_mm_azp": scaled_azp,
     "quantize_per_token": lambda: Call("quantize_per_token", {"a": torch.randn(M, K)}),
     "quantize_per_token, azp": lambda: Call(
         "quantize_per_token", {"a": torch.randn(M, 2, K), "symmetric": False}
     ),
+    "quantize_fp8": lambda: Call("quantize_fp8", {"a": torch.randn(M, 2, K), "block_size": 16}),
     "quantize_per_tensor": lambda: Call(
         "quantize_per_tensor",
         {"a": torch.randn(M, K), "scale": torch.rand(()), "azp": torch.ones(1, dtype=torch.int32)},
@@ -206,6 +221,7 @@ CALLS: dict[str, Callable[[], Call]] = {
 def check(call: Call, mesh: Any) -> None:
     from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
+    from mixed_gemm.ops.dtensor import of_type
     from mixed_gemm.ops.registry import OPS as RECORDS
 
     (sharding,) = (op.sharding for op in RECORDS if op.name == call.op)
@@ -218,7 +234,10 @@ def check(call: Call, mesh: Any) -> None:
         # A column-major matrix is the view of a row-major one, on every rank too.
         flip = x.dim() == 2 and x.stride(0) == 1 < x.stride(1)
         placement = Replicate() if dim is None else Shard(1 - dim if flip else dim)
-        found = distribute_tensor(x.t() if flip else x, mesh, [placement])
+        given = x.t() if flip else x
+        as_bytes = given.view(torch.uint8) if x.dtype == FP8 else given  # gloo knows no float8
+        found = distribute_tensor(as_bytes, mesh, [placement])
+        found = of_type(found, FP8) if x.dtype == FP8 else found
         return found.t() if flip else found
 
     def run(dims: dict[str, int | None], result: int | None = None, exact: bool = False,
@@ -242,6 +261,8 @@ def check(call: Call, mesh: Any) -> None:
                 expected = Partial() if summed else expected
                 assert mine.placements == (expected,), (dims, mine.placements)
             assert mine.shape == theirs.shape and mine.stride() == theirs.stride(), dims
+            if theirs.dtype == FP8:
+                mine, theirs = of_type(mine, torch.uint8), theirs.view(torch.uint8)
             assert torch.equal(mine.full_tensor(), theirs), dims
         if training:
             out.square().sum().backward()
@@ -251,6 +272,7 @@ def check(call: Call, mesh: Any) -> None:
 
     sizes = {name: tuple(x.shape) for name, x in tensors.items()}
     sizes |= {name: (x,) for name, x in call.arguments.items() if type(x) is int}
+    sizes |= {name: tuple(x) for name, x in call.arguments.items() if type(x) is list}
     if call.arguments.get("activation", "identity") != "identity":
         sizes["activation"] = ()
     for cut in sharding.cuts(sizes, RANKS):
