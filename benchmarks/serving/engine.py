@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -85,12 +86,15 @@ class Continuation:
 
 
 def load(folder: Path, dtype: str) -> Any:
-    """The model of a folder in transformers, which reads it with mixed_gemm."""
+    """The model of a folder in transformers, which reads a quantized one with mixed_gemm."""
     import torch
+    import transformers
 
     import mixed_gemm
 
-    return mixed_gemm.from_pretrained(folder, dtype=getattr(torch, dtype))
+    quantized = "quantization_config" in json.loads((folder / "config.json").read_text())
+    read: Any = mixed_gemm if quantized else transformers.AutoModelForCausalLM
+    return read.from_pretrained(folder, dtype=getattr(torch, dtype))
 
 
 def continuation(model: Any, prompts: list[list[int]], count: int) -> Continuation:
