@@ -80,24 +80,40 @@ def tokens() -> str:
     as_engine = sum(x["server"] == x["engine"] for x in servers)
     same, calls = (sum(x[of] for x in cells) for of in ("same_bits", "calls"))
     told = "**all**" if same == calls else f"**{same}**"
-    return f"""Tokens that are those of transformers, up to the first that differs, and in brackets by
-how many logits transformers' best token led the second there. {whole} of {len(cells)} runs of the
-engine give all of them; {as_engine} of {len(servers)} answers of the server, which runs the first
-dtype of a row, are those of the engine. Prompts longer than a step, prefix caching and chunked
-prefill are on (`python -m benchmarks.serving.tokens --server`, {_versions(found["versions"])}).
+    return f"""Tokens that are those of transformers, up to the first that differs, and in
+brackets by how many logits transformers' best token led the second there. {whole} of
+{len(cells)} runs of the engine give all of them; {as_engine} of {len(servers)} answers of the
+server, which runs the first dtype of a row, are those of the engine. The prompt is the first of
+several after which transformers' best token always leads by 0.1, where there is one. Prompts
+longer than a step, prefix caching and chunked prefill are on (`python -m
+benchmarks.serving.tokens --server`, {_versions(found["versions"])}).
 
 {_table(["weights", "model", "run by", *DTYPES, "server"], lines)}
 
-Where tokens differ, is it our layer? Of {calls} calls of linear layers in these runs, {told} gave the
-bits that `mixed_gemm.Linear` gives for the same input. What differs lies between them, where vLLM
-adds up in another order: norms, rotations, attention."""
+Where tokens differ, is it our layer? Of {calls} calls of linear layers in these runs, {told}
+gave the bits that `mixed_gemm.Linear` gives for the same input. What differs lies between them,
+where vLLM adds up in another order: norms, rotations, attention."""
+
+
+def log() -> str:
+    """The lines of the servers' logs that name what is ours, and for which weights."""
+    said: dict[str, list[str]] = {}
+    for x in _read("tokens")["rows"]:
+        for line in x.get("log", []):
+            weights = x["row"].split(" ")[0] if "GPTQ file" not in line else x["row"]
+            names = said.setdefault(line, [])
+            names += [] if weights in names else [weights]
+    lines = ([f"`{line}`", ", ".join(names)] for line, names in said.items())
+    return _table(["line of a server's log", "weights, as [below](#tokens)"], lines)
 
 
 def choices() -> str:
     """A text that is given, token after token (benchmarks/serving/choices.py)."""
 
     def cell(x: dict[str, Any]) -> str:
-        return f"{x['same']}" if x["same"] == x["of"] else f"{x['same']} ({x['lead_where_not']:.2f})"
+        return (
+            f"{x['same']}" if x["same"] == x["of"] else f"{x['same']} ({x['lead_where_not']:.2f})"
+        )
 
     rows = {row: of for (model, row), of in _by_row().items() if model == "smollm2"}
     lines = (
@@ -107,13 +123,14 @@ def choices() -> str:
     )  # fmt: skip
     (count,) = {x["choices"]["engine"]["of"] for of in rows.values() for x in of.values()}
     head = (f"{d}, {by}" for d in DTYPES for by in ("vLLM", "eager"))
-    return f"""A token that falls otherwise changes all that follow. So a fairer question: after each
-of {count} tokens of a text that is given, is the most probable next token that of transformers? In
-brackets, the largest lead of the best token where it is not. Beside vLLM stands transformers with
-`eager` attention in place of `sdpa`, two ways to compute the same, both its own, around the same
-linear layers. Where that moves as many choices as vLLM does, it is rounding between the layers that
-moves them. Activations in 8 bits make more of it: a last bit puts a value on the other side of a
-rounding step.
+    return f"""A token that falls otherwise changes all that follow. So a fairer question: after
+each of {count} tokens of a text that is given, is the most probable next token that of
+transformers? In brackets, the largest lead of the best token where it is not. Beside vLLM stands
+transformers with `eager` attention in place of `sdpa`, two ways to compute the same, both its
+own, around the same linear layers. Where that moves as many choices as vLLM does, it is rounding
+between the layers that moves them. In bfloat16 logits above 16 are multiples of 0.125, so that
+near ties are frequent, for the dense model too. Activations in 8 bits make more of rounding: a
+last bit puts a value on the other side of a rounding step.
 
 {_table([f"of {count}", *head], lines)}"""
 
@@ -158,17 +175,20 @@ def step() -> str:
     head = ["", "batch", "step, ms", "linear layers", "rounding", "attention", "output layer"]
     calls = ["rest", "a call, us", "alone, warm", "alone, cold"]
     return f"""Where a step goes, of its quietest quarter, with a profiler on (`python -m
-benchmarks.serving.step`): milliseconds of the linear layers, of the op that rounds their activations
-where it is one of its own, of vLLM's attention and cache, of the output layer, which is not
-quantized, and of all else (norms, rotations, the scheduler); and microseconds of a call of a linear
-layer in the step, and alone, with the weights of the other layers between two calls of one (warm) and
-with caches emptied too (cold). The compiled model calls our ops and nothing else of ours: views and
-casts around them are gone from it.
+benchmarks.serving.step`): milliseconds of the linear layers, of the op that rounds their
+activations where it is one of its own, of vLLM's attention and cache, of the output layer, which
+is not quantized, and of all else (norms, rotations, the scheduler); and microseconds of a call
+of a linear layer in the step, and alone, with the weights of the other layers between two calls
+of one (warm) and with caches emptied too (cold). The compiled model calls our ops and nothing
+else of ours: views and casts around them are gone from it.
 
 {_table([*head, *calls], lines)}"""
 
 
-PARTS = {"answers": answers, "tokens": tokens, "choices": choices, "speed": speed, "step": step}
+PARTS = {
+    "log": log, "answers": answers, "tokens": tokens, "choices": choices, "speed": speed,
+    "step": step,
+}  # fmt: skip
 
 
 def page() -> str:

@@ -1,5 +1,5 @@
-"""Each linear layer in vLLM's engine beside ``mixed_gemm.Linear`` on the bits that it read there. If
-every call gives the same bits, what differs in tokens was computed between them.
+"""Each linear layer in vLLM's engine beside ``mixed_gemm.Linear`` on the bits that it read there.
+If every call gives the same bits, what differs in tokens was computed between them.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def parts(events: list[Any]) -> dict[str, float]:
         (e for e in events if e.name.startswith(GRAPH)), key=lambda e: e.time_range.start
     )
     steps = []
-    for graph, after in zip(graphs[1:-1], graphs[2:], strict=True):
+    for graph, after in pairwise(graphs[1:]):
         begin, middle, end = graph.time_range.start, graph.time_range.end, after.time_range.start
         step: defaultdict[str, float] = defaultdict(float)
         for e in events:
