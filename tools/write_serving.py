@@ -123,6 +123,16 @@ def choices() -> str:
     )  # fmt: skip
     (count,) = {x["choices"]["engine"]["of"] for of in rows.values() for x in of.values()}
     head = (f"{d}, {by}" for d in DTYPES for by in ("vLLM", "eager"))
+
+    def lost(names: list[str]) -> str:
+        """The largest lead that vLLM lost, in each dtype."""
+        found = (
+            [rows[n][d]["choices"]["engine"]["lead_where_not"] for n in names if d in rows[n]]
+            for d in DTYPES
+        )
+        return ", ".join(f"{max(leads):.2f}" for leads in found)
+
+    as_they_are = [n for n in rows if n != DENSE and not n.startswith(("W8A8", "FP8"))]
     return f"""A token that falls otherwise changes all that follow. So a fairer question: after
 each of {count} tokens of a text that is given, is the most probable next token that of
 transformers? In brackets, the largest lead of the best token where it is not. Beside vLLM stands
@@ -131,6 +141,9 @@ own, around the same linear layers. Where that moves as many choices as vLLM doe
 between the layers that moves them. In bfloat16 logits above 16 are multiples of 0.125, so that
 near ties are frequent, for the dense model too. Activations in 8 bits make more of rounding: a
 last bit puts a value on the other side of a rounding step.
+
+With activations as they are, the largest lead that vLLM lost is {lost(as_they_are)} logits in
+{", ".join(DTYPES)}; of the dense model {lost([DENSE])}.
 
 {_table([f"of {count}", *head], lines)}"""
 
