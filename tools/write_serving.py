@@ -76,6 +76,8 @@ def tokens() -> str:
     )  # fmt: skip
     cells = [x for x in found["rows"] if x["row"] != DENSE]
     whole = sum(x["engine"] == x["expected"] for x in cells)
+    small = [x for x in cells if x["model"] == "small"]
+    whole_small = sum(x["engine"] == x["expected"] for x in small)
     servers = [x for x in cells if "server" in x]
     as_engine = sum(x["server"] == x["engine"] for x in servers)
     same, calls = (sum(x[of] for x in cells) for of in ("same_bits", "calls"))
@@ -92,7 +94,9 @@ benchmarks.serving.tokens --server`, {_versions(found["versions"])}).
 
 Where tokens differ, is it our layer? Of {calls} calls of linear layers in these runs, {told}
 gave the bits that `mixed_gemm.Linear` gives for the same input. What differs lies between them,
-where vLLM adds up in another order: norms, rotations, attention."""
+where vLLM adds up in another order: norms, rotations, attention. Of the small Llama, whose
+activations have no values far above the others, {whole_small} of {len(small)} runs give all tokens,
+activations in 8 bits included."""
 
 
 def log() -> str:

@@ -78,7 +78,7 @@ _NAMES: dict[str, dict[str, Any]] = {
 
 
 def kernel_class() -> Any:
-    """``MixedGemmLinearKernel`` on the names above, also where vLLM is installed: its own ask for its
+    """``MixedGemmLinearKernel`` on the names above, also where vLLM is installed: its own want its
     own parameters."""
     for name, found in _NAMES.items():
         module = types.ModuleType(name)

@@ -3,9 +3,10 @@ in the engine and behind its OpenAI server.
 
     python -m benchmarks.serving.tokens --out benchmarks/results/vllm_tokens.json [--server]
 
-SmolLM2, and for groups of 128 a small Llama. A cell has the tokens of both, by how many logits
-transformers' best token led the second at each, whether each call of a linear layer gave the bits
-of ``mixed_gemm.Linear`` (``bits.py``), and the choices in a text that is given (``choices.py``).
+SmolLM2; for groups of 128 a small Llama, for activations in 8 bits both. A cell has the tokens of
+vLLM and of transformers, by how many logits transformers' best token led the second at each,
+whether each call of a linear layer gave the bits of ``mixed_gemm.Linear`` (``bits.py``), and the
+choices in a text that is given (``choices.py``).
 --server adds what a server of its own process answers, in the first dtype of each row. What was
 measured before is kept; with --seconds a run ends early, with status 75, and the next goes on.
 """
@@ -65,7 +66,7 @@ def cells(model: str, folders: Path, only: list[str]) -> Any:
     for dtype in DENSE.dtypes if not only else ():
         yield DENSE, dense, dtype, dense
     for number, row in enumerate(ROWS):
-        if row.wide != (model == "small") or (only and not any(x in row.name for x in only)):
+        if model not in row.models or (only and not any(x in row.name for x in only)):
             continue
         folder = folders / f"{model}-{number}"
         if not (folder / "config.json").is_file():
