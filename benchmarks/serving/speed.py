@@ -27,6 +27,7 @@ from .models import dense_folder, prompts, write
 from .rows import Row
 
 TOKENS, BATCHES, DTYPE = 64, (1, 16), "bfloat16"
+OPTIONS = {"max_model_len": 256, "max_num_seqs": 16, "max_num_batched_tokens": 512}
 _W4 = Row("W4A16", "compressed-tensors", {"bits": 4, "group_size": 64})
 _W8 = Row("W8A16", "compressed-tensors", {"bits": 8, "group_size": -1})
 _W8A8 = Row("W8A8", "compressed-tensors", {"scheme": "w8a8", "activations": "dynamic"})
@@ -69,9 +70,8 @@ def measure(folder: Path) -> dict[str, float]:
         temperature=0, max_tokens=TOKENS, min_tokens=TOKENS, ignore_eos=True, detokenize=False
     )
     texts = prompts(folder)
-    options = {"max_model_len": 256, "max_num_seqs": 16, "max_num_batched_tokens": 512}
     speeds = {}
-    with engine.engine(folder, DTYPE, enforce_eager=False, **options) as llm:
+    with engine.engine(folder, DTYPE, enforce_eager=False, **OPTIONS) as llm:
         for batch in BATCHES:
             given = [TokensPrompt(prompt_token_ids=texts[i % len(texts)]) for i in range(batch)]
             seconds = []
@@ -83,21 +83,33 @@ def measure(folder: Path) -> dict[str, float]:
     return speeds
 
 
-def run(variant: Variant, folder: Path) -> dict[str, float]:
-    """The same in a process of its own."""
+def in_process(script: str, variant: Variant, folder: Path) -> Any:
+    """What a script of this folder measures of one variant, in a process of its own."""
     environment = {**os.environ, **engine.ENVIRONMENT, **variant.environment}
     # Threads that sleep between two layers cost more than the layers.
     environment.pop("OMP_WAIT_POLICY", None)
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.serving.speed", "--one", str(folder),
+            [sys.executable, "-m", f"{__package__}.{script}", "--one", str(folder),
              "--place", variant.place, "--out", out.name],
             env=environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"{variant.name}: {done.stderr[-2000:]}")
-        found: dict[str, float] = json.loads(Path(out.name).read_text())
-        return found
+        return json.loads(Path(out.name).read_text())
+
+
+def folders_of(variants: list[Variant], target: Path) -> dict[str, Path]:
+    """The model of each variant, written where it is not there."""
+    dense = dense_folder(target / "dense", small=False)
+    found = {}
+    for variant in variants:
+        found[variant.name] = dense
+        if variant.row is not None:
+            found[variant.name] = target / variant.row.name
+            if not found[variant.name].exists():
+                write(variant.row, dense, found[variant.name], DTYPE)
+    return found
 
 
 def ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -134,19 +146,12 @@ def main() -> None:
         engine.register()
         given.out.write_text(json.dumps(measure(given.one)))
         return
-    dense = dense_folder(given.folders / "dense", small=False)
     variants = [x for x in VARIANTS if not given.only or x.name in given.only]
-    folders = {}
-    for variant in variants:
-        folders[variant.name] = dense
-        if variant.row is not None:
-            folders[variant.name] = given.folders / variant.row.name
-            if not folders[variant.name].exists():
-                write(variant.row, dense, folders[variant.name], DTYPE)
+    folders = folders_of(variants, given.folders)
     runs: dict[str, list[dict[str, float]]] = {x.name: [] for x in variants}
     for _ in range(given.rounds):
         for variant in variants:
-            runs[variant.name].append(run(variant, folders[variant.name]))
+            runs[variant.name].append(in_process("speed", variant, folders[variant.name]))
             print(variant.name, runs[variant.name][-1], flush=True)
     rows = [
         {
