@@ -1,5 +1,6 @@
 // The quantizers on every instruction set of this machine: the formula of problem/quantize.h
 // in double, bit for bit.
+#include "core/float8.h"
 #include "cpu/instruction_set.h"
 #include "cpu/scaled_mm/paths.h"
 #include "cpu_case.h"
@@ -161,6 +162,64 @@ TEST_P(QuantizeCpu, per_tensor_follows_the_formula_bit_for_bit) {
           e.q.clear();
           round_all(problem.rows[static_cast<size_t>(i)], e);
           problem.expect(i, e);
+        }
+      }
+    }
+  }
+}
+
+// The nearest code of a number of magnitude 448 at most, found among all of them; ties to even.
+uint8_t nearest_code(float x) {
+  uint8_t best = 0;
+  double least = INFINITY;
+  for (int code = 0; code < 0x7f; ++code) {
+    const double distance =
+        std::fabs(double{std::fabs(x)} - decode_e4m3(static_cast<uint8_t>(code)));
+    if (distance < least || (distance == least && code % 2 == 0)) {
+      least = distance, best = static_cast<uint8_t>(code);
+    }
+  }
+  return static_cast<uint8_t>(best | (std::signbit(x) ? 0x80 : 0));
+}
+
+TEST_P(QuantizeCpu, float8_follows_the_formula_bit_for_bit) {
+  for (const ElementType element : kElements) {
+    for (const int64_t k : {1, 7, 8, 16, 17, 33, 100}) {
+      for (const int64_t block : {0, 1, 7, 16, 64}) {
+        const Problem problem(rows_of(k, static_cast<unsigned>(k)), element);
+        QuantizeFloat8Problem p;
+        p.m = problem.m, p.k = k, p.element = element, p.block_k = block;
+        p.a = problem.a.as<void>(), p.a_stride = k, p.q = problem.q.as<uint8_t>();
+        const GuardedBytes scale(problem.m * p.blocks() * 4);
+        p.scale = scale.as<float>();
+        cpu::quantize_float8(*GetParam(), p, serial_for);
+        const int64_t size = block == 0 ? k : block;
+        for (int64_t i = 0; i < problem.m; ++i) {
+          const auto& row = problem.rows[static_cast<size_t>(i)];
+          for (int64_t g = 0; g < p.blocks(); ++g) {
+            float largest = 0;
+            const int64_t end = std::min(k, (g + 1) * size);
+            for (int64_t j = g * size; j < end; ++j) {
+              const float x = std::fabs(row[static_cast<size_t>(j)]);
+              if (std::isnan(x) || std::isnan(largest)) largest = NAN;
+              largest = x > largest ? x : largest;
+            }
+            const float expected =
+                std::isnan(largest) ? NAN : std::max(largest / kMaxFloat8, kMinScale);
+            const float found = p.scale[i * p.blocks() + g];
+            ASSERT_TRUE(found == expected || (std::isnan(found) && std::isnan(expected)));
+            for (int64_t j = g * size; j < end; ++j) {
+              const float y = row[static_cast<size_t>(j)] / expected;
+              const uint8_t q = p.q[i * k + j];
+              if (std::isnan(y)) {
+                ASSERT_EQ(q & 0x7f, 0x7f);
+              } else {
+                ASSERT_EQ(int{q}, int{nearest_code(std::clamp(y, -448.f, 448.f))})
+                    << y << " in row " << i;
+                ASSERT_EQ(q, encode_e4m3(y));
+              }
+            }
+          }
         }
       }
     }

@@ -1,5 +1,6 @@
 // scaled_mm on every instruction set of this machine: int8 sums bit for bit against int64, the
 // epilogue and fp8 within their bounds against float64.
+#include <numeric>
 #include <thread>
 
 #include "core/float8.h"
@@ -23,14 +24,22 @@ struct ScaledCase {
   bool row_scales = false, column_scales = false, bias = false;
   Azp azp = Azp::kNone;
   int largest_azp = 128;
-  bool unit_scales = false;  // 1, so that d is the sum itself
+  bool unit_scales = false;          // 1, so that d is the sum itself
+  int64_t block_n = 0, block_k = 0;  // 0: row_scales and column_scales
+
+  int64_t blocks() const { return block_k == 0 ? 0 : (k + block_k - 1) / block_k; }
+  int64_t scales_of_a() const { return block_k > 0 ? m * blocks() : row_scales ? m : 1; }
+  int64_t scales_of_b() const {
+    return block_k > 0 ? (n + block_n - 1) / block_n * blocks() : column_scales ? n : 1;
+  }
 };
 
 std::ostream& operator<<(std::ostream& out, const ScaledCase& c) {
   return out << "m" << c.m << " n" << c.n << " k" << c.k << " padding" << c.padding << " "
              << kOperandTypeNames[static_cast<int>(c.operand)] << " to "
              << kElementTypeNames[static_cast<int>(c.out)] << " scales " << c.row_scales
-             << c.column_scales << (c.bias ? " bias" : "") << " azp" << static_cast<int>(c.azp);
+             << c.column_scales << " blocks " << c.block_n << "x" << c.block_k
+             << (c.bias ? " bias" : "") << " azp" << static_cast<int>(c.azp);
 }
 
 // Random operands at the ends of their pages.
@@ -40,8 +49,8 @@ class ScaledOperands {
       : shape(c),
         a_((c.m - 1) * (c.k + c.padding) + c.k),
         b_((c.n - 1) * (c.k + c.padding) + c.k),
-        scale_a_(c.row_scales ? c.m * 4 : 4),
-        scale_b_(c.column_scales ? c.n * 4 : 4),
+        scale_a_(c.scales_of_a() * 4),
+        scale_b_(c.scales_of_b() * 4),
         azp_adj_(c.n * 4),
         azp_(c.m * 4),
         bias_(c.n * bytes_of(c.out)),
@@ -60,8 +69,8 @@ class ScaledOperands {
     fill(a_, (c.m - 1) * (c.k + c.padding) + c.k);
     fill(b_, (c.n - 1) * (c.k + c.padding) + c.k);
     const auto scale = [&] { return c.unit_scales ? 1.f : around_one(random) / 512; };
-    for (int64_t i = 0; i < (c.row_scales ? c.m : 1); ++i) scale_a_.as<float>()[i] = scale();
-    for (int64_t j = 0; j < (c.column_scales ? c.n : 1); ++j) scale_b_.as<float>()[j] = -scale();
+    for (int64_t i = 0; i < c.scales_of_a(); ++i) scale_a_.as<float>()[i] = scale();
+    for (int64_t j = 0; j < c.scales_of_b(); ++j) scale_b_.as<float>()[j] = -scale();
     for (int64_t i = 0; i < c.m; ++i) azp_.as<int32_t>()[i] = azp(random);
     for (int64_t j = 0; j < c.n; ++j) {
       int32_t sum = 0;
@@ -81,6 +90,10 @@ class ScaledOperands {
     p.b = b_.as<void>(), p.ldb = ldb();
     p.scale_a = scale_a_.as<float>(), p.scale_a_stride = shape.row_scales;
     p.scale_b = scale_b_.as<float>(), p.scale_b_stride = shape.column_scales;
+    if (shape.block_k > 0) {
+      p.block_n = shape.block_n, p.block_k = shape.block_k;
+      p.scale_a_stride = p.scale_b_stride = shape.blocks();
+    }
     if (shape.azp != Azp::kNone) p.azp_adj = azp_adj_.as<int32_t>();
     if (shape.azp == Azp::kPerRow) p.azp = azp_.as<int32_t>();
     if (shape.bias) p.bias = bias_.as<void>();
@@ -112,6 +125,28 @@ class ScaledOperands {
     return result;
   }
 
+  // The same with scales.
+  Sum scaled_sum(int64_t i, int64_t j) const {
+    const ScaledMmProblem p = problem();
+    if (p.block_k == 0) {
+      const double scale =
+          double{p.scale_a[i * p.scale_a_stride]} * p.scale_b[j * p.scale_b_stride];
+      const Sum whole = sum(i, j);
+      return {whole.value * scale, whole.absolute * std::fabs(scale)};
+    }
+    Sum result = {0, 0};
+    for (int64_t k = 0; k < shape.k; ++k) {
+      const int64_t g = k / p.block_k;
+      const double scale = double{p.scale_a[i * p.scale_a_stride + g]} *
+                           p.scale_b[j / p.block_n * p.scale_b_stride + g];
+      const double term =
+          scale * number(a_.as<uint8_t>()[i * ldb() + k]) * number(b_.as<uint8_t>()[j * ldb() + k]);
+      result.value += term;
+      result.absolute += std::fabs(term);
+    }
+    return result;
+  }
+
   const ScaledCase shape;
 
  private:
@@ -136,21 +171,18 @@ class ScaledMmCpu : public ::testing::TestWithParam<const cpu::CpuKernels*> {
   void expect_within_bound(const ScaledCase& c, unsigned seed) {
     const ScaledOperands operands(c, seed);
     run(operands, serial_for);
-    const ScaledMmProblem p = operands.problem();
     const Unit unit = kUnits[static_cast<int>(c.out)];
     constexpr double kE = 0x1p-24, kLambda = 6;
     double worst = 0;
     for (int64_t i = 0; i < c.m; ++i) {
       for (int64_t j = 0; j < c.n; ++j) {
-        const auto sum = operands.sum(i, j);
-        const double scale =
-            double{p.scale_a[i * p.scale_a_stride]} * p.scale_b[j * p.scale_b_stride];
-        const double product = sum.value * scale, y = product + operands.bias(j);
-        double error = 3 * kE * std::fabs(product) + kE * std::fabs(y);
+        const auto sum = operands.scaled_sum(i, j);
+        const double y = sum.value + operands.bias(j);
+        double error = 3 * kE * std::fabs(sum.value) + kE * std::fabs(y);
         if (c.operand == OperandType::kFloat8E4M3) {
-          error +=
-              kLambda * kE * std::sqrt(static_cast<double>(c.k)) * sum.absolute * std::fabs(scale);
+          error += kLambda * kE * std::sqrt(static_cast<double>(c.k)) * sum.absolute;
         }
+        if (c.block_k > 0) error += 3 * kE * sum.absolute;  // the scales of each block
         const double bound = 1.001 * error + unit.u * (std::fabs(y) + error) + unit.tiny;
         const double ratio = std::fabs(operands.d(i, j) - y) / bound;
         worst = ratio <= worst ? worst : ratio;  // NaN wins
@@ -245,6 +277,46 @@ TEST_P(ScaledMmCpu, float8_is_within_the_bound) {
         c.row_scales = seed & 1, c.column_scales = seed & 2, c.bias = seed & 4;
         c.padding = seed % 5;
         expect_within_bound(c, seed++);
+      }
+    }
+  }
+}
+
+TEST_P(ScaledMmCpu, float8_blocks_are_within_the_bound) {
+  unsigned seed = 0;
+  for (int64_t m : {1, 2, 5, 17, 70, 257}) {
+    for (int64_t n : {1, 31, 130}) {
+      for (const auto& [block_n, block_k] : {std::pair{128, 128}, {16, 48}, {1, 1}, {7, 500}}) {
+        ScaledCase c;
+        c.m = m, c.n = n, c.k = 131 + 100 * (seed % 3), c.operand = OperandType::kFloat8E4M3;
+        c.out = static_cast<ElementType>(seed % 3);
+        c.block_n = block_n, c.block_k = block_k;
+        c.bias = seed & 4, c.padding = seed % 5;
+        expect_within_bound(c, seed++);
+      }
+    }
+  }
+}
+
+TEST_P(ScaledMmCpu, every_product_of_two_float8_codes_is_exact) {
+  for (const int64_t m : {1, 2, 16, 256}) {
+    std::vector<uint8_t> codes(256);
+    std::iota(codes.begin(), codes.end(), uint8_t{0});
+    const float one = 1;
+    std::vector<float> d(static_cast<size_t>(m * 256));
+    ScaledMmProblem p;
+    p.m = m, p.n = 256, p.k = 1, p.operand = OperandType::kFloat8E4M3;
+    p.out = ElementType::kFloat32, p.lda = p.ldb = 1;
+    p.b = codes.data(), p.scale_a = p.scale_b = &one, p.d = d.data();
+    for (int64_t first = 0; first < 256; first += m) {
+      p.a = codes.data() + first;
+      cpu::scaled_mm_float8(*GetParam(), p, serial_for);
+      for (int64_t i = 0; i < m * 256; ++i) {
+        const float expected = decode_e4m3(codes[static_cast<size_t>(first + i / 256)]) *
+                               decode_e4m3(codes[static_cast<size_t>(i % 256)]);
+        const float found = d[static_cast<size_t>(i)];
+        ASSERT_TRUE(found == expected || (std::isnan(found) && std::isnan(expected)))
+            << found << " instead of " << expected << " for " << first + i / 256 << ", " << i % 256;
       }
     }
   }

@@ -147,6 +147,8 @@ mesh = init_device_mesh("cpu", (2,))
 
 WEIGHT_ONLY = mixed_gemm.Scheme.fp8(None)
 BLOCKS = mixed_gemm.Scheme.fp8(strategy="block", block=(128, 80))  # which shards cut in two
+CUT = mixed_gemm.Scheme.fp8(None, strategy="block", block=(128, 80))
+KEPT = mixed_gemm.Scheme.fp8(strategy="block", block=(128, 32))  # whole along K
 
 
 def near(found, wanted):
@@ -159,7 +161,8 @@ for up, down in (
     ({"scheme": "w8a8"}, {"bits": 4, "group_size": 32}),
     ({"scheme": "fp8"}, {"scheme": WEIGHT_ONLY}),
     ({"scheme": "w8a8_block", "group_size": 32}, {"scheme": "w8a8_block", "group_size": 48}),
-    ({"scheme": BLOCKS}, {"scheme": BLOCKS}),
+    ({"scheme": BLOCKS}, {"scheme": CUT}),
+    ({"scheme": CUT}, {"scheme": KEPT}),
 ):
     torch.manual_seed(0)
     net = torch.nn.Sequential(
