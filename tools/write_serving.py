@@ -94,9 +94,8 @@ benchmarks.serving.tokens --server`, {_versions(found["versions"])}).
 
 Where tokens differ, is it our layer? Of {calls} calls of linear layers in these runs, {told}
 gave the bits that `mixed_gemm.Linear` gives for the same input. What differs lies between them,
-where vLLM adds up in another order: norms, rotations, attention. Of the small Llama, whose
-activations have no values far above the others, {whole_small} of {len(small)} runs give all tokens,
-activations in 8 bits included."""
+where vLLM adds up in another order: norms, rotations, attention. With the small Llama
+{whole_small} of {len(small)} runs give all tokens, activations in 8 bits included."""
 
 
 def log() -> str:
