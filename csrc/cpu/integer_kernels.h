@@ -15,7 +15,8 @@ constexpr int kIntegerRowChoices = 4;  // compiled row counts: 1, 2, 4, 8
 // elements of K in a register, as the left operand; so the rows of A are the ones that are laid
 // out anew, and sums come as [column, row].
 struct IntegerTiles {
-  static constexpr int kRows = 16;  // of A in a register
+  static constexpr int kRows = 16;   // of A in a register
+  static constexpr int kStepK = 64;  // elements of K in a register
 
   int64_t min_rows;  // of A: from as many on, faster than the dot products
 

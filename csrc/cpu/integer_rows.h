@@ -19,7 +19,8 @@ class IntegerRows {
               const ParallelFor& parallel_for)
       : kernels_(kernels),
         tiles_(kernels.tiles && end - begin >= kernels.tiles->min_rows ? kernels.tiles : nullptr),
-        stride_(round_up(std::max<int64_t>(p.k, 1), tiles_ ? kTileK : kernels.k_step)),
+        stride_(
+            round_up(std::max<int64_t>(p.k, 1), tiles_ ? IntegerTiles::kStepK : kernels.k_step)),
         row_bytes_(stride_ * (tiles_ ? 1 : kernels.a_bytes)),
         bytes_(ceil_div(round_up(end - begin, step()) * row_bytes_, 4)),
         start_(!tiles_ && kernels.b_shifted ? end - begin : 0) {
@@ -50,8 +51,6 @@ class IntegerRows {
   int32_t start(int64_t i) const { return start_.empty() ? 0 : start_[i]; }
 
  private:
-  static constexpr int64_t kTileK = 64;
-
   int64_t step() const { return tiles_ ? IntegerTiles::kRows : 1; }  // rows prepared at a time
 
   const IntegerKernels& kernels_;

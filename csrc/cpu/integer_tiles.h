@@ -13,7 +13,7 @@
 namespace mixed_gemm::cpu {
 namespace {
 
-constexpr int kIntegerStep = 64;             // elements of K in a register
+constexpr int kIntegerStep = IntegerTiles::kStepK;
 constexpr int kIntegerTileColumns = 16;      // of B in a register
 constexpr int kIntegerTileBytes = 1024;      // of a register: 16 rows of 64 bytes
 constexpr int kMostColumnTiles = 3;          // 48 columns

@@ -40,7 +40,7 @@ struct AmxTiles {
   // 4096 x 4096, 2 cores of a Emerald Rapids, us, bf16: int4 at M = 4 / 5 fused 494 / 813, tiles
   // 492 / 517; int8 at M = 8 / 12 fused 957 / 1563, tiles 971 / 990. fp32 splits the same way.
   static constexpr int64_t kMinRows[2] = {5, 9};
-  // 3072 x 576, cold, 2 cores of a Sapphire Rapids, us, dot products / tiles: 58 / 70 at M = 2, 86
+  // 3072 x 576, cold, 2 cores of a Xeon with AMX, us, dot products / tiles: 58 / 70 at M = 2, 86
   // / 66 at 4, 169 / 75 at 16, 469 / 156 at 64, 2725 / 1023 at 512; 4096 x 4096 820 / 662 at 4,
   // 1267 / 639 at 16, 19327 / 6381 at 512.
   static constexpr int64_t kMinIntegerRows = 4;
