@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -131,20 +132,33 @@ def cpu() -> str:
     return next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), "?")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    """What the programs that run each variant in a process of its own are asked."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--folders", type=Path, default=Path(tempfile.gettempdir()) / "serving")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--note", default="", help="what a reader must know of the machine")
     parser.add_argument("--one", type=Path)
     parser.add_argument("--place", default="off")
+    return parser
+
+
+def is_one(given: argparse.Namespace, measured: Callable[[Path], Any]) -> bool:
+    """Whether this is the process of one variant, whose result it then writes."""
+    if not given.one:
+        return False
+    engine.prepare(given.place)
+    engine.register()
+    given.out.write_text(json.dumps(measured(given.one)))
+    return True
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--note", default="", help="what a reader must know of the machine")
     given = parser.parse_args()
-    if given.one:
-        engine.prepare(given.place)
-        engine.register()
-        given.out.write_text(json.dumps(measure(given.one)))
+    if is_one(given, measure):
         return
     variants = [x for x in VARIANTS if not given.only or x.name in given.only]
     folders = folders_of(variants, given.folders)

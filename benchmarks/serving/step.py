@@ -9,10 +9,8 @@ quietest quarter of the steps. Rows that are there and not asked for by --only a
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterable
@@ -23,7 +21,18 @@ from typing import Any
 
 from . import engine
 from .models import prompts
-from .speed import BATCHES, DTYPE, OPTIONS, VARIANTS, Variant, cpu, folders_of, in_process
+from .speed import (
+    BATCHES,
+    DTYPE,
+    OPTIONS,
+    VARIANTS,
+    Variant,
+    arguments,
+    cpu,
+    folders_of,
+    in_process,
+    is_one,
+)
 
 STEPS = 48
 EVICTS = 512 << 20  # bytes read between two rounds: what was in caches is gone
@@ -144,17 +153,8 @@ def measure(folder: Path) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--folders", type=Path, default=Path(tempfile.gettempdir()) / "serving")
-    parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--one", type=Path)
-    parser.add_argument("--place", default="off")
-    given = parser.parse_args()
-    if given.one:
-        engine.prepare(given.place)
-        engine.register()
-        given.out.write_text(json.dumps(measure(given.one)))
+    given = arguments(__doc__).parse_args()
+    if is_one(given, measure):
         return
     variants: list[Variant] = [x for x in VARIANTS if not given.only or x.name in given.only]
     folders = folders_of(variants, given.folders)
