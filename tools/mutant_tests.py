@@ -74,7 +74,7 @@ CPU: dict[str, tuple[Tests, ...]] = {
     "RoundsHalfAway": (host("*QuantizeCpu*"),),
     "AzpSign": (host("*QuantizeCpu*"),),
     "BlockSum": (problems("block_quant_gemm"),),
-    "Float8Columns": (host("*ScaledMmCpu.float8_blocks*"),),
+    "Float8Columns": (cpu("*ScaledMmCpu.float8_blocks*"),),
     "Float8Steps": (host("*QuantizeCpu.float8*avx512*"),),
     "GivenSum": (problems("block_quant_gemm"), problems("qconv2d_int8")),
     "AwqZeroRow": (python("ops/test_awq", "one_hot"), problems("awq")),
