@@ -45,6 +45,7 @@ CASES: tuple[Any, ...] = (
     ScaledCase(azp="per_row"),
     QuantizeCase(how="asymmetric"),
     QuantizeCase(how="tensor"),
+    QuantizeCase(how="float8_7"),
     AwqCase("gemm", groups=2),
     AwqCase("dequantize", groups=2),
     RepackCase(),

@@ -21,8 +21,8 @@ def host(pattern: str) -> Tests:
     return Tests("host_tests", (pattern,))
 
 
-def gemm_cpu(pattern: str) -> Tests:
-    return Tests("test_gemm_cpu", (pattern,))
+def cpu(pattern: str) -> Tests:
+    return Tests("cpu_tests", (pattern,))
 
 
 def python(file: str, only: str = "") -> Tests:
@@ -56,25 +56,27 @@ CPU: dict[str, tuple[Tests, ...]] = {
     "RowsOfPaddedK": (host("KernelExtents.*"),),
     "LeadingDimension": (python("ops/test_gemm", "view_equals"),),
     "DroppedSlice": (host("*WorkSplit*"),),
-    "GroupOffByOne": (gemm_cpu("*every_scheme_and_group*"),),
-    "MissingLastZero": (gemm_cpu("*every_scheme_and_group*"),),
-    "BiasOfRaggedTile": (gemm_cpu("*ragged_shapes*"),),
-    "ActivationFirst": (gemm_cpu("*every_activation*"),),
-    "Float16Sums": (gemm_cpu("*portable*"),),
-    "PreScaleOfRows": (python("ops/test_gemm", "view"), gemm_cpu("*ragged_shapes*")),
-    "TailRow": (gemm_cpu("*every_number_of_rows*"),),
-    "PreviousRow": (gemm_cpu("*every_number_of_rows*"),),
-    "KRoundedUp": (gemm_cpu("*ragged_shapes*"), problems("fpA_intB_gemm")),
-    "LastUnit": (gemm_cpu("*ragged_shapes*fused"),),
-    "LastPanel": (gemm_cpu("*every_scheme_and_group*dense"),),
-    "Avx2Ties": (gemm_cpu("*avx2*"),),
-    "ScaleOfRow": (host("*ScaledMmCpu.epilogues*"),),
-    "AzpWraps": (host("*ScaledMmCpu.zero_points*"),),
-    "AzpOfRow": (host("*ScaledMmCpu.epilogues*"),),
+    "GroupOffByOne": (cpu("*every_scheme_and_group*"),),
+    "MissingLastZero": (cpu("*every_scheme_and_group*"),),
+    "BiasOfRaggedTile": (cpu("*ragged_shapes*"),),
+    "ActivationFirst": (cpu("*every_activation*"),),
+    "Float16Sums": (cpu("*portable*"),),
+    "PreScaleOfRows": (python("ops/test_gemm", "view"), cpu("*ragged_shapes*")),
+    "TailRow": (cpu("*every_number_of_rows*"),),
+    "PreviousRow": (cpu("*every_number_of_rows*"),),
+    "KRoundedUp": (cpu("*ragged_shapes*"), problems("fpA_intB_gemm")),
+    "LastUnit": (cpu("*ragged_shapes*fused"),),
+    "LastPanel": (cpu("*every_scheme_and_group*dense"),),
+    "Avx2Ties": (cpu("*avx2*"),),
+    "ScaleOfRow": (cpu("*ScaledMmCpu.epilogues*"),),
+    "AzpWraps": (cpu("*ScaledMmCpu.zero_points*"),),
+    "AzpOfRow": (cpu("*ScaledMmCpu.epilogues*"),),
     "RoundsHalfAway": (host("*QuantizeCpu*"),),
     "Float8ByInverse": (host("*DivideForFloat8*"),),
     "AzpSign": (host("*QuantizeCpu*"),),
     "BlockSum": (problems("block_quant_gemm"),),
+    "Float8Columns": (cpu("*ScaledMmCpu.float8_blocks*"),),
+    "Float8Steps": (host("*QuantizeCpu.float8*avx512*"),),
     "GivenSum": (problems("block_quant_gemm"), problems("qconv2d_int8")),
     "AwqZeroRow": (python("ops/test_awq", "one_hot"), problems("awq")),
     "PaddingValue": (python("ops/test_conv_int8", "padding"), problems("qconv2d_int8")),

@@ -70,7 +70,7 @@ SANITIZERS = {
     "thread": Sanitizer(
         "tsan",
         "thread",
-        ("host_tests", "test_gemm_cpu"),
+        ("host_tests", "cpu_tests"),
         ("-R", "FirstCalls|ConvCpu|does_not_depend_on_the_threads|threads_give_the_same_bits"),
         (),
         {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"},

@@ -41,64 +41,114 @@ def answers() -> str:
 {_table(["kernel", "asked", "answer"], rows)}"""
 
 
+DTYPES = ("float16", "bfloat16", "float32")
+MODELS = {"smollm2": "SmolLM2", "small": "a small Llama"}
+DENSE = "dense"
+
+
+def _by_row() -> dict[tuple[str, str], dict[str, dict[str, Any]]]:
+    """The cells of tokens by (model, row) and dtype."""
+    rows: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for x in _read("tokens")["rows"]:
+        rows.setdefault((x["model"], x["row"]), {})[x["dtype"]] = x
+    return rows
+
+
+def _same(found: list[int], cell: dict[str, Any]) -> str:
+    """Tokens up to the first that differs, and the lead of the best token there."""
+    same = [a == b for a, b in zip(found, cell["expected"], strict=True)]
+    count = [*same, False].index(False)
+    told = f"{count} of {cell['of']}"
+    return told if count == cell["of"] else f"{told} ({cell['leads'][count]:.2f})"
+
+
 def tokens() -> str:
     """Rows by model and name, columns by dtype."""
     found = _read("tokens")
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for x in found["rows"]:
-        rows.setdefault((x["model"], x["row"]), {})[x["dtype"]] = x
-    dtypes = ("float16", "bfloat16", "float32")
 
-    def cell(x: dict[str, Any] | None) -> str:
-        return "" if x is None else f"{x['equal']} of {x['of']}"
+    def served(of: dict[str, dict[str, Any]]) -> str:
+        return next((_same(x["server"], x) for x in of.values() if "server" in x), "")
 
-    def server(of: dict[str, Any]) -> str:
-        (x, *_) = (x for x in of.values() if "server" in x) if _served(of) else (None,)
-        if x is None:
-            return ""
-        same = [a == b for a, b in zip(x["server"], x["expected"], strict=True)]
-        return f"{[*same, False].index(False)} of {x['of']}"
-
-    names = {"smollm2": "SmolLM2", "small": "a small Llama"}
     lines = (
-        [row, names[model], next(iter(of.values()))["kernel"], *(cell(of.get(d)) for d in dtypes),
-         server(of)]
-        for (model, row), of in rows.items()
+        [row, MODELS[model], next(iter(of.values()))["kernel"] or "vLLM's own",
+         *(_same(of[d]["engine"], of[d]) if d in of else "" for d in DTYPES), served(of)]
+        for (model, row), of in _by_row().items()
     )  # fmt: skip
-    return f"""Tokens that are those of transformers, up to the first that differs, by `python -m
-benchmarks.serving.tokens` ({_versions(found["versions"])}). The engine is compared in three dtypes,
-the server in the first; prompts longer than a step, prefix caching and chunked prefill are on.
-
-{_table(["weights", "model", "run by", *dtypes, "server"], lines)}"""
-
-
-def bits() -> str:
-    """Each layer by itself (``python -m benchmarks.serving.bits``)."""
-    found = _read("bits")
-    rows = found["rows"]
-    lines = (
-        [x["row"], x["dtype"], f"{x['same_bits']} of {x['calls']}",
-         *(f"{x[by]} of {x['of']}" for by in ("engine", "eager")),
-         f"{x['eager_logits']:.2f}", f"{x['lead']:.2f}"]
-        for x in rows
-    )  # fmt: skip
-    same = sum(x["same_bits"] for x in rows)
-    calls = sum(x["calls"] for x in rows)
+    cells = [x for x in found["rows"] if x["row"] != DENSE]
+    whole = sum(x["engine"] == x["expected"] for x in cells)
+    small = [x for x in cells if x["model"] == "small"]
+    whole_small = sum(x["engine"] == x["expected"] for x in small)
+    servers = [x for x in cells if "server" in x]
+    as_engine = sum(x["server"] == x["engine"] for x in servers)
+    same, calls = (sum(x[of] for x in cells) for of in ("same_bits", "calls"))
     told = "**all**" if same == calls else f"**{same}**"
-    head = ["weights", "dtype", "calls with the same bits", "tokens of vLLM", "tokens of eager"]
-    table = _table([*head, "logits moved by eager", "lead of the best token"], lines)
-    return f"""Where tokens differ, is it our layer? Of {calls} calls in the engine, {told} gave the
-bits that `mixed_gemm.Linear` gives for the same input. What differs lies between them, where vLLM
-adds up in another order: norms, rotations, attention. Rounding activations to 8 bits makes much of
-it: transformers with `eager` attention instead of `sdpa`, both its own, mostly moves logits of W8A8
-by more than the best token leads, and parts from itself too (SmolLM2, `python -m
-benchmarks.serving.bits`, {_versions(found["versions"])}).
+    return f"""Tokens that are those of transformers, up to the first that differs, and in
+brackets by how many logits transformers' best token led the second there. {whole} of
+{len(cells)} runs of the engine give all of them; {as_engine} of {len(servers)} answers of the
+server, which runs the first dtype of a row, are those of the engine. The prompt is the first of
+several after which transformers' best token always leads by 0.1, where there is one. Prompts
+longer than a step, prefix caching and chunked prefill are on (`python -m
+benchmarks.serving.tokens --server`, {_versions(found["versions"])}).
 
-{table}"""
+{_table(["weights", "model", "run by", *DTYPES, "server"], lines)}
+
+Where tokens differ, is it our layer? Of {calls} calls of linear layers in these runs, {told}
+gave the bits that `mixed_gemm.Linear` gives for the same input. What differs lies between them,
+where vLLM adds up in another order: norms, rotations, attention. With the small Llama
+{whole_small} of {len(small)} runs give all tokens, activations in 8 bits included."""
 
 
-def _served(of: dict[str, Any]) -> bool:
-    return any("server" in x for x in of.values())
+def log() -> str:
+    """The lines of the servers' logs that name what is ours, and for which weights."""
+    said: dict[str, list[str]] = {}
+    for x in _read("tokens")["rows"]:
+        for line in x.get("log", []):
+            weights = x["row"].split(" ")[0] if "GPTQ file" not in line else x["row"]
+            names = said.setdefault(line, [])
+            names += [] if weights in names else [weights]
+    lines = ([f"`{line}`", ", ".join(names)] for line, names in said.items())
+    return _table(["line of a server's log", "weights, as [below](#tokens)"], lines)
+
+
+def choices() -> str:
+    """A text that is given, token after token (benchmarks/serving/choices.py)."""
+
+    def cell(x: dict[str, Any]) -> str:
+        return (
+            f"{x['same']}" if x["same"] == x["of"] else f"{x['same']} ({x['lead_where_not']:.2f})"
+        )
+
+    rows = {row: of for (model, row), of in _by_row().items() if model == "smollm2"}
+    lines = (
+        [row, *(cell(of[d]["choices"][by]) if d in of else ""
+                for d in DTYPES for by in ("engine", "eager"))]
+        for row, of in rows.items()
+    )  # fmt: skip
+    (count,) = {x["choices"]["engine"]["of"] for of in rows.values() for x in of.values()}
+    head = (f"{d}, {by}" for d in DTYPES for by in ("vLLM", "eager"))
+
+    def lost(names: list[str]) -> str:
+        """The largest lead that vLLM lost, in each dtype."""
+        found = (
+            [rows[n][d]["choices"]["engine"]["lead_where_not"] for n in names if d in rows[n]]
+            for d in DTYPES
+        )
+        return ", ".join(f"{max(leads):.2f}" for leads in found)
+
+    as_they_are = [n for n in rows if n != DENSE and not n.startswith(("W8A8", "FP8"))]
+    return f"""A token that falls otherwise changes all that follow. So a fairer question: after
+each of {count} tokens of a text that is given, is the most probable next token that of
+transformers? In brackets, the largest lead of the best token where it is not. Beside vLLM stands
+transformers with `eager` attention in place of `sdpa`, two ways to compute the same, both its
+own, around the same linear layers. Where that moves as many choices as vLLM does, it is rounding
+between the layers that moves them. In bfloat16 logits above 16 are multiples of 0.125, so that
+near ties are frequent, for the dense model too. Activations in 8 bits make more of rounding: a
+last bit puts a value on the other side of a rounding step.
+
+With activations as they are, the largest lead that vLLM lost is {lost(as_they_are)} logits in
+{", ".join(DTYPES)}; of the dense model {lost([DENSE])}.
+
+{_table([f"of {count}", *head], lines)}"""
 
 
 def speed() -> str:
@@ -127,7 +177,34 @@ bfloat16, decoding, compiled as vLLM does by default, {meta["threads"]} threads 
 Leave `OMP_WAIT_POLICY` unset: threads that sleep between two layers cost more than the layers."""
 
 
-PARTS = {"answers": answers, "tokens": tokens, "bits": bits, "speed": speed}
+def step() -> str:
+    """Where a step goes (``python -m benchmarks.serving.step``)."""
+    found = _read("step")
+    lines = (
+        [name, batch, *(f"{x[part]:.1f}" for part in ("profiled", "linear", "rounding", "attention",
+                                                      "lm_head")),
+         f"{x['profiled'] - x['linear'] - x['rounding'] - x['attention'] - x['lm_head']:.1f}",
+         *(f"{us:.0f}" for us in ((x["linear"] + x["rounding"]) * 1e3 / x["calls"],
+                                  x["warm"], x["cold"]))]
+        for name, of in found["rows"].items() for batch, x in of.items()
+    )  # fmt: skip
+    head = ["", "batch", "step, ms", "linear layers", "rounding", "attention", "output layer"]
+    calls = ["rest", "a call, us", "alone, warm", "alone, cold"]
+    return f"""Where a step goes, of its quietest quarter, with a profiler on (`python -m
+benchmarks.serving.step`): milliseconds of the linear layers, of the op that rounds their
+activations where it is one of its own, of vLLM's attention and cache, of the output layer, which
+is not quantized, and of all else (norms, rotations, the scheduler); and microseconds of a call
+of a linear layer in the step, and alone, with the weights of the other layers between two calls
+of one (warm) and with caches emptied too (cold). The compiled model calls our ops and nothing
+else of ours: views and casts around them are gone from it.
+
+{_table([*head, *calls], lines)}"""
+
+
+PARTS = {
+    "log": log, "answers": answers, "tokens": tokens, "choices": choices, "speed": speed,
+    "step": step,
+}  # fmt: skip
 
 
 def page() -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +36,21 @@ def register() -> None:
     vllm.register()
 
 
+# Prompts of more than 16 tokens take more than one step.
+SETTINGS: dict[str, Any] = {
+    "max_model_len": 256, "max_num_seqs": 4, "max_num_batched_tokens": 16,
+    "enable_prefix_caching": True, "enable_chunked_prefill": True,
+}  # fmt: skip
+
+
 @contextmanager
 def engine(folder: Path, dtype: str, **options: Any) -> Iterator[Any]:
     """A vLLM engine on a folder, gone afterwards. Prefix caching and chunked prefill are on, as by
-    default, and prompts of more than 16 tokens take more than one step."""
+    default."""
     from vllm import LLM
     from vllm.distributed import cleanup_dist_env_and_memory
 
-    settings = {
-        "enforce_eager": True, "max_model_len": 128, "max_num_seqs": 4,
-        "max_num_batched_tokens": 16, "skip_tokenizer_init": True,
-        "enable_prefix_caching": True, "enable_chunked_prefill": True,
-    }  # fmt: skip
+    settings = {**SETTINGS, "enforce_eager": True, "skip_tokenizer_init": True}
     found = LLM(model=str(folder), dtype=dtype, **{**settings, **options})
     try:
         yield found
@@ -71,17 +76,32 @@ def tokens(llm: Any, prompt: list[int], count: int) -> list[int]:
 LEAD = 0.1
 
 
-def expected(
-    folder: Path, dtype: str, prompts: list[list[int]], count: int
-) -> tuple[list[int], list[int], float]:
-    """(the prompt, its continuation, the least lead) of transformers, which reads the folder with
-    mixed_gemm: of the first prompt whose lead is LEAD, else of the one with the largest."""
+@dataclass(frozen=True)
+class Continuation:
+    """leads: of the best token over the second, in logits, for each of ``tokens``."""
+
+    prompt: list[int]
+    tokens: list[int]
+    leads: list[float]
+
+
+def load(folder: Path, dtype: str) -> Any:
+    """The model of a folder in transformers, which reads a quantized one with mixed_gemm."""
     import torch
+    import transformers
 
     import mixed_gemm
 
-    model: Any = mixed_gemm.from_pretrained(folder, dtype=getattr(torch, dtype))
-    found: list[tuple[float, list[int], list[int]]] = []
+    quantized = "quantization_config" in json.loads((folder / "config.json").read_text())
+    read: Any = mixed_gemm if quantized else transformers.AutoModelForCausalLM
+    return read.from_pretrained(folder, dtype=getattr(torch, dtype))
+
+
+def continuation(model: Any, prompts: list[list[int]], count: int) -> Continuation:
+    """Of the first prompt whose least lead is LEAD, else of the one with the largest."""
+    import torch
+
+    found: list[Continuation] = []
     for prompt in prompts:
         ids = torch.tensor([prompt])
         out = model.generate(
@@ -90,9 +110,16 @@ def expected(
             return_dict_in_generate=True, pad_token_id=0, eos_token_id=None,
         )  # fmt: skip
         best = torch.cat(out.logits).float().topk(2, dim=-1).values
-        lead = float((best[:, 0] - best[:, 1]).min())
-        found.append((lead, prompt, out.sequences[0, len(prompt) :].tolist()))
-        if lead >= LEAD:
+        leads = (best[:, 0] - best[:, 1]).tolist()
+        found.append(Continuation(prompt, out.sequences[0, len(prompt) :].tolist(), leads))
+        if min(leads) >= LEAD:
             break
-    lead, prompt, tokens = max(found, key=lambda x: x[0])
-    return prompt, tokens, lead
+    return max(found, key=lambda x: min(x.leads))
+
+
+def expected(
+    folder: Path, dtype: str, prompts: list[list[int]], count: int
+) -> tuple[list[int], list[int], float]:
+    """(the prompt, its continuation, the least lead) of transformers."""
+    found = continuation(load(folder, dtype), prompts, count)
+    return found.prompt, found.tokens, min(found.leads)

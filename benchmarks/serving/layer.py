@@ -78,14 +78,12 @@ _NAMES: dict[str, dict[str, Any]] = {
 
 
 def kernel_class() -> Any:
-    """``MixedGemmLinearKernel``, with vLLM where it is installed."""
-    try:
-        import vllm  # noqa: F401
-    except ImportError:
-        for name, found in _NAMES.items():
-            module = types.ModuleType(name)
-            vars(module).update(found)
-            sys.modules[name] = module
+    """``MixedGemmLinearKernel`` on the names above, also where vLLM is installed: its own want its
+    own parameters."""
+    for name, found in _NAMES.items():
+        module = types.ModuleType(name)
+        vars(module).update(found)
+        sys.modules[name] = module
     from mixed_gemm.integrations.vllm.weight_only import MixedGemmLinearKernel
 
     return MixedGemmLinearKernel

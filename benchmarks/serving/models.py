@@ -51,13 +51,17 @@ def dense_folder(target: Path, small: bool) -> Path:
     return target
 
 
+def drawn(rows: int, length: int) -> list[list[int]]:
+    """Token numbers of the small model."""
+    generator = torch.Generator().manual_seed(0)
+    numbers = torch.randint(0, SMALL["vocab_size"], (rows, length), generator=generator)
+    return [list(map(int, row)) for row in numbers]
+
+
 def prompts(folder: Path) -> list[list[int]]:
     """Token numbers for the model of a folder."""
     if not (folder / "tokenizer.json").is_file():
-        generator = torch.Generator().manual_seed(0)
-        size = (40, 20)  # longer than a step of the engine takes
-        drawn = torch.randint(0, SMALL["vocab_size"], size, generator=generator)
-        return [list(map(int, row)) for row in drawn]
+        return drawn(40, 20)  # longer than a step of the engine takes
     import transformers
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)

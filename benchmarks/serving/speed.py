@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -27,6 +28,7 @@ from .models import dense_folder, prompts, write
 from .rows import Row
 
 TOKENS, BATCHES, DTYPE = 64, (1, 16), "bfloat16"
+OPTIONS = {"max_model_len": 256, "max_num_seqs": 16, "max_num_batched_tokens": 512}
 _W4 = Row("W4A16", "compressed-tensors", {"bits": 4, "group_size": 64})
 _W8 = Row("W8A16", "compressed-tensors", {"bits": 8, "group_size": -1})
 _W8A8 = Row("W8A8", "compressed-tensors", {"scheme": "w8a8", "activations": "dynamic"})
@@ -69,9 +71,8 @@ def measure(folder: Path) -> dict[str, float]:
         temperature=0, max_tokens=TOKENS, min_tokens=TOKENS, ignore_eos=True, detokenize=False
     )
     texts = prompts(folder)
-    options = {"max_model_len": 256, "max_num_seqs": 16, "max_num_batched_tokens": 512}
     speeds = {}
-    with engine.engine(folder, DTYPE, enforce_eager=False, **options) as llm:
+    with engine.engine(folder, DTYPE, enforce_eager=False, **OPTIONS) as llm:
         for batch in BATCHES:
             given = [TokensPrompt(prompt_token_ids=texts[i % len(texts)]) for i in range(batch)]
             seconds = []
@@ -83,21 +84,33 @@ def measure(folder: Path) -> dict[str, float]:
     return speeds
 
 
-def run(variant: Variant, folder: Path) -> dict[str, float]:
-    """The same in a process of its own."""
+def in_process(script: str, variant: Variant, folder: Path) -> Any:
+    """What a script of this folder measures of one variant, in a process of its own."""
     environment = {**os.environ, **engine.ENVIRONMENT, **variant.environment}
     # Threads that sleep between two layers cost more than the layers.
     environment.pop("OMP_WAIT_POLICY", None)
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.serving.speed", "--one", str(folder),
+            [sys.executable, "-m", f"{__package__}.{script}", "--one", str(folder),
              "--place", variant.place, "--out", out.name],
             env=environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"{variant.name}: {done.stderr[-2000:]}")
-        found: dict[str, float] = json.loads(Path(out.name).read_text())
-        return found
+        return json.loads(Path(out.name).read_text())
+
+
+def folders_of(variants: list[Variant], target: Path) -> dict[str, Path]:
+    """The model of each variant, written where it is not there."""
+    dense = dense_folder(target / "dense", small=False)
+    found = {}
+    for variant in variants:
+        found[variant.name] = dense
+        if variant.row is not None:
+            found[variant.name] = target / variant.row.name
+            if not found[variant.name].exists():
+                write(variant.row, dense, found[variant.name], DTYPE)
+    return found
 
 
 def ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -119,34 +132,40 @@ def cpu() -> str:
     return next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), "?")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    """What the programs that run each variant in a process of its own are asked."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--folders", type=Path, default=Path(tempfile.gettempdir()) / "serving")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--note", default="", help="what a reader must know of the machine")
     parser.add_argument("--one", type=Path)
     parser.add_argument("--place", default="off")
+    return parser
+
+
+def is_one(given: argparse.Namespace, measured: Callable[[Path], Any]) -> bool:
+    """Whether this is the process of one variant, whose result it then writes."""
+    if not given.one:
+        return False
+    engine.prepare(given.place)
+    engine.register()
+    given.out.write_text(json.dumps(measured(given.one)))
+    return True
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--note", default="", help="what a reader must know of the machine")
     given = parser.parse_args()
-    if given.one:
-        engine.prepare(given.place)
-        engine.register()
-        given.out.write_text(json.dumps(measure(given.one)))
+    if is_one(given, measure):
         return
-    dense = dense_folder(given.folders / "dense", small=False)
     variants = [x for x in VARIANTS if not given.only or x.name in given.only]
-    folders = {}
-    for variant in variants:
-        folders[variant.name] = dense
-        if variant.row is not None:
-            folders[variant.name] = given.folders / variant.row.name
-            if not folders[variant.name].exists():
-                write(variant.row, dense, folders[variant.name], DTYPE)
+    folders = folders_of(variants, given.folders)
     runs: dict[str, list[dict[str, float]]] = {x.name: [] for x in variants}
     for _ in range(given.rounds):
         for variant in variants:
-            runs[variant.name].append(run(variant, folders[variant.name]))
+            runs[variant.name].append(in_process("speed", variant, folders[variant.name]))
             print(variant.name, runs[variant.name][-1], flush=True)
     rows = [
         {

@@ -66,6 +66,8 @@
   X(ScaleOfLine, kGpu, "a block of K of float8 takes the scales of the block before")        \
   X(ScaleOfHalf, kGpu, "the lower rows of a float8 tile take the scales of the upper ones")  \
   X(BlockSum, kBoth, "block_quant_gemm drops the offsets of the weight")                     \
+  X(Float8Columns, kCpu, "columns of float8 take the scales of the first block of columns")  \
+  X(Float8Steps, kCpu, "AVX-512 alone rounds to float8 below 2^-6 as above it")              \
   X(GivenSum, kBoth, "given sums of a weight are all those of its first block or channel")   \
   /* AWQ */                                                                                  \
   X(AwqZeroRow, kBoth, "a group takes the zero points of the group before it")               \

@@ -38,14 +38,13 @@ bool has_avx512_bf16() { return has_avx512_vnni() && __builtin_cpu_supports("avx
 // cannot save them (Documentation/arch/x86/xstate.rst).
 bool has_avx512_amx() {
 #if defined(__linux__)
-  constexpr unsigned kTile = 1u << 24, kBf16 = 1u << 22;  // CPUID 7.0, EDX
+  constexpr unsigned kNeeded = 1u << 24 | 1u << 22 | 1u << 25;  // tiles, bf16, int8: CPUID 7.0, EDX
   constexpr int kRequestPermission = 0x1023, kTileData = 18;
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   // Every processor that has tiles has these two, which float8 takes beside them.
   const bool beside = __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bf16");
   return has_avx512_vnni() && beside && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) &&
-         (edx & (kTile | kBf16)) == (kTile | kBf16) &&
-         syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+         (edx & kNeeded) == kNeeded && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 #else
   return false;
 #endif

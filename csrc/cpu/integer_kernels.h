@@ -11,6 +11,32 @@ namespace mixed_gemm::cpu {
 
 constexpr int kIntegerRowChoices = 4;  // compiled row counts: 1, 2, 4, 8
 
+// The sums of many rows on tile registers. Columns of B are read as they lie, 16 of them by 64
+// elements of K in a register, as the left operand; so the rows of A are the ones that are laid
+// out anew, and sums come as [column, row].
+struct IntegerTiles {
+  static constexpr int kRows = 16;   // of A in a register
+  static constexpr int kStepK = 64;  // elements of K in a register
+
+  int64_t min_rows;  // of A: from as many on, faster than the dot products
+
+  // Up to 16 rows of A as [ceil(k / 64), 16, 16] words of four elements of K: word (i, j) holds the
+  // elements 4 i ... 4 i + 3 of row j. The rest of them is zero.
+  void (*prepare)(const int8_t* a, int64_t lda, int64_t rows, int64_t k, void* to);
+
+  // sums[r * stride + c] = sum over k of a[r][k] * b[c][k] of up to 64 rows and 48 columns.
+  struct Operands {
+    const char* a;         // of the first 16 rows, as prepared
+    int64_t block_stride;  // in bytes, to the next 16 rows
+    int64_t rows;
+    const int8_t* b;  // column c at c * ldb; nothing is read beyond the last one
+    int64_t ldb;
+    int64_t columns;
+    int64_t k;
+  };
+  void (*multiply)(const Operands& operands, int32_t* sums, int64_t stride);
+};
+
 struct IntegerKernels {
   int k_step;       // A is prepared to whole multiples of this, filled up with zeros
   int a_bytes;      // of one prepared element of A
@@ -47,6 +73,14 @@ struct IntegerKernels {
 
   // problem/quantize.h, for |azp| <= 2^22.
   void (*round)(const float* row, int64_t k, float inverse, int32_t azp, int8_t* q);
+
+  const IntegerTiles* tiles = nullptr;  // null: no tile registers
+
+  [[gnu::always_inline]] IntegerKernels with(const IntegerTiles* new_tiles) const {
+    IntegerKernels kernels = *this;
+    kernels.tiles = new_tiles;
+    return kernels;
+  }
 };
 
 }  // namespace mixed_gemm::cpu

@@ -40,8 +40,8 @@ def _side(scheme: Scheme) -> Side:
 
 
 class W8A8Weight(QuantizedTensor):
-    """``x @ w.T = scale_x * scale_w * (q_x @ q_w.T)``: int8 on integer tensor cores, VNNI on a
-    CPU. Gradients pass straight through the rounding of the activations.
+    """``x @ w.T = scale_x * scale_w * (q_x @ q_w.T)``: int8 on integer tensor cores, VNNI or AMX
+    on a CPU. Gradients pass straight through the rounding of the activations.
 
     Parts:
         weight_int8: int8 ``[N, K]``, K at most 131071. weight_scale: float32 ``[N]``.

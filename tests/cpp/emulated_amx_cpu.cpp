@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cpu/integer_tiles.h"
 #include "cpu/vector_tiles.h"
 
 namespace mixed_gemm::test {
@@ -23,13 +24,13 @@ float from_bf16(uint32_t bits) {
   return flushed(x);
 }
 
-// What Intel's SDM says of LDTILECFG, TILELOADD, TILESTORED, TILEZERO and TDPBF16PS, for the shapes
-// of the kernels: every register of A has `step` columns, every one of B step / 2 rows. A thread
-// that uses a register before it configured them dies, as it would of the instruction.
+// What Intel's SDM says of LDTILECFG, TILELOADD, TILESTORED, TILEZERO, TDPBF16PS and TDPBSSD, for
+// the shapes of the kernels: every register of A has `step` columns, every one of B step / 2 rows.
+// A thread that uses a register before it configured them dies, as it would of the instruction.
 struct EmulatedTiles {
   static constexpr cpu::Blocking kWide = {96, 64}, kNarrow[2] = {{32, 32}, {32, 64}};
   static constexpr int64_t kNarrowBytes = 16 << 10;
-  static constexpr int64_t kMinRows[2] = {5, 9};
+  static constexpr int64_t kMinRows[2] = {5, 9}, kMinIntegerRows = 4;
   struct Registers {
     int step = 0;
     uint32_t words[8][16][16];
@@ -86,16 +87,36 @@ struct EmulatedTiles {
       }
     }
   }
+  template <int kC, int kA, int kB>
+  static void dot_int8() {
+    need_configuration();
+    for (int m = 0; m < 16; ++m) {
+      for (int n = 0; n < 16; ++n) {
+        for (int k = 0; k < registers.step / 2; ++k) {
+          int8_t a[4], b[4];
+          std::memcpy(a, &registers.words[kA][m][k], 4);
+          std::memcpy(b, &registers.words[kB][k][n], 4);
+          for (int i = 0; i < 4; ++i) {
+            registers.words[kC][m][n] += static_cast<uint32_t>(int{a[i]} * b[i]);
+          }
+        }
+      }
+    }
+  }
 };
 thread_local EmulatedTiles::Registers EmulatedTiles::registers;
 
 constexpr cpu::TileKernels kTiles = cpu::make_tile_kernels<EmulatedTiles>();
+constexpr cpu::IntegerTiles kIntegerTiles = cpu::make_integer_tiles<EmulatedTiles>();
 
 }  // namespace
 
 const cpu::CpuKernels& emulated_amx_kernels() {
+  static const cpu::IntegerKernels kInteger = cpu::avx512_kernels().int8->with(&kIntegerTiles);
   static const cpu::CpuKernels kKernels =
-      cpu::avx512_kernels().with("avx512_amx_emulated", &cpu::CpuKernels::tiles, &kTiles);
+      cpu::avx512_kernels()
+          .with("avx512_amx_emulated", &cpu::CpuKernels::tiles, &kTiles)
+          .with("avx512_amx_emulated", &cpu::CpuKernels::int8, &kInteger);
   return kKernels;
 }
 

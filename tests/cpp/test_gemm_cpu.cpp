@@ -4,31 +4,12 @@
 
 #include "cpu/call_shape.h"
 #include "cpu/gemm/gemm_cpu.h"
-#include "cpu/instruction_set.h"
 #include "cpu_bound.h"
 #include "cpu_case.h"
-#if defined(__x86_64__)
-#include "emulated_amx_cpu.h"
-#include "emulated_bf16_cpu.h"
-#endif
+#include "tested_kernels.h"
 
 namespace mixed_gemm::test {
 namespace {
-
-// The supported tables, and those with emulated instructions where the real ones are missing.
-std::vector<const cpu::CpuKernels*> tested_kernels() {
-  auto tested = cpu::supported_kernels();
-#if defined(__x86_64__)
-  const auto none_has = [&](auto member) {
-    return std::none_of(tested.begin(), tested.end(),
-                        [&](const auto* kernels) { return kernels->*member != nullptr; });
-  };
-  const bool avx512 = tested.back()->lanes == 16;
-  if (avx512 && none_has(&cpu::CpuKernels::bf16_pairs)) tested.push_back(&emulated_bf16_kernels());
-  if (avx512 && none_has(&cpu::CpuKernels::tiles)) tested.push_back(&emulated_amx_kernels());
-#endif
-  return tested;
-}
 
 std::vector<Path> all_paths() {
   std::vector<Path> paths;

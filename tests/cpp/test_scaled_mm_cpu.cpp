@@ -4,12 +4,12 @@
 #include <thread>
 
 #include "core/float8.h"
-#include "cpu/instruction_set.h"
 #include "cpu/scaled_mm/paths.h"
 #include "cpu/scaled_mm/scaled_mm_cpu.h"
 #include "cpu_bound.h"
 #include "cpu_case.h"
 #include "guarded_bytes.h"
+#include "tested_kernels.h"
 
 namespace mixed_gemm::test {
 namespace {
@@ -192,7 +192,7 @@ class ScaledMmCpu : public ::testing::TestWithParam<const cpu::CpuKernels*> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Kernels, ScaledMmCpu, ::testing::ValuesIn(cpu::supported_kernels()),
+INSTANTIATE_TEST_SUITE_P(Kernels, ScaledMmCpu, ::testing::ValuesIn(tested_kernels()),
                          [](const auto& info) { return std::string(info.param->name); });
 
 TEST_P(ScaledMmCpu, int8_sums_are_exact_at_every_boundary) {
@@ -207,6 +207,10 @@ TEST_P(ScaledMmCpu, int8_sums_are_exact_at_every_boundary) {
   for (int64_t k : {1, 2, 3, 4, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129, 2047, 2048, 2049}) {
     shapes.push_back({13, 10, k});
   }
+  // Of the tile registers: 16 rows and columns, 64 of K, slabs of 512 where rows share them.
+  for (int64_t m : {16, 17, 31, 33}) shapes.push_back({m, 50, 130});
+  for (int64_t n : {15, 16, 17, 31, 32, 33}) shapes.push_back({20, n, 64});
+  for (int64_t k : {511, 512, 513, 575, 576, 577, 1025}) shapes.push_back({40, 33, k});
   unsigned seed = 0;
   for (const Shape& s : shapes) {
     ScaledCase c;
@@ -228,14 +232,16 @@ TEST_P(ScaledMmCpu, int8_does_not_wrap_at_the_largest_k) {
   for (const auto& [a, b] : {std::pair{-128, -128}, {-128, 127}, {127, 127}}) {
     const std::vector<int8_t> as(kMaxInt8K, static_cast<int8_t>(a)),
         bs(kMaxInt8K, static_cast<int8_t>(b));
-    const float one = 1;
-    float d = 0;
-    ScaledMmProblem p;
-    p.m = p.n = 1, p.k = kMaxInt8K;
-    p.out = ElementType::kFloat32;
-    p.a = as.data(), p.b = bs.data(), p.scale_a = p.scale_b = &one, p.d = &d;
-    cpu::scaled_mm_int8(*GetParam(), p, serial_for);
-    EXPECT_EQ(d, static_cast<float>(int64_t{a} * b * kMaxInt8K));
+    for (int64_t rows : {1, 4}) {  // by dot products and, where there are tiles, by those
+      const float one = 1;
+      float d[4];
+      ScaledMmProblem p;
+      p.m = rows, p.n = 1, p.k = kMaxInt8K, p.lda = 0;
+      p.out = ElementType::kFloat32;
+      p.a = as.data(), p.b = bs.data(), p.scale_a = p.scale_b = &one, p.d = d;
+      cpu::scaled_mm_int8(*GetParam(), p, serial_for);
+      EXPECT_EQ(d[rows - 1], static_cast<float>(int64_t{a} * b * kMaxInt8K));
+    }
   }
 }
 

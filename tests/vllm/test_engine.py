@@ -1,5 +1,5 @@
 """Every kind of quantized model in the engine: the tokens of transformers, by the kernel that is
-meant to run.
+meant to run, and in every call of a linear layer the bits of ``mixed_gemm.Linear``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.serving import engine
-from benchmarks.serving.models import prompts, write
+from benchmarks.serving import bits, engine
+from benchmarks.serving.models import SMALL, prompts, write
 from benchmarks.serving.rows import ROWS, Row
 from mixed_gemm.integrations import vllm as plugin
 
@@ -58,13 +58,19 @@ def test_tokens_are_those_of_transformers(
 ) -> None:
     row: Row = WEIGHTS[name]
     folder = write(row, small, tmp_path / "model")
-    prompt, wanted, lead = engine.expected(folder, dtype, prompts(small), COUNT)
+    model = engine.load(folder, dtype)
+    wanted = engine.continuation(model, prompts(small), COUNT)
     with engine.engine(folder, dtype) as llm:
         assert kernels(llm) == {row.kernel}
-        found = engine.tokens(llm, prompt, COUNT)
+        watch = bits.Watch(llm)
+        found = engine.tokens(llm, wanted.prompt, COUNT)
+        calls = watch.end()
         # From the cache of prefixes, and beside others.
-        assert engine.tokens(llm, prompt, COUNT) == found
-    assert found == wanted, f"the best token led by {lead:.3f}"
+        assert engine.tokens(llm, wanted.prompt, COUNT) == found
+    layers = {name for name, _, _ in calls}
+    assert len(layers) == 4 * SMALL["num_hidden_layers"]
+    assert bits.same_bits(model, calls) == len(calls) >= COUNT * len(layers)
+    assert found == wanted.tokens, f"the best token led by {min(wanted.leads):.3f}"
 
 
 @pytest.mark.parametrize("name", ["W4A16 g64", "W8A8 dynamic"])

@@ -23,7 +23,7 @@ import pytest
 from benchmarks.serving import engine
 from benchmarks.serving.models import prompts, write
 from benchmarks.serving.rows import ROWS
-from benchmarks.serving.tokens import START_SECONDS, free_port
+from benchmarks.serving.served import START_SECONDS, free_port
 
 WEIGHTS = {row.name: row for row in ROWS}
 
