@@ -1,0 +1,47 @@
+#include "ranks/sum_over_ranks.cuh"
+
+#include <algorithm>
+
+#include "dequant/with_element.cuh"
+#include "grid/launch.cuh"
+#include "ranks/sum_over_ranks.h"
+
+namespace mixed_gemm {
+namespace {
+
+SumOverRanksParams params_of(const SumOverRanksArgs& args, unsigned blocks) {
+  SumOverRanksParams p = {};
+  p.term = static_cast<const Piece*>(args.term);
+  p.out = static_cast<Piece*>(args.out);
+  p.pieces = args.pieces;
+  p.rank = args.rank;
+  for (int i = 0; i < args.ranks; ++i) p.inboxes[i] = static_cast<char*>(args.inboxes[i]);
+  p.layout = args.layout;
+  p.counter = reinterpret_cast<unsigned long long*>(args.counter);
+  p.blocks = blocks;
+  p.fetched = args.fetched;
+  return p;
+}
+
+}  // namespace
+
+int launch_sum_over_ranks(const SumOverRanksArgs& args) {
+  const int64_t wanted = args.few ? (args.pieces + kFewThreads - 1) / kFewThreads
+                                  : (args.pieces + kChunkPieces - 1) / kChunkPieces;
+  const auto blocks =
+      static_cast<unsigned>(args.few ? wanted : std::min<int64_t>(wanted, kManyBlocks));
+  KernelLaunch launch;
+  const bool fetches = args.fetched.first != nullptr;
+  launch.grid = dim3(fetches ? std::max(blocks, static_cast<unsigned>(args.sms)) : blocks);
+  launch.threads = args.few ? kFewThreads : kManyThreads;
+  launch.stream = args.stream;
+  launch.starts_early = args.starts_early;
+  const SumOverRanksParams params = params_of(args, blocks);
+  return with_element(args.element, [&](auto tag) {
+    using Element = typename decltype(tag)::Type;
+    return launch_kernel(args.few ? sum_few_kernel<Element> : sum_many_kernel<Element>, launch,
+                         params);
+  });
+}
+
+}  // namespace mixed_gemm
