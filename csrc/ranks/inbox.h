@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "core/macros.h"
+#include "core/mutant.h"
 
 namespace mixed_gemm {
 
@@ -42,9 +43,10 @@ constexpr MIXED_GEMM_HOST_DEVICE Unit packed_unit(const Piece& piece, int half, 
   const uint64_t flag = epoch << 32;
   return {{flag | piece.data[2 * half], flag | piece.data[2 * half + 1]}};
 }
-constexpr MIXED_GEMM_HOST_DEVICE bool has_come(const Unit& unit, uint64_t epoch) {
+MIXED_GEMM_HOST_DEVICE bool has_come(const Unit& unit, uint64_t epoch) {
   const uint64_t flag = epoch << 32;
-  return ((unit.words[0] ^ flag) >> 32) == 0 && ((unit.words[1] ^ flag) >> 32) == 0;
+  const bool first = ((unit.words[0] ^ flag) >> 32) == 0 || MIXED_GEMM_MUTATED(HalfUnit);
+  return first && ((unit.words[1] ^ flag) >> 32) == 0;
 }
 constexpr MIXED_GEMM_HOST_DEVICE Piece unpacked(const Unit& first, const Unit& second) {
   return {{static_cast<uint32_t>(first.words[0]), static_cast<uint32_t>(first.words[1]),
@@ -53,9 +55,9 @@ constexpr MIXED_GEMM_HOST_DEVICE Piece unpacked(const Unit& first, const Unit& s
 
 // Half an epoch comes again after 2^32 sums, which takes hours. In two epochs of every 2^31, one
 // for each slot, a rank writes all of its units, so that none holds a half so old.
-constexpr MIXED_GEMM_HOST_DEVICE bool writes_all_units(uint64_t epoch) {
+MIXED_GEMM_HOST_DEVICE bool writes_all_units(uint64_t epoch) {
   constexpr uint64_t kPeriod = uint64_t{1} << 31;
-  return epoch % kPeriod >= kPeriod - 2;
+  return epoch % kPeriod >= kPeriod - (MIXED_GEMM_MUTATED(OldUnits) ? 1 : 2);
 }
 
 // Offsets in bytes, all of them multiples of 16. [slot][entry] of units, then of epochs of chunks,
@@ -76,21 +78,20 @@ struct InboxLayout {
   constexpr int64_t bytes() const { return 2 * peers * (kUnitsBytes + chunks * kChunkWithEpoch); }
   constexpr int64_t most_bytes() const { return chunks * kChunkBytes; }
 
-  constexpr MIXED_GEMM_HOST_DEVICE int64_t place(uint64_t epoch, int entry) const {
-    return static_cast<int64_t>(epoch % 2) * peers + entry;
+  MIXED_GEMM_HOST_DEVICE int64_t place(uint64_t epoch, int entry) const {
+    const uint64_t slot = MIXED_GEMM_MUTATED(OneSlot) ? 0 : epoch % 2;
+    return static_cast<int64_t>(slot) * peers + entry;
   }
   // Neighbouring pieces lie beside each other, so that a warp writes whole lines.
-  constexpr MIXED_GEMM_HOST_DEVICE int64_t unit(uint64_t epoch, int entry, int64_t piece,
-                                                int half) const {
+  MIXED_GEMM_HOST_DEVICE int64_t unit(uint64_t epoch, int entry, int64_t piece, int half) const {
     return place(epoch, entry) * kUnitsBytes +
            (half * kFewPieces + piece) * static_cast<int64_t>(sizeof(Unit));
   }
-  constexpr MIXED_GEMM_HOST_DEVICE int64_t epoch_of_chunk(uint64_t epoch, int entry,
-                                                          int64_t chunk) const {
+  MIXED_GEMM_HOST_DEVICE int64_t epoch_of_chunk(uint64_t epoch, int entry, int64_t chunk) const {
     return 2 * peers * kUnitsBytes +
            (place(epoch, entry) * chunks + chunk) * static_cast<int64_t>(sizeof(uint64_t));
   }
-  constexpr MIXED_GEMM_HOST_DEVICE int64_t piece(uint64_t epoch, int entry, int64_t piece) const {
+  MIXED_GEMM_HOST_DEVICE int64_t piece(uint64_t epoch, int entry, int64_t piece) const {
     return 2 * peers * (kUnitsBytes + chunks * static_cast<int64_t>(sizeof(uint64_t))) +
            place(epoch, entry) * chunks * kChunkBytes + piece * kPieceBytes;
   }

@@ -19,7 +19,7 @@ SumOverRanksParams params_of(const SumOverRanksArgs& args, unsigned blocks) {
   p.layout = args.layout;
   p.counter = reinterpret_cast<unsigned long long*>(args.counter);
   p.blocks = blocks;
-  p.fetched = args.fetched;
+  p.prefetch = args.prefetch;
   return p;
 }
 
@@ -31,8 +31,8 @@ int launch_sum_over_ranks(const SumOverRanksArgs& args) {
   const auto blocks =
       static_cast<unsigned>(args.few ? wanted : std::min<int64_t>(wanted, kManyBlocks));
   KernelLaunch launch;
-  const bool fetches = args.fetched.first != nullptr;
-  launch.grid = dim3(fetches ? std::max(blocks, static_cast<unsigned>(args.sms)) : blocks);
+  const bool prefetches = args.prefetch.first != nullptr;
+  launch.grid = dim3(prefetches ? std::max(blocks, static_cast<unsigned>(args.sms)) : blocks);
   launch.threads = args.few ? kFewThreads : kManyThreads;
   launch.stream = args.stream;
   launch.starts_early = args.starts_early;

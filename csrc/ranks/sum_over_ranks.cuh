@@ -5,11 +5,10 @@
 // of its own number on the other GPUs only, and these write before they wait. Blocks start in the
 // order of their numbers, so the least one that is not done runs everywhere.
 #pragma once
-#include "core/mutant.h"
 #include "grid/early_start.cuh"
-#include "ranks/fetch_rows.cuh"
 #include "ranks/peer_memory.cuh"
 #include "ranks/piece_sum.cuh"
+#include "ranks/prefetch_rows.cuh"
 #include "ranks/sum_over_ranks.h"
 
 namespace mixed_gemm {
@@ -29,8 +28,8 @@ struct SumOverRanksParams {
   char* inboxes[kMostRanks];
   InboxLayout layout;
   unsigned long long* counter;
-  unsigned blocks;  // that add; those behind them fetch
-  FetchedRows fetched;
+  unsigned blocks;  // that add; those behind them prefetch
+  PrefetchRows prefetch;
 
   __device__ int peers() const { return layout.peers; }
   __device__ char* mine(int64_t offset) const { return inboxes[rank] + offset; }
@@ -86,7 +85,7 @@ template <typename Element>
 __global__ void __launch_bounds__(kFewThreads)
     sum_few_kernel(const __grid_constant__ SumOverRanksParams p) {
   let_kernel_after_start();
-  fetch_rows(p.fetched);
+  prefetch_rows(p.prefetch);
   if (blockIdx.x >= p.blocks) return;
   wait_for_kernel_before();
   const uint64_t epoch = epoch_of(p);
@@ -164,7 +163,7 @@ template <typename Element>
 __global__ void __launch_bounds__(kManyThreads, 1)
     sum_many_kernel(const __grid_constant__ SumOverRanksParams p) {
   let_kernel_after_start();
-  fetch_rows(p.fetched);
+  prefetch_rows(p.prefetch);
   if (blockIdx.x >= p.blocks) return;
   wait_for_kernel_before();
   const uint64_t epoch = epoch_of(p);

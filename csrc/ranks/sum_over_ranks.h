@@ -8,7 +8,7 @@
 namespace mixed_gemm {
 
 // Bytes that a later kernel reads and nobody waits for: the first `width` of each row.
-struct FetchedRows {
+struct PrefetchRows {
   const void* first = nullptr;              // null: none
   int64_t rows = 0, width = 0, stride = 0;  // stride and width in bytes
 };
@@ -25,7 +25,7 @@ struct SumOverRanksArgs {
   void* inboxes[kMostRanks] = {};  // of all ranks, as this one sees them
   InboxLayout layout;
   uint64_t* counter = nullptr;  // {sums that are done, blocks of this one that are}; of this rank
-  FetchedRows fetched;
+  PrefetchRows prefetch;
   int sms = 0;  // of the GPU
   bool starts_early = false;
   void* stream = nullptr;
