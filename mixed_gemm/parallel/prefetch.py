@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from ..ops.problem import PAD_K, round_up
 from ..weights.integer import IntegerWeight
 from ..weights.tensor import QuantizedTensor
 
@@ -41,9 +42,11 @@ def _rows_in_storage(weight: Any) -> Tensor | None:
     """uint8 matrix of which each row holds all of K, for one output channel or a few."""
     if isinstance(weight, IntegerWeight):
         packed = weight.b_packed
-        columns = 16 // weight.scheme.bits  # interleaved in a line (csrc/layout/weight_layout.h)
         if not packed.is_contiguous():
             return None
+        # Not from the scheme, which torch.compile does not see through a DTensor.
+        bits = 8 * packed.shape[1] // max(round_up(weight.shape[1], PAD_K), 1)
+        columns = 16 // max(bits, 4)  # interleaved in a line (csrc/layout/weight_layout.h)
         return packed.view(packed.shape[0] // columns, columns * packed.shape[1])
     if not isinstance(weight, Tensor) or isinstance(weight, QuantizedTensor):
         return None

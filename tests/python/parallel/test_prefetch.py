@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+from support import ranks
 from torch import Tensor
 
 import mixed_gemm
@@ -51,3 +54,11 @@ def test_there_may_be_none() -> None:
     assert first_bytes(None, 1 << 30) is None
     int8 = mixed_gemm.Linear.from_float(torch.nn.Linear(K, N), scheme="w8a8").weight
     assert first_bytes(int8, 1 << 30) is None
+
+
+def test_a_layer_finds_the_sharded_weight_behind_it(tmp_path: Path) -> None:
+    if not (torch.distributed.is_available() and torch.distributed.is_gloo_available()):
+        pytest.skip("this torch has no gloo")
+    for output in ranks.run(["-m", "support.parallel_prefetch"], tmp_path, 2):
+        assert [x for x in output.splitlines() if "Traceback" in x] == []
+        assert output.count(": ok") == 3
