@@ -29,17 +29,4 @@ class PieceSum {
   float totals_[kElements];
 };
 
-// own: of this rank. of_peer(entry): of another one. The loops are unrolled for the most ranks, so
-// that what is indexed stays in registers.
-template <typename Element, typename OfPeer>
-__device__ Piece sum_in_order(const Piece& own, int rank, int peers, const OfPeer& of_peer) {
-  PieceSum<Element> sum;
-#pragma unroll
-  for (int entry = 0; entry < kMostRanks; ++entry) {
-    if (entry == rank) sum.add(own);
-    if (entry < peers) sum.add(of_peer(entry));
-  }
-  return sum.rounded();
-}
-
 }  // namespace mixed_gemm

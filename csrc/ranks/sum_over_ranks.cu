@@ -9,8 +9,9 @@
 namespace mixed_gemm {
 namespace {
 
-SumOverRanksParams params_of(const SumOverRanksArgs& args, unsigned blocks) {
-  SumOverRanksParams p = {};
+template <int kMostPeers>
+int launch(const SumOverRanksArgs& args, KernelLaunch shape, unsigned blocks) {
+  SumOverRanksParams<kMostPeers> p = {};
   p.term = static_cast<const Piece*>(args.term);
   p.out = static_cast<Piece*>(args.out);
   p.pieces = args.pieces;
@@ -20,7 +21,12 @@ SumOverRanksParams params_of(const SumOverRanksArgs& args, unsigned blocks) {
   p.counter = reinterpret_cast<unsigned long long*>(args.counter);
   p.blocks = blocks;
   p.prefetch = args.prefetch;
-  return p;
+  return with_element(args.element, [&](auto tag) {
+    using Element = typename decltype(tag)::Type;
+    return launch_kernel(
+        args.few ? sum_few_kernel<Element, kMostPeers> : sum_many_kernel<Element, kMostPeers>,
+        shape, p);
+  });
 }
 
 }  // namespace
@@ -30,18 +36,14 @@ int launch_sum_over_ranks(const SumOverRanksArgs& args) {
                                   : (args.pieces + kChunkPieces - 1) / kChunkPieces;
   const auto blocks =
       static_cast<unsigned>(args.few ? wanted : std::min<int64_t>(wanted, kManyBlocks));
-  KernelLaunch launch;
   const bool prefetches = args.prefetch.first != nullptr;
-  launch.grid = dim3(prefetches ? std::max(blocks, static_cast<unsigned>(args.sms)) : blocks);
-  launch.threads = args.few ? kFewThreads : kManyThreads;
-  launch.stream = args.stream;
-  launch.starts_early = args.starts_early;
-  const SumOverRanksParams params = params_of(args, blocks);
-  return with_element(args.element, [&](auto tag) {
-    using Element = typename decltype(tag)::Type;
-    return launch_kernel(args.few ? sum_few_kernel<Element> : sum_many_kernel<Element>, launch,
-                         params);
-  });
+  KernelLaunch shape;
+  shape.grid = dim3(prefetches ? std::max(blocks, static_cast<unsigned>(args.sms)) : blocks);
+  shape.threads = args.few ? kFewThreads : kManyThreads;
+  shape.stream = args.stream;
+  shape.starts_early = args.starts_early;
+  return args.ranks == 2 ? launch<1>(args, shape, blocks)
+                         : launch<kMostRanks - 1>(args, shape, blocks);
 }
 
 }  // namespace mixed_gemm
