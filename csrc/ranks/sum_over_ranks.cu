@@ -1,3 +1,4 @@
+// The launcher of the sum over ranks.
 #include "ranks/sum_over_ranks.cuh"
 
 #include <algorithm>
