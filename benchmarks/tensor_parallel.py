@@ -39,7 +39,9 @@ ROWS = (1, 16, 256, 2048)
 # Blocks in a graph, so that a replay takes long against its launch; as many on every rank.
 BLOCKS = {1: 8, 16: 8, 256: 4, 2048: 1}
 DTYPE = torch.bfloat16
+PREFETCHED_MIB = (8, 16, 32)  # of the next weight, with --all-methods
 FAR = 0.05  # relative to the largest output: sums in bf16, in halves and whole
+SUM_FAR = 2.0**-7  # relative to the largest sum: of bf16, where some round more than once
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,10 @@ def whole(kind: str, shape: Shape, device: torch.device, ranks: int) -> Block:
     return Block(shape, linears, ranks)
 
 
-def spread(block: Block, mesh: Any, style: Callable[[], Any]) -> Block:
+Style = Callable[[nn.Module], Any]  # of a row-wise layer and the one behind it
+
+
+def spread(block: Block, mesh: Any, style: Style) -> Block:
     """The same over the ranks of a mesh; the whole one keeps its weights."""
     linears: dict[str, nn.Module] = {}
     for name in block.shape.linears:
@@ -127,7 +132,7 @@ def spread(block: Block, mesh: Any, style: Callable[[], Any]) -> Block:
             linears[name] = copied
     made = Block(block.shape, linears, 1)
     plan: dict[str, Any] = {name: torch_parallel.ColwiseParallel() for name in ("qkv", "gate_up")}
-    plan |= {name: style() for name in ("o", "down")}
+    plan |= {"o": style(made.gate_up), "down": style(made.qkv)}  # which is the next block's
     for one in plan.values():
         one.src_data_rank = None  # all ranks have the same weights: nothing is sent
     torch_parallel.parallelize_module(made, mesh, plan)
@@ -183,17 +188,26 @@ def slowest(us: float, device: torch.device) -> float:
     return float(found)
 
 
-def styles(all_methods: bool, rows: int) -> dict[str, Callable[[], Any]]:
-    found: dict[str, Callable[[], Any]] = {
-        "torch": torch_parallel.RowwiseParallel,
-        "auto": RowwiseParallel,
+def prefetching(most_bytes: int) -> Style:
+    return lambda after: RowwiseParallel(
+        all_reduce="push", followed_by=after, prefetch_bytes=most_bytes
+    )
+
+
+def styles(all_methods: bool, rows: int) -> dict[str, Style]:
+    found: dict[str, Style] = {
+        "torch": lambda _: torch_parallel.RowwiseParallel(),
+        "auto": lambda _: RowwiseParallel(),
     }
-    if all_methods:
-        for method in METHODS[1:]:
-            for part in (0,) if rows < 2048 or method != "peer" else (0, 512, 1024):
-                found[f"{method}, parts of {part}"] = (
-                    lambda m=method, p=part: RowwiseParallel(all_reduce=m, rows_of_a_part=p)  # type: ignore[misc]
-                )
+    if not all_methods:
+        return found
+    for method in METHODS[1:]:
+        for part in (0,) if rows < 2048 or method != "peer" else (0, 512, 1024):
+            found[f"{method}, parts of {part}"] = (
+                lambda _, m=method, p=part: RowwiseParallel(all_reduce=m, rows_of_a_part=p)  # type: ignore[misc]
+            )
+    for mib in PREFETCHED_MIB:
+        found[f"push, {mib} MiB of the next weight in L2"] = prefetching(mib * 2**20)
     return found
 
 
@@ -245,20 +259,24 @@ def row_of(kind: str, shape: Shape, m: int, gpus: int, style: str, us: list[floa
 
 
 def sums(mesh: Any, hidden: int, rounds: int) -> list[Row]:
-    """Each method alone, by the size of the message: 16 sums in a graph."""
+    """Each method alone, by the size of the message: 16 sums in a graph. What comes out is held
+    against the terms of all ranks, added in float32."""
     device, found = torch.device(mesh.device_type, torch.cuda.current_device()), []
     for method in METHODS[1:]:
         reduce = AllReduce(mesh.get_group(), device, method, 64 * 2**20)
         for m in (1, 16, 32, 64, 128, 256, 512, 1024, 2048):
             term = torch.randn(m, hidden, device=device, dtype=DTYPE)
+            terms = [torch.empty_like(term) for _ in range(mesh.size())]
+            dist.all_gather(terms, term, group=mesh.get_group())
+            want = torch.stack([x.float() for x in terms]).sum(0).to(DTYPE)
             for _ in range(2):
-                reduce(term.clone())
+                refuse_wrong(f"{method}, M={m}", reduce(term.clone()), want)
             torch.cuda.synchronize()
             dist.barrier()
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 for _ in range(16):
-                    reduce(term)
+                    out = reduce(term)
             us = []
             for _ in range(rounds):
                 dist.barrier()
@@ -270,11 +288,20 @@ def sums(mesh: Any, hidden: int, rounds: int) -> list[Row]:
                 end.record()
                 end.synchronize()
                 us.append(slowest(float(begin.elapsed_time(end)) * 1e3 / 16, device))
+            if reduce.method_for(term.nbytes) != "group":  # which sums in place, 16 times
+                refuse_wrong(f"{method}, M={m}, in a graph", out, want)
             found.append(
                 Row("sum over ranks", method, False, "bfloat16", hidden, 0, m,
                     round(statistics.median(us), 1), round(min(us), 1), round(max(us), 1))
             )  # fmt: skip
     return found
+
+
+def refuse_wrong(what: str, out: Tensor, want: Tensor) -> None:
+    """On all ranks if on one, so that none waits for another."""
+    apart = float((out - want).abs().max() / want.abs().max())
+    if not slowest(apart, out.device) <= SUM_FAR:
+        raise SystemExit(f"{what}: {apart} from the sum of the terms")
 
 
 def table(rows: Sequence[Row]) -> str:

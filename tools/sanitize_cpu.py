@@ -71,7 +71,7 @@ SANITIZERS = {
         "tsan",
         "thread",
         ("host_tests", "cpu_tests"),
-        ("-R", "FirstCalls|ConvCpu|does_not_depend_on_the_threads|threads_give_the_same_bits"),
+        ("-R", "FirstCalls|Inbox|ConvCpu|not_depend_on_the_threads|threads_give_the_same_bits"),
         (),
         {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"},
     ),

@@ -72,6 +72,10 @@
   /* AWQ */                                                                                  \
   X(AwqZeroRow, kBoth, "a group takes the zero points of the group before it")               \
   X(AwqWarp, kGpu, "the sums of the last warp that shares out K are left out")               \
+  /* sums over ranks */                                                                      \
+  X(OneSlot, kCpu, "a sum over ranks overwrites what the one before it sent")                \
+  X(OldUnits, kCpu, "the last epoch with an old half leaves units of the other slot")        \
+  X(HalfUnit, kCpu, "a unit counts as received when its second word has come")               \
   /* convolutions */                                                                         \
   X(PaddingValue, kBoth, "pixels outside of an int8 image are 0 instead of the zero point")  \
   X(EdgeDilation, kBoth, "the last tap of a line is not dilated")                            \

@@ -3,6 +3,7 @@ the argument.
 """
 
 ON_GPU = "for tests and benchmarks, on CUDA tensors: nothing traces it"
+IN_PARALLEL = "of mixed_gemm.parallel alone, whose own op is what torch traces"
 NO_FLOATS = "no floating-point operands"
 NO_PRODUCT = "no product"
 DETACH = "Hint: {name}.detach()"

@@ -19,6 +19,7 @@ from . import (
     fp8,
     gemm,
     layout,
+    ranks,
     repack,
     rounding,
     scaled,
@@ -29,7 +30,9 @@ from .op import Op
 T = TypeVar("T")
 
 # The files that hold the records, as docs/ops.md lists them.
-FAMILIES = (gemm, scaled, rounding, block, conv, conv_int8, awq, layout, conv_layout, repack)
+FAMILIES = (
+    gemm, scaled, rounding, block, conv, conv_int8, awq, layout, conv_layout, repack, ranks,
+)  # fmt: skip
 OPS: tuple[Op, ...] = tuple(op for family in FAMILIES for op in family.OPS)
 
 

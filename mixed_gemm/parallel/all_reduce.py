@@ -1,8 +1,9 @@
 """Sums over the ranks of a group, for messages of the size that layers make.
 
 Where torch's symmetric memory is there (GPUs of one host that reach each other's memory), a rank
-reads the terms of the others itself: one kernel and a barrier, which a CUDA graph may hold. Nowhere
-is multicast used. Else, and where messages are large, it is the all-reduce of the process group.
+reads the terms of the others itself: one kernel and a barrier, which a CUDA graph may hold; or it
+writes its own to them (``push``). Nowhere is multicast used. Else, and where messages are large, it
+is the all-reduce of the process group.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from . import push
+
 # Measured on 2 H200s (docs/parallel.md): up to so many bytes torch's own kernel, which copies,
 # waits and adds in one launch, is the fastest; up to so many a copy, a barrier and an addition by
 # the whole GPU; beyond them nothing was tried but NCCL.
 ONE_SHOT_BYTES = 256 * 1024
 PEER_BYTES = 64 * 1024 * 1024
-METHODS = ("auto", "one_shot", "peer", "group")
+# Up to so many bytes "auto" takes "push": none, since it is not measured.
+PUSH_BYTES = 0
+METHODS = ("auto", "one_shot", "peer", "push", "group")
 
 
 @dataclass(frozen=True)
@@ -50,17 +55,18 @@ class AllReduce:
     Args:
         group: of ``torch.distributed``.
         device: of the terms.
-        method: "one_shot" and "peer" read the other ranks' memory, "group" is
-            ``torch.distributed.all_reduce``; "auto" takes what is the fastest for the size, and
-            "group" where there is no symmetric memory.
-        most_bytes: of a message through symmetric memory, which are allocated.
+        method: "one_shot" and "peer" read the other ranks' memory, "push" writes to it (a kernel of
+            this library, up to 32 MiB), "group" is ``torch.distributed.all_reduce``; "auto" takes
+            what is the fastest for the size, and "group" where there is no symmetric memory.
+        most_bytes: of a message through symmetric memory, which are allocated; "push" allocates
+            twice as many for each other rank.
 
     Attributes:
         why_not: why there is no symmetric memory, in words; empty where there is.
 
     Raises:
         ValueError: ``method`` is none of these.
-        RuntimeError: "one_shot" or "peer" is asked for where there is no symmetric memory.
+        RuntimeError: "one_shot", "peer" or "push" is asked for where there is no symmetric memory.
     """
 
     def __init__(
@@ -73,33 +79,44 @@ class AllReduce:
         self._most_bytes = most_bytes
         self.key = ""
         self._buffer: _Buffer | None = None
+        self._push: push.Push | None = None
         self.why_not = "asked for the group's" if method == "group" else self._allocate()
-        if self._buffer is None and method in ("one_shot", "peer"):
+        if self.why_not and method in ("one_shot", "peer", "push"):
             raise RuntimeError(f"AllReduce: method {method!r} cannot be had: {self.why_not}")
 
     def _allocate(self) -> str:
-        """Why there is no buffer, empty where there is; the same on all ranks."""
+        """Why there is no symmetric memory, empty where there is; the same on all ranks."""
+        ranks = dist.get_world_size(self.group)
         if self.device.type != "cuda":
             reason = f"symmetric memory is of CUDA devices, got {self.device}"
-        elif dist.get_world_size(self.group) == 1:
+        elif ranks == 1:
             reason = "there is one rank"
         else:
             try:
                 import torch.distributed._symmetric_memory as symmetric
 
-                tensor = symmetric.empty(self._most_bytes, dtype=torch.uint8, device=self.device)
-                self._buffer = _Buffer(tensor, symmetric.rendezvous(tensor, self.group))
+                pushes = self.method == "auto" and PUSH_BYTES and not push.why_not(ranks)
+                if self.method == "push" or pushes:
+                    most = min(self._most_bytes, push.MOST_BYTES)
+                    self._push = push.Push(self.group, self.device, most)
+                if self.method != "push":
+                    size = self._most_bytes
+                    tensor = symmetric.empty(size, dtype=torch.uint8, device=self.device)
+                    self._buffer = _Buffer(tensor, symmetric.rendezvous(tensor, self.group))
                 return ""
             except (ImportError, RuntimeError, AttributeError) as error:
                 reason = f"{type(error).__name__}: {error}"
         return reason
 
-    def method_for(self, nbytes: int) -> str:
-        """What runs for a message: "one_shot", "peer" or "group".
+    def method_for(self, nbytes: int, dtype: torch.dtype = torch.bfloat16) -> str:
+        """What runs for a message: "one_shot", "peer", "push" or "group".
 
         Args:
-            nbytes: of the message.
+            nbytes: of the message. dtype: of its elements.
         """
+        pushes = self._push is not None and self._push.takes(nbytes, dtype)
+        if pushes and (self.method == "push" or nbytes <= PUSH_BYTES):
+            return "push"
         if self._buffer is None or nbytes > self._most_bytes or nbytes % 16:
             return "group"
         if self.method != "auto":
@@ -108,17 +125,30 @@ class AllReduce:
             return "one_shot"
         return "peer" if nbytes <= PEER_BYTES else "group"
 
-    def __call__(self, term: Tensor) -> Tensor:
+    def prefetches(self, nbytes: int, dtype: torch.dtype) -> bool:
+        """Whether the sum of a message brings what comes after it into L2.
+
+        Args:
+            nbytes: of the message. dtype: of its elements.
+        """
+        return self._push is not None and self.method_for(nbytes, dtype) == "push"
+
+    def __call__(self, term: Tensor, prefetch: Tensor | None = None) -> Tensor:
         """The sum.
 
         Args:
             term: this rank's, contiguous, of any shape; the same shape on all ranks. It may be
                 written into.
+            prefetch: uint8 ``[rows, bytes]`` to bring into L2 meanwhile, where the sum
+                :meth:`prefetches`.
         """
-        how = self.method_for(term.nbytes)
+        how = self.method_for(term.nbytes, term.dtype)
         if how == "group":
             dist.all_reduce(term, group=self.group)
             return term
+        if how == "push":
+            assert self._push is not None
+            return self._push(term, prefetch)
         assert self._buffer is not None
         if how == "one_shot":
             return self._one_shot(term, self._buffer)
@@ -219,15 +249,15 @@ def shared(mesh: Any, method: str) -> AllReduce:
 
 
 @torch.library.custom_op("mixed_gemm_parallel::sum_over_ranks", mutates_args=())
-def sum_over_ranks(term: Tensor, key: str) -> Tensor:
+def sum_over_ranks(term: Tensor, key: str, prefetch: Tensor | None = None) -> Tensor:
     """An ``AllReduce`` as torch.compile sees it: an op of its own.
 
     Args:
-        term: this rank's, of any shape. key: of :func:`shared`.
+        term: this rank's, of any shape. key: of :func:`shared`. prefetch: for the ``AllReduce``.
     """
-    return _SHARED[key](term.clone())
+    return _SHARED[key](term.clone(memory_format=torch.contiguous_format), prefetch)
 
 
 @sum_over_ranks.register_fake
-def _(term: Tensor, key: str) -> Tensor:
-    return torch.empty_like(term)
+def _(term: Tensor, key: str, prefetch: Tensor | None = None) -> Tensor:
+    return term.new_empty(term.shape)

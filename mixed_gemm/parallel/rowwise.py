@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from types import MethodType
 from typing import Any
@@ -12,10 +13,11 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor import parallel as torch_parallel
 from torch.distributed.tensor.placement_types import Placement
 
-from ..ops.errors import ArgumentValueError
+from ..ops.errors import ArgumentTypeError, ArgumentValueError
 from ..weights.act_order import ActOrderColumns
 from ..weights.tensor import QuantizedTensor
 from .all_reduce import METHODS, AllReduce, shared, sum_over_ranks
+from .prefetch import PREFETCH_BYTES, first_bytes
 
 # Rows in a part of a product, whose sum travels while the next part is multiplied. Measured on 2
 # H100s (docs/parallel.md): with fewer, the tiles of a part no longer fill the GPU.
@@ -31,13 +33,19 @@ class RowwiseParallel(torch_parallel.RowwiseParallel):
     The weight becomes the same DTensor that torch's class makes of it.
 
     Args:
-        all_reduce: "auto", "one_shot", "peer" or "group", as of ``AllReduce``.
+        all_reduce: "auto", "one_shot", "peer", "push" or "group", as of ``AllReduce``.
         rows_of_a_part: a product of at least twice as many rows is cut into parts; 0 never cuts.
+            "push" never does.
+        followed_by: the layer whose weight is read next, dense or of 4- or 8-bit integers: while
+            the ranks wait for each other, "push" brings the beginning of it into L2. Other methods
+            leave it alone.
+        prefetch_bytes: of that weight, at most.
         input_layouts: ``Shard(-1)``. output_layouts: ``Replicate()``; torch's own class has others.
         use_local_output: whether the output is a plain tensor, else a DTensor.
 
     Raises:
         ValueError: a layout is another one, or ``all_reduce`` is no method.
+        TypeError: ``followed_by`` is no module.
     """
 
     def __init__(
@@ -45,6 +53,8 @@ class RowwiseParallel(torch_parallel.RowwiseParallel):
         *,
         all_reduce: str = "auto",
         rows_of_a_part: int = ROWS_OF_A_PART,
+        followed_by: nn.Module | None = None,
+        prefetch_bytes: int = PREFETCH_BYTES,
         input_layouts: Placement | None = None,
         output_layouts: Placement | None = None,
         use_local_output: bool = True,
@@ -63,7 +73,16 @@ class RowwiseParallel(torch_parallel.RowwiseParallel):
                 f"output_layouts Replicate(), got {self.input_layouts} and {self.output_layouts}. "
                 "Hint: torch.distributed.tensor.parallel.RowwiseParallel has the others"
             )
-        self._method, self._rows_of_a_part = all_reduce, rows_of_a_part
+        if not (followed_by is None or isinstance(followed_by, nn.Module)):
+            raise ArgumentTypeError(
+                "RowwiseParallel: followed_by must be a module or None, got "
+                f"{type(followed_by).__name__}"
+            )
+        self._method = all_reduce
+        self._summed = partial(
+            product, rows_of_a_part=rows_of_a_part,
+            next_weight=None if followed_by is None else _NextWeight(followed_by, prefetch_bytes),
+        )  # fmt: skip
 
     def _apply(self, module: nn.Module, device_mesh: Any) -> nn.Module:
         if not isinstance(module, nn.Linear) or device_mesh.ndim != 1:
@@ -77,11 +96,11 @@ class RowwiseParallel(torch_parallel.RowwiseParallel):
             style = torch_parallel.RowwiseParallel(use_local_output=self.use_local_output)
             return style._apply(module, device_mesh)
         reduce = shared(device_mesh, self._method)
-        rows, local = self._rows_of_a_part, self.use_local_output
+        summed, local = self._summed, self.use_local_output
 
         def forward(module: nn.Linear, input: Tensor) -> Tensor:
             x = input.to_local() if isinstance(input, DTensor) else input
-            out = product(module, x, reduce, rows)
+            out = summed(module, x, reduce)
             return out if local else DTensor.from_local(
                 out, device_mesh, [Replicate()], run_check=False
             )  # fmt: skip
@@ -90,7 +109,22 @@ class RowwiseParallel(torch_parallel.RowwiseParallel):
         return module
 
 
-def product(module: nn.Linear, x: Tensor, reduce: AllReduce, rows_of_a_part: int) -> Tensor:
+@dataclass(frozen=True)
+class _NextWeight:
+    """module: its weight may be exchanged until it is asked for. most_bytes: of it."""
+
+    module: nn.Module
+    most_bytes: int
+
+    def first_bytes(self, device: torch.device) -> Tensor | None:
+        found = first_bytes(getattr(self.module, "weight", None), self.most_bytes)
+        return None if found is None or found.device != device else found
+
+
+def product(
+    module: nn.Linear, x: Tensor, reduce: AllReduce, rows_of_a_part: int,
+    next_weight: _NextWeight | None = None,
+) -> Tensor:  # fmt: skip
     """The sum over ranks of ``x @ w.T``, plus the bias.
 
     Args:
@@ -100,7 +134,8 @@ def product(module: nn.Linear, x: Tensor, reduce: AllReduce, rows_of_a_part: int
     if torch.is_grad_enabled() and x.requires_grad:
         out: Tensor = _Summed.apply(_times(x, weight), reduce)  # type: ignore[no-untyped-call]
     else:
-        out = _in_parts(x.reshape(-1, x.shape[-1]), weight, reduce, rows_of_a_part)
+        rows = x.reshape(-1, x.shape[-1])
+        out = _in_parts(rows, weight, reduce, rows_of_a_part, next_weight)
         out = out.reshape(*x.shape[:-1], out.shape[-1])
     return out if bias is None else out + bias
 
@@ -115,15 +150,20 @@ def _times(x: Tensor, weight: Any) -> Tensor:
     return nn.functional.linear(x, weight)
 
 
-def _in_parts(x: Tensor, weight: Any, reduce: AllReduce, rows_of_a_part: int) -> Tensor:
-    rows = x.shape[0]
+def _in_parts(
+    x: Tensor, weight: Any, reduce: AllReduce, rows_of_a_part: int, next_weight: _NextWeight | None
+) -> Tensor:
+    rows, n = x.shape[0], weight.shape[0]
+    nbytes = rows * n * x.element_size()
+    prefetch = None
+    if next_weight is not None and reduce.prefetches(nbytes, x.dtype):
+        prefetch = next_weight.first_bytes(x.device)
     if torch.compiler.is_compiling():
-        total: Tensor = sum_over_ranks(_times(x, weight), reduce.key)
+        total: Tensor = sum_over_ranks(_times(x, weight), reduce.key, prefetch)
         return total
-    n = weight.shape[0]
     cut = rows_of_a_part and rows >= 2 * rows_of_a_part
-    if not cut or not reduce.takes_parts(rows * n * x.element_size()):
-        return reduce(_times(x, weight))
+    if not cut or not reduce.takes_parts(nbytes):
+        return reduce(_times(x, weight), prefetch)
     parts = x.tensor_split(-(-rows // rows_of_a_part))
     out = x.new_empty(rows, n)
     return reduce.in_parts([partial(_times, part, weight) for part in parts], out)

@@ -1,5 +1,6 @@
 """What tests/python/parallel tries over gloo, over NCCL on two GPUs: every scheme under torch's
-tensor parallelism, checkpoints, FSDP2 with adapters, plans of transformers."""
+tensor parallelism, checkpoints, FSDP2 with adapters, plans of transformers. And our kernel that
+sums over ranks."""
 
 from __future__ import annotations
 
@@ -24,6 +25,10 @@ def run(module: str, folder: Path, *after: str) -> None:
 
 def test_every_scheme_under_parallelize_module(tmp_path: Path) -> None:
     run("support.parallel_layers", tmp_path)
+
+
+def test_push_gives_the_sum_to_the_bit(tmp_path: Path) -> None:
+    run("support.parallel_push", tmp_path)
 
 
 def test_what_processes_save_any_number_of_them_loads(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ ORDER = (
     "conv",
     "conv_int8",
     "dense",
+    "ranks",
     "cpu",
     "dispatch",
     "ops",

@@ -42,6 +42,11 @@ def test_two_processes_time_a_block(repository: Path, tmp_path: Path) -> None:
     assert all(row.us > 0 for row in rows)
 
 
+def test_followed_by_takes_modules() -> None:
+    with pytest.raises(TypeError, match="followed_by must be a module or None, got str"):
+        RowwiseParallel(followed_by="gate")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -68,6 +73,8 @@ def test_symmetric_memory_that_is_not_there_is_refused_or_said(tmp_path: Path) -
         assert torch.equal(reduce(torch.ones(3)), torch.ones(3))
         with pytest.raises(RuntimeError, match=r"'one_shot' cannot be had: symmetric memory is of"):
             AllReduce(group, device, "one_shot")
+        with pytest.raises(RuntimeError, match=r"'push' cannot be had: symmetric memory is of"):
+            AllReduce(group, device, "push")
         with pytest.raises(ValueError, match="method must be one of"):
             AllReduce(group, device, "nccl")
     finally:

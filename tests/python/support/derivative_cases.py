@@ -321,6 +321,17 @@ SAMPLES: dict[str, Callable[[], Sample]] = {
     "_qconv2d_int8_configs": lambda: forced(conv_int8(), "_qconv2d_int8_configs"),
     "_block_quant_gemm_config": lambda: forced(block_gemm(), "_block_quant_gemm_config", config=""),
     "_block_quantize": lambda: forced(block_gemm(), "_block_quantize"),
+    "_sum_over_ranks": lambda: Sample(
+        "_sum_over_ranks",
+        {
+            "term": integers(2, 8),
+            "inboxes": [torch.zeros(16, dtype=torch.uint8) for _ in range(2)],
+            "counter": torch.zeros(2, dtype=torch.int64),
+            "rank": 0,
+            "few_bytes": 0,
+            "prefetch": None,
+        },
+    ),
 }
 
 
