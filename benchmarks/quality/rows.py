@@ -49,6 +49,15 @@ ROWS = (
         for symmetric, kind in ((True, "symmetric"), (False, "asymmetric"))
         for method in (None, "rtn", "hqq", "awq", "gptq", "awq+gptq", "autoround")
     ),
+    *(
+        Row(f"float8 {name}, {method or 'nearest'}", None, {"scheme": scheme, "method": method})
+        for name, scheme in (
+            ("per channel", Scheme.fp8()),
+            ("128 x 128", Scheme.fp8(strategy="block", block=(128, 128))),
+            ("weights only", Scheme.fp8(None)),
+        )
+        for method in (None, "gptq")
+    ),
     Row("4 bits g64 real zero points, hqq", None, {"scheme": REAL_ZEROS, "method": "hqq"}),
     *(
         Row(f"W8A8 {kind}, {name}", None, _rounded(activations, method, **more))

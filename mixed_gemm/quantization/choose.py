@@ -11,6 +11,7 @@ from .._progress import Progress
 from ..ops.errors import ArgumentValueError
 from ..weights.tensor import QuantizedTensor
 from .methods.base import Method
+from .methods.gptq import GPTQ
 from .methods.rounding import RoundToNearest
 from .methods.sequential import Sequential
 from .methods.smoothquant import SmoothQuant
@@ -68,10 +69,11 @@ def _by_method(
     progress: Progress,
 ) -> Method:
     for name, target in targets.items():
-        if not target.scheme.is_weight_only:
+        if not target.scheme.is_weight_only and not isinstance(method, GPTQ):
             raise ArgumentValueError(
-                "quantize_: method must be None, 'smoothquant' or 'smoothquant+gptq' for schemes "
-                f"that round activations, got {method} and {name} as {target.scheme}"
+                "quantize_: method must be None, 'gptq', 'smoothquant' or 'smoothquant+gptq' for "
+                "schemes that round activations, and None or 'gptq' for float8, got "
+                f"{method} and {name} as {target.scheme}"
             )
     _refuse_smooth(smooth)
     if not hasattr(method, "quantize"):
@@ -82,6 +84,8 @@ def _by_method(
             f"quantize_: a model on the meta device has no weights to calibrate by {method}. Hint: "
             "mixed_gemm.quantization.CalibratedCheckpoint, of a folder"
         )
+    if any(target.scheme.input_activations is not None for target in targets.values()):
+        return SmoothQuant(None, method, progress)
     return Sequential(method, progress)
 
 

@@ -93,10 +93,15 @@ class CalibratedCheckpoint(DenseCheckpoint):
                 f"quantize: {method!r} needs the whole model in memory. Hint: load it and call "
                 "mixed_gemm.quantize_, or take another method"
             )
-        if not hasattr(chosen, "quantize") or not self.scheme.is_weight_only:
+        if not hasattr(chosen, "quantize"):
             raise ArgumentValueError(
-                f"quantize: {method!r} with {self.scheme} needs no calibration by blocks. Hint: "
-                "leave calibration out"
+                f"quantize: {method!r} needs no calibration. Hint: leave calibration out"
+            )
+        if not self.scheme.is_weight_only:
+            raise ArgumentValueError(
+                f"quantize: {method!r} by blocks is for integers whose activations are left alone, "
+                f"got {self.scheme}. Hint: leave calibration out, or load the model and call "
+                "mixed_gemm.quantize_"
             )
         self._work, self._method = Path(work), chosen
         self._device = torch.device(device)

@@ -89,10 +89,11 @@ def quantize_(
             point of each group that costs least; "hqq", half-quadratic (both in seconds and
             without data); "awq", "gptq", "awq+gptq", "autoround", which need calibration;
             "gptq+distill", which needs room for gradients, too; "smoothquant" and
-            "smoothquant+gptq", for schemes that round
-            activations; or an object of ``mixed_gemm.quantization.methods``, which have settings.
-            All but those two are for linears whose activations are left alone; convolutions are
-            rounded to the nearest. With a method, bits may be 3 or 2, which are stored in 4.
+            "smoothquant+gptq", for schemes that round activations to int8; or an object of
+            ``mixed_gemm.quantization.methods``, which have settings. "gptq" is for float8 and for
+            int8 activations as well; the others are for integers whose activations are left
+            alone. Convolutions are rounded to the nearest. With a method, bits may be 3 or 2,
+            which are stored in 4.
         calibration: batches for methods that need them, and for schemes that round activations:
             for static ones and for ``smooth``. A mapping runs as model(**batch), a tuple or list as
             model(*batch), anything else as model(batch), in eval mode. Of text: ``text_batches``.

@@ -161,19 +161,40 @@ class Fp8Weight(QuantizedTensor):
                 Inf.
             TypeError: the weight has another dtype.
         """
-        scale = None
-        if "input_scale" in cls.present(scheme):
-            if input_range is None or not all(map(math.isfinite, input_range)):
-                raise ArgumentValueError(
-                    f"mixed_gemm.Fp8Weight: activations='static' needs a finite input_range, got "
-                    f"{input_range}. Hint: mixed_gemm.quantize_(model, 'fp8', "
-                    "activations='static', calibration=batches) finds it"
-                )
-            scale = max(max(map(abs, input_range)) / FP8_MAX, MIN_SCALE)
+        scale = cls._static_scale(scheme, input_range)
         q, weight_scale = rounded(weight, scheme, torch.float32)
         return cls.from_quantized(
             q, weight_scale, scheme=scheme, input_scale=scale, dtype=dtype or weight.dtype
         )
+
+    @classmethod
+    def _static_scale(cls, scheme: Scheme, input_range: tuple[float, float] | None) -> float | None:
+        """Of activations between these; None where each call finds its own, or rounds none."""
+        if "input_scale" not in cls.present(scheme):
+            return None
+        if input_range is None or not all(map(math.isfinite, input_range)):
+            raise ArgumentValueError(
+                f"mixed_gemm.Fp8Weight: activations='static' needs a finite input_range, got "
+                f"{input_range}. Hint: mixed_gemm.quantize_(model, 'fp8', "
+                "activations='static', calibration=batches) finds it"
+            )
+        return max(max(map(abs, input_range)) / FP8_MAX, MIN_SCALE)
+
+    def with_activations(
+        self, scheme: Scheme, *, input_range: tuple[float, float] | None = None
+    ) -> Fp8Weight:
+        """The same weight for activations as another scheme rounds them.
+
+        Args:
+            scheme: with the same weights. input_range: as of :meth:`from_float`.
+
+        Raises:
+            ValueError: static activations have no range.
+        """
+        return type(self).from_quantized(
+            self.weight_fp8, self.weight_scale, scheme=scheme,
+            input_scale=self._static_scale(scheme, input_range), dtype=self.dtype,
+        )  # fmt: skip
 
     @classmethod
     def from_quantized(

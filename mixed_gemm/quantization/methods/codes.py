@@ -7,7 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...weights.fp8 import Fp8Weight
+from ...weights.fp8_blocks import block_of
 from ...weights.kinds import kind_of
+from ...weights.rounding_fp8 import FP8
 from ...weights.tensor import QuantizedTensor
 from ..stage import Site
 from .grid import Grid
@@ -16,6 +19,12 @@ from .grid import Grid
 def as_weight(codes: Tensor, grid: Grid, site: Site) -> QuantizedTensor:
     """What a layer keeps of codes ``[N, K]`` and their grid."""
     scheme, dtype = site.target.scheme, site.dense.dtype
+    if grid.range.is_float8:
+        block = block_of(scheme, tuple(codes.shape))
+        shared = grid.scale[:, 0] if block is None else grid.scale[:: block[0]]
+        return Fp8Weight.from_quantized(
+            codes.to(FP8), shared, scheme=scheme, dtype=dtype, where=site.name
+        )
     scales = grid.scale.t().contiguous().to(dtype)
     zeros = None
     if scheme.has_zeros:

@@ -76,7 +76,9 @@ class GPTQ:
 
 
 def _alike(group: list[Site]) -> list[list[Site]]:
+    """Those that may be solved as one: rows of several that share a scale are none's of them."""
     found: dict[object, list[Site]] = defaultdict(list)
     for site in group:
-        found[site.target.scheme, site.dense.dtype].append(site)
+        by_row = site.target.scheme.weights.strategy in ("channel", "group")
+        found[site.target.scheme, site.dense.dtype, None if by_row else site.name].append(site)
     return list(found.values())

@@ -1,4 +1,4 @@
-"""Scales and zero points of groups, searched so that rounding costs least.
+"""What codes stand for; scales and zero points of groups, searched so that rounding costs least.
 
 The cost of an element is the square of what rounding changes times a weight: how large its input
 is, squared and summed over calibration (the diagonal of the second moments). Without data a search
@@ -14,8 +14,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...ops.fp8 import FP8_MAX
 from ...ops.problem import num_groups
+from ...weights.fp8_blocks import block_of
 from ...weights.rounding import nonzero_scale
+from ...weights.rounding_fp8 import FP8
 from ...weights.scheme import Scheme
 
 SHRINKS = 40  # that are tried, from the whole range of a group down to LEAST of it
@@ -25,24 +28,57 @@ REFITS = 3  # of the scale to the codes, each followed by rounding again
 
 @dataclass(frozen=True)
 class Range:
-    """The codes of a scheme.
+    """The codes of a scheme: integers, or the numbers of float8_e4m3fn, which are their own codes.
 
     low, high: the least and the largest. group: elements of K that share a scale. has_zeros:
-    whether groups have zero points, which are codes. dtype: in which scales are stored.
+    whether groups have zero points, which are codes. dtype: in which scales are stored. rows:
+    output channels that share them, 0 is all. is_float8: whether codes are float8.
     """
 
-    low: int
-    high: int
+    low: float
+    high: float
     group: int
     has_zeros: bool
     dtype: torch.dtype
+    rows: int = 1
+    is_float8: bool = False
 
     @classmethod
     def of(cls, scheme: Scheme, k: int, dtype: torch.dtype, bits: int | None = None) -> Range:
-        """Of a weight-only scheme; ``bits`` fewer than it stores leave its outer codes unused."""
+        """Of a scheme's weights; ``bits`` fewer than it stores leave its outer codes unused."""
+        if scheme.weights.type == "float":
+            whole = (0 if scheme.weights.strategy == "tensor" else 1, k)
+            rows, group = block_of(scheme, (0, k)) or whole
+            return cls(-FP8_MAX, FP8_MAX, group, False, torch.float32, rows, is_float8=True)
         half = 2 ** ((bits or scheme.bits) - 1)
         group = k if scheme.group_size == -1 else scheme.group_size
         return cls(-half, half - 1, group, scheme.has_zeros, dtype)
+
+    def nearest(self, x: Tensor) -> Tensor:
+        """The nearest code of every number, float32."""
+        return nearest_(x.clone(), self.low, self.high, self.is_float8)
+
+    def pooled(self, x: Tensor, how: str = "sum") -> Tensor:
+        """Over the rows that share scales, for each of them: the sum, or the largest ("amax").
+
+        Args:
+            x: ``[N, ...]``.
+        """
+        n = x.shape[0]
+        rows = self.rows or n
+        if rows == 1:
+            return x
+        padded = x.new_zeros(-(-n // rows) * rows, *x.shape[1:])
+        padded[:n] = x
+        found: Tensor = getattr(padded.view(-1, rows, *x.shape[1:]), how)(1)
+        return found.repeat_interleave(rows, 0)[:n]
+
+
+def nearest_(x: Tensor, low: float, high: float, is_float8: bool) -> Tensor:
+    """The nearest codes in the place of numbers."""
+    if is_float8:
+        return x.copy_(x.clamp_(low, high).to(FP8))
+    return x.round_().clamp_(low, high)
 
 
 @dataclass
@@ -62,7 +98,7 @@ class Grid:
     def codes(self, weight: Tensor) -> Tensor:
         """The nearest ones, float32 ``[N, K]``."""
         scale, zero = self.spread(weight.shape[1])
-        return torch.round(weight / scale + zero).clamp(self.range.low, self.range.high)
+        return self.range.nearest(weight / scale + zero)
 
     def values(self, codes: Tensor) -> Tensor:
         scale, zero = self.spread(codes.shape[1])
@@ -78,13 +114,16 @@ def grouped(x: Tensor, size: int) -> Tensor:
 
 
 def _round(x: Tensor, scale: Tensor, zero: Tensor, of: Range) -> Tensor:
-    return torch.round(x / scale + zero).clamp(of.low, of.high)
+    return of.nearest(x / scale + zero)
 
 
 def _starts(x: Tensor, of: Range) -> list[tuple[Tensor, Tensor]]:
     """(scale, zero) ``[N, G, 1]`` of the whole range of each group: with zero points from the
     smallest to the largest; without, the larger magnitude at the code of larger magnitude, and
-    the same mirrored."""
+    the same mirrored, unless codes are alike on both sides."""
+    if of.is_float8:
+        largest = of.pooled(x.abs().amax(-1, keepdim=True), "amax")
+        return [(nonzero_scale(largest / of.high, of.dtype), torch.zeros_like(largest))]
     if of.has_zeros:
         smallest = x.amin(-1, keepdim=True).clamp(max=0)
         largest = x.amax(-1, keepdim=True).clamp(min=0)
@@ -160,7 +199,7 @@ def search(
 
     def error(scale: Tensor, zero: Tensor) -> Tensor:
         back = (_round(x, scale, zero, of) - zero) * scale
-        return ((back - x).square() * cost).sum(-1, keepdim=True)
+        return of.pooled(((back - x).square() * cost).sum(-1, keepdim=True))
 
     best, least = None, None
     for scale, zero in _starts(x, of):
@@ -181,8 +220,8 @@ def search(
     scale, zero = best
     for _ in range(REFITS):
         steps = _round(x, scale, zero, of) - zero
-        fitted = (cost * steps * x).sum(-1, keepdim=True) / (
-            (cost * steps.square()).sum(-1, keepdim=True).clamp(min=1e-30)
+        fitted = of.pooled((cost * steps * x).sum(-1, keepdim=True)) / (
+            of.pooled((cost * steps.square()).sum(-1, keepdim=True)).clamp(min=1e-30)
         )
         fitted = nonzero_scale(fitted, of.dtype)
         found = error(fitted, zero)

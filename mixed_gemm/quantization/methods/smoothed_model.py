@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from torch import Tensor, nn
 
@@ -41,6 +42,12 @@ def _multiplied(target: Target, factors: Tensor) -> nn.Linear:
     return made
 
 
+def _of_weights(scheme: Scheme) -> Scheme:
+    if scheme.weights.type == "float":
+        return replace(scheme, input_activations=None)
+    return scheme if scheme.is_weight_only else Scheme.weight_only(8, -1)
+
+
 @contextmanager
 def smoothed(
     targets: Mapping[str, Target], smoothing: Mapping[str, Smoothing]
@@ -51,14 +58,14 @@ def smoothed(
         targets: name -> linear. smoothing: name -> factors, of those that have some.
 
     Yields:
-        name -> what that layer is called meanwhile, and as what it is quantized: int8 with a scale
-        for each output channel.
+        name -> what that layer is called meanwhile, and as what it is quantized: with the weights
+        of its scheme, and activations as they are.
     """
-    scheme = Scheme.weight_only(8, -1)
     found: dict[str, tuple[str, Target]] = {}
     kept = [(p, c, getattr(p, c)) for name in smoothing for p, c in targets[name].places]
     try:
         for name, target in targets.items():
+            scheme = _of_weights(target.scheme)
             if (of := smoothing.get(name)) is None:
                 found[name] = (name, Target(target.layer, scheme, target.module, target.places))
                 continue

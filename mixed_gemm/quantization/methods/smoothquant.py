@@ -9,6 +9,7 @@ from torch import nn
 
 from ..._progress import Progress
 from ...ops.errors import ArgumentValueError, wrong_value
+from ...weights.fp8 import Fp8Weight
 from ...weights.kinds import kind_of
 from ...weights.tensor import QuantizedTensor
 from ...weights.w8a8 import W8A8Weight
@@ -28,8 +29,8 @@ class SmoothQuant:
     Args:
         alpha: of SmoothQuant in 0..1; "search": for each layer the one by which its output changes
             least; None: no smoothing.
-        then: rounds the weights that have the factors in them, ``GPTQ()`` say, for schemes with a
-            scale for each output channel; None: to the nearest.
+        then: rounds the weights that have the factors in them, ``GPTQ()`` say; None: to the
+            nearest.
         progress: of ``then``, see ``quantize_``.
 
     Raises:
@@ -66,8 +67,7 @@ class SmoothQuant:
         Raises:
             ValueError: there is no calibration, and smoothing, static activations or ``then`` need
                 it; or it does not reach a layer that needs it; or a layer that would be smoothed is
-                float8; or ``then`` is given for a scheme that is not "w8a8". The model is as it
-                was then.
+                float8; or ``then`` is given for int8 by block. The model is as it was then.
         """
         if self._then is not None:
             self._refuse_others(targets)
@@ -80,7 +80,7 @@ class SmoothQuant:
                     "be None for float8 layers",
                     f"{self._alpha} and {name} as {target.scheme}",
                     because="float8 has small steps for small numbers beside large ones",
-                    hint="scheme='w8a8'",
+                    hint="scheme='w8a8', or method='gptq'",
                 )
         linears = {x: t.layer for x, t in targets.items() if isinstance(t.layer, nn.Linear)}
         static = [name for name in targets if _is_static(targets[name])]
@@ -93,9 +93,12 @@ class SmoothQuant:
                 "hundred typical inputs"
             )
         shared = {parameter for parameter, who in weight_owners(model).items() if len(who) > 1}
-        modules = {name: targets[name].module for name in {**linears, **dict.fromkeys(static)}}
+        looked_at = [] if self._only_then else list(linears)
+        modules = {name: targets[name].module for name in dict.fromkeys([*looked_at, *static])}
         rows = ROWS if self._alpha == SEARCH else 0
-        self._seen = None if calibration is None else observe(model, modules, calibration, rows)
+        self._seen = None
+        if calibration is not None and (modules or not self._only_then):
+            self._seen = observe(model, modules, calibration, rows)
         for name in static:
             self._range(name)  # all of them, before anything is folded
         undo: list[Callable[[], None]] = []
@@ -121,12 +124,19 @@ class SmoothQuant:
                 raise
             self._walk = walk
 
+    @property
+    def _only_then(self) -> bool:
+        """Whether there is nothing to smooth: only static activations are looked at."""
+        return self._then is not None and self._alpha is None
+
     def _refuse_others(self, targets: Mapping[str, Target]) -> None:
         for name, target in targets.items():
-            if isinstance(target.layer, nn.Linear) and not W8A8Weight.stores(target.scheme, 2):
+            scheme = target.scheme
+            stored = any(kind.stores(scheme, 2) for kind in (W8A8Weight, Fp8Weight))
+            if isinstance(target.layer, nn.Linear) and not (stored or scheme.is_weight_only):
                 raise ArgumentValueError(
-                    f"quantize_: SmoothQuant with then={self._then} is for 'w8a8' and its "
-                    f"activations, got {name} as {target.scheme}. Hint: method='smoothquant'"
+                    f"quantize_: {self._then} is for weights of 'w8a8' and 'fp8' where activations "
+                    f"are rounded, got {name} as {scheme}. Hint: method='smoothquant'"
                 )
 
     def _range(self, name: str) -> tuple[float, float]:
@@ -150,7 +160,12 @@ class SmoothQuant:
             statistics |= {"smoothing": found.factors, "folded": found.folded}
         weight = target.layer.weight
         if self._walk is not None and name in self._inner:
-            inner = self._walk.weight(*self._inner[name]).unpacked()
+            rounded = self._walk.weight(*self._inner[name])
+            if isinstance(rounded, Fp8Weight):
+                return rounded.with_activations(target.scheme, **statistics)
+            if target.scheme.is_weight_only:
+                return rounded
+            inner = rounded.unpacked()
             return W8A8Weight.from_codes(
                 inner.q, inner.scales[0], target.scheme, dtype=weight.dtype, **statistics
             )

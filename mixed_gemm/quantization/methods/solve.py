@@ -7,12 +7,14 @@ stand for, and H ``[K, K]`` the second moments of the inputs.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from ...weights.rounding import nonzero_scale
 from ..replay import replayed
-from .grid import Grid, grouped
+from .grid import Grid, grouped, nearest_
 
 COLUMNS = 128  # that are done before the others hear of their errors: one product of matrices
 
@@ -48,7 +50,7 @@ def compensated(weight: Tensor, grid: Grid, gram: Tensor) -> Tensor:
     order = torch.argsort(gram.diagonal(), descending=True)
     back = torch.argsort(order)
     scale, zero = (x[:, order] for x in grid.spread(k))
-    low, high = grid.range.low, grid.range.high
+    codes_are = grid.range.low, grid.range.high, grid.range.is_float8
     # The upper triangle U of H^-1 = U^T U: row j tells the later columns of an error in column j.
     lower = torch.linalg.cholesky(gram[order][:, order])
     upper = torch.linalg.cholesky(torch.cholesky_inverse(lower), upper=True)
@@ -58,24 +60,25 @@ def compensated(weight: Tensor, grid: Grid, gram: Tensor) -> Tensor:
         end = min(begin + COLUMNS, k)
         mine, within = left[:, begin:end], upper[begin:end, begin:end]
         given = (mine, within, scale[:, begin:end], zero[:, begin:end])
-        codes[:, begin:end], errors = replayed(_round_columns, given, low, high)
+        codes[:, begin:end], errors = replayed(_round_columns, given, *codes_are)
         left[:, end:] -= errors @ upper[begin:end, end:]
     return codes[:, back]
 
 
 def _round_columns(
-    weight: Tensor, within: Tensor, scale: Tensor, zero: Tensor, low: float, high: float
+    weight: Tensor, within: Tensor, scale: Tensor, zero: Tensor, *codes_are: Any
 ) -> tuple[Tensor, Tensor]:
     """Codes and errors of some columns, each making up for those before it.
 
     Args:
         weight, scale, zero: ``[N, columns]``. within: upper triangle ``[columns, columns]``.
+        codes_are: low, high, is_float8, as of :func:`nearest_`.
     """
     left, codes, errors = weight.clone(), torch.empty_like(weight), torch.empty_like(weight)
     inverse = 1 / scale
     for j in range(weight.shape[1]):
         q, error = codes[:, j], errors[:, j]
-        torch.addcmul(zero[:, j], left[:, j], inverse[:, j], out=q).round_().clamp_(low, high)
+        nearest_(torch.addcmul(zero[:, j], left[:, j], inverse[:, j], out=q), *codes_are)
         torch.sub(q, zero[:, j], out=error)
         torch.addcmul(left[:, j], error, scale[:, j], value=-1, out=error).div_(within[j, j])
         left[:, j:].addr_(error, within[j, j:], alpha=-1)
@@ -90,56 +93,59 @@ def descended(codes: Tensor, weight: Tensor, grid: Grid, gram: Tensor) -> Tensor
     """
     k = weight.shape[1]
     scale, _ = grid.spread(k)
-    low, high = grid.range.low, grid.range.high
+    codes_are = grid.range.low, grid.range.high, grid.range.is_float8
     slope = (grid.values(codes) - weight) @ gram
     codes = codes.clone()
     for begin in range(0, k, COLUMNS):
         end = min(begin + COLUMNS, k)
         part = slice(begin, end)
         given = (slope[:, part], gram[part, part], codes[:, part], scale[:, part])
-        codes[:, part], changes = replayed(_best_columns, given, low, high)
+        codes[:, part], changes = replayed(_best_columns, given, *codes_are)
         slope += changes @ gram[part]
     return codes
 
 
 def _best_columns(
-    slope: Tensor, within: Tensor, codes: Tensor, scale: Tensor, low: float, high: float
+    slope: Tensor, within: Tensor, codes: Tensor, scale: Tensor, *codes_are: Any
 ) -> tuple[Tensor, Tensor]:
     """New codes of some columns, one after the other, and by how much their values changed.
 
     Args:
         slope: half the gradient ``[N, columns]``, as codes and scale. within: of H.
+        codes_are: low, high, is_float8, as of :func:`nearest_`.
     """
     slope, new, changes = slope.clone(), torch.empty_like(codes), torch.empty_like(codes)
     step = 1 / (within.diagonal() * scale)
     for j in range(codes.shape[1]):
         q, change = new[:, j], changes[:, j]
         torch.addcmul(codes[:, j], slope[:, j], step[:, j], value=-1, out=q)
-        torch.sub(q.round_().clamp_(low, high), codes[:, j], out=change).mul_(scale[:, j])
+        torch.sub(nearest_(q, *codes_are), codes[:, j], out=change).mul_(scale[:, j])
         slope.addr_(change, within[j])
     return new, changes
 
 
 def refitted(codes: Tensor, weight: Tensor, grid: Grid, gram: Tensor) -> Grid:
-    """The scales that are best for the codes as they are: least squares, the groups of a row
-    together. A row for which rounding the scales loses what that won keeps its own."""
+    """The scales that are best for the codes as they are: least squares, the groups of a row (of
+    the rows that share scales) together. A row for which rounding the scales loses what that won
+    keeps its own."""
     of, k = grid.range, weight.shape[1]
     _, zero = grid.spread(k)
     steps = codes - zero
     groups = grid.scale.shape[1]
-    right = grouped(steps * (weight @ gram), of.group).sum(-1)
+    right = of.pooled(grouped(steps * (weight @ gram), of.group).sum(-1))
     matrix = torch.empty(len(codes), groups, groups, device=codes.device)
     for g in range(groups):
         part = slice(g * of.group, min((g + 1) * of.group, k))
         matrix[:, g] = grouped((steps[:, part] @ gram[part]) * steps, of.group).sum(-1)
+    matrix = of.pooled(matrix)
     diagonal = matrix.diagonal(dim1=1, dim2=2)
     diagonal += 1e-6 * diagonal.mean(-1, keepdim=True) + 1e-30  # a view: codes may all be zero
     scale = torch.linalg.solve(matrix, right)
-    usable = scale.isfinite() & (scale != 0)
+    usable = scale.isfinite() & (scale > 0 if of.is_float8 else scale != 0)
     scale = nonzero_scale(torch.where(usable, scale, grid.scale), of.dtype)
     new = Grid(of, scale, grid.zero)
-    better = row_costs(new.values(codes), weight, gram) < row_costs(
-        grid.values(codes), weight, gram
+    better = of.pooled(row_costs(new.values(codes), weight, gram)) < of.pooled(
+        row_costs(grid.values(codes), weight, gram)
     )
     return Grid(of, torch.where(better[:, None], scale, grid.scale), grid.zero)
 

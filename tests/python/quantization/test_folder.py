@@ -172,8 +172,14 @@ def test_a_folder_of_the_user_is_not_touched(dense: Path, tmp_path: Path) -> Non
 
 
 def test_methods_without_data_are_refused(dense: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="needs no calibration by blocks"):
+    with pytest.raises(ValueError, match="needs no calibration"):
         calibrated(dense, tmp_path / "work", "hqq")
+    for scheme in ("fp8", "w8a8"):
+        with pytest.raises(ValueError, match=r"by blocks is for integers.*mixed_gemm\.quantize_"):
+            CalibratedCheckpoint(
+                dense, scheme, method="gptq", calibration=decoders.batches(), work=tmp_path / "w",
+                progress=False,
+            )  # fmt: skip
     shutil.rmtree(tmp_path / "work", ignore_errors=True)
     with pytest.raises(ValueError, match="needs the whole model in memory"):
         calibrated(dense, tmp_path / "work", "gptq+distill")

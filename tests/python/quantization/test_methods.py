@@ -45,6 +45,39 @@ def test_methods_beat_rounding(kind: str, symmetric: bool) -> None:
     assert max(gptq, both) < 0.8 * nearest
 
 
+FLOAT8 = {
+    "channel": Scheme.fp8(),
+    "tensor": Scheme.fp8(strategy="tensor"),
+    "static": Scheme.fp8("static"),
+    "no activations": Scheme.fp8(None),
+    "128 x 128": Scheme.fp8(strategy="block", block=(128, 128)),
+    "ragged blocks": Scheme.fp8(strategy="block", block=(48, 80)),
+}
+
+
+@pytest.mark.parametrize("scheme", [*FLOAT8.values(), Scheme.w8a8()], ids=[*FLOAT8, "int8"])
+def test_gptq_rounds_weights_whose_activations_are_rounded(scheme: Scheme) -> None:
+    """The weights alone are compared: what rounding activations changes, both have."""
+    dense, made = decoders.decoder("Llama"), {}
+    expected = decoders.logits(dense)
+    for method in (None, "gptq"):
+        model = decoders.decoder("Llama")
+        needs = method is not None or scheme.activations == "static"
+        mixed_gemm.quantize_(
+            model, scheme, method=method, calibration=decoders.batches() if needs else None,
+            progress=False,
+        )  # fmt: skip
+        for layer in (x for x in model.modules() if isinstance(x, mixed_gemm.Linear)):
+            assert layer.weight.scheme == scheme
+        weights = decoders.decoder("Llama")
+        stored = dict(model.named_modules())
+        for name, layer in weights.named_modules():
+            if isinstance(layer, nn.Linear) and isinstance(stored[name], mixed_gemm.Linear):
+                layer.weight.data.copy_(stored[name].dequantize())
+        made[method] = decoders.error(weights, expected)
+    assert made["gptq"] < 0.8 * made[None]
+
+
 @pytest.mark.parametrize("method", ["rtn", "hqq"])
 @pytest.mark.parametrize("shift", [0.0, 0.5, -3.0])  # of all weights: all of one sign at last
 def test_methods_without_data_clip_no_weight(method: str, shift: float) -> None:
@@ -193,8 +226,15 @@ def test_data_that_is_missing_or_too_much_is_refused() -> None:
         mixed_gemm.quantize_(model, method="gptq", group_size=32, calibration=[])
     with pytest.raises(ValueError, match=r"method must be one of rtn.*'gtpq'"):
         mixed_gemm.quantize_(model, method="gtpq", calibration=decoders.batches(1))
-    with pytest.raises(ValueError, match="round activations"):
-        mixed_gemm.quantize_(model, "w8a8", method="gptq", calibration=decoders.batches(1))
+    for scheme in ("w8a8", "fp8"):
+        with pytest.raises(ValueError, match="round activations"):
+            mixed_gemm.quantize_(model, scheme, method="awq", calibration=decoders.batches(1))
+        with pytest.raises(ValueError, match="needs calibration"):
+            mixed_gemm.quantize_(model, scheme, method="gptq")
+    with pytest.raises(ValueError, match=r"weights of 'w8a8' and 'fp8'"):
+        mixed_gemm.quantize_(
+            model, Scheme.w8a8_block(32), method="gptq", calibration=decoders.batches(1)
+        )
     assert type(model.model.layers[0].mlp.up_proj) is nn.Linear
 
 
@@ -518,8 +558,8 @@ def test_smoothquant_is_a_method_by_name() -> None:
         mixed_gemm.quantize_(
             decoders.decoder(), "w8a8", method="smoothquant", smooth=0.5, **options
         )
-    with pytest.raises(ValueError, match="method must be None, 'smoothquant' or"):
-        mixed_gemm.quantize_(decoders.decoder(), "w8a8", method="gptq", **options)
+    with pytest.raises(ValueError, match="method must be None, 'gptq', 'smoothquant' or"):
+        mixed_gemm.quantize_(decoders.decoder(), "w8a8", method="awq", **options)
 
 
 def test_a_report_has_the_perplexity_that_was_asked_for() -> None:

@@ -36,39 +36,72 @@ def problem(seed: int, n: int, k: int) -> tuple[Tensor, Tensor]:
     return weight, damped(x.t() @ x / len(x), 0.01)
 
 
-def codes_of(bits: int, zeros: bool, k: int, group: int) -> Range:
+def codes_of(bits: int, zeros: bool, k: int, group: int, rows: int = 1) -> Range:
+    """bits 0: float8."""
+    if bits == 0:
+        return Range(-448, 448, min(group, k), False, torch.float32, rows, is_float8=True)
     return Range(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1, min(group, k), zeros, torch.float32)
 
 
-@settings(deadline=None, max_examples=80)
-@given(SIZES, CODES, st.integers(0, 10**6))
+# Float8, and how many output channels share scales: one, some, all.
+FLOAT8 = st.tuples(st.just(0), st.just(False), st.sampled_from([1, 2, 4, 128, 0]))
+
+
+def is_float8(codes: Tensor) -> bool:
+    return bool((codes == codes.to(torch.float8_e4m3fn).float()).all())
+
+
+@settings(deadline=None, max_examples=120)
+@given(SIZES, st.one_of(CODES, FLOAT8), st.integers(0, 10**6))
 def test_each_step_makes_the_error_smaller(
-    size: tuple[int, int, int], kind: tuple[int, bool], seed: int
+    size: tuple[int, int, int], kind: tuple[int, bool] | tuple[int, bool, int], seed: int
 ) -> None:
     n, k, group = size
     weight, gram = problem(seed, n, k)
-    of = codes_of(*kind, k, group)
+    of = codes_of(kind[0], kind[1], k, group, *kind[2:])
     grid = search(weight, of, gram.diagonal())
     codes = compensated(weight, grid, gram)
-    cost = row_costs(grid.values(codes), weight, gram)
+
+    def cost_of() -> Tensor:  # of the rows that share scales
+        return of.pooled(row_costs(grid.values(codes), weight, gram))
+
+    cost = cost_of()
     allowed = 1 + 1e-3  # sums of float32, in other orders
     for _ in range(2):
         grid = refitted(codes, weight, grid, gram)
-        refit = row_costs(grid.values(codes), weight, gram)
+        refit = cost_of()
         assert bool((refit <= cost * allowed + 1e-6).all())
         codes = descended(codes, weight, grid, gram)
-        cost = row_costs(grid.values(codes), weight, gram)
+        cost = cost_of()
         assert bool((cost <= refit * allowed + 1e-6).all())
-    assert bool((codes == codes.round()).all())
+    assert is_float8(codes) if of.is_float8 else bool((codes == codes.round()).all())
+    shared = of.pooled(grid.scale, "amax")
+    assert torch.equal(grid.scale, shared) if of.is_float8 else True
+    assert not of.is_float8 or float(grid.scale.min()) > 0
     assert of.low <= float(codes.min()) <= float(codes.max()) <= of.high
 
 
-def test_gptq_beats_the_nearest_codes() -> None:
+@pytest.mark.parametrize("of", [codes_of(4, False, 256, 128), codes_of(0, False, 256, 256),
+                                codes_of(0, False, 256, 128, 48)], ids=str)  # fmt: skip
+def test_gptq_beats_the_nearest_codes(of: Range) -> None:
     weight, gram = problem(3, 64, 256)
-    grid = search(weight, codes_of(4, False, 256, 128), gram.diagonal())
+    grid = search(weight, of, gram.diagonal())
     nearest = row_costs(grid.values(grid.codes(weight)), weight, gram).sum()
     found = row_costs(grid.values(compensated(weight, grid, gram)), weight, gram).sum()
     assert found < 0.7 * nearest
+
+
+def test_rows_that_share_scales() -> None:
+    """48 and 16 of 64 rows, in groups of 128: the largest magnitude of a block is in range, and one
+    scale is for all of it."""
+    weight, _ = problem(5, 64, 200)
+    grid = search(weight, codes_of(0, False, 200, 128, 48), shrinks=1)
+    for rows in (slice(0, 48), slice(48, 64)):
+        for g, columns in enumerate((slice(0, 128), slice(128, 200))):
+            scale = grid.scale[rows, g]
+            assert bool((scale == scale[0]).all())
+            largest = float(weight[rows, columns].abs().max() / scale[0])
+            assert largest == pytest.approx(448, rel=0.2)
 
 
 @pytest.mark.parametrize("seed", range(8))
