@@ -7,6 +7,10 @@
 #   tools/gpu_results.sh tests OUT COMMIT         4 min: the GPU tests and their report
 #   tools/gpu_results.sh fp8 OUT COMMIT           6 min, not measured: tests of float8 by wgmma, its
 #                                                 sanitizers, then its times beside torch's
+#   tools/gpu_results.sh push OUT COMMIT          2 min, not measured: the sum over ranks on one GPU,
+#                                                 and the layer object as vLLM drives it
+#   tools/gpu_results.sh ranks OUT COMMIT         8 min, not measured, 2 GPUs: sums and layers over
+#                                                 NCCL, then the table of docs/parallel.md
 #   tools/gpu_results.sh reliability OUT COMMIT   9 min: random calls, pairs, repeats, sizes,
 #                                                 sanitizers, mistakes; parts of the table in OUT
 #   tools/gpu_results.sh counters OUT POINTS      6 s a point of missed_points.py: ncu
@@ -66,6 +70,24 @@ OPS
       tests/gpu/test_gpu_scaled_inputs.py tests/gpu/test_gpu_fp8.py tests/gpu/test_gpu_w8a8.py
     timed sanitizers timeout 200 $gpu_tests -n 8 tests/gpu/test_gpu_sanitizer.py \
       -k "scaled_wgmma or fp8_blocks"
+    ;;
+  push)
+    timed push timeout 300 python3 -m pytest -p no:cacheprovider -m gpu --tb=short -q \
+      tests/gpu/test_gpu_push.py
+    tail -n 40 "$out/log"
+    timed layer timeout 200 python3 -m benchmarks.serving.layer --out "$out/layer.json"
+    tail -n 40 "$out/log"
+    ;;
+  ranks)
+    several="python3 -m pytest -p no:cacheprovider --tb=short -q"
+    timed push timeout -k 5 150 $several -m gpu tests/gpu/test_gpu_parallel.py -k push
+    tail -n 40 "$out/log"
+    timed table timeout -k 5 240 torchrun --nproc-per-node=2 -m benchmarks.tensor_parallel \
+      --all-methods --commit "$3" --out "$out/tensor_parallel.json"
+    tail -n 80 "$out/log"
+    MIXED_GEMM_TEST_BACKEND=nccl timed layers timeout -k 5 180 $several \
+      tests/python/parallel/test_layers.py tests/python/parallel/test_state.py
+    tail -n 20 "$out/log"
     ;;
   reliability)
     export MIXED_GEMM_COMMIT=$3 MIXED_GEMM_RELIABILITY="$out/reliability" OMP_NUM_THREADS=1
