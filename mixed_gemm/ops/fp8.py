@@ -12,7 +12,6 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import is_fake
 
 from .autograd import transforms_active
-from .library import LIBRARY
 
 FLOAT8_SM = 89  # the least compute capability that multiplies float8, 8.9
 # The least that multiplies it with scales of blocks; None: no GPU.
@@ -163,7 +162,8 @@ def fp8_blocks_in_torch(
 
 
 def quantize_fp8_in_torch(a: Tensor, *, block_size: int | None = None) -> tuple[Tensor, Tensor]:
-    """``quantize_fp8`` of a checked tensor, by the formula of csrc/problem/quantize.h."""
+    """``quantize_fp8`` of a checked tensor, by the formula of csrc/problem/quantize.h: what tests
+    hold the kernels against."""
     k = a.shape[-1]
     size = max(k, 1) if block_size is None else min(block_size, max(k, 1))
     blocks = 1 if block_size is None else -(-k // size)
@@ -175,10 +175,3 @@ def quantize_fp8_in_torch(a: Tensor, *, block_size: int | None = None) -> tuple[
     # Cut before the cast, which makes NaN of what is too large in older torch.
     q = (x / scale).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
     return q.reshape(padded.shape)[..., :k].contiguous(), scale.squeeze(-1)
-
-
-def register_on_cuda() -> None:
-    """``quantize_fp8`` on CUDA, unless the library has a kernel of it."""
-    name = "mixed_gemm::quantize_fp8"
-    if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CUDA"):
-        LIBRARY.impl("quantize_fp8", quantize_fp8_in_torch, "CUDA")  # type: ignore[no-untyped-call]

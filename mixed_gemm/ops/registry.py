@@ -16,7 +16,6 @@ from . import (
     conv_layout,
     fake,
     flops,
-    fp8,
     gemm,
     layout,
     ranks,
@@ -49,7 +48,6 @@ def register() -> None:
     autocast.register(_given(lambda op: op.autocast))
     vmap.register(_given(lambda op: op.vmap))
     flops.register(_given(lambda op: op.flops))
-    fp8.register_on_cuda()
     after_import("torch.distributed.tensor", _register_shardings)
 
 

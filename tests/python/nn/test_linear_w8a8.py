@@ -525,7 +525,7 @@ def test_plan_says_where_float8_runs() -> None:
     assert (hopper.family, hopper.selected) == ("torch", "torch._scaled_mm")
     assert "emulated" in hopper.reason
     odd = mixed_gemm.plan(16, 4095, 4096, dtype=float8, device=GPUS["sm_90"])
-    assert odd.family == "scaled"
+    assert odd.family == "wgmma"
     assert mixed_gemm.plan(16, 4096, 4096, dtype=float8, device=GPUS["sm_89"]).family == "scaled"
     refusal = mixed_gemm.why_not(16, 4096, 4096, dtype=float8, device=GPUS["sm_86"])
     assert refusal is not None and "compute capability 8.9 or newer, got 8.6" in str(refusal)
