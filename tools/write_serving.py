@@ -160,13 +160,16 @@ def speed() -> str:
         [x["name"], *(f"{x['tokens_per_second'][b] / base[b]:.2f}" for b in batches)]
         for x in found["rows"]
     )
-    runs = [found, *found.get("before", ())]
+    runs = [
+        {(x["of"], x["to"], x["batch"]): f"{x['ratio']:.2f}" for x in run["ratios"]}
+        for run in (found, *found.get("before", ()))
+    ]
     wanted = (
         [f"{x['of']} of {x['to']}", f"{x['batch']}", f"{x['goal']:.2f}",
-         *(f"{run['ratios'][i]['ratio']:.2f}" for run in runs)]
-        for i, x in enumerate(found["ratios"])
+         *(run.get((x["of"], x["to"], x["batch"]), "") for run in runs)]
+        for x in found["ratios"]
     )  # fmt: skip
-    earlier = [f"a run before, {run['date']}" for run in runs[1:]]
+    earlier = [f"a run before, {run['date']}" for run in found.get("before", ())]
     goals = _table(["", "batch", "wanted", "this run", *earlier], wanted)
     note = f"\n\nTo be measured again: {meta['note']}." if meta.get("note") else ""
     return f"""Tokens a second as a ratio to dense bfloat16 in the same run: {meta["model"]} in
