@@ -88,7 +88,9 @@ def part() -> str:
     found = _read("quality_smollm2_h100.json")
     best = [row for row in found["rows"] if row["goal"] is not None]
     others = [row for row in found["rows"] if row["goal"] is None]
-    weights = [row for row in others if not row["name"].startswith("W8A8")]
+    weights = [row for row in others if not row["name"].startswith(("W8A8", "float8"))]
+    float8 = [row for row in others if row["name"].startswith("float8")]
+    of_float8 = f"\n\nfloat8, activations too but where only weights are:\n\n{_table(float8)}"
     rounded = [row for row in others if row["name"].startswith("W8A8")]
     tokens, about = found["calibration"]["tokens"], found["about"]
     dense = " and ".join(f"{found['dense'][x]:.2f} ({x})" for x in ("news", "licence"))
@@ -105,7 +107,7 @@ less.
 8 bits for weights and activations, by method. The licence is 3712 tokens in 4 windows, and a few
 tokens at the begin of each decide much, so that differences below half a percent are chance:
 
-{_table(rounded)}
+{_table(rounded)}{of_float8 if float8 else ""}
 
 Other tools on the same model, calibration and texts, 4 bits in groups of 64:
 

@@ -160,19 +160,27 @@ def speed() -> str:
         [x["name"], *(f"{x['tokens_per_second'][b] / base[b]:.2f}" for b in batches)]
         for x in found["rows"]
     )
-    missed = [
-        f"{x['of']} of {x['to']} at batch {x['batch']}: {x['ratio']:.2f}, wanted {x['goal']:.2f}"
-        for x in found["ratios"]
-        if x["ratio"] < x["goal"]
+    runs = [
+        {(x["of"], x["to"], x["batch"]): f"{x['ratio']:.2f}" for x in run["ratios"]}
+        for run in (found, *found.get("before", ()))
     ]
-    told = "\n".join(f"- {x}" for x in missed)
+    wanted = (
+        [f"{x['of']} of {x['to']}", f"{x['batch']}", f"{x['goal']:.2f}",
+         *(run.get((x["of"], x["to"], x["batch"]), "") for run in runs)]
+        for x in found["ratios"]
+    )  # fmt: skip
+    earlier = [f"a run before, {run['date']}" for run in found.get("before", ())]
+    goals = _table(["", "batch", "wanted", "this run", *earlier], wanted)
     note = f"\n\nTo be measured again: {meta['note']}." if meta.get("note") else ""
-    short = f"\n\nShort of what we want:\n\n{told}" if missed else ""
     return f"""Tokens a second as a ratio to dense bfloat16 in the same run: {meta["model"]} in
 bfloat16, decoding, compiled as vLLM does by default, {meta["threads"]} threads of {meta["cpu"]}
 ({_versions(meta["versions"])}; `python -m benchmarks.serving.speed`).
 
-{_table(["", *(f"batch {b}" for b in batches)], lines)}{note}{short}
+{_table(["", *(f"batch {b}" for b in batches)], lines)}{note}
+
+What was wanted, and what it is. Others share this host, so an hour later it is another machine:
+
+{goals}
 
 Leave `OMP_WAIT_POLICY` unset: threads that sleep between two layers cost more than the layers."""
 

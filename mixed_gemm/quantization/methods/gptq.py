@@ -76,7 +76,8 @@ class GPTQ:
 
 
 def _alike(group: list[Site]) -> list[list[Site]]:
-    """Those that may be solved as one: rows of several that share a scale are none's of them."""
+    """Layers that may be solved as one. A layer whose rows share scales is solved by itself, since
+    they are not shared with the rows of another."""
     found: dict[object, list[Site]] = defaultdict(list)
     for site in group:
         by_row = site.target.scheme.weights.strategy in ("channel", "group")

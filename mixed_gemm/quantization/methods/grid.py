@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...ops.errors import wrong_value
 from ...ops.fp8 import FP8_MAX
 from ...ops.problem import num_groups
 from ...weights.fp8_blocks import block_of
@@ -45,8 +46,14 @@ class Range:
 
     @classmethod
     def of(cls, scheme: Scheme, k: int, dtype: torch.dtype, bits: int | None = None) -> Range:
-        """Of a scheme's weights; ``bits`` fewer than it stores leave its outer codes unused."""
+        """Of a scheme's weights; ``bits`` fewer than it stores leave its outer codes unused.
+
+        Raises:
+            ValueError: ``bits`` are given for float8, whose codes have no outer ones.
+        """
         if scheme.weights.type == "float":
+            if bits is not None:
+                wrong_value("quantize_", "bits", "be None for float8", str(bits))
             whole = (0 if scheme.weights.strategy == "tensor" else 1, k)
             rows, group = block_of(scheme, (0, k)) or whole
             return cls(-FP8_MAX, FP8_MAX, group, False, torch.float32, rows, is_float8=True)

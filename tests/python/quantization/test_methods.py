@@ -45,39 +45,6 @@ def test_methods_beat_rounding(kind: str, symmetric: bool) -> None:
     assert max(gptq, both) < 0.8 * nearest
 
 
-FLOAT8 = {
-    "channel": Scheme.fp8(),
-    "tensor": Scheme.fp8(strategy="tensor"),
-    "static": Scheme.fp8("static"),
-    "no activations": Scheme.fp8(None),
-    "128 x 128": Scheme.fp8(strategy="block", block=(128, 128)),
-    "ragged blocks": Scheme.fp8(strategy="block", block=(48, 80)),
-}
-
-
-@pytest.mark.parametrize("scheme", [*FLOAT8.values(), Scheme.w8a8()], ids=[*FLOAT8, "int8"])
-def test_gptq_rounds_weights_whose_activations_are_rounded(scheme: Scheme) -> None:
-    """The weights alone are compared: what rounding activations changes, both have."""
-    dense, made = decoders.decoder("Llama"), {}
-    expected = decoders.logits(dense)
-    for method in (None, "gptq"):
-        model = decoders.decoder("Llama")
-        needs = method is not None or scheme.activations == "static"
-        mixed_gemm.quantize_(
-            model, scheme, method=method, calibration=decoders.batches() if needs else None,
-            progress=False,
-        )  # fmt: skip
-        for layer in (x for x in model.modules() if isinstance(x, mixed_gemm.Linear)):
-            assert layer.weight.scheme == scheme
-        weights = decoders.decoder("Llama")
-        stored = dict(model.named_modules())
-        for name, layer in weights.named_modules():
-            if isinstance(layer, nn.Linear) and isinstance(stored[name], mixed_gemm.Linear):
-                layer.weight.data.copy_(stored[name].dequantize())
-        made[method] = decoders.error(weights, expected)
-    assert made["gptq"] < 0.8 * made[None]
-
-
 @pytest.mark.parametrize("method", ["rtn", "hqq"])
 @pytest.mark.parametrize("shift", [0.0, 0.5, -3.0])  # of all weights: all of one sign at last
 def test_methods_without_data_clip_no_weight(method: str, shift: float) -> None:
