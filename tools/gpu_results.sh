@@ -61,6 +61,8 @@ OPS
     timed fp8-smoke timeout -k 5 60 $gpu_tests tests/gpu/test_gpu_fp8_wgmma.py \
       -k "all_products or one_hot"
     [ $failed = 0 ] || tail -n 60 "$out/log"
+    # A kernel that hangs would take the time of all that follows.
+    tail -n 1 "$out/log" | grep -qE "passed|failed" || exit 1
     timed fp8-kernels timeout -k 5 200 $gpu_tests -n 6 tests/gpu/test_gpu_fp8_wgmma.py
     timed fp8-times timeout -k 5 240 python3 -m benchmarks fp8 --budget-s 200 --commit "$3" \
       --out "$out/fp8.json"
