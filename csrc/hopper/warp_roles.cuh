@@ -4,6 +4,12 @@
 
 namespace mixed_gemm {
 
+// Of this thread. By a shuffle, from which ptxas knows that it is one number for all of a warp:
+// what is computed from it stays in uniform registers, where wgmma wants its descriptors.
+__device__ inline int this_warpgroup() {
+  return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
+}
+
 template <int kBlocks_>
 struct WarpRoles {
   static constexpr int kBlocks = kBlocks_;  // on an SM
@@ -36,19 +42,7 @@ struct WarpRoles {
     return meet_if_all(mine, 3 + static_cast<int>(threadIdx.x) / 128, 128);
   }
 
-  // Two multiplying warpgroups that take turns (hopper/turns.h).
-  static __device__ void await_turn(int group) {
-    static_assert(kMultipliers == 2, "turns of two");
-    asm volatile("bar.sync %0, %1;" ::"r"(kTurnBarrier + group), "n"(kMultiplyThreads) : "memory");
-  }
-  static __device__ void call(int group) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(kTurnBarrier + group), "n"(kMultiplyThreads)
-                 : "memory");
-  }
-
  private:
-  static constexpr int kTurnBarrier = 5;  // and the next one; those before are above
-
   static __device__ bool meet_if_all(bool mine, int barrier, int threads) {
     int all;
     asm volatile(

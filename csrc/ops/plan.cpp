@@ -123,7 +123,8 @@ std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bit
 }
 
 std::string plan_scaled_mm(int64_t m, int64_t n, int64_t k, std::string dtype,
-                           std::string out_dtype, std::string device) {
+                           std::string out_dtype, std::string device,
+                           std::optional<std::vector<int64_t>> block_size) {
   std::vector<std::string> reasons;
   const auto operand = find(kOperandTypeNames, dtype);
   if (operand) {
@@ -141,6 +142,10 @@ std::string plan_scaled_mm(int64_t m, int64_t n, int64_t k, std::string dtype,
     const std::string reason = why_not_operand(static_cast<OperandType>(*operand), *info);
     if (!reason.empty()) reasons.push_back(reason);
   }
+  const bool blocks = block_size.has_value();
+  if (blocks && (block_size->size() != 2 || block_size->at(0) < 1 || block_size->at(1) < 1)) {
+    reasons.push_back("block_size must be two positive numbers");
+  }
   if (reasons.empty() && !info) return planned_cpu("");
   if (reasons.empty()) {
     ScaledMmProblem problem;  // planned with at least one row and column, as in plan()
@@ -149,6 +154,10 @@ std::string plan_scaled_mm(int64_t m, int64_t n, int64_t k, std::string dtype,
     problem.k = k;
     problem.operand = static_cast<OperandType>(*operand);
     problem.out = static_cast<ElementType>(*out);
+    if (blocks) {
+      problem.block_n = block_size->at(0);
+      problem.block_k = block_size->at(1);
+    }
     return planned(problem, *info);
   }
   std::string nearest;

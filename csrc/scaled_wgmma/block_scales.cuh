@@ -23,45 +23,51 @@ struct BlockScaleArgs {
 };
 
 // Where an epilogue scales.
-template <int kParts>
 struct NoBlockScales {
-  __device__ NoBlockScales(const NoBlockScaleArgs&, int, int) {}
-  __device__ void request(int) {}
-  __device__ void take(int) {}
-  __device__ float add(float sum, float product, int) const { return sum + product; }
+  __device__ NoBlockScales(const NoBlockScaleArgs&, int, int, int) {}
+  __device__ void request() {}
+  __device__ void take() {}
+  __device__ float add(float sum, float product, int, int) const { return sum + product; }
 };
 
 // kParts: instructions side by side.
 template <int kParts>
 class BlockScales {
  public:
-  // row: of a thread's first sum; column: of the warpgroup's first.
-  __device__ BlockScales(const BlockScaleArgs& args, int row, int column)
-      : args_(args), row_(row), column_(column) {}
-
-  // Rows behind the last one take its scale: their sums are never stored.
-  __device__ void request(int line) {
+  // row: of a thread's first sum; column: of the warpgroup's first; line: of K, the first. Rows
+  // behind the last one take its scale: their sums are never stored.
+  __device__ BlockScales(const BlockScaleArgs& args, int row, int column, int line) {
     if (MIXED_GEMM_MUTATED(ScaleOfLine)) line = max(line - 1, 0);
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < 2; ++i) {
-      of_row_[i] = load(args_.a + (min(row_ + 8 * i, args_.m - 1) * args_.a_stride + line));
+      rows_[i] = args.a + (min(row + 8 * i, args.m - 1) * args.a_stride + line);
     }
     CUTLASS_PRAGMA_UNROLL
     for (int part = 0; part < kParts; ++part) {
-      const int block = scale_block(column_ + part * kScaleBlock, args_.column_blocks);
-      of_columns_[part] = load(args_.b + (block * args_.b_stride + line));
+      const int block = scale_block(column + part * kScaleBlock, args.column_blocks);
+      columns_[part] = args.b + (block * args.b_stride + line);
     }
   }
-  // Of what came, that of an instruction for add(); behind the last one the next line may be
-  // requested.
-  __device__ void take(int part) {
+
+  // Those of the line after what was requested last.
+  __device__ void request() {
     CUTLASS_PRAGMA_UNROLL
-    for (int i = 0; i < 2; ++i) scales_[i] = of_row_[i] * of_columns_[part];
+    for (int i = 0; i < 2; ++i) of_row_[i] = load(rows_[i]++);
+    CUTLASS_PRAGMA_UNROLL
+    for (int part = 0; part < kParts; ++part) of_columns_[part] = load(columns_[part]++);
+  }
+  // What was requested last is for add() from now on, and the next line may be requested.
+  __device__ void take() {
+    CUTLASS_PRAGMA_UNROLL
+    for (int part = 0; part < kParts; ++part) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < 2; ++i) scales_[part][i] = of_row_[i] * of_columns_[part];
+    }
   }
 
   // half: 0 for the thread's first row, 1 for the second.
-  __device__ float add(float sum, float product, int half) const {
-    return fmaf(scales_[half], product, sum);
+  __device__ float add(float sum, float product, int half, int part) const {
+    return fmaf(scales_[part][half], product, sum);
   }
 
  private:
@@ -72,9 +78,8 @@ class BlockScales {
     return value;
   }
 
-  const BlockScaleArgs& args_;
-  int row_, column_;
-  float of_row_[2], of_columns_[kParts], scales_[2];
+  const float *rows_[2], *columns_[kParts];
+  float of_row_[2], of_columns_[kParts], scales_[kParts][2];
 };
 
 }  // namespace mixed_gemm

@@ -42,9 +42,6 @@ struct WgmmaScaledConfig : WarpRoles<kWgmmaScaledTileConfigs[kRow].min_blocks> {
   static constexpr int kSums = kRowTiles * kSumsPerTile;
   static constexpr int kTokenBytes = kTile.m * kScaledTileK;
   static constexpr int kStageBytes = scaled_stage_bytes(kTile);
-  // Of one block on an SM both warpgroups would add their sums at once, and leave the tensor cores
-  // idle; of two, others multiply meanwhile.
-  static constexpr bool kTakesTurns = Operand::kPromotes && kTile.min_blocks == 1;
   // Warpgroups above each other.
   static constexpr int kGroupsM = has_few_rows(kTile) ? 1 : kTile.m / kTile.warp_m;
   static_assert(kGroupsM * (kTile.n / kTile.warp_n) == WgmmaScaledConfig::kMultipliers,

@@ -8,7 +8,6 @@
 #include "core/mutant.h"
 #include "cutlass/array.h"
 #include "hopper/tma_pipeline.cuh"
-#include "hopper/turns.h"
 #include "scaled_wgmma/block_scales.cuh"
 #include "scaled_wgmma/config.cuh"
 
@@ -96,48 +95,41 @@ class WgmmaScaledMainloop {
   }
 
   // The products of a line are summed apart and then added to `sums`, an instruction's columns
-  // after the other. One warpgroup multiplies while the other one adds: of a block alone on its SM
-  // they take turns, and a turn passes on when half of its instructions are through, so that the
-  // other's first one is there, at the latest, when the last one ends.
+  // after the other: one warpgroup adds while the other one, or another block, multiplies. They
+  // fall into this by themselves.
   __device__ void multiply_and_promote(int row0, int column0, int begin, int end, Sums& sums) {
-    const int group = static_cast<int>(threadIdx.x) / 128;
+    const int group = this_warpgroup();
     const int rows = Config::group_row(group) * kScaledTileK;
     const int columns = Config::kTokenBytes + Config::group_column(group) * kScaledTileK;
     const int row = row0 + Config::group_row(group) + static_cast<int>(threadIdx.x) / 32 % 4 * 16 +
                     static_cast<int>(threadIdx.x) % 32 / 4;
-    Scales scales(copies_, row, column0 + Config::group_column(group));
-    scales.request(begin);
-    if (Config::kTakesTurns && calls_before_item(group)) Config::call(group ^ 1);
+    Scales scales(copies_, row, column0 + Config::group_column(group), begin);
+    scales.request();
     for (int line = begin; line < end; ++line, position_ = position_.next()) {
       position_.wait_full();
       const uint64_t tokens = swizzled_descriptor(position_.address() + rows);
       const uint64_t weights = swizzled_descriptor(position_.address() + columns);
       CUTLASS_PRAGMA_UNROLL
       for (int part = 0; part < Config::kColumnParts; ++part) {
-        const bool last = part == Config::kColumnParts - 1;
         float products[kProducts];
-        if (Config::kTakesTurns) Config::await_turn(group);
         cute::warpgroup_arrive();
         CUTLASS_PRAGMA_UNROLL
         for (int step = 0; step < kSteps; ++step) {
-          if (Config::kTakesTurns && step == kSteps / 2) cute::warpgroup_commit_batch();
           Mma::multiply(products, tokens + step * kDescriptorStep,
                         weights + part * kPartStride + step * kDescriptorStep, step > 0);
         }
         cute::warpgroup_commit_batch();
-        if (Config::kTakesTurns) {
-          cute::warpgroup_wait<1>();
-          if (calls_after_turn(group, last && line + 1 == end)) Config::call(group ^ 1);
+        if (part == 0) {  // while the tensor cores multiply
+          scales.take();
+          if (line + 1 < end) scales.request();
         }
         cute::warpgroup_wait<0>();
         pin<kProducts>(products);
-        if (last) release(position_.empty_barrier());
-        scales.take(part);
-        if (last && line + 1 < end) scales.request(line + 1);
+        if (part == Config::kColumnParts - 1) release(position_.empty_barrier());
         CUTLASS_PRAGMA_UNROLL
         for (int i = 0; i < kProducts; ++i) {
           float& sum = sums[part * kProducts + i];
-          sum = scales.add(sum, products[i], MIXED_GEMM_MUTATED(ScaleOfHalf) ? 0 : i / 2 % 2);
+          sum = scales.add(sum, products[i], MIXED_GEMM_MUTATED(ScaleOfHalf) ? 0 : i / 2 % 2, part);
         }
       }
     }
@@ -145,8 +137,8 @@ class WgmmaScaledMainloop {
 
   static constexpr int kProducts = Config::kColumns / 2;  // of a thread and an instruction
   static constexpr uint64_t kPartStride = Config::kColumns / 64 * kDescriptor64Rows;
-  using Scales = std::conditional_t<Operand::kBlocks, BlockScales<Config::kColumnParts>,
-                                    NoBlockScales<Config::kColumnParts>>;
+  using Scales =
+      std::conditional_t<Operand::kBlocks, BlockScales<Config::kColumnParts>, NoBlockScales>;
   static_assert(!Operand::kPromotes || Config::kRowTiles == 1, "an instruction's rows");
   static_assert(Config::kColumnParts == 1 || Config::kColumns == kScaleBlock,
                 "instructions side by side have scales side by side");
