@@ -26,9 +26,10 @@ FORMATS = (
 )
 # Of float8 weights with scales by block: no kernel for GPUs multiplies those with float8.
 _BLOCK_NOTE = (
-    "the file asks for float8 activations beside weights with scales by block; on GPUs products "
-    "make those weights dense, with activations in the dtype of the model, and on CPUs they round "
-    "activations. Saving keeps what it asks for"
+    "the file asks for float8 activations beside weights with scales by block; products round them "
+    "on CPUs and, where blocks are 128 x 128, on GPUs of compute capability 9.0, and on other GPUs "
+    "make those weights dense, with activations in the dtype of the model. Saving keeps what it "
+    "asks for"
 )
 
 

@@ -1,5 +1,5 @@
-"""float8 where torch has to do it: operands of ``scaled_mm`` on torch._scaled_mm, on GPUs where our
-kernel gains nothing; scales of blocks, and rounding to float8, on GPUs.
+"""float8 where torch has to do it: operands of ``scaled_mm`` on torch._scaled_mm, and scales of
+blocks, on GPUs that our kernels are not written for.
 """
 
 from __future__ import annotations
@@ -14,23 +14,33 @@ from torch._subclasses.fake_tensor import is_fake
 from .autograd import transforms_active
 
 FLOAT8_SM = 89  # the least compute capability that multiplies float8, 8.9
-# The least that multiplies it with scales of blocks; None: no GPU.
-FLOAT8_BLOCKS_SM: int | None = None
+# Compute capability 9.0: wgmma is of it alone, and has scales of these blocks.
+WGMMA_SM = 90
+WGMMA_BLOCK = (128, 128)
 FP8_MAX = 448.0  # the largest finite float8_e4m3fn: 1.75 * 2^8
 MIN_SCALE = 2.0**-126  # the least normal float32, as of quantize_per_token
 FP8_ALIGNMENT = 16  # torch._scaled_mm wants K and N in whole multiples of it
 
-# Why float8 does not run on our kernel on a Hopper GPU; plan() prints it.
-FP8_ON_HOPPER = (
-    "mma.sync with fp8 operands is emulated by fp16 on sm_90 and newer, so it would gain nothing: "
-    "torch._scaled_mm (cuBLAS, wgmma) runs it"
+# Why float8 does not run on our kernel on GPUs behind Hopper; plan() prints it.
+FP8_BEHIND_HOPPER = (
+    "mma.sync with fp8 operands is slow on GPUs behind compute capability 9.0, whose instructions "
+    "no kernel of ours uses: torch._scaled_mm (cuBLAS) runs it"
 )
 
 
 def fp8_runs_in_torch(sm: int, n: int, k: int) -> bool:
-    """Whether ``scaled_mm`` of float8 operands goes to ``torch._scaled_mm``: compute capability
-    9.0 or newer (``sm`` is 90 for 9.0) and a shape that it takes."""
-    return sm >= 90 and n % FP8_ALIGNMENT == 0 and k % FP8_ALIGNMENT == 0 and n > 0 and k > 0
+    """Whether ``scaled_mm`` of float8 operands goes to ``torch._scaled_mm``: behind compute
+    capability 9.0 (``sm`` is 90 for 9.0), with a shape that it takes."""
+    return sm > WGMMA_SM and n % FP8_ALIGNMENT == 0 and k % FP8_ALIGNMENT == 0 and n > 0 and k > 0
+
+
+def kernel_has_blocks(sm: int, block_size: Sequence[int]) -> bool:
+    """Whether a kernel for GPUs multiplies float8 with scales of these blocks.
+
+    Args:
+        sm: compute capability, 90 for 9.0. block_size: (rows of the weight, elements of K).
+    """
+    return sm == WGMMA_SM and tuple(block_size) == WGMMA_BLOCK
 
 
 @functools.cache
@@ -45,12 +55,10 @@ def runs_float8(x: Tensor) -> bool:
     return not x.is_cuda or _sm(x.get_device()) >= FLOAT8_SM
 
 
-def runs_float8_blocks(x: Tensor) -> bool:
-    """Whether a kernel multiplies float8 with scales of blocks where ``x`` is: on a CPU. Meta
-    tensors are not asked."""
-    if FLOAT8_BLOCKS_SM is None:
-        return not x.is_cuda
-    return not x.is_cuda or _sm(x.get_device()) >= FLOAT8_BLOCKS_SM
+def runs_float8_blocks(x: Tensor, block_size: Sequence[int]) -> bool:
+    """Whether a kernel multiplies float8 with scales of blocks where ``x`` is: on a CPU, and on a
+    GPU that :func:`kernel_has_blocks`. Meta tensors are not asked."""
+    return not x.is_cuda or kernel_has_blocks(_sm(x.get_device()), block_size)
 
 
 def routes_to_torch(a: Tensor, b: Tensor) -> bool:
@@ -63,11 +71,11 @@ def routes_to_torch(a: Tensor, b: Tensor) -> bool:
     return fp8_runs_in_torch(_sm(a.get_device()), b.shape[1], b.shape[0])
 
 
-def blocks_route_to_torch(a: Tensor, b: Tensor) -> bool:
+def blocks_route_to_torch(a: Tensor, b: Tensor, block_size: Sequence[int]) -> bool:
     """Whether torch runs ``scaled_mm`` with scales of blocks: on CUDA, where no kernel has them."""
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         return False  # the op says so
-    return not runs_float8_blocks(a) and not hasattr(a, "device_mesh")
+    return not runs_float8_blocks(a, block_size) and not hasattr(a, "device_mesh")
 
 
 def asks_for_gradients(*tensors: Tensor | None) -> bool:

@@ -63,11 +63,11 @@ def scaled_mm(
     a scale for each row and ``columns`` elements of K of ``a``, and for each block of the weight:
     the sum of each block of K is multiplied by both and added in fp32. It is an argument because
     the shapes of the scales do not say it: with N = 1, or K of one block, several ways have the
-    same. On CUDA torch adds up the blocks one by one, in fp32, which is right and slow.
+    same. A kernel has blocks of 128 x 128 on compute capability 9.0; elsewhere on CUDA torch adds
+    up the blocks one by one, in fp32, which is right and slow.
 
-    On CUDA of compute capability 9.0 and newer other float8 operands run on ``torch._scaled_mm``
-    when N and K are multiples of 16 (``plan`` says so): the tensor-core instruction of our kernel
-    is emulated there.
+    On CUDA behind compute capability 9.0 other float8 operands run on ``torch._scaled_mm`` when N
+    and K are multiples of 16 (``plan`` says so).
 
     Args:
         a: int8 or float8_e4m3fn ``[..., K]``, 1-D included; any strides.
@@ -99,7 +99,7 @@ def scaled_mm(
     """
     _library.require()
     check_is_dtype("mixed_gemm::scaled_mm", "out_dtype", out_dtype)
-    if block_size is not None and blocks_route_to_torch(a, b):
+    if block_size is not None and blocks_route_to_torch(a, b, block_size):
         op, scales = "mixed_gemm::scaled_mm", (scale_a, scale_b)
         check_scaled_mm(op, a, b, scales, bias, out_dtype, block_size=block_size)
         check_not_freed(op, a=a, b=b, scale_a=scale_a, scale_b=scale_b, bias=bias)

@@ -16,7 +16,7 @@ import torch
 
 from .. import _library
 from ..nn.linear import Linear
-from ..ops.fp8 import FLOAT8_BLOCKS_SM, FLOAT8_SM, FP8_ON_HOPPER, fp8_runs_in_torch
+from ..ops.fp8 import FLOAT8_SM, FP8_BEHIND_HOPPER, fp8_runs_in_torch, kernel_has_blocks
 from ..ops.problem import OPERAND_DTYPES, check_zero_mode
 from ..weights.fp8 import Fp8Weight
 from ..weights.w8a8 import W8A8Weight
@@ -175,19 +175,27 @@ def _ask_scaled(
     operand: str,
     out_dtype: torch.dtype | str | None,
     device: torch.device | str | None,
+    block_size: tuple[int, int] | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """The same for scaled_mm, and where its Python layer sends float8."""
     where, out = device_string(device), _name(out_dtype)
     question = f"scaled_mm M={m} N={n} K={k} {operand} to {out} on {where}"
+    if block_size is not None:
+        question += f", block_size={block_size[0]} x {block_size[1]}"
     answer: dict[str, Any] = json.loads(
-        _ask_library("_plan_scaled_mm", m, n, k, operand, out, where)
+        _ask_library("_plan_scaled_mm", m, n, k, operand, out, where, block_size)
     )
     sm = re.match(r"cuda:sm=(\d+)", where)
-    if sm and answer["ok"] and operand == "float8_e4m3fn" and fp8_runs_in_torch(int(sm[1]), n, k):
+    rows_of_float8 = operand == "float8_e4m3fn" and block_size is None
+    if sm and answer["ok"] and rows_of_float8 and fp8_runs_in_torch(int(sm[1]), n, k):
         name = "torch._scaled_mm"
         only = [{"config": name, "predicted_us": None}]
-        answer.update(selected=name, family="torch", reason=FP8_ON_HOPPER, candidates=only)
+        answer.update(selected=name, family="torch", reason=FP8_BEHIND_HOPPER, candidates=only)
     return question, answer
+
+
+def _multiplies_float8(sm: int, block_size: tuple[int, int] | None) -> bool:
+    return sm >= FLOAT8_SM if block_size is None else kernel_has_blocks(sm, block_size)
 
 
 _EIGHT_BIT = (W8A8Weight, W8A8BlockWeight, Fp8Weight)
@@ -211,12 +219,13 @@ def _ask_eight_bit(
         )
         return question, json.loads(_ask_library("_plan_block_quant_gemm", m, n, k, size, where))
     sm = re.match(r"cuda:sm=(\d+)", where)
-    least = FLOAT8_BLOCKS_SM if weight.needs_blocks else FLOAT8_SM
-    if weight.rounds and (sm is None or (least is not None and int(sm[1]) >= least)):
-        return _ask_scaled(m, n, k, "float8_e4m3fn", out_dtype, device)
+    blocks = weight.block_size
+    if weight.rounds and (sm is None or _multiplies_float8(int(sm[1]), blocks)):
+        return _ask_scaled(m, n, k, "float8_e4m3fn", out_dtype, device, blocks)
     why = f"no kernel takes float8 weights as they are here ({weight.scheme})"
-    if weight.rounds and weight.needs_blocks:
-        why = "no kernel for GPUs multiplies float8 with scales of blocks"
+    if weight.rounds and blocks is not None:
+        of = f"{blocks[0]} x {blocks[1]}"
+        why = f"no kernel for this GPU multiplies float8 with scales of blocks of {of}"
     elif weight.rounds:
         why = "no GPU before compute capability 8.9 multiplies float8"
     name = "torch.nn.functional.linear"

@@ -40,7 +40,7 @@ from .fp8_blocks import (
 )
 from .rounding_fp8 import FP8, dequantize_blocks
 from .scheme import Scheme, Side
-from .straight_through import AS_THEY_ARE, BY_ROW, eight_bit_product
+from .straight_through import AS_THEY_ARE, BY_ROW, block_size_of, eight_bit_product
 from .tensor import Part, QuantizedTensor, narrows, part_problems, under_autocast
 from .values import refuse_non_finite
 
@@ -64,8 +64,9 @@ class Fp8Weight(QuantizedTensor):
     Gradients pass straight through the rounding of the activations.
 
     The weight is made dense for each product, and activations stay in their dtype, where the scheme
-    does not round them, on GPUs where scales are by block, which no kernel there has, and on GPUs
-    before compute capability 8.9, which multiply no float8.
+    does not round them, on GPUs before compute capability 8.9, which multiply no float8, and on
+    GPUs where scales are by block, but for blocks of 128 x 128 and activations with a scale for 128
+    columns or for the row on compute capability 9.0.
 
     Parts:
         weight_fp8: float8_e4m3fn ``[N, K]``.
@@ -290,9 +291,12 @@ class Fp8Weight(QuantizedTensor):
         return self.scheme.input_activations is not None
 
     @property
-    def needs_blocks(self) -> bool:
-        """Whether that takes scales of blocks, of the weight or of activations."""
-        return self._by_block or self._shared > 0
+    def block_size(self) -> tuple[int, int] | None:
+        """That of ``scaled_mm``, where it takes scales of blocks, of the weight or of
+        activations."""
+        if self._by_block or self._shared > 0:
+            return block_size_of(self._product_block, self._shared)
+        return None
 
     @property
     def _shared(self) -> int:
@@ -313,6 +317,13 @@ class Fp8Weight(QuantizedTensor):
             return self.weight_scale.unsqueeze(1), (1, self.shape[1])
         return self.weight_scale, block
 
+    @property
+    def _product_block(self) -> Block:
+        """Rows and columns of a block, of which activations have whole ones."""
+        if self._by_block:
+            return self._blocks[1]
+        return 1, round_up(self.shape[1], self._shared or self.shape[1] or 1)
+
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """``x @ w.T + bias``.
 
@@ -330,16 +341,15 @@ class Fp8Weight(QuantizedTensor):
         _check_input(x, self.shape[1])
         check_not_freed("mixed_gemm.Linear", input=x, bias=bias, **self.tensors())
         x, bias = under_autocast(x, bias)
-        runs = runs_float8_blocks(x) if self.needs_blocks else runs_float8(x)
+        size = self.block_size
+        runs = runs_float8(x) if size is None else runs_float8_blocks(x, size)
         rounded, scale = self.rounds and runs, self.input_scale
         weight = self.weight_fp8
-        if rounded and not self.needs_blocks:
+        if rounded and size is None:
             static = None if scale is None else scale.float()
             scales = self.weight_scale.float()
             return eight_bit_product(x, weight, scales, bias, None, static, None)
-        scales, block = self._blocks
-        if not self._by_block:  # of whole blocks of the activations
-            block = 1, round_up(self.shape[1], self._shared or self.shape[1] or 1)
+        scales, block = self._blocks[0], self._product_block
         static = scale.float() if rounded and scale is not None else None
         shared = self._shared if rounded else AS_THEY_ARE
         return eight_bit_product(

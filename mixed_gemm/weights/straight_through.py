@@ -23,6 +23,17 @@ AS_THEY_ARE = -1  # not rounded: the weight is made dense
 BY_ROW = 0  # a scale for each row, or one for all
 
 
+def block_size_of(block: tuple[int, int], shared: int) -> tuple[int, int]:
+    """That of ``scaled_mm``, which no scale of either operand is cut by.
+
+    Args:
+        block: rows and columns of the weight that share a scale. shared: columns of the activations
+            that do, or ``BY_ROW``.
+    """
+    rows, columns = block
+    return rows, columns if shared == BY_ROW else math.gcd(shared, columns)
+
+
 def _product(
     x: Tensor,
     weight: Tensor,
@@ -49,8 +60,7 @@ def _product(
         q, scale = quantize_per_tensor(x, input_scale, input_azp), input_scale
     b = weight.t()
     if rows:
-        k = x.shape[-1]
-        size = columns if shared == BY_ROW else math.gcd(shared, columns)
+        k, (_, size) = x.shape[-1], block_size_of((rows, columns), shared)
         return scaled_mm(
             q,
             b,

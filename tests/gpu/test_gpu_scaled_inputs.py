@@ -178,7 +178,7 @@ def test_graph_capture_and_replay():
 
 
 def test_graph_of_a_layer_with_rounding():
-    """The whole of W8A8: round the rows, multiply; float8 on Hopper goes through torch."""
+    """The whole of W8A8: round the rows, multiply; int8 and float8."""
     x = torch.randn(32, 512).half().to(DEVICE)
     problem = make(ScaledCase(32, 256, 512), DEVICE)
     fp8 = make(ScaledCase(32, 256, 512, operand=FLOAT8), DEVICE)

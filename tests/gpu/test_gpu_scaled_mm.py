@@ -14,6 +14,8 @@ from scaled_configs import DEVICE, FLOAT8, KERNELS, SMALL, candidates, configs_o
 
 import mixed_gemm
 from mixed_gemm import plan, reference
+from mixed_gemm.ops import fp8
+from mixed_gemm.reference import scaled as reference_scaled
 
 pytestmark = pytest.mark.gpu
 
@@ -257,7 +259,8 @@ def test_forms_of_scales_and_zero_points_agree():
 
 
 def test_cpu_and_cuda_agree(record):
-    fixed = {"m": (33,), "n": (130,), "k": (384,), "operand": (torch.int8,), **IN_PLACE}
+    fixed = {"m": (33,), "n": (130,), "k": (384,), "operand": (torch.int8,), "block": (None,)}
+    fixed |= IN_PLACE
     for i, case in enumerate(OPS["scaled_mm"].pairs(**fixed)):
         on_cpu = make(case, seed=i)
         tensors = {k: v.to(DEVICE) for k, v in vars(on_cpu).items() if isinstance(v, torch.Tensor)}
@@ -275,9 +278,10 @@ def test_nan_and_infinite_scales_propagate():
 
 @pytest.mark.parametrize("out_dtype", OUT_DTYPES, ids=str)
 @pytest.mark.parametrize("bias", (False, True))
-def test_float8_on_hopper_runs_in_torch(record, monkeypatch, out_dtype, bias):
-    if torch.cuda.get_device_capability() < (9, 0):
-        pytest.skip("our kernel runs it")
+def test_float8_on_hopper_is_ours(record, monkeypatch, out_dtype, bias):
+    """And what other GPUs run in torch is right here too."""
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("for compute capability 9.0")
     calls = []
     original = torch._scaled_mm
     monkeypatch.setattr(
@@ -289,18 +293,14 @@ def test_float8_on_hopper_runs_in_torch(record, monkeypatch, out_dtype, bias):
             problem = make(case, DEVICE, seed=i)
             calls.clear()
             out = problem.run()
-            in_torch = n % 16 == 0 and k % 16 == 0
-            assert len(calls) == in_torch
-            answer = plan(m, n, k, dtype=FLOAT8, device=DEVICE)
-            assert (answer.family == "torch") == in_torch, answer
-            assert (problem.sums(None).promotion is None) == in_torch
-            record(
-                f"float8-{'torch' if in_torch else 'ours'}", problem.ratio(out, *problem.sums(None))
-            )
-            if in_torch:
-                shaped = problem.run(problem.a.view(1, m, k))
-                assert torch.equal(shaped, out[None])
-                assert problem.run(problem.a[:0], scale_a=ones()).shape == (0, n)
+            assert not calls
+            assert plan(m, n, k, dtype=FLOAT8, device=DEVICE).family == "wgmma"
+            record("float8-ours", problem.ratio(out, *problem.sums(None)))
+            if not fp8.fp8_runs_in_torch(100, n, k):
+                continue
+            scales = (problem.scale_a, problem.scale_b)
+            out = fp8.fp8_in_torch(problem.a, problem.b, scales, problem.bias, out_dtype)
+            record("float8-torch", problem.ratio(out, reference_scaled.HOPPER_FP8_EPSILON))
 
 
 def test_bad_input_raises_and_leaves_no_sticky_error():

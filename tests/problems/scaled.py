@@ -12,7 +12,7 @@ from torch import Tensor
 
 import mixed_gemm
 from mixed_gemm import reference
-from mixed_gemm.ops.fp8 import routes_to_torch
+from mixed_gemm.ops.fp8 import blocks_route_to_torch, routes_to_torch
 from mixed_gemm.reference import scaled as reference_scaled
 from mixed_gemm.selection.planning import device_string
 
@@ -126,8 +126,8 @@ class ScaledProblem(verdict.Remembered):
         return self.weight.t()
 
     def run(self, a: Tensor | None = None, config: str | None = None, **changes: Any) -> Tensor:
-        """Through the Python layer, which sends float8 to torch on Hopper; or a configuration by
-        name. Into memory that held NaN."""
+        """Through the Python layer, which sends some float8 to torch; or a configuration by name.
+        Into memory that held NaN."""
         a = self.a if a is None else a
         like = torch.empty(0, dtype=self.case.out_dtype, device=a.device)
         poison_output((*a.shape[:-1], self.b.shape[1]), like)
@@ -158,7 +158,8 @@ class ScaledProblem(verdict.Remembered):
 
     def sums(self, config: str | None) -> Sums:
         """How float8 is added up."""
-        in_float32 = config is None and self.case.block is not None  # torch, block by block
+        block = self.case.block  # torch adds them up in fp32
+        in_float32 = config is None and block and blocks_route_to_torch(self.a, self.b, block)
         if not self.a.is_cuda or self.case.operand == torch.int8 or in_float32:
             return Sums()
         if config is None and routes_to_torch(self.a, self.b):
