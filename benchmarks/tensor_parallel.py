@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from torch.distributed.tensor import parallel as torch_parallel
 
 import mixed_gemm
 from mixed_gemm.parallel import AllReduce, RowwiseParallel
-from mixed_gemm.parallel.all_reduce import METHODS
+from mixed_gemm.parallel.methods import METHODS
 from mixed_gemm.weights import IntegerWeight
 
 from .about import about_run
@@ -39,7 +40,7 @@ ROWS = (1, 16, 256, 2048)
 # Blocks in a graph, so that a replay takes long against its launch; as many on every rank.
 BLOCKS = {1: 8, 16: 8, 256: 4, 2048: 1}
 DTYPE = torch.bfloat16
-PREFETCHED_MIB = (8, 16, 32)  # of the next weight, with --all-methods
+PARTS = (0, 512, 1024)  # rows, with --all-methods
 FAR = 0.05  # relative to the largest output: sums in bf16, in halves and whole
 SUM_FAR = 2.0**-7  # relative to the largest sum: of bf16, where some round more than once
 
@@ -115,7 +116,7 @@ def whole(kind: str, shape: Shape, device: torch.device, ranks: int) -> Block:
     return Block(shape, linears, ranks)
 
 
-Style = Callable[[nn.Module], Any]  # of a row-wise layer and the one behind it
+Style = Callable[[], Any]  # of a row-wise layer
 
 
 def spread(block: Block, mesh: Any, style: Style) -> Block:
@@ -132,7 +133,7 @@ def spread(block: Block, mesh: Any, style: Style) -> Block:
             linears[name] = copied
     made = Block(block.shape, linears, 1)
     plan: dict[str, Any] = {name: torch_parallel.ColwiseParallel() for name in ("qkv", "gate_up")}
-    plan |= {"o": style(made.gate_up), "down": style(made.qkv)}  # which is the next block's
+    plan |= {name: style() for name in ("o", "down")}
     for one in plan.values():
         one.src_data_rank = None  # all ranks have the same weights: nothing is sent
     torch_parallel.parallelize_module(made, mesh, plan)
@@ -188,26 +189,16 @@ def slowest(us: float, device: torch.device) -> float:
     return float(found)
 
 
-def prefetching(most_bytes: int) -> Style:
-    return lambda after: RowwiseParallel(
-        all_reduce="push", followed_by=after, prefetch_bytes=most_bytes
-    )
-
-
 def styles(all_methods: bool, rows: int) -> dict[str, Style]:
-    found: dict[str, Style] = {
-        "torch": lambda _: torch_parallel.RowwiseParallel(),
-        "auto": lambda _: RowwiseParallel(),
-    }
+    """With ``all_methods`` also "METHOD, parts of ROWS", of 0 rows where nothing is cut."""
+    found: dict[str, Style] = {"torch": torch_parallel.RowwiseParallel, "auto": RowwiseParallel}
     if not all_methods:
         return found
     for method in METHODS[1:]:
-        for part in (0,) if rows < 2048 or method != "peer" else (0, 512, 1024):
-            found[f"{method}, parts of {part}"] = (
-                lambda _, m=method, p=part: RowwiseParallel(all_reduce=m, rows_of_a_part=p)  # type: ignore[misc]
+        for part in PARTS if rows >= 2048 and method == "peer" else (0,):
+            found[f"{method}, parts of {part}"] = partial(
+                RowwiseParallel, all_reduce=method, rows_of_a_part=part
             )
-    for mib in PREFETCHED_MIB:
-        found[f"push, {mib} MiB of the next weight in L2"] = prefetching(mib * 2**20)
     return found
 
 

@@ -7,10 +7,11 @@
 #   tools/gpu_results.sh tests OUT COMMIT         4 min: the GPU tests and their report
 #   tools/gpu_results.sh fp8 OUT COMMIT           6 min, not measured: tests of float8 by wgmma, its
 #                                                 sanitizers, then its times beside torch's
-#   tools/gpu_results.sh push OUT COMMIT          2 min, not measured: the sum over ranks on one GPU,
-#                                                 and the layer object as vLLM drives it
-#   tools/gpu_results.sh ranks OUT COMMIT         8 min, not measured, 2 GPUs: sums and layers over
-#                                                 NCCL, then the table of docs/parallel.md
+#   tools/gpu_results.sh push OUT COMMIT          1 min: the sum over ranks on one GPU, and the layer
+#                                                 object as vLLM drives it
+#   tools/gpu_results.sh ranks OUT COMMIT         2 min and the first step, not measured, 2 H100s:
+#                                                 sums to the bit, figures of docs/parallel.md
+#                                                 (tools/write_parallel.py), layers over NCCL
 #   tools/gpu_results.sh reliability OUT COMMIT   9 min: random calls, pairs, repeats, sizes,
 #                                                 sanitizers, mistakes; parts of the table in OUT
 #   tools/gpu_results.sh counters OUT POINTS      6 s a point of missed_points.py: ncu

@@ -98,11 +98,10 @@ MIXED_GEMM_SCHEMAS(m) {
   // CUDA only, of mixed_gemm.parallel: the sum of what all ranks give, in the order of the ranks.
   // inboxes: memory of all ranks (uint8 of _inbox_bytes bytes, zero before the first call), which
   // this one writes; counter: int64 (sums, blocks), zero at first, of this rank alone. A term of at
-  // most few_bytes is sent in units (ranks/inbox.h). prefetch: rows of bytes that a later kernel
-  // reads, for L2.
+  // most few_bytes is sent in units (ranks/inbox.h).
   m.def(
       "_sum_over_ranks(Tensor term, Tensor(a!)[] inboxes, Tensor(b!) counter, int rank, int "
-      "few_bytes, Tensor? prefetch=None) -> Tensor");
+      "few_bytes) -> Tensor");
   m.def("_inbox_bytes(int most_bytes, int ranks) -> int");
   // JSON texts behind mixed_gemm.plan, why_not and env.
   m.def(

@@ -11,7 +11,7 @@ namespace mixed_gemm {
 namespace {
 
 template <int kMostPeers>
-int launch(const SumOverRanksArgs& args, KernelLaunch shape, unsigned blocks) {
+int launch(const SumOverRanksArgs& args, KernelLaunch shape) {
   SumOverRanksParams<kMostPeers> p = {};
   p.term = static_cast<const Piece*>(args.term);
   p.out = static_cast<Piece*>(args.out);
@@ -20,8 +20,6 @@ int launch(const SumOverRanksArgs& args, KernelLaunch shape, unsigned blocks) {
   for (int i = 0; i < args.ranks; ++i) p.inboxes[i] = static_cast<char*>(args.inboxes[i]);
   p.layout = args.layout;
   p.counter = reinterpret_cast<unsigned long long*>(args.counter);
-  p.blocks = blocks;
-  p.prefetch = args.prefetch;
   return with_element(args.element, [&](auto tag) {
     using Element = typename decltype(tag)::Type;
     return launch_kernel(
@@ -35,16 +33,13 @@ int launch(const SumOverRanksArgs& args, KernelLaunch shape, unsigned blocks) {
 int launch_sum_over_ranks(const SumOverRanksArgs& args) {
   const int64_t wanted = args.few ? (args.pieces + kFewThreads - 1) / kFewThreads
                                   : (args.pieces + kChunkPieces - 1) / kChunkPieces;
-  const auto blocks =
-      static_cast<unsigned>(args.few ? wanted : std::min<int64_t>(wanted, kManyBlocks));
-  const bool prefetches = args.prefetch.first != nullptr;
+  const int64_t blocks = args.few ? wanted : std::min<int64_t>(wanted, kManyBlocks);
   KernelLaunch shape;
-  shape.grid = dim3(prefetches ? std::max(blocks, static_cast<unsigned>(args.sms)) : blocks);
+  shape.grid = dim3(static_cast<unsigned>(blocks));
   shape.threads = args.few ? kFewThreads : kManyThreads;
   shape.stream = args.stream;
   shape.starts_early = args.starts_early;
-  return args.ranks == 2 ? launch<1>(args, shape, blocks)
-                         : launch<kMostRanks - 1>(args, shape, blocks);
+  return args.ranks == 2 ? launch<1>(args, shape) : launch<kMostRanks - 1>(args, shape);
 }
 
 }  // namespace mixed_gemm

@@ -7,12 +7,6 @@
 
 namespace mixed_gemm {
 
-// Bytes that a later kernel reads and nobody waits for: the first `width` of each row.
-struct PrefetchRows {
-  const void* first = nullptr;              // null: none
-  int64_t rows = 0, width = 0, stride = 0;  // stride and width in bytes
-};
-
 // out = the terms of all ranks, added in fp32 in the order of the ranks and rounded once. All ranks
 // give the same sizes and few_bytes.
 struct SumOverRanksArgs {
@@ -25,8 +19,6 @@ struct SumOverRanksArgs {
   void* inboxes[kMostRanks] = {};  // of all ranks, as this one sees them
   InboxLayout layout;
   uint64_t* counter = nullptr;  // {sums that are done, blocks of this one that are}; of this rank
-  PrefetchRows prefetch;
-  int sms = 0;  // of the GPU
   bool starts_early = false;
   void* stream = nullptr;
 };

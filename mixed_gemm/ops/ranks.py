@@ -12,9 +12,8 @@ from .reasons import DETACH, IN_PARALLEL
 
 
 def _fake(
-    op: str, term: Tensor, inboxes: Sequence[Tensor], counter: Tensor, rank: int, few_bytes: int,
-    prefetch: Tensor | None,
-) -> Tensor:  # fmt: skip
+    op: str, term: Tensor, inboxes: Sequence[Tensor], counter: Tensor, rank: int, few_bytes: int
+) -> Tensor:
     return term.new_empty(term.shape)
 
 

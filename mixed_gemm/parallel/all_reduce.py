@@ -1,9 +1,9 @@
 """Sums over the ranks of a group, for messages of the size that layers make.
 
 Where torch's symmetric memory is there (GPUs of one host that reach each other's memory), a rank
-reads the terms of the others itself: one kernel and a barrier, which a CUDA graph may hold; or it
-writes its own to them (``push``). Nowhere is multicast used. Else, and where messages are large, it
-is the all-reduce of the process group.
+writes its term into the memory of the others, by one kernel (``push``), or reads theirs between two
+barriers: a CUDA graph may hold either. Nowhere is multicast used. Else, and where messages are very
+large, it is the all-reduce of the process group.
 """
 
 from __future__ import annotations
@@ -17,15 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from . import push
-
-# Measured on 2 H200s (docs/parallel.md): up to so many bytes torch's own kernel, which copies,
-# waits and adds in one launch, is the fastest; up to so many a copy, a barrier and an addition by
-# the whole GPU; beyond them nothing was tried but NCCL.
-ONE_SHOT_BYTES = 256 * 1024
-PEER_BYTES = 64 * 1024 * 1024
-# Up to so many bytes "auto" takes "push": none, since it is not measured.
-PUSH_BYTES = 0
-METHODS = ("auto", "one_shot", "peer", "push", "group")
+from .methods import GROUP_BYTES, METHODS, PEER_BYTES, PUSH_BYTES, Bounds
 
 
 @dataclass(frozen=True)
@@ -49,24 +41,27 @@ class _Buffer:
 
 
 class AllReduce:
-    """The sum over a group, in the dtype of the terms; in the order of the ranks, so that all of
-    them get the same bits, and the same in each run.
+    """The sum over a group, in the dtype of the terms; in the order of the ranks, but for "group",
+    so that all of them get the same bits, and the same in each run.
 
     Args:
         group: of ``torch.distributed``.
         device: of the terms.
-        method: "one_shot" and "peer" read the other ranks' memory, "push" writes to it (a kernel of
-            this library, up to 32 MiB), "group" is ``torch.distributed.all_reduce``; "auto" takes
-            what is the fastest for the size, and "group" where there is no symmetric memory.
-        most_bytes: of a message through symmetric memory, which are allocated; "push" allocates
-            twice as many for each other rank.
+        method: "push" writes to the other ranks' memory, by a kernel of this library (at most 8
+            ranks; up to 32 MiB of float16, bfloat16 or float32, added in float32 and rounded once);
+            "peer" reads it; "group" is ``torch.distributed.all_reduce``, which sums what these two
+            do not take. "auto": "push" up to 8 MiB, beyond them "peer"; where there is no "push",
+            "group" up to 512 KiB; where there is no symmetric memory, "group".
+        most_bytes: of a message through symmetric memory. "peer" allocates as many on each rank,
+            "push" twice as many and 2 MiB for each other rank; "auto" does both, "push" for at most
+            8 MiB: 64 + 18 MiB in a group of two, 64 + 126 MiB in one of eight.
 
     Attributes:
         why_not: why there is no symmetric memory, in words; empty where there is.
 
     Raises:
         ValueError: ``method`` is none of these.
-        RuntimeError: "one_shot", "peer" or "push" is asked for where there is no symmetric memory.
+        RuntimeError: "push" or "peer" is asked for and cannot be had.
     """
 
     def __init__(
@@ -78,69 +73,52 @@ class AllReduce:
         self.group, self.device, self.method = group, device, method
         self._most_bytes = most_bytes
         self.key = ""
+        self._bounds = Bounds()
         self._buffer: _Buffer | None = None
         self._push: push.Push | None = None
         self.why_not = "asked for the group's" if method == "group" else self._allocate()
-        if self.why_not and method in ("one_shot", "peer", "push"):
+        if self.why_not and method in ("push", "peer"):
             raise RuntimeError(f"AllReduce: method {method!r} cannot be had: {self.why_not}")
 
     def _allocate(self) -> str:
         """Why there is no symmetric memory, empty where there is; the same on all ranks."""
         ranks = dist.get_world_size(self.group)
         if self.device.type != "cuda":
-            reason = f"symmetric memory is of CUDA devices, got {self.device}"
-        elif ranks == 1:
-            reason = "there is one rank"
-        else:
-            try:
-                import torch.distributed._symmetric_memory as symmetric
+            return f"symmetric memory is of CUDA devices, got {self.device}"
+        if ranks == 1:
+            return "there is one rank"
+        try:
+            import torch.distributed._symmetric_memory as symmetric
 
-                pushes = self.method == "auto" and PUSH_BYTES and not push.why_not(ranks)
-                if self.method == "push" or pushes:
-                    most = min(self._most_bytes, push.MOST_BYTES)
-                    self._push = push.Push(self.group, self.device, most)
-                if self.method != "push":
-                    size = self._most_bytes
-                    tensor = symmetric.empty(size, dtype=torch.uint8, device=self.device)
-                    self._buffer = _Buffer(tensor, symmetric.rendezvous(tensor, self.group))
-                return ""
-            except (ImportError, RuntimeError, AttributeError) as error:
-                reason = f"{type(error).__name__}: {error}"
-        return reason
+            to_push = to_peer = 0
+            if self.method == "push" or (self.method == "auto" and not push.why_not(ranks)):
+                longest = PUSH_BYTES if self.method == "auto" else push.MOST_BYTES
+                to_push = min(self._most_bytes, longest)
+                self._push = push.Push(self.group, self.device, to_push)
+            if self.method != "push":
+                to_peer = self._most_bytes
+                tensor = symmetric.empty(to_peer, dtype=torch.uint8, device=self.device)
+                self._buffer = _Buffer(tensor, symmetric.rendezvous(tensor, self.group))
+            to_group = GROUP_BYTES if self.method == "auto" else 0
+            self._bounds = Bounds(to_push, to_peer, to_group)
+            return ""
+        except (ImportError, RuntimeError, AttributeError) as error:
+            return f"{type(error).__name__}: {error}"
 
     def method_for(self, nbytes: int, dtype: torch.dtype = torch.bfloat16) -> str:
-        """What runs for a message: "one_shot", "peer", "push" or "group".
+        """What runs for a message: "push", "peer" or "group".
 
         Args:
             nbytes: of the message. dtype: of its elements.
         """
-        pushes = self._push is not None and self._push.takes(nbytes, dtype)
-        if pushes and (self.method == "push" or nbytes <= PUSH_BYTES):
-            return "push"
-        if self._buffer is None or nbytes > self._most_bytes or nbytes % 16:
-            return "group"
-        if self.method != "auto":
-            return self.method
-        if nbytes <= ONE_SHOT_BYTES:
-            return "one_shot"
-        return "peer" if nbytes <= PEER_BYTES else "group"
+        return self._bounds.method_for(nbytes, dtype)
 
-    def prefetches(self, nbytes: int, dtype: torch.dtype) -> bool:
-        """Whether the sum of a message brings what comes after it into L2.
-
-        Args:
-            nbytes: of the message. dtype: of its elements.
-        """
-        return self._push is not None and self.method_for(nbytes, dtype) == "push"
-
-    def __call__(self, term: Tensor, prefetch: Tensor | None = None) -> Tensor:
+    def __call__(self, term: Tensor) -> Tensor:
         """The sum.
 
         Args:
             term: this rank's, contiguous, of any shape; the same shape on all ranks. It may be
                 written into.
-            prefetch: uint8 ``[rows, bytes]`` to bring into L2 meanwhile, where the sum
-                :meth:`prefetches`.
         """
         how = self.method_for(term.nbytes, term.dtype)
         if how == "group":
@@ -148,22 +126,9 @@ class AllReduce:
             return term
         if how == "push":
             assert self._push is not None
-            return self._push(term, prefetch)
+            return self._push(term)
         assert self._buffer is not None
-        if how == "one_shot":
-            return self._one_shot(term, self._buffer)
         return self._from_peers(term, self._buffer)
-
-    def _one_shot(self, term: Tensor, buffer: _Buffer) -> Tensor:
-        mine = buffer.like(term)
-        ops: Any = torch.ops.symm_mem
-        name = self.group.group_name
-        if hasattr(ops, "one_shot_all_reduce_copy"):
-            found: Tensor = ops.one_shot_all_reduce_copy(mine, term, "sum", name)
-            return found
-        mine.copy_(term)
-        total: Tensor = ops.one_shot_all_reduce(mine, "sum", name)
-        return total
 
     def _from_peers(self, term: Tensor, buffer: _Buffer) -> Tensor:
         buffer.like(term).copy_(term)
@@ -179,7 +144,7 @@ class AllReduce:
         Args:
             nbytes: of the message.
         """
-        return self._buffer is not None and ONE_SHOT_BYTES < nbytes <= self._most_bytes
+        return self._bounds.takes_parts(nbytes)
 
     def in_parts(self, products: Sequence[Callable[[], Tensor]], out: Tensor) -> Tensor:
         """The sums of several products, each of which travels while the next one is computed: by
@@ -249,15 +214,15 @@ def shared(mesh: Any, method: str) -> AllReduce:
 
 
 @torch.library.custom_op("mixed_gemm_parallel::sum_over_ranks", mutates_args=())
-def sum_over_ranks(term: Tensor, key: str, prefetch: Tensor | None = None) -> Tensor:
+def sum_over_ranks(term: Tensor, key: str) -> Tensor:
     """An ``AllReduce`` as torch.compile sees it: an op of its own.
 
     Args:
-        term: this rank's, of any shape. key: of :func:`shared`. prefetch: for the ``AllReduce``.
+        term: this rank's, of any shape. key: of :func:`shared`.
     """
-    return _SHARED[key](term.clone(memory_format=torch.contiguous_format), prefetch)
+    return _SHARED[key](term.clone(memory_format=torch.contiguous_format))
 
 
 @sum_over_ranks.register_fake
-def _(term: Tensor, key: str, prefetch: Tensor | None = None) -> Tensor:
+def _(term: Tensor, key: str) -> Tensor:
     return term.new_empty(term.shape)

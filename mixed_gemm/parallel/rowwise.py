@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from types import MethodType
 from typing import Any
@@ -13,39 +12,34 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor import parallel as torch_parallel
 from torch.distributed.tensor.placement_types import Placement
 
-from ..ops.errors import ArgumentTypeError, ArgumentValueError
+from ..ops.errors import ArgumentValueError
 from ..weights.act_order import ActOrderColumns
 from ..weights.tensor import QuantizedTensor
-from .all_reduce import METHODS, AllReduce, shared, sum_over_ranks
-from .prefetch import PREFETCH_BYTES, first_bytes
+from .all_reduce import AllReduce, shared, sum_over_ranks
+from .methods import METHODS
 
-# Rows in a part of a product, whose sum travels while the next part is multiplied. Measured on 2
-# H100s (docs/parallel.md): with fewer, the tiles of a part no longer fill the GPU.
+# Rows in a part of a product, whose sum travels while the next part is multiplied. On 2 H100s parts
+# of 512 rows take as long (docs/parallel.md).
 ROWS_OF_A_PART = 1024
 
 
 class RowwiseParallel(torch_parallel.RowwiseParallel):
     """torch's ``RowwiseParallel`` for a ``mixed_gemm.Linear`` (or a dense one) whose input is
     spread over its last dimension and whose output is whole on every rank. Few rows are summed by a
-    kernel that reads the other ranks' memory; many are multiplied in parts, whose sums travel while
-    the next part is multiplied. The bias is added once, after the sum.
+    kernel that writes into the other ranks' memory; many are multiplied in parts, whose sums travel
+    while the next part is multiplied. The bias is added once, after the sum.
 
     The weight becomes the same DTensor that torch's class makes of it.
 
     Args:
-        all_reduce: "auto", "one_shot", "peer", "push" or "group", as of ``AllReduce``.
-        rows_of_a_part: a product of at least twice as many rows is cut into parts; 0 never cuts.
-            "push" never does.
-        followed_by: the layer whose weight is read next, dense or of 4- or 8-bit integers: while
-            the ranks wait for each other, "push" brings the beginning of it into L2. Other methods
-            leave it alone.
-        prefetch_bytes: of that weight, at most.
+        all_reduce: "auto", "push", "peer" or "group", as of ``AllReduce``.
+        rows_of_a_part: a product of at least twice as many rows is cut into parts, where its sum
+            is of more than 8 MiB and not by "push" or "group"; 0 never cuts.
         input_layouts: ``Shard(-1)``. output_layouts: ``Replicate()``; torch's own class has others.
         use_local_output: whether the output is a plain tensor, else a DTensor.
 
     Raises:
         ValueError: a layout is another one, or ``all_reduce`` is no method.
-        TypeError: ``followed_by`` is no module.
     """
 
     def __init__(
@@ -53,8 +47,6 @@ class RowwiseParallel(torch_parallel.RowwiseParallel):
         *,
         all_reduce: str = "auto",
         rows_of_a_part: int = ROWS_OF_A_PART,
-        followed_by: nn.Module | None = None,
-        prefetch_bytes: int = PREFETCH_BYTES,
         input_layouts: Placement | None = None,
         output_layouts: Placement | None = None,
         use_local_output: bool = True,
@@ -73,16 +65,8 @@ class RowwiseParallel(torch_parallel.RowwiseParallel):
                 f"output_layouts Replicate(), got {self.input_layouts} and {self.output_layouts}. "
                 "Hint: torch.distributed.tensor.parallel.RowwiseParallel has the others"
             )
-        if not (followed_by is None or isinstance(followed_by, nn.Module)):
-            raise ArgumentTypeError(
-                "RowwiseParallel: followed_by must be a module or None, got "
-                f"{type(followed_by).__name__}"
-            )
         self._method = all_reduce
-        self._summed = partial(
-            product, rows_of_a_part=rows_of_a_part,
-            next_weight=None if followed_by is None else _NextWeight(followed_by, prefetch_bytes),
-        )  # fmt: skip
+        self._rows_of_a_part = rows_of_a_part
 
     def _apply(self, module: nn.Module, device_mesh: Any) -> nn.Module:
         if not isinstance(module, nn.Linear) or device_mesh.ndim != 1:
@@ -96,11 +80,11 @@ class RowwiseParallel(torch_parallel.RowwiseParallel):
             style = torch_parallel.RowwiseParallel(use_local_output=self.use_local_output)
             return style._apply(module, device_mesh)
         reduce = shared(device_mesh, self._method)
-        summed, local = self._summed, self.use_local_output
+        rows_of_a_part, local = self._rows_of_a_part, self.use_local_output
 
         def forward(module: nn.Linear, input: Tensor) -> Tensor:
             x = input.to_local() if isinstance(input, DTensor) else input
-            out = summed(module, x, reduce)
+            out = product(module, x, reduce, rows_of_a_part)
             return out if local else DTensor.from_local(
                 out, device_mesh, [Replicate()], run_check=False
             )  # fmt: skip
@@ -109,22 +93,7 @@ class RowwiseParallel(torch_parallel.RowwiseParallel):
         return module
 
 
-@dataclass(frozen=True)
-class _NextWeight:
-    """module: its weight may be exchanged until it is asked for. most_bytes: of it."""
-
-    module: nn.Module
-    most_bytes: int
-
-    def first_bytes(self, device: torch.device) -> Tensor | None:
-        found = first_bytes(getattr(self.module, "weight", None), self.most_bytes)
-        return None if found is None or found.device != device else found
-
-
-def product(
-    module: nn.Linear, x: Tensor, reduce: AllReduce, rows_of_a_part: int,
-    next_weight: _NextWeight | None = None,
-) -> Tensor:  # fmt: skip
+def product(module: nn.Linear, x: Tensor, reduce: AllReduce, rows_of_a_part: int) -> Tensor:
     """The sum over ranks of ``x @ w.T``, plus the bias.
 
     Args:
@@ -135,7 +104,7 @@ def product(
         out: Tensor = _Summed.apply(_times(x, weight), reduce)  # type: ignore[no-untyped-call]
     else:
         rows = x.reshape(-1, x.shape[-1])
-        out = _in_parts(rows, weight, reduce, rows_of_a_part, next_weight)
+        out = _in_parts(rows, weight, reduce, rows_of_a_part)
         out = out.reshape(*x.shape[:-1], out.shape[-1])
     return out if bias is None else out + bias
 
@@ -150,20 +119,14 @@ def _times(x: Tensor, weight: Any) -> Tensor:
     return nn.functional.linear(x, weight)
 
 
-def _in_parts(
-    x: Tensor, weight: Any, reduce: AllReduce, rows_of_a_part: int, next_weight: _NextWeight | None
-) -> Tensor:
+def _in_parts(x: Tensor, weight: Any, reduce: AllReduce, rows_of_a_part: int) -> Tensor:
     rows, n = x.shape[0], weight.shape[0]
-    nbytes = rows * n * x.element_size()
-    prefetch = None
-    if next_weight is not None and reduce.prefetches(nbytes, x.dtype):
-        prefetch = next_weight.first_bytes(x.device)
     if torch.compiler.is_compiling():
-        total: Tensor = sum_over_ranks(_times(x, weight), reduce.key, prefetch)
+        total: Tensor = sum_over_ranks(_times(x, weight), reduce.key)
         return total
     cut = rows_of_a_part and rows >= 2 * rows_of_a_part
-    if not cut or not reduce.takes_parts(nbytes):
-        return reduce(_times(x, weight), prefetch)
+    if not cut or not reduce.takes_parts(rows * n * x.element_size()):
+        return reduce(_times(x, weight))
     parts = x.tensor_split(-(-rows // rows_of_a_part))
     out = x.new_empty(rows, n)
     return reduce.in_parts([partial(_times, part, weight) for part in parts], out)

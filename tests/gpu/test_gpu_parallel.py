@@ -11,10 +11,13 @@ import torch
 from support import parallel_state, ranks
 
 NCCL = {"MIXED_GEMM_TEST_BACKEND": "nccl"}
-pytestmark = pytest.mark.skipif(
-    torch.cuda.device_count() < 2 or not torch.distributed.is_nccl_available(),
-    reason="needs two GPUs and NCCL",
-)
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        torch.cuda.device_count() < 2 or not torch.distributed.is_nccl_available(),
+        reason="needs two GPUs and NCCL",
+    ),
+]
 
 
 def run(module: str, folder: Path, *after: str) -> None:

@@ -71,7 +71,14 @@ def test_the_tour_has_ten_questions_and_a_file_for_each() -> None:
 
 
 @pytest.mark.parametrize(
-    "tool", ["compare_schemes.py", "draw_docs.py", "write_quality.py", "write_serving.py"]
+    "tool",
+    [
+        "compare_schemes.py",
+        "draw_docs.py",
+        "write_parallel.py",
+        "write_quality.py",
+        "write_serving.py",
+    ],
 )
 def test_what_a_tool_writes_is_up_to_date(tool: str) -> None:
     if tool == "draw_docs.py" and "MIXED_GEMM_CORE_MODULE_DIR" not in os.environ:

@@ -7,7 +7,6 @@ namespace mixed_gemm {
 namespace {
 
 constexpr const char* kOp = "_sum_over_ranks";
-constexpr int64_t kMostPrefetched = int64_t{1} << 31;  // bytes; shares are counted in 32 bits
 
 bool begins_on_16(const void* p) { return reinterpret_cast<uintptr_t>(p) % kPieceBytes == 0; }
 
@@ -74,24 +73,8 @@ void set_inboxes(SumOverRanksArgs& args, const Tensor& term, const std::vector<T
   }
 }
 
-void set_prefetch(SumOverRanksArgs& args, const Tensor& term,
-                  const std::optional<Tensor>& prefetch) {
-  if (!prefetch) return;
-  check_tensors(kOp, {{"term", term}, {"prefetch", prefetch}});
-  check_dtype(kOp, "prefetch", *prefetch, ScalarType::Byte);
-  check_dims(kOp, "prefetch", *prefetch, 2, "(rows, bytes of each)");
-  const int64_t rows = prefetch->size(0), width = prefetch->size(1);
-  if (rows == 0 || width == 0) return;
-  if (rows > kMostPrefetched / width || (width > 1 && prefetch->stride(1) != 1)) {
-    wrong_value(kOp, {"prefetch", joined("be rows of bytes, at most ", kMostPrefetched),
-                      text(sizes_of(*prefetch)) + " of strides " + strides_text(*prefetch)});
-  }
-  args.prefetch = {prefetch->const_data_ptr(), rows, width, prefetch->stride(0)};
-}
-
 Tensor sum_over_ranks_cuda(const Tensor& term, const std::vector<Tensor>& inboxes,
-                           const Tensor& counter, int64_t rank, int64_t few_bytes,
-                           const std::optional<Tensor>& prefetch) {
+                           const Tensor& counter, int64_t rank, int64_t few_bytes) {
   check_tensors(kOp, {{"term", term}, {"counter", counter}});
   check_dtype(kOp, "counter", counter, ScalarType::Long);
   check_vector(kOp, "counter", counter, "sums, blocks", 2);
@@ -99,13 +82,11 @@ Tensor sum_over_ranks_cuda(const Tensor& term, const std::vector<Tensor>& inboxe
   args.ranks = 0;
   set_term(args, term, few_bytes);
   set_inboxes(args, term, inboxes, rank);
-  set_prefetch(args, term, prefetch);
   Tensor out = empty_on(term, sizes_of(term));
   if (args.pieces == 0) return out;  // on all ranks: nobody counts it
   const Call call(kOp, term);
   args.out = out.mutable_data_ptr();
   args.counter = static_cast<uint64_t*>(counter.mutable_data_ptr());
-  args.sms = call.info().sm_count;
   args.starts_early = call.info().has_early_start();
   args.stream = call.stream();
   call.require(cuda_status(launch_sum_over_ranks(args), "summing over ranks"));

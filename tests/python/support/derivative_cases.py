@@ -329,7 +329,6 @@ SAMPLES: dict[str, Callable[[], Sample]] = {
             "counter": torch.zeros(2, dtype=torch.int64),
             "rank": 0,
             "few_bytes": 0,
-            "prefetch": None,
         },
     ),
 }

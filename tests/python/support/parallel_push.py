@@ -10,6 +10,7 @@ no rank leaves another one waiting.
 
 from __future__ import annotations
 
+import itertools
 import random
 import sys
 from collections.abc import Iterator
@@ -64,11 +65,11 @@ class Checked:
         integers = AS_INTEGERS[total.element_size()]
         self.wrong += (total.view(integers) != want.to(total.dtype).view(integers)).sum()
 
-    def sum(self, nbytes: int, dtype: torch.dtype, first: int, prefetch: Any = None) -> None:
+    def sum(self, nbytes: int, dtype: torch.dtype, first: int) -> None:
         terms = self.terms(nbytes, dtype, first)
         poison = torch.full_like(terms[0], float("nan"))
         del poison  # whose memory the sum is most likely to get
-        self.compare(self.push(terms[self.rank], prefetch), terms)
+        self.compare(self.push(terms[self.rank]), terms)
 
     def settle(self) -> None:
         """Raise on all ranks what any of them has counted."""
@@ -171,17 +172,6 @@ def epochs_whose_half_comes_again(checked: Checked) -> None:
     checked.settle()
 
 
-def odd_prefetches_change_nothing(checked: Checked) -> None:
-    memory = torch.zeros(3 * 2**20, dtype=torch.uint8, device=checked.device)
-    matrix = memory[: 1000 * 3001].view(1000, 3001)
-    views = [matrix, matrix[:, 1:], matrix[:, 5:9], matrix[:, :0], matrix[:0], matrix[::7, 3:2500],
-             memory[None], memory[:1, None], memory[None, 1:129].expand(50, 128)]  # fmt: skip
-    for view in views:
-        for nbytes in (16, 2**16, 2**20):
-            checked.sum(nbytes, torch.float16, 0, view)
-    checked.settle()
-
-
 def nothing_is_no_sum(checked: Checked) -> None:
     before = int(checked.push.counter[0])
     total = checked.push(torch.empty(0, 8, dtype=torch.bfloat16, device=checked.device))
@@ -200,8 +190,6 @@ def what_does_not_fit_is_refused(checked: Checked) -> None:
         ("rank must be from 0 to", {"rank": checked.world}),
         ("term must have at most 0 bytes", {"inboxes": [x[:4096] for x in push._inboxes]}),
         ("counter must be int64", {"counter": push.counter.int()}),
-        ("prefetch must be uint8", {"prefetch": term[None]}),
-        ("prefetch must be rows of bytes", {"prefetch": push._inboxes[0][:64].view(8, 8).t()}),
     ]
     given = {"term": term, "inboxes": push._inboxes, "counter": push.counter, "rank": push.rank,
              "few_bytes": 0}  # fmt: skip
@@ -215,47 +203,63 @@ def what_does_not_fit_is_refused(checked: Checked) -> None:
 
 
 def all_reduce_falls_back(checked: Checked, mesh: Any) -> None:
-    reduce = AllReduce(mesh.get_group(), checked.device, "push")
-    assert reduce.why_not == "" and reduce.method_for(2**25) == "push"
-    for shape, dtype in (((3,), torch.float16), ((8,), torch.float64), ((2**23 + 4,), torch.float)):
+    """What "push" does not take, and what "auto" gives to whom."""
+    of_method = {method: AllReduce(mesh.get_group(), checked.device, method)
+                 for method in ("push", "auto")}  # fmt: skip
+    assert not any(reduce.why_not for reduce in of_method.values())
+    cases = [
+        ("push", (2**24,), torch.float16, "push"),
+        ("push", (2**23 + 4,), torch.float32, "group"),
+        ("push", (3,), torch.float16, "group"),
+        ("push", (8,), torch.float64, "group"),
+        ("auto", (8,), torch.bfloat16, "push"),
+        ("auto", (2**22,), torch.bfloat16, "push"),
+        ("auto", (2**22 + 8,), torch.bfloat16, "peer"),
+        ("auto", (2**25,), torch.bfloat16, "peer"),
+        ("auto", (2**25 + 8,), torch.bfloat16, "group"),
+        ("auto", (3,), torch.float16, "group"),
+        ("auto", (2**16,), torch.float64, "group"),
+        ("auto", (2**17,), torch.float64, "peer"),
+    ]
+    for method, shape, dtype, how in cases:
+        reduce = of_method[method]
         term = torch.full(shape, checked.rank + 1.0, dtype=dtype, device=checked.device)
-        assert reduce.method_for(term.nbytes, dtype) == "group"
-        total = reduce(term)
-        assert bool((total == checked.world * (checked.world + 1) / 2).all())
+        assert reduce.method_for(term.nbytes, dtype) == how, (method, shape, dtype)
+        checked.wrong += (reduce(term) != checked.world * (checked.world + 1) / 2).sum()
     shifted = torch.ones(9, dtype=torch.bfloat16, device=checked.device)[1:]
-    assert bool((reduce(shifted) == checked.world).all())
+    for reduce in of_method.values():
+        checked.wrong += (reduce(shifted) != checked.world).sum()
+    checked.settle()
 
 
-def layers_with_the_next_one(checked: Checked, mesh: Any) -> None:
-    """As with "one_shot", eager, compiled and in a graph."""
+def layers_give_the_sum_of_peers(checked: Checked, mesh: Any) -> None:
+    """To the bit, as two terms have it: eager, compiled and in a graph."""
     from torch.distributed.tensor.parallel import parallelize_module
 
     def made(scheme: str, method: str) -> nn.Module:
         torch.manual_seed(5)
-        layers = [nn.Linear(512, 768, bias=True), nn.Linear(768, 512)]
-        options = dict(device=checked.device, dtype=torch.bfloat16)
-        dense = [layer.to(**options) for layer in layers]
+        linear = nn.Linear(512, 768, device=checked.device, dtype=torch.bfloat16)
         if scheme == "w4a16":
-            dense = [mixed_gemm.Linear.from_float(x, bits=4, group_size=64) for x in dense]
-        model = nn.Sequential(*dense).requires_grad_(False)
-        style = RowwiseParallel(all_reduce=method, followed_by=model[1], prefetch_bytes=2**18)
-        return parallelize_module(model, mesh, {"0": style})
+            linear = mixed_gemm.Linear.from_float(linear, bits=4, group_size=64)
+        linear.requires_grad_(False)
+        return parallelize_module(linear, mesh, RowwiseParallel(all_reduce=method))
 
     for scheme in ("dense", "w4a16"):
-        push, other = (made(scheme, method) for method in ("push", "one_shot"))
-        for rows in (1, 5, 300):
+        peer = made(scheme, "peer")
+        for method, rows in itertools.product(("push", "auto"), (1, 5, 300)):
+            layer = made(scheme, method)
             torch.manual_seed(rows)
             x = torch.randn(rows, 512, device=checked.device, dtype=torch.bfloat16)
             x = x.chunk(checked.world, -1)[checked.rank].contiguous()
-            want = other[0](x)
+            want = peer(x)
             torch._dynamo.reset()
-            compiled = torch.compile(push[0], fullgraph=True, backend="aot_eager")
-            for run in (push[0], compiled):
+            compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+            for run in (layer, compiled):
                 checked.wrong += (run(x) != want).sum()
             graph = torch.cuda.CUDAGraph()
             torch.cuda.synchronize()
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                out = push[0](x)
+                out = layer(x)
             for _ in range(5):
                 graph.replay()
             checked.wrong += (out != want).sum()
@@ -269,10 +273,10 @@ def main() -> None:
     checked = Checked(Push(mesh.get_group(), device), rank, mesh.size(), device)
     cases = (
         every_size_by_both_protocols, a_thousand_in_a_row, directly_behind_each_other,
-        graphs_that_are_replayed, odd_prefetches_change_nothing, nothing_is_no_sum,
-        what_does_not_fit_is_refused, epochs_whose_half_comes_again,
+        graphs_that_are_replayed, nothing_is_no_sum, what_does_not_fit_is_refused,
+        epochs_whose_half_comes_again,
     )  # fmt: skip
-    with_mesh = (all_reduce_falls_back, layers_with_the_next_one)
+    with_mesh = (all_reduce_falls_back, layers_give_the_sum_of_peers)
     with torch.no_grad():
         ranks.try_all(
             {case.__name__: partial(case, checked) for case in cases}
