@@ -5,8 +5,9 @@
 #   tools/gpu_results.sh candidates OUT COMMIT    4 min: all candidates, for make_tuned_table.py
 #   tools/gpu_results.sh benchmarks OUT COMMIT    3 min: what docs/speed.md tells
 #   tools/gpu_results.sh tests OUT COMMIT         4 min: the GPU tests and their report
-#   tools/gpu_results.sh fp8 OUT COMMIT           6 min, not measured: tests of float8 by wgmma, its
-#                                                 sanitizers, then its times beside torch's
+#   tools/gpu_results.sh fp8 OUT COMMIT           3 min: tests of float8 by wgmma, its times beside
+#                                                 torch's (MIXED_GEMM_PEERS=mslk,deep_gemm: and
+#                                                 those, where installed), sanitizers
 #   tools/gpu_results.sh push OUT COMMIT          1 min: the sum over ranks on one GPU, and the layer
 #                                                 object as vLLM drives it
 #   tools/gpu_results.sh ranks OUT COMMIT         2 min and the first step, not measured, 2 H100s:
@@ -66,7 +67,7 @@ OPS
     tail -n 1 "$out/log" | grep -qE "passed|failed" || exit 1
     timed fp8-kernels timeout -k 5 200 $gpu_tests -n 6 tests/gpu/test_gpu_fp8_wgmma.py
     timed fp8-times timeout -k 5 240 python3 -m benchmarks fp8 --budget-s 200 --commit "$3" \
-      --out "$out/fp8.json"
+      --peers "${MIXED_GEMM_PEERS-}" --out "$out/fp8.json"
     tail -n 120 "$out/log"
     unset MIXED_GEMM_GPU_REPORT
     timed scaled timeout 200 $gpu_tests -n 8 tests/gpu/test_gpu_scaled_mm.py \

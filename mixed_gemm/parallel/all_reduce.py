@@ -220,7 +220,9 @@ def sum_over_ranks(term: Tensor, key: str) -> Tensor:
     Args:
         term: this rank's, of any shape. key: of :func:`shared`.
     """
-    return _SHARED[key](term.clone(memory_format=torch.contiguous_format))
+    reduce = _SHARED[key]
+    in_place = reduce.method_for(term.nbytes, term.dtype) == "group"
+    return reduce(term.clone() if in_place and term.is_contiguous() else term.contiguous())
 
 
 @sum_over_ranks.register_fake

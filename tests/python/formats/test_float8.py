@@ -82,7 +82,7 @@ def test_open_finds_what_is_in_the_file(tmp_path: Path, layout: str) -> None:
         assert weight.input_activations == info.input_activations == ASKED[layout]
         assert torch.equal(weight.to_linear(torch.float32).dequantize(), exact)
         assert weight.to_linear().scheme == weight.scheme
-    told = "products make those weights dense" in " ".join(checkpoint.notes)
+    told = "scales by block; products round them" in " ".join(checkpoint.notes)
     assert told == (strategy == "block")
 
 

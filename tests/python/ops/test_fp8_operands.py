@@ -118,15 +118,27 @@ def test_gradients_and_transforms_stay_with_our_op():
     assert seen == [True]
 
 
-class OnHopper(Tensor):
+class OnGpu(Tensor):
     """A tensor that says it is on a GPU."""
 
     is_cuda = True  # type: ignore[assignment]
 
 
 def test_a_dtensor_goes_to_the_op(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fp8, "_sm", lambda index: 90)
-    a, b = (torch.zeros(16, 16).to(FP8).as_subclass(OnHopper) for _ in range(2))
+    monkeypatch.setattr(fp8, "_sm", lambda index: 100)
+    a, b = (torch.zeros(16, 16).to(FP8).as_subclass(OnGpu) for _ in range(2))
     assert fp8.routes_to_torch(a, b)
     a.device_mesh = "a mesh"  # type: ignore[attr-defined]
     assert not fp8.routes_to_torch(a, b)
+
+
+@pytest.mark.parametrize("sm", (80, 89, 90, 100))
+def test_torch_runs_only_what_no_kernel_does(monkeypatch: pytest.MonkeyPatch, sm: int) -> None:
+    monkeypatch.setattr(fp8, "_sm", lambda index: sm)
+    a, b = (torch.zeros(16, 16).to(FP8).as_subclass(OnGpu) for _ in range(2))
+    assert fp8.routes_to_torch(a, b) == (sm == 100)
+    for block in ((128, 128), (128, 64), (1, 128)):
+        assert fp8.blocks_route_to_torch(a, b, block) != (sm == 90 and block == (128, 128))
+    here = torch.zeros(16, 16).to(FP8)
+    assert not fp8.routes_to_torch(here, here)
+    assert not fp8.blocks_route_to_torch(here, here, (3, 5))

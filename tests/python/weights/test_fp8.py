@@ -524,12 +524,12 @@ def test_inputs_are_refused() -> None:
 
 # --- plans ---------------------------------------------------------------------------------------
 
-GPUS = {sm: f"cuda:sm={sm},sms=132,smem=232448" for sm in (86, 89, 90)}
+GPUS = {sm: f"cuda:sm={sm},sms=132,smem=232448" for sm in (86, 89, 90, 100)}
 
 
 def test_plan_of_a_layer_is_that_of_its_product() -> None:
     module = Linear(4096, 4096, scheme="fp8", dtype=torch.bfloat16, device="meta")
-    for sm, family in ((89, "scaled"), (90, "torch")):
+    for sm, family in ((89, "scaled"), (90, "wgmma"), (100, "torch")):
         options: dict[str, Any] = {"out_dtype": torch.bfloat16, "device": GPUS[sm]}
         plan = mixed_gemm.plan(module, 16, device=GPUS[sm])
         assert plan == mixed_gemm.plan(16, 4096, 4096, dtype=FP8, **options)
@@ -542,7 +542,11 @@ def test_plan_of_a_layer_is_that_of_its_product() -> None:
     for name in (*WHOLE, *BLOCKS):
         assert mixed_gemm.plan(layer(name), 16).family == "cpu"
     plan = mixed_gemm.plan(layer("block, dynamic"), 16, device=GPUS[90])
-    assert plan.family == "torch" and "scales of blocks: the weight is made dense" in plan.reason
+    why = f"scales of blocks of {BLOCK[0]} x {BLOCK[1]}: the weight is made dense"
+    assert plan.family == "torch" and why in plan.reason
+    blocks = Linear(4096, 4096, scheme="fp8_block", dtype=torch.bfloat16, device="meta")
+    for sm, family in ((89, "torch"), (90, "wgmma"), (100, "torch")):
+        assert mixed_gemm.plan(blocks, 16, device=GPUS[sm]).family == family
 
 
 # --- quantize_ -----------------------------------------------------------------------------------
