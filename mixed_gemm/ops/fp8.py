@@ -5,6 +5,7 @@ blocks, on GPUs that our kernels are not written for.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 
 import torch
@@ -157,7 +158,7 @@ def fp8_blocks_in_torch(
     """
     scale_a, scale_b = scales
     rows, size = block_size
-    n, left = b.shape[1], a.reshape(-1, a.shape[-1])
+    n, left = b.shape[1], a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
     scale_a = scale_a.reshape(left.shape[0], scale_b.shape[1])
     out = torch.zeros((left.shape[0], n), dtype=torch.float32, device=a.device)
     for g in range(scale_b.shape[1]):

@@ -4,6 +4,8 @@ storages, values outside the range of ``bits``, too little memory. A valid call 
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import torch
 from support.op_calls import CALLS, TENSORS, placed, public, raw
@@ -13,8 +15,8 @@ import mixed_gemm
 pytestmark = pytest.mark.gpu
 FORCED = "fpA_intB_gemm_config"  # the table names the configuration of a CPU
 ON_GPU = [(op, name) for op, name in TENSORS if op != FORCED]
-ALONE = ("pack_weights", "pack_conv_weights", "unpack_weights", "quantize_per_token", "awq_repack")
-BESIDE = [(op, name) for op, name in ON_GPU if op not in ALONE]
+TENSORS_OF = Counter(op for op, _ in ON_GPU)
+BESIDE = [(op, name) for op, name in ON_GPU if TENSORS_OF[op] > 1]
 
 
 def valid(op):
