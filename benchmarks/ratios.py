@@ -107,8 +107,6 @@ W8A8_RATIOS = (
     Ratio("scaled_mm_azp per token / scaled_mm", timed.AZP_PER_TOKEN, timed.SCALED_MM, 1.05),
     Ratio("scaled_mm / cuBLAS fp16", timed.SCALED_MM, timed.DENSE_FP16),
     Ratio("quantize_per_token + scaled_mm / cuBLAS fp16", timed.W8A8_LAYER, timed.DENSE_FP16),
-    Ratio("fp8 scaled_mm, bf16 / torch._scaled_mm", timed.FP8_BF16, timed.TORCH_FP8),
-    Ratio("fp8 scaled_mm, fp16 / torch._scaled_mm, bf16", timed.FP8_FP16, timed.TORCH_FP8),
 )
 FP8_RATIOS = (
     Ratio("fp8 / torch, exact sums", timed.FP8_OURS, timed.TORCH_FP8, 0.95),

@@ -3,6 +3,7 @@ docs/: the targets, the times, and what other schemes cost.
 
     python -m benchmarks.report benchmarks/results/gemm_h200.json
     python -m benchmarks.report benchmarks/results/scaled_h200.json
+    python -m benchmarks.report benchmarks/results/fp8_h100.json
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from .pages import Part, markdown
-from .ratios import SCHEME_RATIOS, W8A8_RATIOS, Ratio, faster, shown
+from .ratios import FP8_RATIOS, SCHEME_RATIOS, W8A8_RATIOS, Ratio, faster, shown
 from .references import references
 from .results import Results
 from .row import Point
@@ -21,17 +22,26 @@ from .schemes import MAIN, SUITES, Scheme
 from .summaries import quantizer_gb_per_s
 from .targets import judge
 from .timed import (
+    DEEP_GEMM,
     DENSE_FP16,
+    FP8_BLOCKS,
+    FP8_OURS,
     GEMM,
+    INT8_BF16,
     INT_MM,
     INT_MM_SCALED,
+    MSLK,
     QUANTIZE,
+    QUANTIZE_FP8,
+    QUANTIZE_FP8_BLOCKS,
     QUANTIZER_BYTES,
     SCALED_MM,
+    TORCH_FP8,
+    TORCH_FP8_FAST,
     Timed,
 )
 
-GEMM_PART, W8A8_PART = Part("results"), Part("W8A8 results")
+GEMM_PART, W8A8_PART, FP8_PART = Part("results"), Part("W8A8 results"), Part("float8 results")
 MAIN_MS = (1, 4, 16, 64, 256, 1024, 4096)
 W8_MS = (1, 4, 16, 64, 256, 1024)
 W8A8_MS = (1, 16, 64, 256, 1024, 4096)
@@ -161,14 +171,14 @@ def ratio_row(results: Results, ratio: Ratio) -> list[str]:
     return [ratio.text, f"{ratio.limit:.2f}", shown(found), met]
 
 
-def quantizer_line(results: Results) -> list[str]:
-    rates = quantizer_gb_per_s(results, QUANTIZE)
+def quantizer_line(results: Results, quantizer: Timed, what: str, dtype: str) -> list[str]:
+    rates = quantizer_gb_per_s(results, quantizer)
     if not rates:
         return []
     copy = results.meta["ceilings"]["copy_gb_per_s"]
     (k, m), best = max(rates.items(), key=lambda item: item[0][0] * item[0][1])
     return [
-        f"`quantize_per_token` of {m} x {k} fp16: {best:.0f} GB/s read and written "
+        f"{what} of {m} x {k} {dtype}: {best:.0f} GB/s read and written "
         f"({QUANTIZER_BYTES} bytes an element); a copy reaches {copy:.0f} GB/s.",
         "",
     ]
@@ -192,13 +202,46 @@ def w8a8_text(results: Results, source: str) -> str:
         f"selects is {chosen(results, SCALED_MM)} of the best configuration measured.",
         "",
         *grid(W8A8_MS, grid_rows(results.of(SCALED_MM), others, W8A8_MS)),
-        *quantizer_line(results),
+        *quantizer_line(results, QUANTIZE, "`quantize_per_token`", "fp16"),
+    ]
+    return "\n".join(lines).rstrip()
+
+
+def fp8_text(results: Results, source: str) -> str:
+    compared = [ratio_row(results, r) for r in FP8_RATIOS if r.ratios(results)]
+
+    def table(of: Timed, *over: Timed) -> list[str]:
+        times = [results.of(other) for other in over]
+        return grid(
+            W8A8_MS,
+            grid_rows(results.of(of), lambda point: [us.get(point) for us in times], W8A8_MS),
+        )
+
+    lines = [
+        f"float8 on {machine(results, source)}: bf16 out; ratios of times within the run, mean "
+        "(worst). `torch._scaled_mm` with exact sums is `use_fast_accum=False`; its fast sums, and "
+        "those of MSLK, stay in the tensor core for all of K and keep about 14 bits. DeepGEMM has "
+        "scales of 128 x 128 blocks.",
+        "",
+        *markdown(("compared", "aimed at", "mean (worst)", "met, or faster"), compared),
+        "Scales of rows and columns, in us (over torch's exact sums, its fast sums, MSLK, our "
+        f"int8). What `plan()` selects is {chosen(results, FP8_OURS)} of the best configuration "
+        "measured.",
+        "",
+        *table(FP8_OURS, TORCH_FP8, TORCH_FP8_FAST, MSLK, INT8_BF16),
+        "Scales of blocks, in us (over DeepGEMM, over ours with scales of rows and columns).",
+        "",
+        *table(FP8_BLOCKS, DEEP_GEMM, FP8_OURS),
+        *quantizer_line(results, QUANTIZE_FP8, "`quantize_fp8`", "bf16"),
+        *quantizer_line(results, QUANTIZE_FP8_BLOCKS, "With `block_size=128`", "bf16"),
     ]
     return "\n".join(lines).rstrip()
 
 
 def part_of(results: Results) -> Part:
     """What page part tells of the ops that were measured."""
+    if results.of(FP8_OURS):
+        return FP8_PART
     return GEMM_PART if results.of(Timed(GEMM, MAIN)) else W8A8_PART
 
 
@@ -210,6 +253,8 @@ def text_of(results: Results, source: Path, page: Path) -> str:
 
     if part_of(results) == W8A8_PART:
         return w8a8_text(results, link(source))
+    if part_of(results) == FP8_PART:
+        return fp8_text(results, link(source))
     plot = source.with_suffix(".png")
     return gemm_text(results, link(source), link(plot) if plot.exists() else None)
 

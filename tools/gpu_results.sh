@@ -79,7 +79,8 @@ OPS
     timed push timeout 300 python3 -m pytest -p no:cacheprovider -m gpu --tb=short -q \
       tests/gpu/test_gpu_push.py
     tail -n 40 "$out/log"
-    timed layer timeout 200 python3 -m benchmarks.serving.layer --out "$out/layer.json"
+    timed layer timeout 200 python3 -m benchmarks.serving.layer --commit "$3" \
+      --out "$out/layer.json"
     tail -n 40 "$out/log"
     ;;
   ranks)

@@ -13,6 +13,7 @@ moves the same object to a GPU.
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import sys
 import time
@@ -184,7 +185,7 @@ def host_us(call: Callable[[], Any], device: str) -> float:
 
 
 @torch.inference_mode()
-def run(device: str) -> dict[str, Any]:
+def run(device: str, commit: str) -> dict[str, Any]:
     rows = []
     for bits in (4, 8):
         for zeros in (False, True):
@@ -212,7 +213,8 @@ def run(device: str) -> dict[str, Any]:
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     return {
         "meta": {"device": name, "torch": torch.__version__, "vllm": "vllm" in sys.modules
-                 and hasattr(sys.modules["vllm"], "__version__")},
+                 and hasattr(sys.modules["vllm"], "__version__"), "commit": commit,
+                 "date": datetime.date.today().isoformat()},
         "rows": rows,
         "host_us": {"ours": ours, "linear": linear, "more": ours - linear, "goal": GOAL_US},
     }  # fmt: skip
@@ -222,8 +224,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--commit", default="", help="whose code it is")
     given = parser.parse_args()
-    report = run(given.device)
+    report = run(given.device, given.commit)
     given.out.write_text(json.dumps(report, indent=1) + "\n")
     worst = max(row["error_ratio"] for row in report["rows"])
     graphs = all(row.get("graph_equals_eager", True) for row in report["rows"])

@@ -16,7 +16,9 @@ from benchmarks.schemes import MAIN, Scheme
 RESULTS = ROOT / "benchmarks" / "results"
 
 
-@pytest.mark.parametrize("part", (report.GEMM_PART, report.W8A8_PART), ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "part", (report.GEMM_PART, report.W8A8_PART, report.FP8_PART), ids=lambda p: p.name
+)
 def test_a_part_of_a_page_is_replaced_and_nothing_else(part: Part) -> None:
     comment, end = f"<!-- {part.name}: a script writes this -->", f"<!-- end of {part.name} -->"
     page = f"before\n{comment}\n\nstale\n\n{end}\nafter\n"
@@ -43,7 +45,7 @@ def test_the_page_of_a_part_is_searched(tmp_path: Path) -> None:
         part.page(tmp_path)
 
 
-@pytest.mark.parametrize("name", ("gemm_h200.json", "scaled_h200.json"))
+@pytest.mark.parametrize("name", ("gemm_h200.json", "scaled_h200.json", "fp8_h100.json"))
 def test_pages_hold_what_the_report_writes_of_the_committed_results(name: str) -> None:
     results = Results.load(RESULTS / name)
     part = report.part_of(results)

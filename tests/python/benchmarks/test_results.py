@@ -24,6 +24,7 @@ COMMITTED = Path(__file__).resolve().parents[3] / "benchmarks" / "results"
 ROWS_OF_OPS = (  # file, rows, op and scheme -> points that have a time of it
     ("gemm_h200.json", 1236, {Timed(GEMM, MAIN): 78, dense("bfloat16"): 78, Timed(ATEN): 60}),
     ("scaled_h200.json", 621, {timed.SCALED_MM: 36, timed.FP8_FP16: 36, timed.QUANTIZE: 27}),
+    ("fp8_h100.json", 168, {timed.FP8_OURS: 12, timed.FP8_BLOCKS: 12, timed.MSLK: 12}),
     ("awq_h200.json", 108, {Timed(timed.AWQ_GEMM): 54, Timed(GEMM): 54}),
     ("block_quant_h200.json", 216, {Timed(timed.BLOCK_GEMM): 24, timed.DENSE_FP16: 24}),
     ("conv_h200.json", 621, {Timed(QCONV2D): 69, Timed(CONV2D): 69}),
