@@ -400,6 +400,8 @@ TRAINED: dict[str, Callable[[], Sample]] = {
     "scaled_mm": scaled,
     "scaled_mm float8": lambda: scaled(operand=torch.float8_e4m3fn),
     "scaled_mm_azp": scaled_azp,
+    "scaled_mm_dynamic": lambda: scaled_dynamic(azp=False),
+    "scaled_mm_dynamic azp": scaled_dynamic,
 }
 HALF: dict[str, Callable[[], Sample]] = {
     f"{name} {dtype}": lambda make=make, dtype=dtype: make(dtype=dtype)  # type: ignore[misc]
@@ -408,6 +410,7 @@ HALF: dict[str, Callable[[], Sample]] = {
         ("dequantize", lambda dtype: dequantize(dtype=dtype)),
         ("conv", lambda dtype: conv(dtype=dtype, kernel=(2, 1), offsets=False)),
         ("scaled_mm", lambda dtype: scaled(dtype=dtype)),
+        ("scaled_mm_dynamic", lambda dtype: scaled_dynamic(dtype=dtype)),
     )
     for dtype in (torch.float16, torch.bfloat16)
 }
