@@ -1,5 +1,5 @@
-"""scaled_mm_dynamic on the CPU: the bits of the two calls it stands for, whichever way threads share
-the work. test_problems.py has it over arrays of cases, test_numerics.py with numbers of threads.
+"""scaled_mm_dynamic on the CPU: the bits of the two calls it stands for, however threads share the
+work. test_problems.py has it over arrays of cases, test_numerics.py with numbers of threads.
 """
 
 from __future__ import annotations
