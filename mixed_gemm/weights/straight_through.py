@@ -51,14 +51,14 @@ def _product(
         dense = dequantize_blocks(weight, weight_scale, (rows, columns), x.dtype)
         return torch.nn.functional.linear(x, dense, bias)
     b = weight.t()
-    if weight.dtype != FP8 and input_scale is None:
+    if weight.dtype == FP8 and input_scale is None:
+        q, scale = quantize_fp8(x, block_size=shared if rows and shared != BY_ROW else None)
+    elif input_scale is None:
         return scaled_mm_dynamic(x, b, weight_scale, azp_adj, bias)
-    if weight.dtype != FP8:
-        q, scale = quantize_per_tensor(x, input_scale, input_azp), input_scale
-    elif input_scale is not None:
+    elif weight.dtype == FP8:
         q, scale = quantize_with(x, input_scale), input_scale
     else:
-        q, scale = quantize_fp8(x, block_size=shared if rows and shared != BY_ROW else None)
+        q, scale = quantize_per_tensor(x, input_scale, input_azp), input_scale
     if rows:
         k, (_, size) = x.shape[-1], block_size_of((rows, columns), shared)
         return scaled_mm(
