@@ -29,6 +29,7 @@ from .ops.gemm import fpA_intB_gemm
 from .ops.layout import dequantize_weights, pack_weights, unpack_weights
 from .ops.rounding import quantize_fp8, quantize_per_tensor, quantize_per_token
 from .ops.scaled import scaled_mm, scaled_mm_azp
+from .ops.scaled_dynamic import scaled_mm_dynamic
 from .quantization.model import quantize_
 from .quantization.report import Report
 from .selection.planning import plan, why_not
@@ -78,6 +79,7 @@ __all__ = [
     "save_checkpoint",
     "scaled_mm",
     "scaled_mm_azp",
+    "scaled_mm_dynamic",
     "tune",
     "unpack_weights",
     "why_not",

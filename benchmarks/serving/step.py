@@ -36,9 +36,10 @@ from .speed import (
 
 STEPS = 48
 EVICTS = 512 << 20  # bytes read between two rounds: what was in caches is gone
-# Ops that multiply by weights, ours and vLLM's, and those that round activations before one.
+# Ops that multiply by weights, ours and vLLM's, some of which round activations too; and those that
+# only round.
 MULTIPLY = (
-    *("mixed_gemm::fpA_intB_gemm", "mixed_gemm::scaled_mm"),
+    *("mixed_gemm::fpA_intB_gemm", "mixed_gemm::scaled_mm", "mixed_gemm::scaled_mm_dynamic"),
     *("_C::int8_scaled_mm_with_quant", "_C::int4_scaled_mm_cpu", "_C::cpu_gemm_wna16"),
     *("_C::onednn_mm", "_C::weight_packed_linear"),
 )

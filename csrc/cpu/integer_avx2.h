@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "cpu/integer_epilogue.h"
 #include "cpu/vector_integer.h"
 
 namespace mixed_gemm::cpu {
@@ -99,7 +100,9 @@ constexpr IntegerKernels kIntegerAvx2 = {
     prepare_row<IntegerAvx2>,
     {shape<IntegerAvx2, 1, 4>(), shape<IntegerAvx2, 2, 4>(), shape<IntegerAvx2, 4, 2>(), {}},
     range_avx2,
-    round_avx2};
+    round_avx2,
+    real_sums,
+    scale_row};
 
 }  // namespace
 }  // namespace mixed_gemm::cpu

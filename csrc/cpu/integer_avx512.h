@@ -3,6 +3,7 @@
 #pragma once
 #include <immintrin.h>
 
+#include "cpu/integer_epilogue.h"
 #include "cpu/vector_integer.h"
 
 namespace mixed_gemm::cpu {
@@ -85,7 +86,9 @@ constexpr IntegerKernels make_integer_avx512(bool b_shifted) {
           prepare_row<V>,
           {shape<V, 1, 8>(), shape<V, 2, 8>(), shape<V, 4, 6>(), shape<V, 8, 3>()},
           range_avx512,
-          round_avx512};
+          round_avx512,
+          real_sums,
+          scale_row};
 }
 
 constexpr IntegerKernels kIntegerAvx512 = make_integer_avx512<IntegerAvx512>(false);

@@ -71,35 +71,67 @@ class IntegerPass {
   const IntegerRows& rows_;
 };
 
-// Calls epilogue.finish(sums, stride, row, rows, column, columns) on tiles that cover the sums of
-// p.m x p.n; of p, only a and b are read.
+// How the sums of m x p.n are shared out: a task is a tile, chunk by chunk, so that the tasks of a
+// thread are runs of neighbouring blocks of columns.
+struct IntegerTasks {
+  int64_t m, blocks, count, grain;
+
+  IntegerTasks(const ScaledMmProblem& p, int64_t rows)
+      : m(rows),
+        blocks(ceil_div(p.n, IntegerTile::kColumns)),
+        count(ceil_div(m, IntegerTile::kRows) * blocks),
+        grain(CallShape::grain(work_of_rows(m) * IntegerTile::kColumns * p.k / 4)) {}
+
+  // An int8 product costs a quarter of an fp32 one, and fewer rows than 8 wait for B: by products
+  // alone one row by 3072 x 576 ran on one thread, 144 us, where two take 54.
+  static int64_t work_of_rows(int64_t m) { return std::clamp<int64_t>(m, 8, IntegerTile::kRows); }
+
+  IntegerTile at(int64_t task, int64_t n) const {
+    const int64_t row = task / blocks * IntegerTile::kRows,
+                  column = task % blocks * IntegerTile::kColumns;
+    return {row, std::min(row + IntegerTile::kRows, m), column,
+            std::min(column + IntegerTile::kColumns, n)};
+  }
+};
+
+// Tasks [begin, end) of a pass. Calls epilogue.finish(sums, stride, row, rows, column, columns),
+// where the first row of the pass is `first`; of p, only a and b are read.
+template <typename Epilogue>
+void integer_tiles(const IntegerKernels& kernels, const ScaledMmProblem& p, const IntegerRows& rows,
+                   const IntegerTasks& tasks, int64_t first, int64_t begin, int64_t end,
+                   const Epilogue& epilogue) {
+  const IntegerPass pass(kernels, p, rows);
+  alignas(64) int32_t sums[IntegerTile::kRows * IntegerTile::kColumns];
+  for (int64_t i = begin; i < end; ++i) {
+    const IntegerTile tile = tasks.at(i, p.n);
+    pass.sums_of(tile, sums);
+    epilogue.finish(sums, IntegerTile::kColumns, first + tile.begin, tile.end - tile.begin,
+                    tile.column, tile.column_end - tile.column);
+  }
+}
+
+// On tiles that cover the sums of p.m x p.n. rows_of(begin, end) makes those rows ready.
+template <typename RowsOf, typename Epilogue>
+void integer_gemm_of(const IntegerKernels& kernels, const ScaledMmProblem& p, const RowsOf& rows_of,
+                     const Epilogue& epilogue, const ParallelFor& parallel_for) {
+  for (int64_t first = 0; first < p.m; first += IntegerPass::kMaxRows) {
+    const int64_t m = std::min(IntegerPass::kMaxRows, p.m - first);
+    const IntegerRows rows = rows_of(first, first + m);
+    const IntegerTasks tasks(p, m);
+    parallel_for(0, tasks.count, tasks.grain, [&](int64_t begin, int64_t end) {
+      integer_tiles(kernels, p, rows, tasks, first, begin, end, epilogue);
+    });
+  }
+}
+
+// The same with the rows of p.a.
 template <typename Epilogue>
 void integer_gemm(const IntegerKernels& kernels, const ScaledMmProblem& p, const Epilogue& epilogue,
                   const ParallelFor& parallel_for) {
-  for (int64_t first = 0; first < p.m; first += IntegerPass::kMaxRows) {
-    const int64_t m = std::min(IntegerPass::kMaxRows, p.m - first);
-    const IntegerRows rows(kernels, p, first, first + m, parallel_for);
-    const IntegerPass pass(kernels, p, rows);
-    const int64_t blocks = ceil_div(p.n, IntegerTile::kColumns),
-                  chunks = ceil_div(m, IntegerTile::kRows);
-    // An int8 product costs a quarter of an fp32 one, and fewer rows than 8 wait for B: by products
-    // alone one row by 3072 x 576 ran on one thread, 144 us, where two take 54.
-    const int64_t rows_of_work = std::clamp<int64_t>(m, 8, IntegerTile::kRows);
-    const int64_t work = rows_of_work * IntegerTile::kColumns * p.k / 4;
-    // Chunk by chunk, so that a task is a run of neighbouring blocks of columns.
-    parallel_for(0, chunks * blocks, CallShape::grain(work), [&](int64_t begin, int64_t end) {
-      alignas(64) int32_t sums[IntegerTile::kRows * IntegerTile::kColumns];
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t row = i / blocks * IntegerTile::kRows,
-                      column = i % blocks * IntegerTile::kColumns;
-        const IntegerTile tile = {row, std::min(row + IntegerTile::kRows, m), column,
-                                  std::min(column + IntegerTile::kColumns, p.n)};
-        pass.sums_of(tile, sums);
-        epilogue.finish(sums, IntegerTile::kColumns, first + row, tile.end - row, column,
-                        tile.column_end - column);
-      }
-    });
-  }
+  const auto rows_of = [&](int64_t begin, int64_t end) {
+    return IntegerRows(kernels, p, begin, end, parallel_for);
+  };
+  integer_gemm_of(kernels, p, rows_of, epilogue, parallel_for);
 }
 
 }  // namespace mixed_gemm::cpu

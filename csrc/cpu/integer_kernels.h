@@ -74,6 +74,23 @@ struct IntegerKernels {
   // problem/quantize.h, for |azp| <= 2^22.
   void (*round)(const float* row, int64_t k, float inverse, int32_t azp, int8_t* q);
 
+  // to[j] = sums[j] - azp * adjustment[j], an exact integer, rounded once.
+  struct ZeroPoint {
+    const int32_t* adjustment;  // null: none
+    int64_t azp;
+    bool fits;  // into 32 bits, on the way as well
+  };
+  void (*to_real)(const int32_t* sums, int64_t count, const ZeroPoint& zero, float* to);
+
+  // values[j] = scale_a * (scale_b[j] * values[j]) + bias[j].
+  struct RowScale {
+    float scale_a;
+    const float* scale_b;
+    bool one_scale_b;   // for all columns
+    const float* bias;  // null: none
+  };
+  void (*scale)(const RowScale& scale, int64_t count, float* values);
+
   const IntegerTiles* tiles = nullptr;  // null: no tile registers
 
   [[gnu::always_inline]] IntegerKernels with(const IntegerTiles* new_tiles) const {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "cpu/integer_epilogue.h"
 #include "cpu/integer_kernels.h"
 
 namespace mixed_gemm::cpu {
@@ -60,7 +61,9 @@ constexpr IntegerKernels kIntegerPortable = {
     prepare_portable,
     {shape_portable<1>(), shape_portable<2>(), shape_portable<4>(), {}},
     range_portable,
-    round_portable};
+    round_portable,
+    real_sums,
+    scale_row};
 
 }  // namespace
 }  // namespace mixed_gemm::cpu

@@ -17,24 +17,39 @@ class IntegerRows {
   // Rows [begin, end) of A.
   IntegerRows(const IntegerKernels& kernels, const ScaledMmProblem& p, int64_t begin, int64_t end,
               const ParallelFor& parallel_for)
+      : IntegerRows(kernels, p.k, end - begin, parallel_for, p.k, [&p, begin] {
+          return [&p, begin](int64_t row, int64_t /*count*/) {
+            return Source{static_cast<const int8_t*>(p.a) + (begin + row) * p.lda, p.lda};
+          };
+        }) {}
+
+  struct Source {
+    const int8_t* first;
+    int64_t stride;
+  };
+  // `count` rows of k elements. reader() makes what a thread reads them with: reader()(row, rows)
+  // is where those rows lie until it is asked for the next ones. read_work: of a row, in
+  // multiply-adds.
+  template <typename Reader>
+  IntegerRows(const IntegerKernels& kernels, int64_t k, int64_t count,
+              const ParallelFor& parallel_for, int64_t read_work, const Reader& reader)
       : kernels_(kernels),
-        tiles_(kernels.tiles && end - begin >= kernels.tiles->min_rows ? kernels.tiles : nullptr),
-        stride_(
-            round_up(std::max<int64_t>(p.k, 1), tiles_ ? IntegerTiles::kStepK : kernels.k_step)),
+        tiles_(kernels.tiles && count >= kernels.tiles->min_rows ? kernels.tiles : nullptr),
+        stride_(round_up(std::max<int64_t>(k, 1), tiles_ ? IntegerTiles::kStepK : kernels.k_step)),
         row_bytes_(stride_ * (tiles_ ? 1 : kernels.a_bytes)),
-        bytes_(ceil_div(round_up(end - begin, step()) * row_bytes_, 4)),
-        start_(!tiles_ && kernels.b_shifted ? end - begin : 0) {
-    const auto* a = static_cast<const int8_t*>(p.a) + begin * p.lda;
-    const int64_t count = end - begin, work = p.k * step();
-    parallel_for(0, ceil_div(count, step()), CallShape::grain(work), [&](int64_t from, int64_t to) {
+        bytes_(ceil_div(round_up(count, step()) * row_bytes_, 4)),
+        start_(!tiles_ && kernels.b_shifted ? count : 0) {
+    const int64_t grain = CallShape::grain(read_work * step());
+    parallel_for(0, ceil_div(count, step()), grain, [&](int64_t from, int64_t to) {
+      auto&& read = reader();
       for (int64_t i = from * step(); i < std::min(to * step(), count); i += step()) {
-        const int8_t* row = a + i * p.lda;
+        const Source rows = read(i, std::min(step(), count - i));
         if (tiles_) {
-          tiles_->prepare(row, p.lda, std::min(step(), count - i), p.k, at(i, 0));
+          tiles_->prepare(rows.first, rows.stride, std::min(step(), count - i), k, at(i, 0));
           continue;
         }
-        kernels_.prepare(row, p.k, at(i, 0));
-        if (!start_.empty()) start_[i] = -128 * std::accumulate(row, row + p.k, 0);
+        kernels_.prepare(rows.first, k, at(i, 0));
+        if (!start_.empty()) start_[i] = -128 * std::accumulate(rows.first, rows.first + k, 0);
       }
     });
   }

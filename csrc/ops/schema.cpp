@@ -30,6 +30,11 @@ MIXED_GEMM_SCHEMAS(m) {
   m.def(
       "scaled_mm_azp(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor azp_adj, Tensor? "
       "azp=None, Tensor? bias=None, *, ScalarType out_dtype) -> Tensor");
+  // Float rows, rounded as quantize_per_token rounds them; with zero points where azp_adj, the sums
+  // of b, is given. The result is in the dtype of a.
+  m.def(
+      "scaled_mm_dynamic(Tensor a, Tensor b, Tensor scale_b, Tensor? azp_adj=None, Tensor? "
+      "bias=None) -> Tensor");
   // CUDA only: one of the names that _plan_scaled_mm lists, for benchmarks and tests.
   m.def(
       "_scaled_mm_config(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? azp_adj, "

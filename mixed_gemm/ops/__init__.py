@@ -23,6 +23,7 @@ from .layout import dequantize_weights, pack_weights, unpack_weights
 from .repack import awq_repack, gptq_repack
 from .rounding import quantize_fp8, quantize_per_tensor, quantize_per_token
 from .scaled import azp_adjustment, scaled_mm, scaled_mm_azp
+from .scaled_dynamic import scaled_mm_dynamic
 
 __all__ = [
     "awq_dequantize",
@@ -43,6 +44,7 @@ __all__ = [
     "quantize_per_token",
     "scaled_mm",
     "scaled_mm_azp",
+    "scaled_mm_dynamic",
     "unpack_weights",
     "weight_sums",
 ]

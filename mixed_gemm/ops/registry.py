@@ -22,6 +22,7 @@ from . import (
     repack,
     rounding,
     scaled,
+    scaled_dynamic,
     vmap,
 )
 from .op import Op
@@ -30,7 +31,8 @@ T = TypeVar("T")
 
 # The files that hold the records, as docs/ops.md lists them.
 FAMILIES = (
-    gemm, scaled, rounding, block, conv, conv_int8, awq, layout, conv_layout, repack, ranks,
+    gemm, scaled, scaled_dynamic, rounding, block, conv, conv_int8, awq, layout, conv_layout,
+    repack, ranks,
 )  # fmt: skip
 OPS: tuple[Op, ...] = tuple(op for family in FAMILIES for op in family.OPS)
 

@@ -42,10 +42,22 @@ def _check_operands(op: str, a: Tensor, b: Tensor) -> None:
         wrong_type(op, "a", "be int8 or float8_e4m3fn", dtype_name(a.dtype), hint=hint)
     check_rows(op, "a", a)
     check_dtype(op, "b", b, a.dtype, " (the dtype of a)")
+    if a.dtype == torch.int8:
+        check_int8_sizes(op, a, b)
+    else:
+        _check_sizes(op, a, b)
+
+
+def _check_sizes(op: str, a: Tensor, b: Tensor) -> None:
     check_column_major(op, a, b)
+    check_extents(op, M=rows_of(a), N=b.shape[1], K=a.shape[-1])
+
+
+def check_int8_sizes(op: str, a: Tensor, b: Tensor) -> None:
+    """That the sizes of the operands of an int8 product fit."""
+    _check_sizes(op, a, b)
     k = a.shape[-1]
-    check_extents(op, M=rows_of(a), N=b.shape[1], K=k)
-    if a.dtype == torch.int8 and k > MAX_INT8_K:
+    if k > MAX_INT8_K:
         wrong_value(
             op,
             "K",
@@ -87,16 +99,36 @@ def _check_block_scales(
     check_matrix(op, "scale_b", scale_b, rule, (ceil_div(n, block_size[0]), blocks), because, True)
 
 
-def _check_scales(op: str, a: Tensor, n: int, scales: tuple[Tensor, Tensor]) -> None:
-    scale_a, scale_b = scales
-    per_row, per_column = f"(M,) or (M, 1), M={rows_of(a)}", f"(N,) or (1, N), N={n}"
-    for name, scale, fits, expected in (
-        ("scale_a", scale_a, is_per_row(scale_a, a), per_row),
-        ("scale_b", scale_b, is_per_column(scale_b, n), per_column),
-    ):
-        check_dtype(op, name, scale, torch.float32)
-        if not fits and scale.numel() != 1:
-            wrong_value(op, name, f"have one element or be {expected}", shape_text(scale.shape))
+def _per_row(a: Tensor) -> str:
+    return f"(M,) or (M, 1), M={rows_of(a)}"
+
+
+def _per_column(n: int) -> str:
+    return f"(N,) or (1, N), N={n}"
+
+
+def _check_scale(op: str, name: str, scale: Tensor, fits: bool, expected: str) -> None:
+    check_dtype(op, name, scale, torch.float32)
+    if not fits and scale.numel() != 1:
+        wrong_value(op, name, f"have one element or be {expected}", shape_text(scale.shape))
+
+
+def check_scale_of_columns(op: str, scale: Tensor, n: int) -> None:
+    """``scale_b``: one, or one for each of the ``n`` columns."""
+    _check_scale(op, "scale_b", scale, is_per_column(scale, n), _per_column(n))
+
+
+def check_azp_adjustment(op: str, azp_adj: Tensor, n: int) -> None:
+    """``azp_adj``: an integer for each of the ``n`` columns."""
+    check_dtype(op, "azp_adj", azp_adj, torch.int32)
+    if not is_per_column(azp_adj, n):
+        wrong_value(op, "azp_adj", f"be {_per_column(n)}", shape_text(azp_adj.shape))
+
+
+def check_bias(op: str, bias: Tensor, dtype: torch.dtype, why: str, n: int) -> None:
+    """``bias``: ``[n]`` in ``dtype``; ``why`` says which that is."""
+    check_dtype(op, "bias", bias, dtype, why)
+    check_vector(op, "bias", bias, "N", n)
 
 
 def check_scaled_mm(
@@ -124,11 +156,11 @@ def check_scaled_mm(
     _check_operands(op, a, b)
     check_float(op, "out_dtype", out_dtype)
     n = b.shape[1]
-    per_row, per_column = f"(M,) or (M, 1), M={rows_of(a)}", f"(N,) or (1, N), N={n}"
     if block_size is not None:
         _check_block_scales(op, a, b, scales, block_size)
     else:
-        _check_scales(op, a, n, scales)
+        _check_scale(op, "scale_a", scale_a, is_per_row(scale_a, a), _per_row(a))
+        check_scale_of_columns(op, scale_b, n)
     if azp_adj is not None and a.dtype != torch.int8:
         wrong_type(
             op,
@@ -137,21 +169,12 @@ def check_scaled_mm(
             dtype_name(a.dtype),
             hint="scaled_mm",
         )
-    for name, point, fits, expected, hint in (
-        ("azp_adj", azp_adj, azp_adj is None or is_per_column(azp_adj, n), per_column, ""),
-        (
-            "azp",
-            azp,
-            azp is None or is_per_row(azp, a),
-            per_row,
-            "one for all rows is folded into azp_adj",
-        ),
-    ):
-        if point is None:
-            continue
-        check_dtype(op, name, point, torch.int32)
-        if not fits:
-            wrong_value(op, name, f"be {expected}", shape_text(point.shape), hint=hint)
+    if azp_adj is not None:
+        check_azp_adjustment(op, azp_adj, n)
+    if azp is not None:
+        check_dtype(op, "azp", azp, torch.int32)
+        if not is_per_row(azp, a):
+            hint = "one for all rows is folded into azp_adj"
+            wrong_value(op, "azp", f"be {_per_row(a)}", shape_text(azp.shape), hint=hint)
     if bias is not None:
-        check_dtype(op, "bias", bias, out_dtype, " (out_dtype)")
-        check_vector(op, "bias", bias, "N", n)
+        check_bias(op, bias, out_dtype, " (out_dtype)", n)

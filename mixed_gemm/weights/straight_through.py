@@ -13,8 +13,9 @@ from torch import Tensor
 
 from ..ops.autograd import refusal, transforms_active
 from ..ops.problem import ceil_div
-from ..ops.rounding import quantize_fp8, quantize_per_tensor, quantize_per_token
+from ..ops.rounding import quantize_fp8, quantize_per_tensor
 from ..ops.scaled import scaled_mm, scaled_mm_azp
+from ..ops.scaled_dynamic import scaled_mm_dynamic
 from .rounding_fp8 import FP8, dequantize_blocks, quantize_with
 
 # How float8 weights with scales of blocks meet their activations, in place of the columns that
@@ -49,16 +50,15 @@ def _product(
     if rows and shared == AS_THEY_ARE:
         dense = dequantize_blocks(weight, weight_scale, (rows, columns), x.dtype)
         return torch.nn.functional.linear(x, dense, bias)
-    azp: Tensor | None = None
-    if weight.dtype == FP8 and input_scale is not None:
-        q, scale = quantize_with(x, input_scale), input_scale
-    elif weight.dtype == FP8:
+    b = weight.t()
+    if weight.dtype == FP8 and input_scale is None:
         q, scale = quantize_fp8(x, block_size=shared if rows and shared != BY_ROW else None)
     elif input_scale is None:
-        q, scale, azp = quantize_per_token(x, symmetric=azp_adj is None)
+        return scaled_mm_dynamic(x, b, weight_scale, azp_adj, bias)
+    elif weight.dtype == FP8:
+        q, scale = quantize_with(x, input_scale), input_scale
     else:
         q, scale = quantize_per_tensor(x, input_scale, input_azp), input_scale
-    b = weight.t()
     if rows:
         k, (_, size) = x.shape[-1], block_size_of((rows, columns), shared)
         return scaled_mm(
@@ -74,7 +74,7 @@ def _product(
         )
     if azp_adj is None:
         return scaled_mm(q, b, scale, weight_scale, bias, out_dtype=x.dtype)
-    return scaled_mm_azp(q, b, scale, weight_scale, azp_adj, azp, bias, out_dtype=x.dtype)
+    return scaled_mm_azp(q, b, scale, weight_scale, azp_adj, None, bias, out_dtype=x.dtype)
 
 
 def _in_blocks(scale: Tensor, now: int, size: int, k: int) -> Tensor:

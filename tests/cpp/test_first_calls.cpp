@@ -120,6 +120,21 @@ struct SharedOperands {
     return bytes_of_values(q);
   }
 
+  Bytes run_dynamic(const ParallelFor& parallel_for) const {
+    std::vector<float> d(40 * 40);
+    ScaledMmDynamicProblem p;
+    p.rows.m = 40, p.rows.k = 200, p.rows.a_stride = 200;
+    p.rows.element = ElementType::kFloat32;
+    p.rows.a = floats.data();
+    p.product.m = 40, p.product.n = 40, p.product.k = 200;
+    p.product.out = ElementType::kFloat32;
+    p.product.b = b.data(), p.product.ldb = 200;
+    p.product.scale_b = ones.data();
+    p.product.d = d.data();
+    scaled_mm_dynamic_cpu(p, parallel_for);
+    return bytes_of_values(d);
+  }
+
   Bytes run_block_gemm(const ParallelFor& parallel_for) const {
     std::vector<float> d(40 * 70);
     BlockGemmProblem p;
@@ -204,6 +219,7 @@ std::vector<std::function<Bytes(const ParallelFor&)>> cpu_calls(const SharedOper
       [&](const ParallelFor& f) { return o.run_scaled(OperandType::kInt8, o.a.data(), f); },
       [&](const ParallelFor& f) { return o.run_scaled(OperandType::kFloat8E4M3, o.a8.data(), f); },
       [&](const ParallelFor& f) { return o.run_quantize(f); },
+      [&](const ParallelFor& f) { return o.run_dynamic(f); },
       [&](const ParallelFor& f) { return o.run_block_gemm(f); },
       [&](const ParallelFor& f) { return o.run_conv(f); },
       [&](const ParallelFor& f) { return o.run_conv_int8(f); },

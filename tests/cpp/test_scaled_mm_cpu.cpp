@@ -1,5 +1,6 @@
 // scaled_mm on every instruction set of this machine: int8 sums bit for bit against int64, the
 // epilogue and fp8 within their bounds against float64.
+#include <cstring>
 #include <numeric>
 #include <thread>
 
@@ -264,6 +265,74 @@ TEST_P(ScaledMmCpu, zero_points_that_need_64_bits_are_exact) {
   c.m = 6, c.n = 20, c.k = 40, c.azp = Azp::kPerRow, c.column_scales = true;
   c.largest_azp = 1 << 30;
   expect_within_bound(c, 7);
+}
+
+// Float rows with a NaN and an infinity among them, rounded on the way: with one thread, with
+// three, and by the two calls.
+TEST_P(ScaledMmCpu, rows_that_are_rounded_on_the_way_equal_two_calls) {
+  const auto three_workers = [](int64_t begin, int64_t end, int64_t, const LoopBody& body) {
+    for (int64_t i = 0; i < 3; ++i) {
+      const int64_t from = begin + (end - begin) * i / 3, to = begin + (end - begin) * (i + 1) / 3;
+      if (from < to) body(from, to);
+    }
+  };
+  struct Shape {
+    int64_t m, n, k;
+  };
+  unsigned seed = 0;
+  for (const Shape& s : {Shape{1, 1, 1},
+                         {2, 50, 63},
+                         {5, 49, 64},
+                         {17, 97, 130},
+                         {40, 7, 0},
+                         {70, 50, 1000},
+                         {130, 3, 577}}) {
+    for (const ElementType element :
+         {ElementType::kFloat16, ElementType::kBFloat16, ElementType::kFloat32}) {
+      ScaledCase c;
+      c.m = s.m, c.n = s.n, c.k = s.k, c.out = element, c.padding = seed % 3;
+      c.column_scales = seed & 1, c.bias = seed & 2;
+      c.azp = seed % 4 < 2 ? Azp::kNone : Azp::kPerRow;
+      const ScaledOperands operands(c, seed);
+      const int64_t stride = s.k + seed % 5;
+      const GuardedBytes a(((s.m - 1) * stride + s.k) * bytes_of(element));
+      std::mt19937 random(seed++);
+      std::normal_distribution<float> normal(1, 3);
+      for (int64_t i = 0; i < (s.m - 1) * stride + s.k; ++i) {
+        store(element, normal(random), a.as<uint8_t>() + i * bytes_of(element));
+      }
+      if (s.m > 3 && s.k > 0) {
+        store(element, NAN, a.as<uint8_t>() + (stride + s.k / 2) * bytes_of(element));
+        store(element, INFINITY, a.as<uint8_t>() + 3 * stride * bytes_of(element));
+      }
+
+      ScaledMmDynamicProblem one;
+      one.product = operands.problem();
+      std::vector<int8_t> q(static_cast<size_t>(s.m * s.k));
+      std::vector<float> scale(static_cast<size_t>(s.m));
+      std::vector<int32_t> azp(static_cast<size_t>(s.m));
+      one.rows.m = s.m, one.rows.k = s.k, one.rows.element = element;
+      one.rows.a = a.as<void>(), one.rows.a_stride = stride;
+      QuantizePerTokenProblem rows = one.rows;
+      rows.q = q.data(), rows.scale = scale.data();
+      if (!one.symmetric()) rows.azp = azp.data();
+      cpu::quantize_per_token(*GetParam(), rows, serial_for);
+      ScaledMmProblem product = one.product;
+      product.a = q.data(), product.lda = s.k;
+      product.scale_a = scale.data(), product.scale_a_stride = 1, product.azp = rows.azp;
+      std::vector<uint8_t> expected(static_cast<size_t>(s.m * s.n * bytes_of(element)));
+      product.d = expected.data();
+      cpu::scaled_mm_int8(*GetParam(), product, serial_for);
+
+      one.product.a = nullptr, one.product.scale_a = nullptr, one.product.azp = nullptr;
+      for (const ParallelFor& parallel_for :
+           {ParallelFor(serial_for), ParallelFor(three_workers)}) {
+        std::memset(one.product.d, 0x5a, expected.size());
+        cpu::scaled_mm_int8_dynamic(*GetParam(), one, parallel_for);
+        EXPECT_EQ(std::memcmp(one.product.d, expected.data(), expected.size()), 0) << c;
+      }
+    }
+  }
 }
 
 TEST_P(ScaledMmCpu, float8_is_within_the_bound) {

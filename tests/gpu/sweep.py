@@ -39,12 +39,14 @@ WEIGHTS = {
     "block_quant_gemm": 10,
     "awq": 8,
     "dequantize_weights": 4,
+    "scaled_mm_dynamic": 4,
     "quantize": 3,
     "pack_weights": 2,
     "pack_conv_weights": 1,
     "repack": 2,
 }
-REMEMBERING = ("fpA_intB_gemm", "scaled_mm", "qconv2d", "qconv2d_int8", "block_quant_gemm", "awq")
+REMEMBERING = ("fpA_intB_gemm", "scaled_mm", "scaled_mm_dynamic", "qconv2d", "qconv2d_int8",
+               "block_quant_gemm", "awq")  # fmt: skip
 CONFIGS_A_PROBLEM = 4
 LARGE_EVERY = 40  # problems; the rest are small
 SILENCE_S = 90  # a worker that says nothing for so long hangs

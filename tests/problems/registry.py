@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from . import awq, block, conv, conv_int8, gemm, quantize, scaled, weights
+from . import awq, block, conv, conv_int8, gemm, quantize, scaled, scaled_dynamic, weights
 from .covering import Row, Rules, all_pairs, may_meet, random_row
 from .values import seed_of
 
@@ -101,6 +101,10 @@ OPS: dict[str, Op] = {
     ),
     "scaled_mm": Op(
         scaled.ScaledCase, scaled.FACTORS, scaled.make, scaled.cost, scaled.RULES, GEMM_SIZES
+    ),
+    "scaled_mm_dynamic": Op(
+        scaled_dynamic.ScaledDynamicCase, scaled_dynamic.FACTORS, scaled_dynamic.make,
+        scaled_dynamic.cost, scaled_dynamic.RULES, GEMM_SIZES,
     ),
     "quantize": Op(
         quantize.QuantizeCase, quantize.FACTORS, quantize.make, quantize.cost, quantize.RULES,

@@ -1,30 +1,13 @@
 // Activations to int8 and float8, a row at a time while it is in cache: the formulas of
 // problem/quantize.h.
 #include <algorithm>
-#include <cmath>
 
-#include "core/mutant.h"
 #include "cpu/call_shape.h"
+#include "cpu/quantize/token_row.h"
 #include "cpu/scaled_mm/paths.h"
 
 namespace mixed_gemm::cpu {
 namespace {
-
-struct RowScale {
-  float scale;
-  int32_t azp;
-};
-
-RowScale choose(const IntegerKernels::Range& range, bool symmetric) {
-  if (range.nan) return {std::nanf(""), 0};
-  const float low = range.low, high = range.high;
-  if (symmetric) return {std::max(std::max(-low, high) / 127, kMinScale), 0};
-  const float scale = std::max(high / 255 - low / 255, kMinScale);
-  if (!std::isfinite(scale)) return {scale, 0};
-  const float sign = MIXED_GEMM_MUTATED(AzpSign) ? -1 : 1;
-  const float zero = -128 - sign * std::nearbyint(low * (1 / scale));
-  return {scale, static_cast<int32_t>(std::min(std::max(zero, -128.f), 127.f))};
-}
 
 // Calls body(row index, the row in fp32, where its codes go).
 template <typename Problem, typename Body>
@@ -47,20 +30,9 @@ void for_each_row(const CpuKernels& kernels, const Problem& p, const ParallelFor
 void quantize_per_token(const CpuKernels& kernels, const QuantizePerTokenProblem& p,
                         const ParallelFor& parallel_for) {
   for_each_row(kernels, p, parallel_for, [&](int64_t i, const float* row, int8_t* q) {
-    const RowScale chosen = choose(kernels.int8->range(row, p.k), p.azp == nullptr);
+    const TokenScale chosen = quantize_token(kernels, row, p.k, p.azp == nullptr, q);
     p.scale[i] = chosen.scale;
     if (p.azp) p.azp[i] = chosen.azp;
-    if (MIXED_GEMM_MUTATED(RoundsHalfAway) && std::isfinite(chosen.scale)) {
-      for (int64_t k = 0; k < p.k; ++k) {
-        const float rounded =
-            std::round(row[k] * (1 / chosen.scale)) + static_cast<float>(chosen.azp);
-        q[k] = static_cast<int8_t>(std::clamp(rounded, -128.f, 127.f));
-      }
-    } else if (std::isfinite(chosen.scale)) {
-      kernels.int8->round(row, p.k, 1 / chosen.scale, chosen.azp, q);
-    } else {
-      std::fill(q, q + p.k, int8_t{0});
-    }
   });
 }
 

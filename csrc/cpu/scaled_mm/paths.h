@@ -4,11 +4,14 @@
 #include "cpu/cpu_kernels.h"
 #include "problem/quantize.h"
 #include "problem/scaled_mm.h"
+#include "problem/scaled_mm_dynamic.h"
 
 namespace mixed_gemm::cpu {
 
 void scaled_mm_int8(const CpuKernels& kernels, const ScaledMmProblem& problem,
                     const ParallelFor& parallel_for);
+void scaled_mm_int8_dynamic(const CpuKernels& kernels, const ScaledMmDynamicProblem& problem,
+                            const ParallelFor& parallel_for);
 void scaled_mm_float8(const CpuKernels& kernels, const ScaledMmProblem& problem,
                       const ParallelFor& parallel_for);
 

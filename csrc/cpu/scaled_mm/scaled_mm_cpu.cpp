@@ -12,6 +12,11 @@ void scaled_mm_cpu(const ScaledMmProblem& problem, const ParallelFor& parallel_f
                                                        parallel_for);
 }
 
+void scaled_mm_dynamic_cpu(const ScaledMmDynamicProblem& problem, const ParallelFor& parallel_for) {
+  if (problem.product.m == 0 || problem.product.n == 0) return;
+  cpu::scaled_mm_int8_dynamic(cpu::active_kernels(), problem, parallel_for);
+}
+
 void quantize_per_token_cpu(const QuantizePerTokenProblem& problem,
                             const ParallelFor& parallel_for) {
   cpu::quantize_per_token(cpu::active_kernels(), problem, parallel_for);

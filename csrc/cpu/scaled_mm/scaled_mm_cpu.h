@@ -3,11 +3,15 @@
 #include "core/parallel.h"
 #include "problem/quantize.h"
 #include "problem/scaled_mm.h"
+#include "problem/scaled_mm_dynamic.h"
 
 namespace mixed_gemm {
 
 // Fills problem.d: any m, n, k, strides and scales.
 void scaled_mm_cpu(const ScaledMmProblem& problem, const ParallelFor& parallel_for);
+
+// Needs no scratch.
+void scaled_mm_dynamic_cpu(const ScaledMmDynamicProblem& problem, const ParallelFor& parallel_for);
 
 void quantize_per_token_cpu(const QuantizePerTokenProblem& problem,
                             const ParallelFor& parallel_for);

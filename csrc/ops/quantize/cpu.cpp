@@ -1,6 +1,6 @@
 // CPU kernels of the quantizers of activations.
 #include "cpu/scaled_mm/scaled_mm_cpu.h"
-#include "ops/scaled_mm/checks.h"
+#include "ops/quantize/checks.h"
 
 namespace mixed_gemm {
 namespace {

@@ -1,6 +1,6 @@
 // CUDA kernels of the quantizers of activations.
 #include "ops/cuda_call.h"
-#include "ops/scaled_mm/checks.h"
+#include "ops/quantize/checks.h"
 #include "transform/quantize_launchers.h"
 
 namespace mixed_gemm {

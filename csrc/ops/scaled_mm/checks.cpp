@@ -1,6 +1,7 @@
 #include "ops/scaled_mm/checks.h"
 
 #include "ops/gemm/checks.h"
+#include "ops/quantize/checks.h"
 #include "ops/tensor_checks.h"
 #include "problem/extents.h"
 #include "problem/gemm.h"
@@ -58,13 +59,26 @@ struct Scale {
   int64_t stride;
 };
 
-Scale check_scale(const ScaledMmArguments& g, const ScaledMmProblem& p, const char* argument,
+Scale check_scale(const char* op, const Tensor& a, const ScaledMmProblem& p, const char* argument,
                   const Tensor& t, const Side& side) {
-  check_dtype(g.op, argument, t, ScalarType::Float);
-  if (t.numel() != 1 && !side.fits(t, g.a, p)) {
-    wrong_value(g.op, {argument, "have one element or be " + side.expected, text(sizes_of(t))});
+  check_dtype(op, argument, t, ScalarType::Float);
+  if (t.numel() != 1 && !side.fits(t, a, p)) {
+    wrong_value(op, {argument, "have one element or be " + side.expected, text(sizes_of(t))});
   }
   return {contiguous_elements(t), t.numel() == 1 ? 0 : 1};
+}
+
+// Integers of every row or column; `pointer` is into what is returned.
+Tensor check_integers(const char* op, const Tensor& a, const ScaledMmProblem& p,
+                      const char* argument, const Tensor& t, const Side& side, const char* hint,
+                      const int32_t*& pointer) {
+  check_dtype(op, argument, t, ScalarType::Int);
+  if (!side.fits(t, a, p)) {
+    wrong_value(op, {argument, "be " + side.expected, text(sizes_of(t)), "", hint});
+  }
+  Tensor kept = contiguous_elements(t);
+  pointer = static_cast<const int32_t*>(kept.const_data_ptr());
+  return kept;
 }
 
 // azp_adj and azp into `checked`.
@@ -74,25 +88,35 @@ void check_azp(const ScaledMmArguments& g, CheckedScaledMm& checked) {
     wrong_type(g.op, {"a and b", "be int8: zero points are integers", dtype_name(g.a.scalar_type()),
                       "", "scaled_mm"});
   }
-  const struct {
-    const char* name;
-    const std::optional<Tensor>& tensor;
-    Side side;
-    const char* hint;
-    std::optional<Tensor>& kept;
-    const int32_t*& pointer;
-  } vectors[] = {
-      {"azp_adj", g.azp_adj, per_column(p), "", checked.azp_adj, p.azp_adj},
-      {"azp", g.azp, per_row(p), "one for all rows is folded into azp_adj", checked.azp, p.azp}};
-  for (const auto& v : vectors) {
-    if (!v.tensor) continue;
-    check_dtype(g.op, v.name, *v.tensor, ScalarType::Int);
-    if (!v.side.fits(*v.tensor, g.a, p)) {
-      wrong_value(g.op, {v.name, "be " + v.side.expected, text(sizes_of(*v.tensor)), "", v.hint});
-    }
-    v.kept = contiguous_elements(*v.tensor);
-    v.pointer = static_cast<const int32_t*>(v.kept->const_data_ptr());
-  }
+  checked.azp_adj =
+      check_integers(g.op, g.a, p, "azp_adj", *g.azp_adj, per_column(p), "", p.azp_adj);
+  if (!g.azp) return;
+  const char* hint = "one for all rows is folded into azp_adj";
+  checked.azp = check_integers(g.op, g.a, p, "azp", *g.azp, per_row(p), hint, p.azp);
+}
+
+// In the dtype of the output; `why` says which that is.
+Tensor check_bias(const char* op, const Tensor& bias, ScalarType dtype, const char* why,
+                  ScaledMmProblem& p) {
+  check_dtype(op, "bias", bias, dtype, why);
+  check_vector(op, "bias", bias, "N", p.n);
+  Tensor kept = as_contiguous(bias);
+  p.bias = kept.const_data_ptr();
+  return kept;
+}
+
+// The sizes of a problem, once the dtype of a is known to be right.
+void check_operands(const char* op, const Tensor& a, const Tensor& b, ScalarType dtype,
+                    const char* why, ScaledMmProblem& p) {
+  check_dtype(op, "b", b, dtype, why);
+  check_column_major(op, a, b);
+  p.m = rows_of(a);
+  p.k = a.size(a.dim() - 1);
+  p.n = b.size(1);
+  const auto reasons = why_not_scaled_mm(p.m, p.n, p.k, p.operand);
+  if (!reasons.empty()) refuse(ErrorKind::kValue, op, reasons.front());
+  p.b = b.const_data_ptr();
+  p.ldb = p.n > 1 ? b.stride(1) : p.k;
 }
 
 // Scales of blocks into `checked`: of a [..., ceil(K / elements)], of b [ceil(N / rows), the same].
@@ -123,28 +147,6 @@ void check_block_scales(const ScaledMmArguments& g, CheckedScaledMm& checked) {
   p.scale_a_stride = p.scale_b_stride = blocks;
 }
 
-// Fills the part of the problem that says where a lies; returns the tensor it points into.
-template <typename Problem>
-Tensor check_activations(const char* op, const Tensor& a, Problem& p) {
-  p.element = element_type(op, "a", dtype_of(a));
-  check_rows(op, "a", a);
-  p.m = rows_of(a);
-  p.k = a.size(a.dim() - 1);
-  const auto stride = row_stride(a);
-  const Tensor kept = stride ? a : as_contiguous(a);
-  p.a = kept.const_data_ptr();
-  p.a_stride = stride.value_or(p.k);
-  return kept;
-}
-
-Tensor check_number(const char* op, const char* argument, const Tensor& t, ScalarType dtype) {
-  check_dtype(op, argument, t, dtype);
-  if (t.numel() != 1) {
-    wrong_value(op, {argument, "have one element (per tensor)", text(sizes_of(t))});
-  }
-  return contiguous_elements(t);
-}
-
 }  // namespace
 
 CheckedScaledMm check_scaled_mm(const ScaledMmArguments& g) {
@@ -160,93 +162,53 @@ CheckedScaledMm check_scaled_mm(const ScaledMmArguments& g) {
   ScaledMmProblem& p = checked.problem;
   p.operand = operand_type(op, dtype_of(g.a));
   check_rows(op, "a", g.a);
-  check_dtype(op, "b", g.b, g.a.scalar_type(), " (the dtype of a)");
-  check_column_major(op, g.a, g.b);
-  p.m = rows_of(g.a);
-  p.k = g.a.size(g.a.dim() - 1);
-  p.n = g.b.size(1);
-  const auto reasons = why_not_scaled_mm(p.m, p.n, p.k, p.operand);
-  if (!reasons.empty()) refuse(ErrorKind::kValue, op, reasons.front());
+  check_operands(op, g.a, g.b, g.a.scalar_type(), " (the dtype of a)", p);
   p.out = element_type(op, "out_dtype", g.out_dtype);
 
   if (g.block_size) {
     check_block_scales(g, checked);
   } else {
-    const Scale scale_a = check_scale(g, p, "scale_a", g.scale_a, per_row(p));
-    const Scale scale_b = check_scale(g, p, "scale_b", g.scale_b, per_column(p));
+    const Scale scale_a = check_scale(op, g.a, p, "scale_a", g.scale_a, per_row(p));
+    const Scale scale_b = check_scale(op, g.a, p, "scale_b", g.scale_b, per_column(p));
     checked.scale_a = scale_a.kept, p.scale_a_stride = scale_a.stride;
     checked.scale_b = scale_b.kept, p.scale_b_stride = scale_b.stride;
   }
   p.scale_a = static_cast<const float*>(checked.scale_a.const_data_ptr());
   p.scale_b = static_cast<const float*>(checked.scale_b.const_data_ptr());
   if (g.azp_adj) check_azp(g, checked);
-  if (g.bias) {
-    check_dtype(op, "bias", *g.bias, g.out_dtype, " (out_dtype)");
-    check_vector(op, "bias", *g.bias, "N", p.n);
-    checked.bias = as_contiguous(*g.bias);
-    p.bias = checked.bias->const_data_ptr();
-  }
+  if (g.bias) checked.bias = check_bias(op, *g.bias, g.out_dtype, " (out_dtype)", p);
   const auto stride = row_stride(g.a);
   checked.a = stride ? g.a : as_contiguous(g.a);
   checked.b = g.b;
   p.a = checked.a.const_data_ptr();
   p.lda = stride.value_or(p.k);
-  p.b = checked.b.const_data_ptr();
-  p.ldb = p.n > 1 ? checked.b.stride(1) : p.k;
   checked.output_sizes = sizes_of(g.a);
   checked.output_sizes.back() = p.n;
   return checked;
 }
 
-CheckedPerToken check_quantize_per_token(const Tensor& a, bool symmetric) {
-  check_tensors("quantize_per_token", {{"a", a}});
-  CheckedPerToken checked;
-  checked.a = check_activations("quantize_per_token", a, checked.problem);
-  std::vector<int64_t> sizes = sizes_of(a);
-  checked.q = empty_on(a, sizes, ScalarType::Char);
-  sizes.back() = 1;
-  checked.scale = empty_on(a, sizes, ScalarType::Float);
-  if (!symmetric) checked.azp = empty_on(a, sizes, ScalarType::Int);
-  checked.problem.q = static_cast<int8_t*>(checked.q.mutable_data_ptr());
-  checked.problem.scale = static_cast<float*>(checked.scale.mutable_data_ptr());
-  if (checked.azp) checked.problem.azp = static_cast<int32_t*>(checked.azp->mutable_data_ptr());
-  return checked;
-}
-
-CheckedPerTensor check_quantize_per_tensor(const Tensor& a, const Tensor& scale,
-                                           const std::optional<Tensor>& azp) {
-  const char* op = "quantize_per_tensor";
-  check_tensors(op, {{"a", a}, {"scale", scale}, {"azp", azp}});
-  CheckedPerTensor checked;
-  checked.a = check_activations(op, a, checked.problem);
-  checked.scale = check_number(op, "scale", scale, ScalarType::Float);
-  checked.problem.scale = static_cast<const float*>(checked.scale.const_data_ptr());
-  if (azp) {
-    checked.azp = check_number(op, "azp", *azp, ScalarType::Int);
-    checked.problem.azp = static_cast<const int32_t*>(checked.azp->const_data_ptr());
+CheckedScaledMmDynamic check_scaled_mm_dynamic(const Tensor& a, const Tensor& b,
+                                               const Tensor& scale_b,
+                                               const std::optional<Tensor>& azp_adj,
+                                               const std::optional<Tensor>& bias) {
+  const char* op = "scaled_mm_dynamic";
+  check_tensors(op,
+                {{"a", a}, {"b", b}, {"scale_b", scale_b}, {"azp_adj", azp_adj}, {"bias", bias}});
+  CheckedScaledMmDynamic checked;
+  ScaledMmProblem& p = checked.problem.product;
+  checked.a = check_activations(op, a, checked.problem.rows);
+  p.out = checked.problem.rows.element;
+  check_operands(op, a, b, ScalarType::Char, "", p);
+  const Scale scale = check_scale(op, a, p, "scale_b", scale_b, per_column(p));
+  checked.scale_b = scale.kept, p.scale_b_stride = scale.stride;
+  p.scale_b = static_cast<const float*>(checked.scale_b.const_data_ptr());
+  if (azp_adj) {
+    checked.azp_adj = check_integers(op, a, p, "azp_adj", *azp_adj, per_column(p), "", p.azp_adj);
   }
-  checked.q = empty_on(a, sizes_of(a), ScalarType::Char);
-  checked.problem.q = static_cast<int8_t*>(checked.q.mutable_data_ptr());
-  return checked;
-}
-
-CheckedFloat8 check_quantize_fp8(const Tensor& a, std::optional<int64_t> block_size) {
-  const char* op = "quantize_fp8";
-  check_tensors(op, {{"a", a}});
-  CheckedFloat8 checked;
-  QuantizeFloat8Problem& p = checked.problem;
-  checked.a = check_activations(op, a, p);
-  if (block_size && *block_size < 1) {
-    wrong_value(op,
-                {"block_size", "be None (all of K) or at least 1", std::to_string(*block_size)});
-  }
-  p.block_k = block_size.value_or(0);
-  std::vector<int64_t> sizes = sizes_of(a);
-  checked.q = empty_on(a, sizes, ScalarType::Float8_e4m3fn);
-  sizes.back() = p.blocks();
-  checked.scale = empty_on(a, sizes, ScalarType::Float);
-  p.q = static_cast<uint8_t*>(checked.q.mutable_data_ptr());
-  p.scale = static_cast<float*>(checked.scale.mutable_data_ptr());
+  if (bias) checked.bias = check_bias(op, *bias, a.scalar_type(), " (the dtype of a)", p);
+  checked.b = b;
+  checked.output_sizes = sizes_of(a);
+  checked.output_sizes.back() = p.n;
   return checked;
 }
 

@@ -1,12 +1,12 @@
-// Tensors -> ScaledMmProblem and QuantizeProblem, or an exception that names op, argument, what was
-// expected with numbers, what came, what to do. All of it happens before any launch.
+// Tensors -> ScaledMmProblem and ScaledMmDynamicProblem, or an exception that names op, argument,
+// what was expected with numbers, what came, what to do. All of it happens before any launch.
 #pragma once
 #include <optional>
 #include <vector>
 
 #include "ops/torch_stable.h"
-#include "problem/quantize.h"
 #include "problem/scaled_mm.h"
+#include "problem/scaled_mm_dynamic.h"
 
 namespace mixed_gemm {
 
@@ -28,27 +28,15 @@ struct CheckedScaledMm {
 };
 CheckedScaledMm check_scaled_mm(const ScaledMmArguments& arguments);
 
-// Checked activations with the outputs of a quantizer: q like a, scale and azp [..., 1].
-struct CheckedPerToken {
-  QuantizePerTokenProblem problem;
-  Tensor a, q, scale;
-  std::optional<Tensor> azp;  // none when symmetric
+struct CheckedScaledMmDynamic {
+  ScaledMmDynamicProblem problem;  // product.d is set by the caller
+  std::vector<int64_t> output_sizes;
+  Tensor a, b, scale_b;
+  std::optional<Tensor> azp_adj, bias;
 };
-CheckedPerToken check_quantize_per_token(const Tensor& a, bool symmetric);
-
-struct CheckedPerTensor {
-  QuantizePerTensorProblem problem;
-  Tensor a, q, scale;
-  std::optional<Tensor> azp;
-};
-CheckedPerTensor check_quantize_per_tensor(const Tensor& a, const Tensor& scale,
-                                           const std::optional<Tensor>& azp);
-
-// q like a, scale [..., 1] or [..., blocks of K].
-struct CheckedFloat8 {
-  QuantizeFloat8Problem problem;
-  Tensor a, q, scale;
-};
-CheckedFloat8 check_quantize_fp8(const Tensor& a, std::optional<int64_t> block_size);
+CheckedScaledMmDynamic check_scaled_mm_dynamic(const Tensor& a, const Tensor& b,
+                                               const Tensor& scale_b,
+                                               const std::optional<Tensor>& azp_adj,
+                                               const std::optional<Tensor>& bias);
 
 }  // namespace mixed_gemm

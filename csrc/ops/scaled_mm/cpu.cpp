@@ -26,10 +26,20 @@ Tensor scaled_mm_azp_op_cpu(const Tensor& a, const Tensor& b, const Tensor& scal
   return scaled({"scaled_mm_azp", a, b, scale_a, scale_b, azp_adj, azp, bias, dtype_of(out_dtype)});
 }
 
+Tensor scaled_mm_dynamic_op_cpu(const Tensor& a, const Tensor& b, const Tensor& scale_b,
+                                std::optional<Tensor> azp_adj, std::optional<Tensor> bias) {
+  CheckedScaledMmDynamic checked = check_scaled_mm_dynamic(a, b, scale_b, azp_adj, bias);
+  Tensor d = empty_on(a, checked.output_sizes);
+  checked.problem.product.d = d.mutable_data_ptr();
+  if (d.numel() > 0) scaled_mm_dynamic_cpu(checked.problem, torch_parallel);
+  return d;
+}
+
 }  // namespace
 }  // namespace mixed_gemm
 
 MIXED_GEMM_KERNELS(CPU, m) {
   m.impl("scaled_mm", TORCH_BOX(&mixed_gemm::scaled_mm_op_cpu));
   m.impl("scaled_mm_azp", TORCH_BOX(&mixed_gemm::scaled_mm_azp_op_cpu));
+  m.impl("scaled_mm_dynamic", TORCH_BOX(&mixed_gemm::scaled_mm_dynamic_op_cpu));
 }

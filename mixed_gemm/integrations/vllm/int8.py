@@ -42,7 +42,7 @@ def why_not_int8(c: Any) -> str | None:
 
 
 class MixedGemmInt8LinearKernel(Int8ScaledMMLinearKernel):  # type: ignore[misc]
-    """``scaled_mm`` and ``scaled_mm_azp`` behind vLLM's W8A8 layers."""
+    """``scaled_mm_dynamic``, ``scaled_mm`` and ``scaled_mm_azp`` behind vLLM's W8A8 layers."""
 
     @classmethod
     def is_supported(cls, compute_capability: int | None = None) -> tuple[bool, str | None]:
@@ -99,17 +99,17 @@ class MixedGemmInt8LinearKernel(Int8ScaledMMLinearKernel):  # type: ignore[misc]
         own = layer._parameters
         weight = own[w_name]
         assert weight is not None
-        azp = None
-        if self.config.is_static_input_scheme:
-            scale = own[input_name]
-            q = ops.quantize_per_tensor(x, scale, own[azp_name])
-        else:
-            q, scale, azp = ops.quantize_per_token(x, symmetric=self.config.input_symmetric)
+        b = weight.t()
         out: Tensor
+        if not self.config.is_static_input_scheme:
+            out = ops.scaled_mm_dynamic(x, b, own[scale_name], own[sums_name], bias)
+            return out
+        scale = own[input_name]
+        q = ops.quantize_per_tensor(x, scale, own[azp_name])
         if self.config.input_symmetric:
-            out = ops.scaled_mm(q, weight.t(), scale, own[scale_name], bias, out_dtype=x.dtype)
+            out = ops.scaled_mm(q, b, scale, own[scale_name], bias, out_dtype=x.dtype)
             return out
         out = ops.scaled_mm_azp(
-            *(q, weight.t(), scale, own[scale_name], own[sums_name], azp, bias), out_dtype=x.dtype
+            *(q, b, scale, own[scale_name], own[sums_name], None, bias), out_dtype=x.dtype
         )
         return out

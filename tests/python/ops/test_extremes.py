@@ -148,6 +148,7 @@ def test_strides_of_nothing_may_be_any_number(sizes: tuple[int, ...]) -> None:
     scale = torch.ones(1)
     q = a.to(torch.int8) if sizes[0] < 2**40 else torch.empty(0, k, dtype=torch.int8)
     assert ops.scaled_mm(q, w, scale, scale, None, out_dtype=torch.float32).shape[-1] == 8
+    assert ops.scaled_mm_dynamic(a, w, scale).shape == (*sizes[:-1], 8)
 
 
 def at_odd_byte(t: torch.Tensor) -> torch.Tensor:
@@ -188,6 +189,15 @@ UNALIGNED: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]
             torch.rand(8),
             torch.arange(8, dtype=torch.int32),
             torch.arange(5, dtype=torch.int32),
+            torch.randn(8),
+        ),
+    ),
+    "scaled_mm_dynamic": (
+        lambda a, scale, adj, bias: ops.scaled_mm_dynamic(a, WEIGHT.t(), scale, adj, bias),
+        (
+            torch.randn(5, 64),
+            torch.rand(8),
+            torch.arange(8, dtype=torch.int32),
             torch.randn(8),
         ),
     ),

@@ -52,6 +52,14 @@ def scaled(dtype: torch.dtype, azp: bool) -> tuple[Tensor, Op]:
     )
 
 
+def dynamic(dtype: torch.dtype, azp: bool) -> tuple[Tensor, Op]:
+    b, scale_b = torch.randint(-128, 128, (N, K), dtype=torch.int8), torch.rand(N) * 0.01
+    sums = mixed_gemm.ops.azp_adjustment(b) if azp else None
+    return torch.randn(ROWS, K).to(dtype), lambda a: mixed_gemm.scaled_mm_dynamic(
+        a, b.t(), scale_b, sums
+    )
+
+
 def block(dtype: torch.dtype) -> tuple[Tensor, Op]:
     b = torch.randint(-128, 128, (N, K), dtype=torch.int8).t()
     scale, offset = (torch.rand(K // GROUP, N).to(dtype) for _ in range(2))
@@ -92,13 +100,19 @@ OPS: dict[str, Callable[[], tuple[Tensor, Op]]] = {
     "scaled int8": lambda: scaled(torch.int8, False),
     "scaled int8 azp": lambda: scaled(torch.int8, True),
     "scaled float8": lambda: scaled(torch.float8_e4m3fn, False),
+    "dynamic float16": lambda: dynamic(torch.float16, False),
+    "dynamic float32 azp": lambda: dynamic(torch.float32, True),
     "block float16": lambda: block(torch.float16),
     "block float32": lambda: block(torch.float32),
     "conv float16": lambda: conv(torch.float16),
     "conv float32": lambda: conv(torch.float32),
     "per token float16": lambda: per_token(torch.float16),
 }
-EXACT = ("scaled int8", "scaled int8 azp", "per token float16")  # any order of summing is the same
+# Any order of summing is the same.
+EXACT = (
+    *("scaled int8", "scaled int8 azp", "per token float16"),
+    *("dynamic float16", "dynamic float32 azp"),
+)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from problems.conv import ConvCase
 from problems.conv_int8 import ConvInt8Case
 from problems.gemm import Case
 from problems.scaled import ScaledCase
+from problems.scaled_dynamic import ScaledDynamicCase
 from support import tried
 from torch import Tensor
 
@@ -30,6 +31,8 @@ CORNERS: tuple[Any, ...] = (
     Case(1, 1, 1),
     ScaledCase(257, 66, 4100, F32, azp="per_row", bias=True),
     ScaledCase(1, 1, 1, operand=torch.float8_e4m3fn),
+    ScaledDynamicCase(600, 66, 1024, BF16, azp=True, bias=True),  # rows that threads share out
+    ScaledDynamicCase(4100, 3, 70, F32, spoiled="nan"),  # more rows than are prepared at once
     BlockCase(1100, 50, 40, block_size=16),
     BlockCase(2, 300, 4096, BF16, 128),
     AwqCase("gemm", 40, 2056, 9216, 72),  # two wide slices

@@ -34,29 +34,32 @@ F16, F32 = torch.float16, torch.float32
 ABSENT = object()  # the argument is left out
 # The first tensor of an op, its activations or its weight; and the others that this file names.
 A = {
-    "fpA_intB_gemm": "a", "scaled_mm": "a", "scaled_mm_azp": "a", "quantize_per_token": "a",
-    "quantize_per_tensor": "a", "quantize_fp8": "a", "awq_gemm": "input", "qconv2d": "input",
+    "fpA_intB_gemm": "a", "scaled_mm": "a", "scaled_mm_azp": "a", "scaled_mm_dynamic": "a",
+    "quantize_per_token": "a", "quantize_per_tensor": "a", "quantize_fp8": "a",
+    "awq_gemm": "input", "qconv2d": "input",
     "qconv2d_int8": "input", "block_quant_gemm": "a", "pack_weights": "q", "pack_conv_weights": "q",
     "unpack_weights": "b_packed", "dequantize_weights": "b_packed", "awq_dequantize": "qweight",
     "awq_repack": "qweight", "gptq_repack": "qweight",
 }  # fmt: skip
 OPS = tuple(A)
-FLOAT_IN = ("fpA_intB_gemm", "awq_gemm", "qconv2d", "block_quant_gemm", "quantize_per_token",
-            "quantize_per_tensor", "quantize_fp8")  # fmt: skip
+FLOAT_IN = ("fpA_intB_gemm", "awq_gemm", "qconv2d", "block_quant_gemm", "scaled_mm_dynamic",
+            "quantize_per_token", "quantize_per_tensor", "quantize_fp8")  # fmt: skip
 INT_IN = ("scaled_mm", "scaled_mm_azp", "qconv2d_int8")
-PRODUCTS = ("fpA_intB_gemm", "awq_gemm", "scaled_mm", "scaled_mm_azp", "block_quant_gemm")
+PRODUCTS = ("fpA_intB_gemm", "awq_gemm", "scaled_mm", "scaled_mm_azp", "scaled_mm_dynamic",
+            "block_quant_gemm")  # fmt: skip
 WEIGHTS = {
     "fpA_intB_gemm": "b_packed", "dequantize_weights": "b_packed", "unpack_weights": "b_packed",
     "awq_gemm": "qweight", "awq_dequantize": "qweight", "qconv2d": "weight_packed",
-    "qconv2d_int8": "weight", "scaled_mm": "b", "block_quant_gemm": "b", "pack_weights": "q",
-    "pack_conv_weights": "q", "awq_repack": "qweight", "gptq_repack": "qweight",
+    "qconv2d_int8": "weight", "scaled_mm": "b", "scaled_mm_dynamic": "b", "block_quant_gemm": "b",
+    "pack_weights": "q", "pack_conv_weights": "q", "awq_repack": "qweight",
+    "gptq_repack": "qweight",
 }  # fmt: skip
 GROUPED = {
     "fpA_intB_gemm": "scales", "dequantize_weights": "scales", "awq_gemm": "scales",
     "awq_dequantize": "scales", "qconv2d": "scales", "block_quant_gemm": "scale_b",
 }  # fmt: skip
-BIASED = ("fpA_intB_gemm", "scaled_mm", "scaled_mm_azp", "qconv2d", "qconv2d_int8",
-          "block_quant_gemm")  # fmt: skip
+BIASED = ("fpA_intB_gemm", "scaled_mm", "scaled_mm_azp", "scaled_mm_dynamic", "qconv2d",
+          "qconv2d_int8", "block_quant_gemm")  # fmt: skip
 GROUP_SIZE = {
     "fpA_intB_gemm": "group_size", "dequantize_weights": "group_size",
     "block_quant_gemm": "block_size", "qconv2d": "block_size",
@@ -276,6 +279,8 @@ def extents() -> Iterator[Bad | Odd]:
     ones = torch.zeros(1, 1, dtype=torch.int8)
     deep = {"a": ones.expand(2, 131072), "b": ones.expand(72, 131072).contiguous().t()}
     yield Bad(46, "scaled_mm", deep, ValueError, "131071 for int8.*131072")
+    in_floats = {**deep, "a": deep["a"].half()}
+    yield Bad(46, "scaled_mm_dynamic", in_floats, ValueError, "131071 for int8.*131072")
     wide = {"input": torch.zeros(1, 8000, 3, 3, dtype=torch.int8),
             "weight": torch.zeros(8, 8000, 3, 3, dtype=torch.int8)}  # fmt: skip
     yield Bad(46, "qconv2d_int8", wide, ValueError, "at most 65793.*72000")
@@ -324,7 +329,7 @@ def values() -> Iterator[Bad | Odd]:
     for op in ("qconv2d", "qconv2d_int8"):
         for number, change in ((48, strided), (49, in_wide_rows), (50, off_by_one)):
             yield Odd(number, op, {"input": change})
-    for op in ("fpA_intB_gemm", "awq_gemm", "block_quant_gemm"):
+    for op in ("fpA_intB_gemm", "awq_gemm", "scaled_mm_dynamic", "block_quant_gemm"):
         rows = {A[op]: lambda x: x[:1].expand(3, -1)}
         yield Odd(51, op, rows, lambda y, given: bool((y == y[:1]).all()))
         yield Odd(52, op, {A[op]: odd_stride_of_one}, lambda y, given: y.shape == (1, 72))

@@ -251,6 +251,21 @@ def scaled_azp() -> Sample:
     return replace(plain, arguments={**given, "azp": torch.ones(3, 1, dtype=torch.int32)})
 
 
+def scaled_dynamic(azp: bool = True, dtype: torch.dtype = torch.float32) -> Sample:
+    """Activations that are integers already, in rows whose scale is 1."""
+    a = full_range(3, 16, block=16, low=-128 if azp else -127).to(dtype)
+    b = integers(4, 16, dtype=torch.int8).t()
+    given = {
+        "a": a,
+        "b": b,
+        "scale_b": powers(4),
+        "azp_adj": b.sum(0, dtype=torch.int32) if azp else None,
+        "bias": integers(4, dtype=dtype),
+    }
+    y = (a.double() @ b.double()) * given["scale_b"].double()
+    return Sample("scaled_mm_dynamic", given, ("bias",), lambda bias: y + bias)
+
+
 def conv_int8() -> Sample:
     given = {
         "input": integers(2, 4, 5, 5, dtype=torch.int8),
@@ -295,6 +310,7 @@ SAMPLES: dict[str, Callable[[], Sample]] = {
     "block_quant_gemm": block_gemm,
     "scaled_mm": scaled,
     "scaled_mm_azp": scaled_azp,
+    "scaled_mm_dynamic": scaled_dynamic,
     "quantize_per_token": lambda: Sample("quantize_per_token", {"a": integers(3, 8)}),
     "quantize_fp8": lambda: Sample("quantize_fp8", {"a": integers(3, 8), "block_size": 4}),
     "quantize_per_tensor": lambda: Sample(
@@ -384,6 +400,8 @@ TRAINED: dict[str, Callable[[], Sample]] = {
     "scaled_mm": scaled,
     "scaled_mm float8": lambda: scaled(operand=torch.float8_e4m3fn),
     "scaled_mm_azp": scaled_azp,
+    "scaled_mm_dynamic": lambda: scaled_dynamic(azp=False),
+    "scaled_mm_dynamic azp": scaled_dynamic,
 }
 HALF: dict[str, Callable[[], Sample]] = {
     f"{name} {dtype}": lambda make=make, dtype=dtype: make(dtype=dtype)  # type: ignore[misc]
@@ -392,6 +410,7 @@ HALF: dict[str, Callable[[], Sample]] = {
         ("dequantize", lambda dtype: dequantize(dtype=dtype)),
         ("conv", lambda dtype: conv(dtype=dtype, kernel=(2, 1), offsets=False)),
         ("scaled_mm", lambda dtype: scaled(dtype=dtype)),
+        ("scaled_mm_dynamic", lambda dtype: scaled_dynamic(dtype=dtype)),
     )
     for dtype in (torch.float16, torch.bfloat16)
 }

@@ -65,6 +65,11 @@ def scaled() -> Arguments:
     }
 
 
+def scaled_dynamic() -> Arguments:
+    given = {"a": torch.randn(3, K).half(), "azp_adj": words(N)}
+    return {**given, **{name: scaled()[name] for name in ("b", "scale_b", "bias")}}
+
+
 def awq() -> Arguments:
     return {
         "qweight": words(K, N // 8),
@@ -137,6 +142,7 @@ CALLS: dict[str, Callable[[], Arguments]] = {
     "fpA_intB_gemm_config": lambda: {**gemm(), "config": config()},
     "scaled_mm": scaled,
     "scaled_mm_azp": lambda: {**scaled(), "azp_adj": words(N), "azp": words(3, 1)},
+    "scaled_mm_dynamic": scaled_dynamic,
     "quantize_per_token": lambda: {"a": torch.randn(3, K), "symmetric": False},
     "quantize_fp8": lambda: {"a": torch.randn(3, K), "block_size": 40},
     "quantize_per_tensor": lambda: {

@@ -88,6 +88,15 @@ def scaled_azp() -> Call:
     return Call("scaled_mm_azp", {**given, "azp_adj": sums, "azp": azp}, ("bias",))
 
 
+def scaled_dynamic(*rows: int, azp: bool) -> Call:
+    a = integers(*rows, K, low=-3, high=3)
+    a[..., 0], a[..., 1] = (-128 if azp else -127), 127  # integers that rounding leaves alone
+    b = int8(N, K).t()
+    sums = {"azp_adj": b.sum(0, dtype=torch.int32)} if azp else {}
+    given = {"a": a, "b": b, "scale_b": powers(N), "bias": integers(N), **sums}
+    return Call("scaled_mm_dynamic", given, ("bias",))
+
+
 def block_gemm() -> Call:
     a = integers(M, K, low=-3, high=3)
     a[:, ::GROUP], a[:, 1::GROUP] = -128, 127  # integers that rounding to int8 leaves alone
@@ -188,6 +197,9 @@ CALLS: dict[str, Callable[[], Call]] = {
     "scaled_mm, blocks, no bias": lambda: without_bias(scaled_blocks(3)),
     "scaled_mm, blocks that no cut fits": lambda: scaled_blocks(3, block=(N, GROUP)),
     "scaled_mm_azp": scaled_azp,
+    "scaled_mm_dynamic": lambda: scaled_dynamic(M, azp=False),
+    "scaled_mm_dynamic, azp, 3-D": lambda: scaled_dynamic(M, 2, azp=True),
+    "scaled_mm_dynamic, no bias": lambda: without_bias(scaled_dynamic(5, azp=True)),
     "quantize_per_token": lambda: Call("quantize_per_token", {"a": torch.randn(M, K)}),
     "quantize_per_token, azp": lambda: Call(
         "quantize_per_token", {"a": torch.randn(M, 2, K), "symmetric": False}

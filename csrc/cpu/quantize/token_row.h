@@ -1,0 +1,46 @@
+// One row of activations to int8 with a scale of its own: the formula of problem/quantize.h.
+#pragma once
+#include <algorithm>
+#include <cmath>
+
+#include "core/mutant.h"
+#include "cpu/cpu_kernels.h"
+#include "problem/quantize.h"
+
+namespace mixed_gemm::cpu {
+
+struct TokenScale {
+  float scale;
+  int32_t azp;  // 0 when symmetric
+};
+
+inline TokenScale token_scale(const IntegerKernels::Range& range, bool symmetric) {
+  if (range.nan) return {std::nanf(""), 0};
+  const float low = range.low, high = range.high;
+  if (symmetric) return {std::max(std::max(-low, high) / 127, kMinScale), 0};
+  const float scale = std::max(high / 255 - low / 255, kMinScale);
+  if (!std::isfinite(scale)) return {scale, 0};
+  const float sign = MIXED_GEMM_MUTATED(AzpSign) ? -1 : 1;
+  const float zero = -128 - sign * std::nearbyint(low * (1 / scale));
+  return {scale, static_cast<int32_t>(std::min(std::max(zero, -128.f), 127.f))};
+}
+
+// Of k elements in fp32; writes q [k].
+inline TokenScale quantize_token(const CpuKernels& kernels, const float* row, int64_t k,
+                                 bool symmetric, int8_t* q) {
+  const TokenScale chosen = token_scale(kernels.int8->range(row, k), symmetric);
+  if (MIXED_GEMM_MUTATED(RoundsHalfAway) && std::isfinite(chosen.scale)) {
+    for (int64_t i = 0; i < k; ++i) {
+      const float rounded =
+          std::round(row[i] * (1 / chosen.scale)) + static_cast<float>(chosen.azp);
+      q[i] = static_cast<int8_t>(std::clamp(rounded, -128.f, 127.f));
+    }
+  } else if (std::isfinite(chosen.scale)) {
+    kernels.int8->round(row, k, 1 / chosen.scale, chosen.azp, q);
+  } else {
+    std::fill(q, q + k, int8_t{0});
+  }
+  return chosen;
+}
+
+}  // namespace mixed_gemm::cpu
