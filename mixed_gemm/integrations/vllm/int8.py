@@ -101,15 +101,19 @@ class MixedGemmInt8LinearKernel(Int8ScaledMMLinearKernel):  # type: ignore[misc]
         assert weight is not None
         b = weight.t()
         out: Tensor
-        if not self.config.is_static_input_scheme:
+        static, azp = self.config.is_static_input_scheme, None
+        if not static and x.device.type == "cpu":
             out = ops.scaled_mm_dynamic(x, b, own[scale_name], own[sums_name], bias)
             return out
-        scale = own[input_name]
-        q = ops.quantize_per_tensor(x, scale, own[azp_name])
+        if static:
+            scale = own[input_name]
+            q = ops.quantize_per_tensor(x, scale, own[azp_name])
+        else:
+            q, scale, azp = ops.quantize_per_token(x, symmetric=self.config.input_symmetric)
         if self.config.input_symmetric:
             out = ops.scaled_mm(q, b, scale, own[scale_name], bias, out_dtype=x.dtype)
             return out
         out = ops.scaled_mm_azp(
-            *(q, b, scale, own[scale_name], own[sums_name], None, bias), out_dtype=x.dtype
+            *(q, b, scale, own[scale_name], own[sums_name], azp, bias), out_dtype=x.dtype
         )
         return out
