@@ -25,6 +25,7 @@ from problems.conv_int8 import ConvInt8Case
 from problems.gemm import Case
 from problems.quantize import QuantizeCase
 from problems.scaled import ScaledCase
+from problems.scaled_dynamic import ScaledDynamicCase
 from problems.weights import DequantizeCase, PackCase, PackConvCase
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -43,6 +44,7 @@ CASES: tuple[Any, ...] = (
     Case(5, 72, 96, torch.bfloat16, 8, -1),
     ScaledCase(bias=True),
     ScaledCase(azp="per_row"),
+    ScaledDynamicCase(azp=True, bias=True),
     QuantizeCase(how="asymmetric"),
     QuantizeCase(how="tensor"),
     QuantizeCase(how="float8_7"),
