@@ -1,7 +1,7 @@
 // IntegerKernels in plain C++. See integer_kernels.h.
 #pragma once
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "cpu/integer_epilogue.h"
 #include "cpu/integer_kernels.h"
@@ -10,7 +10,7 @@ namespace mixed_gemm::cpu {
 namespace {
 
 void prepare_portable(const int8_t* a, int64_t k, void* to) {
-  std::memcpy(to, a, static_cast<size_t>(k));
+  std::copy_n(a, k, static_cast<int8_t*>(to));
 }
 
 template <int kRows, int kColumns>
