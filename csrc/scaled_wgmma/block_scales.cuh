@@ -37,7 +37,6 @@ class BlockScales {
   // row: of a thread's first sum; column: of the warpgroup's first; line: of K, the first. Rows
   // behind the last one take its scale: their sums are never stored.
   __device__ BlockScales(const BlockScaleArgs& args, int row, int column, int line) {
-    if (MIXED_GEMM_MUTATED(ScaleOfLine)) line = max(line - 1, 0);
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < 2; ++i) {
       rows_[i] = args.a + (min(row + 8 * i, args.m - 1) * args.a_stride + line);
@@ -55,6 +54,10 @@ class BlockScales {
     for (int i = 0; i < 2; ++i) of_row_[i] = load(rows_[i]++);
     CUTLASS_PRAGMA_UNROLL
     for (int part = 0; part < kParts; ++part) of_columns_[part] = load(columns_[part]++);
+    if (MIXED_GEMM_MUTATED(ScaleOfLine)) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < 2; ++i) --rows_[i];
+    }
   }
   // What was requested last is for add() from now on, and the next line may be requested.
   __device__ void take() {
