@@ -55,7 +55,7 @@ def _product(
     if weight.dtype == FP8 and input_scale is None:
         q, scale = quantize_fp8(x, block_size=shared if rows and shared != BY_ROW else None)
     elif input_scale is None and x.device.type == "cpu":
-        # Of a GPU the two calls that it stands for are what was measured.
+        # On GPUs only the two calls that it stands for have been measured.
         return scaled_mm_dynamic(x, b, weight_scale, azp_adj, bias)
     elif input_scale is None:
         q, scale, azp = quantize_per_token(x, symmetric=azp_adj is None)
