@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from ..weights.scheme import Scheme
 from ..weights.tensor import QuantizedTensor
 from ..weights.values import encode_tag, refuse_bad_permutation, refuse_non_finite, tag_problem
+from .followed import FollowsWeight
 
 Dense = TypeVar("Dense", nn.Linear, nn.Conv2d)
 Module = TypeVar("Module", bound=nn.Module)
 
 
-class QuantizedModule(nn.Module):
+class QuantizedModule(FollowsWeight):
     """A base to name before the class of torch that is subclassed."""
 
     title: ClassVar[str]  # in errors

@@ -107,15 +107,6 @@ class Conv2d(QuantizedConv2d):
         """``[ceil(Ci / block_size), Co]`` or None."""
         return self.weight.offsets
 
-    def forward(self, input: Tensor) -> Tensor:
-        """``[N, Ci, H, W]`` or ``[Ci, H, W]`` -> ``[N, Co, Ho, Wo]`` or ``[Co, Ho, Wo]``, in the
-        dtype and the memory format of ``input`` (the dtype of autocast, where it is on).
-
-        Raises:
-            What ``mixed_gemm.qconv2d`` raises.
-        """
-        return self.activated(input, "identity")
-
     def activated(self, input: Tensor, activation: str) -> Tensor:
         """:meth:`forward` and an activation in one kernel.
 
@@ -125,12 +116,13 @@ class Conv2d(QuantizedConv2d):
         Raises:
             What ``mixed_gemm.qconv2d`` raises.
         """
-        if narrows(input, self.weight.dtype):
-            narrow = input.to(self.weight.dtype)
+        weight, bias = self._factors()
+        if narrows(input, weight.dtype):
+            narrow = input.to(weight.dtype)
             return self.activated(narrow, activation).to(torch.float32)
-        weight, scheme = self.weight, self.weight.scheme
+        scheme = weight.scheme
         out = unchecked_qconv2d(
-            self._images(input), weight.weight_packed, weight.scales, weight.offsets, self.bias,
+            self._images(input), weight.weight_packed, weight.scales, weight.offsets, bias,
             self._geometry,
             {"bits": scheme.bits, "block_size": scheme.group_size, "activation": activation},
         )  # fmt: skip

@@ -110,6 +110,26 @@ class QuantizedConv2d(QuantizedModule, nn.Conv2d):
         keep = torch.channels_last if is_channels_last(images) else torch.contiguous_format
         return padded.contiguous(memory_format=keep)
 
+    def forward(self, input: Tensor) -> Tensor:
+        """``[N, Ci, H, W]`` or ``[Ci, H, W]`` -> ``[N, Co, Ho, Wo]`` or ``[Co, Ho, Wo]``, in the
+        dtype and the memory format of ``input`` (the dtype of autocast, where it is on).
+
+        Args:
+            input: float16, bfloat16 or float32.
+
+        Raises:
+            What the op raises: ``mixed_gemm.qconv2d``, ``mixed_gemm.qconv2d_int8``.
+        """
+        if self.plain_weight is None and not isinstance(self.weight, QuantizedTensor):
+            return self._conv_forward(input, self.weight, self.bias)  # dense again
+        return self.activated(input, "identity")
+
+    def _factors(self) -> tuple[Any, Tensor | None]:
+        """The parts of the filter, and the bias."""
+        if self.plain_weight is not None:
+            return self.plain_weight, self.plain_bias
+        return self.weight, self.bias
+
     def activated(self, input: Tensor, activation: str) -> Tensor:
         """The convolution and an activation in one kernel.
 

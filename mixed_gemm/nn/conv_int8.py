@@ -10,7 +10,10 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import is_fake
+from torch.compiler import is_dynamo_compiling
 from torch.nn.grad import conv2d_input
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ..ops.conv_int8 import qconv2d_int8
 from ..ops.conv_problem import IntOrPair, is_channels_last
@@ -55,6 +58,7 @@ class Int8Conv2d(QuantizedConv2d):
 
     title: ClassVar[str] = "mixed_gemm.Int8Conv2d"
     weight: Int8ConvWeight
+    _numbers: tuple[float, int, float, int] = (1.0, 0, 1.0, 0)  # scale, zero point: in, out
 
     def __init__(
         self,
@@ -81,18 +85,20 @@ class Int8Conv2d(QuantizedConv2d):
         self.set_weight(kind.empty(shape, scheme, device=device, dtype=dtype))
         self.make_bias(out_channels if bias else None, self.weight.dtype, device)
 
-    def set_weight(self, weight: QuantizedTensor) -> None:
-        super().set_weight(weight)
-        self._read_numbers()
+    def follow_weight(self) -> None:
+        super().follow_weight()
+        if not is_dynamo_compiling() and self.plain_weight is not None:
+            self._read_numbers(self.plain_weight)
 
-    def _read_numbers(self) -> None:
+    def _read_numbers(self, weight: Any) -> None:
         """The scalars as Python has them: the op takes numbers, and reading a tensor for each call
-        would stop torch.compile, and wait for a GPU."""
-        weight, names = self.weight, ("input_scale", "input_azp", "output_scale", "output_azp")
-        if weight.input_scale.is_meta:
-            self._numbers = (1.0, 0, 1.0, 0)
+        would stop torch.compile, and wait for a GPU. Tensors that have no values, as torch.export
+        traces with, leave them as they are."""
+        names = ("input_scale", "input_azp", "output_scale", "output_azp")
+        if weight.input_scale.is_meta or is_fake(weight.input_scale):
             return
-        in_scale, in_azp, out_scale, out_azp = (getattr(weight, x).item() for x in names)
+        with _disable_current_modes():  # of torch.export, which puts the parameters back under them
+            in_scale, in_azp, out_scale, out_azp = (getattr(weight, x).item() for x in names)
         self._numbers = (float(in_scale), int(in_azp), float(out_scale), int(out_azp))
 
     def _take_parts(
@@ -104,19 +110,7 @@ class Int8Conv2d(QuantizedConv2d):
     ) -> None:
         _check_scalars(given, f"{prefix}{self.title}")
         super()._take_parts(weight, given, local_metadata, prefix)
-        self._read_numbers()
-
-    def forward(self, input: Tensor) -> Tensor:
-        """``[N, Ci, H, W]`` or ``[Ci, H, W]`` -> ``[N, Co, Ho, Wo]`` or ``[Co, Ho, Wo]``, in the
-        dtype and the memory format of ``input`` (the dtype of autocast, where it is on).
-
-        Args:
-            input: float16, bfloat16 or float32.
-
-        Raises:
-            What ``mixed_gemm.qconv2d_int8`` raises.
-        """
-        return self.activated(input, "identity")
+        self.follow_weight()
 
     def activated(self, input: Tensor, activation: str) -> Tensor:
         """:meth:`forward` and an activation: the same bits as one after the other.
@@ -129,11 +123,11 @@ class Int8Conv2d(QuantizedConv2d):
         """
         if activation not in ("identity", "relu"):
             wrong_value(self.title, "activation", "be identity or relu", repr(activation))
-        bias = self.bias
+        weight, bias = self._factors()
         trains = input.requires_grad or (bias is not None and bias.requires_grad)
         if activation == "relu" and trains and torch.is_grad_enabled():
             return torch.relu(self.activated(input, "identity"))  # whose gradient is not straight
-        weight, geometry = self.weight, self._geometry
+        geometry = self._geometry
         check_not_freed(self.title, input=input, bias=bias)
         out_dtype = under_autocast(input.new_empty(0))[0].dtype
         product: Any = _StraightThrough.apply if trains and torch.is_grad_enabled() else _product

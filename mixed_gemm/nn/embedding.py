@@ -40,6 +40,7 @@ class Embedding(QuantizedModule, nn.Embedding):
     """
 
     title: ClassVar[str] = "mixed_gemm.Embedding"
+    parameter_names: ClassVar[tuple[str, ...]] = ("weight",)
     weight: RowsWeight
 
     def __init__(
@@ -68,10 +69,10 @@ class Embedding(QuantizedModule, nn.Embedding):
         Raises:
             What ``nn.Embedding`` raises for indices that are none.
         """
-        weight = self.weight
-        if isinstance(weight, RowsWeight):
-            return weight.rows(input)
-        return nn.functional.embedding(input, weight, self.padding_idx)  # sharded, or dense again
+        plain = self.plain_weight
+        if plain is not None:
+            return plain.rows(input)  # type: ignore[no-any-return]
+        return nn.functional.embedding(input, self.weight, self.padding_idx)  # sharded, or dense
 
     @classmethod
     def around(cls, weight: QuantizedTensor, embedding: nn.Embedding) -> Embedding:

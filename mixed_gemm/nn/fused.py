@@ -34,7 +34,7 @@ def fusable(layer: nn.Module, activation: nn.Module) -> str | None:
     if type(layer) not in _LAYERS or any(getattr(layer, hooks) for hooks in _HOOKS):
         return None
     quantized: Any = layer
-    weight = quantized._quantized()
+    weight = quantized.plain_weight
     name = None if weight is None else activation_of(activation)
     return name if name is not None and name in weight.fuses else None
 

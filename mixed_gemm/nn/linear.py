@@ -99,14 +99,13 @@ class Linear(QuantizedModule, nn.Linear):
         Raises:
             What the op of the kind of weight raises, ``fpA_intB_gemm`` or ``scaled_mm``.
         """
-        parameters = self._parameters  # nn.Module.__getattr__ takes half a microsecond for each
-        weight = parameters.get("weight")
-        if isinstance(weight, QuantizedTensor) and "bias" in parameters:
-            return weight.product(input, parameters["bias"])
+        plain = self.plain_weight
+        if plain is not None:
+            return plain.product(input, self.plain_bias)  # type: ignore[no-any-return]
         if self._spread() is not None:
             from ..weights.sharded import linear
 
-            return linear(input, parameters["weight"], parameters["bias"])  # type: ignore[arg-type]
+            return linear(input, self.weight, self.bias)  # type: ignore[arg-type]
         return nn.functional.linear(input, self.weight, self.bias)  # dense again
 
     def activated(self, input: Tensor, activation: str) -> Tensor:
@@ -115,8 +114,7 @@ class Linear(QuantizedModule, nn.Linear):
         Args:
             input: ``[..., K]``. activation: of ``mixed_gemm.fpA_intB_gemm``.
         """
-        weight: Any = self.weight
-        out: Tensor = weight.product(input, self.bias, activation)
+        out: Tensor = self.plain_weight.product(input, self.plain_bias, activation)
         return out
 
     @classmethod

@@ -272,6 +272,7 @@ def _write(target: QuantizedTensor, new: QuantizedTensor) -> QuantizedTensor:
     """The parts of ``new`` into those of ``target``, and through it into what it is a slice of."""
     for name, tensor in new.tensors().items():
         getattr(target, name).copy_(tensor)
+    target.written()
     if target.rows_of is not None:
         whole, start = target.rows_of
         stop, total = start + target.shape[0], whole.shape[0]

@@ -421,7 +421,7 @@ class Fp8Weight(QuantizedTensor):
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle, which writes float8 storages so that torch 2.13 cannot read them."""
-        return {**self.__dict__, "weight_fp8": self.weight_fp8.view(torch.uint8)}
+        return {**super().__getstate__(), "weight_fp8": self.weight_fp8.view(torch.uint8)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, weight_fp8=state["weight_fp8"].view(FP8))

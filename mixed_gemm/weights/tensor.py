@@ -141,6 +141,8 @@ class QuantizedTensor(Dispatched):
         dtype: torch.dtype,
     ) -> None:
         self.scheme = scheme
+        # As torch has them, which exchanges these after attributes where two tensors are swapped.
+        self.dense_form = (tuple(shape), dtype)
         # (weight, first row) where this is a slice of rows of another: writing goes through to it.
         self.rows_of: tuple[QuantizedTensor, int] | None = None
         if any(part.derived and tensors.get(part.name) is None for part in self.parts):
@@ -398,6 +400,45 @@ class QuantizedTensor(Dispatched):
         """Hold the parts of ``other`` from now on."""
         for part in self.parts:
             setattr(self, part.name, getattr(other, part.name))
+
+    # --- the plain parts that modules multiply by ------------------------------------------------
+
+    def plain(self) -> Any:
+        """The parts of this weight as an object that is no tensor, with the methods of its kind:
+        the same :class:`mixed_gemm.weights.plain.PlainWeight` at every call."""
+        found = self.__dict__.get("_plain")
+        if found is None:
+            from .plain import plain_kind
+
+            found = plain_kind(type(self))()
+            found.hold(self)
+            self._plain = found
+        return found
+
+    def written(self) -> None:
+        """Tell the modules that multiply by this weight that its parts have other values now: what
+        they worked out of them is stale."""
+        plain = self.__dict__.get("_plain")
+        if plain is not None:
+            plain.tell()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Also brings the plain parts in line, where there are some."""
+        if name == "__dict__":  # torch.utils.swap_tensors, which exchanges two tensors
+            before, after = self.__dict__.get("_plain"), value.get("_plain")
+            super().__setattr__(name, value)
+            for plain in (before, after):
+                if plain is not None:
+                    plain.tell()
+            return
+        super().__setattr__(name, value)
+        plain = self.__dict__.get("_plain")
+        if plain is not None and name in plain.__dict__:
+            setattr(plain, name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the plain parts, which are made again for whoever asks."""
+        return {name: x for name, x in self.__dict__.items() if name != "_plain"}
 
     def refuse_parts(self, tensors: Mapping[str, Tensor | None]) -> list[str]:
         """Every shape and dtype in ``tensors`` (by the names of parts, and "bias") that does not
