@@ -101,6 +101,15 @@ class FollowsWeight(nn.Module):
         """What ``forward`` multiplies by in place of ``weight``; None where it is the weight."""
         return weight.plain() if isinstance(weight, QuantizedTensor) else None
 
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """Lets go of the weight for the time of a conversion: torch swaps the insides of some
+        parameters then, and refuses where anybody holds a weak reference."""
+        self.__dict__.update(plain_weight=None, _followed=None, _set_aside=None)
+        try:
+            return super()._apply(fn, recurse)
+        finally:
+            self.follow_weight()
+
     def _follow_traced(self, parameters: dict[str, Any]) -> None:
         """torch.compile traces a function that replaces a parameter, as functional_call does for
         the time of a call: multiply by the weight itself until the old one is back."""

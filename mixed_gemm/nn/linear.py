@@ -108,6 +108,14 @@ class Linear(QuantizedModule, nn.Linear):
             return linear(input, self.weight, self.bias)  # type: ignore[arg-type]
         return nn.functional.linear(input, self.weight, self.bias)  # dense again
 
+    def _plain_of(self, weight: Any) -> Any:
+        """Also the plain parts of this rank's share, where the weight is spread."""
+        if isinstance(getattr(weight, "_local_tensor", None), QuantizedTensor):
+            from ..weights.plain_share import plain_share
+
+            return plain_share(weight)
+        return super()._plain_of(weight)
+
     def activated(self, input: Tensor, activation: str) -> Tensor:
         """:meth:`forward` and an activation in one kernel, for weights that fuse it.
 

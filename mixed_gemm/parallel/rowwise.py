@@ -14,6 +14,7 @@ from torch.distributed.tensor.placement_types import Placement
 
 from ..ops.errors import ArgumentValueError
 from ..weights.act_order import ActOrderColumns
+from ..weights.plain import PlainWeight
 from ..weights.tensor import QuantizedTensor
 from .all_reduce import AllReduce, shared, sum_over_ranks
 from .methods import METHODS
@@ -99,7 +100,7 @@ def product(module: nn.Linear, x: Tensor, reduce: AllReduce, rows_of_a_part: int
     Args:
         x: ``[..., K / ranks]``, this rank's columns.
     """
-    weight, bias = _local(module.weight), _local(module.bias)
+    weight, bias = _share(module), _local(module.bias)
     if torch.is_grad_enabled() and x.requires_grad:
         out: Tensor = _Summed.apply(_times(x, weight), reduce)  # type: ignore[no-untyped-call]
     else:
@@ -109,13 +110,20 @@ def product(module: nn.Linear, x: Tensor, reduce: AllReduce, rows_of_a_part: int
     return out if bias is None else out + bias
 
 
+def _share(module: nn.Linear) -> Any:
+    """This rank's columns of the weight: plain parts, where it is quantized, so that no tensor
+    subclass is an input of a graph of torch.compile."""
+    plain = getattr(module, "plain_weight", None)
+    return _local(module.weight) if plain is None else plain.share
+
+
 def _local(parameter: Any) -> Any:
     return parameter.to_local() if isinstance(parameter, DTensor) else parameter
 
 
 def _times(x: Tensor, weight: Any) -> Tensor:
-    if isinstance(weight, QuantizedTensor):
-        return weight.product(x)
+    if isinstance(weight, QuantizedTensor | PlainWeight):
+        return weight.product(x)  # type: ignore[union-attr]
     return nn.functional.linear(x, weight)
 
 

@@ -4,7 +4,9 @@ own styles do the communication, and each rank reads and quantizes its share onl
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
 
 from torch import nn
 from transformers.distributed.parallel_utils import (
@@ -70,6 +72,38 @@ class _Shares(TensorParallelLayer):
         return found
 
 
+class _OnPlainShares(TensorParallelLayer):
+    """Around the forward of a layer whose weight is spread, where activations are local tensors:
+    the layer multiplies by the plain parts of its share. transformers would replace the parameters
+    for the time of the call, and a graph of torch.compile have the DTensors for inputs."""
+
+    adds_bias: ClassVar[bool]  # before the results of the ranks are put together
+
+    def context_around_forward(self, module: nn.Module, mesh: Any) -> Any:
+        if self.should_use_local_tensors(module) and module.plain_weight is not None:
+            return _on_plain_share(module, self.adds_bias)
+        return super().context_around_forward(module, mesh)
+
+
+class _Colwise(_OnPlainShares, ColwiseParallel):
+    adds_bias: ClassVar[bool] = True
+
+
+class _Rowwise(_OnPlainShares, RowwiseParallel):
+    adds_bias: ClassVar[bool] = False
+
+
+@contextmanager
+def _on_plain_share(module: Any, adds_bias: bool) -> Iterator[None]:
+    spread, bias = module.plain_weight, module.plain_bias
+    module.plain_weight = spread.share
+    module.plain_bias = bias.to_local() if adds_bias and bias is not None else None
+    try:
+        yield
+    finally:
+        module.plain_weight, module.plain_bias = spread, bias
+
+
 class _OnDTensors(RowwiseParallel):
     """Without the short cut around DTensor: columns in act-order take activations of the whole
     width, which ``mixed_gemm.Linear`` gathers."""
@@ -90,8 +124,11 @@ def install(style: TensorParallelLayer, layer: Linear, mesh: Any) -> None:
         style: "colwise" or "rowwise" of transformers.
     """
     share = layer.weight._local_tensor  # type: ignore[attr-defined]
+    kind = {ColwiseParallel: _Colwise, RowwiseParallel: _Rowwise}.get(type(style))
     if isinstance(share, ActOrderColumns):
-        style = _OnDTensors(
+        kind = _OnDTensors
+    if kind is not None:
+        style = kind(
             input_layouts=style.input_layouts,
             output_layouts=style.output_layouts,
             use_local_output=style.use_local_output,
