@@ -1,5 +1,7 @@
 """Every public op once on the CPU, against mixed_gemm.reference, and the kernels that only compute
-shapes against what came out: whether a library that was built with one torch works under another.
+shapes against what came out; every kind of layer compiled, without tensor subclasses among the
+inputs of its graph. So it is seen whether a library that was built with one torch works under
+another.
 
     PYTHONPATH=. MIXED_GEMM_LIBRARY=build/libmixed_gemm.so python tests/smoke.py
 
@@ -17,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from compiled_layers import LAYERS, check_layer
 from problems import registry
 from problems.awq import AwqCase, RepackCase
 from problems.block import BlockCase
@@ -150,25 +153,36 @@ def check_gradient() -> None:
     assert ratio <= 1, f"{ratio:g} of the error bound"
 
 
+Check = tuple[str, Callable[[], object]]
+
+
+def failures(checks: list[Check]) -> int:
+    """How many fail; each is told, since a smoke test tells all that is broken."""
+    failed = 0
+    for name, check in checks:
+        try:
+            check()
+        except Exception as error:
+            failed += 1
+            print(f"FAILED {name}: {type(error).__name__}: {error}")
+    return failed
+
+
 def main() -> int:
     where = "C++" if _library.has_autograd else "Python"
     print(f"torch {torch.__version__}, Python {platform.python_version()}, gradients in {where}")
     _library.require()
-    passed, failed = 0, 0
-    checks: list[tuple[str, Callable[[], object]]] = [
+    checks: list[Check] = [
         *((repr(case), functools.partial(check_case, case)) for case in CASES),
         ("a configuration by name", check_config),
         ("the gradient of fpA_intB_gemm", check_gradient),
     ]
     with Recorder() as recorder:
-        for name, check in checks:
-            try:
-                check()
-            except Exception as error:  # a smoke test tells all that is broken
-                failed += 1
-                print(f"FAILED {name}: {type(error).__name__}: {error}")
-            else:
-                passed += 1
+        failed = failures(checks)
+    # Not under a mode of dispatch, which torch.compile would leave alone.
+    compiled: list[Check] = [(f"{x}, compiled", functools.partial(check_layer, x)) for x in LAYERS]
+    failed += failures(compiled)
+    passed = len(checks) + len(compiled) - failed
     ops = public_ops()
     if missing := ops - {call.name for call in recorder.calls}:
         failed += 1

@@ -18,6 +18,8 @@ from torch.compiler import is_dynamo_compiling
 
 from ..weights.tensor import QuantizedTensor
 
+_KEPT = ("plain_weight", "plain_bias", "_followed", "_set_aside")
+
 
 class FollowedParameters(dict[str, Any]):
     """The parameters of a module, which tell it when one is replaced."""
@@ -128,6 +130,9 @@ class FollowsWeight(nn.Module):
             self.follow_weight()
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name in _KEPT:  # nn.Module would register a bias again
+            object.__setattr__(self, name, value)
+            return
         super().__setattr__(name, value)
         if name in self.parameter_names or name in ("_parameters", "__dict__"):
             self.follow_weight()
@@ -138,8 +143,7 @@ class FollowsWeight(nn.Module):
             self.follow_weight()
 
     def __getstate__(self) -> dict[str, Any]:
-        made_again = ("plain_weight", "plain_bias", "_followed", "_set_aside")
-        return {name: x for name, x in self.__dict__.items() if name not in made_again}
+        return {name: x for name, x in self.__dict__.items() if name not in _KEPT}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -1,8 +1,8 @@
 """The plain parts of this rank's share of a weight that a DTensor spreads over ranks.
 
 A DTensor is a tensor subclass, and costs a compiled graph as much as any other among its inputs.
-Where a linear layer is cut as tensor parallelism cuts it, the share is multiplied as it is, and only
-activations and results, which are made inside the graph, are DTensors.
+Where a linear layer is cut as tensor parallelism cuts it, the share is multiplied as it is, and
+only activations and results, which are made inside the graph, are DTensors.
 
 Imported only where there is such a weight: it imports torch.distributed.tensor.
 """
