@@ -70,8 +70,8 @@ def decoder(layers: int, weights: str, device: torch.device) -> Any:
     model = model.eval().requires_grad_(False)
     if weights != "dense":
         scheme = "w4a16" if weights == PARTS else weights
-        group = {"group_size": GROUP} if scheme.startswith("w4") else {}
-        mixed_gemm.quantize_(model, scheme, progress=False, **group)
+        group = GROUP if scheme.startswith("w4") else None
+        mixed_gemm.quantize_(model, scheme, group_size=group, progress=False)
     if weights == PARTS:
         with_buffers(model)
     return model
@@ -91,7 +91,7 @@ def ms_a_token(model: Any, compiled: bool, device: torch.device) -> dict[str, fl
     ids = model(prompt, **options).logits[:, -1:].argmax(-1)
     times = []
     for _ in range(TOKENS):
-        torch.compiler.cudagraph_mark_step_begin()
+        torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         torch.accelerator.synchronize()
         begun = time.perf_counter()
         ids = run(ids, **options).logits[:, -1:].argmax(-1)

@@ -121,7 +121,8 @@ class QuantizedConv2d(QuantizedModule, nn.Conv2d):
             What the op raises: ``mixed_gemm.qconv2d``, ``mixed_gemm.qconv2d_int8``.
         """
         if self.plain_weight is None and not isinstance(self.weight, QuantizedTensor):
-            return self._conv_forward(input, self.weight, self.bias)  # dense again
+            dense: Tensor = self._conv_forward(input, self.weight, self.bias)
+            return dense
         return self.activated(input, "identity")
 
     def _factors(self) -> tuple[Any, Tensor | None]:

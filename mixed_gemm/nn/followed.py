@@ -108,7 +108,7 @@ class FollowsWeight(nn.Module):
         parameters then, and refuses where anybody holds a weak reference."""
         self.__dict__.update(plain_weight=None, _followed=None, _set_aside=None)
         try:
-            return super()._apply(fn, recurse)
+            return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         finally:
             self.follow_weight()
 
@@ -146,5 +146,5 @@ class FollowsWeight(nn.Module):
         return {name: x for name, x in self.__dict__.items() if name not in _KEPT}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         self.follow_weight()

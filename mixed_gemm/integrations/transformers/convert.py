@@ -56,7 +56,7 @@ class QuantizeWeight(ConversionOps):
     def _placed(
         self, model: Any, name: str, key: str, new: Linear, missing_keys: set[str] | None
     ) -> dict[str, Any]:
-        new.weight._is_hf_initialized = True  # type: ignore[attr-defined]
+        new.weight._is_hf_initialized = True
         model.set_submodule(name, new)
         if missing_keys is not None:
             missing_keys.discard(key)
