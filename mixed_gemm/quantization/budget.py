@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from ..ops.errors import ArgumentValueError, wrong_value
-from .chain import without_cache
-from .dataflow import run_batch
 from .methods.grid import Range, search
 from .select import Target
+from .state import Runs, evaluating
 
 BITS = (4, 8)
 
@@ -46,16 +45,14 @@ def _observe(
             seen[name].outputs = float(weight.float().square().sum())
     if batches is None:
         return seen
-    training = model.training
     with ExitStack() as stack:
-        stack.enter_context(without_cache(model))
-        stack.callback(model.train, training)
+        stack.enter_context(evaluating(model))
         for name, target in targets.items():
             handle = target.module.register_forward_hook(seen[name])
             stack.callback(handle.remove)
-        model.eval()
+        runs = stack.enter_context(Runs(model))
         for batch in batches:
-            run_batch(model, batch)
+            runs(batch)
     return seen
 
 

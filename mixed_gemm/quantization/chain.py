@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..ops.errors import ArgumentValueError
-from .dataflow import run_batch
+from .state import Runs, fresh
 
 REST = "the rest of the model"
 
@@ -32,7 +32,8 @@ class Call:
     place: int | str
 
     def run(self, block: Callable[..., Any], hidden: Tensor) -> Tensor:
-        args, kwargs = list(self.args), dict(self.kwargs)
+        """The output of the block; it may write to what it is given, which are copies."""
+        args, kwargs, hidden = fresh((list(self.args), self.kwargs, hidden))
         if isinstance(self.place, int):
             args[self.place] = hidden
         else:
@@ -71,11 +72,11 @@ class Around:
 
     def __call__(self, hidden: Tensor, batch: Any) -> Tensor:
         with ExitStack() as stack:
-            stack.enter_context(without_cache(self._model))
+            runs = stack.enter_context(Runs(self._model, self._aside.values()))
             returned = _as_returned(hidden, self._size)
             for block in self._aside.values():
                 stack.enter_context(_replaced(block, lambda *args, **kwargs: returned))
-            out = run_batch(self._model, batch)
+            out = runs(batch)
         while not isinstance(out, Tensor):
             out = next(iter(out.values())) if hasattr(out, "values") else out[0]
         return out
@@ -111,21 +112,6 @@ def _place_of(hidden: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> in
         if value is hidden:
             return i
     return next((name for name, value in kwargs.items() if value is hidden), None)
-
-
-@contextmanager
-def without_cache(model: nn.Module) -> Iterator[None]:
-    """Keys and values of past tokens are not kept: blocks run more than once."""
-    config: Any = getattr(model, "config", None)
-    text: Any = config.get_text_config() if hasattr(config, "get_text_config") else None
-    kept = [(x, x.use_cache) for x in (config, text) if hasattr(x, "use_cache")]
-    try:
-        for x, _ in kept:
-            x.use_cache = False
-        yield
-    finally:
-        for x, value in kept:
-            x.use_cache = value
 
 
 @contextmanager
@@ -167,9 +153,14 @@ def _form(
         found[:] = [] if place is None else [(place, found[0][1])]
         raise Stop
 
-    with _replaced(blocks[names[0]], run), _replaced(blocks[names[1]], look):
+    aside = [blocks[name] for name in names[1:]]
+    with (
+        Runs(model, aside) as runs,
+        _replaced(blocks[names[0]], run),
+        _replaced(blocks[names[1]], look),
+    ):
         try:
-            run_batch(model, batch)
+            runs(batch)
         except Stop:
             return found[0] if found else None
     return None
@@ -208,12 +199,12 @@ def _recorded(
         return note
 
     with ExitStack() as stack:
-        stack.enter_context(without_cache(model))
+        runs = stack.enter_context(Runs(model, blocks.values()))
         for name, block in blocks.items():
             stack.enter_context(_replaced(block, aside(name)))
         for batch in batches:
             with suppress(Stop):
-                run_batch(model, batch)
+                runs(batch)
     return chain if order == names * len(batches) else None
 
 
@@ -242,7 +233,7 @@ def chain_of(
     blocks = find_blocks(model, targets)
     form = None
     if blocks:
-        with without_cache(model), reading(next(iter(blocks))):
+        with reading(next(iter(blocks))):
             form = _form(model, blocks, batches[0])
     around = [Call((None, batch), {}, 0) for batch in batches]
     chain = None if form is None else _recorded(model, blocks, form, batches)

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from .sample import RowSample
+from .state import Runs, evaluating, run_batch
 
 # Reading these of a tensor reads none of its values.
 _ATTRIBUTES = ("shape", "dtype", "device", "ndim", "is_cuda", "requires_grad", "layout")
@@ -148,15 +149,6 @@ class _Watch(TorchFunctionMode):
                 self.made_by[tensor].others.add("the output of the model")
 
 
-def run_batch(model: nn.Module, batch: Any) -> Any:
-    """model(**batch) for a mapping, model(*batch) for a tuple or list, else model(batch)."""
-    if isinstance(batch, Mapping):
-        return model(**batch)
-    if isinstance(batch, (tuple, list)):
-        return model(*batch)
-    return model(batch)
-
-
 def _watch_inputs(layer: nn.Module, observed: Observed, watch: _Watch) -> Any:
     channels = -3 if isinstance(layer, nn.Conv2d) else -1
 
@@ -220,18 +212,16 @@ def observe(
         if isinstance(layer, nn.Conv2d)
     ]
     handles += [_watch_output(producer, watch) for producer in producers.values()]
-    training = model.training
     count = 0
     try:
-        model.eval()
-        with torch.no_grad(), watch:
+        with evaluating(model), torch.no_grad(), Runs(model) as runs:
             for batch in batches:
-                watch.returned(run_batch(model, batch))
+                with runs.of(batch) as given, watch:
+                    watch.returned(run_batch(model, given))
                 count += 1
     finally:
         for handle in handles:
             handle.remove()
-        model.train(training)
     if count == 0:
         raise ValueError("calibration gave no batch")
     for name, observed in seen.layers.items():

@@ -32,6 +32,7 @@ from .methods.names import FEWER_BITS, named
 from .methods.sequential import BlockMethod
 from .report import LayerReport, Report
 from .select import DEFAULT_SKIP, Layer, Skip, Target, select
+from .state import evaluating
 
 # Called with every model that quantize_ changed: integrations teach a model's library to save it.
 AFTER_QUANTIZE: list[Callable[[nn.Module], None]] = []
@@ -188,11 +189,8 @@ def _perplexity(
 ) -> Perplexity | None:
     if tokens is None:
         return None
-    training = model.training
-    try:
-        return perplexity(model.eval(), tokens, progress=progress)
-    finally:
-        model.train(training)
+    with evaluating(model):
+        return perplexity(model, tokens, progress=progress)
 
 
 def _rounds_activations(targets: dict[str, Target], scheme: AnyScheme) -> bool:

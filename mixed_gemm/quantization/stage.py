@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from ..weights.rounding import checked_dense
 from ..weights.tensor import QuantizedTensor
 from .chain import Call, Stop
 from .select import Target
+from .state import State
 
 
 class Site:
@@ -170,16 +171,20 @@ class Stage:
         self.undo: list[Callable[[], None]] = []  # what was changed of layers that stay
         self.changed: list[str] = []  # such layers, as the block calls them
         self.shared: set[int] = set()  # ids of parameters that hang at more than one place
+        self._state: State | None = None
 
     @contextmanager
     def stand_ins(self) -> Iterator[None]:
-        """The stand-ins hang in the places of the layers."""
+        """The stand-ins hang in the places of the layers, and each run begins from the state in
+        which the block is now."""
+        state = State(self.block.modules()) if isinstance(self.block, nn.Module) else nullcontext()
         kept = [(p, c, getattr(p, c)) for site in self.sites for p, c in site.target.places]
         try:
             for site in self.sites:
                 for parent, child in site.target.places:
                     setattr(parent, child, site.module)
-            yield
+            with state as self._state:
+                yield
         finally:
             for parent, child, module in kept:
                 setattr(parent, child, module)
@@ -197,7 +202,8 @@ class Stage:
 
     def run(self, index: int, hidden: Tensor) -> Tensor:
         """The output of the block for one batch."""
-        return self.calls[index].run(self.block, hidden)
+        with nullcontext() if self._state is None else self._state.run():
+            return self.calls[index].run(self.block, hidden)
 
     @torch.no_grad()
     def outputs(self, hidden: list[Tensor]) -> list[Tensor]:

@@ -20,9 +20,8 @@ from ...ops.errors import ArgumentValueError
 from ...weights.kinds import kind_of
 from ...weights.rounding import nonzero_scale
 from ...weights.tensor import QuantizedTensor
-from ..chain import without_cache
-from ..dataflow import run_batch
 from ..select import Target
+from ..state import Runs, evaluating
 from .gptq import GPTQ
 from .grid import grouped
 from .sequential import Sequential
@@ -161,33 +160,42 @@ class Distilled:
         inner = Sequential(self.method, self.progress)
         wanted: list[_Wanted] = []
         if batches:
-            with torch.no_grad(), without_cache(model):
-                wanted = [_Wanted.of(_logits(model, x)) for x in batches]
+            with torch.no_grad(), evaluating(model), Runs(model) as runs:
+                wanted = [_Wanted.of(_logits(model, runs(x))) for x in batches]
         inner.prepare(model, targets, batches)
         assert batches is not None
         self._inner, self._weights = inner, {}
         linears = {name: t for name, t in targets.items() if isinstance(t.layer, nn.Linear)}
         learners = {name: _Learner(t.layer, inner.weight(name, t)) for name, t in linears.items()}
         try:
-            with _in_places(linears, learners), without_cache(model), torch.enable_grad():
-                self._learn(model, list(learners.values()), batches, wanted)
+            with (
+                evaluating(model),
+                _in_places(linears, learners),
+                Runs(model) as runs,
+                torch.enable_grad(),
+            ):
+
+                def logits(i: int) -> Tensor:
+                    return _logits(model, runs(batches[i]))
+
+                self._learn(list(learners.values()), logits, wanted)
         except BaseException:
             inner.take_back()
             raise
         self._weights = {name: x.learned(name, linears[name]) for name, x in learners.items()}
 
     def _learn(
-        self, model: nn.Module, learners: list[_Learner], batches: list[Any], wanted: list[_Wanted]
+        self, learners: list[_Learner], logits: Callable[[int], Tensor], wanted: list[_Wanted]
     ) -> None:
         optimizer = torch.optim.Adam([x.factors for x in learners], lr=self.rate)
         falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
         generator = torch.Generator().manual_seed(self.seed)
         order: list[int] = []
         for _ in track(range(self.steps), "distil", self.progress):
-            order = order or torch.randperm(len(batches), generator=generator).tolist()
+            order = order or torch.randperm(len(wanted), generator=generator).tolist()
             i = order.pop()
             optimizer.zero_grad()
-            torch.autograd.backward(wanted[i].divergence(_logits(model, batches[i])))
+            torch.autograd.backward(wanted[i].divergence(logits(i)))
             optimizer.step()
             falling.step()
 
@@ -212,8 +220,8 @@ class Distilled:
         return self._inner.note(name)
 
 
-def _logits(model: nn.Module, batch: Any) -> Tensor:
-    out = getattr(run_batch(model, batch), "logits", None)
+def _logits(model: nn.Module, output: Any) -> Tensor:
+    out = getattr(output, "logits", None)
     if not isinstance(out, Tensor):
         raise ArgumentValueError(
             "quantize_: distilling needs a model whose output has logits, as those of transformers "

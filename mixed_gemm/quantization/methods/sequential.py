@@ -17,6 +17,7 @@ from ...weights.tensor import QuantizedTensor
 from ..chain import REST, Chain, chain_of
 from ..select import Target, shared_parameters
 from ..stage import Site, Stage
+from ..state import evaluating, without_cache
 from .rounding import RoundToNearest
 
 
@@ -74,17 +75,13 @@ class Sequential:
             )
         linears = {name: t for name, t in targets.items() if isinstance(t.layer, nn.Linear)}
         batches = list(calibration)
-        training = model.training
-        model.eval()
         try:
-            with torch.no_grad():
+            with torch.no_grad(), evaluating(model), without_cache(model):
                 self._walk(model, chain_of(model, linears, batches, self._block), linears)
             self._commit()
         except BaseException:
             self.take_back()
             raise
-        finally:
-            model.train(training)
 
     def take_back(self) -> None:
         """Make layers that factors were folded into what they were: the results are not used."""

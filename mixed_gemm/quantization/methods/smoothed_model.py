@@ -26,6 +26,15 @@ class _Divided(nn.Module):
         self.linear = linear
         self._divisor = divisor
 
+    @property
+    def weight(self) -> Tensor:
+        """What models read of a linear (T5 its dtype) before they call it."""
+        return self.linear.weight
+
+    @property
+    def bias(self) -> Tensor | None:
+        return self.linear.bias
+
     def forward(self, input: Tensor) -> Tensor:
         if self._divisor is not None:
             input = (input / self._divisor).to(input.dtype)
