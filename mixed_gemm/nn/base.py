@@ -14,6 +14,7 @@ from ..weights.scheme import Scheme
 from ..weights.tensor import QuantizedTensor
 from ..weights.values import encode_tag, refuse_bad_permutation, refuse_non_finite, tag_problem
 from .followed import FollowsWeight
+from .offloading import HookSeat
 
 Dense = TypeVar("Dense", nn.Linear, nn.Conv2d)
 Module = TypeVar("Module", bound=nn.Module)
@@ -24,6 +25,7 @@ class QuantizedModule(FollowsWeight):
 
     title: ClassVar[str]  # in errors
     weight: QuantizedTensor
+    _hf_hook = HookSeat()
 
     def set_weight(self, weight: QuantizedTensor) -> None:
         """Take ``weight`` as the frozen parameter of that name, in the shape of the module's dense

@@ -16,6 +16,7 @@ from .rounding_conv import quantize_conv_weight
 from .scheme import Scheme
 from .tensor import Part
 from .weight_only import WeightOnlyTensor
+from .writing import spliced
 
 
 class ConvWeight(WeightOnlyTensor):
@@ -132,6 +133,37 @@ class ConvWeight(WeightOnlyTensor):
 
     def requantized(self, dense: Tensor) -> ConvWeight:
         return type(self).from_float(dense.to(self.dtype), self.scheme)
+
+    def _codes(self) -> Tensor:
+        """int8 ``[Co, Ci, Kh, Kw]``."""
+        dense = dense_filter(
+            self.weight_packed,
+            torch.ones_like(self.scales, dtype=torch.float32),
+            None,
+            bits=self.scheme.bits,
+            block_size=self.scheme.group_size,
+            in_c=self.shape[1],
+            kernel_size=self.shape[2:],
+            dtype=torch.float32,
+        )
+        return dense.to(torch.int8)
+
+    def keeping(self, old: ConvWeight, same: Tensor) -> ConvWeight:
+        """As of the base class, on codes that are unpacked for it.
+
+        Args:
+            old: ``[M, Ci, Kh, Kw]``. same: bool ``[Co]``.
+        """
+        parts: dict[str, Tensor | None] = {
+            "weight_packed": pack_conv_weights(
+                spliced(self._codes(), old._codes(), same, 0), self.scheme.bits
+            ),
+            "scales": spliced(self.scales, old.scales, same, 1),
+            "offsets": None,
+        }
+        if self.offsets is not None and old.offsets is not None:
+            parts["offsets"] = spliced(self.offsets, old.offsets, same, 1)
+        return type(self)(parts, self.scheme, self.shape, self.dtype)
 
     def cut(self, dim: int, start: int, stop: int) -> ConvWeight:
         raise NotImplementedError(

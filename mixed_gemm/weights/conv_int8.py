@@ -219,7 +219,7 @@ class Int8ConvWeight(QuantizedTensor):
         q, scales, _ = quantize_weight(dense.float().flatten(1), 8, -1, scale_dtype=torch.float32)
         q = q.view(dense.shape).permute(0, 2, 3, 1).contiguous()
         tensors = {**self.stored(), "weight_int8": q, "weight_scale": scales[0]}
-        return type(self)(tensors, self.scheme, self.shape, self.dtype)
+        return type(self)(tensors, self.scheme, tuple(dense.shape), self.dtype)
 
     def cut(self, dim: int, start: int, stop: int) -> Int8ConvWeight:
         raise NotImplementedError(

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_map
 
 from ..ops.problem import DTYPES
 from .tensor import Dispatched, QuantizedTensor
+from .writing import rounded_like
 
 _aten = torch.ops.aten
 _aliasing: Callable[..., Any] = return_and_correct_aliasing
@@ -29,9 +30,7 @@ class WeightView(Dispatched):
     @staticmethod
     def __new__(cls, weight: QuantizedTensor) -> WeightView:
         size, stride = cls.extents(weight)
-        made: WeightView = torch.Tensor._make_wrapper_subclass(
-            cls, size, strides=stride, dtype=weight.dtype, device=weight.device
-        )
+        made: WeightView = cls._wrap(size, weight.dtype, weight.device, stride)
         return made
 
     def __init__(self, weight: QuantizedTensor) -> None:
@@ -44,6 +43,15 @@ class WeightView(Dispatched):
 
     def dense(self) -> Tensor:
         raise NotImplementedError
+
+    def _stored(self) -> list[Tensor]:
+        return self.weight._stored()
+
+    def _value(self) -> Tensor:
+        return self.dense()
+
+    def _assign(self, value: Tensor) -> None:
+        self.copy_(value)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"{type(self).__name__}({self.weight!r})"
@@ -105,7 +113,7 @@ def rule(*ops: Any) -> Callable[[_Rule], _Rule]:
 
 def _dense(x: Any) -> Any:
     if isinstance(x, QuantizedTensor):
-        return x.dequantize()
+        return x.dequantize().contiguous()  # as torch takes the weight to be
     return x.dense() if isinstance(x, WeightView) else x
 
 
@@ -307,4 +315,4 @@ def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         other = other.float()
     # In float32: the sum is rounded to the codes once, and not to 16 bits before.
     dense = func(target.dequantize(torch.float32), other, *args[2:], **kwargs)
-    return _write(target, target.requantized(dense))
+    return _write(target, rounded_like(target, dense))

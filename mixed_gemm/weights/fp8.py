@@ -43,6 +43,7 @@ from .scheme import Scheme, Side
 from .straight_through import AS_THEY_ARE, BY_ROW, block_size_of, eight_bit_product
 from .tensor import Part, QuantizedTensor, narrows, part_problems, under_autocast
 from .values import refuse_non_finite
+from .writing import spliced
 
 if TYPE_CHECKING:
     from .exchange import QuantizedWeight
@@ -382,17 +383,37 @@ class Fp8Weight(QuantizedTensor):
         q, scale = rounded(dense.float(), self.scheme, self.weight_scale.dtype)
         return self._like(q, scale, self.scheme)
 
+    def keeping(self, old: Fp8Weight, same: Tensor) -> Fp8Weight:
+        """As of the base class; none of the rows where all of them share a scale.
+
+        Args:
+            old: ``[M, K]``. same: bool ``[N]``.
+        """
+        if self.scheme.weights.strategy == "tensor":
+            return self
+        if not self._by_block:
+            return super().keeping(old, same)
+        # A block of rows is kept as a whole or not at all.
+        n, (rows, _) = self.shape[0], self._blocks[1]
+        if rows != old._blocks[1][0]:
+            return self
+        padded = torch.nn.functional.pad(same, (0, -n % rows), value=True)
+        blocks = padded.view(-1, rows).all(1)
+        kept = blocks.repeat_interleave(rows)[:n]
+        q = spliced(self.weight_fp8, old.weight_fp8, kept, 0)
+        return self._like(q, spliced(self.weight_scale, old.weight_scale, blocks, 0), self.scheme)
+
     def _like(self, q: Tensor, scale: Tensor, scheme: Scheme) -> Fp8Weight:
         tensors = {**self.tensors(), "weight_fp8": q, "weight_scale": scale}
         return type(self)(tensors, scheme, tuple(q.shape), self.dtype)
 
-    def same_storage(self, other: Tensor) -> bool:
-        """Whether parts can be copied from another weight: its scales have the same dtype too.
+    def stored_alike(self, other: Tensor) -> bool:
+        """As of the base class, and the scales have the same dtype too.
 
         Args:
             other: ``[N, K]``, or any tensor.
         """
-        same = super().same_storage(other)
+        same = super().stored_alike(other)
         return same and other.weight_scale.dtype == self.weight_scale.dtype  # type: ignore[attr-defined]
 
     def refuse_parts(self, tensors: Mapping[str, Tensor | None]) -> list[str]:
@@ -424,7 +445,7 @@ class Fp8Weight(QuantizedTensor):
         return {**super().__getstate__(), "weight_fp8": self.weight_fp8.view(torch.uint8)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, weight_fp8=state["weight_fp8"].view(FP8))
+        super().__setstate__({**state, "weight_fp8": state["weight_fp8"].view(FP8)})
 
     # --- slices --------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from .scheme import Scheme
 from .tensor import Part, narrows
 from .values import refuse_bad_permutation
 from .weight_only import WeightOnlyTensor
+from .writing import spliced
 
 if TYPE_CHECKING:
     from .exchange import QuantizedWeight
@@ -229,6 +230,22 @@ class IntegerWeight(WeightOnlyTensor):
         n, k = self.shape
         return unpack_weights(self.b_packed, self.scheme.bits, n, k)
 
+    def keeping(self, old: IntegerWeight, same: Tensor) -> IntegerWeight:
+        """As of the base class, on codes that are unpacked for it.
+
+        Args:
+            old: ``[M, K]``. same: bool ``[N]``.
+        """
+        codes = spliced(self._codes(), old._codes(), same, 0)
+        zeros = None
+        if self.zeros is not None and old.zeros is not None:
+            zeros = spliced(self.zeros, old.zeros, same, 1)
+        packed, scales = (
+            pack_weights(codes, self.scheme.bits),
+            spliced(self.scales, old.scales, same, 1),
+        )
+        return self._like(packed, scales, zeros, self.pre_scale, tuple(self.shape))
+
     def cut(self, dim: int, start: int, stop: int) -> IntegerWeight:
         """Rows or columns, with storage of their own. Where a group would be cut in two, the groups
         of the piece are smaller ones with the same scales. Columns of a permuted weight come as
@@ -295,7 +312,7 @@ class IntegerWeight(WeightOnlyTensor):
         scales: Tensor,
         zeros: Tensor | None,
         pre_scale: Tensor | None,
-        shape: tuple[int, int],
+        shape: tuple[int, ...],
     ) -> IntegerWeight:
         tensors = {
             "b_packed": packed,

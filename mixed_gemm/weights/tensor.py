@@ -17,7 +17,10 @@ from torch import Tensor
 
 from ..ops.errors import dtype_name, shape_text, wrong_type, wrong_value
 from ..ops.problem import DTYPES
+from .memory import Storageless
+from .rebuilding import as_parameter, copied, reduced
 from .scheme import Scheme
+from .writing import rounded_like, spliced
 
 if TYPE_CHECKING:
     from .exchange import QuantizedWeight
@@ -81,7 +84,7 @@ def under_autocast(x: Tensor, *others: Tensor | None) -> tuple[Any, ...]:
     return tuple(None if tensor is None else tensor.to(dtype) for tensor in (x, *others))
 
 
-class Dispatched(Tensor):
+class Dispatched(Storageless):
     """A tensor whose operators are the rules of ``dispatch``; it has no numbers of its own."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -108,6 +111,12 @@ class QuantizedTensor(Dispatched):
         parts: of the class: the plain tensors inside, in the order of a state_dict. Each is an
             attribute by its name, and None where the scheme has no such part.
 
+    Args:
+        tensors: part -> plain tensor; or a quantized weight of any shape, which becomes a parameter
+            that shares its parts: other libraries rebuild parameters so.
+        scheme, shape, dtype: of the weight, where ``tensors`` are its parts.
+        others: ``requires_grad``, which is False, and attributes of a parameter that is rebuilt.
+
     Made by ``from_float``, ``from_quantized`` and ``empty`` of its kinds, ``mixed_gemm.weights.
     IntegerWeight``, ``W8A8Weight``, ``W8A8BlockWeight``, ``Fp8Weight``,
     ``ConvWeight``, ``Int8ConvWeight`` and ``RowsWeight``.
@@ -121,25 +130,30 @@ class QuantizedTensor(Dispatched):
     @staticmethod
     def __new__(
         cls: type[Self],
-        tensors: Mapping[str, Tensor | None],
-        scheme: Scheme,
-        shape: tuple[int, ...] | torch.Size,
-        dtype: torch.dtype,
+        tensors: Mapping[str, Tensor | None] | Tensor,
+        scheme: Scheme | None = None,
+        shape: tuple[int, ...] | torch.Size = (),
+        dtype: torch.dtype | None = None,
+        **others: Any,
     ) -> Self:
+        if isinstance(tensors, Tensor):  # a parameter that somebody rebuilds with its class
+            return as_parameter(cls, tensors, **others)
         first = tensors[cls.parts[0].name]
-        assert first is not None
-        made: Self = torch.Tensor._make_wrapper_subclass(
-            cls, shape, dtype=dtype, device=first.device, requires_grad=False
-        )
+        assert first is not None and dtype is not None
+        made: Self = cls._wrap(shape, dtype, first.device)
         return made
 
     def __init__(
         self,
-        tensors: Mapping[str, Tensor | None],
-        scheme: Scheme,
-        shape: tuple[int, ...] | torch.Size,
-        dtype: torch.dtype,
+        tensors: Mapping[str, Tensor | None] | Tensor,
+        scheme: Scheme | None = None,
+        shape: tuple[int, ...] | torch.Size = (),
+        dtype: torch.dtype | None = None,
+        **others: Any,
     ) -> None:
+        if isinstance(tensors, Tensor):
+            return
+        assert scheme is not None
         self.scheme = scheme
         # As torch has them, which exchanges these after attributes where two tensors are swapped.
         self.dense_form = (tuple(shape), dtype)
@@ -294,6 +308,21 @@ class QuantizedTensor(Dispatched):
         """
         raise NotImplementedError
 
+    def keeping(self: Self, old: Self, same: Tensor) -> Self:
+        """This weight with some of the rows of another, to the bit.
+
+        Args:
+            old: of this kind and scheme, of any number of rows.
+            same: bool ``[N]``: the rows that become those of ``old``, which has them. A scale that
+                several rows share is taken from ``old`` where it has all of these.
+        """
+        parts = self.tensors()
+        for part in self.parts:
+            if part.rows is not None and part.name in parts:
+                before = getattr(old, part.name)
+                parts[part.name] = spliced(parts[part.name], before, same, part.rows)
+        return type(self)(parts, self.scheme, self.shape, self.dtype)
+
     def cut(self: Self, dim: int, start: int, stop: int) -> Self:
         """Rows (dim 0) or columns (dim 1) ``start`` to ``stop``, with storage of their own.
 
@@ -397,9 +426,14 @@ class QuantizedTensor(Dispatched):
         return type(self)(parts, self.scheme, self.shape, dtype)
 
     def adopt(self: Self, other: Self) -> None:
-        """Hold the parts of ``other`` from now on."""
+        """Hold the parts of ``other`` from now on, which may have another number of rows."""
+        self.dense_form = other.dense_form
         for part in self.parts:
             setattr(self, part.name, getattr(other, part.name))
+        plain = self.__dict__.get("_plain")
+        if plain is not None:
+            plain.hold(self)
+            plain.tell()
 
     # --- the plain parts that modules multiply by ------------------------------------------------
 
@@ -436,10 +470,6 @@ class QuantizedTensor(Dispatched):
         if plain is not None and name in plain.__dict__:
             setattr(plain, name, value)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the plain parts, which are made again for whoever asks."""
-        return {name: x for name, x in self.__dict__.items() if name != "_plain"}
-
     def refuse_parts(self, tensors: Mapping[str, Tensor | None]) -> list[str]:
         """Every shape and dtype in ``tensors`` (by the names of parts, and "bias") that does not
         fit this weight."""
@@ -451,8 +481,8 @@ class QuantizedTensor(Dispatched):
         shape = tuple(self.shape)
         return self.tag_of(shape, self.scheme, permuted)
 
-    def same_storage(self, other: Tensor) -> bool:
-        """Whether ``other`` is stored as this weight is, so that parts can be copied.
+    def stored_alike(self, other: Tensor) -> bool:
+        """Whether ``other`` is stored as this weight is, so that it can take its place.
 
         Args:
             other: any tensor, of any shape.
@@ -460,25 +490,28 @@ class QuantizedTensor(Dispatched):
         return (
             type(other) is type(self)
             and other.scheme == self.scheme
-            and other.shape == self.shape
             and other.tensors().keys() == self.tensors().keys()
         )
 
     def converted(self: Self, value: Tensor) -> Self:
         """``value`` as a weight that can take the place of this one.
 
+        Args:
+            value: of the shape of this weight, or of another number of rows.
+
         Raises:
-            ValueError: it has another shape. TypeError: it is no float tensor.
+            ValueError: its rows have another shape. TypeError: it is no float tensor.
         """
-        if value.shape != self.shape:
+        rows = tuple(self.shape[1:])
+        if value.dim() != self.dim() or tuple(value.shape[1:]) != rows or not value.shape[0]:
             wrong_value(
                 "QuantizedTensor.data",
                 "what is assigned",
-                f"have the shape {shape_text(self.shape)}",
+                f"have the shape {shape_text(self.shape)}, or another number of rows",
                 shape_text(value.shape),
-                hint="replace the parameter of the module to change its shape",
+                hint="replace the parameter of the module to change the shape of its rows",
             )
-        if self.same_storage(value):  # in this dtype: the scheme of a weight includes it
+        if self.stored_alike(value):  # in this dtype: the scheme of a weight includes it
             return value.cast(self.dtype)  # type: ignore[attr-defined,no-any-return]
         if value.dtype not in DTYPES:
             wrong_type(
@@ -488,7 +521,7 @@ class QuantizedTensor(Dispatched):
                 dtype_name(value.dtype),
             )
         dense = value.dequantize() if isinstance(value, QuantizedTensor) else value
-        return self.requantized(dense)
+        return rounded_like(self, dense)
 
     # --- as torch sees it ----------------------------------------------------------------------
 
@@ -540,6 +573,29 @@ class QuantizedTensor(Dispatched):
             f"{type(self).__name__}({shape_text(self.shape)}, {self.scheme}, "
             f"{dtype_name(self.dtype)}, device='{self.device}')"
         )
+
+    def _stored(self) -> list[Tensor]:
+        return list(self.tensors().values())
+
+    def _value(self) -> Tensor:
+        return self.dequantize().contiguous()
+
+    def _assign(self, value: Tensor) -> None:
+        self.copy_(value)
+
+    def __deepcopy__(self: Self, memo: dict[int, Any]) -> Self:
+        return copied(self, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return reduced(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the plain parts, which are made again for whoever asks."""
+        return {name: x for name, x in self.__dict__.items() if name != "_plain"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.dense_form = (tuple(self.shape), self.dtype)  # older files do not have it
 
     def __tensor_flatten__(self) -> tuple[list[str], tuple[Scheme, torch.dtype]]:
         return list(self.tensors()), (self.scheme, self.dtype)

@@ -132,6 +132,11 @@ def of_gguf(names: Names) -> None:
     assert len(mixed_gemm.open_checkpoint("model-gguf-ct")) == len(names["checkpoint"]) == 14
 
 
+def of_accelerate(names: Names) -> None:
+    assert len(names["weights"]) == 2 and set(names["places"].values()) == {"cpu"}
+    assert names["model"][0].weight.is_meta
+
+
 def of_adapters(names: Names) -> None:
     assert isinstance(names["merged"][0], mixed_gemm.Linear)
     assert names["loss"].requires_grad
@@ -166,6 +171,7 @@ EXAMPLES = {
     ("docs/checkpoints.md", "python", 2): Example(
         of_gguf, needs=(("transformers", "5.17"), ("accelerate", None))
     ),
+    ("docs/checkpoints.md", "python", 3): Example(of_accelerate, needs=(("accelerate", None),)),
     ("docs/adapters.md", "python", 0): Example(of_adapters, needs=(("peft", None),)),
     ("docs/parallel.md", "python", 0): Example(of_tensor_parallelism, process_group),
     ("docs/parallel.md", "python", 1): Example(of_fsdp, process_group),

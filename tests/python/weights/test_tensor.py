@@ -121,7 +121,7 @@ def test_data_rounds_to_the_scheme_and_is_never_lost(layer: Linear) -> None:
     assert parts_equal(layer.weight, rounded)
     layer.weight.data = layer.weight.detach().clone()
     assert parts_equal(layer.weight, rounded)
-    with pytest.raises(ValueError, match=r"have the shape \(72, 96\), got \(96, 72\)"):
+    with pytest.raises(ValueError, match=r"have the shape \(72, 96\).*, got \(96, 72\)"):
         layer.weight.data = wanted.t()
     with pytest.raises(TypeError, match="float16, bfloat16 or float32, got int64"):
         layer.weight.data = torch.ones(N, K, dtype=torch.int64)
