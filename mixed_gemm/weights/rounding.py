@@ -21,9 +21,19 @@ def _groups(weight: Tensor, group_size: int) -> Tensor:
 
 
 def nonzero_scale(scale: Tensor, dtype: torch.dtype) -> Tensor:
-    """The scale as it will be stored. 0 (an all-zero group, or underflow in ``dtype``) becomes 1,
-    so that q = 0 and nothing divides by zero."""
+    """The scale as it will be stored, float32. An exact 0 (a group of zeros) becomes 1, so that
+    q = 0 and nothing divides by zero.
+
+    Below the normal numbers of ``dtype``, which in float16 are 6.1e-5 and more, scales are as far
+    apart as the smallest is large (6e-8), and the nearest one may be 0. There it is the next one
+    away from zero: the smallest that clips no weight, so that groups of small weights keep values,
+    each within half a step of what it was.
+    """
     stored = scale.to(dtype).float()
+    info = torch.finfo(dtype)
+    step = info.tiny * info.eps  # between subnormal numbers
+    away = ((scale.double().abs() / step).ceil() * step).float() * scale.sign()
+    stored = torch.where(scale.abs() < info.tiny, away, stored)
     return torch.where(stored == 0, 1.0, stored)
 
 

@@ -32,13 +32,27 @@ def module_names(model: Any, quantizer: Any, names: Sequence[str]) -> Iterator[t
         yield name, renamed.removesuffix(".weight")
 
 
-def file_names(model: Any, modules: Iterable[str]) -> dict[str, str]:
-    """Name of a module in the model -> what save_pretrained calls it in the files. Where it joins
-    or splits tensors, which it cannot do with packed ones, the name stays."""
-    marks = {f"{name}.weight_scale": torch.tensor(0) for name in modules}
-    of = {id(mark): key.removesuffix(".weight_scale") for key, mark in marks.items()}
-    found = {name: name for name in of.values()}
-    for key, mark in revert_weight_conversion(model, marks).items():
-        if id(mark) in of:
-            found[of[id(mark)]] = key.removesuffix(".weight_scale")
-    return found
+def file_names(model: Any, modules: Iterable[str]) -> dict[str, str] | None:
+    """Name of a module in the model -> what save_pretrained calls it in the files of the model's
+    original format; None where that format joins, splits or permutes one of them, which cannot be
+    done with packed tensors."""
+    marks = {}
+    for name in modules:
+        n, k = model.get_submodule(name).weight.shape
+        # Shaped as those of the dense layer, since conversions look at that.
+        for part, shape in (("weight_scale", (n, k)), ("weight", (n, k)), ("bias", (n,))):
+            marks[f"{name}.{part}"] = torch.empty(shape, device="meta")
+    of = {id(mark): key for key, mark in marks.items()}
+    try:
+        reverted = revert_weight_conversion(model, dict(marks))
+    except Exception:  # by any conversion of transformers, of what it is not made for
+        return None
+    kept = {of[id(mark)]: key for key, mark in reverted.items() if id(mark) in of}
+    if len(kept) < len(marks):
+        return None
+    suffix = ".weight_scale"
+    return {
+        name.removesuffix(suffix): key.removesuffix(suffix)
+        for name, key in kept.items()
+        if name.endswith(suffix)
+    }

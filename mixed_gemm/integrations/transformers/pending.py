@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import warnings
 from pathlib import Path
@@ -25,31 +26,36 @@ STYLE = "_mixed_gemm_style"  # the attribute of a dense layer that is to be spre
 
 
 class PendingLinear(nn.Module):
-    """Meta parameters with the names, shapes and dtypes that the file has for one layer;
-    parameters, since those are what accelerate offloads.
+    """The module that it stands for, to whoever looks at it: of a subclass of its class, with its
+    attributes (sizes, flags). Instead of its parameters it has meta parameters with the names,
+    shapes and dtypes that the file has for the layer; parameters, since those are what accelerate
+    offloads.
 
-    Args:
-        name: of the layer in the file.
-        codec: of the file.
-        tensors: the layer in the file.
-        module: it stands for.
-        weight_only: activations stay in their dtype, whatever the file asks for.
-        float8: "keep", or "int8" to round float8 weights to.
+    Models of transformers initialise what they have loaded: their parents read ``in_features`` of
+    a child, and write to its ``weight``. So what the file has no tensor for is there too, on the
+    meta device and marked as initialised.
+
+    :func:`pending` makes it, since its class depends on that of the module.
     """
 
-    def __init__(
+    is_embedding: bool
+
+    def stand_for(
         self,
         name: str,
         codec: Codec,
         tensors: LayerTensors,
-        module: nn.Linear | nn.Embedding,
+        module: nn.Module,
         weight_only: bool = False,
         float8: str = "keep",
     ) -> None:
-        super().__init__()
+        """Take the place of a module; arguments as of :func:`pending`."""
+        self.__dict__.update(module.__dict__)
+        self._parameters, self._buffers = {}, dict(module._buffers)
         self._weight_only, self._float8 = weight_only, float8
         self._name, self._codec = name, codec
-        self._dtype = module.weight.dtype
+        dense: Any = module.weight
+        self._dtype = dense.dtype
         self.is_embedding = isinstance(module, nn.Embedding)
         self._has_bias = getattr(module, "bias", None) is not None
         self._padding_idx = getattr(module, "padding_idx", None)
@@ -58,6 +64,10 @@ class PendingLinear(nn.Module):
         self._style: Any = None  # (a style of transformers, mesh) where it is spread over ranks
         # (model, name in it), for transformers not to miss a place for the tensors of a share
         self.not_unexpected: tuple[Any, str] | None = None
+        self._stand_ins = {
+            part: None if parameter is None else _stand_in(parameter)
+            for part, parameter in module._parameters.items()
+        }
         for role in filter(tensors.has, codec.roles):
             dtype = tensors.dtype(role)
             if not isinstance(dtype, torch.dtype):
@@ -67,12 +77,20 @@ class PendingLinear(nn.Module):
                 continue
             empty = torch.empty(tensors.shape(role), dtype=dtype, device="meta")
             self.register_parameter(role, nn.Parameter(empty, requires_grad=False))
-        if "weight" not in self._parameters:
-            # Models initialise weights of their children by name (GPT-2), this one too unless told.
-            self.weight = torch.empty((), device="meta")
-            self.weight._is_hf_initialized = True  # type: ignore[attr-defined]
+        self._show_stand_ins()
 
-    def forward(self, input: Tensor) -> Tensor:
+    def _show_stand_ins(self) -> None:
+        """Have every parameter of the module that the file has no tensor for; not as a parameter,
+        or transformers would miss it in the files."""
+        for part, parameter in self._stand_ins.items():
+            if part in self._parameters:
+                continue
+            if parameter is None:
+                self._parameters[part] = None
+            else:
+                self.__dict__[part] = parameter
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         raise RuntimeError(f"mixed_gemm: {self._name} is still being loaded")
 
     def spread(self, style: Any, mesh: Any) -> None:
@@ -82,8 +100,8 @@ class PendingLinear(nn.Module):
             style: "colwise" or "rowwise" of transformers. mesh: of the ranks.
         """
         self._style = style, mesh
-        for role in list(self._parameters):
-            del self._parameters[role]
+        self._parameters = {}
+        self._show_stand_ins()
         if self.not_unexpected is not None:
             model, name = self.not_unexpected
             known = set(model._keys_to_ignore_on_load_unexpected or ())
@@ -153,8 +171,8 @@ class PendingLinear(nn.Module):
 class TaggedLinear(PendingLinear):
     """One whose files have a tag, which torch hands over apart from parameters."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def stand_for(self, *args: Any, **kwargs: Any) -> None:
+        super().stand_for(*args, **kwargs)
         self._tag = torch.empty(0, dtype=torch.uint8, device="meta")
 
     def get_extra_state(self) -> Tensor:
@@ -168,10 +186,39 @@ class TaggedLinear(PendingLinear):
         return {EXTRA_STATE: self._tag}
 
 
-def pending(name: str, codec: Codec, tensors: LayerTensors, *rest: Any) -> PendingLinear:
-    """The placeholder of one layer; arguments as of :class:`PendingLinear`."""
-    kind = TaggedLinear if EXTRA_STATE in codec.roles else PendingLinear
-    return kind(name, codec, tensors, *rest)
+def _stand_in(parameter: Tensor) -> Tensor:
+    """A parameter of its shape and dtype on the meta device, with the attributes that others hung
+    on it ("_no_reinit"), for transformers to leave as it is."""
+    made = nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
+    made.__dict__.update(parameter.__dict__)
+    made._is_hf_initialized = True  # type: ignore[attr-defined]
+    return made
+
+
+@functools.cache
+def _standing_for(kind: type[nn.Module], tagged: bool) -> type[PendingLinear]:
+    """A class that is a placeholder, and the class of the module as well."""
+    base = TaggedLinear if tagged else PendingLinear
+    return type(f"Pending{kind.__name__}", (base, kind), {"__doc__": base.__doc__})
+
+
+def pending(
+    name: str, codec: Codec, tensors: LayerTensors, module: nn.Module, *rest: Any
+) -> PendingLinear:
+    """The placeholder of one layer.
+
+    Args:
+        name: of the layer in the file.
+        codec: of the file.
+        tensors: the layer in the file.
+        module: it stands for: nn.Linear, nn.Embedding or Conv1D.
+        rest: ``weight_only``, whether activations stay in their dtype, whatever the file asks for;
+            ``float8``, "keep", or "int8" to round float8 weights to.
+    """
+    kind = _standing_for(type(module), EXTRA_STATE in codec.roles)
+    made = kind.__new__(kind)
+    made.stand_for(name, codec, tensors, module, *rest)
+    return made
 
 
 def warn_of_differences(

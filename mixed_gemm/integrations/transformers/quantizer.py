@@ -31,6 +31,9 @@ from .offload import Place
 from .pending import PendingLinear, pending, warn_of_differences
 from .saving import tell_how_to_load, what_is_saved
 from .scaled_activation import leftover_scales, swap_activations
+from .tying import untie
+
+_WEIGHT = ".weight"
 
 
 class MixedGemmQuantizer(HfQuantizer):
@@ -105,27 +108,39 @@ class MixedGemmQuantizer(HfQuantizer):
         ignored = model._keys_to_ignore_on_load_unexpected or ()
         infos, asked, dtype = [], self.quantization_config, model.dtype
         embeddings: frozenset[str] = getattr(codec, "embeddings", frozenset())
+        places: dict[str, tuple[LayerTensors, nn.Module]] = {}  # name in the model -> what is there
         for name, target in module_names(model, self, found):
             layer = LayerTensors(index, name)
             module = _get(model, target)
             if module is None and any(re.search(x, f"{target}.weight") for x in ignored):
                 continue
-            if module is not None and is_conv1d(module):
-                module = as_linear(module)
+            dense = as_linear(module) if module is not None and is_conv1d(module) else module
             wanted = nn.Embedding if name in embeddings else nn.Linear
-            if not isinstance(module, wanted):
+            if module is None or not isinstance(dense, wanted):
                 kind = "no module" if module is None else f"a {type(module).__name__}"
                 raise layer.error(
                     codec.anchor,
                     f"is quantized, but {target} is {kind} of the model, not a {wanted.__name__}",
                 )
-            infos.append(_check(layer, codec, module))
-            new = pending(name, codec, layer, module, asked.weight_only, asked.float8)
+            infos.append(_check(layer, codec, dense))
+            places[target] = layer, module
+        try:
+            untie(model, places, lambda parameter: self._stores(model, index, parameter))
+        except ValueError as error:
+            raise CheckpointError(index.path, "", str(error)) from error
+        for target, (layer, module) in places.items():
+            new = pending(layer.name, codec, layer, module, asked.weight_only, asked.float8)
             model.set_submodule(target, new)
             new.not_unexpected = (model, target)
         scaled = leftover_scales(index.names(), found)
         swap_activations(model, index, module_names(model, self, scaled), dtype)
         warn_of_differences(codec, infos, index.path, asked.float8)
+
+    def _stores(self, model: Any, index: TensorIndex, parameter: str) -> bool:
+        """Whether the files have a parameter of the model, by whatever name, as it is."""
+        weights = [x.removesuffix(_WEIGHT) for x in index.names() if x.endswith(_WEIGHT)]
+        found = (target for _, target in module_names(model, self, weights))
+        return parameter.removesuffix(_WEIGHT) in found
 
     def update_parallel_plan(self, model: Any, plan: dict[str, str]) -> None:
         """Each rank reads its share of quantized layers, see spreading.py."""

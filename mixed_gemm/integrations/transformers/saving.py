@@ -39,7 +39,7 @@ def what_is_saved(model: nn.Module) -> Saved:
     """Convolutions are written as the dense ones that they compute: the format knows linears
     only."""
     modules = dict(model.named_modules())
-    layers = {name: x for name, x in modules.items() if isinstance(x, Linear | Embedding)}
+    layers = _layers(model)
     convs = {name: x for name, x in modules.items() if isinstance(x, QuantizedConv2d)}
     inside = tuple(f"{name}." for name in (*layers, *convs))
     state = {
@@ -49,7 +49,8 @@ def what_is_saved(model: nn.Module) -> Saved:
         state |= {f"{name}.{part}": x for part, x in conv.to_float().state_dict().items()}
     from .names import file_names  # which imports transformers
 
-    groups, in_files = Groups(), file_names(model, layers)
+    groups = Groups()
+    in_files = file_names(model, layers) or {name: name for name in layers}
     for name, layer in layers.items():
         weight = layer.to_quantized_weight(name)
         groups.add(weight, in_files[name])
@@ -64,9 +65,18 @@ def what_is_saved(model: nn.Module) -> Saved:
     return Saved(state, config, {**groups.own, **whole})
 
 
+def _layers(model: nn.Module) -> dict[str, Linear | Embedding]:
+    return {name: x for name, x in model.named_modules() if isinstance(x, Linear | Embedding)}
+
+
 def save_pretrained(self: Any, save_directory: str | Path, *args: Any, **kwargs: Any) -> None:
     """What the class of the model does, and a README.md where other readers refuse the folder.
-    Arguments as of transformers' own."""
+    Arguments as of transformers' own; ``save_original_format`` is False where that format joins,
+    splits or permutes layers that are quantized."""
+    from .names import file_names
+
+    if file_names(self, _layers(self)) is None:
+        kwargs["save_original_format"] = False
     type(self).save_pretrained(self, save_directory, *args, **kwargs)
     folder, quantizer = Path(save_directory), getattr(self, "hf_quantizer", None)
     own = getattr(quantizer, "own", {})
@@ -87,7 +97,10 @@ def _auto_class(model: Any) -> str:
     import transformers
 
     for name in ("AutoModelForCausalLM", "AutoModelForImageClassification", "AutoModel"):
-        if type(model) in getattr(transformers, name)._model_mapping.values():
+        mapping = getattr(transformers, name)._model_mapping
+        # By its configuration: the table as a whole may name classes that do not exist.
+        found = mapping[type(model.config)] if type(model.config) in mapping else ()
+        if type(model) in (found if isinstance(found, tuple) else (found,)):
             return name
     return type(model).__name__
 
