@@ -25,6 +25,7 @@ from .target import CONFIG, TargetFolder
 
 MAX_SHARD_BYTES = 5 * 10**9  # as transformers
 HEAD = "lm_head"  # as models of transformers call it
+TIED = "tie_word_embeddings"  # in config.json
 RECIPE = "mixed_gemm_recipe"  # the attribute of a model that says how it was quantized
 
 
@@ -104,12 +105,25 @@ class _FromCheckpoint:
         return ((name, self._checkpoint.tensor(name)) for name in self._checkpoint.tensors)
 
 
+def _untied(config: Mapping[str, Any], layers: Iterable[str]) -> dict[str, Any]:
+    """A configuration that does not tie a head which has codes of its own: readers would put the
+    embedding in its place. Where an encoder and a decoder share their embedding, the same flag says
+    so; there it stays, and the head's own tensors speak for it."""
+    found, text = dict(config), config.get("text_config")
+    if HEAD in layers and not config.get("is_encoder_decoder"):
+        if config and config.get(TIED, True):  # which many models do without a word
+            found[TIED] = False
+        if isinstance(text, Mapping) and text.get(TIED):
+            found["text_config"] = {**text, TIED: False}
+    return found
+
+
 def _tied_head(config: Mapping[str, Any], layers: Iterable[str]) -> set[str]:
     """The head of a language model that is tied to its embedding, so that no file has it: readers
     would take it for a quantized linear."""
     text = config.get("text_config")
     inner = text if isinstance(text, Mapping) else config
-    tied = config.get("tie_word_embeddings", inner.get("tie_word_embeddings", True))
+    tied = config.get(TIED, inner.get(TIED, True))
     is_language = "vocab_size" in inner
     return {HEAD} if is_language and tied and HEAD not in layers else set()
 
@@ -217,7 +231,7 @@ def save_checkpoint(
         writer.finish()
         for file in companions:
             copy_companion(file, target.stage / file.name)
-        whole = dict(given.config if config is None else config)
+        whole = _untied(given.config if config is None else config, given.layers)
         whole.pop("compression_config", None)
         whole["quantization_config"] = groups.configuration(
             {*given.ignore, *_tied_head(whole, given.layers)},

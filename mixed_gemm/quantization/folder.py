@@ -24,6 +24,7 @@ from ..ops.errors import ArgumentValueError
 from ..weights.exchange import QuantizedWeight
 from .methods.names import FEWER_BITS, IN_MEMORY, named
 from .methods.sequential import BlockMethod, Sequential
+from .plain import why_no_product
 from .select import Target
 from .stage import Stage
 from .stream import DenseCheckpoint
@@ -164,7 +165,7 @@ class CalibratedCheckpoint(DenseCheckpoint):
         found = {}
         for name in self.layers:
             module = modules.get(name)
-            if type(module) is not nn.Linear:
+            if not isinstance(module, nn.Linear) or why_no_product(module):
                 raise CheckpointError(
                     self.path, name, "is no nn.Linear of the model as transformers builds it. "
                     "Hint: load the model and call mixed_gemm.quantize_"

@@ -30,7 +30,7 @@ from .methods.base import Method
 from .methods.distilled import Distilled
 from .methods.names import FEWER_BITS, named
 from .methods.sequential import BlockMethod
-from .report import LayerReport, Report
+from .report import LayerReport, Report, warn_that_all_is_dense
 from .select import DEFAULT_SKIP, Layer, Skip, Target, select
 from .state import evaluating
 
@@ -156,6 +156,8 @@ def quantize_(
     if not callable(scheme):
         scheme_of("", None)  # refuses what does not fit each other, even if no layer is selected
     targets, skipped = select(model, scheme_of, skip, embeddings)
+    if not targets:
+        warn_that_all_is_dense("quantize_", model, skipped)
     _refuse(targets)
     # Rows of an embedding are rounded by themselves, whatever the method.
     others = {name: x for name, x in targets.items() if not isinstance(x.layer, nn.Embedding)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -51,6 +52,20 @@ def told_together(reasons: Mapping[str, str]) -> list[str]:
         f"  {names[0]}: {reason}" if len(names) == 1 else f"  {name} ({len(names)}): {reason}"
         for (name, reason), names in groups.items()
     ]
+
+
+def warn_that_all_is_dense(where: str, model: object, skipped: Mapping[str, str]) -> None:
+    """Say that no layer of a model was quantized: whoever asked for it counts on less memory.
+
+    Args:
+        where: who was asked. skipped: name -> why it was left alone.
+    """
+    some = told_together(skipped)
+    more = [f"  and {len(some) - 5} more"] if len(some) > 5 else []
+    found = "\n".join([":", *some[:5], *more]) if some else ": it has no linear layers"
+    warnings.warn(
+        f"{where}: no layer of {type(model).__name__} is quantized{found}", stacklevel=3
+    )
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,31 @@ from ..weights.rows import ROWS
 from ..weights.scheme import Scheme, Side
 from ..weights.tensor import QuantizedTensor
 from .conv1d import as_linear, is_conv1d
+from .plain import why_not_plain
 
 Layer = nn.Linear | nn.Conv2d
 Skip = str | Iterable[str] | Callable[[str, nn.Module], bool] | None
 
-# The output head is the layer that rounding hurts most (AutoAWQ, GPTQModel and llm-compressor leave
-# it alone by default too); routers of experts are small, and a little error sends tokens elsewhere.
-DEFAULT_SKIP = ("lm_head", "*router*", "gate")
+# Output heads are the layers that rounding hurts most (AutoAWQ, GPTQModel and llm-compressor leave
+# that of a language model alone by default too), and those of classifiers, of tokens and answers are
+# what an adapter for a task trains whole (peft's modules_to_save). By the names that models of
+# transformers, timm and torchvision give them, with whatever is below.
+HEADS = (
+    "*head",  # lm_head, head, classification_head, prediction_head, ...
+    "heads",
+    "embed_out",
+    "score",
+    "*classifier*",
+    "qa_outputs",
+    "*_qass",
+    "sequence_summary",
+    "cls.predictions",
+)
+# Routers of experts are small, and a little error sends tokens elsewhere.
+ROUTERS = ("*router*", "gate")
+# The one statement of what stays dense unless ``skip`` says otherwise: for quantize_, for
+# MixedGemmConfig, for the command and for calibrated folders, of which some know names alone.
+DEFAULT_SKIP = (*HEADS, *ROUTERS)
 # Of files without a model: matrices that are no linear layers.
 NOT_LINEAR = ("*embed*", "wte", "wpe", "shared", "relative_attention_bias")
 # Of files that hold each expert by itself, which models of transformers join into tensors of three
@@ -117,9 +135,8 @@ def why_left_alone(layer: Any, owners: dict[int, set[int]]) -> str:
     """Why a layer is never quantized, whatever the scheme; empty when it may be."""
     if isinstance(layer, QuantizedModule):
         return "quantized already"
-    exact = next((x for x in (nn.Conv2d, nn.Embedding) if isinstance(layer, x)), nn.Linear)
-    if type(layer) is not exact and not is_conv1d(layer):
-        return f"is a {type(layer).__name__}, not exactly nn.{exact.__name__}"
+    if reason := _why_not_its_class(layer):
+        return reason
     if isinstance(layer, nn.Conv2d) and (reason := why_not_conv2d(layer)):
         return reason
     if isinstance(layer, nn.Embedding) and (reason := why_not_embedding(layer)):
@@ -133,6 +150,16 @@ def why_left_alone(layer: Any, owners: dict[int, set[int]]) -> str:
     if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks:
         return "has hooks, which a swap would drop"
     return ""
+
+
+def _why_not_its_class(layer: Any) -> str:
+    """Why a layer does not compute what its class in torch does; empty when it does."""
+    if isinstance(layer, nn.Linear):
+        return "" if type(layer) is nn.Linear else why_not_plain(layer)
+    exact = nn.Conv2d if isinstance(layer, nn.Conv2d) else nn.Embedding
+    if type(layer) is exact or is_conv1d(layer):
+        return ""
+    return f"is a {type(layer).__name__}, not exactly nn.{exact.__name__}"
 
 
 def select(

@@ -22,6 +22,8 @@ from ...formats.layer import LayerTensors, modules_with
 from ...nn.embedding import Embedding
 from ...nn.linear import Linear
 from ...quantization.conv1d import as_linear, is_conv1d
+from ...quantization.plain import why_no_product
+from ...quantization.report import warn_that_all_is_dense
 from ...quantization.select import DEFAULT_SKIP, select, skipped_by
 from ...weights.scheme import Scheme
 from .config import MixedGemmConfig
@@ -122,6 +124,8 @@ class MixedGemmQuantizer(HfQuantizer):
                     codec.anchor,
                     f"is quantized, but {target} is {kind} of the model, not a {wanted.__name__}",
                 )
+            if reason := why_no_product(dense):
+                raise layer.error(codec.anchor, f"is quantized, but {target} {reason}")
             infos.append(_check(layer, codec, dense))
             places[target] = layer, module
         try:
@@ -180,9 +184,7 @@ class MixedGemmQuantizer(HfQuantizer):
 
     def _choose(self, model: Any) -> Iterator[str]:
         config = self.quantization_config
-        keep = self.get_modules_to_not_convert(
-            model, config.modules_to_not_convert, model._keep_in_fp32_modules, True
-        )
+        keep = config.modules_to_not_convert
 
         def skip(name: str, module: nn.Module) -> bool:
             return bool(skipped_by(name, DEFAULT_SKIP)) or not should_convert_module(name, keep)
@@ -190,12 +192,14 @@ class MixedGemmQuantizer(HfQuantizer):
         def scheme_of(name: str, module: nn.Module) -> Scheme | None:
             return config.scheme_for(module.in_features) if isinstance(module, nn.Linear) else None
 
-        targets, _ = select(model, scheme_of, skip)
+        targets, skipped = select(model, scheme_of, skip)
         if problems := [text for name, x in targets.items() if (text := x.problem(name))]:
             raise ValueError(
                 "mixed_gemm: nothing was loaded, because of\n  " + "\n  ".join(problems) + "\n"
                 "Hint: MixedGemmConfig(modules_to_not_convert=[...]), or a smaller group_size"
             )
+        if not targets:
+            warn_that_all_is_dense("MixedGemmConfig", model, skipped)
         return iter(targets)
 
     def param_needs_quantization(self, model: Any, param_name: str, **kwargs: Any) -> bool:

@@ -15,6 +15,7 @@ from torch import nn
 
 from ...formats.errors import CheckpointError
 from ...quantization.conv1d import as_linear, is_conv1d
+from ...quantization.plain import why_no_product
 from .names import module_names
 
 
@@ -51,7 +52,8 @@ def refuse_unreadable(folder: Path, layers: Mapping[str, tuple[int, ...]]) -> No
             continue
         if module is not None and is_conv1d(module):
             module = as_linear(module)
-        if not isinstance(module, nn.Linear) or tuple(module.weight.shape) != layers[name]:
+        fits = isinstance(module, nn.Linear) and tuple(module.weight.shape) == layers[name]
+        if module is None or not fits or why_no_product(module):
             wrong.append(name)
     if wrong:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
