@@ -210,6 +210,8 @@ def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, dtype = args[0], kwargs.get("dtype")
     if isinstance(x, WeightView) or dtype not in (None, *DTYPES):
         return _on_dense(func, args, kwargs)
+    if dtype is not None and func is _aten._to_copy.default:
+        x = x.fitted(dtype)
     kept = {k: v for k, v in kwargs.items() if k not in ("dtype", "memory_format", "layout")}
     parts = {}
     for part in x.parts:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..ops.errors import ArgumentValueError
 from ..ops.problem import BITS, DTYPES, ZERO_MODES, ceil_div
-from .rounding import quantize_weight
+from .rounding import nonzero_scale, quantize_weight, too_small
 from .rounding_fp8 import FP8
 from .scheme import Scheme, Side
 from .values import refuse_bad_permutation, refuse_non_finite, refuse_out_of_range
@@ -160,18 +160,37 @@ class QuantizedWeight:
         return Scheme(weights, self.input_activations, self.zero_mode)
 
     def to(self, dtype: torch.dtype) -> QuantizedWeight:
-        """The same with scales, zeros, bias and pre_scale in ``dtype``; q is shared."""
+        """The same with scales, zeros, bias and pre_scale in ``dtype``. q is shared, unless a scale
+        is too small for ``dtype`` to have it: codes of its group are then rounded to the smallest
+        one that is no smaller."""
 
         def cast(x: Tensor | None) -> Tensor | None:
             return None if x is None else x.to(dtype)
 
+        q, scales = self.q, self.scales.to(dtype)
+        small = None if self.is_fp8 else too_small(self.scales, dtype)
+        if small is not None:
+            larger = nonzero_scale(self.scales, dtype)
+            scales = torch.where(small, larger.to(dtype), scales)
+            ratio = torch.where(small, self.scales.float() / larger, 1.0)
+            zeros = self.zeros if self.zero_mode == "sub" else None
+            center = torch.zeros_like(ratio) if zeros is None else zeros.float()
+            moved = (q.float() - self._spread(center)) * self._spread(ratio) + self._spread(center)
+            q = torch.where(self._spread(small), moved.round().to(torch.int8), q)
         return replace(
             self,
-            scales=self.scales.to(dtype),
+            q=q,
+            scales=scales,
             zeros=cast(self.zeros),
             bias=cast(self.bias),
             pre_scale=cast(self.pre_scale),
         )
+
+    def _spread(self, x: Tensor) -> Tensor:
+        """``[G, N]`` -> ``[N, K]``, that of the group of each weight."""
+        k = self.shape[1]
+        size = k if self.group_size == -1 else self.group_size
+        return x.t().repeat_interleave(size, dim=1)[:, :k]
 
     def dequantize(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """The dense ``[N, K]`` weight with K in the order of the activations: computed in float32
@@ -181,18 +200,12 @@ class QuantizedWeight:
         Args:
             dtype: of the result.
         """
-        k = self.shape[1]
-        size = k if self.group_size == -1 else self.group_size
-
-        def expand(x: Tensor) -> Tensor:
-            return x.float().t().repeat_interleave(size, dim=1)[:, :k]
-
         w = self.q.float()
         if self.zero_mode == "sub" and self.zeros is not None:
-            w -= expand(self.zeros)
-        w *= expand(self.scales)
+            w -= self._spread(self.zeros.float())
+        w *= self._spread(self.scales.float())
         if self.zero_mode == "add" and self.zeros is not None:
-            w += expand(self.zeros)
+            w += self._spread(self.zeros.float())
         if self.permutation is not None:
             w = torch.empty_like(w).index_copy_(1, self.permutation, w)
         return w.to(dtype)

@@ -21,7 +21,7 @@ from ..ops.problem import (
     packed_shape,
 )
 from .columns import beside_each_other, coarser, common_group, group_of_piece, of_piece
-from .rounding import quantize_weight
+from .rounding import quantize_weight, too_small
 from .scheme import Scheme
 from .tensor import Part, narrows
 from .values import refuse_bad_permutation
@@ -167,6 +167,11 @@ class IntegerWeight(WeightOnlyTensor):
             zero_mode="sub" if weight.zeros is None else weight.zero_mode,
             where=f"mixed_gemm.Linear: {weight.name}",
         )
+
+    def fitted(self, dtype: torch.dtype) -> IntegerWeight:
+        if too_small(self.scales, dtype) is None:
+            return self
+        return self.store(self.unpacked().to(dtype), self.dtype)
 
     def product(
         self, x: Tensor, bias: Tensor | None = None, activation: str = "identity"

@@ -37,6 +37,20 @@ def nonzero_scale(scale: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(stored == 0, 1.0, stored)
 
 
+def too_small(scales: Tensor, dtype: torch.dtype) -> Tensor | None:
+    """Which scales are among the subnormal numbers of ``dtype`` and none of them, so that a cast
+    loses more than a rounding; None where no scale is, and of tensors without values.
+
+    Args:
+        scales: of any float dtype.
+    """
+    if scales.is_meta or dtype not in DTYPES or type(scales) is not Tensor:
+        return None
+    exact = scales.float()
+    small = (exact.abs() < torch.finfo(dtype).tiny) & (exact.to(dtype).float() != exact)
+    return small if bool(small.any()) else None
+
+
 def _symmetric(x: Tensor, bits: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     # The weight of largest magnitude, with its sign, maps to -2^(bits-1), so the scale may be
     # negative. RMS error over RMS weight, MiniLM's linears, int4 group 32 / 128 / per channel:

@@ -418,12 +418,18 @@ class QuantizedTensor(Dispatched):
         which is the wrong thing inside one."""
         if dtype == self.dtype:
             return self
+        fitted = self.fitted(dtype)
         parts = {
             part.name: tensor.to(dtype) if part.follows else tensor
             for part in self.parts
-            if (tensor := getattr(self, part.name)) is not None
+            if (tensor := getattr(fitted, part.name)) is not None
         }
         return type(self)(parts, self.scheme, self.shape, dtype)
+
+    def fitted(self: Self, dtype: torch.dtype) -> Self:
+        """The same weight, in its own dtype still, by scales that a cast to ``dtype`` does not
+        lose; itself where it has no others."""
+        return self
 
     def adopt(self: Self, other: Self) -> None:
         """Hold the parts of ``other`` from now on, which may have another number of rows."""

@@ -1,5 +1,5 @@
-"""Weights whose scales lie among the subnormal numbers of float16, 6e-8 apart: each weight is within
-half a step of what it was, and the step is the smallest that float16 has for its group.
+"""Weights whose scales lie among the subnormal numbers of float16, 6e-8 apart: each weight is
+within half a step of what it was, and the step is the smallest that float16 has for its group.
 """
 
 from __future__ import annotations
@@ -38,15 +38,22 @@ def smallest_step(extent: torch.Tensor, steps: int) -> torch.Tensor:
 
 
 def assert_within_half_a_step(
-    found: torch.Tensor, weight: torch.Tensor, bits: int, symmetric: bool, group: int
+    found: torch.Tensor,
+    weight: torch.Tensor,
+    bits: int,
+    symmetric: bool,
+    group: int,
+    any_scale: bool = False,
 ) -> None:
-    """Args: found, weight: ``[N, K]``. group: elements of K that share a scale."""
+    """Args: found, weight: ``[N, K]``. group: elements of K that share a scale. any_scale: scales
+    are float32, which has all of them."""
     weight, found = weight.double(), found.double()
     x = weight.view(len(weight), -1, group)
     error = (found - weight).abs().view(x.shape)
     if symmetric:
         extent = x.abs().amax(-1, keepdim=True)
-        step = smallest_step(extent, 2 ** (bits - 1))
+        steps = 2 ** (bits - 1)
+        step = extent / steps if any_scale else smallest_step(extent, steps)
         # The larger side ends at the code -2^(bits - 1), the other one a code before it.
         largest = x.gather(-1, x.abs().argmax(-1, keepdim=True))
         clipped = (x.sign() != largest.sign()) & (x.abs() > (2 ** (bits - 1) - 1.5) * step)
@@ -124,7 +131,7 @@ def test_rows_of_embeddings_keep_small_weights():
     model = nn.Sequential(table)
     mixed_gemm.quantize_(model, embeddings=True, progress=False)
     found = model[0].weight.dequantize(torch.float32)
-    assert_within_half_a_step(found, weight, 8, True, K)
+    assert_within_half_a_step(found, weight, 8, True, K, any_scale=True)
     assert torch.equal(model[0](torch.arange(len(weight))), found.half())
 
 
@@ -176,3 +183,33 @@ def test_scales_below_normal_numbers_are_the_next_ones_away_from_zero(dtype):
     for sign in (1, -1):
         assert torch.equal(nonzero_scale(sign * scales, dtype), sign * wanted)
     assert nonzero_scale(torch.zeros(1), dtype).item() == 1.0
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("mode", ["none", "sub", "add"])
+def test_a_cast_of_small_scales_rounds_codes_instead_of_losing_them(bits, mode):
+    """As files with scales in float32 or bfloat16 are loaded into a float16 model."""
+    torch.manual_seed(2)
+    factors = QUANTUM * 10.0 ** torch.linspace(-2, 6, 40).double()
+    weight = (torch.randn(40, K).double() * factors[:, None]).float()
+    scheme = mixed_gemm.Scheme.weight_only(bits, 16, mode)
+    layer = mixed_gemm.Linear.from_float(_linear(weight), scheme)
+    exact = layer.weight.dequantize(torch.float32)
+    stored = layer.to_quantized_weight()
+    wide = stored.scales.double().t().repeat_interleave(16, 1).abs()
+    step = torch.where(wide < 2.0**-14, (wide / QUANTUM).ceil() * QUANTUM, 0)
+    cast, halved = layer.weight.cast(torch.float16), copy.deepcopy(layer).half().weight
+    for found in (stored.to(torch.float16), cast, halved):
+        dense = found.dequantize(torch.float32)
+        # Half a step of the scale that takes the place; scales and zeros of 11 bits elsewhere.
+        zeros = 0 if stored.zeros is None or mode == "sub" else stored.zeros.float().abs()
+        zeros = zeros if isinstance(zeros, int) else zeros.t().repeat_interleave(16, 1)
+        allowed = step / 2 + 2.0**-11 * (exact.double().abs() + 2 * zeros) + QUANTUM / 2
+        assert ((dense.double() - exact.double()).abs() <= allowed).all()
+    assert torch.equal(stored.to(torch.bfloat16).q, stored.q)  # which has them all
+
+
+def test_a_cast_of_ordinary_scales_shares_the_codes():
+    layer = mixed_gemm.Linear.from_float(_linear(torch.randn(32, K)), "w8a16")
+    stored = layer.to_quantized_weight()
+    assert stored.to(torch.float16).q.data_ptr() == stored.q.data_ptr()
