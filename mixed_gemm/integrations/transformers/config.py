@@ -26,7 +26,7 @@ class MixedGemmConfig(QuantizationConfigMixin):
             ``mixed_gemm.quantize_``. Static activations need calibration: use ``quantize_``.
         bits, group_size, symmetric, zero_mode, activations: what of it is another way.
         modules_to_not_convert: names or patterns of linears to leave in their dtype, on top of the
-            output head, routers and tied weights.
+            output heads, routers and tied weights that ``mixed_gemm.quantize_`` leaves by default.
         weight_only: of quantized files: leave activations in their dtype where the files ask for
             rounding them (W8A8, float8).
         ragged: where a K is no multiple of the group size: True leaves a smaller last group, and

@@ -34,25 +34,25 @@ def module_names(model: Any, quantizer: Any, names: Sequence[str]) -> Iterator[t
 
 def file_names(model: Any, modules: Iterable[str]) -> dict[str, str] | None:
     """Name of a module in the model -> what save_pretrained calls it in the files of the model's
-    original format; None where that format joins, splits or permutes one of them, which cannot be
-    done with packed tensors."""
+    original format; None where that format joins, splits, permutes or takes apart one of them,
+    which cannot be done with packed tensors."""
     marks = {}
     for name in modules:
         n, k = model.get_submodule(name).weight.shape
         # Shaped as those of the dense layer, since conversions look at that.
         for part, shape in (("weight_scale", (n, k)), ("weight", (n, k)), ("bias", (n,))):
-            marks[f"{name}.{part}"] = torch.empty(shape, device="meta")
-    of = {id(mark): key for key, mark in marks.items()}
+            marks[name, part] = torch.empty(shape, device="meta")
     try:
-        reverted = revert_weight_conversion(model, dict(marks))
+        state = {f"{name}.{part}": mark for (name, part), mark in marks.items()}
+        reverted = revert_weight_conversion(model, state)
     except Exception:  # by any conversion of transformers, of what it is not made for
         return None
-    kept = {of[id(mark)]: key for key, mark in reverted.items() if id(mark) in of}
-    if len(kept) < len(marks):
-        return None
-    suffix = ".weight_scale"
-    return {
-        name.removesuffix(suffix): key.removesuffix(suffix)
-        for name, key in kept.items()
-        if name.endswith(suffix)
-    }
+    keys = {id(mark): key for key, mark in reverted.items()}
+    found: dict[str, set[str | None]] = {}
+    for (name, part), mark in marks.items():
+        key = keys.get(id(mark), "")
+        whole = key.removesuffix(f".{part}")
+        found.setdefault(name, set()).add(None if whole == key else whole)
+    if any(len(places) > 1 or None in places for places in found.values()):
+        return None  # another tensor, or parts that are apart in the files
+    return {name: str(*places) for name, places in found.items()}

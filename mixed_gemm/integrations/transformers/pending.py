@@ -196,7 +196,7 @@ def _stand_in(parameter: Tensor) -> Tensor:
 
 
 @functools.cache
-def _standing_for(kind: type[nn.Module], tagged: bool) -> type[PendingLinear]:
+def _standing_for(kind: Any, tagged: bool) -> type[PendingLinear]:
     """A class that is a placeholder, and the class of the module as well."""
     base = TaggedLinear if tagged else PendingLinear
     return type(f"Pending{kind.__name__}", (base, kind), {"__doc__": base.__doc__})
@@ -215,7 +215,8 @@ def pending(
         rest: ``weight_only``, whether activations stay in their dtype, whatever the file asks for;
             ``float8``, "keep", or "int8" to round float8 weights to.
     """
-    kind = _standing_for(type(module), EXTRA_STATE in codec.roles)
+    of: Any = type(module)
+    kind = _standing_for(of, EXTRA_STATE in codec.roles)
     made = kind.__new__(kind)
     made.stand_for(name, codec, tensors, module, *rest)
     return made

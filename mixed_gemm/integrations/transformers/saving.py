@@ -99,7 +99,7 @@ def _auto_class(model: Any) -> str:
     for name in ("AutoModelForCausalLM", "AutoModelForImageClassification", "AutoModel"):
         mapping = getattr(transformers, name)._model_mapping
         # By its configuration: the table as a whole may name classes that do not exist.
-        found = mapping[type(model.config)] if type(model.config) in mapping else ()
+        found = mapping.get(type(model.config), ())
         if type(model) in (found if isinstance(found, tuple) else (found,)):
             return name
     return type(model).__name__

@@ -5,7 +5,10 @@ the names of its fields, so that no list of architectures is kept here.
 from __future__ import annotations
 
 import copy
+import inspect
+import os
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -99,3 +102,16 @@ def registered(mapping: Any) -> Iterator[tuple[str, Any, Any]]:
                 yield kind, config_class, mapping._load_attr_from_module(kind, name)
         except Exception:
             continue
+
+
+def some(rows: Iterator[Any], step: int) -> list[Any]:
+    """Every ``step``-th row, since building all takes minutes; all of them with
+    MIXED_GEMM_EVERY_MODEL=1 in the environment."""
+    return list(rows)[:: 1 if os.environ.get("MIXED_GEMM_EVERY_MODEL") == "1" else step]
+
+
+def reaches_into_children(model_class: Any) -> bool:
+    """Whether the initialisation of a model reads tensors or sizes of a module's child."""
+    module = sys.modules.get(model_class.__module__)
+    source = "" if module is None else inspect.getsource(module)  # none where a package is missing
+    return re.search(r"module\.\w+\.(in_features|weight|bias)\b", source) is not None
