@@ -100,8 +100,11 @@ def command(
         list[str] | None,
         typer.Option(
             "--skip",
-            help="Leave layers alone: a glob on whole parts of the name. May be repeated.",
-            show_default="lm_head, *router*, gate",
+            help="Leave layers alone: a glob on whole parts of the name. May be repeated, and "
+            "takes the place of the default, which is output heads and routers; '' is none.",
+            show_default="lm_head, *_head, head, *_heads, heads, embed_out, predictions.decoder, "
+            "logits_dense, score, *classifier*, qa_outputs, *_qass, sequence_summary, *router*, "
+            "gate, shared_expert_gate",
         ),
     ] = None,
     ragged: Annotated[
@@ -117,8 +120,8 @@ def command(
 ) -> None:
     """Quantize the linear layers of a dense model; write compressed-tensors.
 
-    Linear layers are the 2-D weights that are no embedding, no router, no expert and not named by
-    --skip; what stays dense is listed. Where K is no multiple of the group size, the largest
+    Linear layers are the 2-D weights that are no embedding, no expert and not named by --skip; what
+    stays dense is listed. Where K is no multiple of the group size, the largest
     multiple of 16 that divides K is taken. Without --calibration no model code runs, and one layer
     at a time is in memory; with it one block of the model is, and blocks that are done wait in
     TARGET.partial: run the same command again after an interruption.

@@ -63,14 +63,14 @@ def quantize_(
     """Replace every ``nn.Linear`` below ``model`` by a :class:`mixed_gemm.Linear` and every
     ``nn.Conv2d`` by a :class:`mixed_gemm.Conv2d`, in place.
 
-    Only modules whose type is exactly ``nn.Linear``, ``nn.Conv2d`` or transformers' ``Conv1D`` (a
-    linear, of GPT-2) are replaced. Left alone and reported: layers that ``skip`` names, weights
-    tied to another module (an embedding, say), subclasses, convolutions with groups, layers with
-    hooks or a parametrized weight, convolutions where the scheme rounds activations (but for
-    "w8a8" with static ones, which makes them :class:`mixed_gemm.Int8Conv2d`), and whatever else
-    holds a matrix: embeddings (unless asked for), experts in one tensor. A model on the meta device
-    is converted too, to be filled by ``load_state_dict(..., assign=True)``. Memory: one layer at a
-    time.
+    Modules of ``nn.Linear``, of a subclass that computes the same (tried on data: ``FalconLinear``,
+    say), of ``nn.Conv2d`` and of transformers' ``Conv1D`` (a linear, of GPT-2) are replaced. Left
+    alone and reported: layers that ``skip`` names, weights tied to another module (an embedding,
+    say), other subclasses, convolutions with groups, layers with hooks or a parametrized weight,
+    convolutions where the scheme rounds activations (but for "w8a8" with static ones, which makes
+    them :class:`mixed_gemm.Int8Conv2d`), and whatever else holds a matrix: embeddings (unless asked
+    for), experts in one tensor. A model on the meta device is converted too, to be filled by
+    ``load_state_dict(..., assign=True)``. Memory: one layer at a time.
 
     Args:
         model: any module; weights float16, bfloat16 or float32, on any device.
@@ -84,8 +84,9 @@ def quantize_(
             None: 128, or -1 where there are no more channels.
         skip: names to leave alone: glob patterns, matched on whole components anywhere in the
             dotted name ("lm_head", "layers.0", "*_proj"), or f(name, module) -> bool. The default
-            leaves ``lm_head`` and routers of experts in their dtype; ``None`` or ``()`` quantizes
-            them.
+            leaves output heads (of language models, classifiers, tokens, answers) and routers of
+            experts in their dtype, by the names of ``quantization.select.DEFAULT_SKIP``; ``None``
+            or ``()`` quantizes them.
         method: how weights are rounded: None, each to the nearest; "rtn", with the zero
             point of each group that costs least; "hqq", half-quadratic (both in seconds and
             without data); "awq", "gptq", "awq+gptq", "autoround", which need calibration;
@@ -116,7 +117,8 @@ def quantize_(
         progress: a bar on stderr: True on a terminal only, "force" always, False never.
 
     Returns:
-        A report: names, reasons, bytes, errors. ``print`` it.
+        A report: names, reasons, bytes, errors. ``print`` it. Where no layer is quantized, a
+        warning says so.
 
     Raises:
         ValueError: a selected layer cannot be quantized as asked (``group_size`` above its

@@ -41,7 +41,7 @@ def why_not_plain(layer: nn.Linear) -> str:
     takes = inspect.signature(kind.forward).parameters
     if len(takes) != 2 or "forward" in vars(layer):
         return f"{what}, whose forward does not take one input"
-    return "" if _computes_linear(layer) else f"{what}, which computes something else than nn.Linear"
+    return "" if _computes_linear(layer) else f"{what}, which computes otherwise than nn.Linear"
 
 
 def why_no_product(module: nn.Module) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..weights.scheme import Scheme
 from .evaluate import Perplexity
+from .select import ALREADY
 
 
 @dataclass(frozen=True)
@@ -55,17 +56,18 @@ def told_together(reasons: Mapping[str, str]) -> list[str]:
 
 
 def warn_that_all_is_dense(where: str, model: object, skipped: Mapping[str, str]) -> None:
-    """Say that no layer of a model was quantized: whoever asked for it counts on less memory.
+    """Say that no layer of a model was quantized, unless some were before: whoever asked for it
+    counts on less memory.
 
     Args:
         where: who was asked. skipped: name -> why it was left alone.
     """
+    if ALREADY in skipped.values():
+        return
     some = told_together(skipped)
     more = [f"  and {len(some) - 5} more"] if len(some) > 5 else []
     found = "\n".join([":", *some[:5], *more]) if some else ": it has no linear layers"
-    warnings.warn(
-        f"{where}: no layer of {type(model).__name__} is quantized{found}", stacklevel=3
-    )
+    warnings.warn(f"{where}: no layer of {type(model).__name__} is quantized{found}", stacklevel=3)
 
 
 @dataclass(frozen=True)

@@ -27,30 +27,39 @@ Layer = nn.Linear | nn.Conv2d
 Skip = str | Iterable[str] | Callable[[str, nn.Module], bool] | None
 
 # Output heads are the layers that rounding hurts most (AutoAWQ, GPTQModel and llm-compressor leave
-# that of a language model alone by default too), and those of classifiers, of tokens and answers are
+# that of a language model alone by default too), and those of classifiers, tokens and answers are
 # what an adapter for a task trains whole (peft's modules_to_save). By the names that models of
 # transformers, timm and torchvision give them, with whatever is below.
 HEADS = (
-    "*head",  # lm_head, head, classification_head, prediction_head, ...
+    "lm_head",
+    "*_head",  # classification_head, audio_head, ...
+    "head",
+    "*_heads",
     "heads",
     "embed_out",
+    "predictions.decoder",
+    "logits_dense",
     "score",
     "*classifier*",
     "qa_outputs",
     "*_qass",
     "sequence_summary",
-    "cls.predictions",
 )
 # Routers of experts are small, and a little error sends tokens elsewhere.
-ROUTERS = ("*router*", "gate")
+ROUTERS = ("*router*", "gate", "shared_expert_gate")
 # The one statement of what stays dense unless ``skip`` says otherwise: for quantize_, for
 # MixedGemmConfig, for the command and for calibrated folders, of which some know names alone.
 DEFAULT_SKIP = (*HEADS, *ROUTERS)
-# Of files without a model: matrices that are no linear layers.
-NOT_LINEAR = ("*embed*", "wte", "wpe", "shared", "relative_attention_bias")
+# Of files without a model: matrices that are no linear layers, by the last component of their name,
+# or the last two.
+NOT_LINEAR = (
+    *("*embed*", "*Embed*", "*_emb", "*embed*.[0-9]*", "wte", "wpe", "w", "shared"),
+    *("relative_attention_bias", "bias_values"),
+)
 # Of files that hold each expert by itself, which models of transformers join into tensors of three
 # dimensions as they load.
 EXPERTS = ("experts.[0-9]*",)
+ALREADY = "quantized already"  # why a layer is left alone
 
 
 @dataclass
@@ -89,6 +98,15 @@ def matches(name: str, pattern: str) -> bool:
 def skipped_by(name: str, patterns: Sequence[str]) -> str:
     """The first pattern that fits a name; empty when none does."""
     return next((pattern for pattern in patterns if matches(name, pattern)), "")
+
+
+def named_as_no_linear(name: str) -> str:
+    """The pattern of ``NOT_LINEAR`` that fits the end of a name; empty when none does."""
+    if matches(name, "embed_out"):  # the output head of GPT-NeoX
+        return ""
+    parts = name.split(".")
+    ends = {x: ".".join(parts[-1 - x.count(".") :]) for x in NOT_LINEAR}
+    return next((x for x, end in ends.items() if fnmatch.fnmatchcase(end, x)), "")
 
 
 def reason_to_skip(skip: Skip, model: nn.Module) -> Callable[[str, nn.Module], str]:
@@ -134,7 +152,7 @@ def shared_parameters(model: nn.Module) -> set[int]:
 def why_left_alone(layer: Any, owners: dict[int, set[int]]) -> str:
     """Why a layer is never quantized, whatever the scheme; empty when it may be."""
     if isinstance(layer, QuantizedModule):
-        return "quantized already"
+        return ALREADY
     if reason := _why_not_its_class(layer):
         return reason
     if isinstance(layer, nn.Conv2d) and (reason := why_not_conv2d(layer)):

@@ -25,7 +25,7 @@ from . import conv1d
 from .methods.base import Method
 from .methods.names import FEWER_BITS, IN_MEMORY, WITHOUT_DATA, named
 from .methods.rounding import RoundToNearest
-from .select import DEFAULT_SKIP, EXPERTS, NOT_LINEAR, Target, skipped_by, why_no_layer
+from .select import DEFAULT_SKIP, EXPERTS, Target, named_as_no_linear, skipped_by, why_no_layer
 
 _SUFFIX = ".weight"
 
@@ -36,24 +36,36 @@ def fitting_group(k: int, size: int) -> int:
     return next((x for x in range(min(k, size) // 16 * 16, 0, -16) if k % x == 0), -1)
 
 
-def _why_not(name: str, tensor: str, shape: tuple[int, ...], skip: Sequence[str]) -> str:
-    """Why a tensor is no layer to quantize; empty when it is one."""
+def why_no_target(tensor: str, shape: tuple[int, ...], skip: Sequence[str]) -> str:
+    """Why a floating tensor of a file is no layer to quantize; empty when it is one.
+
+    Args:
+        tensor: its name. shape: of it. skip: as of :class:`DenseCheckpoint`.
+    """
+    if not _is_matrix(tensor, shape):
+        return "is no matrix"
+    name = tensor.removesuffix(_SUFFIX)
     if len(shape) != 2 or not tensor.endswith(_SUFFIX):
         return why_no_layer(None, shape, tensor)
     if pattern := skipped_by(name, skip):
         return f"matches skip={pattern!r}"
-    if pattern := skipped_by(name, NOT_LINEAR):
+    if pattern := named_as_no_linear(name):
         return f"is no linear by its name ({pattern})"
     if skipped_by(name, EXPERTS):
         return "is one of the experts, which models join into one tensor: there are no kernels"
     return ""
 
 
+def _is_matrix(tensor: str, shape: tuple[int, ...]) -> bool:
+    large = sum(size > 1 for size in shape) >= 2
+    return large and 0 not in shape and not tensor.endswith("bias")
+
+
 class DenseCheckpoint:
     """Linear layers of a dense checkpoint, quantized as they are asked for.
 
     A linear layer is a 2-D floating tensor "<name>.weight" that ``skip`` does not name and whose
-    name is not that of an embedding, a router or an expert.
+    name is not that of an embedding or an expert.
 
     Args:
         path: a folder as save_pretrained writes it, or one .safetensors, .pt or .bin file.
@@ -168,12 +180,10 @@ class DenseCheckpoint:
         """Which matrices are layers, and why the others are not."""
         for tensor in self._index.names():
             shape = self._index.shape(tensor)
-            if self._index.dtype(tensor) not in DTYPES or 0 in shape or tensor.endswith("bias"):
-                continue
-            if sum(size > 1 for size in shape) < 2:
+            if self._index.dtype(tensor) not in DTYPES or not _is_matrix(tensor, shape):
                 continue
             name = tensor.removesuffix(_SUFFIX)
-            if reason := _why_not(name, tensor, shape, skip):
+            if reason := why_no_target(tensor, shape, skip):
                 self.left[name] = reason
             else:
                 self.schemes[name] = self.scheme
