@@ -125,6 +125,11 @@ class FollowsWeight(nn.Module):
     # --- what replaces a parameter -----------------------------------------------------------
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        """As ``nn.Module`` has it; a weight or a bias is multiplied by from then on.
+
+        Args:
+            name: of the parameter. param: of any shape, or None.
+        """
         super().register_parameter(name, param)
         if name in self.parameter_names:
             self.follow_weight()
