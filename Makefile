@@ -7,7 +7,8 @@
 #   make test-vllm the plug-in inside vLLM, and docs/serving.md, in an environment of its own
 #                  (.venv-vllm, 2.6 GB, kept; VENV_VLLM names another)
 #   make lint      ruff, mypy --strict, clang-format, codespell
-#   make matrix    the built library under the oldest and the newest torch and Python
+#   make matrix    the built library under the oldest and the newest torch and Python, and tests
+#                  with the newest transformers, peft, pytest and hypothesis
 #   make gate      what CI demands beyond them: sanitizers, mutants, fuzzing (tools/gate.py);
 #                  GATE="asan fuzz" for some of its steps
 #   make gpu-test  the tests that need a CUDA device

@@ -13,12 +13,23 @@
 #   tools/gpu_results.sh ranks OUT COMMIT         2 min and the first step, not measured, 2 H100s:
 #                                                 sums to the bit, figures of docs/parallel.md
 #                                                 (tools/write_parallel.py), layers over NCCL
-#   tools/gpu_results.sh reliability OUT COMMIT   9 min: random calls, pairs, repeats, sizes,
-#                                                 sanitizers, mistakes; parts of the table in OUT
+#   tools/gpu_results.sh reliability OUT COMMIT [PART...]
+#                                                 12 min, or some of its parts: parts of the table
+#                                                 of tools/reliability_report.py in OUT/reliability
 #   tools/gpu_results.sh counters OUT POINTS      6 s a point of missed_points.py: ncu
 #
-# `reliability` takes two more builds: MIXED_GEMM_CHECKED (MIXED_GEMM_CHECK_STAGES=ON) and
-# MIXED_GEMM_MUTATED (MIXED_GEMM_MUTANTS=ON). Its three lines of work run beside each other.
+# The parts of `reliability`, as long as they took or should take on an H100 with 16 cores; without
+# PART all of them, in three lines of work beside each other, behind `push`, whose kernels wait for
+# each other and want the GPU to themselves:
+#
+#   push         1 min    sums over ranks, with streams of the GPU for ranks
+#   sweep        1 min    20,000 random problems of every op, with forced kernels
+#   pairs        1 min    problems that differ in one thing, one after another
+#   sizes        1 min    extents around 2^31
+#   checked      30 s     as sweep; MIXED_GEMM_CHECKED names a build with MIXED_GEMM_CHECK_STAGES=ON
+#   stress       2 min    repeats on streams and in graphs, threads, memory that runs out
+#   mutants      3 min    mistakes; MIXED_GEMM_MUTATED names a build with MIXED_GEMM_MUTANTS=ON
+#   sanitizers   7 min    compute-sanitizer; SANITIZERS="racecheck and skinny" is pytest's -k
 #
 # Files in OUT are named as in benchmarks/results, without the GPU's name; what was printed is in
 # OUT/log.
@@ -97,19 +108,42 @@ OPS
   reliability)
     export MIXED_GEMM_COMMIT=$3 MIXED_GEMM_RELIABILITY="$out/reliability" OMP_NUM_THREADS=1
     mkdir -p "$MIXED_GEMM_RELIABILITY"
+    all="push sweep pairs sizes checked stress mutants sanitizers"
+    asked="${*:4}"
+    asked=${asked:-$all}
+    for part in $asked; do
+      [[ " $all " == *" $part "* ]] || { echo "no part '$part' among $all" && exit 2; }
+      for build in checked:MIXED_GEMM_CHECKED mutants:MIXED_GEMM_MUTATED; do
+        [[ $part != "${build%:*}" || -f $(printenv "${build#*:}") ]] ||
+          { echo "$part: ${build#*:} must name a build of its own" && exit 2; }
+      done
+    done
     sweep="python3 tests/gpu/sweep.py --processes 8"
-    timed sanitizers python3 -m pytest tests/gpu/test_gpu_sanitizer.py -m gpu -q -n 8 &
+    several="python3 -m pytest -p no:cacheprovider -m gpu --tb=short -q"
+    part() {  # part NAME COMMAND...: if it is asked for
+      [[ " $asked " != *" $1 "* ]] || timed "$@"
+    }
+    part push $several tests/gpu/test_gpu_push.py
     {
-      timed mutants python3 tools/mutants.py --gpu --library "$MIXED_GEMM_MUTATED" --jobs 5 \
-        --device "$(nvidia-smi --query-gpu=name --format=csv,noheader)"
-      timed stress python3 tests/gpu/stress.py --out "$out/stress.json"
+      part sanitizers $several -n "${SANITIZER_JOBS:-10}" tests/gpu/test_gpu_sanitizer.py \
+        -k "${SANITIZERS:-sanitizer}"
+      exit $failed
     } &
-    timed sweep $sweep --count 20000 --out "$out/sweep.json"
-    timed pairs $sweep --pairs --count 2000 --out "$out/pairs.json"
-    timed sizes python3 tests/gpu/sizes.py --out "$out/sizes.json"
-    MIXED_GEMM_LIBRARY=$MIXED_GEMM_CHECKED \
-      timed checked $sweep --count 8000 --seed 1 --label "stages checked" --out "$out/checked.json"
-    wait
+    sanitizers=$!
+    {
+      part mutants python3 tools/mutants.py --gpu --library "${MIXED_GEMM_MUTATED-}" --jobs 5 \
+        --device "$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)"
+      part stress python3 tests/gpu/stress.py --out "$out/stress.json"
+      exit $failed
+    } &
+    mistakes=$!
+    part sweep $sweep --count 20000 --out "$out/sweep.json"
+    part pairs $sweep --pairs --count 2000 --out "$out/pairs.json"
+    part sizes python3 tests/gpu/sizes.py --out "$out/sizes.json"
+    MIXED_GEMM_LIBRARY=${MIXED_GEMM_CHECKED-} \
+      part checked $sweep --count 8000 --seed 1 --label "stages checked" --out "$out/checked.json"
+    wait "$sanitizers" || failed=1
+    wait "$mistakes" || failed=1
     ;;
   counters)
     timed counters python3 -m benchmarks.profile_gemm --points "$(paste -sd, "$3")" \

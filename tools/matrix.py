@@ -1,11 +1,12 @@
 """The library that was built once, under the oldest and the newest torch and Python it is for.
 
-    python tools/matrix.py                   the two rows of CELLS
+    python tools/matrix.py                   the rows of CELLS, and the newest libraries
     python tools/matrix.py 2.12.0@3.12 ...   others: TORCH@PYTHON
 
 For each: an interpreter of this machine, a virtual environment below build/matrix with that torch
 and what the package depends on, tests/smoke.py in it. Two rows hold every value once; a library
-without Python in it, on torch's stable ABI, gives their combinations nothing to disagree about.
+without Python in it, on torch's stable ABI, gives their combinations nothing to disagree about. The
+row of the newest libraries runs tests with the torch in use (tools/matrix_newest.py).
 
 What a machine does not have (an interpreter, a wheel that pip may take, room for it, a network that
 brings it in INSTALL_MINUTES) is told with the reason and is no failure; whatever else goes wrong is
@@ -25,14 +26,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import matrix_newest
+from matrix_environment import FOLDER, ROOT, Failed, NotHere, TooSlow, pip, run_in_tree, say
 from requirements import requirements
 
-ROOT = Path(__file__).resolve().parent.parent
-BUILD = Path(os.environ.get("BUILD", ROOT / "build")).resolve()
-FOLDER = BUILD / "matrix"
+SMOKE = ROOT / "tests" / "smoke.py"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"  # as in tools/setup_env.sh
 ROOM_GB = 10  # that PyPI's torch and what it brings may take, 7 of them for a Python
-INSTALL_MINUTES, TEST_MINUTES, ASK_SECONDS = 8, 5, 60
+TEST_MINUTES, ASK_SECONDS = 5, 60
 # What pip says of a machine that may not take a version, or has none of it.
 HELD = re.compile(r"The user requested \(constraint\) (\S+)")
 NO_WHEEL = "No matching distribution found"
@@ -61,22 +62,7 @@ CELLS = (
     # torch has wheels for all of these; a machine rarely has the newest Python.
     Cell(pinned("newest-torch"), ("3.15", "3.14", "3.13", "3.12", "3.11"), or_older=True),
 )
-
-
-class NotHere(Exception):
-    """What this machine lacks."""
-
-
-class TooSlow(NotHere):
-    """A network that another Python would wait for as long."""
-
-
-class Failed(Exception):
-    """What went wrong."""
-
-
-def say(text: str) -> None:
-    print(f"matrix: {text}", flush=True)
+OTHERS = ((matrix_newest.NAME, matrix_newest.run),)
 
 
 def interpreters(version: str) -> Iterator[Path]:
@@ -98,25 +84,6 @@ def find_python(version: str) -> Path:
         if done.stdout.strip() == version:
             return path
     raise NotHere(f"no python{version} with venv and ensurepip, on PATH or of pyenv")
-
-
-def pip(python: Path, log: Path, *arguments: str) -> str:
-    """What it printed, and "" where it succeeded."""
-    command = [str(python), "-m", "pip", "install", "--no-cache-dir", "--no-compile", *arguments]
-    try:
-        done = subprocess.run(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=INSTALL_MINUTES * 60,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise TooSlow(f"pip did not finish in {INSTALL_MINUTES} minutes") from error
-    with log.open("a") as file:
-        file.write(f"$ {' '.join(command)}\n{done.stdout}\n")
-    return done.stdout if done.returncode else ""
 
 
 def install(python: Path, log: Path, cell: Cell) -> None:
@@ -148,26 +115,10 @@ def install_from_pypi(python: Path, log: Path, cell: Cell) -> None:
 
 def smoke(python: Path, log: Path) -> str:
     """The first line of tests/smoke.py: what it ran with. Raises Failed."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "MIXED_GEMM_LIBRARY": os.environ.get("MIXED_GEMM_LIBRARY", str(BUILD / "libmixed_gemm.so")),
-    }
-    done = subprocess.run(
-        [python, str(ROOT / "tests" / "smoke.py")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environment,
-        timeout=TEST_MINUTES * 60,
-        check=False,
-    )
-    print(done.stdout, end="", flush=True)
-    with log.open("a") as file:
-        file.write(done.stdout)
-    if done.returncode:
-        raise Failed(f"tests/smoke.py ended with {done.returncode}")
-    return done.stdout.splitlines()[0]
+    status, output = run_in_tree([str(python), str(SMOKE)], log, TEST_MINUTES)
+    if status:
+        raise Failed(f"tests/smoke.py ended with {status}")
+    return output.splitlines()[0]
 
 
 def run_with(cell: Cell, version: str) -> str:
@@ -219,6 +170,7 @@ def main(arguments: list[str]) -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     cells = tuple(map(cell_of, arguments)) or CELLS
     outcomes = [(cell.name, *run(cell)) for cell in cells]
+    outcomes += [(name, *run_row(FOLDER)) for name, run_row in OTHERS if not arguments]
     print()
     for name, result, what in outcomes:
         say(f"{name}: {result}: {what}")

@@ -123,6 +123,7 @@ GPU: dict[str, tuple[Tests, ...]] = {
     "SkinnyGroup": (gpu("gemm", SKINNY),),
     "SkinnyBlock": (gpu("gemm", SKINNY),),
     "WgmmaGroup": (gpu("gemm", WGMMA),),
+    "WordsOfGroup": (gpu("gemm", f"{EVERY} and float16-8 and wgmma_m32n256"),),
     "DequantizedZero": (gpu("gemm", "dequantize_dense"), gpu("ops")),
     "ScaleOfRow": (gpu("scaled_mm"),),
     "AzpWraps": (gpu("scaled_mm"),),

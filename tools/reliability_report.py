@@ -38,7 +38,8 @@ SUBJECTS = {
 MEANINGS = {
     "cases": "Calls with listed arguments, each result against float64 within its bound, or bit by "
     "bit where the op is exact (`tests/problems/`); of extents around 2^31 a refusal that names "
-    "the limit counts as an answer (`tests/gpu/sizes.py`).",
+    "the limit counts as an answer (`tests/gpu/sizes.py`); sums over ranks to the bit, with "
+    "streams of one GPU for ranks (`tests/python/support/push_on_one_gpu.py`).",
     "sweep": "Calls with random arguments and chosen (free) or forced kernels, likewise; 'stages "
     "checked' with a build whose kernels trap where a copy leaves its stage; 'one after another': "
     "two problems that differ in one thing (`tests/gpu/sweep.py`).",

@@ -48,6 +48,7 @@
   X(SkinnyGroup, kGpu, "the skinny family takes the scales of the group before")             \
   X(SkinnyBlock, kGpu, "the skinny family leaves out the last block of a cluster")           \
   X(WgmmaGroup, kGpu, "the wgmma family takes the scales of the group before")               \
+  X(WordsOfGroup, kGpu, "int8 by wgmma multiplies the first weights of a k-tile twice")      \
   X(DequantizedZero, kGpu, "dequantizing rows that are no multiple of 8 drops zero points")  \
   /* cpu/ */                                                                                 \
   X(TailRow, kCpu, "the last row of a block that is not full is taken to be zero")           \

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "core/mutant.h"
 #include "core/stage_check.h"
 #include "dequant/folding_converter.h"
 #include "hopper/tma_pipeline.cuh"
@@ -46,6 +47,14 @@ class WgmmaMainloop {
   // them: 0.97 to 0.99 of the time there; 0.99 to 1.03 with other tiles.
   static constexpr bool kLoadsEarly =
       Config::kTile.m == 64 || (Config::kZeros && Config::kTile.k_tiles == 2);
+  // Words of the steps that are converted next, not of all of a k-tile: 32 x 256 with int8 has no
+  // registers for 16 words beside those of another block, and ptxas would let every product wait
+  // for the one before it.
+  static constexpr bool kLoadsByGroup =
+      kWords == 8 && kRowTiles == 2 && Config::kTile.m == 32 && Config::kBlocks == 2;
+  static constexpr int kLoads = kWords / 4;  // of a k-tile's words, two blocks each
+  static constexpr int kFirstLoads = kLoadsByGroup ? 1 : kLoads;
+  static_assert(!(kLoadsByGroup && kLoadsEarly), "words of a group go behind its predecessor");
 
  public:
   using Sums = typename Config::Sums;
@@ -188,6 +197,7 @@ class WgmmaMainloop {
   template <typename Scaling>
   __device__ bool multiply_tiles(int begin, int end, Sums& sums) {
     constexpr int kGroup = WgmmaMainloop::kGroup<Scaling>;
+    static_assert(!kLoadsByGroup || kGroup * kLoads == kSteps, "a load of words for a group");
     uint32_t fragments[kSteps][kRowTiles][4];
     uint32_t words[kRowTiles][kWords];
     Scaling scaling(copies_.staged, begin);
@@ -196,7 +206,7 @@ class WgmmaMainloop {
     word_offset_ = word_offset();
     position_.wait_full();
     const uint32_t first = k_tile(position_, 0);
-    load_words(first, words);
+    load_words(first, 0, kFirstLoads, words);
     scaling.see_next(begin);
     scaling.load_next(first + kOperandBytes);
     prepare(scaling, first, begin, 0);
@@ -214,7 +224,7 @@ class WgmmaMainloop {
         // vain: a way around it would be a branch in each.
         const auto load_next_words = [&] {
           if (last && !next_full && tile + kKTiles < end) next_stage.wait_full();
-          load_words(behind, words);
+          load_words(behind, 0, kFirstLoads, words);
           if (kLoadsEarly || !next_full) scaling.load_next(behind + kOperandBytes);
         };
         const uint64_t tokens = swizzled_descriptor(here);
@@ -242,6 +252,9 @@ class WgmmaMainloop {
             scaling.see_next(tile + i + 1);
           }
           if (!kLoadsEarly && next == 0) load_next_words();
+          if (kLoadsByGroup && next != 0 && !MIXED_GEMM_MUTATED(WordsOfGroup)) {
+            load_words(here, next / kGroup, next / kGroup + 1, words);
+          }
           if (last && next == 0) {
             last_barrier_ = position_.empty_barrier();
             position_ = next_stage;
@@ -270,11 +283,13 @@ class WgmmaMainloop {
     if (threadIdx.x % 32 == 0) Position::release(barrier);
   }
 
-  // Words of blocks (2 l, 2 l + 1) of columns g and g + 8: words[t][4 l + 2 block + half].
-  __device__ void load_words(uint32_t k_tile, uint32_t (&words)[kRowTiles][kWords]) const {
+  // Words of blocks (2 l, 2 l + 1) of columns g and g + 8 for l in [begin, end):
+  // words[t][4 l + 2 block + half].
+  __device__ void load_words(uint32_t k_tile, int begin, int end,
+                             uint32_t (&words)[kRowTiles][kWords]) const {
     constexpr int kRowTileBytes = 64 / Layout::kInterleave * Layout::kLineBytes;
     CUTLASS_PRAGMA_UNROLL
-    for (int l = 0; l < kWords / 4; ++l) {
+    for (int l = begin; l < end; ++l) {
       // Not of the offset alone, which would be kept in registers for both.
       const uint32_t lane = (k_tile + word_offset_) ^ 2 * l * kChunkBytes;
       CUTLASS_PRAGMA_UNROLL

@@ -24,7 +24,7 @@ FORMATS = (
     "naive-quantized",
     "mixed-gemm-packed",  # of our own, see ct_encode
 )
-# Of float8 weights with scales by block: no kernel for GPUs multiplies those with float8.
+# Float8 weights with scales by block meet float8 activations where a kernel multiplies both.
 _BLOCK_NOTE = (
     "the file asks for float8 activations beside weights with scales by block; products round them "
     "on CPUs and, where blocks are 128 x 128, on GPUs of compute capability 9.0, and on other GPUs "

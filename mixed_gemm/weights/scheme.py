@@ -119,7 +119,9 @@ class Scheme:
                 (all of it) or "block".
             block: rows and columns of such a block; (128, 128) is what DeepSeek's files have. The
                 last rows and columns may be fewer. "dynamic" is a scale for each row and as many
-                columns there. On GPUs products leave these activations as they are.
+                columns there: kernels multiply such activations on CPUs and, where blocks are
+                128 x 128, on GPUs of compute capability 9.0; other products on GPUs leave them in
+                their dtype.
 
         Raises:
             ValueError: ``activations`` or ``strategy`` is none of these, or ``block`` is not given

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from problems import verdict
 from problems.placing import poison_output
+from problems.scaled import ScaledCase, ScaledProblem, listed_for
 from run_info import meta, write, write_part
 
 import mixed_gemm
@@ -40,6 +42,7 @@ from mixed_gemm.reference import scaled as reference_scaled
 from mixed_gemm.selection.planning import device_string
 
 F16, BF16 = torch.float16, torch.bfloat16
+FLOAT8 = torch.float8_e4m3fn
 REFUSAL = re.compile(
     r"mixed_gemm(::|\.)\w+: .*(at most|fewer than|below|must be in|can be counted)"
 )
@@ -75,6 +78,9 @@ class Around:
     def normal(self, *shape: int, dtype: torch.dtype = F16) -> Tensor:
         return torch.randn(shape, dtype=dtype, device=self.device)
 
+    def float8(self, *shape: int) -> Tensor:
+        return (self.normal(*shape) * 4).to(FLOAT8)
+
     def scales(self, *shape: int, dtype: torch.dtype = F16) -> Tensor:
         return (torch.rand(shape, device=self.device) / 16 + 0.01).to(dtype)
 
@@ -84,7 +90,7 @@ Run = tuple[str, Callable[[], Tensor], Callable[[Tensor], Tensor]]  # name, call
 
 def unwritten(out: Tensor) -> int:
     """Elements that are NaN."""
-    if not out.is_floating_point():
+    if not out.is_floating_point() or out.dtype == FLOAT8:
         return 0
     flat = out.reshape(-1)
     return sum(int(part.isnan().sum()) for part in flat.split(AT_ONCE))
@@ -204,29 +210,47 @@ def weights(on: Around) -> Iterator[Run]:
 # --- 8 bits -------------------------------------------------------------------------------------
 
 
-def scaled_runs(on: Around, m: int, n: int, k: int, forced: bool) -> Iterator[Run]:
-    a, weight = on.ints(m, k), on.ints(n, k)
-    scale_a, scale_b = on.scales(m, 1, dtype=torch.float32), on.scales(n, dtype=torch.float32)
+def scaled_runs(
+    on: Around,
+    m: int,
+    n: int,
+    k: int,
+    forced: bool,
+    operand: torch.dtype = torch.int8,
+    block: tuple[int, int] | None = None,
+) -> Iterator[Run]:
+    made = on.ints if operand == torch.int8 else on.float8
+    a, weight = made(m, k), made(n, k)
+    blocks = -(-k // block[1]) if block else 1
+    scale_a = on.scales(m, blocks, dtype=torch.float32)
+    of_columns = (-(-n // block[0]), blocks) if block else (n,)
+    scale_b = on.scales(*of_columns, dtype=torch.float32)
     rows, columns = on.samples(m, max(n, k)), on.samples(n, k)
-    arguments = (a, weight.t(), scale_a, scale_b)
+    case = ScaledCase(m, n, k, BF16, operand, block=block)
+    problem = ScaledProblem(case, a, weight, scale_a, scale_b, None, None, None)
 
-    def check(out: Tensor) -> Tensor:
-        part = (a[rows], weight[columns].t(), scale_a[rows], scale_b[columns])
-        expected = reference_scaled.scaled_mm(*part)
-        bound = reference_scaled.error_bound(*part, out_dtype=BF16)
+    def check(out: Tensor, config: str | None) -> Tensor:
+        of_sampled = scale_b[columns // block[0] if block else columns]
+        part = (a[rows], weight[columns].t(), scale_a[rows], of_sampled)
+        size = (1, block[1]) if block else None
+        expected = reference_scaled.scaled_mm(*part, block_size=size)
+        bound = reference_scaled.error_bound(
+            *part, out_dtype=BF16, block_size=size, **problem.sums(config)._asdict()
+        )
         return verdict.ratio(out[rows][:, columns], expected, bound)
-
-    def call(config: str | None) -> Tensor:
-        poison_output((m, n), torch.empty(0, dtype=BF16, device=on.device))
-        if config is None:
-            return mixed_gemm.scaled_mm(*arguments, out_dtype=BF16)
-        return ops._scaled_mm_config(*arguments, None, None, None, out_dtype=BF16, config=config)
 
     configs: list[str | None] = [None]
     if forced and on.device != "cpu":
-        answer = ops._plan_scaled_mm(m, n, k, "int8", "bfloat16", device_string(on.device))
-        configs += one_of_each(candidates(answer))
-    yield from runs_of(f"scaled_mm M={m} N={n} K={k}", configs, call, check)
+        configs += one_of_each([name for name in listed_for(case, on.device)
+                                if name in problem.configs()])  # fmt: skip
+    name = "scaled_mm" if operand == torch.int8 else "scaled_mm of float8"
+    name = f"{name}{' by blocks' if block else ''} M={m} N={n} K={k}"
+    for config in configs:
+        yield (
+            f"{name} {config or 'free'}",
+            partial(problem.run, config=config),
+            partial(check, config=config),
+        )
 
 
 def runs_of(
@@ -251,6 +275,38 @@ def scaled(on: Around) -> Iterator[Run]:
     yield from scaled_runs(on, 40, n + 1, k, forced=True)
 
 
+def float8(on: Around) -> Iterator[Run]:
+    """With scales of rows and columns, and of blocks: outputs, activations and weights of so many
+    elements."""
+    for block in (None, (128, 128)):
+        kind: dict[str, Any] = {"operand": FLOAT8, "block": block, "forced": True}
+        m, n = on.split(15)
+        yield from scaled_runs(on, m + 1, n, 128, **kind)
+        m, k = on.split(11)
+        yield from scaled_runs(on, m + 1, 72, k, **kind)
+        n, k = on.split(14)
+        yield from scaled_runs(on, 40, n + 1, k, **kind)
+
+
+def scaled_dynamic(on: Around) -> Iterator[Run]:
+    """Bit for bit the two calls that it stands for, which `scaled` and `quantizers` look at."""
+    outputs, activations = on.split(15), on.split(11)
+    for m, n, k in (
+        (outputs[0] + 1, outputs[1], 64),
+        (activations[0] + 1, 72, activations[1]),
+    ):
+        a, weight, scale = on.normal(m, k), on.ints(n, k), on.scales(n, dtype=torch.float32)
+        rows = on.samples(m, max(n, k))
+
+        def check(out: Tensor, given: tuple[Tensor, ...] = (a, weight, scale, rows)) -> Tensor:
+            x, w, s, at = given
+            q, of_rows, _ = mixed_gemm.quantize_per_token(x[at])
+            return verdict.exact(out[at], mixed_gemm.scaled_mm(q, w.t(), of_rows, s, out_dtype=F16))
+
+        call = partial(mixed_gemm.scaled_mm_dynamic, a, weight.t(), scale)
+        yield f"scaled_mm_dynamic M={m} N={n} K={k}", call, check
+
+
 def quantizers(on: Around) -> Iterator[Run]:
     m, k = on.split(11)
     a = on.normal(m + 1, k)
@@ -272,6 +328,17 @@ def quantizers(on: Around) -> Iterator[Run]:
         lambda: mixed_gemm.quantize_per_tensor(a, step),
         per_tensor,
     )
+
+    def to_float8(out: Tensor, block_size: int | None) -> Tensor:
+        expected, _ = reference_scaled.quantize_fp8(a[rows].cpu(), block_size=block_size)
+        return verdict.exact(out[rows].float().cpu(), expected.float())
+
+    for size in (None, 128):
+        yield (
+            f"quantize_fp8 {shape} by {size or 'row'}",
+            lambda size=size: mixed_gemm.quantize_fp8(a, block_size=size)[0],
+            partial(to_float8, block_size=size),
+        )
 
 
 def block_runs(on: Around, m: int, n: int, k: int, block: int, forced: bool) -> Iterator[Run]:
@@ -419,6 +486,8 @@ PARTS: dict[str, Callable[[Around], Iterator[Run]]] = {
     "strided_gemm": strided_gemm,
     "weights": weights,
     "scaled": scaled,
+    "scaled_mm of float8": float8,
+    "scaled_mm_dynamic": scaled_dynamic,
     "quantizers": quantizers,
     "block": block,
     "awq": awq,

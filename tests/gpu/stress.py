@@ -31,10 +31,13 @@ from problems.block import BlockCase
 from problems.conv import ConvCase
 from problems.conv_int8 import ConvInt8Case
 from problems.gemm import Case
+from problems.quantize import QuantizeCase
 from problems.scaled import ScaledCase
+from problems.scaled_dynamic import ScaledDynamicCase
 from run_info import meta, write, write_part
 
 F16, BF16 = torch.float16, torch.bfloat16
+FLOAT8 = torch.float8_e4m3fn
 # Two different problems each, so that two streams never do the same. More k-tiles than stages.
 CASES: dict[str, tuple[Any, Any]] = {
     "fpA_intB_gemm": (
@@ -48,6 +51,22 @@ CASES: dict[str, tuple[Any, Any]] = {
     "scaled_mm": (
         ScaledCase(48, 520, 2080, F16, azp="per_row", bias=True),
         ScaledCase(100, 384, 1040, BF16, column_scales=False),
+    ),
+    "scaled_mm of float8": (
+        ScaledCase(48, 520, 2080, F16, FLOAT8, bias=True),
+        ScaledCase(100, 384, 1040, BF16, FLOAT8, column_scales=False),
+    ),
+    "scaled_mm of float8 by blocks": (
+        ScaledCase(48, 520, 2080, F16, FLOAT8, bias=True, block=(128, 128)),
+        ScaledCase(100, 384, 1040, BF16, FLOAT8, block=(128, 128)),
+    ),
+    "scaled_mm_dynamic": (
+        ScaledDynamicCase(48, 520, 2080, F16, azp=True, bias=True),
+        ScaledDynamicCase(100, 384, 1040, BF16),
+    ),
+    "quantize_fp8": (
+        QuantizeCase(48, 4100, BF16, "float8_128"),
+        QuantizeCase(100, 1040, F16, "float8"),
     ),
     "block_quant_gemm": (
         BlockCase(48, 520, 1040, F16, 128, sums=True),
@@ -94,7 +113,27 @@ def configs_by_mode(problem: Any) -> dict[str, list[str | None]]:
     return found
 
 
-def first_result(problem: Any, config: str | None, failures: Failures) -> torch.Tensor:
+def tensors(out: Any) -> list[torch.Tensor]:
+    """Of one result or several; float8 as bytes, which torch compares and fills everywhere."""
+    found = [x for x in (out if isinstance(out, tuple) else (out,)) if x is not None]
+    return [x.view(torch.uint8) if x.dtype == FLOAT8 else x for x in found]
+
+
+def unequal(out: Any, first: Any) -> torch.Tensor:
+    """Whether an element differs, on the device."""
+    pairs = zip(tensors(out), tensors(first), strict=True)
+    return torch.stack([(x != y).any() for x, y in pairs]).any()
+
+
+def equal(out: Any, first: Any) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(tensors(out), tensors(first), strict=True))
+
+
+def copied(out: Any) -> Any:
+    return tuple(x.clone() for x in out) if isinstance(out, tuple) else out.clone()
+
+
+def first_result(problem: Any, config: str | None, failures: Failures) -> Any:
     """Checked against float64."""
     out = problem.run(config=config)
     ratio = float(problem.verdict(out, config))
@@ -119,7 +158,7 @@ class Repeats:
 
     def once(self, i: int) -> None:
         problem, config = self.calls[i]
-        self.different[i] += (problem.run(config=config) != self.first[i]).any()
+        self.different[i] += unequal(problem.run(config=config), self.first[i])
 
     def eager(self, times: int) -> None:
         for _ in range(times):
@@ -223,7 +262,7 @@ def first_calls(device: str, name: str, results: Any) -> None:
         wrong += [
             {"what": "first call of a thread differs", "case": repr(case), "thread": i}
             for i, out in enumerate(outs)
-            if not torch.equal(out, first)
+            if not equal(out, first)
         ]
     results.put(wrong)
 
@@ -263,7 +302,7 @@ def threads(args: argparse.Namespace, failures: Failures) -> dict[str, Any]:
         def work() -> None:
             for turn in range(times * len(problems)):
                 i = (thread + turn) % len(problems)
-                if not torch.equal(problems[i].run(), first[i]):
+                if not equal(problems[i].run(), first[i]):
                     different[i] += 1
 
         on_own_stream(args.device, work)
@@ -286,7 +325,7 @@ def fill_free_memory(value: int, device: str) -> None:
         del blocks
 
 
-def capture(problem: Any, config: str | None) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
+def capture(problem: Any, config: str | None) -> tuple[torch.cuda.CUDAGraph, Any]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         out = problem.run(config=config)
@@ -303,7 +342,7 @@ def first_call_is_captured(name: str, results: Any) -> None:
         graph, out = capture(problem, None)
         graph.replay()
         torch.cuda.synchronize()
-        ratio = float(problem.verdict(out.clone(), None))
+        ratio = float(problem.verdict(copied(out), None))
         if not ratio <= 1:
             wrong.append({"what": "captured first call is wrong", "case": repr(problem.case),
                           "ratio": ratio})  # fmt: skip
@@ -329,9 +368,10 @@ def graphs(args: argparse.Namespace, failures: Failures) -> dict[str, Any]:
             fill_free_memory(0xFF, args.device)
             different = torch.zeros((), dtype=torch.int64, device="cuda")
             for _turn in range(100):
-                out.fill_(0)
+                for each in tensors(out):
+                    each.fill_(0)
                 kept.replay()
-                different += (out != first).any()
+                different += unequal(out, first)
             count += 1
             if int(different):
                 failures.append({"what": "replay differs", "case": repr(a.case), "config": config,
@@ -348,6 +388,10 @@ OOM_CASES: dict[str, tuple[Any, str | None]] = {
     "parallel": (Case(1024, 4096, 1024, F16, 4, 128, "sub"), "multistage_m64n128s4_parallel3"),
     "streamk": (Case(1024, 4096, 1024, F16, 4, 128, "sub"), "multistage_m64n128s4_streamk1"),
     "scaled": (ScaledCase(4096, 8192, 512, F16), None),
+    "float8": (ScaledCase(4096, 8192, 512, F16, FLOAT8), None),
+    "float8 blocks": (ScaledCase(4096, 8192, 512, F16, FLOAT8, block=(128, 128)), None),
+    "dynamic": (ScaledDynamicCase(4096, 8192, 512, F16, azp=True), None),
+    "quantize_fp8": (QuantizeCase(4096, 8192, F16, "float8_128"), None),
     "block": (BlockCase(4096, 4096, 512, F16), None),
     "awq": (AwqCase("gemm", 2048, 8192, 512, 4), None),
     "awq dequantize": (AwqCase("dequantize", 1, 8192, 4096, 32), None),
@@ -374,7 +418,7 @@ def oom(args: argparse.Namespace, failures: Failures) -> dict[str, Any]:
     counts = {"refused": 0, "served": 0}
     for name, (case, config) in OOM_CASES.items():
         problem = registry.make(case, "cuda", "cuda")
-        expected = problem.run(config=config).clone()
+        expected = copied(problem.run(config=config))
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         held = torch.cuda.memory_allocated()
@@ -398,7 +442,7 @@ def oom(args: argparse.Namespace, failures: Failures) -> dict[str, Any]:
                 torch.cuda.set_per_process_memory_fraction(1.0)
             again = problem.run(config=config)
             torch.cuda.synchronize()
-            if not torch.equal(again, expected):
+            if not equal(again, expected):
                 failures.append({"what": "retry after OOM differs", "name": name, "share": share})
         del problem, expected, again
     placing.POISONS_OUTPUTS = True
@@ -418,7 +462,7 @@ def locks(args: argparse.Namespace, failures: Failures) -> dict[str, Any]:
                 for value in FILLS:
                     fill_free_memory(value, args.device)
                     count += 1
-                    if not torch.equal(problem.run(config=config), first):
+                    if not equal(problem.run(config=config), first):
                         failures.append({"what": f"differs in memory of {value:#x}",
                                          "case": repr(problem.case), "config": config})  # fmt: skip
     return {"calls": count}

@@ -107,7 +107,7 @@ def run_one(args: argparse.Namespace, index: int, judge: Judge) -> None:
     """Free choice, and some of the configurations."""
     rng, name, most = problem_at(args, index)
     case = registry.OPS[name].draw(rng, most)
-    note: Check = {"op": name, "config": "free", "case": repr(case), "index": index}
+    note: Check = {"op": registry.label(case), "config": "free", "case": repr(case), "index": index}
     problem = registry.make(case, args.device, args.device)
     poison_free_memory(args.device, (1 << 16, 1 << 20, 1 << 22))
     judge.check(problem, None, note)
@@ -129,7 +129,8 @@ def run_pairs(args: argparse.Namespace, index: int, judge: Judge) -> None:
         if op.cost(other_case) > most:
             continue
         other = registry.make(other_case, args.device, args.device)
-        note: Check = {"op": name, "config": f"pair:{factor}", "index": index}
+        config = f"pair:{factor}"
+        note: Check = {"op": registry.label(other_case), "config": config, "index": index}
         there = {**note, "case": repr(other.case), "after": repr(first.case)}
         back = {**note, "case": repr(first.case), "after": repr(other.case)}
         try:  # nothing in between

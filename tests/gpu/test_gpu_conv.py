@@ -11,6 +11,7 @@ from problems import registry
 from problems.conv import ConvCase, other_layouts
 from problems.conv_int8 import ConvInt8Case
 from problems.placing import odd_places
+from support.settings import without_tf32
 
 import mixed_gemm
 from mixed_gemm import reference
@@ -75,10 +76,10 @@ def test_every_kernel_and_split(record, case, dtype, bits):
 
 
 @pytest.mark.parametrize("case", CONVS[::3], ids=str)
-def test_float32(record, case, monkeypatch):
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+def test_float32(record, case):
     problem = make(replace(case, dtype=torch.float32))
-    record("qconv2d-float32", problem.ratio(problem.run()))
+    with without_tf32():
+        record("qconv2d-float32", problem.ratio(problem.run()))
 
 
 @pytest.mark.parametrize("bits", (4, 8))

@@ -22,6 +22,7 @@ from configs import (
 )
 from problems.gemm import FACTORS, Case, make
 from problems.registry import OPS
+from support.settings import without_tf32
 
 import mixed_gemm
 from mixed_gemm import reference
@@ -200,18 +201,14 @@ def test_selected_kernel_for_every_scheme(record, dtype, zero_mode, group_size):
 @pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32), ids=str)
 @pytest.mark.parametrize("zero_mode", ("none", "sub", "add"))
 def test_dequantize_dense(record, dtype, zero_mode):
-    allow = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = False
-    try:
-        schemes = {"scheme": tuple((group, zero_mode) for group in (-1, 32, 128))}
+    schemes = {"scheme": tuple((group, zero_mode) for group in (-1, 32, 128))}
+    with without_tf32():
         for case in cases_like(Case(65, 130, 520, dtype), free=FREE, **schemes):
             problem = make(case, "cuda")
             record(
                 f"dense-{str(dtype)[6:]}-{zero_mode}",
                 problem.ratio(problem.run(config="dequantize_dense")),
             )
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = allow
 
 
 def test_long_k_within_bound(record):

@@ -12,6 +12,7 @@ import pytest
 import torch
 from problems import registry
 from problems.placing import poison_free_memory
+from support.settings import without_tf32
 
 pytestmark = pytest.mark.gpu
 
@@ -31,9 +32,9 @@ READ_AT_ONCE = 64
 
 
 @pytest.fixture(autouse=True)
-def no_tf32(monkeypatch):
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+def no_tf32():
+    with without_tf32():
+        yield
 
 
 @functools.cache

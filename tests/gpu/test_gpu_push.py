@@ -17,7 +17,8 @@ QUEUES = {"CUDA_DEVICE_MAX_CONNECTIONS": "32", "CUDA_MODULE_LOADING": "EAGER"}
 @pytest.mark.parametrize("world", [2, 3, 8])
 def test_streams_of_one_gpu_get_the_sum_to_the_bit(world: int) -> None:
     tests = Path(__file__).resolve().parents[1]
-    paths = (str(tests / "python"), str(tests.parent), os.environ.get("PYTHONPATH", ""))
+    folders = (tests / "python", tests / "gpu", tests.parent)
+    paths = (*map(str, folders), os.environ.get("PYTHONPATH", ""))
     done = subprocess.run(  # a process of its own: kernels that wait for ever end with it
         [sys.executable, "-m", "support.push_on_one_gpu", str(world)],
         env={**os.environ, **QUEUES, "PYTHONPATH": os.pathsep.join(paths)},

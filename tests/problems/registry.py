@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from . import awq, block, conv, conv_int8, gemm, quantize, scaled, scaled_dynamic, weights
 from .covering import Row, Rules, all_pairs, may_meet, random_row
 from .values import seed_of
@@ -134,10 +136,17 @@ def op_of(case: object) -> str:
     return next(name for name, op in OPS.items() if type(case) is op.case)
 
 
+def label(case: object) -> str:
+    """What a table of all that was tried calls the op: float8 is a row of its own."""
+    if isinstance(case, scaled.ScaledCase) and case.operand != torch.int8:
+        return "scaled_mm of float8 by blocks" if case.block else "scaled_mm of float8"
+    if isinstance(case, quantize.QuantizeCase) and case.how.startswith("float8"):
+        return "quantize_fp8"
+    return op_of(case)
+
+
 def names() -> dict[str, Any]:
     """What ``eval(repr(case))`` needs."""
-    import torch
-
     return {"torch": torch, **{op.case.__name__: op.case for op in OPS.values()}}
 
 

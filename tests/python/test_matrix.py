@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from packaging.requirements import Requirement
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 import matrix
+import matrix_newest as newest
 
 from mixed_gemm import _library
 
@@ -28,6 +32,7 @@ def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: Any) -> Any:
 
     def told(cell: matrix.Cell) -> tuple[int, str]:
         monkeypatch.setattr(matrix, "CELLS", (cell,))
+        monkeypatch.setattr(matrix, "OTHERS", ())
         return matrix.main([]), capfd.readouterr().out
 
     return told
@@ -137,6 +142,100 @@ def test_the_rows_are_the_oldest_and_the_newest() -> None:
     assert oldest.torch.split(".")[:2] == [str(part) for part in _library.MIN_TORCH]
     assert oldest.pythons == ("3.10",)
     assert newest.or_older and len(set(newest.pythons)) > 3
+
+
+def test_the_newest_libraries_are_a_row_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: Any
+) -> None:
+    assert dict(matrix.OTHERS) == {newest.NAME: newest.run}
+    monkeypatch.setattr(matrix, "CELLS", ())
+    for result, status in (("passed", 0), ("not here", 0), ("failed", 1)):
+        row = ("newest", lambda folder, result=result: (result, "pytest 99"))
+        monkeypatch.setattr(matrix, "OTHERS", (row,))
+        monkeypatch.setattr(matrix, "FOLDER", tmp_path)
+        assert matrix.main([]) == status
+        assert f"newest: {result}: pytest 99" in capfd.readouterr().out
+        assert matrix.main(["9.9@9.9"]) == 0
+        assert "pytest 99" not in capfd.readouterr().out
+
+
+def test_the_newest_is_what_our_ranges_allow() -> None:
+    asked = {one.name: one for one in newest.asked()}
+    assert {"pytest", "hypothesis", "transformers", "peft"} <= set(asked)
+    assert asked["transformers"].specifier.contains("5.99.0")
+    assert not any("==" in str(one) for one in asked.values())
+
+
+def index(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """An index of which pip prints this."""
+    done = subprocess.CompletedProcess([], 0, stdout=text)
+    monkeypatch.setattr(newest.subprocess, "run", lambda *args, **options: done)
+
+
+def test_the_newest_version_is_read_from_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    python, one = Path("python"), Requirement("one>=5.2,<6")
+    index(monkeypatch, "one (6.1)\nAvailable versions: 6.1, 5.10.0, 5.9.1, 5.1\nINSTALLED: 5.1\n")
+    assert newest.newest(python, one) == "5.10.0"
+    index(monkeypatch, "")
+    with pytest.raises(matrix.NotHere, match="no index answers which versions of one"):
+        newest.newest(python, one)
+
+
+def test_what_is_held_back_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(newest, "asked", lambda: [Requirement("packaging"), Requirement("numpy")])
+    monkeypatch.setattr(newest, "pip", lambda python, log, *arguments: "")
+    monkeypatch.setattr(newest, "newest", lambda python, one: {"numpy": "99.1"}.get(one.name, "1"))
+    what = newest.taken(Path(sys.executable), tmp_path / "log")
+    assert "(held back, 99.1 is on the index)" in what
+    assert what.startswith(f"torch {version('torch')}, packaging {version('packaging')}, numpy ")
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "result"),
+    [
+        ("taken", matrix.NotHere("no index"), "not here"),
+        ("taken", matrix.Failed("pip broke"), "failed"),
+        ("test", matrix.Failed("pytest ended with 1"), "failed"),
+        ("test", subprocess.TimeoutExpired("pytest", 9), "failed"),
+    ],
+)
+def test_what_goes_wrong_with_the_newest_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, step: str, error: Exception, result: str
+) -> None:
+    def ends(python: Path, log: Path) -> str:
+        raise error
+
+    monkeypatch.setattr(newest, "environment", lambda home: Path(sys.executable))
+    monkeypatch.setattr(newest, "taken", lambda python, log: "pytest 99")
+    monkeypatch.setattr(newest, step, ends)
+    outcome, what = newest.run(tmp_path)
+    assert outcome == result and str(error) in what
+    assert ("with pytest 99" in what) == (step == "test")
+
+
+@pytest.mark.parametrize("program", ["def test_it():\n    assert 0\n", "import nothing_there\n"])
+def test_tests_that_fail_with_the_newest_libraries_fail_the_row(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str
+) -> None:
+    file = tmp_path / "test_one.py"
+    monkeypatch.setattr(newest, "TESTS", (str(file),))
+    monkeypatch.setattr(newest, "COLLECTED", str(file))
+    monkeypatch.setenv("JOBS", "1")
+    file.write_text("def test_it():\n    pass\n")
+    newest.test(Path(sys.executable), tmp_path / "log")
+    file.write_text(program)
+    with pytest.raises(matrix.Failed, match=r"pytest .*test_one\.py .*ended with"):
+        newest.test(Path(sys.executable), tmp_path / "log")
+
+
+def test_the_environment_sees_the_one_in_use(tmp_path: Path) -> None:
+    python = newest.environment(tmp_path / "home")
+    status, output = newest.run_in_tree(
+        [str(python), "-c", "import pytest, torch; print(torch.__version__, pytest.__version__)"],
+        tmp_path / "log",
+        1,
+    )
+    assert (status, output) == (0, f"{torch.__version__} {pytest.__version__}\n")
 
 
 def test_arguments_are_torch_and_python() -> None:

@@ -5,7 +5,8 @@ what a second GPU is not needed for.
 
 The kernels of all ranks run at once and wait for each other, so nothing may keep one of them from
 starting: messages are small, each stream has a queue of its own, and whatever else runs is loaded
-before. CUDA_DEVICE_MAX_CONNECTIONS=32 and CUDA_MODULE_LOADING=EAGER are set by who starts this.
+before. CUDA_DEVICE_MAX_CONNECTIONS=32 and CUDA_MODULE_LOADING=EAGER are set by who starts this, and
+with $MIXED_GEMM_RELIABILITY the number of sums is written there (tests/gpu/run_info.py).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import random
 import sys
 from dataclasses import dataclass
 
+import run_info
 import torch
 from torch import Tensor
 
@@ -35,6 +37,7 @@ class Rank:
 
 class Ranks:
     def __init__(self, world: int) -> None:
+        self.sums = 0
         size = torch.ops.mixed_gemm._inbox_bytes(MOST_BYTES, world)
         self.inboxes = [torch.zeros(size, dtype=torch.uint8, device="cuda") for _ in range(world)]
         self.ranks = [
@@ -73,11 +76,12 @@ class Ranks:
         for term in terms[1:]:
             want = want + term.float()
         integers = AS_INTEGERS[total.element_size()]
-        rank.wrong += (total.view(integers) != want.to(total.dtype).view(integers)).sum()
+        rank.wrong += (total.view(integers) != want.to(total.dtype).view(integers)).any()
 
     def sum(self, pick: random.Random, most_bytes: int, at_once: int) -> None:
         """So many sums on every stream, then the comparisons."""
         calls = []
+        self.sums += at_once * len(self.ranks)
         for _ in range(at_once):
             nbytes = 16 * int(2 ** pick.uniform(0, (most_bytes // 16).bit_length() - 1))
             calls.append((self.terms(nbytes, pick.choice(DTYPES), pick.randrange(2048)),
@@ -93,13 +97,27 @@ class Ranks:
     def settle(self, what: str) -> None:
         torch.cuda.synchronize()
         wrong = [int(rank.wrong) for rank in self.ranks]
-        assert not any(wrong), f"{what}: elements differ, by rank: {wrong}"
+        assert not any(wrong), f"{what}: sums differ, by rank: {wrong}"
         print(f"{what}: ok", flush=True)
+
+    def wrong(self) -> int:
+        return sum(int(rank.wrong) for rank in self.ranks)
 
 
 def main() -> None:
     world = int(sys.argv[1])
-    pick, ranks = random.Random(world), Ranks(world)
+    ranks = Ranks(world)
+    try:
+        try_all(ranks, world)
+    finally:
+        row = {"count": ranks.sums, "failed": ranks.wrong()}
+        name = f"sums over ranks, {world} of them streams of one GPU"
+        run_info.write_part("cases", f"push-{world}", "cuda", [{"name": name, **row}])
+    print("done", flush=True)
+
+
+def try_all(ranks: Ranks, world: int) -> None:
+    pick = random.Random(world)
     most = MOST_BYTES if world == 2 else 2**17
     for _ in range(20):  # one by one, so that a first fault is easy to place
         ranks.sum(pick, most, 1)
@@ -118,7 +136,6 @@ def main() -> None:
         for _ in range(24):
             ranks.sum(pick, most, 1)
         ranks.settle(f"around epoch {around}")
-    print("done", flush=True)
 
 
 if __name__ == "__main__":
