@@ -12,6 +12,7 @@ from torch import Tensor
 from ..ops.problem import DTYPES, ceil_div
 from ..weights.scheme import Side
 from .errors import CheckpointError
+from .experts import is_expert, refusal
 from .index import TensorIndex, Tensors
 
 # Elements of K that share a scale in most files: what tensors may mean that do not say it.
@@ -97,6 +98,8 @@ class LayerTensors:
     def matrix(self, role: str, *dtypes: torch.dtype) -> tuple[int, int]:
         """The shape of a tensor that must be 2-D, not empty, and of one of ``dtypes``."""
         shape, dtype = self.shape(role), self.dtype(role)
+        if len(shape) == 3 and is_expert(self.tensor_name(role)):
+            raise self.error(role, refusal())
         if len(shape) != 2 or 0 in shape or dtype not in dtypes:
             allowed = " or ".join(str(x).removeprefix("torch.") for x in dtypes)
             raise self.error(role, f"must be {allowed}, 2-D and not empty, got {dtype} {shape}")

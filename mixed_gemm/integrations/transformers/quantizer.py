@@ -17,6 +17,7 @@ from transformers.quantizers.quantizers_utils import should_convert_module
 from ...formats.codec import Codec
 from ...formats.detect import detect
 from ...formats.errors import CheckpointError
+from ...formats.experts import is_expert, refusal
 from ...formats.index import TensorIndex
 from ...formats.layer import LayerTensors, modules_with
 from ...nn.embedding import Embedding
@@ -114,11 +115,7 @@ class MixedGemmQuantizer(HfQuantizer):
                 module = as_linear(module)
             wanted = nn.Embedding if name in embeddings else nn.Linear
             if not isinstance(module, wanted):
-                kind = "no module" if module is None else f"a {type(module).__name__}"
-                raise layer.error(
-                    codec.anchor,
-                    f"is quantized, but {target} is {kind} of the model, not a {wanted.__name__}",
-                )
+                raise layer.error(codec.anchor, _why_no_place(model, target, wanted, name))
             infos.append(_check(layer, codec, module))
             new = pending(name, codec, layer, module, asked.weight_only, asked.float8)
             model.set_submodule(target, new)
@@ -204,6 +201,23 @@ def _get(model: nn.Module, name: str) -> nn.Module | None:
         return model.get_submodule(name)
     except AttributeError:
         return None
+
+
+def _why_no_place(model: nn.Module, target: str, wanted: type[nn.Module], name: str) -> str:
+    """Why a quantized layer of the files has no place in the model.
+
+    Args:
+        target: what it is called in the model. wanted: nn.Linear or nn.Embedding. name: in the
+            files.
+    """
+    owner, _, part = target.rpartition(".")
+    module, holder = _get(model, target), _get(model, owner)
+    is_joined = getattr(getattr(holder, part, None), "ndim", 2) == 3
+    if is_joined or is_expert(name):
+        who = type(model).__name__ if holder is None else type(holder).__name__
+        return refusal(f"them in a {who}")
+    kind = "no module" if module is None else f"a {type(module).__name__}"
+    return f"is quantized, but {target} is {kind} of the model, not a {wanted.__name__}"
 
 
 def _check(layer: LayerTensors, codec: Codec, module: nn.Linear | nn.Embedding) -> Any:
