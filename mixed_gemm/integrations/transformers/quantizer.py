@@ -20,6 +20,7 @@ from ...formats.errors import CheckpointError
 from ...formats.experts import is_expert, refusal
 from ...formats.index import TensorIndex
 from ...formats.layer import LayerTensors, modules_with
+from ...formats.unread import check_unread
 from ...nn.embedding import Embedding
 from ...nn.linear import Linear
 from ...quantization.conv1d import as_linear, is_conv1d
@@ -88,7 +89,7 @@ class MixedGemmQuantizer(HfQuantizer):
         index = TensorIndex(where, files)
         source = index.config.get("quantization_config", source)
         try:
-            codec = detect(source, where, index)
+            codec = detect(source, where / "config.json", index)
         except ValueError as error:
             raise CheckpointError(where / "config.json", "", str(error)) from error
         self._swap(model, codec, index)
@@ -120,6 +121,7 @@ class MixedGemmQuantizer(HfQuantizer):
             new = pending(name, codec, layer, module, asked.weight_only, asked.float8)
             model.set_submodule(target, new)
             new.not_unexpected = (model, target)
+        check_unread(index, codec, found)
         scaled = leftover_scales(index.names(), found)
         swap_activations(model, index, module_names(model, self, scaled), dtype)
         warn_of_differences(codec, infos, index.path, asked.float8)
