@@ -2,7 +2,7 @@
 format -> key -> row. ``keys.py`` holds a file to it, and docs/checkpoint_keys.md shows it.
 
 The keys are those of transformers, compressed-tensors, vLLM, GPTQModel, AutoGPTQ, optimum,
-AutoRound, AutoAWQ and AutoFP8; a test compares them with what these packages know.
+AutoRound and AutoAWQ; a test compares them with what these packages know.
 """
 
 from __future__ import annotations

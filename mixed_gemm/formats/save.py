@@ -37,7 +37,7 @@ class _Source(Protocol):
     layers: tuple[str, ...]
     ignore: tuple[str, ...]
     config: dict[str, Any]
-    carried: Mapping[str, Any]
+    carried: dict[str, Any]
 
     def layer(self, name: str) -> QuantizedWeight: ...
     def plain(self) -> Iterator[tuple[str, Tensor]]: ...
