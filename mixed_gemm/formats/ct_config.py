@@ -95,7 +95,9 @@ class WeightRules:
         groups = config.get("config_groups") or {}
         if not isinstance(groups, Mapping):
             raise CheckpointError(where, "", "config_groups must be an object")
-        self._rules = [self._rule(name, group) for name, group in groups.items()]
+        self._has_groups = bool(groups)
+        with_weights = {x: group for x, group in groups.items() if not _is_without_weights(group)}
+        self._rules = [self._rule(name, group) for name, group in with_weights.items()]
         self.is_aligned = _is_before(str(config.get("version") or ""), _DENSE_SINCE)
         self.zeros_added, self.conv1d = _named(config, "zeros_added"), _named(config, "conv1d")
         self.embeddings = _named(config, "embeddings")
@@ -117,8 +119,6 @@ class WeightRules:
         targets = group.get("targets") if isinstance(group, Mapping) else None
         if not isinstance(targets, list) or not isinstance(weights, Mapping):
             reason = "" if not isinstance(group, list) else ". Presets by name are not read"
-            if isinstance(targets, list) and weights is None:
-                reason = ": weights are null, and rounding activations alone is not read"
             raise CheckpointError(
                 self._where,
                 "",
@@ -151,10 +151,10 @@ class WeightRules:
 
     def of(self, name: str) -> WeightArgs:
         """What holds for one module; the most direct target decides."""
-        ranked = sorted(self._rules, key=lambda rule: rule.rank(name), reverse=True)
-        if not ranked:
+        if not self._has_groups:
             return self._default
-        if ranked[0].rank(name) == 0:
+        ranked = sorted(self._rules, key=lambda rule: rule.rank(name), reverse=True)
+        if not ranked or ranked[0].rank(name) == 0:
             raise CheckpointError(
                 self._where, name, "has quantized tensors, but no target of config_groups names it"
             )
@@ -218,6 +218,13 @@ def _side(asked: Mapping[str, object]) -> Side:
     )
 
 
+def _is_without_weights(group: object) -> bool:
+    """Whether a group rounds activations alone: queries, keys and values of attention."""
+    if not isinstance(group, Mapping) or not isinstance(group.get("targets"), list):
+        return False
+    return group.get("weights") is None and isinstance(group.get("input_activations"), Mapping)
+
+
 def _each_once(notes: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, notes)))
 
@@ -227,6 +234,12 @@ def _lost(group: Mapping[str, object]) -> str:
     activations = group.get("input_activations")
     if not isinstance(activations, Mapping) or _activations(group) is not None:
         return ""
+    if _is_without_weights(group):
+        names = ", ".join(map(str, group.get("targets")))  # type: ignore[call-overload]
+        return (
+            f"the file asks for rounded activations in {names}, which have no quantized weights; "
+            "they stay in the dtype of the model here"
+        )
     kind = "float8" if activations.get("type") == "float" else f"int{activations.get('num_bits')}"
     return (
         f"the file asks for {kind} activations too; only its weights are used here, with "

@@ -86,7 +86,7 @@ class Row:
     why: the reason: of a key that is told, a sentence of what is not done; of others, the end of
         one.
     fine: of a key that is told or refused, the values that ask for nothing; of others those that
-        are read. None (JSON's null) is always fine.
+        are read. None (JSON's null) and an empty string are always fine.
     inside: the section of the table for the keys of an object in it, or of the objects in a list.
     each: it holds objects by name, and ``inside`` is for each of them.
     kept: of a key that is told: ``save_checkpoint`` writes it again.

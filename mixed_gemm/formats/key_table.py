@@ -10,6 +10,7 @@ from __future__ import annotations
 from .key_rows import Row, applied, at_least, inert, one_of, refused, told, without
 
 _FLOATS = one_of("float16", "bfloat16", "float32")
+_FP8_NAMES = one_of("float-quantized", "naive-quantized")
 _GPTQ_LAYOUTS = one_of("gptq", "gptq_v2")
 _ACTIVATIONS = (
     "the file asks for rounded activations too ({path}: {value}); only its weights are used here, "
@@ -154,8 +155,8 @@ _FP8: dict[str, Row] = {
     "activation_scheme": applied("activations are rounded by row (dynamic) or with one scale"),
     "weight_block_size": applied("rows and columns that share a scale; null is all of them"),
     "fmt": applied("float8_e4m3fn", one_of("e4m3", "float8_e4m3fn")),
-    "format": applied("float8_e4m3fn", one_of("e4m3", "float8_e4m3fn", "fp8")),
-    "checkpoint_format": applied("as format", one_of("e4m3", "float8_e4m3fn", "fp8")),
+    "format": applied("float8_e4m3fn", _FP8_NAMES),
+    "checkpoint_format": applied("as format", _FP8_NAMES),
     "data_type": applied("float8_e4m3fn", without("e5m2")),
     "bits": applied("bits of a code", one_of(8)),
     "sym": applied("float8 has no zero points", one_of(True)),

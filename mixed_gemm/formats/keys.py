@@ -50,7 +50,7 @@ def _walk(config: Mapping[str, Any], section: str, prefix: str, answer: Answer, 
         if row is None:
             answer.unknown.append(path)
             continue
-        if value is None:
+        if value in (None, ""):
             continue
         if not row.fine.test(value):
             if row.use is Use.TOLD:

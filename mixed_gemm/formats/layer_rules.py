@@ -45,7 +45,10 @@ class LayerRules:
         self.group_size = _size(config, where)
         self.has_rules = bool(config.get("dynamic") or config.get("extra_config"))
         self._dynamic = list(self._read(config, "dynamic", where))
-        self._extra = list(self._read(config, "extra_config", where))
+        extra = list(self._read(config, "extra_config", where))
+        # Files of many experts name many layers.
+        self._named = {rule.pattern: rule for rule in extra if _is_name(rule.pattern)}
+        self._extra = [rule for rule in extra if not _is_name(rule.pattern)]
 
     def _read(self, config: Config, key: str, where: Path) -> Iterator[_Rule]:
         rules = config.get(key)
@@ -63,12 +66,9 @@ class LayerRules:
     def _of(self, name: str) -> Iterator[_Rule]:
         """The rules for a layer, the one that decides first."""
         yield from (rule for rule in self._dynamic if matches_pattern(rule.pattern, name))
-        yield from (rule for rule in self._extra if rule.pattern == name)
-        yield from (
-            rule
-            for rule in self._extra
-            if not _is_name(rule.pattern) and finds_pattern(rule.pattern, name)
-        )
+        if name in self._named:
+            yield self._named[name]
+        yield from (rule for rule in self._extra if finds_pattern(rule.pattern, name))
 
     def bits_of(self, name: str) -> tuple[int, ...]:
         """What is stated for a layer, the most direct first."""

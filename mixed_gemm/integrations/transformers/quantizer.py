@@ -15,6 +15,7 @@ from transformers.quantizers.base import HfQuantizer
 from transformers.quantizers.quantizers_utils import should_convert_module
 
 from ...formats.codec import Codec
+from ...formats.config import model_config, quantization_config
 from ...formats.detect import detect
 from ...formats.errors import CheckpointError
 from ...formats.experts import is_expert, refusal
@@ -88,10 +89,11 @@ class MixedGemmQuantizer(HfQuantizer):
         where = files[0].parent
         index = TensorIndex(where, files)
         source = index.config.get("quantization_config", source)
+        _, said_in = quantization_config(where, model_config(where))
         try:
-            codec = detect(source, where / "config.json", index)
+            codec = detect(source, said_in, index)
         except ValueError as error:
-            raise CheckpointError(where / "config.json", "", str(error)) from error
+            raise CheckpointError(said_in, "", str(error)) from error
         self._swap(model, codec, index)
         return model
 

@@ -231,9 +231,10 @@ REFUSED = {
                         r"floats must have 8 bits, got 4"),
     "scales of a byte": ("ct_pack_4bit", {"config_groups": args(scale_dtype="torch.uint8")},
                          r"scale_dtype must be float16 or .*, got \"torch.uint8\""),
+    "no group for it": ("ct_pack_4bit", {"config_groups": {"a": {
+        "targets": ["Linear"], "input_activations": {"num_bits": 8}}}},
+        "has quantized tensors, but no target of config_groups names it"),
     "preset": ("ct_pack_4bit", {"config_groups": {"W4A16": ["Linear"]}}, "Presets by name"),
-    "attention": ("ct_pack_4bit", {"config_groups": {"a": {"targets": ["LlamaAttention"]}}},
-                  "weights are null, and rounding activations alone is not read"),
     "rotation": ("gptq_v1_4bit", {"rotation": "hadamard"}, rf"rotation is \"hadamard\".*{ROTATED}"),
     "rotated awq": ("awq_gemm", {"rotation": "random"}, ROTATED),
     "rotated rule": ("gptq_v1_4bit", {"dynamic": {"+:x": {"rotation": "random"}}}, ROTATED),
@@ -261,6 +262,29 @@ def test_what_changes_the_arithmetic_is_refused_by_name(broken, tmp_path: Path, 
     with pytest.raises(CheckpointError, match=text) as error:
         mixed_gemm.from_pretrained(path)
     assert error.value.file == str(path / "config.json")
+
+
+def moved(path: Path, file: str, part: str) -> Path:
+    """The quantization_config of a folder put into another file, or another part of config.json."""
+    config = json.loads((path / "config.json").read_text())
+    said = config.pop("quantization_config")
+    found = said if file != "config.json" else {**config, part: {"quantization_config": said}}
+    (path / "config.json").write_text(json.dumps(config))
+    (path / file).write_text(json.dumps(found))
+    return path / file
+
+
+@pytest.mark.parametrize("file", ["quantize_config.json", "quant_config.json", "config.json"])
+def test_it_is_refused_wherever_it_stands(broken, file: str) -> None:
+    path = broken("gptq_v1_4bit", rotation="hadamard")
+    said_in = moved(path, file, "text_config")
+    with pytest.raises(CheckpointError, match=ROTATED) as error:
+        open_checkpoint(path)
+    assert error.value.file == str(said_in)
+    if file != "config.json":  # a Llama of transformers has no part of that name
+        with pytest.raises(CheckpointError, match=ROTATED) as error:
+            mixed_gemm.from_pretrained(path)
+        assert error.value.file == str(said_in)
 
 
 def test_the_command_refuses_it_and_writes_nothing(broken, tmp_path: Path) -> None:
@@ -351,6 +375,9 @@ TOLD = {
            "rounded keys and values", True),
     "outputs": ("ct_pack_4bit", {"config_groups": {"group_0": {
         **args()["group_0"], "output_activations": {"num_bits": 8}}}}, "rounded outputs", False),
+    "attention": ("ct_pack_4bit", {"config_groups": {**args(), "a": {
+        "targets": ["LlamaAttention"], "input_activations": {"num_bits": 8, "type": "float"}}}},
+        "rounded activations in LlamaAttention", False),
     "w4a8": ("ct_pack_4bit", {"config_groups": {"group_0": {
         **args()["group_0"], "input_activations": {"num_bits": 8, "dynamic": True}}}},
         "asks for int8 activations too", False),
