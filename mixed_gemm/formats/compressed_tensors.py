@@ -159,8 +159,8 @@ class CompressedTensors:
         n, words = layer.matrix("weight_packed", torch.int32)
         if not layer.has("weight_shape"):
             if 32 % bits:
-                raise layer.error("weight_shape", f"is missing, and words of {bits} bits may end "
-                                  "anywhere")  # fmt: skip
+                reason = f"is missing, and the last word may hold any number of {bits}-bit codes"
+                raise layer.error("weight_shape", reason)
             return n, words * 32 // bits
         layer.expect("weight_shape", (2,), torch.int64, torch.int32)
         shape = layer.load("weight_shape").tolist()

@@ -16,7 +16,6 @@ LEGACY = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
 # Other names of a quant_method.
 _ALIASES = {
     "compressed_tensors": "compressed-tensors",
-    "sparseml": "compressed-tensors",  # before 0.5
     "intel/auto-round": "auto-round",
 }
 

@@ -54,13 +54,20 @@ def _walk(config: Mapping[str, Any], section: str, prefix: str, answer: Answer, 
             continue
         if not row.fine.test(value):
             if row.use is Use.TOLD:
-                answer.notes.append(row.why.format(path=path, value=shown(value)))
-                answer.lost += [] if row.kept else answer.notes[-1:]
+                _tell(path, value, row, answer)
             else:
                 answer.refusals.append(_refusal(path, value, row))
                 continue
         for name, inner in _objects(value, row.each) if row.inside and left else ():
             _walk(inner, row.inside, f"{path}{name}.", answer, left - 1)
+
+
+def _tell(path: str, value: Any, row: Row, answer: Answer) -> None:
+    """Once for each reason: rules for single layers may repeat it many times."""
+    start = row.why.partition("{")[0]
+    if not any(note.startswith(start) for note in answer.notes):
+        answer.notes.append(row.why.format(path=path, value=shown(value)))
+        answer.lost += [] if row.kept else answer.notes[-1:]
 
 
 def _refusal(path: str, value: Any, row: Row) -> str:
@@ -93,7 +100,7 @@ def check_keys(config: Config, section: str, where: Path) -> Answer:
         more = f" (and {others} more keys are refused)" if others else ""
         raise CheckpointError(where, "", f"{answer.refusals[0]}{more}")
     if answer.unknown:
-        some = ", ".join(answer.unknown[:10])
+        some = ", ".join(x if x.isprintable() else ascii(x) for x in answer.unknown[:10])[:500]
         more = f" and {len(answer.unknown) - 10} more" if len(answer.unknown) > 10 else ""
         warnings.warn(
             f"{where}: the quantization_config has {some}{more}, which is not known here and not "

@@ -46,9 +46,9 @@ class LayerRules:
         self.has_rules = bool(config.get("dynamic") or config.get("extra_config"))
         self._dynamic = list(self._read(config, "dynamic", where))
         extra = list(self._read(config, "extra_config", where))
-        # Files of many experts name many layers.
+        # Files of many experts name many layers, which are looked up; parts of names are searched.
         self._named = {rule.pattern: rule for rule in extra if _is_name(rule.pattern)}
-        self._extra = [rule for rule in extra if not _is_name(rule.pattern)]
+        self._extra = [rule for rule in extra if _is_part(rule.pattern)]
 
     def _read(self, config: Config, key: str, where: Path) -> Iterator[_Rule]:
         rules = config.get(key)
@@ -56,12 +56,12 @@ class LayerRules:
             if not isinstance(said, Mapping) or (key == "dynamic" and pattern.startswith(_DENSE)):
                 continue
             bits, size = int_option(said, where, "bits"), _size(said, where)
-            if bits is None and size is None:
-                continue
             pattern = pattern.removeprefix(_QUANTIZED) if key == "dynamic" else pattern
-            if (key == "dynamic" or not _is_name(pattern)) and (found := pattern_problem(pattern)):
-                raise ValueError(f"the pattern {pattern!r} of {key} {found}")
-            yield _Rule(pattern, bits, size)
+            problem = pattern_problem(pattern) if key == "dynamic" or not _is_name(pattern) else ""
+            if problem and (bits is not None or size is not None):
+                raise ValueError(f"the pattern {pattern!r} of {key} {problem}")
+            if not problem:
+                yield _Rule(pattern, bits, size)
 
     def _of(self, name: str) -> Iterator[_Rule]:
         """The rules for a layer, the one that decides first."""
@@ -93,5 +93,10 @@ def _size(config: Config, where: Path) -> int | None:
 
 
 def _is_name(pattern: str) -> bool:
-    """Whether it is the name of a layer: AutoRound takes those as they are."""
+    """Whether it may be the name of a layer: AutoRound takes those as they are."""
     return all(part.isidentifier() or part.isdigit() for part in pattern.split("."))
+
+
+def _is_part(pattern: str) -> bool:
+    """Whether it may fit layers that have another name."""
+    return not _is_name(pattern) or pattern.count(".") < 2

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from support import packed
 
 import mixed_gemm
-from mixed_gemm.formats import CheckpointError, open_checkpoint
+from mixed_gemm.formats import CheckpointError, layer_rules, open_checkpoint
+from mixed_gemm.formats.layer_rules import LayerRules
 from mixed_gemm.formats.share import COLUMNS, Span, read_share
 
 GPTQ = {"quant_method": "gptq", "sym": False, "desc_act": False, "checkpoint_format": "gptq"}
@@ -83,6 +84,7 @@ BY_RULE = {
     "name": ("extra_config", NAME),
     "regular expression": ("extra_config", r".*down_proj.*"),
     "part of a name": ("extra_config", r"mlp\.down"),
+    "last part": ("extra_config", "down_proj"),
     "pattern": ("dynamic", r"+:.*\.down_proj.*"),
     "pattern without a sign": ("dynamic", r"model\.layers\.\d+\.mlp\.down_proj"),
 }
@@ -105,7 +107,11 @@ def test_the_first_rule_that_fits_decides(tmp_path) -> None:
     layer = packed.random_layer(64, 160, 96, symmetric=False)
     rules = {r"+:.*mlp.*": {"group_size": 96}, r"+:.*": {"group_size": 128}}
     config = {**GPTQ, "bits": 4, "group_size": 32, "dynamic": rules}
-    assert torch.equal(opened(tmp_path, packed.gptq(layer), config), layer.weight())
+    assert torch.equal(opened(tmp_path / "a", packed.gptq(layer), config), layer.weight())
+    # One that says nothing of sizes leaves the size of all layers.
+    rules = {r"+:.*mlp.*": {"damp_percent": 0.1}, r"+:.*": {"group_size": 128}}
+    config = {**GPTQ, "bits": 4, "group_size": 96, "dynamic": rules}
+    assert torch.equal(opened(tmp_path / "b", packed.gptq(layer), config), layer.weight())
 
 
 def test_bits_are_those_of_the_rule(tmp_path) -> None:
@@ -169,6 +175,17 @@ def test_rules_that_cannot_be_read_are_refused(tmp_path, change, text) -> None:
     layer = packed.random_layer(64, 128, 32)
     with pytest.raises(CheckpointError, match=text):
         opened(tmp_path, packed.gptq(layer), {**GPTQ, "bits": 4, "group_size": 32, **change})
+
+
+def test_rules_by_name_are_looked_up_and_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer each, as AutoRound writes them for experts: 70,000 times 70,000 searches take days."""
+    names = [f"model.layers.0.mlp.experts.{i}.down_proj" for i in range(3000)]
+    config = {"bits": 4, "group_size": 128, "extra_config": dict.fromkeys(names, {"bits": 8})}
+    rules, searched = LayerRules(config, Path()), []
+    monkeypatch.setattr(layer_rules, "finds_pattern", lambda *given: searched.append(given))
+    assert {rules.bits_of(name) for name in names} == {(8, 4)}
+    assert rules.bits_of("model.layers.0.mlp.up_proj") == (4,)
+    assert searched == []
 
 
 def test_a_rule_that_says_nothing_of_sizes_may_have_any_pattern(tmp_path) -> None:

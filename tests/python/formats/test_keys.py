@@ -139,7 +139,6 @@ def test_a_refused_format_names_itself_and_not_a_reader(tmp_path: Path) -> None:
     ("folder", "options"),
     [
         ("ct_pack_4bit", {"quant_method": "compressed_tensors"}),
-        ("ct_pack_4bit", {"quant_method": "sparseml"}),
         ("gptq_v1_4bit", {"quant_method": None, "method": "GPTQ"}),
         ("gptq_v1_4bit", {"quant_method": "intel/auto-round", "packing_format": "auto_round:gptq"}),
         ("awq_gemm", {"version": None, "checkpoint_format": "gemm"}),
