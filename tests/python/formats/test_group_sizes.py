@@ -178,9 +178,9 @@ def test_rules_that_cannot_be_read_are_refused(tmp_path, change, text) -> None:
 
 
 def test_rules_by_name_are_looked_up_and_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A layer each, as AutoRound writes them for experts: 70,000 times 70,000 searches take days."""
+    """AutoRound writes one for each expert: 70,000 times 70,000 searches take days."""
     names = [f"model.layers.0.mlp.experts.{i}.down_proj" for i in range(3000)]
-    config = {"bits": 4, "group_size": 128, "extra_config": dict.fromkeys(names, {"bits": 8})}
+    config = {"bits": 4, "group_size": 128, "extra_config": {key: {"bits": 8} for key in names}}
     rules, searched = LayerRules(config, Path()), []
     monkeypatch.setattr(layer_rules, "finds_pattern", lambda *given: searched.append(given))
     assert {rules.bits_of(name) for name in names} == {(8, 4)}
