@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -59,8 +60,9 @@ def address(requirement: str) -> tuple[str, str]:
     return f"{metadata['name']}=={metadata['version']}", found["download_info"]["url"]
 
 
-def sources(url: str) -> Mapping[str, str]:
-    """The Python files that names are looked for in, by path in the archive."""
+@contextmanager
+def remote(url: str) -> Iterator[ZipFile]:
+    """A wheel on the index, of which only the files that are read are fetched."""
     # Of pip, since only it has what leads to the index of this machine.
     from pip._internal.network.lazy_wheel import (  # type: ignore[import-untyped,unused-ignore]
         LazyZipOverHTTP,
@@ -69,8 +71,14 @@ def sources(url: str) -> Mapping[str, str]:
         PipSession,
     )
 
+    with LazyZipOverHTTP(url, PipSession()) as file, ZipFile(file) as archive:
+        yield archive
+
+
+def sources(url: str) -> Mapping[str, str]:
+    """The Python files that names are looked for in, by path in the archive."""
     wanted = [need.module.replace(".", "/") for need in needs()]
-    with LazyZipOverHTTP(url, PipSession()) as remote, ZipFile(remote) as archive:
+    with remote(url) as archive:
         return {
             name: archive.read(name).decode()
             for name in archive.namelist()

@@ -19,7 +19,8 @@ from ..ops.problem import DTYPES
 from ..weights.exchange import QuantizedWeight
 from .bitfields import unpack_dense
 from .decode import from_codes
-from .layer import Config, LayerInfo, LayerTensors, int_option
+from .layer import Config, LayerInfo, LayerTensors
+from .layer_rules import LayerRules
 
 _NIBBLE_OF_COLUMN = (0, 4, 1, 5, 2, 6, 3, 7)
 
@@ -31,6 +32,18 @@ def unpack_columns(words: Tensor) -> Tensor:
     return nibbles[..., list(_NIBBLE_OF_COLUMN)].reshape(rows, width * 8)
 
 
+def four_bits(config: Config, where: Path) -> LayerRules:
+    """What the configuration of an AWQ file says of its layers.
+
+    Raises:
+        ValueError: bits are not 4, which no such file has.
+    """
+    rules = LayerRules(config, where)
+    if rules.bits not in (None, 4):
+        raise ValueError(f"bits must be 4, got {rules.bits}")
+    return rules
+
+
 class AwqGemm:
     title = "AWQ gemm"
     anchor = "qweight"
@@ -40,12 +53,11 @@ class AwqGemm:
         {"qweight": (1, 0), "qzeros": (1, 0), "scales": (1, 0), "bias": (0, None)}
     )
     notes: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
     def __init__(self, config: Config, where: Path) -> None:
-        bits = int_option(config, where, "bits", "w_bit")
-        if bits not in (None, 4):
-            raise ValueError(f"bits must be 4, got {bits}")
-        self._group_size = int_option(config, where, "group_size", "q_group_size")
+        self._rules = four_bits(config, where)
+        self._zero_point = config.get("zero_point")
 
     def describe(self, layer: LayerTensors) -> LayerInfo:
         k, width = layer.matrix("qweight", torch.int32)
@@ -54,7 +66,10 @@ class AwqGemm:
         layer.expect("scales", (groups, n), *DTYPES)
         if layer.has("qzeros"):
             layer.expect("qzeros", (groups, width), torch.int32)
-        size = layer.group_size("scales", k, groups, self._group_size)
+        elif self._zero_point is True:
+            raise layer.error("qzeros", "is missing, and the configuration says zero_point: true")
+        stated = self._rules.group_sizes_of(layer.name)
+        size = layer.group_size("scales", k, groups, stated, derive=self._rules.has_rules)
         nbytes = layer.nbytes(self.roles)
         return LayerInfo(layer.name, k, n, 4, size, "int", layer.has("qzeros"), nbytes)
 

@@ -17,30 +17,26 @@ from torch import Tensor
 
 from ..ops.problem import DTYPES, ceil_div
 from ..weights.exchange import QuantizedWeight
+from .awq import four_bits
 from .bitfields import to_signed, unpack_dense
 from .decode import from_codes
-from .layer import Config, LayerInfo, LayerTensors, int_option
+from .layer import Config, LayerInfo, LayerTensors
+from .layer_rules import LayerRules
+
+# Elements of K that share a scale in llm-awq files without a configuration. Padding hides how many
+# groups there are.
+_UNSTATED = 128
 
 
-def _options(config: Config, where: Path) -> int:
-    bits = int_option(config, where, "bits", "w_bit")
-    if bits not in (None, 4):
-        raise ValueError(f"bits must be 4, got {bits}")
-    size = int_option(config, where, "group_size", "q_group_size")
-    if size is not None and size != -1 and size < 1:
-        raise ValueError(f"group_size must be -1 or positive, got {size}")
-    # Padding hides the number of groups. 128 is what llm-awq files without a config have.
-    return 128 if size is None else size
-
-
-def _groups(layer: LayerTensors, k: int, group_size: int, padded: int) -> tuple[int, int]:
+def _groups(layer: LayerTensors, k: int, rules: LayerRules, padded: int) -> tuple[int, int]:
     """(group size or -1, number of groups)."""
-    groups = 1 if group_size == -1 else ceil_div(k, group_size)
+    size = (*rules.group_sizes_of(layer.name), _UNSTATED)[0]
+    groups = 1 if size == -1 else ceil_div(k, size)
     if groups > padded:
         raise layer.error(
-            "scales", f"has {padded} groups, fewer than K={k}, group_size={group_size} give"
+            "scales", f"has {padded} groups, fewer than K={k}, group_size={size} give"
         )
-    return (-1 if groups == 1 else group_size), groups
+    return (-1 if groups == 1 else size), groups
 
 
 def _used(layer: LayerTensors, scales: Tensor, groups: int) -> Tensor:
@@ -59,21 +55,22 @@ class AwqGemv:
     anchor = "qweight"
     roles: tuple[str, ...] = ("qweight", "qzeros", "scales", "bias")
     notes: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
     def __init__(self, config: Config, where: Path) -> None:
-        self._group_size = _options(config, where)
+        self._rules = four_bits(config, where)
 
     def describe(self, layer: LayerTensors) -> LayerInfo:
         n, words = layer.matrix("qweight", torch.int32)
         _, width = layer.matrix("qzeros", torch.int32)
         layer.expect("qzeros", (n, width), torch.int32)
         layer.expect("scales", (n, 8 * width), *DTYPES)
-        size, _ = _groups(layer, words * 8, self._group_size, 8 * width)
+        size, _ = _groups(layer, words * 8, self._rules, 8 * width)
         nbytes = layer.nbytes(self.roles)
         return LayerInfo(layer.name, words * 8, n, 4, size, "int", True, nbytes)
 
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
-        groups = ceil_div(info.in_features, self._group_size) if info.group_size != -1 else 1
+        groups = ceil_div(info.in_features, info.group_size) if info.group_size != -1 else 1
         codes = unpack_dense(layer.load("qweight"), 4, info.in_features)
         zeros = unpack_dense(layer.load("qzeros"), 4, groups)
         scales = _used(layer, layer.load_floats("scales").t(), groups).t()
@@ -93,12 +90,13 @@ def unpack_fast(words: Tensor) -> Tensor:
 class AwqGemvFast:
     anchor = "qweight"
     notes: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
     def __init__(self, config: Config, where: Path, zeros: str) -> None:
         self.title = "AWQ gemv_fast" if zeros == "qzeros" else "llm-awq"
         self.roles: tuple[str, ...] = ("qweight", zeros, "scales", "bias")
         self._zeros = zeros
-        self._group_size = _options(config, where)
+        self._rules = four_bits(config, where)
 
     def describe(self, layer: LayerTensors) -> LayerInfo:
         rows, k = layer.matrix("qweight", torch.int16)
@@ -107,12 +105,12 @@ class AwqGemvFast:
         padded, _ = layer.matrix("scales", *DTYPES)
         layer.expect("scales", (padded, 4 * rows), *DTYPES)
         layer.expect(self._zeros, (padded, 4 * rows), *DTYPES)
-        size, _ = _groups(layer, k, self._group_size, padded)
+        size, _ = _groups(layer, k, self._rules, padded)
         nbytes = layer.nbytes(self.roles)
         return LayerInfo(layer.name, k, 4 * rows, 4, size, "int", True, nbytes)
 
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
-        groups = ceil_div(info.in_features, self._group_size) if info.group_size != -1 else 1
+        groups = ceil_div(info.in_features, info.group_size) if info.group_size != -1 else 1
         codes = unpack_fast(layer.load("qweight"))
         scales = _used(layer, layer.load_floats("scales"), groups)
         products = layer.load_floats(self._zeros)[:groups]

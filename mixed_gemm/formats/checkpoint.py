@@ -19,6 +19,7 @@ from .errors import CheckpointError, CheckpointWarning
 from .gguf import Gguf
 from .index import TensorIndex
 from .layer import LayerInfo, LayerTensors, modules_with
+from .unread import check_unread
 
 
 class Checkpoint:
@@ -43,7 +44,8 @@ class Checkpoint:
         notes: what the file asks for beyond its weights, in words (8-bit activations).
 
     Raises:
-        CheckpointError: a layer has a shape or dtype that its format does not allow.
+        CheckpointError: a layer has a shape or dtype that its format does not allow, or a tensor is
+            quantized that the format has no place for.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Checkpoint:
         self._strict = strict
         names = modules_with(index, codec.anchor)
         layers = {name: codec.describe(LayerTensors(index, name)) for name in names}
+        check_unread(index, codec, layers)
         self.layers: Mapping[str, LayerInfo] = MappingProxyType(layers)
         taken = {LayerTensors(index, name).tensor_name(r) for name in layers for r in codec.roles}
         self.tensors = tuple(name for name in index.names() if name not in taken)

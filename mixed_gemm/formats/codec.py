@@ -26,12 +26,14 @@ class Codec(Protocol):
         anchor: the role of the tensor that every quantized layer has.
         roles: of all tensors that a layer may have.
         notes: what the file asks for and is not done here, in words.
+        lost: those of them that saving has no place for.
     """
 
     title: str
     anchor: str
     roles: tuple[str, ...]
     notes: tuple[str, ...]
+    lost: tuple[str, ...]
 
     def describe(self, layer: LayerTensors) -> LayerInfo:
         """What the headers say of a layer, every shape and dtype checked."""

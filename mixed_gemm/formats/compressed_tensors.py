@@ -44,7 +44,7 @@ class CompressedTensors:
         self._input_scale = "activation_scale" if scale == "weight_scale_inv" else "input_scale"
         self.anchor = scale
         self.title = self._rules.title
-        self.notes = self._rules.notes
+        self.notes, self.lost = self._rules.notes, self._rules.lost
         self.embeddings = self._rules.embeddings
         self.roles: tuple[str, ...] = (
             "weight_packed",
@@ -88,6 +88,10 @@ class CompressedTensors:
         groups = 1 if size == -1 else ceil_div(k, size)
         if layer.has("weight_zero_point"):
             self._check_zero_point(layer, n, groups, bits)
+        elif kind == "int" and not rule.symmetric and not layer.has("mixed_gemm_zeros"):
+            raise layer.error(
+                "weight_zero_point", "is missing, and the configuration says symmetric: false"
+            )
         if layer.has("weight_g_idx"):
             layer.expect("weight_g_idx", (k,), torch.int32, torch.int64)
         activations = rule.input_activations
@@ -154,6 +158,9 @@ class CompressedTensors:
     def _packed_shape(self, layer: LayerTensors, bits: int) -> tuple[int, int]:
         n, words = layer.matrix("weight_packed", torch.int32)
         if not layer.has("weight_shape"):
+            if 32 % bits:
+                reason = f"is missing, and the last word may hold any number of {bits}-bit codes"
+                raise layer.error("weight_shape", reason)
             return n, words * 32 // bits
         layer.expect("weight_shape", (2,), torch.int64, torch.int32)
         shape = layer.load("weight_shape").tolist()
@@ -194,7 +201,8 @@ class CompressedTensors:
             return -1 if columns >= k else columns
         groups = shape[-1]
         layer.expect(self._scale, (n, groups), *DTYPES)
-        return layer.group_size(self._scale, k, groups, rule.group_size)
+        stated = () if rule.group_size is None else (rule.group_size,)
+        return layer.group_size(self._scale, k, groups, stated)
 
     def _check_zero_point(self, layer: LayerTensors, n: int, groups: int, bits: int) -> None:
         role = "weight_zero_point"
@@ -266,7 +274,13 @@ class CompressedTensors:
 
     def _unpack(self, layer: LayerTensors, info: LayerInfo) -> Tensor:
         words = layer.load("weight_packed")
-        return _unpack_words(words, info.bits, info.in_features)
+        return self._unpack_words(words, info.bits, info.in_features)
+
+    def _unpack_words(self, words: Tensor, bits: int, count: int) -> Tensor:
+        """int32 ``[R, words(count)]`` -> int8 ``[R, count]``."""
+        widths = (words_dense(count, bits), words_aligned(count, bits))
+        aligned = self._rules.is_aligned if len(set(widths)) == 1 else words.shape[1] != widths[0]
+        return to_signed((unpack_aligned if aligned else unpack_dense)(words, bits, count), bits)
 
     def _scales(self, layer: LayerTensors, info: LayerInfo) -> Tensor:
         """``[G, N]``."""
@@ -283,7 +297,7 @@ class CompressedTensors:
         """Signed, ``[G, N]``, in the dtype of scales."""
         zeros, n = layer.load("weight_zero_point"), info.out_features
         if zeros.dtype == torch.int32:
-            return _unpack_words(zeros.t().contiguous(), info.bits, n).to(scales.dtype)
+            return self._unpack_words(zeros.t().contiguous(), info.bits, n).to(scales.dtype)
         zeros = zeros.expand(n) if zeros.numel() == 1 else zeros
         return zeros.reshape(n, -1).t().to(scales.dtype)
 
@@ -296,10 +310,3 @@ def _float8(layer: LayerTensors) -> Tensor:
         at = tuple(nan.nonzero()[0].tolist())
         raise layer.error("weight", f"must be finite, got nan at {at}")
     return weight
-
-
-def _unpack_words(words: Tensor, bits: int, count: int) -> Tensor:
-    """int32 ``[R, words(count)]`` -> int8 ``[R, count]``."""
-    dense = words.shape[1] == words_dense(count, bits)
-    unpack = unpack_dense if dense else unpack_aligned
-    return to_signed(unpack(words, bits, count), bits)

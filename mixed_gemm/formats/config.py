@@ -11,7 +11,13 @@ from .json_file import read_json
 _KEYS = ("quantization_config", "compression_config")
 # Models with several towers keep the language model's configuration in a part of its own.
 _PARTS = ("text_config", "language_config", "llm_config", "thinker_config")
-_LEGACY = ("quantize_config.json", "quant_config.json")
+# Files beside config.json that say it where it does not: of AutoGPTQ, AutoAWQ and ModelOpt.
+LEGACY = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
+# Other names of a quant_method.
+_ALIASES = {
+    "compressed_tensors": "compressed-tensors",
+    "intel/auto-round": "auto-round",
+}
 
 
 def _inside(config: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -22,6 +28,30 @@ def _inside(config: Mapping[str, Any]) -> dict[str, Any] | None:
             if isinstance(part.get(key), Mapping):
                 return dict(part[key])
     return None
+
+
+def without_quantization(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of a model without what it says of quantization, in its parts too."""
+    found = {key: value for key, value in config.items() if key not in _KEYS}
+    for part in _PARTS:
+        if isinstance(found.get(part), Mapping):
+            found[part] = {k: v for k, v in found[part].items() if k not in _KEYS}
+    return found
+
+
+def method_of(config: Mapping[str, Any]) -> str:
+    """The quant_method of a configuration in lower case, under the name that it has today; empty
+    where it names none."""
+    named = str(config.get("quant_method") or config.get("method") or "").lower()
+    return _ALIASES.get(named, named)
+
+
+def legacy_config(file: Path) -> dict[str, Any]:
+    """The quantization_config in one of :data:`LEGACY`."""
+    found = read_json(file)
+    if isinstance(found.get("quantization"), Mapping):  # ModelOpt puts it one step down
+        return {"quant_method": "modelopt", **found["quantization"]}
+    return found
 
 
 def _is_there(path: Path) -> bool:
@@ -46,7 +76,7 @@ def quantization_config(path: Path, model: Mapping[str, Any]) -> tuple[dict[str,
     found = _inside(model)
     if found is not None:
         return found, folder / "config.json"
-    for name in _LEGACY:
+    for name in LEGACY:
         if _is_there(folder / name):
-            return read_json(folder / name), folder / name
+            return legacy_config(folder / name), folder / name
     return {}, path

@@ -6,12 +6,14 @@ Parsed here and not by their package, which refuses configurations of its own ol
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..weights.kinds import storing
 from ..weights.scheme import Scheme, Side
+from .config import method_of
 from .errors import CheckpointError
 from .layer import Config, int_option
 from .name_patterns import matches_pattern, pattern_problem
@@ -24,6 +26,10 @@ FORMATS = (
     "naive-quantized",
     "mixed-gemm-packed",  # of our own, see ct_encode
 )
+# The release of compressed-tensors since which values may straddle two words.
+_DENSE_SINCE = (0, 18)
+# The dtypes that scales of activations have in files whose activations can be rounded here.
+_SCALE_DTYPES = ("float16", "bfloat16", "float32")
 # Float8 weights with scales by block meet float8 activations where a kernel multiplies both.
 _BLOCK_NOTE = (
     "the file asks for float8 activations beside weights with scales by block; products round them "
@@ -36,13 +42,15 @@ _BLOCK_NOTE = (
 @dataclass(frozen=True)
 class WeightArgs:
     """bits of a value; group_size or None when the file does not say; block (rows, columns);
-    strategy as the file has it; how activations are rounded, where a kind of weight does that."""
+    strategy as the file has it; how activations are rounded, where a kind of weight does that;
+    symmetric: without zero points."""
 
     bits: int = 8
     group_size: int | None = None
     block: tuple[int, int] | None = None
     strategy: str = ""
     input_activations: Side | None = None
+    symmetric: bool = True
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,9 @@ class WeightRules:
 
     Attributes:
         title: "compressed-tensors pack-quantized".
-        notes: what the rules ask for and is not done here.
+        notes: what the rules ask for and is not done here. lost: those of them that saving has no
+            place for.
+        is_aligned: whether no packed value straddles two words, where the shape leaves both open.
         zeros_added: layers whose zeros are added (w = q * scale + zero), as this library says it of
             its own files. conv1d: layers that are a Conv1D of the model, likewise. embeddings:
             those that are embeddings.
@@ -79,19 +89,23 @@ class WeightRules:
         stated = str(config.get("format") or "")
         self.title = f"compressed-tensors {stated}".strip()
         self._default = WeightArgs()
-        if config.get("quant_method") == "fp8":  # DeepSeek: blocks, no groups of modules
+        if method_of(config) == "fp8":  # DeepSeek: blocks, no groups of modules
             self.title = "fp8"
             self._default = _float8_args(config, where)
         groups = config.get("config_groups") or {}
         if not isinstance(groups, Mapping):
             raise CheckpointError(where, "", "config_groups must be an object")
-        self._rules = [self._rule(name, group) for name, group in groups.items()]
+        self._has_groups = bool(groups)
+        with_weights = {x: group for x, group in groups.items() if not _is_without_weights(group)}
+        self._rules = [self._rule(name, group) for name, group in with_weights.items()]
+        self.is_aligned = _is_before(str(config.get("version") or ""), _DENSE_SINCE)
         self.zeros_added, self.conv1d = _named(config, "zeros_added"), _named(config, "conv1d")
         self.embeddings = _named(config, "embeddings")
-        notes = [_note(group) for group in groups.values()]
+        self.lost = _each_once(_lost(group) for group in groups.values())
+        by_block = [_block_note(group) for group in groups.values()]
         if not groups:
-            notes.append("" if self._default.block is None else _BLOCK_NOTE)
-        self.notes = tuple(dict.fromkeys(filter(None, notes)))
+            by_block.append("" if self._default.block is None else _BLOCK_NOTE)
+        self.notes = (*self.lost, *_each_once(by_block))
         formats = {stated, *(str(g.get("format") or "") for g in groups.values())}
         unknown = formats - {*FORMATS, "mixed-precision", "dense", ""}
         if unknown:
@@ -104,12 +118,17 @@ class WeightRules:
         weights = group.get("weights") if isinstance(group, Mapping) else None
         targets = group.get("targets") if isinstance(group, Mapping) else None
         if not isinstance(targets, list) or not isinstance(weights, Mapping):
+            reason = "" if not isinstance(group, list) else ". Presets by name are not read"
             raise CheckpointError(
                 self._where,
                 "",
-                f"config_groups.{name} must have a list targets and an object weights",
+                f"config_groups.{name} must have a list targets and an object weights{reason}",
             )
         bits = int_option(weights, self._where, "num_bits")
+        if weights.get("type") == "float" and bits not in (None, 8):
+            raise CheckpointError(
+                self._where, "", f"config_groups.{name}: floats must have 8 bits, got {bits}"
+            )
         size = int_option(weights, self._where, "group_size")
         size = size if weights.get("strategy") in (None, "group") and size != -1 else None
         if size is not None and size < 1:
@@ -126,19 +145,25 @@ class WeightRules:
             block,
             str(weights.get("strategy") or ""),
             _activations(group),
+            weights.get("symmetric", True) is True,
         )
         return _Rule(tuple(targets), found)
 
     def of(self, name: str) -> WeightArgs:
         """What holds for one module; the most direct target decides."""
-        ranked = sorted(self._rules, key=lambda rule: rule.rank(name), reverse=True)
-        if not ranked:
+        if not self._has_groups:
             return self._default
-        if ranked[0].rank(name) == 0:
+        ranked = sorted(self._rules, key=lambda rule: rule.rank(name), reverse=True)
+        if not ranked or ranked[0].rank(name) == 0:
             raise CheckpointError(
                 self._where, name, "has quantized tensors, but no target of config_groups names it"
             )
         return ranked[0].weights
+
+
+def _is_before(version: str, release: tuple[int, int]) -> bool:
+    found = re.match(r"(\d{1,6})\.(\d{1,6})", version)
+    return found is not None and (int(found[1]), int(found[2])) < release
 
 
 def _named(config: Config, key: str) -> frozenset[str]:
@@ -154,6 +179,9 @@ def _activations(group: object) -> Side | None:
         return None
     weights, asked = group.get("weights"), group.get("input_activations")
     if not isinstance(asked, Mapping) or not isinstance(weights, Mapping):
+        return None
+    scale = asked.get("scale_dtype")
+    if scale is not None and str(scale).removeprefix("torch.") not in _SCALE_DTYPES:
         return None
     side, kind = _side(asked), str(weights.get("type") or "int")
     symmetric = weights.get("symmetric", True) is True and weights.get("num_bits") == 8
@@ -190,19 +218,41 @@ def _side(asked: Mapping[str, object]) -> Side:
     )
 
 
-def _note(group: Mapping[str, object]) -> str:
+def _is_without_weights(group: object) -> bool:
+    """Whether a group rounds activations alone: queries, keys and values of attention."""
+    if not isinstance(group, Mapping) or not isinstance(group.get("targets"), list):
+        return False
+    return group.get("weights") is None and isinstance(group.get("input_activations"), Mapping)
+
+
+def _each_once(notes: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(filter(None, notes)))
+
+
+def _lost(group: Mapping[str, object]) -> str:
+    """What a group asks of activations that no kind of weight does to its weights."""
     activations = group.get("input_activations")
-    if not isinstance(activations, Mapping):
+    if not isinstance(activations, Mapping) or _activations(group) is not None:
         return ""
-    if (side := _activations(group)) is not None:
-        weights = dict(group["weights"])  # type: ignore[call-overload]
-        by_block = weights.get("strategy") in ("block", "group")
-        return _BLOCK_NOTE if side.type == "float" and by_block else ""
+    if _is_without_weights(group):
+        names = ", ".join(map(str, group.get("targets")))  # type: ignore[call-overload]
+        return (
+            f"the file asks for rounded activations in {names}, which have no quantized weights; "
+            "they stay in the dtype of the model here"
+        )
     kind = "float8" if activations.get("type") == "float" else f"int{activations.get('num_bits')}"
     return (
         f"the file asks for {kind} activations too; only its weights are used here, with "
         "activations in the dtype of the model"
     )
+
+
+def _block_note(group: Mapping[str, object]) -> str:
+    side = _activations(group)
+    weights = group.get("weights")
+    strategy = weights.get("strategy") if isinstance(weights, Mapping) else None
+    is_float = side is not None and side.type == "float"
+    return _BLOCK_NOTE if is_float and strategy in ("block", "group") else ""
 
 
 def _float8_args(config: Config, where: Path) -> WeightArgs:

@@ -141,6 +141,24 @@ def kv_cache_scheme(found: Any, has_scales: bool) -> dict[str, Any] | None:
     return dict(scheme) if has_scales or scheme.get("dynamic") is True else None
 
 
+def carried(found: Any, has_scales: bool) -> dict[str, Any]:
+    """What goes along from the configuration of a source, though nothing here computes by it.
+
+    Args:
+        found, has_scales: as of :func:`kv_cache_scheme`.
+
+    Returns:
+        The key "kv_cache_scheme", and "transform_config" where the source has one: its rotations
+        are in the weights, since files with others are not read.
+    """
+    fields = found if isinstance(found, Mapping) else getattr(found, "source", None) or {}
+    kept: dict[str, Any] = {"kv_cache_scheme": kv_cache_scheme(found, has_scales)}
+    transforms = fields.get("transform_config")
+    if isinstance(transforms, Mapping) and transforms:
+        kept["transform_config"] = dict(transforms)
+    return kept
+
+
 class Groups:
     """The quantization_config of a model, gathered layer by layer."""
 
@@ -175,14 +193,14 @@ class Groups:
         self,
         ignore: Iterable[str],
         own: bool = False,
-        kv_cache: Mapping[str, Any] | None = None,
+        carried: Mapping[str, Any] | None = None,
         recipe: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """What config.json says.
 
         Args:
             ignore: linears that are dense. own: refuse other readers for the whole model.
-            kv_cache: the kv_cache_scheme of the source, which nothing here computes by.
+            carried: keys of the configuration of the source that go along.
             recipe: how the layers were quantized, as JSON has it.
         """
         kinds = list(self._groups.values())
@@ -202,7 +220,7 @@ class Groups:
             "quantization_status": "compressed",
             "ignore": sorted(ignore),
             "config_groups": {f"group_{i}": group for i, group in enumerate(kinds)},
-            "kv_cache_scheme": None if kv_cache is None else dict(kv_cache),
+            **{"kv_cache_scheme": None, **(carried or {})},
             # Other readers ignore this key; this library knows its own files by it.
             "mixed_gemm": {"version": package_version(), **extra},
         }

@@ -8,18 +8,23 @@ import torch
 
 from ..ops.problem import DTYPES
 from .codec import CODECS, Codec
+from .config import method_of
 from .errors import CheckpointError
+from .experts import METHODS
 from .index import TensorIndex
+from .keys import check_keys
 from .layer import Config, LayerTensors, modules_with
 
 
 def _by_config(config: Config) -> str:
     """The key in CODECS that the configuration names; empty when it names none."""
-    method = str(config.get("quant_method") or "").lower()
-    version = str(config.get("version") or config.get("format") or "gemm").lower()
+    method = method_of(config)
+    named = (config.get(key) for key in ("version", "format", "checkpoint_format"))
+    version = str(next(filter(None, named), "gemm")).lower()
     if method == "awq":
-        return "llm-awq" if config.get("backend") == "llm-awq" else f"awq {version}"
-    if method in ("auto-round", "intel/auto-round"):
+        is_llm = "llm-awq" in (config.get("backend"), version)
+        return "llm-awq" if is_llm else f"awq {version}"
+    if method == "auto-round":
         packing = str(config.get("packing_format") or "")
         return "awq gemm" if "awq" in packing else "gptq" if "gptq" in packing else packing
     if not method and "w_bit" in config:  # quant_config.json of AutoAWQ
@@ -38,8 +43,10 @@ def _by_tensors(index: TensorIndex) -> str:
     if modules_with(index, "weight_scale_inv"):
         return "fp8"
     names = modules_with(index, "qweight")
+    if not names and modules_with(index, "weight_scale"):
+        return "compressed-tensors"
     if not names:
-        return "compressed-tensors" if modules_with(index, "weight_scale") else ""
+        return "mxfp4" if any(name.endswith("_proj_blocks") for name in index.names()) else ""
     layer = LayerTensors(index, names[0])
     if layer.dtype("qweight") == torch.int16:
         return "llm-awq" if layer.has("scaled_zeros") else "awq gemv_fast"
@@ -52,8 +59,23 @@ def _by_tensors(index: TensorIndex) -> str:
     return "gptq" if columns == scales[1] else "awq gemv" if scales[0] == rows else ""
 
 
+def _section(kind: str, config: Config) -> str:
+    """The section of ``key_table.TABLE`` for a configuration of this kind."""
+    if method_of(config) == "auto-round":
+        return "auto-round"
+    return "awq" if "awq" in kind else "fp8" if kind.startswith("fp8") else kind
+
+
 def detect(config: Config, where: Path, index: TensorIndex) -> Codec:
-    """Raises CheckpointError when the format is none that is read here."""
+    """The codec that reads a file. Warns of keys of the configuration that nobody here knows.
+
+    Args:
+        config: the quantization_config. where: the file that it stands in. index: the tensors.
+
+    Raises:
+        CheckpointError: the format is none that is read here, or the configuration asks for what
+            is not done here. ValueError: it has an option that its format does not allow.
+    """
     kind = _by_config(config) or _by_tensors(index)
     if not kind:
         raise CheckpointError(
@@ -66,7 +88,9 @@ def detect(config: Config, where: Path, index: TensorIndex) -> Codec:
     if whole and not modules_with(index, "weight_scale_inv"):
         kind = "fp8 per tensor"  # as AutoFP8 names its scales
     if kind not in CODECS:
-        raise CheckpointError(
-            where, "", f"the format {kind!r} is not read; {', '.join(CODECS)} are"
-        )
-    return CODECS[kind](config, where)
+        reason = METHODS.get(kind, f"{', '.join(CODECS)} are")
+        raise CheckpointError(where, "", f"the format {kind!r} is not read; {reason}")
+    answer = check_keys(config, _section(kind, config), where)
+    codec = CODECS[kind](config, where)
+    codec.notes, codec.lost = (*codec.notes, *answer.notes), (*codec.lost, *answer.lost)
+    return codec

@@ -29,6 +29,7 @@ class Gguf:
 
     anchor = BLOCKS
     roles: tuple[str, ...] = (BLOCKS, "bias")
+    lost: tuple[str, ...] = ()
 
     def __init__(self, config: Config, where: Path) -> None:
         types: Any = config.get("types")

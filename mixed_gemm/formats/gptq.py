@@ -22,7 +22,8 @@ from ..weights.exchange import QuantizedWeight
 from .bitfields import unpack_dense, words_dense
 from .decode import from_codes
 from .gptq_zeros import ZeroPoints
-from .layer import Config, LayerInfo, LayerTensors, int_option
+from .layer import Config, LayerInfo, LayerTensors
+from .layer_rules import LayerRules
 
 BITS = (2, 3, 4, 8)
 
@@ -41,15 +42,14 @@ class Gptq:
         }
     )
     notes: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
     def __init__(self, config: Config, where: Path) -> None:
-        self._bits = int_option(config, where, "bits")
-        self._group_size = int_option(config, where, "group_size")
-        # Rules by module name; what they say is read off the shapes instead.
-        self._per_layer = bool(config.get("dynamic") or config.get("extra_config"))
-        if self._bits in (5, 6, 7) or config.get("checkpoint_format") == "gptq_p":
+        self._rules = LayerRules(config, where)
+        bits = self._rules.bits
+        if bits in (5, 6, 7):
             raise ValueError(
-                f"bits={self._bits} in split planes (gptq_p) is not read: 2, 3, 4 and 8 are. Hint: "
+                f"bits={bits} in split planes (gptq_p) is not read: 2, 3, 4 and 8 are. Hint: "
                 "let GPTQModel convert it to compressed-tensors"
             )
         self._zero_points = ZeroPoints(config, where)
@@ -66,24 +66,33 @@ class Gptq:
         k = rows * 32 // bits if k is None else k
         if layer.has("g_idx"):
             layer.expect("g_idx", (k,), torch.int32, torch.int64)
-        configured = None if self._per_layer else self._group_size
-        if self._per_layer and self._group_size and k % groups:
-            configured = self._group_size
-        size = layer.group_size("scales", k, groups, configured)
+        size = self._group_size(layer, k, groups)
         nbytes = layer.nbytes(self.roles)
         return LayerInfo(layer.name, k, n, bits, size, "int", True, nbytes)
+
+    def _group_size(self, layer: LayerTensors, k: int, groups: int) -> int:
+        """As stated, where that gives as many groups; else as g_idx counts them; else as the shapes
+        leave it."""
+        stated, open_to = self._rules.group_sizes_of(layer.name), self._rules.has_rules
+        fits = any(size > 0 and ceil_div(k, size) == groups for size in stated)
+        if layer.has("g_idx") and groups > 1 and not fits and (open_to or not stated):
+            stated = (int(layer.load("g_idx").clamp(0, groups).bincount().max()),)
+        return layer.group_size("scales", k, groups, stated, derive=open_to)
 
     def _layer_bits(self, layer: LayerTensors, n: int, width: int, rows: int, k: int | None) -> int:
         fits = [
             b
             for b in BITS
-            if words_dense(n, b) == width and (rows == words_dense(k, b) if k else rows % b == 0)
+            if words_dense(n, b) == width
+            and (rows == words_dense(k, b) if k else rows * 32 % b == 0)
         ]
-        if self._bits in fits:
-            return self._bits
-        if (self._bits is None or self._per_layer) and len(fits) == 1:
+        stated = self._rules.bits_of(layer.name)
+        for bits in stated:
+            if bits in fits:
+                return bits
+        if (not stated or self._rules.has_rules) and len(fits) == 1:
             return fits[0]
-        wanted = "any of 2, 3, 4 and 8 bits" if self._bits is None else f"bits={self._bits}"
+        wanted = " or ".join(f"bits={x}" for x in stated) or "any of 2, 3, 4 and 8 bits"
         raise layer.error(
             "qweight",
             f"has {rows} rows for K={k}, and qzeros {width} columns for N={n}, which {wanted} does "

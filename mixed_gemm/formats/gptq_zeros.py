@@ -52,7 +52,7 @@ class ZeroPoints:
 
     def __init__(self, config: Config, where: Path) -> None:
         stated = config.get("checkpoint_format") or config.get("format") or "gptq"
-        self.flag = "v2" if stated == "gptq_v2" else "v1"
+        self.flag = "v2" if str(stated).lower() == "gptq_v2" else "v1"
         self._symmetric = config.get("sym")
         self._borrows = _writer_borrows(config)
         self._where = where

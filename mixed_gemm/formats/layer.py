@@ -12,7 +12,11 @@ from torch import Tensor
 from ..ops.problem import DTYPES, ceil_div
 from ..weights.scheme import Side
 from .errors import CheckpointError
+from .experts import is_expert, refusal
 from .index import TensorIndex, Tensors
+
+# Elements of K that share a scale in most files: what tensors may mean that do not say it.
+_USUAL_GROUPS = (16, 32, 64, 128, 256, 512, 1024)
 
 
 @dataclass(frozen=True)
@@ -48,13 +52,19 @@ class LayerInfo:
 
 class LayerTensors:
     """The tensors of one module by role ("qweight" of "model.x.qweight"). Everything that is read
-    goes through here, so that a refusal names the file and the tensor."""
+    goes through here, so that a refusal names the file and the tensor.
+
+    Args:
+        index: where they lie. name: of the module.
+        group: elements of K that share a scale, where that is known already: of a part of a layer.
+    """
 
     float_dtypes = DTYPES
 
-    def __init__(self, index: Tensors, name: str) -> None:
+    def __init__(self, index: Tensors, name: str, group: int | None = None) -> None:
         self.name = name
         self._index = index
+        self._group = group
 
     @property
     def index(self) -> Tensors:
@@ -88,6 +98,8 @@ class LayerTensors:
     def matrix(self, role: str, *dtypes: torch.dtype) -> tuple[int, int]:
         """The shape of a tensor that must be 2-D, not empty, and of one of ``dtypes``."""
         shape, dtype = self.shape(role), self.dtype(role)
+        if len(shape) == 3 and is_expert(self.tensor_name(role)):
+            raise self.error(role, refusal())
         if len(shape) != 2 or 0 in shape or dtype not in dtypes:
             allowed = " or ".join(str(x).removeprefix("torch.") for x in dtypes)
             raise self.error(role, f"must be {allowed}, 2-D and not empty, got {dtype} {shape}")
@@ -127,16 +139,46 @@ class LayerTensors:
             total += count * (dtype.itemsize if isinstance(dtype, torch.dtype) else 0)
         return total
 
-    def group_size(self, role: str, k: int, groups: int, configured: int | None) -> int:
-        """Elements of K to a group, -1 for one group. The configured size holds where it gives as
-        many groups as the tensor has; None asks for the one whole size that does."""
+    def group_size(
+        self, role: str, k: int, groups: int, stated: Sequence[int] = (), derive: bool = False
+    ) -> int:
+        """Elements of K to a group, -1 for one group.
+
+        Args:
+            role: the tensor that has ``groups`` of them.
+            stated: sizes that the configuration names, the most direct first. The first that gives
+                as many groups holds, the last one being as short as K makes it.
+            derive: take the size that ``groups`` and ``k`` leave where no stated one does. Without
+                a stated one that is done anyway.
+
+        Raises:
+            CheckpointError: no stated size gives as many groups; or none is to be derived, or
+                several sizes that are in use would do.
+        """
         if groups == 1:
             return -1
-        if configured is None and k % groups == 0:
-            return k // groups
-        if configured is not None and configured > 0 and ceil_div(k, configured) == groups:
-            return configured
-        wanted = "any size" if configured is None else f"group_size={configured}"
+        if self._group is not None:
+            stated = (self._group, *stated)
+        for size in stated:
+            if size > 0 and ceil_div(k, size) == groups:
+                return size
+        names = " or ".join(f"group_size={size}" for size in stated)
+        wanted = names or "any size"
+        if stated and not derive:
+            raise self.error(role, f"has {groups} groups for K={k}, which {wanted} does not give")
+        whole = k // groups if k % groups == 0 else 0
+        others = [x for x in _USUAL_GROUPS if ceil_div(k, x) == groups and x != whole]
+        if whole and not others:
+            return whole
+        if whole or others:
+            wanted = "no stated size gives" if stated else "no size is stated for"
+            sizes = sorted({*others, whole} - {0})
+            raise self.error(
+                role,
+                f"has {groups} groups for K={k}, which {wanted}: groups of "
+                f'{" or ".join(map(str, sizes))} would. Hint: state it as "group_size" in the '
+                "quantization_config of config.json",
+            )
         raise self.error(role, f"has {groups} groups for K={k}, which {wanted} does not give")
 
 

@@ -55,3 +55,8 @@ def pattern_problem(pattern: str) -> str:
 def matches_pattern(pattern: str, name: str) -> bool:
     """Whether a pattern without a :func:`pattern_problem` fits the beginning of a name."""
     return re.match(pattern, name) is not None
+
+
+def finds_pattern(pattern: str, name: str) -> bool:
+    """Whether a pattern without a :func:`pattern_problem` fits any part of a name."""
+    return re.search(pattern, name) is not None

@@ -29,6 +29,7 @@ class Native:
     anchor = "b_packed"
     roles: tuple[str, ...] = ("b_packed", "permutation", "_extra_state", *_FLOATS)
     notes: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
     def __init__(self, config: Config, where: Path) -> None:
         pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,8 +18,10 @@ from ..nn.linear import Linear
 from ..weights.exchange import QuantizedWeight
 from .checkpoint import Checkpoint
 from .companions import copy_companion, find_companions
-from .ct_encode import Groups, encode, kv_cache_scheme
+from .config import without_quantization
+from .ct_encode import Groups, carried, encode
 from .durable import write_new_file
+from .errors import CheckpointWarning
 from .readme import README, write_readme
 from .shards import ShardWriter
 from .target import CONFIG, TargetFolder
@@ -35,7 +38,7 @@ class _Source(Protocol):
     layers: tuple[str, ...]
     ignore: tuple[str, ...]
     config: dict[str, Any]
-    kv_cache: dict[str, Any] | None
+    carried: dict[str, Any]
 
     def layer(self, name: str) -> QuantizedWeight: ...
     def plain(self) -> Iterator[tuple[str, Tensor]]: ...
@@ -59,7 +62,7 @@ class _FromModel:
         to_dict = getattr(getattr(model, "config", None), "to_dict", dict)
         self.config: dict[str, Any] = to_dict()
         found = getattr(getattr(model, "config", None), "quantization_config", None)
-        self.kv_cache = kv_cache_scheme(found, has_scales=False)
+        self.carried = carried(found, has_scales=False)
         self._model = model
         self.recipe: Mapping[str, Any] | None = getattr(model, RECIPE, None)
 
@@ -90,7 +93,7 @@ class _FromCheckpoint:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.layers = tuple(checkpoint.layers)
         self.config = checkpoint.config
-        self.kv_cache = kv_cache_scheme(checkpoint.quantization_config, has_scales=True)
+        self.carried = carried(checkpoint.quantization_config, has_scales=True)
         weights = [x for x in checkpoint.tensors if x.endswith(".weight")]
         matrices = [x for x in weights if len(checkpoint.tensor_shape(x)) == 2]
         self.ignore = tuple(name.removesuffix(".weight") for name in matrices)
@@ -217,6 +220,9 @@ def save_checkpoint(
         )
     if isinstance(given, _FromModel) and given.is_spread and not _writes(given):
         return
+    for note in source.codec.lost if isinstance(source, Checkpoint) else ():
+        text = f"{source.path}: {note}. What is written does not ask for it"
+        warnings.warn(text, CheckpointWarning, stacklevel=2)
     companions = () if isinstance(source, nn.Module) else find_companions(source.path)
     with _target(source, companions, Path(path), overwrite) as target:
         writer = ShardWriter(target.stage, max_shard_bytes)
@@ -232,10 +238,10 @@ def save_checkpoint(
         for file in companions:
             copy_companion(file, target.stage / file.name)
         whole = _untied(given.config if config is None else config, given.layers)
-        whole.pop("compression_config", None)
+        whole = without_quantization(whole)
         whole["quantization_config"] = groups.configuration(
             {*given.ignore, *_tied_head(whole, given.layers)},
-            kv_cache=given.kv_cache,
+            carried=given.carried,
             recipe=getattr(given, "recipe", None),
         )
         write_readme(target.stage, groups.own)

@@ -154,7 +154,7 @@ def read_share(
         start = span.start // unit * unit
         stop = min(round_up(span.stop, unit), whole[span.dim])
         shown: Any = _ShareOfTensors(index, name, ratios, Span(span.dim, start, stop), whole)
-        part = LayerTensors(shown, name)
+        part = LayerTensors(shown, name, info.group_size if info.group_size > 0 else None)
         weight = codec.decode(part, codec.describe(part))
     try:
         made = _stored(weight, dtype, weight_only, float8)

@@ -19,6 +19,8 @@ from torch.distributed.tensor.parallel import (
 from torch.distributed.tensor.placement_types import Placement
 
 from ..formats.checkpoint import Checkpoint, open_checkpoint
+from ..formats.errors import CheckpointError
+from ..formats.experts import is_expert, refusal
 from ..formats.share import COLUMNS, ROWS
 from ..ops.errors import ArgumentValueError
 from .shares import read_linear, span_of
@@ -61,7 +63,7 @@ def load_parallel(
             made = checkpoint.layer(name).to_module(dtype).to(device)
         else:
             made = read_linear(checkpoint.index, checkpoint.codec, name, mesh, dim, dtype=dtype)
-        model.set_submodule(name, made.train(model.training))
+        _place(model, checkpoint, name, made.train(model.training))
     for name in checkpoint.tensors:
         _take(model, checkpoint, name, mesh, plan, dtype)
     missing = [name for name, x in model.named_parameters() if x.is_meta]
@@ -71,6 +73,20 @@ def load_parallel(
         )
     parallelize_module(model, mesh, dict(plan))
     return model
+
+
+def _place(model: nn.Module, checkpoint: Checkpoint, name: str, made: nn.Module) -> None:
+    try:
+        model.get_submodule(name)
+    except AttributeError as error:
+        if is_expert(name):
+            raise CheckpointError(
+                checkpoint.path, name, refusal("no module of this name")
+            ) from error
+        raise ArgumentValueError(
+            f"load_parallel: {checkpoint.path} has a quantized {name}, which the model has not"
+        ) from error
+    model.set_submodule(name, made)
 
 
 def _dim(module: str, plan: Mapping[str, ParallelStyle]) -> int | None:

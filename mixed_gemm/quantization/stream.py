@@ -86,7 +86,7 @@ class DenseCheckpoint:
         layers: names of the layers that are quantized. schemes: of each of them.
         refit: layer -> its group size, where that is another one than was asked for.
         left: name -> reason, of what stays dense. ignore: those of them that have a ``weight``.
-        nbytes: of the dense weights that are quantized. kv_cache: None, as a dense source has it.
+        nbytes: of the dense weights that are quantized. carried: empty, as a dense source has it.
         recipe: how they are quantized, which the config of what is written tells.
 
     Raises:
@@ -124,7 +124,7 @@ class DenseCheckpoint:
         if method is not None and bits in FEWER_BITS:
             bits = 4
         self.path = Path(path)
-        self.kv_cache: dict[str, Any] | None = None
+        self.carried: dict[str, Any] = {}
         self.scheme = refined(
             "quantize", scheme, bits=bits, group_size=group_size, symmetric=symmetric,
             zero_mode=zero_mode, activations=activations,

@@ -192,6 +192,18 @@ def test_every_quantization_config_is_answered(asked: dict[str, Any]) -> None:
             assert found in (None, gptq.NAME)
 
 
+@pytest.mark.parametrize(
+    "more", [{"rotation": "hadamard"}, {"adapter": {"rank": 8}}, {"checkpoint_format": "marlin"}]
+)
+def test_gptq_files_that_ask_for_what_is_not_done_are_left_to_vllm(more: dict[str, Any]) -> None:
+    gptq = importlib.import_module("mixed_gemm.integrations.vllm.gptq")
+    asked = {"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": False}
+    override = gptq.MixedGemmGPTQConfig.override_quantization_method
+    assert override(asked, None) == gptq.NAME
+    assert override({**asked, **more}, None) is None
+    assert next(iter(more)) in gptq.why_not_gptq({**asked, **more})
+
+
 # --- what is written down ------------------------------------------------------------------------
 
 

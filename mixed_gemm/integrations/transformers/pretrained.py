@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...formats.config import LEGACY, legacy_config
 from ...formats.errors import CheckpointError
 from ...ops.errors import wrong_value
 from .gguf import load as load_gguf
 from .gguf import local_gguf
 from .registration import FLOAT8, METHOD, not_quantized, require_transformers
-
-_LEGACY = ("quantize_config.json", "quant_config.json")
 
 
 def from_pretrained(
@@ -134,12 +133,10 @@ def _name_source(
 def _legacy_config(path: str, hub: dict[str, Any]) -> dict[str, Any] | None:
     from transformers.utils import cached_file
 
-    from ...formats.json_file import read_json
-
     options = {**hub, "_raise_exceptions_for_missing_entries": False}
     options.pop("trust_remote_code", None)
-    for name in _LEGACY:
+    for name in LEGACY:
         file = cached_file(path, name, **options)
         if file is not None:
-            return read_json(Path(file))
+            return legacy_config(Path(file))
     return None

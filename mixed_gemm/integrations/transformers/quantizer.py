@@ -15,10 +15,13 @@ from transformers.quantizers.base import HfQuantizer
 from transformers.quantizers.quantizers_utils import should_convert_module
 
 from ...formats.codec import Codec
+from ...formats.config import model_config, quantization_config
 from ...formats.detect import detect
 from ...formats.errors import CheckpointError
+from ...formats.experts import is_expert, refusal
 from ...formats.index import TensorIndex
 from ...formats.layer import LayerTensors, modules_with
+from ...formats.unread import check_unread
 from ...nn.embedding import Embedding
 from ...nn.linear import Linear
 from ...quantization.conv1d import as_linear, is_conv1d
@@ -91,10 +94,11 @@ class MixedGemmQuantizer(HfQuantizer):
         where = files[0].parent
         index = TensorIndex(where, files)
         source = index.config.get("quantization_config", source)
+        _, said_in = quantization_config(where, model_config(where))
         try:
-            codec = detect(source, where, index)
+            codec = detect(source, said_in, index)
         except ValueError as error:
-            raise CheckpointError(where / "config.json", "", str(error)) from error
+            raise CheckpointError(said_in, "", str(error)) from error
         self._swap(model, codec, index)
         return model
 
@@ -118,12 +122,8 @@ class MixedGemmQuantizer(HfQuantizer):
                 continue
             dense = as_linear(module) if module is not None and is_conv1d(module) else module
             wanted = nn.Embedding if name in embeddings else nn.Linear
-            if module is None or not isinstance(dense, wanted):
-                kind = "no module" if module is None else f"a {type(module).__name__}"
-                raise layer.error(
-                    codec.anchor,
-                    f"is quantized, but {target} is {kind} of the model, not a {wanted.__name__}",
-                )
+            if not isinstance(dense, wanted):
+                raise layer.error(codec.anchor, _why_no_place(model, target, wanted, name))
             if reason := why_no_product(dense):
                 raise layer.error(codec.anchor, f"is quantized, but {target} {reason}")
             infos.append(_check(layer, codec, dense))
@@ -136,6 +136,7 @@ class MixedGemmQuantizer(HfQuantizer):
             new = pending(layer.name, codec, layer, module, asked.weight_only, asked.float8)
             model.set_submodule(target, new)
             new.not_unexpected = (model, target)
+        check_unread(index, codec, found)
         scaled = leftover_scales(index.names(), found)
         swap_activations(model, index, module_names(model, self, scaled), dtype)
         warn_of_differences(codec, infos, index.path, asked.float8)
@@ -223,6 +224,23 @@ def _get(model: nn.Module, name: str) -> nn.Module | None:
         return model.get_submodule(name)
     except AttributeError:
         return None
+
+
+def _why_no_place(model: nn.Module, target: str, wanted: type[nn.Module], name: str) -> str:
+    """Why a quantized layer of the files has no place in the model.
+
+    Args:
+        target: what it is called in the model. wanted: nn.Linear or nn.Embedding. name: in the
+            files.
+    """
+    owner, _, part = target.rpartition(".")
+    module, holder = _get(model, target), _get(model, owner)
+    is_joined = getattr(getattr(holder, part, None), "ndim", 2) == 3
+    if is_joined or is_expert(name):
+        who = type(model).__name__ if holder is None else type(holder).__name__
+        return refusal(f"them in a {who}")
+    kind = "no module" if module is None else f"a {type(module).__name__}"
+    return f"is quantized, but {target} is {kind} of the model, not a {wanted.__name__}"
 
 
 def _check(layer: LayerTensors, codec: Codec, module: nn.Linear | nn.Embedding) -> Any:

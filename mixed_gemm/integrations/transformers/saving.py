@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from ...formats.ct_encode import Groups, encode, kv_cache_scheme
+from ...formats.ct_encode import Groups, carried, encode
 from ...formats.readme import write_readme
 from ...formats.save import RECIPE
 from ...formats.target import CONFIG
@@ -58,9 +58,9 @@ def what_is_saved(model: nn.Module) -> Saved:
     dense = [name for name, x in modules.items() if isinstance(x, nn.Linear) and name not in layers]
     scaled = [name for name, x in modules.items() if isinstance(x, ScaledActivation)]
     source = getattr(getattr(model, "config", None), "quantization_config", None)
-    kv_cache = kv_cache_scheme(source, has_scales=False)
     recipe = getattr(model, RECIPE, None)
-    config = groups.configuration(dense, bool(scaled), kv_cache, recipe) if layers else None
+    kept = carried(source, has_scales=False)
+    config = groups.configuration(dense, bool(scaled), kept, recipe) if layers else None
     whole = dict.fromkeys(scaled, "an activation function with scales (AutoAWQ)")
     return Saved(state, config, {**groups.own, **whole})
 

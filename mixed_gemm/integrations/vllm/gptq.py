@@ -31,6 +31,7 @@ from vllm.platforms import current_platform
 
 from ... import _library
 from ...formats.gptq import Gptq
+from ...formats.keys import look_up
 from ...formats.layer import LayerTensors
 from ...formats.loaded import LoadedTensors
 from ...weights.integer import IntegerWeight
@@ -72,7 +73,7 @@ def why_not_gptq(config: dict[str, Any]) -> str:
         return "rules for single layers (dynamic) are not read"
     if config.get("lm_head"):
         return "a quantized lm_head is not read"
-    return ""
+    return next(iter(look_up(config, "gptq").refusals), "")
 
 
 class MixedGemmGPTQConfig(AutoGPTQConfig):  # type: ignore[misc]
@@ -143,6 +144,11 @@ def _takes(config: dict[str, Any], user_quant: str | None) -> str | None:
         say_once(f"{NAME} does not read this GPTQ file: {reason}")
         return None
     say_once(f"{NAME} reads this GPTQ file, which vLLM would refuse: {asked}")
+    answer = look_up(config, "gptq")
+    for note in answer.notes:
+        say_once(f"{NAME}: {note}")
+    if answer.unknown:
+        say_once(f"{NAME} does not know and does not use {', '.join(answer.unknown)}")
     return NAME
 
 

@@ -36,14 +36,14 @@ def test_open_single_file_detects_the_format(repository, tmp_path, folder, title
         assert torch.equal(found.layer(name).dequantize(), wanted.layer(name).dequantize())
 
 
-def test_open_llm_awq_pickle_reads_scaled_zeros(repository, tmp_path):
+@pytest.mark.parametrize("said", [{"backend": "llm-awq"}, {"version": "llm-awq"}])
+def test_open_llm_awq_pickle_reads_scaled_zeros(repository, tmp_path, said):
+    """Its own name of the layout, and the one that transformers writes."""
     data = repository / "tests" / "data" / "awq_gemv_fast"
     tensors = load_file(data / "model.safetensors")
     renamed = {name.replace(".qzeros", ".scaled_zeros"): x for name, x in tensors.items()}
     torch.save(renamed, tmp_path / "llm-awq.pt")
-    config = {
-        "quantization_config": {"quant_method": "awq", "backend": "llm-awq", "group_size": 64}
-    }
+    config = {"quantization_config": {"quant_method": "awq", **said, "group_size": 64}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     found, wanted = open_checkpoint(tmp_path / "llm-awq.pt"), open_checkpoint(data)
     assert found.format == "llm-awq"

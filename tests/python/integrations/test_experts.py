@@ -1,0 +1,238 @@
+"""Files whose experts are quantized are refused in words that say so, wherever they are loaded into
+a model; dense experts beside quantized layers work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from support import packed
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+import mixed_gemm
+from mixed_gemm.cli.app import app
+from mixed_gemm.formats import CheckpointError, open_checkpoint
+from mixed_gemm.parallel.load import _place
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 96, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "max_position_embeddings": 64, "tie_word_embeddings": False, "num_experts_per_tok": 2,
+}  # fmt: skip
+MODELS = {
+    "Qwen3-MoE": transformers.Qwen3MoeConfig(**SIZES, num_experts=4, moe_intermediate_size=64),
+    "Mixtral": transformers.MixtralConfig(**SIZES, num_local_experts=4),
+    "DeepSeek-V3": transformers.DeepseekV3Config(
+        **{**SIZES, "num_key_value_heads": 4}, n_routed_experts=4, moe_intermediate_size=64,
+        first_k_dense_replace=0, q_lora_rank=None, kv_lora_rank=64, qk_rope_head_dim=16,
+        qk_nope_head_dim=48, v_head_dim=64, n_group=1, topk_group=1,
+    ),
+    "gpt-oss": transformers.GptOssConfig(**SIZES, num_local_experts=4),
+}  # fmt: skip
+SAID = "quantized experts are not supported"
+IDS = torch.arange(7).view(1, 7)
+
+
+def dense(name: str, folder: Path) -> Path:
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(MODELS[name])
+    model.save_pretrained(folder)
+    return folder
+
+
+def packed_linears(
+    pack: Callable[[packed.Layer], dict[str, Tensor]], which: str
+) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    """Changes the tensors of a folder: linears whose name has ``which`` are packed."""
+
+    def change(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for name, x in tensors.items():
+            is_linear = x.dim() == 2 and which in name and not any(
+                part in name for part in ("embed", "lm_head", "mlp.gate.", "moe.gate.", "router")
+            )  # fmt: skip
+            if not is_linear:
+                found[name] = x
+                continue
+            layer = packed.random_layer(*x.shape, 32)
+            owner = name.removesuffix(".weight")
+            found |= {f"{owner}.{role}": part for role, part in pack(layer).items()}
+        return found
+
+    return change
+
+
+CT = {
+    "quant_method": "compressed-tensors",
+    "format": "pack-quantized",
+    "config_groups": {"group_0": packed.group(["Linear"], packed.random_layer(8, 32, 32), 32)},
+}
+FORMATS: dict[str, tuple[dict[str, Any], Callable[[packed.Layer], dict[str, Tensor]]]] = {
+    "awq": (
+        {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True},
+        packed.awq,
+    ),
+    "gptq": ({"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": True}, packed.gptq),
+    "compressed-tensors": (CT, packed.compressed),
+}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("name", ["Qwen3-MoE", "Mixtral", "DeepSeek-V3"])
+def test_packed_experts_are_refused_as_such(tmp_path: Path, name: str, form: str) -> None:
+    config, pack = FORMATS[form]
+    folder = dense(name, tmp_path / "m")
+    packed.rewrite(folder, packed_linears(pack, "experts"), config)
+    with pytest.raises(CheckpointError, match=SAID) as error:
+        mixed_gemm.from_pretrained(folder)
+    assert "experts" in error.value.tensor and "Hint:" in error.value.reason
+    run = CliRunner().invoke(app, ["eval", str(folder), str(Path(__file__))])
+    assert run.exit_code == 1 and SAID in run.output
+
+    # Each of them is a matrix like others, which can be read and converted: vLLM has kernels.
+    checkpoint = open_checkpoint(folder)
+    mixed_gemm.save_checkpoint(checkpoint, tmp_path / "ct")
+    again = open_checkpoint(tmp_path / "ct")
+    assert len(again) == len(checkpoint) and all("experts" in x for x in again.layers)
+    for weight in checkpoint:
+        assert torch.equal(again.layer(weight.name).dequantize(), weight.dequantize())
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("name", ["Qwen3-MoE", "Mixtral"])
+def test_dense_experts_beside_packed_layers_are_loaded(
+    tmp_path: Path, name: str, form: str
+) -> None:
+    config, pack = FORMATS[form]
+    folder = dense(name, tmp_path / "m")
+    packed.rewrite(folder, packed_linears(pack, "self_attn"), config)
+    stock = dense(name, tmp_path / "stock")
+    truth = transformers.AutoModelForCausalLM.from_pretrained(stock).eval()
+    for weight in open_checkpoint(folder):
+        truth.get_submodule(weight.name).weight.data.copy_(weight.dequantize())
+    model = mixed_gemm.from_pretrained(folder, dtype=torch.float32)
+    linear = model.model.layers[0].self_attn.q_proj
+    assert isinstance(linear, mixed_gemm.Linear)
+    assert torch.allclose(model(IDS).logits, truth(IDS).logits, atol=1e-5)
+
+
+def test_float8_experts_are_refused_as_such(tmp_path: Path) -> None:
+    """As DeepSeek and Qwen publish them: each with its scales by block."""
+
+    def change(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for name, x in tensors.items():
+            if "experts." in name:
+                found[name] = x.to(torch.float8_e4m3fn)
+                found[f"{name}_scale_inv"] = torch.ones(1, 1)
+            else:
+                found[name] = x
+        return found
+
+    folder = dense("Qwen3-MoE", tmp_path / "m")
+    packed.rewrite(folder, change, {"quant_method": "fp8", "weight_block_size": [128, 128]})
+    with pytest.raises(CheckpointError, match=SAID):
+        mixed_gemm.from_pretrained(folder)
+
+
+def joined(tensors: dict[str, Tensor], dtype: torch.dtype, scale: str) -> dict[str, Tensor]:
+    """All experts of a layer in one tensor, as transformers has them in memory."""
+    owner = "model.layers.0.mlp.experts"
+    found = {name: x for name, x in tensors.items() if not name.startswith(owner)}
+    for part in ("gate_up_proj", "down_proj"):
+        found[f"{owner}.{part}"] = torch.ones(4, 64, 64).to(dtype)
+        found[f"{owner}.{part}{scale}"] = torch.ones(4, 1, 1)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale", "config"),
+    [
+        (torch.float8_e4m3fn, "_scale_inv", {"quant_method": "fp8", "weight_block_size": [64, 64]}),
+        (torch.uint8, "_scale", CT),
+        (torch.int8, "_scale", CT),
+    ],
+)
+def test_quantized_experts_in_one_tensor_are_refused_as_such(
+    tmp_path: Path, dtype: torch.dtype, scale: str, config: dict[str, Any]
+) -> None:
+    """Beside layers that are read."""
+
+    def change(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        if config is CT:
+            tensors = packed_linears(packed.compressed, "self_attn")(tensors)
+        else:
+            name = "model.layers.0.self_attn.q_proj.weight"
+            tensors[name] = tensors[name].to(torch.float8_e4m3fn)
+            tensors[f"{name}_scale_inv"] = torch.ones(1, 1)
+        return joined(tensors, dtype, scale)
+
+    folder = dense("Qwen3-MoE", tmp_path / "m")
+    packed.rewrite(folder, change, config)
+    for load in (open_checkpoint, mixed_gemm.from_pretrained):
+        with pytest.raises(CheckpointError, match=SAID) as error:
+            load(folder)
+        assert "mlp.experts" in error.value.tensor
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_packed_experts_in_one_tensor_are_refused_as_such(tmp_path: Path, form: str) -> None:
+    config, pack = FORMATS[form]
+    layer = pack(packed.random_layer(64, 64, 32))
+    stacked = {role: torch.stack([x] * 4) for role, x in layer.items()}
+    owner = "model.layers.0.mlp.experts"
+    folder = packed.write(tmp_path / form, {f"{owner}.gate_up_proj": stacked}, config)
+    with pytest.raises(CheckpointError, match=SAID):
+        open_checkpoint(folder)
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_mxfp4_of_gpt_oss_is_refused_as_experts(tmp_path: Path, said: bool) -> None:
+    """Its blocks of 32 are bytes of two codes, with a scale of one byte each."""
+
+    def change(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for name, x in tensors.items():
+            if "experts" in name and x.dim() == 3:
+                found[f"{name}_blocks"] = torch.zeros(4, x.shape[2], 2, 16, dtype=torch.uint8)
+                found[f"{name}_scales"] = torch.zeros(4, x.shape[2], 2, dtype=torch.uint8)
+            else:
+                found[name] = x
+        return found
+
+    folder = dense("gpt-oss", tmp_path / "m")
+    config = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
+    packed.rewrite(folder, change, config)
+    if not said:
+        found = json.loads((folder / "config.json").read_text())
+        del found["quantization_config"]
+        (folder / "config.json").write_text(json.dumps(found))
+        with pytest.raises(CheckpointError, match=SAID):
+            open_checkpoint(folder)
+        return
+    for load in (open_checkpoint, mixed_gemm.from_pretrained):
+        with pytest.raises(CheckpointError, match=rf"'mxfp4' is not read; {SAID}: gpt-oss"):
+            load(folder)
+    run = CliRunner().invoke(app, ["convert", str(folder), str(tmp_path / "out")])
+    assert run.exit_code == 1 and SAID in run.output
+
+
+def test_load_parallel_refuses_them_as_such(tmp_path: Path) -> None:
+    """Ranks are not needed to see that the model has no place for a layer."""
+    config, pack = FORMATS["awq"]
+    folder = dense("Qwen3-MoE", tmp_path / "m")
+    packed.rewrite(folder, packed_linears(pack, "experts"), config)
+    checkpoint = open_checkpoint(folder)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(MODELS["Qwen3-MoE"])
+    name = next(iter(checkpoint.layers))
+    with pytest.raises(CheckpointError, match=SAID):
+        _place(model, checkpoint, name, nn.Identity())
+    with pytest.raises(ValueError, match=r"has a quantized model\.other, which the model has not"):
+        _place(model, checkpoint, "model.other", nn.Identity())
