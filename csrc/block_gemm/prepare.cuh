@@ -57,8 +57,7 @@ struct BlockScale {
   static __device__ BlockScale of(const RowRange& range) {
     const float infinity = __int_as_float(0x7f800000), nan = __int_as_float(0x7fc00000);
     if (range.nan || range.low == -infinity || range.high == infinity) return {nan, nan, nan};
-    const float half = __fsub_rn(__fmul_rn(range.high, 0.5f), __fmul_rn(range.low, 0.5f));
-    const float scale = fmaxf(__fdiv_rn(half, 127.5f), kMinScale);
+    const float scale = fmaxf(range.step(), kMinScale);
     return {scale, __fsub_rn(range.high, __fmul_rn(127.f, scale)), __fdiv_rn(1.f, scale)};
   }
   // cvt makes 0 of NaN; what is outside of int8 saturates when it is packed.
@@ -66,17 +65,6 @@ struct BlockScale {
     return __float2int_rn(__fmul_rn(__fsub_rn(a, offset), inverse));
   }
 };
-
-// Elements that do not exist must not widen the range.
-template <typename Element>
-__device__ void include(RangeOf<Element>& range, QuantizeVector<Element> vector, int k_left) {
-  if (k_left <= 0) return;
-#pragma unroll
-  for (int i = 1; i < kQuantizeVector; ++i) {
-    if (i >= k_left) vector.elements[i] = vector.elements[0];
-  }
-  range.include(vector);
-}
 
 // Stores 8 values, 0 where a has none, and returns their sum.
 template <typename Element>
@@ -114,7 +102,7 @@ __device__ void quantize_blocks(const BlockPrepareParams& params, int grid_block
   const int first = lane * kQuantizeVector, step = lanes * kQuantizeVector;
 
   QuantizeVector<Element> kept[kQuantizeVectors];
-  RangeOf<Element> of_thread = RangeOf<Element>::empty();
+  RangeOf<Element> of_thread;
 #pragma unroll
   for (int i = 0; i < kQuantizeVectors; ++i) {
     const int k = first + i * step;

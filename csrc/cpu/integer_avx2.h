@@ -43,8 +43,9 @@ struct IntegerAvx2 {
 };
 
 IntegerKernels::Range range_avx2(const float* row, int64_t k) {
-  __m256 low = _mm256_setzero_ps(), high = low, nan = low;
-  IntegerKernels::Range result = {0, 0, false};
+  const float first = k > 0 ? row[0] : 0;
+  __m256 low = _mm256_set1_ps(first), high = low, nan = _mm256_setzero_ps();
+  IntegerKernels::Range result = {first, first, false};
   int64_t i = 0;
   for (; i + 8 <= k; i += 8) {
     const __m256 x = _mm256_loadu_ps(row + i);

@@ -51,10 +51,11 @@ struct IntegerAvx512 : IntegerLanes512 {
 }
 
 IntegerKernels::Range range_avx512(const float* row, int64_t k) {
-  __m512 low = _mm512_setzero_ps(), high = low;
+  const __m512 first = _mm512_set1_ps(k > 0 ? row[0] : 0);
+  __m512 low = first, high = first;
   __mmask16 nan = 0;
   for (int64_t i = 0; i < k; i += 16) {
-    const __m512 x = _mm512_maskz_loadu_ps(first_lanes(k - i), row + i);
+    const __m512 x = _mm512_mask_loadu_ps(first, first_lanes(k - i), row + i);
     low = _mm512_min_ps(x, low);
     high = _mm512_max_ps(x, high);
     nan |= _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);

@@ -64,7 +64,8 @@ struct IntegerKernels {
   };
   Shape shapes[kIntegerRowChoices];  // [log2(rows)], up to max_rows
 
-  // The smallest and largest of a row and 0; a NaN in it sets nan (the rest is then anything).
+  // The smallest and largest of a row, 0 and 0 of an empty one; a NaN in it sets nan (the rest is
+  // then anything).
   struct Range {
     float low, high;
     bool nan;

@@ -28,7 +28,8 @@ void multiply_portable(const IntegerKernels::Operands& o, int32_t* sums, int64_t
 }
 
 IntegerKernels::Range range_portable(const float* row, int64_t k) {
-  IntegerKernels::Range range = {0, 0, false};
+  const float first = k > 0 ? row[0] : 0;
+  IntegerKernels::Range range = {first, first, false};
   for (int64_t i = 0; i < k; ++i) {
     range.low = row[i] < range.low ? row[i] : range.low;
     range.high = row[i] > range.high ? row[i] : range.high;

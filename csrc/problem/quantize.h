@@ -11,6 +11,8 @@ namespace mixed_gemm {
 // this scale.
 constexpr float kMinScale = 1.17549435e-38f;  // 2^-126
 constexpr int32_t kMaxAzp = 1 << 22;
+// The most steps of its scale that a row with a zero point may be away from 0.
+constexpr int32_t kMaxTokenSteps = 1 << 21;
 
 // q = clamp(round(a * (1 / scale)) + azp, -128, 127), so a is about scale * (q - azp). All in fp32:
 // one division for 1 / scale, one product, rounding to nearest even, then an integer addition. A
@@ -19,11 +21,27 @@ constexpr int32_t kMaxAzp = 1 << 22;
 //
 // Per token, each row chooses its own scale and azp:
 //   symmetric   scale = max(max |a| / 127, kMinScale), azp = 0, q in -127..127
-//   with azp    low = min(0, min a), high = max(0, max a),
-//               scale = max(high / 255 - low / 255, kMinScale)
-//               azp = clamp(-128 - round(low * (1 / scale)), -128, 127)
+//   with azp    low = min a, high = max a, both 0 where K = 0,
+//               scale = max((high / 2 - low / 2) / 127.5, max |a| / kMaxTokenSteps, kMinScale)
+//               azp = -128 - round(low * (1 / scale))
 // A row that holds a NaN has scale NaN, one that holds an infinity has scale infinity; both have
 // q = 0 and azp = 0, so whatever is multiplied with it becomes NaN, as it does in floating point.
+//
+// The range with azp is the row's own and need not hold 0, since azp is an int32; the halves are
+// there because high - low may overflow. kMaxTokenSteps limits azp where a row lies more than 8224
+// times its range away from 0, as constant rows do. In steps of scale, with S = kMaxTokenSteps:
+//   - The two roundings of a * (1 / scale) move it by at most e = 2^-23 * max |a| / scale, which is
+//     at most 2^-23 * S = 1/4. So round(a * (1 / scale)) is at most S in magnitude, |azp| at most
+//     S + 128 < kMaxAzp, and every number on the way is exact in fp32 and int32. A product less
+//     azp times the sum of K weights is below 2^31 + 2^22 * 2^24, which int64 holds.
+//   - An element that is not clamped is rounded by at most 1/2, so scale * (q - azp) is within
+//     1/2 + e of it. The least element has q = -128, so only the upper end is clamped, to 127.
+//     That end is at most 255 + 2^-14 above the least one (2^-14 for the rounded scale), which
+//     itself is at most 1/2 + e above scale * (-128 - azp). Together, for every element,
+//       |a - scale * (q - azp)| <= scale * (1/2 + e + 2^-14).
+//   - A constant row has scale = |a| / S exactly and round(a * (1 / scale)) = +-S, so that
+//     scale * (q - azp) is a again, for |a| >= 2^-105. Below that scale is kMinScale, as it is for
+//     a row of zeros, which has azp = q = -128.
 struct QuantizeProblem {
   int64_t m = 0, k = 0;
   ElementType element = ElementType::kFloat16;  // of a

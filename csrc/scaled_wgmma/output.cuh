@@ -85,8 +85,9 @@ struct WgmmaScaledOutput {
 
    private:
     static constexpr int kOctets = kTile.warp_n / 8;
-    // Far beyond every zero point of an int8; azp_adj has the rest of the room.
-    static constexpr int kNarrowAzp = 256;
+    // The zero points of rows up to three times their range away from 0; azp_adj has the rest of
+    // the room.
+    static constexpr int kNarrowAzp = 1024;
 
     static __device__ int thread() { return static_cast<int>(threadIdx.x); }
     static __device__ int lane() { return thread() % 32; }

@@ -4,6 +4,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <limits>
 #include <type_traits>
 
 #include "core/mutant.h"
@@ -36,25 +37,27 @@ struct QuantizeVector {
   }
 };
 
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
 struct RowRange {
-  float low = 0.f, high = 0.f;  // of the row and 0
+  float low = 0.f, high = 0.f;
   int nan = 0;
+
+  // (high - low) / 255, in halves, since the difference may overflow; NaN where both are the same
+  // infinity.
+  __device__ float step() const {
+    const float half = __fsub_rn(__fmul_rn(high, 0.5f), __fmul_rn(low, 0.5f));
+    return __fdiv_rn(half, 127.5f);
+  }
 };
 
-// Least and greatest element and 0, two by two; a NaN stays.
+// Least and greatest element, two by two; a NaN stays. Before the first one: infinities.
 template <typename Element>
 struct RangeOf {
   using Pair =
       std::conditional_t<std::is_same_v<Element, cutlass::half_t>, __half2, __nv_bfloat162>;
-  Pair low = zero(), high = zero();
+  Pair low = both(kInfinity), high = both(-kInfinity);
 
-  // Of no element at all, and without 0.
-  static __device__ RangeOf empty() {
-    RangeOf range;
-    range.low = both(__int_as_float(0x7f800000));
-    range.high = both(-__int_as_float(0x7f800000));
-    return range;
-  }
   __device__ void include(const QuantizeVector<Element>& vector) {
     const auto* pairs = reinterpret_cast<const Pair*>(vector.elements);
 #pragma unroll
@@ -70,10 +73,6 @@ struct RangeOf {
   }
 
  private:
-  static __device__ Pair zero() {
-    const uint32_t bits = 0;
-    return reinterpret_cast<const Pair&>(bits);
-  }
   static __device__ Pair both(float value) {
     const Element element(value);
     const uint32_t bits = 0x10001u * reinterpret_cast<const uint16_t&>(element);
@@ -82,10 +81,8 @@ struct RangeOf {
 };
 template <>
 struct RangeOf<float> {
-  RowRange found;
-  static __device__ RangeOf empty() {
-    return {{__int_as_float(0x7f800000), -__int_as_float(0x7f800000), 0}};
-  }
+  RowRange found = {kInfinity, -kInfinity, 0};
+
   __device__ void include(const QuantizeVector<float>& vector) {
 #pragma unroll
     for (const float value : vector.elements) {
@@ -97,8 +94,19 @@ struct RangeOf<float> {
   __device__ RowRange range() const { return found; }
 };
 
+// Elements that do not exist must not widen the range.
+template <typename Element>
+__device__ void include(RangeOf<Element>& range, QuantizeVector<Element> vector, int k_left) {
+  if (k_left <= 0) return;
+#pragma unroll
+  for (int i = 1; i < kQuantizeVector; ++i) {
+    if (i >= k_left) vector.elements[i] = vector.elements[0];
+  }
+  range.include(vector);
+}
+
 // clamp(round(a * inverse) + azp, -128, 127), NaN as 0, for a scale and azp that suit the row: then
-// round(a * inverse) is within +-256 or NaN, of which cvt makes 0.
+// round(a * inverse) is within +-kMaxTokenSteps or NaN, of which cvt makes 0.
 struct RoundOwnScale {
   float inverse;
   int32_t azp;
@@ -178,6 +186,25 @@ __device__ inline RowRange reduce_range(RowRange range) {
 
 constexpr int kMaxQuantizeThreads = 512;  // 128 registers each
 
+// The formula of problem/quantize.h; azp stays 0 without zero points and where scale is not finite.
+struct TokenScale {
+  float scale, inverse = 0.f;
+  int32_t azp = 0;
+
+  __device__ TokenScale(const RowRange& range, bool symmetric) {
+    const float largest = fmaxf(-range.low, range.high);
+    const float most = symmetric ? 127.f : static_cast<float>(kMaxTokenSteps);
+    scale = fmaxf(__fdiv_rn(largest, most), kMinScale);
+    if (!symmetric) scale = fmaxf(range.step(), scale);  // of a NaN and a number, the number
+    if (range.nan) scale = __int_as_float(0x7fc00000);
+    if (!(scale < kInfinity)) return;
+    inverse = __fdiv_rn(1.f, scale);
+    if (symmetric) return;
+    const float low = rintf(range.low * inverse) * (MIXED_GEMM_MUTATED(AzpSign) ? -1.f : 1.f);
+    azp = static_cast<int32_t>(-128.f - low);
+  }
+};
+
 template <typename Element>
 __global__ void __launch_bounds__(kMaxQuantizeThreads)
     quantize_per_token_kernel(const QuantizePerTokenProblem p, bool aligned_a, bool aligned_q) {
@@ -186,6 +213,9 @@ __global__ void __launch_bounds__(kMaxQuantizeThreads)
   int8_t* q = p.q + row * p.k;
   const int64_t step = static_cast<int64_t>(blockDim.x) * kQuantizeVector;
   const int64_t first = static_cast<int64_t>(threadIdx.x) * kQuantizeVector;
+  const auto left = [&](int64_t k) {  // elements from k on, as far as they fit into a vector
+    return static_cast<int>(min(p.k - k, int64_t{kQuantizeVector}));
+  };
 
   QuantizeVector<Element> kept[kQuantizeVectors];
   RangeOf<Element> of_thread;
@@ -193,30 +223,21 @@ __global__ void __launch_bounds__(kMaxQuantizeThreads)
   for (int i = 0; i < kQuantizeVectors; ++i) {
     const int64_t k = first + i * step;
     kept[i].load(a + k, p.k - k, aligned_a);
-    of_thread.include(kept[i]);
+    include(of_thread, kept[i], left(k));
   }
   for (int64_t k = first + kQuantizeVectors * step; k < p.k; k += step) {
     QuantizeVector<Element> vector;
     vector.load(a + k, p.k - k, aligned_a);
-    of_thread.include(vector);
+    include(of_thread, vector, left(k));
   }
-  const RowRange range = reduce_range(of_thread.range());
+  const RowRange range = p.k == 0 ? RowRange{} : reduce_range(of_thread.range());
 
   const bool symmetric = p.azp == nullptr;
-  float scale = symmetric ? fmaxf(fmaxf(-range.low, range.high) / 127.f, kMinScale)
-                          : fmaxf(range.high / 255.f - range.low / 255.f, kMinScale);
-  if (range.nan) scale = __int_as_float(0x7fc00000);
-  const bool finite = fabsf(scale) < __int_as_float(0x7f800000);
-  const float inverse = finite ? 1.f / scale : 0.f;
-  int32_t azp = 0;
-  if (!symmetric && finite) {
-    const float low = rintf(range.low * inverse) * (MIXED_GEMM_MUTATED(AzpSign) ? -1.f : 1.f);
-    azp = static_cast<int32_t>(fminf(fmaxf(-128.f - low, -128.f), 127.f));
-  }
-  const RoundOwnScale round{inverse, azp};
+  const TokenScale chosen(range, symmetric);
+  const RoundOwnScale round{chosen.inverse, chosen.azp};
   if (threadIdx.x == 0) {
-    p.scale[row] = scale;
-    if (!symmetric) p.azp[row] = azp;
+    p.scale[row] = chosen.scale;
+    if (!symmetric) p.azp[row] = chosen.azp;
   }
 #pragma unroll
   for (int i = 0; i < kQuantizeVectors; ++i) {

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..ops.problem import DTYPES, ceil_div
+from ..ops.problem import DTYPES, MAX_AZP, ceil_div
 from ..weights.exchange import QuantizedWeight
 from ..weights.rounding_fp8 import FP8
 from ..weights.scheme import Side
@@ -241,19 +241,25 @@ class CompressedTensors:
         plain = weight.zeros is None or (side is not None and side.strategy == "group")
         if side is None or not plain or weight.permutation is not None:
             return replace(weight, strategy=info.strategy)
-        static = not side.dynamic
-        point = layer.load("input_zero_point") if static and not side.symmetric else None
         return replace(
             weight,
             input_activations=side,
             input_scale=self._static_scale(layer, side),
-            input_azp=None if point is None else point.to(torch.int32).reshape(()),
+            input_azp=self._static_zero_point(layer, side),
         )
 
     def _static_scale(self, layer: LayerTensors, side: Side | None) -> Tensor | None:
         if side is None or side.dynamic:
             return None
         return layer.load_floats(self._input_scale).reshape(())
+
+    def _static_zero_point(self, layer: LayerTensors, side: Side) -> Tensor | None:
+        if side.dynamic or side.symmetric:
+            return None
+        point = layer.load("input_zero_point").reshape(())
+        if abs(int(point)) > MAX_AZP:
+            raise layer.error("input_zero_point", f"must be in -2^22..2^22, got {int(point)}")
+        return point.to(torch.int32)
 
     def _own(self, layer: LayerTensors, weight: QuantizedWeight) -> QuantizedWeight:
         """What only this library writes, in the place of what others would read."""

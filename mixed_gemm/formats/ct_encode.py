@@ -45,9 +45,18 @@ def integer_zeros(weight: QuantizedWeight) -> Tensor | None:
     return zeros.to(torch.int8)
 
 
+def _input_zero_point(weight: QuantizedWeight) -> Tensor | None:
+    """``[1]``, or None: the int8 that other readers know, or int32 where it does not fit."""
+    if weight.input_azp is None:
+        return None
+    point = weight.input_azp.to(torch.int32).reshape(1)
+    narrow = point.to(torch.int8)
+    return narrow if torch.equal(narrow.to(torch.int32), point) else point
+
+
 def why_own(weight: QuantizedWeight) -> str:
     """Why no other reader of compressed-tensors has a place for a weight; empty when all do."""
-    k = weight.shape[1]
+    k, point = weight.shape[1], _input_zero_point(weight)
     reasons = {
         "a permutation of the columns (act-order)": weight.permutation is not None,
         "the place of a Conv1D, not of a linear": weight.is_conv1d,
@@ -60,6 +69,9 @@ def why_own(weight: QuantizedWeight) -> str:
         "zero points that are no integers": weight.zeros is not None
         and not is_by_block(weight.scheme)
         and integer_zeros(weight) is None,
+        "activations whose range is so far from 0 that their zero point is no int8": point
+        is not None
+        and point.dtype != torch.int8,
     }
     return ", ".join(reason for reason, holds in reasons.items() if holds)
 
@@ -79,8 +91,8 @@ def encode(weight: QuantizedWeight) -> dict[str, Tensor]:
             tensors["mixed_gemm_zeros"] = weight.zeros
         if weight.input_scale is not None:
             tensors["input_scale"] = weight.input_scale.reshape(1)
-        if weight.input_azp is not None:
-            tensors["input_zero_point"] = weight.input_azp.to(torch.int8).reshape(1)
+        if (point := _input_zero_point(weight)) is not None:
+            tensors["input_zero_point"] = point
     else:
         tensors["weight_packed"] = pack_dense(to_codes(weight.q, weight.bits), weight.bits)
         tensors["weight_shape"] = torch.tensor(weight.shape, dtype=torch.int64, device="cpu")

@@ -25,19 +25,22 @@ def quantize_per_token(
     """Round every row to int8 with a scale of its own, in one pass.
 
     In fp32, with 1 / scale rounded once, then q = clamp(round(a * (1 / scale)) + azp), to nearest
-    even. Symmetric: scale = max|a| / 127 and q in -127..127. Otherwise low = min(0, min a),
-    high = max(0, max a), scale = high / 255 - low / 255, azp = -128 - round(low / scale) in
-    -128..127, q in -128..127. A scale is at least 2^-126, which is what a row of zeros has. A row
-    with a NaN has scale NaN, with an infinity scale infinity; its q is 0, and a product with it
-    is NaN. CPU and CUDA give the same bits.
+    even. Symmetric: scale = max|a| / 127 and q in -127..127. Otherwise scale = (max a - min a) /
+    255, of the row's own range, which need not hold 0, and azp = -128 - round(min a / scale),
+    which need not be an int8; q in -128..127. That scale is at least max|a| / 2^21, so that azp
+    stays below 2^22: a row in 10000..10000.001 gets larger steps, and a constant row comes back
+    exactly. Every element is within 0.5001 * scale + 2^-23 * max|a| of scale * (q - azp), the
+    latter for the roundings in fp32. A scale is at least 2^-126, which is what a row of zeros has.
+    A row with a NaN has scale NaN, with an infinity scale infinity; its q is 0, and a product with
+    it is NaN. CPU and CUDA give the same bits.
 
     Args:
         a: float16, bfloat16 or float32 ``[..., K]``; any strides.
         symmetric: no zero points.
 
     Returns:
-        q int8 ``[..., K]``, scale float32 ``[..., 1]``, azp int32 ``[..., 1]`` or None when
-        symmetric; a is about scale * (q - azp).
+        q int8 ``[..., K]``, scale float32 ``[..., 1]``, azp int32 ``[..., 1]`` in
+        -(2^21 + 128)..2^21 - 128 or None when symmetric; a is about scale * (q - azp).
 
     Raises:
         TypeError: ``a`` is no tensor, or of another dtype.

@@ -12,7 +12,10 @@ from .bounds import ROUNDING
 HOPPER_FP8_EPSILON = 2.0**-13
 # Elements of K after which our wgmma kernels do that.
 FP8_PROMOTION = 128
-MAX_AZP = 2**22  # of quantize_per_tensor; as problem/quantize.h
+# As problem/quantize.h: the largest zero point of quantize_per_tensor, and the most steps that a
+# row of quantize_per_token may be away from 0.
+MAX_AZP = 2**22
+MAX_TOKEN_STEPS = 2**21
 
 
 def accumulator(
@@ -146,17 +149,16 @@ def quantize_per_token(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """What ``mixed_gemm.quantize_per_token`` computes, bit for bit (problem/quantize.h)."""
     x = a.float()
-    low = x.amin(-1, keepdim=True).clamp(max=0)
-    high = x.amax(-1, keepdim=True).clamp(min=0)
-    least = torch.finfo(torch.float32).tiny
-    if symmetric:
-        scale = (torch.maximum(-low, high) / 127).clamp(min=least)
-    else:
-        scale = (high / 255 - low / 255).clamp(min=least)
+    of_range = x if x.shape[-1] else x.new_zeros((*x.shape[:-1], 1))
+    low, high = of_range.amin(-1, keepdim=True), of_range.amax(-1, keepdim=True)
+    most = 127 if symmetric else MAX_TOKEN_STEPS
+    scale = (torch.maximum(-low, high) / most).clamp(min=torch.finfo(torch.float32).tiny)
+    if not symmetric:
+        own = (high * 0.5 - low * 0.5) / 127.5
+        scale = torch.where(own > scale, own, scale)
     finite = scale.isfinite()
     inverse = torch.where(finite, scale.reciprocal(), 0.0)
-    point = (-128 - (low * inverse).round()).clamp(-128, 127)
-    point = torch.where(finite, 0.0 if symmetric else point, 0.0)
+    point = torch.where(finite, 0.0 if symmetric else -128 - (low * inverse).round(), 0.0)
     q = torch.where(finite, (x * inverse).round().nan_to_num(0.0) + point, 0.0).clamp(-128, 127)
     return q.to(torch.int8), scale, None if symmetric else point.to(torch.int32)
 

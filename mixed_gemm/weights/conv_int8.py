@@ -22,6 +22,13 @@ Range = tuple[float, float]
 _FLOATS = ("weight_scale", "input_scale", "output_scale")
 
 
+def _image_quantization(limits: Range, azp: bool) -> tuple[float, int]:
+    """(scale, zero point in -128..127) of a range with 0 in it: pixels outside of an image, and
+    what relu cuts, are the zero point itself, which is an int8 like all pixels."""
+    low, high = limits
+    return input_quantization(min(low, 0.0), max(high, 0.0), azp)
+
+
 class Int8ConvWeight(QuantizedTensor):
     """A filter ``[Co, Ci, Kh, Kw]``, w = q * scale, with what calibration found of the images: they
     are rounded to int8 with one scale and zero point, and so is the result.
@@ -137,14 +144,14 @@ class Int8ConvWeight(QuantizedTensor):
                 )
         assert input_range is not None and output_range is not None
         side = scheme.input_activations
-        scale, azp = input_quantization(*input_range, azp=side is not None and not side.symmetric)
+        has_azp = side is not None and not side.symmetric
         q, scales, _ = quantize_weight(weight.detach().flatten(1), 8, -1, scale_dtype=torch.float32)
         return cls.from_quantized(
             q.view(weight.shape),
             scales[0],
             scheme=scheme,
-            input=(scale, azp),
-            output=input_quantization(*output_range, azp=True),
+            input=_image_quantization(input_range, has_azp),
+            output=_image_quantization(output_range, True),
             dtype=weight.dtype,
         )
 

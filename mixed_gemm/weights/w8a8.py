@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..ops.errors import ArgumentTypeError, ArgumentValueError, check_not_freed, check_storage
-from ..ops.problem import MAX_INT8_K
+from ..ops.problem import MAX_AZP, MAX_INT8_K, MAX_TOKEN_STEPS
 from ..ops.scaled import azp_adjustment
 from .rounding import quantize_weight
 from .scheme import ACTIVATION_MODES, Scheme, Side
@@ -22,16 +22,34 @@ if TYPE_CHECKING:
 
 INT8_STEPS = 255  # between -128 and 127
 MIN_SCALE = 2.0**-126  # as problem/quantize.h
+MAX_INT32 = 2**31 - 1
 _FLOATS = ("weight_scale", "input_scale", "pre_scale")
 
 
-def input_quantization(low: float, high: float, azp: bool) -> tuple[float, int]:
-    """(scale, zero point) for activations in low..high: the formula of ``quantize_per_token``."""
-    low, high = min(low, 0.0), max(high, 0.0)
+def input_quantization(low: float, high: float, azp: bool, k: int = 1) -> tuple[float, int]:
+    """(scale, zero point) for activations in low..high: the formula of ``quantize_per_token``.
+
+    The zero point is folded into ``azp_adj``, where its product with the sum of any K int8 weights
+    has to fit in int32: at most ``most`` steps of the scale lead from 0 to an end of the range, so
+    that the zero point is at most most + 128, and (most + 128) * 128 * K fits. From K = 43,805 on
+    that is less than the 255 steps of the range; there the range is widened to hold 0, which makes
+    the zero point an int8, and -128 * -128 * K fits.
+
+    Args:
+        low, high: least and largest activation.
+        azp: whether there is a zero point; else it is 0.
+        k: elements of K that a product sums.
+    """
+    most = min(MAX_TOKEN_STEPS, MAX_INT32 // (128 * max(k, 1)) - 128)
+    if most < INT8_STEPS:
+        low, high = min(low, 0.0), max(high, 0.0)
+        most = INT8_STEPS
+    largest = max(-low, high)
     if not azp:
-        return max(max(-low, high) / 127, MIN_SCALE), 0
-    scale = max(high / INT8_STEPS - low / INT8_STEPS, MIN_SCALE)
-    return scale, max(-128, min(127, -128 - round(low / scale)))
+        return max(largest / 127, MIN_SCALE), 0
+    scale = max(high / INT8_STEPS - low / INT8_STEPS, largest / most, MIN_SCALE)
+    scale = torch.tensor(scale, dtype=torch.float32, device="cpu").item()  # as it is kept
+    return scale, -128 - round(low / scale)
 
 
 def _side(scheme: Scheme) -> Side:
@@ -174,12 +192,12 @@ class W8A8Weight(QuantizedTensor):
         """
         return cls.from_quantized(
             codes, scale, None if smoothing is None or folded else smoothing.reciprocal().to(dtype),
-            scheme=scheme, dtype=dtype, **cls._static_input(scheme, input_range),
+            scheme=scheme, dtype=dtype, **cls._static_input(scheme, input_range, codes.shape[1]),
         )  # fmt: skip
 
     @classmethod
     def _static_input(
-        cls, scheme: Scheme, input_range: tuple[float, float] | None
+        cls, scheme: Scheme, input_range: tuple[float, float] | None, k: int
     ) -> dict[str, Any]:
         side, scale, azp = _side(scheme), None, 0
         if not side.dynamic:
@@ -189,7 +207,7 @@ class W8A8Weight(QuantizedTensor):
                     f"input_range, got {input_range}. Hint: mixed_gemm.quantize_(model, "
                     "scheme='w8a8', calibration=batches) finds it"
                 )
-            scale, azp = input_quantization(*input_range, not side.symmetric)
+            scale, azp = input_quantization(*input_range, not side.symmetric, k)
         return {"input_scale": scale, "input_azp": azp}
 
     @classmethod
@@ -212,13 +230,14 @@ class W8A8Weight(QuantizedTensor):
             weight_scale: ``[N]`` or ``[N, 1]``, or one element; kept in float32.
             pre_scale: ``[K]`` or None.
             scheme: from ``Scheme.w8a8``.
-            input_scale: of static activations, and only of those. input_azp: its zero point.
+            input_scale: of static activations, and only of those. input_azp: its zero point, an
+                int32 of at most 2^22 in magnitude.
             dtype: of the activations; that of pre_scale, or torch's default, when None.
             where: what an error names.
 
         Raises:
             ValueError: a tensor does not fit the rest, has lost its storage or holds NaN or Inf, or
-                input_scale is missing or too much.
+                input_scale is missing or too much, or input_azp too large.
             TypeError: ``weight`` is not int8.
         """
         if weight.dim() != 2 or weight.dtype != torch.int8:
@@ -251,6 +270,11 @@ class W8A8Weight(QuantizedTensor):
                 point = torch.as_tensor(input_azp, dtype=torch.int32, **options).reshape(())
                 tensors["input_azp"] = point
             folded = None if side.dynamic else int(input_azp)
+            if folded is not None and abs(folded) > MAX_AZP:
+                raise ArgumentValueError(
+                    f"{where}: input_azp must be in -2^22..2^22 = {MAX_AZP}, where fp32 tells the "
+                    f"steps of an int8 apart, got {folded}. Hint: a larger input_scale"
+                )
             tensors["azp_adj"] = azp_adjustment(weight, folded)
         shape = (n, k)
         if problems := part_problems(cls, shape, scheme, tensors):

@@ -29,26 +29,30 @@ void round_all(const std::vector<float>& row, Expected& e) {
 
 Expected expected_per_token(const std::vector<float>& row, bool symmetric) {
   Expected e;
-  float low = 0, high = 0;
-  bool nan = false;
+  double low = row[0], high = row[0];
+  bool nan = false, infinite = false;
   for (const float x : row) {
     nan |= std::isnan(x);
-    low = x < low ? x : low;
-    high = x > high ? x : high;
+    infinite |= std::isinf(x);
+    low = std::min(low, double{x});
+    high = std::max(high, double{x});
   }
+  const double largest = std::max(-low, high);
   if (symmetric) {
-    e.scale = std::max(std::max(-low, high) / 127.f, kMinScale);
+    e.scale = std::max(static_cast<float>(largest) / 127.f, kMinScale);
   } else {
-    e.scale = std::max(high / 255.f - low / 255.f, kMinScale);
+    const auto range = static_cast<float>((high - low) / 2);  // one rounding, as of the halves
+    e.scale = std::max({range / 127.5f, static_cast<float>(std::ldexp(largest, -21)), kMinScale});
   }
+  if (infinite) e.scale = INFINITY;
   if (nan) e.scale = NAN;
   if (!std::isfinite(e.scale)) {
     e.q.assign(row.size(), 0);
     return e;
   }
   if (!symmetric) {
-    const double zero = -128 - std::nearbyint(static_cast<double>(low * (1.f / e.scale)));
-    e.azp = static_cast<int32_t>(std::min(std::max(zero, -128.0), 127.0));
+    const float steps = static_cast<float>(low) * (1.f / e.scale);
+    e.azp = -128 - static_cast<int32_t>(std::nearbyint(steps));
   }
   round_all(row, e);
   return e;
@@ -102,11 +106,11 @@ class QuantizeCpu : public ::testing::TestWithParam<const cpu::CpuKernels*> {
 INSTANTIATE_TEST_SUITE_P(Kernels, QuantizeCpu, ::testing::ValuesIn(cpu::supported_kernels()),
                          [](const auto& info) { return std::string(info.param->name); });
 
-// Rows of every kind: normal, one-sided, constant, zero, tiny, huge, infinite, NaN.
+// Rows of every kind: normal, one-sided, constant, zero, tiny, huge, infinite, NaN, far from 0.
 std::vector<std::vector<float>> rows_of(int64_t k, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
-  std::vector<std::vector<float>> rows(11, std::vector<float>(static_cast<size_t>(k)));
+  std::vector<std::vector<float>> rows(17, std::vector<float>(static_cast<size_t>(k)));
   for (auto& row : rows) {
     for (float& x : row) x = normal(random);
   }
@@ -122,6 +126,12 @@ std::vector<std::vector<float>> rows_of(int64_t k, unsigned seed) {
   for (size_t j = 0; j < rows[10].size(); ++j) {  // ties
     rows[10][j] = j == 0 ? 127.f : static_cast<float>(j % 40) - 20.5f;
   }
+  for (float& x : rows[11]) x = x * 1e-3f + 1e4f;  // fp32 holds some dozen numbers there
+  for (float& x : rows[12]) x = x * 1e-2f - 700;
+  for (float& x : rows[13]) x = x > 0 ? -5.f : std::nextafter(-5.f, 0.f);
+  for (float& x : rows[14]) x = INFINITY;
+  for (float& x : rows[15]) x = -INFINITY;
+  for (float& x : rows[16]) x = std::ldexp(std::fabs(x) + 9, -128);  // around the least scale
   return rows;
 }
 
@@ -233,13 +243,19 @@ TEST_P(QuantizeCpu, a_row_is_rounded_to_within_half_a_step) {
     p.scale = problem.scale.as<float>();
     if (!symmetric) p.azp = problem.azp.as<int32_t>();
     cpu::quantize_per_token(*GetParam(), p, serial_for);
-    for (const int64_t i : {0, 1, 2, 3, 4, 6, 10}) {
+    for (const int64_t i : {0, 1, 2, 3, 4, 5, 6, 10, 11, 12, 13, 16}) {
       const int azp = symmetric ? 0 : p.azp[i];
+      double largest = 0;
+      for (const float x : problem.rows[static_cast<size_t>(i)]) {
+        largest = std::max(largest, std::fabs(double{x}));
+      }
+      // The bound of problem/quantize.h.
+      const double steps = 0.5 + std::ldexp(largest / p.scale[i], -23) + std::ldexp(1, -14);
+      EXPECT_LE(steps, 0.7501);
       for (int64_t j = 0; j < problem.k; ++j) {
         const double back = double{p.scale[i]} * (p.q[i * problem.k + j] - azp);
         const double x = problem.rows[static_cast<size_t>(i)][static_cast<size_t>(j)];
-        // With a zero point, the end of the range may round to 255.5 steps and clip.
-        EXPECT_LE(std::fabs(back - x), (symmetric ? 0.501 : 1.001) * p.scale[i]);
+        EXPECT_LE(std::fabs(back - x), steps * p.scale[i]) << "row " << i;
       }
     }
   }

@@ -55,6 +55,22 @@ def test_is_within_the_bound_around_the_codes_of_the_reference(dtype):
         assert float(problem.verdict(problem.run())) <= 1
 
 
+@pytest.mark.parametrize("m", (3, 40, 200))
+@pytest.mark.parametrize("dtype", (F16, BF16, F32), ids=str)
+def test_rows_far_from_zero_equal_the_two_calls(m, dtype):
+    """Where 32 bits do not hold a zero point times a sum, beside rows where they do."""
+    problem = make(ScaledDynamicCase(m, 300, 1024, dtype, azp=True, bias=True), DEVICE)
+    offset = torch.tensor([1e4, 5.0, 0.0, -300.0, 60.0]).repeat(m)[:m, None].to(DEVICE)
+    width = torch.tensor([1e-3, 1.0, 3.0, 0.0, 0.5]).repeat(m)[:m, None].to(DEVICE)
+    problem.a = (offset + width * problem.a.float() / 16).to(dtype)
+    problem.weight[0], problem.weight[1] = 127, -128
+    problem.azp_adj = mixed_gemm.ops.azp_adjustment(problem.weight)
+    problem.scale_b = problem.scale_b / 1024  # so that float16 holds the results
+    _, _, azp = mixed_gemm.quantize_per_token(problem.a, symmetric=False)
+    assert (azp.long() * problem.azp_adj.long().abs().max()).abs().max() > 2**31
+    assert float(problem.verdict(problem.run())) <= 1
+
+
 def test_views_equal_contiguous():
     problem = make(CASE, DEVICE)
     expected = problem.run()

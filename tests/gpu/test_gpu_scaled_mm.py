@@ -212,19 +212,24 @@ def test_zero_points_where_int32_ends():
     """Where sums less zero points just fit into int32, and where they just do not: kernels may
     subtract in 32 bits as long as nothing can wrap. Several tiles, of both kinds."""
     m, n, k = 70, 520, 300
+    narrow = 1024  # the largest zero point of a row that they do that with
     room = 2**31 - 1 - 128 * 128 * k
     problem = make(ScaledCase(m, n, k, azp="per_row"), DEVICE)
     problem.a.fill_(-128)
     problem.weight.fill_(-128)
-    small, edge = torch.zeros(n, dtype=torch.int32, device=DEVICE), n // 2
-    fits, wraps = small.clone(), small.clone()
-    fits[edge:], wraps[edge:] = -room, -room - 1
     rows = torch.ones(m, 1, dtype=torch.int32, device=DEVICE)
-    rows[m // 2 :] = 256
-    for adjustment, azp in ((fits, None), (wraps, None), (fits // 256, rows), (wraps // 256, rows)):
-        problem.azp_adj, problem.azp = adjustment, azp
+    for adjustment, azp in (
+        *((-room, None), (-room - 1, None), (-(room // narrow), narrow)),
+        *((-(room // narrow) - 1, narrow), (-(room // narrow), narrow + 1), (room, -1)),
+        *((room // narrow, -narrow), (room // narrow, -narrow - 1)),
+    ):
+        problem.azp_adj = torch.zeros(n, dtype=torch.int32, device=DEVICE)
+        problem.azp_adj[n // 2 :] = adjustment
+        problem.azp = None if azp is None else rows.clone()
+        if problem.azp is not None:
+            problem.azp[m // 2 :] = azp
         exact = integers(problem)
-        assert exact.abs().max() >= 2**31 - 256
+        assert exact.abs().max() >= 2**31 - narrow
         for config in configs_of(ScaledCase(m, n, k)):
             assert torch.equal(run_integers(problem, config), exact.float()), config
 

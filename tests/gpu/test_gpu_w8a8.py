@@ -58,6 +58,26 @@ def test_per_token_equals_cpu(shape, dtype, symmetric):
     ]
 
 
+@pytest.mark.parametrize("symmetric", (True, False))
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("k", (1, 7, 8, 13, 256, 257, 1026, 5137, 40_001))
+def test_rows_far_from_zero_equal_the_reference(k, dtype, symmetric):
+    """Of one sign, constant, with a range that fp32 cannot tell from 0 there or that overflows it,
+    and rows of nothing but infinity or NaN. A tail of no vector length must not count as zeros."""
+    g = torch.Generator().manual_seed(k)
+    offsets = (5.0, -6.0, 1e4, -1e4, 300.0, 7.3, 2.0**-105, 1e-40, 0.0)
+    offsets += (math.inf, -math.inf, math.nan)
+    x = torch.tensor(offsets).view(-1, 1, 1) * torch.ones(1, 5, 1)
+    x = x + torch.tensor([0.0, 1e-45, 1e-3, 1.0, 100.0]).view(1, -1, 1) * torch.rand(
+        len(offsets), 5, k, generator=g
+    )
+    huge = torch.tensor([-3.4e38, 3.4e38]).repeat((k + 1) // 2)[:k].expand(1, 5, k)
+    x = torch.cat([x, huge]).to(dtype)
+    expected = reference_scaled.quantize_per_token(x, symmetric=symmetric)
+    found = mixed_gemm.quantize_per_token(x.to(DEVICE), symmetric=symmetric)
+    assert all(map(equal, found, expected))
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("symmetric", (True, False))
 def test_ties_round_to_even(dtype, symmetric):
@@ -112,8 +132,10 @@ def test_views_and_empty_rows():
         assert torch.equal(mixed_gemm.quantize_per_tensor(view, scale), per_tensor)
     q, scale, azp = mixed_gemm.quantize_per_token(x[:0], symmetric=False)
     assert (q.shape, scale.shape, azp.shape) == ((0, 328), (0, 1), (0, 1))
-    q, scale, _ = mixed_gemm.quantize_per_token(x[:, :0])
-    assert q.shape == (12, 0) and (scale == torch.finfo(torch.float32).tiny).all()
+    for symmetric in (True, False):
+        q, scale, azp = mixed_gemm.quantize_per_token(x[:, :0], symmetric=symmetric)
+        assert q.shape == (12, 0) and (scale == torch.finfo(torch.float32).tiny).all()
+        assert azp is None or (azp == -128).all()
 
 
 def test_many_rows():

@@ -86,13 +86,18 @@ class QuantizeProblem:
         return verdict.all_of(*(verdict.exact(x.cpu(), y) for x, y in pairs)).to(self.a.device)
 
 
+def rows_of_ranges(values: Values, m: int, k: int) -> Tensor:
+    """``[m, k]``: rows of ranges of their own, some of one sign, some of them many ranges away from
+    0, where 16 bits hold few numbers or one."""
+    a = values.normal(m, k) * (0.1 + 3 * values.uniform(m, 1))
+    return a + 4 * values.normal(m, 1) * 2.0 ** (8 * values.uniform(m, 1))
+
+
 def make(
     case: QuantizeCase, device: str = "cpu", seed: int = 0, drawn_on: str = "cpu"
 ) -> QuantizeProblem:
     values = Values(device, seed, drawn_on)
-    # Rows of ranges of their own, some one-sided.
-    a = values.normal(case.m, case.k) * (0.1 + 3 * values.uniform(case.m, 1))
-    a = (a + 4 * values.normal(case.m, 1)).to(case.dtype)
+    a = rows_of_ranges(values, case.m, case.k).to(case.dtype)
     azp = None
     if case.how == "tensor_azp":
         azp = values.integers(-200, 200, 1, dtype=torch.int32)

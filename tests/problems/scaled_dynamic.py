@@ -17,6 +17,7 @@ from . import verdict
 from .covering import Rules
 from .gemm import COLUMNS, DTYPES, ROWS
 from .placing import LEAD_RULES, OF_ACTIVATIONS, PLACES_OF_ROWS, lead, place, poison_output
+from .quantize import rows_of_ranges
 from .scaled import DEPTHS
 from .values import Values
 
@@ -99,13 +100,10 @@ class ScaledDynamicProblem(verdict.Remembered):
     def oracle(self) -> tuple[Tensor, Tensor]:
         """(exact, bound) of the whole rows, around the codes of the reference."""
         rows = self.a.reshape(self.case.m, self.case.k)[self.whole_rows()].cpu()
-        # A zero more changes no scale, and gives the reference something where K = 0.
-        codes = reference_scaled.quantize_per_token(
-            torch.nn.functional.pad(rows, (0, 1)), symmetric=not self.case.azp
-        )
+        codes = reference_scaled.quantize_per_token(rows, symmetric=not self.case.azp)
         q, scale, azp = (None if x is None else x.to(self.a.device) for x in codes)
         assert q is not None and scale is not None
-        given = (q[:, :-1], self.weight.t(), scale, self.scale_b, self.bias)
+        given = (q, self.weight.t(), scale, self.scale_b, self.bias)
         points: dict[str, Any] = {"azp_adj": self.azp_adj, "azp": azp}
         expected = reference_scaled.scaled_mm(*given, **points)
         return expected, reference_scaled.error_bound(*given, out_dtype=self.case.dtype, **points)
@@ -125,9 +123,7 @@ def make(
     """Random tensors: the same values on every device if ``drawn_on`` is the same."""
     values = Values(device, seed, drawn_on)
     m, n, k = case.m, case.n, case.k
-    # Rows of ranges of their own, some one-sided.
-    a = values.normal(m, k) * (0.1 + 3 * values.uniform(m, 1))
-    a = (a + 4 * values.normal(m, 1)).to(case.dtype)
+    a = rows_of_ranges(values, m, k).to(case.dtype)
     if case.spoiled == "zero":
         a[m // 2 : m // 2 + 1] = 0
     elif case.spoiled != "none" and a.numel():

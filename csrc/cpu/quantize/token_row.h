@@ -16,13 +16,14 @@ struct TokenScale {
 
 inline TokenScale token_scale(const IntegerKernels::Range& range, bool symmetric) {
   if (range.nan) return {std::nanf(""), 0};
-  const float low = range.low, high = range.high;
-  if (symmetric) return {std::max(std::max(-low, high) / 127, kMinScale), 0};
-  const float scale = std::max(high / 255 - low / 255, kMinScale);
+  const float low = range.low, high = range.high, largest = std::max(-low, high);
+  if (symmetric) return {std::max(largest / 127, kMinScale), 0};
+  const float own = (high * 0.5f - low * 0.5f) / 127.5f;  // NaN where both are one infinity
+  const float least = std::max(largest / kMaxTokenSteps, kMinScale);
+  const float scale = own > least ? own : least;
   if (!std::isfinite(scale)) return {scale, 0};
   const float sign = MIXED_GEMM_MUTATED(AzpSign) ? -1 : 1;
-  const float zero = -128 - sign * std::nearbyint(low * (1 / scale));
-  return {scale, static_cast<int32_t>(std::min(std::max(zero, -128.f), 127.f))};
+  return {scale, static_cast<int32_t>(-128 - sign * std::nearbyint(low * (1 / scale)))};
 }
 
 // Of k elements in fp32; writes q [k].

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -202,6 +203,39 @@ def test_w8a8_survives(tmp_path, activations):
     for name, layer in model.items():
         again = found.layer(name).to_linear(torch.float32)
         assert again.scheme == layer.scheme
+        assert torch.equal(again(x), layer(x))
+        assert all(torch.equal(t, again.state_dict()[k]) for k, t in layer.state_dict().items())
+
+
+@pytest.mark.parametrize("activations", ["static", "static_azp"])
+def test_static_zero_points_beyond_int8_survive_in_a_format_of_our_own(tmp_path, activations):
+    """Others know them as int8, and would read 121 for -1403 without a word."""
+    ranges = {"far": (5.0, 6.0), "near": (-3.0, 5.0), "edge": (0.0, 6.0)}
+    model = torch.nn.ModuleDict(
+        {
+            name: mixed_gemm.Linear.from_float(
+                torch.nn.Linear(48, 40), Scheme.w8a8(activations), input_range=limits
+            )
+            for name, limits in ranges.items()
+        }
+    )
+    save_checkpoint(model, tmp_path)
+    x, readme = 5 + torch.rand(3, 48), tmp_path / "README.md"
+    config = json.loads((tmp_path / "config.json").read_text())["quantization_config"]
+    formats = {
+        name: group["format"]
+        for group in config["config_groups"].values()
+        for name in group["targets"]
+    }
+    if activations == "static":
+        assert formats == {"Linear": "int-quantized"} and not readme.exists()
+    else:
+        own = {"far": "mixed-gemm-packed", "near": "int-quantized", "edge": "int-quantized"}
+        assert formats == own
+        assert re.search("far.*zero point is no int8", readme.read_text())
+    found = open_checkpoint(tmp_path)
+    for name, layer in model.items():
+        again = found.layer(name).to_linear(torch.float32)
         assert torch.equal(again(x), layer(x))
         assert all(torch.equal(t, again.state_dict()[k]) for k, t in layer.state_dict().items())
 

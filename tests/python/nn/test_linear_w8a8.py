@@ -147,20 +147,51 @@ def test_weight_is_rounded_to_nearest_by_channel() -> None:
         assert torch.equal(module(rows(2))[:, 3], linear.bias.detach()[3].expand(2))
 
 
-@pytest.mark.parametrize(
-    "low, high", ((-3.0, 5.0), (0.0, 6.0), (-4.0, 0.0), (1.0, 2.0), (0.0, 0.0))
+RANGES = (
+    *((-3.0, 5.0), (0.0, 6.0), (-4.0, 0.0), (0.0, 0.0), (5.0, 6.0), (-6.0, -5.0), (7.3, 7.3)),
+    *((1e4, 1e4 + 2.0**-10), (-3e38, 3e38), (1e-42, 2e-42)),
 )
+
+
+@pytest.mark.parametrize("k", (1, 72, 4096, 28672, 43_804, 43_805, 131_071))
+@pytest.mark.parametrize("low, high", RANGES)
 @pytest.mark.parametrize("azp", (False, True))
-def test_static_range_is_covered_and_zero_is_exact(low: float, high: float, azp: bool) -> None:
-    scale, point = input_quantization(low, high, azp)
-    x = torch.tensor([low, 0.0, high])
+def test_static_range_is_covered(low: float, high: float, azp: bool, k: int) -> None:
+    scale, point = input_quantization(low, high, azp, k)
+    x = torch.linspace(low, high, 400, dtype=torch.float64).float()
     q = mixed_gemm.quantize_per_tensor(
         x, torch.tensor(scale), torch.tensor(point, dtype=torch.int32)
     )
     back = scale * (q.double() - point)
-    assert back[1] == 0
-    assert ((back - x).abs() <= 1.01 * scale).all()
-    assert -128 <= point <= 127 and (azp or point == 0)
+    roundings = 2.0**-22 * max(abs(low), abs(high))  # in fp32
+    assert ((back - x.double()).abs() <= 0.5001 * scale + roundings).all()
+    assert azp or point == 0
+    assert abs(point) * 128 * k < 2**31, "folded into the sum of any weight, it fits"
+    if azp and k <= 4096 and max(abs(low), abs(high)) < 15 * (high - low):
+        own = (high - low) / 255
+        assert scale == pytest.approx(own, rel=1e-7, abs=2.0**-126)
+    if azp and k > 43_804:
+        assert -128 <= point <= 127
+
+
+@pytest.mark.parametrize("low, high", ((5.0, 6.0), (-6.0, -5.0), (7.3, 7.3), (1e4, 1e4 + 1e-3)))
+def test_static_activations_far_from_zero_are_as_fine_as_their_range(
+    low: float, high: float
+) -> None:
+    linear = nn.Linear(K, N)
+    with torch.no_grad():
+        linear.weight[0], linear.weight[1] = 1, -1  # the largest sums
+    module = Linear.from_float(linear, Scheme.w8a8("static_azp"), input_range=(low, high))
+    x = low + (high - low) * torch.rand(50, K)
+    most = (2**31 - 1) // (128 * K) - 128  # steps whose product with any sum fits in int32
+    step = max((high - low) / 255, max(abs(low), abs(high)) / most)
+    assert module.weight.input_scale.item() == pytest.approx(step)
+    with torch.no_grad():
+        out = module(x)
+    assert reference.error_ratio(out, *exact(module, x)) <= 1
+    dense = x.double() @ module.dequantize().double().t() + linear.bias.detach().double()
+    moved = module.dequantize().double().abs().sum(1) * step
+    assert ((out.double() - dense).abs() <= 0.76 * moved + 2.0**-22 * dense.abs()).all()
 
 
 def test_dynamic_rows_do_not_depend_on_each_other() -> None:
@@ -353,6 +384,15 @@ def test_from_quantized_refuses_by_name(
     }
     with pytest.raises(error, match=text):
         w8a8(**{**valid, **change})
+
+
+@pytest.mark.parametrize("azp", (2**22 + 1, -(2**22) - 1, 2**31 - 1))
+def test_zero_points_that_the_quantizer_would_cut_are_refused(azp: int) -> None:
+    weight, scale = torch.zeros(4, 8, dtype=torch.int8), torch.ones(4)
+    static: dict[str, Any] = {"activations": "static_azp", "input_scale": 0.1}
+    with pytest.raises(ValueError, match=rf"input_azp must be in .* = 4194304.*got {azp}"):
+        w8a8(weight, scale, **static, input_azp=azp)
+    assert w8a8(weight, scale, **static, input_azp=2**22).weight.input_azp == 2**22
 
 
 @pytest.mark.parametrize("bad", (None, (0.0, float("inf")), (float("nan"), 1.0)))

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mixed_gemm
+from mixed_gemm import reference
 from mixed_gemm.ops.problem import DTYPES
 from mixed_gemm.reference import scaled as reference_scaled
 
@@ -113,14 +114,100 @@ def test_a_row_with_nan_or_infinity_gives_nan_and_no_other_row_does(
     assert out[[0, 2, 3]].isfinite().all()
 
 
-def test_one_sided_rows_use_all_steps_with_a_zero_point() -> None:
-    a = torch.rand(5, 400)
-    symmetric, scale, _ = mixed_gemm.quantize_per_token(a)
-    assert symmetric.min() >= 0
-    q, finer, azp = mixed_gemm.quantize_per_token(a, symmetric=False)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("low, high", ((5, 6), (-6, -5), (0, 1), (-1, 0), (256, 1280), (-2, 3)))
+def test_rows_have_the_steps_of_their_own_range(low: int, high: int, dtype: torch.dtype) -> None:
+    """Of one sign, too: low and high become -128 and 127."""
+    a = (low + (high - low) * torch.rand(5, 400)).to(dtype)
+    a[:, 7], a[:, 8] = low, high
+    q, scale, azp = mixed_gemm.quantize_per_token(a, symmetric=False)
     assert azp is not None
-    assert (azp == -128).all() and q.min() < -100 and q.max() == 127
-    assert torch.allclose(scale / finer, torch.tensor(255 / 127), rtol=1e-5)
+    step = torch.tensor((high - low) / 255)
+    assert torch.equal(scale, step.expand(5, 1))
+    assert torch.equal(azp, (-128 - (low / step).round()).int().expand(5, 1))
+    assert (q[:, 7] == -128).all() and (q[:, 8] >= 126).all()
+    assert ((scale * (q - azp) - a.float()).abs() <= 0.5001 * scale).all()
+
+
+def restored(row: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(scale * (q - azp), scale, the bound of problem/quantize.h) of each row, in float64."""
+    q, scale, azp = mixed_gemm.quantize_per_token(row, symmetric=False)
+    assert azp is not None and int(azp.abs().max()) <= 2**21 + 128
+    step, largest = scale.double(), row.double().abs().amax(-1, keepdim=True)
+    bound = step * (0.5 + 2.0**-23 * largest / step + 2.0**-14)
+    assert (bound <= 0.7501 * step).all()
+    return step * (q.double() - azp.double()), scale, bound
+
+
+@pytest.mark.parametrize("value", (5.0, -7.3, 1e-3, -6e4, 2.0**-105, 3e38, 1e-30, 1.0))
+@pytest.mark.parametrize("k", (1, 5, 16, 100))
+def test_constant_rows_come_back_exactly(value: float, k: int) -> None:
+    for dtype in DTYPES:
+        row = torch.full((2, k), value).to(dtype)
+        if row.isfinite().all() and (row == 0).sum() == 0:
+            back, _, _ = restored(row)
+            assert torch.equal(back, row.double())
+
+
+@pytest.mark.parametrize("offset", (0.0, 1.0, -300.0, 1e4, -1e4, 1e9, 1e37, -1e-20))
+@pytest.mark.parametrize("width", (0.0, 1e-45, 1e-40, 1e-12, 1e-3, 0.5, 40.0, 1e38))
+def test_rows_far_from_zero_are_within_the_bound(offset: float, width: float) -> None:
+    """From rows whose own step fp32 cannot tell from 0 to rows whose range overflows it."""
+    row = offset + width * torch.cat([torch.rand(4, 50) - 0.3, torch.tensor([[0.0, 1.0]] * 4)], 1)
+    back, scale, bound = restored(row)
+    assert ((back - row.double()).abs() <= bound).all()
+    step = (row.double().amax(-1) - row.double().amin(-1)) / 255
+    least = torch.maximum(row.double().abs().amax(-1) / 2**21, torch.tensor(2.0**-126))
+    assert torch.allclose(scale.double()[:, 0], torch.maximum(step, least), rtol=2.0**-22, atol=0)
+
+
+def test_a_range_that_overflows_has_a_finite_scale() -> None:
+    row = torch.tensor([[-3e38, 0.0, 3e38], [3.4e38, 3.4e38, -3.4e38]])
+    back, scale, bound = restored(row)
+    assert scale.isfinite().all() and ((back - row.double()).abs() <= bound).all()
+
+
+@pytest.mark.parametrize("bad", (math.inf, -math.inf, math.nan))
+@pytest.mark.parametrize("k", (1, 7, 16, 33))
+def test_rows_of_nothing_but_infinity_have_an_infinite_scale(bad: float, k: int) -> None:
+    """Whose range is NaN."""
+    for symmetric in (True, False):
+        q, scale, azp = mixed_gemm.quantize_per_token(torch.full((2, k), bad), symmetric=symmetric)
+        assert (scale.isnan() if math.isnan(bad) else scale == math.inf).all()
+        assert (q == 0).all() and (azp is None or (azp == 0).all())
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_products_of_rows_far_from_zero_are_within_the_bound(dtype: torch.dtype) -> None:
+    """Where 32 bits hold neither azp * azp_adj nor the difference."""
+    k = 4096
+    offset = torch.tensor([1e4, -1e4, 5.0, -300.0, 0.0, 6e4])[:, None]
+    width = torch.tensor([1e-3, 0.1, 1.0, 8.0, 0.0, 0.0])[:, None]
+    a = (offset + width * torch.rand(6, k)).to(dtype)
+    weight = torch.randint(-128, 128, (9, k), dtype=torch.int8)
+    weight[0], weight[1] = 127, -128
+    scale_b, sums = torch.rand(9) * 1e-6, mixed_gemm.ops.azp_adjustment(weight)
+    q, scale, azp = mixed_gemm.quantize_per_token(a, symmetric=False)
+    assert azp is not None and (azp.long() * sums.long()).abs().max() > 2**31
+    given = (q, weight.t(), scale, scale_b)
+    out = mixed_gemm.scaled_mm_azp(*given, sums, azp, out_dtype=dtype)
+    exact = reference_scaled.scaled_mm(*given, azp_adj=sums, azp=azp)
+    bound = reference_scaled.error_bound(*given, out_dtype=dtype, azp_adj=sums, azp=azp)
+    assert reference.error_ratio(out, exact, bound) <= 1
+    assert torch.equal(out, mixed_gemm.scaled_mm_dynamic(a, weight.t(), scale_b, sums))
+    # And what rounding the rows costs: each element by the bound of the quantizer.
+    _, _, of_rows = restored(a)
+    dense = a.double() @ (weight.double() * scale_b.double()[:, None]).t()
+    moved = of_rows * (weight.double() * scale_b.double()[:, None]).abs().sum(1)
+    assert ((out.double() - dense).abs() <= moved + 1.01 * bound).all()
+
+
+@given(rows, st.sampled_from(DTYPES))
+def test_every_finite_row_is_within_the_bound(row: list[float], dtype: torch.dtype) -> None:
+    a = torch.tensor([row]).to(dtype)
+    if a.isfinite().all():
+        back, _, bound = restored(a)
+        assert ((back - a.double()).abs() <= bound).all()
 
 
 def test_views_equal_contiguous() -> None:
