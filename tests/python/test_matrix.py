@@ -161,7 +161,7 @@ def test_the_newest_libraries_are_a_row_of_their_own(
 
 def test_the_newest_is_what_our_ranges_allow() -> None:
     asked = {one.name: one for one in newest.asked()}
-    assert {"pytest", "hypothesis", "transformers", "peft"} <= set(asked)
+    assert {"pytest", "hypothesis", "transformers", "peft"} == set(newest.LOOKED_UP) <= set(asked)
     assert asked["transformers"].specifier.contains("5.99.0")
     assert not any("==" in str(one) for one in asked.values())
 
@@ -180,11 +180,19 @@ def test_the_newest_version_is_read_from_the_index(monkeypatch: pytest.MonkeyPat
     with pytest.raises(matrix.NotHere, match="no index answers which versions of one"):
         newest.newest(python, one)
 
+    def hangs(command: list[str], timeout: float, **options: Any) -> None:
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(newest.subprocess, "run", hangs)
+    with pytest.raises(matrix.NotHere, match="no index answers in 120 s"):
+        newest.newest(python, one)
+
 
 def test_what_is_held_back_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(newest, "asked", lambda: [Requirement("packaging"), Requirement("numpy")])
+    monkeypatch.setattr(newest, "LOOKED_UP", ("numpy",))
     monkeypatch.setattr(newest, "pip", lambda python, log, *arguments: "")
-    monkeypatch.setattr(newest, "newest", lambda python, one: {"numpy": "99.1"}.get(one.name, "1"))
+    monkeypatch.setattr(newest, "newest", lambda python, one: {"numpy": "99.1"}[one.name])
     what = newest.taken(Path(sys.executable), tmp_path / "log")
     assert "(held back, 99.1 is on the index)" in what
     assert what.startswith(f"torch {version('torch')}, packaging {version('packaging')}, numpy ")
