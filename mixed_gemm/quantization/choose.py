@@ -110,6 +110,11 @@ class ByScheme:
         """As of :class:`Method`."""
         return self._of(target).weight(name, target)
 
+    @property
+    def calibrated(self) -> dict[str, str]:
+        """As of SmoothQuant."""
+        return self._rounded.calibrated
+
     def output_error(self, name: str) -> float | None:
         """What rounding changes of the output of a layer; None where nobody knows."""
         return self._rounded.output_error(name)

@@ -9,7 +9,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +22,14 @@ from .._progress import Progress
 from ..formats.errors import CheckpointError
 from ..ops.errors import ArgumentValueError
 from ..weights.exchange import QuantizedWeight
+from .chain import find_blocks
 from .methods.names import FEWER_BITS, IN_MEMORY, named
 from .methods.sequential import BlockMethod, Sequential
+from .own import Own
 from .plain import why_no_product
 from .select import Target
 from .stage import Stage
+from .state import Runs
 from .stream import DenseCheckpoint
 
 RUN = "recipe.json"  # in the folder of blocks that are done: what they are blocks of
@@ -271,33 +274,56 @@ class _Walk(Sequential):
         self.numbers: dict[str, int] = {}  # of the block of each layer
         self.changed: dict[str, int] = {}  # of the block of each other tensor that is another now
         self._blocks: list[str] = []
+        self._found: dict[str, nn.Module] = {}
+        self._loaded: set[str] = set()
 
     def in_blocks(self, name: str, model: nn.Module, targets: Any) -> bool:
         if not self._blocks:
-            from .chain import find_blocks
-
             self._model = model
-            self._blocks = list(find_blocks(model, targets)) or ["\0"]
+            self._found = find_blocks(model, targets)
+            self._blocks = list(self._found) or ["\0"]
         return any(name.startswith(f"{block}.") for block in self._blocks)
 
+    def _runs_of(self, model: nn.Module, targets: Mapping[str, Target]) -> Runs:
+        return Runs(model, self._found.values())
+
+    def _own(self, runs: Runs, batches: list[Any]) -> Own:
+        return Own(runs, batches, self._finished, self._found, self._block)
+
     @contextmanager
-    def _block(self, name: str) -> Iterator[None]:
+    def _block(self, name: str, dense: bool = True) -> Iterator[None]:
+        if name in self._loaded or name not in self._found:
+            yield
+            return
         prefix = f"{name}."
+        self._loaded.add(name)
         self._files._load(self._model, lambda x: x.startswith(prefix))
         try:
+            if not dense:
+                self._change(x for x in self.changed if x.startswith(prefix))
             yield
         finally:
-            if name in self._blocks:
-                for x, parameter in list(self._model.named_parameters()):
-                    if x.startswith(prefix):
-                        set_tensor(self._model, x, torch.empty_like(parameter, device="meta"))
+            self._loaded.remove(name)
+            for x, parameter in list(self._model.named_parameters()):
+                if x.startswith(prefix):
+                    set_tensor(self._model, x, torch.empty_like(parameter, device="meta"))
             self._undo.clear()  # the files are as they were
+
+    def _change(self, names: Iterable[str]) -> None:
+        """Put what factors were folded into in its place."""
+        for name in names:
+            tensors = self._files._kept(self.changed[name])
+            assert tensors is not None
+            set_tensor(self._model, name, tensors[name].to(self._files._device))
 
     def _commit(self) -> None:
         """Nothing: files have it."""
 
     def _number(self, stage: Stage) -> int:
-        return self._blocks.index(stage.name) if stage.name in self._blocks else len(self._blocks)
+        if stage.name in self._blocks:
+            return self._blocks.index(stage.name)
+        others = [name for name in self.ways if name not in self._blocks]
+        return len(self._blocks) + others.index(stage.name)
 
     def _restored(self, name: str, stage: Stage) -> bool:
         number = self._number(stage)
@@ -311,14 +337,13 @@ class _Walk(Sequential):
             if (bias := tensors.get(f"{site.name}.bias")) is not None:
                 site.module.bias = nn.Parameter(bias.to(site.dense.device), requires_grad=False)
         layers = tuple(f"{site.name}." for site in stage.sites)
-        for other, tensor in tensors.items():
-            if not other.startswith(layers):
-                self.changed[other] = number
-                set_tensor(self._model, other, tensor.to(self._files._device))
-        self._forget(stage)
+        others = [other for other in tensors if not other.startswith(layers)]
+        self.changed.update(dict.fromkeys(others, number))
+        self._change(others)
+        self._forget(stage, number)
         return True
 
-    def _finished(self, name: str, stage: Stage) -> None:
+    def _finished_stage(self, name: str, stage: Stage) -> None:
         number = self._number(stage)
         tensors: dict[str, Tensor] = {}
         for site in stage.sites:
@@ -335,10 +360,23 @@ class _Walk(Sequential):
                     tensors[f"{prefix}.{part}"] = parameter.detach()
                     self.changed[f"{prefix}.{part}"] = number
         self._files._keep(number, tensors)
-        self._forget(stage)
+        self._forget(stage, number)
 
-    @staticmethod
-    def _forget(stage: Stage) -> None:
+    def _forget(self, stage: Stage, number: int) -> None:
         """Results that are on the disk: those of all blocks would be as large as the model."""
         for site in stage.sites:
-            site.result = None
+            site.result = _OnDisk(self._files, number, site.name, site.target.scheme)  # type: ignore[assignment]
+
+
+class _OnDisk:
+    """The result of a layer, which is read where it is asked for."""
+
+    def __init__(self, files: CalibratedCheckpoint, number: int, name: str, scheme: Any) -> None:
+        self._files, self._number, self._name, self._scheme = files, number, name, scheme
+
+    def dequantize(self, dtype: torch.dtype) -> Tensor:
+        """What the weight stands for, ``[N, K]``."""
+        tensors = self._files._kept(self._number)
+        assert tensors is not None
+        found = weight_of(self._name, tensors, self._scheme)
+        return found.to_linear(dtype).weight.dequantize(dtype).to(self._files._device)

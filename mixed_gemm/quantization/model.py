@@ -185,7 +185,8 @@ def quantize_(
     setattr(model, RECIPE, {"method": repr(way), "schemes": _schemes_in(targets)})
     for told in AFTER_QUANTIZE:
         told(model)
-    return Report(layers, before, _perplexity(model, evaluate, progress))
+    told_ways = getattr(way, "calibrated", {})
+    return Report(layers, before, _perplexity(model, evaluate, progress), told_ways)
 
 
 def _perplexity(

@@ -48,7 +48,7 @@ def told_together(reasons: Mapping[str, str]) -> list[str]:
     """Lines of "  name: reason"; names that differ in their numbers alone share one."""
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name, reason in reasons.items():
-        groups[re.sub(r"(?<=\.)\d+(?=\.)", "*", name), reason].append(name)
+        groups[re.sub(r"(?<=\.)\d+(?=\.|$)", "*", name), reason].append(name)
     return [
         f"  {names[0]}: {reason}" if len(names) == 1 else f"  {name} ({len(names)}): {reason}"
         for (name, reason), names in groups.items()
@@ -79,11 +79,14 @@ class Report:
             included) and ``Conv1D``, and of whatever else holds a matrix: "model.embed_tokens",
             "model.layers.0.mlp.experts.down_proj" where the parameter is no ``weight``.
         before, after: perplexity of the dense and of the quantized model, where it was asked for.
+        calibrated: block, or the rest of the model, -> how a method that goes by blocks found what
+            it is called with, and why not in a faster way; in the order in which they ran.
     """
 
     layers: Mapping[str, LayerReport] = field(default_factory=dict)
     before: Perplexity | None = None
     after: Perplexity | None = None
+    calibrated: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def quantized(self) -> tuple[str, ...]:
@@ -170,6 +173,9 @@ class Report:
                 f"perplexity {self.before.perplexity:.4f} -> {self.after.perplexity:.4f} "
                 f"({above:+.2f} %) over {self.after.tokens} tokens"
             )
+        if self.calibrated:
+            lines.append(f"{len(self.calibrated)} parts of the model calibrated, each in turn:")
+            lines += told_together(self.calibrated)
         if self.skipped:
             lines.append(f"{len(self.skipped)} layers skipped:")
             lines += told_together(self.skipped)

@@ -1,4 +1,4 @@
-"""One block while its layers are quantized: stand-ins for them, and what their inputs look like."""
+"""One unit while its layers are quantized, and what their inputs look like."""
 
 from __future__ import annotations
 
@@ -11,108 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from ..ops.errors import ArgumentValueError
-from ..weights.rounding import checked_dense
-from ..weights.tensor import QuantizedTensor
-from .chain import Call, Stop
-from .select import Target
-from .state import State
-
-
-class Site:
-    """A layer of the block: a stand-in with the same weight hangs in its place, so that the
-    layer itself stays as it was.
-
-    Attributes:
-        name: of the layer. target: the layer and its scheme.
-        dense: its weight ``[N, K]``. result: the quantized one, once there is one.
-
-    Raises:
-        ValueError: the weight holds NaN or Inf.
-    """
-
-    def __init__(self, name: str, target: Target) -> None:
-        self.name, self.target = name, target
-        self.dense: Tensor = checked_dense(name, target.layer.weight, ("N", "K"))
-        self.result: QuantizedTensor | None = None
-        self.note = ""
-        self.output_error: float | None = None
-        self.values: Tensor | None = None  # what AutoRound computes with while it learns
-        n, k = self.dense.shape
-        self.module = nn.Linear(k, n, bias=False, device="meta")
-        if (bias := target.layer.bias) is not None:
-            self.module.bias = nn.Parameter(bias.detach(), requires_grad=False)
-        self.use(self.dense)
-        self._stored = self.dense
-
-    def use(self, weight: Tensor) -> None:
-        """Compute with another weight ``[N, K]``."""
-        self.module.weight = nn.Parameter(weight, requires_grad=False)
-
-    def use_dense(self) -> None:
-        self.use(self.dense)
-
-    def use_result(self) -> None:
-        self.use(self._stored)
-
-    def finish(self, weight: QuantizedTensor, note: str = "", gram: Tensor | None = None) -> None:
-        """Keep the quantized weight, and compute with what it stands for.
-
-        Args:
-            weight: the result. note: what was done, in words.
-            gram: of the inputs, ``[K, K]``, where it is known: what rounding changes of the output
-                follows from it.
-        """
-        self.result, self.note = weight, note
-        self._stored = weight.dequantize(self.dense.dtype)
-        self.use_result()
-        if gram is not None:
-            dense = self.dense.float()
-            changed, whole = (
-                float(((x @ gram) * x).sum()) for x in (self._stored.float() - dense, dense)
-            )
-            self.output_error = (max(changed, 0.0) / max(whole, 1e-30)) ** 0.5
-
-    def release(self) -> None:
-        """Forget what only calibration needed."""
-        self.dense = self._stored = torch.empty(0)
-        self.use(self.dense)
-
-    def reset(self) -> None:
-        """Compute with the dense weight, as before there was a result."""
-        self.result, self._stored = None, self.dense
-        self.use_dense()
-
-    def rescale(self, factors: Tensor, dim: int) -> None:
-        """Multiply rows (0) or columns (1) of the dense weight, in a copy of it."""
-        by = factors[:, None] if dim == 0 else factors
-        self.dense = (self.dense.float() * by).to(self.dense.dtype)
-        self.reset()
-
-    def rescaled_for_now(self, factors: Tensor) -> Callable[[], None]:
-        """Multiply columns of the dense weight; the result takes it back."""
-        kept = self.dense
-        self.rescale(factors, 1)
-
-        def back() -> None:
-            self.dense = kept
-            self.reset()
-
-        return back
-
-    @property
-    def bias_changed(self) -> bool:
-        """Whether factors went into it."""
-        mine, kept = self.module.bias, self.target.layer.bias
-        return bool(mine is not None and mine.data_ptr() != kept.data_ptr())
-
-    def commit(self) -> list[Callable[[], None]]:
-        """Take over the bias, where factors went into it; the result takes it back."""
-        if not self.bias_changed:
-            return []
-        bias = self.target.layer.bias
-        before = bias.detach().clone()
-        bias.data.copy_(self.module.bias)
-        return [lambda: bias.data.copy_(before)]
+from .chain import Given
+from .own import Finished
+from .site import Site
+from .state import State, Stop
+from .values import first_tensor
 
 
 @dataclass
@@ -146,14 +49,16 @@ class Moments:
 
 
 class Stage:
-    """A block, the hidden states that enter it, and its layers.
+    """A unit, what it is called with, and its layers.
 
     Args:
-        name: of the block.
+        name: of the unit.
         block: the module, or a function. sites: its layers that are quantized.
-        calls: how the block is called, a batch each.
-        hidden: what enters it. reference: what enters it in the dense model; None where nobody
-            asks.
+        given: what it is called with, once for each call of each batch.
+        reference: what it is called with in the dense model; None where nobody asks.
+        runs: of each call, name of a layer -> how often it runs; a layer that is missing may run
+            any number of times.
+        finished: layers of units before that the block may hold, too.
     """
 
     def __init__(
@@ -161,23 +66,27 @@ class Stage:
         name: str,
         block: Callable[..., Any],
         sites: list[Site],
-        calls: list[Call],
-        hidden: list[Tensor],
-        reference: list[Tensor] | None,
+        given: list[Given],
+        reference: list[Given] | None = None,
+        runs: list[dict[str, int]] | None = None,
+        finished: Finished | None = None,
     ) -> None:
-        self.name, self.block, self.sites, self.calls = name, block, sites, calls
-        self.hidden, self.reference = hidden, reference
+        self.name, self.block, self.sites = name, block, sites
+        self.given, self.reference = given, reference
         self.wanted: list[Tensor] | None = None  # what the dense block makes of the reference
         self.undo: list[Callable[[], None]] = []  # what was changed of layers that stay
         self.changed: list[str] = []  # such layers, as the block calls them
         self.shared: set[int] = set()  # ids of parameters that hang at more than one place
+        self._runs, self._finished = runs or [{}] * len(given), finished or Finished()
+        self._modules = set(block.modules()) if isinstance(block, nn.Module) else set()
         self._state: State | None = None
 
     @contextmanager
     def stand_ins(self) -> Iterator[None]:
         """The stand-ins hang in the places of the layers, and each run begins from the state in
         which the block is now."""
-        state = State(self.block.modules()) if isinstance(self.block, nn.Module) else nullcontext()
+        own = isinstance(self.block, nn.Module)
+        state = State(self.block.modules()) if own else nullcontext()  # type: ignore[attr-defined]
         kept = [(p, c, getattr(p, c)) for site in self.sites for p, c in site.target.places]
         try:
             for site in self.sites:
@@ -191,23 +100,29 @@ class Stage:
 
     @contextmanager
     def dense(self) -> Iterator[None]:
-        """The stand-ins compute with their dense weights."""
+        """The stand-ins compute with their dense weights, and layers that another unit holds, too,
+        are dense."""
         for site in self.sites:
             site.use_dense()
         try:
-            yield
+            with self._finished.dense(self._modules):
+                yield
         finally:
             for site in self.sites:
                 site.use_result()
 
-    def run(self, index: int, hidden: Tensor) -> Tensor:
-        """The output of the block for one batch."""
+    def results(self, given: Given) -> Any:
+        """All that the block returns for one call."""
         with nullcontext() if self._state is None else self._state.run():
-            return self.calls[index].run(self.block, hidden)
+            return given.run(self.block)
+
+    def run(self, given: Given) -> Tensor:
+        """The output of the block for one call: the first tensor that it returns."""
+        return first_tensor(self.results(given))
 
     @torch.no_grad()
-    def outputs(self, hidden: list[Tensor]) -> list[Tensor]:
-        return [self.run(i, x) for i, x in enumerate(hidden)]
+    def outputs(self, given: list[Given]) -> list[Tensor]:
+        return [self.run(x) for x in given]
 
     @torch.no_grad()
     def groups(self) -> list[list[Site]]:
@@ -229,8 +144,8 @@ class Stage:
             together.append(site)
 
         with self._watched(self.sites, note):
-            for i, x in enumerate(self.hidden):  # an expert may wait for its first token
-                self.run(i, x)
+            for given in self.given:  # an expert may wait for its first token
+                self.run(given)
                 if len(reached) == len(self.sites):
                     break
         missed = [site.name for site in self.sites if site.name not in reached]
@@ -258,16 +173,22 @@ class Stage:
                 handle.remove()
 
     @torch.no_grad()
-    def inputs(self, site: Site, index: int, hidden: Tensor) -> list[Tensor]:
-        """What a layer reads of one batch; nothing where it does not run."""
+    def inputs(self, site: Site, index: int, given: Given) -> list[Tensor]:
+        """What a layer reads in one call, each time that it runs.
+
+        Args:
+            site: the layer. index: of the call. given: what the block is called with there.
+        """
         seen: list[Tensor] = []
+        most = self._runs[index].get(site.name, 0)
 
         def see(site: Site, x: Tensor) -> None:
-            seen.append(x)
-            raise Stop
+            seen.append(x.clone() if most != 1 else x)
+            if len(seen) == most:
+                raise Stop
 
         with self._watched([site], see), suppress(Stop):
-            self.run(index, hidden)
+            self.run(given)
         return seen
 
     @torch.no_grad()
@@ -280,13 +201,15 @@ class Stage:
         """
         first, k = group[0], group[0].dense.shape[1]
         result = Moments.zeros(k, first.dense.device)
-        for i, x in enumerate(self.hidden):
+        for i, given in enumerate(self.given):
             wanted: list[Tensor] = []
             if reference and self.reference is not None:
                 with self.dense():
                     wanted = self.inputs(first, i, self.reference[i])
-            for given in self.inputs(first, i, x):
-                result.add(given, wanted[0] if wanted else None)
+            found = self.inputs(first, i, given)
+            paired = len(found) == len(wanted)  # experts may be given other tokens
+            for x, want in zip(found, wanted if paired else [None] * len(found), strict=True):
+                result.add(x, want)
         if not bool(result.mean.isfinite().all()):
             raise ArgumentValueError(f"calibration: the input of {first.name} holds NaN or Inf")
         return result

@@ -5,117 +5,29 @@ next, wherever a model keeps it.
 
 from __future__ import annotations
 
-import copy
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from types import MethodType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .values import fresh, is_leaf, same
+
 # Attributes that every module has, and those of libraries that come and go with hooks, which stay.
-_BOOKKEEPING = frozenset(nn.Module().__dict__) | {
+BOOKKEEPING = frozenset(nn.Module().__dict__) | {
     "forward",
     "_old_forward",
     "_hf_hook",
     "_compiled_call_impl",
     "_output_capturing_hooks_installed",
 }
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 _MISSING: Any = object()
 
 
-def _is_leaf(value: Any) -> bool:
-    """What is shared between runs: numbers, weights, modules, functions and configurations."""
-    return (
-        isinstance(value, (*_PLAIN, type, nn.Module, nn.Parameter, MethodType, torch.Stream))
-        or callable(value)
-        or type(value).__name__.endswith("Config")
-        or not (isinstance(value, _COPIED) or hasattr(value, "__dict__"))
-    )
-
-
-_CONTAINERS = (tuple, list, set, frozenset, Mapping)
-_COPIED = (Tensor, np.ndarray, torch.Generator, *_CONTAINERS)
-
-
-def _parts(value: Any) -> Iterator[Any]:
-    if isinstance(value, Mapping):
-        yield from value.values()
-    elif isinstance(value, _CONTAINERS):
-        yield from value
-    yield from getattr(value, "__dict__", {}).values()
-
-
-def _copy_of_tensor(x: Tensor) -> Tensor:
-    """With the same strides, since kernels are chosen by them."""
-    if x.layout != torch.strided or type(x) is not Tensor or x.numel() == 0:
-        return x.detach().clone()
-    span = 1 + sum((size - 1) * step for size, step in zip(x.shape, x.stride(), strict=True))
-    if span > 2 * x.numel():  # a few columns of something large
-        return x.detach().clone()
-    storage = x.detach().as_strided((span,), (1,)).clone()
-    return storage.as_strided(x.shape, x.stride())
-
-
-def _note_copies(value: Any, memo: dict[int, Any], visited: set[int]) -> None:
-    """What ``copy.deepcopy`` puts in the place of tensors and of what is shared."""
-    if id(value) in visited:
-        return
-    visited.add(id(value))
-    if _is_leaf(value):
-        memo[id(value)] = value
-    elif isinstance(value, Tensor):
-        memo[id(value)] = _copy_of_tensor(value)
-    elif isinstance(value, torch.Generator):
-        memo[id(value)] = value.clone_state()
-    elif not isinstance(value, np.ndarray):
-        for part in _parts(value):
-            _note_copies(part, memo, visited)
-
-
-def fresh(value: Any) -> Any:
-    """A copy that a run may write to: tensors, containers and caches are copied, whatever else is
-    in them is shared; what occurs twice stays one object.
-
-    Args:
-        value: arguments of a module, say; gradients do not flow to them.
-    """
-    memo: dict[int, Any] = {}
-    _note_copies(value, memo, set())
-    return copy.deepcopy(value, memo)
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two values are alike to a run: tensors by their elements, objects by their parts. NaN
-    is not like itself."""
-    if a is b:
-        return True
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, Tensor):
-        alike = a.shape == b.shape and a.dtype == b.dtype and a.device == b.device
-        return alike and (a.is_meta or torch.equal(a, b))
-    if isinstance(a, np.ndarray):
-        return np.array_equal(a, b)
-    if isinstance(a, torch.Generator):
-        return torch.equal(a.get_state(), b.get_state())
-    if _is_leaf(a):
-        return bool(a == b) if isinstance(a, _PLAIN) else False
-    if isinstance(a, Mapping) and list(a) != list(b):
-        return False
-    if isinstance(a, (set, frozenset)):
-        return bool(a == b)
-    if list(getattr(a, "__dict__", ())) != list(getattr(b, "__dict__", ())):
-        return False
-    mine, theirs = list(_parts(a)), list(_parts(b))
-    return len(mine) == len(theirs) and all(map(same, mine, theirs))
-
-
-class _Generators:
+class Generators:
     """The global generators of random numbers, as they were when this was made."""
 
     def __init__(self) -> None:
@@ -123,6 +35,19 @@ class _Generators:
         used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         self._cuda = torch.cuda.get_rng_state_all() if used else None
         self._numpy, self._python = np.random.get_state(), random.getstate()
+
+    def are_same(self) -> bool:
+        """Whether nothing was drawn since then."""
+        drawn = not torch.equal(torch.get_rng_state(), self._torch)
+        if self._cuda is not None:
+            now = torch.cuda.get_rng_state_all()
+            drawn |= any(not torch.equal(x, y) for x, y in zip(now, self._cuda, strict=True))
+        return not (drawn or random.getstate() != self._python or self._numpy_drawn())
+
+    def _numpy_drawn(self) -> bool:
+        now: Any = np.random.get_state()
+        then: Any = self._numpy
+        return bool(now[2:] != then[2:] or (now[1] != then[1]).any())
 
     def restore(self) -> None:
         torch.set_rng_state(self._torch)
@@ -140,15 +65,17 @@ class State:
 
     Args:
         modules: that are run; their children are not added.
+        loaded: those of them whose buffers somebody else brings and takes away.
     """
 
-    def __init__(self, modules: Iterable[nn.Module]) -> None:
+    def __init__(self, modules: Iterable[nn.Module], loaded: Iterable[nn.Module] = ()) -> None:
+        self._loaded = set(loaded)
         lazy = torch.nn.modules.lazy.LazyModuleMixin  # the first run makes another module of it
         self._modules = [x for x in dict.fromkeys(modules) if not isinstance(x, lazy)]
         self._parameters = [
             p for x in self._modules for p in x._parameters.values() if p is not None
         ]
-        self._generators = _Generators()
+        self._generators = Generators()
         self._take()
 
     def _take(self) -> None:
@@ -157,14 +84,15 @@ class State:
         self._kept: list[dict[tuple[str, str], Any]] = []  # the rest: (where, name) -> value
         for module in self._modules:
             found = {
-                ("attribute", k): v for k, v in module.__dict__.items() if k not in _BOOKKEEPING
+                ("attribute", k): v for k, v in module.__dict__.items() if k not in BOOKKEEPING
             }
-            found |= {("buffer", k): v for k, v in module._buffers.items()}
+            if module not in self._loaded:
+                found |= {("buffer", k): v for k, v in module._buffers.items()}
             self._plain.append(
-                {k: v for (w, k), v in found.items() if w == "attribute" and _is_leaf(v)}
+                {k: v for (w, k), v in found.items() if w == "attribute" and is_leaf(v)}
             )
             self._kept.append(
-                {(w, k): v for (w, k), v in found.items() if w == "buffer" or not _is_leaf(v)}
+                {(w, k): v for (w, k), v in found.items() if w == "buffer" or not is_leaf(v)}
             )
         self._leave_what_cannot_be_copied()
         self._pristine = fresh(self._kept)
@@ -187,7 +115,7 @@ class State:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._reset()
+        self.reset()
         self._bind(self._kept)
 
     def _bind(self, values: list[dict[tuple[str, str], Any]]) -> None:
@@ -196,44 +124,78 @@ class State:
             for (where, name), value in own.items():
                 (module._buffers if where == "buffer" else module.__dict__)[name] = value
 
-    def _is_pristine(self) -> bool:
-        for module, bound, pristine in zip(self._modules, self._bound, self._pristine, strict=True):
-            if len(module._buffers) != sum(where == "buffer" for where, _ in bound):
+    def is_pristine(self, within: set[nn.Module] | None = None) -> bool:
+        """Whether modules are what runs begin from.
+
+        Args:
+            within: the modules that are looked at; None: all.
+        """
+        rows = zip(self._modules, self._plain, self._bound, self._pristine, strict=True)
+        return all(self._is_as_it_was(*row) for row in rows if within is None or row[0] in within)
+
+    def _is_as_it_was(
+        self,
+        module: nn.Module,
+        plain: dict[str, Any],
+        bound: dict[Any, Any],
+        pristine: dict[Any, Any],
+    ) -> bool:
+        own = {x: v for x, v in module.__dict__.items() if x not in BOOKKEEPING}
+        buffers = {} if module in self._loaded else module._buffers
+        if len(own) + len(buffers) != len(plain) + len(bound):
+            return False
+        for (where, name), value in bound.items():
+            held = module._buffers if where == "buffer" else own
+            if held.get(name, _MISSING) is not value or not same(value, pristine[where, name]):
                 return False
-            for (where, name), value in bound.items():
-                held = module._buffers if where == "buffer" else module.__dict__
-                if held.get(name, _MISSING) is not value or not same(value, pristine[where, name]):
-                    return False
-        return True
+        return all(own.get(name, _MISSING) is value for name, value in plain.items())
 
     @contextmanager
     def run(self) -> Iterator[None]:
         """Within this the modules run, from what they were. Where that writes to weights (RWKV
         scales them once and notes that it did), what it leaves is what later runs begin from."""
-        self._reset()
-        versions = [_version(p) for p in self._parameters]
+        self.reset()
+        versions = [version(p) for p in self._parameters]
         try:
             yield
         finally:
-            if [_version(p) for p in self._parameters] != versions:
+            if [version(p) for p in self._parameters] != versions:
                 self._take()
                 self._bind(fresh(self._pristine))
 
-    def _reset(self) -> None:
-        for module, plain, kept in zip(self._modules, self._plain, self._kept, strict=True):
-            held = module.__dict__
-            for name in [x for x in held if x not in plain and x not in _BOOKKEEPING]:
-                if ("attribute", name) not in kept:
-                    del held[name]
-            for name, value in plain.items():
-                if held.get(name, _MISSING) is not value:
-                    held[name] = value
-        if not self._is_pristine():
-            for module, kept in zip(self._modules, self._kept, strict=True):
+    def reset(self) -> None:
+        """Make everything what runs begin from."""
+        rows = zip(self._modules, self._plain, self._bound, self._pristine, strict=True)
+        if not all(self._is_as_it_was(*row) for row in rows):
+            for module, plain, kept in zip(self._modules, self._plain, self._kept, strict=True):
+                for name in [x for x in module.__dict__ if x not in BOOKKEEPING]:
+                    if name not in plain and ("attribute", name) not in kept:
+                        del module.__dict__[name]
+                module.__dict__.update(plain)
                 for name in [x for x in module._buffers if ("buffer", x) not in kept]:
-                    del module._buffers[name]
+                    if module not in self._loaded:
+                        del module._buffers[name]
             self._bind(fresh(self._pristine))
         self._generators.restore()
+
+
+class Stop(BaseException):
+    """Ends a run once what is wanted of it is known. No model catches it, since it is none of its
+    errors."""
+
+
+@contextmanager
+def replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    """Another ``forward`` of one module, for a while."""
+    own = module.__dict__.get("forward")
+    module.forward = forward
+    try:
+        yield
+    finally:
+        if own is None:
+            del module.forward
+        else:
+            module.forward = own
 
 
 def run_batch(model: nn.Module, batch: Any) -> Any:
@@ -245,7 +207,8 @@ def run_batch(model: nn.Module, batch: Any) -> Any:
     return model(batch)
 
 
-def _version(parameter: Tensor) -> int:
+def version(parameter: Tensor) -> int:
+    """How often it was written to, as far as torch counts; -1 where it does not."""
     return -1 if parameter.is_inference() else parameter._version
 
 
@@ -281,6 +244,19 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def frozen(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
+    """None of them needs gradients: with some, more is computed, and by other kernels."""
+    trained = [p for p in parameters if p.requires_grad]
+    try:
+        for p in trained:
+            p.requires_grad_(False)
+        yield
+    finally:
+        for p in trained:
+            p.requires_grad_(True)
+
+
+@contextmanager
 def without_cache(model: nn.Module) -> Iterator[None]:
     """No configuration below the model asks for keys and values of past tokens to be kept."""
     kept = [(x, x.use_cache) for x in _with_use_cache(model)]
@@ -305,23 +281,36 @@ class Runs:
     """Runs of a model, each from the state in which the model was when this was entered.
 
     Args:
-        model: in eval mode. aside: modules that are not run or that somebody else resets.
+        model: in eval mode. aside: modules whose buffers somebody else brings and takes away.
     """
 
     def __init__(self, model: nn.Module, aside: Iterable[nn.Module] = ()) -> None:
         self._model, self._stack = model, ExitStack()
-        self._aside = {x for block in aside for x in block.modules()}
+        self.aside = {x for block in aside for x in block.modules()}
 
     def __enter__(self) -> Runs:
         with ExitStack() as stack:
             stack.enter_context(without_cache(self._model))
-            modules = (x for x in self._model.modules() if x not in self._aside)
-            self._state = stack.enter_context(State(modules))
+            # Of TransformerEncoderLayer: it reads weights past the layers that hold them.
+            fast: Any = torch.backends.mha
+            stack.callback(fast.set_fastpath_enabled, fast.get_fastpath_enabled())
+            fast.set_fastpath_enabled(False)
+            self._state = stack.enter_context(State(self._model.modules(), self.aside))
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
+
+    @property
+    def model(self) -> nn.Module:
+        """That is run."""
+        return self._model
+
+    @property
+    def state(self) -> State:
+        """What is made what it was before each run."""
+        return self._state
 
     @contextmanager
     def of(self, batch: Any) -> Iterator[Any]:

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ...weights.rounding import nonzero_scale
-from ..stage import Site, Stage
+from ..site import Site
+from ..stage import Stage
+from ..state import frozen
 from .codes import as_weight
 from .grid import Grid, Range, grouped
 
@@ -109,6 +112,7 @@ class AutoRound:
     seed: int = 0
 
     needs_reference = True
+    needs_outputs = True
 
     def quantize(self, stage: Stage) -> None:
         """Give every layer of a block its result.
@@ -121,13 +125,11 @@ class AutoRound:
         """
         stage.groups()  # refuses layers that do not run
         wanted = stage.wanted
-        if wanted is None:  # of what follows the last block
-            assert stage.reference is not None
-            with stage.dense():
-                wanted = stage.outputs(stage.reference)
+        assert wanted is not None
         learned = [_Learned(site, self.bits) for site in stage.sites]
         nearest = [x.state() for x in learned]
-        with _computing_with(learned):
+        parameters: Any = stage.block
+        with frozen(parameters.parameters()), _computing_with(learned):
             before = _error(stage, learned, wanted)
             self._learn(stage, learned, wanted)
             worse = _error(stage, learned, wanted) > before
@@ -145,7 +147,7 @@ class AutoRound:
             with torch.enable_grad():
                 for x in learned:
                     x.site.values = x.values()
-                out = stage.run(i, stage.hidden[i])
+                out = stage.run(stage.given[i])
                 loss = torch.nn.functional.mse_loss(out.float(), wanted[i].float())
                 scaled = loss * 1000  # the sign alone counts; half floats stay above 0
             torch.autograd.backward(scaled)
@@ -158,7 +160,7 @@ def _error(stage: Stage, learned: list[_Learned], wanted: list[Tensor]) -> float
     """Of what the block computes now, over all batches."""
     for x in learned:
         x.site.values = x.values()
-    outputs = stage.outputs(stage.hidden)
+    outputs = stage.outputs(stage.given)
     return sum(
         float(torch.nn.functional.mse_loss(out.float(), want.float()))
         for out, want in zip(outputs, wanted, strict=True)

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..stage import Moments, Site, Stage
+from ..site import Replaced, Site
+from ..stage import Moments, Stage
 from .codes import as_weight
 from .gptq import GPTQ
 from .grid import Range, search
@@ -76,15 +77,10 @@ class Fold:
 
             return back
         parameters = [p for p in self.module._parameters.values() if p is not None]
-        before = [p.detach().clone() for p in parameters]
+        before = Replaced(parameters)
         for p in parameters:
             p.data.copy_((p.float() * (by[:, None] if p.dim() == 2 else by)).to(p.dtype))
-
-        def restore() -> None:
-            for p, old in zip(parameters, before, strict=True):
-                p.data.copy_(old)
-
-        return restore
+        return before
 
 
 def _head(block: Any) -> int:
@@ -136,10 +132,10 @@ def find_fold(stage: Stage, group: list[Site]) -> Fold | None:
     measured by how much the columns alone change it: else a group that a batch does not reach, or
     whose share in the output is small, would fit any layer.
     """
-    first, x = group[0], stage.hidden[0]
-    precise = x.dtype == torch.float32 and first.dense.dtype == torch.float32
+    first, x = group[0], stage.given[0]
+    given, output = stage.inputs(first, 0, x), stage.run(x)
+    precise = output.dtype == torch.float32 and first.dense.dtype == torch.float32
     allowed = INPUT_ERROR if precise else INPUT_ERROR_HALF
-    given, output = stage.inputs(first, 0, x), stage.run(0, x)
     if not given:
         return None
     generator = torch.Generator().manual_seed(0)
@@ -148,9 +144,9 @@ def find_fold(stage: Stage, group: list[Site]) -> Fold | None:
     for fold in _candidates(stage, group):
         by = fold.shared(factors)
         undo = [site.rescaled_for_now(1 / by) for site in group]
-        alone = _relative(stage.run(0, x), output)
+        alone = _relative(stage.run(x), output)
         undo.append(fold.multiply(by))
-        both = _relative(stage.run(0, x), output)
+        both = _relative(stage.run(x), output)
         inputs = _relative(stage.inputs(first, 0, x)[0], given[0] * by.to(given[0].dtype))
         for back in reversed(undo):
             back()
@@ -195,6 +191,8 @@ class AWQ:
     then: GPTQ | None = None
     bits: int | None = None
     damp: float = 0.01
+
+    needs_outputs = False
 
     @property
     def needs_reference(self) -> bool:

@@ -12,7 +12,7 @@ from ...weights.fp8_blocks import block_of
 from ...weights.kinds import kind_of
 from ...weights.rounding_fp8 import FP8
 from ...weights.tensor import QuantizedTensor
-from ..stage import Site
+from ..site import Site
 from .grid import Grid
 
 

@@ -211,6 +211,11 @@ class Distilled:
         found = self._weights.get(name)
         return self._inner.weight(name, target) if found is None else found
 
+    @property
+    def calibrated(self) -> dict[str, str]:
+        """As of the method that found the codes."""
+        return self._inner.calibrated
+
     def output_error(self, name: str) -> float | None:
         """What rounding the layer ``name`` changed of its output before scales were learned."""
         return self._inner.output_error(name)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..stage import Moments, Site, Stage
+from ..site import Site
+from ..stage import Moments, Stage
 from .codes import as_weight
 from .grid import Grid, Range, search
 from .solve import compensated, damped, descended, refitted, towards_dense
@@ -31,6 +32,8 @@ class GPTQ:
     correct: float = 0.5
     passes: int = 3
     bits: int | None = None
+
+    needs_outputs = False
 
     @property
     def needs_reference(self) -> bool:

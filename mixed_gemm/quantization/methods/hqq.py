@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ...weights.rounding import nonzero_scale
 from ...weights.tensor import QuantizedTensor
 from ..select import Target
-from ..stage import Site
+from ..site import Site
 from .codes import as_weight
 from .grid import Grid, Range, grouped, unclipped, whole_range, widest
 from .rounding import RoundToNearest

@@ -12,7 +12,7 @@ from ...ops.errors import ArgumentValueError
 from ...weights.kinds import kind_of
 from ...weights.tensor import QuantizedTensor
 from ..select import Target
-from ..stage import Site
+from ..site import Site
 from .codes import as_weight
 from .grid import Range, unclipped
 

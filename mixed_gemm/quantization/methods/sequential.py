@@ -14,10 +14,14 @@ from torch import nn
 from ..._progress import Progress, track
 from ...ops.errors import ArgumentValueError
 from ...weights.tensor import QuantizedTensor
-from ..chain import REST, Chain, chain_of
+from ..chain import Unit, Way
+from ..own import Finished, Own, Segment
+from ..proof import units_of
 from ..select import Target, shared_parameters
-from ..stage import Site, Stage
-from ..state import evaluating, without_cache
+from ..site import Site
+from ..stage import Stage
+from ..state import Runs, evaluating
+from ..streams import Stream
 from .rounding import RoundToNearest
 
 
@@ -27,6 +31,10 @@ class BlockMethod(Protocol):
     @property
     def needs_reference(self) -> bool:
         """Whether it looks at what the dense model computes."""
+
+    @property
+    def needs_outputs(self) -> bool:
+        """Whether it looks at what the block makes of the dense model's hidden states."""
 
     def quantize(self, stage: Stage) -> None:
         """Give every site of the block its result (``Site.finish``).
@@ -50,6 +58,8 @@ class Sequential:
         self.method, self.progress = method, progress
         self._sites: dict[str, Site] = {}
         self._undo: list[Callable[[], None]] = []  # what was changed of layers that stay
+        self._finished = Finished()
+        self.ways: dict[str, tuple[Way, str]] = {}  # unit -> how it was calibrated, and why so
 
     def __repr__(self) -> str:
         return repr(self.method)
@@ -76,10 +86,13 @@ class Sequential:
         linears = {name: t for name, t in targets.items() if isinstance(t.layer, nn.Linear)}
         batches = list(calibration)
         try:
-            with torch.no_grad(), evaluating(model), without_cache(model):
-                self._walk(model, chain_of(model, linears, batches, self._block), linears)
+            entered = self._runs_of(model, linears)
+            with torch.no_grad(), evaluating(model), entered as runs:
+                self._walk(model, batches, runs, linears)
+            self._finished.close()
             self._commit()
         except BaseException:
+            self._finished.close()
             self.take_back()
             raise
 
@@ -89,25 +102,57 @@ class Sequential:
             undo()
         self._undo.clear()
 
-    def _walk(self, model: nn.Module, chain: Chain, targets: Mapping[str, Target]) -> None:
-        hidden = list(chain.first)
-        reference = list(hidden) if self.method.needs_reference else None
-        for name, block in track(list(chain.blocks.items()), "calibrate", self.progress):
-            with self._block(name):
-                sites = [Site(x, targets[x]) for x in chain.names_in(name, targets)]
-                stage = Stage(name, block, sites, chain.calls[name], hidden, reference)
-                stage.undo, stage.shared = self._undo, shared_parameters(model)
-                with stage.stand_ins():
-                    if reference is not None and name != REST:
-                        stage.wanted = stage.outputs(reference)
-                    if not self._restored(name, stage):
-                        self.method.quantize(stage)
-                        self._finished(name, stage)
-                    reference = stage.wanted
-                    hidden = hidden if name == REST else stage.outputs(hidden)
-                self._sites.update((site.name, site) for site in sites)
-                for site in sites:
-                    site.release()
+    def _walk(
+        self, model: nn.Module, batches: list[Any], runs: Runs, targets: Mapping[str, Target]
+    ) -> None:
+        layers = {name: target.module for name, target in targets.items()}
+        units = units_of(model, layers, batches, runs, self._block)
+        self.ways = {unit.name: (unit.way, unit.reason) for unit in units}
+        self._finished.replaced = self._undo
+        own = self._own(runs, batches)
+        rounded = Stream(own, units, dense=False)
+        reference = Stream(own, units, dense=True) if self.method.needs_reference else None
+        for unit in track(units, "calibrate", self.progress):
+            with self._block(unit.name):
+                self._quantize(model, unit, targets, own, rounded, reference, unit is units[-1])
+
+    def _quantize(
+        self,
+        model: nn.Module,
+        unit: Unit,
+        targets: Mapping[str, Target],
+        own: Own,
+        rounded: Stream,
+        reference: Stream | None,
+        is_last: bool,
+    ) -> None:
+        sites = [Site(name, targets[name]) for name in unit.layers]
+        block = Segment(own, sites, is_last) if unit.way is Way.WHOLE else unit.block
+        assert block is not None
+        calls = rounded.given(unit)
+        wanted = None if reference is None else reference.given(unit)
+        stage = Stage(
+            unit.name,
+            block,
+            sites,
+            [x for _, x in calls],
+            None if wanted is None else [x for _, x in wanted],
+            [{} if call is None else call.runs for call, _ in calls],
+            self._finished,
+        )
+        stage.undo, stage.shared = self._undo, shared_parameters(model)
+        with stage.stand_ins():
+            if reference is not None and wanted is not None:
+                with stage.dense():
+                    stage.wanted = reference.after(stage, wanted, self.method.needs_outputs)
+            if not self._restored(unit.name, stage):
+                self.method.quantize(stage)
+                self._finished_stage(unit.name, stage)
+            rounded.after(stage, calls, False)
+        self._finished.add(sites)
+        self._sites.update((site.name, site) for site in sites)
+        for site in sites:
+            site.release()
 
     # What a walk over a model that is read from files does besides: folder.py.
 
@@ -115,6 +160,12 @@ class Sequential:
         """The walk is over: layers that stay take what factors were folded into."""
         for site in self._sites.values():
             self._undo += site.commit()
+
+    def _runs_of(self, model: nn.Module, targets: Mapping[str, Target]) -> Runs:
+        return Runs(model)
+
+    def _own(self, runs: Runs, batches: list[Any]) -> Own:
+        return Own(runs, batches, self._finished)
 
     def _block(self, name: str) -> AbstractContextManager[None]:
         """The block has its weights."""
@@ -124,7 +175,7 @@ class Sequential:
         """Whether the results of a block were there already; the sites have them then."""
         return False
 
-    def _finished(self, name: str, stage: Stage) -> None:
+    def _finished_stage(self, name: str, stage: Stage) -> None:
         """The sites of a block have their results."""
 
     def weight(self, name: str, target: Target) -> QuantizedTensor:
@@ -141,6 +192,14 @@ class Sequential:
         result = self._sites[name].result
         assert result is not None
         return result
+
+    @property
+    def calibrated(self) -> dict[str, str]:
+        """Unit -> how what it is called with was found, and why not in a faster way."""
+        return {
+            name: f"{way.value} ({reason})" if reason else way.value
+            for name, (way, reason) in self.ways.items()
+        }
 
     def output_error(self, name: str) -> float | None:
         """What rounding the layer ``name`` changes of its output on calibration data, relative."""

@@ -173,6 +173,11 @@ class SmoothQuant:
         made: QuantizedTensor = kind.from_float(weight, target.scheme, **statistics)
         return made
 
+    @property
+    def calibrated(self) -> dict[str, str]:
+        """As of the method that rounds the weights; empty where it goes by no blocks."""
+        return {} if self._walk is None else self._walk.calibrated
+
     def output_error(self, name: str) -> float | None:
         """What rounding the weight of ``name`` changes of its output; None where nobody knows."""
         inner = self._inner.get(name)

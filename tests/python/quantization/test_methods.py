@@ -14,10 +14,14 @@ from torch import Tensor, nn
 
 import mixed_gemm
 from mixed_gemm.quantization import methods
-from mixed_gemm.quantization.chain import REST, chain_of
 from mixed_gemm.quantization.methods import awq
+from mixed_gemm.quantization.own import Finished, Own
+from mixed_gemm.quantization.proof import units_of
 from mixed_gemm.quantization.select import DEFAULT_SKIP, select
-from mixed_gemm.quantization.stage import Site, Stage
+from mixed_gemm.quantization.site import Site
+from mixed_gemm.quantization.stage import Stage
+from mixed_gemm.quantization.state import Runs
+from mixed_gemm.quantization.streams import Stream
 from mixed_gemm.weights.scheme import Scheme
 
 pytest.importorskip("transformers")
@@ -229,10 +233,12 @@ def test_nan_in_the_data_is_named() -> None:
 def stage_of(model: Any) -> Stage:
     """Of the first block."""
     targets, _ = select(model, lambda name, layer: Scheme.weight_only(4, 32), DEFAULT_SKIP)
-    chain = chain_of(model, targets, decoders.batches(1))
-    name = next(iter(chain.blocks))
-    sites = [Site(x, targets[x]) for x in chain.names_in(name, targets)]
-    return Stage(name, chain.blocks[name], sites, chain.calls[name], chain.first, None)
+    layers, data = {name: target.module for name, target in targets.items()}, decoders.batches(1)
+    with Runs(model) as runs:
+        unit, *_ = units = units_of(model, layers, data, runs)
+        given = Stream(Own(runs, data, Finished()), units, dense=True).given(unit)
+    sites = [Site(x, targets[x]) for x in unit.layers]
+    return Stage(unit.name, unit.block, sites, [x for _, x in given])
 
 
 @pytest.mark.parametrize("kind", decoders.KINDS)
@@ -381,37 +387,6 @@ def test_folds_are_where_they_change_nothing(kind: Any, folds: dict[str, str | N
 # --- chains -------------------------------------------------------------------------------------
 
 
-class Named(nn.Module):
-    """A block that is called by names, needs something else, and returns a tuple."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(64, 64)
-
-    def forward(self, *, scale: Tensor, states: Tensor) -> tuple[Tensor, str]:
-        return states + self.linear(states * scale), "more"
-
-
-class CallsByName(Blocks):
-    def forward(self, x: Tensor) -> Tensor:
-        for i, block in enumerate(self.blocks):
-            x = block(scale=torch.full((1,), i + 1.0), states=x)[0]
-        return self.head(x)
-
-
-def test_a_chain_is_what_the_model_computes() -> None:
-    model = CallsByName(Named)
-    data = [torch.randn(4, 64) for _ in range(3)]
-    chain = chain_of(model, ["blocks.0.linear", "blocks.2.linear", "head"], data)
-    assert list(chain.blocks) == ["blocks.0", "blocks.1", "blocks.2", REST]
-    for i, batch in enumerate(data):
-        hidden = chain.first[i]
-        for name in chain.blocks:
-            hidden = chain.calls[name][i].run(chain.blocks[name], hidden)
-        with torch.no_grad():
-            assert torch.equal(hidden, model(batch))
-
-
 def test_models_that_are_no_chain_are_one_block() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(
@@ -433,7 +408,7 @@ def test_models_that_are_no_chain_are_one_block() -> None:
 
 
 class Reversed(Blocks):
-    """Blocks that run in another order than they hang: no chain."""
+    """Blocks that run in another order than they hang."""
 
     def forward(self, x: Tensor) -> Tensor:
         for i in (2, 0, 1):
@@ -441,10 +416,8 @@ class Reversed(Blocks):
         return self.head(x)
 
 
-def test_blocks_in_another_order_are_no_chain() -> None:
+def test_blocks_in_another_order() -> None:
     model = Reversed(Shared)
-    chain = chain_of(model, ["blocks.0.linear", "blocks.1.linear"], [torch.randn(4, 64)])
-    assert list(chain.blocks) == [REST]
     mixed_gemm.quantize_(model, method="gptq", group_size=32, calibration=[torch.randn(40, 64)])
     assert isinstance(model.blocks[1].linear, mixed_gemm.Linear)  # type: ignore[union-attr]
 
