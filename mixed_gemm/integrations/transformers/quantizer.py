@@ -122,7 +122,7 @@ class MixedGemmQuantizer(HfQuantizer):
                 continue
             dense = as_linear(module) if module is not None and is_conv1d(module) else module
             wanted = nn.Embedding if name in embeddings else nn.Linear
-            if not isinstance(dense, wanted):
+            if module is None or not isinstance(dense, wanted):
                 raise layer.error(codec.anchor, _why_no_place(model, target, wanted, name))
             if reason := why_no_product(dense):
                 raise layer.error(codec.anchor, f"is quantized, but {target} {reason}")
