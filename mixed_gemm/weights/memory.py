@@ -64,15 +64,19 @@ class Storageless(Tensor):
         raise NotImplementedError
 
     @classmethod
-    def _wrap(cls, shape: Any, dtype: torch.dtype, device: Any, strides: Any = None) -> Any:
+    def _wrap(
+        cls, shape: Any, dtype: torch.dtype, device: Any, strides: Any = None, offset: Any = 0
+    ) -> Any:
         """An instance for torch to see, whose own memory nobody gets at from C++ either.
 
         Args:
             shape, dtype, device: of the dense value. strides: contiguous when None.
+            offset: of the first element.
         """
         made = torch.Tensor._make_wrapper_subclass(
-            cls, shape, strides=strides, dtype=dtype, device=device, requires_grad=False
-        )
+            cls, shape, strides=strides, storage_offset=offset or None, dtype=dtype, device=device,
+            requires_grad=False,
+        )  # fmt: skip
         torch._C._set_throw_on_mutable_data_ptr(made)
         return made
 

@@ -16,7 +16,7 @@ from .tensor import Dispatched, QuantizedTensor
 
 # Names that a kind of weight defines for the tensor that it is.
 _OF_THE_TENSOR = frozenset(
-    ("adopt", "data", "plain", "requires_grad", "requires_grad_", "same_storage", "with_parts")
+    ("adopt", "data", "plain", "requires_grad", "requires_grad_", "stored_alike", "with_parts")
 )
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..ops.errors import ArgumentTypeError, ArgumentValueError, check_not_freed, check_storage
+from .dense import on_dense
 from .dispatch import rule
 from .rounding import quantize_weight
 from .scheme import Scheme
@@ -190,4 +191,4 @@ def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     weight, indices = args[:2]
     if isinstance(weight, RowsWeight):
         return weight.rows(indices)
-    return func(weight.dequantize(), indices, *args[2:], **kwargs)
+    return on_dense(func, args, kwargs)

@@ -8,10 +8,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from ..ops.errors import ArgumentValueError
-from .dispatch import _on_dense, rule
+from .dense import on_dense
+from .dispatch import rule
 from .tensor import QuantizedTensor
+from .views import has_views, tell_views
 
 _c10d = torch.ops.c10d
 _aten = torch.ops.aten
@@ -84,12 +87,19 @@ def _await(work: Any) -> None:
         found.wait()
 
 
+def _received(weight: QuantizedTensor, work: Any) -> None:
+    """Have the views of a weight look at what it is when all of it has arrived."""
+    if has_views(weight):
+        _await(work)
+        tell_views(weight)
+
+
 @rule(_aten.constant_pad_nd.default)
 def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Rows of zeros at the end, which scattering an odd number of rows asks for."""
     x, pad = args[0], list(args[1])
     if not isinstance(x, QuantizedTensor) or x.dim() != 2:
-        return _on_dense(func, args, kwargs)
+        return on_dense(func, args, kwargs)
     left, right, above, below = [*pad, 0, 0, 0, 0][:4]
     if left or right or above or below < 0:
         raise ArgumentValueError(
@@ -113,19 +123,26 @@ def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Part by part, in the order of the first."""
     outputs, inputs, *rest = args
+    if not all(isinstance(x, QuantizedTensor) for x in tree_leaves((outputs, inputs))):
+        return on_dense(func, args, kwargs)
     work = None
     for name in _parts_of(outputs):
         given = [[_sent(getattr(x, name).contiguous()) for x in chunk] for chunk in inputs]
         _await(work)
         _, work = func([_sent(getattr(outputs[0], name))], given, *rest, **kwargs)
+    _received(outputs[0], work)
     return outputs, work
 
 
 @rule(_c10d.broadcast_.default)
 def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tensors, *rest = args
+    if not all(isinstance(x, QuantizedTensor) for x in tensors):
+        return on_dense(func, args, kwargs)
     work = None
     for name in _parts_of(tensors):
         _await(work)
         _, work = func([_sent(getattr(x, name)) for x in tensors], *rest, **kwargs)
+    for x in tensors:
+        _received(x, work)
     return tensors, work

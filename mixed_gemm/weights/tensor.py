@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
+from .._after_import import after_import
 from ..ops.errors import dtype_name, shape_text, wrong_type, wrong_value
 from ..ops.problem import DTYPES
 from .memory import Storageless
@@ -98,13 +99,24 @@ class Dispatched(Storageless):
         return dispatch(func, args, kwargs or {})
 
 
+def _keep_dynamo_out() -> None:
+    """Where a graph of torch.compile breaks, dynamo compiles what runs in between. The answer to an
+    operator is nothing that it can look into: it would drop what is written."""
+    answer: Any = Dispatched.__torch_dispatch__
+    disabled: Any = torch.compiler.disable(answer.__func__)  # type: ignore[no-untyped-call]
+    Dispatched.__torch_dispatch__ = classmethod(disabled)  # type: ignore[assignment,method-assign]
+
+
+after_import("torch._dynamo", _keep_dynamo_out)  # which takes seconds, for those who compile
+
+
 class QuantizedTensor(Dispatched):
     """A quantized weight: of a linear ``[N, K]`` or a convolution ``[Co, Ci, Kh, Kw]``.
 
     ``shape``, ``dtype`` and ``device`` are those of the dense weight, ``dequantize()`` is its
     value. It takes part in torch's operators: products run on the packed weight, slices of it stay
-    quantized, in-place additions and ``copy_`` round again to its scheme, and everything else sees
-    the dense value. It never requires grad: packed weights do not train.
+    quantized, and everything else sees the dense value; what is written, through views and slices
+    too, is rounded to its scheme again. It never requires grad: packed weights do not train.
 
     Attributes:
         scheme: how the numbers are stored.
@@ -157,8 +169,9 @@ class QuantizedTensor(Dispatched):
         self.scheme = scheme
         # As torch has them, which exchanges these after attributes where two tensors are swapped.
         self.dense_form = (tuple(shape), dtype)
-        # (weight, first row) where this is a slice of rows of another: writing goes through to it.
-        self.rows_of: tuple[QuantizedTensor, int] | None = None
+        # (weight, dimension, first index) where this is a slice of another, of rows (0) or columns
+        # (1): writing goes through to that.
+        self.piece_of: tuple[QuantizedTensor, int, int] | None = None
         if any(part.derived and tensors.get(part.name) is None for part in self.parts):
             tensors = {**self.derive(tensors, scheme), **_there(tensors)}
         for part in self.parts:
@@ -566,13 +579,6 @@ class QuantizedTensor(Dispatched):
                 "the bias, and unfreeze parameters by name instead of model.requires_grad_()"
             )
         return self
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        """Refused: an element is no place of its own, it shares a scale with others."""
-        raise NotImplementedError(
-            "QuantizedTensor: single elements cannot be written, since they share scales. Hint: "
-            "dense = weight.dequantize(); dense[...] = value; weight.data = dense"
-        )
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return (

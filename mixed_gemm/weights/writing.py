@@ -26,14 +26,22 @@ def rounded_like(weight: Weight, dense: Tensor) -> Weight:
         A weight ``[M, ...]``. Its rows that equal those of ``weight``, in the dtype of ``dense``,
         have the codes and the scales of those, where nothing but rows shares a scale.
     """
-    new = weight.requantized(dense)
-    if dense.is_meta or weight.is_meta:
-        return new
+    if is_traced(weight) or dense.is_meta or weight.is_meta:  # nobody can look at the values
+        return weight.requantized(dense)
     count = min(weight.shape[0], dense.shape[0])
-    before = weight.dequantize(dense.dtype)[:count]
+    before, after = weight.dequantize(dense.dtype)[:count].to(dense.device), dense[:count]
     same = torch.zeros(dense.shape[0], dtype=torch.bool, device=dense.device)
-    same[:count] = (before == dense[:count].to(before.device)).flatten(1).all(1)
+    same[:count] = ((before == after) | (before.isnan() & after.isnan())).flatten(1).all(1)
+    if dense.shape == weight.shape and bool(same.all()):
+        return weight
+    new = weight.requantized(dense)
     return new.keeping(weight, same) if bool(same.any()) else new
+
+
+def is_traced(weight: QuantizedTensor) -> bool:
+    """Whether a compiler holds the parts of a weight, of any shape, so that nobody can look at
+    them."""
+    return type(weight._stored()[0]) not in (Tensor, torch.nn.Parameter)
 
 
 def spliced(new: Tensor, old: Tensor, same: Tensor, dim: int) -> Tensor:

@@ -86,8 +86,8 @@ READS: dict[str, Callable[[Tensor], Any]] = {
 def test_operators_see_the_dense_value(layer: Linear, name: str) -> None:
     with torch.no_grad():
         found, wanted = READS[name](layer.weight), READS[name](layer.weight.dequantize())
-    assert type(found) is Tensor
-    torch.testing.assert_close(found, wanted)
+    assert not isinstance(found, QuantizedTensor)
+    torch.testing.assert_close(found + 0, wanted)
 
 
 @pytest.mark.parametrize("x", [torch.randn(K), torch.randn(5, K), torch.randn(2, 3, K)])
@@ -151,7 +151,7 @@ def test_writing_rounds_the_result(layer: Linear, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "write", [lambda w: w.zero_(), lambda w: w.normal_(), lambda w: w.clamp_(-1, 1)]
+    "write", [lambda w: w.t_(), lambda w: w.unsqueeze_(0), lambda w: w.set_(torch.ones(3))]
 )
 def test_what_cannot_be_written_says_so(layer: Linear, write: Callable[[Tensor], Any]) -> None:
     before = layer.weight.detach().clone()
@@ -160,16 +160,11 @@ def test_what_cannot_be_written_says_so(layer: Linear, write: Callable[[Tensor],
     assert parts_equal(layer.weight, before)
 
 
-def test_writing_into_elements_is_refused_and_into_rows_kept(layer: Linear) -> None:
-    """Never lost: w[0] is a dense copy, so that what is written there would be."""
-    with torch.no_grad():
-        with pytest.raises(NotImplementedError, match="single elements cannot be written"):
-            layer.weight[0, 0] = 7.0
-        want = layer.weight.dequantize()
-        rows = layer.weight[8:40]
-        rows.copy_(2 * want[8:40])
-        want[8:40] = rows.dequantize()
-        assert torch.equal(layer.weight.dequantize(), want)
+def test_nan_is_not_written(layer: Linear) -> None:
+    before = layer.weight.detach().clone()
+    with torch.no_grad(), pytest.raises(ValueError, match="must be finite, got nan"):
+        layer.weight[2, 5] = float("nan")
+    assert parts_equal(layer.weight, before)
 
 
 def test_it_never_asks_for_a_gradient(layer: Linear) -> None:
