@@ -94,9 +94,8 @@ def part_of_page(rows: Iterable[dict[str, Any]]) -> str:
     for row in rows:
         if "way" in row:
             by[row["way"], row["kind"]].append(row["name"])
-    count = sum(map(len, by.values()))
     lines = [
-        f"{count} architectures of transformers {version('transformers')}, each in a tiny random",
+        f"Architectures of transformers {version('transformers')}, each in a tiny random",
         "configuration, two batches of different lengths; every layer read, bit for bit, what it",
         "reads in a plain run of the model whose earlier units are rounded:",
         "",

@@ -76,7 +76,10 @@ class PendingLinear(nn.Module):
             if role == EXTRA_STATE:
                 continue
             empty = torch.empty(tensors.shape(role), dtype=dtype, device="meta")
-            self.register_parameter(role, nn.Parameter(empty, requires_grad=False))
+            parameter = nn.Parameter(empty, requires_grad=False)
+            # What waits on disk stays as it is here, and nobody may initialise it.
+            parameter._is_hf_initialized = True  # type: ignore[attr-defined]
+            self.register_parameter(role, parameter)
         self._show_stand_ins()
 
     def _show_stand_ins(self) -> None:
