@@ -2,7 +2,7 @@
 
 The environment of the other tests pins some of them, since pages hold what they say, and whoever
 installs the package gets what came out today. So: an environment that sees the one in use, with
-its torch, and takes what is newer than there; in it tests of transformers, of peft and of those that
+its torch, and takes what is newer than there; in it tests of transformers and peft, some that
 hypothesis drives, and the collection of the GPU tests, which CI cannot run.
 """
 
