@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("BUILD", ROOT / "build")).resolve()
 FOLDER = BUILD / "matrix"
-LIBRARY = "MIXED_GEMM_LIBRARY"
+LIBRARY, CORE_MODULE = "MIXED_GEMM_LIBRARY", "MIXED_GEMM_CORE_MODULE_DIR"
 INSTALL_MINUTES = 8
 
 
@@ -55,6 +55,7 @@ def run_in_tree(command: list[str], log: Path, minutes: float) -> tuple[int, str
         **os.environ,
         "PYTHONPATH": str(ROOT),
         LIBRARY: os.environ.get(LIBRARY, str(BUILD / "libmixed_gemm.so")),
+        CORE_MODULE: os.environ.get(CORE_MODULE, str(BUILD / "python")),
     }
     done = subprocess.run(
         command,
