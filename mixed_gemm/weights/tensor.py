@@ -400,10 +400,13 @@ class QuantizedTensor(Dispatched):
         return {name: tensor for name, tensor in self.tensors().items() if name not in derived}
 
     def derive_again(self) -> None:
-        """Bring the derived parts in line, in place, after others were written into."""
+        """Bring the derived parts in line, in place, after others were written into, and views."""
         for name, tensor in self.derive(self.tensors(), self.scheme).items():
             if (mine := getattr(self, name)) is not None:
                 mine.copy_(tensor)
+        from .views import tell_views
+
+        tell_views(self)
 
     @property
     def stored_bytes(self) -> int:

@@ -157,6 +157,16 @@ def test_views_made_before_see_what_is_written_later(kind: str) -> None:
 
 
 @torch.no_grad()
+def test_views_see_a_state_dict_that_is_loaded() -> None:
+    layer, other = module("int8"), module("int8")
+    other.weight.mul_(2)
+    row, rows = layer.weight[3], layer.weight[2:5]
+    layer.load_state_dict(other.state_dict())
+    assert torch.equal(row + 0, other.dequantize()[3])
+    assert torch.equal(rows.dequantize(), other.dequantize()[2:5])
+
+
+@torch.no_grad()
 def test_splits_are_written_through_too() -> None:
     for dim in (0, 1):
         weight, before = module("int8").weight, module("int8").weight

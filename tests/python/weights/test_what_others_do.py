@@ -218,7 +218,7 @@ TABLE: dict[str, tuple[Call, As | Says | Is]] = {
     "==": (lambda w: w == w.clone(), DENSE),
     "in": (lambda w: 1e9 in w, DENSE),
     "len": (len, DENSE),
-    "iteration": (lambda w: list(w)[1], DENSE),
+    "iteration": (lambda w: list(w)[1] + 0, DENSE),
     "bool": (bool, Says(("ambiguous",))),
     # gradients and hooks
     "grad": (attribute("grad"), DENSE),
