@@ -21,6 +21,7 @@ from vllm.platforms import PlatformEnum, current_platform
 from vllm.scalar_type import scalar_types
 
 from mixed_gemm import reference
+from mixed_gemm.formats.bitfields import pack_dense
 from mixed_gemm.integrations import vllm as plugin
 
 KERNEL_MODULE = "mixed_gemm.integrations.vllm.weight_only"
@@ -294,3 +295,32 @@ def test_vllm_itself_refuses_act_order() -> None:
 
     with pytest.raises(ValueError, match="no longer supported"):
         auto_gptq.AutoGPTQConfig(4, 32, True, True, False, {}, {})
+
+
+@pytest.mark.parametrize(("k", "size"), [(192, 128), (448, 128), (160, 96), (256, 64)])
+@pytest.mark.parametrize("has_order", [True, False])
+def test_our_gptq_layer_has_the_stated_groups(k: int, size: int, has_order: bool) -> None:
+    """Where K is no multiple of the group size, the last group is short."""
+    gptq = importlib.import_module("mixed_gemm.integrations.vllm.gptq")
+    n, groups = 64, torch.arange(k) // size
+    count = int(groups[-1]) + 1
+    codes = torch.randint(0, 16, (n, k), dtype=torch.uint8)
+    zeros = torch.randint(1, 16, (count, n), dtype=torch.uint8)
+    scales = (0.5 + torch.rand(count, n)) / 16
+    said = {"quant_method": "gptq", "bits": 4, "group_size": size, "sym": False, "desc_act": False}
+    method = gptq.MixedGemmGPTQLinearMethod(gptq.MixedGemmGPTQConfig(said))
+    module = torch.nn.Module()
+    method.create_weights(module, k, [n], k, n, torch.float32, weight_loader=None)
+    given = {
+        "qweight": pack_dense(codes, 4).t(),
+        "qzeros": pack_dense(zeros - 1, 4),
+        "scales": scales,
+    }
+    for name, values in {**given, **({"g_idx": groups} if has_order else {})}.items():
+        getattr(module, name).data.copy_(values)
+    method.process_weights_after_loading(module)
+    a = torch.randn(5, k)
+    operands = (a, (codes - 8).view(torch.int8), scales, zeros.float() - 8)
+    exact = reference.fpA_intB_gemm(*operands, group_size=size)
+    bound = reference.error_bound(*operands, group_size=size)
+    assert reference.error_ratio(method.apply(module, a), exact, bound) <= 1.0
