@@ -107,7 +107,9 @@ def compiled(device: torch.device) -> dict[str, float]:
     row = torch.randn(1, SMALL, device=device, dtype=dtype)
     with torch.no_grad():
         calls: dict[str, Call] = {x: partial(torch.compile(y), row) for x, y in stacks.items()}
-        return {name: us / LAYERS for name, us in best_us(calls, device, CALLS // LAYERS).items()}
+        return {
+            name: us / LAYERS for name, us in best_us(calls, device, 1 + CALLS // LAYERS).items()
+        }
 
 
 def main(argv: Sequence[str] | None = None) -> None:

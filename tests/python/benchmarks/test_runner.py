@@ -261,7 +261,7 @@ def test_tuned_table_has_the_fastest_of_each_point(
 def test_host_time_of_every_call_in_every_mode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"SIZE": 128, "CALLS": 2, "ROUNDS": 2}.items():
+    for name, value in {"SIZE": 128, "CALLS": 2, "ROUNDS": 2, "LAYERS": 2}.items():
         monkeypatch.setattr(host_time, name, value)
     out, threads = tmp_path / "host.json", torch.get_num_threads()
     try:
@@ -269,6 +269,8 @@ def test_host_time_of_every_call_in_every_mode(
     finally:
         torch.set_num_threads(threads)
     data = json.loads(out.read_text())
+    compiled = data["us"].pop("compiled, 2 layers of 64 x 64, a layer")
+    assert set(compiled) == {"nn.Linear", "mixed_gemm.Linear", "the op on buffers"}
     assert set(data["us"]) == {
         "no_grad", "inference_mode", "gradients recorded, none asked for", "with a gradient",
     }  # fmt: skip
