@@ -111,6 +111,18 @@ SPILLS = (
         reason="128 x 256 takes all 255 registers, and keeps a value of the epilogue in memory",
     ),
     Spill(
+        kernel=r"scaled_mm_kernel<DirectConfig<signed char, int, \w+, ScaledTiles, 6>>",
+        most_bytes=8,
+        reason="128 x 256 takes all 255 registers, and keeps a value of the epilogue in memory",
+    ),
+    Spill(
+        kernel=r".*",
+        arch=r"sm_(80|86|89|90)",
+        most_bytes=16,
+        reason="a value or two outside of the mainloop; rows by kernel are complete for sm_90a, and "
+        "for wgmma, fp8 and multistage int4, which are all that was looked at one by one so far",
+    ),
+    Spill(
         kernel=r"scaled_mm_kernel<DirectConfig<float_e4m3_t, .*",
         arch=EMULATED[0],
         most_bytes=112,
