@@ -119,8 +119,8 @@ SPILLS = (
         kernel=r".*",
         arch=r"sm_(80|86|89|90)",
         most_bytes=16,
-        reason="a value or two outside of the mainloop; rows by kernel are complete for sm_90a, and "
-        "for wgmma, fp8 and multistage int4, which are all that was looked at one by one so far",
+        reason="a value or two outside of the mainloop; rows by kernel are complete for sm_90a, "
+        "and for wgmma, fp8 and multistage int4, which are all that was looked at so far",
     ),
     Spill(
         kernel=r"scaled_mm_kernel<DirectConfig<float_e4m3_t, .*",
