@@ -43,6 +43,20 @@ class FollowedParameters(dict[str, Any]):
         super().update(*others, **more)
         self._tell("weight")
 
+    def __ior__(self, other: Any) -> Any:  # type: ignore[misc]
+        self.update(other)
+        return self
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        found = super().setdefault(name, default)
+        self._tell(name)
+        return found
+
+    def popitem(self) -> tuple[str, Any]:
+        name, value = super().popitem()
+        self._tell(name)
+        return name, value
+
     def clear(self) -> None:
         super().clear()
         self._tell("weight")

@@ -60,6 +60,16 @@ def pop_parameters(layer: Layer, other: Layer) -> None:
     layer._parameters["weight"] = other.weight
 
 
+def merge_parameters(layer: Layer, other: Layer) -> None:
+    layer._parameters |= {"weight": other.weight}
+
+
+def take_out_and_put_back(layer: Layer, other: Layer) -> None:
+    taken = dict(layer._parameters.popitem() for _ in range(len(layer._parameters)))
+    layer._parameters.setdefault("bias", taken.get("bias"))
+    layer._parameters.setdefault("weight", other.weight)
+
+
 def replace_parameters(layer: Layer, other: Layer) -> None:
     layer._parameters = {**layer._parameters, "weight": other.weight}
 
@@ -151,7 +161,8 @@ CHANGES: dict[str, Change] = {
     change.__name__: change
     for change in (
         set_weight, set_data, set_dense, delete_and_set, write_parameters, update_parameters,
-        pop_parameters, replace_parameters, swap, swap_with_module, swap_with_dense, cast,
+        pop_parameters, merge_parameters, take_out_and_put_back, replace_parameters, swap,
+        swap_with_module, swap_with_dense, cast,
         cast_back, convert_by_swapping, convert_by_overwriting, load, assign, through_meta,
         write_in_place, merge, new_bias, pickled, saved, shallow_then_written,
     )
