@@ -86,7 +86,7 @@ def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x = args[0]
     if not isinstance(x, QuantizedTensor | Transposed) or x.dim() != 2:
         return on_dense(func, args, kwargs)
-    return x.weight if isinstance(x, Transposed) else Transposed(x)
+    return _alias(x.weight) if isinstance(x, Transposed) else Transposed(x)
 
 
 @rule(_aten.transpose.int)
@@ -97,7 +97,8 @@ def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         and x.dim() == 2
         and {first % 2, second % 2} == {0, 1}
     ):
-        return x.weight if isinstance(x, Transposed) else Transposed(x)
+        # Another tensor: in a backward pass torch makes what it gets a view of x.weight.
+        return _alias(x.weight) if isinstance(x, Transposed) else Transposed(x)
     return on_dense(func, args, kwargs)
 
 
