@@ -22,6 +22,7 @@ import torch
 from safetensors.torch import save
 from support.weight_kinds import MODULES, module, same_parts
 from torch import Tensor, nn
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.optim.swa_utils import AveragedModel
 
 from mixed_gemm import QuantizedTensor
@@ -96,6 +97,11 @@ def swapped(w: Any) -> Any:
 
 def with_grad(w: Any) -> Any:
     w.grad = torch.ones(w.shape)
+    return w
+
+
+def flattened_and_back(w: Any) -> Any:
+    (w.data,) = _unflatten_dense_tensors(_flatten_dense_tensors([w]), [w])
     return w
 
 
@@ -241,6 +247,12 @@ TABLE: dict[str, tuple[Call, As | Says | Is]] = {
         lambda w: (torch.optim.AdamW([w]).step(), w)[1], PARAMETER),
     "clip_grad_norm_": (lambda w: nn.utils.clip_grad_norm_([w], 1.0), DENSE),
     "parameters_to_vector": (lambda w: nn.utils.parameters_to_vector([w]), DENSE),
+    "flattened together": (  # as deepspeed keeps parameters
+        lambda w: _flatten_dense_tensors([w, torch.ones(3)]), DENSE),
+    "flattened and back": (lambda w: flattened_and_back(w), PARAMETER),
+    "vector_to_parameters": (
+        lambda w: (nn.utils.vector_to_parameters(0 * nn.utils.parameters_to_vector([w]), [w]),
+                   w.sum())[1], DENSE),
     "AveragedModel": (lambda w: AveragedModel(Holder(w)).module.weight, PARAMETER),
     "functional_call": (
         lambda w: torch.func.functional_call(Holder(w * 0), {"weight": w}, ()), DENSE),
