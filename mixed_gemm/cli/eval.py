@@ -20,12 +20,8 @@ DEFAULT_WINDOW = 2048
 
 def load(model: str, dtype: DType | None, device: torch.device, bits: int, group_size: int) -> Any:
     """The model as its files are, or quantized to ``bits`` while it loads."""
-    import transformers
-
-    from mixed_gemm import from_pretrained
+    from mixed_gemm.integrations.transformers import pretrained
     from mixed_gemm.integrations.transformers.config import MixedGemmConfig
-    from mixed_gemm.integrations.transformers.gguf import local_gguf
-    from mixed_gemm.integrations.transformers.pretrained import quantization_of, refuse_unfilled
 
     options: dict[str, Any] = {"dtype": "auto" if dtype is None else dtype.torch}
     if device.type == "cuda":
@@ -34,26 +30,23 @@ def load(model: str, dtype: DType | None, device: torch.device, bits: int, group
         options["quantization_config"] = MixedGemmConfig(
             bits=bits, group_size=group_size, ragged=False
         )
-    elif local_gguf(model, None, {}) is None:
-        config = transformers.AutoConfig.from_pretrained(model)
-        if quantization_of(config, model, {}) is None:
-            kind = transformers.AutoModelForCausalLM
-            dense, info = kind.from_pretrained(model, output_loading_info=True, **options)
-            refuse_unfilled(dense, info, model)
-            return dense.eval()
-    return from_pretrained(model, **options)
+    return pretrained.load(model, kwargs=options).eval()
 
 
 def tokenizer_of(model: str) -> Any:
-    """That of a folder, a file or a hub id."""
+    """That of a folder, a file or a hub id; of an adapter without one that of its model."""
     import transformers
 
+    from mixed_gemm.integrations.transformers.adapters import find_adapter
     from mixed_gemm.integrations.transformers.gguf import local_gguf
 
-    if (file := local_gguf(model, None, {})) is None:
-        return transformers.AutoTokenizer.from_pretrained(model)
-    # transformers reads it from the metadata, with the gguf package
-    return transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    if (file := local_gguf(model, None, {})) is not None:
+        # transformers reads it from the metadata, with the gguf package
+        return transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    adapter = find_adapter(model, {}, {})
+    if adapter is not None and not (adapter.file.parent / "tokenizer_config.json").exists():
+        model = adapter.base
+    return transformers.AutoTokenizer.from_pretrained(model)
 
 
 def tokens_of(model: str, text: Path, vocabulary: int, limit: int | None) -> torch.Tensor:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ...formats.config import LEGACY, legacy_config
 from ...formats.errors import CheckpointError
+from ...formats.no_model import NoModelError, hint_of
 from ...ops.errors import wrong_value
+from .adapters import base_options, find_adapter
 from .gguf import load as load_gguf
 from .gguf import local_gguf
 from .registration import FLOAT8, METHOD, not_quantized, require_transformers
@@ -29,7 +32,9 @@ def from_pretrained(
     Args:
         path_or_id: a folder, or a model on the hub: AWQ, GPTQ, compressed-tensors, or what
             ``save_pretrained`` of such a model wrote; or a .gguf file. With
-            ``quantization_config=MixedGemmConfig(...)``, an unquantized one.
+            ``quantization_config=MixedGemmConfig(...)``, an unquantized one. Of an adapter of
+            peft the model that it names is loaded, and the adapter put on it; one that lies beside
+            a model likewise.
         model_class: of transformers, AutoModelForCausalLM when None.
         config: of the model; read from ``path_or_id`` when None.
         weight_only: leave activations in their dtype where the files ask for rounding them (W8A8,
@@ -45,31 +50,116 @@ def from_pretrained(
         The model, in eval mode.
 
     Raises:
-        CheckpointError: the files are broken, or do not fill the model: no weight is left random.
+        CheckpointError: the files are broken, or do not fill the model: no weight is left random;
+            or an adapter does not fit the model.
         ValueError: the model is not quantized, and no quantization_config says how to;
             ``float8`` is neither; or layers are to be on disk, and there is no ``offload_folder``.
-        ImportError: transformers is missing or older than 5.17.
+        ImportError: transformers is missing or older than 5.17, or an adapter is to be loaded, and
+            peft is missing.
     """
     require_transformers()
     if float8 not in FLOAT8:
         where = "mixed_gemm.from_pretrained"
         wrong_value(where, "float8", f"be one of {FLOAT8}", repr(float8))
+    options = {"weight_only": weight_only, "float8": float8}
+    return load(str(path_or_id), model_class, config, gguf_file, options, kwargs)
+
+
+def load(
+    path: str,
+    model_class: Any = None,
+    config: Any = None,
+    gguf_file: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+) -> Any:
+    """:func:`from_pretrained`, and what ``path`` has an adapter alone for.
+
+    Args:
+        path, model_class, config, gguf_file: as there.
+        options: weight_only and float8; None takes a dense model, too, as it is.
+        kwargs: for transformers.
+    """
+    kwargs = {} if kwargs is None else kwargs
+    hub = {x: kwargs[x] for x in _HUB_OPTIONS if x in kwargs}
+    file = local_gguf(path, gguf_file, hub)
+    if file is None:
+        _refuse_no_folder(path)
+    adapter = None if file is not None else find_adapter(path, hub, kwargs)
+    if adapter is None:
+        return _load_model(path, file, model_class, config, options, dict(kwargs))
+    if adapter.base != path:  # the subfolder, if any, is that of the adapter
+        kwargs = {x: value for x, value in kwargs.items() if x != "subfolder"}
+
+    def load_base(base: str) -> Any:
+        more = base_options(kwargs, base)
+        _refuse_no_folder(base)
+        return _load_model(base, local_gguf(base, None, hub), model_class, config, options, more)
+
+    return adapter.loaded_on(load_base)
+
+
+def _load_model(
+    path: str,
+    file: Path | None,
+    model_class: Any,
+    config: Any,
+    options: Mapping[str, Any] | None,
+    kwargs: dict[str, Any],
+) -> Any:
+    """The model at ``path``, without an adapter; ``file`` is its .gguf file, if it is one."""
     import transformers
 
-    hub = {x: kwargs[x] for x in _HUB_OPTIONS if x in kwargs}
-    path = str(path_or_id)
-    if (file := local_gguf(path, gguf_file, hub)) is not None:
+    if file is not None:
         path = str(file)
         model, info = load_gguf(file, model_class, config, kwargs)
     else:
+        hub = {x: kwargs[x] for x in _HUB_OPTIONS if x in kwargs}
         if config is None:
+            _refuse_no_config(path, hub)
             config = transformers.AutoConfig.from_pretrained(path, **hub)
-        options = {"weight_only": weight_only, "float8": float8}
         _name_source(config, path, hub, kwargs.get("quantization_config"), options)
-        cls = transformers.AutoModelForCausalLM if model_class is None else model_class
+        cls = _causal_class(config, path) if model_class is None else model_class
         model, info = cls.from_pretrained(path, config=config, output_loading_info=True, **kwargs)
     refuse_unfilled(model, info, path)
     return model
+
+
+def _causal_class(config: Any, path: str) -> Any:
+    """AutoModelForCausalLM, which of another model says all the classes that it would take."""
+    import transformers
+
+    auto = transformers.AutoModelForCausalLM
+    own_code = auto.__name__ in (getattr(config, "auto_map", None) or {})
+    if not own_code and type(config) not in auto._model_mapping:
+        names = getattr(config, "architectures", None) or ()
+        name = next((x for x in names if hasattr(transformers, x)), "AutoModel")
+        kind = f"is a {names[0] if names else type(config).__name__}"
+        raise CheckpointError(
+            path,
+            "",
+            f"{kind}, and no causal language model. Hint: mixed_gemm.from_pretrained(..., "
+            f"model_class=transformers.{name})",
+        )
+    return auto
+
+
+def _refuse_no_folder(path: str) -> None:
+    """Raise NoModelError for what is no folder and, by its form, no id on the hub."""
+    if local_gguf(path, None, {}) is not None or Path(path).is_dir():
+        return
+    if Path(path).exists():
+        raise NoModelError(path, "", "is a file. Hint: name the folder of the model")
+    if not _HUB_ID.fullmatch(path):
+        raise NoModelError(path, "", "no such file or folder, and no id of a model on the hub")
+
+
+def _refuse_no_config(path: str, hub: Mapping[str, Any]) -> None:
+    """Raise NoModelError for a folder without a config.json, of which transformers says what
+    hardly helps."""
+    folder = Path(path, hub.get("subfolder", ""))
+    if folder.is_dir() and not (folder / "config.json").exists():
+        raise NoModelError(folder, "", f"no config.json in this folder{hint_of(folder)}")
 
 
 def refuse_unfilled(model: Any, info: Mapping[str, Any], path: str) -> None:
@@ -89,6 +179,7 @@ def refuse_unfilled(model: Any, info: Mapping[str, Any], path: str) -> None:
             )
 
 
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
 _HUB_OPTIONS = (
     "revision",
     "token",
@@ -117,16 +208,16 @@ def quantization_of(config: Any, path: str, hub: dict[str, Any]) -> dict[str, An
 
 
 def _name_source(
-    config: Any, path: str, hub: dict[str, Any], asked: Any, options: dict[str, Any]
+    config: Any, path: str, hub: dict[str, Any], asked: Any, options: Mapping[str, Any] | None
 ) -> None:
     """Put our method into the config, with what the files say as its source."""
     found = quantization_of(config, path, hub)
     if found is None:
-        if asked is None:
+        if asked is None and options is not None:
             raise ValueError(not_quantized(path))
         return
     if found.get("quant_method") != METHOD:
-        found = {"quant_method": METHOD, "source": found, **options}
+        found = {"quant_method": METHOD, "source": found, **(options or {})}
     config.quantization_config = found
 
 
