@@ -130,10 +130,12 @@ def _causal_class(config: Any, path: str) -> Any:
     import transformers
 
     auto = transformers.AutoModelForCausalLM
+    names = getattr(config, "architectures", None) or ()
+    name = next((x for x in names if hasattr(transformers, x)), "AutoModel")
     own_code = auto.__name__ in (getattr(config, "auto_map", None) or {})
-    if not own_code and type(config) not in auto._model_mapping:
-        names = getattr(config, "architectures", None) or ()
-        name = next((x for x in names if hasattr(transformers, x)), "AutoModel")
+    # Of an encoder and a decoder it would be the decoder alone (Whisper, BART).
+    both = getattr(config, "is_encoder_decoder", False) and name.endswith("ConditionalGeneration")
+    if not own_code and (both or type(config) not in auto._model_mapping):
         kind = f"is a {names[0] if names else type(config).__name__}"
         raise CheckpointError(
             path,

@@ -15,19 +15,21 @@ from torch import nn
 
 from ...formats.errors import CheckpointError
 from ...quantization.conv1d import as_linear, is_conv1d
+from ...quantization.foreign import naming
 from ...quantization.plain import why_no_product
 from .names import module_names
 
 
 def _on_meta(folder: Path) -> Any:
     """The model without weights; None where the folder says of none that transformers has."""
-    try:
-        config = transformers.AutoConfig.from_pretrained(folder)
-        kind = getattr(transformers, (config.architectures or [""])[0], None)
-        with torch.device("meta"):
-            return None if kind is None else kind(config)
-    except (OSError, ValueError, KeyError, ImportError):
-        return None
+    with naming(folder, "transformers makes no model of its config.json"):
+        try:
+            config = transformers.AutoConfig.from_pretrained(folder)
+            kind = getattr(transformers, (config.architectures or [""])[0], None)
+            with torch.device("meta"):
+                return None if kind is None else kind(config)
+        except (OSError, ValueError, KeyError, ImportError):
+            return None
 
 
 def refuse_unreadable(folder: Path, layers: Mapping[str, tuple[int, ...]]) -> None:
