@@ -20,8 +20,12 @@ DEFAULT_WINDOW = 2048
 
 def load(model: str, dtype: DType | None, device: torch.device, bits: int, group_size: int) -> Any:
     """The model as its files are, or quantized to ``bits`` while it loads."""
-    from mixed_gemm.integrations.transformers import pretrained
+    import transformers
+
+    from mixed_gemm import from_pretrained
     from mixed_gemm.integrations.transformers.config import MixedGemmConfig
+    from mixed_gemm.integrations.transformers.gguf import local_gguf
+    from mixed_gemm.integrations.transformers.pretrained import quantization_of, refuse_unfilled
 
     options: dict[str, Any] = {"dtype": "auto" if dtype is None else dtype.torch}
     if device.type == "cuda":
@@ -30,7 +34,14 @@ def load(model: str, dtype: DType | None, device: torch.device, bits: int, group
         options["quantization_config"] = MixedGemmConfig(
             bits=bits, group_size=group_size, ragged=False
         )
-    return pretrained.load(model, kwargs=options).eval()
+    elif local_gguf(model, None, {}) is None:
+        config = transformers.AutoConfig.from_pretrained(model)
+        if quantization_of(config, model, {}) is None:
+            kind = transformers.AutoModelForCausalLM
+            dense, info = kind.from_pretrained(model, output_loading_info=True, **options)
+            refuse_unfilled(dense, info, model)
+            return dense.eval()
+    return from_pretrained(model, **options)
 
 
 def tokenizer_of(model: str) -> Any:
