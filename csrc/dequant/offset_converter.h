@@ -19,7 +19,7 @@ struct PairOffsets {
   uint32_t first, second;
 
   // first: low half of `packed`
-  static constexpr PairOffsets constant(uint32_t packed) {
+  static constexpr MIXED_GEMM_HOST_DEVICE PairOffsets constant(uint32_t packed) {
     return {(packed & 0xffffu) * 0x10001u, (packed >> 16) * 0x10001u};
   }
 };

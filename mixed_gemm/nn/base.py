@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..weights.scheme import Scheme
-from ..weights.tensor import QuantizedTensor
+from ..weights.tensor import PART_NAMES, QuantizedTensor
 from ..weights.values import encode_tag, refuse_bad_permutation, refuse_non_finite, tag_problem
 from .followed import FollowsWeight
 from .offloading import HookSeat
@@ -69,6 +69,8 @@ class QuantizedModule(FollowsWeight):
     def __getattr__(self, name: str) -> Any:
         """The parts of the weight by the names that they have in a state_dict, which
         ``torch.distributed.checkpoint.state_dict`` looks up; of this rank, where it is spread."""
+        if name not in PART_NAMES:  # dynamo follows what torch does of a name that is missing
+            return super().__getattr__(name)
         try:
             return super().__getattr__(name)
         except AttributeError:

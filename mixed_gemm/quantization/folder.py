@@ -59,7 +59,9 @@ class CalibratedCheckpoint(DenseCheckpoint):
     """Linear layers of a dense folder of transformers, quantized by a method that needs data.
 
     Memory: the largest block, its moments and the hidden states of the calibration data, twice
-    where the method looks at the dense model too. Disk: the quantized layers, in ``work``.
+    where the method looks at the dense model too. Disk: the quantized layers, in ``work``. Files:
+    each block is read once for every batch while it is proven how blocks are called, and once more
+    to quantize it; the system's cache holds what fits into memory.
 
     Args:
         path: a folder as save_pretrained writes it.

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 Self = TypeVar("Self", bound="QuantizedTensor")
 
 
+PART_NAMES: set[str] = set()  # of every part that a kind of weight has
+
+
 @dataclass(frozen=True)
 class Part:
     """One plain tensor inside a quantized weight.
@@ -50,6 +53,9 @@ class Part:
     finite: bool = True
     rows: int | None = None
     derived: bool = False
+
+    def __post_init__(self) -> None:
+        PART_NAMES.add(self.name)
 
 
 def _autocasts(x: Tensor) -> bool:

@@ -96,7 +96,6 @@ WAYS: dict[str, Way] = {
     "init.uniform_": nn.init.uniform_,
     "init.xavier_uniform_": nn.init.xavier_uniform_,
     "init.kaiming_normal_": nn.init.kaiming_normal_,
-    "init.trunc_normal_": lambda w: nn.init.trunc_normal_(w, std=0.02),
     "init.orthogonal_": nn.init.orthogonal_,
     "init.eye_": lambda w: nn.init.eye_(w.flatten(1)) if w.dim() == 4 else nn.init.eye_(w),
     "init.sparse_": lambda w: nn.init.sparse_(w, 0.5) if w.dim() == 2 else w.zero_(),
@@ -111,6 +110,17 @@ WAYS: dict[str, Way] = {
 def stepped(optimizer: Any, w: Any) -> None:
     w.grad = torch.ones(w.shape)
     optimizer.step()
+
+
+@torch.no_grad()
+def test_truncated_normal() -> None:
+    """Older torch (2.11) draws it by four ops in place. The weight is rounded after each, and
+    the slope of erfinv has no bound: a dense weight is near in its distribution, not by element."""
+    weight = module("int8").weight
+    nn.init.trunc_normal_(weight, std=0.02, a=-0.04, b=0.04)
+    dense = weight.dequantize()
+    assert bool((dense.abs() <= 0.0402).all())
+    assert 0.014 < dense.std() < 0.02  # of a normal distribution cut at two deviations: 0.0176
 
 
 @pytest.mark.parametrize("kind", MODULES)
