@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..weights.scheme import Scheme
 from ..weights.tensor import QuantizedTensor
 from ..weights.values import encode_tag, refuse_bad_permutation, refuse_non_finite, tag_problem
+from .cloning import DenseUnlessAsked
 from .followed import FollowsWeight
 from .offloading import HookSeat
 
@@ -20,7 +21,7 @@ Dense = TypeVar("Dense", nn.Linear, nn.Conv2d)
 Module = TypeVar("Module", bound=nn.Module)
 
 
-class QuantizedModule(FollowsWeight):
+class QuantizedModule(FollowsWeight, DenseUnlessAsked):
     """A base to name before the class of torch that is subclassed."""
 
     title: ClassVar[str]  # in errors

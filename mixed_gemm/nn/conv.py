@@ -32,6 +32,8 @@ class Conv2d(QuantizedConv2d):
 
     The constructor makes a module that computes w = 0, to be filled by ``load_state_dict``; use
     :meth:`from_float`, :meth:`from_quantized` or ``mixed_gemm.quantize_`` to get a useful one.
+    Without ``bits``, ``block_size`` and ``offsets`` it makes a dense ``nn.Conv2d``, as code expects
+    that calls ``type(layer)(in_channels, out_channels, kernel_size)``.
 
     Args:
         in_channels, out_channels, kernel_size, stride, padding, dilation, bias, padding_mode: as in
@@ -53,6 +55,7 @@ class Conv2d(QuantizedConv2d):
     """
 
     title: ClassVar[str] = "mixed_gemm.Conv2d"
+    dense_class: ClassVar[type[nn.Module]] = nn.Conv2d
     weight: ConvWeight
 
     def __init__(

@@ -120,9 +120,11 @@ class QuantizedConv2d(QuantizedModule, nn.Conv2d):
         Raises:
             What the op raises: ``mixed_gemm.qconv2d``, ``mixed_gemm.qconv2d_int8``.
         """
-        if self.plain_weight is None and not isinstance(self.weight, QuantizedTensor):
-            dense: Tensor = self._conv_forward(input, self.weight, self.bias)
-            return dense
+        if self.plain_weight is None:
+            weight = self.weight  # once: of a parametrized layer this computes it
+            if not isinstance(weight, QuantizedTensor):
+                dense: Tensor = self._conv_forward(input, weight, self.bias)
+                return dense
         return self.activated(input, "identity")
 
     def _factors(self) -> tuple[Any, Tensor | None]:

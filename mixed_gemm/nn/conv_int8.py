@@ -38,7 +38,9 @@ class Int8Conv2d(QuantizedConv2d):
 
     The constructor makes a module that computes w = 0, to be filled by ``load_state_dict``; use
     :meth:`from_float` or ``mixed_gemm.quantize_(model, "w8a8", activations="static",
-    calibration=batches)`` to get a useful one.
+    calibration=batches)`` to get a useful one. Without ``activations`` it makes a dense
+    ``nn.Conv2d``, as code expects that calls ``type(layer)(in_channels, out_channels,
+    kernel_size)``.
 
     Args:
         in_channels, out_channels, kernel_size, stride, padding, dilation, bias, padding_mode: as in
@@ -57,6 +59,7 @@ class Int8Conv2d(QuantizedConv2d):
     """
 
     title: ClassVar[str] = "mixed_gemm.Int8Conv2d"
+    dense_class: ClassVar[type[nn.Module]] = nn.Conv2d
     weight: Int8ConvWeight
     _numbers: tuple[float, int, float, int] = (1.0, 0, 1.0, 0)  # scale, zero point: in, out
 

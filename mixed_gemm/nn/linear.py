@@ -26,7 +26,9 @@ class Linear(QuantizedModule, nn.Linear):
     """y = x @ w.T + bias, w stored in 4 or 8 bits.
 
     The constructor makes a module that computes w = 0, to be filled by ``load_state_dict``; use
-    :meth:`from_float`, :meth:`from_weight` or ``mixed_gemm.quantize_`` to get a useful one.
+    :meth:`from_float`, :meth:`from_weight` or ``mixed_gemm.quantize_`` to get a useful one. Without
+    an argument on how to quantize it makes a dense ``nn.Linear``, as code expects that calls
+    ``type(layer)(in_features, out_features)``.
 
     Args:
         in_features: K.
@@ -49,6 +51,7 @@ class Linear(QuantizedModule, nn.Linear):
     """
 
     title: ClassVar[str] = "mixed_gemm.Linear"
+    dense_class: ClassVar[type[nn.Module]] = nn.Linear
     weight: QuantizedTensor
     is_conv1d: bool = False
 
@@ -136,7 +139,7 @@ class Linear(QuantizedModule, nn.Linear):
         Raises:
             ValueError: the bias does not fit the weight, or holds NaN or Inf.
         """
-        module = cls.__new__(cls)
+        module: Linear = cls.__new__(cls)
         nn.Module.__init__(module)
         module.out_features, module.in_features = weight.shape
         if bias is not None and bias.dtype != weight.dtype:
@@ -160,7 +163,7 @@ class Linear(QuantizedModule, nn.Linear):
             weight: a DTensor ``[N, K]`` of quantized shares. bias: a DTensor ``[N]``, or None.
             scheme: of the whole weight, whose groups the shares may have made smaller.
         """
-        module = cls.__new__(cls)
+        module: Linear = cls.__new__(cls)
         nn.Module.__init__(module)
         module.out_features, module.in_features = weight.shape
         module.weight = nn.Parameter(weight, requires_grad=False)  # type: ignore[assignment]
