@@ -18,6 +18,7 @@ from ..weights.scheme import Scheme
 from ..weights.tensor import narrows
 from ..weights.values import refuse_non_finite
 from .conv_base import QuantizedConv2d, why_not_conv2d
+from .tracing import is_traced_through, recorded
 
 DEFAULT_BLOCK = 128
 
@@ -164,6 +165,9 @@ class Conv2d(QuantizedConv2d):
         check_block_size("mixed_gemm.Conv2d.from_float", block_size, conv.in_channels)
         return cls.around(ConvWeight.from_float(conv.weight, scheme), conv)
 
+    def _applied(self) -> Any:
+        return convolved
+
     @classmethod
     def _options_of(cls, weight: ConvWeight) -> dict[str, Any]:
         scheme = weight.scheme
@@ -214,3 +218,14 @@ class Conv2d(QuantizedConv2d):
             f"{settings}, bits={self.bits}, block_size={self.block_size}, {offsets}, "
             f"dtype={str(self.weight.dtype).removeprefix('torch.')}"
         )
+
+
+def convolved(input: Tensor, *rest: Any) -> Tensor:
+    """What a :class:`Conv2d` computes, as one node of a graph of torch.fx.
+
+    Args:
+        input, rest: of ``Conv2d.applied``.
+    """
+    if is_traced_through(input):
+        return recorded(convolved, input, *rest)  # type: ignore[no-any-return]
+    return Conv2d.applied(input, *rest)

@@ -24,6 +24,7 @@ from ..weights.kinds import kind_of
 from ..weights.scheme import Scheme, refined
 from ..weights.tensor import QuantizedTensor, under_autocast
 from .conv_base import QuantizedConv2d
+from .tracing import is_traced_through, recorded
 
 
 class Int8Conv2d(QuantizedConv2d):
@@ -141,6 +142,9 @@ class Int8Conv2d(QuantizedConv2d):
         )  # fmt: skip
         return out.squeeze(0) if input.dim() == 3 else out
 
+    def _applied(self) -> Any:
+        return convolved_in_int8
+
     @classmethod
     def _options_of(cls, weight: Int8ConvWeight) -> dict[str, Any]:
         return {"activations": weight.scheme.activations}
@@ -183,6 +187,17 @@ class Int8Conv2d(QuantizedConv2d):
             f"{settings}, input={in_scale:.3g} * (q - {in_azp}), "
             f"output={out_scale:.3g} * (q - {out_azp})"
         )
+
+
+def convolved_in_int8(input: Tensor, *rest: Any) -> Tensor:
+    """What an :class:`Int8Conv2d` computes, as one node of a graph of torch.fx.
+
+    Args:
+        input, rest: of ``Int8Conv2d.applied``.
+    """
+    if is_traced_through(input):
+        return recorded(convolved_in_int8, input, *rest)  # type: ignore[no-any-return]
+    return Int8Conv2d.applied(input, *rest)
 
 
 def _static(where: str, activations: str) -> Scheme:

@@ -14,6 +14,7 @@ from ..ops.errors import wrong_value
 from ..weights.rows import ROWS, RowsWeight
 from ..weights.tensor import QuantizedTensor
 from .base import QuantizedModule
+from .tracing import is_traced_through, typed
 
 if TYPE_CHECKING:
     from ..weights.exchange import QuantizedWeight
@@ -71,6 +72,7 @@ class Embedding(QuantizedModule, nn.Embedding):
         shape = (num_embeddings, embedding_dim)
         self.set_weight(RowsWeight.empty(shape, ROWS, device=device, dtype=dtype))
 
+    @typed
     def forward(self, input: Tensor) -> Tensor:
         """int ``[...]`` -> ``[..., D]`` in the dtype of the weight.
 
@@ -81,7 +83,7 @@ class Embedding(QuantizedModule, nn.Embedding):
             What ``nn.Embedding`` raises for indices that are none.
         """
         plain = self.plain_weight
-        if plain is not None:
+        if plain is not None and not is_traced_through(input):
             return plain.rows(input)  # type: ignore[no-any-return]
         return nn.functional.embedding(input, self.weight, self.padding_idx)  # sharded, or dense
 

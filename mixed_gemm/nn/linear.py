@@ -17,6 +17,7 @@ from ..weights.scheme import Scheme, refined
 from ..weights.tensor import QuantizedTensor, part_problems
 from ..weights.values import refuse_non_finite
 from .base import QuantizedModule
+from .tracing import is_traced_through, typed
 
 if TYPE_CHECKING:
     from ..weights.exchange import QuantizedWeight
@@ -92,6 +93,7 @@ class Linear(QuantizedModule, nn.Linear):
         )
         self.make_bias(out_features if bias else None, dtype, device)
 
+    @typed
     def forward(self, input: Tensor) -> Tensor:
         """``[..., K]`` -> ``[..., N]``, in the dtype of ``input`` (or of autocast).
 
@@ -102,6 +104,8 @@ class Linear(QuantizedModule, nn.Linear):
         Raises:
             What the op of the kind of weight raises, ``fpA_intB_gemm`` or ``scaled_mm``.
         """
+        if is_traced_through(input):  # the weight stays a parameter of the graph
+            return nn.functional.linear(input, self.weight, self.bias)
         plain = self.plain_weight
         if plain is not None:
             return plain.product(input, self.plain_bias)  # type: ignore[no-any-return]
