@@ -9,13 +9,14 @@ from typing import Any
 from ...formats.config import LEGACY, legacy_config
 from ...formats.errors import CheckpointError
 from ...ops.errors import wrong_value
+from .arguments import HUB_OPTIONS, base_of, configuration, file_options
 from .gguf import load as load_gguf
 from .gguf import local_gguf
 from .registration import FLOAT8, METHOD, not_quantized, require_transformers
 
 
 def from_pretrained(
-    path_or_id: str | Path,
+    path_or_id: str | Path | None,
     *,
     model_class: Any = None,
     config: Any = None,
@@ -29,23 +30,28 @@ def from_pretrained(
     Args:
         path_or_id: a folder, or a model on the hub: AWQ, GPTQ, compressed-tensors, or what
             ``save_pretrained`` of such a model wrote; or a .gguf file. With
-            ``quantization_config=MixedGemmConfig(...)``, an unquantized one.
+            ``quantization_config=MixedGemmConfig(...)``, an unquantized one; None with a
+            ``state_dict``. A folder with an adapter of peft alone is that adapter on the base that
+            it names.
         model_class: of transformers, AutoModelForCausalLM when None.
-        config: of the model; read from ``path_or_id`` when None.
+        config: of the model, or where there is one; read from ``path_or_id`` when None.
         weight_only: leave activations in their dtype where the files ask for rounding them (W8A8,
             float8).
         float8: "keep" float8 weights of the files as they are, or round them to "int8" in groups of
             128 with activations in their dtype: for GPUs before 8.9, and few rows at a time.
         gguf_file: name of a .gguf file in the folder, or the model on the hub, ``path_or_id``.
-        kwargs: for transformers: dtype (float16, bfloat16, float32 or "auto"), device_map,
-            revision, token, trust_remote_code, ... What ``device_map`` leaves on disk is written to
+        kwargs: for transformers, all that its ``from_pretrained`` takes: dtype (float16, bfloat16,
+            float32 or "auto"), device_map, revision, token, trust_remote_code, key_mapping,
+            attributes of the configuration, ... What ``device_map`` leaves on disk is written to
             ``offload_folder``, packed.
 
     Returns:
-        The model, in eval mode.
+        The model, in eval mode; with ``output_loading_info=True`` a pair of it and what
+        transformers says of loading it.
 
     Raises:
-        CheckpointError: the files are broken, or do not fill the model: no weight is left random.
+        CheckpointError: the files are broken, or do not fill the model: no weight is left random,
+            but those of another shape with ``ignore_mismatched_sizes=True``.
         ValueError: the model is not quantized, and no quantization_config says how to;
             ``float8`` is neither; or layers are to be on disk, and there is no ``offload_folder``.
         ImportError: transformers is missing or older than 5.17.
@@ -56,30 +62,51 @@ def from_pretrained(
         wrong_value(where, "float8", f"be one of {FLOAT8}", repr(float8))
     import transformers
 
-    hub = {x: kwargs[x] for x in _HUB_OPTIONS if x in kwargs}
+    tell = kwargs.pop("output_loading_info", False)
+    hub = {x: kwargs[x] for x in HUB_OPTIONS if x in kwargs}
     path = str(path_or_id)
-    if (file := local_gguf(path, gguf_file, hub)) is not None:
+    if path_or_id is None:
+        model, info = _from_state(model_class, config, kwargs)
+    elif (file := local_gguf(path, gguf_file, hub)) is not None:
         path = str(file)
         model, info = load_gguf(file, model_class, config, kwargs)
     else:
-        if config is None:
-            config = transformers.AutoConfig.from_pretrained(path, **hub)
+        base = base_of(path, hub, kwargs.get("adapter_kwargs"))
+        config, kwargs = configuration(config, base, hub, kwargs)
         options = {"weight_only": weight_only, "float8": float8}
-        _name_source(config, path, hub, kwargs.get("quantization_config"), options)
+        _name_source(config, base, hub, kwargs.get("quantization_config"), options)
         cls = transformers.AutoModelForCausalLM if model_class is None else model_class
         model, info = cls.from_pretrained(path, config=config, output_loading_info=True, **kwargs)
-    refuse_unfilled(model, info, path)
-    return model
+    refuse_unfilled(model, info, path, bool(kwargs.get("ignore_mismatched_sizes")))
+    return (model, info) if tell else model
 
 
-def refuse_unfilled(model: Any, info: Mapping[str, Any], path: str) -> None:
+def _from_state(model_class: Any, config: Any, options: dict[str, Any]) -> Any:
+    """What transformers makes of a state_dict; its Auto classes want a folder."""
+    import transformers
+
+    if config is None or options.get("quantization_config") is None:
+        raise ValueError(
+            "mixed_gemm.from_pretrained: path_or_id is None, so config, state_dict and "
+            "quantization_config must say what is loaded: a quantized model is read from files"
+        )
+    cls = transformers.AutoModelForCausalLM if model_class is None else model_class
+    if (classes := getattr(cls, "_model_mapping", None)) is not None:
+        cls = classes[type(config)]
+    return cls.from_pretrained(None, config=config, output_loading_info=True, **options)
+
+
+def refuse_unfilled(
+    model: Any, info: Mapping[str, Any], path: str, other_sizes: bool = False
+) -> None:
     """Raise CheckpointError where transformers left a weight random, of which it only warns.
 
     Args:
         model: as it was loaded. info: its loading info. path: of the files.
+        other_sizes: whether weights of another shape than the files have may be random.
     """
     for kind in ("missing_keys", "mismatched_keys", "error_msgs", "conversion_errors"):
-        if info.get(kind):
+        if info.get(kind) and not (other_sizes and kind == "mismatched_keys"):
             some = sorted(map(str, info[kind]))
             raise CheckpointError(
                 path,
@@ -87,17 +114,6 @@ def refuse_unfilled(model: Any, info: Mapping[str, Any], path: str) -> None:
                 f"does not fill {type(model).__name__}: {len(some)} {kind.replace('_', ' ')}, "
                 f"{', '.join(some[:5])}. Hint: model_class=, when the files are of another head",
             )
-
-
-_HUB_OPTIONS = (
-    "revision",
-    "token",
-    "cache_dir",
-    "subfolder",
-    "local_files_only",
-    "force_download",
-    "trust_remote_code",
-)
 
 
 def quantization_of(config: Any, path: str, hub: dict[str, Any]) -> dict[str, Any] | None:
@@ -133,8 +149,7 @@ def _name_source(
 def _legacy_config(path: str, hub: dict[str, Any]) -> dict[str, Any] | None:
     from transformers.utils import cached_file
 
-    options = {**hub, "_raise_exceptions_for_missing_entries": False}
-    options.pop("trust_remote_code", None)
+    options = {**file_options(hub), "_raise_exceptions_for_missing_entries": False}
     for name in LEGACY:
         file = cached_file(path, name, **options)
         if file is not None:
