@@ -36,7 +36,8 @@ def load(model: str, dtype: DType | None, device: torch.device, bits: int, group
         )
     with naming(model, "cannot be loaded"):
         try:
-            return pretrained.load(model, kwargs=options).eval()
+            loaded, _ = pretrained.load(model, kwargs=options)
+            return loaded.eval()
         except Exception:
             if (Path(model) / "config.json").is_file():
                 TensorIndex(Path(model))  # says which file is broken, where that is the reason

@@ -13,14 +13,16 @@ from torch import Tensor, nn
 from ..weights.scheme import Scheme
 from ..weights.tensor import PART_NAMES, QuantizedTensor
 from ..weights.values import encode_tag, refuse_bad_permutation, refuse_non_finite, tag_problem
+from .cloning import DenseUnlessAsked
 from .followed import FollowsWeight
 from .offloading import HookSeat
+from .tracing import LeafOfGraphs
 
 Dense = TypeVar("Dense", nn.Linear, nn.Conv2d)
 Module = TypeVar("Module", bound=nn.Module)
 
 
-class QuantizedModule(FollowsWeight):
+class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
     """A base to name before the class of torch that is subclassed."""
 
     title: ClassVar[str]  # in errors

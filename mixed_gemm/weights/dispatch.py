@@ -243,6 +243,15 @@ def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return target
 
 
+@rule(_aten.resize_.default)
+def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Its own shape changes nothing: ``convert_conv2d_weight_memory_format`` asks for that."""
+    x = args[0]
+    if isinstance(x, QuantizedTensor) and tuple(args[1]) == tuple(x.shape):
+        return x
+    return on_dense(func, args, kwargs)
+
+
 @rule(_aten.add_.Tensor, _aten.sub_.Tensor, _aten.mul_.Tensor, _aten.div_.Tensor)
 def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """In float32: the sum is rounded to the codes once, and not to 16 bits before."""

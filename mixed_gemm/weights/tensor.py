@@ -585,7 +585,9 @@ class QuantizedTensor(Dispatched):
         if requires_grad:
             raise RuntimeError(
                 "QuantizedTensor: quantized weights do not train. Hint: train an adapter (LoRA) or "
-                "the bias, and unfreeze parameters by name instead of model.requires_grad_()"
+                "the bias, and unfreeze parameters by name instead of model.requires_grad_(); a "
+                "layer that is to train whole (peft's modules_to_save) stays dense with "
+                "quantize_(skip=[...])"
             )
         return self
 

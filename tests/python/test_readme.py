@@ -138,6 +138,11 @@ def of_accelerate(names: Names) -> None:
     assert names["model"][0].weight.is_meta
 
 
+def of_graphs(names: Names) -> None:
+    nodes = names["graph"].graph.nodes
+    assert [node.target for node in nodes if node.op == "call_module"] == ["0", "1", "2"]
+
+
 def of_adapters(names: Names) -> None:
     assert isinstance(names["merged"][0], mixed_gemm.Linear)
     assert names["loss"].requires_grad
@@ -179,6 +184,7 @@ EXAMPLES = {
     ),
     ("docs/checkpoints.md", "python", 3): Example(of_accelerate, needs=(("accelerate", None),)),
     ("docs/adapters.md", "python", 0): Example(of_adapters, needs=(("peft", None),)),
+    ("docs/graphs.md", "python", 0): Example(of_graphs),
     ("docs/parallel.md", "python", 0): Example(of_tensor_parallelism, process_group),
     ("docs/parallel.md", "python", 1): Example(of_fsdp, process_group),
     ("docs/parallel.md", "python", 2): Example(of_first_fsdp, process_group),

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import transformers
 from torch import nn
+from transformers.conversion_mapping import get_model_conversion_mapping
 
 from ...formats.errors import CheckpointError
 from ...quantization.conv1d import as_linear, is_conv1d
@@ -48,7 +49,7 @@ def refuse_unreadable(folder: Path, layers: Mapping[str, tuple[int, ...]]) -> No
         return
     ignored = model._keys_to_ignore_on_load_unexpected or ()
     modules, wrong = dict(model.named_modules()), []
-    for name, target in module_names(model, None, list(layers)):
+    for name, target in module_names(model, get_model_conversion_mapping(model), list(layers)):
         module = modules.get(target)
         if module is None and any(re.search(x, f"{target}.weight") for x in ignored):
             continue

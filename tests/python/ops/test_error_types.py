@@ -182,7 +182,7 @@ def test_modules_translate_too() -> None:
         linear(torch.zeros(2, 64, dtype=torch.float64))
     with pytest.raises(ValueError, match=r"K of a must fit b_packed"):
         linear(torch.zeros(2, 128, dtype=torch.float16))
-    conv = mixed_gemm.Conv2d(8, 8, 3, dtype=torch.float16)
+    conv = mixed_gemm.Conv2d(8, 8, 3, bits=4, dtype=torch.float16)
     with pytest.raises(TypeError, match=r"mixed_gemm::qconv2d: .*float64"):
         conv(torch.zeros(1, 8, 4, 4, dtype=torch.float64))
 

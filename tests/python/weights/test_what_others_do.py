@@ -194,6 +194,7 @@ TABLE: dict[str, tuple[Call, As | Says | Is]] = {
     "set_(storage)": (lambda w: w.set_(torch.zeros(3).untyped_storage()), NO_CHANGE),
     "resize_": (lambda w: w.resize_(3, 3), NO_CHANGE),
     "resize_as_": (lambda w: w.resize_as_(torch.zeros(3)), NO_CHANGE),
+    "resize_ to its own shape": (lambda w: w.resize_(*w.shape), Is(lambda x, w: same_parts(x, w))),
     "element_size": (lambda w: w.numel() * w.element_size() == w.stored_bytes,
                      Is(lambda x, w: x)),
     "element_size, from the right": (lambda w: w.element_size() * w.numel(),
