@@ -11,12 +11,8 @@ struct Rates {
 };
 // Vendor figures, but the mma rates of sm_90 and its dense (wgmma) rate, which were measured on an
 // H200.
-constexpr Rates kRates[] = {{80, 1555, 312, 250},
-                            {86, 768, 150, 120},
-                            {89, 864, 330, 165},
-                            {90, 4400, 640, 700},
-                            {100, 7000, 640, 1500},
-                            {120, 1792, 419, 210}};
+constexpr Rates kRates[] = {{80, 1555, 312, 250}, {86, 768, 150, 120},    {89, 864, 330, 165},
+                            {90, 4400, 640, 700}, {100, 7000, 640, 1500}, {120, 1792, 419, 210}};
 
 const Rates& rates_of(int sm) {
   const Rates* best = &kRates[0];
