@@ -61,7 +61,7 @@ def test_a_tag_builds_tests_and_attaches(repository: Path) -> None:
     steps = (
         "requirements.py --version",
         "- run: make wheel",
-        "make -C sdist test",
+        'make -C "$RUNNER_TEMP/sdist" test',
         "install_times.py wheel dist/*.whl",
         "gh release create",
     )
