@@ -16,7 +16,12 @@ from pathlib import Path
 
 Versions = Mapping[str, tuple[int, ...]]
 # Newest symbol versions that are allowed: what Debian 12 and Ubuntu 22.04 have (manylinux_2_34).
-NEWEST: Versions = {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 30), "CXXABI": (1, 3, 13), "GCC": (12, 0)}
+NEWEST: Versions = {
+    "GLIBC": (2, 34),
+    "GLIBCXX": (3, 4, 30),
+    "CXXABI": (1, 3, 13),
+    "GCC": (12, 0, 0),
+}
 FORBIDDEN_LIBRARIES = r"cuda|cudart|c10|libtorch_python|libpython"
 TORCH_SHIM = r"(aoti_)?torch_\w+"
 # CUDA shims live in libtorch_cuda, which a CPU torch lacks: all but this one must be weak.

@@ -46,9 +46,11 @@ def megabytes(folder: Path) -> float:
 
 
 def pip(python: str, *arguments: str, **variables: str) -> float:
-    """Seconds."""
+    """Seconds. By the pip of the Python that runs this, where that one has none of its own."""
+    has_pip = any(Path(python).parent.glob("pip*"))
+    whose = [python, "-m", "pip"] if has_pip else [sys.executable, "-m", "pip", "--python", python]
+    command = [*whose, "install", "--quiet", *arguments]
     begun = time.perf_counter()
-    command = [python, "-m", "pip", "install", "--quiet", *arguments]
     subprocess.run(command, check=True, env={**os.environ, **variables})
     return round(time.perf_counter() - begun, 1)
 
@@ -83,9 +85,9 @@ def install_tree() -> int:
 # --- a wheel -------------------------------------------------------------------------------------
 
 
-def environment(place: Path, base: Path) -> str:
+def environment(place: Path, base: Path, *options: str) -> str:
     """The Python of an empty one."""
-    subprocess.run([base, "-m", "venv", place], check=True)
+    subprocess.run([base, "-m", "venv", *options, place], check=True)
     return str(place / "bin" / "python")
 
 
@@ -163,11 +165,12 @@ def install_wheel(wheel: Path, torches: list[str], offline: bool) -> int:
         with tempfile.TemporaryDirectory() as scratch:
             place = Path(scratch) / "env"
             base = matrix.find_python(number) if number else Path(sys.executable)
-            python = environment(place, base)
-            if offline:
+            if offline:  # where ensurepip may be missing
+                python = environment(place, base, "--without-pip")
                 lend_torch(place)
                 row = measured(place, python, wheel, "--no-deps", "--no-index")
             else:
+                python = environment(place, base)
                 seconds = install_torch(python, version)
                 row = {**measured(place, python, wheel), "torch_seconds": seconds}
         rows.append(row)
