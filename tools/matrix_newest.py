@@ -26,6 +26,8 @@ NAME = "newest libraries"
 TESTS = (  # 4 minutes of a core together
     "tests/python/integrations/test_transformers.py",
     "tests/python/integrations/test_qlora.py",
+    "tests/python/integrations/test_loading_arguments.py",
+    "tests/python/nn/test_every_adapter.py",
     "tests/python/ops/test_layout_hypothesis.py",
     "tests/python/selection/test_dispatch_hypothesis.py",
     "tests/python/test_settings.py",

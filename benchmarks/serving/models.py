@@ -61,7 +61,7 @@ def drawn(rows: int, length: int) -> list[list[int]]:
 def prompts(folder: Path) -> list[list[int]]:
     """Token numbers for the model of a folder."""
     if not (folder / "tokenizer.json").is_file():
-        return drawn(40, 20)  # longer than a step of the engine takes
+        return drawn(200, 20)  # longer than a step of the engine takes
     import transformers
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)

@@ -90,11 +90,11 @@ const CpuKernels& select_kernels(const std::string& limit) {
 }
 
 const CpuKernels& active_kernels() {
-  static const CpuKernels& kernels = []() -> const CpuKernels& {
+  static const CpuKernels* const kernels = [] {
     const char* limit = std::getenv("MIXED_GEMM_CPU");
-    return select_kernels(limit ? limit : "");
+    return &select_kernels(limit ? limit : "");
   }();
-  return kernels;
+  return *kernels;
 }
 
 }  // namespace mixed_gemm::cpu

@@ -1,6 +1,5 @@
 #include "problem/gemm.h"
 
-#include "core/mutant.h"
 #include "problem/extents.h"
 
 namespace mixed_gemm {
@@ -8,18 +7,18 @@ namespace mixed_gemm {
 std::vector<std::string> why_not_problem(int64_t m, int64_t n, int64_t k, int64_t bits,
                                          int64_t group_size) {
   std::vector<std::string> reasons;
-  const auto refuse_unless = [&](bool ok, const std::string& reason) {
-    if (!ok) reasons.push_back(reason);
-  };
-  refuse_unless(bits == 4 || bits == 8, "bits must be 4 or 8, got " + std::to_string(bits));
-  for (const std::string& reason : why_not_extents(m, n, k)) refuse_unless(false, reason);
+  if (bits != 4 && bits != 8) reasons.push_back("bits must be 4 or 8, got " + std::to_string(bits));
+  for (const std::string& reason : why_not_extents(m, n, k)) reasons.push_back(reason);
+  const bool per_channel = group_size == -1;
+  const bool in_units = per_channel || (group_size > 0 && group_size % kGroupUnit == 0);
+  const bool fits = per_channel || group_size <= k;
+  if (in_units && fits) return reasons;  // before a text is built, which costs more than all checks
   const std::string got =
       ", got group_size=" + std::to_string(group_size) + ", K=" + std::to_string(k);
-  const bool per_channel = group_size == -1;
-  refuse_unless(per_channel || (group_size > 0 && group_size % kGroupUnit == 0),
-                "group_size must be -1 (per channel) or a positive multiple of 16" + got);
-  refuse_unless(per_channel || group_size <= k,
-                "group_size must not be larger than K" + got + "; use -1 for per channel");
+  if (!in_units)
+    reasons.push_back("group_size must be -1 (per channel) or a positive multiple of 16" + got);
+  if (!fits)
+    reasons.push_back("group_size must not be larger than K" + got + "; use -1 for per channel");
   return reasons;
 }
 
@@ -28,11 +27,9 @@ KernelExtents kernel_extents(const GemmProblem& p) {
   e.m = static_cast<int>(p.m);
   e.n = static_cast<int>(p.n);
   e.k = static_cast<int>(round_up(p.k, kGemmVector));
-  e.a_stride = p.m == 1 ? 0 : MIXED_GEMM_MUTATED(LeadingDimension) ? p.k : p.a_stride;
+  e.a_stride = p.m == 1 ? 0 : p.a_stride;
   e.groups = static_cast<int>(num_groups(p));
-  e.group_size = e.groups <= 1 && !MIXED_GEMM_MUTATED(RowsOfPaddedK)
-                     ? e.k
-                     : static_cast<int>(p.scheme.group_size);
+  e.group_size = e.groups <= 1 ? e.k : static_cast<int>(p.scheme.group_size);
   return e;
 }
 

@@ -20,6 +20,7 @@ from .options import (
     N,
     ZeroMode,
     Zeros,
+    named_path,
     parse_device,
     parse_rows,
 )
@@ -49,7 +50,13 @@ def command(
     zero_mode: Zeros = ZeroMode.none,
     device: Device = "",
     out: Annotated[
-        Path | None, typer.Option("--out", help="Also write the JSON object to this file.")
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Also write the JSON object to this file.",
+            parser=named_path,
+            metavar="PATH",
+        ),
     ] = None,
     force: Force = False,
     json: Json = False,

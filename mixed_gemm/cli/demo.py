@@ -92,8 +92,8 @@ def check(n: int, k: int, device: torch.device) -> list[Check]:
 
 @reports_errors
 def command(
-    n: Annotated[int, typer.Option(help="Output channels.", min=1)] = 2048,
-    k: Annotated[int, typer.Option(help="Input channels.", min=128)] = 2048,
+    n: Annotated[int, typer.Option(help="Output channels.", min=1, max=2**31 - 1)] = 2048,
+    k: Annotated[int, typer.Option(help="Input channels.", min=128, max=2**31 - 1)] = 2048,
     device: Device = "",
     json: Json = False,
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,17 +16,16 @@ from .output import note, print_json, reports_errors, say
 if TYPE_CHECKING:
     import torch
 
-DEFAULT_WINDOW = 2048
+DEFAULT_WINDOW = 2048  # mixed_gemm.quantization.evaluate's own
+_PROBE = 8  # tokens
 
 
 def load(model: str, dtype: DType | None, device: torch.device, bits: int, group_size: int) -> Any:
     """The model as its files are, or quantized to ``bits`` while it loads."""
-    import transformers
-
-    from mixed_gemm import from_pretrained
+    from mixed_gemm.formats.index import TensorIndex
+    from mixed_gemm.integrations.transformers import pretrained
     from mixed_gemm.integrations.transformers.config import MixedGemmConfig
-    from mixed_gemm.integrations.transformers.gguf import local_gguf
-    from mixed_gemm.integrations.transformers.pretrained import quantization_of, refuse_unfilled
+    from mixed_gemm.quantization.foreign import naming
 
     options: dict[str, Any] = {"dtype": "auto" if dtype is None else dtype.torch}
     if device.type == "cuda":
@@ -34,40 +34,85 @@ def load(model: str, dtype: DType | None, device: torch.device, bits: int, group
         options["quantization_config"] = MixedGemmConfig(
             bits=bits, group_size=group_size, ragged=False
         )
-    elif local_gguf(model, None, {}) is None:
-        config = transformers.AutoConfig.from_pretrained(model)
-        if quantization_of(config, model, {}) is None:
-            kind = transformers.AutoModelForCausalLM
-            dense, info = kind.from_pretrained(model, output_loading_info=True, **options)
-            refuse_unfilled(dense, info, model)
-            return dense.eval()
-    return from_pretrained(model, **options)
+    with naming(model, "cannot be loaded"):
+        try:
+            loaded, _ = pretrained.load(model, kwargs=options)
+            return loaded.eval()
+        except Exception:
+            if (Path(model) / "config.json").is_file():
+                TensorIndex(Path(model))  # says which file is broken, where that is the reason
+            raise
 
 
 def tokenizer_of(model: str) -> Any:
-    """That of a folder, a file or a hub id."""
+    """That of a folder, a file or a hub id; of an adapter without one that of its model."""
     import transformers
 
+    from mixed_gemm.integrations.transformers.adapters import find_adapter
     from mixed_gemm.integrations.transformers.gguf import local_gguf
 
-    if (file := local_gguf(model, None, {})) is None:
-        return transformers.AutoTokenizer.from_pretrained(model)
-    # transformers reads it from the metadata, with the gguf package
-    return transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    if (file := local_gguf(model, None, {})) is not None:
+        # transformers reads it from the metadata, with the gguf package
+        return transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    adapter = find_adapter(model, {}, {})
+    if adapter is not None and not (adapter.file.parent / "tokenizer_config.json").exists():
+        model = adapter.base
+    return transformers.AutoTokenizer.from_pretrained(model)
 
 
 def tokens_of(model: str, text: Path, vocabulary: int, limit: int | None) -> torch.Tensor:
-    """int64 ``[T]``."""
-    tokenizer = tokenizer_of(model)
-    # verbose: it would warn that the text is longer than the window
-    encoded = tokenizer(text.read_text(encoding="utf-8"), return_tensors="pt", verbose=False)
-    tokens: torch.Tensor = encoded.input_ids[0, :limit]
-    if tokens.numel() and int(tokens.max()) >= vocabulary:
+    """int64 ``[T]``, two at least."""
+    from mixed_gemm.quantization.foreign import naming
+    from mixed_gemm.quantization.text import read_text
+
+    content = read_text(text)
+    with naming(model, "its tokenizer cannot be used"):
+        # verbose: it would warn that the text is longer than the window
+        encoded = tokenizer_of(model)(content, return_tensors="pt", verbose=False)
+    tokens: torch.Tensor = encoded.input_ids[0, :limit].long()
+    if tokens.numel() < 2:
+        raise ValueError(f"{text} must have two tokens or more, got {tokens.numel()}")
+    if int(tokens.max()) >= vocabulary:
         raise ValueError(
             f"the tokenizer of {model} gives id {int(tokens.max())}, and the model has "
             f"{vocabulary} embeddings. Hint: they belong to different models"
         )
     return tokens
+
+
+def runner_of(model: Any, name: str, made_for: int | None) -> Callable[[torch.Tensor], Any]:
+    """The model as a function of ids ``[1, L]``, whose errors say what it was given."""
+    from mixed_gemm.quantization.foreign import naming
+
+    def run(ids: torch.Tensor) -> Any:
+        count = ids.shape[1]
+        too_long = made_for is not None and count > made_for
+        hint = f"it was made for {made_for}: --window {made_for}" if too_long else ""
+        with naming(name, f"{type(model).__name__} does not run on {count} tokens", hint):
+            return model(ids)
+
+    return run
+
+
+def refuse_foresight(
+    run: Callable[[torch.Tensor], Any], tokens: torch.Tensor, vocabulary: int, model: str
+) -> None:
+    """Raise ValueError for a model whose outputs depend on later tokens, as encoders have it: it
+    would be asked for tokens that it sees. Rounding alone, which another last token may change in
+    experts, is below 1 % of what the last output changes by."""
+    import torch
+
+    ids = tokens[:_PROBE]
+    other = ids.clone()
+    other[-1] = (ids[-1] + 1) % vocabulary
+    with torch.inference_mode():
+        first, second = (run(x.unsqueeze(0)).logits[0].float() for x in (ids, other))
+    change = (first - second).abs().amax(-1)
+    if float(change[:-1].max()) > 0.01 * float(change[-1]):
+        raise ValueError(
+            f"{model} is no causal language model: its outputs depend on later tokens, so that "
+            "a perplexity would say nothing"
+        )
 
 
 def scores(model: Any, name: str, tasks: list[str], limit: int | None) -> dict[str, Any]:
@@ -82,13 +127,16 @@ def scores(model: Any, name: str, tasks: list[str], limit: int | None) -> dict[s
         from lm_eval.tasks import TaskManager
     except ImportError as error:
         raise ImportError(f"--tasks needs lm-eval ({error}). Hint: pip install lm-eval") from error
+    from mixed_gemm.quantization.foreign import naming
+
     manager = TaskManager()
     if unknown := [x for x in tasks if x not in manager.all_tasks and not Path(x).exists()]:
         raise ValueError(
             f"lm-eval has no task {', '.join(unknown)}. Hint: lm-eval ls tasks lists them"
         )
-    wrapped = HFLM(pretrained=model, tokenizer=tokenizer_of(name))
-    found = simple_evaluate(model=wrapped, tasks=list(tasks), task_manager=manager, limit=limit)
+    with naming(name, f"the tasks {', '.join(tasks)} cannot be run"):
+        wrapped = HFLM(pretrained=model, tokenizer=tokenizer_of(name))
+        found = simple_evaluate(model=wrapped, tasks=list(tasks), task_manager=manager, limit=limit)
     results: dict[str, Any] = found["results"]
     return results
 
@@ -152,13 +200,19 @@ def command(
     import mixed_gemm
     from mixed_gemm.integrations.transformers.registration import require_transformers
 
+    if not model:
+        raise typer.BadParameter("MODEL must name a folder, a file or a hub id, got an empty text")
     names = [x for x in tasks.split(",") if x]
     if not (texts or names):
         raise typer.BadParameter("give a TEXT, or --tasks")
     require_transformers()
+    from mixed_gemm.quantization.positions import longest_input
+
     where = parse_device(device)
     loaded = load(model, dtype, where, bits, group_size)
-    made_for = getattr(loaded.config.get_text_config(), "max_position_embeddings", DEFAULT_WINDOW)
+    made_for = longest_input(loaded.config)
+    run = runner_of(loaded, model, made_for)
+    vocabulary = loaded.get_input_embeddings().num_embeddings
     linears = [module for module in loaded.modules() if isinstance(module, mixed_gemm.Linear)]
     about = {
         "model": model, "quantized_layers": len(linears), "dtype": str(loaded.dtype)[6:],
@@ -170,11 +224,12 @@ def command(
         note(f"{count} layers have {fits}, since {group_size} does not divide their K")
     found: dict[str, dict[str, Any]] = {}
     for text in texts or ():
-        tokens = tokens_of(model, text, loaded.get_input_embeddings().num_embeddings, max_tokens)
+        tokens = tokens_of(model, text, vocabulary, max_tokens)
+        refuse_foresight(run, tokens.to(where), vocabulary, model)
         start = time.perf_counter()
         value = mixed_gemm.quantization.perplexity(
-            loaded, tokens, window=window or min(DEFAULT_WINDOW, made_for), stride=stride,
-            device=where,
+            run, tokens, window=window or min(DEFAULT_WINDOW, made_for or DEFAULT_WINDOW),
+            stride=stride, device=where,
         )  # fmt: skip
         seconds = time.perf_counter() - start
         found[str(text)] = {**vars(value), "seconds": seconds}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import math
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +12,10 @@ import typer
 
 if TYPE_CHECKING:
     import torch
+
+
+_DEVICE = re.compile(r"cpu|cuda(:[0-9]{1,4})?")
+_MOST = 2**31 - 1  # of a size
 
 
 class DType(str, enum.Enum):
@@ -43,7 +49,16 @@ def parse_rows(text: str) -> list[int]:
 
 
 def shard_bytes(gigabytes: float) -> int:
+    if not math.isfinite(gigabytes):
+        raise typer.BadParameter(f"--shard-size must be a finite number, got {gigabytes}")
     return int(gigabytes * 1e9)
+
+
+def device_text(text: str) -> str:
+    """The name of a device, or ""; torch would take cuda:264 for cuda:8."""
+    if text and not _DEVICE.fullmatch(text):
+        raise typer.BadParameter(f"--device must be cpu, cuda or cuda:N, got {text!r}")
+    return text
 
 
 def parse_device(text: str) -> torch.device:
@@ -51,19 +66,22 @@ def parse_device(text: str) -> torch.device:
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    try:
-        device = torch.device(text or ("cuda" if count else "cpu"))
-    except RuntimeError:
-        raise typer.BadParameter(f"must be cpu, cuda or cuda:N, got {text!r}") from None
-    if device.type not in ("cpu", "cuda"):
-        raise typer.BadParameter(f"must be cpu, cuda or cuda:N, got {text!r}")
-    if device.type == "cuda" and (device.index or 0) >= count:
-        raise ValueError(f"there is no {device}: torch sees {count} CUDA devices")
-    return device
+    name = device_text(text) or ("cuda" if count else "cpu")
+    if name != "cpu" and int(name.partition(":")[2] or 0) >= count:
+        raise ValueError(f"there is no {name}: torch sees {count} CUDA devices")
+    return torch.device(name)
 
 
-N = Annotated[int, typer.Argument(help="Output channels of the weight.", min=1)]
-K = Annotated[int, typer.Argument(help="Input channels of the weight.", min=1)]
+def named_path(text: str) -> Path:
+    """Of an argument. An empty one, as of a variable that is not set, would be the current
+    folder."""
+    if not text:
+        raise typer.BadParameter("must name a file or a folder, got an empty text")
+    return Path(text)
+
+
+N = Annotated[int, typer.Argument(help="Output channels of the weight.", min=1, max=_MOST)]
+K = Annotated[int, typer.Argument(help="Input channels of the weight.", min=1, max=_MOST)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Bits = Annotated[int, typer.Option("--bits", help="Width of the weights: 4 or 8.")]
 GroupSize = Annotated[
@@ -80,13 +98,22 @@ Device = Annotated[
 ]
 Source = Annotated[
     Path,
-    typer.Argument(help="A model folder (config.json and *.safetensors) or one file of it."),
+    typer.Argument(
+        help="A model folder (config.json and *.safetensors) or one file of it.",
+        parser=named_path,
+        metavar="SOURCE",
+    ),
 ]
 ShardSize = Annotated[
     float, typer.Option("--shard-size", help="Largest file to write, GB (10^9 bytes).", min=1e-6)
 ]
 Target = Annotated[
-    Path, typer.Argument(help="The folder to write; it must hold no checkpoint yet.")
+    Path,
+    typer.Argument(
+        help="The folder to write; it must hold no checkpoint yet.",
+        parser=named_path,
+        metavar="TARGET",
+    ),
 ]
 Force = Annotated[
     bool, typer.Option("--force", help="Replace files that are there. Never the source.")

@@ -5,6 +5,7 @@ as one text and exit status 1.
 from __future__ import annotations
 
 import functools
+import io
 import json
 import os
 import sys
@@ -21,8 +22,12 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 # What the library raises for a reason that the user can do something about; torch's
-# OutOfMemoryError is a RuntimeError.
+# OutOfMemoryError is a RuntimeError. Other kinds come from libraries, and say little by themselves.
 EXPECTED = (ValueError, TypeError, RuntimeError, ImportError, OSError, MemoryError)
+UNEXPECTED = (
+    "Hint: nobody foresaw this; mixed-gemm --traceback COMMAND ... shows where it came from"
+)
+USAGE = (typer.Exit, typer.Abort, typer.BadParameter)
 PIPE_WIDTH = 160  # columns of a table that no terminal limits
 
 state = {"traceback": False}  # set by the option of the same name
@@ -67,7 +72,12 @@ def print_table(
 
 def refuse_to_overwrite(path: Path, force: bool) -> None:
     """Raise FileExistsError when something is at ``path`` and ``force`` is False, or when it is no
-    regular file."""
+    regular file; NotADirectoryError or PermissionError where nothing can be written there. For
+    those who work before they write."""
+    if not path.parent.is_dir():
+        raise NotADirectoryError(f"{path} cannot be written: {path.parent} is no folder")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise PermissionError(f"{path} cannot be written: {path.parent} may not be written to")
     if path.exists() and not path.is_file():
         raise FileExistsError(f"{path} is no regular file")
     if not force and os.path.lexists(path):
@@ -92,18 +102,22 @@ def replace_file(path: Path, text: str) -> None:
 
 
 def reports_errors(command: Callable[P, T]) -> Callable[P, T]:
-    """Turns an expected exception into "error: ..." on stderr and exit status 1, and shows warnings
-    as one line. ``mixed-gemm --traceback`` lets exceptions through."""
+    """Turns an exception into "error: ..." on stderr and exit status 1, with its kind and
+    :data:`UNEXPECTED` where it is none of :data:`EXPECTED`, and shows warnings as one line.
+    ``mixed-gemm --traceback`` lets exceptions through."""
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        for stream in (sys.stdout, sys.stderr):  # names of files may be no text at all
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             try:
                 return command(*args, **kwargs)
-            except EXPECTED as error:
-                # typer's own Exit and Abort are RuntimeErrors
-                if state["traceback"] or isinstance(error, (typer.Exit, typer.Abort)):
+            except Exception as error:
+                # typer's own: how a command ends, and wrong usage, which has a text of its own
+                if state["traceback"] or isinstance(error, USAGE):
                     raise
                 _console(stderr=True).print(
                     f"error: {_text(error)}", style="bold red", soft_wrap=True
@@ -115,6 +129,8 @@ def reports_errors(command: Callable[P, T]) -> Callable[P, T]:
 
 def _text(error: Exception) -> str:
     text = str(error) or type(error).__name__
+    if not isinstance(error, EXPECTED):
+        return f"{type(error).__name__}: {text}. {UNEXPECTED}"
     # The stable ABI puts "mixed_gemm::op, file:line" and a C++ stack around what matters.
     return text.split("\nException raised from", 1)[0]
 

@@ -13,6 +13,8 @@ from .inspect import print_summary, summary
 from .options import Device, Force, Json, ShardSize, Source, Target, parse_device, shard_bytes
 from .output import note, print_json, reports_errors, say
 
+WINDOW = 512  # tokens that calibrate together, or what the model was made for
+
 if TYPE_CHECKING:
     from mixed_gemm.quantization import CalibratedCheckpoint
 
@@ -29,18 +31,24 @@ def _calibrated(
     """The layers, once every block is calibrated. ``texts``: files, tokens, seed."""
     from mixed_gemm.integrations.transformers.registration import require_transformers
     from mixed_gemm.quantization import CalibratedCheckpoint, text_batches
+    from mixed_gemm.quantization.foreign import naming
+    from mixed_gemm.quantization.positions import longest_input
 
     if method is None:
         raise ValueError("--calibration needs a --method that reads it: awq, gptq, ...")
     require_transformers()
     import transformers
 
-    tokenizer = transformers.AutoTokenizer.from_pretrained(source)
     files, tokens, seed = texts
-    batches = text_batches(tokenizer, files, tokens=tokens, seed=seed)
+    where = parse_device(device)
+    with naming(source, "its configuration or its tokenizer cannot be used"):
+        made_for = longest_input(transformers.AutoConfig.from_pretrained(source))
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+        length = min(WINDOW, made_for or WINDOW)
+        batches = text_batches(tokenizer, files, tokens=tokens, length=length, seed=seed)
     return CalibratedCheckpoint(
         source, scheme, method=method, calibration=batches, work=work,
-        device=parse_device(device), progress=True, **options,
+        device=where, progress=True, **options,
     )  # fmt: skip
 
 
@@ -140,6 +148,8 @@ def command(
         "skip": skip or DEFAULT_SKIP,
         "ragged": ragged,
     }
+    parse_device(device)  # also where no method runs on it
+    most = shard_bytes(shard_size)
     plain = ("rtn" if bits in FEWER_BITS else None) if calibration else method
     dense = DenseCheckpoint(source, scheme, method=plain, **options)
     refuse_target(dense, target, overwrite=force)  # before what may take hours
@@ -151,9 +161,7 @@ def command(
         work = target.with_name(f"{target.name}.partial")
         texts = (calibration, tokens, seed)
         dense = _calibrated(source, scheme, method, texts, device, work, options)
-    save_checkpoint(
-        dense, target, max_shard_bytes=shard_bytes(shard_size), overwrite=force, progress=True
-    )
+    save_checkpoint(dense, target, max_shard_bytes=most, overwrite=force, progress=True)
     if isinstance(dense, CalibratedCheckpoint):
         dense.discard()
     written = summary(open_checkpoint(target))  # reads back and checks what was written

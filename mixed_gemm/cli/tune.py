@@ -7,7 +7,20 @@ from typing import Annotated
 
 import typer
 
-from .options import Bits, Device, DType, Dtype, GroupSize, Json, K, N, ZeroMode, Zeros, parse_rows
+from .options import (
+    Bits,
+    Device,
+    DType,
+    Dtype,
+    GroupSize,
+    Json,
+    K,
+    N,
+    ZeroMode,
+    Zeros,
+    device_text,
+    parse_rows,
+)
 from .output import print_json, print_table, reports_errors
 
 ALL_ROWS = "1,2,4,8,16,32,64,128,256,512,1024,2048,4096"  # mixed_gemm.tune's own
@@ -34,7 +47,7 @@ def command(
 
     results = mixed_gemm.tune(
         n, k, m=parse_rows(m), dtype=dtype.torch, bits=bits, group_size=group_size,
-        zero_mode=zero_mode.value, device=device, save=save,
+        zero_mode=zero_mode.value, device=device_text(device), save=save,
     )  # fmt: skip
     if json:
         print_json({"saved": save, "results": [asdict(result) for result in results]})

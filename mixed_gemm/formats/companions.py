@@ -6,11 +6,12 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+from .adapter import FILES as ADAPTER_FILES
 from .durable import write_new_file
 from .errors import CheckpointWarning
 from .regular_file import RegularFile, kind_of
 
-_PATTERNS = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", "*.tiktoken")
+_PATTERNS = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", "*.tiktoken", *ADAPTER_FILES)
 _WRITTEN_ANEW = ("config.json", "quantize_config.json", "quant_config.json")
 _CHUNK = 1 << 20  # bytes
 
@@ -38,8 +39,8 @@ def _why_not(file: Path, roots: tuple[Path, ...]) -> str:
 
 
 def find_companions(source: Path) -> tuple[Path, ...]:
-    """Tokenizer, generation config, chat template and code of the model in the folder ``source``;
-    none when it is a file. Warns of those that are no regular files of this folder."""
+    """Tokenizer, generation config, chat template, code and adapter of the model in the folder
+    ``source``; none when it is a file. Warns of those that are no regular files of this folder."""
     if not source.is_dir():
         return ()
     found = {file for pattern in _PATTERNS for file in source.glob(pattern)}

@@ -12,10 +12,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from .adapter import TENSORS, without_model
 from .errors import CheckpointError
 from .gguf_file import begins_as_gguf
 from .gguf_tensors import GgufFile
 from .json_file import MAX_INDEX_BYTES, read_json
+from .no_model import is_aside, why_no_model
 from .safetensors_file import SafetensorsFile
 from .target import refuse_incomplete
 from .torch_file import TorchFile
@@ -65,10 +67,12 @@ class TensorIndex:
         self._owner: dict[str, TensorFile] = {}
         if not files:
             refuse_incomplete(path)
+        if not files and path.is_file() and path.name.startswith(TENSORS):
+            raise CheckpointError(path, "", without_model(path.parent))
         if files or not path.is_dir():
             for file in files or (path,):
                 self._add(_open(file))
-        elif indexes := sorted(path.glob("*.index.json")):
+        elif indexes := [x for x in sorted(path.glob("*.index.json")) if not is_aside(x)]:
             # With both kinds present, the safetensors one is the one in use.
             chosen = [x for x in indexes if "safetensors" in x.name] or indexes
             self._add_sharded(chosen[0])
@@ -116,18 +120,13 @@ class TensorIndex:
 
     def _add_folder(self) -> None:
         for pattern in ("*.safetensors", "*.bin", "*.pt"):
-            # consolidated*.safetensors repeats all weights under other names
-            found = [p for p in sorted(self.path.glob(pattern)) if "consolidated" not in p.name]
-            found = [p for p in found if p.name != "training_args.bin"]
+            found = [file for file in sorted(self.path.glob(pattern)) if not is_aside(file)]
             if found:
                 self._refuse_missing_shards(found)
                 for file in found:
                     self._add(_open(file))
                 return
-        hint = ". Hint: name one of its .gguf files" if any(self.path.glob("*.gguf")) else ""
-        raise CheckpointError(
-            self.path, "", f"no .safetensors, .bin or .pt file in this folder{hint}"
-        )
+        raise CheckpointError(self.path, "", why_no_model(self.path))
 
     def _refuse_missing_shards(self, found: Sequence[Path]) -> None:
         """Without an index, their names still say how many there should be."""

@@ -54,6 +54,7 @@ class Stream(_Source, Protocol):
 class _FromModel:
     def __init__(self, model: nn.Module) -> None:
         modules = dict(model.named_modules(remove_duplicate=False))
+        _refuse_adapters(modules)
         self._quantized = {x: m for x, m in modules.items() if isinstance(m, Linear | Embedding)}
         self.layers = tuple(self._quantized)
         self._convs = {x: m for x, m in modules.items() if isinstance(m, QuantizedConv2d)}
@@ -137,6 +138,18 @@ def _recipe_in(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     for key in ("quantization_config", "mixed_gemm", "recipe"):
         found = found.get(key) if isinstance(found, Mapping) else None
     return found if isinstance(found, Mapping) else None
+
+
+def _refuse_adapters(modules: Mapping[str, nn.Module]) -> None:
+    """Raise ValueError where peft put something around a layer: its tensors would be written under
+    names that no reader knows."""
+    for name, module in modules.items():
+        if hasattr(module, "base_layer") and hasattr(module, "active_adapters"):
+            raise ValueError(
+                f"save_checkpoint: {name} has an adapter on it, which the format has no place for. "
+                "Hint: merge_and_unload() of peft makes one layer of both; save_pretrained of peft "
+                "keeps the adapter apart, for mixed_gemm.from_pretrained"
+            )
 
 
 def _refuse_scaled_activations(names: Iterable[str], layers: Iterable[str]) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
+from .adapter import FILES as ADAPTER_FILES
 from .durable import sync_folder
 from .errors import CheckpointError
 
@@ -153,7 +154,19 @@ class TargetFolder:
             found |= {path.name for path in self._folder.glob(pattern)}
         return sorted(found, key=lambda name: (name != CONFIG, name))
 
+    def _refuse_adapter(self) -> None:
+        """Where no adapter comes with the model, one that is there is somebody's work, and would be
+        put on what is saved."""
+        others = [x for x in ADAPTER_FILES if x not in self._names]
+        for name in others:
+            if os.path.lexists(self._folder / name):
+                raise FileExistsError(
+                    f"save_checkpoint: {self._folder} holds an adapter ({name}), which "
+                    "transformers would put on the model that is saved. Hint: name another folder"
+                )
+
     def _refuse_conflicts(self) -> None:
+        self._refuse_adapter()
         present = self._present()
         folders = [x for x in present if (self._folder / x).is_dir()]
         if folders:

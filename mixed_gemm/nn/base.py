@@ -11,16 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from ..weights.scheme import Scheme
-from ..weights.tensor import QuantizedTensor
+from ..weights.tensor import PART_NAMES, QuantizedTensor
 from ..weights.values import encode_tag, refuse_bad_permutation, refuse_non_finite, tag_problem
+from .cloning import DenseUnlessAsked
 from .followed import FollowsWeight
 from .offloading import HookSeat
+from .tracing import LeafOfGraphs
 
 Dense = TypeVar("Dense", nn.Linear, nn.Conv2d)
 Module = TypeVar("Module", bound=nn.Module)
 
 
-class QuantizedModule(FollowsWeight):
+class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
     """A base to name before the class of torch that is subclassed."""
 
     title: ClassVar[str]  # in errors
@@ -69,6 +71,8 @@ class QuantizedModule(FollowsWeight):
     def __getattr__(self, name: str) -> Any:
         """The parts of the weight by the names that they have in a state_dict, which
         ``torch.distributed.checkpoint.state_dict`` looks up; of this rank, where it is spread."""
+        if name not in PART_NAMES:  # dynamo follows what torch does of a name that is missing
+            return super().__getattr__(name)
         try:
             return super().__getattr__(name)
         except AttributeError:

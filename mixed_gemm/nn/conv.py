@@ -18,6 +18,7 @@ from ..weights.scheme import Scheme
 from ..weights.tensor import narrows
 from ..weights.values import refuse_non_finite
 from .conv_base import QuantizedConv2d, why_not_conv2d
+from .tracing import is_traced_through, recorded
 
 DEFAULT_BLOCK = 128
 
@@ -32,6 +33,8 @@ class Conv2d(QuantizedConv2d):
 
     The constructor makes a module that computes w = 0, to be filled by ``load_state_dict``; use
     :meth:`from_float`, :meth:`from_quantized` or ``mixed_gemm.quantize_`` to get a useful one.
+    Without ``bits``, ``block_size`` and ``offsets`` it makes a dense ``nn.Conv2d``, as code expects
+    that calls ``type(layer)(in_channels, out_channels, kernel_size)``.
 
     Args:
         in_channels, out_channels, kernel_size, stride, padding, dilation, bias, padding_mode: as in
@@ -53,6 +56,7 @@ class Conv2d(QuantizedConv2d):
     """
 
     title: ClassVar[str] = "mixed_gemm.Conv2d"
+    dense_class: ClassVar[type[nn.Module]] = nn.Conv2d
     weight: ConvWeight
 
     def __init__(
@@ -161,6 +165,9 @@ class Conv2d(QuantizedConv2d):
         check_block_size("mixed_gemm.Conv2d.from_float", block_size, conv.in_channels)
         return cls.around(ConvWeight.from_float(conv.weight, scheme), conv)
 
+    def _applied(self) -> Any:
+        return convolved
+
     @classmethod
     def _options_of(cls, weight: ConvWeight) -> dict[str, Any]:
         scheme = weight.scheme
@@ -211,3 +218,14 @@ class Conv2d(QuantizedConv2d):
             f"{settings}, bits={self.bits}, block_size={self.block_size}, {offsets}, "
             f"dtype={str(self.weight.dtype).removeprefix('torch.')}"
         )
+
+
+def convolved(input: Tensor, *rest: Any) -> Tensor:
+    """What a :class:`Conv2d` computes, as one node of a graph of torch.fx.
+
+    Args:
+        input, rest: of ``Conv2d.applied``.
+    """
+    if is_traced_through(input):
+        return recorded(convolved, input, *rest)  # type: ignore[no-any-return]
+    return Conv2d.applied(input, *rest)

@@ -13,6 +13,7 @@ from ..ops.conv_problem import ConvGeometry, IntOrPair, Pair, is_channels_last
 from ..ops.errors import ArgumentValueError, check_not_freed
 from ..weights.tensor import QuantizedTensor
 from .base import QuantizedModule
+from .tracing import is_traced_through, recorded, typed
 
 Self = TypeVar("Self", bound="QuantizedConv2d")
 
@@ -110,6 +111,7 @@ class QuantizedConv2d(QuantizedModule, nn.Conv2d):
         keep = torch.channels_last if is_channels_last(images) else torch.contiguous_format
         return padded.contiguous(memory_format=keep)
 
+    @typed
     def forward(self, input: Tensor) -> Tensor:
         """``[N, Ci, H, W]`` or ``[Ci, H, W]`` -> ``[N, Co, Ho, Wo]`` or ``[Co, Ho, Wo]``, in the
         dtype and the memory format of ``input`` (the dtype of autocast, where it is on).
@@ -120,10 +122,37 @@ class QuantizedConv2d(QuantizedModule, nn.Conv2d):
         Raises:
             What the op raises: ``mixed_gemm.qconv2d``, ``mixed_gemm.qconv2d_int8``.
         """
-        if self.plain_weight is None and not isinstance(self.weight, QuantizedTensor):
-            dense: Tensor = self._conv_forward(input, self.weight, self.bias)
-            return dense
+        if is_traced_through(input) and self._quantized() is not None:
+            settings = (self.stride, self.padding, self.dilation, self.padding_mode)
+            node: Tensor = recorded(self._applied(), input, self.weight, self.bias, *settings)
+            return node
+        if self.plain_weight is None:
+            weight = self.weight  # once: of a parametrized layer this computes it
+            if not isinstance(weight, QuantizedTensor):
+                dense: Tensor = self._conv_forward(input, weight, self.bias)
+                return dense
         return self.activated(input, "identity")
+
+    def _applied(self) -> Any:
+        """:meth:`applied` by a name at the top of a module."""
+        raise NotImplementedError
+
+    @classmethod
+    def applied(
+        cls, input: Tensor, weight: QuantizedTensor, bias: Tensor | None, *settings: Any
+    ) -> Tensor:
+        """:meth:`forward` of a module that is made for this call, in a graph of torch.fx that has
+        the weight and the bias for parameters.
+
+        Args:
+            input: as of :meth:`forward`. weight: ``[Co, Ci, Kh, Kw]``. bias: ``[Co]`` or None.
+            settings: stride, padding, dilation and padding_mode.
+        """
+        names = ("stride", "padding", "dilation", "padding_mode")
+        module = cls.from_weight(weight, **dict(zip(names, settings, strict=True)))
+        module._parameters["bias"] = bias  # type: ignore[assignment]
+        out: Tensor = module(input)
+        return out
 
     def _factors(self) -> tuple[Any, Tensor | None]:
         """The parts of the filter, and the bias."""

@@ -24,6 +24,7 @@ from ..weights.kinds import kind_of
 from ..weights.scheme import Scheme, refined
 from ..weights.tensor import QuantizedTensor, under_autocast
 from .conv_base import QuantizedConv2d
+from .tracing import is_traced_through, recorded
 
 
 class Int8Conv2d(QuantizedConv2d):
@@ -38,7 +39,9 @@ class Int8Conv2d(QuantizedConv2d):
 
     The constructor makes a module that computes w = 0, to be filled by ``load_state_dict``; use
     :meth:`from_float` or ``mixed_gemm.quantize_(model, "w8a8", activations="static",
-    calibration=batches)`` to get a useful one.
+    calibration=batches)`` to get a useful one. Without ``activations`` it makes a dense
+    ``nn.Conv2d``, as code expects that calls ``type(layer)(in_channels, out_channels,
+    kernel_size)``.
 
     Args:
         in_channels, out_channels, kernel_size, stride, padding, dilation, bias, padding_mode: as in
@@ -57,6 +60,7 @@ class Int8Conv2d(QuantizedConv2d):
     """
 
     title: ClassVar[str] = "mixed_gemm.Int8Conv2d"
+    dense_class: ClassVar[type[nn.Module]] = nn.Conv2d
     weight: Int8ConvWeight
     _numbers: tuple[float, int, float, int] = (1.0, 0, 1.0, 0)  # scale, zero point: in, out
 
@@ -138,6 +142,9 @@ class Int8Conv2d(QuantizedConv2d):
         )  # fmt: skip
         return out.squeeze(0) if input.dim() == 3 else out
 
+    def _applied(self) -> Any:
+        return convolved_in_int8
+
     @classmethod
     def _options_of(cls, weight: Int8ConvWeight) -> dict[str, Any]:
         return {"activations": weight.scheme.activations}
@@ -180,6 +187,17 @@ class Int8Conv2d(QuantizedConv2d):
             f"{settings}, input={in_scale:.3g} * (q - {in_azp}), "
             f"output={out_scale:.3g} * (q - {out_azp})"
         )
+
+
+def convolved_in_int8(input: Tensor, *rest: Any) -> Tensor:
+    """What an :class:`Int8Conv2d` computes, as one node of a graph of torch.fx.
+
+    Args:
+        input, rest: of ``Int8Conv2d.applied``.
+    """
+    if is_traced_through(input):
+        return recorded(convolved_in_int8, input, *rest)  # type: ignore[no-any-return]
+    return Int8Conv2d.applied(input, *rest)
 
 
 def _static(where: str, activations: str) -> Scheme:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from ..ops.errors import wrong_value
 from ..weights.rows import ROWS, RowsWeight
 from ..weights.tensor import QuantizedTensor
 from .base import QuantizedModule
+from .tracing import is_traced_through, typed
 
 if TYPE_CHECKING:
     from ..weights.exchange import QuantizedWeight
@@ -28,18 +30,25 @@ class Embedding(QuantizedModule, nn.Embedding):
 
     The constructor makes a module of zeros, to be filled by ``load_state_dict``; use
     :meth:`from_float` or ``mixed_gemm.quantize_(model, embeddings=True)`` to get a useful one.
+    Without ``bits`` it makes a dense ``nn.Embedding``, as code expects that calls
+    ``type(layer)(num_embeddings, embedding_dim)``.
 
     Args:
         num_embeddings: V. embedding_dim: D.
         padding_idx: as in ``nn.Embedding``; it looks up like the others.
+        bits: 8.
         device: of everything. dtype: of the rows that are looked up.
 
     Attributes:
         weight: a frozen parameter, a :class:`mixed_gemm.QuantizedTensor` ``[V, D]``. Its parts
             (weight_int8, weight_scale) are plain tensors in a state_dict, beside a tag.
+
+    Raises:
+        ValueError: ``bits`` is not 8.
     """
 
     title: ClassVar[str] = "mixed_gemm.Embedding"
+    dense_class: ClassVar[type[nn.Module]] = nn.Embedding
     parameter_names: ClassVar[tuple[str, ...]] = ("weight",)
     weight: RowsWeight
 
@@ -49,9 +58,12 @@ class Embedding(QuantizedModule, nn.Embedding):
         embedding_dim: int,
         padding_idx: int | None = None,
         *,
+        bits: int = ROWS.bits,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        if bits != ROWS.bits:
+            wrong_value(self.title, "bits", f"be {ROWS.bits}", str(bits))
         nn.Module.__init__(self)  # nn.Embedding's would allocate the dense weight
         template = nn.Embedding(num_embeddings, embedding_dim, padding_idx, device="meta")
         for name in ("max_norm", "norm_type", "scale_grad_by_freq", "sparse", "padding_idx"):
@@ -60,6 +72,7 @@ class Embedding(QuantizedModule, nn.Embedding):
         shape = (num_embeddings, embedding_dim)
         self.set_weight(RowsWeight.empty(shape, ROWS, device=device, dtype=dtype))
 
+    @typed
     def forward(self, input: Tensor) -> Tensor:
         """int ``[...]`` -> ``[..., D]`` in the dtype of the weight.
 
@@ -70,7 +83,7 @@ class Embedding(QuantizedModule, nn.Embedding):
             What ``nn.Embedding`` raises for indices that are none.
         """
         plain = self.plain_weight
-        if plain is not None:
+        if plain is not None and not is_traced_through(input):
             return plain.rows(input)  # type: ignore[no-any-return]
         return nn.functional.embedding(input, self.weight, self.padding_idx)  # sharded, or dense
 
@@ -84,7 +97,9 @@ class Embedding(QuantizedModule, nn.Embedding):
         """
         rows, columns = weight.shape
         index = embedding.padding_idx
-        module = cls(rows, columns, index, device="meta", dtype=weight.dtype)
+        module = cls(
+            rows, columns, index, bits=weight.scheme.bits, device="meta", dtype=weight.dtype
+        )
         module.set_weight(weight)
         return module.train(embedding.training)
 
@@ -117,7 +132,7 @@ class Embedding(QuantizedModule, nn.Embedding):
         """
         stored = RowsWeight.store(weight, weight.scales.dtype if dtype is None else dtype)
         rows, columns = stored.shape
-        module = cls(rows, columns, device="meta", dtype=stored.dtype)
+        module = cls(rows, columns, bits=stored.scheme.bits, device="meta", dtype=stored.dtype)
         module.set_weight(stored)
         return module
 

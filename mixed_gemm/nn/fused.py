@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from .conv import Conv2d
 from .conv_int8 import Int8Conv2d
 from .linear import Linear
+from .tracing import is_traced_through, recorded, typed
 
 _LAYERS = (Linear, Conv2d, Int8Conv2d)
 _BY_TYPE: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.ReLU6: "relu6", nn.SiLU: "silu"}
@@ -39,6 +40,20 @@ def fusable(layer: nn.Module, activation: nn.Module) -> str | None:
     return name if name is not None and name in weight.fuses else None
 
 
+def fused_pair(input: Tensor, layer: Any, activation: nn.Module) -> Tensor:
+    """The layer and the activation behind it, in one kernel while they can; one node of a graph of
+    torch.fx, so that it rounds once as the module does.
+
+    Args:
+        input: of the layer. layer, activation: of one ``nn.Sequential``.
+    """
+    if is_traced_through(input):
+        return recorded(fused_pair, input, layer, activation)  # type: ignore[no-any-return]
+    name = fusable(layer, activation)
+    out: Tensor = activation(layer(input)) if name is None else layer.activated(input, name)
+    return out
+
+
 class FusedSequential(nn.Sequential):
     """``nn.Sequential`` that runs a quantized layer and the activation behind it in one kernel.
 
@@ -48,6 +63,7 @@ class FusedSequential(nn.Sequential):
     as two modules do; the others round once instead of twice.
     """
 
+    @typed
     def forward(self, input: Tensor) -> Tensor:
         """As ``nn.Sequential``.
 
@@ -58,10 +74,12 @@ class FusedSequential(nn.Sequential):
         done = 0
         while done < len(modules):
             module: Any = modules[done]
-            after = modules[done + 1] if done + 1 < len(modules) else None
+            after: Any = modules[done + 1] if done + 1 < len(modules) else None
             name = None if after is None else fusable(module, after)
             if name is None:
                 input, done = module(input), done + 1
+            elif is_traced_through(input):
+                input, done = fused_pair(input, module, after), done + 2
             else:
                 input, done = module.activated(input, name), done + 2
         return input

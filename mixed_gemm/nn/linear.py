@@ -17,6 +17,7 @@ from ..weights.scheme import Scheme, refined
 from ..weights.tensor import QuantizedTensor, part_problems
 from ..weights.values import refuse_non_finite
 from .base import QuantizedModule
+from .tracing import is_traced_through, typed
 
 if TYPE_CHECKING:
     from ..weights.exchange import QuantizedWeight
@@ -26,7 +27,9 @@ class Linear(QuantizedModule, nn.Linear):
     """y = x @ w.T + bias, w stored in 4 or 8 bits.
 
     The constructor makes a module that computes w = 0, to be filled by ``load_state_dict``; use
-    :meth:`from_float`, :meth:`from_weight` or ``mixed_gemm.quantize_`` to get a useful one.
+    :meth:`from_float`, :meth:`from_weight` or ``mixed_gemm.quantize_`` to get a useful one. Without
+    an argument on how to quantize it makes a dense ``nn.Linear``, as code expects that calls
+    ``type(layer)(in_features, out_features)``.
 
     Args:
         in_features: K.
@@ -49,6 +52,7 @@ class Linear(QuantizedModule, nn.Linear):
     """
 
     title: ClassVar[str] = "mixed_gemm.Linear"
+    dense_class: ClassVar[type[nn.Module]] = nn.Linear
     weight: QuantizedTensor
     is_conv1d: bool = False
 
@@ -89,6 +93,7 @@ class Linear(QuantizedModule, nn.Linear):
         )
         self.make_bias(out_features if bias else None, dtype, device)
 
+    @typed
     def forward(self, input: Tensor) -> Tensor:
         """``[..., K]`` -> ``[..., N]``, in the dtype of ``input`` (or of autocast).
 
@@ -99,6 +104,8 @@ class Linear(QuantizedModule, nn.Linear):
         Raises:
             What the op of the kind of weight raises, ``fpA_intB_gemm`` or ``scaled_mm``.
         """
+        if is_traced_through(input):  # the weight stays a parameter of the graph
+            return nn.functional.linear(input, self.weight, self.bias)
         plain = self.plain_weight
         if plain is not None:
             return plain.product(input, self.plain_bias)  # type: ignore[no-any-return]
@@ -136,7 +143,7 @@ class Linear(QuantizedModule, nn.Linear):
         Raises:
             ValueError: the bias does not fit the weight, or holds NaN or Inf.
         """
-        module = cls.__new__(cls)
+        module: Linear = cls.__new__(cls)
         nn.Module.__init__(module)
         module.out_features, module.in_features = weight.shape
         if bias is not None and bias.dtype != weight.dtype:
@@ -160,7 +167,7 @@ class Linear(QuantizedModule, nn.Linear):
             weight: a DTensor ``[N, K]`` of quantized shares. bias: a DTensor ``[N]``, or None.
             scheme: of the whole weight, whose groups the shares may have made smaller.
         """
-        module = cls.__new__(cls)
+        module: Linear = cls.__new__(cls)
         nn.Module.__init__(module)
         module.out_features, module.in_features = weight.shape
         module.weight = nn.Parameter(weight, requires_grad=False)  # type: ignore[assignment]

@@ -87,7 +87,9 @@ def check_storage(where: str, **tensors: torch.Tensor | None) -> None:
         # A wrapper (of vmap, of grad) has no storage.
         if tensor is None or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
             continue
-        if torch.compiler.is_compiling() or tensor.numel() == 0:
+        if torch.compiler.is_compiling() or not isinstance(tensor.numel(), int):
+            continue
+        if tensor.numel() == 0:
             continue
         steps = zip(tensor.shape, tensor.stride(), strict=True)
         last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in steps)
@@ -112,7 +114,8 @@ def check_not_freed(where: str, **tensors: torch.Tensor | None) -> None:
     for name, tensor in tensors.items():
         if tensor is None or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
             continue
-        if tensor.untyped_storage().nbytes() == 0:
+        held = tensor.untyped_storage().nbytes()
+        if isinstance(held, int) and held == 0:  # a symbol is of a tensor without memory
             check_storage(where, **{name: tensor})
 
 

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from .._progress import Progress, track
+from .positions import longest_input
 
+DEFAULT_WINDOW = 2048  # tokens
 _ROWS = 512  # of logits that are in float32 at a time: vocabularies have 10^5 entries
 
 
@@ -53,7 +55,7 @@ def perplexity(
     model: Callable[[Tensor], Any],
     tokens: Tensor,
     *,
-    window: int = 2048,
+    window: int | None = None,
     stride: int | None = None,
     device: torch.device | str | None = None,
     progress: Progress = True,
@@ -65,7 +67,8 @@ def perplexity(
         model: maps int64 ids ``[1, L]`` to logits ``[1, L, vocabulary]``, or to an object whose
             ``logits`` they are (transformers). Call ``.eval()`` on it first.
         tokens: int64 ``[T]``, T >= 2.
-        window: tokens the model sees at once, at least 2.
+        window: tokens the model sees at once, at least 2. None: 2048, or what the model was made
+            for where its ``config`` says less (learned positions end there).
         stride: by how many the window moves, 1..window - 1; window // 2 when None. Smaller gives
             more context and takes longer; published figures often use window (no overlap), which
             is window - 1 here: one token of overlap, so that none is skipped.
@@ -80,6 +83,9 @@ def perplexity(
     """
     if tokens.dim() != 1 or tokens.numel() < 2:
         raise ValueError(f"perplexity: tokens must be [T] with T >= 2, got {tuple(tokens.shape)}")
+    if window is None:
+        made_for = longest_input(getattr(model, "config", None))
+        window = min(DEFAULT_WINDOW, made_for or DEFAULT_WINDOW)
     if window < 2:
         raise ValueError(f"perplexity: window must be at least 2, got {window}")
     step = max(1, window // 2) if stride is None else stride

@@ -23,6 +23,7 @@ from ..formats.errors import CheckpointError
 from ..ops.errors import ArgumentValueError
 from ..weights.exchange import QuantizedWeight
 from .chain import find_blocks
+from .foreign import TokenRuns, naming
 from .methods.names import FEWER_BITS, IN_MEMORY, named
 from .methods.sequential import BlockMethod, Sequential
 from .own import Own
@@ -58,7 +59,9 @@ class CalibratedCheckpoint(DenseCheckpoint):
     """Linear layers of a dense folder of transformers, quantized by a method that needs data.
 
     Memory: the largest block, its moments and the hidden states of the calibration data, twice
-    where the method looks at the dense model too. Disk: the quantized layers, in ``work``.
+    where the method looks at the dense model too. Disk: the quantized layers, in ``work``. Files:
+    each block is read once for every batch while it is proven how blocks are called, and once more
+    to quantize it; the system's cache holds what fits into memory.
 
     Args:
         path: a folder as save_pretrained writes it.
@@ -73,7 +76,8 @@ class CalibratedCheckpoint(DenseCheckpoint):
     Raises:
         ValueError: ``work`` is of a run with other arguments, or calibration is empty or does not
             reach a layer. CheckpointError: the folder is no model of transformers whose modules
-            are called as its tensors. ImportError: transformers or accelerate is missing.
+            are called as its tensors, or one that does not run on token ids alone. ImportError:
+            transformers or accelerate is missing.
     """
 
     def __init__(
@@ -120,10 +124,10 @@ class CalibratedCheckpoint(DenseCheckpoint):
             "layers": {name: str(x) for name, x in self.schemes.items()},
             "files": {file.name: file.stat().st_size for file in map(Path, self.files)},
         }
-        self._start()
         walk = _Walk(self, chosen, progress)
         model = self._empty_model()
         targets = self._targets(model)
+        self._start()
         self._load(model, lambda name: not walk.in_blocks(name, model, targets))
         walk.prepare(model, targets, [batch.to(self._device) for batch in calibration])
         self._numbers = walk.numbers
@@ -152,11 +156,12 @@ class CalibratedCheckpoint(DenseCheckpoint):
         import accelerate
         import transformers
 
-        config = transformers.AutoConfig.from_pretrained(self.path)
-        kinds = [getattr(transformers, x, None) for x in self.config.get("architectures") or ()]
-        kind: Any = next((x for x in kinds if x is not None), None)
         dtype = self._index.dtype(self.layers[0] + ".weight")
-        with accelerate.init_empty_weights(include_buffers=False):
+        unread = naming(self.path, "transformers makes no model of its config.json")
+        with unread, accelerate.init_empty_weights(include_buffers=False):
+            config = transformers.AutoConfig.from_pretrained(self.path)
+            kinds = [getattr(transformers, x, None) for x in self.config.get("architectures") or ()]
+            kind: Any = next((x for x in kinds if x is not None), None)
             if kind is None:
                 model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
             else:
@@ -285,7 +290,7 @@ class _Walk(Sequential):
         return any(name.startswith(f"{block}.") for block in self._blocks)
 
     def _runs_of(self, model: nn.Module, targets: Mapping[str, Target]) -> Runs:
-        return Runs(model, self._found.values())
+        return TokenRuns(self._files.path, model, self._found.values())
 
     def _own(self, runs: Runs, batches: list[Any]) -> Own:
         return Own(runs, batches, self._finished, self._found, self._block)

@@ -36,8 +36,8 @@ def text_batches(
         int64 ``[<= batch, length]`` each, for ``quantize_(calibration=...)``.
 
     Raises:
-        ValueError: no file has ``length`` tokens (16 where that is more), or a number is not
-            positive. OSError, UnicodeDecodeError: of reading a file.
+        ValueError: no file has ``length`` tokens (16 where that is more), one is not UTF-8, or a
+            number is not positive. OSError: of reading a file.
     """
     if min(tokens, length, batch) < 1:
         raise ArgumentValueError(
@@ -50,8 +50,8 @@ def text_batches(
     longest = max((len(ids) for ids in texts), default=0)
     if longest < min(length, SHORTEST):
         raise ArgumentValueError(
-            f"text_batches: a text must have {min(length, SHORTEST)} tokens, the longest has "
-            f"{longest}"
+            f"text_batches: a text must have {min(length, SHORTEST)} tokens, the longest of "
+            f"{', '.join(map(str, paths)) or 'none'} has {longest}"
         )
     length = min(length, longest)
     usable = [ids for ids in texts if len(ids) >= length]
@@ -62,8 +62,24 @@ def text_batches(
     return [mixed[i : i + batch] for i in range(0, len(mixed), batch)]
 
 
+def read_text(path: Path) -> str:
+    """What is in a text file.
+
+    Raises:
+        ValueError: it is not UTF-8. OSError: it cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise ArgumentValueError(
+            f"{path} must be text in UTF-8, got byte {byte:#04x} at {error.start} "
+            f"({error.reason}). Hint: iconv -f ENCODING -t UTF-8 writes it anew"
+        ) from error
+
+
 def _ids(tokenizer: Any, path: Path) -> Tensor:
-    found = tokenizer(path.read_text(encoding="utf-8")).input_ids
+    found = tokenizer(read_text(path)).input_ids
     return torch.as_tensor(found, dtype=torch.int64).reshape(-1)
 
 

@@ -1,5 +1,6 @@
 """Quantized weights: how they are stored, rounded, checked and exchanged."""
 
+from . import flat_parameter as _refuses_fsdp1  # noqa: F401
 from . import sharding as _registers_collectives  # noqa: F401
 from .conv import ConvWeight
 from .conv_int8 import Int8ConvWeight

@@ -129,7 +129,7 @@ class ConvWeight(WeightOnlyTensor):
             in_c=self.shape[1],
             kernel_size=self.shape[2:],
             dtype=dtype or self.dtype,
-        )
+        ).contiguous()  # as the strides of this tensor are; files take nothing else
 
     def requantized(self, dense: Tensor) -> ConvWeight:
         return type(self).from_float(dense.to(self.dtype), self.scheme)

@@ -86,7 +86,7 @@ def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x = args[0]
     if not isinstance(x, QuantizedTensor | Transposed) or x.dim() != 2:
         return on_dense(func, args, kwargs)
-    return x.weight if isinstance(x, Transposed) else Transposed(x)
+    return _alias(x.weight) if isinstance(x, Transposed) else Transposed(x)
 
 
 @rule(_aten.transpose.int)
@@ -97,7 +97,8 @@ def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         and x.dim() == 2
         and {first % 2, second % 2} == {0, 1}
     ):
-        return x.weight if isinstance(x, Transposed) else Transposed(x)
+        # Another tensor: in a backward pass torch makes what it gets a view of x.weight.
+        return _alias(x.weight) if isinstance(x, Transposed) else Transposed(x)
     return on_dense(func, args, kwargs)
 
 
@@ -240,6 +241,15 @@ def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         source = _dense(source).expand(target.shape)
     assign(target, target.converted(source))
     return target
+
+
+@rule(_aten.resize_.default)
+def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Its own shape changes nothing: ``convert_conv2d_weight_memory_format`` asks for that."""
+    x = args[0]
+    if isinstance(x, QuantizedTensor) and tuple(args[1]) == tuple(x.shape):
+        return x
+    return on_dense(func, args, kwargs)
 
 
 @rule(_aten.add_.Tensor, _aten.sub_.Tensor, _aten.mul_.Tensor, _aten.div_.Tensor)

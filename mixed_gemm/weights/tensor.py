@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 Self = TypeVar("Self", bound="QuantizedTensor")
 
 
+PART_NAMES: set[str] = set()  # of every part that a kind of weight has
+
+
 @dataclass(frozen=True)
 class Part:
     """One plain tensor inside a quantized weight.
@@ -50,6 +53,9 @@ class Part:
     finite: bool = True
     rows: int | None = None
     derived: bool = False
+
+    def __post_init__(self) -> None:
+        PART_NAMES.add(self.name)
 
 
 def _autocasts(x: Tensor) -> bool:
@@ -579,7 +585,9 @@ class QuantizedTensor(Dispatched):
         if requires_grad:
             raise RuntimeError(
                 "QuantizedTensor: quantized weights do not train. Hint: train an adapter (LoRA) or "
-                "the bias, and unfreeze parameters by name instead of model.requires_grad_()"
+                "the bias, and unfreeze parameters by name instead of model.requires_grad_(); a "
+                "layer that is to train whole (peft's modules_to_save) stays dense with "
+                "quantize_(skip=[...])"
             )
         return self
 

@@ -54,7 +54,8 @@ def process_group(folder: Path) -> Iterator[Names]:
     block = torch.nn.ModuleDict({"up": up, "down": down})
     try:
         model = torch.nn.Sequential(mixed_gemm.Linear(64, 128, group_size=32))
-        yield {"block": block, "mesh": init_device_mesh("cpu", (1,)), "model": model}
+        mesh, device = init_device_mesh("cpu", (1,)), torch.device("cpu")
+        yield {"block": block, "mesh": mesh, "model": model, "device": device}
     finally:
         distributed.destroy_process_group()
 
@@ -137,6 +138,11 @@ def of_accelerate(names: Names) -> None:
     assert names["model"][0].weight.is_meta
 
 
+def of_graphs(names: Names) -> None:
+    nodes = names["graph"].graph.nodes
+    assert [node.target for node in nodes if node.op == "call_module"] == ["0", "1", "2"]
+
+
 def of_adapters(names: Names) -> None:
     assert isinstance(names["merged"][0], mixed_gemm.Linear)
     assert names["loss"].requires_grad
@@ -156,6 +162,11 @@ def of_fsdp(names: Names) -> None:
     assert isinstance(names["model"][0].weight.to_local(), mixed_gemm.QuantizedTensor)
 
 
+def of_first_fsdp(names: Names) -> None:
+    assert isinstance(names["wrapped"].module[0].weight, mixed_gemm.QuantizedTensor)
+    assert names["wrapped"](torch.ones(2, 64)).shape == (2, 128)
+
+
 EXAMPLES = {
     ("README.md", "python", 0): Example(of_the_readme),
     ("docs/schemes.md", "python", 0): Example(of_schemes),
@@ -173,9 +184,11 @@ EXAMPLES = {
     ),
     ("docs/checkpoints.md", "python", 3): Example(of_accelerate, needs=(("accelerate", None),)),
     ("docs/adapters.md", "python", 0): Example(of_adapters, needs=(("peft", None),)),
+    ("docs/graphs.md", "python", 0): Example(of_graphs),
     ("docs/parallel.md", "python", 0): Example(of_tensor_parallelism, process_group),
     ("docs/parallel.md", "python", 1): Example(of_fsdp, process_group),
-    ("docs/parallel.md", "python", 2): Example(of_loading_shards, group_and_files),
+    ("docs/parallel.md", "python", 2): Example(of_first_fsdp, process_group),
+    ("docs/parallel.md", "python", 3): Example(of_loading_shards, group_and_files),
 }
 # Blocks without a language: of shells, or of something else.
 SHELLS = {
@@ -186,7 +199,7 @@ SHELLS = {
 NOT_RUN = {
     ("docs/calibration.md", "python", 0): "needs a model and texts; the example that it names is "
     "it, which test_example_language_model.py runs",
-    ("docs/parallel.md", "python", 3): "needs several processes; "
+    ("docs/parallel.md", "python", 4): "needs several processes; "
     "tests/python/support/parallel_models.py does it in each of them",
     ("docs/serving.md", "bash", 0): "needs vLLM: tests/vllm/test_server.py runs it",
     ("docs/recipes.md", "", 0): "the output of git diff --stat",

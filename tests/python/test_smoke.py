@@ -12,7 +12,8 @@ from problems.scaled import ScaledCase
 import mixed_gemm
 from mixed_gemm import _library
 
-PASSED = len(smoke.CASES) + 2  # a configuration by name, a gradient
+# Besides the cases: a configuration by name, a gradient, and every kind of layer compiled.
+PASSED = len(smoke.CASES) + 2 + len(smoke.LAYERS)
 
 
 def test_every_public_op_passes(capsys: pytest.CaptureFixture[str]) -> None:

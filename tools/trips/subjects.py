@@ -14,6 +14,7 @@ import transformers
 
 import mixed_gemm
 from mixed_gemm.formats import QuantizedWeight
+from mixed_gemm.quantization.select import DEFAULT_SKIP
 from mixed_gemm.weights.scheme import SCHEMES, Scheme
 from trips.models import IMAGES, Model, architectures, llama, vit
 
@@ -96,7 +97,7 @@ def subjects() -> tuple[Subject, ...]:
 def _architectures() -> Iterator[Subject]:
     for model in architectures():
         # The command line reads files without a model, and so no convolutions.
-        dense = {"skip": "projection"} if model.auto == IMAGES else {}
+        dense = {"skip": (*DEFAULT_SKIP, "projection")} if model.auto == IMAGES else {}
         yield Subject(
             model.name, model, {"group_size": 32, **dense}, cli=("--group-size", "32"),
             is_architecture=True,

@@ -82,9 +82,10 @@ class Gate : public c10::OperatorKernel {
 }  // namespace mixed_gemm
 
 TORCH_LIBRARY_IMPL(mixed_gemm, Autograd, m) {
-  for (const char* op : {"fpA_intB_gemm", "dequantize_weights", "scaled_mm", "scaled_mm_azp",
-                         "scaled_mm_dynamic", "quantize_per_token", "quantize_per_tensor",
-                         "awq_gemm", "qconv2d", "qconv2d_int8", "block_quant_gemm"}) {
+  for (const char* op :
+       {"fpA_intB_gemm", "dequantize_weights", "scaled_mm", "scaled_mm_azp", "scaled_mm_dynamic",
+        "quantize_per_token", "quantize_per_tensor", "quantize_fp8", "awq_gemm", "qconv2d",
+        "qconv2d_int8", "block_quant_gemm"}) {
     m.impl(op, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<mixed_gemm::Gate>(op)));
   }
 }

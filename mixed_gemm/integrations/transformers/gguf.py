@@ -10,6 +10,7 @@ from typing import Any
 from ...formats.gguf_file import begins_as_gguf
 from ...formats.gguf_tensors import METHOD as GGUF
 from ...formats.index import TensorIndex
+from .arguments import configuration_of, file_options
 from .registration import METHOD, not_quantized
 
 
@@ -26,8 +27,7 @@ def local_gguf(path: str, gguf_file: str | None, hub: dict[str, Any]) -> Path | 
     if gguf_file is not None:
         from transformers.utils import cached_file
 
-        options = {name: value for name, value in hub.items() if name != "trust_remote_code"}
-        return Path(cached_file(path, gguf_file, **options))
+        return Path(cached_file(path, gguf_file, **file_options(hub)))
     file = Path(path)
     if file.suffix == ".gguf" and not file.is_dir():
         return file  # where there is none, opening it says so; as the id of a hub it would not
@@ -59,8 +59,7 @@ def load(
             if is_quantized
             else not_quantized(file)
         )
-    if config is None:
-        config = transformers.AutoConfig.for_model(**found)
+    config, options = configuration_of(found, config, options)
     if model_class is None:
         model_class = getattr(transformers, found["architectures"][0])
     elif (classes := getattr(model_class, "_model_mapping", None)) is not None:

@@ -4,11 +4,11 @@ adds or drops the prefix of the base model. Asked of transformers itself.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import (
     WeightConverter,
     WeightRenaming,
@@ -17,9 +17,17 @@ from transformers.core_model_loading import (
 )
 
 
-def module_names(model: Any, quantizer: Any, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(name in the file, name in the model) of each module."""
-    mapping = get_model_conversion_mapping(model, None, quantizer)
+def module_names(
+    model: Any, mapping: Sequence[Any], names: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """(name in the file, name in the model) of each module.
+
+    Args:
+        mapping: how transformers converts the keys of the files, the ``key_mapping`` of the user
+            included.
+        names: of modules in the files.
+    """
+    mapping = copy.deepcopy(list(mapping))  # which remember what they were used for
     renamings = [x for x in mapping if isinstance(x, WeightRenaming)]
     converters = [x for x in mapping if isinstance(x, WeightConverter)]
     state = model.state_dict()

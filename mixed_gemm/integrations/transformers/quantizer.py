@@ -53,6 +53,9 @@ class MixedGemmQuantizer(HfQuantizer):
         super().__init__(quantization_config, **kwargs)
         self._to_quantize: set[str] = set()
         self.own: dict[str, str] = {}  # of what was saved last: layer -> why only we read it
+        # What is to be swapped as soon as transformers says how it renames the keys of the files.
+        self._waiting: tuple[Any, Codec, TensorIndex] | None = None
+        self._plans: list[dict[str, str]] = []  # which name layers that wait so
 
     def validate_environment(self, *args: Any, device_map: Any = None, **kwargs: Any) -> None:
         """Refuse offloading what is quantized on the way: transformers writes it as it comes."""
@@ -99,11 +102,30 @@ class MixedGemmQuantizer(HfQuantizer):
             codec = detect(source, said_in, index)
         except ValueError as error:
             raise CheckpointError(said_in, "", str(error)) from error
-        self._swap(model, codec, index)
+        self._waiting = model, codec, index
         return model
 
-    def _swap(self, model: Any, codec: Codec, index: TensorIndex) -> None:
-        """A placeholder for every module that has quantized tensors in the files."""
+    def update_weight_conversions(self, weight_conversions: Any, *model: Any) -> Any:
+        """Takes the renamings that transformers is going to load with, ``key_mapping`` included,
+        and puts placeholders where the files have quantized tensors.
+
+        Args:
+            weight_conversions: of transformers. model: since transformers 5.24.
+        """
+        found = super().update_weight_conversions(weight_conversions, *model)
+        if self._waiting is not None:
+            (owner, codec, index), self._waiting = self._waiting, None
+            self._swap(owner, codec, index, found)
+            for plan in self._plans:
+                self.update_parallel_plan(owner, plan)
+        return found
+
+    def _swap(self, model: Any, codec: Codec, index: TensorIndex, mapping: list[Any]) -> None:
+        """A placeholder for every module that has quantized tensors in the files.
+
+        Args:
+            mapping: how transformers converts the keys of the files.
+        """
         found = modules_with(index, codec.anchor)
         if not found:
             raise CheckpointError(
@@ -115,7 +137,7 @@ class MixedGemmQuantizer(HfQuantizer):
         infos, asked, dtype = [], self.quantization_config, model.dtype
         embeddings: frozenset[str] = getattr(codec, "embeddings", frozenset())
         places: dict[str, tuple[LayerTensors, nn.Module]] = {}  # name in the model -> what is there
-        for name, target in module_names(model, self, found):
+        for name, target in module_names(model, mapping, found):
             layer = LayerTensors(index, name)
             module = _get(model, target)
             if module is None and any(re.search(x, f"{target}.weight") for x in ignored):
@@ -129,7 +151,7 @@ class MixedGemmQuantizer(HfQuantizer):
             infos.append(_check(layer, codec, dense))
             places[target] = layer, module
         try:
-            untie(model, places, lambda parameter: self._stores(model, index, parameter))
+            untie(model, places, lambda parameter: _stores(model, index, mapping, parameter))
         except ValueError as error:
             raise CheckpointError(index.path, "", str(error)) from error
         for target, (layer, module) in places.items():
@@ -138,17 +160,14 @@ class MixedGemmQuantizer(HfQuantizer):
             new.not_unexpected = (model, target)
         check_unread(index, codec, found)
         scaled = leftover_scales(index.names(), found)
-        swap_activations(model, index, module_names(model, self, scaled), dtype)
+        swap_activations(model, index, module_names(model, mapping, scaled), dtype)
         warn_of_differences(codec, infos, index.path, asked.float8)
-
-    def _stores(self, model: Any, index: TensorIndex, parameter: str) -> bool:
-        """Whether the files have a parameter of the model, by whatever name, as it is."""
-        weights = [x.removesuffix(_WEIGHT) for x in index.names() if x.endswith(_WEIGHT)]
-        found = (target for _, target in module_names(model, self, weights))
-        return parameter.removesuffix(_WEIGHT) in found
 
     def update_parallel_plan(self, model: Any, plan: dict[str, str]) -> None:
         """Each rank reads its share of quantized layers, see spreading.py."""
+        if self._waiting is not None:
+            self._plans.append(plan)
+            return
         super().update_parallel_plan(model, plan)
         quantized: dict[str, Any] = {
             name: None for name, x in model.named_modules() if isinstance(x, PendingLinear)
@@ -163,6 +182,11 @@ class MixedGemmQuantizer(HfQuantizer):
             let_layers_spread(model, plan, quantized)
 
     def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
+        if self._waiting is not None:
+            raise RuntimeError(
+                "mixed_gemm: transformers did not say how it renames the keys of the files, so no "
+                "quantized layer was loaded. Hint: another release of transformers"
+            )
         for name, module in list(model.named_modules()):
             if isinstance(module, PendingLinear):
                 place, made = Place.of(module), module.finish()
@@ -217,6 +241,13 @@ class MixedGemmQuantizer(HfQuantizer):
             if isinstance(module, Linear | Embedding):
                 model.set_submodule(name, module.to_float().to(dtype))
         return model
+
+
+def _stores(model: Any, index: TensorIndex, mapping: list[Any], parameter: str) -> bool:
+    """Whether the files have a parameter of the model, by whatever name, as it is."""
+    weights = [x.removesuffix(_WEIGHT) for x in index.names() if x.endswith(_WEIGHT)]
+    found = (target for _, target in module_names(model, mapping, weights))
+    return parameter.removesuffix(_WEIGHT) in found
 
 
 def _get(model: nn.Module, name: str) -> nn.Module | None:

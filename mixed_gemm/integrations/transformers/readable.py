@@ -12,22 +12,25 @@ from typing import Any
 import torch
 import transformers
 from torch import nn
+from transformers.conversion_mapping import get_model_conversion_mapping
 
 from ...formats.errors import CheckpointError
 from ...quantization.conv1d import as_linear, is_conv1d
+from ...quantization.foreign import naming
 from ...quantization.plain import why_no_product
 from .names import module_names
 
 
 def _on_meta(folder: Path) -> Any:
     """The model without weights; None where the folder says of none that transformers has."""
-    try:
-        config = transformers.AutoConfig.from_pretrained(folder)
-        kind = getattr(transformers, (config.architectures or [""])[0], None)
-        with torch.device("meta"):
-            return None if kind is None else kind(config)
-    except (OSError, ValueError, KeyError, ImportError):
-        return None
+    with naming(folder, "transformers makes no model of its config.json"):
+        try:
+            config = transformers.AutoConfig.from_pretrained(folder)
+            kind = getattr(transformers, (config.architectures or [""])[0], None)
+            with torch.device("meta"):
+                return None if kind is None else kind(config)
+        except (OSError, ValueError, KeyError, ImportError):
+            return None
 
 
 def refuse_unreadable(folder: Path, layers: Mapping[str, tuple[int, ...]]) -> None:
@@ -46,7 +49,7 @@ def refuse_unreadable(folder: Path, layers: Mapping[str, tuple[int, ...]]) -> No
         return
     ignored = model._keys_to_ignore_on_load_unexpected or ()
     modules, wrong = dict(model.named_modules()), []
-    for name, target in module_names(model, None, list(layers)):
+    for name, target in module_names(model, get_model_conversion_mapping(model), list(layers)):
         module = modules.get(target)
         if module is None and any(re.search(x, f"{target}.weight") for x in ignored):
             continue

@@ -153,6 +153,27 @@ def test_perplexity_refuses_a_dense_model_with_missing_weights(
     assert "does not fill LlamaForCausalLM: 1 missing keys, model.norm.weight" in message
 
 
+def test_perplexity_of_an_adapter_is_that_of_its_model_with_it(
+    transformers: Any, tmp_path: Path, text: Path
+) -> None:
+    peft = pytest.importorskip("peft", reason="optional: hf extra")
+    base = add_tokenizer(transformers, shutil.copytree(AWQ, tmp_path / "base"))
+    options = ("--device", "cpu", "--dtype", "float32")
+    model = mixed_gemm.from_pretrained(base, dtype=torch.float32)
+    model = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=["q_proj"]))
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "lora_B" in name:
+                p.normal_(std=0.5)
+    model.peft_config["default"].base_model_name_or_path = str(base)
+    model.save_pretrained(tmp_path / "adapter")
+    wanted = mixed_gemm.quantization.perplexity(
+        lambda ids: model.eval()(input_ids=ids), torch.tensor(IDS), window=64, progress=False
+    )
+    assert wanted.nll != found_of(base, text, *options)["nll"]
+    assert found_of(tmp_path / "adapter", text, *options)["nll"] == wanted.nll
+
+
 def test_perplexity_refuses_a_tokenizer_of_another_model(
     transformers: Any, tmp_path: Path, text: Path
 ) -> None:

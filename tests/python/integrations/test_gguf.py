@@ -89,6 +89,26 @@ def test_a_model_is_named_as_transformers_names_it(tmp_path):
     assert torch.equal(logits(model), logits(same))
 
 
+def test_arguments_change_the_configuration_of_the_file(tmp_path):
+    """All arguments are tried with folders in test_loading_arguments.py."""
+    path = tiny().write(tmp_path / "model.gguf")
+    plain = mixed_gemm.from_pretrained(path, dtype=torch.float32)
+    model, info = mixed_gemm.from_pretrained(
+        path, dtype=torch.float32, use_cache=False, max_position_embeddings=32,
+        attn_implementation="eager", output_loading_info=True,
+    )  # fmt: skip
+    config = model.config
+    assert (config.use_cache, config.max_position_embeddings) == (False, 32)
+    assert config._attn_implementation == "eager" != plain.config._attn_implementation
+    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    assert torch.allclose(logits(model), logits(plain), rtol=1e-5, atol=1e-5)
+    given, before = plain.config, plain.config.to_dict()
+    again = mixed_gemm.from_pretrained(path, config=given, dtype=torch.float32)
+    assert given.to_dict() == before and torch.equal(logits(again), logits(plain))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'no_such'"):
+        mixed_gemm.from_pretrained(path, no_such=1)
+
+
 def test_a_saved_model_is_read_back(tmp_path):
     path = tiny(kinds=("Q4_0", "Q4_1", "Q6_K")).write(tmp_path / "model.gguf")
     model = mixed_gemm.from_pretrained(path, dtype=torch.float16)

@@ -123,6 +123,20 @@ def test_ahead_of_time(tmp_path: Path) -> None:
             torch.testing.assert_close(a, b, msg=name)
 
 
+def test_an_attribute_that_is_missing_is_asked_for_in_a_graph() -> None:
+    """As transformers does of layers of a model whose layers are spread over ranks."""
+    layer, x = made(next(iter(LAYERS)))
+    torch._dynamo.reset()
+    call = torch.compile(
+        lambda x: x if getattr(layer, "of_others", False) else layer(x),
+        backend="eager",
+        fullgraph=True,
+    )
+    assert torch.equal(call(x), layer(x))
+    layer.of_others = True
+    assert torch.equal(call(x), x)
+
+
 def test_the_weight_is_still_the_tensor_that_others_know() -> None:
     for kind in LAYERS:
         layer, _ = made(kind)

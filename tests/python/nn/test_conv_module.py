@@ -170,13 +170,13 @@ def test_empty_conv_computes_its_bias(bias: bool) -> None:
     ("in_channels", "want"), [(3, -1), (64, -1), (128, -1), (129, 128), (512, 128)]
 )
 def test_default_block_is_128_or_everything(in_channels: int, want: int) -> None:
-    assert Conv2d(in_channels, 8, 1).block_size == want
+    assert Conv2d(in_channels, 8, 1, bits=4).block_size == want
     assert Conv2d.from_float(nn.Conv2d(in_channels, 8, 1)).block_size == want
 
 
 def test_groups_are_refused_with_a_hint() -> None:
     with pytest.raises(ValueError, match=r"depthwise convolution \(groups=8\).*groups=1"):
-        Conv2d(8, 8, 3, groups=8)
+        Conv2d(8, 8, 3, groups=8, bits=4)
     grouped = nn.Conv2d(8, 16, 3, groups=2)
     with pytest.raises(ValueError, match=r"grouped convolution \(groups=2\).*Hint: leave it dense"):
         Conv2d.from_float(grouped)
@@ -402,3 +402,15 @@ def test_save_checkpoint_writes_convolutions_dense(tmp_path: Path) -> None:
     assert torch.equal(checkpoint.tensor("tail.weight"), model.tail.dequantize())
     assert torch.equal(checkpoint.tensor("tail.bias"), model.tail.bias)
     assert not [name for name in checkpoint.tensors if "weight_packed" in name]
+
+
+def test_its_dense_forms_are_contiguous_as_the_weight_says() -> None:
+    """torch's pruning views a dense weight as flat, and files take nothing else."""
+    layer = Conv2d.from_float(nn.Conv2d(16, 8, 3))
+    assert layer.weight.is_contiguous()
+    assert layer.weight.dequantize().is_contiguous() and layer.to_float().weight.is_contiguous()
+    x = torch.randn(2, 16, 5, 5)
+    before = layer(x)
+    nn.utils.convert_conv2d_weight_memory_format(layer, torch.channels_last)
+    assert isinstance(layer.weight, mixed_gemm.QuantizedTensor)
+    assert torch.equal(layer(x), before)

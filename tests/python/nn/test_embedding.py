@@ -65,13 +65,13 @@ def test_slices_state_and_copies() -> None:
     parts = [weight.cut(0, 0, 20), weight.cut(0, 20, V)]
     assert torch.equal(RowsWeight.join(parts).dequantize(), weight.dequantize())
     assert torch.equal(weight.cut(1, 8, 24).dequantize(), weight.dequantize()[:, 8:24])
-    fresh = Embedding(V, D)
+    fresh = Embedding(V, D, bits=8)
     assert not fresh(ids).any()
     fresh.load_state_dict(made.state_dict())
     for twin in (fresh, copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
         assert torch.equal(twin(ids), made(ids))
     with pytest.raises(RuntimeError, match="another kind"):
-        Embedding(V, D + 1).load_state_dict(made.state_dict())
+        Embedding(V, D + 1, bits=8).load_state_dict(made.state_dict())
     assert type(made.to_float()) is nn.Embedding
     compiled = torch.compile(made, fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(ids), made(ids))

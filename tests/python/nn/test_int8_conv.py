@@ -252,7 +252,7 @@ def test_states_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="must be 'static' or 'static_azp'"):
         Int8Conv2d(8, 16, 3, activations="dynamic")
     with pytest.raises(ValueError, match="Ci \\* Kh \\* Kw must be at most 65793"):
-        Int8Conv2d(8192, 16, 3)
+        Int8Conv2d(8192, 16, 3, activations="static")
     with pytest.raises(ValueError, match="input must be a positive scale"):
         q = torch.zeros(4, 3, 1, 1, dtype=torch.int8)
         Int8ConvWeight.from_quantized(

@@ -105,7 +105,7 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     ),
     "Conv2d": (conv, IMAGES),
     "Conv2d that pads itself": (
-        lambda: mixed_gemm.Conv2d(16, 8, 2, padding="same", dtype=torch.float16),
+        lambda: mixed_gemm.Conv2d(16, 8, 2, padding="same", bits=4, dtype=torch.float16),
         IMAGES,
     ),
 }

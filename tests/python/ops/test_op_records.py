@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from mixed_gemm import _library
 from mixed_gemm.ops.op import Op
 from mixed_gemm.ops.registry import OPS
 from mixed_gemm.ops.sharding import Rows
@@ -36,6 +37,20 @@ def test_a_fake_takes_the_arguments_of_the_schema_and_repeats_no_default(op: Op)
     schema = list(arguments(op))
     # What is optional is an argument of a twin that shares the fake.
     assert required == [name for name in schema if name not in optional]
+
+
+# Ops that run when weights are loaded, or for tests: what a kernel in Python costs does not count.
+NOT_GATED = {
+    "awq_dequantize", "awq_repack", "fpA_intB_gemm_config", "gptq_repack", "pack_conv_weights",
+    "pack_weights", "unpack_weights",
+}  # fmt: skip
+
+
+@pytest.mark.skipif(not _library.has_autograd, reason="the library of this torch is not built")
+def test_a_call_without_gradients_runs_no_kernel_in_python() -> None:
+    dumps = {op.name: torch._C._dispatch_dump(f"mixed_gemm::{op.name}") for op in OPS}
+    public = {name for name in dumps if not name.startswith("_")}
+    assert {x for x in public if "autograd/gate.cpp" not in dumps[x]} == NOT_GATED
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)

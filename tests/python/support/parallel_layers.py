@@ -337,6 +337,33 @@ def _cpu(x: Tensor | None) -> Tensor | None:
     return None if x is None else x.cpu()
 
 
+def swapped(mesh: Any) -> None:
+    """torch refuses to exchange a weight that is spread, since the layer multiplies by its parts;
+    converting the layer, which exchanges it too where torch is told to, is no outside."""
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+    def spread() -> torch.nn.Module:
+        layer = mixed_gemm.Linear.from_float(torch.nn.Linear(64, 64), "w8a16")
+        return parallelize_module(torch.nn.Sequential(layer), mesh, {"0": ColwiseParallel()})
+
+    net, other, x = spread(), spread(), torch.randn(3, 64)
+    want = net(x)
+    try:
+        torch.utils.swap_tensors(net[0].weight, other[0].weight)
+        raise AssertionError("a spread weight was exchanged")
+    except RuntimeError as error:
+        assert "weakref" in str(error), error
+    assert torch.equal(net(x), want)
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        net.to(torch.bfloat16)
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    found = net(x.bfloat16())
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), want, rtol=0.02, atol=0.02)
+
+
 def main(rank: int, store: str) -> None:
     mesh = ranks.join(rank, store)
     world = mesh.size()
@@ -344,7 +371,8 @@ def main(rank: int, store: str) -> None:
 
     cases = [draw(world, 1000 * SEED + i) for i in range(CASES)]
     cases += [replace(draw(world, 1000 * SEED + 500 + i), compiled=True) for i in range(COMPILED)]
-    ranks.try_all({str(case): partial(check, case, mesh) for case in cases})
+    tried = {str(case): partial(check, case, mesh) for case in cases}
+    ranks.try_all({**tried, "swapped": partial(swapped, mesh)})
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from compiled_layers import Spy, is_subclass
 from support import ranks
 
 import mixed_gemm
@@ -173,6 +174,25 @@ def with_an_embedding(folder: Path, world: int) -> None:
     compare(model, exact, False)
 
 
+def compiled(folder: Path, scheme: str, world: int) -> None:
+    """One graph, which has plain parts for inputs where a layer is spread: of the tensor subclasses
+    among its inputs none is a weight of ours."""
+    model = mixed_gemm.from_pretrained(folder / f"Qwen2-{scheme}", **distributed(world))
+    want = logits(model)
+    torch._dynamo.reset()
+    spy = Spy()
+    model.forward = torch.compile(model.forward, backend=spy, fullgraph=True)
+    found = logits(model)
+    assert float((found - want).abs().max() / want.abs().max()) <= SUMS
+    assert spy.graphs == 1, spy.graphs
+    dense = [x for x in model.parameters() if is_subclass(x) and not is_quantized(x)]
+    assert spy.subclasses <= len(dense), f"{spy.subclasses} subclasses, {len(dense)} are dense"
+
+
+def is_quantized(parameter: Any) -> bool:
+    return isinstance(getattr(parameter, "_local_tensor", parameter), QuantizedTensor)
+
+
 def saved_again(folder: Path, world: int) -> None:
     """What all ranks save together is what one process saves, to the byte."""
     import torch.distributed as dist
@@ -233,6 +253,8 @@ def main(rank: int, store: str, folder: Path) -> None:
         cases = dict(list(cases.items())[::4])
     cases["reads its share"] = lambda: reads_its_share(folder, world)
     cases["embedding"] = lambda: with_an_embedding(folder, world)
+    for scheme in ("w4a16", "w8a8"):
+        cases[f"compiled {scheme}"] = lambda s=scheme: compiled(folder, s, world)  # type: ignore[misc]
     cases["one rank writes"] = lambda: one_rank_writes(folder, world)
     cases["saved again"] = lambda: saved_again(folder, world)
     ranks.try_all(cases)

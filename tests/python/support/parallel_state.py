@@ -177,6 +177,19 @@ def own_share(scheme: str, mesh: Any, folder: Path) -> None:
     assert read - header <= most, (read, header, whole)
 
 
+class Adapted(nn.Module):
+    """A frozen quantized base with an adapter beside it that trains."""
+
+    def __init__(self, scheme: str) -> None:
+        super().__init__()
+        self.base = net(scheme).requires_grad_(False)
+        self.down, self.up = nn.Linear(HIDDEN, 8, bias=False), nn.Linear(8, 80, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.base(x) + self.up(self.down(x))
+        return found
+
+
 def adapters(mesh: Any, scheme: str) -> None:
     """FSDP2 of a frozen quantized base with adapters that train: steps are those of one process."""
     import torch.distributed as dist
@@ -187,18 +200,8 @@ def adapters(mesh: Any, scheme: str) -> None:
     )
     from torch.distributed.fsdp import fully_shard
 
-    class Adapted(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.base = net(scheme).requires_grad_(False)
-            self.down, self.up = nn.Linear(HIDDEN, 8, bias=False), nn.Linear(8, 80, bias=False)
-
-        def forward(self, x: Tensor) -> Tensor:
-            found: Tensor = self.base(x) + self.up(self.down(x))
-            return found
-
     torch.manual_seed(3)
-    model = Adapted().to(ranks.DEVICE)
+    model = Adapted(scheme).to(ranks.DEVICE)
     exact = copy.deepcopy(model)
     fully_shard(model.base[0], mesh=mesh)
     fully_shard(model, mesh=mesh)
@@ -218,7 +221,7 @@ def adapters(mesh: Any, scheme: str) -> None:
     for name, tensor in want.items():
         if not name.startswith(("down", "up")):
             assert torch.equal(full[name].cpu(), tensor.cpu()), name
-    again = Adapted().to(ranks.DEVICE)
+    again = Adapted(scheme).to(ranks.DEVICE)
     again.base.load_state_dict(net(scheme, seed=5).state_dict())
     fully_shard(again, mesh=mesh)
     set_model_state_dict(again, full, options=StateDictOptions(full_state_dict=True))

@@ -104,6 +104,46 @@ def test_products_run_on_the_packed_weight(layer: Linear, x: Tensor) -> None:
         assert torch.equal(x @ weight.t(), plain)
 
 
+CALLS: dict[str, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
+    "linear": nn.functional.linear,
+    "matmul": lambda x, w, b: x @ w.t() + (0 if b is None else b),
+    "addmm": lambda x, w, b: x.mm(w.t()) if b is None else torch.addmm(b, x, w.t()),
+    "functional_call": lambda x, w, b: torch.func.functional_call(
+        Linear(K, N, bias=b is not None, scheme=w.scheme),  # type: ignore[attr-defined]
+        {"weight": w} if b is None else {"weight": w, "bias": b},
+        (x,),
+    ),
+}
+
+
+@pytest.mark.parametrize("product", CALLS)
+@pytest.mark.parametrize("biased", ["no bias", "a bias", "a slice for a bias"])
+def test_gradients_pass_through_products_that_torch_is_asked_for(
+    layer: Linear, product: str, biased: str
+) -> None:
+    """Both transposes of a backward pass end at the weight itself, which torch has a view of."""
+    weight, x = layer.weight, torch.randn(5, K).requires_grad_()
+    flat = torch.randn(weight.shape[0] + 8).requires_grad_()
+    bias = None if biased == "no bias" else flat[8:] if "slice" in biased else flat.detach()[8:]
+    out = CALLS[product](x, weight, bias)
+    torch.manual_seed(1)
+    grad = torch.randn_like(out)
+    out.backward(grad)
+    torch.testing.assert_close(x.grad, grad @ weight.dequantize())
+    if "slice" in biased:
+        rows = grad.reshape(-1, grad.shape[-1]).sum(0)
+        torch.testing.assert_close(flat.grad, torch.cat([torch.zeros(8), rows]))
+
+
+def test_a_transpose_of_a_transpose_is_written_through(layer: Linear) -> None:
+    weight = layer.weight
+    for again in (weight.t().t(), weight.transpose(0, 1).transpose(1, 0), weight.mT.mT):
+        assert torch.equal(again.dequantize(), weight.dequantize())
+        with torch.no_grad():
+            again.mul_(2)
+        assert torch.equal(again.dequantize(), weight.dequantize())
+
+
 def test_rows_and_halves_stay_quantized(layer: Linear) -> None:
     weight, dense = layer.weight.detach(), layer.weight.dequantize()
     for piece, want in ((weight[8:40], dense[8:40]), (weight.split(24)[1], dense.split(24)[1])):

@@ -114,7 +114,7 @@ def stepped(optimizer: Any, w: Any) -> None:
 
 @torch.no_grad()
 def test_truncated_normal() -> None:
-    """Older torch (2.11) draws it by four ops in place. The weight is rounded after each of them, and
+    """Older torch (2.11) draws it by four ops in place. The weight is rounded after each, and
     the slope of erfinv has no bound: a dense weight is near in its distribution, not by element."""
     weight = module("int8").weight
     nn.init.trunc_normal_(weight, std=0.02, a=-0.04, b=0.04)

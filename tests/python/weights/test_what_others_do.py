@@ -22,6 +22,7 @@ import torch
 from safetensors.torch import save
 from support.weight_kinds import MODULES, module, same_parts
 from torch import Tensor, nn
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.optim.swa_utils import AveragedModel
 
 from mixed_gemm import QuantizedTensor
@@ -96,6 +97,11 @@ def swapped(w: Any) -> Any:
 
 def with_grad(w: Any) -> Any:
     w.grad = torch.ones(w.shape)
+    return w
+
+
+def flattened_and_back(w: Any) -> Any:
+    (w.data,) = _unflatten_dense_tensors(_flatten_dense_tensors([w]), [w])
     return w
 
 
@@ -188,6 +194,7 @@ TABLE: dict[str, tuple[Call, As | Says | Is]] = {
     "set_(storage)": (lambda w: w.set_(torch.zeros(3).untyped_storage()), NO_CHANGE),
     "resize_": (lambda w: w.resize_(3, 3), NO_CHANGE),
     "resize_as_": (lambda w: w.resize_as_(torch.zeros(3)), NO_CHANGE),
+    "resize_ to its own shape": (lambda w: w.resize_(*w.shape), Is(lambda x, w: same_parts(x, w))),
     "element_size": (lambda w: w.numel() * w.element_size() == w.stored_bytes,
                      Is(lambda x, w: x)),
     "element_size, from the right": (lambda w: w.element_size() * w.numel(),
@@ -241,6 +248,12 @@ TABLE: dict[str, tuple[Call, As | Says | Is]] = {
         lambda w: (torch.optim.AdamW([w]).step(), w)[1], PARAMETER),
     "clip_grad_norm_": (lambda w: nn.utils.clip_grad_norm_([w], 1.0), DENSE),
     "parameters_to_vector": (lambda w: nn.utils.parameters_to_vector([w]), DENSE),
+    "flattened together": (  # as deepspeed keeps parameters
+        lambda w: _flatten_dense_tensors([w, torch.ones(3)]), DENSE),
+    "flattened and back": (lambda w: flattened_and_back(w), PARAMETER),
+    "vector_to_parameters": (
+        lambda w: (nn.utils.vector_to_parameters(0 * nn.utils.parameters_to_vector([w]), [w]),
+                   w.sum())[1], DENSE),
     "AveragedModel": (lambda w: AveragedModel(Holder(w)).module.weight, PARAMETER),
     "functional_call": (
         lambda w: torch.func.functional_call(Holder(w * 0), {"weight": w}, ()), DENSE),
@@ -294,6 +307,7 @@ def test_what_others_do(kind: str) -> None:
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
+        torch.set_num_threads(1)  # OpenMP's threads are not there after a fork
         os.close(read)
         with os.fdopen(write, "w") as told:
             for name in TABLE:

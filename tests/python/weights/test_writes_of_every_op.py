@@ -144,6 +144,7 @@ def run_from(start: int) -> dict[int, str]:
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
+        torch.set_num_threads(1)  # OpenMP's threads are not there after a fork
         os.close(read)
         torch.use_deterministic_algorithms(True, warn_only=True)  # memory that is not set is NaN
         silence = os.open(os.devnull, os.O_WRONLY)
