@@ -73,7 +73,8 @@ def tokens(llm: Any, prompt: list[int], count: int) -> list[int]:
 
 # How far the best token must lead the second in every step, in logits, so that the order in which
 # two programs add up bfloat16 does not decide: six of its steps between 4 and 8. Activations that
-# are rounded to 8 bits carry an order further, over a lead of four. Prompts are tried until it does.
+# are rounded to 8 bits carry an order further, over a lead of four. Prompts are tried until one
+# does.
 LEAD = 0.19
 
 
@@ -99,8 +100,8 @@ def load(folder: Path, dtype: str) -> Any:
 
 
 def continuation(model: Any, prompts: list[list[int]], count: int) -> Continuation:
-    """Of the first prompt whose least lead is LEAD, else of the one with the largest. Prompts of one
-    length are looked at together before, and tried in the order of their leads."""
+    """Of the first prompt whose least lead is LEAD, else of the one with the largest. Prompts of
+    one length are looked at together before, and tried in the order of their leads."""
     if len(prompts) > 1 and len(set(map(len, prompts))) == 1:
         leads = [min(x.leads) for x in _continuations(model, prompts, count)]
         order = sorted(range(len(prompts)), key=lambda i: -leads[i])
