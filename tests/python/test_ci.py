@@ -71,4 +71,4 @@ def test_templates_ask_for_the_environment(repository: Path) -> None:
     ]
     assert len(templates) == 3
     for template in templates:
-        assert "mixed-gemm env" in template.read_text(), template.name
+        assert "mixed-gemm doctor" in template.read_text(), template.name
