@@ -86,12 +86,10 @@ def starts_with(found: str, tested: str) -> bool:
 
 def look(package: Package) -> Found:
     here = installed(package)
-    how = f"pip install 'mixed-gemm[{package.extra}]'" if package.extra else ""
+    hint = f"pip install '{package.name}{package.needs}'"
     if here is None:
-        hint = how or f"pip install {package.name}"
         return Found(package, None, f"not installed: {hint}", False)
     if not SpecifierSet(package.needs).contains(Version(here), prereleases=True):
-        hint = f"pip install '{package.name}{package.needs}'"
         problem = f"{here} is installed, needed is {package.needs}: {hint}"
         return Found(package, here, problem, False)
     return Found(package, here, None, not starts_with(here, package.tested or "none"))

@@ -13,6 +13,7 @@ from .packages import REQUIRED, TESTED_TORCH, Found
 from .products import Product
 
 WIDTH = 100  # columns
+NAMES = 13  # of them for the names of rows, or as many as the longest has
 REPORT = (
     "this screen (--json has more); the shortest program or command that shows it, with the whole "
     "error; for a wrong or slow kernel what mixed_gemm.plan(...) prints. What others may not see "
@@ -107,10 +108,11 @@ def section(title: str, rows: Iterable[Row]) -> Iterator[str]:
     if listed:
         yield ""
         yield title
+    indent = 3 + max([NAMES, *(len(name) for name, _ in listed)])
     for name, text in listed:
-        lines = textwrap.wrap(text, WIDTH - 16, break_long_words=False) or [""]
-        yield f"  {name:<13} {lines[0]}".rstrip()
-        yield from (" " * 16 + line for line in lines[1:])
+        lines = textwrap.wrap(text, WIDTH - indent, break_long_words=False) or [""]
+        yield f"  {name}".ljust(indent) + lines[0]
+        yield from (" " * indent + line for line in lines[1:])
 
 
 def text(found: Diagnosis) -> str:
