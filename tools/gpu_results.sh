@@ -28,7 +28,7 @@
 #   sizes        1 min    extents around 2^31
 #   checked      30 s     as sweep; MIXED_GEMM_CHECKED names a build with MIXED_GEMM_CHECK_STAGES=ON
 #   stress       2 min    repeats on streams and in graphs, threads, memory that runs out
-#   mutants      3 min    mistakes; MIXED_GEMM_MUTATED names a build with MIXED_GEMM_MUTANTS=ON
+#   mutants      3 min    mistakes; MIXED_GEMM_MUTATED names a build of what tools/mutants.py writes
 #   sanitizers   7 min    compute-sanitizer; SANITIZERS="racecheck and skinny" is pytest's -k
 #
 # Files in OUT are named as in benchmarks/results, without the GPU's name; what was printed is in

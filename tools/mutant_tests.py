@@ -1,4 +1,4 @@
-"""Which of the ordinary tests must notice which mistake of csrc/core/mutant.h.
+"""Which of the ordinary tests must notice which mistake of tools/mutation/rows.py.
 
 A row names the cheapest tests that are meant to; any one that fails will do.
 """

@@ -1,12 +1,14 @@
-"""Do the tests find the mistakes that csrc/core/mutant.h knows how to make?
+"""Do the tests find the mistakes of tools/mutation/?
 
     python tools/mutants.py --cpu [--build build/mutants] [--json FILE] [NAME...]
     python tools/mutants.py --gpu --library FILE [--jobs 8] [--json FILE] [NAME...]
+    python tools/mutants.py --write FOLDER
 
 --cpu builds the library without CUDA and with every mistake in it, runs the tests of
 tools/mutant_tests.py as it is, which must pass, and then once for each mistake that needs no GPU,
-until a test fails. --gpu does the same on a GPU machine with a library that was built elsewhere
-(-DMIXED_GEMM_MUTANTS=ON). A mistake that no test finds, or that no test is named for, is an error.
+until a test fails. --gpu does the same on a GPU machine with a library that was built from what
+--write makes: a tree as this one, whose csrc/ can make every mistake. A mistake that no test finds,
+or that no test is named for, is an error.
 """
 
 from __future__ import annotations
@@ -25,21 +27,14 @@ from pathlib import Path
 
 import mutant_tests
 from mutant_tests import Tests
+from mutation import source
+from mutation.rows import MUTANTS, Mutant
 from reliability_report import write_part
 
 ROOT = Path(__file__).resolve().parents[1]
-HEADER = ROOT / "csrc" / "core" / "mutant.h"
-ROW = re.compile(r'X\((\w+), k(Cpu|Gpu|Both),\s*"([^"]+)"\)')
 SECONDS = 150  # of one run of tests: a mistake may make a kernel wait for ever
 GTEST_FAILED = re.compile(r"^\[  FAILED  \] (\S+?)(?:,| \(|$)", re.MULTILINE)
 PYTEST_FAILED = re.compile(r"^(?:FAILED|ERROR) (.+)$", re.MULTILINE)  # the test - why
-
-
-@dataclass(frozen=True)
-class Mutant:
-    name: str
-    seen_by: str  # "Cpu", "Gpu" or "Both"
-    what: str
 
 
 @dataclass(frozen=True)
@@ -55,13 +50,6 @@ class Verdict:
 
 class NoVerdictError(Exception):
     """The tests did not run, which says nothing about a mistake."""
-
-
-def mutants() -> list[Mutant]:
-    found = [Mutant(*row) for row in ROW.findall(HEADER.read_text(encoding="utf-8"))]
-    if len(found) != HEADER.read_text(encoding="utf-8").count("  X("):
-        raise SystemExit(f"{HEADER}: a row that {ROW.pattern} does not read")
-    return found
 
 
 class Runner:
@@ -153,9 +141,11 @@ def healthy(runner: Runner, rows: Sequence[Tests], jobs: int) -> list[str]:
 
 
 def build(folder: Path, jobs: int) -> None:
-    options = ["-DMIXED_GEMM_CUDA=OFF", "-DMIXED_GEMM_MUTANTS=ON", "-DMIXED_GEMM_BUILD_TESTS=ON"]
+    sources = folder / "mutated"
+    source.write(sources)
+    options = ["-DMIXED_GEMM_CUDA=OFF", "-DMIXED_GEMM_BUILD_TESTS=ON"]
     python = f"-DPython_EXECUTABLE={sys.executable}"
-    configure = ["cmake", "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", python, *options]
+    configure = ["cmake", "-S", str(sources), "-B", str(folder), "-G", "Ninja", python, *options]
     subprocess.run(configure, check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["cmake", "--build", str(folder), "-j", str(jobs)], check=True)
 
@@ -165,24 +155,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--cpu", action="store_true", help="mistakes that tests without a GPU find")
     where.add_argument("--gpu", action="store_true", help="mistakes that tests on a GPU find")
+    where.add_argument("--write", type=Path, help="a folder for sources that can make them")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "mutants")
-    parser.add_argument("--library", type=Path, help="built with MIXED_GEMM_MUTANTS, for --gpu")
+    parser.add_argument("--library", type=Path, help="built from what --write made, for --gpu")
     parser.add_argument("--device", default="gpu", help="its name in the report, for --gpu")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", type=Path, help="where to write the verdicts")
     parser.add_argument("--no-build", action="store_true", help="the build folder is up to date")
     parser.add_argument("names", nargs="*", help="of mistakes; all of them by default")
     options = parser.parse_args(argv)
+    if options.write is not None:
+        source.write(options.write)
+        return 0
     begin = time.monotonic()
     if options.gpu and options.library is None:
         parser.error("--gpu needs --library")
 
     rows = mutant_tests.GPU if options.gpu else mutant_tests.CPU
     seen_by = ("Gpu" if options.gpu else "Cpu", "Both")
-    chosen = [one for one in mutants() if one.seen_by in seen_by]
+    chosen = [one for one in MUTANTS if one.seen_by in seen_by]
     if {one.name for one in chosen} != set(rows):
         names = sorted({one.name for one in chosen} ^ set(rows))
-        parser.error(f"{HEADER.name} and mutant_tests.py do not name the same: {names}")
+        parser.error(f"rows.py and mutant_tests.py do not name the same: {names}")
     if unknown := set(options.names) - set(rows):
         parser.error(f"unknown: {sorted(unknown)}")
     chosen = [one for one in chosen if not options.names or one.name in options.names]

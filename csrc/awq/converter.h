@@ -5,7 +5,6 @@
 #pragma once
 #include "core/bit_ops.h"
 #include "core/half_arithmetic.h"
-#include "core/mutant.h"
 
 namespace mixed_gemm {
 
@@ -28,7 +27,6 @@ struct AwqConverter {
 
   // Zero points of columns 2 t (low half) and 2 t + 1 of a word, as difference() wants them.
   static MIXED_GEMM_HOST_DEVICE uint32_t zeros(uint32_t word, int t) {
-    if (MIXED_GEMM_MUTATED(AwqZeroColumn)) word = word >> 16 | word << 16;
     if (!in_place(t)) return biased(word, t);
     return mul_x2<Format>(biased(word, t), kMinusSixteenth);  // -(64 + zero)
   }

@@ -25,7 +25,6 @@
 #include "awq/config.cuh"
 #include "awq/load.cuh"
 #include "awq/reduction.cuh"
-#include "core/mutant.h"
 #include "cutlass/arch/mma_sm80.h"
 #include "cutlass/array.h"
 #include "cutlass/fast_math.h"
@@ -166,9 +165,7 @@ class AwqGemm {
   __device__ void request_zeros(int step, int k_left) {
     const int at = Config::kFine ? (p_.k - k_left + kStepK * step) / 8 : unit_;
     group_word_ = static_cast<unsigned>(p_.group.div(at)) * row_words() + octet_;
-    const bool before = MIXED_GEMM_MUTATED(AwqZeroRow) && p_.group.div(at) > 0;
-    load_words_if<kWholeLines>(has_group(step, k_left), zeros_,
-                               p_.qzeros + group_word_ - (before ? row_words() : 0));
+    load_words_if<kWholeLines>(has_group(step, k_left), zeros_, p_.qzeros + group_word_);
   }
   __device__ void request_scales(int step, int k_left) {
     const uint4* from = reinterpret_cast<const uint4*>(p_.scales) + group_word_;

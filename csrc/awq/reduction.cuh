@@ -6,7 +6,6 @@
 // Four columns at a time, a chunk: with an output a thread and a store of 4 bytes for every sum,
 // the end of a kernel for 32 tokens took 2.7 us at 4096 columns.
 #pragma once
-#include "core/mutant.h"
 #include "cutlass/array.h"
 #include "cutlass/numeric_conversion.h"
 #include "grid/cluster_handover.cuh"
@@ -135,7 +134,7 @@ class AwqReduction {
     float4 sum = *from;
     CUTLASS_PRAGMA_UNROLL
     for (int warp = 1; warp < kMost; ++warp) {
-      if (warp < k_warps - (MIXED_GEMM_MUTATED(AwqWarp) ? 1 : 0)) add(sum, from[warp * kTile]);
+      if (warp < k_warps) add(sum, from[warp * kTile]);
     }
     return sum;
   }

@@ -8,7 +8,6 @@
 //   copy       B with padded blocks and rows that start on 16 bytes, only where it is wanted
 #pragma once
 #include "block_gemm/args.h"
-#include "core/mutant.h"
 #include "cutlass/fast_math.h"
 #include "layout/swizzled_lines.h"
 #include "transform/quantize.cuh"
@@ -151,7 +150,7 @@ __device__ void prepare_columns(const BlockPrepareParams& params, int grid_block
     const int64_t at = block * p.scale_stride + column;
     const float scale(scales[at]), offset(offsets[at]);
     if (args.operands.summed_columns != nullptr) {
-      const int sum = p.b_sums[MIXED_GEMM_MUTATED(GivenSum) ? column : index];
+      const int sum = p.b_sums[index];
       args.operands.summed_columns[index] =
           SummedColumnScale{scale, offset, __fmul_rn(scale, static_cast<float>(sum)), 0.f};
     } else {

@@ -15,7 +15,6 @@
 #include <type_traits>
 
 #include "block_gemm/args.h"
-#include "core/mutant.h"
 #include "core/stage_check.h"
 #include "cutlass/arch/memory_sm80.h"
 #include "cutlass/array.h"
@@ -180,7 +179,7 @@ class BlockSums {
       const float offset_b[2] = {columns[8 * j].offset, columns[8 * j + 1].offset};
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < 2 * kMmaM; ++i) {
-        const float sum_a = MIXED_GEMM_MUTATED(BlockSum) ? 0.f : rows[8 * i].sum;
+        const float sum_a = rows[8 * i].sum;
         CUTLASS_PRAGMA_UNROLL
         for (int e = 0; e < 2; ++e) {
           float& sum = accumulators[pair_index<kMmaM>(i, j) + e];

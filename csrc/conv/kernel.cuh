@@ -2,7 +2,6 @@
 // pixels and whose scales repeat with every tap.
 #pragma once
 #include "conv/config.cuh"
-#include "core/mutant.h"
 #include "epilogue/tile_output.cuh"
 #include "grid/tile_gemm.cuh"
 #include "mainloop/dynamic_shared.cuh"
@@ -18,7 +17,7 @@ struct TapGroupRows {
   __device__ int operator()(int part) const {
     int tap, rest;
     parts_per_tap(tap, rest, part);
-    return in_tap(MIXED_GEMM_MUTATED(TapGroups) ? part : rest);
+    return in_tap(rest);
   }
 };
 

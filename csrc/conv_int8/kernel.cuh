@@ -55,9 +55,7 @@ __global__ inline void requantization_kernel(const RequantizationParams p) {
   const int lanes = requantization_lanes(p);
   const int64_t channel = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / lanes;
   if (channel >= p.channels) return;
-  const int sum = p.weight_sums == nullptr
-                      ? sum_of_channel(p, channel)
-                      : p.weight_sums[MIXED_GEMM_MUTATED(GivenSum) ? 0 : channel];
+  const int sum = p.weight_sums == nullptr ? sum_of_channel(p, channel) : p.weight_sums[channel];
   if (threadIdx.x % lanes != 0) return;
   const double scale = p.weight_scale[channel * p.weight_scale_stride];
   const double bias = p.bias == nullptr ? 0. : p.bias[channel];

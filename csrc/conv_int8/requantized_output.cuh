@@ -1,7 +1,6 @@
 // int32 sums of an int8 convolution -> int8 outputs, by the formula of problem/conv.h.
 #pragma once
 #include "conv_int8/requantization.h"
-#include "core/mutant.h"
 #include "epilogue/store_tile.cuh"
 
 namespace mixed_gemm {
@@ -47,8 +46,6 @@ struct RequantizedOutput {
   __device__ uint32_t requantized(int32_t sum, const Requantization& of) const {
     const float scaled = __fmul_rn(static_cast<float>(sum - of.zero_sum), of.multiplier);
     const float y = __fadd_rn(scaled, of.offset);
-    if (MIXED_GEMM_MUTATED(Truncates))
-      return static_cast<uint8_t>(static_cast<int8_t>(fminf(fmaxf(y, clamp_min), clamp_max)));
     return static_cast<uint8_t>(
         static_cast<int8_t>(__float2int_rn(fminf(fmaxf(y, clamp_min), clamp_max))));
   }

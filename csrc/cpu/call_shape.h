@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/mutant.h"
 #include "cpu/aligned_buffer.h"
 #include "cpu/cpu_kernels.h"
 #include "layout/weight_layout.h"
@@ -39,7 +38,7 @@ struct CallShape {
 
   int depth() const { return operands.dense.depth; }
   int bits_index() const { return p.scheme.bits == 8; }
-  int64_t units() const { return ceil_div(p.n, kernels.lanes) - MIXED_GEMM_MUTANT(LastUnit, 1, 0); }
+  int64_t units() const { return ceil_div(p.n, kernels.lanes); }
 
   // Columns [unit * lanes, ...) of the packed weight.
   PackedColumns columns(int64_t unit) const {
@@ -77,8 +76,7 @@ class UnitScales {
 
   ColumnScales at(int64_t unit) const {
     const int64_t offset = (unit - first_unit_) * shape_.kernels.lanes;
-    const int64_t behind = MIXED_GEMM_MUTATED(GroupOffByOne) && shape_.groups_pad > 1 ? stride_ : 0;
-    return {values_.data() + offset + behind, zeros() + offset, stride_, shape_.segments_per_group,
+    return {values_.data() + offset, zeros() + offset, stride_, shape_.segments_per_group,
             shape_.p.scheme.zero_mode};
   }
 

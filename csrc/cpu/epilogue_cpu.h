@@ -1,6 +1,5 @@
 // The end of both paths: bias and activation in fp32 on a tile of sums, one rounding into d.
 #pragma once
-#include "core/mutant.h"
 #include "cpu/call_shape.h"
 #include "epilogue/activation.h"
 
@@ -20,13 +19,10 @@ class EpilogueCpu {
     const GemmProblem& p = shape_.p;
     const int64_t count = std::min(columns, p.n - column);
     for (int64_t r = 0; r < rows; ++r, tile += tile_stride) {
-      if (MIXED_GEMM_MUTATED(ActivationFirst)) {
-        for (int64_t j = 0; j < count; ++j) tile[j] = activate(p.activation, tile[j]);
-      }
-      if (p.bias && !(MIXED_GEMM_MUTATED(BiasOfRaggedTile) && count < columns)) {
+      if (p.bias) {
         for (int64_t j = 0; j < count; ++j) tile[j] += bias_.data()[column + j];
       }
-      if (p.activation != Activation::kIdentity && !MIXED_GEMM_MUTATED(ActivationFirst)) {
+      if (p.activation != Activation::kIdentity) {
         for (int64_t j = 0; j < count; ++j) tile[j] = activate(p.activation, tile[j]);
       }
       char* to = static_cast<char*>(p.d) + ((row + r) * p.n + column) * element_bytes(p.element);

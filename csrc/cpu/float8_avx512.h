@@ -7,7 +7,6 @@
 #pragma once
 #include <immintrin.h>
 
-#include "core/mutant.h"
 #include "cpu/vector_float8.h"
 
 namespace mixed_gemm::cpu {
@@ -116,8 +115,7 @@ void round_float8_avx512(const float* x, int64_t count, float scale, uint8_t* q)
         _mm512_add_epi32(word, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7ffff)));
     const __m512i normal = _mm512_sub_epi32(_mm512_srli_epi32(rounded, 20), exponents);
     const __m512i shifted = _mm512_castps_si512(_mm512_add_ps(magnitude, _mm512_set1_ps(0x1p14f)));
-    const __mmask16 small = _mm512_cmp_ps_mask(
-        magnitude, _mm512_set1_ps(MIXED_GEMM_MUTANT(Float8Steps, 0.f, 0x1p-6f)), _CMP_LT_OQ);
+    const __mmask16 small = _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(0x1p-6f), _CMP_LT_OQ);
     __m512i code = _mm512_mask_and_epi32(normal, small, shifted, _mm512_set1_epi32(0xff));
     code = _mm512_mask_mov_epi32(code, nan, _mm512_set1_epi32(0x7f));
     const __m512i sign = _mm512_and_si512(_mm512_srli_epi32(bits, 24), _mm512_set1_epi32(0x80));

@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "core/half_arithmetic.h"
-#include "core/mutant.h"
 #include "cpu/cpu_kernels.h"
 #include "cpu/float8_portable.h"
 #include "cpu/integer_portable.h"
@@ -36,11 +35,6 @@ void decode_tile(const uint8_t* tile, int64_t group_stride, float* q) {
   }
 }
 
-[[maybe_unused]] void round_to_half(float* sums) {  // for core/mutant.h
-  for (int j = 0; j < kLanes; ++j)
-    sums[j] = static_cast<float>(decode<Half>(encode<Half>(sums[j])));
-}
-
 template <int kBits, int kRows>
 void fused(const PackedColumns& b, const ColumnScales& scales, const ActivationRows& a,
            int64_t tiles, float* out) {
@@ -58,7 +52,6 @@ void fused(const PackedColumns& b, const ColumnScales& scales, const ActivationR
         const float x = values[(segment * kSegmentK + k) * kRows + r];
         const float* weights = q + (k_in_tile + k) * kLanes;
         for (int j = 0; j < kLanes; ++j) sum[r * kLanes + j] += x * weights[j];
-        MIXED_GEMM_IF_MUTATED(Float16Sums, round_to_half(sum + r * kLanes););
       }
     }
     const bool group_ends = (segment + 1) % scales.segments_per_group == 0;

@@ -2,7 +2,6 @@
 #pragma once
 #include <immintrin.h>
 
-#include "core/mutant.h"
 #include "cpu/vector_kernels.h"
 
 namespace mixed_gemm::cpu {
@@ -97,9 +96,8 @@ struct Avx2 {
       // Nearest even: add 0x7fff plus the bit that becomes the last; a NaN keeps its quiet bit.
       const Words bits = _mm256_castps_si256(x);
       const Words odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-      const Words tie = MIXED_GEMM_MUTATED(Avx2Ties) ? _mm256_set1_epi32(1) : odd;
       const Words rounded =
-          _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), tie);
+          _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
       const Words quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
       const Words kept = _mm256_castps_si256(_mm256_blendv_ps(_mm256_castsi256_ps(rounded),
                                                               _mm256_castsi256_ps(quiet),

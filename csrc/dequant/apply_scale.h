@@ -6,7 +6,6 @@
 
 #include "core/bit_ops.h"
 #include "core/half_arithmetic.h"
-#include "core/mutant.h"
 #include "core/quant_scheme.h"
 
 namespace mixed_gemm {
@@ -39,8 +38,7 @@ struct PackedScale {
     MIXED_GEMM_UNROLL
     for (int p = 0; p < 2; ++p) {
       pairs[p] =
-          kHasZero ? apply_scale_and_zero<Format>(pairs[p], scale, sub ? zero : 0u,
-                                                  sub || MIXED_GEMM_MUTATED(AddedZero) ? 0u : zero)
+          kHasZero ? apply_scale_and_zero<Format>(pairs[p], scale, sub ? zero : 0u, sub ? 0u : zero)
                    : apply_scale<Format>(pairs[p], scale);
     }
   }

@@ -8,7 +8,6 @@
 #include <type_traits>
 
 #include "core/half_arithmetic.h"
-#include "core/mutant.h"
 #include "dequant/offset_converter.h"
 
 namespace mixed_gemm {
@@ -28,7 +27,6 @@ struct FoldingConverter {
     const uint32_t t = sub_x2<Format>(first, Offsets::kMagic);
     minus_rest = kResultScale == 1 ? sub_x2<Format>(t, zeros)
                                    : fma_x2<Format>(zeros, Offsets::kPairScaleX2 ^ kSigns, t);
-    if (MIXED_GEMM_MUTATED(FoldedRest) && pair_scale != 0) minus_rest = 0;
     return {first, sub_x2<Format>(Offsets::kSum, first)};
   }
   // The same offsets, kPairScaleX2 for pair_scale. What they do not hold of zero points sets bits

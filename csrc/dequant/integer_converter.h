@@ -9,7 +9,6 @@
 
 #include "core/bit_ops.h"
 #include "core/half_arithmetic.h"
-#include "core/mutant.h"
 
 namespace mixed_gemm {
 
@@ -42,9 +41,7 @@ struct IntegerConverter<Half, 4> : PlainIntegers {
         0x2c002c00u;  // a high nibble reads 1024 + 16 u: divide by 16, then
     constexpr uint32_t kMinus72 = 0xd480d480u;  // subtract 1024 / 16 + 8
     const uint32_t nibbles = word >> (8 * step);
-    constexpr uint32_t kWrongBias = 0x64096409u;
-    pairs[0] = sub_x2<Half>(lop3<kLutAndOr>(nibbles, kLow, kMagic),
-                            MIXED_GEMM_MUTATED(ConverterMagic) ? kWrongBias : kMagicBias);
+    pairs[0] = sub_x2<Half>(lop3<kLutAndOr>(nibbles, kLow, kMagic), kMagicBias);
     pairs[1] = fma_x2<Half>(lop3<kLutAndOr>(nibbles, kHigh, kMagic), kSixteenth, kMinus72);
   }
 };

@@ -9,7 +9,6 @@
 // or of the first binade above, which continue each other. So as in fp16 one shift serves two
 // pairs, at the price of results in quarters, since 2^129 is no bf16.
 #pragma once
-#include "core/mutant.h"
 #include "dequant/integer_converter.h"
 
 namespace mixed_gemm {
@@ -77,8 +76,7 @@ struct OffsetConverter<BFloat16, 4> {
     constexpr uint32_t kTwoTo127 = 0x7f007f00u;
     const uint32_t nibbles = word >> (8 * step);
     pairs[0] = sub_x2<BFloat16>(lop3<kLutAndOr>(nibbles, 0x000f000fu, kExponent), offsets.first);
-    const uint32_t factor = MIXED_GEMM_MUTATED(OffsetShift) ? 0x7e807e80u : kTwoTo127;
-    pairs[1] = fma_x2<BFloat16>(nibbles & 0x00f000f0u, factor, offsets.second);
+    pairs[1] = fma_x2<BFloat16>(nibbles & 0x00f000f0u, kTwoTo127, offsets.second);
   }
 };
 

@@ -5,7 +5,6 @@
 #include <tuple>
 #include <utility>
 
-#include "core/mutant.h"
 #include "dispatch/selection_key.h"
 #include "dispatch/tuned_table.h"
 
@@ -20,8 +19,7 @@ Choice remembered(const Problem& problem, const DeviceInfo& device, const Choose
   thread_local std::map<Key, Choice> known;
   thread_local int generation = -1;
   const int current = tuned_table_generation();
-  if (MIXED_GEMM_MUTANT(KeyWithoutTable, false, generation != current) ||
-      known.size() >= kMaxRemembered) {
+  if (generation != current || known.size() >= kMaxRemembered) {
     generation = current;
     known.clear();
   }

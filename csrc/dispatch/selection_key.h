@@ -6,7 +6,6 @@
 #include <tuple>
 
 #include "core/device.h"
-#include "core/mutant.h"
 #include "problem/block_gemm.h"
 #include "problem/conv.h"
 #include "problem/gemm.h"
@@ -23,20 +22,15 @@ inline auto selection_key(const GemmProblem& problem) {
   const auto& [m, n, k, element, scheme, activation, a, a_stride, b_packed, scales, zeros,
                scale_stride, bias, pre_scale, d] = problem;
   const auto& [bits, group_size, zero_mode] = scheme;
-  return std::tuple(m, n, k, element, bits, MIXED_GEMM_MUTANT(KeyWithoutGroup, 0, group_size),
-                    zero_mode, activation, a_stride, scale_stride, bias != nullptr,
-                    pre_scale != nullptr);
+  return std::tuple(m, n, k, element, bits, group_size, zero_mode, activation, a_stride,
+                    scale_stride, bias != nullptr, pre_scale != nullptr);
 }
 
 inline auto selection_key(const ConvShape& shape) {
   const auto& [images, in_c, in_h, in_w, out_c, out_h, out_w, kernel_h, kernel_w, stride_h,
                stride_w, padding_h, padding_w, dilation_h, dilation_w] = shape;
-  return std::tuple(images, in_c, MIXED_GEMM_MUTANT(KeyWithoutImage, 0, in_h),
-                    MIXED_GEMM_MUTANT(KeyWithoutImage, 0, in_w), out_c, out_h, out_w, kernel_h,
-                    kernel_w, MIXED_GEMM_MUTANT(KeyWithoutImage, 1, stride_h),
-                    MIXED_GEMM_MUTANT(KeyWithoutImage, 1, stride_w),
-                    MIXED_GEMM_MUTANT(KeyWithoutImage, 0, padding_h),
-                    MIXED_GEMM_MUTANT(KeyWithoutImage, 0, padding_w), dilation_h, dilation_w);
+  return std::tuple(images, in_c, in_h, in_w, out_c, out_h, out_w, kernel_h, kernel_w, stride_h,
+                    stride_w, padding_h, padding_w, dilation_h, dilation_w);
 }
 
 // Strides of images are left out: whatever they are, a kernel gets dense channels-last pixels.
@@ -51,9 +45,8 @@ inline auto selection_key(const ConvProblem& problem) {
 inline auto selection_key(const ScaledMmProblem& problem) {
   const auto& [m, n, k, operand, out, a, lda, b, ldb, scale_a, scale_a_stride, scale_b,
                scale_b_stride, azp_adj, azp, bias, d, block_k, block_n] = problem;
-  return std::tuple(m, n, k, MIXED_GEMM_MUTANT(KeyWithoutOperand, OperandType::kInt8, operand), out,
-                    lda, ldb, scale_a_stride, scale_b_stride, azp_adj != nullptr, azp != nullptr,
-                    bias != nullptr, block_k, block_n);
+  return std::tuple(m, n, k, operand, out, lda, ldb, scale_a_stride, scale_b_stride,
+                    azp_adj != nullptr, azp != nullptr, bias != nullptr, block_k, block_n);
 }
 
 inline auto selection_key(const ConvInt8Problem& problem) { return selection_key(problem.shape); }

@@ -11,7 +11,6 @@
 #pragma once
 #include <type_traits>
 
-#include "core/mutant.h"
 #include "core/quant_scheme.h"
 #include "cutlass/bfloat16.h"
 #include "cutlass/half.h"
@@ -58,7 +57,7 @@ struct SumMinusAzpPerToken {
 
   __device__ explicit SumMinusAzpPerToken(const ScaledEpilogueArgs& args)
       : azp(args.azp), azp_adj(args.azp_adj) {}
-  __device__ Row row(int m) const { return azp[MIXED_GEMM_MUTATED(AzpOfRow) ? max(m - 1, 0) : m]; }
+  __device__ Row row(int m) const { return azp[m]; }
   __device__ Column column(int n) const { return azp_adj[n]; }
   __device__ float operator()(int32_t sum, Row azp_m, Column adj) const {
     return static_cast<float>(sum - static_cast<Difference>(azp_m) * adj);
@@ -180,7 +179,6 @@ using ScaledEpilogueAzpPerTokenOnly = ScaleRows<ScaleColumns<SumMinusAzpPerToken
 template <typename SumType, typename F>
 __device__ void with_epilogue(const ScaledEpilogueArgs& args, F f, bool narrow = false) {
   if constexpr (std::is_same_v<SumType, int32_t>) {
-    if (MIXED_GEMM_MUTATED(AzpWraps)) narrow = true;
     if (args.kind == EpilogueKind::kAzp) {
       if (!narrow) return f(ScaledEpilogueAzp<int64_t>(args));
       return args.bias ? f(ScaledEpilogueAzp<int32_t>(args))

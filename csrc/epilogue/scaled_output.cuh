@@ -1,6 +1,5 @@
 // Accumulators of a warp -> scaled outputs of any float type, or the sums of a parallel split.
 #pragma once
-#include "core/mutant.h"
 #include "epilogue/float_matrix.cuh"
 #include "epilogue/scaled_epilogue.cuh"
 
@@ -21,8 +20,7 @@ __device__ void evaluate(const Tree& tree, const SumType* sums, int row, int col
   typename Tree::Row rows[2 * kMmaM];
   CUTLASS_PRAGMA_UNROLL
   for (int i = 0; i < 2 * kMmaM; ++i) {
-    const bool before = MIXED_GEMM_MUTATED(ScaleOfRow) && row + 8 * i == last_row;
-    rows[i] = tree.row(before ? max(last_row - 1, 0) : min(row + 8 * i, last_row));
+    rows[i] = tree.row(min(row + 8 * i, last_row));
   }
   CUTLASS_PRAGMA_UNROLL
   for (int j0 = 0; j0 < kMmaN; j0 += kAhead) {

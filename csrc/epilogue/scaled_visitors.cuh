@@ -6,7 +6,6 @@
 // (epilogue/scaled_fragment_epilogue.cuh): so a leaf keeps the values of one step's columns, and
 // the values of all rows, which are few.
 #pragma once
-#include "core/mutant.h"
 #include "epilogue/scaled_epilogue.cuh"
 #include "epilogue/scaled_output.cuh"
 #include "epilogue/visitor_base.cuh"
@@ -48,8 +47,7 @@ struct VisitorRows : VisitorBase<RowArguments<Value>> {
     Callbacks callbacks;
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < 2 * Config::kMmaM; ++i) {
-      const bool before = MIXED_GEMM_MUTATED(ScaleOfRow) && row0 + 8 * i == p.last;
-      const int row = before ? max(p.last - 1, 0) : min(row0 + 8 * i, p.last);
+      const int row = min(row0 + 8 * i, p.last);
       callbacks.values[i] = p.values[row * p.stride];
     }
     return callbacks;

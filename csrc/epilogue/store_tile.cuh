@@ -6,7 +6,6 @@
 // (i, j) of 16 x 8; it is at i + j * kMmaM of the values. All code here is unrolled over up to 128
 // values and compiled into every kernel, so it is written for few instructions.
 #pragma once
-#include "core/mutant.h"
 #include "cutlass/array.h"
 #include "cutlass/numeric_conversion.h"
 
@@ -80,8 +79,6 @@ struct RoundedMatrix {
   __device__ void store_octet(const uint32_t (&words)[4], int row, int column) const {
     if (row >= m || column >= n) return;
     Element* target = d + static_cast<int64_t>(row) * n + column;
-    if (MIXED_GEMM_MUTATED(Int32Offset))
-      target = d + static_cast<int>(static_cast<unsigned>(row) * n + column);
     if (n % kOctet == 0) {  // then every row starts on 16 bytes
       *reinterpret_cast<uint4*>(target) = make_uint4(words[0], words[1], words[2], words[3]);
       return;

@@ -2,7 +2,6 @@
 // store; or, of a parallel split, the sums as they are. Working on one octet of outputs at a time,
 // as finish_output.cuh does, was two thirds of the machine code.
 #pragma once
-#include "core/mutant.h"
 #include "epilogue/activate_all.cuh"
 #include "epilogue/finish_output.cuh"
 #include "epilogue/store_tile.cuh"
@@ -31,13 +30,10 @@ struct TileOutput {
   template <int kMmaM, int kMmaN>
   __device__ void store(float* accumulators, int row0, int column0, int lane,
                         uint32_t store_blocks) const {
-    if (MIXED_GEMM_MUTATED(ActivationFirst) && output.activation != Activation::kIdentity) {
-      activate_all<4 * kMmaM * kMmaN>(output.activation, accumulators);
-    }
     if (output.channel_scale != nullptr || output.bias != nullptr) {
       scale_and_bias<kMmaM, kMmaN>(accumulators, column0 + lane % 4 * 2);
     }
-    if (output.activation != Activation::kIdentity && !MIXED_GEMM_MUTATED(ActivationFirst)) {
+    if (output.activation != Activation::kIdentity) {
       activate_all<4 * kMmaM * kMmaN>(output.activation, accumulators);
     }
     RoundedMatrix<Element>{output.d, m, output.n}.template store<kMmaM, kMmaN>(
@@ -60,9 +56,7 @@ struct TileOutput {
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < kMmaN; ++j) {
       const float2 scale = pair_of(output.channel_scale, 1.f, column + 8 * j);
-      const bool ragged =
-          MIXED_GEMM_MUTATED(BiasOfRaggedTile) && column / 8 * 8 + 8 * j + 8 > output.n;
-      const float2 bias = pair_of(ragged ? nullptr : output.bias, 0.f, column + 8 * j);
+      const float2 bias = pair_of(output.bias, 0.f, column + 8 * j);
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < 2 * kMmaM; ++i) {
         float* pair = accumulators + pair_index<kMmaM>(i, j);

@@ -4,7 +4,6 @@
 #pragma once
 #include <cooperative_groups.h>
 
-#include "core/mutant.h"
 #include "cutlass/array.h"
 
 namespace mixed_gemm {
@@ -63,7 +62,7 @@ struct BlockHandover {
       const int first = store_block % kMmaM + store_block / kMmaM * 4 * kMmaM;
       Sum sums[4 * kTiles] = {};
 #pragma unroll 2  // two blocks are what is chosen most
-      for (int other = MIXED_GEMM_MUTATED(ClusterRank) ? 1 : 0; other < slices; ++other) {
+      for (int other = 0; other < slices; ++other) {
         const float4* theirs = cluster.map_shared_rank(storage, slices - 1 - other) + thread;
         float4 more[kTiles];
         CUTLASS_PRAGMA_UNROLL

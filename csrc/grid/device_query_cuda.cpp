@@ -5,8 +5,6 @@
 #include <mutex>
 #include <string>
 
-#include "core/mutant.h"
-
 namespace mixed_gemm {
 namespace {
 
@@ -18,7 +16,6 @@ DeviceInfo query_device(int device) {
     cudaDeviceGetAttribute(&value, which, device);
     return value;
   };
-  if (MIXED_GEMM_PREPARE_MUTANT() != 0) return DeviceInfo();
   DeviceInfo info;
   info.sm = 10 * attribute(cudaDevAttrComputeCapabilityMajor) +
             attribute(cudaDevAttrComputeCapabilityMinor);

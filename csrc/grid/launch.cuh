@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "core/device.h"
-#include "core/mutant.h"
 #include "grid/work.h"
 
 namespace mixed_gemm {
@@ -68,8 +67,7 @@ int launch_kernel(void (*kernel)(Params), const KernelLaunch& launch, const Para
   config.gridDim = launch.grid;
   config.blockDim = dim3(static_cast<unsigned>(launch.threads));
   config.dynamicSmemBytes = static_cast<size_t>(smem_bytes);
-  config.stream =
-      MIXED_GEMM_MUTATED(DroppedStream) ? nullptr : static_cast<cudaStream_t>(launch.stream);
+  config.stream = static_cast<cudaStream_t>(launch.stream);
   config.attrs = attributes;
   config.numAttrs = count;
   return cudaLaunchKernelEx(&config, kernel, params);

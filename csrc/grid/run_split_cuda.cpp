@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/mutant.h"
 #include "grid/device_query.h"
 
 namespace mixed_gemm {
@@ -29,7 +28,7 @@ Status share_out(const Choice& c, const TileConfig& tile, int64_t m, int64_t n, 
   work.partials = context.allocate(work.workers * kSumBytes * tile.m * tile.n);
   work.flags =
       static_cast<int*>(context.allocate(work.workers * static_cast<int64_t>(sizeof(int))));
-  if (!zero_flags || MIXED_GEMM_MUTATED(UnzeroedFlags)) return Status();
+  if (!zero_flags) return Status();
   return cuda_status(
       launch_zero_flags({work.flags, work.workers, context.device.early_start(), context.stream}),
       "zeroing flags");

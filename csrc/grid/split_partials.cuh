@@ -1,6 +1,5 @@
 // What the slices of a parallel split left in memory, added by the second kernel.
 #pragma once
-#include "core/mutant.h"
 #include "cutlass/array.h"
 
 namespace mixed_gemm {
@@ -10,7 +9,6 @@ namespace mixed_gemm {
 template <int kBatch, typename Sum, typename Sums, typename Load>
 __device__ void add_partials(const Sum* source, int64_t slice_stride, int slices, Sums& sums,
                              const Load& load) {
-  if (MIXED_GEMM_MUTATED(DroppedPartial) && slices > 1) --slices;
   for (int first = 0; first < slices; first += kBatch, source += kBatch * slice_stride) {
     Sums batch[kBatch];
     CUTLASS_PRAGMA_UNROLL

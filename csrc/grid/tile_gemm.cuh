@@ -8,7 +8,6 @@
 #pragma once
 #include <type_traits>
 
-#include "core/mutant.h"
 #include "core/split.h"
 #include "core/tile.h"
 #include "cutlass/semaphore.h"
@@ -122,8 +121,7 @@ struct TileGemm {
     }
     if (stream && item.k_end < params.work.k_tiles) {
       const int last = params.work.workers_until_end_of(item.tile, worker);
-      for (int other = worker + 1; other < last - (MIXED_GEMM_MUTATED(MissingPartial) ? 1 : 0);
-           ++other) {
+      for (int other = worker + 1; other < last; ++other) {
         cutlass::Semaphore(params.flags + other, thread).wait(1);
         Shared::add(slot(params, other), accumulators);
       }

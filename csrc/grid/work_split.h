@@ -9,7 +9,6 @@
 
 #include "core/divisor.h"
 #include "core/macros.h"
-#include "core/mutant.h"
 #include "core/split.h"
 
 namespace mixed_gemm {
@@ -110,7 +109,6 @@ struct WorkSplit {
       const int slice = worker - tile * slices;
       k_begin = shares.begin(slice);
       k_end = shares.begin(slice + 1);
-      if (MIXED_GEMM_MUTATED(DroppedSlice) && slices > 1 && slice == slices - 1) k_end = k_begin;
     }
     const int run = by_run.quotient(tile), in_run = tile - run * (kRun * tiles_n);
     const int left = tiles_m - run * kRun, rows = left < kRun ? left : kRun;

@@ -3,7 +3,6 @@
 // but a block stays and takes tile after tile, so that the copies of the next one run while the
 // outputs of one are stored.
 #pragma once
-#include "core/mutant.h"
 #include "cute/arch/cluster_sm90.hpp"
 #include "cutlass/arch/reg_reconfig.h"
 #include "grid/block_handover.cuh"
@@ -107,8 +106,7 @@ struct SpecializedGemm {
     }
     if (stream && item.k_end < p.work.k_tiles) {
       const int last = p.work.workers_until_end_of(item.tile, worker);
-      for (int other = worker + 1; other < last - (MIXED_GEMM_MUTATED(MissingPartial) ? 1 : 0);
-           ++other) {
+      for (int other = worker + 1; other < last; ++other) {
         await(p.flags + other);
         Shared::add(slot(p, other), sums);
       }

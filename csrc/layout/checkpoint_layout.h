@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "core/macros.h"
-#include "core/mutant.h"
 #include "layout/weight_layout.h"
 
 namespace mixed_gemm {
@@ -53,13 +52,12 @@ struct GptqWeight {
 
   MIXED_GEMM_HOST_DEVICE uint32_t stored(int64_t i, int64_t j) const {
     constexpr uint32_t kBias = WeightLayout<kStored>::kBias;
-    const int64_t row = perm == nullptr || MIXED_GEMM_MUTATED(ActOrderIgnored) ? j : perm[j];
+    const int64_t row = perm == nullptr ? j : perm[j];
     if (row < 0 || row >= k) return kBias;
     const int64_t word = row * bits / 32;
     const int shift = static_cast<int>(row * bits % 32);
     uint32_t code = qweight[word * n + i] >> shift;
-    if (shift + bits > 32 && !MIXED_GEMM_MUTATED(FieldAcrossWords))
-      code |= qweight[(word + 1) * n + i] << (32 - shift);
+    if (shift + bits > 32) code |= qweight[(word + 1) * n + i] << (32 - shift);
     return (code & ((1u << bits) - 1)) + kBias - (1u << (bits - 1));
   }
 };
@@ -73,8 +71,7 @@ MIXED_GEMM_HOST_DEVICE uint32_t repacked_word(const Weight& weight, int64_t word
   for (int slot = 0; slot < Layout::kPerWord; ++slot) {
     const auto e = Layout::element(word, slot, k_pad);
     const bool real = e.n < weight.n && e.k < weight.k;
-    const int64_t n = e.n ^ (MIXED_GEMM_MUTATED(InterleavedColumn) && (e.n | 1) < weight.n ? 1 : 0);
-    const uint32_t stored = real ? weight.stored(n, e.k) : static_cast<uint32_t>(Layout::kBias);
+    const uint32_t stored = real ? weight.stored(e.n, e.k) : static_cast<uint32_t>(Layout::kBias);
     bits |= stored << (Weight::kStoredBits * slot);
   }
   return bits;

@@ -8,7 +8,6 @@
 #include <cstdint>
 
 #include "core/macros.h"
-#include "core/mutant.h"
 #include "core/quant_scheme.h"
 #include "layout/weight_layout.h"
 
@@ -46,9 +45,6 @@ struct ConvGroups {
   // Row of scales, or -1: the group lies beyond Ci, where q and the activations are 0.
   int64_t block_of_group(int64_t group) const {
     const int64_t channel = group * size % channels_;
-    const bool ragged = MIXED_GEMM_MUTATED(RaggedBlock) &&
-                        channel / block_size_ * block_size_ + block_size_ > in_c_;
-    if (ragged && channel < in_c_) return std::max<int64_t>(channel / block_size_ - 1, 0);
     return channel < in_c_ ? channel / block_size_ : -1;
   }
 

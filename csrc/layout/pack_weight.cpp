@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "core/mutant.h"
 #include "layout/weight_layout.h"
 
 namespace mixed_gemm {
@@ -18,12 +17,8 @@ void pack(const int8_t* q, int64_t q_stride, int64_t n, int64_t k, uint8_t* pack
     for (int64_t word = begin; word < end; ++word) {
       uint32_t bits = 0;
       for (int slot = 0; slot < Layout::kPerWord; ++slot) {
-        const int at = MIXED_GEMM_MUTATED(SwappedNibbles) && kBits == 4 ? slot ^ 1
-                       : MIXED_GEMM_MUTATED(SwappedRows) && kBits == 8  ? slot ^ 2
-                                                                        : slot;
-        const auto e = Layout::element(word, at, k_pad);
-        const int padding = MIXED_GEMM_MUTATED(PaddingNotZero) ? 1 : 0;
-        const int value = e.n < n && e.k < k ? q[e.n * q_stride + e.k] : padding;
+        const auto e = Layout::element(word, slot, k_pad);
+        const int value = e.n < n && e.k < k ? q[e.n * q_stride + e.k] : 0;
         bits |= (static_cast<uint32_t>(value + Layout::kBias) & Layout::kMask) << (kBits * slot);
       }
       std::memcpy(packed + 4 * word, &bits, 4);

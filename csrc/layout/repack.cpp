@@ -1,7 +1,5 @@
 #include "layout/repack.h"
 
-#include "core/mutant.h"
-
 #include <algorithm>
 #include <cstring>
 
@@ -57,7 +55,7 @@ void repack_octets(const AwqWeight& weight, int64_t octet, int count, int filled
       transpose_nibbles(words[quad]);
     }
     for (int column = 0; column < AwqLayout::kPerWord; ++column) {
-      const int nibble = MIXED_GEMM_MUTATED(AwqNibbleOrder) ? column : AwqLayout::nibble_of(column);
+      const int nibble = AwqLayout::nibble_of(column);
       uint8_t* to = packed + 4 * Layout4::place(column, k, k_pad).word;
       for (int i = 0; i < filled; ++i, to += 4 * octet_words) {
         const uint32_t block[kQuads] = {words[0][nibble][i], words[1][nibble][i],

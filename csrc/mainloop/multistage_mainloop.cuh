@@ -7,7 +7,6 @@
 #pragma once
 #include <type_traits>
 
-#include "core/mutant.h"
 #include "cutlass/arch/mma.h"
 #include "cutlass/arch/mma_sm80.h"
 #include "mainloop/activation_operand.cuh"
@@ -200,9 +199,6 @@ class MultistageMainloop {
         auto& accumulator = tiles[i + j * Config::kMmaM];
         Mma()(accumulator, a_.tile[i % kRing],
               reinterpret_cast<const cutlass::Array<Element, 4>&>(pairs[j]), accumulator);
-        if (MIXED_GEMM_MUTATED(Float16Sums)) {
-          for (float& sum : accumulator) sum = float(cutlass::half_t(sum));
-        }
       }
       if constexpr (Config::kZeroProducts) zeros_.template add<Mma>(a_.tile[i % kRing]);
       if (i == Config::kMmaM - kRing) {

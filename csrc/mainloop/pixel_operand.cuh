@@ -2,7 +2,6 @@
 // rows of that matrix are never written anywhere: each 16-byte chunk is copied from the pixel of
 // the channels-last input that its row and tap meet.
 #pragma once
-#include "core/mutant.h"
 #include "core/stage_check.h"
 #include "cutlass/arch/memory_sm80.h"
 #include "cutlass/fast_math.h"
@@ -108,8 +107,7 @@ class PixelCopy {
       constexpr auto kGlobal = cutlass::arch::CacheOperation::Global;
       MIXED_GEMM_CHECK_STAGE(target - stage, kChunkBytes, kStageBytes);
       if constexpr (kPadded) {
-        const auto* padding = reinterpret_cast<const uint4*>(
-            kPaddingChunks.bytes[MIXED_GEMM_MUTATED(PaddingValue) ? 0 : params_.padding]);
+        const auto* padding = reinterpret_cast<const uint4*>(kPaddingChunks.bytes[params_.padding]);
         cutlass::arch::cp_async<kChunkBytes, kGlobal>(target, inside ? source : padding);
       } else {
         cutlass::arch::cp_async_zfill<kChunkBytes, kGlobal>(target, source, inside);
@@ -139,8 +137,6 @@ class PixelCopy {
     params_.by_kernel_w(tap_y, tap_x, tap);
     tap_y *= params_.dilation_h;
     tap_x_ = tap_x * params_.dilation_w;
-    if (MIXED_GEMM_MUTATED(EdgeDilation) && tap_x == params_.by_kernel_w.divisor - 1)
-      tap_x_ = tap_x;
     tap_chunk_ = (tap_y * params_.w + tap_x_) * params_.chunks + chunk;
     tap_y_ = k_chunk_ < k_end_ && chunk < params_.chunks ? tap_y : kNowhere;
   }

@@ -2,7 +2,6 @@
 // each lane keeps one (scale, zero) per octet of columns, broadcast into both halves of a word.
 #pragma once
 #include "core/bit_ops.h"
-#include "core/mutant.h"
 #include "core/stage_check.h"
 #include "cutlass/arch/memory_sm80.h"
 #include "cutlass/fast_math.h"
@@ -17,9 +16,7 @@ struct GroupRows {
   cutlass::FastDivmod parts_per_group;
   int groups;
   // Parts past the last group belong to zero-filled activations; any valid row will do for them.
-  __device__ int operator()(int part) const {
-    return min(parts_per_group.div(part) + (MIXED_GEMM_MUTATED(GroupOffByOne) ? 1 : 0), groups - 1);
-  }
+  __device__ int operator()(int part) const { return min(parts_per_group.div(part), groups - 1); }
 };
 
 template <typename Config, typename ScaleRows = GroupRows>

@@ -1,6 +1,5 @@
 #include "problem/gemm.h"
 
-#include "core/mutant.h"
 #include "problem/extents.h"
 
 namespace mixed_gemm {
@@ -28,11 +27,9 @@ KernelExtents kernel_extents(const GemmProblem& p) {
   e.m = static_cast<int>(p.m);
   e.n = static_cast<int>(p.n);
   e.k = static_cast<int>(round_up(p.k, kGemmVector));
-  e.a_stride = p.m == 1 ? 0 : MIXED_GEMM_MUTATED(LeadingDimension) ? p.k : p.a_stride;
+  e.a_stride = p.m == 1 ? 0 : p.a_stride;
   e.groups = static_cast<int>(num_groups(p));
-  e.group_size = e.groups <= 1 && !MIXED_GEMM_MUTATED(RowsOfPaddedK)
-                     ? e.k
-                     : static_cast<int>(p.scheme.group_size);
+  e.group_size = e.groups <= 1 ? e.k : static_cast<int>(p.scheme.group_size);
   return e;
 }
 

@@ -14,7 +14,6 @@
 #include <cstdint>
 
 #include "core/macros.h"
-#include "core/mutant.h"
 
 namespace mixed_gemm {
 
@@ -45,8 +44,7 @@ constexpr MIXED_GEMM_HOST_DEVICE Unit packed_unit(const Piece& piece, int half, 
 }
 MIXED_GEMM_HOST_DEVICE bool has_come(const Unit& unit, uint64_t epoch) {
   const uint64_t flag = epoch << 32;
-  const bool first = ((unit.words[0] ^ flag) >> 32) == 0 || MIXED_GEMM_MUTATED(HalfUnit);
-  return first && ((unit.words[1] ^ flag) >> 32) == 0;
+  return ((unit.words[0] ^ flag) >> 32) == 0 && ((unit.words[1] ^ flag) >> 32) == 0;
 }
 constexpr MIXED_GEMM_HOST_DEVICE Piece unpacked(const Unit& first, const Unit& second) {
   return {{static_cast<uint32_t>(first.words[0]), static_cast<uint32_t>(first.words[1]),
@@ -57,7 +55,7 @@ constexpr MIXED_GEMM_HOST_DEVICE Piece unpacked(const Unit& first, const Unit& s
 // for each slot, a rank writes all of its units, so that none holds a half so old.
 MIXED_GEMM_HOST_DEVICE bool writes_all_units(uint64_t epoch) {
   constexpr uint64_t kPeriod = uint64_t{1} << 31;
-  return epoch % kPeriod >= kPeriod - (MIXED_GEMM_MUTATED(OldUnits) ? 1 : 2);
+  return epoch % kPeriod >= kPeriod - 2;
 }
 
 // Offsets in bytes, all of them multiples of 16. [slot][entry] of units, then of epochs of chunks,
@@ -79,8 +77,7 @@ struct InboxLayout {
   constexpr int64_t most_bytes() const { return chunks * kChunkBytes; }
 
   MIXED_GEMM_HOST_DEVICE int64_t place(uint64_t epoch, int entry) const {
-    const uint64_t slot = MIXED_GEMM_MUTATED(OneSlot) ? 0 : epoch % 2;
-    return static_cast<int64_t>(slot) * peers + entry;
+    return static_cast<int64_t>(epoch % 2) * peers + entry;
   }
   // Neighbouring pieces lie beside each other, so that a warp writes whole lines.
   MIXED_GEMM_HOST_DEVICE int64_t unit(uint64_t epoch, int entry, int64_t piece, int half) const {

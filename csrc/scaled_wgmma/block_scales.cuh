@@ -8,7 +8,6 @@
 #pragma once
 #include <cstdint>
 
-#include "core/mutant.h"
 #include "cutlass/cutlass.h"
 #include "scaled_wgmma/config.h"
 
@@ -54,10 +53,6 @@ class BlockScales {
     for (int i = 0; i < 2; ++i) of_row_[i] = load(rows_[i]++);
     CUTLASS_PRAGMA_UNROLL
     for (int part = 0; part < kParts; ++part) of_columns_[part] = load(columns_[part]++);
-    if (MIXED_GEMM_MUTATED(ScaleOfLine)) {
-      CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < 2; ++i) --rows_[i];
-    }
   }
   // What was requested last is for add() from now on, and the next line may be requested.
   __device__ void take() {

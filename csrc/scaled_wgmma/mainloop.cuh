@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <type_traits>
 
-#include "core/mutant.h"
 #include "cutlass/array.h"
 #include "hopper/tma_pipeline.cuh"
 #include "scaled_wgmma/block_scales.cuh"
@@ -129,7 +128,7 @@ class WgmmaScaledMainloop {
         CUTLASS_PRAGMA_UNROLL
         for (int i = 0; i < kProducts; ++i) {
           float& sum = sums[part * kProducts + i];
-          sum = scales.add(sum, products[i], MIXED_GEMM_MUTATED(ScaleOfHalf) ? 0 : i / 2 % 2, part);
+          sum = scales.add(sum, products[i], i / 2 % 2, part);
         }
       }
     }

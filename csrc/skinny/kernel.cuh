@@ -27,7 +27,6 @@
 #pragma once
 #include <type_traits>
 
-#include "core/mutant.h"
 #include "grid/early_start.cuh"
 #include "layout/weight_layout.h"
 #include "mainloop/predicated_load.cuh"
@@ -210,8 +209,7 @@ class SkinnyGemm {
     for (int h = 0; h < 2; ++h) {
       scales[h] = scales_.scale(j, part, h);
       if constexpr (kSumsTokens) {
-        const bool exists = Config::kZeros && (more || !MIXED_GEMM_MUTATED(MissingLastZero));
-        const float zero = exists ? scales_.zero(j, part, h) : 0.f;
+        const float zero = Config::kZeros ? scales_.zero(j, part, h) : 0.f;
         offsets[h] = (zero + Converter::kBias) * -kPairScale;
       }
     }

@@ -3,7 +3,6 @@
 //
 // With 8 outputs a thread instead of one the end of every block cost 4 of 76 us at 57344 x 8192.
 #pragma once
-#include "core/mutant.h"
 #include "cutlass/array.h"
 #include "grid/cluster_handover.cuh"
 #include "skinny/config.cuh"
@@ -72,8 +71,7 @@ class SkinnyReduction {
         }
         if (others > 0) cluster_.wait();
 #pragma unroll 1
-        for (int i = MIXED_GEMM_MUTATED(SkinnyBlock) ? 1 : 0; i < others; ++i)
-          add(total, storage_.received[i][at]);
+        for (int i = 0; i < others; ++i) add(total, storage_.received[i][at]);
       }
       float sums[kOutputs];
       CUTLASS_PRAGMA_UNROLL

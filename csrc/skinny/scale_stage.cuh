@@ -10,7 +10,6 @@
 //
 // Where it does not pay (skinny/config.h): blocks of 16 and 32 columns without zero points 2 %.
 #pragma once
-#include "core/mutant.h"
 #include "core/stage_check.h"
 #include "cutlass/arch/memory.h"
 #include "cutlass/cutlass.h"
@@ -108,7 +107,6 @@ class ScaleStage {
   __device__ int64_t offset(int first) const {
     int group =
         p_.steps_per_group.div(copied_iteration(first) * kGroupSteps + copied_row() % kGroupSteps);
-    if (MIXED_GEMM_MUTATED(SkinnyGroup)) group = max(group - 1, 0);
     // Parts of the last iteration past the end of K: any that is finite.
     if (kGroupSteps > 1) group = min(group, p_.groups - 1);
     return static_cast<int64_t>(group) * p_.stride + column_;

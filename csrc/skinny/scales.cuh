@@ -1,7 +1,6 @@
 // Scales and zeros of one warp's tiles, in registers, as loaded: any arithmetic on them next to the
 // loads would wait for the memory.
 #pragma once
-#include "core/mutant.h"
 #include "cutlass/fast_math.h"
 #include "dequant/apply_scale.h"
 #include "mainloop/predicated_load.cuh"
@@ -101,7 +100,6 @@ class SkinnyScales {
   // Of steps past the end the last group's, which are finite.
   __device__ int64_t row_offset(int step) const {
     int row = p_.steps_per_group.div(step);
-    if (MIXED_GEMM_MUTATED(SkinnyGroup)) row = max(row - 1, 0);
     if constexpr (Config::kOwnScales || kGroupSteps > 1) row = min(row, p_.groups - 1);
     return static_cast<int64_t>(row) * p_.stride + column_;
   }

@@ -1,7 +1,6 @@
 // Brings a matrix into the form the GEMM wants: contiguous, 16-byte rows, zero-padded columns,
 // activation scale applied (one rounding). See CopyPaddedArgs.
 #pragma once
-#include "core/mutant.h"
 #include "transform/args.h"
 
 namespace mixed_gemm {
@@ -17,9 +16,7 @@ __global__ void copy_padded_kernel(const Element* src, int64_t src_stride, int64
     Element value(0.f);
     if (column < columns) {
       value = src[row * src_stride + column];
-      const bool ignored = MIXED_GEMM_MUTATED(PreScaleOfRows) && src_stride != columns;
-      if (pre_scale != nullptr && !ignored)
-        value = Element(float(value) * float(pre_scale[column]));
+      if (pre_scale != nullptr) value = Element(float(value) * float(pre_scale[column]));
     }
     dst[i] = value;
   }

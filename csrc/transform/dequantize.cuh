@@ -3,7 +3,6 @@
 // the neighbouring 16 bytes. The threads of a block of 128 / bits elements all read the block's 16
 // bytes (one request) and take their pair out of each of its words.
 #pragma once
-#include "core/mutant.h"
 #include "cutlass/array.h"
 #include "cutlass/fast_math.h"
 #include "cutlass/numeric_conversion.h"
@@ -67,8 +66,7 @@ __global__ void __launch_bounds__(kDequantizeThreads)
     const int64_t group = row * p.scale_stride + n;
     const float scale = float(p.scales[group]);
     const float zero = p.zero_mode == ZeroMode::kNone ? 0.f : float(p.zeros[group]);
-    const bool dropped = MIXED_GEMM_MUTATED(DequantizedZero) && p.k % 8 != 0;
-    const float subtrahend = p.zero_mode == ZeroMode::kSub && !dropped ? zero : 0.f;
+    const float subtrahend = p.zero_mode == ZeroMode::kSub ? zero : 0.f;
     const float addend = p.zero_mode == ZeroMode::kAdd ? zero : 0.f;
     const uint32_t words[4] = {raw[u].x, raw[u].y, raw[u].z, raw[u].w};
     cutlass::Array<float, 8> values;

@@ -1,7 +1,6 @@
 // Pack and unpack on the GPU: the same gather over the layout map as layout/pack_weight.cpp, one
 // packed word per thread.
 #pragma once
-#include "core/mutant.h"
 #include "layout/weight_layout.h"
 #include "transform/args.h"
 
@@ -16,10 +15,7 @@ __global__ void pack_kernel(const int8_t* q, int64_t n, int64_t k, int64_t k_pad
   uint32_t bits = 0;
 #pragma unroll
   for (int slot = 0; slot < Layout::kPerWord; ++slot) {
-    const int at = MIXED_GEMM_MUTATED(SwappedNibbles) && kBits == 4 ? slot ^ 1
-                   : MIXED_GEMM_MUTATED(SwappedRows) && kBits == 8  ? slot ^ 2
-                                                                    : slot;
-    const auto e = Layout::element(word, at, k_pad);
+    const auto e = Layout::element(word, slot, k_pad);
     const int value = e.n < n && e.k < k ? q[e.n * k + e.k] : 0;
     bits |= (static_cast<uint32_t>(value + Layout::kBias) & Layout::kMask) << (kBits * slot);
   }

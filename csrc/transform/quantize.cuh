@@ -7,7 +7,6 @@
 #include <limits>
 #include <type_traits>
 
-#include "core/mutant.h"
 #include "cutlass/bfloat16.h"
 #include "cutlass/half.h"
 #include "problem/quantize.h"
@@ -110,10 +109,7 @@ __device__ void include(RangeOf<Element>& range, QuantizeVector<Element> vector,
 struct RoundOwnScale {
   float inverse;
   int32_t azp;
-  __device__ int32_t operator()(float a) const {
-    if (MIXED_GEMM_MUTATED(RoundsHalfAway)) return static_cast<int32_t>(roundf(a * inverse)) + azp;
-    return __float2int_rn(a * inverse) + azp;
-  }
+  __device__ int32_t operator()(float a) const { return __float2int_rn(a * inverse) + azp; }
 };
 
 // The same for any positive scale: infinities saturate. The bounds are exact in fp32.
@@ -200,7 +196,7 @@ struct TokenScale {
     if (!(scale < kInfinity)) return;
     inverse = __fdiv_rn(1.f, scale);
     if (symmetric) return;
-    const float low = rintf(range.low * inverse) * (MIXED_GEMM_MUTATED(AzpSign) ? -1.f : 1.f);
+    const float low = rintf(range.low * inverse);
     azp = static_cast<int32_t>(-128.f - low);
   }
 };

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <type_traits>
 
-#include "core/mutant.h"
 #include "core/stage_check.h"
 #include "dequant/folding_converter.h"
 #include "hopper/tma_pipeline.cuh"
@@ -252,7 +251,7 @@ class WgmmaMainloop {
             scaling.see_next(tile + i + 1);
           }
           if (!kLoadsEarly && next == 0) load_next_words();
-          if (kLoadsByGroup && next != 0 && !MIXED_GEMM_MUTATED(WordsOfGroup)) {
+          if (kLoadsByGroup && next != 0) {
             load_words(here, next / kGroup, next / kGroup + 1, words);
           }
           if (last && next == 0) {

@@ -1,7 +1,6 @@
 // Rows of scales and zero points in the stages of k-tiles: whose they are, and where a lane finds
 // those of its columns.
 #pragma once
-#include "core/mutant.h"
 #include "cutlass/fast_math.h"
 #include "dequant/column_pair.h"
 #include "hopper/warpgroup_mma.cuh"
@@ -22,8 +21,7 @@ struct StagedScales {
 
   // The group of row `row` of k-tile `tile`.
   __device__ int group(int tile, int row) const {
-    const int group = steps_per_group.div(tile * StagedRows::kSteps + row * rows.steps_per_row);
-    return MIXED_GEMM_MUTATED(WgmmaGroup) ? max(group - 1, 0) : group;
+    return steps_per_group.div(tile * StagedRows::kSteps + row * rows.steps_per_row);
   }
   // Of a run of k-tiles from `tile` on.
   __device__ GroupStarts starts(int tile) const {

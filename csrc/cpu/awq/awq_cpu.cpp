@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "core/mutant.h"
 #include "cpu/aligned_buffer.h"
 #include "cpu/call_shape.h"
 #include "cpu/gemm/gemm_cpu.h"
@@ -86,8 +85,7 @@ class AwqSlice {
   void fill_zeros(int64_t begin, int64_t columns) {
     char* to = bytes_of(zeros_);
     for (int64_t group = 0; group < groups_; ++group) {
-      const int64_t row = MIXED_GEMM_MUTATED(AwqZeroRow) && group > 0 ? group - 1 : group;
-      const uint32_t* words = p_.qzeros + row * (p_.n / AwqLayout::kPerWord);
+      const uint32_t* words = p_.qzeros + group * (p_.n / AwqLayout::kPerWord);
       for (int64_t n = begin; n < begin + columns; ++n, to += bytes_) {
         const int code = AwqLayout::code(words[n / AwqLayout::kPerWord], static_cast<int>(n % 8));
         std::memcpy(to, zero_of_code_ + code * bytes_, bytes_);

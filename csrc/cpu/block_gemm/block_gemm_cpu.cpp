@@ -8,7 +8,6 @@
 #include <numeric>
 #include <vector>
 
-#include "core/mutant.h"
 #include "cpu/epilogue_cpu.h"
 #include "cpu/instruction_set.h"
 #include "cpu/integer_gemm.h"
@@ -136,7 +135,6 @@ class BlockPass {
     const int64_t columns = tile.column_end - tile.column;
     load(p_.scale_b, g, tile.column, columns, scale);
     load(p_.offset_b, g, tile.column, columns, offset);
-    if (MIXED_GEMM_MUTATED(BlockSum)) std::fill_n(offset, columns, 0.f);
     const auto size = static_cast<float>(block.k);
     for (int64_t j = 0; j < columns; ++j) {
       per_offset_a[j] = scale[j] * static_cast<float>(b_sums[j]) + size * offset[j];
@@ -170,7 +168,7 @@ class BlockPass {
   // The column sums of block g of B in the columns of a tile.
   void sum_columns(const IntegerTile& tile, int64_t g, int32_t* sums) const {
     if (p_.b_sums != nullptr) {
-      const int32_t* given = p_.b_sums + (MIXED_GEMM_MUTATED(GivenSum) ? 0 : g) * p_.n;
+      const int32_t* given = p_.b_sums + g * p_.n;
       std::copy(given + tile.column, given + tile.column_end, sums);
       if (tile.end - tile.begin > 1) read_ahead(tile, products_[g]);
       return;

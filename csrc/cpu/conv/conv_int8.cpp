@@ -5,7 +5,6 @@
 #include <numeric>
 #include <vector>
 
-#include "core/mutant.h"
 #include "cpu/conv/conv_cpu.h"
 #include "cpu/conv/patch_rows.h"
 #include "cpu/cpu_kernels.h"
@@ -46,9 +45,7 @@ class Requantize {
 
  private:
   static int32_t sum_of_weight(const ConvInt8Problem& p, int64_t channel, int64_t k) {
-    if (p.weight_sums != nullptr) {
-      return p.weight_sums[MIXED_GEMM_MUTATED(GivenSum) ? 0 : channel];
-    }
+    if (p.weight_sums != nullptr) return p.weight_sums[channel];
     const int8_t* row = p.weight + channel * k;
     return std::accumulate(row, row + k, 0);
   }
@@ -76,8 +73,7 @@ class Requantize {
       const float y = sum * multipliers_[o] + offsets_[o];
       const float above = y > least ? y : least;  // NaN: least
       const float inside = above < most ? above : most;
-      to[j] = static_cast<int8_t>(static_cast<int32_t>(
-          MIXED_GEMM_MUTATED(Truncates) ? inside : (inside + kRounder) - kRounder));
+      to[j] = static_cast<int8_t>(static_cast<int32_t>((inside + kRounder) - kRounder));
     }
   }
 

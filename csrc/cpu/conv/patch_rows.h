@@ -4,7 +4,6 @@
 #include <cstring>
 #include <optional>
 
-#include "core/mutant.h"
 #include "core/parallel.h"
 #include "cpu/call_shape.h"
 #include "problem/conv.h"
@@ -69,10 +68,9 @@ class PatchRows {
     for (int64_t ky = 0; ky < s_.kernel_h; ++ky) {
       const int64_t y = top + ky * s_.dilation_h;
       for (int64_t kx = 0; kx < s_.kernel_w; ++kx, to += tap_bytes_) {
-        const bool last = MIXED_GEMM_MUTATED(EdgeDilation) && kx == s_.kernel_w - 1;
-        const int64_t x = left + kx * (last ? 1 : s_.dilation_w);
+        const int64_t x = left + kx * s_.dilation_w;
         if (y < 0 || y >= s_.in_h || x < 0 || x >= s_.in_w) {
-          std::memset(to, MIXED_GEMM_MUTATED(PaddingValue) ? 0 : outside_, tap_bytes_);
+          std::memset(to, outside_, tap_bytes_);
           continue;
         }
         std::memcpy(to, image + (y * strides_.h + x * strides_.w) * element_bytes_, real_bytes_);

@@ -1,7 +1,5 @@
 #include "cpu/gemm/activation_panel.h"
 
-#include "core/mutant.h"
-
 #include <cstring>
 
 namespace mixed_gemm::cpu {
@@ -99,30 +97,20 @@ void ActivationPanel::fill_words(int64_t index, int64_t k_begin, int64_t k_end,
   const GemmProblem& p = shape_.p;
   const ActivationBlock to = block(index);
   const int depth = shape_.depth();
-  const int64_t real_k = std::max<int64_t>(
-      0, std::min(k_end, MIXED_GEMM_MUTANT(KRoundedUp, round_up(p.k, 8), p.k)) - k_begin);
+  const int64_t real_k = std::max<int64_t>(0, std::min(k_end, p.k) - k_begin);
   const int64_t a_bytes = element_bytes(p.element);
-  const auto* from =
-      static_cast<const char*>(p.a) +
-      (MIXED_GEMM_MUTANT(PreviousRow, std::max<int64_t>(to.first - p.m % 2, 0), to.first) *
-           MIXED_GEMM_MUTANT(LeadingDimension, p.k, p.a_stride) +
-       k_begin) *
-          a_bytes;
+  const auto* from = static_cast<const char*>(p.a) + (to.first * p.a_stride + k_begin) * a_bytes;
 
   alignas(64) uint32_t rows[kMaxRows * kChunk];
   if (depth == 1) {
-    shape_.kernels.to_float({p.element, from, MIXED_GEMM_MUTANT(LeadingDimension, p.k, p.a_stride)},
-                            to.real, real_k, reinterpret_cast<float*>(rows), kChunk);
+    shape_.kernels.to_float({p.element, from, p.a_stride}, to.real, real_k,
+                            reinterpret_cast<float*>(rows), kChunk);
   }
-  for (int64_t r = 0; r < to.rows;
-       ++r, from += MIXED_GEMM_MUTANT(LeadingDimension, p.k, p.a_stride) * a_bytes) {
+  for (int64_t r = 0; r < to.rows; ++r, from += p.a_stride * a_bytes) {
     uint32_t* row = rows + r * kChunk;
-    const int64_t filled =
-        r < MIXED_GEMM_MUTANT(TailRow, to.real - (1 < to.real && to.real < block_rows_), to.real)
-            ? real_k
-            : 0;
+    const int64_t filled = r < to.real ? real_k : 0;
     if (depth == 2) std::memcpy(row, from, filled * 2);  // operands_for(): bf16, no pre_scale
-    if (MIXED_GEMM_MUTANT(PreScaleOfRows, p.a_stride == p.k ? pre_scale : nullptr, pre_scale)) {
+    if (pre_scale) {
       auto* values = reinterpret_cast<float*>(row);
       for (int64_t k = 0; k < filled; ++k) values[k] *= pre_scale[k_begin + k];
     }
@@ -150,7 +138,6 @@ void ActivationPanel::fill_group_sums(int64_t index) {
                       : static_cast<double>(as_float(word << 16)) + as_float(word & ~0xffffu);
       }
     }
-    if (MIXED_GEMM_MUTANT(MissingLastZero, group > 0 && end == words_per_row(), false)) break;
     for (int r = 0; r < of.rows; ++r) sums[group * of.rows + r] = static_cast<float>(sum[r]);
   }
 }

@@ -1,5 +1,4 @@
 // The blocked paths, on vectors and on tiles: one driver, by the table and by how A is prepared.
-#include "core/mutant.h"
 #include "cpu/epilogue_cpu.h"
 #include "cpu/gemm/activation_panel.h"
 #include "cpu/gemm/activation_tiles.h"
@@ -51,9 +50,7 @@ class DensePass {
         slab_tiles_(even_part(std::max<int64_t>(1, shape.tiles),
                               blocking_.slab_words * dense_.depth / kTileK)) {}
 
-  int64_t num_panels() const {
-    return ceil_div(shape_.p.n, panel_columns_) - MIXED_GEMM_MUTANT(LastPanel, 1, 0);
-  }
+  int64_t num_panels() const { return ceil_div(shape_.p.n, panel_columns_); }
   int64_t num_chunks() const { return ceil_div(a_.num_blocks(), blocks_per_chunk_); }
   int64_t panel_work() const {
     return blocks_per_chunk_ * dense_.block_rows * shape_.tiles * kTileK * panel_columns_;

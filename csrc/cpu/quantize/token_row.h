@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/mutant.h"
 #include "cpu/cpu_kernels.h"
 #include "problem/quantize.h"
 
@@ -22,21 +21,14 @@ inline TokenScale token_scale(const IntegerKernels::Range& range, bool symmetric
   const float least = std::max(largest / kMaxTokenSteps, kMinScale);
   const float scale = own > least ? own : least;
   if (!std::isfinite(scale)) return {scale, 0};
-  const float sign = MIXED_GEMM_MUTATED(AzpSign) ? -1 : 1;
-  return {scale, static_cast<int32_t>(-128 - sign * std::nearbyint(low * (1 / scale)))};
+  return {scale, static_cast<int32_t>(-128 - std::nearbyint(low * (1 / scale)))};
 }
 
 // Of k elements in fp32; writes q [k].
 inline TokenScale quantize_token(const CpuKernels& kernels, const float* row, int64_t k,
                                  bool symmetric, int8_t* q) {
   const TokenScale chosen = token_scale(kernels.int8->range(row, k), symmetric);
-  if (MIXED_GEMM_MUTATED(RoundsHalfAway) && std::isfinite(chosen.scale)) {
-    for (int64_t i = 0; i < k; ++i) {
-      const float rounded =
-          std::round(row[i] * (1 / chosen.scale)) + static_cast<float>(chosen.azp);
-      q[i] = static_cast<int8_t>(std::clamp(rounded, -128.f, 127.f));
-    }
-  } else if (std::isfinite(chosen.scale)) {
+  if (std::isfinite(chosen.scale)) {
     kernels.int8->round(row, k, 1 / chosen.scale, chosen.azp, q);
   } else {
     std::fill(q, q + k, int8_t{0});

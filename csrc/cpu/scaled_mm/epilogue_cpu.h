@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "core/mutant.h"
 #include "cpu/aligned_buffer.h"
 #include "cpu/call_shape.h"
 #include "cpu/cpu_kernels.h"
@@ -67,20 +66,17 @@ class ScaledEpilogueCpu {
                int64_t count, float* to) const {
     IntegerKernels::ZeroPoint zero = {nullptr, 1, true};
     if (p_.azp_adj) {
-      const int64_t of_row = MIXED_GEMM_MUTATED(AzpOfRow) ? std::max<int64_t>(row - 1, 0) : row;
       const int64_t room = kLargestInt32 - kLargestProduct * p_.k;
       zero.adjustment = p_.azp_adj + first;
-      if (of_rows.azp) zero.azp = of_rows.azp[of_row];
-      zero.fits = MIXED_GEMM_MUTATED(AzpWraps) ||
-                  std::abs(zero.azp) <= room / std::max<int64_t>(1, largest_adjustment_);
+      if (of_rows.azp) zero.azp = of_rows.azp[row];
+      zero.fits = std::abs(zero.azp) <= room / std::max<int64_t>(1, largest_adjustment_);
     }
     kernels_.int8->to_real(sums, count, zero, to);
   }
 
   void scale(const OfRows& of_rows, int64_t row, int64_t first, int64_t count,
              float* values) const {
-    const bool before = MIXED_GEMM_MUTATED(ScaleOfRow) && row > 0 && row == p_.m - 1;
-    const float scale_a = of_rows.scale[(before ? row - 1 : row) * of_rows.stride];
+    const float scale_a = of_rows.scale[row * of_rows.stride];
     const bool one = p_.scale_b_stride == 0;
     const float* bias = p_.bias ? bias_.data() + first : nullptr;
     kernels_.int8->scale({scale_a, p_.scale_b + (one ? 0 : first), one, bias}, count, values);

@@ -2,7 +2,6 @@
 #pragma once
 #include <algorithm>
 
-#include "core/mutant.h"
 #include "core/parallel.h"
 #include "cpu/float8_kernels.h"
 #include "cpu/scaled_mm/epilogue_cpu.h"
@@ -24,7 +23,7 @@ struct Float8Call {
   // Those of all segments; behind the last column the ones of the last.
   const float* scale_b_of(int64_t column) const {
     const int64_t row = std::min(column, p.n - 1) / p.block_n;
-    return p.scale_b + (MIXED_GEMM_MUTATED(Float8Columns) ? 0 : row) * p.scale_b_stride;
+    return p.scale_b + row * p.scale_b_stride;
   }
 
   const ScaledMmProblem& p;

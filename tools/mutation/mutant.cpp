@@ -1,4 +1,3 @@
-// Only in a build with MIXED_GEMM_MUTANTS.
 #include "core/mutant.h"
 
 #include <cstdio>
@@ -14,16 +13,16 @@ int active_mutant() {
   const char* wanted = std::getenv("MIXED_GEMM_MUTANT");
   if (wanted == nullptr || *wanted == '\0') return 0;
   static constexpr const char* kNames[] = {
-#define MIXED_GEMM_NAME_MUTANT(name, seen_by, what) #name,
-      MIXED_GEMM_MUTANT_LIST(MIXED_GEMM_NAME_MUTANT)
-#undef MIXED_GEMM_NAME_MUTANT
+#define X(name) #name,
+#include "core/mutant_list.h"
+#undef X
   };
   int mutant = 0;
   for (const char* name : kNames) {
     ++mutant;
     if (std::strcmp(name, wanted) == 0) return mutant;
   }
-  std::fprintf(stderr, "MIXED_GEMM_MUTANT=%s is no mutant of core/mutant.h\n", wanted);
+  std::fprintf(stderr, "MIXED_GEMM_MUTANT=%s is no mutant of tools/mutation/rows.py\n", wanted);
   std::_Exit(70);
 }
 

@@ -1,0 +1,72 @@
+"""What is remembered of a problem, and what kernels are told of it."""
+
+from __future__ import annotations
+
+from .edit import Edit
+
+EDITS = (
+    Edit(
+        "dispatch/remembered.h",
+        """
+  if (generation != current || known.size() >= kMaxRemembered) {
+""",
+        """
+  if ((MUTATED(KeyWithoutTable) ? (false) : (generation != current)) ||
+      known.size() >= kMaxRemembered) {
+""",
+    ),
+    Edit(
+        "dispatch/selection_key.h",
+        """
+  return std::tuple(m, n, k, element, bits, group_size, zero_mode, activation, a_stride,
+                    scale_stride, bias != nullptr, pre_scale != nullptr);
+""",
+        """
+  return std::tuple(m, n, k, element, bits, (MUTATED(KeyWithoutGroup) ? (0) : (group_size)),
+                    zero_mode, activation, a_stride, scale_stride, bias != nullptr,
+                    pre_scale != nullptr);
+""",
+    ),
+    Edit(
+        "dispatch/selection_key.h",
+        """
+  return std::tuple(images, in_c, in_h, in_w, out_c, out_h, out_w, kernel_h, kernel_w, stride_h,
+                    stride_w, padding_h, padding_w, dilation_h, dilation_w);
+""",
+        """
+  return std::tuple(images, in_c, (MUTATED(KeyWithoutImage) ? (0) : (in_h)),
+                    (MUTATED(KeyWithoutImage) ? (0) : (in_w)), out_c, out_h, out_w, kernel_h,
+                    kernel_w, (MUTATED(KeyWithoutImage) ? (1) : (stride_h)),
+                    (MUTATED(KeyWithoutImage) ? (1) : (stride_w)),
+                    (MUTATED(KeyWithoutImage) ? (0) : (padding_h)),
+                    (MUTATED(KeyWithoutImage) ? (0) : (padding_w)), dilation_h, dilation_w);
+""",
+    ),
+    Edit(
+        "dispatch/selection_key.h",
+        """
+  return std::tuple(m, n, k, operand, out, lda, ldb, scale_a_stride, scale_b_stride,
+                    azp_adj != nullptr, azp != nullptr, bias != nullptr, block_k, block_n);
+""",
+        """
+  return std::tuple(m, n, k, (MUTATED(KeyWithoutOperand) ? (OperandType::kInt8) : (operand)), out,
+                    lda, ldb, scale_a_stride, scale_b_stride, azp_adj != nullptr, azp != nullptr,
+                    bias != nullptr, block_k, block_n);
+""",
+    ),
+    Edit(
+        "problem/gemm.cpp",
+        """
+  e.a_stride = p.m == 1 ? 0 : p.a_stride;
+  e.groups = static_cast<int>(num_groups(p));
+  e.group_size = e.groups <= 1 ? e.k : static_cast<int>(p.scheme.group_size);
+""",
+        """
+  e.a_stride = p.m == 1 ? 0 : MUTATED(LeadingDimension) ? p.k : p.a_stride;
+  e.groups = static_cast<int>(num_groups(p));
+  e.group_size = e.groups <= 1 && !MUTATED(RowsOfPaddedK)
+                     ? e.k
+                     : static_cast<int>(p.scheme.group_size);
+""",
+    ),
+)
