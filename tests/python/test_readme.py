@@ -74,9 +74,9 @@ def group_and_files(folder: Path) -> Iterator[Names]:
 
 
 def of_the_readme(names: Names) -> None:
-    assert [type(names["model"][i]) for i in (0, 2)] == [mixed_gemm.Linear] * 2
+    assert [type(names["model"][i]) for i in (0, 1)] == [mixed_gemm.Linear] * 2
     assert names["y"].shape == (1, 1024)
-    assert set(mixed_gemm.open_checkpoint("model-w4a16").layers) == {"0", "2"}
+    assert set(mixed_gemm.open_checkpoint("model-w4a16").layers) == {"0", "1"}
 
 
 def of_schemes(names: Names) -> None:
