@@ -12,6 +12,8 @@
 #                  with the newest transformers, peft, pytest and hypothesis
 #   make gate      what CI demands beyond them: sanitizers, mutants, fuzzing (tools/gate.py);
 #                  GATE="asan fuzz" for some of its steps
+#   make wheel     dist/: the sdist, and one wheel of it for x86-64, every Python, every torch and its
+#                  CPUs and GPUs (tools/make_wheel.py); needs nvcc
 #   make gpu-test  the tests that need a CUDA device
 #   make bench     python -m benchmarks gemm; BENCH_ARGS="scaled_mm --out FILE" for another op
 #   make format    rewrite the sources as `make lint` wants them
@@ -47,7 +49,7 @@ MIXED_GEMM_GPU_TESTS := $(BUILD)/gpu
 endif
 HAS_GPU := import sys, torch; torch.cuda.is_available() or sys.exit("torch sees no CUDA device")
 
-.PHONY: demo test test-vllm lint matrix gate gpu-test bench format clean build
+.PHONY: demo test test-vllm lint matrix gate wheel gpu-test bench format clean build
 
 demo:
 	tools/setup_env.sh demo
@@ -99,6 +101,10 @@ matrix: build
 gate: build
 	tools/setup_env.sh test fuzz
 	$(PY) tools/gate.py $(GATE)
+
+wheel:
+	tools/setup_env.sh wheel
+	MAX_JOBS=$(JOBS) $(PY) tools/make_wheel.py
 
 gpu-test: $(GPU_READY)
 	$(GPU_RUN) -c '$(HAS_GPU)'

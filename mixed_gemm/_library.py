@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 import warnings
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
@@ -58,6 +59,31 @@ def _is_registered() -> bool:
     return bool(torch._C._dispatch_has_kernel(_PROBE))
 
 
+def _why_not_loaded(path: Path, error: OSError | RuntimeError) -> str:
+    """What the loader said, as what is needed, what is there, and what to do."""
+    said = str(error.__cause__ or error)  # torch >= 2.13 says less than the loader
+    if old := re.search(r"version `(GLIBC|GLIBCXX|CXXABI)_([\d.]+)' not found", said):
+        glibc = f"glibc is {platform.libc_ver()[1]}"
+        here = glibc if old[1] == "GLIBC" else "libstdc++ is older"
+        return (
+            f"mixed_gemm: {path} needs {old[1]} {old[2]} or newer, and this machine's {here} "
+            f"({_versions()}). Hint: pip install the wheel of mixed_gemm, for which glibc 2.28 is "
+            "enough, or build it here: `pip install .` in the source tree"
+        )
+    if symbol := re.search(r"undefined symbol: (\w+)", said):
+        return (
+            f"mixed_gemm: {path} needs {symbol[1]}, and the torch of this process does not have it "
+            f"({_versions()}). Hint: install a torch >= {'.'.join(map(str, MIN_TORCH))} of PyPI or "
+            "of PyTorch's own index, or build mixed_gemm with this one: `pip install .` in the "
+            "source tree"
+        )
+    return (
+        f"mixed_gemm: {path} could not be loaded: {said} ({_versions()}). Hint: it must be a "
+        "library for Linux and this kind of processor; pip install the wheel of mixed_gemm, or "
+        "build it here: `pip install --force-reinstall --no-deps .` in the source tree"
+    )
+
+
 def _load() -> tuple[Path | None, str | None]:
     """(path, None) when the ops are there, (path or None, reason) when they are not."""
     if _is_registered():
@@ -78,11 +104,7 @@ def _load() -> tuple[Path | None, str | None]:
     try:
         torch.ops.load_library(str(path))  # type: ignore[no-untyped-call]
     except (OSError, RuntimeError) as error:
-        return path, (
-            f"mixed_gemm: {path} could not be loaded: {error} ({_versions()}). Hint: the library "
-            "is built for Linux with the glibc of the build machine and torch >= 2.10; rebuild it "
-            "here with `pip install --force-reinstall --no-deps .`"
-        )
+        return path, _why_not_loaded(path, error)
     if not _is_registered():
         return path, f"mixed_gemm: {path} loaded but does not register {_PROBE} ({_versions()})"
     return path, None
@@ -90,10 +112,12 @@ def _load() -> tuple[Path | None, str | None]:
 
 def _load_autograd(library: Path | None) -> bool:
     """Whether derivatives are recorded in C++: by a library beside the first one that was built
-    with this very torch (csrc/ops/autograd). Without it kernels in Python do all of it."""
+    with this release of torch (csrc/ops/autograd), whether for CPUs or for CUDA. Without it kernels
+    in Python do all of it."""
     if library is None or os.environ.get(AUTOGRAD) == "python":
         return False
-    beside = library.with_name(f"libmixed_gemm_autograd-{torch.__version__}.so")
+    release = re.sub(r"^([\d.]+)\+.*", r"\1", torch.__version__)  # as CMakeLists.txt names it
+    beside = library.with_name(f"libmixed_gemm_autograd-{release}.so")
     if not beside.is_file():
         return False
     try:

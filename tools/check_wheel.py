@@ -1,9 +1,11 @@
-"""Build the wheel as pip does, and check that what it installs works outside this tree.
+"""Check a wheel: what is in it, that it installs, and that it works outside this tree.
 
-    python tools/check_wheel.py
+    python tools/check_wheel.py              the wheel that pip builds of this tree, CPU ops only
+    python tools/check_wheel.py dist/*.whl   one that anybody may install (tools/make_wheel.py), by
+                                             tools/wheel_faults.py too
 
-CPU ops only, which keeps it to seconds: the CUDA kernels go through the same CMake files and are
-tested in the build folder. Needs setuptools, cmake and ninja in the Python that runs it.
+The first takes seconds: the CUDA kernels go through the same CMake files and are tested in the
+build folder. It needs setuptools, cmake and ninja in the Python that runs it, the second does not.
 """
 
 import os
@@ -11,17 +13,13 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
+import wheel_faults
+
 ROOT = Path(__file__).resolve().parent.parent
-EXPECTED = {
-    "mixed_gemm/__init__.py",
-    "mixed_gemm/py.typed",
-    "mixed_gemm/libmixed_gemm.so",
-    "mixed_gemm/cli/__main__.py",
-    "mixed_gemm_cli/__init__.py",
-}
-TOP_LEVEL = ("mixed_gemm/", "mixed_gemm_cli/", "mixed_gemm-")  # the last is the metadata
+OFFLINE = ("--no-deps", "--no-index")
 
 # Runs in an empty folder, with the wheel's files and nothing of this tree on the path.
 USE_IT = """
@@ -47,29 +45,11 @@ def check_command(script: Path, environment: dict[str, str], version: str) -> No
             sys.exit(f"{' '.join(ask)} says {said!r}, not {version}")
 
 
-def main() -> None:
+def check_installed(wheel: Path) -> None:
+    """It installs without anything else, and what it installs works in an empty folder."""
     with tempfile.TemporaryDirectory() as folder:
-        offline = ("--no-deps", "--no-index")
-        pip(
-            "wheel",
-            *offline,
-            "--no-build-isolation",
-            "-w",
-            folder,
-            str(ROOT),
-            MIXED_GEMM_CUDA="OFF",
-        )
-        (wheel,) = Path(folder).glob("*.whl")
-        if "-py3-none-linux_" not in wheel.name:
-            sys.exit(f"{wheel.name}: the tag must be py3-none-linux_*, the library holds no Python")
-
-        names = set(zipfile.ZipFile(wheel).namelist())
-        strangers = [n for n in names if not n.startswith(TOP_LEVEL)]
-        if not names >= EXPECTED or strangers:
-            sys.exit(f"{wheel.name}: lacks {EXPECTED - names}, has {strangers}")
-
         site = str(Path(folder).resolve() / "site")
-        pip("install", *offline, "--target", site, str(wheel))
+        pip("install", *OFFLINE, "--target", site, str(wheel))
         environment = {**os.environ, "PYTHONPATH": site}
         environment.pop("MIXED_GEMM_LIBRARY", None)
         use_it = [sys.executable, "-c", USE_IT, site]
@@ -77,8 +57,42 @@ def main() -> None:
         check_command(
             Path(site) / "bin" / "mixed-gemm", environment, version=wheel.name.split("-")[1]
         )
-        print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, installs and works")
+    print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, installs and works")
+
+
+def check_build() -> None:
+    """What pip builds of this tree, CPU ops only."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = (*OFFLINE, "--no-build-isolation", "-w", folder)
+        pip("wheel", *options, str(ROOT), MIXED_GEMM_CUDA="OFF")
+        (wheel,) = Path(folder).glob("*.whl")
+        if "-py3-none-linux_" not in wheel.name:
+            sys.exit(f"{wheel.name}: the tag must be py3-none-linux_*, the library holds no Python")
+        names = set(zipfile.ZipFile(wheel).namelist())
+        expected = {*wheel_faults.MODULES, wheel_faults.LIBRARY}
+        strangers = [n for n in names if not n.startswith(wheel_faults.TOP_LEVEL)]
+        if not names >= expected or strangers:
+            sys.exit(f"{wheel.name}: lacks {expected - names}, has {strangers}")
+        check_installed(wheel)
+
+
+def told(faults: Iterable[str]) -> int:
+    """Prints them; the exit status."""
+    found = list(faults)
+    print(*found, sep="\n", end="\n" if found else "")
+    return int(bool(found))
+
+
+def main(arguments: list[str]) -> int:
+    if not arguments:
+        check_build()
+        return 0
+    wheel = Path(arguments[0])
+    status = told(f"{wheel.name}: {fault}" for fault in wheel_faults.faults(wheel))
+    if not status:
+        check_installed(wheel)
+    return status
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

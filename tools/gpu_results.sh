@@ -16,6 +16,9 @@
 #   tools/gpu_results.sh reliability OUT COMMIT [PART...]
 #                                                 12 min, or some of its parts: parts of the table
 #                                                 of tools/reliability_report.py in OUT/reliability
+#   tools/gpu_results.sh wheel OUT WHEEL          2 min: a wheel that was carried there installs beside
+#                                                 the torch of python3, its first products on every
+#                                                 GPU are right, and the GPU tests pass with it
 #   tools/gpu_results.sh counters OUT POINTS      6 s a point of missed_points.py: ncu
 #
 # The parts of `reliability`, as long as they took or should take on an H100 with 16 cores; without
@@ -144,6 +147,15 @@ OPS
       part checked $sweep --count 8000 --seed 1 --label "stages checked" --out "$out/checked.json"
     wait "$sanitizers" || failed=1
     wait "$mistakes" || failed=1
+    ;;
+  wheel)
+    timed install python3 tools/install_times.py wheel "$3" --here
+    cp benchmarks/results/wheel_install_gpu.json "$out/"
+    python3 -m zipfile -e "$3" "$out/unpacked"
+    export MIXED_GEMM_LIBRARY="$out/unpacked/mixed_gemm/libmixed_gemm.so"
+    export MIXED_GEMM_GPU_REPORT="$out/wheel_gpu_test.json"
+    timed gpu-test make gpu-test PYTHON=python3 MIXED_GEMM_LIBRARY="$MIXED_GEMM_LIBRARY" \
+      PYTEST_ARGS="-q -n 8 --dist worksteal"
     ;;
   counters)
     timed counters python3 -m benchmarks.profile_gemm --points "$(paste -sd, "$3")" \

@@ -36,12 +36,14 @@ DEVICES = {
     "8.6": "cuda:sm=86,sms=72,smem=101376",
     "8.9": "cuda:sm=89,sms=142,smem=101376",
     "9.0": "cuda:sm=90,sms=132,smem=232448",
+    "10.0": "cuda:sm=100,sms=148,smem=232448",
+    "12.0": "cuda:sm=120,sms=170,smem=101376",
 }
 ROWS = (1, 16, 64, 256, 1024, 4096)
 SIDE = 4096  # N and K
 SHORT = {"dequantize_dense": "dense"}
 # In a build for these every answer can be had (cmake/CudaArchitectures.cmake).
-ALL_ARCHS = ("80", "89", "90")
+ALL_ARCHS = ("80", "89", "90", "100", "120")
 
 Problem = dict[str, Any]
 HALF = [{"dtype": dtype, "bits": bits} for dtype, bits in

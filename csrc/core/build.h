@@ -1,12 +1,14 @@
-// Which of the kernels that only some architectures have are in this build. The CMake list of
-// architectures decides; a build without CUDA, which only plans, plans for one that has them all.
+// For which GPUs this build has machine code, and which of the kernels that only some of them have.
+// The CMake list of architectures decides; a build without CUDA, which only plans, plans for one
+// that has them all.
 #pragma once
 
 namespace mixed_gemm {
 
 struct Build {
-  bool wgmma = false;  // sm_90a
-  bool fp8 = false;    // sm_89 and newer
+  bool wgmma = false;      // sm_90a
+  bool fp8 = false;        // sm_89 and newer
+  const char* archs = "";  // "80,86,90a", the GPUs that have code; empty without CUDA
 };
 
 constexpr Build this_build() {
@@ -16,6 +18,9 @@ constexpr Build this_build() {
 #endif
 #if defined(MIXED_GEMM_WITH_FP8)
   build.fp8 = true;
+#endif
+#if defined(MIXED_GEMM_CUDA_ARCHS)
+  build.archs = MIXED_GEMM_CUDA_ARCHS;
 #endif
   return build;
 }

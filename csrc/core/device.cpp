@@ -1,5 +1,7 @@
 #include "core/device.h"
 
+#include <cstdlib>
+
 namespace mixed_gemm {
 namespace {
 
@@ -9,11 +11,8 @@ struct Rates {
 };
 // Vendor figures, but the mma rates of sm_90 and its dense (wgmma) rate, which were measured on an
 // H200.
-constexpr Rates kRates[] = {{80, 1555, 312, 250},
-                            {86, 768, 150, 120},
-                            {89, 864, 330, 165},
-                            {90, 4400, 640, 700},
-                            {100, 7000, 640, 1500}};
+constexpr Rates kRates[] = {{80, 1555, 312, 250}, {86, 768, 150, 120},    {89, 864, 330, 165},
+                            {90, 4400, 640, 700}, {100, 7000, 640, 1500}, {120, 1792, 419, 210}};
 
 const Rates& rates_of(int sm) {
   const Rates* best = &kRates[0];
@@ -21,6 +20,31 @@ const Rates& rates_of(int sm) {
     if (r.sm <= sm) best = &r;
   }
   return *best;
+}
+
+std::string capability(int sm) { return std::to_string(sm / 10) + "." + std::to_string(sm % 10); }
+
+// Machine code runs on its generation from its own GPU on: that for 8.0 on 8.6; "90a" on 9.0 alone.
+bool runs(int code, bool alone, int sm) {
+  return code == sm || (!alone && code / 10 == sm / 10 && code < sm);
+}
+
+// Reason why nothing in "80,86,90a" runs on the GPU, or empty.
+std::string why_no_code(const char* archs, int sm) {
+  std::string built;
+  while (*archs) {
+    char* end = nullptr;
+    const auto code = static_cast<int>(std::strtol(archs, &end, 10));
+    if (runs(code, *end == 'a', sm)) return "";
+    built += (built.empty() ? "" : ", ") + capability(code);
+    while (*end && *end != ',') ++end;
+    archs = *end ? end + 1 : end;
+  }
+  if (built.empty()) return "";
+  return "this build has machine code for compute capability " + built + ", and this GPU has " +
+         capability(sm) +
+         ", which runs none of it; build with TORCH_CUDA_ARCH_LIST=" + capability(sm) +
+         ", or move the tensors to the CPU";
 }
 
 constexpr int kLeastSmem = 99 * 1024;  // what 8.6, 8.9 and 12.0 have: every family fits it
@@ -36,13 +60,14 @@ DeviceInfo with_default_rates(DeviceInfo device) {
 
 double dense_tflops(const DeviceInfo& device) { return rates_of(device.sm).dense_tflops; }
 
-std::string why_not_device(const DeviceInfo& device) {
+std::string why_not_device(const DeviceInfo& device, const Build& build) {
   if (device.sm < 80) {
     return "the CUDA kernels need compute capability 8.0 or newer (cp.async, bf16 mma), this GPU "
            "has " +
-           std::to_string(device.sm / 10) + "." + std::to_string(device.sm % 10) +
-           "; move the tensors to the CPU";
+           capability(device.sm) + "; move the tensors to the CPU";
   }
+  const std::string no_code = why_no_code(build.archs, device.sm);
+  if (!no_code.empty()) return no_code;
   if (device.smem_bytes >= kLeastSmem) return "";
   return "the CUDA kernels need " + std::to_string(kLeastSmem) +
          " bytes of shared memory for a block, as every GPU of compute capability 8.0 or newer "
@@ -59,7 +84,7 @@ std::string why_not_smem(int bytes, const DeviceInfo& device) {
 std::string why_not_clusters(const DeviceInfo& device) {
   if (device.sm >= 90) return "";
   return "needs thread block clusters, compute capability 9.0; this device has " +
-         std::to_string(device.sm / 10) + "." + std::to_string(device.sm % 10);
+         capability(device.sm);
 }
 
 }  // namespace mixed_gemm

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "core/build.h"
+
 namespace mixed_gemm {
 
 // A GPU whose kernels may start early (grid/early_start.cuh); sms is 0 for another one.
@@ -49,8 +51,10 @@ DeviceInfo with_default_rates(DeviceInfo device);
 // What the library's dense 16-bit GEMM reaches.
 double dense_tflops(const DeviceInfo& device);
 
-// Reason why a GPU is not served at all, or empty.
-std::string why_not_device(const DeviceInfo& device);
+// Reason why a GPU is not served at all, or empty. One that the build has no machine code for is
+// refused: the library holds no PTX, so that the driver does not make code that nobody has seen out
+// of another architecture's.
+std::string why_not_device(const DeviceInfo& device, const Build& build = this_build());
 
 // Reason why a block cannot have so many bytes of shared memory, or empty.
 std::string why_not_smem(int bytes, const DeviceInfo& device);

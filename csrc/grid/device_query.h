@@ -7,7 +7,7 @@ namespace mixed_gemm {
 
 Status cuda_status(int error, const char* what);
 
-// The CUDA devices of this process, or why there are none (no driver, say).
+// The CUDA devices of this process, or why there are none (no driver, or one that is too old).
 Status cuda_device_count(int& count);
 
 // Queried once per device.

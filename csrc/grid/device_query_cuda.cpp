@@ -27,6 +27,21 @@ DeviceInfo query_device(int device) {
   return with_default_rates(info);
 }
 
+// A driver serves the CUDA runtimes of its generation and of those before.
+std::string why_not_driver() {
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  const auto text = [](int version) {
+    return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+  };
+  return "the CUDA kernels of this build need an NVIDIA driver of CUDA " +
+         text(runtime / 1000 * 1000) + " or newer, and " +
+         (driver > 0 ? "this machine's is of CUDA " + text(driver) : "this machine has none") +
+         "; install a newer driver, or build with the nvcc of an older CUDA (12.0 is the oldest), "
+         "or use the CPU";
+}
+
 }  // namespace
 
 Status cuda_status(int error, const char* what) {
@@ -37,7 +52,9 @@ Status cuda_status(int error, const char* what) {
 
 Status cuda_device_count(int& count) {
   count = 0;
-  return cuda_status(cudaGetDeviceCount(&count), "counting the CUDA devices");
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaErrorInsufficientDriver) return Status(why_not_driver());
+  return cuda_status(error, "counting the CUDA devices");
 }
 
 const DeviceInfo& cuda_device_info(int device) {

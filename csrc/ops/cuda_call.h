@@ -19,6 +19,11 @@ class Call {
         like_(on),
         guard_(on.get_device_index()),
         stream_(current_cuda_stream(on.get_device_index())) {
+    if (info().sm == 0) {  // nothing could be asked of it
+      int count = 0;
+      const Status status = cuda_device_count(count);
+      MIXED_GEMM_CHECK(kUnsupported, status.ok(), op_, status.reason());
+    }
     const std::string reason = why_not_device(info());
     MIXED_GEMM_CHECK(kUnsupported, reason.empty(), op_, reason);
   }

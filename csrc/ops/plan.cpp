@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "block_gemm/family.h"
+#include "core/build.h"
 #include "core/device.h"
 #include "core/printable.h"
 #include "cpu/gemm/gemm_cpu.h"
@@ -19,10 +20,6 @@
 #include "problem/extents.h"
 #include "problem/gemm.h"
 #include "problem/scaled_mm.h"
-
-#ifndef MIXED_GEMM_CUDA_ARCHS
-#define MIXED_GEMM_CUDA_ARCHS ""
-#endif
 
 namespace mixed_gemm {
 namespace {
@@ -195,7 +192,7 @@ std::string env() {
 #endif
   return "{\"version\": " + json_string(MIXED_GEMM_VERSION) +
          ", \"cpu_instruction_set\": " + json_string(cpu_instruction_set()) +
-         ", \"cuda\": " + cuda + ", \"cuda_archs\": " + json_string(MIXED_GEMM_CUDA_ARCHS) +
+         ", \"cuda\": " + cuda + ", \"cuda_archs\": " + json_string(this_build().archs) +
          ", \"layout_version\": " + std::to_string(kLayoutVersion) + "}";
 }
 

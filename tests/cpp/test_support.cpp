@@ -64,6 +64,23 @@ TEST(WhyNot, OldGpusAreRefusedWithTheReason) {
     EXPECT_EQ(why_not_device(device), "");
 }
 
+TEST(WhyNot, GpusWithoutMachineCodeAreRefusedWithTheWayOut) {
+  const auto reason = [](const char* archs, int sm) {
+    return why_not_device({sm, 100, 101376, 0, 0}, Build{true, true, archs});
+  };
+  for (int sm : {80, 86, 87, 89, 90, 120, 121}) EXPECT_EQ(reason("80,90,120", sm), "") << sm;
+  EXPECT_EQ(reason("80,90,120", 100),
+            "this build has machine code for compute capability 8.0, 9.0, 12.0, and this GPU has "
+            "10.0, which runs none of it; build with TORCH_CUDA_ARCH_LIST=10.0, or move the "
+            "tensors to the CPU");
+  EXPECT_NE(reason("80,90,120", 110).find("TORCH_CUDA_ARCH_LIST=11.0"), std::string::npos);
+  EXPECT_NE(reason("86", 80), "");
+  EXPECT_NE(reason("120a", 121), "");  // a letter: that GPU alone
+  EXPECT_EQ(reason("90a,120a", 120), "");
+  EXPECT_EQ(reason("120f", 121), "");
+  EXPECT_EQ(reason("", 110), "");  // without CUDA it plans for every GPU
+}
+
 TEST(WhyNot, SharedMemoryOf99KbRefusesTheLargestTilesOnly) {
   Choice c = *parse_config<GemmProblem>("multistage_m16n128s6");
   c.row = kNumTileConfigs - 1;

@@ -9,6 +9,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+# Before huggingface_hub is imported, which reads it once: a test that asks for a hub which no
+# network reaches would wait for minutes.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
 import hypothesis
 import pytest
 import torch

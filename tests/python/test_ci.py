@@ -56,6 +56,21 @@ def test_hosted_ci_is_the_same(repository: Path) -> None:
         assert re.search(rf"^ +{re.escape(python)}$", workflow, re.MULTILINE), python
 
 
+def test_a_tag_builds_tests_and_attaches(repository: Path) -> None:
+    """In this order; the wheel is tried with the oldest and the newest torch."""
+    workflow = (repository / ".github" / "workflows" / "release.yml").read_text()
+    steps = (
+        "requirements.py --version",
+        "- run: make wheel",
+        'make -C "$RUNNER_TEMP/sdist" test',
+        "install_times.py wheel dist/*.whl",
+        "gh release create",
+    )
+    places = [workflow.index(step) for step in steps]
+    assert places == sorted(places)
+    assert re.findall(r'torch: "(.+?)"', workflow) == [cell.torch for cell in matrix.CELLS]
+
+
 @pytest.mark.parametrize("tool", TOOLS)
 def test_hooks_run_what_lint_runs(repository: Path, tool: str) -> None:
     recipe = (repository / "Makefile").read_text().split("\nlint:\n")[1].split("\n\n")[0]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from support.fake_wheels import CALL_C, compile_c, main_library
+
+import mixed_gemm
 
 CALL = """
 import warnings
@@ -72,6 +76,72 @@ def test_refused_library_names_the_cause(repository: Path, tmp_path: Path) -> No
     assert len(errors) == 5
     for text in (str(broken), "could not be loaded", f"torch {torch.__version__}", "Hint"):
         assert text in errors[0]
+
+
+# What a library needs that is not here -> what is said of it, and what is advised.
+UNMET = {
+    "glibc": (
+        main_library(source=CALL_C.format("sem_wait"), versions={"sem_wait": "GLIBC_9.8"}),
+        ("needs GLIBC 9.8 or newer", f"glibc is {platform.libc_ver()[1]}", "pip install the wheel"),
+    ),
+    "libstdc++": (
+        main_library(source=CALL_C.format("_ZSt1f"), versions={"_ZSt1f": "GLIBCXX_9.8"}),
+        ("needs GLIBCXX 9.8 or newer", "libstdc++ is older", "pip install the wheel"),
+    ),
+    "torch": (
+        main_library(source=CALL_C.format("aoti_torch_of_tomorrow")),
+        ("needs aoti_torch_of_tomorrow", "torch of this process", "install a torch >= 2.10"),
+    ),
+}
+
+
+@pytest.mark.parametrize("unmet", UNMET)
+def test_what_a_library_needs_and_does_not_find_is_named(
+    repository: Path, tmp_path: Path, unmet: str
+) -> None:
+    library, texts = UNMET[unmet]
+    path = tmp_path / "libmixed_gemm.so"
+    path.write_bytes(library.build(tmp_path / "made"))
+    _, _, *errors = run(CALL, repository, MIXED_GEMM_LIBRARY=str(path))
+    for text in (str(path), f"torch {torch.__version__}", "Hint", *texts):
+        assert text in errors[0]
+
+
+ASK_A_GPU = """
+import torch, mixed_gemm
+try:
+    torch.ops.mixed_gemm._device(0)
+except Exception as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("version", "here"),
+    [(12040, "this machine's is of CUDA 12.4"), (None, "this machine has none")],
+)
+def test_a_driver_that_is_too_old_or_missing_is_named(
+    repository: Path, tmp_path: Path, version: int | None, here: str
+) -> None:
+    if not mixed_gemm.env().build["cuda"]:
+        pytest.skip("this build has no CUDA code, and asks no driver")
+    source = tmp_path / "driver.c"
+    answer = "" if version is None else f"*version = {version}; return 0;"
+    source.write_text(f"int cuDriverGetVersion(int* version) {{ {answer} return 3; }}\n")
+    compile_c(source, tmp_path / "libcuda.so.1")
+    (said,) = run(ASK_A_GPU, repository, LD_LIBRARY_PATH=str(tmp_path))
+    for text in ("need an NVIDIA driver of CUDA", "or newer", here, "install a newer driver"):
+        assert text in said
+
+
+def test_a_gpu_without_machine_code_is_refused_with_the_way_out() -> None:
+    build = mixed_gemm.env().build
+    reason = mixed_gemm.why_not(1, 64, 64, device="cuda:sm=110,sms=20,smem=232448")
+    if not build["cuda"]:
+        assert reason is None  # it plans for every GPU
+        return
+    for text in ("machine code for compute capability 8.0", "this GPU has 11.0", "LIST=11.0"):
+        assert text in str(reason)
 
 
 def test_library_without_the_ops_is_refused(repository: Path) -> None:

@@ -61,6 +61,12 @@ def test_only_spills_that_are_named_are_no_faults() -> None:
     assert list(check_sass.faults_of(kernel(LARGE, 8, LDL=1))) == ["has LDL"]
 
 
+def test_a_spill_in_a_mainloop_is_no_fault_where_that_is_named() -> None:
+    name = "void ns::skinny_gemm_kernel<ns::SkinnyGemmConfig<cutlass::half_t, 4, 1, 2>>(int)"
+    assert not list(check_sass.faults_of(kernel(name, 8, "sm_120", LDL=1, STL=1)))
+    assert "has LDL" in list(check_sass.faults_of(kernel(name, 8, "sm_90", LDL=1)))
+
+
 def test_a_serialized_kernel_is_a_fault() -> None:
     name = "void ns::specialized_gemm_kernel<ns::WgmmaScaledConfig<ns::X, 1>>(int)"
     assert list(check_sass.faults_of(kernel(name, 0, "sm_90a", SERIAL=4))) == ["has SERIAL"]
