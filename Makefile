@@ -2,7 +2,8 @@
 # enough (tools/setup_env.sh). Variables: PYTHON, VENV, BUILD, JOBS, PYTEST_ARGS ("-n0 -x": one process,
 # the first failure), and MIXED_GEMM_CUDA as in setup.py.
 #
-#   make demo      quantize a real sentence model and search with it
+#   make demo      quantize a real sentence model and search with it; with the wheel of dist/ or of
+#                  this folder where there is one (WHEEL=FILE names another, WHEEL= builds this tree)
 #   make test      C++ and Python tests that need no GPU, the ABI, the machine code, the wheel
 #   make test-vllm the plug-in inside vLLM, and docs/serving.md, in an environment of its own
 #                  (.venv-vllm, 2.6 GB, kept; VENV_VLLM names another)
@@ -26,6 +27,7 @@ VENV_VLLM ?= .venv-vllm
 BUILD ?= build
 JOBS ?= $(shell nproc)
 DEMO ?= examples/semantic_search.py
+WHEEL ?= $(lastword $(sort $(wildcard dist/mixed_gemm-*.whl mixed_gemm-*.whl)))
 BENCH_ARGS ?= gemm
 MIXED_GEMM_CUDA ?= AUTO
 export PYTHON VENV VENV_VLLM BUILD JOBS
@@ -51,9 +53,14 @@ HAS_GPU := import sys, torch; torch.cuda.is_available() or sys.exit("torch sees 
 
 demo:
 	tools/setup_env.sh demo
+ifneq ($(strip $(WHEEL)),)
+	@echo "demo: installing $(WHEEL) (make demo WHEEL= builds this tree instead)"
+	$(PY) -m pip install --quiet --no-index --no-deps --force-reinstall $(WHEEL)
+else
 	MIXED_GEMM_CUDA=$$(nvidia-smi -L >/dev/null 2>&1 && echo $(MIXED_GEMM_CUDA) || echo OFF) \
 	  $(PY) -m pip install --quiet --no-build-isolation --no-deps .
-	$(PY) $(DEMO)
+endif
+	$(PY) $(DEMO) $(DEMO_ARGS)
 
 # Where there is no GPU to run it on, machine code of two generations, with every family in it, is
 # enough for the tests, and half of what a wheel compiles.

@@ -200,29 +200,59 @@ def variants(device: str) -> list[tuple[str, str, torch.dtype]]:
     return rows
 
 
-def print_table(results: list[Result], corpus: Corpus) -> None:
-    header = ("weights", "on", "activations", "Linear MB", "cosine mean", "min", "top-1 = fp32")
-    header += ("right topic", f"{len(corpus.sentences)} texts ms", "1 query ms")
-    rows = [
-        (
-            r.weights,
-            r.device,
-            r.dtype,
-            f"{r.weight_mb:.2f}",
-            f"{r.cosine_mean:.5f}",
-            f"{r.cosine_min:.5f}",
-            f"{r.top1_agreement:.1%}",
-            f"{r.right_topic:.1%}",
-            f"{r.encode_ms:.1f}",
-            f"{r.query_ms:.2f}",
+def of_float32(part: float, whole: float) -> str:
+    return "" if part == whole else f"({part / whole:.2f})"
+
+
+def rows_of_table(results: list[Result], corpus: Corpus) -> list[tuple[str, ...]]:
+    """The header, then a row for each variant; in brackets, over float32."""
+    base, queries = results[0], len(corpus.queries)
+    rows = [("weights", "on", "size", "", "time", "", "same answer", "closeness")]
+    for r in results:
+        rows.append(
+            (
+                r.weights,
+                r.device,
+                f"{r.weight_mb:.1f} MB",
+                of_float32(r.weight_mb, base.weight_mb),
+                f"{r.encode_ms:.0f} ms",
+                of_float32(r.encode_ms, base.encode_ms),
+                f"{round(r.top1_agreement * queries)} of {queries}",
+                f"{r.cosine_mean:.4f}",
+            )
         )
-        for r in results
-    ]
-    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
-    for row in (header, tuple("-" * w for w in widths), *rows):
-        aligned = zip(row, widths, (str.ljust,) * 3 + (str.rjust,) * len(row), strict=False)
-        cells = (align(text, width) for text, width, align in aligned)
-        print("  ".join(cells).rstrip())
+    return rows
+
+
+def print_table(results: list[Result], corpus: Corpus) -> None:
+    rows = rows_of_table(results, corpus)
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    rows.insert(1, tuple("-" * width for width in widths))
+    print()
+    for row in rows:
+        aligned = zip(row, widths, (str.ljust,) * 2 + (str.rjust,) * len(row), strict=False)
+        print("  ".join(align(text, width) for text, width, align in aligned).rstrip())
+    print(
+        f"""
+size         of the weights of the linear layers; in brackets, over float32
+time         to encode {len(corpus.sentences)} sentences
+same answer  queries whose best sentence is the one of float32
+closeness    cosine between an embedding and that of float32, mean; 1 is the same direction
+int8, int4   weights in 8 or 4 bits, activations in floating point; w8a8: both in 8 bits"""
+    )
+
+
+def print_details(results: list[Result]) -> None:
+    """What the table leaves out."""
+    print("\nweights, on: least cosine, queries with the right topic, time of one query")
+    for r in results:
+        numbers = f"{r.cosine_min:.5f}  {r.right_topic:.1%}  {r.query_ms:.2f} ms"
+        print(f"  {r.name:<13} {numbers}, {r.dtype} activations")
+    for weights, cosine in cpu_cuda_agreement(results).items():
+        print(
+            f"  {weights} on CPU and CUDA: cosine mean {cosine['mean']:.6f}, min "
+            f"{cosine['min']:.6f}"
+        )
 
 
 def search(
@@ -263,6 +293,9 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--query", action="append", default=[], help="ask this; may be repeated")
     parser.add_argument("--repeats", type=int, default=3, help="timed runs of each (default 3)")
+    parser.add_argument(
+        "--verbose", action="store_true", help="also what stays dense and why, and more numbers"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
     arguments = parser.parse_args()
     if arguments.device is None:
@@ -286,7 +319,7 @@ def main() -> int:
         quantized[weights] = copy.deepcopy(model)
         report = mixed_gemm.quantize_(quantized[weights], **arguments_of)
         if not arguments.json:
-            print(f"{weights}: {report}")
+            print(f"{weights}: {report if arguments.verbose else summary(report)}")
 
     results: list[Result] = []
     for weights, device, dtype in variants(arguments.device):
@@ -295,6 +328,12 @@ def main() -> int:
         results.append(measure(weights, encoder, corpus, first, arguments.repeats))
         results[-1].answers = search(encoder, results[-1].embeddings, corpus, shown)
     return report_results(results, corpus, arguments)
+
+
+def summary(report: mixed_gemm.Report) -> str:
+    """In a line."""
+    first = str(report).splitlines()[0]
+    return f"{first}; {len(report.skipped)} matrices stay dense (--verbose says why)"
 
 
 def report_results(results: list[Result], corpus: Corpus, arguments: argparse.Namespace) -> int:
@@ -321,14 +360,10 @@ def report_results(results: list[Result], corpus: Corpus, arguments: argparse.Na
             )
         )
     else:
-        print()
-        print_table(results, corpus)
-        for weights, cosine in agreement.items():
-            print(
-                f"{weights} on CPU and CUDA: cosine mean {cosine['mean']:.6f}, min "
-                f"{cosine['min']:.6f}"
-            )
         print_search(results)
+        if arguments.verbose:
+            print_details(results)
+        print_table(results, corpus)
     for failure in failures:
         print(f"FAILED {failure}", file=sys.stderr)
     return 1 if failures else 0

@@ -12,7 +12,7 @@ from . import _library
 from . import ops as ops  # so that type checkers know these
 from . import quantization as quantization
 from . import selection as selection
-from .environment import env
+from .doctor.environment import env
 from .formats import CheckpointError, CheckpointWarning, open_checkpoint, save_checkpoint
 from .integrations.transformers import enable_transformers, from_pretrained
 from .integrations.transformers.registration import register_when_imported as _register

@@ -20,10 +20,10 @@ PICTURE = ROOT / "docs" / "imports.svg"
 PLACES = {
     "cli": (0, 0),
     "__init__": (1, 0),
-    "reference": (1, 1),
+    "reference": (4, 2),
     "integrations": (2, 0),
+    "doctor": (3, 1),
     "parallel": (2, 1),
-    "environment": (3, 1),
     "quantization": (3, 0),
     "formats": (4, 0),
     "selection": (4, 1),

@@ -35,7 +35,7 @@ ROOMS = (
     Room("quantization", 5, "quantize_, methods"),
     Room("selection", 5, "plan, tune, bench"),
     Room("parallel", 5, "several GPUs"),
-    Room("environment", 5, "env()"),
+    Room("doctor", 6, "env(), what runs here and why not"),
     Room("integrations", 6, "transformers, vLLM"),
     Room("__init__", 7, "the public names"),
     Room("cli", 8, "the command mixed-gemm"),

@@ -7,11 +7,13 @@ from .awq_gemm import AwqGemm
 from .block_quant_gemm import BlockQuantGemm
 from .fp8 import Fp8
 from .gemm import Gemm
+from .gemm_peers import GemmPeers
 from .qconv2d import Qconv2d
 from .scaled_mm import ScaledMm
 
 BENCHMARKS: tuple[type[Benchmark], ...] = (
     Gemm,
+    GemmPeers,
     ScaledMm,
     Fp8,
     AwqGemm,

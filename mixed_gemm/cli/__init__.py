@@ -5,7 +5,8 @@ The folder is installed twice. As ``mixed_gemm_cli`` it is what ``mixed-gemm`` r
 the parents of a package first, and ``mixed_gemm`` imports torch, which takes seconds. So help,
 ``--version`` and wrong usage are answered at once, as long as modules of this folder import torch,
 mixed_gemm and rich inside of functions only, and name mixed_gemm in full: it is not their parent.
-As ``mixed_gemm.cli`` it serves ``python -m mixed_gemm.cli``, which waits for torch.
+As ``mixed_gemm.cli`` it serves ``python -m mixed_gemm.cli``, which waits for torch; after an
+install ``python -m mixed_gemm_cli`` is the command that does not.
 
 Exit status: 0 done, 1 it failed (the reason is on stderr), 2 the command line is wrong. With
 ``--json`` stdout holds one JSON object and nothing else.

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import bench, convert, demo, env, eval, inspect, output, quantize, tune
+from . import bench, convert, demo, doctor, env, eval, inspect, output, quantize, tune
 
 app = typer.Typer(
     name="mixed-gemm",
@@ -23,6 +23,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "convert": convert.command,
     "inspect": inspect.command,
     "eval": eval.command,
+    "doctor": doctor.command,
     "env": env.command,
     "demo": demo.command,
     "bench": bench.command,

@@ -20,6 +20,7 @@ from .options import (
     N,
     ZeroMode,
     Zeros,
+    device_text,
     named_path,
     parse_device,
     parse_rows,
@@ -65,12 +66,14 @@ def command(
 
     Copies of the weights are rotated, so that no cache serves them.
     """
-    import mixed_gemm
-
+    rows = parse_rows(m)
+    device_text(device)
     if out is not None:
         refuse_to_overwrite(out, force)
+    import mixed_gemm
+
     result = mixed_gemm.selection.bench(
-        n, k, m=parse_rows(m), dtype=dtype.torch, bits=bits, group_size=group_size,
+        n, k, m=rows, dtype=dtype.torch, bits=bits, group_size=group_size,
         zero_mode=zero_mode.value, device=parse_device(device),
     )  # fmt: skip
     data = {"meta": result.meta, "rows": list(result.rows)}

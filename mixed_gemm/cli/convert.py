@@ -19,13 +19,14 @@ def command(
 
     Integers, scales and zero points keep their bits; one layer at a time is in memory.
     """
+    most = shard_bytes(shard_size)
     from mixed_gemm import open_checkpoint, save_checkpoint
 
     checkpoint = open_checkpoint(source)
     save_checkpoint(
         checkpoint,
         target,
-        max_shard_bytes=shard_bytes(shard_size),
+        max_shard_bytes=most,
         overwrite=force,
         progress=True,
     )

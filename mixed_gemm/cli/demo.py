@@ -101,9 +101,9 @@ def command(
 
     Fails when a result is outside its error bound.
     """
+    where = parse_device(device)
     import torch
 
-    where = parse_device(device)
     with torch.no_grad():
         results = check(n, k, where)
     failed = [r for r in results if not r.ok]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import Device, DType, GroupSize, Json, parse_device
+from .options import Device, DType, GroupSize, Json, device_text, parse_device
 from .output import note, print_json, reports_errors, say
 
 if TYPE_CHECKING:
@@ -197,14 +197,15 @@ def command(
     costs, in groups by the rule of mixed-gemm quantize. A model with missing weights is refused.
     Needs transformers and accelerate; --tasks needs lm-eval, too.
     """
-    import mixed_gemm
-    from mixed_gemm.integrations.transformers.registration import require_transformers
-
     if not model:
         raise typer.BadParameter("MODEL must name a folder, a file or a hub id, got an empty text")
     names = [x for x in tasks.split(",") if x]
     if not (texts or names):
         raise typer.BadParameter("give a TEXT, or --tasks")
+    device_text(device)
+    import mixed_gemm
+    from mixed_gemm.integrations.transformers.registration import require_transformers
+
     require_transformers()
     from mixed_gemm.quantization.positions import longest_input
 

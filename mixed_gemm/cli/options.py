@@ -63,10 +63,11 @@ def device_text(text: str) -> str:
 
 def parse_device(text: str) -> torch.device:
     """A device that is there; "" is the current CUDA device when there is one, else the CPU."""
+    named = device_text(text)
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    name = device_text(text) or ("cuda" if count else "cpu")
+    name = named or ("cuda" if count else "cpu")
     if name != "cpu" and int(name.partition(":")[2] or 0) >= count:
         raise ValueError(f"there is no {name}: torch sees {count} CUDA devices")
     return torch.device(name)

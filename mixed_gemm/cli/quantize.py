@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .inspect import print_summary, summary
-from .options import Device, Force, Json, ShardSize, Source, Target, parse_device, shard_bytes
+from .options import (
+    Device,
+    Force,
+    Json,
+    ShardSize,
+    Source,
+    Target,
+    device_text,
+    parse_device,
+    shard_bytes,
+)
 from .output import note, print_json, reports_errors, say
 
 WINDOW = 512  # tokens that calibrate together, or what the model was made for
@@ -134,6 +144,8 @@ def command(
     at a time is in memory; with it one block of the model is, and blocks that are done wait in
     TARGET.partial: run the same command again after an interruption.
     """
+    device_text(device)
+    most = shard_bytes(shard_size)
     from mixed_gemm import open_checkpoint, save_checkpoint
     from mixed_gemm.formats.save import refuse_target
     from mixed_gemm.quantization import CalibratedCheckpoint, DenseCheckpoint
@@ -149,7 +161,6 @@ def command(
         "ragged": ragged,
     }
     parse_device(device)  # also where no method runs on it
-    most = shard_bytes(shard_size)
     plain = ("rtn" if bits in FEWER_BITS else None) if calibration else method
     dense = DenseCheckpoint(source, scheme, method=plain, **options)
     refuse_target(dense, target, overwrite=force)  # before what may take hours

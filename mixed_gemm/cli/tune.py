@@ -43,11 +43,12 @@ def command(
 
     Takes about a second for each number of rows.
     """
+    rows, where = parse_rows(m), device_text(device)
     import mixed_gemm
 
     results = mixed_gemm.tune(
-        n, k, m=parse_rows(m), dtype=dtype.torch, bits=bits, group_size=group_size,
-        zero_mode=zero_mode.value, device=device_text(device), save=save,
+        n, k, m=rows, dtype=dtype.torch, bits=bits, group_size=group_size,
+        zero_mode=zero_mode.value, device=where, save=save,
     )  # fmt: skip
     if json:
         print_json({"saved": save, "results": [asdict(result) for result in results]})

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -86,4 +87,26 @@ def test_templates_ask_for_the_environment(repository: Path) -> None:
     ]
     assert len(templates) == 3
     for template in templates:
-        assert "mixed-gemm env" in template.read_text(), template.name
+        assert "mixed-gemm doctor" in template.read_text(), template.name
+
+
+@pytest.mark.parametrize("wheels", [(), ("0.1.0",), ("0.1.0", "0.2.0")], ids=str)
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_the_demo_takes_the_newest_wheel_beside_it(
+    wheels: tuple[str, ...], repository: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "dist").mkdir()
+    names = [f"dist/mixed_gemm-{x}-py3-none-manylinux_2_28_x86_64.whl" for x in wheels]
+    for name in names:
+        (tmp_path / name).touch()
+
+    def planned(*arguments: str) -> str:
+        command = ["make", "-n", "-f", str(repository / "Makefile"), "demo", *arguments]
+        return subprocess.run(
+            command, cwd=tmp_path, capture_output=True, check=True, text=True
+        ).stdout
+
+    builds = "--no-build-isolation --no-deps ."
+    assert (builds in planned()) == (not wheels)
+    assert f"--force-reinstall {names[-1]}" in planned() if names else True
+    assert builds in planned("WHEEL=") and "another.whl" in planned("WHEEL=another.whl")

@@ -89,15 +89,41 @@ def test_demo_status_follows_the_cosines(
     rows = [("float32", "cpu", 1.0), ("int8", "cpu", int8), ("int4", "cpu", int4)]
     results = [result(demo, *row) for row in rows]
     corpus = demo.Corpus(["a", "b", "c"], ["t"] * 3, ["q"], ["t"])
-    arguments = argparse.Namespace(json=as_json, device="cpu")
+    arguments = argparse.Namespace(json=as_json, device="cpu", verbose=False)
     assert demo.report_results(results, corpus, arguments) == status
     captured = capsys.readouterr()
     assert captured.err.count("FAILED") == status
     if as_json:
         assert len(json.loads(captured.out)["failures"]) == status
     else:
-        assert "cosine mean" in captured.out
-        assert captured.out.count("an answer") == 3
+        before, table = captured.out.split("\nweights  on ")
+        assert before.count("an answer") == 3 and "least cosine" not in before
+        rows = [line.split() for line in table.splitlines()[2:5]]
+        assert [row[0] for row in rows] == ["float32", "int8", "int4"]
+        assert rows[2] == ["int4", "cpu", "1.5", "MB", "2", "ms", "1", "of", "1", f"{int4:.4f}"]
+
+
+def test_demo_tells_what_stays_dense_in_a_line(demo: ModuleType) -> None:
+    model = torch.nn.Sequential(torch.nn.Embedding(8, 128), torch.nn.Linear(128, 64))
+    report = demo.mixed_gemm.quantize_(model)
+    assert len(str(report).splitlines()) > 1
+    assert demo.summary(report).endswith("; 1 matrices stay dense (--verbose says why)")
+    assert "\n" not in demo.summary(report)
+
+
+def test_demo_tells_more_when_asked(demo: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    demo.print_details([result(demo, "int8", device, 1.0) for device in ("cpu", "cuda")])
+    said = capsys.readouterr().out
+    assert said.count("100.0%") == 2 and "int8 on CPU and CUDA" in said
+
+
+def test_demo_compares_sizes_and_times_with_float32(demo: ModuleType) -> None:
+    rows = [result(demo, *row) for row in (("float32", "cpu", 1.0), ("int8", "cpu", 0.9995))]
+    rows[1].weight_mb, rows[1].encode_ms = 0.4, 1.0
+    corpus = demo.Corpus(["a"], ["t"], ["q"] * 42, ["t"] * 42)
+    header, first, second = demo.rows_of_table(rows, corpus)
+    assert len(header) == len(first) and first[3] == first[5] == ""
+    assert second[2:7] == ("0.4 MB", "(0.27)", "1 ms", "(0.50)", "42 of 42")
 
 
 def test_demo_compares_cpu_and_cuda(demo: ModuleType) -> None:

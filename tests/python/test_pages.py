@@ -76,6 +76,7 @@ def test_the_tour_has_ten_questions_and_a_file_for_each() -> None:
         "compare_schemes.py",
         "draw_docs.py",
         "write_checkpoint_keys.py",
+        "write_gains.py",
         "write_parallel.py",
         "write_quality.py",
         "write_serving.py",

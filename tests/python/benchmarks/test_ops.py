@@ -12,10 +12,11 @@ from support.bench_rows import H200, SMALL
 import mixed_gemm
 from benchmarks import timed
 from benchmarks.benchmark import Benchmark, Case, Effort
-from benchmarks.ops import BENCHMARKS
+from benchmarks.ops import BENCHMARKS, peer_libraries
 from benchmarks.ops.awq_gemm import AwqGemm, AwqOperands
 from benchmarks.ops.block_quant_gemm import BlockOperands, round_blocks
 from benchmarks.ops.gemm import Gemm, GemmOperands, configs_of
+from benchmarks.ops.gemm_peers import GemmPeers
 from benchmarks.ops.qconv2d import RESNET_50, Layer, Qconv2d
 from benchmarks.ops.scaled_mm import FP8_ON_HOPPER, ScaledMm, ScaledOperands
 from benchmarks.row import Point
@@ -47,6 +48,7 @@ def tensors(case: Case, count: int = 2) -> list[torch.Tensor]:
         (Gemm, "", 78, {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096}),
         (Gemm, "--suite w8a16", 36, {1, 4, 8, 16, 32, 64, 128, 256, 1024}),
         (ScaledMm, "--ours-only", 36, {1, 16, 32, 64, 128, 256, 512, 1024, 4096}),
+        (GemmPeers, "", 18, {1, 16, 64, 256, 1024, 4096}),
         (AwqGemm, "", 54, {1, 2, 4, 8, 16, 32, 64, 128, 1024}),
         (AwqGemm, "--m 3 --shapes 64:128,128:64", 2, {3}),
     ),
@@ -188,3 +190,35 @@ def test_convolutions_move_their_pixels_once() -> None:
     pixels = 2 * 2 * 64 * (56 * 56 + 28 * 28)
     assert dense.nbytes == pixels + 2 * 64 * 576
     assert ours.nbytes == pixels + 64 * 576 / 2 + 2 * 64, "one block of channels"
+
+
+def test_peers_are_timed_beside_ours_where_they_are_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(peer_libraries, "installed", lambda name: False)
+    found = cases(made(GemmPeers), Point(64, 128, 2))
+    assert [(case.op, case.scheme.dtype) for case in found] == [
+        (timed.GEMM, "float32"), (timed.DENSE, "float32"),
+        (timed.GEMM, "bfloat16"), (timed.DENSE, "bfloat16"), (timed.ATEN, "bfloat16"),
+    ]  # fmt: skip
+    assert len({len(case.calls) for case in found if case.scheme.bits == 4}) == 1
+
+
+@pytest.mark.parametrize(("level", "most"), [(0, 1e-5), (4, 0.02)])
+def test_onnx_runtime_multiplies_what_it_is_given(level: int, most: float) -> None:
+    for package in ("onnx", "onnxruntime"):
+        pytest.importorskip(package, reason="optional: timed where it is installed")
+    a, scales = torch.randn(5, 512), torch.rand(64, 4)
+    codes = torch.randint(0, 16, (64, 512), dtype=torch.uint8)
+    weight = ((codes.double() - 8).view(64, 4, 128) * scales[..., None]).view(64, 512)
+    (call,) = peer_libraries.matmul_nbits(a, [codes], scales, level)
+    exact = a.double() @ weight.t()
+    assert (call().double() - exact).norm() / exact.norm() < most
+
+
+def test_bitsandbytes_multiplies_what_it_is_given() -> None:
+    pytest.importorskip("bitsandbytes", reason="optional: timed where it is installed")
+    a, weight = torch.randn(5, 512).bfloat16(), torch.randn(64, 512).bfloat16()
+    (call,) = peer_libraries.nf4(a, [weight])
+    exact = a.double() @ weight.double().t()
+    assert (call().double() - exact).norm() / exact.norm() < 0.15  # of NF4: about 0.09

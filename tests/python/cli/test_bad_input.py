@@ -71,6 +71,7 @@ class Inputs:
             "inspect": f"inspect --check -- {self.quantized}",
             "eval": f"eval --device=cpu -- {self.dense} {self.text}",
             "eval, rounded": f"eval --bits=4 --group-size=32 -- {self.dense} {self.text}",
+            "doctor": "doctor --device=cpu --",
             "env": "env --",
             "demo": "demo --n=64 --k=128 --device=cpu --",
             "bench": "bench --m=1 --device=cpu -- 64 128",

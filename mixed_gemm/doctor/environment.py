@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from . import _library
-from .ops.problem import LAYOUT_VERSION
+from .. import _library
+from ..ops.problem import LAYOUT_VERSION
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,112 @@
+"""int4 products of other libraries, where their wheels are installed, on random weights in the form
+that each stores: bitsandbytes (0.50.2), ONNX Runtime on the CPU (1.32), vLLM on a GPU (0.26.0).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mixed_gemm.selection.timing import Call
+
+NF4_BLOCK = 64
+GROUP = 128
+
+
+def installed(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def nf4(a: Tensor, weights: Sequence[Tensor]) -> list[Call]:
+    """bitsandbytes' product with weights ``[N, K]`` of its 4-bit floating-point numbers, each block
+    of 64 with a scale."""
+    functional: Any = importlib.import_module("bitsandbytes.functional")
+    matmul: Any = importlib.import_module("bitsandbytes").matmul_4bit
+    stored = [functional.quantize_4bit(w, blocksize=NF4_BLOCK, quant_type="nf4") for w in weights]
+    return [partial(matmul, a, w.t(), state) for w, state in stored]
+
+
+def matmul_nbits(a: Tensor, codes: Sequence[Tensor], scales: Tensor, level: int) -> list[Call]:
+    """ONNX Runtime's product on the CPU.
+
+    Args:
+        a: float32 ``[M, K]``. codes: uint8 ``[N, K]`` of 0 to 15, the zero point being 8. scales:
+            float32 ``[N, K / 128]``.
+        level: of accuracy: 0 multiplies float32, 4 rounds the activations to int8.
+    """
+    runtime: Any = importlib.import_module("onnxruntime")
+    onnx: Any = importlib.import_module("onnx")
+    helper, numbers = onnx.helper, onnx.numpy_helper
+    k, n = a.shape[1], codes[0].shape[0]
+    node = helper.make_node(
+        "MatMulNBits", ["a", "b", "scales"], ["y"], domain="com.microsoft",
+        K=k, N=n, bits=4, block_size=GROUP, accuracy_level=level,
+    )  # fmt: skip
+    ends = [helper.make_tensor_value_info(x, onnx.TensorProto.FLOAT, None) for x in ("a", "y")]
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    inputs = {"a": a.numpy()}
+
+    def run(session: Any) -> Tensor:
+        return torch.from_numpy(session.run(None, inputs)[0])
+
+    calls: list[Call] = []
+    for code in codes:
+        blocks = code.view(n, k // GROUP, GROUP // 2, 2)
+        packed = blocks[..., 0] | blocks[..., 1] << 4
+        held = [
+            numbers.from_array(packed.numpy(), "b"),
+            numbers.from_array(scales.reshape(-1).numpy(), "scales"),
+        ]
+        graph = helper.make_graph([node], "product", ends[:1], ends[1:], held)
+        versions = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+        model = helper.make_model(graph, opset_imports=versions, ir_version=10)
+        session = runtime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        calls.append(partial(run, session))
+    return calls
+
+
+def marlin(a: Tensor, words: Sequence[Tensor], scales: Tensor) -> list[Call]:
+    """vLLM's product of float16 with int4 in groups of 128.
+
+    Args:
+        a: ``[M, K]``. words: int32 ``[K / 16, 2 * N]``. scales: ``[K / 128, N]``.
+    """
+    importlib.import_module("vllm._C")
+    uint4b8: Any = importlib.import_module("vllm.scalar_type").scalar_types.uint4b8
+    count = torch.cuda.get_device_properties(a.device).multi_processor_count
+    workspace = torch.zeros(4 * count, dtype=torch.int, device=a.device)
+    (m, k), n = a.shape, scales.shape[1]
+    none = None
+    op = torch.ops._C.marlin_gemm
+    return [
+        partial(
+            op, a, none, w, none, scales, none, none, none, none, none, workspace, uint4b8.id,
+            m, n, k, True, False, True, False,
+        )
+        for w in words
+    ]  # fmt: skip
+
+
+def machete(a: Tensor, words: Sequence[Tensor], scales: Tensor) -> list[Call]:
+    """vLLM's product for compute capability 9.0 of float16 with int4 in groups of 128.
+
+    Args:
+        a: ``[M, K]``. words: int32 ``[N, K / 8]``. scales: ``[K / 128, N]``.
+    """
+    importlib.import_module("vllm._C")
+    uint4b8: Any = importlib.import_module("vllm.scalar_type").scalar_types.uint4b8
+    pack, op, dtype = torch.ops._C.machete_prepack_B, torch.ops._C.machete_mm, a.dtype
+    stored = [pack(w.t(), dtype, uint4b8.id, dtype) for w in words]
+    none = None
+    return [
+        partial(op, a, w, uint4b8.id, dtype, scales, none, GROUP, none, none, none) for w in stored
+    ]

@@ -1,0 +1,89 @@
+"""One call of every public op against ``mixed_gemm.reference``, in about a second for a device.
+
+The numbers are drawn on the CPU, where the reference computes as well, and are the same for every
+device. ``PRODUCTS`` has a check for each op; its result is the error over the bound of a correct
+kernel, so that above 1 the op is wrong, and infinite where bits must be equal and are not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from .. import ops
+from ..selection.planning import why_not
+from . import of_activations, of_products, of_weights
+from .draw import Here, K, M, N
+
+
+@dataclass(frozen=True)
+class Product:
+    """What came of one op on one device.
+
+    Attributes:
+        op: name. device: as torch names it. seconds: of the call and its reference.
+        error_over_bound: above 1 is wrong; None where the op did not run.
+        skipped: why it cannot run there, or None. failure: the error that it raised, or None.
+    """
+
+    op: str
+    device: str
+    seconds: float
+    error_over_bound: float | None = None
+    skipped: str | None = None
+    failure: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """False for a fault; what cannot run on this device is none."""
+        if self.skipped is not None:
+            return True
+        return self.error_over_bound is not None and self.error_over_bound <= 1
+
+
+PRODUCTS: dict[str, Callable[[Here], float]] = {
+    "fpA_intB_gemm": lambda here: of_products.gemm(here, ops.fpA_intB_gemm),
+    "fpA_intB_gemm_config": of_products.gemm_by_name,
+    "scaled_mm": lambda here: of_products.scaled(here, "plain"),
+    "scaled_mm of float8": lambda here: of_products.scaled(here, "float8"),
+    "scaled_mm_azp": lambda here: of_products.scaled(here, "azp"),
+    "scaled_mm_dynamic": of_products.scaled_mm_dynamic,
+    "block_quant_gemm": of_products.block_quant_gemm,
+    "awq_gemm": of_products.awq_gemm,
+    "qconv2d": of_products.qconv2d,
+    "qconv2d_int8": of_products.qconv2d_int8,
+    "quantize_per_token": of_activations.quantize_per_token,
+    "quantize_per_tensor": of_activations.quantize_per_tensor,
+    "quantize_fp8": of_activations.quantize_fp8,
+    "pack_weights, unpack_weights": of_weights.pack_weights,
+    "pack_conv_weights": of_weights.pack_conv_weights,
+    "dequantize_weights": of_weights.dequantize_weights,
+    "awq_dequantize": of_weights.awq_dequantize,
+    "awq_repack": of_weights.awq_repack,
+    "gptq_repack": of_weights.gptq_repack,
+}
+
+
+def why_skipped(op: str, device: str) -> str | None:
+    """Why a GPU on which the library runs has no kernel for this one."""
+    if op != "scaled_mm of float8":
+        return None
+    refused = why_not(M, N, K, dtype=torch.float8_e4m3fn, device=device)
+    return None if refused is None else "; ".join(refused.reasons)
+
+
+def multiply(op: str, device: str) -> Product:
+    """The check of one op on one device. No exception of an op leaves it."""
+    begun = time.perf_counter()
+    try:
+        reason = why_skipped(op, device)
+        if reason is not None:
+            return Product(op, device, 0.0, skipped=reason)
+        ratio = PRODUCTS[op](Here(device))
+    except Exception as error:
+        failure = f"{type(error).__name__}: {error}"
+        return Product(op, device, time.perf_counter() - begun, failure=failure)
+    return Product(op, device, time.perf_counter() - begun, error_over_bound=ratio)
