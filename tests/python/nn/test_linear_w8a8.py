@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.built import has_code
 from torch import Tensor, nn
 
 import mixed_gemm
@@ -564,10 +565,11 @@ def test_plan_says_where_float8_runs() -> None:
     for n in (4096, 4095):
         hopper = mixed_gemm.plan(16, n, 4096, dtype=float8, device=GPUS["sm_90"])
         assert hopper.family == "wgmma"
-    behind = GPUS["sm_90"].replace("sm=90", "sm=100")
-    torchs = mixed_gemm.plan(16, 4096, 4096, dtype=float8, device=behind)
-    assert (torchs.family, torchs.selected) == ("torch", "torch._scaled_mm")
-    assert "behind compute capability 9.0" in torchs.reason
+    if has_code(100):
+        behind = GPUS["sm_90"].replace("sm=90", "sm=100")
+        torchs = mixed_gemm.plan(16, 4096, 4096, dtype=float8, device=behind)
+        assert (torchs.family, torchs.selected) == ("torch", "torch._scaled_mm")
+        assert "behind compute capability 9.0" in torchs.reason
     assert mixed_gemm.plan(16, 4096, 4096, dtype=float8, device=GPUS["sm_89"]).family == "scaled"
     refusal = mixed_gemm.why_not(16, 4096, 4096, dtype=float8, device=GPUS["sm_86"])
     assert refusal is not None and "compute capability 8.9 or newer, got 8.6" in str(refusal)

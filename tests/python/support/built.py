@@ -1,0 +1,14 @@
+"""What the library under test was built for."""
+
+from __future__ import annotations
+
+import mixed_gemm
+
+
+def has_code(sm: int) -> bool:
+    """Of this build, whose machine code runs on its generation from its own GPU on; one without
+    CUDA plans for every GPU."""
+    built = [
+        int(arch.rstrip("af")) for arch in mixed_gemm.env().build["cuda_archs"].split(",") if arch
+    ]
+    return not built or any(arch // 10 == sm // 10 and arch <= sm for arch in built)
