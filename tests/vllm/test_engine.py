@@ -19,6 +19,9 @@ from benchmarks.serving.rows import ROWS, Row
 from mixed_gemm.integrations import vllm as plugin
 
 COUNT = 12
+# A last bit of bfloat16 between the layers moves an activation by a step of float8, which may be
+# 1/16 of it: no lead of a random model outlasts more tokens.
+COUNT_OF_FLOAT8 = 4
 WEIGHTS = {row.name: row for row in ROWS}
 # The dtypes take turns, so that each row runs once and each dtype with a third of them; what all of
 # them give, benchmarks/serving/tokens.py notes.
@@ -57,19 +60,20 @@ def test_tokens_are_those_of_transformers(
     small: Path, tmp_path: Path, name: str, dtype: str
 ) -> None:
     row: Row = WEIGHTS[name]
+    count = COUNT_OF_FLOAT8 if name.startswith("FP8") else COUNT
     folder = write(row, small, tmp_path / "model")
     model = engine.load(folder, dtype)
-    wanted = engine.continuation(model, prompts(small), COUNT)
+    wanted = engine.continuation(model, prompts(small), count)
     with engine.engine(folder, dtype) as llm:
         assert kernels(llm) == {row.kernel}
         watch = bits.Watch(llm)
-        found = engine.tokens(llm, wanted.prompt, COUNT)
+        found = engine.tokens(llm, wanted.prompt, count)
         calls = watch.end()
         # From the cache of prefixes, and beside others.
-        assert engine.tokens(llm, wanted.prompt, COUNT) == found
+        assert engine.tokens(llm, wanted.prompt, count) == found
     layers = {name for name, _, _ in calls}
     assert len(layers) == 4 * SMALL["num_hidden_layers"]
-    assert bits.same_bits(model, calls) == len(calls) >= COUNT * len(layers)
+    assert bits.same_bits(model, calls) == len(calls) >= count * len(layers)
     assert found == wanted.tokens, f"the best token led by {min(wanted.leads):.3f}"
 
 
