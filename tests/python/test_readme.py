@@ -221,7 +221,6 @@ def folder(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (dense / "config.json").write_text(json.dumps(tiny_llama.CONFIG))
     gguf_files.tiny(kinds=("Q4_K", "Q6_K")).write(tmp_path / "model.gguf")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     return tmp_path
 
 

@@ -81,8 +81,7 @@ class Inputs:
 
 
 @pytest.fixture(autouse=True)
-def offline_and_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+def quiet() -> None:
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
 

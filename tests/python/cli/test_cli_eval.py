@@ -65,9 +65,8 @@ def test_a_text_that_is_not_there_and_a_window_of_one_are_usage_errors(text: Pat
 
 
 @pytest.fixture
-def transformers(monkeypatch: pytest.MonkeyPatch) -> Any:
+def transformers() -> Any:
     module = pytest.importorskip("transformers", minversion="5.17", reason="optional: hf extra")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     module.utils.logging.disable_progress_bar()
     return module
 

@@ -29,8 +29,7 @@ SCHEMES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(autouse=True)
-def offline_and_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+def quiet() -> None:
     transformers.utils.logging.disable_progress_bar()
 
 

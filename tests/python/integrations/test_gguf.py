@@ -21,8 +21,7 @@ PROMPT = torch.tensor([[1, 5, 7, 40, 12]])
 
 
 @pytest.fixture(autouse=True)
-def offline_and_quiet(monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+def quiet():
     transformers.utils.logging.disable_progress_bar()
 
 

@@ -34,8 +34,7 @@ TRAINED = {"classifier", "score", "qa_outputs"}
 
 
 @pytest.fixture(autouse=True)
-def offline_and_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+def quiet() -> None:
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
 

@@ -41,8 +41,7 @@ ON_DISK = {
 
 
 @pytest.fixture(autouse=True)
-def offline_and_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+def quiet() -> None:
     transformers.utils.logging.disable_progress_bar()
 
 

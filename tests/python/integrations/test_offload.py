@@ -28,11 +28,6 @@ SCHEMES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-
-
 def saved(folder: Path, scheme: str, dtype: torch.dtype = torch.float32) -> Tensor:
     """Writes the folder of a model of two layers; its logits, when read without offloading."""
     torch.manual_seed(0)

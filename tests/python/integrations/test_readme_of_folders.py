@@ -20,8 +20,7 @@ IDS = torch.tensor([[1, 5, 7]])
 
 
 @pytest.fixture
-def dense(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+def dense(tmp_path: Path) -> Path:
     return Path(tiny_llama.write_dense(tmp_path / "dense"))
 
 

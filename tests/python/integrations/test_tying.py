@@ -23,8 +23,7 @@ Q_PROJ = f"{tiny_llama.BLOCK}.self_attn.q_proj"  # of the shape that the head ha
 
 
 @pytest.fixture(autouse=True)
-def offline_and_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+def quiet() -> None:
     transformers.utils.logging.disable_progress_bar()
 
 

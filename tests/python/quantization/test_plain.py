@@ -176,9 +176,8 @@ def test_classes_of_transformers_are_plain_or_known_not_to_be() -> None:
 
 
 @pytest.fixture
-def falcon(monkeypatch: pytest.MonkeyPatch) -> Any:
+def falcon() -> Any:
     transformers = pytest.importorskip("transformers", minversion="5.17", reason="optional: hf")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     transformers.utils.logging.disable_progress_bar()
     torch.manual_seed(0)
     config = transformers.FalconConfig(

@@ -21,7 +21,6 @@ from mixed_gemm.weights import kinds, scheme
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds, "KINDS", [ToyWeight, *kinds.KINDS])
     monkeypatch.setitem(scheme.SCHEMES, "toy", TOY)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
 def net() -> nn.Sequential:
