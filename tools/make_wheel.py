@@ -1,12 +1,13 @@
 """Make the wheel that anybody may install, and the sdist that it is made of, in dist/.
 
-    python tools/make_wheel.py               (make wheel; needs nvcc and the group `wheel`)
+    python tools/make_wheel.py               (make wheel; needs nvcc and the groups `test`, `wheel`)
 
 One file for x86-64, every Python and every torch >= 2.10, with and without CUDA: linked against
 stubs of glibc 2.28 (tools/glibc_stubs.py), with a small library for each release of torch
 (tools/torch_headers.py). The wheel is built from the unpacked sdist, as pip would; ccache serves
 what another tree has compiled. Exit status 1 and a list of faults where it is not what it should be
-(tools/wheel_faults.py), or where auditwheel takes it for one that needs a newer glibc.
+(tools/wheel_faults.py), where auditwheel takes it for one that needs a newer glibc, or where the
+machine code of an architecture breaks a rule (tests/sass).
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,6 +94,17 @@ def faults_of_audit(wheel: Path) -> Iterator[str]:
         yield f"auditwheel takes it for {policy.name}"
 
 
+def faults_of_machine_code(wheel: Path) -> Iterator[str]:
+    """What tests/sass finds in the kernels of every architecture; `make test` compiles for two."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = zipfile.ZipFile(wheel).extract("mixed_gemm/libmixed_gemm.so", folder)
+        check = [sys.executable, str(ROOT / "tests" / "sass" / "check_sass.py"), library]
+        done = subprocess.run(check, check=False, capture_output=True, text=True)
+    print(*[line for line in done.stdout.splitlines() if " faults" in line], sep="\n")
+    if done.returncode:  # also where there is no disassembler
+        yield from (done.stdout + done.stderr).splitlines()[-20:]
+
+
 def main() -> int:
     begun = time.monotonic()
     if torch_headers.main("check"):
@@ -101,7 +115,8 @@ def main() -> int:
     DIST.mkdir(exist_ok=True)
     wheel = build(unpack(make_sdist()))
     print(f"{wheel.name}: made in {time.monotonic() - begun:.0f} s")
-    return check_wheel.main([str(wheel)]) or check_wheel.told(faults_of_audit(wheel))
+    faults = (*faults_of_audit(wheel), *faults_of_machine_code(wheel))
+    return check_wheel.main([str(wheel)]) or check_wheel.told(faults)
 
 
 if __name__ == "__main__":
