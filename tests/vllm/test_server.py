@@ -182,7 +182,7 @@ def test_a_wrong_or_absent_place_keeps_nobody_from_starting(
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    expected = {"sometimes": "MixedGemmLinearKernel last", "off": "CPUWNA16LinearKernel off"}
+    expected = {"sometimes": "MixedGemmLinearKernel auto", "off": "CPUWNA16LinearKernel off"}
     assert f"FOUND {expected[place]}" in done.stdout
-    warned = "MIXED_GEMM_VLLM must be one of last, first, off, got 'sometimes'"
+    warned = "MIXED_GEMM_VLLM must be one of auto, last, first, off, got 'sometimes'"
     assert (warned in done.stdout + done.stderr) == (place == "sometimes")

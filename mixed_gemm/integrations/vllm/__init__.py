@@ -2,9 +2,10 @@
 processes. It offers vLLM linear kernels (``offers.py`` lists them) and a reader of the GPTQ files
 that vLLM refuses (``gptq.py``).
 
-$MIXED_GEMM_VLLM says where the kernels stand among those of vLLM: ``last`` (the default, as vLLM
-appends: they run what the others refuse), ``first``, or ``off``. Any other value is the default,
-with a warning: vLLM calls a plug-in unguarded, and what one raises keeps vLLM from starting.
+$MIXED_GEMM_VLLM says where the kernels stand among those of vLLM: ``auto`` (the default: first
+where they are measured ahead of vLLM's on this kind of GPU, ``measured.py``; else last), ``last``
+(they run what the others refuse), ``first``, or ``off``. Any other value is the default, with a
+warning: vLLM calls a plug-in unguarded, and what one raises keeps vLLM from starting.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 
 from .log import logger
 
-PLACES = ("last", "first", "off")
+PLACES = ("auto", "last", "first", "off")
 VARIABLE = "MIXED_GEMM_VLLM"
 
 

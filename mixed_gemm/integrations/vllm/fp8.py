@@ -13,12 +13,13 @@ from vllm.model_executor.kernels.linear import FP8ScaledMMLinearKernel
 from vllm.platforms import current_platform
 
 from ... import _library
+from ...ops.fp8 import fp8_in_torch, fp8_runs_in_torch
 from ...ops.problem import DTYPES
 from ...ops.rounding import quantize_fp8
 from ...ops.scaled import scaled_mm
 from ...weights.rounding_fp8 import quantize_with
 from .interface import unknown_fields
-from .log import answer
+from .log import answer, answer_ahead
 
 
 def why_not_fp8(c: Any) -> str | None:
@@ -61,6 +62,23 @@ class MixedGemmFp8LinearKernel(FP8ScaledMMLinearKernel):  # type: ignore[misc]
     def can_implement(cls, c: Any) -> tuple[bool, str | None]:
         return answer(cls.__name__, why_not_fp8, c)
 
+    def process_weights_after_loading(self, layer: nn.Module) -> None:
+        """Nothing is repacked; which way the product goes is settled here, since vLLM compiles
+        what a call does."""
+        super().process_weights_after_loading(layer)
+        weight = self._get_layer_params(layer)[0]  # [K, N]
+        self._in_torch = False
+        if weight.is_cuda:
+            major, minor = torch.cuda.get_device_capability(weight.device)
+            self._in_torch = fp8_runs_in_torch(10 * major + minor, weight.shape[1], weight.shape[0])
+
+    def input_quant_key(self) -> Any:
+        """Activations may come rounded already, by a kernel of vLLM that does more than that: one
+        scale for all, which is known before them. A vLLM that does not ask loses nothing."""
+        key = self.config.activation_quant_key
+        fits = key.scale.static and key.scale.group_shape.is_per_tensor()
+        return key if fits and not current_platform.is_cpu() else None
+
     def apply_weights(self, layer: nn.Module, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """vLLM rounds activations itself on GPUs; vLLM 0.32 has no op for it on the CPU."""
         if not current_platform.is_cpu():
@@ -89,5 +107,19 @@ class MixedGemmFp8LinearKernel(FP8ScaledMMLinearKernel):  # type: ignore[misc]
     ) -> Tensor:
         """A float8 ``[M, K]``, B ``[K, N]`` column-major, As one scale or ``[M, 1]``, Bs one scale
         or ``[N, 1]``, both float32."""
-        out = scaled_mm(A, B, As.reshape(-1), Bs.reshape(-1), bias, out_dtype=out_dtype)
+        scales = (As.reshape(-1), Bs.reshape(-1))
+        out: Tensor
+        if self._in_torch:
+            out = fp8_in_torch(A, B, scales, bias, out_dtype)
+        else:
+            out = torch.ops.mixed_gemm.scaled_mm(A, B, *scales, bias, out_dtype=out_dtype)
         return out.view(output_shape)
+
+
+class MixedGemmFp8LinearKernelMeasuredAhead(MixedGemmFp8LinearKernel):
+    """Stands before vLLM's kernels under ``auto``, and takes what is measured ahead of them."""
+
+    @classmethod
+    def can_implement(cls, c: Any) -> tuple[bool, str | None]:
+        takes, reason = super().can_implement(c)
+        return answer_ahead(cls.__name__, "fp8", c) if takes else (takes, reason)

@@ -6,6 +6,7 @@ imports it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +37,22 @@ from ...formats.layer import LayerTensors
 from ...formats.loaded import LoadedTensors
 from ...weights.integer import IntegerWeight
 from . import place
+from .interface import has_field
 from .layers import replace
 from .log import logger, say_once
 
 NAME = "mixed_gemm_gptq"
 CONFIG_FILE = Path("config.json")  # whose quantization_config errors name
 # (what vLLM refuses, who says so of a quantization_config)
-_REFUSED_BY_VLLM = (
+_REFUSED_BY_VLLM: tuple[tuple[str, Callable[[dict[str, Any]], bool]], ...] = (
     ("zero points (sym=False)", lambda config: config.get("sym") is False),
     (
         "act-order (desc_act=True)",
-        lambda config: bool(config.get("desc_act")) and config.get("group_size") != -1,
+        lambda config: (
+            bool(config.get("desc_act"))
+            and config.get("group_size") != -1
+            and not has_field("MPLinearLayerConfig", "has_g_idx")  # else kernels are asked
+        ),
     ),
     (
         "8 bits on the CPU",

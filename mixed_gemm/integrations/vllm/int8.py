@@ -18,7 +18,7 @@ from ...ops.scaled import azp_adjustment
 from . import place
 from .interface import unknown_fields
 from .layers import replace
-from .log import answer
+from .log import answer, answer_ahead
 
 
 def why_not_int8(c: Any) -> str | None:
@@ -36,9 +36,21 @@ def why_not_int8(c: Any) -> str | None:
     if unknown := unknown_fields(c, "Int8ScaledMMLinearLayerConfig"):
         return f"vLLM asks for {unknown}, which is not known here"
     dtype = torch.get_default_dtype()
-    if current_platform.is_cpu() and place() == "last" and dtype != torch.float16:
+    if current_platform.is_cpu() and place() != "first" and dtype != torch.float16:
         return f"on the CPU vLLM's own kernel runs {dtype} (MIXED_GEMM_VLLM=first to run ours)"
     return None
+
+
+def _one_range(scale: Tensor, azp: Tensor) -> tuple[Tensor, Tensor]:
+    """One scale and zero point, ``[1]`` each, for what several joined matrices have: of the range
+    that holds all of theirs; where all are the same, that."""
+    if bool((scale == scale[0]).all()) and bool((azp == azp[0]).all()):
+        return scale[:1], azp[:1]
+    limits = torch.iinfo(torch.int8)
+    least, most = (scale * (limits.min - azp)).min(), (scale * (limits.max - azp)).max()
+    joined = (most - least) / (limits.max - limits.min)
+    zero = (limits.min - least / joined).round().to(torch.int32)
+    return joined.reshape(1), zero.reshape(1)
 
 
 class MixedGemmInt8LinearKernel(Int8ScaledMMLinearKernel):  # type: ignore[misc]
@@ -79,10 +91,13 @@ class MixedGemmInt8LinearKernel(Int8ScaledMMLinearKernel):  # type: ignore[misc]
         static, symmetric = self.config.is_static_input_scheme, self.config.input_symmetric
         input_scale, azp, sums = None, None, None
         if static:
-            input_scale = getattr(layer, input_name).data.float().max().reshape(1)
+            input_scale = getattr(layer, input_name).data.float().reshape(-1)
+            if symmetric:
+                input_scale = input_scale.max().reshape(1)
+            else:
+                azp = getattr(layer, azp_name).data.to(torch.int32).reshape(-1)
+                input_scale, azp = _one_range(input_scale, azp)
         if not symmetric:
-            if static:
-                azp = getattr(layer, azp_name).data.to(torch.int32).reshape(-1)[:1]
             sums = azp_adjustment(weight, None if azp is None else int(azp))
         for name, values in (
             (w_name, weight.contiguous()),
@@ -117,3 +132,12 @@ class MixedGemmInt8LinearKernel(Int8ScaledMMLinearKernel):  # type: ignore[misc]
             *(q, b, scale, own[scale_name], own[sums_name], azp, bias), out_dtype=x.dtype
         )
         return out
+
+
+class MixedGemmInt8LinearKernelMeasuredAhead(MixedGemmInt8LinearKernel):
+    """Stands before vLLM's kernels under ``auto``, and takes what is measured ahead of them."""
+
+    @classmethod
+    def can_implement(cls, c: Any) -> tuple[bool, str | None]:
+        takes, reason = super().can_implement(c)
+        return answer_ahead(cls.__name__, "int8", c) if takes else (takes, reason)

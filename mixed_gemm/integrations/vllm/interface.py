@@ -32,7 +32,8 @@ class Need:
             "members": of a class or a module; none: that it is there. "strings": of a function, in
             a row.
         items: their names.
-        more: fields that a release may have beside them, which change nothing for us.
+        more: fields or attributes that a release may have beside them, and that we know.
+        optional: a release may be without it, and loses nothing by that.
     """
 
     module: str
@@ -40,6 +41,7 @@ class Need:
     kind: Kind
     items: tuple[str, ...] = ()
     more: tuple[str, ...] = ()
+    optional: bool = False
 
 
 def _call(module: str, name: str, items: str) -> Need:
@@ -63,12 +65,14 @@ RELIES_ON: dict[str, tuple[Need, ...]] = {
                 *("full_weight_shape", "partition_weight_shape", "weight_type", "act_type"),
                 *("group_size", "zero_points", "out_type"),
             ),
+            more=("has_g_idx",),  # act-order, which kernels are asked for up to vLLM 0.29
         ),
         Need(
             _LINEAR,
             "MPLinearKernel.__init__",
             "attributes",
             ("config", "w_q_name", "w_s_name", "w_zp_name"),
+            more=("w_gidx_name",),  # wherever there is has_g_idx
         ),
         _call(_LINEAR, "MPLinearKernel.get_min_capability", "cls"),
         _call(_LINEAR, "MPLinearKernel.can_implement", "cls c"),
@@ -145,8 +149,11 @@ RELIES_ON: dict[str, tuple[Need, ...]] = {
             "QuantizationConfig.override_quantization_method",
             "cls hf_quant_cfg user_quant hf_config",
         ),
-        _call(
-            f"{_QUANTIZATION}.base_config", "QuantizationConfig.get_checkpoint_weight_mapper", ""
+        Need(
+            f"{_QUANTIZATION}.base_config",
+            "QuantizationConfig.get_checkpoint_weight_mapper",
+            "parameters",
+            optional=True,  # up to vLLM 0.29 nothing drops g_idx
         ),
         Need("vllm.model_executor.models.utils", "WeightsMapper", "members"),
         _call(
@@ -194,7 +201,7 @@ def lacking(need: Need, found: tuple[str, ...] | None) -> list[str]:
     """
     where = f"{need.module}.{need.name}"
     if found is None:
-        return [f"vLLM has no {where}"]
+        return [] if need.optional else [f"vLLM has no {where}"]
     if need.kind in ("fields", "parameters"):
         ordered = need.kind == "parameters"
         if found == need.items if ordered else set(found) - set(need.more) == set(need.items):
@@ -233,6 +240,12 @@ def lacking_in_vllm(need: Need) -> list[str]:
     if need.kind == "fields" and found is not None:
         found = tuple(x for x in found if x in need.items)
     return lacking(need, found)
+
+
+def has_field(name: str, field: str) -> bool:
+    """Whether a description of a layer in the vLLM that is installed has a field."""
+    described = getattr(importlib.import_module(_LINEAR), name, None)
+    return described is not None and field in {x.name for x in dataclasses.fields(described)}
 
 
 def unknown_fields(config: Any, name: str) -> str:

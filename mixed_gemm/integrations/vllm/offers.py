@@ -26,8 +26,15 @@ class Kernel:
     kind: str
     listed: str
 
-    def load(self) -> Any:
-        return getattr(importlib.import_module(f"{__package__}.{self.module}"), self.name)
+    @property
+    def ahead(self) -> str:
+        """The class in the same module that stands first under ``auto`` and takes only what is
+        measured ahead."""
+        return f"{self.name}MeasuredAhead"
+
+    def load(self, name: str | None = None) -> Any:
+        module = importlib.import_module(f"{__package__}.{self.module}")
+        return getattr(module, name or self.name)
 
 
 KERNELS = (
@@ -71,14 +78,24 @@ def _guarded(what: str, offer: Callable[[], None]) -> None:
 
 
 def _offer(row: Kernel, linear: Any, platforms: Any, wanted: str) -> None:
-    kernel, lists = row.load(), getattr(linear, row.listed)
+    kernel, ahead, lists = row.load(), row.load(row.ahead), getattr(linear, row.listed)
+
+    def put_first(kernel: Any, platform: Any) -> None:
+        lists[platform].remove(kernel)
+        lists[platform].insert(0, kernel)
+
     for name in PLATFORMS:
         platform = getattr(platforms, name)
-        if kernel not in lists.get(platform, []):
-            linear.register_linear_kernel(kernel, platform, row.kind)
+        wants_ahead = wanted == "auto" and name == "CUDA"
+        for one in (kernel, ahead) if wants_ahead else (kernel,):
+            if one not in lists.get(platform, []):
+                linear.register_linear_kernel(one, platform, row.kind)
+        if wants_ahead:
+            put_first(ahead, platform)
+        elif ahead in lists.get(platform, []):
+            lists[platform].remove(ahead)
         if wanted == "first" or (row.kind, name) in ALWAYS_FIRST:
-            lists[platform].remove(kernel)
-            lists[platform].insert(0, kernel)
+            put_first(kernel, platform)
 
 
 def _offer_gptq() -> None:

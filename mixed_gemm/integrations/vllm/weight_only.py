@@ -18,7 +18,7 @@ from ...ops.repack import gptq_repack
 from ...selection.planning import why_not
 from .interface import unknown_fields
 from .layers import replace
-from .log import answer
+from .log import answer, answer_ahead
 
 
 def why_not_weight_only(c: Any) -> str | None:
@@ -44,10 +44,21 @@ def why_not_weight_only(c: Any) -> str | None:
         return f"group_size must be -1 or positive, got {c.group_size}"
     if c.group_size != -1 and k % c.group_size != 0:
         return f"in_features per partition {k} is not divisible by group_size {c.group_size}"
+    if _has_order(c) and k != c.full_weight_shape[0]:
+        # Groups of the whole matrix lie scattered over the ranks.
+        return (
+            f"act-order with input features split over ranks ({k} of {c.full_weight_shape[0]}) is "
+            "not supported"
+        )
     refusal = why_not(
         1, n, k, dtype=c.act_type, bits=kind.size_bits, group_size=_group_size(c), device="cpu"
     )
     return None if refusal is None else "; ".join(refusal.reasons)
+
+
+def _has_order(c: Any) -> bool:
+    """Whether the layer brings act-order's ``g_idx``: vLLM up to 0.29 asks kernels for it."""
+    return bool(getattr(c, "has_g_idx", False))
 
 
 def _group_size(c: Any) -> int:
@@ -74,6 +85,31 @@ def _values(layer: nn.Module, name: str, shape: tuple[int, int], **packed: int) 
     if values.shape != shape:
         raise ValueError(f"mixed_gemm: {name!r} must be {list(shape)}, got {list(values.shape)}")
     return values.contiguous()
+
+
+def _order(layer: nn.Module, name: str, k: int, group: int) -> Tensor:
+    """int32 ``[k]``: the input features group by group, from ``g_idx`` ``[k]``, the group of each.
+
+    Raises:
+        ValueError: it is missing or of another shape; or a group has not ``group`` features, so
+            that the scales are of no rows that lie side by side in any order.
+    """
+    parameter = getattr(layer, name, None)
+    if parameter is None:
+        raise ValueError(f"mixed_gemm: the layer has no parameter {name!r}")
+    groups: Tensor = parameter.data
+    if groups.shape != (k,):
+        raise ValueError(f"mixed_gemm: {name!r} must be [{k}], got {list(groups.shape)}")
+    found, order = groups.sort(stable=True)
+    wrong = (found != torch.arange(k, device=found.device) // group).nonzero()
+    if wrong.numel():
+        at = int(wrong[0])
+        raise ValueError(
+            f"mixed_gemm: {name!r} must number {group} input features for each group, got group "
+            f"{int(found[at])} at place {at} of {k} in order. Hint: serve the model with "
+            "transformers"
+        )
+    return order.to(torch.int32)
 
 
 class MixedGemmLinearKernel(MPLinearKernel):  # type: ignore[misc]
@@ -106,14 +142,23 @@ class MixedGemmLinearKernel(MPLinearKernel):  # type: ignore[misc]
             packed = _values(layer, self.w_zp_name, (groups, -(-n // words)), packed_dim=1)
             signed = _unpack_rows(packed, bits, n) - (1 << (bits - 1))
             new[self.w_zp_name] = signed.to(c.act_type)
-        new[self.w_q_name] = gptq_repack(codes, None, bits=bits)
+        order = None
+        if _has_order(c):
+            order = _order(layer, self.w_gidx_name, k, k // groups)
+            new[self.w_gidx_name] = order
+        new[self.w_q_name] = gptq_repack(codes, order, bits=bits)
         for name, values in new.items():
             replace(layer, name, values)
         # What a call needs beside tensors: looked up once, since decoding calls a layer often.
         self._bits, self._group = int(bits), _group_size(c)
+        self._order_name = None if order is None else self.w_gidx_name
 
     def apply_weights(self, layer: nn.Module, x: Tensor, bias: Tensor | None = None) -> Tensor:
         parameters = layer._parameters
+        if self._order_name is not None:
+            order = parameters[self._order_name]
+            assert order is not None
+            x = x.index_select(-1, order)
         out: Tensor = torch.ops.mixed_gemm.fpA_intB_gemm(
             x,
             parameters[self.w_q_name],
@@ -126,3 +171,12 @@ class MixedGemmLinearKernel(MPLinearKernel):  # type: ignore[misc]
             zero_mode="sub",
         )
         return out
+
+
+class MixedGemmLinearKernelMeasuredAhead(MixedGemmLinearKernel):
+    """Stands before vLLM's kernels under ``auto``, and takes what is measured ahead of them."""
+
+    @classmethod
+    def can_implement(cls, c: Any) -> tuple[bool, str | None]:
+        takes, reason = super().can_implement(c)
+        return answer_ahead(cls.__name__, "weight_only", c) if takes else (takes, reason)

@@ -9,8 +9,10 @@ import copy
 import dataclasses
 import json
 import logging
+import math
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,8 +23,8 @@ import vllm_interface
 from vllm_interface import RECORD, RELEASES, Release, key, needs, problems
 
 from mixed_gemm.integrations import vllm as plugin
-from mixed_gemm.integrations.vllm import log
-from mixed_gemm.integrations.vllm.interface import Need, lacking_in_vllm, unknown_fields
+from mixed_gemm.integrations.vllm import log, measured
+from mixed_gemm.integrations.vllm.interface import RELIES_ON, Need, lacking_in_vllm, unknown_fields
 
 RECORDS: dict[str, dict[str, list[str] | None]] = json.loads(RECORD.read_text())
 
@@ -32,7 +34,15 @@ RECORDS: dict[str, dict[str, list[str] | None]] = json.loads(RECORD.read_text())
 
 def test_several_releases_are_recorded() -> None:
     assert list(RECORDS) == list(RELEASES)
-    assert len({name.split("==")[1] for name in RECORDS}) >= 4
+    assert len({name.split("==")[1] for name in RECORDS}) >= 8
+
+
+@pytest.mark.parametrize("release", RECORDS)
+def test_a_release_that_asks_for_act_order_names_its_tensor(release: str) -> None:
+    known = {need.name: RECORDS[release][key(need)] or [] for need in RELIES_ON["weight_only"]}
+    asks = "has_g_idx" in known["MPLinearLayerConfig"]
+    assert asks == ("w_gidx_name" in known["MPLinearKernel.__init__"])
+    assert asks == (release.split("==")[1] < "0.30")
 
 
 @pytest.mark.parametrize("release", RECORDS)
@@ -44,7 +54,7 @@ def test_a_release_has_what_we_rely_on(release: str) -> None:
 def mutations(need: Need, found: list[str]) -> list[list[str] | None]:
     """Each thing gone, each with another name; one more or another order where that counts."""
     relied = [i for i, item in enumerate(found) if item in need.items]
-    changed: list[list[str] | None] = [None]
+    changed: list[list[str] | None] = [] if need.optional else [None]
     changed += [found[:i] + found[i + 1 :] for i in relied]
     changed += [[*found[:i], found[i] + "_", *found[i + 1 :]] for i in relied]
     if need.kind in ("fields", "parameters"):
@@ -59,7 +69,9 @@ def test_a_mutation_of_anything_that_we_rely_on_is_noticed(release: str) -> None
     tried = 0
     for need in needs():
         found = RECORDS[release][key(need)]
-        assert found is not None
+        if found is None:
+            assert need.optional
+            continue
         for mutated in mutations(need, found):
             record = copy.deepcopy(RECORDS[release])
             record[key(need)] = mutated
@@ -162,8 +174,10 @@ def test_an_unknown_place_is_the_default_with_one_warning(
     monkeypatch.setenv(plugin.VARIABLE, "yes")
     plugin._warn_of_place.cache_clear()
     with caplog.at_level(logging.WARNING):
-        assert [plugin.place(), plugin.place()] == ["last", "last"]
-    assert caplog.text.count("MIXED_GEMM_VLLM must be one of last, first, off, got 'yes'") == 1
+        assert [plugin.place(), plugin.place()] == ["auto", "auto"]
+    assert (
+        caplog.text.count("MIXED_GEMM_VLLM must be one of auto, last, first, off, got 'yes'") == 1
+    )
     for wanted in plugin.PLACES:
         monkeypatch.setenv(plugin.VARIABLE, wanted)
         assert plugin.place() == wanted
@@ -189,13 +203,41 @@ def test_an_answer_never_raises_and_is_logged_once(caplog: pytest.LogCaptureFixt
 
 
 def test_a_field_that_we_do_not_know_matters_when_it_is_set() -> None:
-    names = ("full_weight_shape", "group_size", "has_g_idx")
+    names = ("full_weight_shape", "group_size", "has_g_idx", "rotation")
 
     def config(**values: Any) -> Any:
         return dataclasses.make_dataclass("C", names)(**{**dict.fromkeys(names, 1), **values})
 
-    assert unknown_fields(config(), "MPLinearLayerConfig") == "has_g_idx=1"
-    assert unknown_fields(config(has_g_idx=False), "MPLinearLayerConfig") == ""
+    assert unknown_fields(config(), "MPLinearLayerConfig") == "rotation=1"
+    assert unknown_fields(config(rotation=False), "MPLinearLayerConfig") == ""
+
+
+# --- where ours stand under "auto" ---------------------------------------------------------------
+
+
+def test_a_scheme_is_measured_once_on_a_kind_of_gpu() -> None:
+    known = [(row.kernel, row.scheme, row.gpu) for row in measured.MEASURED]
+    assert len(set(known)) == len(known)
+    for row in measured.MEASURED:
+        assert min(row.ratios) == 1 and all(0.3 < x < 3 for x in row.ratios.values())
+        logarithm = sum(math.log2(x) for x in row.ratios.values()) / len(row.ratios)
+        assert math.isclose(row.mean, 2**logarithm)
+
+
+@pytest.mark.parametrize("mean", [0.99, 1.0, 1.01])
+def test_what_is_measured_ahead_comes_first(monkeypatch: pytest.MonkeyPatch, mean: float) -> None:
+    row = measured.Measured("int8", "8 bits both, dynamic", "H100", {1: mean, 8: mean})
+    monkeypatch.setattr(measured, "MEASURED", (row,))
+    asked = SimpleNamespace(is_static_input_scheme=False, input_symmetric=True)
+    told = measured.why_not_ahead("int8", asked, "NVIDIA H100 80GB HBM3")
+    assert (told is None) == (mean < 1)
+    if told is not None:
+        assert f"8 bits both, dynamic took {mean:.2f} of the time" in told
+    for gpu in ("NVIDIA H1000", "NVIDIA GeForce RTX 4090", ""):
+        assert "is not measured on" in (measured.why_not_ahead("int8", asked, gpu) or "")
+    asked.is_static_input_scheme = True
+    other = measured.why_not_ahead("int8", asked, "NVIDIA H100 80GB HBM3")
+    assert other is not None and other.startswith("8 bits both, static is not measured on")
 
 
 def test_the_entry_point_is_declared(repository: Path) -> None:

@@ -1,0 +1,77 @@
+"""Where our kernels were measured ahead of vLLM's own, in vLLM's engine on a GPU: what
+``MIXED_GEMM_VLLM=auto`` goes by. A row is a kind of weights on a kind of GPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+AHEAD = 1.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A decode step of a model of Llama-3.1-8B's shape, with CUDA graphs, in bfloat16.
+
+    Attributes:
+        kernel: of ours, as ``offers.KERNELS`` names its module.
+        scheme: as :func:`scheme_of` names it.
+        gpu: a word of the name that the driver gives the GPU.
+        ratios: sequences of a step -> milliseconds of a step with our kernel, over those with the
+            fastest of vLLM's.
+    """
+
+    kernel: str
+    scheme: str
+    gpu: str
+    ratios: Mapping[int, float]
+
+    @property
+    def mean(self) -> float:
+        """Geometric, over the batches."""
+        return math.exp(sum(map(math.log, self.ratios.values())) / len(self.ratios))
+
+
+# benchmarks/results/vllm_engine_h100.json
+MEASURED = (
+    Measured("weight_only", "4 bits", "H100", {1: 1.02, 8: 0.93, 32: 0.87, 128: 0.90}),
+    Measured("weight_only", "4 bits, zero points", "H100", {1: 0.81, 8: 0.76, 32: 0.80, 128: 0.88}),
+    Measured("int8", "8 bits both, dynamic", "H100", {1: 1.08, 8: 1.02, 32: 1.05, 128: 0.98}),
+    Measured("fp8", "float8, dynamic", "H100", {1: 1.07, 8: 1.03, 32: 1.10, 128: 0.97}),
+)
+
+
+def scheme_of(kernel: str, c: Any) -> str:
+    """The kind of weights that vLLM describes, in words; rows have the same.
+
+    Args:
+        kernel: as in :class:`Measured`. c: vLLM's description of a layer for this kernel.
+    """
+    if kernel == "weight_only":
+        order = ", act-order" if getattr(c, "has_g_idx", False) else ""
+        return f"{c.weight_type.size_bits} bits{', zero points' if c.zero_points else ''}{order}"
+    if kernel == "int8":
+        static, zeros = c.is_static_input_scheme, not c.input_symmetric
+        return f"8 bits both, {'static' if static else 'dynamic'}{', zero points' if zeros else ''}"
+    return f"float8, {'static' if c.activation_quant_key.scale.static else 'dynamic'}"
+
+
+def why_not_ahead(kernel: str, c: Any, gpu: str) -> str | None:
+    """Why vLLM's own kernels are asked before ours; None where ours are measured ahead.
+
+    Args:
+        gpu: the name that the driver gives the GPU. The rest as in :func:`scheme_of`.
+    """
+    scheme = scheme_of(kernel, c)
+    for row in MEASURED:
+        if (row.kernel, row.scheme) == (kernel, scheme) and row.gpu in gpu.split():
+            if row.mean < AHEAD:
+                return None
+            return (
+                f"{scheme} took {row.mean:.2f} of the time of vLLM's own kernels on an {row.gpu}, "
+                "so those are asked before"
+            )
+    return f"{scheme} is not measured on {gpu}, so vLLM's own kernels are asked before"
