@@ -133,6 +133,8 @@ GPU: dict[str, tuple[Tests, ...]] = {
     "ScaleOfLine": (gpu("fp8_wgmma", "blocks"),),
     "ScaleOfHalf": (gpu("fp8_wgmma", "blocks"),),
     "AzpSign": (gpu("w8a8", "ties"), gpu("w8a8")),
+    "SkinnyTail": (gpu("scaled_mm", "epilogues and skinny"),),
+    "SkinnyWarp": (gpu("scaled_mm", "epilogues and skinny"),),
     "BlockSum": (gpu("block_quant", EVERY),),
     "GivenSum": (gpu("block_quant", "given_sums"), gpu("conv", "int8")),
     "AwqZeroRow": (gpu("checkpoints", "awq_gemm_is_within"),),

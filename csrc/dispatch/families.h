@@ -9,6 +9,7 @@
 #include "dispatch/pointwise.h"
 #include "multistage/family.h"
 #include "scaled/family.h"
+#include "scaled_skinny/family.h"
 #include "scaled_wgmma/family.h"
 #include "skinny/family.h"
 #include "wgmma/family.h"
@@ -26,7 +27,7 @@ struct FamiliesOf<GemmProblem> {
 };
 template <>
 struct FamiliesOf<ScaledMmProblem> {
-  using List = FamilyList<Scaled, ScaledWgmma>;
+  using List = FamilyList<Scaled, ScaledSkinny, ScaledWgmma>;
 };
 template <>
 struct FamiliesOf<BlockGemmProblem> {

@@ -10,4 +10,10 @@ namespace mixed_gemm {
 std::string why_not_direct(const Choice& choice, const TileUse& use, int64_t m, int64_t n,
                            int64_t k, const DeviceInfo& device);
 
+// sm_90 and sm_100 have no float8 mma.sync: ptxas makes float16 of the operands, for instructions
+// of half the rate.
+inline bool has_no_float8_mma(const DeviceInfo& device) {
+  return device.sm / 10 == 9 || device.sm / 10 == 10;
+}
+
 }  // namespace mixed_gemm

@@ -1,6 +1,7 @@
 // Device entries of the scaled GEMMs: by tiles, and the second kernel of a parallel split.
 #pragma once
 #include "epilogue/scaled_output.cuh"
+#include "epilogue/store_value.cuh"
 #include "grid/early_start.cuh"
 #include "grid/split_partials.cuh"
 #include "grid/tile_gemm.cuh"
@@ -54,19 +55,9 @@ struct ScaledReduction {
     add_partials<8>(source, m * partial_stride, slices, sums, load);
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < kReducedColumns; ++i) {
-      if (column + i < n) store(row, column + i, tree(sums[i], at_row, columns[i]));
-    }
-  }
-
- private:
-  __device__ void store(int row, int column, float value) const {
-    const int64_t at = static_cast<int64_t>(row) * n + column;
-    if (epilogue.out_type == ElementType::kFloat16) {
-      static_cast<cutlass::half_t*>(d)[at] = cutlass::half_t(value);
-    } else if (epilogue.out_type == ElementType::kBFloat16) {
-      static_cast<cutlass::bfloat16_t*>(d)[at] = cutlass::bfloat16_t(value);
-    } else {
-      static_cast<float*>(d)[at] = value;
+      if (column + i >= n) continue;
+      store_value(d, epilogue.out_type, static_cast<int64_t>(row) * n + column + i,
+                  tree(sums[i], at_row, columns[i]));
     }
   }
 };

@@ -24,19 +24,15 @@ std::string why_not(const Choice& c, const ScaledMmProblem& p, const DeviceInfo&
   return why_not_direct(c, tile_use(c, p), p.m, p.n, p.k, device);
 }
 
-// sm_90 and sm_100 have no float8 mma.sync: ptxas makes float16 of the operands, for instructions
-// of half the rate, and spills. Not measured: this only has to be behind wgmma, which sm_90 has.
+// Float16 is made of the operands, and spills. Not measured: this only has to be behind wgmma,
+// which sm_90 has.
 constexpr double kEmulated = 4;
-
-bool is_emulated(const ScaledMmProblem& p, const DeviceInfo& device) {
-  return p.operand == OperandType::kFloat8E4M3 && (device.sm / 10 == 9 || device.sm / 10 == 10);
-}
 
 double predict_us(const Choice& c, const ScaledMmProblem& p, const DeviceInfo& device) {
   const auto [tile, smem] = tile_use(c, p);
   return predict_direct_us(c, {tile, smem, p.m, p.n, p.k, ceil_div(p.k, kScaledTileK), 1, 0},
                            device) *
-         (is_emulated(p, device) ? kEmulated : 1);
+         (p.operand == OperandType::kFloat8E4M3 && has_no_float8_mma(device) ? kEmulated : 1);
 }
 
 }  // namespace

@@ -56,22 +56,24 @@ std::string why_not(const Choice& c, const ScaledMmProblem& p, const DeviceInfo&
 }
 
 // Times in microseconds, fitted with kReduceUs of mainloop/direct_cost.cpp to the 2767 candidates
-// of one run, the faster the heavier; 10 % root mean square, and the predicted best of all is 1.0 %
-// behind the measured best on average. All of int8; float8 has the same rates and copies: what is
-// predicted to be its best is at most 2 % behind the measured best at 12 points, 7 % with scales of
-// blocks (H100).
-constexpr double kWgmmaLaunchUs = 2.10;
+// of one run of an H200, the faster the heavier; then those that count where memory does, for what
+// is chosen, to those that were kept of them and to 80 points of an H100 with 1 to 128 rows, int8
+// and float8: 1.5 % behind the measured best on average, with the other families.
+constexpr double kWgmmaLaunchUs = 1.955;
 constexpr double kWgmmaTops = 1650;           // of all SMs; what is lost is in the line
 constexpr double kWgmmaExtraLineUs = 0.042;   // barriers of a line
 constexpr double kWgmmaLatencyUs = 0.895;     // of memory, hidden by stages - 1 lines
 constexpr double kWgmmaTileUs = 0.908;        // storing 128 x 128 outputs
 constexpr double kWgmmaStreamUs = 6.65;       // stream-K: zeroing flags, waiting
 constexpr double kWgmmaSlotUs = 0.961;        // adding 128 x 128 sums of one more block
-constexpr double kWgmmaL2OverDram = 3.26;     // what all SMs read
-constexpr double kWgmmaApartOverDram = 2.18;  // the same of blocks whose tiles are far apart
-constexpr double kWgmmaDram = 0.766;          // of the bandwidth
+constexpr double kWgmmaL2OverDram = 2.77;     // what all SMs read
+constexpr double kWgmmaApartOverDram = 1.85;  // the same of blocks whose tiles are far apart
+constexpr double kWgmmaDram = 0.941;          // of the bandwidth, up to
+constexpr double kWgmmaMostGbPerS = 3502;     // what the stages of all SMs keep in flight
+constexpr double kWgmmaSmBytes = 42e3;        // of weights that an SM gets from memory in a us
+constexpr double kWgmmaHotTokens = 0.183;     // more for tokens of few rows, that all SMs ask for
 
-constexpr double kReduceUs = 1.93;  // second kernel of a parallel split
+constexpr double kReduceUs = 1.90;  // second kernel of a parallel split
 
 double predict_us(const Choice& c, const ScaledMmProblem& w, const DeviceInfo& d) {
   const TileConfig& t = kWgmmaScaledTileConfigs[c.row];
@@ -90,10 +92,17 @@ double predict_us(const Choice& c, const ScaledMmProblem& w, const DeviceInfo& d
   const double l2 = stream && tiles > parts ? kWgmmaApartOverDram : kWgmmaL2OverDram;
   const double bytes = scaled_stage_bytes(t) * resident * std::min<double>(d.sm_count, parts) /
                        (d.dram_gb_per_s * l2 * 1e3);
-  const double dram = (static_cast<double>(w.n) * w.k + static_cast<double>(w.m) * w.k) /
-                      (d.dram_gb_per_s * kWgmmaDram * 1e3);
+  // Tiles of few rows read the weight once for each, and little of it from L2: 32 rows took 1.2 to
+  // 2.6 times as long as 16 (H100).
+  const auto m_tiles = static_cast<double>(ceil_div(w.m, t.m));
+  const double reads = has_few_rows(t) ? m_tiles : 1.0;
+  const double missing = std::max(0.0, 1 - static_cast<double>(w.m) / t.m);
+  const double hot = 1 + kWgmmaHotTokens * missing * (64.0 / t.n) * (64.0 / t.n);
+  const double dram = hot * (reads * w.n * w.k + static_cast<double>(w.m) * w.k) /
+                      (std::min(d.dram_gb_per_s * kWgmmaDram, kWgmmaMostGbPerS) * 1e3);
+  const double weights = t.n * kScaledTileK * resident / m_tiles / kWgmmaSmBytes;
   const double line =
-      std::max({multiply, bytes, kWgmmaLatencyUs / (t.stages - 1)}) + kWgmmaExtraLineUs;
+      std::max({multiply, bytes, weights, kWgmmaLatencyUs / (t.stages - 1)}) + kWgmmaExtraLineUs;
   double us =
       kWgmmaLaunchUs + kWgmmaTileUs * items * tile_share + std::max(dram, lines_each * line);
   if (stream) {

@@ -1,24 +1,14 @@
 // Templates of the skinny family end here.
 #pragma once
-#include <algorithm>
 #include <array>
 #include <utility>
 
+#include "grid/early_places.h"
 #include "grid/launch.cuh"
 #include "skinny/kernel.cuh"
 #include "skinny/launchers.h"
 
 namespace mixed_gemm {
-
-// Not where the blocks of one kernel leave room for some of the next one's: those would crowd on a
-// few SMs (8192 x 8192 with 256 blocks of 3 an SM: 7 to 16 % slower; all other grids 0 to 10 %
-// faster). Even shares by shared memory would take L1 from the tokens.
-template <typename Config>
-bool starts_early(int sms, int64_t blocks) {
-  const bool all_places_used = ceil_div(blocks, std::max(sms, 1)) >= Config::kMinBlocks;
-  const bool both_fit = 2 * blocks <= int64_t{sms} * Config::kMinBlocks;
-  return sms > 0 && (all_places_used || both_fit);
-}
 
 template <typename Config>
 int launch_skinny(const GemmProblem& p, const Work& work) {
@@ -58,8 +48,8 @@ int launch_skinny(const GemmProblem& p, const Work& work) {
   shape.threads = Config::kThreads;
   shape.stream = work.stream;
   shape.smem_bytes = SkinnyGemm<Config>::kDynamicBytes;
-  shape.starts_early = starts_early<Config>(work.early_start.sms,
-                                            int64_t{shape.grid.x} * shape.grid.y * work.slices);
+  shape.starts_early = starts_early(
+      work.early_start.sms, int64_t{shape.grid.x} * shape.grid.y * work.slices, Config::kMinBlocks);
   return launch_kernel(skinny_gemm_kernel<Config>, shape, params);
 }
 

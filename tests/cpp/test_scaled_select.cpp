@@ -21,7 +21,7 @@ ScaledMmProblem scaled(int64_t m, int64_t n, int64_t k) {
 }
 
 TEST(ScaledSelect, NoTileIsNoChoiceAndSaysWhatIsMissing) {
-  const ScaledMmProblem p = scaled(16, 4096, 4096);
+  const ScaledMmProblem p = scaled(16, 4096, 4097);  // an odd K, for which skinny has no kernel
   for (int i = 0; i < 2; ++i) EXPECT_FALSE(choose(p, kSmall));  // remembered as well
   EXPECT_EQ(why_none(p, kSmall),
             "no tile runs this on the device: the smallest, scaled_m16n64s8, needs 82048 bytes of "
@@ -89,7 +89,7 @@ std::string chosen(const ScaledMmProblem& p, const DeviceInfo& device) {
   return choice ? config_name<ScaledMmProblem>(*choice) : "";
 }
 
-// mma.sync multiplies float8 by way of float16 on Hopper: never the choice there, always on Ada.
+// mma.sync multiplies float8 by way of float16 on Hopper: the choice there for few rows alone.
 TEST(ScaledSelect, Float8IsMultipliedWhereTheGpuCan) {
   const DeviceInfo ada = with_default_rates({89, 128, 101376, 0, 0});
   for (const int64_t m : {1, 16, 64, 200, 1024, 4096}) {
@@ -97,8 +97,13 @@ TEST(ScaledSelect, Float8IsMultipliedWhereTheGpuCan) {
       for (const int64_t k : {1, 128, 1000, 4096, 8192}) {
         ScaledMmProblem p = scaled(m, n, k);
         p.operand = OperandType::kFloat8E4M3;
-        EXPECT_EQ(chosen(p, kHopper).rfind("wgmma_", 0), 0u) << m << " " << n << " " << k;
-        EXPECT_EQ(chosen(p, ada).rfind("scaled_", 0), 0u);
+        const std::string on_hopper = chosen(p, kHopper), on_ada = chosen(p, ada);
+        const bool vectors = k % 16 == 0;  // skinny kernels emulate it as fast as memory is
+        EXPECT_TRUE(on_hopper.rfind("wgmma_", 0) == 0 ||
+                    (vectors && on_hopper.rfind("skinny_", 0) == 0))
+            << on_hopper << " " << m << " " << n << " " << k;
+        EXPECT_TRUE(on_ada.rfind("scaled_", 0) == 0 || (vectors && on_ada.rfind("skinny_", 0) == 0))
+            << on_ada << " " << m << " " << n << " " << k;
       }
     }
   }
@@ -136,6 +141,38 @@ TEST(ScaledSelect, ScalesOfBlocks) {
   ScaledMmProblem int8 = float8_blocks(8, 256, 256);
   int8.operand = OperandType::kInt8;
   EXPECT_EQ(refusal(int8), "takes scales of blocks for float8 only");
+}
+
+// Few rows of any weight that is read in vectors of 16 bytes are bound by memory.
+TEST(ScaledSelect, SkinnyKernelsReadWholeVectors) {
+  for (const OperandType operand : {OperandType::kInt8, OperandType::kFloat8E4M3}) {
+    ScaledMmProblem p = scaled(4, 4096, 4096);
+    p.operand = operand;
+    EXPECT_EQ(chosen(p, kHopper), "skinny_m8n16w8");
+    p.m = 16;
+    p.n = 28672;
+    EXPECT_EQ(chosen(p, kHopper).find("skinny_m8"), std::string::npos);
+    p.m = 64;
+    EXPECT_NE(chosen(p, kHopper).rfind("skinny_", 0), 0u);
+    p = scaled(1, 4096, 4104);
+    p.operand = operand;
+    EXPECT_NE(chosen(p, kHopper).rfind("skinny_", 0), 0u);
+    const auto skinny = *parse_config<ScaledMmProblem>("skinny_m8n16w8");
+    EXPECT_EQ(why_not(skinny, p, kHopper),
+              "reads 16 elements of K at once: K must be a positive multiple of 16, got 4104");
+    p.k = 0;
+    EXPECT_NE(why_not(skinny, p, kHopper), "");
+    p.k = 16;
+    EXPECT_EQ(why_not(skinny, p, kHopper), "");
+    p.m = int64_t{1} << 31;
+    EXPECT_NE(why_not(skinny, p, kHopper), "");
+    const auto split = *parse_config<ScaledMmProblem>("skinny_m8n16w8_parallel2");
+    EXPECT_EQ(why_not(split, scaled(1, 64, 256), kHopper),
+              "shares out K among the warps of a block alone");
+  }
+  EXPECT_EQ(why_not(*parse_config<ScaledMmProblem>("skinny_m16n16w8"), float8_blocks(1, 256, 256),
+                    kHopper),
+            "takes scales of rows and columns, not of blocks");
 }
 
 // The remembered choice of a problem is not that of the same one with scales of blocks.

@@ -198,10 +198,11 @@ def scaled_cases(family: str) -> Iterator[tuple[str, ScaledCase]]:
         if operand == torch.int8 or azp == "none"
     ]
     kernels = [kernel for kernel in scaled_configs.KERNELS if kernel.startswith(family)]
+    odd = scaled_configs.VECTOR_K if family == "skinny" else 13
     factors = {
         "loop": tuple(itertools.product(kernels, forms)),
         "n": (72, 137),
-        "k": tuple(10 * TILE_K + more for more in (0, 13, 26)),
+        "k": tuple(10 * TILE_K + more for more in (0, odd, 2 * odd)),
         "bias": (False, True),
     }
     for row in each_once("loop", factors):
@@ -354,6 +355,7 @@ PARTS: dict[str, Callable[[], Calls]] = {
     "wgmma-2": lambda: fpA_intB("wgmma", 1, 3),
     "wgmma-3": lambda: fpA_intB("wgmma", 2, 3),
     "scaled": lambda: scaled("scaled"),
+    "scaled_skinny": lambda: scaled("skinny"),
     "scaled_wgmma": lambda: scaled("wgmma"),
     "fp8_blocks": float8_blocks,
     "block_gemm": block_gemm,

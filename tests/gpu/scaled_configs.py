@@ -19,8 +19,8 @@ def candidates(m: int, n: int, k: int, operand: torch.dtype = torch.int8) -> lis
 
 
 def tile_of(name: str) -> tuple[int, int]:
-    """scaled_m16n64s8... -> (16, 64)"""
-    found = re.match(r"(?:scaled|wgmma)_m(\d+)n(\d+)s", name)
+    """scaled_m16n64s8..., skinny_m16n64w8 -> (16, 64)"""
+    found = re.match(r"(?:scaled|skinny|wgmma)_m(\d+)n(\d+)[sw]", name)
     assert found, name
     return int(found[1]), int(found[2])
 
@@ -35,7 +35,9 @@ def compiled_kernels() -> tuple[str, ...]:
 
 
 KERNELS = compiled_kernels()
-SMALL, MIDDLE, LARGE = KERNELS[0], KERNELS[len(KERNELS) // 2], KERNELS[-1]
+TILES = tuple(name for name in KERNELS if not name.startswith("skinny"))  # they share out K
+SMALL, MIDDLE, LARGE = TILES[0], TILES[len(TILES) // 2], TILES[-1]
+VECTOR_K = 16  # K of skinny kernels is a multiple of it
 
 
 def configs_of(case: ScaledCase, kernel: str = "") -> list[str]:

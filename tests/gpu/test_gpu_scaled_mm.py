@@ -10,7 +10,7 @@ import pytest
 import torch
 from problems.registry import OPS
 from problems.scaled import AZP, OUT_DTYPES, ScaledCase, ScaledProblem, make
-from scaled_configs import DEVICE, FLOAT8, KERNELS, SMALL, candidates, configs_of, sums_of
+from scaled_configs import DEVICE, FLOAT8, KERNELS, SMALL, VECTOR_K, candidates, configs_of, sums_of
 
 import mixed_gemm
 from mixed_gemm import plan, reference
@@ -82,6 +82,8 @@ def check_epilogues(record, kernel: str, operand: torch.dtype) -> int:
         pytest.skip(f"{kernel} has no configuration for {operand} on this GPU")
     runs = 0
     fixed = {**EPILOGUE_SIZES, **IN_PLACE, "operand": (operand,)}
+    if kernel.startswith("skinny"):
+        fixed["k"] = (VECTOR_K, 384, 656, 1008)
     if operand != torch.int8:
         fixed["azp"] = ("none",)  # the others are int8's
     fixed["block"] = (None, (128, 128)) if takes_blocks(kernel, operand) else (None,)

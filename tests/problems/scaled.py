@@ -230,7 +230,9 @@ def configs_of(case: ScaledCase, device: torch.device | str) -> list[str]:
     the GPU holds at once, an odd split, and a slice for every step of K."""
     listed = listed_for(case, device)
     steps = -(-case.k // STEP_K)
-    plain = [name for name in listed if name.count("_") == 1]
+    plain = [
+        name for name in listed if name.count("_") == 1 and not name.startswith("skinny_")
+    ]  # whose blocks do not share out K
     slices = [s for s in (5, steps) if 1 < s <= min(steps, MOST_SLICES)]
     more = [f"{name}_parallel{s}" for name in plain for s in slices]
     streams = [name for name in plain if f"{name}_streamk1" in listed]

@@ -22,6 +22,7 @@ ORDER = (
     "skinny",
     "wgmma",
     "scaled",
+    "scaled_skinny",
     "scaled_wgmma",
     "block_gemm",
     "awq",

@@ -94,6 +94,7 @@ class Spill:
 
 MULTISTAGE = r"\b(mixed_gemm|plain_gemm|conv)_kernel<"
 SCALED = r"\b(scaled_mm|plain_scaled)_kernel<"
+SKINNY_SCALED = r"\bscaled_skinny_kernel<"
 INTEGER = rf"{SCALED}.*signed char|\bconv_int8_kernel<"
 WGMMA = r"\bspecialized_gemm_kernel<.*\bWgmmaConfig<"
 SCALED_WGMMA = r"\bspecialized_gemm_kernel<.*\bWgmmaScaledConfig"
@@ -155,6 +156,8 @@ RULES = (
     Rule(kernel=MULTISTAGE, needs=("LDGSTS", "LDSM", "HMMA"), forbids=("I2F", "CALL")),
     Rule(kernel=SCALED, needs=("LDGSTS", "LDSM"), forbids=("I2F", "CALL")),
     Rule(kernel=INTEGER, needs=("LDGSTS", "LDSM", "IMMA"), forbids=("I2F", "CALL")),
+    Rule(kernel=rf"{SKINNY_SCALED}.*signed char", needs=("IMMA",), forbids=("I2F", "CALL")),
+    Rule(kernel=rf"{SKINNY_SCALED}.*float_e4m3", needs=("QMMA",), of="sm_89"),
     # It converts the sums of each block of K, so it has I2F there; and before sm_90 its __syncwarp
     # is a CALL that warps which have converged branch around.
     Rule(kernel=r"\bblock_gemm_kernel<", needs=("LDGSTS", "LDSM", "IMMA")),

@@ -94,6 +94,25 @@ EDITS = (
 """,
     ),
     Edit(
+        "scaled_skinny/kernel.cuh",
+        """
+        vectors_[i][c] = uint4{};
+""",
+        """
+        if (!MUTATED(SkinnyTail)) vectors_[i][c] = uint4{};
+""",
+    ),
+    Edit(
+        "scaled_skinny/kernel.cuh",
+        """
+      for (int warp = 0; warp < kWarps; ++warp) total += storage_.sums[warp][row][column];
+""",
+        """
+      for (int warp = 0; warp < kWarps; ++warp)
+        if (!MUTATED(SkinnyWarp) || warp < kWarps - 1) total += storage_.sums[warp][row][column];
+""",
+    ),
+    Edit(
         "mainloop/pixel_operand.cuh",
         """
         const auto* padding = reinterpret_cast<const uint4*>(kPaddingChunks.bytes[params_.padding]);

@@ -75,6 +75,8 @@ _ROWS = (
     ("Float8ByInverse", "Both", "activations become float8 by a product with the inverse scale"),
     ("ScaleOfLine", "Gpu", "a block of K of float8 takes the scales of the block before"),
     ("ScaleOfHalf", "Gpu", "the lower rows of a float8 tile take the scales of the upper ones"),
+    ("SkinnyTail", "Gpu", "skinny 8-bit products meet old tokens behind the end of K"),
+    ("SkinnyWarp", "Gpu", "skinny 8-bit products leave out the sums of the last warp"),
     ("BlockSum", "Both", "block_quant_gemm drops the offsets of the weight"),
     ("Float8Columns", "Cpu", "columns of float8 take the scales of the first block of columns"),
     ("Float8Steps", "Cpu", "AVX-512 alone rounds to float8 below 2^-6 as above it"),
