@@ -29,9 +29,10 @@ int launch_quantize_per_token(const QuantizePerTokenProblem& p, void* stream) {
       round_up(ceil_div(p.k, 2 * kQuantizeVector), 32), 32, kMaxQuantizeThreads));
   return with_element(p.element, [&](auto tag) {
     using Element = typename decltype(tag)::Type;
-    quantize_per_token_kernel<Element>
-        <<<static_cast<unsigned>(p.m), threads, 0, static_cast<cudaStream_t>(stream)>>>(
-            p, aligned.a, aligned.q);
+    const auto kernel = p.azp == nullptr ? quantize_per_token_kernel<Element, true>
+                                         : quantize_per_token_kernel<Element, false>;
+    kernel<<<static_cast<unsigned>(p.m), threads, 0, static_cast<cudaStream_t>(stream)>>>(
+        p, aligned.a, aligned.q);
     return static_cast<int>(cudaGetLastError());
   });
 }

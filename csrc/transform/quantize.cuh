@@ -94,6 +94,37 @@ struct RangeOf<float> {
   __device__ RowRange range() const { return found; }
 };
 
+// The largest magnitude, as bits without sign: in their order NaN is above infinity, so it stays.
+template <typename Element>
+struct LargestOf {
+  uint32_t pairs = 0;  // of two 16-bit elements
+
+  __device__ void include(const QuantizeVector<Element>& vector) {
+    const auto* words = reinterpret_cast<const uint32_t*>(vector.elements);
+#pragma unroll
+    for (int i = 0; i < kQuantizeVector / 2; ++i) {
+      pairs = __vmaxu2(pairs, words[i] & 0x7fff7fffu);
+    }
+  }
+  __device__ uint32_t bits() const { return max(pairs & 0xffffu, pairs >> 16); }
+  static __device__ float value(uint32_t bits) {
+    return float(Element::bitcast(static_cast<uint16_t>(bits)));
+  }
+};
+template <>
+struct LargestOf<float> {
+  uint32_t largest = 0;
+
+  __device__ void include(const QuantizeVector<float>& vector) {
+#pragma unroll
+    for (const float value : vector.elements) {
+      largest = max(largest, __float_as_uint(value) & 0x7fffffffu);
+    }
+  }
+  __device__ uint32_t bits() const { return largest; }
+  static __device__ float value(uint32_t bits) { return __uint_as_float(bits); }
+};
+
 // Elements that do not exist must not widen the range.
 template <typename Element>
 __device__ void include(RangeOf<Element>& range, QuantizeVector<Element> vector, int k_left) {
@@ -160,6 +191,19 @@ __device__ void store_quantized(const QuantizeVector<Element>& vector, const Rou
   }
 }
 
+constexpr int kMaxQuantizeThreads = 512;  // 128 registers each
+
+// Of a whole block; every thread gets it.
+__device__ inline uint32_t reduce_largest(uint32_t largest) {
+  __shared__ uint32_t of_warp[kMaxQuantizeThreads / 32];
+  largest = __reduce_max_sync(0xffffffff, largest);
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = largest;
+  __syncthreads();
+  const int warps = blockDim.x / 32;
+  for (int i = 0; i < warps; ++i) largest = max(largest, of_warp[i]);
+  return largest;
+}
+
 // The range of a whole block; every thread gets it.
 __device__ inline RowRange reduce_range(RowRange range) {
   __shared__ float lows[32], highs[32];
@@ -181,28 +225,55 @@ __device__ inline RowRange reduce_range(RowRange range) {
   return range;
 }
 
-constexpr int kMaxQuantizeThreads = 512;  // 128 registers each
-
 // The formula of problem/quantize.h; azp stays 0 without zero points and where scale is not finite.
 struct TokenScale {
   float scale, inverse = 0.f;
   int32_t azp = 0;
 
-  __device__ TokenScale(const RowRange& range, bool symmetric) {
+  // Without zero points, by the largest magnitude, which may be a NaN.
+  __device__ explicit TokenScale(float largest) {
+    scale = __fdiv_rn(largest, 127.f);
+    scale = scale < kMinScale ? kMinScale : scale;  // a NaN stays
+    if (scale < kInfinity) inverse = __fdiv_rn(1.f, scale);
+  }
+
+  __device__ explicit TokenScale(const RowRange& range) {
     const float largest = fmaxf(-range.low, range.high);
-    const float most = symmetric ? 127.f : static_cast<float>(kMaxTokenSteps);
-    scale = fmaxf(__fdiv_rn(largest, most), kMinScale);
-    if (!symmetric) scale = fmaxf(range.step(), scale);  // of a NaN and a number, the number
+    scale = fmaxf(__fdiv_rn(largest, static_cast<float>(kMaxTokenSteps)), kMinScale);
+    scale = fmaxf(range.step(), scale);  // of a NaN and a number, the number
     if (range.nan) scale = __int_as_float(0x7fc00000);
     if (!(scale < kInfinity)) return;
     inverse = __fdiv_rn(1.f, scale);
-    if (symmetric) return;
     const float low = rintf(range.low * inverse);
     azp = static_cast<int32_t>(-128.f - low);
   }
 };
 
+// What a thread has seen of a row: the largest magnitude suffices without zero points, and is found
+// in half the instructions.
+template <typename Element, bool kSymmetric>
+struct SeenOfRow {
+  LargestOf<Element> found;
+
+  // Elements that do not exist are 0.
+  __device__ void add(const QuantizeVector<Element>& vector, int) { found.include(vector); }
+  __device__ TokenScale scale(int64_t) const {
+    return TokenScale(LargestOf<Element>::value(reduce_largest(found.bits())));
+  }
+};
 template <typename Element>
+struct SeenOfRow<Element, false> {
+  RangeOf<Element> found;
+
+  __device__ void add(const QuantizeVector<Element>& vector, int k_left) {
+    include(found, vector, k_left);
+  }
+  __device__ TokenScale scale(int64_t k) const {
+    return TokenScale(k == 0 ? RowRange{} : reduce_range(found.range()));
+  }
+};
+
+template <typename Element, bool kSymmetric>
 __global__ void __launch_bounds__(kMaxQuantizeThreads)
     quantize_per_token_kernel(const QuantizePerTokenProblem p, bool aligned_a, bool aligned_q) {
   let_kernel_after_start();  // the product, which waits before it reads what is written here
@@ -216,26 +287,24 @@ __global__ void __launch_bounds__(kMaxQuantizeThreads)
   };
 
   QuantizeVector<Element> kept[kQuantizeVectors];
-  RangeOf<Element> of_thread;
+  SeenOfRow<Element, kSymmetric> seen;
 #pragma unroll
   for (int i = 0; i < kQuantizeVectors; ++i) {
     const int64_t k = first + i * step;
     kept[i].load(a + k, p.k - k, aligned_a);
-    include(of_thread, kept[i], left(k));
+    seen.add(kept[i], left(k));
   }
   for (int64_t k = first + kQuantizeVectors * step; k < p.k; k += step) {
     QuantizeVector<Element> vector;
     vector.load(a + k, p.k - k, aligned_a);
-    include(of_thread, vector, left(k));
+    seen.add(vector, left(k));
   }
-  const RowRange range = p.k == 0 ? RowRange{} : reduce_range(of_thread.range());
 
-  const bool symmetric = p.azp == nullptr;
-  const TokenScale chosen(range, symmetric);
+  const TokenScale chosen = seen.scale(p.k);
   const RoundOwnScale round{chosen.inverse, chosen.azp};
   if (threadIdx.x == 0) {
     p.scale[row] = chosen.scale;
-    if (!symmetric) p.azp[row] = chosen.azp;
+    if constexpr (!kSymmetric) p.azp[row] = chosen.azp;
   }
 #pragma unroll
   for (int i = 0; i < kQuantizeVectors; ++i) {

@@ -11,37 +11,6 @@
 
 namespace mixed_gemm {
 
-// The largest magnitude, as bits without sign: in their order NaN is above infinity, so it stays.
-template <typename Element>
-struct LargestOf {
-  uint32_t pairs = 0;  // of two 16-bit elements
-
-  __device__ void include(const QuantizeVector<Element>& vector) {
-    const auto* words = reinterpret_cast<const uint32_t*>(vector.elements);
-#pragma unroll
-    for (int i = 0; i < kQuantizeVector / 2; ++i) {
-      pairs = __vmaxu2(pairs, words[i] & 0x7fff7fffu);
-    }
-  }
-  __device__ uint32_t bits() const { return max(pairs & 0xffffu, pairs >> 16); }
-  static __device__ float value(uint32_t bits) {
-    return float(Element::bitcast(static_cast<uint16_t>(bits)));
-  }
-};
-template <>
-struct LargestOf<float> {
-  uint32_t largest = 0;
-
-  __device__ void include(const QuantizeVector<float>& vector) {
-#pragma unroll
-    for (const float value : vector.elements) {
-      largest = max(largest, __float_as_uint(value) & 0x7fffffffu);
-    }
-  }
-  __device__ uint32_t bits() const { return largest; }
-  static __device__ float value(uint32_t bits) { return __uint_as_float(bits); }
-};
-
 // Elements 4 half .. 4 half + 3, rounded.
 template <typename Element>
 __device__ uint32_t float8_word(const QuantizeVector<Element>& vector,
@@ -121,11 +90,7 @@ __global__ void __launch_bounds__(kWhole ? kMaxQuantizeThreads : kFloat8TeamThre
   }
   uint32_t largest = of_thread.bits();
   if constexpr (kWhole) {
-    __shared__ uint32_t of_warp[kMaxQuantizeThreads / 32];
-    largest = __reduce_max_sync(0xffffffff, largest);
-    if (thread % 32 == 0) of_warp[thread / 32] = largest;
-    __syncthreads();
-    for (int i = 0; i < lanes / 32; ++i) largest = max(largest, of_warp[i]);
+    largest = reduce_largest(largest);
   } else {
     for (int distance = lanes / 2; distance > 0; distance /= 2) {
       largest = max(largest, __shfl_xor_sync(0xffffffff, largest, distance));

@@ -131,7 +131,7 @@ SPILLS = (
         reason="128 x 256 takes all 255 registers, and keeps a value of the epilogue in memory",
     ),
     Spill(
-        kernel=r"quantize_per_token_kernel<float>",
+        kernel=r"quantize_per_token_kernel<float, false>",
         arch="sm_80",
         most_bytes=8,
         reason="32 fp32 elements of a row stay in the 64 registers that its launch bounds leave a "
