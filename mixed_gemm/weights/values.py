@@ -85,8 +85,8 @@ def _non_finite(tensor: Tensor) -> Tensor:
 
 
 def weight_tag(scheme: Scheme) -> dict[str, Any]:
-    """What a tag says of the weight type besides its "bits". Integers of these are what tags mean
-    that say nothing, as those of older versions do."""
+    """What a tag says of the weight type: its bits, and its name where it is no integer of these,
+    which is what tags without a name mean, as those of older versions."""
     name, bits = scheme.weight_type, scheme.bits
     return {"bits": bits, **({} if name == integer_weight(bits) else {"weight": name})}
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import mixed_gemm
 from mixed_gemm.formats import open_checkpoint, save_checkpoint
-from mixed_gemm.weights.values import decode_tag, encode_tag
+from mixed_gemm.weights.values import decode_tag, encode_tag, tagged_weight, weight_tag
 
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "older"
 
@@ -71,6 +71,15 @@ def test_a_scheme_is_the_json_that_it_was():
     assert mixed_gemm.Scheme.from_dict(old) == scheme
     other = {**old, "weights": {**weights, "scale_dtype": "e8m0"}}
     assert mixed_gemm.Scheme.from_dict(other).as_dict() == other
+
+
+def test_a_tag_names_the_weight_type_only_where_bits_do_not():
+    for scheme, tag in (
+        (mixed_gemm.Scheme.weight_only(4), {"bits": 4}),
+        (mixed_gemm.Scheme.weight_only(8), {"bits": 8}),
+        (mixed_gemm.Scheme.fp8(), {"bits": 8, "weight": "e4m3"}),
+    ):
+        assert weight_tag(scheme) == tag and tagged_weight(tag) == scheme.weight_type
 
 
 @pytest.mark.parametrize("weight", ["e2m1", "int8"])
