@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from mixed_gemm.ops.problem import integer_weight
 from mixed_gemm.selection import tables
 
 from .old_rows import row_of
@@ -27,7 +28,7 @@ def fastest(rows: Iterable[Row]) -> list[tables.Point]:
             continue
         point = tables.Point(
             dtype=row.dtype,
-            bits=row.bits,
+            weight=integer_weight(row.bits),
             group_size=row.group_size,
             zeros=row.zero_mode is not None,
             n=row.N,

@@ -41,6 +41,7 @@ CONSTANTS = {
     "derivative).",
     "mixed_gemm.reference.ROUNDING": "Dtype -> (largest relative rounding error, half of the "
     "smallest subnormal number).",
+    "mixed_gemm.reference.VALUES": "Weight type -> the value of each code, float64.",
 }
 # Names whose modules need what need not be installed: package -> name -> (kind, text).
 OPTIONAL = {

@@ -61,7 +61,7 @@ def check(n: int, k: int, device: torch.device) -> list[Check]:
             a = torch.randn(m, k, generator=generator).to(device, dtype)
 
             def run(a: torch.Tensor = a, parts: Any = parts, s: Scheme = scheme) -> Any:
-                return mixed_gemm.fpA_intB_gemm(a, *parts, bits=s.bits, group_size=s.group_size)
+                return mixed_gemm.fpA_intB_gemm(a, *parts, **s.gemm_options)
 
             def dense(a: torch.Tensor = a) -> Any:
                 return torch.nn.functional.linear(a, weight)
@@ -76,8 +76,7 @@ def check(n: int, k: int, device: torch.device) -> list[Check]:
                     scheme=str(scheme),
                     m=m,
                     kernel=mixed_gemm.plan(
-                        m, n, k, dtype=dtype, bits=scheme.bits, device=device,
-                        group_size=scheme.group_size, zero_mode=scheme.zero_mode,
+                        m, n, k, dtype=dtype, device=device, **scheme.plan_options
                     ).selected,
                     error_ratio=reference.error_ratio(run(), expected, bound),
                     weight_mb=sum(x.nbytes for x in parts if x is not None) / 1e6,

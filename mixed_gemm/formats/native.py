@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from ..ops.layout import unpack_weights
+from ..ops.layout import unpack
 from ..ops.problem import LAYOUT_VERSION, num_groups, packed_shape
 from ..weights.exchange import QuantizedWeight
 from ..weights.scheme import Scheme
-from ..weights.values import decode_tag
+from ..weights.values import decode_tag, tagged_weight
 from .layer import Config, LayerInfo, LayerTensors
 
 _NUMBERS = ("layout_version", "in_features", "out_features", "bits", "group_size")
@@ -45,6 +45,8 @@ class Native:
             if k < 1 or n < 1:
                 raise ValueError(f"{n} output and {k} input features")
             scheme = Scheme.weight_only(bits, group_size, tag["zero_mode"])
+            if tagged_weight(tag) != scheme.weight_type:
+                raise ValueError(f"weights of the type {tagged_weight(tag)!r} are not read")
             permuted = tag.get("permuted", False) is True
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise layer.error("_extra_state", f"is not a layout tag ({error!r})") from error
@@ -57,7 +59,7 @@ class Native:
     def describe(self, layer: LayerTensors) -> LayerInfo:
         n, k, scheme, permuted = self._tag(layer)
         groups = num_groups(k, scheme.group_size)
-        layer.expect("b_packed", packed_shape(n, k, scheme.bits), torch.uint8)
+        layer.expect("b_packed", packed_shape(n, k, scheme.weight_type), torch.uint8)
         layer.expect("scales", (groups, n), *layer.float_dtypes)
         for role, needed in (("zeros", scheme.has_zeros), ("permutation", permuted)):
             if needed != layer.has(role):
@@ -81,8 +83,8 @@ class Native:
         }
         return QuantizedWeight(
             name=layer.name,
-            q=unpack_weights(packed, info.bits, info.out_features, info.in_features),
-            bits=info.bits,
+            q=unpack(packed, scheme.weight_type, info.out_features, info.in_features),
+            weight=scheme.weight_type,
             group_size=info.group_size,
             zero_mode=scheme.zero_mode,
             permutation=layer.load("permutation") if permuted else None,

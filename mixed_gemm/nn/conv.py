@@ -128,7 +128,7 @@ class Conv2d(QuantizedConv2d):
         out = unchecked_qconv2d(
             self._images(input), weight.weight_packed, weight.scales, weight.offsets, bias,
             self._geometry,
-            {"bits": scheme.bits, "block_size": scheme.group_size, "activation": activation},
+            {**scheme.conv_options, "activation": activation},
         )  # fmt: skip
         return out.squeeze(0) if input.dim() == 3 else out
 
@@ -170,12 +170,7 @@ class Conv2d(QuantizedConv2d):
 
     @classmethod
     def _options_of(cls, weight: ConvWeight) -> dict[str, Any]:
-        scheme = weight.scheme
-        return {
-            "bits": scheme.bits,
-            "block_size": scheme.group_size,
-            "offsets": weight.offsets is not None,
-        }
+        return {**weight.scheme.conv_options, "offsets": weight.offsets is not None}
 
     @classmethod
     def from_quantized(

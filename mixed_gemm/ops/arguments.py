@@ -17,6 +17,7 @@ from .problem import (
     DTYPES,
     check_problem,
     check_zero_mode,
+    integer_weight,
     num_groups,
     packed_shape,
 )
@@ -131,7 +132,7 @@ def rows_of(a: Tensor) -> int:
 
 def check_packed(op: str, b_packed: Tensor, n: int, k: int, bits: int) -> None:
     check_dtype(op, "b_packed", b_packed, torch.uint8, " (from mixed_gemm.pack_weights)")
-    shape = packed_shape(n, k, bits)
+    shape = packed_shape(n, k, integer_weight(bits))
     check_matrix(op, "b_packed", b_packed, PACKED_RULE, shape, f"N={n}, K={k}, bits={bits}")
 
 

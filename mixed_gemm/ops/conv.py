@@ -37,7 +37,7 @@ from .conv_problem import (
 )
 from .errors import translates_errors
 from .op import Op, for_tests
-from .problem import check_activation, refuse_non_numbers
+from .problem import check_activation, integer_weight, refuse_non_numbers
 from .reasons import ADAPTER, FORCED
 from .sharding import Rows, Sharding, channel_blocks, gathered
 from .vmap import Batching
@@ -188,7 +188,7 @@ def _fake(
         "weight_packed",
         weight_packed,
         PACKED_RULE.replace("N", "Co"),
-        conv_packed_shape(out_c, in_c, geometry.kernel_size, bits),
+        conv_packed_shape(out_c, in_c, geometry.kernel_size, integer_weight(bits)),
         f"Co={out_c} from scales, Ci={in_c} from input, K={kernel_h * kernel_w * channels} = "
         f"{kernel_h} * {kernel_w} * {channels} (Ci padded), bits={bits}",
     )

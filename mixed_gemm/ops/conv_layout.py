@@ -15,7 +15,7 @@ from .arguments import check_dims, check_dtype, check_tensors
 from .conv_problem import FILTER_RULE, channels_per_tap, check_pack_conv, conv_packed_shape
 from .errors import UnsupportedError, shape_text, translates_errors, wrong_value
 from .op import of_integers
-from .problem import refuse_non_numbers
+from .problem import integer_options, integer_weight, refuse_non_numbers
 from .sharding import channel_blocks
 
 __all__ = ["pack_conv_weights"]
@@ -53,6 +53,15 @@ def pack_conv_weights(q: Tensor, bits: int, *, check: bool = False) -> Tensor:
     return packed
 
 
+def pack_filter(q: Tensor, weight: str) -> Tensor:
+    """:func:`pack_conv_weights` by the name of a weight type.
+
+    Args:
+        q: int8 ``[Co, Ci, Kh, Kw]``. weight: a name in ``problem.WEIGHTS``, of integers.
+    """
+    return pack_conv_weights(q, **integer_options(weight))
+
+
 def dense_filter(
     weight_packed: Tensor,
     scales: Tensor,
@@ -87,7 +96,7 @@ def _fake_pack(op: str, q: Tensor, bits: int, check: bool) -> Tensor:
     if q.numel() == 0:
         wrong_value(op, "q", "not be empty", shape_text(q.shape))
     check_pack_conv(op, q.shape, bits)
-    shape = conv_packed_shape(q.shape[0], q.shape[1], q.shape[2:], bits)
+    shape = conv_packed_shape(q.shape[0], q.shape[1], q.shape[2:], integer_weight(bits))
     return q.new_empty(shape, dtype=torch.uint8)
 
 

@@ -41,9 +41,13 @@ def channels_per_tap(in_c: int) -> int:
     return 32 if in_c > 16 else 16 if in_c > 8 else 8
 
 
-def conv_packed_shape(out_c: int, in_c: int, kernel_size: Sequence[int], bits: int) -> Pair:
-    """Shape of the packed uint8 filter of a logical ``[Co, Ci, Kh, Kw]``."""
-    return packed_shape(out_c, math.prod(kernel_size) * channels_per_tap(in_c), bits)
+def conv_packed_shape(out_c: int, in_c: int, kernel_size: Sequence[int], weight: str) -> Pair:
+    """Shape of the packed uint8 filter of a logical ``[Co, Ci, Kh, Kw]``.
+
+    Args:
+        weight: a name in ``WEIGHTS``.
+    """
+    return packed_shape(out_c, math.prod(kernel_size) * channels_per_tap(in_c), weight)
 
 
 def pair(where: str, name: str, value: IntOrPair) -> Pair:

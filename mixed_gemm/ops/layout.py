@@ -21,7 +21,13 @@ from .arguments import (
 from .autograd import Derivatives, Rule, Saved
 from .errors import translates_errors
 from .op import Op, of_integers
-from .problem import check_problem, packed_shape, refuse_non_numbers
+from .problem import (
+    check_problem,
+    integer_options,
+    integer_weight,
+    packed_shape,
+    refuse_non_numbers,
+)
 from .reasons import NO_PRODUCT, WEIGHTS
 from .sharding import Sharding, channel_blocks
 from .vmap import Batching
@@ -78,6 +84,24 @@ def unpack_weights(b_packed: Tensor, bits: int, n: int, k: int) -> Tensor:
     refuse_non_numbers("mixed_gemm::unpack_weights", bits=bits, n=n, k=k)
     q: Tensor = torch.ops.mixed_gemm.unpack_weights(b_packed, bits, n, k)
     return q
+
+
+def pack(q: Tensor, weight: str) -> Tensor:
+    """:func:`pack_weights` by the name of a weight type.
+
+    Args:
+        q: int8 ``[N, K]``. weight: a name in ``problem.WEIGHTS``, of integers.
+    """
+    return pack_weights(q, **integer_options(weight))
+
+
+def unpack(packed: Tensor, weight: str, n: int, k: int) -> Tensor:
+    """:func:`unpack_weights` by the name of a weight type: int8 ``[n, k]``.
+
+    Args:
+        packed: uint8, from :func:`pack`. weight: as there. n, k: of the weight.
+    """
+    return unpack_weights(packed, n=n, k=k, **integer_options(weight))
 
 
 @translates_errors("dequantize_weights")
@@ -142,7 +166,9 @@ def _fake_pack(op: str, q: Tensor, bits: int, check: bool) -> Tensor:
     check_dtype(op, "q", q, torch.int8, " (signed values)", "q.to(torch.int8)")
     check_dims(op, "q", q, 2, "(N, K)")
     check_problem(op, 0, q.shape[0], q.shape[1], bits, -1)
-    return q.new_empty(packed_shape(q.shape[0], q.shape[1], bits), dtype=torch.uint8)
+    return q.new_empty(
+        packed_shape(q.shape[0], q.shape[1], integer_weight(bits)), dtype=torch.uint8
+    )
 
 
 def _fake_unpack(op: str, b_packed: Tensor, bits: int, n: int, k: int) -> Tensor:

@@ -1,17 +1,34 @@
-"""The vocabulary of the quantization: bits, group size, zero mode, activation, and their rules.
+"""The vocabulary of the quantization: weight types, group size, zero mode, activation, and their
+rules.
 
-The names repeat csrc/core/quant_scheme.h; tests/python/reference/test_reference.py compares the
-two. Scalar arguments are checked here, for modules and configurations before any op runs; the texts
-are those of csrc/problem/gemm.cpp.
+The names repeat csrc/core/; tests/python/reference/test_reference.py compares the two. Scalar
+arguments are checked here, for modules and configurations before any op runs; the texts are those
+of csrc/problem/gemm.cpp.
 """
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import torch
 
 from .errors import wrong_type, wrong_value
 
-BITS = (4, 8)
+
+class WeightType(NamedTuple):
+    """What a stored code is.
+
+    bits: of a code. bias: how much the stored code of an integer is larger than it; 0 for floats.
+    is_integer: whether codes are integers, which can have zero points.
+    """
+
+    bits: int
+    bias: int
+    is_integer: bool
+
+
+WEIGHTS = {"int4": WeightType(4, 8, True), "int8": WeightType(8, 128, True)}
+BITS = tuple(weight.bits for weight in WEIGHTS.values() if weight.is_integer)
 ZERO_MODES = ("none", "sub", "add")
 ACTIVATIONS = ("identity", "relu", "relu6", "gelu", "gelu_tanh", "silu")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -40,9 +57,34 @@ def num_groups(k: int, group_size: int) -> int:
     return ceil_div(k, max(k, 1) if group_size == -1 else group_size)
 
 
-def packed_shape(n: int, k: int, bits: int) -> tuple[int, int]:
-    """Shape of the packed uint8 weight of a logical ``[n, k]``."""
-    return round_up(n, PAD_N), round_up(k, PAD_K) * bits // 8
+def integer_weight(bits: int) -> str:
+    """The weight type of integers of this width, which ``bits=`` of an op means; in ``WEIGHTS``
+    where there are such."""
+    return f"int{bits}"
+
+
+def integer_range(weight: str) -> tuple[int, int]:
+    """The smallest and the largest integer of a weight type."""
+    bits, bias, _ = WEIGHTS[weight]
+    return -bias, (1 << bits) - 1 - bias
+
+
+def packed_shape(n: int, k: int, weight: str) -> tuple[int, int]:
+    """Shape of the packed uint8 weight of a logical ``[n, k]``.
+
+    Args:
+        weight: a name in ``WEIGHTS``.
+    """
+    return round_up(n, PAD_N), round_up(k, PAD_K) * WEIGHTS[weight].bits // 8
+
+
+def integer_options(weight: str, **others: Any) -> dict[str, Any]:
+    """The keyword arguments by which the ops of packed integers know a weight.
+
+    Args:
+        weight: a name in ``WEIGHTS``, of integers. others: the rest of what an op takes.
+    """
+    return {"bits": WEIGHTS[weight].bits, **others}
 
 
 def refuse_non_numbers(where: str, **values: object) -> None:

@@ -12,7 +12,7 @@ from .. import _library
 from .arguments import check_codes, check_dtype, check_tensors, check_vector, check_words
 from .errors import shape_text, translates_errors, wrong_value
 from .op import of_integers
-from .problem import PAD_N, packed_shape, refuse_non_numbers
+from .problem import PAD_N, integer_weight, packed_shape, refuse_non_numbers
 from .sharding import channel_blocks
 
 __all__ = ["awq_repack", "gptq_repack"]
@@ -77,7 +77,7 @@ def _fake_awq(op: str, qweight: Tensor) -> Tensor:
     check_words(op, "qweight", qweight, "(K, N/8)")
     k, n = qweight.shape[0], qweight.shape[1] * _PER_WORD
     check_codes(op, 0, n, k, -1)
-    return qweight.new_empty(packed_shape(n, k, 4), dtype=torch.uint8)
+    return qweight.new_empty(packed_shape(n, k, integer_weight(4)), dtype=torch.uint8)
 
 
 def _fake_gptq(op: str, qweight: Tensor, perm: Tensor | None, bits: int) -> Tensor:
@@ -96,7 +96,7 @@ def _fake_gptq(op: str, qweight: Tensor, perm: Tensor | None, bits: int) -> Tens
         hint = "torch.argsort(g_idx, stable=True).to(torch.int32)"
         check_dtype(op, "perm", perm, torch.int32, hint=hint)
         check_vector(op, "perm", perm, "K", k)
-    return qweight.new_empty(packed_shape(n, k, 8 if bits == 8 else 4), dtype=torch.uint8)
+    return qweight.new_empty(packed_shape(n, k, integer_weight(max(bits, 4))), dtype=torch.uint8)
 
 
 OPS = (

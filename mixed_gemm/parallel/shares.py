@@ -93,7 +93,7 @@ def whole_scheme(share: QuantizedTensor, group_size: int, block: Any) -> Scheme:
     if side.strategy not in ("group", "channel") or group_size == scheme.group_size:
         return scheme
     if scheme.is_weight_only:
-        return Scheme.weight_only(scheme.bits, group_size, scheme.zero_mode)
+        return scheme.grouped(group_size)
     if scheme.input_activations is not None and scheme.input_activations.strategy == "group":
         return Scheme.w8a8_block(group_size, not scheme.has_zeros)
     return scheme

@@ -6,18 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..ops.errors import ArgumentValueError, wrong_value
+from ..ops.problem import WEIGHTS
 from .methods.grid import Range, search
 from .select import Target
 from .state import Runs, evaluating
 
-BITS = (4, 8)
+NARROW, WIDE = "int4", "int8"
+BITS = (WEIGHTS[NARROW].bits, WEIGHTS[WIDE].bits)
 
 
 class _Seen:
@@ -56,10 +57,11 @@ def _observe(
     return seen
 
 
-def _error(target: Target, seen: _Seen, bits: int) -> float:
-    """What rounding to the nearest in ``bits`` changes of the output: squared, relative."""
+def _error(target: Target, seen: _Seen, coded_as: str) -> float:
+    """What rounding to the nearest in another weight type changes of the output: squared,
+    relative."""
     weight = target.layer.weight.detach().float()
-    scheme = replace(target.scheme, weights=replace(target.scheme.weights, num_bits=bits))
+    scheme = target.scheme.coded_as(coded_as)
     grid = search(weight, Range.of(scheme, weight.shape[1], target.layer.weight.dtype), seen.inputs)
     error = grid.values(grid.codes(weight)) - weight
     return float((error.square() * seen.inputs).sum()) / max(seen.outputs, 1e-30)
@@ -86,7 +88,7 @@ def spend(
         wrong_value("quantize_", "average_bits", f"be in {BITS[0]}..{BITS[1]}", f"{average}")
     linears = {name: t for name, t in targets.items() if isinstance(t.layer, nn.Linear)}
     for name, target in linears.items():
-        if not target.scheme.is_weight_only or target.scheme.bits != BITS[0]:
+        if not target.scheme.is_weight_only or target.scheme.weight_type != NARROW:
             raise ArgumentValueError(
                 f"quantize_: average_bits needs layers of {BITS[0]} bits, got {name} as "
                 f"{target.scheme}"
@@ -94,7 +96,7 @@ def spend(
     seen = _observe(model, linears, batches)
     sizes = {name: target.layer.weight.numel() for name, target in linears.items()}
     gain = {
-        name: (_error(t, seen[name], BITS[0]) - _error(t, seen[name], BITS[1])) / sizes[name]
+        name: (_error(t, seen[name], NARROW) - _error(t, seen[name], WIDE)) / sizes[name]
         for name, t in linears.items()
     }
     left = (average - BITS[0]) * sum(sizes.values())
@@ -102,7 +104,4 @@ def spend(
         cost = (BITS[1] - BITS[0]) * sizes[name]
         if cost <= left:
             left -= cost
-            scheme = linears[name].scheme
-            linears[name].scheme = replace(
-                scheme, weights=replace(scheme.weights, num_bits=BITS[1])
-            )
+            linears[name].scheme = linears[name].scheme.coded_as(WIDE)

@@ -255,7 +255,7 @@ def weight_of(name: str, tensors: dict[str, Tensor], scheme: Any) -> QuantizedWe
     q, scales, zeros = (tensors.get(f"{name}.{part}") for part in _PARTS)
     assert q is not None and scales is not None
     return QuantizedWeight(
-        name, q, scales, zeros, bits=scheme.bits, group_size=scheme.group_size,
+        name, q, scales, zeros, weight=scheme.weight_type, group_size=scheme.group_size,
         zero_mode=scheme.zero_mode,
     )  # fmt: skip
 

@@ -51,8 +51,8 @@ class _Returned:
 
     def link(self, x: Tensor) -> Link | None:
         """To where it was returned, if nobody wrote to it since then."""
-        place, bits = self._known.get(x, (None, None))
-        if place is None or bits != digest(x):
+        place, then = self._known.get(x, (None, None))
+        if place is None or then != digest(x):
             return None
         return self._links.setdefault(place, Link(place, x.shape, x.dtype))
 
@@ -174,10 +174,10 @@ class _True:
             if (link := self._made.link(x)) is not None:
                 instead[id(x)] = link
             elif self._clean.has(x):
-                bits = digest(x)
-                if bits not in self._kept:
-                    self._kept[bits] = fresh(x)
-                instead[id(x)] = self._kept[bits]
+                now = digest(x)
+                if now not in self._kept:
+                    self._kept[now] = fresh(x)
+                instead[id(x)] = self._kept[now]
             else:
                 unknown.append((path, x))
         for path, x in unknown:  # the next block may be given the same

@@ -6,6 +6,7 @@ an op or imports another package of ours.
 from .bounds import ROUNDING, Oracle, error_ratio
 from .gemm import (
     ACTIVATION_TABLE,
+    VALUES,
     dequantize,
     error_bound,
     expand_groups,
@@ -16,6 +17,7 @@ from .gemm import (
 __all__ = [
     "ACTIVATION_TABLE",
     "ROUNDING",
+    "VALUES",
     "Oracle",
     "dequantize",
     "error_bound",

@@ -25,6 +25,12 @@ ACTIVATION_TABLE: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
 }
 
 
+# weight type -> the value of each code, float64
+VALUES: dict[str, Tensor] = {
+    "int4": torch.arange(-8, 8, dtype=torch.float64),
+    "int8": torch.arange(-128, 128, dtype=torch.float64),
+}
+
 LAM = 6.0  # standard deviations that the statistical bound allows
 
 
@@ -45,6 +51,12 @@ def expand_groups(x: Tensor, k: int, group_size: int) -> Tensor:
     return x.double().repeat_interleave(size, dim=0)[:k].t()
 
 
+def _looked_up(codes: Tensor, values: Tensor) -> Tensor:
+    """The value of each code; a code that there is none of is an error."""
+    found = values.to(codes.device).index_select(0, codes.flatten().long())
+    return found.view(codes.shape)
+
+
 def dequantize(
     q: Tensor,
     scales: Tensor,
@@ -52,30 +64,39 @@ def dequantize(
     *,
     group_size: int = -1,
     zero_mode: str = "sub",
+    weight: str | None = None,
+    factor: Tensor | None = None,
 ) -> Tensor:
     """The exact weight.
 
     Args:
-        q: int8 ``[N, K]``.
+        q: int8 ``[N, K]``, integers themselves; or codes of ``weight``, any integer dtype.
         scales: ``[G, N]``, any float dtype.
         zeros: ``[G, N]`` or None.
         group_size: elements of K that share a scale; -1 is all of them.
         zero_mode: "sub" or "add"; ignored without ``zeros``.
+        weight: a name of ``VALUES``, where codes are looked up; None: ``q`` is what it says.
+        factor: ``[N]`` of the columns of the output or ``[]`` of all, or None: multiplies what the
+            rest makes.
 
     Returns:
-        float64 ``[N, K]``. Exact: a product of an 11-bit and an 8-bit number fits 53 bits.
+        float64 ``[N, K]``. Exact without a factor: a product of an 11-bit and an 8-bit number fits
+        53 bits.
 
     Raises:
         ValueError: ``zero_mode`` is neither "sub" nor "add".
     """
     k = q.shape[1]
-    w, s = q.double(), expand_groups(scales, k, group_size)
+    w = q.double() if weight is None else _looked_up(q, VALUES[weight])
+    s = expand_groups(scales, k, group_size)
     if zeros is None:
-        return w * s
-    z = expand_groups(zeros, k, group_size)
-    if zero_mode not in ("sub", "add"):
-        raise ValueError(f"zero_mode must be 'sub' or 'add', got {zero_mode!r}")
-    return (w - z) * s if zero_mode == "sub" else w * s + z
+        w = w * s
+    else:
+        z = expand_groups(zeros, k, group_size)
+        if zero_mode not in ("sub", "add"):
+            raise ValueError(f"zero_mode must be 'sub' or 'add', got {zero_mode!r}")
+        w = (w - z) * s if zero_mode == "sub" else w * s + z
+    return w if factor is None else w * factor.double().reshape(-1, 1)
 
 
 def fpA_intB_gemm(

@@ -73,10 +73,7 @@ def _rows(
     operands: Operands, dense: Sequence[torch.Tensor], m: int, ceilings: dict[str, float]
 ) -> list[dict[str, Any]]:
     w, s = operands.weight, operands.weight.scheme
-    chosen = plan(
-        m, w.n, w.k, dtype=w.dtype, bits=s.bits, group_size=s.group_size, zero_mode=s.zero_mode,
-        device=operands.device,
-    )  # fmt: skip
+    chosen = plan(m, w.n, w.k, dtype=w.dtype, device=operands.device, **s.plan_options)
     a = operands.activations(m)
     variants: dict[str, Calls] = {
         "fpA_intB_gemm": operands.calls(a, chosen.selected),
@@ -85,8 +82,7 @@ def _rows(
     schemes: dict[str, dict[str, Any]] = {
         "fpA_intB_gemm": {
             "kernel": chosen.selected,
-            "bits": s.bits,
-            "group_size": s.group_size,
+            **s.plan_options,
             "zero_mode": s.zero_mode if s.has_zeros else None,
         },
         "F.linear": {

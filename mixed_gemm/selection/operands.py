@@ -8,8 +8,8 @@ from functools import partial
 
 import torch
 
-from ..ops.layout import pack_weights
-from ..ops.problem import num_groups
+from ..ops.layout import pack
+from ..ops.problem import integer_range, num_groups
 from ..weights.scheme import Scheme
 
 # The copies of a weight are together this many times the L2 of the GPU: on an H200 300 MB, with
@@ -48,10 +48,9 @@ class Operands:
 
     def __init__(self, weight: Weight, device: torch.device) -> None:
         n, k, s = weight.n, weight.k, weight.scheme
-        low, high = -(1 << (s.bits - 1)), 1 << (s.bits - 1)
-        first = pack_weights(
-            torch.randint(low, high, (n, k), dtype=torch.int8, device=device), s.bits
-        )
+        low, high = integer_range(s.weight_type)
+        integers = torch.randint(low, high + 1, (n, k), dtype=torch.int8, device=device)
+        first = pack(integers, s.weight_type)
         count = copies_for(first.numel(), device)
         groups = num_groups(k, s.group_size)
         make = partial(torch.rand, groups, n, device=device, dtype=weight.dtype)
@@ -72,9 +71,7 @@ class Operands:
 
     def calls(self, a: torch.Tensor, config: str) -> Sequence[partial[torch.Tensor]]:
         """One product for each copy, with a configuration that plan() lists."""
-        s = self.weight.scheme
-        op = torch.ops.mixed_gemm.fpA_intB_gemm_config
-        options = {"bits": s.bits, "group_size": s.group_size, "zero_mode": s.op_zero_mode}
+        op, options = torch.ops.mixed_gemm.fpA_intB_gemm_config, self.weight.scheme.gemm_options
         return [
             partial(op, a, b, scales, zeros, config=config, **options)
             for b, scales, zeros in zip(self.packed, self.scales, self.zeros, strict=True)

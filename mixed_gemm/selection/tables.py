@@ -21,7 +21,16 @@ import torch
 
 from .. import _library
 from .file_lock import locked
-from .tuned_file import FORMAT_VERSION, Gpu, Point, path_of, read, remove_temporaries, write
+from .tuned_file import (
+    FORMAT_VERSION,
+    Gpu,
+    Point,
+    line_of,
+    path_of,
+    read,
+    remove_temporaries,
+    write,
+)
 
 __all__ = [
     "DIRECTORY",
@@ -102,11 +111,7 @@ def _still_there(path: Path) -> list[Point]:
 
 
 def _lines(gpu: Gpu, points: Iterable[Point]) -> list[str]:
-    return [
-        f"{gpu.sm} {gpu.sms} {p.dtype} {p.bits} {p.group_size} {int(p.zeros)} {p.n} {p.k} {p.m} "
-        f"{p.config} {float(p.us)!r}"
-        for p in points
-    ]
+    return [line_of(gpu, point) for point in points]
 
 
 def _set_table(parts: list[tuple[str, list[str]]]) -> list[str]:

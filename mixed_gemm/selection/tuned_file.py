@@ -15,14 +15,15 @@ import stat
 import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..ops.problem import LAYOUT_VERSION
+from ..ops.problem import LAYOUT_VERSION, WEIGHTS, integer_weight
 
-FORMAT_VERSION = 1
-MAX_BYTES = 4 << 20  # 25,000 points
+FORMAT_VERSION = 2  # that is written
+READ_VERSIONS = (1, 2)  # version 1 has "bits" of integers, and GEMMs with scales as activations
+MAX_BYTES = 4 << 20  # 22,000 points
 
 
 class Gpu(NamedTuple):
@@ -35,10 +36,16 @@ class Gpu(NamedTuple):
 
 @dataclass(frozen=True)
 class Point:
-    """The fastest configuration measured for one problem; ``zeros``: the scheme has zero points."""
+    """The fastest configuration measured for one problem.
 
+    op: "gemm". dtype: of the activations. weight: the name of a weight type. scales: what a scale
+    is, "same" as the activations or the name of a dtype. zeros: the scheme has zero points.
+    """
+
+    op: str = field(default="gemm", kw_only=True)
     dtype: str
-    bits: int
+    weight: str
+    scales: str = field(default="same", kw_only=True)
     group_size: int
     zeros: bool
     n: int
@@ -49,10 +56,14 @@ class Point:
 
     @property
     def problem(self) -> tuple[Any, ...]:
-        return (self.dtype, self.bits, self.group_size, self.zeros, self.n, self.k, self.m)
+        return (self.op, self.dtype, self.weight, self.scales, self.group_size, self.zeros,
+                self.n, self.k, self.m)  # fmt: skip
 
 
 _TYPES = {"str": str, "int": int, "bool": bool, "float": float}
+_FIELDS = {f.name: _TYPES[str(f.type)] for f in fields(Point)}
+_NEW_FIELDS = ("op", "weight", "scales")
+_FIELDS_1 = {name: _FIELDS[name] for name in _FIELDS if name not in _NEW_FIELDS} | {"bits": int}
 
 
 def path_of(gpu: Gpu, folder: Path) -> Path:
@@ -93,8 +104,8 @@ def _read_bytes(path: Path, own: bool) -> bytes:
     return data
 
 
-def _parse_point(entry: Any) -> Point:
-    names = {f.name: _TYPES[str(f.type)] for f in fields(Point)}
+def _parse_point(entry: Any, version: int) -> Point:
+    names = _FIELDS_1 if version == 1 else _FIELDS
     if not isinstance(entry, dict) or set(entry) != set(names):
         raise ValueError(f"has an entry that is not {{{', '.join(names)}}}")
     for name, kind in names.items():
@@ -105,7 +116,20 @@ def _parse_point(entry: Any) -> Point:
         good = good and (kind is not float or abs(value) < 1e9)
         if not good or (kind is str and not re.fullmatch(r"[A-Za-z0-9_]{1,64}", value)):
             raise ValueError(f"has {name}={reprlib.repr(value)} where a {kind.__name__} must be")
+    if version == 1:
+        others = {name: value for name, value in entry.items() if name != "bits"}
+        return Point(weight=integer_weight(entry["bits"]), **others)
     return Point(**entry)
+
+
+def line_of(gpu: Gpu, point: Point) -> str:
+    """A point as the library reads it: what version 1 can say in the words of that, which every
+    library with this layout reads; the rest in those of version 2."""
+    p, weight = point, WEIGHTS.get(point.weight)
+    rest = f"{p.group_size} {int(p.zeros)} {p.n} {p.k} {p.m} {p.config} {float(p.us)!r}"
+    if (p.op, p.scales) == ("gemm", "same") and weight is not None and weight.is_integer:
+        return f"{gpu.sm} {gpu.sms} {p.dtype} {weight.bits} {rest}"
+    return f"{p.op} {gpu.sm} {gpu.sms} {p.dtype} {p.weight} {p.scales} {rest}"
 
 
 def read(path: Path, own: bool = True) -> tuple[Gpu, list[Point]]:
@@ -128,16 +152,18 @@ def read(path: Path, own: bool = True) -> tuple[Gpu, list[Point]]:
         raise ValueError("is no JSON (not UTF-8)") from None
     if not isinstance(data, dict):
         raise ValueError("is no JSON object")
-    for name, expected in (("format", FORMAT_VERSION), ("layout", LAYOUT_VERSION)):
+    for name, expected in (("format", READ_VERSIONS), ("layout", (LAYOUT_VERSION,))):
         found = data.get(name)
-        if type(found) is not int or found != expected:
-            raise ValueError(f"has {name} {reprlib.repr(found)}, this version reads {expected}")
+        if type(found) is not int or found not in expected:
+            reads = " and ".join(map(str, expected))
+            raise ValueError(f"has {name} {reprlib.repr(found)}, this version reads {reads}")
     gpu, entries = data.get("gpu"), data.get("entries")
     if not isinstance(gpu, dict) or [type(gpu.get(f)) for f in Gpu._fields] != [str, int, int]:
         raise ValueError("does not say which GPU it is for")
     if not isinstance(entries, list):
         raise ValueError("has no list of entries")
-    return Gpu(gpu["name"], gpu["sm"], gpu["sms"]), [_parse_point(entry) for entry in entries]
+    points = [_parse_point(entry, data["format"]) for entry in entries]
+    return Gpu(gpu["name"], gpu["sm"], gpu["sms"]), points
 
 
 def _dump(gpu: Gpu, points: Iterable[Point]) -> str:

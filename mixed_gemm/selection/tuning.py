@@ -48,18 +48,9 @@ class TuneResult:
 
 
 def _plan(w: Weight, m: int, device: torch.device) -> dict[str, Any]:
-    s = w.scheme
+    where = device_string(device)
     answer: dict[str, Any] = json.loads(
-        torch.ops.mixed_gemm._plan(
-            m,
-            w.n,
-            w.k,
-            w.dtype_name,
-            s.bits,
-            s.group_size,
-            s.zero_mode,
-            device_string(device),
-        )
+        torch.ops.mixed_gemm._plan(m, w.n, w.k, w.dtype_name, device=where, **w.scheme.plan_options)
     )
     if not answer["ok"]:
         raise ValueError(f"tune: {w.n} x {w.k}: {'; '.join(answer['reasons'])}")
@@ -86,7 +77,7 @@ def _tune_one(operands: Operands, m: int) -> tuple[tables.Point, TuneResult]:
     s = w.scheme
     point = tables.Point(
         dtype=w.dtype_name,
-        bits=s.bits,
+        weight=s.weight_type,
         group_size=s.group_size,
         zeros=s.has_zeros,
         n=w.n,

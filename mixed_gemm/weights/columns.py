@@ -13,7 +13,6 @@ from torch import Tensor
 
 from ..ops.errors import ArgumentValueError
 from ..ops.problem import GROUP_STEP
-from .scheme import Scheme
 
 if TYPE_CHECKING:
     from .tensor import QuantizedTensor
@@ -124,6 +123,6 @@ def with_zeros(weight: QuantizedTensor) -> QuantizedTensor:
         weight: ``[N, K]`` of a weight-only scheme.
     """
     scheme, parts = weight.scheme, weight.tensors()
-    found = Scheme.weight_only(scheme.bits, scheme.group_size, "sub")
+    found = scheme.grouped(scheme.group_size, "sub")
     zeros = torch.zeros_like(parts["scales"])
     return type(weight)({**parts, "zeros": zeros}, found, weight.shape, weight.dtype)

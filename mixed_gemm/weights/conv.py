@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..ops.conv_layout import dense_filter, pack_conv_weights
+from ..ops.conv_layout import dense_filter, pack_filter
 from ..ops.conv_problem import check_block_size, conv_packed_shape, num_blocks
 from ..ops.errors import check_storage
 from ..ops.problem import LAYOUT_VERSION, check_bits
 from .rounding_conv import quantize_conv_weight
 from .scheme import Scheme
 from .tensor import Part
+from .values import weight_tag
 from .weight_only import WeightOnlyTensor
 from .writing import spliced
 
@@ -49,7 +50,7 @@ class ConvWeight(WeightOnlyTensor):
         out_c, in_c, *kernel = shape
         blocks = (num_blocks(in_c, scheme.group_size), out_c)
         return {
-            "weight_packed": conv_packed_shape(out_c, in_c, kernel, scheme.bits),
+            "weight_packed": conv_packed_shape(out_c, in_c, kernel, scheme.weight_type),
             "scales": blocks,
             "offsets": blocks,
         }
@@ -62,7 +63,7 @@ class ConvWeight(WeightOnlyTensor):
             "in_channels": in_c,
             "out_channels": out_c,
             "kernel_size": kernel,
-            "bits": scheme.bits,
+            **weight_tag(scheme),
             "block_size": scheme.group_size,
             "offsets": scheme.has_zeros,
         }
@@ -82,9 +83,7 @@ class ConvWeight(WeightOnlyTensor):
         q, scales, offsets = quantize_conv_weight(
             weight, scheme.bits, scheme.group_size, not scheme.has_zeros
         )
-        return cls.from_quantized(
-            q, scales, offsets, bits=scheme.bits, block_size=scheme.group_size
-        )
+        return cls.from_quantized(q, scales, offsets, **scheme.conv_options)
 
     @classmethod
     def from_quantized(
@@ -115,7 +114,7 @@ class ConvWeight(WeightOnlyTensor):
         scheme = Scheme.weight_only(bits, block_size, "none" if offsets is None else "add")
         floats = {"scales": scales, "offsets": offsets}
         kept = cls.checked(where, q, ("Co", "Ci", "Kh", "Kw"), scheme, floats)
-        kept["weight_packed"] = pack_conv_weights(q, bits)
+        kept["weight_packed"] = pack_filter(q, scheme.weight_type)
         return cls(kept, scheme, tuple(q.shape), scales.dtype)
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
@@ -124,8 +123,7 @@ class ConvWeight(WeightOnlyTensor):
             self.weight_packed,
             self.scales,
             self.offsets,
-            bits=self.scheme.bits,
-            block_size=self.scheme.group_size,
+            **self.scheme.conv_options,
             in_c=self.shape[1],
             kernel_size=self.shape[2:],
             dtype=dtype or self.dtype,
@@ -140,8 +138,7 @@ class ConvWeight(WeightOnlyTensor):
             self.weight_packed,
             torch.ones_like(self.scales, dtype=torch.float32),
             None,
-            bits=self.scheme.bits,
-            block_size=self.scheme.group_size,
+            **self.scheme.conv_options,
             in_c=self.shape[1],
             kernel_size=self.shape[2:],
             dtype=torch.float32,
@@ -155,8 +152,8 @@ class ConvWeight(WeightOnlyTensor):
             old: ``[M, Ci, Kh, Kw]``. same: bool ``[Co]``.
         """
         parts: dict[str, Tensor | None] = {
-            "weight_packed": pack_conv_weights(
-                spliced(self._codes(), old._codes(), same, 0), self.scheme.bits
+            "weight_packed": pack_filter(
+                spliced(self._codes(), old._codes(), same, 0), self.scheme.weight_type
             ),
             "scales": spliced(self.scales, old.scales, same, 1),
             "offsets": None,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ..ops.errors import ArgumentValueError
-from ..ops.problem import BITS, DTYPES, ZERO_MODES, ceil_div
+from ..ops.problem import WEIGHTS, integer_weight
+from .exchange_rules import problems_of
 from .rounding import nonzero_scale, quantize_weight, too_small
 from .rounding_fp8 import FP8
-from .scheme import Scheme, Side
+from .scheme import FLOAT8, Scheme, Side
 from .values import refuse_bad_permutation, refuse_non_finite, refuse_out_of_range
 
 if TYPE_CHECKING:
@@ -20,18 +21,19 @@ if TYPE_CHECKING:
     from ..nn.linear import Linear
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class QuantizedWeight:
     """One quantized linear layer: y = (x[..., permutation] * pre_scale) @ w.T + bias; or the rows
     of an embedding.
 
     Args:
         name: of the module in the checkpoint, "model.layers.0.mlp.up_proj".
-        q: int8 ``[N, K]``, values in the range of ``bits``; or float8_e4m3fn ``[N, K]`` (then
-            ``bits`` is 8 and there are no zeros).
+        q: int8 ``[N, K]``, values in the range of ``weight``; or float8_e4m3fn ``[N, K]`` (then
+            there are no zeros).
         scales: float16, bfloat16 or float32 ``[G, N]``, G = ceil(K / group_size).
         zeros: ``[G, N]`` in the dtype of scales, or None exactly when zero_mode is "none".
-        bits: 4 or 8; 2- and 3-bit values are stored in 4.
+        bits: 4 or 8, another way to say ``weight``, of which this one holds where both are given;
+            2- and 3-bit values are stored in 4.
         group_size: elements of K that share a scale, -1 is all of them. Files have any size; the
             kernels want multiples of 16.
         zero_mode: "none" is w = q * scale, "sub" is w = (q - zero) * scale, "add" is
@@ -49,6 +51,7 @@ class QuantizedWeight:
             point, int32 ``[]``, or None.
         is_conv1d: of a ``Conv1D`` of transformers, whose dense weight is ``[K, N]``; q is not.
         is_embedding: of an ``nn.Embedding`` of N rows.
+        weight: what a code is: "int4", the default, "int8"; "e4m3" where ``q`` is float8.
 
     Raises:
         ValueError: a shape, dtype or value does not fit the rest, or a float is NaN or Inf.
@@ -57,23 +60,49 @@ class QuantizedWeight:
     name: str
     q: Tensor
     scales: Tensor
-    zeros: Tensor | None = None
-    bits: int = 4
-    group_size: int = -1
-    zero_mode: str = "none"
-    bias: Tensor | None = None
-    pre_scale: Tensor | None = None
-    permutation: Tensor | None = None
-    strategy: str = ""
-    input_activations: Side | None = None
-    input_scale: Tensor | None = None
-    input_azp: Tensor | None = None
-    is_conv1d: bool = False
-    is_embedding: bool = False
-    block: tuple[int, int] | None = None
+    zeros: Tensor | None
+    group_size: int
+    zero_mode: str
+    bias: Tensor | None
+    pre_scale: Tensor | None
+    permutation: Tensor | None
+    strategy: str
+    input_activations: Side | None
+    input_scale: Tensor | None
+    input_azp: Tensor | None
+    is_conv1d: bool
+    is_embedding: bool
+    block: tuple[int, int] | None
+    weight: str
 
-    def __post_init__(self) -> None:
-        problems = list(self._problems())
+    def __init__(
+        self,
+        name: str,
+        q: Tensor,
+        scales: Tensor,
+        zeros: Tensor | None = None,
+        bits: int | None = None,
+        group_size: int = -1,
+        zero_mode: str = "none",
+        bias: Tensor | None = None,
+        pre_scale: Tensor | None = None,
+        permutation: Tensor | None = None,
+        strategy: str = "",
+        input_activations: Side | None = None,
+        input_scale: Tensor | None = None,
+        input_azp: Tensor | None = None,
+        is_conv1d: bool = False,
+        is_embedding: bool = False,
+        block: tuple[int, int] | None = None,
+        weight: str = "int4",
+    ) -> None:
+        given = dict(locals())
+        if bits is not None:
+            is_float8 = bits == 8 and q.dtype == FP8
+            given["weight"] = FLOAT8 if is_float8 else integer_weight(bits)
+        for field in fields(self):
+            object.__setattr__(self, field.name, given[field.name])
+        problems = problems_of(self)
         if problems:
             raise ValueError(f"QuantizedWeight {self.name!r}: " + "; ".join(problems))
         where = f"QuantizedWeight {self.name!r}"
@@ -81,62 +110,18 @@ class QuantizedWeight:
         floats |= {"bias": self.bias, "input_scale": self.input_scale}
         refuse_non_finite(floats, where, tuple(floats))
         if self.q.dtype == torch.int8:
-            refuse_out_of_range(self.q, self.bits, where)
+            refuse_out_of_range(self.q, self.weight, where)
         refuse_bad_permutation(self.permutation, where)
-
-    def _problems(self) -> list[str]:
-        if self.q.dim() != 2 or self.q.dtype not in (torch.int8, FP8) or self.q.numel() == 0:
-            return [f"q must be int8 or float8_e4m3fn [N, K], got {self.q.dtype} {self.shape}"]
-        n, k = self.shape
-        problems = []
-        if self.bits not in BITS or (self.is_fp8 and self.bits != 8):
-            problems.append(f"bits must be 4 or 8 (8 for float8), got {self.bits}")
-        if self.group_size != -1 and not 0 < self.group_size <= k:
-            problems.append(f"group_size must be -1 or in 1..K={k}, got {self.group_size}")
-            return problems
-        if self.zero_mode not in ZERO_MODES or (self.zeros is None) != (self.zero_mode == "none"):
-            problems.append(
-                f"zero_mode must be one of {ZERO_MODES}, and 'none' exactly without zeros, got "
-                f"{self.zero_mode!r} {'without' if self.zeros is None else 'with'} zeros"
-            )
-        groups = (1 if self.group_size == -1 else ceil_div(k, self.group_size), n)
-        shapes = {"scales": groups, "zeros": groups, "bias": (n,), "pre_scale": (k,)}
-        for field, shape in shapes.items():
-            tensor: Tensor | None = getattr(self, field)
-            if tensor is not None and (tuple(tensor.shape) != shape or tensor.dtype not in DTYPES):
-                problems.append(
-                    f"{field} must be float16, bfloat16 or float32 {shape}, got {tensor.dtype} "
-                    f"{tuple(tensor.shape)}"
-                )
-        if self.zeros is not None and self.zeros.dtype != self.scales.dtype:
-            problems.append(f"zeros must be {self.scales.dtype} as scales, got {self.zeros.dtype}")
-        if self.block is not None:
-            problems += self._block_problems(self.block)
-        order = self.permutation
-        if order is not None and (order.dtype != torch.int64 or tuple(order.shape) != (k,)):
-            found = f"{order.dtype} {tuple(order.shape)}"
-            problems.append(f"permutation must be int64 ({k},), got {found}")
-        return problems
-
-    def _block_problems(self, block: tuple[int, int]) -> list[str]:
-        rows, columns = block
-        size = -1 if columns >= self.shape[1] else columns
-        if not self.is_fp8 or rows < 1 or columns < 1 or self.group_size != size:
-            return [
-                "block must be (rows, group_size) of float8 weights, got "
-                f"{block} with group_size={self.group_size} of {self.q.dtype}"
-            ]
-        if self.scales.is_meta or self.scales.shape[1] != self.shape[0]:
-            return []
-        shared = self.scales[:, ::rows].repeat_interleave(rows, 1)[:, : self.shape[0]]
-        if not torch.equal(shared, self.scales):
-            return [f"scales must be the same for the {rows} rows of a block {block}"]
-        return []
 
     @property
     def shape(self) -> tuple[int, ...]:
         """(N, K)."""
         return tuple(self.q.shape)
+
+    @property
+    def bits(self) -> int:
+        """Of a code."""
+        return 8 if self.is_fp8 else WEIGHTS[self.weight].bits
 
     @property
     def is_fp8(self) -> bool:
@@ -148,7 +133,7 @@ class QuantizedWeight:
         """How it is stored, and how its activations are rounded."""
         channel = self.group_size == -1
         if self.block is not None:
-            side = Side("float", self.bits, "block", block=self.block)
+            side = Side("float", strategy="block", block=self.block)
             return Scheme(side, self.input_activations)
         weights = Side(
             type="float" if self.is_fp8 else "int",
@@ -227,7 +212,7 @@ class QuantizedWeight:
             q=q,
             scales=scales,
             zeros=None,
-            bits=bits,
+            weight=integer_weight(bits),
             group_size=size,
             zero_mode="none",
             permutation=None,

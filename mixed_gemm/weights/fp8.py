@@ -39,7 +39,7 @@ from .fp8_blocks import (
     scheme_with_rows,
 )
 from .rounding_fp8 import FP8, dequantize_blocks
-from .scheme import Scheme, Side
+from .scheme import FLOAT8, Scheme, Side
 from .straight_through import AS_THEY_ARE, BY_ROW, block_size_of, eight_bit_product
 from .tensor import Part, QuantizedTensor, narrows, part_problems, under_autocast
 from .values import refuse_non_finite
@@ -90,7 +90,7 @@ class Fp8Weight(QuantizedTensor):
     @classmethod
     def stores(cls, scheme: Scheme, dims: int) -> bool:
         side, asked = scheme.weights, scheme.input_activations
-        float8 = (side.type, side.num_bits, side.symmetric) == ("float", 8, True)
+        float8 = scheme.weight_type == FLOAT8 and side.symmetric and side.scale_dtype is None
         shared = side.strategy in ("channel", "tensor")
         shared |= side.strategy == "group" and (side.group_size or 0) > 0
         shared |= side.strategy == "block" and side.block is not None
@@ -544,7 +544,7 @@ class Fp8Weight(QuantizedTensor):
             name=name,
             q=self.weight_fp8,
             scales=scales.repeat_interleave(rows, 0)[:n].t().contiguous(),
-            bits=8,
+            weight=FLOAT8,
             group_size=-1 if columns >= k else columns,
             strategy=strategy,
             block=side.block,

@@ -1,4 +1,4 @@
-"""Weights of 4- and 8-bit integers with scales per channel or group: W4A16 and W8A16."""
+"""Weights of integers with scales per channel or group: W4A16 and W8A16."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from torch import Tensor
 
 from ..ops.errors import check_not_freed, check_storage
 from ..ops.gemm import unchecked_gemm
-from ..ops.layout import dequantize_weights, pack_weights, unpack_weights
+from ..ops.layout import dequantize_weights, pack, unpack
 from ..ops.problem import (
     LAYOUT_VERSION,
     PAD_K,
     PAD_N,
+    WEIGHTS,
     ceil_div,
     check_bits,
     check_group_size,
@@ -24,7 +25,7 @@ from .columns import beside_each_other, coarser, common_group, group_of_piece, o
 from .rounding import quantize_weight, too_small
 from .scheme import Scheme
 from .tensor import Part, narrows
-from .values import refuse_bad_permutation
+from .values import refuse_bad_permutation, weight_tag
 from .weight_only import WeightOnlyTensor
 from .writing import spliced
 
@@ -68,7 +69,7 @@ class IntegerWeight(WeightOnlyTensor):
         n, k = shape
         groups = (num_groups(k, scheme.group_size), n)
         return {
-            "b_packed": packed_shape(n, k, scheme.bits),
+            "b_packed": packed_shape(n, k, scheme.weight_type),
             "scales": groups,
             "zeros": groups,
             "pre_scale": (k,),
@@ -81,7 +82,7 @@ class IntegerWeight(WeightOnlyTensor):
             "layout_version": LAYOUT_VERSION,
             "in_features": shape[1],
             "out_features": shape[0],
-            "bits": scheme.bits,
+            **weight_tag(scheme),
             "group_size": scheme.group_size,
             "zero_mode": scheme.zero_mode,
             **({"permuted": True} if permuted else {}),
@@ -105,10 +106,7 @@ class IntegerWeight(WeightOnlyTensor):
         )
         if zeros is not None and scheme.zero_mode == "add":
             zeros = (-zeros.float() * scales.float()).to(scales.dtype)
-        return cls.from_quantized(
-            q, scales, zeros, bits=scheme.bits, group_size=scheme.group_size,
-            zero_mode=scheme.op_zero_mode,
-        )  # fmt: skip
+        return cls.from_quantized(q, scales, zeros, **scheme.gemm_options)
 
     @classmethod
     def from_quantized(
@@ -150,7 +148,7 @@ class IntegerWeight(WeightOnlyTensor):
         }
         kept = cls.checked(where, q, ("N", "K"), scheme, tensors)
         refuse_bad_permutation(permutation, where)
-        kept["b_packed"] = pack_weights(q, bits)
+        kept["b_packed"] = pack(q, scheme.weight_type)
         return cls(kept, scheme, tuple(q.shape), scales.dtype)
 
     @classmethod
@@ -162,9 +160,7 @@ class IntegerWeight(WeightOnlyTensor):
             weight.zeros,
             weight.pre_scale,
             weight.permutation,
-            bits=weight.bits,
-            group_size=weight.group_size,
-            zero_mode="sub" if weight.zeros is None else weight.zero_mode,
+            **weight.scheme.gemm_options,
             where=f"mixed_gemm.Linear: {weight.name}",
         )
 
@@ -207,9 +203,7 @@ class IntegerWeight(WeightOnlyTensor):
             self.b_packed,
             self.scales,
             self.zeros,
-            bits=self.scheme.bits,
-            group_size=self.scheme.group_size,
-            zero_mode=self.scheme.op_zero_mode,
+            **self.scheme.gemm_options,
             n=n,
             k=k,
             dtype=torch.float32 if folded else dtype,
@@ -233,7 +227,7 @@ class IntegerWeight(WeightOnlyTensor):
 
     def _codes(self) -> Tensor:
         n, k = self.shape
-        return unpack_weights(self.b_packed, self.scheme.bits, n, k)
+        return unpack(self.b_packed, self.scheme.weight_type, n, k)
 
     def keeping(self, old: IntegerWeight, same: Tensor) -> IntegerWeight:
         """As of the base class, on codes that are unpacked for it.
@@ -246,7 +240,7 @@ class IntegerWeight(WeightOnlyTensor):
         if self.zeros is not None and old.zeros is not None:
             zeros = spliced(self.zeros, old.zeros, same, 1)
         packed, scales = (
-            pack_weights(codes, self.scheme.bits),
+            pack(codes, self.scheme.weight_type),
             spliced(self.scales, old.scales, same, 1),
         )
         return self._like(packed, scales, zeros, self.pre_scale, tuple(self.shape))
@@ -275,7 +269,7 @@ class IntegerWeight(WeightOnlyTensor):
             packed = packed.reshape(self.b_packed.shape[0], -1).contiguous()
             packed = packed.clone() if packed.data_ptr() == self.b_packed.data_ptr() else packed
         else:
-            packed = pack_weights(self._codes()[:, start:stop].contiguous(), scheme.bits)
+            packed = pack(self._codes()[:, start:stop].contiguous(), scheme.weight_type)
         pre_scale, order = self.pre_scale, self.permutation
         kind = type(self) if order is None or stop - start == k else ActOrderColumns
         parts = {
@@ -292,7 +286,7 @@ class IntegerWeight(WeightOnlyTensor):
         """The packed weight as ``[N / I, K / 64, 128]``: lines of 64 columns of I = 16 / bits rows,
         so that columns in whole lines are a slice of it."""
         rows, width = self.b_packed.shape
-        interleave = 16 // self.scheme.bits
+        interleave = 16 // WEIGHTS[self.scheme.weight_type].bits
         return self.b_packed.view(rows // interleave, interleave * width // 128, 128)
 
     def _rows(self, start: int, stop: int) -> IntegerWeight:
@@ -300,7 +294,7 @@ class IntegerWeight(WeightOnlyTensor):
         if start % PAD_N == 0 and (stop % PAD_N == 0 or stop == self.shape[0]):
             packed = self.b_packed[start : -(-stop // PAD_N) * PAD_N].clone()
         else:
-            packed = pack_weights(self._codes()[rows].contiguous(), self.scheme.bits)
+            packed = pack(self._codes()[rows].contiguous(), self.scheme.weight_type)
         return self._like(
             packed,
             self.scales[:, rows].clone(memory_format=torch.contiguous_format),
@@ -361,7 +355,7 @@ class IntegerWeight(WeightOnlyTensor):
 
         scheme = _grouped(first.scheme, size, shape[1])
         parts = {
-            "b_packed": pack_weights(torch.cat([w._codes() for w in weights], 1), scheme.bits),
+            "b_packed": pack(torch.cat([w._codes() for w in weights], 1), scheme.weight_type),
             "scales": whole("scales"),
             "zeros": whole("zeros"),
             "pre_scale": joined("pre_scale"),
@@ -376,7 +370,7 @@ class IntegerWeight(WeightOnlyTensor):
         if aligned:
             packed = torch.cat([w.b_packed for w in weights])
         else:
-            packed = pack_weights(torch.cat([w._codes() for w in weights]), first.scheme.bits)
+            packed = pack(torch.cat([w._codes() for w in weights]), first.scheme.weight_type)
         zeros = [w.zeros for w in weights if w.zeros is not None]
         return first._like(
             packed,
@@ -394,7 +388,7 @@ class IntegerWeight(WeightOnlyTensor):
             q=self._codes(),
             scales=self.scales,
             zeros=self.zeros,
-            bits=self.scheme.bits,
+            weight=self.scheme.weight_type,
             group_size=self.scheme.group_size,
             zero_mode=self.scheme.zero_mode,
             pre_scale=self.pre_scale,
@@ -406,4 +400,4 @@ def _grouped(scheme: Scheme, size: int, k: int) -> Scheme:
     """``scheme`` with groups of ``size`` columns of ``k``; one ragged group is all of them."""
     if size == scheme.group_size and size <= k:
         return scheme
-    return Scheme.weight_only(scheme.bits, -1 if size > k else size, scheme.zero_mode)
+    return scheme.grouped(-1 if size > k else size)

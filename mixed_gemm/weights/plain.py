@@ -34,8 +34,7 @@ class PlainWeight:
     def hold(self, weight: QuantizedTensor) -> None:
         """Take the parts of ``weight``."""
         self.scheme, (self.shape, self.dtype) = weight.scheme, weight.dense_form
-        # A cached property that is not cached yet would break the graph of torch.compile.
-        _ = self.scheme.gemm_options
+        self.scheme.work_out_options()
         for part in weight.parts:
             setattr(self, part.name, getattr(weight, part.name))
 

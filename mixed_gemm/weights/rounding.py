@@ -8,7 +8,14 @@ import torch
 from torch import Tensor
 
 from ..ops.errors import ArgumentTypeError, ArgumentValueError, check_storage
-from ..ops.problem import DTYPES, check_bits, check_group_size, num_groups
+from ..ops.problem import (
+    DTYPES,
+    check_bits,
+    check_group_size,
+    integer_range,
+    integer_weight,
+    num_groups,
+)
 
 
 def _groups(weight: Tensor, group_size: int) -> Tensor:
@@ -51,22 +58,22 @@ def too_small(scales: Tensor, dtype: torch.dtype) -> Tensor | None:
     return small if bool(small.any()) else None
 
 
-def _symmetric(x: Tensor, bits: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    # The weight of largest magnitude, with its sign, maps to -2^(bits-1), so the scale may be
-    # negative. RMS error over RMS weight, MiniLM's linears, int4 group 32 / 128 / per channel:
+def _symmetric(x: Tensor, weight: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    # The weight of largest magnitude, with its sign, maps to the lowest integer, so the scale may
+    # be negative. RMS error over RMS weight, MiniLM's linears, int4 group 32 / 128 / per channel:
     #   absmax / 7        0.1017 / 0.1276 / 0.1572
     #   absmax / 7.5      0.0995 / 0.1205 / 0.1473
     #   -signed max / 8   0.0899 / 0.1121 / 0.1379
     # Lowest for int8, Gaussian, Laplace and Student-t weights too.
-    low = -(2 ** (bits - 1))
+    low, high = integer_range(weight)
     extreme = x.gather(-1, x.abs().argmax(-1, keepdim=True))
     scale = nonzero_scale(extreme / low, dtype)
-    return torch.round(x / scale).clamp(low, -low - 1), scale
+    return torch.round(x / scale).clamp(low, high), scale
 
 
-def _asymmetric(x: Tensor, bits: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+def _asymmetric(x: Tensor, weight: str, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     # The range includes 0, so the zero point is an integer that q itself can take.
-    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    low, high = integer_range(weight)
     smallest = x.amin(-1, keepdim=True).clamp(max=0)
     largest = x.amax(-1, keepdim=True).clamp(min=0)
     scale = nonzero_scale((largest - smallest) / (high - low), dtype)
@@ -136,9 +143,9 @@ def quantize_weight(
     x = _groups(weight, group_size)
     zero: Tensor | None = None
     if symmetric:
-        integers, scale = _symmetric(x, bits, dtype)
+        integers, scale = _symmetric(x, integer_weight(bits), dtype)
     else:
-        integers, scale, zero = _asymmetric(x, bits, dtype)
+        integers, scale, zero = _asymmetric(x, integer_weight(bits), dtype)
     q = integers.reshape(n, -1)[:, :k].to(torch.int8)
     scales = scale.squeeze(-1).t().contiguous().to(dtype)
     return q, scales, None if zero is None else zero.squeeze(-1).t().contiguous().to(dtype)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..ops.conv_problem import check_block_size, num_blocks
-from ..ops.problem import check_bits
+from ..ops.problem import check_bits, integer_range, integer_weight
 from .rounding import _symmetric, checked_dense, nonzero_scale
 
 
@@ -24,10 +24,10 @@ def _blocks(weight: Tensor, block_size: int) -> Tensor:
     return weight.float().reshape(out_c, blocks, -1)
 
 
-def _asymmetric(x: Tensor, bits: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+def _asymmetric(x: Tensor, weight: str, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     # The lowest integer stands for the smallest weight. Unlike a zero point, an offset is a real
     # number, so the range need not include 0; integers are chosen for the offset as it is stored.
-    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    low, high = integer_range(weight)
     smallest, largest = x.aminmax(dim=-1, keepdim=True)
     scale = nonzero_scale((largest - smallest) / (high - low), dtype)
     offset = (smallest - low * scale).to(dtype).float()
@@ -64,9 +64,9 @@ def quantize_conv_weight(
     x = _blocks(weight, block_size)
     offset: Tensor | None = None
     if symmetric:
-        integers, scale = _symmetric(x, bits, weight.dtype)
+        integers, scale = _symmetric(x, integer_weight(bits), weight.dtype)
     else:
-        integers, scale, offset = _asymmetric(x, bits, weight.dtype)
+        integers, scale, offset = _asymmetric(x, integer_weight(bits), weight.dtype)
 
     q = integers.reshape(out_c, -1, *weight.shape[2:])[:, :in_c].to(torch.int8).contiguous()
 

@@ -182,7 +182,8 @@ class RowsWeight(QuantizedTensor):
         from .exchange import QuantizedWeight
 
         scales = self.weight_scale[None]
-        return QuantizedWeight(name, self.weight_int8, scales, bits=8, is_embedding=True)
+        weight = self.scheme.weight_type
+        return QuantizedWeight(name, self.weight_int8, scales, weight=weight, is_embedding=True)
 
 
 @rule(torch.ops.aten.embedding.default)

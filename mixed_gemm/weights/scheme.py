@@ -8,7 +8,18 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..ops.errors import ArgumentValueError, wrong_type, wrong_value
-from ..ops.problem import GROUP_STEP, ZERO_MODES, check_bits, check_group_size, check_zero_mode
+from ..ops.problem import (
+    GROUP_STEP,
+    WEIGHTS,
+    ZERO_MODES,
+    check_bits,
+    check_group_size,
+    check_zero_mode,
+    integer_options,
+    integer_weight,
+)
+
+FLOAT8 = "e4m3"  # the weight type of float8_e4m3fn
 
 
 @dataclass(frozen=True)
@@ -20,6 +31,8 @@ class Side:
         "block" (of ``block`` rows and columns) or "token" (a row of activations).
     symmetric: no zero point. dynamic: scales are found when the operand arrives.
     block: (rows, columns) of the weight ``[N, K]`` that share a scale, of the strategy "block".
+    scale_dtype: what a scale is, "e8m0", "e4m3" or "float32"; None where the strategy and the type
+        say it, as of every weight that is stored today.
     """
 
     type: str = "int"
@@ -29,10 +42,19 @@ class Side:
     symmetric: bool = True
     dynamic: bool = False
     block: tuple[int, int] | None = None
+    scale_dtype: str | None = None
 
     def __post_init__(self) -> None:
         if self.block is not None:  # JSON has lists, which neither hash nor equal a tuple
             object.__setattr__(self, "block", tuple(self.block))
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it. A scale_dtype of None is left out: what is written then is what versions
+        without the field wrote, and read."""
+        fields = asdict(self)
+        if self.scale_dtype is None:
+            del fields["scale_dtype"]
+        return fields
 
 
 @dataclass(frozen=True)
@@ -177,7 +199,12 @@ class Scheme:
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it; :meth:`from_dict` is the inverse."""
-        return asdict(self)
+        side = self.input_activations
+        return {
+            "weights": self.weights.as_dict(),
+            "input_activations": None if side is None else side.as_dict(),
+            "zero_mode": self.zero_mode,
+        }
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Scheme:
@@ -198,6 +225,36 @@ class Scheme:
             return cls(**{**fields, **sides})
         except (TypeError, AttributeError) as error:
             raise ArgumentValueError(f"Scheme: {dict(fields)} is no scheme ({error})") from error
+
+    def grouped(self, group_size: int, zero_mode: str | None = None) -> Scheme:
+        """This weight-only scheme with other groups.
+
+        Args:
+            group_size: elements of K that share a scale, -1 for all of them.
+            zero_mode: of the result; the same when None.
+
+        Raises:
+            ValueError: as :meth:`weight_only`.
+        """
+        return Scheme.weight_only(self.bits, group_size, zero_mode or self.zero_mode)
+
+    def coded_as(self, weight: str) -> Scheme:
+        """This scheme with integers of another weight type.
+
+        Args:
+            weight: a name in ``ops.problem.WEIGHTS``.
+        """
+        return replace(self, weights=replace(self.weights, num_bits=WEIGHTS[weight].bits))
+
+    @property
+    def weight_type(self) -> str:
+        """The name of what a stored code is: "int4" or "int8" of ``ops.problem.WEIGHTS``, "e4m3" of
+        float8_e4m3fn; for what no kind of weight stores, its type and bits."""
+        weights = self.weights
+        if weights.type == "int":
+            return integer_weight(weights.num_bits)
+        is_float8 = (weights.type, weights.num_bits) == ("float", 8)
+        return FLOAT8 if is_float8 else f"{weights.type}{weights.num_bits}"
 
     @property
     def bits(self) -> int:
@@ -220,6 +277,7 @@ class Scheme:
         return (
             self.input_activations is None
             and self.weights.type == "int"
+            and self.weights.scale_dtype is None
             and self.weights.strategy in ("channel", "group")
         )
 
@@ -231,7 +289,25 @@ class Scheme:
     @functools.cached_property
     def gemm_options(self) -> dict[str, Any]:
         """The keyword arguments of ``fpA_intB_gemm`` for weight-only schemes."""
-        return {"bits": self.bits, "group_size": self.group_size, "zero_mode": self.op_zero_mode}
+        return integer_options(
+            self.weight_type, group_size=self.group_size, zero_mode=self.op_zero_mode
+        )
+
+    @functools.cached_property
+    def conv_options(self) -> dict[str, Any]:
+        """Those of ``qconv2d`` that its weight decides."""
+        return integer_options(self.weight_type, block_size=self.group_size)
+
+    @property
+    def plan_options(self) -> dict[str, Any]:
+        """Those of ``mixed_gemm.plan``, which has a word for no zero points."""
+        return {**self.gemm_options, "zero_mode": self.zero_mode}
+
+    def work_out_options(self) -> None:
+        """Have the options of ops ready, of weights that ops know by them. A cached property that
+        is not cached yet would break the graph of torch.compile."""
+        if self.weight_type in WEIGHTS:
+            _ = self.gemm_options, self.conv_options
 
     @property
     def activations(self) -> str | None:
@@ -250,6 +326,8 @@ class Scheme:
         group = f"per {weights.strategy}" if size is None else f"group {size}"
         if weights.block is not None:
             group = "blocks of {} x {}".format(*weights.block)
+        if weights.scale_dtype is not None:
+            group += f" with {weights.scale_dtype} scales"
         zero = "symmetric" if not self.has_zeros else f"zeros {self.zero_mode!r}"
         text = f"{weights.type}{weights.num_bits}, {group}, {zero}"
         side = self.input_activations

@@ -11,6 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..ops.problem import WEIGHTS, integer_range, integer_weight
+from .scheme import Scheme
+
 FLOATS = ("scales", "zeros", "pre_scale")  # float buffers, in the dtype of the activations
 MAX_TAG_BYTES = 4096  # ours have 150
 
@@ -81,16 +84,33 @@ def _non_finite(tensor: Tensor) -> Tensor:
     return float8_nan(tensor) if tensor.dtype == torch.float8_e4m3fn else ~tensor.isfinite()
 
 
-def refuse_out_of_range(q: Tensor, bits: int, where: str) -> None:
-    """Raise ``ValueError`` when an integer does not fit in ``bits``."""
+def weight_tag(scheme: Scheme) -> dict[str, Any]:
+    """What a tag says of the weight type: its bits, and its name where it is no integer of these,
+    which is what tags without a name mean, as those of older versions."""
+    name, bits = scheme.weight_type, scheme.bits
+    return {"bits": bits, **({} if name == integer_weight(bits) else {"weight": name})}
+
+
+def tagged_weight(tag: Mapping[str, Any]) -> str:
+    """The weight type of a weight with this tag: the inverse of :func:`weight_tag`.
+
+    Raises:
+        KeyError: it says nothing of a weight type.
+    """
+    return str(tag["weight"]) if "weight" in tag else integer_weight(tag["bits"])
+
+
+def refuse_out_of_range(q: Tensor, weight: str, where: str) -> None:
+    """Raise ``ValueError`` when an integer is none of a weight type, a name in
+    ``ops.problem.WEIGHTS``."""
     if q.is_meta or q.numel() == 0:
         return
-    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    low, high = integer_range(weight)
     smallest, largest = (int(x) for x in torch.aminmax(q))
     if smallest < low or largest > high:
         raise ValueError(
-            f"{where}: q must be in {low}..{high} for bits={bits}, got {smallest}..{largest}. "
-            f"Hint: unsigned codes become signed by subtracting {-low}"
+            f"{where}: q must be in {low}..{high} for bits={WEIGHTS[weight].bits}, got "
+            f"{smallest}..{largest}. Hint: unsigned codes become signed by subtracting {-low}"
         )
 
 

@@ -383,7 +383,7 @@ class W8A8Weight(QuantizedTensor):
             name=name,
             q=self.weight_int8,
             scales=self.weight_scale[None],
-            bits=8,
+            weight=self.scheme.weight_type,
             pre_scale=self.pre_scale,
             input_activations=self.scheme.input_activations,
             input_scale=self.input_scale,

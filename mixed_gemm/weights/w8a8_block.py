@@ -335,7 +335,7 @@ class W8A8BlockWeight(QuantizedTensor):
             q=self.weight_int8,
             scales=self.scales,
             zeros=self.offsets,
-            bits=8,
+            weight=self.scheme.weight_type,
             group_size=self.scheme.group_size,
             zero_mode=self.scheme.zero_mode,
             pre_scale=self.pre_scale,

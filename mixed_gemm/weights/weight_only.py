@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..ops.errors import ArgumentTypeError, ArgumentValueError, check_storage
-from ..ops.problem import ACTIVATIONS, BITS
+from ..ops.problem import ACTIVATIONS, WEIGHTS
 from .scheme import Scheme
 from .tensor import QuantizedTensor, part_problems
 from .values import refuse_non_finite, refuse_out_of_range
@@ -18,14 +18,18 @@ Parts = Mapping[str, Tensor | None]
 
 
 class WeightOnlyTensor(QuantizedTensor):
-    """Packed integers with scales by groups of input channels and, with zero points, a tensor of
+    """Packed codes with scales by groups of input channels and, with zero points, a tensor of
     these. Its first parts are those three.
 
     Attributes:
         dims: of the dense weight.
+        weight_types: that the kind stores, names in ``ops.problem.WEIGHTS``.
     """
 
     dims: ClassVar[int]
+    weight_types: ClassVar[tuple[str, ...]] = tuple(
+        name for name, weight in WEIGHTS.items() if weight.is_integer
+    )
     fuses: ClassVar[tuple[str, ...]] = ACTIVATIONS
 
     @staticmethod
@@ -43,7 +47,8 @@ class WeightOnlyTensor(QuantizedTensor):
 
     @classmethod
     def stores(cls, scheme: Scheme, dims: int) -> bool:
-        return dims == cls.dims and scheme.is_weight_only and scheme.bits in BITS
+        stored = scheme.is_weight_only and scheme.weight_type in cls.weight_types
+        return dims == cls.dims and stored
 
     @classmethod
     def why_not(cls, scheme: Scheme, shape: tuple[int, ...]) -> str:
@@ -67,7 +72,7 @@ class WeightOnlyTensor(QuantizedTensor):
 
         Args:
             where: what an error names.
-            q: int8, values in the range of the scheme's bits.
+            q: int8, values in the range of the scheme's weight type.
             axes: the names of the dimensions of ``q``. scheme: of the weight.
             tensors: the parts of the weight but the packed one; None for what it has not.
 
@@ -82,7 +87,7 @@ class WeightOnlyTensor(QuantizedTensor):
                 f"{where}: q must be int8 [{', '.join(axes)}], got {q.dtype} {tuple(q.shape)}"
             )
         check_storage(where, q=q, **tensors)
-        refuse_out_of_range(q, scheme.bits, where)
+        refuse_out_of_range(q, scheme.weight_type, where)
         cls.check_group(where, scheme.group_size, q.shape[1])
         if problems := part_problems(cls, tuple(q.shape), scheme, tensors):
             raise ArgumentValueError(f"{where}: " + "; ".join(problems))

@@ -11,7 +11,7 @@ from torch import Tensor
 import mixed_gemm
 from mixed_gemm import reference
 from mixed_gemm.ops.conv_problem import channels_per_tap
-from mixed_gemm.ops.problem import num_groups, packed_shape
+from mixed_gemm.ops.problem import integer_weight, num_groups, packed_shape
 
 from . import gemm, verdict
 from .covering import Row, Rules
@@ -44,7 +44,7 @@ class PackProblem:
 
     def run(self, config: str | None = None) -> tuple[Tensor, ...]:
         case = self.case
-        n_pad, row_bytes = packed_shape(case.n, case.k, case.bits)
+        n_pad, row_bytes = packed_shape(case.n, case.k, integer_weight(case.bits))
         k_pad = row_bytes * 8 // case.bits
         packed = mixed_gemm.pack_weights(self.q, case.bits)
         whole = mixed_gemm.unpack_weights(packed, case.bits, n_pad, k_pad)

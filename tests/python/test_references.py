@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 # Not texts of ours: data, generated pictures, records of runs, licences.
-SKIPPED = re.compile(r"\.(json|csv|png|svg|safetensors|txt)$|^LICENSE$|^tests/fuzz/corpus/")
+SKIPPED = re.compile(r"\.(json|csv|png|svg|safetensors|pt|txt)$|^LICENSE$|^tests/fuzz/corpus/")
 OUTSIDE = {
     "a ticket": r"\bissues? #?\d+\b",
     "a draft": r"\bdesign\.md\b|\bdesign (section )?\d|\bseeds? \d{3}\b",

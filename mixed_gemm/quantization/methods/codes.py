@@ -32,7 +32,6 @@ def as_weight(codes: Tensor, grid: Grid, site: Site) -> QuantizedTensor:
         zeros = (real + 0).t().contiguous().to(dtype)
     kind: Any = kind_of(site.name, scheme, tuple(site.dense.shape))
     made: QuantizedTensor = kind.from_quantized(
-        codes.to(torch.int8), scales, zeros,
-        bits=scheme.bits, group_size=scheme.group_size, zero_mode=scheme.op_zero_mode,
-    )  # fmt: skip
+        codes.to(torch.int8), scales, zeros, **scheme.gemm_options
+    )
     return made

@@ -121,9 +121,8 @@ class _Learner(nn.Linear):
             zeros = (zeros.float() * scales / found.scales.float()).to(dtype)
         kind: Any = kind_of(name, scheme, found.shape)
         made: QuantizedTensor = kind.from_quantized(
-            found.q, scales.to(dtype), zeros, bits=scheme.bits, group_size=scheme.group_size,
-            zero_mode=scheme.op_zero_mode,
-        )  # fmt: skip
+            found.q, scales.to(dtype), zeros, **scheme.gemm_options
+        )
         return made
 
 

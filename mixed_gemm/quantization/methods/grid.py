@@ -16,11 +16,11 @@ from torch import Tensor
 
 from ...ops.errors import wrong_value
 from ...ops.fp8 import FP8_MAX
-from ...ops.problem import num_groups
+from ...ops.problem import integer_range, num_groups
 from ...weights.fp8_blocks import block_of
 from ...weights.rounding import nonzero_scale
 from ...weights.rounding_fp8 import FP8
-from ...weights.scheme import Scheme
+from ...weights.scheme import FLOAT8, Scheme
 
 SHRINKS = 40  # that are tried, from the whole range of a group down to LEAST of it
 LEAST = 0.4
@@ -51,15 +51,17 @@ class Range:
         Raises:
             ValueError: ``bits`` are given for float8, whose codes have no outer ones.
         """
-        if scheme.weights.type == "float":
+        if scheme.weight_type == FLOAT8:
             if bits is not None:
                 wrong_value("quantize_", "bits", "be None for float8", str(bits))
             whole = (0 if scheme.weights.strategy == "tensor" else 1, k)
             rows, group = block_of(scheme, (0, k)) or whole
             return cls(-FP8_MAX, FP8_MAX, group, False, torch.float32, rows, is_float8=True)
-        half = 2 ** ((bits or scheme.bits) - 1)
+        least, most = integer_range(scheme.weight_type)
+        if bits is not None:
+            least, most = max(least, -(1 << (bits - 1))), min(most, (1 << (bits - 1)) - 1)
         group = k if scheme.group_size == -1 else scheme.group_size
-        return cls(-half, half - 1, group, scheme.has_zeros, dtype)
+        return cls(least, most, group, scheme.has_zeros, dtype)
 
     def nearest(self, x: Tensor) -> Tensor:
         """The nearest code of every number, float32."""

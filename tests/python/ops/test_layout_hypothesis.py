@@ -56,7 +56,8 @@ def test_constants_equal_those_of_the_package() -> None:
 
 @given(BITS, EXTENT, EXTENT)
 def test_packed_bytes_equal_the_shape_of_the_package(bits: int, n: int, k: int) -> None:
-    assert core.packed_bytes(bits, n, k) == math.prod(problem.packed_shape(n, k, bits))
+    shape = problem.packed_shape(n, k, problem.integer_weight(bits))
+    assert core.packed_bytes(bits, n, k) == math.prod(shape)
 
 
 @given(BITS, st.integers(0, 500), st.integers(0, 2000))

@@ -14,6 +14,7 @@ import torch
 from problems.gemm import Case, Problem, make
 from torch import Tensor
 
+import mixed_gemm
 from mixed_gemm import reference
 from mixed_gemm.ops import problem
 
@@ -38,6 +39,47 @@ def test_vocabulary_equals_the_one_of_the_library(repository: Path) -> None:
     assert names("kElementTypeNames") == dtypes
     assert number("kLayoutVersion") == problem.LAYOUT_VERSION
     assert (number("kPadN"), number("kPadK")) == (problem.PAD_N, problem.PAD_K)
+
+
+@pytest.mark.parametrize("weight", problem.WEIGHTS)
+def test_weight_types_equal_those_of_the_library(weight: str) -> None:
+    bits, bias, is_integer = problem.WEIGHTS[weight]
+    assert is_integer and len(reference.VALUES[weight]) == 1 << bits
+    low, high = problem.integer_range(weight)
+    assert reference.VALUES[weight].tolist() == list(range(low, high + 1))
+    # All codes are 0, then all are the last one.
+    for byte, value in ((0, low), (0xFF, high)):
+        packed = torch.full(problem.packed_shape(64, 64, weight), byte, dtype=torch.uint8)
+        assert mixed_gemm.unpack_weights(packed, bits, 64, 64).unique().tolist() == [value]
+    assert reference.VALUES[weight][bias] == 0
+
+
+def test_no_integers_but_those_of_the_weight_types_are_packed() -> None:
+    for bits in set(range(-1, 34)) - set(problem.BITS):
+        with pytest.raises(ValueError, match="bits must be 4 or 8"):
+            mixed_gemm.pack_weights(torch.zeros(8, 16, dtype=torch.int8), bits)
+
+
+@pytest.mark.parametrize("zero_mode", ["none", "sub", "add"])
+@pytest.mark.parametrize("weight", reference.VALUES)
+def test_codes_stand_for_their_values_and_a_factor_multiplies_all(
+    weight: str, zero_mode: str
+) -> None:
+    bits = problem.WEIGHTS[weight].bits
+    p = make(Case(1, 5, 50, torch.float16, bits, 16, zero_mode))
+    codes = (p.q.short() + problem.WEIGHTS[weight].bias).to(torch.uint8)
+    whole = reference.dequantize(p.q, p.scales, p.zeros, **p.scheme())
+    looked_up = reference.dequantize(codes, p.scales, p.zeros, weight=weight, **p.scheme())
+    assert torch.equal(looked_up, whole)
+    for factor in (torch.tensor(0.5), torch.arange(5.0)):
+        found = reference.dequantize(
+            codes, p.scales, p.zeros, weight=weight, factor=factor, **p.scheme()
+        )
+        for n in range(5):
+            assert torch.equal(found[n], whole[n] * float(factor if factor.dim() == 0 else n))
+    for wrong in (-1, 1 << bits):
+        with pytest.raises((IndexError, RuntimeError)):
+            reference.dequantize(torch.full((1, 16), wrong), torch.ones(1, 1), weight=weight)
 
 
 def test_reference_never_imports_the_ops(repository: Path) -> None:

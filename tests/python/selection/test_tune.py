@@ -26,7 +26,7 @@ H200 = "cuda:sm=90,sms=132,smem=232448"
 GPU = tables.Gpu("NVIDIA H200", 90, 132)
 POINT = tables.Point(
     dtype="float16",
-    bits=4,
+    weight="int4",
     group_size=128,
     zeros=False,
     n=5120,
@@ -123,6 +123,12 @@ def good() -> dict:
     }
 
 
+def of_format_1(point: tables.Point) -> dict:
+    """As versions before format 2 wrote it."""
+    old = asdict(point) | {"bits": int(point.weight.removeprefix("int"))}
+    return {name: old[name] for name in old if name not in ("op", "weight", "scales")}
+
+
 def changed(**change) -> str:
     return json.dumps(good() | change)
 
@@ -139,6 +145,12 @@ BROKEN = {
     "text for a number": changed(gpu={"name": "x", "sm": "90", "sms": 132}),
     "entries are no list": changed(entries={}),
     "entry is no object": changed(entries=[3]),
+    "format 1 with an entry of format 2": changed(format=1),
+    "format 2 with an entry of format 1": changed(entries=[of_format_1(POINT)]),
+    "unknown op": changed(entries=[asdict(POINT) | {"op": "gemv"}]),
+    "unknown weight": changed(entries=[asdict(POINT) | {"weight": "int5"}]),
+    "unknown scales": changed(entries=[asdict(POINT) | {"scales": "int3"}]),
+    "unknown bits": changed(format=1, entries=[of_format_1(POINT) | {"bits": 5}]),
     "missing field": changed(entries=[{"m": 1}]),
     "extra field": changed(entries=[asdict(POINT) | {"x": 1}]),
     "bool for int": changed(entries=[asdict(POINT) | {"m": True}]),
@@ -149,6 +161,20 @@ BROKEN = {
     "nan": changed(entries=[asdict(POINT) | {"us": float("nan")}]),
     "huge number": changed(entries=[asdict(POINT) | {"n": 1 << 80}]),
 }
+
+
+def test_a_file_of_format_1_counts_and_the_next_save_makes_format_2_of_it(cache):
+    path = tables.path_of(GPU, cache)
+    path.write_text(changed(format=1, entries=[of_format_1(POINT)]))
+    assert tables.read(path) == (GPU, [POINT])
+    quiet_install()
+    assert plan().selected == POINT.config
+    other = replace(POINT, weight="int8")
+    tables.save(GPU, [other])
+    written = json.loads(path.read_text())
+    assert (written["format"], written["entries"]) == (2, [asdict(POINT), asdict(other)])
+    quiet_install()
+    assert plan().selected == plan(bits=8).selected == POINT.config
 
 
 @pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
@@ -194,7 +220,6 @@ WRONG_VALUES = (
 # Of these values, the ones that make another sane point; all others are refused.
 SANE_VALUES = {"group_size": (-1, 1), "zeros": (True,), "us": (1, 1.5)} | dict.fromkeys("nkm", (1,))
 SANE_HEADS = {
-    "format": (1,),
     "layout": (1,),
     "entries": ([],),
     "name": ("", "a b", "4", "x" * 9999),

@@ -20,7 +20,7 @@ from typing import Any
 from mixed_gemm.selection import tables, tuned_file
 
 GPU = tables.Gpu("NVIDIA H200", 90, 132)
-OLD = tables.Point("float16", 4, 128, False, 5120, 2560, 1, "dequantize_dense", 1.0)
+OLD = tables.Point("float16", "int4", 128, False, 5120, 2560, 1, "dequantize_dense", 1.0)
 NEW = replace(OLD, m=2)
 LATER = replace(OLD, m=3)
 NOBODY = 65534
@@ -96,10 +96,10 @@ def killed_beside_a_broken_file(folder: Path) -> dict[str, Any]:
     for line in range(1, 10_000):
         for left in folder.iterdir():
             left.unlink()
-        path.write_text('{"format": 2}')
+        path.write_text('{"format": 3}')
         ended = in_child(dies_at(line, lambda: void(tables.save(GPU, [NEW]))))
-        assert '{"format": 2}' in [p.read_text() for p in (path, aside) if p.exists()]
-        if path.exists() and path.read_text() != '{"format": 2}':
+        assert '{"format": 3}' in [p.read_text() for p in (path, aside) if p.exists()]
+        if path.exists() and path.read_text() != '{"format": 3}':
             assert points(path) == {2}
         if ended == 0:
             assert points(path) == {2}

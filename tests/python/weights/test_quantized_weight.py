@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from mixed_gemm.weights import QuantizedWeight
+from mixed_gemm.weights import SCHEMES, QuantizedWeight, Scheme, Side
+from mixed_gemm.weights.kinds import storing
 
 GOOD = {
     "name": "x",
@@ -21,6 +24,19 @@ BAD_FIELDS = {
         r"q must be in -8\.\.7 for bits=4",
     ),
     "bits": ({"bits": 3}, r"bits must be 4 or 8"),
+    "float8 bits": (
+        {"q": torch.zeros(8, 32).to(torch.float8_e4m3fn)},
+        r"bits must be 4 or 8 \(8 for float8\), got 4",
+    ),
+    "weight": (
+        {"weight": "e2m1"},
+        r"weight must be int4 or int8 where q is torch.int8, got 'e2m1'",
+    ),
+    "float8 as integers": (
+        {"weight": "e4m3"},
+        r"weight must be int4 or int8 where q is torch.int8, got 'e4m3'",
+    ),
+    "weight of no such integers": ({"weight": "int3"}, r"bits must be 4 or 8 .*, got 3"),
     "group_size": ({"group_size": 33}, r"group_size must be -1 or in 1\.\.K=32"),
     "scales": (
         {"scales": torch.ones(3, 8)},
@@ -50,6 +66,51 @@ def test_quantized_weight_refuses_what_does_not_fit(case):
     change, text = BAD_FIELDS[case]
     with pytest.raises(ValueError, match=text):
         QuantizedWeight(**{**GOOD, **change})
+
+
+@pytest.mark.parametrize(("bits", "weight"), [(4, "int4"), (8, "int8")])
+def test_bits_are_another_way_to_say_the_weight_type(bits, weight):
+    by_bits, by_name = QuantizedWeight(**GOOD, bits=bits), QuantizedWeight(**GOOD, weight=weight)
+    for found in (
+        by_bits,
+        by_name,
+        replace(QuantizedWeight(**GOOD, bits=12 - bits), bits=bits),
+        replace(QuantizedWeight(**GOOD, bits=12 - bits), weight=weight),
+        replace(by_bits, name="y"),
+        QuantizedWeight(GOOD["name"], GOOD["q"], GOOD["scales"], None, bits, GOOD["group_size"]),
+    ):
+        assert (found.bits, found.weight) == (bits, weight)
+        assert found.scheme == Scheme.weight_only(bits, 16)
+        assert found.scheme.weight_type == weight
+        assert found.scheme.gemm_options["bits"] == bits
+    assert QuantizedWeight(**GOOD).weight == "int4"
+
+
+def test_float8_is_a_weight_type():
+    float8 = {**GOOD, "q": GOOD["q"].to(torch.float8_e4m3fn)}
+    for weight in (QuantizedWeight(**float8, bits=8), QuantizedWeight(**float8, weight="e4m3")):
+        assert (weight.weight, weight.bits) == ("e4m3", 8)
+        assert (weight.scheme.weight_type, weight.scheme.bits) == ("e4m3", 8)
+        assert weight.requantize(4, 16).weight == "int4"
+
+
+@pytest.mark.parametrize("dims", [2, 4])
+@pytest.mark.parametrize(
+    "scheme", [*(Scheme.weight_only(b) for b in (4, 8)), *SCHEMES.values()], ids=str
+)
+def test_no_weight_is_stored_with_scales_that_its_kind_has_not(scheme, dims):
+    assert storing(scheme, 2) is not None
+    other = replace(scheme, weights=replace(scheme.weights, scale_dtype="e8m0"))
+    assert storing(other, dims) is None and "with e8m0 scales" in str(other)
+
+
+@pytest.mark.parametrize(
+    "side", [Side(num_bits=3, strategy="group", group_size=32), Side("float", 4)]
+)
+def test_codes_of_other_widths_are_no_weight(side):
+    scheme = Scheme(side)
+    assert scheme.weight_type == f"{side.type}{side.num_bits}"
+    assert storing(scheme, 2) is None and storing(scheme, 4) is None
 
 
 def test_quantized_weight_add_zeros_are_added():
