@@ -6,19 +6,20 @@
 #include "dispatch/run.h"
 #include "dispatch/select.h"
 #include "grid/device_query.h"
-#include "ops/torch_stable.h"
+#include "ops/call.h"
 
 namespace mixed_gemm {
 
 // `on` is a checked tensor: on a GPU. The workspace lives until the call returns. torch's caching
 // allocator gives memory back in stream order, so work that is still queued may go on using it.
-class Call {
+class CudaCall {
  public:
-  Call(const char* op, const Tensor& on)
+  explicit CudaCall(const Call& call) : CudaCall(call.op(), call.tensor(0)) {}
+  CudaCall(const char* op, Tensor on)
       : op_(op),
-        like_(on),
-        guard_(on.get_device_index()),
-        stream_(current_cuda_stream(on.get_device_index())) {
+        like_(std::move(on)),
+        guard_(like_.get_device_index()),
+        stream_(current_cuda_stream(like_.get_device_index())) {
     if (info().sm == 0) {  // nothing could be asked of it
       int count = 0;
       const Status status = cuda_device_count(count);
@@ -65,7 +66,7 @@ class Call {
 
  private:
   const char* op_;
-  const Tensor& like_;
+  const Tensor like_;
   torch::stable::accelerator::DeviceGuard guard_;
   void* stream_;
   std::vector<Tensor> workspace_;

@@ -1,8 +1,11 @@
-// Every schema string. Kernels register in the cpu.cpp and cuda.cpp of each folder and in plan.cpp;
-// fakes, autograd and autocast in mixed_gemm/ops.
+// Every schema. Kernels register in the cpu.cpp and cuda.cpp of each folder, in plan.cpp and in
+// ask.cpp; fakes, autograd and autocast in mixed_gemm/ops.
+#include "ops/contracts.h"
 #include "ops/torch_stable.h"
 
 MIXED_GEMM_SCHEMAS(m) {
+  using namespace mixed_gemm::contract;
+  for (const Contract* x : kContracts) m.def(schema_text(*x).c_str());
   // check: whether values outside the range of `bits` are refused on a GPU too, which waits for it.
   m.def("pack_weights(Tensor q, int bits, *, bool check=False) -> Tensor");
   m.def("unpack_weights(Tensor b_packed, int bits, int n, int k) -> Tensor");
@@ -40,12 +43,6 @@ MIXED_GEMM_SCHEMAS(m) {
       "_scaled_mm_config(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? azp_adj, "
       "Tensor? azp, Tensor? bias, *, ScalarType out_dtype, str config, int[2]? block_size=None) "
       "-> Tensor");
-  m.def(
-      "quantize_per_token(Tensor a, *, bool symmetric=True) -> (Tensor q, Tensor scale, Tensor? "
-      "azp)");
-  // block_size: elements of K that share a scale; all of them when None.
-  m.def("quantize_fp8(Tensor a, *, int? block_size=None) -> (Tensor q, Tensor scale)");
-  m.def("quantize_per_tensor(Tensor a, Tensor scale, Tensor? azp=None) -> Tensor");
   // Checkpoint tensors as they are; the arguments of awq_gemm are those of the Triton op it
   // replaces.
   m.def(
@@ -120,6 +117,11 @@ MIXED_GEMM_SCHEMAS(m) {
   m.def("_env() -> str");
   // "type", "value", ...: the kind of the last refusal of this thread (ops/errors.h).
   m.def("_error_kind(str text) -> str");
+  // The contracts as JSON, the check of a described call, and the ops of ops/autograd/gate.cpp: see
+  // ask.cpp.
+  m.def("_contracts() -> str");
+  m.def("_check(str name, str words, int[] numbers) -> ()");
+  m.def("_gated() -> str");
   // Replaces the tuned table (dispatch/tuned_table.h); returns the refused lines as a JSON list.
   m.def("_set_tuned_table(str text) -> str");
 }

@@ -11,7 +11,7 @@ namespace {
 Tensor block_gemm(const BlockGemmArguments& arguments, const std::string& config) {
   const CheckedBlockGemm checked = check_block_quant_gemm(arguments);
   const BlockGemmProblem& problem = checked.problem;
-  Call call(kBlockGemmOp, checked.a);
+  CudaCall call(kBlockGemmOp, checked.a);
   const std::string reason = why_not_block_counts(problem);
   MIXED_GEMM_CHECK(kUnsupported, reason.empty(), kBlockGemmOp, reason);
   if (checked.d.numel() == 0) return checked.d;
@@ -40,7 +40,7 @@ std::tuple<Tensor, Tensor> block_quantize_cuda(const Tensor& a, const Tensor& b,
   const CheckedBlockGemm checked =
       check_block_quant_gemm({a, b, scale_b, offset_b, {}, {}, block_size, kActivationNames[0]});
   const BlockGemmProblem& p = checked.problem;
-  Call call(kBlockGemmOp, checked.a);
+  CudaCall call(kBlockGemmOp, checked.a);
   const std::string reason = why_not_block_counts(p);
   MIXED_GEMM_CHECK(kUnsupported, reason.empty(), kBlockGemmOp, reason);
   const Tensor q = empty_on(a, {p.m, block_row_stride(p)}, ScalarType::Char);

@@ -16,7 +16,7 @@ void align_scales(CheckedAwq& checked) {
   p.scales = checked.scales.const_data_ptr();
 }
 
-Tensor dequantize(const Call& call, CheckedAwq& checked) {
+Tensor dequantize(const CudaCall& call, CheckedAwq& checked) {
   AwqProblem& p = checked.problem;
   align_scales(checked);
   Tensor w = empty_on(checked.scales, {p.k, p.n});
@@ -32,7 +32,7 @@ Tensor dequantize(const Call& call, CheckedAwq& checked) {
 Tensor awq_gemm_cuda(const Tensor& input, const Tensor& qweight, const Tensor& scales,
                      const Tensor& qzeros, int64_t split_k_iters) {
   CheckedAwq checked = check_awq_gemm(input, qweight, scales, qzeros, split_k_iters);
-  Call call("awq_gemm", checked.input);
+  CudaCall call("awq_gemm", checked.input);
   Tensor d = empty_on(input, checked.output_sizes);
   if (d.numel() == 0) return d;
   AwqProblem& p = checked.problem;
@@ -50,11 +50,11 @@ Tensor awq_gemm_cuda(const Tensor& input, const Tensor& qweight, const Tensor& s
 
 Tensor awq_dequantize_cuda(const Tensor& qweight, const Tensor& scales, const Tensor& qzeros) {
   CheckedAwq checked = check_awq_weight("awq_dequantize", qweight, scales, qzeros);
-  return dequantize(Call("awq_dequantize", checked.qweight), checked);
+  return dequantize(CudaCall("awq_dequantize", checked.qweight), checked);
 }
 
 Tensor repack(const char* op, const CheckedRepack& checked, int (*launch)(const RepackArgs&)) {
-  const Call call(op, checked.qweight);
+  const CudaCall call(op, checked.qweight);
   Tensor packed = checked.new_packed();
   RepackArgs args;
   args.bits = checked.bits;

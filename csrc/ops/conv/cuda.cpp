@@ -19,8 +19,8 @@ Tensor channels_inner(const Tensor& images) {
   return torch::stable::transpose(torch::stable::transpose(images, 1, 2), 2, 3);
 }
 
-void copy_images(const Call& call, const ConvShape& extents, int element_bytes, const Tensor& from,
-                 const Tensor& to, int64_t to_channels) {
+void copy_images(const CudaCall& call, const ConvShape& extents, int element_bytes,
+                 const Tensor& from, const Tensor& to, int64_t to_channels) {
   const auto strides = [](const Tensor& t) {
     return ImageStrides{t.stride(0), t.stride(1), t.stride(2), t.stride(3)};
   };
@@ -40,7 +40,7 @@ void copy_images(const Call& call, const ConvShape& extents, int element_bytes, 
 }
 
 // The input as dense channels-last pixels of whole 16 bytes: itself, or a copy.
-Tensor as_pixels(const Call& call, const Tensor& input, const ConvShape& s, int element_bytes) {
+Tensor as_pixels(const CudaCall& call, const Tensor& input, const ConvShape& s, int element_bytes) {
   const int64_t channels = round_up(s.in_c, kPixelBytes / element_bytes);
   const auto steps = [&input](int dim, int64_t by) {  // of a single one it does not matter
     return input.size(dim) == 1 || input.stride(dim) == by;
@@ -58,7 +58,8 @@ Tensor as_pixels(const Call& call, const Tensor& input, const ConvShape& s, int 
 // Where a kernel writes channels-last rows: the output itself, or a tensor that is copied into it.
 class RowsOut {
  public:
-  RowsOut(const Call& call, Tensor d, const ConvShape& s, bool d_channels_last, int element_bytes)
+  RowsOut(const CudaCall& call, Tensor d, const ConvShape& s, bool d_channels_last,
+          int element_bytes)
       : call_(call), d_(std::move(d)), shape_(s), element_bytes_(element_bytes) {
     const std::vector<int64_t> sizes = {s.images, s.out_h, s.out_w, s.out_c};
     rows_ = d_channels_last ? channels_inner(d_) : empty_on(d_, sizes);
@@ -78,7 +79,7 @@ class RowsOut {
   }
 
  private:
-  const Call& call_;
+  const CudaCall& call_;
   Tensor d_, rows_;
   ConvShape shape_;
   int element_bytes_;
@@ -86,7 +87,7 @@ class RowsOut {
 };
 
 // The filter [Co, Ci, Kh, Kw] in the element type, channels-last.
-Tensor dense_filter(const Call& call, const CheckedConv& checked) {
+Tensor dense_filter(const CudaCall& call, const CheckedConv& checked) {
   const ConvProblem& p = checked.problem;
   const int64_t channels = channels_per_tap(p.shape.in_c), k = conv_k(p.shape.in_c, p.shape.taps());
   Tensor filter =
@@ -110,7 +111,7 @@ Tensor dense_filter(const Call& call, const CheckedConv& checked) {
 }
 
 // The library's convolution; float32: with TF32 where torch allows it for convolutions.
-Tensor run_dense(const Call& call, const CheckedConv& checked) {
+Tensor run_dense(const CudaCall& call, const CheckedConv& checked) {
   const ConvProblem& p = checked.problem;
   const ConvShape& s = p.shape;
   const std::vector<int64_t> stride = {s.stride_h, s.stride_w},
@@ -136,7 +137,7 @@ Tensor run_dense(const Call& call, const CheckedConv& checked) {
 }
 
 // Nothing has to be gathered: the fpA_intB GEMM of pixels and filter.
-Tensor run_pointwise(Call& call, const CheckedConv& checked) {
+Tensor run_pointwise(CudaCall& call, const CheckedConv& checked) {
   const ConvProblem& p = checked.problem;
   const ConvShape& s = p.shape;
   const Tensor pixels = as_pixels(call, checked.input, s, 2);
@@ -175,7 +176,7 @@ Problem on_pixels(Problem p, const Tensor& pixels, const RowsOut& out, int64_t c
 Tensor qconv2d(const ConvArguments& arguments, const std::string& config) {
   const CheckedConv checked = check_qconv2d(arguments);
   const ConvProblem& p = checked.problem;
-  Call call("qconv2d", checked.input);
+  CudaCall call("qconv2d", checked.input);
   Tensor d = checked.d;
   if (d.numel() == 0) return d;
   const Choice choice = call.chosen(p, config);
@@ -237,13 +238,13 @@ std::string qconv2d_configs_cuda(const Tensor& input, const Tensor& weight_packe
   const CheckedConv checked =
       check_qconv2d({input, weight_packed, scales, offsets, bias, bits, block_size, kernel_size,
                      stride, padding, dilation, activation});
-  return lines_of(checked.problem, Call("qconv2d", checked.input).info());
+  return lines_of(checked.problem, CudaCall("qconv2d", checked.input).info());
 }
 
 Tensor qconv2d_int8(const ConvInt8Arguments& arguments, const std::string& config) {
   const CheckedConvInt8 checked = check_qconv2d_int8(arguments);
   const ConvInt8Problem& p = checked.problem;
-  Call call("qconv2d_int8", checked.input);
+  CudaCall call("qconv2d_int8", checked.input);
   if (checked.d.numel() == 0) return checked.d;
   const Choice choice = call.chosen(p, config);
   const Tensor pixels = as_pixels(call, checked.input, p.shape, 1);
@@ -289,7 +290,7 @@ std::string qconv2d_int8_configs_cuda(const Tensor& input, const Tensor& weight,
   const CheckedConvInt8 checked = check_qconv2d_int8(
       {input, weight, weight_scale, bias, weight_sums, input_scale, input_zero_point, output_scale,
        output_zero_point, clamp_min, clamp_max, stride, padding, dilation});
-  return lines_of(checked.problem, Call("qconv2d_int8", checked.input).info());
+  return lines_of(checked.problem, CudaCall("qconv2d_int8", checked.input).info());
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 // config empty: dispatch/select.h chooses.
 Tensor gemm(const char* op, const GemmArguments& arguments, const std::string& config) {
   CheckedGemm checked = check_gemm(op, arguments);
-  Call call(op, checked.a);
+  CudaCall call(op, checked.a);
   GemmProblem& problem = checked.problem;
   Tensor d = empty_on(arguments.a, checked.output_sizes);
   problem.d = d.mutable_data_ptr();

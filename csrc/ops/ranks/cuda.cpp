@@ -84,7 +84,7 @@ Tensor sum_over_ranks_cuda(const Tensor& term, const std::vector<Tensor>& inboxe
   set_inboxes(args, term, inboxes, rank);
   Tensor out = empty_on(term, sizes_of(term));
   if (args.pieces == 0) return out;  // on all ranks: nobody counts it
-  const Call call(kOp, term);
+  const CudaCall call(kOp, term);
   args.out = out.mutable_data_ptr();
   args.counter = static_cast<uint64_t*>(counter.mutable_data_ptr());
   args.starts_early = call.info().has_early_start();

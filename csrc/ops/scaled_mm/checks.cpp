@@ -1,7 +1,6 @@
 #include "ops/scaled_mm/checks.h"
 
 #include "ops/gemm/checks.h"
-#include "ops/quantize/checks.h"
 #include "ops/tensor_checks.h"
 #include "problem/extents.h"
 #include "problem/gemm.h"
@@ -23,6 +22,19 @@ OperandType operand_type(const char* op, ScalarType type) {
       wrong_type(op, {"a", "be int8 or float8_e4m3fn", dtype_name(type), "",
                       "mixed_gemm.quantize_per_token(a) makes int8 and its scale"});
   }
+}
+
+// Fills the part of the problem that says where a lies; returns the tensor it points into.
+Tensor check_activations(const char* op, const Tensor& a, QuantizePerTokenProblem& p) {
+  p.element = element_type(op, "a", dtype_of(a));
+  check_rows(op, "a", a);
+  p.m = rows_of(a);
+  p.k = a.size(a.dim() - 1);
+  const auto stride = row_stride(a);
+  const Tensor kept = stride ? a : as_contiguous(a);
+  p.a = kept.const_data_ptr();
+  p.a_stride = stride.value_or(p.k);
+  return kept;
 }
 
 // How a vector may be laid out along one side of the product.

@@ -11,7 +11,7 @@ Tensor scaled(const ScaledMmArguments& arguments, const std::string& config) {
   const char* op = arguments.op;
   CheckedScaledMm checked = check_scaled_mm(arguments);
   ScaledMmProblem& problem = checked.problem;
-  Call call(op, checked.a);
+  CudaCall call(op, checked.a);
   const std::string reason = why_not_operand(problem.operand, call.info());
   MIXED_GEMM_CHECK(kUnsupported, reason.empty(), op, reason);
   Tensor d = empty_on(arguments.a, checked.output_sizes, arguments.out_dtype);
@@ -67,7 +67,7 @@ Tensor scaled_mm_dynamic_cuda(const Tensor& a, const Tensor& b, const Tensor& sc
                               std::optional<Tensor> azp_adj, std::optional<Tensor> bias) {
   CheckedScaledMmDynamic checked = check_scaled_mm_dynamic(a, b, scale_b, azp_adj, bias);
   ScaledMmDynamicProblem& problem = checked.problem;
-  Call call("scaled_mm_dynamic", checked.a);
+  CudaCall call("scaled_mm_dynamic", checked.a);
   Tensor d = empty_on(a, checked.output_sizes);
   problem.product.d = d.mutable_data_ptr();
   if (d.numel() == 0) return d;

@@ -10,7 +10,7 @@ namespace {
 
 Tensor pack_weights_cuda(const Tensor& q, int64_t bits, bool check) {
   const Tensor values = check_quantized(q, bits, check);
-  Call call("pack_weights", values);
+  CudaCall call("pack_weights", values);
   const int64_t n = values.size(0), k = values.size(1);
   Tensor packed =
       empty_on(values, {round_up(n, kPadN), round_up(k, kPadK) * bits / 8}, ScalarType::Byte);
@@ -27,7 +27,7 @@ Tensor pack_weights_cuda(const Tensor& q, int64_t bits, bool check) {
 
 Tensor unpack_weights_cuda(const Tensor& b_packed, int64_t bits, int64_t n, int64_t k) {
   const Tensor packed = check_unpack(b_packed, bits, n, k);
-  Call call("unpack_weights", packed);
+  CudaCall call("unpack_weights", packed);
   Tensor q = empty_on(packed, {n, k}, ScalarType::Char);
   PackArgs args;
   args.bits = static_cast<int>(bits);
@@ -45,7 +45,7 @@ Tensor dequantize_weights_cuda(const Tensor& b_packed, const Tensor& scales,
                                std::string zero_mode, int64_t n, int64_t k, int32_t dtype) {
   const CheckedDequantize checked =
       check_dequantize(b_packed, scales, zeros, bits, group_size, zero_mode, n, k, dtype_of(dtype));
-  Call call("dequantize_weights", checked.weight.b_packed);
+  CudaCall call("dequantize_weights", checked.weight.b_packed);
   Tensor out = empty_on(scales, {n, k}, dtype_of(dtype));
   if (out.numel() > 0) {
     call.require(dequantize_cuda(checked.weight.problem, checked.out, out.mutable_data_ptr(),
