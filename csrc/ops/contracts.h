@@ -4,9 +4,14 @@
 
 namespace mixed_gemm::contract {
 
-extern const Contract kQuantizePerToken, kQuantizePerTensor, kQuantizeFp8;
+extern const Contract kScaledMm, kScaledMmAzp, kScaledMmConfig, kScaledMmDynamic, kQuantizePerToken,
+    kQuantizePerTensor, kQuantizeFp8;
 
 inline constexpr const Contract* kContracts[] = {
+    &kScaledMm,
+    &kScaledMmAzp,
+    &kScaledMmConfig,
+    &kScaledMmDynamic,
     &kQuantizePerToken,
     &kQuantizePerTensor,
     &kQuantizeFp8,

@@ -24,25 +24,6 @@ MIXED_GEMM_SCHEMAS(m) {
       "bias=None, "
       "Tensor? pre_scale=None, *, int bits, int group_size=-1, str zero_mode=\"sub\", "
       "str activation=\"identity\", str config) -> Tensor");
-  // block_size: (rows of the weight, elements of K) that share a scale. Said, and not read off the
-  // shapes of the scales: with N = 1, K of one block or as many rows as blocks those are the same
-  // for several ways to share them.
-  m.def(
-      "scaled_mm(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, *, "
-      "ScalarType out_dtype, int[2]? block_size=None) -> Tensor");
-  m.def(
-      "scaled_mm_azp(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor azp_adj, Tensor? "
-      "azp=None, Tensor? bias=None, *, ScalarType out_dtype) -> Tensor");
-  // Float rows, rounded as quantize_per_token rounds them; with zero points where azp_adj, the sums
-  // of b, is given. The result is in the dtype of a.
-  m.def(
-      "scaled_mm_dynamic(Tensor a, Tensor b, Tensor scale_b, Tensor? azp_adj=None, Tensor? "
-      "bias=None) -> Tensor");
-  // CUDA only: one of the names that _plan_scaled_mm lists, for benchmarks and tests.
-  m.def(
-      "_scaled_mm_config(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? azp_adj, "
-      "Tensor? azp, Tensor? bias, *, ScalarType out_dtype, str config, int[2]? block_size=None) "
-      "-> Tensor");
   // Checkpoint tensors as they are; the arguments of awq_gemm are those of the Triton op it
   // replaces.
   m.def(

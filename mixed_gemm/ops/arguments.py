@@ -158,13 +158,6 @@ def check_weight(
     check_packed(op, b_packed, n, k, bits)
 
 
-def check_is_dtype(op: str, name: str, value: object) -> None:
-    """Raise ``TypeError`` unless it is a ``torch.dtype``. torch takes any integer there, and reads
-    beyond its table of dtypes for one that stands for none, before a kernel of ours runs."""
-    if not isinstance(value, torch.dtype):
-        wrong_type(op, name, "be a torch.dtype", repr(value))
-
-
 def check_words(op: str, name: str, tensor: Tensor, shape: str) -> None:
     """Packed codes, two-dimensional."""
     check_dtype(op, name, tensor, torch.int32, " (packed codes, as the checkpoint holds them)")

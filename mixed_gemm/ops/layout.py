@@ -13,13 +13,12 @@ from .arguments import (
     check_dims,
     check_dtype,
     check_float,
-    check_is_dtype,
     check_packed,
     check_tensors,
     check_weight,
 )
 from .autograd import Derivatives, Rule, Saved
-from .errors import translates_errors
+from .errors import check_is_dtype, translates_errors
 from .op import Op, of_integers
 from .problem import check_problem, packed_shape, refuse_non_numbers
 from .reasons import NO_PRODUCT, WEIGHTS
