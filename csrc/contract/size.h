@@ -42,7 +42,7 @@ class Size {
   std::string json() const;  // its tokens in postfix order
 
  private:
-  static constexpr int kMostTokens = 9;
+  static constexpr int kMostTokens = 14;
   Token tokens_[kMostTokens]{};
   int count_ = 0;
 };

@@ -231,6 +231,18 @@ const void* Call::rows(int at, int64_t& stride) {
   return data(at);
 }
 
+const void* Call::channels_last(int at) {
+  const View& v = view(at);
+  const int64_t expected[] = {v.sizes[1] * v.sizes[2] * v.sizes[3], 1, v.sizes[1] * v.sizes[3],
+                              v.sizes[1]};
+  bool lies_so = true;
+  for (int i = 0; i < 4; ++i) lies_so &= v.sizes[i] == 1 || v.strides[i] == expected[i];
+  if (!lies_so) {
+    replace(at, torch::stable::contiguous(tensor(at), torch::headeronly::MemoryFormat::ChannelsLast));
+  }
+  return data(at);
+}
+
 int64_t Call::matrices(int first, int second) {
   for (const int at : {first, second}) {
     if (has(at) && view(at).sizes[1] > 1 && view(at).strides[1] != 1) contiguous(at);

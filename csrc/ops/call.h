@@ -34,6 +34,7 @@ class Call {
   bool has(int at) const { return given_.views[at].is_given(); }
   const contract::View& view(int at) const { return given_.views[at]; }
   ElementType element(int at) const { return contract::element_of(view(at).dtype); }
+  ScalarType scalar_type(int at) const { return static_cast<ScalarType>(view(at).code); }
   Tensor tensor(int at) const;  // for torch's own functions
 
   // Pointers to a tensor, null where there is none; copied where it does not lie as asked. The
@@ -47,6 +48,7 @@ class Call {
   const void* elements(int at);
   // [..., K] as rows with one stride.
   const void* rows(int at, int64_t& stride);
+  const void* channels_last(int at);  // of images
   // Matrices of one shape whose rows are contiguous, with one stride for both; the second may not
   // be there. Returns the stride.
   int64_t matrices(int first, int second);
@@ -55,7 +57,8 @@ class Call {
   // Makes the i-th result as the contract says; returns its data.
   void* make(int i);
   void give(int i, const Tensor& made);  // in place of what was made
-  void print(const std::string& text);   // of an op that returns a text
+  bool returns_text() const { return contract_.results[0].form == contract::Result::kText; }
+  void print(const std::string& text);
   Tensor result(int i) const;
 
  private:

@@ -4,17 +4,16 @@
 
 namespace mixed_gemm::contract {
 
-extern const Contract kScaledMm, kScaledMmAzp, kScaledMmConfig, kScaledMmDynamic, kQuantizePerToken,
-    kQuantizePerTensor, kQuantizeFp8;
+extern const Contract kBlockQuantGemm, kBlockQuantGemmConfig, kBlockQuantize, kAwqGemm,
+    kAwqDequantize, kAwqRepack, kGptqRepack, kScaledMm, kScaledMmAzp, kScaledMmConfig,
+    kScaledMmDynamic, kQuantizePerToken, kQuantizePerTensor, kQuantizeFp8;
 
 inline constexpr const Contract* kContracts[] = {
-    &kScaledMm,
-    &kScaledMmAzp,
-    &kScaledMmConfig,
-    &kScaledMmDynamic,
-    &kQuantizePerToken,
-    &kQuantizePerTensor,
-    &kQuantizeFp8,
+    &kScaledMm,        &kScaledMmAzp,      &kScaledMmConfig,
+    &kScaledMmDynamic, &kQuantizePerToken, &kQuantizePerTensor,
+    &kQuantizeFp8,     &kBlockQuantGemm,   &kBlockQuantGemmConfig,
+    &kBlockQuantize,   &kAwqGemm,          &kAwqDequantize,
+    &kAwqRepack,       &kGptqRepack,
 };
 
 }  // namespace mixed_gemm::contract

@@ -30,9 +30,12 @@ class CudaCall {
   }
   const DeviceInfo& info() const { return cuda_device_info(like_.get_device_index()); }
   void* stream() const { return stream_; }
+  Tensor empty(const std::vector<int64_t>& sizes, ScalarType type) const {
+    return empty_on(like_, sizes, type);
+  }
   Allocate allocate() {
     return [this](int64_t bytes) {
-      workspace_.push_back(empty_on(like_, {bytes}, ScalarType::Byte));
+      workspace_.push_back(empty({bytes}, ScalarType::Byte));
       return workspace_.back().mutable_data_ptr();
     };
   }

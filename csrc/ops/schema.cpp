@@ -24,14 +24,6 @@ MIXED_GEMM_SCHEMAS(m) {
       "bias=None, "
       "Tensor? pre_scale=None, *, int bits, int group_size=-1, str zero_mode=\"sub\", "
       "str activation=\"identity\", str config) -> Tensor");
-  // Checkpoint tensors as they are; the arguments of awq_gemm are those of the Triton op it
-  // replaces.
-  m.def(
-      "awq_gemm(Tensor input, Tensor qweight, Tensor scales, Tensor qzeros, int split_k_iters) -> "
-      "Tensor");
-  m.def("awq_dequantize(Tensor qweight, Tensor scales, Tensor qzeros) -> Tensor");
-  m.def("awq_repack(Tensor qweight) -> Tensor");
-  m.def("gptq_repack(Tensor qweight, Tensor? perm=None, *, int bits) -> Tensor");
   // A filter [Co, Ci, Kh, Kw] as a packed weight (layout/conv_layout.h); scales and offsets are
   // [ceil(Ci / block_size), Co], shared over the taps: w = q * scale + offset.
   m.def("pack_conv_weights(Tensor q, int bits, *, bool check=False) -> Tensor");
@@ -65,19 +57,6 @@ MIXED_GEMM_SCHEMAS(m) {
       "Tensor? weight_sums=None, *, float input_scale, int input_zero_point, float output_scale, "
       "int output_zero_point, int clamp_min=-128, int clamp_max=127, int[2] stride=1, int[2] "
       "padding=0, int[2] dilation=1) -> str");
-  m.def(
-      "block_quant_gemm(Tensor a, Tensor b, Tensor scale_b, Tensor offset_b, Tensor? bias=None, "
-      "Tensor? b_sums=None, *, int block_size, str activation=\"identity\") -> Tensor");
-  // CUDA only, for tests and benchmarks: the same with one of the names that _plan_block_quant_gemm
-  // lists, and what its first launch makes of a: q int8 [M, K with blocks padded to 32 where there
-  // are several, in rows of 16 bytes], rows float32 [blocks, M, (scale, offset, sum, -)].
-  m.def(
-      "_block_quant_gemm_config(Tensor a, Tensor b, Tensor scale_b, Tensor offset_b, Tensor? "
-      "bias=None, Tensor? b_sums=None, *, int block_size, str activation=\"identity\", str config) "
-      "-> Tensor");
-  m.def(
-      "_block_quantize(Tensor a, Tensor b, Tensor scale_b, Tensor offset_b, *, int block_size) -> "
-      "(Tensor q, Tensor rows)");
   // CUDA only, of mixed_gemm.parallel: the sum of what all ranks give, in the order of the ranks.
   // inboxes: memory of all ranks (uint8 of _inbox_bytes bytes, zero before the first call), which
   // this one writes; counter: int64 (sums, blocks), zero at first, of this rank alone. A term of at

@@ -4,6 +4,7 @@
 
 #include "layout/conv_layout.h"
 #include "ops/gemm/checks.h"
+#include "ops/host_values.h"
 #include "ops/tensor_checks.h"
 #include "problem/block_gemm.h"
 #include "problem/conv.h"

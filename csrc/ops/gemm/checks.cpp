@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "layout/weight_layout.h"
+#include "ops/host_values.h"
 #include "ops/tensor_checks.h"
 #include "problem/extents.h"
 #include "problem/gemm.h"
@@ -72,26 +73,7 @@ CheckedWeight check_weight(const char* op, const Tensor& b_packed, const Tensor&
   return checked;
 }
 
-// The index, in row-major order, as "(1, 2)".
-std::string index_text(const Tensor& t, int64_t flat) {
-  std::vector<int64_t> index = sizes_of(t);
-  for (size_t i = index.size(); i-- > 0;) {
-    const int64_t extent = index[i];
-    index[i] = flat % extent;
-    flat /= extent;
-  }
-  return text(index);
-}
-
 }  // namespace
-
-Tensor on_host(const Tensor& t) {
-  if (t.is_cpu()) return as_contiguous(t);
-  const torch::stable::Device host(torch::headeronly::DeviceType::CPU);
-  Tensor copy = torch::stable::empty(sizes_of(t), t.scalar_type(), {}, host);
-  torch::stable::copy_(copy, t, false);
-  return copy;
-}
 
 ElementType element_type(const char* op, const char* argument, ScalarType type, const char* hint) {
   switch (type) {
@@ -109,20 +91,6 @@ ElementType element_type(const char* op, const char* argument, ScalarType type, 
 ScalarType scalar_type(ElementType element) {
   constexpr ScalarType kTypes[] = {ScalarType::Half, ScalarType::BFloat16, ScalarType::Float};
   return kTypes[static_cast<int>(element)];
-}
-
-void check_range(const char* op, const char* argument, const Tensor& q, int64_t bits) {
-  if (bits == 8 || q.numel() == 0) return;  // int8 cannot leave it
-  const int low = -(1 << (bits - 1)), high = -low - 1;
-  const Tensor host = on_host(q);
-  const auto* values = static_cast<const int8_t*>(host.const_data_ptr());
-  const auto* end = values + host.numel();
-  const auto* found =
-      std::find_if(values, end, [low, high](int8_t x) { return x < low || x > high; });
-  if (found == end) return;
-  wrong_value(op, {argument, joined("be in ", low, "..", high, " for bits=", bits),
-                   joined(static_cast<int>(*found), " at index ", index_text(q, found - values)),
-                   "", "clamp it, or pack with bits=8"});
 }
 
 Tensor check_unpack(const Tensor& b_packed, int64_t bits, int64_t n, int64_t k) {

@@ -48,13 +48,6 @@ Tensor check_unpack(const Tensor& b_packed, int64_t bits, int64_t n, int64_t k);
 // are refused on any device, which waits for it; on the CPU they always are.
 Tensor check_quantized(const Tensor& q, int64_t bits, bool check);
 
-// Refuses int8 values of any shape outside the range of `bits`; the text has the first of them and
-// its index. Waits for the device, see on_host().
-void check_range(const char* op, const char* argument, const Tensor& q, int64_t bits);
-
-// Contiguous, on the CPU. A tensor on a device is copied, so this waits for the device.
-Tensor on_host(const Tensor& t);
-
 ElementType element_type(const char* op, const char* argument, ScalarType type,
                          const char* hint = "");
 ScalarType scalar_type(ElementType element);
