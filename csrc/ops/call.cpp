@@ -51,6 +51,10 @@ constexpr std::array<Dtype, kCodes> dtypes_by_code() {
 }
 constexpr std::array<Dtype, kCodes> kDtypesByCode = dtypes_by_code();
 
+Dtype dtype_of_code(int32_t code) {
+  return code < 0 || code >= kCodes ? Dtype::kOther : kDtypesByCode[static_cast<size_t>(code)];
+}
+
 int32_t code_of(Dtype dtype) {
   return static_cast<int32_t>(kDtypeCodes[static_cast<int>(dtype)].type);
 }
@@ -63,6 +67,18 @@ void set_dtype(View& v, int32_t code) {
     v.other_dtype = torch::headeronly::toString(static_cast<ScalarType>(code));
   }
 }
+
+void forget(AtenTensorHandle t) {
+  if (t != nullptr) aoti_torch_delete_tensor_object(t);
+}
+
+AtenTensorHandle another_handle(AtenTensorHandle t) {
+  AtenTensorHandle handle = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(t, &handle));
+  return handle;
+}
+
+}  // namespace
 
 void look_at(AtenTensorHandle t, View& v) {
   bool defined = false;
@@ -86,22 +102,6 @@ void look_at(AtenTensorHandle t, View& v) {
   v.sizes = sizes, v.strides = strides;
   v.item = static_cast<int64_t>(aoti_torch_dtype_element_size(code));
   set_dtype(v, code);
-}
-
-void forget(AtenTensorHandle t) {
-  if (t != nullptr) aoti_torch_delete_tensor_object(t);
-}
-
-AtenTensorHandle another_handle(AtenTensorHandle t) {
-  AtenTensorHandle handle = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(t, &handle));
-  return handle;
-}
-
-}  // namespace
-
-Dtype dtype_of_code(int32_t code) {
-  return code < 0 || code >= kCodes ? Dtype::kOther : kDtypesByCode[static_cast<size_t>(code)];
 }
 
 Call::~Call() {
@@ -238,7 +238,8 @@ const void* Call::channels_last(int at) {
   bool lies_so = true;
   for (int i = 0; i < 4; ++i) lies_so &= v.sizes[i] == 1 || v.strides[i] == expected[i];
   if (!lies_so) {
-    replace(at, torch::stable::contiguous(tensor(at), torch::headeronly::MemoryFormat::ChannelsLast));
+    replace(at,
+            torch::stable::contiguous(tensor(at), torch::headeronly::MemoryFormat::ChannelsLast));
   }
   return data(at);
 }

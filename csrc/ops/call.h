@@ -83,6 +83,7 @@ void boxed(StableIValue* stack, uint64_t arguments, uint64_t results) {
   run_boxed(kContract, kRun, stack, arguments, results);
 }
 
-contract::Dtype dtype_of_code(int32_t code);
+// What the rules may know of a tensor.
+void look_at(AtenTensorHandle tensor, contract::View& view);
 
 }  // namespace mixed_gemm

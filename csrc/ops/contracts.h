@@ -4,16 +4,22 @@
 
 namespace mixed_gemm::contract {
 
-extern const Contract kBlockQuantGemm, kBlockQuantGemmConfig, kBlockQuantize, kAwqGemm,
-    kAwqDequantize, kAwqRepack, kGptqRepack, kScaledMm, kScaledMmAzp, kScaledMmConfig,
-    kScaledMmDynamic, kQuantizePerToken, kQuantizePerTensor, kQuantizeFp8;
+extern const Contract kScaledMm, kScaledMmAzp, kScaledMmConfig, kScaledMmDynamic;
+extern const Contract kQuantizePerToken, kQuantizePerTensor, kQuantizeFp8;
+extern const Contract kBlockQuantGemm, kBlockQuantGemmConfig, kBlockQuantize;
+extern const Contract kQconv2d, kQconv2dConfig, kQconv2dConfigs;
+extern const Contract kQconv2dInt8, kQconv2dInt8Config, kQconv2dInt8Configs;
+extern const Contract kAwqGemm, kAwqDequantize;
+extern const Contract kPackConvWeights, kAwqRepack, kGptqRepack;
 
 inline constexpr const Contract* kContracts[] = {
-    &kScaledMm,        &kScaledMmAzp,      &kScaledMmConfig,
-    &kScaledMmDynamic, &kQuantizePerToken, &kQuantizePerTensor,
-    &kQuantizeFp8,     &kBlockQuantGemm,   &kBlockQuantGemmConfig,
-    &kBlockQuantize,   &kAwqGemm,          &kAwqDequantize,
-    &kAwqRepack,       &kGptqRepack,
+    &kScaledMm,           &kScaledMmAzp,      &kScaledMmConfig,
+    &kScaledMmDynamic,    &kQuantizePerToken, &kQuantizePerTensor,
+    &kQuantizeFp8,        &kBlockQuantGemm,   &kBlockQuantGemmConfig,
+    &kBlockQuantize,      &kQconv2d,          &kQconv2dConfig,
+    &kQconv2dConfigs,     &kQconv2dInt8,      &kQconv2dInt8Config,
+    &kQconv2dInt8Configs, &kAwqGemm,          &kAwqDequantize,
+    &kPackConvWeights,    &kAwqRepack,        &kGptqRepack,
 };
 
 }  // namespace mixed_gemm::contract

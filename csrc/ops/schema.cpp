@@ -24,39 +24,6 @@ MIXED_GEMM_SCHEMAS(m) {
       "bias=None, "
       "Tensor? pre_scale=None, *, int bits, int group_size=-1, str zero_mode=\"sub\", "
       "str activation=\"identity\", str config) -> Tensor");
-  // A filter [Co, Ci, Kh, Kw] as a packed weight (layout/conv_layout.h); scales and offsets are
-  // [ceil(Ci / block_size), Co], shared over the taps: w = q * scale + offset.
-  m.def("pack_conv_weights(Tensor q, int bits, *, bool check=False) -> Tensor");
-  m.def(
-      "qconv2d(Tensor input, Tensor weight_packed, Tensor scales, Tensor? offsets=None, Tensor? "
-      "bias=None, *, int bits, int block_size=-1, int[2] kernel_size, int[2] stride=1, int[2] "
-      "padding=0, int[2] dilation=1, str activation=\"identity\") -> Tensor");
-  // weight_sums and b_sums: of the integers of the weight, computed once and trusted. After bias
-  // and not keyword-only, where torch's vmap takes no tensors.
-  m.def(
-      "qconv2d_int8(Tensor input, Tensor weight, Tensor weight_scale, Tensor? bias=None, Tensor? "
-      "weight_sums=None, *, float input_scale, int input_zero_point, float output_scale, int "
-      "output_zero_point, int clamp_min=-128, int clamp_max=127, int[2] stride=1, int[2] "
-      "padding=0, int[2] dilation=1) -> Tensor");
-  // With the name of a candidate, for tests and benchmarks; and the names, a line each.
-  m.def(
-      "_qconv2d_config(Tensor input, Tensor weight_packed, Tensor scales, Tensor? offsets=None, "
-      "Tensor? bias=None, *, int bits, int block_size=-1, int[2] kernel_size, int[2] stride=1, "
-      "int[2] padding=0, int[2] dilation=1, str activation=\"identity\", str config) -> Tensor");
-  m.def(
-      "_qconv2d_configs(Tensor input, Tensor weight_packed, Tensor scales, Tensor? offsets=None, "
-      "Tensor? bias=None, *, int bits, int block_size=-1, int[2] kernel_size, int[2] stride=1, "
-      "int[2] padding=0, int[2] dilation=1, str activation=\"identity\") -> str");
-  m.def(
-      "_qconv2d_int8_config(Tensor input, Tensor weight, Tensor weight_scale, Tensor? bias=None, "
-      "Tensor? weight_sums=None, *, float input_scale, int input_zero_point, float output_scale, "
-      "int output_zero_point, int clamp_min=-128, int clamp_max=127, int[2] stride=1, int[2] "
-      "padding=0, int[2] dilation=1, str config) -> Tensor");
-  m.def(
-      "_qconv2d_int8_configs(Tensor input, Tensor weight, Tensor weight_scale, Tensor? bias=None, "
-      "Tensor? weight_sums=None, *, float input_scale, int input_zero_point, float output_scale, "
-      "int output_zero_point, int clamp_min=-128, int clamp_max=127, int[2] stride=1, int[2] "
-      "padding=0, int[2] dilation=1) -> str");
   // CUDA only, of mixed_gemm.parallel: the sum of what all ranks give, in the order of the ranks.
   // inboxes: memory of all ranks (uint8 of _inbox_bytes bytes, zero before the first call), which
   // this one writes; counter: int64 (sums, blocks), zero at first, of this rank alone. A term of at
