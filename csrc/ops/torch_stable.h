@@ -50,10 +50,6 @@ namespace mixed_gemm {
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
-// A ScalarType argument of a kernel, which takes it as the number that comes through the C shims:
-// torch's conversion throws for types that it does not know, before an op could name its argument.
-inline ScalarType dtype_of(int32_t code) { return static_cast<ScalarType>(code); }
-
 // torch's own functions of these two names look their operator up by its text and box the
 // arguments, 1 to 2 us a call on the host. Most tensors are contiguous already, and a C shim makes
 // an empty one.
