@@ -158,7 +158,7 @@ constexpr RuleList<(kCounts + ...)> together(const Rule (&... lists)[kCounts]) {
 }
 
 std::string schema_text(const Contract& contract);
-// For Python: arguments, where symbols come from, results.
+// For Python: arguments, where symbols come from, which are used, results.
 std::string json_text(const Contract& contract);
 
 }  // namespace mixed_gemm::contract

@@ -66,6 +66,12 @@ std::string Size::text() const {
   return stack[0];
 }
 
+void Size::mark(bool* used) const {
+  for (int i = 0; i < count_; ++i) {
+    if (tokens_[i].op == kSymbol) used[tokens_[i].value] = true;
+  }
+}
+
 std::string Size::json() const {
   constexpr const char* kNames[] = {"", "", "groups", "blocks", "round_up", "times", "over"};
   std::string list = "[";

@@ -39,7 +39,8 @@ class Size {
 
   int64_t value(const int64_t* symbols) const;
   std::string text() const;
-  std::string json() const;  // its tokens in postfix order
+  std::string json() const;     // its tokens in postfix order
+  void mark(bool* used) const;  // its symbols
 
  private:
   static constexpr int kMostTokens = 14;

@@ -59,7 +59,7 @@ std::string schema_text(const Contract& contract) {
 }
 
 std::string json_text(const Contract& contract) {
-  Listed arguments, symbols, results;
+  Listed arguments, symbols, used, results;
   const auto bound = [&](Symbol symbol, const char* argument, int dim, int times) {
     symbols.add(quoted(kSymbolNames[static_cast<int>(symbol)]) + ": [" + quoted(argument) + ", " +
                 std::to_string(dim) + ", " + std::to_string(times) + "]");
@@ -73,9 +73,22 @@ std::string json_text(const Contract& contract) {
     if (r.kind == Rule::kColumnMajor) bound(Symbol::kN, r.argument, 1, 1);
     if (r.kind == Rule::kBind) bound(r.symbol, r.argument, r.dim, r.times);
   }
-  for (const Result& r : contract.results) results.add(result_json(r));
+  bool is_used[kSymbols] = {};
+  const auto use = [&](const Size& size) { size.mark(is_used); };
+  for (const Rule& r : contract.rules) {
+    for (const Size& size : r.sizes) use(size);
+    for (int i = 0; i < r.becauses; ++i) use(r.because[i]);
+  }
+  for (const Result& r : contract.results) {
+    results.add(result_json(r));
+    for (const Size& size : r.sizes) use(size);
+  }
+  for (int i = 0; i < kSymbols; ++i) {
+    if (is_used[i]) used.add(quoted(kSymbolNames[i]));
+  }
   return "{\"name\": " + quoted(contract.name) + ", \"arguments\": [" + arguments.text() +
-         "], \"symbols\": {" + symbols.text() + "}, \"results\": [" + results.text() + "]}";
+         "], \"symbols\": {" + symbols.text() + "}, \"used\": [" + used.text() +
+         "], \"results\": [" + results.text() + "]}";
 }
 
 }  // namespace mixed_gemm::contract

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from .. import _library
 from .autograd import Derivatives, Rule, Saved, through_op
-from .contract import fake
 from .errors import translates_errors
 from .flops import matrix_product
 from .op import Op
@@ -121,7 +120,6 @@ OPS = (
     Op(
         "awq_gemm",
         "input @ w of an AutoAWQ weight as the checkpoint holds it",
-        fake=fake("awq_gemm"),
         derivatives=Derivatives(
             WEIGHTS,
             Rule("input", "", through_op("input"), _gemm_backward),
@@ -145,7 +143,6 @@ OPS = (
     Op(
         "awq_dequantize",
         "the dense weight [K, N] of AutoAWQ tensors",
-        fake=fake("awq_dequantize"),
         derivatives=Derivatives(
             WEIGHTS, Rule("scales", "", through_op("scales"), _scales_backward)
         ),

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from .. import _library
 from .autograd import Derivatives, Rule, Saved
-from .contract import fake
 from .conv_problem import check_block_size
 from .errors import (
     check_int8_weight,
@@ -148,7 +147,6 @@ OPS = (
     Op(
         "block_quant_gemm",
         "activation(a @ w + bias), w int8 and a rounded to int8 by row and block on the way",
-        fake=fake("block_quant_gemm"),
         derivatives=Derivatives(ADAPTER, Rule("a", "bias", _forward, _backward)),
         autocast=True,
         vmap=Batching(("a",), ("bias",)),

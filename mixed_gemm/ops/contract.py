@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -115,12 +115,14 @@ class Contract:
 
     arguments: names with their types in the schema, in order.
     symbols: name -> (argument, dimension, factor), factor 0 where it is the argument itself.
+    used: the symbols of its shapes and results.
     results: as csrc/contract/text.cpp writes them.
     """
 
     name: str
     arguments: dict[str, str]
     symbols: dict[str, tuple[str, int, int]]
+    used: tuple[str, ...]
     results: tuple[dict[str, Any], ...]
 
     def check(self, given: dict[str, Any]) -> None:
@@ -179,6 +181,7 @@ def contracts() -> dict[str, Contract]:
             row["name"],
             dict(row["arguments"]),
             {name: tuple(x) for name, x in row["symbols"].items()},
+            tuple(row["used"]),
             tuple(row["results"]),
         )
         for row in rows
@@ -203,16 +206,26 @@ def check_call(name: str, given: dict[str, Any]) -> None:
         contracts()[name].check(given)
 
 
-def fake(name: str, made: Made | None = None) -> Callable[..., Any]:
-    """The fake kernel of an op, by its contract.
+def _kernel(name: str, made: Made | None) -> Callable[..., Any]:
+    contract = contracts()[name]
+    names = tuple(contract.arguments)
+    schema = getattr(torch.ops.mixed_gemm, name).default._schema.arguments
+    defaults = {x.name: x.default_value for x in schema if x.has_default_value()}
 
-    Args:
-        made: gives the result, where the contract has no sizes of it.
-    """
-
-    def kernel(op: str, **given: Any) -> Any:
-        contract = contracts()[name]
+    def kernel(*args: Any, **options: Any) -> Any:
+        given = {**defaults, **dict(zip(names, args, strict=False)), **options}
         contract.check(given)
         return contract.made(given) if made is None else made(**given)
 
     return kernel
+
+
+def register(fakes: Mapping[str, Made | Literal[True]]) -> None:
+    """Register the fake kernels of ops: what a kernel would refuse, then the result without its
+    numbers.
+
+    Args:
+        fakes: by name, what gives the result where the contract has no sizes of it, else True.
+    """
+    for name, made in fakes.items():
+        torch.library.register_fake(f"mixed_gemm::{name}", _kernel(name, None if made is True else made))

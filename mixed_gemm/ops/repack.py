@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from .. import _library
-from .contract import fake
 from .errors import translates_errors
 from .op import of_integers
 from .problem import PAD_N, refuse_non_numbers
@@ -76,14 +75,12 @@ OPS = (
     of_integers(
         "awq_repack",
         "AutoAWQ codes in the packed layout",
-        fake("awq_repack"),
         ("qweight",),
         channel_blocks({"qweight": 1}, 0, PAD_N // _PER_WORD),
     ),
     of_integers(
         "gptq_repack",
         "GPTQ codes in the packed layout",
-        fake("gptq_repack"),
         ("qweight", "perm"),
         channel_blocks({"qweight": 1}, 0),
     ),

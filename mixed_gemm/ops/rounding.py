@@ -7,7 +7,6 @@ from torch import Tensor
 
 from .. import _library
 from .autograd import Derivatives
-from .contract import fake
 from .errors import translates_errors
 from .op import Op
 from .reasons import NO_PRODUCT, ROUNDING, ROUNDING_FP8
@@ -111,7 +110,6 @@ OPS = (
     Op(
         "quantize_per_token",
         "int8 rows with a scale each, and zero points where asked for",
-        fake=fake("quantize_per_token"),
         derivatives=Derivatives(ROUNDING),
         autocast=_ANY_FLOAT,
         vmap=Batching(("a",)),
@@ -121,7 +119,6 @@ OPS = (
     Op(
         "quantize_per_tensor",
         "int8 with one given scale",
-        fake=fake("quantize_per_tensor"),
         derivatives=Derivatives(ROUNDING),
         autocast=_ANY_FLOAT,
         vmap=Batching(("a",), ("scale", "azp")),
@@ -131,7 +128,6 @@ OPS = (
     Op(
         "quantize_fp8",
         "float8_e4m3fn rows, or blocks of them, with a scale each",
-        fake=fake("quantize_fp8"),
         derivatives=Derivatives(ROUNDING_FP8),
         autocast=_ANY_FLOAT,
         vmap=Batching(("a",)),

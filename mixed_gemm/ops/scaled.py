@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .. import _library
 from .autograd import Derivatives, Rule
-from .contract import check_call, fake
+from .contract import check_call
 from .errors import (
     check_int8_weight,
     check_is_dtype,
@@ -236,7 +236,6 @@ def _record(name: str, summary: str, per_row: tuple[str, ...], **channels: int) 
     return Op(
         name,
         summary,
-        fake=fake(name),
         derivatives=Derivatives(SCALES, Rule("", "bias")),
         autocast="8-bit operands, and out_dtype says the result's",
         vmap=Batching(("a", *per_row), ("bias",), _merge_rows),

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from .. import _library
 from .autograd import Derivatives, Rule
-from .contract import fake
 from .errors import translates_errors
 from .flops import matrix_product
 from .op import Op
@@ -64,7 +63,6 @@ OPS = (
     Op(
         "scaled_mm_dynamic",
         "scaled_mm of float activations, whose rows are rounded to int8 on the way",
-        fake=fake("scaled_mm_dynamic"),
         derivatives=Derivatives(SCALES, Rule("", "bias"), {"a": ROUNDING}),
         autocast="it rounds from any float type; a cast before would round twice",
         vmap=Batching(("a",), ("bias",)),

@@ -190,7 +190,7 @@ TEST(Contract, TellsPythonOfSymbolsAndResults) {
   const std::string json = json_text(kContract);
   for (const char* part :
        {"\"symbols\": {\"bits\": [\"bits\", 0, 0], \"group_size\": [\"group_size\", 0, 0], \"K\": "
-        "[\"a\", -1, 1], \"N\": [\"w\", 1, 1]}",
+        "[\"a\", -1, 1], \"N\": [\"w\", 1, 1]}, \"used\": [\"N\", \"K\", \"bits\", \"group_size\"]",
         "{\"form\": \"sizes\", \"like\": \"w\", \"sizes\": [[\"N\"], [\"K\", 64, \"round_up\"]], "
         "\"dtype\": \"uint8\", \"dtype_of\": \"\", \"unless\": \"\"}"}) {
     EXPECT_NE(json.find(part), std::string::npos) << json;
