@@ -1,7 +1,6 @@
 #include "ops/call.h"
 
 #include "contract/check.h"
-#include "ops/strides.h"
 
 namespace mixed_gemm {
 namespace {
@@ -191,6 +190,11 @@ void Call::check() {
 
 const std::vector<Tensor>& Call::tensors(int) const { return tensor_list_; }
 
+int32_t Call::device_type(int at) const {
+  return view(at).device == contract::kCudaDevice ? aoti_torch_device_type_cuda()
+                                                  : aoti_torch_device_type_cpu();
+}
+
 Tensor Call::tensor(int at) const { return Tensor(another_handle(tensors_[at])); }
 
 const void* Call::data(int at) const {
@@ -207,9 +211,7 @@ void* Call::mutable_data(int at) const {
 
 const void* Call::contiguous(int at) {
   if (!has(at)) return nullptr;
-  bool is_contiguous = false;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_is_contiguous(tensors_[at], &is_contiguous));
-  if (!is_contiguous) replace(at, torch::stable::contiguous(tensor(at)));
+  if (!is_contiguous(view(at))) replace(at, torch::stable::contiguous(tensor(at)));
   return data(at);
 }
 
@@ -273,20 +275,19 @@ void* Call::make(int i) {
   const Result& r = contract_.results[i];
   if (is_left_out(r)) return nullptr;
   const View& like = view(r.like_at);
-  std::vector<int64_t> sizes;
-  if (r.form != Result::kSizes) {
-    sizes.assign(like.sizes, like.sizes + like.dims - (r.form == Result::kLeading ? 1 : 0));
-  }
-  for (int k = 0; k < r.dims; ++k) sizes.push_back(r.sizes[k].value(given_.symbols));
+  const int64_t kept = r.form == Result::kSizes ? 0 : like.dims - (r.form == Result::kLeading);
+  const int64_t dims = kept + r.dims;
+  std::vector<int64_t> extents(static_cast<size_t>(2 * dims));  // sizes, then strides
+  int64_t *sizes = extents.data(), *strides = sizes + dims;
+  std::copy(like.sizes, like.sizes + kept, sizes);
+  for (int k = 0; k < r.dims; ++k) sizes[kept + k] = r.sizes[k].value(given_.symbols);
+  set_contiguous_strides(sizes, dims, strides);
   const int32_t code = r.dtype_at >= 0            ? view(r.dtype_at).code
                        : r.dtype == Dtype::kOther ? like.code
                                                   : code_of(r.dtype);
-  const std::vector<int64_t> strides = contiguous_strides(sizes);
-  int32_t device = 0;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensors_[r.like_at], &device));
   AtenTensorHandle& made = results_[i];
-  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(),
-                                                  strides.data(), code, device, like.index, &made));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(dims, sizes, strides, code,
+                                                  device_type(r.like_at), like.index, &made));
   void* data = nullptr;
   TORCH_ERROR_CODE_CHECK(torch_get_mutable_data_ptr(made, &data));
   return data;

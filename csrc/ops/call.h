@@ -34,6 +34,8 @@ class Call {
   bool has(int at) const { return given_.views[at].is_given(); }
   const contract::View& view(int at) const { return given_.views[at]; }
   ElementType element(int at) const { return contract::element_of(view(at).dtype); }
+  // In torch's numbers: a kernel runs on a CPU or on a GPU.
+  int32_t device_type(int at) const;
   ScalarType scalar_type(int at) const { return static_cast<ScalarType>(view(at).code); }
   Tensor tensor(int at) const;  // for torch's own functions
 

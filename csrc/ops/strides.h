@@ -1,19 +1,31 @@
 // Strides of tensors, as kernels count them.
 #pragma once
 #include <algorithm>
+#include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "contract/given.h"
 
 namespace mixed_gemm {
 
-inline std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& sizes) {
-  std::vector<int64_t> strides(sizes.size(), 1);
-  for (size_t i = sizes.size(); i-- > 1;) {
-    strides[i - 1] = strides[i] * std::max<int64_t>(sizes[i], 1);
+inline void set_contiguous_strides(const int64_t* sizes, int64_t dims, int64_t* strides) {
+  int64_t step = 1;
+  for (int64_t i = dims; i-- > 0;) {
+    strides[i] = step;
+    step *= std::max<int64_t>(sizes[i], 1);
   }
-  return strides;
+}
+
+// As torch counts it: strides of single elements may be anything, and so may those of nothing.
+inline bool is_contiguous(const contract::View& v) {
+  bool lies_so = true;
+  int64_t step = 1;
+  for (int64_t i = v.dims; i-- > 0;) {
+    if (v.sizes[i] == 0) return true;
+    lies_so &= v.sizes[i] == 1 || v.strides[i] == step;
+    step *= v.sizes[i];
+  }
+  return lies_so;
 }
 
 // Views [..., K] as rows with one stride, if the leading dimensions allow it.

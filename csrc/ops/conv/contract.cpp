@@ -239,14 +239,15 @@ bool is_channels_last(const View& t) {
 
 template <typename Problem>
 void make_images(Call& call, Problem& p) {
-  using torch::headeronly::MemoryFormat;
   const ConvShape& s = p.shape;
-  p.d_channels_last = is_channels_last(call.view(kInput));
-  const auto format = p.d_channels_last ? MemoryFormat::ChannelsLast : MemoryFormat::Contiguous;
-  const std::vector<int64_t> sizes = {s.images, s.out_c, s.out_h, s.out_w};
-  const Tensor d = torch::stable::empty(sizes, call.scalar_type(kInput), {},
-                                        call.tensor(kInput).device(), {}, format);
-  p.d_strides = {d.stride(0), d.stride(1), d.stride(2), d.stride(3)};
+  const View& input = call.view(kInput);
+  const int64_t sizes[] = {s.images, s.out_c, s.out_h, s.out_w};
+  int64_t strides[] = {s.out_h * s.out_w * s.out_c, 1, s.out_w * s.out_c, s.out_c};
+  p.d_channels_last = is_channels_last(input);
+  if (!p.d_channels_last) set_contiguous_strides(sizes, 4, strides);
+  const Tensor d = empty_strided_on(call.device_type(kInput), input.index, sizes, strides, 4,
+                                    call.scalar_type(kInput));
+  p.d_strides = {strides[0], strides[1], strides[2], strides[3]};
   p.d = static_cast<decltype(p.d)>(d.mutable_data_ptr());
   call.give(0, d);
 }

@@ -10,6 +10,7 @@ std::optional<Refusal> refuse_product(int64_t m, const Given& given, int64_t gro
   const int64_t n = given[N], k = given[K], bits = given[Bits];
   auto reasons = why_not_problem(m, n, k, bits, -1);  // whatever the groups
   if (!reasons.empty()) return Refusal{ErrorKind::kValue, reasons.front()};
+  if (group_size == -1) return {};
   reasons = why_not_problem(m, n, k, bits, group_size);
   if (reasons.empty()) return {};
   return Refusal{ErrorKind::kValue, joined(reasons.front(), ". Hint: group_size=",
