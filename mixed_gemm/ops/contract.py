@@ -228,4 +228,6 @@ def register(fakes: Mapping[str, Made | Literal[True]]) -> None:
         fakes: by name, what gives the result where the contract has no sizes of it, else True.
     """
     for name, made in fakes.items():
-        torch.library.register_fake(f"mixed_gemm::{name}", _kernel(name, None if made is True else made))
+        torch.library.register_fake(
+            f"mixed_gemm::{name}", _kernel(name, None if made is True else made)
+        )
