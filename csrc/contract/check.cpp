@@ -246,6 +246,27 @@ bool is_given(const Contract& contract, int at, const Given& given) {
                                             : given.lists[at] != nullptr;
 }
 
+Answer check_rule(const Contract& contract, const Rule& r, Given& given) {
+  switch (r.kind) {
+    case Rule::kRequire:
+      return r.refusal(given);
+    case Rule::kWhole:
+      if (given[r.symbol] == -1) {
+        given[r.symbol] = std::max<int64_t>(r.sizes[0].value(given.symbols), 1);
+      }
+      return {};
+    case Rule::kChoice:
+      return check_choice(r, given);
+    case Rule::kRange:
+    case Rule::kPositive:
+    case Rule::kPair:
+      return check_number(r, given);
+    default:
+      if (given.views[r.at].state == View::kNone) return {};
+      return check_view(contract, r, given.views[r.at], given);
+  }
+}
+
 }  // namespace
 
 Answer check(const Contract& contract, Given& given) {
@@ -256,30 +277,7 @@ Answer check(const Contract& contract, Given& given) {
   if (Answer refusal = check_places(contract, given)) return refusal;
   for (const Rule& r : contract.rules) {
     if (r.only_at >= 0 && is_given(contract, r.only_at, given) != r.only_given) continue;
-    Answer refusal;
-    switch (r.kind) {
-      case Rule::kRequire:
-        refusal = r.refusal(given);
-        break;
-      case Rule::kWhole:
-        if (given[r.symbol] == -1) {
-          given[r.symbol] = std::max<int64_t>(r.sizes[0].value(given.symbols), 1);
-        }
-        break;
-      case Rule::kChoice:
-        refusal = check_choice(r, given);
-        break;
-      case Rule::kRange:
-      case Rule::kPositive:
-      case Rule::kPair:
-        refusal = check_number(r, given);
-        break;
-      default:
-        if (given.views[r.at].state != View::kNone) {
-          refusal = check_view(contract, r, given.views[r.at], given);
-        }
-    }
-    if (refusal) return refusal;
+    if (Answer refusal = check_rule(contract, r, given)) return refusal;
   }
   return {};
 }

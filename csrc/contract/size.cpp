@@ -37,6 +37,8 @@ std::string printed(Size::Op op, const std::string& a, const std::string& b) {
 }  // namespace
 
 int64_t Size::value(const int64_t* symbols) const {
+  const Token first = tokens_[0];
+  if (count_ == 1) return first.op == kNumber ? first.value : symbols[first.value];
   int64_t stack[kMostTokens];
   int top = 0;
   for (int i = 0; i < count_; ++i) {
