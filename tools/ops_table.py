@@ -100,10 +100,12 @@ def page() -> str:
   mode.** {trains} have a gradient, {casts} follow autocast, {batches} have a batching rule,
   {counts} count FLOPs and {cuts} take DTensors; a cell without a rule says why there is none.
 - **Every op with tensors is one record** (`mixed_gemm/ops/op.py`) in the file of its family, beside
-  the Python function in front of it: its result and refusals without numbers, what trains and how,
-  autocast, vmap, FLOPs and DTensor.
+  the Python function in front of it: what trains and how, autocast, vmap, FLOPs and DTensor.
+- **What an op takes and gives is one table** in C++ (`csrc/ops/<op>/contract.cpp`). Its schema, the
+  checks of its kernels and its fake kernel are made from it, so that a call is refused in the same
+  words everywhere.
 - **What torch asks of all ops is written once.** `mixed_gemm/ops/registry.py` is the table of the
-  records, and hands each kind of rule to the file that tells torch: `fake.py`, `autograd.py`,
+  records, and hands each kind of rule to the file that tells torch: `contract.py`, `autograd.py`,
   `autocast.py`, `vmap.py`, `flops.py`, `dtensor.py`. These know no op by name.
 
 `tools/ops_table.py` writes this page from the records.
@@ -121,13 +123,13 @@ def page() -> str:
 ## What each computes
 
 Names with an underscore are for tests and benchmarks, on CUDA tensors. The arguments are in
-`csrc/ops/schema.cpp` and in the docstrings of the Python functions.
+`csrc/ops/<op>/contract.cpp` and in the docstrings of the Python functions.
 
 {what_they_compute()}
 
 ## Add an op
 
-1. Its schema in `csrc/ops/schema.cpp`, its kernels in a folder of `csrc/ops/`.
+1. Its contract and its kernels in a folder of `csrc/ops/`, its name in `csrc/ops/contracts.h`.
 2. Its function and its record in a file of `mixed_gemm/ops/`, with a text for each rule that it
    cannot have; the file in `FAMILIES` of `registry.py`.
 3. A call in `tests/python/support/derivative_cases.py` (`SAMPLES`, and `TRAINED` where it trains),

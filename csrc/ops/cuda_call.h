@@ -6,19 +6,19 @@
 #include "dispatch/run.h"
 #include "dispatch/select.h"
 #include "grid/device_query.h"
-#include "ops/torch_stable.h"
+#include "ops/call.h"
 
 namespace mixed_gemm {
 
-// `on` is a checked tensor: on a GPU. The workspace lives until the call returns. torch's caching
-// allocator gives memory back in stream order, so work that is still queued may go on using it.
-class Call {
+// The workspace lives until the call returns. torch's caching allocator gives memory back in stream
+// order, so work that is still queued may go on using it.
+class CudaCall {
  public:
-  Call(const char* op, const Tensor& on)
-      : op_(op),
-        like_(on),
-        guard_(on.get_device_index()),
-        stream_(current_cuda_stream(on.get_device_index())) {
+  explicit CudaCall(const Call& call)
+      : op_(call.op()),
+        index_(call.view(0).index),
+        guard_(index_),
+        stream_(current_cuda_stream(index_)) {
     if (info().sm == 0) {  // nothing could be asked of it
       int count = 0;
       const Status status = cuda_device_count(count);
@@ -27,11 +27,14 @@ class Call {
     const std::string reason = why_not_device(info());
     MIXED_GEMM_CHECK(kUnsupported, reason.empty(), op_, reason);
   }
-  const DeviceInfo& info() const { return cuda_device_info(like_.get_device_index()); }
+  const DeviceInfo& info() const { return cuda_device_info(index_); }
   void* stream() const { return stream_; }
+  Tensor empty(const std::vector<int64_t>& sizes, ScalarType type) const {
+    return empty_on(aoti_torch_device_type_cuda(), index_, sizes, type);
+  }
   Allocate allocate() {
     return [this](int64_t bytes) {
-      workspace_.push_back(empty_on(like_, {bytes}, ScalarType::Byte));
+      workspace_.push_back(empty({bytes}, ScalarType::Byte));
       return workspace_.back().mutable_data_ptr();
     };
   }
@@ -65,7 +68,7 @@ class Call {
 
  private:
   const char* op_;
-  const Tensor& like_;
+  int32_t index_;
   torch::stable::accelerator::DeviceGuard guard_;
   void* stream_;
   std::vector<Tensor> workspace_;

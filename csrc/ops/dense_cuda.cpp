@@ -2,7 +2,6 @@
 
 #include "grid/grid.h"
 #include "ops/call_aten.h"
-#include "ops/gemm/checks.h"
 #include "transform/launchers.h"
 
 namespace mixed_gemm {

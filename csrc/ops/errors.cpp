@@ -26,14 +26,6 @@ LastError& last_error() {
   throw std::runtime_error(last_error().text);
 }
 
-std::string sentence(const Fault& fault) {
-  std::string text = fault.argument + " must " + fault.expected;
-  if (!fault.got.empty()) text += ", got " + fault.got;
-  if (!fault.because.empty()) text += "; " + fault.because;
-  if (!fault.hint.empty()) text += ". Hint: " + fault.hint;
-  return text;
-}
-
 // torch has no other way to tell, through its C shims, that an allocator failed.
 bool is_out_of_memory(const std::string& words_of_torch) {
   for (const char* words : {"out of memory", "can't allocate memory", "not enough memory"}) {

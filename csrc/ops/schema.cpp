@@ -1,112 +1,12 @@
-// Every schema string. Kernels register in the cpu.cpp and cuda.cpp of each folder and in plan.cpp;
-// fakes, autograd and autocast in mixed_gemm/ops.
+// Every schema: those of the ops that take tensors are made from their contracts. Kernels register
+// in the cpu.cpp and cuda.cpp of each folder, in plan.cpp, ask.cpp and errors.cpp; fakes, autograd
+// and autocast in mixed_gemm/ops.
+#include "ops/contracts.h"
 #include "ops/torch_stable.h"
 
 MIXED_GEMM_SCHEMAS(m) {
-  // check: whether values outside the range of `bits` are refused on a GPU too, which waits for it.
-  m.def("pack_weights(Tensor q, int bits, *, bool check=False) -> Tensor");
-  m.def("unpack_weights(Tensor b_packed, int bits, int n, int k) -> Tensor");
-  m.def(
-      "dequantize_weights(Tensor b_packed, Tensor scales, Tensor? zeros, *, int bits, int "
-      "group_size, "
-      "str zero_mode, int n, int k, ScalarType dtype) -> Tensor");
-  m.def(
-      "fpA_intB_gemm(Tensor a, Tensor b_packed, Tensor scales, Tensor? zeros=None, Tensor? "
-      "bias=None, "
-      "Tensor? pre_scale=None, *, int bits, int group_size=-1, str zero_mode=\"sub\", "
-      "str activation=\"identity\") -> Tensor");
-  // The same with a configuration by name (core/choice.h), for tests and benchmarks.
-  m.def(
-      "fpA_intB_gemm_config(Tensor a, Tensor b_packed, Tensor scales, Tensor? zeros=None, Tensor? "
-      "bias=None, "
-      "Tensor? pre_scale=None, *, int bits, int group_size=-1, str zero_mode=\"sub\", "
-      "str activation=\"identity\", str config) -> Tensor");
-  // block_size: (rows of the weight, elements of K) that share a scale. Said, and not read off the
-  // shapes of the scales: with N = 1, K of one block or as many rows as blocks those are the same
-  // for several ways to share them.
-  m.def(
-      "scaled_mm(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, *, "
-      "ScalarType out_dtype, int[2]? block_size=None) -> Tensor");
-  m.def(
-      "scaled_mm_azp(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor azp_adj, Tensor? "
-      "azp=None, Tensor? bias=None, *, ScalarType out_dtype) -> Tensor");
-  // Float rows, rounded as quantize_per_token rounds them; with zero points where azp_adj, the sums
-  // of b, is given. The result is in the dtype of a.
-  m.def(
-      "scaled_mm_dynamic(Tensor a, Tensor b, Tensor scale_b, Tensor? azp_adj=None, Tensor? "
-      "bias=None) -> Tensor");
-  // CUDA only: one of the names that _plan_scaled_mm lists, for benchmarks and tests.
-  m.def(
-      "_scaled_mm_config(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? azp_adj, "
-      "Tensor? azp, Tensor? bias, *, ScalarType out_dtype, str config, int[2]? block_size=None) "
-      "-> Tensor");
-  m.def(
-      "quantize_per_token(Tensor a, *, bool symmetric=True) -> (Tensor q, Tensor scale, Tensor? "
-      "azp)");
-  // block_size: elements of K that share a scale; all of them when None.
-  m.def("quantize_fp8(Tensor a, *, int? block_size=None) -> (Tensor q, Tensor scale)");
-  m.def("quantize_per_tensor(Tensor a, Tensor scale, Tensor? azp=None) -> Tensor");
-  // Checkpoint tensors as they are; the arguments of awq_gemm are those of the Triton op it
-  // replaces.
-  m.def(
-      "awq_gemm(Tensor input, Tensor qweight, Tensor scales, Tensor qzeros, int split_k_iters) -> "
-      "Tensor");
-  m.def("awq_dequantize(Tensor qweight, Tensor scales, Tensor qzeros) -> Tensor");
-  m.def("awq_repack(Tensor qweight) -> Tensor");
-  m.def("gptq_repack(Tensor qweight, Tensor? perm=None, *, int bits) -> Tensor");
-  // A filter [Co, Ci, Kh, Kw] as a packed weight (layout/conv_layout.h); scales and offsets are
-  // [ceil(Ci / block_size), Co], shared over the taps: w = q * scale + offset.
-  m.def("pack_conv_weights(Tensor q, int bits, *, bool check=False) -> Tensor");
-  m.def(
-      "qconv2d(Tensor input, Tensor weight_packed, Tensor scales, Tensor? offsets=None, Tensor? "
-      "bias=None, *, int bits, int block_size=-1, int[2] kernel_size, int[2] stride=1, int[2] "
-      "padding=0, int[2] dilation=1, str activation=\"identity\") -> Tensor");
-  // weight_sums and b_sums: of the integers of the weight, computed once and trusted. After bias
-  // and not keyword-only, where torch's vmap takes no tensors.
-  m.def(
-      "qconv2d_int8(Tensor input, Tensor weight, Tensor weight_scale, Tensor? bias=None, Tensor? "
-      "weight_sums=None, *, float input_scale, int input_zero_point, float output_scale, int "
-      "output_zero_point, int clamp_min=-128, int clamp_max=127, int[2] stride=1, int[2] "
-      "padding=0, int[2] dilation=1) -> Tensor");
-  // With the name of a candidate, for tests and benchmarks; and the names, a line each.
-  m.def(
-      "_qconv2d_config(Tensor input, Tensor weight_packed, Tensor scales, Tensor? offsets=None, "
-      "Tensor? bias=None, *, int bits, int block_size=-1, int[2] kernel_size, int[2] stride=1, "
-      "int[2] padding=0, int[2] dilation=1, str activation=\"identity\", str config) -> Tensor");
-  m.def(
-      "_qconv2d_configs(Tensor input, Tensor weight_packed, Tensor scales, Tensor? offsets=None, "
-      "Tensor? bias=None, *, int bits, int block_size=-1, int[2] kernel_size, int[2] stride=1, "
-      "int[2] padding=0, int[2] dilation=1, str activation=\"identity\") -> str");
-  m.def(
-      "_qconv2d_int8_config(Tensor input, Tensor weight, Tensor weight_scale, Tensor? bias=None, "
-      "Tensor? weight_sums=None, *, float input_scale, int input_zero_point, float output_scale, "
-      "int output_zero_point, int clamp_min=-128, int clamp_max=127, int[2] stride=1, int[2] "
-      "padding=0, int[2] dilation=1, str config) -> Tensor");
-  m.def(
-      "_qconv2d_int8_configs(Tensor input, Tensor weight, Tensor weight_scale, Tensor? bias=None, "
-      "Tensor? weight_sums=None, *, float input_scale, int input_zero_point, float output_scale, "
-      "int output_zero_point, int clamp_min=-128, int clamp_max=127, int[2] stride=1, int[2] "
-      "padding=0, int[2] dilation=1) -> str");
-  m.def(
-      "block_quant_gemm(Tensor a, Tensor b, Tensor scale_b, Tensor offset_b, Tensor? bias=None, "
-      "Tensor? b_sums=None, *, int block_size, str activation=\"identity\") -> Tensor");
-  // CUDA only, for tests and benchmarks: the same with one of the names that _plan_block_quant_gemm
-  // lists, and what its first launch makes of a: q int8 [M, K with blocks padded to 32 where there
-  // are several, in rows of 16 bytes], rows float32 [blocks, M, (scale, offset, sum, -)].
-  m.def(
-      "_block_quant_gemm_config(Tensor a, Tensor b, Tensor scale_b, Tensor offset_b, Tensor? "
-      "bias=None, Tensor? b_sums=None, *, int block_size, str activation=\"identity\", str config) "
-      "-> Tensor");
-  m.def(
-      "_block_quantize(Tensor a, Tensor b, Tensor scale_b, Tensor offset_b, *, int block_size) -> "
-      "(Tensor q, Tensor rows)");
-  // CUDA only, of mixed_gemm.parallel: the sum of what all ranks give, in the order of the ranks.
-  // inboxes: memory of all ranks (uint8 of _inbox_bytes bytes, zero before the first call), which
-  // this one writes; counter: int64 (sums, blocks), zero at first, of this rank alone. A term of at
-  // most few_bytes is sent in units (ranks/inbox.h).
-  m.def(
-      "_sum_over_ranks(Tensor term, Tensor(a!)[] inboxes, Tensor(b!) counter, int rank, int "
-      "few_bytes) -> Tensor");
+  using namespace mixed_gemm::contract;
+  for (const Contract* x : kContracts) m.def(schema_text(*x).c_str());
   m.def("_inbox_bytes(int most_bytes, int ranks) -> int");
   // JSON texts behind mixed_gemm.plan, why_not and env.
   m.def(
@@ -120,6 +20,11 @@ MIXED_GEMM_SCHEMAS(m) {
   m.def("_env() -> str");
   // "type", "value", ...: the kind of the last refusal of this thread (ops/errors.h).
   m.def("_error_kind(str text) -> str");
+  // The contracts as JSON, the check of a described call, and the ops of ops/autograd/gate.cpp: see
+  // ask.cpp.
+  m.def("_contracts() -> str");
+  m.def("_check(str name, str words, int[] numbers) -> ()");
+  m.def("_gated() -> str");
   // Replaces the tuned table (dispatch/tuned_table.h); returns the refused lines as a JSON list.
   m.def("_set_tuned_table(str text) -> str");
 }

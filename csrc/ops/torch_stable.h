@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "core/parallel.h"
+#include "ops/strides.h"
 
 // torch takes a namespace of ops once a process. A build with another one (CMake's
 // MIXED_GEMM_NAMESPACE) can be loaded beside this one, to be compared with it.
@@ -50,33 +51,35 @@ namespace mixed_gemm {
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
-// A ScalarType argument of a kernel, which takes it as the number that comes through the C shims:
-// torch's conversion throws for types that it does not know, before an op could name its argument.
-inline ScalarType dtype_of(int32_t code) { return static_cast<ScalarType>(code); }
-
-// torch's own functions of these two names look their operator up by its text and box the
+// torch's own functions of these names look their operator up by its text and box the
 // arguments, 1 to 2 us a call on the host. Most tensors are contiguous already, and a C shim makes
 // an empty one.
 inline Tensor as_contiguous(const Tensor& t) {
   return t.is_contiguous() ? t : torch::stable::contiguous(t);
 }
 
-// Contiguous, on the device of `like`, in its dtype where none is given.
-inline Tensor empty_on(const Tensor& like, const std::vector<int64_t>& sizes,
-                       std::optional<ScalarType> dtype = std::nullopt) {
+// On a device of torch's numbers.
+inline Tensor empty_strided_on(int32_t device, int32_t index, const int64_t* sizes,
+                               const int64_t* strides, int64_t dims, ScalarType dtype) {
+  AtenTensorHandle made = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(dims, sizes, strides, static_cast<int32_t>(dtype),
+                                                  device, index, &made));
+  return Tensor(made);
+}
+inline Tensor empty_on(int32_t device, int32_t index, const std::vector<int64_t>& sizes,
+                       ScalarType dtype) {
+  std::vector<int64_t> strides(sizes.size());
+  const auto dims = static_cast<int64_t>(sizes.size());
+  set_contiguous_strides(sizes.data(), dims, strides.data());
+  return empty_strided_on(device, index, sizes.data(), strides.data(), dims, dtype);
+}
+// Of the dtype and on the device of `like`.
+inline Tensor empty_on(const Tensor& like, const std::vector<int64_t>& sizes) {
   int32_t code = 0, device = 0, index = 0;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &code));
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device));
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like.get(), &index));
-  if (dtype) code = torch::stable::detail::to<int32_t>(torch::stable::detail::from(*dtype));
-  std::vector<int64_t> strides(sizes.size(), 1);
-  for (size_t i = sizes.size(); i-- > 1;) {
-    strides[i - 1] = strides[i] * std::max<int64_t>(sizes[i], 1);
-  }
-  AtenTensorHandle made = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(),
-                                                  strides.data(), code, device, index, &made));
-  return Tensor(made);
+  return empty_on(device, index, sizes, static_cast<ScalarType>(code));
 }
 
 inline void* current_cuda_stream(int32_t device_index) {

@@ -11,17 +11,8 @@ import torch
 from torch import Tensor
 
 from .. import _library
-from .arguments import (
-    check_codes,
-    check_dtype,
-    check_float,
-    check_matrix,
-    check_tensors,
-    check_words,
-    rows_of,
-)
 from .autograd import Derivatives, Rule, Saved, through_op
-from .errors import dtype_name, shape_text, translates_errors, wrong_type, wrong_value
+from .errors import translates_errors
 from .flops import matrix_product
 from .op import Op
 from .problem import refuse_non_numbers
@@ -86,70 +77,6 @@ def awq_dequantize(qweight: Tensor, scales: Tensor, qzeros: Tensor) -> Tensor:
     return weight
 
 
-_PER_WORD = 8  # codes in an int32
-_MAX_SPLIT = 32
-
-
-def _check_weight(op: str, qweight: Tensor, scales: Tensor, qzeros: Tensor) -> tuple[int, int]:
-    """(K, N) of an AutoAWQ weight."""
-    check_words(op, "qweight", qweight, "(K, N/8)")
-    if scales.dtype == torch.int32 and qzeros.dtype != torch.int32:
-        wrong_type(
-            op,
-            "scales",
-            "be floating and qzeros int32",
-            f"int32 and {dtype_name(qzeros.dtype)}",
-            hint="scales come before qzeros",
-        )
-    check_words(op, "qzeros", qzeros, "(K/group_size, N/8)")
-    check_float(op, "scales", scales.dtype)
-    k, words = qweight.shape
-    groups, n = qzeros.shape[0], words * _PER_WORD
-    check_codes(op, 0, n, k, -1)
-    if groups == 0 or k % groups != 0 or qzeros.shape[1] != words:
-        wrong_value(
-            op,
-            "qzeros",
-            f"be (K/group_size, N/8) = (a divisor of {k}, {words})",
-            shape_text(qzeros.shape),
-        )
-    because = f"N={n} from qweight, K/group_size from qzeros"
-    check_matrix(op, "scales", scales, "(K/group_size, N)", (groups, n), because, True)
-    check_codes(op, 0, n, k, -1 if groups == 1 else k // groups)
-    return k, n
-
-
-def _fake_gemm(
-    op: str, input: Tensor, qweight: Tensor, scales: Tensor, qzeros: Tensor, split_k_iters: int
-) -> Tensor:
-    weight = {"qweight": qweight, "scales": scales, "qzeros": qzeros}
-    check_tensors(op, {"input": input, **weight})
-    check_float(op, "input", input.dtype, "input.to(scales.dtype)")
-    k, n = _check_weight(op, qweight, scales, qzeros)
-    if input.dim() < 1 or input.shape[-1] != k:
-        wrong_value(
-            op,
-            "input",
-            f"be (..., K) = (..., {k})",
-            shape_text(input.shape),
-            f"K from qweight {shape_text(qweight.shape)}",
-        )
-    check_dtype(
-        op, "scales", scales, input.dtype, " (the dtype of input)", "scales.to(input.dtype)"
-    )
-    if split_k_iters < 1 or split_k_iters > _MAX_SPLIT or split_k_iters & (split_k_iters - 1):
-        rule = f"be a power of two in 1..{_MAX_SPLIT}"
-        wrong_value(op, "split_k_iters", rule, str(split_k_iters))
-    check_codes(op, rows_of(input), n, k, -1)
-    return input.new_empty((*input.shape[:-1], n))
-
-
-def _fake_dequantize(op: str, qweight: Tensor, scales: Tensor, qzeros: Tensor) -> Tensor:
-    check_tensors(op, {"qweight": qweight, "scales": scales, "qzeros": qzeros})
-    k, n = _check_weight(op, qweight, scales, qzeros)
-    return scales.new_empty((k, n))
-
-
 def _gemm_backward(saved: Saved, grad: Tensor) -> Tensor:
     given = saved.arguments
     weight = torch.ops.mixed_gemm.awq_dequantize(given["qweight"], given["scales"], given["qzeros"])
@@ -193,7 +120,6 @@ OPS = (
     Op(
         "awq_gemm",
         "input @ w of an AutoAWQ weight as the checkpoint holds it",
-        fake=_fake_gemm,
         derivatives=Derivatives(
             WEIGHTS,
             Rule("input", "", through_op("input"), _gemm_backward),
@@ -217,7 +143,6 @@ OPS = (
     Op(
         "awq_dequantize",
         "the dense weight [K, N] of AutoAWQ tensors",
-        fake=_fake_dequantize,
         derivatives=Derivatives(
             WEIGHTS, Rule("scales", "", through_op("scales"), _scales_backward)
         ),

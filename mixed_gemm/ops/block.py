@@ -6,16 +6,6 @@ import torch
 from torch import Tensor
 
 from .. import _library
-from .arguments import (
-    check_column_major,
-    check_dtype,
-    check_float,
-    check_matrix,
-    check_rows,
-    check_tensors,
-    check_vector,
-    rows_of,
-)
 from .autograd import Derivatives, Rule, Saved
 from .conv_problem import check_block_size
 from .errors import (
@@ -27,9 +17,6 @@ from .flops import matrix_product
 from .op import Op, for_tests
 from .problem import (
     MAX_INT8_K,
-    check_activation,
-    check_problem,
-    num_groups,
     refuse_non_numbers,
 )
 from .reasons import ADAPTER, FORCED, ROUNDING
@@ -133,45 +120,6 @@ def _check_blocks(op: str, block_size: int, k: int) -> None:
         )
 
 
-def _fake(
-    op: str,
-    a: Tensor,
-    b: Tensor,
-    scale_b: Tensor,
-    offset_b: Tensor,
-    bias: Tensor | None,
-    b_sums: Tensor | None,
-    block_size: int,
-    activation: str,
-) -> Tensor:
-    check_tensors(
-        op,
-        {"a": a, "b": b, "scale_b": scale_b, "offset_b": offset_b},
-        {"bias": bias, "b_sums": b_sums},
-    )
-    check_float(op, "a", a.dtype)
-    check_rows(op, "a", a)
-    check_dtype(op, "b", b, torch.int8)
-    check_column_major(op, a, b)
-    k, n = a.shape[-1], b.shape[1]
-    check_problem(op, rows_of(a), n, k, 8, -1)
-    _check_blocks(op, block_size, k)
-    check_activation(op, activation)
-    by_block = "(ceil(K/block_size), N)"
-    blocks = (num_groups(k, block_size) if k else 0, n)
-    because = f"K={k}, block_size={max(k, 1) if block_size == -1 else block_size}"
-    for name, tensor in (("scale_b", scale_b), ("offset_b", offset_b)):
-        check_dtype(op, name, tensor, a.dtype, " (the dtype of a)")
-        check_matrix(op, name, tensor, by_block, blocks, because, True)
-    if bias is not None:
-        check_dtype(op, "bias", bias, a.dtype, " (the dtype of a)")
-        check_vector(op, "bias", bias, "N", n)
-    if b_sums is not None:
-        check_dtype(op, "b_sums", b_sums, torch.int32)
-        check_matrix(op, "b_sums", b_sums, by_block, blocks, because, True)
-    return a.new_empty((*a.shape[:-1], n))
-
-
 def _weight(saved: Saved, dtype: torch.dtype) -> Tensor:
     """The dense weight [K, N]; fp32, then rounded to ``dtype``."""
     b, block_size = saved.arguments["b"], saved.arguments["block_size"]
@@ -199,7 +147,6 @@ OPS = (
     Op(
         "block_quant_gemm",
         "activation(a @ w + bias), w int8 and a rounded to int8 by row and block on the way",
-        fake=_fake,
         derivatives=Derivatives(ADAPTER, Rule("a", "bias", _forward, _backward)),
         autocast=True,
         vmap=Batching(("a",), ("bias",)),

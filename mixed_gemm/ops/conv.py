@@ -13,31 +13,12 @@ import torch
 from torch import Tensor
 
 from .. import _library
-from .arguments import (
-    PACKED_RULE,
-    check_dims,
-    check_dtype,
-    check_float,
-    check_matrix,
-    check_tensors,
-    check_vector,
-)
 from .autograd import Derivatives, Rule, Saved, through_op
 from .conv_layout import dense_filter
-from .conv_problem import (
-    IMAGES_RULE,
-    ConvGeometry,
-    IntOrPair,
-    channels_per_tap,
-    check_conv,
-    conv_packed_shape,
-    geometry_of,
-    new_images,
-    num_blocks,
-)
+from .conv_problem import ConvGeometry, IntOrPair, geometry_of, new_images
 from .errors import translates_errors
 from .op import Op, for_tests
-from .problem import check_activation, integer_weight, refuse_non_numbers
+from .problem import refuse_non_numbers
 from .reasons import ADAPTER, FORCED
 from .sharding import Rows, Sharding, channel_blocks, gathered
 from .vmap import Batching
@@ -140,62 +121,17 @@ def unchecked_qconv2d(
     return out
 
 
-_BLOCK_RULE = "(ceil(Ci/block_size), Co)"
-
-
-def _fake(
-    op: str,
+def _made(
     input: Tensor,
-    weight_packed: Tensor,
     scales: Tensor,
-    offsets: Tensor | None,
-    bias: Tensor | None,
-    bits: int,
-    block_size: int,
     kernel_size: IntOrPair,
     stride: IntOrPair,
     padding: IntOrPair,
     dilation: IntOrPair,
-    activation: str,
+    **others: Any,
 ) -> Tensor:
-    check_tensors(
-        op,
-        {"input": input, "weight_packed": weight_packed, "scales": scales},
-        {"offsets": offsets, "bias": bias},
-    )
-    check_dims(op, "input", input, 4, IMAGES_RULE)
-    check_dims(op, "scales", scales, 2, _BLOCK_RULE)
-    check_float(op, "input", input.dtype, "input.to(scales.dtype)")
-    geometry = geometry_of(op, kernel_size, stride, padding, dilation)
-    in_c, out_c = input.shape[1], scales.shape[1]
-    out_size = check_conv(op, input.shape, out_c, geometry, bits, block_size)
-    check_activation(op, activation)
-    check_dtype(
-        op, "scales", scales, input.dtype, " (the dtype of input)", "scales.to(input.dtype)"
-    )
-    blocks = (num_blocks(in_c, block_size), out_c)
-    because = f"Ci={in_c}, block_size={in_c if block_size == -1 else block_size}"
-    check_matrix(op, "scales", scales, _BLOCK_RULE, blocks, because, True)
-    if offsets is not None:
-        check_dtype(op, "offsets", offsets, input.dtype, " (the dtype of input)")
-        check_matrix(op, "offsets", offsets, _BLOCK_RULE, blocks, because, True)
-    check_dtype(
-        op, "weight_packed", weight_packed, torch.uint8, " (from mixed_gemm.pack_conv_weights)"
-    )
-    (kernel_h, kernel_w), channels = geometry.kernel_size, channels_per_tap(in_c)
-    check_matrix(
-        op,
-        "weight_packed",
-        weight_packed,
-        PACKED_RULE.replace("N", "Co"),
-        conv_packed_shape(out_c, in_c, geometry.kernel_size, integer_weight(bits)),
-        f"Co={out_c} from scales, Ci={in_c} from input, K={kernel_h * kernel_w * channels} = "
-        f"{kernel_h} * {kernel_w} * {channels} (Ci padded), bits={bits}",
-    )
-    if bias is not None:
-        check_dtype(op, "bias", bias, input.dtype, " (the dtype of input)")
-        check_vector(op, "bias", bias, "Co", out_c)
-    return new_images(input, out_c, out_size, input.dtype)
+    geometry = geometry_of("mixed_gemm::qconv2d", kernel_size, stride, padding, dilation)
+    return new_images(input, scales.shape[1], geometry, input.dtype)
 
 
 def _backward(saved: Saved, grad: Tensor) -> Tensor:
@@ -244,7 +180,7 @@ OPS = (
     Op(
         "qconv2d",
         "activation(conv2d(input, w) + bias), w packed in 4 or 8 bits",
-        fake=_fake,
+        fake=_made,
         derivatives=Derivatives(
             ADAPTER,
             Rule("input", "bias", through_op("input", "bias"), _backward, channel=-3),

@@ -13,23 +13,12 @@ import torch
 from torch import Tensor
 
 from .. import _library
-from .arguments import check_dims, check_dtype, check_tensors, check_vector
 from .autograd import Derivatives
 from .conv import merge_images
-from .conv_problem import (
-    FILTER_RULE,
-    IMAGES_RULE,
-    IntOrPair,
-    check_conv_int8,
-    check_int8_scalars,
-    geometry_of,
-    new_images,
-)
+from .conv_problem import FILTER_RULE, IntOrPair, check_int8_scalars, geometry_of, new_images
 from .errors import (
     check_int8_weight,
-    shape_text,
     translates_errors,
-    wrong_value,
 )
 from .op import Op, for_tests
 from .reasons import DETACH, FORCED, NO_FLOATS
@@ -138,55 +127,17 @@ def weight_sums(weight: Tensor) -> Tensor:
     return weight.sum((1, 2, 3), dtype=torch.int32)
 
 
-def _fake(
-    op: str,
+def _made(
     input: Tensor,
     weight: Tensor,
-    weight_scale: Tensor,
-    bias: Tensor | None,
-    weight_sums: Tensor | None,
-    input_scale: float,
-    input_zero_point: int,
-    output_scale: float,
-    output_zero_point: int,
-    clamp_min: int,
-    clamp_max: int,
     stride: IntOrPair,
     padding: IntOrPair,
     dilation: IntOrPair,
+    **others: Any,
 ) -> Tensor:
-    check_tensors(
-        op,
-        {"input": input, "weight": weight, "weight_scale": weight_scale},
-        {"bias": bias, "weight_sums": weight_sums},
-    )
-    check_dims(op, "input", input, 4, IMAGES_RULE)
-    check_dims(op, "weight", weight, 4, FILTER_RULE)
-    check_dtype(op, "input", input, torch.int8, hint="quantize_per_tensor makes it")
-    check_dtype(op, "weight", weight, torch.int8, " (not packed)")
-    if weight.shape[1] != input.shape[1]:
-        wrong_value(
-            op,
-            "weight",
-            f"be {FILTER_RULE} with Ci={input.shape[1]} of input",
-            shape_text(weight.shape),
-            hint="groups are not supported",
-        )
-    out_c = weight.shape[0]
-    geometry = geometry_of(op, weight.shape[2:], stride, padding, dilation)
-    out_size = check_conv_int8(op, input.shape, out_c, geometry)
-    clamp = (clamp_min, clamp_max)
-    check_int8_scalars(op, input_scale, input_zero_point, output_scale, output_zero_point, clamp)
-    check_dtype(op, "weight_scale", weight_scale, torch.float32)
-    if weight_scale.numel() != 1 or weight_scale.dim() > 1:
-        check_vector(op, "weight_scale", weight_scale, "Co", out_c)
-    if bias is not None:
-        check_dtype(op, "bias", bias, torch.float32)
-        check_vector(op, "bias", bias, "Co", out_c)
-    if weight_sums is not None:
-        check_dtype(op, "weight_sums", weight_sums, torch.int32)
-        check_vector(op, "weight_sums", weight_sums, "Co", out_c)
-    return new_images(input, out_c, out_size, torch.int8)
+    kernel_size = tuple(weight.shape[2:])
+    geometry = geometry_of("mixed_gemm::qconv2d_int8", kernel_size, stride, padding, dilation)
+    return new_images(input, weight.shape[0], geometry, torch.int8)
 
 
 def _flops(out: torch.Size, *, weight: Any, **given: Any) -> int:
@@ -198,7 +149,7 @@ OPS = (
     Op(
         "qconv2d_int8",
         "an int8 convolution with an int8 result",
-        fake=_fake,
+        fake=_made,
         derivatives=Derivatives(
             f"rounding to int8 has no gradient. {DETACH}, or qconv2d, which has one"
         ),

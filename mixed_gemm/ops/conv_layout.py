@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from .. import _library
-from .arguments import check_dims, check_dtype, check_tensors
-from .conv_problem import FILTER_RULE, channels_per_tap, check_pack_conv, conv_packed_shape
-from .errors import UnsupportedError, shape_text, translates_errors, wrong_value
+from .conv_problem import channels_per_tap, conv_packed_shape
+from .errors import UnsupportedError, translates_errors
 from .op import of_integers
 from .problem import integer_options, integer_weight, refuse_non_numbers
 from .sharding import channel_blocks
@@ -89,13 +88,7 @@ def dense_filter(
     return weight.to(dtype).reshape(out_c, in_c, *kernel_size)
 
 
-def _fake_pack(op: str, q: Tensor, bits: int, check: bool) -> Tensor:
-    check_tensors(op, {"q": q})
-    check_dtype(op, "q", q, torch.int8, " (signed values)", "q.to(torch.int8)")
-    check_dims(op, "q", q, 4, FILTER_RULE)
-    if q.numel() == 0:
-        wrong_value(op, "q", "not be empty", shape_text(q.shape))
-    check_pack_conv(op, q.shape, bits)
+def _made(q: Tensor, bits: int, check: bool) -> Tensor:
     shape = conv_packed_shape(q.shape[0], q.shape[1], q.shape[2:], integer_weight(bits))
     return q.new_empty(shape, dtype=torch.uint8)
 
@@ -104,8 +97,8 @@ OPS = (
     of_integers(
         "pack_conv_weights",
         "the integers [Co, Ci, Kh, Kw] of a filter in the packed layout",
-        _fake_pack,
         ("q",),
         channel_blocks({"q": 0}, 0),
+        _made,
     ),
 )

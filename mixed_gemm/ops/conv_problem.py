@@ -16,22 +16,19 @@ from .problem import (
     GROUP_STEP,
     PAD_K,
     ceil_div,
-    check_bits,
-    check_extents,
     nearest_group_size,
     packed_shape,
     refuse_non_numbers,
     round_up,
 )
 
-MAX_ELEMENTS = 2**31  # of an image tensor: the kernels count elements in 32 bits
 MAX_SETTING = 2**31 - 1
 MAX_CONV_INT8_K = 65793  # the int32 sum of K products of 255 * -128 does not wrap
 
 Pair = tuple[int, int]
 IntOrPair = int | Sequence[int]
 
-IMAGES_RULE, FILTER_RULE = "(N, Ci, H, W)", "(Co, Ci, Kh, Kw)"
+FILTER_RULE = "(Co, Ci, Kh, Kw)"
 
 
 def channels_per_tap(in_c: int) -> int:
@@ -98,26 +95,12 @@ class ConvGeometry:
             if min(values) < least or max(values) > MAX_SETTING:
                 wrong_value(where, name, f"be in {least}..{MAX_SETTING}", shape_text(values))
 
-    def output_size(self, where: str, image: Sequence[int]) -> Pair:
-        """Height and width that come out of an image of height and width ``image``.
-
-        Raises:
-            ValueError: the kernel is larger than the padded image.
-        """
+    def output_size(self, image: Sequence[int]) -> Pair:
+        """Height and width that come out of an image of height and width ``image``."""
         sizes = []
-        spans = [d * (k - 1) + 1 for k, d in zip(self.kernel_size, self.dilation, strict=True)]
-        padded = [size + 2 * p for size, p in zip(image, self.padding, strict=True)]
-        for span, room, stride in zip(spans, padded, self.stride, strict=True):
-            if room < span:
-                wrong_value(
-                    where,
-                    "kernel_size",
-                    f"not be larger than the padded image: it spans {shape_text(spans)} pixels, "
-                    f"the image has {shape_text(padded)}",
-                    because=f"kernel_size={shape_text(self.kernel_size)}, "
-                    f"dilation={shape_text(self.dilation)}, padding={shape_text(self.padding)}",
-                )
-            sizes.append((room - span) // stride + 1)
+        settings = (self.kernel_size, self.stride, self.padding, self.dilation)
+        for size, kernel, stride, padding, dilation in zip(image, *settings, strict=True):
+            sizes.append((size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1)
         return sizes[0], sizes[1]
 
 
@@ -137,84 +120,6 @@ def geometry_of(
     )
 
 
-def _count_text(count: int) -> str:
-    return str(count) if count < 2**63 else "2^63 or more"
-
-
-def check_elements(where: str, name: str, sizes: Sequence[int]) -> None:
-    """Raise ``ValueError`` for 2^31 elements and more."""
-    count = math.prod(sizes)
-    if count >= MAX_ELEMENTS:
-        wrong_value(
-            where,
-            name,
-            f"have fewer than 2^31 = {MAX_ELEMENTS} elements",
-            f"{_count_text(count)} of {shape_text(sizes)}",
-            hint="split the batch",
-        )
-
-
-def _check_shape(where: str, image: Sequence[int], out_c: int, geometry: ConvGeometry) -> Pair:
-    if image[1] < 1 or out_c < 1:
-        wrong_value(where, "input and weight", "have channels", f"Ci={image[1]}, Co={out_c}")
-    geometry.check(where)
-    out_size = geometry.output_size(where, image[2:])
-    check_elements(where, "input", image)
-    check_elements(where, "the output", (image[0], out_c, *out_size))
-    return out_size
-
-
-def _check_as_gemm(
-    where: str, rows: int, out_c: int, in_c: int, kernel_size: Sequence[int]
-) -> None:
-    channels = channels_per_tap(in_c)
-    k = channels * math.prod(kernel_size)
-    as_gemm = f"as a GEMM of K = Kh * Kw * (Ci padded to {channels}), "
-    if k >= MAX_ELEMENTS:
-        wrong_value(where, f"{as_gemm}K", "be below 2^31", _count_text(k))
-    check_extents(where, as_gemm, M=rows, N=out_c, K=k)
-
-
-def check_conv(
-    where: str,
-    image: Sequence[int],
-    out_c: int,
-    geometry: ConvGeometry,
-    bits: int,
-    block_size: int,
-) -> Pair:
-    """Raise ``ValueError`` unless some kernel runs this convolution of an image ``[N, Ci, H, W]``
-    with stored weights. Returns height and width of the output."""
-    check_bits(where, bits)
-    out_size = _check_shape(where, image, out_c, geometry)
-    rows = image[0] * out_size[0] * out_size[1]
-    _check_as_gemm(where, rows, out_c, image[1], geometry.kernel_size)
-    check_block_size(where, block_size, image[1])
-    return out_size
-
-
-def check_pack_conv(where: str, filters: Sequence[int], bits: int) -> None:
-    """What :func:`check_conv` says of a filter ``[Co, Ci, Kh, Kw]`` alone: as if it ran over no
-    images, of its own size."""
-    out_c, in_c, height, width = filters
-    check_conv(where, (0, in_c, height, width), out_c, ConvGeometry((height, width)), bits, -1)
-
-
-def check_conv_int8(where: str, image: Sequence[int], out_c: int, geometry: ConvGeometry) -> Pair:
-    """The same of a convolution of int8 by int8."""
-    out_size = _check_shape(where, image, out_c, geometry)
-    k = image[1] * math.prod(geometry.kernel_size)
-    if k > MAX_CONV_INT8_K:
-        wrong_value(
-            where,
-            "K = Ci * Kh * Kw",
-            f"be at most {MAX_CONV_INT8_K}, so that the int32 sum of products of 255 and -128 "
-            "cannot wrap",
-            f"K={_count_text(k)}",
-        )
-    return out_size
-
-
 def is_channels_last(images: Tensor) -> bool:
     """Whether the strides of a 4-D tensor order it as ``torch.channels_last``; where they do not
     tell (a single pixel and channel), it is not. The rule that torch follows for its outputs."""
@@ -229,11 +134,11 @@ def is_channels_last(images: Tensor) -> bool:
     return True
 
 
-def new_images(input: Tensor, out_c: int, out_size: tuple[int, int], dtype: torch.dtype) -> Tensor:
-    """The images that come out, in the memory format of ``input``."""
+def new_images(input: Tensor, out_c: int, geometry: ConvGeometry, dtype: torch.dtype) -> Tensor:
+    """The images that come out, without numbers, in the memory format of ``input``."""
     channels_last = is_channels_last(input)
     return torch.empty(
-        (input.shape[0], out_c, *out_size),
+        (input.shape[0], out_c, *geometry.output_size(input.shape[2:])),
         dtype=dtype,
         device=input.device,
         memory_format=torch.channels_last if channels_last else torch.contiguous_format,

@@ -131,6 +131,13 @@ _PYTHON_TYPES: dict[str, Any] = {
 }
 
 
+def as_its_kind(error: RuntimeError) -> RuntimeError:
+    """The exception of the right kind, with the same text, for a plain one of the library."""
+    text = str(error)
+    kind = _KINDS.get(torch.ops.mixed_gemm._error_kind(text))
+    return error if kind is None else kind(text)
+
+
 def _answer_to(error: RuntimeError, op: str, given: dict[str, Any]) -> RuntimeError:
     """The exception of the right kind for a plain one of the library, or of the dispatcher, which
     looks at Python types before any kernel runs."""
@@ -183,6 +190,13 @@ def translates_errors(op: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
         return call
 
     return decorate
+
+
+def check_is_dtype(op: str, name: str, value: object) -> None:
+    """Raise ``TypeError`` unless it is a ``torch.dtype``. torch takes any integer there, and reads
+    beyond its table of dtypes for one that stands for none, before a kernel of ours runs."""
+    if not isinstance(value, torch.dtype):
+        wrong_type(op, name, "be a torch.dtype", repr(value))
 
 
 def check_int8_weight(

@@ -11,22 +11,11 @@ import torch
 from torch import Tensor
 
 from .. import _library
-from .arguments import (
-    GROUP_RULE,
-    check_dims,
-    check_dtype,
-    check_float,
-    check_rows,
-    check_tensors,
-    check_vector,
-    check_weight,
-    rows_of,
-)
 from .autograd import Derivatives, Rule, Saved, through_op, transforms_active
-from .errors import raise_its_kind, shape_text, translates_errors, wrong_value
+from .errors import raise_its_kind, translates_errors
 from .flops import matrix_product
 from .op import Op
-from .problem import PAD_K, check_activation, check_problem, refuse_non_numbers, round_up
+from .problem import refuse_non_numbers
 from .reasons import ADAPTER, FORCED, WEIGHTS
 from .sharding import Rows, Sharding, channel_blocks
 from .vmap import Batching
@@ -145,53 +134,6 @@ def fpA_intB_gemm(
     return out
 
 
-def _fake(
-    op: str,
-    a: Tensor,
-    b_packed: Tensor,
-    scales: Tensor,
-    zeros: Tensor | None,
-    bias: Tensor | None,
-    pre_scale: Tensor | None,
-    bits: int,
-    group_size: int,
-    zero_mode: str,
-    activation: str,
-    config: str = "",
-) -> Tensor:
-    check_tensors(
-        op,
-        {"a": a, "b_packed": b_packed, "scales": scales},
-        {"zeros": zeros, "bias": bias, "pre_scale": pre_scale},
-    )
-    check_float(op, "a", a.dtype, "a.to(scales.dtype)")
-    check_rows(op, "a", a)
-    check_dims(op, "scales", scales, 2, GROUP_RULE)
-    k, n = a.shape[-1], scales.shape[1]
-    check_problem(op, rows_of(a), n, k, bits, group_size)
-    check_activation(op, activation)
-    if b_packed.dim() == 2 and b_packed.shape[1] * 8 // bits != round_up(k, PAD_K):
-        wrong_value(
-            op,
-            "K of a",
-            "fit b_packed",
-            f"K={k} (padded {round_up(k, PAD_K)}) and b_packed {shape_text(b_packed.shape)}, which "
-            f"holds padded K={b_packed.shape[1] * 8 // bits} at bits={bits}",
-        )
-    check_dtype(op, "scales", scales, a.dtype, " (the dtype of a)", "scales.to(a.dtype)")
-    check_weight(
-        op, b_packed, scales, zeros, n=n, k=k, bits=bits, group_size=group_size, zero_mode=zero_mode
-    )
-    for name, tensor, extent_name, extent in (
-        ("bias", bias, "N", n),
-        ("pre_scale", pre_scale, "K", k),
-    ):
-        if tensor is not None:
-            check_dtype(op, name, tensor, a.dtype, " (the dtype of a)")
-            check_vector(op, name, tensor, extent_name, extent)
-    return a.new_empty((*a.shape[:-1], n))
-
-
 def _backward(saved: Saved, grad: Tensor) -> Tensor:
     given = saved.arguments
     weight = torch.ops.mixed_gemm.dequantize_weights(
@@ -214,7 +156,6 @@ OPS = (
     Op(
         "fpA_intB_gemm",
         "activation((a * pre_scale) @ w.T + bias), w packed in 4 or 8 bits",
-        fake=_fake,
         derivatives=Derivatives(ADAPTER, Rule("a", "bias", through_op("a", "bias"), _backward)),
         autocast=True,
         vmap=Batching(("a",), ("bias",)),
@@ -229,7 +170,6 @@ OPS = (
     Op(
         "fpA_intB_gemm_config",
         "the same with a kernel configuration by name, for tests and benchmarks",
-        fake=_fake,
         derivatives=Derivatives(
             FORCED, whys={x: WEIGHTS for x in ("scales", "zeros", "pre_scale")}
         ),

@@ -9,25 +9,10 @@ import torch
 from torch import Tensor
 
 from .. import _library
-from .arguments import (
-    check_dims,
-    check_dtype,
-    check_float,
-    check_is_dtype,
-    check_packed,
-    check_tensors,
-    check_weight,
-)
 from .autograd import Derivatives, Rule, Saved
-from .errors import translates_errors
+from .errors import check_is_dtype, translates_errors
 from .op import Op, of_integers
-from .problem import (
-    check_problem,
-    integer_options,
-    integer_weight,
-    packed_shape,
-    refuse_non_numbers,
-)
+from .problem import integer_options, refuse_non_numbers
 from .reasons import NO_PRODUCT, WEIGHTS
 from .sharding import Sharding, channel_blocks
 from .vmap import Batching
@@ -161,44 +146,6 @@ def dequantize_weights(
     return weight
 
 
-def _fake_pack(op: str, q: Tensor, bits: int, check: bool) -> Tensor:
-    check_tensors(op, {"q": q})
-    check_dtype(op, "q", q, torch.int8, " (signed values)", "q.to(torch.int8)")
-    check_dims(op, "q", q, 2, "(N, K)")
-    check_problem(op, 0, q.shape[0], q.shape[1], bits, -1)
-    return q.new_empty(
-        packed_shape(q.shape[0], q.shape[1], integer_weight(bits)), dtype=torch.uint8
-    )
-
-
-def _fake_unpack(op: str, b_packed: Tensor, bits: int, n: int, k: int) -> Tensor:
-    check_tensors(op, {"b_packed": b_packed})
-    check_problem(op, 0, n, k, bits, -1)
-    check_packed(op, b_packed, n, k, bits)
-    return b_packed.new_empty((n, k), dtype=torch.int8)
-
-
-def _fake_dequantize(
-    op: str,
-    b_packed: Tensor,
-    scales: Tensor,
-    zeros: Tensor | None,
-    bits: int,
-    group_size: int,
-    zero_mode: str,
-    n: int,
-    k: int,
-    dtype: torch.dtype,
-) -> Tensor:
-    check_tensors(op, {"b_packed": b_packed, "scales": scales}, {"zeros": zeros})
-    check_float(op, "dtype", dtype)
-    check_problem(op, 0, n, k, bits, group_size)
-    check_weight(
-        op, b_packed, scales, zeros, n=n, k=k, bits=bits, group_size=group_size, zero_mode=zero_mode
-    )
-    return scales.new_empty((n, k), dtype=dtype)
-
-
 def _forward(saved: Saved, dscales: Tensor, _: Tensor | None) -> Tensor:
     changes: dict[str, Tensor | None] = {"scales": dscales}
     if saved.arguments["zero_mode"] == "add":
@@ -226,21 +173,18 @@ OPS = (
     of_integers(
         "pack_weights",
         "integers [N, K] in the layout that every kernel reads",
-        _fake_pack,
         ("q",),
         channel_blocks({"q": 0}, 0),
     ),
     of_integers(
         "unpack_weights",
         "the integers [N, K] of a packed weight",
-        _fake_unpack,
         ("b_packed",),
         channel_blocks({"n": 0, "b_packed": 0}, 0),
     ),
     Op(
         "dequantize_weights",
         "the dense weight [N, K] of a packed one, rounded once",
-        fake=_fake_dequantize,
         derivatives=Derivatives(WEIGHTS, Rule("scales", "", _forward, _backward)),
         autocast="its dtype is an argument",
         vmap=Batching(looped=("b_packed", "scales", "zeros")),

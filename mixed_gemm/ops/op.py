@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .autograd import Derivatives
-from .fake import Fake
+from .contract import Made
 from .flops import Flops
 from .reasons import INTEGERS, NO_FLOATS, NO_PRODUCT, ON_GPU
 from .sharding import Along, Sharding
@@ -20,50 +20,54 @@ from .vmap import Batching
 class Op:
     """One op. A text in place of a rule is the reason why there is none.
 
-    name: as in csrc/ops/schema.cpp. With an underscore in front it is for tests and benchmarks.
+    name: as in its contract, which has its arguments, refusals and results (``contract``). With an
+        underscore in front it is for tests and benchmarks.
     doc: what it computes, in a line.
-    fake: its result without numbers, and all refusals.
     derivatives: what trains, how, and why the rest does not.
     autocast: whether its floating-point tensors are cast to the dtype of torch.autocast.
     vmap: which arguments may have a batch, and what becomes of it.
     flops: the operations of its product.
     sharding: how a call on DTensors is cut over the ranks.
     opcheck: whether torch.library.opcheck passes.
+    fake: whether it has a fake kernel, which its contract makes; a function that takes every
+        argument by name where the contract has no sizes of the result.
     """
 
     name: str
     doc: str
-    fake: Fake | str
     derivatives: Derivatives
     autocast: Literal[True] | str
     vmap: Batching | str
     flops: Flops | str
     sharding: Sharding | str
     opcheck: Literal[True] | str = True
+    fake: Literal[True] | Made | str = True
 
     @property
     def is_public(self) -> bool:
         return not self.name.startswith("_")
 
 
-def of_integers(name: str, doc: str, fake: Fake, looped: tuple[str, ...], channels: Along) -> Op:
+def of_integers(
+    name: str, doc: str, looped: tuple[str, ...], channels: Along, made: Made | None = None
+) -> Op:
     """An op that moves integers from one layout to another.
 
     Args:
-        looped: what vmap takes apart. channels: how output channels are cut.
+        looped: what vmap takes apart. channels: how output channels are cut. made: ``Op.fake``.
     """
     return Op(
         name,
         doc,
-        fake=fake,
         derivatives=Derivatives(INTEGERS),
         autocast=NO_FLOATS,
         vmap=Batching(looped=looped),
         flops=NO_PRODUCT,
         sharding=Sharding((channels,)),
+        fake=made or True,
     )
 
 
 def for_tests(name: str, doc: str, why_frozen: str) -> Op:
     """An op on CUDA tensors that tests and benchmarks call, and nothing traces."""
-    return Op(name, doc, ON_GPU, Derivatives(why_frozen), *[ON_GPU] * 5)
+    return Op(name, doc, Derivatives(why_frozen), *[ON_GPU] * 6)

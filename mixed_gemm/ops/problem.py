@@ -134,20 +134,6 @@ def check_group_size(where: str, group_size: int, k: int | None = None) -> None:
     wrong_value(where, "group_size", "not be larger than K", got, "use -1 for per channel", hint)
 
 
-def check_extents(where: str, prefix: str = "", **extents: int) -> None:
-    """Raise ``ValueError`` unless each is in 0..MAX_EXTENT; a symbolic one is left to the run."""
-    for name, extent in extents.items():
-        if isinstance(extent, int) and not 0 <= extent <= MAX_EXTENT:
-            wrong_value(where, prefix + name, f"be in 0..{MAX_EXTENT}", str(extent))
-
-
-def check_problem(where: str, m: int, n: int, k: int, bits: int, group_size: int) -> None:
-    """Raise ``ValueError`` unless some kernel runs a product of these numbers."""
-    check_bits(where, bits)
-    check_extents(where, M=m, N=n, K=k)
-    check_group_size(where, group_size, k)
-
-
 def check_name(where: str, name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Raise ``ValueError`` unless ``value`` is one of ``allowed``."""
     if value not in allowed:
@@ -158,8 +144,3 @@ def check_name(where: str, name: str, value: str, allowed: tuple[str, ...]) -> N
 def check_zero_mode(where: str, zero_mode: str, allowed: tuple[str, ...] = ("sub", "add")) -> None:
     """Raise ``ValueError`` unless ``zero_mode`` is one of ``allowed``."""
     check_name(where, "zero_mode", zero_mode, allowed)
-
-
-def check_activation(where: str, activation: str) -> None:
-    """Raise ``ValueError`` unless ``activation`` is one of ``ACTIVATIONS``."""
-    check_name(where, "activation", activation, ACTIVATIONS)

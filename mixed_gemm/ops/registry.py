@@ -11,10 +11,10 @@ from . import (
     autograd,
     awq,
     block,
+    contract,
     conv,
     conv_int8,
     conv_layout,
-    fake,
     flops,
     gemm,
     layout,
@@ -45,7 +45,7 @@ def _given(rule: Callable[[Op], T | str]) -> dict[str, T]:
 
 def register() -> None:
     """Tell torch all that the records say. Once, after the library was loaded."""
-    fake.register(_given(lambda op: op.fake))
+    contract.register({op.name: op.fake for op in OPS if not isinstance(op.fake, str)})
     autograd.register(_given(lambda op: op.derivatives))
     autocast.register(_given(lambda op: op.autocast))
     vmap.register(_given(lambda op: op.vmap))

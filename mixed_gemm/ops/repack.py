@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from .. import _library
-from .arguments import check_codes, check_dtype, check_tensors, check_vector, check_words
-from .errors import shape_text, translates_errors, wrong_value
+from .errors import translates_errors
 from .op import of_integers
-from .problem import PAD_N, integer_weight, packed_shape, refuse_non_numbers
+from .problem import PAD_N, refuse_non_numbers
 from .sharding import channel_blocks
 
 __all__ = ["awq_repack", "gptq_repack"]
@@ -72,45 +71,16 @@ def gptq_repack(qweight: Tensor, perm: Tensor | None = None, *, bits: int) -> Te
     return packed
 
 
-def _fake_awq(op: str, qweight: Tensor) -> Tensor:
-    check_tensors(op, {"qweight": qweight})
-    check_words(op, "qweight", qweight, "(K, N/8)")
-    k, n = qweight.shape[0], qweight.shape[1] * _PER_WORD
-    check_codes(op, 0, n, k, -1)
-    return qweight.new_empty(packed_shape(n, k, integer_weight(4)), dtype=torch.uint8)
-
-
-def _fake_gptq(op: str, qweight: Tensor, perm: Tensor | None, bits: int) -> Tensor:
-    check_tensors(op, {"qweight": qweight}, {"perm": perm})
-    check_words(op, "qweight", qweight, "(K*bits/32, N)")
-    if bits not in (2, 3, 4, 8):
-        hint = "5, 6 and 7 bits are stored in planes (gptq_p), which nothing here reads"
-        wrong_value(op, "bits", "be 2, 3, 4 or 8", str(bits), hint=hint)
-    rows, n = qweight.shape
-    if rows * 32 % bits != 0:
-        rule = f"have K*bits/32 rows, a multiple of {bits} for bits={bits}"
-        wrong_value(op, "qweight", rule, shape_text(qweight.shape))
-    k = rows * 32 // bits
-    check_codes(op, 0, n, k, -1)
-    if perm is not None:
-        hint = "torch.argsort(g_idx, stable=True).to(torch.int32)"
-        check_dtype(op, "perm", perm, torch.int32, hint=hint)
-        check_vector(op, "perm", perm, "K", k)
-    return qweight.new_empty(packed_shape(n, k, integer_weight(max(bits, 4))), dtype=torch.uint8)
-
-
 OPS = (
     of_integers(
         "awq_repack",
         "AutoAWQ codes in the packed layout",
-        _fake_awq,
         ("qweight",),
         channel_blocks({"qweight": 1}, 0, PAD_N // _PER_WORD),
     ),
     of_integers(
         "gptq_repack",
         "GPTQ codes in the packed layout",
-        _fake_gptq,
         ("qweight", "perm"),
         channel_blocks({"qweight": 1}, 0),
     ),

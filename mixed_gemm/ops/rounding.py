@@ -6,11 +6,9 @@ import torch
 from torch import Tensor
 
 from .. import _library
-from .arguments import check_dtype, check_float, check_rows, check_tensors
 from .autograd import Derivatives
-from .errors import shape_text, translates_errors, wrong_value
+from .errors import translates_errors
 from .op import Op
-from .problem import ceil_div
 from .reasons import NO_PRODUCT, ROUNDING, ROUNDING_FP8
 from .sharding import Rows, Sharding
 from .vmap import Batching
@@ -106,51 +104,12 @@ def quantize_fp8(a: Tensor, *, block_size: int | None = None) -> tuple[Tensor, T
     return q, scale
 
 
-def _check_activations(op: str, a: Tensor) -> None:
-    check_float(op, "a", a.dtype)
-    check_rows(op, "a", a)
-
-
-def _fake_per_token(op: str, a: Tensor, symmetric: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-    check_tensors(op, {"a": a})
-    _check_activations(op, a)
-    one_each = (*a.shape[:-1], 1)
-    return (
-        a.new_empty(a.shape, dtype=torch.int8),
-        a.new_empty(one_each, dtype=torch.float32),
-        None if symmetric else a.new_empty(one_each, dtype=torch.int32),
-    )
-
-
-def _fake_per_tensor(op: str, a: Tensor, scale: Tensor, azp: Tensor | None) -> Tensor:
-    check_tensors(op, {"a": a, "scale": scale}, {"azp": azp})
-    _check_activations(op, a)
-    for name, tensor, dtype in (("scale", scale, torch.float32), ("azp", azp, torch.int32)):
-        if tensor is None:
-            continue
-        check_dtype(op, name, tensor, dtype)
-        if tensor.numel() != 1:
-            wrong_value(op, name, "have one element (per tensor)", shape_text(tensor.shape))
-    return a.new_empty(a.shape, dtype=torch.int8)
-
-
-def _fake_fp8(op: str, a: Tensor, block_size: int | None) -> tuple[Tensor, Tensor]:
-    check_tensors(op, {"a": a})
-    _check_activations(op, a)
-    if block_size is not None and block_size < 1:
-        wrong_value(op, "block_size", "be None (all of K) or at least 1", str(block_size))
-    blocks = 1 if block_size is None else ceil_div(a.shape[-1], block_size)
-    q = a.new_empty(a.shape, dtype=torch.float8_e4m3fn)
-    return q, a.new_empty((*a.shape[:-1], blocks), dtype=torch.float32)
-
-
 _ANY_FLOAT = "it rounds from any float type; a cast before would round twice"
 
 OPS = (
     Op(
         "quantize_per_token",
         "int8 rows with a scale each, and zero points where asked for",
-        fake=_fake_per_token,
         derivatives=Derivatives(ROUNDING),
         autocast=_ANY_FLOAT,
         vmap=Batching(("a",)),
@@ -160,7 +119,6 @@ OPS = (
     Op(
         "quantize_per_tensor",
         "int8 with one given scale",
-        fake=_fake_per_tensor,
         derivatives=Derivatives(ROUNDING),
         autocast=_ANY_FLOAT,
         vmap=Batching(("a",), ("scale", "azp")),
@@ -170,7 +128,6 @@ OPS = (
     Op(
         "quantize_fp8",
         "float8_e4m3fn rows, or blocks of them, with a scale each",
-        fake=_fake_fp8,
         derivatives=Derivatives(ROUNDING_FP8),
         autocast=_ANY_FLOAT,
         vmap=Batching(("a",)),

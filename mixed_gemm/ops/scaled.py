@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from .. import _library
-from .arguments import check_is_dtype
 from .autograd import Derivatives, Rule
+from .contract import check_call
 from .errors import (
     check_int8_weight,
+    check_is_dtype,
     check_not_freed,
     translates_errors,
     wrong_value,
 )
-from .fake import Fake
 from .flops import matrix_product
 from .fp8 import (
     asks_for_gradients,
@@ -32,7 +32,6 @@ from .fp8 import (
 )
 from .op import Op, for_tests
 from .reasons import FORCED, SCALES
-from .scaled_problem import check_scaled_mm
 from .sharding import Along, InBlocks, Inner, Rows, Sharding
 from .vmap import Batching
 
@@ -100,19 +99,15 @@ def scaled_mm(
     _library.require()
     check_is_dtype("mixed_gemm::scaled_mm", "out_dtype", out_dtype)
     if block_size is not None and blocks_route_to_torch(a, b, block_size):
-        op, scales = "mixed_gemm::scaled_mm", (scale_a, scale_b)
-        check_scaled_mm(op, a, b, scales, bias, out_dtype, block_size=block_size)
-        check_not_freed(op, a=a, b=b, scale_a=scale_a, scale_b=scale_b, bias=bias)
-        return fp8_blocks_in_torch(a, b, scales, bias, out_dtype, block_size)
+        _check_for_torch(a, b, scale_a, scale_b, bias, out_dtype, block_size)
+        return fp8_blocks_in_torch(a, b, (scale_a, scale_b), bias, out_dtype, block_size)
     if block_size is not None:
         blocks: Tensor = torch.ops.mixed_gemm.scaled_mm(
             a, b, scale_a, scale_b, bias, out_dtype=out_dtype, block_size=block_size
         )
         return blocks
     if routes_to_torch(a, b) and not asks_for_gradients(a, b, scale_a, scale_b, bias):
-        op = "mixed_gemm::scaled_mm"
-        check_scaled_mm(op, a, b, (scale_a, scale_b), bias, out_dtype)
-        check_not_freed(op, a=a, b=b, scale_a=scale_a, scale_b=scale_b, bias=bias)
+        _check_for_torch(a, b, scale_a, scale_b, bias, out_dtype, None)
         return fp8_in_torch(a, b, (scale_a, scale_b), bias, out_dtype)
     out: Tensor = torch.ops.mixed_gemm.scaled_mm(a, b, scale_a, scale_b, bias, out_dtype=out_dtype)
     return out
@@ -186,8 +181,7 @@ def azp_adjustment(weight: Tensor, azp: int | Tensor | None = None) -> Tensor:
     return sums.to(torch.int32)
 
 
-def _fake(
-    op: str,
+def _check_for_torch(
     a: Tensor,
     b: Tensor,
     scale_a: Tensor,
@@ -195,25 +189,11 @@ def _fake(
     bias: Tensor | None,
     out_dtype: torch.dtype,
     block_size: Sequence[int] | None,
-) -> Tensor:
-    check_scaled_mm(op, a, b, (scale_a, scale_b), bias, out_dtype, block_size=block_size)
-    return a.new_empty((*a.shape[:-1], b.shape[1]), dtype=out_dtype)
-
-
-def _fake_azp(
-    op: str,
-    a: Tensor,
-    b: Tensor,
-    scale_a: Tensor,
-    scale_b: Tensor,
-    azp_adj: Tensor,
-    azp: Tensor | None,
-    bias: Tensor | None,
-    out_dtype: torch.dtype,
-) -> Tensor:
-    scales = (scale_a, scale_b)
-    check_scaled_mm(op, a, b, scales, bias, out_dtype, azp_adj, azp, with_azp=True)
-    return a.new_empty((*a.shape[:-1], b.shape[1]), dtype=out_dtype)
+) -> None:
+    """Refuse what ``scaled_mm`` would, where torch's ops multiply in its place."""
+    tensors = {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "bias": bias}
+    check_call("scaled_mm", {**tensors, "out_dtype": out_dtype, "block_size": block_size})
+    check_not_freed("mixed_gemm::scaled_mm", **tensors)
 
 
 def _merge_rows(op: Any, given: dict[str, Any], batched: set[str]) -> Any:
@@ -250,13 +230,12 @@ def _sharding(per_row: tuple[str, ...], **per_channel: int) -> Sharding:
     return Sharding(ways, column_major=("b",))
 
 
-def _record(name: str, summary: str, fake: Fake, per_row: tuple[str, ...], **channels: int) -> Op:
+def _record(name: str, summary: str, per_row: tuple[str, ...], **channels: int) -> Op:
     """per_row, channels: the arguments that go with rows and with columns of the result, beside
     the operands and ``scale_b``."""
     return Op(
         name,
         summary,
-        fake=fake,
         derivatives=Derivatives(SCALES, Rule("", "bias")),
         autocast="8-bit operands, and out_dtype says the result's",
         vmap=Batching(("a", *per_row), ("bias",), _merge_rows),
@@ -269,13 +248,11 @@ OPS = (
     _record(
         "scaled_mm",
         "scale_a * (scale_b * (a @ b)) + bias of int8 or float8 operands",
-        _fake,
         ("scale_a",),
     ),
     _record(
         "scaled_mm_azp",
         "the same of int8 activations with a zero point",
-        _fake_azp,
         ("scale_a", "azp"),
         azp_adj=-1,
     ),

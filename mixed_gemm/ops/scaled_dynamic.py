@@ -6,18 +6,11 @@ import torch
 from torch import Tensor
 
 from .. import _library
-from .arguments import check_dtype, check_float, check_rows, check_tensors
 from .autograd import Derivatives, Rule
 from .errors import translates_errors
 from .flops import matrix_product
 from .op import Op
 from .reasons import ROUNDING, SCALES
-from .scaled_problem import (
-    check_azp_adjustment,
-    check_bias,
-    check_int8_sizes,
-    check_scale_of_columns,
-)
 from .sharding import Along, Rows, Sharding
 from .vmap import Batching
 
@@ -66,33 +59,10 @@ def scaled_mm_dynamic(
     return out
 
 
-def _fake(
-    op: str,
-    a: Tensor,
-    b: Tensor,
-    scale_b: Tensor,
-    azp_adj: Tensor | None,
-    bias: Tensor | None,
-) -> Tensor:
-    check_tensors(op, {"a": a, "b": b, "scale_b": scale_b}, {"azp_adj": azp_adj, "bias": bias})
-    check_float(op, "a", a.dtype)
-    check_rows(op, "a", a)
-    check_dtype(op, "b", b, torch.int8)
-    check_int8_sizes(op, a, b)
-    n = b.shape[1]
-    check_scale_of_columns(op, scale_b, n)
-    if azp_adj is not None:
-        check_azp_adjustment(op, azp_adj, n)
-    if bias is not None:
-        check_bias(op, bias, a.dtype, " (the dtype of a)", n)
-    return a.new_empty((*a.shape[:-1], n))
-
-
 OPS = (
     Op(
         "scaled_mm_dynamic",
         "scaled_mm of float activations, whose rows are rounded to int8 on the way",
-        fake=_fake,
         derivatives=Derivatives(SCALES, Rule("", "bias"), {"a": ROUNDING}),
         autocast="it rounds from any float type; a cast before would round twice",
         vmap=Batching(("a",), ("bias",)),

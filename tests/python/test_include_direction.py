@@ -10,6 +10,7 @@ import pytest
 
 ORDER = (
     "core",
+    "contract",
     "layout",
     "problem",
     "dequant",

@@ -15,8 +15,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "ops/autograd/gemm_node.h"
 
@@ -78,14 +80,24 @@ class Gate : public c10::OperatorKernel {
   std::optional<c10::OperatorHandle> twin_;
 };
 
+// The ops whose contract says so. None of an older library, whose ops the kernels in Python take.
+std::vector<std::string> gated_ops() {
+  const auto ask = c10::Dispatcher::singleton().findSchema({"mixed_gemm::_gated", ""});
+  if (!ask) return {};
+  torch::jit::Stack stack;
+  ask->callBoxed(&stack);
+  std::istringstream lines(stack.back().toStringRef());
+  std::vector<std::string> ops;
+  for (std::string line; std::getline(lines, line);) ops.push_back(line);
+  return ops;
+}
+
 }  // namespace
 }  // namespace mixed_gemm
 
 TORCH_LIBRARY_IMPL(mixed_gemm, Autograd, m) {
-  for (const char* op :
-       {"fpA_intB_gemm", "dequantize_weights", "scaled_mm", "scaled_mm_azp", "scaled_mm_dynamic",
-        "quantize_per_token", "quantize_per_tensor", "quantize_fp8", "awq_gemm", "qconv2d",
-        "qconv2d_int8", "block_quant_gemm"}) {
-    m.impl(op, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<mixed_gemm::Gate>(op)));
+  for (const std::string& op : mixed_gemm::gated_ops()) {
+    m.impl(op.c_str(),
+           torch::CppFunction::makeFromBoxedFunctor(std::make_unique<mixed_gemm::Gate>(op)));
   }
 }

@@ -11,23 +11,12 @@
 #include <utility>
 #include <vector>
 
+#include "ops/gemm/contract.h"
+
 namespace mixed_gemm {
 namespace {
 
-// The arguments of the op, by their places in its schema.
-enum Argument : size_t {
-  kA,
-  kPacked,
-  kScales,
-  kZeros,
-  kBias,
-  kPreScale,
-  kBits,
-  kGroupSize,
-  kZeroMode,
-  kActivation,
-  kArguments
-};
+using namespace gemm;  // the places of the arguments
 
 at::Tensor tensor_or_none(const c10::IValue& value) {
   return value.isTensor() ? value.toTensor() : at::Tensor();

@@ -1,23 +1,16 @@
-// CPU kernel of block_quant_gemm: checked tensors -> cpu/.
+// CPU kernel of block_quant_gemm: checked calls -> cpu/.
 #include "cpu/block_gemm/block_gemm_cpu.h"
-#include "ops/block_gemm/checks.h"
+#include "ops/block_gemm/contract.h"
 
-namespace mixed_gemm {
+namespace mixed_gemm::block_gemm {
 namespace {
 
-Tensor block_quant_gemm_cpu(const Tensor& a, const Tensor& b, const Tensor& scale_b,
-                            const Tensor& offset_b, std::optional<Tensor> bias,
-                            std::optional<Tensor> b_sums, int64_t block_size,
-                            std::string activation) {
-  const CheckedBlockGemm checked =
-      check_block_quant_gemm({a, b, scale_b, offset_b, bias, b_sums, block_size, activation});
-  block_gemm_cpu(checked.problem, torch_parallel);
-  return checked.d;
-}
+void run_cpu(Call& call) { block_gemm_cpu(problem_of(call), torch_parallel); }
 
 }  // namespace
-}  // namespace mixed_gemm
+}  // namespace mixed_gemm::block_gemm
 
 MIXED_GEMM_KERNELS(CPU, m) {
-  m.impl("block_quant_gemm", TORCH_BOX(&mixed_gemm::block_quant_gemm_cpu));
+  using namespace mixed_gemm;
+  m.impl("block_quant_gemm", &boxed<contract::kBlockQuantGemm, block_gemm::run_cpu>);
 }

@@ -1,58 +1,45 @@
-// CUDA kernels of fpA_intB_gemm: checked tensors -> dispatch/. Allocates outputs and workspace
-// through torch, on torch's stream.
+// CUDA kernels of fpA_intB_gemm: checked calls -> dispatch/. Workspace comes from torch, on torch's
+// stream.
+#include "ops/contracts.h"
 #include "ops/cuda_call.h"
 #include "ops/dense_cuda.h"
-#include "ops/gemm/checks.h"
+#include "ops/gemm/contract.h"
 
-namespace mixed_gemm {
+namespace mixed_gemm::gemm {
 namespace {
 
 // config empty: dispatch/select.h chooses.
-Tensor gemm(const char* op, const GemmArguments& arguments, const std::string& config) {
-  CheckedGemm checked = check_gemm(op, arguments);
-  Call call(op, checked.a);
-  GemmProblem& problem = checked.problem;
-  Tensor d = empty_on(arguments.a, checked.output_sizes);
-  problem.d = d.mutable_data_ptr();
-  if (d.numel() == 0) return d;
-  if (problem.k == 0) {
-    call.require(finish_dense(problem, nullptr, 0, call.stream()));
-    return d;
+void run_named(Call& call, const std::string& config) {
+  const GemmProblem p = problem_of(call);
+  CudaCall cuda(call);
+  if (p.m * p.n == 0) return;
+  if (p.k == 0) {
+    cuda.require(finish_dense(p, nullptr, 0, cuda.stream()));
+    return;
   }
-
-  RunContext context = call.context();
+  RunContext context = cuda.context();
   context.dense = [&] {
-    return run_dequantize_dense(problem, checked.a, checked.pre_scale, d, call.stream());
+    Tensor d = call.result(0);
+    const auto pre_scale =
+        call.has(kPreScale) ? std::optional<Tensor>(call.tensor(kPreScale)) : std::nullopt;
+    return run_dequantize_dense(p, call.tensor(kA), pre_scale, d, cuda.stream());
   };
-  call.require(run(call.chosen(problem, config), problem, context));
-  return d;
+  cuda.require(run(cuda.chosen(p, config), p, context));
 }
 
-Tensor fpA_intB_gemm_cuda(const Tensor& a, const Tensor& b_packed, const Tensor& scales,
-                          std::optional<Tensor> zeros, std::optional<Tensor> bias,
-                          std::optional<Tensor> pre_scale, int64_t bits, int64_t group_size,
-                          std::string zero_mode, std::string activation) {
-  return gemm(
-      "fpA_intB_gemm",
-      {a, b_packed, scales, zeros, bias, pre_scale, bits, group_size, zero_mode, activation}, "");
-}
+void run_cuda(Call& call) { run_named(call, ""); }
 
-Tensor fpA_intB_gemm_config_cuda(const Tensor& a, const Tensor& b_packed, const Tensor& scales,
-                                 std::optional<Tensor> zeros, std::optional<Tensor> bias,
-                                 std::optional<Tensor> pre_scale, int64_t bits, int64_t group_size,
-                                 std::string zero_mode, std::string activation,
-                                 std::string config) {
-  const char* op = "fpA_intB_gemm_config";
-  if (config.empty()) wrong_value(op, {"config", "name a candidate", "an empty string"});
-  return gemm(
-      op, {a, b_packed, scales, zeros, bias, pre_scale, bits, group_size, zero_mode, activation},
-      config);
+void run_forced_cuda(Call& call) {
+  const std::string config = call.text(kConfig);
+  if (config.empty()) wrong_value(call.op(), {"config", "name a candidate", "an empty string"});
+  run_named(call, config);
 }
 
 }  // namespace
-}  // namespace mixed_gemm
+}  // namespace mixed_gemm::gemm
 
 MIXED_GEMM_KERNELS(CUDA, m) {
-  m.impl("fpA_intB_gemm", TORCH_BOX(&mixed_gemm::fpA_intB_gemm_cuda));
-  m.impl("fpA_intB_gemm_config", TORCH_BOX(&mixed_gemm::fpA_intB_gemm_config_cuda));
+  using namespace mixed_gemm;
+  m.impl("fpA_intB_gemm", &boxed<contract::kGemm, gemm::run_cuda>);
+  m.impl("fpA_intB_gemm_config", &boxed<contract::kGemmConfig, gemm::run_forced_cuda>);
 }

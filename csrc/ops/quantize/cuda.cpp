@@ -1,48 +1,40 @@
 // CUDA kernels of the quantizers of activations.
 #include "ops/cuda_call.h"
-#include "ops/quantize/checks.h"
+#include "ops/quantize/contract.h"
 #include "transform/quantize_launchers.h"
 
-namespace mixed_gemm {
+namespace mixed_gemm::quantize {
 namespace {
 
-std::tuple<Tensor, Tensor, std::optional<Tensor>> quantize_per_token_cuda(const Tensor& a,
-                                                                          bool symmetric) {
-  const CheckedPerToken checked = check_quantize_per_token(a, symmetric);
-  Call call("quantize_per_token", checked.a);
-  if (checked.scale.numel() > 0) {
-    call.require(
-        cuda_status(launch_quantize_per_token(checked.problem, call.stream()), "quantizing"));
-  }
-  return {checked.q, checked.scale, checked.azp};
+constexpr const char* kDoing = "quantizing";
+
+void per_token_cuda(Call& call) {
+  const QuantizePerTokenProblem p = per_token(call);
+  const CudaCall cuda(call);
+  if (p.m > 0) cuda.require(cuda_status(launch_quantize_per_token(p, cuda.stream()), kDoing));
 }
 
-Tensor quantize_per_tensor_cuda(const Tensor& a, const Tensor& scale, std::optional<Tensor> azp) {
-  const CheckedPerTensor checked = check_quantize_per_tensor(a, scale, azp);
-  Call call("quantize_per_tensor", checked.a);
-  if (checked.q.numel() > 0) {
-    call.require(
-        cuda_status(launch_quantize_per_tensor(checked.problem, call.stream()), "quantizing"));
-  }
-  return checked.q;
+void per_tensor_cuda(Call& call) {
+  const QuantizePerTensorProblem p = per_tensor(call);
+  const CudaCall cuda(call);
+  if (p.m * p.k == 0) return;
+  cuda.require(cuda_status(launch_quantize_per_tensor(p, cuda.stream()), kDoing));
 }
 
-std::tuple<Tensor, Tensor> quantize_fp8_cuda(const Tensor& a, std::optional<int64_t> block_size) {
-  const CheckedFloat8 checked = check_quantize_fp8(a, block_size);
-  Call call("quantize_fp8", checked.a);
-  if (checked.scale.numel() > 0) {
-    call.require(cuda_status(
-        launch_quantize_float8(checked.problem, call.info().early_start(), call.stream()),
-        "quantizing"));
-  }
-  return {checked.q, checked.scale};
+void to_float8_cuda(Call& call) {
+  const QuantizeFloat8Problem p = to_float8(call);
+  const CudaCall cuda(call);
+  if (p.m * p.blocks() == 0) return;
+  const EarlyStart early = cuda.info().early_start();
+  cuda.require(cuda_status(launch_quantize_float8(p, early, cuda.stream()), kDoing));
 }
 
 }  // namespace
-}  // namespace mixed_gemm
+}  // namespace mixed_gemm::quantize
 
 MIXED_GEMM_KERNELS(CUDA, m) {
-  m.impl("quantize_per_token", TORCH_BOX(&mixed_gemm::quantize_per_token_cuda));
-  m.impl("quantize_fp8", TORCH_BOX(&mixed_gemm::quantize_fp8_cuda));
-  m.impl("quantize_per_tensor", TORCH_BOX(&mixed_gemm::quantize_per_tensor_cuda));
+  using namespace mixed_gemm;
+  m.impl("quantize_per_token", &boxed<contract::kQuantizePerToken, quantize::per_token_cuda>);
+  m.impl("quantize_fp8", &boxed<contract::kQuantizeFp8, quantize::to_float8_cuda>);
+  m.impl("quantize_per_tensor", &boxed<contract::kQuantizePerTensor, quantize::per_tensor_cuda>);
 }

@@ -1,50 +1,25 @@
-// CUDA kernels of scaled_mm: checked tensors -> dispatch/.
+// CUDA kernels of scaled_mm: checked calls -> dispatch/.
 #include "ops/cuda_call.h"
-#include "ops/scaled_mm/checks.h"
+#include "ops/scaled_mm/contract.h"
 #include "transform/quantize_launchers.h"
 
-namespace mixed_gemm {
+namespace mixed_gemm::scaled_mm {
 namespace {
 
 // config empty: dispatch/select.h chooses.
-Tensor scaled(const ScaledMmArguments& arguments, const std::string& config) {
-  const char* op = arguments.op;
-  CheckedScaledMm checked = check_scaled_mm(arguments);
-  ScaledMmProblem& problem = checked.problem;
-  Call call(op, checked.a);
-  const std::string reason = why_not_operand(problem.operand, call.info());
-  MIXED_GEMM_CHECK(kUnsupported, reason.empty(), op, reason);
-  Tensor d = empty_on(arguments.a, checked.output_sizes, arguments.out_dtype);
-  problem.d = d.mutable_data_ptr();
-  if (d.numel() == 0) return d;
-
-  call.require(run(call.chosen(problem, config), problem, call.context()));
-  return d;
+void run_named(Call& call, const Places& at, const std::string& config) {
+  const ScaledMmProblem p = problem_of(call, at);
+  CudaCall cuda(call);
+  const std::string reason = why_not_operand(p.operand, cuda.info());
+  MIXED_GEMM_CHECK(kUnsupported, reason.empty(), call.op(), reason);
+  if (p.m * p.n > 0) cuda.require(run(cuda.chosen(p, config), p, cuda.context()));
 }
 
-Tensor scaled_mm_cuda(const Tensor& a, const Tensor& b, const Tensor& scale_a,
-                      const Tensor& scale_b, std::optional<Tensor> bias, int32_t out_dtype,
-                      std::optional<std::vector<int64_t>> block_size) {
-  return scaled(
-      {"scaled_mm", a, b, scale_a, scale_b, {}, {}, bias, dtype_of(out_dtype), block_size}, "");
+template <const Places& kAt>
+void run_cuda(Call& call) {
+  run_named(call, kAt, "");
 }
-
-Tensor scaled_mm_azp_cuda(const Tensor& a, const Tensor& b, const Tensor& scale_a,
-                          const Tensor& scale_b, const Tensor& azp_adj, std::optional<Tensor> azp,
-                          std::optional<Tensor> bias, int32_t out_dtype) {
-  return scaled({"scaled_mm_azp", a, b, scale_a, scale_b, azp_adj, azp, bias, dtype_of(out_dtype)},
-                "");
-}
-
-Tensor scaled_mm_config_cuda(const Tensor& a, const Tensor& b, const Tensor& scale_a,
-                             const Tensor& scale_b, std::optional<Tensor> azp_adj,
-                             std::optional<Tensor> azp, std::optional<Tensor> bias,
-                             int32_t out_dtype, std::string config,
-                             std::optional<std::vector<int64_t>> block_size) {
-  return scaled({"_scaled_mm_config", a, b, scale_a, scale_b, azp_adj, azp, bias,
-                 dtype_of(out_dtype), block_size},
-                config);
-}
+void run_forced_cuda(Call& call) { run_named(call, kForced, call.text(kConfig)); }
 
 // Codes, scales and zero points of the rows in one piece of workspace.
 void place_rows(ScaledMmDynamicProblem& problem, const Allocate& allocate) {
@@ -63,27 +38,23 @@ void place_rows(ScaledMmDynamicProblem& problem, const Allocate& allocate) {
 }
 
 // One launch that rounds, and those of scaled_mm.
-Tensor scaled_mm_dynamic_cuda(const Tensor& a, const Tensor& b, const Tensor& scale_b,
-                              std::optional<Tensor> azp_adj, std::optional<Tensor> bias) {
-  CheckedScaledMmDynamic checked = check_scaled_mm_dynamic(a, b, scale_b, azp_adj, bias);
-  ScaledMmDynamicProblem& problem = checked.problem;
-  Call call("scaled_mm_dynamic", checked.a);
-  Tensor d = empty_on(a, checked.output_sizes);
-  problem.product.d = d.mutable_data_ptr();
-  if (d.numel() == 0) return d;
-
-  place_rows(problem, call.allocate());
-  call.require(cuda_status(launch_quantize_per_token(problem.rows, call.stream()), "quantizing"));
-  call.require(run(call.chosen(problem.product, ""), problem.product, call.context()));
-  return d;
+void run_dynamic_cuda(Call& call) {
+  ScaledMmDynamicProblem problem = dynamic_problem_of(call);
+  CudaCall cuda(call);
+  const ScaledMmProblem& product = problem.product;
+  if (product.m * product.n == 0) return;
+  place_rows(problem, cuda.allocate());
+  cuda.require(cuda_status(launch_quantize_per_token(problem.rows, cuda.stream()), "quantizing"));
+  cuda.require(run(cuda.chosen(product, ""), product, cuda.context()));
 }
 
 }  // namespace
-}  // namespace mixed_gemm
+}  // namespace mixed_gemm::scaled_mm
 
 MIXED_GEMM_KERNELS(CUDA, m) {
-  m.impl("scaled_mm", TORCH_BOX(&mixed_gemm::scaled_mm_cuda));
-  m.impl("scaled_mm_azp", TORCH_BOX(&mixed_gemm::scaled_mm_azp_cuda));
-  m.impl("scaled_mm_dynamic", TORCH_BOX(&mixed_gemm::scaled_mm_dynamic_cuda));
-  m.impl("_scaled_mm_config", TORCH_BOX(&mixed_gemm::scaled_mm_config_cuda));
+  using namespace mixed_gemm;
+  m.impl("scaled_mm", &boxed<contract::kScaledMm, scaled_mm::run_cuda<scaled_mm::kPlain>>);
+  m.impl("scaled_mm_azp", &boxed<contract::kScaledMmAzp, scaled_mm::run_cuda<scaled_mm::kWithAzp>>);
+  m.impl("scaled_mm_dynamic", &boxed<contract::kScaledMmDynamic, scaled_mm::run_dynamic_cuda>);
+  m.impl("_scaled_mm_config", &boxed<contract::kScaledMmConfig, scaled_mm::run_forced_cuda>);
 }

@@ -1,0 +1,39 @@
+// The rules and the problem of a packed weight with its scales, for every op that takes one.
+#pragma once
+#include "layout/weight_layout.h"
+#include "ops/call.h"
+#include "problem/gemm.h"
+
+namespace mixed_gemm::gemm {
+
+// A product of m rows with the [N, K] weight of these bits and groups.
+std::optional<Refusal> refuse_product(int64_t m, const contract::Given& given, int64_t group_size);
+
+constexpr contract::Rule by_group(const char* name) {
+  using namespace contract;
+  return shape(name, {groups(K, GroupSize), N}).because_of({K, GroupSize}).may_be_transposed();
+}
+
+constexpr contract::RuleList<2> packed_rules() {
+  using namespace contract;
+  return {{dtype("b_packed", Dtype::kUint8, " (from mixed_gemm.pack_weights)"),
+           shape("b_packed", {rounded_up(N, kPadN), rounded_up(K, kPadK) * Bits / 8})
+               .because_of({N, K, Bits})}};
+}
+
+// All of a weight but its numbers.
+constexpr contract::RuleList<7> weight_rules() {
+  using namespace contract;
+  constexpr Rule kScaleRules[] = {choice("zero_mode", kZeroModeNames, 1), floats("scales"),
+                                  by_group("scales"), same_dtype("zeros", "scales"),
+                                  by_group("zeros")};
+  return together(kScaleRules, packed_rules().items);
+}
+
+struct WeightPlaces {
+  int packed, scales, zeros, zero_mode;
+};
+// n, k, element (of the scales), scheme and the tensors.
+GemmProblem weight_of(Call& call, const WeightPlaces& at);
+
+}  // namespace mixed_gemm::gemm

@@ -1,0 +1,43 @@
+#include "ops/host_values.h"
+
+#include <algorithm>
+
+namespace mixed_gemm {
+namespace {
+
+// The index, in row-major order, as "(1, 2)".
+std::string index_text(const Tensor& t, int64_t flat) {
+  std::vector<int64_t> index(t.sizes().begin(), t.sizes().end());
+  for (size_t i = index.size(); i-- > 0;) {
+    const int64_t extent = index[i];
+    index[i] = flat % extent;
+    flat /= extent;
+  }
+  return sizes_text(index.data(), t.dim());
+}
+
+}  // namespace
+
+Tensor on_host(const Tensor& t) {
+  if (t.is_cpu()) return as_contiguous(t);
+  const torch::stable::Device host(torch::headeronly::DeviceType::CPU);
+  Tensor copy = torch::stable::empty(t.sizes(), t.scalar_type(), {}, host);
+  torch::stable::copy_(copy, t, false);
+  return copy;
+}
+
+void check_range(const char* op, const char* argument, const Tensor& q, int64_t bits) {
+  if (bits == 8 || q.numel() == 0) return;  // int8 cannot leave it
+  const int low = -(1 << (bits - 1)), high = -low - 1;
+  const Tensor host = on_host(q);
+  const auto* values = static_cast<const int8_t*>(host.const_data_ptr());
+  const auto* end = values + host.numel();
+  const auto* found =
+      std::find_if(values, end, [low, high](int8_t x) { return x < low || x > high; });
+  if (found == end) return;
+  wrong_value(op, {argument, joined("be in ", low, "..", high, " for bits=", bits),
+                   joined(static_cast<int>(*found), " at index ", index_text(q, found - values)),
+                   "", "clamp it, or pack with bits=8"});
+}
+
+}  // namespace mixed_gemm

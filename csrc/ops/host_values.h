@@ -1,0 +1,14 @@
+// Values that a check has to read. On a device this waits for it.
+#pragma once
+#include "ops/torch_stable.h"
+
+namespace mixed_gemm {
+
+// Refuses int8 values of any shape outside the range of `bits`; the text has the first of them and
+// its index. Waits for the device, see on_host().
+void check_range(const char* op, const char* argument, const Tensor& q, int64_t bits);
+
+// Contiguous, on the CPU. A tensor on a device is copied, so this waits for the device.
+Tensor on_host(const Tensor& t);
+
+}  // namespace mixed_gemm

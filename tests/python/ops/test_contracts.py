@@ -1,0 +1,121 @@
+"""The contracts as Python has them (mixed_gemm/ops/contract.py), where the refusals of the ops in
+test_error_types.py do not reach.
+"""
+
+from __future__ import annotations
+
+import resource
+from typing import Any
+
+import pytest
+import torch
+from support.op_calls import CALLS, raw
+from torch import Tensor
+from torch._dynamo.backends.common import aot_autograd
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+import mixed_gemm
+from mixed_gemm.ops.contract import contracts
+
+# Bound by a rule that is a function.
+BOUND_IN_C = {("gptq_repack", "K")}
+
+
+def test_every_symbol_is_bound() -> None:
+    """One that is not has no value: a shape would be compared with garbage."""
+    loose = {
+        (name, symbol)
+        for name, contract in contracts().items()
+        for symbol in contract.used
+        if symbol not in contract.symbols
+    }
+    assert loose == BOUND_IN_C
+
+
+def test_the_arguments_are_those_of_the_schema() -> None:
+    for name, contract in contracts().items():
+        schema = getattr(torch.ops.mixed_gemm, name).default._schema
+        assert list(contract.arguments) == [x.name for x in schema.arguments], name
+
+
+def test_a_size_that_depends_on_data_is_left_to_the_run() -> None:
+    with FakeTensorMode(shape_env=ShapeEnv()) as mode:
+        mask = mode.from_tensor(torch.ones(3, dtype=torch.bool))
+        given = {
+            key: mode.from_tensor(x) if isinstance(x, Tensor) else x
+            for key, x in CALLS["fpA_intB_gemm"]().items()
+        }
+        rows = torch.nonzero(mask).shape[0]
+        given["a"] = given["a"].new_empty((rows, 95))  # K that no kernel takes beside b_packed
+        assert raw("fpA_intB_gemm", given).shape[1] == 72
+
+
+def test_a_description_is_checked_as_it_is_written() -> None:
+    contract = contracts()["quantize_fp8"]
+    a = torch.zeros(2, 3, device="meta")
+    contract.check({"a": a, "block_size": None})
+    with pytest.raises(mixed_gemm.ops.errors.ArgumentValueError, match=r"at least 1, got -1$"):
+        contract.check({"a": a, "block_size": -1})
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def test_texts_of_a_call_are_freed() -> None:
+    given: dict[str, Any] = {**CALLS["fpA_intB_gemm"](), "activation": "x" * 2**24}
+    peaks = []
+    for _ in range(24):
+        with pytest.raises(RuntimeError, match="activation must be one of"):
+            raw("fpA_intB_gemm", given)
+        peaks.append(_peak())
+    assert peaks[-1] - peaks[3] < 128 * 1024  # KiB; 20 texts have 320 MiB
+
+
+@pytest.fixture
+def float8_in_torch(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """``scaled_mm`` with scales of blocks that torch runs, as on GPUs without a kernel."""
+    monkeypatch.setattr("mixed_gemm.ops.scaled.blocks_route_to_torch", lambda *_: True)
+    a, scale_a = mixed_gemm.ops.quantize_fp8(torch.randn(3, 64), block_size=32)
+    weight = torch.randn(40, 64).to(torch.float8_e4m3fn)
+    return {
+        "a": a,
+        "b": weight.t(),
+        "scale_a": scale_a,
+        "scale_b": torch.rand(2, 2),
+        "out_dtype": torch.float32,
+        "block_size": (32, 32),
+    }
+
+
+def test_what_torch_multiplies_is_checked_and_leaves_no_op_in_a_graph(
+    float8_in_torch: dict[str, Any],
+) -> None:
+    graphs: list[str] = []
+
+    def keep(graph: torch.fx.GraphModule, _: Any) -> torch.fx.GraphModule:
+        graphs.append(graph.code)
+        return graph
+
+    def run(x: Tensor) -> Tensor:
+        return mixed_gemm.ops.scaled_mm(**{**float8_in_torch, "a": x})
+
+    compiled = torch.compile(run, fullgraph=True, backend=aot_autograd(fw_compiler=keep))
+    a = float8_in_torch["a"]
+    torch.testing.assert_close(compiled(a), run(a))
+    assert len(graphs) == 1
+    assert "mixed_gemm" not in graphs[0]
+    assert "meta" not in graphs[0]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_torch_multiplies_is_refused_in_the_words_of_the_op(
+    float8_in_torch: dict[str, Any], compiled: bool
+) -> None:
+    bad = {**float8_in_torch, "scale_b": torch.rand(2, 3)}
+    run: Any = mixed_gemm.ops.scaled_mm
+    if compiled:
+        run = torch.compile(run, fullgraph=True, backend="eager")
+    with pytest.raises(RuntimeError, match=r"scale_b must be \(ceil\(N/block_size\[0\]\), ceil"):
+        run(**bad)
