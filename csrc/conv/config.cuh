@@ -1,4 +1,4 @@
-// One compiled convolution as a type: element, weight bits, scale mode and a row of
+// One compiled convolution as a type: element, weight type, scale mode and a row of
 // kConvTileConfigs.
 #pragma once
 #include "conv/config.h"
@@ -11,7 +11,7 @@ struct ConvTiles {
   static constexpr bool kOffsetsPerChannel = false;  // scales are never per channel here
 };
 
-template <typename Element, int kBits, ScaleMode kMode, int kRow>
-using ConvConfig = GemmConfig<Element, kBits, kMode, kRow, ConvTiles>;
+template <typename Element, typename Weight, ScaleMode kMode, int kRow>
+using ConvConfig = GemmConfig<Element, Weight, kMode, kRow, ConvTiles>;
 
 }  // namespace mixed_gemm

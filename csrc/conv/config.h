@@ -21,8 +21,8 @@ constexpr int conv_blocks_per_sm(const TileConfig& t, ScaleMode mode) {
   return has_zeros(mode) ? 8 * 32 / num_threads(t) : t.min_blocks;
 }
 
-constexpr int conv_smem_bytes(const TileConfig& t, int bits, ScaleMode mode) {
-  return smem_bytes(t, bits, mode) + t.m * kConvRowBytes;
+constexpr int conv_smem_bytes(const TileConfig& t, WeightType weight, ScaleMode mode) {
+  return smem_bytes(t, weight, mode) + t.m * kConvRowBytes;
 }
 
 // Three modes are compiled: the scales of one block of channels serve as coarse ones, and a fine

@@ -67,7 +67,7 @@ double split_us(const Choice& c, const GemmProblem& gemm, const DeviceInfo& d) {
 double predict_implicit_us(const Choice& c, const ConvProblem& p, const DeviceInfo& d) {
   const GemmProblem gemm = gemm_of(p);
   const TileConfig& t = kConvTileConfigs[c.row];
-  const ScaleMode mode = conv_scale_mode(gemm.scheme.zero_mode, p.block_size, p.shape.in_c,
+  const ScaleMode mode = conv_scale_mode(gemm.scheme.scales.zeros, p.block_size, p.shape.in_c,
                                          channels_per_tap(p.shape.in_c));
   const double tiles = static_cast<double>(ceil_div(gemm.m, t.m)) * ceil_div(gemm.n, t.n);
   const double k_tiles = static_cast<double>(ceil_div(gemm.k, kTileK)), sms = d.sm_count;

@@ -51,7 +51,7 @@ typename ConvGemm<Config>::Params conv_params(const ConvProblem& p, const Work& 
 template <typename Config>
 int launch_conv(const ConvProblem& p, const Work& work) {
   constexpr int kSmemBytes = sizeof(typename ConvGemm<Config>::SharedStorage);
-  static_assert(kSmemBytes == conv_smem_bytes(Config::kTile, Config::kBits, Config::kMode),
+  static_assert(kSmemBytes == conv_smem_bytes(Config::kTile, Config::Weight::kType, Config::kMode),
                 "why_not filters by conv_smem_bytes()");
   const auto params = conv_params<Config>(p, work);
   // 1.0 to 1.3 us less behind a kernel that lets it start, whatever the grid; 0.5 us more behind
@@ -63,14 +63,14 @@ int launch_conv(const ConvProblem& p, const Work& work) {
 }
 
 // One launcher per row of kConvTileConfigs.
-template <typename Element, int kBits, ScaleMode kMode, int... kRows>
-constexpr std::array<ConvLaunch, kNumConvTileConfigs> conv_launchers(
+template <typename Element, typename Weight, ScaleMode kMode, int... kRows>
+constexpr std::array<ConvLaunch, kNumConvTileConfigs> conv_row_launchers(
     std::integer_sequence<int, kRows...>) {
-  return {launch_conv<ConvConfig<Element, kBits, kMode, kRows>>...};
+  return {launch_conv<ConvConfig<Element, Weight, kMode, kRows>>...};
 }
 
-template <typename Element, int kBits, ScaleMode kMode>
-constexpr auto kConvLaunchers =
-    conv_launchers<Element, kBits, kMode>(std::make_integer_sequence<int, kNumConvTileConfigs>());
+template <typename Element, typename Weight, ScaleMode kMode>
+constexpr auto kConvLaunchers = conv_row_launchers<Element, Weight, kMode>(
+    std::make_integer_sequence<int, kNumConvTileConfigs>());
 
 }  // namespace mixed_gemm

@@ -20,7 +20,7 @@ Status zero(void* p, int64_t bytes, void* stream, const char* what) {
 
 Status ImplicitGemm::run(const Choice& c, const ConvProblem& problem, const RunContext& context) {
   const GemmProblem gemm = gemm_of(problem);
-  const ScaleMode mode = conv_scale_mode(gemm.scheme.zero_mode, problem.block_size,
+  const ScaleMode mode = conv_scale_mode(gemm.scheme.scales.zeros, problem.block_size,
                                          problem.shape.in_c, channels_per_tap(problem.shape.in_c));
   ConvProblem p = problem;
   Status status =
@@ -36,7 +36,7 @@ Status ImplicitGemm::run(const Choice& c, const ConvProblem& problem, const RunC
   status = share_out(c, kConvTileConfigs[c.row], gemm.m, gemm.n, ceil_div(gemm.k, kTileK), context,
                      work);
   if (!status.ok()) return status;
-  status = cuda_status(conv_launchers(p.element, p.bits, mode)[c.row](p, work),
+  status = cuda_status(conv_launchers(p.element, p.weight, mode)[c.row](p, work),
                        "launching the convolution");
   if (!status.ok()) return status;
   return reduce_partials(work, {p.element, gemm.m, gemm.n, nullptr, p.bias, p.activation, p.d},

@@ -19,7 +19,7 @@ TileUse tile_use(const Choice& c, const ConvProblem& p) {
   const ZeroMode zero_mode = p.offsets == nullptr ? ZeroMode::kNone : ZeroMode::kAdd;
   const ScaleMode mode =
       conv_scale_mode(zero_mode, p.block_size, p.shape.in_c, channels_per_tap(p.shape.in_c));
-  return {tile, conv_smem_bytes(tile, p.bits, mode)};
+  return {tile, conv_smem_bytes(tile, p.weight, mode)};
 }
 
 std::string why_not(const Choice& c, const ConvProblem& p, const DeviceInfo& device) {

@@ -6,13 +6,15 @@
 
 namespace mixed_gemm {
 
-template <ElementType kElement, int kBits>
-const ConvLaunchers& conv_launchers(ScaleMode mode) {
+template <ElementType kElement, WeightType kWeight>
+const ConvKernels::Launchers& ConvKernels::launchers(int mode) {
   using Element = typename CutlassElement<kElement>::Type;
-  static constexpr ConvLaunchers kTable[] = {kConvLaunchers<Element, kBits, ScaleMode::kCoarse>,
-                                             kConvLaunchers<Element, kBits, ScaleMode::kCoarseZero>,
-                                             kConvLaunchers<Element, kBits, ScaleMode::kFineZero>};
-  return kTable[mode == ScaleMode::kCoarse ? 0 : mode == ScaleMode::kCoarseZero ? 1 : 2];
+  using Weight = WeightOf<kWeight>;
+  static constexpr Launchers kTable[] = {kConvLaunchers<Element, Weight, ScaleMode::kCoarse>,
+                                         kConvLaunchers<Element, Weight, ScaleMode::kCoarseZero>,
+                                         kConvLaunchers<Element, Weight, ScaleMode::kFineZero>};
+  const auto of = static_cast<ScaleMode>(mode);
+  return kTable[of == ScaleMode::kCoarse ? 0 : of == ScaleMode::kCoarseZero ? 1 : 2];
 }
 
 }  // namespace mixed_gemm

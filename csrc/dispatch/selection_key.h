@@ -21,8 +21,9 @@ inline auto selection_key(const DeviceInfo& device) {
 inline auto selection_key(const GemmProblem& problem) {
   const auto& [m, n, k, element, scheme, activation, a, a_stride, b_packed, scales, zeros,
                scale_stride, bias, pre_scale, d] = problem;
-  const auto& [bits, group_size, zero_mode] = scheme;
-  return std::tuple(m, n, k, element, bits, group_size, zero_mode, activation, a_stride,
+  const auto& [weight, scale_form] = scheme;
+  const auto& [scale_type, group, zero_mode] = scale_form;
+  return std::tuple(m, n, k, element, weight, scale_type, group, zero_mode, activation, a_stride,
                     scale_stride, bias != nullptr, pre_scale != nullptr);
 }
 
@@ -35,10 +36,10 @@ inline auto selection_key(const ConvShape& shape) {
 
 // Strides of images are left out: whatever they are, a kernel gets dense channels-last pixels.
 inline auto selection_key(const ConvProblem& problem) {
-  const auto& [shape, element, bits, block_size, activation, input, input_strides, weight_packed,
+  const auto& [shape, element, weight, block_size, activation, input, input_strides, weight_packed,
                scales, offsets, scale_stride, bias, d, d_strides, d_channels_last] = problem;
   return std::tuple_cat(selection_key(shape),
-                        std::tuple(element, bits, block_size, activation, offsets != nullptr,
+                        std::tuple(element, weight, block_size, activation, offsets != nullptr,
                                    scale_stride, bias != nullptr, d_channels_last));
 }
 

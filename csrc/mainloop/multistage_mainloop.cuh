@@ -30,7 +30,7 @@ class MultistageMainloop {
   static constexpr int kOffsetScales = kOffsetB + WeightCopy<Config>::kStageBytes;
   static constexpr int kStageBytes = kOffsetScales + (kScaled ? CopyScales::kStageBytes : 0);
   static constexpr int kRing = ActivationFragment<Config>::kRing;
-  static_assert(kStageBytes == stage_bytes(Config::kTile, Config::kBits, Config::kMode),
+  static_assert(kStageBytes == stage_bytes(Config::kTile, Config::Weight::kType, Config::kMode),
                 "mainloop/multistage_stage.h must know the real stage size");
 
   using Element = typename Config::Element;
@@ -160,7 +160,7 @@ class MultistageMainloop {
 
   // The words and scales of `step`, where it begins new ones.
   __device__ void refill_weights(int read_stage, int step) {
-    constexpr int kSteps = kStepsPerWord<Config::kBits>;
+    constexpr int kSteps = kStepsPerWord<typename Config::Weight>;
     const uint8_t* stage = smem_ + read_stage * kStageBytes;
     if (step % kSteps == 0)
       b_.load(stage + (lane_b_ ^ WeightFragment<Config>::block_xor(step / kSteps)));

@@ -43,12 +43,12 @@ constexpr ScaleMode compiled_mode(const TileConfig& t, ScaleMode mode) {
 }
 
 constexpr ScaleMode scale_mode(const QuantScheme& scheme, int64_t k) {
-  const bool zeros = scheme.zero_mode != ZeroMode::kNone;
-  const bool one_group = scheme.group_size >= k;
+  const bool zeros = scheme.scales.zeros != ZeroMode::kNone;
+  const bool one_group = scheme.scales.group >= k;
   if (one_group && !zeros) return ScaleMode::kPerChannel;
-  if (one_group || scheme.group_size % kTileK == 0)
+  if (one_group || scheme.scales.group % kTileK == 0)
     return zeros ? ScaleMode::kCoarseZero : ScaleMode::kCoarse;
-  if (scheme.group_size % (kTileK / 2) == 0) {
+  if (scheme.scales.group % (kTileK / 2) == 0) {
     return zeros ? ScaleMode::kHalfZero : ScaleMode::kHalf;
   }
   return zeros ? ScaleMode::kFineZero : ScaleMode::kFine;
@@ -68,12 +68,12 @@ constexpr bool stages_zeros(const TileConfig& t, ScaleMode mode) {
 
 // Bytes of one pipeline stage: A, packed B, scale rows, zero rows. The mainloop asserts that it
 // uses just these.
-constexpr int stage_bytes(const TileConfig& t, int bits, ScaleMode mode) {
-  return t.m * kTileK * 2 + t.n * kTileK * bits / 8 +
+constexpr int stage_bytes(const TileConfig& t, WeightType weight, ScaleMode mode) {
+  return t.m * kTileK * 2 + t.n * kTileK * bits_of(weight) / 8 +
          scale_rows(compiled_mode(t, mode)) * t.n * 2 * (stages_zeros(t, mode) ? 2 : 1);
 }
-constexpr int smem_bytes(const TileConfig& t, int bits, ScaleMode mode) {
-  return t.k_warps * num_stages(t, bits) * stage_bytes(t, bits, mode) + kMaxWarps * 4;
+constexpr int smem_bytes(const TileConfig& t, WeightType weight, ScaleMode mode) {
+  return t.k_warps * num_stages(t, weight) * stage_bytes(t, weight, mode) + kMaxWarps * 4;
 }
 
 }  // namespace mixed_gemm

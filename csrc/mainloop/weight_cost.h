@@ -19,13 +19,13 @@ struct ConversionWork {
 template <typename Mode>
 double conversion_work(const GemmProblem& p, Mode mode, bool fine, const ConversionWork& work) {
   return (mode == Mode::kPerChannel ? work.no_scale : 1.0) * (has_zeros(mode) ? work.zero : 1.0) *
-         (fine ? work.fine : 1.0) * (p.scheme.bits == 8 ? work.int8 : 1.0);
+         (fine ? work.fine : 1.0) * (bits_of(p.scheme.weight) > 4 ? work.int8 : 1.0);
 }
 
 inline double weight_bytes(const GemmProblem& p) {
   const double scale_bytes =
-      2.0 * num_groups(p) * p.n * (p.scheme.zero_mode == ZeroMode::kNone ? 1 : 2);
-  return static_cast<double>(p.n) * p.k * p.scheme.bits / 8 + scale_bytes;
+      2.0 * num_groups(p) * p.n * (p.scheme.scales.zeros == ZeroMode::kNone ? 1 : 2);
+  return static_cast<double>(p.n) * p.k * bits_of(p.scheme.weight) / 8 + scale_bytes;
 }
 
 // The second kernel of a parallel split.

@@ -1,4 +1,4 @@
-// One compiled multistage GEMM as a type: element, weight bits, scale mode and a row of
+// One compiled multistage GEMM as a type: element, weight type, scale mode and a row of
 // kTileConfigs.
 #pragma once
 #include "mainloop/gemm_config.cuh"
@@ -11,7 +11,7 @@ struct MultistageTiles {
   static constexpr bool kOffsetsPerChannel = true;
 };
 
-template <typename Element, int kBits, ScaleMode kMode, int kRow>
-using MultistageConfig = GemmConfig<Element, kBits, kMode, kRow, MultistageTiles>;
+template <typename Element, typename Weight, ScaleMode kMode, int kRow>
+using MultistageConfig = GemmConfig<Element, Weight, kMode, kRow, MultistageTiles>;
 
 }  // namespace mixed_gemm

@@ -45,9 +45,9 @@ double k_tile_us(const TileConfig& t, const GemmProblem& p, const DeviceInfo& d,
   const double multiply = (2.0 * t.m * t.n * kTileK * resident / mma_rate +
                            converted / kConvertedPerUs + kWarpTileUs * warps) /
                           std::min(1.0, warps / kWarpsForPeak);
-  const double b_bytes = stage_bytes(t, p.scheme.bits, mode) - t.m * kTileK * 2;
+  const double b_bytes = stage_bytes(t, p.scheme.weight, mode) - t.m * kTileK * 2;
   const double stream = b_bytes * resident * active_sms / (d.dram_gb_per_s * kGemmDramShare * 1e3);
-  const double wait = kDramLatencyUs / (num_stages(t, p.scheme.bits) - 1);
+  const double wait = kDramLatencyUs / (num_stages(t, p.scheme.weight) - 1);
   const double longest = std::max({multiply, stream, wait});
   return longest + kOverlapLoss * (multiply + stream + wait - longest);
 }
@@ -57,7 +57,7 @@ double k_tile_us(const TileConfig& t, const GemmProblem& p, const DeviceInfo& d,
 double predict_multistage_us(const Choice& c, const GemmProblem& p, const DeviceInfo& d) {
   const TileConfig& t = kTileConfigs[c.row];
   const ScaleMode mode = scale_mode(p.scheme, p.k);
-  const int per_sm = blocks_per_sm(t, smem_bytes(t, p.scheme.bits, mode), d);
+  const int per_sm = blocks_per_sm(t, smem_bytes(t, p.scheme.weight, mode), d);
   const double tiles = static_cast<double>(ceil_div(p.m, t.m)) * ceil_div(p.n, t.n);
   const double k_tiles = static_cast<double>(ceil_div(p.k, kTileK));
   if (c.split == SplitK::kStreamK) {

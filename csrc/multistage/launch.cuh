@@ -31,7 +31,7 @@ MixedGemmParams<Config> kernel_params(const GemmProblem& p, const Work& work) {
        e.n,
        {cutlass::FastDivmod(scale_rows_per_group), e.groups}},
       k_tiles,
-      p.scheme.zero_mode};
+      p.scheme.scales.zeros};
   const bool in_epilogue = Config::kMode == ScaleMode::kPerChannel;
   params.output.output = {in_epilogue ? scales : nullptr, static_cast<const Element*>(p.bias),
                           static_cast<Element*>(p.d), e.n, p.activation};
@@ -57,7 +57,7 @@ int launch_plain(const GemmProblem& p, const Work& work) {
   if constexpr (includes(Config::kTile.plain, Config::kMode)) {
     using Gemm = PlainGemm<Config>;
     constexpr int kSmemBytes = sizeof(typename Gemm::Kernel::SharedStorage);
-    static_assert(kSmemBytes <= smem_bytes(Config::kTile, Config::kBits, Config::kMode),
+    static_assert(kSmemBytes <= smem_bytes(Config::kTile, Config::Weight::kType, Config::kMode),
                   "why_not filters by smem_bytes()");
     const KernelExtents e = kernel_extents(p);
     const auto params = plain_params<typename Gemm::Kernel>(
@@ -70,7 +70,7 @@ int launch_plain(const GemmProblem& p, const Work& work) {
 template <typename Config>
 int launch(const GemmProblem& p, const Work& work) {
   constexpr int kSmemBytes = sizeof(typename MixedGemm<Config, SplitCode::kAll>::SharedStorage);
-  static_assert(kSmemBytes == smem_bytes(Config::kTile, Config::kBits, Config::kMode),
+  static_assert(kSmemBytes == smem_bytes(Config::kTile, Config::Weight::kType, Config::kMode),
                 "why_not filters by smem_bytes()");
   constexpr int kRows = scale_rows(Config::kMode);
   if (!scales_fit(p, has_zeros(Config::kMode), kRows > 0 ? kTileK / kRows : 0)) {
@@ -83,15 +83,12 @@ int launch(const GemmProblem& p, const Work& work) {
   return launch_kernel(mixed_gemm_kernel_for<Config>(work.split), shape, params);
 }
 
-template <typename Element, int kBits, ScaleMode kMode, int... kRows>
-constexpr std::array<GemmLaunch, kNumTileConfigs> launchers(std::integer_sequence<int, kRows...>) {
-  return {launch<
-      MultistageConfig<Element, kBits, compiled_mode(kTileConfigs[kRows], kMode), kRows>>...};
-}
-
 // One launcher per row of kTileConfigs.
-template <typename Element, int kBits, ScaleMode kMode>
-constexpr auto kLaunchers =
-    launchers<Element, kBits, kMode>(std::make_integer_sequence<int, kNumTileConfigs>());
+template <typename Element, typename Weight, ScaleMode kMode, int... kRows>
+constexpr std::array<GemmLaunch, kNumTileConfigs> row_launchers(
+    std::integer_sequence<int, kRows...>) {
+  return {launch<
+      MultistageConfig<Element, Weight, compiled_mode(kTileConfigs[kRows], kMode), kRows>>...};
+}
 
 }  // namespace mixed_gemm

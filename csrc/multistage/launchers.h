@@ -1,4 +1,4 @@
-// The launcher of each row of kTileConfigs as plain function pointers, by [element][bits][mode].
+// The launcher of each row of kTileConfigs as plain function pointers.
 #pragma once
 #include <array>
 
@@ -8,13 +8,25 @@
 
 namespace mixed_gemm {
 
-using TileLaunchers = std::array<GemmLaunch, kNumTileConfigs>;
+// How instantiation files offer their kernels, those of modes with one row of scales a k-tile and
+// those with several in files of their own. ElementType instead of CUTLASS's types: what calls this
+// compiles without CUTLASS.
+struct MultistageKernels {
+  using Launchers = std::array<GemmLaunch, kNumTileConfigs>;
+  static constexpr bool has(WeightType weight) { return weight_info(weight).is_integer; }
 
-// How an instantiation file offers its kernels. ElementType instead of CUTLASS's types: what calls
-// this compiles without CUTLASS.
-template <ElementType kElement, int kBits, ScaleMode kMode>
-const TileLaunchers& tile_launchers();
+  template <ElementType kElement, WeightType kWeight, bool kSeveralRows>
+  static const Launchers& launchers_of_part(int mode);
 
-const TileLaunchers& multistage_launchers(ElementType element, int bits, ScaleMode mode);
+  template <ElementType kElement, WeightType kWeight>
+  static const Launchers& launchers(int mode) {
+    return scale_rows(static_cast<ScaleMode>(mode)) > 1
+               ? launchers_of_part<kElement, kWeight, true>(mode)
+               : launchers_of_part<kElement, kWeight, false>(mode);
+  }
+};
+
+const MultistageKernels::Launchers& multistage_launchers(ElementType element, WeightType weight,
+                                                         ScaleMode mode);
 
 }  // namespace mixed_gemm

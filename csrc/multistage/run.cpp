@@ -16,7 +16,7 @@ Status Multistage::run(const Choice& c, const GemmProblem& problem, const RunCon
   Work work;
   status = share_out(c, tile, p.m, p.n, ceil_div(p.k, work_step_k(tile)), context, work);
   if (!status.ok()) return status;
-  status = cuda_status(multistage_launchers(p.element, p.scheme.bits, mode)[c.row](p, work),
+  status = cuda_status(multistage_launchers(p.element, p.scheme.weight, mode)[c.row](p, work),
                        "launching the GEMM");
   if (!status.ok()) return status;
   const void* in_epilogue = mode == ScaleMode::kPerChannel ? p.scales : nullptr;

@@ -16,7 +16,7 @@ bool parse(const std::string& name, Choice& c) { return parse_tile_choice(name, 
 
 TileUse tile_use(const Choice& c, const GemmProblem& p) {
   const TileConfig& tile = kTileConfigs[c.row];
-  return {tile, smem_bytes(tile, p.scheme.bits, scale_mode(p.scheme, p.k))};
+  return {tile, smem_bytes(tile, p.scheme.weight, scale_mode(p.scheme, p.k))};
 }
 
 std::string why_not(const Choice& c, const GemmProblem& p, const DeviceInfo& device) {

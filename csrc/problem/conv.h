@@ -62,7 +62,7 @@ struct ImageStrides {
 struct ConvProblem {
   ConvShape shape;
   ElementType element = ElementType::kFloat16;
-  int bits = 4;            // 4 or 8, signed
+  WeightType weight = WeightType::kInt4;
   int64_t block_size = 0;  // channels that share a scale; one block is in_c itself, never -1
   Activation activation = Activation::kIdentity;
 
@@ -118,7 +118,7 @@ struct ConvInt8Problem {
 std::string why_not_conv_shape(const ConvShape& shape);
 
 // why_not_conv_shape, and what the weights add. Empty: accepted.
-std::string why_not_conv(const ConvShape& shape, int64_t bits, int64_t block_size);
+std::string why_not_conv(const ConvShape& shape, int64_t block_size);
 std::string why_not_conv_int8(const ConvShape& shape);
 
 // The convolution as a GEMM, for what only depends on sizes and scheme: tensors are null.

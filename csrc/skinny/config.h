@@ -60,7 +60,7 @@ constexpr bool skinny_splits(const SkinnyConfig& t) { return t.n_tiles > 1; }
 constexpr int kMaxSkinnyCluster = 4;  // blocks; the first one has room for the others' sums
 
 // K of one iteration of a warp: 4 lanes of a quad, 16 bytes of weights each.
-constexpr int skinny_iteration_k(int bits) { return 4 * 128 / bits; }
+constexpr int skinny_iteration_k(WeightType weight) { return 4 * 128 / bits_of(weight); }
 
 constexpr int kNumSkinnyModes = 11;
 constexpr bool has_zeros(SkinnyMode mode) {
@@ -74,8 +74,8 @@ constexpr bool scales_halves(const SkinnyConfig& t) { return t.m_tiles == 1; }
 // There the 8 columns of an mma stand for 2 tokens with each of the 4 lanes' groups. (Two mma for 4
 // tokens were slower than scaling weights; a quarter of int8 is 16 k, and hardly a group.)
 constexpr int kQuarterTokens = 2;
-constexpr bool scales_quarters(const SkinnyConfig& t, int bits) {
-  return bits == 4 && t.m_tiles == 1;
+constexpr bool scales_quarters(const SkinnyConfig& t, WeightType weight) {
+  return bits_of(weight) <= 4 && t.m_tiles == 1;
 }
 // Warps that an SM is to hold, by mma tiles of a warp. weight: 0 to 2, how many registers the scale
 // mode takes beside those of the tiles.
@@ -90,19 +90,19 @@ constexpr bool stages_scales(const SkinnyConfig& t, SkinnyMode mode) {
 }
 constexpr SkinnyMode skinny_mode(const SkinnyConfig& t, const QuantScheme& scheme, int64_t m,
                                  int64_t k) {
-  const bool one = scheme.group_size >= k, zeros = scheme.zero_mode != ZeroMode::kNone;
-  const bool adds = scheme.zero_mode == ZeroMode::kAdd;  // scaled weights only
-  const auto fits = [&](int64_t part) { return !adds && (one || scheme.group_size % part == 0); };
-  const int iteration = skinny_iteration_k(scheme.bits);
+  const bool one = scheme.scales.group >= k, zeros = scheme.scales.zeros != ZeroMode::kNone;
+  const bool adds = scheme.scales.zeros == ZeroMode::kAdd;  // scaled weights only
+  const auto fits = [&](int64_t part) { return !adds && (one || scheme.scales.group % part == 0); };
+  const int iteration = skinny_iteration_k(scheme.weight);
   if (one && !zeros) return SkinnyMode::kPerChannel;
   if (fits(iteration)) return zeros ? SkinnyMode::kCoarseZero : SkinnyMode::kCoarse;
   if (scales_halves(t) && fits(iteration / 2)) {
     return zeros ? SkinnyMode::kHalfZero : SkinnyMode::kHalf;
   }
-  if (scales_quarters(t, scheme.bits) && fits(iteration / 4) && m <= kQuarterTokens) {
+  if (scales_quarters(t, scheme.weight) && fits(iteration / 4) && m <= kQuarterTokens) {
     return zeros ? SkinnyMode::kQuarterZero : SkinnyMode::kQuarter;
   }
-  if (one || scheme.group_size % (iteration / 4) == 0) {
+  if (one || scheme.scales.group % (iteration / 4) == 0) {
     return zeros ? SkinnyMode::kBlockZero : SkinnyMode::kBlock;
   }
   return zeros ? SkinnyMode::kFineZero : SkinnyMode::kFine;

@@ -49,8 +49,8 @@ double predict_skinny_us(const Choice& c, const GemmProblem& p, const DeviceInfo
   const double in_flight = resident * t.warps * t.n_tiles * 1024;
   const double memory_rate =
       d.dram_gb_per_s * 1e3 * kSkinnyDram / d.sm_count;  // bytes per us and SM
-  const double convert_rate =
-      kSkinnyConverted * std::min(1.0, resident * t.warps / 16) * p.scheme.bits / 8 / work;
+  const double convert_rate = kSkinnyConverted * std::min(1.0, resident * t.warps / 16) *
+                              bits_of(p.scheme.weight) / 8 / work;
   const double turn_us = kSkinnyLatencyUs + kSkinnyTileUs * tiles * work;
   const double rate = std::min({memory_rate, in_flight / turn_us, convert_rate});
   const double weights = share * weight_bytes(p) * m_blocks / blocks;

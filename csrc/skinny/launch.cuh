@@ -43,11 +43,11 @@ int launch_skinny(const GemmProblem& p, const Work& work) {
   params.n = e.n;
   params.k = e.k;
   params.k_tiles = static_cast<int>(ceil_div(e.k, kTileK));
-  params.octet_stride = 8 / WeightLayout<Config::kBits>::kInterleave * params.k_tiles *
-                        WeightLayout<Config::kBits>::kLineBytes;
+  params.octet_stride =
+      8 / WeightLayout<typename Config::Weight>::kInterleave * params.k_tiles * kLineBytes;
   params.share = static_cast<int>(
       ceil_div(ceil_div(e.k, Config::kIterationK), static_cast<int64_t>(work.slices)));
-  params.zero_mode = p.scheme.zero_mode;
+  params.zero_mode = p.scheme.scales.zeros;
   params.output = {Config::kScaled ? nullptr : scales, static_cast<const Element*>(p.bias),
                    static_cast<Element*>(p.d), e.n, p.activation};
   KernelLaunch shape;
@@ -67,7 +67,7 @@ int launch_skinny(const GemmProblem& p, const Work& work) {
 template <typename Config>
 constexpr GemmLaunch skinny_launcher() {
   if constexpr ((Config::kHalf && !scales_halves(Config::kRow)) ||
-                (Config::kQuarter && !scales_quarters(Config::kRow, Config::kBits)) ||
+                (Config::kQuarter && !scales_quarters(Config::kRow, Config::Weight::kType)) ||
                 (Config::kFine && Config::kGroupStepK == Config::kBlockK)) {
     return nullptr;
   } else {
@@ -75,10 +75,10 @@ constexpr GemmLaunch skinny_launcher() {
   }
 }
 
-template <typename Element, int kBits, SkinnyMode kMode, int... kRows>
+template <typename Element, typename Weight, SkinnyMode kMode, int... kRows>
 constexpr std::array<GemmLaunch, kNumSkinnyConfigs> skinny_row_launchers(
     std::integer_sequence<int, kRows...>) {
-  return {skinny_launcher<SkinnyGemmConfig<Element, kBits, kMode, kRows>>()...};
+  return {skinny_launcher<SkinnyGemmConfig<Element, Weight, kMode, kRows>>()...};
 }
 
 }  // namespace mixed_gemm

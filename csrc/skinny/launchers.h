@@ -1,4 +1,4 @@
-// The launcher of each row of kSkinnyConfigs as plain function pointers, by [element][bits][mode].
+// The launcher of each row of kSkinnyConfigs as plain function pointers.
 #pragma once
 #include <array>
 
@@ -7,13 +7,17 @@
 
 namespace mixed_gemm {
 
-using SkinnyLaunchers = std::array<GemmLaunch, kNumSkinnyConfigs>;
-
-const SkinnyLaunchers& skinny_launchers(ElementType element, int bits, SkinnyMode mode);
-
 // How an instantiation file offers its kernels. ElementType instead of CUTLASS's types: what calls
 // this compiles without CUTLASS.
-template <ElementType kElement, int kBits, SkinnyMode kMode>
-const SkinnyLaunchers& skinny_launchers();
+struct SkinnyKernels {
+  using Launchers = std::array<GemmLaunch, kNumSkinnyConfigs>;
+  static constexpr bool has(WeightType weight) { return weight_info(weight).is_integer; }
+
+  template <ElementType kElement, WeightType kWeight>
+  static const Launchers& launchers(int mode);
+};
+
+const SkinnyKernels::Launchers& skinny_launchers(ElementType element, WeightType weight,
+                                                 SkinnyMode mode);
 
 }  // namespace mixed_gemm

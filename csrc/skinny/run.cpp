@@ -22,7 +22,7 @@ Status Skinny::run(const Choice& c, const GemmProblem& problem, const RunContext
   work.slices = c.slices;
   work.early_start = context.device.early_start();
   work.stream = context.stream;
-  return cuda_status(skinny_launchers(p.element, p.scheme.bits, mode)[c.row](p, work),
+  return cuda_status(skinny_launchers(p.element, p.scheme.weight, mode)[c.row](p, work),
                      "launching the GEMM");
 }
 

@@ -3,18 +3,20 @@
 // instruction.
 #pragma once
 #include "cutlass/array.h"
+#include "dequant/folding_converter.h"
 #include "hopper/warp_roles.cuh"
 #include "mainloop/gemm_config.cuh"
 #include "wgmma/config.h"
 
 namespace mixed_gemm {
 
-template <typename Element_, int kBits_, WgmmaMode kMode_, int kRow>
+template <typename Element_, typename Weight_, WgmmaMode kMode_, int kRow>
 struct WgmmaConfig : WarpRoles<wgmma_blocks(kWgmmaTileConfigs[kRow], kMode_)> {
   using Element = Element_;
   using Format = typename FormatOf<Element>::Type;
-  using Layout = WeightLayout<kBits_>;
-  static constexpr int kBits = kBits_;
+  using Weight = Weight_;
+  using Layout = WeightLayout<Weight>;
+  using Converter = FoldingConverter<Format, Weight>;
   static constexpr WgmmaMode kMode = kMode_;
   static constexpr bool kScaled = kMode != WgmmaMode::kPerChannel;
   static constexpr bool kZeros = kMode == WgmmaMode::kScaledZero;
@@ -34,11 +36,11 @@ struct WgmmaConfig : WarpRoles<wgmma_blocks(kWgmmaTileConfigs[kRow], kMode_)> {
 
   // A k-tile in a stage of the pipeline: tokens, weights, scale rows, zero rows.
   static constexpr int kTokenBytes = kTile.m * kTileK * 2;
-  static constexpr int kWeightBytes = kTile.n * kTileK * kBits / 8;
+  static constexpr int kWeightBytes = kTile.n * kTileK * Weight::kBits / 8;
   static constexpr int kScaleRowBytes = kTile.n * 2;
   static constexpr int kScaleRows = kScaled ? max_wgmma_scale_rows(kTile) : 0;
   static constexpr int kScaleBytes = kScaleRows * kScaleRowBytes;
-  static constexpr int kKTileBytes = wgmma_k_tile_bytes(kTile, kBits, kMode);
+  static constexpr int kKTileBytes = wgmma_k_tile_bytes(kTile, Weight::kType, kMode);
   static constexpr int kStageBytes = kTile.k_tiles * kKTileBytes;
   static_assert(kTokenBytes + kWeightBytes + kScaleBytes * (kZeros ? 2 : 1) <= kKTileBytes, "");
 };

@@ -57,8 +57,8 @@ constexpr int kNumWgmmaTileConfigs = sizeof(kWgmmaTileConfigs) / sizeof(kWgmmaTi
 enum class WgmmaMode : int { kPerChannel, kScaled, kScaledZero };
 constexpr int kNumWgmmaModes = 3;
 constexpr WgmmaMode wgmma_mode(const QuantScheme& scheme, int64_t k) {
-  if (scheme.zero_mode != ZeroMode::kNone) return WgmmaMode::kScaledZero;
-  return scheme.group_size >= k ? WgmmaMode::kPerChannel : WgmmaMode::kScaled;
+  if (scheme.scales.zeros != ZeroMode::kNone) return WgmmaMode::kScaledZero;
+  return scheme.scales.group >= k ? WgmmaMode::kPerChannel : WgmmaMode::kScaled;
 }
 
 constexpr bool has_zeros(WgmmaMode mode) { return mode == WgmmaMode::kScaledZero; }
@@ -104,17 +104,17 @@ constexpr int wgmma_scale_rows(int64_t group_size, int64_t k) {
 // Up to 32 tokens a third loop has no registers (wgmma would be serialized, or spills).
 constexpr int max_wgmma_scale_rows(const TileConfig& t) { return t.scale_rows; }
 
-constexpr int wgmma_k_tile_bytes(const TileConfig& t, int bits, WgmmaMode mode) {
+constexpr int wgmma_k_tile_bytes(const TileConfig& t, WeightType weight, WgmmaMode mode) {
   const int scale_rows = mode == WgmmaMode::kPerChannel ? 0 : max_wgmma_scale_rows(t);
-  return static_cast<int>(round_up(
-      t.m * kTileK * 2 + t.n * kTileK * bits / 8 + scale_rows * t.n * 2 * (has_zeros(mode) ? 2 : 1),
-      kStageAlignment));
+  return static_cast<int>(round_up(t.m * kTileK * 2 + t.n * kTileK * bits_of(weight) / 8 +
+                                       scale_rows * t.n * 2 * (has_zeros(mode) ? 2 : 1),
+                                   kStageAlignment));
 }
-constexpr int wgmma_smem_bytes(const TileConfig& t, int bits, WgmmaMode mode) {
+constexpr int wgmma_smem_bytes(const TileConfig& t, WeightType weight, WgmmaMode mode) {
   // Behind the stages: barriers, and sums of tokens of a warp each (wgmma/fractional_zeros.cuh).
   const int sums = adds_fractional_zeros(t, mode) ? kWgmmaMultipliers * 4 * t.m * 4 : 0;
   const int barriers = 2 * 8 * t.stages;
-  return t.stages * t.k_tiles * wgmma_k_tile_bytes(t, bits, mode) +
+  return t.stages * t.k_tiles * wgmma_k_tile_bytes(t, weight, mode) +
          static_cast<int>(round_up(barriers + sums, kStageAlignment));
 }
 

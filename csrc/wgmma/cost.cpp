@@ -49,7 +49,7 @@ double predict_wgmma_us(const Choice& c, const GemmProblem& p, const DeviceInfo&
   const double multiply = 2.0 * t.m * t.n * kTileK * resident / (kWgmmaTflops * 1e6 / d.sm_count);
   const double convert = t.n * kTileK * conversion_work(p, mode, scale_rows(mode) > 1, kWork) /
                          kWgmmaConvertedPerUs * (kWgmmaAlone + (1 - kWgmmaAlone) * resident);
-  const double stream_us = t.n * kTileK * p.scheme.bits / 8.0 * resident *
+  const double stream_us = t.n * kTileK * bits_of(p.scheme.weight) / 8.0 * resident *
                            std::min<double>(d.sm_count, parts) /
                            (d.dram_gb_per_s * kWgmmaDram * 1e3);
   const double items = stream ? std::max(1.0, tiles / parts) : std::ceil(parts / slots);

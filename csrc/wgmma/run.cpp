@@ -18,7 +18,7 @@ Status Wgmma::run(const Choice& c, const GemmProblem& problem, const RunContext&
   status = share_out(c, tile, p.m, p.n, ceil_div(p.k, work_step_k(tile)), context, work);
   if (!status.ok()) return status;
   work.resident = context.device.sm_count * wgmma_blocks(tile, mode);
-  status = cuda_status(wgmma_launchers(p.element, p.scheme.bits, mode)[c.row](p, work),
+  status = cuda_status(wgmma_launchers(p.element, p.scheme.weight, mode)[c.row](p, work),
                        "launching the GEMM");
   if (!status.ok()) return status;
   const void* in_epilogue = mode == WgmmaMode::kPerChannel ? p.scales : nullptr;

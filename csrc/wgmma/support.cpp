@@ -16,14 +16,14 @@ bool parse(const std::string& name, Choice& c) { return parse_tile_choice(name, 
 
 TileUse tile_use(const Choice& c, const GemmProblem& p) {
   const TileConfig& tile = kWgmmaTileConfigs[c.row];
-  return {tile, wgmma_smem_bytes(tile, p.scheme.bits, wgmma_mode(p.scheme, p.k))};
+  return {tile, wgmma_smem_bytes(tile, p.scheme.weight, wgmma_mode(p.scheme, p.k))};
 }
 
 std::string why_not_scales(const TileConfig& tile, const GemmProblem& p) {
-  if (wgmma_scale_rows(p.scheme.group_size, p.k) <= max_wgmma_scale_rows(tile)) return "";
+  if (wgmma_scale_rows(p.scheme.scales.group, p.k) <= max_wgmma_scale_rows(tile)) return "";
   return "scales weights in halves of a k-tile: group_size must be a multiple of " +
          std::to_string(kTileK / max_wgmma_scale_rows(tile)) + ", got " +
-         std::to_string(p.scheme.group_size);
+         std::to_string(p.scheme.scales.group);
 }
 
 std::string why_not(const Choice& c, const GemmProblem& p, const DeviceInfo& device) {

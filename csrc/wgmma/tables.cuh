@@ -6,12 +6,19 @@
 
 namespace mixed_gemm {
 
-template <ElementType kElement, int kBits, WgmmaMode kMode>
-const WgmmaLaunchers& wgmma_launchers() {
-  using Element = typename CutlassElement<kElement>::Type;
-  static constexpr WgmmaLaunchers kTable = wgmma_row_launchers<Element, kBits, kMode>(
-      std::make_integer_sequence<int, kNumWgmmaTileConfigs>());
-  return kTable;
+template <typename Element, typename Weight, int... kModes>
+const WgmmaKernels::Launchers& wgmma_mode_launchers(int mode,
+                                                    std::integer_sequence<int, kModes...>) {
+  static constexpr WgmmaKernels::Launchers kTable[] = {
+      wgmma_row_launchers<Element, Weight, static_cast<WgmmaMode>(kModes)>(
+          std::make_integer_sequence<int, kNumWgmmaTileConfigs>())...};
+  return kTable[mode];
+}
+
+template <ElementType kElement, WeightType kWeight>
+const WgmmaKernels::Launchers& WgmmaKernels::launchers(int mode) {
+  return wgmma_mode_launchers<typename CutlassElement<kElement>::Type, WeightOf<kWeight>>(
+      mode, std::make_integer_sequence<int, kNumWgmmaModes>());
 }
 
 }  // namespace mixed_gemm

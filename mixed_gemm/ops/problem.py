@@ -1,6 +1,6 @@
 """The vocabulary of the quantization: bits, group size, zero mode, activation, and their rules.
 
-The names repeat csrc/core/quant_scheme.h; tests/python/reference/test_reference.py compares the
+The names repeat csrc/core/; tests/python/reference/test_reference.py compares the
 two. Scalar arguments are checked here, for modules and configurations before any op runs; the texts
 are those of csrc/problem/gemm.cpp.
 """

@@ -53,7 +53,7 @@ GemmProblem problem() {
   p.m = 8;
   p.n = p.k = 4096;
   p.element = ElementType::kFloat16;
-  p.scheme = {4, 128, ZeroMode::kNone};
+  p.scheme = integer_scheme(WeightType::kInt4, 128, ZeroMode::kNone);
   return p;
 }
 
@@ -85,7 +85,7 @@ TEST(Candidate, SkinnyModeFollowsBitsGroupsAndRows) {
                      sixteen = kSkinnyConfigs[4];
   const auto mode = [](const SkinnyConfig& t, int bits, int64_t group_size, int64_t m,
                        ZeroMode zero_mode = ZeroMode::kNone) {
-    return skinny_mode(t, {bits, group_size, zero_mode}, m, 4096);
+    return skinny_mode(t, integer_scheme(*integer_weight(bits), group_size, zero_mode), m, 4096);
   };
   EXPECT_EQ(mode(narrow, 4, 4096, 1), SkinnyMode::kPerChannel);
   EXPECT_EQ(mode(narrow, 4, 128, 1), SkinnyMode::kCoarse);
@@ -124,7 +124,9 @@ TEST(Candidate, ZeroPointsOfScaledSumsAreNotStaged) {
   const TileConfig sixteen = kTileConfigs[1], more = kTileConfigs[3],
                    slices = Tile(16, 64).warp(16, 64).stages(3).blocks(2).k_warps(8);
   const int row = 256 * 2;
-  const auto bytes = [](const TileConfig& t, ScaleMode mode) { return stage_bytes(t, 4, mode); };
+  const auto bytes = [](const TileConfig& t, ScaleMode mode) {
+    return stage_bytes(t, WeightType::kInt4, mode);
+  };
   EXPECT_TRUE(scales_sums(sixteen, ScaleMode::kCoarse));
   EXPECT_FALSE(scales_sums(sixteen, ScaleMode::kPerChannel));
   EXPECT_FALSE(scales_sums(sixteen, ScaleMode::kHalfZero));
@@ -138,7 +140,7 @@ TEST(Candidate, ZeroPointsOfScaledSumsAreNotStaged) {
 TEST(Candidate, ThirtyTwoTokensByWgmmaNeedGroupsOfHalfAKTile) {
   const auto with_groups = [](int64_t group_size, const char* name) {
     GemmProblem p = problem();
-    p.scheme.group_size = group_size;
+    p.scheme.scales.group = group_size;
     return why_not(*parse_config<GemmProblem>(name), p, device(90));
   };
   for (const int64_t group_size : {32, 64, 96, 4096}) {
@@ -153,10 +155,11 @@ TEST(Candidate, ThirtyTwoTokensByWgmmaNeedGroupsOfHalfAKTile) {
 
 TEST(Candidate, EveryWgmmaTileFitsAnSm) {
   for (const TileConfig& tile : kWgmmaTileConfigs) {
-    for (const int bits : {4, 8}) {
+    for (const WeightType weight : {WeightType::kInt4, WeightType::kInt8}) {
       for (int mode = 0; mode < kNumWgmmaModes; ++mode) {
-        EXPECT_LE(wgmma_smem_bytes(tile, bits, static_cast<WgmmaMode>(mode)), device(90).smem_bytes)
-            << tile.m << " x " << tile.n << ", " << bits << " bits, mode " << mode;
+        EXPECT_LE(wgmma_smem_bytes(tile, weight, static_cast<WgmmaMode>(mode)),
+                  device(90).smem_bytes)
+            << tile.m << " x " << tile.n << ", " << weight_info(weight).name << ", mode " << mode;
       }
     }
   }

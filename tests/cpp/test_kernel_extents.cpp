@@ -21,7 +21,7 @@ GemmProblem problem_of(int64_t k, int64_t group_size, ZeroMode zero_mode) {
   p.m = 1;
   p.n = 64;
   p.k = k;
-  p.scheme = {4, group_size, zero_mode};
+  p.scheme = integer_scheme(WeightType::kInt4, group_size, zero_mode);
   p.scales = &kNothing;
   p.zeros = zero_mode == ZeroMode::kNone ? nullptr : &kNothing;
   return p;
@@ -50,7 +50,7 @@ void for_all(const Check& check) {
 TEST(KernelExtents, StagesOfWgmmaHoldTheRowsThatTheirKernelCopies) {
   for_all([](const GemmProblem& p, const KernelExtents& e) {
     const StagedRows rows(e.group_size, e.k);
-    ASSERT_EQ(rows.of_tile, wgmma_scale_rows(p.scheme.group_size, p.k));
+    ASSERT_EQ(rows.of_tile, wgmma_scale_rows(p.scheme.scales.group, p.k));
   });
 }
 
@@ -59,7 +59,7 @@ TEST(KernelExtents, EveryPartOfKHasTheGroupOfTheProblem) {
     ASSERT_EQ(e.groups, num_groups(p));
     const int64_t steps_per_group = ceil_div(e.group_size, kMmaK);
     for (int64_t k = 0; k < p.k; k += kMmaK) {
-      ASSERT_EQ(k / kMmaK / steps_per_group, k / p.scheme.group_size) << k;
+      ASSERT_EQ(k / kMmaK / steps_per_group, k / p.scheme.scales.group) << k;
     }
   });
 }

@@ -18,13 +18,13 @@ EDITS = (
     Edit(
         "dispatch/selection_key.h",
         """
-  return std::tuple(m, n, k, element, bits, group_size, zero_mode, activation, a_stride,
+  return std::tuple(m, n, k, element, weight, scale_type, group, zero_mode, activation, a_stride,
                     scale_stride, bias != nullptr, pre_scale != nullptr);
 """,
         """
-  return std::tuple(m, n, k, element, bits, (MUTATED(KeyWithoutGroup) ? (0) : (group_size)),
-                    zero_mode, activation, a_stride, scale_stride, bias != nullptr,
-                    pre_scale != nullptr);
+  return std::tuple(m, n, k, element, weight, scale_type,
+                    (MUTATED(KeyWithoutGroup) ? (0) : (group)), zero_mode, activation, a_stride,
+                    scale_stride, bias != nullptr, pre_scale != nullptr);
 """,
     ),
     Edit(
@@ -59,14 +59,14 @@ EDITS = (
         """
   e.a_stride = p.m == 1 ? 0 : p.a_stride;
   e.groups = static_cast<int>(num_groups(p));
-  e.group_size = e.groups <= 1 ? e.k : static_cast<int>(p.scheme.group_size);
+  e.group_size = e.groups <= 1 ? e.k : static_cast<int>(p.scheme.scales.group);
 """,
         """
   e.a_stride = p.m == 1 ? 0 : MUTATED(LeadingDimension) ? p.k : p.a_stride;
   e.groups = static_cast<int>(num_groups(p));
   e.group_size = e.groups <= 1 && !MUTATED(RowsOfPaddedK)
                      ? e.k
-                     : static_cast<int>(p.scheme.group_size);
+                     : static_cast<int>(p.scheme.scales.group);
 """,
     ),
 )

@@ -30,7 +30,7 @@ void check_words(const char* op, const char* argument, const Tensor& t, const ch
 
 void check_extents(const char* op, int64_t m, int64_t n, int64_t k, int64_t group_size) {
   if (k == 0) wrong_value(op, {"qweight", "have rows", "K=0"});
-  const auto reasons = why_not_problem(m, n, k, 4, group_size);
+  const auto reasons = why_not_problem(m, n, k, group_size);
   if (!reasons.empty()) refuse(ErrorKind::kValue, op, reasons.front());
 }
 

@@ -9,6 +9,7 @@
 #include "problem/conv.h"
 #include "problem/extents.h"
 #include "problem/gemm.h"
+#include "problem/integer_bits.h"
 #include "problem/scaled_mm.h"
 
 namespace mixed_gemm {
@@ -157,8 +158,9 @@ CheckedConv check_qconv2d(const ConvArguments& g) {
   p.shape = shape_of(g.input, g.scales.size(1),
                      {pair_of(op, "kernel_size", g.kernel_size), pair_of(op, "stride", g.stride),
                       pair_of(op, "padding", g.padding), pair_of(op, "dilation", g.dilation)});
-  require(op, why_not_conv(p.shape, g.bits, g.block_size));
-  p.bits = static_cast<int>(g.bits);
+  require(op, why_not_bits(g.bits));
+  require(op, why_not_conv(p.shape, g.block_size));
+  p.weight = *integer_weight(g.bits);
   p.block_size = g.block_size == -1 ? p.shape.in_c : g.block_size;
   p.activation =
       static_cast<Activation>(index_of(op, "activation", g.activation, kActivationNames, 0));
@@ -257,7 +259,8 @@ Tensor conv_filter_matrix(const Tensor& q, int64_t bits, bool check) {
   filter.in_h = filter.kernel_h = q.size(2);
   filter.in_w = filter.kernel_w = q.size(3);
   filter.out_h = filter.out_w = 1;
-  require(op, why_not_conv(filter, bits, -1));
+  require(op, why_not_bits(bits));
+  require(op, why_not_conv(filter, -1));
   if (check || q.is_cpu()) check_range(op, "q", q, bits);
   const int64_t taps = filter.taps(), channels = channels_per_tap(in_c);
   const Tensor by_tap =

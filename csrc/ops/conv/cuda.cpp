@@ -92,7 +92,8 @@ Tensor dense_filter(const Call& call, const CheckedConv& checked) {
   Tensor filter =
       empty_on(checked.input, {p.shape.out_c, p.shape.kernel_h, p.shape.kernel_w, channels});
   DequantizeArgs args;
-  args.scheme = {p.bits, p.block_size, p.offsets == nullptr ? ZeroMode::kNone : ZeroMode::kAdd};
+  args.scheme = integer_scheme(p.weight, p.block_size,
+                               p.offsets == nullptr ? ZeroMode::kNone : ZeroMode::kAdd);
   args.n = p.shape.out_c;
   args.k = k;
   args.b_packed = p.weight_packed;

@@ -7,6 +7,7 @@
 #include "ops/tensor_checks.h"
 #include "problem/extents.h"
 #include "problem/gemm.h"
+#include "problem/integer_bits.h"
 #include "problem/scaled_mm.h"
 
 namespace mixed_gemm {
@@ -16,9 +17,11 @@ constexpr const char* kGroupRule = "(ceil(K/group_size), N)";
 
 void check_problem(const char* op, int64_t m, int64_t n, int64_t k, int64_t bits,
                    int64_t group_size) {
-  auto reasons = why_not_problem(m, n, k, bits, -1);
+  const std::string wrong_bits = why_not_bits(bits);
+  if (!wrong_bits.empty()) refuse(ErrorKind::kValue, op, wrong_bits);
+  auto reasons = why_not_problem(m, n, k, -1);
   if (!reasons.empty()) refuse(ErrorKind::kValue, op, reasons.front());
-  reasons = why_not_problem(m, n, k, bits, group_size);
+  reasons = why_not_problem(m, n, k, group_size);
   if (reasons.empty()) return;
   refuse(ErrorKind::kValue, op,
          joined(reasons.front(), ". Hint: group_size=", nearest_group_size(k, group_size),
@@ -26,7 +29,9 @@ void check_problem(const char* op, int64_t m, int64_t n, int64_t k, int64_t bits
 }
 
 // Of a [n, k] weight; returned contiguous and aligned to 16 bytes.
-Tensor check_packed(const char* op, const Tensor& b_packed, int64_t bits, int64_t n, int64_t k) {
+Tensor check_packed(const char* op, const Tensor& b_packed, WeightType weight, int64_t n,
+                    int64_t k) {
+  const int64_t bits = bits_of(weight);
   check_dtype(op, "b_packed", b_packed, ScalarType::Byte, " (from mixed_gemm.pack_weights)");
   check_matrix(op, "b_packed", b_packed, "(round_up(N, 64), round_up(K, 64) * bits / 8)",
                round_up(n, kPadN), round_up(k, kPadK) * bits / 8,
@@ -36,18 +41,24 @@ Tensor check_packed(const char* op, const Tensor& b_packed, int64_t bits, int64_
   return aligned ? packed : torch::stable::clone(packed);
 }
 
-// All of a weight but the numbers, which check_problem() saw.
+// What the arguments of ops on integers say. bits and group_size: as check_problem() saw them.
+QuantScheme scheme_of(const char* op, int64_t bits, int64_t group_size,
+                      const std::string& zero_mode, bool zeros, int64_t k) {
+  const int mode = index_of(op, "zero_mode", zero_mode, kZeroModeNames, 1);
+  return integer_scheme(*integer_weight(bits),
+                        group_size == -1 ? std::max<int64_t>(k, 1) : group_size,
+                        zeros ? static_cast<ZeroMode>(mode) : ZeroMode::kNone);
+}
+
+// All of a weight but the numbers, which check_problem() saw. group_size: as it was given.
 CheckedWeight check_weight(const char* op, const Tensor& b_packed, const Tensor& scales,
-                           const std::optional<Tensor>& zeros, int64_t bits, int64_t group_size,
-                           const std::string& zero_mode, int64_t n, int64_t k) {
+                           const std::optional<Tensor>& zeros, const QuantScheme& scheme,
+                           int64_t group_size, int64_t n, int64_t k) {
   CheckedWeight checked;
   GemmProblem& p = checked.problem;
   p.n = n;
   p.k = k;
-  p.scheme.bits = static_cast<int>(bits);
-  p.scheme.group_size = group_size == -1 ? std::max<int64_t>(k, 1) : group_size;
-  const int mode = index_of(op, "zero_mode", zero_mode, kZeroModeNames, 1);
-  p.scheme.zero_mode = zeros ? static_cast<ZeroMode>(mode) : ZeroMode::kNone;
+  p.scheme = scheme;
 
   p.element = element_type(op, "scales", dtype_of(scales));
   const int64_t groups = num_groups(p);
@@ -64,7 +75,7 @@ CheckedWeight check_weight(const char* op, const Tensor& b_packed, const Tensor&
     checked.scales = as_contiguous(checked.scales);
     checked.zeros = as_contiguous(*checked.zeros);
   }
-  checked.b_packed = check_packed(op, b_packed, bits, n, k);
+  checked.b_packed = check_packed(op, b_packed, scheme.weight, n, k);
   p.b_packed = static_cast<const uint8_t*>(checked.b_packed.const_data_ptr());
   p.scales = checked.scales.const_data_ptr();
   p.zeros = checked.zeros ? checked.zeros->const_data_ptr() : nullptr;
@@ -129,7 +140,7 @@ Tensor check_unpack(const Tensor& b_packed, int64_t bits, int64_t n, int64_t k) 
   const char* op = "unpack_weights";
   check_tensors(op, {{"b_packed", b_packed}});
   check_problem(op, 0, n, k, bits, -1);
-  return check_packed(op, b_packed, bits, n, k);
+  return check_packed(op, b_packed, *integer_weight(bits), n, k);
 }
 
 Tensor check_quantized(const Tensor& q, int64_t bits, bool check) {
@@ -151,7 +162,8 @@ CheckedDequantize check_dequantize(const Tensor& b_packed, const Tensor& scales,
   check_tensors(op, {{"b_packed", b_packed}, {"scales", scales}, {"zeros", zeros}});
   const ElementType out = element_type(op, "dtype", dtype);
   check_problem(op, 0, n, k, bits, group_size);
-  return {check_weight(op, b_packed, scales, zeros, bits, group_size, zero_mode, n, k), out};
+  const QuantScheme scheme = scheme_of(op, bits, group_size, zero_mode, zeros.has_value(), k);
+  return {check_weight(op, b_packed, scales, zeros, scheme, group_size, n, k), out};
 }
 
 CheckedGemm check_gemm(const char* op, const GemmArguments& g) {
@@ -177,8 +189,10 @@ CheckedGemm check_gemm(const char* op, const GemmArguments& g) {
   }
   check_dtype(op, "scales", g.scales, g.a.scalar_type(), " (the dtype of a)", "scales.to(a.dtype)");
 
+  const QuantScheme scheme =
+      scheme_of(op, g.bits, g.group_size, g.zero_mode, g.zeros.has_value(), k);
   CheckedWeight weight =
-      check_weight(op, g.b_packed, g.scales, g.zeros, g.bits, g.group_size, g.zero_mode, n, k);
+      check_weight(op, g.b_packed, g.scales, g.zeros, scheme, g.group_size, n, k);
   CheckedGemm checked;
   GemmProblem& p = checked.problem;
   p = weight.problem;

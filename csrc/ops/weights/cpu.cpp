@@ -12,7 +12,7 @@ Tensor pack_weights_cpu(const Tensor& q, int64_t bits, bool check) {
   const int64_t n = values.size(0), k = values.size(1);
   Tensor packed =
       empty_on(values, {round_up(n, kPadN), round_up(k, kPadK) * bits / 8}, ScalarType::Byte);
-  pack_weight(static_cast<int>(bits), static_cast<const int8_t*>(values.const_data_ptr()), k, n, k,
+  pack_weight(*integer_weight(bits), static_cast<const int8_t*>(values.const_data_ptr()), k, n, k,
               static_cast<uint8_t*>(packed.mutable_data_ptr()), torch_parallel);
   return packed;
 }
@@ -20,7 +20,7 @@ Tensor pack_weights_cpu(const Tensor& q, int64_t bits, bool check) {
 Tensor unpack_weights_cpu(const Tensor& b_packed, int64_t bits, int64_t n, int64_t k) {
   const Tensor packed = check_unpack(b_packed, bits, n, k);
   Tensor q = empty_on(packed, {n, k}, ScalarType::Char);
-  unpack_weight(static_cast<int>(bits), static_cast<const uint8_t*>(packed.const_data_ptr()), n, k,
+  unpack_weight(*integer_weight(bits), static_cast<const uint8_t*>(packed.const_data_ptr()), n, k,
                 static_cast<int8_t*>(q.mutable_data_ptr()), torch_parallel);
   return q;
 }

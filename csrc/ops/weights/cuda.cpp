@@ -15,7 +15,7 @@ Tensor pack_weights_cuda(const Tensor& q, int64_t bits, bool check) {
   Tensor packed =
       empty_on(values, {round_up(n, kPadN), round_up(k, kPadK) * bits / 8}, ScalarType::Byte);
   PackArgs args;
-  args.bits = static_cast<int>(bits);
+  args.weight = *integer_weight(bits);
   args.n = n;
   args.k = k;
   args.q = const_cast<int8_t*>(static_cast<const int8_t*>(values.const_data_ptr()));
@@ -30,7 +30,7 @@ Tensor unpack_weights_cuda(const Tensor& b_packed, int64_t bits, int64_t n, int6
   Call call("unpack_weights", packed);
   Tensor q = empty_on(packed, {n, k}, ScalarType::Char);
   PackArgs args;
-  args.bits = static_cast<int>(bits);
+  args.weight = *integer_weight(bits);
   args.n = n;
   args.k = k;
   args.q = static_cast<int8_t*>(q.mutable_data_ptr());
