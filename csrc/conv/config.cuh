@@ -8,10 +8,11 @@ namespace mixed_gemm {
 
 struct ConvTiles {
   static constexpr const TileConfig& row(int i) { return kConvTileConfigs[i]; }
+  static constexpr const ScaleMode& mode(int i) { return kConvModes[i]; }
   static constexpr bool kOffsetsPerChannel = false;  // scales are never per channel here
 };
 
-template <typename Element, typename Weight, ScaleMode kMode, int kRow>
+template <typename Element, typename Weight, int kMode, int kRow>
 using ConvConfig = GemmConfig<Element, Weight, kMode, kRow, ConvTiles>;
 
 }  // namespace mixed_gemm

@@ -35,10 +35,10 @@ constexpr double kTrafficOverDram = 2.08;  // of images, which come from L2
 
 // A k-tile of every warp of the resident blocks of an SM: of one k-tile for the block, or of one
 // for each of the warps that share out K.
-double k_tile_us(const TileConfig& t, ScaleMode mode, double resident, const DeviceInfo& d) {
+double k_tile_us(const TileConfig& t, const ScaleMode& mode, double resident, const DeviceInfo& d) {
   const double k_tiles = resident * t.k_warps;
   const double rate = d.mma_tflops * 1e6 / d.sm_count * kMmaEfficiency;  // flop per us
-  const double work = (has_zeros(mode) ? kZeroWork : 1) * (scale_rows(mode) > 1 ? kFineWork : 1);
+  const double work = (mode.zeros ? kZeroWork : 1) * (scale_rows(mode) > 1 ? kFineWork : 1);
   const double busy = k_tiles * (2.0 * t.m * t.n * kTileK / rate +
                                  work * t.n * kTileK * (t.m / t.warp_m) / kConvertedPerUs) +
                       kWarpTileUs * resident * num_threads(t) / 32;

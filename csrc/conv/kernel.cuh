@@ -31,7 +31,7 @@ using ConvGemm = TileGemm<Config, MultistageMainloop<Config, ConvCopy<Config>, T
 
 template <typename Config>
 __global__ void __launch_bounds__(Config::kThreads,
-                                  conv_blocks_per_sm(Config::kTile, Config::kMode))
+                                  conv_blocks_per_sm(Config::kTile, Config::kScales))
     conv_kernel(const __grid_constant__ typename ConvGemm<Config>::Params params) {
   run_in_dynamic_shared<ConvGemm<Config>>(params);
 }

@@ -12,16 +12,16 @@ namespace mixed_gemm {
 // cudaError_t.
 using ConvLaunch = int (*)(const ConvProblem& problem, const Work& work);
 
-// How an instantiation file offers its kernels: of the modes that conv_scale_mode() gives.
+// How an instantiation file offers its kernels.
 struct ConvKernels {
   using Launchers = std::array<ConvLaunch, kNumConvTileConfigs>;
-  static constexpr bool has(WeightType weight) { return weight_info(weight).is_integer; }
+  static constexpr bool has(WeightType weight, int mode) { return is_conv_compiled(weight, mode); }
+  static constexpr int kModes = kNumConvModes;
 
   template <ElementType kElement, WeightType kWeight>
   static const Launchers& launchers(int mode);
 };
 
-const ConvKernels::Launchers& conv_launchers(ElementType element, WeightType weight,
-                                             ScaleMode mode);
+const ConvKernels::Launchers& conv_launchers(ElementType element, WeightType weight, int mode);
 
 }  // namespace mixed_gemm

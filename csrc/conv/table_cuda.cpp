@@ -3,9 +3,8 @@
 
 namespace mixed_gemm {
 
-const ConvKernels::Launchers& conv_launchers(ElementType element, WeightType weight,
-                                             ScaleMode mode) {
-  return launchers_of<ConvKernels>(element, weight, static_cast<int>(mode));
+const ConvKernels::Launchers& conv_launchers(ElementType element, WeightType weight, int mode) {
+  return launchers_of<ConvKernels>(element, weight, mode);
 }
 
 }  // namespace mixed_gemm

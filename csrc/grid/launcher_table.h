@@ -5,9 +5,10 @@
 //
 //   struct MultistageKernels {
 //     using Launchers = std::array<GemmLaunch, kNumTileConfigs>;
-//     static constexpr bool has(WeightType weight);  // whether there are instantiation files
+//     static constexpr int kModes = kNumMultistageModes;
+//     static constexpr bool has(WeightType weight, int mode);  // whether it is compiled
 //     template <ElementType kElement, WeightType kWeight>
-//     static const Launchers& launchers(int mode);   // what these files define
+//     static const Launchers& launchers(int mode);  // what instantiation files define
 //   };
 //
 // A launcher is null where its kernel is not compiled, which why_not refuses before.
@@ -17,11 +18,20 @@
 
 namespace mixed_gemm {
 
+// Whether there are instantiation files for a weight type.
+template <typename Kernels>
+constexpr bool has_weight(WeightType weight) {
+  for (int mode = 0; mode < Kernels::kModes; ++mode) {
+    if (Kernels::has(weight, mode)) return true;
+  }
+  return false;
+}
+
 // Of the weight types from kFirst on.
 template <typename Kernels, ElementType kElement, int kFirst = 0>
 const typename Kernels::Launchers& launchers_of_element(WeightType weight, int mode) {
   constexpr auto kWeight = static_cast<WeightType>(kFirst);
-  if constexpr (Kernels::has(kWeight)) {
+  if constexpr (has_weight<Kernels>(kWeight)) {
     if (weight == kWeight) return Kernels::template launchers<kElement, kWeight>(mode);
   }
   if constexpr (kFirst + 1 < kNumWeights) {

@@ -33,27 +33,27 @@ struct FormatOf<cutlass::bfloat16_t> {
   using Type = BFloat16;
 };
 
-// Tiles: row(kRow), and kOffsetsPerChannel, whether bf16 weights of int4 keep an offset where
-// scales are per channel.
-template <typename Element_, typename Weight_, ScaleMode kMode_, int kRow, typename Tiles>
+// Tiles: row(kRow), mode(kMode), and kOffsetsPerChannel, whether bf16 weights of int4 keep an
+// offset where scales are per channel.
+template <typename Element_, typename Weight_, int kMode, int kRow, typename Tiles>
 struct GemmConfig : WarpTiling<Tiles, kRow> {
   using Element = Element_;
   using Format = typename FormatOf<Element>::Type;
   using Weight = Weight_;
-  static constexpr ScaleMode kMode = kMode_;
+  static constexpr ScaleMode kScales = Tiles::mode(kMode);
   // In place of WarpTiling's, which knows no weights.
   static constexpr int kStages = num_stages(GemmConfig::kTile, Weight::kType);
   static constexpr int kSteps = kTileK / kMmaK;  // mma steps in a k-tile
-  static constexpr bool kScalesSums = scales_sums(GemmConfig::kTile, kMode);
-  static constexpr bool kStagesZeros = stages_zeros(GemmConfig::kTile, kMode);
+  static constexpr bool kScalesSums = scales_sums(GemmConfig::kTile, kScales);
+  static constexpr bool kStagesZeros = stages_zeros(GemmConfig::kTile, kScales);
   // Zero points take the sums of the tokens anyway: then the bias of int4 leaves with them, 4 % of
   // the time. (Without zero points 3 % slower.)
-  static constexpr bool kZeroProducts = kScalesSums && has_zeros(kMode);
+  static constexpr bool kZeroProducts = kScalesSums && kScales.zeros;
   // One shift a word for three. Where weights are scaled one by one, kPairScale would have to be
   // taken out again.
   static constexpr bool kOffsets =
       kHasOffsets<Format, Weight> && std::is_same_v<Format, BFloat16> &&
-      (kScalesSums || (kMode == ScaleMode::kPerChannel && Tiles::kOffsetsPerChannel));
+      (kScalesSums || (!is_scaled(kScales) && Tiles::kOffsetsPerChannel));
   using Converter =
       std::conditional_t<kZeroProducts && kHasStored<Weight>,
                          StoredConverter<Format, Weight, /*kOneScale=*/true>,

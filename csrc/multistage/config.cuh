@@ -8,10 +8,11 @@ namespace mixed_gemm {
 
 struct MultistageTiles {
   static constexpr const TileConfig& row(int i) { return kTileConfigs[i]; }
+  static constexpr const ScaleMode& mode(int i) { return kMultistageModes[i]; }
   static constexpr bool kOffsetsPerChannel = true;
 };
 
-template <typename Element, typename Weight, ScaleMode kMode, int kRow>
+template <typename Element, typename Weight, int kMode, int kRow>
 using MultistageConfig = GemmConfig<Element, Weight, kMode, kRow, MultistageTiles>;
 
 }  // namespace mixed_gemm

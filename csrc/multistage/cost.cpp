@@ -36,8 +36,8 @@ int blocks_per_sm(const TileConfig& t, int smem, const DeviceInfo& device) {
 
 // One k-tile of all resident blocks of an SM: multiply and convert (both issued by the same warps),
 // stream the weights from memory, wait for the oldest stage. They overlap, but not fully.
-double k_tile_us(const TileConfig& t, const GemmProblem& p, const DeviceInfo& d, ScaleMode mode,
-                 double resident, double active_sms) {
+double k_tile_us(const TileConfig& t, const GemmProblem& p, const DeviceInfo& d,
+                 const ScaleMode& mode, double resident, double active_sms) {
   const double warps = resident * num_threads(t) / 32;
   const double mma_rate = d.mma_tflops * 1e6 / d.sm_count * kMmaEfficiency;  // flop per us
   const double converted = static_cast<double>(t.n) * kTileK * (t.m / t.warp_m) * resident *

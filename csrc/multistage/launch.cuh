@@ -18,7 +18,7 @@ MixedGemmParams<Config> kernel_params(const GemmProblem& p, const Work& work) {
   using Element = typename Config::Element;
   const auto* scales = static_cast<const Element*>(p.scales);
   const int k_tiles = static_cast<int>(ceil_div(e.k, kTileK));
-  constexpr int k_per_scale_row = kTileK / std::max(1, scale_rows(Config::kMode));
+  constexpr int k_per_scale_row = kTileK / std::max(1, scale_rows(Config::kScales));
   const int scale_rows_per_group = static_cast<int>(ceil_div(e.group_size, k_per_scale_row));
 
   MixedGemmParams<Config> params;
@@ -32,7 +32,7 @@ MixedGemmParams<Config> kernel_params(const GemmProblem& p, const Work& work) {
        {cutlass::FastDivmod(scale_rows_per_group), e.groups}},
       k_tiles,
       p.scheme.scales.zeros};
-  const bool in_epilogue = Config::kMode == ScaleMode::kPerChannel;
+  const bool in_epilogue = !is_scaled(Config::kScales);
   params.output.output = {in_epilogue ? scales : nullptr, static_cast<const Element*>(p.bias),
                           static_cast<Element*>(p.d), e.n, p.activation};
   params.output.m = e.m;
@@ -48,16 +48,16 @@ MixedGemmParams<Config> kernel_params(const GemmProblem& p, const Work& work) {
 // Whether CUTLASS's kernel runs it: nobody splits K, and there is nothing to do behind the bias.
 template <typename Config>
 bool is_plain(const GemmProblem& p, const Work& work) {
-  return includes(Config::kTile.plain, Config::kMode) && work.split == SplitK::kNone &&
+  return includes(Config::kTile.plain, Config::kScales) && work.split == SplitK::kNone &&
          p.activation == Activation::kIdentity && fits_plain_grid<Config>(p.n);
 }
 
 template <typename Config>
 int launch_plain(const GemmProblem& p, const Work& work) {
-  if constexpr (includes(Config::kTile.plain, Config::kMode)) {
+  if constexpr (includes(Config::kTile.plain, Config::kScales)) {
     using Gemm = PlainGemm<Config>;
     constexpr int kSmemBytes = sizeof(typename Gemm::Kernel::SharedStorage);
-    static_assert(kSmemBytes <= smem_bytes(Config::kTile, Config::Weight::kType, Config::kMode),
+    static_assert(kSmemBytes <= smem_bytes(Config::kTile, Config::Weight::kType, Config::kScales),
                   "why_not filters by smem_bytes()");
     const KernelExtents e = kernel_extents(p);
     const auto params = plain_params<typename Gemm::Kernel>(
@@ -70,10 +70,10 @@ int launch_plain(const GemmProblem& p, const Work& work) {
 template <typename Config>
 int launch(const GemmProblem& p, const Work& work) {
   constexpr int kSmemBytes = sizeof(typename MixedGemm<Config, SplitCode::kAll>::SharedStorage);
-  static_assert(kSmemBytes == smem_bytes(Config::kTile, Config::Weight::kType, Config::kMode),
+  static_assert(kSmemBytes == smem_bytes(Config::kTile, Config::Weight::kType, Config::kScales),
                 "why_not filters by smem_bytes()");
-  constexpr int kRows = scale_rows(Config::kMode);
-  if (!scales_fit(p, has_zeros(Config::kMode), kRows > 0 ? kTileK / kRows : 0)) {
+  constexpr int kRows = scale_rows(Config::kScales);
+  if (!scales_fit(p, Config::kScales.zeros, kRows > 0 ? kTileK / kRows : 0)) {
     return cudaErrorInvalidValue;
   }
   if (is_plain<Config>(p, work)) return launch_plain<Config>(p, work);
@@ -83,12 +83,16 @@ int launch(const GemmProblem& p, const Work& work) {
   return launch_kernel(mixed_gemm_kernel_for<Config>(work.split), shape, params);
 }
 
+constexpr int compiled_mode_index(const TileConfig& t, int mode) {
+  return mode_index(kMultistageModes, compiled_mode(t, kMultistageModes[mode]));
+}
+
 // One launcher per row of kTileConfigs.
-template <typename Element, typename Weight, ScaleMode kMode, int... kRows>
+template <typename Element, typename Weight, int kMode, int... kRows>
 constexpr std::array<GemmLaunch, kNumTileConfigs> row_launchers(
     std::integer_sequence<int, kRows...>) {
-  return {launch<
-      MultistageConfig<Element, Weight, compiled_mode(kTileConfigs[kRows], kMode), kRows>>...};
+  return {launch<MultistageConfig<Element, Weight, compiled_mode_index(kTileConfigs[kRows], kMode),
+                                  kRows>>...};
 }
 
 }  // namespace mixed_gemm

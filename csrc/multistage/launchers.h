@@ -3,7 +3,6 @@
 #include <array>
 
 #include "grid/gemm_launch.h"
-#include "mainloop/multistage_stage.h"
 #include "multistage/config.h"
 
 namespace mixed_gemm {
@@ -13,20 +12,23 @@ namespace mixed_gemm {
 // compiles without CUTLASS.
 struct MultistageKernels {
   using Launchers = std::array<GemmLaunch, kNumTileConfigs>;
-  static constexpr bool has(WeightType weight) { return weight_info(weight).is_integer; }
+  static constexpr bool has(WeightType weight, int mode) {
+    return is_multistage_compiled(weight, mode);
+  }
+  static constexpr int kModes = kNumMultistageModes;
 
   template <ElementType kElement, WeightType kWeight, bool kSeveralRows>
   static const Launchers& launchers_of_part(int mode);
 
   template <ElementType kElement, WeightType kWeight>
   static const Launchers& launchers(int mode) {
-    return scale_rows(static_cast<ScaleMode>(mode)) > 1
+    return scale_rows(kMultistageModes[mode]) > 1
                ? launchers_of_part<kElement, kWeight, true>(mode)
                : launchers_of_part<kElement, kWeight, false>(mode);
   }
 };
 
 const MultistageKernels::Launchers& multistage_launchers(ElementType element, WeightType weight,
-                                                         ScaleMode mode);
+                                                         int mode);
 
 }  // namespace mixed_gemm

@@ -22,6 +22,9 @@ TileUse tile_use(const Choice& c, const GemmProblem& p) {
 std::string why_not(const Choice& c, const GemmProblem& p, const DeviceInfo& device) {
   const std::string not_these = why_not_tensor_cores(p);
   if (!not_these.empty()) return not_these;
+  if (!is_multistage_compiled(p.scheme.weight, multistage_mode(p.scheme, p.k))) {
+    return why_not_compiled(p.scheme);
+  }
   return why_not_tile(c, tile_use(c, p), p.m, p.n, p.k, device);
 }
 

@@ -4,8 +4,8 @@
 namespace mixed_gemm {
 
 const MultistageKernels::Launchers& multistage_launchers(ElementType element, WeightType weight,
-                                                         ScaleMode mode) {
-  return launchers_of<MultistageKernels>(element, weight, static_cast<int>(mode));
+                                                         int mode) {
+  return launchers_of<MultistageKernels>(element, weight, mode);
 }
 
 }  // namespace mixed_gemm

@@ -6,10 +6,11 @@
 
 namespace mixed_gemm {
 
-// None of a mode of the other part.
-template <typename Element, typename Weight, ScaleMode kMode, bool kSeveralRows>
+// None of a mode of the other part, nor of one that is not compiled.
+template <typename Element, typename Weight, int kMode, bool kSeveralRows>
 constexpr MultistageKernels::Launchers part_launchers() {
-  if constexpr ((scale_rows(kMode) > 1) == kSeveralRows) {
+  constexpr bool kOfPart = (scale_rows(kMultistageModes[kMode]) > 1) == kSeveralRows;
+  if constexpr (kOfPart && is_multistage_compiled(Weight::kType, kMode)) {
     return row_launchers<Element, Weight, kMode>(
         std::make_integer_sequence<int, kNumTileConfigs>());
   } else {
@@ -21,14 +22,15 @@ template <typename Element, typename Weight, bool kSeveralRows, int... kModes>
 const MultistageKernels::Launchers& launchers_of_modes(int mode,
                                                        std::integer_sequence<int, kModes...>) {
   static constexpr MultistageKernels::Launchers kTable[] = {
-      part_launchers<Element, Weight, static_cast<ScaleMode>(kModes), kSeveralRows>()...};
+      part_launchers<Element, Weight, kModes, kSeveralRows>()...};
   return kTable[mode];
 }
 
 template <ElementType kElement, WeightType kWeight, bool kSeveralRows>
 const MultistageKernels::Launchers& MultistageKernels::launchers_of_part(int mode) {
   return launchers_of_modes<typename CutlassElement<kElement>::Type, WeightOf<kWeight>,
-                            kSeveralRows>(mode, std::make_integer_sequence<int, kNumScaleModes>());
+                            kSeveralRows>(mode,
+                                          std::make_integer_sequence<int, kNumMultistageModes>());
 }
 
 }  // namespace mixed_gemm

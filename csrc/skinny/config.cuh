@@ -8,31 +8,32 @@
 
 namespace mixed_gemm {
 
-template <typename Element_, typename Weight_, SkinnyMode kMode_, int kRow_>
+template <typename Element_, typename Weight_, int kMode_, int kRow_>
 struct SkinnyGemmConfig {
   using Element = Element_;
   using Format = typename FormatOf<Element>::Type;
   static constexpr bool kBFloat16 = Format::kMantissaBits == BFloat16::kMantissaBits;
   using Weight = Weight_;
-  static constexpr SkinnyMode kMode = kMode_;
+  static constexpr int kMode = kMode_;
+  static constexpr SkinnyScaleRows kScaleRows = kSkinnyModes[kMode];
+  static constexpr ScaleMode kScales = skinny_scales(Weight::kType, kMode);
   static constexpr SkinnyConfig kRow = kSkinnyConfigs[kRow_];
 
   static constexpr int kThreads = kRow.warps * 32;
   static constexpr int kMTiles = kRow.m_tiles, kNTiles = kRow.n_tiles;
   static constexpr bool kSplits = skinny_splits(kRow);
-  static constexpr bool kQuarter =
-      kMode == SkinnyMode::kQuarter || kMode == SkinnyMode::kQuarterZero;
+  static constexpr bool kQuarter = kScaleRows.blocks == 1 && kScales.meets == Meets::kSums;
   static constexpr int kTokensPerTile = kQuarter ? kQuarterTokens : 8;
   static constexpr int kM = kTokensPerTile * kMTiles, kN = 16 * kNTiles;  // of a block
-  static constexpr int kBlockK = 128 / Weight::kBits;  // elements in the 16 bytes of a lane
+  static constexpr int kBlockK = skinny_block_k(Weight::kType);
   static constexpr int kIterationK = skinny_iteration_k(Weight::kType);
   static constexpr int kVectors = kBlockK / 8;  // 16-byte activation vectors of a lane
   static constexpr bool kStaged = kMTiles > 1;  // activations in shared memory (token_stage.cuh)
-  static constexpr bool kScaled = kMode != SkinnyMode::kPerChannel;
-  static constexpr bool kHalf = kMode == SkinnyMode::kHalf || kMode == SkinnyMode::kHalfZero;
-  static constexpr bool kFine = kMode == SkinnyMode::kFine || kMode == SkinnyMode::kFineZero;
-  static constexpr bool kZeros = has_zeros(kMode);
-  static constexpr bool kScalesWeights = scales_weights(kMode);
+  static constexpr bool kScaled = is_scaled(kScales);
+  static constexpr bool kHalf = kScaleRows.blocks == 2;
+  static constexpr bool kFine = kScaleRows.blocks == kMmaOfBlock;
+  static constexpr bool kZeros = kScales.zeros;
+  static constexpr bool kScalesWeights = kScales.meets == Meets::kWeights;
   // Partial sums are scaled, those of each part of an iteration by its own scale.
   static constexpr bool kScalesSums = kScaled && !kScalesWeights;
   static constexpr int kParts = kHalf ? 2 : 1;

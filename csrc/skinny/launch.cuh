@@ -63,22 +63,18 @@ int launch_skinny(const GemmProblem& p, const Work& work) {
   return launch_kernel(skinny_gemm_kernel<Config>, shape, params);
 }
 
-// Null where skinny_mode never says so.
-template <typename Config>
+template <typename Element, typename Weight, int kMode, int kRow>
 constexpr GemmLaunch skinny_launcher() {
-  if constexpr ((Config::kHalf && !scales_halves(Config::kRow)) ||
-                (Config::kQuarter && !scales_quarters(Config::kRow, Config::Weight::kType)) ||
-                (Config::kFine && Config::kGroupStepK == Config::kBlockK)) {
-    return nullptr;
-  } else {
-    return launch_skinny<Config>;
+  if constexpr (is_skinny_compiled(kSkinnyConfigs[kRow], Weight::kType, kMode)) {
+    return launch_skinny<SkinnyGemmConfig<Element, Weight, kMode, kRow>>;
   }
+  return nullptr;
 }
 
-template <typename Element, typename Weight, SkinnyMode kMode, int... kRows>
+template <typename Element, typename Weight, int kMode, int... kRows>
 constexpr std::array<GemmLaunch, kNumSkinnyConfigs> skinny_row_launchers(
     std::integer_sequence<int, kRows...>) {
-  return {skinny_launcher<SkinnyGemmConfig<Element, Weight, kMode, kRows>>()...};
+  return {skinny_launcher<Element, Weight, kMode, kRows>()...};
 }
 
 }  // namespace mixed_gemm

@@ -11,13 +11,18 @@ namespace mixed_gemm {
 // this compiles without CUTLASS.
 struct SkinnyKernels {
   using Launchers = std::array<GemmLaunch, kNumSkinnyConfigs>;
-  static constexpr bool has(WeightType weight) { return weight_info(weight).is_integer; }
+  static constexpr int kModes = kNumSkinnyModes;
+  static constexpr bool has(WeightType weight, int mode) {
+    for (const SkinnyConfig& row : kSkinnyConfigs) {
+      if (is_skinny_compiled(row, weight, mode)) return true;
+    }
+    return false;
+  }
 
   template <ElementType kElement, WeightType kWeight>
   static const Launchers& launchers(int mode);
 };
 
-const SkinnyKernels::Launchers& skinny_launchers(ElementType element, WeightType weight,
-                                                 SkinnyMode mode);
+const SkinnyKernels::Launchers& skinny_launchers(ElementType element, WeightType weight, int mode);
 
 }  // namespace mixed_gemm

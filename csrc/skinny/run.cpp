@@ -11,7 +11,7 @@ Status Skinny::run(const Choice& c, const GemmProblem& problem, const RunContext
   Status status = stage_activations(p, /*least_stride=*/0, context);
   if (!status.ok()) return status;
   const SkinnyConfig& row = kSkinnyConfigs[c.row];
-  const SkinnyMode mode = skinny_mode(row, p.scheme, p.m, p.k);
+  const int mode = skinny_mode(row, p.scheme, p.m, p.k);
   if (stages_scales(row, mode)) {
     status =
         stage_scales(p.element, num_groups(p), p.n, p.scales, p.zeros, p.scale_stride, context);

@@ -3,9 +3,8 @@
 
 namespace mixed_gemm {
 
-const SkinnyKernels::Launchers& skinny_launchers(ElementType element, WeightType weight,
-                                                 SkinnyMode mode) {
-  return launchers_of<SkinnyKernels>(element, weight, static_cast<int>(mode));
+const SkinnyKernels::Launchers& skinny_launchers(ElementType element, WeightType weight, int mode) {
+  return launchers_of<SkinnyKernels>(element, weight, mode);
 }
 
 }  // namespace mixed_gemm

@@ -10,7 +10,7 @@ template <typename Element, typename Weight, int... kModes>
 const SkinnyKernels::Launchers& skinny_mode_launchers(int mode,
                                                       std::integer_sequence<int, kModes...>) {
   static constexpr SkinnyKernels::Launchers kTable[] = {
-      skinny_row_launchers<Element, Weight, static_cast<SkinnyMode>(kModes)>(
+      skinny_row_launchers<Element, Weight, kModes>(
           std::make_integer_sequence<int, kNumSkinnyConfigs>())...};
   return kTable[mode];
 }

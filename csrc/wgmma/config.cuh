@@ -10,16 +10,16 @@
 
 namespace mixed_gemm {
 
-template <typename Element_, typename Weight_, WgmmaMode kMode_, int kRow>
-struct WgmmaConfig : WarpRoles<wgmma_blocks(kWgmmaTileConfigs[kRow], kMode_)> {
+template <typename Element_, typename Weight_, int kMode, int kRow>
+struct WgmmaConfig : WarpRoles<wgmma_blocks(kWgmmaTileConfigs[kRow], kWgmmaModes[kMode])> {
   using Element = Element_;
   using Format = typename FormatOf<Element>::Type;
   using Weight = Weight_;
   using Layout = WeightLayout<Weight>;
   using Converter = FoldingConverter<Format, Weight>;
-  static constexpr WgmmaMode kMode = kMode_;
-  static constexpr bool kScaled = kMode != WgmmaMode::kPerChannel;
-  static constexpr bool kZeros = kMode == WgmmaMode::kScaledZero;
+  static constexpr ScaleMode kScales = kWgmmaModes[kMode];
+  static constexpr bool kScaled = is_scaled(kScales);
+  static constexpr bool kZeros = kScales.zeros;
   static constexpr TileConfig kTile = kWgmmaTileConfigs[kRow];
   static constexpr int kStages = kTile.stages;
 
@@ -37,10 +37,10 @@ struct WgmmaConfig : WarpRoles<wgmma_blocks(kWgmmaTileConfigs[kRow], kMode_)> {
   // A k-tile in a stage of the pipeline: tokens, weights, scale rows, zero rows.
   static constexpr int kTokenBytes = kTile.m * kTileK * 2;
   static constexpr int kWeightBytes = kTile.n * kTileK * Weight::kBits / 8;
-  static constexpr int kScaleRowBytes = kTile.n * 2;
+  static constexpr int kScaleRowBytes = kTile.n * scale_bytes(kScales.type);
   static constexpr int kScaleRows = kScaled ? max_wgmma_scale_rows(kTile) : 0;
   static constexpr int kScaleBytes = kScaleRows * kScaleRowBytes;
-  static constexpr int kKTileBytes = wgmma_k_tile_bytes(kTile, Weight::kType, kMode);
+  static constexpr int kKTileBytes = wgmma_k_tile_bytes(kTile, Weight::kType, kScales);
   static constexpr int kStageBytes = kTile.k_tiles * kKTileBytes;
   static_assert(kTokenBytes + kWeightBytes + kScaleBytes * (kZeros ? 2 : 1) <= kKTileBytes, "");
 };

@@ -33,9 +33,15 @@ int make_copies(const GemmProblem& p, typename WgmmaMainloop<Config>::Copies& co
                             kLineBytes,
                             Config::kTile.n / Layout::kInterleave,
                             true};
-  const BoxedMatrix scales{
-      p.scales, 2, e.n, e.groups, p.scale_stride * 2, Config::kTile.n, copies.staged.rows.of_copy,
-      false};
+  constexpr int kScaleBytes = scale_bytes(Config::kScales.type);
+  const BoxedMatrix scales{p.scales,
+                           kScaleBytes,
+                           e.n,
+                           e.groups,
+                           p.scale_stride * kScaleBytes,
+                           Config::kTile.n,
+                           copies.staged.rows.of_copy,
+                           false};
   copies.unfolded_zeros = UnfoldedZeros(p, e);
   BoxedMatrix zeros = scales;
   zeros.data = p.zeros;
@@ -52,8 +58,9 @@ int launch_wgmma(const GemmProblem& p, const Work& work) {
   using Kernel = WgmmaGemm<Config>;
   using Element = typename Config::Element;
   constexpr int kSmemBytes = sizeof(typename Kernel::SharedStorage);
-  static_assert(kSmemBytes <= wgmma_smem_bytes(Config::kTile, Config::Weight::kType, Config::kMode),
-                "why_not filters by wgmma_smem_bytes()");
+  static_assert(
+      kSmemBytes <= wgmma_smem_bytes(Config::kTile, Config::Weight::kType, Config::kScales),
+      "why_not filters by wgmma_smem_bytes()");
   typename Kernel::Params params;
   constexpr int kLeastK = Config::kScaled ? kTileK / Config::kScaleRows : 0;  // of a row of scales
   if (!scales_fit(p, Config::kZeros, kLeastK)) return cudaErrorInvalidValue;
@@ -80,7 +87,7 @@ int launch_wgmma(const GemmProblem& p, const Work& work) {
   return launch_kernel(specialized_gemm_kernel<Kernel, Config>, shape, params);
 }
 
-template <typename Element, typename Weight, WgmmaMode kMode, int... kRows>
+template <typename Element, typename Weight, int kMode, int... kRows>
 constexpr std::array<GemmLaunch, kNumWgmmaTileConfigs> wgmma_row_launchers(
     std::integer_sequence<int, kRows...>) {
   return {launch_wgmma<WgmmaConfig<Element, Weight, kMode, kRows>>...};

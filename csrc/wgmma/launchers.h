@@ -13,15 +13,15 @@ namespace mixed_gemm {
 struct WgmmaKernels {
   using Launchers = std::array<GemmLaunch, kNumWgmmaTileConfigs>;
   // None in builds without sm_90a, where why_not lets nobody come here.
-  static constexpr bool has(WeightType weight) {
-    return this_build().wgmma && weight_info(weight).is_integer;
+  static constexpr bool has(WeightType weight, int mode) {
+    return this_build().wgmma && is_wgmma_compiled(weight, mode);
   }
+  static constexpr int kModes = kNumWgmmaModes;
 
   template <ElementType kElement, WeightType kWeight>
   static const Launchers& launchers(int mode);
 };
 
-const WgmmaKernels::Launchers& wgmma_launchers(ElementType element, WeightType weight,
-                                               WgmmaMode mode);
+const WgmmaKernels::Launchers& wgmma_launchers(ElementType element, WeightType weight, int mode);
 
 }  // namespace mixed_gemm

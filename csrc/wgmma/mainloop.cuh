@@ -28,8 +28,8 @@ class WgmmaMainloop {
   static constexpr int kStepsPerBlock = kSteps / Layout::kBlocksPerTile;
   static constexpr int kRowTiles = Config::kRowTiles;
   static constexpr int kKTiles = Config::kTile.k_tiles;  // of a stage
-  static constexpr bool kAsksForWhole = asks_for_integer_zeros(Config::kTile, Config::kMode);
-  static constexpr bool kSumsFractions = adds_fractional_zeros(Config::kTile, Config::kMode);
+  static constexpr bool kAsksForWhole = asks_for_integer_zeros(Config::kTile, Config::kScales);
+  static constexpr bool kSumsFractions = adds_fractional_zeros(Config::kTile, Config::kScales);
   using Fractions = FractionalZeros<Config>;
   // Steps whose products run while the next ones' weights are converted: products of few tokens
   // and one row tile are too short to hide a conversion (151 for 157 us at 64 x 57344 x 8192). With
@@ -172,7 +172,7 @@ class WgmmaMainloop {
     using OfWeights = WeightScaling<Config, 1>;
     using OfWhole = WeightScaling<Config, 1, ZeroPoints::kWhole>;
     using OfSums = SumScaling<Config>;
-    constexpr bool kScalesSums = scales_sums(Config::kTile, Config::kMode);
+    constexpr bool kScalesSums = wgmma_scales_sums(Config::kTile, Config::kScales);
     if constexpr (kAsksForWhole) {
       position_.wait_full();
       if (IntegerZeros<Config>::lead(copies_.staged.folding,

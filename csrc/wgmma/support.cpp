@@ -16,7 +16,7 @@ bool parse(const std::string& name, Choice& c) { return parse_tile_choice(name, 
 
 TileUse tile_use(const Choice& c, const GemmProblem& p) {
   const TileConfig& tile = kWgmmaTileConfigs[c.row];
-  return {tile, wgmma_smem_bytes(tile, p.scheme.weight, wgmma_mode(p.scheme, p.k))};
+  return {tile, wgmma_smem_bytes(tile, p.scheme.weight, wgmma_scales(p.scheme, p.k))};
 }
 
 std::string why_not_scales(const TileConfig& tile, const GemmProblem& p) {
@@ -26,10 +26,15 @@ std::string why_not_scales(const TileConfig& tile, const GemmProblem& p) {
          std::to_string(p.scheme.scales.group);
 }
 
+std::string why_not_mode(const GemmProblem& p) {
+  const bool compiled = is_wgmma_compiled(p.scheme.weight, wgmma_mode(p.scheme, p.k));
+  return compiled ? "" : why_not_compiled(p.scheme);
+}
+
 std::string why_not(const Choice& c, const GemmProblem& p, const DeviceInfo& device) {
   for (const std::string& reason :
        {why_not_tensor_cores(p), why_not_wgmma(device), why_not_wgmma_split(c.split, p.k),
-        why_not_scales(kWgmmaTileConfigs[c.row], p)}) {
+        why_not_scales(kWgmmaTileConfigs[c.row], p), why_not_mode(p)}) {
     if (!reason.empty()) return reason;
   }
   return why_not_tile(c, tile_use(c, p), p.m, p.n, p.k, device);

@@ -3,9 +3,8 @@
 
 namespace mixed_gemm {
 
-const WgmmaKernels::Launchers& wgmma_launchers(ElementType element, WeightType weight,
-                                               WgmmaMode mode) {
-  return launchers_of<WgmmaKernels>(element, weight, static_cast<int>(mode));
+const WgmmaKernels::Launchers& wgmma_launchers(ElementType element, WeightType weight, int mode) {
+  return launchers_of<WgmmaKernels>(element, weight, mode);
 }
 
 }  // namespace mixed_gemm

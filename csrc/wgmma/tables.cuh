@@ -6,12 +6,22 @@
 
 namespace mixed_gemm {
 
+// None of a mode that is not compiled.
+template <typename Element, typename Weight, int kMode>
+constexpr WgmmaKernels::Launchers wgmma_launchers_of_mode() {
+  if constexpr (is_wgmma_compiled(Weight::kType, kMode)) {
+    return wgmma_row_launchers<Element, Weight, kMode>(
+        std::make_integer_sequence<int, kNumWgmmaTileConfigs>());
+  } else {
+    return {};
+  }
+}
+
 template <typename Element, typename Weight, int... kModes>
 const WgmmaKernels::Launchers& wgmma_mode_launchers(int mode,
                                                     std::integer_sequence<int, kModes...>) {
   static constexpr WgmmaKernels::Launchers kTable[] = {
-      wgmma_row_launchers<Element, Weight, static_cast<WgmmaMode>(kModes)>(
-          std::make_integer_sequence<int, kNumWgmmaTileConfigs>())...};
+      wgmma_launchers_of_mode<Element, Weight, kModes>()...};
   return kTable[mode];
 }
 

@@ -72,7 +72,7 @@ TEST(ConvSelect, EveryDeviceHasTilesThatShareOutKAndOthers) {
       for (const Choice& c : ranked(p, device)) {
         if (!is(c, "implicit")) continue;
         ++(k_warps(c) > 1 ? sliced : whole);
-        EXPECT_LE(conv_smem_bytes(kConvTileConfigs[c.row], weight, ScaleMode::kCoarse),
+        EXPECT_LE(conv_smem_bytes(kConvTileConfigs[c.row], weight, kConvModes[0]),
                   device.smem_bytes);
         EXPECT_TRUE(c.split != SplitK::kCluster || device.sm >= 90);
       }

@@ -67,9 +67,10 @@ TEST(KernelExtents, EveryPartOfKHasTheGroupOfTheProblem) {
 TEST(KernelExtents, TheChosenKernelsTakeThem) {
   for_all([](const GemmProblem& p, const KernelExtents&) {
     const ScaleMode mode = scale_mode(p.scheme, p.k);
-    ASSERT_TRUE(scales_fit(p, has_zeros(mode), scale_rows(mode) ? kTileK / scale_rows(mode) : 0));
-    const WgmmaMode wgmma = wgmma_mode(p.scheme, p.k);
-    ASSERT_EQ(wgmma == WgmmaMode::kPerChannel, mode == ScaleMode::kPerChannel);
+    ASSERT_TRUE(scales_fit(p, mode.zeros, scale_rows(mode) ? kTileK / scale_rows(mode) : 0));
+    const int wgmma = wgmma_mode(p.scheme, p.k);
+    ASSERT_GE(wgmma, 0);
+    ASSERT_EQ(is_scaled(kWgmmaModes[wgmma]), is_scaled(mode));
   });
 }
 

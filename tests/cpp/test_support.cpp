@@ -138,13 +138,14 @@ TEST(ScaleMode, FollowsTheGroup) {
   const auto mode = [](int64_t k, int64_t group, ZeroMode zeros) {
     return scale_mode(integer_scheme(WeightType::kInt4, group, zeros), k);
   };
-  EXPECT_EQ(mode(4096, 4096, ZeroMode::kNone), ScaleMode::kPerChannel);
-  EXPECT_EQ(mode(4096, 4096, ZeroMode::kAdd), ScaleMode::kCoarseZero);
-  EXPECT_EQ(mode(4096, 128, ZeroMode::kNone), ScaleMode::kCoarse);
-  EXPECT_EQ(mode(4096, 96, ZeroMode::kNone), ScaleMode::kHalf);
-  EXPECT_EQ(mode(100, 32, ZeroMode::kSub), ScaleMode::kHalfZero);
-  EXPECT_EQ(mode(4096, 48, ZeroMode::kNone), ScaleMode::kFine);
-  EXPECT_EQ(mode(100, 16, ZeroMode::kSub), ScaleMode::kFineZero);
+  const auto rows = [](int k, bool zeros) { return ScaleMode{k, zeros}; };
+  EXPECT_TRUE(mode(4096, 4096, ZeroMode::kNone) == kNoScaleRows);
+  EXPECT_TRUE(mode(4096, 4096, ZeroMode::kAdd) == rows(64, true));
+  EXPECT_TRUE(mode(4096, 128, ZeroMode::kNone) == rows(64, false));
+  EXPECT_TRUE(mode(4096, 96, ZeroMode::kNone) == rows(32, false));
+  EXPECT_TRUE(mode(100, 32, ZeroMode::kSub) == rows(32, true));
+  EXPECT_TRUE(mode(4096, 48, ZeroMode::kNone) == rows(16, false));
+  EXPECT_TRUE(mode(100, 16, ZeroMode::kSub) == rows(16, true));
 }
 
 TEST(CostModel, EveryGpuHasALegalChoiceForEveryShape) {
