@@ -27,7 +27,7 @@ using ConvCopy =
 
 template <typename Config>
 using ConvGemm = TileGemm<Config, MultistageMainloop<Config, ConvCopy<Config>, TapGroupRows>,
-                          TileOutput<typename Config::Element>>;
+                          TileOutput<typename Config::Element, typename Config::Factor>>;
 
 template <typename Config>
 __global__ void __launch_bounds__(Config::kThreads,

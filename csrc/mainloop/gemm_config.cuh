@@ -38,6 +38,7 @@ struct FormatOf<cutlass::bfloat16_t> {
 template <typename Element_, typename Weight_, int kMode, int kRow, typename Tiles>
 struct GemmConfig : WarpTiling<Tiles, kRow> {
   using Element = Element_;
+  using Factor = Element;  // of a column, behind all groups
   using Format = typename FormatOf<Element>::Type;
   using Weight = Weight_;
   static constexpr ScaleMode kScales = Tiles::mode(kMode);

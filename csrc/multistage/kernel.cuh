@@ -8,8 +8,8 @@
 namespace mixed_gemm {
 
 template <typename Config, SplitCode kCode>
-using MixedGemm =
-    TileGemm<Config, MultistageMainloop<Config>, TileOutput<typename Config::Element>, kCode>;
+using MixedGemm = TileGemm<Config, MultistageMainloop<Config>,
+                           TileOutput<typename Config::Element, typename Config::Factor>, kCode>;
 
 template <typename Config>
 using MixedGemmParams = typename MixedGemm<Config, SplitCode::kAll>::Params;

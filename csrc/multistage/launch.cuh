@@ -16,7 +16,7 @@ template <typename Config>
 MixedGemmParams<Config> kernel_params(const GemmProblem& p, const Work& work) {
   const KernelExtents e = kernel_extents(p);
   using Element = typename Config::Element;
-  const auto* scales = static_cast<const Element*>(p.scales);
+  using Factor = typename Config::Factor;
   const int k_tiles = static_cast<int>(ceil_div(e.k, kTileK));
   constexpr int k_per_scale_row = kTileK / std::max(1, scale_rows(Config::kScales));
   const int scale_rows_per_group = static_cast<int>(ceil_div(e.group_size, k_per_scale_row));
@@ -25,7 +25,7 @@ MixedGemmParams<Config> kernel_params(const GemmProblem& p, const Work& work) {
   params.mainloop = {
       ActivationCopy<Config>::params(static_cast<const Element*>(p.a), e.a_stride, e.m, e.k),
       WeightCopy<Config>::params(p.b_packed, static_cast<int>(round_up(e.n, kPadN)), k_tiles),
-      {scales,
+      {static_cast<const Element*>(p.scales),
        static_cast<const Element*>(p.zeros),
        p.scale_stride,
        e.n,
@@ -33,8 +33,9 @@ MixedGemmParams<Config> kernel_params(const GemmProblem& p, const Work& work) {
       k_tiles,
       p.scheme.scales.zeros};
   const bool in_epilogue = !is_scaled(Config::kScales);
-  params.output.output = {in_epilogue ? scales : nullptr, static_cast<const Element*>(p.bias),
-                          static_cast<Element*>(p.d), e.n, p.activation};
+  params.output.output = {in_epilogue ? static_cast<const Factor*>(p.scales) : nullptr,
+                          static_cast<const Element*>(p.bias), static_cast<Element*>(p.d), e.n,
+                          p.activation};
   params.output.m = e.m;
   params.output.partial_stride = round_up(e.n, kOutputsPerAccess);
   params.work =

@@ -80,7 +80,7 @@ class SkinnyGemm {
     int m, n, k, k_tiles;
     int share;  // iterations of a block
     ZeroMode zero_mode;
-    OutputParams<Element> output;
+    OutputParams<Element, typename Config::Factor> output;
   };
   // What a warp stages, then its sums.
   struct Stages {

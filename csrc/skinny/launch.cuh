@@ -27,13 +27,12 @@ int launch_skinny(const GemmProblem& p, const Work& work) {
   if (!scales_fit(p, Config::kZeros, Config::kScaled ? Config::kGroupStepK : 0)) {
     return cudaErrorInvalidValue;
   }
-  const auto* scales = static_cast<const Element*>(p.scales);
   typename SkinnyGemm<Config>::Params params;
   params.a = static_cast<const Element*>(p.a);
   params.a_stride = e.a_stride;
   params.b = p.b_packed;
   params.scales = {
-      scales,
+      static_cast<const Element*>(p.scales),
       static_cast<const Element*>(p.zeros),
       static_cast<int>(p.scale_stride),
       e.n,
@@ -48,8 +47,9 @@ int launch_skinny(const GemmProblem& p, const Work& work) {
   params.share = static_cast<int>(
       ceil_div(ceil_div(e.k, Config::kIterationK), static_cast<int64_t>(work.slices)));
   params.zero_mode = p.scheme.scales.zeros;
-  params.output = {Config::kScaled ? nullptr : scales, static_cast<const Element*>(p.bias),
-                   static_cast<Element*>(p.d), e.n, p.activation};
+  params.output = {
+      Config::kScaled ? nullptr : static_cast<const typename Config::Factor*>(p.scales),
+      static_cast<const Element*>(p.bias), static_cast<Element*>(p.d), e.n, p.activation};
   KernelLaunch shape;
   shape.grid =
       dim3(static_cast<unsigned>(ceil_div(e.n, Config::kN)),
