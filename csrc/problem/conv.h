@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <tuple>
 
 #include "core/quant_scheme.h"
 #include "problem/gemm.h"
@@ -30,6 +31,13 @@ struct ConvShape {
     return taps() == 1 && stride_h == 1 && stride_w == 1 && padding_h == 0 && padding_w == 0;
   }
 };
+
+inline auto selection_key(const ConvShape& shape) {
+  const auto& [images, in_c, in_h, in_w, out_c, out_h, out_w, kernel_h, kernel_w, stride_h,
+               stride_w, padding_h, padding_w, dilation_h, dilation_w] = shape;
+  return std::tuple(images, in_c, in_h, in_w, out_c, out_h, out_w, kernel_h, kernel_w, stride_h,
+                    stride_w, padding_h, padding_w, dilation_h, dilation_w);
+}
 
 // The most of each setting: what is made of two of them is then below 2^63.
 constexpr int64_t kMaxConvSetting = 0x7fffffff;
@@ -80,6 +88,15 @@ struct ConvProblem {
   int64_t blocks() const { return ceil_div(shape.in_c, block_size); }
 };
 
+// Strides of images are left out: whatever they are, a kernel gets dense channels-last pixels.
+inline auto selection_key(const ConvProblem& problem) {
+  const auto& [shape, element, weight, block_size, activation, input, input_strides, weight_packed,
+               scales, offsets, scale_stride, bias, d, d_strides, d_channels_last] = problem;
+  return std::tuple_cat(selection_key(shape),
+                        std::tuple(element, weight, block_size, activation, offsets != nullptr,
+                                   scale_stride, bias != nullptr, d_channels_last));
+}
+
 // |input - zero point| is at most 255 and |weight| at most 128: up to this K = taps * in_c their
 // sum of products fits int32, and so do both of its parts.
 constexpr int64_t kMaxConvInt8K = 65793;
@@ -112,6 +129,8 @@ struct ConvInt8Problem {
   ImageStrides d_strides;  // as in ConvProblem
   bool d_channels_last = false;
 };
+
+inline auto selection_key(const ConvInt8Problem& problem) { return selection_key(problem.shape); }
 
 // Why no backend runs this geometry, or empty. `shape` is as the user gave it, out_h and out_w
 // computed: images that are too large, kernels that do not fit, a stride of 0.

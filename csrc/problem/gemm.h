@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/quant_scheme.h"
@@ -26,6 +27,15 @@ struct GemmProblem {
   const void* pre_scale = nullptr;    // [k]
   void* d = nullptr;                  // [m, n], contiguous
 };
+
+inline auto selection_key(const GemmProblem& problem) {
+  const auto& [m, n, k, element, scheme, activation, a, a_stride, b_packed, scales, zeros,
+               scale_stride, bias, pre_scale, d] = problem;
+  const auto& [weight, scale_form] = scheme;
+  const auto& [scale_type, group, zero_mode] = scale_form;
+  return std::tuple(m, n, k, element, weight, scale_type, group, zero_mode, activation, a_stride,
+                    scale_stride, bias != nullptr, pre_scale != nullptr);
+}
 
 inline int64_t num_groups(const GemmProblem& p) { return ceil_div(p.k, p.scheme.scales.group); }
 

@@ -16,7 +16,7 @@ EDITS = (
 """,
     ),
     Edit(
-        "dispatch/selection_key.h",
+        "problem/gemm.h",
         """
   return std::tuple(m, n, k, element, weight, scale_type, group, zero_mode, activation, a_stride,
                     scale_stride, bias != nullptr, pre_scale != nullptr);
@@ -28,7 +28,7 @@ EDITS = (
 """,
     ),
     Edit(
-        "dispatch/selection_key.h",
+        "problem/conv.h",
         """
   return std::tuple(images, in_c, in_h, in_w, out_c, out_h, out_w, kernel_h, kernel_w, stride_h,
                     stride_w, padding_h, padding_w, dilation_h, dilation_w);
@@ -43,7 +43,7 @@ EDITS = (
 """,
     ),
     Edit(
-        "dispatch/selection_key.h",
+        "problem/scaled_mm.h",
         """
   return std::tuple(m, n, k, operand, out, lda, ldb, scale_a_stride, scale_b_stride,
                     azp_adj != nullptr, azp != nullptr, bias != nullptr, block_k, block_n);
