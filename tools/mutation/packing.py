@@ -78,6 +78,15 @@ EDITS = (
 """,
     ),
     Edit(
+        "layout/code_places.h",
+        """
+    return code << (Weight::kBits * slot);
+""",
+        """
+    return code << (Weight::kBits * (MUTATED(CodePlaces) && Weight::kBits == 8 ? slot ^ 1 : slot));
+""",
+    ),
+    Edit(
         "layout/conv_layout.h",
         """
     return channel < in_c_ ? channel / block_size_ : -1;

@@ -16,15 +16,44 @@ EDITS = (
 """,
     ),
     Edit(
+        "dispatch/tuned_table.cpp",
+        """
+      weight = "int" + weight;
+""",
+        """
+      if (MUTATED(TunedWeight)) weight = weight == "4" ? "8" : "4";
+      weight = "int" + weight;
+""",
+    ),
+    Edit(
+        "grid/launcher_table.h",
+        """
+    if (weight == kWeight) return Kernels::template launchers<kElement, kWeight>(mode);
+""",
+        """
+    if (MUTATED(LauncherBeside) && mode > 0) --mode;
+    if (weight == kWeight) return Kernels::template launchers<kElement, kWeight>(mode);
+""",
+    ),
+    Edit(
+        "mainloop/scale_mode.h",
+        """
+                    : group % (kTileK / 2) == 0      ? kTileK / 2
+""",
+        """
+                    : group % (kTileK / 2) == 0 ? (MUTATED(ModeRows) ? kTileK : kTileK / 2)
+""",
+    ),
+    Edit(
         "problem/gemm.h",
         """
   return std::tuple(m, n, k, element, weight, scale_type, group, zero_mode, activation, a_stride,
                     scale_stride, bias != nullptr, pre_scale != nullptr);
 """,
         """
-  return std::tuple(m, n, k, element, weight, scale_type,
-                    (MUTATED(KeyWithoutGroup) ? (0) : (group)), zero_mode, activation, a_stride,
-                    scale_stride, bias != nullptr, pre_scale != nullptr);
+  return std::tuple(m, n, k, element, MUTATED(KeyWithoutWeight) ? WeightType::kInt4 : weight,
+                    scale_type, (MUTATED(KeyWithoutGroup) ? (0) : (group)), zero_mode, activation,
+                    a_stride, scale_stride, bias != nullptr, pre_scale != nullptr);
 """,
     ),
     Edit(
