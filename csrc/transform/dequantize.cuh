@@ -30,10 +30,11 @@ struct DequantizeParams {
 constexpr int kDequantizeThreads = 256;
 constexpr int kDequantizeUnroll = 4;  // loads in flight per thread
 
-// stored -> float without the slow I2F: 2^23 + stored has an ulp of 1.
-template <int kBias>
-__device__ float stored_to_float(uint32_t stored) {
-  return __uint_as_float(0x4b000000u | stored) - (8388608.f + kBias);
+// What a code stands for. Integers without the slow I2F: 2^23 + code has an ulp of 1.
+template <typename Weight>
+__device__ float code_to_float(uint32_t code) {
+  static_assert(Weight::kIsInteger, "codes of other weight types need arithmetic of their own");
+  return __uint_as_float(0x4b000000u | code) - (8388608.f + Weight::kBias);
 }
 
 template <typename Out, typename Scale, typename Weight>
@@ -74,7 +75,7 @@ __global__ void __launch_bounds__(kDequantizeThreads)
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const uint32_t stored = Places<Weight>::gather(words[i / 2], Layout::slot_of(pair, i % 2));
-      values[i] = fmaf(stored_to_float<Weight::kBias>(stored) - subtrahend, scale, addend);
+      values[i] = fmaf(code_to_float<Weight>(stored) - subtrahend, scale, addend);
     }
     const auto rounded = cutlass::NumericArrayConverter<Out, float, 8>()(values);
     Out* out = p.out + static_cast<int64_t>(n) * p.k + k;
