@@ -1,4 +1,4 @@
-// What a weight says of its scales: how they are stored, what shares one, and its zero points.
+// The form of a weight's scales: how they are stored, what shares one, and its zero points.
 #pragma once
 #include <cstdint>
 
@@ -12,7 +12,7 @@ constexpr const char* kZeroModeNames[] = {"none", "sub", "add"};
 // why_not_scheme (problem/gemm.h) says.
 enum class ScaleType : int { kActivations, kE8M0, kE4M3, kFloat32 };
 constexpr const char* kScaleTypeNames[] = {"same", "e8m0", "e4m3", "float32"};
-// Of a scale, where activations are 16-bit floats.
+// The size of a scale, where activations are 16-bit floats.
 constexpr int scale_bytes(ScaleType type) {
   constexpr int kBytes[] = {2, 1, 1, 4};
   return kBytes[static_cast<int>(type)];

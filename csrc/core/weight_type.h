@@ -19,7 +19,7 @@ struct IntegerCodes {
   static constexpr int kBias = 1 << (kCodeBits - 1);
   static constexpr bool kIsInteger = true;
 
-  // What a code stands for, by definition: the kernels for any machine and the tests take it.
+  // The number that a code stands for, by definition: kernels for any machine and tests take it.
   static constexpr float value(uint32_t code) {
     return static_cast<float>(static_cast<int>(code) - kBias);
   }
@@ -95,7 +95,7 @@ constexpr std::optional<WeightType> integer_weight(int64_t bits) {
   return std::nullopt;
 }
 
-// What `use` returns for the struct of a type.
+// Calls `use` with the struct of a type.
 template <typename Use, int kFrom = 0>
 auto with_weight(WeightType type, const Use& use) {
   if constexpr (kFrom + 1 < kNumWeights) {

@@ -27,7 +27,7 @@ constexpr bool has_weight(WeightType weight) {
   return false;
 }
 
-// Of the weight types from kFirst on.
+// The launchers of a weight type, looked for from kFirst on.
 template <typename Kernels, ElementType kElement, int kFirst = 0>
 const typename Kernels::Launchers& launchers_of_element(WeightType weight, int mode) {
   constexpr auto kWeight = static_cast<WeightType>(kFirst);

@@ -1,4 +1,4 @@
-// What the multistage mainloop makes of a scale mode, and the shared memory that its stages take.
+// Scale modes in the multistage mainloop, and the shared memory that its stages take.
 // why_not and the cost models read it at run time; the kernels assert that they use just this.
 #pragma once
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What a kernel does with scales, as a row of its family's list of modes. A template takes the
-// place in the list, as it takes that of a tile in its table.
+// A scale mode says what a kernel does with scales, as a row of its family's list. A template takes
+// the place in the list, as it takes that of a tile in its table.
 #pragma once
 #include <cstdint>
 
@@ -8,7 +8,7 @@
 
 namespace mixed_gemm {
 
-// What scales multiply: outputs in the epilogue, fp32 sums of products of a group, or weights.
+// The values that scales multiply: outputs in the epilogue, fp32 sums of a group, or weights.
 enum class Meets : int { kOutputs, kSums, kWeights };
 
 constexpr int kAnyRow = -1;  // of ScaleMode::row_k

@@ -30,7 +30,7 @@ struct DequantizeParams {
 constexpr int kDequantizeThreads = 256;
 constexpr int kDequantizeUnroll = 4;  // loads in flight per thread
 
-// What a code stands for. Integers without the slow I2F: 2^23 + code has an ulp of 1.
+// The number that a code stands for: integers without the slow I2F: 2^23 + code has an ulp of 1.
 template <typename Weight>
 __device__ float code_to_float(uint32_t code) {
   static_assert(Weight::kIsInteger, "codes of other weight types need arithmetic of their own");

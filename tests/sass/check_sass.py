@@ -96,7 +96,7 @@ MULTISTAGE = r"\b(mixed_gemm|plain_gemm|conv)_kernel<"
 SCALED = r"\b(scaled_mm|plain_scaled)_kernel<"
 INTEGER = rf"{SCALED}.*signed char|\bconv_int8_kernel<"
 WGMMA = r"\bspecialized_gemm_kernel<.*\bWgmmaConfig<"
-# What a converter (dequant/) shows as, by the weight types of core/weight_type.h and the element.
+# The instruction that a converter (dequant/) shows as, by weight type and element.
 CONVERTED = {
     ("Int4", "half_t"): "LOP3",
     ("Int8", "half_t"): "PRMT",

@@ -16,13 +16,13 @@ EDITS = (
 """,
     ),
     Edit(
-        "dispatch/tuned_table.cpp",
+        "dispatch/tuned_line.cpp",
         """
-      weight = "int" + weight;
+    names.weight = "int" + names.weight;
 """,
         """
-      if (MUTATED(TunedWeight)) weight = weight == "4" ? "8" : "4";
-      weight = "int" + weight;
+    if (MUTATED(TunedWeight)) names.weight = names.weight == "4" ? "8" : "4";
+    names.weight = "int" + names.weight;
 """,
     ),
     Edit(

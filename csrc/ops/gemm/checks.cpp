@@ -41,7 +41,8 @@ Tensor check_packed(const char* op, const Tensor& b_packed, WeightType weight, i
   return aligned ? packed : torch::stable::clone(packed);
 }
 
-// What the arguments of ops on integers say. bits and group_size: as check_problem() saw them.
+// The scheme that arguments of ops on integers name. bits and group_size: as check_problem() saw
+// them.
 QuantScheme scheme_of(const char* op, int64_t bits, int64_t group_size,
                       const std::string& zero_mode, bool zeros, int64_t k) {
   const int mode = index_of(op, "zero_mode", zero_mode, kZeroModeNames, 1);
