@@ -17,22 +17,30 @@ constexpr TileConfig kConvTileConfigs[] = {
 constexpr int kNumConvTileConfigs = sizeof(kConvTileConfigs) / sizeof(kConvTileConfigs[0]);
 
 // Resident on an SM. Zeros, beside the addresses of pixels, spilled with more than 8 warps.
-constexpr int conv_blocks_per_sm(const TileConfig& t, ScaleMode mode) {
-  return has_zeros(mode) ? 8 * 32 / num_threads(t) : t.min_blocks;
+constexpr int conv_blocks_per_sm(const TileConfig& t, const ScaleMode& mode) {
+  return mode.zeros ? 8 * 32 / num_threads(t) : t.min_blocks;
 }
 
-constexpr int conv_smem_bytes(const TileConfig& t, int bits, ScaleMode mode) {
-  return smem_bytes(t, bits, mode) + t.m * kConvRowBytes;
+constexpr int conv_smem_bytes(const TileConfig& t, WeightType weight, const ScaleMode& mode) {
+  return smem_bytes(t, weight, mode) + t.m * kConvRowBytes;
 }
 
-// Three modes are compiled: the scales of one block of channels serve as coarse ones, and a fine
-// block without offset is given zeros. Blocks are coarse when no k-tile meets two.
+// THE list of scale modes: the scales of one block of channels serve as those of whole k-tiles, and
+// blocks that k-tiles meet several of are given zeros where they have no offset.
+constexpr ScaleMode kConvModes[] = {{kTileK, false}, {kTileK, true}, {kMmaK, true}};
+constexpr int kNumConvModes = sizeof(kConvModes) / sizeof(kConvModes[0]);
+
+// Blocks are of whole k-tiles when no k-tile meets two.
 constexpr ScaleMode conv_scale_mode(ZeroMode zero_mode, int64_t block_size, int64_t channels,
                                     int64_t channels_per_tap) {
-  const bool coarse =
+  const bool whole =
       block_size >= channels || (block_size % kTileK == 0 && channels_per_tap % kTileK == 0);
-  if (!coarse) return ScaleMode::kFineZero;
-  return zero_mode == ZeroMode::kNone ? ScaleMode::kCoarse : ScaleMode::kCoarseZero;
+  return {whole ? kTileK : kMmaK, !whole || zero_mode != ZeroMode::kNone};
+}
+
+// Whether there are kernels of a mode for a weight type. why_not and the launchers read it.
+constexpr bool is_conv_compiled(WeightType weight, int mode) {
+  return mode >= 0 && weight_info(weight).is_integer;
 }
 
 }  // namespace mixed_gemm

@@ -35,10 +35,10 @@ constexpr double kTrafficOverDram = 2.08;  // of images, which come from L2
 
 // A k-tile of every warp of the resident blocks of an SM: of one k-tile for the block, or of one
 // for each of the warps that share out K.
-double k_tile_us(const TileConfig& t, ScaleMode mode, double resident, const DeviceInfo& d) {
+double k_tile_us(const TileConfig& t, const ScaleMode& mode, double resident, const DeviceInfo& d) {
   const double k_tiles = resident * t.k_warps;
   const double rate = d.mma_tflops * 1e6 / d.sm_count * kMmaEfficiency;  // flop per us
-  const double work = (has_zeros(mode) ? kZeroWork : 1) * (scale_rows(mode) > 1 ? kFineWork : 1);
+  const double work = (mode.zeros ? kZeroWork : 1) * (scale_rows(mode) > 1 ? kFineWork : 1);
   const double busy = k_tiles * (2.0 * t.m * t.n * kTileK / rate +
                                  work * t.n * kTileK * (t.m / t.warp_m) / kConvertedPerUs) +
                       kWarpTileUs * resident * num_threads(t) / 32;
@@ -67,7 +67,7 @@ double split_us(const Choice& c, const GemmProblem& gemm, const DeviceInfo& d) {
 double predict_implicit_us(const Choice& c, const ConvProblem& p, const DeviceInfo& d) {
   const GemmProblem gemm = gemm_of(p);
   const TileConfig& t = kConvTileConfigs[c.row];
-  const ScaleMode mode = conv_scale_mode(gemm.scheme.zero_mode, p.block_size, p.shape.in_c,
+  const ScaleMode mode = conv_scale_mode(gemm.scheme.scales.zeros, p.block_size, p.shape.in_c,
                                          channels_per_tap(p.shape.in_c));
   const double tiles = static_cast<double>(ceil_div(gemm.m, t.m)) * ceil_div(gemm.n, t.n);
   const double k_tiles = static_cast<double>(ceil_div(gemm.k, kTileK)), sms = d.sm_count;

@@ -27,11 +27,11 @@ using ConvCopy =
 
 template <typename Config>
 using ConvGemm = TileGemm<Config, MultistageMainloop<Config, ConvCopy<Config>, TapGroupRows>,
-                          TileOutput<typename Config::Element>>;
+                          TileOutput<typename Config::Element, typename Config::Factor>>;
 
 template <typename Config>
 __global__ void __launch_bounds__(Config::kThreads,
-                                  conv_blocks_per_sm(Config::kTile, Config::kMode))
+                                  conv_blocks_per_sm(Config::kTile, Config::kScales))
     conv_kernel(const __grid_constant__ typename ConvGemm<Config>::Params params) {
   run_in_dynamic_shared<ConvGemm<Config>>(params);
 }

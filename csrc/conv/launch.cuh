@@ -17,7 +17,7 @@ typename ConvGemm<Config>::Params conv_params(const ConvProblem& p, const Work& 
   const GemmProblem gemm = gemm_of(p);
   const int m = static_cast<int>(gemm.m), n = static_cast<int>(gemm.n);
   const int tap_channels = static_cast<int>(channels_per_tap(p.shape.in_c));
-  const int part = scale_rows(Config::kMode) > 1 ? kMmaK : kTileK;
+  const int part = scale_rows(Config::kScales) > 1 ? kMmaK : kTileK;
   const int parts_per_tap = static_cast<int>(ceil_div(tap_channels, part));
   const int parts_per_group = static_cast<int>(ceil_div(p.block_size, part));
   const int k_tiles = static_cast<int>(ceil_div(gemm.k, kTileK));
@@ -51,8 +51,9 @@ typename ConvGemm<Config>::Params conv_params(const ConvProblem& p, const Work& 
 template <typename Config>
 int launch_conv(const ConvProblem& p, const Work& work) {
   constexpr int kSmemBytes = sizeof(typename ConvGemm<Config>::SharedStorage);
-  static_assert(kSmemBytes == conv_smem_bytes(Config::kTile, Config::kBits, Config::kMode),
-                "why_not filters by conv_smem_bytes()");
+  static_assert(
+      kSmemBytes == conv_smem_bytes(Config::kTile, Config::Weight::kType, Config::kScales),
+      "why_not filters by conv_smem_bytes()");
   const auto params = conv_params<Config>(p, work);
   // 1.0 to 1.3 us less behind a kernel that lets it start, whatever the grid; 0.5 us more behind
   // one that does not (H200, all layers of ResNet-50 at batch 1).
@@ -63,14 +64,10 @@ int launch_conv(const ConvProblem& p, const Work& work) {
 }
 
 // One launcher per row of kConvTileConfigs.
-template <typename Element, int kBits, ScaleMode kMode, int... kRows>
-constexpr std::array<ConvLaunch, kNumConvTileConfigs> conv_launchers(
+template <typename Element, typename Weight, int kMode, int... kRows>
+constexpr std::array<ConvLaunch, kNumConvTileConfigs> conv_row_launchers(
     std::integer_sequence<int, kRows...>) {
-  return {launch_conv<ConvConfig<Element, kBits, kMode, kRows>>...};
+  return {launch_conv<ConvConfig<Element, Weight, kMode, kRows>>...};
 }
-
-template <typename Element, int kBits, ScaleMode kMode>
-constexpr auto kConvLaunchers =
-    conv_launchers<Element, kBits, kMode>(std::make_integer_sequence<int, kNumConvTileConfigs>());
 
 }  // namespace mixed_gemm

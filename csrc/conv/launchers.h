@@ -11,12 +11,17 @@ namespace mixed_gemm {
 // problem: as ImplicitGemm::run() takes it, with offsets where the mode has zeros. Returns a
 // cudaError_t.
 using ConvLaunch = int (*)(const ConvProblem& problem, const Work& work);
-using ConvLaunchers = std::array<ConvLaunch, kNumConvTileConfigs>;
 
-template <ElementType kElement, int kBits>
-const ConvLaunchers& conv_launchers(ScaleMode mode);
+// How an instantiation file offers its kernels.
+struct ConvKernels {
+  using Launchers = std::array<ConvLaunch, kNumConvTileConfigs>;
+  static constexpr bool has(WeightType weight, int mode) { return is_conv_compiled(weight, mode); }
+  static constexpr int kModes = kNumConvModes;
 
-// mode: one that conv_scale_mode() gives.
-const ConvLaunchers& conv_launchers(ElementType element, int bits, ScaleMode mode);
+  template <ElementType kElement, WeightType kWeight>
+  static const Launchers& launchers(int mode);
+};
+
+const ConvKernels::Launchers& conv_launchers(ElementType element, WeightType weight, int mode);
 
 }  // namespace mixed_gemm

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <tuple>
 
 #include "core/build.h"
 
@@ -44,6 +45,11 @@ struct DeviceInfo {
     return has_early_start() ? EarlyStart{sm_count, smem_bytes} : EarlyStart();
   }
 };
+
+inline auto selection_key(const DeviceInfo& device) {
+  const auto& [sm, sm_count, smem_bytes, dram_gb_per_s, mma_tflops] = device;
+  return std::tuple(sm, sm_count, smem_bytes, dram_gb_per_s, mma_tflops);
+}
 
 // Bandwidth and rates of a GPU by compute capability, where the caller could not measure them.
 DeviceInfo with_default_rates(DeviceInfo device);

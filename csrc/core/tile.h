@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+#include "core/weight_type.h"
+
 namespace mixed_gemm {
 
 // One 128-byte line of the packed weight, and 128 bytes of a 16-bit activation row.
@@ -30,7 +32,7 @@ struct TileConfig {
   int warp_m = 0, warp_n = 0;  // warp tile (wgmma: of a warpgroup); warps that share columns
                                // convert the same weights again
   int stages = 0;              // cp.async pipeline depth
-  int int8_stages = 0;         // of int8 weights, which have nearly twice the bytes
+  int int8_stages = 0;         // of weights of 8 bits, which have nearly twice the bytes
   int min_blocks = 1;          // resident on an SM: caps the registers
   int k_warps = 1;           // above 1: so many warps, each with stages and a part of K of its own,
                              // for the whole tile (warp_m, warp_n: the tile's)
@@ -89,8 +91,8 @@ class Tile {
 // K of a work step, the least that blocks share out (grid/work_split.h).
 constexpr int64_t work_step_k(const TileConfig& t) { return int64_t{t.k_tiles} * kTileK; }
 
-constexpr int num_stages(const TileConfig& t, int bits) {
-  return bits == 8 ? t.int8_stages : t.stages;
+constexpr int num_stages(const TileConfig& t, WeightType weight) {
+  return bits_of(weight) > 4 ? t.int8_stages : t.stages;
 }
 
 constexpr int num_threads(const TileConfig& t) {

@@ -23,26 +23,27 @@ struct CallShape {
         tiles(ceil_div(p.k, kPadK)) {
     const int64_t segments = tiles * (kTileK / kSegmentK);
     // One group over all of K may have any size; every other size is a multiple of a segment.
-    const bool one_group = p.scheme.group_size >= p.k;
+    const bool one_group = p.scheme.scales.group >= p.k;
     segments_per_group =
-        one_group ? std::max<int64_t>(1, segments) : p.scheme.group_size / kSegmentK;
+        one_group ? std::max<int64_t>(1, segments) : p.scheme.scales.group / kSegmentK;
     groups = p.k == 0 ? 0 : one_group ? 1 : num_groups(p);
     groups_pad = std::max<int64_t>(1, ceil_div(segments, segments_per_group));
   }
 
   // bf16 times pre_scale is no bf16: such a product needs fp32 words.
   static const OperandKernels& operands_for(const GemmProblem& p, const CpuKernels& kernels) {
-    const bool pairs = kernels.bf16_pairs && p.element == ElementType::kBFloat16 && !p.pre_scale;
+    const bool pairs = kernels.bf16_pairs && p.element == ElementType::kBFloat16 && !p.pre_scale &&
+                       kernels.bf16_pairs->dense.decodes(p.scheme.weight);
     return pairs ? *kernels.bf16_pairs : kernels.fp32;
   }
 
   int depth() const { return operands.dense.depth; }
-  int bits_index() const { return p.scheme.bits == 8; }
+  int weight() const { return static_cast<int>(p.scheme.weight); }  // in tables of kernels
   int64_t units() const { return ceil_div(p.n, kernels.lanes); }
 
   // Columns [unit * lanes, ...) of the packed weight.
   PackedColumns columns(int64_t unit) const {
-    const int64_t column_bytes = tiles * kTileK * p.scheme.bits / 8;
+    const int64_t column_bytes = tiles * kTileK * bits_of(p.scheme.weight) / 8;
     return {p.b_packed + unit * kernels.lanes * column_bytes, tiles * kTileBytes};
   }
 
@@ -71,13 +72,13 @@ class UnitScales {
     first_unit_ = unit_begin;
     stride_ = (unit_end - unit_begin) * shape_.kernels.lanes;
     fill(shape_.p.scales, values_.data());
-    if (shape_.p.scheme.zero_mode != ZeroMode::kNone) fill(shape_.p.zeros, zeros());
+    if (shape_.p.scheme.scales.zeros != ZeroMode::kNone) fill(shape_.p.zeros, zeros());
   }
 
   ColumnScales at(int64_t unit) const {
     const int64_t offset = (unit - first_unit_) * shape_.kernels.lanes;
     return {values_.data() + offset, zeros() + offset, stride_, shape_.segments_per_group,
-            shape_.p.scheme.zero_mode};
+            shape_.p.scheme.scales.zeros};
   }
 
  private:

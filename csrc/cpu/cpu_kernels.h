@@ -8,7 +8,7 @@
 //
 // Operands are made of 32-bit words: either one fp32, or the bf16 values of k and k + 1, of which a
 // dot-product instruction takes both. Pairs hold A as it came and the weight as the integer q,
-// which bf16 represents exactly for 4 and 8 bits; scales and zeros meet the fp32 sums of a group.
+// which bf16 represents exactly up to 8 bits; scales and zeros meet the fp32 sums of a group.
 // So both kinds keep the same error bound. Tiles (AMX) multiply pairs too, 16 rows at a time; A
 // that is no bf16 comes to them as a sum of up to three bf16 numbers, exactly.
 #pragma once
@@ -22,7 +22,7 @@
 namespace mixed_gemm::cpu {
 
 constexpr int kSegmentK = 16;      // group boundaries fall on multiples of this
-constexpr int kTileBytes = 128;    // a tile of one column group, WeightLayout::kLineBytes
+constexpr int kTileBytes = 128;    // a tile of one column group, a line of layout/weight_layout.h
 constexpr int kMaxLanes = 16;      // columns in the widest vector
 constexpr int kMaxRows = 16;       // rows of A that share one decoding of a weight, at most
 constexpr int kRowChoices = 5;     // compiled row counts: 1, 2, 4, 8, 16
@@ -96,7 +96,8 @@ struct DenseKernels {
   // depth 1 the real weights w, of depth 2 the integers q.
   using Fill = void (*)(const PackedColumns&, const ColumnScales&, int64_t tile_begin,
                         int64_t tile_end, void* panel, int64_t stride);
-  Fill fill[2];  // [bits == 8]
+  Fill fill[kNumWeights];  // [WeightType]; null: no kernel of these decodes it, nor `fused`
+  bool decodes(WeightType weight) const { return fill[static_cast<int>(weight)] != nullptr; }
 
   // Adds the slab's share of a * w to c [rows, kUnitsPerPanel * lanes], where a.values starts at
   // slab.k_begin. Slabs come in order, the first one overwrites c, and c is complete after the
@@ -110,12 +111,13 @@ struct DenseKernels {
 // The kernels of one kind of words.
 struct OperandKernels {
   DenseKernels dense;
-  int64_t max_fused_rows[2];  // [bits == 8]: from more rows of A on, the dense path is faster
+  // [WeightType]: from more rows of A on, the dense path is faster.
+  int64_t max_fused_rows[kNumWeights];
 
   // out[r * lanes + lane] = sum over K of a[r] * w[lane]: the weight is decoded in registers.
   using Fused = void (*)(const PackedColumns&, const ColumnScales&, const ActivationRows&,
                          int64_t tiles, float* out);
-  Fused fused[kRowChoices][2];  // [log2(rows)][bits == 8]
+  Fused fused[kRowChoices][kNumWeights];  // [log2(rows)][WeightType]
 };
 
 // The kernels on tile registers. A block of 16 or 32 rows of A is bf16 [k_pad / 32, parts, rows,
@@ -123,12 +125,13 @@ struct OperandKernels {
 struct TileKernels {
   DenseKernels dense;  // its slabs are those of bf16 pairs
 
-  // While the rows of A that share a slab take no more than these bytes, narrow[bits == 8] instead
+  // While the rows of A that share a slab take no more than these bytes, narrow[WeightType] instead
   // of dense.blocking: A comes from L2 and the slab, decoded just before, from L1.
   int64_t narrow_bytes;
-  Blocking narrow[2];
+  Blocking narrow[kNumWeights];
 
-  int64_t min_rows[2];  // [bits == 8]: from as many rows of A on, tiles are faster than `fused`
+  // [WeightType]: from as many rows of A on, tiles are faster than `fused`.
+  int64_t min_rows[kNumWeights];
 
   // The tile registers of the calling thread, for groups of that many segments. Between the two no
   // other code may use them.
@@ -157,6 +160,8 @@ struct CpuKernels {
   void (*from_float)(const float* from, int64_t count, ElementType element, void* to);
 
   const Float8Kernels* float8;
+
+  bool decodes(WeightType weight) const { return fp32.dense.decodes(weight); }
 
   // These with one part exchanged, as another set has it.
   template <typename Part>

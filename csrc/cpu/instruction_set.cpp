@@ -97,6 +97,11 @@ const CpuKernels& active_kernels() {
   return *kernels;
 }
 
+const CpuKernels& active_kernels(WeightType weight) {
+  const CpuKernels& kernels = active_kernels();
+  return kernels.decodes(weight) ? kernels : portable_kernels();
+}
+
 }  // namespace mixed_gemm::cpu
 
 namespace mixed_gemm {

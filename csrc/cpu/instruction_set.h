@@ -16,5 +16,7 @@ const CpuKernels& select_kernels(const std::string& limit);
 
 // select_kernels of the environment variable MIXED_GEMM_CPU, decided at the first call.
 const CpuKernels& active_kernels();
+// The kernels for a GEMM with such weights: the portable ones where the others decode none.
+const CpuKernels& active_kernels(WeightType weight);
 
 }  // namespace mixed_gemm::cpu

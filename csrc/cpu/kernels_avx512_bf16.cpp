@@ -33,7 +33,9 @@ const CpuKernels& avx512_bf16_kernels() {
         avx512_vnni_kernels().with("avx512_bf16", &CpuKernels::bf16_pairs, &kPairs);
     // fp32 words there, fused / dense: int4 0.65, 0.82, 0.90, 0.95 and 0.97 at 16, 32, 48, 64 and
     // 80 rows; int8 0.65, 0.86, 0.95 and 1.01 at 16, 32, 48 and 64.
-    kernels.fp32.max_fused_rows[0] = 64, kernels.fp32.max_fused_rows[1] = 48;
+    int64_t(&rows)[kNumWeights] = kernels.fp32.max_fused_rows;
+    rows[static_cast<int>(WeightType::kInt4)] = 64;
+    rows[static_cast<int>(WeightType::kInt8)] = 48;
     return kernels;
   }();
   return kKernels;

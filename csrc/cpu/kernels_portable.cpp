@@ -6,6 +6,7 @@
 #include "cpu/cpu_kernels.h"
 #include "cpu/float8_portable.h"
 #include "cpu/integer_portable.h"
+#include "layout/code_places.h"
 #include "layout/weight_layout.h"
 
 namespace mixed_gemm::cpu {
@@ -15,10 +16,10 @@ constexpr int kLanes = 8;
 constexpr int kBlockRows = 8;
 constexpr int kDenseColumns = kUnitsPerPanel * kLanes;
 
-// q[k * kLanes + lane] = the stored integers of a 64 x kLanes tile.
-template <int kBits>
+// q[k * kLanes + lane] = what the codes of a 64 x kLanes tile stand for.
+template <typename Weight>
 void decode_tile(const uint8_t* tile, int64_t group_stride, float* q) {
-  using Layout = WeightLayout<kBits>;
+  using Layout = WeightLayout<Weight>;
   constexpr int kWords = kTileK / Layout::kPerWord;
   for (int lane = 0; lane < kLanes; ++lane) {
     const uint8_t* column =
@@ -28,14 +29,13 @@ void decode_tile(const uint8_t* tile, int64_t group_stride, float* q) {
       std::memcpy(&bits, column + 4 * word, 4);
       for (int slot = 0; slot < Layout::kPerWord; ++slot) {
         const auto k = Layout::element(word, slot, kTileK).k;
-        const int stored = static_cast<int>(bits >> (kBits * slot) & Layout::kMask);
-        q[k * kLanes + lane] = static_cast<float>(stored - Layout::kBias);
+        q[k * kLanes + lane] = Weight::value(Places<Weight>::gather(bits, slot));
       }
     }
   }
 }
 
-template <int kBits, int kRows>
+template <typename Weight, int kRows>
 void fused(const PackedColumns& b, const ColumnScales& scales, const ActivationRows& a,
            int64_t tiles, float* out) {
   const int64_t segments = tiles * (kTileK / kSegmentK);
@@ -45,7 +45,7 @@ void fused(const PackedColumns& b, const ColumnScales& scales, const ActivationR
   for (int64_t segment = 0; segment < segments; ++segment) {
     const int64_t k_in_tile = segment * kSegmentK % kTileK;
     if (k_in_tile == 0) {
-      decode_tile<kBits>(b.first + segment * kSegmentK / kTileK * kTileBytes, b.group_stride, q);
+      decode_tile<Weight>(b.first + segment * kSegmentK / kTileK * kTileBytes, b.group_stride, q);
     }
     for (int k = 0; k < kSegmentK; ++k) {
       for (int r = 0; r < kRows; ++r) {
@@ -78,13 +78,13 @@ void fused(const PackedColumns& b, const ColumnScales& scales, const ActivationR
   }
 }
 
-template <int kBits>
+template <typename Weight>
 void dequantize(const PackedColumns& b, const ColumnScales& scales, int64_t tile_begin,
                 int64_t tile_end, void* to, int64_t stride) {
   auto* panel = static_cast<float*>(to);
   float q[kTileK * kLanes];
   for (int64_t tile = tile_begin; tile < tile_end; ++tile, panel += kTileK * stride) {
-    decode_tile<kBits>(b.first + tile * kTileBytes, b.group_stride, q);
+    decode_tile<Weight>(b.first + tile * kTileBytes, b.group_stride, q);
     for (int k = 0; k < kTileK; ++k) {
       const int64_t group = (tile * kTileK + k) / kSegmentK / scales.segments_per_group;
       const float* s = scales.scale + group * scales.stride;
@@ -159,27 +159,27 @@ void from_float(const float* from, int64_t count, ElementType element, void* to)
   }
 }
 
+// For every weight type: other sets leave to these what they do not decode.
+template <typename... Weights>
+constexpr OperandKernels operand_kernels(WeightList<Weights...>) {
+  return {{1,
+           kBlockRows,
+           kVectorBlocking,
+           {dequantize<Weights>...},
+           {multiply<1>, multiply<2>, multiply<4>, multiply<8>}},
+          {(void(Weights()), kBlockRows)...},
+          {{fused<Weights, 1>...},
+           {fused<Weights, 2>...},
+           {fused<Weights, 4>...},
+           {fused<Weights, 8>...}}};
+}
+
 }  // namespace
 
 const CpuKernels& portable_kernels() {
-  static constexpr CpuKernels kKernels = {"portable",
-                                          kLanes,
-                                          {{1,
-                                            kBlockRows,
-                                            kVectorBlocking,
-                                            {dequantize<4>, dequantize<8>},
-                                            {multiply<1>, multiply<2>, multiply<4>, multiply<8>}},
-                                           {kBlockRows, kBlockRows},
-                                           {{fused<4, 1>, fused<8, 1>},
-                                            {fused<4, 2>, fused<8, 2>},
-                                            {fused<4, 4>, fused<8, 4>},
-                                            {fused<4, 8>, fused<8, 8>}}},
-                                          nullptr,
-                                          nullptr,
-                                          &kIntegerPortable,
-                                          to_float,
-                                          from_float,
-                                          &kFloat8Portable};
+  static constexpr CpuKernels kKernels = {"portable", kLanes,     operand_kernels(WeightTypes()),
+                                          nullptr,    nullptr,    &kIntegerPortable,
+                                          to_float,   from_float, &kFloat8Portable};
   return kKernels;
 }
 

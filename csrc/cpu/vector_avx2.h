@@ -17,7 +17,7 @@ struct Avx2 {
   static constexpr int kChains = 8;     // an fma takes 4 cycles
   static constexpr int kBlockRows = 8;
   // 4096 x 4096 on a Cascade Lake, int4: fused 0.8 ms a row, dense 3 ms and 0.52 a row.
-  static constexpr int64_t kMaxFusedRows[2] = {8, 8};
+  static constexpr int64_t kMaxFusedRows[kNumWeights] = {8, 8};
 
   [[gnu::always_inline]] static Floats zero() { return _mm256_setzero_ps(); }
   [[gnu::always_inline]] static Floats load(const float* p) { return _mm256_loadu_ps(p); }
@@ -50,10 +50,10 @@ struct Avx2 {
   }
 
   // words[j] = word j of the 8 columns.
-  template <int kBits>
+  template <typename Weight>
   [[gnu::always_inline]] static void load_words(const uint8_t* tile, int64_t group_stride,
                                                 Words* words) {
-    constexpr int kColumnBytes = kTileK * kBits / 8, kColumns = kTileBytes / kColumnBytes;
+    constexpr int kColumnBytes = kTileK * Weight::kBits / 8, kColumns = kTileBytes / kColumnBytes;
     for (int part = 0; part < kColumnBytes / 32; ++part) {
       Words in[8];
       for (int c = 0; c < 8; ++c) {
@@ -65,9 +65,9 @@ struct Avx2 {
     }
   }
 
-  template <int kBits, int kSlot>
+  template <typename Weight, int kSlot>
   [[gnu::always_inline]] static Floats decode(Words word) {
-    using Magic = MantissaField<kBits, kSlot>;
+    using Magic = MantissaField<Weight::kBits, kSlot>;
     const Words shifted = _mm256_srli_epi32(word, Magic::kShift);
     const Words field = _mm256_and_si256(shifted, _mm256_set1_epi32(Magic::kMask));
     const Words in_mantissa = _mm256_or_si256(field, _mm256_set1_epi32(Magic::kBits));

@@ -19,7 +19,7 @@ struct Avx512 {
   // A million weights on a Cascade Lake, int4 / int8: fused 25 / 38 us a row in blocks of 8 rows,
   // dense 200 / 290 us and 17 us a row (N = 1024, K = 4096, one thread): level at 20 and 12 rows.
   // Blocks of 16 decode half as often, which was measured on a Zen 5 (kernels_avx512_bf16.cpp).
-  static constexpr int64_t kMaxFusedRows[2] = {40, 24};
+  static constexpr int64_t kMaxFusedRows[kNumWeights] = {40, 24};
 
   [[gnu::always_inline]] static Floats zero() { return _mm512_setzero_ps(); }
   [[gnu::always_inline]] static Floats load(const float* p) { return _mm512_loadu_ps(p); }
@@ -52,24 +52,24 @@ struct Avx512 {
   }
 
   // words[j] = word j of the 16 columns.
-  template <int kBits>
+  template <typename Weight>
   [[gnu::always_inline]] static void load_words(const uint8_t* tile, int64_t group_stride,
                                                 Words* words) {
-    if constexpr (kBits == 4) {
+    if constexpr (std::is_same_v<Weight, Int4>) {
       load_int4(tile, group_stride, words);
     } else {
       load_int8(tile, group_stride, words);
     }
   }
 
-  template <int kBits, int kSlot>
+  template <typename Weight, int kSlot>
   [[gnu::always_inline]] static Floats decode(Words word) {
-    if constexpr (kBits == 4) {
+    if constexpr (std::is_same_v<Weight, Int4>) {
       // vpermps reads only the low 4 bits of each index: shift and look up, no mask, no I2F.
       const Floats table = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
       return _mm512_permutexvar_ps(_mm512_srli_epi32(word, 4 * kSlot), table);
     } else {
-      using Magic = MantissaField<kBits, kSlot>;
+      using Magic = MantissaField<Weight::kBits, kSlot>;
       const Words shifted = _mm512_srli_epi32(word, Magic::kShift);
       const Words in_mantissa =
           _mm512_ternarylogic_epi32(shifted, _mm512_set1_epi32(Magic::kMask),

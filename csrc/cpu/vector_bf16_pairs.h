@@ -20,7 +20,7 @@ struct Bf16Pairs : Avx512 {
   static constexpr int kChains = 16;  // the instruction takes 6 cycles (Zen 5)
   // 4096 x 4096, group 128, 2 threads of a Zen 5, fused / dense: int4 0.69, 0.83, 0.90, 0.95 and
   // 0.98 at 16, 32, 48, 64 and 80 rows; int8 0.73, 0.90, 1.00 and 1.06 at 16, 32, 48 and 64.
-  static constexpr int64_t kMaxFusedRows[2] = {64, 32};
+  static constexpr int64_t kMaxFusedRows[kNumWeights] = {64, 32};
 
   [[gnu::always_inline]] static Operand load_operand(const uint32_t* p) {
     return _mm512_loadu_si512(p);
@@ -39,17 +39,17 @@ struct Bf16Pairs : Avx512 {
   }
 
   // Slot s is the first member of a pair; the second lies 16 bits above (WeightLayout::slot_of).
-  template <int kBits, int kSlot>
+  template <typename Weight, int kSlot>
   [[gnu::always_inline]] static Operand decode(Words word) {
-    constexpr int kSecond = kSlot + 16 / kBits;
-    static_assert(kSecond == WeightLayout<kBits>::slot_of(kSlot, 1), "a pair is 16 bits apart");
-    if constexpr (kBits == 4) {
+    constexpr int kSecond = kSlot + 16 / Weight::kBits;
+    static_assert(kSecond == WeightLayout<Weight>::slot_of(kSlot, 1), "a pair is 16 bits apart");
+    if constexpr (std::is_same_v<Weight, Int4>) {
       return _mm512_permutexvar_epi16(_mm512_srli_epi32(word, 4 * kSlot),
                                       _mm512_load_si512(kInt4AsBf16));
     } else {
       // Through fp32, whose low half is zero for an 8-bit integer: the high half is its bf16.
-      const Words first = _mm512_castps_si512(Avx512::decode<8, kSlot>(word));
-      const Words second = _mm512_castps_si512(Avx512::decode<8, kSecond>(word));
+      const Words first = _mm512_castps_si512(Avx512::decode<Weight, kSlot>(word));
+      const Words second = _mm512_castps_si512(Avx512::decode<Weight, kSecond>(word));
       return _mm512_or_si512(_mm512_srli_epi32(first, 16), second);
     }
   }

@@ -7,7 +7,7 @@ namespace mixed_gemm::cpu {
 namespace {
 
 // Fill of depth 1: real weights in fp32.
-template <typename V, int kBits>
+template <typename V, typename Weight>
 void dequantize(const PackedColumns& b, const ColumnScales& scales, int64_t tile_begin,
                 int64_t tile_end, void* to, int64_t stride) {
   using F = typename V::Floats;
@@ -15,9 +15,9 @@ void dequantize(const PackedColumns& b, const ColumnScales& scales, int64_t tile
   int64_t group = tile_begin * kSegments / scales.segments_per_group;
   int64_t segments_left = (group + 1) * scales.segments_per_group - tile_begin * kSegments;
   for (int64_t tile = tile_begin; tile < tile_end; ++tile, panel += kTileK * stride) {
-    typename V::Words words[kTileK / WeightLayout<kBits>::kPerWord];
-    V::template load_words<kBits>(b.first + tile * kTileBytes, b.group_stride, words);
-    prefetch_ahead<V, kBits>(b, tile, b.group_stride / kTileBytes);
+    typename V::Words words[kTileK / WeightLayout<Weight>::kPerWord];
+    V::template load_words<Weight>(b.first + tile * kTileBytes, b.group_stride, words);
+    prefetch_ahead<V, Weight>(b, tile, b.group_stride / kTileBytes);
     unroll<kSegments>([&](auto segment) __attribute__((always_inline)) {
       const F scale = V::load(scales.scale + group * scales.stride);
       F subtrahend = V::zero(), addend = V::zero();
@@ -25,7 +25,7 @@ void dequantize(const PackedColumns& b, const ColumnScales& scales, int64_t tile
         const F zero = V::load(scales.zero + group * scales.stride);
         (scales.zero_mode == ZeroMode::kSub ? subtrahend : addend) = zero;
       }
-      for_each_weight<V, kBits, segment>(
+      for_each_weight<V, Weight, segment>(
           words, [&](auto k, F q) __attribute__((always_inline)) {
             V::store(panel + k * stride, V::fma(V::sub(q, subtrahend), scale, addend));
           });
@@ -38,16 +38,16 @@ void dequantize(const PackedColumns& b, const ColumnScales& scales, int64_t tile
 }
 
 // Fill of depth 2: pairs of integers.
-template <typename V, int kBits>
+template <typename V, typename Weight>
 void decode(const PackedColumns& b, const ColumnScales& /*scales*/, int64_t tile_begin,
             int64_t tile_end, void* to, int64_t stride) {
   auto* panel = static_cast<uint32_t*>(to);
   for (int64_t tile = tile_begin; tile < tile_end; ++tile, panel += kTileK / V::kDepth * stride) {
-    typename V::Words words[kTileK / WeightLayout<kBits>::kPerWord];
-    V::template load_words<kBits>(b.first + tile * kTileBytes, b.group_stride, words);
-    prefetch_ahead<V, kBits>(b, tile, b.group_stride / kTileBytes);
+    typename V::Words words[kTileK / WeightLayout<Weight>::kPerWord];
+    V::template load_words<Weight>(b.first + tile * kTileBytes, b.group_stride, words);
+    prefetch_ahead<V, Weight>(b, tile, b.group_stride / kTileBytes);
     unroll<kSegments>([&](auto segment) __attribute__((always_inline)) {
-      for_each_weight<V, kBits, segment>(
+      for_each_weight<V, Weight, segment>(
           words, [&](auto k, typename V::Operand q) __attribute__((always_inline)) {
             V::store_operand(panel + k / V::kDepth * stride, q);
           });
@@ -177,19 +177,47 @@ void multiply_groups(const ActivationRows& a, const PanelSlab& slab, float* c, f
   });
 }
 
+// Null of what these vectors do not decode.
+template <typename V, typename Weight, int kRows>
+constexpr OperandKernels::Fused fused_of() {
+  if constexpr (Weight::kIsInteger) return fused<V, Weight, kRows>;
+  return nullptr;
+}
+template <typename V, typename Weight>
+constexpr DenseKernels::Fill fill_of() {
+  if constexpr (!Weight::kIsInteger) {
+    return nullptr;
+  } else if constexpr (V::kDepth == 1) {
+    return dequantize<V, Weight>;
+  } else {
+    return decode<V, Weight>;
+  }
+}
+template <typename V, int kChoice, typename... Weights>
+constexpr void set_fused(OperandKernels& kernels, WeightList<Weights...>) {
+  ((kernels.fused[kChoice][static_cast<int>(Weights::kType)] =
+        fused_of<V, Weights, (1 << kChoice)>()),
+   ...);
+}
+template <typename V, typename... Weights>
+constexpr void set_fill(DenseKernels& dense, WeightList<Weights...>) {
+  ((dense.fill[static_cast<int>(Weights::kType)] = fill_of<V, Weights>()), ...);
+}
+
 // For 1, 2, 4 .. V::kBlockRows rows.
 template <typename V, int... kChoice>
 constexpr OperandKernels make_operand_kernels(std::integer_sequence<int, kChoice...>) {
   static_assert(1 << (sizeof...(kChoice) - 1) == V::kBlockRows && V::kBlockRows <= kMaxRows);
-  OperandKernels kernels = {{V::kDepth, V::kBlockRows, kVectorBlocking, {}, {}},
-                            {V::kMaxFusedRows[0], V::kMaxFusedRows[1]},
-                            {{fused<V, 4, (1 << kChoice)>, fused<V, 8, (1 << kChoice)>}...}};
+  OperandKernels kernels = {{V::kDepth, V::kBlockRows, kVectorBlocking, {}, {}}, {}, {}};
+  for (int weight = 0; weight < kNumWeights; ++weight) {
+    kernels.max_fused_rows[weight] = V::kMaxFusedRows[weight];
+  }
+  (set_fused<V, kChoice>(kernels, WeightTypes()), ...);
   DenseKernels& dense = kernels.dense;
+  set_fill<V>(dense, WeightTypes());
   if constexpr (V::kDepth == 1) {
-    dense.fill[0] = dequantize<V, 4>, dense.fill[1] = dequantize<V, 8>;
     ((dense.multiply[kChoice] = multiply<V, (1 << kChoice)>), ...);
   } else {
-    dense.fill[0] = decode<V, 4>, dense.fill[1] = decode<V, 8>;
     ((dense.multiply[kChoice] = multiply_groups<V, (1 << kChoice)>), ...);
   }
   return kernels;

@@ -2,7 +2,7 @@
 // vector_avx512.h, vector_bf16_pairs.h); vector_dense.h holds the dense kernels.
 //
 // V::Operand is a vector of words (cpu_kernels.h), V::kDepth the elements of K in each:
-// V::decode<bits, slot> makes one from packed words, V::dot multiplies two and adds to V::Floats.
+// V::decode<Weight, slot> makes one from packed words, V::dot multiplies two and adds to V::Floats.
 //
 // Everything here and in V sits in an unnamed namespace on purpose: this header is compiled with
 // different -m flags in each kernels_*.cpp, and a template with external linkage would let the
@@ -34,9 +34,9 @@ constexpr int kSegments = kTileK / kSegmentK;
 
 // Where the 16 elements of a segment lie: element kI is row kK of the tile, in slot kSlot
 // of word kWord of the tile. Ordered by word, so that a word is in a register for its slots.
-template <int kBits, int kSegment, int kI>
+template <typename Weight, int kSegment, int kI>
 struct SegmentElement {
-  using Layout = WeightLayout<kBits>;
+  using Layout = WeightLayout<Weight>;
   static constexpr int kQuad = kI / 4, kPair = kI % 4 / 2, kMember = kI % 2;
   static constexpr int kK = kSegment * kSegmentK + kPair * 8 + kQuad * 2 + kMember;
   static constexpr auto kPlace = Layout::place(0, kK, kTileK);
@@ -58,14 +58,14 @@ struct MantissaField {
 
 // Half a tile: its two segments, in the first half of the tile's words or in the second.
 constexpr int kHalfSegments = kSegments / 2, kHalfK = kTileK / 2;
-template <int kBits>
+template <typename Weight>
 struct HalfTile {
-  static constexpr int kWords = kHalfK / WeightLayout<kBits>::kPerWord;
+  static constexpr int kWords = kHalfK / WeightLayout<Weight>::kPerWord;
 
   template <int kSegment, int kI>
   static constexpr bool alike() {
-    using First = SegmentElement<kBits, kSegment, kI>;
-    using Second = SegmentElement<kBits, kSegment + kHalfSegments, kI>;
+    using First = SegmentElement<Weight, kSegment, kI>;
+    using Second = SegmentElement<Weight, kSegment + kHalfSegments, kI>;
     return Second::kWord == First::kWord + kWords && Second::kSlot == First::kSlot &&
            Second::kK == First::kK + kHalfK;
   }
@@ -77,13 +77,13 @@ struct HalfTile {
 };
 
 // body(k, w): the decoded words of one segment; k is a constant, 0 to 63 in the tile.
-template <typename V, int kBits, int kSegment, typename Body>
+template <typename V, typename Weight, int kSegment, typename Body>
 [[gnu::always_inline]] inline void for_each_weight(const typename V::Words* words,
                                                    const Body& body) {
   unroll<kSegmentK / V::kDepth>([&](auto i) __attribute__((always_inline)) {
-    using Element = SegmentElement<kBits, kSegment, i * V::kDepth>;
+    using Element = SegmentElement<Weight, kSegment, i * V::kDepth>;
     body(std::integral_constant<int, Element::kK>{},
-         V::template decode<kBits, Element::kSlot>(words[Element::kWord]));
+         V::template decode<Weight, Element::kSlot>(words[Element::kWord]));
   });
 }
 
@@ -92,10 +92,11 @@ template <typename V, int kBits, int kSegment, typename Body>
 // ahead, one thread of a Cascade Lake: int4 1.13 -> 0.96 ms, int8 1.78 -> 1.54 ms; without the wrap
 // at the end 1.08 and 1.70. Two threads of a Zen 5 then took 0.21 and 0.29 ms, 8 KB ahead 0.15 and
 // 0.29.
-template <typename V, int kBits>
+template <typename V, typename Weight>
 [[gnu::always_inline]] inline void prefetch_ahead(const PackedColumns& b, int64_t tile,
                                                   int64_t tiles) {
-  constexpr int kAhead = 64 / kBits, kGroups = V::kLanes / WeightLayout<kBits>::kInterleave;
+  constexpr int kAhead = 64 / Weight::kBits,
+                kGroups = V::kLanes / WeightLayout<Weight>::kInterleave;
   const int64_t to_next_unit = tile + kAhead < tiles ? 0 : (kGroups - 1) * b.group_stride;
   const uint8_t* ahead = b.first + (tile + kAhead) * kTileBytes + to_next_unit;
   for (int i = 0; i < kGroups; ++i, ahead += b.group_stride) {
@@ -109,7 +110,7 @@ template <typename V, int kBits>
 // memory (Zen 5). Up to 4 rows the loop would cost 5 to 10 %.
 constexpr int kMaxUnrolledRows = 4;
 
-template <typename V, int kBits, int kRows>
+template <typename V, typename Weight, int kRows>
 void fused(const PackedColumns& b, const ColumnScales& scales, const ActivationRows& a,
            int64_t tiles, float* out) {
   using F = typename V::Floats;
@@ -152,9 +153,9 @@ void fused(const PackedColumns& b, const ColumnScales& scales, const ActivationR
 
   int64_t segments_left = scales.segments_per_group;
   for (int64_t tile = 0; tile < tiles; ++tile) {
-    typename V::Words words[kTileK / WeightLayout<kBits>::kPerWord];
-    V::template load_words<kBits>(b.first + tile * kTileBytes, b.group_stride, words);
-    prefetch_ahead<V, kBits>(b, tile, tiles);
+    typename V::Words words[kTileK / WeightLayout<Weight>::kPerWord];
+    V::template load_words<Weight>(b.first + tile * kTileBytes, b.group_stride, words);
+    prefetch_ahead<V, Weight>(b, tile, tiles);
     const auto* a_half = static_cast<const uint32_t*>(a.values) + tile * kTileK / V::kDepth * kRows;
     const auto add_half = [&](int half) __attribute__((always_inline)) {
       const auto add_segment = [&](auto segment) __attribute__((always_inline)) {
@@ -165,7 +166,7 @@ void fused(const PackedColumns& b, const ColumnScales& scales, const ActivationR
             chain = V::dot_word(w, a_half + kWord * kRows + r, chain);
           });
         };
-        for_each_weight<V, kBits, segment>(words + half * HalfTile<kBits>::kWords, add);
+        for_each_weight<V, Weight, segment>(words + half * HalfTile<Weight>::kWords, add);
         if (--segments_left > 0) return;
         end_group();
         segments_left = scales.segments_per_group;

@@ -139,18 +139,21 @@ inline void sum_groups_of_row(const uint16_t* from, int64_t k_pad, int parts, in
 template <typename T>
 constexpr TileKernels make_tile_kernels() {
   using Pairs = Bf16Pairs<void>;  // decoded here, multiplied by T
-  return {{Pairs::kDepth,
-           2 * kTileRows,
-           T::kWide,
-           {decode<Pairs, 4>, decode<Pairs, 8>},
-           {multiply_tiles<T, 1>, multiply_tiles<T, 2>}},
-          T::kNarrowBytes,
-          {T::kNarrow[0], T::kNarrow[1]},
-          {T::kMinRows[0], T::kMinRows[1]},
-          begin_tiles<T>,
-          T::release,
-          split_row,
-          sum_groups_of_row};
+  TileKernels kernels = {
+      {Pairs::kDepth, 2 * kTileRows, T::kWide, {}, {multiply_tiles<T, 1>, multiply_tiles<T, 2>}},
+      T::kNarrowBytes,
+      {},
+      {},
+      begin_tiles<T>,
+      T::release,
+      split_row,
+      sum_groups_of_row};
+  set_fill<Pairs>(kernels.dense, WeightTypes());
+  for (int weight = 0; weight < kNumWeights; ++weight) {
+    kernels.narrow[weight] = T::kNarrow[weight];
+    kernels.min_rows[weight] = T::kMinRows[weight];
+  }
+  return kernels;
 }
 
 }  // namespace

@@ -38,7 +38,8 @@ double predict_us(const Choice&, const ConvProblem& p, const DeviceInfo& d) {
   const GemmProblem gemm = gemm_of(p);
   const double flops = 2.0 * gemm.m * gemm.n * gemm.k;
   const double multiply = flops / (dense_tflops(d) * kDenseEfficiency * 1e6);
-  const double filter = (2 + p.bits / 8.) * gemm.n * gemm.k;  // bytes that dequantizing moves
+  const double filter =
+      (2 + bits_of(p.weight) / 8.) * gemm.n * gemm.k;  // bytes that dequantizing moves
   const double latency = kDenseTileUs * static_cast<double>(ceil_div(gemm.k, kTileK));
   return (kDenseUs + (p.shape.taps() > 1 ? kDenseTapsUs : 0) +
           filter / (d.dram_gb_per_s * kDenseFilter * 1e3) +

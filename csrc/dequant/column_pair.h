@@ -25,12 +25,12 @@ struct ZeroFolding {
 // Of whole ones nothing is left to add.
 enum class ZeroPoints { kNone, kWhole, kAny };
 
-template <typename Format, int kBits, ZeroPoints kZeroPoints>
+template <typename Format, typename Weight, ZeroPoints kZeroPoints>
 class ColumnPair {
   static constexpr bool kZeros = kZeroPoints != ZeroPoints::kNone;
 
  public:
-  using Converter = FoldingConverter<Format, kBits>;
+  using Converter = FoldingConverter<Format, Weight>;
 
   // The scales and zero points of both columns, as they are stored, are loaded here; fold() makes
   // of them what convert_step() takes, or fold_whole() (dequant/folding_converter.h).

@@ -9,15 +9,16 @@
 
 #include "core/half_arithmetic.h"
 #include "dequant/offset_converter.h"
+#include "dequant/weight_converter.h"
 
 namespace mixed_gemm {
 
 // convert_step() without offsets: for t = 0. fold(): the offsets of the zero points of two columns,
 // a column in each half, and t minus these, which is left to add; both as the pairs, over
 // kResultScale. pair_scale: kPairScaleX2, or 0 to fold nothing.
-template <typename Format, int kBits, bool = kHasOffsets<Format, kBits>>
+template <typename Format, typename Weight, bool = kHasOffsets<Format, Weight>>
 struct FoldingConverter {
-  using Offsets = OffsetConverter<Format, kBits>;
+  using Offsets = OffsetConverter<Format, Weight>;
   static constexpr int kResultScale = static_cast<int>(1 / Offsets::kPairScale);
   static constexpr uint32_t kPairScaleX2 = Offsets::kPairScaleX2;
 
@@ -61,10 +62,18 @@ struct FoldingConverter {
   }
 };
 
+// Weights without zero points fold nothing.
+template <typename Format, typename Weight>
+struct FoldingConverter<Format, Weight, false> : WeightConverter<Format, Weight> {
+  static_assert(!Weight::kIsInteger, "integers have zero points");
+  static constexpr int kResultScale = 1;
+  static constexpr uint32_t kPairScaleX2 = 0;
+};
+
 // bf16 takes two magic numbers for a byte: the zero point remains a subtraction.
 template <>
-struct FoldingConverter<BFloat16, 8, false> : IntegerConverter<BFloat16, 8> {
-  using IntegerConverter<BFloat16, 8>::convert_step;
+struct FoldingConverter<BFloat16, Int8, false> : IntegerConverter<BFloat16, Int8> {
+  using IntegerConverter<BFloat16, Int8>::convert_step;
   static constexpr int kResultScale = 1;
   static constexpr uint32_t kPairScaleX2 = BFloat16::kOneX2;
 

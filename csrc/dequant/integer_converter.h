@@ -9,6 +9,7 @@
 
 #include "core/bit_ops.h"
 #include "core/half_arithmetic.h"
+#include "core/weight_type.h"
 
 namespace mixed_gemm {
 
@@ -18,11 +19,11 @@ struct PlainIntegers {
   static constexpr int kRatio = 1, kBias = 0;
 };
 
-template <typename Format, int kBits>
+template <typename Format, typename Weight>
 struct IntegerConverter;
 
 template <>
-struct IntegerConverter<Half, 8> : PlainIntegers {
+struct IntegerConverter<Half, Int8> : PlainIntegers {
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int /*step*/,
                                                   uint32_t (&pairs)[2]) {
     constexpr uint32_t kMagic = 0x64646464u;      // the high byte of fp16 1024 + u
@@ -33,7 +34,7 @@ struct IntegerConverter<Half, 8> : PlainIntegers {
 };
 
 template <>
-struct IntegerConverter<Half, 4> : PlainIntegers {
+struct IntegerConverter<Half, Int4> : PlainIntegers {
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, uint32_t (&pairs)[2]) {
     constexpr uint32_t kLow = 0x000f000fu, kHigh = 0x00f000f0u, kMagic = 0x64006400u;
     constexpr uint32_t kMagicBias = 0x64086408u;  // 1024 + 8
@@ -49,7 +50,7 @@ struct IntegerConverter<Half, 4> : PlainIntegers {
 // bf16 has 7 mantissa bits, so a byte does not fit: q = (128 + low 7 bits) - (128 if the top bit is
 // set, else 256).
 template <>
-struct IntegerConverter<BFloat16, 8> : PlainIntegers {
+struct IntegerConverter<BFloat16, Int8> : PlainIntegers {
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int /*step*/,
                                                   uint32_t (&pairs)[2]) {
     constexpr uint32_t kLow7 = 0x007f007fu, kTop = 0x00800080u, kMagic = 0x43004300u;
@@ -63,7 +64,7 @@ struct IntegerConverter<BFloat16, 8> : PlainIntegers {
 };
 
 template <>
-struct IntegerConverter<BFloat16, 4> : PlainIntegers {
+struct IntegerConverter<BFloat16, Int4> : PlainIntegers {
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, uint32_t (&pairs)[2]) {
     constexpr uint32_t kLow = 0x000f000fu, kMagic = 0x43004300u;
     constexpr uint32_t kMagicBias = 0x43084308u;  // 128 + 8
@@ -77,17 +78,17 @@ struct IntegerConverter<BFloat16, 4> : PlainIntegers {
 
 // Words hold 32 / bits elements, an mma step takes 4 of them: int4 words serve two steps, each
 // converted once.
-template <int kBits>
-constexpr int kStepsPerWord = 8 / kBits;
+template <typename Weight>
+constexpr int kStepsPerWord = 8 / Weight::kBits;
 
 // All pairs of a word, in order of k.
-template <typename Format, int kBits>
+template <typename Format, typename Weight>
 MIXED_GEMM_HOST_DEVICE void convert_word(uint32_t word,
-                                         uint32_t (&pairs)[2 * kStepsPerWord<kBits>]) {
+                                         uint32_t (&pairs)[2 * kStepsPerWord<Weight>]) {
   MIXED_GEMM_UNROLL
-  for (int step = 0; step < kStepsPerWord<kBits>; ++step) {
+  for (int step = 0; step < kStepsPerWord<Weight>; ++step) {
     uint32_t two[2];
-    IntegerConverter<Format, kBits>::convert_step(word, step, two);
+    IntegerConverter<Format, Weight>::convert_step(word, step, two);
     pairs[2 * step] = two[0];
     pairs[2 * step + 1] = two[1];
   }

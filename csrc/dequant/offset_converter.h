@@ -26,11 +26,11 @@ struct PairOffsets {
 // kPacked: the offsets without zero point. A zero point of at most kMost (as bits) is rounded to
 // what offsets hold by adding kMagic and taking it away again. kSum: of the two offsets, whatever
 // the zero point.
-template <typename Format, int kBits>
+template <typename Format, typename Weight>
 struct OffsetConverter;
 
 template <>
-struct OffsetConverter<Half, 4> : PlainIntegers {
+struct OffsetConverter<Half, Int4> : PlainIntegers {
   static constexpr uint32_t kPairScaleX2 = 0x3c003c00u;
   static constexpr uint32_t kMost = 0x6400u;        // 1024
   static constexpr uint32_t kPacked = 0xd4806408u;  // 1024 + 8, -(64 + 8)
@@ -47,7 +47,7 @@ struct OffsetConverter<Half, 4> : PlainIntegers {
 };
 
 template <>
-struct OffsetConverter<Half, 8> : PlainIntegers {
+struct OffsetConverter<Half, Int8> : PlainIntegers {
   static constexpr uint32_t kPairScaleX2 = 0x3c003c00u;
   static constexpr uint32_t kMost = 0x6400u;        // 1024
   static constexpr uint32_t kPacked = 0x64806480u;  // 1024 + 128
@@ -62,7 +62,7 @@ struct OffsetConverter<Half, 8> : PlainIntegers {
 };
 
 template <>
-struct OffsetConverter<BFloat16, 4> {
+struct OffsetConverter<BFloat16, Int4> {
   static constexpr float kPairScale = 0.25f;
   static constexpr int kRatio = 1, kBias = 0;
   static constexpr uint32_t kPairScaleX2 = 0x3e803e80u;
@@ -81,16 +81,20 @@ struct OffsetConverter<BFloat16, 4> {
 };
 
 // The same without zero points: of bf16 and int4 for its shifts.
-template <typename Format, int kBits>
-struct ConstantOffsetConverter : OffsetConverter<Format, kBits> {
-  using Base = OffsetConverter<Format, kBits>;
+template <typename Format, typename Weight>
+struct ConstantOffsetConverter : OffsetConverter<Format, Weight> {
+  using Base = OffsetConverter<Format, Weight>;
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, uint32_t (&pairs)[2]) {
     Base::convert_step(word, step, PairOffsets::constant(Base::kPacked), pairs);
   }
 };
 
 // Not for int8 as bf16: a byte does not even fit into the mantissa by itself.
-template <typename Format, int kBits>
-constexpr bool kHasOffsets = kBits == 4 || Format::kMantissaBits == Half::kMantissaBits;
+template <typename Format, typename Weight>
+constexpr bool kHasOffsets = false;
+template <typename Format>
+constexpr bool kHasOffsets<Format, Int4> = true;
+template <>
+constexpr bool kHasOffsets<Half, Int8> = true;
 
 }  // namespace mixed_gemm

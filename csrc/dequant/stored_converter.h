@@ -13,11 +13,11 @@ namespace mixed_gemm {
 
 // kOneScale: for all pairs. Else those of pair 0 of a step are scaled by kPairScale / kRatio, which
 // saves two shifts a word as fp16.
-template <typename Format, bool kOneScale>
+template <typename Format, typename Weight, bool kOneScale>
 struct StoredConverter;
 
 template <bool kOneScale>
-struct StoredConverter<Half, kOneScale> {
+struct StoredConverter<Half, Int4, kOneScale> {
   static constexpr float kPairScale = 1.f / (1 << 20);  // of bits 4 to 7
   static constexpr int kRatio = kOneScale ? 1 : 16, kBias = 8;
   static constexpr uint32_t kMinusBiasX2 = 0x80808080u;  // times kPairScale
@@ -34,7 +34,7 @@ struct StoredConverter<Half, kOneScale> {
 };
 
 template <bool kOneScale>
-struct StoredConverter<BFloat16, kOneScale> {
+struct StoredConverter<BFloat16, Int4, kOneScale> {
   static constexpr float kPairScale = 1.f;
   static constexpr int kRatio = 1, kBias = 128 + 8;
   static MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, uint32_t (&pairs)[2]) {
@@ -45,5 +45,11 @@ struct StoredConverter<BFloat16, kOneScale> {
     }
   }
 };
+
+// A byte takes as many instructions to lie alone as to become an integer.
+template <typename Weight>
+constexpr bool kHasStored = false;
+template <>
+constexpr bool kHasStored<Int4> = true;
 
 }  // namespace mixed_gemm

@@ -1,6 +1,7 @@
 #include "dispatch/run.h"
 
 #include "dispatch/families.h"
+#include "dispatch/problems.h"
 
 namespace mixed_gemm {
 namespace {
@@ -23,10 +24,8 @@ Status run(const Choice& c, const Problem& problem, const RunContext& context) {
   return run_member(typename FamiliesOf<Problem>::List(), c, problem, context);
 }
 
-template Status run(const Choice&, const GemmProblem&, const RunContext&);
-template Status run(const Choice&, const ScaledMmProblem&, const RunContext&);
-template Status run(const Choice&, const BlockGemmProblem&, const RunContext&);
-template Status run(const Choice&, const ConvProblem&, const RunContext&);
-template Status run(const Choice&, const ConvInt8Problem&, const RunContext&);
+#define MIXED_GEMM_RUN_OF(Problem) \
+  template Status run(const Choice&, const Problem&, const RunContext&);
+MIXED_GEMM_PROBLEMS(MIXED_GEMM_RUN_OF)
 
 }  // namespace mixed_gemm

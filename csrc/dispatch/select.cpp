@@ -6,6 +6,7 @@
 
 #include "dispatch/families.h"
 #include "dispatch/no_tile.h"
+#include "dispatch/problems.h"
 #include "dispatch/remembered.h"
 #include "dispatch/tuned_table.h"
 
@@ -146,12 +147,8 @@ std::optional<Choice> choose(const Problem& problem, const DeviceInfo& device) {
   template std::vector<Choice> ranked(const Problem&, const DeviceInfo&);                   \
   template std::string why_none(const Problem&, const DeviceInfo&);                         \
   template Selection select(const Problem&, const DeviceInfo&, const std::vector<Choice>&); \
-  template std::optional<Choice> choose(const Problem&, const DeviceInfo&)
+  template std::optional<Choice> choose(const Problem&, const DeviceInfo&);
 
-MIXED_GEMM_SELECTION_OF(GemmProblem);
-MIXED_GEMM_SELECTION_OF(ScaledMmProblem);
-MIXED_GEMM_SELECTION_OF(BlockGemmProblem);
-MIXED_GEMM_SELECTION_OF(ConvProblem);
-MIXED_GEMM_SELECTION_OF(ConvInt8Problem);
+MIXED_GEMM_PROBLEMS(MIXED_GEMM_SELECTION_OF)
 
 }  // namespace mixed_gemm

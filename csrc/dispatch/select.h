@@ -2,7 +2,7 @@
 // is worth a prediction, keep what why_not accepts, predict microseconds for each, take the least -
 // or what was measured to be the fastest, where it was.
 //
-// Problem: GemmProblem, ScaledMmProblem, BlockGemmProblem, ConvProblem or ConvInt8Problem.
+// Problem: one of dispatch/problems.h.
 #pragma once
 #include <optional>
 #include <string>

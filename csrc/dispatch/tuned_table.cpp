@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cmath>
-#include <locale>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,47 +11,31 @@
 
 #include "core/printable.h"
 #include "dispatch/select.h"
+#include "dispatch/tuned_line.h"
 
 namespace mixed_gemm {
 namespace {
 
-// sm, sms, element, bits, group (0: per channel), zeros, n, k
-using Key = std::tuple<int, int, int, int, int64_t, int, int64_t, int64_t>;
+// sm, sms, element, weight, scales, group (0: per channel), zeros, n, k
+using Key =
+    std::tuple<int, int, ElementType, WeightType, ScaleType, int64_t, bool, int64_t, int64_t>;
 using Table = std::map<Key, std::vector<TunedPoint>>;
 
 std::mutex table_mutex;
 std::shared_ptr<const Table> current_table = std::make_shared<Table>();
 std::atomic<int> generation{0};
 
-std::optional<int> element_named(const std::string& name) {
-  for (int i = 0; i < static_cast<int>(std::size(kElementTypeNames)); ++i) {
-    if (name == kElementTypeNames[i]) return i;
-  }
-  return std::nullopt;
-}
-
 // Why the line is refused, or "" and its point is in the table.
-std::string add_line(const std::string& line, Table& table) {
-  std::istringstream fields(line);
-  fields.imbue(std::locale::classic());
-  int sm = 0, sms = 0, bits = 0, zeros = 0;
-  int64_t group = 0, n = 0, k = 0;
-  std::string dtype, config, rest;
-  TunedPoint point;
-  fields >> sm >> sms >> dtype >> bits >> group >> zeros >> n >> k >> point.m >> config >> point.us;
-  if (!fields || (fields >> rest))
-    return "is not: sm sms dtype bits group_size zeros n k m config us";
-  const std::optional<int> element = element_named(dtype);
-  if (!element) return "has the unknown dtype " + printable(dtype);
-  const bool sane = sm >= 80 && sms > 0 && (bits == 4 || bits == 8) && (group == -1 || group > 0) &&
-                    (zeros == 0 || zeros == 1) && n > 0 && k > 0 && point.m > 0 &&
-                    std::isfinite(point.us) && point.us > 0;
-  if (!sane) return "has a number out of range";
-  const std::optional<Choice> choice = parse_config<GemmProblem>(config);
-  if (!choice) return "has the unknown config " + printable(config);
-  point.choice = *choice;
-  std::vector<TunedPoint>& points =
-      table[{sm, sms, *element, bits, group == -1 || group >= k ? 0 : group, zeros, n, k}];
+std::string add_line(const std::string& text, Table& table) {
+  TunedLine line;
+  const std::string reason = read_tuned_line(text, line);
+  if (!reason.empty()) return reason;
+  const std::optional<Choice> choice = parse_config<GemmProblem>(line.config);
+  if (!choice) return "has the unknown config " + printable(line.config);
+  const TunedPoint point = {line.m, *choice, line.us};
+  const int64_t group = line.group == -1 || line.group >= line.k ? 0 : line.group;
+  std::vector<TunedPoint>& points = table[{line.sm, line.sms, line.element, line.weight,
+                                           line.scales, group, line.zeros, line.n, line.k}];
   const auto at = std::lower_bound(points.begin(), points.end(), point.m,
                                    [](const TunedPoint& p, int64_t m) { return p.m < m; });
   if (at != points.end() && at->m == point.m) {
@@ -90,10 +72,10 @@ std::optional<TunedPoint> find_tuned(const GemmProblem& p, const DeviceInfo& dev
     const std::lock_guard<std::mutex> lock(table_mutex);
     table = current_table;
   }
-  const int64_t group = p.scheme.group_size >= p.k ? 0 : p.scheme.group_size;
+  const int64_t group = p.scheme.scales.group >= p.k ? 0 : p.scheme.scales.group;
   const auto found =
-      table->find({device.sm, device.sm_count, static_cast<int>(p.element), p.scheme.bits, group,
-                   p.scheme.zero_mode != ZeroMode::kNone, p.n, p.k});
+      table->find({device.sm, device.sm_count, p.element, p.scheme.weight, p.scheme.scales.type,
+                   group, p.scheme.scales.zeros != ZeroMode::kNone, p.n, p.k});
   if (found == table->end()) return std::nullopt;
   for (const TunedPoint& point : found->second) {
     if (point.m >= p.m) return point;

@@ -18,9 +18,12 @@ struct TunedPoint {
 };
 
 // Replaces the table. One point a line:
-//   sm sms dtype bits group_size zeros n k m config us
-// group_size -1: per channel; zeros 0 or 1. Of lines that repeat a point the last one counts.
-// Returns a sentence for each line that was refused; the others are in force.
+//   op sm sms dtype weight scales group_size zeros n k m config us
+// op: "gemm"; weight: a name of core/weight_type.h; scales: one of kScaleTypeNames; group_size -1:
+// per channel; zeros 0 or 1. Lines of format 1 are read as well, for as long as weights are packed
+// as they were then: without op and scales, and with the bits of integers for weight. Of lines that
+// repeat a point the last one counts. Returns a sentence for each line that was refused; the others
+// are in force.
 std::vector<std::string> set_tuned_table(const std::string& text);
 
 // Changes with every set_tuned_table: what was derived from the table is stale then.

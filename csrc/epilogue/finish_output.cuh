@@ -10,11 +10,12 @@ namespace mixed_gemm {
 
 constexpr int kOutputsPerAccess = 8;  // 16 bytes of 16-bit outputs
 
-template <typename Element>
+// Factor: the type of what multiplies finished sums, for each column.
+template <typename Element, typename Factor>
 struct OutputParams {
-  const Element* channel_scale;  // [n] or null
-  const Element* bias;           // [n] or null
-  Element* d;                    // [m, n], contiguous
+  const Factor* channel_scale;  // [n] or null
+  const Element* bias;          // [n] or null
+  Element* d;                   // [m, n], contiguous
   int n;
   Activation activation;
 };
@@ -42,18 +43,19 @@ __device__ cutlass::Array<Element, kOutputsPerAccess> column_values(const Elemen
 }
 
 // Scale and bias of 8 columns.
-template <typename Element>
+template <typename Element, typename Factor>
 struct OutputColumns {
-  cutlass::Array<Element, kOutputsPerAccess> scale, bias;
-  __device__ OutputColumns(const OutputParams<Element>& p, int column)
+  cutlass::Array<Factor, kOutputsPerAccess> scale;
+  cutlass::Array<Element, kOutputsPerAccess> bias;
+  __device__ OutputColumns(const OutputParams<Element, Factor>& p, int column)
       : scale(column_values(p.channel_scale, 1.f, column, p.n)),
         bias(column_values(p.bias, 0.f, column, p.n)) {}
 };
 
-template <typename Element>
-__device__ void finish_output(const OutputParams<Element>& p, const OutputColumns<Element>& columns,
-                              int64_t row, int column,
-                              const cutlass::Array<float, kOutputsPerAccess>& sums) {
+template <typename Element, typename Factor>
+__device__ void finish_output(const OutputParams<Element, Factor>& p,
+                              const OutputColumns<Element, Factor>& columns, int64_t row,
+                              int column, const cutlass::Array<float, kOutputsPerAccess>& sums) {
   cutlass::Array<float, kOutputsPerAccess> results;
   CUTLASS_PRAGMA_UNROLL
   for (int i = 0; i < kOutputsPerAccess; ++i)

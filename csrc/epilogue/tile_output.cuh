@@ -8,9 +8,9 @@
 
 namespace mixed_gemm {
 
-template <typename Element>
+template <typename Element, typename Factor>
 struct TileOutput {
-  OutputParams<Element> output;
+  OutputParams<Element, Factor> output;
   int m;
   float* partials;         // parallel split: fp32 sums [slices, m, partial_stride]
   int64_t partial_stride;  // a multiple of 8
@@ -42,7 +42,8 @@ struct TileOutput {
 
  private:
   // Values of columns column, column + 1; `missing` where there are none, or past n.
-  __device__ float2 pair_of(const Element* values, float missing, int column) const {
+  template <typename Value>
+  __device__ float2 pair_of(const Value* values, float missing, int column) const {
     float2 pair = make_float2(missing, missing);
     if (values != nullptr) {
       if (column < output.n) pair.x = float(values[column]);

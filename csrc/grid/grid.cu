@@ -13,8 +13,9 @@ int launch_reduce_partials(const ReduceArgs& a) {
   const FinishedOutput& o = a.output;
   return with_element(o.element, [&](auto tag) {
     using Element = typename decltype(tag)::Type;
-    const OutputParams<Element> output{
-        static_cast<const Element*>(o.channel_scale), static_cast<const Element*>(o.bias),
+    using Factor = Element;
+    const OutputParams<Element, Factor> output{
+        static_cast<const Factor*>(o.channel_scale), static_cast<const Element*>(o.bias),
         static_cast<Element*>(o.d), static_cast<int>(o.n), o.activation};
     constexpr int kReduceThreads = 128;
     constexpr int64_t kMostRows = 65535;  // of a grid
@@ -24,8 +25,8 @@ int launch_reduce_partials(const ReduceArgs& a) {
     shape.threads = kReduceThreads;
     shape.stream = a.stream;
     shape.even = a.early_start;
-    return launch_kernel(splitk_reduce_kernel<Element>, shape,
-                         Reduction<Element>{output, a.partials, a.partial_stride, a.slices, o.m});
+    const Reduction<Element, Factor> reduction{output, a.partials, a.partial_stride, a.slices, o.m};
+    return launch_kernel(splitk_reduce_kernel<Element, Factor>, shape, reduction);
   });
 }
 

@@ -8,9 +8,9 @@
 
 namespace mixed_gemm {
 
-template <typename Element>
+template <typename Element, typename Factor>
 struct Reduction {
-  OutputParams<Element> output;
+  OutputParams<Element, Factor> output;
   const float* partials;
   int64_t partial_stride;
   int slices;
@@ -18,8 +18,8 @@ struct Reduction {
 };
 
 // A thread has kOutputsPerAccess columns of every gridDim.y-th row: no division says which.
-template <typename Element>
-__global__ void splitk_reduce_kernel(const __grid_constant__ Reduction<Element> p) {
+template <typename Element, typename Factor>
+__global__ void splitk_reduce_kernel(const __grid_constant__ Reduction<Element, Factor> p) {
   const int n = p.output.n;
   const int access = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (access >= static_cast<int>(ceil_div(n, kOutputsPerAccess))) return;
@@ -30,7 +30,7 @@ __global__ void splitk_reduce_kernel(const __grid_constant__ Reduction<Element> 
       p.partial_stride % kOutputsPerAccess != 0 || column + kOutputsPerAccess > n;
   wait_for_kernel_before();
   let_kernel_after_start();
-  const OutputColumns<Element> columns(p.output, column);
+  const OutputColumns<Element, Factor> columns(p.output, column);
   const auto load = [](const float* from, auto& values) { load_partials(from, values); };
 #pragma unroll 1
   for (int64_t row = blockIdx.y; row < p.m; row += gridDim.y) {

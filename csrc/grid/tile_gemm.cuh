@@ -23,18 +23,19 @@ namespace mixed_gemm {
 // the mere presence of stream-K costs the others time.
 enum class SplitCode : int { kAll, kWithoutStreamK };
 
-template <typename Mainloop, typename Output>
+template <typename Mainloop, typename Output, typename Schedule>
 struct TileGemmParams {
   typename Mainloop::Params mainloop;
   Output output;
-  WorkSplit work;
+  Schedule work;
   float* slots;  // stream-K: a tile of partial sums per block
   int* flags;    // stream-K: one zeroed int per block, set when its slot is filled
 };
 
 // Config: a WarpTiling. Mainloop_ adds A * B to its Accumulators, and reads no device memory before
-// run(); Output stores them.
-template <typename Config, typename Mainloop_, typename Output, SplitCode kCode = SplitCode::kAll>
+// run(); Output stores them. Schedule: what a block does, as WorkSplit says it.
+template <typename Config, typename Mainloop_, typename Output, SplitCode kCode = SplitCode::kAll,
+          typename Schedule = WorkSplit>
 struct TileGemm {
   using Mainloop = Mainloop_;
   using Part = WarpPart<Config>;
@@ -42,7 +43,7 @@ struct TileGemm {
                                   typename Mainloop::Accumulators>;
   using Shared = BlockHandover<Sums, Config::kThreads>;
 
-  using Params = TileGemmParams<Mainloop, Output>;
+  using Params = TileGemmParams<Mainloop, Output, Schedule>;
 
   struct SharedStorage {
     typename Mainloop::SharedStorage mainloop;
@@ -58,8 +59,9 @@ struct TileGemm {
       {
         assume_split(params);
         const WorkItem item = params.work.item(worker(params), done_of(storage));
-        Mainloop mainloop(params.mainloop, storage.mainloop, item.tile_m * Config::kTile.m,
-                          item.tile_n * Config::kTile.n, item.k_begin, item.k_end, thread_index());
+        Mainloop mainloop(params.mainloop, storage.mainloop,
+                          params.work.row0(item, Config::kTile.m), item.tile_n * Config::kTile.n,
+                          item.k_begin, item.k_end, thread_index());
         wait_for_kernel_before();  // addresses are known by now
         let_kernel_after_start();
         mainloop.run(accumulators);
@@ -133,7 +135,7 @@ struct TileGemm {
           reinterpret_cast<float4*>(&storage.mainloop), thread, params.work.slice(worker),
           params.work.slices, accumulators);
     }
-    const int row = item.tile_m * Config::kTile.m + Part::row(thread);
+    const int row = params.work.row0(item, Config::kTile.m) + Part::row(thread);
     const int column = item.tile_n * Config::kTile.n + Part::column(thread);
     const bool partial = Output::kStoresPartials && params.work.split == SplitK::kParallel;
     if (!partial) {

@@ -90,6 +90,11 @@ struct WorkSplit {
     return split != SplitK::kStreamK || done >= steps(worker);
   }
 
+  // The first row of the output that belongs to a tile.
+  MIXED_GEMM_HOST_DEVICE int row0(const WorkItem& item, int tile_m) const {
+    return item.tile_m * tile_m;
+  }
+
   // What a worker does after its first `done` work steps.
   MIXED_GEMM_HOST_DEVICE WorkItem item(int worker, int done) const {
     int tile, k_begin, k_end;

@@ -15,8 +15,9 @@ namespace mixed_gemm {
 
 // Mainloop_: request() for one thread, multiply() for the multiplying warps. Output::Writer:
 // request() of what it reads of a tile's rows and columns, before the tile is multiplied; store()
-// of finished outputs, store_partials() of the sums of a slice.
-template <typename Config, typename Mainloop_, typename Output>
+// of finished outputs, store_partials() of the sums of a slice. Schedule: what a block does, as
+// WorkSplit says it.
+template <typename Config, typename Mainloop_, typename Output, typename Schedule = WorkSplit>
 struct SpecializedGemm {
   using Mainloop = Mainloop_;
   using Sums = typename Mainloop::Sums;
@@ -25,7 +26,7 @@ struct SpecializedGemm {
   struct Params {
     typename Mainloop::Copies copies;
     Output output;
-    WorkSplit work;
+    Schedule work;
     int blocks;    // of the grid: a block does the work of every blocks-th worker
     float* slots;  // stream-K: a tile of partial sums per block
     int* flags;    // stream-K: one zeroed int per block, set when its slot is filled
@@ -60,8 +61,8 @@ struct SpecializedGemm {
       make_before_wait(&storage, item.tile_m, item.tile_n, item.k_begin, item.k_end);
       wait_for_kernel_before();  // at once but for the first item
       let_kernel_after_start();
-      mainloop.request(item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n, item.k_begin,
-                       item.k_end);
+      mainloop.request(p.work.row0(item, Config::kTile.m), item.tile_n * Config::kTile.n,
+                       item.k_begin, item.k_end);
     });
   }
 
@@ -74,9 +75,9 @@ struct SpecializedGemm {
     for_each_item(p, [&](const WorkItem& item, int worker) {
       Sums sums;
       sums.clear();
-      writer.request(item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n);
-      mainloop.multiply(item.tile_m * Config::kTile.m, item.tile_n * Config::kTile.n, item.k_begin,
-                        item.k_end, sums);
+      writer.request(p.work.row0(item, Config::kTile.m), item.tile_n * Config::kTile.n);
+      mainloop.multiply(p.work.row0(item, Config::kTile.m), item.tile_n * Config::kTile.n,
+                        item.k_begin, item.k_end, sums);
       // Not before the products: up to 4 % with 16 rows and a parallel split, else level.
       let_kernel_after_start();
       finish(p, item, worker, sums, writer);
@@ -111,7 +112,7 @@ struct SpecializedGemm {
         Shared::add(slot(p, other), sums);
       }
     }
-    const int row = item.tile_m * Config::kTile.m, column = item.tile_n * Config::kTile.n;
+    const int row = p.work.row0(item, Config::kTile.m), column = item.tile_n * Config::kTile.n;
     if (p.work.split == SplitK::kParallel) {
       writer.store_partials(sums.data(), p.work.slice(worker), row, column);
     } else {

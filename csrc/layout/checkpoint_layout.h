@@ -2,11 +2,12 @@
 // packed layout. Host and device; layout/repack.cpp and transform/repack.cuh walk it.
 //
 // Both files hold unsigned codes c with q = c - 2^(bits - 1), and the packed layout stores
-// q + 2^(stored bits - 1): at equal widths repacking moves bits and never computes.
+// q + kBias of its weight type: at equal widths repacking moves bits and never computes.
 #pragma once
 #include <cstdint>
 
 #include "core/macros.h"
+#include "layout/code_places.h"
 #include "layout/weight_layout.h"
 
 namespace mixed_gemm {
@@ -29,7 +30,7 @@ struct AwqLayout {
 };
 
 struct AwqWeight {
-  static constexpr int kStoredBits = 4;
+  using Stored = Int4;
   const uint32_t* qweight;  // [k, n / 8]
   int64_t n, k;
 
@@ -42,16 +43,16 @@ struct AwqWeight {
 // GPTQ: qweight int32 [K * bits / 32, N], each column a dense bit stream along K, lowest bits
 // first; fields of 3 bits cross words. 2 and 3 bits are stored in 4. Row j of the result is row
 // perm[j] of the file (act-order); a perm outside 0..k-1 gives q = 0 instead of a wild read.
-template <int kStored>
+template <typename Stored_>
 struct GptqWeight {
-  static constexpr int kStoredBits = kStored;
+  using Stored = Stored_;
   const uint32_t* qweight;
   const int32_t* perm;  // [k], or null
-  int bits;             // 2, 3, 4 when kStored is 4; 8 when it is 8
+  int bits;             // 2, 3, 4 of Int4; 8 of Int8
   int64_t n, k;
 
   MIXED_GEMM_HOST_DEVICE uint32_t stored(int64_t i, int64_t j) const {
-    constexpr uint32_t kBias = WeightLayout<kStored>::kBias;
+    constexpr uint32_t kBias = Stored::kBias;
     const int64_t row = perm == nullptr ? j : perm[j];
     if (row < 0 || row >= k) return kBias;
     const int64_t word = row * bits / 32;
@@ -63,16 +64,17 @@ struct GptqWeight {
 };
 
 // Word `word` of the packed layout, padded to k_pad.
-template <typename Weight>
-MIXED_GEMM_HOST_DEVICE uint32_t repacked_word(const Weight& weight, int64_t word, int64_t k_pad) {
-  using Layout = WeightLayout<Weight::kStoredBits>;
+template <typename Source>
+MIXED_GEMM_HOST_DEVICE uint32_t repacked_word(const Source& weight, int64_t word, int64_t k_pad) {
+  using Weight = typename Source::Stored;
+  using Layout = WeightLayout<Weight>;
   uint32_t bits = 0;
   MIXED_GEMM_UNROLL
   for (int slot = 0; slot < Layout::kPerWord; ++slot) {
     const auto e = Layout::element(word, slot, k_pad);
     const bool real = e.n < weight.n && e.k < weight.k;
-    const uint32_t stored = real ? weight.stored(e.n, e.k) : static_cast<uint32_t>(Layout::kBias);
-    bits |= stored << (Weight::kStoredBits * slot);
+    const uint32_t stored = real ? weight.stored(e.n, e.k) : static_cast<uint32_t>(Weight::kBias);
+    bits |= Places<Weight>::spread(stored, slot);
   }
   return bits;
 }

@@ -2,15 +2,16 @@
 
 #include <cstring>
 
+#include "layout/code_places.h"
 #include "layout/weight_layout.h"
 
 namespace mixed_gemm {
 namespace {
 
-template <int kBits>
+template <typename Weight>
 void pack(const int8_t* q, int64_t q_stride, int64_t n, int64_t k, uint8_t* packed,
           const ParallelFor& parallel_for) {
-  using Layout = WeightLayout<kBits>;
+  using Layout = WeightLayout<Weight>;
   const int64_t k_pad = round_up(k, kPadK);
   const int64_t words_per_column = k_pad / Layout::kPerWord;
   parallel_for(0, round_up(n, kPadN) * words_per_column, 4096, [&](int64_t begin, int64_t end) {
@@ -19,17 +20,18 @@ void pack(const int8_t* q, int64_t q_stride, int64_t n, int64_t k, uint8_t* pack
       for (int slot = 0; slot < Layout::kPerWord; ++slot) {
         const auto e = Layout::element(word, slot, k_pad);
         const int value = e.n < n && e.k < k ? q[e.n * q_stride + e.k] : 0;
-        bits |= (static_cast<uint32_t>(value + Layout::kBias) & Layout::kMask) << (kBits * slot);
+        bits |= Places<Weight>::spread(static_cast<uint32_t>(value + Weight::kBias) & Layout::kMask,
+                                       slot);
       }
       std::memcpy(packed + 4 * word, &bits, 4);
     }
   });
 }
 
-template <int kBits>
+template <typename Weight>
 void unpack(const uint8_t* packed, int64_t n, int64_t k, int8_t* q,
             const ParallelFor& parallel_for) {
-  using Layout = WeightLayout<kBits>;
+  using Layout = WeightLayout<Weight>;
   const int64_t k_pad = round_up(k, kPadK);
   parallel_for(0, n, 16, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -38,7 +40,7 @@ void unpack(const uint8_t* packed, int64_t n, int64_t k, int8_t* q,
         uint32_t bits;
         std::memcpy(&bits, packed + 4 * place.word, 4);
         q[i * k + j] = static_cast<int8_t>(
-            static_cast<int>((bits >> (kBits * place.slot)) & Layout::kMask) - Layout::kBias);
+            static_cast<int>(Places<Weight>::gather(bits, place.slot)) - Weight::kBias);
       }
     }
   });
@@ -46,14 +48,15 @@ void unpack(const uint8_t* packed, int64_t n, int64_t k, int8_t* q,
 
 }  // namespace
 
-void pack_weight(int bits, const int8_t* q, int64_t q_stride, int64_t n, int64_t k, uint8_t* packed,
-                 const ParallelFor& parallel_for) {
-  (bits == 4 ? pack<4> : pack<8>)(q, q_stride, n, k, packed, parallel_for);
+void pack_weight(WeightType type, const int8_t* q, int64_t q_stride, int64_t n, int64_t k,
+                 uint8_t* packed, const ParallelFor& parallel_for) {
+  with_weight(
+      type, [&](auto weight) { pack<decltype(weight)>(q, q_stride, n, k, packed, parallel_for); });
 }
 
-void unpack_weight(int bits, const uint8_t* packed, int64_t n, int64_t k, int8_t* q,
+void unpack_weight(WeightType type, const uint8_t* packed, int64_t n, int64_t k, int8_t* q,
                    const ParallelFor& parallel_for) {
-  (bits == 4 ? unpack<4> : unpack<8>)(packed, n, k, q, parallel_for);
+  with_weight(type, [&](auto weight) { unpack<decltype(weight)>(packed, n, k, q, parallel_for); });
 }
 
 }  // namespace mixed_gemm

@@ -6,7 +6,7 @@
 namespace mixed_gemm {
 namespace {
 
-using Layout4 = WeightLayout<4>;
+using Layout4 = WeightLayout<Int4>;
 
 constexpr int kOctets = 16;  // words of a row that are transposed together: 128 columns, one line
 constexpr uint32_t kZeros = 0x88888888;  // eight times q = 0
@@ -66,11 +66,11 @@ void repack_octets(const AwqWeight& weight, int64_t octet, int count, int filled
   }
 }
 
-template <typename Weight>
-void gather(const Weight& weight, uint8_t* packed, const ParallelFor& parallel_for) {
+template <typename Source>
+void gather(const Source& weight, uint8_t* packed, const ParallelFor& parallel_for) {
   const int64_t k_pad = round_up(weight.k, kPadK);
   const int64_t words =
-      round_up(weight.n, kPadN) * k_pad / WeightLayout<Weight::kStoredBits>::kPerWord;
+      round_up(weight.n, kPadN) * k_pad / WeightLayout<typename Source::Stored>::kPerWord;
   parallel_for(0, words, 4096, [&](int64_t begin, int64_t end) {
     for (int64_t word = begin; word < end; ++word) {
       const uint32_t bits = repacked_word(weight, word, k_pad);
@@ -105,9 +105,9 @@ void repack_awq(const AwqWeight& weight, uint8_t* packed, const ParallelFor& par
 void repack_gptq(const uint32_t* qweight, const int32_t* perm, int bits, int64_t n, int64_t k,
                  uint8_t* packed, const ParallelFor& parallel_for) {
   if (bits == 8) {
-    gather(GptqWeight<8>{qweight, perm, bits, n, k}, packed, parallel_for);
+    gather(GptqWeight<Int8>{qweight, perm, bits, n, k}, packed, parallel_for);
   } else {
-    gather(GptqWeight<4>{qweight, perm, bits, n, k}, packed, parallel_for);
+    gather(GptqWeight<Int4>{qweight, perm, bits, n, k}, packed, parallel_for);
   }
 }
 

@@ -14,7 +14,7 @@ constexpr int kChunksPerLine = 8;
 // consecutive rows.
 struct SwizzledLines {
   static constexpr MIXED_GEMM_HOST_DEVICE int offset(int row, int chunk) {
-    return row * WeightLayout<4>::kLineBytes + (chunk ^ (row & 7)) * kChunkBytes;
+    return row * kLineBytes + (chunk ^ (row & 7)) * kChunkBytes;
   }
   // offset(row + rows, chunk) is (offset(row, chunk) ^ rows_xor(rows)) + rows * kLineBytes, where
   // `row` is less than the largest power of two that divides `rows`, or that one is at least 8.
@@ -26,14 +26,13 @@ struct SwizzledLines {
 // B: line = I columns, as in device memory. ldmatrix reads one block number from 8 consecutive
 // columns, that is from 8 / I lines; exchanging the blocks of a column by the line number spreads
 // them over all banks.
-template <int kBits>
+template <typename Weight>
 struct SwizzledWeightLines {
-  using Layout = WeightLayout<kBits>;
+  using Layout = WeightLayout<Weight>;
   static constexpr int kBlocks = Layout::kBlocksPerTile;
   static constexpr MIXED_GEMM_HOST_DEVICE int offset(int line, int chunk) {
     const int block = chunk % kBlocks;
-    return line * Layout::kLineBytes +
-           (chunk - block + (block ^ (line & (kBlocks - 1)))) * kChunkBytes;
+    return line * kLineBytes + (chunk - block + (block ^ (line & (kBlocks - 1)))) * kChunkBytes;
   }
   static constexpr MIXED_GEMM_HOST_DEVICE int offset_of_column(int column, int block) {
     return offset(column / Layout::kInterleave, column % Layout::kInterleave * kBlocks + block);

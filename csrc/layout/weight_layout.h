@@ -6,35 +6,37 @@
 // owns 128 / I bytes of it. Inside a column the tile is cut into blocks of 128 / bits elements (16
 // bytes), and word r of a block holds what lane r of a quad needs for mma.m16n8k16: k = {2r, 2r+1,
 // 8+2r, 8+2r+1, ...}. Inside a word the first elements of the pairs fill the low half and the
-// second ones the high half, so that one lop3 or prmt yields a half2.
+// second ones the high half, so that one lop3 or prmt yields a half2. Which bits of the word those
+// of a slot are, layout/code_places.h says.
 #pragma once
 #include <cstdint>
 
 #include "core/macros.h"
 #include "core/quant_scheme.h"
 #include "core/tile.h"
+#include "core/weight_type.h"
 
 namespace mixed_gemm {
 
 constexpr int kLayoutVersion = 1;
+constexpr int kLineBytes = 128;
 constexpr int kPadN = 64,
               kPadK =
                   64;  // the packed weight is padded to these; a slice of 64 columns stands alone
 
-template <int kBits>
+template <typename Weight>
 struct WeightLayout {
-  static_assert(kBits == 4 || kBits == 8, "weights are 4 or 8 bits wide");
+  static constexpr int kBits = Weight::kBits;
+  static_assert(kBits == 4 || kBits == 8, "codes that fill words");
   static constexpr int kInterleave = 16 / kBits;  // I: columns that share a 128-byte line
   static constexpr int kPerWord = 32 / kBits;     // elements in a 32-bit word
   static constexpr int kBlockK = 128 / kBits;     // elements in 16 bytes
   static constexpr int kBlocksPerTile = kTileK / kBlockK;
-  static constexpr int kBias = 1 << (kBits - 1);  // stored value = q + kBias
-  static constexpr int kLineBytes = 128;
   static constexpr uint32_t kMask = (1u << kBits) - 1;
 
   struct Place {
     int64_t word;  // index of the 32-bit word in the packed weight
-    int slot;      // element in the word, 0 at the lowest bits
+    int slot;      // element in the word: its bits are those of Places
   };
   struct Element {
     int64_t n, k;

@@ -21,7 +21,7 @@ class ActivationCopy {
 
  public:
   using Element = typename Config::Element;
-  static constexpr int kStageBytes = Config::kTile.m * WeightLayout<4>::kLineBytes;
+  static constexpr int kStageBytes = Config::kTile.m * kLineBytes;
 
   struct Shared {};  // nothing beside the stages
   struct Params {
@@ -54,7 +54,7 @@ class ActivationCopy {
     const uint32_t rows = k_left_ > 0 ? rows_ : 0u;
     CUTLASS_PRAGMA_UNROLL
     for (int pass = kPasses * part / parts; pass < kPasses * (part + 1) / parts; ++pass) {
-      const int to = smem_offset_ + pass * kRowsPerPass * WeightLayout<4>::kLineBytes;
+      const int to = smem_offset_ + pass * kRowsPerPass * kLineBytes;
       MIXED_GEMM_CHECK_STAGE(to, kChunkBytes, kStageBytes);
       cutlass::arch::cp_async_zfill<kChunkBytes, cutlass::arch::CacheOperation::Global>(
           stage + to, source_ + pass * params_.pass_stride, rows >> pass & 1u);
@@ -90,7 +90,7 @@ struct ActivationFragment {
   __device__ void load(int i, const uint8_t* lane_source) {
     cutlass::arch::ldsm<cutlass::layout::RowMajor, 4>(
         reinterpret_cast<cutlass::Array<unsigned, 4>&>(tile[i % kRing]),
-        lane_source + 16 * i * WeightLayout<4>::kLineBytes);
+        lane_source + 16 * i * kLineBytes);
   }
 };
 

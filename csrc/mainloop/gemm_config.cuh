@@ -1,5 +1,5 @@
-// One compiled kernel as a type: element, weight bits, scale mode and a row of a
-// table of tiles, with what follows from them.
+// One compiled kernel as a type: element, weight type, scale mode and a row of a table of tiles,
+// with what follows from them.
 #pragma once
 #include <type_traits>
 
@@ -8,6 +8,7 @@
 #include "cutlass/half.h"
 #include "dequant/offset_converter.h"
 #include "dequant/stored_converter.h"
+#include "dequant/weight_converter.h"
 #include "mainloop/multistage_stage.h"
 #include "mainloop/warp_tiling.cuh"
 
@@ -32,31 +33,33 @@ struct FormatOf<cutlass::bfloat16_t> {
   using Type = BFloat16;
 };
 
-// Tiles: row(kRow), and kOffsetsPerChannel, whether bf16 weights of int4 keep an offset where
-// scales are per channel.
-template <typename Element_, int kBits_, ScaleMode kMode_, int kRow, typename Tiles>
+// Tiles: row(kRow), mode(kMode), and kOffsetsPerChannel, whether bf16 weights of int4 keep an
+// offset where scales are per channel.
+template <typename Element_, typename Weight_, int kMode, int kRow, typename Tiles>
 struct GemmConfig : WarpTiling<Tiles, kRow> {
   using Element = Element_;
+  using Factor = Element;  // of a column, behind all groups
   using Format = typename FormatOf<Element>::Type;
-  static constexpr int kBits = kBits_;
-  static constexpr ScaleMode kMode = kMode_;
-  // In place of WarpTiling's, which knows no bits.
-  static constexpr int kStages = num_stages(GemmConfig::kTile, kBits);
+  using Weight = Weight_;
+  static constexpr ScaleMode kScales = Tiles::mode(kMode);
+  // In place of WarpTiling's, which knows no weights.
+  static constexpr int kStages = num_stages(GemmConfig::kTile, Weight::kType);
   static constexpr int kSteps = kTileK / kMmaK;  // mma steps in a k-tile
-  static constexpr bool kScalesSums = scales_sums(GemmConfig::kTile, kMode);
-  static constexpr bool kStagesZeros = stages_zeros(GemmConfig::kTile, kMode);
+  static constexpr bool kScalesSums = scales_sums(GemmConfig::kTile, kScales);
+  static constexpr bool kStagesZeros = stages_zeros(GemmConfig::kTile, kScales);
   // Zero points take the sums of the tokens anyway: then the bias of int4 leaves with them, 4 % of
   // the time. (Without zero points 3 % slower.)
-  static constexpr bool kZeroProducts = kScalesSums && has_zeros(kMode);
+  static constexpr bool kZeroProducts = kScalesSums && kScales.zeros;
   // One shift a word for three. Where weights are scaled one by one, kPairScale would have to be
   // taken out again.
   static constexpr bool kOffsets =
-      kBits == 4 && std::is_same_v<Format, BFloat16> &&
-      (kScalesSums || (kMode == ScaleMode::kPerChannel && Tiles::kOffsetsPerChannel));
+      kHasOffsets<Format, Weight> && std::is_same_v<Format, BFloat16> &&
+      (kScalesSums || (!is_scaled(kScales) && Tiles::kOffsetsPerChannel));
   using Converter =
-      std::conditional_t<kZeroProducts && kBits == 4, StoredConverter<Format, /*kOneScale=*/true>,
-                         std::conditional_t<kOffsets, ConstantOffsetConverter<Format, 4>,
-                                            IntegerConverter<Format, kBits>>>;
+      std::conditional_t<kZeroProducts && kHasStored<Weight>,
+                         StoredConverter<Format, Weight, /*kOneScale=*/true>,
+                         std::conditional_t<kOffsets, ConstantOffsetConverter<Format, Weight>,
+                                            WeightConverter<Format, Weight>>>;
   static_assert(GemmConfig::kTile.warp_n % 32 == 0, "B is loaded by 32 columns");
 };
 

@@ -21,16 +21,16 @@ namespace mixed_gemm {
 template <typename Config, typename CopyA = ActivationCopy<Config>, typename ScaleRows = GroupRows>
 class MultistageMainloop {
   using CopyScales = ScaleCopy<Config, ScaleRows>;
-  static constexpr bool kScaled = Config::kMode != ScaleMode::kPerChannel;
+  static constexpr bool kScaled = is_scaled(Config::kScales);
   static constexpr bool kScalesSums = Config::kScalesSums;
   using Groups = std::conditional_t<kScalesSums, GroupScaling<Config>, NoGroupScaling<Config>>;
   using Zeros = std::conditional_t<Config::kZeroProducts, ZeroProducts<Config>, NoZeroProducts>;
-  static constexpr int kScaleRows = scale_rows(Config::kMode);
+  static constexpr int kScaleRows = scale_rows(Config::kScales);
   static constexpr int kOffsetB = CopyA::kStageBytes;
   static constexpr int kOffsetScales = kOffsetB + WeightCopy<Config>::kStageBytes;
   static constexpr int kStageBytes = kOffsetScales + (kScaled ? CopyScales::kStageBytes : 0);
   static constexpr int kRing = ActivationFragment<Config>::kRing;
-  static_assert(kStageBytes == stage_bytes(Config::kTile, Config::kBits, Config::kMode),
+  static_assert(kStageBytes == stage_bytes(Config::kTile, Config::Weight::kType, Config::kScales),
                 "mainloop/multistage_stage.h must know the real stage size");
 
   using Element = typename Config::Element;
@@ -160,7 +160,7 @@ class MultistageMainloop {
 
   // The words and scales of `step`, where it begins new ones.
   __device__ void refill_weights(int read_stage, int step) {
-    constexpr int kSteps = kStepsPerWord<Config::kBits>;
+    constexpr int kSteps = kStepsPerWord<typename Config::Weight>;
     const uint8_t* stage = smem_ + read_stage * kStageBytes;
     if (step % kSteps == 0)
       b_.load(stage + (lane_b_ ^ WeightFragment<Config>::block_xor(step / kSteps)));

@@ -21,14 +21,15 @@ struct GroupRows {
 
 template <typename Config, typename ScaleRows = GroupRows>
 class ScaleCopy {
-  static constexpr int kRows = scale_rows(Config::kMode);
+  static constexpr int kRows = scale_rows(Config::kScales);
   static constexpr int kOperands = Config::kStagesZeros ? 2 : 1;
-  static constexpr int kChunksPerRow = Config::kTile.n / 8;
+  static constexpr int kChunkScales = kChunkBytes / scale_bytes(Config::kScales.type);
+  static constexpr int kChunksPerRow = Config::kTile.n / kChunkScales;
   static constexpr int kChunks = kRows * kOperands * kChunksPerRow;
 
  public:
   using Element = typename Config::Element;
-  static constexpr int kRowBytes = Config::kTile.n * 2;
+  static constexpr int kRowBytes = kChunksPerRow * kChunkBytes;
   static constexpr int kOperandBytes = kRows * kRowBytes;
   static constexpr int kStageBytes = kOperands * kOperandBytes;
 
@@ -50,7 +51,7 @@ class ScaleCopy {
     for (int first = 0; first < kChunks; first += Config::kSliceThreads) {
       const int chunk = first + thread_;
       const int row = chunk / kChunksPerRow;
-      const int column = column0_ + chunk % kChunksPerRow * 8;
+      const int column = column0_ + chunk % kChunksPerRow * kChunkScales;
       const Element* source = row < kRows ? params_.scales : params_.zeros;
       const int group = params_.rows(k_tile * kRows + row % kRows);
       MIXED_GEMM_CHECK_STAGE(chunk < kChunks ? chunk * kChunkBytes : 0, kChunkBytes, kStageBytes);
@@ -77,13 +78,13 @@ struct ScaleFragment {
                        warp_column0 + lane / 4 + 8 * octet;
       // Without zeros both halves hold the scale: then it needs no broadcast when it is used.
       octets[octet] = PackedScale::pack(
-          at[0], at[has_zeros(Config::kMode) ? ScaleCopy<Config>::kOperandBytes / 2 : 0]);
+          at[0], at[Config::kScales.zeros ? ScaleCopy<Config>::kOperandBytes / 2 : 0]);
     }
   }
 
   __device__ void apply(int octet, ZeroMode zero_mode, uint32_t (&pairs)[2]) const {
     using Format = typename Config::Format;
-    if constexpr (has_zeros(Config::kMode)) {
+    if constexpr (Config::kScales.zeros) {
       octets[octet].template apply<Format, true>(zero_mode, pairs);
     } else {
       CUTLASS_PRAGMA_UNROLL

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/choice.h"
+#include "mainloop/scale_mode.h"
 #include "problem/gemm.h"
 
 namespace mixed_gemm {
@@ -16,16 +17,17 @@ struct ConversionWork {
   double no_scale, zero, fine, int8;
 };
 
-template <typename Mode>
-double conversion_work(const GemmProblem& p, Mode mode, bool fine, const ConversionWork& work) {
-  return (mode == Mode::kPerChannel ? work.no_scale : 1.0) * (has_zeros(mode) ? work.zero : 1.0) *
-         (fine ? work.fine : 1.0) * (p.scheme.bits == 8 ? work.int8 : 1.0);
+inline double conversion_work(const GemmProblem& p, const ScaleMode& mode, bool fine,
+                              const ConversionWork& work) {
+  return (is_scaled(mode) ? 1.0 : work.no_scale) * (mode.zeros ? work.zero : 1.0) *
+         (fine ? work.fine : 1.0) * (bits_of(p.scheme.weight) > 4 ? work.int8 : 1.0);
 }
 
 inline double weight_bytes(const GemmProblem& p) {
-  const double scale_bytes =
-      2.0 * num_groups(p) * p.n * (p.scheme.zero_mode == ZeroMode::kNone ? 1 : 2);
-  return static_cast<double>(p.n) * p.k * p.scheme.bits / 8 + scale_bytes;
+  const ScaleForm& scales = p.scheme.scales;
+  const double rows = num_groups(p) * (scales.zeros == ZeroMode::kNone ? 1 : 2);
+  return static_cast<double>(p.n) * p.k * bits_of(p.scheme.weight) / 8 +
+         scale_bytes(scales.type) * rows * p.n;
 }
 
 // The second kernel of a parallel split.

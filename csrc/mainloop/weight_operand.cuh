@@ -13,7 +13,8 @@ namespace mixed_gemm {
 
 template <typename Config>
 class WeightCopy {
-  using Layout = WeightLayout<Config::kBits>;
+  using Weight = typename Config::Weight;
+  using Layout = WeightLayout<Weight>;
   static constexpr int kLines = Config::kTile.n / Layout::kInterleave;
   static constexpr int kLinesPerPass = Config::kSliceThreads / kChunksPerLine;
   static constexpr int kPasses = kLines / kLinesPerPass;
@@ -21,7 +22,7 @@ class WeightCopy {
                 "a thread keeps its swizzle phase");
 
  public:
-  static constexpr int kStageBytes = kLines * Layout::kLineBytes;
+  static constexpr int kStageBytes = kLines * kLineBytes;
 
   struct Params {
     const uint8_t* b;     // packed weight
@@ -30,18 +31,17 @@ class WeightCopy {
     int lines;            // n_pad / I
   };
   static Params params(const uint8_t* b, int n_pad, int k_tiles) {
-    const int64_t line_stride = static_cast<int64_t>(k_tiles) * Layout::kLineBytes;
+    const int64_t line_stride = static_cast<int64_t>(k_tiles) * kLineBytes;
     return {b, line_stride, line_stride * kLinesPerPass, n_pad / Layout::kInterleave};
   }
 
   // This block reads columns from column0 on, k-tiles from k_tile on.
   __device__ WeightCopy(const Params& params, int column0, int k_tile, int thread)
       : params_(params),
-        smem_offset_(SwizzledWeightLines<Config::kBits>::offset(thread / kChunksPerLine,
-                                                                thread % kChunksPerLine)) {
+        smem_offset_(
+            SwizzledWeightLines<Weight>::offset(thread / kChunksPerLine, thread % kChunksPerLine)) {
     const int line = column0 / Layout::kInterleave + thread / kChunksPerLine;
-    source_ = params.b + line * params.line_stride +
-              static_cast<int64_t>(k_tile) * Layout::kLineBytes +
+    source_ = params.b + line * params.line_stride + static_cast<int64_t>(k_tile) * kLineBytes +
               thread % kChunksPerLine * kChunkBytes;
     CUTLASS_PRAGMA_UNROLL
     for (int pass = 0; pass < kPasses; ++pass) {
@@ -54,13 +54,13 @@ class WeightCopy {
     const uint32_t lines = wanted ? lines_ : 0u;
     CUTLASS_PRAGMA_UNROLL
     for (int pass = kPasses * part / parts; pass < kPasses * (part + 1) / parts; ++pass) {
-      const int to = smem_offset_ + pass * kLinesPerPass * Layout::kLineBytes;
+      const int to = smem_offset_ + pass * kLinesPerPass * kLineBytes;
       MIXED_GEMM_CHECK_STAGE(to, kChunkBytes, kStageBytes);
       cutlass::arch::cp_async_zfill<kChunkBytes, cutlass::arch::CacheOperation::Global>(
           stage + to, source_ + pass * params_.pass_stride, lines >> pass & 1u);
     }
   }
-  __device__ void next() { source_ += Layout::kLineBytes; }
+  __device__ void next() { source_ += kLineBytes; }
 
  private:
   const Params& params_;
@@ -73,17 +73,18 @@ class WeightCopy {
 // packed.
 template <typename Config>
 struct WeightFragment {
+  using Weight = typename Config::Weight;
   cutlass::Array<unsigned, 4> words[Config::kMmaN / 4];
 
   // Where the lane reads block 0 of the first octets (ldmatrix: lanes 8j .. 8j + 7 address octet
   // j); block b is at offset ^ block_xor(b).
   static __device__ int lane_offset(int warp_column0, int lane) {
-    return SwizzledWeightLines<Config::kBits>::offset_of_column(warp_column0 + lane, 0);
+    return SwizzledWeightLines<Weight>::offset_of_column(warp_column0 + lane, 0);
   }
   static constexpr int block_xor(int block) { return block * kChunkBytes; }
 
   __device__ void load(const uint8_t* lane_source) {
-    constexpr int kBytes = 32 / WeightLayout<Config::kBits>::kInterleave * 128;  // of 32 columns
+    constexpr int kBytes = 32 / WeightLayout<Weight>::kInterleave * kLineBytes;  // of 32 columns
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < Config::kMmaN / 4; ++i) {
       cutlass::arch::ldsm<cutlass::layout::RowMajor, 4>(words[i], lane_source + i * kBytes);
@@ -91,8 +92,8 @@ struct WeightFragment {
   }
 
   __device__ void convert(int octet, int step, uint32_t (&pairs)[2]) const {
-    Config::Converter::convert_step(words[octet / 4][octet % 4],
-                                    step % kStepsPerWord<Config::kBits>, pairs);
+    Config::Converter::convert_step(words[octet / 4][octet % 4], step % kStepsPerWord<Weight>,
+                                    pairs);
   }
 };
 

@@ -1,4 +1,4 @@
-// One compiled multistage GEMM as a type: element, weight bits, scale mode and a row of
+// One compiled multistage GEMM as a type: element, weight type, scale mode and a row of
 // kTileConfigs.
 #pragma once
 #include "mainloop/gemm_config.cuh"
@@ -8,10 +8,11 @@ namespace mixed_gemm {
 
 struct MultistageTiles {
   static constexpr const TileConfig& row(int i) { return kTileConfigs[i]; }
+  static constexpr const ScaleMode& mode(int i) { return kMultistageModes[i]; }
   static constexpr bool kOffsetsPerChannel = true;
 };
 
-template <typename Element, int kBits, ScaleMode kMode, int kRow>
-using MultistageConfig = GemmConfig<Element, kBits, kMode, kRow, MultistageTiles>;
+template <typename Element, typename Weight, int kMode, int kRow>
+using MultistageConfig = GemmConfig<Element, Weight, kMode, kRow, MultistageTiles>;
 
 }  // namespace mixed_gemm

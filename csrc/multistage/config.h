@@ -2,6 +2,7 @@
 // cost model read it at run time; a new tile is one line here.
 #pragma once
 #include "core/tile.h"
+#include "mainloop/scale_mode.h"
 
 namespace mixed_gemm {
 
@@ -32,5 +33,21 @@ constexpr TileConfig kTileConfigs[] = {
         .stream_k_apart(ForModes::kGroups),
 };
 constexpr int kNumTileConfigs = sizeof(kTileConfigs) / sizeof(kTileConfigs[0]);
+
+// THE list of its scale modes. scales_sums() says which of them meet sums instead.
+constexpr ScaleMode kMultistageModes[] = {kNoScaleRows,        {kTileK, false},    {kTileK, true},
+                                          {kTileK / 2, false}, {kTileK / 2, true}, {kMmaK, false},
+                                          {kMmaK, true}};
+constexpr int kNumMultistageModes = sizeof(kMultistageModes) / sizeof(kMultistageModes[0]);
+
+// The place of the mode of a problem; -1: there is none.
+constexpr int multistage_mode(const QuantScheme& scheme, int64_t k) {
+  return mode_index(kMultistageModes, scale_mode(scheme, k));
+}
+
+// Whether there are kernels of a mode for a weight type. why_not and the launchers read it.
+constexpr bool is_multistage_compiled(WeightType weight, int mode) {
+  return mode >= 0 && weight_info(weight).is_integer;
+}
 
 }  // namespace mixed_gemm

@@ -36,8 +36,8 @@ int blocks_per_sm(const TileConfig& t, int smem, const DeviceInfo& device) {
 
 // One k-tile of all resident blocks of an SM: multiply and convert (both issued by the same warps),
 // stream the weights from memory, wait for the oldest stage. They overlap, but not fully.
-double k_tile_us(const TileConfig& t, const GemmProblem& p, const DeviceInfo& d, ScaleMode mode,
-                 double resident, double active_sms) {
+double k_tile_us(const TileConfig& t, const GemmProblem& p, const DeviceInfo& d,
+                 const ScaleMode& mode, double resident, double active_sms) {
   const double warps = resident * num_threads(t) / 32;
   const double mma_rate = d.mma_tflops * 1e6 / d.sm_count * kMmaEfficiency;  // flop per us
   const double converted = static_cast<double>(t.n) * kTileK * (t.m / t.warp_m) * resident *
@@ -45,9 +45,9 @@ double k_tile_us(const TileConfig& t, const GemmProblem& p, const DeviceInfo& d,
   const double multiply = (2.0 * t.m * t.n * kTileK * resident / mma_rate +
                            converted / kConvertedPerUs + kWarpTileUs * warps) /
                           std::min(1.0, warps / kWarpsForPeak);
-  const double b_bytes = stage_bytes(t, p.scheme.bits, mode) - t.m * kTileK * 2;
+  const double b_bytes = stage_bytes(t, p.scheme.weight, mode) - t.m * kTileK * 2;
   const double stream = b_bytes * resident * active_sms / (d.dram_gb_per_s * kGemmDramShare * 1e3);
-  const double wait = kDramLatencyUs / (num_stages(t, p.scheme.bits) - 1);
+  const double wait = kDramLatencyUs / (num_stages(t, p.scheme.weight) - 1);
   const double longest = std::max({multiply, stream, wait});
   return longest + kOverlapLoss * (multiply + stream + wait - longest);
 }
@@ -57,7 +57,7 @@ double k_tile_us(const TileConfig& t, const GemmProblem& p, const DeviceInfo& d,
 double predict_multistage_us(const Choice& c, const GemmProblem& p, const DeviceInfo& d) {
   const TileConfig& t = kTileConfigs[c.row];
   const ScaleMode mode = scale_mode(p.scheme, p.k);
-  const int per_sm = blocks_per_sm(t, smem_bytes(t, p.scheme.bits, mode), d);
+  const int per_sm = blocks_per_sm(t, smem_bytes(t, p.scheme.weight, mode), d);
   const double tiles = static_cast<double>(ceil_div(p.m, t.m)) * ceil_div(p.n, t.n);
   const double k_tiles = static_cast<double>(ceil_div(p.k, kTileK));
   if (c.split == SplitK::kStreamK) {

@@ -8,8 +8,8 @@
 namespace mixed_gemm {
 
 template <typename Config, SplitCode kCode>
-using MixedGemm =
-    TileGemm<Config, MultistageMainloop<Config>, TileOutput<typename Config::Element>, kCode>;
+using MixedGemm = TileGemm<Config, MultistageMainloop<Config>,
+                           TileOutput<typename Config::Element, typename Config::Factor>, kCode>;
 
 template <typename Config>
 using MixedGemmParams = typename MixedGemm<Config, SplitCode::kAll>::Params;
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kTile.min_blocks)
 // The kernel with the code of a split, and no more of it than it can bear.
 template <typename Config>
 auto mixed_gemm_kernel_for(SplitK split) {
-  if constexpr (includes(Config::kTile.stream_k_apart, Config::kMode)) {
+  if constexpr (includes(Config::kTile.stream_k_apart, Config::kScales)) {
     if (split != SplitK::kStreamK) return mixed_gemm_kernel<Config, SplitCode::kWithoutStreamK>;
   }
   return mixed_gemm_kernel<Config, SplitCode::kAll>;

@@ -16,25 +16,26 @@ template <typename Config>
 MixedGemmParams<Config> kernel_params(const GemmProblem& p, const Work& work) {
   const KernelExtents e = kernel_extents(p);
   using Element = typename Config::Element;
-  const auto* scales = static_cast<const Element*>(p.scales);
+  using Factor = typename Config::Factor;
   const int k_tiles = static_cast<int>(ceil_div(e.k, kTileK));
-  constexpr int k_per_scale_row = kTileK / std::max(1, scale_rows(Config::kMode));
+  constexpr int k_per_scale_row = kTileK / std::max(1, scale_rows(Config::kScales));
   const int scale_rows_per_group = static_cast<int>(ceil_div(e.group_size, k_per_scale_row));
 
   MixedGemmParams<Config> params;
   params.mainloop = {
       ActivationCopy<Config>::params(static_cast<const Element*>(p.a), e.a_stride, e.m, e.k),
       WeightCopy<Config>::params(p.b_packed, static_cast<int>(round_up(e.n, kPadN)), k_tiles),
-      {scales,
+      {static_cast<const Element*>(p.scales),
        static_cast<const Element*>(p.zeros),
        p.scale_stride,
        e.n,
        {cutlass::FastDivmod(scale_rows_per_group), e.groups}},
       k_tiles,
-      p.scheme.zero_mode};
-  const bool in_epilogue = Config::kMode == ScaleMode::kPerChannel;
-  params.output.output = {in_epilogue ? scales : nullptr, static_cast<const Element*>(p.bias),
-                          static_cast<Element*>(p.d), e.n, p.activation};
+      p.scheme.scales.zeros};
+  const bool in_epilogue = !is_scaled(Config::kScales);
+  params.output.output = {in_epilogue ? static_cast<const Factor*>(p.scales) : nullptr,
+                          static_cast<const Element*>(p.bias), static_cast<Element*>(p.d), e.n,
+                          p.activation};
   params.output.m = e.m;
   params.output.partial_stride = round_up(e.n, kOutputsPerAccess);
   params.work =
@@ -48,16 +49,16 @@ MixedGemmParams<Config> kernel_params(const GemmProblem& p, const Work& work) {
 // Whether CUTLASS's kernel runs it: nobody splits K, and there is nothing to do behind the bias.
 template <typename Config>
 bool is_plain(const GemmProblem& p, const Work& work) {
-  return includes(Config::kTile.plain, Config::kMode) && work.split == SplitK::kNone &&
+  return includes(Config::kTile.plain, Config::kScales) && work.split == SplitK::kNone &&
          p.activation == Activation::kIdentity && fits_plain_grid<Config>(p.n);
 }
 
 template <typename Config>
 int launch_plain(const GemmProblem& p, const Work& work) {
-  if constexpr (includes(Config::kTile.plain, Config::kMode)) {
+  if constexpr (includes(Config::kTile.plain, Config::kScales)) {
     using Gemm = PlainGemm<Config>;
     constexpr int kSmemBytes = sizeof(typename Gemm::Kernel::SharedStorage);
-    static_assert(kSmemBytes <= smem_bytes(Config::kTile, Config::kBits, Config::kMode),
+    static_assert(kSmemBytes <= smem_bytes(Config::kTile, Config::Weight::kType, Config::kScales),
                   "why_not filters by smem_bytes()");
     const KernelExtents e = kernel_extents(p);
     const auto params = plain_params<typename Gemm::Kernel>(
@@ -70,10 +71,10 @@ int launch_plain(const GemmProblem& p, const Work& work) {
 template <typename Config>
 int launch(const GemmProblem& p, const Work& work) {
   constexpr int kSmemBytes = sizeof(typename MixedGemm<Config, SplitCode::kAll>::SharedStorage);
-  static_assert(kSmemBytes == smem_bytes(Config::kTile, Config::kBits, Config::kMode),
+  static_assert(kSmemBytes == smem_bytes(Config::kTile, Config::Weight::kType, Config::kScales),
                 "why_not filters by smem_bytes()");
-  constexpr int kRows = scale_rows(Config::kMode);
-  if (!scales_fit(p, has_zeros(Config::kMode), kRows > 0 ? kTileK / kRows : 0)) {
+  constexpr int kRows = scale_rows(Config::kScales);
+  if (!scales_fit(p, Config::kScales.zeros, kRows > 0 ? kTileK / kRows : 0)) {
     return cudaErrorInvalidValue;
   }
   if (is_plain<Config>(p, work)) return launch_plain<Config>(p, work);
@@ -83,15 +84,16 @@ int launch(const GemmProblem& p, const Work& work) {
   return launch_kernel(mixed_gemm_kernel_for<Config>(work.split), shape, params);
 }
 
-template <typename Element, int kBits, ScaleMode kMode, int... kRows>
-constexpr std::array<GemmLaunch, kNumTileConfigs> launchers(std::integer_sequence<int, kRows...>) {
-  return {launch<
-      MultistageConfig<Element, kBits, compiled_mode(kTileConfigs[kRows], kMode), kRows>>...};
+constexpr int compiled_mode_index(const TileConfig& t, int mode) {
+  return mode_index(kMultistageModes, compiled_mode(t, kMultistageModes[mode]));
 }
 
 // One launcher per row of kTileConfigs.
-template <typename Element, int kBits, ScaleMode kMode>
-constexpr auto kLaunchers =
-    launchers<Element, kBits, kMode>(std::make_integer_sequence<int, kNumTileConfigs>());
+template <typename Element, typename Weight, int kMode, int... kRows>
+constexpr std::array<GemmLaunch, kNumTileConfigs> row_launchers(
+    std::integer_sequence<int, kRows...>) {
+  return {launch<MultistageConfig<Element, Weight, compiled_mode_index(kTileConfigs[kRows], kMode),
+                                  kRows>>...};
+}
 
 }  // namespace mixed_gemm

@@ -1,20 +1,34 @@
-// The launcher of each row of kTileConfigs as plain function pointers, by [element][bits][mode].
+// The launcher of each row of kTileConfigs as plain function pointers.
 #pragma once
 #include <array>
 
 #include "grid/gemm_launch.h"
-#include "mainloop/multistage_stage.h"
 #include "multistage/config.h"
 
 namespace mixed_gemm {
 
-using TileLaunchers = std::array<GemmLaunch, kNumTileConfigs>;
+// How instantiation files offer their kernels, those of modes with one row of scales a k-tile and
+// those with several in files of their own. ElementType instead of CUTLASS's types: what calls this
+// compiles without CUTLASS.
+struct MultistageKernels {
+  using Launchers = std::array<GemmLaunch, kNumTileConfigs>;
+  static constexpr bool has(WeightType weight, int mode) {
+    return is_multistage_compiled(weight, mode);
+  }
+  static constexpr int kModes = kNumMultistageModes;
 
-// How an instantiation file offers its kernels. ElementType instead of CUTLASS's types: what calls
-// this compiles without CUTLASS.
-template <ElementType kElement, int kBits, ScaleMode kMode>
-const TileLaunchers& tile_launchers();
+  template <ElementType kElement, WeightType kWeight, bool kSeveralRows>
+  static const Launchers& launchers_of_part(int mode);
 
-const TileLaunchers& multistage_launchers(ElementType element, int bits, ScaleMode mode);
+  template <ElementType kElement, WeightType kWeight>
+  static const Launchers& launchers(int mode) {
+    return scale_rows(kMultistageModes[mode]) > 1
+               ? launchers_of_part<kElement, kWeight, true>(mode)
+               : launchers_of_part<kElement, kWeight, false>(mode);
+  }
+};
+
+const MultistageKernels::Launchers& multistage_launchers(ElementType element, WeightType weight,
+                                                         int mode);
 
 }  // namespace mixed_gemm

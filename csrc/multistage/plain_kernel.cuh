@@ -20,16 +20,18 @@ struct PlainGemm {
   using Mma = ThreadblockMma<Config, MultistageMainloop<Config>, kTileK>;
 
   // d = sum + bias, or fma(sum, channel scale, bias).
-  static constexpr bool kScales = Config::kMode == ScaleMode::kPerChannel;
+  static constexpr bool kScales = !is_scaled(Config::kScales);
   static constexpr auto kRound = cutlass::FloatRoundStyle::round_to_nearest;
   using Sums = evt::VisitorAccFetch;
-  using Columns = VisitorColumns<Config, Element>;
+  using Factor = typename Config::Factor;
+  using Biases = VisitorColumns<Config, Element>;
+  using Factors = VisitorColumns<Config, Factor>;
   using Store = VisitorQuadStore<Config, Element>;
   using Scaled =
       evt::Sm80EVT<evt::VisitorCompute<cutlass::homogeneous_multiply_add, float, float, kRound>,
-                   Sums, Columns, Columns>;
+                   Sums, Factors, Biases>;
   using Added =
-      evt::Sm80EVT<evt::VisitorCompute<cutlass::plus, float, float, kRound>, Sums, Columns>;
+      evt::Sm80EVT<evt::VisitorCompute<cutlass::plus, float, float, kRound>, Sums, Biases>;
   using Tree = evt::Sm80EVT<Store, std::conditional_t<kScales, Scaled, Added>>;
 
   using Kernel = PlainKernel<Mma, FragmentEpilogue<Config, Mma, Tree>>;
@@ -41,7 +43,7 @@ struct PlainGemm {
     const ColumnArguments<Element> bias{static_cast<const Element*>(p.bias), Element(-0.f), n};
     const StoreArguments<Element> store{static_cast<Element*>(p.d), m, n};
     if constexpr (kScales) {
-      const ColumnArguments<Element> scales{static_cast<const Element*>(p.scales), Element(1.f), n};
+      const ColumnArguments<Factor> scales{static_cast<const Factor*>(p.scales), Factor(1.f), n};
       return {{{}, scales, bias, {}}, store};
     } else {
       return {{{}, bias, {}}, store};

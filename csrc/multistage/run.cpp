@@ -9,17 +9,17 @@ namespace mixed_gemm {
 
 Status Multistage::run(const Choice& c, const GemmProblem& problem, const RunContext& context) {
   const TileConfig& tile = kTileConfigs[c.row];
-  const ScaleMode mode = scale_mode(problem.scheme, problem.k);
+  const int mode = multistage_mode(problem.scheme, problem.k);
   GemmProblem p = problem;
   Status status = stage_gemm(p, /*least_stride=*/0, context);
   if (!status.ok()) return status;
   Work work;
   status = share_out(c, tile, p.m, p.n, ceil_div(p.k, work_step_k(tile)), context, work);
   if (!status.ok()) return status;
-  status = cuda_status(multistage_launchers(p.element, p.scheme.bits, mode)[c.row](p, work),
+  status = cuda_status(multistage_launchers(p.element, p.scheme.weight, mode)[c.row](p, work),
                        "launching the GEMM");
   if (!status.ok()) return status;
-  const void* in_epilogue = mode == ScaleMode::kPerChannel ? p.scales : nullptr;
+  const void* in_epilogue = !is_scaled(kMultistageModes[mode]) ? p.scales : nullptr;
   return reduce_partials(work, {p.element, p.m, p.n, in_epilogue, p.bias, p.activation, p.d},
                          context);
 }

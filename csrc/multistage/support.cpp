@@ -16,12 +16,15 @@ bool parse(const std::string& name, Choice& c) { return parse_tile_choice(name, 
 
 TileUse tile_use(const Choice& c, const GemmProblem& p) {
   const TileConfig& tile = kTileConfigs[c.row];
-  return {tile, smem_bytes(tile, p.scheme.bits, scale_mode(p.scheme, p.k))};
+  return {tile, smem_bytes(tile, p.scheme.weight, scale_mode(p.scheme, p.k))};
 }
 
 std::string why_not(const Choice& c, const GemmProblem& p, const DeviceInfo& device) {
   const std::string not_these = why_not_tensor_cores(p);
   if (!not_these.empty()) return not_these;
+  if (!is_multistage_compiled(p.scheme.weight, multistage_mode(p.scheme, p.k))) {
+    return why_not_compiled(p.scheme);
+  }
   return why_not_tile(c, tile_use(c, p), p.m, p.n, p.k, device);
 }
 

@@ -19,6 +19,7 @@
 #include "problem/conv.h"
 #include "problem/extents.h"
 #include "problem/gemm.h"
+#include "problem/integer_bits.h"
 #include "problem/scaled_mm.h"
 
 namespace mixed_gemm {
@@ -89,7 +90,8 @@ std::string planned_cpu(const std::string& path) {
 
 std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bits,
                  int64_t group_size, std::string zero_mode, std::string device) {
-  std::vector<std::string> reasons = why_not_problem(m, n, k, bits, group_size);
+  std::vector<std::string> reasons = why_not_problem(m, n, k, group_size);
+  if (!why_not_bits(bits).empty()) reasons.insert(reasons.begin(), why_not_bits(bits));
   const auto element = find(kElementTypeNames, dtype);
   if (!element)
     reasons.push_back("dtype must be float16, bfloat16 or float32, got " + printable(dtype));
@@ -113,8 +115,8 @@ std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bit
   problem.n = std::max<int64_t>(n, 1);
   problem.k = std::max<int64_t>(k, 1);
   problem.element = static_cast<ElementType>(*element);
-  problem.scheme = {static_cast<int>(bits), group_size == -1 ? problem.k : group_size,
-                    static_cast<ZeroMode>(*mode)};
+  problem.scheme = integer_scheme(*integer_weight(bits), group_size == -1 ? problem.k : group_size,
+                                  static_cast<ZeroMode>(*mode));
   if (!info) return planned_cpu(cpu_path(problem));
   return planned(problem, *info);
 }

@@ -7,7 +7,7 @@
 namespace mixed_gemm {
 
 std::string why_not_block_gemm(int64_t m, int64_t n, int64_t k, int64_t block_size) {
-  const auto gemm = why_not_problem(m, n, k, 8, -1);
+  const auto gemm = why_not_problem(m, n, k, -1);
   if (!gemm.empty()) return gemm.front();
   const int64_t block = block_size == -1 ? k : block_size;
   const std::string reason = why_not_block_size("K", k, block_size);

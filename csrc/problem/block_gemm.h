@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <tuple>
 
 #include "problem/quantize.h"
 
@@ -43,6 +44,14 @@ struct BlockGemmProblem {
 
   int64_t blocks() const { return k == 0 ? 0 : ceil_div(k, block_size); }
 };
+
+// Sums are left out: with them and without the same is chosen, so that both give the same bits.
+inline auto selection_key(const BlockGemmProblem& problem) {
+  const auto& [m, n, k, element, block_size, activation, a, lda, b, ldb, scale_b, offset_b,
+               scale_stride, bias, b_sums, d] = problem;
+  return std::tuple(m, n, k, element, block_size, activation, lda, ldb, scale_stride,
+                    bias != nullptr);
+}
 
 // Why no backend runs the block GEMM, or empty. block_size as the user gave it.
 std::string why_not_block_gemm(int64_t m, int64_t n, int64_t k, int64_t block_size);

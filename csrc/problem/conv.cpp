@@ -83,15 +83,14 @@ std::string why_not_conv_shape(const ConvShape& s) {
   return why_not_images(s);
 }
 
-std::string why_not_conv(const ConvShape& s, int64_t bits, int64_t block_size) {
-  if (bits != 4 && bits != 8) return "bits must be 4 or 8, got " + std::to_string(bits);
+std::string why_not_conv(const ConvShape& s, int64_t block_size) {
   const std::string reason = why_not_conv_shape(s);
   if (!reason.empty()) return reason;
   const Count k = count_elements({channels_per_tap(s.in_c), s.kernel_h, s.kernel_w});
   const std::string as_gemm = "as a GEMM of K = Kh * Kw * (Ci padded to " +
                               std::to_string(channels_per_tap(s.in_c)) + "), ";
   if (k.too_many) return as_gemm + "K must be below 2^31, got " + k.text;
-  const auto gemm = why_not_problem(s.rows(), s.out_c, conv_k(s.in_c, s.taps()), bits, -1);
+  const auto gemm = why_not_problem(s.rows(), s.out_c, conv_k(s.in_c, s.taps()), -1);
   if (!gemm.empty()) return as_gemm + gemm.front();
   return why_not_block_size("Ci", s.in_c, block_size);
 }
@@ -121,8 +120,9 @@ GemmProblem gemm_of(const ConvProblem& p) {
   gemm.n = p.shape.out_c;
   gemm.k = conv_k(p.shape.in_c, p.shape.taps());
   gemm.element = p.element;
-  gemm.scheme = {p.bits, ConvGroups(p.shape.in_c, p.shape.taps(), p.block_size).size,
-                 p.offsets == nullptr ? ZeroMode::kNone : ZeroMode::kAdd};
+  gemm.scheme =
+      integer_scheme(p.weight, ConvGroups(p.shape.in_c, p.shape.taps(), p.block_size).size,
+                     p.offsets == nullptr ? ZeroMode::kNone : ZeroMode::kAdd);
   gemm.activation = p.activation;
   return gemm;
 }
@@ -130,7 +130,7 @@ GemmProblem gemm_of(const ConvProblem& p) {
 GemmProblem pointwise_gemm_of(const ConvProblem& p) {
   GemmProblem gemm = gemm_of(p);
   gemm.k = p.shape.in_c;
-  gemm.scheme.group_size = p.block_size;
+  gemm.scheme.scales.group = p.block_size;
   return gemm;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <tuple>
 
 #include "core/quant_scheme.h"
 #include "problem/gemm.h"
@@ -30,6 +31,13 @@ struct ConvShape {
     return taps() == 1 && stride_h == 1 && stride_w == 1 && padding_h == 0 && padding_w == 0;
   }
 };
+
+inline auto selection_key(const ConvShape& shape) {
+  const auto& [images, in_c, in_h, in_w, out_c, out_h, out_w, kernel_h, kernel_w, stride_h,
+               stride_w, padding_h, padding_w, dilation_h, dilation_w] = shape;
+  return std::tuple(images, in_c, in_h, in_w, out_c, out_h, out_w, kernel_h, kernel_w, stride_h,
+                    stride_w, padding_h, padding_w, dilation_h, dilation_w);
+}
 
 // The most of each setting: what is made of two of them is then below 2^63.
 constexpr int64_t kMaxConvSetting = 0x7fffffff;
@@ -62,7 +70,7 @@ struct ImageStrides {
 struct ConvProblem {
   ConvShape shape;
   ElementType element = ElementType::kFloat16;
-  int bits = 4;            // 4 or 8, signed
+  WeightType weight = WeightType::kInt4;
   int64_t block_size = 0;  // channels that share a scale; one block is in_c itself, never -1
   Activation activation = Activation::kIdentity;
 
@@ -79,6 +87,15 @@ struct ConvProblem {
 
   int64_t blocks() const { return ceil_div(shape.in_c, block_size); }
 };
+
+// Strides of images are left out: whatever they are, a kernel gets dense channels-last pixels.
+inline auto selection_key(const ConvProblem& problem) {
+  const auto& [shape, element, weight, block_size, activation, input, input_strides, weight_packed,
+               scales, offsets, scale_stride, bias, d, d_strides, d_channels_last] = problem;
+  return std::tuple_cat(selection_key(shape),
+                        std::tuple(element, weight, block_size, activation, offsets != nullptr,
+                                   scale_stride, bias != nullptr, d_channels_last));
+}
 
 // |input - zero point| is at most 255 and |weight| at most 128: up to this K = taps * in_c their
 // sum of products fits int32, and so do both of its parts.
@@ -113,12 +130,14 @@ struct ConvInt8Problem {
   bool d_channels_last = false;
 };
 
+inline auto selection_key(const ConvInt8Problem& problem) { return selection_key(problem.shape); }
+
 // Why no backend runs this geometry, or empty. `shape` is as the user gave it, out_h and out_w
 // computed: images that are too large, kernels that do not fit, a stride of 0.
 std::string why_not_conv_shape(const ConvShape& shape);
 
 // why_not_conv_shape, and what the weights add. Empty: accepted.
-std::string why_not_conv(const ConvShape& shape, int64_t bits, int64_t block_size);
+std::string why_not_conv(const ConvShape& shape, int64_t block_size);
 std::string why_not_conv_int8(const ConvShape& shape);
 
 // The convolution as a GEMM, for what only depends on sizes and scheme: tensors are null.

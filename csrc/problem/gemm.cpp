@@ -4,11 +4,8 @@
 
 namespace mixed_gemm {
 
-std::vector<std::string> why_not_problem(int64_t m, int64_t n, int64_t k, int64_t bits,
-                                         int64_t group_size) {
-  std::vector<std::string> reasons;
-  if (bits != 4 && bits != 8) reasons.push_back("bits must be 4 or 8, got " + std::to_string(bits));
-  for (const std::string& reason : why_not_extents(m, n, k)) reasons.push_back(reason);
+std::vector<std::string> why_not_problem(int64_t m, int64_t n, int64_t k, int64_t group_size) {
+  std::vector<std::string> reasons = why_not_extents(m, n, k);
   const bool per_channel = group_size == -1;
   const bool in_units = per_channel || (group_size > 0 && group_size % kGroupUnit == 0);
   const bool fits = per_channel || group_size <= k;
@@ -29,7 +26,7 @@ KernelExtents kernel_extents(const GemmProblem& p) {
   e.k = static_cast<int>(round_up(p.k, kGemmVector));
   e.a_stride = p.m == 1 ? 0 : p.a_stride;
   e.groups = static_cast<int>(num_groups(p));
-  e.group_size = e.groups <= 1 ? e.k : static_cast<int>(p.scheme.group_size);
+  e.group_size = e.groups <= 1 ? e.k : static_cast<int>(p.scheme.scales.group);
   return e;
 }
 
@@ -44,6 +41,9 @@ std::string why_not_tensor_cores(const GemmProblem& p) {
   return "tensor cores multiply float16 and bfloat16; float32 runs dequantize_dense";
 }
 
-int64_t nearest_bits(int64_t bits) { return bits > 6 ? 8 : 4; }
+std::string why_not_compiled(const QuantScheme& scheme) {
+  return std::string("has no kernels for ") + weight_info(scheme.weight).name +
+         " weights with such scales";
+}
 
 }  // namespace mixed_gemm

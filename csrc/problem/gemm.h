@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/quant_scheme.h"
@@ -27,7 +28,16 @@ struct GemmProblem {
   void* d = nullptr;                  // [m, n], contiguous
 };
 
-inline int64_t num_groups(const GemmProblem& p) { return ceil_div(p.k, p.scheme.group_size); }
+inline auto selection_key(const GemmProblem& problem) {
+  const auto& [m, n, k, element, scheme, activation, a, a_stride, b_packed, scales, zeros,
+               scale_stride, bias, pre_scale, d] = problem;
+  const auto& [weight, scale_form] = scheme;
+  const auto& [scale_type, group, zero_mode] = scale_form;
+  return std::tuple(m, n, k, element, weight, scale_type, group, zero_mode, activation, a_stride,
+                    scale_stride, bias != nullptr, pre_scale != nullptr);
+}
+
+inline int64_t num_groups(const GemmProblem& p) { return ceil_div(p.k, p.scheme.scales.group); }
 
 constexpr int64_t kGemmVector = 8;  // 16-bit elements that one cp.async moves
 
@@ -45,15 +55,24 @@ KernelExtents kernel_extents(const GemmProblem& problem);
 // problem; the kernel is told what it copies by the same, so launchers hold both together.
 bool scales_fit(const GemmProblem& problem, bool zeros, int k_of_row);
 
-// Reasons why no backend runs this shape and scheme; group_size as the user gave it (-1: per
-// channel). Empty: accepted. The only statement of it: error texts, plan(), why_not() and the tests
-// all call it.
-std::vector<std::string> why_not_problem(int64_t m, int64_t n, int64_t k, int64_t bits,
-                                         int64_t group_size);
+// Reasons why no backend runs this shape; group_size as the user gave it (-1: per channel). Empty:
+// accepted. The only statement of it: error texts, plan(), why_not() and the tests all call it.
+std::vector<std::string> why_not_problem(int64_t m, int64_t n, int64_t k, int64_t group_size);
+
+// Reason why no weight has such codes and scales together, or null. The only statement of that,
+// too.
+constexpr const char* why_not_scheme(const WeightInfo& weight, const ScaleForm& scales) {
+  if (weight.is_integer) {
+    return scales.type == ScaleType::kActivations ? nullptr
+                                                  : "integers have scales of the activations' type";
+  }
+  return scales.zeros == ZeroMode::kNone ? nullptr : "only integers have zero points";
+}
 
 // Reason why no kernel of tensor cores multiplies these activations, or empty.
 std::string why_not_tensor_cores(const GemmProblem& problem);
 
-int64_t nearest_bits(int64_t bits);  // the accepted value nearest to the given one
+// For families whose tables lack the kernels.
+std::string why_not_compiled(const QuantScheme& scheme);
 
 }  // namespace mixed_gemm

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/build.h"
@@ -57,6 +58,13 @@ struct ScaledMmProblem {
   int64_t block_k = 0;
   int64_t block_n = 0;
 };
+
+inline auto selection_key(const ScaledMmProblem& problem) {
+  const auto& [m, n, k, operand, out, a, lda, b, ldb, scale_a, scale_a_stride, scale_b,
+               scale_b_stride, azp_adj, azp, bias, d, block_k, block_n] = problem;
+  return std::tuple(m, n, k, operand, out, lda, ldb, scale_a_stride, scale_b_stride,
+                    azp_adj != nullptr, azp != nullptr, bias != nullptr, block_k, block_n);
+}
 
 // Reasons why no backend runs this 8-bit GEMM. Empty: accepted.
 std::vector<std::string> why_not_scaled_mm(int64_t m, int64_t n, int64_t k, OperandType operand);

@@ -2,36 +2,39 @@
 #pragma once
 #include "dequant/offset_converter.h"
 #include "dequant/stored_converter.h"
+#include "dequant/weight_converter.h"
 #include "mainloop/gemm_config.cuh"
 #include "skinny/config.h"
 
 namespace mixed_gemm {
 
-template <typename Element_, int kBits_, SkinnyMode kMode_, int kRow_>
+template <typename Element_, typename Weight_, int kMode_, int kRow_>
 struct SkinnyGemmConfig {
   using Element = Element_;
+  using Factor = Element;  // of a column, behind all groups
   using Format = typename FormatOf<Element>::Type;
   static constexpr bool kBFloat16 = Format::kMantissaBits == BFloat16::kMantissaBits;
-  static constexpr int kBits = kBits_;
-  static constexpr SkinnyMode kMode = kMode_;
+  using Weight = Weight_;
+  static constexpr int kMode = kMode_;
+  static constexpr SkinnyScaleRows kScaleRows = kSkinnyModes[kMode];
+  static constexpr ScaleMode kScales = skinny_scales(Weight::kType, kMode);
   static constexpr SkinnyConfig kRow = kSkinnyConfigs[kRow_];
 
   static constexpr int kThreads = kRow.warps * 32;
   static constexpr int kMTiles = kRow.m_tiles, kNTiles = kRow.n_tiles;
   static constexpr bool kSplits = skinny_splits(kRow);
-  static constexpr bool kQuarter =
-      kMode == SkinnyMode::kQuarter || kMode == SkinnyMode::kQuarterZero;
+  static constexpr bool kQuarter = kScaleRows.blocks == 1 && kScales.meets == Meets::kSums;
   static constexpr int kTokensPerTile = kQuarter ? kQuarterTokens : 8;
   static constexpr int kM = kTokensPerTile * kMTiles, kN = 16 * kNTiles;  // of a block
-  static constexpr int kBlockK = 128 / kBits;  // elements in the 16 bytes of a lane
-  static constexpr int kIterationK = skinny_iteration_k(kBits);
+  static constexpr int kBlockK = skinny_block_k(Weight::kType);
+  static constexpr int kIterationK = skinny_iteration_k(Weight::kType);
   static constexpr int kVectors = kBlockK / 8;  // 16-byte activation vectors of a lane
   static constexpr bool kStaged = kMTiles > 1;  // activations in shared memory (token_stage.cuh)
-  static constexpr bool kScaled = kMode != SkinnyMode::kPerChannel;
-  static constexpr bool kHalf = kMode == SkinnyMode::kHalf || kMode == SkinnyMode::kHalfZero;
-  static constexpr bool kFine = kMode == SkinnyMode::kFine || kMode == SkinnyMode::kFineZero;
-  static constexpr bool kZeros = has_zeros(kMode);
-  static constexpr bool kScalesWeights = scales_weights(kMode);
+  static constexpr bool kScaled = is_scaled(kScales);
+  static constexpr bool kHalf = kScaleRows.blocks == 2;
+  static constexpr bool kFine = kScaleRows.blocks == kMmaOfBlock;
+  static constexpr bool kZeros = kScales.zeros;
+  static constexpr bool kScalesWeights = kScales.meets == Meets::kWeights;
   // Partial sums are scaled, those of each part of an iteration by its own scale.
   static constexpr bool kScalesSums = kScaled && !kScalesWeights;
   static constexpr int kParts = kHalf ? 2 : 1;
@@ -48,20 +51,20 @@ struct SkinnyGemmConfig {
   // slower), and in bf16 of 8 tokens.
   static constexpr bool kSumsTokens =
       kScalesSums && !kQuarter &&
-      (kZeros || (kBits == 4 && kNTiles == 4 && kMTiles == 1 && (kHalf || kBFloat16)));
+      (kZeros || (kHasStored<Weight> && kNTiles == 4 && kMTiles == 1 && (kHalf || kBFloat16)));
   // (16 columns in halves of fp16 would spill.)
   static constexpr bool kStored =
-      kBits == 4 &&
+      kHasStored<Weight> &&
       (kSumsTokens ? (kNTiles == 4 && !kBFloat16) ||
                          (kMTiles == 1 && !(kNTiles == 1 && kHalf && !kBFloat16))
                    : kNTiles == 4 && !kScalesWeights && !(kQuarter && kZeros) && !kBFloat16);
   // Constants that save two shifts a word of int4 as bf16: 1 to 4 %. (Two tiles of halves spill.)
   static constexpr bool kOffsets = (!kZeros || kSumsTokens) && !kStored && !kFine && kBFloat16 &&
-                                   kBits == 4 && !(kHalf && kNTiles == 2);
+                                   kHasOffsets<Format, Weight> && !(kHalf && kNTiles == 2);
   using Converter =
-      std::conditional_t<kStored, StoredConverter<Format, /*kOneScale=*/false>,
-                         std::conditional_t<kOffsets, ConstantOffsetConverter<Format, kBits>,
-                                            IntegerConverter<Format, kBits>>>;
+      std::conditional_t<kStored, StoredConverter<Format, Weight, /*kOneScale=*/false>,
+                         std::conditional_t<kOffsets, ConstantOffsetConverter<Format, Weight>,
+                                            WeightConverter<Format, Weight>>>;
   // A tile's next weights are requested before its last products, not after them: 1 to 2 %.
   // (fp16 with four tiles has no registers for it, nor one with weights as they are stored.)
   static constexpr bool kRequestsEarly =
@@ -75,7 +78,7 @@ struct SkinnyGemmConfig {
   static constexpr bool kHeavy =
       (kScalesWeights && ((kZeros && !kStagesScales) || (kNTiles == 2 && kFine) || kBeforeSm90)) ||
       (kNTiles == 2 && kZeros && (kHalf || (kQuarter && !kBFloat16))) ||
-      (kNTiles == 2 && kHalf && kBFloat16 && kBits == 8) ||
+      (kNTiles == 2 && kHalf && kBFloat16 && Weight::kBits > 4) ||
       (kBeforeSm90 && (kZeros || kHalf || kQuarter || kBFloat16));
   static constexpr bool kHeaviest =
       kScalesWeights && kZeros && !kStagesScales && (kNTiles == 4 || (kBeforeSm90 && kBFloat16));

@@ -2,29 +2,51 @@
 #include <cstdint>
 
 #include "core/quant_scheme.h"
+#include "mainloop/scale_mode.h"
 
 namespace mixed_gemm {
 
-// Where scales enter there. kPerChannel: in the epilogue; kCoarse: groups are multiples of an
-// iteration, kHalf: of half of one, kQuarter: of a lane's quarter of one, and fp32 partial sums are
-// scaled; kBlock: multiples of that quarter as well, kFine: of an mma, and converted weights are.
-enum class SkinnyMode : int {
-  kPerChannel,
-  kCoarse,
-  kCoarseZero,
-  kHalf,
-  kHalfZero,
-  kQuarter,
-  kQuarterZero,
-  kBlock,
-  kBlockZero,
-  kFine,
-  kFineZero
+// K of a block, the 16 bytes of weights of a lane, and of one iteration of a warp: a block of each
+// of the 4 lanes of a quad.
+constexpr int skinny_block_k(WeightType weight) { return 128 / bits_of(weight); }
+constexpr int skinny_iteration_k(WeightType weight) { return 4 * skinny_block_k(weight); }
+
+// THE list of its scale modes: a row of scales serves the four blocks of an iteration, half of
+// them, or one, whose fp32 sums are scaled; one block whose weights are; or, of weights, an mma
+// step.
+constexpr int kMmaOfBlock = -1;
+struct SkinnyScaleRows {
+  int blocks;  // 0: all of K, in the epilogue
+  Meets meets;
+  bool zeros;
 };
-constexpr unsigned skinny_modes() { return 0; }
-template <typename... More>
-constexpr unsigned skinny_modes(SkinnyMode mode, More... more) {
-  return 1u << static_cast<int>(mode) | skinny_modes(more...);
+constexpr SkinnyScaleRows kSkinnyModes[] = {
+    {0, Meets::kOutputs, false},
+    {4, Meets::kSums, false},
+    {4, Meets::kSums, true},
+    {2, Meets::kSums, false},
+    {2, Meets::kSums, true},
+    {1, Meets::kSums, false},
+    {1, Meets::kSums, true},
+    {1, Meets::kWeights, false},
+    {1, Meets::kWeights, true},
+    {kMmaOfBlock, Meets::kWeights, false},
+    {kMmaOfBlock, Meets::kWeights, true},
+};
+constexpr int kNumSkinnyModes = sizeof(kSkinnyModes) / sizeof(kSkinnyModes[0]);
+constexpr ScaleMode skinny_scales(WeightType weight, int mode) {
+  const SkinnyScaleRows& rows = kSkinnyModes[mode];
+  const int row_k = rows.blocks == kMmaOfBlock ? kMmaK : rows.blocks * skinny_block_k(weight);
+  return {row_k, rows.zeros, rows.meets};
+}
+// A set of places in the list.
+constexpr unsigned skinny_modes(int blocks, Meets meets, bool zeros) {
+  unsigned found = 0;
+  for (int i = 0; i < kNumSkinnyModes; ++i) {
+    const SkinnyScaleRows& rows = kSkinnyModes[i];
+    if (rows.blocks == blocks && rows.meets == meets && rows.zeros == zeros) found |= 1u << i;
+  }
+  return found;
 }
 
 // THE list of compiled skinny kernels: 8 * m_tiles tokens by 16 * n_tiles columns for a block whose
@@ -39,13 +61,14 @@ constexpr SkinnyConfig skinny_row(int tokens, int columns, int warps, unsigned s
 }
 
 // As measured: with zero points always, in wide blocks nearly always.
-constexpr unsigned kStagedNarrow = skinny_modes(SkinnyMode::kCoarseZero, SkinnyMode::kHalfZero);
-constexpr unsigned kStagedMiddle = kStagedNarrow | skinny_modes(SkinnyMode::kBlockZero);
+constexpr unsigned kStagedNarrow =
+    skinny_modes(4, Meets::kSums, true) | skinny_modes(2, Meets::kSums, true);
+constexpr unsigned kStagedMiddle = kStagedNarrow | skinny_modes(1, Meets::kWeights, true);
 constexpr unsigned kStagedSixteen =
-    kStagedNarrow | skinny_modes(SkinnyMode::kCoarse, SkinnyMode::kHalf);
+    kStagedNarrow | skinny_modes(4, Meets::kSums, false) | skinny_modes(2, Meets::kSums, false);
 constexpr unsigned kStagedWide =
-    kStagedMiddle | kStagedSixteen |
-    skinny_modes(SkinnyMode::kBlock, SkinnyMode::kQuarter, SkinnyMode::kQuarterZero);
+    kStagedMiddle | kStagedSixteen | skinny_modes(1, Meets::kWeights, false) |
+    skinny_modes(1, Meets::kSums, false) | skinny_modes(1, Meets::kSums, true);
 
 constexpr SkinnyConfig kSkinnyConfigs[] = {
     skinny_row(/*tokens=*/8, /*columns=*/16, /*warps=*/8, kStagedNarrow),
@@ -59,23 +82,13 @@ constexpr int kNumSkinnyConfigs = sizeof(kSkinnyConfigs) / sizeof(kSkinnyConfigs
 constexpr bool skinny_splits(const SkinnyConfig& t) { return t.n_tiles > 1; }
 constexpr int kMaxSkinnyCluster = 4;  // blocks; the first one has room for the others' sums
 
-// K of one iteration of a warp: 4 lanes of a quad, 16 bytes of weights each.
-constexpr int skinny_iteration_k(int bits) { return 4 * 128 / bits; }
-
-constexpr int kNumSkinnyModes = 11;
-constexpr bool has_zeros(SkinnyMode mode) {
-  return mode == SkinnyMode::kCoarseZero || mode == SkinnyMode::kHalfZero ||
-         mode == SkinnyMode::kQuarterZero || mode == SkinnyMode::kBlockZero ||
-         mode == SkinnyMode::kFineZero;
-}
-constexpr bool scales_weights(SkinnyMode mode) { return mode >= SkinnyMode::kBlock; }
 // With 16 tokens two sums a tile and iteration were slower.
 constexpr bool scales_halves(const SkinnyConfig& t) { return t.m_tiles == 1; }
 // There the 8 columns of an mma stand for 2 tokens with each of the 4 lanes' groups. (Two mma for 4
 // tokens were slower than scaling weights; a quarter of int8 is 16 k, and hardly a group.)
 constexpr int kQuarterTokens = 2;
-constexpr bool scales_quarters(const SkinnyConfig& t, int bits) {
-  return bits == 4 && t.m_tiles == 1;
+constexpr bool scales_quarters(const SkinnyConfig& t, WeightType weight) {
+  return bits_of(weight) <= 4 && t.m_tiles == 1;
 }
 // Warps that an SM is to hold, by mma tiles of a warp. weight: 0 to 2, how many registers the scale
 // mode takes beside those of the tiles.
@@ -85,27 +98,39 @@ constexpr int skinny_resident_warps(int tiles, int weight) {
   return kByWeight[tiles < 4 ? tiles - 1 : tiles / 4 + 1][weight];
 }
 
-constexpr bool stages_scales(const SkinnyConfig& t, SkinnyMode mode) {
-  return (t.staged >> static_cast<int>(mode) & 1) != 0;
+constexpr bool stages_scales(const SkinnyConfig& t, int mode) {
+  return (t.staged >> mode & 1) != 0;
 }
-constexpr SkinnyMode skinny_mode(const SkinnyConfig& t, const QuantScheme& scheme, int64_t m,
-                                 int64_t k) {
-  const bool one = scheme.group_size >= k, zeros = scheme.zero_mode != ZeroMode::kNone;
-  const bool adds = scheme.zero_mode == ZeroMode::kAdd;  // scaled weights only
-  const auto fits = [&](int64_t part) { return !adds && (one || scheme.group_size % part == 0); };
-  const int iteration = skinny_iteration_k(scheme.bits);
-  if (one && !zeros) return SkinnyMode::kPerChannel;
-  if (fits(iteration)) return zeros ? SkinnyMode::kCoarseZero : SkinnyMode::kCoarse;
-  if (scales_halves(t) && fits(iteration / 2)) {
-    return zeros ? SkinnyMode::kHalfZero : SkinnyMode::kHalf;
+
+// Whether there is a kernel of a row and mode for a weight type. why_not and the launchers read it.
+constexpr bool is_skinny_compiled(const SkinnyConfig& t, WeightType weight, int mode) {
+  if (mode < 0 || !weight_info(weight).is_integer) return false;
+  const SkinnyScaleRows& rows = kSkinnyModes[mode];
+  if (rows.blocks == 2) return scales_halves(t);
+  if (rows.blocks == 1 && rows.meets == Meets::kSums) return scales_quarters(t, weight);
+  return rows.blocks != kMmaOfBlock || skinny_block_k(weight) > kMmaK;  // or a block is one
+}
+
+// The place of the mode of a problem; -1: there is none.
+constexpr int skinny_mode(const SkinnyConfig& t, const QuantScheme& scheme, int64_t m, int64_t k) {
+  const bool one = scheme.scales.group >= k, zeros = scheme.scales.zeros != ZeroMode::kNone;
+  const bool adds = scheme.scales.zeros == ZeroMode::kAdd;  // scaled weights only
+  const auto fits = [&](const ScaleMode& mode) {
+    if (mode.meets == Meets::kOutputs) return one && !zeros;
+    if (mode.meets == Meets::kSums && adds) return false;
+    if (mode.row_k != kMmaK && !one && scheme.scales.group % mode.row_k != 0) return false;
+    return mode.zeros == zeros;
+  };
+  // The list is in the order of preference.
+  for (int mode = 0; mode < kNumSkinnyModes; ++mode) {
+    const SkinnyScaleRows& rows = kSkinnyModes[mode];
+    const bool quarter = rows.blocks == 1 && rows.meets == Meets::kSums;
+    if (quarter && m > kQuarterTokens) continue;
+    if (is_skinny_compiled(t, scheme.weight, mode) && fits(skinny_scales(scheme.weight, mode))) {
+      return mode;
+    }
   }
-  if (scales_quarters(t, scheme.bits) && fits(iteration / 4) && m <= kQuarterTokens) {
-    return zeros ? SkinnyMode::kQuarterZero : SkinnyMode::kQuarter;
-  }
-  if (one || scheme.group_size % (iteration / 4) == 0) {
-    return zeros ? SkinnyMode::kBlockZero : SkinnyMode::kBlock;
-  }
-  return zeros ? SkinnyMode::kFineZero : SkinnyMode::kFine;
+  return -1;
 }
 
 }  // namespace mixed_gemm

@@ -33,14 +33,15 @@ double predict_skinny_us(const Choice& c, const GemmProblem& p, const DeviceInfo
   const SkinnyConfig& t = kSkinnyConfigs[c.row];
   const double m_blocks = static_cast<double>(ceil_div(p.m, 8 * t.m_tiles));
   const double blocks = m_blocks * ceil_div(p.n, 16 * t.n_tiles) * c.slices;
-  const SkinnyMode mode = skinny_mode(t, p.scheme, p.m, p.k);
-  const bool scaled = scales_weights(mode);
-  const bool fine = mode == SkinnyMode::kFine || mode == SkinnyMode::kFineZero;
+  const int mode = skinny_mode(t, p.scheme, p.m, p.k);
+  const SkinnyScaleRows& rows = kSkinnyModes[mode];
+  const bool scaled = rows.meets == Meets::kWeights, fine = rows.blocks == kMmaOfBlock;
   const bool staged = stages_scales(t, mode);
   // As compiled for sm_90, but for what depends on the type as well (skinny/config.cuh).
-  const bool heavy = (scaled && has_zeros(mode) && !staged) || (fine && t.n_tiles > 1) ||
-                     (mode == SkinnyMode::kHalfZero && t.n_tiles > 1);
-  const double work = conversion_work(p, mode, scaled, staged ? kStagedWork : kWork);
+  const bool heavy = (scaled && rows.zeros && !staged) || (fine && t.n_tiles > 1) ||
+                     (rows.blocks == 2 && rows.zeros && t.n_tiles > 1);
+  const double work = conversion_work(p, skinny_scales(p.scheme.weight, mode), scaled,
+                                      staged ? kStagedWork : kWork);
   const int tiles = t.m_tiles * t.n_tiles;
   const int resident_warps = skinny_resident_warps(tiles, heavy);
   const double per_sm = std::max(1, resident_warps / t.warps);
@@ -49,8 +50,8 @@ double predict_skinny_us(const Choice& c, const GemmProblem& p, const DeviceInfo
   const double in_flight = resident * t.warps * t.n_tiles * 1024;
   const double memory_rate =
       d.dram_gb_per_s * 1e3 * kSkinnyDram / d.sm_count;  // bytes per us and SM
-  const double convert_rate =
-      kSkinnyConverted * std::min(1.0, resident * t.warps / 16) * p.scheme.bits / 8 / work;
+  const double convert_rate = kSkinnyConverted * std::min(1.0, resident * t.warps / 16) *
+                              bits_of(p.scheme.weight) / 8 / work;
   const double turn_us = kSkinnyLatencyUs + kSkinnyTileUs * tiles * work;
   const double rate = std::min({memory_rate, in_flight / turn_us, convert_rate});
   const double weights = share * weight_bytes(p) * m_blocks / blocks;

@@ -8,8 +8,8 @@
 namespace mixed_gemm {
 
 // sums: used up.
-template <int kCount, typename Element>
-__device__ void finish_few(const OutputParams<Element>& p, int64_t row, int column,
+template <int kCount, typename Element, typename Factor>
+__device__ void finish_few(const OutputParams<Element, Factor>& p, int64_t row, int column,
                            float (&sums)[kCount]) {
   CUTLASS_PRAGMA_UNROLL
   for (int i = 0; i < kCount; ++i) {

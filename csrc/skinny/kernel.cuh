@@ -44,7 +44,7 @@ template <typename Config>
 class SkinnyGemm {
   using Element = typename Config::Element;
   using Format = typename Config::Format;
-  using Layout = WeightLayout<Config::kBits>;
+  using Layout = WeightLayout<typename Config::Weight>;
   using Products = SkinnyProducts<Config>;
   using Sums = typename Products::Sums;
   using Pairs = typename Products::Pairs;
@@ -80,7 +80,7 @@ class SkinnyGemm {
     int m, n, k, k_tiles;
     int share;  // iterations of a block
     ZeroMode zero_mode;
-    OutputParams<Element> output;
+    OutputParams<Element, typename Config::Factor> output;
   };
   // What a warp stages, then its sums.
   struct Stages {
@@ -116,10 +116,9 @@ class SkinnyGemm {
     const int n = column0_ + g_, first = Config::kHalf ? q_ / 2 : q_;
     const int tile = first / Layout::kBlocksPerTile, block = first % Layout::kBlocksPerTile;
     const int line = first_ * kLinesPerIteration + tile;
-    weights_ =
-        p_.b +
-        (static_cast<int64_t>(n / Layout::kInterleave) * p_.k_tiles + line) * Layout::kLineBytes +
-        (n % Layout::kInterleave * Layout::kBlocksPerTile + block) * 16;
+    weights_ = p_.b +
+               (static_cast<int64_t>(n / Layout::kInterleave) * p_.k_tiles + line) * kLineBytes +
+               (n % Layout::kInterleave * Layout::kBlocksPerTile + block) * 16;
     if (Config::kHalf) weights_ += q_ % 2 * 8;
     const int last_tile = Config::kHalf ? kLinesPerIteration - 1 : tile;
     iterations_ = (p_.k_tiles - last_tile + kLinesPerIteration - 1) / kLinesPerIteration;
@@ -150,7 +149,7 @@ class SkinnyGemm {
       const int next = at + kWarps;
       tokens_.take(tokens, at);
       if (next < end) tokens_.request();
-      weights_ += kWarps * kLinesPerIteration * Layout::kLineBytes;
+      weights_ += kWarps * kLinesPerIteration * kLineBytes;
       if (!kTakesLate) scales_.take(at, end);
       if constexpr (kSumsTokens) Products::sum_tokens(sums_of_tokens_, tokens);
       CUTLASS_PRAGMA_UNROLL
@@ -235,7 +234,7 @@ class SkinnyGemm {
       const uint8_t* at = weights_ + static_cast<int64_t>(p_.octet_stride) * (2 * j + h);
       uint4& raw = raw_[j][h];
       if constexpr (Config::kHalf) {
-        constexpr int kOtherHalf = Layout::kBlocksPerTile == 2 ? Layout::kLineBytes : 32;
+        constexpr int kOtherHalf = Layout::kBlocksPerTile == 2 ? kLineBytes : 32;
         load_once_if<kFirst>(iteration * kLinesPerIteration < p_.k_tiles, raw.x, raw.y, at);
         load_once_if<kFirst>(iteration < iterations_, raw.z, raw.w, at + kOtherHalf);
       } else {

@@ -17,13 +17,12 @@ int launch_skinny(const GemmProblem& p, const Work& work) {
   if (!scales_fit(p, Config::kZeros, Config::kScaled ? Config::kGroupStepK : 0)) {
     return cudaErrorInvalidValue;
   }
-  const auto* scales = static_cast<const Element*>(p.scales);
   typename SkinnyGemm<Config>::Params params;
   params.a = static_cast<const Element*>(p.a);
   params.a_stride = e.a_stride;
   params.b = p.b_packed;
   params.scales = {
-      scales,
+      static_cast<const Element*>(p.scales),
       static_cast<const Element*>(p.zeros),
       static_cast<int>(p.scale_stride),
       e.n,
@@ -33,13 +32,14 @@ int launch_skinny(const GemmProblem& p, const Work& work) {
   params.n = e.n;
   params.k = e.k;
   params.k_tiles = static_cast<int>(ceil_div(e.k, kTileK));
-  params.octet_stride = 8 / WeightLayout<Config::kBits>::kInterleave * params.k_tiles *
-                        WeightLayout<Config::kBits>::kLineBytes;
+  params.octet_stride =
+      8 / WeightLayout<typename Config::Weight>::kInterleave * params.k_tiles * kLineBytes;
   params.share = static_cast<int>(
       ceil_div(ceil_div(e.k, Config::kIterationK), static_cast<int64_t>(work.slices)));
-  params.zero_mode = p.scheme.zero_mode;
-  params.output = {Config::kScaled ? nullptr : scales, static_cast<const Element*>(p.bias),
-                   static_cast<Element*>(p.d), e.n, p.activation};
+  params.zero_mode = p.scheme.scales.zeros;
+  params.output = {
+      Config::kScaled ? nullptr : static_cast<const typename Config::Factor*>(p.scales),
+      static_cast<const Element*>(p.bias), static_cast<Element*>(p.d), e.n, p.activation};
   KernelLaunch shape;
   shape.grid =
       dim3(static_cast<unsigned>(ceil_div(e.n, Config::kN)),
@@ -53,22 +53,18 @@ int launch_skinny(const GemmProblem& p, const Work& work) {
   return launch_kernel(skinny_gemm_kernel<Config>, shape, params);
 }
 
-// Null where skinny_mode never says so.
-template <typename Config>
+template <typename Element, typename Weight, int kMode, int kRow>
 constexpr GemmLaunch skinny_launcher() {
-  if constexpr ((Config::kHalf && !scales_halves(Config::kRow)) ||
-                (Config::kQuarter && !scales_quarters(Config::kRow, Config::kBits)) ||
-                (Config::kFine && Config::kGroupStepK == Config::kBlockK)) {
-    return nullptr;
-  } else {
-    return launch_skinny<Config>;
+  if constexpr (is_skinny_compiled(kSkinnyConfigs[kRow], Weight::kType, kMode)) {
+    return launch_skinny<SkinnyGemmConfig<Element, Weight, kMode, kRow>>;
   }
+  return nullptr;
 }
 
-template <typename Element, int kBits, SkinnyMode kMode, int... kRows>
+template <typename Element, typename Weight, int kMode, int... kRows>
 constexpr std::array<GemmLaunch, kNumSkinnyConfigs> skinny_row_launchers(
     std::integer_sequence<int, kRows...>) {
-  return {skinny_launcher<SkinnyGemmConfig<Element, kBits, kMode, kRows>>()...};
+  return {skinny_launcher<Element, Weight, kMode, kRows>()...};
 }
 
 }  // namespace mixed_gemm

@@ -1,4 +1,4 @@
-// The launcher of each row of kSkinnyConfigs as plain function pointers, by [element][bits][mode].
+// The launcher of each row of kSkinnyConfigs as plain function pointers.
 #pragma once
 #include <array>
 
@@ -7,13 +7,22 @@
 
 namespace mixed_gemm {
 
-using SkinnyLaunchers = std::array<GemmLaunch, kNumSkinnyConfigs>;
-
-const SkinnyLaunchers& skinny_launchers(ElementType element, int bits, SkinnyMode mode);
-
 // How an instantiation file offers its kernels. ElementType instead of CUTLASS's types: what calls
 // this compiles without CUTLASS.
-template <ElementType kElement, int kBits, SkinnyMode kMode>
-const SkinnyLaunchers& skinny_launchers();
+struct SkinnyKernels {
+  using Launchers = std::array<GemmLaunch, kNumSkinnyConfigs>;
+  static constexpr int kModes = kNumSkinnyModes;
+  static constexpr bool has(WeightType weight, int mode) {
+    for (const SkinnyConfig& row : kSkinnyConfigs) {
+      if (is_skinny_compiled(row, weight, mode)) return true;
+    }
+    return false;
+  }
+
+  template <ElementType kElement, WeightType kWeight>
+  static const Launchers& launchers(int mode);
+};
+
+const SkinnyKernels::Launchers& skinny_launchers(ElementType element, WeightType weight, int mode);
 
 }  // namespace mixed_gemm

@@ -17,7 +17,7 @@ struct SkinnyProducts {
   using Quad = cutlass::Array<float, 4>;  // elements 0, 1: column g; 2, 3: column g + 8
   using Fragment = uint4[Config::kMTiles][Config::kVectors];  // of tokens
   // mma steps of a word; halves of 16 k in a block
-  static constexpr int kStepsPerBlock = kStepsPerWord<Config::kBits>;
+  static constexpr int kStepsPerBlock = kStepsPerWord<typename Config::Weight>;
 
   // Of a tile's products, one array for each 8 tokens.
   struct Sums {

@@ -39,7 +39,7 @@ class SkinnyReduction {
   // warps: their sums. factor: of all outputs.
   template <typename WarpStorage>
   __device__ void store(const WarpStorage (&warps)[kWarps], float factor, int rows, int row0,
-                        int column0, const OutputParams<Element>& output) {
+                        int column0, const OutputParams<Element, typename Config::Factor>& output) {
     const bool splits = Config::kSplits && gridDim.z > 1;
     if (splits) cluster_.wait_for_others();
     __syncthreads();
@@ -55,7 +55,8 @@ class SkinnyReduction {
   // was 1 to 2 % slower.)
   template <bool kSplits, typename WarpStorage>
   __device__ void store_outputs(const WarpStorage (&warps)[kWarps], float factor, int rows,
-                                int row0, int column0, const OutputParams<Element>& output) {
+                                int row0, int column0,
+                                const OutputParams<Element, typename Config::Factor>& output) {
     for (int at = threadIdx.x; at < rows * kChunks; at += Config::kThreads) {
       const int row = at / kChunks, column = at % kChunks * kOutputs;
       Outputs total = {};

@@ -11,7 +11,7 @@ Status Skinny::run(const Choice& c, const GemmProblem& problem, const RunContext
   Status status = stage_activations(p, /*least_stride=*/0, context);
   if (!status.ok()) return status;
   const SkinnyConfig& row = kSkinnyConfigs[c.row];
-  const SkinnyMode mode = skinny_mode(row, p.scheme, p.m, p.k);
+  const int mode = skinny_mode(row, p.scheme, p.m, p.k);
   if (stages_scales(row, mode)) {
     status =
         stage_scales(p.element, num_groups(p), p.n, p.scales, p.zeros, p.scale_stride, context);
@@ -22,7 +22,7 @@ Status Skinny::run(const Choice& c, const GemmProblem& problem, const RunContext
   work.slices = c.slices;
   work.early_start = context.device.early_start();
   work.stream = context.stream;
-  return cuda_status(skinny_launchers(p.element, p.scheme.bits, mode)[c.row](p, work),
+  return cuda_status(skinny_launchers(p.element, p.scheme.weight, mode)[c.row](p, work),
                      "launching the GEMM");
 }
 

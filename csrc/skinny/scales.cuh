@@ -74,7 +74,7 @@ class SkinnyScales {
 
   // Where weights are scaled: of step s of a word.
   __device__ PackedScale packed(int j, int h, int s) const {
-    const int u = s * kGroupSteps / kStepsPerWord<Config::kBits>;
+    const int u = s * kGroupSteps / kStepsPerWord<typename Config::Weight>;
     return PackedScale::pack(scale_[j][h][u], Config::kZeros ? zero_[j][h][u] : uint16_t(0));
   }
 

@@ -51,6 +51,9 @@ std::string why_not_split(const Choice& c, const DeviceInfo& device) {
 std::string why_not(const Choice& c, const GemmProblem& p, const DeviceInfo& device) {
   const std::string not_these = why_not_tensor_cores(p);
   if (!not_these.empty()) return not_these;
+  if (skinny_mode(kSkinnyConfigs[c.row], p.scheme, p.m, p.k) < 0) {
+    return why_not_compiled(p.scheme);
+  }
   if (p.k > kMaxSkinnyK || p.scale_stride > kMaxExtent) {
     return "counts with 32 bits: K must be at most " + std::to_string(kMaxSkinnyK) +
            ", the stride of scales " + std::to_string(kMaxExtent) + "; got " + std::to_string(p.k) +

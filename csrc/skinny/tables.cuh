@@ -1,4 +1,4 @@
-// Body of a skinny instantiation file: every row for the listed modes.
+// Body of a skinny instantiation file: every row for all modes.
 #pragma once
 #include "dequant/cutlass_element.cuh"
 #include "skinny/launch.cuh"
@@ -6,12 +6,19 @@
 
 namespace mixed_gemm {
 
-template <ElementType kElement, int kBits, SkinnyMode kMode>
-const SkinnyLaunchers& skinny_launchers() {
-  static constexpr SkinnyLaunchers kTable =
-      skinny_row_launchers<typename CutlassElement<kElement>::Type, kBits, kMode>(
-          std::make_integer_sequence<int, kNumSkinnyConfigs>());
-  return kTable;
+template <typename Element, typename Weight, int... kModes>
+const SkinnyKernels::Launchers& skinny_mode_launchers(int mode,
+                                                      std::integer_sequence<int, kModes...>) {
+  static constexpr SkinnyKernels::Launchers kTable[] = {
+      skinny_row_launchers<Element, Weight, kModes>(
+          std::make_integer_sequence<int, kNumSkinnyConfigs>())...};
+  return kTable[mode];
+}
+
+template <ElementType kElement, WeightType kWeight>
+const SkinnyKernels::Launchers& SkinnyKernels::launchers(int mode) {
+  return skinny_mode_launchers<typename CutlassElement<kElement>::Type, WeightOf<kWeight>>(
+      mode, std::make_integer_sequence<int, kNumSkinnyModes>());
 }
 
 }  // namespace mixed_gemm

@@ -9,7 +9,7 @@
 namespace mixed_gemm {
 
 struct PackArgs {
-  int bits = 4;
+  WeightType weight = WeightType::kInt4;
   int64_t n = 0, k = 0;
   int8_t* q = nullptr;  // [n, k], contiguous
   uint8_t* packed = nullptr;

@@ -6,6 +6,7 @@
 #include "cutlass/array.h"
 #include "cutlass/fast_math.h"
 #include "cutlass/numeric_conversion.h"
+#include "layout/code_places.h"
 #include "layout/weight_layout.h"
 #include "transform/args.h"
 
@@ -29,16 +30,17 @@ struct DequantizeParams {
 constexpr int kDequantizeThreads = 256;
 constexpr int kDequantizeUnroll = 4;  // loads in flight per thread
 
-// stored -> float without the slow I2F: 2^23 + stored has an ulp of 1.
-template <int kBias>
-__device__ float stored_to_float(uint32_t stored) {
-  return __uint_as_float(0x4b000000u | stored) - (8388608.f + kBias);
+// The number that a code stands for: integers without the slow I2F: 2^23 + code has an ulp of 1.
+template <typename Weight>
+__device__ float code_to_float(uint32_t code) {
+  static_assert(Weight::kIsInteger, "codes of other weight types need arithmetic of their own");
+  return __uint_as_float(0x4b000000u | code) - (8388608.f + Weight::kBias);
 }
 
-template <typename Out, typename Scale, int kBits>
+template <typename Out, typename Scale, typename Weight>
 __global__ void __launch_bounds__(kDequantizeThreads)
     dequantize_kernel(const DequantizeParams<Out, Scale> p) {
-  using Layout = WeightLayout<kBits>;
+  using Layout = WeightLayout<Weight>;
   constexpr int kPairs = Layout::kPerWord / 2;  // vectors of 8 k in a block of 16 bytes
   const int column_group = blockIdx.x / p.blocks_per_group;
   const int first =
@@ -72,9 +74,8 @@ __global__ void __launch_bounds__(kDequantizeThreads)
     cutlass::Array<float, 8> values;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const uint32_t stored =
-          (words[i / 2] >> (kBits * Layout::slot_of(pair, i % 2))) & Layout::kMask;
-      values[i] = fmaf(stored_to_float<Layout::kBias>(stored) - subtrahend, scale, addend);
+      const uint32_t stored = Places<Weight>::gather(words[i / 2], Layout::slot_of(pair, i % 2));
+      values[i] = fmaf(code_to_float<Weight>(stored) - subtrahend, scale, addend);
     }
     const auto rounded = cutlass::NumericArrayConverter<Out, float, 8>()(values);
     Out* out = p.out + static_cast<int64_t>(n) * p.k + k;

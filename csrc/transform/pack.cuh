@@ -1,15 +1,16 @@
 // Pack and unpack on the GPU: the same gather over the layout map as layout/pack_weight.cpp, one
 // packed word per thread.
 #pragma once
+#include "layout/code_places.h"
 #include "layout/weight_layout.h"
 #include "transform/args.h"
 
 namespace mixed_gemm {
 
-template <int kBits>
+template <typename Weight>
 __global__ void pack_kernel(const int8_t* q, int64_t n, int64_t k, int64_t k_pad, int64_t words,
                             uint32_t* packed) {
-  using Layout = WeightLayout<kBits>;
+  using Layout = WeightLayout<Weight>;
   const int64_t word = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (word >= words) return;
   uint32_t bits = 0;
@@ -17,22 +18,23 @@ __global__ void pack_kernel(const int8_t* q, int64_t n, int64_t k, int64_t k_pad
   for (int slot = 0; slot < Layout::kPerWord; ++slot) {
     const auto e = Layout::element(word, slot, k_pad);
     const int value = e.n < n && e.k < k ? q[e.n * k + e.k] : 0;
-    bits |= (static_cast<uint32_t>(value + Layout::kBias) & Layout::kMask) << (kBits * slot);
+    bits |=
+        Places<Weight>::spread(static_cast<uint32_t>(value + Weight::kBias) & Layout::kMask, slot);
   }
   packed[word] = bits;
 }
 
-template <int kBits>
+template <typename Weight>
 __global__ void unpack_kernel(const uint32_t* packed, int64_t n, int64_t k, int64_t k_pad,
                               int64_t words, int8_t* q) {
-  using Layout = WeightLayout<kBits>;
+  using Layout = WeightLayout<Weight>;
   const int64_t word = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (word >= words) return;
   const uint32_t bits = packed[word];
 #pragma unroll
   for (int slot = 0; slot < Layout::kPerWord; ++slot) {
     const auto e = Layout::element(word, slot, k_pad);
-    const int value = static_cast<int>((bits >> (kBits * slot)) & Layout::kMask) - Layout::kBias;
+    const int value = static_cast<int>(Places<Weight>::gather(bits, slot)) - Weight::kBias;
     if (e.n < n && e.k < k) q[e.n * k + e.k] = static_cast<int8_t>(value);
   }
 }

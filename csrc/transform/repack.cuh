@@ -5,8 +5,8 @@
 
 namespace mixed_gemm {
 
-template <typename Weight>
-__global__ void repack_kernel(const Weight weight, int64_t k_pad, int64_t words, uint32_t* packed) {
+template <typename Source>
+__global__ void repack_kernel(const Source weight, int64_t k_pad, int64_t words, uint32_t* packed) {
   const int64_t word = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (word < words) packed[word] = repacked_word(weight, word, k_pad);
 }

@@ -95,7 +95,7 @@ Status stage_taps(ConvInt8Problem& p, int64_t tap_channels, const RunContext& co
 
 Status stage_gemm(GemmProblem& p, int64_t least_stride, const RunContext& context) {
   const Status status = stage_activations(p, least_stride, context);
-  const bool per_channel = num_groups(p) <= 1 && p.scheme.zero_mode == ZeroMode::kNone;
+  const bool per_channel = num_groups(p) <= 1 && p.scheme.scales.zeros == ZeroMode::kNone;
   if (!status.ok() || per_channel) return status;  // the epilogue reads element by element
   return stage_scales(p.element, num_groups(p), p.n, p.scales, p.zeros, p.scale_stride, context);
 }

@@ -16,9 +16,9 @@ constexpr int kThreads = 256;
 unsigned blocks_for(int64_t threads) { return static_cast<unsigned>(ceil_div(threads, kThreads)); }
 cudaStream_t stream_of(void* stream) { return static_cast<cudaStream_t>(stream); }
 
-template <int kBits>
+template <typename Weight>
 int64_t packed_words(int64_t n, int64_t k) {
-  return WeightLayout<kBits>::packed_bytes(n, k) / 4;
+  return WeightLayout<Weight>::packed_bytes(n, k) / 4;
 }
 
 }  // namespace
@@ -26,26 +26,30 @@ int64_t packed_words(int64_t n, int64_t k) {
 int launch_pack(const PackArgs& a) {
   const int64_t k_pad = round_up(a.k, kPadK);
   auto* packed = reinterpret_cast<uint32_t*>(a.packed);
-  const int64_t words = a.bits == 4 ? packed_words<4>(a.n, a.k) : packed_words<8>(a.n, a.k);
-  auto* kernel = a.bits == 4 ? pack_kernel<4> : pack_kernel<8>;
-  kernel<<<blocks_for(words), kThreads, 0, stream_of(a.stream)>>>(a.q, a.n, a.k, k_pad, words,
-                                                                  packed);
-  return cudaGetLastError();
+  return with_weight(a.weight, [&](auto weight) {
+    using Weight = decltype(weight);
+    const int64_t words = packed_words<Weight>(a.n, a.k);
+    pack_kernel<Weight><<<blocks_for(words), kThreads, 0, stream_of(a.stream)>>>(
+        a.q, a.n, a.k, k_pad, words, packed);
+    return static_cast<int>(cudaGetLastError());
+  });
 }
 
 int launch_unpack(const PackArgs& a) {
   const int64_t k_pad = round_up(a.k, kPadK);
   const auto* packed = reinterpret_cast<const uint32_t*>(a.packed);
-  const int64_t words = a.bits == 4 ? packed_words<4>(a.n, a.k) : packed_words<8>(a.n, a.k);
-  auto* kernel = a.bits == 4 ? unpack_kernel<4> : unpack_kernel<8>;
-  kernel<<<blocks_for(words), kThreads, 0, stream_of(a.stream)>>>(packed, a.n, a.k, k_pad, words,
-                                                                  a.q);
-  return cudaGetLastError();
+  return with_weight(a.weight, [&](auto weight) {
+    using Weight = decltype(weight);
+    const int64_t words = packed_words<Weight>(a.n, a.k);
+    unpack_kernel<Weight><<<blocks_for(words), kThreads, 0, stream_of(a.stream)>>>(
+        packed, a.n, a.k, k_pad, words, a.q);
+    return static_cast<int>(cudaGetLastError());
+  });
 }
 
-template <typename Weight>
-int repack(const Weight& weight, const RepackArgs& a) {
-  const int64_t words = packed_words<Weight::kStoredBits>(a.n, a.k);
+template <typename Source>
+int repack(const Source& weight, const RepackArgs& a) {
+  const int64_t words = packed_words<typename Source::Stored>(a.n, a.k);
   repack_kernel<<<blocks_for(words), kThreads, 0, stream_of(a.stream)>>>(
       weight, round_up(a.k, kPadK), words, reinterpret_cast<uint32_t*>(a.packed));
   return cudaGetLastError();
@@ -54,8 +58,8 @@ int repack(const Weight& weight, const RepackArgs& a) {
 int launch_repack_awq(const RepackArgs& a) { return repack(AwqWeight{a.qweight, a.n, a.k}, a); }
 
 int launch_repack_gptq(const RepackArgs& a) {
-  return a.bits == 8 ? repack(GptqWeight<8>{a.qweight, a.perm, a.bits, a.n, a.k}, a)
-                     : repack(GptqWeight<4>{a.qweight, a.perm, a.bits, a.n, a.k}, a);
+  return a.bits == 8 ? repack(GptqWeight<Int8>{a.qweight, a.perm, a.bits, a.n, a.k}, a)
+                     : repack(GptqWeight<Int4>{a.qweight, a.perm, a.bits, a.n, a.k}, a);
 }
 
 int launch_dequantize_awq(const AwqProblem& p, void* stream) {
@@ -77,9 +81,9 @@ int launch_dequantize_awq(const AwqProblem& p, void* stream) {
   });
 }
 
-template <typename Out, typename Scale, int kBits>
+template <typename Out, typename Scale, typename Weight>
 int dequantize(const DequantizeArgs& a) {
-  using Layout = WeightLayout<kBits>;
+  using Layout = WeightLayout<Weight>;
   const int vectors = static_cast<int>(round_up(a.k, kPadK)) * Layout::kInterleave / 8;
   const int blocks = static_cast<int>(ceil_div(vectors, kDequantizeThreads * kDequantizeUnroll));
   const int64_t period = a.k_period == 0 ? a.k : a.k_period;
@@ -93,12 +97,12 @@ int dequantize(const DequantizeArgs& a) {
       vectors,
       blocks,
       cutlass::FastDivmod(static_cast<int>(period)),
-      cutlass::FastDivmod(static_cast<int>(a.scheme.group_size)),
+      cutlass::FastDivmod(static_cast<int>(a.scheme.scales.group)),
       static_cast<int>(a.groups),
-      a.scheme.zero_mode,
+      a.scheme.scales.zeros,
       static_cast<Out*>(a.out)};
   const auto grid = static_cast<unsigned>(ceil_div(a.n, Layout::kInterleave) * blocks);
-  dequantize_kernel<Out, Scale, kBits>
+  dequantize_kernel<Out, Scale, Weight>
       <<<grid, kDequantizeThreads, 0, stream_of(a.stream)>>>(params);
   return cudaGetLastError();
 }
@@ -108,7 +112,8 @@ int launch_dequantize(const DequantizeArgs& a) {
     return with_element(a.scale_type, [&](auto scale_tag) {
       using Out = typename decltype(out_tag)::Type;
       using Scale = typename decltype(scale_tag)::Type;
-      return a.scheme.bits == 4 ? dequantize<Out, Scale, 4>(a) : dequantize<Out, Scale, 8>(a);
+      return with_weight(a.scheme.weight,
+                         [&](auto weight) { return dequantize<Out, Scale, decltype(weight)>(a); });
     });
   });
 }

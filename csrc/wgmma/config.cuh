@@ -3,21 +3,24 @@
 // instruction.
 #pragma once
 #include "cutlass/array.h"
+#include "dequant/folding_converter.h"
 #include "hopper/warp_roles.cuh"
 #include "mainloop/gemm_config.cuh"
 #include "wgmma/config.h"
 
 namespace mixed_gemm {
 
-template <typename Element_, int kBits_, WgmmaMode kMode_, int kRow>
-struct WgmmaConfig : WarpRoles<wgmma_blocks(kWgmmaTileConfigs[kRow], kMode_)> {
+template <typename Element_, typename Weight_, int kMode, int kRow>
+struct WgmmaConfig : WarpRoles<wgmma_blocks(kWgmmaTileConfigs[kRow], kWgmmaModes[kMode])> {
   using Element = Element_;
+  using Factor = Element;  // of a column, behind all groups
   using Format = typename FormatOf<Element>::Type;
-  using Layout = WeightLayout<kBits_>;
-  static constexpr int kBits = kBits_;
-  static constexpr WgmmaMode kMode = kMode_;
-  static constexpr bool kScaled = kMode != WgmmaMode::kPerChannel;
-  static constexpr bool kZeros = kMode == WgmmaMode::kScaledZero;
+  using Weight = Weight_;
+  using Layout = WeightLayout<Weight>;
+  using Converter = FoldingConverter<Format, Weight>;
+  static constexpr ScaleMode kScales = kWgmmaModes[kMode];
+  static constexpr bool kScaled = is_scaled(kScales);
+  static constexpr bool kZeros = kScales.zeros;
   static constexpr TileConfig kTile = kWgmmaTileConfigs[kRow];
   static constexpr int kStages = kTile.stages;
 
@@ -34,11 +37,11 @@ struct WgmmaConfig : WarpRoles<wgmma_blocks(kWgmmaTileConfigs[kRow], kMode_)> {
 
   // A k-tile in a stage of the pipeline: tokens, weights, scale rows, zero rows.
   static constexpr int kTokenBytes = kTile.m * kTileK * 2;
-  static constexpr int kWeightBytes = kTile.n * kTileK * kBits / 8;
-  static constexpr int kScaleRowBytes = kTile.n * 2;
+  static constexpr int kWeightBytes = kTile.n * kTileK * Weight::kBits / 8;
+  static constexpr int kScaleRowBytes = kTile.n * scale_bytes(kScales.type);
   static constexpr int kScaleRows = kScaled ? max_wgmma_scale_rows(kTile) : 0;
   static constexpr int kScaleBytes = kScaleRows * kScaleRowBytes;
-  static constexpr int kKTileBytes = wgmma_k_tile_bytes(kTile, kBits, kMode);
+  static constexpr int kKTileBytes = wgmma_k_tile_bytes(kTile, Weight::kType, kScales);
   static constexpr int kStageBytes = kTile.k_tiles * kKTileBytes;
   static_assert(kTokenBytes + kWeightBytes + kScaleBytes * (kZeros ? 2 : 1) <= kKTileBytes, "");
 };

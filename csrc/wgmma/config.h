@@ -2,6 +2,7 @@
 #include "core/quant_scheme.h"
 #include "core/tile.h"
 #include "hopper/stage.h"
+#include "mainloop/scale_mode.h"
 
 namespace mixed_gemm {
 
@@ -53,45 +54,54 @@ constexpr TileConfig kWgmmaTileConfigs[] = {
 };
 constexpr int kNumWgmmaTileConfigs = sizeof(kWgmmaTileConfigs) / sizeof(kWgmmaTileConfigs[0]);
 
-// One scale row a k-tile or several is a matter of run time there.
-enum class WgmmaMode : int { kPerChannel, kScaled, kScaledZero };
-constexpr int kNumWgmmaModes = 3;
-constexpr WgmmaMode wgmma_mode(const QuantScheme& scheme, int64_t k) {
-  if (scheme.zero_mode != ZeroMode::kNone) return WgmmaMode::kScaledZero;
-  return scheme.group_size >= k ? WgmmaMode::kPerChannel : WgmmaMode::kScaled;
+// THE list of its scale modes. One row a k-tile or several is a matter of run time there.
+constexpr ScaleMode kWgmmaModes[] = {kNoScaleRows, {kAnyRow, false}, {kAnyRow, true}};
+constexpr int kNumWgmmaModes = sizeof(kWgmmaModes) / sizeof(kWgmmaModes[0]);
+constexpr ScaleMode wgmma_scales(const QuantScheme& scheme, int64_t k) {
+  ScaleMode mode = scale_mode(scheme, k);
+  if (is_scaled(mode)) mode.row_k = kAnyRow;
+  return mode;
+}
+// The place of the mode of a problem; -1: there is none.
+constexpr int wgmma_mode(const QuantScheme& scheme, int64_t k) {
+  return mode_index(kWgmmaModes, wgmma_scales(scheme, k));
 }
 
-constexpr bool has_zeros(WgmmaMode mode) { return mode == WgmmaMode::kScaledZero; }
+// Whether there are kernels of a mode for a weight type. why_not and the launchers read it.
+constexpr bool is_wgmma_compiled(WeightType weight, int mode) {
+  return mode >= 0 && weight_info(weight).is_integer;
+}
 
 // Whether zero points of groups of whole k-tiles have a loop that takes them to be whole numbers:
 // 0.93 to 0.95 of the time with 16 tokens, 0.95 to 0.97 with 32, 0.97 to 0.99 with 64. With 32 x
 // 128 short runs lose more by asking (0.97) than long ones gain (1.01).
-constexpr bool has_integer_zeros(const TileConfig& t, WgmmaMode mode) {
-  return mode == WgmmaMode::kScaledZero && t.zero_loop != ZeroLoop::kNone;
+constexpr bool has_integer_zeros(const TileConfig& t, const ScaleMode& mode) {
+  return mode.zeros && t.zero_loop != ZeroLoop::kNone;
 }
 // Whether others have a loop of their own as well, and the first group of a run says which
 // (wgmma/integer_zeros.cuh). 16 tokens have no registers for a third loop (spills).
-constexpr bool asks_for_integer_zeros(const TileConfig& t, WgmmaMode mode) {
-  return mode == WgmmaMode::kScaledZero && t.zero_loop == ZeroLoop::kAsked;
+constexpr bool asks_for_integer_zeros(const TileConfig& t, const ScaleMode& mode) {
+  return mode.zeros && t.zero_loop == ZeroLoop::kAsked;
 }
 // Whether what is not whole is added behind the loop instead (wgmma/fractional_zeros.cuh): 1.2
 // to 1.3 of what a loop of its own takes with groups of 128, 1.4 to 1.6 with groups of 64.
-constexpr bool adds_fractional_zeros(const TileConfig& t, WgmmaMode mode) {
+constexpr bool adds_fractional_zeros(const TileConfig& t, const ScaleMode& mode) {
   return has_integer_zeros(t, mode) && !asks_for_integer_zeros(t, mode);
 }
 // Scales of groups of whole k-tiles multiply sums where a lane has at most half as many sums as
 // pairs of weights of a group of 128: 0.92 to 0.97 of the time. Not beside zero points that are no
 // whole numbers: what is left of these would be an instruction more for each weight.
-constexpr bool scales_sums(const TileConfig& t, WgmmaMode mode) {
-  return t.scales_sums && (mode == WgmmaMode::kScaled || has_integer_zeros(t, mode));
+constexpr bool wgmma_scales_sums(const TileConfig& t, const ScaleMode& mode) {
+  const bool without_zeros = is_scaled(mode) && !mode.zeros;
+  return t.scales_sums && (without_zeros || has_integer_zeros(t, mode));
 }
 // Blocks on an SM. 32 x 256: the sums of a group have no registers beside another block's, and with
 // zero points the next group's are loaded ahead (wgmma/weight_scaling.cuh): 0.94 to 1.02. 64 x 128:
 // nor has the loop for whole zero points (0.97 to 1.01; spilling beside another block 0.97
 // to 1.03).
-constexpr int wgmma_blocks(const TileConfig& t, WgmmaMode mode) {
-  const bool alone = (t.alone == Alone::kWithScales && mode != WgmmaMode::kPerChannel) ||
-                     (t.alone == Alone::kWithZeros && mode == WgmmaMode::kScaledZero);
+constexpr int wgmma_blocks(const TileConfig& t, const ScaleMode& mode) {
+  const bool alone = (t.alone == Alone::kWithScales && is_scaled(mode)) ||
+                     (t.alone == Alone::kWithZeros && mode.zeros);
   return alone ? 1 : t.min_blocks;
 }
 
@@ -104,17 +114,17 @@ constexpr int wgmma_scale_rows(int64_t group_size, int64_t k) {
 // Up to 32 tokens a third loop has no registers (wgmma would be serialized, or spills).
 constexpr int max_wgmma_scale_rows(const TileConfig& t) { return t.scale_rows; }
 
-constexpr int wgmma_k_tile_bytes(const TileConfig& t, int bits, WgmmaMode mode) {
-  const int scale_rows = mode == WgmmaMode::kPerChannel ? 0 : max_wgmma_scale_rows(t);
+constexpr int wgmma_k_tile_bytes(const TileConfig& t, WeightType weight, const ScaleMode& mode) {
+  const int rows = is_scaled(mode) ? max_wgmma_scale_rows(t) * (mode.zeros ? 2 : 1) : 0;
   return static_cast<int>(round_up(
-      t.m * kTileK * 2 + t.n * kTileK * bits / 8 + scale_rows * t.n * 2 * (has_zeros(mode) ? 2 : 1),
+      t.m * kTileK * 2 + t.n * kTileK * bits_of(weight) / 8 + rows * t.n * scale_bytes(mode.type),
       kStageAlignment));
 }
-constexpr int wgmma_smem_bytes(const TileConfig& t, int bits, WgmmaMode mode) {
+constexpr int wgmma_smem_bytes(const TileConfig& t, WeightType weight, const ScaleMode& mode) {
   // Behind the stages: barriers, and sums of tokens of a warp each (wgmma/fractional_zeros.cuh).
   const int sums = adds_fractional_zeros(t, mode) ? kWgmmaMultipliers * 4 * t.m * 4 : 0;
   const int barriers = 2 * 8 * t.stages;
-  return t.stages * t.k_tiles * wgmma_k_tile_bytes(t, bits, mode) +
+  return t.stages * t.k_tiles * wgmma_k_tile_bytes(t, weight, mode) +
          static_cast<int>(round_up(barriers + sums, kStageAlignment));
 }
 

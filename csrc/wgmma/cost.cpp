@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "mainloop/multistage_stage.h"
 #include "mainloop/weight_cost.h"
 #include "wgmma/config.h"
 
@@ -40,7 +39,7 @@ double predict_wgmma_us(const Choice& c, const GemmProblem& p, const DeviceInfo&
   const double k_tiles = static_cast<double>(ceil_div(p.k, work_step_k(t)) * t.k_tiles);
   const double tile_share = t.m * t.n / 16384.0;  // of 128 x 128
   const bool stream = c.split == SplitK::kStreamK;
-  const int blocks = wgmma_blocks(t, wgmma_mode(p.scheme, p.k));
+  const int blocks = wgmma_blocks(t, wgmma_scales(p.scheme, p.k));
   const double slots = static_cast<double>(std::min(
                            stream ? std::min(c.blocks_per_sm, blocks) : blocks, kWgmmaBlocks)) *
                        d.sm_count;
@@ -49,7 +48,7 @@ double predict_wgmma_us(const Choice& c, const GemmProblem& p, const DeviceInfo&
   const double multiply = 2.0 * t.m * t.n * kTileK * resident / (kWgmmaTflops * 1e6 / d.sm_count);
   const double convert = t.n * kTileK * conversion_work(p, mode, scale_rows(mode) > 1, kWork) /
                          kWgmmaConvertedPerUs * (kWgmmaAlone + (1 - kWgmmaAlone) * resident);
-  const double stream_us = t.n * kTileK * p.scheme.bits / 8.0 * resident *
+  const double stream_us = t.n * kTileK * bits_of(p.scheme.weight) / 8.0 * resident *
                            std::min<double>(d.sm_count, parts) /
                            (d.dram_gb_per_s * kWgmmaDram * 1e3);
   const double items = stream ? std::max(1.0, tiles / parts) : std::ceil(parts / slots);

@@ -22,7 +22,7 @@ struct SplitFloat {
 template <typename Config>
 class FractionalZeros {
   using Element = typename Config::Element;
-  using Converter = FoldingConverter<typename Config::Format, Config::kBits>;
+  using Converter = typename Config::Converter;
   using OfTokens = TokenSums<Config>;
   static constexpr int kOctets = OfTokens::kOctets, kRowTiles = Config::kRowTiles;
   static constexpr int kPieces = Config::kMultiplyThreads / 32;  // at once

@@ -19,7 +19,7 @@ struct IntegerZeros {
     for (int t = 0; t < Config::kRowTiles; ++t) {
       uint32_t loaded[2];
       load_transposed(scales + Staged::lane_offset() + t * Staged::kRowTileBytes, loaded);
-      FoldingConverter<typename Config::Format, Config::kBits>::fold_whole(loaded[1], missed);
+      Config::Converter::fold_whole(loaded[1], missed);
     }
     // Warpgroups may go on differently (not to wait for the other one: 0.99 to 1.00). The compiler
     // does not know that all threads have the same answer, and would write loops for others.

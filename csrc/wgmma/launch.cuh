@@ -20,21 +20,28 @@ template <typename Config>
 int make_copies(const GemmProblem& p, typename WgmmaMainloop<Config>::Copies& copies) {
   using Layout = typename Config::Layout;
   const KernelExtents e = kernel_extents(p);
-  const int64_t k_tiles = ceil_div(e.k, kTileK), line_bytes = k_tiles * Layout::kLineBytes;
-  using Converter = FoldingConverter<typename Config::Format, Config::kBits>;
-  copies.staged = StagedScales(e.group_size, e.k, ZeroFolding::of<Converter>(p.scheme.zero_mode));
+  const int64_t k_tiles = ceil_div(e.k, kTileK), line_bytes = k_tiles * kLineBytes;
+  using Converter = typename Config::Converter;
+  copies.staged =
+      StagedScales(e.group_size, e.k, ZeroFolding::of<Converter>(p.scheme.scales.zeros));
   const BoxedMatrix tokens{p.a, 2, e.k, e.m, e.a_stride * 2, kTileK, Config::kTile.m, true};
   const BoxedMatrix weights{p.b_packed,
                             1,
                             line_bytes,
                             round_up(e.n, kPadN) / Layout::kInterleave,
                             line_bytes,
-                            Layout::kLineBytes,
+                            kLineBytes,
                             Config::kTile.n / Layout::kInterleave,
                             true};
-  const BoxedMatrix scales{
-      p.scales, 2, e.n, e.groups, p.scale_stride * 2, Config::kTile.n, copies.staged.rows.of_copy,
-      false};
+  constexpr int kScaleBytes = scale_bytes(Config::kScales.type);
+  const BoxedMatrix scales{p.scales,
+                           kScaleBytes,
+                           e.n,
+                           e.groups,
+                           p.scale_stride * kScaleBytes,
+                           Config::kTile.n,
+                           copies.staged.rows.of_copy,
+                           false};
   copies.unfolded_zeros = UnfoldedZeros(p, e);
   BoxedMatrix zeros = scales;
   zeros.data = p.zeros;
@@ -51,8 +58,9 @@ int launch_wgmma(const GemmProblem& p, const Work& work) {
   using Kernel = WgmmaGemm<Config>;
   using Element = typename Config::Element;
   constexpr int kSmemBytes = sizeof(typename Kernel::SharedStorage);
-  static_assert(kSmemBytes <= wgmma_smem_bytes(Config::kTile, Config::kBits, Config::kMode),
-                "why_not filters by wgmma_smem_bytes()");
+  static_assert(
+      kSmemBytes <= wgmma_smem_bytes(Config::kTile, Config::Weight::kType, Config::kScales),
+      "why_not filters by wgmma_smem_bytes()");
   typename Kernel::Params params;
   constexpr int kLeastK = Config::kScaled ? kTileK / Config::kScaleRows : 0;  // of a row of scales
   if (!scales_fit(p, Config::kZeros, kLeastK)) return cudaErrorInvalidValue;
@@ -62,9 +70,9 @@ int launch_wgmma(const GemmProblem& p, const Work& work) {
   if (Config::kScaled && params.copies.staged.rows.of_tile > Config::kScaleRows) {
     return cudaErrorInvalidValue;
   }
-  params.output.p.output = {Config::kScaled ? nullptr : static_cast<const Element*>(p.scales),
-                            static_cast<const Element*>(p.bias), static_cast<Element*>(p.d), e.n,
-                            p.activation};
+  params.output.p.output = {
+      Config::kScaled ? nullptr : static_cast<const typename Config::Factor*>(p.scales),
+      static_cast<const Element*>(p.bias), static_cast<Element*>(p.d), e.n, p.activation};
   params.output.p.m = e.m;
   params.output.p.partial_stride = round_up(e.n, kOutputsPerAccess);
   params.work =
@@ -79,10 +87,10 @@ int launch_wgmma(const GemmProblem& p, const Work& work) {
   return launch_kernel(specialized_gemm_kernel<Kernel, Config>, shape, params);
 }
 
-template <typename Element, int kBits, WgmmaMode kMode, int... kRows>
+template <typename Element, typename Weight, int kMode, int... kRows>
 constexpr std::array<GemmLaunch, kNumWgmmaTileConfigs> wgmma_row_launchers(
     std::integer_sequence<int, kRows...>) {
-  return {launch_wgmma<WgmmaConfig<Element, kBits, kMode, kRows>>...};
+  return {launch_wgmma<WgmmaConfig<Element, Weight, kMode, kRows>>...};
 }
 
 }  // namespace mixed_gemm

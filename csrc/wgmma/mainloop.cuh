@@ -21,15 +21,15 @@ namespace mixed_gemm {
 template <typename Config>
 class WgmmaMainloop {
   using Layout = typename Config::Layout;
-  using Converter = FoldingConverter<typename Config::Format, Config::kBits>;
+  using Converter = typename Config::Converter;
   using Mma = WarpgroupMma<typename Config::Format, Config::kTile.m>;
   static constexpr int kSteps = kTileK / kMmaK;
   static constexpr int kWords = Layout::kBlocksPerTile * 2;  // of a lane: two octets of columns
   static constexpr int kStepsPerBlock = kSteps / Layout::kBlocksPerTile;
   static constexpr int kRowTiles = Config::kRowTiles;
   static constexpr int kKTiles = Config::kTile.k_tiles;  // of a stage
-  static constexpr bool kAsksForWhole = asks_for_integer_zeros(Config::kTile, Config::kMode);
-  static constexpr bool kSumsFractions = adds_fractional_zeros(Config::kTile, Config::kMode);
+  static constexpr bool kAsksForWhole = asks_for_integer_zeros(Config::kTile, Config::kScales);
+  static constexpr bool kSumsFractions = adds_fractional_zeros(Config::kTile, Config::kScales);
   using Fractions = FractionalZeros<Config>;
   // Steps whose products run while the next ones' weights are converted: products of few tokens
   // and one row tile are too short to hide a conversion (151 for 157 us at 64 x 57344 x 8192). With
@@ -102,8 +102,7 @@ class WgmmaMainloop {
         const uint32_t to = k_tile(position_, i);
         position_.check_box(to, Config::kTokenBytes);
         position_.check_box(to + Config::kTokenBytes, Config::kWeightBytes);
-        copy_box(copies_.weights, full, to + Config::kTokenBytes, tile * Layout::kLineBytes,
-                 weight_row);
+        copy_box(copies_.weights, full, to + Config::kTokenBytes, tile * kLineBytes, weight_row);
         copy_box(copies_.tokens, full, to, tile * kTileK, row0);
         if (with_scales[i]) request_scales(tile, column0, full, to + kOperandBytes);
       }
@@ -173,7 +172,7 @@ class WgmmaMainloop {
     using OfWeights = WeightScaling<Config, 1>;
     using OfWhole = WeightScaling<Config, 1, ZeroPoints::kWhole>;
     using OfSums = SumScaling<Config>;
-    constexpr bool kScalesSums = scales_sums(Config::kTile, Config::kMode);
+    constexpr bool kScalesSums = wgmma_scales_sums(Config::kTile, Config::kScales);
     if constexpr (kAsksForWhole) {
       position_.wait_full();
       if (IntegerZeros<Config>::lead(copies_.staged.folding,
@@ -286,7 +285,7 @@ class WgmmaMainloop {
   // words[t][4 l + 2 block + half].
   __device__ void load_words(uint32_t k_tile, int begin, int end,
                              uint32_t (&words)[kRowTiles][kWords]) const {
-    constexpr int kRowTileBytes = 64 / Layout::kInterleave * Layout::kLineBytes;
+    constexpr int kRowTileBytes = 64 / Layout::kInterleave * kLineBytes;
     CUTLASS_PRAGMA_UNROLL
     for (int l = begin; l < end; ++l) {
       // Not of the offset alone, which would be kept in registers for both.

@@ -48,7 +48,7 @@ class NoScaling {
   // Row tile t, column g + 8 * half.
   __device__ void convert(uint32_t word, int /*step*/, int step_of_word, int /*t*/, int /*half*/,
                           uint32_t (&pairs)[2]) const {
-    using Converter = FoldingConverter<typename Config::Format, Config::kBits>;
+    using Converter = typename Config::Converter;
     Converter::convert_step(word, step_of_word, pairs);
   }
 

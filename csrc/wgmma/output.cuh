@@ -20,7 +20,7 @@ template <typename Config>
 struct WgmmaOutput {
   using Element = typename Config::Element;
   static constexpr int kTokens = Config::kTile.m;
-  TileOutput<Element> p;
+  TileOutput<Element, typename Config::Factor> p;
 
   struct Shared {};
   class Writer {
@@ -75,7 +75,8 @@ struct WgmmaOutput {
     }
   }
 
-  __device__ float value(const Element* values, float missing, int column) const {
+  template <typename Value>
+  __device__ float value(const Value* values, float missing, int column) const {
     return values != nullptr && column < p.output.n ? float(values[column]) : missing;
   }
 

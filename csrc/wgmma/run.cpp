@@ -9,7 +9,7 @@ namespace mixed_gemm {
 
 Status Wgmma::run(const Choice& c, const GemmProblem& problem, const RunContext& context) {
   const TileConfig& tile = kWgmmaTileConfigs[c.row];
-  const WgmmaMode mode = wgmma_mode(problem.scheme, problem.k);
+  const int mode = wgmma_mode(problem.scheme, problem.k);
   GemmProblem p = problem;
   // The copy engine takes no rows that overlap.
   Status status = stage_gemm(p, /*least_stride=*/p.k, context);
@@ -17,11 +17,11 @@ Status Wgmma::run(const Choice& c, const GemmProblem& problem, const RunContext&
   Work work;
   status = share_out(c, tile, p.m, p.n, ceil_div(p.k, work_step_k(tile)), context, work);
   if (!status.ok()) return status;
-  work.resident = context.device.sm_count * wgmma_blocks(tile, mode);
-  status = cuda_status(wgmma_launchers(p.element, p.scheme.bits, mode)[c.row](p, work),
+  work.resident = context.device.sm_count * wgmma_blocks(tile, kWgmmaModes[mode]);
+  status = cuda_status(wgmma_launchers(p.element, p.scheme.weight, mode)[c.row](p, work),
                        "launching the GEMM");
   if (!status.ok()) return status;
-  const void* in_epilogue = mode == WgmmaMode::kPerChannel ? p.scales : nullptr;
+  const void* in_epilogue = !is_scaled(kWgmmaModes[mode]) ? p.scales : nullptr;
   return reduce_partials(work, {p.element, p.m, p.n, in_epilogue, p.bias, p.activation, p.d},
                          context);
 }

@@ -10,7 +10,7 @@ template <typename Config>
 class SumScaling : public NoScaling<Config> {
   using Staged = StagedColumns<Config>;
   using Sums = typename Config::Sums;
-  using Converter = FoldingConverter<typename Config::Format, Config::kBits>;
+  using Converter = typename Config::Converter;
   static constexpr int kRowTiles = Config::kRowTiles;
   static constexpr bool kZeros = Config::kZeros;
 

@@ -28,7 +28,7 @@ struct UnfoldedZeros {
   // half of what fold() leaves.
   template <typename Config>
   static __device__ float above_zero(uint32_t minus_rest) {
-    using Converter = FoldingConverter<typename Config::Format, Config::kBits>;
+    using Converter = typename Config::Converter;
     const auto bits = static_cast<uint16_t>(minus_rest);
     return float(reinterpret_cast<const typename Config::Element&>(bits)) * Converter::kResultScale;
   }
@@ -88,7 +88,7 @@ struct UnfoldedZeros {
   template <typename Config>
   __device__ float scaled_rest(int group, int column) const {
     using Element = typename Config::Element;
-    using Converter = FoldingConverter<typename Config::Format, Config::kBits>;
+    using Converter = typename Config::Converter;
     if (column >= n) return 0;
     const int64_t at = group * scale_stride + column;
     uint32_t minus_rest;

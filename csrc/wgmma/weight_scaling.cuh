@@ -10,7 +10,7 @@ namespace mixed_gemm {
 template <typename Config, int kRows,
           ZeroPoints kPoints = Config::kZeros ? ZeroPoints::kAny : ZeroPoints::kNone>
 class WeightScaling : public NoScaling<Config> {
-  using Columns = ColumnPair<typename Config::Format, Config::kBits, kPoints>;
+  using Columns = ColumnPair<typename Config::Format, typename Config::Weight, kPoints>;
   using Staged = StagedColumns<Config>;
   static constexpr int kStepsPerRow = StagedRows::kSteps / kRows;
   static constexpr int kRowTiles = Config::kRowTiles;

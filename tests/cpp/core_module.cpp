@@ -16,17 +16,22 @@
 #include "layout/pack_weight.h"
 #include "layout/weight_layout.h"
 #include "problem/extents.h"
+#include "problem/integer_bits.h"
 
 namespace py = pybind11;
 
 namespace mixed_gemm {
 namespace {
 
+WeightType weight_of(int bits) {
+  if (!why_not_bits(bits).empty()) throw std::invalid_argument(why_not_bits(bits));
+  return *integer_weight(bits);
+}
+
 template <typename Body>
 auto with_layout(int bits, const Body& body) {
-  if (bits == 4) return body(WeightLayout<4>{});
-  if (bits == 8) return body(WeightLayout<8>{});
-  throw std::invalid_argument("bits must be 4 or 8, got " + std::to_string(bits));
+  return with_weight(weight_of(bits),
+                     [&](auto weight) { return body(WeightLayout<decltype(weight)>{}); });
 }
 
 template <typename Body>
@@ -61,7 +66,7 @@ void bind_layout(py::module_& m) {
     const int64_t n = q.shape(0), k = q.shape(1);
     Packed packed(
         with_layout(bits, [&](auto layout) { return decltype(layout)::packed_bytes(n, k); }));
-    pack_weight(bits, q.data(), k, n, k, packed.mutable_data(), serial_for);
+    pack_weight(weight_of(bits), q.data(), k, n, k, packed.mutable_data(), serial_for);
     return packed;
   });
   m.def("unpack_weight", [](int bits, const Packed& packed, int64_t n, int64_t k) {
@@ -72,7 +77,7 @@ void bind_layout(py::module_& m) {
                                   std::to_string(packed.size()));
     }
     Weight q({n, k});
-    unpack_weight(bits, packed.data(), n, k, q.mutable_data(), serial_for);
+    unpack_weight(weight_of(bits), packed.data(), n, k, q.mutable_data(), serial_for);
     return q;
   });
 }
@@ -98,10 +103,9 @@ void bind_arithmetic(py::module_& m) {
   // One packed word -> its pairs: 4 words of two 16-bit floats for int4, 2 for int8.
   m.def("convert", [](const std::string& format, int bits, uint32_t word) {
     return with_format(format, [&](auto f) {
-      return with_layout(bits, [&](auto layout) {
-        constexpr int kBits = 32 / decltype(layout)::kPerWord;
-        uint32_t pairs[decltype(layout)::kPerWord / 2];
-        convert_word<decltype(f), kBits>(word, pairs);
+      return with_weight(weight_of(bits), [&](auto weight) {
+        uint32_t pairs[16 / decltype(weight)::kBits];
+        convert_word<decltype(f), decltype(weight)>(word, pairs);
         return std::vector<uint32_t>(std::begin(pairs), std::end(pairs));
       });
     });
@@ -109,8 +113,14 @@ void bind_arithmetic(py::module_& m) {
 }
 
 void bind_dispatch(py::module_& m) {
-  m.def("why_not", &why_not_problem, py::arg("m"), py::arg("n"), py::arg("k"), py::arg("bits"),
-        py::arg("group_size"));
+  m.def(
+      "why_not",
+      [](int64_t rows, int64_t n, int64_t k, int64_t bits, int64_t group_size) {
+        std::vector<std::string> reasons = why_not_problem(rows, n, k, group_size);
+        if (!why_not_bits(bits).empty()) reasons.insert(reasons.begin(), why_not_bits(bits));
+        return reasons;
+      },
+      py::arg("m"), py::arg("n"), py::arg("k"), py::arg("bits"), py::arg("group_size"));
   m.def("nearest_group_size", &nearest_group_size, py::arg("k"), py::arg("group_size"));
   // (name, predicted us) of every legal candidate for float16, best first. zero_mode as in
   // ZeroMode.
@@ -122,7 +132,8 @@ void bind_dispatch(py::module_& m) {
         problem.m = rows;
         problem.n = n;
         problem.k = k;
-        problem.scheme = {bits, group_size, static_cast<ZeroMode>(zero_mode)};
+        problem.scheme =
+            integer_scheme(weight_of(bits), group_size, static_cast<ZeroMode>(zero_mode));
         std::vector<std::pair<std::string, double>> named;
         for (const Choice& c : ranked(problem, with_default_rates({sm, sms, smem, 0, 0}))) {
           named.emplace_back(config_name<GemmProblem>(c), c.predicted_us);

@@ -131,10 +131,12 @@ struct Operands {
   }
 
   void pack() {
-    const int64_t size = shape.bits == 4 ? WeightLayout<4>::packed_bytes(shape.n, shape.k)
-                                         : WeightLayout<8>::packed_bytes(shape.n, shape.k);
+    const WeightType type = *integer_weight(shape.bits);
+    const int64_t size = with_weight(type, [&](auto weight) {
+      return WeightLayout<decltype(weight)>::packed_bytes(shape.n, shape.k);
+    });
     packed.assign(static_cast<size_t>(shape.misalign + size), 0);
-    pack_weight(shape.bits, q.data(), shape.k, shape.n, shape.k, packed.data() + shape.misalign,
+    pack_weight(type, q.data(), shape.k, shape.n, shape.k, packed.data() + shape.misalign,
                 serial_for);
   }
 
@@ -142,7 +144,7 @@ struct Operands {
     GemmProblem p;
     p.m = shape.m, p.n = shape.n, p.k = shape.k;
     p.element = shape.element;
-    p.scheme = {shape.bits, shape.group, shape.zero_mode};
+    p.scheme = integer_scheme(*integer_weight(shape.bits), shape.group, shape.zero_mode);
     p.activation = shape.activation;
     p.a = a.data(), p.a_stride = a.stride();
     p.b_packed = packed.data() + shape.misalign;

@@ -53,7 +53,7 @@ GemmProblem problem() {
   p.m = 8;
   p.n = p.k = 4096;
   p.element = ElementType::kFloat16;
-  p.scheme = {4, 128, ZeroMode::kNone};
+  p.scheme = integer_scheme(WeightType::kInt4, 128, ZeroMode::kNone);
   return p;
 }
 
@@ -80,42 +80,51 @@ TEST(Candidate, SkinnyClustersNeedHopperAndWideBlocks) {
   EXPECT_NE(why_not("skinny_m8n32w8_streamk1", 90).find("clusters only"), std::string::npos);
 }
 
-TEST(Candidate, SkinnyModeFollowsBitsGroupsAndRows) {
+// The place of a mode in the list of the skinny family.
+int skinny_place(int blocks, Meets meets, bool zeros) {
+  for (int mode = 0; mode < kNumSkinnyModes; ++mode) {
+    if (skinny_modes(blocks, meets, zeros) == 1u << mode) return mode;
+  }
+  return -1;
+}
+
+TEST(Candidate, SkinnyModeFollowsWeightsGroupsAndRows) {
   const SkinnyConfig narrow = kSkinnyConfigs[2], wide = kSkinnyConfigs[3],
                      sixteen = kSkinnyConfigs[4];
   const auto mode = [](const SkinnyConfig& t, int bits, int64_t group_size, int64_t m,
                        ZeroMode zero_mode = ZeroMode::kNone) {
-    return skinny_mode(t, {bits, group_size, zero_mode}, m, 4096);
+    return skinny_mode(t, integer_scheme(*integer_weight(bits), group_size, zero_mode), m, 4096);
   };
-  EXPECT_EQ(mode(narrow, 4, 4096, 1), SkinnyMode::kPerChannel);
-  EXPECT_EQ(mode(narrow, 4, 128, 1), SkinnyMode::kCoarse);
-  EXPECT_EQ(mode(narrow, 4, 64, 1), SkinnyMode::kHalf);
-  EXPECT_EQ(mode(wide, 4, 64, 2), SkinnyMode::kHalf);
-  EXPECT_EQ(mode(wide, 4, 32, 2), SkinnyMode::kQuarter);
-  EXPECT_EQ(mode(wide, 4, 32, 3), SkinnyMode::kBlock);
-  EXPECT_EQ(mode(sixteen, 4, 64, 2), SkinnyMode::kBlock);
-  EXPECT_EQ(mode(narrow, 4, 32, 2, ZeroMode::kSub), SkinnyMode::kQuarterZero);
-  EXPECT_EQ(mode(narrow, 4, 32, 2, ZeroMode::kAdd), SkinnyMode::kBlockZero);
-  EXPECT_EQ(mode(sixteen, 4, 32, 2), SkinnyMode::kBlock);
-  EXPECT_EQ(mode(narrow, 4, 48, 1), SkinnyMode::kFine);
-  EXPECT_EQ(mode(narrow, 8, 32, 1), SkinnyMode::kHalf);
-  EXPECT_EQ(mode(wide, 8, 32, 1), SkinnyMode::kHalf);
-  EXPECT_EQ(mode(narrow, 8, 48, 9, ZeroMode::kSub), SkinnyMode::kBlockZero);
+  EXPECT_EQ(mode(narrow, 4, 4096, 1), skinny_place(0, Meets::kOutputs, false));
+  EXPECT_EQ(mode(narrow, 4, 128, 1), skinny_place(4, Meets::kSums, false));
+  EXPECT_EQ(mode(narrow, 4, 64, 1), skinny_place(2, Meets::kSums, false));
+  EXPECT_EQ(mode(wide, 4, 64, 2), skinny_place(2, Meets::kSums, false));
+  EXPECT_EQ(mode(wide, 4, 32, 2), skinny_place(1, Meets::kSums, false));
+  EXPECT_EQ(mode(wide, 4, 32, 3), skinny_place(1, Meets::kWeights, false));
+  EXPECT_EQ(mode(sixteen, 4, 64, 2), skinny_place(1, Meets::kWeights, false));
+  EXPECT_EQ(mode(narrow, 4, 32, 2, ZeroMode::kSub), skinny_place(1, Meets::kSums, true));
+  EXPECT_EQ(mode(narrow, 4, 32, 2, ZeroMode::kAdd), skinny_place(1, Meets::kWeights, true));
+  EXPECT_EQ(mode(sixteen, 4, 32, 2), skinny_place(1, Meets::kWeights, false));
+  EXPECT_EQ(mode(narrow, 4, 48, 1), skinny_place(kMmaOfBlock, Meets::kWeights, false));
+  EXPECT_EQ(mode(narrow, 8, 32, 1), skinny_place(2, Meets::kSums, false));
+  EXPECT_EQ(mode(wide, 8, 32, 1), skinny_place(2, Meets::kSums, false));
+  EXPECT_EQ(mode(narrow, 8, 48, 9, ZeroMode::kSub), skinny_place(1, Meets::kWeights, true));
 }
 
 // Where cp.async copies scales, rows that it cannot read are copied first.
 TEST(Candidate, SkinnyScalesAreStagedInWideBlocksAndWithZeroPoints) {
   const SkinnyConfig narrow = kSkinnyConfigs[0], wide = kSkinnyConfigs[3],
                      sixteen = kSkinnyConfigs[4];
-  EXPECT_FALSE(stages_scales(narrow, SkinnyMode::kCoarse));
-  EXPECT_FALSE(stages_scales(wide, SkinnyMode::kPerChannel));
-  for (const SkinnyMode mode :
-       {SkinnyMode::kCoarse, SkinnyMode::kHalf, SkinnyMode::kQuarter, SkinnyMode::kBlock}) {
+  EXPECT_FALSE(stages_scales(narrow, skinny_place(4, Meets::kSums, false)));
+  EXPECT_FALSE(stages_scales(wide, skinny_place(0, Meets::kOutputs, false)));
+  for (const int mode :
+       {skinny_place(4, Meets::kSums, false), skinny_place(2, Meets::kSums, false),
+        skinny_place(1, Meets::kSums, false), skinny_place(1, Meets::kWeights, false)}) {
     EXPECT_TRUE(stages_scales(wide, mode));
   }
   for (const SkinnyConfig& row : {narrow, wide, sixteen}) {
-    EXPECT_TRUE(stages_scales(row, SkinnyMode::kCoarseZero));
-    EXPECT_FALSE(stages_scales(row, SkinnyMode::kFineZero));
+    EXPECT_TRUE(stages_scales(row, skinny_place(4, Meets::kSums, true)));
+    EXPECT_FALSE(stages_scales(row, skinny_place(kMmaOfBlock, Meets::kWeights, true)));
   }
 }
 
@@ -123,22 +132,26 @@ TEST(Candidate, SkinnyScalesAreStagedInWideBlocksAndWithZeroPoints) {
 TEST(Candidate, ZeroPointsOfScaledSumsAreNotStaged) {
   const TileConfig sixteen = kTileConfigs[1], more = kTileConfigs[3],
                    slices = Tile(16, 64).warp(16, 64).stages(3).blocks(2).k_warps(8);
+  constexpr ScaleMode kWhole = {kTileK, false}, kWholeZero = {kTileK, true},
+                      kHalf = {kTileK / 2, false}, kHalfZero = {kTileK / 2, true};
   const int row = 256 * 2;
-  const auto bytes = [](const TileConfig& t, ScaleMode mode) { return stage_bytes(t, 4, mode); };
-  EXPECT_TRUE(scales_sums(sixteen, ScaleMode::kCoarse));
-  EXPECT_FALSE(scales_sums(sixteen, ScaleMode::kPerChannel));
-  EXPECT_FALSE(scales_sums(sixteen, ScaleMode::kHalfZero));
-  EXPECT_FALSE(scales_sums(more, ScaleMode::kCoarse));
-  EXPECT_FALSE(scales_sums(slices, ScaleMode::kCoarseZero));
-  EXPECT_EQ(bytes(sixteen, ScaleMode::kCoarseZero), bytes(sixteen, ScaleMode::kCoarse));
-  EXPECT_EQ(bytes(sixteen, ScaleMode::kHalfZero), bytes(sixteen, ScaleMode::kHalf) + 2 * row);
-  EXPECT_EQ(bytes(more, ScaleMode::kCoarseZero), bytes(more, ScaleMode::kCoarse) + row);
+  const auto bytes = [](const TileConfig& t, const ScaleMode& mode) {
+    return stage_bytes(t, WeightType::kInt4, mode);
+  };
+  EXPECT_TRUE(scales_sums(sixteen, kWhole));
+  EXPECT_FALSE(scales_sums(sixteen, kNoScaleRows));
+  EXPECT_FALSE(scales_sums(sixteen, kHalfZero));
+  EXPECT_FALSE(scales_sums(more, kWhole));
+  EXPECT_FALSE(scales_sums(slices, kWholeZero));
+  EXPECT_EQ(bytes(sixteen, kWholeZero), bytes(sixteen, kWhole));
+  EXPECT_EQ(bytes(sixteen, kHalfZero), bytes(sixteen, kHalf) + 2 * row);
+  EXPECT_EQ(bytes(more, kWholeZero), bytes(more, kWhole) + row);
 }
 
 TEST(Candidate, ThirtyTwoTokensByWgmmaNeedGroupsOfHalfAKTile) {
   const auto with_groups = [](int64_t group_size, const char* name) {
     GemmProblem p = problem();
-    p.scheme.group_size = group_size;
+    p.scheme.scales.group = group_size;
     return why_not(*parse_config<GemmProblem>(name), p, device(90));
   };
   for (const int64_t group_size : {32, 64, 96, 4096}) {
@@ -153,10 +166,10 @@ TEST(Candidate, ThirtyTwoTokensByWgmmaNeedGroupsOfHalfAKTile) {
 
 TEST(Candidate, EveryWgmmaTileFitsAnSm) {
   for (const TileConfig& tile : kWgmmaTileConfigs) {
-    for (const int bits : {4, 8}) {
+    for (const WeightType weight : {WeightType::kInt4, WeightType::kInt8}) {
       for (int mode = 0; mode < kNumWgmmaModes; ++mode) {
-        EXPECT_LE(wgmma_smem_bytes(tile, bits, static_cast<WgmmaMode>(mode)), device(90).smem_bytes)
-            << tile.m << " x " << tile.n << ", " << bits << " bits, mode " << mode;
+        EXPECT_LE(wgmma_smem_bytes(tile, weight, kWgmmaModes[mode]), device(90).smem_bytes)
+            << tile.m << " x " << tile.n << ", " << weight_info(weight).name << ", mode " << mode;
       }
     }
   }

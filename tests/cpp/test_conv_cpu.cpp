@@ -55,16 +55,17 @@ void expect_counts(const ConvShape& s, bool channels_last, const ParallelFor& pa
   const int64_t k = conv_k(s.in_c, s.taps()), inputs = s.images * s.in_c * s.in_h * s.in_w;
   const int64_t block = s.in_c > 16 ? 16 : s.in_c, blocks = ceil_div(s.in_c, block);
   const GuardedBytes input(4 * inputs), scales(4 * blocks * s.out_c), offsets(4 * blocks * s.out_c);
-  const GuardedBytes packed(WeightLayout<4>::packed_bytes(s.out_c, k)), d(4 * s.rows() * s.out_c);
+  const GuardedBytes packed(WeightLayout<Int4>::packed_bytes(s.out_c, k)),
+      d(4 * s.rows() * s.out_c);
   std::fill_n(input.as<float>(), inputs, 1.f);
   std::fill_n(scales.as<float>(), blocks * s.out_c, 0.5f);
   std::fill_n(offsets.as<float>(), blocks * s.out_c, 1.f);
   const std::vector<int8_t> q(s.out_c * k, 3);
-  pack_weight(4, q.data(), k, s.out_c, k, packed.as<uint8_t>(), serial_for);
+  pack_weight(WeightType::kInt4, q.data(), k, s.out_c, k, packed.as<uint8_t>(), serial_for);
   ConvProblem p;
   p.shape = s;
   p.element = ElementType::kFloat32;
-  p.bits = 4;
+  p.weight = WeightType::kInt4;
   p.block_size = block;
   p.input = input.as<void>();
   p.input_strides = strides_of(s.in_c, s.in_h, s.in_w, true);

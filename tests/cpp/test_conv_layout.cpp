@@ -16,8 +16,8 @@ TEST(ConvLayout, a_k_tile_holds_one_tap_or_whole_taps) {
     EXPECT_TRUE(channels % kPadK == 0 || kPadK % channels == 0) << in_c;
     EXPECT_EQ(channels % 8, 0);  // 16 bytes of fp16 belong to one tap
     // The packed bytes of a one-tap filter are those of its matrix.
-    EXPECT_EQ(WeightLayout<4>::packed_bytes(5, conv_k(in_c, 1)),
-              WeightLayout<4>::packed_bytes(5, in_c));
+    EXPECT_EQ(WeightLayout<Int4>::packed_bytes(5, conv_k(in_c, 1)),
+              WeightLayout<Int4>::packed_bytes(5, in_c));
   }
 }
 
@@ -85,13 +85,9 @@ ConvShape valid_shape() {
 }
 
 TEST(ConvSupport, says_what_is_wrong_with_numbers) {
-  EXPECT_EQ(why_not_conv(valid_shape(), 4, 16), "");
-  EXPECT_NE(why_not_conv(valid_shape(), 3, 16).find("bits must be 4 or 8, got 3"),
-            std::string::npos);
-  EXPECT_NE(why_not_conv(valid_shape(), 4, 24).find("block_size=32 is accepted"),
-            std::string::npos);
-  EXPECT_NE(why_not_conv(valid_shape(), 4, 48).find("block_size=-1 is accepted"),
-            std::string::npos);
+  EXPECT_EQ(why_not_conv(valid_shape(), 16), "");
+  EXPECT_NE(why_not_conv(valid_shape(), 24).find("block_size=32 is accepted"), std::string::npos);
+  EXPECT_NE(why_not_conv(valid_shape(), 48).find("block_size=-1 is accepted"), std::string::npos);
   ConvShape s = valid_shape();
   s.stride_w = 0;
   EXPECT_NE(why_not_conv_shape(s).find("stride must be in 1..2147483647, got (1, 0)"),

@@ -65,19 +65,19 @@ TEST(ConvSelect, WarpsThatShareOutKHaveNoStreamK) {
 
 TEST(ConvSelect, EveryDeviceHasTilesThatShareOutKAndOthers) {
   for (const DeviceInfo& device : kDevices) {
-    for (const int bits : {4, 8}) {
+    for (const WeightType weight : {WeightType::kInt4, WeightType::kInt8}) {
       ConvProblem p = layer(1, 256, 14, 256, 3);
-      p.bits = bits;
+      p.weight = weight;
       int sliced = 0, whole = 0;
       for (const Choice& c : ranked(p, device)) {
         if (!is(c, "implicit")) continue;
         ++(k_warps(c) > 1 ? sliced : whole);
-        EXPECT_LE(conv_smem_bytes(kConvTileConfigs[c.row], bits, ScaleMode::kCoarse),
+        EXPECT_LE(conv_smem_bytes(kConvTileConfigs[c.row], weight, kConvModes[0]),
                   device.smem_bytes);
         EXPECT_TRUE(c.split != SplitK::kCluster || device.sm >= 90);
       }
-      EXPECT_GT(sliced, 0) << device.sm << " " << bits;
-      EXPECT_GT(whole, 0) << device.sm << " " << bits;
+      EXPECT_GT(sliced, 0) << device.sm << " " << weight_info(weight).name;
+      EXPECT_GT(whole, 0) << device.sm << " " << weight_info(weight).name;
     }
   }
 }
@@ -121,7 +121,7 @@ std::vector<ConvProblem> variations() {
   add([](ConvProblem& p) { p.shape.out_c = 1024; });
   add([](ConvProblem& p) { p.shape.in_c = 8, p.block_size = 8; });
   add([](ConvProblem& p) { p.block_size = 16; });
-  add([](ConvProblem& p) { p.bits = 8; });
+  add([](ConvProblem& p) { p.weight = WeightType::kInt8; });
   add([](ConvProblem& p) { p.element = ElementType::kBFloat16; });
   add([](ConvProblem& p) { p.element = ElementType::kFloat32; });
   add([](ConvProblem& p) { p.activation = Activation::kSilu; });

@@ -161,9 +161,9 @@ struct SharedOperands {
   Bytes run_conv(const ParallelFor& parallel_for) const {
     const ConvShape s = shape();
     const int64_t k = conv_k(s.in_c, s.taps());
-    std::vector<uint8_t> packed(static_cast<size_t>(WeightLayout<4>::packed_bytes(s.out_c, k)));
+    std::vector<uint8_t> packed(static_cast<size_t>(WeightLayout<Int4>::packed_bytes(s.out_c, k)));
     const std::vector<int8_t> q = pattern<int8_t>(s.out_c * k, -8, 8);
-    pack_weight(4, q.data(), k, s.out_c, k, packed.data(), parallel_for);
+    pack_weight(WeightType::kInt4, q.data(), k, s.out_c, k, packed.data(), parallel_for);
     std::vector<float> d(static_cast<size_t>(s.rows() * s.out_c));
     ConvProblem p;
     p.shape = s;
@@ -254,7 +254,7 @@ DeviceInfo hopper() {
 GemmProblem llama_layer() {
   GemmProblem p;
   p.m = 16, p.n = 4096, p.k = 4096;
-  p.scheme.group_size = 128;
+  p.scheme.scales.group = 128;
   p.scale_stride = 4096;
   return p;
 }
@@ -296,7 +296,7 @@ TEST(FirstCalls, meet_a_tuned_table_that_is_replaced) {
   const std::string predicted = config_name<GemmProblem>(all.front());
   const std::string measured = config_name<GemmProblem>(all.back());
   ASSERT_NE(predicted, measured);
-  const std::string table = "90 132 float16 4 128 0 4096 4096 16 " + measured + " 1.5";
+  const std::string table = "gemm 90 132 float16 int4 same 128 0 4096 4096 16 " + measured + " 1.5";
   std::atomic<bool> replaced{false};
   std::vector<std::string> last(kCallers);
   std::atomic<int> strange{0};

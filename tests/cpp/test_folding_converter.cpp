@@ -9,26 +9,28 @@
 #include "core/half_arithmetic.h"
 #include "dequant/column_pair.h"
 #include "dequant/folding_converter.h"
+#include "layout/code_places.h"
 #include "layout/weight_layout.h"
 
 namespace mixed_gemm {
 namespace {
 
-template <typename FormatType, int kBitsValue>
+template <typename FormatType, typename WeightType_>
 struct FoldingCase {
   using Format = FormatType;
-  static constexpr int kBits = kBitsValue;
+  using Weight = WeightType_;
 };
 
 template <typename C>
 class FoldingConverterTest : public testing::Test {
  protected:
   using Format = typename C::Format;
-  using Layout = WeightLayout<C::kBits>;
-  using Converter = FoldingConverter<Format, C::kBits>;
-  using Columns = ColumnPair<Format, C::kBits, ZeroPoints::kAny>;
-  static constexpr int kSteps = 8 / C::kBits;
-  static constexpr bool kFolds = kHasOffsets<Format, C::kBits>;
+  using Weight = typename C::Weight;
+  using Layout = WeightLayout<Weight>;
+  using Converter = FoldingConverter<Format, typename C::Weight>;
+  using Columns = ColumnPair<Format, typename C::Weight, ZeroPoints::kAny>;
+  static constexpr int kSteps = 8 / C::Weight::kBits;
+  static constexpr bool kFolds = kHasOffsets<Format, typename C::Weight>;
   static constexpr double kRounding = Format::kMantissaBits == 10 ? 0x1p-11 : 0x1p-8;
 
   static double member(uint32_t pair, int i) {
@@ -45,8 +47,8 @@ class FoldingConverterTest : public testing::Test {
       for (int p = 0; p < 2; ++p) {
         for (int i = 0; i < 2; ++i) {
           const int slot = Layout::slot_of(2 * step + p, i);
-          const uint32_t stored = word >> (C::kBits * slot) & Layout::kMask;
-          check(static_cast<int>(stored) - Layout::kBias, member(pairs[p], i));
+          const uint32_t stored = Places<Weight>::gather(word, slot);
+          check(static_cast<int>(stored) - Weight::kBias, member(pairs[p], i));
         }
       }
     }
@@ -54,15 +56,15 @@ class FoldingConverterTest : public testing::Test {
 
   // Words that hold every stored value in every slot, among others.
   static uint32_t word_of(uint32_t value) {
-    return C::kBits == 8
+    return C::Weight::kBits == 8
                ? (value | (255 - value) << 8 | (value ^ 0x55) << 16 | (value ^ 0xaa) << 24)
                : (value * 0x01010101u ^ (15 - value) * 0x10101010u);
   }
-  static constexpr uint32_t kValues = 1u << C::kBits;
+  static constexpr uint32_t kValues = 1u << C::Weight::kBits;
 };
 
-using FoldingCases = testing::Types<FoldingCase<Half, 4>, FoldingCase<Half, 8>,
-                                    FoldingCase<BFloat16, 4>, FoldingCase<BFloat16, 8>>;
+using FoldingCases = testing::Types<FoldingCase<Half, Int4>, FoldingCase<Half, Int8>,
+                                    FoldingCase<BFloat16, Int4>, FoldingCase<BFloat16, Int8>>;
 TYPED_TEST_SUITE(FoldingConverterTest, FoldingCases, );
 
 // All values of a half while the other one holds their complement.
@@ -84,7 +86,7 @@ TYPED_TEST(FoldingConverterTest, WithoutZeroEveryPartIsExact) {
 
 TYPED_TEST(FoldingConverterTest, ZeroPointsOfCheckpointsAreFoldedWhole) {
   using Converter = typename TestFixture::Converter;
-  constexpr int kBias = TestFixture::Layout::kBias;
+  constexpr int kBias = TypeParam::Weight::kBias;
   for (int zero = -kBias; zero < kBias; ++zero) {
     uint32_t minus_rest;
     const PairOffsets offsets =
@@ -178,7 +180,7 @@ TYPED_TEST(FoldingConverterTest, WhatIsMissedOfEitherHalfIsSeen) {
 TYPED_TEST(FoldingConverterTest, ColumnsOfAPairAreRoundedOnce) {
   using Converter = typename TestFixture::Converter;
   using Format = typename TestFixture::Format;
-  constexpr int kBias = TestFixture::Layout::kBias;
+  constexpr int kBias = TypeParam::Weight::kBias;
   const double scales[2] = {decode<Format>(encode<Format>(0.0123)), -0.75};
   for (const ZeroMode mode : {ZeroMode::kSub, ZeroMode::kAdd}) {
     for (int first = -kBias; first < kBias; ++first) {

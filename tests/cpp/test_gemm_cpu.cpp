@@ -342,7 +342,7 @@ TEST(CpuEntry, path_goes_from_fused_over_dense_to_tiles_with_the_rows) {
   for (const cpu::CpuKernels* kernels : tested_kernels()) {
     for (int bits : {4, 8}) {
       GemmProblem p;
-      p.scheme.bits = bits;
+      p.scheme.weight = *integer_weight(bits);
       cpu::GemmPath last = cpu::GemmPath::kFused;
       for (p.m = 1; p.m < 100; ++p.m) {
         const cpu::GemmPath path = cpu::choose_path(*kernels, p);
@@ -364,7 +364,7 @@ TEST(CpuEntry, gemm_cpu_is_the_chosen_path_of_the_active_kernels) {
     c.n = 70, c.k = 130, c.group = 64, c.element = element;
     GemmProblem p;
     p.element = element;
-    p.scheme.bits = c.bits;
+    p.scheme.weight = *integer_weight(c.bits);
     for (int64_t m : {1, 4, 5, 8, 9, 20, 21, 40}) {
       c.m = m;
       const Operands operands(c, 1);

@@ -7,30 +7,32 @@
 
 #include "core/half_arithmetic.h"
 #include "dequant/integer_converter.h"
+#include "layout/code_places.h"
 #include "layout/weight_layout.h"
 
 namespace mixed_gemm {
 namespace {
 
-template <typename FormatType, int kBitsValue>
+template <typename FormatType, typename WeightType_>
 struct Case {
   using Format = FormatType;
-  static constexpr int kBits = kBitsValue;
+  using Weight = WeightType_;
 };
 
 template <typename C>
 class IntegerConverterTest : public testing::Test {
  protected:
-  using Layout = WeightLayout<C::kBits>;
+  using Weight = typename C::Weight;
+  using Layout = WeightLayout<Weight>;
 
   // Bits, not values: -0 would change the sign of a product with a zero activation.
   static void expect_exact(uint32_t word) {
     uint32_t pairs[Layout::kPerWord / 2];
-    convert_word<typename C::Format, C::kBits>(word, pairs);
+    convert_word<typename C::Format, typename C::Weight>(word, pairs);
     for (int pair = 0; pair < Layout::kPerWord / 2; ++pair) {
       for (int member = 0; member < 2; ++member) {
-        const uint32_t stored = word >> (C::kBits * Layout::slot_of(pair, member)) & Layout::kMask;
-        const int q = static_cast<int>(stored) - Layout::kBias;
+        const uint32_t stored = Places<Weight>::gather(word, Layout::slot_of(pair, member));
+        const int q = static_cast<int>(stored) - Weight::kBias;
         ASSERT_EQ(pairs[pair] >> (16 * member) & 0xffff, encoded(q))
             << std::hex << "word " << word << " pair " << pair << " member " << member;
       }
@@ -39,22 +41,23 @@ class IntegerConverterTest : public testing::Test {
 
   static uint16_t encoded(int q) {
     static const auto table = [] {
-      std::array<uint16_t, 2 * Layout::kBias> values{};
-      for (int i = -Layout::kBias; i < Layout::kBias; ++i) {
-        values[i + Layout::kBias] = encode<typename C::Format>(i);
+      std::array<uint16_t, 2 * Weight::kBias> values{};
+      for (int i = -Weight::kBias; i < Weight::kBias; ++i) {
+        values[i + Weight::kBias] = encode<typename C::Format>(i);
       }
       return values;
     }();
-    return table[q + Layout::kBias];
+    return table[q + Weight::kBias];
   }
 };
 
-using Cases = testing::Types<Case<Half, 4>, Case<Half, 8>, Case<BFloat16, 4>, Case<BFloat16, 8>>;
+using Cases =
+    testing::Types<Case<Half, Int4>, Case<Half, Int8>, Case<BFloat16, Int4>, Case<BFloat16, Int8>>;
 TYPED_TEST_SUITE(IntegerConverterTest, Cases, );
 
 TYPED_TEST(IntegerConverterTest, EveryIntegerIsExactInTheFormat) {
-  using Layout = WeightLayout<TypeParam::kBits>;
-  for (int q = -Layout::kBias; q < Layout::kBias; ++q) {
+  using Weight = typename TypeParam::Weight;
+  for (int q = -Weight::kBias; q < Weight::kBias; ++q) {
     ASSERT_EQ(decode<typename TypeParam::Format>(this->encoded(q)), q);
   }
 }
@@ -78,15 +81,16 @@ TYPED_TEST(IntegerConverterTest, IsExactForAllValuesOfAnyTwoBytes) {
 
 // Pair p of the result is the fragment register that holds k = 8 p + 2 r, 8 p + 2 r + 1.
 TYPED_TEST(IntegerConverterTest, PairsAreTheRowsOfTheMmaFragment) {
-  using Layout = WeightLayout<TypeParam::kBits>;
+  using Weight = typename TypeParam::Weight;
+  using Layout = WeightLayout<Weight>;
   for (int64_t k = 0; k < Layout::kBlockK; ++k) {
     const auto place = Layout::place(0, k, 64);
-    const uint32_t stored = 1 + Layout::kBias;
-    const uint32_t zeros = TypeParam::kBits == 4 ? 0x88888888u : 0x80808080u;
-    const uint32_t mask = Layout::kMask << (TypeParam::kBits * place.slot);
+    const uint32_t stored = 1 + Weight::kBias;
+    const uint32_t zeros = TypeParam::Weight::kBits == 4 ? 0x88888888u : 0x80808080u;
+    const uint32_t mask = Places<Weight>::spread(Layout::kMask, place.slot);
     uint32_t pairs[Layout::kPerWord / 2];
-    convert_word<typename TypeParam::Format, TypeParam::kBits>(
-        (zeros & ~mask) | stored << (TypeParam::kBits * place.slot), pairs);
+    convert_word<typename TypeParam::Format, typename TypeParam::Weight>(
+        (zeros & ~mask) | Places<Weight>::spread(stored, place.slot), pairs);
     for (int64_t pair = 0; pair < Layout::kPerWord / 2; ++pair) {
       const uint32_t one = static_cast<uint32_t>(this->encoded(1)) << (16 * (k % 2));
       EXPECT_EQ(pairs[pair], pair == k / 8 ? one : 0u) << "k=" << k;

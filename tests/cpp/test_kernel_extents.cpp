@@ -21,7 +21,7 @@ GemmProblem problem_of(int64_t k, int64_t group_size, ZeroMode zero_mode) {
   p.m = 1;
   p.n = 64;
   p.k = k;
-  p.scheme = {4, group_size, zero_mode};
+  p.scheme = integer_scheme(WeightType::kInt4, group_size, zero_mode);
   p.scales = &kNothing;
   p.zeros = zero_mode == ZeroMode::kNone ? nullptr : &kNothing;
   return p;
@@ -50,7 +50,7 @@ void for_all(const Check& check) {
 TEST(KernelExtents, StagesOfWgmmaHoldTheRowsThatTheirKernelCopies) {
   for_all([](const GemmProblem& p, const KernelExtents& e) {
     const StagedRows rows(e.group_size, e.k);
-    ASSERT_EQ(rows.of_tile, wgmma_scale_rows(p.scheme.group_size, p.k));
+    ASSERT_EQ(rows.of_tile, wgmma_scale_rows(p.scheme.scales.group, p.k));
   });
 }
 
@@ -59,7 +59,7 @@ TEST(KernelExtents, EveryPartOfKHasTheGroupOfTheProblem) {
     ASSERT_EQ(e.groups, num_groups(p));
     const int64_t steps_per_group = ceil_div(e.group_size, kMmaK);
     for (int64_t k = 0; k < p.k; k += kMmaK) {
-      ASSERT_EQ(k / kMmaK / steps_per_group, k / p.scheme.group_size) << k;
+      ASSERT_EQ(k / kMmaK / steps_per_group, k / p.scheme.scales.group) << k;
     }
   });
 }
@@ -67,9 +67,10 @@ TEST(KernelExtents, EveryPartOfKHasTheGroupOfTheProblem) {
 TEST(KernelExtents, TheChosenKernelsTakeThem) {
   for_all([](const GemmProblem& p, const KernelExtents&) {
     const ScaleMode mode = scale_mode(p.scheme, p.k);
-    ASSERT_TRUE(scales_fit(p, has_zeros(mode), scale_rows(mode) ? kTileK / scale_rows(mode) : 0));
-    const WgmmaMode wgmma = wgmma_mode(p.scheme, p.k);
-    ASSERT_EQ(wgmma == WgmmaMode::kPerChannel, mode == ScaleMode::kPerChannel);
+    ASSERT_TRUE(scales_fit(p, mode.zeros, scale_rows(mode) ? kTileK / scale_rows(mode) : 0));
+    const int wgmma = wgmma_mode(p.scheme, p.k);
+    ASSERT_GE(wgmma, 0);
+    ASSERT_EQ(is_scaled(kWgmmaModes[wgmma]), is_scaled(mode));
   });
 }
 

@@ -57,7 +57,7 @@ std::vector<uint8_t> expected(const std::vector<uint8_t>& codes, int bits, int64
     }
   }
   std::vector<uint8_t> packed(round_up(n, kPadN) * round_up(k, kPadK) * packed_bits / 8);
-  pack_weight(packed_bits, q.data(), k, n, k, packed.data(), serial_for);
+  pack_weight(*integer_weight(packed_bits), q.data(), k, n, k, packed.data(), serial_for);
   return packed;
 }
 
@@ -87,7 +87,7 @@ TEST_P(RepackAwq, EqualsPackingTheUnpackedCodes) {
 TEST_P(RepackAwq, GatherByWordsEqualsTheTransposition) {
   const auto [n, k] = GetParam();
   const auto words = awq_words(random_codes(4, n * k), n, k);
-  std::vector<uint8_t> packed(WeightLayout<4>::packed_bytes(n, k));
+  std::vector<uint8_t> packed(WeightLayout<Int4>::packed_bytes(n, k));
   const AwqWeight weight{words.data(), n, k};
   repack_awq(weight, packed.data(), serial_for);
   const auto* result = reinterpret_cast<const uint32_t*>(packed.data());
@@ -105,7 +105,7 @@ TEST(RepackAwqColumns, ASliceStandsAlone) {
   const auto codes = random_codes(4, n * k);
   const auto words = awq_words(codes, n, k);
   const auto whole = expected(codes, 4, n, k, same_row);
-  std::vector<uint8_t> slice(WeightLayout<4>::packed_bytes(72, k));
+  std::vector<uint8_t> slice(WeightLayout<Int4>::packed_bytes(72, k));
   repack_awq_columns({words.data(), n, k}, 128, 200, slice.data());
   const auto first = whole.begin() + 128 * round_up(k, kPadK) / 2;
   EXPECT_EQ(slice, std::vector<uint8_t>(first, first + slice.size()));
@@ -145,10 +145,10 @@ TEST(RepackGptq, ARowOutsideTheWeightGivesZero) {
   std::vector<int32_t> perm(32, 0);
   perm[3] = 32;
   perm[5] = -1;
-  std::vector<uint8_t> packed(WeightLayout<4>::packed_bytes(1, 32));
+  std::vector<uint8_t> packed(WeightLayout<Int4>::packed_bytes(1, 32));
   repack_gptq(words.data(), perm.data(), 4, 1, 32, packed.data(), serial_for);
   std::vector<int8_t> q(32);
-  unpack_weight(4, packed.data(), 1, 32, q.data(), serial_for);
+  unpack_weight(WeightType::kInt4, packed.data(), 1, 32, q.data(), serial_for);
   for (int j = 0; j < 32; ++j) EXPECT_EQ(q[j], j == 3 || j == 5 ? 0 : 7);
 }
 

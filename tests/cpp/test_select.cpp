@@ -25,7 +25,7 @@ GemmProblem gemm(int64_t m, int64_t n, int64_t k, int64_t group_size) {
   p.m = m;
   p.n = n;
   p.k = k;
-  p.scheme = {4, group_size, ZeroMode::kNone};
+  p.scheme = integer_scheme(WeightType::kInt4, group_size, ZeroMode::kNone);
   p.scale_stride = n;
   return p;
 }
@@ -59,10 +59,10 @@ TEST(Select, RememberedChoicesTellProblemsApart) {
   expect_told_apart([](GemmProblem& p) { p.m += 200; }, "m");
   expect_told_apart([](GemmProblem& p) { p.n *= 4; }, "n");
   expect_told_apart([](GemmProblem& p) { p.k *= 4; }, "k");
-  expect_told_apart([](GemmProblem& p) { p.scheme.bits = 8; }, "bits");
-  expect_told_apart([](GemmProblem& p) { p.scheme.group_size = 16; }, "a group of 16");
-  expect_told_apart([](GemmProblem& p) { p.scheme.group_size = p.k; }, "one group");
-  expect_told_apart([](GemmProblem& p) { p.scheme.zero_mode = ZeroMode::kSub; }, "zero points");
+  expect_told_apart([](GemmProblem& p) { p.scheme.weight = WeightType::kInt8; }, "int8");
+  expect_told_apart([](GemmProblem& p) { p.scheme.scales.group = 16; }, "a group of 16");
+  expect_told_apart([](GemmProblem& p) { p.scheme.scales.group = p.k; }, "one group");
+  expect_told_apart([](GemmProblem& p) { p.scheme.scales.zeros = ZeroMode::kSub; }, "zero points");
   expect_told_apart([](GemmProblem& p) { p.element = ElementType::kFloat32; }, "float32");
   expect_told_apart([](GemmProblem& p) { p.scale_stride = int64_t{1} << 40; }, "scale_stride");
 }

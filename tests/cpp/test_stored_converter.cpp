@@ -11,7 +11,7 @@ namespace {
 template <typename FormatType, bool kOneScale>
 struct StoredCase {
   using Format = FormatType;
-  using Converter = StoredConverter<Format, kOneScale>;
+  using Converter = StoredConverter<Format, Int4, kOneScale>;
 };
 
 template <typename C>
@@ -24,7 +24,7 @@ TYPED_TEST_SUITE(StoredConverterTest, StoredCases, );
 // Slot p of the low half of a word and its partner in the high half are pair p % 2 of step p / 2.
 TYPED_TEST(StoredConverterTest, PairsHoldTheWeightAndTheBiasInTheirUnit) {
   using Converter = typename TypeParam::Converter;
-  using Layout = WeightLayout<4>;
+  using Layout = WeightLayout<Int4>;
   for (uint32_t value = 0; value <= Layout::kMask; ++value) {
     for (int slot = 0; slot < Layout::kPerWord; ++slot) {
       const int shift = slot * 4, pair = slot % (Layout::kPerWord / 2);
@@ -34,7 +34,7 @@ TYPED_TEST(StoredConverterTest, PairsHoldTheWeightAndTheBiasInTheirUnit) {
       const bool high = slot >= Layout::kPerWord / 2;
       const auto half = static_cast<uint16_t>(pairs[pair % 2] >> (high ? 16 : 0));
       const double unit = Converter::kPairScale / (pair % 2 == 0 ? Converter::kRatio : 1);
-      const double q = static_cast<double>(value) - Layout::kBias;
+      const double q = static_cast<double>(value) - Int4::kBias;
       ASSERT_EQ(decode<typename TypeParam::Format>(half), (q + Converter::kBias) * unit)
           << "value " << value << " slot " << slot;
     }
@@ -42,7 +42,7 @@ TYPED_TEST(StoredConverterTest, PairsHoldTheWeightAndTheBiasInTheirUnit) {
 }
 
 TEST(StoredConverter, MinusBiasIsInItsUnit) {
-  using Converter = StoredConverter<Half, false>;
+  using Converter = StoredConverter<Half, Int4, false>;
   EXPECT_EQ(decode<Half>(Converter::kMinusBiasX2 & 0xffffu),
             -Converter::kBias * Converter::kPairScale);
   EXPECT_EQ(Converter::kMinusBiasX2 >> 16, Converter::kMinusBiasX2 & 0xffffu);

@@ -7,6 +7,7 @@
 #include "mainloop/multistage_stage.h"
 #include "multistage/config.h"
 #include "problem/extents.h"
+#include "problem/integer_bits.h"
 #include "skinny/config.h"
 
 namespace mixed_gemm {
@@ -17,42 +18,63 @@ const DeviceInfo kA10 = with_default_rates({86, 72, 101376, 0, 0});
 const DeviceInfo kL40s = with_default_rates({89, 142, 101376, 0, 0});
 const DeviceInfo kH200 = with_default_rates({90, 132, 232448, 0, 0});
 
-GemmProblem problem(int64_t m, int64_t n, int64_t k, int bits, int64_t group, ZeroMode zeros) {
+GemmProblem problem(int64_t m, int64_t n, int64_t k, WeightType weight, int64_t group,
+                    ZeroMode zeros) {
   GemmProblem p;
   p.m = m;
   p.n = n;
   p.k = k;
-  p.scheme = {bits, group == -1 ? k : group, zeros};
+  p.scheme = integer_scheme(weight, group == -1 ? k : group, zeros);
   return p;
 }
 
 TEST(WhyNot, AcceptsEveryMultipleOf16UpToK) {
   for (int64_t group = 16; group <= 512; group += 16)
-    EXPECT_TRUE(why_not_problem(1, 1, 512, 4, group).empty()) << group;
-  EXPECT_TRUE(why_not_problem(0, 1, 1, 8, -1).empty());
+    EXPECT_TRUE(why_not_problem(1, 1, 512, group).empty()) << group;
+  EXPECT_TRUE(why_not_problem(0, 1, 1, -1).empty());
+}
+
+TEST(WhyNot, WidthsOfIntegersAreThoseOfTheList) {
+  for (int64_t bits = -1; bits < 18; ++bits) {
+    EXPECT_EQ(why_not_bits(bits).empty(), bits == 4 || bits == 8) << bits;
+    EXPECT_EQ(nearest_bits(bits), bits > 6 ? 8 : 4) << bits;
+  }
+}
+
+TEST(WhyNot, OnlyIntegersHaveZeroPointsAndOnlyFloatsHaveScalesOfAnotherType) {
+  constexpr WeightInfo kInteger = weight_info(WeightType::kInt4), kFloat = {"e2m1", 4, 0, false};
+  const ScaleForm plain = {ScaleType::kActivations, 32, ZeroMode::kNone};
+  const ScaleForm zeros = {ScaleType::kActivations, 32, ZeroMode::kSub};
+  const ScaleForm bytes = {ScaleType::kE8M0, 32, ZeroMode::kNone};
+  EXPECT_EQ(why_not_scheme(kInteger, plain), nullptr);
+  EXPECT_EQ(why_not_scheme(kInteger, zeros), nullptr);
+  EXPECT_STREQ(why_not_scheme(kInteger, bytes), "integers have scales of the activations' type");
+  EXPECT_EQ(why_not_scheme(kFloat, plain), nullptr);
+  EXPECT_STREQ(why_not_scheme(kFloat, zeros), "only integers have zero points");
+  EXPECT_EQ(why_not_scheme(kFloat, bytes), nullptr);
 }
 
 TEST(WhyNot, NamesArgumentExpectedAndGot) {
   const auto text = [](const std::vector<std::string>& reasons) {
     return reasons.empty() ? "" : reasons.front();
   };
-  EXPECT_EQ(text(why_not_problem(1, 1, 64, 3, -1)), "bits must be 4 or 8, got 3");
+  EXPECT_EQ(why_not_bits(3), "bits must be 4 or 8, got 3");
   EXPECT_EQ(
-      text(why_not_problem(1, 1, 64, 4, 24)),
+      text(why_not_problem(1, 1, 64, 24)),
       "group_size must be -1 (per channel) or a positive multiple of 16, got group_size=24, K=64");
   EXPECT_EQ(
-      text(why_not_problem(1, 1, 64, 4, 128)),
+      text(why_not_problem(1, 1, 64, 128)),
       "group_size must not be larger than K, got group_size=128, K=64; use -1 for per channel");
   for (const int64_t group : {int64_t{0}, int64_t{-2}, int64_t{7}, int64_t{1} << 31}) {
-    EXPECT_FALSE(why_not_problem(1, 1, 4096, 4, group).empty()) << group;
+    EXPECT_FALSE(why_not_problem(1, 1, 4096, group).empty()) << group;
   }
-  EXPECT_FALSE(why_not_problem(int64_t{1} << 31, 1, 64, 4, -1).empty());
+  EXPECT_FALSE(why_not_problem(int64_t{1} << 31, 1, 64, -1).empty());
 }
 
 TEST(WhyNot, NearestGroupSizeIsAccepted) {
   for (int64_t k : {1, 15, 16, 40, 64, 4096}) {
     for (int64_t group = -3; group < 300; ++group) {
-      EXPECT_TRUE(why_not_problem(1, 1, k, 4, nearest_group_size(k, group)).empty())
+      EXPECT_TRUE(why_not_problem(1, 1, k, nearest_group_size(k, group)).empty())
           << k << " " << group;
     }
   }
@@ -84,7 +106,7 @@ TEST(WhyNot, GpusWithoutMachineCodeAreRefusedWithTheWayOut) {
 TEST(WhyNot, SharedMemoryOf99KbRefusesTheLargestTilesOnly) {
   Choice c = *parse_config<GemmProblem>("multistage_m16n128s6");
   c.row = kNumTileConfigs - 1;
-  const auto heavy = problem(512, 4096, 4096, 8, 16, ZeroMode::kSub);
+  const auto heavy = problem(512, 4096, 4096, WeightType::kInt8, 16, ZeroMode::kSub);
   EXPECT_EQ(why_not(c, heavy, kA10), "needs 110720 bytes of shared memory, the device has 101376");
   EXPECT_EQ(why_not(c, heavy, kH200), "");
   for (c.row = 0; c.row < 5; ++c.row) EXPECT_EQ(why_not(c, heavy, kA10), "") << c.row;
@@ -94,12 +116,13 @@ TEST(WhyNot, SplitBeyondThePartsOfKIsRefused) {
   Choice c = *parse_config<GemmProblem>("multistage_m16n128s6");
   c.split = SplitK::kParallel;
   c.slices = 5;
-  EXPECT_EQ(why_not(c, problem(1, 64, 256, 4, 64, ZeroMode::kNone), kH200),
+  EXPECT_EQ(why_not(c, problem(1, 64, 256, WeightType::kInt4, 64, ZeroMode::kNone), kH200),
             "split_k must not be larger than the number of parts of K, ceil(K / 64) = 4, got 5");
 }
 
 TEST(ConfigName, RoundTrips) {
-  for (const Choice& c : ranked(problem(64, 4096, 4096, 4, 128, ZeroMode::kNone), kH200)) {
+  for (const Choice& c :
+       ranked(problem(64, 4096, 4096, WeightType::kInt4, 128, ZeroMode::kNone), kH200)) {
     const auto parsed = parse_config<GemmProblem>(config_name<GemmProblem>(c));
     ASSERT_TRUE(parsed) << config_name<GemmProblem>(c);
     EXPECT_EQ(config_name<GemmProblem>(*parsed), config_name<GemmProblem>(c));
@@ -113,15 +136,16 @@ TEST(ConfigName, RoundTrips) {
 
 TEST(ScaleMode, FollowsTheGroup) {
   const auto mode = [](int64_t k, int64_t group, ZeroMode zeros) {
-    return scale_mode({4, group, zeros}, k);
+    return scale_mode(integer_scheme(WeightType::kInt4, group, zeros), k);
   };
-  EXPECT_EQ(mode(4096, 4096, ZeroMode::kNone), ScaleMode::kPerChannel);
-  EXPECT_EQ(mode(4096, 4096, ZeroMode::kAdd), ScaleMode::kCoarseZero);
-  EXPECT_EQ(mode(4096, 128, ZeroMode::kNone), ScaleMode::kCoarse);
-  EXPECT_EQ(mode(4096, 96, ZeroMode::kNone), ScaleMode::kHalf);
-  EXPECT_EQ(mode(100, 32, ZeroMode::kSub), ScaleMode::kHalfZero);
-  EXPECT_EQ(mode(4096, 48, ZeroMode::kNone), ScaleMode::kFine);
-  EXPECT_EQ(mode(100, 16, ZeroMode::kSub), ScaleMode::kFineZero);
+  const auto rows = [](int k, bool zeros) { return ScaleMode{k, zeros}; };
+  EXPECT_TRUE(mode(4096, 4096, ZeroMode::kNone) == kNoScaleRows);
+  EXPECT_TRUE(mode(4096, 4096, ZeroMode::kAdd) == rows(64, true));
+  EXPECT_TRUE(mode(4096, 128, ZeroMode::kNone) == rows(64, false));
+  EXPECT_TRUE(mode(4096, 96, ZeroMode::kNone) == rows(32, false));
+  EXPECT_TRUE(mode(100, 32, ZeroMode::kSub) == rows(32, true));
+  EXPECT_TRUE(mode(4096, 48, ZeroMode::kNone) == rows(16, false));
+  EXPECT_TRUE(mode(100, 16, ZeroMode::kSub) == rows(16, true));
 }
 
 TEST(CostModel, EveryGpuHasALegalChoiceForEveryShape) {
@@ -129,9 +153,9 @@ TEST(CostModel, EveryGpuHasALegalChoiceForEveryShape) {
     for (const int64_t m : {1, 16, 100, 5000}) {
       for (const int64_t n : {1, 64, 4096, 57344}) {
         for (const int64_t k : {16, 4096, 28672}) {
-          for (const int bits : {4, 8}) {
+          for (const WeightType weight : {WeightType::kInt4, WeightType::kInt8}) {
             for (const int64_t group : {int64_t{-1}, int64_t{16}}) {
-              const auto p = problem(m, n, k, bits, group, ZeroMode::kSub);
+              const auto p = problem(m, n, k, weight, group, ZeroMode::kSub);
               const auto all = ranked(p, device);
               ASSERT_FALSE(all.empty());
               EXPECT_EQ(why_not(all.front(), p, device), "");
@@ -149,7 +173,8 @@ TEST(CostModel, LargerProblemsAreNotPredictedFaster) {
   for (c.row = 0; c.row < kNumTileConfigs; ++c.row) {
     double before = 0;
     for (int64_t m = 1; m <= 8192; m *= 2) {
-      const double us = predict_us(c, problem(m, 8192, 8192, 4, 128, ZeroMode::kNone), kH200);
+      const double us =
+          predict_us(c, problem(m, 8192, 8192, WeightType::kInt4, 128, ZeroMode::kNone), kH200);
       EXPECT_GE(us, before);
       before = us;
     }

@@ -37,9 +37,9 @@ TEST(SwizzledLines, LdmatrixMeetsNoBankConflict) {
   }
 }
 
-template <int kBits>
+template <typename Weight>
 void check_weight_tile() {
-  using Tile = SwizzledWeightLines<kBits>;
+  using Tile = SwizzledWeightLines<Weight>;
   constexpr int kColumns = 256;
   std::set<int> seen;
   for (int column = 0; column < kColumns; ++column) {
@@ -47,7 +47,7 @@ void check_weight_tile() {
       seen.insert(Tile::offset_of_column(column, block));
   }
   EXPECT_EQ(seen.size(), static_cast<size_t>(kColumns * Tile::kBlocks));
-  EXPECT_EQ(*seen.rbegin(), kColumns * 64 * kBits / 8 - kChunkBytes);
+  EXPECT_EQ(*seen.rbegin(), kColumns * 64 * Weight::kBits / 8 - kChunkBytes);
   for (int column0 = 0; column0 < kColumns; column0 += 8) {
     for (int block = 0; block < Tile::kBlocks; ++block) {
       expect_conflict_free(
@@ -55,13 +55,13 @@ void check_weight_tile() {
     }
   }
 }
-TEST(SwizzledWeightLines, Int4) { check_weight_tile<4>(); }
-TEST(SwizzledWeightLines, Int8) { check_weight_tile<8>(); }
+TEST(SwizzledWeightLines, Int4) { check_weight_tile<Int4>(); }
+TEST(SwizzledWeightLines, Int8) { check_weight_tile<Int8>(); }
 
 // A copying thread computes its place once and then steps by whole passes of lines.
-template <int kBits>
+template <typename Weight>
 void check_passes(int lines_per_pass) {
-  using Tile = SwizzledWeightLines<kBits>;
+  using Tile = SwizzledWeightLines<Weight>;
   for (int line = 0; line < 64; ++line) {
     for (int chunk = 0; chunk < 8; ++chunk) {
       EXPECT_EQ(Tile::offset(line + lines_per_pass, chunk),
@@ -71,8 +71,8 @@ void check_passes(int lines_per_pass) {
 }
 TEST(SwizzledWeightLines, PassesKeepTheirPhase) {
   for (const int lines : {16, 32}) {
-    check_passes<4>(lines);
-    check_passes<8>(lines);
+    check_passes<Int4>(lines);
+    check_passes<Int8>(lines);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <random>
 #include <tuple>
 #include <vector>
@@ -14,16 +15,19 @@
 namespace mixed_gemm {
 namespace {
 
+constexpr WeightType kTypes[] = {WeightType::kInt4, WeightType::kInt8};
+static_assert(std::size(kTypes) == kNumWeights, "all of them");
 constexpr int64_t kSizesN[] = {64, 128, 320};
 constexpr int64_t kSizesK[] = {64, 128, 192, 448, 1024};
 
-// Calls body(WeightLayout<bits>{}, n, k_pad) for every bit width and padded size.
+// Calls body(WeightLayout<Weight>{}, n, k_pad) for every weight type and padded size.
 template <typename Body>
 void for_each_layout(const Body& body) {
   for (const int64_t n : kSizesN) {
     for (const int64_t k_pad : kSizesK) {
-      body(WeightLayout<4>{}, n, k_pad);
-      body(WeightLayout<8>{}, n, k_pad);
+      for (const WeightType type : kTypes) {
+        with_weight(type, [&](auto weight) { body(WeightLayout<decltype(weight)>{}, n, k_pad); });
+      }
     }
   }
 }
@@ -87,10 +91,10 @@ TEST(WeightLayout, EqualsTheClosedForm) {
 }
 
 TEST(WeightLayout, IsUsableInConstantExpressions) {
-  static_assert(WeightLayout<4>::place(0, 9, 64).word == 0, "k = 9 is in lane 0's word");
-  static_assert(WeightLayout<4>::place(0, 9, 64).slot == 5, "second member of pair 1");
-  static_assert(WeightLayout<8>::element(1, 3, 64).k == 11, "lane 1, pair 1, second member");
-  static_assert(WeightLayout<8>::packed_bytes(1, 1) == 64 * 64, "padded to 64 x 64");
+  static_assert(WeightLayout<Int4>::place(0, 9, 64).word == 0, "k = 9 is in lane 0's word");
+  static_assert(WeightLayout<Int4>::place(0, 9, 64).slot == 5, "second member of pair 1");
+  static_assert(WeightLayout<Int8>::element(1, 3, 64).k == 11, "lane 1, pair 1, second member");
+  static_assert(WeightLayout<Int8>::packed_bytes(1, 1) == 64 * 64, "padded to 64 x 64");
 }
 
 // A parallel_for that cuts the range in uneven pieces and runs the last one first.
@@ -102,36 +106,38 @@ void scrambled_for(int64_t begin, int64_t end, int64_t /*grain*/, const LoopBody
   }
 }
 
-std::vector<int8_t> random_weight(int bits, int64_t count) {
+std::vector<int8_t> random_weight(WeightType type, int64_t count) {
+  const int bits = bits_of(type);
   std::mt19937 random(static_cast<unsigned>(bits + count));
   std::vector<int8_t> q(count);
   for (auto& value : q) value = static_cast<int8_t>(static_cast<int8_t>(random()) >> (8 - bits));
   return q;
 }
 
-int64_t packed_bytes(int bits, int64_t n, int64_t k) {
-  return bits == 4 ? WeightLayout<4>::packed_bytes(n, k) : WeightLayout<8>::packed_bytes(n, k);
+int64_t packed_bytes(WeightType type, int64_t n, int64_t k) {
+  return with_weight(
+      type, [&](auto weight) { return WeightLayout<decltype(weight)>::packed_bytes(n, k); });
 }
 
-std::vector<uint8_t> packed(int bits, const int8_t* q, int64_t stride, int64_t n, int64_t k,
+std::vector<uint8_t> packed(WeightType type, const int8_t* q, int64_t stride, int64_t n, int64_t k,
                             const ParallelFor& parallel_for = serial_for) {
-  std::vector<uint8_t> bytes(packed_bytes(bits, n, k));
-  pack_weight(bits, q, stride, n, k, bytes.data(), parallel_for);
+  std::vector<uint8_t> bytes(packed_bytes(type, n, k));
+  pack_weight(type, q, stride, n, k, bytes.data(), parallel_for);
   return bytes;
 }
 
-class PackWeight : public testing::TestWithParam<std::tuple<int, int64_t, int64_t>> {};
+class PackWeight : public testing::TestWithParam<std::tuple<WeightType, int64_t, int64_t>> {};
 
 TEST_P(PackWeight, UnpackReturnsWhatWasPacked) {
-  const auto [bits, n, k] = GetParam();
+  const auto [type, n, k] = GetParam();
   const int64_t stride = k + 3;
-  const auto q = random_weight(bits, n * stride);
-  const auto bytes = packed(bits, q.data(), stride, n, k);
-  EXPECT_EQ(bytes, packed(bits, q.data(), stride, n, k, scrambled_for));
+  const auto q = random_weight(type, n * stride);
+  const auto bytes = packed(type, q.data(), stride, n, k);
+  EXPECT_EQ(bytes, packed(type, q.data(), stride, n, k, scrambled_for));
 
   for (const ParallelFor& parallel_for : {ParallelFor(serial_for), ParallelFor(scrambled_for)}) {
     std::vector<int8_t> back(n * k, 99);
-    unpack_weight(bits, bytes.data(), n, k, back.data(), parallel_for);
+    unpack_weight(type, bytes.data(), n, k, back.data(), parallel_for);
     for (int64_t i = 0; i < n; ++i) {
       for (int64_t j = 0; j < k; ++j) ASSERT_EQ(back[i * k + j], q[i * stride + j]);
     }
@@ -139,12 +145,12 @@ TEST_P(PackWeight, UnpackReturnsWhatWasPacked) {
 }
 
 TEST_P(PackWeight, PaddingHoldsZero) {
-  const auto [bits, n, k] = GetParam();
+  const auto [type, n, k] = GetParam();
   const int64_t n_pad = round_up(n, kPadN), k_pad = round_up(k, kPadK);
-  const auto q = random_weight(bits, n * k);
-  const auto bytes = packed(bits, q.data(), k, n, k);
+  const auto q = random_weight(type, n * k);
+  const auto bytes = packed(type, q.data(), k, n, k);
   std::vector<int8_t> whole(n_pad * k_pad);  // the padded sizes pack to the same bytes
-  unpack_weight(bits, bytes.data(), n_pad, k_pad, whole.data(), serial_for);
+  unpack_weight(type, bytes.data(), n_pad, k_pad, whole.data(), serial_for);
   for (int64_t i = 0; i < n_pad; ++i) {
     for (int64_t j = 0; j < k_pad; ++j) {
       ASSERT_EQ(whole[i * k_pad + j], i < n && j < k ? q[i * k + j] : 0);
@@ -153,18 +159,18 @@ TEST_P(PackWeight, PaddingHoldsZero) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, PackWeight,
-                         testing::Combine(testing::Values(4, 8),
+                         testing::Combine(testing::ValuesIn(kTypes),
                                           testing::Values<int64_t>(1, 63, 64, 130),
                                           testing::Values<int64_t>(1, 17, 64, 96, 321)));
 
 TEST(PackWeightSlice, SixtyFourColumnsStandAlone) {
-  for (const int bits : {4, 8}) {
+  for (const WeightType type : kTypes) {
     const int64_t n = 256, k = 100;
-    const auto q = random_weight(bits, n * k);
-    const auto whole = packed(bits, q.data(), k, n, k);
-    const int64_t slice_bytes = packed_bytes(bits, 64, k);
+    const auto q = random_weight(type, n * k);
+    const auto whole = packed(type, q.data(), k, n, k);
+    const int64_t slice_bytes = packed_bytes(type, 64, k);
     for (int64_t slice = 0; slice < n / 64; ++slice) {
-      const auto alone = packed(bits, q.data() + slice * 64 * k, k, 64, k);
+      const auto alone = packed(type, q.data() + slice * 64 * k, k, 64, k);
       const auto first = whole.begin() + slice * slice_bytes;
       EXPECT_EQ(alone, std::vector<uint8_t>(first, first + slice_bytes));
     }

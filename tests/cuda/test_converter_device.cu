@@ -44,12 +44,12 @@ void expect_device_equals_twin(Function function, const std::vector<uint32_t>& i
   }
 }
 
-template <typename Format, int kBits>
+template <typename Format, typename Weight>
 struct Convert {
   MIXED_GEMM_HOST_DEVICE void operator()(const uint32_t* in, uint32_t* out) const {
-    uint32_t pairs[2 * kStepsPerWord<kBits>];
-    convert_word<Format, kBits>(in[0], pairs);
-    for (int i = 0; i < 4; ++i) out[i] = i < 2 * kStepsPerWord<kBits> ? pairs[i] : 0;
+    uint32_t pairs[2 * kStepsPerWord<Weight>];
+    convert_word<Format, Weight>(in[0], pairs);
+    for (int i = 0; i < 4; ++i) out[i] = i < 2 * kStepsPerWord<Weight> ? pairs[i] : 0;
   }
 };
 
@@ -64,17 +64,17 @@ struct Arithmetic {
 };
 
 // Weights of one column of a pair, with and without zero points: in[1] are scales, in[2] zeros.
-template <typename Format, int kBits>
+template <typename Format, typename Weight>
 struct Fold {
   ZeroMode mode;
   MIXED_GEMM_HOST_DEVICE void operator()(const uint32_t* in, uint32_t* out) const {
-    ColumnPair<Format, kBits, ZeroPoints::kAny> zeros;
-    ColumnPair<Format, kBits, ZeroPoints::kNone> none;
+    ColumnPair<Format, Weight, ZeroPoints::kAny> zeros;
+    ColumnPair<Format, Weight, ZeroPoints::kNone> none;
     zeros.loaded[0] = none.loaded[0] = in[1], zeros.loaded[1] = in[2];
-    zeros.fold(ZeroFolding::of<FoldingConverter<Format, kBits>>(mode));
+    zeros.fold(ZeroFolding::of<FoldingConverter<Format, Weight>>(mode));
     uint32_t pairs[2], others[2];
     zeros.convert_step(in[0], 0, 0, pairs);
-    none.convert_step(in[0], kStepsPerWord<kBits> - 1, 1, others);
+    none.convert_step(in[0], kStepsPerWord<Weight> - 1, 1, others);
     out[0] = pairs[0], out[1] = pairs[1], out[2] = others[0], out[3] = others[1];
   }
 };
@@ -119,13 +119,17 @@ std::vector<uint32_t> random_numbers(int count) {
   return in;
 }
 
-TEST(DeviceConverter, Int4ToHalf) { expect_device_equals_twin(Convert<Half, 4>(), all_halves()); }
-TEST(DeviceConverter, Int8ToHalf) { expect_device_equals_twin(Convert<Half, 8>(), all_halves()); }
+TEST(DeviceConverter, Int4ToHalf) {
+  expect_device_equals_twin(Convert<Half, Int4>(), all_halves());
+}
+TEST(DeviceConverter, Int8ToHalf) {
+  expect_device_equals_twin(Convert<Half, Int8>(), all_halves());
+}
 TEST(DeviceConverter, Int4ToBFloat16) {
-  expect_device_equals_twin(Convert<BFloat16, 4>(), all_halves());
+  expect_device_equals_twin(Convert<BFloat16, Int4>(), all_halves());
 }
 TEST(DeviceConverter, Int8ToBFloat16) {
-  expect_device_equals_twin(Convert<BFloat16, 8>(), all_halves());
+  expect_device_equals_twin(Convert<BFloat16, Int8>(), all_halves());
 }
 
 // Operands near each other, so that sums round and cancel, as well as anywhere.
@@ -161,11 +165,11 @@ std::vector<uint32_t> words_and_columns(int count) {
 TEST(DeviceColumnPair, EveryConverterAndZeroMode) {
   for (const ZeroMode mode : {ZeroMode::kSub, ZeroMode::kAdd}) {
     const auto halves = words_and_columns<Half>(1 << 18);
-    expect_device_equals_twin(Fold<Half, 4>{mode}, halves);
-    expect_device_equals_twin(Fold<Half, 8>{mode}, halves);
+    expect_device_equals_twin(Fold<Half, Int4>{mode}, halves);
+    expect_device_equals_twin(Fold<Half, Int8>{mode}, halves);
     const auto bfloats = words_and_columns<BFloat16>(1 << 18);
-    expect_device_equals_twin(Fold<BFloat16, 4>{mode}, bfloats);
-    expect_device_equals_twin(Fold<BFloat16, 8>{mode}, bfloats);
+    expect_device_equals_twin(Fold<BFloat16, Int4>{mode}, bfloats);
+    expect_device_equals_twin(Fold<BFloat16, Int8>{mode}, bfloats);
   }
 }
 TEST(DeviceBitOps, PrmtAndLop3) {

@@ -3,6 +3,7 @@ faults."""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sass"))
 
 import check_sass
 
+ROOT = Path(__file__).resolve().parents[2]
 ARRIVE = "WARPGROUP.ARRIVE"
 MULTIPLY = "HGMMA.64x32x16.F32 R24, R68, gdesc[UR12], R24"
 LAST = f"{MULTIPLY}, gsb0"
@@ -50,7 +52,7 @@ def kernel(name: str, stack: int, arch: str = "sm_80", **found: int) -> check_sa
     ), **has, **found})  # fmt: skip
 
 
-LARGE = "void ns::mixed_gemm_kernel<ns::GemmConfig<cutlass::half_t, 4, (ns::ScaleMode)6, 5, ns::MultistageTiles>, (ns::SplitCode)0>(int)"  # noqa: E501
+LARGE = "void ns::mixed_gemm_kernel<ns::GemmConfig<cutlass::half_t, ns::Int4, (ns::ScaleMode)6, 5, ns::MultistageTiles>, (ns::SplitCode)0>(int)"  # noqa: E501
 SMALL = LARGE.replace("6, 5,", "6, 4,")
 
 
@@ -62,7 +64,7 @@ def test_only_spills_that_are_named_are_no_faults() -> None:
 
 
 def test_a_spill_in_a_mainloop_is_no_fault_where_that_is_named() -> None:
-    name = "void ns::skinny_gemm_kernel<ns::SkinnyGemmConfig<cutlass::half_t, 4, 1, 2>>(int)"
+    name = "void ns::skinny_gemm_kernel<ns::SkinnyGemmConfig<cutlass::half_t, ns::Int4, 1, 2>>(int)"
     assert not list(check_sass.faults_of(kernel(name, 8, "sm_120", LDL=1, STL=1)))
     assert "has LDL" in list(check_sass.faults_of(kernel(name, 8, "sm_90", LDL=1)))
 
@@ -70,6 +72,18 @@ def test_a_spill_in_a_mainloop_is_no_fault_where_that_is_named() -> None:
 def test_a_serialized_kernel_is_a_fault() -> None:
     name = "void ns::specialized_gemm_kernel<ns::WgmmaScaledConfig<ns::X, 1>>(int)"
     assert list(check_sass.faults_of(kernel(name, 0, "sm_90a", SERIAL=4))) == ["has SERIAL"]
+
+
+def test_every_weight_type_has_rules() -> None:
+    header = (ROOT / "csrc" / "core" / "weight_type.h").read_text(encoding="utf-8")
+    (names,) = re.findall(r"using WeightTypes = WeightList<([^>]*)>;", header)
+    weights = set(names.split(", "))
+    elements = {"half_t", "bfloat16_t"}
+    assert set(check_sass.CONVERTED) == {(w, e) for w in weights for e in elements}
+
+
+def test_a_kernel_without_its_converter_is_a_fault() -> None:
+    assert list(check_sass.faults_of(kernel(LARGE, 0, LOP3=0))) == ["no LOP3"]
 
 
 def test_every_named_spill_has_a_reason() -> None:

@@ -97,6 +97,13 @@ SCALED = r"\b(scaled_mm|plain_scaled)_kernel<"
 SKINNY_SCALED = r"\bscaled_skinny_kernel<"
 INTEGER = rf"{SCALED}.*signed char|\bconv_int8_kernel<"
 WGMMA = r"\bspecialized_gemm_kernel<.*\bWgmmaConfig<"
+# The instruction that a converter (dequant/) shows as, by weight type and element.
+CONVERTED = {
+    ("Int4", "half_t"): "LOP3",
+    ("Int8", "half_t"): "PRMT",
+    ("Int4", "bfloat16_t"): "LOP3",
+    ("Int8", "bfloat16_t"): "LOP3",
+}
 SCALED_WGMMA = r"\bspecialized_gemm_kernel<.*\bWgmmaScaledConfig"
 # Kernels of a set are compiled for the same architectures: fp8 from 8.9 on, wgmma for 9.0a, the
 # rest for all but those that run another one's code (cmake/CudaArchitectures.cmake).
@@ -106,7 +113,7 @@ SETS = (r"float_e4m3|\bscaled_reduce_kernel<float", r"\bspecialized_gemm_kernel<
 EMULATED = (r"sm_90|sm_100", rf"{SCALED}.*float_e4m3")
 SPILLS = (
     Spill(
-        kernel=r"skinny_gemm_kernel<SkinnyGemmConfig<half_t, 4, [12], 2>>",
+        kernel=r"skinny_gemm_kernel<SkinnyGemmConfig<half_t, Int4, [12], 2>>",
         arch="sm_120",
         most_bytes=8,
         in_mainloop=True,
@@ -114,7 +121,7 @@ SPILLS = (
         "sm_120 has not been run, and nothing is known of what the load from L1 takes",
     ),
     Spill(
-        kernel=r"mixed_gemm_kernel<GemmConfig<\w+, [48], \d, 5, MultistageTiles>, 0>",
+        kernel=r"mixed_gemm_kernel<GemmConfig<\w+, Int[48], \d, 5, MultistageTiles>, 0>",
         most_bytes=8,
         reason="128 x 256 with the code of stream-K takes all 255 registers (multistage/config.h), "
         "and keeps a value of the epilogue in memory, once a tile",
@@ -171,13 +178,9 @@ RULES = (
         of="sm_90a",
     ),
     *(
-        Rule(kernel=family + converted, needs=(instruction,), of=arch)
+        Rule(kernel=rf"{family}.*{element}, (?:\w+::)*{weight},", needs=(instruction,), of=arch)
         for family, arch in ((MULTISTAGE, ""), (WGMMA, "sm_90a"))
-        for converted, instruction in (
-            (r".*half_t, 8,", "PRMT"),
-            (r".*half_t, 4,", "LOP3"),
-            (r".*bfloat16_t, [48],", "LOP3"),
-        )
+        for (weight, element), instruction in CONVERTED.items()
     ),
 )
 

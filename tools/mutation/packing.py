@@ -70,11 +70,20 @@ EDITS = (
     Edit(
         "layout/checkpoint_layout.h",
         """
-    const uint32_t stored = real ? weight.stored(e.n, e.k) : static_cast<uint32_t>(Layout::kBias);
+    const uint32_t stored = real ? weight.stored(e.n, e.k) : static_cast<uint32_t>(Weight::kBias);
 """,
         """
     const int64_t n = e.n ^ (MUTATED(InterleavedColumn) && (e.n | 1) < weight.n ? 1 : 0);
-    const uint32_t stored = real ? weight.stored(n, e.k) : static_cast<uint32_t>(Layout::kBias);
+    const uint32_t stored = real ? weight.stored(n, e.k) : static_cast<uint32_t>(Weight::kBias);
+""",
+    ),
+    Edit(
+        "layout/code_places.h",
+        """
+    return code << (Weight::kBits * slot);
+""",
+        """
+    return code << (Weight::kBits * (MUTATED(CodePlaces) && Weight::kBits == 8 ? slot ^ 1 : slot));
 """,
     ),
     Edit(
@@ -96,8 +105,8 @@ EDITS = (
         const int value = e.n < n && e.k < k ? q[e.n * q_stride + e.k] : 0;
 """,
         """
-        const int at = MUTATED(SwappedNibbles) && kBits == 4 ? slot ^ 1
-                       : MUTATED(SwappedRows) && kBits == 8  ? slot ^ 2
+        const int at = MUTATED(SwappedNibbles) && Weight::kBits == 4 ? slot ^ 1
+                       : MUTATED(SwappedRows) && Weight::kBits == 8  ? slot ^ 2
                                                                         : slot;
         const auto e = Layout::element(word, at, k_pad);
         const int padding = MUTATED(PaddingNotZero) ? 1 : 0;
@@ -120,8 +129,8 @@ EDITS = (
     const int value = e.n < n && e.k < k ? q[e.n * k + e.k] : 0;
 """,
         """
-    const int at = MUTATED(SwappedNibbles) && kBits == 4 ? slot ^ 1
-                   : MUTATED(SwappedRows) && kBits == 8  ? slot ^ 2
+    const int at = MUTATED(SwappedNibbles) && Weight::kBits == 4 ? slot ^ 1
+                   : MUTATED(SwappedRows) && Weight::kBits == 8  ? slot ^ 2
                                                                     : slot;
     const auto e = Layout::element(word, at, k_pad);
     const int value = e.n < n && e.k < k ? q[e.n * k + e.k] : 0;

@@ -36,6 +36,15 @@ EDITS = (
 """,
     ),
     Edit(
+        "epilogue/finish_output.cuh",
+        """
+      : scale(column_values(p.channel_scale, 1.f, column, p.n)),
+""",
+        """
+      : scale(column_values(MUTATED(DroppedFactor) ? nullptr : p.channel_scale, 1.f, column, p.n)),
+""",
+    ),
+    Edit(
         "epilogue/store_tile.cuh",
         """
     if (n % kOctet == 0) {  // then every row starts on 16 bytes

@@ -16,19 +16,48 @@ EDITS = (
 """,
     ),
     Edit(
-        "dispatch/selection_key.h",
+        "dispatch/tuned_line.cpp",
         """
-  return std::tuple(m, n, k, element, bits, group_size, zero_mode, activation, a_stride,
-                    scale_stride, bias != nullptr, pre_scale != nullptr);
+    names.weight = "int" + names.weight;
 """,
         """
-  return std::tuple(m, n, k, element, bits, (MUTATED(KeyWithoutGroup) ? (0) : (group_size)),
-                    zero_mode, activation, a_stride, scale_stride, bias != nullptr,
-                    pre_scale != nullptr);
+    if (MUTATED(TunedWeight)) names.weight = names.weight == "4" ? "8" : "4";
+    names.weight = "int" + names.weight;
 """,
     ),
     Edit(
-        "dispatch/selection_key.h",
+        "grid/launcher_table.h",
+        """
+    if (weight == kWeight) return Kernels::template launchers<kElement, kWeight>(mode);
+""",
+        """
+    if (MUTATED(LauncherBeside) && mode > 0) --mode;
+    if (weight == kWeight) return Kernels::template launchers<kElement, kWeight>(mode);
+""",
+    ),
+    Edit(
+        "mainloop/scale_mode.h",
+        """
+                    : group % (kTileK / 2) == 0      ? kTileK / 2
+""",
+        """
+                    : group % (kTileK / 2) == 0 ? (MUTATED(ModeRows) ? kTileK : kTileK / 2)
+""",
+    ),
+    Edit(
+        "problem/gemm.h",
+        """
+  return std::tuple(m, n, k, element, weight, scale_type, group, zero_mode, activation, a_stride,
+                    scale_stride, bias != nullptr, pre_scale != nullptr);
+""",
+        """
+  return std::tuple(m, n, k, element, MUTATED(KeyWithoutWeight) ? WeightType::kInt4 : weight,
+                    scale_type, (MUTATED(KeyWithoutGroup) ? (0) : (group)), zero_mode, activation,
+                    a_stride, scale_stride, bias != nullptr, pre_scale != nullptr);
+""",
+    ),
+    Edit(
+        "problem/conv.h",
         """
   return std::tuple(images, in_c, in_h, in_w, out_c, out_h, out_w, kernel_h, kernel_w, stride_h,
                     stride_w, padding_h, padding_w, dilation_h, dilation_w);
@@ -43,7 +72,7 @@ EDITS = (
 """,
     ),
     Edit(
-        "dispatch/selection_key.h",
+        "problem/scaled_mm.h",
         """
   return std::tuple(m, n, k, operand, out, lda, ldb, scale_a_stride, scale_b_stride,
                     azp_adj != nullptr, azp != nullptr, bias != nullptr, block_k, block_n);
@@ -59,14 +88,14 @@ EDITS = (
         """
   e.a_stride = p.m == 1 ? 0 : p.a_stride;
   e.groups = static_cast<int>(num_groups(p));
-  e.group_size = e.groups <= 1 ? e.k : static_cast<int>(p.scheme.group_size);
+  e.group_size = e.groups <= 1 ? e.k : static_cast<int>(p.scheme.scales.group);
 """,
         """
   e.a_stride = p.m == 1 ? 0 : MUTATED(LeadingDimension) ? p.k : p.a_stride;
   e.groups = static_cast<int>(num_groups(p));
   e.group_size = e.groups <= 1 && !MUTATED(RowsOfPaddedK)
                      ? e.k
-                     : static_cast<int>(p.scheme.group_size);
+                     : static_cast<int>(p.scheme.scales.group);
 """,
     ),
 )

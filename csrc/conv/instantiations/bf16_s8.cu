@@ -1,5 +1,6 @@
 #include "conv/tables.cuh"
 
 namespace mixed_gemm {
-template const ConvLaunchers& conv_launchers<ElementType::kBFloat16, 8>(ScaleMode);
+template const ConvKernels::Launchers&
+ConvKernels::launchers<ElementType::kBFloat16, WeightType::kInt8>(int);
 }  // namespace mixed_gemm

@@ -43,7 +43,7 @@ class AwqSlice {
     slice.n = columns;
     slice.k = p_.k;
     slice.element = p_.element;
-    slice.scheme = {4, p_.group_size, ZeroMode::kSub};
+    slice.scheme = integer_scheme(WeightType::kInt4, p_.group_size, ZeroMode::kSub);
     slice.a = p_.a;
     slice.a_stride = p_.a_stride;
     slice.b_packed = reinterpret_cast<const uint8_t*>(packed_.data());
@@ -109,7 +109,7 @@ void gemm_awq_cpu(const AwqProblem& problem, const ParallelFor& parallel_for) {
   GemmProblem like;
   like.m = problem.m;
   like.element = problem.element;
-  like.scheme.bits = 4;
+  like.scheme.weight = WeightType::kInt4;
   if (choose_path(active_kernels(), like) == GemmPath::kFused) {
     // The scratch of one slice stays in L2 between the repacking and the product.
     const int64_t work = kNarrow * problem.k * (problem.m + 1);

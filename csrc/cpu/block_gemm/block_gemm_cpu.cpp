@@ -204,7 +204,7 @@ void block_gemm_cpu(const BlockGemmProblem& p, const ParallelFor& parallel_for) 
   output.m = p.m;
   output.n = p.n;
   output.element = p.element;
-  output.scheme.group_size = 1;
+  output.scheme.scales.group = 1;
   output.activation = p.activation;
   output.bias = p.bias;
   output.d = p.d;

@@ -29,7 +29,7 @@ class GroupTables {
   }
 
   void fill(GemmProblem& gemm) const {
-    gemm.scheme.group_size = groups_.size;
+    gemm.scheme.scales.group = groups_.size;
     gemm.scales = expanded_ ? scales_.data() : p_.scales;
     if (p_.offsets) gemm.zeros = expanded_ ? offsets_.data() : p_.offsets;
     gemm.scale_stride = expanded_ ? p_.shape.out_c : p_.scale_stride;
@@ -96,8 +96,8 @@ void conv_cpu(const ConvProblem& p, const ParallelFor& parallel_for) {
   gemm.n = s.out_c;
   gemm.k = conv_k(s.in_c, s.taps());
   gemm.element = p.element;
-  gemm.scheme.bits = p.bits;
-  gemm.scheme.zero_mode = p.offsets ? ZeroMode::kAdd : ZeroMode::kNone;
+  gemm.scheme.weight = p.weight;
+  gemm.scheme.scales.zeros = p.offsets ? ZeroMode::kAdd : ZeroMode::kNone;
   gemm.activation = p.activation;
   gemm.b_packed = p.weight_packed;
   gemm.bias = p.bias;
@@ -107,7 +107,7 @@ void conv_cpu(const ConvProblem& p, const ParallelFor& parallel_for) {
   if (in_place) {  // the packed bytes of a one-tap filter are those of its matrix
     gemm.k = s.in_c;
     gemm.a_stride = *stride;
-    gemm.scheme.group_size = p.block_size;
+    gemm.scheme.scales.group = p.block_size;
     gemm.scales = p.scales;
     gemm.zeros = p.offsets;
     gemm.scale_stride = p.scale_stride;

@@ -50,8 +50,8 @@ ActivationPanel::ActivationPanel(const CallShape& shape, int64_t row_begin, int6
       padded_rows_(full_blocks_ * block_rows_ +
                    (rest_ < rest_step_ ? padded(rest_) : rest_step_ + padded(rest_ - rest_step_))),
       words_(padded_rows_ * words_per_row()),
-      group_sums_(shape.p.scheme.zero_mode == ZeroMode::kNone ? 0
-                                                              : padded_rows_ * shape.groups_pad) {
+      group_sums_(
+          shape.p.scheme.scales.zeros == ZeroMode::kNone ? 0 : padded_rows_ * shape.groups_pad) {
   const GemmProblem& p = shape.p;
   AlignedBuffer pre_scale(p.pre_scale ? p.k : 0);
   if (p.pre_scale) {
@@ -66,7 +66,7 @@ ActivationPanel::ActivationPanel(const CallShape& shape, int64_t row_begin, int6
       fill_words(i / chunks, k, std::min(k + kChunk, k_pad), pre_scale_or_null);
     }
   });
-  if (p.scheme.zero_mode == ZeroMode::kNone) return;
+  if (p.scheme.scales.zeros == ZeroMode::kNone) return;
   parallel_for(0, num_blocks(), CallShape::grain(block_rows_ * k_pad),
                [&](int64_t begin, int64_t end) {
                  for (int64_t i = begin; i < end; ++i) fill_group_sums(i);

@@ -24,7 +24,7 @@ ActivationTiles::ActivationTiles(const CallShape& shape, int64_t row_begin, int6
       row_end_(row_end),
       k_pad_(shape.tiles * kTileK),
       words_(round_up(row_end - row_begin, kTileRows) * words_per_row()),
-      group_sums_(shape.p.scheme.zero_mode == ZeroMode::kNone
+      group_sums_(shape.p.scheme.scales.zeros == ZeroMode::kNone
                       ? 0
                       : round_up(row_end - row_begin, kTileRows) * shape.groups_pad) {
   const GemmProblem& p = shape.p;
@@ -42,7 +42,7 @@ ActivationTiles::ActivationTiles(const CallShape& shape, int64_t row_begin, int6
                    fill_rows(i / chunks, k, std::min(k + kChunk, k_pad_), pre_scale_or_null);
                  }
                });
-  if (p.scheme.zero_mode == ZeroMode::kNone) return;
+  if (p.scheme.scales.zeros == ZeroMode::kNone) return;
   parallel_for(0, num_blocks(), CallShape::grain(rows * k_pad_), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) fill_group_sums(i);
   });

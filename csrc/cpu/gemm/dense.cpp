@@ -89,7 +89,7 @@ class DensePass {
   Blocking blocking() const {
     const int64_t a_bytes =
         blocks_per_chunk_ * dense_.block_rows * shape_.tiles * kTileK * a_.block(0).parts * 2;
-    return tiles_ && a_bytes <= tiles_->narrow_bytes ? tiles_->narrow[shape_.bits_index()]
+    return tiles_ && a_bytes <= tiles_->narrow_bytes ? tiles_->narrow[shape_.weight()]
                                                      : dense_.blocking;
   }
   bool one_slab() const { return shape_.tiles <= slab_tiles_; }
@@ -124,8 +124,8 @@ class DensePass {
       float* to = slab_panel(scratch, panel - region.panel_begin);
       for (int u = 0; u < kUnitsPerPanel; ++u, to += shape_.kernels.lanes) {
         const int64_t unit = panel * kUnitsPerPanel + u;
-        dense_.fill[shape_.bits_index()](shape_.columns(unit), scratch.scales.at(unit), tile,
-                                         tile_end, to, panel_columns_);
+        dense_.fill[shape_.weight()](shape_.columns(unit), scratch.scales.at(unit), tile, tile_end,
+                                     to, panel_columns_);
       }
     }
   }

@@ -26,7 +26,7 @@ void gemm_fused(const CpuKernels& kernels, const GemmProblem& problem,
       const PackedColumns columns = shape.columns(unit);
       for (int64_t i = 0; i < a.num_blocks(); ++i) {
         const auto block = a.block(i);
-        shape.operands.fused[block.choice][shape.bits_index()](
+        shape.operands.fused[block.choice][shape.weight()](
             columns, unit_scales, block.from(0, shape.depth()), shape.tiles, sums);
         epilogue.finish(sums, lanes, block.first, block.real, unit * lanes, lanes);
       }

@@ -8,9 +8,10 @@ namespace mixed_gemm {
 namespace cpu {
 
 GemmPath choose_path(const CpuKernels& kernels, const GemmProblem& problem) {
-  const int bits = problem.scheme.bits == 8;
-  if (kernels.tiles && problem.m >= kernels.tiles->min_rows[bits]) return GemmPath::kTiles;
-  const int64_t fused = CallShape::operands_for(problem, kernels).max_fused_rows[bits];
+  const int weight = static_cast<int>(problem.scheme.weight);
+  const bool tiles = kernels.tiles && kernels.tiles->dense.decodes(problem.scheme.weight);
+  if (tiles && problem.m >= kernels.tiles->min_rows[weight]) return GemmPath::kTiles;
+  const int64_t fused = CallShape::operands_for(problem, kernels).max_fused_rows[weight];
   return problem.m <= fused ? GemmPath::kFused : GemmPath::kDense;
 }
 
@@ -25,8 +26,8 @@ void dequantize_with(const CpuKernels& kernels, const GemmProblem& problem, Elem
       scales.load(unit, unit + 1);
       const int64_t columns = std::min(lanes, problem.n - unit * lanes);
       for (int64_t tile = 0; tile < shape.tiles; ++tile) {
-        kernels.fp32.dense.fill[shape.bits_index()](shape.columns(unit), scales.at(unit), tile,
-                                                    tile + 1, panel, lanes);
+        kernels.fp32.dense.fill[shape.weight()](shape.columns(unit), scales.at(unit), tile,
+                                                tile + 1, panel, lanes);
         const int64_t k = tile * kTileK, count = std::min<int64_t>(kTileK, problem.k - k);
         for (int64_t c = 0; c < columns; ++c) {
           for (int64_t j = 0; j < count; ++j) row[j] = panel[j * lanes + c];
@@ -43,7 +44,7 @@ void dequantize_with(const CpuKernels& kernels, const GemmProblem& problem, Elem
 
 void gemm_cpu(const GemmProblem& problem, const ParallelFor& parallel_for) {
   if (problem.m == 0 || problem.n == 0) return;
-  const cpu::CpuKernels& kernels = cpu::active_kernels();
+  const cpu::CpuKernels& kernels = cpu::active_kernels(problem.scheme.weight);
   switch (cpu::choose_path(kernels, problem)) {
     case cpu::GemmPath::kFused:
       return cpu::gemm_fused(kernels, problem, parallel_for);
@@ -58,13 +59,15 @@ const char* cpu_path(const GemmProblem& problem) {
   static constexpr const char* kNames[] = {"the weight is decoded in vector registers",
                                            "the weight is dequantized to slabs in cache",
                                            "slabs of the weight are multiplied in tile registers"};
-  return kNames[static_cast<int>(cpu::choose_path(cpu::active_kernels(), problem))];
+  return kNames[static_cast<int>(
+      cpu::choose_path(cpu::active_kernels(problem.scheme.weight), problem))];
 }
 
 void dequantize_cpu(const GemmProblem& problem, ElementType out_element,
                     const ParallelFor& parallel_for) {
   if (problem.n == 0 || problem.k == 0) return;
-  cpu::dequantize_with(cpu::active_kernels(), problem, out_element, parallel_for);
+  cpu::dequantize_with(cpu::active_kernels(problem.scheme.weight), problem, out_element,
+                       parallel_for);
 }
 
 }  // namespace mixed_gemm

@@ -1,7 +1,6 @@
 #include "multistage/tables.cuh"
 
 namespace mixed_gemm {
-template const TileLaunchers& tile_launchers<ElementType::kBFloat16, 4, ScaleMode::kPerChannel>();
-template const TileLaunchers& tile_launchers<ElementType::kBFloat16, 4, ScaleMode::kCoarse>();
-template const TileLaunchers& tile_launchers<ElementType::kBFloat16, 4, ScaleMode::kCoarseZero>();
+template const MultistageKernels::Launchers& MultistageKernels::launchers_of_part<
+    ElementType::kBFloat16, WeightType::kInt4, /*kSeveralRows=*/false>(int);
 }  // namespace mixed_gemm

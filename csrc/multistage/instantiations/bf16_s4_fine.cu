@@ -1,8 +1,6 @@
 #include "multistage/tables.cuh"
 
 namespace mixed_gemm {
-template const TileLaunchers& tile_launchers<ElementType::kBFloat16, 4, ScaleMode::kHalf>();
-template const TileLaunchers& tile_launchers<ElementType::kBFloat16, 4, ScaleMode::kHalfZero>();
-template const TileLaunchers& tile_launchers<ElementType::kBFloat16, 4, ScaleMode::kFine>();
-template const TileLaunchers& tile_launchers<ElementType::kBFloat16, 4, ScaleMode::kFineZero>();
+template const MultistageKernels::Launchers& MultistageKernels::launchers_of_part<
+    ElementType::kBFloat16, WeightType::kInt4, /*kSeveralRows=*/true>(int);
 }  // namespace mixed_gemm

@@ -1,7 +1,6 @@
 #include "multistage/tables.cuh"
 
 namespace mixed_gemm {
-template const TileLaunchers& tile_launchers<ElementType::kFloat16, 8, ScaleMode::kPerChannel>();
-template const TileLaunchers& tile_launchers<ElementType::kFloat16, 8, ScaleMode::kCoarse>();
-template const TileLaunchers& tile_launchers<ElementType::kFloat16, 8, ScaleMode::kCoarseZero>();
+template const MultistageKernels::Launchers& MultistageKernels::launchers_of_part<
+    ElementType::kFloat16, WeightType::kInt8, /*kSeveralRows=*/false>(int);
 }  // namespace mixed_gemm

@@ -1,8 +1,6 @@
 #include "multistage/tables.cuh"
 
 namespace mixed_gemm {
-template const TileLaunchers& tile_launchers<ElementType::kFloat16, 8, ScaleMode::kHalf>();
-template const TileLaunchers& tile_launchers<ElementType::kFloat16, 8, ScaleMode::kHalfZero>();
-template const TileLaunchers& tile_launchers<ElementType::kFloat16, 8, ScaleMode::kFine>();
-template const TileLaunchers& tile_launchers<ElementType::kFloat16, 8, ScaleMode::kFineZero>();
+template const MultistageKernels::Launchers& MultistageKernels::launchers_of_part<
+    ElementType::kFloat16, WeightType::kInt8, /*kSeveralRows=*/true>(int);
 }  // namespace mixed_gemm

@@ -17,7 +17,7 @@ constexpr const char* kPermHint = "torch.argsort(g_idx, stable=True).to(torch.in
 
 std::optional<Refusal> refuse_extents(int64_t m, const Given& given, int64_t group_size) {
   if (given[K] == 0) return value_fault({"qweight", "have rows", "K=0"});
-  const auto reasons = why_not_problem(m, given[N], given[K], 4, group_size);
+  const auto reasons = why_not_problem(m, given[N], given[K], group_size);
   if (reasons.empty()) return {};
   return Refusal{ErrorKind::kValue, reasons.front()};
 }

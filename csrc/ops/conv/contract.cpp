@@ -2,6 +2,7 @@
 
 #include "layout/conv_layout.h"
 #include "ops/host_values.h"
+#include "problem/integer_bits.h"
 
 namespace mixed_gemm::conv {
 namespace {
@@ -67,7 +68,9 @@ ConvShape shape_of(const Given& given) {
 }
 
 std::optional<Refusal> refuse_conv(Given& given) {
-  return refusal_of(why_not_conv(shape_of(given), given[Bits], given[BlockSize]));
+  const std::string wrong_bits = why_not_bits(given[Bits]);
+  return refusal_of(wrong_bits.empty() ? why_not_conv(shape_of(given), given[BlockSize])
+                                       : wrong_bits);
 }
 
 std::optional<Refusal> refuse_packed(Given& given) {
@@ -209,7 +212,8 @@ std::optional<Refusal> refuse_filter(Given& given) {
   filter.in_h = filter.kernel_h = q.sizes[2];
   filter.in_w = filter.kernel_w = q.sizes[3];
   filter.out_h = filter.out_w = 1;
-  return refusal_of(why_not_conv(filter, given[Bits], -1));
+  const std::string wrong_bits = why_not_bits(given[Bits]);
+  return refusal_of(wrong_bits.empty() ? why_not_conv(filter, -1) : wrong_bits);
 }
 
 // A filter [Co, Ci, Kh, Kw] as a packed weight (layout/conv_layout.h); scales and offsets are
@@ -262,7 +266,7 @@ ConvProblem problem_of(Call& call) {
   ConvProblem p;
   p.shape = shape_of(call.given());
   p.element = call.element(kInput);
-  p.bits = static_cast<int>(call[Bits]);
+  p.weight = *integer_weight(call[Bits]);
   p.block_size = call[BlockSize];
   p.activation = static_cast<Activation>(call.number(kActivation));
   p.scale_stride = call.matrices(kScales, kOffsets);

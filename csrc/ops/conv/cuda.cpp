@@ -91,7 +91,8 @@ Tensor dense_filter(const CudaCall& cuda, const ConvProblem& p, ScalarType type)
   const int64_t channels = channels_per_tap(p.shape.in_c), k = conv_k(p.shape.in_c, p.shape.taps());
   Tensor filter = cuda.empty({p.shape.out_c, p.shape.kernel_h, p.shape.kernel_w, channels}, type);
   DequantizeArgs args;
-  args.scheme = {p.bits, p.block_size, p.offsets == nullptr ? ZeroMode::kNone : ZeroMode::kAdd};
+  args.scheme = integer_scheme(p.weight, p.block_size,
+                               p.offsets == nullptr ? ZeroMode::kNone : ZeroMode::kAdd);
   args.n = p.shape.out_c;
   args.k = k;
   args.b_packed = p.weight_packed;

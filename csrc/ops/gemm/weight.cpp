@@ -1,17 +1,20 @@
 #include "ops/gemm/weight.h"
 
 #include "problem/extents.h"
+#include "problem/integer_bits.h"
 
 namespace mixed_gemm::gemm {
 
 using namespace contract;
 
 std::optional<Refusal> refuse_product(int64_t m, const Given& given, int64_t group_size) {
-  const int64_t n = given[N], k = given[K], bits = given[Bits];
-  auto reasons = why_not_problem(m, n, k, bits, -1);  // whatever the groups
+  const std::string wrong_bits = why_not_bits(given[Bits]);
+  if (!wrong_bits.empty()) return Refusal{ErrorKind::kValue, wrong_bits};
+  const int64_t n = given[N], k = given[K];
+  auto reasons = why_not_problem(m, n, k, -1);  // whatever the groups
   if (!reasons.empty()) return Refusal{ErrorKind::kValue, reasons.front()};
   if (group_size == -1) return {};
-  reasons = why_not_problem(m, n, k, bits, group_size);
+  reasons = why_not_problem(m, n, k, group_size);
   if (reasons.empty()) return {};
   return Refusal{ErrorKind::kValue, joined(reasons.front(), ". Hint: group_size=",
                                            nearest_group_size(k, group_size), " is accepted")};
@@ -21,10 +24,10 @@ GemmProblem weight_of(Call& call, const WeightPlaces& at) {
   GemmProblem p;
   p.n = call[N], p.k = call[K];
   p.element = call.element(at.scales);
-  p.scheme.bits = static_cast<int>(call[Bits]);
-  p.scheme.group_size = call[GroupSize] == -1 ? std::max<int64_t>(p.k, 1) : call[GroupSize];
-  p.scheme.zero_mode =
-      call.has(at.zeros) ? static_cast<ZeroMode>(call.number(at.zero_mode)) : ZeroMode::kNone;
+  const int64_t group_size = call[GroupSize] == -1 ? std::max<int64_t>(p.k, 1) : call[GroupSize];
+  p.scheme = integer_scheme(
+      *integer_weight(call[Bits]), group_size,
+      call.has(at.zeros) ? static_cast<ZeroMode>(call.number(at.zero_mode)) : ZeroMode::kNone);
   p.b_packed = static_cast<const uint8_t*>(call.aligned(at.packed, 16));
   p.scale_stride = call.matrices(at.scales, at.zeros);
   p.scales = call.data(at.scales);

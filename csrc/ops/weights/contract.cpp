@@ -59,13 +59,13 @@ Packing packing(Call& call) {
   if (call.number(kCheck) != 0 || call.view(kIntegers).device == kCpuDevice) {
     check_range(call.op(), "q", call.tensor(kIntegers), bits);
   }
-  return {static_cast<int>(bits), call[N], call[K],
+  return {*integer_weight(bits), call[N], call[K],
           const_cast<int8_t*>(static_cast<const int8_t*>(q)), static_cast<uint8_t*>(call.make(0))};
 }
 
 Packing unpacking(Call& call) {
   const void* packed = call.aligned(kPacked, 16);
-  return {static_cast<int>(call[Bits]), call[N], call[K], static_cast<int8_t*>(call.make(0)),
+  return {*integer_weight(call[Bits]), call[N], call[K], static_cast<int8_t*>(call.make(0)),
           const_cast<uint8_t*>(static_cast<const uint8_t*>(packed))};
 }
 

@@ -9,7 +9,7 @@ namespace mixed_gemm::weights {
 
 // Integers [n, k] and their packed form, of which one is read and the other is written.
 struct Packing {
-  int bits;
+  WeightType weight;
   int64_t n, k;
   int8_t* q;
   uint8_t* packed;

@@ -8,12 +8,12 @@ namespace {
 
 void pack_cpu(Call& call) {
   const Packing x = packing(call);
-  pack_weight(x.bits, x.q, x.k, x.n, x.k, x.packed, torch_parallel);
+  pack_weight(x.weight, x.q, x.k, x.n, x.k, x.packed, torch_parallel);
 }
 
 void unpack_cpu(Call& call) {
   const Packing x = unpacking(call);
-  unpack_weight(x.bits, x.packed, x.n, x.k, x.q, torch_parallel);
+  unpack_weight(x.weight, x.packed, x.n, x.k, x.q, torch_parallel);
 }
 
 void to_dense_cpu(Call& call) {

@@ -10,7 +10,7 @@ namespace {
 void run_packing(const CudaCall& cuda, const Packing& x, int (*launch)(const PackArgs&),
                  const char* doing) {
   PackArgs args;
-  args.bits = x.bits;
+  args.weight = x.weight;
   args.n = x.n;
   args.k = x.k;
   args.q = x.q;

@@ -1,7 +1,6 @@
 #include "wgmma/tables.cuh"
 
 namespace mixed_gemm {
-template const WgmmaLaunchers& wgmma_launchers<ElementType::kBFloat16, 4, WgmmaMode::kPerChannel>();
-template const WgmmaLaunchers& wgmma_launchers<ElementType::kBFloat16, 4, WgmmaMode::kScaled>();
-template const WgmmaLaunchers& wgmma_launchers<ElementType::kBFloat16, 4, WgmmaMode::kScaledZero>();
+template const WgmmaKernels::Launchers&
+WgmmaKernels::launchers<ElementType::kBFloat16, WeightType::kInt4>(int);
 }  // namespace mixed_gemm

@@ -1,7 +1,6 @@
 #include "wgmma/tables.cuh"
 
 namespace mixed_gemm {
-template const WgmmaLaunchers& wgmma_launchers<ElementType::kFloat16, 8, WgmmaMode::kPerChannel>();
-template const WgmmaLaunchers& wgmma_launchers<ElementType::kFloat16, 8, WgmmaMode::kScaled>();
-template const WgmmaLaunchers& wgmma_launchers<ElementType::kFloat16, 8, WgmmaMode::kScaledZero>();
+template const WgmmaKernels::Launchers&
+WgmmaKernels::launchers<ElementType::kFloat16, WeightType::kInt8>(int);
 }  // namespace mixed_gemm

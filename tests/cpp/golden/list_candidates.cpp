@@ -89,6 +89,8 @@ std::string candidates(const Problem& problem, const DeviceInfo& device) {
   return all.empty() ? why_none(problem, device) : all;
 }
 
+// The first weight types; problems of others would stand behind those that are here.
+constexpr WeightType kIntegers[] = {WeightType::kInt4, WeightType::kInt8};
 constexpr ElementType kElements[] = {ElementType::kFloat16, ElementType::kFloat16,
                                      ElementType::kBFloat16, ElementType::kFloat32};
 std::string element_name(ElementType e) { return kElementTypeNames[static_cast<int>(e)]; }
@@ -101,12 +103,13 @@ Entry gemm(Draw& draw) {
   p.k = draw.below(8) == 0 ? draw.extent(18) : 64 * draw.extent(10);
   p.element = draw.of(kElements);
   const int64_t group = draw.of(kGroups);
-  p.scheme = {static_cast<int>(4 + 4 * draw.below(2)), group == -1 || group > p.k ? p.k : group,
-              static_cast<ZeroMode>(draw.below(std::size(kZeroModeNames)))};
+  p.scheme.weight = draw.of(kIntegers);
+  p.scheme.scales.group = group == -1 || group > p.k ? p.k : group;
+  p.scheme.scales.zeros = static_cast<ZeroMode>(draw.below(std::size(kZeroModeNames)));
   p.scale_stride = p.n;
   return {joined({"gemm", text(p.m), text(p.n), text(p.k), element_name(p.element),
-                  "w" + text(p.scheme.bits), "g" + text(p.scheme.group_size),
-                  kZeroModeNames[static_cast<int>(p.scheme.zero_mode)]}),
+                  "w" + text(bits_of(p.scheme.weight)), "g" + text(p.scheme.scales.group),
+                  kZeroModeNames[static_cast<int>(p.scheme.scales.zeros)]}),
           [p](const DeviceInfo& device) { return candidates(p, device); }};
 }
 
@@ -164,17 +167,18 @@ Entry conv(Draw& draw) {
   ConvProblem p;
   p.shape = conv_shape(draw);
   p.element = draw.of(kElements);
-  p.bits = static_cast<int>(4 + 4 * draw.below(2));
+  p.weight = draw.of(kIntegers);
   const int64_t size = draw.of(kBlocks);
   p.block_size = size == -1 || size > p.shape.in_c ? p.shape.in_c : size;
   p.activation = static_cast<Activation>(draw.below(std::size(kActivationNames)));
   p.offsets = draw.below(2) == 0 ? nullptr : &kOneByte;
   p.bias = draw.below(2) == 0 ? nullptr : &kOneByte;
   p.scale_stride = p.shape.out_c;
-  return {joined({"qconv2d", shape_text(p.shape), element_name(p.element), "w" + text(p.bits),
-                  "b" + text(p.block_size), p.offsets ? "offsets" : "-", p.bias ? "bias" : "-",
-                  kActivationNames[static_cast<int>(p.activation)]}),
-          [p](const DeviceInfo& device) { return candidates(p, device); }};
+  return {
+      joined({"qconv2d", shape_text(p.shape), element_name(p.element),
+              "w" + text(bits_of(p.weight)), "b" + text(p.block_size), p.offsets ? "offsets" : "-",
+              p.bias ? "bias" : "-", kActivationNames[static_cast<int>(p.activation)]}),
+      [p](const DeviceInfo& device) { return candidates(p, device); }};
 }
 
 Entry conv_int8(Draw& draw) {

@@ -20,7 +20,8 @@ from mixed_gemm.ops import problem
 
 
 def test_vocabulary_equals_the_one_of_the_library(repository: Path) -> None:
-    core = (repository / "csrc/core/quant_scheme.h").read_text()
+    headers = ("csrc/core/quant_scheme.h", "csrc/core/scale_form.h")
+    core = "".join((repository / header).read_text() for header in headers)
     layout = (repository / "csrc/layout/weight_layout.h").read_text()
 
     def names(constant: str) -> tuple[str, ...]:

@@ -1,0 +1,107 @@
+// THE list of weight types: what a code of each one is. With a row here, the places of a code in a
+// word (layout/code_places.h) and a converter (dequant/weight_converter.h), kernels can be compiled
+// for it.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <tuple>
+
+namespace mixed_gemm {
+
+enum class WeightType : int { kInt4, kInt8 };
+
+// Signed integers q, stored as q + kBias. kBias is the code of 0, which padding holds, in every
+// weight type.
+template <WeightType kCodeType, int kCodeBits>
+struct IntegerCodes {
+  static constexpr WeightType kType = kCodeType;
+  static constexpr int kBits = kCodeBits;
+  static constexpr int kBias = 1 << (kCodeBits - 1);
+  static constexpr bool kIsInteger = true;
+
+  // The number that a code stands for, by definition: kernels for any machine and tests take it.
+  static constexpr float value(uint32_t code) {
+    return static_cast<float>(static_cast<int>(code) - kBias);
+  }
+};
+
+struct Int4 : IntegerCodes<WeightType::kInt4, 4> {
+  static constexpr const char* kName = "int4";
+};
+struct Int8 : IntegerCodes<WeightType::kInt8, 8> {
+  static constexpr const char* kName = "int8";
+};
+
+template <typename... Weights>
+struct WeightList {};
+using WeightTypes = WeightList<Int4, Int8>;  // in the order of the enumerators
+
+// A row of the list at run time.
+struct WeightInfo {
+  const char* name;
+  int bits, bias;
+  bool is_integer;
+};
+
+namespace weight_list {
+
+template <typename... Weights>
+constexpr int count(WeightList<Weights...>) {
+  return sizeof...(Weights);
+}
+
+template <typename... Weights>
+constexpr bool in_order(WeightList<Weights...>) {
+  int at = 0;
+  return ((static_cast<int>(Weights::kType) == at++) && ...);
+}
+
+struct Infos {
+  WeightInfo rows[count(WeightTypes())];
+};
+template <typename Weight>
+constexpr WeightInfo info() {
+  return {Weight::kName, Weight::kBits, Weight::kBias, Weight::kIsInteger};
+}
+template <typename... Weights>
+constexpr Infos infos(WeightList<Weights...>) {
+  return {{info<Weights>()...}};
+}
+
+template <typename... Weights>
+std::tuple<Weights...> rows(WeightList<Weights...>);
+using Rows = decltype(rows(WeightTypes()));
+
+}  // namespace weight_list
+
+constexpr int kNumWeights = weight_list::count(WeightTypes());
+static_assert(weight_list::in_order(WeightTypes()), "tables are indexed by the enumerators");
+
+// The struct of an enumerator.
+template <WeightType kType>
+using WeightOf = std::tuple_element_t<static_cast<int>(kType), weight_list::Rows>;
+
+constexpr WeightInfo weight_info(WeightType type) {
+  return weight_list::infos(WeightTypes()).rows[static_cast<int>(type)];
+}
+constexpr int bits_of(WeightType type) { return weight_info(type).bits; }
+
+// The integers of a width; none where no such weight is stored.
+constexpr std::optional<WeightType> integer_weight(int64_t bits) {
+  for (int i = 0; i < kNumWeights; ++i) {
+    const WeightInfo info = weight_info(static_cast<WeightType>(i));
+    if (info.is_integer && info.bits == bits) return static_cast<WeightType>(i);
+  }
+  return std::nullopt;
+}
+
+// Calls `use` with the struct of a type.
+template <typename Use, int kFrom = 0>
+auto with_weight(WeightType type, const Use& use) {
+  if constexpr (kFrom + 1 < kNumWeights) {
+    if (static_cast<int>(type) != kFrom) return with_weight<Use, kFrom + 1>(type, use);
+  }
+  return use(WeightOf<static_cast<WeightType>(kFrom)>());
+}
+
+}  // namespace mixed_gemm
