@@ -1,4 +1,4 @@
-// What both convolutions read off a call: the geometry, and the images that come out.
+// The geometry of a convolution as a call says it, and the images that come out.
 #pragma once
 #include "ops/call.h"
 #include "problem/conv.h"
