@@ -113,7 +113,7 @@ Answer check_shape(const Rule& r, const View& v, const Given& given) {
   }
   if (fits || (r.one && v.dims <= 1 && v.elements() == 1)) return {};
   std::string because;
-  for (int i = 0; i < r.becauses; ++i) {
+  for (int i = 0; i < r.because_count; ++i) {
     const int symbol = static_cast<int>(r.because[i]);
     because += joined(i > 0 ? ", " : "", kSymbolNames[symbol], "=", given.symbols[symbol]);
   }
