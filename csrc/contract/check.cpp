@@ -11,8 +11,7 @@ using Answer = std::optional<Refusal>;
 
 std::string sizes_of(const View& v) { return sizes_text(v.sizes, v.dims); }
 
-// ---- what comes before the rules
-// -----------------------------------------------------------------
+// ---- what comes before the rules ----------------------------------------------------------------
 
 bool on_one_device(const View& a, const View& b) {
   return a.device == b.device && (a.device != kCudaDevice || a.index == b.index);
@@ -68,8 +67,7 @@ Answer check_places(const Contract& contract, const Given& given) {
   return {};
 }
 
-// ---- rules
-// ---------------------------------------------------------------------------------------
+// ---- rules --------------------------------------------------------------------------------------
 
 Answer wrong_dtype(const Rule& r, const View& v, const std::string& expected) {
   return type_fault({r.argument, "be " + expected, v.dtype_name(), "", r.hint});
@@ -115,7 +113,7 @@ Answer check_shape(const Rule& r, const View& v, const Given& given) {
   }
   if (fits || (r.one && v.dims <= 1 && v.elements() == 1)) return {};
   std::string because;
-  for (int i = 0; i < r.becauses; ++i) {
+  for (int i = 0; i < r.because_count; ++i) {
     const int symbol = static_cast<int>(r.because[i]);
     because += joined(i > 0 ? ", " : "", kSymbolNames[symbol], "=", given.symbols[symbol]);
   }

@@ -1,4 +1,4 @@
-// What an op takes and gives, as data: its arguments, the rules that a call must keep, its results.
+// The contract of an op, as data: its arguments, the rules that a call must keep, its results.
 // The schema, the checks of the kernels and the fake kernels are made from it.
 #pragma once
 #include <array>

@@ -45,7 +45,7 @@ struct Rule {
   int dim = 0, dims = 0, times = 1;
   Size sizes[kMostDims]{};
   Symbol because[3]{};
-  int becauses = 0;
+  int because_count = 0;
   bool transposable = false, one = false;
   const char* const* names = nullptr;
   int first = 0, count = 0;
@@ -84,7 +84,7 @@ struct Rule {
   // The refusal says what these are.
   constexpr Rule because_of(std::initializer_list<Symbol> symbols) const {
     Rule copy = *this;
-    for (const Symbol s : symbols) copy.because[copy.becauses++] = s;
+    for (const Symbol s : symbols) copy.because[copy.because_count++] = s;
     return copy;
   }
 };

@@ -77,7 +77,7 @@ std::string json_text(const Contract& contract) {
   const auto use = [&](const Size& size) { size.mark(is_used); };
   for (const Rule& r : contract.rules) {
     for (const Size& size : r.sizes) use(size);
-    for (int i = 0; i < r.becauses; ++i) use(r.because[i]);
+    for (int i = 0; i < r.because_count; ++i) use(r.because[i]);
   }
   for (const Result& r : contract.results) {
     results.add(result_json(r));

@@ -45,7 +45,7 @@ std::string gated() {
   return lines;
 }
 
-// What Python wrote of a call, in the order of the arguments: words, a line each (the dtype of a
+// A call as Python wrote it, in the order of the arguments: words, a line each (the dtype of a
 // tensor, or nothing where there is none; a dtype; a text; a float in hexadecimals), and numbers
 // (of a tensor its device, index, dims, sizes and strides; an int; the count and the items of a
 // list, of which an optional one that is not given has -1).

@@ -85,7 +85,4 @@ void boxed(StableIValue* stack, uint64_t arguments, uint64_t results) {
   run_boxed(kContract, kRun, stack, arguments, results);
 }
 
-// What the rules may know of a tensor.
-void look_at(AtenTensorHandle tensor, contract::View& view);
-
 }  // namespace mixed_gemm

@@ -73,7 +73,7 @@ inline Tensor empty_on(int32_t device, int32_t index, const std::vector<int64_t>
   set_contiguous_strides(sizes.data(), dims, strides.data());
   return empty_strided_on(device, index, sizes.data(), strides.data(), dims, dtype);
 }
-// Of the dtype and on the device of `like`.
+// Has the dtype and the device of `like`.
 inline Tensor empty_on(const Tensor& like, const std::vector<int64_t>& sizes) {
   int32_t code = 0, device = 0, index = 0;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &code));

@@ -85,8 +85,7 @@ constexpr RuleList<8> weight_rules() {
            require(Weight<kFirst>::refuse_groups)}};
 }
 
-// ---- awq_gemm: its arguments are those of the Triton op it replaces
-// ------------------------------
+// ---- awq_gemm: its arguments are those of the Triton op it replaces -----------------------------
 
 constexpr int kSplit = 4;
 constexpr int64_t kMaxSplit = 32;
@@ -123,8 +122,7 @@ constexpr Argument kDequantizeArguments[] = {tensor("qweight"), tensor("scales")
 constexpr auto kDequantizeRules = placed(kDequantizeArguments, weight_rules<0>().items);
 constexpr auto kDequantizeResults = given_by(kDequantizeArguments, {matrix("scales", K, N)});
 
-// ---- repacking
-// -----------------------------------------------------------------------------------
+// ---- repacking ----------------------------------------------------------------------------------
 
 enum : int { kQweight, kPerm, kBits };
 

@@ -2,6 +2,7 @@
 #include "contract/check.h"
 #include "ops/contracts.h"
 #include "ops/cuda_call.h"
+#include "ops/views.h"
 #include "ranks/sum_over_ranks.h"
 
 namespace mixed_gemm::ranks {

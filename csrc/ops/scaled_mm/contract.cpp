@@ -89,8 +89,7 @@ std::optional<Refusal> refuse_blocks(Given& given) {
   return refuse_block_scales(given, block);
 }
 
-// ---- tables
-// --------------------------------------------------------------------------------------
+// ---- tables -------------------------------------------------------------------------------------
 
 constexpr Rule kOperands[] = {require(refuse_operand), rows("a"),
                               same_dtype("b", "a"),    column_major("b", "a"),
@@ -182,8 +181,7 @@ constexpr auto kDynamicRules = placed(
     together(kDynamicOperands, scale_of_columns("").items, kAzpAdj, bias_like("a").items).items);
 constexpr auto kDynamicResults = given_by(kDynamicArguments, {leading("a", N)});
 
-// ---- problems
-// ------------------------------------------------------------------------------------
+// ---- problems -----------------------------------------------------------------------------------
 
 const float* scale(Call& call, int at, int64_t& stride) {
   stride = call.view(at).elements() == 1 ? 0 : 1;

@@ -39,6 +39,16 @@ def test_the_arguments_are_those_of_the_schema() -> None:
         assert list(contract.arguments) == [x.name for x in schema.arguments], name
 
 
+def test_a_call_has_room_for_every_argument() -> None:
+    """As many of each kind as csrc/ops/call.h and csrc/contract/given.h keep."""
+    for name, contract in contracts().items():
+        kinds = [kind.removesuffix("?") for kind in contract.arguments.values()]
+        assert kinds.count("str") <= 3, name
+        assert kinds.count("int[2]") <= 4, name
+        assert len(kinds) <= 16, name
+        assert len(contract.results) <= 3, name
+
+
 def test_a_size_that_depends_on_data_is_left_to_the_run() -> None:
     with FakeTensorMode(shape_env=ShapeEnv()) as mode:
         mask = mode.from_tensor(torch.ones(3, dtype=torch.bool))
