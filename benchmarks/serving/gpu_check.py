@@ -31,7 +31,7 @@ from .models import WIDER, random_folder, write
 from .rows import GPU_ROWS, Row
 
 KEYS = ("row", "dtype", "place", "mode")
-EAGER_AT_ONCE, PROCESSES, READERS, THREADS = 4, 10, 8, 2
+EAGER_AT_ONCE, PROCESSES, READERS, THREADS = 4, 12, 8, 2
 
 
 # --- models --------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 import serving_gpu
 
-from benchmarks.serving.gpu.ratios import ratios
+from benchmarks.serving.gpu.ratios import rounded
 from mixed_gemm.integrations.vllm.measured import MEASURED, Measured
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "vllm_engine_h100.json"
@@ -100,11 +100,7 @@ def test_what_vllms_own_do_not_run_is_told() -> None:
 
 def differences(table: tuple[Measured, ...], found: dict[str, Any]) -> list[str]:
     """Rows of the H100 that the step in bfloat16 on one GPU does not say, to two places."""
-    lines = [x for x in found["step"]["rows"] if x["dtype"] == "bfloat16"]
-    wanted = {
-        scheme: {batch: round(x, 2) for batch, x in of.items()}
-        for scheme, of in ratios(lines).items()
-    }
+    wanted = rounded(found)
     named = {row.scheme: dict(row.ratios) for row in table if row.gpu == "H100"}
     return [
         f"{scheme}: measured.py has {named.get(scheme)}, the results {wanted.get(scheme)}"

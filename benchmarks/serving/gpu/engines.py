@@ -13,6 +13,14 @@ from ..installed import ROOT, write_metadata
 PLACES = ("off", "first")  # vLLM's own kernels alone; ours before them
 MODES = ("eager", "graphs")
 ATTENTION = "FLASH_ATTN"
+# Ranks sum without NVLink multicast: where one host is shared, a program that uses it and dies can
+# leave the GPUs of all in disorder.
+WITHOUT_MULTICAST = {
+    "NCCL_NVLS_ENABLE": "0",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+    "NVSHMEM_DISABLE_NVLS": "1",
+    "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
+}
 # A machine without network: nothing is asked of it, and ranks meet on the machine itself.
 ENVIRONMENT = {
     **{k: v for k, v in ON_CPU.items() if k != "VLLM_CPU_KVCACHE_SPACE"},
@@ -20,6 +28,7 @@ ENVIRONMENT = {
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
     "TRANSFORMERS_VERBOSITY": "error",
     "PYTHONUNBUFFERED": "1",
+    **WITHOUT_MULTICAST,
 }
 
 

@@ -159,6 +159,7 @@ def test_an_engine_with_graphs_has_a_process_of_its_own(tmp_path: Path) -> None:
         (place,) = {x["place"] for x in job.points}
         assert job.environment["MIXED_GEMM_VLLM"] == place
         assert str(tmp_path / "installed") in job.environment["PYTHONPATH"]
+        assert job.environment.items() >= engines.WITHOUT_MULTICAST.items()
 
 
 class Method:
