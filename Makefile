@@ -15,6 +15,9 @@
 #   make wheel     dist/: the sdist, and one wheel of it for x86-64, every Python, every torch and its
 #                  CPUs and GPUs (tools/make_wheel.py); needs nvcc
 #   make gpu-test  the tests that need a CUDA device
+#   make gpu-test-vllm  vLLM's engine on a GPU with our kernels beside its own: log-probabilities
+#                  against float32; SERVING_ARGS="--rows AWQ --modes eager" for some. CARRIED_VLLM
+#                  names the folder of `tools/carry_vllm.py prepare`, else PYTHON has vLLM
 #   make bench     python -m benchmarks gemm; BENCH_ARGS="scaled_mm --out FILE" for another op
 #   make format    rewrite the sources as `make lint` wants them
 #
@@ -30,6 +33,8 @@ DEMO ?= examples/semantic_search.py
 WHEEL ?= $(lastword $(sort $(wildcard dist/mixed_gemm-*.whl mixed_gemm-*.whl)))
 BENCH_ARGS ?= gemm
 MIXED_GEMM_CUDA ?= AUTO
+SERVING_OUT ?= $(BUILD)/vllm_engine.json
+SERVING_VLLM ?= $(BUILD)/vllm
 export PYTHON VENV VENV_VLLM BUILD JOBS
 # Tools of a Python whose packages .venv shares (setup_env.sh) lie beside that Python. No slash at its
 # end: pyenv would not know its own folder, and run its shims for ever.
@@ -49,7 +54,7 @@ MIXED_GEMM_GPU_TESTS := $(BUILD)/gpu
 endif
 HAS_GPU := import sys, torch; torch.cuda.is_available() or sys.exit("torch sees no CUDA device")
 
-.PHONY: demo test test-vllm lint matrix gate wheel gpu-test bench format clean build
+.PHONY: demo test test-vllm lint matrix gate wheel gpu-test gpu-test-vllm bench format clean build
 
 demo:
 	tools/setup_env.sh demo
@@ -113,6 +118,16 @@ gpu-test: $(GPU_READY)
 	$(GPU_RUN) -c '$(HAS_GPU)'
 	for test in $(if $(MIXED_GEMM_GPU_TESTS),$(MIXED_GEMM_GPU_TESTS)/gpu_*); do "$$test" || exit 1; done
 	$(GPU_RUN) -m pytest tests/gpu -m gpu $(PYTEST_ARGS)
+
+# vLLM pins its torch: its packages come from a folder, or from the Python that has them.
+gpu-test-vllm: $(GPU_READY)
+	$(GPU_RUN) -c '$(HAS_GPU)'
+ifneq ($(CARRIED_VLLM),)
+	$(PYTHON) tools/carry_vllm.py unpack $(CARRIED_VLLM) $(SERVING_VLLM)
+endif
+	PYTHONPATH=$(CURDIR):$(abspath $(SERVING_VLLM))$(if $(PYTHONPATH),:$(PYTHONPATH)) \
+	  MIXED_GEMM_LIBRARY=$(abspath $(or $(MIXED_GEMM_LIBRARY),$(BUILT_LIBRARY))) \
+	  $(PYTHON) -m benchmarks.serving.gpu_check --out $(SERVING_OUT) $(SERVING_ARGS)
 
 bench: $(GPU_READY)
 	$(GPU_RUN) -c '$(HAS_GPU)'

@@ -13,6 +13,14 @@
 #   tools/gpu_results.sh ranks OUT COMMIT         2 min and the first step, not measured, 2 H100s:
 #                                                 sums to the bit, figures of docs/parallel.md
 #                                                 (tools/write_parallel.py), layers over NCCL
+#   tools/gpu_results.sh vllm OUT COMMIT [PART...] [-- OPTION...]
+#                                                 9 min a part (check, step, load), one H100: vLLM's
+#                                                 engine with our kernels beside its own, in
+#                                                 OUT/vllm_engine.json. CARRIED_VLLM is the folder
+#                                                 of tools/carry_vllm.py, else python3 has vLLM.
+#                                                 BUDGET: seconds of a part; 75 is the exit status
+#                                                 where they were too few, and BEFORE names the file
+#                                                 that the next call goes on with
 #   tools/gpu_results.sh reliability OUT COMMIT [PART...]
 #                                                 12 min, or some of its parts: parts of the table
 #                                                 of tools/reliability_report.py in OUT/reliability
@@ -147,6 +155,36 @@ OPS
       part checked $sweep --count 8000 --seed 1 --label "stages checked" --out "$out/checked.json"
     wait "$sanitizers" || failed=1
     wait "$mistakes" || failed=1
+    ;;
+  vllm)
+    commit=$3 parts=()
+    shift 3
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+      [[ " check step load " == *" $1 "* ]] ||
+        { echo "no part '$1' among check step load" && exit 2; }
+      parts+=("$1")
+      shift
+    done
+    [ ${#parts[@]} -gt 0 ] || parts=(check step load)
+    options=("${@:2}") work=${TMPDIR:-/tmp}/serving-gpu
+    [ -z "${BEFORE-}" ] || cp "$BEFORE" "$out/vllm_engine.json"
+    if [ -n "${CARRIED_VLLM-}" ]; then
+      timed unpack python3 tools/carry_vllm.py unpack "$CARRIED_VLLM" "$work/vllm"
+      export PYTHONPATH="$PYTHONPATH:$work/vllm"
+      export MIXED_GEMM_LIBRARY=${MIXED_GEMM_LIBRARY:-$work/vllm/libmixed_gemm.so}
+    fi
+    for part in "${parts[@]}"; do
+      begun=$SECONDS status=0
+      python3 -m "benchmarks.serving.gpu_$part" --out "$out/vllm_engine.json" --commit "$commit" \
+        --work "$work" --seconds "${BUDGET:-540}" "${options[@]}" >>"$out/log" 2>&1 || status=$?
+      echo "$part: $((SECONDS - begun)) s, $(tail -n 1 "$out/log")"
+      case $status in
+        0) ;;
+        75) [ $failed != 0 ] || failed=75 ;;
+        *) failed=1 && echo "$part FAILED with status $status" ;;
+      esac
+    done
+    [ ! -d "$work/logs" ] || tar cJf "$out/vllm_logs.txz" -C "$work" logs
     ;;
   wheel)
     timed install python3 tools/install_times.py wheel "$3" --here

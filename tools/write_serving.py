@@ -16,6 +16,10 @@ from typing import Any
 from written import settle
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import serving_gpu  # noqa: E402
+
 PAGE = ROOT / "docs" / "serving.md"
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -209,9 +213,15 @@ else of ours: views and casts around them are gone from it.
 {_table([*head, *calls], lines)}"""
 
 
+def gpu() -> str:
+    """vLLM's engine on a GPU, once it has been measured."""
+    file = RESULTS / "vllm_engine_h100.json"
+    return serving_gpu.told(json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {})
+
+
 PARTS = {
     "log": log, "answers": answers, "tokens": tokens, "choices": choices, "speed": speed,
-    "step": step,
+    "step": step, "gpu": gpu,
 }  # fmt: skip
 
 

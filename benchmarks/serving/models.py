@@ -35,33 +35,47 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 
 
+# What the check on a GPU serves: widths and heads that kernels for GPUs are made for.
+WIDER: dict[str, Any] = {
+    **SMALL, "vocab_size": 2048, "hidden_size": 1024, "intermediate_size": 2816,
+    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 128,
+    "max_position_embeddings": 1024,
+}  # fmt: skip
+
+
 def dense_folder(target: Path, small: bool) -> Path:
     """Write a dense model, unless it is there, and return ``target``."""
-    if not small:
-        return make_folder(target)
+    return random_folder(target, SMALL) if small else make_folder(target)
+
+
+def random_folder(target: Path, config: dict[str, Any], dtype: str = "float32") -> Path:
+    """Write a Llama of random weights, unless it is there, and return ``target``."""
     if not (target / "model.safetensors").is_file():
         import transformers
 
         torch.manual_seed(0)
-        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL))
+        model: Any = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config))
         for parameter in model.parameters():  # far apart logits: the best token leads clearly
             if parameter.dim() == 2:
                 nn.init.normal_(parameter, std=1.5 / parameter.shape[1] ** 0.5)
-        model.save_pretrained(target)
+        model.to(getattr(torch, dtype)).save_pretrained(target)
     return target
 
 
-def drawn(rows: int, length: int) -> list[list[int]]:
-    """Token numbers of the small model."""
-    generator = torch.Generator().manual_seed(0)
-    numbers = torch.randint(0, SMALL["vocab_size"], (rows, length), generator=generator)
+def drawn(
+    rows: int, length: int, vocabulary: int = SMALL["vocab_size"], seed: int = 0
+) -> list[list[int]]:
+    """Token numbers of a random model."""
+    generator = torch.Generator().manual_seed(seed)
+    numbers = torch.randint(0, vocabulary, (rows, length), generator=generator)
     return [list(map(int, row)) for row in numbers]
 
 
 def prompts(folder: Path) -> list[list[int]]:
     """Token numbers for the model of a folder."""
     if not (folder / "tokenizer.json").is_file():
-        return drawn(200, 20)  # longer than a step of the engine takes
+        vocabulary = json.loads((folder / "config.json").read_text())["vocab_size"]
+        return drawn(200, 20, vocabulary)  # longer than a step of the engine takes
     import transformers
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)

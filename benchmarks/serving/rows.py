@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 ALL = ("float16", "bfloat16", "float32")
@@ -76,4 +76,22 @@ ROWS = (
         Row(f"FP8 {x}", "compressed-tensors", {"scheme": "fp8", "activations": x}, _FP8)
         for x in ("dynamic", "static")
     ),
+)
+
+_OWN_GPTQ = "MixedGemmLinearKernel"  # vLLM reads the file and asks kernels for its layers
+# What the check on a GPU serves: groups of 128 as published models have them.
+GPU_ROWS = (
+    *(
+        next(row for row in ROWS if row.name == name)
+        for name in (
+            *("W4A16 g128", "W4A16 g128, zero points", "W4A16 g32", "W4A16 channel"),
+            *("W8A16 g128", "W8A16 channel"),
+        )
+    ),
+    replace(_gptq("4 bits, g128", 4, 128, True, False), kernel=_OWN_GPTQ, dtypes=HALVES),
+    replace(_gptq("8 bits, g128", 8, 128, True, False), kernel=_OWN_GPTQ, dtypes=HALVES),
+    _gptq("4 bits, g128, sym=False", 4, 128, False, False),
+    replace(_gptq("4 bits, g128, act-order", 4, 128, True, True), kernel=_OWN_GPTQ, dtypes=HALVES),
+    Row("AWQ g128", "awq", {"group_size": 128}, dtypes=HALVES),
+    *(row for row in ROWS if row.name.startswith(("W8A8", "FP8"))),
 )

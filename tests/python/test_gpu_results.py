@@ -92,3 +92,63 @@ def test_what_cannot_run_is_refused_before_anything_starts(reliability: Any) -> 
         assert (status, lines) == (2, [])
         assert f"{part}: {variable} must name a build of its own" in output
         assert reliability("sweep", **{variable: ""})[0] == 0
+
+
+# --- vllm ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def engine(repository: Path, tmp_path: Path) -> Any:
+    """engine(arguments) -> (exit status, output, what Python was asked for)."""
+    asked = tmp_path / "asked"
+    text = (
+        f'echo "$MIXED_GEMM_LIBRARY|$PYTHONPATH|$*" >>{asked}\n'
+        'case "$*" in *gpu_$SLOW*) exit 75;; *gpu_$FAILING*) exit 1;; esac'
+    )
+    (tmp_path / "python3").write_text(f"#!/bin/sh\n{text}\n")
+    (tmp_path / "python3").chmod(0o755)
+
+    def run(*arguments: str, **more: str) -> tuple[int, str, list[str]]:
+        asked.write_text("")
+        own = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TMPDIR": str(tmp_path)}
+        done = subprocess.run(
+            ["bash", "tools/gpu_results.sh", "vllm", str(tmp_path), "abc", *arguments],
+            cwd=repository,
+            env={**os.environ, **own, "SLOW": "none", "FAILING": "none", **more},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr, asked.read_text().splitlines()
+
+    return run
+
+
+def test_vllm_runs_its_parts_with_options(engine: Any, tmp_path: Path) -> None:
+    status, _, lines = engine()
+    assert status == 0 and [x.split("gpu_")[1].split()[0] for x in lines] == [
+        "check", "step", "load",
+    ]  # fmt: skip
+    assert all(f"--out {tmp_path}/vllm_engine.json --commit abc" in x for x in lines)
+    status, _, (line,) = engine("step", "--", "--variants", "FP8, ours", BUDGET="99")
+    assert status == 0 and line.endswith("--seconds 99 --variants FP8, ours")
+    status, output, lines = engine("steps")
+    assert (status, lines) == (2, []) and "no part 'steps' among check step load" in output
+
+
+def test_vllm_is_laid_out_from_what_was_carried(engine: Any, tmp_path: Path) -> None:
+    _, _, (unpack, check) = engine("check", CARRIED_VLLM="folder", MIXED_GEMM_LIBRARY="")
+    target = tmp_path / "serving-gpu" / "vllm"
+    assert unpack.endswith(f"tools/carry_vllm.py unpack folder {target}")
+    library, path, _ = check.split("|")
+    assert library == f"{target}/libmixed_gemm.so" and path.endswith(f":{target}")
+    _, _, (_, check) = engine("check", CARRIED_VLLM="folder", MIXED_GEMM_LIBRARY="own.so")
+    assert check.startswith("own.so|")
+
+
+def test_a_part_of_vllm_that_is_not_done_or_fails_is_told(engine: Any, tmp_path: Path) -> None:
+    (tmp_path / "before.json").write_text("{}")
+    assert engine(SLOW="check", BEFORE=str(tmp_path / "before.json"))[0] == 75
+    assert (tmp_path / "vllm_engine.json").read_text() == "{}"
+    status, output, lines = engine(SLOW="check", FAILING="step")
+    assert status == 1 and "step FAILED with status 1" in output and len(lines) == 3

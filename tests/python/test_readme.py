@@ -201,6 +201,8 @@ NOT_RUN = {
     ("docs/parallel.md", "python", 4): "needs several processes; "
     "tests/python/support/parallel_models.py does it in each of them",
     ("docs/serving.md", "bash", 0): "needs vLLM: tests/vllm/test_server.py runs it",
+    ("docs/serving.md", "bash", 1): "needs a GPU: test_carry_vllm.py and test_gpu_results.py run "
+    "its commands with stand-ins",
     ("docs/recipes.md", "", 0): "the output of git diff --stat",
     ("docs/recipes.md", "", 1): "the output of git diff --stat",
     ("docs/recipes.md", "", 2): "the output of git diff --stat",

@@ -206,7 +206,7 @@ def test_a_wheel_of_another_name_or_too_large_is_found(
 
 def test_gpu_code_is_counted_in_every_container(tmp_path: Path) -> None:
     two = fake_wheels.gpu_code("sm_80", "ptx_90") + bytes(7) + fake_wheels.gpu_code("sm_90")
-    assert [(kind, arch) for _, kind, arch in fatbin.entries(two)] == [
+    assert [(x.kind, x.arch) for x in fatbin.entries(two)] == [
         ("sm", 80),
         ("ptx", 90),
         ("sm", 90),

@@ -7,85 +7,29 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from benchmarks.serving import engine
+from benchmarks.serving import engine, processes, served
 from benchmarks.serving.models import prompts, write
 from benchmarks.serving.rows import ROWS
-from benchmarks.serving.served import START_SECONDS, free_port
+from benchmarks.serving.served import START_SECONDS, free_port, server
 
 WEIGHTS = {row.name: row for row in ROWS}
 
 
+SHORT = ("--max-model-len", "128", "--enforce-eager")
+
+
 def environment(installed: str, **more: str) -> dict[str, str]:
-    own = dict(engine.ENVIRONMENT)
-    del own["VLLM_ENABLE_V1_MULTIPROCESSING"]  # a server has processes of its own
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    inherited = {k: v for k, v in os.environ.items() if k != "VLLM_ENABLE_V1_MULTIPROCESSING"}
-    return {**inherited, **own, "PATH": path, "PYTHONPATH": installed, **more}
-
-
-@contextmanager
-def server(folder: Path, log: Path, env: dict[str, str], *options: str) -> Iterator[str]:
-    """The address of a server, once it answers."""
-    port = free_port()
-    command = [
-        sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder),
-        "--port", str(port),
-        "--max-model-len", "128", "--enforce-eager", *options,
-    ]  # fmt: skip
-    with log.open("w") as out:
-        process = subprocess.Popen(
-            command, env=env, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
-        )
-    try:
-        wait_for(f"http://127.0.0.1:{port}/health", process, log)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        end(process)
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """With the processes that it started."""
-    for how, seconds in ((signal.SIGTERM, 30), (signal.SIGKILL, 30)):
-        with suppress(ProcessLookupError):  # all of them are gone
-            os.killpg(process.pid, how)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(seconds)
-
-
-def wait_for(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + START_SECONDS
-    while time.monotonic() < end:
-        assert process.poll() is None, log.read_text()[-3000:]
-        try:
-            urllib.request.urlopen(address, timeout=10)
-            return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.5)
-    raise AssertionError(log.read_text()[-3000:])
-
-
-def complete(address: str, **asked: Any) -> dict[str, Any]:
-    request = urllib.request.Request(
-        f"{address}/v1/completions",
-        json.dumps(asked).encode(),
-        {"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=START_SECONDS) as answer:
-        found: dict[str, Any] = json.loads(answer.read())
-        return found
+    return served.environment(engine.ENVIRONMENT, PATH=path, PYTHONPATH=installed, **more)
 
 
 def test_the_server_gives_the_tokens_of_transformers(
@@ -95,10 +39,10 @@ def test_the_server_gives_the_tokens_of_transformers(
     prompt, wanted, _ = engine.expected(folder, "float16", prompts(smollm2), 12)
     log = tmp_path / "log"
     env = environment(installed, MIXED_GEMM_VLLM="first")
-    with server(folder, log, env, "--dtype", "float16") as address:
-        (choice,) = complete(
-            address, model=str(folder), prompt=prompt, max_tokens=12, temperature=0,
-            ignore_eos=True, return_token_ids=True,
+    with server(folder, log, env, *SHORT, "--dtype", "float16") as found:
+        (choice,) = found.complete(
+            model=str(folder), prompt=prompt, max_tokens=12, temperature=0, ignore_eos=True,
+            return_token_ids=True,
         )["choices"]  # fmt: skip
     assert choice["token_ids"] == wanted
     assert "Using MixedGemmLinearKernel for mixed-precision linear" in log.read_text()
@@ -112,8 +56,10 @@ def test_without_a_library_the_server_runs_and_says_why(
     log = tmp_path / "log"
     missing = str(tmp_path / "absent" / "libmixed_gemm.so")
     env = environment(installed, MIXED_GEMM_VLLM="first", MIXED_GEMM_LIBRARY=missing)
-    with server(folder, log, env, "--dtype", "bfloat16", "--skip-tokenizer-init") as address:
-        assert urllib.request.urlopen(f"{address}/v1/models", timeout=START_SECONDS).status == 200
+    options = (*SHORT, "--dtype", "bfloat16", "--skip-tokenizer-init")
+    with server(folder, log, env, *options) as found:
+        models = f"{found.address}/v1/models"
+        assert urllib.request.urlopen(models, timeout=START_SECONDS).status == 200
     text = log.read_text()
     assert f"libmixed_gemm.so was not found in {missing}" in text
     assert "Using CPUWNA16LinearKernel for mixed-precision linear" in text
@@ -152,7 +98,7 @@ def test_the_commands_of_the_page(
                     cwd=tmp_path, env=env, stdout=servers.enter_context(log.open("w")),
                     stderr=subprocess.STDOUT, start_new_session=True,
                 )  # fmt: skip
-                servers.callback(end, process)
+                servers.callback(processes.end, process)
                 continue
             done = subprocess.run(
                 ["bash", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True,

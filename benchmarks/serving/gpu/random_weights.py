@@ -1,0 +1,61 @@
+"""An entry point of vLLM's plug-ins: its loader of random weights fills integers and float8 with
+random bits as well, which it leaves as they come, so that kernels read what real weights look like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+NAME = "random_weights"
+SMALLEST = 4096  # elements; what is smaller is no weight
+SLICE = 1024  # rows of float8 that are drawn at once, as float32 in between
+
+
+def write_metadata(target: Path) -> Path:
+    """What makes vLLM find :func:`register`; return ``target``, for PYTHONPATH."""
+    info = target / f"{NAME}-0.0.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 0.0\n")
+    (info / "entry_points.txt").write_text(
+        f"[vllm.general_plugins]\n{NAME} = {__name__}:register\n"
+    )
+    return target
+
+
+def register() -> None:
+    from vllm.model_executor.model_loader import dummy_loader, weight_utils
+
+    own = weight_utils.initialize_single_dummy_weight
+    if getattr(own, "fills_bits", False):
+        return
+
+    def fill(param: Any, *args: Any, **kwargs: Any) -> None:
+        fill_bits(param, lambda: own(param, *args, **kwargs))
+
+    fill.fills_bits = True  # type: ignore[attr-defined]
+    for module in (weight_utils, dummy_loader):
+        module.initialize_single_dummy_weight = fill
+
+
+def fill_bits(param: Any, otherwise: Callable[[], None]) -> None:
+    """Integers of any value, float8 within 200 (which no NaN is), norms around 1."""
+    import torch
+
+    data = param.data
+    if data.device.type == "meta" or data.numel() < SMALLEST:
+        otherwise()
+    elif data.dim() == 1 and not data.is_floating_point():
+        data.zero_()  # which group an input belongs to
+    elif data.dtype in (torch.int32, torch.int8, torch.uint8):
+        words = data.numel() * data.element_size() // 4
+        bits = torch.randint(-(2**31), 2**31 - 1, (words,), dtype=torch.int32, device=data.device)
+        data.copy_(bits.view(data.dtype).view(data.shape))
+    elif data.dtype == torch.float8_e4m3fn:
+        for part in data.split(SLICE):
+            part.copy_(torch.empty(part.shape, device=data.device).uniform_(-200, 200))
+    elif data.dim() == 1 and data.is_floating_point():
+        data.uniform_(0.5, 1.5)
+    else:
+        otherwise()

@@ -1,0 +1,57 @@
+"""Times of a decode step with our kernels over those with the faster of vLLM's own: what
+mixed_gemm/integrations/vllm/measured.py and docs/serving.md tell. Imports no torch.
+
+    python -m benchmarks.serving.gpu.ratios FILE     as measured.py has them
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+Line = dict[str, Any]
+
+
+def step_ms(line: Line) -> dict[int, float]:
+    """Sequences of a step -> milliseconds."""
+    return {int(batch): of["step_ms"] for batch, of in line["batches"].items()}
+
+
+def ratios(lines: Iterable[Line], key: str = "scheme") -> dict[str, dict[int, float]]:
+    """Scheme, or another ``key`` of lines -> batch -> ratio, where both sides were measured."""
+    found: dict[str, list[Line]] = {}
+    for line in lines:
+        if line.get(key) and "error" not in line:
+            found.setdefault(line[key], []).append(line)
+    result = {}
+    for name, some in found.items():
+        ours = [step_ms(x) for x in some if x["kernels"] == "ours"]
+        peers = [step_ms(x) for x in some if x["kernels"] != "ours"]
+        if ours and peers:
+            result[name] = {
+                batch: ms / min(x[batch] for x in peers)
+                for batch, ms in ours[0].items()
+                if all(batch in x for x in peers)
+            }
+    return result
+
+
+def rounded(found: dict[str, Any]) -> dict[str, dict[int, float]]:
+    """By scheme, of the step in bfloat16 on one GPU, to two places.
+
+    Args:
+        found: a results file.
+    """
+    lines = [x for x in found["step"]["rows"] if x["dtype"] == "bfloat16"]
+    return {
+        scheme: {batch: round(x, 2) for batch, x in of.items()}
+        for scheme, of in ratios(lines).items()
+    }
+
+
+if __name__ == "__main__":
+    for scheme, of in rounded(json.loads(Path(sys.argv[1]).read_text())).items():
+        print(f"{scheme}: {of}")

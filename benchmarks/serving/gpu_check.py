@@ -1,0 +1,207 @@
+"""vLLM's engine on a GPU with our kernels and with its own: log-probabilities of a small Llama in
+every kind of file beside float32 on the CPU.
+
+    python -m benchmarks.serving.gpu_check --out FILE [--seconds 540]
+
+Rows of ``rows.GPU_ROWS`` and the dense model, in two dtypes, vLLM's kernels alone (off) and ours
+before them (first), eager and with CUDA graphs. The section "check" of FILE has for each line how
+far its log-probabilities lie, of tokens that were decoded and of prompts, and the classes that the
+layers hold; "verdicts" says what is wrong. The exit status is 1 then, and 75 where the time was
+too short, so that the next call with the same FILE goes on. Logs of engines lie in WORK/logs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterable
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from .gpu import engines
+from .gpu.distances import Said, compare, reference_of
+from .gpu.jobs import Job, Line, Point, carry_out, file_name
+from .gpu.options import DTYPES, options, section
+from .gpu.report import UNFINISHED, Report, about
+from .gpu.verdict import DENSE, PARTS, verdicts
+from .models import WIDER, random_folder, write
+from .rows import GPU_ROWS, Row
+
+KEYS = ("row", "dtype", "place", "mode")
+EAGER_AT_ONCE, PROCESSES, READERS, THREADS = 4, 12, 8, 2
+
+
+# --- models --------------------------------------------------------------------------------------
+
+
+def rows(parts: Iterable[str] = ()) -> list[Row]:
+    """The dense model and GPU_ROWS, or those with one of some parts in their names."""
+    chosen = list(parts)
+    every = (DENSE, *GPU_ROWS)
+    return [x for x in every if not chosen or any(part in x.name for part in chosen)]
+
+
+def limit_threads() -> None:
+    """For a process that has others beside it."""
+    import torch
+
+    torch.set_num_threads(THREADS)
+
+
+def folder_of(row: Row, folders: Path) -> Path:
+    return folders / file_name(row.name)
+
+
+def write_model(row: Row, folders: Path, config: dict[str, Any] = WIDER) -> Path:
+    """The folder of a row, written where it is not there. Scales have the dtype that files of the
+    kind have; both of DTYPES read them."""
+    dense = random_folder(folder_of(DENSE, folders), config, "bfloat16")
+    target = folder_of(row, folders)
+    if not (target / "config.json").is_file():
+        stored = "bfloat16" if row.file == "compressed-tensors" else "float16"
+        write(row, dense, target, stored)
+    return target
+
+
+# --- engines -------------------------------------------------------------------------------------
+
+
+def compared(folder: Path, lines: list[Line]) -> list[Line]:
+    """Lines of one model with distances in place of what the engine said."""
+    reference = reference_of(folder)
+    result = []
+    for line in lines:
+        parts = {
+            part: compare([Said(*x) for x in line[part]], reference, part == "decode")
+            for part in PARTS
+        }
+        result.append({**line, **parts})
+    return result
+
+
+def points(given: argparse.Namespace, report: Report) -> list[Point]:
+    """What is not measured yet, with graphs first: those start slowest."""
+    return [
+        point
+        for mode in ("graphs", "eager")
+        if mode in given.modes
+        for row in rows(given.rows)
+        for dtype in row.dtypes
+        if dtype in given.dtypes and not (row is DENSE and dtype == "float16")
+        for place in given.places
+        if not report.done(point := {
+            "row": row.name, "dtype": dtype, "place": place, "mode": mode,
+            "ranks": given.tensor_parallel, "attention": given.attention,
+            "folder": str(folder_of(row, given.work / "models")),
+        })
+    ]  # fmt: skip
+
+
+def jobs(found: list[Point], work: Path) -> list[Job]:
+    """An engine with graphs has a process of its own; eager ones share some processes."""
+    alone = [[x] for x in found if x["mode"] == "graphs"]
+    eager = {p: [x for x in found if (x["mode"], x["place"]) == ("eager", p)] for p in
+             engines.PLACES}  # fmt: skip
+    shared = [of[i::EAGER_AT_ONCE] for of in eager.values() for i in range(EAGER_AT_ONCE)]
+    made = []
+    for number, some in enumerate(x for x in (*alone, *shared) if x):
+        first = some[0]
+        name = f"check {number} {first['place']} {first['mode']} {first['row']} {first['dtype']}"
+        environment = engines.environment(work, f"check-{number}", first["place"], THREADS)
+        made.append(Job(name, f"{__package__}.gpu.questions", tuple(some), environment))
+    return made
+
+
+class Check:
+    """One run."""
+
+    def __init__(self, given: argparse.Namespace, report: Report) -> None:
+        self.given, self.report = given, report
+        self.end = time.monotonic() + given.seconds
+        self.said: list[Line] = []
+
+    def note(self, line: Line) -> None:
+        print(*(line[x] for x in KEYS), line.get("error", "runs"), flush=True)
+        if "error" in line:
+            self.report.note(self._short(line))
+        else:
+            self.said.append(line)
+
+    @staticmethod
+    def _short(line: Line) -> Line:
+        return {k: v for k, v in line.items() if k not in ("folder", "attention")}
+
+    def run(self) -> list[Point]:
+        """What there was no time for."""
+        folders, todo = self.given.work / "models", points(self.given, self.report)
+        chosen = [x for x in rows(self.given.rows) if any(p["row"] == x.name for p in todo)]
+        write_model(DENSE, folders)
+        with self._on_cpu() as writers:
+            written = {x.name: writers.submit(write_model, x, folders) for x in chosen}
+        self._refuse(todo, written)
+        able = [x for x in todo if not written[x["row"]].exception()]
+        # Distances take a minute behind the last engine.
+        seconds = self.end - time.monotonic()
+        engines_end = self.end - min(90, 0.2 * seconds)
+        with ThreadPoolExecutor(PROCESSES) as pool:
+            started = [
+                pool.submit(carry_out, job, self.given.work, engines_end, self.note)
+                for job in jobs(able, self.given.work)
+            ]
+        for ended in started:
+            ended.result()
+        with self._on_cpu() as readers:
+            read = {
+                x.name: readers.submit(compared, folder_of(x, folders), some)
+                for x in chosen
+                if (some := [line for line in self.said if line["row"] == x.name])
+            }
+        self._refuse(self.said, read)
+        for future in read.values():
+            if not future.exception():
+                for line in future.result():
+                    self.report.note(self._short(line))
+        noted = {self.report.key(x) for x in self.report.lines}
+        return [x for x in todo if self.report.key(x) not in noted]
+
+    @staticmethod
+    def _on_cpu() -> ProcessPoolExecutor:
+        spawn = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(READERS, spawn, limit_threads)
+
+    def _refuse(self, lines: list[Line], of_rows: dict[str, Future[Any]]) -> None:
+        """Lines of models that were not written, or not read in float32."""
+        for line in lines:
+            if error := of_rows[line["row"]].exception():
+                point = {k: line[k] for k in (*KEYS, "ranks")}
+                self.report.note({**point, "error": f"on the CPU: {error}"})
+
+
+def arguments() -> argparse.ArgumentParser:
+    parser = options(__doc__)
+    parser.add_argument("--rows", nargs="*", default=[], help="parts of names; all by default")
+    parser.add_argument("--dtypes", nargs="*", default=list(DTYPES), choices=DTYPES)
+    parser.add_argument("--places", nargs="*", default=list(engines.PLACES), choices=engines.PLACES)
+    parser.add_argument("--modes", nargs="*", default=list(engines.MODES), choices=engines.MODES)
+    return parser
+
+
+def main() -> int:
+    given = arguments().parse_args()
+    meta = about(given.commit, tensor_parallel=given.tensor_parallel, attention=given.attention)
+    report = Report(given.out, section("check", given.tensor_parallel), KEYS, meta)
+    left = Check(given, report).run()
+    found = verdicts(report.lines)
+    report.add(verdicts=[x.told() for x in found])
+    wrong = [x for x in found if x.wrong]
+    for verdict in wrong:
+        print("WRONG", verdict.told())
+    print(f"{len(found)} lines of ours, {len(wrong)} wrong, {len(left)} not measured")
+    return 1 if wrong else UNFINISHED if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""What docs/serving.md tells of vLLM's engine on a GPU, from a small results file; and the table
+that MIXED_GEMM_VLLM=auto goes by, against the results that are in the repository."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+import serving_gpu
+
+from benchmarks.serving.gpu.ratios import rounded
+from mixed_gemm.integrations.vllm.measured import MEASURED, Measured
+
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "vllm_engine_h100.json"
+META = {
+    "gpu": "NVIDIA H100 80GB HBM3", "driver": "580.1", "date": "2026-11-27", "tensor_parallel": 1,
+    "clocks": {"clocks.max.sm": "1980 MHz"}, "versions": {"vllm": "0.26.0", "torch": "2.11.0"},
+    "samples": 5, "shape": "Llama-3.1-8B, 32 layers", "prompt": 128, "steps": 128,
+    "long_prompt": 2048,
+}  # fmt: skip
+
+
+def checked(place: str, mean: float, **more: Any) -> dict[str, Any]:
+    held = {"MixedGemmLinearKernel" if place == "first" else "MacheteLinearKernel": 8}
+    return {
+        "row": "AWQ g128", "dtype": "bfloat16", "mode": "eager", "place": place,
+        "prompt": {"mean": mean}, "decode": {"mean": mean}, "kernels": held, **more,
+    }  # fmt: skip
+
+
+def step(weights: str, kernels: str, ms: float, scheme: str, **more: Any) -> dict[str, Any]:
+    batch = {"step_ms": ms, "spread_ms": 0.05}
+    return {
+        "weights": weights, "kernels": kernels, "scheme": scheme, "dtype": "bfloat16",
+        "batches": {"1": {**batch, "gpu_us": 2750, "idle_us": 650}, "8": batch},
+        "long_prompt": {"ms": 60.0}, **more,
+    }  # fmt: skip
+
+
+STEPS = [
+    step("W4A16 g128", "vllm", 4.0, "4 bits"),
+    step("W4A16 g128", "ours", 3.0, "4 bits"),
+    step("W4A16 g128", "Marlin", 3.75, "4 bits"),
+    {**step("AWQ g128", "ours", 3.0, ""), "error": "the process ended with status 1"},
+]
+FOUND = {
+    "check": {
+        "meta": META,
+        "rows": [checked("off", 0.02), checked("first", 0.021)],
+        "verdicts": [{"row": "AWQ g128", "ratio": 1.05, "wrong": ""}],
+    },
+    "step": {"meta": META, "rows": STEPS},
+    "step on 2 GPUs": {"meta": {**META, "tensor_parallel": 2}, "rows": STEPS[:1]},
+    "load": {
+        "meta": {**META, "clients": 64, "requests": 384, "rounds": 3, "prompt": [256, 768],
+                 "new": [64, 192]},
+        "rows": [{"weights": "FP8 dynamic", "kernels": "ours", "requests_per_second": 51.26,
+                  "tokens_per_second": 6543.2, "first_token_ms_p50": 41.0,
+                  "first_token_ms_p99": 333.3}],
+    },
+}  # fmt: skip
+
+
+def test_before_it_is_measured_the_page_says_so() -> None:
+    assert serving_gpu.told({}) == serving_gpu.ABSENT
+
+
+def test_every_section_becomes_a_table() -> None:
+    lines = serving_gpu.told(FOUND).splitlines()
+    for row in (
+        "| AWQ g128 | `MixedGemmLinearKernel` | 0.0200; 0.0210 |",
+        "| W4A16 g128 | vLLM's own | 4.00 +- 0.05 | 4.00 +- 0.05 | 2.75 | 0.65 | 60.0 |",
+        "| W4A16 g128 | ours | 3.00 +- 0.05 (0.80) | 3.00 +- 0.05 (0.80) | 2.75 | 0.65 | 60.0 |",
+        "| FP8 dynamic | ours | 51.3 | 6543 | 41 | 333 |",
+    ):
+        assert row in lines
+    text = " ".join(lines)
+    assert "1 of 1 lines of ours" in text and "the worst at 1.05" in text
+    assert "(NVIDIA H100 80GB HBM3 (at most 1980 MHz), driver 580.1, vllm 0.26.0" in text
+    assert "(2 x NVIDIA H100 80GB HBM3" in text
+    assert max(map(len, (x for x in lines if not x.startswith("|")))) <= 120
+    assert not any(x.startswith("| AWQ g128 | ours") for x in lines)
+
+
+def test_what_vllms_own_do_not_run_is_told() -> None:
+    found = copy.deepcopy(FOUND["check"])
+    del found["rows"][0]["prompt"]
+    assert "| does not run; 0.0210 |" in serving_gpu.check(found)
+
+
+# --- what auto goes by ---------------------------------------------------------------------------
+
+
+def differences(table: tuple[Measured, ...], found: dict[str, Any]) -> list[str]:
+    """Rows of the H100 that the step in bfloat16 on one GPU does not say, to two places."""
+    wanted = rounded(found)
+    named = {row.scheme: dict(row.ratios) for row in table if row.gpu == "H100"}
+    return [
+        f"{scheme}: measured.py has {named.get(scheme)}, the results {wanted.get(scheme)}"
+        for scheme in {**named, **wanted}
+        if named.get(scheme) != wanted.get(scheme)
+    ]
+
+
+def test_the_check_of_the_table_sees_what_differs() -> None:
+    right = Measured("weight_only", "4 bits", "H100", {1: 0.80, 8: 0.80})
+    assert differences((right,), FOUND) == []
+    for wrong in ({1: 0.80, 8: 0.81}, {1: 0.80}, {1: 0.80, 8: 0.80, 32: 0.80}):
+        (told,) = differences((Measured("weight_only", "4 bits", "H100", wrong),), FOUND)
+        assert told.startswith("4 bits: measured.py has {1: 0.8")
+    other = Measured("fp8", "float8, dynamic", "H100", {1: 0.9})
+    assert len(differences((right, other), FOUND)) == 1
+    assert len(differences((), FOUND)) == 1
+
+
+@pytest.mark.skipif(not RESULTS.is_file(), reason="vLLM's engine was not measured on an H100")
+def test_the_table_is_what_was_measured() -> None:
+    assert differences(MEASURED, json.loads(RESULTS.read_text())) == []

@@ -1,0 +1,154 @@
+"""The tables of docs/serving.md from the results of vLLM's engine on a GPU; write_serving.py puts
+them into the page.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+from typing import Any
+
+from benchmarks.serving.gpu.ratios import Line, ratios, step_ms
+
+NAMES = {"vllm": "vLLM's own", "Marlin": "vLLM's Marlin", "ours": "ours"}
+ABSENT = "Not measured yet."
+
+
+def table(header: list[str], rows: Iterable[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def filled(text: str) -> str:
+    """In lines of 100 characters."""
+    return textwrap.fill(" ".join(text.split()), 100, break_on_hyphens=False)
+
+
+def told(found: dict[str, Any]) -> str:
+    """All sections that are there.
+
+    Args:
+        found: the results file; empty where there is none.
+    """
+    parts = [
+        part(section)
+        for name, section in found.items()
+        for begin, part in (("check", check), ("step", step), ("load", load))
+        if name.partition(" on ")[0] == begin
+    ]
+    return "\n\n".join(parts) or ABSENT
+
+
+def _where(meta: dict[str, Any]) -> str:
+    versions = ", ".join(f"{k} {v}" for k, v in meta["versions"].items() if k != "transformers")
+    clock = meta["clocks"].get("clocks.max.sm", "")
+    ranks = meta["tensor_parallel"]
+    gpus = meta["gpu"] if ranks == 1 else f"{ranks} x {meta['gpu']}"
+    at = f" (at most {clock})" if clock else ""
+    return f"{gpus}{at}, driver {meta['driver']}, {versions}, {meta['date']}"
+
+
+# --- right ---------------------------------------------------------------------------------------
+
+
+def check(section: dict[str, Any]) -> str:
+    """Mean distances from float32, vLLM's own and ours, by kind of file."""
+    lines = section["rows"]
+    rows = list(dict.fromkeys(x["row"] for x in lines))
+    columns = list(dict.fromkeys((x["dtype"], x["mode"]) for x in lines))
+    columns.sort(key=lambda x: (x[0] != "bfloat16", x[1] != "eager"))
+    by = {(x["row"], x["dtype"], x["mode"], x["place"]): x for x in lines}
+
+    def cell(row: str, column: tuple[str, str]) -> str:
+        pair = [_mean(by.get((row, *column, place))) for place in ("off", "first")]
+        return "; ".join(pair) if any(pair) else ""
+
+    verdicts = section["verdicts"]
+    wrong = [x for x in verdicts if x["wrong"]]
+    worst = max((x["ratio"] for x in verdicts if x["ratio"] is not None), default=0.0)
+    count = f"{len(verdicts) - len(wrong)} of {len(verdicts)}"
+    head = [f"{dtype}, {mode}" for dtype, mode in columns]
+    body = ([x, _held(x, lines), *(cell(x, c) for c in columns)] for x in rows)
+    text = f"""How far log-probabilities of prompts lie from those of the same file in float32 on
+the CPU, on average: with vLLM's kernels; with ours before them. A random Llama of two layers
+(K = 1024 and 2816). {count} lines of ours lie no further than 1.2 times as far as vLLM's own, in
+prompts and in decoded tokens, and the worst at {worst:.2f} ({_where(section["meta"])};
+`python -m benchmarks.serving.gpu_check`)."""
+    return f"{filled(text)}\n\n{table(['file', 'run by', *head], body)}"
+
+
+def _mean(line: Line | None) -> str:
+    if line is None:
+        return ""
+    return f"{line['prompt']['mean']:.4f}" if "prompt" in line else "does not run"
+
+
+def _held(row: str, lines: list[Line]) -> str:
+    """Classes of ours among those that the layers hold."""
+    held = {
+        name
+        for x in lines
+        if (x["row"], x["place"]) == (row, "first")
+        for name in x.get("kernels", ())
+        if name.startswith("MixedGemm")
+    }
+    return ", ".join(f"`{x}`" for x in sorted(held)) or "vLLM's own"
+
+
+# --- fast ----------------------------------------------------------------------------------------
+
+
+def step(section: dict[str, Any]) -> str:
+    """Milliseconds of a decode step by batch, and ours over the faster of vLLM's own."""
+    meta, parts = section["meta"], []
+    lines = [x for x in section["rows"] if "error" not in x]
+    for dtype in dict.fromkeys(x["dtype"] for x in lines):
+        some = [x for x in lines if x["dtype"] == dtype]
+        batches = sorted({b for x in some for b in step_ms(x)})
+        found = ratios(some, "weights")
+        rows = []
+        for x in some:
+            ours = found.get(x["weights"], {}) if x["kernels"] == "ours" else {}
+            cells = (_time(x["batches"].get(str(b)), ours.get(b)) for b in batches)
+            traced = x["batches"].get("1", {})
+            prompt = f"{x['long_prompt']['ms']:.1f}" if "long_prompt" in x else ""
+            rows.append([x["weights"], NAMES[x["kernels"]], *cells, _us(traced, "gpu_us"),
+                         _us(traced, "idle_us"), prompt])  # fmt: skip
+        head = ["weights", "kernels", *(f"batch {b}" for b in batches), "GPU at batch 1", "waits"]
+        whole = table([*head, f"{meta['long_prompt']} tokens read"], rows)
+        parts.append(f"Activations in {dtype}:\n\n{whole}")
+    text = f"""Milliseconds of a decode step with CUDA graphs, the median of {meta["samples"]} and
+how far they lie apart (+-), in brackets ours over the faster of vLLM's own; how much of a step of
+one sequence the GPU works and waits, and the reading of a prompt. {meta["shape"]}, random weights,
+{meta["prompt"]} tokens in, {meta["steps"]} decoded ({_where(meta)};
+`python -m benchmarks.serving.gpu_step`)."""
+    return "\n\n".join([filled(text), *parts])
+
+
+def _time(of: dict[str, Any] | None, ratio: float | None) -> str:
+    if of is None:
+        return ""
+    beside = f" ({ratio:.2f})" if ratio is not None else ""
+    return f"{of['step_ms']:.2f} +- {of['spread_ms']:.2f}{beside}"
+
+
+def _us(of: dict[str, Any], name: str) -> str:
+    return f"{of[name] / 1e3:.2f}" if name in of else ""
+
+
+def load(section: dict[str, Any]) -> str:
+    """A server under load."""
+    meta = section["meta"]
+    rows = (
+        [x["weights"], NAMES[x["kernels"]], f"{x['requests_per_second']:.1f}",
+         f"{x['tokens_per_second']:.0f}", f"{x['first_token_ms_p50']:.0f}",
+         f"{x['first_token_ms_p99']:.0f}"]
+        for x in section["rows"] if "error" not in x
+    )  # fmt: skip
+    head = ["weights", "kernels", "requests/s", "tokens/s", "first token, ms, p50", "p99"]
+    between = " to ".join(map(str, meta["prompt"]))
+    new = " to ".join(map(str, meta["new"]))
+    text = f"""vLLM's OpenAI server and {meta["clients"]} clients, each with one request after
+another of {between} tokens for {new} new ones: the median of {meta["rounds"]} rounds of
+{meta["requests"]} requests ({_where(meta)}; `python -m benchmarks.serving.gpu_load`)."""
+    return f"{filled(text)}\n\n{table(head, rows)}"
