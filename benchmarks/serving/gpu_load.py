@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import statistics
 import sys
 import time
@@ -61,6 +62,11 @@ def start(variant: Variant, given: argparse.Namespace) -> Server:
     return Server(shape, log, environment, *server_options(given))
 
 
+def held(log: str) -> list[str]:
+    """Classes of kernels that a server's log names."""
+    return sorted(set(re.findall(r"(?:Using|Selected) (\w+Kernel\w*) for", log)))
+
+
 def measured(server: Server, given: argparse.Namespace) -> Line:
     """Medians over rounds, and by name the largest less the least."""
     rounds = []
@@ -93,10 +99,11 @@ def run_group(group: list[Variant], given: argparse.Namespace, end: float, repor
             if server.process.poll() is not None or time.monotonic() > end:
                 continue
             try:
-                report.note({**line, **measured(server, given)})
-            except (OSError, RuntimeError) as error:
-                report.note({**line, "error": f"{type(error).__name__}: {error}"[:800]})
-            print(variant.name, report.lines[-1], flush=True)
+                line |= {"held": held(server.log.read_text())} | measured(server, given)
+            except (OSError, RuntimeError, ValueError) as error:
+                line["error"] = f"{type(error).__name__}: {error}"[:800]
+            report.note(line)
+            print(line, flush=True)
 
 
 def point_of(variant: Variant, given: argparse.Namespace) -> Line:

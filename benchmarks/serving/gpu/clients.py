@@ -51,7 +51,7 @@ async def ask(port: int, model: str, request: Request) -> Answered:
     """Stream one answer.
 
     Raises:
-        RuntimeError: the server refuses, or not all tokens come.
+        RuntimeError: the server refuses or fails, or not all tokens come.
     """
     asked = {
         "model": model, "prompt": request.prompt, "max_tokens": request.new, "temperature": 0,
@@ -76,6 +76,8 @@ async def ask(port: int, model: str, request: Request) -> Answered:
             if not line.startswith(DATA) or DONE in line:
                 continue
             event: dict[str, Any] = json.loads(line.removeprefix(DATA))
+            if "error" in event:
+                raise RuntimeError(f"in the stream: {event['error']}")
             if event.get("choices") and not first:
                 first = time.perf_counter()
             if event.get("usage"):

@@ -15,8 +15,8 @@ from benchmarks.serving.gpu.clients import Answered, Request
 class Fake:
     """Streams tokens, a chunk each, and counts how many requests it has at once."""
 
-    def __init__(self, lost: int = 0, status: str = "200 OK") -> None:
-        self.lost, self.status, self.now, self.most = lost, status, 0, 0
+    def __init__(self, lost: int = 0, status: str = "200 OK", error: str = "") -> None:
+        self.lost, self.status, self.error, self.now, self.most = lost, status, error, 0, 0
         self.asked: list[dict[str, Any]] = []
 
     async def __call__(self, reader: Any, writer: Any) -> None:
@@ -27,6 +27,8 @@ class Fake:
         asked = json.loads(await reader.readexactly(int(length.split(": ")[1])))
         self.asked.append(asked)
         writer.write(f"HTTP/1.1 {self.status}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        if self.error:
+            self.send(writer, {"error": {"message": self.error}})
         for _ in range(asked["max_tokens"]):
             await asyncio.sleep(0.01)
             self.send(writer, {"choices": [{"text": ""}], "usage": None})
@@ -75,6 +77,11 @@ def test_an_answer_that_lacks_tokens_is_no_answer() -> None:
 def test_a_refusal_is_told() -> None:
     with pytest.raises(RuntimeError, match="400 Bad Request"):
         answers(Fake(status="400 Bad Request"), [Request([1], 1)], 1)
+
+
+def test_a_failure_in_the_stream_is_told() -> None:
+    with pytest.raises(RuntimeError, match="in the stream"):
+        answers(Fake(error="EngineCore encountered an issue"), [Request([1], 1)], 1)
 
 
 def test_requests_are_drawn_within_their_bounds_and_again() -> None:

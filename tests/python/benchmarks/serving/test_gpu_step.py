@@ -199,6 +199,16 @@ def test_marlin_is_asked_for_by_leaving_machete_out(tmp_path: Path) -> None:
     assert job.environment["VLLM_DISABLED_KERNELS"] == "MacheteLinearKernel"
 
 
+def test_kernels_that_a_server_names() -> None:
+    log = (
+        "INFO [a.py:1] Using MixedGemmLinearKernel for CompressedTensorsWNA16\n"
+        "INFO [b.py:2] Selected CutlassFP8ScaledMMLinearKernel for CompressedTensorsW8A8Fp8\n"
+        "INFO [a.py:1] Using MixedGemmLinearKernel for CompressedTensorsWNA16\n"
+        "INFO [c.py:3] Using FLASH_ATTN backend\n"
+    )
+    assert gpu_load.held(log) == ["CutlassFP8ScaledMMLinearKernel", "MixedGemmLinearKernel"]
+
+
 def test_options_of_the_load(tmp_path: Path) -> None:
     given = gpu_load.arguments().parse_args(["--out", "x", "--tensor-parallel", "2"])
     options = gpu_load.server_options(given)
