@@ -32,7 +32,7 @@ from mutation.rows import MUTANTS, Mutant
 from reliability_report import write_part
 
 ROOT = Path(__file__).resolve().parents[1]
-SECONDS = 150  # of one run of tests: a mistake may make a kernel wait for ever
+SECONDS = 300  # of one run of tests: a mistake may make a kernel wait for ever
 GTEST_FAILED = re.compile(r"^\[  FAILED  \] (\S+?)(?:,| \(|$)", re.MULTILINE)
 PYTEST_FAILED = re.compile(r"^(?:FAILED|ERROR) (.+)$", re.MULTILINE)  # the test - why
 
