@@ -37,10 +37,10 @@ class Measured:
 
 # benchmarks/results/vllm_engine_h100.json
 MEASURED = (
-    Measured("weight_only", "4 bits", "H100", {1: 1.02, 8: 0.93, 32: 0.87, 128: 0.90}),
-    Measured("weight_only", "4 bits, zero points", "H100", {1: 0.81, 8: 0.76, 32: 0.80, 128: 0.88}),
-    Measured("int8", "8 bits both, dynamic", "H100", {1: 1.08, 8: 1.02, 32: 1.05, 128: 0.98}),
-    Measured("fp8", "float8, dynamic", "H100", {1: 1.07, 8: 1.03, 32: 1.10, 128: 0.97}),
+    Measured("weight_only", "4 bits", "H100", {1: 0.84, 8: 0.87, 32: 0.88, 128: 0.9}),
+    Measured("weight_only", "4 bits, zero points", "H100", {1: 0.67, 8: 0.71, 32: 0.8, 128: 0.84}),
+    Measured("int8", "8 bits both, dynamic", "H100", {1: 0.96, 8: 0.95, 32: 1.01, 128: 0.98}),
+    Measured("fp8", "float8, dynamic", "H100", {1: 0.96, 8: 0.95, 32: 0.98, 128: 0.95}),
 )
 
 
