@@ -540,11 +540,12 @@ def test_plan_of_int8_has_a_kernel_on_every_gpu(gpu: str, m: int) -> None:
     assert plan.selected.startswith(plan.family) and plan.selected == plan.candidates[0].config
     names = [c.config for c in plan.candidates]
     assert len(set(names)) == len(names)
-    families = ("scaled_m", "wgmma_m") if gpu == "sm_90" else ("scaled_m",)
+    families = ("scaled_m", "skinny_m", *(("wgmma_m",) if gpu == "sm_90" else ()))
     assert {name[:7] for name in names} == {family[:7] for family in families}
     assert any("_streamk" in name for name in names) and any("_parallel" in name for name in names)
     assert any("_cluster" in name for name in names) == (gpu == "sm_90")
-    for name in names:  # a stage holds 128 bytes of every row of both operands
+    tiles = [name for name in names if not name.startswith("skinny")]
+    for name in tiles:  # a stage holds 128 bytes of every row of both operands
         tile_m, tile_n, stages = map(int, re.findall(r"\d+", name.split("_")[1]))
         assert stages * 128 * (tile_m + tile_n) <= int(GPUS[gpu].rsplit("=", 1)[1]), name
     assert f"M={m} N=4096 K=4096 int8 to float16" in plan.problem
@@ -563,14 +564,16 @@ def test_plan_of_a_layer_is_that_of_its_product() -> None:
 def test_plan_says_where_float8_runs() -> None:
     float8 = torch.float8_e4m3fn
     for n in (4096, 4095):
-        hopper = mixed_gemm.plan(16, n, 4096, dtype=float8, device=GPUS["sm_90"])
+        hopper = mixed_gemm.plan(64, n, 4096, dtype=float8, device=GPUS["sm_90"])
         assert hopper.family == "wgmma"
+        few = mixed_gemm.plan(4, n, 4096, dtype=float8, device=GPUS["sm_90"])
+        assert few.family == "skinny"
     if has_code(100):
         behind = GPUS["sm_90"].replace("sm=90", "sm=100")
         torchs = mixed_gemm.plan(16, 4096, 4096, dtype=float8, device=behind)
         assert (torchs.family, torchs.selected) == ("torch", "torch._scaled_mm")
         assert "behind compute capability 9.0" in torchs.reason
-    assert mixed_gemm.plan(16, 4096, 4096, dtype=float8, device=GPUS["sm_89"]).family == "scaled"
+    assert mixed_gemm.plan(64, 4096, 4096, dtype=float8, device=GPUS["sm_89"]).family == "scaled"
     refusal = mixed_gemm.why_not(16, 4096, 4096, dtype=float8, device=GPUS["sm_86"])
     assert refusal is not None and "compute capability 8.9 or newer, got 8.6" in str(refusal)
 

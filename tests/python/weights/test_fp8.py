@@ -536,8 +536,8 @@ def test_plan_of_a_layer_is_that_of_its_product() -> None:
         if not has_code(sm):
             continue
         options: dict[str, Any] = {"out_dtype": torch.bfloat16, "device": GPUS[sm]}
-        plan = mixed_gemm.plan(module, 16, device=GPUS[sm])
-        assert plan == mixed_gemm.plan(16, 4096, 4096, dtype=FP8, **options)
+        plan = mixed_gemm.plan(module, 64, device=GPUS[sm])
+        assert plan == mixed_gemm.plan(64, 4096, 4096, dtype=FP8, **options)
         assert plan.family == family
     old = mixed_gemm.plan(module, 16, device=GPUS[86])
     assert old.selected == "torch.nn.functional.linear" and "before compute capability" in str(old)
