@@ -13,6 +13,12 @@ constexpr int kMostArguments = 16;
 // Devices by number: from kUnnamedDevices on, of kinds that no text names.
 constexpr int32_t kCpuDevice = 0, kCudaDevice = 1, kMetaDevice = 2, kUnnamedDevices = 3;
 
+// Sizes of a tensor without elements may be any numbers beside the 0, whose product fits no 64
+// bits.
+inline int64_t wrapping_product(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+}
+
 // A tensor. Of an argument that is a dtype, the dtype alone.
 struct View {
   enum State : uint8_t { kNone, kUndefined, kGiven };
@@ -38,13 +44,13 @@ struct View {
   }
   int64_t elements() const {
     int64_t count = 1;
-    for (int64_t i = 0; i < dims; ++i) count *= sizes[i];
+    for (int64_t i = 0; i < dims; ++i) count = wrapping_product(count, sizes[i]);
     return count;
   }
   // Product of all dimensions but the last.
   int64_t rows() const {
     int64_t count = 1;
-    for (int64_t i = 0; i + 1 < dims; ++i) count *= sizes[i];
+    for (int64_t i = 0; i + 1 < dims; ++i) count = wrapping_product(count, sizes[i]);
     return count;
   }
 };

@@ -12,7 +12,7 @@ inline void set_contiguous_strides(const int64_t* sizes, int64_t dims, int64_t* 
   int64_t step = 1;
   for (int64_t i = dims; i-- > 0;) {
     strides[i] = step;
-    step *= std::max<int64_t>(sizes[i], 1);
+    step = contract::wrapping_product(step, std::max<int64_t>(sizes[i], 1));
   }
 }
 
@@ -23,7 +23,7 @@ inline bool is_contiguous(const contract::View& v) {
   for (int64_t i = v.dims; i-- > 0;) {
     if (v.sizes[i] == 0) return true;
     lies_so &= v.sizes[i] == 1 || v.strides[i] == step;
-    step *= v.sizes[i];
+    step = contract::wrapping_product(step, v.sizes[i]);
   }
   return lies_so;
 }
