@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..ops.problem import LAYOUT_VERSION, WEIGHTS, integer_weight
+from ..ops.problem import LAYOUT_VERSION, integer_weight
 
 FORMAT_VERSION = 2  # that is written
 READ_VERSIONS = (1, 2)  # version 1 has "bits" of integers, and GEMMs with scales as activations
@@ -123,13 +123,12 @@ def _parse_point(entry: Any, version: int) -> Point:
 
 
 def line_of(gpu: Gpu, point: Point) -> str:
-    """A point as the library reads it: what version 1 can say in the words of that, which every
-    library with this layout reads; the rest in those of version 2."""
-    p, weight = point, WEIGHTS.get(point.weight)
-    rest = f"{p.group_size} {int(p.zeros)} {p.n} {p.k} {p.m} {p.config} {float(p.us)!r}"
-    if (p.op, p.scales) == ("gemm", "same") and weight is not None and weight.is_integer:
-        return f"{gpu.sm} {gpu.sms} {p.dtype} {weight.bits} {rest}"
-    return f"{p.op} {gpu.sm} {gpu.sms} {p.dtype} {p.weight} {p.scales} {rest}"
+    """A point as the library reads it (csrc/dispatch/tuned_table.h)."""
+    p = point
+    return (
+        f"{p.op} {gpu.sm} {gpu.sms} {p.dtype} {p.weight} {p.scales} {p.group_size} {int(p.zeros)} "
+        f"{p.n} {p.k} {p.m} {p.config} {float(p.us)!r}"
+    )
 
 
 def read(path: Path, own: bool = True) -> tuple[Gpu, list[Point]]:
