@@ -45,7 +45,8 @@ def _where(meta: dict[str, Any]) -> str:
     ranks = meta["tensor_parallel"]
     gpus = meta["gpu"] if ranks == 1 else f"{ranks} x {meta['gpu']}"
     at = f" (at most {clock})" if clock else ""
-    return f"{gpus}{at}, driver {meta['driver']}, {versions}, {meta['date']}"
+    note = f", {meta['note']}" if meta.get("note") else ""
+    return f"{gpus}{at}, driver {meta['driver']}, {versions}, {meta['date']}{note}"
 
 
 # --- right ---------------------------------------------------------------------------------------
