@@ -71,14 +71,8 @@ std::string tile_choice_name(const TileTable& table, const Choice& choice) {
 }
 
 bool parse_tile_choice(const std::string& name, const TileTable& table, Choice& choice) {
-  choice = Choice();
-  for (choice.row = 0; choice.row < table.count; ++choice.row) {
-    const std::string tile = tile_choice_name(table, {0, choice.row, SplitK::kNone, 1});
-    if (name.compare(0, tile.size(), tile) == 0 && parse_split(name.substr(tile.size()), choice)) {
-      return true;
-    }
-  }
-  return false;
+  const auto tile_name = [&](int row) { return tile_choice_name(table, {0, row}); };
+  return parse_row_and_split(name, table.count, tile_name, choice);
 }
 
 std::string why_not_cluster(const Choice& choice, const TileConfig& tile, int smem,

@@ -30,6 +30,21 @@ std::string split_name(const Choice& c);
 // Of such a text; false: there is no such split.
 bool parse_split(const std::string& text, Choice& choice);
 
+// Of a row's name with a split behind it; false: none of the rows 0 to `rows` - 1 begins the text
+// so, or there is no such split.
+template <typename RowName>
+bool parse_row_and_split(const std::string& text, int rows, const RowName& row_name,
+                         Choice& choice) {
+  choice = Choice();
+  for (choice.row = 0; choice.row < rows; ++choice.row) {
+    const std::string row = row_name(choice.row);
+    if (text.compare(0, row.size(), row) == 0 && parse_split(text.substr(row.size()), choice)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // A family's list of compiled tiles.
 struct TileTable {
   const char* family;

@@ -3,17 +3,16 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/skinny_rows.h"
 #include "mainloop/direct_support.h"
 #include "scaled_skinny/config.h"
 
 namespace mixed_gemm {
 namespace {
 
-constexpr int64_t kMaxGridY = 65535;
-
-std::string row_name(const ScaledSkinnyConfig& row) {
-  return "skinny_m" + std::to_string(scaled_skinny_tokens(row)) + "n" +
-         std::to_string(scaled_skinny_columns(row)) + "w" + std::to_string(row.warps);
+std::string row_name(int row) {
+  const ScaledSkinnyConfig& config = kScaledSkinnyConfigs[row];
+  return skinny_row_name(scaled_skinny_tokens(config), scaled_skinny_columns(config), config.warps);
 }
 
 std::vector<Choice> choices() {
@@ -22,18 +21,10 @@ std::vector<Choice> choices() {
   return all;
 }
 
-std::string config(const Choice& c) {
-  return row_name(kScaledSkinnyConfigs[c.row]) + split_name(c);
-}
+std::string config(const Choice& c) { return row_name(c.row) + split_name(c); }
 
 bool parse(const std::string& name, Choice& c) {
-  for (c.row = 0; c.row < kNumScaledSkinnyConfigs; ++c.row) {
-    const std::string row = row_name(kScaledSkinnyConfigs[c.row]);
-    if (name.compare(0, row.size(), row) == 0 && parse_split(name.substr(row.size()), c)) {
-      return true;
-    }
-  }
-  return false;
+  return parse_row_and_split(name, kNumScaledSkinnyConfigs, row_name, c);
 }
 
 std::string why_not(const Choice& c, const ScaledMmProblem& p, const DeviceInfo&) {
@@ -43,10 +34,7 @@ std::string why_not(const Choice& c, const ScaledMmProblem& p, const DeviceInfo&
     return "reads 16 elements of K at once: K must be a positive multiple of 16, got " +
            std::to_string(p.k);
   }
-  const int64_t rows = scaled_skinny_tokens(kScaledSkinnyConfigs[c.row]);
-  if (ceil_div(p.m, rows) <= kMaxGridY) return "";
-  return "M must be at most " + std::to_string(kMaxGridY * rows) + " for this kernel, got " +
-         std::to_string(p.m);
+  return why_not_skinny_rows(p.m, scaled_skinny_tokens(kScaledSkinnyConfigs[c.row]));
 }
 
 // Times in microseconds, fitted to 64 points of an H100 with up to 16 rows (4096 x 4096 to

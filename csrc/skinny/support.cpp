@@ -1,5 +1,6 @@
 #include "skinny/family.h"
 
+#include "core/skinny_rows.h"
 #include "problem/extents.h"
 #include "skinny/config.h"
 #include "skinny/cost.h"
@@ -7,12 +8,12 @@
 namespace mixed_gemm {
 namespace {
 
-constexpr int64_t kMaxGridY = 65535;
 constexpr int64_t kMaxSkinnyK = int64_t{1} << 28;  // 8 columns of a packed weight below 2^31 bytes
 
-std::string row_name(const SkinnyConfig& row) {
-  return "skinny_m" + std::to_string(8 * row.m_tiles) + "n" + std::to_string(16 * row.n_tiles) +
-         "w" + std::to_string(row.warps);
+int tokens(int row) { return 8 * kSkinnyConfigs[row].m_tiles; }
+
+std::string row_name(int row) {
+  return skinny_row_name(tokens(row), 16 * kSkinnyConfigs[row].n_tiles, kSkinnyConfigs[row].warps);
 }
 
 std::vector<Choice> choices() {
@@ -25,16 +26,10 @@ std::vector<Choice> choices() {
   return all;
 }
 
-std::string config(const Choice& c) { return row_name(kSkinnyConfigs[c.row]) + split_name(c); }
+std::string config(const Choice& c) { return row_name(c.row) + split_name(c); }
 
 bool parse(const std::string& name, Choice& c) {
-  for (c.row = 0; c.row < kNumSkinnyConfigs; ++c.row) {
-    const std::string row = row_name(kSkinnyConfigs[c.row]);
-    if (name.compare(0, row.size(), row) == 0 && parse_split(name.substr(row.size()), c)) {
-      return true;
-    }
-  }
-  return false;
+  return parse_row_and_split(name, kNumSkinnyConfigs, row_name, c);
 }
 
 std::string why_not_split(const Choice& c, const DeviceInfo& device) {
@@ -61,10 +56,7 @@ std::string why_not(const Choice& c, const GemmProblem& p, const DeviceInfo& dev
   }
   const std::string no_split = why_not_split(c, device);
   if (!no_split.empty()) return no_split;
-  const int64_t rows = 8 * kSkinnyConfigs[c.row].m_tiles;
-  if (ceil_div(p.m, rows) <= kMaxGridY) return "";
-  return "M must be at most " + std::to_string(kMaxGridY * rows) + " for this kernel, got " +
-         std::to_string(p.m);
+  return why_not_skinny_rows(p.m, tokens(c.row));
 }
 
 }  // namespace
