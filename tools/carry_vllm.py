@@ -34,6 +34,7 @@ from benchmarks.serving.installed import write_metadata  # noqa: E402
 VLLM, ARCH, PYTHON = "vllm==0.26.0", 90, "3.12"
 PACKAGES = Path(__file__).with_suffix(".txt")
 LIBRARY = "libmixed_gemm.so"
+SMALLEST = 9 | lzma.PRESET_EXTREME  # what travels to a GPU machine may be limited, to 64 MiB say
 # Versions of glibc up to that of the GPU machine, the newest first, which pip prefers.
 _GLIBC = ("_2_31", "_2_28", "_2_27", "_2_26", "_2_24", "_2_17", "_2_12", "2014", "1")
 PLATFORMS = [text for x in _GLIBC for text in ("--platform", f"manylinux{x}_x86_64")]
@@ -79,7 +80,7 @@ def downloaded(folder: Path) -> Path:
 
 
 def pack_wheel(wheel: Path, target: Path) -> None:
-    with ZipFile(wheel) as archive, tarfile.open(target, "w:xz") as out:
+    with ZipFile(wheel) as archive, tarfile.open(target, "w:xz", preset=SMALLEST) as out:
         for name in filter(wanted_of_wheel, archive.namelist()):
             data = archive.read(name)
             if name in CUT:
@@ -93,7 +94,7 @@ def pack_wheel(wheel: Path, target: Path) -> None:
 
 
 def pack_packages(site: Path, target: Path) -> None:
-    with tarfile.open(target, "w:xz") as out:
+    with tarfile.open(target, "w:xz", preset=SMALLEST) as out:
         for path in sorted(x for x in site.rglob("*") if x.is_file()):
             name = path.relative_to(site).as_posix()
             if wanted_of_packages(name):

@@ -13,7 +13,6 @@ from . import engines, jobs, trace, variants
 from .jobs import Group, Line, Point
 from .samples import Sampled, decode_step
 
-TRACED = (1, 32)
 PROMPT, STEPS, SAMPLES, LONG = 128, 128, 5, 2048
 CACHE_TOKENS = 36000  # 128 sequences of PROMPT + STEPS tokens, in whole blocks, and more
 START_SECONDS = 300  # of a group, where one of it does not come up
@@ -99,12 +98,11 @@ def measure(point: Point) -> Line:
         line["batches"] = {str(b): timed.batch(b) for b in point["batches"]}
         line["long_prompt"] = timed.long_prompt()
         for batch in point["batches"]:
-            if batch in TRACED:
-                of = line["batches"][str(batch)]
-                try:
-                    of |= timed.traced(batch, of["step_ms"], layers)
-                except (OSError, ValueError) as error:  # the times above still count
-                    of["trace_error"] = str(error)[:300]
+            of = line["batches"][str(batch)]
+            try:
+                of |= timed.traced(batch, of["step_ms"], layers)
+            except (OSError, ValueError) as error:  # the times above still count
+                of["trace_error"] = str(error)[:300]
     return line
 
 

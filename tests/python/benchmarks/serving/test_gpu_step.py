@@ -71,6 +71,14 @@ def test_the_time_of_the_gpu_in_the_last_steps() -> None:
     assert found["longest"] == [["gemm", 4.0, 120.0], ["reshape_and_cache_flash", 4.0, 8.0]]
 
 
+def test_a_kernel_that_waits_for_the_one_before_it_counts_once() -> None:
+    """As programmatic dependent launch has it: the next kernel starts early and waits."""
+    first = {"ts": 0.0, "dur": 10.0}
+    inside, beyond = {"ts": 4.0, "dur": 5.0}, {"ts": 8.0, "dur": 6.0}
+    behind_a_gap = {"ts": 20.0, "dur": 1.0}
+    assert trace.covered_us([behind_a_gap, beyond, first, inside]) == 15.0
+
+
 def test_a_trace_without_a_step_is_refused() -> None:
     with pytest.raises(ValueError, match="no kernel of reshape_and_cache among 1"):
         trace.gpu_time([{"name": "gemm", "ts": 0.0, "dur": 1.0}], 4, 1000.0)
