@@ -19,6 +19,10 @@ LLAMA: dict[str, Any] = {
     "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
     "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "bfloat16",
 }  # fmt: skip
+LINEARS = [
+    *(f"self_attn.{x}_proj" for x in "qkvo"),
+    *(f"mlp.{x}_proj" for x in ("gate", "up", "down")),
+]
 LINEAR_WEIGHTS = 32 * (4096 * (4096 + 2 * 1024) + 4096 * 4096 + 3 * 4096 * 14336)
 OTHER_WEIGHTS = 2 * 128256 * 4096  # embedding and output layer, in 16 bits
 BITS = {"W4": 4, "GP": 4, "AW": 4, "W8": 8, "FP": 8}
@@ -110,7 +114,9 @@ def write_shape(variant: Variant, folder: Path, layers: int, dtype: str) -> Path
         if not (small / "config.json").is_file():
             write(variant.row, dense, small)
         written = json.loads((small / "config.json").read_text())
-        config["quantization_config"] = written["quantization_config"]
+        config["quantization_config"] = of = dict(written["quantization_config"])
+        if of["quant_method"] == "gptq":  # else vLLM looks for them in weights, which are not there
+            of["modules_in_block_to_quantize"] = LINEARS
     target = folder / name
     target.mkdir(parents=True, exist_ok=True)
     (target / "config.json").write_text(json.dumps(config))

@@ -141,6 +141,8 @@ def test_a_shape_says_what_the_writer_of_its_file_says(weights: str, tmp_path: P
         assert "quantization_config" not in config
     else:
         assert config["quantization_config"]["quant_method"] == variant.row.file
+        named = config["quantization_config"].get("modules_in_block_to_quantize", ())
+        assert ("mlp.down_proj" in named) == (variant.row.file == "gptq")
 
 
 # --- random weights ------------------------------------------------------------------------------
