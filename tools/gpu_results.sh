@@ -12,7 +12,7 @@
 #                                                 object as vLLM drives it
 #   tools/gpu_results.sh ranks OUT COMMIT         2 min and the first step, not measured, 2 H100s:
 #                                                 sums to the bit, figures of docs/parallel.md
-#                                                 (tools/write_parallel.py), layers over NCCL
+#                                                 (tools/pages/parallel.py), layers over NCCL
 #   tools/gpu_results.sh vllm OUT COMMIT [PART...] [-- OPTION...]
 #                                                 9 min a part (check, step, load), one H100: vLLM's
 #                                                 engine with our kernels beside its own, in
@@ -23,7 +23,7 @@
 #                                                 that the next call goes on with
 #   tools/gpu_results.sh reliability OUT COMMIT [PART...]
 #                                                 12 min, or some of its parts: parts of the table
-#                                                 of tools/reliability_report.py in OUT/reliability
+#                                                 of tools/pages/reliability.py in OUT/reliability
 #   tools/gpu_results.sh wheel OUT WHEEL          2 min: a wheel that was carried there installs beside
 #                                                 the torch of python3, its first products on every
 #                                                 GPU are right, and the GPU tests pass with it

@@ -29,7 +29,7 @@ import mutant_tests
 from mutant_tests import Tests
 from mutation import source
 from mutation.rows import MUTANTS, Mutant
-from reliability_report import write_part
+from reliability_parts import write_part
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 300  # of one run of tests: a mistake may make a kernel wait for ever

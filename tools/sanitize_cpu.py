@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from reliability_report import write_part
+from reliability_parts import write_part
 
 ROOT = Path(__file__).resolve().parent.parent
 UBSAN_OPTIONS = "print_stacktrace=1"

@@ -431,7 +431,7 @@ def main() -> int:
         "failures": failures,
     }
     print("\n".join([*failures, f"{report['answered']} of {report['tried']} answered"]))
-    from reliability_report import write_part
+    from reliability_parts import write_part
 
     write_part(
         "bad_inputs",
