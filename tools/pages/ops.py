@@ -1,4 +1,4 @@
-"""docs/ops.md, from the records of the ops in mixed_gemm/ops."""
+"""docs/ops.md, from the records of the ops in mixed_gemm/ops and their contracts in the library."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from mixed_gemm.ops.op import Op
 from mixed_gemm.ops.registry import FAMILIES, OPS
 
+from . import op_arguments
 from .page import Page, whole
 from .table import table
 
@@ -93,7 +94,7 @@ def text() -> str:
   records, and hands each kind of rule to the file that tells torch: `contract.py`, `autograd.py`,
   `autocast.py`, `vmap.py`, `flops.py`, `dtensor.py`. These know no op by name.
 
-`python -m tools.pages ops` writes this page from the records.
+`python -m tools.pages ops` writes this page from the records and the contracts.
 
 ## What each supports
 
@@ -107,10 +108,21 @@ def text() -> str:
 
 ## What each computes
 
-Names with an underscore are for tests and benchmarks, on CUDA tensors. The arguments are in
-`csrc/ops/<op>/contract.cpp` and in the docstrings of the Python functions.
+Names with an underscore are for tests and benchmarks, on CUDA tensors.
 
 {what_they_compute()}
+
+## What each takes
+
+- M is the product of all sizes of `a` but the last, K its last size, N the output channels. Of a
+  convolution Ci and Co are the channels, and K is the size of a filter, as it is packed. `words`
+  are the rows of a `qweight` whose columns are words of 32 bits.
+- All tensors are on one device. Strides may be any where a table does not say otherwise: what a
+  kernel cannot read in place is copied. `ceil(K/group_size)` is 1 where `group_size` is -1.
+- `pack_weights` and `pack_conv_weights` make what is packed;
+  [the layout](architecture.md#the-packed-layout) is in one place.
+
+{op_arguments.sections()}
 
 ## Add an op
 
