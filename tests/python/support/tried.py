@@ -1,5 +1,5 @@
-"""What the tests of a process tried, for tools/pages/reliability.py: conftest.py writes it at the
-end of a run for which $MIXED_GEMM_RELIABILITY names a folder.
+"""The record of what the tests of a process tried, for tools/pages/reliability.py. conftest.py
+writes it at the end of a run for which $MIXED_GEMM_RELIABILITY names a folder.
 """
 
 from __future__ import annotations
