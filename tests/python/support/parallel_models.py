@@ -143,7 +143,7 @@ def from_fixture(name: str, world: int) -> None:
 
 
 def reads_its_share(folder: Path, world: int) -> None:
-    """Each process reads its share of the quantized layers: the bytes read of the file are counted."""
+    """Each process reads its share of the quantized layers; bytes read of the file are counted."""
     from mixed_gemm.integrations.transformers import quantizer
 
     opened: list[Any] = []
