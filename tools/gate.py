@@ -1,4 +1,4 @@
-"""What must hold before a change is taken, beyond `make test`: sanitizers, mutants, fuzzing.
+"""The checks that a change must pass beyond `make test`: sanitizers, mutants, fuzzing.
 
     python tools/gate.py [STEP...]       all of them, or those that are named
 

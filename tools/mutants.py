@@ -134,7 +134,7 @@ def verdict(runner: Runner, mutant: Mutant, rows: dict[str, tuple[Tests, ...]]) 
 
 
 def healthy(runner: Runner, rows: Sequence[Tests], jobs: int) -> list[str]:
-    """What fails without a mistake."""
+    """Run the tests without a mistake, and return those that fail."""
     with ThreadPoolExecutor(jobs) as pool:
         failures = pool.map(lambda tests: runner.failure(tests, ""), dict.fromkeys(rows))
     return [failure for failure in failures if failure]

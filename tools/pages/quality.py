@@ -1,4 +1,4 @@
-"""What methods cost a language model: tables of docs/calibration.md, from
+"""The quality that a language model loses by each method: tables of docs/calibration.md, from
 benchmarks/results/quality_*.json.
 """
 
