@@ -1,4 +1,4 @@
-"""What a results file says of the machine and the run that made it."""
+"""The part of a results file on the machine and the run that made it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import mixed_gemm
 
 
 def _output(*command: str) -> str:
-    """What a command prints; empty where it is not installed."""
+    """Run a command, and return what it prints; empty where it is not installed."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What a file of ops/ says: the problems of one op, and for each what is timed."""
+"""The base of a file of ops/: the problems of one op, and the cases that are timed for each."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Effort:
     keep: int | None = None
 
     def chosen(self, selected: str, predicted: Mapping[str, float | None]) -> list[str]:
-        """Of the configurations that the planner lists, with the microseconds that it predicts,
-        those to time; the selected one first. A prediction of None is as good as the best."""
+        """Choose the configurations to time, the selected one first, among those that the planner
+        lists with the microseconds that it predicts. None is as good as the best prediction."""
         known = [us for us in predicted.values() if us is not None]
         limit = self.within * min(known, default=math.inf)
         names = [name for name, us in predicted.items() if us is None or us <= limit]
@@ -114,7 +114,7 @@ class Benchmark:
         raise NotImplementedError
 
     def cases(self, operands: Any, point: Point, effort: Effort) -> Iterator[Case]:
-        """What is timed in turns at one point."""
+        """The cases that are timed in turns at one point."""
         raise NotImplementedError
 
     def known_us(self, point: Point, scheme: Scheme) -> Mapping[str, float]:

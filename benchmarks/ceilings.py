@@ -1,5 +1,5 @@
-"""What a machine reaches now, and the roofline that follows: reads from memory, and products by
-dtype."""
+"""The rates that a machine reaches now, and the roofline that follows: reads from memory, and
+products by dtype."""
 
 from __future__ import annotations
 

@@ -114,8 +114,8 @@ def group_of(name: str) -> str:
 
 
 def host_rows(new: Any, old: Any, rounds: int) -> Iterator[dict[str, Any]]:
-    """Of calls that are shorter on the GPU than on the host. Both without what Python registers for
-    `mixed_gemm`: autograd, autocast, vmap."""
+    """Time calls that are shorter on the GPU than on the host. Both builds run without what Python
+    registers for `mixed_gemm`: autograd, autocast, vmap."""
     operands = GemmOperands(256, 256, DEVICE)
     (call, *_) = operands.ours(SCHEMES[0], 1, "skinny_m8n16w8")
     options = {key: value for key, value in call.keywords.items() if key != "config"}

@@ -28,7 +28,8 @@ import mixed_gemm
 from .about import about_run
 
 TOKENS, WARM_UP, CACHE = 80, 20, 512
-# Of Llama-3.1-8B but for the vocabulary, whose output head stays dense: 32,000 keeps it small.
+# The sizes of Llama-3.1-8B but for the vocabulary: 32,000 keeps the output head, which stays dense,
+# small.
 SHAPE = {
     "hidden_size": 4096,
     "intermediate_size": 14336,

@@ -1,5 +1,5 @@
-"""What a call costs the host: one row through a layer of 1024 x 1024, beside nn.Linear; and through
-48 layers that torch.compile made one function of, for each layer.
+"""The time that a call takes of the host: one row through a layer of 1024 x 1024, beside nn.Linear;
+and, for each layer, through 48 layers that torch.compile made one function of.
 
     python -m benchmarks.host_time [--out FILE.json] [--device cuda]
 
@@ -33,7 +33,7 @@ ROUNDS = 9
 def best_us(
     calls: dict[str, Call], device: torch.device, in_a_row: int = CALLS
 ) -> dict[str, float]:
-    """Of each call; the first round warms up."""
+    """The least time of each call; the first round warms up."""
     found: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(ROUNDS + 1):
         for name, call in calls.items():

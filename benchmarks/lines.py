@@ -1,5 +1,5 @@
-"""What a run prints of a point: a line for each op of ours and scheme, with the ratios of its time
-to those of the others. Imports no torch."""
+"""The lines that a run prints for a point: a line for each op of ours and scheme, with the ratios
+of its time to those of the others. Imports no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is beyond a target of targets.py: the points that profile_gemm.py must explain, each with
+"""The points beyond a target of targets.py, which profile_gemm.py must explain, each with
 the one that it is compared with; and, from ncu's counters of both, the table of notes/.
 
     python3 -m benchmarks.missed_points gemm_h200.json > points.txt

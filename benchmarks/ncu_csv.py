@@ -54,7 +54,7 @@ TO_US |= {"s": 1e6, "second": 1e6}
 
 
 def counters_of(query: str) -> list[str]:
-    """Those of the counters above that a GPU has, from what `ncu --query-metrics` prints: ncu
+    """Select the counters above that a GPU has, from what `ncu --query-metrics` prints: ncu
     refuses a run that names another one."""
     known = {line.split()[0] for line in query.splitlines() if line.strip()}
     wanted = (name for names in COLUMNS.values() for name in names)

@@ -37,7 +37,7 @@ class Operands:
         return torch.randn(shape, device=self.device, dtype=torch_dtype(dtype))
 
     def uniform(self, *shape: int, dtype: str = "float16") -> torch.Tensor:
-        """Of [0.5, 1.5): scales that leave no row tiny."""
+        """Draw scales from [0.5, 1.5), which leave no row tiny."""
         return torch.rand(shape, device=self.device, dtype=torch_dtype(dtype)) + 0.5
 
     def integers(

@@ -21,7 +21,7 @@ def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
 
 @dataclass(frozen=True)
 class Part:
-    """What lies between ``<!-- NAME: ... -->`` and ``<!-- end of NAME -->`` on one page."""
+    """The text between ``<!-- NAME: ... -->`` and ``<!-- end of NAME -->`` on one page."""
 
     name: str
 

@@ -41,7 +41,7 @@ SELECTED = "selected"  # the configuration that plan() picks
 
 @dataclass(frozen=True)
 class Request:
-    """What to profile."""
+    """A call to profile."""
 
     text: str
     config: str

@@ -1,5 +1,5 @@
-"""What a time of fpA_intB_gemm is compared with: the peers' timings, the dense GEMM and the
-bandwidth floor. Imports no torch."""
+"""The references that a time of fpA_intB_gemm is compared with: the peers' timings, the dense GEMM
+and the bandwidth floor. Imports no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FLOOR_GB_PER_S = 4400.0  # the bandwidth that the floor of docs/speed.md is stat
 
 @dataclass(frozen=True)
 class References:
-    """What a time is compared with, in us; None where nobody measured it.
+    """The references of a time, in us; None where nobody measured one.
 
     Attributes:
         peer: the best peer of the same weight width and group size.

@@ -239,14 +239,14 @@ def fp8_text(results: Results, source: str) -> str:
 
 
 def part_of(results: Results) -> Part:
-    """What page part tells of the ops that were measured."""
+    """The part of a page that tells of the ops that were measured."""
     if results.of(FP8_OURS):
         return FP8_PART
     return GEMM_PART if results.of(Timed(GEMM, MAIN)) else W8A8_PART
 
 
 def text_of(results: Results, source: Path, page: Path) -> str:
-    """What ``page`` shall say of the results in ``source``."""
+    """Make the text of ``page`` from the results in ``source``."""
 
     def link(path: Path) -> str:
         return os.path.relpath(path.resolve(), page.resolve().parent)

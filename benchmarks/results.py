@@ -77,7 +77,7 @@ class Results:
         return found
 
     def matching(self, timed: Timed) -> list[Timed]:
-        """What was measured of an op: of one scheme, or in all of them."""
+        """The measured times of an op, for one scheme or for all."""
         known = dict.fromkeys((*self.times, *self.measured))
         return [one for one in known if one.op == timed.op and timed.scheme in (None, one.scheme)]
 

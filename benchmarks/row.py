@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 class Point(NamedTuple):
-    """What is multiplied: ``[M, K] @ [N, K].T``. A convolution is one, too: N output channels, K
+    """A product ``[M, K] @ [N, K].T``. A convolution is one, too: N output channels, K
     taps times input channels, M output pixels of all images; and several layers may have the same.
 
     Attributes:

@@ -134,7 +134,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def add_arguments(parser: argparse.ArgumentParser, effort: Effort) -> None:
-    """What all benchmarks take."""
+    """Add the options that all benchmarks take."""
     parser.add_argument("--device", type=torch.device, default=torch.device("cuda"))
     parser.add_argument("--threads", type=int, help="torch.set_num_threads")
     parser.add_argument("--rounds", type=int, default=effort.rounds)

@@ -1,5 +1,5 @@
-"""What a time is of: an op on operands stored in some way. Those that targets and reports speak of
-have names here. Imports no torch."""
+"""The subject of a time: an op on operands stored in some way. The subjects that targets and
+reports speak of have names here. Imports no torch."""
 
 from __future__ import annotations
 

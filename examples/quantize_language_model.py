@@ -35,7 +35,7 @@ def arguments() -> argparse.Namespace:
 
 
 def weight_bytes(model: torch.nn.Module) -> int:
-    """Of all parameters; those of a quantized layer count as they are stored."""
+    """Bytes of all parameters; those of a quantized layer count as they are stored."""
     linears = {x for x in model.modules() if isinstance(x, mixed_gemm.Linear)}
     inside = {id(p) for x in linears for p in x.parameters()}
     stored = sum(x.weight.stored_bytes for x in linears)

@@ -143,7 +143,7 @@ def load(folder: Path) -> tuple[nn.Module, Any]:
 
 
 def linear_bytes(model: nn.Module) -> int:
-    """Of the weights of the Linear layers alone: embeddings and biases are the same everywhere."""
+    """Bytes of the Linear layers' weights alone: embeddings and biases are the same everywhere."""
     total = 0
     for module in model.modules():
         if isinstance(module, mixed_gemm.Linear):
@@ -243,7 +243,7 @@ int8, int4   weights in 8 or 4 bits, activations in floating point; w8a8: both i
 
 
 def print_details(results: list[Result]) -> None:
-    """What the table leaves out."""
+    """Print the numbers that the table leaves out."""
     print("\nweights, on: least cosine, queries with the right topic, time of one query")
     for r in results:
         numbers = f"{r.cosine_min:.5f}  {r.right_topic:.1%}  {r.query_ms:.2f} ms"

@@ -23,7 +23,7 @@ import mixed_gemm
 
 
 def held_bytes(model: torch.nn.Module) -> int:
-    """Of the parameters on this rank."""
+    """Bytes of the parameters on this rank."""
     total = 0
     for parameter in model.parameters():
         share: Any = getattr(parameter, "_local_tensor", parameter)

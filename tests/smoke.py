@@ -138,7 +138,8 @@ def check_config() -> None:
 
 
 def check_gradient() -> None:
-    """Of the activations: through C++ where a library for this torch lies beside, else Python."""
+    """Check the gradient of the activations: it is in C++ where a library for this torch lies
+    beside ours, else in Python."""
     torch.manual_seed(0)
     q = torch.randint(-8, 8, (72, 96), dtype=torch.int8)
     scales = torch.rand(3, 72)

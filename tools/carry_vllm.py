@@ -50,7 +50,8 @@ CUT: dict[str, Wanted] = {
 WHOLE = {f"vllm/{x}.abi3.so" for x in ("spinloop", "cumem_allocator", "fs_io_C")}
 SUFFIXES, NAMES = {".py", ".json", ".jinja", ".txt"}, {"METADATA", "WHEEL"}
 OTHER_GPUS = ("third_party/fmha_sm100/", "deep_gemm/include/")
-# Of the packages: what only compilers read, and data of features that the engine starts without.
+# Files of the packages that are left out: those that only compilers read, and data of features that
+# the engine starts without.
 UNUSED_SUFFIXES = {".a", ".h"}
 UNUSED = ("zstandard", "mistral_common/data/tekken", "pycountry/locales")
 

@@ -61,7 +61,7 @@ def check_installed(wheel: Path) -> None:
 
 
 def check_build() -> None:
-    """What pip builds of this tree, CPU ops only."""
+    """Check the wheel that pip builds of this tree, with CPU ops only."""
     with tempfile.TemporaryDirectory() as folder:
         options = (*OFFLINE, "--no-build-isolation", "-w", folder)
         pip("wheel", *options, str(ROOT), MIXED_GEMM_CUDA="OFF")

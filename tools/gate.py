@@ -1,4 +1,4 @@
-"""What must hold before a change is taken, beyond `make test`: sanitizers, mutants, fuzzing.
+"""The checks that a change must pass beyond `make test`: sanitizers, mutants, fuzzing.
 
     python tools/gate.py [STEP...]       all of them, or those that are named
 
@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("BUILD", ROOT / "build")).resolve()
 LOGS = BUILD / "gate"
-PARTS = BUILD / "reliability"  # what the steps tried, for tools/reliability_report.py
+PARTS = BUILD / "reliability"  # what the steps tried, for tools/pages/reliability.py
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ def main(names: list[str]) -> int:
         folder.mkdir(parents=True, exist_ok=True)
     outcomes = [run(step) for step in STEPS if not names or step.name in names]
     print()
-    report = [sys.executable, str(ROOT / "tools/reliability_report.py"), str(PARTS)]
-    reported = subprocess.run(report, check=False).returncode == 0
+    report = [sys.executable, "-m", "tools.pages.reliability", str(PARTS)]
+    reported = subprocess.run(report, cwd=ROOT, check=False).returncode == 0
     print(f"\n{table(outcomes)}\nlogs: {LOGS}")
     return 0 if reported and not any(o.failed for o in outcomes) else 1
 

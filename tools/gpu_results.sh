@@ -1,5 +1,5 @@
 #!/bin/bash
-# What a GPU machine without network runs for the results of a commit, with a build carried there
+# Runs on a GPU machine without network, for the results of a commit, with a build carried there
 # (MIXED_GEMM_LIBRARY and MIXED_GEMM_GPU_TESTS as for `make gpu-test`). On an H200:
 #
 #   tools/gpu_results.sh candidates OUT COMMIT    4 min: all candidates, for make_tuned_table.py
@@ -12,7 +12,7 @@
 #                                                 object as vLLM drives it
 #   tools/gpu_results.sh ranks OUT COMMIT         2 min and the first step, not measured, 2 H100s:
 #                                                 sums to the bit, figures of docs/parallel.md
-#                                                 (tools/write_parallel.py), layers over NCCL
+#                                                 (tools/pages/parallel.py), layers over NCCL
 #   tools/gpu_results.sh vllm OUT COMMIT [PART...] [-- OPTION...]
 #                                                 9 min a part (check, step, load), one H100: vLLM's
 #                                                 engine with our kernels beside its own, in
@@ -23,7 +23,7 @@
 #                                                 that the next call goes on with
 #   tools/gpu_results.sh reliability OUT COMMIT [PART...]
 #                                                 12 min, or some of its parts: parts of the table
-#                                                 of tools/reliability_report.py in OUT/reliability
+#                                                 of tools/pages/reliability.py in OUT/reliability
 #   tools/gpu_results.sh wheel OUT WHEEL          2 min: a wheel that was carried there installs beside
 #                                                 the torch of python3, its first products on every
 #                                                 GPU are right, and the GPU tests pass with it
@@ -49,7 +49,7 @@ cd "$(dirname "$0")/.."
 stage=$1 out=$2
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 
-# What fails is said, and the rest still runs; the exit status remembers.
+# A part that fails is named, and the rest still runs; the exit status remembers.
 failed=0
 timed() {
   local name=$1 begun=$SECONDS

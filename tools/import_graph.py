@@ -2,7 +2,7 @@
 functions and under TYPE_CHECKING, and the order of rooms that they must keep.
 
 A room is a folder of mixed_gemm/, or a module beside them. It imports itself and rooms of lower
-ranks. tests/python/test_import_direction.py holds that, tools/draw_imports.py draws it.
+ranks. tests/python/test_import_direction.py holds that, tools/pages/imports.py draws it.
 """
 
 from __future__ import annotations

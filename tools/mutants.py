@@ -29,7 +29,7 @@ import mutant_tests
 from mutant_tests import Tests
 from mutation import source
 from mutation.rows import MUTANTS, Mutant
-from reliability_report import write_part
+from reliability_parts import write_part
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 300  # of one run of tests: a mistake may make a kernel wait for ever
@@ -134,7 +134,7 @@ def verdict(runner: Runner, mutant: Mutant, rows: dict[str, tuple[Tests, ...]]) 
 
 
 def healthy(runner: Runner, rows: Sequence[Tests], jobs: int) -> list[str]:
-    """What fails without a mistake."""
+    """Run the tests without a mistake, and return those that fail."""
     with ThreadPoolExecutor(jobs) as pool:
         failures = pool.map(lambda tests: runner.failure(tests, ""), dict.fromkeys(rows))
     return [failure for failure in failures if failure]

@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from reliability_report import write_part
+from reliability_parts import write_part
 
 ROOT = Path(__file__).resolve().parent.parent
 UBSAN_OPTIONS = "print_stacktrace=1"
@@ -95,8 +95,8 @@ def run(command: list[str], **environment: str) -> str:
 
 
 def fixed_addresses() -> list[str]:
-    """What starts a program at the addresses that TSan's runtime expects: newer kernels scatter
-    them more widely than it allows. Nothing where it is not permitted to ask."""
+    """The command that starts a program at the addresses that TSan's runtime expects: newer kernels
+    scatter them more widely than it allows. Empty where a process may not ask for that."""
     command = ["setarch", os.uname().machine, "--addr-no-randomize"]
     try:
         permitted = subprocess.run([*command, "true"], capture_output=True, check=False)

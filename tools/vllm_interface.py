@@ -1,4 +1,4 @@
-"""What releases of vLLM have of the interface that the plug-in relies on.
+"""Compares releases of vLLM with the interface that the plug-in relies on.
 
     python tools/vllm_interface.py write [REQUIREMENT...]  reads releases and writes RECORD
     python tools/vllm_interface.py check [REQUIREMENT...]  says what they have otherwise than
@@ -67,7 +67,7 @@ def address(requirement: str) -> tuple[str, str]:
 @contextmanager
 def remote(url: str) -> Iterator[ZipFile]:
     """A wheel on the index, of which only the files that are read are fetched."""
-    # Of pip, since only it has what leads to the index of this machine.
+    # A part of pip, since only pip knows the way to the index of this machine.
     from pip._internal.network.lazy_wheel import (  # type: ignore[import-untyped,unused-ignore]
         LazyZipOverHTTP,
     )
@@ -142,7 +142,8 @@ class Release:
         return None
 
     def _bodies(self, module: str, thing: ast.ClassDef) -> Iterator[ast.stmt]:
-        """What a class and its bases hold, as far as they are in the files of the module."""
+        """The statements of a class and of its bases, as far as they are in the files of the
+        module."""
         yield from thing.body
         for base in thing.bases:
             node = base.value if isinstance(base, ast.Subscript) else base
@@ -213,7 +214,7 @@ def read(requirement: str) -> tuple[str, dict[str, list[str] | None]]:
 
 
 def problems(record: Mapping[str, list[str] | None]) -> list[str]:
-    """What a release has otherwise than we rely on, in words."""
+    """Say in words how a release differs from what we rely on."""
     told = []
     for need in needs():
         if key(need) not in record:

@@ -25,7 +25,7 @@ GROUP, SPLIT_K = 128, 8  # vLLM calls its op with a split of 8
 
 
 def triton_us() -> dict[Point, float]:
-    """What vLLM's Triton op took, whose checkpoints and arguments those of awq_gemm are."""
+    """The times of vLLM's Triton op, which has the checkpoints and arguments of awq_gemm."""
     return times_of("peers_h200", "vllm_triton_awq_gemm_g128")
 
 

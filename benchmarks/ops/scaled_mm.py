@@ -78,7 +78,7 @@ class ScaledOperands(Operands):
     def _zero_points(
         self, what: Timed, m: int
     ) -> tuple[torch.Tensor | None, Sequence[torch.Tensor | None]]:
-        """Those of the rows, and what each copy of the weight is adjusted by."""
+        """The tensors of the rows, and those that adjust each copy of the weight."""
         weights = self.int8_weights()
         if what == timed.SCALED_MM:
             return None, [None] * len(weights)
@@ -176,7 +176,7 @@ class ScaledMm(Benchmark):
 
     @property
     def others(self) -> list[Timed]:
-        """What is timed beside the configurations of int8."""
+        """The cases that are timed beside the configurations of int8."""
         if self.options.ours_only:
             return []
         common = (timed.AZP, timed.AZP_PER_TOKEN, timed.INT_MM, timed.INT_MM_SCALED)
@@ -190,7 +190,7 @@ class ScaledMm(Benchmark):
         return peer_rows(PEERS)
 
     def points(self) -> list[Point]:
-        """Those of the quantizers have N = 0."""
+        """The points of the quantizers have N = 0."""
         found = super().points()
         if self.options.ours_only:
             return found

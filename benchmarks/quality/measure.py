@@ -24,7 +24,8 @@ WINDOW = 1024  # tokens the model sees at once; texts are cut into windows witho
 
 @dataclass(frozen=True)
 class Settings:
-    """Of calibration: tokens in all and of a window, the seed of places; and where it runs."""
+    """Settings of calibration: tokens in all and of a window, the seed of places, and the
+    device."""
 
     tokens: int
     length: int

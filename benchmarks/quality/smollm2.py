@@ -18,7 +18,7 @@ SPREAD = 0.1  # the largest change of a channel
 
 
 def gguf_file() -> Path:
-    """Of the installed package, which is not imported.
+    """Find the file of the installed package, which is not imported.
 
     Raises:
         FileNotFoundError: it is not installed.

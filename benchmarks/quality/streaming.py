@@ -1,5 +1,5 @@
-"""What calibrating a large model a block at a time needs: two decoder blocks of the shape of
-Llama-3-70B, with random weights, from a folder on the disk.
+"""The memory and time to calibrate a large model a block at a time: two decoder blocks of the shape
+of Llama-3-70B, with random weights, from a folder on the disk.
 
     python -m benchmarks.quality.streaming FOLDER --device cuda --out FILE.json
 """

@@ -87,7 +87,7 @@ def docstrings() -> str:
 
 
 def descriptions() -> str:
-    """Of installed packages: Markdown by many hands. Which are there depends on the machine."""
+    """Texts of installed packages: Markdown by many hands. The machine decides which are there."""
     found = {}
     for distribution in metadata.distributions():
         described = distribution.metadata.get_payload()  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-# What vLLM joins into one layer.
+# The layers that vLLM joins into one.
 JOINED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 Call = tuple[str, Any, Any]
 

@@ -35,7 +35,7 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 
 
-# What the check on a GPU serves: widths and heads that kernels for GPUs are made for.
+# The sizes that the check on a GPU serves: widths and heads that kernels for GPUs are made for.
 WIDER: dict[str, Any] = {
     **SMALL, "vocab_size": 2048, "hidden_size": 1024, "intermediate_size": 2816,
     "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 128,

@@ -1,4 +1,4 @@
-"""What vLLM's OpenAI server, in processes of its own, answers to a prompt."""
+"""Asks vLLM's OpenAI server, in processes of its own, to continue a prompt."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Server:
         raise RuntimeError(self.log.read_text()[-3000:])
 
     def complete(self, **asked: Any) -> dict[str, Any]:
-        """What it answers to a request for completions."""
+        """Send a request for completions, and return the answer."""
         request = urllib.request.Request(
             f"{self.address}/v1/completions",
             json.dumps(asked).encode(),
@@ -84,7 +84,7 @@ def server(model: Path, log: Path, environment: dict[str, str], *options: str) -
 
 
 def environment(own: Mapping[str, str], **more: str) -> dict[str, str]:
-    """Of a server, which has processes of its own.
+    """The environment of a server, which has processes of its own.
 
     Args:
         own: as an engine in a process has it. more: what stands above it.

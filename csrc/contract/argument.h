@@ -30,7 +30,10 @@ struct Argument {
   Kind kind = Kind::kTensor;
   const char* fallback = nullptr;  // as the schema writes it; null: the argument is required
   bool is_keyword = false;
-  int8_t symbol = -1;  // that it is the value of
+  int8_t symbol = -1;            // that it is the value of
+  const char* dtype_words = "";  // for docs/ops.md, where a function checks it
+  const char* shape_words = "";  // the same of a shape, or of a value
+  const char* only_with = "";    // that shape holds where this argument is given
 
   constexpr Argument keyword() const {
     Argument copy = *this;
@@ -40,6 +43,13 @@ struct Argument {
   constexpr Argument binds(Symbol bound) const {
     Argument copy = *this;
     copy.symbol = static_cast<int8_t>(bound);
+    return copy;
+  }
+  constexpr Argument must_be(const char* dtype, const char* shape, const char* with = "") const {
+    Argument copy = *this;
+    copy.dtype_words = dtype;
+    copy.shape_words = shape;
+    copy.only_with = with;
     return copy;
   }
   constexpr bool is_tensor() const { return kind <= Kind::kWrittenTensor; }

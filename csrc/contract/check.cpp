@@ -73,18 +73,12 @@ Answer wrong_dtype(const Rule& r, const View& v, const std::string& expected) {
   return type_fault({r.argument, "be " + expected, v.dtype_name(), "", r.hint});
 }
 
-std::string words_of(const Rule& shape) {
-  std::string text = "(";
-  for (int i = 0; i < shape.dims; ++i) text += (i > 0 ? ", " : "") + shape.sizes[i].text();
-  return text + (shape.dims == 1 ? ",)" : ")");
-}
-
 Answer check_rank(const Contract& contract, const Rule& r, const View& v) {
   if (v.dims == r.dims) return {};
   std::string expected = r.text;
   for (const Rule& other : contract.rules) {
     if (expected.empty() && other.kind == Rule::kShape && other.at == r.at) {
-      expected = words_of(other);
+      expected = accepted(other);
     }
   }
   return value_fault({r.argument, joined("be ", r.dims, "-d ", expected), sizes_of(v)});
@@ -119,7 +113,7 @@ Answer check_shape(const Rule& r, const View& v, const Given& given) {
   }
   const bool turned = r.transposable && r.dims == 2 && v.dims == 2 && v.sizes[0] == expected[1] &&
                       v.sizes[1] == expected[0];
-  return value_fault({r.argument, "be " + words_of(r) + " = " + sizes_text(expected, r.dims),
+  return value_fault({r.argument, "be " + accepted(r) + " = " + sizes_text(expected, r.dims),
                       sizes_of(v), because,
                       turned ? "it looks transposed, pass .t().contiguous()" : r.hint});
 }
@@ -157,11 +151,10 @@ Answer check_along(const Rule& r, const View& v, const Given& given) {
   const int64_t m = given[M], n = given[N];
   const bool by_row = r.like_at >= 0;
   if (by_row ? is_per_row(v, given.views[r.like_at], m) : is_per_column(v, n)) return {};
-  return value_fault(
-      {r.argument,
-       (r.one ? "have one element or be " : "be ") +
-           (by_row ? joined("(M,) or (M, 1), M=", m) : joined("(N,) or (1, N), N=", n)),
-       sizes_of(v), "", r.hint});
+  return value_fault({r.argument,
+                      (r.one ? "have one element or be " : "be ") + accepted(r) +
+                          (by_row ? joined(", M=", m) : joined(", N=", n)),
+                      sizes_of(v), "", r.hint});
 }
 
 Answer check_choice(const Rule& r, Given& given) {
@@ -172,28 +165,24 @@ Answer check_choice(const Rule& r, Given& given) {
       return {};
     }
   }
-  std::string list;
-  for (int i = r.first; i < r.count; ++i)
-    list += (i > r.first ? ", " : "") + std::string(r.names[i]);
-  return value_fault({r.argument, "be one of " + list, "'" + std::string(value) + "'"});
+  return value_fault({r.argument, "be one of " + accepted(r), "'" + std::string(value) + "'"});
 }
 
 Answer check_number(const Rule& r, const Given& given) {
   if (r.kind == Rule::kRange) {
     const int64_t value = given.numbers[r.at];
     if (value >= r.least && value <= r.most) return {};
-    return value_fault(
-        {r.argument, joined("be in ", r.least, "..", r.most), std::to_string(value)});
+    return value_fault({r.argument, "be in " + accepted(r), std::to_string(value)});
   }
   if (r.kind == Rule::kPositive) {
     const double value = given.reals[r.at];
     if (value > 0 && std::isfinite(value)) return {};
     return value_fault(
-        {r.argument, "be positive and finite", std::isnan(value) ? "nan" : joined(value)});
+        {r.argument, "be " + accepted(r), std::isnan(value) ? "nan" : joined(value)});
   }
   if (given.list_sizes[r.at] == 2) return {};
-  return value_fault({r.argument, "be an int or two (height, width)",
-                      sizes_text(given.lists[r.at], given.list_sizes[r.at])});
+  return value_fault(
+      {r.argument, "be " + accepted(r), sizes_text(given.lists[r.at], given.list_sizes[r.at])});
 }
 
 // A rule about one tensor, or one dtype.
@@ -201,10 +190,10 @@ Answer check_view(const Contract& contract, const Rule& r, const View& v, Given&
   switch (r.kind) {
     case Rule::kFloats:
       if (is_element(v.dtype)) return {};
-      return wrong_dtype(r, v, "float16, bfloat16 or float32");
+      return wrong_dtype(r, v, accepted(r));
     case Rule::kDtype:
       if (v.dtype == r.dtype) return {};
-      return wrong_dtype(r, v, std::string(kDtypeNames[static_cast<int>(r.dtype)]) + r.text);
+      return wrong_dtype(r, v, accepted(r));
     case Rule::kSameDtype: {
       const View& like = given.views[r.like_at];
       if (v.has_dtype_of(like)) return {};
@@ -213,7 +202,7 @@ Answer check_view(const Contract& contract, const Rule& r, const View& v, Given&
           r, v, joined(like.dtype_name(), " (", is_dtype ? "" : "the dtype of ", r.like, ")"));
     }
     case Rule::kRows:
-      if (v.dims < 1) return value_fault({r.argument, "be (..., K)", "a 0-d tensor"});
+      if (v.dims < 1) return value_fault({r.argument, "be " + accepted(r), "a 0-d tensor"});
       given[M] = v.rows();
       given[K] = v.last_size();
       return {};
@@ -235,7 +224,7 @@ Answer check_view(const Contract& contract, const Rule& r, const View& v, Given&
       return check_along(r, v, given);
     default:  // kOne
       if (v.elements() == 1) return {};
-      return value_fault({r.argument, "have one element (per tensor)", sizes_of(v)});
+      return value_fault({r.argument, "have " + accepted(r) + " (per tensor)", sizes_of(v)});
   }
 }
 

@@ -21,6 +21,7 @@ struct Result {
   const char* dtype_of = "";  // an argument that says the dtype
   const char* name = "";      // in the schema, where there are several
   const char* unless = "";    // a bool: there is no result where it is true
+  const char* words = "";     // for docs/ops.md, where its sizes are no formula
   int8_t like_at = -1, dtype_at = -1, unless_at = -1;
 
   constexpr Result of_dtype(Dtype type) const {
@@ -62,8 +63,13 @@ constexpr Result matrix(const char* on, const Size& rows, const Size& columns) {
   result.sizes[result.dims++] = columns;
   return result;
 }
-// Made by the kernel, and by the fake of its record: its sizes are no formula.
-constexpr Result made() { return result_of(Result::kMade, ""); }
+// Made by the kernel, and by the fake of its record: its sizes are no formula. words: its shape and
+// dtype.
+constexpr Result made(const char* words) {
+  Result result = result_of(Result::kMade, "");
+  result.words = words;
+  return result;
+}
 constexpr Result printed() { return result_of(Result::kText, ""); }
 
 template <typename Item>
@@ -158,7 +164,12 @@ constexpr RuleList<(kCounts + ...)> together(const Rule (&... lists)[kCounts]) {
 }
 
 std::string schema_text(const Contract& contract);
-// For Python: arguments, where symbols come from, which are used, results.
+// For Python: arguments, where symbols come from, which are used, results; and in words what the
+// rules accept and what the results are.
 std::string json_text(const Contract& contract);
+
+// The dtype, shape or values that a rule accepts, in the words of refusals and of docs/ops.md.
+// Empty for a rule that is a function.
+std::string accepted(const Rule& rule);
 
 }  // namespace mixed_gemm::contract

@@ -1,4 +1,6 @@
 // A contract as torch's schema, and as JSON for Python.
+#include <algorithm>
+
 #include "contract/contract.h"
 
 namespace mixed_gemm::contract {
@@ -25,6 +27,75 @@ std::string type_text(Kind kind, int& written) {
   return type;
 }
 
+std::string shape_text(const Size* sizes, int dims) {
+  std::string text = "(";
+  for (int i = 0; i < dims; ++i) text += (i > 0 ? ", " : "") + sizes[i].text();
+  return text + (dims == 1 ? ",)" : ")");
+}
+
+// The words of all rules about one argument, with semicolons between them: those about its dtype,
+// and those about its shape or value.
+class Told {
+ public:
+  explicit Told(const Argument& argument)
+      : dtype_(argument.dtype_words), shape_(argument.shape_words) {
+    if (*argument.only_with != 0) shape_ += std::string(" with ") + argument.only_with;
+  }
+  void add(const Rule& rule) {
+    if (rule.kind == Rule::kSameDtype) {
+      add(dtype_, std::string("the dtype of ") + rule.like, rule);
+    } else if (rule.kind == Rule::kWords) {
+      add(dtype_, "int32", rule);
+      add(shape_, rule.text, rule);
+    } else if (rule.kind == Rule::kFloats || rule.kind == Rule::kDtype) {
+      add(dtype_, accepted(rule), rule);
+    } else {
+      add(shape_, (rule.one ? "one element or " : "") + accepted(rule), rule);
+    }
+  }
+  std::string json() const { return "[" + quoted(dtype_) + ", " + quoted(shape_) + "]"; }
+
+ private:
+  static void add(std::string& text, const std::string& words, const Rule& rule) {
+    if (words.empty() || words == text) return;
+    text += (text.empty() ? "" : "; ") + words;
+    if (*rule.only != 0) text += std::string(rule.only_given ? " with " : " without ") + rule.only;
+  }
+  std::string dtype_, shape_;
+};
+
+std::string default_of(const Argument& x) {
+  if (x.fallback == nullptr) return "";
+  std::string text = x.fallback;  // where JSON wants no quotes of the schema
+  std::replace(text.begin(), text.end(), '"', '\'');
+  return text;
+}
+
+std::string described(const Contract& contract) {
+  Listed all;
+  for (int i = 0; i < contract.arguments.count; ++i) {
+    const Argument& x = contract.arguments[i];
+    Told told(x);
+    for (const Rule& r : contract.rules) {
+      if (r.at == i) told.add(r);
+    }
+    all.add("[" + quoted(default_of(x)) + ", " + (x.is_keyword ? "true" : "false") + ", " +
+            told.json() + "]");
+  }
+  return all.text();
+}
+
+std::string result_words(const Result& r) {
+  switch (r.form) {
+    case Result::kLeading:
+      return "(..., " + r.sizes[0].text() + ")";
+    case Result::kSizes:
+      return shape_text(r.sizes, r.dims);
+    default:
+      return r.words;
+  }
+}
+
 std::string result_type(const Result& result) {
   return result.form == Result::kText ? "str" : *result.unless != 0 ? "Tensor?" : "Tensor";
 }
@@ -36,7 +107,8 @@ std::string result_json(const Result& r) {
   const std::string dtype = r.dtype == Dtype::kOther ? "" : kDtypeNames[static_cast<int>(r.dtype)];
   return "{\"form\": " + quoted(kForms[r.form]) + ", \"like\": " + quoted(r.like) +
          ", \"sizes\": [" + sizes.text() + "], \"dtype\": " + quoted(dtype) +
-         ", \"dtype_of\": " + quoted(r.dtype_of) + ", \"unless\": " + quoted(r.unless) + "}";
+         ", \"dtype_of\": " + quoted(r.dtype_of) + ", \"unless\": " + quoted(r.unless) +
+         ", \"name\": " + quoted(r.name) + ", \"words\": " + quoted(result_words(r)) + "}";
 }
 
 }  // namespace
@@ -88,7 +160,41 @@ std::string json_text(const Contract& contract) {
   }
   return "{\"name\": " + quoted(contract.name) + ", \"arguments\": [" + arguments.text() +
          "], \"symbols\": {" + symbols.text() + "}, \"used\": [" + used.text() +
-         "], \"results\": [" + results.text() + "]}";
+         "], \"results\": [" + results.text() + "], \"told\": [" + described(contract) + "]}";
+}
+
+std::string accepted(const Rule& rule) {
+  switch (rule.kind) {
+    case Rule::kFloats:
+      return "float16, bfloat16 or float32";
+    case Rule::kDtype:
+      return std::string(kDtypeNames[static_cast<int>(rule.dtype)]) + rule.text;
+    case Rule::kRows:
+      return "(..., K)";
+    case Rule::kRank:
+      return rule.text;
+    case Rule::kShape:
+      return shape_text(rule.sizes, rule.dims);
+    case Rule::kColumnMajor:
+      return "(K, N), column-major: stride(0) == 1";
+    case Rule::kAlong:
+      return *rule.like != 0 ? "(M,) or (M, 1)" : "(N,) or (1, N)";
+    case Rule::kOne:
+      return "one element";
+    case Rule::kChoice: {
+      Listed names;
+      for (int i = rule.first; i < rule.count; ++i) names.add(rule.names[i]);
+      return names.text();
+    }
+    case Rule::kRange:
+      return std::to_string(rule.least) + ".." + std::to_string(rule.most);
+    case Rule::kPositive:
+      return "positive and finite";
+    case Rule::kPair:
+      return "an int or two (height, width)";
+    default:
+      return "";
+  }
 }
 
 }  // namespace mixed_gemm::contract

@@ -1,5 +1,5 @@
-"""What the modules here have in common: a quantized weight whose parts are plain tensors in a
-state_dict, beside a tag that says how to read them, all of it checked before anything is copied.
+"""The base of the modules here: a quantized weight whose parts are plain tensors in a state_dict,
+beside a tag that says how to read them. A state_dict is checked before anything is copied from it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
-    """A base to name before the class of torch that is subclassed."""
+    """The base of our modules, named before the class of torch that each subclasses."""
 
     title: ClassVar[str]  # in errors
     weight: QuantizedTensor
@@ -47,7 +47,7 @@ class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
 
     @property
     def scheme(self) -> Scheme:
-        """How the weight is stored; of a convolution the group is the block of input channels, and
+        """How the weight is stored. For a convolution, a group is a block of input channels, and
         offsets are zero_mode "add"."""
         found: Scheme | None = getattr(self.weight, "scheme", None)
         return self._scheme if found is None else found  # a DTensor has none
@@ -69,8 +69,9 @@ class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
         return weight if isinstance(share, QuantizedTensor) else None
 
     def __getattr__(self, name: str) -> Any:
-        """The parts of the weight by the names that they have in a state_dict, which
-        ``torch.distributed.checkpoint.state_dict`` looks up; of this rank, where it is spread."""
+        """Return a part of the weight by its name in a state_dict, which
+        ``torch.distributed.checkpoint.state_dict`` looks up. Of a sharded weight this is the
+        part of this rank."""
         if name not in PART_NAMES:  # dynamo follows what torch does of a name that is missing
             return super().__getattr__(name)
         try:
@@ -95,12 +96,12 @@ class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
         )
 
     def _in_place_of(self: Module, dense: nn.Linear | nn.Conv2d) -> Module:
-        """This module with the bias of ``dense``, shared, and in its mode."""
+        """Share the bias of ``dense`` with this module, which takes its mode, and return it."""
         self.register_parameter("bias", dense._parameters["bias"])
         return self.train(dense.training)
 
     def _like(self, dense: Dense) -> Dense:
-        """``dense`` with the dequantized weight, and the bias shared."""
+        """Give ``dense`` the dequantized weight and our bias, which is shared, and return it."""
         dense.weight = nn.Parameter(self.weight.dequantize())
         dense.register_parameter("bias", self._parameters["bias"])
         return dense.train(self.training)
@@ -113,7 +114,7 @@ class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
         return encode_tag(self._tag())
 
     def _tag(self) -> dict[str, Any]:
-        """Of the whole weight, also where it is spread over ranks."""
+        """The tag of the whole weight, also where this rank holds a share of it."""
         spread, weight = self._spread(), self._quantized()
         if spread is not None:
             share = spread._local_tensor
@@ -206,7 +207,7 @@ class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
         missing_keys: list[str],
         error_msgs: list[str],
     ) -> dict[str, Any]:
-        """Copy this rank's share of the parts; what is left of the state_dict."""
+        """Copy this rank's share of the parts, and return the rest of the state_dict."""
         from ..weights.sharded import fill
 
         names = list(spread._local_tensor.stored())

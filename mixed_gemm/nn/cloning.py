@@ -1,8 +1,8 @@
-"""What ``type(layer)(in, out, ...)`` makes: the dense layer of torch.
+"""``type(layer)(in, out, ...)`` makes the dense layer of torch.
 
-Code that wants another layer of a kind asks the class of the one it has, with the arguments of
-torch's: peft builds the two halves of an adapter of a convolution so, and trains them. A quantized
-layer of zeros would be no answer to that.
+Code that wants another layer of the same kind calls the class of the one it has, with torch's
+arguments: peft builds the two halves of an adapter of a convolution this way, and trains them. A
+quantized layer of zeros could not be trained.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class DenseUnlessAsked(nn.Module):
     """A base of modules that subclass a layer of torch: a class that is called without any of its
     keywords on how to quantize makes the layer of torch.
 
-    It is so for classes that name their ``dense_class``. One with a constructor of its own that
-    names none is left alone, since what its arguments mean is its own matter.
+    This holds for classes that name their ``dense_class``. A subclass with a constructor of its own
+    that names none is left alone, since only it knows what its arguments mean.
     """
 
     dense_class: ClassVar[type[nn.Module]]

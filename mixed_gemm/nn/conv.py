@@ -24,7 +24,7 @@ DEFAULT_BLOCK = 128
 
 
 def default_block_size(in_channels: int) -> int:
-    """128, or one block where there are no more channels than that."""
+    """The block size where none is asked for: 128, or one block for at most that many channels."""
     return DEFAULT_BLOCK if in_channels > DEFAULT_BLOCK else -1
 
 
@@ -216,10 +216,10 @@ class Conv2d(QuantizedConv2d):
 
 
 def convolved(input: Tensor, *rest: Any) -> Tensor:
-    """What a :class:`Conv2d` computes, as one node of a graph of torch.fx.
+    """Run a :class:`Conv2d` as one node of a graph of torch.fx.
 
     Args:
-        input, rest: of ``Conv2d.applied``.
+        input, rest: the arguments of ``Conv2d.applied``.
     """
     if is_traced_through(input):
         return recorded(convolved, input, *rest)  # type: ignore[no-any-return]

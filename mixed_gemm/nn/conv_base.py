@@ -1,5 +1,5 @@
-"""What quantized convolutions have in common: the geometry of ``nn.Conv2d`` around a quantized
-filter, and padding that no op does.
+"""The base of quantized convolutions: the geometry of ``nn.Conv2d`` around a quantized filter, and
+the padding that no op does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .tracing import is_traced_through, recorded, typed
 
 Self = TypeVar("Self", bound="QuantizedConv2d")
 
-# What a convolution is beside its weights; nn.Conv2d's constructor works them out.
+# The attributes of a convolution beside its weights; nn.Conv2d's constructor works them out.
 _SETTINGS = (
     "in_channels",
     "out_channels",
@@ -60,8 +60,8 @@ class QuantizedConv2d(QuantizedModule, nn.Conv2d):
         groups: int,
         padding_mode: str,
     ) -> None:
-        """What ``nn.Conv2d`` works out of its arguments, without the dense weight that it would
-        allocate.
+        """Set the attributes that ``nn.Conv2d`` works out of its arguments, without the dense
+        weight that it would allocate.
 
         Raises:
             ValueError: ``groups`` is not 1, or an argument is out of range.
@@ -89,8 +89,9 @@ class QuantizedConv2d(QuantizedModule, nn.Conv2d):
         return self.kernel_size[0], self.kernel_size[1]
 
     def _work_out_padding(self) -> tuple[ConvGeometry, bool]:
-        """The geometry for the op, and whether ``forward`` pads the image first: for other values
-        than zeros, and where padding="same" is not the same on both sides."""
+        """Set the geometry for the op, and whether ``forward`` pads the image first: it does where
+        the padding is other values than zeros, and where padding="same" differs between two
+        sides."""
         left, right, top, bottom = self._reversed_padding_repeated_twice
         before = self.padding_mode != "zeros" or (left, top) != (right, bottom)
         padding = (0, 0) if before else (top, left)
@@ -100,7 +101,7 @@ class QuantizedConv2d(QuantizedModule, nn.Conv2d):
         return ConvGeometry(kernel, stride, padding, dilation), before
 
     def _images(self, input: Tensor) -> Tensor:
-        """``[N, Ci, H, W]``, padded where the op does not do that."""
+        """Return ``input`` as ``[N, Ci, H, W]``, padded where the op does not pad."""
         images = input.unsqueeze(0) if input.dim() == 3 else input
         if not self._pads_itself:
             return images
@@ -170,7 +171,7 @@ class QuantizedConv2d(QuantizedModule, nn.Conv2d):
 
     @classmethod
     def _options_of(cls, weight: Any) -> dict[str, Any]:
-        """The keyword arguments of the constructor that a weight says."""
+        """The keyword arguments of the constructor that follow from a weight."""
         raise NotImplementedError
 
     @classmethod
@@ -179,7 +180,7 @@ class QuantizedConv2d(QuantizedModule, nn.Conv2d):
 
         Args:
             weight: ``[Co, Ci, Kh, Kw]``, shared too.
-            conv: whose geometry, bias and mode (training or not) the module takes.
+            conv: gives the module its geometry, bias and mode (training or not).
         """
         module = cls.from_weight(
             weight,

@@ -190,10 +190,10 @@ class Int8Conv2d(QuantizedConv2d):
 
 
 def convolved_in_int8(input: Tensor, *rest: Any) -> Tensor:
-    """What an :class:`Int8Conv2d` computes, as one node of a graph of torch.fx.
+    """Run an :class:`Int8Conv2d` as one node of a graph of torch.fx.
 
     Args:
-        input, rest: of ``Int8Conv2d.applied``.
+        input, rest: the arguments of ``Int8Conv2d.applied``.
     """
     if is_traced_through(input):
         return recorded(convolved_in_int8, input, *rest)  # type: ignore[no-any-return]

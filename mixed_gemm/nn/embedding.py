@@ -93,7 +93,7 @@ class Embedding(QuantizedModule, nn.Embedding):
 
         Args:
             weight: ``[V, D]``, shared.
-            embedding: whose padding_idx and mode (training or not) the module takes.
+            embedding: gives the module its padding_idx and mode (training or not).
         """
         rows, columns = weight.shape
         index = embedding.padding_idx

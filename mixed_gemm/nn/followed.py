@@ -22,9 +22,9 @@ _KEPT = ("plain_weight", "plain_bias", "_followed", "_set_aside")
 
 
 class FollowedParameters(dict[str, Any]):
-    """The parameters of a module, which tell it when one is replaced."""
+    """The dictionary of a module's parameters, which tells the module when one is replaced."""
 
-    owners: list[weakref.ref[Any]]  # several after copy.copy, which shares this dict
+    owners: list[weakref.ref[Any]]  # there are several after copy.copy, which shares this dict
 
     def __setitem__(self, name: str, value: Any) -> None:
         super().__setitem__(name, value)
@@ -114,12 +114,13 @@ class FollowsWeight(nn.Module):
         here.update(plain_weight=plain, plain_bias=parameters.get("bias"))
 
     def _plain_of(self, weight: Any) -> Any:
-        """What ``forward`` multiplies by in place of ``weight``; None where it is the weight."""
+        """The plain parts that ``forward`` multiplies by, or None where it multiplies by the
+        weight."""
         return weight.plain() if isinstance(weight, QuantizedTensor) else None
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        """Lets go of the weight for the time of a conversion: torch swaps the insides of some
-        parameters then, and refuses where anybody holds a weak reference."""
+        """Let go of the weight during a conversion: torch swaps the insides of some parameters
+        then, and refuses where anybody holds a weak reference."""
         self.__dict__.update(plain_weight=None, _followed=None, _set_aside=None)
         try:
             return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -127,8 +128,8 @@ class FollowsWeight(nn.Module):
             self.follow_weight()
 
     def _follow_traced(self, parameters: dict[str, Any]) -> None:
-        """torch.compile traces a function that replaces a parameter, as functional_call does for
-        the time of a call: multiply by the weight itself until the old one is back."""
+        """Multiply by the weight itself until the old one is back: torch.compile traces a function
+        that replaces a parameter, as functional_call does during a call."""
         self.plain_bias = parameters.get("bias")
         if parameters.get("weight") is self._followed:
             if self.plain_weight is None:

@@ -19,7 +19,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 def activation_of(module: nn.Module) -> str | None:
-    """The name by which the kernels know the activation ``module`` computes; None where they do
+    """The name by which the kernels know the activation of ``module``; None where they do
     not, or where somebody listens to it."""
     if any(getattr(module, hooks) for hooks in _HOOKS):
         return None

@@ -116,7 +116,8 @@ class Linear(QuantizedModule, nn.Linear):
         return nn.functional.linear(input, self.weight, self.bias)  # dense again
 
     def _plain_of(self, weight: Any) -> Any:
-        """Also the plain parts of this rank's share, where the weight is spread."""
+        """The plain parts that ``forward`` multiplies by; of a sharded weight those of this
+        rank."""
         if isinstance(getattr(weight, "_local_tensor", None), QuantizedTensor):
             from ..weights.plain_share import plain_share
 
@@ -221,7 +222,7 @@ class Linear(QuantizedModule, nn.Linear):
 
         Args:
             weight: ``[N, K]``, shared too.
-            linear: whose bias and mode (training or not) the module takes.
+            linear: gives the module its bias and mode (training or not).
         """
         return cls.from_weight(weight)._in_place_of(linear)
 
@@ -392,6 +393,6 @@ class Linear(QuantizedModule, nn.Linear):
         return self.weight.tensors().get("permutation")
 
     def _part(self, name: str) -> Tensor:
-        """A part that not every kind of weight has."""
+        """Return a part that not every kind of weight has."""
         found: Tensor = getattr(self.weight, name)
         return found

@@ -1,5 +1,5 @@
-"""Layers that accelerate offloads: its hooks fetch the parameters of a layer by their names from a
-mapping that was a ``state_dict()``, and a quantized weight is in there by its parts.
+"""Layers that accelerate offloads. Its hooks fetch the parameters of a layer by name from a mapping
+that was a ``state_dict()``, where a quantized weight is found by its parts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NAME = "_hf_hook"
 
 
 class AssembledWeights(Mapping[str, Tensor]):
-    """A mapping with the parts of a weight, that has the weight too.
+    """A mapping with the parts of a weight, in which the weight itself is found, too.
 
     Args:
         parts: name -> tensor, on any device or read from a disk.

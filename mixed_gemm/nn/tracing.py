@@ -1,4 +1,4 @@
-"""What torch.fx sees of a quantized layer: a leaf of the graph, as the layer of torch is.
+"""To torch.fx a quantized layer is a leaf of the graph, as the layer of torch is.
 
 A leaf is called when the graph runs, with its hooks, and so computes the same bits. Tracers ask an
 instance for its ``__module__``, and take what begins with "torch.nn" for leaves; torch.compile asks
@@ -28,8 +28,8 @@ class LeafOfGraphs(nn.Module):
 
 
 def typed(forward: Forward) -> Forward:
-    """A forward whose annotations are types and no text, which torch.fx would write into the code
-    of a graph as it stands.
+    """Give a forward annotations that are types. Those that are text would be written into the code
+    of a graph by torch.fx as they stand.
 
     Args:
         forward: f(self, input), from one tensor to another.
@@ -49,10 +49,10 @@ def is_traced_through(input: Any) -> bool:
 
 
 def recorded(function: Callable[..., Any], input: Any, *rest: Any) -> Any:
-    """A node of the graph that calls ``function`` when the graph runs.
+    """Record a node of the graph that calls ``function`` when the graph runs.
 
     Args:
-        function: at the top of a module, by whose name a graph is pickled.
-        input: that :func:`is_traced_through`. rest: other arguments; modules, too.
+        function: defined at the top of a module, since a graph is pickled with its name.
+        input: one that :func:`is_traced_through`. rest: other arguments; modules, too.
     """
     return input.tracer.create_proxy("call_function", function, (input, *rest), {})

@@ -14,8 +14,9 @@ from .library import LIBRARY
 def _kernel(
     op: torch._ops.OpOverload[..., Any], device_type: str, key: torch._C.DispatchKey
 ) -> Callable[..., Tensor]:
-    """Cast the float tensors to the autocast dtype the user chose, then call the op below autocast.
-    torch.library.register_autocast knows one fixed dtype only, and no keyword arguments."""
+    """Cast the float tensors to the autocast dtype that the user chose, and call the op below
+    autocast. torch.library.register_autocast knows one fixed dtype only, and no keyword
+    arguments."""
     exclude = torch._C.DispatchKeySet(key)
 
     def cast(x: Any, dtype: torch.dtype) -> Any:

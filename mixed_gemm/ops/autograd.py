@@ -49,8 +49,8 @@ _ACTIVATION_DERIVATIVE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class Saved:
-    """What a derivative may read of a call: its arguments by name (without ``x`` and the bias where
-    there is no activation, so that no activations are kept alive), and two shapes."""
+    """The part of a call that a derivative may read: its arguments by name (without ``x`` and the
+    bias where there is no activation, so that no activations are kept alive), and two shapes."""
 
     op: torch._ops.OpOverload[..., Any]
     arguments: dict[str, Any]
@@ -58,7 +58,7 @@ class Saved:
     output_shape: torch.Size
 
     def linear(self, **changes: Tensor | None) -> Tensor:
-        """The op without its activation."""
+        """Call the op without its activation."""
         arguments = {**self.arguments, **changes}
         if "activation" in arguments:
             arguments["activation"] = "identity"
@@ -66,8 +66,8 @@ class Saved:
         return out
 
     def through_activation(self, v: Tensor) -> Tensor:
-        """``v`` times the derivative of the activation. The pre-activation is computed again, by
-        the op, so that second derivatives go through it."""
+        """Multiply ``v`` by the derivative of the activation. The pre-activation is computed again,
+        by the op, so that second derivatives go through it."""
         activation = self.arguments.get("activation", "identity")
         if activation == "identity":
             return v
@@ -106,7 +106,8 @@ class Rule:
 
 
 def through_op(x: str, bias: str = "") -> Callable[[Saved, Tensor, Tensor | None], Tensor]:
-    """``Rule.forward`` of an op that is its own: it multiplies tangents as it does ``x``."""
+    """``Rule.forward`` of an op that is its own tangent map: it multiplies tangents as it does
+    ``x``."""
 
     def forward(saved: Saved, dx: Tensor, dbias: Tensor | None) -> Tensor:
         return saved.linear(**{x: dx}, **({bias: dbias} if bias else {}))
@@ -192,7 +193,7 @@ class _Op:
 
 
 class _Call:
-    """One call of an op: all that is no tensor, and the modes it was made in."""
+    """One call of an op: its arguments that are no tensors, and the modes it was made in."""
 
     __slots__ = ("forward_mode", "grad_mode", "keyset", "op", "options", "transformed")
 
@@ -316,8 +317,8 @@ _TWINS = torch.library.Library("mixed_gemm", "FRAGMENT")  # type: ignore[no-unty
 
 
 def _twin_of(op: str) -> str:
-    """The op at whose Autograd key the kernel in Python waits for what the one in C++ leaves to it
-    (csrc/ops/autograd/gate.cpp)."""
+    """The op whose Autograd key has the kernel in Python, for the calls that the one in C++ passes
+    on (csrc/ops/autograd/gate.cpp)."""
     schema = str(getattr(torch.ops.mixed_gemm, op).default._schema)
     twin = f"_autograd_{op}"
     _TWINS.define(schema.replace(f"mixed_gemm::{op}(", f"{twin}(", 1))  # type: ignore[no-untyped-call]

@@ -1,6 +1,6 @@
 """The contracts of the ops (csrc/contract, csrc/ops/<op>/contract.cpp), as Python needs them: the
-library checks a call that is described to it, and results are made from the contract's sizes. Fake
-kernels are both.
+library checks a call that is described to it, and results are made from the contract's sizes. A
+fake kernel does both.
 
 Where a size is a symbol its example is checked, so that no graph is tied to more than its kernels
 ask; where it has none, since it depends on data, the check is left to the run.

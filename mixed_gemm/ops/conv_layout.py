@@ -1,5 +1,5 @@
-"""The packed layout of a filter: into it, and the dense filter that it stands for. The twin of
-``layout``, for convolutions.
+"""The packed layout of a filter: packing into it, and the dense filter that it stands for, as
+``layout`` has them for matrices.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class ConvGeometry:
                 wrong_value(where, name, f"be in {least}..{MAX_SETTING}", shape_text(values))
 
     def output_size(self, image: Sequence[int]) -> Pair:
-        """Height and width that come out of an image of height and width ``image``."""
+        """The height and width of the output for an image of height and width ``image``."""
         sizes = []
         settings = (self.kernel_size, self.stride, self.padding, self.dilation)
         for size, kernel, stride, padding, dilation in zip(image, *settings, strict=True):
@@ -111,7 +111,7 @@ def geometry_of(
     padding: IntOrPair,
     dilation: IntOrPair,
 ) -> ConvGeometry:
-    """Of the arguments of an op, where an int stands for two."""
+    """Make the geometry from the arguments of an op, where an int stands for two."""
     return ConvGeometry(
         pair(op, "kernel_size", kernel_size),
         pair(op, "stride", stride),

@@ -63,7 +63,8 @@ def _traffic(x: DTensor, now: Placement, wanted: Placement, ranks: int) -> float
 
 
 def _plan(given: Mapping[str, Any], tensors: _Tensors, sharding: Sharding) -> list[Cut]:
-    """For every dimension of the mesh the cut that moves the least, and changes the fewest."""
+    """Choose for every dimension of the mesh the cut that moves the fewest bytes, and then changes
+    the fewest placements."""
     mesh = next(iter(tensors.values())).device_mesh
     sizes: dict[str, tuple[int, ...]] = {name: tuple(x.shape) for name, x in tensors.items()}
     counts = {name: x for name, x in given.items() if isinstance(x, (int, torch.SymInt))}
@@ -102,7 +103,7 @@ def _of_result(cut: Cut, dims: int) -> Placement:
 
 
 def of_type(x: DTensor, dtype: torch.dtype) -> DTensor:
-    """The same bytes as elements of another dtype of that size."""
+    """View the same bytes as elements of another dtype of that size."""
     share = x.to_local().view(dtype)
     return DTensor.from_local(
         share, x.device_mesh, x.placements, run_check=False, shape=x.shape, stride=x.stride()
@@ -110,7 +111,8 @@ def of_type(x: DTensor, dtype: torch.dtype) -> DTensor:
 
 
 def moved(x: DTensor, placements: list[Placement]) -> Tensor:
-    """The share of this rank after ``redistribute``; of float8 as bytes, since gloo knows none."""
+    """The share of this rank after ``redistribute``; float8 moves as bytes, since gloo knows no
+    float8."""
     if x.dtype != torch.float8_e4m3fn:
         share: Tensor = x.redistribute(placements=placements).to_local()
         return share
@@ -131,7 +133,8 @@ def _kernel(name: str, sharding: Sharding) -> Callable[..., Any]:
     def kernel(cls: Any, func: Any, types: Any, args: tuple[Any, ...], options: Any) -> Any:
         given = {**dict(zip(names, args, strict=False)), **(options or {})}
         tensors = _only_distributed(f"mixed_gemm::{name}", given)
-        # The op on tensors without storage: it refuses what it refuses, and has the result's form.
+        # The op on tensors without storage refuses the same calls, and its result has the same
+        # form.
         form = op(**tree_map_only(DTensor, _without_storage, given))
         plan = _plan(given, tensors, sharding)
         mesh = next(iter(tensors.values())).device_mesh

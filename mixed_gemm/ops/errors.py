@@ -40,7 +40,7 @@ class UnsupportedError(NotImplementedError):
     """A legal call for which this device or this build has no kernel."""
 
 
-# What ops/errors.h calls them. "runtime" stays as it is.
+# The exceptions by their names in ops/errors.h. "runtime" stays a RuntimeError.
 _KINDS: dict[str, type[RuntimeError]] = {
     "type": ArgumentTypeError,
     "value": ArgumentValueError,
@@ -82,7 +82,7 @@ def shape_text(sizes: Any) -> str:
 
 def check_storage(where: str, **tensors: torch.Tensor | None) -> None:
     """Raise ``ValueError`` for a tensor whose storage was freed or shrunk under it. The ops do so
-    themselves; this is for what reads a tensor with torch's ops, which crash."""
+    themselves; this is for code that reads a tensor with torch's ops, which crash."""
     for name, tensor in tensors.items():
         # A wrapper (of vmap, of grad) has no storage.
         if tensor is None or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
@@ -202,10 +202,10 @@ def check_is_dtype(op: str, name: str, value: object) -> None:
 def check_int8_weight(
     where: str, argument: str, weight: torch.Tensor, dims: int, rule: str
 ) -> None:
-    """Of helpers that are no ops: int8, of so many dimensions, and not freed.
+    """Check the weight of a helper function: int8, with ``dims`` dimensions, its storage not freed.
 
     Args:
-        rule: what an error calls the shape.
+        rule: the words for the shape in an error.
     """
     got = f"{dtype_name(weight.dtype)} {shape_text(weight.shape)}"
     if weight.dtype != torch.int8:

@@ -1,6 +1,5 @@
-"""How many operations torch.utils.flop_counter counts of an op: those of the dense product, since
-padding and the unpacking of codes do not count.
-"""
+"""The operations that torch.utils.flop_counter counts for an op: those of the dense product.
+Padding and the unpacking of codes do not count."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ _gemm: Any = torch.ops.mixed_gemm.fpA_intB_gemm.default if _library.available el
 
 
 def _around_autograd(*tensors: Tensor | None, **options: Any) -> Tensor:
-    """The op where a kernel in Python would find out that no gradient is asked for."""
+    """Call the op below its Autograd key, which has a kernel in Python, where no gradient is asked
+    for."""
     _library.require()
     if (
         torch.is_grad_enabled()

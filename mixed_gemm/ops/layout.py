@@ -1,4 +1,4 @@
-"""The packed layout of a weight: into it, out of it, and the dense weight that it stands for.
+"""The packed layout of a weight: packing, unpacking, and the dense weight that it stands for.
 
 N is the number of output channels, K of input channels, G = ceil(K / group_size) (1 for -1).
 """

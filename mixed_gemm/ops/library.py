@@ -1,4 +1,4 @@
-"""The object that torch hangs our kernels on: they last as long as it does."""
+"""The torch.library.Library of our kernels, which are registered as long as it lives."""
 
 import torch
 

@@ -1,6 +1,6 @@
 """The record of one op: all that is particular to it, beside its public function in the file of its
-family. What torch asks of an op is written once for all of them, in a file for each question, and
-``registry`` hands the records to those.
+family. The answers to torch's questions are written once for all ops, in a file for each question,
+and ``registry`` hands the records to those files.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def of_integers(
     """An op that moves integers from one layout to another.
 
     Args:
-        looped: what vmap takes apart. channels: how output channels are cut. made: ``Op.fake``.
+        looped: arguments that vmap takes apart. channels: how output channels are cut.
+        made: ``Op.fake``.
     """
     return Op(
         name,

@@ -16,9 +16,9 @@ from .errors import wrong_type, wrong_value
 
 
 class WeightType(NamedTuple):
-    """What a stored code is.
+    """How a value is stored as a code.
 
-    bits: of a code. bias: how much the stored code of an integer is larger than it; 0 for floats.
+    bits: the width of a code. bias: the stored code of an integer less the integer; 0 for floats.
     is_integer: whether codes are integers, which can have zero points.
     """
 
@@ -58,7 +58,7 @@ def num_groups(k: int, group_size: int) -> int:
 
 
 def integer_weight(bits: int) -> str:
-    """The weight type of integers of this width, which ``bits=`` of an op means; in ``WEIGHTS``
+    """The weight type of integers of this width, which ``bits=`` of an op names; in ``WEIGHTS``
     where there are such."""
     return f"int{bits}"
 

@@ -19,10 +19,10 @@ Sizes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Cut:
-    """One way over one dimension of the mesh.
+    """One way to cut a call over one dimension of the mesh.
 
-    dims: argument -> which of its dimensions is cut; the other arguments are whole.
-    result: which dimension of every result that is; None where none of it is cut.
+    dims: argument -> the dimension of it that is cut; the other arguments are whole.
+    result: the dimension of every result that is cut; None where none is.
     summed: whether the results of all ranks are added up, where somebody asks for their sum.
     """
 
@@ -157,7 +157,7 @@ class InBlocks:
 
     @property
     def dims(self) -> Mapping[str, int]:
-        """All that either way cuts."""
+        """The dimensions that either way cuts."""
         return {**self.by_block.dims, **self.whole.dims}
 
     def cuts(self, sizes: Sizes, ranks: int) -> list[Cut]:
@@ -191,7 +191,7 @@ class Sharding:
 
 
 def gathered(x: Tensor) -> Tensor:
-    """``x`` whole on every rank where it is a DTensor, for operators that DTensor cannot cut."""
+    """Gather ``x`` on every rank where it is a DTensor, for operators that DTensor cannot cut."""
     redistribute = getattr(x, "redistribute", None)
     if redistribute is None:
         return x

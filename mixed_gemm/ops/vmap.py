@@ -36,18 +36,18 @@ class Batching:
 
     @property
     def over(self) -> tuple[str, ...]:
-        """All that may have a batch."""
+        """The arguments that may have a batch."""
         return (*self.merged, *self.looped)
 
 
 def _loop(op: Any, given: dict[str, Any], batched: tuple[str, ...], size: int) -> Any:
-    """A call for each element. A bias has its part in the one rounding of a call, so that it could
-    not be added afterwards."""
+    """Call the op for each element. A bias takes part in the one rounding of a call, so it cannot
+    be added afterwards."""
 
     def element(take: Callable[[Any], Any]) -> Any:
         return op(**{**given, **{name: take(given[name]) for name in batched}})
 
-    if size == 0:  # there is nothing to call the op with: its fake kernel tells the shape
+    if size == 0:  # without elements there is no call; the fake kernel tells the shape
         one = {name: x[:1].new_empty(x.shape[1:]) for name, x in given.items() if name in batched}
         on_meta = tree_map_only(Tensor, lambda x: x.to("meta"), {**given, **one})
         result = op(**on_meta)

@@ -1,7 +1,6 @@
-"""What the ops must compute, in plain torch and float64, and how far a correct kernel may be from
-it: ``gemm`` (whose names are those of this package, too), ``scaled``, ``conv``. Nothing here calls
-an op or imports another package of ours.
-"""
+"""The exact results of the ops, in plain torch and float64, and how far a correct kernel may be
+from them: ``gemm`` (whose names are those of this package, too), ``scaled``, ``conv``. Nothing here
+calls an op or imports another package of ours."""
 
 from .bounds import ROUNDING, Oracle, error_ratio
 from .gemm import (

@@ -1,4 +1,5 @@
-"""One signature for what takes the same arguments: the exact result, its bound, both at once."""
+"""One signature for functions of the same arguments: the exact result, its bound, and both at
+once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an oracle hands out, and how far from it a result is."""
+"""The result of an oracle, and how far another result is from it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The oracle of the convolutions and of the block GEMM, in plain torch; the twin of ``reference``.
-float64, but for what is exact by definition: integers, and the fp32 formulas that choose them.
-"""
+"""The oracle of the convolutions and of the block GEMM, in plain torch, as ``gemm`` is for the
+GEMM. It computes in float64, but for values that are exact by definition: integers, and the fp32
+formulas that choose them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def qconv2d(
     dilation: Pair = (1, 1),
     activation: str = "identity",
 ) -> Tensor:
-    """What ``mixed_gemm.qconv2d`` approximates, on the unpacked filter; float64."""
+    """Compute what ``mixed_gemm.qconv2d`` approximates, on the unpacked filter, in float64."""
     y = torch.nn.functional.conv2d(
         input.double(),
         dequantize_filter(q, scales, offsets, block_size=block_size),
@@ -147,8 +147,8 @@ def qconv2d_int8(
     dilation: Pair = (1, 1),
     weight_sums: Tensor | None = None,
 ) -> Tensor:
-    """What ``mixed_gemm.qconv2d_int8`` computes, bit for bit (problem/conv.h). weight_sums are not
-    looked at: they change no result."""
+    """Compute ``mixed_gemm.qconv2d_int8`` bit for bit (problem/conv.h). weight_sums are not looked
+    at: they change no result."""
     sums = conv_sums(
         input, weight, input_zero_point, stride=stride, padding=padding, dilation=dilation
     )
@@ -161,7 +161,7 @@ def qconv2d_int8(
 
 
 def block_quantize(a: Tensor, block_size: int = -1) -> tuple[Tensor, Tensor, Tensor]:
-    """How ``mixed_gemm.block_quant_gemm`` rounds its activations, bit for bit
+    """Round activations as ``mixed_gemm.block_quant_gemm`` does, bit for bit
     (problem/block_gemm.h).
 
     Returns:
@@ -188,7 +188,7 @@ def block_quantize(a: Tensor, block_size: int = -1) -> tuple[Tensor, Tensor, Ten
     return q, scale.squeeze(-1), offset.squeeze(-1)
 
 
-_TERMS_AT_ONCE = 1 << 23  # elements of the partial products that are held together
+_TERMS_AT_ONCE = 1 << 23  # elements of partial products that are held at once
 
 
 def _terms(
@@ -238,16 +238,16 @@ def block_quant_gemm(
     activation: str = "identity",
     b_sums: Tensor | None = None,
 ) -> Tensor:
-    """What ``mixed_gemm.block_quant_gemm`` approximates: the exact product of the rounded
-    activations; float64 ``[..., N]``. How far those are from ``a`` is another matter: at most half
-    a step of their block each. b_sums are not looked at: they change no result."""
+    """Compute what ``mixed_gemm.block_quant_gemm`` approximates: the exact product of the rounded
+    activations, float64 ``[..., N]``. Each of them is at most half a step of its block from ``a``,
+    which no bound here counts. b_sums are not looked at: they change no result."""
     total, _ = _terms(a, b, scale_b, offset_b, block_size)
     return ACTIVATION_TABLE[activation][0](total if bias is None else total + bias.double())
 
 
 @same_arguments(block_quant_gemm)
 def block_error_bound(*operands: Any, **options: Any) -> Tensor:
-    """How far a correct kernel may be from :func:`block_quant_gemm`, float64 ``[..., N]``.
+    """Bound the distance of a correct kernel from :func:`block_quant_gemm`, float64 ``[..., N]``.
 
     With u32 = 2^-24, G blocks, |T| the summed magnitudes of the four terms of every block, y the
     pre-activation and L the Lipschitz constant of the activation::

@@ -1,6 +1,5 @@
-"""The oracle of the GEMM: what it must compute, in plain torch and float64, and how far a correct
-kernel may be from it. Never calls the ops. Tests and benchmarks on CPU and CUDA share it.
-"""
+"""The oracle of the GEMM: its exact result, in plain torch and float64, and how far a correct
+kernel may be from it. It never calls the ops. Tests and benchmarks on CPU and CUDA share it."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ def expand_groups(x: Tensor, k: int, group_size: int) -> Tensor:
 
 
 def _looked_up(codes: Tensor, values: Tensor) -> Tensor:
-    """The value of each code; a code that there is none of is an error."""
+    """Look up the value of each code; a code without a value is an error."""
     found = values.to(codes.device).index_select(0, codes.flatten().long())
     return found.view(codes.shape)
 
@@ -111,7 +110,8 @@ def fpA_intB_gemm(
     zero_mode: str = "sub",
     activation: str = "identity",
 ) -> Tensor:
-    """What ``mixed_gemm.fpA_intB_gemm`` approximates: activation((a * pre_scale) @ w.T + bias).
+    """Compute what ``mixed_gemm.fpA_intB_gemm`` approximates:
+    activation((a * pre_scale) @ w.T + bias).
 
     Args:
         a: ``[..., K]``.
@@ -164,7 +164,7 @@ def error_bound(*operands: Any, **options: Any) -> Tensor:
 
 @dataclass(frozen=True)
 class _Parts:
-    """What the bounds are made of: float64 matrices over the output, and scalars."""
+    """The terms of the bounds: float64 matrices over the output, and scalars."""
 
     u: float
     eta: float

@@ -1,4 +1,4 @@
-"""The oracle of the 8-bit ops, in float64 and plain torch; the twin of ``reference``."""
+"""The oracle of the 8-bit ops, in float64 and plain torch, as ``gemm`` is for the GEMM."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .bounds import ROUNDING
 # fp8 sums on Hopper keep about 14 bits inside the tensor core (measured by others: DeepSeek-V3
 # report, section 3.3.2) until they are added to fp32 registers.
 HOPPER_FP8_EPSILON = 2.0**-13
-# Elements of K after which our wgmma kernels do that.
+# Our wgmma kernels add them after this many elements of K.
 FP8_PROMOTION = 128
 # As problem/quantize.h: the largest zero point of quantize_per_tensor, and the most steps that a
 # row of quantize_per_token may be away from 0.
@@ -69,7 +69,8 @@ def scaled_mm(
     azp: Tensor | None = None,
     block_size: tuple[int, int] | None = None,
 ) -> Tensor:
-    """What ``mixed_gemm.scaled_mm`` and ``scaled_mm_azp`` approximate; float64 ``[..., N]``."""
+    """Compute what ``mixed_gemm.scaled_mm`` and ``scaled_mm_azp`` approximate, in float64
+    ``[..., N]``."""
     if block_size is not None:
         y, _, _ = _by_block(a, b, (scale_a, scale_b), block_size)
     else:
@@ -136,10 +137,10 @@ def error_bound(
 
 
 def float8_sum_error(k: int, sum_epsilon: float, promotion: int | None = None) -> float:
-    """How far the sum of K exact products may be off, of the sum of their magnitudes."""
+    """How far the sum of K exact products may be off, as a part of the sum of their magnitudes."""
     if promotion is None:
         return (k / 16 + 5) * sum_epsilon
-    # Of one part of K inside of the tensor core, then of an fp32 sum of the parts.
+    # The error of one part of K inside of the tensor core, then that of an fp32 sum of the parts.
     inside = (min(k, promotion) / 16 + 5) * HOPPER_FP8_EPSILON
     return inside + (k / promotion + 5) * sum_epsilon
 
@@ -147,7 +148,7 @@ def float8_sum_error(k: int, sum_epsilon: float, promotion: int | None = None) -
 def quantize_per_token(
     a: Tensor, *, symmetric: bool = True
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """What ``mixed_gemm.quantize_per_token`` computes, bit for bit (problem/quantize.h)."""
+    """Compute ``mixed_gemm.quantize_per_token`` bit for bit (problem/quantize.h)."""
     x = a.float()
     of_range = x if x.shape[-1] else x.new_zeros((*x.shape[:-1], 1))
     low, high = of_range.amin(-1, keepdim=True), of_range.amax(-1, keepdim=True)
@@ -164,7 +165,7 @@ def quantize_per_token(
 
 
 def quantize_per_tensor(a: Tensor, scale: Tensor, azp: Tensor | None = None) -> Tensor:
-    """What ``mixed_gemm.quantize_per_tensor`` computes, bit for bit."""
+    """Compute ``mixed_gemm.quantize_per_tensor`` bit for bit."""
     product = a.float() * scale.reciprocal()
     rounded = torch.where(product.isnan(), 0.0, product.clamp(-(2.0**24), 2.0**24).round())
     point = 0 if azp is None else max(-MAX_AZP, min(MAX_AZP, int(azp)))
@@ -172,7 +173,7 @@ def quantize_per_tensor(a: Tensor, scale: Tensor, azp: Tensor | None = None) -> 
 
 
 def quantize_fp8(a: Tensor, *, block_size: int | None = None) -> tuple[Tensor, Tensor]:
-    """What ``mixed_gemm.quantize_fp8`` computes, bit for bit but for the sign of NaN."""
+    """Compute ``mixed_gemm.quantize_fp8`` bit for bit but for the sign of NaN."""
     k = a.shape[-1]
     size = max(k, 1) if block_size is None else block_size
     q, scales = torch.zeros(a.shape, dtype=torch.float8_e4m3fn), []

@@ -21,7 +21,7 @@ constexpr Argument kArguments[] = {
     tensor("w"),
     optional_tensor("bias"),
     integer("bits").keyword().binds(Bits),
-    integer("group_size", "-1").keyword().binds(GroupSize),
+    integer("group_size", "-1").keyword().binds(GroupSize).must_be("", "all of K"),
     text("mode", "\"sub\"").keyword(),
     pair("stride", "1").keyword(),
     real("scale").keyword(),
@@ -192,9 +192,32 @@ TEST(Contract, TellsPythonOfSymbolsAndResults) {
        {"\"symbols\": {\"bits\": [\"bits\", 0, 0], \"group_size\": [\"group_size\", 0, 0], \"K\": "
         "[\"a\", -1, 1], \"N\": [\"w\", 1, 1]}, \"used\": [\"N\", \"K\", \"bits\", \"group_size\"]",
         "{\"form\": \"sizes\", \"like\": \"w\", \"sizes\": [[\"N\"], [\"K\", 64, \"round_up\"]], "
-        "\"dtype\": \"uint8\", \"dtype_of\": \"\", \"unless\": \"\"}"}) {
+        "\"dtype\": \"uint8\", \"dtype_of\": \"\", \"unless\": \"\", "}) {
     EXPECT_NE(json.find(part), std::string::npos) << json;
   }
+}
+
+TEST(Contract, TellsWhatItsRulesAccept) {
+  const std::string json = json_text(kContract);
+  const std::string list = json.substr(json.find("\"told\": "));
+  const char* kTold[] = {
+      "[\"\", false, [\"float16, bfloat16 or float32\", \"(..., K)\"]]",
+      "[\"\", false, [\"the dtype of a\", \"(ceil(K/group_size), N)\"]]",
+      "[\"None\", false, [\"int8 (signed)\", \"(round_up(N, 64) * bits / 8,) without blocks; one "
+      "element or (N,) with blocks\"]]",
+      "[\"\", true, [\"\", \"2..8\"]]",
+      "[\"-1\", true, [\"\", \"all of K\"]]",
+      "[\"'sub'\", true, [\"\", \"sub, add\"]]",
+      "[\"1\", true, [\"\", \"an int or two (height, width)\"]]",
+      "[\"\", true, [\"\", \"positive and finite\"]]",
+      "[\"None\", true, [\"\", \"\"]]",
+  };
+  std::string expected;
+  for (const char* one : kTold) expected += (expected.empty() ? "" : ", ") + std::string(one);
+  EXPECT_EQ(list, "\"told\": [" + expected + "]}");
+  EXPECT_NE(json.find("\"name\": \"d\", \"words\": \"(..., N)\""), std::string::npos) << json;
+  EXPECT_NE(json.find("\"name\": \"packed\", \"words\": \"(N, round_up(K, 64))\""),
+            std::string::npos);
 }
 
 TEST(Contract, GroupsOfNothingAreNoneAndBlocksOfNothingOne) {

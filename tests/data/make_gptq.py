@@ -48,7 +48,8 @@ def import_packers(auto_gptq: Path, gptqmodel: Path):
 
 
 def gptqmodel_module(base: type[nn.Module], bits: int) -> nn.Module:
-    """What PackableQuantLinear's constructor sets for packing, without the kernels behind it."""
+    """Make a module with what PackableQuantLinear needs for packing, without the kernels behind
+    it."""
     module = base.__new__(base)
     nn.Module.__init__(module)
     module.bits, module.maxq, module.planar = bits, 2**bits - 1, False

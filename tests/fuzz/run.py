@@ -20,7 +20,7 @@ from inputs import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "tools"))
 
-from reliability_report import write_part
+from reliability_parts import write_part
 
 HERE = Path(__file__).resolve().parent
 MEGABYTES = 1000  # of the process with torch and the fuzzer's own tables

@@ -41,7 +41,7 @@ def write_part(what: str, part: str, device: str, rows: Iterable[dict[str, Any]]
     """For the table of all that was tried, where $MIXED_GEMM_RELIABILITY names a folder; rows are
     {"name", "count", "failed"}."""
     sys.path.insert(0, str(REPOSITORY / "tools"))
-    from reliability_report import write_part as write_rows
+    from reliability_parts import write_part as write_rows
 
     rows = list(rows)
     if rows:

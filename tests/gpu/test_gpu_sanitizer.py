@@ -22,7 +22,7 @@ from sanitize import HOPPER_ONLY, PARTS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
-from reliability_report import write_part
+from reliability_parts import write_part
 
 pytestmark = pytest.mark.gpu
 

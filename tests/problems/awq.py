@@ -174,7 +174,7 @@ REPACK_RULES: Rules = {
     ("n", "bits"): lambda n, bits: bits > 0 or n % 8 == 0,
     ("k", "bits"): lambda k, bits: bits == 0 or k % {2: 16, 3: 32, 4: 8, 8: 4}[bits] == 0,
     ("bits", "permuted"): lambda bits, permuted: bits > 0 or not permuted,
-    # What the three above leave of a pair: GPTQ words hold whole multiples of 4 along K.
+    # The pairs that follow from the three above: GPTQ words hold whole multiples of 4 along K.
     ("k", "permuted"): lambda k, permuted: not permuted or k % 4 == 0,
     ("n", "k"): lambda n, k: n % 8 == 0 or k % 4 == 0,
 }

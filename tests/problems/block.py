@@ -106,7 +106,7 @@ class BlockProblem(verdict.Remembered):
         }  # fmt: skip
 
     def sums(self) -> Tensor:
-        """What the op takes as b_sums, of the weight as it is."""
+        """The b_sums of the weight as it is now."""
         return sums_of(self.weight, self.case.block_size)
 
     def run(self, a: Tensor | None = None, config: str | None = None, **changes: Any) -> Tensor:

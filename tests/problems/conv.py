@@ -34,7 +34,8 @@ LAYOUTS = (
 
 @dataclass(frozen=True)
 class Geometry:
-    """What all convolutions are: ``size`` of the images, height before width everywhere."""
+    """The geometry of any convolution. ``size`` is that of the images; height comes before
+    width."""
 
     images: int = 2
     in_c: int = 40
@@ -88,7 +89,8 @@ class ConvCase(Geometry):
         )
 
 
-# What both convolutions turn on. ``extra``: pixels that the padded image has beyond the kernel.
+# Values that both convolutions are tried with. ``extra``: pixels of the padded image beyond the
+# kernel.
 SHAPES: dict[str, tuple[Any, ...]] = {
     "images": (0, 1, 2, 5),
     "in_c": (1, 2, 3, 7, 8, 9, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 96, 100, 128, 129, 260),

@@ -88,7 +88,7 @@ class ConvInt8Problem(verdict.Remembered):
         return torch.ops.mixed_gemm._qconv2d_int8_config(**arguments, config=config)
 
     def sums(self) -> Tensor:
-        """What the op takes as weight_sums, of the weight as it is."""
+        """The weight_sums of the weight as it is now."""
         return self.weight.double().sum((1, 2, 3)).int()
 
     def configs(self) -> list[str]:
@@ -96,7 +96,8 @@ class ConvInt8Problem(verdict.Remembered):
         return torch.ops.mixed_gemm._qconv2d_int8_configs(*positional, **named).split()
 
     def exact(self) -> Tensor:
-        """What the op must give, of the tensors as they are when it is asked first."""
+        """The result that the op must give, for the tensors as they are when this is first
+        asked."""
         positional, named = self.arguments()
         return self.once("exact", lambda: reference_conv.qconv2d_int8(*positional, **named))
 

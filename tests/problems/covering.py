@@ -42,13 +42,13 @@ class _Pairs:
         self.open = [[list(masks) for masks in of_factor] for of_factor in self.allowed]
 
     def close_all(self, row: Mapping[int, int]) -> None:
-        """Those of a row."""
+        """Take the pairs of a row as covered."""
         for (f, v), (g, w) in itertools.combinations(row.items(), 2):
             self.open[f][v][g] &= ~(1 << w)
             self.open[g][w][f] &= ~(1 << v)
 
     def forget(self, f: int) -> None:
-        """What factor ``f`` meets is not wanted."""
+        """Want no pair with factor ``f``."""
         count = len(self.open)
         self.open[f] = [[0] * count for _ in self.open[f]]
         for of_factor in self.open:

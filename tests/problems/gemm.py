@@ -23,8 +23,8 @@ from .values import Values
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 GROUP_SIZES = (-1, 16, 32, 48, 64, 80, 96, 128, 160, 192, 256)
-# What the zero points are: sub_real: no whole numbers; sub_mixed: some groups whole, some columns
-# of theirs not; sub_large: more than the constants of a conversion hold.
+# The kinds of zero points. sub_real: no whole numbers; sub_mixed: whole in some groups, but not in
+# some of their columns; sub_large: larger than the constants of a conversion hold.
 ZERO_MODES = ("none", "sub", "sub_real", "sub_mixed", "sub_large", "add")
 ROWS = (0, 1, 2, 3, 5, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 100, 127, 129, 257)
 COLUMNS = (1, 2, 7, 8, 15, 17, 31, 33, 63, 64, 65, 72, 96, 127, 128, 129, 200, 257, 264, 513)

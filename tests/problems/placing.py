@@ -13,8 +13,8 @@ from .covering import Rules
 
 MARGIN = 64  # elements of poison before and behind; keeps the alignment of a fresh tensor
 
-# Of any tensor of one dimension or more. "expanded" changes the values: the first of dimension 0
-# stands for all.
+# Places for any tensor of one dimension or more. "expanded" changes the values: the first of
+# dimension 0 stands for all.
 PLACES = (
     "alone",
     "guarded",  # contiguous, poison on both sides
@@ -26,12 +26,12 @@ PLACES = (
     "transposed",
     "expanded",
 )
-# Of a matrix whose last stride must be 1 (the weight of a scaled GEMM).
+# Places for a matrix whose last stride must be 1 (the weight of a scaled GEMM).
 PLACES_OF_ROWS = tuple(p for p in PLACES if p not in ("every_second_column", "transposed"))
 
 
 def poison_of(dtype: torch.dtype) -> float | int:
-    """What shows in a result: NaN, or a number far from what tests use."""
+    """A value that shows in a result: NaN, or a number far from those that tests use."""
     if dtype.is_floating_point:
         return math.nan
     return {torch.int8: -77, torch.uint8: 0xAB, torch.int32: 0x5A5A5A5A}[dtype]

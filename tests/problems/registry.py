@@ -137,7 +137,7 @@ def op_of(case: object) -> str:
 
 
 def label(case: object) -> str:
-    """What a table of all that was tried calls the op: float8 is a row of its own."""
+    """The name of the op in a table of all that was tried, where float8 has a row of its own."""
     if isinstance(case, scaled.ScaledCase) and case.operand != torch.int8:
         return "scaled_mm of float8 by blocks" if case.block else "scaled_mm of float8"
     if isinstance(case, quantize.QuantizeCase) and case.how.startswith("float8"):
@@ -146,7 +146,7 @@ def label(case: object) -> str:
 
 
 def names() -> dict[str, Any]:
-    """What ``eval(repr(case))`` needs."""
+    """The names that ``eval(repr(case))`` needs."""
     return {"torch": torch, **{op.case.__name__: op.case for op in OPS.values()}}
 
 

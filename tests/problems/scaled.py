@@ -92,16 +92,16 @@ RULES: Rules = {
 
 
 class Sums(NamedTuple):
-    """Of float8, as reference_scaled.error_bound takes them."""
+    """The precision of float8 sums, as reference_scaled.error_bound takes it."""
 
     sum_epsilon: float = 2.0**-23
     promotion: int | None = None
 
 
 def sums_on_cuda(config: str, device: torch.device | str, k: int = 1) -> Sums:
-    """Of a configuration of ours, by name; empty: of the choice. On sm_90 wgmma keeps few bits
-    between promotions, and fp16 tensor cores emulate mma.sync; that of sm_89 is taken to be as
-    coarse as wgmma."""
+    """The precision of a configuration by its name, or where that is empty of the one that is
+    chosen. On sm_90 wgmma keeps few bits between promotions, and fp16 tensor cores emulate
+    mma.sync; mma.sync of sm_89 is taken to be as coarse as wgmma."""
     if torch.cuda.get_device_capability(device) < (9, 0):
         return Sums(reference_scaled.HOPPER_FP8_EPSILON)
     chosen_wgmma = not config and k > 0 and torch.cuda.get_device_capability(device) == (9, 0)
@@ -216,8 +216,8 @@ def opcheck(problem: ScaledProblem) -> None:
 
 
 def listed_for(case: ScaledCase, device: torch.device | str) -> list[str]:
-    """What the planner of the library lists, float8 on Hopper included, which Python sends to
-    torch; nothing where the GPU has no float8."""
+    """The names that the planner of the library lists, float8 on Hopper included, which Python
+    sends to torch; none where the GPU has no float8."""
     names = (str(dtype).removeprefix("torch.") for dtype in (case.operand, case.out_dtype))
     ask = torch.ops.mixed_gemm._plan_scaled_mm
     answer = json.loads(ask(case.m, case.n, case.k, *names, device_string(device)))

@@ -21,7 +21,7 @@ from .quantize import rows_of_ranges
 from .scaled import DEPTHS
 from .values import Values
 
-# What one row holds beside numbers; it is then 0 or NaN as a whole.
+# One row holds this beside numbers, so that the whole row is 0 or NaN.
 SPOILED = ("none", "zero", "nan", "inf", "-inf")
 
 

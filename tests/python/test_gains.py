@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-
-import write_gains
 from support import pages
-from write_gains import LINES, ROOT, ROWS, Line, cell, ratios, rows_of
 
 from benchmarks.ops import BENCHMARKS
+from tools.pages import ROOT, gains
+from tools.pages.gains import LINES, ROWS, Line, cell, ratios, rows_of
 
 SMALL = Line("a peer", "a GPU", "", "gemm", {"kind": "own"}, {"kind": "theirs"})
 
@@ -53,7 +47,7 @@ def test_every_line_has_a_run_and_a_command(line: Line) -> None:
 
 
 def test_the_table_says_where_we_are_behind() -> None:
-    assert write_gains.table().count("**") >= 2
+    assert gains.text().count("**") >= 2
 
 
 def between(file: str, ours: dict[str, str], other: dict[str, str], rows: tuple[int, ...]) -> str:
@@ -65,15 +59,15 @@ def between(file: str, ours: dict[str, str], other: dict[str, str], rows: tuple[
 def test_what_the_page_says_of_others_is_in_the_files() -> None:
     page = " ".join(pages.text("docs/speed.md").split())
     machete = {"kind": "machete", "section": "w4a16"}
-    many = between(write_gains.VLLM, write_gains.OF_VLLM, machete, (256, 512, 1024, 2048, 4096))
+    many = between(gains.VLLM, gains.OF_VLLM, machete, (256, 512, 1024, 2048, 4096))
     assert f"from 256 rows on ({many.format('to')})" in page
     both = [
-        between(write_gains.VLLM, {"kind": f"own_{x}"}, {"kind": f"vllm_{x}"}, (4096,))
+        between(gains.VLLM, {"kind": f"own_{x}"}, {"kind": f"vllm_{x}"}, (4096,))
         for x in ("int8", "fp8")
     ]
     assert f"ours take {both[0].format('to')} and {both[1].format('to')} of their time" in page
     level_4 = {"kind": "ort int4 level 4"}
-    one = between(write_gains.ZEN_4, {"kind": "ours int4 bf16"}, level_4, (1,))
+    one = between(gains.ZEN_4, {"kind": "ours int4 bf16"}, level_4, (1,))
     assert f"at one row: ours takes {one.format('and')} of its time" in page
     slower = [x for x in LINES if x.title in ("Marlin of vLLM", "bitsandbytes, NF4")]
     for line in slower:

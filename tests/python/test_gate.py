@@ -11,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 import gate
-from reliability_report import FOLDER
+from reliability_parts import FOLDER
 
 WRITE = f"""
 import json, os, pathlib

@@ -1,21 +1,20 @@
-"""tools/reliability_report.py: parts are added up, and what failed is not lost on the way."""
+"""tools/reliability_parts.py and the page of them: parts are added up, and a failure is not lost on
+the way."""
 
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+from tools.pages import reliability as report
 
-import reliability_report as report
+import reliability_parts as parts  # isort: skip  tools.pages puts its folder on the path
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv(report.FOLDER, str(tmp_path / "parts"))
+    monkeypatch.setenv(parts.FOLDER, str(tmp_path / "parts"))
     return tmp_path / "parts"
 
 
@@ -24,50 +23,43 @@ def row(name: str, count: int, failed: int = 0, **more: str) -> dict[str, object
 
 
 def test_rows_of_workers_and_machines_are_added_by_name_and_kept_apart_by_device(folder, capsys):
-    report.write_part("cases", [row("gemm", 10), row("conv", 3)], part="gw0")
-    report.write_part("cases", [row("gemm", 32)], part="gw1", seconds=2.5)
-    report.write_part("cases", [row("gemm", 7)], device="NVIDIA H100", part="gpu")
-    out = folder.parent / "docs" / "reliability.md"
-    assert report.main([str(folder), "--out", str(out)]) == 0
-    text = out.read_text()
+    parts.write_part("cases", [row("gemm", 10), row("conv", 3)], part="gw0")
+    parts.write_part("cases", [row("gemm", 32)], part="gw1", seconds=2.5)
+    parts.write_part("cases", [row("gemm", 7)], device="NVIDIA H100", part="gpu")
+    assert report.main([str(folder)]) == 0
+    text = capsys.readouterr().out
     assert "| Answers | cpu | 2 | 45 calls | 0 |" in text
     assert "| gemm | 42 | 0 |  |" in text
     assert "| Answers | NVIDIA H100 | 1 | 7 calls | 0 |" in text
 
 
-def test_the_page_of_the_committed_parts_is_up_to_date(tmp_path, repository):
-    parts = sorted(repository.glob(report.SHORT))
-    assert report.main([*map(str, parts), "--out", str(tmp_path / "page.md")]) == 0
-    page = repository / "docs" / "reliability.md"
-    assert page.read_text() == (tmp_path / "page.md").read_text()
-
-
 def test_the_page_says_first_what_came_of_it(folder):
-    out = folder.parent / "page.md"
-    report.write_part("cases", [row("gemm", 10)], part="a", commit="0123456789")
-    assert report.main([str(folder), "--out", str(out)]) == 0
-    assert out.read_text().splitlines()[2:4] == [
+    parts.write_part("cases", [row("gemm", 10)], part="a", commit="0123456789")
+    assert page(folder)[2:4] == [
         "**Nothing failed.**",
         "This is a record of runs: a test that is named here has the name of its time (0123456).",
     ]
-    report.write_part("fuzz", [row("loaders", 10, 1)])
-    assert report.main([str(folder), "--out", str(out)]) == 1
-    assert out.read_text().splitlines()[2] == "**1 rows are not clean.**"
+    parts.write_part("fuzz", [row("loaders", 10, 1)])
+    assert page(folder)[2] == "**1 rows are not clean.**"
+
+
+def page(folder):
+    return report.page(parts.read_parts(parts.files_of([folder]))).splitlines()
 
 
 def test_every_subject_is_explained():
-    assert report.MEANINGS.keys() == report.SUBJECTS.keys()
+    assert report.MEANINGS.keys() == parts.SUBJECTS.keys()
 
 
 def test_a_note_stays_in_its_cell(folder, capsys):
-    report.write_part("mutants", [row("swap", 1, note="test[a|b]\nline")])
+    parts.write_part("mutants", [row("swap", 1, note="test[a|b]\nline")])
     assert report.main([str(folder)]) == 0
     assert "| swap | 1 | 0 | test[a\\|b] line |" in capsys.readouterr().out
 
 
 def test_kept_parts_make_the_same_table(folder, capsys):
-    report.write_part("cases", [row("gemm", 10)], part="gw0")
-    report.write_part("fuzz", [row("loaders", 3)])
+    parts.write_part("cases", [row("gemm", 10)], part="gw0")
+    parts.write_part("fuzz", [row("loaders", 3)])
     kept = folder.parent / "kept.json"
     assert report.main([str(folder), "--keep", str(kept)]) == 0
     table = capsys.readouterr().out
@@ -83,7 +75,7 @@ def test_kept_parts_make_the_same_table(folder, capsys):
     ),
 )
 def test_a_failure_and_a_row_that_tried_nothing_end_with_1(folder, capsys, rows, text):
-    report.write_part("mutants", [row("good", 1), *rows])
+    parts.write_part("mutants", [row("good", 1), *rows])
     assert report.main([str(folder)]) == 1
     assert text in capsys.readouterr().out
 
@@ -102,7 +94,7 @@ def test_a_failure_and_a_row_that_tried_nothing_end_with_1(folder, capsys, rows,
     ),
 )
 def test_a_file_that_is_no_part_ends_with_1_and_its_name(folder, capsys, content, text):
-    report.write_part("cases", [row("gemm", 10)])
+    parts.write_part("cases", [row("gemm", 10)])
     text_of = content if isinstance(content, str) else json.dumps(content)
     (folder / "other.json").write_text(text_of)
     assert report.main([str(folder)]) == 1
@@ -116,5 +108,5 @@ def test_no_part_at_all_ends_with_1(tmp_path, capsys):
 
 
 def test_nothing_is_written_unless_asked(tmp_path, monkeypatch):
-    monkeypatch.delenv(report.FOLDER, raising=False)
-    assert report.write_part("cases", [row("gemm", 1)]) is None
+    monkeypatch.delenv(parts.FOLDER, raising=False)
+    assert parts.write_part("cases", [row("gemm", 1)]) is None

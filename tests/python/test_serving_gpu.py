@@ -5,18 +5,14 @@ from __future__ import annotations
 
 import copy
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-
-import serving_gpu
-
 from benchmarks.serving.gpu.ratios import rounded
 from mixed_gemm.integrations.vllm.measured import MEASURED, Measured
+from tools.pages import serving_gpu
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "vllm_engine_h100.json"
 META = {

@@ -15,7 +15,7 @@ for folder in (REPOSITORY, REPOSITORY / "tests", REPOSITORY / "tools"):
 
 from benchmarks.serving import engine  # noqa: E402
 
-# What vLLM writes beside a model is gone with the session, and no run finds what another compiled.
+# Files that vLLM writes beside a model go with the session, so no run finds what another compiled.
 _WRITTEN = tempfile.TemporaryDirectory(prefix="vllm")
 for variable in (
     *("VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_RPC_BASE_PATH"),

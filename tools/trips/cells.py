@@ -1,4 +1,4 @@
-"""What a cell of the tables says, and the folder in which the processes leave things for each
+"""The words of a cell of the tables, and the folder in which the processes leave files for each
 other. This file must not import mixed_gemm: the process of stock transformers reads it too.
 """
 
@@ -59,8 +59,8 @@ class Cells:
         self._rows: dict[str, dict[str, str]] = {}
 
     def run(self, row: str, column: str, cell: Callable[[], str]) -> None:
-        """What ``cell()`` answers, or the sentence with which it was refused. The stack is on
-        stderr, for whoever looks for the reason."""
+        """Record what ``cell()`` answers, or the sentence with which it was refused. The stack is
+        on stderr, for whoever looks for the reason."""
         try:
             text = cell()
         except Exception as error:
@@ -81,7 +81,7 @@ def row_folder(folder: Path, row: str) -> Path:
 
 
 def logits(model: Any, inputs: Mapping[str, Any]) -> Tensor:
-    """Of a model of transformers; float32."""
+    """The logits of a model of transformers, in float32."""
     with torch.no_grad():
         out: Tensor = model(**inputs).logits
     return out

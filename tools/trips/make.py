@@ -58,7 +58,7 @@ def told(subject: Subject) -> str:
 
 
 def keep(subject: Subject, model: Any, folder: Path) -> None:
-    """What the processes that read must find."""
+    """Leave the inputs and the results that the reading processes must find."""
     inputs = dict(subject.model.inputs())
     wanted = {
         "inputs": inputs,

@@ -15,7 +15,7 @@ Ids = list[int]
 
 @dataclass(frozen=True)
 class Said:
-    """What an engine said of a sequence.
+    """The log-probabilities that an engine gave for a sequence.
 
     Attributes:
         ids: prompt and, where tokens were generated, those behind it. known: how many of ``ids``
@@ -29,7 +29,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Expected:
-    """Of each token but the first, in float32: its log-probability, and that of the best one."""
+    """For each token but the first, in float32: its log-probability, and that of the best one."""
 
     own: list[float]
     best: list[float]

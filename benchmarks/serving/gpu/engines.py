@@ -33,11 +33,11 @@ ENVIRONMENT = {
 
 
 def environment(work: Path, name: str, place: str, threads: int) -> dict[str, str]:
-    """Of a process with an engine.
+    """Make the environment of a process with an engine.
 
     Args:
-        work: where the entry point of the plug-in and what is compiled go. name: of what keeps its
-            compiled code apart. threads: of the CPU, for compiling.
+        work: where the entry point of the plug-in and compiled code go. name: keeps the compiled
+            code of one engine apart. threads: of the CPU, for compiling.
     """
     path = [str(write_metadata(work / "installed")), str(ROOT), os.environ.get("PYTHONPATH", "")]
     return {

@@ -92,7 +92,7 @@ def _process(job: Job, points: list[Point], lines: Path, log: Path, seconds: flo
 
 
 def read(lines: Path) -> list[Line]:
-    """What a process wrote, without a line that it did not end."""
+    """Read what a process wrote, without a line that it did not end."""
     if not lines.is_file():
         return []
     return [json.loads(x) for x in lines.read_text().splitlines(keepends=True) if x.endswith("\n")]

@@ -1,6 +1,5 @@
-"""What is timed in vLLM's engine on a GPU: models of Llama-3.1-8B's shape whose files a row of
-``rows`` names, with vLLM's kernels and with ours.
-"""
+"""The variants that are timed in vLLM's engine on a GPU: models of Llama-3.1-8B's shape whose files
+a row of ``rows`` names, with vLLM's kernels and with ours."""
 
 from __future__ import annotations
 

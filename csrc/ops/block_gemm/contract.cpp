@@ -25,14 +25,18 @@ constexpr Rule kScales[] = {whole(BlockSize, K), same_dtype("scale_b", "a"), by_
 constexpr Rule kVectors[] = {same_dtype("bias", "a"), shape("bias", {N}),
                              dtype("b_sums", Dtype::kInt32), by_block("b_sums")};
 
-constexpr Argument kArguments[] = {tensor("a"),
-                                   tensor("b"),
-                                   tensor("scale_b"),
-                                   tensor("offset_b"),
-                                   optional_tensor("bias"),
-                                   optional_tensor("b_sums"),
-                                   integer("block_size").keyword().binds(BlockSize),
-                                   text("activation", "\"identity\"").keyword()};
+constexpr Argument kArguments[] = {
+    tensor("a"),
+    tensor("b"),
+    tensor("scale_b"),
+    tensor("offset_b"),
+    optional_tensor("bias"),
+    optional_tensor("b_sums"),
+    integer("block_size")
+        .keyword()
+        .binds(BlockSize)
+        .must_be("", "elements of K that share a scale; -1: all of them"),
+    text("activation", "\"identity\"").keyword()};
 constexpr auto kForcedArguments = with_config(kArguments);
 constexpr auto kRules = placed(kArguments, together(kSizes, kActivations, kScales, kVectors).items);
 constexpr auto kResults = given_by(kArguments, {leading("a", N)});
@@ -40,12 +44,16 @@ constexpr auto kResults = given_by(kArguments, {leading("a", N)});
 // CUDA only, for tests and benchmarks: what the first launch makes of a, q int8 [M, K with blocks
 // padded to 32 where there are several, in rows of 16 bytes] and rows float32 [blocks, M, (scale,
 // offset, sum, -)].
-constexpr Argument kQuantizeArguments[] = {tensor("a"), tensor("b"), tensor("scale_b"),
-                                           tensor("offset_b"),
-                                           integer("block_size").keyword().binds(BlockSize)};
+constexpr Argument kQuantizeArguments[] = {
+    tensor("a"), tensor("b"), tensor("scale_b"), tensor("offset_b"),
+    integer("block_size")
+        .keyword()
+        .binds(BlockSize)
+        .must_be("", "elements of K that share a scale; -1: all of them")};
 constexpr auto kQuantizeRules = placed(kQuantizeArguments, together(kSizes, kScales).items);
-constexpr auto kQuantizeResults =
-    given_by(kQuantizeArguments, {made().named("q"), made().named("rows")});
+constexpr auto kQuantizeResults = given_by(
+    kQuantizeArguments,
+    {made("(M, K in blocks) in int8").named("q"), made("(blocks, M, 4) in float32").named("rows")});
 
 }  // namespace
 

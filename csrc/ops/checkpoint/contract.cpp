@@ -13,6 +13,7 @@ namespace {
 using namespace contract;
 
 constexpr int kPerWord = AwqLayout::kPerWord;
+constexpr const char* kScaleWords = "(K/group_size, N)";
 constexpr const char* kPermHint = "torch.argsort(g_idx, stable=True).to(torch.int32)";
 
 std::optional<Refusal> refuse_extents(int64_t m, const Given& given, int64_t group_size) {
@@ -55,7 +56,7 @@ struct Weight {
     if (!is_matrix(groups, n)) {
       const int64_t expected[] = {groups, n};
       return value_fault(
-          {"scales", "be (K/group_size, N) = " + sizes_text(expected, 2),
+          {"scales", std::string("be ") + kScaleWords + " = " + sizes_text(expected, 2),
            sizes_text(scales.sizes, scales.dims),
            joined("N=", n, " from qweight, K/group_size from qzeros"),
            is_matrix(n, groups) ? "it looks transposed, pass .t().contiguous()" : ""});
@@ -108,8 +109,10 @@ std::optional<Refusal> refuse_split(Given& given) {
       {"split_k_iters", joined("be a power of two in 1..", kMaxSplit), std::to_string(split)});
 }
 
-constexpr Argument kGemmArguments[] = {tensor("input"), tensor("qweight"), tensor("scales"),
-                                       tensor("qzeros"), integer("split_k_iters")};
+constexpr Argument kGemmArguments[] = {
+    tensor("input").must_be("", "(..., K)"), tensor("qweight"),
+    tensor("scales").must_be("", kScaleWords), tensor("qzeros"),
+    integer("split_k_iters").must_be("", "a power of two in 1..32")};
 constexpr Rule kInputDtype[] = {floats("input").with_hint("input.to(scales.dtype)")};
 constexpr Rule kInputRules[] = {require(refuse_input),
                                 same_dtype("scales", "input").with_hint("scales.to(input.dtype)"),
@@ -118,7 +121,8 @@ constexpr auto kGemmRules =
     placed(kGemmArguments, together(kInputDtype, weight_rules<1>().items, kInputRules).items);
 constexpr auto kGemmResults = given_by(kGemmArguments, {leading("input", N)});
 
-constexpr Argument kDequantizeArguments[] = {tensor("qweight"), tensor("scales"), tensor("qzeros")};
+constexpr Argument kDequantizeArguments[] = {
+    tensor("qweight"), tensor("scales").must_be("", kScaleWords), tensor("qzeros")};
 constexpr auto kDequantizeRules = placed(kDequantizeArguments, weight_rules<0>().items);
 constexpr auto kDequantizeResults = given_by(kDequantizeArguments, {matrix("scales", K, N)});
 
@@ -126,10 +130,12 @@ constexpr auto kDequantizeResults = given_by(kDequantizeArguments, {matrix("scal
 
 enum : int { kQweight, kPerm, kBits };
 
+constexpr const char* kBitsWords = "2, 3, 4 or 8";
+
 std::optional<Refusal> refuse_bits(Given& given) {
   const int64_t bits = given.numbers[kBits];
   if (bits == 2 || bits == 3 || bits == 4 || bits == 8) return {};
-  return value_fault({"bits", "be 2, 3, 4 or 8", std::to_string(bits), "",
+  return value_fault({"bits", std::string("be ") + kBitsWords, std::to_string(bits), "",
                       "5, 6 and 7 bits are stored in planes (gptq_p), which nothing here reads"});
 }
 
@@ -154,8 +160,9 @@ constexpr auto kAwqRepackResults = given_by(
     kAwqRepackArguments,
     {matrix("qweight", rounded_up(N, kPadN), rounded_up(K, kPadK) / 2).of_dtype(Dtype::kUint8)});
 
-constexpr Argument kGptqRepackArguments[] = {tensor("qweight"), optional_tensor("perm"),
-                                             integer("bits").keyword().binds(Bits)};
+constexpr Argument kGptqRepackArguments[] = {
+    tensor("qweight"), optional_tensor("perm"),
+    integer("bits").keyword().binds(Bits).must_be("", kBitsWords)};
 constexpr auto kGptqRepackRules =
     placed(kGptqRepackArguments,
            {words("qweight", "(K*bits/32, N)"), require(refuse_bits), bind(Words, "qweight", 0),

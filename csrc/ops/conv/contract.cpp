@@ -30,6 +30,8 @@ std::optional<Refusal> refuse_conv(Given& given) {
                                        : wrong_bits);
 }
 
+constexpr const char* kPackedWords = "(round_up(Co, 64), round_up(K, 64) * bits / 8)";
+
 std::optional<Refusal> refuse_packed(Given& given) {
   const ConvShape s = geometry_of(given);
   const View& packed = given.views[kPacked];
@@ -39,8 +41,7 @@ std::optional<Refusal> refuse_packed(Given& given) {
     return {};
   }
   return value_fault(
-      {"weight_packed",
-       "be (round_up(Co, 64), round_up(K, 64) * bits / 8) = " + sizes_text(expected, 2),
+      {"weight_packed", std::string("be ") + kPackedWords + " = " + sizes_text(expected, 2),
        sizes_text(packed.sizes, packed.dims),
        joined("Co=", s.out_c, " from scales, Ci=", s.in_c, " from input, K=", k, " = ", s.kernel_h,
               " * ", s.kernel_w, " * ", channels_per_tap(s.in_c), " (Ci padded), bits=", bits)});
@@ -51,12 +52,15 @@ constexpr Rule by_block(const char* name) {
 }
 
 constexpr Argument kArguments[] = {tensor("input"),
-                                   tensor("weight_packed"),
+                                   tensor("weight_packed").must_be("", kPackedWords),
                                    tensor("scales"),
                                    optional_tensor("offsets"),
                                    optional_tensor("bias"),
-                                   integer("bits").keyword().binds(Bits),
-                                   integer("block_size", "-1").keyword().binds(BlockSize),
+                                   integer("bits").keyword().binds(Bits).must_be("", "4 or 8"),
+                                   integer("block_size", "-1")
+                                       .keyword()
+                                       .binds(BlockSize)
+                                       .must_be("", "channels that share a scale; -1: all of them"),
                                    pair("kernel_size").keyword(),
                                    pair("stride", "1").keyword(),
                                    pair("padding", "0").keyword(),
@@ -84,7 +88,7 @@ constexpr auto kRules = placed(
                  require(refuse_packed),
                  same_dtype("bias", "input"),
                  shape("bias", {Co})});
-constexpr Result kResults[] = {made()};
+constexpr Result kResults[] = {made("(N, Co, Ho, Wo) in the dtype of `input`")};
 constexpr Result kNames[] = {printed()};
 
 }  // namespace

@@ -85,7 +85,7 @@ constexpr auto kInt8Rules =
                             shape("bias", {Co}),
                             dtype("weight_sums", Dtype::kInt32),
                             shape("weight_sums", {Co})});
-constexpr Result kInt8Results[] = {made()};
+constexpr Result kInt8Results[] = {made("(N, Co, Ho, Wo) in int8")};
 constexpr Result kInt8Names[] = {printed()};
 
 }  // namespace

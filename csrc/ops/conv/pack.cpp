@@ -28,12 +28,13 @@ std::optional<Refusal> refuse_filter(Given& given) {
 
 // A filter [Co, Ci, Kh, Kw] as a packed weight (layout/conv_layout.h); scales and offsets are
 // [ceil(Ci / block_size), Co], shared over the taps: w = q * scale + offset.
-constexpr Argument kPackArguments[] = {tensor("q"), integer("bits").binds(Bits),
+constexpr Argument kPackArguments[] = {tensor("q"),
+                                       integer("bits").binds(Bits).must_be("", "4 or 8"),
                                        boolean("check", "False").keyword()};
 constexpr auto kPackRules = placed(
     kPackArguments, {dtype("q", Dtype::kInt8, " (signed values)").with_hint("q.to(torch.int8)"),
                      rank("q", 4, kFilter), require(refuse_filter)});
-constexpr Result kPackResults[] = {made()};
+constexpr Result kPackResults[] = {made("(round_up(Co, 64), round_up(K, 64) * bits / 8) in uint8")};
 
 // q as the [N, K] matrix of layout/conv_layout.h, contiguous, on the device of q; made of torch
 // ops.

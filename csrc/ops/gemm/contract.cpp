@@ -24,16 +24,17 @@ std::optional<Refusal> refuse_packed_k(Given& given) {
                              ", which holds padded K=", packed_k, " at bits=", bits)});
 }
 
-constexpr Argument kTable[] = {tensor("a"),
-                               tensor("b_packed"),
-                               tensor("scales"),
-                               optional_tensor("zeros"),
-                               optional_tensor("bias"),
-                               optional_tensor("pre_scale"),
-                               integer("bits").keyword().binds(Bits),
-                               integer("group_size", "-1").keyword().binds(GroupSize),
-                               text("zero_mode", "\"sub\"").keyword(),
-                               text("activation", "\"identity\"").keyword()};
+constexpr Argument kTable[] = {
+    tensor("a"),
+    tensor("b_packed"),
+    tensor("scales"),
+    optional_tensor("zeros"),
+    optional_tensor("bias"),
+    optional_tensor("pre_scale"),
+    integer("bits").keyword().binds(Bits).must_be("", kBitsWords),
+    integer("group_size", "-1").keyword().binds(GroupSize).must_be("", kGroupWords),
+    text("zero_mode", "\"sub\"").keyword(),
+    text("activation", "\"identity\"").keyword()};
 static_assert(std::size(kTable) == kArguments);
 // The same with a configuration by name (core/choice.h), for tests and benchmarks.
 constexpr auto kForcedTable = with_config(kTable);

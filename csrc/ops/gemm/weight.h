@@ -6,6 +6,9 @@
 
 namespace mixed_gemm::gemm {
 
+constexpr const char *kBitsWords = "4 or 8",
+                     *kGroupWords = "elements of K that share a scale; -1: all of them";
+
 // A product of m rows with the [N, K] weight of these bits and groups.
 std::optional<Refusal> refuse_product(int64_t m, const contract::Given& given, int64_t group_size);
 

@@ -30,8 +30,12 @@ constexpr auto kTensorRules = placed(
 constexpr auto kTensorResults = given_by(kTensorArguments, {whole_of("a").of_dtype(Dtype::kInt8)});
 
 // block_size: elements of K that share a scale; all of them when None.
-constexpr Argument kFloat8Arguments[] = {tensor("a"),
-                                         optional_integer("block_size").keyword().binds(BlockSize)};
+constexpr Argument kFloat8Arguments[] = {
+    tensor("a"),
+    optional_integer("block_size")
+        .keyword()
+        .binds(BlockSize)
+        .must_be("", "elements of K that share a scale, at least 1; None: all of them")};
 constexpr auto kFloat8Rules =
     placed(kFloat8Arguments, {floats("a"), rows("a"), require(refuse_block)});
 constexpr auto kFloat8Results =

@@ -19,9 +19,9 @@ std::optional<Refusal> refuse_counter(Given& given) {
 // inboxes: memory of all ranks (uint8 of _inbox_bytes bytes, zero before the first call), which
 // this one writes; counter: int64 (sums, blocks), zero at first, of this rank alone. A term of at
 // most few_bytes is sent in units (ranks/inbox.h).
-constexpr Argument kArguments[] = {tensor("term"), written_tensors("inboxes"),
-                                   written_tensor("counter"), integer("rank"),
-                                   integer("few_bytes")};
+constexpr Argument kArguments[] = {
+    tensor("term"), written_tensors("inboxes").must_be("uint8", "(bytes,) of each rank"),
+    written_tensor("counter").must_be("", "(2,)"), integer("rank"), integer("few_bytes")};
 constexpr auto kRules =
     placed(kArguments, {dtype("counter", Dtype::kInt64), require(refuse_counter), floats("term")});
 constexpr auto kResults = given_by(kArguments, {whole_of("term")});

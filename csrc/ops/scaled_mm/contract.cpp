@@ -16,11 +16,17 @@ OperandType operand_of(const View& a) {
   return a.dtype == Dtype::kInt8 ? OperandType::kInt8 : OperandType::kFloat8E4M3;
 }
 
+constexpr const char* kOperandWords = "int8 or float8_e4m3fn";
+constexpr const char* kBlockScaleA = "(..., ceil(K/block_size[1]))";
+constexpr const char* kBlockScaleB = "(ceil(N/block_size[0]), ceil(K/block_size[1]))";
+constexpr const char* kBlocks =
+    "(rows of the weight, elements of K) that share a scale, of float8 only";
+
 std::optional<Refusal> refuse_operand(Given& given) {
   const View& a = given.views[kA];
   if (a.dtype == Dtype::kInt8 || a.dtype == Dtype::kFloat8E4M3) return {};
   return type_fault(
-      {"a", "be int8 or float8_e4m3fn", a.dtype_name(), "",
+      {"a", std::string("be ") + kOperandWords, a.dtype_name(), "",
        a.dtype == Dtype::kFloat8E5M2
            ? "mixed_gemm.ops.quantize_fp8(a.float()) makes float8_e4m3fn and its scale"
            : "mixed_gemm.quantize_per_token(a) makes int8 and its scale"});
@@ -61,10 +67,10 @@ std::optional<Refusal> refuse_block_scales(const Given& given, const int64_t* bl
   if (!leads && !is_flat) {
     std::vector<int64_t> expected(a.sizes, a.sizes + a.dims);
     expected.back() = blocks_of_k;
-    return value_fault({"scale_a",
-                        "be (..., ceil(K/block_size[1])) = " + sizes_text(expected.data(), a.dims),
-                        sizes_text(scale_a.sizes, scale_a.dims), because(),
-                        "mixed_gemm.ops.quantize_fp8(a, block_size=...) makes it"});
+    return value_fault(
+        {"scale_a", std::string("be ") + kBlockScaleA + " = " + sizes_text(expected.data(), a.dims),
+         sizes_text(scale_a.sizes, scale_a.dims), because(),
+         "mixed_gemm.ops.quantize_fp8(a, block_size=...) makes it"});
   }
   if (scale_b.dtype != Dtype::kFloat32) {
     return type_fault({"scale_b", "be float32", scale_b.dtype_name()});
@@ -74,10 +80,10 @@ std::optional<Refusal> refuse_block_scales(const Given& given, const int64_t* bl
   if (is_matrix && std::equal(expected, expected + 2, scale_b.sizes)) return {};
   const bool turned =
       is_matrix && scale_b.sizes[0] == expected[1] && scale_b.sizes[1] == expected[0];
-  return value_fault(
-      {"scale_b", "be (ceil(N/block_size[0]), ceil(K/block_size[1])) = " + sizes_text(expected, 2),
-       sizes_text(scale_b.sizes, scale_b.dims), because(),
-       turned ? "it looks transposed, pass .t().contiguous()" : ""});
+  return value_fault({"scale_b",
+                      std::string("be ") + kBlockScaleB + " = " + sizes_text(expected, 2),
+                      sizes_text(scale_b.sizes, scale_b.dims), because(),
+                      turned ? "it looks transposed, pass .t().contiguous()" : ""});
 }
 
 template <const Places& kAt>
@@ -122,13 +128,14 @@ constexpr RuleList<2> bias_like(const char* dtype_of) {
 // block_size: (rows of the weight, elements of K) that share a scale. Said, and not read off the
 // shapes of the scales: with N = 1, K of one block or as many rows as blocks those are the same
 // for several ways to share them.
-constexpr Argument kPlainArguments[] = {tensor("a"),
-                                        tensor("b"),
-                                        tensor("scale_a"),
-                                        tensor("scale_b"),
-                                        optional_tensor("bias"),
-                                        dtype_argument("out_dtype").keyword(),
-                                        optional_pair("block_size").keyword()};
+constexpr Argument kPlainArguments[] = {
+    tensor("a").must_be(kOperandWords, ""),
+    tensor("b"),
+    tensor("scale_a").must_be("float32", kBlockScaleA, "block_size"),
+    tensor("scale_b").must_be("float32", kBlockScaleB, "block_size"),
+    optional_tensor("bias"),
+    dtype_argument("out_dtype").keyword(),
+    optional_pair("block_size").keyword().must_be("", kBlocks)};
 constexpr auto kPlainRules =
     placed(kPlainArguments,
            together(kOperands, block_scales<kPlain>().items, scale_of_rows("block_size").items,
@@ -137,7 +144,7 @@ constexpr auto kPlainRules =
 constexpr auto kPlainResults =
     given_by(kPlainArguments, {leading("a", N).in_dtype_of("out_dtype")});
 
-constexpr Argument kAzpArguments[] = {tensor("a"),
+constexpr Argument kAzpArguments[] = {tensor("a").must_be("int8", ""),
                                       tensor("b"),
                                       tensor("scale_a"),
                                       tensor("scale_b"),
@@ -152,16 +159,17 @@ constexpr auto kAzpRules =
 constexpr auto kAzpResults = given_by(kAzpArguments, {leading("a", N).in_dtype_of("out_dtype")});
 
 // CUDA only: one of the names that _plan_scaled_mm lists, for benchmarks and tests.
-constexpr Argument kForcedArguments[] = {tensor("a"),
-                                         tensor("b"),
-                                         tensor("scale_a"),
-                                         tensor("scale_b"),
-                                         optional_tensor("azp_adj", nullptr),
-                                         optional_tensor("azp", nullptr),
-                                         optional_tensor("bias", nullptr),
-                                         dtype_argument("out_dtype").keyword(),
-                                         text("config").keyword(),
-                                         optional_pair("block_size").keyword()};
+constexpr Argument kForcedArguments[] = {
+    tensor("a").must_be(kOperandWords, ""),
+    tensor("b"),
+    tensor("scale_a").must_be("float32", kBlockScaleA, "block_size"),
+    tensor("scale_b").must_be("float32", kBlockScaleB, "block_size"),
+    optional_tensor("azp_adj", nullptr),
+    optional_tensor("azp", nullptr),
+    optional_tensor("bias", nullptr),
+    dtype_argument("out_dtype").keyword(),
+    text("config").keyword(),
+    optional_pair("block_size").keyword().must_be("", kBlocks)};
 constexpr auto kForcedRules = placed(
     kForcedArguments,
     together(kOperands, block_scales<kForced>().items, scale_of_rows("block_size").items,

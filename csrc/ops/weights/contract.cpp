@@ -18,7 +18,8 @@ std::optional<Refusal> refuse_weight(Given& given) {
 }
 
 // check: whether values outside the range of `bits` are refused on a GPU too, which waits for it.
-constexpr Argument kPackArguments[] = {tensor("q"), integer("bits").binds(Bits),
+constexpr Argument kPackArguments[] = {tensor("q"),
+                                       integer("bits").binds(Bits).must_be("", gemm::kBitsWords),
                                        boolean("check", "False").keyword()};
 constexpr auto kPackRules =
     placed(kPackArguments,
@@ -28,7 +29,8 @@ constexpr auto kPackResults = given_by(
     kPackArguments,
     {matrix("q", rounded_up(N, kPadN), rounded_up(K, kPadK) * Bits / 8).of_dtype(Dtype::kUint8)});
 
-constexpr Argument kUnpackArguments[] = {tensor("b_packed"), integer("bits").binds(Bits),
+constexpr Argument kUnpackArguments[] = {tensor("b_packed"),
+                                         integer("bits").binds(Bits).must_be("", gemm::kBitsWords),
                                          integer("n").binds(N), integer("k").binds(K)};
 constexpr Rule kUnpackNumbers[] = {require(refuse_integers)};
 constexpr auto kUnpackRules =
@@ -36,15 +38,16 @@ constexpr auto kUnpackRules =
 constexpr auto kUnpackResults =
     given_by(kUnpackArguments, {matrix("b_packed", N, K).of_dtype(Dtype::kInt8)});
 
-constexpr Argument kDequantizeArguments[] = {tensor("b_packed"),
-                                             tensor("scales"),
-                                             optional_tensor("zeros", nullptr),
-                                             integer("bits").keyword().binds(Bits),
-                                             integer("group_size").keyword().binds(GroupSize),
-                                             text("zero_mode").keyword(),
-                                             integer("n").keyword().binds(N),
-                                             integer("k").keyword().binds(K),
-                                             dtype_argument("dtype").keyword()};
+constexpr Argument kDequantizeArguments[] = {
+    tensor("b_packed"),
+    tensor("scales"),
+    optional_tensor("zeros", nullptr),
+    integer("bits").keyword().binds(Bits).must_be("", gemm::kBitsWords),
+    integer("group_size").keyword().binds(GroupSize).must_be("", gemm::kGroupWords),
+    text("zero_mode").keyword(),
+    integer("n").keyword().binds(N),
+    integer("k").keyword().binds(K),
+    dtype_argument("dtype").keyword()};
 constexpr Rule kDequantizeNumbers[] = {floats("dtype"), require(refuse_weight)};
 constexpr auto kDequantizeRules =
     placed(kDequantizeArguments, together(kDequantizeNumbers, gemm::weight_rules().items).items);

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
-
-import write_parallel
-
 from mixed_gemm.parallel.methods import GROUP_BYTES, PEER_BYTES, PUSH_BYTES, Bounds
 from mixed_gemm.parallel.rowwise import ROWS_OF_A_PART
+from tools.pages import parallel
 
 MIB = 2**20
 AUTO = Bounds(push=PUSH_BYTES, peer=PEER_BYTES, group=GROUP_BYTES)
@@ -67,7 +61,7 @@ def test_an_inbox_of_auto_takes_the_memory_that_its_docstring_says() -> None:
 
 
 def test_the_page_shows_what_auto_takes() -> None:
-    for rows, kernel in write_parallel.OURS.items():
+    for rows, kernel in parallel.OURS.items():
         nbytes = rows * 8192 * 2
         cut = rows >= 2 * ROWS_OF_A_PART and AUTO.takes_parts(nbytes)
         how = AUTO.method_for(nbytes, torch.bfloat16)

@@ -5,7 +5,6 @@ units are rounded, bit for bit: compared with plain runs of copies of that model
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -20,8 +19,7 @@ transformers = pytest.importorskip("transformers")
 
 from support import architectures, pages, plain_runs  # noqa: E402
 
-sys.path.insert(0, str(pages.ROOT / "tools"))
-import write_calibration  # noqa: E402
+import tools.pages.architectures as page_of_all  # noqa: E402
 
 CHAINED, CAPTURED, WHOLE = "units before", "own forward gives", "own forward runs"
 
@@ -364,9 +362,9 @@ def _row_of(name: str) -> str:
 
 
 def checked(name: str) -> None:
-    found = write_calibration.found(name, architectures.names()[name])
+    found = page_of_all.found(name, architectures.names()[name])
     assert "wrong" not in found
-    assert _row_of(name) == write_calibration.WAYS.get(found.get("way", ""), ""), found
+    assert _row_of(name) == page_of_all.WAYS.get(found.get("way", ""), ""), found
 
 
 @pytest.mark.parametrize("name", FEW)

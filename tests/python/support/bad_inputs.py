@@ -361,7 +361,7 @@ def values() -> Iterator[Bad | Odd]:
 
 
 PARTS = (types, devices, dtypes, shapes, extents, values)
-# What is tried elsewhere, and where.
+# Inputs that are tried elsewhere, and where.
 ELSEWHERE = {
     10: "no torch makes mkldnn, nested and quantized tensors of all these dtypes",
     16: "tests/gpu/test_gpu_refusals.py",
@@ -431,7 +431,7 @@ def main() -> int:
         "failures": failures,
     }
     print("\n".join([*failures, f"{report['answered']} of {report['tried']} answered"]))
-    from reliability_report import write_part
+    from reliability_parts import write_part
 
     write_part(
         "bad_inputs",

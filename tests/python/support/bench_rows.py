@@ -25,7 +25,7 @@ H200 = "cuda:sm=90,sms=132,smem=232448"  # as mixed_gemm.plan() takes it
 
 
 def row(us: float, kernel: str = "a", selected: bool = True, **other: Any) -> Row:
-    """Of fpA_intB_gemm in the main scheme at SMALL, if nothing else is said."""
+    """A row of fpA_intB_gemm in the main scheme at SMALL, where nothing else is said."""
     point, scheme = other.pop("point", SMALL), other.pop("scheme", MAIN)
     times = {"us": us, "us_min": us, "us_max": us, "roofline_us": 2.0}
     op = other.pop("op", GEMM)
@@ -33,7 +33,7 @@ def row(us: float, kernel: str = "a", selected: bool = True, **other: Any) -> Ro
 
 
 def row_of(timed: Timed, us: float, point: Point = SMALL, **other: Any) -> Row:
-    """Of what has no configurations, or of the one that ran."""
+    """A row of an op without configurations, or of the configuration that ran."""
     scheme = timed.scheme or MAIN
     return row(us, other.pop("kernel", ""), op=timed.op, scheme=scheme, point=point, **other)
 

@@ -1,4 +1,4 @@
-"""What the library under test was built for."""
+"""The GPUs that the library under test was built for."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import mixed_gemm
 
 
 def has_code(sm: int) -> bool:
-    """Of this build, whose machine code runs on its generation from its own GPU on; one without
-    CUDA plans for every GPU."""
+    """The GPUs of this build. Machine code runs on the GPUs of its generation from its own on; a
+    build without CUDA plans for every GPU."""
     built = [
         int(arch.rstrip("af")) for arch in mixed_gemm.env().build["cuda_archs"].split(",") if arch
     ]

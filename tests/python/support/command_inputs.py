@@ -1,5 +1,5 @@
-"""What a user may give the command by mistake, made from its own table of arguments: values that
-are wrong for each, folders of models that are broken in each way, and texts.
+"""Inputs that a user may give the command by mistake, made from its own table of arguments: values
+that are wrong for each, folders of models that are broken in each way, and texts.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Parameter:
         return [*line[: at + 1], *given]
 
     def values(self) -> tuple[str, ...]:
-        """What hardly anybody means."""
+        """Values that hardly anybody means."""
         return (*NO_NUMBERS, *NUMBERS) if self.is_number else TEXTS
 
     @property

@@ -58,7 +58,7 @@ def words(count: int, seed: int) -> str:
 
 
 def save_tokenizer(folder: Path) -> None:
-    """Of one token a word: w0, w1, ..."""
+    """A tokenizer with one token for each word: w0, w1, ..."""
     import tokenizers
     import transformers
 

@@ -1,5 +1,5 @@
-"""What a public docstring must say, and what one lacks: a first sentence, every argument by its
-name, a shape for every tensor, and the errors of what can raise.
+"""A public docstring has a first sentence, names every argument, and says the shape of every tensor
+and the errors that a call can raise. This module tells what one lacks.
 
 An ``Args:`` or ``Attributes:`` section has entries ``name: text``, several names before one colon
 (``bits, group_size: as in plan``) and several entries in a line, each behind the full stop of the
@@ -83,7 +83,7 @@ def can_raise(function: Any) -> bool:
 
 
 def lacks(thing: Any, *, doc: str | None = None) -> Iterator[str]:
-    """What the docstring of a function or method lacks.
+    """Tell what the docstring of a function or method lacks.
 
     ``doc`` is the docstring that counts, where it is not that of ``thing``: of a constructor it is
     the one of the class.

@@ -1,4 +1,4 @@
-"""What may be wrong with one argument of an op."""
+"""Mistakes in one argument of an op."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .op_calls import CALLS
 
 Change = Callable[[Tensor], Any]
 
-# What may be wrong with a tensor, and what the refusal is where it is one.
+# Mistakes in a tensor, each with the type of the refusal.
 CHANGES: dict[str, tuple[Change, type[Exception]]] = {
     "int64": (lambda x: x.to(torch.int64), TypeError),
     "float64": (lambda x: x.double(), TypeError),

@@ -46,7 +46,7 @@ def compressed(weights: dict[str, Any], activations: dict[str, Any] | None) -> d
 
 
 def plain(**options: Any) -> dict[str, Any]:
-    """That of quant_method "fp8"."""
+    """A quantization_config of quant_method "fp8"."""
     return {"quant_method": "fp8", "fmt": "e4m3", **options}
 
 
@@ -104,7 +104,7 @@ def grids(layout: str) -> dict[str, FloatGrid]:
 
 
 def tensors(layout: str) -> dict[str, Tensor]:
-    """Of the linears, by name."""
+    """The tensors of the linears, by name."""
     _, _, _, role, dtype, static = LAYOUTS[layout]
     found = {}
     for i, (name, grid) in enumerate(grids(layout).items()):

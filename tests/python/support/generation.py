@@ -1,4 +1,4 @@
-"""What a loaded model computes, beside the dense one that its checkpoint was made from."""
+"""Compares a loaded model with the dense one that its checkpoint was made from."""
 
 from __future__ import annotations
 

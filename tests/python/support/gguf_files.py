@@ -64,7 +64,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Gguf:
-    """What a file is written of. metadata: key -> a number, bool, string or raw (type, bytes)."""
+    """The content of a file. metadata: key -> a number, bool, string or raw (type, bytes)."""
 
     metadata: Mapping[str, Any]
     tensors: Mapping[str, Tensor]

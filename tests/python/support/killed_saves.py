@@ -82,7 +82,7 @@ def prepare(folder: Path, scenario: str, old: Path) -> None:
 
 
 def read(folder: Path) -> str:
-    """What a reader makes of the folder."""
+    """Read the folder, and say what a reader finds."""
     try:
         for weight in open_checkpoint(folder):
             assert weight.q.numel()
@@ -151,7 +151,7 @@ def run(source: Path, scenario: str) -> dict[str, object]:
                 try:
                     state = judge(folder, before, after)
                     states[state] += 1
-                    # What was left behind is in nobody's way.
+                    # The files that were left behind are in nobody's way.
                     again = {"overwrite": True} if state in ("incomplete", "new", "old") else {}
                     save_checkpoint(
                         open_checkpoint(source), folder, max_shard_bytes=SHARD_BYTES, **again

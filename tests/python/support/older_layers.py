@@ -25,7 +25,7 @@ LAYERS: dict[str, Callable[[Any], Any]] = {
 
 
 def dense(name: str) -> nn.Module:
-    """What the layer ``name`` is made of, float16, with weights drawn anew."""
+    """The dense layer that ``name`` is made from, float16, with weights drawn anew."""
     if name == CONVOLUTION:
         return nn.Conv2d(K, N, 1, dtype=torch.float16)
     if name == EMBEDDING:

@@ -14,7 +14,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def names() -> list[str]:
-    """Of every page, as paths from the root."""
+    """Every page, as a path from the root."""
     found = (path for place in PLACES for path in ROOT.glob(place))
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
@@ -29,7 +29,7 @@ def prose(page: str) -> str:
 
 
 def links(page: str) -> set[str]:
-    """What a page links to in the repository, as paths from the root; anchors are dropped."""
+    """The files of the repository that a page links to, as paths from the root, without anchors."""
     found = set()
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         if not re.match(r"[a-z]+:", target):

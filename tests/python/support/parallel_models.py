@@ -143,7 +143,7 @@ def from_fixture(name: str, world: int) -> None:
 
 
 def reads_its_share(folder: Path, world: int) -> None:
-    """Of the quantized layers; bytes of the file, counted."""
+    """Each process reads its share of the quantized layers; bytes read of the file are counted."""
     from mixed_gemm.integrations.transformers import quantizer
 
     opened: list[Any] = []
@@ -194,7 +194,7 @@ def is_quantized(parameter: Any) -> bool:
 
 
 def saved_again(folder: Path, world: int) -> None:
-    """What all ranks save together is what one process saves, to the byte."""
+    """All ranks together save what one process saves, to the byte."""
     import torch.distributed as dist
 
     for name, scheme in (("Llama", "w4a16"), ("Qwen2", "w4a16_asym"), ("Qwen3", "w8a8")):

@@ -53,7 +53,7 @@ class Checked:
         return torch.randn(count, generator=generator, device=self.device).to(dtype)
 
     def terms(self, nbytes: int, dtype: torch.dtype, first: int) -> list[Tensor]:
-        """Of all ranks, from piece ``first`` of 16 bytes on."""
+        """The terms of all ranks, from piece ``first`` of 16 bytes on."""
         size = dtype.itemsize
         start = first * 16 // size
         return [pool[start : start + nbytes // size] for pool in self.pools[dtype]]
@@ -203,7 +203,7 @@ def what_does_not_fit_is_refused(checked: Checked) -> None:
 
 
 def all_reduce_falls_back(checked: Checked, mesh: Any) -> None:
-    """What "push" does not take, and what "auto" gives to whom."""
+    """Tensors that "push" does not take, and the method that "auto" gives each to."""
     of_method = {method: AllReduce(mesh.get_group(), checked.device, method)
                  for method in ("push", "auto")}  # fmt: skip
     assert not any(reduce.why_not for reduce in of_method.values())

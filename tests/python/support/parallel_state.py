@@ -1,4 +1,4 @@
-"""What several processes save, load and train of a model with quantized layers, in one of them:
+"""Several processes save, load and train a model with quantized layers; this runs in one of them:
 state_dicts, torch.distributed.checkpoint, files of which each reads its share, FSDP2 with adapters.
 
     python -m support.parallel_state RANK STORE FOLDER
@@ -52,7 +52,7 @@ def _fitting(scheme: str, k: int) -> dict[str, Any]:
 
 
 def write(folder: Path) -> None:
-    """What one process saves: by torch.distributed.checkpoint, and as compressed-tensors."""
+    """Save in one process: by torch.distributed.checkpoint, and as compressed-tensors."""
     import torch.distributed.checkpoint as dcp
 
     for scheme in SCHEMES:
@@ -109,7 +109,8 @@ def our_rowwise(scheme: str, mesh: Any) -> None:
 
 
 def state_dict(scheme: str, mesh: Any) -> None:
-    """Of a spread model it has the keys and shapes of a whole one, and fills either."""
+    """The state_dict of a sharded model has the keys and shapes of a whole one, and fills
+    either."""
     model, exact = spread(scheme, mesh), net(scheme)
     state, whole = model.state_dict(), exact.state_dict()
     assert state.keys() == whole.keys()
@@ -133,7 +134,7 @@ def state_dict(scheme: str, mesh: Any) -> None:
 
 
 def checkpoint(scheme: str, mesh: Any, folder: Path) -> None:
-    """What any number of processes saved, these load."""
+    """Load a checkpoint that any number of processes saved."""
     import torch.distributed.checkpoint as dcp
 
     world = mesh.size()

@@ -1,5 +1,6 @@
-"""What wraps a whole model for several processes, other than FSDP2, around quantized layers, in one
-of these processes: torch's first FSDP, DistributedDataParallel, an optimizer whose state is spread.
+"""Wrappers of a whole model for several processes, other than FSDP2, around quantized layers; this
+runs in one of the processes: torch's first FSDP, DistributedDataParallel, an optimizer whose state
+is sharded.
 
     python -m support.parallel_wrappers RANK STORE
 

@@ -44,8 +44,8 @@ def outcomes(op: str, bad: Arguments) -> dict[str, Any]:
 
 
 def agreed(op: str, bad: Arguments) -> Exception | None:
-    """What the Python function raises, after a look at all the other paths; None where the call is
-    accepted everywhere."""
+    """Return what the Python function raises, after a look at all the other paths, or None where
+    the call is accepted everywhere."""
     found = outcomes(op, bad)
     refused = found["python"]
     if not isinstance(refused, Exception):

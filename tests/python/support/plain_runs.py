@@ -1,5 +1,5 @@
-"""What the layers of a model read, by plain runs of copies of it, beside what calibration shows
-them: a method of ``quantize_`` that compares the two, bit for bit, before it rounds.
+"""A method of ``quantize_`` that compares, before it rounds, the inputs that calibration gives each
+layer with those that the layer reads in plain runs of copies of the model, bit for bit.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def try_all(cases: Mapping[str, Callable[[], object]]) -> None:
 
 
 def torchrun(command: Sequence[str], repository: Path) -> str:
-    """What ``torchrun --nproc-per-node=2 *command`` prints, started as a user does it.
+    """Run ``torchrun --nproc-per-node=2 *command`` as a user does, and return what it prints.
 
     Raises:
         AssertionError: it failed.

@@ -27,7 +27,7 @@ from support.op_calls import CALLS, TENSORS, Arguments  # noqa: E402
 from support.paths import agreed  # noqa: E402
 
 FILE = ROOT / "tests" / "data" / "refusals.txt"
-# Of two faults at once: the first and the second argument's.
+# Two faults at once: that of the first and that of the second argument.
 PAIRS = (("int64", "a row less"), ("0-d", "flat"), ("a column less", "int64"))
 
 
@@ -56,7 +56,7 @@ def calls() -> Iterator[tuple[str, str, Arguments]]:
 
 
 def lines() -> Iterator[str]:
-    """Of the file, in its order."""
+    """Yield the lines of the file, in its order."""
     for op in sorted(CALLS):
         yield str(getattr(torch.ops.mixed_gemm, op).default._schema)
     logging.disable()  # torch tells of every exception of a fake kernel

@@ -11,7 +11,7 @@ from typing import Any
 
 
 def report_of(script: str, *arguments: str | Path, repository: Path) -> Any:
-    """What the script prints as JSON, on one thread.
+    """Run the script on one thread, and return what it prints as JSON.
 
     Raises:
         AssertionError: it failed; the text is its standard error.

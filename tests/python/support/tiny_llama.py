@@ -98,7 +98,7 @@ def grid(
 
 
 def plain_tensors(dtype: torch.dtype = torch.float16) -> dict[str, Tensor]:
-    """What is not quantized."""
+    """The tensors that are not quantized."""
 
     def values(name: str, *shape: int) -> Tensor:
         return ((scatter(name, *shape) / 2**19 - 1) * 0.5).to(dtype)

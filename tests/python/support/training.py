@@ -9,7 +9,7 @@ from torch import Tensor, nn
 def losses_of(
     model: nn.Module, trained: list[nn.Parameter], tokens: Tensor, lr: float, steps: int = 12
 ) -> list[float]:
-    """Of a causal language model that learns ``tokens`` by heart; every step gives each trained
+    """Train a causal language model to learn ``tokens`` by heart. Every step gives each trained
     parameter a finite gradient."""
     optimizer = torch.optim.AdamW(trained, lr=lr)
     losses = []

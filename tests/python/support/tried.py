@@ -1,5 +1,5 @@
-"""What the tests of a process tried, for tools/reliability_report.py: conftest.py writes it at the
-end of a run for which $MIXED_GEMM_RELIABILITY names a folder.
+"""The record of what the tests of a process tried, for tools/pages/reliability.py. conftest.py
+writes it at the end of a run for which $MIXED_GEMM_RELIABILITY names a folder.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _ROWS: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(lambda:
 
 
 def note(what: str, name: str, count: int, failed: int) -> None:
-    """``what`` as reliability_report.SUBJECTS has it; counts of one name are added up."""
+    """``what`` as reliability_parts.SUBJECTS has it; counts of one name are added up."""
     row = _ROWS[what][name]
     row[0] += count
     row[1] += failed
@@ -21,7 +21,7 @@ def note(what: str, name: str, count: int, failed: int) -> None:
 
 def write() -> None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
-    from reliability_report import write_part
+    from reliability_parts import write_part
 
     part = "pytest-" + os.environ.get("PYTEST_XDIST_WORKER", "main")
     for what, rows in _ROWS.items():

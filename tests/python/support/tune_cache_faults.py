@@ -1,5 +1,5 @@
-"""What happens to the tune cache when processes die or meet in it. A program of its own, run by
-test_tune.py with a scenario and a folder: it imports once and forks. Prints what it found as JSON.
+"""Processes die or meet in the tune cache. This is a program of its own, run by test_tune.py with a
+scenario and a folder: it imports once, forks, and prints what it found as JSON.
 """
 
 from __future__ import annotations

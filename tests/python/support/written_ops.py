@@ -28,7 +28,8 @@ def is_written(argument: Any) -> bool:
 
 
 def schemas() -> list[Any]:
-    """Of all operators with a written argument that is a tensor, or has tensors in it."""
+    """The schemas of all operators with a written argument that is a tensor, or has tensors in
+    it."""
     found = [s for s in torch._C._jit_get_all_schemas() if any(map(is_written, s.arguments))]
     return sorted(found, key=lambda s: (s.name, s.overload_name))
 

@@ -1,23 +1,16 @@
-"""Writes the figures of docs/parallel.md from benchmarks/results/tensor_parallel_h100x2.json, which
+"""The figures of docs/parallel.md, from benchmarks/results/tensor_parallel_h100x2.json, which
 `torchrun --nproc-per-node=2 -m benchmarks.tensor_parallel --all-methods --out FILE` leaves.
-
-python tools/write_parallel.py          writes them
-python tools/write_parallel.py --check  exit status 1 if they would change
 """
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-from written import settle, with_part
+from .page import Page, parts
+from .table import listed, results, table
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "parallel.md"
-RESULTS = ROOT / "benchmarks" / "results" / "tensor_parallel_h100x2.json"
+FILE = "tensor_parallel_h100x2.json"
 # Rows of the activations -> what "auto" takes for them (tests/python/parallel/test_methods.py),
 # as the rows of the results that force it are named; and what of one GPU's time was aimed at.
 OURS = {1: "push, parts of 0", 16: "push, parts of 0", 256: "push, parts of 0",
@@ -25,16 +18,6 @@ OURS = {1: "push, parts of 0", 16: "push, parts of 0", 256: "push, parts of 0",
 AIMED_AT = {1: 0.58, 16: 0.58, 256: 0.56, 2048: 0.52}
 TORCH = "torch"
 METHODS = {"push": "push", "peer": "peer", "group": "NCCL"}
-
-
-def _table(header: list[str], rows: Iterable[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _listed(words: Iterable[object]) -> str:
-    *first, last = map(str, words)
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 class Times:
@@ -70,13 +53,13 @@ def summary(times: Times) -> str:
     first, *rest = ratios(OURS)
     more = (f"{x} with {m}" for x, m in zip(rest, list(OURS)[1:], strict=True))
     missed = [m for m in OURS if times.ours(4, m) > AIMED_AT[m] * times.one(4, m)]
-    told = f"missed with {_listed(missed)} rows" if missed else "met"
-    taken = _listed([f"{first} of one GPU's time with one row", *more])
+    told = f"missed with {listed(missed)} rows" if missed else "met"
+    taken = listed([f"{first} of one GPU's time with one row", *more])
     return f"""\
 - **Two GPUs take {taken}** (int4, a
   block of Llama-3-70B's shape, {times.gpus}, the table below) by
   `mixed_gemm.parallel.RowwiseParallel`, where torch's takes
-  {_listed(ratios(dict.fromkeys(OURS, TORCH)))}. At most {_listed(AIMED_AT.values())} was aimed at:
+  {listed(ratios(dict.fromkeys(OURS, TORCH)))}. At most {listed(AIMED_AT.values())} was aimed at:
   {"missed at all of them" if missed == list(OURS) else told}."""
 
 
@@ -91,7 +74,7 @@ def sums(times: Times) -> str:
     )
     return f"""One sum of `[M, {times.hidden}]` in bf16 on {times.gpus}, in a CUDA graph, us:
 
-{_table(["M", "message", *METHODS.values()], rows)}"""
+{table(["M", "message", *METHODS.values()], rows)}"""
 
 
 def blocks(times: Times) -> str:
@@ -108,9 +91,9 @@ def blocks(times: Times) -> str:
     return f"""\
 The four linears of a block, SiLU and both sums in a CUDA graph, no attention, us (hidden 8192,
 intermediate 28672, 64 and 8 heads of 128, {times.gpus};
-[{RESULTS.name}](../benchmarks/results/{RESULTS.name})):
+[{FILE}](../benchmarks/results/{FILE})):
 
-{_table(header, rows)}
+{table(header, rows)}
 
 {_beside_dense(times)}
 
@@ -121,9 +104,9 @@ def _beside_dense(times: Times) -> str:
     slower = [m for m in OURS if times.ours(4, m) >= times.ours(16, m)]
     if not slower:
         return "At every M int4 on two GPUs takes less time than bf16 on two."
-    told = _listed(f"{times.ours(4, m):.0f} us beside {times.ours(16, m):.0f}" for m in slower)
+    told = listed(f"{times.ours(4, m):.0f} us beside {times.ours(16, m):.0f}" for m in slower)
     return (
-        f"On two GPUs int4 takes less time than bf16 but for M = {_listed(slower)}, where it takes "
+        f"On two GPUs int4 takes less time than bf16 but for M = {listed(slower)}, where it takes "
         f"as much or more: {told}."
     )
 
@@ -135,24 +118,16 @@ def _parts(times: Times) -> str:
     def us(kernel: str) -> str:
         return f"{times.several(4, m, kernel):.0f}"
 
-    whole = _listed(f"{us(f'{x}, parts of 0')} by {name}" for x, name in METHODS.items())
-    parts = _listed(f"{us(f'peer, parts of {x}')} in parts of {x}" for x in (1024, 512))
+    whole = listed(f"{us(f'{x}, parts of 0')} by {name}" for x, name in METHODS.items())
+    parts = listed(f"{us(f'peer, parts of {x}')} in parts of {x}" for x in (1024, 512))
     return f"""\
 With {m} rows it takes {parts} (us),
 and with a sum after the whole product {whole}."""
 
 
-def main(arguments: list[str]) -> int:
-    times = Times(json.loads(RESULTS.read_text(encoding="utf-8")))
-    statuses = []
-    for part in (summary, sums, blocks):
-        begin, end = (
-            f"<!-- {part.__name__}: {x} tools/write_parallel.py -->"
-            for x in ("written by", "end of")
-        )
-        statuses.append(settle(PAGE, with_part(PAGE, begin, part(times), end), arguments))
-    return max(statuses)
+def _measured(part: Callable[[Times], str]) -> Callable[[], str]:
+    return lambda: part(Times(results(FILE)))
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+_PARTS = {part.__name__: _measured(part) for part in (summary, sums, blocks)}
+PAGE = Page({"docs/parallel.md": parts(**_PARTS)})

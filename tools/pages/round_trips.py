@@ -1,9 +1,8 @@
-"""Writes docs/round_trips.md: what a quantized model survives, by scheme and by architecture. Every
-cell is run, in processes of their own.
+"""docs/round_trips.md: what a quantized model survives, by scheme and by architecture. Every cell
+is run, in processes of their own.
 
-    python tools/round_trips.py                writes the page; three minutes on two cores
-    python tools/round_trips.py --check        exit status 1 if it would change
-    python tools/round_trips.py --only w8a8    rows whose names hold that, to stdout
+    python -m tools.pages round_trips        writes the page; three minutes on two cores
+    python -m tools.pages.round_trips w8a8   prints the rows whose names hold that
 
 It needs the library, transformers, peft, accelerate, compressed-tensors and typer.
 """
@@ -17,18 +16,17 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
-from trips import engine
 from trips.cells import REFUSED, SAME, WRONG
-from written import settle
 
-TOOLS = Path(__file__).resolve().parent
-PAGE = TOOLS.parent / "docs" / "round_trips.md"
-VERSIONS = ", ".join(
-    f"{name} {'.'.join(version(name).split('.')[:2])}"
-    for name in ("torch", "transformers", "compressed-tensors", "peft")
-)
+from . import ROOT, elsewhere
+from .page import Page, whole
+from .table import table, versions
+
+PACKAGES = ("transformers", "peft", "accelerate", "compressed_tensors", "typer")
+TOLD = ("torch", "transformers", "compressed-tensors", "peft")  # with their versions
 MINUTES = 10  # after which a process hangs
 # Processes that run side by side; a stage reads what those before it left.
 STAGES: tuple[tuple[tuple[str, ...], ...], ...] = (
@@ -54,7 +52,7 @@ def run_stage(folder: Path, stage: Iterable[tuple[str, ...]]) -> None:
     RuntimeError: a process failed; the text is the end of what it wrote.
     """
     running = []
-    paths = os.pathsep.join([str(TOOLS.parent), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     if sys.platform == "linux":
         environment["GLOO_SOCKET_IFNAME"] = "lo"  # else the name of the host is looked up
@@ -63,7 +61,7 @@ def run_stage(folder: Path, stage: Iterable[tuple[str, ...]]) -> None:
         with log.open("w") as file:
             command = [sys.executable, "-m", f"trips.{name}", str(folder), *rest]
             process = subprocess.Popen(
-                command, cwd=TOOLS, env=environment, stdout=file, stderr=subprocess.STDOUT
+                command, cwd=ROOT / "tools", env=environment, stdout=file, stderr=subprocess.STDOUT
             )
         running.append((process, log))
     try:
@@ -112,19 +110,19 @@ def _escaped(text: str) -> str:
     return text if "`" in text else f"`{text}`"
 
 
-def table(first: str, columns: tuple[str, ...], rows: Rows, refusals: Refusals) -> str:
+def cells_of(first: str, columns: tuple[str, ...], rows: Rows, refusals: Refusals) -> str:
     """Every column must be there: a cell that nobody ran is an error."""
-    lines = [[first, *columns], ["---"] * (len(columns) + 1)]
-    lines += [[row, *(refusals.cell(cells[x]) for x in columns)] for row, cells in rows.items()]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    lines = ([row, *(refusals.cell(cells[x]) for x in columns)] for row, cells in rows.items())
+    return table([first, *columns], lines)
 
 
 def page(rows: Rows) -> str:
     refusals = Refusals()
     models = {row: cells for row, cells in rows.items() if "quantize_" in cells}
     schemes = {row: cells for row, cells in rows.items() if row not in models}
-    first = table("scheme", SCHEMES, schemes, refusals)
-    second = table("model", ARCHITECTURES, models, refusals)
+    first = cells_of("scheme", SCHEMES, schemes, refusals)
+    second = cells_of("model", ARCHITECTURES, models, refusals)
+    packages = versions({name: ".".join(version(name).split(".")[:2]) for name in TOLD})
     cells = [text for row in rows.values() for text in row.values() if text]
     refused = sum(text.startswith(REFUSED) for text in cells)
     return f"""# Round trips
@@ -137,8 +135,8 @@ def page(rows: Rows) -> str:
 - **Stock transformers reads all that compressed-tensors has a place for**, and refuses the rest: it
   raises at zero points, of its own files too.
 
-`tools/round_trips.py` runs every cell, each reload in a process that did not save, and writes this
-page. {VERSIONS}, CPU, float32.
+`python -m tools.pages round_trips` runs every cell, each reload in a process that did not save, and
+writes this page. {packages}, CPU, float32.
 
 ## Schemes
 
@@ -171,9 +169,9 @@ Random weights, `quantize_(model, group_size=32)`. Whatever holds a matrix is qu
   dense. Stock transformers loads no compressed-tensors folder whose experts are dense and apart, as
   save_pretrained writes them.
 
-{engine.vllm()}
+{elsewhere.vllm()}
 
-{engine.installing()}
+{elsewhere.installing()}
 
 ## Refusals
 
@@ -181,11 +179,12 @@ Random weights, `quantize_(model, group_size=32)`. Whatever holds a matrix is qu
 """
 
 
-def main(arguments: list[str]) -> int:
-    if arguments[:1] == ["--only"]:
-        os.environ["ROUND_TRIPS_ONLY"] = arguments[1]
-        print(json.dumps(run(), indent=1))
-        return 0
+def text() -> str:
+    """The page of a new run.
+
+    Raises:
+        ValueError: something is silently wrong.
+    """
     rows = run()
     wrong = [
         f"{row}, {column}: {text}"
@@ -193,9 +192,18 @@ def main(arguments: list[str]) -> int:
         for column, text in cells.items()
         if text.startswith(WRONG)
     ]
-    print("\n".join(wrong), end="\n" if wrong else "")
-    return int(bool(wrong)) or settle(PAGE, page(rows), arguments)
+    if wrong:
+        raise ValueError("\n".join(wrong))
+    return page(rows)
 
+
+def lacks() -> str:
+    missing = [x for x in PACKAGES if find_spec(x) is None]
+    return f"{', '.join(missing)} of the group test in pyproject.toml" if missing else ""
+
+
+PAGE = Page({"docs/round_trips.md": whole(text)}, lacks)
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    os.environ["ROUND_TRIPS_ONLY"] = sys.argv[1]
+    print(json.dumps(run(), indent=1))

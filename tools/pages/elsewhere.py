@@ -1,23 +1,10 @@
-"""Sections of the page whose figures another environment left in benchmarks/results: what stock
-vLLM reads (tools/vllm_folders.py), and what installing takes (tools/install_times.py).
+"""Sections of docs/round_trips.md whose figures another environment left in benchmarks/results:
+what stock vLLM reads (tools/vllm_folders.py), and what installing takes (tools/install_times.py).
 """
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
-RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
-
-
-def _read(name: str) -> Any:
-    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
-
-
-def _table(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+from .table import results, table
 
 
 def _refusal(text: str) -> str:
@@ -32,7 +19,7 @@ def _refusal(text: str) -> str:
 
 def vllm() -> str:
     """The section on vLLM."""
-    found = _read("vllm_folders_cpu.json")
+    found = results("vllm_folders_cpu.json")
     versions = found["versions"]
     rows = [
         [row["scheme"], f"`{row['format']}`", f"refused: {_refusal(row['refused'])}", ""]
@@ -50,7 +37,7 @@ SmolLM2-135M-Instruct, saved by `save_pretrained` and read by stock vLLM (vllm-c
 probabilities of a text to ours in bfloat16, beside that of ours in float32 to ours in bfloat16.
 With rounded activations a last bit of 16 grows as large as the rounding itself.
 
-{_table(["scheme", "format", "vLLM", "ours in float32"], rows)}
+{table(["scheme", "format", "vLLM", "ours in float32"], rows)}
 
 - Refused with 8-bit weights: vLLM has no such kernel on CPUs; on GPUs it has.
 - The last row and `w8a8_block` are what no other reader knows, refused as they should be."""
@@ -58,7 +45,7 @@ With rounded activations a last bit of 16 grows as large as the rounding itself.
 
 def installing() -> str:
     """The section on installing."""
-    found = _read("install_cpu.json")
+    found = results("install_cpu.json")
     rows = [
         [f"`{row['command']}`", f"{row['seconds']:.0f} s", f"{row['megabytes']:.0f} MB"]
         for row in found["rows"]
@@ -69,4 +56,4 @@ In a new environment, {found["cores"]} cores, packages from a nearby index. torc
 before, for CPUs, and is not counted; CPU kernels are all that such a torch can use, so nothing of
 CUDA is compiled.
 
-{_table(["command", "time", "added"], rows)}"""
+{table(["command", "time", "added"], rows)}"""

@@ -1,7 +1,4 @@
-"""Writes the table of README.md that says what runs where, as plan() answers.
-
-    python tools/write_support_table.py          writes the part of README.md between the markers
-    python tools/write_support_table.py --check  exit status 1 if it would change
+"""The table of README.md that says what runs where, as plan() answers.
 
 The answers are those of the built library, with the tuned tables that ship and none of the user's.
 A build for fewer GPUs than the default ones refuses more, and does not write the table.
@@ -12,23 +9,20 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-os.environ["MIXED_GEMM_CACHE_DIR"] = str(Path(tempfile.gettempdir()) / "mixed_gemm_no_tables")
-
 import torch
-from written import settle, with_part
 
 import mixed_gemm
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "README.md"
-BEGIN = "<!-- support: tools/write_support_table.py writes this part -->"
-END = "<!-- end of support -->"
+from .page import Page, parts
+from .table import table
+
+os.environ["MIXED_GEMM_CACHE_DIR"] = str(Path(tempfile.gettempdir()) / "mixed_gemm_no_tables")
+
 # One GPU of each compute capability, as large as an A100, A10, L40 and H100.
 DEVICES = {
     "CPU": "cpu",
@@ -72,35 +66,27 @@ def block_family(m: int, device: str) -> str:
 
 
 def cell(names: Iterable[str]) -> str:
-    """What runs with few rows first, each once."""
+    """Each name once; what runs with few rows comes first."""
     return ", ".join(dict.fromkeys(SHORT.get(name, name) for name in names))
 
 
-def table() -> str:
-    lines = [f"| | {' | '.join(DEVICES)} |", "|---" * (len(DEVICES) + 1) + "|"]
+def text() -> str:
+    rows = []
     for title, problems in PROBLEMS.items():
         cells = [
             cell(family(m, problem, device) for m in ROWS for problem in problems)
             for device in DEVICES.values()
         ]
-        lines.append(f"| {title} | {' | '.join(cells)} |")
+        rows.append([title, *cells])
     blocks = [cell(block_family(m, device) for m in ROWS) for device in DEVICES.values()]
-    lines.append(f"| {BLOCKS} | {' | '.join(blocks)} |")
-    return "\n".join(lines)
+    return table(["", *DEVICES], [*rows, [BLOCKS, *blocks]], tight=True)
 
 
-def knows_every_gpu() -> bool:
+def lacks() -> str:
     build = mixed_gemm.env().build
     archs = str(build.get("cuda_archs", ""))
-    return not build.get("cuda") or all(arch in archs for arch in ALL_ARCHS)
+    knows_every_gpu = not build.get("cuda") or all(arch in archs for arch in ALL_ARCHS)
+    return "" if knows_every_gpu else "this build is for fewer GPUs than the table has"
 
 
-def main(arguments: list[str]) -> int:
-    if not knows_every_gpu():
-        print("this build is for fewer GPUs than the table has")
-        return 2
-    return settle(PAGE, with_part(PAGE, BEGIN, table(), END), arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+PAGE = Page({"README.md": parts(support=text)}, lacks)

@@ -1,25 +1,16 @@
-"""Writes docs/ops.md from the records of the ops in mixed_gemm/ops.
-
-    python tools/ops_table.py          writes the page
-    python tools/ops_table.py --check  exit status 1 if it would change
-
-It needs the package and no library: the records are plain Python.
-"""
+"""docs/ops.md, from the records of the ops in mixed_gemm/ops and their contracts in the library."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from written import settle
+from mixed_gemm.ops.op import Op
+from mixed_gemm.ops.registry import FAMILIES, OPS
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "ops.md"
-sys.path.insert(0, str(ROOT))
-
-from mixed_gemm.ops.op import Op  # noqa: E402
-from mixed_gemm.ops.registry import FAMILIES, OPS  # noqa: E402
+from . import op_arguments
+from .page import Page, whole
+from .table import table
 
 PUBLIC = [op for op in OPS if op.is_public]
 
@@ -73,11 +64,6 @@ COLUMNS: dict[str, Callable[[Op], str]] = {
 }
 
 
-def table(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def what_they_compute() -> str:
     rows = []
     for family in FAMILIES:
@@ -87,7 +73,7 @@ def what_they_compute() -> str:
     return table(["op", "computes", "record"], rows)
 
 
-def page() -> str:
+def text() -> str:
     count = len(PUBLIC)
     trains = sum(bool(trained(op)) for op in PUBLIC)
     casts = sum(op.autocast is True for op in PUBLIC)
@@ -108,11 +94,11 @@ def page() -> str:
   records, and hands each kind of rule to the file that tells torch: `contract.py`, `autograd.py`,
   `autocast.py`, `vmap.py`, `flops.py`, `dtensor.py`. These know no op by name.
 
-`tools/ops_table.py` writes this page from the records.
+`python -m tools.pages ops` writes this page from the records and the contracts.
 
 ## What each supports
 
-{table(list(COLUMNS), [[cell(op) for cell in COLUMNS.values()] for op in PUBLIC])}
+{table(COLUMNS, [[cell(op) for cell in COLUMNS.values()] for op in PUBLIC])}
 
 - Gradient: these arguments train, backward and forward, under every transform of `torch.func`, and
   twice. Another argument that asks for a derivative is refused by name.
@@ -122,10 +108,21 @@ def page() -> str:
 
 ## What each computes
 
-Names with an underscore are for tests and benchmarks, on CUDA tensors. The arguments are in
-`csrc/ops/<op>/contract.cpp` and in the docstrings of the Python functions.
+Names with an underscore are for tests and benchmarks, on CUDA tensors.
 
 {what_they_compute()}
+
+## What each takes
+
+- M is the product of all sizes of `a` but the last, K its last size, N the output channels. Of a
+  convolution Ci and Co are the channels, and K is the size of a filter, as it is packed. `words`
+  are the rows of a `qweight` whose columns are words of 32 bits.
+- All tensors are on one device. Strides may be any where a table does not say otherwise: what a
+  kernel cannot read in place is copied. `ceil(K/group_size)` is 1 where `group_size` is -1.
+- `pack_weights` and `pack_conv_weights` make what is packed;
+  [the layout](architecture.md#the-packed-layout) is in one place.
+
+{op_arguments.sections()}
 
 ## Add an op
 
@@ -135,13 +132,8 @@ Names with an underscore are for tests and benchmarks, on CUDA tensors. The argu
 3. A call in `tests/python/support/derivative_cases.py` (`SAMPLES`, and `TRAINED` where it trains),
    `op_calls.py` (refusals) and `sharded_calls.py` (DTensor). `ops/test_op_contract.py`,
    `test_derivatives.py`, `test_error_types.py` and `test_sharding.py` then ask for the rest.
-4. `python tools/ops_table.py`.
+4. `python -m tools.pages ops`.
 """
 
 
-def main(arguments: list[str]) -> int:
-    return settle(PAGE, page(), arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+PAGE = Page({"docs/ops.md": whole(text)})

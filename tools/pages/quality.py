@@ -1,27 +1,19 @@
-"""Writes the tables of docs/calibration.md from benchmarks/results/quality_*.json.
-
-python tools/write_quality.py          writes them
-python tools/write_quality.py --check  exit status 1 if they would change
+"""The quality that a language model loses by each method: tables of docs/calibration.md, from
+benchmarks/results/quality_*.json.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
 from typing import Any
 
-from written import settle, with_part
+from .page import Page, parts
+from .table import results, table
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "calibration.md"
-RESULTS = ROOT / "benchmarks" / "results"
 OURS = {  # the method that is compared with each row of benchmarks/quality/peers.py
     f"{theirs} {kind}": f"4 bits g64 {kind}, {ours}"
     for theirs, ours in (("GPTQ", "gptq"), ("AWQ", "awq"), ("autoround", "autoround"))
     for kind in ("symmetric", "asymmetric")
 } | {"hqq": "4 bits g64 real zero points, hqq"}
-BEGIN, END = (f"<!-- quality: {x} tools/write_quality.py -->" for x in ("written by", "end of"))
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
@@ -35,13 +27,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 def _table(rows: list[dict[str, Any]]) -> str:
     header = ["scheme", "news", "licence", "weights", "time", "peak memory"]
-    lines = [header, ["---"] * len(header), *map(_cells, rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _read(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((RESULTS / name).read_text(encoding="utf-8"))
-    return found
+    return table(header, map(_cells, rows))
 
 
 def _percent(row: dict[str, Any]) -> str:
@@ -50,15 +36,14 @@ def _percent(row: dict[str, Any]) -> str:
 
 def _peers(rows: dict[str, dict[str, Any]]) -> str:
     header = ["method", "tool", "theirs, news / licence", "ours"]
-    lines = [header, ["---"] * len(header)]
-    for row in _read("quality_peers_h100.json")["rows"]:
-        ours = rows[OURS[row["name"]]]
-        lines.append([row["name"], row["tool"], f"{_percent(row)} %", f"{_percent(ours)} %"])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return table(header, (
+        [x["name"], x["tool"], f"{_percent(x)} %", f"{_percent(rows[OURS[x['name']]])} %"]
+        for x in results("quality_peers_h100.json")["rows"]
+    ))  # fmt: skip
 
 
 def _streaming() -> str:
-    found = _read("quality_streaming_h100.json")
+    found = results("quality_streaming_h100.json")
     block, peak = found["block_bytes"] / 1e9, found["peak_device_bytes"] / 1e9
     resident, seconds = found["peak_resident_bytes"] / 1e9, found["seconds_per_block"]
     return f"""Two blocks of the shape of Llama-3-70B ({block:.1f} GB each in bfloat16), calibrated
@@ -68,24 +53,23 @@ second moments of the 28672 inputs of a layer are most of it, so that more block
 
 
 def _sentences() -> str:
-    found = _read("quality_sentences_cpu.json")
+    found = results("quality_sentences_cpu.json")
     header = ["scheme", "degrees", "same neighbour", "weights"]
-    lines = [header, ["---"] * len(header)]
+    rows = []
     for row in found["rows"]:
         same, size = f"{100 * row['same_neighbour']:.0f} %", f"{row['weights_mb']:.1f} MB"
-        lines.append([row["name"], f"{row['degrees']:.1f}", same, size])
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        rows.append([row["name"], f"{row['degrees']:.1f}", same, size])
     return f"""A second model, all-MiniLM-L6-v2 (an encoder of 22 million parameters): by how many
 degrees rounding turns the vectors of {found["texts"]} news articles, and how many keep their
 nearest neighbour among them; calibrated on {found["calibration_texts"]} speeches and reviews, on a
 CPU:
 
-{table}"""
+{table(header, rows)}"""
 
 
-def part() -> str:
+def text() -> str:
     """The best method of each scheme, every method of one scheme, other tools, and memory."""
-    found = _read("quality_smollm2_h100.json")
+    found = results("quality_smollm2_h100.json")
     best = [row for row in found["rows"] if row["goal"] is not None]
     others = [row for row in found["rows"] if row["goal"] is None]
     weights = [row for row in others if not row["name"].startswith(("W8A8", "float8"))]
@@ -118,5 +102,4 @@ Other tools on the same model, calibration and texts, 4 bits in groups of 64:
 {_sentences()}"""
 
 
-if __name__ == "__main__":
-    sys.exit(settle(PAGE, with_part(PAGE, BEGIN, part(), END), sys.argv[1:]))
+PAGE = Page({"docs/calibration.md": parts(quality=text)})

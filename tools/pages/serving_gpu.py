@@ -1,22 +1,18 @@
-"""The tables of docs/serving.md from the results of vLLM's engine on a GPU; write_serving.py puts
-them into the page.
+"""The tables of docs/serving.md from the results of vLLM's engine on a GPU, which serving.py puts
+into the page.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
 from typing import Any
 
 from benchmarks.serving.gpu.ratios import Line, ratios, step_ms
 
+from .table import table
+
 NAMES = {"vllm": "vLLM's own", "Marlin": "vLLM's Marlin", "ours": "ours"}
 ABSENT = "Not measured yet."
-
-
-def table(header: list[str], rows: Iterable[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def filled(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What the pictures of docs/ are made of: a page, texts, boxes, arrows."""
+"""Pictures as SVG: the page, texts and boxes."""
 
 from __future__ import annotations
 

@@ -1,48 +1,22 @@
-"""Writes the tables of docs/serving.md from benchmarks/results/vllm_*.json, which the scripts of
+"""The tables of docs/serving.md, from benchmarks/results/vllm_*.json, which the programs of
 benchmarks/serving leave.
-
-python tools/write_serving.py          writes them
-python tools/write_serving.py --check  exit status 1 if they would change
 """
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-from written import settle
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-import serving_gpu  # noqa: E402
-
-PAGE = ROOT / "docs" / "serving.md"
-RESULTS = ROOT / "benchmarks" / "results"
-
-
-def _read(name: str) -> Any:
-    return json.loads((RESULTS / f"vllm_{name}.json").read_text(encoding="utf-8"))
-
-
-def _table(header: list[str], rows: Iterable[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _versions(found: dict[str, str]) -> str:
-    return ", ".join(f"{name} {number}" for name, number in found.items())
+from . import serving_gpu
+from .page import Page, parts
+from .table import results, table, versions
 
 
 def answers() -> str:
-    """What vLLM's own classes ask (``python -m benchmarks.serving.answers``)."""
-    rows = ([x["asks"], x["of"], x["answer"]] for x in _read("answers"))
+    """The questions of vLLM's own classes (``python -m benchmarks.serving.answers``)."""
+    rows = ([x["asks"], x["of"], x["answer"]] for x in results("vllm_answers.json"))
     return f"""Asked with `MIXED_GEMM_VLLM=first`, by vLLM's descriptions of layers (K = N = 4096):
 
-{_table(["kernel", "asked", "answer"], rows)}"""
+{table(["kernel", "asked", "answer"], rows)}"""
 
 
 DTYPES = ("float16", "bfloat16", "float32")
@@ -53,7 +27,7 @@ DENSE = "dense"
 def _by_row() -> dict[tuple[str, str], dict[str, dict[str, Any]]]:
     """The cells of tokens by (model, row) and dtype."""
     rows: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
-    for x in _read("tokens")["rows"]:
+    for x in results("vllm_tokens.json")["rows"]:
         rows.setdefault((x["model"], x["row"]), {})[x["dtype"]] = x
     return rows
 
@@ -68,7 +42,7 @@ def _same(found: list[int], cell: dict[str, Any]) -> str:
 
 def tokens() -> str:
     """Rows by model and name, columns by dtype."""
-    found = _read("tokens")
+    found = results("vllm_tokens.json")
 
     def served(of: dict[str, dict[str, Any]]) -> str:
         return next((_same(x["server"], x) for x in of.values() if "server" in x), "")
@@ -92,9 +66,9 @@ brackets by how many logits transformers' best token led the second there. {whol
 server, which runs the first dtype of a row, are those of the engine. The prompt is the first of
 several after which transformers' best token always leads by 0.1, where there is one. Prompts
 longer than a step, prefix caching and chunked prefill are on (`python -m
-benchmarks.serving.tokens --server`, {_versions(found["versions"])}).
+benchmarks.serving.tokens --server`, {versions(found["versions"])}).
 
-{_table(["weights", "model", "run by", *DTYPES, "server"], lines)}
+{table(["weights", "model", "run by", *DTYPES, "server"], lines)}
 
 Where tokens differ, is it our layer? Of {calls} calls of linear layers in these runs, {told}
 gave the bits that `mixed_gemm.Linear` gives for the same input. What differs lies between them,
@@ -105,13 +79,13 @@ where vLLM adds up in another order: norms, rotations, attention. With the small
 def log() -> str:
     """The lines of the servers' logs that name what is ours, and for which weights."""
     said: dict[str, list[str]] = {}
-    for x in _read("tokens")["rows"]:
+    for x in results("vllm_tokens.json")["rows"]:
         for line in x.get("log", []):
             weights = x["row"].split(" ")[0] if "GPTQ file" not in line else x["row"]
             names = said.setdefault(line, [])
             names += [] if weights in names else [weights]
     lines = ([f"`{line}`", ", ".join(names)] for line, names in said.items())
-    return _table(["line of a server's log", "weights, as [below](#tokens)"], lines)
+    return table(["line of a server's log", "weights, as [below](#tokens)"], lines)
 
 
 def choices() -> str:
@@ -152,12 +126,12 @@ last bit puts a value on the other side of a rounding step.
 With activations as they are, the largest lead that vLLM lost is {lost(as_they_are)} logits in
 {", ".join(DTYPES)}; of the dense model {lost([DENSE])}.
 
-{_table([f"of {count}", *head], lines)}"""
+{table([f"of {count}", *head], lines)}"""
 
 
 def speed() -> str:
     """Tokens a second, and the ratios that were wanted."""
-    found = _read("cpu")
+    found = results("vllm_cpu.json")
     meta, batches = found["meta"], list(found["rows"][0]["tokens_per_second"])
     base = next(x for x in found["rows"] if x["name"] == "bf16")["tokens_per_second"]
     lines = (
@@ -174,13 +148,13 @@ def speed() -> str:
         for x in found["ratios"]
     )  # fmt: skip
     earlier = [f"a run before, {run['date']}" for run in found.get("before", ())]
-    goals = _table(["", "batch", "wanted", "this run", *earlier], wanted)
+    goals = table(["", "batch", "wanted", "this run", *earlier], wanted)
     note = f"\n\nTo be measured again: {meta['note']}." if meta.get("note") else ""
     return f"""Tokens a second as a ratio to dense bfloat16 in the same run: {meta["model"]} in
 bfloat16, decoding, compiled as vLLM does by default, {meta["threads"]} threads of {meta["cpu"]}
-({_versions(meta["versions"])}; `python -m benchmarks.serving.speed`).
+({versions(meta["versions"])}; `python -m benchmarks.serving.speed`).
 
-{_table(["", *(f"batch {b}" for b in batches)], lines)}{note}
+{table(["", *(f"batch {b}" for b in batches)], lines)}{note}
 
 What was wanted, and what it is. Others share this host, so an hour later it is another machine:
 
@@ -191,7 +165,7 @@ Leave `OMP_WAIT_POLICY` unset: threads that sleep between two layers cost more t
 
 def step() -> str:
     """Where a step goes (``python -m benchmarks.serving.step``)."""
-    found = _read("step")
+    found = results("vllm_step.json")
     lines = (
         [name, batch, *(f"{x[part]:.1f}" for part in ("profiled", "linear", "rounding", "attention",
                                                       "lm_head")),
@@ -210,30 +184,13 @@ of a linear layer in the step, and alone, with the weights of the other layers b
 of one (warm) and with caches emptied too (cold). The compiled model calls our ops and nothing
 else of ours: views and casts around them are gone from it.
 
-{_table([*head, *calls], lines)}"""
+{table([*head, *calls], lines)}"""
 
 
 def gpu() -> str:
-    """vLLM's engine on a GPU, once it has been measured."""
-    file = RESULTS / "vllm_engine_h100.json"
-    return serving_gpu.told(json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {})
+    """vLLM's engine on a GPU."""
+    return serving_gpu.told(results("vllm_engine_h100.json"))
 
 
-PARTS = {
-    "log": log, "answers": answers, "tokens": tokens, "choices": choices, "speed": speed,
-    "step": step, "gpu": gpu,
-}  # fmt: skip
-
-
-def page() -> str:
-    text = PAGE.read_text(encoding="utf-8")
-    for name, part in PARTS.items():
-        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        head, rest = text.split(begin)
-        _, tail = rest.split(end)
-        text = f"{head}{begin}\n\n{part()}\n\n{end}{tail}"
-    return text
-
-
-if __name__ == "__main__":
-    sys.exit(settle(PAGE, page(), sys.argv[1:]))
+_PARTS = {part.__name__: part for part in (log, answers, tokens, choices, speed, step, gpu)}
+PAGE = Page({"docs/serving.md": parts(**_PARTS)})

@@ -1,7 +1,4 @@
-"""Writes the table of README.md that says what int4 weights gain, from committed measurements.
-
-    python tools/write_gains.py          writes the part of README.md between the markers
-    python tools/write_gains.py --check  exit status 1 if it would change
+"""The table of README.md that says what int4 weights gain, from committed measurements.
 
 A cell is our time over the other's, least to most of the shapes that were measured at these rows,
 both of one run; above 1.00 the other is faster, and the cell is bold.
@@ -11,22 +8,19 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from written import settle, with_part
+from . import ROOT
+from .page import Page, parts
+from .table import table
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "README.md"
-BEGIN = "<!-- gains: tools/write_gains.py writes this part -->"
-END = "<!-- end of gains -->"
 ROWS = (1, 16, 64, 256, 4096)
 HEADER = ("int4 over", "on", *map(str, ROWS), "run", "command")
 
-Fields = Mapping[str, Any]  # of a row of a file -> value
+Fields = Mapping[str, Any]  # names of fields of a row -> values
 Shape = tuple[int, int]
 
 
@@ -86,7 +80,7 @@ def times(rows: Iterable[Fields], wanted: Fields, m: int) -> dict[Shape, float]:
 
 
 def ratios(rows: list[dict[str, Any]], line: Line, m: int) -> list[float]:
-    """At the shapes that both were measured at."""
+    """Our time over the other's, at each shape that both were measured at."""
     ours, other = times(rows, line.ours, m), times(rows, line.other, m)
     return [us / other[shape] for shape, us in ours.items() if shape in other]
 
@@ -107,14 +101,8 @@ def table_rows() -> Iterator[tuple[str, ...]]:
         yield (line.title, line.machine, *cells, run, f"`{line.command}`")
 
 
-def table() -> str:
-    lines = [HEADER, ("---",) * len(HEADER), *table_rows()]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def text() -> str:
+    return table(HEADER, table_rows())
 
 
-def main(arguments: list[str]) -> int:
-    return settle(PAGE, with_part(PAGE, BEGIN, table(), END), arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+PAGE = Page({"README.md": parts(gains=text)})

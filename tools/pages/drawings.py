@@ -1,7 +1,4 @@
-"""Draws the pictures of docs/architecture.md from the tree and the built library.
-
-    python tools/draw_docs.py          writes docs/call.svg and docs/packed_layout.svg
-    python tools/draw_docs.py --check  exit status 1 if they would change
+"""docs/call.svg and docs/packed_layout.svg, the pictures of docs/architecture.md.
 
 The way of a call names files, which must exist; the packed layout is asked of the C++ core that
 `make build` leaves in build/python.
@@ -10,15 +7,17 @@ The way of a call names files, which must exist; the packed layout is asked of t
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from svg import box, svg, text
-from written import settle
+from . import ROOT
+from .page import Page, whole
+from .svg import box, svg, text
 
-ROOT = Path(__file__).resolve().parents[1]
-DOCS = ROOT / "docs"
+# The folder of the C++ core.
+CORE = Path(os.environ.get("MIXED_GEMM_CORE_MODULE_DIR") or ROOT / "build" / "python")
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ def draw_call() -> str:
     body = []
     for i, step in enumerate(CALL):
         if not (ROOT / "csrc" / step.file).is_file():
-            sys.exit(f"draw_docs: csrc/{step.file} does not exist")
+            raise FileNotFoundError(f"csrc/{step.file}, which CALL names")
         y = 20 + i * (height + gap)
         on_host = bool(step.data)
         body += [
@@ -74,7 +73,7 @@ COLOURS = ("#cfe2f3", "#f9d9c7", "#d5e8d4", "#e6d6ee")
 
 
 def draw_layout() -> str:
-    sys.path.insert(0, str(ROOT / "build" / "python"))
+    sys.path.append(str(CORE))
     core = importlib.import_module("_mixed_gemm_core")
 
     words, slots, k_pad = 32, 8, core.PAD_K
@@ -100,10 +99,10 @@ def draw_layout() -> str:
     return svg(left + slots * cell_w + 20, top + words * cell_h + 16, body)
 
 
-def main(arguments: list[str]) -> int:
-    pictures = {"call.svg": draw_call(), "packed_layout.svg": draw_layout()}
-    return max(settle(DOCS / name, picture, arguments) for name, picture in pictures.items())
+def lacks() -> str:
+    return "" if CORE.is_dir() else "the C++ core is not built: make build"
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+PAGE = Page(
+    {"docs/call.svg": whole(draw_call), "docs/packed_layout.svg": whole(draw_layout)}, lacks
+)

@@ -1,11 +1,11 @@
-"""Writes the table of docs/calibration.md: how the blocks of each architecture of transformers are
-calibrated. Each that a tiny random configuration can build is quantized, and meanwhile every layer
-must read what it would read in the model whose earlier units are rounded, bit for bit.
+"""How the blocks of each architecture of transformers are calibrated: a table of
+docs/calibration.md. Each that a tiny random configuration can build is quantized, and meanwhile
+every layer must read what it would read in the model whose earlier units are rounded, bit for bit.
 
-    python tools/write_calibration.py                  writes the page; half an hour on two cores
-    python tools/write_calibration.py --only t5 bert   prints how these are calibrated
-    python tools/write_calibration.py --part 0/2 FILE  adds every second one to a file of lines
-    python tools/write_calibration.py --from FILE...   writes the page from such files
+    python -m tools.pages architectures                 writes the page; half an hour on two cores
+    python -m tools.pages.architectures --only t5 bert  prints how these are calibrated
+    python -m tools.pages.architectures --part 0/2 FILE adds every second one to a file of lines
+    python -m tools.pages.architectures --from FILE...  writes the page from such files
 
 It needs the library, transformers and the folder tests/python.
 """
@@ -23,13 +23,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from written import settle, with_part
+from . import ROOT
+from .page import Page, parts
+from .table import table
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "calibration.md"
-BEGIN = "<!-- architectures: written by tools/write_calibration.py -->"
-END = "<!-- architectures: end of tools/write_calibration.py -->"
-# Of the blocks of a model, the slowest way that one of them needs.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # transformers reads it once
+FILE = "docs/calibration.md"
+# The slowest way that a block of the model needs.
 WAYS = {
     "whole": "some are looked at while the whole model runs",
     "captured": "some get their inputs from the model's own forward, the others are replayed",
@@ -59,7 +59,7 @@ def way_of(calibrated: dict[str, str]) -> str:
 
 
 def found(name: str, head: str, seconds: int = 0) -> dict[str, Any]:
-    """What became of one architecture.
+    """Quantize one architecture, and say how its blocks were calibrated or why that was not tried.
 
     Args:
         name: its model type. head: the table that has it.
@@ -99,15 +99,14 @@ def part_of_page(rows: Iterable[dict[str, Any]]) -> str:
         "configuration, two batches of different lengths; every layer read, bit for bit, what it",
         "reads in a plain run of the model whose earlier units are rounded:",
         "",
-        "| blocks | kind | architectures |",
-        "| --- | --- | --- |",
     ]
-    lines += [
-        f"| {text} | {kind} ({len(by[way, kind])}) | {', '.join(by[way, kind])} |"
+    cells = (
+        [text, f"{kind} ({len(by[way, kind])})", ", ".join(by[way, kind])]
         for way, text in WAYS.items()
         for kind in KINDS
         if by[way, kind]
-    ]
+    )
+    lines.append(table(["blocks", "kind", "architectures"], cells))
     why = Counter(_short(x["reason"]) for x in rows if "reason" in x)
     others = ", ".join(f"{text} ({n})" for text, n in why.most_common())
     return "\n".join([*lines, "", f"Not tried: {sum(why.values())} more: {others}."])
@@ -123,30 +122,41 @@ def _short(reason: str) -> str:
     return next((x for x in known if reason.endswith(x)), "building or saving the tiny one fails")
 
 
-def main(arguments: list[str]) -> int:
-    """Exit status."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+def names() -> list[tuple[str, str]]:
+    """The architectures, each with the table that has it."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     warnings.simplefilter("ignore")
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "python")]
-    if arguments[:1] == ["--from"]:
-        texts = [line for x in arguments[1:] for line in Path(x).read_text().splitlines()]
-        part = part_of_page(json.loads(line) for line in texts)
-        return settle(PAGE, with_part(PAGE, BEGIN, part, END), [])
-    names = list(support("architectures").names().items())
-    if arguments[:1] == ["--only"]:
-        for name, head in names:
-            if name in arguments[1:]:
+    sys.path.insert(0, str(ROOT / "tests" / "python"))
+    return list(support("architectures").names().items())
+
+
+def text() -> str:
+    return part_of_page(found(name, head, LIMIT) for name, head in names())
+
+
+PAGE = Page({FILE: parts(architectures=text)})
+
+
+def main(arguments: list[str]) -> int:
+    """The exit status."""
+    option, *rest = arguments or [""]
+    if option == "--from":
+        rows = [json.loads(line) for x in rest for line in Path(x).read_text().splitlines()]
+        written = Page({FILE: parts(architectures=lambda: part_of_page(rows))})
+        return written.settle("architectures", check=False)
+    if option == "--only":
+        for name, head in names():
+            if name in rest:
                 print(found(name, head))
-        return 0
-    if arguments[:1] == ["--part"]:
-        index, parts = map(int, arguments[1].split("/"))
-        with Path(arguments[2]).open("a") as file:
-            for name, head in names[index::parts]:
+    elif option == "--part":
+        index, count = map(int, rest[0].split("/"))
+        with Path(rest[1]).open("a") as file:
+            for name, head in names()[index::count]:
                 print(json.dumps(found(name, head, LIMIT)), file=file, flush=True)
-        return 0
-    rows = [found(name, head, LIMIT) for name, head in names]
-    return settle(PAGE, with_part(PAGE, BEGIN, part_of_page(rows), END), arguments)
+    else:
+        print(__doc__)
+        return 2
+    return 0
 
 
 if __name__ == "__main__":

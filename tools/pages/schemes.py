@@ -1,8 +1,7 @@
-"""What each scheme costs in quality, on the sentence model of `make demo`.
+"""How each scheme changes the embeddings of the sentence model of `make demo`: the table of
+docs/schemes.md, from benchmarks/results/schemes_minilm.json.
 
-    python tools/compare_schemes.py --measure   quantize and compare: a minute on two cores
-    python tools/compare_schemes.py             writes the table of docs/schemes.md from that
-    python tools/compare_schemes.py --check     exit status 1 if it would change
+    python -m tools.pages.schemes   measures again: a minute on two cores
 
 Embeddings of the sentences and queries of examples/sentences.txt against those of the model in
 float32, which the quantized ones keep for their activations. Calibration is the first 96 sentences.
@@ -14,16 +13,13 @@ import copy
 import importlib
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
-from written import settle, with_part
+from . import RESULTS, ROOT
+from .page import Page, parts
+from .table import results, table
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "schemes.md"
-RESULTS = ROOT / "benchmarks" / "results" / "schemes_minilm.json"
-BEGIN = "<!-- quality: tools/compare_schemes.py writes this part -->"
-END = "<!-- end of quality -->"
+FILE = "schemes_minilm.json"
 CALIBRATED = 96  # sentences
 BATCH = 32
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -83,22 +79,18 @@ def measure() -> list[dict[str, Any]]:
     return rows
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    lines = ["| `quantize_(model, ...)` | cosine to float32, mean (least) | error of the weights |"]
-    lines.append("|---|---|---|")
-    for row in rows:
-        cosine = f"{row['cosine_mean']:.4f} ({row['cosine_min']:.4f})"
-        lines.append(f"| `{row['settings']}` | {cosine} | {row['weight_error']:.1%} |")
-    return "\n".join(lines)
+def text() -> str:
+    header = ["`quantize_(model, ...)`", "cosine to float32, mean (least)", "error of the weights"]
+    rows = (
+        [f"`{row['settings']}`", f"{row['cosine_mean']:.4f} ({row['cosine_min']:.4f})",
+         f"{row['weight_error']:.1%}"]
+        for row in results(FILE)
+    )  # fmt: skip
+    return table(header, rows, tight=True)
 
 
-def main(arguments: list[str]) -> int:
-    if arguments == ["--measure"]:
-        lines = ",\n".join(json.dumps(row) for row in measure())
-        RESULTS.write_text(f"[\n{lines}\n]\n")
-    page = with_part(PAGE, BEGIN, table(json.loads(RESULTS.read_text())), END)
-    return settle(PAGE, page, arguments)
-
+PAGE = Page({"docs/schemes.md": parts(schemes=text)})
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    lines = ",\n".join(json.dumps(row) for row in measure())
+    (RESULTS / FILE).write_text(f"[\n{lines}\n]\n")

@@ -1,21 +1,17 @@
-"""Draws who imports whom in mixed_gemm/, without circles, from the import statements.
+"""docs/imports.svg: who imports whom in mixed_gemm/, from the import statements.
 
-    python tools/draw_imports.py          writes docs/imports.svg
-    python tools/draw_imports.py --check  exit status 1 if it would change
-
-Exit status 1 as well where there is a circle, or a room without a place in the picture.
+A circle, or a room without a place in the picture, is an error.
 """
 
 from __future__ import annotations
 
 import graphlib
-import sys
 
-from import_graph import ROOMS, ROOT, between_rooms, imports
-from svg import box, svg, text
-from written import settle
+from import_graph import ROOMS, between_rooms, imports
 
-PICTURE = ROOT / "docs" / "imports.svg"
+from .page import Page, whole
+from .svg import box, svg, text
+
 # Room -> (row from the top, column), so that no arrow crosses a box.
 PLACES = {
     "cli": (0, 0),
@@ -85,9 +81,9 @@ def draw() -> str:
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
-        sys.exit(f"draw_imports: a circle: {' imports '.join(reversed(error.args[1]))}")
+        raise ValueError(f"a circle: {' imports '.join(reversed(error.args[1]))}") from None
     if graph.keys() != PLACES.keys():
-        sys.exit(f"draw_imports: PLACES and the rooms differ: {graph.keys() ^ PLACES.keys()}")
+        raise ValueError(f"PLACES and the rooms differ: {graph.keys() ^ PLACES.keys()}")
     body = [TIP, *(arrow(*edge) for edge in without_detours(graph))]
     for room in ROOMS:
         x, y = corner(room.name)
@@ -103,9 +99,4 @@ def draw() -> str:
     return svg(2 * LEFT + columns * (WIDTH + ACROSS) - ACROSS, bottom + 14, body)
 
 
-def main(arguments: list[str]) -> int:
-    return settle(PICTURE, draw(), arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+PAGE = Page({"docs/imports.svg": whole(draw)})

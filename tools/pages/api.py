@@ -1,9 +1,6 @@
-"""Writes docs/api.md: every public name with the first sentence of its docstring, by package.
+"""docs/api.md: every public name with the first sentence of its docstring, by package.
 
-    python tools/write_api.py          writes docs/api.md
-    python tools/write_api.py --check  exit status 1 if it would change
-
-What is public is what the packages below name in ``__all__``. A name that several of them have is
+A name is public where a package below has it in ``__all__``. One that several packages have is
 listed once, in the first.
 """
 
@@ -12,13 +9,10 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-import sys
-from pathlib import Path
 
-from written import settle
+from .page import Page, whole
+from .table import table
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "api.md"
 PACKAGES = {
     "mixed_gemm": "What most programs need; the other packages hold the rest.",
     "mixed_gemm.ops": "The ops; each is also an op of torch, `torch.ops.mixed_gemm.NAME`.",
@@ -55,7 +49,7 @@ HEAD = """\
 This is the public API; what is not listed may change without a line in the CHANGELOG. Each
 docstring has shapes, dtypes, units and errors: `help(mixed_gemm.quantize_)`.
 
-`tools/write_api.py` writes this page from the first sentences of the docstrings.
+`python -m tools.pages api` writes this page from the first sentences of the docstrings.
 """
 
 
@@ -77,7 +71,7 @@ def public_objects() -> dict[str, dict[str, object]]:
 
 
 def first_sentence(thing: object) -> str:
-    """Of the docstring: up to the first period that ends a sentence, on one line."""
+    """Return the docstring up to the first period that ends a sentence, on one line."""
     paragraph = " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
     sentence = re.match(r"(.+?[.:])(?= [A-Z`]|$)", paragraph)
     text = sentence.group(1) if sentence else paragraph
@@ -91,7 +85,7 @@ def kind_of(thing: object) -> str:
     return "function" if callable(thing) else "constant"
 
 
-def page() -> str:
+def text() -> str:
     lines = [HEAD]
     for package, names in public_objects().items():
         rows = dict(OPTIONAL.get(package, {}))
@@ -101,17 +95,9 @@ def page() -> str:
         if not rows:
             continue
         lines += [f"## {package}", "", PACKAGES[package], ""]
-        lines += ["| name | kind | what it is |", "|---|---|---|"]
-        for name in sorted(rows, key=str.lower):
-            kind, told = rows[name]
-            lines.append(f"| `{name}` | {kind} | {told} |")
-        lines.append("")
+        cells = ([f"`{name}`", *rows[name]] for name in sorted(rows, key=str.lower))
+        lines += [table(["name", "kind", "what it is"], cells, tight=True), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def main(arguments: list[str]) -> int:
-    return settle(PAGE, page(), arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+PAGE = Page({"docs/api.md": whole(text)})
