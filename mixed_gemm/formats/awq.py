@@ -19,7 +19,7 @@ from ..ops.problem import DTYPES
 from ..weights.exchange import QuantizedWeight
 from .bitfields import unpack_dense
 from .decode import from_codes
-from .layer import Config, LayerInfo, LayerTensors
+from .layer import Config, LayerInfo, LayerTensors, stored_integers
 from .layer_rules import LayerRules
 
 _NIBBLE_OF_COLUMN = (0, 4, 1, 5, 2, 6, 3, 7)
@@ -71,7 +71,8 @@ class AwqGemm:
         stated = self._rules.group_sizes_of(layer.name)
         size = layer.group_size("scales", k, groups, stated, derive=self._rules.has_rules)
         nbytes = layer.nbytes(self.roles)
-        return LayerInfo(layer.name, k, n, 4, size, "int", layer.has("qzeros"), nbytes)
+        scheme = stored_integers(4, size, "sub" if layer.has("qzeros") else "none")
+        return LayerInfo(layer.name, (n, k), scheme, nbytes, stored_bits=4)
 
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
         codes = unpack_columns(layer.load("qweight")).t()

@@ -22,7 +22,7 @@ from ..weights.exchange import QuantizedWeight
 from .bitfields import unpack_dense, words_dense
 from .decode import from_codes
 from .gptq_zeros import ZeroPoints
-from .layer import Config, LayerInfo, LayerTensors
+from .layer import Config, LayerInfo, LayerTensors, stored_integers
 from .layer_rules import LayerRules
 
 BITS = (2, 3, 4, 8)
@@ -68,7 +68,8 @@ class Gptq:
             layer.expect("g_idx", (k,), torch.int32, torch.int64)
         size = self._group_size(layer, k, groups)
         nbytes = layer.nbytes(self.roles)
-        return LayerInfo(layer.name, k, n, bits, size, "int", True, nbytes)
+        scheme = stored_integers(bits, size, "sub")
+        return LayerInfo(layer.name, (n, k), scheme, nbytes, stored_bits=bits)
 
     def _group_size(self, layer: LayerTensors, k: int, groups: int) -> int:
         """As stated, where that gives as many groups; else as g_idx counts them; else as the shapes

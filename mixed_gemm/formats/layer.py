@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..ops.problem import DTYPES, ceil_div
-from ..weights.scheme import Side
+from ..ops.problem import DTYPES, ceil_div, integer_weight
+from ..weights.exchange_rules import group_columns
+from ..weights.scheme import FLOAT8, Scheme, Side
 from .errors import CheckpointError
 from .experts import is_expert, refusal
 from .index import TensorIndex, Tensors
@@ -25,29 +27,90 @@ class LayerInfo:
 
     Attributes:
         name: of the module.
-        in_features: K.
-        out_features: N.
-        bits: of the values in the file: 2, 3, 4 or 8.
-        group_size: elements of K that share a scale, -1 is all of them.
-        kind: "int" or "fp8".
-        has_zeros: the file holds zero points (they may all turn out to be the neutral one).
+        shape: (N, K).
+        scheme: how the weight is stored once it is read; zero points that the file holds may all
+            turn out to be the neutral one, and are none then.
         nbytes: of its tensors in the file.
-        strategy: "tensor" where one scale serves the whole weight; else empty.
-        input_activations: how the file wants activations rounded; None leaves them as they are.
-        block: (rows, columns) of float8 weights that share a scale; None where they share none.
+        stored_bits: of the values in the file: 2, 3, 4 or 8.
     """
 
     name: str
-    in_features: int
-    out_features: int
-    bits: int
-    group_size: int
-    kind: str
-    has_zeros: bool
+    shape: tuple[int, int]
+    scheme: Scheme
     nbytes: int
-    strategy: str = ""
-    input_activations: Side | None = None
-    block: tuple[int, int] | None = None
+    stored_bits: int
+
+    @property
+    def in_features(self) -> int:
+        """K."""
+        return self.shape[1]
+
+    @property
+    def out_features(self) -> int:
+        """N."""
+        return self.shape[0]
+
+    @property
+    def bits(self) -> int:
+        """Of the values in the file: 2, 3, 4 or 8."""
+        return self.stored_bits
+
+    @property
+    def group_size(self) -> int:
+        """Elements of K that share a scale, -1 is all of them."""
+        return group_columns(self.scheme, self.in_features)
+
+    @property
+    def kind(self) -> str:
+        """ "int" or "fp8"."""
+        return "fp8" if self.scheme.weight_type == FLOAT8 else "int"
+
+    @property
+    def has_zeros(self) -> bool:
+        """Whether the file holds zero points (they may all turn out to be the neutral one)."""
+        return self.scheme.has_zeros
+
+    @property
+    def strategy(self) -> str:
+        """ "tensor" where one scale serves the whole weight; else empty."""
+        strategy = self.scheme.weights.strategy
+        return strategy if strategy == "tensor" else ""
+
+    @property
+    def input_activations(self) -> Side | None:
+        """How the file wants activations rounded; None leaves them as they are."""
+        return self.scheme.input_activations
+
+    @property
+    def block(self) -> tuple[int, int] | None:
+        """(rows, columns) of float8 weights that share a scale; None where they share none."""
+        return self.scheme.weights.block
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it, in the words of the properties."""
+        side = self.input_activations
+        return {
+            "name": self.name,
+            "in_features": self.in_features,
+            "out_features": self.out_features,
+            "bits": self.bits,
+            "group_size": self.group_size,
+            "kind": self.kind,
+            "has_zeros": self.has_zeros,
+            "nbytes": self.nbytes,
+            "strategy": self.strategy,
+            "input_activations": None if side is None else asdict(side),
+            "block": self.block,
+        }
+
+
+def stored_integers(bits: int, group_size: int, zero_mode: str, **words: Any) -> Scheme:
+    """How integers of a file are stored once they are read: those of fewer than 4 bits in 4.
+
+    Args:
+        bits: of a value in the file. group_size, zero_mode, words: as of ``Scheme.of_file``.
+    """
+    return Scheme.of_file(integer_weight(max(bits, 4)), group_size, zero_mode, **words)
 
 
 class LayerTensors:

@@ -73,7 +73,8 @@ class Native:
         layer.bias(n)
         size = -1 if groups == 1 else scheme.group_size
         nbytes = layer.nbytes(self.roles)
-        return LayerInfo(layer.name, k, n, scheme.bits, size, "int", scheme.has_zeros, nbytes)
+        stored = Scheme.of_file(scheme.weight_type, size, scheme.zero_mode)
+        return LayerInfo(layer.name, (n, k), stored, nbytes, scheme.bits)
 
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
         _, _, scheme, permuted = self._tag(layer)
@@ -81,12 +82,10 @@ class Native:
         floats: dict[str, Any] = {
             role: layer.load_floats(role) for role in _FLOATS if layer.has(role)
         }
-        return QuantizedWeight(
-            name=layer.name,
-            q=unpack(packed, scheme.weight_type, info.out_features, info.in_features),
-            weight=scheme.weight_type,
-            group_size=info.group_size,
-            zero_mode=scheme.zero_mode,
+        return QuantizedWeight.of_codes(
+            layer.name,
+            unpack(packed, scheme.weight_type, info.out_features, info.in_features),
+            scheme=info.scheme,
             permutation=layer.load("permutation") if permuted else None,
             **floats,
         )

@@ -303,10 +303,9 @@ class Linear(QuantizedModule, nn.Linear):
         Raises:
             ValueError: this kind of weight has no such form.
         """
-        from dataclasses import replace
-
         weight, bias = self.whole()
-        return replace(weight.unpacked(name), bias=bias, is_conv1d=self.is_conv1d)
+        module = "conv1d" if self.is_conv1d else "linear"
+        return weight.unpacked(name).with_fields(bias=bias, module=module)
 
     def whole(self) -> tuple[QuantizedTensor, Tensor | None]:
         """The quantized weight ``[N, K]`` and the bias ``[N]``, of all ranks together where they

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from ..ops.errors import ArgumentValueError
-from ..ops.problem import WEIGHTS, integer_weight
-from .exchange_rules import problems_of
+from ..ops.problem import integer_weight
+from .exchange_rules import UNSAID, Words, group_columns, problems_of
 from .rounding import nonzero_scale, quantize_weight, too_small
 from .rounding_fp8 import FP8
-from .scheme import FLOAT8, Scheme, Side
+from .scheme import Scheme, Side
 from .values import refuse_bad_permutation, refuse_non_finite, refuse_out_of_range
 
 if TYPE_CHECKING:
@@ -21,10 +22,18 @@ if TYPE_CHECKING:
     from ..nn.linear import Linear
 
 
+_OPTIONAL = ("bias", "pre_scale", "permutation", "input_scale", "input_azp")
+MODULES_OF_WEIGHTS = ("linear", "conv1d", "embedding")
+
+
 @dataclass(frozen=True, eq=False, init=False)
 class QuantizedWeight:
     """One quantized linear layer: y = (x[..., permutation] * pre_scale) @ w.T + bias; or the rows
     of an embedding.
+
+    How it is stored is said by ``scheme``, or by the words ``weight``, ``group_size``,
+    ``zero_mode``, ``strategy``, ``block`` and ``input_activations``; where both are given, the
+    words change the scheme. They are attributes too, read off the scheme.
 
     Args:
         name: of the module in the checkpoint, "model.layers.0.mlp.up_proj".
@@ -34,24 +43,29 @@ class QuantizedWeight:
         zeros: ``[G, N]`` in the dtype of scales, or None exactly when zero_mode is "none".
         bits: 4 or 8, another way to say ``weight``, of which this one holds where both are given;
             2- and 3-bit values are stored in 4.
-        group_size: elements of K that share a scale, -1 is all of them. Files have any size; the
-            kernels want multiples of 16.
-        zero_mode: "none" is w = q * scale, "sub" is w = (q - zero) * scale, "add" is
+        group_size: elements of K that share a scale, -1 (the default) is all of them. Files have
+            any size; the kernels want multiples of 16.
+        zero_mode: "none", the default, is w = q * scale, "sub" is w = (q - zero) * scale, "add" is
             w = q * scale + zero.
         bias: ``[N]`` or None, any float dtype.
         pre_scale: ``[K]`` or None, multiplies the (permuted) activations.
         permutation: int64 ``[K]`` or None. Column j of q belongs to activation permutation[j]: GPTQ
             act-order, sorted once so that groups are contiguous.
         strategy: what shares a scale, where ``group_size`` does not say it: "tensor" (all scales
-            are equal then); "" is "channel" or "group".
+            are equal then); "", the default, is "channel" or "group".
         block: (rows, columns) of float8 weights that share a scale, so that ``group_size`` is
-            columns, or -1 where K is no larger, and scales repeat along N; else None.
-        input_activations: how activations are rounded; None leaves them in their dtype.
+            columns, or -1 where K is no larger, and scales repeat along N; else None, the default.
+        input_activations: how activations are rounded; None, the default, leaves them in their
+            dtype.
         input_scale: float ``[]`` where activations are static, else None. input_azp: its zero
             point, int32 ``[]``, or None.
         is_conv1d: of a ``Conv1D`` of transformers, whose dense weight is ``[K, N]``; q is not.
-        is_embedding: of an ``nn.Embedding`` of N rows.
+            Another way to say that ``module`` is "conv1d".
+        is_embedding: of an ``nn.Embedding`` of N rows. Another way to say that ``module`` is
+            "embedding".
         weight: what a code is: "int4", the default, "int8"; "e4m3" where ``q`` is float8.
+        scheme: how it is stored, in place of the words.
+        module: what the weight is of: "linear", the default, "conv1d" or "embedding".
 
     Raises:
         ValueError: a shape, dtype or value does not fit the rest, or a float is NaN or Inf.
@@ -61,19 +75,13 @@ class QuantizedWeight:
     q: Tensor
     scales: Tensor
     zeros: Tensor | None
-    group_size: int
-    zero_mode: str
+    scheme: Scheme
     bias: Tensor | None
     pre_scale: Tensor | None
     permutation: Tensor | None
-    strategy: str
-    input_activations: Side | None
     input_scale: Tensor | None
     input_azp: Tensor | None
-    is_conv1d: bool
-    is_embedding: bool
-    block: tuple[int, int] | None
-    weight: str
+    module: str
 
     def __init__(
         self,
@@ -82,36 +90,117 @@ class QuantizedWeight:
         scales: Tensor,
         zeros: Tensor | None = None,
         bits: int | None = None,
-        group_size: int = -1,
-        zero_mode: str = "none",
+        group_size: int = UNSAID,
+        zero_mode: str = UNSAID,
         bias: Tensor | None = None,
         pre_scale: Tensor | None = None,
         permutation: Tensor | None = None,
-        strategy: str = "",
-        input_activations: Side | None = None,
+        strategy: str = UNSAID,
+        input_activations: Side | None = UNSAID,
         input_scale: Tensor | None = None,
         input_azp: Tensor | None = None,
-        is_conv1d: bool = False,
-        is_embedding: bool = False,
-        block: tuple[int, int] | None = None,
-        weight: str = "int4",
+        is_conv1d: bool = UNSAID,
+        is_embedding: bool = UNSAID,
+        block: tuple[int, int] | None = UNSAID,
+        weight: str = UNSAID,
+        *,
+        scheme: Scheme | None = None,
+        module: str = "linear",
     ) -> None:
         given = dict(locals())
-        if bits is not None:
-            is_float8 = bits == 8 and q.dtype == FP8
-            given["weight"] = FLOAT8 if is_float8 else integer_weight(bits)
+        for said, kind in ((is_conv1d, "conv1d"), (is_embedding, "embedding")):
+            if said is not UNSAID:
+                module = kind if said else "linear" if module == kind else module
+        if module not in MODULES_OF_WEIGHTS:
+            raise ValueError(
+                f"QuantizedWeight {name!r}: module must be one of {MODULES_OF_WEIGHTS}, got "
+                f"{module!r}"
+            )
+        words = Words() if scheme is None else Words.of(scheme, q.shape[-1] if q.dim() else 0)
+        changed = words.changed(q, bits, {x.name: given[x.name] for x in fields(Words)})
+        self._fill({**given, "module": module}, changed, scheme if changed is words else None)
+        self.check()
+
+    @classmethod
+    def of_codes(
+        cls,
+        name: str,
+        q: Tensor,
+        scales: Tensor,
+        zeros: Tensor | None = None,
+        *,
+        scheme: Scheme,
+        module: str = "linear",
+        **tensors: Tensor | None,
+    ) -> QuantizedWeight:
+        """A weight whose integers were unpacked from as many bits as they have, so that none can be
+        out of range and nobody has to look.
+
+        Args:
+            name, q, scales, zeros, scheme, module: as of the class.
+            tensors: "bias", "pre_scale", "permutation", "input_scale" and "input_azp", as of the
+                class.
+
+        Raises:
+            ValueError: as of the class, but for codes out of range.
+        """
+        given = {"name": name, "q": q, "scales": scales, "zeros": zeros, "module": module}
+        return cls._made({**dict.fromkeys(_OPTIONAL), **given, **tensors}, scheme)
+
+    @classmethod
+    def _made(cls, given: Mapping[str, Any], scheme: Scheme) -> QuantizedWeight:
+        """A weight of tensors by name, whose codes are in range."""
+        made = object.__new__(cls)
+        made._fill(given, Words.of(scheme, given["q"].shape[-1]), scheme)
+        made._check_floats()
+        return made
+
+    def _fill(self, given: Mapping[str, Any], words: Words, scheme: Scheme | None) -> None:
+        """Take the tensors of ``given``, once they fit ``words``, which ``scheme`` says too."""
         for field in fields(self):
-            object.__setattr__(self, field.name, given[field.name])
-        problems = problems_of(self)
-        if problems:
+            if field.name != "scheme":
+                object.__setattr__(self, field.name, given[field.name])
+        if problems := problems_of(self, words):
             raise ValueError(f"QuantizedWeight {self.name!r}: " + "; ".join(problems))
+        object.__setattr__(self, "scheme", words.scheme() if scheme is None else scheme)
+
+    def check(self) -> None:
+        """Look at all values.
+
+        Raises:
+            ValueError: a code is out of the range of ``weight``, a float is NaN or Inf, or the
+                permutation is none.
+        """
+        self._check_floats()
+        if self.q.dtype == torch.int8:
+            refuse_out_of_range(self.q, self.weight, f"QuantizedWeight {self.name!r}")
+
+    def _check_floats(self) -> None:
         where = f"QuantizedWeight {self.name!r}"
         floats = {"scales": self.scales, "zeros": self.zeros, "pre_scale": self.pre_scale}
         floats |= {"bias": self.bias, "input_scale": self.input_scale}
         refuse_non_finite(floats, where, tuple(floats))
-        if self.q.dtype == torch.int8:
-            refuse_out_of_range(self.q, self.weight, where)
         refuse_bad_permutation(self.permutation, where)
+
+    def with_fields(self, **changes: Any) -> QuantizedWeight:
+        """The same weight with some fields changed. Unlike ``dataclasses.replace`` it does not look
+        at the codes again, which were checked or made in range.
+
+        Args:
+            changes: field -> value.
+
+        Raises:
+            ValueError: as of the class, but for codes out of range.
+        """
+        given = {field.name: getattr(self, field.name) for field in fields(self)} | changes
+        return self._made(given, given.pop("scheme"))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Also what versions pickled that had the words of the scheme as attributes."""
+        if "scheme" in state:
+            self.__dict__.update(state)
+        else:
+            self.__init__(**state)  # type: ignore[misc]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -119,30 +208,55 @@ class QuantizedWeight:
         return tuple(self.q.shape)
 
     @property
-    def bits(self) -> int:
-        """Of a code."""
-        return 8 if self.is_fp8 else WEIGHTS[self.weight].bits
-
-    @property
     def is_fp8(self) -> bool:
         """Whether ``q`` holds float8 numbers, and no integers."""
         return self.q.dtype == FP8
 
     @property
-    def scheme(self) -> Scheme:
-        """How it is stored, and how its activations are rounded."""
-        channel = self.group_size == -1
-        if self.block is not None:
-            side = Side("float", strategy="block", block=self.block)
-            return Scheme(side, self.input_activations)
-        weights = Side(
-            type="float" if self.is_fp8 else "int",
-            num_bits=self.bits,
-            strategy=self.strategy or ("channel" if channel else "group"),
-            group_size=None if channel else self.group_size,
-            symmetric=self.zeros is None,
-        )
-        return Scheme(weights, self.input_activations, self.zero_mode)
+    def weight(self) -> str:
+        """What a code is: "int4", "int8" or "e4m3"."""
+        return self.scheme.weight_type
+
+    @property
+    def bits(self) -> int:
+        """Of a code."""
+        return self.scheme.bits
+
+    @property
+    def group_size(self) -> int:
+        """Elements of K that share a scale; -1 is all of them."""
+        return group_columns(self.scheme, self.shape[1])
+
+    @property
+    def zero_mode(self) -> str:
+        """ "none", "sub" or "add"."""
+        return self.scheme.zero_mode
+
+    @property
+    def strategy(self) -> str:
+        """ "tensor" where one scale serves the whole weight; else empty."""
+        strategy = self.scheme.weights.strategy
+        return strategy if strategy == "tensor" else ""
+
+    @property
+    def block(self) -> tuple[int, int] | None:
+        """(rows, columns) of float8 weights that share a scale; None where they share none."""
+        return self.scheme.weights.block
+
+    @property
+    def input_activations(self) -> Side | None:
+        """How activations are rounded; None leaves them in their dtype."""
+        return self.scheme.input_activations
+
+    @property
+    def is_conv1d(self) -> bool:
+        """Whether the weight is of a ``Conv1D`` of transformers."""
+        return self.module == "conv1d"
+
+    @property
+    def is_embedding(self) -> bool:
+        """Whether the weight is of an ``nn.Embedding``."""
+        return self.module == "embedding"
 
     def to(self, dtype: torch.dtype) -> QuantizedWeight:
         """The same with scales, zeros, bias and pre_scale in ``dtype``. q is shared, unless a scale
@@ -162,14 +276,16 @@ class QuantizedWeight:
             center = torch.zeros_like(ratio) if zeros is None else zeros.float()
             moved = (q.float() - self._spread(center)) * self._spread(ratio) + self._spread(center)
             q = torch.where(self._spread(small), moved.round().to(torch.int8), q)
-        return replace(
-            self,
+        made = self.with_fields(
             q=q,
             scales=scales,
             zeros=cast(self.zeros),
             bias=cast(self.bias),
             pre_scale=cast(self.pre_scale),
         )
+        if small is not None:  # codes move towards a zero point, which may be no code
+            made.check()
+        return made
 
     def _spread(self, x: Tensor) -> Tensor:
         """``[G, N]`` -> ``[N, K]``, that of the group of each weight."""
@@ -207,28 +323,22 @@ class QuantizedWeight:
         """
         size = group_size if group_size <= self.shape[1] else -1
         q, scales, _ = quantize_weight(self.dequantize(), bits, size, scale_dtype=self.scales.dtype)
-        return replace(
-            self,
+        return self.with_fields(
             q=q,
             scales=scales,
             zeros=None,
-            weight=integer_weight(bits),
-            group_size=size,
-            zero_mode="none",
+            scheme=Scheme.of_file(integer_weight(bits), size),
             permutation=None,
-            strategy="",
-            input_activations=None,
             input_scale=None,
-            block=None,
         )
 
     def weight_only(self) -> QuantizedWeight:
         """The same weight with activations left in their dtype; of integers with scales by channel
         or group."""
-        strategy = self.strategy if self.is_fp8 else ""
-        return replace(
-            self, strategy=strategy, input_activations=None, input_scale=None, input_azp=None
-        )
+        scheme = replace(self.scheme, input_activations=None)
+        if not self.is_fp8:
+            scheme = Scheme.of_file(self.weight, self.group_size, self.zero_mode)
+        return self.with_fields(scheme=scheme, input_scale=None, input_azp=None)
 
     def to_linear(self, dtype: torch.dtype | None = None) -> Linear:
         """A ``mixed_gemm.Linear`` on the device of q.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -146,23 +147,35 @@ class IntegerWeight(WeightOnlyTensor):
             "pre_scale": pre_scale,
             "permutation": permutation,
         }
-        kept = cls.checked(where, q, ("N", "K"), scheme, tensors)
-        refuse_bad_permutation(permutation, where)
-        kept["b_packed"] = pack(q, scheme.weight_type)
-        return cls(kept, scheme, tuple(q.shape), scales.dtype)
+        return cls._packed(where, q, scheme, tensors)
 
     @classmethod
     def store(cls, weight: QuantizedWeight, dtype: torch.dtype) -> IntegerWeight:
         weight = weight.to(dtype)
-        return cls.from_quantized(
-            weight.q,
-            weight.scales,
-            weight.zeros,
-            weight.pre_scale,
-            weight.permutation,
-            **weight.scheme.gemm_options,
-            where=f"mixed_gemm.Linear: {weight.name}",
-        )
+        tensors = {
+            "scales": weight.scales,
+            "zeros": weight.zeros,
+            "pre_scale": weight.pre_scale,
+            "permutation": weight.permutation,
+        }
+        scheme = weight.scheme.grouped(weight.group_size)
+        where = f"mixed_gemm.Linear: {weight.name}"
+        return cls._packed(where, weight.q, scheme, tensors, in_range=True)
+
+    @classmethod
+    def _packed(
+        cls,
+        where: str,
+        q: Tensor,
+        scheme: Scheme,
+        tensors: Mapping[str, Tensor | None],
+        in_range: bool = False,
+    ) -> IntegerWeight:
+        """The weight of these codes, once everything was checked; see :meth:`checked`."""
+        kept = cls.checked(where, q, ("N", "K"), scheme, tensors, in_range)
+        refuse_bad_permutation(kept.get("permutation"), where)
+        kept["b_packed"] = pack(q, scheme.weight_type)
+        return cls(kept, scheme, tuple(q.shape), kept["scales"].dtype)
 
     def fitted(self, dtype: torch.dtype) -> IntegerWeight:
         if too_small(self.scales, dtype) is None:
@@ -383,14 +396,12 @@ class IntegerWeight(WeightOnlyTensor):
     def unpacked(self, name: str = "") -> QuantizedWeight:
         from .exchange import QuantizedWeight
 
-        return QuantizedWeight(
-            name=name,
-            q=self._codes(),
-            scales=self.scales,
-            zeros=self.zeros,
-            weight=self.scheme.weight_type,
-            group_size=self.scheme.group_size,
-            zero_mode=self.scheme.zero_mode,
+        return QuantizedWeight.of_codes(
+            name,
+            self._codes(),
+            self.scales,
+            self.zeros,
+            scheme=self.scheme,
             pre_scale=self.pre_scale,
             permutation=self.permutation,
         )

@@ -182,8 +182,9 @@ class RowsWeight(QuantizedTensor):
         from .exchange import QuantizedWeight
 
         scales = self.weight_scale[None]
-        weight = self.scheme.weight_type
-        return QuantizedWeight(name, self.weight_int8, scales, weight=weight, is_embedding=True)
+        return QuantizedWeight(
+            name, self.weight_int8, scales, scheme=self.scheme, module="embedding"
+        )
 
 
 @rule(torch.ops.aten.embedding.default)

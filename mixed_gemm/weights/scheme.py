@@ -184,6 +184,43 @@ class Scheme:
         side = Side(strategy="group", group_size=size, symmetric=False, dynamic=True)
         return replace(scheme, input_activations=side)
 
+    @classmethod
+    def of_file(
+        cls,
+        weight: str = "int4",
+        group_size: int = -1,
+        zero_mode: str = "none",
+        *,
+        strategy: str = "",
+        block: tuple[int, int] | None = None,
+        input_activations: Side | None = None,
+    ) -> Scheme:
+        """How a checkpoint stores a weight. Unlike the other constructors it takes what no kernel
+        does, such as groups of 24: a kind of weight refuses that when it is to store it.
+
+        Args:
+            weight: "int4", "int8" or "e4m3" (float8_e4m3fn).
+            group_size: elements of K that share a scale, -1 for all; not looked at with ``block``.
+            zero_mode: see the class.
+            strategy: "tensor" where one scale serves the whole weight; "" is "channel" or "group".
+            block: (rows, columns) that share a scale, of float8 weights.
+            input_activations: how activations are rounded; None leaves them in their dtype.
+        """
+        is_float = weight == FLOAT8
+        if block is not None:
+            strategy = "block"
+        elif not strategy:
+            strategy = "channel" if group_size == -1 else "group"
+        side = Side(
+            type="float" if is_float else "int",
+            num_bits=8 if is_float else WEIGHTS[weight].bits,
+            strategy=strategy,
+            group_size=None if group_size == -1 or block is not None else group_size,
+            symmetric=zero_mode == "none",
+            block=block,
+        )
+        return cls(side, input_activations, zero_mode)
+
     def for_convolution(self, block_size: int) -> Scheme:
         """The weight-only scheme of a filter: offsets in place of zero points.
 

@@ -380,12 +380,11 @@ class W8A8Weight(QuantizedTensor):
         from .exchange import QuantizedWeight
 
         return QuantizedWeight(
-            name=name,
-            q=self.weight_int8,
-            scales=self.weight_scale[None],
-            weight=self.scheme.weight_type,
+            name,
+            self.weight_int8,
+            self.weight_scale[None],
+            scheme=self.scheme,
             pre_scale=self.pre_scale,
-            input_activations=self.scheme.input_activations,
             input_scale=self.input_scale,
             input_azp=self.input_azp,
         )

@@ -331,16 +331,9 @@ class W8A8BlockWeight(QuantizedTensor):
         from .exchange import QuantizedWeight
 
         return QuantizedWeight(
-            name=name,
-            q=self.weight_int8,
-            scales=self.scales,
-            zeros=self.offsets,
-            weight=self.scheme.weight_type,
-            group_size=self.scheme.group_size,
-            zero_mode=self.scheme.zero_mode,
+            name, self.weight_int8, self.scales, self.offsets, scheme=self.scheme,
             pre_scale=self.pre_scale,
-            input_activations=self.scheme.input_activations,
-        )
+        )  # fmt: skip
 
 
 def _copied(x: Tensor) -> Tensor:

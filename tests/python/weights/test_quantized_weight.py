@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import copy
+import pickle
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -84,6 +86,85 @@ def test_bits_are_another_way_to_say_the_weight_type(bits, weight):
         assert found.scheme.weight_type == weight
         assert found.scheme.gemm_options["bits"] == bits
     assert QuantizedWeight(**GOOD).weight == "int4"
+
+
+ZEROS = {"zeros": torch.zeros(2, 8), "zero_mode": "sub"}
+FLOAT8 = {**GOOD, "q": GOOD["q"].to(torch.float8_e4m3fn), "weight": "e4m3"}
+BLOCK = {**FLOAT8, "block": (8, 16), "input_activations": Side("float", dynamic=True)}
+STORED = {
+    "plain": GOOD,
+    "zeros": {**GOOD, **ZEROS},
+    "tensor": {**FLOAT8, "scales": torch.ones(1, 8), "group_size": -1, "strategy": "tensor"},
+    "block": BLOCK,
+    "rounded": {**BLOCK, "block": None},
+}
+
+
+@pytest.mark.parametrize("case", STORED)
+def test_a_scheme_says_what_the_words_say(case):
+    given = STORED[case]
+    by_words = QuantizedWeight(**given)
+    tensors = {field.name: getattr(by_words, field.name) for field in fields(by_words)}
+    for again in (
+        QuantizedWeight(**tensors),
+        QuantizedWeight.of_codes(**tensors),
+        replace(by_words, name="y"),
+        by_words.with_fields(name="y"),
+    ):
+        assert again.scheme == by_words.scheme
+        for word in set(given) - {"q", "scales", "zeros", "name"}:
+            assert getattr(again, word) == given[word], word
+
+
+def test_words_change_a_scheme_that_is_given():
+    weight = QuantizedWeight(**GOOD)
+    finer = replace(weight, group_size=8, scales=torch.ones(4, 8))
+    assert finer.scheme == Scheme.of_file("int4", 8) and finer.weight == "int4"
+    with_zeros = replace(weight, **ZEROS)
+    assert with_zeros.scheme == Scheme.weight_only(4, 16, "sub")
+    assert replace(with_zeros, zeros=None, zero_mode="none").scheme == weight.scheme
+    with pytest.raises(ValueError, match=r"got 'sub' without zeros"):
+        replace(with_zeros, zeros=None)
+
+
+def test_what_a_weight_is_of():
+    weight = QuantizedWeight(**GOOD, is_conv1d=True)
+    assert (weight.module, weight.is_conv1d, weight.is_embedding) == ("conv1d", True, False)
+    assert replace(weight, is_conv1d=False).module == "linear"
+    assert replace(weight, is_embedding=False).module == "conv1d"
+    assert QuantizedWeight(**GOOD, is_embedding=True).module == "embedding"
+    with pytest.raises(ValueError, match=r"module must be one of \('linear', .*got 'lstm'"):
+        QuantizedWeight(**GOOD, module="lstm")
+
+
+def pickled(weight):
+    return pickle.loads(pickle.dumps(weight))
+
+
+@pytest.mark.parametrize("case", STORED)
+def test_what_older_versions_pickled_loads(case):
+    """They had the words of the scheme as attributes, and no scheme."""
+    whole = QuantizedWeight(**STORED[case])
+    words = "name q scales zeros group_size zero_mode bias pre_scale permutation strategy "
+    words += "input_activations input_scale input_azp is_conv1d is_embedding block weight"
+    old = object.__new__(QuantizedWeight)
+    old.__dict__.update({word: getattr(whole, word) for word in words.split()})
+    again = copy.deepcopy if whole.is_fp8 else pickled  # torch 2.13 cannot unpickle float8
+    for loaded in (again(old), again(whole)):
+        assert loaded.scheme == whole.scheme and torch.equal(loaded.q, whole.q)
+        assert "group_size" not in loaded.__dict__
+
+
+def test_codes_that_were_unpacked_are_not_looked_at_but_floats_are():
+    q, scales = torch.full((8, 32), 8, dtype=torch.int8), torch.ones(2, 8)
+    scheme = Scheme.of_file("int4", 16)
+    weight = QuantizedWeight.of_codes("x", q, scales, scheme=scheme)
+    with pytest.raises(ValueError, match=r"q must be in -8\.\.7 for bits=4"):
+        weight.check()
+    with pytest.raises(ValueError, match="scales must be finite"):
+        QuantizedWeight.of_codes("x", q, scales / 0, scheme=scheme)
+    with pytest.raises(ValueError, match=r"got 'none' with zeros"):
+        QuantizedWeight.of_codes("x", q, scales, scales, scheme=scheme)
 
 
 def test_float8_is_a_weight_type():
