@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..ops.errors import wrong_value
+from ..weights.modules import holds
 from ..weights.rows import ROWS, RowsWeight
 from ..weights.tensor import QuantizedTensor
 from .base import QuantizedModule
@@ -25,6 +26,7 @@ def why_not_embedding(module: nn.Embedding) -> str:
     return "" if module.max_norm is None else "writes into its weight (max_norm)"
 
 
+@holds("embedding")
 class Embedding(QuantizedModule, nn.Embedding):
     """Rows of an embedding, each int8 with a scale of its own: row = q * scale, rounded once.
 

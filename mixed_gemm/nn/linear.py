@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..ops.errors import ArgumentValueError
 from ..weights.integer import IntegerWeight
 from ..weights.kinds import kind_of, storing
+from ..weights.modules import holds
 from ..weights.scheme import Scheme, refined
 from ..weights.tensor import QuantizedTensor, part_problems
 from ..weights.values import refuse_non_finite
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ..weights.exchange import QuantizedWeight
 
 
+@holds("linear")
 class Linear(QuantizedModule, nn.Linear):
     """y = x @ w.T + bias, w stored in 4 or 8 bits.
 

@@ -1,5 +1,6 @@
 """Quantized weights: how they are stored, rounded, checked and exchanged."""
 
+from . import dispatch as _answers_operators  # noqa: F401
 from . import flat_parameter as _refuses_fsdp1  # noqa: F401
 from . import sharding as _registers_collectives  # noqa: F401
 from .conv import ConvWeight

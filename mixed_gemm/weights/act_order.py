@@ -54,3 +54,6 @@ class ActOrderColumns(IntegerWeight):
         new = self.in_order().requantized(dense)
         return type(self)({**new.tensors(), "permutation": self.permutation}, new.scheme,
                           new.shape, new.dtype)  # fmt: skip
+
+
+IntegerWeight.columns_in_order = ActOrderColumns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,15 +12,11 @@ from torch import Tensor
 from ..ops.errors import ArgumentValueError
 from ..ops.problem import integer_weight
 from .exchange_rules import UNSAID, Words, group_columns, problems_of
+from .modules import MODULES
 from .rounding import nonzero_scale, quantize_weight, too_small
 from .rounding_fp8 import FP8
 from .scheme import Scheme, Side
 from .values import refuse_bad_permutation, refuse_non_finite, refuse_out_of_range
-
-if TYPE_CHECKING:
-    from ..nn.embedding import Embedding
-    from ..nn.linear import Linear
-
 
 _OPTIONAL = ("bias", "pre_scale", "permutation", "input_scale", "input_azp")
 MODULES_OF_WEIGHTS = ("linear", "conv1d", "embedding")
@@ -340,7 +336,7 @@ class QuantizedWeight:
             scheme = Scheme.of_file(self.weight, self.group_size, self.zero_mode)
         return self.with_fields(scheme=scheme, input_scale=None, input_azp=None)
 
-    def to_linear(self, dtype: torch.dtype | None = None) -> Linear:
+    def to_linear(self, dtype: torch.dtype | None = None) -> Any:
         """A ``mixed_gemm.Linear`` on the device of q.
 
         Args:
@@ -349,13 +345,11 @@ class QuantizedWeight:
         Raises:
             ValueError: group_size of integers is not a multiple of 16; or it is an embedding.
         """
-        from ..nn.linear import Linear
-
         if self.is_embedding:
             raise ArgumentValueError(f"{self.name} is an embedding. Hint: to_module()")
-        return Linear.from_quantized_weight(self, dtype)
+        return MODULES["linear"].from_quantized_weight(self, dtype)
 
-    def to_module(self, dtype: torch.dtype | None = None) -> Linear | Embedding:
+    def to_module(self, dtype: torch.dtype | None = None) -> Any:
         """:meth:`to_linear`, or a ``mixed_gemm.Embedding`` where it is one.
 
         Args:
@@ -364,8 +358,6 @@ class QuantizedWeight:
         Raises:
             ValueError: it is stored in a way that the module does not take.
         """
-        from ..nn.embedding import Embedding
-
         if self.is_embedding:
-            return Embedding.from_quantized_weight(self, dtype)
+            return MODULES["embedding"].from_quantized_weight(self, dtype)
         return self.to_linear(dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -23,15 +23,13 @@ from ..ops.problem import (
     packed_shape,
 )
 from .columns import beside_each_other, coarser, common_group, group_of_piece, of_piece
+from .exchange import QuantizedWeight
 from .rounding import quantize_weight, too_small
 from .scheme import Scheme
 from .tensor import Part, narrows
 from .values import refuse_bad_permutation, weight_tag
 from .weight_only import WeightOnlyTensor
 from .writing import spliced
-
-if TYPE_CHECKING:
-    from .exchange import QuantizedWeight
 
 
 class IntegerWeight(WeightOnlyTensor):
@@ -54,6 +52,8 @@ class IntegerWeight(WeightOnlyTensor):
         Part("pre_scale"),
         Part("permutation", (torch.int64,), follows=False, finite=False),
     )
+
+    columns_in_order: ClassVar[type[IntegerWeight]]  # what some columns of a permuted weight are
 
     b_packed: Tensor
     scales: Tensor
@@ -272,8 +272,6 @@ class IntegerWeight(WeightOnlyTensor):
         return self._rows(start, stop) if dim == 0 else self._columns(start, stop)
 
     def _columns(self, start: int, stop: int) -> IntegerWeight:
-        from .act_order import ActOrderColumns
-
         k, scheme, zeros = self.shape[1], self.scheme, self.zeros
         size = group_of_piece(scheme.group_size, k, start, stop)
         place = scheme.group_size, size, start, stop
@@ -284,7 +282,7 @@ class IntegerWeight(WeightOnlyTensor):
         else:
             packed = pack(self._codes()[:, start:stop].contiguous(), scheme.weight_type)
         pre_scale, order = self.pre_scale, self.permutation
-        kind = type(self) if order is None or stop - start == k else ActOrderColumns
+        kind = type(self) if order is None or stop - start == k else self.columns_in_order
         parts = {
             "b_packed": packed,
             "scales": of_piece(self.scales, *place),
@@ -394,8 +392,6 @@ class IntegerWeight(WeightOnlyTensor):
         )
 
     def unpacked(self, name: str = "") -> QuantizedWeight:
-        from .exchange import QuantizedWeight
-
         return QuantizedWeight.of_codes(
             name,
             self._codes(),

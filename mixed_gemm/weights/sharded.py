@@ -19,6 +19,7 @@ from ..ops.errors import ArgumentValueError
 from ..ops.problem import PAD_N
 from .act_order import ActOrderColumns
 from .fp8 import Fp8Weight
+from .kinds import kind_of
 from .scheme import Scheme
 from .tensor import QuantizedTensor, part_problems
 
@@ -209,8 +210,6 @@ def slice_like(tensor: Tensor, like: DTensor) -> DTensor:
 def _put_together(
     local: QuantizedTensor, found: Mapping[str, Tensor], scheme: Scheme, shape: tuple[int, ...]
 ) -> QuantizedTensor:
-    from .kinds import kind_of
-
     kind = kind_of("QuantizedTensor", scheme, shape)
     parts = {name: x.to(local.device) for name, x in found.items()}
     missing = [name for name in local.stored() if name not in parts]

@@ -146,7 +146,7 @@ class PendingLinear(nn.Module):
                 weight = weight.requantize()
             if self._weight_only:
                 weight = weight.weight_only()
-            made = weight.to_module(self._dtype)
+            made: Linear | Embedding = weight.to_module(self._dtype)
         except ValueError as error:
             raise layer.error(self._codec.anchor, str(error)) from error
         if isinstance(made, Embedding):
