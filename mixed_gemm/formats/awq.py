@@ -16,11 +16,13 @@ import torch
 from torch import Tensor
 
 from ..ops.problem import DTYPES
+from ..ops.repack import awq_repack
 from ..weights.exchange import QuantizedWeight
 from .bitfields import unpack_dense
 from .decode import from_codes
 from .layer import Config, LayerInfo, LayerTensors, stored_integers
 from .layer_rules import LayerRules
+from .load import Decoded, Loaded, Wanted, repacked
 
 _NIBBLE_OF_COLUMN = (0, 4, 1, 5, 2, 6, 3, 7)
 
@@ -44,7 +46,7 @@ def four_bits(config: Config, where: Path) -> LayerRules:
     return rules
 
 
-class AwqGemm:
+class AwqGemm(Decoded):
     title = "AWQ gemm"
     anchor = "qweight"
     roles: tuple[str, ...] = ("qweight", "qzeros", "scales", "bias")
@@ -79,3 +81,8 @@ class AwqGemm:
         # Files with zero_point: false may leave qzeros out; the zero is then the middle code.
         zeros = unpack_columns(layer.load("qzeros")) if info.has_zeros else None
         return from_codes(layer, info, codes, layer.load_floats("scales"), zeros)
+
+    def load(self, layer: LayerTensors, info: LayerInfo, wanted: Wanted) -> Loaded:
+        zeros = unpack_columns(layer.load("qzeros")) if info.has_zeros else None
+        found = repacked(layer, info, wanted, lambda: awq_repack(layer.load("qweight")), zeros)
+        return super().load(layer, info, wanted) if found is None else found

@@ -23,6 +23,7 @@ from .bitfields import to_signed, unpack_dense
 from .decode import from_codes
 from .layer import Config, LayerInfo, LayerTensors, stored_integers
 from .layer_rules import LayerRules
+from .load import Decoded
 
 # Elements of K that share a scale in llm-awq files without a configuration. Padding hides how many
 # groups there are.
@@ -51,7 +52,7 @@ def _used(layer: LayerTensors, scales: Tensor, groups: int) -> Tensor:
     return scales[:groups]
 
 
-class AwqGemv:
+class AwqGemv(Decoded):
     title = "AWQ gemv"
     anchor = "qweight"
     roles: tuple[str, ...] = ("qweight", "qzeros", "scales", "bias")
@@ -89,7 +90,7 @@ def unpack_fast(words: Tensor) -> Tensor:
     return x.transpose(2, 3).reshape(4 * rows, k)
 
 
-class AwqGemvFast:
+class AwqGemvFast(Decoded):
     anchor = "qweight"
     notes: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()

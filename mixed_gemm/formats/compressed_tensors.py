@@ -32,11 +32,12 @@ from .ct_config import BITS, WeightRules
 from .ct_encode import OWN_ROLES
 from .decode import from_integers
 from .layer import Config, LayerInfo, LayerTensors
+from .load import Decoded
 
 _INTEGERS = (torch.int8, torch.int32, torch.int64)
 
 
-class CompressedTensors:
+class CompressedTensors(Decoded):
     def __init__(self, config: Config, where: Path, scale: str = "weight_scale") -> None:
         self._rules = WeightRules(config, where)
         self._scale = scale

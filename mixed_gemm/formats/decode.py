@@ -30,11 +30,14 @@ def from_codes(
         g_idx: ``[K]``, the group of every column, or None.
     """
     q = to_signed(codes, info.bits)
-    zeros = None
-    if zero_codes is not None:
-        # Integers up to 256 in magnitude: exact in bfloat16 too.
-        zeros = (zero_codes.to(torch.int16) - (1 << (info.bits - 1))).to(scales.dtype)
+    zeros = None if zero_codes is None else signed_zeros(zero_codes, info.bits, scales.dtype)
     return from_integers(layer, info, q, scales, zeros, g_idx)
+
+
+def signed_zeros(zero_codes: Tensor, bits: int, dtype: torch.dtype) -> Tensor:
+    """Zero points ``[G, N]`` of codes of so many bits, as those of the signed integers: up to 256
+    in magnitude, exact in bfloat16 too."""
+    return (zero_codes.to(torch.int16) - (1 << (bits - 1))).to(dtype)
 
 
 def from_integers(

@@ -20,9 +20,10 @@ from .gguf_blocks import (
 )
 from .gguf_tensors import BLOCKS
 from .layer import Config, LayerInfo, LayerTensors
+from .load import Decoded
 
 
-class Gguf:
+class Gguf(Decoded):
     """The codec; see ``Codec``. Its configuration has "types": layer -> number of its type."""
 
     anchor = BLOCKS

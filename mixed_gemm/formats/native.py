@@ -18,13 +18,14 @@ from ..weights.exchange import QuantizedWeight
 from ..weights.scheme import Scheme
 from ..weights.values import decode_tag, tagged_weight
 from .layer import Config, LayerInfo, LayerTensors
+from .load import Decoded
 
 _NUMBERS = ("layout_version", "in_features", "out_features", "bits", "group_size")
 _FLOATS = ("scales", "zeros", "pre_scale", "bias")
 _LARGEST = 2**31
 
 
-class Native:
+class Native(Decoded):
     title = "mixed_gemm"
     anchor = "b_packed"
     roles: tuple[str, ...] = ("b_packed", "permutation", "_extra_state", *_FLOATS)

@@ -16,13 +16,12 @@ import torch
 from torch import Tensor
 
 from ..ops.problem import ceil_div, round_up
-from ..weights.exchange import QuantizedWeight
-from ..weights.kinds import kind_of, storing
 from ..weights.tensor import QuantizedTensor
 from .bitfields import words_dense
 from .codec import Codec
 from .index import TensorIndex
 from .layer import LayerInfo, LayerTensors
+from .load import Wanted
 
 ROWS, COLUMNS = 0, 1
 _SHAPE = "weight_shape"  # of compressed-tensors: its two values are (N, K)
@@ -148,33 +147,21 @@ def read_share(
     whole = (info.out_features, info.in_features)
     if ratios is None:
         start, stop = 0, whole[span.dim]
-        weight = codec.decode(layer, info)
+        source, described = layer, info
     else:
         unit = math.lcm(*(ratio.elements for _, ratio in ratios.values()))
         start = span.start // unit * unit
         stop = min(round_up(span.stop, unit), whole[span.dim])
         shown: Any = _ShareOfTensors(index, name, ratios, Span(span.dim, start, stop), whole)
-        part = LayerTensors(shown, name, info.group_size if info.group_size > 0 else None)
-        weight = codec.decode(part, codec.describe(part))
+        source = LayerTensors(shown, name, info.group_size if info.group_size > 0 else None)
+        described = codec.describe(source)
     try:
-        made = _stored(weight, dtype, weight_only, float8)
+        loaded = codec.load(source, described, Wanted(dtype, weight_only, float8))
+        made, bias = loaded.weight, loaded.bias
         if (start, stop) != (span.start, span.stop):
             made = made.cut(span.dim, span.start - start, span.stop - start)
     except ValueError as error:
         raise layer.error(codec.anchor, str(error)) from error
-    bias = weight.bias
     if bias is not None and span.dim == ROWS:
         bias = bias[span.start - start : span.stop - start].clone()
-    return made, None if bias is None else bias.to(made.dtype)
-
-
-def _stored(
-    weight: QuantizedWeight, dtype: torch.dtype | None, weight_only: bool, float8: str
-) -> QuantizedTensor:
-    if weight.is_fp8 and float8 == "int8":
-        weight = weight.requantize()
-    if weight_only or storing(weight.scheme, 2) is None:
-        weight = weight.weight_only()
-    dtype = weight.scales.dtype if dtype is None else dtype
-    kind = kind_of(f"mixed_gemm.Linear: {weight.name}", weight.scheme, weight.shape)
-    return kind.store(weight, dtype)
+    return made, bias

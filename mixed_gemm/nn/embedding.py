@@ -132,10 +132,20 @@ class Embedding(QuantizedModule, nn.Embedding):
         Raises:
             ValueError: it is stored otherwise than rows of int8.
         """
-        stored = RowsWeight.store(weight, weight.scales.dtype if dtype is None else dtype)
-        rows, columns = stored.shape
-        module = cls(rows, columns, bits=stored.scheme.bits, device="meta", dtype=stored.dtype)
-        module.set_weight(stored)
+        return cls.of_rows(
+            RowsWeight.store(weight, weight.scales.dtype if dtype is None else dtype)
+        )
+
+    @classmethod
+    def of_rows(cls, weight: QuantizedTensor) -> Embedding:
+        """A module around rows that are quantized already, which are shared.
+
+        Args:
+            weight: ``[V, D]``.
+        """
+        rows, columns = weight.shape
+        module = cls(rows, columns, bits=weight.scheme.bits, device="meta", dtype=weight.dtype)
+        module.set_weight(weight)
         return module
 
     def to_quantized_weight(self, name: str = "") -> QuantizedWeight:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from ...formats.codec import Codec
 from ...formats.errors import CheckpointError, CheckpointWarning
 from ...formats.layer import LayerInfo, LayerTensors
+from ...formats.load import Wanted
 from ...formats.loaded import LoadedTensors
 from ...nn.embedding import Embedding
 from ...nn.linear import Linear
@@ -141,12 +142,8 @@ class PendingLinear(nn.Module):
             )
         info: LayerInfo = self._codec.describe(layer)
         try:
-            weight = self._codec.decode(layer, info)
-            if weight.is_fp8 and self._float8 == "int8":
-                weight = weight.requantize()
-            if self._weight_only:
-                weight = weight.weight_only()
-            made: Linear | Embedding = weight.to_module(self._dtype)
+            wanted = Wanted(self._dtype, self._weight_only, self._float8)
+            made = self._codec.load(layer, info, wanted).to_module()
         except ValueError as error:
             raise layer.error(self._codec.anchor, str(error)) from error
         if isinstance(made, Embedding):
