@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
+from ..weights import shards
 from ..weights.scheme import Scheme
 from ..weights.tensor import PART_NAMES, QuantizedTensor
 from ..weights.values import encode_tag, refuse_bad_permutation, refuse_non_finite, tag_problem
@@ -143,12 +144,7 @@ class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
         if weight is None and spread is None:
             return
         del destination[f"{prefix}weight"]
-        if weight is not None:
-            stored = weight.stored()
-        else:
-            from ..weights.sharded import state_of
-
-            stored = state_of(spread, self.scheme)
+        stored = shards.state_of(spread, self.scheme) if weight is None else weight.stored()
         for name, tensor in stored.items():
             destination[prefix + name] = tensor if keep_vars else tensor.detach()
 
@@ -207,13 +203,11 @@ class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
         error_msgs: list[str],
     ) -> dict[str, Any]:
         """Copy this rank's share of the parts; what is left of the state_dict."""
-        from ..weights.sharded import fill
-
         names = list(spread._local_tensor.stored())
         mine = {x: state_dict[prefix + x] for x in names if prefix + x in state_dict}
         tag = state_dict.get(f"{prefix}_extra_state")
         problem = "" if tag is None else tag_problem(self._tag(), tag, self.title)
-        problems = [problem] if problem else fill(spread, self.scheme, mine) if mine else []
+        problems = [problem] if problem else shards.fill(spread, self.scheme, mine) if mine else []
         error_msgs.extend(prefix + x for x in problems)
         if strict:
             missing_keys.extend(prefix + x for x in names if x not in mine)
@@ -221,9 +215,7 @@ class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
         rest = {k: v for k, v in state_dict.items() if k not in taken}
         bias, key = self._parameters.get("bias"), f"{prefix}bias"
         if hasattr(bias, "placements") and key in rest and not hasattr(rest[key], "placements"):
-            from ..weights.sharded import slice_like
-
-            rest[key] = slice_like(rest[key], bias)  # type: ignore[arg-type]
+            rest[key] = shards.slice_like(rest[key], bias)
         return rest
 
     def _take_parts(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..ops.errors import ArgumentValueError
+from ..weights import shards
 from ..weights.integer import IntegerWeight
 from ..weights.kinds import kind_of, storing
 from ..weights.modules import holds
@@ -112,17 +113,13 @@ class Linear(QuantizedModule, nn.Linear):
         if plain is not None:
             return plain.product(input, self.plain_bias)  # type: ignore[no-any-return]
         if self._spread() is not None:
-            from ..weights.sharded import linear
-
-            return linear(input, self.weight, self.bias)  # type: ignore[arg-type]
+            return shards.linear(input, self.weight, self.bias)
         return nn.functional.linear(input, self.weight, self.bias)  # dense again
 
     def _plain_of(self, weight: Any) -> Any:
         """Also the plain parts of this rank's share, where the weight is spread."""
         if isinstance(getattr(weight, "_local_tensor", None), QuantizedTensor):
-            from ..weights.plain_share import plain_share
-
-            return plain_share(weight)
+            return shards.plain_shard(weight)
         return super()._plain_of(weight)
 
     def activated(self, input: Tensor, activation: str) -> Tensor:
@@ -322,9 +319,7 @@ class Linear(QuantizedModule, nn.Linear):
         spread = self._spread()
         if spread is None:
             return self.weight, bias
-        from ..weights.sharded import whole
-
-        return whole(spread, self.scheme), bias
+        return shards.whole(spread, self.scheme), bias
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
         """The dense ``[N, K]`` weight in ``dtype`` (of the weight when None), such that the module

@@ -68,7 +68,7 @@ class QuantizeWeight(ConversionOps):
         Args:
             weight: dense, that share; or all of the weight, where scales are of all of it.
         """
-        from ...parallel.shares import linear_of, span_of
+        from ...distributed.layers import linear_of, span_of
         from .spreading import dim_of, install
 
         shape, dim = (module.out_features, module.in_features), dim_of(style)

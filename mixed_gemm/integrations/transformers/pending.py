@@ -154,7 +154,7 @@ class PendingLinear(nn.Module):
         return made.eval()
 
     def _finish_share(self, style: Any, mesh: Any) -> Linear:
-        from ...parallel.shares import read_linear
+        from ...distributed.layers import read_linear
         from .spreading import dim_of, install
 
         made = read_linear(

@@ -19,7 +19,7 @@ from transformers.distributed.tensor_parallel import (
     TensorParallelLayer,
 )
 
-from ...formats.share import COLUMNS, ROWS
+from ...distributed.read import COLUMNS, ROWS
 from ...nn.linear import Linear
 from ...weights.act_order import ActOrderColumns
 from ...weights.scheme import Scheme

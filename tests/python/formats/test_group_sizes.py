@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from support import packed
 
 import mixed_gemm
+from mixed_gemm.distributed.read import COLUMNS, Span, read_share
 from mixed_gemm.formats import CheckpointError, layer_rules, open_checkpoint
 from mixed_gemm.formats.layer_rules import LayerRules
-from mixed_gemm.formats.share import COLUMNS, Span, read_share
 
 GPTQ = {"quant_method": "gptq", "sym": False, "desc_act": False, "checkpoint_format": "gptq"}
 AUTO_ROUND = {"quant_method": "auto-round", "sym": False, "packing_format": "auto_round:auto_gptq"}

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import mixed_gemm
-from mixed_gemm.formats.share import COLUMNS, ROWS, Span, read_share
+from mixed_gemm.distributed.read import COLUMNS, ROWS, Span, read_share
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 FOLDERS = sorted(x.name for x in DATA.iterdir() if (x / "config.json").exists())

@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
 
 import write_parallel
 
-from mixed_gemm.parallel.methods import GROUP_BYTES, PEER_BYTES, PUSH_BYTES, Bounds
-from mixed_gemm.parallel.rowwise import ROWS_OF_A_PART
+from mixed_gemm.distributed.methods import GROUP_BYTES, PEER_BYTES, PUSH_BYTES, Bounds
+from mixed_gemm.distributed.rowwise import ROWS_OF_A_PART
 
 MIB = 2**20
 AUTO = Bounds(push=PUSH_BYTES, peer=PEER_BYTES, group=GROUP_BYTES)

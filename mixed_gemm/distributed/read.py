@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..formats.bitfields import words_dense
+from ..formats.codec import Codec
+from ..formats.index import TensorIndex
+from ..formats.layer import LayerInfo, LayerTensors
+from ..formats.load import Wanted
 from ..ops.problem import ceil_div, round_up
 from ..weights.tensor import QuantizedTensor
-from .bitfields import words_dense
-from .codec import Codec
-from .index import TensorIndex
-from .layer import LayerInfo, LayerTensors
-from .load import Wanted
 
 ROWS, COLUMNS = 0, 1
 _SHAPE = "weight_shape"  # of compressed-tensors: its two values are (N, K)

@@ -17,14 +17,16 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Partial, Shard
 from torch.distributed.tensor.placement_types import Placement
 
-from .act_order import ActOrderColumns
-from .sharded import linear
-from .tensor import QuantizedTensor
+from ..weights.act_order import ActOrderColumns
+from ..weights.shards import answers
+from ..weights.tensor import QuantizedTensor
+from .weight import linear
 
 _ROWS, _COLUMNS = 0, 1  # dimensions of a weight [N, K]
 
 
-def plain_share(weight: Any) -> PlainShare | None:
+@answers
+def plain_shard(weight: Any) -> PlainShard | None:
     """What a linear layer multiplies by in place of ``weight``.
 
     Args:
@@ -39,10 +41,10 @@ def plain_share(weight: Any) -> PlainShare | None:
         return None
     dim = weight.placements[0].dim % 2
     even = weight.shape[dim] == share.shape[dim] * mesh.size()
-    return PlainShare(weight, dim) if even else None
+    return PlainShard(weight, dim) if even else None
 
 
-class PlainShare:
+class PlainShard:
     """A share of the rows or of the columns of a weight ``[N, K]``, as plain tensors.
 
     It holds a weak reference to the DTensor, so that ``torch.utils.swap_tensors`` refuses to

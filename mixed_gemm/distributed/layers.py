@@ -13,12 +13,12 @@ from torch.distributed.tensor.placement_types import Placement
 from ..formats.codec import Codec
 from ..formats.index import TensorIndex
 from ..formats.layer import LayerTensors
-from ..formats.share import ROWS, Span, read_share
 from ..nn.linear import Linear
 from ..weights.columns import with_zeros
 from ..weights.scheme import Scheme
-from ..weights.sharded import spread
 from ..weights.tensor import QuantizedTensor
+from .read import ROWS, Span, read_share
+from .weight import spread
 
 
 def span_of(mesh: Any, dim: int, extent: int) -> Span:

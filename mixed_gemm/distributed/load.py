@@ -21,9 +21,9 @@ from torch.distributed.tensor.placement_types import Placement
 from ..formats.checkpoint import Checkpoint, open_checkpoint
 from ..formats.errors import CheckpointError
 from ..formats.experts import is_expert, refusal
-from ..formats.share import COLUMNS, ROWS
 from ..ops.errors import ArgumentValueError
-from .shares import read_linear, span_of
+from .layers import read_linear, span_of
+from .read import COLUMNS, ROWS
 
 Model = TypeVar("Model", bound=nn.Module)
 

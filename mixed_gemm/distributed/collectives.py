@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from ..ops.errors import ArgumentValueError
-from .dense import on_dense
-from .dependents import has_views, tell_views
-from .rules import rule
-from .tensor import QuantizedTensor
+from ..weights.dense import on_dense
+from ..weights.dependents import has_views, tell_views
+from ..weights.rules import rule
+from ..weights.tensor import QuantizedTensor
 
 _c10d = torch.ops.c10d
 _aten = torch.ops.aten

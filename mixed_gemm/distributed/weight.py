@@ -17,11 +17,12 @@ from torch.distributed.tensor.placement_types import Placement
 
 from ..ops.errors import ArgumentValueError
 from ..ops.problem import PAD_N
-from .act_order import ActOrderColumns
-from .fp8 import Fp8Weight
-from .kinds import kind_of
-from .scheme import Scheme
-from .tensor import QuantizedTensor, part_problems
+from ..weights.act_order import ActOrderColumns
+from ..weights.fp8 import Fp8Weight
+from ..weights.kinds import kind_of
+from ..weights.scheme import Scheme
+from ..weights.shards import answers
+from ..weights.tensor import QuantizedTensor, part_problems
 
 
 def _local(weight: DTensor) -> QuantizedTensor:
@@ -66,6 +67,7 @@ def _gathered(piece: QuantizedTensor, group: Any) -> list[QuantizedTensor]:
     return [type(piece)(found, piece.scheme, mine, piece.dtype) for found in parts]
 
 
+@answers
 def whole(weight: DTensor, scheme: Scheme | None = None) -> QuantizedTensor:
     """The weight of all ranks together, still quantized. Every rank has to call it.
 
@@ -100,6 +102,7 @@ def _columns_of_group(scheme: Scheme) -> int | None:
     return scheme.group_size if side.strategy in ("group", "channel") else None
 
 
+@answers
 def state_of(weight: DTensor, scheme: Scheme) -> dict[str, Tensor]:
     """Part -> tensor, of the shapes that the whole weight has in a state_dict, so that any number
     of ranks can load it: DTensors of the shares where those are slices of it. Where they are not
@@ -156,6 +159,7 @@ def _slices(weight: DTensor, scheme: Scheme) -> bool:
     return True
 
 
+@answers
 def fill(weight: DTensor, scheme: Scheme, given: Mapping[str, Tensor]) -> list[str]:
     """Copy the parts of a state_dict into this rank's share.
 
@@ -194,6 +198,7 @@ def fill(weight: DTensor, scheme: Scheme, given: Mapping[str, Tensor]) -> list[s
     return []
 
 
+@answers
 def slice_like(tensor: Tensor, like: DTensor) -> DTensor:
     """A tensor that every rank has whole, spread as another one.
 
@@ -250,6 +255,7 @@ def spread(
     )
 
 
+@answers
 def linear(x: Tensor, weight: DTensor, bias: Tensor | None) -> Tensor:
     """``torch.nn.functional.linear``, also where columns of a weight in act-order are spread over
     ranks: activations of the whole width are brought in its order then.

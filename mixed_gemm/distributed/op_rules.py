@@ -6,7 +6,7 @@ integer arguments alone, so that a convolution with another stride gets the shap
 cannot change an argument that counts rows; and a matrix that it gathers is row-major.
 
 Importing this imports torch.distributed.tensor, which takes longer than all of ``mixed_gemm``: so
-``registry`` does it once somebody else has.
+``__init__`` does it once somebody else has.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
 from torch.utils._pytree import tree_map_only
 
-from .errors import ArgumentTypeError, ArgumentValueError
-from .sharding import Cut, Sharding
+from ..ops.errors import ArgumentTypeError, ArgumentValueError
+from ..ops.sharding import Cut, Sharding
 
 _Tensors = dict[str, DTensor]
 
