@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -109,7 +110,7 @@ def command(
         found["checked"] = True
     if json:
         if layers:
-            found["layers"] = [x.as_dict() for x in checkpoint.layers.values()]
+            found["layers"] = [asdict(x) for x in checkpoint.layers.values()]
         print_json(found)
         return
     print_summary(found)

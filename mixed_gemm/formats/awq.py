@@ -74,7 +74,7 @@ class AwqGemm(Decoded):
         size = layer.group_size("scales", k, groups, stated, derive=self._rules.has_rules)
         nbytes = layer.nbytes(self.roles)
         scheme = stored_integers(4, size, "sub" if layer.has("qzeros") else "none")
-        return LayerInfo(layer.name, (n, k), scheme, nbytes, stored_bits=4)
+        return LayerInfo.stored_as(scheme, layer.name, (n, k), nbytes, stored_bits=4)
 
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
         codes = unpack_columns(layer.load("qweight")).t()

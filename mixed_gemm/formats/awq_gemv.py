@@ -70,7 +70,7 @@ class AwqGemv(Decoded):
         size, _ = _groups(layer, words * 8, self._rules, 8 * width)
         nbytes = layer.nbytes(self.roles)
         scheme = stored_integers(4, size, "sub")
-        return LayerInfo(layer.name, (n, words * 8), scheme, nbytes, stored_bits=4)
+        return LayerInfo.stored_as(scheme, layer.name, (n, words * 8), nbytes, stored_bits=4)
 
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
         groups = ceil_div(info.in_features, info.group_size) if info.group_size != -1 else 1
@@ -111,7 +111,7 @@ class AwqGemvFast(Decoded):
         size, _ = _groups(layer, k, self._rules, padded)
         nbytes = layer.nbytes(self.roles)
         scheme = stored_integers(4, size, "sub")
-        return LayerInfo(layer.name, (4 * rows, k), scheme, nbytes, stored_bits=4)
+        return LayerInfo.stored_as(scheme, layer.name, (4 * rows, k), nbytes, stored_bits=4)
 
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
         groups = ceil_div(info.in_features, info.group_size) if info.group_size != -1 else 1

@@ -108,7 +108,7 @@ class CompressedTensors(Decoded):
             block=block,
             input_activations=activations,
         )
-        return LayerInfo(layer.name, (n, k), scheme, layer.nbytes(self.roles), bits)
+        return LayerInfo.stored_as(scheme, layer.name, (n, k), layer.nbytes(self.roles), bits)
 
     def _zero_mode(self, layer: LayerTensors) -> str:
         if not (layer.has("weight_zero_point") or layer.has("mixed_gemm_zeros")):
@@ -218,7 +218,7 @@ class CompressedTensors(Decoded):
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
         scales = self._scales(layer, info)
         if info.kind == "fp8":
-            return QuantizedWeight(
+            return QuantizedWeight.stored_as(
                 layer.name,
                 _float8(layer),
                 scales,

@@ -55,7 +55,7 @@ class Gguf(Decoded):
         n, nbytes = layer.matrix(BLOCKS, torch.uint8)
         if nbytes % kind.nbytes:
             raise layer.error(BLOCKS, f"has rows of {nbytes} bytes, no multiple of {kind.nbytes}")
-        return LayerInfo(
+        return LayerInfo.stored_as(
             name=layer.name,
             shape=(n, nbytes // kind.nbytes * kind.elements),
             scheme=kind.scheme,

@@ -75,7 +75,7 @@ class Gptq(Decoded):
         size = self._group_size(layer, k, groups)
         nbytes = layer.nbytes(self.roles)
         scheme = stored_integers(bits, size, "sub")
-        return LayerInfo(layer.name, (n, k), scheme, nbytes, stored_bits=bits)
+        return LayerInfo.stored_as(scheme, layer.name, (n, k), nbytes, stored_bits=bits)
 
     def _group_size(self, layer: LayerTensors, k: int, groups: int) -> int:
         """As stated, where that gives as many groups; else as g_idx counts them; else as the shapes

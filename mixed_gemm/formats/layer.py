@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from ..ops.problem import DTYPES, ceil_div, integer_weight
-from ..weights.exchange_rules import group_columns
+from ..weights.exchange_rules import group_columns, whole_strategy
+from ..weights.read_off import read_off
 from ..weights.scheme import FLOAT8, Scheme, Side
 from .errors import CheckpointError
 from .experts import is_expert, refusal
@@ -21,87 +22,98 @@ from .index import TensorIndex, Tensors
 _USUAL_GROUPS = (16, 32, 64, 128, 256, 512, 1024)
 
 
-@dataclass(frozen=True)
+@read_off(
+    in_features=lambda info: info.shape[1],
+    out_features=lambda info: info.shape[0],
+    bits=lambda info: info.stored_bits,
+    group_size=lambda info: group_columns(info.scheme, info.shape[1]),
+    kind=lambda info: "fp8" if info.scheme.weight_type == FLOAT8 else "int",
+    has_zeros=lambda info: info.scheme.has_zeros,
+    strategy=lambda info: whole_strategy(info.scheme),
+    input_activations=lambda info: info.scheme.input_activations,
+    block=lambda info: info.scheme.weights.block,
+)
+@dataclass(frozen=True, init=False)
 class LayerInfo:
-    """One quantized layer, from shapes and dtypes alone.
+    """One quantized layer, from shapes and dtypes alone. What is held is ``name``, ``shape``,
+    ``scheme``, ``nbytes`` and ``stored_bits``; the rest is read off these.
 
     Attributes:
         name: of the module.
-        shape: (N, K).
-        scheme: how the weight is stored once it is read; zero points that the file holds may all
-            turn out to be the neutral one, and are none then.
+        in_features: K.
+        out_features: N.
+        bits: of the values in the file: 2, 3, 4 or 8.
+        group_size: elements of K that share a scale, -1 is all of them.
+        kind: "int" or "fp8".
+        has_zeros: the file holds zero points (they may all turn out to be the neutral one).
         nbytes: of its tensors in the file.
-        stored_bits: of the values in the file: 2, 3, 4 or 8.
+        strategy: "tensor" where one scale serves the whole weight; else empty.
+        input_activations: how the file wants activations rounded; None leaves them as they are.
+        block: (rows, columns) of float8 weights that share a scale; None where they share none.
+        shape: (N, K).
+        scheme: how the weight is stored once it is read, with the zero points of the file.
+        stored_bits: the same as ``bits``; the scheme has at least 4.
     """
 
     name: str
-    shape: tuple[int, int]
-    scheme: Scheme
+    in_features: int
+    out_features: int
+    bits: int
+    group_size: int
+    kind: str
+    has_zeros: bool
     nbytes: int
-    stored_bits: int
+    strategy: str
+    input_activations: Side | None
+    block: tuple[int, int] | None
+    # Not among the fields, which ``dataclasses.replace`` gives to the constructor.
+    shape: ClassVar[tuple[int, int]]
+    scheme: ClassVar[Scheme]
+    stored_bits: ClassVar[int]
 
-    @property
-    def in_features(self) -> int:
-        """K."""
-        return self.shape[1]
+    def __init__(
+        self,
+        name: str,
+        in_features: int,
+        out_features: int,
+        bits: int,
+        group_size: int,
+        kind: str,
+        has_zeros: bool,
+        nbytes: int,
+        strategy: str = "",
+        input_activations: Side | None = None,
+        block: tuple[int, int] | None = None,
+    ) -> None:
+        scheme = Scheme.of_file(
+            FLOAT8 if kind == "fp8" else integer_weight(max(bits, 4)),
+            group_size,
+            "sub" if has_zeros else "none",
+            strategy=strategy,
+            block=block,
+            input_activations=input_activations,
+        )
+        self._hold(name, (out_features, in_features), scheme, nbytes, bits)
 
-    @property
-    def out_features(self) -> int:
-        """N."""
-        return self.shape[0]
+    @classmethod
+    def stored_as(
+        cls, scheme: Scheme, name: str, shape: tuple[int, int], nbytes: int, stored_bits: int
+    ) -> LayerInfo:
+        """A layer by its scheme; arguments as of the class.
 
-    @property
-    def bits(self) -> int:
-        """Of the values in the file: 2, 3, 4 or 8."""
-        return self.stored_bits
+        Args:
+            scheme, name, shape, nbytes, stored_bits: see there.
+        """
+        made = object.__new__(cls)
+        made._hold(name, shape, scheme, nbytes, stored_bits)
+        return made
 
-    @property
-    def group_size(self) -> int:
-        """Elements of K that share a scale, -1 is all of them."""
-        return group_columns(self.scheme, self.in_features)
-
-    @property
-    def kind(self) -> str:
-        """ "int" or "fp8"."""
-        return "fp8" if self.scheme.weight_type == FLOAT8 else "int"
-
-    @property
-    def has_zeros(self) -> bool:
-        """Whether the file holds zero points (they may all turn out to be the neutral one)."""
-        return self.scheme.has_zeros
-
-    @property
-    def strategy(self) -> str:
-        """ "tensor" where one scale serves the whole weight; else empty."""
-        strategy = self.scheme.weights.strategy
-        return strategy if strategy == "tensor" else ""
-
-    @property
-    def input_activations(self) -> Side | None:
-        """How the file wants activations rounded; None leaves them as they are."""
-        return self.scheme.input_activations
-
-    @property
-    def block(self) -> tuple[int, int] | None:
-        """(rows, columns) of float8 weights that share a scale; None where they share none."""
-        return self.scheme.weights.block
-
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON has it, in the words of the properties."""
-        side = self.input_activations
-        return {
-            "name": self.name,
-            "in_features": self.in_features,
-            "out_features": self.out_features,
-            "bits": self.bits,
-            "group_size": self.group_size,
-            "kind": self.kind,
-            "has_zeros": self.has_zeros,
-            "nbytes": self.nbytes,
-            "strategy": self.strategy,
-            "input_activations": None if side is None else asdict(side),
-            "block": self.block,
-        }
+    def _hold(
+        self, name: str, shape: tuple[int, int], scheme: Scheme, nbytes: int, stored_bits: int
+    ) -> None:
+        self.__dict__.update(
+            name=name, shape=shape, scheme=scheme, nbytes=nbytes, stored_bits=stored_bits
+        )
 
 
 def stored_integers(bits: int, group_size: int, zero_mode: str, **words: Any) -> Scheme:

@@ -75,7 +75,7 @@ class Native(Decoded):
         size = -1 if groups == 1 else scheme.group_size
         nbytes = layer.nbytes(self.roles)
         stored = Scheme.of_file(scheme.weight_type, size, scheme.zero_mode)
-        return LayerInfo(layer.name, (n, k), stored, nbytes, scheme.bits)
+        return LayerInfo.stored_as(stored, layer.name, (n, k), nbytes, scheme.bits)
 
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
         _, _, scheme, permuted = self._tag(layer)

@@ -3,33 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from ..ops.errors import ArgumentValueError
 from ..ops.problem import integer_weight
-from .exchange_rules import UNSAID, Words, group_columns, problems_of
+from .exchange_rules import Words, group_columns, problems_of, whole_strategy
 from .modules import MODULES
+from .read_off import read_off
 from .rounding import nonzero_scale, quantize_weight, too_small
 from .rounding_fp8 import FP8
-from .scheme import Scheme, Side
+from .scheme import FLOAT8, Scheme, Side
 from .values import refuse_bad_permutation, refuse_non_finite, refuse_out_of_range
 
 _OPTIONAL = ("bias", "pre_scale", "permutation", "input_scale", "input_azp")
-MODULES_OF_WEIGHTS = ("linear", "conv1d", "embedding")
+# What an instance holds besides its scheme.
+_STORED = ("name", "q", "scales", "zeros", *_OPTIONAL, "module")
 
 
+@read_off(
+    group_size=lambda weight: group_columns(weight.scheme, weight.shape[1]),
+    zero_mode=lambda weight: weight.scheme.zero_mode,
+    strategy=lambda weight: whole_strategy(weight.scheme),
+    input_activations=lambda weight: weight.scheme.input_activations,
+    is_conv1d=lambda weight: weight.module == "conv1d",
+    is_embedding=lambda weight: weight.module == "embedding",
+    block=lambda weight: weight.scheme.weights.block,
+    weight=lambda weight: weight.scheme.weight_type,
+)
 @dataclass(frozen=True, eq=False, init=False)
 class QuantizedWeight:
     """One quantized linear layer: y = (x[..., permutation] * pre_scale) @ w.T + bias; or the rows
     of an embedding.
 
-    How it is stored is said by ``scheme``, or by the words ``weight``, ``group_size``,
-    ``zero_mode``, ``strategy``, ``block`` and ``input_activations``; where both are given, the
-    words change the scheme. They are attributes too, read off the scheme.
+    How it is stored is one ``scheme``, which the words ``weight``, ``group_size``, ``zero_mode``,
+    ``strategy``, ``block`` and ``input_activations`` say here, and are read off again. Who has the
+    scheme calls :meth:`stored_as` or :meth:`of_codes`.
 
     Args:
         name: of the module in the checkpoint, "model.layers.0.mlp.up_proj".
@@ -56,12 +68,12 @@ class QuantizedWeight:
         input_scale: float ``[]`` where activations are static, else None. input_azp: its zero
             point, int32 ``[]``, or None.
         is_conv1d: of a ``Conv1D`` of transformers, whose dense weight is ``[K, N]``; q is not.
-            Another way to say that ``module`` is "conv1d".
-        is_embedding: of an ``nn.Embedding`` of N rows. Another way to say that ``module`` is
-            "embedding".
+        is_embedding: of an ``nn.Embedding`` of N rows.
         weight: what a code is: "int4", the default, "int8"; "e4m3" where ``q`` is float8.
-        scheme: how it is stored, in place of the words.
-        module: what the weight is of: "linear", the default, "conv1d" or "embedding".
+
+    Attributes:
+        scheme: how it is stored, and how its activations are rounded.
+        module: what it is of: "linear", "conv1d" or "embedding".
 
     Raises:
         ValueError: a shape, dtype or value does not fit the rest, or a float is NaN or Inf.
@@ -71,13 +83,22 @@ class QuantizedWeight:
     q: Tensor
     scales: Tensor
     zeros: Tensor | None
-    scheme: Scheme
+    group_size: int
+    zero_mode: str
     bias: Tensor | None
     pre_scale: Tensor | None
     permutation: Tensor | None
+    strategy: str
+    input_activations: Side | None
     input_scale: Tensor | None
     input_azp: Tensor | None
-    module: str
+    is_conv1d: bool
+    is_embedding: bool
+    block: tuple[int, int] | None
+    weight: str
+    # Not among the fields, which ``dataclasses.replace`` gives to the constructor.
+    _scheme: ClassVar[Scheme]
+    module: ClassVar[str]
 
     def __init__(
         self,
@@ -86,36 +107,53 @@ class QuantizedWeight:
         scales: Tensor,
         zeros: Tensor | None = None,
         bits: int | None = None,
-        group_size: int = UNSAID,
-        zero_mode: str = UNSAID,
+        group_size: int = -1,
+        zero_mode: str = "none",
         bias: Tensor | None = None,
         pre_scale: Tensor | None = None,
         permutation: Tensor | None = None,
-        strategy: str = UNSAID,
-        input_activations: Side | None = UNSAID,
+        strategy: str = "",
+        input_activations: Side | None = None,
         input_scale: Tensor | None = None,
         input_azp: Tensor | None = None,
-        is_conv1d: bool = UNSAID,
-        is_embedding: bool = UNSAID,
-        block: tuple[int, int] | None = UNSAID,
-        weight: str = UNSAID,
-        *,
-        scheme: Scheme | None = None,
-        module: str = "linear",
+        is_conv1d: bool = False,
+        is_embedding: bool = False,
+        block: tuple[int, int] | None = None,
+        weight: str = "int4",
     ) -> None:
         given = dict(locals())
-        for said, kind in ((is_conv1d, "conv1d"), (is_embedding, "embedding")):
-            if said is not UNSAID:
-                module = kind if said else "linear" if module == kind else module
-        if module not in MODULES_OF_WEIGHTS:
-            raise ValueError(
-                f"QuantizedWeight {name!r}: module must be one of {MODULES_OF_WEIGHTS}, got "
-                f"{module!r}"
-            )
-        words = Words() if scheme is None else Words.of(scheme, q.shape[-1] if q.dim() else 0)
-        changed = words.changed(q, bits, {x.name: given[x.name] for x in fields(Words)})
-        self._fill({**given, "module": module}, changed, scheme if changed is words else None)
+        if bits is not None:
+            weight = FLOAT8 if bits == 8 and q.dtype == FP8 else integer_weight(bits)
+        words = Words(weight, group_size, zero_mode, strategy, block, input_activations)
+        module = "embedding" if is_embedding else "conv1d" if is_conv1d else "linear"
+        self._fill({**given, "module": module}, words, None)
         self.check()
+
+    @classmethod
+    def stored_as(
+        cls,
+        name: str,
+        q: Tensor,
+        scales: Tensor,
+        zeros: Tensor | None = None,
+        *,
+        scheme: Scheme,
+        module: str = "linear",
+        **tensors: Tensor | None,
+    ) -> QuantizedWeight:
+        """A weight by its scheme.
+
+        Args:
+            name, q, scales, zeros: as of the class. scheme, module: see there.
+            tensors: "bias", "pre_scale", "permutation", "input_scale" and "input_azp", as of the
+                class.
+
+        Raises:
+            ValueError: as of the class.
+        """
+        made = cls.of_codes(name, q, scales, zeros, scheme=scheme, module=module, **tensors)
+        made.check()
+        return made
 
     @classmethod
     def of_codes(
@@ -133,9 +171,7 @@ class QuantizedWeight:
         out of range and nobody has to look.
 
         Args:
-            name, q, scales, zeros, scheme, module: as of the class.
-            tensors: "bias", "pre_scale", "permutation", "input_scale" and "input_azp", as of the
-                class.
+            name, q, scales, zeros, scheme, module, tensors: as of :meth:`stored_as`.
 
         Raises:
             ValueError: as of the class, but for codes out of range.
@@ -153,12 +189,11 @@ class QuantizedWeight:
 
     def _fill(self, given: Mapping[str, Any], words: Words, scheme: Scheme | None) -> None:
         """Take the tensors of ``given``, once they fit ``words``, which ``scheme`` says too."""
-        for field in fields(self):
-            if field.name != "scheme":
-                object.__setattr__(self, field.name, given[field.name])
+        for name in _STORED:
+            object.__setattr__(self, name, given[name])
         if problems := problems_of(self, words):
             raise ValueError(f"QuantizedWeight {self.name!r}: " + "; ".join(problems))
-        object.__setattr__(self, "scheme", words.scheme() if scheme is None else scheme)
+        object.__setattr__(self, "_scheme", words.scheme() if scheme is None else scheme)
 
     def check(self) -> None:
         """Look at all values.
@@ -183,20 +218,25 @@ class QuantizedWeight:
         at the codes again, which were checked or made in range.
 
         Args:
-            changes: field -> value.
+            changes: name of a tensor, "name", "scheme" or "module" -> value.
 
         Raises:
             ValueError: as of the class, but for codes out of range.
         """
-        given = {field.name: getattr(self, field.name) for field in fields(self)} | changes
-        return self._made(given, given.pop("scheme"))
+        given = {name: getattr(self, name) for name in _STORED} | changes
+        return self._made(given, given.get("scheme", self.scheme))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Also what versions pickled that had the words of the scheme as attributes."""
-        if "scheme" in state:
+        if "_scheme" in state:
             self.__dict__.update(state)
         else:
             self.__init__(**state)  # type: ignore[misc]
+
+    @property
+    def scheme(self) -> Scheme:
+        """How it is stored, and how its activations are rounded."""
+        return self._scheme
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -209,50 +249,9 @@ class QuantizedWeight:
         return self.q.dtype == FP8
 
     @property
-    def weight(self) -> str:
-        """What a code is: "int4", "int8" or "e4m3"."""
-        return self.scheme.weight_type
-
-    @property
     def bits(self) -> int:
         """Of a code."""
         return self.scheme.bits
-
-    @property
-    def group_size(self) -> int:
-        """Elements of K that share a scale; -1 is all of them."""
-        return group_columns(self.scheme, self.shape[1])
-
-    @property
-    def zero_mode(self) -> str:
-        """ "none", "sub" or "add"."""
-        return self.scheme.zero_mode
-
-    @property
-    def strategy(self) -> str:
-        """ "tensor" where one scale serves the whole weight; else empty."""
-        strategy = self.scheme.weights.strategy
-        return strategy if strategy == "tensor" else ""
-
-    @property
-    def block(self) -> tuple[int, int] | None:
-        """(rows, columns) of float8 weights that share a scale; None where they share none."""
-        return self.scheme.weights.block
-
-    @property
-    def input_activations(self) -> Side | None:
-        """How activations are rounded; None leaves them in their dtype."""
-        return self.scheme.input_activations
-
-    @property
-    def is_conv1d(self) -> bool:
-        """Whether the weight is of a ``Conv1D`` of transformers."""
-        return self.module == "conv1d"
-
-    @property
-    def is_embedding(self) -> bool:
-        """Whether the weight is of an ``nn.Embedding``."""
-        return self.module == "embedding"
 
     def to(self, dtype: torch.dtype) -> QuantizedWeight:
         """The same with scales, zeros, bias and pre_scale in ``dtype``. q is shared, unless a scale

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ..ops.problem import DTYPES, WEIGHTS, ZERO_MODES, ceil_div, integer_weight
+from ..ops.problem import DTYPES, WEIGHTS, ZERO_MODES, ceil_div
 from .rounding_fp8 import FP8
 from .scheme import FLOAT8, Scheme, Side
 
 if TYPE_CHECKING:
     from .exchange import QuantizedWeight
-
-# A keyword that was not given: what the scheme says, or the default, holds.
-UNSAID: Any = ...
 
 
 @dataclass(frozen=True)
@@ -35,23 +31,14 @@ class Words:
     @classmethod
     def of(cls, scheme: Scheme, k: int) -> Words:
         """The words for a weight with ``k`` columns that is stored by ``scheme``."""
-        side = scheme.weights
         return cls(
             scheme.weight_type,
             group_columns(scheme, k),
             scheme.zero_mode,
-            side.strategy if side.strategy == "tensor" else "",
-            side.block,
+            whole_strategy(scheme),
+            scheme.weights.block,
             scheme.input_activations,
         )
-
-    def changed(self, q: Tensor, bits: int | None, given: Mapping[str, Any]) -> Words:
-        """These words with those that were given. ``bits`` is another way to say ``weight``, of
-        which it holds where both are given."""
-        said = {name: value for name, value in given.items() if value is not UNSAID}
-        if bits is not None:
-            said["weight"] = FLOAT8 if bits == 8 and q.dtype == FP8 else integer_weight(bits)
-        return replace(self, **said) if said else self
 
     def scheme(self) -> Scheme:
         """The scheme that these words say."""
@@ -71,6 +58,12 @@ def group_columns(scheme: Scheme, k: int) -> int:
         return scheme.group_size
     columns = scheme.weights.block[1]
     return -1 if columns >= k else columns
+
+
+def whole_strategy(scheme: Scheme) -> str:
+    """ "tensor" where one scale serves the whole weight; else empty."""
+    strategy = scheme.weights.strategy
+    return strategy if strategy == "tensor" else ""
 
 
 def problems_of(weight: QuantizedWeight, words: Words) -> list[str]:

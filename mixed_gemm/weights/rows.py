@@ -179,7 +179,7 @@ class RowsWeight(QuantizedTensor):
 
     def unpacked(self, name: str = "") -> QuantizedWeight:
         scales = self.weight_scale[None]
-        return QuantizedWeight(
+        return QuantizedWeight.stored_as(
             name, self.weight_int8, scales, scheme=self.scheme, module="embedding"
         )
 

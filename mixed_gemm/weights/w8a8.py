@@ -375,7 +375,7 @@ class W8A8Weight(QuantizedTensor):
         return first._like(q, torch.cat([w.weight_scale for w in weights]), first.pre_scale)
 
     def unpacked(self, name: str = "") -> QuantizedWeight:
-        return QuantizedWeight(
+        return QuantizedWeight.stored_as(
             name,
             self.weight_int8,
             self.weight_scale[None],

@@ -326,7 +326,7 @@ class W8A8BlockWeight(QuantizedTensor):
         )
 
     def unpacked(self, name: str = "") -> QuantizedWeight:
-        return QuantizedWeight(
+        return QuantizedWeight.stored_as(
             name, self.weight_int8, self.scales, self.offsets, scheme=self.scheme,
             pre_scale=self.pre_scale,
         )  # fmt: skip

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
 
+from mixed_gemm.formats import LayerInfo
 from mixed_gemm.weights import SCHEMES, QuantizedWeight, Scheme, Side
 from mixed_gemm.weights.kinds import storing
 
@@ -104,25 +105,31 @@ STORED = {
 def test_a_scheme_says_what_the_words_say(case):
     given = STORED[case]
     by_words = QuantizedWeight(**given)
-    tensors = {field.name: getattr(by_words, field.name) for field in fields(by_words)}
+    words = "bits group_size zero_mode strategy block input_activations weight"
+    tensors = {name: x for name, x in given.items() if name not in words.split()}
     for again in (
-        QuantizedWeight(**tensors),
-        QuantizedWeight.of_codes(**tensors),
+        QuantizedWeight.stored_as(**tensors, scheme=by_words.scheme),
+        QuantizedWeight.of_codes(**tensors, scheme=by_words.scheme),
         replace(by_words, name="y"),
         by_words.with_fields(name="y"),
     ):
         assert again.scheme == by_words.scheme
-        for word in set(given) - {"q", "scales", "zeros", "name"}:
+        for word in set(given) - set(tensors):
             assert getattr(again, word) == given[word], word
 
 
-def test_words_change_a_scheme_that_is_given():
+def test_replacing_a_word_changes_the_scheme():
     weight = QuantizedWeight(**GOOD)
     finer = replace(weight, group_size=8, scales=torch.ones(4, 8))
     assert finer.scheme == Scheme.of_file("int4", 8) and finer.weight == "int4"
+    whole = replace(finer, group_size=-1, scales=torch.ones(1, 8))
+    assert whole.scheme == Scheme.weight_only(4, -1)
     with_zeros = replace(weight, **ZEROS)
     assert with_zeros.scheme == Scheme.weight_only(4, 16, "sub")
     assert replace(with_zeros, zeros=None, zero_mode="none").scheme == weight.scheme
+    rounded = QuantizedWeight(**BLOCK)
+    assert replace(rounded, input_activations=None).scheme == rounded.weight_only().scheme
+    assert weight.with_fields(scheme=Scheme.of_file("int8", 16)).bits == 8
     with pytest.raises(ValueError, match=r"got 'sub' without zeros"):
         replace(with_zeros, zeros=None)
 
@@ -133,8 +140,22 @@ def test_what_a_weight_is_of():
     assert replace(weight, is_conv1d=False).module == "linear"
     assert replace(weight, is_embedding=False).module == "conv1d"
     assert QuantizedWeight(**GOOD, is_embedding=True).module == "embedding"
-    with pytest.raises(ValueError, match=r"module must be one of \('linear', .*got 'lstm'"):
-        QuantizedWeight(**GOOD, module="lstm")
+    made = QuantizedWeight.of_codes(
+        "x", GOOD["q"], torch.ones(2, 8), scheme=weight.scheme, module="conv1d"
+    )
+    assert made.is_conv1d
+
+
+def test_a_layer_by_its_words_is_one_by_its_scheme():
+    by_words = LayerInfo("x", 64, 8, 3, 16, "int", True, 100)
+    by_scheme = LayerInfo.stored_as(Scheme.of_file("int4", 16, "sub"), "x", (8, 64), 100, 3)
+    assert by_words == by_scheme and by_words.scheme == by_scheme.scheme
+    assert asdict(by_words) == asdict(by_scheme)
+    assert (by_scheme.bits, by_scheme.scheme.bits, by_scheme.group_size) == (3, 4, 16)
+    block = LayerInfo("x", 64, 8, 8, -1, "fp8", False, 1, "", None, (128, 128))
+    assert block.scheme == Scheme.fp8(None, strategy="block", block=(128, 128))
+    assert (block.kind, block.group_size, block.block) == ("fp8", -1, (128, 128))
+    assert replace(block, name="y").scheme == block.scheme
 
 
 def pickled(weight):
@@ -152,7 +173,7 @@ def test_what_older_versions_pickled_loads(case):
     again = copy.deepcopy if whole.is_fp8 else pickled  # torch 2.13 cannot unpickle float8
     for loaded in (again(old), again(whole)):
         assert loaded.scheme == whole.scheme and torch.equal(loaded.q, whole.q)
-        assert "group_size" not in loaded.__dict__
+        assert not {"group_size", "weight"} & loaded.__dict__.keys()
 
 
 def test_codes_that_were_unpacked_are_not_looked_at_but_floats_are():
