@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -78,22 +79,8 @@ def read_linear(
     device = torch.device(mesh.device_type)
     share = agreed(share.with_parts(lambda part: part.to(device)), mesh)
     bias = None if bias is None else bias.to(device)
-    return linear_of(
-        share, bias, mesh, dim, shape, whole_scheme(share, info.group_size, info.block)
-    )
-
-
-def whole_scheme(share: QuantizedTensor, group_size: int, block: Any) -> Scheme:
-    """That of the whole weight, of whose groups a share may have smaller ones."""
-    from dataclasses import replace
-
-    scheme, side = share.scheme, share.scheme.weights
-    if block is not None:
-        return replace(scheme, weights=replace(side, block=tuple(block)))
-    if side.strategy not in ("group", "channel") or group_size == scheme.group_size:
-        return scheme
-    if scheme.is_weight_only:
-        return scheme.grouped(group_size)
-    if scheme.input_activations is not None and scheme.input_activations.strategy == "group":
-        return Scheme.w8a8_block(group_size, not scheme.has_zeros)
-    return scheme
+    # The groups, or blocks, of a share may be smaller than those of the whole weight.
+    scheme = share.scheme.with_group_size(info.group_size)
+    if info.block is not None:
+        scheme = replace(scheme, weights=replace(scheme.weights, block=info.block))
+    return linear_of(share, bias, mesh, dim, shape, scheme)

@@ -36,7 +36,6 @@ from .fp8_blocks import (
     rounded,
     scales_of_piece,
     scheme_of_piece,
-    scheme_with_columns,
     scheme_with_rows,
 )
 from .rounding_fp8 import FP8, dequantize_blocks
@@ -523,7 +522,7 @@ class Fp8Weight(QuantizedTensor):
         fine, scales = joined_columns([(*w._blocks, w.shape[1]) for w in weights])
         size = fine if group_size is None else group_size
         scales = coarser(scales.t(), fine, size, q.shape[1]).t().contiguous()
-        return first._like(q, scales, scheme_with_columns(first.scheme, size))
+        return first._like(q, scales, first.scheme.with_group_size(size))
 
     def unpacked(self, name: str = "") -> QuantizedWeight:
         """As checkpoint formats take it, every bit the same.

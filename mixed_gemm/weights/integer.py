@@ -290,8 +290,9 @@ class IntegerWeight(WeightOnlyTensor):
             "pre_scale": None if pre_scale is None else pre_scale[start:stop].clone(),
             "permutation": None if order is None else order[start:stop].clone(),
         }
-        return kind(parts, _grouped(scheme, size, stop - start), (self.shape[0], stop - start),
-                    self.dtype)  # fmt: skip
+        columns = stop - start
+        smaller = scheme.with_group_size(size, columns)
+        return kind(parts, smaller, (self.shape[0], columns), self.dtype)
 
     def _tiles(self) -> Tensor:
         """The packed weight as ``[N / I, K / 64, 128]``: lines of 64 columns of I = 16 / bits rows,
@@ -331,7 +332,7 @@ class IntegerWeight(WeightOnlyTensor):
             "pre_scale": pre_scale,
             "permutation": self.permutation,
         }
-        scheme = _grouped(self.scheme, self.scheme.group_size, shape[1])
+        scheme = self.scheme.with_group_size(self.scheme.group_size, shape[1])
         return type(self)(tensors, scheme, shape, self.dtype)
 
     @classmethod
@@ -364,7 +365,7 @@ class IntegerWeight(WeightOnlyTensor):
                 [getattr(w, name) for w in weights]
             )  # fmt: skip
 
-        scheme = _grouped(first.scheme, size, shape[1])
+        scheme = first.scheme.with_group_size(size, shape[1])
         parts = {
             "b_packed": pack(torch.cat([w._codes() for w in weights], 1), scheme.weight_type),
             "scales": whole("scales"),
@@ -401,10 +402,3 @@ class IntegerWeight(WeightOnlyTensor):
             pre_scale=self.pre_scale,
             permutation=self.permutation,
         )
-
-
-def _grouped(scheme: Scheme, size: int, k: int) -> Scheme:
-    """``scheme`` with groups of ``size`` columns of ``k``; one ragged group is all of them."""
-    if size == scheme.group_size and size <= k:
-        return scheme
-    return scheme.grouped(-1 if size > k else size)

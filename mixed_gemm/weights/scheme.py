@@ -275,6 +275,32 @@ class Scheme:
         """
         return Scheme.weight_only(self.bits, group_size, zero_mode or self.zero_mode)
 
+    def with_group_size(self, columns: int, k: int | None = None) -> Scheme:
+        """This scheme with other groups, or blocks, along K; of what shares its scales otherwise,
+        the same scheme.
+
+        Args:
+            columns: of the weight that share a scale, -1 for all of them.
+            k: columns of the weight: one ragged group of more is all of them.
+
+        Raises:
+            ValueError: no kernel takes such groups.
+        """
+        side = self.weights
+        if side.block is not None:
+            return replace(self, weights=replace(side, block=(side.block[0], columns)))
+        if k is not None and columns > k:
+            columns = -1
+        if columns == self.group_size or side.strategy not in ("channel", "group"):
+            return self
+        if self.is_weight_only:
+            return self.grouped(columns)
+        if is_by_block(self):
+            return Scheme.w8a8_block(columns, not self.has_zeros)
+        if side.strategy == "group":  # float8 with a scale for each group of a row
+            return replace(self, weights=replace(side, group_size=columns))
+        return self
+
     def coded_as(self, weight: str) -> Scheme:
         """This scheme with integers of another weight type.
 

@@ -249,8 +249,7 @@ class W8A8BlockWeight(QuantizedTensor):
         """b_sums: those of ``q``; worked out when None. block_size: as now when None."""
         scheme = self.scheme
         size = scheme.group_size if block_size is None else block_size
-        if size != scheme.group_size or size > q.shape[1]:  # one ragged block is all of K
-            scheme = Scheme.w8a8_block(-1 if size > q.shape[1] else size, not scheme.has_zeros)
+        scheme = scheme.with_group_size(size, q.shape[1])
         parts = {
             "weight_int8": q, "scales": scales, "offsets": offsets, "pre_scale": pre_scale,
             "b_sums": b_sums,

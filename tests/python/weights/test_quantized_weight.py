@@ -220,3 +220,37 @@ def test_quantized_weight_add_zeros_are_added():
     weight = QuantizedWeight(**{**GOOD, "zeros": zeros, "zero_mode": "add"})
     assert torch.equal(weight.dequantize(), zeros.t().repeat_interleave(16, 1))
     assert torch.equal(weight.to_linear().dequantize(), weight.dequantize())
+
+
+GROUPED = {
+    "weight-only": (Scheme.weight_only(4, 128, "sub"), Scheme.weight_only(4, 32, "sub")),
+    "int8 blocks": (Scheme.w8a8_block(128), Scheme.w8a8_block(32)),
+    "float8 blocks": (
+        Scheme.fp8(strategy="block", block=(64, 128)),
+        replace(
+            Scheme.fp8(strategy="block", block=(64, 128)),
+            weights=Side("float", strategy="block", block=(64, 32)),
+        ),
+    ),
+    "float8 groups": (
+        Scheme(Side("float", strategy="group", group_size=128)),
+        Scheme(Side("float", strategy="group", group_size=32)),
+    ),
+    "no groups": (Scheme.w8a8(), Scheme.w8a8()),
+    "one scale": (Scheme.fp8(strategy="tensor"), Scheme.fp8(strategy="tensor")),
+}
+
+
+@pytest.mark.parametrize("case", GROUPED)
+def test_a_scheme_with_other_groups(case):
+    scheme, finer = GROUPED[case]
+    assert scheme.with_group_size(32) == finer
+    assert scheme.with_group_size(scheme.group_size) == scheme or "blocks" in case
+
+
+def test_one_ragged_group_is_all_of_k():
+    scheme = Scheme.weight_only(4, 128)
+    assert scheme.with_group_size(128, 96) == Scheme.weight_only(4, -1)
+    assert scheme.with_group_size(128, 128) is scheme
+    with pytest.raises(ValueError, match="multiple of 16"):
+        scheme.with_group_size(24)
