@@ -1,4 +1,4 @@
-"""The ops on DTensors: every rank calls the op with its share, as the ``sharding`` of the op's
+"""The ops on DTensors: every rank calls the op with its shard, as the ``sharding`` of the op's
 record says.
 
 DTensor's own ``register_sharding`` is not enough here: it remembers the shape of a result by the
@@ -85,8 +85,8 @@ def _plan(given: Mapping[str, Any], tensors: _Tensors, sharding: Sharding) -> li
 
         cut = min(sharding.cuts(sizes, ranks), key=cost)
         for name, dim in cut.dims.items():
-            share = -(-sizes[name][dim] // ranks)
-            sizes[name] = (*sizes[name][:dim], share, *sizes[name][dim + 1 :])
+            shard = -(-sizes[name][dim] // ranks)
+            sizes[name] = (*sizes[name][:dim], shard, *sizes[name][dim + 1 :])
         chosen.append(cut)
     return chosen
 
@@ -103,17 +103,17 @@ def _of_result(cut: Cut, dims: int) -> Placement:
 
 def of_type(x: DTensor, dtype: torch.dtype) -> DTensor:
     """The same bytes as elements of another dtype of that size."""
-    share = x.to_local().view(dtype)
+    shard = x.to_local().view(dtype)
     return DTensor.from_local(
-        share, x.device_mesh, x.placements, run_check=False, shape=x.shape, stride=x.stride()
+        shard, x.device_mesh, x.placements, run_check=False, shape=x.shape, stride=x.stride()
     )
 
 
 def moved(x: DTensor, placements: list[Placement]) -> Tensor:
-    """The share of this rank after ``redistribute``; of float8 as bytes, since gloo knows none."""
+    """The shard of this rank after ``redistribute``; of float8 as bytes, since gloo knows none."""
     if x.dtype != torch.float8_e4m3fn:
-        share: Tensor = x.redistribute(placements=placements).to_local()
-        return share
+        shard: Tensor = x.redistribute(placements=placements).to_local()
+        return shard
     return of_type(x, torch.uint8).redistribute(placements=placements).to_local().view(x.dtype)
 
 
@@ -123,10 +123,10 @@ def _kernel(name: str, sharding: Sharding) -> Callable[..., Any]:
 
     def local(argument: str, x: DTensor, plan: list[Cut]) -> Tensor:
         placements = [_placement(cut, argument) for cut in plan]
-        share = moved(x, placements)
-        if argument in sharding.column_major and share.stride(0) != 1:
-            return share.t().contiguous().t()
-        return share
+        shard = moved(x, placements)
+        if argument in sharding.column_major and shard.stride(0) != 1:
+            return shard.t().contiguous().t()
+        return shard
 
     def kernel(cls: Any, func: Any, types: Any, args: tuple[Any, ...], options: Any) -> Any:
         given = {**dict(zip(names, args, strict=False)), **(options or {})}
@@ -143,10 +143,10 @@ def _kernel(name: str, sharding: Sharding) -> Callable[..., Any]:
                 given[argument] = local(argument, x, plan)
             result = op(**given)
 
-            def whole(share: Tensor, form: Tensor) -> DTensor:
+            def whole(shard: Tensor, form: Tensor) -> DTensor:
                 placements = [_of_result(cut, form.dim()) for cut in plan]
                 return DTensor.from_local(
-                    share, mesh, placements, run_check=False, shape=form.shape, stride=form.stride()
+                    shard, mesh, placements, run_check=False, shape=form.shape, stride=form.stride()
                 )
 
             if isinstance(result, Tensor):

@@ -26,9 +26,9 @@ ROWS_OF_A_PART = 1024
 
 class RowwiseParallel(torch_parallel.RowwiseParallel):
     """torch's ``RowwiseParallel`` for a ``mixed_gemm.Linear`` (or a dense one) whose input is
-    spread over its last dimension and whose output is whole on every rank. Few rows are summed by a
-    kernel that writes into the other ranks' memory; many are multiplied in parts, whose sums travel
-    while the next part is multiplied. The bias is added once, after the sum.
+    sharded over its last dimension and whose output is whole on every rank. Few rows are summed by
+    a kernel that writes into the other ranks' memory; many are multiplied in parts, whose sums
+    travel while the next part is multiplied. The bias is added once, after the sum.
 
     The weight becomes the same DTensor that torch's class makes of it.
 
@@ -76,8 +76,8 @@ class RowwiseParallel(torch_parallel.RowwiseParallel):
                 f"mesh, got {type(module).__name__} and {device_mesh.ndim} dimensions"
             )
         self._partition_linear_fn("", module, device_mesh)  # type: ignore[no-untyped-call]
-        share = module.weight._local_tensor  # type: ignore[attr-defined]
-        if isinstance(share, ActOrderColumns):  # which need the input of all ranks
+        shard = module.weight._local_tensor  # type: ignore[attr-defined]
+        if isinstance(shard, ActOrderColumns):  # which need the input of all ranks
             style = torch_parallel.RowwiseParallel(use_local_output=self.use_local_output)
             return style._apply(module, device_mesh)
         reduce = shared(device_mesh, self._method)
@@ -100,7 +100,7 @@ def product(module: nn.Linear, x: Tensor, reduce: AllReduce, rows_of_a_part: int
     Args:
         x: ``[..., K / ranks]``, this rank's columns.
     """
-    weight, bias = _share(module), _local(module.bias)
+    weight, bias = _shard(module), _local(module.bias)
     if torch.is_grad_enabled() and x.requires_grad:
         out: Tensor = _Summed.apply(_times(x, weight), reduce)  # type: ignore[no-untyped-call]
     else:
@@ -110,11 +110,11 @@ def product(module: nn.Linear, x: Tensor, reduce: AllReduce, rows_of_a_part: int
     return out if bias is None else out + bias
 
 
-def _share(module: nn.Linear) -> Any:
+def _shard(module: nn.Linear) -> Any:
     """This rank's columns of the weight: plain parts, where it is quantized, so that no tensor
     subclass is an input of a graph of torch.compile."""
     plain = getattr(module, "plain_weight", None)
-    return _local(module.weight) if plain is None else plain.share
+    return _local(module.weight) if plain is None else plain.shard
 
 
 def _local(parameter: Any) -> Any:

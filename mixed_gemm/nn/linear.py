@@ -112,12 +112,12 @@ class Linear(QuantizedModule, nn.Linear):
         plain = self.plain_weight
         if plain is not None:
             return plain.product(input, self.plain_bias)  # type: ignore[no-any-return]
-        if self._spread() is not None:
+        if self._sharded() is not None:
             return shards.linear(input, self.weight, self.bias)
         return nn.functional.linear(input, self.weight, self.bias)  # dense again
 
     def _plain_of(self, weight: Any) -> Any:
-        """Also the plain parts of this rank's share, where the weight is spread."""
+        """Also the plain parts of this rank's shard, where the weight is sharded."""
         if isinstance(getattr(weight, "_local_tensor", None), QuantizedTensor):
             return shards.plain_shard(weight)
         return super()._plain_of(weight)
@@ -159,12 +159,12 @@ class Linear(QuantizedModule, nn.Linear):
         return module
 
     @classmethod
-    def of_share(cls, weight: Any, bias: Any, scheme: Scheme) -> Linear:
-        """A module around a weight that is spread over ranks.
+    def of_shard(cls, weight: Any, bias: Any, scheme: Scheme) -> Linear:
+        """A module around a weight that is sharded over ranks.
 
         Args:
-            weight: a DTensor ``[N, K]`` of quantized shares. bias: a DTensor ``[N]``, or None.
-            scheme: of the whole weight, whose groups the shares may have made smaller.
+            weight: a DTensor ``[N, K]`` of quantized shards. bias: a DTensor ``[N]``, or None.
+            scheme: of the whole weight, whose groups the shards may have made smaller.
         """
         module: Linear = cls.__new__(cls)
         nn.Module.__init__(module)
@@ -175,6 +175,15 @@ class Linear(QuantizedModule, nn.Linear):
             bias = nn.Parameter(bias)
         module.register_parameter("bias", bias)
         return module
+
+    @classmethod
+    def of_share(cls, weight: Any, bias: Any, scheme: Scheme) -> Linear:
+        """:meth:`of_shard` by the name it had.
+
+        Args:
+            weight, bias, scheme: see there.
+        """
+        return cls.of_shard(weight, bias, scheme)
 
     @classmethod
     def from_float(
@@ -308,18 +317,18 @@ class Linear(QuantizedModule, nn.Linear):
 
     def whole(self) -> tuple[QuantizedTensor, Tensor | None]:
         """The quantized weight ``[N, K]`` and the bias ``[N]``, of all ranks together where they
-        are spread over several; every rank has to call it then.
+        are sharded over several; every rank has to call it then.
 
         Raises:
-            ValueError: the weight is spread otherwise than by ``Shard`` and ``Replicate``.
+            ValueError: the weight is sharded otherwise than by ``Shard`` and ``Replicate``.
         """
         bias: Any = None if self.bias is None else self.bias.detach()
         if hasattr(bias, "full_tensor"):
             bias = bias.full_tensor()
-        spread = self._spread()
-        if spread is None:
+        sharded = self._sharded()
+        if sharded is None:
             return self.weight, bias
-        return shards.whole(spread, self.scheme), bias
+        return shards.whole(sharded, self.scheme), bias
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
         """The dense ``[N, K]`` weight in ``dtype`` (of the weight when None), such that the module
@@ -340,9 +349,9 @@ class Linear(QuantizedModule, nn.Linear):
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.bias is not None}"
         )
-        weight, spread = self._quantized(), self._spread()
-        if spread is not None:
-            return f"{text}, scheme=({self.scheme}), spread over ranks by {spread.placements}"
+        weight, sharded = self._quantized(), self._sharded()
+        if sharded is not None:
+            return f"{text}, scheme=({self.scheme}), spread over ranks by {sharded.placements}"
         if weight is None:
             return text
         extras = [x for x in ("pre_scale", "permutation") if x in weight.tensors()]
