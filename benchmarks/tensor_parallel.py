@@ -29,8 +29,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import parallel as torch_parallel
 
 import mixed_gemm
+from mixed_gemm.distributed.methods import METHODS
 from mixed_gemm.parallel import AllReduce, RowwiseParallel
-from mixed_gemm.parallel.methods import METHODS
 from mixed_gemm.weights import IntegerWeight
 
 from .about import about_run

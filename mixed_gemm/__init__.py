@@ -9,6 +9,7 @@ Everything works on CPU and CUDA tensors, and says how in its docstring.
 """
 
 from . import _library
+from . import distributed as _shards_models  # noqa: F401
 from . import ops as ops  # so that type checkers know these
 from . import quantization as quantization
 from . import selection as selection

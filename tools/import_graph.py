@@ -34,7 +34,8 @@ ROOMS = (
     Room("formats", 4, "checkpoints, codecs"),
     Room("quantization", 5, "quantize_, methods"),
     Room("selection", 5, "plan, tune, bench"),
-    Room("parallel", 5, "several GPUs"),
+    Room("distributed", 5, "weights and models in shards"),
+    Room("parallel", 6, "its public names"),
     Room("doctor", 6, "env(), what runs here and why not"),
     Room("integrations", 6, "transformers, vLLM"),
     Room("__init__", 7, "the public names"),
@@ -43,11 +44,8 @@ ROOMS = (
 RANK = {room.name: room.rank for room in ROOMS}
 # From where an import of ours may come at all; reference must stay a second opinion.
 IMPORTS_NOTHING = ("reference", "_after_import", "_library", "_progress")
-# Modules of a lower room that may import from a higher one, when they are called, and why.
-UPWARD = {
-    ("mixed_gemm.weights.exchange", "mixed_gemm.nn.linear"): "to_linear() makes the module",
-    ("mixed_gemm.weights.exchange", "mixed_gemm.nn.embedding"): "to_module() makes the module",
-}
+# Modules of a lower room that may import from a higher one, when they are called, and why: none.
+UPWARD: dict[tuple[str, str], str] = {}
 
 
 @dataclass(frozen=True)

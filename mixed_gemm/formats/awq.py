@@ -16,11 +16,13 @@ import torch
 from torch import Tensor
 
 from ..ops.problem import DTYPES
+from ..ops.repack import awq_repack
 from ..weights.exchange import QuantizedWeight
 from .bitfields import unpack_dense
 from .decode import from_codes
-from .layer import Config, LayerInfo, LayerTensors
+from .layer import Config, LayerInfo, LayerTensors, stored_integers
 from .layer_rules import LayerRules
+from .load import Decoded, Loaded, Wanted, repacked
 
 _NIBBLE_OF_COLUMN = (0, 4, 1, 5, 2, 6, 3, 7)
 
@@ -44,7 +46,7 @@ def four_bits(config: Config, where: Path) -> LayerRules:
     return rules
 
 
-class AwqGemm:
+class AwqGemm(Decoded):
     title = "AWQ gemm"
     anchor = "qweight"
     roles: tuple[str, ...] = ("qweight", "qzeros", "scales", "bias")
@@ -71,10 +73,16 @@ class AwqGemm:
         stated = self._rules.group_sizes_of(layer.name)
         size = layer.group_size("scales", k, groups, stated, derive=self._rules.has_rules)
         nbytes = layer.nbytes(self.roles)
-        return LayerInfo(layer.name, k, n, 4, size, "int", layer.has("qzeros"), nbytes)
+        scheme = stored_integers(4, size, "sub" if layer.has("qzeros") else "none")
+        return LayerInfo.stored_as(scheme, layer.name, (n, k), nbytes, stored_bits=4)
 
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
         codes = unpack_columns(layer.load("qweight")).t()
         # Files with zero_point: false may leave qzeros out; the zero is then the middle code.
         zeros = unpack_columns(layer.load("qzeros")) if info.has_zeros else None
         return from_codes(layer, info, codes, layer.load_floats("scales"), zeros)
+
+    def load(self, layer: LayerTensors, info: LayerInfo, wanted: Wanted) -> Loaded:
+        zeros = unpack_columns(layer.load("qzeros")) if info.has_zeros else None
+        found = repacked(layer, info, wanted, lambda: awq_repack(layer.load("qweight")), zeros)
+        return super().load(layer, info, wanted) if found is None else found

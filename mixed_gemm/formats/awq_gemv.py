@@ -10,6 +10,7 @@ Source: gemv.py and gemv_fast.py of AutoAWQ, qmodule.py of llm-awq.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -20,8 +21,9 @@ from ..weights.exchange import QuantizedWeight
 from .awq import four_bits
 from .bitfields import to_signed, unpack_dense
 from .decode import from_codes
-from .layer import Config, LayerInfo, LayerTensors
+from .layer import Config, LayerInfo, LayerTensors, stored_integers
 from .layer_rules import LayerRules
+from .load import Decoded
 
 # Elements of K that share a scale in llm-awq files without a configuration. Padding hides how many
 # groups there are.
@@ -50,7 +52,7 @@ def _used(layer: LayerTensors, scales: Tensor, groups: int) -> Tensor:
     return scales[:groups]
 
 
-class AwqGemv:
+class AwqGemv(Decoded):
     title = "AWQ gemv"
     anchor = "qweight"
     roles: tuple[str, ...] = ("qweight", "qzeros", "scales", "bias")
@@ -67,7 +69,8 @@ class AwqGemv:
         layer.expect("scales", (n, 8 * width), *DTYPES)
         size, _ = _groups(layer, words * 8, self._rules, 8 * width)
         nbytes = layer.nbytes(self.roles)
-        return LayerInfo(layer.name, words * 8, n, 4, size, "int", True, nbytes)
+        scheme = stored_integers(4, size, "sub")
+        return LayerInfo.stored_as(scheme, layer.name, (n, words * 8), nbytes, stored_bits=4)
 
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
         groups = ceil_div(info.in_features, info.group_size) if info.group_size != -1 else 1
@@ -87,7 +90,7 @@ def unpack_fast(words: Tensor) -> Tensor:
     return x.transpose(2, 3).reshape(4 * rows, k)
 
 
-class AwqGemvFast:
+class AwqGemvFast(Decoded):
     anchor = "qweight"
     notes: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
@@ -107,7 +110,8 @@ class AwqGemvFast:
         layer.expect(self._zeros, (padded, 4 * rows), *DTYPES)
         size, _ = _groups(layer, k, self._rules, padded)
         nbytes = layer.nbytes(self.roles)
-        return LayerInfo(layer.name, k, 4 * rows, 4, size, "int", True, nbytes)
+        scheme = stored_integers(4, size, "sub")
+        return LayerInfo.stored_as(scheme, layer.name, (4 * rows, k), nbytes, stored_bits=4)
 
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
         groups = ceil_div(info.in_features, info.group_size) if info.group_size != -1 else 1
@@ -120,13 +124,11 @@ class AwqGemvFast:
         tolerance = torch.finfo(scales.dtype).eps * products.float().abs()
         if bool((error <= tolerance).all()) and bool(((zeros >= 0) & (zeros <= 15)).all()):
             return from_codes(layer, info, codes, scales, zeros)
-        return QuantizedWeight(
-            name=layer.name,
-            q=to_signed(codes, 4),
-            scales=scales.contiguous(),
-            zeros=(products.float() + 8 * scales.float()).to(scales.dtype),
-            bits=4,
-            group_size=info.group_size,
-            zero_mode="add",
+        return QuantizedWeight.of_codes(
+            layer.name,
+            to_signed(codes, 4),
+            scales.contiguous(),
+            (products.float() + 8 * scales.float()).to(scales.dtype),
+            scheme=replace(info.scheme, zero_mode="add"),
             bias=layer.bias(info.out_features),
         )

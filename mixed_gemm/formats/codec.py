@@ -15,6 +15,7 @@ from .compressed_tensors import CompressedTensors
 from .gguf import Gguf
 from .gptq import Gptq
 from .layer import Config, LayerInfo, LayerTensors
+from .load import Loaded, Wanted
 from .native import Native
 
 
@@ -40,6 +41,9 @@ class Codec(Protocol):
 
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
         """Read a layer."""
+
+    def load(self, layer: LayerTensors, info: LayerInfo, wanted: Wanted) -> Loaded:
+        """Read a layer into the weight that products run on; ``Decoded`` has it."""
 
 
 # Of the quantization_config of a checkpoint, and the file it stands in.

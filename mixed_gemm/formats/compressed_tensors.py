@@ -18,26 +18,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..ops.problem import DTYPES, MAX_AZP, ceil_div
+from ..ops.problem import DTYPES, MAX_AZP, ceil_div, integer_weight
 from ..weights.exchange import QuantizedWeight
 from ..weights.rounding_fp8 import FP8
-from ..weights.scheme import Side
+from ..weights.scheme import FLOAT8, Scheme, Side
 from ..weights.values import float8_nan
 from .bitfields import to_signed, unpack_aligned, unpack_dense, words_aligned, words_dense
-from .ct_config import BITS, WeightArgs, WeightRules
+from .ct_config import BITS, WeightRules
 from .ct_encode import OWN_ROLES
 from .decode import from_integers
 from .layer import Config, LayerInfo, LayerTensors
+from .load import Decoded
 
 _INTEGERS = (torch.int8, torch.int32, torch.int64)
 
 
-class CompressedTensors:
+class CompressedTensors(Decoded):
     def __init__(self, config: Config, where: Path, scale: str = "weight_scale") -> None:
         self._rules = WeightRules(config, where)
         self._scale = scale
@@ -73,16 +73,17 @@ class CompressedTensors:
         }
 
     def describe(self, layer: LayerTensors) -> LayerInfo:
-        rule = self._rules.of(layer.name)
-        if rule.bits not in BITS:
-            raise layer.error(self._scale, f"num_bits must be one of {BITS}, got {rule.bits}")
+        asked = self._rules.of(layer.name)
+        rule = asked.weights
+        if rule.num_bits not in BITS:
+            raise layer.error(self._scale, f"num_bits must be one of {BITS}, got {rule.num_bits}")
         if layer.has("weight_packed"):
-            n, k = self._packed_shape(layer, rule.bits)
-            bits, kind = rule.bits, "int"
+            n, k = self._packed_shape(layer, rule.num_bits)
+            bits, kind = rule.num_bits, "int"
         else:
             n, k = layer.matrix("weight", torch.int8, FP8)
             kind = "fp8" if layer.dtype("weight") == FP8 else "int"
-            bits = 8 if kind == "fp8" else rule.bits
+            bits = 8 if kind == "fp8" else rule.num_bits
         block = self._block(layer, rule, n, k) if kind == "fp8" else None
         size = self._group_size(layer, rule, n, k)
         groups = 1 if size == -1 else ceil_div(k, size)
@@ -94,24 +95,25 @@ class CompressedTensors:
             )
         if layer.has("weight_g_idx"):
             layer.expect("weight_g_idx", (k,), torch.int32, torch.int64)
-        activations = rule.input_activations
+        activations = asked.input_activations
         if activations is not None:
             size, activations = self._rounded(layer, activations, kind, size, k)
         self._check_activations(layer, activations)
         self._check_own(layer, n, k, groups)
-        return LayerInfo(
-            layer.name,
-            k,
-            n,
-            bits,
+        scheme = Scheme.of_file(
+            FLOAT8 if kind == "fp8" else integer_weight(max(bits, 4)),
             size,
-            kind,
-            layer.has("weight_zero_point") or layer.has("mixed_gemm_zeros"),
-            layer.nbytes(self.roles),
+            self._zero_mode(layer),
             strategy="tensor" if self._is_whole(layer, rule, kind, block) else "",
-            input_activations=activations,
             block=block,
+            input_activations=activations,
         )
+        return LayerInfo.stored_as(scheme, layer.name, (n, k), layer.nbytes(self.roles), bits)
+
+    def _zero_mode(self, layer: LayerTensors) -> str:
+        if not (layer.has("weight_zero_point") or layer.has("mixed_gemm_zeros")):
+            return "none"
+        return "add" if layer.name in self._rules.zeros_added else "sub"
 
     def _rounded(
         self, layer: LayerTensors, side: Side, kind: str, size: int, k: int
@@ -173,7 +175,7 @@ class CompressedTensors:
         return n, k
 
     def _is_whole(
-        self, layer: LayerTensors, rule: WeightArgs, kind: str, block: tuple[int, int] | None
+        self, layer: LayerTensors, rule: Side, kind: str, block: tuple[int, int] | None
     ) -> bool:
         """Whether one scale serves the whole weight."""
         if kind == "int":
@@ -181,16 +183,14 @@ class CompressedTensors:
         alone = layer.shape(self._scale) in ((), (1,), (1, 1))
         return alone and block is None and rule.strategy != "channel"
 
-    def _block(
-        self, layer: LayerTensors, rule: WeightArgs, n: int, k: int
-    ) -> tuple[int, int] | None:
+    def _block(self, layer: LayerTensors, rule: Side, n: int, k: int) -> tuple[int, int] | None:
         """Rows and columns of a float8 weight that share a scale, where its scales are so many."""
         if rule.block is None:
             return None
         grid = (ceil_div(n, rule.block[0]), ceil_div(k, rule.block[1]))
         return rule.block if layer.shape(self._scale) == grid else None
 
-    def _group_size(self, layer: LayerTensors, rule: WeightArgs, n: int, k: int) -> int:
+    def _group_size(self, layer: LayerTensors, rule: Side, n: int, k: int) -> int:
         shape = layer.shape(self._scale)
         layer.expect(self._scale, shape, *DTYPES)
         if shape in ((), (1,), (1, 1)) or shape in ((n,), (n, 1)):
@@ -218,35 +218,31 @@ class CompressedTensors:
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
         scales = self._scales(layer, info)
         if info.kind == "fp8":
-            return QuantizedWeight(
-                name=layer.name,
-                q=_float8(layer),
-                scales=scales,
-                bits=8,
-                group_size=info.group_size,
+            return QuantizedWeight.stored_as(
+                layer.name,
+                _float8(layer),
+                scales,
+                scheme=Scheme.of_file(  # which has no zero points, whatever else the file holds
+                    FLOAT8,
+                    info.group_size,
+                    strategy=info.strategy,
+                    block=info.block,
+                    input_activations=info.input_activations,
+                ),
                 bias=layer.bias(info.out_features),
-                strategy=info.strategy,
-                input_activations=info.input_activations,
                 input_scale=self._static_scale(layer, info.input_activations),
-                block=info.block,
-                is_conv1d=layer.name in self._rules.conv1d,
+                module="conv1d" if layer.name in self._rules.conv1d else "linear",
             )
         zeros = self._zeros(layer, info, scales) if layer.has("weight_zero_point") else None
         q = layer.load("weight") if layer.has("weight") else self._unpack(layer, info)
         g_idx = layer.load("weight_g_idx") if layer.has("weight_g_idx") else None
         if g_idx is not None and bool((g_idx == -1).all()):  # allocated, never filled
             g_idx = None
-        weight = self._own(layer, from_integers(layer, info, q, scales, zeros, g_idx))
-        side = info.input_activations
-        plain = weight.zeros is None or (side is not None and side.strategy == "group")
-        if side is None or not plain or weight.permutation is not None:
-            return replace(weight, strategy=info.strategy)
-        return replace(
-            weight,
-            input_activations=side,
-            input_scale=self._static_scale(layer, side),
-            input_azp=self._static_zero_point(layer, side),
-        )
+        plain = from_integers(layer, info, q, scales, zeros, g_idx)
+        weight = self._completed(layer, info, plain)
+        if layer.has("weight"):  # bytes, in which codes may be out of range
+            weight.check()
+        return weight
 
     def _static_scale(self, layer: LayerTensors, side: Side | None) -> Tensor | None:
         if side is None or side.dynamic:
@@ -261,22 +257,39 @@ class CompressedTensors:
             raise layer.error("input_zero_point", f"must be in -2^22..2^22, got {int(point)}")
         return point.to(torch.int32)
 
-    def _own(self, layer: LayerTensors, weight: QuantizedWeight) -> QuantizedWeight:
-        """What only this library writes, in the place of what others would read."""
-        changes: dict[str, Any] = {
-            field: layer.load(role) for role, field in OWN_ROLES.items() if layer.has(role)
-        }
-        zeros = changes.get("zeros", weight.zeros)
+    def _completed(
+        self, layer: LayerTensors, info: LayerInfo, plain: QuantizedWeight
+    ) -> QuantizedWeight:
+        """A weight with what only this library writes, in the place of what others would read, and
+        with rounded activations."""
+        own = {field: layer.load(role) for role, field in OWN_ROLES.items() if layer.has(role)}
+        zeros, mode = own.get("zeros", plain.zeros), "none"
         if zeros is not None:
-            changes["zero_mode"] = "sub"
-        if zeros is not None and layer.name in self._rules.zeros_added:
-            changes["zero_mode"] = "add"
-            if "zeros" not in changes:
-                product = -zeros.float() * weight.scales.float()
-                changes["zeros"] = product.to(weight.scales.dtype)
-        changes["is_conv1d"] = layer.name in self._rules.conv1d
-        changes["is_embedding"] = layer.name in self._rules.embeddings
-        return replace(weight, **changes)
+            mode = "add" if layer.name in self._rules.zeros_added else "sub"
+        if zeros is not None and mode == "add" and "zeros" not in own:
+            zeros = (-zeros.float() * plain.scales.float()).to(plain.scales.dtype)
+        permutation = own.get("permutation", plain.permutation)
+        side, strategy = info.input_activations, info.strategy
+        if side is not None:
+            rounds = zeros is None or side.strategy == "group"
+            side = side if rounds and permutation is None else None
+            strategy = strategy if side is None else ""
+        module = "embedding" if layer.name in self._rules.embeddings else "linear"
+        return QuantizedWeight.of_codes(
+            plain.name,
+            plain.q,
+            plain.scales,
+            zeros,
+            scheme=Scheme.of_file(
+                plain.weight, plain.group_size, mode, strategy=strategy, input_activations=side
+            ),
+            bias=plain.bias,
+            pre_scale=own.get("pre_scale"),
+            permutation=permutation,
+            input_scale=self._static_scale(layer, side),
+            input_azp=None if side is None else self._static_zero_point(layer, side),
+            module="conv1d" if layer.name in self._rules.conv1d else module,
+        )
 
     def _unpack(self, layer: LayerTensors, info: LayerInfo) -> Tensor:
         words = layer.load("weight_packed")

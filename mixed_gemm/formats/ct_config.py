@@ -26,6 +26,8 @@ FORMATS = (
     "naive-quantized",
     "mixed-gemm-packed",  # of our own, see ct_encode
 )
+# What a file without rules says of its weights.
+_UNSTATED = Scheme(Side(strategy=""))
 # The release of compressed-tensors since which values may straddle two words.
 _DENSE_SINCE = (0, 18)
 # The dtypes that scales of activations have in files whose activations can be rounded here.
@@ -40,23 +42,11 @@ _BLOCK_NOTE = (
 
 
 @dataclass(frozen=True)
-class WeightArgs:
-    """bits of a value; group_size or None when the file does not say; block (rows, columns);
-    strategy as the file has it; how activations are rounded, where a kind of weight does that;
-    symmetric: without zero points."""
-
-    bits: int = 8
-    group_size: int | None = None
-    block: tuple[int, int] | None = None
-    strategy: str = ""
-    input_activations: Side | None = None
-    symmetric: bool = True
-
-
-@dataclass(frozen=True)
 class _Rule:
+    """Patterns that name modules, and what holds for them."""
+
     targets: tuple[str, ...]
-    weights: WeightArgs
+    asked: Scheme
 
     def rank(self, name: str) -> int:
         """How directly a target names the module: 3 by name, 2 by pattern, 1 by class, 0 not."""
@@ -88,10 +78,10 @@ class WeightRules:
         self._where = where
         stated = str(config.get("format") or "")
         self.title = f"compressed-tensors {stated}".strip()
-        self._default = WeightArgs()
+        self._default = _UNSTATED
         if method_of(config) == "fp8":  # DeepSeek: blocks, no groups of modules
             self.title = "fp8"
-            self._default = _float8_args(config, where)
+            self._default = _float8_scheme(config, where)
         groups = config.get("config_groups") or {}
         if not isinstance(groups, Mapping):
             raise CheckpointError(where, "", "config_groups must be an object")
@@ -104,7 +94,7 @@ class WeightRules:
         self.lost = _each_once(_lost(group) for group in groups.values())
         by_block = [_block_note(group) for group in groups.values()]
         if not groups:
-            by_block.append("" if self._default.block is None else _BLOCK_NOTE)
+            by_block.append("" if self._default.weights.block is None else _BLOCK_NOTE)
         self.notes = (*self.lost, *_each_once(by_block))
         formats = {stated, *(str(g.get("format") or "") for g in groups.values())}
         unknown = formats - {*FORMATS, "mixed-precision", "dense", ""}
@@ -139,18 +129,23 @@ class WeightRules:
                 raise CheckpointError(self._where, "", f"the target {target!r} is no string")
             if target.startswith("re:") and (problem := pattern_problem(target[3:])):
                 raise CheckpointError(self._where, "", f"the target {target!r} {problem}")
-        found = WeightArgs(
-            8 if bits is None else bits,
-            size,
-            block,
-            str(weights.get("strategy") or ""),
-            _activations(group),
-            weights.get("symmetric", True) is True,
+        found = Side(
+            type=str(weights.get("type") or "int"),
+            num_bits=8 if bits is None else bits,
+            strategy=str(weights.get("strategy") or ""),
+            group_size=size,
+            symmetric=weights.get("symmetric", True) is True,
+            block=block,
         )
-        return _Rule(tuple(targets), found)
+        return _Rule(tuple(targets), Scheme(found, _activations(group)))
 
-    def of(self, name: str) -> WeightArgs:
-        """What holds for one module; the most direct target decides."""
+    def of(self, name: str) -> Scheme:
+        """What the file asks for one module; the most direct target decides.
+
+        Its words are those of the file: the strategy is "" and the group size None where the file
+        does not say them, bits may be 2 or 3, and the tensors say whether there are zero points and
+        blocks. Activations are there where a kind of weight rounds them so.
+        """
         if not self._has_groups:
             return self._default
         ranked = sorted(self._rules, key=lambda rule: rule.rank(name), reverse=True)
@@ -158,7 +153,7 @@ class WeightRules:
             raise CheckpointError(
                 self._where, name, "has quantized tensors, but no target of config_groups names it"
             )
-        return ranked[0].weights
+        return ranked[0].asked
 
 
 def _is_before(version: str, release: tuple[int, int]) -> bool:
@@ -255,18 +250,16 @@ def _block_note(group: Mapping[str, object]) -> str:
     return _BLOCK_NOTE if is_float and strategy in ("block", "group") else ""
 
 
-def _float8_args(config: Config, where: Path) -> WeightArgs:
-    """Of files whose quant_method is "fp8": DeepSeek's with blocks, those of AutoFP8 and of
-    transformers with a scale for the whole weight."""
+def _float8_scheme(config: Config, where: Path) -> Scheme:
+    """The scheme of files whose quant_method is "fp8": DeepSeek's have blocks, those of AutoFP8 and
+    of transformers a scale for the whole weight."""
     block = _block(config.get("weight_block_size"), where)
     asked = config.get("activation_scheme", "dynamic")
     if asked not in ("dynamic", "static"):
         raise CheckpointError(
             where, "", f"activation_scheme must be 'dynamic' or 'static', got {asked!r}"
         )
-    scheme = Scheme.fp8(asked, strategy="tensor" if block is None else "block", block=block)
-    strategy = scheme.weights.strategy
-    return WeightArgs(8, None, block, strategy, scheme.input_activations)
+    return Scheme.fp8(asked, strategy="tensor" if block is None else "block", block=block)
 
 
 def _block(value: object, where: Path) -> tuple[int, int] | None:

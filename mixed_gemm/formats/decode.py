@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ..ops.problem import ceil_div
 from ..weights.exchange import QuantizedWeight
+from ..weights.scheme import Scheme
 from .bitfields import to_signed
 from .layer import LayerInfo, LayerTensors
 
@@ -29,11 +30,14 @@ def from_codes(
         g_idx: ``[K]``, the group of every column, or None.
     """
     q = to_signed(codes, info.bits)
-    zeros = None
-    if zero_codes is not None:
-        # Integers up to 256 in magnitude: exact in bfloat16 too.
-        zeros = (zero_codes.to(torch.int16) - (1 << (info.bits - 1))).to(scales.dtype)
+    zeros = None if zero_codes is None else signed_zeros(zero_codes, info.bits, scales.dtype)
     return from_integers(layer, info, q, scales, zeros, g_idx)
+
+
+def signed_zeros(zero_codes: Tensor, bits: int, dtype: torch.dtype) -> Tensor:
+    """Zero points ``[G, N]`` of codes of so many bits, as those of the signed integers: up to 256
+    in magnitude, exact in bfloat16 too."""
+    return (zero_codes.to(torch.int16) - (1 << (bits - 1))).to(dtype)
 
 
 def from_integers(
@@ -44,20 +48,20 @@ def from_integers(
     zeros: Tensor | None,
     g_idx: Tensor | None = None,
 ) -> QuantizedWeight:
-    """w = (q - zero) * scale, everything signed."""
+    """w = (q - zero) * scale, everything signed; ``q`` in the range of its weight type."""
     if zeros is not None and not bool(zeros.any()):
         zeros = None  # symmetric: the kernels skip the subtraction
     permutation = None if g_idx is None else act_order(layer, info, g_idx)
     if permutation is not None:
         q = q[:, permutation]
-    return QuantizedWeight(
-        name=layer.name,
-        q=q.contiguous(),
-        scales=scales.contiguous(),
-        zeros=None if zeros is None else zeros.contiguous(),
-        bits=max(info.bits, 4),
-        group_size=info.group_size,
-        zero_mode="none" if zeros is None else "sub",
+    return QuantizedWeight.of_codes(
+        layer.name,
+        q.contiguous(),
+        scales.contiguous(),
+        None if zeros is None else zeros.contiguous(),
+        scheme=Scheme.of_file(
+            info.scheme.weight_type, info.group_size, "none" if zeros is None else "sub"
+        ),
         bias=layer.bias(info.out_features),
         permutation=permutation,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ from torch import Tensor
 from ..weights.exchange import QuantizedWeight
 from .errors import CheckpointError
 from .gguf_blocks import (
-    REQUANTIZED_BITS,
-    REQUANTIZED_GROUP,
+    REQUANTIZED,
     BlockType,
     block_type,
     values,
@@ -22,9 +20,10 @@ from .gguf_blocks import (
 )
 from .gguf_tensors import BLOCKS
 from .layer import Config, LayerInfo, LayerTensors
+from .load import Decoded
 
 
-class Gguf:
+class Gguf(Decoded):
     """The codec; see ``Codec``. Its configuration has "types": layer -> number of its type."""
 
     anchor = BLOCKS
@@ -40,8 +39,9 @@ class Gguf:
         self.title = " ".join(["GGUF", *(name for name, _ in counts.most_common(1))])
         rounded = {kind.name for kind in self._kinds.values() if kind.decode is None}
         self.notes = tuple(
-            f"{counts[name]} layers are {name} and are rounded to int{REQUANTIZED_BITS} in groups "
-            f"of {REQUANTIZED_GROUP}; Checkpoint.weight_errors() measures what it changes"
+            f"{counts[name]} layers are {name} and are rounded to {REQUANTIZED.weight_type} in "
+            f"groups of {REQUANTIZED.group_size}; Checkpoint.weight_errors() measures what it "
+            "changes"
             for name in sorted(rounded)
         )
 
@@ -55,20 +55,17 @@ class Gguf:
         n, nbytes = layer.matrix(BLOCKS, torch.uint8)
         if nbytes % kind.nbytes:
             raise layer.error(BLOCKS, f"has rows of {nbytes} bytes, no multiple of {kind.nbytes}")
-        return LayerInfo(
+        return LayerInfo.stored_as(
             name=layer.name,
-            in_features=nbytes // kind.nbytes * kind.elements,
-            out_features=n,
-            bits=kind.bits,
-            group_size=kind.group_size,
-            kind="int",
-            has_zeros=kind.has_zeros,
+            shape=(n, nbytes // kind.nbytes * kind.elements),
+            scheme=kind.scheme,
             nbytes=layer.nbytes(self.roles),
+            stored_bits=kind.scheme.bits,
         )
 
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
-        weight = weight_of(layer.load(BLOCKS), self._kind(layer), layer.name)
-        return replace(weight, bias=layer.bias(info.out_features))
+        bias = layer.bias(info.out_features)
+        return weight_of(layer.load(BLOCKS), self._kind(layer), layer.name, bias)
 
     def values(self, layer: LayerTensors) -> Tensor:
         """float32 ``[N, K]``, before anything is rounded to integers."""

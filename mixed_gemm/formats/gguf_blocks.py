@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..weights.exchange import QuantizedWeight
 from ..weights.rounding import quantize_weight
+from ..weights.scheme import Scheme
 
 # Of B blocks: q int8 [B, elements], scales [B, groups], zeros [B, groups] or None, and
 # w = q * scale + zero.
@@ -25,8 +26,7 @@ Codes = tuple[Tensor, Tensor, Tensor | None]
 class BlockType:
     """One type of quantized tensor.
 
-    name: as llama.cpp has it. elements, nbytes: of a block. bits: of our weight, 4 or 8.
-    group_size: elements that share a scale. has_zeros: w = q * scale + zero ("add").
+    name: as llama.cpp has it. elements, nbytes: of a block. scheme: of our weight.
     decode: uint8 ``[B, nbytes]`` -> Codes; None where the gguf package gives the values, which are
         then rounded to symmetric integers.
     """
@@ -34,9 +34,7 @@ class BlockType:
     name: str
     elements: int
     nbytes: int
-    bits: int
-    group_size: int
-    has_zeros: bool
+    scheme: Scheme
     decode: Callable[[Tensor], Codes] | None
 
 
@@ -145,18 +143,18 @@ def _q6_k(blocks: Tensor) -> Codes:
 
 # The number of a type in the file -> what it is.
 BLOCK_TYPES = {
-    2: BlockType("Q4_0", 32, 18, 4, 32, False, _q4_0),
-    3: BlockType("Q4_1", 32, 20, 4, 32, True, _q4_1),
-    6: BlockType("Q5_0", 32, 22, 8, 32, False, _q5_0),
-    7: BlockType("Q5_1", 32, 24, 8, 32, True, _q5_1),
-    8: BlockType("Q8_0", 32, 34, 8, 32, False, _q8_0),
-    12: BlockType("Q4_K", 256, 144, 4, 32, True, _q4_k),
-    13: BlockType("Q5_K", 256, 176, 8, 32, True, _q5_k),
-    14: BlockType("Q6_K", 256, 210, 8, 16, False, _q6_k),
+    2: BlockType("Q4_0", 32, 18, Scheme.of_file("int4", 32), _q4_0),
+    3: BlockType("Q4_1", 32, 20, Scheme.of_file("int4", 32, "add"), _q4_1),
+    6: BlockType("Q5_0", 32, 22, Scheme.of_file("int8", 32), _q5_0),
+    7: BlockType("Q5_1", 32, 24, Scheme.of_file("int8", 32, "add"), _q5_1),
+    8: BlockType("Q8_0", 32, 34, Scheme.of_file("int8", 32), _q8_0),
+    12: BlockType("Q4_K", 256, 144, Scheme.of_file("int4", 32, "add"), _q4_k),
+    13: BlockType("Q5_K", 256, 176, Scheme.of_file("int8", 32, "add"), _q5_k),
+    14: BlockType("Q6_K", 256, 210, Scheme.of_file("int8", 16), _q6_k),
 }
 FLOAT_TYPES = {0: torch.float32, 1: torch.float16, 30: torch.bfloat16}
-# Of what is rounded to integers: 0.4 % RMS of a Gaussian weight.
-REQUANTIZED_BITS, REQUANTIZED_GROUP = 8, 32
+# How types that are no integers are rounded to some: 0.4 % RMS of a Gaussian weight.
+REQUANTIZED = Scheme.weight_only(8, 32)
 
 
 def block_type(number: int) -> BlockType:
@@ -185,10 +183,10 @@ def _of_package(number: int) -> BlockType:
         raise ValueError(
             f"is of the type {number}, which the gguf package does not know"
         ) from error
-    if size % REQUANTIZED_GROUP:
+    if size % REQUANTIZED.group_size:
         raise ValueError(f"is of the type {kind.name}, which is no type of weights")
     package_values(torch.zeros(1, nbytes, dtype=torch.uint8, device="cpu"), kind.name)
-    return BlockType(kind.name, size, nbytes, REQUANTIZED_BITS, REQUANTIZED_GROUP, False, None)
+    return BlockType(kind.name, size, nbytes, REQUANTIZED, None)
 
 
 def package_values(blocks: Tensor, name: str) -> Tensor:
@@ -207,11 +205,13 @@ def package_values(blocks: Tensor, name: str) -> Tensor:
     return torch.from_numpy(values).to(blocks.device)
 
 
-def weight_of(blocks: Tensor, kind: BlockType, name: str = "") -> QuantizedWeight:
+def weight_of(
+    blocks: Tensor, kind: BlockType, name: str = "", bias: Tensor | None = None
+) -> QuantizedWeight:
     """The integers, scales and zero points of a matrix.
 
     Args:
-        blocks: uint8 ``[N, bytes of a row]``. name: of the layer.
+        blocks: uint8 ``[N, bytes of a row]``. name: of the layer. bias: ``[N]`` or None.
 
     Raises:
         ValueError: a scale is NaN or Inf.
@@ -219,19 +219,13 @@ def weight_of(blocks: Tensor, kind: BlockType, name: str = "") -> QuantizedWeigh
     n = blocks.shape[0]
     if kind.decode is None:
         dense = package_values(blocks, kind.name)
-        q, scales, zeros = quantize_weight(dense, kind.bits, kind.group_size)
+        q, scales, zeros = quantize_weight(dense, kind.scheme.bits, kind.scheme.group_size)
     else:
         codes, by_row, offsets = kind.decode(blocks.reshape(-1, kind.nbytes))
         q, scales = codes.reshape(n, -1), by_row.reshape(n, -1).t()
         zeros = None if offsets is None else offsets.reshape(n, -1).t().contiguous()
-    return QuantizedWeight(
-        name=name,
-        q=q.contiguous(),
-        scales=scales.contiguous(),
-        zeros=zeros,
-        bits=kind.bits,
-        group_size=kind.group_size,
-        zero_mode="none" if zeros is None else "add",
+    return QuantizedWeight.of_codes(
+        name, q.contiguous(), scales.contiguous(), zeros, scheme=kind.scheme, bias=bias
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -29,6 +30,7 @@ _ONES = {2: 0x55555555, 4: 0x11111111, 8: 0x01010101}
 # but 0.9 in 8, so 8 bits are never overruled.
 _NEAR, _FAR, _SPREAD, _STANDARD_ERROR = 0.3, 0.7, 1.0, 0.07
 _ROWS = 1024  # of N, enough to look at
+Codes = Callable[[int], Tensor]
 
 
 def _writer_borrows(config: Config) -> bool:
@@ -58,9 +60,14 @@ class ZeroPoints:
         self._where = where
         self._warned = False
 
-    def read(self, layer: LayerTensors, info: LayerInfo, codes: Tensor, g_idx: Tensor) -> Tensor:
-        """uint8 ``[G, N]`` zero points, in the range of the codes (uint8 ``[N, K]``); g_idx is
-        int64 ``[K]``, in 0..G-1."""
+    def read(self, layer: LayerTensors, info: LayerInfo, codes: Codes, g_idx: Tensor) -> Tensor:
+        """uint8 ``[G, N]`` zero points, in the range of the codes.
+
+        Args:
+            codes: step -> uint8 ``[ceil(N / step), K]``, the codes of every step-th row of ``[N,
+                K]``. They are asked for where zero points leave open how they are stored.
+            g_idx: int64 ``[K]``, in 0..G-1.
+        """
         words, n, bits = layer.load("qzeros"), info.out_features, info.bits
         fields = unpack_dense(words, bits, n)
         convention = self._stated_by(fields, bits)
@@ -84,10 +91,10 @@ class ZeroPoints:
                     return convention
         return None
 
-    def _suggested_by(self, fields: Tensor, codes: Tensor, g_idx: Tensor) -> str | None:
+    def _suggested_by(self, fields: Tensor, codes: Codes, g_idx: Tensor) -> str | None:
         """The convention that the flag is not, when the means of the groups leave no doubt."""
-        stride = max(1, codes.shape[0] // _ROWS)
-        sample, zeros = codes[::stride].float(), fields[:, ::stride].float().t()
+        stride = max(1, fields.shape[1] // _ROWS)
+        sample, zeros = codes(stride).float(), fields[:, ::stride].float().t()
         sums = torch.zeros_like(zeros).index_add_(1, g_idx, sample)
         means = sums / g_idx.bincount(minlength=zeros.shape[1]) - zeros
         offset, spread = float(means.mean()), float(means.std())

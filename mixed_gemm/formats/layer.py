@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from ..ops.problem import DTYPES, ceil_div
-from ..weights.scheme import Side
+from ..ops.problem import DTYPES, ceil_div, integer_weight
+from ..weights.exchange_rules import group_columns, whole_strategy
+from ..weights.read_off import read_off
+from ..weights.scheme import FLOAT8, Scheme, Side
 from .errors import CheckpointError
 from .experts import is_expert, refusal
 from .index import TensorIndex, Tensors
@@ -19,9 +22,21 @@ from .index import TensorIndex, Tensors
 _USUAL_GROUPS = (16, 32, 64, 128, 256, 512, 1024)
 
 
-@dataclass(frozen=True)
+@read_off(
+    in_features=lambda info: info.shape[1],
+    out_features=lambda info: info.shape[0],
+    bits=lambda info: info.stored_bits,
+    group_size=lambda info: group_columns(info.scheme, info.shape[1]),
+    kind=lambda info: "fp8" if info.scheme.weight_type == FLOAT8 else "int",
+    has_zeros=lambda info: info.scheme.has_zeros,
+    strategy=lambda info: whole_strategy(info.scheme),
+    input_activations=lambda info: info.scheme.input_activations,
+    block=lambda info: info.scheme.weights.block,
+)
+@dataclass(frozen=True, init=False)
 class LayerInfo:
-    """One quantized layer, from shapes and dtypes alone.
+    """One quantized layer, from shapes and dtypes alone. What is held is ``name``, ``shape``,
+    ``scheme``, ``nbytes`` and ``stored_bits``; the rest is read off these.
 
     Attributes:
         name: of the module.
@@ -35,6 +50,9 @@ class LayerInfo:
         strategy: "tensor" where one scale serves the whole weight; else empty.
         input_activations: how the file wants activations rounded; None leaves them as they are.
         block: (rows, columns) of float8 weights that share a scale; None where they share none.
+        shape: (N, K).
+        scheme: how the weight is stored once it is read, with the zero points of the file.
+        stored_bits: the same as ``bits``; the scheme has at least 4.
     """
 
     name: str
@@ -45,9 +63,66 @@ class LayerInfo:
     kind: str
     has_zeros: bool
     nbytes: int
-    strategy: str = ""
-    input_activations: Side | None = None
-    block: tuple[int, int] | None = None
+    strategy: str
+    input_activations: Side | None
+    block: tuple[int, int] | None
+    # Not among the fields, which ``dataclasses.replace`` gives to the constructor.
+    shape: ClassVar[tuple[int, int]]
+    scheme: ClassVar[Scheme]
+    stored_bits: ClassVar[int]
+
+    def __init__(
+        self,
+        name: str,
+        in_features: int,
+        out_features: int,
+        bits: int,
+        group_size: int,
+        kind: str,
+        has_zeros: bool,
+        nbytes: int,
+        strategy: str = "",
+        input_activations: Side | None = None,
+        block: tuple[int, int] | None = None,
+    ) -> None:
+        scheme = Scheme.of_file(
+            FLOAT8 if kind == "fp8" else integer_weight(max(bits, 4)),
+            group_size,
+            "sub" if has_zeros else "none",
+            strategy=strategy,
+            block=block,
+            input_activations=input_activations,
+        )
+        self._hold(name, (out_features, in_features), scheme, nbytes, bits)
+
+    @classmethod
+    def stored_as(
+        cls, scheme: Scheme, name: str, shape: tuple[int, int], nbytes: int, stored_bits: int
+    ) -> LayerInfo:
+        """A layer by its scheme; arguments as of the class.
+
+        Args:
+            scheme, name, shape, nbytes, stored_bits: see there.
+        """
+        made = object.__new__(cls)
+        made._hold(name, shape, scheme, nbytes, stored_bits)
+        return made
+
+    def _hold(
+        self, name: str, shape: tuple[int, int], scheme: Scheme, nbytes: int, stored_bits: int
+    ) -> None:
+        self.__dict__.update(
+            name=name, shape=shape, scheme=scheme, nbytes=nbytes, stored_bits=stored_bits
+        )
+
+
+def stored_integers(bits: int, group_size: int, zero_mode: str, **words: Any) -> Scheme:
+    """How integers of a file are stored once they are read: those of fewer than 4 bits in 4.
+
+    Args:
+        bits: of a value in the file. group_size, zero_mode, words: as of ``Scheme.of_file``.
+    """
+    return Scheme.of_file(integer_weight(max(bits, 4)), group_size, zero_mode, **words)
 
 
 class LayerTensors:

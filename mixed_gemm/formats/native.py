@@ -18,13 +18,14 @@ from ..weights.exchange import QuantizedWeight
 from ..weights.scheme import Scheme
 from ..weights.values import decode_tag, tagged_weight
 from .layer import Config, LayerInfo, LayerTensors
+from .load import Decoded
 
 _NUMBERS = ("layout_version", "in_features", "out_features", "bits", "group_size")
 _FLOATS = ("scales", "zeros", "pre_scale", "bias")
 _LARGEST = 2**31
 
 
-class Native:
+class Native(Decoded):
     title = "mixed_gemm"
     anchor = "b_packed"
     roles: tuple[str, ...] = ("b_packed", "permutation", "_extra_state", *_FLOATS)
@@ -73,7 +74,8 @@ class Native:
         layer.bias(n)
         size = -1 if groups == 1 else scheme.group_size
         nbytes = layer.nbytes(self.roles)
-        return LayerInfo(layer.name, k, n, scheme.bits, size, "int", scheme.has_zeros, nbytes)
+        stored = Scheme.of_file(scheme.weight_type, size, scheme.zero_mode)
+        return LayerInfo.stored_as(stored, layer.name, (n, k), nbytes, scheme.bits)
 
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
         _, _, scheme, permuted = self._tag(layer)
@@ -81,12 +83,10 @@ class Native:
         floats: dict[str, Any] = {
             role: layer.load_floats(role) for role in _FLOATS if layer.has(role)
         }
-        return QuantizedWeight(
-            name=layer.name,
-            q=unpack(packed, scheme.weight_type, info.out_features, info.in_features),
-            weight=scheme.weight_type,
-            group_size=info.group_size,
-            zero_mode=scheme.zero_mode,
+        return QuantizedWeight.of_codes(
+            layer.name,
+            unpack(packed, scheme.weight_type, info.out_features, info.in_features),
+            scheme=info.scheme,
             permutation=layer.load("permutation") if permuted else None,
             **floats,
         )

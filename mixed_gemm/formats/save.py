@@ -264,7 +264,7 @@ def save_checkpoint(
 
 
 def _writes(given: _FromModel) -> bool:
-    """Whether this rank writes: the first one does. The others give it their shares, and return
+    """Whether this rank writes: the first one does. The others give it their shards, and return
     when it has asked for all of them."""
     import torch.distributed as dist
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
+from ..weights import shards
 from ..weights.scheme import Scheme
 from ..weights.tensor import PART_NAMES, QuantizedTensor
 from ..weights.values import encode_tag, refuse_bad_permutation, refuse_non_finite, tag_problem
@@ -62,11 +63,11 @@ class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
         weight = self._parameters.get("weight")
         return weight if isinstance(weight, QuantizedTensor) else None
 
-    def _spread(self) -> Any:
-        """The weight where it is a DTensor of quantized shares, else None."""
+    def _sharded(self) -> Any:
+        """The weight where it is a DTensor of quantized shards, else None."""
         weight = self._parameters.get("weight")
-        share = getattr(weight, "_local_tensor", None)
-        return weight if isinstance(share, QuantizedTensor) else None
+        shard = getattr(weight, "_local_tensor", None)
+        return weight if isinstance(shard, QuantizedTensor) else None
 
     def __getattr__(self, name: str) -> Any:
         """Return a part of the weight by its name in a state_dict, which
@@ -78,8 +79,8 @@ class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
             return super().__getattr__(name)
         except AttributeError:
             weight = self.__dict__.get("_parameters", {}).get("weight")
-            share = getattr(weight, "_local_tensor", weight)
-            part = share.stored().get(name) if isinstance(share, QuantizedTensor) else None
+            shard = getattr(weight, "_local_tensor", weight)
+            part = shard.stored().get(name) if isinstance(shard, QuantizedTensor) else None
             if part is None:
                 raise
             return part
@@ -114,12 +115,12 @@ class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
         return encode_tag(self._tag())
 
     def _tag(self) -> dict[str, Any]:
-        """The tag of the whole weight, also where this rank holds a share of it."""
-        spread, weight = self._spread(), self._quantized()
-        if spread is not None:
-            share = spread._local_tensor
-            permuted = getattr(share, "permutation", None) is not None
-            tag: dict[str, Any] = share.tag_of(tuple(spread.shape), self.scheme, permuted)
+        """The tag of the whole weight, also where this rank holds a shard of it."""
+        sharded, weight = self._sharded(), self._quantized()
+        if sharded is not None:
+            shard = sharded._local_tensor
+            permuted = getattr(shard, "permutation", None) is not None
+            tag: dict[str, Any] = shard.tag_of(tuple(sharded.shape), self.scheme, permuted)
             return tag
         return {} if weight is None else weight.tag()
 
@@ -140,16 +141,11 @@ class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
     ) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        weight, spread = self._quantized(), self._spread()
-        if weight is None and spread is None:
+        weight, sharded = self._quantized(), self._sharded()
+        if weight is None and sharded is None:
             return
         del destination[f"{prefix}weight"]
-        if weight is not None:
-            stored = weight.stored()
-        else:
-            from ..weights.sharded import state_of
-
-            stored = state_of(spread, self.scheme)
+        stored = shards.state_of(sharded, self.scheme) if weight is None else weight.stored()
         for name, tensor in stored.items():
             destination[prefix + name] = tensor if keep_vars else tensor.detach()
 
@@ -163,10 +159,10 @@ class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        weight, spread = self._quantized(), self._spread()
+        weight, sharded = self._quantized(), self._sharded()
         rest = state_dict
-        if weight is None and spread is not None:
-            rest = self._fill_share(spread, state_dict, prefix, strict, missing_keys, error_msgs)
+        if weight is None and sharded is not None:
+            rest = self._fill_shard(sharded, state_dict, prefix, strict, missing_keys, error_msgs)
             if error_msgs:
                 return
         if weight is not None:
@@ -193,28 +189,26 @@ class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
         super()._load_from_state_dict(
             rest, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
-        if weight is not None or spread is not None:
+        if weight is not None or sharded is not None:
             missing_keys[:] = known + [
                 key for key in missing_keys[len(known) :] if key != f"{prefix}weight"
             ]
 
-    def _fill_share(
+    def _fill_shard(
         self,
-        spread: Any,
+        sharded: Any,
         state_dict: dict[str, Any],
         prefix: str,
         strict: bool,
         missing_keys: list[str],
         error_msgs: list[str],
     ) -> dict[str, Any]:
-        """Copy this rank's share of the parts, and return the rest of the state_dict."""
-        from ..weights.sharded import fill
-
-        names = list(spread._local_tensor.stored())
+        """Copy this rank's shard of the parts, and return the rest of the state_dict."""
+        names = list(sharded._local_tensor.stored())
         mine = {x: state_dict[prefix + x] for x in names if prefix + x in state_dict}
         tag = state_dict.get(f"{prefix}_extra_state")
         problem = "" if tag is None else tag_problem(self._tag(), tag, self.title)
-        problems = [problem] if problem else fill(spread, self.scheme, mine) if mine else []
+        problems = [problem] if problem else shards.fill(sharded, self.scheme, mine) if mine else []
         error_msgs.extend(prefix + x for x in problems)
         if strict:
             missing_keys.extend(prefix + x for x in names if x not in mine)
@@ -222,9 +216,7 @@ class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
         rest = {k: v for k, v in state_dict.items() if k not in taken}
         bias, key = self._parameters.get("bias"), f"{prefix}bias"
         if hasattr(bias, "placements") and key in rest and not hasattr(rest[key], "placements"):
-            from ..weights.sharded import slice_like
-
-            rest[key] = slice_like(rest[key], bias)  # type: ignore[arg-type]
+            rest[key] = shards.slice_like(rest[key], bias)
         return rest
 
     def _take_parts(

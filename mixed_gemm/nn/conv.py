@@ -14,6 +14,7 @@ from ..ops.conv import unchecked_qconv2d
 from ..ops.conv_problem import IntOrPair, check_block_size
 from ..ops.problem import check_bits
 from ..weights.conv import ConvWeight
+from ..weights.modules import holds
 from ..weights.scheme import Scheme
 from ..weights.tensor import narrows
 from ..weights.values import refuse_non_finite
@@ -28,6 +29,7 @@ def default_block_size(in_channels: int) -> int:
     return DEFAULT_BLOCK if in_channels > DEFAULT_BLOCK else -1
 
 
+@holds("conv2d")
 class Conv2d(QuantizedConv2d):
     """conv2d(x, w) + bias, w = q * scale (+ offset) stored in 4 or 8 bits.
 

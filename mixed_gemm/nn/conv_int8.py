@@ -21,12 +21,14 @@ from ..ops.errors import check_not_freed, wrong_value
 from ..ops.rounding import quantize_per_tensor
 from ..weights.conv_int8 import Int8ConvWeight
 from ..weights.kinds import kind_of
+from ..weights.modules import holds
 from ..weights.scheme import Scheme, refined
 from ..weights.tensor import QuantizedTensor, under_autocast
 from .conv_base import QuantizedConv2d
 from .tracing import is_traced_through, recorded
 
 
+@holds("int8_conv2d")
 class Int8Conv2d(QuantizedConv2d):
     """conv2d(x, w) + bias by ``qconv2d_int8``: floats in, floats out, int8 in between.
 

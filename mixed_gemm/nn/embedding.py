@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..ops.errors import wrong_value
+from ..weights.modules import holds
 from ..weights.rows import ROWS, RowsWeight
 from ..weights.tensor import QuantizedTensor
 from .base import QuantizedModule
@@ -25,6 +26,7 @@ def why_not_embedding(module: nn.Embedding) -> str:
     return "" if module.max_norm is None else "writes into its weight (max_norm)"
 
 
+@holds("embedding")
 class Embedding(QuantizedModule, nn.Embedding):
     """Rows of an embedding, each int8 with a scale of its own: row = q * scale, rounded once.
 
@@ -130,10 +132,20 @@ class Embedding(QuantizedModule, nn.Embedding):
         Raises:
             ValueError: it is stored otherwise than rows of int8.
         """
-        stored = RowsWeight.store(weight, weight.scales.dtype if dtype is None else dtype)
-        rows, columns = stored.shape
-        module = cls(rows, columns, bits=stored.scheme.bits, device="meta", dtype=stored.dtype)
-        module.set_weight(stored)
+        return cls.of_rows(
+            RowsWeight.store(weight, weight.scales.dtype if dtype is None else dtype)
+        )
+
+    @classmethod
+    def of_rows(cls, weight: QuantizedTensor) -> Embedding:
+        """A module around rows that are quantized already, which are shared.
+
+        Args:
+            weight: ``[V, D]``.
+        """
+        rows, columns = weight.shape
+        module = cls(rows, columns, bits=weight.scheme.bits, device="meta", dtype=weight.dtype)
+        module.set_weight(weight)
         return module
 
     def to_quantized_weight(self, name: str = "") -> QuantizedWeight:

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from ..ops.errors import ArgumentValueError
+from ..weights import shards
 from ..weights.integer import IntegerWeight
 from ..weights.kinds import kind_of, storing
+from ..weights.modules import holds
 from ..weights.scheme import Scheme, refined
 from ..weights.tensor import QuantizedTensor, part_problems
 from ..weights.values import refuse_non_finite
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from ..weights.exchange import QuantizedWeight
 
 
+@holds("linear")
 class Linear(QuantizedModule, nn.Linear):
     """y = x @ w.T + bias, w stored in 4 or 8 bits.
 
@@ -109,19 +112,15 @@ class Linear(QuantizedModule, nn.Linear):
         plain = self.plain_weight
         if plain is not None:
             return plain.product(input, self.plain_bias)  # type: ignore[no-any-return]
-        if self._spread() is not None:
-            from ..weights.sharded import linear
-
-            return linear(input, self.weight, self.bias)  # type: ignore[arg-type]
+        if self._sharded() is not None:
+            return shards.linear(input, self.weight, self.bias)
         return nn.functional.linear(input, self.weight, self.bias)  # dense again
 
     def _plain_of(self, weight: Any) -> Any:
         """The plain parts that ``forward`` multiplies by; of a sharded weight those of this
         rank."""
         if isinstance(getattr(weight, "_local_tensor", None), QuantizedTensor):
-            from ..weights.plain_share import plain_share
-
-            return plain_share(weight)
+            return shards.plain_shard(weight)
         return super()._plain_of(weight)
 
     def activated(self, input: Tensor, activation: str) -> Tensor:
@@ -161,12 +160,12 @@ class Linear(QuantizedModule, nn.Linear):
         return module
 
     @classmethod
-    def of_share(cls, weight: Any, bias: Any, scheme: Scheme) -> Linear:
-        """A module around a weight that is spread over ranks.
+    def of_shard(cls, weight: Any, bias: Any, scheme: Scheme) -> Linear:
+        """A module around a weight that is sharded over ranks.
 
         Args:
-            weight: a DTensor ``[N, K]`` of quantized shares. bias: a DTensor ``[N]``, or None.
-            scheme: of the whole weight, whose groups the shares may have made smaller.
+            weight: a DTensor ``[N, K]`` of quantized shards. bias: a DTensor ``[N]``, or None.
+            scheme: of the whole weight, whose groups the shards may have made smaller.
         """
         module: Linear = cls.__new__(cls)
         nn.Module.__init__(module)
@@ -177,6 +176,15 @@ class Linear(QuantizedModule, nn.Linear):
             bias = nn.Parameter(bias)
         module.register_parameter("bias", bias)
         return module
+
+    @classmethod
+    def of_share(cls, weight: Any, bias: Any, scheme: Scheme) -> Linear:
+        """:meth:`of_shard` by the name it had.
+
+        Args:
+            weight, bias, scheme: see there.
+        """
+        return cls.of_shard(weight, bias, scheme)
 
     @classmethod
     def from_float(
@@ -304,27 +312,24 @@ class Linear(QuantizedModule, nn.Linear):
         Raises:
             ValueError: this kind of weight has no such form.
         """
-        from dataclasses import replace
-
         weight, bias = self.whole()
-        return replace(weight.unpacked(name), bias=bias, is_conv1d=self.is_conv1d)
+        module = "conv1d" if self.is_conv1d else "linear"
+        return weight.unpacked(name).with_fields(bias=bias, module=module)
 
     def whole(self) -> tuple[QuantizedTensor, Tensor | None]:
         """The quantized weight ``[N, K]`` and the bias ``[N]``, of all ranks together where they
-        are spread over several; every rank has to call it then.
+        are sharded over several; every rank has to call it then.
 
         Raises:
-            ValueError: the weight is spread otherwise than by ``Shard`` and ``Replicate``.
+            ValueError: the weight is sharded otherwise than by ``Shard`` and ``Replicate``.
         """
         bias: Any = None if self.bias is None else self.bias.detach()
         if hasattr(bias, "full_tensor"):
             bias = bias.full_tensor()
-        spread = self._spread()
-        if spread is None:
+        sharded = self._sharded()
+        if sharded is None:
             return self.weight, bias
-        from ..weights.sharded import whole
-
-        return whole(spread, self.scheme), bias
+        return shards.whole(sharded, self.scheme), bias
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
         """The dense ``[N, K]`` weight in ``dtype`` (of the weight when None), such that the module
@@ -345,9 +350,9 @@ class Linear(QuantizedModule, nn.Linear):
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.bias is not None}"
         )
-        weight, spread = self._quantized(), self._spread()
-        if spread is not None:
-            return f"{text}, scheme=({self.scheme}), spread over ranks by {spread.placements}"
+        weight, sharded = self._quantized(), self._sharded()
+        if sharded is not None:
+            return f"{text}, scheme=({self.scheme}), spread over ranks by {sharded.placements}"
         if weight is None:
             return text
         extras = [x for x in ("pre_scale", "permutation") if x in weight.tensors()]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from .._after_import import after_import
 from . import (
     autocast,
     autograd,
@@ -26,6 +25,7 @@ from . import (
     vmap,
 )
 from .op import Op
+from .sharding import Sharding
 
 T = TypeVar("T")
 
@@ -50,10 +50,8 @@ def register() -> None:
     autocast.register(_given(lambda op: op.autocast))
     vmap.register(_given(lambda op: op.vmap))
     flops.register(_given(lambda op: op.flops))
-    after_import("torch.distributed.tensor", _register_shardings)
 
 
-def _register_shardings() -> None:
-    from . import dtensor
-
-    dtensor.register(_given(lambda op: op.sharding))
+def shardings() -> dict[str, Sharding]:
+    """How each op is called with DTensors, which ``distributed`` tells torch."""
+    return _given(lambda op: op.sharding)

@@ -4,8 +4,8 @@ quantized layers: loading straight to a sharded model, and sums over ranks that 
 ``import mixed_gemm`` leaves this alone, since it imports torch.distributed.tensor.
 """
 
-from .all_reduce import AllReduce
-from .load import load_parallel
-from .rowwise import RowwiseParallel
+from ..distributed.all_reduce import AllReduce
+from ..distributed.load import load_parallel
+from ..distributed.rowwise import RowwiseParallel
 
 __all__ = ["AllReduce", "RowwiseParallel", "load_parallel"]

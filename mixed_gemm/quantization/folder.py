@@ -384,4 +384,5 @@ class _OnDisk:
         tensors = self._files._kept(self._number)
         assert tensors is not None
         found = weight_of(self._name, tensors, self._scheme)
-        return found.to_linear(dtype).weight.dequantize(dtype).to(self._files._device)
+        dense: Tensor = found.to_linear(dtype).weight.dequantize(dtype)
+        return dense.to(self._files._device)

@@ -13,13 +13,11 @@ from torch import nn
 
 from .._progress import Progress, track
 from ..formats.save import RECIPE
-from ..nn.conv import Conv2d, default_block_size
-from ..nn.conv_int8 import Int8Conv2d
-from ..nn.embedding import Embedding
+from ..nn.conv import default_block_size
 from ..nn.fused import fuse_activations as fused_by_id
 from ..nn.linear import Linear
 from ..ops.errors import ArgumentTypeError, ArgumentValueError, wrong_value
-from ..weights.conv_int8 import Int8ConvWeight
+from ..weights.modules import module_of
 from ..weights.rows import RowsWeight
 from ..weights.scheme import Scheme, refined
 from ..weights.tensor import QuantizedTensor
@@ -226,7 +224,7 @@ def _replace(name: str, target: Target, method: Method) -> LayerReport:
         weight = RowsWeight.from_float(layer.weight) if rows else method.weight(name, target)
     except ValueError as error:
         raise ArgumentValueError(f"quantize_: {name}: {error}") from error
-    new = _module_for(weight, layer).around(weight, layer)
+    new = module_of(weight).around(weight, layer)
     if isinstance(new, Linear):
         new.is_conv1d = target.module is not layer
     for parent, child_name in target.places:
@@ -242,13 +240,6 @@ def _replace(name: str, target: Target, method: Method) -> LayerReport:
         seconds=time.perf_counter() - begun,
         note=method.note(name),
     )
-
-
-def _module_for(weight: QuantizedTensor, layer: nn.Module) -> Any:
-    """The class of module that holds a weight."""
-    if isinstance(weight, Int8ConvWeight | RowsWeight):
-        return Int8Conv2d if isinstance(weight, Int8ConvWeight) else Embedding
-    return Conv2d if isinstance(layer, nn.Conv2d) else Linear
 
 
 @torch.no_grad()

@@ -5,7 +5,6 @@ memory at a time, no model code, no calibration. ``save_checkpoint`` writes it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -231,7 +230,7 @@ class DenseCheckpoint:
             raise CheckpointError(where, name + _SUFFIX, str(error)) from error
         bias = f"{name}.bias"
         given = self._index.load(bias) if bias in self._index else None
-        return replace(found, bias=given, is_conv1d=is_conv1d)
+        return found.with_fields(bias=given, module="conv1d" if is_conv1d else "linear")
 
     def plain(self) -> Iterator[tuple[str, Tensor]]:
         """Every other tensor, as it is."""

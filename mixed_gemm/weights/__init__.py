@@ -1,7 +1,7 @@
 """Quantized weights: how they are stored, rounded, checked and exchanged."""
 
+from . import dispatch as _answers_operators  # noqa: F401
 from . import flat_parameter as _refuses_fsdp1  # noqa: F401
-from . import sharding as _registers_collectives  # noqa: F401
 from .conv import ConvWeight
 from .conv_int8 import Int8ConvWeight
 from .exchange import QuantizedWeight

@@ -16,7 +16,7 @@ from .tensor import Part
 class ActOrderColumns(IntegerWeight):
     """Some columns of a permuted weight (GPTQ act-order): column j belongs to activation
     permutation[j] of the whole, not of a share of it. So it is no factor of a product before
-    somebody has brought the activations in its order, as ``weights.sharding.linear`` does.
+    somebody has brought the activations in its order, as ``distributed.weight.linear`` does.
 
     Parts:
         As of ``IntegerWeight``; permutation: int64 ``[K]``, indices of the whole's activations.
@@ -54,3 +54,6 @@ class ActOrderColumns(IntegerWeight):
         new = self.in_order().requantized(dense)
         return type(self)({**new.tensors(), "permutation": self.permutation}, new.scheme,
                           new.shape, new.dtype)  # fmt: skip
+
+
+IntegerWeight.columns_in_order = ActOrderColumns

@@ -29,6 +29,7 @@ class ConvWeight(WeightOnlyTensor):
         scales: ``[ceil(Ci / group_size), Co]``. offsets: the same or None.
     """
 
+    module: ClassVar[str] = "conv2d"
     kind: ClassVar[str] = "conv"
     dims: ClassVar[int] = 4
     parts: ClassVar[tuple[Part, ...]] = (

@@ -42,6 +42,7 @@ class Int8ConvWeight(QuantizedTensor):
             then. Derived: in no state_dict.
     """
 
+    module: ClassVar[str] = "int8_conv2d"
     kind: ClassVar[str] = "conv_int8"
     # The others would round where the layer and the activation round apart.
     fuses: ClassVar[tuple[str, ...]] = ("relu",)

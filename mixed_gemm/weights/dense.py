@@ -13,8 +13,10 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from .dependents import fill
+from .rules import for_all_others
 from .tensor import Dispatched, QuantizedTensor
-from .views import Seen, Step, WeightView, dense_of, fill
+from .views import Seen, Step, WeightView, dense_of
 from .writing import rounded_like
 
 # Operators over several processes: some return before they have written, and none of c10d says in
@@ -55,6 +57,7 @@ def effects_of(func: Any) -> Effects:
     return Effects(frozenset(writes), () if writes else views, names)
 
 
+@for_all_others
 def on_dense(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The answer to one operator.
 

@@ -13,32 +13,13 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from ..ops.problem import DTYPES
 from .dense import assign, on_dense
+from .rules import rule
 from .tensor import QuantizedTensor
 from .views import Flat, Transposed, WeightView, WholeView, dense_of, piece_of
 from .writing import is_traced, rounded_like
 
 _aten = torch.ops.aten
 _aliasing: Callable[..., Any] = return_and_correct_aliasing
-_Rule = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
-_RULES: dict[Any, _Rule] = {}
-
-
-def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The answer to one operator, as :func:`on_dense` gives it where there is no rule."""
-    rule = _RULES.get(func)
-    if rule is not None:
-        return rule(func, args, kwargs)
-    return on_dense(func, args, kwargs)
-
-
-def rule(*ops: Any) -> Callable[[_Rule], _Rule]:
-    """Register how ``ops`` treat a quantized weight."""
-
-    def register(function: _Rule) -> _Rule:
-        _RULES.update(dict.fromkeys(ops, function))
-        return function
-
-    return register
 
 
 def _dense(x: Any) -> Any:

@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from ..ops.errors import ArgumentValueError
-from ..ops.problem import WEIGHTS, integer_weight
-from .exchange_rules import problems_of
+from ..ops.problem import integer_weight
+from .exchange_rules import Words, group_columns, problems_of, whole_strategy
+from .modules import MODULES
+from .read_off import read_off
 from .rounding import nonzero_scale, quantize_weight, too_small
 from .rounding_fp8 import FP8
 from .scheme import FLOAT8, Scheme, Side
 from .values import refuse_bad_permutation, refuse_non_finite, refuse_out_of_range
 
-if TYPE_CHECKING:
-    from ..nn.embedding import Embedding
-    from ..nn.linear import Linear
+_OPTIONAL = ("bias", "pre_scale", "permutation", "input_scale", "input_azp")
+# What an instance holds besides its scheme.
+_STORED = ("name", "q", "scales", "zeros", *_OPTIONAL, "module")
 
 
+@read_off(
+    group_size=lambda weight: group_columns(weight.scheme, weight.shape[1]),
+    zero_mode=lambda weight: weight.scheme.zero_mode,
+    strategy=lambda weight: whole_strategy(weight.scheme),
+    input_activations=lambda weight: weight.scheme.input_activations,
+    is_conv1d=lambda weight: weight.module == "conv1d",
+    is_embedding=lambda weight: weight.module == "embedding",
+    block=lambda weight: weight.scheme.weights.block,
+    weight=lambda weight: weight.scheme.weight_type,
+)
 @dataclass(frozen=True, eq=False, init=False)
 class QuantizedWeight:
     """One quantized linear layer: y = (x[..., permutation] * pre_scale) @ w.T + bias; or the rows
     of an embedding.
+
+    How it is stored is one ``scheme``, which the words ``weight``, ``group_size``, ``zero_mode``,
+    ``strategy``, ``block`` and ``input_activations`` say here, and are read off again. Who has the
+    scheme calls :meth:`stored_as` or :meth:`of_codes`.
 
     Args:
         name: of the module in the checkpoint, "model.layers.0.mlp.up_proj".
@@ -34,24 +51,29 @@ class QuantizedWeight:
         zeros: ``[G, N]`` in the dtype of scales, or None exactly when zero_mode is "none".
         bits: 4 or 8, another way to say ``weight``, of which this one holds where both are given;
             2- and 3-bit values are stored in 4.
-        group_size: elements of K that share a scale, -1 is all of them. Files have any size; the
-            kernels want multiples of 16.
-        zero_mode: "none" is w = q * scale, "sub" is w = (q - zero) * scale, "add" is
+        group_size: elements of K that share a scale, -1 (the default) is all of them. Files have
+            any size; the kernels want multiples of 16.
+        zero_mode: "none", the default, is w = q * scale, "sub" is w = (q - zero) * scale, "add" is
             w = q * scale + zero.
         bias: ``[N]`` or None, any float dtype.
         pre_scale: ``[K]`` or None, multiplies the (permuted) activations.
         permutation: int64 ``[K]`` or None. Column j of q belongs to activation permutation[j]: GPTQ
             act-order, sorted once so that groups are contiguous.
         strategy: what shares a scale, where ``group_size`` does not say it: "tensor" (all scales
-            are equal then); "" is "channel" or "group".
+            are equal then); "", the default, is "channel" or "group".
         block: (rows, columns) of float8 weights that share a scale, so that ``group_size`` is
-            columns, or -1 where K is no larger, and scales repeat along N; else None.
-        input_activations: how activations are rounded; None leaves them in their dtype.
+            columns, or -1 where K is no larger, and scales repeat along N; else None, the default.
+        input_activations: how activations are rounded; None, the default, leaves them in their
+            dtype.
         input_scale: float ``[]`` where activations are static, else None. input_azp: its zero
             point, int32 ``[]``, or None.
         is_conv1d: of a ``Conv1D`` of transformers, whose dense weight is ``[K, N]``; q is not.
         is_embedding: of an ``nn.Embedding`` of N rows.
         weight: what a code is: "int4", the default, "int8"; "e4m3" where ``q`` is float8.
+
+    Attributes:
+        scheme: how it is stored, and how its activations are rounded.
+        module: what it is of: "linear", "conv1d" or "embedding".
 
     Raises:
         ValueError: a shape, dtype or value does not fit the rest, or a float is NaN or Inf.
@@ -74,6 +96,9 @@ class QuantizedWeight:
     is_embedding: bool
     block: tuple[int, int] | None
     weight: str
+    # Not among the fields, which ``dataclasses.replace`` gives to the constructor.
+    _scheme: ClassVar[Scheme]
+    module: ClassVar[str]
 
     def __init__(
         self,
@@ -98,20 +123,120 @@ class QuantizedWeight:
     ) -> None:
         given = dict(locals())
         if bits is not None:
-            is_float8 = bits == 8 and q.dtype == FP8
-            given["weight"] = FLOAT8 if is_float8 else integer_weight(bits)
-        for field in fields(self):
-            object.__setattr__(self, field.name, given[field.name])
-        problems = problems_of(self)
-        if problems:
+            weight = FLOAT8 if bits == 8 and q.dtype == FP8 else integer_weight(bits)
+        words = Words(weight, group_size, zero_mode, strategy, block, input_activations)
+        module = "embedding" if is_embedding else "conv1d" if is_conv1d else "linear"
+        self._fill({**given, "module": module}, words, None)
+        self.check()
+
+    @classmethod
+    def stored_as(
+        cls,
+        name: str,
+        q: Tensor,
+        scales: Tensor,
+        zeros: Tensor | None = None,
+        *,
+        scheme: Scheme,
+        module: str = "linear",
+        **tensors: Tensor | None,
+    ) -> QuantizedWeight:
+        """A weight by its scheme.
+
+        Args:
+            name, q, scales, zeros: as of the class. scheme, module: see there.
+            tensors: "bias", "pre_scale", "permutation", "input_scale" and "input_azp", as of the
+                class.
+
+        Raises:
+            ValueError: as of the class.
+        """
+        made = cls.of_codes(name, q, scales, zeros, scheme=scheme, module=module, **tensors)
+        made.check()
+        return made
+
+    @classmethod
+    def of_codes(
+        cls,
+        name: str,
+        q: Tensor,
+        scales: Tensor,
+        zeros: Tensor | None = None,
+        *,
+        scheme: Scheme,
+        module: str = "linear",
+        **tensors: Tensor | None,
+    ) -> QuantizedWeight:
+        """A weight whose integers were unpacked from as many bits as they have, so that none can be
+        out of range and nobody has to look.
+
+        Args:
+            name, q, scales, zeros, scheme, module, tensors: as of :meth:`stored_as`.
+
+        Raises:
+            ValueError: as of the class, but for codes out of range.
+        """
+        given = {"name": name, "q": q, "scales": scales, "zeros": zeros, "module": module}
+        return cls._made({**dict.fromkeys(_OPTIONAL), **given, **tensors}, scheme)
+
+    @classmethod
+    def _made(cls, given: Mapping[str, Any], scheme: Scheme) -> QuantizedWeight:
+        """A weight of tensors by name, whose codes are in range."""
+        made = object.__new__(cls)
+        made._fill(given, Words.of(scheme, given["q"].shape[-1]), scheme)
+        made._check_floats()
+        return made
+
+    def _fill(self, given: Mapping[str, Any], words: Words, scheme: Scheme | None) -> None:
+        """Take the tensors of ``given``, once they fit ``words``, which ``scheme`` says too."""
+        for name in _STORED:
+            object.__setattr__(self, name, given[name])
+        if problems := problems_of(self, words):
             raise ValueError(f"QuantizedWeight {self.name!r}: " + "; ".join(problems))
+        object.__setattr__(self, "_scheme", words.scheme() if scheme is None else scheme)
+
+    def check(self) -> None:
+        """Look at all values.
+
+        Raises:
+            ValueError: a code is out of the range of ``weight``, a float is NaN or Inf, or the
+                permutation is none.
+        """
+        self._check_floats()
+        if self.q.dtype == torch.int8:
+            refuse_out_of_range(self.q, self.weight, f"QuantizedWeight {self.name!r}")
+
+    def _check_floats(self) -> None:
         where = f"QuantizedWeight {self.name!r}"
         floats = {"scales": self.scales, "zeros": self.zeros, "pre_scale": self.pre_scale}
         floats |= {"bias": self.bias, "input_scale": self.input_scale}
         refuse_non_finite(floats, where, tuple(floats))
-        if self.q.dtype == torch.int8:
-            refuse_out_of_range(self.q, self.weight, where)
         refuse_bad_permutation(self.permutation, where)
+
+    def with_fields(self, **changes: Any) -> QuantizedWeight:
+        """The same weight with some fields changed. Unlike ``dataclasses.replace`` it does not look
+        at the codes again, which were checked or made in range.
+
+        Args:
+            changes: name of a tensor, "name", "scheme" or "module" -> value.
+
+        Raises:
+            ValueError: as of the class, but for codes out of range.
+        """
+        given = {name: getattr(self, name) for name in _STORED} | changes
+        return self._made(given, given.get("scheme", self.scheme))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Also what versions pickled that had the words of the scheme as attributes."""
+        if "_scheme" in state:
+            self.__dict__.update(state)
+        else:
+            self.__init__(**state)  # type: ignore[misc]
+
+    @property
+    def scheme(self) -> Scheme:
+        """How it is stored, and how its activations are rounded."""
+        return self._scheme
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -119,30 +244,14 @@ class QuantizedWeight:
         return tuple(self.q.shape)
 
     @property
-    def bits(self) -> int:
-        """Of a code."""
-        return 8 if self.is_fp8 else WEIGHTS[self.weight].bits
-
-    @property
     def is_fp8(self) -> bool:
         """Whether ``q`` holds float8 numbers, and no integers."""
         return self.q.dtype == FP8
 
     @property
-    def scheme(self) -> Scheme:
-        """How it is stored, and how its activations are rounded."""
-        channel = self.group_size == -1
-        if self.block is not None:
-            side = Side("float", strategy="block", block=self.block)
-            return Scheme(side, self.input_activations)
-        weights = Side(
-            type="float" if self.is_fp8 else "int",
-            num_bits=self.bits,
-            strategy=self.strategy or ("channel" if channel else "group"),
-            group_size=None if channel else self.group_size,
-            symmetric=self.zeros is None,
-        )
-        return Scheme(weights, self.input_activations, self.zero_mode)
+    def bits(self) -> int:
+        """Of a code."""
+        return self.scheme.bits
 
     def to(self, dtype: torch.dtype) -> QuantizedWeight:
         """The same with scales, zeros, bias and pre_scale in ``dtype``. q is shared, unless a scale
@@ -162,14 +271,16 @@ class QuantizedWeight:
             center = torch.zeros_like(ratio) if zeros is None else zeros.float()
             moved = (q.float() - self._spread(center)) * self._spread(ratio) + self._spread(center)
             q = torch.where(self._spread(small), moved.round().to(torch.int8), q)
-        return replace(
-            self,
+        made = self.with_fields(
             q=q,
             scales=scales,
             zeros=cast(self.zeros),
             bias=cast(self.bias),
             pre_scale=cast(self.pre_scale),
         )
+        if small is not None:  # codes move towards a zero point, which may be no code
+            made.check()
+        return made
 
     def _spread(self, x: Tensor) -> Tensor:
         """``[G, N]`` -> ``[N, K]``, that of the group of each weight."""
@@ -207,30 +318,24 @@ class QuantizedWeight:
         """
         size = group_size if group_size <= self.shape[1] else -1
         q, scales, _ = quantize_weight(self.dequantize(), bits, size, scale_dtype=self.scales.dtype)
-        return replace(
-            self,
+        return self.with_fields(
             q=q,
             scales=scales,
             zeros=None,
-            weight=integer_weight(bits),
-            group_size=size,
-            zero_mode="none",
+            scheme=Scheme.of_file(integer_weight(bits), size),
             permutation=None,
-            strategy="",
-            input_activations=None,
             input_scale=None,
-            block=None,
         )
 
     def weight_only(self) -> QuantizedWeight:
         """The same weight with activations left in their dtype; of integers with scales by channel
         or group."""
-        strategy = self.strategy if self.is_fp8 else ""
-        return replace(
-            self, strategy=strategy, input_activations=None, input_scale=None, input_azp=None
-        )
+        scheme = replace(self.scheme, input_activations=None)
+        if not self.is_fp8:
+            scheme = Scheme.of_file(self.weight, self.group_size, self.zero_mode)
+        return self.with_fields(scheme=scheme, input_scale=None, input_azp=None)
 
-    def to_linear(self, dtype: torch.dtype | None = None) -> Linear:
+    def to_linear(self, dtype: torch.dtype | None = None) -> Any:
         """A ``mixed_gemm.Linear`` on the device of q.
 
         Args:
@@ -239,13 +344,11 @@ class QuantizedWeight:
         Raises:
             ValueError: group_size of integers is not a multiple of 16; or it is an embedding.
         """
-        from ..nn.linear import Linear
-
         if self.is_embedding:
             raise ArgumentValueError(f"{self.name} is an embedding. Hint: to_module()")
-        return Linear.from_quantized_weight(self, dtype)
+        return MODULES["linear"].from_quantized_weight(self, dtype)
 
-    def to_module(self, dtype: torch.dtype | None = None) -> Linear | Embedding:
+    def to_module(self, dtype: torch.dtype | None = None) -> Any:
         """:meth:`to_linear`, or a ``mixed_gemm.Embedding`` where it is one.
 
         Args:
@@ -254,8 +357,6 @@ class QuantizedWeight:
         Raises:
             ValueError: it is stored in a way that the module does not take.
         """
-        from ..nn.embedding import Embedding
-
         if self.is_embedding:
-            return Embedding.from_quantized_weight(self, dtype)
+            return MODULES["embedding"].from_quantized_weight(self, dtype)
         return self.to_linear(dtype)

@@ -1,7 +1,8 @@
-"""What the tensors of a ``QuantizedWeight`` must be for each other."""
+"""How a ``QuantizedWeight`` may be stored, word by word, and what its tensors must be for it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,30 +10,80 @@ from torch import Tensor
 
 from ..ops.problem import DTYPES, WEIGHTS, ZERO_MODES, ceil_div
 from .rounding_fp8 import FP8
-from .scheme import FLOAT8
+from .scheme import FLOAT8, Scheme, Side
 
 if TYPE_CHECKING:
     from .exchange import QuantizedWeight
 
 
-def problems_of(weight: QuantizedWeight) -> list[str]:
-    """Why its tensors and settings do not fit each other, in words, but for values that only a look
-    at all of them finds; empty when they do."""
+@dataclass(frozen=True)
+class Words:
+    """A scheme in the words that the constructor of ``QuantizedWeight`` takes, each with the
+    meaning it has there."""
+
+    weight: str = "int4"
+    group_size: int = -1
+    zero_mode: str = "none"
+    strategy: str = ""
+    block: tuple[int, int] | None = None
+    input_activations: Side | None = None
+
+    @classmethod
+    def of(cls, scheme: Scheme, k: int) -> Words:
+        """The words for a weight with ``k`` columns that is stored by ``scheme``."""
+        return cls(
+            scheme.weight_type,
+            group_columns(scheme, k),
+            scheme.zero_mode,
+            whole_strategy(scheme),
+            scheme.weights.block,
+            scheme.input_activations,
+        )
+
+    def scheme(self) -> Scheme:
+        """The scheme that these words say."""
+        return Scheme.of_file(
+            self.weight,
+            self.group_size,
+            self.zero_mode,
+            strategy=self.strategy,
+            block=self.block,
+            input_activations=self.input_activations,
+        )
+
+
+def group_columns(scheme: Scheme, k: int) -> int:
+    """Elements of K that share a scale, of a weight with ``k`` columns; -1 is all of them."""
+    if scheme.weights.block is None:
+        return scheme.group_size
+    columns = scheme.weights.block[1]
+    return -1 if columns >= k else columns
+
+
+def whole_strategy(scheme: Scheme) -> str:
+    """ "tensor" where one scale serves the whole weight; else empty."""
+    strategy = scheme.weights.strategy
+    return strategy if strategy == "tensor" else ""
+
+
+def problems_of(weight: QuantizedWeight, words: Words) -> list[str]:
+    """Why its tensors and these words do not fit each other, but for values that only a look at all
+    of them finds; empty when they do."""
     if weight.q.dim() != 2 or weight.q.dtype not in (torch.int8, FP8) or weight.q.numel() == 0:
         return [f"q must be int8 or float8_e4m3fn [N, K], got {weight.q.dtype} {weight.shape}"]
     n, k = weight.shape
     problems = []
-    if weight.weight not in ((FLOAT8,) if weight.is_fp8 else WEIGHTS):
-        problems.append(_type_problem(weight))
-    if weight.group_size != -1 and not 0 < weight.group_size <= k:
-        problems.append(f"group_size must be -1 or in 1..K={k}, got {weight.group_size}")
+    if words.weight not in ((FLOAT8,) if weight.is_fp8 else WEIGHTS):
+        problems.append(_type_problem(weight, words))
+    if words.group_size != -1 and not 0 < words.group_size <= k:
+        problems.append(f"group_size must be -1 or in 1..K={k}, got {words.group_size}")
         return problems
-    if weight.zero_mode not in ZERO_MODES or (weight.zeros is None) != (weight.zero_mode == "none"):
+    if words.zero_mode not in ZERO_MODES or (weight.zeros is None) != (words.zero_mode == "none"):
         problems.append(
             f"zero_mode must be one of {ZERO_MODES}, and 'none' exactly without zeros, got "
-            f"{weight.zero_mode!r} {'without' if weight.zeros is None else 'with'} zeros"
+            f"{words.zero_mode!r} {'without' if weight.zeros is None else 'with'} zeros"
         )
-    groups = (1 if weight.group_size == -1 else ceil_div(k, weight.group_size), n)
+    groups = (1 if words.group_size == -1 else ceil_div(k, words.group_size), n)
     shapes = {"scales": groups, "zeros": groups, "bias": (n,), "pre_scale": (k,)}
     for field, shape in shapes.items():
         tensor: Tensor | None = getattr(weight, field)
@@ -43,8 +94,8 @@ def problems_of(weight: QuantizedWeight) -> list[str]:
             )
     if weight.zeros is not None and weight.zeros.dtype != weight.scales.dtype:
         problems.append(f"zeros must be {weight.scales.dtype} as scales, got {weight.zeros.dtype}")
-    if weight.block is not None:
-        problems += _block_problems(weight, weight.block)
+    if words.block is not None:
+        problems += _block_problems(weight, words, words.block)
     order = weight.permutation
     if order is not None and (order.dtype != torch.int64 or tuple(order.shape) != (k,)):
         found = f"{order.dtype} {tuple(order.shape)}"
@@ -52,22 +103,22 @@ def problems_of(weight: QuantizedWeight) -> list[str]:
     return problems
 
 
-def _type_problem(weight: QuantizedWeight) -> str:
+def _type_problem(weight: QuantizedWeight, words: Words) -> str:
     """In the words of ``bits``, where these say it."""
-    bits = weight.weight.removeprefix("int")
+    bits = words.weight.removeprefix("int")
     if bits.lstrip("-").isdecimal():
         return f"bits must be 4 or 8 (8 for float8), got {bits}"
     expected = FLOAT8 if weight.is_fp8 else " or ".join(WEIGHTS)
-    return f"weight must be {expected} where q is {weight.q.dtype}, got {weight.weight!r}"
+    return f"weight must be {expected} where q is {weight.q.dtype}, got {words.weight!r}"
 
 
-def _block_problems(weight: QuantizedWeight, block: tuple[int, int]) -> list[str]:
+def _block_problems(weight: QuantizedWeight, words: Words, block: tuple[int, int]) -> list[str]:
     rows, columns = block
     size = -1 if columns >= weight.shape[1] else columns
-    if not weight.is_fp8 or rows < 1 or columns < 1 or weight.group_size != size:
+    if not weight.is_fp8 or rows < 1 or columns < 1 or words.group_size != size:
         return [
             "block must be (rows, group_size) of float8 weights, got "
-            f"{block} with group_size={weight.group_size} of {weight.q.dtype}"
+            f"{block} with group_size={words.group_size} of {weight.q.dtype}"
         ]
     if weight.scales.is_meta or weight.scales.shape[1] != weight.shape[0]:
         return []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -27,6 +27,7 @@ from ..ops.errors import (
 from ..ops.fp8 import FP8_MAX, MIN_SCALE, runs_float8, runs_float8_blocks
 from ..ops.problem import DTYPES, ceil_div, round_up
 from .columns import coarser
+from .exchange import QuantizedWeight
 from .fp8_blocks import (
     Block,
     block_of,
@@ -35,7 +36,6 @@ from .fp8_blocks import (
     rounded,
     scales_of_piece,
     scheme_of_piece,
-    scheme_with_columns,
     scheme_with_rows,
 )
 from .rounding_fp8 import FP8, dequantize_blocks
@@ -44,9 +44,6 @@ from .straight_through import AS_THEY_ARE, BY_ROW, block_size_of, eight_bit_prod
 from .tensor import Part, QuantizedTensor, narrows, part_problems, under_autocast
 from .values import refuse_non_finite
 from .writing import spliced
-
-if TYPE_CHECKING:
-    from .exchange import QuantizedWeight
 
 # Of scales, as files have them; float32 first, which those made here are.
 _SCALES = (torch.float32, torch.bfloat16, torch.float16)
@@ -525,7 +522,7 @@ class Fp8Weight(QuantizedTensor):
         fine, scales = joined_columns([(*w._blocks, w.shape[1]) for w in weights])
         size = fine if group_size is None else group_size
         scales = coarser(scales.t(), fine, size, q.shape[1]).t().contiguous()
-        return first._like(q, scales, scheme_with_columns(first.scheme, size))
+        return first._like(q, scales, first.scheme.with_group_size(size))
 
     def unpacked(self, name: str = "") -> QuantizedWeight:
         """As checkpoint formats take it, every bit the same.
@@ -533,8 +530,6 @@ class Fp8Weight(QuantizedTensor):
         Args:
             name: of the layer in a checkpoint.
         """
-        from .exchange import QuantizedWeight
-
         (scales, (rows, columns)), side = self._blocks, self.scheme.weights
         n, k = self.shape
         strategy = side.strategy if side.strategy == "tensor" else ""

@@ -63,14 +63,6 @@ def joined(pieces: list[tuple[Tensor, Block, int]]) -> tuple[Tensor, int]:
     return torch.cat(finer), rows
 
 
-def scheme_with_columns(scheme: Scheme, columns: int) -> Scheme:
-    """The same with ``columns`` of the weight in a block or a group."""
-    side = scheme.weights
-    if side.block is None:
-        return replace(scheme, weights=replace(side, group_size=columns))
-    return replace(scheme, weights=replace(side, block=(side.block[0], columns)))
-
-
 def scheme_with_rows(scheme: Scheme, rows: int) -> Scheme:
     """The same with ``rows`` of the weight in a block, where it has blocks."""
     side = scheme.weights

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -22,15 +23,13 @@ from ..ops.problem import (
     packed_shape,
 )
 from .columns import beside_each_other, coarser, common_group, group_of_piece, of_piece
+from .exchange import QuantizedWeight
 from .rounding import quantize_weight, too_small
 from .scheme import Scheme
 from .tensor import Part, narrows
 from .values import refuse_bad_permutation, weight_tag
 from .weight_only import WeightOnlyTensor
 from .writing import spliced
-
-if TYPE_CHECKING:
-    from .exchange import QuantizedWeight
 
 
 class IntegerWeight(WeightOnlyTensor):
@@ -53,6 +52,8 @@ class IntegerWeight(WeightOnlyTensor):
         Part("pre_scale"),
         Part("permutation", (torch.int64,), follows=False, finite=False),
     )
+
+    columns_in_order: ClassVar[type[IntegerWeight]]  # what some columns of a permuted weight are
 
     b_packed: Tensor
     scales: Tensor
@@ -146,23 +147,35 @@ class IntegerWeight(WeightOnlyTensor):
             "pre_scale": pre_scale,
             "permutation": permutation,
         }
-        kept = cls.checked(where, q, ("N", "K"), scheme, tensors)
-        refuse_bad_permutation(permutation, where)
-        kept["b_packed"] = pack(q, scheme.weight_type)
-        return cls(kept, scheme, tuple(q.shape), scales.dtype)
+        return cls._packed(where, q, scheme, tensors)
 
     @classmethod
     def store(cls, weight: QuantizedWeight, dtype: torch.dtype) -> IntegerWeight:
         weight = weight.to(dtype)
-        return cls.from_quantized(
-            weight.q,
-            weight.scales,
-            weight.zeros,
-            weight.pre_scale,
-            weight.permutation,
-            **weight.scheme.gemm_options,
-            where=f"mixed_gemm.Linear: {weight.name}",
-        )
+        tensors = {
+            "scales": weight.scales,
+            "zeros": weight.zeros,
+            "pre_scale": weight.pre_scale,
+            "permutation": weight.permutation,
+        }
+        scheme = weight.scheme.grouped(weight.group_size)
+        where = f"mixed_gemm.Linear: {weight.name}"
+        return cls._packed(where, weight.q, scheme, tensors, in_range=True)
+
+    @classmethod
+    def _packed(
+        cls,
+        where: str,
+        q: Tensor,
+        scheme: Scheme,
+        tensors: Mapping[str, Tensor | None],
+        in_range: bool = False,
+    ) -> IntegerWeight:
+        """The weight of these codes, once everything was checked; see :meth:`checked`."""
+        kept = cls.checked(where, q, ("N", "K"), scheme, tensors, in_range)
+        refuse_bad_permutation(kept.get("permutation"), where)
+        kept["b_packed"] = pack(q, scheme.weight_type)
+        return cls(kept, scheme, tuple(q.shape), kept["scales"].dtype)
 
     def fitted(self, dtype: torch.dtype) -> IntegerWeight:
         if too_small(self.scales, dtype) is None:
@@ -259,8 +272,6 @@ class IntegerWeight(WeightOnlyTensor):
         return self._rows(start, stop) if dim == 0 else self._columns(start, stop)
 
     def _columns(self, start: int, stop: int) -> IntegerWeight:
-        from .act_order import ActOrderColumns
-
         k, scheme, zeros = self.shape[1], self.scheme, self.zeros
         size = group_of_piece(scheme.group_size, k, start, stop)
         place = scheme.group_size, size, start, stop
@@ -271,7 +282,7 @@ class IntegerWeight(WeightOnlyTensor):
         else:
             packed = pack(self._codes()[:, start:stop].contiguous(), scheme.weight_type)
         pre_scale, order = self.pre_scale, self.permutation
-        kind = type(self) if order is None or stop - start == k else ActOrderColumns
+        kind = type(self) if order is None or stop - start == k else self.columns_in_order
         parts = {
             "b_packed": packed,
             "scales": of_piece(self.scales, *place),
@@ -279,8 +290,9 @@ class IntegerWeight(WeightOnlyTensor):
             "pre_scale": None if pre_scale is None else pre_scale[start:stop].clone(),
             "permutation": None if order is None else order[start:stop].clone(),
         }
-        return kind(parts, _grouped(scheme, size, stop - start), (self.shape[0], stop - start),
-                    self.dtype)  # fmt: skip
+        columns = stop - start
+        smaller = scheme.with_group_size(size, columns)
+        return kind(parts, smaller, (self.shape[0], columns), self.dtype)
 
     def _tiles(self) -> Tensor:
         """The packed weight as ``[N / I, K / 64, 128]``: lines of 64 columns of I = 16 / bits rows,
@@ -320,7 +332,7 @@ class IntegerWeight(WeightOnlyTensor):
             "pre_scale": pre_scale,
             "permutation": self.permutation,
         }
-        scheme = _grouped(self.scheme, self.scheme.group_size, shape[1])
+        scheme = self.scheme.with_group_size(self.scheme.group_size, shape[1])
         return type(self)(tensors, scheme, shape, self.dtype)
 
     @classmethod
@@ -353,7 +365,7 @@ class IntegerWeight(WeightOnlyTensor):
                 [getattr(w, name) for w in weights]
             )  # fmt: skip
 
-        scheme = _grouped(first.scheme, size, shape[1])
+        scheme = first.scheme.with_group_size(size, shape[1])
         parts = {
             "b_packed": pack(torch.cat([w._codes() for w in weights], 1), scheme.weight_type),
             "scales": whole("scales"),
@@ -381,23 +393,12 @@ class IntegerWeight(WeightOnlyTensor):
         )
 
     def unpacked(self, name: str = "") -> QuantizedWeight:
-        from .exchange import QuantizedWeight
-
-        return QuantizedWeight(
-            name=name,
-            q=self._codes(),
-            scales=self.scales,
-            zeros=self.zeros,
-            weight=self.scheme.weight_type,
-            group_size=self.scheme.group_size,
-            zero_mode=self.scheme.zero_mode,
+        return QuantizedWeight.of_codes(
+            name,
+            self._codes(),
+            self.scales,
+            self.zeros,
+            scheme=self.scheme,
             pre_scale=self.pre_scale,
             permutation=self.permutation,
         )
-
-
-def _grouped(scheme: Scheme, size: int, k: int) -> Scheme:
-    """``scheme`` with groups of ``size`` columns of ``k``; one ragged group is all of them."""
-    if size == scheme.group_size and size <= k:
-        return scheme
-    return scheme.grouped(-1 if size > k else size)

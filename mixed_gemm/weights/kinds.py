@@ -5,6 +5,7 @@ here; a name for users is a row of ``SCHEMES`` in ``scheme``.
 from __future__ import annotations
 
 from ..ops.errors import ArgumentValueError
+from . import act_order as _has_columns_of_integers  # noqa: F401
 from .conv import ConvWeight
 from .conv_int8 import Int8ConvWeight
 from .fp8 import Fp8Weight

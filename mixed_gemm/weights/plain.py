@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import functools
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .tensor import Dispatched, QuantizedTensor
+if TYPE_CHECKING:
+    from .tensor import QuantizedTensor
 
 # Names that a kind of weight defines for the tensor that it is.
 _OF_THE_TENSOR = frozenset(
@@ -55,15 +56,16 @@ class PlainWeight:
 
 
 @functools.cache
-def plain_kind(kind: type[QuantizedTensor]) -> type[PlainWeight]:
+def plain_kind(kind: type[QuantizedTensor], above: type) -> type[PlainWeight]:
     """The class of the ``PlainWeight`` of a kind of weight.
 
     Args:
-        kind: ``IntegerWeight``, for example; what it and its bases define up to ``Dispatched`` are
-            functions of the parts, and work without a tensor.
+        kind: ``IntegerWeight``, for example.
+        above: a base of it; what classes below that one define are functions of the parts, and work
+            without a tensor.
     """
     found: dict[str, Any] = {}
-    for base in reversed(kind.__mro__[: kind.__mro__.index(Dispatched)]):
+    for base in reversed(kind.__mro__[: kind.__mro__.index(above)]):
         defined = {k: v for k, v in vars(base).items() if not k.startswith("__")}
         found.update((k, v) for k, v in defined.items() if k not in _OF_THE_TENSOR)
     return type(f"Plain{kind.__name__}", (PlainWeight,), found)

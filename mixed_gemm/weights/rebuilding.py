@@ -19,13 +19,18 @@ Weight = TypeVar("Weight", bound="QuantizedTensor")
 
 
 def as_parameter(
-    kind: type[Weight], data: Tensor, requires_grad: bool = False, **described: Any
+    kind: type[Weight],
+    quantized: type[QuantizedTensor],
+    data: Tensor,
+    /,
+    requires_grad: bool = False,
+    **described: Any,
 ) -> Weight:
     """A parameter that shares the parts of ``data``, as ``nn.Parameter(data)`` would be for a
     parameter of torch.
 
     Args:
-        kind: the class that was called, which an error names.
+        kind: the class that was called, which an error names. quantized: the base of all kinds.
         data: of any shape, quantized.
         requires_grad: False; packed weights do not train.
         described: attributes of the parameter that is rebuilt, some libraries pass its
@@ -35,9 +40,7 @@ def as_parameter(
         TypeError: ``data`` is not quantized, so that nothing says how to round it.
         RuntimeError: ``requires_grad`` is True.
     """
-    from .tensor import QuantizedTensor
-
-    if not isinstance(data, QuantizedTensor):
+    if not isinstance(data, quantized):
         raise ArgumentTypeError(
             f"{kind.__name__}: a parameter of this class is rebuilt from quantized data, got a "
             f"{type(data).__name__} {dtype_name(data.dtype)} {shape_text(data.shape)}, which does "

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from ..ops.errors import ArgumentTypeError, ArgumentValueError, check_not_freed, check_storage
 from .dense import on_dense
-from .dispatch import rule
+from .exchange import QuantizedWeight
 from .rounding import quantize_weight
+from .rules import rule
 from .scheme import Scheme
 from .tensor import Part, QuantizedTensor, part_problems
 from .values import refuse_non_finite
-
-if TYPE_CHECKING:
-    from .exchange import QuantizedWeight
 
 # Four bits with a scale for a whole row would be 12 % off RMS, where eight are 0.8 %.
 ROWS = Scheme.weight_only(8, -1)
@@ -30,6 +28,7 @@ class RowsWeight(QuantizedTensor):
         weight_int8: int8 ``[V, D]``. weight_scale: float32 ``[V]``.
     """
 
+    module: ClassVar[str] = "embedding"
     kind: ClassVar[str] = "rows"
     parts: ClassVar[tuple[Part, ...]] = (
         Part("weight_int8", (torch.int8,), follows=False, finite=False, rows=0),
@@ -179,11 +178,10 @@ class RowsWeight(QuantizedTensor):
         return weights[0]._like(q, torch.cat([w.weight_scale for w in weights]))
 
     def unpacked(self, name: str = "") -> QuantizedWeight:
-        from .exchange import QuantizedWeight
-
         scales = self.weight_scale[None]
-        weight = self.scheme.weight_type
-        return QuantizedWeight(name, self.weight_int8, scales, weight=weight, is_embedding=True)
+        return QuantizedWeight.stored_as(
+            name, self.weight_int8, scales, scheme=self.scheme, module="embedding"
+        )
 
 
 @rule(torch.ops.aten.embedding.default)

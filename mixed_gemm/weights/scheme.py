@@ -184,6 +184,43 @@ class Scheme:
         side = Side(strategy="group", group_size=size, symmetric=False, dynamic=True)
         return replace(scheme, input_activations=side)
 
+    @classmethod
+    def of_file(
+        cls,
+        weight: str = "int4",
+        group_size: int = -1,
+        zero_mode: str = "none",
+        *,
+        strategy: str = "",
+        block: tuple[int, int] | None = None,
+        input_activations: Side | None = None,
+    ) -> Scheme:
+        """How a checkpoint stores a weight. Unlike the other constructors it takes what no kernel
+        does, such as groups of 24: a kind of weight refuses that when it is to store it.
+
+        Args:
+            weight: "int4", "int8" or "e4m3" (float8_e4m3fn).
+            group_size: elements of K that share a scale, -1 for all; not looked at with ``block``.
+            zero_mode: see the class.
+            strategy: "tensor" where one scale serves the whole weight; "" is "channel" or "group".
+            block: (rows, columns) that share a scale, of float8 weights.
+            input_activations: how activations are rounded; None leaves them in their dtype.
+        """
+        is_float = weight == FLOAT8
+        if block is not None:
+            strategy = "block"
+        elif not strategy:
+            strategy = "channel" if group_size == -1 else "group"
+        side = Side(
+            type="float" if is_float else "int",
+            num_bits=8 if is_float else WEIGHTS[weight].bits,
+            strategy=strategy,
+            group_size=None if group_size == -1 or block is not None else group_size,
+            symmetric=zero_mode == "none",
+            block=block,
+        )
+        return cls(side, input_activations, zero_mode)
+
     def for_convolution(self, block_size: int) -> Scheme:
         """The weight-only scheme of a filter: offsets in place of zero points.
 
@@ -237,6 +274,32 @@ class Scheme:
             ValueError: as :meth:`weight_only`.
         """
         return Scheme.weight_only(self.bits, group_size, zero_mode or self.zero_mode)
+
+    def with_group_size(self, columns: int, k: int | None = None) -> Scheme:
+        """This scheme with other groups, or blocks, along K; of what shares its scales otherwise,
+        the same scheme.
+
+        Args:
+            columns: of the weight that share a scale, -1 for all of them.
+            k: columns of the weight: one ragged group of more is all of them.
+
+        Raises:
+            ValueError: no kernel takes such groups.
+        """
+        side = self.weights
+        if side.block is not None:
+            return replace(self, weights=replace(side, block=(side.block[0], columns)))
+        if k is not None and columns > k:
+            columns = -1
+        if columns == self.group_size or side.strategy not in ("channel", "group"):
+            return self
+        if self.is_weight_only:
+            return self.grouped(columns)
+        if is_by_block(self):
+            return Scheme.w8a8_block(columns, not self.has_zeros)
+        if side.strategy == "group":  # float8 with a scale for each group of a row
+            return replace(self, weights=replace(side, group_size=columns))
+        return self
 
     def coded_as(self, weight: str) -> Scheme:
         """This scheme with integers of another weight type.

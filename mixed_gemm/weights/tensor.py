@@ -18,8 +18,12 @@ from torch import Tensor
 from .._after_import import after_import
 from ..ops.errors import dtype_name, shape_text, wrong_type, wrong_value
 from ..ops.problem import DTYPES
+from .dependents import fill, tell_views
+from .fsdp2 import gather_from, gathered
 from .memory import Storageless
+from .plain import plain_kind
 from .rebuilding import as_parameter, copied, reduced
+from .rules import answer
 from .scheme import Scheme
 from .writing import rounded_like, spliced
 
@@ -92,7 +96,7 @@ def under_autocast(x: Tensor, *others: Tensor | None) -> tuple[Any, ...]:
 
 
 class Dispatched(Storageless):
-    """A tensor whose operators are the rules of ``dispatch``; it has no numbers of its own."""
+    """A tensor whose operators are those of ``rules``; it has no numbers of its own."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
@@ -100,9 +104,7 @@ class Dispatched(Storageless):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        from .dispatch import dispatch  # its rules name the kinds of tensors
-
-        return dispatch(func, args, kwargs or {})
+        return answer(func, args, kwargs or {})
 
 
 def _keep_dynamo_out() -> None:
@@ -143,6 +145,7 @@ class QuantizedTensor(Dispatched):
     kind: ClassVar[str]
     parts: ClassVar[tuple[Part, ...]]
     fuses: ClassVar[tuple[str, ...]] = ()  # activations that its kernel runs, too
+    module: ClassVar[str] = "linear"  # the name in ``modules`` of the class that holds it
     scheme: Scheme
 
     @staticmethod
@@ -155,7 +158,7 @@ class QuantizedTensor(Dispatched):
         **others: Any,
     ) -> Self:
         if isinstance(tensors, Tensor):  # a parameter that somebody rebuilds with its class
-            return as_parameter(cls, tensors, **others)
+            return as_parameter(cls, QuantizedTensor, tensors, **others)
         first = tensors[cls.parts[0].name]
         assert first is not None and dtype is not None
         made: Self = cls._wrap(shape, dtype, first.device)
@@ -410,8 +413,6 @@ class QuantizedTensor(Dispatched):
         for name, tensor in self.derive(self.tensors(), self.scheme).items():
             if (mine := getattr(self, name)) is not None:
                 mine.copy_(tensor)
-        from .views import tell_views
-
         tell_views(self)
 
     @property
@@ -453,6 +454,12 @@ class QuantizedTensor(Dispatched):
         lose; itself where it has no others."""
         return self
 
+    def weight_written(self) -> None:
+        """Take the rows or columns of the weight that this is a slice of, which was written."""
+        assert self.piece_of is not None
+        whole, dim, start = self.piece_of
+        fill(self, whole.cut(dim, start, start + self.shape[dim]))
+
     def adopt(self: Self, other: Self) -> None:
         """Hold the parts of ``other`` from now on, which may have another number of rows."""
         self.dense_form = other.dense_form
@@ -470,9 +477,7 @@ class QuantizedTensor(Dispatched):
         the same :class:`mixed_gemm.weights.plain.PlainWeight` at every call."""
         found = self.__dict__.get("_plain")
         if found is None:
-            from .plain import plain_kind
-
-            found = plain_kind(type(self))()
+            found = plain_kind(type(self), Dispatched)()
             found.hold(self)
             self._plain = found
         return found
@@ -649,8 +654,6 @@ class QuantizedTensor(Dispatched):
             mesh: of the ranks. outer_size, outer_stride: of the whole weight.
             module: that owns it. mp_policy: its precision. Neither is looked at.
         """
-        from .sharding import gather_from
-
         return gather_from(self, mesh, outer_size)
 
     def fsdp_post_all_gather(
@@ -663,8 +666,6 @@ class QuantizedTensor(Dispatched):
             metadata: the second result of it. dtype: of the weight.
             out: a weight from an earlier call, to write into, or None.
         """
-        from .sharding import gathered
-
         return gathered(self, outputs, metadata, out)
 
 

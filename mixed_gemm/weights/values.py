@@ -106,6 +106,9 @@ def refuse_out_of_range(q: Tensor, weight: str, where: str) -> None:
     if q.is_meta or q.numel() == 0:
         return
     low, high = integer_range(weight)
+    every = torch.iinfo(q.dtype)
+    if low <= every.min and high >= every.max:
+        return
     smallest, largest = (int(x) for x in torch.aminmax(q))
     if smallest < low or largest > high:
         raise ValueError(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
 
+from .dependents import depends
 from .tensor import Dispatched, QuantizedTensor
 
 
@@ -147,7 +147,7 @@ class Seen(WeightView):
     def __init__(self, weight: QuantizedTensor, steps: tuple[Step, ...], value: Tensor) -> None:
         self.weight, self.steps = weight, steps
         self._keep(value)
-        _depends(self, weight)
+        depends(self, weight)
 
     def _keep(self, value: Tensor) -> None:
         self._kept: Tensor | None = value
@@ -205,17 +205,6 @@ def _versions(weight: QuantizedTensor) -> tuple[int, ...] | None:
     return tuple(x._version for x in parts)
 
 
-# First part of a weight -> the views and slices of it, which hear when the weight is written. All
-# tensors that share the parts of a weight share that part.
-_DEPENDENTS: Any = WeakIdKeyDictionary()
-
-
-def _depends(view: Dispatched, weight: QuantizedTensor) -> None:
-    first = weight._stored()[0]
-    if type(first) is Tensor:
-        _DEPENDENTS.setdefault(first, WeakIdKeyDictionary())[view] = True
-
-
 def piece_of(weight: QuantizedTensor, dim: int, start: int, stop: int) -> QuantizedTensor:
     """Some rows or columns that stay quantized. They are stored apart, and written together with
     the weight.
@@ -229,36 +218,5 @@ def piece_of(weight: QuantizedTensor, dim: int, start: int, stop: int) -> Quanti
     """
     piece = weight.cut(dim, start, stop)
     piece.piece_of = (weight, dim, start)
-    _depends(piece, weight)
+    depends(piece, weight)
     return piece
-
-
-def has_views(weight: QuantizedTensor) -> bool:
-    """Whether there are views or slices of a weight, of any shape."""
-    return bool(_DEPENDENTS.get(weight._stored()[0]))
-
-
-def tell_views(weight: QuantizedTensor) -> None:
-    """Bring the views and slices of a weight in line with it.
-
-    Args:
-        weight: that was written, of any shape.
-    """
-    for view in list(_DEPENDENTS.get(weight._stored()[0], ())):
-        if isinstance(view, Seen):
-            view.weight_written()
-        else:
-            whole, dim, start = view.piece_of
-            fill(view, whole.cut(dim, start, start + view.shape[dim]))
-
-
-def fill(weight: QuantizedTensor, new: QuantizedTensor) -> None:
-    """Copy the parts of another weight into those that are there, and tell who depends on them.
-
-    Args:
-        weight: of any shape. new: stored alike.
-    """
-    for name, tensor in new.tensors().items():
-        getattr(weight, name).copy_(tensor)
-    weight.written()
-    tell_views(weight)

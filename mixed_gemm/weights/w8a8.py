@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -11,14 +11,12 @@ from torch import Tensor
 from ..ops.errors import ArgumentTypeError, ArgumentValueError, check_not_freed, check_storage
 from ..ops.problem import MAX_AZP, MAX_INT8_K, MAX_TOKEN_STEPS
 from ..ops.scaled import azp_adjustment
+from .exchange import QuantizedWeight
 from .rounding import quantize_weight
 from .scheme import ACTIVATION_MODES, Scheme, Side
 from .straight_through import eight_bit_product
 from .tensor import Part, QuantizedTensor, narrows, part_problems, under_autocast
 from .values import refuse_non_finite
-
-if TYPE_CHECKING:
-    from .exchange import QuantizedWeight
 
 INT8_STEPS = 255  # between -128 and 127
 MIN_SCALE = 2.0**-126  # as problem/quantize.h
@@ -377,15 +375,12 @@ class W8A8Weight(QuantizedTensor):
         return first._like(q, torch.cat([w.weight_scale for w in weights]), first.pre_scale)
 
     def unpacked(self, name: str = "") -> QuantizedWeight:
-        from .exchange import QuantizedWeight
-
-        return QuantizedWeight(
-            name=name,
-            q=self.weight_int8,
-            scales=self.weight_scale[None],
-            weight=self.scheme.weight_type,
+        return QuantizedWeight.stored_as(
+            name,
+            self.weight_int8,
+            self.weight_scale[None],
+            scheme=self.scheme,
             pre_scale=self.pre_scale,
-            input_activations=self.scheme.input_activations,
             input_scale=self.input_scale,
             input_azp=self.input_azp,
         )

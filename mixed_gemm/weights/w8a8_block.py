@@ -5,7 +5,7 @@ activations rounded to int8 by row and block on the way.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,14 +15,12 @@ from ..ops.conv_problem import check_block_size
 from ..ops.errors import ArgumentTypeError, ArgumentValueError, check_not_freed, check_storage
 from ..ops.problem import ACTIVATIONS, MAX_INT8_K, num_groups
 from .columns import beside_each_other, coarser, common_group, group_of_piece, of_piece
+from .exchange import QuantizedWeight
 from .rounding import checked_dense, quantize_weight
 from .rounding_conv import quantize_conv_weight
 from .scheme import Scheme, is_by_block
 from .tensor import Part, QuantizedTensor, narrows, part_problems, under_autocast
 from .values import refuse_non_finite
-
-if TYPE_CHECKING:
-    from .exchange import QuantizedWeight
 
 _FLOATS = ("scales", "offsets", "pre_scale")
 
@@ -251,8 +249,7 @@ class W8A8BlockWeight(QuantizedTensor):
         """b_sums: those of ``q``; worked out when None. block_size: as now when None."""
         scheme = self.scheme
         size = scheme.group_size if block_size is None else block_size
-        if size != scheme.group_size or size > q.shape[1]:  # one ragged block is all of K
-            scheme = Scheme.w8a8_block(-1 if size > q.shape[1] else size, not scheme.has_zeros)
+        scheme = scheme.with_group_size(size, q.shape[1])
         parts = {
             "weight_int8": q, "scales": scales, "offsets": offsets, "pre_scale": pre_scale,
             "b_sums": b_sums,
@@ -328,19 +325,10 @@ class W8A8BlockWeight(QuantizedTensor):
         )
 
     def unpacked(self, name: str = "") -> QuantizedWeight:
-        from .exchange import QuantizedWeight
-
-        return QuantizedWeight(
-            name=name,
-            q=self.weight_int8,
-            scales=self.scales,
-            zeros=self.offsets,
-            weight=self.scheme.weight_type,
-            group_size=self.scheme.group_size,
-            zero_mode=self.scheme.zero_mode,
+        return QuantizedWeight.stored_as(
+            name, self.weight_int8, self.scales, self.offsets, scheme=self.scheme,
             pre_scale=self.pre_scale,
-            input_activations=self.scheme.input_activations,
-        )
+        )  # fmt: skip
 
 
 def _copied(x: Tensor) -> Tensor:

@@ -65,7 +65,13 @@ class WeightOnlyTensor(QuantizedTensor):
 
     @classmethod
     def checked(
-        cls, where: str, q: Tensor, axes: tuple[str, ...], scheme: Scheme, tensors: Parts
+        cls,
+        where: str,
+        q: Tensor,
+        axes: tuple[str, ...],
+        scheme: Scheme,
+        tensors: Parts,
+        in_range: bool = False,
     ) -> dict[str, Tensor]:
         """The ``tensors`` that there are, detached and contiguous, once they fit ``q`` and the
         scheme.
@@ -75,6 +81,7 @@ class WeightOnlyTensor(QuantizedTensor):
             q: int8, values in the range of the scheme's weight type.
             axes: the names of the dimensions of ``q``. scheme: of the weight.
             tensors: the parts of the weight but the packed one; None for what it has not.
+            in_range: whether all codes were looked at already, which takes a pass over them.
 
         Raises:
             ValueError: a tensor does not fit the rest, has lost its storage or holds a value it
@@ -87,7 +94,8 @@ class WeightOnlyTensor(QuantizedTensor):
                 f"{where}: q must be int8 [{', '.join(axes)}], got {q.dtype} {tuple(q.shape)}"
             )
         check_storage(where, q=q, **tensors)
-        refuse_out_of_range(q, scheme.weight_type, where)
+        if not in_range:
+            refuse_out_of_range(q, scheme.weight_type, where)
         cls.check_group(where, scheme.group_size, q.shape[1])
         if problems := part_problems(cls, tuple(q.shape), scheme, tensors):
             raise ArgumentValueError(f"{where}: " + "; ".join(problems))

@@ -37,9 +37,9 @@ class QuantizeWeight(ConversionOps):
         module, conv1d = model.get_submodule(name), False
         if is_conv1d(module):
             module, weight, conv1d = as_linear(module), weight.t(), True
-        if isinstance(spread := getattr(module, STYLE, None), tuple):
+        if isinstance(sharded := getattr(module, STYLE, None), tuple):
             try:
-                new = self._share(module, weight, *spread)
+                new = self._shard(module, weight, *sharded)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from error
             return self._placed(model, name, full_layer_name, new, missing_keys)
@@ -62,21 +62,21 @@ class QuantizeWeight(ConversionOps):
             missing_keys.discard(key)
         return {}
 
-    def _share(self, module: Any, weight: Tensor, style: Any, mesh: Any) -> Linear:
-        """A layer of this rank's share.
+    def _shard(self, module: Any, weight: Tensor, style: Any, mesh: Any) -> Linear:
+        """A layer of this rank's shard.
 
         Args:
-            weight: dense, that share; or all of the weight, where scales are of all of it.
+            weight: dense, that shard; or all of the weight, where scales are of all of it.
         """
-        from ...parallel.shares import linear_of, span_of
-        from .spreading import dim_of, install
+        from ...distributed.layers import linear_of, shard_on
+        from .sharding import dim_of, install
 
         shape, dim = (module.out_features, module.in_features), dim_of(style)
-        scheme, span = self._config.scheme_for(shape[1]), span_of(mesh, dim, shape[dim])
+        scheme, shard = self._config.scheme_for(shape[1]), shard_on(mesh, dim, shape[dim])
         kind: Any = kind_of("MixedGemmConfig", scheme, shape)
         made = kind.from_float(weight, scheme)
         if tuple(weight.shape) == shape and mesh.size() > 1:
-            made = made.cut(dim, span.start, span.stop)
+            made = made.cut(dim, shard.start, shard.stop)
         new = linear_of(made, None, mesh, dim, shape, scheme)
         new.register_parameter("bias", module.bias)  # a placeholder until transformers has read it
         install(style, new, mesh)

@@ -16,13 +16,14 @@ from torch import Tensor, nn
 from ...formats.codec import Codec
 from ...formats.errors import CheckpointError, CheckpointWarning
 from ...formats.layer import LayerInfo, LayerTensors
+from ...formats.load import Wanted
 from ...formats.loaded import LoadedTensors
 from ...nn.embedding import Embedding
 from ...nn.linear import Linear
 from .offload import Place
 
 EXTRA_STATE = "_extra_state"  # as torch.nn names it
-STYLE = "_mixed_gemm_style"  # the attribute of a dense layer that is to be spread over ranks
+STYLE = "_mixed_gemm_style"  # the attribute of a dense layer that is to be sharded over ranks
 
 
 class PendingLinear(nn.Module):
@@ -61,8 +62,8 @@ class PendingLinear(nn.Module):
         self._padding_idx = getattr(module, "padding_idx", None)
         self._files: dict[str, Path] = {}
         self._index: Any = tensors.index
-        self._style: Any = None  # (a style of transformers, mesh) where it is spread over ranks
-        # (model, name in it), for transformers not to miss a place for the tensors of a share
+        self._style: Any = None  # (a style of transformers, mesh) where it is sharded over ranks
+        # (model, name in it), for transformers not to miss a place for the tensors of a shard
         self.not_unexpected: tuple[Any, str] | None = None
         self._stand_ins = {
             part: None if parameter is None else _stand_in(parameter)
@@ -96,8 +97,8 @@ class PendingLinear(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         raise RuntimeError(f"mixed_gemm: {self._name} is still being loaded")
 
-    def spread(self, style: Any, mesh: Any) -> None:
-        """Have nothing for transformers to load: each rank reads its share when all is loaded.
+    def distribute(self, style: Any, mesh: Any) -> None:
+        """Have nothing for transformers to load: each rank reads its shard when all is loaded.
 
         Args:
             style: "colwise" or "rowwise" of transformers. mesh: of the ranks.
@@ -121,7 +122,7 @@ class PendingLinear(nn.Module):
             CheckpointError: a tensor did not arrive, or holds what it must not.
         """
         if self._style is not None:
-            return self._finish_share(*self._style)
+            return self._finish_shard(*self._style)
         place, found = Place.of(self), {}
         for role, tensor in {**dict(self.named_parameters(recurse=False)), **self._more()}.items():
             fetched = place.fetch(role) if place is not None and tensor.is_meta else None
@@ -141,12 +142,8 @@ class PendingLinear(nn.Module):
             )
         info: LayerInfo = self._codec.describe(layer)
         try:
-            weight = self._codec.decode(layer, info)
-            if weight.is_fp8 and self._float8 == "int8":
-                weight = weight.requantize()
-            if self._weight_only:
-                weight = weight.weight_only()
-            made = weight.to_module(self._dtype)
+            wanted = Wanted(self._dtype, self._weight_only, self._float8)
+            made = self._codec.load(layer, info, wanted).to_module()
         except ValueError as error:
             raise layer.error(self._codec.anchor, str(error)) from error
         if isinstance(made, Embedding):
@@ -156,9 +153,9 @@ class PendingLinear(nn.Module):
             made.register_parameter("bias", None)
         return made.eval()
 
-    def _finish_share(self, style: Any, mesh: Any) -> Linear:
-        from ...parallel.shares import read_linear
-        from .spreading import dim_of, install
+    def _finish_shard(self, style: Any, mesh: Any) -> Linear:
+        from ...distributed.layers import read_linear
+        from .sharding import dim_of, install
 
         made = read_linear(
             self._index, self._codec, self._name, mesh, dim_of(style), dtype=self._dtype,

@@ -164,7 +164,7 @@ class MixedGemmQuantizer(HfQuantizer):
         warn_of_differences(codec, infos, index.path, asked.float8)
 
     def update_parallel_plan(self, model: Any, plan: dict[str, str]) -> None:
-        """Each rank reads its share of quantized layers, see spreading.py."""
+        """Each rank reads its shard of quantized layers, see sharding.py."""
         if self._waiting is not None:
             self._plans.append(plan)
             return
@@ -177,9 +177,9 @@ class MixedGemmQuantizer(HfQuantizer):
             if isinstance(module, nn.Linear):
                 quantized[name] = self.quantization_config.scheme_for(module.in_features)
         if plan and quantized:
-            from .spreading import let_layers_spread
+            from .sharding import let_layers_be_sharded
 
-            let_layers_spread(model, plan, quantized)
+            let_layers_be_sharded(model, plan, quantized)
 
     def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
         if self._waiting is not None:

@@ -203,6 +203,9 @@ def test_inspect_counts_layers_and_bytes() -> None:
     assert found["quantized_bytes"] == sum(layer["nbytes"] for layer in found["layers"])
     assert found["schemes"] == {"int4 group 32, zeros": 7}
     assert found["checked"] is True
+    words = "name in_features out_features bits group_size kind has_zeros nbytes strategy "
+    assert list(found["layers"][0]) == [*words.split(), "input_activations", "block"]
+    assert found["layers"][0]["bits"] == 4 and found["layers"][0]["kind"] == "int"
     text = run("inspect", AWQ, "--layers")
     assert "7 x int4 group 32, zeros" in text and "model.layers.0.mlp.up_proj" in text
 

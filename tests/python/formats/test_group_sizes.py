@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from support import packed
 
 import mixed_gemm
+from mixed_gemm.distributed.read import COLUMNS, ShardOf, read_shard
 from mixed_gemm.formats import CheckpointError, layer_rules, open_checkpoint
 from mixed_gemm.formats.layer_rules import LayerRules
-from mixed_gemm.formats.share import COLUMNS, Span, read_share
 
 GPTQ = {"quant_method": "gptq", "sym": False, "desc_act": False, "checkpoint_format": "gptq"}
 AUTO_ROUND = {"quant_method": "auto-round", "sym": False, "packing_format": "auto_round:auto_gptq"}
@@ -210,8 +210,8 @@ def test_a_share_has_the_groups_of_the_whole(tmp_path, k, stated) -> None:
     checkpoint = open_checkpoint(folder)
     whole = checkpoint.layer(NAME).to_linear(torch.float32).weight
     for start, stop in ((0, k // 2), (k // 2, k), (k // 4, k // 4 * 3)):
-        span = Span(COLUMNS, start // 16 * 16, stop // 16 * 16)
-        share, _ = read_share(checkpoint.index, checkpoint.codec, NAME, span, torch.float32)
+        span = ShardOf(COLUMNS, start // 16 * 16, stop // 16 * 16)
+        share, _ = read_shard(checkpoint.index, checkpoint.codec, NAME, span, torch.float32)
         assert torch.equal(
             share.dequantize(), whole.cut(COLUMNS, span.start, span.stop).dequantize()
         )

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import mixed_gemm
-from mixed_gemm.formats.share import COLUMNS, ROWS, Span, read_share
+from mixed_gemm.distributed.read import COLUMNS, ROWS, ShardOf, read_shard
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 FOLDERS = sorted(x.name for x in DATA.iterdir() if (x / "config.json").exists())
@@ -24,8 +24,8 @@ def test_a_share_is_that_of_the_whole(folder: str, dim: int) -> None:
         whole = stored.to_linear(torch.float32)
         extent = (info.out_features, info.in_features)[dim]
         for start, stop in ((0, extent // 2), (extent // 4 * 3, extent), (16, 48), (0, extent)):
-            span = Span(dim, start, stop)
-            share, bias = read_share(checkpoint.index, checkpoint.codec, name, span, torch.float32)
+            span = ShardOf(dim, start, stop)
+            share, bias = read_shard(checkpoint.index, checkpoint.codec, name, span, torch.float32)
             expected = whole.weight.cut(dim, start, stop)
             assert torch.equal(share.dequantize(), expected.dequantize()), (name, span)
             assert (bias is None) == (whole.bias is None)
@@ -46,8 +46,8 @@ def test_no_more_bytes_are_read_than_the_share_has(scheme: str, dim: int, tmp_pa
     (info,) = checkpoint.layers.values()
     before, extent = checkpoint.index.bytes_read, layer.weight.shape[dim]
     for part in range(4):
-        span = Span(dim, part * extent // 4, (part + 1) * extent // 4)
-        read_share(checkpoint.index, checkpoint.codec, "layer", span)
+        span = ShardOf(dim, part * extent // 4, (part + 1) * extent // 4)
+        read_shard(checkpoint.index, checkpoint.codec, "layer", span)
         read = checkpoint.index.bytes_read - before
         before += read
         # To all that share columns go the bias and scales of channels; weight_shape to all.
@@ -62,4 +62,4 @@ def test_a_truncated_share_is_refused(tmp_path: Path) -> None:
     (file,) = tmp_path.glob("*.safetensors")
     file.write_bytes(file.read_bytes()[:-64])
     with pytest.raises(mixed_gemm.CheckpointError, match=r"ends at byte|was changed"):
-        read_share(checkpoint.index, checkpoint.codec, "0", Span(COLUMNS, 128, 256))
+        read_shard(checkpoint.index, checkpoint.codec, "0", ShardOf(COLUMNS, 128, 256))

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 import mixed_gemm
 from mixed_gemm.cli.app import app
+from mixed_gemm.distributed.load import _place
 from mixed_gemm.formats import CheckpointError, open_checkpoint
-from mixed_gemm.parallel.load import _place
 
 SIZES: dict[str, Any] = {
     "vocab_size": 96, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1,

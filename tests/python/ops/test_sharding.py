@@ -128,7 +128,7 @@ def test_rules_are_there_whatever_was_imported_first(first: str) -> None:
     second = {"mixed_gemm": "torch.distributed.tensor"}.get(first, "mixed_gemm")
     code = f"""
 import sys, {first}
-assert ("mixed_gemm.ops.dtensor" in sys.modules) is False
+assert ("mixed_gemm.distributed.op_rules" in sys.modules) is False
 import {second}
 from torch._library.simple_registry import find_torch_dispatch_rule
 import torch

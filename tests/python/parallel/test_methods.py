@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mixed_gemm.parallel.methods import GROUP_BYTES, PEER_BYTES, PUSH_BYTES, Bounds
-from mixed_gemm.parallel.rowwise import ROWS_OF_A_PART
+from mixed_gemm.distributed.methods import GROUP_BYTES, PEER_BYTES, PUSH_BYTES, Bounds
+from mixed_gemm.distributed.rowwise import ROWS_OF_A_PART
 from tools.pages import parallel
 
 MIB = 2**20

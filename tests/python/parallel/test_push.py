@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mixed_gemm import _library
-from mixed_gemm.parallel import push
+from mixed_gemm.distributed import push
 
 UNITS = 2**20  # bytes of an inbox for messages of few bytes, of one slot and rank
 

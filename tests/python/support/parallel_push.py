@@ -24,8 +24,8 @@ from support import ranks
 from torch import Tensor, nn
 
 import mixed_gemm
+from mixed_gemm.distributed.push import DTYPES, Push
 from mixed_gemm.parallel import AllReduce, RowwiseParallel
-from mixed_gemm.parallel.push import DTYPES, Push
 
 FEW = (0, 4096, 256 * 1024, 512 * 1024)  # bytes of the longest message that is sent in units
 EDGES = (16, 32, 4080, 4096, 4112, 16368, 16384, 16400, 2**19, 2**19 + 16, 2**21, 2**21 + 16,

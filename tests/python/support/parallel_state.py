@@ -149,7 +149,7 @@ def checkpoint(scheme: str, mesh: Any, folder: Path) -> None:
 
 def own_share(scheme: str, mesh: Any, folder: Path) -> None:
     """Each rank reads its share: bytes of the file, counted."""
-    from mixed_gemm.parallel import load as loading
+    from mixed_gemm.distributed import load as loading
 
     opened: list[Any] = []
 

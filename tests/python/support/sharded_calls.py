@@ -233,7 +233,7 @@ CALLS: dict[str, Callable[[], Call]] = {
 def check(call: Call, mesh: Any) -> None:
     from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
-    from mixed_gemm.ops.dtensor import of_type
+    from mixed_gemm.distributed.op_rules import of_type
     from mixed_gemm.ops.registry import OPS as RECORDS
 
     (sharding,) = (op.sharding for op in RECORDS if op.name == call.op)

@@ -1,4 +1,4 @@
-"""A share of a quantized layer: some output channels, or some columns of K, read without the rest.
+"""A shard of a quantized layer: some output channels, or some columns of K, read without the rest.
 
 Its tensors are shown to the codec as if the file held a smaller layer, so that a format needs to
 say no more than which dimension of a tensor is which (``axes``).
@@ -15,14 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..formats.bitfields import words_dense
+from ..formats.codec import Codec
+from ..formats.index import TensorIndex
+from ..formats.layer import LayerInfo, LayerTensors
+from ..formats.load import Wanted
 from ..ops.problem import ceil_div, round_up
-from ..weights.exchange import QuantizedWeight
-from ..weights.kinds import kind_of, storing
 from ..weights.tensor import QuantizedTensor
-from .bitfields import words_dense
-from .codec import Codec
-from .index import TensorIndex
-from .layer import LayerInfo, LayerTensors
 
 ROWS, COLUMNS = 0, 1
 _SHAPE = "weight_shape"  # of compressed-tensors: its two values are (N, K)
@@ -31,7 +30,7 @@ _PACKED = ("qweight", "qzeros", "weight_packed", "weight_zero_point")
 
 
 @dataclass(frozen=True)
-class Span:
+class ShardOf:
     """Rows (dim 0) or columns (dim 1) ``start`` to ``stop`` of a weight ``[N, K]``."""
 
     dim: int
@@ -47,27 +46,31 @@ class _Ratio:
     entries: int
 
 
-def _ratio(role: str, extent: int, whole: int, bits: int, group: int) -> _Ratio | None:
+def _ratio(role: str, extent: int, whole: int, stored_bits: int, group: int) -> _Ratio | None:
     """How a tensor's ``extent`` follows the ``whole`` dimension; None where it is not known."""
     if extent == whole:
         return _Ratio(1, 1)
-    if role in _PACKED and 32 % bits == 0 and extent == words_dense(whole, bits):
-        return _Ratio(32 // bits, 1)  # of 3 bits a share might be taken for the other layout
+    if role in _PACKED and 32 % stored_bits == 0 and extent == words_dense(whole, stored_bits):
+        return _Ratio(32 // stored_bits, 1)  # of 3 bits a shard might be taken for the other layout
     if group > 0 and extent == ceil_div(whole, group):
         return _Ratio(group, 1)
     return None
 
 
-class _ShareOfTensors:
-    """The tensors of one layer as if it had only the rows or columns of ``span``."""
+class _ShardOfTensors:
+    """The tensors of one layer as if it had only the rows or columns of ``shard``."""
 
     def __init__(
-        self, index: TensorIndex, name: str, ratios: Mapping[str, tuple[int, _Ratio]], span: Span,
+        self,
+        index: TensorIndex,
+        name: str,
+        ratios: Mapping[str, tuple[int, _Ratio]],
+        shard: ShardOf,
         shape: tuple[int, int],
-    ) -> None:  # fmt: skip
-        self._index, self._name, self._ratios, self._span = index, name, ratios, span
-        self._values = list(shape)  # of the share
-        self._values[span.dim] = span.stop - span.start
+    ) -> None:
+        self._index, self._name, self._ratios, self._shard = index, name, ratios, shard
+        self._values = list(shape)  # of the shard
+        self._values[shard.dim] = shard.stop - shard.start
 
     def _range(self, name: str) -> tuple[int, int, int] | None:
         """(dimension, first entry, last entry) of what a tensor is cut to."""
@@ -75,8 +78,8 @@ class _ShareOfTensors:
         if found is None:
             return None
         (dim, ratio), extent = found, self._index.shape(name)
-        start = self._span.start // ratio.elements * ratio.entries
-        stop = ceil_div(self._span.stop, ratio.elements) * ratio.entries
+        start = self._shard.start // ratio.elements * ratio.entries
+        stop = ceil_div(self._shard.stop, ratio.elements) * ratio.entries
         return dim, start, min(stop, extent[dim])
 
     def __contains__(self, name: object) -> bool:
@@ -115,26 +118,26 @@ def _ratios(
         shape, axis = layer.shape(role), axes.get(role, (None, None))[dim]
         if axis is None or axis >= len(shape) or (shape[axis] == 1 and whole != 1):
             continue
-        ratio = _ratio(role, shape[axis], whole, info.bits, block[dim])
+        ratio = _ratio(role, shape[axis], whole, info.stored_bits, block[dim])
         if ratio is None:
             return None
         found[role] = (axis, ratio)
     return found
 
 
-def read_share(
-    index: TensorIndex, codec: Codec, name: str, span: Span, dtype: torch.dtype | None = None,
+def read_shard(
+    index: TensorIndex, codec: Codec, name: str, shard: ShardOf, dtype: torch.dtype | None = None,
     weight_only: bool = False, float8: str = "keep",
 ) -> tuple[QuantizedTensor, Tensor | None]:  # fmt: skip
     """(the rows or columns of a layer, its bias), on the CPU.
 
     Of a safetensors file in the layout of AutoAWQ "gemm", GPTQ or compressed-tensors no more is
-    read than whole words and groups that the share touches. Columns of layers in act-order, whose
+    read than whole words and groups that the shard touches. Columns of layers in act-order, whose
     order is that of all of them, codes of 3 bits and other layouts are read whole.
 
     Args:
         index, codec: of the checkpoint. name: of the layer.
-        span: which rows or columns; the bias of rows is that of those, of columns all of it.
+        shard: which rows or columns; the bias of rows is that of those, of columns all of it.
         dtype: of the activations; that of scales when None.
         weight_only, float8: as of ``from_pretrained``.
 
@@ -144,37 +147,25 @@ def read_share(
     """
     layer = LayerTensors(index, name)
     info = codec.describe(layer)
-    ratios = _ratios(codec, layer, info, span.dim)
+    ratios = _ratios(codec, layer, info, shard.dim)
     whole = (info.out_features, info.in_features)
     if ratios is None:
-        start, stop = 0, whole[span.dim]
-        weight = codec.decode(layer, info)
+        start, stop = 0, whole[shard.dim]
+        source, described = layer, info
     else:
         unit = math.lcm(*(ratio.elements for _, ratio in ratios.values()))
-        start = span.start // unit * unit
-        stop = min(round_up(span.stop, unit), whole[span.dim])
-        shown: Any = _ShareOfTensors(index, name, ratios, Span(span.dim, start, stop), whole)
-        part = LayerTensors(shown, name, info.group_size if info.group_size > 0 else None)
-        weight = codec.decode(part, codec.describe(part))
+        start = shard.start // unit * unit
+        stop = min(round_up(shard.stop, unit), whole[shard.dim])
+        shown: Any = _ShardOfTensors(index, name, ratios, ShardOf(shard.dim, start, stop), whole)
+        source = LayerTensors(shown, name, info.group_size if info.group_size > 0 else None)
+        described = codec.describe(source)
     try:
-        made = _stored(weight, dtype, weight_only, float8)
-        if (start, stop) != (span.start, span.stop):
-            made = made.cut(span.dim, span.start - start, span.stop - start)
+        loaded = codec.load(source, described, Wanted(dtype, weight_only, float8))
+        made, bias = loaded.weight, loaded.bias
+        if (start, stop) != (shard.start, shard.stop):
+            made = made.cut(shard.dim, shard.start - start, shard.stop - start)
     except ValueError as error:
         raise layer.error(codec.anchor, str(error)) from error
-    bias = weight.bias
-    if bias is not None and span.dim == ROWS:
-        bias = bias[span.start - start : span.stop - start].clone()
-    return made, None if bias is None else bias.to(made.dtype)
-
-
-def _stored(
-    weight: QuantizedWeight, dtype: torch.dtype | None, weight_only: bool, float8: str
-) -> QuantizedTensor:
-    if weight.is_fp8 and float8 == "int8":
-        weight = weight.requantize()
-    if weight_only or storing(weight.scheme, 2) is None:
-        weight = weight.weight_only()
-    dtype = weight.scales.dtype if dtype is None else dtype
-    kind = kind_of(f"mixed_gemm.Linear: {weight.name}", weight.scheme, weight.shape)
-    return kind.store(weight, dtype)
+    if bias is not None and shard.dim == ROWS:
+        bias = bias[shard.start - start : shard.stop - start].clone()
+    return made, bias

@@ -1,7 +1,7 @@
-"""The plain parts of this rank's share of a weight that a DTensor spreads over ranks.
+"""The plain parts of this rank's shard of a weight that a DTensor shards over ranks.
 
 A DTensor is a tensor subclass, and costs a compiled graph as much as any other among its inputs.
-Where a linear layer is cut as tensor parallelism cuts it, the share is multiplied as it is, and
+Where a linear layer is cut as tensor parallelism cuts it, the shard is multiplied as it is, and
 only activations and results, which are made inside the graph, are DTensors.
 
 Imported only where there is such a weight: it imports torch.distributed.tensor.
@@ -17,50 +17,52 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Partial, Shard
 from torch.distributed.tensor.placement_types import Placement
 
-from .act_order import ActOrderColumns
-from .sharded import linear
-from .tensor import QuantizedTensor
+from ..weights.act_order import ActOrderColumns
+from ..weights.shards import answers
+from ..weights.tensor import QuantizedTensor
+from .weight import linear
 
 _ROWS, _COLUMNS = 0, 1  # dimensions of a weight [N, K]
 
 
-def plain_share(weight: Any) -> PlainShare | None:
+@answers
+def plain_shard(weight: Any) -> PlainShard | None:
     """What a linear layer multiplies by in place of ``weight``.
 
     Args:
-        weight: a DTensor ``[N, K]`` of quantized shares.
+        weight: a DTensor ``[N, K]`` of quantized shards.
 
     Returns:
         None where it is not cut evenly over a mesh of one dimension: the weight itself is
         multiplied by then.
     """
-    mesh, share = weight.device_mesh, weight._local_tensor
+    mesh, shard = weight.device_mesh, weight._local_tensor
     if mesh.ndim != 1 or weight.dim() != 2 or type(weight.placements[0]) is not Shard:
         return None
     dim = weight.placements[0].dim % 2
-    even = weight.shape[dim] == share.shape[dim] * mesh.size()
-    return PlainShare(weight, dim) if even else None
+    even = weight.shape[dim] == shard.shape[dim] * mesh.size()
+    return PlainShard(weight, dim) if even else None
 
 
-class PlainShare:
-    """A share of the rows or of the columns of a weight ``[N, K]``, as plain tensors.
+class PlainShard:
+    """A shard of the rows or of the columns of a weight ``[N, K]``, as plain tensors.
 
     It holds a weak reference to the DTensor, so that ``torch.utils.swap_tensors`` refuses to
     exchange what this is made of; a module that converts its parameters lets go of it before.
     """
 
     def __init__(self, weight: DTensor, dim: int) -> None:
-        share: Any = weight._local_tensor
+        shard: Any = weight._local_tensor
         self.whole, self.mesh, self.dim = weight, weight.device_mesh, dim
         self.adds_bias = dim == _ROWS or self.mesh.get_local_rank() == 0  # once in a sum over ranks
         self._guard = weakref.ref(weight)
-        self.order = share.permutation if isinstance(share, ActOrderColumns) else None
-        self._kept = share if self.order is None else share.in_order()
-        self.share: Any = self._kept.plain()  # a PlainWeight
-        self.told: QuantizedTensor = share
+        self.order = shard.permutation if isinstance(shard, ActOrderColumns) else None
+        self._kept = shard if self.order is None else shard.in_order()
+        self.shard: Any = self._kept.plain()  # a PlainWeight
+        self.told: QuantizedTensor = shard
 
     def held_by(self, module: Any) -> None:
-        """Tell ``module`` by its method ``follow_weight`` when the share becomes another one."""
+        """Tell ``module`` by its method ``follow_weight`` when the shard becomes another one."""
         self.told.plain().held_by(module)
 
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -83,11 +85,11 @@ class PlainShare:
         else:
             here = given.to_local(grad_placements=summed)
         if self.dim == _ROWS:
-            out = self.share.product(here, _local(bias))
+            out = self.shard.product(here, _local(bias))
             return DTensor.from_local(out, self.mesh, [Shard(out.dim() - 1)], run_check=False)
         if self.order is not None:
             here = here.index_select(-1, self.order)
-        out = self.share.product(here, _local(bias) if self.adds_bias else None)
+        out = self.shard.product(here, _local(bias) if self.adds_bias else None)
         return DTensor.from_local(out, self.mesh, summed, run_check=False)
 
     def _takes(self, x: Any) -> bool:

@@ -1,5 +1,5 @@
-"""Quantized weights over several processes: what FSDP2 gathers, what torch's tensor parallelism
-scatters, and a sharded weight in a state_dict.
+"""The collective operators on quantized weights, by which torch's tensor parallelism scatters them:
+part by part. FSDP2 gathers plain tensors, see ``fsdp2``.
 """
 
 from __future__ import annotations
@@ -11,63 +11,13 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from ..ops.errors import ArgumentValueError
-from .dense import on_dense
-from .dispatch import rule
-from .tensor import QuantizedTensor
-from .views import has_views, tell_views
+from ..weights.dense import on_dense
+from ..weights.dependents import has_views, tell_views
+from ..weights.rules import rule
+from ..weights.tensor import QuantizedTensor
 
 _c10d = torch.ops.c10d
 _aten = torch.ops.aten
-
-
-def _rows_in_front(weight: QuantizedTensor) -> dict[str, Tensor]:
-    """The parts that run along the output channels, with those in dimension 0."""
-    found = {}
-    for part in weight.parts:
-        tensor = getattr(weight, part.name)
-        if tensor is not None and part.rows is not None:
-            found[part.name] = tensor.transpose(0, part.rows).contiguous()
-    return found
-
-
-def gather_from(
-    weight: QuantizedTensor, mesh: Any, whole: torch.Size
-) -> tuple[tuple[Tensor, ...], Any]:
-    """(what each rank gives, what stays with it).
-
-    Raises:
-        ValueError: the ranks have different numbers of rows.
-    """
-    if whole[0] % mesh.size():
-        raise ArgumentValueError(
-            f"QuantizedTensor: fully_shard over {mesh.size()} ranks needs a number of output "
-            f"channels that they divide, got {whole[0]}. Hint: fully_shard(..., "
-            "ignored_params={module.weight}) keeps it whole on every rank"
-        )
-    return tuple(_rows_in_front(weight).values()), (mesh, tuple(weight.shape))
-
-
-def gathered(
-    local: QuantizedTensor, outputs: tuple[Tensor, ...], metadata: Any, out: Any
-) -> tuple[QuantizedTensor, tuple[Tensor, ...]] | None:
-    """The whole weight. Where ``out`` is given it is filled instead: FSDP2 gathers into the same
-    buffers again, and only what was copied out of them is stale."""
-    mesh, shape = metadata
-    names = list(_rows_in_front(local))
-    pieces = []
-    for i in range(mesh.size()):
-        parts = dict(local.tensors())
-        for name, tensor in zip(names, outputs, strict=True):
-            rows = next(part.rows for part in local.parts if part.name == name) or 0
-            size = tensor.shape[0] // mesh.size()
-            parts[name] = tensor[i * size : (i + 1) * size].transpose(0, rows)
-        pieces.append(type(local)(parts, local.scheme, shape, local.dtype))
-    whole = type(local).join(pieces)
-    if out is None:
-        return whole, outputs
-    for name, tensor in whole.tensors().items():
-        getattr(out, name).copy_(tensor)
-    return None
 
 
 def _sent(part: Tensor) -> Tensor:

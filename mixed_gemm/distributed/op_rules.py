@@ -1,4 +1,4 @@
-"""The ops on DTensors: every rank calls the op with its share, as the ``sharding`` of the op's
+"""The ops on DTensors: every rank calls the op with its shard, as the ``sharding`` of the op's
 record says.
 
 DTensor's own ``register_sharding`` is not enough here: it remembers the shape of a result by the
@@ -6,7 +6,7 @@ integer arguments alone, so that a convolution with another stride gets the shap
 cannot change an argument that counts rows; and a matrix that it gathers is row-major.
 
 Importing this imports torch.distributed.tensor, which takes longer than all of ``mixed_gemm``: so
-``registry`` does it once somebody else has.
+``__init__`` does it once somebody else has.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
 from torch.utils._pytree import tree_map_only
 
-from .errors import ArgumentTypeError, ArgumentValueError
-from .sharding import Cut, Sharding
+from ..ops.errors import ArgumentTypeError, ArgumentValueError
+from ..ops.sharding import Cut, Sharding
 
 _Tensors = dict[str, DTensor]
 
@@ -86,8 +86,8 @@ def _plan(given: Mapping[str, Any], tensors: _Tensors, sharding: Sharding) -> li
 
         cut = min(sharding.cuts(sizes, ranks), key=cost)
         for name, dim in cut.dims.items():
-            share = -(-sizes[name][dim] // ranks)
-            sizes[name] = (*sizes[name][:dim], share, *sizes[name][dim + 1 :])
+            shard = -(-sizes[name][dim] // ranks)
+            sizes[name] = (*sizes[name][:dim], shard, *sizes[name][dim + 1 :])
         chosen.append(cut)
     return chosen
 
@@ -104,18 +104,18 @@ def _of_result(cut: Cut, dims: int) -> Placement:
 
 def of_type(x: DTensor, dtype: torch.dtype) -> DTensor:
     """View the same bytes as elements of another dtype of that size."""
-    share = x.to_local().view(dtype)
+    shard = x.to_local().view(dtype)
     return DTensor.from_local(
-        share, x.device_mesh, x.placements, run_check=False, shape=x.shape, stride=x.stride()
+        shard, x.device_mesh, x.placements, run_check=False, shape=x.shape, stride=x.stride()
     )
 
 
 def moved(x: DTensor, placements: list[Placement]) -> Tensor:
-    """The share of this rank after ``redistribute``; float8 moves as bytes, since gloo knows no
+    """The shard of this rank after ``redistribute``; float8 moves as bytes, since gloo knows no
     float8."""
     if x.dtype != torch.float8_e4m3fn:
-        share: Tensor = x.redistribute(placements=placements).to_local()
-        return share
+        shard: Tensor = x.redistribute(placements=placements).to_local()
+        return shard
     return of_type(x, torch.uint8).redistribute(placements=placements).to_local().view(x.dtype)
 
 
@@ -125,10 +125,10 @@ def _kernel(name: str, sharding: Sharding) -> Callable[..., Any]:
 
     def local(argument: str, x: DTensor, plan: list[Cut]) -> Tensor:
         placements = [_placement(cut, argument) for cut in plan]
-        share = moved(x, placements)
-        if argument in sharding.column_major and share.stride(0) != 1:
-            return share.t().contiguous().t()
-        return share
+        shard = moved(x, placements)
+        if argument in sharding.column_major and shard.stride(0) != 1:
+            return shard.t().contiguous().t()
+        return shard
 
     def kernel(cls: Any, func: Any, types: Any, args: tuple[Any, ...], options: Any) -> Any:
         given = {**dict(zip(names, args, strict=False)), **(options or {})}
@@ -146,10 +146,10 @@ def _kernel(name: str, sharding: Sharding) -> Callable[..., Any]:
                 given[argument] = local(argument, x, plan)
             result = op(**given)
 
-            def whole(share: Tensor, form: Tensor) -> DTensor:
+            def whole(shard: Tensor, form: Tensor) -> DTensor:
                 placements = [_of_result(cut, form.dim()) for cut in plan]
                 return DTensor.from_local(
-                    share, mesh, placements, run_check=False, shape=form.shape, stride=form.stride()
+                    shard, mesh, placements, run_check=False, shape=form.shape, stride=form.stride()
                 )
 
             if isinstance(result, Tensor):

@@ -1,4 +1,4 @@
-"""A quantized weight that a DTensor spreads over ranks: made whole again, as the parts of a
+"""A quantized weight that a DTensor shards over ranks: made whole again, as the parts of a
 state_dict, filled from one, and multiplied where its columns are permuted.
 
 Imported only where there is such a weight: it imports torch.distributed.tensor.
@@ -17,10 +17,12 @@ from torch.distributed.tensor.placement_types import Placement
 
 from ..ops.errors import ArgumentValueError
 from ..ops.problem import PAD_N
-from .act_order import ActOrderColumns
-from .fp8 import Fp8Weight
-from .scheme import Scheme
-from .tensor import QuantizedTensor, part_problems
+from ..weights.act_order import ActOrderColumns
+from ..weights.fp8 import Fp8Weight
+from ..weights.kinds import kind_of
+from ..weights.scheme import Scheme
+from ..weights.shards import answers
+from ..weights.tensor import QuantizedTensor, part_problems
 
 
 def _local(weight: DTensor) -> QuantizedTensor:
@@ -31,7 +33,7 @@ def _cut_dims(weight: DTensor) -> list[tuple[int, int]]:
     """(dimension of the mesh, dimension of the weight) of every cut, the outermost first.
 
     Raises:
-        ValueError: it is spread in another way than by ``Shard`` and ``Replicate``.
+        ValueError: it is sharded in another way than by ``Shard`` and ``Replicate``.
     """
     found = []
     for mesh_dim, placement in enumerate(weight.placements):
@@ -65,16 +67,17 @@ def _gathered(piece: QuantizedTensor, group: Any) -> list[QuantizedTensor]:
     return [type(piece)(found, piece.scheme, mine, piece.dtype) for found in parts]
 
 
+@answers
 def whole(weight: DTensor, scheme: Scheme | None = None) -> QuantizedTensor:
     """The weight of all ranks together, still quantized. Every rank has to call it.
 
     Args:
-        weight: ``[N, K]``, each rank's share a :class:`QuantizedTensor`.
-        scheme: of the weight before it was cut, whose groups its shares may have made smaller; else
-            those that the shares have in common.
+        weight: ``[N, K]``, each rank's shard a :class:`QuantizedTensor`.
+        scheme: of the weight before it was cut, whose groups its shards may have made smaller; else
+            those that the shards have in common.
 
     Raises:
-        ValueError: it is spread otherwise than by ``Shard``, or not stored as ``scheme`` says.
+        ValueError: it is sharded otherwise than by ``Shard``, or not stored as ``scheme`` says.
     """
     found = _local(weight)
     size = None if scheme is None else _columns_of_group(scheme)
@@ -99,9 +102,10 @@ def _columns_of_group(scheme: Scheme) -> int | None:
     return scheme.group_size if side.strategy in ("group", "channel") else None
 
 
+@answers
 def state_of(weight: DTensor, scheme: Scheme) -> dict[str, Tensor]:
     """Part -> tensor, of the shapes that the whole weight has in a state_dict, so that any number
-    of ranks can load it: DTensors of the shares where those are slices of it. Where they are not
+    of ranks can load it: DTensors of the shards where those are slices of it. Where they are not
     (columns, rows that are no multiple of 64) every rank gets all of it, and every rank has to
     call this.
 
@@ -130,7 +134,7 @@ def state_of(weight: DTensor, scheme: Scheme) -> dict[str, Tensor]:
 
 
 def _slices(weight: DTensor, scheme: Scheme) -> bool:
-    """Whether the parts of every share are slices of those of the whole weight."""
+    """Whether the parts of every shard are slices of those of the whole weight."""
     local = _local(weight)
     cuts = _cut_dims(weight)
     n, ranks = weight.shape[0], 1
@@ -155,13 +159,14 @@ def _slices(weight: DTensor, scheme: Scheme) -> bool:
     return True
 
 
+@answers
 def fill(weight: DTensor, scheme: Scheme, given: Mapping[str, Tensor]) -> list[str]:
-    """Copy the parts of a state_dict into this rank's share.
+    """Copy the parts of a state_dict into this rank's shard.
 
     Args:
         weight: ``[N, K]``. scheme: of the whole weight.
-        given: part -> plain tensor of the whole weight, the same on all ranks; or a DTensor, spread
-            in any way.
+        given: part -> plain tensor of the whole weight, the same on all ranks; or a DTensor,
+            sharded in any way.
 
     Returns:
         What does not fit, in words; then nothing was copied.
@@ -169,7 +174,7 @@ def fill(weight: DTensor, scheme: Scheme, given: Mapping[str, Tensor]) -> list[s
     local = _local(weight)
     parts = {x.name for x in local.parts if not x.derived}
     mine = state_of(weight, scheme) if _slices(weight, scheme) else {}
-    found, shares = {name: x for name, x in given.items() if name in parts}, {}
+    found, shards = {name: x for name, x in given.items() if name in parts}, {}
     shape = tuple(weight.shape)
     if problems := part_problems(type(local), shape, scheme, found):
         return problems
@@ -177,24 +182,25 @@ def fill(weight: DTensor, scheme: Scheme, given: Mapping[str, Tensor]) -> list[s
         like = mine.get(name)
         if isinstance(tensor, DTensor):
             if isinstance(like, DTensor) and tensor.placements == like.placements:
-                shares[name] = tensor._local_tensor
+                shards[name] = tensor._local_tensor
                 continue
             tensor = tensor.full_tensor()
         found[name] = tensor
         if isinstance(like, DTensor):
-            shares[name] = slice_like(tensor, like).to_local()
-    if shares.keys() != found.keys():
-        share = share_of(_put_together(local, found, scheme, shape), weight)
-        shares = {name: x for name, x in share.stored().items() if name in found}
+            shards[name] = slice_like(tensor, like).to_local()
+    if shards.keys() != found.keys():
+        shard = shard_like(_put_together(local, found, scheme, shape), weight)
+        shards = {name: x for name, x in shard.stored().items() if name in found}
     with torch.no_grad():
-        for name, tensor in shares.items():
+        for name, tensor in shards.items():
             getattr(local, name).copy_(tensor)
         local.derive_again()
     return []
 
 
+@answers
 def slice_like(tensor: Tensor, like: DTensor) -> DTensor:
-    """A tensor that every rank has whole, spread as another one.
+    """A tensor that every rank has whole, sharded as another one.
 
     Args:
         tensor: of the shape of ``like``.
@@ -209,8 +215,6 @@ def slice_like(tensor: Tensor, like: DTensor) -> DTensor:
 def _put_together(
     local: QuantizedTensor, found: Mapping[str, Tensor], scheme: Scheme, shape: tuple[int, ...]
 ) -> QuantizedTensor:
-    from .kinds import kind_of
-
     kind = kind_of("QuantizedTensor", scheme, shape)
     parts = {name: x.to(local.device) for name, x in found.items()}
     missing = [name for name in local.stored() if name not in parts]
@@ -222,11 +226,11 @@ def _put_together(
     return kind(parts, scheme, shape, local.dtype)
 
 
-def share_of(weight: QuantizedTensor, like: DTensor) -> QuantizedTensor:
-    """This rank's share of a weight that every rank has whole.
+def shard_like(weight: QuantizedTensor, like: DTensor) -> QuantizedTensor:
+    """This rank's shard of a weight that every rank has whole.
 
     Args:
-        weight: ``[N, K]``. like: a DTensor of this shape, which says how it is spread.
+        weight: ``[N, K]``. like: a DTensor of this shape, which says how it is sharded.
     """
     for mesh_dim, dim in _cut_dims(like):
         ranks, rank = like.device_mesh.size(mesh_dim), like.device_mesh.get_local_rank(mesh_dim)
@@ -236,13 +240,13 @@ def share_of(weight: QuantizedTensor, like: DTensor) -> QuantizedTensor:
     return weight
 
 
-def spread(
+def distribute(
     weight: QuantizedTensor, mesh: Any, placements: list[Placement], shape: tuple[int, ...]
 ) -> DTensor:
-    """A DTensor of the shares that all ranks have; nothing is sent.
+    """A DTensor of the shards that all ranks have; nothing is sent.
 
     Args:
-        weight: this rank's share. mesh, placements: as of ``DTensor.from_local``.
+        weight: this rank's shard. mesh, placements: as of ``DTensor.from_local``.
         shape: ``[N, K]`` of the whole.
     """
     stride = (shape[1], 1)
@@ -251,8 +255,9 @@ def spread(
     )
 
 
+@answers
 def linear(x: Tensor, weight: DTensor, bias: Tensor | None) -> Tensor:
-    """``torch.nn.functional.linear``, also where columns of a weight in act-order are spread over
+    """``torch.nn.functional.linear``, also where columns of a weight in act-order are sharded over
     ranks: activations of the whole width are brought in its order then.
 
     Args:

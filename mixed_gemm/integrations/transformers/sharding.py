@@ -1,5 +1,5 @@
 """transformers' tensor parallelism (``DistributedConfig(tp_plan="auto")``) of quantized layers: its
-own styles do the communication, and each rank reads and quantizes its share only.
+own styles do the communication, and each rank reads and quantizes its shard only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from transformers.distributed.tensor_parallel import (
     TensorParallelLayer,
 )
 
-from ...formats.share import COLUMNS, ROWS
+from ...distributed.read import COLUMNS, ROWS
 from ...nn.linear import Linear
 from ...weights.act_order import ActOrderColumns
 from ...weights.scheme import Scheme
@@ -29,7 +29,7 @@ _PREFIX = "mixed_gemm_"
 _LINEAR = (ColwiseParallel, RowwiseParallel)
 
 
-class _Shares(TensorParallelLayer):
+class _Shards(TensorParallelLayer):
     """What a style of transformers does, for layers that are not quantized yet.
 
     Args:
@@ -40,7 +40,7 @@ class _Shares(TensorParallelLayer):
         self.base = base
 
     def shard_param(self, module: nn.Module, param: str, mesh: Any) -> None:
-        """A placeholder reads its share itself; a layer whose share is rounded otherwise than the
+        """A placeholder reads its shard itself; a layer whose shard is rounded otherwise than the
         whole is read whole."""
         if isinstance(module, PendingLinear):
             return
@@ -64,7 +64,7 @@ class _Shares(TensorParallelLayer):
                 "modules_to_not_convert"
             )
         if isinstance(module, PendingLinear):
-            module.spread(self.base, mesh)
+            module.distribute(self.base, mesh)
             return module
         if hasattr(module, STYLE):
             setattr(module, STYLE, (self.base, mesh))
@@ -72,36 +72,36 @@ class _Shares(TensorParallelLayer):
         return found
 
 
-class _OnPlainShares(TensorParallelLayer):
-    """Around the forward of a layer whose weight is spread, where activations are local tensors:
-    the layer multiplies by the plain parts of its share. transformers would replace the parameters
+class _OnPlainShards(TensorParallelLayer):
+    """Around the forward of a layer whose weight is sharded, where activations are local tensors:
+    the layer multiplies by the plain parts of its shard. transformers would replace the parameters
     for the time of the call, and a graph of torch.compile have the DTensors for inputs."""
 
     adds_bias: ClassVar[bool]  # before the results of the ranks are put together
 
     def context_around_forward(self, module: nn.Module, mesh: Any) -> Any:
         if self.should_use_local_tensors(module) and module.plain_weight is not None:
-            return _on_plain_share(module, self.adds_bias)
+            return _on_plain_shard(module, self.adds_bias)
         return super().context_around_forward(module, mesh)
 
 
-class _Colwise(_OnPlainShares, ColwiseParallel):
+class _Colwise(_OnPlainShards, ColwiseParallel):
     adds_bias: ClassVar[bool] = True
 
 
-class _Rowwise(_OnPlainShares, RowwiseParallel):
+class _Rowwise(_OnPlainShards, RowwiseParallel):
     adds_bias: ClassVar[bool] = False
 
 
 @contextmanager
-def _on_plain_share(module: Any, adds_bias: bool) -> Iterator[None]:
-    spread, bias = module.plain_weight, module.plain_bias
-    module.plain_weight = spread.share
+def _on_plain_shard(module: Any, adds_bias: bool) -> Iterator[None]:
+    sharded, bias = module.plain_weight, module.plain_bias
+    module.plain_weight = sharded.shard
     module.plain_bias = bias.to_local() if adds_bias and bias is not None else None
     try:
         yield
     finally:
-        module.plain_weight, module.plain_bias = spread, bias
+        module.plain_weight, module.plain_bias = sharded, bias
 
 
 class _OnDTensors(RowwiseParallel):
@@ -118,14 +118,14 @@ def dim_of(style: TensorParallelLayer) -> int:
 
 
 def install(style: TensorParallelLayer, layer: Linear, mesh: Any) -> None:
-    """Let a style communicate around a layer whose weight is spread.
+    """Let a style communicate around a layer whose weight is sharded.
 
     Args:
         style: "colwise" or "rowwise" of transformers.
     """
-    share = layer.weight._local_tensor  # type: ignore[attr-defined]
+    shard = layer.weight._local_tensor  # type: ignore[attr-defined]
     kind = {ColwiseParallel: _Colwise, RowwiseParallel: _Rowwise}.get(type(style))
-    if isinstance(share, ActOrderColumns):
+    if isinstance(shard, ActOrderColumns):
         kind = _OnDTensors
     if kind is not None:
         style = kind(
@@ -137,18 +137,20 @@ def install(style: TensorParallelLayer, layer: Linear, mesh: Any) -> None:
 
 
 def rounds_alike(scheme: Scheme, shape: tuple[int, ...], dim: int, ranks: int) -> bool:
-    """Whether a share of a dense weight rounds as the whole one does: no scale is for more."""
-    side, share = scheme.weights, shape[dim] / ranks
+    """Whether a shard of a dense weight rounds as the whole one does: no scale is for more."""
+    side, shard = scheme.weights, shape[dim] / ranks
     if side.strategy == "tensor":
         return False
     if side.block is not None:
-        return share % side.block[dim] == 0
+        return shard % side.block[dim] == 0
     if dim == ROWS:
-        return share == int(share)
-    return scheme.group_size != -1 and share % scheme.group_size == 0
+        return shard == int(shard)
+    return scheme.group_size != -1 and shard % scheme.group_size == 0
 
 
-def let_layers_spread(model: nn.Module, plan: dict[str, str], quantized: dict[str, Any]) -> None:
+def let_layers_be_sharded(
+    model: nn.Module, plan: dict[str, str], quantized: dict[str, Any]
+) -> None:
     """Put our styles in the place of transformers' where a rule is for quantized layers.
 
     Args:
@@ -161,7 +163,7 @@ def let_layers_spread(model: nn.Module, plan: dict[str, str], quantized: dict[st
         style = ALL_PARALLEL_STYLES[name]
         if name == "replicate":
             continue
-        ALL_PARALLEL_STYLES.register(_PREFIX + name, _Shares(style))
+        ALL_PARALLEL_STYLES.register(_PREFIX + name, _Shards(style))
         plan[rule] = _PREFIX + name
     for name, scheme in quantized.items():
         if scheme is not None and replace_layer_number_by_wildcard(name) in rules & plan.keys():

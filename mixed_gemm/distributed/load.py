@@ -1,4 +1,4 @@
-"""Loading a quantized checkpoint straight to a model that is spread over ranks."""
+"""Loading a quantized checkpoint straight to a model that is sharded over ranks."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from torch.distributed.tensor.placement_types import Placement
 from ..formats.checkpoint import Checkpoint, open_checkpoint
 from ..formats.errors import CheckpointError
 from ..formats.experts import is_expert, refusal
-from ..formats.share import COLUMNS, ROWS
 from ..ops.errors import ArgumentValueError
-from .shares import read_linear, span_of
+from .layers import read_linear, shard_on
+from .read import COLUMNS, ROWS
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -35,15 +35,15 @@ def load_parallel(
     plan: Mapping[str, ParallelStyle],
     dtype: torch.dtype | None = None,
 ) -> Model:
-    """Fill a model from a quantized checkpoint and spread it: ``parallelize_module`` of a model
-    that no rank ever has whole. Each rank reads its share of the linear layers that the plan names,
+    """Fill a model from a quantized checkpoint and shard it: ``parallelize_module`` of a model
+    that no rank ever has whole. Each rank reads its shard of the linear layers that the plan names,
     and all of the rest. Every rank has to call it.
 
     Args:
         model: with linear layers of the names and shapes of the checkpoint, best on meta; changed
             in place.
         path: a folder, or one file, of any format that ``open_checkpoint`` reads. Of safetensors in
-            the layout of AutoAWQ "gemm", GPTQ and compressed-tensors no more than the share is
+            the layout of AutoAWQ "gemm", GPTQ and compressed-tensors no more than the shard is
             read (in act-order not along K); other layouts are read whole and cut.
         mesh: one-dimensional. plan: as of ``parallelize_module``, names with ``*``.
         dtype: of the activations and of what is not quantized; as the files have it when None.
@@ -121,8 +121,8 @@ def _take(
     cut = dim is not None and (attribute == "weight" or dim == ROWS)
     placement: Placement = Replicate()
     if cut and dim is not None:
-        span, placement = span_of(mesh, dim, shape[dim]), Shard(dim)
-        tensor = index.load_slice(name, dim, span.start, span.stop)
+        shard, placement = shard_on(mesh, dim, shape[dim]), Shard(dim)
+        tensor = index.load_slice(name, dim, shard.start, shard.stop)
     else:
         tensor = index.load(name)
     tensor = tensor.to(torch.device(mesh.device_type))
