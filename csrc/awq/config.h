@@ -67,10 +67,10 @@ constexpr int awq_max_warps(const AwqConfig& config, bool fine) {
 }
 
 struct AwqChoice {
-  int row;     // of kAwqConfigs
-  int warps;   // of a block
-  int split;   // blocks that share out K, for outputs too narrow to occupy the GPU; needs clusters
-  bool early;  // grid/early_start.cuh
+  int row;    // of kAwqConfigs
+  int warps;  // of a block
+  int split;  // blocks that share out K, for outputs too narrow to occupy the GPU; needs clusters
+  bool pdl;   // whether it is launched with PDL (grid/pdl.cuh)
 };
 
 inline int64_t awq_blocks(const AwqConfig& config, int64_t m, int64_t n) {

@@ -28,7 +28,8 @@
 #include "cutlass/arch/mma_sm80.h"
 #include "cutlass/array.h"
 #include "cutlass/fast_math.h"
-#include "grid/early_start.cuh"
+#include "grid/pdl.cuh"
+#include "mainloop/vector_word.cuh"
 
 namespace mixed_gemm {
 
@@ -81,13 +82,13 @@ class AwqGemm {
 
   __device__ void run() {
     reduction_.start(p_.m - row0_);
-    wait_for_kernel_before();
+    pdl_wait();
     CUTLASS_PRAGMA_UNROLL
     for (int step = 0; step < kSteps; ++step) request_weights(step);
     request_zeros(0, k_left_);
     request_scales(0, k_left_);
     request_tokens(0, k_left_);
-    let_kernel_after_start();
+    pdl_launch_dependents();
     reduction_.wait_for_others();
 #pragma unroll 1
     while (unit_ * kUnitK < p_.k) {
@@ -222,7 +223,7 @@ class AwqGemm {
     CUTLASS_PRAGMA_UNROLL
     for (int w = 0; w < kWords; ++w) {
       CUTLASS_PRAGMA_UNROLL
-      for (int t = 0; t < 4; ++t) group.scales[w][t] = word(scales_[w], t);
+      for (int t = 0; t < 4; ++t) group.scales[w][t] = word_of(scales_[w], t);
     }
   }
 
@@ -247,7 +248,7 @@ class AwqGemm {
           }
           CUTLASS_PRAGMA_UNROLL
           for (int j = 0; j < kMTiles; ++j) {
-            const uint32_t b[2] = {word(tokens.of[j], 2 * s), word(tokens.of[j], 2 * s + 1)};
+            const uint32_t b[2] = {word_of(tokens.of[j], 2 * s), word_of(tokens.of[j], 2 * s + 1)};
             AwqQuad& sum = sums.of[4 * w + t][j];
             Mma()(sum, reinterpret_cast<const cutlass::Array<Element, 8>&>(weights),
                   reinterpret_cast<const cutlass::Array<Element, 4>&>(b), sum);
@@ -261,7 +262,7 @@ class AwqGemm {
   __device__ void add_scaled(const Sums& partial) {
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < 4 * kWords; ++i) {
-      const uint32_t pair = word(scales_[i / 4], i % 4);
+      const uint32_t pair = word_of(scales_[i / 4], i % 4);
       const auto scales = reinterpret_cast<const cutlass::Array<Element, 2>&>(pair);
       CUTLASS_PRAGMA_UNROLL
       for (int e = 0; e < 4; ++e) {  // elements 0, 1: the even column; 2, 3: the odd one
@@ -282,9 +283,6 @@ class AwqGemm {
   // Of a row of the weight; made anew where it would be spilled.
   __device__ int row_words() const {
     return Config::kRegistersShort ? static_cast<int>(static_cast<unsigned>(p_.n) / 8) : row_words_;
-  }
-  static __device__ uint32_t word(const uint4& v, int r) {
-    return r == 0 ? v.x : r == 1 ? v.y : r == 2 ? v.z : v.w;
   }
 
   const Params& p_;

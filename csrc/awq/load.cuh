@@ -2,7 +2,7 @@
 // mainloop/predicated_load.cuh has them.
 //
 // Not ld.global.nc: what that reads does not change while the kernel runs, so ptxas moved two to
-// seven of the first loads of nearly every kernel before wait_for_kernel_before(). (Behind the
+// seven of the first loads of nearly every kernel before pdl_wait(). (Behind the
 // first unit, where it stays, it is no faster.)
 #pragma once
 #include <cstdint>

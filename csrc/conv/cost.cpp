@@ -14,7 +14,7 @@ namespace {
 // of ResNet-50 (int4, blocks of 64, no offsets) at batch 1, 8 and 32 on an H200. On the data of the
 // fit the choice is 1.00 of the best on average at batch 1 and 1.01 at 8 and 32.
 constexpr double kLaunchUs = 2.06;           // launch, addresses, first k-tile, epilogue
-constexpr double kLateStartUs = 1.3;         // more, where kernels do not start early
+constexpr double kWithoutPdlUs = 1.3;        // more, where kernels are launched without PDL
 constexpr double kWaveUs = 2.36;             // the same of every further wave of blocks
 constexpr double kLatencyUs = 0.165;         // of a k-tile, of one warp
 constexpr double kMmaEfficiency = 0.798;     // of the mma.sync rate
@@ -82,7 +82,7 @@ double predict_implicit_us(const Choice& c, const ConvProblem& p, const DeviceIn
   const double outputs = static_cast<double>(t.m) * t.n;
   const double finish = kOutputUs * outputs / num_threads(t) +
                         (t.k_warps > 1 ? kSliceSumUs * outputs * t.k_warps * resident : 0);
-  return kLaunchUs + (d.has_early_start() ? 0 : kLateStartUs) + (waves - 1) * kWaveUs +
+  return kLaunchUs + (d.has_pdl() ? 0 : kWithoutPdlUs) + (waves - 1) * kWaveUs +
          waves * (row * k_tile_us(t, mode, resident, d) + finish) + split_us(c, gemm, d) +
          image_us(p, kTrafficOverDram, d);
 }

@@ -8,7 +8,7 @@ namespace mixed_gemm {
 
 // kStreamK: `workers` blocks take equal shares of all k-tiles of all output tiles; where a tile
 // changes hands, fp32 partial sums go through memory. kParallel: every tile is cut into `slices`,
-// each stores fp32 partial sums, a second kernel adds them in order and runs the epilogue.
+// each stores fp32 partial sums, a second kernel reduces them in order and runs the epilogue.
 // kCluster: cut alike, but the slices of a tile are a thread block cluster and meet in shared
 // memory (sm_90).
 enum class SplitK : int { kNone, kStreamK, kParallel, kCluster };

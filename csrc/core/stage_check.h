@@ -1,6 +1,6 @@
 // A build with -DMIXED_GEMM_CHECK_STAGES holds every copy into shared memory against the stage that
 // it is meant for, and traps where it would leave it. compute-sanitizer can not tell: it does not
-// see what the copy engine writes, and a write into the neighbouring stage of the same block is
+// see what TMA writes, and a write into the neighbouring stage of the same block is
 // none out of bounds. In other builds this is nothing at all.
 #pragma once
 

@@ -10,7 +10,7 @@ namespace mixed_gemm {
 
 constexpr int kOutputsPerAccess = 8;  // 16 bytes of 16-bit outputs
 
-// Factor: the type of what multiplies finished sums, for each column.
+// Factor: the type of what multiplies reduced sums, for each column.
 template <typename Element, typename Factor>
 struct OutputParams {
   const Factor* channel_scale;  // [n] or null

@@ -41,7 +41,7 @@ int launch_plain_kernel(void (*entry)(Params), const Params& params, const Work&
                         int smem_bytes) {
   KernelLaunch shape = launch_of(work, 1, Config::kThreads, smem_bytes);
   shape.grid = params.get_grid_dims();
-  shape.even = work.early_start;
+  shape.even = work.pdl;
   return launch_kernel(entry, shape, params);
 }
 

@@ -12,6 +12,6 @@ Status share_out(const Choice& choice, const TileConfig& tile, int64_t m, int64_
                  const RunContext& context, Work& work, bool zero_flags = true);
 
 // The second kernel of a parallel split; nothing where K was not split so.
-Status reduce_partials(const Work& work, const FinishedOutput& output, const RunContext& context);
+Status reduce_partials(const Work& work, const ReducedOutput& output, const RunContext& context);
 
 }  // namespace mixed_gemm

@@ -14,8 +14,8 @@
 
 namespace mixed_gemm {
 
-// Of the code that is compiled. Host code is compiled for no architecture and sees false, whatever
-// the GPU: it may ask for what concerns sm_90 alone (skinny/launch.cuh: early starts).
+// Whether code is compiled for a GPU before sm_90. Host code is compiled for no architecture and
+// sees false, whatever the GPU: it may ask for what concerns sm_90 alone (skinny/launch.cuh: PDL).
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr bool kBeforeSm90 = true;
 #else

@@ -26,7 +26,7 @@ __device__ inline void load_if(bool predicate, uint32_t& x, uint32_t& y, const v
 }
 
 // For what is read once, by one SM: it neither stays in L1 nor pushes other things out of it.
-// kFirst: right behind wait_for_kernel_before(), in front of which ptxas would move an .nc load.
+// kFirst: right behind pdl_wait(), in front of which ptxas would move an .nc load.
 template <bool kFirst>
 __device__ void load_once_if(bool predicate, uint4& v, const void* pointer) {
   if constexpr (kFirst) {

@@ -5,7 +5,7 @@
 // of its own number on the other GPUs only, and these write before they wait. Blocks start in the
 // order of their numbers, so the least one that is not done runs everywhere.
 #pragma once
-#include "grid/early_start.cuh"
+#include "grid/pdl.cuh"
 #include "ranks/peer_memory.cuh"
 #include "ranks/piece_sum.cuh"
 #include "ranks/sum_over_ranks.h"
@@ -102,8 +102,8 @@ __device__ void send_units_behind(const Params& p, uint64_t epoch, int64_t first
 template <typename Element, int kMostPeers>
 __global__ void __launch_bounds__(kFewThreads)
     sum_few_kernel(const __grid_constant__ SumOverRanksParams<kMostPeers> p) {
-  let_kernel_after_start();
-  wait_for_kernel_before();
+  pdl_launch_dependents();
+  pdl_wait();
   const uint64_t epoch = epoch_of(p.counter);
   const int64_t piece = int64_t{blockIdx.x} * kFewThreads + threadIdx.x;
   const bool any = piece < p.pieces;
@@ -194,8 +194,8 @@ __device__ void add_chunk(const SumOverRanksParams<kMostPeers>& p, uint64_t epoc
 template <typename Element, int kMostPeers>
 __global__ void __launch_bounds__(kManyThreads, 1)
     sum_many_kernel(const __grid_constant__ SumOverRanksParams<kMostPeers> p) {
-  let_kernel_after_start();
-  wait_for_kernel_before();
+  pdl_launch_dependents();
+  pdl_wait();
   const uint64_t epoch = epoch_of(p.counter);
   if (writes_all_units(epoch)) send_units_behind(p, epoch, 0);
   const int64_t chunks = (p.pieces + kChunkPieces - 1) / kChunkPieces;

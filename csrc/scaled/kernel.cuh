@@ -2,7 +2,7 @@
 #pragma once
 #include "epilogue/scaled_output.cuh"
 #include "epilogue/store_value.cuh"
-#include "grid/early_start.cuh"
+#include "grid/pdl.cuh"
 #include "grid/split_partials.cuh"
 #include "grid/tile_gemm.cuh"
 #include "mainloop/direct_mainloop.cuh"
@@ -39,8 +39,8 @@ struct ScaledReduction {
     typename Tree::Column columns[kReducedColumns];
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < kReducedColumns; ++i) columns[i] = tree.column(min(column + i, n - 1));
-    wait_for_kernel_before();
-    let_kernel_after_start();
+    pdl_wait();
+    pdl_launch_dependents();
     cutlass::Array<SumType, kReducedColumns> sums;
     sums.clear();
     const SumType* source = partials + row * partial_stride + column;

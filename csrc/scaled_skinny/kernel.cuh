@@ -12,8 +12,9 @@
 #pragma once
 #include "epilogue/scaled_epilogue.cuh"
 #include "epilogue/store_value.cuh"
-#include "grid/early_start.cuh"
+#include "grid/pdl.cuh"
 #include "mainloop/predicated_load.cuh"
+#include "mainloop/vector_word.cuh"
 #include "scaled_skinny/config.cuh"
 
 namespace mixed_gemm {
@@ -65,7 +66,7 @@ class ScaledSkinnyGemm {
   }
 
   __device__ void run() {
-    wait_for_kernel_before();
+    pdl_wait();
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < kNTiles; ++j) {
       CUTLASS_PRAGMA_UNROLL
@@ -74,7 +75,7 @@ class ScaledSkinnyGemm {
       load_weights<true>(j);
     }
     load_tokens();
-    let_kernel_after_start();
+    pdl_launch_dependents();
     const int end = (p_.k + kScaledSkinnyK - 1) / kScaledSkinnyK;
     for (int at = warp_; at < end; at += kWarps) {
       k_left_ -= kWarps * kScaledSkinnyK;
@@ -129,20 +130,17 @@ class ScaledSkinnyGemm {
     }
   }
 
-  static __device__ uint32_t word(const uint4& v, int i) {
-    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-  }
-
   __device__ void multiply(int j) {
     CUTLASS_PRAGMA_UNROLL
     for (int step = 0; step < 2 * kChunks; ++step) {
       const int c = step / 2, s = step % 2;
       uint32_t weights[4];
       CUTLASS_PRAGMA_UNROLL
-      for (int r = 0; r < 4; ++r) weights[r] = word(weights_[j][r % 2][c], 2 * s + r / 2);
+      for (int r = 0; r < 4; ++r) weights[r] = word_of(weights_[j][r % 2][c], 2 * s + r / 2);
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < kMTiles; ++i) {
-        const uint32_t tokens[2] = {word(vectors_[i][c], 2 * s), word(vectors_[i][c], 2 * s + 1)};
+        const uint32_t tokens[2] = {word_of(vectors_[i][c], 2 * s),
+                                    word_of(vectors_[i][c], 2 * s + 1)};
         Mma()(sums_[j][i], reinterpret_cast<const cutlass::Array<Operand, 16>&>(weights),
               reinterpret_cast<const cutlass::Array<Operand, 8>&>(tokens), sums_[j][i]);
       }

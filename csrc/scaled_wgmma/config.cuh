@@ -47,7 +47,7 @@ struct WgmmaScaledConfig : WarpRoles<kWgmmaScaledTileConfigs[kRow].min_blocks> {
   static_assert(kGroupsM * (kTile.n / kTile.warp_n) == WgmmaScaledConfig::kMultipliers,
                 "a part of the tile for each warpgroup");
   static_assert(kTile.warp_m * kScaledTileK <= kStageBytes, "an instruction reads of one stage");
-  static_assert(kStageBytes % 1024 == 0, "period of the copy engine's permutation");
+  static_assert(kStageBytes % 1024 == 0, "period of TMA's swizzle");
   static_assert(kColumnParts * kColumns == kTile.warp_n, "whole instructions");
   static_assert(!Operand::kBlocks || kScaleBlock % kColumns == 0,
                 "the columns of an instruction have one scale");

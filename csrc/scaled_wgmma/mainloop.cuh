@@ -1,5 +1,5 @@
-// 8-bit x 8-bit by wgmma: both operands from shared memory, as the copy engine leaves them. Tokens
-// are the 64-row operand, so a warp's sums lie as those of mma.m16n8 do and end in the same
+// 8-bit x 8-bit by wgmma: both operands come from shared memory, where TMA puts them. Tokens are
+// the 64-row operand, so a warp's sums lie as those of mma.m16n8 do and end in the same
 // epilogues.
 #pragma once
 #include <cstddef>

@@ -70,9 +70,9 @@ struct SkinnyGemmConfig {
   static constexpr bool kRequestsEarly =
       kMTiles == 1 && (kNTiles < 4 || kBFloat16) &&
       (kNTiles == 1 ? !kStored : !kHalf && (!kZeros || kSumsTokens));
-  // Addresses are made before a block waits for the kernel before it (grid/early_start.cuh): 2 to
-  // 5 % with 32 columns. All others had rather have their warps begin one by one: 16 columns 0 to
-  // 8 % slower, 64 columns 1 %.
+  // Addresses are made before a block waits for the kernel before it (grid/pdl.cuh): 2 to 5 % with
+  // 32 columns. All others had rather have their warps begin one by one: 16 columns 0 to 8 %
+  // slower, 64 columns 1 %.
   static constexpr bool kEarlyAddresses = kNTiles == 2 && !kHalf && !kQuarter;
   // Warps of an SM hide each other's latency, so registers are capped for as many as do not spill.
   static constexpr bool kHeavy =

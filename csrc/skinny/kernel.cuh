@@ -27,7 +27,7 @@
 #pragma once
 #include <type_traits>
 
-#include "grid/early_start.cuh"
+#include "grid/pdl.cuh"
 #include "layout/weight_layout.h"
 #include "mainloop/predicated_load.cuh"
 #include "skinny/config.cuh"
@@ -134,7 +134,7 @@ class SkinnyGemm {
     if (Config::kEarlyAddresses) {
       make_before_wait(&storage_, weights_, tokens_.source(), scales_.source(first_));
     }
-    wait_for_kernel_before();
+    pdl_wait();
     if (Config::kStagesScales) scales_.start(first_, end);
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < kNTiles; ++j) {
@@ -144,7 +144,7 @@ class SkinnyGemm {
     Fragment tokens = {};
     if (first_ < end) tokens_.request();
     if (!Config::kStagesScales) scales_.start(first_, end);
-    let_kernel_after_start();
+    pdl_launch_dependents();
     for (int at = first_; at < end; at += kWarps) {
       const int next = at + kWarps;
       tokens_.take(tokens, at);
@@ -252,7 +252,7 @@ class SkinnyGemm {
       CUTLASS_PRAGMA_UNROLL
       for (int h = 0; h < 2; ++h) {
         uint32_t two[2];
-        const uint32_t packed = Products::word(raw_[j][h], 2 * w + r);
+        const uint32_t packed = word_of(raw_[j][h], 2 * w + r);
         Converter::convert_step(packed, s, two);
         if constexpr (kSubtracts) {
           two[0] = sub_x2<Format>(two[0], zeros[h]);

@@ -4,6 +4,7 @@
 #include "cutlass/arch/mma_sm80.h"
 #include "cutlass/array.h"
 #include "layout/weight_layout.h"
+#include "mainloop/vector_word.cuh"
 #include "skinny/config.cuh"
 
 namespace mixed_gemm {
@@ -34,10 +35,6 @@ struct SkinnyProducts {
     uint32_t operand[2][4];
   };
 
-  static __device__ uint32_t word(const uint4& v, int r) {
-    return r == 0 ? v.x : r == 1 ? v.y : r == 2 ? v.z : v.w;
-  }
-
   // Step s of these words: step = kStepsPerBlock * w + s. sums: for pairs 0 and 1.
   static __device__ void multiply(Sums* const (&sums)[2], const Pairs& pairs,
                                   const Fragment& tokens, int step) {
@@ -47,7 +44,7 @@ struct SkinnyProducts {
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < Config::kMTiles; ++i) {
         const uint4& token = tokens[i][2 * s + pair];
-        const uint32_t b[2] = {word(token, 2 * w), word(token, 2 * w + 1)};
+        const uint32_t b[2] = {word_of(token, 2 * w), word_of(token, 2 * w + 1)};
         Quad& sum = sums[pair]->of[i];
         Mma()(sum, reinterpret_cast<const cutlass::Array<Element, 8>&>(pairs.operand[pair]),
               reinterpret_cast<const cutlass::Array<Element, 4>&>(b), sum);

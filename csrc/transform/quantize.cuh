@@ -9,7 +9,7 @@
 
 #include "cutlass/bfloat16.h"
 #include "cutlass/half.h"
-#include "grid/early_start.cuh"
+#include "grid/pdl.cuh"
 #include "problem/quantize.h"
 
 namespace mixed_gemm {
@@ -276,7 +276,7 @@ struct SeenOfRow<Element, false> {
 template <typename Element, bool kSymmetric>
 __global__ void __launch_bounds__(kMaxQuantizeThreads)
     quantize_per_token_kernel(const QuantizePerTokenProblem p, bool aligned_a, bool aligned_q) {
-  let_kernel_after_start();  // the product, which waits before it reads what is written here
+  pdl_launch_dependents();  // the product, which waits before it reads what is written here
   const int64_t row = blockIdx.x;
   const auto* a = static_cast<const Element*>(p.a) + row * p.a_stride;
   int8_t* q = p.q + row * p.k;

@@ -83,7 +83,7 @@ int launch_wgmma(const GemmProblem& p, const Work& work) {
   params.flags = work.flags;
   params.blocks = std::min(work.resident, params.work.workers);
   KernelLaunch shape = launch_of(work, params.blocks, Config::kThreads, kSmemBytes);
-  shape.even = work.early_start;
+  shape.even = work.pdl;
   return launch_kernel(specialized_gemm_kernel<Kernel, Config>, shape, params);
 }
 

@@ -1,4 +1,4 @@
-// Mainloop of the wgmma family: one thread asks the copy engine for tokens, packed weights and
+// Mainloop of the wgmma family: one thread issues the TMA loads of the tokens, packed weights and
 // scales of a k-tile; two warpgroups convert weights in registers, where wgmma reads them, while
 // the products of the step before run.
 #pragma once

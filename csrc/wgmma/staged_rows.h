@@ -12,7 +12,7 @@ struct StagedRows {
   static constexpr int kSteps = kTileK / kMmaK;
   int tiles_per_group;         // 1 unless coarse
   int of_tile, steps_per_row;  // of a stage
-  int of_copy;                 // rows that the copy engine takes at once
+  int of_copy;                 // rows that TMA takes at once
 
   StagedRows() = default;
   StagedRows(int64_t group_size, int64_t k) {

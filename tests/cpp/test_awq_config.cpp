@@ -32,7 +32,7 @@ TEST(AwqConfig, EveryChoiceFitsItsKernelAndTheDevice) {
               EXPECT_LE(c.warps, awq_max_warps(config, fine));
               EXPECT_EQ(c.warps % config.n_warps, 0);
               EXPECT_TRUE(c.split == 1 || (sm >= 90 && c.split <= kMaxAwqSplit));
-              EXPECT_EQ(c.early, sm >= 90);
+              EXPECT_EQ(c.pdl, sm >= 90);
               EXPECT_LE(smem_bytes(config, c), (sm == 89 ? 99 : 163) * 1024);
             }
           }

@@ -107,7 +107,7 @@ TEST(ScaledSelect, Float8IsMultipliedWhereTheGpuCan) {
       }
     }
   }
-  ScaledMmProblem empty = scaled(4, 64, 0);  // the copy engine has no boxes of no bytes
+  ScaledMmProblem empty = scaled(4, 64, 0);  // TMA has no boxes of no bytes
   empty.operand = OperandType::kFloat8E4M3;
   EXPECT_EQ(chosen(empty, kHopper).rfind("scaled_", 0), 0u);
 }

@@ -88,7 +88,7 @@ EDITS = (
 """,
     ),
     Edit(
-        "grid/block_handover.cuh",
+        "grid/block_reduce.cuh",
         """
       for (int other = 0; other < slices; ++other) {
 """,

@@ -196,7 +196,7 @@ Entry awq(Draw& draw) {
           [=](const DeviceInfo& device) {
             const AwqChoice c =
                 select_awq(m, n, k, awq_is_fine(group, k), n % 16 == 0, device.sm, device.sm_count);
-            return joined({text(c.row), text(c.warps), text(c.split), text(c.early)});
+            return joined({text(c.row), text(c.warps), text(c.split), text(c.pdl)});
           }};
 }
 
