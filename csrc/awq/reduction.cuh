@@ -3,8 +3,8 @@
 // With up to 16 tokens that is the first block, with 32 each has its share of the rows
 // (4096 x 4096: 8.3 us for 8.6 at M = 32, but 6.0 for 5.7 at M = 2).
 //
-// Four columns at a time, a chunk: with an output a thread and a store of 4 bytes for every sum,
-// the end of a kernel for 32 tokens took 2.7 us at 4096 columns.
+// A thread takes a chunk of four columns: with an output a thread and a store of 4 bytes for every
+// sum, the end of a kernel for 32 tokens took 2.7 us at 4096 columns.
 #pragma once
 #include "cutlass/array.h"
 #include "cutlass/numeric_conversion.h"
@@ -105,8 +105,8 @@ class AwqReduction {
     return sums_ + (k_warps + sender) * kTile;
   }
 
-  // Reduces the rows of block `owner`, or pushes them to it. The blocks after it are senders 0, 1,
-  // ..
+  // Reduces the rows of block `owner`, or pushes this block's sums of them there. The blocks after
+  // it are senders 0, 1, ..
   __device__ void reduce_rows(int owner, int rows, Element* d, int n) const {
     const int others = gridDim.z - 1, sender = (blockIdx.z - owner - 1) & others;
     for (int at = threadIdx.x; at < rows_of(owner, rows) * kChunks; at += blockDim.x) {
@@ -127,7 +127,7 @@ class AwqReduction {
     }
   }
 
-  // Unrolled, or loads wait for each other three or four times.
+  // The sum over the warps. Unrolled, or loads wait for each other three or four times.
   __device__ float4 total(int row, int chunk) const {
     constexpr int kMost = Config::kMaxThreads / (32 * Config::kNWarps);
     const int k_warps = blockDim.x / (32 * Config::kNWarps);

@@ -30,11 +30,11 @@ constexpr double kClusterMoreUs = 0.455;   // of more than two blocks, for every
 constexpr double kClusterRate = 28e3;      // bytes of sums per us that a block reads from others
 constexpr double kReduceUs = 2.6;          // second kernel of a parallel split
 constexpr double kReduceSpeed = 0.85;      // its partial sums, over memory bandwidth
-constexpr double kStreamUs = 8.3;          // stream-K: zeroing flags, waiting, adding
+constexpr double kStreamUs = 8.3;          // stream-K: zeroing flags, waiting, reducing
 constexpr double kTrafficOverDram = 2.08;  // of images, which come from L2
 
-// A k-tile of every warp of the resident blocks of an SM: of one k-tile for the block, or of one
-// for each of the warps that share out K.
+// The time of a k-tile of the resident blocks of an SM: of one k-tile for the block, or of one for
+// each of the warps that share out K.
 double k_tile_us(const TileConfig& t, const ScaleMode& mode, double resident, const DeviceInfo& d) {
   const double k_tiles = resident * t.k_warps;
   const double rate = d.mma_tflops * 1e6 / d.sm_count * kMmaEfficiency;  // flop per us

@@ -17,7 +17,7 @@ constexpr bool is_sliced(SplitK split) {
 }
 constexpr int kMaxCluster = 8;  // blocks; what every sm_90 GPU takes
 
-// Between rows of the partial sums of n columns that a parallel split leaves: whole 32 bytes.
+// Elements between rows of the partial sums that a parallel split leaves: whole 32 bytes.
 constexpr int64_t partial_stride(int64_t n) { return round_up(n, 8); }
 
 }  // namespace mixed_gemm

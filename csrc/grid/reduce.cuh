@@ -25,7 +25,7 @@ __global__ void splitk_reduce_kernel(const __grid_constant__ Reduction<Element, 
   if (access >= static_cast<int>(ceil_div(n, kOutputsPerAccess))) return;
   const int column = access * kOutputsPerAccess;
   const int64_t slice_stride = p.m * p.partial_stride;
-  // One by one in a dense GEMM's output of odd n, and where a row ends: behind it nobody wrote.
+  // A dense GEMM's output of odd n is read value by value, and so is the end of every row.
   const bool one_by_one =
       p.partial_stride % kOutputsPerAccess != 0 || column + kOutputsPerAccess > n;
   pdl_wait();

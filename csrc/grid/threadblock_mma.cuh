@@ -15,7 +15,7 @@
 
 namespace mixed_gemm {
 
-// The warp-level product whose traits CUTLASS's kernel asks for, of kK elements of K. Instruction:
+// The warp-level product over kK elements of K whose traits CUTLASS's kernel asks for. Instruction:
 // a cutlass::arch::Mma. Accumulator (i, j) of 16 x 8 is at i + j * kMmaM in its fragment as in
 // ours.
 template <typename Config, typename Instruction, int kK>

@@ -1,5 +1,5 @@
-// How a launch is to be: who shares out K, on which stream, and where partial sums go. With a
-// problem it is all that a launcher takes.
+// How a kernel is to be launched: who shares out K, on which stream, and where partial sums go.
+// With a problem it is all that a launcher takes.
 #pragma once
 #include "core/device.h"
 #include "core/split.h"

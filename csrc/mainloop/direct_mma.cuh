@@ -1,4 +1,4 @@
-// The instruction of every GEMM of 8-bit operands by mma.sync, and what it takes of each type.
+// The instruction of every GEMM of 8-bit operands by mma.sync, and the operator for each type.
 #pragma once
 #include "cutlass/arch/mma.h"
 #include "cutlass/arch/mma_sm80.h"
@@ -13,7 +13,7 @@ using DirectMma =
                        Operand, cutlass::layout::ColumnMajor, Sum, cutlass::layout::RowMajor,
                        Operator>;
 
-// Saturates, but dispatch/ limits K so that int32 always suffices.
+// It saturates, but dispatch/ limits K so that int32 always suffices.
 using Int8Operator = cutlass::arch::OpMultiplyAddSaturate;
 using Fp8Operator = cutlass::arch::OpMultiplyAdd;
 

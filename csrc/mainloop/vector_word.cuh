@@ -4,7 +4,7 @@
 
 namespace mixed_gemm {
 
-// i is known once loops are unrolled: a register by number is one of local memory.
+// i must be known once loops are unrolled: a register by number would be local memory.
 __device__ inline uint32_t word_of(const uint4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }

@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kTile.min_blocks)
   ScaledMm<Config>::run(params, *reinterpret_cast<Storage*>(shared_bytes));
 }
 
-// Adds the slices' sums in order. One thread: kReducedColumns columns of a row.
+// Reduces the slices' sums in order. One thread has kReducedColumns columns of a row.
 constexpr int kReducedColumns = 4;
 
 template <typename SumType>
@@ -32,7 +32,7 @@ struct ScaledReduction {
   int slices, m, n;
   void* d;  // [m, n] of epilogue.out_type, contiguous
 
-  // What the tree reads was written before the first kernel began; partial sums, by that kernel.
+  // The tree reads what was written before the first kernel began; that one wrote partial sums.
   template <typename Tree>
   __device__ void run(const Tree& tree, int row, int column) const {
     const typename Tree::Row at_row = tree.row(row);

@@ -26,8 +26,8 @@ typename ScaledMm<Config>::Params scaled_mm_params(const ScaledMmProblem& p, con
       work.flags};
 }
 
-// CUTLASS's own kernel of a tile, for problems whose K nobody splits. None but where
-// plain_launch.cuh says so: its headers take 4 s of a source's compilation for each architecture.
+// CUTLASS's own kernel of a tile, for problems whose K nobody splits. Only plain_launch.cuh has
+// any: its headers take 4 s of a source's compilation for each architecture.
 template <typename Config>
 struct PlainLaunch {
   static bool takes(const ScaledMmProblem&, const Work&) { return false; }

@@ -1,14 +1,14 @@
 // The scaled GEMMs for few rows, where reading the weight is all that counts: its bytes go from
-// device memory straight into mma fragments, as those of skinny/ do. Weights are the 16-row operand
-// of mma.m16n8k32, tokens the 8-column one.
+// device memory straight into mma fragments, as in skinny/. Weights are the 16-row operand of
+// mma.m16n8k32, tokens the 8-column one.
 //
 // Lane (g = lane / 4, q = lane % 4) reads bytes 16 q to 16 q + 15 of 64 bytes of columns g and
 // g + 8, and the same of token g. Which k an mma slot stands for is free as long as both operands
 // agree: words 2 s and 2 s + 1 of a vector are the two halves of mma s. So nothing is moved between
 // lanes, and nothing but the sums goes through shared memory.
 //
-// The warps of a block take turns along K, so that what they read together lies in a row. A warp
-// requests its next weights as soon as an mma has read the last ones.
+// The warps of a block take turns along K, so that they read neighbouring bytes of a row together.
+// A warp requests its next weights as soon as an mma has read the last ones.
 #pragma once
 #include "epilogue/scaled_epilogue.cuh"
 #include "epilogue/store_value.cuh"
@@ -54,7 +54,7 @@ class ScaledSkinnyGemm {
         row0_(blockIdx.y * kM),
         k_left_(p_.k - warp_ * kScaledSkinnyK - q_ * kScaledSkinnyVector) {
     const int k = warp_ * kScaledSkinnyK + q_ * kScaledSkinnyVector;
-    // Columns and tokens behind the last ones are read as the last ones, and never stored.
+    // Columns and tokens behind the last ones repeat these, and are never stored.
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < 2 * kNTiles; ++j) {
       columns_[j] = p_.b + min(column0_ + 8 * j + g_, p_.n - 1) * p_.ldb + k;
@@ -162,7 +162,7 @@ class ScaledSkinnyGemm {
     with_epilogue<Sum>(p_.epilogue, [&](const auto& tree) { store(tree); });
   }
 
-  // Sums of warps are added in their order.
+  // Reduces the sums of the warps in their order.
   template <typename Tree>
   __device__ void store(const Tree& tree) const {
     const int rows = min(p_.m - row0_, kM);

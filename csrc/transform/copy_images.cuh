@@ -1,6 +1,6 @@
-// Images into images of other strides: NCHW <-> channels-last, with channels of zeros added. A
-// block turns 32 channels x 32 pixels in shared memory, so that the reads of NCHW and the writes of
-// channels-last (and the reverse) are both coalesced; other strides are right, but slower.
+// Copies images into images of other strides: NCHW <-> channels-last, with channels of zeros added.
+// A block turns 32 channels x 32 pixels in shared memory, so that the reads of NCHW and the writes
+// of channels-last (and the reverse) are both coalesced; other strides are right, but slower.
 #pragma once
 #include "grid/pdl.cuh"
 #include "transform/args.h"

@@ -1,7 +1,7 @@
-// Images of few channels -> channels-last pixels with channels of zeros added, a thread for 16
-// bytes of them. Neighbouring threads read neighbouring pixels, so NCHW and channels-last are both
-// read in whole lines. (Turning 32 x 32 in shared memory, as copy_images_kernel.cuh does, took 10
-// us for 3 x 224 x 224 on an H200: 29 of 32 channels are not there.)
+// Copies images of few channels to channels-last pixels with channels of zeros added, a thread for
+// 16 bytes of them. Neighbouring threads read neighbouring pixels, so NCHW and channels-last are
+// both read in whole lines. (Turning 32 x 32 in shared memory, as copy_images.cuh does, took 10 us
+// for 3 x 224 x 224 on an H200: 29 of 32 channels are not there.)
 #pragma once
 #include "cutlass/fast_math.h"
 #include "grid/pdl.cuh"

@@ -1,4 +1,4 @@
-// Launcher of the quantizer of activations to float8.
+// The launcher of the quantizer of activations to float8.
 #include <algorithm>
 #include <limits>
 
@@ -10,7 +10,7 @@
 namespace mixed_gemm {
 namespace {
 
-// Blocks of K of every row start on so many bytes.
+// Whether blocks of K of every row start on multiples of so many bytes.
 bool start_on(const void* p, int64_t row_bytes, int64_t block_bytes, const QuantizeFloat8Problem& q,
               int bytes) {
   return reinterpret_cast<uintptr_t>(p) % bytes == 0 && (row_bytes % bytes == 0 || q.m == 1) &&

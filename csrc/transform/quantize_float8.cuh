@@ -1,6 +1,6 @@
-// Activations to float8 e4m3 by the formula of problem/quantize.h, one read and one write: a team
-// of threads takes a block of K of a row and keeps it in registers between choosing the scale and
-// rounding. The GEMM behind it may be launched with PDL (grid/pdl.cuh).
+// Rounds activations to float8 e4m3 by the formula of problem/quantize.h, one read and one write: a
+// team of threads takes a block of K of a row and keeps it in registers between choosing the scale
+// and rounding. The GEMM behind it may be launched with PDL (grid/pdl.cuh).
 #pragma once
 #include <cuda_fp8.h>
 
@@ -51,8 +51,8 @@ struct QuantizeFloat8Params {
 
 constexpr int kFloat8TeamThreads = 256;  // of a thread block of teams
 
-// kWhole: a team is a thread block, for blocks of any length; else lanes of a warp, for what one
-// vector of each holds.
+// kWhole: a team is a thread block, for blocks of any length; else lanes of a warp, for blocks of
+// one vector a lane.
 template <typename Element, bool kWhole>
 __global__ void __launch_bounds__(kWhole ? kMaxQuantizeThreads : kFloat8TeamThreads)
     quantize_float8_kernel(const __grid_constant__ QuantizeFloat8Params params) {

@@ -1,4 +1,4 @@
-// The quantizers of activations as plain functions. m and k are at least 1. Return a cudaError_t.
+// The quantizers of activations as plain functions that return a cudaError_t, for m and k >= 1.
 #pragma once
 #include "core/device.h"
 #include "problem/quantize.h"

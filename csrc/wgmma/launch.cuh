@@ -66,7 +66,7 @@ int launch_wgmma(const GemmProblem& p, const Work& work) {
   if (!scales_fit(p, Config::kZeros, kLeastK)) return cudaErrorInvalidValue;
   const int error = make_copies<Config>(p, params.copies);
   if (error != 0) return error;
-  // What would be copied behind them overwrites weights, or the barriers of the last stage.
+  // More rows would overwrite weights, or the barriers of the last stage.
   if (Config::kScaled && params.copies.staged.rows.of_tile > Config::kScaleRows) {
     return cudaErrorInvalidValue;
   }

@@ -23,8 +23,8 @@ struct StagedRows {
   }
 };
 
-// Which k-tiles begin a group, and so have rows of scales in their stages. So does the first one of
-// a run, and each where groups are no multiples of a k-tile.
+// The k-tiles that begin a group, and so have rows of scales in their stages. So does the first one
+// of a run, and each where groups are no multiples of a k-tile.
 class GroupStarts {
  public:
   // A run begins with k-tile `tile`; group_of(tile): the group that this one begins in.
