@@ -17,7 +17,7 @@ struct AwqGemmConfig {
 
   static constexpr bool kWholeLines = kRow.whole_lines;
   static constexpr bool kFine = kFine_;  // a unit may have several groups
-  // 168 for each of 12 warps, and bf16 needs more constants.
+  // A thread of 12 warps has 168, and bf16 needs more constants.
   static constexpr bool kRegistersShort =
       kMTiles >= 2 && Format::kMantissaBits == BFloat16::kMantissaBits;
   static constexpr int kMaxThreads = 32 * awq_max_warps(kRow, kFine);

@@ -10,7 +10,7 @@ namespace mixed_gemm {
 // A warp makes 8 * m_tiles tokens by 64 * words columns; n_warps of them lie side by side in a
 // block, and the others share out K. A block has max_warps, the most that the registers leave room
 // for, where the grid fills the GPU once; min_warps where it fills it several times.
-// Loads of weights bring whole_lines into L2, or half of each (awq_load.cuh).
+// Loads of weights bring whole_lines into L2, or half of each (awq/load.cuh).
 struct AwqConfig {
   int m_tiles = 1, words = 1, n_warps = 1, max_warps = 0, min_warps = 0;
   bool whole_lines = true;
@@ -57,20 +57,20 @@ constexpr int64_t kMaxAwqExtent = int64_t{1} << 30;   // of N and K, which kerne
 constexpr int64_t kMaxAwqWeights = int64_t{1} << 39;  // N K: zero points in 32 bits, too
 constexpr int kMaxAwqSplit = 4;                       // blocks of a cluster, which share out K
 
-// Groups that are not multiples of a unit.
+// Whether groups are no multiples of a unit.
 constexpr bool awq_is_fine(int64_t group_size, int64_t k) {
   return group_size % kAwqUnitK != 0 && group_size < k;
 }
-// With 12 warps, fine kernels for 32 tokens spill before sm_90.
+// The most warps of a block. With 12, fine kernels for 32 tokens spill before sm_90.
 constexpr int awq_max_warps(const AwqConfig& config, bool fine) {
   return fine && config.m_tiles == 4 ? 8 : config.max_warps;
 }
 
 struct AwqChoice {
-  int row;     // of kAwqConfigs
-  int warps;   // of a block
-  int split;   // blocks that share out K, for outputs too narrow to occupy the GPU; needs clusters
-  bool early;  // grid/early_start.cuh
+  int row;    // of kAwqConfigs
+  int warps;  // of a block
+  int split;  // blocks that share out K, for outputs too narrow to occupy the GPU; needs clusters
+  bool pdl;   // whether it is launched with PDL (grid/pdl.cuh)
 };
 
 inline int64_t awq_blocks(const AwqConfig& config, int64_t m, int64_t n) {
@@ -103,7 +103,7 @@ inline AwqChoice select_awq(int64_t m, int64_t n, int64_t k, bool fine, bool pai
   choice.warps = static_cast<int>(std::min(most, units));
   // Blocks of a cluster take turns of as many units as they have warps: even turns (4096 x 4096,
   // M = 16, 11 warps 7.1 us, 12 warps 7.4), and rather three of few warps than two of many, to
-  // start and add up fewer (M = 1 to 8, 11 warps 5.9 to 6.05 us, 16 warps 6.1 to 6.2).
+  // start and reduce fewer (M = 1 to 8, 11 warps 5.9 to 6.05 us, 16 warps 6.1 to 6.2).
   if (choice.split > 1) {
     int64_t turns = ceil_div(units, most);
     if (turns == 2 && config.m_tiles == 1) turns = 3;

@@ -1,7 +1,7 @@
-// AutoAWQ words -> pairs of 16-bit floats along K. A word holds 8 neighbouring columns of one k, in
-// the order 0 2 4 6 1 3 5 7; the mma operand wants k and k + 1 of one column in one register. So
-// the halves of two words are brought together first, then each nibble position is both k of a
-// column. Host twin: tests/cpp/test_awq_converter.cpp.
+// Converts AutoAWQ words to pairs of 16-bit floats along K. A word holds 8 neighbouring columns of
+// one k, in the order 0 2 4 6 1 3 5 7; the mma operand wants k and k + 1 of one column in one
+// register. So the halves of two words are brought together first, then each nibble position is
+// both k of a column. tests/cpp/test_awq_converter.cpp tests the host twin.
 #pragma once
 #include "core/bit_ops.h"
 #include "core/half_arithmetic.h"
@@ -25,7 +25,7 @@ struct AwqConverter {
     return {prmt<0x5410>(word_k, word_next), prmt<0x7632>(word_k, word_next)};
   }
 
-  // Zero points of columns 2 t (low half) and 2 t + 1 of a word, as difference() wants them.
+  // The zero points of columns 2 t (low half) and 2 t + 1 of a word, as difference() wants them.
   static MIXED_GEMM_HOST_DEVICE uint32_t zeros(uint32_t word, int t) {
     if (!in_place(t)) return biased(word, t);
     return mul_x2<Format>(biased(word, t), kMinusSixteenth);  // -(64 + zero)

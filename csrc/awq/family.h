@@ -1,6 +1,6 @@
-// GEMM of few rows straight on AutoAWQ tensors. One rule says which kernel runs (config.h), so
-// there is nothing to rank; more rows, and what the kernels cannot count, go to the library's dense
-// GEMM.
+// The GEMM of few rows straight on AutoAWQ tensors. One rule says which kernel runs (config.h), so
+// there is nothing to rank; more rows, and sizes that kernels cannot count, go to the library's
+// dense GEMM.
 #pragma once
 #include "core/status.h"
 #include "problem/awq.h"

@@ -1,26 +1,26 @@
-// Skinny GEMM straight on AutoAWQ tensors: like skinny/, every weight byte goes from device memory
-// into mma fragments, once. Weights are the 16-row operand of mma.m16n8k16, tokens the 8-column
-// one.
+// A skinny GEMM straight on AutoAWQ tensors: as in skinny/, every weight byte goes from device
+// memory into mma fragments, once. Weights are the 16-row operand of mma.m16n8k16, tokens the
+// 8-column one.
 //
 // Lane (g = lane / 4, q = lane % 4) reads words of octets g * kWords .. of the rows
 // 8 q .. 8 q + 7 of a step of 32 k. Which k an mma slot stands for is free as long as both operands
 // agree: mma s of a step takes k = 8 q + 4 s + 0, 1 in its slots 2 q, 2 q + 1 and 8 q + 4 s + 2, 3
 // in 2 q + 8, 2 q + 9, so the words of a lane's 16-byte activation vector are its fragments. Row g
-// of mma t is column 2 t of the octet, row g + 8 column 2 t + 1 (awq_converter.h). The k of a lane
+// of mma t is column 2 t of the octet, row g + 8 column 2 t + 1 (awq/converter.h). The k of a lane
 // lie in one group, since group sizes are multiples of 16.
 //
-// What a step has taken out of its registers is requested anew at once: weights of the next unit of
-// two steps, tokens of the next step. So the loop waits for no load that it has just made, not even
-// by packing its result. (With tokens and scales requested where they were needed, and each weight
-// scaled: 57344 x 8192 at M = 1 104 us for 76, 4096 x 4096 at M = 16 9.7 for 7.4.)
+// As soon as a step has read its registers they are requested anew: weights of the next unit of two
+// steps, tokens of the next step. So the loop waits for no load that it has just made, not even by
+// packing its result. (With tokens and scales requested where they were needed, and each weight
+// scaled: 57344 x 8192 at M = 1 took 104 us in place of 76, 4096 x 4096 at M = 16 9.7 of 7.4.)
 //
-// Coarse groups, multiples of a unit: zero points are unpacked once a unit, and up to 16 tokens
-// meet the scales as fp32 sums of a unit. Else converted weights are scaled, and when fine, zero
-// points and scales are a lane's own in each step.
+// Groups are coarse where they are multiples of a unit: zero points are unpacked once a unit, and
+// up to 16 tokens meet the scales as fp32 sums of a unit. Else converted weights are scaled, and
+// zero points and scales are a lane's own in each step where groups are fine.
 //
-// The warps of a block share out K and meet in shared memory; so do the blocks of a cluster
+// The warps of a block share out K and reduce in shared memory; so do the blocks of a cluster
 // (sm_90), where the output is too narrow for the GPU: at 4096 x 4096 it has 64 blocks. (Blocks
-// that make half of the columns of their words instead, without a cluster: 6.8 us for 6.6.)
+// that make half of the columns of their words, without a cluster, took 6.8 us in place of 6.6.)
 #pragma once
 #include "awq/config.cuh"
 #include "awq/load.cuh"
@@ -28,7 +28,8 @@
 #include "cutlass/arch/mma_sm80.h"
 #include "cutlass/array.h"
 #include "cutlass/fast_math.h"
-#include "grid/early_start.cuh"
+#include "grid/pdl.cuh"
+#include "mainloop/vector_word.cuh"
 
 namespace mixed_gemm {
 
@@ -65,7 +66,7 @@ class AwqGemm {
     const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
     const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
     const int k_warps = blockDim.x / (32 * Config::kNWarps);
-    // Octets past the end are the last ones again; nobody stores what becomes of them.
+    // Octets past the end repeat the last ones; nobody stores their results.
     const int tile = blockIdx.x * Config::kNWarps + warp % Config::kNWarps;
     octet_ = min((8 * tile + g) * kWords, row_words_ - kWords);
     unit_ = blockIdx.z * k_warps + warp / Config::kNWarps;
@@ -75,19 +76,19 @@ class AwqGemm {
     tokens_left_ = p_.m - row0_ - g;
     a_ = p_.a + (row0_ + g) * static_cast<int64_t>(p_.a_stride) + k;
     weights_ = p_.qweight + static_cast<int64_t>(k) * row_words() + octet_;
-    // Opaque, or they are made anew from the thread index in every iteration, a slow read.
+    // Made opaque, or the compiler reads the thread index anew in every iteration, which is slow.
     asm volatile("" : "+r"(k_left_), "+r"(tokens_left_), "+r"(octet_));
   }
 
   __device__ void run() {
     reduction_.start(p_.m - row0_);
-    wait_for_kernel_before();
+    pdl_wait();
     CUTLASS_PRAGMA_UNROLL
     for (int step = 0; step < kSteps; ++step) request_weights(step);
     request_zeros(0, k_left_);
     request_scales(0, k_left_);
     request_tokens(0, k_left_);
-    let_kernel_after_start();
+    pdl_launch_dependents();
     reduction_.wait_for_others();
 #pragma unroll 1
     while (unit_ * kUnitK < p_.k) {
@@ -148,8 +149,8 @@ class AwqGemm {
     }
   }
 
-  // 8 rows of kWords words of the unit at weights_. Past the end stays what was there, finite
-  // weights, which meet zero activations.
+  // Requests 8 rows of kWords words of the unit at weights_. Past the end the registers keep finite
+  // weights, which meet activations of 0.
   __device__ void request_weights(int step) {
     const bool inside = kStepK * step < k_left_;
     CUTLASS_PRAGMA_UNROLL
@@ -160,7 +161,7 @@ class AwqGemm {
     }
   }
 
-  // Zero points and scales of the next unit, or of a step when fine: first those, which find out
+  // Requests zero points of the next unit, or of a step when fine, then scales: the former find out
   // where both are. k_left: of the unit.
   __device__ void request_zeros(int step, int k_left) {
     const int at = Config::kFine ? (p_.k - k_left + kStepK * step) / 8 : unit_;
@@ -178,7 +179,7 @@ class AwqGemm {
     return Config::kFine ? kStepK * step < k_left : unit_ * kUnitK < p_.k;
   }
 
-  // Of a step of the unit at a_. Those that do not exist stay 0.
+  // Requests the tokens of a step of the unit at a_. Those that do not exist stay 0.
   __device__ void request_tokens(int step, int k_left) {
     Tokens& tokens = tokens_[step % 2];
     const bool inside = kStepK * step < k_left;
@@ -189,7 +190,7 @@ class AwqGemm {
     }
   }
 
-  // Before a unit that has not all of its k; the tokens of its second step are still to be
+  // Called before a unit that has not all of its k; the tokens of its second step are still to be
   // requested. As part of every request this was 7 % of the loop's instructions.
   __device__ void clear_tokens_past_end() {
     CUTLASS_PRAGMA_UNROLL
@@ -222,7 +223,7 @@ class AwqGemm {
     CUTLASS_PRAGMA_UNROLL
     for (int w = 0; w < kWords; ++w) {
       CUTLASS_PRAGMA_UNROLL
-      for (int t = 0; t < 4; ++t) group.scales[w][t] = word(scales_[w], t);
+      for (int t = 0; t < 4; ++t) group.scales[w][t] = word_of(scales_[w], t);
     }
   }
 
@@ -247,7 +248,7 @@ class AwqGemm {
           }
           CUTLASS_PRAGMA_UNROLL
           for (int j = 0; j < kMTiles; ++j) {
-            const uint32_t b[2] = {word(tokens.of[j], 2 * s), word(tokens.of[j], 2 * s + 1)};
+            const uint32_t b[2] = {word_of(tokens.of[j], 2 * s), word_of(tokens.of[j], 2 * s + 1)};
             AwqQuad& sum = sums.of[4 * w + t][j];
             Mma()(sum, reinterpret_cast<const cutlass::Array<Element, 8>&>(weights),
                   reinterpret_cast<const cutlass::Array<Element, 4>&>(b), sum);
@@ -261,7 +262,7 @@ class AwqGemm {
   __device__ void add_scaled(const Sums& partial) {
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < 4 * kWords; ++i) {
-      const uint32_t pair = word(scales_[i / 4], i % 4);
+      const uint32_t pair = word_of(scales_[i / 4], i % 4);
       const auto scales = reinterpret_cast<const cutlass::Array<Element, 2>&>(pair);
       CUTLASS_PRAGMA_UNROLL
       for (int e = 0; e < 4; ++e) {  // elements 0, 1: the even column; 2, 3: the odd one
@@ -274,17 +275,14 @@ class AwqGemm {
     }
   }
 
-  // In PTX, or the branch becomes a select for each register.
+  // Written in PTX, or the branch becomes a select for each register.
   static __device__ void clear(uint4& v) {
     asm volatile("mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; mov.b32 %3, 0;"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w));
   }
-  // Of a row of the weight; made anew where it would be spilled.
+  // The words of a row of the weight; computed anew where it would be spilled.
   __device__ int row_words() const {
     return Config::kRegistersShort ? static_cast<int>(static_cast<unsigned>(p_.n) / 8) : row_words_;
-  }
-  static __device__ uint32_t word(const uint4& v, int r) {
-    return r == 0 ? v.x : r == 1 ? v.y : r == 2 ? v.z : v.w;
   }
 
   const Params& p_;
@@ -298,7 +296,7 @@ class AwqGemm {
   const Element* a_;         // the lane's first k of the unit that multiplies
   const uint32_t* weights_;  // of the next one
   uint32_t raw_[kSteps][8][kWords] = {};
-  // As loaded: any arithmetic next to the loads would wait for the memory.
+  // Kept as loaded: any arithmetic next to the loads would wait for the memory.
   uint32_t zeros_[kWords] = {};
   uint4 scales_[kWords] = {};
   Tokens tokens_[2] = {};

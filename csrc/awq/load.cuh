@@ -1,17 +1,17 @@
 // Loads that leave the registers as they are where the predicate is false, as
 // mainloop/predicated_load.cuh has them.
 //
-// Not ld.global.nc: what that reads does not change while the kernel runs, so ptxas moved two to
-// seven of the first loads of nearly every kernel before wait_for_kernel_before(). (Behind the
+// They are no ld.global.nc, which promises that the memory does not change while the kernel runs:
+// ptxas moved two to seven of the first loads of nearly every kernel before pdl_wait(). (Behind the
 // first unit, where it stays, it is no faster.)
 #pragma once
 #include <cstdint>
 
 namespace mixed_gemm {
 
-// Read once by one SM: not into L1. Its neighbours read the rest of the line, so all of it may come
-// from memory at once. But then the two halves of L2 send each other more: 895 K sectors for 664 K
-// at 4096 x 14336, where half a line took 4 % less time at M = 1 and 2 % more at M = 32.
+// Loads around L1 what one SM reads once. Its neighbours read the rest of the line, so all of it
+// may come from memory at once. But then the halves of L2 send each other more: 895 K sectors, not
+// 664 K, at 4096 x 14336, where half a line took 4 % less time at M = 1 and 2 % more at M = 32.
 template <bool kWholeLines>
 __device__ inline void load_words_if(bool predicate, uint32_t (&words)[1], const uint32_t* from) {
   if constexpr (kWholeLines) {

@@ -1,14 +1,14 @@
-// How an AWQ block ends: its warps meet in shared memory and are added in order. The other blocks
-// of a cluster push that to the one that finishes the row, which adds them in the order of K. With
-// up to 16 tokens that is the first block, with 32 each has its share of the rows
+// How an AWQ block ends: its warps reduce their sums in shared memory, in order. The other blocks
+// of a cluster push theirs to the one that stores the row, which reduces them in the order of K.
+// With up to 16 tokens that is the first block, with 32 each has its share of the rows
 // (4096 x 4096: 8.3 us for 8.6 at M = 32, but 6.0 for 5.7 at M = 2).
 //
-// Four columns at a time, a chunk: with an output a thread and a store of 4 bytes for every sum,
-// the end of a kernel for 32 tokens took 2.7 us at 4096 columns.
+// A thread takes a chunk of four columns: with an output a thread and a store of 4 bytes for every
+// sum, the end of a kernel for 32 tokens took 2.7 us at 4096 columns.
 #pragma once
 #include "cutlass/array.h"
 #include "cutlass/numeric_conversion.h"
-#include "grid/cluster_handover.cuh"
+#include "grid/cluster_mbarrier.cuh"
 
 namespace mixed_gemm {
 
@@ -20,19 +20,19 @@ class AwqReduction {
   static constexpr int kM = Config::kM, kWords = Config::kWords;
   static constexpr int kChunks = Config::kN / 4;  // of a row
   static constexpr int kTile = kM * kChunks;
-  static constexpr bool kShares = Config::kMTiles == 4;  // every block of a cluster finishes rows
+  static constexpr bool kShares = Config::kMTiles == 4;  // every block of a cluster reduces rows
 
  public:
   using Accumulators = AwqQuad[4 * kWords][Config::kMTiles];
 
   static constexpr int smem_bytes(int warps, int split) {
-    return ClusterHandover::kBytes + (warps / Config::kNWarps + split - 1) * kTile * sizeof(float4);
+    return ClusterMbarrier::kBytes + (warps / Config::kNWarps + split - 1) * kTile * sizeof(float4);
   }
 
   __device__ explicit AwqReduction(uint8_t* storage)
-      : cluster_(storage), sums_(reinterpret_cast<float4*>(storage + ClusterHandover::kBytes)) {}
+      : cluster_(storage), sums_(reinterpret_cast<float4*>(storage + ClusterMbarrier::kBytes)) {}
 
-  // Long before store(), by all threads. rows: of the output, from the block's first on.
+  // Called long before store(), by all threads. rows: of the output, from the block's first on.
   __device__ void start(int rows) {
     if (gridDim.z == 1) return;
     const int others = gridDim.z - 1;
@@ -40,7 +40,7 @@ class AwqReduction {
                   static_cast<int>(sizeof(float4)));
   }
 
-  // Between the two, where there is time.
+  // Called between the two, where there is time.
   __device__ void wait_for_others() {
     if (gridDim.z > 1) cluster_.wait_for_others();
   }
@@ -50,13 +50,13 @@ class AwqReduction {
     rows = min(rows, kM);
     meet(accumulators, rows);
     if constexpr (kShares) {
-      // The other blocks' first: they wait for them.
+      // The other blocks' rows go first, since these wait for them.
 #pragma unroll 1
       for (int block = gridDim.z - 1; block >= 0; --block) {
-        add_rows((blockIdx.z - block) & (gridDim.z - 1), rows, d, n);
+        reduce_rows((blockIdx.z - block) & (gridDim.z - 1), rows, d, n);
       }
     } else {
-      add_rows(0, rows, d, n);
+      reduce_rows(0, rows, d, n);
     }
   }
 
@@ -90,7 +90,7 @@ class AwqReduction {
     sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
   }
 
-  // Row r of the output is finished by block r % gridDim.z, a power of two, or all by the first.
+  // Row r of the output is reduced by block r % gridDim.z, a power of two, or all by the first.
   static __device__ int rows_of(int rank, int rows) {
     if constexpr (kShares) {
       const int others = gridDim.z - 1;
@@ -105,8 +105,9 @@ class AwqReduction {
     return sums_ + (k_warps + sender) * kTile;
   }
 
-  // The rows that block `owner` finishes. The blocks after it are senders 0, 1, ..
-  __device__ void add_rows(int owner, int rows, Element* d, int n) const {
+  // Reduces the rows of block `owner`, or pushes this block's sums of them there. The blocks after
+  // it are senders 0, 1, ..
+  __device__ void reduce_rows(int owner, int rows, Element* d, int n) const {
     const int others = gridDim.z - 1, sender = (blockIdx.z - owner - 1) & others;
     for (int at = threadIdx.x; at < rows_of(owner, rows) * kChunks; at += blockDim.x) {
       const int row = owner + at / kChunks * (kShares ? static_cast<int>(gridDim.z) : 1);
@@ -122,11 +123,11 @@ class AwqReduction {
       for (int block = 0; block <= others; ++block) {  // in the order of K, for every row
         add(sum, block == owner ? own : received((block - owner - 1) & others)[at]);
       }
-      finish(d, n, row, chunk, sum);
+      store_chunk(d, n, row, chunk, sum);
     }
   }
 
-  // Unrolled, or loads wait for each other three or four times.
+  // The sum over the warps. Unrolled, or loads wait for each other three or four times.
   __device__ float4 total(int row, int chunk) const {
     constexpr int kMost = Config::kMaxThreads / (32 * Config::kNWarps);
     const int k_warps = blockDim.x / (32 * Config::kNWarps);
@@ -139,7 +140,7 @@ class AwqReduction {
     return sum;
   }
 
-  __device__ void finish(Element* d, int n, int row, int chunk, const float4& sum) const {
+  __device__ void store_chunk(Element* d, int n, int row, int chunk, const float4& sum) const {
     const int column = blockIdx.x * Config::kN + 4 * chunk;
     if (column >= n) return;  // n is a multiple of 8
     using Four = cutlass::AlignedArray<Element, 4, 8>;
@@ -149,7 +150,7 @@ class AwqReduction {
         reinterpret_cast<const Four&>(rounded);
   }
 
-  ClusterHandover cluster_;
+  ClusterMbarrier cluster_;
   float4* sums_;  // of the warps that share out K, then of the other blocks: [kM][kChunks] each
 };
 

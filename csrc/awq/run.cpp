@@ -10,7 +10,7 @@
 namespace mixed_gemm {
 namespace {
 
-// Rows of activations that start on 16 bytes, no further from each other than an int counts.
+// Makes rows of activations start on 16 bytes, no further from each other than an int counts.
 Status stage_rows(AwqProblem& p, const RunContext& context) {
   const bool rows_aligned = p.a_stride % 8 == 0 && p.a_stride <= std::numeric_limits<int>::max();
   if (reinterpret_cast<uintptr_t>(p.a) % 16 == 0 && (p.m == 1 || rows_aligned)) return Status();

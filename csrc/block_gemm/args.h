@@ -1,4 +1,4 @@
-// What dispatch/ hands to the two launches of block_quant_gemm: plain data, no CUTLASS.
+// The arguments of the two launches of block_quant_gemm: plain data, no CUTLASS.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace mixed_gemm {
 
-// How the kernels see K: blocks of `padded`, a multiple of kBlockStep unless there is only one
-// block. What is padded is 0 in both operands.
+// K as the kernels see it: blocks of `padded`, a multiple of kBlockStep unless there is only one
+// block. Padding is 0 in both operands.
 struct BlockForm {
   int64_t blocks = 0, padded = 0;
   int64_t k = 0;  // of the padded operands; the last block is not padded
@@ -23,12 +23,12 @@ struct BlockForm {
     return form;
   }
   bool is_coarse() const { return blocks <= 1 || padded % kScaledTileK == 0; }
-  // Index into kBlockModes. sums_given: of the columns of B.
+  // An index into kBlockModes. sums_given: whether the sums of the columns of B are.
   int mode(bool sums_given) const {
     if (!is_coarse()) return kFineBlocks;
     return sums_given ? kSummedBlocks : kCoarseBlocks;
   }
-  // Of K that one row of scales serves.
+  // Elements of K that one row of scales serves.
   int64_t scale_step_k() const { return is_coarse() ? kScaledTileK : kBlockStep; }
   int64_t lines() const { return ceil_div(k, kScaledTileK); }
   // K is shared out in parts of this many lines: the least that end with a block.
@@ -48,15 +48,15 @@ struct RowScale {
 struct ColumnScale {
   float scale, offset;
 };
-// The same with what becomes of a given sum. 16 bytes: cp.async knows no 12.
+// The same with the product of a given sum. It has 16 bytes, since cp.async knows no 12.
 struct alignas(16) SummedColumnScale {
   float scale, offset;
   float of_block;  // scale * sum
   float unused;
 };
 
-// What the first launch makes of the operands, and the second one multiplies. Rows of a and b start
-// on 16 bytes.
+// The operands as the first launch makes them and the second one multiplies them. Rows of a and b
+// start on 16 bytes.
 struct BlockOperands {
   BlockForm form;
   int8_t* a = nullptr;  // [m, form.k] rounded, rows of a_stride bytes
@@ -65,15 +65,15 @@ struct BlockOperands {
   int64_t b_stride = 0;
   int8_t* b_copy = nullptr;  // null: the user's is read as it is
   RowScale* rows = nullptr;  // [blocks, m]
-  // [blocks, n]: the one that the mode reads. Both null: none is wanted.
+  // [blocks, n]; the mode reads one of the two. Both are null where none is wanted.
   ColumnScale* columns = nullptr;
   SummedColumnScale* summed_columns = nullptr;
 
   bool wants_columns() const { return columns != nullptr || summed_columns != nullptr; }
 };
 
-// First launch: rounds A, brings the scales of B into fp32, zeroes the flags of stream-K, and
-// copies B where cp.async cannot read it as it is.
+// The first launch rounds A, brings the scales of B into fp32, zeroes the semaphores of stream-K,
+// and copies B where cp.async cannot read it as it is.
 struct BlockPrepareArgs {
   BlockGemmProblem problem;
   BlockOperands operands;

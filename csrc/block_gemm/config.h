@@ -15,10 +15,10 @@ constexpr int kNumBlockTileConfigs = sizeof(kBlockTileConfigs) / sizeof(kBlockTi
 // mma.m16n8k32: blocks of K are padded to this, unless there is only one.
 constexpr int kBlockStep = 32;
 
-// What a line of kScaledTileK brings along: one row of scales where blocks end with lines
-// ("coarse"), else one for each mma step ("fine"). Where the column sums of B are given they come
-// with the scales. Not of fine blocks, which are summed in any case: kernels of their own for them
-// would make the library larger by as much again.
+// A line of kScaledTileK brings one row of scales along where blocks end with lines ("coarse"),
+// else one for each mma step ("fine"). Where the column sums of B are given they come with the
+// scales. Fine blocks are summed in any case: kernels of their own for given sums would make the
+// library larger by as much again.
 struct BlockMode {
   int scale_rows;
   bool sums_given;
@@ -27,9 +27,9 @@ enum BlockModeIndex { kCoarseBlocks, kFineBlocks, kSummedBlocks };
 constexpr BlockMode kBlockModes[] = {{1, false}, {kScaledTileK / kBlockStep, false}, {1, true}};
 constexpr int kNumBlockModes = sizeof(kBlockModes) / sizeof(kBlockModes[0]);
 
-// Shared memory of scales: a row of the tile has 16 bytes, a column 8, or 16 with its sum. One slot
-// more than stages, since the slot of a line is still read when the stage of that line is filled
-// again.
+// Bytes of scales in shared memory: a row of the tile has 16, a column 8, or 16 with its sum. There
+// is one slot more than stages, since the slot of a line is still read when the stage of that line
+// is filled again.
 constexpr int block_slot_bytes(const TileConfig& t, const BlockMode& mode) {
   return mode.scale_rows * (16 * t.m + (mode.sums_given ? 16 : 8) * t.n);
 }

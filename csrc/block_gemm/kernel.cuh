@@ -9,7 +9,7 @@
 
 namespace mixed_gemm {
 
-// [begin, end) of K comes in parts of split_lines.
+// The mainloop whose [begin, end) of K comes in parts of split_lines.
 template <typename Config>
 class BlockMainloop
     : public DirectMainloop<Config, RowCopy<Config::kTile.m, Config::kThreads>, BlockSums> {

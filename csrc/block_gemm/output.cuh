@@ -1,4 +1,4 @@
-// fp32 sums of a warp -> bias -> activation -> outputs of any float type.
+// The epilogue of a warp's fp32 sums: bias -> activation -> outputs of any float type.
 #pragma once
 #include "epilogue/activate_all.cuh"
 #include "epilogue/float_matrix.cuh"
@@ -12,7 +12,7 @@ struct BlockOutput {
 
   static constexpr bool kStoresPartials = false;
 
-  // Arguments as TileOutput::store.
+  // Takes the arguments of TileOutput::store.
   template <int kMmaM, int kMmaN>
   __device__ void store(float* sums, int row0, int column0, int lane, uint32_t store_blocks) const {
     if (bias != nullptr) add_bias<kMmaM, kMmaN>(sums, column0 + lane % 4 * 2);

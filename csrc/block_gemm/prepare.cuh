@@ -1,10 +1,10 @@
-// First launch of block_quant_gemm: A by the formula of problem/block_gemm.h, one read and one
-// write, with what else the GEMM needs. Blocks of the grid, in this order:
+// The first kernel of block_quant_gemm: it rounds A by the formula of problem/block_gemm.h, one
+// read and one write, and prepares the rest. Blocks of the grid, in this order:
 //   quantize   `lanes` threads take a block of K of a row and keep it in registers between choosing
 //              the scale and rounding
 //   columns    scales and offsets of B in fp32, in pairs, so that one cp.async brings one column
 //              whatever their dtype and stride, with the column's sum where sums are given; zeroes
-//              the flags of stream-K
+//              the semaphores of stream-K
 //   copy       B with padded blocks and rows that start on 16 bytes, only where it is wanted
 #pragma once
 #include "block_gemm/args.h"
@@ -24,7 +24,7 @@ struct BlockPrepareParams {
   int quantize_grid, column_grid, copy_grid;
 };
 
-// Over `lanes` lanes of a warp; all 32 take part.
+// Reduces over `lanes` lanes of a warp; all 32 take part.
 __device__ inline RowRange reduce_range_of(RowRange range, int lanes) {
   for (int distance = lanes / 2; distance > 0; distance /= 2) {
     range.low = fminf(range.low, __shfl_xor_sync(0xffffffff, range.low, distance));
@@ -34,7 +34,7 @@ __device__ inline RowRange reduce_range_of(RowRange range, int lanes) {
   return range;
 }
 
-// Over the lanes of a warp, or all of the kPrepareThreads.
+// Reduces over the lanes of a warp, or all of the kPrepareThreads.
 __device__ inline int reduce_sum_of(int sum, int lanes) {
   for (int distance = min(lanes, 32) / 2; distance > 0; distance /= 2) {
     sum += __shfl_xor_sync(0xffffffff, sum, distance);
@@ -49,7 +49,7 @@ __device__ inline int reduce_sum_of(int sum, int lanes) {
   return sum;
 }
 
-// Operations of the formula one by one: contracted to an fma, 127 * scale would not be rounded.
+// The operations of the formula one by one: contracted to an fma, 127 * scale would not be rounded.
 struct BlockScale {
   float scale, offset, inverse;
 
@@ -59,7 +59,7 @@ struct BlockScale {
     const float scale = fmaxf(range.step(), kMinScale);
     return {scale, __fsub_rn(range.high, __fmul_rn(127.f, scale)), __fdiv_rn(1.f, scale)};
   }
-  // cvt makes 0 of NaN; what is outside of int8 saturates when it is packed.
+  // cvt makes 0 of NaN; a number outside of int8 saturates when it is packed.
   __device__ int32_t operator()(float a) const {
     return __float2int_rn(__fmul_rn(__fsub_rn(a, offset), inverse));
   }

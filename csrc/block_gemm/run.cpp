@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kVectorBytes = 16;  // cp.async moves 16 bytes
 
-// cp.async reads B as it is: rows that start on 16 bytes, blocks that need no padding.
+// Whether cp.async reads B as it is: rows start on 16 bytes, and blocks need no padding.
 bool reads_in_place(const BlockGemmProblem& p, const BlockForm& form) {
   return reinterpret_cast<uintptr_t>(p.b) % kVectorBytes == 0 &&
          (p.ldb % kVectorBytes == 0 || p.n == 1) && form.k == p.k;

@@ -1,4 +1,4 @@
-// The part of block_quant_gemm that rounds the activations. For tests, which compare it bit for bit
+// The part of block_quant_gemm that rounds the activations, for tests, which compare it bit for bit
 // with the CPU.
 #pragma once
 #include "block_gemm/args.h"

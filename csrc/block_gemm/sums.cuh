@@ -1,16 +1,16 @@
-// What becomes of the int32 sums of a block of K: at the block's end they are scaled and added to
-// fp32 sums, with the cross terms of the two offsets,
+// Scales the int32 sums of a block of K at the block's end and adds them to fp32 sums, with the
+// cross terms of the two offsets,
 //   d += scale_a * (scale_b * C) + offset_a * (scale_b * sum b) + (sum of A's block) * offset_b
 // where A's block is summed as it is dequantized (first launch). The int32 column sums, sum b, come
-// with the scales where the caller gave them. Else they are added up here by dp4a from the
+// with the scales where the caller gave them. Else they are computed here by dp4a from the
 // fragments that the tensor cores multiply: two instructions for eight columns a step. The
 // alternatives read more or wait: summed by the first launch, B comes from memory twice, which at
 // small M is all there is to do; by an mma with ones, they take a tensor-core instruction for each
 // 1 to 4 of the products. Either way scale_b * sum b is rounded alike, so that results are the same
 // to the bit.
 //
-// A worker's part of K begins and ends with blocks (BlockForm::split_lines()): what is left of a
-// block where its terms cancel is smaller than the rounding of a part of it.
+// A worker's part of K begins and ends with blocks (BlockForm::split_lines()): the rest of a block
+// whose terms cancel is smaller than the rounding of a part of it.
 #pragma once
 #include <type_traits>
 
@@ -65,14 +65,14 @@ class BlockSums {
     for (int j = 0; j < kMmaN; ++j) columns_[j] = 0;
   }
 
-  // Starts the copy of the scales of the line that is fetched. What does not exist is not copied:
-  // it belongs to outputs that are not stored, or to scale steps that do not end a block.
+  // Starts the copy of the scales of the line that is fetched. Scales that do not exist are not
+  // copied: they belong to outputs that are not stored, or to scale steps that do not end a block.
   __device__ void fetch() {
     uint8_t* slot = smem_ + write_slot_ * kSlotBytes;
     copy_side<kTileM>(slot, params_.rows, params_.m, row0_);
     copy_side<kTileN>(slot + kColumnBytes, params_.columns, params_.n, column0_);
   }
-  // The line that is fetched is complete.
+  // Called when the line that is fetched is complete.
   __device__ void next() {
     fetched_ += kRows;
     write_slot_ = write_slot_ + 1 == kSlots ? 0 : write_slot_ + 1;
@@ -80,7 +80,7 @@ class BlockSums {
 
   __device__ Sums& sums(Accumulators&) { return sums_; }
 
-  // The right-hand fragments of a step, two words for each of kMmaN tiles: 4 bytes of a column
+  // Sums the right-hand fragments of a step, two words for each of kMmaN tiles: 4 bytes of a column
   // each.
   __device__ void add_columns(const uint32_t* words) {
     if constexpr (!kSumsGiven) {
@@ -91,8 +91,8 @@ class BlockSums {
     }
   }
 
-  // After all products of a step of a line. The slot of the line is not written before the barrier
-  // of the next line.
+  // Called after all products of a step of a line. The slot of the line is not written before the
+  // barrier of the next line.
   __device__ void end_step(int step, Accumulators& accumulators) {
     constexpr int kLast = kScaledTileK / kBlockStep - 1;
     if (kRows > 1 || step == kLast) {
@@ -105,7 +105,7 @@ class BlockSums {
   }
 
  private:
-  // Kept, it is the register that one tile too many wants.
+  // Read anew: kept, it would be one register too many for a tile.
   static __device__ int thread_index() {
     int thread;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
@@ -139,7 +139,7 @@ class BlockSums {
                        pair[1].scale * static_cast<float>(sums.y));
   }
 
-  // The sums of the same columns. A quad has added up one column.
+  // The sums of the same columns. A quad has summed one column.
   __device__ int2 column_sums(int j, int lane) const {
     int sum = columns_[j];
     sum += __shfl_xor_sync(0xffffffff, sum, 1);

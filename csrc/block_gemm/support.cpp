@@ -12,7 +12,7 @@ namespace {
 constexpr TileTable kTiles = {"block", kBlockTileConfigs, kNumBlockTileConfigs};
 constexpr int64_t kMaxCount = int64_t{1} << 30;  // of what kernels count in 32 bits, with room
 
-// What scaling the sums of a block costs, as K multiplied: 4 fp32 operations and a conversion for
+// The cost of scaling the sums of a block, as K multiplied: 4 fp32 operations and a conversion for
 // an output, 6 issue slots, against a product in 1 / 700 of a cycle. Derived, not measured.
 constexpr double kFoldK = 100;
 
@@ -20,7 +20,7 @@ std::vector<Choice> choices() { return tile_choices(kTiles); }
 std::string config(const Choice& c) { return tile_choice_name(kTiles, c); }
 bool parse(const std::string& name, Choice& c) { return parse_tile_choice(name, kTiles, c); }
 
-// With sums given, whether they are or not: which is chosen depends on sizes alone, so that both
+// Counted with sums given, whether they are or not: the choice depends on sizes alone, so that both
 // give the same bits.
 TileUse tile_use(const Choice& c, const BlockGemmProblem& p) {
   const TileConfig& tile = kBlockTileConfigs[c.row];

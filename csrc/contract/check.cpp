@@ -28,7 +28,7 @@ std::string device_text(const View& v) {
 // then or, behind a storage offset, point to nothing.
 Answer check_storage(const char* name, const View& v) {
   if (v.storage < 0) return {};
-  // Before any product: strides of nothing may be any number.
+  // Asked before any product, since the strides of a tensor without elements may be any numbers.
   if (std::find(v.sizes, v.sizes + v.dims, 0) != v.sizes + v.dims) return {};
   int64_t last = v.offset;
   for (int64_t i = 0; i < v.dims; ++i) last += (v.sizes[i] - 1) * v.strides[i];
@@ -91,7 +91,7 @@ Answer check_words(const Contract& contract, const Rule& r, const View& v) {
   Rule matrix = r;
   matrix.dims = 2;
   if (Answer refusal = check_rank(contract, matrix, v)) return refusal;
-  // Before the numbers are multiplied by what a word holds.
+  // Asked before the numbers are multiplied by the codes of a word.
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   if (std::max(v.sizes[0], v.sizes[1]) <= kMost) return {};
   return value_fault(
@@ -133,7 +133,7 @@ Answer check_column_major(const Rule& r, const View& b, const View& a) {
        "strides " + sizes_text(b.strides, b.dims), "", "b.t().contiguous().t(), once"});
 }
 
-// (M,), (M, 1), or the leading sizes of a with or without a last 1.
+// Whether t is (M,), (M, 1), or has the leading sizes of a, with or without a last 1.
 bool is_per_row(const View& t, const View& a, int64_t m) {
   const auto fits = [&](int64_t dims) {
     if (dims == 1 && t.sizes[0] == m) return true;
@@ -185,7 +185,7 @@ Answer check_number(const Rule& r, const Given& given) {
       {r.argument, "be " + accepted(r), sizes_text(given.lists[r.at], given.list_sizes[r.at])});
 }
 
-// A rule about one tensor, or one dtype.
+// Checks a rule about one tensor, or one dtype.
 Answer check_view(const Contract& contract, const Rule& r, const View& v, Given& given) {
   switch (r.kind) {
     case Rule::kFloats:

@@ -4,8 +4,8 @@
 
 namespace mixed_gemm::contract {
 
-// Why the call is refused, or nothing; then the symbols are bound and the names of choices are
-// numbers. Tensors and their devices come first, then storages, then the rules in their order.
+// Says why the call is refused. If nothing is said, the symbols are bound and the names of choices
+// are numbers. Tensors and devices are checked first, then storages, then the rules in order.
 std::optional<Refusal> check(const Contract& contract, Given& given);
 
 }  // namespace mixed_gemm::contract

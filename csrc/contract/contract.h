@@ -10,7 +10,7 @@
 
 namespace mixed_gemm::contract {
 
-// A result of the sizes of `like`, of those but the last and then sizes[0], or of all of `sizes`.
+// A result that has the sizes of `like`, those but the last and then sizes[0], or all of `sizes`.
 struct Result {
   enum Form : uint8_t { kLike, kLeading, kSizes, kMade, kText };
   Form form = kLike;

@@ -38,7 +38,7 @@ constexpr const char* kDtypeNames[] = {
     "uint32",   "uint64",      "float8_e8m0fnu", "float4_e2m1fn_x2"};
 constexpr int kDtypes = static_cast<int>(Dtype::kOther);
 
-// float16, bfloat16 and float32: what GEMMs take and give.
+// Whether it is float16, bfloat16 or float32, which GEMMs take and give.
 constexpr bool is_element(Dtype type) { return type >= Dtype::kFloat16 && type <= Dtype::kFloat32; }
 constexpr ElementType element_of(Dtype type) {
   return static_cast<ElementType>(static_cast<int>(type) - static_cast<int>(Dtype::kFloat16));

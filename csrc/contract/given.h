@@ -1,5 +1,5 @@
-// One call, described: what the rules of a contract may know of it. A tensor of a kernel, a meta
-// tensor and a fake one look the same.
+// One call as the rules of a contract see it. A tensor of a kernel, a meta tensor and a fake one
+// look the same.
 #pragma once
 #include <string_view>
 
@@ -10,16 +10,16 @@ namespace mixed_gemm::contract {
 
 constexpr int kMostArguments = 16;
 
-// Devices by number: from kUnnamedDevices on, of kinds that no text names.
+// Devices by number. From kUnnamedDevices on they are of kinds that no text names.
 constexpr int32_t kCpuDevice = 0, kCudaDevice = 1, kMetaDevice = 2, kUnnamedDevices = 3;
 
-// Sizes of a tensor without elements may be any numbers beside the 0, whose product fits no 64
+// Sizes of a tensor without elements may be any numbers beside the 0, whose product may not fit 64
 // bits.
 inline int64_t wrapping_product(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
 }
 
-// A tensor. Of an argument that is a dtype, the dtype alone.
+// A tensor; or an argument that is a dtype, which has the dtype alone.
 struct View {
   enum State : uint8_t { kNone, kUndefined, kGiven };
   State state;
@@ -47,7 +47,7 @@ struct View {
     for (int64_t i = 0; i < dims; ++i) count = wrapping_product(count, sizes[i]);
     return count;
   }
-  // Product of all dimensions but the last.
+  // The product of all dimensions but the last.
   int64_t rows() const {
     int64_t count = 1;
     for (int64_t i = 0; i + 1 < dims; ++i) count = wrapping_product(count, sizes[i]);
@@ -55,7 +55,7 @@ struct View {
   }
 };
 
-// By place of the argument. Whoever describes a call fills in what the kind of each argument says,
+// The arguments by place. Whoever describes a call fills in the field for the kind of each argument
 // and no more: nothing is set before, since that would take as long as a check.
 struct Given {
   View views[kMostArguments];       // tensors and dtypes

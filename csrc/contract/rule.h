@@ -69,19 +69,19 @@ struct Rule {
     copy.only = name;
     return copy;
   }
-  // One element will do.
+  // Accepts a tensor of one element as well.
   constexpr Rule or_one() const {
     Rule copy = *this;
     copy.one = true;
     return copy;
   }
-  // It is worth a hint that two sizes are exchanged.
+  // Adds a hint where the two sizes are exchanged.
   constexpr Rule may_be_transposed() const {
     Rule copy = *this;
     copy.transposable = true;
     return copy;
   }
-  // The refusal says what these are.
+  // Adds the values of these symbols to the refusal.
   constexpr Rule because_of(std::initializer_list<Symbol> symbols) const {
     Rule copy = *this;
     for (const Symbol s : symbols) copy.because[copy.because_count++] = s;
@@ -95,7 +95,7 @@ constexpr Rule rule_of(Rule::Kind kind, const char* argument) {
   rule.argument = argument;
   return rule;
 }
-// float16, bfloat16 or float32.
+// The dtype is float16, bfloat16 or float32.
 constexpr Rule floats(const char* name) { return rule_of(Rule::kFloats, name); }
 // why: behind the dtype, such as " (signed values)".
 constexpr Rule dtype(const char* name, Dtype type, const char* why = "") {
@@ -109,7 +109,7 @@ constexpr Rule same_dtype(const char* name, const char* like) {
   rule.like = like;
   return rule;
 }
-// [..., K]: binds M and K.
+// The tensor is [..., K]: binds M and K.
 constexpr Rule rows(const char* name) { return rule_of(Rule::kRows, name); }
 // rule: the shape in words; that of the argument's shape() where none is given.
 constexpr Rule rank(const char* name, int dims, const char* words = "") {
@@ -118,13 +118,13 @@ constexpr Rule rank(const char* name, int dims, const char* words = "") {
   rule.text = words;
   return rule;
 }
-// Packed codes of a checkpoint: int32, 2-d.
+// The tensor holds packed codes of a checkpoint: int32, 2-d.
 constexpr Rule words(const char* name, const char* shape) {
   Rule rule = rule_of(Rule::kWords, name);
   rule.text = shape;
   return rule;
 }
-// symbol = times * a size of the argument.
+// Binds symbol = times * a size of the argument.
 constexpr Rule bind(Symbol symbol, const char* name, int dim, int times = 1) {
   Rule rule = rule_of(Rule::kBind, name);
   rule.symbol = symbol;
@@ -137,23 +137,23 @@ constexpr Rule shape(const char* name, std::initializer_list<Size> sizes) {
   for (const Size& s : sizes) rule.sizes[rule.dims++] = s;
   return rule;
 }
-// [K, N] with the K of `like`, its columns contiguous: binds N.
+// The tensor is [K, N] with the K of `like`, its columns contiguous: binds N.
 constexpr Rule column_major(const char* name, const char* like) {
   Rule rule = rule_of(Rule::kColumnMajor, name);
   rule.like = like;
   return rule;
 }
-// An element for each row of `like`.
+// The tensor has an element for each row of `like`.
 constexpr Rule along_rows(const char* name, const char* like) {
   Rule rule = rule_of(Rule::kAlong, name);
   rule.like = like;
   return rule;
 }
-// An element for each of N columns.
+// The tensor has an element for each of N columns.
 constexpr Rule along_columns(const char* name) { return rule_of(Rule::kAlong, name); }
-// One element, in any number of dimensions.
+// The tensor has one element, in any number of dimensions.
 constexpr Rule one_element(const char* name) { return rule_of(Rule::kOne, name); }
-// One of the names from `first` on.
+// The text is one of the names from `first` on.
 template <size_t kCount>
 constexpr Rule choice(const char* name, const char* const (&names)[kCount], int first = 0) {
   Rule rule = rule_of(Rule::kChoice, name);

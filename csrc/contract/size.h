@@ -48,8 +48,8 @@ class Size {
   int count_ = 0;
 };
 
-// ceil(k / group), where a group of -1 is all of k. K = 0 has no groups; of blocks, -1 is one
-// there.
+// ceil(k / group), where a group of -1 is all of k. K = 0 has no groups, but one block where the
+// size of blocks is -1.
 constexpr Size groups(const Size& k, const Size& group) { return {k, group, Size::kGroups}; }
 constexpr Size blocks(const Size& k, const Size& block) { return {k, block, Size::kBlocks}; }
 constexpr Size rounded_up(const Size& a, const Size& b) { return {a, b, Size::kRoundUp}; }

@@ -16,7 +16,7 @@ constexpr TileConfig kConvTileConfigs[] = {
 };
 constexpr int kNumConvTileConfigs = sizeof(kConvTileConfigs) / sizeof(kConvTileConfigs[0]);
 
-// Resident on an SM. Zeros, beside the addresses of pixels, spilled with more than 8 warps.
+// Blocks on an SM. Zeros, beside the addresses of pixels, spilled with more than 8 warps.
 constexpr int conv_blocks_per_sm(const TileConfig& t, const ScaleMode& mode) {
   return mode.zeros ? 8 * 32 / num_threads(t) : t.min_blocks;
 }
@@ -25,12 +25,12 @@ constexpr int conv_smem_bytes(const TileConfig& t, WeightType weight, const Scal
   return smem_bytes(t, weight, mode) + t.m * kConvRowBytes;
 }
 
-// THE list of scale modes: the scales of one block of channels serve as those of whole k-tiles, and
-// blocks that k-tiles meet several of are given zeros where they have no offset.
+// THE list of scale modes. One block of channels has a row of scales for whole k-tiles. Where
+// k-tiles meet several blocks, these are given zeros if they have no offset.
 constexpr ScaleMode kConvModes[] = {{kTileK, false}, {kTileK, true}, {kMmaK, true}};
 constexpr int kNumConvModes = sizeof(kConvModes) / sizeof(kConvModes[0]);
 
-// Blocks are of whole k-tiles when no k-tile meets two.
+// The mode of a problem: blocks are of whole k-tiles when no k-tile meets two.
 constexpr ScaleMode conv_scale_mode(ZeroMode zero_mode, int64_t block_size, int64_t channels,
                                     int64_t channels_per_tap) {
   const bool whole =

@@ -14,7 +14,7 @@ namespace {
 // of ResNet-50 (int4, blocks of 64, no offsets) at batch 1, 8 and 32 on an H200. On the data of the
 // fit the choice is 1.00 of the best on average at batch 1 and 1.01 at 8 and 32.
 constexpr double kLaunchUs = 2.06;           // launch, addresses, first k-tile, epilogue
-constexpr double kLateStartUs = 1.3;         // more, where kernels do not start early
+constexpr double kWithoutPdlUs = 1.3;        // more, where kernels are launched without PDL
 constexpr double kWaveUs = 2.36;             // the same of every further wave of blocks
 constexpr double kLatencyUs = 0.165;         // of a k-tile, of one warp
 constexpr double kMmaEfficiency = 0.798;     // of the mma.sync rate
@@ -30,11 +30,11 @@ constexpr double kClusterMoreUs = 0.455;   // of more than two blocks, for every
 constexpr double kClusterRate = 28e3;      // bytes of sums per us that a block reads from others
 constexpr double kReduceUs = 2.6;          // second kernel of a parallel split
 constexpr double kReduceSpeed = 0.85;      // its partial sums, over memory bandwidth
-constexpr double kStreamUs = 8.3;          // stream-K: zeroing flags, waiting, adding
+constexpr double kStreamUs = 8.3;          // stream-K: zeroing flags, waiting, reducing
 constexpr double kTrafficOverDram = 2.08;  // of images, which come from L2
 
-// A k-tile of every warp of the resident blocks of an SM: of one k-tile for the block, or of one
-// for each of the warps that share out K.
+// The time of a k-tile of the resident blocks of an SM: of one k-tile for the block, or of one for
+// each of the warps that share out K.
 double k_tile_us(const TileConfig& t, const ScaleMode& mode, double resident, const DeviceInfo& d) {
   const double k_tiles = resident * t.k_warps;
   const double rate = d.mma_tflops * 1e6 / d.sm_count * kMmaEfficiency;  // flop per us
@@ -82,7 +82,7 @@ double predict_implicit_us(const Choice& c, const ConvProblem& p, const DeviceIn
   const double outputs = static_cast<double>(t.m) * t.n;
   const double finish = kOutputUs * outputs / num_threads(t) +
                         (t.k_warps > 1 ? kSliceSumUs * outputs * t.k_warps * resident : 0);
-  return kLaunchUs + (d.has_early_start() ? 0 : kLateStartUs) + (waves - 1) * kWaveUs +
+  return kLaunchUs + (d.has_pdl() ? 0 : kWithoutPdlUs) + (waves - 1) * kWaveUs +
          waves * (row * k_tile_us(t, mode, resident, d) + finish) + split_us(c, gemm, d) +
          image_us(p, kTrafficOverDram, d);
 }

@@ -1,4 +1,4 @@
-// What an implicit GEMM is predicted to take, in microseconds.
+// The predicted time of an implicit GEMM, in microseconds.
 #pragma once
 #include "core/choice.h"
 #include "problem/conv.h"

@@ -10,7 +10,7 @@
 
 namespace mixed_gemm {
 
-// Parts of K -> rows of the scales, which all taps share.
+// Finds the row of the scales, which all taps share, for a part of K.
 struct TapGroupRows {
   cutlass::FastDivmod parts_per_tap;
   GroupRows in_tap;

@@ -12,7 +12,7 @@ namespace mixed_gemm {
 // cudaError_t.
 using ConvLaunch = int (*)(const ConvProblem& problem, const Work& work);
 
-// How an instantiation file offers its kernels.
+// The kernels that instantiation files offer.
 struct ConvKernels {
   using Launchers = std::array<ConvLaunch, kNumConvTileConfigs>;
   static constexpr bool has(WeightType weight, int mode) { return is_conv_compiled(weight, mode); }

@@ -6,7 +6,7 @@
 
 namespace mixed_gemm {
 
-// None of a mode that is not compiled.
+// The launchers of a mode: null where it is not compiled.
 template <typename Element, typename Weight, int kMode>
 constexpr ConvKernels::Launchers conv_launchers_of_mode() {
   if constexpr (is_conv_compiled(Weight::kType, kMode)) {

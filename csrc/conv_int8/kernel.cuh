@@ -40,7 +40,7 @@ inline __host__ __device__ int requantization_lanes(const RequantizationParams& 
   return p.weight_sums == nullptr ? 32 : 1;
 }
 
-// By all lanes of a warp, for all of them.
+// The sum of a channel's weights, by all lanes of a warp and for all of them.
 __device__ inline int sum_of_channel(const RequantizationParams& p, int64_t channel) {
   const int8_t* weight = p.weight + channel * p.k;
   int sum = 0;

@@ -1,4 +1,4 @@
-// int32 sums of an int8 convolution -> int8 outputs, by the formula of problem/conv.h.
+// Rounds int32 sums of an int8 convolution to int8 outputs by the formula of problem/conv.h.
 #pragma once
 #include "conv_int8/requantization.h"
 #include "epilogue/store_tile.cuh"

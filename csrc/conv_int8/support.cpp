@@ -18,7 +18,7 @@ TileUse tile_use(const Choice& c, const ConvInt8Problem&) {
   return {tile, conv_int8_smem_bytes(tile)};
 }
 
-// Of the GEMM alone: the rows of pixels are beside it.
+// The shared memory of the GEMM alone: the rows of pixels are beside it.
 TileUse gemm_use(const Choice& c) {
   const TileConfig& tile = kConvInt8TileConfigs[c.row];
   return {tile, scaled_smem_bytes(tile)};

@@ -1,6 +1,6 @@
-// For which GPUs this build has machine code, and which of the kernels that only some of them have.
-// The CMake list of architectures decides; a build without CUDA, which only plans, plans for one
-// that has them all.
+// The GPUs that this build has machine code for, and which of the kernels that only some GPUs run.
+// The CMake list of architectures decides; a build without CUDA, which only plans, plans for a
+// build that has them all.
 #pragma once
 
 namespace mixed_gemm {

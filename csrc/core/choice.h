@@ -25,13 +25,13 @@ struct Choice {
   double predicted_us = 0;
 };
 
-// "_cluster4"; nothing for no split.
+// The text of a split, such as "_cluster4"; empty for no split.
 std::string split_name(const Choice& c);
-// Of such a text; false: there is no such split.
+// Reads such a text; false: there is no such split.
 bool parse_split(const std::string& text, Choice& choice);
 
-// Of a row's name with a split behind it; false: none of the rows 0 to `rows` - 1 begins the text
-// so, or there is no such split.
+// Reads a row's name with a split behind it; false: none of the rows 0 to `rows` - 1 begins the
+// text so, or there is no such split.
 template <typename RowName>
 bool parse_row_and_split(const std::string& text, int rows, const RowName& row_name,
                          Choice& choice) {
@@ -52,12 +52,12 @@ struct TileTable {
   int count;
 };
 
-// Every way that is worth a prediction to run the rows of a table.
+// Every way to run the rows of a table that is worth a prediction.
 std::vector<Choice> tile_choices(const TileTable& table);
 
 std::string tile_choice_name(const TileTable& table, const Choice& choice);
 
-// False: no such tile or split.
+// Reads the name of a choice; false: there is no such tile or split.
 bool parse_tile_choice(const std::string& name, const TileTable& table, Choice& choice);
 
 // Reason why the slices of this choice cannot be a cluster, or empty. smem: of a block.

@@ -1,4 +1,4 @@
-// Products of counts that may not fit 64 bits: of tiles of a very large output by parts of a very
+// Products of counts that may not fit 64 bits: tiles of a very large output times parts of a very
 // long K.
 #pragma once
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace mixed_gemm {
 
-// Of factors >= 0; the largest int64 stands for what is larger.
+// The product of factors >= 0; the largest int64 stands for a larger one.
 inline int64_t count_product(std::initializer_list<int64_t> factors) {
   int64_t product = 1;
   bool fits = true;

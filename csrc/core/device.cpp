@@ -9,8 +9,8 @@ struct Rates {
   int sm;
   double dram_gb_per_s, mma_tflops, dense_tflops;
 };
-// Vendor figures, but the mma rates of sm_90 and its dense (wgmma) rate, which were measured on an
-// H200.
+// Figures of the vendor, but for the mma rates of sm_90 and its dense (wgmma) rate, which were
+// measured on an H200.
 constexpr Rates kRates[] = {{80, 1555, 312, 250}, {86, 768, 150, 120},    {89, 864, 330, 165},
                             {90, 4400, 640, 700}, {100, 7000, 640, 1500}, {120, 1792, 419, 210}};
 
@@ -24,7 +24,7 @@ const Rates& rates_of(int sm) {
 
 std::string capability(int sm) { return std::to_string(sm / 10) + "." + std::to_string(sm % 10); }
 
-// Machine code runs on its generation from its own GPU on: that for 8.0 on 8.6; "90a" on 9.0 alone.
+// Machine code runs on its generation from its own GPU on: "80" on 8.6 as well, "90a" on 9.0 alone.
 bool runs(int code, bool alone, int sm) {
   return code == sm || (!alone && code / 10 == sm / 10 && code < sm);
 }

@@ -1,5 +1,5 @@
-// What the heuristic and why_not need to know about a GPU. Filled by grid/device_query.h, or by
-// hand in tests.
+// A GPU as the heuristic and why_not need to know it. Filled by grid/device_query.h, or by hand in
+// tests.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,25 +9,25 @@
 
 namespace mixed_gemm {
 
-// A GPU whose kernels may start early (grid/early_start.cuh); sms is 0 for another one.
+// A GPU whose kernels may be launched with PDL (grid/pdl.cuh); sms is 0 for another one.
 //
-// Blocks that start early find some SMs free and others not, and crowd where there is room; some
-// SMs then have twice the work of others. So a block asks for so much shared memory that an SM has
-// room for an even share only. us, with the second kernel of a parallel split:
+// Blocks launched so find some SMs free and others not, and crowd where there is room; some SMs
+// then have twice the work of others. So a block asks for so much shared memory that an SM has room
+// for an even share only. us, with the second kernel of a parallel split:
 //
-//                             both late   second early   both early, as they come   even
+//                             neither     second         both, as they come         even
 //   4096 x 14336, 128 rows    30.2        32.6           32.7                       29.0
 //   4096 x 4096, 256 rows     20.1        20.6           20.2                       19.2
 //   8192 x 8192, 16 rows      18.6        18.0           17.6                       17.4
-struct EarlyStart {
+struct Pdl {
   static constexpr int kReservedSmem = 1024;  // of each block, by the driver
   static constexpr int kSmemGranule = 128;
 
   int sms = 0;
-  int smem_bytes = 0;  // that a block may opt in to: an SM's, less what is reserved of a block
+  int smem_bytes = 0;  // that a block may opt in to: an SM's, less what is reserved for a block
 
   int share(int64_t blocks) const { return static_cast<int>((blocks + sms - 1) / sms); }
-  // Of a block, so that one more than the share does not fit.
+  // Shared memory that a block asks for, so that one more than the share does not fit.
   int smem_of_share(int64_t blocks) const {
     return (smem_bytes + kReservedSmem) / (share(blocks) + 1) - kReservedSmem + kSmemGranule;
   }
@@ -40,10 +40,8 @@ struct DeviceInfo {
   double dram_gb_per_s = 0;  // device memory bandwidth
   double mma_tflops = 0;     // dense fp16 mma.sync rate
 
-  bool has_early_start() const { return sm >= 90; }
-  EarlyStart early_start() const {
-    return has_early_start() ? EarlyStart{sm_count, smem_bytes} : EarlyStart();
-  }
+  bool has_pdl() const { return sm >= 90; }
+  Pdl pdl() const { return has_pdl() ? Pdl{sm_count, smem_bytes} : Pdl(); }
 };
 
 inline auto selection_key(const DeviceInfo& device) {
@@ -54,7 +52,7 @@ inline auto selection_key(const DeviceInfo& device) {
 // Bandwidth and rates of a GPU by compute capability, where the caller could not measure them.
 DeviceInfo with_default_rates(DeviceInfo device);
 
-// What the library's dense 16-bit GEMM reaches.
+// The rate that the library's dense 16-bit GEMM reaches.
 double dense_tflops(const DeviceInfo& device);
 
 // Reason why a GPU is not served at all, or empty. One that the build has no machine code for is

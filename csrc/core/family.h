@@ -1,4 +1,4 @@
-// What dispatch/ knows of a family of kernels that run one kind of problem. A family's folder
+// A family of kernels that run one kind of problem, as dispatch/ knows it. A family's folder
 // defines a struct
 //
 //   struct Multistage {
@@ -31,14 +31,14 @@ struct TileUse {
 template <typename Problem>
 struct Family {
   const char* name;  // the first word of its configurations
-  // Worth a prediction; whether they run is for why_not to say. `family` is 0.
+  // The choices worth a prediction; whether they run is for why_not to say. `family` is 0.
   std::vector<Choice> (*choices)();
   std::string (*config)(const Choice&);
-  bool (*parse)(const std::string&, Choice&);  // the inverse; false: it is no name of this family
+  bool (*parse)(const std::string&, Choice&);  // the inverse; false: no name of this family
   // Reason why a choice cannot run the problem on the device, or empty.
   std::string (*why_not)(const Choice&, const Problem&, const DeviceInfo&);
   double (*predict_us)(const Choice&, const Problem&, const DeviceInfo&);
-  TileUse (*tile)(const Choice&, const Problem&) = nullptr;  // of families that work by tiles
+  TileUse (*tile)(const Choice&, const Problem&) = nullptr;  // null: the family has no tiles
   bool holds_for_larger_m = false;  // where it is the fastest it is so for every larger M
 };
 

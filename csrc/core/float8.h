@@ -6,7 +6,7 @@
 
 namespace mixed_gemm {
 
-// Exact. 4 exponent bits of bias 7, 3 mantissa bits, so values are multiples of 2^-9.
+// Widens exactly: 4 exponent bits of bias 7, 3 mantissa bits, so values are multiples of 2^-9.
 inline float decode_e4m3(uint8_t bits) {
   const int exponent = bits >> 3 & 15, mantissa = bits & 7;
   const float sign = bits & 0x80 ? -1.f : 1.f;
@@ -15,7 +15,7 @@ inline float decode_e4m3(uint8_t bits) {
                           : std::ldexp(static_cast<float>(mantissa), -9));
 }
 
-// To nearest, ties to even; beyond 448 it is 448, a NaN is 0x7f or 0xff.
+// Rounds to nearest, ties to even; beyond 448 the result is 448, for a NaN it is 0x7f or 0xff.
 inline uint8_t encode_e4m3(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));

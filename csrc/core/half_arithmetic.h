@@ -19,7 +19,7 @@ struct BFloat16 {
   static constexpr uint32_t kOneX2 = 0x3f803f80u, kMinusOneX2 = 0xbf80bf80u;
 };
 
-// Exact widening of one 16-bit float.
+// Widens one 16-bit float exactly.
 template <typename Format>
 inline double decode(uint16_t bits) {
   constexpr int kBias = (1 << (Format::kExponentBits - 1)) - 1;
@@ -32,7 +32,7 @@ inline double decode(uint16_t bits) {
   return sign * std::ldexp(mantissa + (exponent ? (1 << Format::kMantissaBits) : 0), scale);
 }
 
-// Round to nearest, ties to even, with subnormals and overflow to infinity.
+// Rounds to nearest, ties to even, with subnormals and overflow to infinity.
 template <typename Format>
 inline uint16_t encode(double value) {
   constexpr int kBias = (1 << (Format::kExponentBits - 1)) - 1;
@@ -113,7 +113,7 @@ MIXED_GEMM_HOST_DEVICE uint32_t sub_x2(uint32_t a, uint32_t b) {
   return fma_x2<Format>(b, Format::kMinusOneX2, a);
 }
 
-// The smaller one of each half; a number rather than a NaN. From sm_80 on.
+// The smaller one of each half; a number rather than a NaN. Needs sm_80.
 template <typename Format>
 MIXED_GEMM_HOST_DEVICE uint32_t min_x2(uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__)

@@ -1,5 +1,5 @@
-// How torch-free code runs loops on torch's threads: ops/ passes torch's parallel_for, tests pass a
-// plain loop.
+// A loop on torch's threads for code that knows no torch: ops/ passes torch's parallel_for, tests
+// pass a plain loop.
 #pragma once
 #include <cstdint>
 #include <functional>

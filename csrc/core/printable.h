@@ -1,4 +1,4 @@
-// Text of a caller as it goes into a message: printable ASCII on one line, and not long.
+// A caller's text as it goes into a message: printable ASCII on one line, and not long.
 #pragma once
 #include <cstddef>
 #include <string>

@@ -1,4 +1,4 @@
-// What the families of few rows (skinny, scaled_skinny) say alike of a row of their tables.
+// Names and limits that the families of few rows (skinny, scaled_skinny) share.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,8 +12,8 @@ inline std::string skinny_row_name(int tokens, int columns, int warps) {
          std::to_string(warps);
 }
 
-// Reason why blocks of so many tokens cannot cover m rows, or empty. They stand along y of the
-// grid, of which CUDA allows 65,535.
+// Reason why blocks of so many tokens cannot cover m rows, or empty. Blocks lie along y of the
+// grid, where CUDA allows 65,535.
 inline std::string why_not_skinny_rows(int64_t m, int64_t tokens) {
   constexpr int64_t kMaxGridY = 65535;
   if (ceil_div(m, tokens) <= kMaxGridY) return "";

@@ -1,7 +1,7 @@
-// A build with -DMIXED_GEMM_CHECK_STAGES holds every copy into shared memory against the stage that
-// it is meant for, and traps where it would leave it. compute-sanitizer can not tell: it does not
-// see what the copy engine writes, and a write into the neighbouring stage of the same block is
-// none out of bounds. In other builds this is nothing at all.
+// A build with -DMIXED_GEMM_CHECK_STAGES compares every copy into shared memory with the stage that
+// it is meant for, and traps where it would leave it. compute-sanitizer cannot tell: it does not
+// see what TMA writes, and a write into the neighbouring stage of the same block is not out of
+// bounds. Other builds compile nothing here.
 #pragma once
 
 #if defined(MIXED_GEMM_CHECK_STAGES) && defined(__CUDA_ARCH__)
@@ -9,8 +9,8 @@
 
 namespace mixed_gemm {
 
-// `bytes` bytes at `offset` of a stage of `stage_bytes`. Without a text: a call of printf() would
-// have ptxas wait for every wgmma, and so check another schedule than the one that runs.
+// Traps unless `bytes` bytes at `offset` lie in a stage of `stage_bytes`. It prints no text: a call
+// of printf() would have ptxas wait for every wgmma, so that another schedule than ours is checked.
 __device__ inline void check_stage_write(int64_t offset, int64_t bytes, int64_t stage_bytes) {
   if (offset < 0 || offset + bytes > stage_bytes) __trap();
 }

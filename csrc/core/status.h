@@ -1,5 +1,5 @@
-// Result of everything below ops/: empty text is success, otherwise the reason, ready to be shown
-// to the user.
+// The result of a function below ops/: an empty text is success, another one the reason why not,
+// ready to be shown to the user.
 #pragma once
 #include <string>
 #include <utility>

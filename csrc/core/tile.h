@@ -1,4 +1,4 @@
-// A threadblock tile as a row of a family's table, and what every family derives from it.
+// A threadblock tile as a row of a family's table, and the numbers that every family derives.
 #pragma once
 #include <cstdint>
 
@@ -10,15 +10,15 @@ namespace mixed_gemm {
 constexpr int kTileK = 64;
 
 // When a wgmma kernel runs the loop that takes zero points of groups of whole k-tiles to be whole
-// numbers: never; where the first group of a run says so; or always, and what is not whole is added
+// numbers: never; where the first group of a run has whole ones; or always, and fractions are added
 // behind it.
 enum class ZeroLoop : int { kNone, kAsked, kAlways };
 
 // Which scale modes leave room for one wgmma block on an SM.
 enum class Alone : int { kNever, kWithZeros, kWithScales };
 
-// The scale modes that something of a tile is for: per channel, groups, and either with zero points
-// (the scaled family has one mode, for which it is all or none).
+// The scale modes that a property of a tile holds for: per channel, groups, and either with zero
+// points (the scaled family has one mode, for which it is all or none).
 enum class ForModes : int { kNone = 0, kChannels = 1, kGroups = 2, kZeros = 4, kAll = 7 };
 constexpr ForModes operator|(ForModes a, ForModes b) {
   return static_cast<ForModes>(static_cast<int>(a) | static_cast<int>(b));
@@ -88,7 +88,7 @@ class Tile {
   TileConfig config_;
 };
 
-// K of a work step, the least that blocks share out (grid/work_split.h).
+// The K of a work step, the least that blocks share out (grid/work_split.h).
 constexpr int64_t work_step_k(const TileConfig& t) { return int64_t{t.k_tiles} * kTileK; }
 
 constexpr int num_stages(const TileConfig& t, WeightType weight) {

@@ -1,6 +1,6 @@
-// THE list of weight types: what a code of each one is. With a row here, the places of a code in a
-// word (layout/code_places.h) and a converter (dequant/weight_converter.h), kernels can be compiled
-// for it.
+// THE list of weight types: what a code of each one is. Kernels can be compiled for a type that has
+// a row here, places of a code in a word (layout/code_places.h) and a converter
+// (dequant/weight_converter.h).
 #pragma once
 #include <cstdint>
 #include <optional>

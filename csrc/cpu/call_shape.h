@@ -1,4 +1,4 @@
-// What every part of one CPU call derives from its GemmProblem: padded sizes, group geometry,
+// Values that every part of one CPU call derives from its GemmProblem: padded sizes, groups,
 // pointers into the packed weight, and the fp32 copies of scales, zeros and bias.
 #pragma once
 #include <algorithm>
@@ -30,7 +30,7 @@ struct CallShape {
     groups_pad = std::max<int64_t>(1, ceil_div(segments, segments_per_group));
   }
 
-  // bf16 times pre_scale is no bf16: such a product needs fp32 words.
+  // The kernels for the operands. bf16 times pre_scale is no bf16, so such a product needs fp32.
   static const OperandKernels& operands_for(const GemmProblem& p, const CpuKernels& kernels) {
     const bool pairs = kernels.bf16_pairs && p.element == ElementType::kBFloat16 && !p.pre_scale &&
                        kernels.bf16_pairs->dense.decodes(p.scheme.weight);
@@ -48,7 +48,7 @@ struct CallShape {
   }
 
   // Iterations of `work` multiply-adds each that are worth a task of their own: about 10 us. With
-  // 20 one row by 576 x 576 ran on one thread, int4 24 us and int8 31, and takes 19 and 20 on two.
+  // 20 us one row by 576 x 576 ran on one thread, int4 24 us and int8 31; on two it is 19 and 20.
   static int64_t grain(int64_t work) {
     return std::max<int64_t>(1, (int64_t{1} << 18) / std::max<int64_t>(1, work));
   }

@@ -1,5 +1,5 @@
-// The seam between the instruction sets and the driver: each set is one table of plain functions.
-// A new set (NEON) is one more kernels_*.cpp and one more row in instruction_set.cpp.
+// The interface between the instruction sets and the driver: each set is one table of plain
+// functions. A new set (NEON) is one more kernels_*.cpp and one more row in instruction_set.cpp.
 //
 // In every kernel a vector lane is one output column. The packed words of `lanes` neighbouring
 // columns are transposed once per 64 x lanes tile; from there scales, zeros, sums and results are
@@ -71,7 +71,7 @@ struct FloatRows {
   int64_t stride;
 };
 
-// What of the weight is decoded at a time.
+// The part of the weight that is decoded at a time.
 struct Blocking {
   int64_t columns;     // that share one passage of the rows of A
   int64_t slab_words;  // of K in a slab, at most
@@ -92,8 +92,8 @@ struct DenseKernels {
   int block_rows;  // rows of A that `multiply` takes at a time, at most
   Blocking blocking;
 
-  // The words of one unit of a PanelSlab: panel[(k - 64 * tile_begin) / depth * stride + lane]. Of
-  // depth 1 the real weights w, of depth 2 the integers q.
+  // Fills one unit of a PanelSlab: panel[(k - 64 * tile_begin) / depth * stride + lane]. Words of
+  // depth 1 are the real weights w, of depth 2 the integers q.
   using Fill = void (*)(const PackedColumns&, const ColumnScales&, int64_t tile_begin,
                         int64_t tile_end, void* panel, int64_t stride);
   Fill fill[kNumWeights];  // [WeightType]; null: no kernel of these decodes it, nor `fused`
@@ -111,7 +111,7 @@ struct DenseKernels {
 // The kernels of one kind of words.
 struct OperandKernels {
   DenseKernels dense;
-  // [WeightType]: from more rows of A on, the dense path is faster.
+  // [WeightType]: with more rows of A the dense path is faster.
   int64_t max_fused_rows[kNumWeights];
 
   // out[r * lanes + lane] = sum over K of a[r] * w[lane]: the weight is decoded in registers.
@@ -125,24 +125,24 @@ struct OperandKernels {
 struct TileKernels {
   DenseKernels dense;  // its slabs are those of bf16 pairs
 
-  // While the rows of A that share a slab take no more than these bytes, narrow[WeightType] instead
-  // of dense.blocking: A comes from L2 and the slab, decoded just before, from L1.
+  // While the rows of A that share a slab take no more than these bytes, narrow[WeightType] is used
+  // in place of dense.blocking: A comes from L2 and the slab, decoded just before, from L1.
   int64_t narrow_bytes;
   Blocking narrow[kNumWeights];
 
   // [WeightType]: from as many rows of A on, tiles are faster than `fused`.
   int64_t min_rows[kNumWeights];
 
-  // The tile registers of the calling thread, for groups of that many segments. Between the two no
-  // other code may use them.
+  // Take and give back the tile registers of the calling thread, for groups of that many segments.
+  // Between the two no other code may use them.
   void (*begin)(int64_t segments_per_group);
   void (*end)();
 
-  // `count` (a multiple of 32) fp32 elements of one row as bf16 numbers, largest first, whose sum
-  // they are; part p of element k goes to to[(k / 32 * parts + p) * part_stride + k % 32].
+  // Splits `count` (a multiple of 32) fp32 elements of one row into bf16 numbers, largest first,
+  // whose sum they are; part p of element k goes to (k / 32 * parts + p) * part_stride + k % 32.
   void (*split)(const float* from, int64_t count, int parts, uint16_t* to, int64_t part_stride);
 
-  // Of one row as split() wrote it: sums[g * stride] = sum of a over group g, rounded once.
+  // Sums one row that split() wrote: sums[g * stride] = sum of a over group g, rounded once.
   void (*sum_groups)(const uint16_t* from, int64_t k_pad, int parts, int64_t part_stride,
                      int64_t segments_per_group, float* sums, int64_t stride);
 };
@@ -163,7 +163,7 @@ struct CpuKernels {
 
   bool decodes(WeightType weight) const { return fp32.dense.decodes(weight); }
 
-  // These with one part exchanged, as another set has it.
+  // This table with one part exchanged, as another set has it.
   template <typename Part>
   [[gnu::always_inline]] CpuKernels with(const char* new_name, Part CpuKernels::*part,
                                          Part value) const {

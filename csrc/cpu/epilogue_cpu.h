@@ -1,4 +1,4 @@
-// The end of both paths: bias and activation in fp32 on a tile of sums, one rounding into d.
+// The epilogue of both paths: bias and activation in fp32 on a tile of sums, one rounding into d.
 #pragma once
 #include "cpu/call_shape.h"
 #include "epilogue/activation.h"

@@ -70,7 +70,7 @@ struct Float8Avx2 {
   }
 };
 
-// An integer maximum of bits without sign: NaN is above infinity.
+// The largest magnitude, as an integer maximum of bits without sign: NaN is above infinity.
 float largest_avx2(const float* x, int64_t count) {
   __m256i largest = _mm256_setzero_si256();
   const auto add = [&](const float* from) __attribute__((always_inline)) {
@@ -93,7 +93,7 @@ float largest_avx2(const float* x, int64_t count) {
   return result;
 }
 
-// As round_float8_avx512.
+// Rounds as round_float8_avx512 does.
 [[gnu::always_inline]] inline __m256i round_eight(const float* x, float scale) {
   const __m256 y = _mm256_div_ps(_mm256_loadu_ps(x), _mm256_set1_ps(scale));
   const __m256i bits = _mm256_castps_si256(y);
@@ -131,7 +131,7 @@ void round_float8_avx2(const float* x, int64_t count, float scale, uint8_t* q) {
   }
 }
 
-// Up to 8 sums, the 4 parts of a column and what decoding takes in 16 registers.
+// 16 registers hold up to 8 sums, the 4 parts of a column and the constants of decoding.
 constexpr Float8Kernels kFloat8Avx2 = {Float8Avx2::kStep,
                                        Float8Avx2::kABytes,
                                        4,

@@ -1,9 +1,9 @@
 // float8 e4m3 on 64-byte vectors, by fp16. See vector_float8.h.
 //
-// A code s eeee mmm moved to the upper byte of a word and right by one, without what the shift
-// copies of the sign, is the fp16 number s 0eeee mmm0000000: 2^-8 times the value, subnormals
-// included. F16C makes fp32 of it, exactly. The even codes of a vector are the low bytes of its
-// words and the odd ones the high bytes, so that nothing has to be unpacked.
+// A code s eeee mmm is moved to the upper byte of a word and right by one; less the copies of the
+// sign that makes the fp16 number s 0eeee mmm0000000: 2^-8 times the value, subnormals included.
+// F16C converts it to fp32 exactly. The even codes of a vector are the low bytes of its words and
+// the odd ones the high bytes, so that nothing has to be unpacked.
 #pragma once
 #include <immintrin.h>
 
@@ -84,7 +84,7 @@ struct Float8Avx512 {
   return count >= 16 ? 0xffff : static_cast<__mmask16>((1u << count) - 1);
 }
 
-// An integer maximum of bits without sign: NaN is above infinity.
+// The largest magnitude, as an integer maximum of bits without sign: NaN is above infinity.
 float largest_avx512(const float* x, int64_t count) {
   __m512i largest = _mm512_setzero_si512();
   for (int64_t i = 0; i < count; i += 16) {
@@ -97,8 +97,8 @@ float largest_avx512(const float* x, int64_t count) {
   return result;
 }
 
-// As encode_e4m3 in core/float8.h: multiples of 2^-9 below 2^-6, found by adding 2^14, whose last
-// bit weighs as much; else the upper bits, rounded to even.
+// Rounds as encode_e4m3 in core/float8.h does: to multiples of 2^-9 below 2^-6, by adding 2^14,
+// whose last bit weighs as much; else to the upper bits, ties to even.
 void round_float8_avx512(const float* x, int64_t count, float scale, uint8_t* q) {
   const __m512i exponents = _mm512_set1_epi32(120 << 3);
   for (int64_t i = 0; i < count; i += 16) {
@@ -123,7 +123,7 @@ void round_float8_avx512(const float* x, int64_t count, float scale, uint8_t* q)
   }
 }
 
-// Up to 16 sums, the 4 parts of a column and what decoding takes in 32 registers.
+// 32 registers hold up to 16 sums, the 4 parts of a column and the constants of decoding.
 constexpr Float8Kernels kFloat8Avx512 = {
     Float8Avx512::kStep,
     Float8Avx512::kABytes,

@@ -1,5 +1,5 @@
-// Part of the seam of cpu_kernels.h: products of float8 e4m3 and rounding to it, one table for each
-// instruction set, and one on tile registers.
+// Part of the interface of cpu_kernels.h: products of float8 e4m3 and rounding to it, one table for
+// each instruction set, and one on tile registers.
 //
 // As in integer_kernels.h a vector lane is an element of K: both operands lie with K contiguous, so
 // nothing is packed, a code is decoded in registers, and a sum is added across lanes once, at its
@@ -27,7 +27,7 @@ struct Float8Kernels {
   int a_bytes;   // of one prepared element of A
   int max_rows;  // of A that share a decoding of B, at most
 
-  // One segment of a row of A, at most a segment long, as the kernel reads it.
+  // Writes a row of A, at most a segment long, as the kernel reads it.
   void (*prepare)(const uint8_t* a, int64_t k, void* to);
 
   struct Operands {
@@ -37,7 +37,7 @@ struct Float8Kernels {
     int64_t ldb;
     int64_t k;  // nothing of b is read beyond
     Float8Segments segments;
-    // Of segment g: row r at r * scale_a_stride + g, column c at scale_b[c] + g. Null: none.
+    // Scales of segment g: row r at r * scale_a_stride + g, column c at scale_b[c] + g. Null: none.
     const float* scale_a;
     int64_t scale_a_stride;
     const float* const* scale_b;
@@ -51,29 +51,29 @@ struct Float8Kernels {
   };
   Shape shapes[kFloat8RowChoices];  // [log2(rows)], up to max_rows
 
-  // problem/quantize.h: max |x|, NaN where there is one; and the codes of x / scale.
+  // As problem/quantize.h says: max |x|, NaN where there is one; and the codes of x / scale.
   float (*largest)(const float* x, int64_t count);
   void (*round)(const float* x, int64_t count, float scale, uint8_t* q);
 
   const Float8TileKernels* tiles = nullptr;  // null: no tile registers
 };
 
-// On tile registers: 16 columns of B are the rows of one register, so that codes are decoded as
-// they lie, and 16 rows of A are prepared as its columns. A sum comes out as [column of B, row of
-// A].
+// Kernels on tile registers: 16 columns of B are the rows of one register, so that codes are
+// decoded as they lie, and 16 rows of A are prepared as its columns. A sum comes out as [column of
+// B, row of A].
 struct Float8TileKernels {
   int64_t min_rows;  // from as many rows of A on, tiles are faster than Float8Kernels
 
-  // The tile registers of the calling thread. Between the two no other code may use them.
+  // Take and give back the thread's tile registers. Between the two no other code may use them.
   void (*begin)();
   void (*end)();
 
-  // `count` rows of A (at most 16; the rest are zeros), one segment of them: steps of 1 KB, each
+  // Prepares one segment of `count` rows of A (at most 16; the rest are zeros): steps of 1 KB, each
   // `step_bytes` behind the one before.
   void (*prepare)(const uint8_t* a, int64_t lda, int count, int64_t k, int64_t padded, void* to,
                   int64_t step_bytes);
 
-  // `count` columns of B (at most 16; the rest are zeros), one segment of them: bf16
+  // Decodes one segment of `count` columns of B (at most 16; the rest are zeros) to bf16
   // [padded / 32, 16, 32].
   void (*decode)(const uint8_t* b, int64_t ldb, int count, int64_t k, int64_t padded, void* to);
 
@@ -83,7 +83,7 @@ struct Float8TileKernels {
     const void* b;         // decoded: [tiles of 16 columns, steps]
     int64_t b_tile_bytes;  // between tiles of columns
     int64_t steps;         // of 32 elements of K
-    // Of these elements: row r of the call at r, column c at scale_b[c][segment]. Null: none.
+    // Scales of these elements: row r of the call at r, column c at scale_b[c][segment]. Or null.
     const float* scale_a;
     const float* const* scale_b;
     int64_t segment;

@@ -9,7 +9,7 @@
 namespace mixed_gemm::cpu {
 namespace {
 
-// Every value of the format.
+// The value of every code.
 const std::array<float, 256>& float8_values() {
   static const std::array<float, 256> kValues = [] {
     std::array<float, 256> values;

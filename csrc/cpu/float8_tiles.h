@@ -1,7 +1,7 @@
 // float8 e4m3 as bf16, which holds every value of it: Float8Kernels by the bf16 dot product for few
-// rows, Float8TileKernels by tile registers for more. For processors that have both and VPERMI2B,
-// in assembly, so that the file that includes this needs no other flags. T: the tile instructions,
-// as vector_tiles.h has them.
+// rows, Float8TileKernels by tile registers for more. It is for processors that have both and
+// VPERMI2B, in assembly, so that the file that includes this needs no other flags. T: the tile
+// instructions, as vector_tiles.h has them.
 #pragma once
 #include "cpu/float8_avx512.h"
 #include "cpu/vector_tiles.h"
@@ -34,7 +34,7 @@ constexpr Bf16Bytes make_bf16_bytes() {
 }
 alignas(64) constexpr Bf16Bytes kBf16Bytes = make_bf16_bytes();
 
-// 64 codes to bf16: K 0-7, 16-23, 32-39 and 48-55 in parts[0], the others in parts[1].
+// Decodes 64 codes to bf16: K 0-7, 16-23, 32-39 and 48-55 in parts[0], the others in parts[1].
 struct Bf16Decoder {
   __m512i low[2], high[2];
   [[gnu::always_inline]] Bf16Decoder() {
@@ -65,7 +65,7 @@ struct Bf16Decoder {
                       : _mm512_maskz_loadu_epi8(~uint64_t{0} >> (64 - count), p);
 }
 
-// Few rows: sums of pairs by VDPBF16PS, every product exact, subnormals of bf16 do not occur.
+// For few rows: sums of pairs by VDPBF16PS. Every product is exact; no subnormals of bf16 occur.
 struct Float8Pairs : Float8Avx512 {
   using Operand = __m512i;
   static constexpr int kStep = 64, kParts = 2, kABytes = 2;
@@ -141,7 +141,7 @@ void decode_float8_tiles(const uint8_t* b, int64_t ldb, int count, int64_t k, in
   }
 }
 
-// Registers: sums of columns n and rows m are 2 n + m.
+// The register of the sums of columns n and rows m is 2 n + m.
 template <typename T, int kColumnTiles, int kRowTiles>
 void multiply_float8_tiles(const Float8TileKernels::Operands& o, float* sums, int64_t stride) {
   constexpr int kSums = kColumnTiles * kRowTiles;

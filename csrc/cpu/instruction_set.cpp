@@ -34,7 +34,7 @@ bool has_avx512() {
 bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
 bool has_avx512_bf16() { return has_avx512_vnni() && __builtin_cpu_supports("avx512bf16"); }
 
-// Linux hands the tile registers out on request only, to the whole process, and refuses where it
+// Linux grants the tile registers on request only, to the whole process, and refuses where it
 // cannot save them (Documentation/arch/x86/xstate.rst).
 bool has_avx512_amx() {
 #if defined(__linux__)

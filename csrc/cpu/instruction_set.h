@@ -1,4 +1,4 @@
-// Which kernels this machine runs.
+// The kernels that this machine runs.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,7 +14,7 @@ std::vector<const CpuKernels*> supported_kernels();
 // no limit). Throws std::invalid_argument on any other name.
 const CpuKernels& select_kernels(const std::string& limit);
 
-// select_kernels of the environment variable MIXED_GEMM_CPU, decided at the first call.
+// The kernels that the environment variable MIXED_GEMM_CPU selects, decided at the first call.
 const CpuKernels& active_kernels();
 // The kernels for a GEMM with such weights: the portable ones where the others decode none.
 const CpuKernels& active_kernels(WeightType weight);

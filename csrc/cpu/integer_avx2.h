@@ -91,7 +91,7 @@ void round_avx2(const float* row, int64_t k, float inverse, int32_t azp, int8_t*
   std::memcpy(q + i, bytes, static_cast<size_t>(k - i));
 }
 
-// 8 sums and 2 columns of B in 16 registers.
+// 16 registers hold 8 sums and 2 columns of B.
 constexpr IntegerKernels kIntegerAvx2 = {
     IntegerAvx2::kStep,
     IntegerAvx2::kABytes,

@@ -9,7 +9,7 @@
 namespace mixed_gemm::cpu {
 namespace {
 
-// What both kinds share.
+// The part that both kinds share.
 struct IntegerLanes512 {
   using Words = __m512i;
   [[gnu::always_inline]] static Words zero() { return _mm512_setzero_si512(); }
@@ -76,7 +76,7 @@ void round_avx512(const float* row, int64_t k, float inverse, int32_t azp, int8_
   }
 }
 
-// 24 sums and up to 6 columns of B in 32 registers. VPMADDWD and VPDPBUSD take the same shapes.
+// 32 registers hold 24 sums and up to 6 columns of B. VPMADDWD and VPDPBUSD take the same shapes.
 template <typename V>
 constexpr IntegerKernels make_integer_avx512(bool b_shifted) {
   return {V::kStep,

@@ -1,6 +1,6 @@
-// The end of a row of sums, IntegerKernels::to_real and scale: plain loops, in the vectors of the
-// file that includes this. By the vectors of any x86 the end of 16 rows of 1536 x 576 took a third
-// of the product: 28 us, and 20 with AVX-512 (2 threads of a Xeon with AMX).
+// The epilogue of a row of sums, IntegerKernels::to_real and scale: plain loops, in the vectors of
+// the file that includes this. With the vectors of any x86 the epilogue of 16 rows of 1536 x 576
+// took a third of the product: 28 us in all, 20 with AVX-512 (2 threads of a Xeon with AMX).
 #pragma once
 #include "cpu/integer_kernels.h"
 

@@ -1,10 +1,10 @@
-// Exact int32 sums of int8 products, tile by tile: what every int8 GEMM on the CPU is made of.
+// Exact int32 sums of int8 products, tile by tile: every int8 GEMM on the CPU is made of them.
 #pragma once
 #include "cpu/integer_rows.h"
 
 namespace mixed_gemm::cpu {
 
-// Rows [begin, end) of a pass, columns [column, column_end).
+// A tile: rows [begin, end) of a pass, columns [column, column_end).
 //
 // A block of columns (48 x 2048 bytes of B) and a chunk of rows (64 x 2048 of A) share L2; the rows
 // of one call (8 x 2048, 16 KB) stay in L1 while the columns pass by.
@@ -22,7 +22,7 @@ class IntegerPass {
 
   static constexpr int64_t kMaxRows = 4096;  // prepared at once: bounds the scratch memory
 
-  // sums [tile rows, IntegerTile::kColumns].
+  // Fills sums [tile rows, IntegerTile::kColumns].
   void sums_of(const IntegerTile& tile, int32_t* sums) const {
     if (const IntegerTiles* tiles = rows_.tiles()) {
       const auto* b = static_cast<const int8_t*>(p_.b) + tile.column * p_.ldb;
@@ -71,8 +71,8 @@ class IntegerPass {
   const IntegerRows& rows_;
 };
 
-// How the sums of m x p.n are shared out: a task is a tile, chunk by chunk, so that the tasks of a
-// thread are runs of neighbouring blocks of columns.
+// The tasks of m x p.n sums: a task is a tile, chunk by chunk, so that the tasks of a thread are
+// runs of neighbouring blocks of columns.
 struct IntegerTasks {
   int64_t m, blocks, count, grain;
 
@@ -94,8 +94,8 @@ struct IntegerTasks {
   }
 };
 
-// Tasks [begin, end) of a pass. Calls epilogue.finish(sums, stride, row, rows, column, columns),
-// where the first row of the pass is `first`; of p, only a and b are read.
+// Runs tasks [begin, end) of a pass. Calls epilogue.finish(sums, stride, row, rows, column,
+// columns), where the first row of the pass is `first`; of p, only a and b are read.
 template <typename Epilogue>
 void integer_tiles(const IntegerKernels& kernels, const ScaledMmProblem& p, const IntegerRows& rows,
                    const IntegerTasks& tasks, int64_t first, int64_t begin, int64_t end,
@@ -110,7 +110,7 @@ void integer_tiles(const IntegerKernels& kernels, const ScaledMmProblem& p, cons
   }
 }
 
-// On tiles that cover the sums of p.m x p.n. rows_of(begin, end) makes those rows ready.
+// Runs all tiles of p.m x p.n sums. rows_of(begin, end) makes those rows ready.
 template <typename RowsOf, typename Epilogue>
 void integer_gemm_of(const IntegerKernels& kernels, const ScaledMmProblem& p, const RowsOf& rows_of,
                      const Epilogue& epilogue, const ParallelFor& parallel_for) {
@@ -124,7 +124,7 @@ void integer_gemm_of(const IntegerKernels& kernels, const ScaledMmProblem& p, co
   }
 }
 
-// The same with the rows of p.a.
+// Does the same with the rows of p.a.
 template <typename Epilogue>
 void integer_gemm(const IntegerKernels& kernels, const ScaledMmProblem& p, const Epilogue& epilogue,
                   const ParallelFor& parallel_for) {

@@ -1,5 +1,5 @@
-// Part of the seam of cpu_kernels.h: int8 dot products and rounding to int8, one table for each
-// instruction set.
+// Part of the interface of cpu_kernels.h: int8 dot products and rounding to int8, one table for
+// each instruction set.
 //
 // Here a vector lane is an element of K: A and B both lie with K contiguous, so nothing is packed,
 // and a sum is added across lanes once, at its end. That end costs about as much as 128 elements of
@@ -20,8 +20,8 @@ struct IntegerTiles {
 
   int64_t min_rows;  // of A: from as many on, faster than the dot products
 
-  // Up to 16 rows of A as [ceil(k / 64), 16, 16] words of four elements of K: word (i, j) holds the
-  // elements 4 i ... 4 i + 3 of row j. The rest of them is zero.
+  // Prepares up to 16 rows of A as [ceil(k / 64), 16, 16] words of four elements of K: word (i, j)
+  // holds the elements 4 i ... 4 i + 3 of row j. The rest of them is zero.
   void (*prepare)(const int8_t* a, int64_t lda, int64_t rows, int64_t k, void* to);
 
   // sums[r * stride + c] = sum over k of a[r][k] * b[c][k] of up to 64 rows and 48 columns.
@@ -44,7 +44,7 @@ struct IntegerKernels {
   bool b_shifted;   // multiplies b + 128: sums start at -128 * (sum of the row of A)
   int max_columns;  // the most columns that a shape below takes
 
-  // One row of A as the kernel reads it.
+  // Writes one row of A as the kernel reads it.
   void (*prepare)(const int8_t* a, int64_t k, void* to);
 
   // sums[r * stride + c] += sum over k of a[r][k] * b[c][k], modulo 2^32. Row r of A starts at
@@ -72,7 +72,7 @@ struct IntegerKernels {
   };
   Range (*range)(const float* row, int64_t k);
 
-  // problem/quantize.h, for |azp| <= 2^22.
+  // Rounds as problem/quantize.h says, for |azp| <= 2^22.
   void (*round)(const float* row, int64_t k, float inverse, int32_t azp, int8_t* q);
 
   // to[j] = sums[j] - azp * adjustment[j], an exact integer, rounded once.

@@ -14,7 +14,7 @@ namespace mixed_gemm::cpu {
 
 class IntegerRows {
  public:
-  // Rows [begin, end) of A.
+  // Prepares rows [begin, end) of A.
   IntegerRows(const IntegerKernels& kernels, const ScaledMmProblem& p, int64_t begin, int64_t end,
               const ParallelFor& parallel_for)
       : IntegerRows(kernels, p.k, end - begin, parallel_for, p.k, [&p, begin] {
@@ -27,9 +27,9 @@ class IntegerRows {
     const int8_t* first;
     int64_t stride;
   };
-  // `count` rows of k elements. reader() makes what a thread reads them with: reader()(row, rows)
-  // is where those rows lie until it is asked for the next ones. read_work: of a row, in
-  // multiply-adds.
+  // Prepares `count` rows of k elements. reader() makes the object by which a thread reads them:
+  // reader()(row, rows) is where those rows lie until it is asked for the next ones. read_work: the
+  // work for a row, in multiply-adds.
   template <typename Reader>
   IntegerRows(const IntegerKernels& kernels, int64_t k, int64_t count,
               const ParallelFor& parallel_for, int64_t read_work, const Reader& reader)
@@ -54,15 +54,15 @@ class IntegerRows {
     });
   }
 
-  // The tile registers that are to multiply them; null: the dot products.
+  // The kernels on tile registers that are to multiply them; null: the dot products.
   const IntegerTiles* tiles() const { return tiles_; }
 
-  // Element k of row i; k is a multiple of k_step. Of tiles the first of the 16 rows from i on.
+  // Element k of row i; k is a multiple of k_step. With tiles, of the first of 16 rows from i on.
   char* at(int64_t i, int64_t k) const {
     return reinterpret_cast<char*>(bytes_.data()) + i * row_bytes_ + k * kernels_.a_bytes;
   }
   int64_t stride() const { return stride_; }  // in elements
-  // What the sums of row i begin with. In -2^14 * K .. 2^14 * K, so it fits.
+  // The number that the sums of row i begin with, in -2^14 * K .. 2^14 * K, so it fits.
   int32_t start(int64_t i) const { return start_.empty() ? 0 : start_[i]; }
 
  private:

@@ -1,5 +1,5 @@
-// IntegerTiles from the tile instructions T: those of AMX in kernels_avx512_amx.cpp, their
-// emulation in the tests. See vector_kernels.h for the unnamed namespace.
+// IntegerTiles from the tile instructions T: AMX in kernels_avx512_amx.cpp, its emulation in the
+// tests. See vector_kernels.h for the unnamed namespace.
 //
 // 48 columns are three registers of sums and three of B beside one of A. 64 rows pass by in four
 // blocks of 16 for each slab of K, whose sums wait in memory, so that B comes from L1 for all but
@@ -25,7 +25,7 @@ constexpr int kIntegerB = 3, kIntegerA = 6;  // registers; those of sums are 0 t
   return count >= kIntegerStep ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
 }
 
-// Register r holds row r of 16 x 16 words: afterwards, column r.
+// Transposes 16 x 16 words: register r holds row r before, column r after.
 [[gnu::always_inline]] inline void transpose(__m512i (&rows)[16]) {
   __m512i pairs[16], quads[16];
   for (int i = 0; i < 16; i += 2) {
@@ -92,7 +92,7 @@ class IntegerColumns {
   alignas(64) int8_t edge_[kIntegerTileBytes];
 };
 
-// The line of each of the columns after these, while they come from memory.
+// Prefetches a line of each of the columns after these, while they come from memory.
 template <int kColumnTiles>
 [[gnu::always_inline]] inline void prefetch_columns(const IntegerTiles::Operands& o, int64_t k) {
   const int8_t* next = o.b + kColumnTiles * kIntegerTileColumns * o.ldb + k;
@@ -101,7 +101,7 @@ template <int kColumnTiles>
   }
 }
 
-// sums [columns, rows] of one register to rows of `to`.
+// Stores sums [columns, rows] of one register to rows of `to`.
 inline void store_rows(const int32_t* sums, int64_t rows, int64_t columns, int32_t* to,
                        int64_t stride) {
   __m512i of_rows[16];

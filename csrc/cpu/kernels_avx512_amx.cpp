@@ -2,7 +2,7 @@
 // only after CPUID says so and the kernel has granted the registers (instruction_set.cpp).
 //
 // The processors that have tiles run the bf16 dot product of AVX-512 at half the rate of an fp32
-// fma: 4096 x 4096, int4, bf16, 2 cores of a Emerald Rapids, M = 4 / 8 / 16 take 717 / 1315 / 2928
+// fma: 4096 x 4096, int4, bf16, 2 cores of an Emerald Rapids, M = 4 / 8 / 16 take 717 / 1315 / 2928
 // us with it, 494 / 820 / 1877 in fp32. So few rows go through fp32 words here, whatever their
 // type, and all others through the tiles.
 
@@ -24,7 +24,7 @@ struct TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64, "LDTILECFG reads 64 bytes");
 
-// "memory" on all that touch it: without it the compiler may move its own loads and stores across.
+// The tile instructions. All that touch memory say so, or the compiler may move loads and stores.
 struct AmxTiles {
   // 4096 x 4096, 2 cores of an Emerald Rapids (2 MB of L2), groups of 128, ms; columns / words:
   //               bf16 int4              bf16 int8              fp32 int4
@@ -37,7 +37,7 @@ struct AmxTiles {
   // 256 128 rows 4.76 (bf16) and 8.6 (fp32) at best, 64 rows 4.85 and 9.7.
   static constexpr Blocking kWide = {128, 128}, kNarrow[kNumWeights] = {{32, 64}, {64, 128}};
   static constexpr int64_t kNarrowBytes = 1 << 20;
-  // 4096 x 4096, 2 cores of a Emerald Rapids, us, bf16: int4 at M = 4 / 5 fused 494 / 813, tiles
+  // 4096 x 4096, 2 cores of an Emerald Rapids, us, bf16: int4 at M = 4 / 5 fused 494 / 813, tiles
   // 492 / 517; int8 at M = 8 / 12 fused 957 / 1563, tiles 971 / 990. fp32 splits the same way.
   static constexpr int64_t kMinRows[kNumWeights] = {5, 9};
   // 3072 x 576, cold, 2 cores of a Xeon with AMX, us, dot products / tiles: 58 / 70 at M = 2, 86
@@ -69,12 +69,12 @@ struct AmxTiles {
   [[gnu::always_inline]] static void store(void* p, int64_t stride) {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(p), "r"(stride), "i"(kTile) : "memory");
   }
-  // c += a b. fp32 sums, to nearest; subnormal inputs and results count as zero.
+  // c += a b, in fp32 sums, rounded to nearest; subnormal inputs and results count as zero.
   template <int kC, int kA, int kB>
   [[gnu::always_inline]] static void dot() {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
   }
-  // The same of int8: exact int32 sums of four products for each word.
+  // c += a b for int8: exact int32 sums of four products for each word.
   template <int kC, int kA, int kB>
   [[gnu::always_inline]] static void dot_int8() {
     asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));

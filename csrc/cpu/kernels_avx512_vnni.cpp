@@ -9,9 +9,9 @@
 namespace mixed_gemm::cpu {
 namespace {
 
-// VPDPBUSD multiplies unsigned by signed bytes, so B is read as b + 128 (its sign bit flipped); the
-// 128 times the row of A that this adds is taken off before (IntegerKernels::b_shifted). Sums wrap
-// modulo 2^32 on the way and are right at the end.
+// VPDPBUSD multiplies unsigned by signed bytes, so B is read as b + 128 (its sign bit flipped).
+// That adds 128 times the row of A, which is subtracted before (IntegerKernels::b_shifted). Sums
+// wrap modulo 2^32 on the way and are right at the end.
 struct IntegerVnni : IntegerLanes512 {
   static constexpr int kStep = 64;
   static constexpr int kABytes = 1;

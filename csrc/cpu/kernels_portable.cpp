@@ -16,7 +16,7 @@ constexpr int kLanes = 8;
 constexpr int kBlockRows = 8;
 constexpr int kDenseColumns = kUnitsPerPanel * kLanes;
 
-// q[k * kLanes + lane] = what the codes of a 64 x kLanes tile stand for.
+// Decodes a 64 x kLanes tile: q[k * kLanes + lane] is the number that a code stands for.
 template <typename Weight>
 void decode_tile(const uint8_t* tile, int64_t group_stride, float* q) {
   using Layout = WeightLayout<Weight>;
@@ -159,7 +159,7 @@ void from_float(const float* from, int64_t count, ElementType element, void* to)
   }
 }
 
-// For every weight type: other sets leave to these what they do not decode.
+// The kernels for every weight type: other sets leave those that they do not decode to these.
 template <typename... Weights>
 constexpr OperandKernels operand_kernels(WeightList<Weights...>) {
   return {{1,

@@ -1,4 +1,4 @@
-// 8 columns per vector (AVX2, FMA, F16C). See vector_kernels.h for the unnamed namespace.
+// Vectors of 8 columns (AVX2, FMA, F16C). See vector_kernels.h for the unnamed namespace.
 #pragma once
 #include <immintrin.h>
 

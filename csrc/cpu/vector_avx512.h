@@ -1,4 +1,4 @@
-// 16 columns per vector (F, BW, VL, DQ). See vector_kernels.h for the unnamed namespace.
+// Vectors of 16 columns (F, BW, VL, DQ). See vector_kernels.h for the unnamed namespace.
 #pragma once
 #include <immintrin.h>
 

@@ -1,6 +1,6 @@
-// 16 columns per vector, a word holding the bf16 values of k and k + 1 (cpu_kernels.h). Dot is the
-// instruction: AVX512_BF16's in kernels_avx512_bf16.cpp, its emulation in the tests, so that all
-// around it is tested on any AVX-512 machine. See vector_kernels.h for the unnamed namespace.
+// Vectors of 16 columns, whose words hold the bf16 values of k and k + 1 (cpu_kernels.h). Dot is
+// the instruction: AVX512_BF16's in kernels_avx512_bf16.cpp, its emulation in the tests, so that
+// all around it is tested on any AVX-512 machine. vector_kernels.h explains the unnamed namespace.
 #pragma once
 #include "cpu/vector_avx512.h"
 

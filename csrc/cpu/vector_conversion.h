@@ -1,5 +1,5 @@
-// Rows of fp16, bf16 or fp32 to fp32 and back, for any vector type V. The unnamed namespace is
-// explained in vector_kernels.h.
+// Converts rows of fp16, bf16 or fp32 to fp32 and back, for any vector type V. The unnamed
+// namespace is explained in vector_kernels.h.
 #pragma once
 #include <cstdint>
 

@@ -6,7 +6,7 @@
 namespace mixed_gemm::cpu {
 namespace {
 
-// Fill of depth 1: real weights in fp32.
+// The Fill of depth 1 makes real weights in fp32.
 template <typename V, typename Weight>
 void dequantize(const PackedColumns& b, const ColumnScales& scales, int64_t tile_begin,
                 int64_t tile_end, void* to, int64_t stride) {
@@ -37,7 +37,7 @@ void dequantize(const PackedColumns& b, const ColumnScales& scales, int64_t tile
   }
 }
 
-// Fill of depth 2: pairs of integers.
+// The Fill of depth 2 makes pairs of integers.
 template <typename V, typename Weight>
 void decode(const PackedColumns& b, const ColumnScales& /*scales*/, int64_t tile_begin,
             int64_t tile_end, void* to, int64_t stride) {
@@ -82,8 +82,8 @@ struct PanelSums {
       V::store(to + r * stride + u * V::kLanes, sum[r][u]);
     });
   }
-  // `count` words of K: a_stride words between two of A, kUnitsPerPanel * lanes between two of W,
-  // which comes from L2: the prefetch took N = 1536, K = 384, M = 1024 from 105 to 113 GFLOP/s.
+  // Adds `count` words of K: a_stride words between two of A, kUnitsPerPanel * lanes between two of
+  // W, which comes from L2: the prefetch took N = 1536, K = 384, M = 1024 from 105 to 113 GFLOP/s.
   [[gnu::always_inline]] void add_products(const uint32_t* a, int64_t a_stride, const uint32_t* w,
                                            int64_t count) {
     constexpr int kAhead = 16;
@@ -129,7 +129,7 @@ template <typename V, int kRows, typename Body>
   for (int first = 0; first < kRows; first += kBlock) body(first, PanelSums<V, kBlock>{});
 }
 
-// Multiply of depth 1.
+// The Multiply of depth 1.
 template <typename V, int kRows>
 void multiply(const ActivationRows& a, const PanelSlab& slab, float* c, float* /*open*/,
               int64_t stride) {
@@ -145,7 +145,7 @@ void multiply(const ActivationRows& a, const PanelSlab& slab, float* c, float* /
   });
 }
 
-// Multiply of depth 2: the sums of one group at a time.
+// The Multiply of depth 2 takes the sums of one group at a time.
 template <typename V, int kRows>
 void multiply_groups(const ActivationRows& a, const PanelSlab& slab, float* c, float* open,
                      int64_t stride) {
@@ -177,7 +177,7 @@ void multiply_groups(const ActivationRows& a, const PanelSlab& slab, float* c, f
   });
 }
 
-// Null of what these vectors do not decode.
+// The kernel of a weight type; null if these vectors do not decode it.
 template <typename V, typename Weight, int kRows>
 constexpr OperandKernels::Fused fused_of() {
   if constexpr (Weight::kIsInteger) return fused<V, Weight, kRows>;
@@ -204,7 +204,7 @@ constexpr void set_fill(DenseKernels& dense, WeightList<Weights...>) {
   ((dense.fill[static_cast<int>(Weights::kType)] = fill_of<V, Weights>()), ...);
 }
 
-// For 1, 2, 4 .. V::kBlockRows rows.
+// The kernels for 1, 2, 4 .. V::kBlockRows rows.
 template <typename V, int... kChoice>
 constexpr OperandKernels make_operand_kernels(std::integer_sequence<int, kChoice...>) {
   static_assert(1 << (sizeof...(kChoice) - 1) == V::kBlockRows && V::kBlockRows <= kMaxRows);

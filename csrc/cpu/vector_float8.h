@@ -1,5 +1,5 @@
-// Float8Kernels from a vector type. Included by the kernels_*.cpp only, each compiled with its own
-// flags: everything is in an unnamed namespace or inlined (tools/check_isa.py).
+// Makes Float8Kernels from a vector type. Only the kernels_*.cpp include it, each compiled with its
+// own flags: everything is in an unnamed namespace or inlined (tools/check_isa.py).
 //
 // A vector type V has: Floats, Operand (the decoded codes of one part of a step), kParts (of a
 // step), kStep (codes), kABytes (of a decoded element),
@@ -81,8 +81,8 @@ struct Float8Sums {
   }
 };
 
-// `count` codes of every column from `b` on. The columns of the next call are fetched on the way: a
-// column of K = 4096 is one page, at whose end the hardware's prefetcher starts over.
+// Multiplies `count` codes of every column from `b` on. The columns of the next call are fetched on
+// the way: a column of K = 4096 is one page, at whose end the hardware's prefetcher starts over.
 template <typename V, int kRows, int kColumns>
 [[gnu::always_inline]] inline void add_segment(Float8Sums<V, kRows, kColumns>& tile, const char* a,
                                                int64_t a_row_bytes, const uint8_t* b, int64_t ldb,
@@ -107,8 +107,8 @@ template <typename V, int kRows, int kColumns>
   }
 }
 
-// Whether lanes may be scaled before they are added up: none of them overflows alone, none is
-// rounded as a subnormal, and infinity does not meet the zero of a lane.
+// Whether lanes may be scaled before they are summed: none of them overflows alone, none is rounded
+// as a subnormal, and infinity does not meet the zero of a lane.
 [[gnu::always_inline]] inline bool is_moderate(float scale) {
   const float magnitude = __builtin_fabsf(scale);
   return magnitude >= 0x1p-64f && magnitude <= 0x1p64f;

@@ -1,5 +1,5 @@
-// IntegerKernels from a vector type. Included by the kernels_*.cpp only, each compiled with its own
-// flags: everything is in an unnamed namespace or inlined (tools/check_isa.py).
+// Makes IntegerKernels from a vector type. Only the kernels_*.cpp include it, each compiled with
+// its own flags: everything is in an unnamed namespace or inlined (tools/check_isa.py).
 //
 // A vector type V has: Words, kStep (elements of K in a step), kABytes (of an element of A),
 //   zero(), load_a(const void*), load_b(const int8_t*), load_b(const int8_t*, count < kStep),
@@ -22,7 +22,7 @@ void prepare_row(const int8_t* a, int64_t k, void* to) {
   }
 }
 
-// The sums of kRows x kColumns, one vector each. Every index is a constant: one that is not would
+// The sums of kRows x kColumns, one vector each. Every index is a constant: a variable one would
 // put all of them into memory (GCC 12 stored each after every product, 47 instead of 140 GMAC/s).
 template <typename V, int kRows, int kColumns>
 struct IntegerSums {

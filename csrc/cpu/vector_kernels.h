@@ -24,7 +24,7 @@ template <typename Body, int... kIndex>
   (body(std::integral_constant<int, kIndex>{}), ...);
 }
 
-// body(0) to body(kCount - 1) with constants: an array that a variable indexes stays in memory.
+// Calls body(0) to body(kCount - 1) with constants: arrays indexed by a variable stay in memory.
 template <int kCount, typename Body>
 [[gnu::always_inline]] inline void unroll(const Body& body) {
   unroll(std::make_integer_sequence<int, kCount>{}, body);
@@ -43,9 +43,9 @@ struct SegmentElement {
   static constexpr int kWord = static_cast<int>(kPlace.word), kSlot = kPlace.slot;
 };
 
-// A stored field u as a float without integer conversion: put it into the mantissa of the power of
-// two at which bit 0 of the field weighs 1, then subtract that power and the bias, exactly. Two
-// neighbouring slots share one shift.
+// A stored field u becomes a float without integer conversion: it goes into the mantissa of the
+// power of two at which bit 0 of the field weighs 1, then that power and the bias are subtracted,
+// exactly. Two neighbouring slots share one shift.
 template <int kFieldBits, int kSlot>
 struct MantissaField {
   static constexpr int kShift = kSlot / 2 * 2 * kFieldBits, kPosition = kSlot % 2 * kFieldBits;
@@ -76,7 +76,7 @@ struct HalfTile {
   static_assert(alike(std::make_integer_sequence<int, kHalfK>{}), "halves differ in words only");
 };
 
-// body(k, w): the decoded words of one segment; k is a constant, 0 to 63 in the tile.
+// Calls body(k, w) with the decoded words of one segment; k is a constant, 0 to 63 in the tile.
 template <typename V, typename Weight, int kSegment, typename Body>
 [[gnu::always_inline]] inline void for_each_weight(const typename V::Words* words,
                                                    const Body& body) {
@@ -87,11 +87,11 @@ template <typename V, typename Weight, int kSegment, typename Body>
   });
 }
 
-// The tile 8 KB of the unit ahead in each column group, at the end of the columns the first tiles
-// of the next unit: the hardware prefetcher starts cold there. M = 1, 4096 x 4096, four tiles
-// ahead, one thread of a Cascade Lake: int4 1.13 -> 0.96 ms, int8 1.78 -> 1.54 ms; without the wrap
-// at the end 1.08 and 1.70. Two threads of a Zen 5 then took 0.21 and 0.29 ms, 8 KB ahead 0.15 and
-// 0.29.
+// Prefetches the tile 8 KB of the unit ahead in each column group, at the end of the columns the
+// first tiles of the next unit: the hardware prefetcher starts cold there. M = 1, 4096 x 4096, four
+// tiles ahead, one thread of a Cascade Lake: int4 1.13 -> 0.96 ms, int8 1.78 -> 1.54 ms; without
+// the wrap at the end 1.08 and 1.70. Two threads of a Zen 5 then took 0.21 and 0.29 ms, 8 KB ahead
+// 0.15 and 0.29.
 template <typename V, typename Weight>
 [[gnu::always_inline]] inline void prefetch_ahead(const PackedColumns& b, int64_t tile,
                                                   int64_t tiles) {
@@ -114,7 +114,7 @@ template <typename V, typename Weight, int kRows>
 void fused(const PackedColumns& b, const ColumnScales& scales, const ActivationRows& a,
            int64_t tiles, float* out) {
   using F = typename V::Floats;
-  // Enough independent chains to cover the latency of a dot product, at 2 per cycle.
+  // There are enough independent chains to cover the latency of a dot product, at 2 per cycle.
   constexpr int kMost = 8, kEnough = (V::kChains + kRows - 1) / kRows;
   constexpr int kChains = kEnough < kMost ? kEnough : kMost;
   F sum[kRows * kChains], total[kRows];

@@ -1,9 +1,9 @@
-// The tile kernels of cpu_kernels.h. T holds the tile instructions: those of AMX in
-// kernels_avx512_amx.cpp, their emulation in the tests, so that all around them is tested on any
-// AVX-512 machine. See vector_kernels.h for the unnamed namespace.
+// The tile kernels of cpu_kernels.h. T holds the tile instructions: AMX in kernels_avx512_amx.cpp,
+// its emulation in the tests, so that all around them is tested on any AVX-512 machine. See
+// vector_kernels.h for the unnamed namespace.
 //
 // C = A B of up to 32 rows and 32 columns stays in four tile registers for one group of K; two hold
-// A, two B. A register of B takes 16 rows of the slab as it is: 16 columns of bf16 pairs.
+// A, two B. A register of B takes 16 rows of the slab as they are: 16 columns of bf16 pairs.
 #pragma once
 #include "cpu/vector_bf16_pairs.h"
 #include "cpu/vector_dense.h"
@@ -14,7 +14,7 @@ namespace {
 constexpr int kTileColumns = kUnitsPerPanel * Avx512::kLanes;
 constexpr int kTileRowBytes = 64, kTileRegisterBytes = kTileRows * kTileRowBytes;
 
-// Registers: C of row tile r, column tile u is 2 r + u.
+// The registers: C of row tile r, column tile u is 2 r + u.
 constexpr int kTileA = 4, kTileB = 6;
 
 // An odd number of segments ends between the two segments of a register: half of it is used then.
@@ -88,9 +88,9 @@ void multiply_tiles(const ActivationRows& a, const PanelSlab& slab, float* c, fl
   }
 }
 
-// Truncated, so that the rest has 8 bits less and no part can overflow. Infinities and NaNs are all
-// in the first part. Below 2^-110 the last part may be subnormal, which the instruction takes for
-// zero.
+// Parts are truncated, so that the rest has 8 bits less and no part can overflow. Infinities and
+// NaNs are all in the first part. Below 2^-110 the last part may be subnormal, which the
+// instruction takes for zero.
 inline void split_row(const float* from, int64_t count, int parts, uint16_t* to,
                       int64_t part_stride) {
   const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000));
@@ -114,7 +114,7 @@ inline void split_row(const float* from, int64_t count, int parts, uint16_t* to,
   }
 }
 
-// In double, rounded once, as ActivationPanel::fill_group_sums() does and says why.
+// Sums in double and rounds once; ActivationPanel::fill_group_sums() says why.
 inline void sum_groups_of_row(const uint16_t* from, int64_t k_pad, int parts, int64_t part_stride,
                               int64_t segments_per_group, float* sums, int64_t stride) {
   __m512d low = _mm512_setzero_pd(), high = _mm512_setzero_pd();

@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kName = "dequantize_conv";
 
-// In microseconds and shares, fitted with those of conv/cost.cpp.
+// Times in microseconds and shares, fitted with those of conv/cost.cpp.
 constexpr double kDenseUs = 4.38;          // dequantizing a small filter, launching the library
 constexpr double kDenseTapsUs = 3.06;      // more, of filters with several taps
 constexpr double kDenseTileUs = 0.052;     // latency of 64 k, which the library does not split

@@ -1,6 +1,6 @@
-// What makes weights of two columns out of stored integers, each column in one half of the
-// registers: w / kResultScale = (q - t) * scale + addend. Made once for a row of scales; then a
-// weight costs what it does without zero points.
+// Converts stored integers to weights of two columns, each column in one half of the registers:
+// w / kResultScale = (q - t) * scale + addend. t and addend are computed once for a row of scales;
+// then a weight costs what it does without zero points.
 #pragma once
 #include <cstdint>
 
@@ -10,7 +10,7 @@
 
 namespace mixed_gemm {
 
-// For all columns of a launch: zero mode "sub" folds zero points into the offsets, "add" adds them.
+// The zero mode of a launch: "sub" folds zero points into the offsets, "add" adds them.
 struct ZeroFolding {
   uint32_t mask;        // all bits for "sub"
   uint32_t pair_scale;  // kPairScaleX2 of the converter, masked
@@ -22,7 +22,7 @@ struct ZeroFolding {
   }
 };
 
-// Of whole ones nothing is left to add.
+// Where zero points are whole numbers, nothing is left to add.
 enum class ZeroPoints { kNone, kWhole, kAny };
 
 template <typename Format, typename Weight, ZeroPoints kZeroPoints>
@@ -32,15 +32,15 @@ class ColumnPair {
  public:
   using Converter = FoldingConverter<Format, Weight>;
 
-  // The scales and zero points of both columns, as they are stored, are loaded here; fold() makes
-  // of them what convert_step() takes, or fold_whole() (dequant/folding_converter.h).
+  // The scales and zero points of both columns are loaded here as they are stored; fold(), or
+  // fold_whole(), makes the operands of convert_step() of them (dequant/folding_converter.h).
   uint32_t loaded[kZeros ? 2 : 1];
 
-  // Of "sub" only what the converter leaves is added. That is never larger than the weight, so two
-  // roundings are the worst.
+  // "sub" adds only the part that the converter leaves. That is never larger than the weight, so
+  // two roundings are the worst.
   MIXED_GEMM_HOST_DEVICE void fold(const ZeroFolding& folding) {
     if constexpr (kZeroPoints == ZeroPoints::kAny) {
-      uint32_t minus_rest;  // of "add": all of the zero point
+      uint32_t minus_rest;  // with "add": all of the zero point
       offsets_ = Converter::fold(loaded[1], folding.pair_scale, minus_rest);
       addends_ = mul_x2<Format>(minus_rest,
                                 lop3<kLutSelect>(folding.mask, loaded[0], Format::kMinusOneX2));
@@ -53,7 +53,7 @@ class ColumnPair {
     }
   }
 
-  // Pairs of column `half`, as IntegerConverter's, but scaled, and over kResultScale.
+  // Makes the pairs of column `half` as IntegerConverter does, but scaled and over kResultScale.
   MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, int half,
                                            uint32_t (&pairs)[2]) const {
     const uint32_t scale = both_halves(loaded[0], half);

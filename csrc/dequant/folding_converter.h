@@ -13,9 +13,9 @@
 
 namespace mixed_gemm {
 
-// convert_step() without offsets: for t = 0. fold(): the offsets of the zero points of two columns,
-// a column in each half, and t minus these, which is left to add; both as the pairs, over
-// kResultScale. pair_scale: kPairScaleX2, or 0 to fold nothing.
+// convert_step() without offsets is for t = 0. fold() makes the offsets of the zero points of two
+// columns, a column in each half, and t minus these, which is left to add; both are over
+// kResultScale, as the pairs are. pair_scale: kPairScaleX2, or 0 to fold nothing.
 template <typename Format, typename Weight, bool = kHasOffsets<Format, Weight>>
 struct FoldingConverter {
   using Offsets = OffsetConverter<Format, Weight>;
@@ -30,8 +30,8 @@ struct FoldingConverter {
                                    : fma_x2<Format>(zeros, Offsets::kPairScaleX2 ^ kSigns, t);
     return {first, sub_x2<Format>(Offsets::kSum, first)};
   }
-  // The same offsets, kPairScaleX2 for pair_scale. What they do not hold of zero points sets bits
-  // of `missed` other than the signs of both halves: all of them are whole as long as none is set.
+  // Makes the same offsets, kPairScaleX2 for pair_scale. A rest that they do not hold sets bits of
+  // `missed` other than the signs of both halves: zero points are whole as long as none is set.
   static MIXED_GEMM_HOST_DEVICE PairOffsets fold_whole(uint32_t zeros, uint32_t& missed) {
     if constexpr (kResultScale == 1) {
       const uint32_t first = sub_x2<Format>(bounded(zeros), Offsets::kMagic ^ kSigns);
@@ -55,7 +55,7 @@ struct FoldingConverter {
 
  private:
   static constexpr uint32_t kSigns = 0x80008000u;
-  // fp16 would overflow.
+  // Keeps fp16 from overflowing.
   static MIXED_GEMM_HOST_DEVICE uint32_t bounded(uint32_t zeros) {
     constexpr bool kOverflows = std::is_same<Format, Half>::value;
     return kOverflows ? min_x2<Format>(zeros, Offsets::kMost * 0x10001u) : zeros;
@@ -70,7 +70,7 @@ struct FoldingConverter<Format, Weight, false> : WeightConverter<Format, Weight>
   static constexpr uint32_t kPairScaleX2 = 0;
 };
 
-// bf16 takes two magic numbers for a byte: the zero point remains a subtraction.
+// bf16 needs two magic numbers for a byte: the zero point remains a subtraction.
 template <>
 struct FoldingConverter<BFloat16, Int8, false> : IntegerConverter<BFloat16, Int8> {
   using IntegerConverter<BFloat16, Int8>::convert_step;

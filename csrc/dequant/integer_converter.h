@@ -1,8 +1,8 @@
-// Biased int4 or int8 of one packed word -> fp16 or bf16 pairs, exactly, without the slow I2F.
+// Converts biased int4 or int8 of a packed word to fp16 or bf16 pairs, exactly, without slow I2F.
 //
-// Idea: put the stored value u into the mantissa of a float whose unit in the last place is 1 (fp16
-// 1024 = 0x6400, bf16 128 = 0x4300), which makes 1024 + u or 128 + u, then subtract the magic
-// number and the bias at once. Pair p of the result holds k = 8p + 2r and 8p + 2r + 1 of the block
+// The stored value u goes into the mantissa of a float whose unit in the last place is 1 (fp16
+// 1024 = 0x6400, bf16 128 = 0x4300), which makes 1024 + u or 128 + u; then the magic number and the
+// bias are subtracted at once. Pair p of the result holds k = 8p + 2r and 8p + 2r + 1 of the block
 // (layout/weight_layout.h).
 #pragma once
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace mixed_gemm {
 
-// What the pairs hold, as dequant/stored_converter.h says it too: (q + kBias) * kPairScale.
+// Pairs hold (q + kBias) * kPairScale, in the words of dequant/stored_converter.h.
 struct PlainIntegers {
   static constexpr float kPairScale = 1.f;
   static constexpr int kRatio = 1, kBias = 0;
@@ -81,7 +81,7 @@ struct IntegerConverter<BFloat16, Int4> : PlainIntegers {
 template <typename Weight>
 constexpr int kStepsPerWord = 8 / Weight::kBits;
 
-// All pairs of a word, in order of k.
+// Converts all pairs of a word, in the order of k.
 template <typename Format, typename Weight>
 MIXED_GEMM_HOST_DEVICE void convert_word(uint32_t word,
                                          uint32_t (&pairs)[2 * kStepsPerWord<Weight>]) {

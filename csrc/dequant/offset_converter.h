@@ -1,9 +1,9 @@
-// Packed int4 and int8 -> 16-bit pairs of (q - z) * kPairScale, with the zero point z of a column
-// inside the constants that take the magic number away again: z costs nothing a weight. For kernels
-// that scale sums, which kPairScale does not disturb.
+// Converts packed int4 and int8 to 16-bit pairs of (q - z) * kPairScale, with the zero point z of a
+// column inside the constants that subtract the magic number: z costs nothing a weight. It is for
+// kernels that scale sums, which kPairScale does not disturb.
 //
-// Offsets that hold a zero point exactly, as they do all whole numbers of the size of weights, give
-// what subtracting z from the converted weight gives, to the bit (dequant/folding_converter.h).
+// Offsets hold all whole numbers of the size of weights exactly. Then the result is, to the bit,
+// the converted weight less z (dequant/folding_converter.h).
 //
 // bf16 and int4: the high nibble of a byte alone, u << 4, is u * 2^-129 as bf16: either subnormal
 // or of the first binade above, which continue each other. So as in fp16 one shift serves two
@@ -13,7 +13,7 @@
 
 namespace mixed_gemm {
 
-// For the pairs 0 and 1 of a step, in both halves.
+// The offsets of pairs 0 and 1 of a step, in both halves.
 struct PairOffsets {
   uint32_t first, second;
 
@@ -24,8 +24,8 @@ struct PairOffsets {
 };
 
 // kPacked: the offsets without zero point. A zero point of at most kMost (as bits) is rounded to
-// what offsets hold by adding kMagic and taking it away again. kSum: of the two offsets, whatever
-// the zero point.
+// what offsets hold by adding kMagic and taking it away again. kSum: the sum of the two offsets,
+// whatever the zero point.
 template <typename Format, typename Weight>
 struct OffsetConverter;
 
@@ -80,7 +80,7 @@ struct OffsetConverter<BFloat16, Int4> {
   }
 };
 
-// The same without zero points: of bf16 and int4 for its shifts.
+// The same without zero points: bf16 takes it for int4, to save shifts.
 template <typename Format, typename Weight>
 struct ConstantOffsetConverter : OffsetConverter<Format, Weight> {
   using Base = OffsetConverter<Format, Weight>;
@@ -89,7 +89,7 @@ struct ConstantOffsetConverter : OffsetConverter<Format, Weight> {
   }
 };
 
-// Not for int8 as bf16: a byte does not even fit into the mantissa by itself.
+// int8 as bf16 has none: a byte does not even fit into the mantissa by itself.
 template <typename Format, typename Weight>
 constexpr bool kHasOffsets = false;
 template <typename Format>

@@ -1,7 +1,7 @@
-// Packed int4 -> 16-bit pairs of what is stored, (q + kBias) * kPairScale: no instruction takes
-// the bias of the layout or a magic number away again. For kernels that scale sums: the bias is the
-// same for all weights of a column and group, so it leaves once a group, with the sum of the
-// tokens: sum(a q) = sum(a pair) / kPairScale - kBias * sum(a).
+// Converts packed int4 to 16-bit pairs of the stored values, (q + kBias) * kPairScale: no
+// instruction subtracts the bias of the layout or a magic number. It is for kernels that scale
+// sums: the bias is the same for all weights of a column and group, so it leaves once a group, with
+// the sum of the tokens: sum(a q) = sum(a pair) / kPairScale - kBias * sum(a).
 //
 // fp16: a nibble alone is a subnormal number, which tensor cores multiply like any other; products
 // and sums in fp32 are as exact as ever. bf16 has no such range (u * 2^-133): a nibble stays on top
@@ -11,8 +11,8 @@
 
 namespace mixed_gemm {
 
-// kOneScale: for all pairs. Else those of pair 0 of a step are scaled by kPairScale / kRatio, which
-// saves two shifts a word as fp16.
+// kOneScale: one for all pairs. Else pair 0 of a step is scaled by kPairScale / kRatio, which saves
+// two shifts a word as fp16.
 template <typename Format, typename Weight, bool kOneScale>
 struct StoredConverter;
 

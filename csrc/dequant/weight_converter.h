@@ -1,12 +1,12 @@
-// Codes of one packed word -> fp16 or bf16 pairs, for every weight type: the one that loops take
-// where nothing is to be folded into it. convert_step(word, step, pairs): the two pairs of an mma
-// step, each value times kPairScale.
+// Converts the codes of one packed word to fp16 or bf16 pairs, for every weight type: loops take it
+// where nothing is to be folded into it. convert_step(word, step, pairs) makes the two pairs of an
+// mma step, each value times kPairScale.
 #pragma once
 #include "dequant/integer_converter.h"
 
 namespace mixed_gemm {
 
-// Integers. A weight type of other values has a specialisation.
+// The converter of integers. A weight type of other values has a specialisation.
 template <typename Format, typename Weight>
 struct WeightConverter : IntegerConverter<Format, Weight> {};
 

@@ -1,4 +1,4 @@
-// The element type of the arguments becomes a template argument.
+// Makes the element type of the arguments a template argument.
 #pragma once
 #include "core/quant_scheme.h"
 #include "cutlass/bfloat16.h"

@@ -9,7 +9,7 @@
 namespace mixed_gemm {
 namespace {
 
-// In the order of the text. The ranges hold every GPU there is with room, and nothing that the cost
+// A field of the text. The ranges hold every GPU there is with room, and nothing that the cost
 // model could not count with.
 struct Field {
   const char* name;
@@ -57,7 +57,7 @@ std::optional<int> whole_number(const std::string& text, int64_t least, int64_t 
   return static_cast<int>(value);
 }
 
-// The comma of another locale must not count, nor a space, a sign in front, nan or inf.
+// Reads a number: no comma of another locale, no space, no sign in front, neither nan nor inf.
 std::optional<double> number(const std::string& text, double least, double most) {
   if (text.empty() || text[0] == '+' ||
       text.find_first_not_of("0123456789.eE+-") != std::string::npos) {
@@ -78,7 +78,7 @@ std::string why_not_number(const char* name, const char* kind, int64_t least, in
          printable(got) + "'";
 }
 
-// Why the rest behind "cuda:" is refused, or "".
+// Says why the rest behind "cuda:" is refused, or "".
 std::string why_not_fields(std::string rest, DeviceInfo& info) {
   const char* separator = "";
   for (const Field& f : kFields) {

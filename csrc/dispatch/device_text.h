@@ -1,4 +1,4 @@
-// A device as text: what the plan ops take, and what _device() says of a GPU of this machine.
+// A device as text, which the plan ops take and _device() gives for a GPU of this machine.
 #pragma once
 #include <optional>
 #include <string>

@@ -1,4 +1,4 @@
-// What is said where no tile of a family runs a problem.
+// The reason that a caller reads where no tile of a family runs a problem.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,8 +15,8 @@ struct RefusedTile {
   std::string reason;  // why it does not run
 };
 
-// Names the tile that asks least of shared memory, if the device has less; else the one that cuts
-// the output into the fewest tiles. `tiles` is not empty.
+// Names the tile that asks for the least shared memory, if the device has less; else the one that
+// cuts the output into the fewest tiles. `tiles` is not empty.
 std::string why_no_tile(const std::vector<RefusedTile>& tiles, const DeviceInfo& device);
 
 }  // namespace mixed_gemm

@@ -1,4 +1,4 @@
-// THE list of the kinds of problems: X(Problem) for each. What is instantiated for all of them
+// THE list of the kinds of problems: X(Problem) for each. Code that is instantiated for all of them
 // expands it; dispatch/families.h says which families run each.
 #pragma once
 #include "problem/block_gemm.h"

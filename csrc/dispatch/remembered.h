@@ -10,13 +10,13 @@
 
 namespace mixed_gemm {
 
-// choose(problem, device), made once for problems and devices that are alike. A new table of
+// Calls choose(problem, device) once for problems and devices that are alike. A new table of
 // measured points (tune()) makes all choices anew.
 //
-// selection_key() stands beside each problem and DeviceInfo: every field that is no address. The
-// structured bindings name all fields of their struct, so a struct that gains one does not compile
-// until it is decided whether a choice can depend on it. A field that nothing reads costs a second
-// entry; one that is left out runs the wrong kernel.
+// selection_key() stands beside each problem and DeviceInfo and has every field that is no address.
+// Its structured bindings name all fields of the struct, so a struct that gains one does not
+// compile until it is decided whether a choice can depend on it. A field that nothing reads costs a
+// second entry; one that is left out runs the wrong kernel.
 template <typename Choice, typename Problem, typename Choose>
 Choice remembered(const Problem& problem, const DeviceInfo& device, const Choose& choose) {
   constexpr size_t kMaxRemembered = 4096;  // problems; a server sees a few hundred

@@ -33,7 +33,7 @@ std::string tuned_reason(const TunedPoint& point) {
   return text;
 }
 
-// What was measured for the problem: only GEMMs with quantized weights are.
+// The choice that was measured for the problem: only GEMMs with quantized weights have one.
 template <typename Problem>
 std::optional<TunedPoint> find_point(const Problem& problem, const DeviceInfo& device) {
   if constexpr (std::is_same_v<Problem, GemmProblem>) return find_tuned(problem, device);
@@ -121,8 +121,8 @@ Selection select(const Problem& problem, const DeviceInfo& device,
     return {ranked.front(), std::string(kPredicted) + "; tuned " +
                                 config_name<Problem>(tuned->choice) + " " + reason};
   }
-  // Measured with the table's M, which may be another one: who compares it with other ways to do
-  // the same needs the time that the model predicts for this problem.
+  // The time was measured with the table's M, which may be another one: who compares it with other
+  // ways to do the same needs the time that the model predicts for this problem.
   Choice chosen = tuned->choice;
   chosen.predicted_us = predict_us(chosen, problem, device);
   return {chosen, tuned_reason(*tuned)};

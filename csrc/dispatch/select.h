@@ -1,6 +1,6 @@
-// The choice of a family and of one of its kernels, once for all kinds of problems: enumerate what
-// is worth a prediction, keep what why_not accepts, predict microseconds for each, take the least -
-// or what was measured to be the fastest, where it was.
+// The choice of a family and of one of its kernels, once for all kinds of problems: list candidates
+// that are worth a prediction, keep those that why_not accepts, predict microseconds for each and
+// take the least, or the one that was measured to be the fastest, where that was done.
 //
 // Problem: one of dispatch/problems.h.
 #pragma once
@@ -36,7 +36,7 @@ double predict_us(const Choice& choice, const Problem& problem, const DeviceInfo
 template <typename Problem>
 std::vector<Choice> ranked(const Problem& problem, const DeviceInfo& device);
 
-// Why that list is empty.
+// Says why that list is empty.
 template <typename Problem>
 std::string why_none(const Problem& problem, const DeviceInfo& device);
 
@@ -45,7 +45,7 @@ struct Selection {
   std::string reason;  // in words, for plan()
 };
 
-// ranked: of this problem and device, not empty; plan() has it anyway.
+// ranked: the list of this problem and device, not empty; plan() has it anyway.
 template <typename Problem>
 Selection select(const Problem& problem, const DeviceInfo& device,
                  const std::vector<Choice>& ranked);

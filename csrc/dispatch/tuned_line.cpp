@@ -37,7 +37,7 @@ std::optional<WeightType> weight_named(const std::string& name) {
                            [](int i) { return weight_info(static_cast<WeightType>(i)).name; });
 }
 
-// Words of a line that are looked up behind it.
+// The words of a line whose values are looked up once it is read.
 struct Names {
   std::string op = kGemm, dtype, weight;
   std::string scales = kScaleTypeNames[static_cast<int>(ScaleType::kActivations)];
@@ -71,7 +71,7 @@ bool in_range(const TunedLine& line) {
 }  // namespace
 
 std::string read_tuned_line(const std::string& text, TunedLine& line) {
-  // Lines of format 1 begin with a number. They are of this layout of weights, and go with it.
+  // Lines of format 1 begin with a number. They were measured with this layout and go with it.
   static_assert(kLayoutVersion == 1, "what was measured with another layout is no measurement");
   const bool with_op = text.find_first_of("0123456789-") != text.find_first_not_of(" \t");
   Names names;

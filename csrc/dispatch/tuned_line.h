@@ -19,7 +19,7 @@ struct TunedLine {
   double us = 0;
 };
 
-// Why the text is no line (dispatch/tuned_table.h says what one is), or "".
+// Reads a line (dispatch/tuned_table.h says what one is); returns why the text is none, or "".
 std::string read_tuned_line(const std::string& text, TunedLine& line);
 
 }  // namespace mixed_gemm

@@ -25,7 +25,7 @@ std::mutex table_mutex;
 std::shared_ptr<const Table> current_table = std::make_shared<Table>();
 std::atomic<int> generation{0};
 
-// Why the line is refused, or "" and its point is in the table.
+// Adds the point of a line to the table; returns why the line is refused, or "".
 std::string add_line(const std::string& text, Table& table) {
   TunedLine line;
   const std::string reason = read_tuned_line(text, line);

@@ -6,8 +6,8 @@
 
 namespace mixed_gemm {
 
-// The activation of all of `values`, which stay in registers: no register can be indexed by a
-// variable, so loops turn the array instead, and the code holds one copy of the activations.
+// Activates all of `values`, which stay in registers: no register can be indexed by a variable, so
+// loops turn the array instead, and the code holds one copy of the activations.
 template <int kCount>
 __device__ void activate_all(Activation activation, float* values) {
   constexpr int kChunk = kCount < 8 ? kCount : 8;

@@ -10,7 +10,7 @@ namespace mixed_gemm {
 
 constexpr int kOutputsPerAccess = 8;  // 16 bytes of 16-bit outputs
 
-// Factor: the type of what multiplies finished sums, for each column.
+// Factor: the type of the number that multiplies the reduced sums of a column.
 template <typename Element, typename Factor>
 struct OutputParams {
   const Factor* channel_scale;  // [n] or null
@@ -20,7 +20,7 @@ struct OutputParams {
   Activation activation;
 };
 
-// Values of 8 columns: `missing` where there are none, or past n.
+// The values of 8 columns: `missing` where there are none, or past n.
 template <typename Element>
 __device__ cutlass::Array<Element, kOutputsPerAccess> column_values(const Element* values,
                                                                     float missing, int column,

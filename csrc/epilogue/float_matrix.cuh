@@ -10,7 +10,7 @@ struct FloatMatrix {
   ElementType type;
   int m, n;
 
-  // Arguments as RoundedMatrix::store.
+  // Takes the arguments of RoundedMatrix::store.
   template <int kMmaM, int kMmaN>
   __device__ void store(const float* values, int row0, int column0, int lane,
                         uint32_t store_blocks) const {

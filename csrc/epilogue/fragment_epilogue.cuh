@@ -6,8 +6,8 @@
 
 namespace mixed_gemm {
 
-// The types that CUTLASS's kernel asks of an epilogue. FusionCallbacks_: a tree, or what chooses
-// one.
+// The types that CUTLASS's kernel expects of an epilogue. FusionCallbacks_: a tree, or a type that
+// chooses one.
 template <typename Mma, typename Element_, typename FusionCallbacks_>
 struct FragmentEpilogueTypes {
   using FusionCallbacks = FusionCallbacks_;

@@ -1,5 +1,5 @@
-// Nodes of epilogue visitor trees on the accumulators where mma.sync left them: what CUTLASS lacks
-// for the multistage family, values of columns and a store, both for any n.
+// Nodes of epilogue visitor trees on the accumulators where mma.sync left them: the two that the
+// multistage family needs beside CUTLASS's, values of columns and a store, both for any n.
 #pragma once
 #include "epilogue/store_tile.cuh"
 #include "epilogue/visitor_base.cuh"
@@ -52,7 +52,7 @@ struct StoreArguments {
   int m = 0, n = 0;
 };
 
-// One rounding, then rows by quads of lanes, 16 bytes at once (epilogue/store_tile.cuh).
+// Rounds once, then stores rows by quads of lanes, 16 bytes at once (epilogue/store_tile.cuh).
 template <typename Config, typename Element>
 struct VisitorQuadStore : VisitorBase<StoreArguments<Element>> {
   using Base = VisitorBase<StoreArguments<Element>>;

@@ -6,7 +6,7 @@
 //   ScaledEpilogueAzpPerToken  a_s[m] * (b_s[n] * (sum - azp[m] * azp_adj[n])) + bias[n]
 //   BlocksEpilogueBias         sum + bias[n]: scales of blocks are in the sum
 //
-// A node is made from ScaledEpilogueArgs. row() and column() fetch what it needs of a row and of a
+// A node is made from ScaledEpilogueArgs. row() and column() fetch its values of a row and of a
 // column of the output, once for many sums; operator() puts them together.
 #pragma once
 #include <type_traits>
@@ -33,8 +33,8 @@ struct Sum {
   }
 };
 
-// Difference: int64_t is exact whatever azp is; int32_t, a quarter of the time to convert, where
-// the caller knows that it suffices.
+// Difference: int64_t is exact whatever azp is; int32_t takes a quarter of the time to convert,
+// where the caller knows that it suffices.
 template <typename Difference>
 struct SumMinusAzp {
   struct Row {};
@@ -108,8 +108,8 @@ struct ScaleRows {
   }
 };
 
-// Of any float type; without values, zeros. Loading and converting are apart and free of branches,
-// so that the loads of many columns can run together.
+// A bias of any float type, or zeros where there is none. Loading and converting are apart and free
+// of branches, so that the loads of many columns can run together.
 struct BiasVector {
   const void* values;
   ElementType type;
@@ -167,14 +167,14 @@ using ScaledEpilogueAzp = AddBias<ScaleRows<ScaleColumns<SumMinusAzp<Difference>
 template <typename Difference>
 using ScaledEpilogueAzpPerToken = AddBias<ScaleRows<ScaleColumns<SumMinusAzpPerToken<Difference>>>>;
 
-// The last two with nothing to add.
+// The last two trees with nothing to add.
 template <typename Difference>
 using ScaledEpilogueAzpOnly = ScaleRows<ScaleColumns<SumMinusAzp<Difference>>>;
 template <typename Difference>
 using ScaledEpilogueAzpPerTokenOnly = ScaleRows<ScaleColumns<SumMinusAzpPerToken<Difference>>>;
 
-// f(tree), with the tree that args.kind names; fp8 has no zero points. A branch at the end of a
-// tile rather than a kernel per tree: the registers are the same, compiling takes a third.
+// Calls f(tree) with the tree that args.kind names; fp8 has no zero points. A branch at the end of
+// a tile rather than a kernel per tree: the registers are the same, compiling takes a third.
 // narrow: int32 holds the differences with zero points.
 template <typename SumType, typename F>
 __device__ void with_epilogue(const ScaledEpilogueArgs& args, F f, bool narrow = false) {
@@ -194,7 +194,7 @@ __device__ void with_epilogue(const ScaledEpilogueArgs& args, F f, bool narrow =
   f(ScaledEpilogue(args));
 }
 
-// The same of sums that scales of blocks are in.
+// Does the same for sums that scales of blocks are in.
 template <typename F>
 __device__ void with_blocks_epilogue(const ScaledEpilogueArgs& args, F f) {
   if (args.bias != nullptr) return f(BlocksEpilogueBias(args));

@@ -1,4 +1,4 @@
-// What the trees of scaled_epilogue.cuh are made from: plain data, no CUTLASS.
+// The arguments that the trees of scaled_epilogue.cuh are made from: plain data, no CUTLASS.
 #pragma once
 #include <cstdint>
 
@@ -11,7 +11,7 @@ struct ScaleVector {
   int stride = 0;  // 0: one value for all, 1: one each
 };
 
-// Which tree.
+// Names a tree.
 enum class EpilogueKind : int { kScaled, kBias, kAzp, kAzpPerToken, kBlocks };
 constexpr int kNumEpilogueKinds = 5;
 constexpr const char* kEpilogueNames[] = {"ScaledEpilogue", "ScaledEpilogueBias",

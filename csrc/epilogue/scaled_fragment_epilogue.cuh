@@ -6,8 +6,8 @@
 
 namespace mixed_gemm {
 
-// By columns: so a leaf of columns holds a few values, which serve all rows. The store stands
-// behind the trees and not at the root of each, since unrolled it is most of the machine code.
+// It goes by columns, so that a leaf of columns holds a few values, which serve all rows. The store
+// stands behind the trees and not at the root of each: unrolled, it is most of the machine code.
 template <typename Config, typename Mma>
 class ScaledFragmentEpilogue
     : public FragmentEpilogueTypes<Mma, cutlass::half_t,

@@ -1,4 +1,4 @@
-// Accumulators of a warp -> scaled outputs of any float type, or the sums of a parallel split.
+// Stores the accumulators of a warp as scaled outputs of any float type, or as partial sums.
 #pragma once
 #include "epilogue/float_matrix.cuh"
 #include "epilogue/scaled_epilogue.cuh"
@@ -11,8 +11,8 @@ constexpr int octets_ahead(int mma_m, int mma_n) {
   return mma_m * mma_n > 16 ? 1 : mma_n < 4 ? mma_n : 4;
 }
 
-// A lane's sums of a warp's tile -> values. row, column: of the lane's first sum, as `tree` counts
-// them. Those behind the last ones take the values of the last one: never stored.
+// Makes values of a lane's sums of a warp's tile. row, column: of the lane's first sum, as `tree`
+// counts them. Sums behind the last row or column take the values of the last: never stored.
 template <int kMmaM, int kMmaN, typename Tree, typename SumType>
 __device__ void evaluate(const Tree& tree, const SumType* sums, int row, int column, int last_row,
                          int last_column, float* values) {
@@ -51,7 +51,7 @@ struct ScaledOutput {
 
   static constexpr bool kStoresPartials = true;
 
-  // The finished outputs of these store blocks (store_tile.cuh).
+  // Runs the epilogue on these store blocks (store_tile.cuh) and stores the outputs.
   template <int kMmaM, int kMmaN>
   __device__ void store(const SumType* sums, int row0, int column0, int lane,
                         uint32_t store_blocks) const {
@@ -63,7 +63,7 @@ struct ScaledOutput {
     store_values<kMmaM, kMmaN>(values, row0, column0, lane, store_blocks);
   }
 
-  // The sums of a slice of a parallel split, as they are.
+  // Stores the sums of a slice of a parallel split as they are.
   template <int kMmaM, int kMmaN>
   __device__ void store_partials(const SumType* sums, int slice, int row0, int column0,
                                  int lane) const {

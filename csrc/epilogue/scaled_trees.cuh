@@ -23,7 +23,7 @@ struct ScaledNodes {
   using AzpAdj = VisitorOctets<Config, StridedValues<int32_t>>;
   using Sums = evt::VisitorAccFetch;
 
-  // In 64 bits: exact whatever azp is.
+  // In 64 bits it is exact, whatever azp is.
   using AzpTimesAdj = evt::Sm80EVT<Compute<cutlass::multiplies, int64_t, int64_t>, Azp, AzpAdj>;
   template <typename Zero>
   using SumsMinus = evt::Sm80EVT<Compute<cutlass::minus, float, int64_t>, Sums, Zero>;
@@ -36,7 +36,7 @@ struct ScaledNodes {
 };
 
 // The trees of a kernel, of which its blocks choose one: a kernel for each would repeat the
-// mainloop. Sum: of the accumulators; fp8 has no zero points.
+// mainloop. Sum: the type of the accumulators; fp8 has no zero points.
 template <typename Config, typename Sum>
 struct ScaledTrees {
   using Nodes = ScaledNodes<Config>;
@@ -70,7 +70,7 @@ struct ScaledTrees {
   }
 
   // Where there is no bias, `scaled` adds -0, which leaves every product what it is, and the others
-  // +0: so do those of scaled_epilogue.cuh, and zeros get the same sign.
+  // add +0, as the trees of scaled_epilogue.cuh do, so that zeros get the same sign.
   static Arguments arguments(const ScaledEpilogueArgs& a, const FloatMatrix& out) {
     const int last_row = out.m - 1, last_column = out.n - 1;
     const uint32_t minus_zero = a.out_type == ElementType::kFloat32 ? 0x80000000u : 0x8000u;
@@ -88,7 +88,7 @@ struct ScaledTrees {
             out};
   }
 
-  // f(tree) of the kind.
+  // Calls f(tree) with the tree of the kind.
   template <typename F>
   static CUTLASS_DEVICE void choose(const Params& p, F f) {
     if constexpr (std::is_same_v<Sum, int32_t>) {

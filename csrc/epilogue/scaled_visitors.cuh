@@ -16,7 +16,7 @@ namespace mixed_gemm {
 template <typename Config>
 constexpr int kStepOctets = octets_ahead(Config::kMmaM, Config::kMmaN);
 
-// Values behind the last row or column are that of the last one: such outputs are never stored.
+// Values behind the last row or column repeat the last one: such outputs are never stored.
 template <typename Value>
 struct RowArguments {
   const Value* values = nullptr;
@@ -54,8 +54,8 @@ struct VisitorRows : VisitorBase<RowArguments<Value>> {
   }
 };
 
-// Where a leaf of columns has its values from. What load() returns becomes a value behind the loads
-// of all columns of a step, so that these run together.
+// The source of a leaf of columns. The bits that load() returns become a value behind the loads of
+// all columns of a step, so that these run together.
 template <typename Value_>
 struct StridedValues {
   using Value = Value_;

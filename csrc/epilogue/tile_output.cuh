@@ -17,7 +17,7 @@ struct TileOutput {
 
   static constexpr bool kStoresPartials = true;
 
-  // The sums of a slice of a parallel split, as they are.
+  // Stores the sums of a slice of a parallel split as they are.
   template <int kMmaM, int kMmaN>
   __device__ void store_partials(const float* accumulators, int slice, int row0, int column0,
                                  int lane) const {
@@ -26,7 +26,7 @@ struct TileOutput {
     sums.template store<kMmaM, kMmaN>(accumulators, row0, column0, lane);
   }
 
-  // The finished outputs of these store blocks (store_tile.cuh). accumulators: used up.
+  // Runs the epilogue on these store blocks (store_tile.cuh) and stores. accumulators: used up.
   template <int kMmaM, int kMmaN>
   __device__ void store(float* accumulators, int row0, int column0, int lane,
                         uint32_t store_blocks) const {
@@ -41,7 +41,7 @@ struct TileOutput {
   }
 
  private:
-  // Values of columns column, column + 1; `missing` where there are none, or past n.
+  // The values of columns column, column + 1; `missing` where there are none, or past n.
   template <typename Value>
   __device__ float2 pair_of(const Value* values, float missing, int column) const {
     float2 pair = make_float2(missing, missing);

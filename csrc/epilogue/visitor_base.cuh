@@ -1,5 +1,5 @@
-// CUTLASS's epilogue visitor trees (EVT), and what every leaf and store of ours has of a node's
-// interface.
+// CUTLASS's epilogue visitor trees (EVT), and the part of a node's interface that all our leaves
+// and stores share.
 #pragma once
 #include "cutlass/cutlass.h"
 #include "cutlass/gemm/gemm.h"

@@ -10,7 +10,7 @@ Status cuda_status(int error, const char* what);
 // The CUDA devices of this process, or why there are none (no driver, or one that is too old).
 Status cuda_device_count(int& count);
 
-// Queried once per device.
+// The device, queried once per process.
 const DeviceInfo& cuda_device_info(int device);
 
 }  // namespace mixed_gemm

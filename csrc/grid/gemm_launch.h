@@ -1,4 +1,4 @@
-// What the launchers of every family that multiplies packed weights have in common.
+// The type of a launcher in every family that multiplies packed weights.
 #pragma once
 #include "grid/work.h"
 #include "problem/gemm.h"

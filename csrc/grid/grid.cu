@@ -10,7 +10,7 @@
 namespace mixed_gemm {
 
 int launch_reduce_partials(const ReduceArgs& a) {
-  const FinishedOutput& o = a.output;
+  const ReducedOutput& o = a.output;
   return with_element(o.element, [&](auto tag) {
     using Element = typename decltype(tag)::Type;
     using Factor = Element;
@@ -24,7 +24,7 @@ int launch_reduce_partials(const ReduceArgs& a) {
                       static_cast<unsigned>(std::min(o.m, kMostRows)));
     shape.threads = kReduceThreads;
     shape.stream = a.stream;
-    shape.even = a.early_start;
+    shape.even = a.pdl;
     const Reduction<Element, Factor> reduction{output, a.partials, a.partial_stride, a.slices, o.m};
     return launch_kernel(splitk_reduce_kernel<Element, Factor>, shape, reduction);
   });
@@ -34,7 +34,7 @@ int launch_zero_flags(const ZeroFlagsArgs& a) {
   KernelLaunch shape;
   shape.threads = 256;
   shape.stream = a.stream;
-  shape.starts_early = a.early_start.sms > 0;
+  shape.uses_pdl = a.pdl.sms > 0;
   return launch_kernel(zero_flags_kernel, shape, a);
 }
 

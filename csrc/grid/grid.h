@@ -8,18 +8,18 @@
 
 namespace mixed_gemm {
 
-// flags[i] = 0 for i < count.
+// flags[i] = 0 for i < count: the semaphores of stream-K.
 struct ZeroFlagsArgs {
   int* flags = nullptr;
   int count = 0;
-  EarlyStart early_start;
+  Pdl pdl;
   void* stream = nullptr;
 };
 
 int launch_zero_flags(const ZeroFlagsArgs& args);
 
-// The output of a GEMM whose partial sums are in memory.
-struct FinishedOutput {
+// The output of a GEMM whose partial sums are in memory, to be reduced.
+struct ReducedOutput {
   ElementType element = ElementType::kFloat16;
   int64_t m = 0, n = 0;
   const void* channel_scale = nullptr;  // [n] or null
@@ -31,11 +31,11 @@ struct FinishedOutput {
 // d[r, c] = activation(channel_scale[c] * sum_s partials[s][r][c] + bias[c]), slices added in
 // order.
 struct ReduceArgs {
-  FinishedOutput output;
+  ReducedOutput output;
   const float* partials = nullptr;  // [slices, m, partial_stride]
   int64_t partial_stride = 0;
   int slices = 1;
-  EarlyStart early_start;
+  Pdl pdl;
   void* stream = nullptr;
 };
 int launch_reduce_partials(const ReduceArgs& args);

@@ -1,5 +1,5 @@
-// One launch for every kernel that may want more than 48 KB of shared memory, a cluster, or an
-// early start.
+// One launch for every kernel that may want more than 48 KB of shared memory, a cluster, or
+// programmatic dependent launch.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -17,11 +17,11 @@ struct KernelLaunch {
   void* stream = nullptr;
   int smem_bytes = 0;      // dynamic
   dim3 cluster = dim3(1);  // the extents of a thread block cluster, all 1 for none (before sm_90)
-  bool starts_early = false;  // grid/early_start.cuh; not before sm_90
-  EarlyStart even = {};       // the same, and no SM gets more than its share
+  bool uses_pdl = false;   // grid/pdl.cuh; not before sm_90
+  Pdl even = {};           // the same, and no SM gets more than its share
 };
 
-// Of a kernel whose blocks are the workers of a split.
+// The launch of a kernel whose blocks are the workers of a split.
 inline KernelLaunch launch_of(const Work& work, int workers, int threads, int smem_bytes) {
   KernelLaunch launch;
   launch.grid = dim3(static_cast<unsigned>(workers));
@@ -37,12 +37,12 @@ int launch_kernel(void (*kernel)(Params), const KernelLaunch& launch, const Para
   const auto cluster_size =
       static_cast<int>(launch.cluster.x * launch.cluster.y * launch.cluster.z);
   const int64_t blocks = int64_t{launch.grid.x} * launch.grid.y * launch.grid.z;
-  // Not where clusters would fit less often than their blocks do.
+  // Shares are even unless clusters would fit less often than their blocks do.
   const bool even = launch.even.sms > 0 && launch.even.share(blocks) % cluster_size == 0;
   int smem_bytes = launch.smem_bytes;
   if (even) smem_bytes = std::max(smem_bytes, launch.even.smem_of_share(blocks));
-  // Per device and cheap; a process-wide flag would leave a second GPU without it. Always the same
-  // value: another thread may be about to launch the kernel.
+  // Set at every launch, which is cheap: a process-wide flag would leave a second GPU without it.
+  // Always the same value, since another thread may be about to launch the kernel.
   const int most = std::max(launch.smem_bytes, launch.even.smem_bytes);
   if (most > 48 * 1024) {
     const cudaError_t error =
@@ -58,10 +58,10 @@ int launch_kernel(void (*kernel)(Params), const KernelLaunch& launch, const Para
     cluster.val.clusterDim.y = launch.cluster.y;
     cluster.val.clusterDim.z = launch.cluster.z;
   }
-  if (launch.starts_early || even) {
-    cudaLaunchAttribute& early = attributes[count++];
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+  if (launch.uses_pdl || even) {
+    cudaLaunchAttribute& pdl = attributes[count++];
+    pdl.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    pdl.val.programmaticStreamSerializationAllowed = 1;
   }
   cudaLaunchConfig_t config = {};
   config.gridDim = launch.grid;

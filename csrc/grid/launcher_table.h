@@ -1,5 +1,5 @@
-// Which launchers run a problem, in every family that multiplies packed weights: by element, weight
-// type, scale mode and row of the family's table of tiles.
+// The launchers of every family that multiplies packed weights, found by element, weight type,
+// scale mode and row of the family's table of tiles.
 //
 // A family says in its launchers.h
 //

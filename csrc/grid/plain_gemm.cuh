@@ -1,5 +1,5 @@
-// What a family needs around CUTLASS's own kernel, whatever the mainloop (grid/threadblock_mma.cuh)
-// and the epilogue: its type, its parameters, its launch.
+// CUTLASS's own kernel for a family, whatever the mainloop (grid/threadblock_mma.cuh) and the
+// epilogue: its type, its parameters, its launch.
 #pragma once
 #include "core/quant_scheme.h"
 #include "cutlass/gemm/kernel/gemm_universal_with_visitor.h"
@@ -8,12 +8,12 @@
 
 namespace mixed_gemm {
 
-// Mma: a ThreadblockMma. Epilogue: what the kernel calls behind it.
+// Mma: a ThreadblockMma. Epilogue: the type that the kernel calls behind it.
 template <typename Mma, typename Epilogue>
 using PlainKernel = cutlass::gemm::kernel::GemmWithEpilogueVisitor<
     Mma, Epilogue, cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<8>>;
 
-// The parameters of a PlainKernel for a product of m x n x k. epilogue: what a tree is made of.
+// The parameters of a PlainKernel for a product of m x n x k. epilogue: the arguments of its tree.
 template <typename Kernel, typename MainloopParams>
 typename Kernel::Params plain_params(int m, int n, int k,
                                      const typename Kernel::FusionCallbacks::Arguments& epilogue,
@@ -41,7 +41,7 @@ int launch_plain_kernel(void (*entry)(Params), const Params& params, const Work&
                         int smem_bytes) {
   KernelLaunch shape = launch_of(work, 1, Config::kThreads, smem_bytes);
   shape.grid = params.get_grid_dims();
-  shape.even = work.early_start;
+  shape.even = work.pdl;
   return launch_kernel(entry, shape, params);
 }
 

@@ -1,9 +1,9 @@
-// Second kernel of parallel split-K: adds the slices' fp32 partial sums in order and finishes the
-// output. With one slice it finishes what a dense GEMM left in fp32, with none it writes the
+// The second kernel of parallel split-K reduces the slices' fp32 partial sums in order and runs the
+// epilogue. With one slice it runs that on what a dense GEMM left in fp32, with none it writes the
 // outputs of an empty K.
 #pragma once
 #include "epilogue/finish_output.cuh"
-#include "grid/early_start.cuh"
+#include "grid/pdl.cuh"
 #include "grid/split_partials.cuh"
 
 namespace mixed_gemm {
@@ -25,11 +25,11 @@ __global__ void splitk_reduce_kernel(const __grid_constant__ Reduction<Element, 
   if (access >= static_cast<int>(ceil_div(n, kOutputsPerAccess))) return;
   const int column = access * kOutputsPerAccess;
   const int64_t slice_stride = p.m * p.partial_stride;
-  // One by one in a dense GEMM's output of odd n, and where a row ends: behind it nobody wrote.
+  // A dense GEMM's output of odd n is read value by value, and so is the end of every row.
   const bool one_by_one =
       p.partial_stride % kOutputsPerAccess != 0 || column + kOutputsPerAccess > n;
-  wait_for_kernel_before();
-  let_kernel_after_start();
+  pdl_wait();
+  pdl_launch_dependents();
   const OutputColumns<Element, Factor> columns(p.output, column);
   const auto load = [](const float* from, auto& values) { load_partials(from, values); };
 #pragma unroll 1

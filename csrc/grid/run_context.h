@@ -1,4 +1,4 @@
-// What a family gets beside the problem to run it.
+// The context in which a family runs a problem: device, stream, memory, torch's operators.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,8 +16,8 @@ struct RunContext {
   const DeviceInfo& device;  // the current one
   void* stream;              // cudaStream_t
   Allocate allocate;
-  // What ops/ does with torch's own operators: the product or the convolution of dequantized
-  // weights, and a pointwise convolution, whose pixels become the rows of a GEMM.
+  // Torch's own operators, which ops/ calls: the product or the convolution of dequantized weights,
+  // and a pointwise convolution, whose pixels become the rows of a GEMM.
   std::function<Status()> dense, pointwise;
 };
 

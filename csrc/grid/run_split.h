@@ -7,11 +7,11 @@
 
 namespace mixed_gemm {
 
-// Makes `work` of a choice. parts: of K that can be shared out, for each tile of the output.
+// Makes `work` of a choice. parts: parts of K that can be shared out, for each tile of the output.
 Status share_out(const Choice& choice, const TileConfig& tile, int64_t m, int64_t n, int64_t parts,
                  const RunContext& context, Work& work, bool zero_flags = true);
 
-// The second kernel of a parallel split; nothing where K was not split so.
-Status reduce_partials(const Work& work, const FinishedOutput& output, const RunContext& context);
+// Launches the second kernel of a parallel split; does nothing where K was not split so.
+Status reduce_partials(const Work& work, const ReducedOutput& output, const RunContext& context);
 
 }  // namespace mixed_gemm

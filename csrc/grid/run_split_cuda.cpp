@@ -14,7 +14,7 @@ constexpr int64_t kSumBytes = 4;
 Status share_out(const Choice& c, const TileConfig& tile, int64_t m, int64_t n, int64_t parts,
                  const RunContext& context, Work& work, bool zero_flags) {
   work.resident = context.device.sm_count * tile.min_blocks;
-  work.early_start = context.device.early_start();
+  work.pdl = context.device.pdl();
   work.stream = context.stream;
   work.split = c.split;
   work.slices = c.slices;
@@ -30,18 +30,14 @@ Status share_out(const Choice& c, const TileConfig& tile, int64_t m, int64_t n, 
       static_cast<int*>(context.allocate(work.workers * static_cast<int64_t>(sizeof(int))));
   if (!zero_flags) return Status();
   return cuda_status(
-      launch_zero_flags({work.flags, work.workers, context.device.early_start(), context.stream}),
+      launch_zero_flags({work.flags, work.workers, context.device.pdl(), context.stream}),
       "zeroing flags");
 }
 
-Status reduce_partials(const Work& work, const FinishedOutput& output, const RunContext& context) {
+Status reduce_partials(const Work& work, const ReducedOutput& output, const RunContext& context) {
   if (work.split != SplitK::kParallel) return Status();
-  const ReduceArgs reduce{output,
-                          work.sums(),
-                          partial_stride(output.n),
-                          work.slices,
-                          context.device.early_start(),
-                          context.stream};
+  const ReduceArgs reduce{output,      work.sums(),          partial_stride(output.n),
+                          work.slices, context.device.pdl(), context.stream};
   return cuda_status(launch_reduce_partials(reduce), "reducing partial sums");
 }
 

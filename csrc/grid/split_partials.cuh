@@ -1,10 +1,11 @@
-// What the slices of a parallel split left in memory, added by the second kernel.
+// The partial sums that the slices of a parallel split left in memory, reduced by the second
+// kernel.
 #pragma once
 #include "cutlass/array.h"
 
 namespace mixed_gemm {
 
-// sums += those of each slice, in order, which load(from, values) asks for. kBatch slices are
+// sums += the sums of each slice, in order, which load(from, values) asks for. kBatch slices are
 // requested together: one after the other, each waits for L2 (1.2 us for 8 of them).
 template <int kBatch, typename Sum, typename Sums, typename Load>
 __device__ void add_partials(const Sum* source, int64_t slice_stride, int slices, Sums& sums,

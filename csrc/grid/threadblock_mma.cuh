@@ -11,11 +11,11 @@
 #include "cutlass/gemm/warp/mma_tensor_op.h"
 #include "cutlass/gemm/warp/mma_tensor_op_policy.h"
 #include "cutlass/layout/tensor_op_multiplicand_sm75.h"
-#include "grid/early_start.cuh"
+#include "grid/pdl.cuh"
 
 namespace mixed_gemm {
 
-// The warp-level product whose traits CUTLASS's kernel asks for, of kK elements of K. Instruction:
+// The warp-level product over kK elements of K whose traits CUTLASS's kernel asks for. Instruction:
 // a cutlass::arch::Mma. Accumulator (i, j) of 16 x 8 is at i + j * kMmaM in its fragment as in
 // ours.
 template <typename Config, typename Instruction, int kK>
@@ -95,8 +95,8 @@ class ThreadblockMma {
     const int begin = a.k / kK;
     Mainloop mainloop(b.params.mainloop, storage_, a.row, b.column, begin, begin + iterations,
                       thread_);
-    wait_for_kernel_before();  // addresses are known by now
-    let_kernel_after_start();
+    pdl_wait();  // addresses are known by now
+    pdl_launch_dependents();
     mainloop.run(reinterpret_cast<typename Mainloop::Accumulators&>(sums));
   }
 

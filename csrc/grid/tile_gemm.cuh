@@ -3,7 +3,7 @@
 //
 // All work is a sequence of work steps, of which step s is k-tile s % k_tiles of output tile
 // s / k_tiles, and every block owns a run of it (grid/work_split.h). A run that ends inside a tile
-// leaves that tile to its first block, which adds the partial sums of the others in order: a fixed
+// leaves that tile to its first block, which reduces the partial sums of the others in a fixed
 // order, so results do not depend on timing.
 #pragma once
 #include <type_traits>
@@ -12,9 +12,9 @@
 #include "core/tile.h"
 #include "cutlass/semaphore.h"
 #include "epilogue/store_tile.cuh"
-#include "grid/block_handover.cuh"
-#include "grid/early_start.cuh"
-#include "grid/warp_handover.cuh"
+#include "grid/block_reduce.cuh"
+#include "grid/pdl.cuh"
+#include "grid/warp_reduce.cuh"
 #include "grid/work_split.h"
 
 namespace mixed_gemm {
@@ -29,7 +29,7 @@ struct TileGemmParams {
   Output output;
   Schedule work;
   float* slots;  // stream-K: a tile of partial sums per block
-  int* flags;    // stream-K: one zeroed int per block, set when its slot is filled
+  int* flags;    // stream-K: one zeroed semaphore per block, released when its slot is filled
 };
 
 // Config: a WarpTiling. Mainloop_ adds A * B to its Accumulators, and reads no device memory before
@@ -41,7 +41,7 @@ struct TileGemm {
   using Part = WarpPart<Config>;
   using Sums = std::conditional_t<(Config::kKWarps > 1), cutlass::Array<float, Part::kAccumulators>,
                                   typename Mainloop::Accumulators>;
-  using Shared = BlockHandover<Sums, Config::kThreads>;
+  using Shared = BlockReduce<Sums, Config::kThreads>;
 
   using Params = TileGemmParams<Mainloop, Output, Schedule>;
 
@@ -62,8 +62,8 @@ struct TileGemm {
         Mainloop mainloop(params.mainloop, storage.mainloop,
                           params.work.row0(item, Config::kTile.m), item.tile_n * Config::kTile.n,
                           item.k_begin, item.k_end, thread_index());
-        wait_for_kernel_before();  // addresses are known by now
-        let_kernel_after_start();
+        pdl_wait();  // addresses are known by now
+        pdl_launch_dependents();
         mainloop.run(accumulators);
       }
       assume_split(params);
@@ -73,11 +73,11 @@ struct TileGemm {
       storage.done[thread_index() / 32] = done;  // now, so that nothing of it lives any longer
       if constexpr (Config::kKWarps > 1) {
         Sums sums;
-        add_slices<Config, Mainloop::kSliceBytes>(storage.mainloop.bytes, thread_index(),
-                                                  accumulators, sums);
-        finish_item(params, item, storage, sums);
+        reduce_slices<Config, Mainloop::kSliceBytes>(storage.mainloop.bytes, thread_index(),
+                                                     accumulators, sums);
+        reduce_and_store(params, item, storage, sums);
       } else {
-        finish_item(params, item, storage, accumulators);
+        reduce_and_store(params, item, storage, accumulators);
       }
       __syncwarp();
       assume_split(params);
@@ -85,9 +85,9 @@ struct TileGemm {
   }
 
  private:
-  // What is needed before and after the mainloop is computed again there, from special registers
-  // and shared memory that the compiler cannot look through: kept across it, it cost 15 registers,
-  // and the large tiles have none to spare.
+  // Values needed before and after the mainloop are computed again there, from special registers
+  // and shared memory that the compiler cannot look through: kept across it, they cost 15
+  // registers, and the large tiles have none to spare.
   static __device__ int done_of(const SharedStorage& storage) {
     return static_cast<const volatile int&>(storage.done[thread_index() / 32]);
   }
@@ -96,7 +96,7 @@ struct TileGemm {
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
     return params.work.worker(block);
   }
-  // In front of what asks for the split: the compiler leaves out the code of stream-K.
+  // Called in front of what asks for the split: the compiler leaves out the code of stream-K.
   static __device__ void assume_split(const Params& params) {
     if constexpr (kCode == SplitCode::kWithoutStreamK) {
       __builtin_assume(params.work.split != SplitK::kStreamK);
@@ -111,8 +111,8 @@ struct TileGemm {
   static constexpr bool kClusterFits =
       Part::kAccumulators * Config::kThreads * 4 <= sizeof(typename Mainloop::SharedStorage);
 
-  static __device__ void finish_item(const Params& params, const WorkItem& item,
-                                     SharedStorage& storage, Sums& accumulators) {
+  static __device__ void reduce_and_store(const Params& params, const WorkItem& item,
+                                          SharedStorage& storage, Sums& accumulators) {
     assume_split(params);
     const int thread = thread_index(), worker = TileGemm::worker(params);
     const bool stream = Config::kKWarps == 1 && params.work.split == SplitK::kStreamK;
@@ -131,7 +131,7 @@ struct TileGemm {
     uint32_t store_blocks = kAllStoreBlocks;
     const bool cluster = kClusterFits && params.work.split == SplitK::kCluster;
     if (cluster) {
-      store_blocks = Shared::template add_cluster<Part::kMmaM>(
+      store_blocks = Shared::template reduce_cluster<Part::kMmaM>(
           reinterpret_cast<float4*>(&storage.mainloop), thread, params.work.slice(worker),
           params.work.slices, accumulators);
     }

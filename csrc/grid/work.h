@@ -1,5 +1,5 @@
-// How a launch is to be: who shares out K, on which stream, and where partial sums go. With a
-// problem it is all that a launcher takes.
+// How a kernel is to be launched: who shares out K, on which stream, and where partial sums go.
+// With a problem it is all that a launcher takes.
 #pragma once
 #include "core/device.h"
 #include "core/split.h"
@@ -12,9 +12,9 @@ struct Work {
   int workers = 0;           // stream-K: blocks that take shares
   void* partials = nullptr;  // 4-byte sums. parallel: [slices, m, partial_stride(n)]; stream-K: a
                              // tile for each block
-  int* flags = nullptr;      // stream-K: an int for each block, zero
+  int* flags = nullptr;      // stream-K: a semaphore for each block, zero
   int resident = 0;          // wgmma: blocks that the GPU holds at once, the grid at most
-  EarlyStart early_start;
+  Pdl pdl;
   void* stream = nullptr;  // cudaStream_t
 
   float* sums() const { return static_cast<float*>(partials); }

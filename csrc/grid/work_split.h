@@ -1,4 +1,4 @@
-// Who does what: all work steps in order (k-tile by k-tile, output tile by output tile), cut into
+// The schedule: all work steps in order (k-tile by k-tile, output tile by output tile), cut into
 // one run per worker. Without a split a run is one tile, with a sliced one a slice of one tile.
 // With stream-K it is an equal share of one to two waves of tiles, so that no SM is left over in a
 // last one, and then a tile of every further wave: neighbours in time work on neighbouring tiles
@@ -13,8 +13,8 @@
 
 namespace mixed_gemm {
 
-// `total` things in `parts` shares that differ by one at most. Shares, not total * i / parts:
-// 64-bit divisions in a kernel are calls, and registers spilled around them.
+// `total` things in `parts` shares that differ by one at most. total * i / parts would need 64-bit
+// divisions, which are calls in a kernel, with registers spilled around them.
 struct EvenShares {
   int each = 0, first_longer = 0;
 
@@ -71,8 +71,8 @@ struct WorkSplit {
             Divisor::of(std::max(tiles_m % kRun, 1))};
   }
 
-  // A worker waits for higher workers only; giving those to blocks that start earlier, a waiting
-  // block never keeps the one it waits for from starting.
+  // A worker waits for higher workers only. These go to blocks that start earlier, so that a
+  // waiting block never keeps the one it waits for from starting.
   MIXED_GEMM_HOST_DEVICE int worker(int block) const { return workers - 1 - block; }
   MIXED_GEMM_HOST_DEVICE int slice(int worker) const { return by_slices.remainder(worker); }
 
@@ -95,7 +95,7 @@ struct WorkSplit {
     return item.tile_m * tile_m;
   }
 
-  // What a worker does after its first `done` work steps.
+  // The item of a worker after its first `done` work steps.
   MIXED_GEMM_HOST_DEVICE WorkItem item(int worker, int done) const {
     int tile, k_begin, k_end;
     const int shared = split == SplitK::kStreamK ? shared_steps(worker) : 0;
@@ -122,7 +122,7 @@ struct WorkSplit {
     return {tile, run * kRun + in_run - tile_n * rows, tile_n, k_begin, k_end};
   }
 
-  // Stream-K, of a shared tile: the first worker after `worker` whose run begins behind `tile`.
+  // Stream-K, for a shared tile: the first worker after `worker` whose run begins behind `tile`.
   MIXED_GEMM_HOST_DEVICE int workers_until_end_of(int tile, int worker) const {
     int next = worker + 1;
     while (next < workers && shares.begin(next) < (tile + 1) * k_tiles) ++next;

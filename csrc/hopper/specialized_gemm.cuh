@@ -5,8 +5,8 @@
 #pragma once
 #include "cute/arch/cluster_sm90.hpp"
 #include "cutlass/arch/reg_reconfig.h"
-#include "grid/block_handover.cuh"
-#include "grid/early_start.cuh"
+#include "grid/block_reduce.cuh"
+#include "grid/pdl.cuh"
 #include "grid/work_split.h"
 #include "hopper/tma_pipeline.cuh"
 #include "hopper/warp_roles.cuh"
@@ -14,14 +14,14 @@
 namespace mixed_gemm {
 
 // Mainloop_: request() for one thread, multiply() for the multiplying warps. Output::Writer:
-// request() of what it reads of a tile's rows and columns, before the tile is multiplied; store()
-// of finished outputs, store_partials() of the sums of a slice. Schedule: what a block does, as
-// WorkSplit says it.
+// request() asks for what it reads of a tile's rows and columns, before the tile is multiplied;
+// store() runs the epilogue, store_partials() leaves the sums of a slice. Schedule: what a block
+// does, as WorkSplit says it.
 template <typename Config, typename Mainloop_, typename Output, typename Schedule = WorkSplit>
 struct SpecializedGemm {
   using Mainloop = Mainloop_;
   using Sums = typename Mainloop::Sums;
-  using Shared = BlockHandover<Sums, Config::kMultiplyThreads>;
+  using Shared = BlockReduce<Sums, Config::kMultiplyThreads>;
 
   struct Params {
     typename Mainloop::Copies copies;
@@ -29,12 +29,12 @@ struct SpecializedGemm {
     Schedule work;
     int blocks;    // of the grid: a block does the work of every blocks-th worker
     float* slots;  // stream-K: a tile of partial sums per block
-    int* flags;    // stream-K: one zeroed int per block, set when its slot is filled
+    int* flags;    // stream-K: one zeroed semaphore per block, released when its slot is filled
   };
   struct SharedStorage : Mainloop::SharedStorage, Output::Shared {};
 
-  // The first copies wait for all that their thread does before: it makes the barriers itself, and
-  // knows its first item when the kernel before ends.
+  // The first copies wait for all that their thread does before them: so that thread makes the
+  // barriers itself, and knows its first item when the kernel before ends.
   static __device__ void run(const Params& p, SharedStorage& storage) {
     if (threadIdx.x >= Config::kMultiplyThreads) {
       copy(p, storage);
@@ -59,8 +59,8 @@ struct SpecializedGemm {
     Mainloop mainloop(p.copies, storage);
     for_each_item(p, [&](const WorkItem& item, int) {
       make_before_wait(&storage, item.tile_m, item.tile_n, item.k_begin, item.k_end);
-      wait_for_kernel_before();  // at once but for the first item
-      let_kernel_after_start();
+      pdl_wait();  // at once but for the first item
+      pdl_launch_dependents();
       mainloop.request(p.work.row0(item, Config::kTile.m), item.tile_n * Config::kTile.n,
                        item.k_begin, item.k_end);
     });
@@ -69,7 +69,7 @@ struct SpecializedGemm {
   static __device__ void multiply(const Params& p, SharedStorage& storage) {
     cutlass::arch::warpgroup_reg_alloc<Config::kMultiplyRegisters>();
     Config::wait_for_barriers();
-    wait_for_kernel_before();
+    pdl_wait();
     Mainloop mainloop(p.copies, storage);
     typename Output::Writer writer(p.output, storage);
     for_each_item(p, [&](const WorkItem& item, int worker) {
@@ -79,8 +79,8 @@ struct SpecializedGemm {
       mainloop.multiply(p.work.row0(item, Config::kTile.m), item.tile_n * Config::kTile.n,
                         item.k_begin, item.k_end, sums);
       // Not before the products: up to 4 % with 16 rows and a parallel split, else level.
-      let_kernel_after_start();
-      finish(p, item, worker, sums, writer);
+      pdl_launch_dependents();
+      reduce_and_store(p, item, worker, sums, writer);
     });
   }
 
@@ -97,18 +97,18 @@ struct SpecializedGemm {
     }
   }
 
-  static __device__ void finish(const Params& p, const WorkItem& item, int worker, Sums& sums,
-                                typename Output::Writer& writer) {
+  static __device__ void reduce_and_store(const Params& p, const WorkItem& item, int worker,
+                                          Sums& sums, typename Output::Writer& writer) {
     const bool stream = p.work.split == SplitK::kStreamK;
     if (stream && item.k_begin > 0) {
       Shared::store(slot(p, worker), sums);
-      publish(p.flags + worker);
+      release_semaphore(p.flags + worker);
       return;
     }
     if (stream && item.k_end < p.work.k_tiles) {
       const int last = p.work.workers_until_end_of(item.tile, worker);
       for (int other = worker + 1; other < last; ++other) {
-        await(p.flags + other);
+        wait_semaphore(p.flags + other);
         Shared::add(slot(p, other), sums);
       }
     }
@@ -120,14 +120,15 @@ struct SpecializedGemm {
     }
   }
 
-  static __device__ void publish(int* flag) {
+  // As cutlass::Semaphore does it, for the threads that multiply and not for all of the block.
+  static __device__ void release_semaphore(int* flag) {
     Config::meet();
     if (threadIdx.x == 0) {
       __threadfence();
       asm volatile("st.global.release.gpu.b32 [%0], %1;" ::"l"(flag), "r"(1) : "memory");
     }
   }
-  static __device__ void await(const int* flag) {
+  static __device__ void wait_semaphore(const int* flag) {
     if (threadIdx.x == 0) {
       int set = 0;
       while (set == 0) {

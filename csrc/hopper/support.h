@@ -1,4 +1,4 @@
-// What kernels that the copy engine feeds cannot do, whatever the family.
+// Reasons why a kernel fed by TMA cannot run a problem, whatever the family.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,7 +11,7 @@ namespace mixed_gemm {
 
 // Reason why the device, or this build, has no wgmma kernels; or empty.
 std::string why_not_wgmma(const DeviceInfo& device, const Build& build = this_build());
-// The same of a wgmma kernel that is to split K so.
+// Reason why a wgmma kernel cannot split K so, or empty.
 std::string why_not_wgmma_split(SplitK split, int64_t k);
 
 }  // namespace mixed_gemm

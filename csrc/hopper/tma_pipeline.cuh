@@ -1,5 +1,5 @@
-// A ring of stages in shared memory that the copy engine fills (TMA) and warps empty: which stage
-// is next, and the two barriers of each.
+// A ring of stages in shared memory that TMA fills and warps empty: which stage is next, and the
+// two barriers of each.
 #pragma once
 #include "core/stage_check.h"
 #include "cute/arch/copy_sm90_desc.hpp"
@@ -12,7 +12,7 @@ template <int kStages>
 struct RingBarriers {
   uint64_t full[kStages], empty[kStages];
 
-  // By one thread; the block must meet before anyone uses them.
+  // Called by one thread; the block must meet before anyone uses them.
   __device__ void init(int emptied_by) {
     for (int i = 0; i < kStages; ++i) {
       cutlass::arch::ClusterTransactionBarrier::init(&full[i], 1);
@@ -23,9 +23,9 @@ struct RingBarriers {
 };
 
 // A stage, for who fills it and for who empties it: addresses in shared memory that move along.
-// Made anew from the number of the stage they are a chain of a dozen instructions in front of its
-// first use (2 to 5 % of the time of 32 and 64 tokens). kBarriers: where RingBarriers are, from the
-// first stage on.
+// Computed anew from the number of the stage, they are a chain of a dozen instructions in front of
+// its first use (2 to 5 % of the time of 32 and 64 tokens). kBarriers: where RingBarriers are, from
+// the first stage on.
 template <int kStages, int kStageBytes, int kBarriers>
 class RingPosition {
  public:
@@ -50,10 +50,10 @@ class RingPosition {
   // Whether the copies have come; wait_full() returns when they have.
   __device__ bool is_full() const { return has_flipped<false>(full_barrier(), phase_); }
   __device__ void wait_full() const { wait(full_barrier(), phase_); }
-  // The first time around all are empty.
+  // Returns when the stage has been read. The first time around all stages are empty.
   __device__ void wait_empty() const { wait(empty_barrier(), phase_ ^ 1); }
 
-  // A box of so many bytes at `to` ends before this stage does.
+  // Checks that a box of so many bytes at `to` ends before this stage does.
   __device__ void check_box(uint32_t to, uint32_t bytes) const {
     MIXED_GEMM_CHECK_STAGE(int64_t{to} - address_, bytes, kStageBytes);
   }
@@ -63,7 +63,7 @@ class RingPosition {
                  "r"(bytes)
                  : "memory");
   }
-  // By address: a stage is released when its reader has long gone on.
+  // Takes an address: a stage is released when its reader has long gone on.
   static __device__ void release(uint32_t empty_barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(empty_barrier) : "memory");
   }
@@ -71,7 +71,7 @@ class RingPosition {
  private:
   static constexpr int kBarrierBytes = sizeof(uint64_t);
 
-  // kSleep: until it has, or for 10 ms. (Asking again and again takes power from the other warps.)
+  // kSleep: waits until it has, or 10 ms. (Asking again and again takes power from other warps.)
   template <bool kSleep>
   static __device__ bool has_flipped(uint32_t barrier, uint32_t phase) {
     uint32_t flipped;
@@ -107,9 +107,9 @@ __device__ inline void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// A box of a matrix to shared memory, counted by the barrier `full`; what lies outside of the
-// matrix reads as 0. x: along rows. (cute's function takes pointers, from which addresses are made
-// for each copy.)
+// Copies a box of a matrix to shared memory, counted by the barrier `full`; what lies outside of
+// the matrix reads as 0. x: along rows. (cute's function takes pointers, from which addresses are
+// made for each copy.)
 __device__ inline void copy_box(const CUtensorMap& map, uint32_t full, uint32_t to, int x, int y) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"

@@ -4,8 +4,8 @@
 
 namespace mixed_gemm {
 
-// Of this thread. By a shuffle, from which ptxas knows that it is one number for all of a warp:
-// what is computed from it stays in uniform registers, where wgmma wants its descriptors.
+// The warpgroup of this thread. A shuffle tells ptxas that it is one number for all of a warp: what
+// is computed from it stays in uniform registers, where wgmma wants its descriptors.
 __device__ inline int this_warpgroup() {
   return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
 }
@@ -36,7 +36,7 @@ struct WarpRoles {
   static __device__ void meet() {
     asm volatile("bar.sync 1, %0;" ::"n"(kMultiplyThreads) : "memory");
   }
-  // The same; whether `mine` holds for all of them, or for all of this warpgroup.
+  // Meets likewise; whether `mine` holds for all of them, or for all of this warpgroup.
   static __device__ bool meet_if_all(bool mine) { return meet_if_all(mine, 1, kMultiplyThreads); }
   static __device__ bool meet_warpgroup_if_all(bool mine) {
     return meet_if_all(mine, 3 + static_cast<int>(threadIdx.x) / 128, 128);

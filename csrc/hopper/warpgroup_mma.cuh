@@ -113,7 +113,7 @@ struct WarpgroupFp8Mma {
   }
 };
 
-// The descriptor of rows of 128 bytes along K as the copy engine leaves them, permuted within 1024
+// The descriptor of rows of 128 bytes along K as TMA leaves them, swizzled within 1024 bytes
 // (layout/swizzled_lines.h). An instruction takes 32 bytes of each.
 __device__ inline uint64_t swizzled_descriptor(uint32_t address) {
   constexpr uint64_t kOctetStride = 1024 >> 4, kSwizzle128 = 1;

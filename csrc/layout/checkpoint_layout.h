@@ -41,7 +41,7 @@ struct AwqWeight {
 };
 
 // GPTQ: qweight int32 [K * bits / 32, N], each column a dense bit stream along K, lowest bits
-// first; fields of 3 bits cross words. 2 and 3 bits are stored in 4. Row j of the result is row
+// first; fields of 3 bits cross words. 2 and 3 bits are packed as 4. Row j of the result is row
 // perm[j] of the file (act-order); a perm outside 0..k-1 gives q = 0 instead of a wild read.
 template <typename Stored_>
 struct GptqWeight {
@@ -63,7 +63,7 @@ struct GptqWeight {
   }
 };
 
-// Word `word` of the packed layout, padded to k_pad.
+// Word number `word` of the packed layout, padded to k_pad.
 template <typename Source>
 MIXED_GEMM_HOST_DEVICE uint32_t repacked_word(const Source& weight, int64_t word, int64_t k_pad) {
   using Weight = typename Source::Stored;

@@ -8,13 +8,13 @@
 
 namespace mixed_gemm {
 
-// Fields of kBits, slot 0 at the lowest bits. A weight type whose converter wants its bits
-// elsewhere has a specialisation with both functions.
+// Slots are fields of kBits, slot 0 at the lowest bits. A weight type whose converter wants its
+// bits elsewhere has a specialisation with both functions.
 template <typename Weight>
 struct Places {
   static constexpr uint32_t kMask = (1u << Weight::kBits) - 1;
 
-  // The bits that a code, below 2^kBits, sets; those of all slots together make the word.
+  // The bits that a code, below 2^kBits, sets; the bits of all slots together make the word.
   static constexpr MIXED_GEMM_HOST_DEVICE uint32_t spread(uint32_t code, int slot) {
     return code << (Weight::kBits * slot);
   }

@@ -2,7 +2,7 @@
 // and K runs over the taps (kh slowest, then kw), each with channels_per_tap(Ci) channels,
 // innermost; channels from Ci on hold q = 0. The packer, the CPU and the CUDA kernels use it.
 //
-// Of a one-tap filter the packed bytes are those of its [Co, Ci] matrix.
+// A one-tap filter has the same packed bytes as its [Co, Ci] matrix.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -11,7 +11,7 @@ using Layout4 = WeightLayout<Int4>;
 constexpr int kOctets = 16;  // words of a row that are transposed together: 128 columns, one line
 constexpr uint32_t kZeros = 0x88888888;  // eight times q = 0
 
-// Exchanges the bits above `shift` of a with those below of b, in every field of 2 * shift bits.
+// Exchanges the upper half of a with the lower half of b, in every field of 2 * kShift bits.
 template <int kShift>
 void exchange(uint32_t* __restrict a, uint32_t* __restrict b) {
   constexpr uint32_t kLow = kShift == 16 ? 0x0000ffffu : kShift == 8 ? 0x00ff00ffu : 0x0f0f0f0fu;
@@ -22,15 +22,15 @@ void exchange(uint32_t* __restrict a, uint32_t* __restrict b) {
   }
 }
 
-// Nibble s of words[i] <-> nibble i of words[s].
+// Exchanges nibble s of words[i] with nibble i of words[s].
 void transpose_nibbles(uint32_t (&words)[8][kOctets]) {
   for (int i = 0; i < 4; ++i) exchange<16>(words[i], words[i + 4]);
   for (const int i : {0, 1, 4, 5}) exchange<8>(words[i], words[i + 2]);
   for (const int i : {0, 2, 4, 6}) exchange<4>(words[i], words[i + 1]);
 }
 
-// The words of rows k + 8 * pair + member, in the order of the slots of a packed word; rows that do
-// not exist hold q = 0.
+// Loads the words of rows k + 8 * pair + member, in the order of the slots of a packed word; rows
+// that do not exist hold q = 0.
 void load_rows(const AwqWeight& weight, int64_t k, int64_t octet, int count,
                uint32_t (&words)[8][kOctets]) {
   for (int slot = 0; slot < 8; ++slot) {
@@ -42,8 +42,8 @@ void load_rows(const AwqWeight& weight, int64_t k, int64_t octet, int count,
   }
 }
 
-// `count` words from `octet` on, of every row -> `filled` octets of columns of the packed weight;
-// those beyond `count` are padding. Writing whole lines of 128 bytes instead was no faster.
+// Repacks `count` words of every row, from `octet` on, to `filled` octets of columns; those beyond
+// `count` are padding. Writing whole lines of 128 bytes instead was no faster.
 void repack_octets(const AwqWeight& weight, int64_t octet, int count, int filled, uint8_t* packed) {
   constexpr int kQuads = 4;  // lanes whose words make 16 bytes of one column
   const int64_t k_pad = round_up(weight.k, kPadK);

@@ -7,8 +7,8 @@
 
 namespace mixed_gemm {
 
-// Columns [n_begin, n_end) as a packed weight of their own: WeightLayout<Int4>::packed_bytes(n_end
-// - n_begin, k) bytes. n_begin and n_end are multiples of 8. By transposing 8 x 8 nibbles, 16
+// Makes columns [n_begin, n_end) a packed weight of their own, of WeightLayout<Int4>::packed_bytes(
+// n_end - n_begin, k) bytes. n_begin and n_end are multiples of 8. It transposes 8 x 8 nibbles, 16
 // columns of SIMD at a time, so that a GEMM can afford it at every call (cpu/awq/awq_cpu.cpp).
 void repack_awq_columns(const AwqWeight& weight, int64_t n_begin, int64_t n_end, uint8_t* packed);
 

@@ -1,6 +1,6 @@
-// Where 16-byte chunks of the A and B tiles go in shared memory, so that neither cp.async writes
-// nor ldmatrix reads meet a bank conflict. Both tiles are lines of 128 bytes (all 32 banks); a
-// line's chunks are permuted by its number.
+// The swizzle: where 16-byte chunks of the A and B tiles go in shared memory, so that neither
+// cp.async writes nor ldmatrix reads meet a bank conflict. Both tiles are lines of 128 bytes (all
+// 32 banks); a line's chunks are permuted by its number.
 #pragma once
 #include "core/macros.h"
 #include "layout/weight_layout.h"

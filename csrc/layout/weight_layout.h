@@ -6,8 +6,8 @@
 // owns 128 / I bytes of it. Inside a column the tile is cut into blocks of 128 / bits elements (16
 // bytes), and word r of a block holds what lane r of a quad needs for mma.m16n8k16: k = {2r, 2r+1,
 // 8+2r, 8+2r+1, ...}. Inside a word the first elements of the pairs fill the low half and the
-// second ones the high half, so that one lop3 or prmt yields a half2. Which bits of the word those
-// of a slot are, layout/code_places.h says.
+// second ones the high half, so that one lop3 or prmt yields a half2. layout/code_places.h says
+// which bits of the word belong to a slot.
 #pragma once
 #include <cstdint>
 
@@ -58,8 +58,8 @@ struct WeightLayout {
     return {word, slot_of(pair, member)};
   }
 
-  // Element of a word of one column group (I columns, all of K): n is the column within the group.
-  // Shifts only, no division.
+  // An element of a word of one column group (I columns, all of K): n is the column within the
+  // group. Computed by shifts alone, without a division.
   static constexpr MIXED_GEMM_HOST_DEVICE Element element_in_group(int64_t word, int slot) {
     const int64_t k_tile = word / (kLineBytes / 4);
     const int in_line = static_cast<int>(word % (kLineBytes / 4));

@@ -1,5 +1,5 @@
 // Operand A: row-major 16-bit activations, device memory -> shared memory by cp.async, shared
-// memory -> mma fragments by ldmatrix. Not CUTLASS's predicated iterator, because that one visits a
+// memory -> mma fragments by ldmatrix. CUTLASS's predicated iterator will not do: it visits a
 // ragged k-tile first, and the k-tiles of A must stay in step with those of the packed weight.
 #pragma once
 #include "core/stage_check.h"
@@ -49,7 +49,7 @@ class ActivationCopy {
     }
   }
 
-  // Part `part` of `parts` of the current k-tile; zeros past the end.
+  // Copies part `part` of `parts` of the current k-tile; zeros past the end.
   __device__ void copy(int part, int parts, uint8_t* stage) const {
     const uint32_t rows = k_left_ > 0 ? rows_ : 0u;
     CUTLASS_PRAGMA_UNROLL
@@ -80,7 +80,7 @@ struct ActivationFragment {
   static_assert(Config::kMmaM % kRing == 0, "tile i keeps its place in every step");
   cutlass::Array<typename Config::Element, 8> tile[kRing];
 
-  // Where the lane reads step 0 of the first tile; that of step s is at offset ^ step_xor(s).
+  // Where the lane reads step 0 of the first tile; step s is at offset ^ step_xor(s).
   static __device__ int lane_offset(int warp_row0, int lane) {
     return SwizzledLines::offset(warp_row0 + lane % 16, lane / 16);
   }

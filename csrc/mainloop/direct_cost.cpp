@@ -12,7 +12,7 @@ namespace {
 // H200, as in multistage/cost.cpp.
 constexpr double kLaunchUs = 3.22;         // launch, pipeline prologue, epilogue
 constexpr double kStreamUs = 2.58;         // stream-K: zeroing flags, a second prologue
-constexpr double kSlotUs = 1.27;           // adding the partial sums of one more block
+constexpr double kSlotUs = 1.27;           // reducing the partial sums of one more block
 constexpr double kClusterMoreUs = 3.31;    // of more than two blocks, for every doubling
 constexpr double kClusterUs = 1.15;        // barriers of a cluster
 constexpr double kClusterRate = 14e3;      // bytes of sums per us that a block reads from others
@@ -27,7 +27,7 @@ constexpr double kLineUs = 0.208;          // latency of the steps of one line, 
 constexpr double kLatencyUs = 1.32;        // of memory, hidden by stages - 1 lines
 constexpr double kOverlapLoss = 0.0205;
 
-// One line of K of all resident blocks of an SM.
+// The time of one line of K of all resident blocks of an SM.
 double line_us(const TileConfig& t, const DeviceInfo& d, double products, double resident,
                double active_sms) {
   const double warps = resident * num_threads(t) / 32;

@@ -1,13 +1,13 @@
-// Mainloop of operands that go into mma.m16n8k32 as they are stored: int8 with int32 sums, fp8 with
-// fp32 sums. Both are rows of bytes along K, so one code serves both; Config names the Mma.
+// The mainloop for operands that go into mma.m16n8k32 as they are stored: int8 with int32 sums, fp8
+// with fp32 sums. Both are rows of bytes along K, so one code serves both; Config names the Mma.
 #pragma once
 #include "mainloop/direct_stage.h"
 #include "mainloop/row_operand.cuh"
 
 namespace mixed_gemm {
 
-// What becomes of the sums of products. Here nothing: over all of K, they are the result.
-// block_gemm/sums.cuh is the other one, and says when each function is called.
+// Leaves the sums of products as they are: over all of K, they are the result. block_gemm/sums.cuh
+// has the other class, and says when each function is called.
 template <typename Config>
 struct WholeSums {
   using Sums = cutlass::Array<typename Config::Mma::ElementC, Config::kAccumulators>;
@@ -49,7 +49,7 @@ class DirectMainloop {
     alignas(128) uint8_t bytes[Config::kStages * kStageBytes + Sums::kSmemBytes];
   };
 
-  // For lines [begin, end) of K of the output tile at (row0, column0).
+  // Multiplies lines [begin, end) of K for the output tile at (row0, column0).
   __device__ DirectMainloop(const Params& params, SharedStorage& storage, int row0, int column0,
                             int begin, int end, int thread)
       : smem_(storage.bytes),
@@ -104,7 +104,7 @@ class DirectMainloop {
     write_stage = write_stage + 1 == Config::kStages ? 0 : write_stage + 1;
   }
 
-  // The next stage has arrived for all threads, and all threads are done reading the previous one.
+  // Returns when the next stage has arrived for all threads and all have read the one before.
   __device__ void wait_for_stage() {
     cutlass::arch::cp_async_wait<Config::kStages - 2>();
     __syncthreads();

@@ -1,4 +1,4 @@
-// What tiles of the direct mainloop (8-bit operands) cannot do, whatever the family.
+// Reasons why a tile of the direct mainloop (8-bit operands) cannot run, whatever the family.
 #pragma once
 #include <string>
 

@@ -14,8 +14,8 @@
 
 namespace mixed_gemm {
 
-// Of the code that is compiled. Host code is compiled for no architecture and sees false, whatever
-// the GPU: it may ask for what concerns sm_90 alone (skinny/launch.cuh: early starts).
+// Whether code is compiled for a GPU before sm_90. Host code is compiled for no architecture and
+// sees false, whatever the GPU: it may ask for what concerns sm_90 alone (skinny/launch.cuh: PDL).
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr bool kBeforeSm90 = true;
 #else
@@ -42,7 +42,7 @@ struct GemmConfig : WarpTiling<Tiles, kRow> {
   using Format = typename FormatOf<Element>::Type;
   using Weight = Weight_;
   static constexpr ScaleMode kScales = Tiles::mode(kMode);
-  // In place of WarpTiling's, which knows no weights.
+  // Replaces WarpTiling's, which knows no weights.
   static constexpr int kStages = num_stages(GemmConfig::kTile, Weight::kType);
   static constexpr int kSteps = kTileK / kMmaK;  // mma steps in a k-tile
   static constexpr bool kScalesSums = scales_sums(GemmConfig::kTile, kScales);
@@ -50,8 +50,8 @@ struct GemmConfig : WarpTiling<Tiles, kRow> {
   // Zero points take the sums of the tokens anyway: then the bias of int4 leaves with them, 4 % of
   // the time. (Without zero points 3 % slower.)
   static constexpr bool kZeroProducts = kScalesSums && kScales.zeros;
-  // One shift a word for three. Where weights are scaled one by one, kPairScale would have to be
-  // taken out again.
+  // A word takes one shift in place of three. Where weights are scaled one by one, kPairScale would
+  // have to be taken out again.
   static constexpr bool kOffsets =
       kHasOffsets<Format, Weight> && std::is_same_v<Format, BFloat16> &&
       (kScalesSums || (!is_scaled(kScales) && Tiles::kOffsetsPerChannel));

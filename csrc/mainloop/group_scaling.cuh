@@ -1,9 +1,9 @@
 // Scales that meet fp32 sums instead of weights: for each weight of a group that is a
 // multiplication less, for each sum and group one more, so it pays for 16 tokens. Zero points and
-// the bias of stored weights: mainloop/zero_products.cuh.
+// the bias of stored weights are in mainloop/zero_products.cuh.
 //
-// What is added up belongs to one group; the mainloop says when it ends. Sums and scales wait for
-// the conversions of the next k-tile, which hide the latency of the last products.
+// A sum belongs to one group; the mainloop says when that ends. Sums and scales wait for the
+// conversions of the next k-tile, which hide the latency of the last products.
 #pragma once
 #include "core/quant_scheme.h"
 #include "cutlass/array.h"
@@ -26,14 +26,14 @@ class GroupScaling {
     for (int j = 0; j < Config::kMmaN; ++j) scales_[j] = 0;
   }
 
-  // Of the columns of a lane's sums: 2 (lane % 4) and the next one of each octet.
+  // Loads the scales of a lane's columns: 2 (lane % 4) and the next one of each octet.
   __device__ void load_scales(const uint8_t* stage, int warp_column0, int lane) {
     const auto* at = reinterpret_cast<const uint32_t*>(stage) + warp_column0 / 2 + lane % 4;
     CUTLASS_PRAGMA_UNROLL
     for (int octet = 0; octet < Config::kMmaN; ++octet) scales_[octet] = at[4 * octet];
   }
 
-  // accumulators += scale * sum, and all sums are 0 again.
+  // Adds scale * sum to the accumulators, and sets all sums to 0.
   __device__ void flush(Quad* accumulators) {
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < Config::kMmaN; ++j) {
@@ -65,7 +65,7 @@ class GroupScaling {
   uint32_t scales_[Config::kMmaN];
 };
 
-// Where weights are scaled.
+// Does nothing, where weights are scaled.
 template <typename Config>
 struct NoGroupScaling {};
 

@@ -1,4 +1,4 @@
-// What the cost models of the convolutions share.
+// Terms that the cost models of the convolutions share.
 #pragma once
 #include <algorithm>
 #include <initializer_list>
@@ -8,7 +8,7 @@
 
 namespace mixed_gemm {
 
-// Of reading the input and writing the output once, at a share of the bandwidth of memory.
+// The time to read the input and write the output once, at a share of the bandwidth of memory.
 inline double image_us(const ConvProblem& p, double share, const DeviceInfo& d) {
   const ConvShape& s = p.shape;
   const double elements = static_cast<double>(s.images) * s.in_c * s.in_h * s.in_w +

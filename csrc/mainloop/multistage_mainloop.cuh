@@ -57,7 +57,7 @@ class MultistageMainloop {
     alignas(128) uint8_t bytes[Config::kKWarps * kSliceBytes];
   };
 
-  // For k-tiles [begin, end) of the output tile at (row0, column0); a slice takes its share.
+  // Multiplies k-tiles [begin, end) for the output tile at (row0, column0); a slice its share.
   __device__ MultistageMainloop(const Params& params, SharedStorage& storage, int row0, int column0,
                                 int begin, int end, int thread)
       : params_(params),
@@ -112,13 +112,13 @@ class MultistageMainloop {
   }
 
  private:
-  // Where the k-tiles of a slice begin, and those of the slice before it end.
+  // The k-tile where a slice begins and the slice before it ends.
   static __device__ int share(int slice, int begin, int end) {
     return Config::kKWarps == 1 ? (slice == 0 ? begin : end)
                                 : begin + (end - begin) * slice / Config::kKWarps;
   }
 
-  // All threads that copy and read the same stages.
+  // All threads that copy and read the same stages meet.
   static __device__ void synchronize() {
     if constexpr (Config::kKWarps > 1) {
       __syncwarp();
@@ -147,7 +147,7 @@ class MultistageMainloop {
     write_stage = write_stage + 1 == Config::kStages ? 0 : write_stage + 1;
   }
 
-  // The next stage has arrived for all threads, and they are done reading the previous one.
+  // Returns when the next stage has arrived for all threads and all have read the one before.
   __device__ void wait_for_stage() {
     cutlass::arch::cp_async_wait<Config::kStages - 2>();
     synchronize();
@@ -158,7 +158,7 @@ class MultistageMainloop {
                    (lane_a_ ^ ActivationFragment<Config>::step_xor(step)));
   }
 
-  // The words and scales of `step`, where it begins new ones.
+  // Loads the words and scales of `step`, where it begins new ones.
   __device__ void refill_weights(int read_stage, int step) {
     constexpr int kSteps = kStepsPerWord<typename Config::Weight>;
     const uint8_t* stage = smem_ + read_stage * kStageBytes;
@@ -219,8 +219,8 @@ class MultistageMainloop {
 
   __device__ void begin_tile(Accumulators& accumulators) {
     if (group_left_ == 0) {
-      // Or ptxas predicates it all, and every k-tile issues it: 1 to 3 %. (Zero points are too much
-      // for that; before sm_90 this is a call.)
+      // Without this ptxas predicates it all, and every k-tile issues it: 1 to 3 %. (Zero points
+      // are too much for that; before sm_90 this is a call.)
       if constexpr (!Config::kZeroProducts && !kBeforeSm90) __syncwarp();
       groups_.flush(tiles_of(accumulators));
       if constexpr (Config::kZeroProducts) {
@@ -231,7 +231,7 @@ class MultistageMainloop {
     --group_left_;
   }
 
-  // The pairs were kPairScale times the weights.
+  // Divides by kPairScale, which the pairs are times the weights.
   static __device__ void finish(Accumulators& accumulators) {
     CUTLASS_PRAGMA_UNROLL
     for (float& sum : accumulators) sum *= 1 / Config::Converter::kPairScale;

@@ -1,5 +1,5 @@
-// Scale modes in the multistage mainloop, and the shared memory that its stages take.
-// why_not and the cost models read it at run time; the kernels assert that they use just this.
+// Scale modes in the multistage mainloop, and the shared memory that its stages take. why_not and
+// the cost models read it at run time; the kernels assert that they use just this.
 #pragma once
 #include <cstdint>
 
@@ -15,14 +15,14 @@ constexpr ScaleMode compiled_mode(const TileConfig& t, ScaleMode mode) {
   return mode;
 }
 
-// Scales meet fp32 sums there (mainloop/group_scaling.cuh), not weights. With 32 tokens there are
+// Whether scales meet fp32 sums (mainloop/group_scaling.cuh), not weights. With 32 tokens there are
 // as many sums as weights, and their registers cost a resident block: 4 to 14 % slower.
 // Convolutions, which have slices of K, keep one group a k-tile.
 constexpr bool scales_sums(const TileConfig& t, const ScaleMode& mode) {
   return t.scales_sums && mode.row_k == kTileK;
 }
-// Rows of zero points beside those of scales. Where sums are scaled they take another way
-// (mainloop/zero_products.cuh).
+// Whether rows of zero points lie beside the rows of scales. Where sums are scaled they take
+// another way (mainloop/zero_products.cuh).
 constexpr bool stages_zeros(const TileConfig& t, const ScaleMode& mode) {
   return mode.zeros && !scales_sums(t, mode);
 }

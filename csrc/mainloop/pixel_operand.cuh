@@ -10,7 +10,7 @@
 
 namespace mixed_gemm {
 
-// Sixteen bytes of every byte value: what an int8 convolution reads outside of the image, where the
+// Sixteen bytes of every byte value: an int8 convolution reads them outside of the image, where the
 // input is its zero point.
 struct PaddingChunks {
   uint8_t bytes[256][kChunkBytes];
@@ -22,8 +22,8 @@ struct PaddingChunks {
 };
 static __device__ const PaddingChunks kPaddingChunks;
 
-// kRows rows of a tile, copied by kThreads threads; by each kThreads of a block of kKWarps times as
-// many for a part of K of their own. kPadded: outside is `padding`, else zero.
+// kRows rows of a tile, copied by kThreads threads. A block of kKWarps times as many has kThreads
+// for each part of K. kPadded: outside is `padding`, else zero.
 template <int kRows, int kThreads, int kKWarps, bool kPadded>
 class PixelCopy {
   static constexpr int kLineBytes = kChunksPerLine * kChunkBytes;
@@ -71,7 +71,7 @@ class PixelCopy {
             cutlass::FastDivmod(small(s.out_w))};
   }
 
-  // Of a row: the pixel that tap (0, 0) meets, and that pixel's first chunk, wherever it lies.
+  // A row: the pixel that tap (0, 0) meets, and that pixel's first chunk, wherever it lies.
   struct Row {
     int chunk, y, x, unused;
   };
@@ -93,7 +93,7 @@ class PixelCopy {
     find_tap();
   }
 
-  // Part `part` of `parts` of the current line.
+  // Copies part `part` of `parts` of the current line.
   __device__ void copy(int part, int parts, uint8_t* stage) const {
     CUTLASS_PRAGMA_UNROLL
     for (int pass = kPasses * part / parts; pass < kPasses * (part + 1) / parts; ++pass) {
@@ -130,7 +130,7 @@ class PixelCopy {
     return {((image * params_.h + y) * params_.w + x) * params_.chunks, y, x, 0};
   }
 
-  // The tap of this thread's chunk of the current line; an impossible one past the end.
+  // Finds the tap of this thread's chunk of the current line; an impossible one past the end.
   __device__ void find_tap() {
     int tap, chunk, tap_y, tap_x;
     params_.by_tap(tap, chunk, k_chunk_);

@@ -1,5 +1,5 @@
-// Loads that leave the register as it is where the predicate is false. In PTX: from C++ they become
-// branches, or registers zeroed before every load.
+// Loads that leave the register as it is where the predicate is false. They are PTX, since from C++
+// they become branches, or registers zeroed before every load.
 #pragma once
 #include <cstdint>
 
@@ -25,8 +25,8 @@ __device__ inline void load_if(bool predicate, uint32_t& x, uint32_t& y, const v
   MIXED_GEMM_LOAD_TWO_IF("ld.global.nc", "l"(pointer));
 }
 
-// For what is read once, by one SM: it neither stays in L1 nor pushes other things out of it.
-// kFirst: right behind wait_for_kernel_before(), in front of which ptxas would move an .nc load.
+// Loads bytes that are read once, by one SM: they neither stay in L1 nor push others out of it.
+// kFirst: right behind pdl_wait(), in front of which ptxas would move an .nc load.
 template <bool kFirst>
 __device__ void load_once_if(bool predicate, uint4& v, const void* pointer) {
   if constexpr (kFirst) {
@@ -54,7 +54,7 @@ __device__ inline void load_shared_if(bool predicate, uint32_t& x, uint32_t& y, 
 #undef MIXED_GEMM_LOAD_FOUR_IF
 #undef MIXED_GEMM_LOAD_TWO_IF
 
-// 16 bits into a whole register: ptxas packs narrower ones, and waits for the memory to do so.
+// Loads 16 bits into a whole register: ptxas packs narrower ones, and waits for memory to do so.
 __device__ inline void load_16_bits_if(bool predicate, uint32_t& v, const void* pointer) {
   asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.u16 %0, [%1]; }"
                : "+r"(v)

@@ -47,7 +47,7 @@ class RowCopy {
     }
   }
 
-  // Part `part` of `parts` of the current line; zeros past the end.
+  // Copies part `part` of `parts` of the current line; zeros past the end.
   __device__ void copy(int part, int parts, uint8_t* stage) const {
     const int bytes = max(0, min(k_left_, kChunkBytes));
     CUTLASS_PRAGMA_UNROLL
@@ -64,8 +64,8 @@ class RowCopy {
   }
 
  private:
-  // The first `bytes` of 16, then zeros. CUTLASS's cp_async_zfill copies all or nothing. To
-  // compute-sanitizer it reads all 16: what it does not, our own copies of rows fill with zeros.
+  // Copies the first `bytes` of 16, then zeros. CUTLASS's cp_async_zfill copies all or nothing. To
+  // compute-sanitizer this reads all 16: our own copies of rows fill with zeros what it does not.
   static __device__ void copy_chunk(void* to, const void* from, int bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(
                      cutlass::arch::cutlass_get_smem_pointer(to)),

@@ -1,5 +1,5 @@
 // A scale mode says what a kernel does with scales, as a row of its family's list. A template takes
-// the place in the list, as it takes that of a tile in its table.
+// the place in the list, as it takes the place of a tile in its table.
 #pragma once
 #include <cstdint>
 
@@ -48,9 +48,9 @@ constexpr int mode_index(const ScaleMode (&modes)[kCount], const ScaleMode& mode
   return -1;
 }
 
-// The rows of k-tiles that a scheme needs: one where groups are multiples of it, else one for each
-// half of it, or for each mma step of 16 k. None where one scale for all of K can wait for the
-// epilogue.
+// The rows of scales that a scheme needs in a k-tile: one where groups are multiples of it, else
+// one for each half of it, or for each mma step of 16 k. None where one scale for all of K can wait
+// for the epilogue.
 constexpr ScaleMode scale_mode(const QuantScheme& scheme, int64_t k) {
   const bool zeros = scheme.scales.zeros != ZeroMode::kNone;
   const int64_t group = scheme.scales.group;

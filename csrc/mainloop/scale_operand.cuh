@@ -44,8 +44,8 @@ class ScaleCopy {
   __device__ ScaleCopy(const Params& params, int column0, int thread)
       : params_(params), column0_(column0), thread_(thread) {}
 
-  // Predicated, not branched around: the mainloop's step stays one block of instructions. What is
-  // not copied belongs to columns that do not exist.
+  // The copy is predicated, not branched around: the mainloop's step stays one block of
+  // instructions. A chunk that is not copied belongs to columns that do not exist.
   __device__ void copy(int k_tile, bool wanted, uint8_t* stage) const {
     CUTLASS_PRAGMA_UNROLL
     for (int first = 0; first < kChunks; first += Config::kSliceThreads) {
@@ -70,13 +70,13 @@ template <typename Config>
 struct ScaleFragment {
   PackedScale octets[Config::kMmaN];  // one register each: two spilled
 
-  // Row `row` of the stage; the column of an octet is warp_column0 + 8 * octet + lane / 4.
+  // Loads row `row` of the stage; the column of an octet is warp_column0 + 8 * octet + lane / 4.
   __device__ void load(const uint8_t* stage, int warp_column0, int row, int lane) {
     CUTLASS_PRAGMA_UNROLL
     for (int octet = 0; octet < Config::kMmaN; ++octet) {
       const auto* at = reinterpret_cast<const uint16_t*>(stage) + row * Config::kTile.n +
                        warp_column0 + lane / 4 + 8 * octet;
-      // Without zeros both halves hold the scale: then it needs no broadcast when it is used.
+      // Without zeros both halves hold the scale, which then needs no broadcast when it is used.
       octets[octet] = PackedScale::pack(
           at[0], at[Config::kScales.zeros ? ScaleCopy<Config>::kOperandBytes / 2 : 0]);
     }

@@ -21,7 +21,7 @@ struct WarpTiling {
     return kKWarps > 1 ? thread % kSliceThreads : thread;
   }
 
-  // Of the warp's part of the tile. Warps that share out K all have the whole tile.
+  // The first row of the warp's part of the tile. Warps that share out K all have the whole tile.
   static __device__ int warp_row(int thread) {
     return kKWarps > 1 ? 0 : thread / 32 % kWarpsM * kTile.warp_m;
   }

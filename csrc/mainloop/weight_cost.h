@@ -1,4 +1,4 @@
-// What the cost models of the families with quantized weights share.
+// Terms that the cost models of the families with quantized weights share.
 #pragma once
 #include <algorithm>
 
@@ -12,7 +12,7 @@ namespace mixed_gemm {
 constexpr double kGemmLaunchUs = 3.15;    // launch and pipeline prologue
 constexpr double kGemmDramShare = 0.819;  // of the memory bandwidth
 
-// Work of converting a weight, over that of int4 with a scale per group of 64 and more.
+// The work of converting a weight, over int4 with a scale per group of 64 and more.
 struct ConversionWork {
   double no_scale, zero, fine, int8;
 };
@@ -30,7 +30,7 @@ inline double weight_bytes(const GemmProblem& p) {
          scale_bytes(scales.type) * rows * p.n;
 }
 
-// The second kernel of a parallel split.
+// The time of the second kernel of a parallel split.
 inline double reduce_us(const Choice& c, const GemmProblem& p, const DeviceInfo& d,
                         double launch_us, double speed) {
   const double sum_bytes = 4.0 * p.m * round_up(p.n, 8);

@@ -49,7 +49,7 @@ class WeightCopy {
     }
   }
 
-  // Part `part` of `parts` of the current k-tile, or zeros if it is not wanted.
+  // Copies part `part` of `parts` of the current k-tile, or zeros if it is not wanted.
   __device__ void copy(int part, int parts, bool wanted, uint8_t* stage) const {
     const uint32_t lines = wanted ? lines_ : 0u;
     CUTLASS_PRAGMA_UNROLL

@@ -1,10 +1,10 @@
 // Zero points of groups whose sums are scaled (mainloop/group_scaling.cuh), and the bias of weights
-// as they are stored: what a group adds to an output too much is the sum of its tokens times a
-// factor of the column, s (z + bias), or s bias - z where zero points are added. So all groups
-// together are one more product of matrices, with groups for K, and an mma takes four of them at
-// once: 45 instructions a group for 16 by 64 outputs where the sums of each group took 80, which
-// moreover were a chain of dependent ones (57344 x 8192, M = 16: 91.6 us -> 83.8; without zero
-// points 79).
+// as they are stored. A group adds too much to an output: the sum of its tokens times a factor of
+// the column, s (z + bias), or s bias - z where zero points are added. So all groups together are
+// one more product of matrices, with groups for K, and an mma takes four of them at once: 45
+// instructions a group for 16 by 64 outputs where the sums of each group took 80, which moreover
+// were a chain of dependent ones (57344 x 8192, M = 16: 91.6 us -> 83.8; without zero points
+// 79).
 //
 // Lane (g, q) of a warp makes the factors of group q of each batch, for column g of each octet. It
 // asks for scales and zero points as the batch begins, from device memory.
@@ -48,10 +48,10 @@ class ZeroProducts {
     }
   }
 
-  // Tokens of a step, as the operand of 16 rows.
+  // Sums the tokens of a step, as the operand of 16 rows.
   template <typename Mma, typename Tokens>
   __device__ void add(const Tokens& tokens) {
-    // Columns 2 i and 2 i + 1 of the sums are those of group i of the batch: lane q has its own's.
+    // Columns 2 i and 2 i + 1 of the sums belong to group i of the batch: lane q has its own.
     const uint32_t one =
         static_cast<int>(threadIdx.x) % 32 / 8 == index_ ? Config::Format::kOneX2 : 0u;
     const uint32_t ones[2] = {one, one};
@@ -65,7 +65,7 @@ class ZeroProducts {
     begin_batch();
   }
 
-  // accumulators += what the groups of the batch are to add, times kPairScale.
+  // Adds the products of the batch's groups, times kPairScale, to the accumulators.
   __device__ void apply(ZeroMode mode, Quad* accumulators) const {
     using Tf32 = cutlass::tfloat32_t;
     using Mma = cutlass::arch::Mma<cutlass::gemm::GemmShape<16, 8, 8>, 32, Tf32,
@@ -110,7 +110,7 @@ class ZeroProducts {
   uint32_t scales_[Config::kMmaN] = {}, zeros_[Config::kMmaN] = {};  // of this lane's group
 };
 
-// Where there are none, or they meet weights.
+// Does nothing, where there are no zero points or they meet weights.
 struct NoZeroProducts {
   template <typename Params>
   __device__ NoZeroProducts(const Params&, int, int, int) {}

@@ -34,7 +34,7 @@ constexpr TileConfig kTileConfigs[] = {
 };
 constexpr int kNumTileConfigs = sizeof(kTileConfigs) / sizeof(kTileConfigs[0]);
 
-// THE list of its scale modes. scales_sums() says which of them meet sums instead.
+// THE list of the family's scale modes. scales_sums() says which of them meet sums instead.
 constexpr ScaleMode kMultistageModes[] = {kNoScaleRows,        {kTileK, false},    {kTileK, true},
                                           {kTileK / 2, false}, {kTileK / 2, true}, {kMmaK, false},
                                           {kMmaK, true}};

@@ -16,7 +16,7 @@ namespace {
 // points. They are effective values: terms that always come together share their sum as the fit
 // liked. Where a point was measured, the tuned table decides (dispatch/select.h).
 constexpr double kStreamUs = 2.79;            // stream-K: zeroing flags, a second prologue
-constexpr double kSlotUs = 2.6;               // adding the partial sums of one more block
+constexpr double kSlotUs = 2.6;               // reducing the partial sums of one more block
 constexpr double kClusterUs = 1.0;            // barriers of a cluster
 constexpr double kClusterMoreUs = 3.9;        // of more than two blocks, for every doubling
 constexpr double kClusterRate = 25e3;         // bytes of sums per us that a block reads from others
@@ -34,8 +34,8 @@ int blocks_per_sm(const TileConfig& t, int smem, const DeviceInfo& device) {
   return std::max(1, std::min(t.min_blocks, device.smem_bytes / (smem + 1024)));
 }
 
-// One k-tile of all resident blocks of an SM: multiply and convert (both issued by the same warps),
-// stream the weights from memory, wait for the oldest stage. They overlap, but not fully.
+// The time of one k-tile of all resident blocks of an SM: multiply and convert (both issued by the
+// same warps), stream the weights from memory, wait for the oldest stage. They overlap partly.
 double k_tile_us(const TileConfig& t, const GemmProblem& p, const DeviceInfo& d,
                  const ScaleMode& mode, double resident, double active_sms) {
   const double warps = resident * num_threads(t) / 32;

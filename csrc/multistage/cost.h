@@ -1,4 +1,4 @@
-// What a multistage kernel is predicted to take, in microseconds.
+// The predicted time of a multistage kernel, in microseconds.
 #pragma once
 #include "core/choice.h"
 #include "problem/gemm.h"

@@ -1,4 +1,4 @@
-// fpA_intB GEMM by mma.sync, tile by tile, weights and scales through a cp.async pipeline.
+// The fpA_intB GEMM by mma.sync, tile by tile, weights and scales through a cp.async pipeline.
 #pragma once
 #include "core/family.h"
 #include "core/status.h"

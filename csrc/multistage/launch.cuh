@@ -80,7 +80,7 @@ int launch(const GemmProblem& p, const Work& work) {
   if (is_plain<Config>(p, work)) return launch_plain<Config>(p, work);
   const auto params = kernel_params<Config>(p, work);
   KernelLaunch shape = launch_of(work, params.work.workers, Config::kThreads, kSmemBytes);
-  shape.even = work.early_start;
+  shape.even = work.pdl;
   return launch_kernel(mixed_gemm_kernel_for<Config>(work.split), shape, params);
 }
 

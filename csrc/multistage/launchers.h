@@ -7,9 +7,9 @@
 
 namespace mixed_gemm {
 
-// How instantiation files offer their kernels, those of modes with one row of scales a k-tile and
-// those with several in files of their own. ElementType instead of CUTLASS's types: what calls this
-// compiles without CUTLASS.
+// The kernels that instantiation files offer: modes with one row of scales a k-tile and modes with
+// several are in files of their own. It takes ElementType instead of CUTLASS's types, so that its
+// callers compile without CUTLASS.
 struct MultistageKernels {
   using Launchers = std::array<GemmLaunch, kNumTileConfigs>;
   static constexpr bool has(WeightType weight, int mode) {

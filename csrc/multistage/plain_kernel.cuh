@@ -3,8 +3,8 @@
 // registers and a spill.
 //
 // There is no activation: as a node of the tree its code would stand at each of a thread's outputs,
-// 2600 to 15900 instructions a kernel for 800 to 2060 (int4, sm_80). Our kernel has one copy of it
-// (epilogue/activate_all.cuh), so problems with an activation run there.
+// 2600 to 15900 instructions a kernel in place of 800 to 2060 (int4, sm_80). Our kernel has one
+// copy of it (epilogue/activate_all.cuh), so problems with an activation run there.
 #pragma once
 #include "epilogue/fragment_epilogue.cuh"
 #include "epilogue/fragment_visitors.cuh"

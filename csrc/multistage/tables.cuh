@@ -6,7 +6,7 @@
 
 namespace mixed_gemm {
 
-// None of a mode of the other part, nor of one that is not compiled.
+// The launchers of a mode: null for a mode of the other part, or one that is not compiled.
 template <typename Element, typename Weight, int kMode, bool kSeveralRows>
 constexpr MultistageKernels::Launchers part_launchers() {
   constexpr bool kOfPart = (scale_rows(kMultistageModes[kMode]) > 1) == kSeveralRows;

@@ -1,5 +1,5 @@
-// The contracts for Python: as JSON, and the check of a call that is only described, sizes of
-// symbols by their example.
+// The contracts for Python: as JSON, and the check of a call that is only described, with examples
+// for the sizes of symbols.
 #include <cstdlib>
 
 #include "contract/check.h"
@@ -16,7 +16,7 @@ using contract::Given;
 using contract::Kind;
 using contract::View;
 
-// A string argument. Not by torch's conversion to std::string, which never frees its copy.
+// A string argument. torch's conversion to std::string would never free its copy.
 std::string taken_text(StableIValue value) {
   const auto handle = torch::stable::detail::to<StringHandle>(value);
   const char* text = nullptr;
@@ -36,7 +36,7 @@ std::string contracts() {
   return list + "]";
 }
 
-// The ops whose Autograd key is that of ops/autograd/gate.cpp, a line each.
+// The ops whose Autograd key is the one of ops/autograd/gate.cpp, a line each.
 std::string gated() {
   std::string lines;
   for (const Contract* x : contract::kContracts) {

@@ -69,7 +69,7 @@ void Call::take(StableIValue* stack) {
         given_.reals[i] = to<double>(stack[i]);
         break;
       case Kind::kText:
-        // Not by torch's conversion to std::string, which never frees the copy that it makes.
+        // torch's conversion to std::string would never free the copy that it makes.
         texts_[texts++] = to<StringHandle>(stack[i]);
         break;
       case Kind::kDtype:

@@ -34,21 +34,21 @@ class Call {
   bool has(int at) const { return given_.views[at].is_given(); }
   const contract::View& view(int at) const { return given_.views[at]; }
   ElementType element(int at) const { return contract::element_of(view(at).dtype); }
-  // In torch's numbers: a kernel runs on a CPU or on a GPU.
+  // The device type in torch's numbers: a kernel runs on a CPU or on a GPU.
   int32_t device_type(int at) const;
   ScalarType scalar_type(int at) const { return static_cast<ScalarType>(view(at).code); }
   Tensor tensor(int at) const;  // for torch's own functions
 
-  // Pointers to a tensor, null where there is none; copied where it does not lie as asked. The
-  // call owns the copy.
+  // Pointers to a tensor, null where there is none, or to a copy where it does not lie as asked.
+  // The call owns the copy.
   const void* data(int at) const;
   void* mutable_data(int at) const;
   const void* contiguous(int at);
   const void* aligned(int at, uintptr_t bytes);  // contiguous, too
-  // Contiguous, and where its elements may be read as such: a tensor over a file or a buffer of
-  // somebody else's (torch.frombuffer) begins at any byte.
+  // Contiguous, and on an address that its elements may be read from: a tensor over a file or over
+  // a buffer of somebody else's (torch.frombuffer) begins at any byte.
   const void* elements(int at);
-  // [..., K] as rows with one stride.
+  // A tensor [..., K] as rows with one stride.
   const void* rows(int at, int64_t& stride);
   const void* channels_last(int at);  // of images
   // Matrices of one shape whose rows are contiguous, with one stride for both; the second may not

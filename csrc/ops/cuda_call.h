@@ -38,8 +38,8 @@ class CudaCall {
       return workspace_.back().mutable_data_ptr();
     };
   }
-  // What runs the problem: the configuration of this name, or the choice of dispatch/ if it is
-  // empty; or an exception.
+  // The choice that runs the problem: the configuration of this name, or dispatch/'s if it is
+  // empty. Throws if there is none.
   template <typename Problem>
   Choice chosen(const Problem& problem, const std::string& config) const {
     if (config.empty()) {

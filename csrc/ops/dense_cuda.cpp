@@ -27,8 +27,8 @@ Status dequantize_cuda(const GemmProblem& p, ElementType out_type, void* out, vo
 }
 
 Status finish_dense(const GemmProblem& p, const float* sums, int slices, void* stream) {
-  const FinishedOutput output{p.element, p.m, p.n, nullptr, p.bias, p.activation, p.d};
-  const ReduceArgs args{output, sums, p.n, slices, EarlyStart(), stream};
+  const ReducedOutput output{p.element, p.m, p.n, nullptr, p.bias, p.activation, p.d};
+  const ReduceArgs args{output, sums, p.n, slices, Pdl(), stream};
   return cuda_status(launch_reduce_partials(args), "finishing the output");
 }
 

@@ -4,7 +4,7 @@
 
 #include "ops/torch_stable.h"
 
-// Exported by libtorch from 2.13 on; weak, so that the library loads in older ones.
+// libtorch exports it from 2.13 on; it is weak, so that the library loads in older ones.
 extern "C" const char* torch_exception_get_what_without_backtrace() __attribute__((weak));
 
 namespace mixed_gemm {
@@ -57,8 +57,8 @@ void torch_failed(const char* call, const char* file, int line) {
     const std::string text = torch_exception_get_what_without_backtrace();
     remember_and_throw(is_out_of_memory(text) ? ErrorKind::kMemory : ErrorKind::kRuntime, text);
   }
-  // The name is all there is: what makes a tensor, or a copy of one, wants nothing but memory. A
-  // product or a convolution of the library may fail for other reasons.
+  // The name is all there is: a function that makes a tensor, or a copy of one, wants nothing but
+  // memory. A product or a convolution of the library may fail for other reasons.
   for (const char* name : {"empty", "contiguous", "clone"}) {
     if (std::strstr(call, name) == nullptr) continue;
     remember_and_throw(ErrorKind::kMemory,

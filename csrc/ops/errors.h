@@ -10,13 +10,13 @@
 
 namespace mixed_gemm {
 
-// text: without the name of the op. Remembers the kind, then throws.
+// Remembers the kind, then throws. text: without the name of the op.
 [[noreturn]] void refuse(ErrorKind kind, const std::string& op, const std::string& text);
 [[noreturn]] void wrong_type(const std::string& op, const Fault& fault);
 [[noreturn]] void wrong_value(const std::string& op, const Fault& fault);
 
-// A call of torch's C shims failed: throws with torch's own words where this torch tells them (2.13
-// and newer; an older one has printed them).
+// Throws because a call of torch's C shims failed, with torch's own words where this torch tells
+// them (2.13 and newer; an older one has printed them).
 [[noreturn]] void torch_failed(const char* call, const char* file, int line);
 
 }  // namespace mixed_gemm

@@ -5,7 +5,7 @@
 namespace mixed_gemm {
 namespace {
 
-// The index, in row-major order, as "(1, 2)".
+// The index of an element in row-major order, as "(1, 2)".
 std::string index_text(const Tensor& t, int64_t flat) {
   std::vector<int64_t> index(t.sizes().begin(), t.sizes().end());
   for (size_t i = index.size(); i-- > 0;) {

@@ -1,4 +1,4 @@
-// Values that a check has to read. On a device this waits for it.
+// Reads the values that a check depends on. On a device this waits for it.
 #pragma once
 #include "ops/torch_stable.h"
 
@@ -8,7 +8,7 @@ namespace mixed_gemm {
 // its index. Waits for the device, see on_host().
 void check_range(const char* op, const char* argument, const Tensor& q, int64_t bits);
 
-// Contiguous, on the CPU. A tensor on a device is copied, so this waits for the device.
+// A contiguous tensor on the CPU. One on a device is copied, so this waits for the device.
 Tensor on_host(const Tensor& t);
 
 }  // namespace mixed_gemm

@@ -1,4 +1,4 @@
-// The little JSON that the library answers with. Strict: what json.loads of Python takes, without
+// The little JSON that the library answers with. It is strict: Python's json.loads takes it without
 // its NaN and Infinity.
 #pragma once
 #include <cmath>
@@ -23,7 +23,7 @@ inline std::string json_string(const std::string& text) {
   return result + "\"";
 }
 
-// Six decimals, in every locale.
+// A number with six decimals, in every locale.
 inline std::string json_number(double value) {
   if (!std::isfinite(value)) throw std::runtime_error("mixed_gemm: JSON has no such number");
   std::ostringstream text;

@@ -1,5 +1,5 @@
-// _plan and _env: what the library would do and why, as JSON for mixed_gemm/selection/planning.py
-// and environment.py.
+// _plan and _env say what the library would do and why, as JSON for
+// mixed_gemm/selection/planning.py and environment.py.
 #include <algorithm>
 
 #include "block_gemm/family.h"
@@ -46,7 +46,7 @@ std::optional<DeviceInfo> device_of(const char* op, const std::string& text) {
   return device;
 }
 
-// The other way round, of a GPU of this machine: just what its ops choose by.
+// The text of a GPU of this machine, with all that its ops choose by.
 std::string device(int64_t index) {
 #if defined(MIXED_GEMM_WITH_CUDA)
   int count = 0;

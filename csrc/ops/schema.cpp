@@ -1,6 +1,6 @@
-// Every schema: those of the ops that take tensors are made from their contracts. Kernels register
-// in the cpu.cpp and cuda.cpp of each folder, in plan.cpp, ask.cpp and errors.cpp; fakes, autograd
-// and autocast in mixed_gemm/ops.
+// Every schema. Ops that take tensors have theirs from their contracts. Kernels register in the
+// cpu.cpp and cuda.cpp of each folder, in plan.cpp, ask.cpp and errors.cpp; fakes, autograd and
+// autocast in mixed_gemm/ops.
 #include "ops/contracts.h"
 #include "ops/torch_stable.h"
 

@@ -16,7 +16,8 @@ inline void set_contiguous_strides(const int64_t* sizes, int64_t dims, int64_t* 
   }
 }
 
-// As torch counts it: strides of single elements may be anything, and so may those of nothing.
+// Whether a tensor is contiguous as torch counts it: strides may be anything where a size is 1, and
+// in a tensor without elements.
 inline bool is_contiguous(const contract::View& v) {
   bool lies_so = true;
   int64_t step = 1;

@@ -1,5 +1,5 @@
-// Everything we take from LibTorch, through its stable ABI: one binary serves every torch from 2.10
-// on, CPU or CUDA.
+// Everything that we take from LibTorch, through its stable ABI: one binary serves every torch from
+// 2.10 on, CPU or CUDA.
 #pragma once
 #ifndef TORCH_TARGET_VERSION
 #error "build with -DTORCH_TARGET_VERSION=0x020a000000000000 (LibTorch stable ABI 2.10)"
@@ -41,8 +41,8 @@
 #define MIXED_GEMM_KERNELS_IN(name, key, m) STABLE_TORCH_LIBRARY_IMPL(name, key, m)
 #define MIXED_GEMM_KERNELS(key, m) MIXED_GEMM_KERNELS_IN(MIXED_GEMM_NAMESPACE, key, m)
 
-// Exported by libtorch_cuda alone. Weak, so that the same library loads in a CPU-only torch, where
-// it stays null.
+// libtorch_cuda alone exports it. It is weak, so that the same library loads in a CPU-only torch,
+// where it stays null.
 extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device_index, void** stream)
     __attribute__((weak));
 
@@ -58,7 +58,7 @@ inline Tensor as_contiguous(const Tensor& t) {
   return t.is_contiguous() ? t : torch::stable::contiguous(t);
 }
 
-// On a device of torch's numbers.
+// Makes a tensor on a device of torch's numbers.
 inline Tensor empty_strided_on(int32_t device, int32_t index, const int64_t* sizes,
                                const int64_t* strides, int64_t dims, ScalarType dtype) {
   AtenTensorHandle made = nullptr;
@@ -73,7 +73,7 @@ inline Tensor empty_on(int32_t device, int32_t index, const std::vector<int64_t>
   set_contiguous_strides(sizes.data(), dims, strides.data());
   return empty_strided_on(device, index, sizes.data(), strides.data(), dims, dtype);
 }
-// Has the dtype and the device of `like`.
+// Makes a tensor with the dtype and the device of `like`.
 inline Tensor empty_on(const Tensor& like, const std::vector<int64_t>& sizes) {
   int32_t code = 0, device = 0, index = 0;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &code));
@@ -90,9 +90,9 @@ inline void* current_cuda_stream(int32_t device_index) {
   return stream;
 }
 
-// Of what a body throws, torch's C interface would report that it failed and no more: what the
-// first one says is kept here, and thrown again. (Not in a std::exception_ptr, whose functions are
-// of a newer libstdc++ than the library may need.)
+// torch's C interface would report of an exception that a body failed and no more: the text of the
+// first one is kept here, and thrown again. (Not in a std::exception_ptr, whose functions are of a
+// newer libstdc++ than the library may need.)
 inline void torch_parallel(int64_t begin, int64_t end, int64_t grain, const LoopBody& body) {
   std::mutex mutex;
   bool no_memory = false;

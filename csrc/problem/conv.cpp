@@ -16,7 +16,7 @@ std::string pair_text(int64_t h, int64_t w) {
   return "(" + std::to_string(h) + ", " + std::to_string(w) + ")";
 }
 
-// The exact count where it fits 64 bits, else "2^63 or more".
+// An exact count where it fits 64 bits, else "2^63 or more".
 struct Count {
   bool too_many;
   std::string text;

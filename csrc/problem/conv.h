@@ -39,10 +39,10 @@ inline auto selection_key(const ConvShape& shape) {
                     stride_w, padding_h, padding_w, dilation_h, dilation_w);
 }
 
-// The most of each setting: what is made of two of them is then below 2^63.
+// The most of each setting, so that products of two of them are below 2^63.
 constexpr int64_t kMaxConvSetting = 0x7fffffff;
 
-// Output pixels along one side. 0 where the kernel does not fit into the padded image, and for
+// Output pixels along one side; 0 where the kernel does not fit into the padded image, and for
 // settings that no convolution has.
 constexpr int64_t conv_out_extent(int64_t in, int64_t kernel, int64_t stride, int64_t padding,
                                   int64_t dilation) {
@@ -108,9 +108,9 @@ constexpr int64_t kMaxConvInt8K = 65793;
 //   offset = float(bias[o] / output_scale + output_zero_point)        in double
 //   y = float(sum) * m + offset                  fp32: conversion, product, addition, each rounded
 //   d[i, o, y, x] = rint(min(max(y, clamp_min), clamp_max))           ties to even; NaN: clamp_min
-// Of the usual fused bias -z_in * sum(w) + bias / (s_in * s_w) + z_out / M, the integer part stays
-// an integer and the rest is multiplied by M first: truncated to an int32 whole, it would lose up
-// to M of an output step.
+// The usual fused bias is -z_in * sum(w) + bias / (s_in * s_w) + z_out / M. Here its integer part
+// stays an integer and the rest is multiplied by M first: truncated to an int32 as a whole, it
+// would lose up to M of an output step.
 struct ConvInt8Problem {
   ConvShape shape;
   double input_scale = 1, output_scale = 1;  // positive and finite
@@ -136,14 +136,14 @@ inline auto selection_key(const ConvInt8Problem& problem) { return selection_key
 // computed: images that are too large, kernels that do not fit, a stride of 0.
 std::string why_not_conv_shape(const ConvShape& shape);
 
-// why_not_conv_shape, and what the weights add. Empty: accepted.
+// Says the same as why_not_conv_shape, and what the weights add. Empty: accepted.
 std::string why_not_conv(const ConvShape& shape, int64_t block_size);
 std::string why_not_conv_int8(const ConvShape& shape);
 
 // The convolution as a GEMM, for what only depends on sizes and scheme: tensors are null.
 GemmProblem gemm_of(const ConvProblem& problem);
 ScaledMmProblem gemm_of(const ConvShape& shape);
-// The same for a pointwise one, whose scales are those of the GEMM.
+// A pointwise convolution as a GEMM, whose scales are its own.
 GemmProblem pointwise_gemm_of(const ConvProblem& problem);
 
 }  // namespace mixed_gemm

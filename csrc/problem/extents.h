@@ -1,4 +1,4 @@
-// What is accepted of extents, groups and blocks, whatever the op.
+// Rules about extents, groups and blocks that hold for every op.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -10,10 +10,10 @@
 namespace mixed_gemm {
 
 constexpr int64_t kGroupUnit = kMmaK;  // a scale must be constant over one mma step
-// Of M, N and K: tiles round them up, in 32 bits.
+// The most of M, N and K: tiles round them up, in 32 bits.
 constexpr int64_t kMaxExtent = std::numeric_limits<int32_t>::max() - 256;
 
-// Texts for the extents that cannot be counted.
+// A text for each extent that cannot be counted.
 std::vector<std::string> why_not_extents(int64_t m, int64_t n, int64_t k);
 
 // The accepted group size nearest to the given one; -1: one group.

@@ -41,8 +41,8 @@ inline int64_t num_groups(const GemmProblem& p) { return ceil_div(p.k, p.scheme.
 
 constexpr int64_t kGemmVector = 8;  // 16-bit elements that one cp.async moves
 
-// The sizes of a problem as its kernels count them. Here K becomes the kernels' K, rounded up to
-// whole vectors, and one group covers all of that. `a` has zeros behind the problem's K.
+// The sizes of a problem as its kernels count them: K is rounded up to whole vectors, and a single
+// group covers all of that. `a` has zeros behind the problem's K.
 struct KernelExtents {
   int m, n, k;
   int64_t a_stride;
@@ -50,17 +50,17 @@ struct KernelExtents {
 };
 KernelExtents kernel_extents(const GemmProblem& problem);
 
-// Whether the scales are what a kernel was compiled for: with or without zero points, a row of
-// scales for each `k_of_row` elements of K or (0) one for all of it. dispatch/ has chosen it by the
-// problem; the kernel is told what it copies by the same, so launchers hold both together.
+// Whether a kernel was compiled for these scales: with or without zero points, a row of scales for
+// each `k_of_row` elements of K or (0) one for all of it. dispatch/ chose the kernel by the problem
+// and the problem tells it what to copy, so launchers check the one against the other.
 bool scales_fit(const GemmProblem& problem, bool zeros, int k_of_row);
 
 // Reasons why no backend runs this shape; group_size as the user gave it (-1: per channel). Empty:
 // accepted. The only statement of it: error texts, plan(), why_not() and the tests all call it.
 std::vector<std::string> why_not_problem(int64_t m, int64_t n, int64_t k, int64_t group_size);
 
-// Reason why no weight has such codes and scales together, or null. The only statement of that,
-// too.
+// Reason why no weight has such codes and scales together, or null. It is the only statement of
+// that, too.
 constexpr const char* why_not_scheme(const WeightInfo& weight, const ScaleForm& scales) {
   if (weight.is_integer) {
     return scales.type == ScaleType::kActivations ? nullptr
@@ -72,7 +72,7 @@ constexpr const char* why_not_scheme(const WeightInfo& weight, const ScaleForm& 
 // Reason why no kernel of tensor cores multiplies these activations, or empty.
 std::string why_not_tensor_cores(const GemmProblem& problem);
 
-// For families whose tables lack the kernels.
+// The text of why_not for families whose tables lack the kernels.
 std::string why_not_compiled(const QuantScheme& scheme);
 
 }  // namespace mixed_gemm

@@ -1,4 +1,4 @@
-// Weight types of integers by their width, as users name them. Nothing else below ops/ knows of it.
+// Weight types of integers by their width, as users name them. Nothing else below ops/ knows bits.
 #pragma once
 #include <cstdint>
 #include <cstdlib>
@@ -8,7 +8,7 @@
 
 namespace mixed_gemm {
 
-// Reason why no integers of this width are stored, or empty. Made of the list of weight types.
+// Reason why no integers of this width are stored, or empty. Made from the list of weight types.
 inline std::string why_not_bits(int64_t bits) {
   if (integer_weight(bits)) return "";
   std::string widths;
@@ -19,7 +19,7 @@ inline std::string why_not_bits(int64_t bits) {
   return "bits must be " + widths + ", got " + std::to_string(bits);
 }
 
-// The width that is nearest to the given one; of two the lesser.
+// The width that is nearest to the given one; the lesser of two that are equally near.
 inline int64_t nearest_bits(int64_t bits) {
   int64_t nearest = 0;
   for (int i = 0; i < kNumWeights; ++i) {

@@ -63,7 +63,7 @@ struct QuantizePerTensorProblem : QuantizeProblem {
 // The largest finite float8_e4m3fn.
 constexpr float kMaxFloat8 = 448;
 
-// To float8_e4m3fn, with a scale for each row and block of K (or for each row):
+// Rounding to float8_e4m3fn, with a scale for each row and block of K (or for each row):
 //   scale = max(max |a| / 448, kMinScale)                     one division in fp32
 //   q     = e4m3(clamp(a / scale, -448, 448))                 one division in fp32, to nearest even
 // so the largest magnitude of a block becomes 448, and a is about scale * q. A NaN stays NaN and

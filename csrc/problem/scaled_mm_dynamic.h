@@ -6,8 +6,8 @@
 
 namespace mixed_gemm {
 
-// quantize_per_token, then scaled_mm of what it gives: the same numbers bit for bit, those of NaN
-// and infinite rows included. Rows have a zero point where product.azp_adj is given, which then
+// quantize_per_token, then scaled_mm of its results: the same numbers bit for bit, also in rows
+// with a NaN or an infinity. Rows have a zero point where product.azp_adj is given, which then
 // holds the sums of the columns of b.
 struct ScaledMmDynamicProblem {
   // m, k, a: the activations. q, scale and azp: scratch of the backend's own, null until it says

@@ -1,5 +1,5 @@
-// Where what the ranks send each other lies, and what says that it is there: as functions that the
-// kernels and a test with threads share (tests/cpp/test_inbox.cpp).
+// Where the terms that ranks send each other lie, and the epochs that say that they have come: as
+// functions that the kernels and a test with threads share (tests/cpp/test_inbox.cpp).
 //
 // Every rank owns an inbox, into which the others write their terms and which it alone reads. Sums
 // are counted by epochs, from 1 on, and the terms of an epoch lie in slot epoch % 2. Two slots are
@@ -37,7 +37,7 @@ struct Piece {  // of a term, as it is in memory
   uint32_t data[4];
 };
 
-// half 0 and 1 of a piece.
+// A unit with half 0 or 1 of a piece.
 constexpr MIXED_GEMM_HOST_DEVICE Unit packed_unit(const Piece& piece, int half, uint64_t epoch) {
   const uint64_t flag = epoch << 32;
   return {{flag | piece.data[2 * half], flag | piece.data[2 * half + 1]}};
@@ -58,8 +58,8 @@ MIXED_GEMM_HOST_DEVICE bool writes_all_units(uint64_t epoch) {
   return epoch % kPeriod >= kPeriod - 2;
 }
 
-// Offsets in bytes, all of them multiples of 16. [slot][entry] of units, then of epochs of chunks,
-// then of chunks. Epochs and data share no place: data may look like any epoch.
+// Offsets in bytes, all of them multiples of 16. Units are first, by [slot][entry], then epochs of
+// chunks, then chunks. Epochs and data share no place: data may look like any epoch.
 struct InboxLayout {
   int peers = 0;       // ranks - 1
   int64_t chunks = 0;  // of the longest message of many bytes
@@ -68,7 +68,7 @@ struct InboxLayout {
   static constexpr int64_t kChunkBytes = kChunkPieces * kPieceBytes;
   static constexpr int64_t kChunkWithEpoch = kChunkBytes + static_cast<int64_t>(sizeof(uint64_t));
 
-  // Of the longest message that fits into so many bytes of inbox; no chunks if there are too few.
+  // The layout of the longest message for so many bytes of inbox; no chunks if there are too few.
   static constexpr InboxLayout of_bytes(int64_t bytes, int ranks) {
     const int64_t left = bytes / (2 * (ranks - 1)) - kUnitsBytes;
     return {ranks - 1, left > 0 ? left / kChunkWithEpoch : 0};

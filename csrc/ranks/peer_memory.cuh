@@ -1,6 +1,6 @@
-// Loads and stores that ranks see of each other. Units: each of the two words is written and read
-// whole, in no order (PTX gives that for 8 bytes, and not for all 16). Epochs of chunks: who reads
-// one sees all that its writer, and the block that it had met before, had written.
+// Loads and stores that ranks see of each other. Each of the two words of a unit is written and
+// read whole, in no order (PTX gives that for 8 bytes, and not for all 16). Who reads the epoch of
+// a chunk sees all that its writer, and the block that it had met before, had written.
 #pragma once
 #include <cstdint>
 
@@ -31,7 +31,7 @@ __device__ inline uint64_t acquire_epoch(const void* from) {
   return epoch;
 }
 
-// Plain ones of 16 bytes. Not through L1, which keeps no memory that others write.
+// Plain loads and stores of 16 bytes, around L1, which does not see what others write.
 __device__ inline void store_piece(void* to, const Piece& piece) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(piece.data[0]),
                "r"(piece.data[1]), "r"(piece.data[2]), "r"(piece.data[3])

@@ -38,7 +38,7 @@ int launch_sum_over_ranks(const SumOverRanksArgs& args) {
   shape.grid = dim3(static_cast<unsigned>(blocks));
   shape.threads = args.few ? kFewThreads : kManyThreads;
   shape.stream = args.stream;
-  shape.starts_early = args.starts_early;
+  shape.uses_pdl = args.uses_pdl;
   return args.ranks == 2 ? launch<1>(args, shape) : launch<kMostRanks - 1>(args, shape);
 }
 

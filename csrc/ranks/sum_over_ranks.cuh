@@ -5,7 +5,7 @@
 // of its own number on the other GPUs only, and these write before they wait. Blocks start in the
 // order of their numbers, so the least one that is not done runs everywhere.
 #pragma once
-#include "grid/early_start.cuh"
+#include "grid/pdl.cuh"
 #include "ranks/peer_memory.cuh"
 #include "ranks/piece_sum.cuh"
 #include "ranks/sum_over_ranks.h"
@@ -14,7 +14,7 @@ namespace mixed_gemm {
 
 constexpr int kFewThreads = 256;   // a piece each
 constexpr int kManyThreads = 512;  // two pieces of a chunk each
-// At most: all at once where there are 64 multiprocessors, or 128 for more than two ranks.
+// The most blocks: all run at once on 64 multiprocessors, or on 128 for more than two ranks.
 constexpr int kManyBlocks = 128;
 // Chunks that a block sends before it adds the first one, 64 KiB, so that those of others can be on
 // their way meanwhile. With 4 a sum of 8 MiB takes 40 us on 2 H100s, one of 32 MiB 139 us; no other
@@ -54,7 +54,7 @@ struct SumOverRanksParams {
     }
   }
 
-  // In the order of the ranks. of_peer(entry): of another one.
+  // Sums pieces in the order of the ranks. of_peer(entry): the piece of another one.
   template <typename Element, typename OfPeer>
   __device__ Piece sum(const Piece& own, const OfPeer& of_peer) const {
     PieceSum<Element> sum;
@@ -102,8 +102,8 @@ __device__ void send_units_behind(const Params& p, uint64_t epoch, int64_t first
 template <typename Element, int kMostPeers>
 __global__ void __launch_bounds__(kFewThreads)
     sum_few_kernel(const __grid_constant__ SumOverRanksParams<kMostPeers> p) {
-  let_kernel_after_start();
-  wait_for_kernel_before();
+  pdl_launch_dependents();
+  pdl_wait();
   const uint64_t epoch = epoch_of(p.counter);
   const int64_t piece = int64_t{blockIdx.x} * kFewThreads + threadIdx.x;
   const bool any = piece < p.pieces;
@@ -146,7 +146,7 @@ struct PiecesOfThread {
   }
 };
 
-// What the threads wrote before they met is seen by whoever sees the epoch that one of them writes.
+// Sends a chunk. Who sees its epoch, which one thread writes, sees what all wrote before they met.
 template <typename Params>
 __device__ void send_chunk(const Params& p, uint64_t epoch, int64_t chunk) {
   const PiecesOfThread pieces(chunk, p.pieces);
@@ -194,8 +194,8 @@ __device__ void add_chunk(const SumOverRanksParams<kMostPeers>& p, uint64_t epoc
 template <typename Element, int kMostPeers>
 __global__ void __launch_bounds__(kManyThreads, 1)
     sum_many_kernel(const __grid_constant__ SumOverRanksParams<kMostPeers> p) {
-  let_kernel_after_start();
-  wait_for_kernel_before();
+  pdl_launch_dependents();
+  pdl_wait();
   const uint64_t epoch = epoch_of(p.counter);
   if (writes_all_units(epoch)) send_units_behind(p, epoch, 0);
   const int64_t chunks = (p.pieces + kChunkPieces - 1) / kChunkPieces;

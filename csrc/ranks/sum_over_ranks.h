@@ -19,7 +19,7 @@ struct SumOverRanksArgs {
   void* inboxes[kMostRanks] = {};  // of all ranks, as this one sees them
   InboxLayout layout;
   uint64_t* counter = nullptr;  // {sums that are done, blocks of this one that are}; of this rank
-  bool starts_early = false;
+  bool uses_pdl = false;
   void* stream = nullptr;
 };
 

@@ -4,8 +4,8 @@
 
 namespace mixed_gemm {
 
-// 64 x 64 a warp asks least of shared memory for a product. Smaller ones are for rows that are not
-// there, for more blocks than the output has large tiles, and for GPUs with 99 KB.
+// 64 x 64 a warp reads the least of shared memory for a product. Smaller ones are for few rows, for
+// more blocks than the output has large tiles, and for GPUs with 99 KB.
 //
 // plain: CUTLASS's kernel over ours compiled without splits, on an H100, int8 with each of the four
 // epilogues: 0.95 to 1.02 on average of a tile and epilogue (128 x 256 without bias 1.03); 16 x 64

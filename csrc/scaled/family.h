@@ -1,4 +1,4 @@
-// int8 x int8 and fp8 x fp8 GEMM by mma.sync with a scaled epilogue.
+// The int8 x int8 and fp8 x fp8 GEMM by mma.sync with a scaled epilogue.
 #pragma once
 #include "core/family.h"
 #include "core/status.h"

@@ -2,7 +2,7 @@
 #pragma once
 #include "epilogue/scaled_output.cuh"
 #include "epilogue/store_value.cuh"
-#include "grid/early_start.cuh"
+#include "grid/pdl.cuh"
 #include "grid/split_partials.cuh"
 #include "grid/tile_gemm.cuh"
 #include "mainloop/direct_mainloop.cuh"
@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kTile.min_blocks)
   ScaledMm<Config>::run(params, *reinterpret_cast<Storage*>(shared_bytes));
 }
 
-// Adds the slices' sums in order. One thread: kReducedColumns columns of a row.
+// Reduces the slices' sums in order. One thread has kReducedColumns columns of a row.
 constexpr int kReducedColumns = 4;
 
 template <typename SumType>
@@ -32,15 +32,15 @@ struct ScaledReduction {
   int slices, m, n;
   void* d;  // [m, n] of epilogue.out_type, contiguous
 
-  // What the tree reads was written before the first kernel began; partial sums, by that kernel.
+  // The tree reads what was written before the first kernel began; that one wrote partial sums.
   template <typename Tree>
   __device__ void run(const Tree& tree, int row, int column) const {
     const typename Tree::Row at_row = tree.row(row);
     typename Tree::Column columns[kReducedColumns];
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < kReducedColumns; ++i) columns[i] = tree.column(min(column + i, n - 1));
-    wait_for_kernel_before();
-    let_kernel_after_start();
+    pdl_wait();
+    pdl_launch_dependents();
     cutlass::Array<SumType, kReducedColumns> sums;
     sums.clear();
     const SumType* source = partials + row * partial_stride + column;

@@ -26,8 +26,8 @@ typename ScaledMm<Config>::Params scaled_mm_params(const ScaledMmProblem& p, con
       work.flags};
 }
 
-// CUTLASS's own kernel of a tile, for problems whose K nobody splits. None but where
-// plain_launch.cuh says so: its headers take 4 s of a source's compilation for each architecture.
+// CUTLASS's own kernel of a tile, for problems whose K nobody splits. Only plain_launch.cuh has
+// any: its headers take 4 s of a source's compilation for each architecture.
 template <typename Config>
 struct PlainLaunch {
   static bool takes(const ScaledMmProblem&, const Work&) { return false; }
@@ -42,7 +42,7 @@ int launch_scaled_mm(const ScaledMmProblem& p, const Work& work) {
   if (PlainLaunch<Config>::takes(p, work)) return PlainLaunch<Config>::launch(p, work);
   const auto params = scaled_mm_params<Config>(p, work);
   KernelLaunch shape = launch_of(work, params.work.workers, Config::kThreads, kSmemBytes);
-  shape.even = work.early_start;
+  shape.even = work.pdl;
   return launch_kernel(scaled_mm_kernel<Config>, shape, params);
 }
 
@@ -62,7 +62,7 @@ int launch_scaled_reduce(const ScaledMmProblem& p, const Work& work) {
   shape.grid = dim3(static_cast<unsigned>(ceil_div(threads, kThreads)));
   shape.threads = kThreads;
   shape.stream = work.stream;
-  shape.even = work.early_start;
+  shape.even = work.pdl;
   return launch_kernel(scaled_reduce_kernel<Sum>, shape, reduction);
 }
 

@@ -1,4 +1,4 @@
-// The launch of CUTLASS's own kernel for tiles of int8. Of fp8 it was never measured, since the
+// The launch of CUTLASS's own kernel for tiles of int8. It was never measured with fp8, since the
 // GPUs before Hopper that have it (sm_89) are not at hand.
 #pragma once
 #include "scaled/launch.cuh"

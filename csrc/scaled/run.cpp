@@ -28,7 +28,7 @@ Status Scaled::run(const Choice& c, const ScaledMmProblem& problem, const RunCon
   Work work;
   if (p.block_k > 0) {  // no block, since K is 0: what is left is the bias
     work.slices = 0;
-    work.early_start = context.device.early_start();
+    work.pdl = context.device.pdl();
     work.stream = context.stream;
     return cuda_status(kernels_of(p.operand).reduce(p, work), "storing the bias");
   }

@@ -24,8 +24,8 @@ std::string why_not(const Choice& c, const ScaledMmProblem& p, const DeviceInfo&
   return why_not_direct(c, tile_use(c, p), p.m, p.n, p.k, device);
 }
 
-// Float16 is made of the operands, and spills. Not measured: this only has to be behind wgmma,
-// which sm_90 has.
+// The operands are made float16, which spills. The factor is not measured: it only has to be behind
+// wgmma, which sm_90 has.
 constexpr double kEmulated = 4;
 
 double predict_us(const Choice& c, const ScaledMmProblem& p, const DeviceInfo& device) {

@@ -1,8 +1,6 @@
 // One compiled skinny scaled GEMM as a type: operand type and a row of kScaledSkinnyConfigs.
 #pragma once
-#include "cutlass/arch/mma.h"
-#include "cutlass/arch/mma_sm80.h"
-#include "cutlass/arch/mma_sm89.h"
+#include "mainloop/direct_mma.cuh"
 #include "scaled_skinny/config.h"
 
 namespace mixed_gemm {
@@ -11,9 +9,7 @@ template <typename Operand_, typename Sum_, typename Operator, int kRow_>
 struct ScaledSkinnyGemmConfig {
   using Operand = Operand_;
   using Sum = Sum_;
-  using Mma = cutlass::arch::Mma<cutlass::gemm::GemmShape<16, 8, 32>, 32, Operand,
-                                 cutlass::layout::RowMajor, Operand, cutlass::layout::ColumnMajor,
-                                 Sum, cutlass::layout::RowMajor, Operator>;
+  using Mma = DirectMma<Operand, Sum, Operator>;
   static constexpr ScaledSkinnyConfig kRow = kScaledSkinnyConfigs[kRow_];
   static constexpr int kMTiles = kRow.m_tiles, kNTiles = kRow.n_tiles, kWarps = kRow.warps;
   static constexpr int kM = scaled_skinny_tokens(kRow), kN = scaled_skinny_columns(kRow);
@@ -21,12 +17,9 @@ struct ScaledSkinnyGemmConfig {
   static constexpr int kMinBlocks = kRow.resident_warps / kWarps;
 };
 
-// Saturates, but dispatch/ limits K so that int32 always suffices.
 template <int kRow>
-using SkinnyInt8Config =
-    ScaledSkinnyGemmConfig<int8_t, int32_t, cutlass::arch::OpMultiplyAddSaturate, kRow>;
+using SkinnyInt8Config = ScaledSkinnyGemmConfig<int8_t, int32_t, Int8Operator, kRow>;
 template <int kRow>
-using SkinnyFp8Config =
-    ScaledSkinnyGemmConfig<cutlass::float_e4m3_t, float, cutlass::arch::OpMultiplyAdd, kRow>;
+using SkinnyFp8Config = ScaledSkinnyGemmConfig<cutlass::float_e4m3_t, float, Fp8Operator, kRow>;
 
 }  // namespace mixed_gemm

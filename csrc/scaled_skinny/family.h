@@ -1,4 +1,4 @@
-// int8 x int8 and fp8 x fp8 GEMM with a scaled epilogue for few rows: weights go straight into
+// The int8 x int8 and fp8 x fp8 GEMM with a scaled epilogue for few rows: weights go straight into
 // registers.
 #pragma once
 #include "core/family.h"

@@ -1,19 +1,20 @@
 // The scaled GEMMs for few rows, where reading the weight is all that counts: its bytes go from
-// device memory straight into mma fragments, as those of skinny/ do. Weights are the 16-row operand
-// of mma.m16n8k32, tokens the 8-column one.
+// device memory straight into mma fragments, as in skinny/. Weights are the 16-row operand of
+// mma.m16n8k32, tokens the 8-column one.
 //
 // Lane (g = lane / 4, q = lane % 4) reads bytes 16 q to 16 q + 15 of 64 bytes of columns g and
 // g + 8, and the same of token g. Which k an mma slot stands for is free as long as both operands
 // agree: words 2 s and 2 s + 1 of a vector are the two halves of mma s. So nothing is moved between
 // lanes, and nothing but the sums goes through shared memory.
 //
-// The warps of a block take turns along K, so that what they read together lies in a row. A warp
-// requests its next weights as soon as an mma has read the last ones.
+// The warps of a block take turns along K, so that they read neighbouring bytes of a row together.
+// A warp requests its next weights as soon as an mma has read the last ones.
 #pragma once
 #include "epilogue/scaled_epilogue.cuh"
 #include "epilogue/store_value.cuh"
-#include "grid/early_start.cuh"
+#include "grid/pdl.cuh"
 #include "mainloop/predicated_load.cuh"
+#include "mainloop/vector_word.cuh"
 #include "scaled_skinny/config.cuh"
 
 namespace mixed_gemm {
@@ -53,7 +54,7 @@ class ScaledSkinnyGemm {
         row0_(blockIdx.y * kM),
         k_left_(p_.k - warp_ * kScaledSkinnyK - q_ * kScaledSkinnyVector) {
     const int k = warp_ * kScaledSkinnyK + q_ * kScaledSkinnyVector;
-    // Columns and tokens behind the last ones are read as the last ones, and never stored.
+    // Columns and tokens behind the last ones repeat these, and are never stored.
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < 2 * kNTiles; ++j) {
       columns_[j] = p_.b + min(column0_ + 8 * j + g_, p_.n - 1) * p_.ldb + k;
@@ -65,7 +66,7 @@ class ScaledSkinnyGemm {
   }
 
   __device__ void run() {
-    wait_for_kernel_before();
+    pdl_wait();
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < kNTiles; ++j) {
       CUTLASS_PRAGMA_UNROLL
@@ -74,7 +75,7 @@ class ScaledSkinnyGemm {
       load_weights<true>(j);
     }
     load_tokens();
-    let_kernel_after_start();
+    pdl_launch_dependents();
     const int end = (p_.k + kScaledSkinnyK - 1) / kScaledSkinnyK;
     for (int at = warp_; at < end; at += kWarps) {
       k_left_ -= kWarps * kScaledSkinnyK;
@@ -129,20 +130,17 @@ class ScaledSkinnyGemm {
     }
   }
 
-  static __device__ uint32_t word(const uint4& v, int i) {
-    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-  }
-
   __device__ void multiply(int j) {
     CUTLASS_PRAGMA_UNROLL
     for (int step = 0; step < 2 * kChunks; ++step) {
       const int c = step / 2, s = step % 2;
       uint32_t weights[4];
       CUTLASS_PRAGMA_UNROLL
-      for (int r = 0; r < 4; ++r) weights[r] = word(weights_[j][r % 2][c], 2 * s + r / 2);
+      for (int r = 0; r < 4; ++r) weights[r] = word_of(weights_[j][r % 2][c], 2 * s + r / 2);
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < kMTiles; ++i) {
-        const uint32_t tokens[2] = {word(vectors_[i][c], 2 * s), word(vectors_[i][c], 2 * s + 1)};
+        const uint32_t tokens[2] = {word_of(vectors_[i][c], 2 * s),
+                                    word_of(vectors_[i][c], 2 * s + 1)};
         Mma()(sums_[j][i], reinterpret_cast<const cutlass::Array<Operand, 16>&>(weights),
               reinterpret_cast<const cutlass::Array<Operand, 8>&>(tokens), sums_[j][i]);
       }
@@ -164,7 +162,7 @@ class ScaledSkinnyGemm {
     with_epilogue<Sum>(p_.epilogue, [&](const auto& tree) { store(tree); });
   }
 
-  // Sums of warps are added in their order.
+  // Reduces the sums of the warps in their order.
   template <typename Tree>
   __device__ void store(const Tree& tree) const {
     const int rows = min(p_.m - row0_, kM);

@@ -2,8 +2,8 @@
 #pragma once
 #include <utility>
 
-#include "grid/early_places.h"
 #include "grid/launch.cuh"
+#include "grid/pdl_places.h"
 #include "scaled_skinny/kernel.cuh"
 #include "scaled_skinny/launchers.h"
 
@@ -26,8 +26,7 @@ int launch_scaled_skinny(const ScaledMmProblem& p, const Work& work) {
                     static_cast<unsigned>(ceil_div(p.m, Config::kM)));
   shape.threads = Config::kThreads;
   shape.stream = work.stream;
-  shape.starts_early =
-      starts_early(work.early_start.sms, int64_t{shape.grid.x} * shape.grid.y, Config::kMinBlocks);
+  shape.uses_pdl = uses_pdl(work.pdl.sms, int64_t{shape.grid.x} * shape.grid.y, Config::kMinBlocks);
   return launch_kernel(scaled_skinny_kernel<Config>, shape, params);
 }
 

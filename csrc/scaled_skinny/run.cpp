@@ -25,7 +25,7 @@ Status ScaledSkinny::run(const Choice& c, const ScaledMmProblem& problem,
   if (status.ok()) status = stage_rows(p.b, p.ldb, p.n, p.k, /*apart=*/false, context);
   if (!status.ok()) return status;
   Work work;
-  work.early_start = context.device.early_start();
+  work.pdl = context.device.pdl();
   work.stream = context.stream;
   return cuda_status((*launchers_of(p.operand))[c.row](p, work), "launching the GEMM");
 }

@@ -38,12 +38,12 @@ std::string why_not(const Choice& c, const ScaledMmProblem& p, const DeviceInfo&
 }
 
 // Times in microseconds, fitted to 64 points of an H100 with up to 16 rows (4096 x 4096 to
-// 28672 x 4096): within 13 %, and what is chosen with the other families within 6 % of the best.
+// 28672 x 4096): within 13 %, and the choice with the other families within 6 % of the best.
 constexpr double kLaunchUs = 2.65;    // and the first bytes, the reduction, and storing
 constexpr double kDram = 1.02;        // of the bandwidth
 constexpr double kBlockRate = 19e3;   // bytes per us that the loads of a block keep in flight
 constexpr double kTokenRate = 650e3;  // bytes of activations per us and SM
-// Where float8 is made float16 for its products, by tiles of 8 tokens.
+// The factor where float8 is made float16 for its products, by tiles of 8 tokens.
 constexpr double kEmulated[] = {1.015, 1.09};
 
 double predict_us(const Choice& c, const ScaledMmProblem& p, const DeviceInfo& d) {

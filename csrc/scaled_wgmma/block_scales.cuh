@@ -1,10 +1,10 @@
-// What the sums of a line of K are multiplied with when they are added to those of the lines
-// before: the scales of a thread's two rows and of the columns of an instruction, of one block
-// each. Or nothing, where an epilogue scales.
+// Scales of blocks, which multiply the sums of a line of K when these are added to those of the
+// lines before: the scales of a thread's two rows and of the columns of an instruction, of one
+// block each. There are none where an epilogue scales.
 //
-// They are read from device memory while a line is multiplied, by whoever needs them: two values of
-// rows for a warp's 16 rows, each in four lanes, of lines next to each other, so seven of eight
-// come from L1; by the copying warp a stage they would be 128 requests of four bytes.
+// Each thread reads its own from device memory while a line is multiplied: two values of rows for a
+// warp's 16 rows, each in four lanes, of lines next to each other, so seven of eight come from L1.
+// For the copying warp they would be 128 requests of four bytes a stage.
 #pragma once
 #include <cstdint>
 
@@ -21,7 +21,7 @@ struct BlockScaleArgs {
   int m, column_blocks;
 };
 
-// Where an epilogue scales.
+// Does nothing, where an epilogue scales.
 struct NoBlockScales {
   __device__ NoBlockScales(const NoBlockScaleArgs&, int, int, int) {}
   __device__ void request() {}
@@ -47,14 +47,14 @@ class BlockScales {
     }
   }
 
-  // Those of the line after what was requested last.
+  // Requests the scales of the line after the one requested last.
   __device__ void request() {
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < 2; ++i) of_row_[i] = load(rows_[i]++);
     CUTLASS_PRAGMA_UNROLL
     for (int part = 0; part < kParts; ++part) of_columns_[part] = load(columns_[part]++);
   }
-  // What was requested last is for add() from now on, and the next line may be requested.
+  // From now on add() takes the scales requested last, and the next line may be requested.
   __device__ void take() {
     CUTLASS_PRAGMA_UNROLL
     for (int part = 0; part < kParts; ++part) {
@@ -69,7 +69,7 @@ class BlockScales {
   }
 
  private:
-  // Not ld.global.nc, which ptxas would move in front of the wait for the kernel that wrote them.
+  // No ld.global.nc, which ptxas would move in front of the wait for the kernel that wrote them.
   static __device__ float load(const float* from) {
     float value;
     asm volatile("ld.global.L2::128B.f32 %0, [%1];" : "=f"(value) : "l"(from) : "memory");

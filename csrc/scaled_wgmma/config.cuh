@@ -1,4 +1,4 @@
-// A compiled scaled GEMM by wgmma as a type: what it multiplies and a row of the table of tiles.
+// A compiled scaled GEMM by wgmma as a type: its operands and a row of the table of tiles.
 #pragma once
 #include "hopper/warp_roles.cuh"
 #include "hopper/warpgroup_mma.cuh"
@@ -15,7 +15,7 @@ struct WgmmaInt8 {
   using Mma = WarpgroupInt8Mma<kColumns>;
 };
 
-// Those of float8 e4m3 are added to fp32 ones after each line of K.
+// Sums of float8 e4m3 are added to fp32 ones after each line of K.
 struct WgmmaFp8 {
   using Sum = float;
   static constexpr bool kPromotes = true, kBlocks = false;
@@ -24,7 +24,7 @@ struct WgmmaFp8 {
   using Mma = WarpgroupFp8Mma<kColumns>;
 };
 
-// The same, multiplied with the scales of their blocks on the way.
+// Sums of float8 that are multiplied with the scales of their blocks on the way.
 struct WgmmaFp8Blocks : WgmmaFp8 {
   static constexpr bool kBlocks = true;
 };
@@ -42,17 +42,17 @@ struct WgmmaScaledConfig : WarpRoles<kWgmmaScaledTileConfigs[kRow].min_blocks> {
   static constexpr int kSums = kRowTiles * kSumsPerTile;
   static constexpr int kTokenBytes = kTile.m * kScaledTileK;
   static constexpr int kStageBytes = scaled_stage_bytes(kTile);
-  // Warpgroups above each other.
+  // Warpgroups above each other in the tile.
   static constexpr int kGroupsM = has_few_rows(kTile) ? 1 : kTile.m / kTile.warp_m;
   static_assert(kGroupsM * (kTile.n / kTile.warp_n) == WgmmaScaledConfig::kMultipliers,
                 "a part of the tile for each warpgroup");
   static_assert(kTile.warp_m * kScaledTileK <= kStageBytes, "an instruction reads of one stage");
-  static_assert(kStageBytes % 1024 == 0, "period of the copy engine's permutation");
+  static_assert(kStageBytes % 1024 == 0, "period of TMA's swizzle");
   static_assert(kColumnParts * kColumns == kTile.warp_n, "whole instructions");
   static_assert(!Operand::kBlocks || kScaleBlock % kColumns == 0,
                 "the columns of an instruction have one scale");
 
-  // Of a warpgroup's part of the tile.
+  // The first row of a warpgroup's part of the tile.
   static __device__ int group_row(int group) { return group % kGroupsM * kTile.warp_m; }
   static __device__ int group_column(int group) { return group / kGroupsM * kTile.warp_n; }
 };

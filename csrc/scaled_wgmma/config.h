@@ -1,7 +1,7 @@
 // THE list of compiled tiles of the scaled GEMMs by wgmma (int8 x int8 and float8 x float8,
 // sm_90a); warp_m, warp_n: of a warpgroup, whose instruction has 64 rows and up to 256 columns.
-// A tile of fewer rows brings no more of them along: behind its tokens the instruction reads
-// weights of the same stage in their place, and what comes of that is never stored.
+// A tile of fewer rows copies no more than these: behind its tokens the instruction reads weights
+// of the same stage in their place, and such results are never stored.
 #pragma once
 #include <iterator>
 
@@ -28,18 +28,18 @@ constexpr int kNumWgmmaScaledTileConfigs = std::size(kWgmmaScaledTileConfigs);
 
 constexpr bool has_few_rows(const TileConfig& t) { return t.m < t.warp_m; }
 
-// float8: the tensor core keeps about 14 bits of a sum, so after each line of K its sums are added
-// to fp32 ones of the warpgroup, in registers of their own. 64 of them, so the instruction has 128
-// columns at most and a wider part of a tile is several.
+// The tensor core keeps about 14 bits of a sum of float8, so after each line of K its sums are
+// added to fp32 ones of the warpgroup, in registers of their own. These are 64, so the instruction
+// has 128 columns at most and a wider part of a tile is several.
 constexpr int kWgmmaFp8Columns = 128;
 constexpr int wgmma_fp8_columns(const TileConfig& t) {
   return t.warp_n < kWgmmaFp8Columns ? t.warp_n : kWgmmaFp8Columns;
 }
 
-// Scales of blocks: a line of K, and the columns of an instruction, have one of b.
+// With scales of blocks, a line of K and the columns of an instruction have one of b.
 constexpr int kScaleBlock = kScaledTileK;
 
-// Which block of columns an instruction at this column of the output has its scale from. The last
+// The block of columns whose scale an instruction at this column of the output takes. The last
 // instructions of a ragged output are behind its end, and take the last one.
 constexpr int scale_block(int column, int blocks) {
   const int block = static_cast<int>(static_cast<unsigned>(column) / kScaleBlock);

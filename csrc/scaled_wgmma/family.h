@@ -1,4 +1,4 @@
-// int8 x int8 GEMM by wgmma (sm_90a) with a scaled epilogue.
+// The int8 x int8 and float8 x float8 GEMM by wgmma (sm_90a) with a scaled epilogue.
 #pragma once
 #include "core/family.h"
 #include "problem/scaled_mm.h"

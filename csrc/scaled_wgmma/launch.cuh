@@ -47,11 +47,11 @@ int launch_wgmma_scaled(const ScaledMmProblem& p, const Work& work) {
   params.flags = work.flags;
   params.blocks = std::min(work.resident, params.work.workers);
   KernelLaunch shape = launch_of(work, params.blocks, Config::kThreads, kSmemBytes);
-  shape.even = work.early_start;
+  shape.even = work.pdl;
   return launch_kernel(specialized_gemm_kernel<Gemm, Config>, shape, params);
 }
 
-// None where why_not refuses all problems.
+// The launcher of a row: null where why_not refuses all problems.
 template <typename Config>
 constexpr ScaledMmLaunch wgmma_scaled_launcher() {
   if constexpr (has_few_rows(Config::kTile) && !Config::Operand::kPromotes) {

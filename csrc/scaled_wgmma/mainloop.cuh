@@ -1,5 +1,5 @@
-// 8-bit x 8-bit by wgmma: both operands from shared memory, as the copy engine leaves them. Tokens
-// are the 64-row operand, so a warp's sums lie as those of mma.m16n8 do and end in the same
+// 8-bit x 8-bit by wgmma: both operands come from shared memory, where TMA puts them. Tokens are
+// the 64-row operand, so a warp's sums lie as those of mma.m16n8 do and end in the same
 // epilogues.
 #pragma once
 #include <cstddef>
@@ -37,7 +37,7 @@ class WgmmaScaledMainloop {
     prefetch_map(copies.weights);
   }
 
-  // The thread that asks for copies: lines [begin, end) of K.
+  // Called by the thread that issues the TMA loads: asks for lines [begin, end) of K.
   __device__ void request(int row0, int column0, int begin, int end) {
     for (int line = begin; line < end; ++line, position_ = position_.next()) {
       const uint32_t full = position_.full_barrier(), stage = position_.address();
@@ -50,7 +50,7 @@ class WgmmaScaledMainloop {
     }
   }
 
-  // The warps that multiply lines [begin, end).
+  // Called by the warps that multiply: lines [begin, end) of K.
   __device__ void multiply(int row0, int column0, int begin, int end, Sums& sums) {
     if constexpr (Operand::kPromotes) {
       multiply_and_promote(row0, column0, begin, end, sums);
@@ -93,9 +93,9 @@ class WgmmaScaledMainloop {
     if (previous != 0) release(previous);
   }
 
-  // The products of a line are summed apart and then added to `sums`, an instruction's columns
-  // after the other: one warpgroup adds while the other one, or another block, multiplies. They
-  // fall into this by themselves.
+  // The products of a line are summed apart and then added to `sums`, the columns of one
+  // instruction after the other: one warpgroup adds while the other one, or another block,
+  // multiplies. They fall into this by themselves.
   __device__ void multiply_and_promote(int row0, int column0, int begin, int end, Sums& sums) {
     const int group = this_warpgroup();
     const int rows = Config::group_row(group) * kScaledTileK;

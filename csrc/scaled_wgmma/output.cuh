@@ -1,7 +1,7 @@
-// Sums of a warp of the wgmma family -> scaled outputs. Nothing hides the epilogue of a tile
-// but the copies of the next one, so what it reads of rows and columns is requested before the
-// products and lies in shared memory after them: read from device memory there, a value at a time,
-// the three vectors of a zero point cost a third of 28672 x 4096 with 256 rows.
+// Stores the sums of a warp of the wgmma family as scaled outputs. Only the copies of the next tile
+// hide the epilogue of one, so its values of rows and columns are requested before the products and
+// lie in shared memory after them: read from device memory there, a value at a time, the three
+// vectors of a zero point cost a third of 28672 x 4096 with 256 rows.
 #pragma once
 #include <limits>
 #include <type_traits>
@@ -18,11 +18,11 @@ struct WgmmaScaledOutput {
   static constexpr bool kHasAzp = std::is_same_v<SumType, int32_t>;
 
   ScaledOutput<SumType> p;
-  // int8: int32 holds a sum less anything of at most this; negative: not even every sum.
+  // int8: int32 holds a sum less any number up to this; negative: it does not hold every sum.
   int64_t room;
 
-  // Of the rows and columns of a tile, the bias as fp32. Two in turn, so that who is done with a
-  // tile does not wait for who still stores the one before.
+  // The values of the rows and columns of a tile, the bias as fp32. There are two, so that a thread
+  // that is done with a tile does not wait for those that still store the one before.
   struct Vectors {
     float scale_b[kTile.n], bias[kTile.n], scale_a[kTile.m];
     int32_t azp_adj[kTile.n], azp[kTile.m];
@@ -53,7 +53,7 @@ struct WgmmaScaledOutput {
       }
     }
 
-    // The sums of a thread, of a slice of a parallel split, in the tile at (row0, column0).
+    // Stores the sums of a thread in the tile at (row0, column0), for a slice of a parallel split.
     __device__ void store_partials(const SumType* sums, int slice, int row0, int column0) {
       each_part(sums, [&](const SumType* part, int row, int column) {
         output_.p.template store_partials<1, kOctets>(part, slice, row0 + row, column0 + column,
@@ -61,7 +61,7 @@ struct WgmmaScaledOutput {
       });
     }
 
-    // The finished outputs of a thread in the tile at (row0, column0).
+    // Stores the outputs of a thread in the tile at (row0, column0).
     __device__ void store(const SumType* sums, int row0, int column0) {
       const Vectors& vectors = share();
       const bool narrow = meet();
@@ -93,7 +93,7 @@ struct WgmmaScaledOutput {
     static __device__ int lane() { return thread() % 32; }
     __device__ BiasVector bias() const { return {args_.bias, args_.out_type}; }
 
-    // use(sums, row, column): a warp's 16 rows of the tile, and all its columns.
+    // Calls use(sums, row, column) for a warp's 16 rows of the tile, and all its columns.
     template <typename Use>
     static __device__ void each_part(const SumType* sums, const Use& use) {
       const int group = thread() / 128;
@@ -106,8 +106,8 @@ struct WgmmaScaledOutput {
     }
 
     __device__ const Vectors& share() {
-      // Made from an address of shared memory, or the loads of some trees are generic ones (1 to 5
-      // % of 28672 x 4096 with 1024 rows and a zero point per token).
+      // It is made from an address of shared memory, or the loads of some trees are generic ones (1
+      // to 5 % of 28672 x 4096 with 1024 rows and a zero point per token).
       const unsigned address = shared_ + turn_ * static_cast<unsigned>(sizeof(Vectors));
       Vectors& vectors = *static_cast<Vectors*>(__cvta_shared_to_generic(address));
       turn_ ^= 1;
@@ -123,7 +123,7 @@ struct WgmmaScaledOutput {
       return vectors;
     }
 
-    // What is shared can be read; whether fits() holds for all.
+    // Returns when the shared values can be read, and whether fits() holds for all.
     __device__ bool meet() const {
       if constexpr (kHasAzp) return Config::meet_if_all(fits());
       Config::meet();

@@ -29,7 +29,7 @@ Status ScaledWgmma::run(const Choice& c, const ScaledMmProblem& problem,
 #if defined(MIXED_GEMM_WITH_WGMMA)
   ScaledMmProblem p = problem;
   Work work;
-  // The copy engine takes no rows that overlap.
+  // TMA takes no rows that overlap.
   Status status = stage_scaled(p, c, kWgmmaScaledTileConfigs[c.row], /*apart=*/true, context, work);
   if (!status.ok()) return status;
   const Kernels kernels = kernels_of(p);

@@ -23,7 +23,7 @@ TileUse tile_use(const Choice& c, const ScaledMmProblem&) {
   return {tile, wgmma_scaled_smem_bytes(tile)};
 }
 
-// Scales of blocks: of one line of K, and of what columns no instruction crosses.
+// Reason why blocks of scales are no line of K by the columns of whole instructions, or empty.
 std::string why_not_scale_blocks(const ScaledMmProblem& p) {
   if (p.block_k == 0) return "";
   if (p.operand == OperandType::kInt8) return "takes scales of blocks for float8 only";
@@ -40,7 +40,7 @@ std::string why_not_scale_blocks(const ScaledMmProblem& p) {
   return "";
 }
 
-// A tile of fewer rows than the instruction's.
+// Reason why a tile of fewer rows than the instruction's cannot run, or empty.
 std::string why_not_few_rows(const Choice& c, const ScaledMmProblem& p) {
   if (!has_few_rows(kWgmmaScaledTileConfigs[c.row])) return "";
   if (p.operand == OperandType::kInt8) return "multiplies float8 only";
@@ -56,20 +56,20 @@ std::string why_not(const Choice& c, const ScaledMmProblem& p, const DeviceInfo&
 }
 
 // Times in microseconds, fitted with kReduceUs of mainloop/direct_cost.cpp to the 2767 candidates
-// of one run of an H200, the faster the heavier; then those that count where memory does, for what
-// is chosen, to those that were kept of them and to 80 points of an H100 with 1 to 128 rows, int8
-// and float8: 1.5 % behind the measured best on average, with the other families.
+// of one run of an H200, the faster the heavier. Constants that count where memory is the limit
+// were fitted once more, for the choice, to kept points of these and to 80 points of an H100 with 1
+// to 128 rows, int8 and float8: 1.5 % behind the measured best on average, with other families.
 constexpr double kWgmmaLaunchUs = 1.955;
-constexpr double kWgmmaTops = 1650;           // of all SMs; what is lost is in the line
+constexpr double kWgmmaTops = 1650;           // of all SMs; kWgmmaExtraLineUs has the losses
 constexpr double kWgmmaExtraLineUs = 0.042;   // barriers of a line
 constexpr double kWgmmaLatencyUs = 0.895;     // of memory, hidden by stages - 1 lines
 constexpr double kWgmmaTileUs = 0.908;        // storing 128 x 128 outputs
 constexpr double kWgmmaStreamUs = 6.65;       // stream-K: zeroing flags, waiting
-constexpr double kWgmmaSlotUs = 0.961;        // adding 128 x 128 sums of one more block
-constexpr double kWgmmaL2OverDram = 2.77;     // what all SMs read
-constexpr double kWgmmaApartOverDram = 1.85;  // the same of blocks whose tiles are far apart
+constexpr double kWgmmaSlotUs = 0.961;        // reducing 128 x 128 sums of one more block
+constexpr double kWgmmaL2OverDram = 2.77;     // L2's bandwidth for all SMs, over memory's
+constexpr double kWgmmaApartOverDram = 1.85;  // the same for blocks whose tiles are far apart
 constexpr double kWgmmaDram = 0.941;          // of the bandwidth, up to
-constexpr double kWgmmaMostGbPerS = 3502;     // what the stages of all SMs keep in flight
+constexpr double kWgmmaMostGbPerS = 3502;     // that the stages of all SMs keep in flight
 constexpr double kWgmmaSmBytes = 42e3;        // of weights that an SM gets from memory in a us
 constexpr double kWgmmaHotTokens = 0.183;     // more for tokens of few rows, that all SMs ask for
 

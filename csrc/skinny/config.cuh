@@ -35,11 +35,11 @@ struct SkinnyGemmConfig {
   static constexpr bool kFine = kScaleRows.blocks == kMmaOfBlock;
   static constexpr bool kZeros = kScales.zeros;
   static constexpr bool kScalesWeights = kScales.meets == Meets::kWeights;
-  // Partial sums are scaled, those of each part of an iteration by its own scale.
+  // Partial sums are scaled, each part of an iteration by its own scale.
   static constexpr bool kScalesSums = kScaled && !kScalesWeights;
   static constexpr int kParts = kHalf ? 2 : 1;
-  // Scales of a lane are those of its own block, or the same for a quad. Each is of so many k, of
-  // which a lane has so many in an iteration.
+  // A lane has the scales of its own block, or those of its quad. Each serves kGroupStepK elements
+  // of K, and a lane has kGroupSteps of them in an iteration.
   static constexpr bool kOwnScales = kQuarter || kScalesWeights;
   static constexpr int kGroupStepK = kFine ? kMmaK : kOwnScales ? kBlockK : kIterationK / kParts;
   static constexpr int kGroupSteps = kOwnScales ? kBlockK / kGroupStepK : kParts;
@@ -70,9 +70,9 @@ struct SkinnyGemmConfig {
   static constexpr bool kRequestsEarly =
       kMTiles == 1 && (kNTiles < 4 || kBFloat16) &&
       (kNTiles == 1 ? !kStored : !kHalf && (!kZeros || kSumsTokens));
-  // Addresses are made before a block waits for the kernel before it (grid/early_start.cuh): 2 to
-  // 5 % with 32 columns. All others had rather have their warps begin one by one: 16 columns 0 to
-  // 8 % slower, 64 columns 1 %.
+  // Addresses are made before a block waits for the kernel before it (grid/pdl.cuh): 2 to 5 % with
+  // 32 columns. All others had rather have their warps begin one by one: 16 columns 0 to 8 %
+  // slower, 64 columns 1 %.
   static constexpr bool kEarlyAddresses = kNTiles == 2 && !kHalf && !kQuarter;
   // Warps of an SM hide each other's latency, so registers are capped for as many as do not spill.
   static constexpr bool kHeavy =

@@ -6,14 +6,14 @@
 
 namespace mixed_gemm {
 
-// K of a block, the 16 bytes of weights of a lane, and of one iteration of a warp: a block of each
-// of the 4 lanes of a quad.
+// The K of a block, the 16 bytes of weights of a lane, and of one iteration of a warp: a block of
+// each of the 4 lanes of a quad.
 constexpr int skinny_block_k(WeightType weight) { return 128 / bits_of(weight); }
 constexpr int skinny_iteration_k(WeightType weight) { return 4 * skinny_block_k(weight); }
 
-// THE list of its scale modes: a row of scales serves the four blocks of an iteration, half of
-// them, or one, whose fp32 sums are scaled; one block whose weights are; or, of weights, an mma
-// step.
+// THE list of the family's scale modes: a row of scales serves the four blocks of an iteration,
+// half of them, or one, whose fp32 sums are scaled; one block whose weights are scaled; or the
+// weights of an mma step.
 constexpr int kMmaOfBlock = -1;
 struct SkinnyScaleRows {
   int blocks;  // 0: all of K, in the epilogue
@@ -51,7 +51,7 @@ constexpr unsigned skinny_modes(int blocks, Meets meets, bool zeros) {
 
 // THE list of compiled skinny kernels: 8 * m_tiles tokens by 16 * n_tiles columns for a block whose
 // warps share out K; so may the blocks of a cluster (sm_90). Every block reads the tokens of its
-// part of K: wide blocks with short parts read them less often, narrow ones have less to add up.
+// part of K: wide blocks with short parts read them less often, narrow ones have less to reduce.
 struct SkinnyConfig {
   int m_tiles, n_tiles, warps;
   unsigned staged;  // the modes whose scales wait in shared memory (skinny/scale_stage.cuh)
@@ -60,7 +60,7 @@ constexpr SkinnyConfig skinny_row(int tokens, int columns, int warps, unsigned s
   return {tokens / 8, columns / 16, warps, staged};
 }
 
-// As measured: with zero points always, in wide blocks nearly always.
+// Modes whose scales are staged, as measured: with zero points all, in wide blocks nearly all.
 constexpr unsigned kStagedNarrow =
     skinny_modes(4, Meets::kSums, true) | skinny_modes(2, Meets::kSums, true);
 constexpr unsigned kStagedMiddle = kStagedNarrow | skinny_modes(1, Meets::kWeights, true);
@@ -78,20 +78,20 @@ constexpr SkinnyConfig kSkinnyConfigs[] = {
     skinny_row(16, 64, 8, kStagedSixteen),
 };
 constexpr int kNumSkinnyConfigs = sizeof(kSkinnyConfigs) / sizeof(kSkinnyConfigs[0]);
-// Not the narrowest: what it adds before and after their short loops cost 5 to 10 %.
+// Whether clusters share out K. The narrowest do not: the code around short loops cost 5 to 10 %.
 constexpr bool skinny_splits(const SkinnyConfig& t) { return t.n_tiles > 1; }
 constexpr int kMaxSkinnyCluster = 4;  // blocks; the first one has room for the others' sums
 
-// With 16 tokens two sums a tile and iteration were slower.
+// Whether halves of an iteration are scaled apart. With 16 tokens that was slower.
 constexpr bool scales_halves(const SkinnyConfig& t) { return t.m_tiles == 1; }
-// There the 8 columns of an mma stand for 2 tokens with each of the 4 lanes' groups. (Two mma for 4
-// tokens were slower than scaling weights; a quarter of int8 is 16 k, and hardly a group.)
+// With quarters the 8 columns of an mma stand for 2 tokens with each of the 4 lanes' groups. (Two
+// mma for 4 tokens were slower than scaling weights; a quarter of int8 is 16 k, hardly a group.)
 constexpr int kQuarterTokens = 2;
 constexpr bool scales_quarters(const SkinnyConfig& t, WeightType weight) {
   return bits_of(weight) <= 4 && t.m_tiles == 1;
 }
-// Warps that an SM is to hold, by mma tiles of a warp. weight: 0 to 2, how many registers the scale
-// mode takes beside those of the tiles.
+// The warps that an SM is to hold, by mma tiles of a warp. weight: 0 to 2, how many registers the
+// scale mode takes beside those of the tiles.
 constexpr int skinny_resident_warps(int tiles, int weight) {
   constexpr int kByWeight[][3] = {
       {32, 24, 16}, {24, 16, 16}, {16, 16, 8}, {8, 8, 8}};  // one, two, four, eight tiles

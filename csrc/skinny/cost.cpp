@@ -9,9 +9,9 @@
 namespace mixed_gemm {
 namespace {
 
-// Times in microseconds, fitted to all candidates up to 16 rows of one run (198 points), for what
-// is chosen more than for the times (13 % root mean square): the predicted best of all is 1.8 %
-// behind the measured best on average, 3.8 with constants that know nothing of the shape.
+// Times in microseconds, fitted to all candidates up to 16 rows of one run (198 points), for the
+// choice more than for the times (13 % root mean square): the predicted best of all is 1.8 %
+// behind the measured best on average, 3.8 % with constants that know nothing of the shape.
 constexpr double kSkinnyLaunchUs = 0.34;      // while the kernel before drains
 constexpr double kSkinnyDram = 0.9995;        // of the bandwidth
 constexpr double kSkinnyBlockUs = 2.2;        // start, reduce and store,
@@ -37,7 +37,7 @@ double predict_skinny_us(const Choice& c, const GemmProblem& p, const DeviceInfo
   const SkinnyScaleRows& rows = kSkinnyModes[mode];
   const bool scaled = rows.meets == Meets::kWeights, fine = rows.blocks == kMmaOfBlock;
   const bool staged = stages_scales(t, mode);
-  // As compiled for sm_90, but for what depends on the type as well (skinny/config.cuh).
+  // As compiled for sm_90, but for rules that depend on the type as well (skinny/config.cuh).
   const bool heavy = (scaled && rows.zeros && !staged) || (fine && t.n_tiles > 1) ||
                      (rows.blocks == 2 && rows.zeros && t.n_tiles > 1);
   const double work = conversion_work(p, skinny_scales(p.scheme.weight, mode), scaled,

@@ -1,6 +1,6 @@
-// Activations of one warp straight from L1 into fragments, at the head of the iteration that needs
-// them: the fewest instructions. But lane (g, q) reads 64 bytes of token g in a row, so that one
-// load of a warp touches up to 16 lines; more than 8 tokens are better staged (token_stage.cuh).
+// Loads the activations of one warp straight from L1 into fragments, at the head of the iteration
+// that needs them: the fewest instructions. But lane (g, q) reads 64 bytes of token g in a row, so
+// that a load of a warp touches up to 16 lines; above 8 tokens token_stage.cuh is faster.
 #pragma once
 #include <cstdint>
 
@@ -18,7 +18,7 @@ class DirectTokens {
   struct Storage {};
   using Fragment = uint4[Config::kMTiles][Config::kVectors];
 
-  // As TokenStage's.
+  // Takes the arguments of TokenStage.
   __device__ DirectTokens(Storage&, const Element* a, int64_t stride, int tokens, int k, int first)
       : stride_(stride), k_(k) {
     const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
@@ -50,17 +50,17 @@ class DirectTokens {
     source_ += kStep;
   }
 
-  // What this lane reads first.
+  // The address that this lane reads first.
   __device__ const Element* source() const { return source_; }
 
  private:
-  // In PTX, or the branch becomes a select for each register.
+  // Written in PTX, or the branch becomes a select for each register.
   static __device__ void clear(uint4& v) {
     asm volatile("mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; mov.b32 %3, 0;"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w));
   }
 
-  // Of this lane's first block, in an iteration.
+  // The first k of this lane's first block in an iteration.
   static __device__ int lane_k() {
     const auto q = static_cast<int>(threadIdx.x % 4);
     return (Config::kHalf ? q / 2 : q) * Config::kBlockK;

@@ -7,7 +7,7 @@
 
 namespace mixed_gemm {
 
-// sums: used up.
+// Runs the epilogue on kCount outputs. sums: used up.
 template <int kCount, typename Element, typename Factor>
 __device__ void finish_few(const OutputParams<Element, Factor>& p, int64_t row, int column,
                            float (&sums)[kCount]) {

@@ -1,5 +1,5 @@
 // The skinny family, for M up to about 16: every weight byte goes from device memory straight into
-// mma fragments, no shared memory for B. Weights are the 16-row operand of mma.m16n8k16, tokens the
+// mma fragments, without shared memory. Weights are the 16-row operand of mma.m16n8k16, tokens the
 // 8-column one.
 //
 // Lane (g = lane / 4, q = lane % 4) loads the 16-byte block 4 i + q of columns g and g + 8 in
@@ -10,24 +10,24 @@
 // no permutation, and the two words are neighbours, as mma wants them (words of two vectors had to
 // be moved: 16 instructions a tile).
 //
-// Instructions and waiting in the loop are what counts (57344 x 8192, M = 1, us: 71 with addresses
-// from scratch, registers zeroed before predicated loads and moves; 63 without). A value that was
-// spilled or packed right after its load waits for memory there: with 8 bytes of spills, 72.
+// The loop's instructions and waits count (57344 x 8192, M = 1, us: 71 with addresses computed
+// anew, registers zeroed before predicated loads, and moves; 63 without). A value that was spilled
+// or packed right after its load waits for memory there: with 8 bytes of spills, 72.
 //
-// Scales. Groups that are multiples of half an iteration: applied to fp32 partial sums, which zero
+// Scales of groups that are multiples of half an iteration multiply fp32 partial sums, which zero
 // points leave with the sums of the tokens, and where that pays so does the bias of the layout
 // (Config::kStored).
 //
-// Groups of a quarter of an iteration are those of the lanes of a quad, which an mma adds up. So up
-// to 2 tokens are spread over the 8 columns of their operand, 2 for each lane, with zeros where the
-// k are another lane's: the sums of a lane are then those of its own group, and the quad's are
-// added at the end (57344 x 8192, groups of 32, M = 1: 71 us for 81). More tokens, smaller groups,
-// and zeros that are added: converted weights are scaled. The warps of a block and the blocks of a
-// cluster share out K and meet once, at the end.
+// Where groups are a quarter of an iteration, each lane of a quad has its own, and an mma sums over
+// the quad. So up to 2 tokens are spread over the 8 columns of their operand, 2 for each lane, with
+// zeros where the k are another lane's: a lane then has the sums of its own group, and the quad
+// reduces them at the end (57344 x 8192, groups of 32, M = 1: 71 us in place of 81). With more
+// tokens, smaller groups, and zeros that are added, converted weights are scaled. The warps of a
+// block and the blocks of a cluster share out K and reduce once, at the end.
 #pragma once
 #include <type_traits>
 
-#include "grid/early_start.cuh"
+#include "grid/pdl.cuh"
 #include "layout/weight_layout.h"
 #include "mainloop/predicated_load.cuh"
 #include "skinny/config.cuh"
@@ -62,8 +62,8 @@ class SkinnyGemm {
   static constexpr int kWarps = Config::kRow.warps;
   using Converter = typename Config::Converter;
   static constexpr float kPairScale = Converter::kPairScale;
-  // The bias without zero points: its sums are made beside the first tile, since an mma right
-  // behind another one of the same sums waits (1 to 2 %), and the other tiles begin with them.
+  // The bias is summed without zero points: beside the first tile, since an mma right behind
+  // another one of the same sums waits (1 to 2 %), and the other tiles begin with these sums.
   static constexpr bool kSumsBias = Config::kStored && !kSumsTokens;
   // Staged scales are awaited behind the first tile's products: 2 % of 16 tokens by 64 columns;
   // others are 1 to 3 % slower.
@@ -82,7 +82,7 @@ class SkinnyGemm {
     ZeroMode zero_mode;
     OutputParams<Element, typename Config::Factor> output;
   };
-  // What a warp stages, then its sums.
+  // The stages of a warp, later its sums.
   struct Stages {
     typename Tokens::Storage tokens;
     typename Scales::Storage scales;
@@ -95,7 +95,7 @@ class SkinnyGemm {
     typename Reduction::Storage reduction;
     WarpStorage warps[kWarps];
   };
-  // 0: static.
+  // Bytes of dynamic shared memory; 0 where it is static.
   static constexpr int kDynamicBytes = sizeof(SharedStorage) > 48 * 1024
                                            ? static_cast<int>(sizeof(SharedStorage))
                                            : 0;
@@ -122,19 +122,19 @@ class SkinnyGemm {
     if (Config::kHalf) weights_ += q_ % 2 * 8;
     const int last_tile = Config::kHalf ? kLinesPerIteration - 1 : tile;
     iterations_ = (p_.k_tiles - last_tile + kLinesPerIteration - 1) / kLinesPerIteration;
-    // Opaque, or it is made anew from the thread index in every iteration, a slow read.
+    // Made opaque, or the compiler reads the thread index anew in every iteration, which is slow.
     asm volatile("" : "+r"(iterations_));
   }
 
   __device__ void run() {
     int end = (p_.k_tiles + kLinesPerIteration - 1) / kLinesPerIteration;
     if (Config::kSplits) end = min(end, (static_cast<int>(blockIdx.z) + 1) * p_.share);
-    // In front of everything: up to 9 % for clusters of blocks of 64 columns.
+    // Called in front of everything: up to 9 % for clusters of blocks of 64 columns.
     reduction_.start(p_.m - row0_);
     if (Config::kEarlyAddresses) {
       make_before_wait(&storage_, weights_, tokens_.source(), scales_.source(first_));
     }
-    wait_for_kernel_before();
+    pdl_wait();
     if (Config::kStagesScales) scales_.start(first_, end);
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < kNTiles; ++j) {
@@ -144,7 +144,7 @@ class SkinnyGemm {
     Fragment tokens = {};
     if (first_ < end) tokens_.request();
     if (!Config::kStagesScales) scales_.start(first_, end);
-    let_kernel_after_start();
+    pdl_launch_dependents();
     for (int at = first_; at < end; at += kWarps) {
       const int next = at + kWarps;
       tokens_.take(tokens, at);
@@ -187,7 +187,7 @@ class SkinnyGemm {
     }
   }
 
-  // take: what is to be done before scales are read.
+  // take: called before scales are read.
   template <typename Take>
   __device__ void multiply_part(int j, int part, const Fragment& tokens, const uint32_t (&zeros)[2],
                                 int next, bool more, const Take& take) {
@@ -243,7 +243,7 @@ class SkinnyGemm {
     }
   }
 
-  // Step s of words 2 w and 2 w + 1: step = kStepsPerBlock * w + s.
+  // Converts step s of words 2 w and 2 w + 1: step = kStepsPerBlock * w + s.
   __device__ Pairs converted(int j, int step, const uint32_t (&zeros)[2]) const {
     const int w = step / kStepsPerBlock, s = step % kStepsPerBlock;
     Pairs pairs;
@@ -252,7 +252,7 @@ class SkinnyGemm {
       CUTLASS_PRAGMA_UNROLL
       for (int h = 0; h < 2; ++h) {
         uint32_t two[2];
-        const uint32_t packed = Products::word(raw_[j][h], 2 * w + r);
+        const uint32_t packed = word_of(raw_[j][h], 2 * w + r);
         Converter::convert_step(packed, s, two);
         if constexpr (kSubtracts) {
           two[0] = sub_x2<Format>(two[0], zeros[h]);
@@ -268,7 +268,7 @@ class SkinnyGemm {
     return pairs;
   }
 
-  // A step's tokens join their sums, which are those of an iteration, or of all where scales wait
+  // Adds a step's tokens to their sums, over an iteration, or over all of them where scales wait
   // for the end.
   __device__ void sum_tokens(const Fragment& tokens, int step) {
     constexpr uint32_t kWeight = [] {

@@ -3,8 +3,8 @@
 #include <array>
 #include <utility>
 
-#include "grid/early_places.h"
 #include "grid/launch.cuh"
+#include "grid/pdl_places.h"
 #include "skinny/kernel.cuh"
 #include "skinny/launchers.h"
 
@@ -48,8 +48,8 @@ int launch_skinny(const GemmProblem& p, const Work& work) {
   shape.threads = Config::kThreads;
   shape.stream = work.stream;
   shape.smem_bytes = SkinnyGemm<Config>::kDynamicBytes;
-  shape.starts_early = starts_early(
-      work.early_start.sms, int64_t{shape.grid.x} * shape.grid.y * work.slices, Config::kMinBlocks);
+  shape.uses_pdl = uses_pdl(work.pdl.sms, int64_t{shape.grid.x} * shape.grid.y * work.slices,
+                            Config::kMinBlocks);
   return launch_kernel(skinny_gemm_kernel<Config>, shape, params);
 }
 

@@ -7,8 +7,8 @@
 
 namespace mixed_gemm {
 
-// How an instantiation file offers its kernels. ElementType instead of CUTLASS's types: what calls
-// this compiles without CUTLASS.
+// The kernels that instantiation files offer. It takes ElementType instead of CUTLASS's types, so
+// that its callers compile without CUTLASS.
 struct SkinnyKernels {
   using Launchers = std::array<GemmLaunch, kNumSkinnyConfigs>;
   static constexpr int kModes = kNumSkinnyModes;

@@ -1,9 +1,10 @@
-// What a skinny warp multiplies and adds up: a tile of 16 columns of weights by 8 tokens is one
-// mma.m16n8k16 for 16 k, with fp32 sums.
+// The products of a skinny warp: a tile of 16 columns of weights by 8 tokens is one mma.m16n8k16
+// for 16 k, with fp32 sums.
 #pragma once
 #include "cutlass/arch/mma_sm80.h"
 #include "cutlass/array.h"
 #include "layout/weight_layout.h"
+#include "mainloop/vector_word.cuh"
 #include "skinny/config.cuh"
 
 namespace mixed_gemm {
@@ -16,10 +17,10 @@ struct SkinnyProducts {
                                  float, cutlass::layout::RowMajor, cutlass::arch::OpMultiplyAdd>;
   using Quad = cutlass::Array<float, 4>;  // elements 0, 1: column g; 2, 3: column g + 8
   using Fragment = uint4[Config::kMTiles][Config::kVectors];  // of tokens
-  // mma steps of a word; halves of 16 k in a block
+  // The mma steps of a word, which are the halves of 16 k in a block.
   static constexpr int kStepsPerBlock = kStepsPerWord<typename Config::Weight>;
 
-  // Of a tile's products, one array for each 8 tokens.
+  // The sums of a tile's products, one array for each 8 tokens.
   struct Sums {
     Quad of[Config::kMTiles];
     __device__ Sums() {
@@ -34,11 +35,7 @@ struct SkinnyProducts {
     uint32_t operand[2][4];
   };
 
-  static __device__ uint32_t word(const uint4& v, int r) {
-    return r == 0 ? v.x : r == 1 ? v.y : r == 2 ? v.z : v.w;
-  }
-
-  // Step s of these words: step = kStepsPerBlock * w + s. sums: for pairs 0 and 1.
+  // Multiplies step s of these words: step = kStepsPerBlock * w + s. sums: for pairs 0 and 1.
   static __device__ void multiply(Sums* const (&sums)[2], const Pairs& pairs,
                                   const Fragment& tokens, int step) {
     const int w = step / kStepsPerBlock, s = step % kStepsPerBlock;
@@ -47,7 +44,7 @@ struct SkinnyProducts {
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < Config::kMTiles; ++i) {
         const uint4& token = tokens[i][2 * s + pair];
-        const uint32_t b[2] = {word(token, 2 * w), word(token, 2 * w + 1)};
+        const uint32_t b[2] = {word_of(token, 2 * w), word_of(token, 2 * w + 1)};
         Quad& sum = sums[pair]->of[i];
         Mma()(sum, reinterpret_cast<const cutlass::Array<Element, 8>&>(pairs.operand[pair]),
               reinterpret_cast<const cutlass::Array<Element, 4>&>(b), sum);
@@ -55,8 +52,8 @@ struct SkinnyProducts {
     }
   }
 
-  // The same with all weights of the step `weight`, two 16-bit floats: the sums of the tokens 8 i +
-  // 2 q and the next one, the same for all columns.
+  // Multiplies with kWeight, two 16-bit floats, for all weights of the step: the sums of the tokens
+  // 8 i + 2 q and the next one, the same for all columns.
   template <uint32_t kWeight>
   static __device__ void sum_tokens(Sums& sums, const Fragment& tokens, int step) {
     constexpr Pairs kWeights = {
@@ -65,13 +62,13 @@ struct SkinnyProducts {
     multiply(both, kWeights, tokens, step);
   }
 
-  // The sums of the tokens 8 i + 2 q and the next one, over each part of the iteration. As the
-  // operand of 16 rows a vector of a lane is two rows of its token: half as many products as above,
-  // and no registers but its own. Its second half is k 8 to 15 of these.
+  // Sums the tokens 8 i + 2 q and the next one over each part of the iteration. As the operand of
+  // 16 rows a vector of a lane is two rows of its token: half as many products as above, and no
+  // registers but its own. Its second half is k 8 to 15 of these.
   static __device__ void sum_tokens(float (&sums)[Config::kParts][Config::kMTiles][2],
                                     const Fragment& tokens) {
     const int lane = static_cast<int>(threadIdx.x % 32), q = lane % 4;
-    // Columns 0 to 3 get the sums of the first part, 4 to 7 those of the second.
+    // Columns 0 to 3 get the sums of the first part, 4 to 7 of the second.
     const bool whole = Config::kParts == 1, first = lane < 16;
     const uint32_t ones[2] = {whole || first ? Config::Format::kOneX2 : 0u,
                               whole || !first ? Config::Format::kOneX2 : 0u};
@@ -95,8 +92,8 @@ struct SkinnyProducts {
     }
   }
 
-  // Quarters: each lane of a quad has the sums of its own groups; lane q gets the total of element
-  // q.
+  // Reduces quarters: each lane of a quad has the sums of its own groups; lane q gets the total of
+  // element q.
   static __device__ float add_lanes(const Quad& sums) {
     const bool odd = threadIdx.x % 2 != 0, high = threadIdx.x % 4 >= 2;
     float two[2];

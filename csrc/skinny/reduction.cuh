@@ -1,10 +1,10 @@
-// How a skinny block ends: its warps meet in shared memory and are added in order. The other blocks
-// of a cluster push that to the first one, which adds it in the order of K.
+// How a skinny block ends: its warps reduce their sums in shared memory, in order. The other blocks
+// of a cluster push theirs to the first one, which reduces them in the order of K.
 //
 // With 8 outputs a thread instead of one the end of every block cost 4 of 76 us at 57344 x 8192.
 #pragma once
 #include "cutlass/array.h"
-#include "grid/cluster_handover.cuh"
+#include "grid/cluster_mbarrier.cuh"
 #include "skinny/config.cuh"
 #include "skinny/finish_few.cuh"
 
@@ -23,14 +23,14 @@ class SkinnyReduction {
  public:
   using WarpSums = float[kM][kStride];
   struct Storage {
-    alignas(16) uint8_t barrier[ClusterHandover::kBytes];
+    alignas(16) uint8_t barrier[ClusterMbarrier::kBytes];
     Outputs received[kMaxSkinnyCluster - 1][kM * kChunks];  // from the second block on
   };
 
   __device__ explicit SkinnyReduction(Storage& storage)
       : storage_(storage), cluster_(storage.barrier) {}
 
-  // Long before store(), by all threads. rows: of the output, from the block's first on.
+  // Called long before store(), by all threads. rows: of the output, from the block's first on.
   __device__ void start(int rows) {
     if (!Config::kSplits || gridDim.z == 1) return;
     cluster_.open((gridDim.z - 1) * min(rows, kM) * kN * static_cast<int>(sizeof(float)));
@@ -91,7 +91,7 @@ class SkinnyReduction {
   }
 
   Storage& storage_;
-  ClusterHandover cluster_;
+  ClusterMbarrier cluster_;
 };
 
 }  // namespace mixed_gemm

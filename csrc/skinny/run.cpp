@@ -20,7 +20,7 @@ Status Skinny::run(const Choice& c, const GemmProblem& problem, const RunContext
   Work work;
   work.split = c.split;
   work.slices = c.slices;
-  work.early_start = context.device.early_start();
+  work.pdl = context.device.pdl();
   work.stream = context.stream;
   return cuda_status(skinny_launchers(p.element, p.scheme.weight, mode)[c.row](p, work),
                      "launching the GEMM");

@@ -1,14 +1,14 @@
-// Scales and zeros of one warp's iterations through shared memory, a batch of rows by one cp.async
-// for each array, while the warp works with the batch before: in the loop no addresses, requests,
-// or registers for them. Fewer instructions are what counts there; and since they leave registers,
-// zero points can have weights as they are stored. us, with scales in registers and so:
+// Brings scales and zeros of one warp's iterations through shared memory, a batch of rows by one
+// cp.async for each array, while the warp works with the batch before: the loop has no addresses,
+// requests or registers for them. Fewer instructions count there; and with registers left, zero
+// points can have weights as they are stored. us, with scales in registers and so:
 //
 //   28672 x 4096, M = 8, blocks of 64 columns         22.6 -> 20.8, with zero points 23.0 -> 20.9
 //   the same in groups of 64                          24.6 -> 21.0, with zero points 30.1 -> 22.3
 //   57344 x 8192, M = 1, 32 columns, zero points      68.9 -> 65.9
 //   8192 x 8192, M = 1, 16 columns, zero points       12.1 -> 11.5
 //
-// Where it does not pay (skinny/config.h): blocks of 16 and 32 columns without zero points 2 %.
+// It does not pay (skinny/config.h) for blocks of 16 and 32 columns without zero points: 2 %.
 #pragma once
 #include "core/stage_check.h"
 #include "cutlass/arch/memory.h"
@@ -43,18 +43,18 @@ class ScaleStage {
     storage_ = cutlass::arch::cutlass_get_smem_pointer(&storage);
   }
 
-  // What this lane copies first.
+  // The address that this lane copies first.
   __device__ const Element* source(int first) const { return p_.scales + offset(first); }
 
-  // For a warp's iterations first, first + kWarps .. before end.
+  // Begins a warp's iterations first, first + kWarps .. before end.
   __device__ void start(int first, int end) {
     row_ = own(storage_);
     request(first, end, storage_);
-    // Or ptxas puts it behind the weights of all tiles: 1 to 3 %. (Narrow blocks: 0 to 2 % slower.)
+    // Keeps ptxas from moving it behind all weights: 1 to 3 %. (Narrow blocks: 0 to 2 % slower.)
     if (Config::kNTiles == 4) __syncwarp();
   }
 
-  // At the head of an iteration, behind its requests.
+  // Called at the head of an iteration, behind its requests.
   __device__ void take(int iteration, int end) {
     if ((row_ & (kBatchBytes - kIterationBytes)) != 0) return;  // not a batch's first
     asm volatile("cp.async.wait_all;" ::: "memory");
@@ -67,7 +67,7 @@ class ScaleStage {
   __device__ void advance() { row_ += kIterationBytes; }
 
   __device__ void load(int, int) const {}
-  // Of column g + 8 h of tile j.
+  // The scale of column g + 8 h of tile j.
   __device__ float scale(int j, int part, int h) const {
     return SkinnyScales<Config>::to_float(read<false>(j, part, h));
   }
@@ -75,7 +75,7 @@ class ScaleStage {
     return SkinnyScales<Config>::to_float(zero_bits(j, part, h));
   }
   __device__ uint32_t zero_bits(int j, int part, int h) const { return read<true>(j, part, h); }
-  // Where weights are scaled: those of tile j, from then on.
+  // Holds the scales of tile j from then on, where weights are scaled.
   __device__ void hold(int j) {
     CUTLASS_PRAGMA_UNROLL
     for (int h = 0; h < 2; ++h) {
@@ -90,7 +90,7 @@ class ScaleStage {
     return row + lane() / 4 * 2 + (Config::kOwnScales ? lane() % 4 * kRowBytes : 0);
   }
 
-  // In PTX, or it is a generic load.
+  // Written in PTX, or it is a generic load.
   template <bool kZero>
   __device__ uint32_t read(int j, int part, int h) const {
     const int offset = 2 * (16 * j + 8 * h) + part * kRowBytes + (kZero ? 2 * kBatchBytes : 0);
@@ -99,7 +99,7 @@ class ScaleStage {
     return bits;
   }
 
-  // What this lane copies of a batch.
+  // The row of a batch that this lane copies.
   static __device__ int copied_row() { return lane() / kVectors; }
   static __device__ int copied_iteration(int first) {
     return first + copied_row() / kGroupSteps * kWarps;
@@ -107,12 +107,12 @@ class ScaleStage {
   __device__ int64_t offset(int first) const {
     int group =
         p_.steps_per_group.div(copied_iteration(first) * kGroupSteps + copied_row() % kGroupSteps);
-    // Parts of the last iteration past the end of K: any that is finite.
+    // Parts of the last iteration past the end of K take any group that is finite.
     if (kGroupSteps > 1) group = min(group, p_.groups - 1);
     return static_cast<int64_t>(group) * p_.stride + column_;
   }
 
-  // What is not copied belongs to iterations or columns that do not exist.
+  // Rows and columns that are not copied belong to iterations or outputs that do not exist.
   __device__ void request(int first, int end, unsigned batch) const {
     const bool exists = copied_iteration(first) < end && column_ < p_.columns;
     const int64_t from = offset(first);

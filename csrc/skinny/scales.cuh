@@ -1,5 +1,5 @@
-// Scales and zeros of one warp's tiles, in registers, as loaded: any arithmetic on them next to the
-// loads would wait for the memory.
+// Scales and zeros of one warp's tiles, in registers as they were loaded: any arithmetic on them
+// next to the loads would wait for the memory.
 #pragma once
 #include "cutlass/fast_math.h"
 #include "dequant/apply_scale.h"
@@ -21,9 +21,9 @@ template <typename Config>
 class SkinnyScales {
   using Element = typename Config::Element;
   static constexpr int kNTiles = Config::kNTiles;
-  // Of a tile and iteration.
+  // Scales of a column in a tile and iteration.
   static constexpr int kGroupSteps = Config::kGroupSteps;
-  // Lanes load for each other, where registers are short: before sm_90 ptxas needs one more.
+  // Whether lanes load for each other: before sm_90 ptxas needs one register more than there is.
   static constexpr bool kShared = kBeforeSm90 && Config::kScalesSums && !Config::kOwnScales;
 
  public:
@@ -33,17 +33,17 @@ class SkinnyScales {
 
   __device__ SkinnyScales(const Params& params, Storage&, int column0)
       : p_(params), column_(column0 + (kShared ? lane() % 16 : lane() / 4)) {
-    // Opaque, or it is made anew from the thread index in every iteration, a slow read.
+    // Made opaque, or the compiler reads the thread index anew in every iteration, which is slow.
     asm volatile("" : "+r"(column_));
   }
 
-  // What this lane loads first.
+  // The address that this lane loads first.
   __device__ const Element* source(int iteration) const {
     if constexpr (!Config::kScaled) return p_.scales;
     return p_.scales + row_offset(first_step(iteration));
   }
 
-  // As ScaleStage's, which has no use for the other's steps.
+  // The steps of ScaleStage; all but start() do nothing here.
   __device__ void start(int first, int end) {
     if (first >= end) return;
     CUTLASS_PRAGMA_UNROLL
@@ -53,7 +53,7 @@ class SkinnyScales {
   __device__ void advance() const {}
   __device__ void hold(int) const {}
 
-  // Those of tile j.
+  // Loads the scales of tile j.
   __device__ void load(int iteration, int j) {
     CUTLASS_PRAGMA_UNROLL
     for (int u = 0; u < (Config::kScaled ? kGroupSteps : 0); ++u) {
@@ -65,21 +65,21 @@ class SkinnyScales {
     }
   }
 
-  // As fp32 or bits, of column g + 8 h of tile j, of a part of the iteration.
+  // The scale of column g + 8 h of tile j in a part of the iteration, as fp32 or bits.
   __device__ float scale(int j, int part, int h) const {
     return to_float(kShared ? __shfl_sync(0xffffffff, shared_[j][part], 8 * h + lane() / 4)
                             : scale_[j][h][part]);
   }
   __device__ uint32_t zero_bits(int j, int part, int h) const { return zero_[j][h][part]; }
 
-  // Where weights are scaled: of step s of a word.
+  // The scale of step s of a word, where weights are scaled.
   __device__ PackedScale packed(int j, int h, int s) const {
     const int u = s * kGroupSteps / kStepsPerWord<typename Config::Weight>;
     return PackedScale::pack(scale_[j][h][u], Config::kZeros ? zero_[j][h][u] : uint16_t(0));
   }
 
-  // bf16 by volatile PTX: ptxas moved the shift behind the load of the next scale, which it then
-  // copied from another register, and so waited for the memory.
+  // bf16 goes by volatile PTX: ptxas moved the shift behind the load of the next scale, which it
+  // then copied from another register, and so waited for the memory.
   static __device__ float to_float(uint32_t bits) {
     if constexpr (Config::kBFloat16) {
       float value;
@@ -93,11 +93,11 @@ class SkinnyScales {
  private:
   static __device__ int lane() { return static_cast<int>(threadIdx.x % 32); }
 
-  // Of this lane.
+  // The first step of this lane in an iteration.
   static __device__ int first_step(int iteration) {
     return (Config::kOwnScales ? 4 * iteration + lane() % 4 : iteration) * kGroupSteps;
   }
-  // Of steps past the end the last group's, which are finite.
+  // Steps past the end take the last group's row, whose scales are finite.
   __device__ int64_t row_offset(int step) const {
     int row = p_.steps_per_group.div(step);
     if constexpr (Config::kOwnScales || kGroupSteps > 1) row = min(row, p_.groups - 1);
@@ -105,7 +105,7 @@ class SkinnyScales {
   }
   __device__ bool inside(int column) const { return column_ + column < p_.columns; }
 
-  // One load for the 16 columns of a tile, and two shuffles.
+  // Takes one load for the 16 columns of a tile, and two shuffles.
   __device__ void load_shared(int iteration, int j, int part) {
     const Element* at = p_.scales + row_offset(first_step(iteration) + part);
     load_16_bits_if(inside(16 * j), shared_[j][part], at + 16 * j);

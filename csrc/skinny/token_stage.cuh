@@ -1,6 +1,6 @@
 // Activations of one warp and iteration, staged through shared memory while the warp multiplies the
 // iteration before: for more than 8 tokens, where straight loads (direct_tokens.cuh) are the limit.
-// At 28672 x 4096, M = 16, 30.4 us for 37.6; but at M = 1, 72 for 66 at 57344 x 8192.
+// 28672 x 4096 at M = 16 took 30.4 us in place of 37.6, but 57344 x 8192 at M = 1 72, not 66.
 //
 // Lane (g, q) needs vectors 0 .. kVectors - 1 of block q of tokens g, g + 8. A copy takes whole
 // lines of a few tokens; vector v of block q of token t lies at slot 4 (v ^ t % 2) + q of its row,
@@ -47,8 +47,8 @@ class TokenStage {
     }
   }
 
-  // The next iteration's. Vectors past the end of K become zeros. Call when all lanes have read
-  // what was there.
+  // Requests the next iteration's. Vectors past the end of K become zeros. Call it when all lanes
+  // have read the one before.
   __device__ void request() {
     const int bytes = k_left_ > 0 ? 16 : 0, token = threadIdx.x % 32 / kChunks;
     const Element* source = source_;
@@ -89,7 +89,7 @@ class TokenStage {
     __syncwarp();
   }
 
-  // What this lane reads first.
+  // The address that this lane reads first.
   __device__ const Element* source() const { return source_; }
 
  private:

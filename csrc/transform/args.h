@@ -54,7 +54,7 @@ struct CopyPaddedArgs {
   void* stream = nullptr;
 };
 
-// Rows of bytes into rows of another pitch, with zeros between k and dst_stride.
+// Copies rows of bytes into rows of another pitch, with zeros between k and dst_stride.
 struct CopyRowsArgs {
   const void* src = nullptr;
   int64_t src_stride = 0;  // any: rows may overlap
@@ -64,7 +64,7 @@ struct CopyRowsArgs {
   void* stream = nullptr;
 };
 
-// One image tensor into another of any strides; channels from `channels` to `dst_channels` become
+// Copies an image tensor into one of any strides; channels from `channels` to `dst_channels` become
 // 0. element_bytes: 1, 2 or 4.
 struct CopyImagesArgs {
   int element_bytes = 2;

@@ -1,5 +1,5 @@
-// AutoAWQ tensors -> dense [k, n], computed in fp32 and rounded once. A thread turns one word into
-// 8 columns of one row, 16 bytes of halves; a warp covers 256 columns.
+// Dequantizes AutoAWQ tensors to a dense [k, n], in fp32 and rounded once. A thread turns one word
+// into 8 columns of one row, 16 bytes of halves; a warp covers 256 columns.
 #pragma once
 #include "cutlass/array.h"
 #include "cutlass/fast_math.h"

@@ -7,7 +7,7 @@
 namespace mixed_gemm {
 namespace {
 
-// Dense channels-last pixels of a few times 16 bytes.
+// Whether the destination has dense channels-last pixels of a few times 16 bytes.
 template <typename Word>
 bool pads_pixels(const CopyImagesArgs& a) {
   constexpr int64_t kVector = sizeof(uint4), kMostChunks = 4;

@@ -1,8 +1,8 @@
-// Images into images of other strides: NCHW <-> channels-last, with channels of zeros added. A
-// block turns 32 channels x 32 pixels in shared memory, so that the reads of NCHW and the writes of
-// channels-last (and the reverse) are both coalesced; other strides are right, but slower.
+// Copies images into images of other strides: NCHW <-> channels-last, with channels of zeros added.
+// A block turns 32 channels x 32 pixels in shared memory, so that the reads of NCHW and the writes
+// of channels-last (and the reverse) are both coalesced; other strides are right, but slower.
 #pragma once
-#include "grid/early_start.cuh"
+#include "grid/pdl.cuh"
 #include "transform/args.h"
 
 namespace mixed_gemm {
@@ -16,7 +16,7 @@ template <typename Word, bool kPixelsFirst>
 __global__ void __launch_bounds__(kCopyTile* kCopyRows)
     copy_images_kernel(const CopyImagesArgs p, int tiles_c) {
   __shared__ Word tile[kCopyTile][kCopyTile + 1];  // [channel][pixel]
-  let_kernel_after_start();
+  pdl_launch_dependents();
   const int64_t pixels = p.h * p.w;
   const int64_t c0 = blockIdx.x % tiles_c * kCopyTile;
   const int64_t pixel0 = static_cast<int64_t>(blockIdx.x / tiles_c) * kCopyTile;

@@ -22,7 +22,7 @@ __global__ void copy_padded_kernel(const Element* src, int64_t src_stride, int64
   }
 }
 
-// Bytes of odd alignment, one a thread; see CopyRowsArgs. Blocks of x share a row.
+// Copies bytes of odd alignment, one a thread; see CopyRowsArgs. Blocks of x share a row.
 __global__ inline void copy_rows_kernel(const CopyRowsArgs p) {
   const int64_t k = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (k >= p.dst_stride) return;

@@ -1,7 +1,7 @@
-// Packed weight -> dense [n, k], computed in fp32 and rounded once. Bandwidth-bound, so the stores
-// decide: a thread writes 16 bytes, 8 consecutive k of one column, and neighbouring threads write
-// the neighbouring 16 bytes. The threads of a block of 128 / bits elements all read the block's 16
-// bytes (one request) and take their pair out of each of its words.
+// Dequantizes a packed weight to a dense [n, k], in fp32 and rounded once. Bandwidth-bound, so the
+// stores decide: a thread writes 16 bytes, 8 consecutive k of one column, and neighbouring threads
+// write the neighbouring 16 bytes. The threads of a block of 128 / bits elements all read the
+// block's 16 bytes (one request) and take their pair out of each of its words.
 #pragma once
 #include "cutlass/array.h"
 #include "cutlass/fast_math.h"
@@ -30,7 +30,7 @@ struct DequantizeParams {
 constexpr int kDequantizeThreads = 256;
 constexpr int kDequantizeUnroll = 4;  // loads in flight per thread
 
-// The number that a code stands for: integers without the slow I2F: 2^23 + code has an ulp of 1.
+// The number that a code stands for. Integers go without the slow I2F: 2^23 + code has an ulp of 1.
 template <typename Weight>
 __device__ float code_to_float(uint32_t code) {
   static_assert(Weight::kIsInteger, "codes of other weight types need arithmetic of their own");

@@ -1,5 +1,5 @@
-// Quotients that are about to be rounded to float8, at the price of products. The same on the host,
-// for tests.
+// Quotients that are about to be rounded to float8, at the price of products. The host computes
+// the same, for tests.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -10,8 +10,8 @@ namespace mixed_gemm {
 
 // a / scale as the cast to float8 e4m3 sees it. The product with the inverse is within three units
 // of the last place of the quotient rounded to fp32. The cast tells the two apart only beside a
-// number in the middle of two codes, whose last 19 bits are 0, as those of the codes are; there it
-// is divided.
+// number in the middle of two codes, whose last 19 bits are 0, as in the codes; there it is
+// divided.
 class DivideForFloat8 {
  public:
   MIXED_GEMM_HOST_DEVICE explicit DivideForFloat8(float scale)
@@ -30,7 +30,7 @@ class DivideForFloat8 {
   }
 
  private:
-  // Zeros are what they are.
+  // Zeros are never near such a number.
   static MIXED_GEMM_HOST_DEVICE bool is_near(float quotient) {
     constexpr uint32_t kWithin = 4, kLastBits = (1u << 19) - 1;
     uint32_t bits;

@@ -1,4 +1,4 @@
-// The kernels that bring operands into another form as plain functions: all that is seen of this
+// The kernels that bring operands into another form, as plain functions: the interface of this
 // folder. All return a cudaError_t and never synchronise.
 #pragma once
 #include "transform/args.h"

@@ -1,10 +1,10 @@
-// Images of few channels -> channels-last pixels with channels of zeros added, a thread for 16
-// bytes of them. Neighbouring threads read neighbouring pixels, so NCHW and channels-last are both
-// read in whole lines. (Turning 32 x 32 in shared memory, as copy_images_kernel.cuh does, took 10
-// us for 3 x 224 x 224 on an H200: 29 of 32 channels are not there.)
+// Copies images of few channels to channels-last pixels with channels of zeros added, a thread for
+// 16 bytes of them. Neighbouring threads read neighbouring pixels, so NCHW and channels-last are
+// both read in whole lines. (Turning 32 x 32 in shared memory, as copy_images.cuh does, took 10 us
+// for 3 x 224 x 224 on an H200: 29 of 32 channels are not there.)
 #pragma once
 #include "cutlass/fast_math.h"
-#include "grid/early_start.cuh"
+#include "grid/pdl.cuh"
 #include "transform/args.h"
 
 namespace mixed_gemm {
@@ -18,7 +18,7 @@ struct PadPixelsParams {
 template <typename Word>
 __global__ void pad_pixels_kernel(const __grid_constant__ PadPixelsParams p) {
   constexpr int kWords = sizeof(uint4) / sizeof(Word);
-  let_kernel_after_start();
+  pdl_launch_dependents();
   const int index = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (index >= p.chunks) return;
   int pixel, chunk, line, x, image, y;

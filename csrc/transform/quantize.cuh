@@ -1,4 +1,4 @@
-// Activations to int8 by the formula of problem/quantize.h, one read and one write: a block
+// Rounds activations to int8 by the formula of problem/quantize.h, one read and one write: a block
 // takes a row and keeps it in registers between choosing the scale and rounding.
 #pragma once
 #include <cuda_bf16.h>
@@ -9,7 +9,7 @@
 
 #include "cutlass/bfloat16.h"
 #include "cutlass/half.h"
-#include "grid/early_start.cuh"
+#include "grid/pdl.cuh"
 #include "problem/quantize.h"
 
 namespace mixed_gemm {
@@ -43,15 +43,15 @@ struct RowRange {
   float low = 0.f, high = 0.f;
   int nan = 0;
 
-  // (high - low) / 255, in halves, since the difference may overflow; NaN where both are the same
-  // infinity.
+  // (high - low) / 255, computed in halves, since the difference may overflow; NaN where both are
+  // the same infinity.
   __device__ float step() const {
     const float half = __fsub_rn(__fmul_rn(high, 0.5f), __fmul_rn(low, 0.5f));
     return __fdiv_rn(half, 127.5f);
   }
 };
 
-// Least and greatest element, two by two; a NaN stays. Before the first one: infinities.
+// The least and the greatest element, two by two; a NaN stays. They begin as infinities.
 template <typename Element>
 struct RangeOf {
   using Pair =
@@ -144,7 +144,7 @@ struct RoundOwnScale {
   __device__ int32_t operator()(float a) const { return __float2int_rn(a * inverse) + azp; }
 };
 
-// The same for any positive scale: infinities saturate. The bounds are exact in fp32.
+// Rounds with any positive scale: infinities saturate. The bounds are exact in fp32.
 struct RoundAnyScale {
   float inverse, low, high;
   int32_t azp;
@@ -193,7 +193,7 @@ __device__ void store_quantized(const QuantizeVector<Element>& vector, const Rou
 
 constexpr int kMaxQuantizeThreads = 512;  // 128 registers each
 
-// Of a whole block; every thread gets it.
+// Reduces the largest magnitude over a whole block; every thread gets it.
 __device__ inline uint32_t reduce_largest(uint32_t largest) {
   __shared__ uint32_t of_warp[kMaxQuantizeThreads / 32];
   largest = __reduce_max_sync(0xffffffff, largest);
@@ -204,7 +204,7 @@ __device__ inline uint32_t reduce_largest(uint32_t largest) {
   return largest;
 }
 
-// The range of a whole block; every thread gets it.
+// Reduces the range over a whole block; every thread gets it.
 __device__ inline RowRange reduce_range(RowRange range) {
   __shared__ float lows[32], highs[32];
 #pragma unroll
@@ -230,7 +230,7 @@ struct TokenScale {
   float scale, inverse = 0.f;
   int32_t azp = 0;
 
-  // Without zero points, by the largest magnitude, which may be a NaN.
+  // Without zero points the scale follows from the largest magnitude, which may be a NaN.
   __device__ explicit TokenScale(float largest) {
     scale = __fdiv_rn(largest, 127.f);
     scale = scale < kMinScale ? kMinScale : scale;  // a NaN stays
@@ -249,8 +249,8 @@ struct TokenScale {
   }
 };
 
-// What a thread has seen of a row: the largest magnitude suffices without zero points, and is found
-// in half the instructions.
+// The range of a row as a thread has seen it: the largest magnitude suffices without zero points,
+// and is found in half the instructions.
 template <typename Element, bool kSymmetric>
 struct SeenOfRow {
   LargestOf<Element> found;
@@ -276,7 +276,7 @@ struct SeenOfRow<Element, false> {
 template <typename Element, bool kSymmetric>
 __global__ void __launch_bounds__(kMaxQuantizeThreads)
     quantize_per_token_kernel(const QuantizePerTokenProblem p, bool aligned_a, bool aligned_q) {
-  let_kernel_after_start();  // the product, which waits before it reads what is written here
+  pdl_launch_dependents();  // the product, which waits before it reads what is written here
   const int64_t row = blockIdx.x;
   const auto* a = static_cast<const Element*>(p.a) + row * p.a_stride;
   int8_t* q = p.q + row * p.k;

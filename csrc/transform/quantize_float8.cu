@@ -1,4 +1,4 @@
-// Launcher of the quantizer of activations to float8.
+// The launcher of the quantizer of activations to float8.
 #include <algorithm>
 #include <limits>
 
@@ -10,7 +10,7 @@
 namespace mixed_gemm {
 namespace {
 
-// Blocks of K of every row start on so many bytes.
+// Whether blocks of K of every row start on multiples of so many bytes.
 bool start_on(const void* p, int64_t row_bytes, int64_t block_bytes, const QuantizeFloat8Problem& q,
               int bytes) {
   return reinterpret_cast<uintptr_t>(p) % bytes == 0 && (row_bytes % bytes == 0 || q.m == 1) &&
@@ -18,13 +18,13 @@ bool start_on(const void* p, int64_t row_bytes, int64_t block_bytes, const Quant
 }
 
 template <typename Element>
-int launch(const QuantizeFloat8Params& params, const EarlyStart& early_start, void* stream) {
+int launch(const QuantizeFloat8Params& params, const Pdl& pdl, void* stream) {
   const QuantizeFloat8Problem& p = params.problem;
   const int64_t teams = p.m * p.blocks(), length = params.length;
   const bool whole = length > 32 * kQuantizeVector;
   KernelLaunch shape;
   shape.stream = stream;
-  shape.starts_early = early_start.sms > 0;
+  shape.uses_pdl = pdl.sms > 0;
   if (whole) {  // two vectors a thread, up to 8192 elements; up to 16384 stay in registers
     shape.threads = static_cast<int>(std::clamp<int64_t>(
         round_up(ceil_div(length, 2 * kQuantizeVector), 32), 32, kMaxQuantizeThreads));
@@ -39,8 +39,7 @@ int launch(const QuantizeFloat8Params& params, const EarlyStart& early_start, vo
 
 }  // namespace
 
-int launch_quantize_float8(const QuantizeFloat8Problem& all, const EarlyStart& early_start,
-                           void* stream) {
+int launch_quantize_float8(const QuantizeFloat8Problem& all, const Pdl& pdl, void* stream) {
   QuantizeFloat8Params params;
   QuantizeFloat8Problem& p = params.problem;
   p = all;
@@ -61,7 +60,7 @@ int launch_quantize_float8(const QuantizeFloat8Problem& all, const EarlyStart& e
   for (int64_t row = 0; row < all.m; row += rows) {
     p.m = std::min(rows, all.m - row);
     const int error = with_element(p.element, [&](auto tag) {
-      return launch<typename decltype(tag)::Type>(params, early_start, stream);
+      return launch<typename decltype(tag)::Type>(params, pdl, stream);
     });
     if (error != 0) return error;
     p.a = static_cast<const char*>(p.a) + rows * p.a_stride * element;

@@ -1,11 +1,11 @@
-// Activations to float8 e4m3 by the formula of problem/quantize.h, one read and one write: a team
-// of threads takes a block of K of a row and keeps it in registers between choosing the scale and
-// rounding. The GEMM behind it may start early (grid/early_start.cuh).
+// Rounds activations to float8 e4m3 by the formula of problem/quantize.h, one read and one write: a
+// team of threads takes a block of K of a row and keeps it in registers between choosing the scale
+// and rounding. The GEMM behind it may be launched with PDL (grid/pdl.cuh).
 #pragma once
 #include <cuda_fp8.h>
 
 #include "core/divisor.h"
-#include "grid/early_start.cuh"
+#include "grid/pdl.cuh"
 #include "transform/divide_for_float8.h"
 #include "transform/quantize.cuh"
 
@@ -51,8 +51,8 @@ struct QuantizeFloat8Params {
 
 constexpr int kFloat8TeamThreads = 256;  // of a thread block of teams
 
-// kWhole: a team is a thread block, for blocks of any length; else lanes of a warp, for what one
-// vector of each holds.
+// kWhole: a team is a thread block, for blocks of any length; else lanes of a warp, for blocks of
+// one vector a lane.
 template <typename Element, bool kWhole>
 __global__ void __launch_bounds__(kWhole ? kMaxQuantizeThreads : kFloat8TeamThreads)
     quantize_float8_kernel(const __grid_constant__ QuantizeFloat8Params params) {
@@ -70,8 +70,8 @@ __global__ void __launch_bounds__(kWhole ? kMaxQuantizeThreads : kFloat8TeamThre
   const auto* a = static_cast<const Element*>(p.a) + row * p.a_stride + k0;
   uint8_t* q = p.q + row * p.k + k0;
   const int first = lane * kQuantizeVector, step = lanes * kQuantizeVector;
-  wait_for_kernel_before();
-  let_kernel_after_start();
+  pdl_wait();
+  pdl_launch_dependents();
 
   QuantizeVector<Element> kept[kVectors];
   LargestOf<Element> of_thread;

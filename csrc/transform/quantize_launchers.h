@@ -1,4 +1,4 @@
-// The quantizers of activations as plain functions. m and k are at least 1. Return a cudaError_t.
+// The quantizers of activations as plain functions that return a cudaError_t, for m and k >= 1.
 #pragma once
 #include "core/device.h"
 #include "problem/quantize.h"
@@ -8,7 +8,6 @@ namespace mixed_gemm {
 int launch_quantize_per_token(const QuantizePerTokenProblem& problem, void* stream);
 int launch_quantize_per_tensor(const QuantizePerTensorProblem& problem, void* stream);
 // k may be 0.
-int launch_quantize_float8(const QuantizeFloat8Problem& problem, const EarlyStart& early_start,
-                           void* stream);
+int launch_quantize_float8(const QuantizeFloat8Problem& problem, const Pdl& pdl, void* stream);
 
 }  // namespace mixed_gemm

@@ -1,5 +1,5 @@
-// Checkpoint weight -> packed layout on the GPU: the gather of layout/checkpoint_layout.h, one
-// packed word per thread.
+// Repacks a checkpoint's weight on the GPU: the gather of layout/checkpoint_layout.h, one packed
+// word per thread.
 #pragma once
 #include "layout/checkpoint_layout.h"
 

@@ -1,5 +1,5 @@
-// Operands in the form that kernels read: those given, where they are in it, or copies. cp.async
-// moves 16 bytes, so rows start on 16 bytes and their ends are whole vectors.
+// Operands in the form that kernels read: the tensors given, where they are in it, or copies.
+// cp.async moves 16 bytes, so rows start on 16 bytes and their ends are whole vectors.
 #pragma once
 #include "grid/run_context.h"
 #include "problem/conv.h"
@@ -7,8 +7,8 @@
 
 namespace mixed_gemm {
 
-// Activations, with pre_scale multiplied in. least_stride: 0, or the least distance of rows for the
-// copy engine, which takes none that overlap.
+// Activations, with pre_scale multiplied in. least_stride: 0, or the least distance of rows for
+// TMA, which takes none that overlap.
 Status stage_activations(GemmProblem& problem, int64_t least_stride, const RunContext& context);
 
 // Rows of scales, and of zeros if there are any, with one stride.
@@ -22,7 +22,7 @@ Status stage_rows(const void*& rows, int64_t& stride, int64_t count, int64_t k, 
 // Rows of an int8 filter with the channels of every tap padded to `tap_channels`.
 Status stage_taps(ConvInt8Problem& problem, int64_t tap_channels, const RunContext& context);
 
-// All operands of a GEMM of tiles. least_stride: as of stage_activations.
+// All operands of a GEMM of tiles. least_stride: as for stage_activations.
 Status stage_gemm(GemmProblem& problem, int64_t least_stride, const RunContext& context);
 
 }  // namespace mixed_gemm

@@ -36,7 +36,7 @@ Status stage_activations(GemmProblem& p, int64_t least_stride, const RunContext&
 
 Status stage_scales(ElementType element, int64_t groups, int64_t n, const void*& scales,
                     const void*& zeros, int64_t& stride, const RunContext& context) {
-  const bool rows_fit = groups == 1 || stride >= n;  // the copy engine takes none that overlap
+  const bool rows_fit = groups == 1 || stride >= n;  // TMA takes none that overlap
   if (aligned(scales) && aligned(zeros) && stride % kVector == 0 && rows_fit) return Status();
   const int64_t new_stride = round_up(n, kVector);
   for (const void** rows : {&scales, &zeros}) {

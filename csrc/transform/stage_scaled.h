@@ -1,4 +1,4 @@
-// A scaled GEMM as its kernels take it.
+// The operands of a scaled GEMM as its kernels take them.
 #pragma once
 #include "grid/run_context.h"
 #include "grid/run_split.h"
@@ -6,8 +6,8 @@
 
 namespace mixed_gemm {
 
-// Rows of both operands in the form that kernels read, and a way to share out K. apart: rows may
-// not overlap; k may be 0, then there are none.
+// Stages the rows of both operands and fills in how K is shared out. apart: rows may not overlap. k
+// may be 0, then there are no rows.
 Status stage_scaled(ScaledMmProblem& problem, const Choice& choice, const TileConfig& tile,
                     bool apart, const RunContext& context, Work& work);
 

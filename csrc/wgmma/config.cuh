@@ -1,5 +1,5 @@
 // One compiled wgmma kernel as a type. Weights are the operand of 64 rows, from registers; tokens
-// the one of up to 256 columns, from shared memory: so the tile's M is an extent of the
+// the one of up to 256 columns, from shared memory, so that the tile's M is an extent of the
 // instruction.
 #pragma once
 #include "cutlass/array.h"
@@ -30,7 +30,7 @@ struct WgmmaConfig : WarpRoles<wgmma_blocks(kWgmmaTileConfigs[kRow], kWgmmaModes
   using Sums = cutlass::Array<float, kSums>;
   static_assert(kTile.n % 128 == 0 && kTile.m % 16 == 0 && kTile.m <= 256, "what wgmma takes");
 
-  // First column of weights that warp `warp` of the multipliers has in row tile t.
+  // The first column of weights that warp `warp` of the multipliers has in row tile t.
   static __device__ int column(int warp, int t) {
     return warp / 4 * (64 * kRowTiles) + 64 * t + warp % 4 * 16;
   }

@@ -9,8 +9,8 @@ namespace mixed_gemm {
 // THE list of compiled wgmma tiles (sm_90a): m tokens, which are the columns of the instruction, by
 // n columns of weights, which are its 64 rows; warp_m, warp_n: of a warpgroup. Weights are
 // converted once for all tokens of a tile, so wide tiles multiply at the rate of the tensor cores,
-// and narrow ones at that of the conversion: these spend less on what is done once a k-tile with
-// 256 columns, or once a stage with two k-tiles in one; the others leave more blocks to share out.
+// and narrow ones at the rate of the conversion. Narrow ones save work of each k-tile with 256
+// columns, and of each stage with two k-tiles in one; the others leave more blocks to share out.
 // (Two k-tiles: 0.96 to 0.98 of the time, with zero points 0.92 to 0.97 from 32 tokens on. For 32 x
 // 128 with two blocks on an SM and two k-tiles 0.94 to 0.99 of three blocks with one: a third block
 // has no registers for the longer loop.)
@@ -54,7 +54,7 @@ constexpr TileConfig kWgmmaTileConfigs[] = {
 };
 constexpr int kNumWgmmaTileConfigs = sizeof(kWgmmaTileConfigs) / sizeof(kWgmmaTileConfigs[0]);
 
-// THE list of its scale modes. One row a k-tile or several is a matter of run time there.
+// THE list of the family's scale modes. How many rows a k-tile has is asked at run time.
 constexpr ScaleMode kWgmmaModes[] = {kNoScaleRows, {kAnyRow, false}, {kAnyRow, true}};
 constexpr int kNumWgmmaModes = sizeof(kWgmmaModes) / sizeof(kWgmmaModes[0]);
 constexpr ScaleMode wgmma_scales(const QuantScheme& scheme, int64_t k) {
@@ -78,40 +78,40 @@ constexpr bool is_wgmma_compiled(WeightType weight, int mode) {
 constexpr bool has_integer_zeros(const TileConfig& t, const ScaleMode& mode) {
   return mode.zeros && t.zero_loop != ZeroLoop::kNone;
 }
-// Whether others have a loop of their own as well, and the first group of a run says which
-// (wgmma/integer_zeros.cuh). 16 tokens have no registers for a third loop (spills).
+// Whether fractional zero points have a loop of their own as well, and the first group of a run
+// says which runs (wgmma/integer_zeros.cuh). 16 tokens have no registers for a third loop (spills).
 constexpr bool asks_for_integer_zeros(const TileConfig& t, const ScaleMode& mode) {
   return mode.zeros && t.zero_loop == ZeroLoop::kAsked;
 }
-// Whether what is not whole is added behind the loop instead (wgmma/fractional_zeros.cuh): 1.2
-// to 1.3 of what a loop of its own takes with groups of 128, 1.4 to 1.6 with groups of 64.
+// Whether fractions are added behind the loop instead (wgmma/fractional_zeros.cuh): 1.2 to 1.3 of
+// the time of a loop of their own with groups of 128, 1.4 to 1.6 with groups of 64.
 constexpr bool adds_fractional_zeros(const TileConfig& t, const ScaleMode& mode) {
   return has_integer_zeros(t, mode) && !asks_for_integer_zeros(t, mode);
 }
-// Scales of groups of whole k-tiles multiply sums where a lane has at most half as many sums as
-// pairs of weights of a group of 128: 0.92 to 0.97 of the time. Not beside zero points that are no
-// whole numbers: what is left of these would be an instruction more for each weight.
+// Whether scales of groups of whole k-tiles multiply sums. They do where a lane has at most half as
+// many sums as pairs of weights of a group of 128: 0.92 to 0.97 of the time; but not beside zero
+// points that are no whole numbers, whose rest would be an instruction more for each weight.
 constexpr bool wgmma_scales_sums(const TileConfig& t, const ScaleMode& mode) {
   const bool without_zeros = is_scaled(mode) && !mode.zeros;
   return t.scales_sums && (without_zeros || has_integer_zeros(t, mode));
 }
-// Blocks on an SM. 32 x 256: the sums of a group have no registers beside another block's, and with
-// zero points the next group's are loaded ahead (wgmma/weight_scaling.cuh): 0.94 to 1.02. 64 x 128:
-// nor has the loop for whole zero points (0.97 to 1.01; spilling beside another block 0.97
-// to 1.03).
+// Blocks on an SM. With 32 x 256 the sums of a group have no registers beside another block's, and
+// with zero points the next group's are loaded ahead (wgmma/weight_scaling.cuh): 0.94 to 1.02. With
+// 64 x 128 the loop for whole zero points has none either (0.97 to 1.01; spilling beside another
+// block 0.97 to 1.03).
 constexpr int wgmma_blocks(const TileConfig& t, const ScaleMode& mode) {
   const bool alone = (t.alone == Alone::kWithScales && is_scaled(mode)) ||
                      (t.alone == Alone::kWithZeros && mode.zeros);
   return alone ? 1 : t.min_blocks;
 }
 
-// Rows of scales in a k-tile: one where groups are multiples of it, else one for each half of it,
-// or for each mma step.
+// The rows of scales in a k-tile: one where groups are multiples of it, else one for each half of
+// it, or for each mma step.
 constexpr int wgmma_scale_rows(int64_t group_size, int64_t k) {
   if (group_size >= k || group_size % kTileK == 0) return 1;
   return group_size % (kTileK / 2) == 0 ? 2 : kTileK / kMmaK;
 }
-// Up to 32 tokens a third loop has no registers (wgmma would be serialized, or spills).
+// The most of them. Up to 32 tokens a third loop has no registers (wgmma serialized, or spills).
 constexpr int max_wgmma_scale_rows(const TileConfig& t) { return t.scale_rows; }
 
 constexpr int wgmma_k_tile_bytes(const TileConfig& t, WeightType weight, const ScaleMode& mode) {

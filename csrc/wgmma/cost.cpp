@@ -9,18 +9,18 @@
 namespace mixed_gemm {
 namespace {
 
-// Times in microseconds, fitted, for times (15 % root mean square) and for what is chosen, to all
+// Times in microseconds, fitted, for times (15 % root mean square) and for the choice, to all
 // candidates of two runs of a8623b1 (498 points each), before scales multiplied sums and there was
-// a tile of 64 x 256: what was predicted best of all was 1.6 % behind the measured best on average;
-// without one shape, 1.5 to 6.5 % there. Fitted again to 98e17d7, 2.0 for 2.4 %: left alone.
+// a tile of 64 x 256: the predicted best of all was 1.6 % behind the measured best on average;
+// fitted without one shape, 1.5 to 6.5 % there. A fit to 98e17d7 gave 2.0 for 2.4 %: left alone.
 constexpr double kWgmmaLaunchUs = 1.4;
-constexpr double kWgmmaTflops = 1045;           // of all SMs; what is lost is in the step
+constexpr double kWgmmaTflops = 1045;           // of all SMs; kWgmmaStepUs has the losses
 constexpr double kWgmmaConvertedPerUs = 660e3;  // weights that the blocks of an SM convert
 constexpr double kWgmmaAlone = 0.45;            // of the time of two blocks' conversion, for one
 constexpr double kWgmmaStepUs = 0.105;          // of a k-tile
 constexpr double kWgmmaTileUs = 0.83;           // storing 128 x 128 outputs
 constexpr double kWgmmaStreamUs = 3.75;         // stream-K: zeroing flags
-constexpr double kWgmmaSlotUs = 2.33;           // adding 128 x 128 sums of one more block
+constexpr double kWgmmaSlotUs = 2.33;           // reducing 128 x 128 sums of one more block
 constexpr double kWgmmaReduceUs = 1.33;         // second kernel of a parallel split
 constexpr double kWgmmaReduceSpeed = 0.36;
 constexpr double kWgmmaDram = 0.875;

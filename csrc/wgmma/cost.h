@@ -1,4 +1,4 @@
-// What a wgmma kernel is predicted to take, in microseconds.
+// The predicted time of a wgmma kernel, in microseconds.
 #pragma once
 #include "core/choice.h"
 #include "problem/gemm.h"

@@ -1,4 +1,4 @@
-// fpA_intB GEMM by wgmma (sm_90a): weights are converted into the fragments of the instruction.
+// The fpA_intB GEMM by wgmma (sm_90a): weights are converted to fragments of the instruction.
 #pragma once
 #include "core/family.h"
 #include "problem/gemm.h"

@@ -1,8 +1,8 @@
-// Zero points that are no whole numbers where all are taken to be (16 tokens, wgmma/config.h): what
-// the constants of the conversion do not hold of them, times sums of tokens, is added behind the
-// loop. Fractions, zero points that are added, and those too large.
+// Zero points that are no whole numbers where all are taken to be (16 tokens, wgmma/config.h): the
+// rest that the constants of the conversion do not hold, times sums of tokens, is added behind the
+// loop. The rest is of fractions, of zero points that are added, and of too large ones.
 //
-// Eight pieces of groups at once, as k of a product on tensor cores: each multiplying warp sums the
+// Eight pieces of groups are the k of a product on tensor cores: each multiplying warp sums the
 // tokens of one, and a lane loads the factors that it has in that product.
 #pragma once
 #include "cutlass/arch/mma_sm80.h"
@@ -35,8 +35,8 @@ class FractionalZeros {
                              Shared& shared)
       : p_(missed), staged_(staged), shared_(shared) {}
 
-  // To a lane's sums of k-tiles [begin, end) of the tile at (row0, column0), laid out as
-  // wgmma/output.cuh says. All multiplying threads.
+  // Adds to a lane's sums of k-tiles [begin, end) of the tile at (row0, column0), laid out as
+  // wgmma/output.cuh says. Called by all multiplying threads.
   __device__ void add(int row0, int column0, int begin, int end, float* sums) const {
     static_assert(Config::kTile.k_tiles == 2, "pieces of two k-tiles begin where stages do");
     end = min(end, static_cast<int>(ceil_div(p_.k, kTileK)));
@@ -61,7 +61,7 @@ class FractionalZeros {
   }
 
  private:
-  // Zero points and scales of columns g and g + 8, a half each.
+  // The zero points and scales of columns g and g + 8, a half each.
   struct ColumnPairs {
     uint32_t zeros, scales;
   };
@@ -106,7 +106,7 @@ class FractionalZeros {
     const float zero = to_float(pairs.zeros >> 16 * half);
     const float scale = to_float(pairs.scales >> 16 * half);
     const float above = UnfoldedZeros::above_zero<Config>(minus_rest >> 16 * half);
-    // Not 0 * infinity.
+    // Avoids 0 * infinity.
     if (staged_.folding.mask != 0) return above == 0 ? 0 : above * scale;
     const float t = above + zero;
     return t == 0 ? zero : fmaf(t, scale, zero);
@@ -140,7 +140,7 @@ class FractionalZeros {
       multiply_add(high, high_tokens, sums + 4 * j);
     }
   }
-  // Infinite ones leave their mark in the products; here they would make NaN of a factor of 0.
+  // Infinite tokens leave their mark in the products; here they would make NaN of a factor of 0.
   static __device__ float bounded(float tokens) {
     return fminf(fmaxf(tokens, -0x1p127f), 0x1p127f);
   }

@@ -1,7 +1,7 @@
-// Zero points that are whole numbers, as those of AWQ and GPTQ are: the constants of the conversion
-// take them away, and nothing is left to add to a weight. Where others have a loop of their own the
-// first group of a run is asked which it is; what the answer is wrong about is mended behind the
-// loop (wgmma/unfolded_zeros.cuh).
+// Zero points that are whole numbers, as in AWQ and GPTQ: the constants of the conversion take them
+// away, and nothing is left to add to a weight. Where fractions have a loop of their own, the first
+// group of a run says which loop runs; groups for which that is wrong are corrected behind it
+// (wgmma/unfolded_zeros.cuh).
 #pragma once
 #include "wgmma/staged_scales.cuh"
 
@@ -9,8 +9,8 @@ namespace mixed_gemm {
 
 template <typename Config>
 struct IntegerZeros {
-  // Those of this warpgroup's columns in the stage whose scales are at `scales`. All its threads
-  // ask.
+  // Whether the zero points of this warpgroup's columns are whole in the stage whose scales are at
+  // `scales`. All its threads ask.
   static __device__ bool lead(const ZeroFolding& folding, uint32_t scales) {
     using Staged = StagedColumns<Config>;
     if (folding.mask == 0) return false;  // "add" takes them to be parts of weights
@@ -26,7 +26,7 @@ struct IntegerZeros {
     return __all_sync(~0u, Config::meet_warpgroup_if_all(!is_any(missed)));
   }
 
-  // Of what fold_whole() says: -0 for 0 is nothing to be missed.
+  // Whether fold_whole() missed any: -0 in place of 0 does not count.
   static __device__ bool is_any(uint32_t missed) { return (missed & 0x7fff7fffu) != 0; }
 };
 

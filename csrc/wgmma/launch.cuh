@@ -66,7 +66,7 @@ int launch_wgmma(const GemmProblem& p, const Work& work) {
   if (!scales_fit(p, Config::kZeros, kLeastK)) return cudaErrorInvalidValue;
   const int error = make_copies<Config>(p, params.copies);
   if (error != 0) return error;
-  // What would be copied behind them overwrites weights, or the barriers of the last stage.
+  // More rows would overwrite weights, or the barriers of the last stage.
   if (Config::kScaled && params.copies.staged.rows.of_tile > Config::kScaleRows) {
     return cudaErrorInvalidValue;
   }
@@ -83,7 +83,7 @@ int launch_wgmma(const GemmProblem& p, const Work& work) {
   params.flags = work.flags;
   params.blocks = std::min(work.resident, params.work.workers);
   KernelLaunch shape = launch_of(work, params.blocks, Config::kThreads, kSmemBytes);
-  shape.even = work.early_start;
+  shape.even = work.pdl;
   return launch_kernel(specialized_gemm_kernel<Kernel, Config>, shape, params);
 }
 

@@ -8,11 +8,11 @@
 
 namespace mixed_gemm {
 
-// How an instantiation file offers its kernels. ElementType instead of CUTLASS's types: what calls
-// this compiles without CUTLASS.
+// The kernels that instantiation files offer. It takes ElementType instead of CUTLASS's types, so
+// that its callers compile without CUTLASS.
 struct WgmmaKernels {
   using Launchers = std::array<GemmLaunch, kNumWgmmaTileConfigs>;
-  // None in builds without sm_90a, where why_not lets nobody come here.
+  // There are none in builds without sm_90a, where why_not lets nobody come here.
   static constexpr bool has(WeightType weight, int mode) {
     return this_build().wgmma && is_wgmma_compiled(weight, mode);
   }

@@ -1,4 +1,4 @@
-// Mainloop of the wgmma family: one thread asks the copy engine for tokens, packed weights and
+// Mainloop of the wgmma family: one thread issues the TMA loads of the tokens, packed weights and
 // scales of a k-tile; two warpgroups convert weights in registers, where wgmma reads them, while
 // the products of the step before run.
 #pragma once
@@ -31,10 +31,10 @@ class WgmmaMainloop {
   static constexpr bool kAsksForWhole = asks_for_integer_zeros(Config::kTile, Config::kScales);
   static constexpr bool kSumsFractions = adds_fractional_zeros(Config::kTile, Config::kScales);
   using Fractions = FractionalZeros<Config>;
-  // Steps whose products run while the next ones' weights are converted: products of few tokens
-  // and one row tile are too short to hide a conversion (151 for 157 us at 64 x 57344 x 8192). With
-  // two row tiles 32 tokens take 0.97 to 0.99 of the time, 64 without zero points 0.96 to 0.99,
-  // with whole ones 0.99, with others 1.01; 16 have no registers for it beside a second block.
+  // Whether the products of two steps run while the next two steps' weights are converted: products
+  // of few tokens and one row tile are too short to hide a conversion (151 for 157 us at 64 x 57344
+  // x 8192). With two row tiles 32 tokens take 0.97 to 0.99 of the time, 64 without zero points
+  // 0.96 to 0.99, with whole ones 0.99, with others 1.01; 16 lack registers beside a second block.
   template <typename Scaling>
   static constexpr bool kPairsSteps = Config::kTile.m <= 64 &&
                                       (kRowTiles == 1 || Config::kTile.m == 32 ||
@@ -46,9 +46,9 @@ class WgmmaMainloop {
   // them: 0.97 to 0.99 of the time there; 0.99 to 1.03 with other tiles.
   static constexpr bool kLoadsEarly =
       Config::kTile.m == 64 || (Config::kZeros && Config::kTile.k_tiles == 2);
-  // Words of the steps that are converted next, not of all of a k-tile: 32 x 256 with int8 has no
-  // registers for 16 words beside those of another block, and ptxas would let every product wait
-  // for the one before it.
+  // Whether it loads words of the steps that are converted next, not of a whole k-tile: 32 x 256
+  // with int8 has no registers for 16 words beside those of another block, and ptxas would let
+  // every product wait for the one before it.
   static constexpr bool kLoadsByGroup =
       kWords == 8 && kRowTiles == 2 && Config::kTile.m == 32 && Config::kBlocks == 2;
   static constexpr int kLoads = kWords / 4;  // of a k-tile's words, two blocks each
@@ -78,8 +78,8 @@ class WgmmaMainloop {
     if constexpr (Config::kZeros) prefetch_map(copies.zeros);
   }
 
-  // --- the thread that asks for copies -----------------------------------------------------------
-  // Of work steps [begin, end) of K (work_step_k()).
+  // --- the thread that issues the TMA loads ------------------------------------------------------
+  // Asks for work steps [begin, end) of K (work_step_k()).
   __device__ void request(int row0, int column0, int begin, int end) {
     const int weight_row = column0 / Layout::kInterleave;
     const StagedRows& rows = copies_.staged.rows;
@@ -110,7 +110,7 @@ class WgmmaMainloop {
   }
 
   // --- the warps that multiply -------------------------------------------------------------------
-  // Of the tile at (row0, column0), work steps [begin, end) of K.
+  // Multiplies work steps [begin, end) of K for the tile at (row0, column0).
   __device__ void multiply(int row0, int column0, int begin, int end, Sums& sums) {
     if (begin >= end) return;
     begin *= kKTiles;
@@ -135,7 +135,7 @@ class WgmmaMainloop {
                                                     sums.data());
       }
     } else if constexpr (kSumsFractions) {
-      // The compiler does not know that all have the same answer.
+      // A vote, since the compiler does not know that all have the same answer.
       if (__any_sync(~0u, missed)) {
         Fractions(copies_.unfolded_zeros, copies_.staged, storage_.token_sums)
             .add(row0, column0, begin, end, sums.data());
@@ -167,7 +167,7 @@ class WgmmaMainloop {
     MIXED_GEMM_CHECK_STAGE(0, rows * Config::kScaleRowBytes, Config::kScaleBytes);
   }
 
-  // Groups of whole k-tiles. Whether there were zero points that the conversion did not take away.
+  // Multiplies groups of whole k-tiles. True: the conversion did not take away all zero points.
   __device__ bool multiply_coarse(int begin, int end, Sums& sums) {
     using OfWeights = WeightScaling<Config, 1>;
     using OfWhole = WeightScaling<Config, 1, ZeroPoints::kWhole>;
@@ -191,7 +191,7 @@ class WgmmaMainloop {
   template <typename Scaling>
   static constexpr bool kAsksAhead = Scaling::kLooksAhead && !kLoadsEarly;
 
-  // Scaling: what is done with scales, and when (no_scaling.cuh). Whether it missed zero points.
+  // Scaling: says what is done with scales, and when (no_scaling.cuh). True: it missed zero points.
   template <typename Scaling>
   __device__ bool multiply_tiles(int begin, int end, Sums& sums) {
     constexpr int kGroup = WgmmaMainloop::kGroup<Scaling>;
@@ -218,7 +218,7 @@ class WgmmaMainloop {
         const bool last = i == kKTiles - 1;
         const uint32_t here = k_tile(position_, i);
         const uint32_t behind = last ? k_tile(next_stage, 0) : k_tile(position_, i + 1);
-        // Behind the last tile there is nothing to wait for, and what is read and converted is in
+        // Behind the last tile there is nothing to wait for, and words are read and converted in
         // vain: a way around it would be a branch in each.
         const auto load_next_words = [&] {
           if (last && !next_full && tile + kKTiles < end) next_stage.wait_full();
@@ -281,14 +281,14 @@ class WgmmaMainloop {
     if (threadIdx.x % 32 == 0) Position::release(barrier);
   }
 
-  // Words of blocks (2 l, 2 l + 1) of columns g and g + 8 for l in [begin, end):
+  // Loads the words of blocks (2 l, 2 l + 1) of columns g and g + 8 for l in [begin, end):
   // words[t][4 l + 2 block + half].
   __device__ void load_words(uint32_t k_tile, int begin, int end,
                              uint32_t (&words)[kRowTiles][kWords]) const {
     constexpr int kRowTileBytes = 64 / Layout::kInterleave * kLineBytes;
     CUTLASS_PRAGMA_UNROLL
     for (int l = begin; l < end; ++l) {
-      // Not of the offset alone, which would be kept in registers for both.
+      // With the offset alone left of the XOR, ptxas would keep the results for all l in registers.
       const uint32_t lane = (k_tile + word_offset_) ^ 2 * l * kChunkBytes;
       CUTLASS_PRAGMA_UNROLL
       for (int t = 0; t < kRowTiles; ++t) {
@@ -308,7 +308,7 @@ class WgmmaMainloop {
     return SwizzledLines::offset(line, chunk);
   }
 
-  // The scales of a group of steps, before the products of the one before it are waited for.
+  // Prepares the scales of a group of steps, before the products of the one before are awaited.
   template <typename Scaling>
   __device__ void prepare(Scaling& scaling, uint32_t k_tile, int tile, int group) {
     CUTLASS_PRAGMA_UNROLL

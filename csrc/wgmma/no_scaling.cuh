@@ -1,5 +1,5 @@
-// One scale a column, which the output multiplies: nothing to do. What other ways to scale do
-// otherwise they define themselves (weight_scaling.cuh, sum_scaling.cuh).
+// One scale a column, which the epilogue applies: nothing to do here. Other ways to scale define
+// what they do otherwise (weight_scaling.cuh, sum_scaling.cuh).
 //
 // WgmmaMainloop::multiply_tiles calls, for a run of k-tiles:
 //   constructor, products()     once
@@ -30,7 +30,7 @@ class NoScaling {
   // A run of k-tiles from `begin` on.
   __device__ NoScaling(const StagedScales&, int /*begin*/) {}
 
-  // Where products are summed.
+  // The registers where products are summed.
   __device__ float* products(Sums& sums) { return sums.data(); }
 
   // Whether the products of the k-tile begin a sum of their own.
@@ -42,10 +42,10 @@ class NoScaling {
   __device__ void see_next(int /*tile*/) {}
   __device__ void load_next(uint32_t /*scales*/) {}
 
-  // Makes what convert() takes of the scales of a step.
+  // Makes the factors for convert() of the scales of a step.
   __device__ void prepare_step(uint32_t /*scales*/, int /*tile*/, int /*step*/) {}
 
-  // Row tile t, column g + 8 * half.
+  // Converts weights of row tile t, column g + 8 * half.
   __device__ void convert(uint32_t word, int /*step*/, int step_of_word, int /*t*/, int /*half*/,
                           uint32_t (&pairs)[2]) const {
     using Converter = typename Config::Converter;

@@ -1,6 +1,6 @@
-// Sums of a warp of the wgmma family -> memory. wgmma leaves a lane columns n = g, g + 8 and tokens
-// 2 q, 2 q + 1 of each octet: the other way round than store_tile.cuh has it, so 8 x 8 values are
-// transposed on the way.
+// Stores the sums of a warp of the wgmma family. wgmma leaves a lane columns n = g, g + 8 and
+// tokens 2 q, 2 q + 1 of each octet: the other way round than store_tile.cuh has it, so 8 x 8
+// values are transposed on the way.
 #pragma once
 #include "epilogue/activate_all.cuh"
 #include "epilogue/store_tile.cuh"
@@ -27,7 +27,7 @@ struct WgmmaOutput {
    public:
     __device__ Writer(const WgmmaOutput& output, Shared&) : output_(output) {}
     __device__ void request(int, int) {}
-    // The sums of a thread, of a slice of a parallel split, in the tile at (row0, column0).
+    // Stores the sums of a thread in the tile at (row0, column0), for a slice of a parallel split.
     __device__ void store_partials(const float* sums, int slice, int row0, int column0) {
       const int lane = static_cast<int>(threadIdx.x) % 32;
       each_row_tile(column0, [&](int t, int column) {
@@ -35,7 +35,7 @@ struct WgmmaOutput {
                                column + lane / 4);
       });
     }
-    // The finished outputs of a thread in the tile at (row0, column0). sums: used up.
+    // Stores the outputs of a thread in the tile at (row0, column0). sums: used up.
     __device__ void store(float* sums, int row0, int column0) {
       each_row_tile(column0, [&](int t, int column) {
         output_.store_rows(sums + t * Config::kSumsPerTile, row0, column,
@@ -55,7 +55,7 @@ struct WgmmaOutput {
   };
 
  private:
-  // Of tokens row0 .., columns column0 .. column0 + 15.
+  // Stores the outputs of tokens from row0 on and of columns column0 to column0 + 15.
   __device__ void store_rows(float* sums, int row0, int column0, int lane) const {
     const int g = lane / 4, q = lane % 4;
     scale_and_bias(sums, column0 + g);
@@ -108,7 +108,7 @@ struct WgmmaOutput {
     }
   }
 
-  // A branch for each value was an eighth of the compile time.
+  // Written in PTX, since a branch for each value was an eighth of the compile time.
   static __device__ void store_if(bool condition, float* target, float value) {
     asm volatile("{ .reg .pred p; setp.ne.b32 p, %0, 0; @p st.global.cg.f32 [%1], %2; }"
                  :

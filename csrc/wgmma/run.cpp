@@ -11,7 +11,7 @@ Status Wgmma::run(const Choice& c, const GemmProblem& problem, const RunContext&
   const TileConfig& tile = kWgmmaTileConfigs[c.row];
   const int mode = wgmma_mode(problem.scheme, problem.k);
   GemmProblem p = problem;
-  // The copy engine takes no rows that overlap.
+  // TMA takes no rows that overlap.
   Status status = stage_gemm(p, /*least_stride=*/p.k, context);
   if (!status.ok()) return status;
   Work work;

@@ -12,7 +12,7 @@ struct StagedRows {
   static constexpr int kSteps = kTileK / kMmaK;
   int tiles_per_group;         // 1 unless coarse
   int of_tile, steps_per_row;  // of a stage
-  int of_copy;                 // rows that the copy engine takes at once
+  int of_copy;                 // rows that TMA takes at once
 
   StagedRows() = default;
   StagedRows(int64_t group_size, int64_t k) {
@@ -23,8 +23,8 @@ struct StagedRows {
   }
 };
 
-// Which k-tiles begin a group, and so have rows of scales in their stages. So does the first one of
-// a run, and each where groups are no multiples of a k-tile.
+// The k-tiles that begin a group, and so have rows of scales in their stages. So does the first one
+// of a run, and each where groups are no multiples of a k-tile.
 class GroupStarts {
  public:
   // A run begins with k-tile `tile`; group_of(tile): the group that this one begins in.

@@ -1,5 +1,5 @@
-// Rows of scales and zero points in the stages of k-tiles: whose they are, and where a lane finds
-// those of its columns.
+// Rows of scales and zero points in the stages of k-tiles: their groups, and where a lane finds the
+// values of its columns.
 #pragma once
 #include "cutlass/fast_math.h"
 #include "dequant/column_pair.h"
@@ -23,7 +23,7 @@ struct StagedScales {
   __device__ int group(int tile, int row) const {
     return steps_per_group.div(tile * StagedRows::kSteps + row * rows.steps_per_row);
   }
-  // Of a run of k-tiles from `tile` on.
+  // The starts of groups in a run of k-tiles from `tile` on.
   __device__ GroupStarts starts(int tile) const {
     return {rows, tile, [this](int first) { return group(first, 0); }};
   }

@@ -1,5 +1,5 @@
-// Scales that multiply the sums of a group, where a lane has fewer of these than pairs of weights.
-// Zero points are whole (wgmma/integer_zeros.cuh).
+// Scales that multiply the sums of a group, where a lane has fewer sums than pairs of weights. Zero
+// points are whole numbers (wgmma/integer_zeros.cuh).
 #pragma once
 #include "wgmma/integer_zeros.cuh"
 #include "wgmma/no_scaling.cuh"
@@ -20,7 +20,7 @@ class SumScaling : public NoScaling<Config> {
 
   __device__ SumScaling(const StagedScales& staged, int begin)
       : staged_(staged), starts_(staged.starts(begin)), offset_(Staged::lane_offset()) {
-    // As behind a group of zeros.
+    // Begins as behind a group of zeros.
     products_.clear();
     CUTLASS_PRAGMA_UNROLL
     for (int t = 0; t < kRowTiles; ++t) scales_[t] = 0;
@@ -89,7 +89,7 @@ class SumScaling : public NoScaling<Config> {
   Sums products_;                               // of a group
   uint32_t scales_[kRowTiles];                  // of it, for two columns
   uint32_t loaded_[kRowTiles][kZeros ? 2 : 1];  // scales and zero points, perhaps of the next one
-  // With zero points: whether the next k-tile to be multiplied begins a group.
+  // Used with zero points: whether the next k-tile to be multiplied begins a group.
   bool begins_;
   PairOffsets offsets_[kRowTiles];
   uint32_t missed_ = 0;

@@ -12,8 +12,8 @@ struct TokenSums {
   using Element = typename Config::Element;
   static constexpr int kOctets = Config::kTile.m / 8;
 
-  // Of row g of each octet from row0 on, over k-tiles [begin, end), two at most. What lies behind
-  // the last row repeats it: nobody stores that. All lanes of a warp.
+  // Sums row g of each octet from row0 on, over k-tiles [begin, end), two at most. Rows behind the
+  // last one repeat it: nobody stores them. Called by all lanes of a warp.
   static __device__ void add_up(const UnfoldedZeros& p, int row0, int begin, int end,
                                 float (&sums)[kOctets]) {
     constexpr int kSteps = 2 * kTileK / 32, kAtOnce = 2;  // four do that, too

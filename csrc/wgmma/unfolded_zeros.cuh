@@ -1,7 +1,7 @@
-// What is left of zero points that are no whole numbers where the constants of the conversion took
-// the rest: sums of a group's tokens, times that. For groups that come behind one whose zero points
-// are all whole (wgmma/integer_zeros.cuh), which no checkpoint is known to have: plain loads, no
-// tensor cores, slow.
+// The rest of zero points that are no whole numbers, which the constants of the conversion do not
+// hold: it is added times the sums of a group's tokens. This is for groups behind one whose zero
+// points are all whole (wgmma/integer_zeros.cuh), which no checkpoint is known to have: plain
+// loads, no tensor cores, slow.
 #pragma once
 #include "problem/gemm.h"
 #include "wgmma/staged_scales.cuh"
@@ -33,8 +33,8 @@ struct UnfoldedZeros {
     return float(reinterpret_cast<const typename Config::Element&>(bits)) * Converter::kResultScale;
   }
 
-  // To a lane's sums of k-tiles [begin, end) of the tile at (row0, column0), laid out as
-  // wgmma/output.cuh says. All lanes of a warp.
+  // Adds to a lane's sums of k-tiles [begin, end) of the tile at (row0, column0), laid out as
+  // wgmma/output.cuh says. Called by all lanes of a warp.
   template <typename Config>
   __device__ void add(const StagedScales& staged, int row0, int column0, int begin, int end,
                       float* sums) const {
@@ -66,7 +66,7 @@ struct UnfoldedZeros {
   }
 
  private:
-  // Of tokens 2 q and 2 q + 1 of an octet, over a k-tile; a quad sums those of one token.
+  // The sums of tokens 2 q and 2 q + 1 of an octet over a k-tile; a quad computes one token's.
   template <typename Element>
   __device__ void octet_sums(int row0, int tile, float (&sums)[2]) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, row = row0 + lane / 4;
@@ -84,7 +84,7 @@ struct UnfoldedZeros {
     for (int e = 0; e < 2; ++e) sums[e] = __shfl_sync(~0u, sum, (lane % 4 * 2 + e) * 4);
   }
 
-  // above_zero() * scale.
+  // The factor of a sum of tokens, above_zero() * scale.
   template <typename Config>
   __device__ float scaled_rest(int group, int column) const {
     using Element = typename Config::Element;

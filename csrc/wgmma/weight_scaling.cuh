@@ -29,7 +29,7 @@ class WeightScaling : public NoScaling<Config> {
   __device__ WeightScaling(const StagedScales& staged, int begin)
       : staged_(staged), starts_(staged.starts(begin)), offset_(Staged::lane_offset()) {}
 
-  // What comes with k-tile `tile`.
+  // Looks at the scales that come with k-tile `tile`.
   __device__ void see_next(int tile) {
     if (kLooksAhead) has_rows_ = starts_.enter(staged_.rows, tile);
   }
@@ -37,15 +37,15 @@ class WeightScaling : public NoScaling<Config> {
     if (kLooksAhead && has_rows_) load(scales, 0);
   }
 
-  // What `step` of `tile` needs and the step before it did not.
+  // Prepares the scales that `step` of `tile` needs and the step before it did not.
   __device__ void prepare_step(uint32_t scales, int tile, int step) {
     if (step % kStepsPerRow != 0) return;
     const int row = step / kStepsPerRow;
     if constexpr (kLooksAhead) {
       if (!has_rows_) return;
     } else {
-      // Not for each tile of a group: only the first has rows of scales (64 and 128 tokens: 1.09
-      // and 1.12 of the time without zero points, then 1.06).
+      // Only the first tile of a group has rows of scales (prepared for each tile, 64 and 128
+      // tokens took 1.09 and 1.12 of the time without zero points, then 1.06).
       if (kRows == 1 && !starts_.enter(staged_.rows, tile)) return;
       load(scales, row);
     }

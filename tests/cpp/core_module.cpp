@@ -100,7 +100,7 @@ void bind_arithmetic(py::module_& m) {
   m.def("sub_x2", [](const std::string& format, uint32_t a, uint32_t b) {
     return with_format(format, [&](auto f) { return sub_x2<decltype(f)>(a, b); });
   });
-  // One packed word -> its pairs: 4 words of two 16-bit floats for int4, 2 for int8.
+  // Converts one packed word to its pairs: 4 words of two 16-bit floats for int4, 2 for int8.
   m.def("convert", [](const std::string& format, int bits, uint32_t word) {
     return with_format(format, [&](auto f) {
       return with_weight(weight_of(bits), [&](auto weight) {
@@ -122,7 +122,7 @@ void bind_dispatch(py::module_& m) {
       },
       py::arg("m"), py::arg("n"), py::arg("k"), py::arg("bits"), py::arg("group_size"));
   m.def("nearest_group_size", &nearest_group_size, py::arg("k"), py::arg("group_size"));
-  // (name, predicted us) of every legal candidate for float16, best first. zero_mode as in
+  // Returns (name, predicted us) of every legal candidate for float16, best first. zero_mode as in
   // ZeroMode.
   m.def(
       "candidates",

@@ -43,7 +43,7 @@ struct Unit {
 };
 constexpr Unit kUnits[] = {{0x1p-11, 0x1p-25}, {0x1p-8, 0x1p-134}, {0x1p-24, 0x1p-150}};
 
-// max |d - float64| / bound over all elements; NaN if any element is.
+// The largest |d - float64| / bound of all elements; NaN if any element is.
 inline double worst_ratio(const Operands& operands, const Matrix& d) {
   const Case& c = operands.shape;
   const Unit unit = kUnits[static_cast<int>(c.element)];

@@ -1,6 +1,6 @@
 // One CPU GEMM for the tests: random operands in exactly sized memory, and the float64 reference.
 //
-// Memory: every operand starts one byte off alignment if the case says so, gaps between rows and 64
+// Every operand starts one byte off alignment if the case says so, and gaps between rows and 64
 // bytes on both sides are NaN (0xff), so a stray read shows up as NaN; under AddressSanitizer the
 // borders are dropped and a stray read is caught at once.
 #pragma once
@@ -74,7 +74,7 @@ inline double fetch(ElementType element, const uint8_t* from) {
   return element == ElementType::kFloat16 ? decode<Half>(half) : decode<BFloat16>(half);
 }
 
-// [rows, columns] of 16/32-bit floats with `stride` elements between rows, border and gaps NaN.
+// A [rows, columns] of 16/32-bit floats with `stride` elements between rows, border and gaps NaN.
 class Matrix {
  public:
   Matrix() = default;
@@ -98,7 +98,7 @@ class Matrix {
   std::vector<uint8_t> bytes_;
 };
 
-// The operands of a case, and what the reference needs of them.
+// The operands of a case, and the values of them that the reference needs.
 struct Operands {
   Operands(const Case& c, unsigned seed) : shape(c) {
     std::mt19937 random(seed);
@@ -155,7 +155,7 @@ struct Operands {
     return p;
   }
 
-  // The real value of weight (column, row of K), and the size of what was added to get it.
+  // The real value of weight (column, row of K), and the size of the terms that made it.
   struct Weight {
     double value, squared_terms;
   };
@@ -185,7 +185,7 @@ struct Operands {
   }
 };
 
-// What runs a problem: a kernel table and one of the ways.
+// A path that runs a problem: a kernel table and one of its ways.
 struct Path {
   const cpu::CpuKernels* kernels;
   cpu::GemmPath way;
@@ -202,7 +202,7 @@ inline std::ostream& operator<<(std::ostream& out, const Path& path) {
   return out << path.kernels->name << kNames[static_cast<int>(path.way)];
 }
 
-// The output in the middle of borders that must stay as they were.
+// Returns the output, which lay in the middle of borders that must stay as they were.
 inline Matrix run(const Path& path, const Operands& operands, const ParallelFor& parallel_for) {
   const Case& c = operands.shape;
   Matrix d(c.element, c.m, c.n, 0, c.misalign);

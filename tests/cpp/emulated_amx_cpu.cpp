@@ -24,7 +24,7 @@ float from_bf16(uint32_t bits) {
   return flushed(x);
 }
 
-// What Intel's SDM says of LDTILECFG, TILELOADD, TILESTORED, TILEZERO, TDPBF16PS and TDPBSSD, for
+// LDTILECFG, TILELOADD, TILESTORED, TILEZERO, TDPBF16PS and TDPBSSD as Intel's SDM has them, for
 // the shapes of the kernels: every register of A has `step` columns, every one of B step / 2 rows.
 // A thread that uses a register before it configured them dies, as it would of the instruction.
 struct EmulatedTiles {

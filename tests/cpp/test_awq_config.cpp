@@ -6,8 +6,8 @@
 namespace mixed_gemm {
 namespace {
 
-// What the reduction of a block needs (awq/reduction.cuh): 227 KB is the most of an H200, 99 of
-// an L40S.
+// Bytes that the reduction of a block needs (awq/reduction.cuh): an H200 has 227 KB at most, an
+// L40S 99.
 int64_t smem_bytes(const AwqConfig& config, const AwqChoice& choice) {
   const int64_t outputs = 8 * config.m_tiles * 64 * config.words * config.n_warps;
   return 16 + (choice.warps / config.n_warps + choice.split - 1) * outputs * 4;
@@ -32,7 +32,7 @@ TEST(AwqConfig, EveryChoiceFitsItsKernelAndTheDevice) {
               EXPECT_LE(c.warps, awq_max_warps(config, fine));
               EXPECT_EQ(c.warps % config.n_warps, 0);
               EXPECT_TRUE(c.split == 1 || (sm >= 90 && c.split <= kMaxAwqSplit));
-              EXPECT_EQ(c.early, sm >= 90);
+              EXPECT_EQ(c.pdl, sm >= 90);
               EXPECT_LE(smem_bytes(config, c), (sm == 89 ? 99 : 163) * 1024);
             }
           }
@@ -50,7 +50,7 @@ TEST(AwqConfig, NarrowOutputsShareOutK) {
   EXPECT_EQ(select_awq(1, 57344, 8192, false, true, 90, 132).split, 1);
 }
 
-// No warp without a unit, and in a cluster none with many more than the others.
+// Every warp has a unit, and in a cluster none has many more than the others.
 TEST(AwqConfig, WarpsHaveUnits) {
   EXPECT_EQ(select_awq(16, 6144, 64, false, true, 90, 132).warps, 1);
   EXPECT_EQ(select_awq(16, 4096, 4096, false, true, 90, 132).warps, 11);  // 32 units: 11, 11, 10

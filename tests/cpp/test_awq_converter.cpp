@@ -30,7 +30,7 @@ class AwqConverterTest : public testing::Test {
   static double member(uint32_t pair, int i) {
     return decode<Format>(static_cast<uint16_t>(pair >> (16 * i)));
   }
-  // As the kernel unpacks them: columns 2 t and 2 t + 1 of a word, then each for both k.
+  // Unpacks as the kernel does: columns 2 t and 2 t + 1 of a word, then each for both k.
   static uint32_t zero_of(uint32_t zero_word, int column) {
     return Converter::both(Converter::zeros(zero_word, column / 2), column % 2 == 1);
   }
@@ -50,7 +50,7 @@ class AwqConverterTest : public testing::Test {
     }
   }
 
-  // Column `column` of the format in a word; the others hold 15 less its value.
+  // A word with the code in column `column` of the format; the others hold 15 less its value.
   static uint32_t word_with(uint32_t code, int column) {
     uint32_t word = 0;
     for (int nibble = 0; nibble < 8; ++nibble) {
@@ -59,7 +59,7 @@ class AwqConverterTest : public testing::Test {
     return word;
   }
 
-  // The other half of the word is another problem, so that what leaks between them shows.
+  // The other half of the word is another problem, so that a leak between them shows.
   static void expect_weights(uint32_t code, uint32_t zero, uint16_t scale, uint16_t other_scale) {
     for (int column = 0; column < 8; ++column) {
       const auto halves =

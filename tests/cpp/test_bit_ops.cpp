@@ -14,8 +14,8 @@ constexpr uint32_t kWordPairs[][2] = {{0x03020100u, 0x07060504u},
                                       {0xdeadbeefu, 0x64646464u},
                                       {0x00000000u, 0xffffffffu}};
 
-// PTX ISA, prmt, default mode: bytes b7..b0 of {b, a}; the top bit of a selector replicates the
-// sign.
+// prmt in its default mode, by the PTX ISA: bytes b7..b0 of {b, a}; the top bit of a selector
+// replicates the sign.
 uint32_t prmt_of_the_manual(uint32_t a, uint32_t b, uint32_t selector) {
   uint8_t bytes[8];
   for (int i = 0; i < 4; ++i) {
@@ -54,7 +54,7 @@ TEST(Prmt, TemplateIsTheTwin) {
   }
 }
 
-// PTX ISA, lop3: bit i of the result is bit (a_i << 2 | b_i << 1 | c_i) of the table.
+// lop3 by the PTX ISA: bit i of the result is bit (a_i << 2 | b_i << 1 | c_i) of the table.
 uint32_t lop3_of_the_manual(uint32_t a, uint32_t b, uint32_t c, uint32_t lut) {
   uint32_t result = 0;
   for (int bit = 0; bit < 32; ++bit) {

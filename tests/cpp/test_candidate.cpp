@@ -1,4 +1,4 @@
-// Names of configurations, and what a configuration may not be on a device.
+// Names of configurations, and configurations that a device refuses.
 
 #include <gtest/gtest.h>
 
@@ -128,7 +128,7 @@ TEST(Candidate, SkinnyScalesAreStagedInWideBlocksAndWithZeroPoints) {
   }
 }
 
-// Sixteen tokens: zero points of whole k-tiles go around the stages, the others through them.
+// With sixteen tokens zero points of whole k-tiles go around the stages, the others through them.
 TEST(Candidate, ZeroPointsOfScaledSumsAreNotStaged) {
   const TileConfig sixteen = kTileConfigs[1], more = kTileConfigs[3],
                    slices = Tile(16, 64).warp(16, 64).stages(3).blocks(2).k_warps(8);

@@ -1,4 +1,4 @@
-// The K order of packed filters: what the CPU and the CUDA kernels assume about taps and blocks.
+// The K order of packed filters, as the CPU and the CUDA kernels assume it for taps and blocks.
 #include <gtest/gtest.h>
 
 #include "layout/conv_layout.h"
@@ -63,7 +63,7 @@ TEST(ConvShape, output_extent_counts_the_places_of_the_kernel) {
   }
 }
 
-// Sums and products of such settings wrapped around, now to nothing and now to many places.
+// Sums and products of such settings once wrapped around, now to nothing and now to many places.
 TEST(ConvShape, output_extent_of_settings_beyond_all_bounds_is_0) {
   constexpr int64_t kHuge[] = {int64_t{1} << 31, int64_t{1} << 62, INT64_MAX, -1, INT64_MIN};
   for (const int64_t huge : kHuge) {

@@ -1,4 +1,4 @@
-// Which kernels run a convolution, on GPUs that are not here: names, constraints, the choice.
+// The kernels that run a convolution, on GPUs that are not here: names, constraints, the choice.
 
 #include <gtest/gtest.h>
 
@@ -82,7 +82,7 @@ TEST(ConvSelect, EveryDeviceHasTilesThatShareOutKAndOthers) {
   }
 }
 
-// As seen on an H200 (notes/conv.md).
+// The choices seen on an H200 (notes/conv.md).
 TEST(ConvSelect, SingleImagesShareOutKInsideOfABlock) {
   for (const ConvProblem& p : {layer(1, 128, 28, 128, 3), layer(1, 256, 14, 256, 3),
                                layer(1, 512, 7, 512, 3), layer(1, 1024, 14, 2048, 1, 2)}) {
@@ -201,7 +201,7 @@ TEST(ConvSelect, TunedPointsAreAsLongAsPredicted) {
   ASSERT_TRUE(set_tuned_table(table(config_name<GemmProblem>(gemms.front()))).empty());
   EXPECT_EQ(pointwise_us(), untuned_us);
   EXPECT_TRUE(same(choose(p, kHopper), before));
-  // One that takes long makes the choice anew.
+  // A point that takes long makes the choice anew.
   ASSERT_TRUE(set_tuned_table(table(config_name<GemmProblem>(gemms.back()))).empty());
   EXPECT_GT(pointwise_us(), untuned_us);
   const auto now = ranked(p, kHopper);

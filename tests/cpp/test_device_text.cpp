@@ -1,4 +1,4 @@
-// The text of a device: all that is taken, and that nothing else is.
+// The text of a device: all forms that are taken, and that no others are.
 #include "dispatch/device_text.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Many host threads whose first calls of everything meet: the choice of the instruction set, tables
+// First calls of everything by many host threads at once: the choice of the instruction set, tables
 // that are built once, caches of a thread, the tuned table while it is replaced. ctest gives every
 // test a process of its own, so the calls here are the first; under ThreadSanitizer a race is an
 // error even where it changes no result.
@@ -36,7 +36,7 @@ void three_workers(int64_t begin, int64_t end, int64_t /*grain*/, const LoopBody
   for (auto& worker : workers) worker.join();
 }
 
-// `call(caller)` in kCallers threads that set off together.
+// Runs `call(caller)` in kCallers threads that set off together.
 template <typename Call>
 void all_at_once(const Call& call) {
   std::atomic<int> waiting{kCallers};
@@ -68,7 +68,7 @@ std::vector<T> pattern(int64_t count, int low, int high) {
   return values;
 }
 
-// Operands that all callers read, and a call on each that returns what it wrote.
+// Operands that all callers read, and a call on each that returns its output.
 struct SharedOperands {
   const Operands gemv{{1, 70, 200, 4, 64, ZeroMode::kSub, ElementType::kBFloat16}, 1};
   const Operands gemm{{40, 70, 200, 8, 200, ZeroMode::kNone, ElementType::kFloat16}, 2};

@@ -1,6 +1,6 @@
 // also: nvcc
-// float8 as bit patterns, and the quotients that the CUDA quantizer rounds to it: products where
-// that changes no code, against the division of the formula.
+// float8 as bit patterns, and the quotients that the CUDA quantizer rounds to it: products, where
+// they change no code, against the division of the formula.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -48,7 +48,7 @@ TEST(Float8, EncodesTheNearest) {
   }
 }
 
-// For every scale that `largest` makes and all of these values.
+// Compares for every scale that `largest` makes and all of these values.
 template <typename Value>
 void same_codes(float largest, int count, const Value& value) {
   float scale = largest / kMaxFloat8;

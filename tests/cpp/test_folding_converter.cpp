@@ -104,7 +104,8 @@ TYPED_TEST(FoldingConverterTest, ZeroPointsOfCheckpointsAreFoldedWhole) {
   }
 }
 
-// Fraction, huge or tiny: what is folded and what is left make the difference, each rounded once.
+// Whether fractional, huge or tiny: the folded part and the rest make the difference, each rounded
+// once.
 TYPED_TEST(FoldingConverterTest, AnyFiniteZeroPointIsFoldedAndTheRestIsLeft) {
   using Converter = typename TestFixture::Converter;
   using Format = typename TestFixture::Format;
@@ -135,8 +136,8 @@ TYPED_TEST(FoldingConverterTest, AnyFiniteZeroPointIsFoldedAndTheRestIsLeft) {
   }
 }
 
-// Where nothing is said to be missed, the offsets alone are the zero point; they are those of
-// fold() in any case, and so is what is missed.
+// Where nothing is said to be missed, the offsets alone are the zero point; offsets and rest are
+// the same as fold()'s in any case.
 TYPED_TEST(FoldingConverterTest, WholeZeroPointsAreToldFromOthers) {
   using Converter = typename TestFixture::Converter;
   using Format = typename TestFixture::Format;

@@ -156,8 +156,8 @@ TEST_P(GemmCpu, integer_lattice_is_exact) {
   });
 }
 
-// One-hot rows read every weight back: the same value that dequantize gives, and that is the exact
-// (q - z) s or q s, rounded once (q s + z rounds in fp32 first, so only the path itself is held).
+// One-hot rows read every weight back: the same value as dequantize's, which is the exact (q - z) s
+// or q s, rounded once (q s + z rounds in fp32 first, so only the path itself is compared).
 TEST_P(GemmCpu, one_hot_rows_read_back_the_dequantized_weight) {
   for_each_scheme([&](int bits, ZeroMode zero_mode, ElementType element) {
     Case c;

@@ -1,8 +1,8 @@
 // also: nvcc
 // Sums over ranks that are threads, by the places and flags of ranks/inbox.h: blocks of a rank run
 // in any order, messages change in size from epoch to epoch, and epochs begin where half of one
-// comes again. What is written in chunks is no atomic here, so a thread sanitizer sees whether the
-// epochs of chunks order it.
+// comes again. Chunks are written without atomics here, so a thread sanitizer sees whether their
+// epochs order them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ struct Message {
   int64_t blocks() const { return (pieces + of_block() - 1) / of_block(); }
 };
 
-// What all ranks share: their inboxes, and which epoch each of them has finished.
+// The state that all ranks share: their inboxes, and which epoch each of them has finished.
 struct Group {
   Group(int ranks, int64_t chunks, uint64_t before)
       : ranks(ranks), layout{ranks - 1, chunks}, done(static_cast<size_t>(ranks)) {
@@ -61,7 +61,7 @@ Piece term_of(int rank, uint64_t epoch, int64_t piece) {
   return term;
 }
 
-// What sum_over_ranks.cuh does, of one rank and one epoch.
+// The sum of one rank in one epoch, as sum_over_ranks.cuh computes it.
 class Sum {
  public:
   Sum(Group& group, int rank, uint64_t epoch, Message message, std::mt19937& random)
@@ -73,7 +73,7 @@ class Sum {
     std::vector<bool> sent(blocks, false);
     for (size_t i = 0; i < blocks; ++i) left[i] = i;
     if (writes_all_units(epoch_)) write_units_behind(message_.few ? message_.pieces : 0);
-    // Blocks in any order, each sends before it waits. A fault may leave one that waits for ever.
+    // Blocks run in any order, and each sends before it waits. A fault may leave one waiting.
     while (!left.empty() && group_.overwritten == 0) {
       const size_t at = random_() % left.size(), block = left[at];
       if (!sent[block]) {
@@ -113,7 +113,7 @@ class Sum {
     }
   }
 
-  // What is about to be overwritten: its reader must be done with it.
+  // Checks that the reader is done with what is about to be overwritten.
   void check_read(int peer, uint64_t epoch) {
     if (group_.done[static_cast<size_t>(peer)] < epoch) ++group_.overwritten;
   }

@@ -25,7 +25,7 @@ class IntegerConverterTest : public testing::Test {
   using Weight = typename C::Weight;
   using Layout = WeightLayout<Weight>;
 
-  // Bits, not values: -0 would change the sign of a product with a zero activation.
+  // Compares bits, not values: -0 would change the sign of a product with a zero activation.
   static void expect_exact(uint32_t word) {
     uint32_t pairs[Layout::kPerWord / 2];
     convert_word<typename C::Format, typename C::Weight>(word, pairs);

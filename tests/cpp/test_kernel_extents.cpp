@@ -1,5 +1,5 @@
-// One K has one meaning: what a kernel is told (its K is a multiple of 8) agrees with what it was
-// chosen and sized by (the K of the problem), for every K and every group.
+// One K has one meaning: the K that a kernel is told (a multiple of 8) agrees with the K that it
+// was chosen and sized by (the problem's), for every K and every group.
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ GemmProblem problem_of(int64_t k, int64_t group_size, ZeroMode zero_mode) {
   return p;
 }
 
-// Of every K up to kMostK: one group, and groups that divide it or not.
+// Checks every K up to kMostK with one group, and with groups that divide it or not.
 template <typename Check>
 void for_all(const Check& check) {
   for (const ZeroMode mode : {ZeroMode::kNone, ZeroMode::kSub, ZeroMode::kAdd}) {
@@ -74,7 +74,7 @@ TEST(KernelExtents, TheChosenKernelsTakeThem) {
   });
 }
 
-// Other kernels than those of the scheme do not.
+// Kernels of other schemes refuse them.
 TEST(KernelExtents, OthersRefuseThem) {
   const GemmProblem coarse = problem_of(256, 64, ZeroMode::kNone);
   EXPECT_TRUE(scales_fit(coarse, false, 64));

@@ -1,6 +1,6 @@
 // also: nvcc
-// The constants without a zero point, against the converter, bit by bit. With one:
-// test_folding_converter.cpp.
+// The constants without a zero point, against the converter, bit by bit.
+// test_folding_converter.cpp has those with one.
 #include <gtest/gtest.h>
 
 #include "dequant/offset_converter.h"

@@ -16,7 +16,7 @@ struct Expected {
   std::vector<int> q;
 };
 
-// fp32 where the formula says fp32; rounding and clamping of exact numbers in double.
+// Computes fp32 where the formula says fp32; rounds and clamps exact numbers in double.
 void round_all(const std::vector<float>& row, Expected& e) {
   const float inverse = 1.f / e.scale;
   for (const float x : row) {

@@ -1,6 +1,6 @@
 // also: nvcc
-// Repacking of AWQ and GPTQ words: against weights packed here by the words of the two formats, at
-// ragged sizes; the gather that the GPU runs against the transposing loop that the CPU runs.
+// Repacking of AWQ and GPTQ words, against weights packed here by the words of the two formats, at
+// ragged sizes, and the gather that the GPU runs against the transposing loop that the CPU runs.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -20,7 +20,7 @@ std::vector<uint8_t> random_codes(int bits, int64_t count) {
   return codes;
 }
 
-// codes [k, n]; the order of the columns in a word is AutoAWQ's, written out.
+// Packs codes [k, n]; the order of the columns in a word is AutoAWQ's, written out.
 std::vector<uint32_t> awq_words(const std::vector<uint8_t>& codes, int64_t n, int64_t k) {
   const int order[] = {0, 2, 4, 6, 1, 3, 5, 7};
   std::vector<uint32_t> words(k * n / 8);
@@ -32,7 +32,7 @@ std::vector<uint32_t> awq_words(const std::vector<uint8_t>& codes, int64_t n, in
   return words;
 }
 
-// codes [k, n], a bit at a time.
+// Packs codes [k, n], a bit at a time.
 std::vector<uint32_t> gptq_words(const std::vector<uint8_t>& codes, int bits, int64_t n,
                                  int64_t k) {
   std::vector<uint32_t> words(k * bits / 32 * n);
@@ -45,7 +45,7 @@ std::vector<uint32_t> gptq_words(const std::vector<uint8_t>& codes, int bits, in
   return words;
 }
 
-// What repacking codes[row_of(j)] must give.
+// The weight that repacking codes[row_of(j)] must give.
 template <typename RowOf>
 std::vector<uint8_t> expected(const std::vector<uint8_t>& codes, int bits, int64_t n, int64_t k,
                               RowOf row_of) {

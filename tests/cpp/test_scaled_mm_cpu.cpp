@@ -126,7 +126,7 @@ class ScaledOperands {
     return result;
   }
 
-  // The same with scales.
+  // The same sum with scales.
   Sum scaled_sum(int64_t i, int64_t j) const {
     const ScaledMmProblem p = problem();
     if (p.block_k == 0) {
@@ -166,9 +166,9 @@ class ScaledMmCpu : public ::testing::TestWithParam<const cpu::CpuKernels*> {
                                                          parallel_for);
   }
 
-  // docs/numerics.md for W8A8: the integer sum is exact and rounds to fp32 once, each scale and
-  // the bias round once more (e = 2^-24), the result once (u). fp8 sums K exact products by fma, a
-  // walk of the size lambda e sqrt(K) around at most sum |a b|.
+  // The bound of docs/numerics.md for W8A8: the integer sum is exact and rounds to fp32 once, each
+  // scale and the bias round once more (e = 2^-24), the result once (u). fp8 sums K exact products
+  // by fma, a walk of the size lambda e sqrt(K) around at most sum |a b|.
   void expect_within_bound(const ScaledCase& c, unsigned seed) {
     const ScaledOperands operands(c, seed);
     run(operands, serial_for);
@@ -197,8 +197,8 @@ INSTANTIATE_TEST_SUITE_P(Kernels, ScaledMmCpu, ::testing::ValuesIn(tested_kernel
                          [](const auto& info) { return std::string(info.param->name); });
 
 TEST_P(ScaledMmCpu, int8_sums_are_exact_at_every_boundary) {
-  // Around the rows and columns of a call, the block of columns, the chunk of rows, the steps and
-  // the slab of K.
+  // Shapes around the rows and columns of a call, the block of columns, the chunk of rows, the
+  // steps and the slab of K.
   struct Shape {
     int64_t m, n, k;
   };
@@ -208,7 +208,7 @@ TEST_P(ScaledMmCpu, int8_sums_are_exact_at_every_boundary) {
   for (int64_t k : {1, 2, 3, 4, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129, 2047, 2048, 2049}) {
     shapes.push_back({13, 10, k});
   }
-  // Of the tile registers: 16 rows and columns, 64 of K, slabs of 512 where rows share them.
+  // Tile registers have 16 rows and columns, 64 of K, and slabs of 512 where rows share them.
   for (int64_t m : {16, 17, 31, 33}) shapes.push_back({m, 50, 130});
   for (int64_t n : {15, 16, 17, 31, 32, 33}) shapes.push_back({20, n, 64});
   for (int64_t k : {511, 512, 513, 575, 576, 577, 1025}) shapes.push_back({40, 33, k});

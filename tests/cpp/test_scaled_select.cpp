@@ -107,7 +107,7 @@ TEST(ScaledSelect, Float8IsMultipliedWhereTheGpuCan) {
       }
     }
   }
-  ScaledMmProblem empty = scaled(4, 64, 0);  // the copy engine has no boxes of no bytes
+  ScaledMmProblem empty = scaled(4, 64, 0);  // TMA has no boxes of no bytes
   empty.operand = OperandType::kFloat8E4M3;
   EXPECT_EQ(chosen(empty, kHopper).rfind("scaled_", 0), 0u);
 }
@@ -207,8 +207,8 @@ TEST(ScaledWgmma, InstructionsHaveOneScaleOfColumns) {
   }
 }
 
-// Registers of a thread that multiplies: sums, products of an instruction beside them, and some 40
-// for everything else (hopper/warp_roles.cuh has 104 and 232).
+// A thread that multiplies has registers for sums, for products of an instruction beside them, and
+// some 40 for everything else (hopper/warp_roles.cuh has 104 and 232).
 TEST(ScaledWgmma, SumsAndProductsFitIntoRegisters) {
   for (const TileConfig& t : kWgmmaScaledTileConfigs) {
     EXPECT_LE(t.warp_n / 2 + wgmma_fp8_columns(t) / 2 + 40, t.min_blocks == 1 ? 232 : 104);

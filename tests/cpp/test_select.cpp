@@ -34,8 +34,8 @@ std::string chosen(const GemmProblem& p, const DeviceInfo& gpu) {
   return config_name<GemmProblem>(select(p, gpu, ranked(p, gpu)).choice);
 }
 
-// Each problem beside what one change makes of it, often enough that the second finds the first
-// remembered and the other way round.
+// Chooses for each problem with and without one change, often enough that the second finds the
+// first remembered and the other way round.
 void expect_told_apart(const std::function<void(GemmProblem&)>& change, const char* what) {
   int differ = 0;
   for (const DeviceInfo& gpu : kGpus) {

@@ -12,7 +12,7 @@ constexpr int kTestedK = 2048, kTestedTiles = kTestedK / kTileK;
 
 class StagedRowsTest : public testing::TestWithParam<int> {
  protected:
-  // Of a step, counted from the first k.
+  // The group of a step, counted from the first k.
   static int group_of_step(int step) {
     return step / static_cast<int>(ceil_div(GetParam(), kMmaK));
   }

@@ -1,5 +1,5 @@
 // also: nvcc
-// What pairs of stored values hold, for each value in each slot of a word.
+// The pairs of stored values, for each value in each slot of a word.
 #include <gtest/gtest.h>
 
 #include "dequant/stored_converter.h"

@@ -1,5 +1,5 @@
-// What is accepted, on GPUs that are not here: the statements of problem/ and of the families for
-// A100, A10, L40S and H200.
+// Problems that are accepted, on GPUs that are not here: the statements of problem/ and of the
+// families for A100, A10, L40S and H200.
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Lines of the tuned table: both formats, and what is refused in words.
+// Lines of the tuned table: both formats, and the words in which others are refused.
 #include "dispatch/tuned_table.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // also: nvcc
-// The list of weight types, and what a type that is no integer gets from the templates: one of this
-// file, whose codes lie elsewhere in a word.
+// The list of weight types, and the templates with a type that is no integer: one of this file,
+// whose codes lie elsewhere in a word.
 #include "core/weight_type.h"
 
 #include <gtest/gtest.h>
@@ -91,7 +91,7 @@ void expect_places_of_their_own() {
 TYPED_TEST(WeightTypeTest, HasPlacesForEveryCode) { expect_places_of_their_own<TypeParam>(); }
 TEST(WeightType, OfAnotherOrderHasPlacesForEveryCode) { expect_places_of_their_own<ToySigned>(); }
 
-// Integers in words are what they have always been: files hold them.
+// The places of integers in words never change: files hold them.
 TEST(WeightType, SlotsOfIntegersAreNeighbours) {
   for (int slot = 0; slot < 8; ++slot) {
     EXPECT_EQ(Places<Int4>::spread(0xb, slot), 0xbu << (4 * slot));

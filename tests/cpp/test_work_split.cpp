@@ -1,5 +1,5 @@
-// Every k-tile of every output tile is done by one worker, once, and whoever finishes a shared tile
-// knows all the others.
+// Every k-tile of every output tile is done by one worker, once, and the worker that reduces a
+// shared tile knows all the others.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -279,7 +279,7 @@ def block_gemm() -> Calls:
 
 
 # Two tools cannot follow a cuBLAS product of few columns, which many rows of tokens lead to.
-# initcheck does not see what its kernels write through the copy engine and blames whoever reads it.
+# initcheck does not see what its kernels write through TMA and blames whoever reads it.
 # racecheck 2025.3, told to check our kernels alone, makes torch's `a @ w` of 160 x 80 by 80 x 8 end
 # in an illegal access by itself, in a process that never imports mixed_gemm.
 SEES_LIBRARY = os.environ.get("MIXED_GEMM_SANITIZER") not in ("initcheck", "racecheck")

@@ -280,7 +280,7 @@ def count_instructions(body: str) -> Counter[str]:
 
 
 def early_loads(code: list[Instruction]) -> int:
-    """Loads from device memory before the wait for the kernel before (grid/early_start.cuh)."""
+    """Loads from device memory before the wait for the kernel before (grid/pdl.cuh)."""
     texts = [one.text for one in code]
     wait = next((i for i, text in enumerate(texts) if text.startswith("ACQBULK")), 0)
     return sum(text.startswith(("LDG", "LD.", "UBLKCP", "UTMALDG")) for text in texts[:wait])

@@ -88,7 +88,7 @@ EDITS = (
 """,
     ),
     Edit(
-        "grid/block_handover.cuh",
+        "grid/block_reduce.cuh",
         """
       for (int other = 0; other < slices; ++other) {
 """,
@@ -213,11 +213,11 @@ EDITS = (
     Edit(
         "skinny/scale_stage.cuh",
         """
-    // Parts of the last iteration past the end of K: any that is finite.
+    // Parts of the last iteration past the end of K take any group that is finite.
 """,
         """
     if (MUTATED(SkinnyGroup)) group = max(group - 1, 0);
-    // Parts of the last iteration past the end of K: any that is finite.
+    // Parts of the last iteration past the end of K take any group that is finite.
 """,
     ),
     Edit(

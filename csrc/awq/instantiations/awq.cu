@@ -32,7 +32,7 @@ int launch(const AwqProblem& p, const AwqChoice& choice, void* stream) {
   shape.stream = stream;
   shape.smem_bytes = AwqReduction<Config>::smem_bytes(choice.warps, choice.split);
   shape.cluster = dim3(1, 1, blocks);
-  shape.starts_early = choice.early;
+  shape.uses_pdl = choice.pdl;
   return launch_kernel(awq_gemm_kernel<Config>, shape, params);
 }
 

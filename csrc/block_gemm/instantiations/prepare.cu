@@ -1,4 +1,4 @@
-// Launcher of the first launch of block_quant_gemm.
+// The launcher of block_quant_gemm's first kernel.
 #include <algorithm>
 
 #include "block_gemm/launchers.h"
@@ -7,7 +7,7 @@
 namespace mixed_gemm {
 namespace {
 
-// By ElementType.
+// The kernels by ElementType.
 constexpr void (*kKernels[])(BlockPrepareParams) = {block_prepare_kernel<cutlass::half_t>,
                                                     block_prepare_kernel<cutlass::bfloat16_t>,
                                                     block_prepare_kernel<float>};

@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kNarrow = 128;  // columns of a slice that one thread repacks and multiplies
 constexpr int64_t kWideBytes = 8 << 20;  // of the packed slice that all threads share
 
-// Columns [begin, end) of an AwqProblem, repacked, as a GemmProblem. Reused from slice to slice.
+// Columns [begin, end) of an AwqProblem, repacked, as a GemmProblem; reused from slice to slice.
 class AwqSlice {
  public:
   AwqSlice(const AwqProblem& problem, int64_t max_columns)

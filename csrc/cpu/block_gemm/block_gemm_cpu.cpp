@@ -23,7 +23,7 @@ struct Range {
   bool finite;
 };
 
-// In lanes, so that it compiles to vector minima and maxima.
+// The range of a row, by lanes, so that it compiles to vector minima and maxima.
 Range range_of(const float* x, int64_t count) {
   constexpr int kLanes = 16;
   float low[kLanes], high[kLanes], spoiled[kLanes];
@@ -45,7 +45,7 @@ Range range_of(const float* x, int64_t count) {
   return {*std::min_element(low, low + kLanes), *std::max_element(high, high + kLanes), sum == 0};
 }
 
-// Rows of A by the formula of BlockGemmProblem.
+// Rows of A, rounded by the formula of BlockGemmProblem.
 class BlockQuantizedRows {
  public:
   BlockQuantizedRows(const CpuKernels& kernels, const BlockGemmProblem& p, int64_t begin,
@@ -150,10 +150,10 @@ class BlockPass {
     }
   }
 
-  // A byte of each line of a block. The products of several rows read B a few columns at a time,
-  // and wait for each where it comes from memory: summing, which reads more at once, has read ahead
-  // for them. With sums given and without this, 8 rows by 4096 x 4096 in blocks of 128 took 2.1
-  // times as long as with summing, with it 0.87 (one thread of an AMD EPYC with VNNI), and with
+  // Reads a byte of each line of a block. The products of several rows read B a few columns at a
+  // time, and wait for each where it comes from memory: summing, which reads more at once, has read
+  // ahead for them. With sums given and without this, 8 rows by 4096 x 4096 in blocks of 128 took
+  // 2.1 times as long as with summing, with it 0.87 (one thread of an AMD EPYC with VNNI), and with
   // prefetch instructions 2.0.
   static void read_ahead(const IntegerTile& tile, const ScaledMmProblem& block) {
     constexpr int64_t kLine = 64;
@@ -189,7 +189,7 @@ class BlockPass {
   const BlockGemmProblem& p_;
   const BlockQuantizedRows& a_;
   std::vector<ScaledMmProblem> products_;
-  // ones_: of a full block, and of the last if ragged; none where the sums of B are given.
+  // ones_: rows of ones for a full block, and for the last if ragged; none where sums are given.
   std::vector<IntegerRows> rows_, ones_;
 };
 

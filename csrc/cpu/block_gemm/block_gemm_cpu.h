@@ -5,7 +5,7 @@
 
 namespace mixed_gemm {
 
-// Fills problem.d: any m, n, k, strides and block sizes.
+// Fills problem.d, for any m, n, k, strides and block sizes.
 void block_gemm_cpu(const BlockGemmProblem& problem, const ParallelFor& parallel_for);
 
 }  // namespace mixed_gemm

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kScratchBytes = 4 << 20;  // of gathered rows: a share of the last-level cache
 constexpr int64_t kLeastRows = 64;          // that pay for decoding the weight once
 
-// Scales and offsets for every group of K, where the taps share those of their filter.
+// Scales and offsets for every group of K: the taps share those of their filter.
 class GroupTables {
  public:
   explicit GroupTables(const ConvProblem& p)
@@ -56,7 +56,7 @@ class GroupTables {
   AlignedBuffer scales_, offsets_;
 };
 
-// Rows [begin, end) of the GEMM's output, [rows, out_c], into an NCHW tensor.
+// Copies rows [begin, end) of the GEMM's output, [rows, out_c], into an NCHW tensor.
 template <typename Bits>
 void scatter_rows(const ConvProblem& p, const Bits* from, int64_t begin, int64_t end,
                   const ParallelFor& parallel_for) {
@@ -78,7 +78,7 @@ void scatter_rows(const ConvProblem& p, const Bits* from, int64_t begin, int64_t
                });
 }
 
-// As many equal blocks of rows as keep each under kScratchBytes.
+// The rows of a block: blocks are equal, and each stays under kScratchBytes.
 int64_t rows_per_block(int64_t rows, int64_t row_bytes) {
   const int64_t most = std::max(kLeastRows, kScratchBytes / row_bytes);
   return round_up(ceil_div(rows, ceil_div(rows, most)), 8);

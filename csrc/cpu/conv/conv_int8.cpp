@@ -33,7 +33,7 @@ class Requantize {
     }
   }
 
-  // Of the rows from `first_row` on, that integer_gemm counts from 0.
+  // The epilogue of the rows from `first_row` on, which integer_gemm counts from 0.
   struct Rows {
     const Requantize& of;
     int64_t first_row;

@@ -1,5 +1,5 @@
 // Rows of a convolution as a GEMM (im2col): for an output pixel, the input pixels under its taps,
-// channels innermost. A block of rows at a time, so that it stays in cache until it is multiplied.
+// channels innermost. They are gathered block by block, so that a block stays in cache.
 #pragma once
 #include <cstring>
 #include <optional>
@@ -10,14 +10,14 @@
 
 namespace mixed_gemm::cpu {
 
-// Where an output pixel lies: row i of the GEMM.
+// The place of an output pixel: row i of the GEMM.
 struct PixelPlace {
   int64_t image, y, x;
   PixelPlace(const ConvShape& s, int64_t row)
       : image(row / (s.out_h * s.out_w)), y(row / s.out_w % s.out_h), x(row % s.out_w) {}
 };
 
-// Of a pointwise convolution, the stride from each row to the next where they lie, if there is one.
+// The stride between the rows of a pointwise convolution where they lie, if there is one for all.
 inline std::optional<int64_t> stride_of_rows_in_place(const ConvShape& s,
                                                       const ImageStrides& strides) {
   if (!s.is_pointwise()) return std::nullopt;
@@ -49,7 +49,7 @@ class PatchRows {
 
   int64_t row_bytes() const { return s_.taps() * tap_bytes_; }
 
-  // Rows [begin, end) to `to`, one after the other.
+  // Copies rows [begin, end) to `to`, one after the other.
   void gather(int64_t begin, int64_t end, void* to, const ParallelFor& parallel_for) const {
     const int64_t grain = CallShape::grain(row_bytes());
     parallel_for(begin, end, grain, [&](int64_t first, int64_t last) {

@@ -26,7 +26,7 @@ constexpr void (*kInterleave[kRowChoices])(const uint32_t*, int64_t, uint32_t*) 
 int64_t padded(int64_t rows) { return rows == 0 ? 0 : int64_t{1} << log2_of_padded_rows(rows); }
 
 // Rows are filled up to a power of two: 9 to 12 of 16 are less work as 8 and the others (M = 9 0.75
-// of the time, 12 0.88), but not 5 and 6 of 8.
+// of the time, M = 12 0.88), but not 5 and 6 of 8.
 int64_t step_of_rest(int64_t rest, int64_t block_rows) {
   return block_rows == 16 && 8 < rest && rest <= 12 ? 8 : block_rows;
 }
@@ -121,7 +121,7 @@ void ActivationPanel::fill_words(int64_t index, int64_t k_begin, int64_t k_end,
   kInterleave[to.choice](rows, (k_end - k_begin) / depth, words(index) + k_begin / depth * to.rows);
 }
 
-// Sums in double, rounded once: a zero point multiplies them, so their error would not average out.
+// Sums in double and rounds once: a zero point multiplies them, so errors would not average out.
 void ActivationPanel::fill_group_sums(int64_t index) {
   const ActivationBlock of = block(index);
   const int depth = shape_.depth();

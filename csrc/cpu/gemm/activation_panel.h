@@ -7,7 +7,7 @@
 
 namespace mixed_gemm::cpu {
 
-// Some rows of A that a kernel takes together.
+// A block of rows of A that a kernel takes together.
 struct ActivationBlock {
   int64_t first;  // row of A
   int64_t real;   // rows that exist
@@ -17,7 +17,7 @@ struct ActivationBlock {
   const float* group_sums;
   int parts;  // as ActivationRows has it
 
-  // From element k of K on, a multiple of 64.
+  // The rows from element k of K on, a multiple of 64.
   ActivationRows from(int64_t k, int depth) const {
     return {words + k / depth * parts * rows, group_sums, parts, static_cast<int>(real)};
   }
@@ -25,7 +25,7 @@ struct ActivationBlock {
 
 class ActivationPanel {
  public:
-  // Rows [row_begin, row_end) of A.
+  // Prepares rows [row_begin, row_end) of A.
   ActivationPanel(const CallShape& shape, int64_t row_begin, int64_t row_end,
                   const ParallelFor& parallel_for);
 
@@ -33,7 +33,7 @@ class ActivationPanel {
   ActivationBlock block(int64_t index) const;
 
  private:
-  // Of a block, counted from row_begin_; of the one behind the last, the number of rows.
+  // The first row of a block, counted from row_begin_; for the one behind the last, all rows.
   int64_t first_row(int64_t index) const;
   int64_t words_per_row() const { return shape_.tiles * kTileK / shape_.depth(); }
   uint32_t* words(int64_t index) const;

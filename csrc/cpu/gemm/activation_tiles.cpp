@@ -7,7 +7,8 @@ namespace {
 
 constexpr int64_t kChunk = 512;  // elements of K prepared at a time
 
-// bf16 has 8 significant bits, fp16 11, fp32 24; a product with pre_scale is rounded to fp32.
+// The bf16 numbers that hold an element: bf16 has 8 significant bits, fp16 11, fp32 (and a product
+// with pre_scale) 24.
 int parts_for(const GemmProblem& p) {
   if (p.pre_scale || p.element == ElementType::kFloat32) return 3;
   return p.element == ElementType::kFloat16 ? 2 : 1;

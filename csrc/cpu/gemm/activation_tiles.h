@@ -8,7 +8,7 @@ namespace mixed_gemm::cpu {
 
 class ActivationTiles {
  public:
-  // Rows [row_begin, row_end) of A.
+  // Prepares rows [row_begin, row_end) of A.
   ActivationTiles(const CallShape& shape, int64_t row_begin, int64_t row_end,
                   const ParallelFor& parallel_for);
 

@@ -11,10 +11,10 @@ constexpr int64_t kRowsPerChunk = 256;    // rows of A that one filling of a sla
 constexpr int64_t kRowsPerPass = 1024;    // rows prepared at once: bounds the scratch memory
 constexpr int64_t kColumnsPerLoad = 128;  // columns whose scales are converted at once, at least
 
-// The least size of equal parts of `total`, none above `limit`.
+// The size of equal parts of `total`, as few as have at most `limit`.
 int64_t even_part(int64_t total, int64_t limit) { return ceil_div(total, ceil_div(total, limit)); }
 
-// The tile registers of this thread, for the scope.
+// Holds the tile registers of this thread for the scope.
 class TileScope {
  public:
   TileScope(const TileKernels* tiles, int64_t segments_per_group) : tiles_(tiles) {
@@ -56,7 +56,7 @@ class DensePass {
     return blocks_per_chunk_ * dense_.block_rows * shape_.tiles * kTileK * panel_columns_;
   }
 
-  // Panels [begin, end) of row chunk `chunk`.
+  // Computes panels [begin, end) of row chunk `chunk`.
   void run(int64_t chunk, int64_t begin, int64_t end) const {
     const int64_t block_begin = chunk * blocks_per_chunk_;
     const int64_t block_end = std::min(block_begin + blocks_per_chunk_, a_.num_blocks());
@@ -166,7 +166,7 @@ void run_blocked(const CallShape& shape, const TileKernels* tiles,
     const int64_t row_end = std::min(row + rows, problem.m);
     const Activations a(shape, row, row_end, parallel_for);
     const DensePass<Activations> pass(shape, tiles, a, epilogue);
-    // Chunk-major, so that a task is a run of neighbouring panels of one chunk (rarely two).
+    // Tasks go chunk by chunk, so that one is a run of neighbouring panels of a chunk (rarely two).
     const int64_t panels = pass.num_panels();
     const int64_t grain = CallShape::grain(pass.panel_work());
     parallel_for(0, pass.num_chunks() * panels, grain, [&](int64_t begin, int64_t end) {

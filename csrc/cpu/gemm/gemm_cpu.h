@@ -9,11 +9,11 @@
 
 namespace mixed_gemm {
 
-// Fills problem.d. Every element type, any m, n, k, group size (multiple of 16 or k), zero mode and
-// activation.
+// Fills problem.d, for every element type, any m, n, k, group size (multiple of 16 or k), zero mode
+// and activation.
 void gemm_cpu(const GemmProblem& problem, const ParallelFor& parallel_for);
 
-// Which way gemm_cpu takes, in words for plan().
+// The way that gemm_cpu takes, in words for plan().
 const char* cpu_path(const GemmProblem& problem);
 
 // Writes w [problem.n, problem.k] to problem.d, rounded once to `out_element`; scales and zeros

@@ -8,7 +8,7 @@ namespace mixed_gemm::cpu {
 
 enum class GemmPath { kFused, kDense, kTiles };
 
-// The fastest for problem's m, element, bits and pre_scale, by what the tables say.
+// The fastest way for problem's m, element, weight and pre_scale, by the thresholds of the tables.
 GemmPath choose_path(const CpuKernels& kernels, const GemmProblem& problem);
 
 // Decodes the weight in registers, once per 8 rows of A: for small M.
@@ -19,7 +19,7 @@ void gemm_fused(const CpuKernels& kernels, const GemmProblem& problem,
 void gemm_dense(const CpuKernels& kernels, const GemmProblem& problem,
                 const ParallelFor& parallel_for);
 
-// The same on the tile registers, of a table that has them.
+// Does the same on the tile registers, for a table that has them.
 void gemm_tiles(const CpuKernels& kernels, const GemmProblem& problem,
                 const ParallelFor& parallel_for);
 

@@ -1,4 +1,4 @@
-// Activations to int8 and float8, a row at a time while it is in cache: the formulas of
+// Rounds activations to int8 and float8, a row at a time while it is in cache, by the formulas of
 // problem/quantize.h.
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-// One row of activations to int8 with a scale of its own: the formula of problem/quantize.h.
+// Rounds one row of activations to int8 with a scale of its own, as problem/quantize.h says.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -24,7 +24,7 @@ inline TokenScale token_scale(const IntegerKernels::Range& range, bool symmetric
   return {scale, static_cast<int32_t>(-128 - std::nearbyint(low * (1 / scale)))};
 }
 
-// Of k elements in fp32; writes q [k].
+// Rounds k elements in fp32; writes q [k].
 inline TokenScale quantize_token(const CpuKernels& kernels, const float* row, int64_t k,
                                  bool symmetric, int8_t* q) {
   const TokenScale chosen = token_scale(kernels.int8->range(row, k), symmetric);

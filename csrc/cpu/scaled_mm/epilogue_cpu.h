@@ -1,4 +1,4 @@
-// The end of every 8-bit GEMM on the CPU: zero point, scales, bias, one rounding into d.
+// The epilogue of every 8-bit GEMM on the CPU: zero point, scales, bias, one rounding into d.
 #pragma once
 #include <algorithm>
 #include <cstdlib>
@@ -22,21 +22,21 @@ class ScaledEpilogueCpu {
     largest_adjustment_ = largest;
   }
 
-  // What each row of A has: scales, `stride` apart, and zero points or null.
+  // The values of the rows of A: scales, `stride` apart, and zero points or null.
   struct OfRows {
     const float* scale;
     int64_t stride;
     const int32_t* azp;
   };
 
-  // sums[r * stride + j] of element (row + r, column + j), int32 or fp32.
+  // Takes sums[r * stride + j] for element (row + r, column + j), int32 or fp32.
   template <typename Sum>
   void finish(const Sum* sums, int64_t stride, int64_t row, int64_t rows, int64_t column,
               int64_t columns) const {
     finish({p_.scale_a, p_.scale_a_stride, p_.azp}, sums, stride, row, rows, column, columns);
   }
 
-  // The same where the problem does not say what the rows have.
+  // Does the same where the problem does not have the values of the rows.
   template <typename Sum>
   void finish(const OfRows& of_rows, const Sum* sums, int64_t stride, int64_t row, int64_t rows,
               int64_t column, int64_t columns) const {
@@ -60,8 +60,8 @@ class ScaledEpilogueCpu {
     std::copy(sums, sums + count, to);
   }
 
-  // In 32 bits where the numbers at hand prove that it fits: without AVX-512 the 64-bit conversion
-  // is scalar.
+  // Computes in 32 bits where the numbers at hand prove that it fits: without AVX-512 the 64-bit
+  // conversion is scalar.
   void to_real(const int32_t* sums, const OfRows& of_rows, int64_t row, int64_t first,
                int64_t count, float* to) const {
     IntegerKernels::ZeroPoint zero = {nullptr, 1, true};

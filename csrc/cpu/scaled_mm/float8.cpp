@@ -52,7 +52,7 @@ class Float8Pass {
              int64_t first)
       : kernels_(kernels), call_(call), rows_(rows), first_(first) {}
 
-  // sums [rows, kColumns]; row and end count from the first prepared row.
+  // Fills sums [rows, kColumns]; row and end count from the first prepared row.
   void sums_of(int64_t row, int64_t end, int64_t column, int64_t column_end, float* sums) const {
     std::fill_n(sums, (end - row) * kColumns, 0.f);
     const int most = static_cast<int>(std::min<int64_t>(kernels_.max_rows, end - row));
@@ -117,7 +117,7 @@ void run_in_vectors(const Float8Kernels& kernels, const ScaledMmProblem& p,
     const int64_t blocks = ceil_div(p.n, Float8Pass::kColumns),
                   chunks = ceil_div(m, Float8Pass::kRows);
     const int64_t work = std::min(m, Float8Pass::kRows) * Float8Pass::kColumns * p.k;
-    // Chunk by chunk, so that a task is a run of neighbouring blocks of columns.
+    // Tasks go chunk by chunk, so that one is a run of neighbouring blocks of columns.
     parallel_for(0, chunks * blocks, CallShape::grain(work), [&](int64_t begin, int64_t end) {
       alignas(64) float sums[Float8Pass::kRows * Float8Pass::kColumns];
       for (int64_t i = begin; i < end; ++i) {

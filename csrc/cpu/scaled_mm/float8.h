@@ -1,4 +1,4 @@
-// What the two ways of an fp8 product on the CPU share: how K is cut, and where scales lie.
+// The two ways of an fp8 product on the CPU share how K is cut, and where scales lie.
 #pragma once
 #include <algorithm>
 
@@ -10,7 +10,7 @@
 namespace mixed_gemm::cpu {
 
 struct Float8Call {
-  // k_step: what segments are filled up to. piece: how K is cut where there are no blocks.
+  // k_step: segments are filled up to multiples of it. piece: of K, where there are no blocks.
   Float8Call(const ScaledMmProblem& problem, int64_t k_step, int64_t piece) : p(problem) {
     segments.length = p.block_k > 0 ? std::min(p.block_k, std::max<int64_t>(p.k, 1)) : piece;
     segments.padded = round_up(segments.length, k_step);
@@ -20,7 +20,7 @@ struct Float8Call {
   int64_t length_of(int64_t segment) const {
     return std::min(segments.length, p.k - segment * segments.length);
   }
-  // Those of all segments; behind the last column the ones of the last.
+  // The scales of all segments of a column; behind the last column those of the last.
   const float* scale_b_of(int64_t column) const {
     const int64_t row = std::min(column, p.n - 1) / p.block_n;
     return p.scale_b + row * p.scale_b_stride;
@@ -31,7 +31,7 @@ struct Float8Call {
   int64_t count;  // of segments
 };
 
-// On tile registers.
+// Multiplies on tile registers.
 void float8_in_tiles(const Float8TileKernels& kernels, const ScaledMmProblem& problem,
                      const ScaledEpilogueCpu& epilogue, const ParallelFor& parallel_for);
 

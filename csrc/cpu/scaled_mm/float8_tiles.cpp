@@ -15,7 +15,7 @@ constexpr int64_t kSlabK = 128;        // of K where there are no blocks
 
 class Float8TilePass {
  public:
-  // Rows [first, end) of A.
+  // Prepares rows [first, end) of A.
   Float8TilePass(const Float8TileKernels& kernels, const Float8Call& call, int64_t first,
                  int64_t end, const ParallelFor& parallel_for)
       : kernels_(kernels),
@@ -46,13 +46,13 @@ class Float8TilePass {
     }
   }
 
-  // The fewer rows, the fewer columns: what two tiles of them take stays in L1.
+  // The fewer rows, the fewer columns, so that two tiles of them stay in L1.
   int64_t columns_at_once() const {
     return std::clamp<int64_t>(round_up(row_tiles_, 2), 2, 8) * kTile;
   }
   int64_t work() const { return row_tiles_ * kTile * columns_at_once() * call_.p.k / 16; }
 
-  // Scratch of one thread.
+  // The scratch of one thread.
   struct Scratch {
     AlignedBuffer b, sums, by_row;
     std::vector<const float*> scale_b;
@@ -64,7 +64,7 @@ class Float8TilePass {
             std::vector<const float*>(static_cast<size_t>(columns))};
   }
 
-  // The columns [column, end).
+  // Computes the columns [column, end).
   void run(int64_t column, int64_t end, const ScaledEpilogueCpu& epilogue, Scratch& s) const {
     const int64_t stride = row_tiles_ * kTile, tiles = ceil_div(end - column, kTile);
     std::fill_n(s.sums.data(), tiles * kTile * stride, 0.f);
@@ -136,7 +136,7 @@ class Float8TilePass {
   AlignedBuffer a_, scale_a_;
 };
 
-// The tile registers of a thread, while it has them.
+// Holds the tile registers of a thread while it has them.
 class TileRegisters {
  public:
   explicit TileRegisters(const Float8TileKernels& kernels) : kernels_(kernels) { kernels.begin(); }

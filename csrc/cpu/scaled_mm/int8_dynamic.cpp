@@ -37,7 +37,7 @@ class TokenRows {
   }
 
  private:
-  // Of one thread.
+  // The rows as one thread reads them.
   struct Reader {
     TokenRows& of;
     int64_t begin;
@@ -77,7 +77,7 @@ struct TokenEpilogue {
   }
 };
 
-// So few elements of A, as prepared, that every thread rounds all of them for itself, which takes
+// Up to so many elements of A, as prepared, every thread rounds all of them for itself, which takes
 // less time than threads take to meet once more. On two threads of a Xeon with AMX, us, by all /
 // shared out: 16 rows by 576 x 1536 23 / 28, 64 rows 55 / 71, 128 rows 148 / 111.
 constexpr int64_t kRoundedByAll = 1 << 16;

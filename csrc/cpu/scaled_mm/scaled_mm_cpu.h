@@ -7,10 +7,10 @@
 
 namespace mixed_gemm {
 
-// Fills problem.d: any m, n, k, strides and scales.
+// Fills problem.d, for any m, n, k, strides and scales.
 void scaled_mm_cpu(const ScaledMmProblem& problem, const ParallelFor& parallel_for);
 
-// Needs no scratch.
+// Fills product.d and needs no scratch from the caller.
 void scaled_mm_dynamic_cpu(const ScaledMmDynamicProblem& problem, const ParallelFor& parallel_for);
 
 void quantize_per_token_cpu(const QuantizePerTokenProblem& problem,

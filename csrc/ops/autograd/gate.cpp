@@ -3,9 +3,9 @@
 // version to version, so that it serves the one version it was built with. Without it the kernels
 // of mixed_gemm/ops/autograd.py do all of it.
 //
-// A call that asks for no derivative goes below the key. One that does goes to the kernel in
-// Python, which waits at the Autograd key of a twin of the op, `_autograd_OP`; but for the gradient
-// that everybody asks for, of fpA_intB_gemm without activation (gemm_node.h).
+// A call that asks for no derivative goes below the key. Another one goes to the kernel in Python,
+// which waits at the Autograd key of a twin of the op, `_autograd_OP`. Only the gradient that
+// everybody asks for, of fpA_intB_gemm without activation, is recorded here (gemm_node.h).
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/GradMode.h>
@@ -25,7 +25,7 @@
 namespace mixed_gemm {
 namespace {
 
-// What the tensors among the arguments ask for.
+// The derivatives and transforms that the tensors among the arguments ask for.
 struct Asked {
   bool gradient = false;
   bool in_python = false;  // a tangent, a transform of torch.func, or an operator that is traced
@@ -80,7 +80,7 @@ class Gate : public c10::OperatorKernel {
   std::optional<c10::OperatorHandle> twin_;
 };
 
-// The ops whose contract says so. None of an older library, whose ops the kernels in Python take.
+// The ops whose contract says so. An older library has none: the kernels in Python take its ops.
 std::vector<std::string> gated_ops() {
   const auto ask = c10::Dispatcher::singleton().findSchema({"mixed_gemm::_gated", ""});
   if (!ask) return {};

@@ -26,7 +26,7 @@ std::optional<at::Tensor> optional_of(const c10::IValue& value) {
 }
 c10::IValue value_of(const at::Tensor& t) { return t.defined() ? c10::IValue(t) : c10::IValue(); }
 
-// Named as autograd's own nodes are: it is what grad_fn prints.
+// The name is printed by grad_fn, so it follows autograd's own nodes.
 struct fpA_intB_gemm : torch::autograd::Function<fpA_intB_gemm> {
   static at::Tensor forward(torch::autograd::AutogradContext* context,
                             const c10::OperatorHandle* op, c10::DispatchKeySet keys,

@@ -41,8 +41,8 @@ constexpr auto kForcedArguments = with_config(kArguments);
 constexpr auto kRules = placed(kArguments, together(kSizes, kActivations, kScales, kVectors).items);
 constexpr auto kResults = given_by(kArguments, {leading("a", N)});
 
-// CUDA only, for tests and benchmarks: what the first launch makes of a, q int8 [M, K with blocks
-// padded to 32 where there are several, in rows of 16 bytes] and rows float32 [blocks, M, (scale,
+// Only on CUDA, for tests and benchmarks: the first launch makes of a q, int8 [M, K with blocks
+// padded to 32 where there are several, in rows of 16 bytes], and rows, float32 [blocks, M, (scale,
 // offset, sum, -)].
 constexpr Argument kQuantizeArguments[] = {
     tensor("a"), tensor("b"), tensor("scale_b"), tensor("offset_b"),

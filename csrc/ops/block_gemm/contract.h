@@ -9,7 +9,7 @@ namespace mixed_gemm::block_gemm {
 
 constexpr int kConfig = 8;  // of _block_quant_gemm_config
 
-// All but bias, sums, activation and result: the arguments of _block_quantize.
+// The problem without bias, sums, activation and result: the arguments of _block_quantize.
 BlockGemmProblem operands_of(Call& call);
 BlockGemmProblem problem_of(Call& call);  // the result is made
 

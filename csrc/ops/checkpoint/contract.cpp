@@ -27,7 +27,7 @@ std::optional<Refusal> refuse_gemm_extents(Given& given) {
   return refuse_extents(given[M], given, -1);
 }
 
-// Places of a weight's tensors: behind the input, or first.
+// The places of a weight's tensors: behind the input, or first.
 template <int kFirst>
 struct Weight {
   static constexpr int kQweight = kFirst, kScales = kFirst + 1, kZeros = kFirst + 2;
@@ -168,14 +168,15 @@ constexpr auto kGptqRepackRules =
            {words("qweight", "(K*bits/32, N)"), require(refuse_bits), bind(Words, "qweight", 0),
             bind(N, "qweight", 1), require(refuse_words), require(refuse_weight_extents),
             dtype("perm", Dtype::kInt32).with_hint(kPermHint), shape("perm", {K})});
-// 2 and 3 bits are stored in 4.
+// Codes of 2 and 3 bits are packed as 4.
 constexpr auto kGptqRepackResults =
     given_by(kGptqRepackArguments,
              {matrix("qweight", rounded_up(N, kPadN),
                      rounded_up(Words* Size(32) / Bits, kPadK) * rounded_up(Bits, 4) / 8)
                   .of_dtype(Dtype::kUint8)});
 
-// An index outside would be read there. It is the caller's data, so this waits for the device.
+// Refuses an index outside, where a kernel would read. It is the caller's data on the device, so
+// this waits for it.
 void check_permutation(const Call& call) {
   const int64_t extent = call[K];
   const Tensor host = on_host(call.tensor(kPerm));

@@ -13,8 +13,8 @@ void dequantize(const CudaCall& cuda, const AwqProblem& p) {
   cuda.require(cuda_status(launch_dequantize_awq(p, cuda.stream()), "dequantizing"));
 }
 
-// Few rows: weights go from the checkpoint's tensors straight into mma fragments. Many rows:
-// dequantize + dense GEMM. Both have fp32 sums and one rounding.
+// With few rows weights go from the checkpoint's tensors straight into mma fragments, with many
+// they are dequantized for a dense GEMM. Both have fp32 sums and one rounding.
 void gemm_cuda(Call& call) {
   AwqProblem p = gemm_problem(call);
   CudaCall cuda(call);

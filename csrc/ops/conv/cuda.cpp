@@ -14,7 +14,7 @@ using torch::headeronly::MemoryFormat;
 
 constexpr int64_t kPixelBytes = 16;  // cp.async moves 16 bytes
 
-// [N, C, H, W] -> [N, H, W, C] on the same memory.
+// Views [N, C, H, W] as [N, H, W, C] on the same memory.
 Tensor channels_inner(const Tensor& images) {
   return torch::stable::transpose(torch::stable::transpose(images, 1, 2), 2, 3);
 }
@@ -55,7 +55,7 @@ Tensor as_pixels(const CudaCall& cuda, const Tensor& input, const ConvShape& s, 
   return pixels;
 }
 
-// Where a kernel writes channels-last rows: the output itself, or a tensor that is copied into it.
+// The tensor into which a kernel writes channels-last rows: the output, or one copied into it.
 class RowsOut {
  public:
   RowsOut(const CudaCall& cuda, Tensor d, const ConvShape& s, bool d_channels_last,
@@ -109,7 +109,7 @@ Tensor dense_filter(const CudaCall& cuda, const ConvProblem& p, ScalarType type)
   return torch::stable::transpose(torch::stable::transpose(real, 2, 3), 1, 2);
 }
 
-// The library's convolution; float32: with TF32 where torch allows it for convolutions.
+// Runs the library's convolution; float32 with TF32 where torch allows it for convolutions.
 Tensor run_dense(const CudaCall& cuda, const Call& call, const ConvProblem& p) {
   const ConvShape& s = p.shape;
   const std::vector<int64_t> stride = {s.stride_h, s.stride_w},
@@ -159,8 +159,8 @@ Tensor run_pointwise(CudaCall& cuda, const Call& call, const ConvProblem& p) {
   return out.finish();
 }
 
-// A problem on channels-last pixels of whole 16 bytes, and its output channels-last: what the
-// kernels of both convolutions take.
+// Makes a problem on channels-last pixels of whole 16 bytes, and its output channels-last, as the
+// kernels of both convolutions take it.
 template <typename Problem>
 Problem on_pixels(Problem p, const Tensor& pixels, const RowsOut& out, int64_t channels) {
   p.input = static_cast<decltype(p.input)>(pixels.const_data_ptr());
@@ -221,7 +221,7 @@ void run_int8_forced_cuda(Call& call) {
   run_int8_named(call, config_of(call, "_qconv2d_int8_config", kInt8Config));
 }
 
-// Names of all candidates, the least predicted time first, a line each.
+// The names of all candidates, the least predicted time first, a line each.
 template <typename Problem>
 void print_names(Call& call, const Problem& problem) {
   std::string lines;

@@ -24,7 +24,7 @@ ImageStrides strides_of(const contract::View& t) {
   return {t.strides[0], t.strides[1], t.strides[2], t.strides[3]};
 }
 
-// The rule of torch itself (c10::is_channels_last_strides_2d), because the output follows the input
+// This is torch's own rule (c10::is_channels_last_strides_2d), because the output follows the input
 // as torch's does.
 bool is_channels_last(const contract::View& t) {
   int64_t least = 0;

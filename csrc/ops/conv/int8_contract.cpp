@@ -43,8 +43,8 @@ std::optional<Refusal> refuse_clamp(Given& given) {
 
 constexpr Rule int8(const char* name) { return range(name, -128, 127); }
 
-// weight_sums: of the integers of the weight, computed once and trusted. After bias and not
-// keyword-only, where torch's vmap takes no tensors.
+// weight_sums: the sums of the weight's integers, computed once and trusted. It comes after bias
+// and is not keyword-only, where torch's vmap takes no tensors.
 constexpr Argument kInt8Arguments[] = {tensor("input"),
                                        tensor("weight"),
                                        tensor("weight_scale"),

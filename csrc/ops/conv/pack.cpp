@@ -26,7 +26,7 @@ std::optional<Refusal> refuse_filter(Given& given) {
   return refusal_of(wrong_bits.empty() ? why_not_conv(filter, -1) : wrong_bits);
 }
 
-// A filter [Co, Ci, Kh, Kw] as a packed weight (layout/conv_layout.h); scales and offsets are
+// Packs a filter [Co, Ci, Kh, Kw] as a weight (layout/conv_layout.h); scales and offsets are
 // [ceil(Ci / block_size), Co], shared over the taps: w = q * scale + offset.
 constexpr Argument kPackArguments[] = {tensor("q"),
                                        integer("bits").binds(Bits).must_be("", "4 or 8"),
@@ -36,7 +36,7 @@ constexpr auto kPackRules = placed(
                      rank("q", 4, kFilter), require(refuse_filter)});
 constexpr Result kPackResults[] = {made("(round_up(Co, 64), round_up(K, 64) * bits / 8) in uint8")};
 
-// q as the [N, K] matrix of layout/conv_layout.h, contiguous, on the device of q; made of torch
+// q as the [N, K] matrix of layout/conv_layout.h, contiguous, on the device of q; made by torch's
 // ops.
 Tensor filter_matrix(const Call& call) {
   const Tensor q = call.tensor(kInput);

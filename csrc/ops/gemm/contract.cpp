@@ -12,7 +12,7 @@ std::optional<Refusal> refuse_numbers(Given& given) {
   return refuse_product(given[M], given, given[GroupSize]);
 }
 
-// Before the shape of b_packed, whose text would not say that it is K of a that is wrong.
+// Asked before the shape of b_packed, whose text would not say that it is K of a that is wrong.
 std::optional<Refusal> refuse_packed_k(Given& given) {
   const View& packed = given.views[kPacked];
   const int64_t k = given[K], bits = given[Bits];
@@ -36,7 +36,7 @@ constexpr Argument kTable[] = {
     text("zero_mode", "\"sub\"").keyword(),
     text("activation", "\"identity\"").keyword()};
 static_assert(std::size(kTable) == kArguments);
-// The same with a configuration by name (core/choice.h), for tests and benchmarks.
+// The same op with a configuration by name (core/choice.h), for tests and benchmarks.
 constexpr auto kForcedTable = with_config(kTable);
 
 constexpr Rule kSizes[] = {floats("a").with_hint("a.to(scales.dtype)"),

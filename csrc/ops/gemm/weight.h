@@ -24,7 +24,7 @@ constexpr contract::RuleList<2> packed_rules() {
                .because_of({N, K, Bits})}};
 }
 
-// All of a weight but its numbers.
+// The rules of a weight, all but those on its numbers.
 constexpr contract::RuleList<7> weight_rules() {
   using namespace contract;
   constexpr Rule kScaleRules[] = {choice("zero_mode", kZeroModeNames, 1), floats("scales"),
@@ -36,7 +36,7 @@ constexpr contract::RuleList<7> weight_rules() {
 struct WeightPlaces {
   int packed, scales, zeros, zero_mode;
 };
-// n, k, element (of the scales), scheme and the tensors.
+// Fills in n, k, element (of the scales), scheme and the tensors.
 GemmProblem weight_of(Call& call, const WeightPlaces& at);
 
 }  // namespace mixed_gemm::gemm

@@ -25,8 +25,8 @@ void to_float8_cuda(Call& call) {
   const QuantizeFloat8Problem p = to_float8(call);
   const CudaCall cuda(call);
   if (p.m * p.blocks() == 0) return;
-  const EarlyStart early = cuda.info().early_start();
-  cuda.require(cuda_status(launch_quantize_float8(p, early, cuda.stream()), kDoing));
+  const Pdl pdl = cuda.info().pdl();
+  cuda.require(cuda_status(launch_quantize_float8(p, pdl, cuda.stream()), kDoing));
 }
 
 }  // namespace

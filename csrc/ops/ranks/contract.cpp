@@ -15,7 +15,7 @@ std::optional<Refusal> refuse_counter(Given& given) {
       {"counter", "be (sums, blocks,) = (2,)", sizes_text(counter.sizes, counter.dims)});
 }
 
-// CUDA only, of mixed_gemm.parallel: the sum of what all ranks give, in the order of the ranks.
+// Only on CUDA, for mixed_gemm.parallel: sums the terms of all ranks, in the order of the ranks.
 // inboxes: memory of all ranks (uint8 of _inbox_bytes bytes, zero before the first call), which
 // this one writes; counter: int64 (sums, blocks), zero at first, of this rank alone. A term of at
 // most few_bytes is sent in units (ranks/inbox.h).

@@ -100,7 +100,7 @@ void sum_cuda(Call& call) {
   if (args.pieces == 0) return;  // on all ranks: nobody counts it
   const CudaCall cuda(call);
   args.counter = static_cast<uint64_t*>(call.mutable_data(kWrittenCounter));
-  args.starts_early = cuda.info().has_early_start();
+  args.uses_pdl = cuda.info().has_pdl();
   args.stream = cuda.stream();
   cuda.require(cuda_status(launch_sum_over_ranks(args), "summing over ranks"));
 }

@@ -1,4 +1,4 @@
-// How large an inbox is. Not a file of kernels: it is asked with and without them.
+// The size of an inbox. It is asked with and without kernels, so it is no file of theirs.
 #include "ranks/inbox.h"
 #include "ops/torch_stable.h"
 

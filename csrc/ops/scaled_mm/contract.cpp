@@ -101,7 +101,7 @@ constexpr Rule kOperands[] = {require(refuse_operand), rows("a"),
                               same_dtype("b", "a"),    column_major("b", "a"),
                               require(refuse_sizes),   floats("out_dtype")};
 
-// Scales of rows and of columns; block_size: the argument that says that there are others.
+// The rules for scales of rows and of columns. block_size: the argument that asks for blocks.
 constexpr RuleList<2> scale_of_rows(const char* block_size) {
   return {{dtype("scale_a", Dtype::kFloat32).without(block_size),
            along_rows("scale_a", "a").or_one().without(block_size)}};
@@ -178,8 +178,8 @@ constexpr auto kForcedRules = placed(
 constexpr auto kForcedResults =
     given_by(kForcedArguments, {leading("a", N).in_dtype_of("out_dtype")});
 
-// Float rows, rounded as quantize_per_token rounds them; with zero points where azp_adj, the sums
-// of b, is given. The result is in the dtype of a.
+// Multiplies float rows, rounded as quantize_per_token rounds them; with zero points where azp_adj,
+// the sums of b, is given. The result is in the dtype of a.
 constexpr Argument kDynamicArguments[] = {tensor("a"), tensor("b"), tensor("scale_b"),
                                           optional_tensor("azp_adj"), optional_tensor("bias")};
 constexpr Rule kDynamicOperands[] = {floats("a"), rows("a"), dtype("b", Dtype::kInt8),
@@ -196,7 +196,7 @@ const float* scale(Call& call, int at, int64_t& stride) {
   return static_cast<const float*>(call.elements(at));
 }
 
-// The part of b, of which nothing is copied.
+// Fills in sizes and b, of which nothing is copied.
 ScaledMmProblem of_sizes(Call& call) {
   ScaledMmProblem p;
   p.m = call[M], p.n = call[N], p.k = call[K];

@@ -21,7 +21,7 @@ void run_cuda(Call& call) {
 }
 void run_forced_cuda(Call& call) { run_named(call, kForced, call.text(kConfig)); }
 
-// Codes, scales and zero points of the rows in one piece of workspace.
+// Puts codes, scales and zero points of the rows into one piece of workspace.
 void place_rows(ScaledMmDynamicProblem& problem, const Allocate& allocate) {
   constexpr int64_t kAligned = 256;  // bytes, as torch's allocator gives them
   QuantizePerTokenProblem& rows = problem.rows;
@@ -37,7 +37,7 @@ void place_rows(ScaledMmDynamicProblem& problem, const Allocate& allocate) {
   product.azp = rows.azp;
 }
 
-// One launch that rounds, and those of scaled_mm.
+// Runs one launch that rounds, and those of scaled_mm.
 void run_dynamic_cuda(Call& call) {
   ScaledMmDynamicProblem problem = dynamic_problem_of(call);
   CudaCall cuda(call);

@@ -1,5 +1,5 @@
 // The ops on weights: packing, unpacking, dequantizing; a checked call as plain data, with the
-// result made. What is pointed to is in tensors that the call owns.
+// result made. Pointers go into tensors that the call owns.
 #pragma once
 #include "ops/call.h"
 #include "ops/contracts.h"
@@ -7,7 +7,7 @@
 
 namespace mixed_gemm::weights {
 
-// Integers [n, k] and their packed form, of which one is read and the other is written.
+// Integers [n, k] and their packed form; one of the two is read, the other is written.
 struct Packing {
   WeightType weight;
   int64_t n, k;

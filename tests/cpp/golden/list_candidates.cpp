@@ -1,9 +1,9 @@
-// What the library would choose from, as one text: for a few thousand problems and every GPU, the
-// candidates in their order and the time predicted of each. candidates.txt beside this file holds
-// it as a number for each problem and GPU, so that a change of the code that should change no
+// The candidates that the library would choose from, as one text: for a few thousand problems and
+// every GPU, in their order and with the time predicted for each. candidates.txt beside this file
+// holds it as a number for each problem and GPU, so that a change of the code that should change no
 // choice is seen to change none:
 //
-//   list_candidates                  print that text; `> candidates.txt` accepts what changed
+//   list_candidates                  print that text; `> candidates.txt` accepts the changes
 //   list_candidates candidates.txt   compare, exit status 1 and the first differences if unequal
 //   list_candidates --show LINE      all candidates of the problem of that line, with their times
 #include <cinttypes>
@@ -43,7 +43,7 @@ DeviceInfo device_of(const Gpu& gpu) {
   return with_default_rates(device);
 }
 
-// The same numbers on every machine, which <random>'s distributions are not.
+// Draws the same numbers on every machine, which <random>'s distributions do not.
 class Draw {
  public:
   int64_t below(int64_t bound) {
@@ -54,7 +54,7 @@ class Draw {
   T of(const T (&values)[kCount]) {
     return values[below(kCount)];
   }
-  // As many of each power of two: small extents are as likely as large ones.
+  // Draws every power of two as often: small extents are as likely as large ones.
   int64_t extent(int powers) {
     const int64_t power = int64_t{1} << below(powers);
     return power + (below(3) == 0 ? below(power) : 0);
@@ -77,7 +77,7 @@ std::string joined(std::initializer_list<std::string> words) {
 }
 std::string text(int64_t n) { return std::to_string(n); }
 
-// Those of a problem, or why there are none.
+// The candidates of a problem, or why there are none.
 template <typename Problem>
 std::string candidates(const Problem& problem, const DeviceInfo& device) {
   std::string all;
@@ -196,7 +196,7 @@ Entry awq(Draw& draw) {
           [=](const DeviceInfo& device) {
             const AwqChoice c =
                 select_awq(m, n, k, awq_is_fine(group, k), n % 16 == 0, device.sm, device.sm_count);
-            return joined({text(c.row), text(c.warps), text(c.split), text(c.early)});
+            return joined({text(c.row), text(c.warps), text(c.split), text(c.pdl)});
           }};
 }
 

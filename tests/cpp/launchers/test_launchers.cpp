@@ -1,5 +1,5 @@
-// Tables of launchers against what is said to be compiled, in a build with kernels; nothing is
-// launched. What why_not accepts has a launcher, and no launcher is there that why_not refuses.
+// The tables of launchers against the rules that say what is compiled, in a build with kernels.
+// Nothing is launched. There is a launcher exactly where why_not accepts.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -16,7 +16,8 @@ namespace {
 
 constexpr ElementType kHalves[] = {ElementType::kFloat16, ElementType::kBFloat16};
 
-// Whether `wanted` says for (weight, mode, row) that there is a launcher. Counts those that are.
+// Compares the launchers with `wanted`, which says for (weight, mode, row) whether there is one;
+// returns how many there are.
 template <typename Kernels, typename Wanted>
 int expect_launchers(const Wanted& wanted) {
   int count = 0;
@@ -86,7 +87,7 @@ TEST(Launchers, AreFoundByElementWeightAndMode) {
   expect_own_of_all<ConvKernels>();
 }
 
-// A kernel of each: all launchers of skinny tables and of convolutions differ.
+// All launchers of skinny tables and of convolutions differ: each has a kernel of its own.
 template <typename Kernels>
 void expect_different() {
   std::set<const void*> seen;
@@ -109,8 +110,8 @@ TEST(Launchers, OfDifferentModesAndRowsDiffer) {
   expect_different<ConvKernels>();
 }
 
-// A multistage launcher takes the scales of its mode alone: of each mode a problem, which the
-// others refuse before they launch where zero points or groups do not fit them.
+// A problem of each mode: a multistage launcher takes the scales of its own mode alone, and refuses
+// before it launches where zero points or groups do not fit.
 GemmProblem problem_of(const ScaleMode& mode) {
   static const int kNothing = 0;
   GemmProblem p;

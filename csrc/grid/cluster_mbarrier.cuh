@@ -1,4 +1,4 @@
-// Sums of the blocks of a cluster (sm_90) on their way to the one that finishes them, without the
+// Brings the sums of the blocks of a cluster (sm_90) to the one that reduces them, without the
 // cluster's barrier: stores count their bytes off an mbarrier there. A barrier that orders stores
 // is a fence for the whole GPU (MEMBAR.ALL.GPU in SASS); with it instead everything took 0.45 us
 // more.
@@ -10,13 +10,13 @@
 
 namespace mixed_gemm {
 
-class ClusterHandover {
+class ClusterMbarrier {
  public:
   static constexpr int kBytes = 16;
 
-  __device__ explicit ClusterHandover(void* storage) : mbarrier_(address_of(storage)) {}
+  __device__ explicit ClusterMbarrier(void* storage) : mbarrier_(address_of(storage)) {}
 
-  // By all threads of all blocks. bytes: that the others will push to this one.
+  // Called by all threads of all blocks. bytes: that the others will push to this one.
   __device__ void open(int bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (threadIdx.x == 0) {
@@ -35,14 +35,14 @@ class ClusterHandover {
 #endif
   }
 
-  // All are open. By all threads. (It comes with an invalidation of L1.)
+  // Returns when all are open; called by all threads. (It comes with an invalidation of L1.)
   __device__ void wait_for_others() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
   }
 
-  // To a block of the cluster. to: where it would be in this one.
+  // Stores to a block of the cluster. to: where it would be in this one.
   __device__ void push(int rank, float* to, float v) const {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile(
@@ -66,7 +66,8 @@ class ClusterHandover {
 #endif
   }
 
-  // Until all that was announced is there. Of the mbarrier's first phase, so any number of times.
+  // Waits until all that was announced is there: the mbarrier's first phase, so any number of
+  // times.
   __device__ void wait() const {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile(

@@ -1,6 +1,6 @@
-// Accumulators of a tile on their way from one block to another, through device memory or through
-// the shared memory of a cluster. Both have the same threads, so each thread passes its registers
-// to its twin: no exchange, every access coalesced.
+// Reduces the accumulators of a tile over the blocks that share out its K, through device memory or
+// through the shared memory of a cluster. All have the same threads, so each thread passes its
+// registers to its twin: no exchange, every access coalesced.
 #pragma once
 #include <cooperative_groups.h>
 
@@ -10,19 +10,20 @@ namespace mixed_gemm {
 
 // Accumulators: cutlass::Array of float or int.
 template <typename Accumulators, int kThreads>
-struct BlockHandover {
+struct BlockReduce {
   using Sum = typename Accumulators::Element;
   static_assert(sizeof(Sum) == sizeof(float), "passed as bits");
   static constexpr int kQuads = Accumulators::kElements / 4;
 
-  // slot: the float4 of this thread; the next one is kThreads further. Around L1, which other SMs
-  // do not see.
+  // Writes partial sums. slot: the float4 of this thread; the next one is kThreads further. Around
+  // L1, which other SMs do not see.
   static __device__ void store(float4* slot, const Accumulators& accumulators) {
     const auto* quads = reinterpret_cast<const float4*>(&accumulators);
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < kQuads; ++i) __stcg(slot + i * kThreads, quads[i]);
   }
 
+  // Adds those that another block has stored.
   static __device__ void add(const float4* slot, Accumulators& accumulators) {
     constexpr int kBatch = kQuads < 8 ? kQuads : 8;  // loads in flight
     CUTLASS_PRAGMA_UNROLL
@@ -37,13 +38,13 @@ struct BlockHandover {
     }
   }
 
-  // For blocks that are a cluster, each with a slice of K; rank 0 has the last one (WorkSplit). The
-  // store blocks of the tile (epilogue/store_tile.cuh) are shared out: adds up those of this slice
-  // in the order of the slices and returns which they are. `storage` holds the accumulators until
-  // the next cluster-wide barrier.
+  // Reduces over the blocks of a cluster, each with a slice of K; rank 0 has the last one
+  // (WorkSplit). The store blocks of the tile (epilogue/store_tile.cuh) are shared out: this slice
+  // reduces its own in the order of the slices and returns which they are. `storage` holds the
+  // accumulators until the next cluster-wide barrier.
   template <int kMmaM>
-  static __device__ uint32_t add_cluster(float4* storage, int thread, int slice, int slices,
-                                         Accumulators& accumulators) {
+  static __device__ uint32_t reduce_cluster(float4* storage, int thread, int slice, int slices,
+                                            Accumulators& accumulators) {
     uint32_t store_blocks = 0;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     constexpr int kMmaN = kQuads / kMmaM;

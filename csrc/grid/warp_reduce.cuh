@@ -1,13 +1,13 @@
-// The sums of warps that share out K (TileConfig::k_warps) meet in shared memory: each warp writes
-// its sums of the whole tile to where its stages were, then adds up one part of all warps', in the
-// order of the slices. So results do not depend on timing, and all warps finish an equal part.
+// Warps that share out K (TileConfig::k_warps) reduce their sums in shared memory: each warp writes
+// its sums of the whole tile to where its stages were, then reduces one part over all warps, in the
+// order of the slices. So results do not depend on timing, and all warps store an equal part.
 #pragma once
 #include "cutlass/array.h"
 
 namespace mixed_gemm {
 
-// Which part of the tile a warp has after that: kMmaM x kMmaN mma tiles at (row, column). Without
-// slices, what it multiplied.
+// The part of the tile that a warp has after that: kMmaM x kMmaN mma tiles at (row, column).
+// Without slices it is what the warp multiplied.
 template <typename Config>
 struct WarpPart {
   static constexpr bool kSliced = Config::kKWarps > 1;
@@ -30,10 +30,10 @@ struct WarpPart {
   }
 };
 
-// storage: kSliceBytes for each slice, all free again when this returns.
+// part = the sum over all slices. storage: kSliceBytes a slice, all free again when this returns.
 template <typename Config, int kSliceBytes, typename Part, typename Accumulators>
-__device__ void add_slices(uint8_t* storage, int thread, const Accumulators& accumulators,
-                           Part& part) {
+__device__ void reduce_slices(uint8_t* storage, int thread, const Accumulators& accumulators,
+                              Part& part) {
   static_assert(kSliceBytes >= Accumulators::kElements * 4 * 32, "sums fit where stages were");
   constexpr int kQuads = Accumulators::kElements / 4, kPartQuads = Part::kElements / 4;
   const int lane = thread % 32;

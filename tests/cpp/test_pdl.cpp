@@ -13,18 +13,18 @@ constexpr int64_t kBlocks[] = {1, 96, 132, 133, 224, 264, 265, 528, 16 * 132};  
 class EvenShareTest : public testing::TestWithParam<DeviceInfo> {};
 
 TEST_P(EvenShareTest, OneMoreDoesNotFit) {
-  const EarlyStart gpu = GetParam().early_start();
-  const int per_sm = gpu.smem_bytes + EarlyStart::kReservedSmem;
+  const Pdl gpu = GetParam().pdl();
+  const int per_sm = gpu.smem_bytes + Pdl::kReservedSmem;
   for (const int64_t blocks : kBlocks) {
     const int share = gpu.share(blocks);
     EXPECT_GE(int64_t{share} * gpu.sms, blocks);
     EXPECT_LT(int64_t{share - 1} * gpu.sms, blocks);
     const int smem = gpu.smem_of_share(blocks);
     // The driver rounds up to whole granules.
-    constexpr int kGranule = EarlyStart::kSmemGranule;
-    const int taken = (smem + kGranule - 1) / kGranule * kGranule + EarlyStart::kReservedSmem;
+    constexpr int kGranule = Pdl::kSmemGranule;
+    const int taken = (smem + kGranule - 1) / kGranule * kGranule + Pdl::kReservedSmem;
     EXPECT_LE(share * taken, per_sm) << blocks;
-    EXPECT_GT((share + 1) * (smem + EarlyStart::kReservedSmem), per_sm) << blocks;
+    EXPECT_GT((share + 1) * (smem + Pdl::kReservedSmem), per_sm) << blocks;
     EXPECT_LE(smem, gpu.smem_bytes);
   }
 }
@@ -35,9 +35,7 @@ INSTANTIATE_TEST_SUITE_P(Gpus, EvenShareTest,
                                          DeviceInfo{120, 170, 101376, 1792, 420}),
                          [](const auto& info) { return "sm_" + std::to_string(info.param.sm); });
 
-TEST(EarlyStart, NotBeforeHopper) {
-  EXPECT_EQ((DeviceInfo{89, 142, 101376, 864, 360}.early_start().sms), 0);
-}
+TEST(Pdl, NotBeforeHopper) { EXPECT_EQ((DeviceInfo{89, 142, 101376, 864, 360}.pdl().sms), 0); }
 
 }  // namespace
 }  // namespace mixed_gemm
