@@ -22,14 +22,15 @@ from .._progress import Progress
 from ..formats.errors import CheckpointError
 from ..ops.errors import ArgumentValueError
 from ..weights.exchange import QuantizedWeight
-from .chain import find_blocks
+from .block import CalibrationBlock
+from .block_sequence import find_blocks
 from .foreign import TokenRuns, naming
+from .methods.base import BlockMethod, goes_by_blocks
 from .methods.names import FEWER_BITS, IN_MEMORY, named
-from .methods.sequential import BlockMethod, Sequential
+from .methods.sequential import Sequential
 from .own import Own
 from .plain import why_no_product
 from .select import Target
-from .stage import Stage
 from .state import Runs
 from .stream import DenseCheckpoint
 
@@ -101,7 +102,7 @@ class CalibratedCheckpoint(DenseCheckpoint):
                 f"quantize: {method!r} needs the whole model in memory. Hint: load it and call "
                 "mixed_gemm.quantize_, or take another method"
             )
-        if not hasattr(chosen, "quantize"):
+        if not goes_by_blocks(chosen):
             raise ArgumentValueError(
                 f"quantize: {method!r} needs no calibration. Hint: leave calibration out"
             )
@@ -324,53 +325,53 @@ class _Walk(Sequential):
     def _commit(self) -> None:
         """Nothing: files have it."""
 
-    def _number(self, stage: Stage) -> int:
-        if stage.name in self._blocks:
-            return self._blocks.index(stage.name)
+    def _number(self, block: CalibrationBlock) -> int:
+        if block.name in self._blocks:
+            return self._blocks.index(block.name)
         others = [name for name in self.ways if name not in self._blocks]
-        return len(self._blocks) + others.index(stage.name)
+        return len(self._blocks) + others.index(block.name)
 
-    def _restored(self, name: str, stage: Stage) -> bool:
-        number = self._number(stage)
-        self.numbers.update((site.name, number) for site in stage.sites)
+    def _restored(self, name: str, block: CalibrationBlock) -> bool:
+        number = self._number(block)
+        self.numbers.update((layer.name, number) for layer in block.layers)
         tensors = self._files._kept(number)
         if tensors is None:
             return False
-        for site in stage.sites:
-            weight = weight_of(site.name, tensors, site.target.scheme)
-            site.finish(weight.to_linear(site.dense.dtype).weight)
-            if (bias := tensors.get(f"{site.name}.bias")) is not None:
-                site.module.bias = nn.Parameter(bias.to(site.dense.device), requires_grad=False)
-        layers = tuple(f"{site.name}." for site in stage.sites)
-        others = [other for other in tensors if not other.startswith(layers)]
+        for layer in block.layers:
+            weight = weight_of(layer.name, tensors, layer.target.scheme)
+            layer.finish(weight.to_linear(layer.dense.dtype).weight)
+            if (bias := tensors.get(f"{layer.name}.bias")) is not None:
+                layer.module.bias = nn.Parameter(bias.to(layer.dense.device), requires_grad=False)
+        prefixes = tuple(f"{layer.name}." for layer in block.layers)
+        others = [other for other in tensors if not other.startswith(prefixes)]
         self.changed.update(dict.fromkeys(others, number))
         self._change(others)
-        self._forget(stage, number)
+        self._forget(block, number)
         return True
 
-    def _finished_stage(self, name: str, stage: Stage) -> None:
-        number = self._number(stage)
+    def _finished_block(self, name: str, block: CalibrationBlock) -> None:
+        number = self._number(block)
         tensors: dict[str, Tensor] = {}
-        for site in stage.sites:
-            assert site.result is not None
-            weight = site.result.unpacked(site.name)
+        for layer in block.layers:
+            assert layer.result is not None
+            weight = layer.result.unpacked(layer.name)
             found = {"q": weight.q, "scales": weight.scales, "zeros": weight.zeros}
-            if site.module.bias is not None and site.bias_changed:
-                found["bias"] = site.module.bias.detach()
-            tensors |= {f"{site.name}.{x}": t for x, t in found.items() if t is not None}
-        for path in stage.changed:
+            if layer.module.bias is not None and layer.bias_changed:
+                found["bias"] = layer.module.bias.detach()
+            tensors |= {f"{layer.name}.{x}": t for x, t in found.items() if t is not None}
+        for path in block.changed:
             prefix = f"{name}.{path}".rstrip(".")
             for part, parameter in self._model.get_submodule(prefix)._parameters.items():
                 if parameter is not None:
                     tensors[f"{prefix}.{part}"] = parameter.detach()
                     self.changed[f"{prefix}.{part}"] = number
         self._files._keep(number, tensors)
-        self._forget(stage, number)
+        self._forget(block, number)
 
-    def _forget(self, stage: Stage, number: int) -> None:
+    def _forget(self, block: CalibrationBlock, number: int) -> None:
         """Results that are on the disk: those of all blocks would be as large as the model."""
-        for site in stage.sites:
-            site.result = _OnDisk(self._files, number, site.name, site.target.scheme)  # type: ignore[assignment]
+        for layer in block.layers:
+            layer.result = _OnDisk(self._files, number, layer.name, layer.target.scheme)  # type: ignore[assignment]
 
 
 class _OnDisk:

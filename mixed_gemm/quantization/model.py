@@ -23,13 +23,11 @@ from ..weights.conv_int8 import Int8ConvWeight
 from ..weights.rows import RowsWeight
 from ..weights.scheme import Scheme, refined
 from ..weights.tensor import QuantizedTensor
-from .budget import spend
-from .choose import way_of
 from .evaluate import Perplexity, perplexity
-from .methods.base import Method
-from .methods.distilled import Distilled
+from .method_for import method_for
+from .methods.base import BlockMethod, CompleteMethod, Method, reads_calibration
 from .methods.names import FEWER_BITS, named
-from .methods.sequential import BlockMethod
+from .mixed_bits import mixed_bits
 from .report import LayerReport, Report, warn_that_all_is_dense
 from .select import DEFAULT_SKIP, Layer, Skip, Target, select
 from .state import evaluating
@@ -167,10 +165,10 @@ def quantize_(
         if fewer:
             wrong_value("quantize_", "bits", "be 4 with average_bits", "fewer")
         calibration = None if calibration is None else list(calibration)
-        spend(model, others, average_bits, calibration)
-        if not (hasattr(chosen, "quantize") or isinstance(chosen, Distilled)):
+        mixed_bits(model, others, average_bits, calibration)
+        if chosen is None or not reads_calibration(chosen):
             calibration = None  # it has been read, and the method reads none
-    way = way_of(chosen, others, _rounds_activations(others, scheme), smooth, progress)
+    way = method_for(chosen, others, _rounds_activations(others, scheme), smooth, progress)
     before = _perplexity(model, evaluate, progress)
     way.prepare(model, others, calibration)
     layers = {name: LayerReport(name, reason=reason) for name, reason in skipped.items()}
@@ -185,8 +183,7 @@ def quantize_(
     setattr(model, RECIPE, {"method": repr(way), "schemes": _schemes_in(targets)})
     for told in AFTER_QUANTIZE:
         told(model)
-    told_ways = getattr(way, "calibrated", {})
-    return Report(layers, before, _perplexity(model, evaluate, progress), told_ways)
+    return Report(layers, before, _perplexity(model, evaluate, progress), way.calibrated)
 
 
 def _perplexity(
@@ -219,7 +216,7 @@ def _refuse(targets: dict[str, Target]) -> None:
         )
 
 
-def _replace(name: str, target: Target, method: Method) -> LayerReport:
+def _replace(name: str, target: Target, method: CompleteMethod) -> LayerReport:
     begun, layer = time.perf_counter(), target.layer
     try:
         rows = isinstance(layer, nn.Embedding)
@@ -238,7 +235,7 @@ def _replace(name: str, target: Target, method: Method) -> LayerReport:
         bytes_before=layer.weight.nbytes,
         bytes_after=weight.stored_bytes,
         weight_error=_error(layer.weight, weight, method.note(name)),
-        output_error=getattr(method, "output_error", lambda name: None)(name),
+        output_error=method.output_error(name),
         seconds=time.perf_counter() - begun,
         note=method.note(name),
     )

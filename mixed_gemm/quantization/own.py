@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .chain import Given, Unit
-from .site import Replaced, Site
+from .block_layer import BlockLayer, Replaced
+from .block_sequence import Given, Unit
 from .state import Runs, replaced
 from .values import Apart, fresh
 
@@ -20,12 +20,12 @@ from .values import Apart, fresh
 class _Rounded(nn.Linear):
     """A layer that computes with what its result stands for, made again for each call."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, layer: BlockLayer) -> None:
         nn.Module.__init__(self)
-        assert site.result is not None
-        self._result, self._dtype = site.result, site.dense.dtype
-        self.out_features, self.in_features = site.dense.shape
-        self.__dict__["bias"] = site.module.bias  # no parameter, which a file would be read into
+        assert layer.result is not None
+        self._result, self._dtype = layer.result, layer.dense.dtype
+        self.out_features, self.in_features = layer.dense.shape
+        self.__dict__["bias"] = layer.module.bias  # no parameter, which a file would be read into
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
@@ -42,11 +42,11 @@ class Finished:
         self._places: list[tuple[nn.Module, str, nn.Module, nn.Module]] = []
         self.replaced: list[Any] = []  # what was changed of layers that stay
 
-    def add(self, sites: Iterable[Site]) -> None:
-        for site in sites:
-            rounded = _Rounded(site)
-            for parent, child in site.target.places:
-                self._places.append((parent, child, site.target.module, rounded))
+    def add(self, layers: Iterable[BlockLayer]) -> None:
+        for layer in layers:
+            rounded = _Rounded(layer)
+            for parent, child in layer.target.places:
+                self._places.append((parent, child, layer.target.module, rounded))
                 setattr(parent, child, rounded)
 
     @contextmanager
@@ -149,12 +149,12 @@ class Segment:
     batch and whether the layers before are dense.
 
     Args:
-        own: the model. sites: the layers. is_last: whether no unit comes after, so that what the
+        own: the model. layers: the layers. is_last: whether no unit comes after, so that what the
             model returns is what they are for; else it is what they return.
     """
 
-    def __init__(self, own: Own, sites: list[Site], is_last: bool) -> None:
-        self._own, self._sites, self._is_last = own, sites, is_last
+    def __init__(self, own: Own, layers: list[BlockLayer], is_last: bool) -> None:
+        self._own, self._layers, self._is_last = own, layers, is_last
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """Of the model."""
@@ -168,8 +168,8 @@ class Segment:
 
         with ExitStack() as stack:
             if not self._is_last:
-                for site in self._sites:
-                    stack.callback(site.module.register_forward_hook(note).remove)
+                for layer in self._layers:
+                    stack.callback(layer.module.register_forward_hook(note).remove)
             out = self._own.run(batch, dense)
         if self._is_last:
             returned = [x for _, x in Apart(out).tensors if x.is_floating_point()]

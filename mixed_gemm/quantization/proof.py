@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ..ops.errors import ArgumentValueError
-from .chain import GIVEN, REST, Call, Link, Place, Unit, Way, block_of, find_blocks
+from .block_sequence import GIVEN, REST, BlockCall, Link, Place, Unit, Way, block_of, find_blocks
 from .clean import Clean
 from .state import BOOKKEEPING, Generators, Runs, replaced, run_batch, version
 from .values import Apart, digest, fresh, refilled
@@ -232,7 +232,7 @@ def units_of(
         for name in events:
             units.setdefault(name, Unit(name, blocks.get(name), []))
         for number, seen in enumerate(calls):
-            call = Call(i, number, seen.template, seen.runs)
+            call = BlockCall(i, number, seen.template, seen.runs)
             units[seen.block].calls.append(call)
         orders.append(events)
     runs.state.reset()

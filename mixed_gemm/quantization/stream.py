@@ -22,7 +22,7 @@ from ..weights.exchange import QuantizedWeight
 from ..weights.kinds import kind_of
 from ..weights.scheme import Scheme, refined
 from . import conv1d
-from .methods.base import Method
+from .methods.base import CompleteMethod, Method, goes_by_blocks
 from .methods.names import FEWER_BITS, IN_MEMORY, WITHOUT_DATA, named
 from .methods.rounding import RoundToNearest
 from .select import DEFAULT_SKIP, EXPERTS, Target, named_as_no_linear, skipped_by, why_no_layer
@@ -109,7 +109,7 @@ class DenseCheckpoint:
         method: str | Method | None = None,
     ) -> None:
         found = RoundToNearest() if method is None else named(method, bits)
-        if hasattr(found, "quantize") or isinstance(found, IN_MEMORY):
+        if goes_by_blocks(found) or found.reads_calibration:
             raise ArgumentValueError(
                 f"quantize: method must be one that needs no data ({', '.join(WITHOUT_DATA)}), got "
                 f"{method!r}. Hint: "
@@ -119,7 +119,7 @@ class DenseCheckpoint:
                     else "mixed_gemm.quantization.CalibratedCheckpoint (--calibration)"
                 )
             )
-        self._rounding: Method = found
+        self._rounding: CompleteMethod = found
         self.recipe: dict[str, Any] = {"method": repr(self._rounding)}
         if method is not None and bits in FEWER_BITS:
             bits = 4

@@ -22,6 +22,7 @@ from ...weights.rounding import nonzero_scale
 from ...weights.tensor import QuantizedTensor
 from ..select import Target
 from ..state import Runs, evaluating
+from .base import BlockMethod, Defaults
 from .gptq import GPTQ
 from .grid import grouped
 from .sequential import Sequential
@@ -127,7 +128,7 @@ class _Learner(nn.Linear):
 
 
 @dataclass
-class Distilled:
+class Distilled(Defaults):
     """Another method, then scales that are learned from the dense model's predictions. The whole
     model is in memory, with gradients.
 
@@ -137,11 +138,13 @@ class Distilled:
         progress: see ``quantize_``.
     """
 
-    method: Any = field(default_factory=GPTQ)
+    method: BlockMethod = field(default_factory=GPTQ)
     steps: int = 60
     rate: float = 2e-3
     seed: int = 0
     progress: Progress = True
+
+    reads_calibration = True
 
     def prepare(
         self, model: nn.Module, targets: Mapping[str, Target], calibration: Iterable[Any] | None

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from ...weights.rounding import nonzero_scale
 from ...weights.tensor import QuantizedTensor
+from ..block_layer import BlockLayer
 from ..select import Target
-from ..site import Site
+from .base import Defaults
 from .codes import as_weight
 from .grid import Grid, Range, grouped, unclipped, whole_range, widest
 from .rounding import RoundToNearest
@@ -27,7 +28,7 @@ def _shrunk(x: Tensor, beta: float, power: float) -> Tensor:
 
 
 @dataclass(frozen=True)
-class HQQ:
+class HQQ(Defaults):
     """Alternates between the errors that may be large and the zero points (without them, the
     scales) that fit the rest.
 
@@ -65,11 +66,11 @@ class HQQ:
         Raises:
             ValueError: the weight holds NaN or Inf.
         """
-        site = Site(name, target)
-        weight = site.dense.float()
-        of = Range.of(target.scheme, weight.shape[1], site.dense.dtype, self.bits)
+        layer = BlockLayer(name, target)
+        weight = layer.dense.float()
+        of = Range.of(target.scheme, weight.shape[1], layer.dense.dtype, self.bits)
         grid = self.grid(weight, of, target.scheme.zero_mode == "add")
-        return as_weight(grid.codes(weight), grid, site)
+        return as_weight(grid.codes(weight), grid, layer)
 
     def grid(self, weight: Tensor, of: Range, real_zeros: bool = False) -> Grid:
         """The scales and zero points of a weight.

@@ -11,13 +11,14 @@ from torch import nn
 from ...ops.errors import ArgumentValueError
 from ...weights.kinds import kind_of
 from ...weights.tensor import QuantizedTensor
+from ..block_layer import BlockLayer
 from ..select import Target
-from ..site import Site
+from .base import Defaults
 from .codes import as_weight
 from .grid import Range, unclipped
 
 
-class RoundToNearest:
+class RoundToNearest(Defaults):
     """Every weight to the nearest number of its scheme."""
 
     def __repr__(self) -> str:
@@ -61,8 +62,8 @@ class SearchedRounding(RoundToNearest):
 
     def weight(self, name: str, target: Target) -> QuantizedTensor:
         """The rounded weight. Arguments and errors as in :class:`Method`."""
-        site = Site(name, target)
-        weight = site.dense.float()
-        of = Range.of(target.scheme, weight.shape[1], site.dense.dtype, self.bits)
+        layer = BlockLayer(name, target)
+        weight = layer.dense.float()
+        of = Range.of(target.scheme, weight.shape[1], layer.dense.dtype, self.bits)
         grid = unclipped(weight, of)
-        return as_weight(grid.codes(weight), grid, site)
+        return as_weight(grid.codes(weight), grid, layer)

@@ -15,7 +15,8 @@ from ...weights.tensor import QuantizedTensor
 from ...weights.w8a8 import W8A8Weight
 from ..dataflow import Observations, observe
 from ..select import Target, weight_owners
-from .sequential import BlockMethod, Sequential
+from .base import BlockMethod, Defaults
+from .sequential import Sequential
 from .smoothed_model import smoothed
 from .smoothing import FixedFactors, Smoothing, smooth
 from .smoothing_search import ROWS, SearchedFactors
@@ -23,7 +24,7 @@ from .smoothing_search import ROWS, SearchedFactors
 SEARCH: Literal["search"] = "search"
 
 
-class SmoothQuant:
+class SmoothQuant(Defaults):
     """8-bit weights and activations; outliers of the activations move into int8 weights first.
 
     Args:
@@ -36,6 +37,8 @@ class SmoothQuant:
     Raises:
         ValueError: ``alpha`` is out of range.
     """
+
+    reads_calibration = True
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ class Replaced:
             value.copy_(now)
 
 
-class Site:
+class BlockLayer:
     """A layer of the block: a stand-in with the same weight hangs in its place, so that the
     layer itself stays as it was.
 

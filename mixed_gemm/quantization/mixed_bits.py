@@ -67,7 +67,7 @@ def _error(target: Target, seen: _Seen, coded_as: str) -> float:
     return float((error.square() * seen.inputs).sum()) / max(seen.outputs, 1e-30)
 
 
-def spend(
+def mixed_bits(
     model: nn.Module,
     targets: Mapping[str, Target],
     average: float,

@@ -1,4 +1,4 @@
-"""One unit while its layers are quantized, and what their inputs look like."""
+"""A block while its layers are quantized, and the statistics of their inputs."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ import torch
 from torch import Tensor, nn
 
 from ..ops.errors import ArgumentValueError
-from .chain import Given
+from .block_layer import BlockLayer
+from .block_sequence import Given
 from .own import Finished
-from .site import Site
 from .state import State, Stop
 from .values import first_tensor
 
 
 @dataclass
-class Moments:
-    """Second moments of the inputs of a group of layers.
+class InputStatistics:
+    """Statistics of the inputs of a group of layers, added up over the calibration data.
 
-    gram: sum of x x^T over the tokens that come out of the blocks before as they are quantized,
-    float32 ``[K, K]``. cross: sum of (x - x') x^T, where x' is what the dense model has there: the
-    error that came in. tokens: how many. mean: of abs(x), ``[K]``.
+    gram: the sum of x x^T over the tokens that the quantized blocks before return, float32
+    ``[K, K]``: the Hessian of GPTQ up to a factor. cross: the sum of (x - x') x^T, where x' is the
+    input in the dense model, so that x - x' is the error that comes in. mean: the sum of abs(x),
+    ``[K]``. tokens: how many tokens were added.
     """
 
     gram: Tensor
@@ -33,7 +34,7 @@ class Moments:
     tokens: int = 0
 
     @classmethod
-    def zeros(cls, k: int, device: torch.device) -> Moments:
+    def zeros(cls, k: int, device: torch.device) -> InputStatistics:
         square = torch.zeros(k, k, device=device)
         return cls(square, torch.zeros_like(square), torch.zeros(k, device=device))
 
@@ -48,50 +49,67 @@ class Moments:
                 self.cross.addmm_((x - reference).t(), x)
 
 
-class Stage:
-    """A unit, what it is called with, and its layers.
+class CalibrationBlock:
+    """A block of a model, its calibration data, and the layers of it that are quantized.
 
     Args:
-        name: of the unit.
-        block: the module, or a function. sites: its layers that are quantized.
-        given: what it is called with, once for each call of each batch.
-        reference: what it is called with in the dense model; None where nobody asks.
-        runs: of each call, name of a layer -> how often it runs; a layer that is missing may run
+        name: the block's name in the model.
+        module: the module, or a function. layers: the layers that are quantized.
+        given: the arguments of each call of each batch.
+        reference: those of the dense model; None where the method does not look at it.
+        runs: for each call, name of a layer -> how often it runs; a layer that is missing may run
             any number of times.
-        finished: layers of units before that the block may hold, too.
+        finished: layers of earlier blocks, which this block may hold, too.
+
+    ``sites``, ``block`` and ``moments`` are older names of ``layers``, ``module`` and
+    ``input_statistics``, for methods that were written before these.
     """
 
     def __init__(
         self,
         name: str,
-        block: Callable[..., Any],
-        sites: list[Site],
+        module: Callable[..., Any],
+        layers: list[BlockLayer],
         given: list[Given],
         reference: list[Given] | None = None,
         runs: list[dict[str, int]] | None = None,
         finished: Finished | None = None,
     ) -> None:
-        self.name, self.block, self.sites = name, block, sites
+        self.name, self.module, self.layers = name, module, layers
         self.given, self.reference = given, reference
         self.wanted: list[Tensor] | None = None  # what the dense block makes of the reference
         self.undo: list[Callable[[], None]] = []  # what was changed of layers that stay
         self.changed: list[str] = []  # such layers, as the block calls them
         self.shared: set[int] = set()  # ids of parameters that hang at more than one place
         self._runs, self._finished = runs or [{}] * len(given), finished or Finished()
-        self._modules = set(block.modules()) if isinstance(block, nn.Module) else set()
+        self._modules = set(module.modules()) if isinstance(module, nn.Module) else set()
         self._state: State | None = None
+
+    @property
+    def sites(self) -> list[BlockLayer]:
+        """The layers."""
+        return self.layers
+
+    @property
+    def block(self) -> Callable[..., Any]:
+        """The module."""
+        return self.module
+
+    def moments(self, group: list[BlockLayer], *, reference: bool = True) -> InputStatistics:
+        """Return the :meth:`input_statistics` of a group."""
+        return self.input_statistics(group, reference=reference)
 
     @contextmanager
     def stand_ins(self) -> Iterator[None]:
         """The stand-ins hang in the places of the layers, and each run begins from the state in
         which the block is now."""
-        own = isinstance(self.block, nn.Module)
-        state = State(self.block.modules()) if own else nullcontext()  # type: ignore[attr-defined]
-        kept = [(p, c, getattr(p, c)) for site in self.sites for p, c in site.target.places]
+        own = isinstance(self.module, nn.Module)
+        state = State(self.module.modules()) if own else nullcontext()  # type: ignore[attr-defined]
+        kept = [(p, c, getattr(p, c)) for layer in self.layers for p, c in layer.target.places]
         try:
-            for site in self.sites:
-                for parent, child in site.target.places:
-                    setattr(parent, child, site.module)
+            for layer in self.layers:
+                for parent, child in layer.target.places:
+                    setattr(parent, child, layer.module)
             with state as self._state:
                 yield
         finally:
@@ -102,19 +120,19 @@ class Stage:
     def dense(self) -> Iterator[None]:
         """The stand-ins compute with their dense weights, and layers that another unit holds, too,
         are dense."""
-        for site in self.sites:
-            site.use_dense()
+        for layer in self.layers:
+            layer.use_dense()
         try:
             with self._finished.dense(self._modules):
                 yield
         finally:
-            for site in self.sites:
-                site.use_result()
+            for layer in self.layers:
+                layer.use_result()
 
     def results(self, given: Given) -> Any:
         """All that the block returns for one call."""
         with nullcontext() if self._state is None else self._state.run():
-            return given.run(self.block)
+            return given.run(self.module)
 
     def run(self, given: Given) -> Tensor:
         """The output of the block for one call: the first tensor that it returns."""
@@ -125,30 +143,30 @@ class Stage:
         return [self.run(x) for x in given]
 
     @torch.no_grad()
-    def groups(self) -> list[list[Site]]:
+    def groups(self) -> list[list[BlockLayer]]:
         """The layers in the order in which they run; those that read the same tensor together.
 
         Raises:
             ValueError: a layer does not run.
         """
-        found: list[tuple[Tensor, list[Site]]] = []
+        found: list[tuple[Tensor, list[BlockLayer]]] = []
         reached: set[str] = set()
 
-        def note(site: Site, x: Tensor) -> None:
-            if site.name in reached:
+        def note(layer: BlockLayer, x: Tensor) -> None:
+            if layer.name in reached:
                 return
-            reached.add(site.name)
+            reached.add(layer.name)
             together = next((group for y, group in found if y is x), None)
             if together is None:
                 found.append((x, together := []))
-            together.append(site)
+            together.append(layer)
 
-        with self._watched(self.sites, note):
+        with self._watched(self.layers, note):
             for given in self.given:  # an expert may wait for its first token
                 self.run(given)
-                if len(reached) == len(self.sites):
+                if len(reached) == len(self.layers):
                     break
-        missed = [site.name for site in self.sites if site.name not in reached]
+        missed = [layer.name for layer in self.layers if layer.name not in reached]
         if missed:
             raise ArgumentValueError(
                 f"quantize_: calibration never reached {missed[0]}"
@@ -158,14 +176,16 @@ class Stage:
         return [group for _, group in found]
 
     @contextmanager
-    def _watched(self, sites: list[Site], see: Callable[[Site, Tensor], None]) -> Iterator[None]:
-        def hook(site: Site) -> Any:
+    def _watched(
+        self, layers: list[BlockLayer], see: Callable[[BlockLayer, Tensor], None]
+    ) -> Iterator[None]:
+        def hook(layer: BlockLayer) -> Any:
             def run(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-                see(site, args[0] if args else kwargs["input"])
+                see(layer, args[0] if args else kwargs["input"])
 
-            return site.module.register_forward_pre_hook(run, with_kwargs=True)
+            return layer.module.register_forward_pre_hook(run, with_kwargs=True)
 
-        handles = [hook(site) for site in sites]
+        handles = [hook(layer) for layer in layers]
         try:
             yield
         finally:
@@ -173,34 +193,36 @@ class Stage:
                 handle.remove()
 
     @torch.no_grad()
-    def inputs(self, site: Site, index: int, given: Given) -> list[Tensor]:
+    def inputs(self, layer: BlockLayer, index: int, given: Given) -> list[Tensor]:
         """What a layer reads in one call, each time that it runs.
 
         Args:
-            site: the layer. index: of the call. given: what the block is called with there.
+            layer: the layer. index: of the call. given: what the block is called with there.
         """
         seen: list[Tensor] = []
-        most = self._runs[index].get(site.name, 0)
+        most = self._runs[index].get(layer.name, 0)
 
-        def see(site: Site, x: Tensor) -> None:
+        def see(layer: BlockLayer, x: Tensor) -> None:
             seen.append(x.clone() if most != 1 else x)
             if len(seen) == most:
                 raise Stop
 
-        with self._watched([site], see), suppress(Stop):
+        with self._watched([layer], see), suppress(Stop):
             self.run(given)
         return seen
 
     @torch.no_grad()
-    def moments(self, group: list[Site], *, reference: bool = True) -> Moments:
-        """Of the inputs of a group of :meth:`groups`, with the groups before it as they are now;
-        without ``reference`` the errors that come in are left out.
+    def input_statistics(
+        self, group: list[BlockLayer], *, reference: bool = True
+    ) -> InputStatistics:
+        """Add up the statistics of the inputs of a group of :meth:`groups`, with the groups before
+        it as they are now; without ``reference`` the errors that come in are left out.
 
         Raises:
             ValueError: an input is NaN or Inf.
         """
         first, k = group[0], group[0].dense.shape[1]
-        result = Moments.zeros(k, first.dense.device)
+        result = InputStatistics.zeros(k, first.dense.device)
         for i, given in enumerate(self.given):
             wanted: list[Tensor] = []
             if reference and self.reference is not None:

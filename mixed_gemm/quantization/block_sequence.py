@@ -64,7 +64,7 @@ class Given:
 
 
 @dataclass
-class Call:
+class BlockCall:
     """One call of a block.
 
     Attributes:
@@ -108,7 +108,7 @@ class Unit:
     name: str
     block: nn.Module | None
     layers: list[str]
-    calls: list[Call] = field(default_factory=list)
+    calls: list[BlockCall] = field(default_factory=list)
     way: Way = Way.CHAINED
     reason: str = ""
 
