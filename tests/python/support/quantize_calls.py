@@ -129,9 +129,13 @@ def given() -> dict[str, Any]:
 
 def outcome(call: str, names: dict[str, Any]) -> str:
     """Run the call whose arguments behind the model are ``call``, and tell what came of it."""
+    return outcome_of(eval(f"dict({call})", names))
+
+
+def outcome_of(arguments: dict[str, Any]) -> str:
+    """Run a call with these arguments behind the model, and tell what came of it."""
     torch.manual_seed(0)
     model = Small()
-    arguments = eval(f"dict({call})", names)
     try:
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
