@@ -47,8 +47,8 @@ class AskedScheme:
         )
 
     def rounds_activations(self, schemes: Iterable[Scheme]) -> bool:
-        """Whether activations are rounded in one of the schemes that layers were given; where no
-        layer was given one, whether the scheme that was asked for rounds them."""
+        """Tell whether activations are rounded in one of the schemes that layers were given; where
+        no layer was given one, whether the scheme that was asked for rounds them."""
         given = list(schemes)
         if not callable(self._scheme) and not given:
             return refined("quantize_", self._scheme).input_activations is not None

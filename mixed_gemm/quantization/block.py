@@ -77,9 +77,10 @@ class CalibrationBlock:
     ) -> None:
         self.name, self.module, self.layers = name, module, layers
         self.given, self.reference = given, reference
-        self.wanted: list[Tensor] | None = None  # what the dense block makes of the reference
-        self.undo: list[Callable[[], None]] = []  # what was changed of layers that stay
-        self.changed: list[str] = []  # such layers, as the block calls them
+        self.wanted: list[Tensor] | None = None  # outputs of the dense block for the reference
+        # Functions that take back changes of layers that stay dense.
+        self.undo: list[Callable[[], None]] = []
+        self.changed: list[str] = []  # such layers, named as the block names them
         self.shared: set[int] = set()  # ids of parameters that hang at more than one place
         self._runs, self._finished = runs or [{}] * len(given), finished or Finished()
         self._modules = set(module.modules()) if isinstance(module, nn.Module) else set()
@@ -101,8 +102,8 @@ class CalibrationBlock:
 
     @contextmanager
     def stand_ins(self) -> Iterator[None]:
-        """The stand-ins hang in the places of the layers, and each run begins from the state in
-        which the block is now."""
+        """Hang the stand-ins in the places of the layers; each run begins from the state in which
+        the block is now."""
         own = isinstance(self.module, nn.Module)
         state = State(self.module.modules()) if own else nullcontext()  # type: ignore[attr-defined]
         kept = [(p, c, getattr(p, c)) for layer in self.layers for p, c in layer.target.places]
@@ -118,8 +119,8 @@ class CalibrationBlock:
 
     @contextmanager
     def dense(self) -> Iterator[None]:
-        """The stand-ins compute with their dense weights, and layers that another unit holds, too,
-        are dense."""
+        """Let the stand-ins compute with their dense weights, and make layers that another block
+        holds, too, dense."""
         for layer in self.layers:
             layer.use_dense()
         try:
@@ -130,12 +131,12 @@ class CalibrationBlock:
                 layer.use_result()
 
     def results(self, given: Given) -> Any:
-        """All that the block returns for one call."""
+        """Return all that the block returns for one call."""
         with nullcontext() if self._state is None else self._state.run():
             return given.run(self.module)
 
     def run(self, given: Given) -> Tensor:
-        """The output of the block for one call: the first tensor that it returns."""
+        """Return the output of the block for one call: the first tensor that it returns."""
         return first_tensor(self.results(given))
 
     @torch.no_grad()
@@ -144,7 +145,8 @@ class CalibrationBlock:
 
     @torch.no_grad()
     def groups(self) -> list[list[BlockLayer]]:
-        """The layers in the order in which they run; those that read the same tensor together.
+        """Group the layers in the order in which they run; those that read the same tensor are
+        together.
 
         Raises:
             ValueError: a layer does not run.
@@ -194,7 +196,7 @@ class CalibrationBlock:
 
     @torch.no_grad()
     def inputs(self, layer: BlockLayer, index: int, given: Given) -> list[Tensor]:
-        """What a layer reads in one call, each time that it runs.
+        """Return the inputs of a layer in one call, one for each time that it runs.
 
         Args:
             layer: the layer. index: of the call. given: what the block is called with there.

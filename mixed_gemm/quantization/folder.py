@@ -34,7 +34,7 @@ from .select import Target
 from .state import Runs
 from .stream import DenseCheckpoint
 
-RUN = "recipe.json"  # in the folder of blocks that are done: what they are blocks of
+RUN = "recipe.json"  # the file in the folder of finished blocks that tells which run they are of
 _PARTS = ("q", "scales", "zeros")
 
 
@@ -59,10 +59,10 @@ def _digest(batches: Sequence[Tensor]) -> str:
 class CalibratedCheckpoint(DenseCheckpoint):
     """Linear layers of a dense folder of transformers, quantized by a method that needs data.
 
-    Memory: the largest block, its moments and the hidden states of the calibration data, twice
-    where the method looks at the dense model too. Disk: the quantized layers, in ``work``. Files:
-    each block is read once for every batch while it is proven how blocks are called, and once more
-    to quantize it; the system's cache holds what fits into memory.
+    Memory: the largest block, its input statistics and the hidden states of the calibration data,
+    twice where the method looks at the dense model too. Disk: the quantized layers, in ``work``.
+    Files: each block is read once for every batch while it is proven how blocks are called, and
+    once more to quantize it; the system's cache holds what fits into memory.
 
     Args:
         path: a folder as save_pretrained writes it.
@@ -153,7 +153,8 @@ class CalibratedCheckpoint(DenseCheckpoint):
             )
 
     def _empty_model(self) -> Any:
-        """Of transformers, without weights; buffers that no file has are there."""
+        """Build the model of transformers without weights, but with the buffers that no file
+        has."""
         import accelerate
         import transformers
 
@@ -204,13 +205,13 @@ class CalibratedCheckpoint(DenseCheckpoint):
         return self._work / f"{number:05d}.pt"
 
     def _keep(self, number: int, tensors: dict[str, Tensor]) -> None:
-        """Of one block, on the disk when this returns."""
+        """Write the tensors of one block; they are on the disk when this returns."""
         buffer = io.BytesIO()
         torch.save({name: x.cpu().contiguous() for name, x in tensors.items()}, buffer)
         _synced(self._file(number), buffer.getvalue())
 
     def _kept(self, number: int) -> dict[str, Tensor] | None:
-        """What :meth:`_keep` kept of a block; None where it is not done."""
+        """Return the tensors that :meth:`_keep` wrote for a block; None where it is not done."""
         if self._part is None or self._part[0] != number:
             file = self._file(number)
             if not file.exists():
@@ -228,7 +229,7 @@ class CalibratedCheckpoint(DenseCheckpoint):
             self._work.rmdir()
 
     def layer(self, name: str) -> QuantizedWeight:
-        """One quantized layer.
+        """Read one quantized layer.
 
         Args:
             name: one of ``layers``.
@@ -241,7 +242,8 @@ class CalibratedCheckpoint(DenseCheckpoint):
         return replace(weight_of(name, tensors, self.schemes[name]), bias=bias)
 
     def plain(self) -> Iterator[tuple[str, Tensor]]:
-        """Every other tensor; what factors were folded into as it is now."""
+        """Yield every other tensor; those that factors were folded into with the factors in
+        them."""
         for name, tensor in super().plain():
             if (number := self._changed.get(name)) is None:
                 yield name, tensor
@@ -252,7 +254,7 @@ class CalibratedCheckpoint(DenseCheckpoint):
 
 
 def weight_of(name: str, tensors: dict[str, Tensor], scheme: Any) -> QuantizedWeight:
-    """A layer of the tensors of its block."""
+    """Make a layer from the tensors of its block."""
     q, scales, zeros = (tensors.get(f"{name}.{part}") for part in _PARTS)
     assert q is not None and scales is not None
     return QuantizedWeight(
@@ -262,7 +264,7 @@ def weight_of(name: str, tensors: dict[str, Tensor], scheme: Any) -> QuantizedWe
 
 
 def set_tensor(model: nn.Module, name: str, tensor: Tensor) -> None:
-    """Another tensor in the place of a parameter or a buffer."""
+    """Put another tensor in the place of a parameter or a buffer."""
     path, _, part = name.rpartition(".")
     module = model.get_submodule(path)
     if part in module._parameters:
@@ -272,13 +274,13 @@ def set_tensor(model: nn.Module, name: str, tensor: Tensor) -> None:
 
 
 class _Walk(Sequential):
-    """The walk over a model whose blocks are read when they are needed."""
+    """The calibration of a model whose blocks are read when they are needed."""
 
     def __init__(self, files: CalibratedCheckpoint, method: Any, progress: Progress) -> None:
         super().__init__(method, progress)
         self._files = files
-        self.numbers: dict[str, int] = {}  # of the block of each layer
-        self.changed: dict[str, int] = {}  # of the block of each other tensor that is another now
+        self.numbers: dict[str, int] = {}  # layer -> number of its block
+        self.changed: dict[str, int] = {}  # other tensor that has changed -> number of its block
         self._blocks: list[str] = []
         self._found: dict[str, nn.Module] = {}
         self._loaded: set[str] = set()
@@ -316,14 +318,14 @@ class _Walk(Sequential):
             self._undo.clear()  # the files are as they were
 
     def _change(self, names: Iterable[str]) -> None:
-        """Put what factors were folded into in its place."""
+        """Put tensors that factors were folded into in their places."""
         for name in names:
             tensors = self._files._kept(self.changed[name])
             assert tensors is not None
             set_tensor(self._model, name, tensors[name].to(self._files._device))
 
     def _commit(self) -> None:
-        """Nothing: files have it."""
+        """Do nothing: the files hold the results."""
 
     def _number(self, block: CalibrationBlock) -> int:
         if block.name in self._blocks:
@@ -369,19 +371,19 @@ class _Walk(Sequential):
         self._forget(block, number)
 
     def _forget(self, block: CalibrationBlock, number: int) -> None:
-        """Results that are on the disk: those of all blocks would be as large as the model."""
+        """Leave the results to the disk: those of all blocks would be as large as the model."""
         for layer in block.layers:
             layer.result = _OnDisk(self._files, number, layer.name, layer.target.scheme)  # type: ignore[assignment]
 
 
 class _OnDisk:
-    """The result of a layer, which is read where it is asked for."""
+    """The result of a layer, which is read when it is asked for."""
 
     def __init__(self, files: CalibratedCheckpoint, number: int, name: str, scheme: Any) -> None:
         self._files, self._number, self._name, self._scheme = files, number, name, scheme
 
     def dequantize(self, dtype: torch.dtype) -> Tensor:
-        """What the weight stands for, ``[N, K]``."""
+        """Return the dense weight, ``[N, K]``."""
         tensors = self._files._kept(self._number)
         assert tensors is not None
         found = weight_of(self._name, tensors, self._scheme)

@@ -1,4 +1,4 @@
-"""Which method a call of ``quantize_`` means."""
+"""The method that a call of ``quantize_`` means."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def method_for(
     smooth: float | Literal["search"] | None,
     progress: Progress,
 ) -> CompleteMethod:
-    """What rounds the layers.
+    """Return the method that rounds the layers.
 
     Args:
         method: an object, or None: to the nearest, with SmoothQuant where ``smooth`` is given.
@@ -103,23 +103,23 @@ class ByScheme(Defaults):
         return self._others if target.scheme.input_activations is None else self._rounded
 
     def prepare(self, model: nn.Module, targets: Any, calibration: Any) -> None:
-        """As of :class:`Method`."""
+        """Prepare SmoothQuant for its layers. Arguments as in :class:`Method`."""
         mine = {name: x for name, x in targets.items() if self._of(x) is self._rounded}
         self._rounded.prepare(model, mine, calibration)
 
     def weight(self, name: str, target: Target) -> QuantizedTensor:
-        """As of :class:`Method`."""
+        """Round a layer by its method. Arguments and errors as in :class:`Method`."""
         return self._of(target).weight(name, target)
 
     @property
     def calibrated(self) -> dict[str, str]:
-        """As of SmoothQuant."""
+        """The calibrated blocks of SmoothQuant."""
         return self._rounded.calibrated
 
     def output_error(self, name: str) -> float | None:
-        """What rounding changes of the output of a layer; None where nobody knows."""
+        """Return the relative error of a layer's output; None where nobody knows it."""
         return self._rounded.output_error(name)
 
     def note(self, name: str) -> str:
-        """As of :class:`Method`."""
+        """Tell where SmoothQuant's factors of a layer went."""
         return self._rounded.note(name)

@@ -27,7 +27,8 @@ from .report import LayerReport, Report, warn_that_all_is_dense
 from .select import DEFAULT_SKIP, Layer, Skip, Target, select
 from .state import evaluating
 
-# Called with every model that quantize_ changed: integrations teach a model's library to save it.
+# quantize_ calls these with every model that it changed: integrations teach a model's library to
+# save it.
 AFTER_QUANTIZE: list[Callable[[nn.Module], None]] = []
 
 

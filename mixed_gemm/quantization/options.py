@@ -1,5 +1,5 @@
-"""What few calls of ``quantize_`` set: ``Options``; and the keywords that it took before there were
-``Options`` and ``Scheme.named``.
+"""``Options``, which few calls of ``quantize_`` need; and the keywords that it took before there
+were ``Options`` and ``Scheme.named``.
 """
 
 from __future__ import annotations

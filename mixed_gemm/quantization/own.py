@@ -40,7 +40,7 @@ class Finished:
 
     def __init__(self) -> None:
         self._places: list[tuple[nn.Module, str, nn.Module, nn.Module]] = []
-        self.replaced: list[Any] = []  # what was changed of layers that stay
+        self.replaced: list[Any] = []  # functions that take back changes of layers that stay
 
     def add(self, layers: Iterable[BlockLayer]) -> None:
         for layer in layers:
@@ -51,7 +51,7 @@ class Finished:
 
     @contextmanager
     def dense(self, within: set[nn.Module] | None = None) -> Iterator[None]:
-        """The model is as it was handed over.
+        """Make the model what it was when it was handed over.
 
         Args:
             within: only modules below which something is asked for; None: all.
@@ -71,7 +71,7 @@ class Finished:
                 setattr(parent, child, rounded)
 
     def close(self) -> None:
-        """The layers themselves hang in their places again."""
+        """Hang the layers themselves in their places again."""
         for parent, child, original, _ in self._places:
             setattr(parent, child, original)
         self._places.clear()
@@ -104,11 +104,11 @@ class Own:
 
     @property
     def batches(self) -> int:
-        """How many there are."""
+        """The number of batches."""
         return len(self._batches)
 
     def run(self, batch: int, dense: bool) -> Any:
-        """What the model gives for a batch."""
+        """Run the model on a batch."""
         with ExitStack() as stack:
             if dense:
                 stack.enter_context(self._finished.dense())
@@ -126,7 +126,7 @@ class Own:
 
     @torch.no_grad()
     def captured(self, unit: Unit, dense: bool) -> list[list[Given]]:
-        """What each batch calls a block with."""
+        """Return the arguments of each call of a block, batch by batch."""
         found: list[list[Given]] = []
 
         def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -157,7 +157,7 @@ class Segment:
         self._own, self._layers, self._is_last = own, layers, is_last
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """Of the model."""
+        """Yield the parameters of the model."""
         return self._own.model.parameters()
 
     def __call__(self, batch: int, dense: bool) -> Tensor:

@@ -1,4 +1,4 @@
-"""A layer is replaced by a module that holds its quantized weight."""
+"""Replacing a layer by a module that holds its quantized weight."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def replace_layer(name: str, target: Target, method: CompleteMethod) -> LayerRep
 
 
 def _module_for(weight: QuantizedTensor, layer: nn.Module) -> Any:
-    """The class of module that holds a weight."""
+    """Return the class of module that holds a weight."""
     if isinstance(weight, Int8ConvWeight | RowsWeight):
         return Int8Conv2d if isinstance(weight, Int8ConvWeight) else Embedding
     return Conv2d if isinstance(layer, nn.Conv2d) else Linear
@@ -64,8 +64,8 @@ def _module_for(weight: QuantizedTensor, layer: nn.Module) -> Any:
 
 @torch.no_grad()
 def _error(dense: torch.Tensor, weight: QuantizedTensor, note: str) -> float | None:
-    """The relative error of the weight; None where it was changed by more than rounding (factors
-    were folded)."""
+    """Return the relative error of the weight; None where it was changed by more than rounding
+    (factors were folded)."""
     if dense.is_meta or note.startswith("folded"):
         return None
     exact = dense.float()
@@ -73,7 +73,7 @@ def _error(dense: torch.Tensor, weight: QuantizedTensor, note: str) -> float | N
 
 
 def _leave_fast_path(parent: nn.Module) -> None:
-    """nn.TransformerEncoderLayer has an inference path that reads linear1.weight itself; this flag
-    of it is what nn.TransformerEncoder looks at as well."""
+    """Leave the inference path of nn.TransformerEncoderLayer, which reads linear1.weight itself;
+    nn.TransformerEncoder looks at this flag of it as well."""
     if isinstance(parent, nn.TransformerEncoderLayer):
         parent.activation_relu_or_gelu = 0

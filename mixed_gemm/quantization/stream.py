@@ -31,13 +31,13 @@ _SUFFIX = ".weight"
 
 
 def fitting_group(k: int, size: int) -> int:
-    """The largest multiple of 16 that divides K and is not larger than ``size``; -1, one group,
-    where there is none."""
+    """Return the largest multiple of 16 that divides K and is not larger than ``size``; -1, one
+    group, where there is none."""
     return next((x for x in range(min(k, size) // 16 * 16, 0, -16) if k % x == 0), -1)
 
 
 def why_no_target(tensor: str, shape: tuple[int, ...], skip: Sequence[str]) -> str:
-    """Why a floating tensor of a file is no layer to quantize; empty when it is one.
+    """Tell why a floating tensor of a file is no layer to quantize; empty when it is one.
 
     Args:
         tensor: its name. shape: of it. skip: as of :class:`DenseCheckpoint`.
@@ -160,7 +160,7 @@ class DenseCheckpoint:
             )
 
     def shape(self, layer: str) -> tuple[int, ...]:
-        """(N, K).
+        """Return (N, K) of a layer.
 
         Args:
             layer: one of ``layers``.
@@ -177,7 +177,7 @@ class DenseCheckpoint:
         return n * k * (dtype.itemsize if isinstance(dtype, torch.dtype) else 0)
 
     def _choose(self, skip: Sequence[str]) -> None:
-        """Which matrices are layers, and why the others are not."""
+        """Tell layers from other matrices, and note why those are not layers."""
         for tensor in self._index.names():
             shape = self._index.shape(tensor)
             if self._index.dtype(tensor) not in DTYPES or not _is_matrix(tensor, shape):
@@ -189,7 +189,7 @@ class DenseCheckpoint:
                 self.schemes[name] = self.scheme
 
     def _fit_groups(self, ragged: bool) -> None:
-        """Other groups where the size that was asked for does not fit a K.
+        """Choose other groups where the size that was asked for does not fit a K.
 
         Raises:
             ValueError: a layer does not fit the scheme, whatever the groups.
@@ -234,6 +234,6 @@ class DenseCheckpoint:
         return replace(found, bias=given, is_conv1d=is_conv1d)
 
     def plain(self) -> Iterator[tuple[str, Tensor]]:
-        """Every other tensor, as it is."""
+        """Yield every other tensor, as it is."""
         taken = {f"{name}{part}" for name in self.layers for part in (_SUFFIX, ".bias")}
         return ((x, self._index.load(x)) for x in self._index.names() if x not in taken)

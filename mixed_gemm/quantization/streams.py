@@ -1,5 +1,5 @@
-"""What units are called with, in the model whose earlier units are rounded or in the dense one:
-what earlier units returned is kept until the last one that takes it.
+"""The inputs of units, in the model whose earlier units are rounded or in the dense one: what
+earlier units returned is kept until the last one that takes it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Stream:
         )
 
     def given(self, unit: Unit) -> list[tuple[BlockCall | None, Given]]:
-        """What a unit is called with, beside the call of the dense model that it stands for; None
-        where there is none."""
+        """Return the inputs of a unit, beside the call of the dense model that each stands for;
+        None where there is none."""
         if unit.way is Way.WHOLE:
             return [(None, Given((i, self._dense), {})) for i in range(self._own.batches)]
         links = {(x.batch, p): link for x in unit.calls for p, link in x.links().items()}
@@ -50,7 +50,8 @@ class Stream:
         return found
 
     def _captured(self, unit: Unit) -> list[tuple[BlockCall | None, Given]]:
-        """Rounding may have changed how often a batch calls a block."""
+        """Take the inputs from the model's own forward. Rounding may have changed how often a batch
+        calls a block."""
         found: list[tuple[BlockCall | None, Given]] = []
         for i, every in enumerate(self._own.captured(unit, self._dense)):
             calls = [call for call in unit.calls if call.batch == i]

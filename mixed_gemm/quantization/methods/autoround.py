@@ -20,7 +20,7 @@ from ..state import frozen
 from .codes import as_weight
 from .grid import Grid, Range, grouped
 
-CLIP = (0.5, 1.05)  # what the two ends of a range may be multiplied by
+CLIP = (0.5, 1.05)  # least and largest factor on the two ends of a range
 
 
 class _Learned:
@@ -93,7 +93,7 @@ class _Learned:
 
 
 def _rounded(x: Tensor) -> Tensor:
-    """To the nearest integer; its gradient is that of ``x``."""
+    """Round to the nearest integer; the gradient is that of ``x``."""
     return x + (x.round() - x).detach()
 
 
@@ -139,7 +139,7 @@ class AutoRound:
     def _learn(
         self, block: CalibrationBlock, learned: list[_Learned], wanted: list[Tensor]
     ) -> None:
-        """Steps that become shorter, so that the last state is the one to keep."""
+        """Take steps that become shorter, so that the last state is the one to keep."""
         generator = torch.Generator().manual_seed(self.seed)
         rate = self.rate or 1 / self.steps
         order: list[int] = []
@@ -159,7 +159,7 @@ class AutoRound:
 
 @torch.no_grad()
 def _error(block: CalibrationBlock, learned: list[_Learned], wanted: list[Tensor]) -> float:
-    """Of what the block computes now, over all batches."""
+    """Sum up the error of the block's outputs as it computes now, over all batches."""
     for x in learned:
         x.layer.values = x.values()
     outputs = block.outputs(block.given)
@@ -171,7 +171,7 @@ def _error(block: CalibrationBlock, learned: list[_Learned], wanted: list[Tensor
 
 @contextmanager
 def _computing_with(learned: list[_Learned]) -> Iterator[None]:
-    """The stand-ins multiply by ``layer.values``."""
+    """Let the stand-ins multiply by ``layer.values``."""
 
     def forward(layer: BlockLayer) -> object:
         def run(input: Tensor) -> Tensor:

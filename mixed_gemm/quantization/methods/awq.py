@@ -26,14 +26,18 @@ STEPS = 20  # exponents that are tried, from 0 to 1
 COARSE = (
     4  # ranges of a group for each: a block of SmolLM2 takes 17 CPU seconds, 60 with all of them
 )
-# Of the inputs, relative, where factors pass through: the rounding of each dtype stays below.
+# The relative error of the inputs that is allowed where factors pass through: the rounding of each
+# dtype stays below.
 INPUT_ERROR, INPUT_ERROR_HALF = 1e-4, 2e-2
-OTHERS = 0.1  # of what factors in the columns alone change: more, and something else reads them too
+# The share of the change by factors in the columns alone that may be left. More, and something else
+# reads them, too.
+OTHERS = 0.1
 
 
 @dataclass
 class Fold:
-    """Where factors ``[channels]`` of a group's inputs go: ``module`` is divided by them.
+    """The layer that factors ``[channels]`` of a group's inputs go to: ``module`` is divided by
+    them.
 
     repeat: how many heads read each one's output, of which every run of ``head`` channels takes
     the same factors; 1: each channel has its own.
@@ -46,15 +50,15 @@ class Fold:
     head: int = 1
 
     def shared(self, factors: Tensor) -> Tensor:
-        """One factor for all channels that must have the same: their geometric mean."""
+        """Return one factor for all channels that must have the same: their geometric mean."""
         if self.repeat == 1:
             return factors
         heads = factors.log().view(-1, self.repeat, self.head).mean(1, keepdim=True)
         return heads.expand(-1, self.repeat, -1).reshape(-1).exp()
 
     def of_module(self, factors: Tensor) -> Tensor:
-        """Those of the rows of the module: where several heads read the same row, one of theirs,
-        which are all alike."""
+        """Return the factors of the rows of the module: where several heads read the same row, one
+        of theirs, which are all alike."""
         if self.repeat == 1:
             return factors
         return factors.view(-1, self.repeat, self.head)[:, 0].reshape(-1)
@@ -84,14 +88,14 @@ class Fold:
 
 
 def _head(block: Any) -> int:
-    """Channels of a head, as some module of the block says; 0 where none does."""
+    """Return the channels of a head, as some module of the block says; 0 where none does."""
     modules = block.modules() if isinstance(block, nn.Module) else ()
     return next((x for x in (getattr(m, "head_dim", 0) for m in modules) if x), 0)
 
 
 def _candidates(block: CalibrationBlock, group: list[BlockLayer]) -> list[Fold]:
-    """Norms and layers whose outputs may be the inputs of the group, up to factors: none that other
-    blocks have too, and none whose output a hook sees."""
+    """Find norms and layers whose outputs may be the inputs of the group, up to factors: none that
+    other blocks have too, and none whose output a hook sees."""
     k, layers = group[0].dense.shape[1], {id(layer.module): layer for layer in block.layers}
     whole = block.module
     if not isinstance(whole, nn.Module):
@@ -116,16 +120,16 @@ def _candidates(block: CalibrationBlock, group: list[BlockLayer]) -> list[Fold]:
 
 
 def _relative(x: Tensor, y: Tensor) -> float:
-    """What of ``x`` is not ``y``, by channel, in the mean: a few channels may be a thousand times
-    larger than the others, and a norm over all would see these alone."""
+    """Return the relative difference of ``x`` from ``y`` by channel, in the mean: a few channels
+    may be a thousand times larger than the others, and a norm over all would see these alone."""
     error, size = ((v.float().flatten(0, -2)).norm(dim=0) for v in (x - y, y))
     return float((error / size.clamp(min=1e-30))[size > 0].mean())
 
 
 @torch.no_grad()
 def find_fold(block: CalibrationBlock, group: list[BlockLayer]) -> Fold | None:
-    """Where factors of the inputs of a group may go without changing what the block computes: tried
-    with random ones. None where there is no such layer.
+    """Find the layer that factors of the inputs of a group may go to without changing what the
+    block computes: tried with random ones. None where there is no such layer.
 
     With the factors in the layer, the inputs of the group must be multiplied by them; and with
     their inverse in the columns of the group, the output of the block must be what it was. That is
@@ -158,7 +162,8 @@ def find_fold(block: CalibrationBlock, group: list[BlockLayer]) -> Fold | None:
 def factors_of(
     group: list[BlockLayer], statistics: InputStatistics, gram: Tensor, bits: int | None, fold: Fold
 ) -> tuple[Tensor, float]:
-    """Those that cost the layers of the group least, and how much of the cost of none that is."""
+    """Find the factors that cost the layers of the group least, and how much of the cost without
+    factors that is."""
     mean = (statistics.mean / statistics.tokens).clamp(min=1e-8)
     best, least, none = torch.ones_like(mean), float("inf"), 1.0
     for step in range(STEPS):
@@ -185,7 +190,7 @@ class AWQ:
     Args:
         then: what rounds the scaled weights; None: to nearest, with searched scales.
         bits: fewer than the scheme stores; None: as many.
-        damp: of the mean of the moments' diagonal, added to it.
+        damp: share of the mean of the Hessian's diagonal that is added to the diagonal.
     """
 
     then: GPTQ | None = None
@@ -234,7 +239,8 @@ class AWQ:
         gram = damped(statistics.gram / statistics.tokens, self.damp)
         factors, gain = factors_of(group, statistics, gram, self.bits, fold)
         back = fold.multiply(1 / factors)
-        if fold.layer is None:  # of a layer only the stand-in has changed
+        # Where the fold is a layer to quantize, only its stand-in has changed.
+        if fold.layer is None:
             block.undo.append(back)
             block.changed.append(fold.name)
         for layer in group:

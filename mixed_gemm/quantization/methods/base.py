@@ -116,7 +116,7 @@ def reads_calibration(method: BlockMethod | CompleteMethod) -> bool:
 
 
 class Defaults:
-    """What a :class:`CompleteMethod` states where a method states nothing of its own."""
+    """The members of a :class:`CompleteMethod` for a method that states nothing of its own."""
 
     reads_calibration = False
 
@@ -126,7 +126,7 @@ class Defaults:
         return {}
 
     def output_error(self, name: str) -> float | None:
-        """None, whatever the ``name``: the method does not know the error."""
+        """Return None, whatever the ``name``: the method does not know the error."""
         return None
 
 

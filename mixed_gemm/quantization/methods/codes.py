@@ -17,7 +17,7 @@ from .grid import Grid
 
 
 def as_weight(codes: Tensor, grid: Grid, layer: BlockLayer) -> QuantizedTensor:
-    """What a layer keeps of codes ``[N, K]`` and their grid."""
+    """Store codes ``[N, K]`` and their grid as the layer keeps them."""
     scheme, dtype = layer.target.scheme, layer.dense.dtype
     if grid.range.is_float8:
         block = block_of(scheme, tuple(codes.shape))

@@ -21,7 +21,7 @@ class GPTQ:
     gathered at run time.
 
     Args:
-        damp: of the mean of the moments' diagonal, added to it.
+        damp: share of the mean of the Hessian's diagonal that is added to the diagonal.
         correct: how much of the error that the quantized blocks before bring in is made up for,
             0..1.
         passes: of descent on codes and scales after GPTQ; each makes the error smaller.
@@ -55,7 +55,8 @@ class GPTQ:
                 self._together(layers, statistics)
 
     def _together(self, layers: list[BlockLayer], statistics: InputStatistics) -> None:
-        """Layers with the same inputs and the same grid, as one with the rows of all."""
+        """Quantize layers with the same inputs and the same grid, as one layer with the rows of
+        all."""
         gram = damped(statistics.gram / statistics.tokens, self.damp)
         target = torch.cat([layer.dense.float() for layer in layers])
         if self.correct:
@@ -81,8 +82,8 @@ class GPTQ:
 
 
 def _alike(group: list[BlockLayer]) -> list[list[BlockLayer]]:
-    """Layers that may be solved as one. A layer whose rows share scales is solved by itself, since
-    they are not shared with the rows of another."""
+    """Group layers that may be solved as one. A layer whose rows share scales is solved by itself,
+    since they are not shared with the rows of another."""
     found: dict[object, list[BlockLayer]] = defaultdict(list)
     for layer in group:
         by_row = layer.target.scheme.weights.strategy in ("channel", "group")

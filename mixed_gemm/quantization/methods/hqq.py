@@ -22,15 +22,16 @@ from .rounding import RoundToNearest
 
 
 def _shrunk(x: Tensor, beta: float, power: float) -> Tensor:
-    """Nearest to ``x`` of those with a small sum of abs()^power: shrinks small errors most."""
+    """Return the number nearest to ``x`` with a small sum of abs()^power: it shrinks small errors
+    most."""
     size = x.abs()
     return x.sign() * torch.relu(size - size.clamp(min=1e-8).pow(power - 1) / beta)
 
 
 @dataclass(frozen=True)
 class HQQ(Defaults):
-    """Alternates between the errors that may be large and the zero points (without them, the
-    scales) that fit the rest.
+    """A method that alternates between the errors that may be large and the zero points (without
+    them, the scales) that fit the rest.
 
     Args:
         steps: at most. beta, growth: the pull between the two, and by what it grows in a step.
@@ -47,7 +48,7 @@ class HQQ(Defaults):
     def prepare(
         self, model: nn.Module, targets: Mapping[str, Target], calibration: Iterable[Any] | None
     ) -> None:
-        """Nothing to prepare.
+        """Refuse calibration data; there is nothing to prepare.
 
         Args:
             model: any. targets: name -> layer. calibration: None.
@@ -58,7 +59,7 @@ class HQQ(Defaults):
         RoundToNearest().prepare(model, targets, calibration)
 
     def weight(self, name: str, target: Target) -> QuantizedTensor:
-        """The weight of one layer.
+        """Round the weight of one layer.
 
         Args:
             name: of the layer. target: the layer and its scheme.
@@ -73,7 +74,7 @@ class HQQ(Defaults):
         return as_weight(grid.codes(weight), grid, layer)
 
     def grid(self, weight: Tensor, of: Range, real_zeros: bool = False) -> Grid:
-        """The scales and zero points of a weight.
+        """Find the scales and zero points of a weight.
 
         Args:
             weight: float32 ``[N, K]``. of: its codes.
@@ -113,5 +114,5 @@ class HQQ(Defaults):
         return Grid(of, scale.squeeze(-1), zero.squeeze(-1))
 
     def note(self, name: str) -> str:
-        """Empty, whatever the ``name``."""
+        """Return an empty note, whatever the ``name``."""
         return ""

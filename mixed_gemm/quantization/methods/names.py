@@ -28,8 +28,8 @@ METHODS: dict[str, Callable[[], Any]] = {
     "smoothquant+gptq": lambda: SmoothQuant(SEARCH, then=GPTQ()),
 }
 WITHOUT_DATA = ("rtn", "hqq")
-IN_MEMORY = (Distilled, SmoothQuant)  # need the whole model at once
-FEWER_BITS = (2, 3)  # that are stored in 4
+IN_MEMORY = (Distilled, SmoothQuant)  # these need the whole model at once
+FEWER_BITS = (2, 3)  # widths of codes that are stored in 4 bits
 
 
 def named(method: Any, bits: int | None = None) -> BlockMethod | CompleteMethod:

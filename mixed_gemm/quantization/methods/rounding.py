@@ -19,7 +19,7 @@ from .grid import Range, unclipped
 
 
 class RoundToNearest(Defaults):
-    """Every weight to the nearest number of its scheme."""
+    """A method that rounds every weight to the nearest number of its scheme."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -27,7 +27,7 @@ class RoundToNearest(Defaults):
     def prepare(
         self, model: nn.Module, targets: Mapping[str, Target], calibration: Iterable[Any] | None
     ) -> None:
-        """Nothing to prepare. Arguments as in :class:`Method`.
+        """Refuse calibration data; there is nothing to prepare. Arguments as in :class:`Method`.
 
         Raises:
             ValueError: there is calibration data, which would be ignored.
@@ -40,19 +40,19 @@ class RoundToNearest(Defaults):
             )
 
     def weight(self, name: str, target: Target) -> QuantizedTensor:
-        """The rounded weight. Arguments and errors as in :class:`Method`."""
+        """Round the weight. Arguments and errors as in :class:`Method`."""
         kind = kind_of(name, target.scheme, tuple(target.layer.weight.shape))
         return kind.from_float(target.layer.weight, target.scheme)
 
     def note(self, name: str) -> str:
-        """Empty, whatever the ``name``: nothing is done beyond rounding."""
+        """Return an empty note, whatever the ``name``: nothing is done beyond rounding."""
         return ""
 
 
 @dataclass(frozen=True)
 class SearchedRounding(RoundToNearest):
-    """To nearest, with the zero point of each group for which the squared error is least among
-    those that clip no weight; without zero points as :class:`RoundToNearest`.
+    """Rounding to nearest, with the zero point of each group for which the squared error is least
+    among those that clip no weight; without zero points as :class:`RoundToNearest`.
 
     Args:
         bits: fewer than the scheme stores; None: as many.
@@ -61,7 +61,7 @@ class SearchedRounding(RoundToNearest):
     bits: int | None = None
 
     def weight(self, name: str, target: Target) -> QuantizedTensor:
-        """The rounded weight. Arguments and errors as in :class:`Method`."""
+        """Round the weight. Arguments and errors as in :class:`Method`."""
         layer = BlockLayer(name, target)
         weight = layer.dense.float()
         of = Range.of(target.scheme, weight.shape[1], layer.dense.dtype, self.bits)

@@ -36,7 +36,8 @@ class Sequential(Defaults):
     def __init__(self, method: BlockMethod, progress: Progress = True) -> None:
         self.method, self.progress = method, progress
         self._layers: dict[str, BlockLayer] = {}
-        self._undo: list[Callable[[], None]] = []  # what was changed of layers that stay
+        # Functions that take back changes of layers that stay.
+        self._undo: list[Callable[[], None]] = []
         self._finished = Finished()
         self.ways: dict[str, tuple[Way, str]] = {}  # unit -> how it was calibrated, and why so
 
@@ -135,10 +136,10 @@ class Sequential(Defaults):
         for layer in layers:
             layer.release()
 
-    # What a walk over a model that is read from files does besides: folder.py.
+    # A walk over a model that is read from files replaces the functions below: folder.py.
 
     def _commit(self) -> None:
-        """The walk is over: layers that stay take what factors were folded into."""
+        """Let layers that stay take what factors were folded into, once the walk is over."""
         for layer in self._layers.values():
             self._undo += layer.commit()
 
@@ -149,18 +150,18 @@ class Sequential(Defaults):
         return Own(runs, batches, self._finished)
 
     def _block(self, name: str) -> AbstractContextManager[None]:
-        """The block has its weights."""
+        """Within this the block has its weights."""
         return nullcontext()
 
     def _restored(self, name: str, block: CalibrationBlock) -> bool:
-        """Whether the results of a block were there already; the layers have them then."""
+        """Tell whether the results of a block were there already; the layers have them then."""
         return False
 
     def _finished_block(self, name: str, block: CalibrationBlock) -> None:
-        """The layers of a block have their results."""
+        """Do what follows once the layers of a block have their results."""
 
     def weight(self, name: str, target: Target) -> QuantizedTensor:
-        """What :meth:`prepare` found; a filter is rounded to nearest.
+        """Return the weight that :meth:`prepare` found; a filter is rounded to nearest.
 
         Args:
             name: of the layer. target: the layer and its scheme.
@@ -176,16 +177,16 @@ class Sequential(Defaults):
 
     @property
     def calibrated(self) -> dict[str, str]:
-        """Unit -> how what it is called with was found, and why not in a faster way."""
+        """Unit -> how its inputs were found, and why not in a faster way."""
         return {
             name: f"{way.value} ({reason})" if reason else way.value
             for name, (way, reason) in self.ways.items()
         }
 
     def output_error(self, name: str) -> float | None:
-        """What rounding the layer ``name`` changes of its output on calibration data, relative."""
+        """Return the relative error of the output of the layer ``name`` on calibration data."""
         return self._layers[name].output_error if name in self._layers else None
 
     def note(self, name: str) -> str:
-        """What was done for the layer ``name`` beyond rounding it, in words."""
+        """Tell what was done for the layer ``name`` beyond rounding it."""
         return self._layers[name].note if name in self._layers else ""

@@ -143,7 +143,7 @@ class SmoothQuant(Defaults):
                 )
 
     def _range(self, name: str) -> tuple[float, float]:
-        """Least and largest activation after smoothing."""
+        """Return the least and the largest activation after smoothing."""
         observed = None if self._seen is None else self._seen.layers[name]
         if observed is None or observed.low is None or observed.high is None:
             raise ArgumentValueError(
@@ -153,7 +153,7 @@ class SmoothQuant(Defaults):
         return observed.range_after(None if found is None else found.factors)
 
     def weight(self, name: str, target: Target) -> QuantizedTensor:
-        """The weight times its factors, rounded. Arguments and errors as in :class:`Method`."""
+        """Round the weight times its factors. Arguments and errors as in :class:`Method`."""
         statistics: dict[str, Any] = {}
         if _is_static(target):
             statistics["input_range"] = self._range(name)
@@ -178,16 +178,17 @@ class SmoothQuant(Defaults):
 
     @property
     def calibrated(self) -> dict[str, str]:
-        """As of the method that rounds the weights; empty where it goes by no blocks."""
+        """The calibrated blocks of the method that rounds the weights; empty where it goes by no
+        blocks."""
         return {} if self._walk is None else self._walk.calibrated
 
     def output_error(self, name: str) -> float | None:
-        """What rounding the weight of ``name`` changes of its output; None where nobody knows."""
+        """Return the relative error of the output of ``name``; None where nobody knows it."""
         inner = self._inner.get(name)
         return None if self._walk is None or inner is None else self._walk.output_error(inner[0])
 
     def note(self, name: str) -> str:
-        """Where the factors of the layer ``name`` went; empty where it has none."""
+        """Tell where the factors of the layer ``name`` went; empty where it has none."""
         found = self._smoothing.get(name)
         return "" if found is None else found.where
 
