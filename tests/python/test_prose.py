@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 from support import prose
 
-ROOMS = ("mixed_gemm/quantization",)
+ROOMS = (
+    "mixed_gemm/cli",
+    "mixed_gemm/doctor",
+    "mixed_gemm/integrations",
+    "mixed_gemm/quantization",
+    "mixed_gemm/selection",
+)
 # Room -> words of its own that the field's words have taken the place of.
 REPLACED = {
     "mixed_gemm/quantization": (

@@ -63,7 +63,7 @@ class QuantizeWeight(ConversionOps):
         return {}
 
     def _share(self, module: Any, weight: Tensor, style: Any, mesh: Any) -> Linear:
-        """A layer of this rank's share.
+        """Make a layer of this rank's share.
 
         Args:
             weight: dense, that share; or all of the weight, where scales are of all of it.

@@ -30,7 +30,7 @@ _LINEAR = (ColwiseParallel, RowwiseParallel)
 
 
 class _Shares(TensorParallelLayer):
-    """What a style of transformers does, for layers that are not quantized yet.
+    """A style of transformers for layers that are not quantized yet.
 
     Args:
         base: the style.
@@ -113,7 +113,7 @@ class _OnDTensors(RowwiseParallel):
 
 
 def dim_of(style: TensorParallelLayer) -> int:
-    """Which dimension of the weight a style cuts."""
+    """Return the dimension of the weight that a style cuts."""
     return ROWS if isinstance(style, ColwiseParallel) else COLUMNS
 
 
