@@ -1,4 +1,4 @@
-"""What a results file says of the machine and the run that made it."""
+"""The part of a results file that tells of the machine and the run that made it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import mixed_gemm
 
 
 def _output(*command: str) -> str:
-    """What a command prints; empty where it is not installed."""
+    """Return the output of a command; empty where it is not installed."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
@@ -47,7 +47,7 @@ def _cpu() -> dict[str, Any]:
 def about_run(
     device: torch.device, ceilings: Mapping[str, float], commit: str | None = None
 ) -> dict[str, Any]:
-    """``commit``: where there is no git to ask."""
+    """Describe the run. ``commit``: where there is no git to ask."""
     return {
         **(_gpu(device) if device.type == "cuda" else _cpu()),
         "torch": torch.__version__,

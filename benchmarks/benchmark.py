@@ -1,4 +1,4 @@
-"""What a file of ops/ says: the problems of one op, and for each what is timed."""
+"""The form of a file of ops/: the problems of one op, and for each what is timed."""
 
 from __future__ import annotations
 
@@ -60,8 +60,9 @@ class Effort:
     keep: int | None = None
 
     def chosen(self, selected: str, predicted: Mapping[str, float | None]) -> list[str]:
-        """Of the configurations that the planner lists, with the microseconds that it predicts,
-        those to time; the selected one first. A prediction of None is as good as the best."""
+        """Choose from the configurations that the planner lists, with the microseconds that it
+        predicts, those to time; the selected one first. A prediction of None is as good as the
+        best."""
         known = [us for us in predicted.values() if us is not None]
         limit = self.within * min(known, default=math.inf)
         names = [name for name, us in predicted.items() if us is None or us <= limit]
@@ -82,21 +83,21 @@ class Benchmark:
     settle_s: ClassVar[float] = 0.0
 
     def __init__(self, device: torch.device, options: argparse.Namespace) -> None:
-        """``options``: what add_arguments() asked for."""
+        """Take the options: ``options`` are what add_arguments() asked for."""
         self.device, self.options = device, options
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Options of its own."""
+        """Add options of its own."""
         parser.add_argument("--shapes", help="N:K,N:K instead of those of the benchmark")
         parser.add_argument("--m", help="M,M instead of those of the benchmark")
 
     def all_points(self) -> Iterable[Point]:
-        """Where it is measured when nothing else is asked for."""
+        """Return the points where it is measured when nothing else is asked for."""
         raise NotImplementedError
 
     def points(self) -> list[Point]:
-        """Where it is measured: all points, or the shapes and M that were asked for."""
+        """Return the points where it is measured: all, or the shapes and M that were asked for."""
         known = sorted(self.all_points())
         asked = self.options
         if not (asked.shapes or asked.m):
@@ -110,13 +111,13 @@ class Benchmark:
         return sorted(Point(n, k, m) for n, k in shapes for m in ms)
 
     def operands(self, point: Point) -> Any:
-        """The tensors of a weight; points that share N, K and layer share them."""
+        """Make the tensors of a weight; points that share N, K and layer share them."""
         raise NotImplementedError
 
     def cases(self, operands: Any, point: Point, effort: Effort) -> Iterator[Case]:
-        """What is timed in turns at one point."""
+        """Return what is timed in turns at one point."""
         raise NotImplementedError
 
     def known_us(self, point: Point, scheme: Scheme) -> Mapping[str, float]:
-        """Times of others that were measured elsewhere, to print beside ours."""
+        """Return times of others that were measured elsewhere, to print beside ours."""
         return {}

@@ -57,12 +57,12 @@ Cases = Iterator[tuple[str, dict[str, Sequence[Call]]]]  # name, calls of both b
 
 
 def with_op(calls: Sequence[partial[torch.Tensor]], op: Callable[..., object]) -> list[Call]:
-    """The same calls, of another build's op."""
+    """Return the same calls of another build's op."""
     return [partial(op, *call.args, **call.keywords) for call in calls]
 
 
 def gemm_cases(old: Any, schemes: list[Scheme], activation: str) -> Cases:
-    """Multistage tiles without a split, one split of each kind, and what is selected."""
+    """Return multistage tiles without a split, one split of each kind, and what is selected."""
     for n, k in SHAPES:
         operands = GemmOperands(n, k, DEVICE)
         for scheme in schemes:
@@ -88,7 +88,7 @@ def gemm_cases(old: Any, schemes: list[Scheme], activation: str) -> Cases:
 
 
 def scaled_cases(old: Any, kinds: list[str]) -> Cases:
-    """Tiles of mma.sync without a split, a split, and what is selected."""
+    """Return tiles of mma.sync without a split, a split, and what is selected."""
     for n, k in SHAPES:
         operands = ScaledOperands(n, k, DEVICE)
         for kind in kinds:
@@ -114,8 +114,8 @@ def group_of(name: str) -> str:
 
 
 def host_rows(new: Any, old: Any, rounds: int) -> Iterator[dict[str, Any]]:
-    """Of calls that are shorter on the GPU than on the host. Both without what Python registers for
-    `mixed_gemm`: autograd, autocast, vmap."""
+    """Time calls that are shorter on the GPU than on the host. Both builds are without what Python
+    registers for `mixed_gemm`: autograd, autocast, vmap."""
     operands = GemmOperands(256, 256, DEVICE)
     (call, *_) = operands.ours(SCHEMES[0], 1, "skinny_m8n16w8")
     options = {key: value for key, value in call.keywords.items() if key != "config"}

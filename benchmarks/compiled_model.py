@@ -28,7 +28,8 @@ import mixed_gemm
 from .about import about_run
 
 TOKENS, WARM_UP, CACHE = 80, 20, 512
-# Of Llama-3.1-8B but for the vocabulary, whose output head stays dense: 32,000 keeps it small.
+# The sizes are those of Llama-3.1-8B but for the vocabulary, whose output head stays dense: 32,000
+# keeps it small.
 SHAPE = {
     "hidden_size": 4096,
     "intermediate_size": 14336,
@@ -47,7 +48,7 @@ def _op_on_buffers(module: Any, x: torch.Tensor) -> Any:
 
 
 def with_buffers(model: torch.nn.Module) -> None:
-    """Every quantized layer without its weight: the op on two buffers."""
+    """Replace every quantized layer by the op on two buffers, without its weight."""
     for module in model.modules():
         if isinstance(module, mixed_gemm.Linear):
             parts = module.weight.tensors()
@@ -58,7 +59,7 @@ def with_buffers(model: torch.nn.Module) -> None:
 
 
 def decoder(layers: int, weights: str, device: torch.device) -> Any:
-    """A decoder in bfloat16.
+    """Make a decoder in bfloat16.
 
     Args:
         layers: of the decoder. weights: "dense", ``PARTS`` or a scheme by name.
@@ -79,7 +80,7 @@ def decoder(layers: int, weights: str, device: torch.device) -> Any:
 
 @torch.no_grad()
 def ms_a_token(model: Any, compiled: bool, device: torch.device) -> dict[str, float]:
-    """Median and least time of a token."""
+    """Return the median and the least time of a token."""
     torch._dynamo.reset()
     cache = transformers.StaticCache(config=model.config, max_cache_len=CACHE)
     run: Any = model.forward

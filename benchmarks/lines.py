@@ -1,5 +1,5 @@
-"""What a run prints of a point: a line for each op of ours and scheme, with the ratios of its time
-to those of the others. Imports no torch."""
+"""The lines that a run prints of a point: one for each op of ours and scheme, with the ratios of
+its time to those of the others. Imports no torch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def lines_of(rows: Sequence[Row], known_us: Known | None = None) -> Iterator[str
 
 
 def _others(here: Results, ours: Timed, point: Point) -> dict[str, float]:
-    """Name -> us of the other ops; of the dense products the one in our dtype, if there is one."""
+    """Return name -> us of the other ops; of the dense products the one in our dtype, if there is
+    one."""
     assert ours.scheme is not None
     same = dense(ours.scheme.dtype) if ours.scheme.dtype in ("float16", "bfloat16") else None
     found = {}

@@ -34,7 +34,7 @@ def row_of(old: Mapping[str, Any]) -> Row:
     if "operand" in old:
         fields["bits"] = 16 if fields["op"] in (DENSE, *SIXTEEN_BITS) else 8
     if fields["op"] == DENSE:
-        # Those of the oldest files have the zero mode of their suite or the block of the op.
+        # Rows of the oldest files have the zero mode of their suite or the block of the op.
         fields.update(bits=32 if fields["dtype"] == "float32" else 16)
         fields.update(group_size=None, zero_mode=None)
     return Row(**fields)
@@ -44,7 +44,7 @@ LAYER = re.compile(r"(\d+)x(\d+)x\d+ -> (\d+), (\d+)x\d+, stride (\d+)")
 
 
 def _convolution(fields: Mapping[str, Any]) -> Row:
-    """Of bench_conv.py, whose rows named a configuration and no op. ``qconv2d`` was the op."""
+    """Rows of bench_conv.py named a configuration and no op. ``qconv2d`` was the op."""
     found = LAYER.fullmatch(fields["layer"])
     assert found, fields["layer"]
     in_c, side, out_c, kernel, stride = map(int, found.groups())

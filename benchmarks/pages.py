@@ -21,7 +21,7 @@ def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
 
 @dataclass(frozen=True)
 class Part:
-    """What lies between ``<!-- NAME: ... -->`` and ``<!-- end of NAME -->`` on one page."""
+    """Return what lies between ``<!-- NAME: ... -->`` and ``<!-- end of NAME -->`` on one page."""
 
     name: str
 
@@ -32,7 +32,7 @@ class Part:
         )
 
     def replaced(self, page: str, text: str) -> str:
-        """Raises: ValueError when the comments are not there, once each."""
+        """Find the comments. Raises: ValueError when they are not there, once each."""
         changed, count = self.pattern.subn(lambda found: f"{found[1]}{text}{found[2]}", page)
         if count != 1:
             raise ValueError(f"the page must have one part {self.name!r}, got {count}")

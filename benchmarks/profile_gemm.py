@@ -34,14 +34,15 @@ SECTIONS = (
     "LaunchStats",
     "Occupancy",
 )
-MARKER = "spin_kernel"  # of torch.cuda._sleep: launched before every call, it parts their kernels
+# The kernel of torch.cuda._sleep: launched before every call, it parts their kernels.
+MARKER = "spin_kernel"
 REPEATS = 2  # calls of a point; the faster one is reported
 SELECTED = "selected"  # the configuration that plan() picks
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to profile."""
+    """A request: the configuration and the point to profile."""
 
     text: str
     config: str

@@ -47,7 +47,8 @@ class Ratio:
     as_speed: bool = False
 
     def ratios(self, results: Results) -> Times:
-        """Empty when one of the two was not measured; the peers were on a GPU."""
+        """Return the ratios at points; empty when one of the two was not measured; the peers were
+        on a GPU."""
         if isinstance(self.over, Peer):
             if on_cpu(results):
                 return {}
@@ -58,7 +59,7 @@ class Ratio:
         return {point: ratio for point, ratio in found.items() if self.where(point)}
 
     def misses(self, results: Results) -> list[Point]:
-        """Worst first."""
+        """Return the ratios, worst first."""
         return beyond(self.ratios(results), math.inf if self.limit is None else self.limit)
 
 
@@ -71,7 +72,7 @@ def rows_between(first: int, last: float = math.inf) -> Callable[[Point], bool]:
 
 
 def _images(count: int) -> Callable[[Point], bool]:
-    """Convolutions of so many images; see ops/qconv2d.py for the text of a layer."""
+    """Choose convolutions of so many images; see ops/qconv2d.py for the text of a layer."""
     return lambda point: point.layer.startswith(f"{count}x")
 
 

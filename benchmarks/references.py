@@ -1,5 +1,5 @@
-"""What a time of fpA_intB_gemm is compared with: the peers' timings, the dense GEMM and the
-bandwidth floor. Imports no torch."""
+"""The references of a time of fpA_intB_gemm: the peers' timings, the dense GEMM and the bandwidth
+floor. Imports no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FLOOR_GB_PER_S = 4400.0  # the bandwidth that the floor of docs/speed.md is stat
 
 @dataclass(frozen=True)
 class References:
-    """What a time is compared with, in us; None where nobody measured it.
+    """The references of one point, in us; None where nobody measured it.
 
     Attributes:
         peer: the best peer of the same weight width and group size.
@@ -46,7 +46,7 @@ def references_at(point: Point, scheme: Scheme, cublas: float | None = None) -> 
 
 
 def references(results: Results, scheme: Scheme) -> dict[Point, References]:
-    """For every point that ``results`` holds of the scheme."""
+    """Return the references for every point that ``results`` holds of the scheme."""
     measured = results.of(dense(scheme.dtype))
     points = results.of(Timed(GEMM, scheme))
     return {point: references_at(point, scheme, measured.get(point)) for point in points}

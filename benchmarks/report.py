@@ -72,7 +72,7 @@ def cell_of(us: float | None, others: Iterable[float | None]) -> str:
     return f"{us:.1f} ({', '.join('-' if t is None else f'{us / t:.2f}' for t in others)})"
 
 
-Others = Callable[[Point], Iterable[float | None]]  # what the time at a point is compared with
+Others = Callable[[Point], Iterable[float | None]]  # the references of the time at a point
 
 
 def grid_rows(
@@ -239,14 +239,14 @@ def fp8_text(results: Results, source: str) -> str:
 
 
 def part_of(results: Results) -> Part:
-    """What page part tells of the ops that were measured."""
+    """Return what page part tells of the ops that were measured."""
     if results.of(FP8_OURS):
         return FP8_PART
     return GEMM_PART if results.of(Timed(GEMM, MAIN)) else W8A8_PART
 
 
 def text_of(results: Results, source: Path, page: Path) -> str:
-    """What ``page`` shall say of the results in ``source``."""
+    """Return what ``page`` shall say of the results in ``source``."""
 
     def link(path: Path) -> str:
         return os.path.relpath(path.resolve(), page.resolve().parent)

@@ -65,7 +65,7 @@ class Results:
             self.times.setdefault(timed, {}).setdefault(point, us)
 
     def of(self, timed: Timed) -> Times:
-        """The times of it; empty where it was not measured."""
+        """Return its times; empty where it was not measured."""
         found: Times = {}
         for one in self.matching(timed):
             if timed.kernel:
@@ -77,7 +77,7 @@ class Results:
         return found
 
     def matching(self, timed: Timed) -> list[Timed]:
-        """What was measured of an op: of one scheme, or in all of them."""
+        """Return what was measured of an op: of one scheme, or in all of them."""
         known = dict.fromkeys((*self.times, *self.measured))
         return [one for one in known if one.op == timed.op and timed.scheme in (None, one.scheme)]
 
@@ -98,5 +98,5 @@ class Results:
 
 
 def over(times: Times, others: Mapping[Point, float]) -> Times:
-    """Ratios of times at the points that both have, in order."""
+    """Return ratios of times at the points that both have, in order."""
     return {point: times[point] / others[point] for point in sorted(times) if point in others}

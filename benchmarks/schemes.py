@@ -81,7 +81,8 @@ class Scheme:
         return 1 if self.group_size == -1 else -(-k // self.group_size)
 
     def traffic_bytes(self, point: Point) -> float:
-        """What must cross the memory bus once: weights, scales, zeros, activations, output."""
+        """Return the bytes that must cross the memory bus once: weights, scales, zeros,
+        activations, output."""
         size, out = BYTES[self.dtype], BYTES[self.out_dtype or self.dtype]
         parameters = self.num_groups(point.k) * point.n * (1 if self.zero_mode is None else 2)
         weight = point.n * point.k * (self.bits or 0) / 8

@@ -88,7 +88,8 @@ OTHER_TARGETS = tuple(
 
 
 def targets_of(scheme: Scheme) -> tuple[Target, ...]:
-    """None for schemes that are only compared with another one of ours."""
+    """Return the targets of a scheme; None for schemes that are only compared with another one of
+    ours."""
     if scheme == MAIN:
         return MAIN_TARGETS
     symmetric_fp16 = scheme.zero_mode is None and scheme.dtype == MAIN.dtype

@@ -1,5 +1,5 @@
-"""What a time is of: an op on operands stored in some way. Those that targets and reports speak of
-have names here. Imports no torch."""
+"""The subject of a time: an op on operands stored in some way. Subjects that targets and reports
+speak of have names here. Imports no torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .schemes import Scheme
 
 GEMM, AWQ_GEMM, BLOCK_GEMM, QCONV2D = "fpA_intB_gemm", "awq_gemm", "block_quant_gemm", "qconv2d"
-DENSE, CONV2D = "F.linear", "F.conv2d"  # of torch.nn.functional: cuBLAS and cuDNN on a GPU
+DENSE, CONV2D = "F.linear", "F.conv2d"  # ops of torch.nn.functional: cuBLAS and cuDNN on a GPU
 ATEN = "aten"  # aten::_weight_int4pack_mm and its sisters
 LOOP, LOOP_PRODUCTS = "int_mm_loop", "int_mm_loop_products"
 

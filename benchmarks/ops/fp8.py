@@ -30,8 +30,8 @@ SHAPES = ((8192, 8192), (28672, 4096))
 ROWS = (1, 16, 64, 256, 1024, 4096)
 BLOCK = 128
 BF16 = torch.bfloat16
-# Of the norm of all outputs. Sums of which tensor cores keep 14 bits are within 1e-3, an output
-# that nobody wrote is not.
+# A difference relative to the norm of all outputs. Sums of which tensor cores keep 14 bits are
+# within 1e-3, an output that nobody wrote is not.
 WITHIN = 1e-2
 
 
@@ -80,7 +80,7 @@ class Fp8Operands(ScaledOperands):
         return fp8_peers.deep_gemm_blocks(a, weights, *self._block_scales(m))
 
     def blocks_reference(self, m: int) -> torch.Tensor:
-        """In float32, of the first weight."""
+        """Multiply by the first weight in float32."""
         (of_a, of_b), weight = self._block_scales(m), self._fp8_weights()[0]
 
         def spread(scales: torch.Tensor) -> torch.Tensor:
@@ -117,7 +117,7 @@ class Fp8(Benchmark):
         return [Point(n, k, m) for n, k in SHAPES for m in ROWS]
 
     def points(self) -> list[Point]:
-        """Those of the quantizers have N = 0."""
+        """Points of the quantizers have N = 0."""
         found = super().points()
         return sorted({Point(0, p.k, p.m) for p in found}) + found
 

@@ -66,7 +66,7 @@ class Layer:
 
     @classmethod
     def parse(cls, text: str) -> Layer:
-        """Of ``8x3x224x224 -> 64, 7x7, stride 2``: images, channels, sides.
+        """Read ``8x3x224x224 -> 64, 7x7, stride 2``: images, channels, sides.
 
         Raises:
             ValueError: the text is not of that form.
@@ -87,7 +87,7 @@ class Layer:
         return min(BLOCK, self.in_c) if self.in_c % 16 == 0 else -1
 
     def pixels(self) -> int:
-        """Of all output images."""
+        """The output pixels of all images."""
         side = (self.side + 2 * self.padding - self.kernel) // self.stride + 1
         return self.images * side * side
 
@@ -128,7 +128,7 @@ class ConvOperands(Operands):
         return self.once("weights", make)
 
     def configs(self) -> list[str]:
-        """What the planner lists, the selected one first; on the CPU there is one way."""
+        """Return what the planner lists, the selected one first; on the CPU there is one way."""
         if self.device.type != "cuda":
             return ["cpu"]
         names: str = ops._qconv2d_configs(self.x, *self.weights()[0], **self.options)

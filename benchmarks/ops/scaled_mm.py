@@ -32,9 +32,9 @@ class ScaledOperands(Operands):
     def ours_int8(
         self, m: int, config: str, what: Timed = timed.SCALED_MM, bias: bool = False
     ) -> list[partial[torch.Tensor]]:
-        """One call of the op, with a configuration forced, for each copy of the weight; on the CPU,
-        where nothing is to choose, of the op itself. ``what``: whose zero points (SCALED_MM, AZP,
-        AZP_PER_TOKEN)."""
+        """Return one call of the op, with a configuration forced, for each copy of the weight; on
+        the CPU, where nothing is to choose, of the op itself. ``what``: whose zero points
+        (SCALED_MM, AZP, AZP_PER_TOKEN)."""
         a, scale_a, scale_b = self.rows(m), self.row_scales(m), self.column_scales()
         points, adjustments = self._zero_points(what, m)
         added = self.once("bias", lambda: 1e-3 * self.uniform(self.n)) if bias else None
@@ -52,7 +52,7 @@ class ScaledOperands(Operands):
         ]
 
     def calls(self, what: Timed, m: int) -> Sequence[Call]:
-        """The same of what the op is compared with."""
+        """Return the same calls of what the op is compared with."""
         make: dict[Timed, Callable[[int], Sequence[Call]]] = {
             timed.AZP: partial(self._azp, timed.AZP),
             timed.AZP_PER_TOKEN: partial(self._azp, timed.AZP_PER_TOKEN),
@@ -78,7 +78,7 @@ class ScaledOperands(Operands):
     def _zero_points(
         self, what: Timed, m: int
     ) -> tuple[torch.Tensor | None, Sequence[torch.Tensor | None]]:
-        """Those of the rows, and what each copy of the weight is adjusted by."""
+        """Return the zero points of the rows, and what each copy of the weight is adjusted by."""
         weights = self.int8_weights()
         if what == timed.SCALED_MM:
             return None, [None] * len(weights)
@@ -125,7 +125,7 @@ class ScaledOperands(Operands):
         return [partial(call, w) for w in self.int8_weights()]
 
     def row_scales(self, m: int) -> torch.Tensor:
-        """Small enough that fp16 outputs are finite; those of the columns, too."""
+        """Return scales so small that fp16 outputs are finite; those of the columns are, too."""
         return self.once(("scale_a", m), lambda: 1e-3 * self.uniform(m, 1, dtype="float32"))
 
     def column_scales(self) -> torch.Tensor:
@@ -176,7 +176,7 @@ class ScaledMm(Benchmark):
 
     @property
     def others(self) -> list[Timed]:
-        """What is timed beside the configurations of int8."""
+        """Return the calls that are timed beside the configurations of int8."""
         if self.options.ours_only:
             return []
         common = (timed.AZP, timed.AZP_PER_TOKEN, timed.INT_MM, timed.INT_MM_SCALED)
@@ -190,7 +190,7 @@ class ScaledMm(Benchmark):
         return peer_rows(PEERS)
 
     def points(self) -> list[Point]:
-        """Those of the quantizers have N = 0."""
+        """Points of the quantizers have N = 0."""
         found = super().points()
         if self.options.ours_only:
             return found

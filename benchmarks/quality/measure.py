@@ -24,7 +24,8 @@ WINDOW = 1024  # tokens the model sees at once; texts are cut into windows witho
 
 @dataclass(frozen=True)
 class Settings:
-    """Of calibration: tokens in all and of a window, the seed of places; and where it runs."""
+    """The settings of calibration: tokens in all and of a window, the seed of places; and where it
+    runs."""
 
     tokens: int
     length: int
@@ -46,7 +47,7 @@ def load(folder: Path, device: str) -> Any:
 
 
 def answer(folder: Path, device: str) -> None:
-    """Write what the model itself answers."""
+    """Write the model's own answers."""
     import transformers
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "model")
@@ -56,7 +57,7 @@ def answer(folder: Path, device: str) -> None:
 
 @torch.inference_mode()
 def evaluate(model: Any, folder: Path, device: str) -> dict[str, float]:
-    """Text -> perplexity. Products are in half precision, as kernels run them."""
+    """Return text -> perplexity. Products are in half precision, as kernels run them."""
     half = torch.float16 if torch.device(device).type == "cuda" else torch.bfloat16
     found = {}
     for name, ids in texts.held_out(folder).items():

@@ -1,5 +1,5 @@
-"""What is measured: a scheme, the method that fits it, and how far above the dense model's its
-perplexity may be.
+"""The rows that are measured: a scheme, the method that fits it, and how far above the dense
+model's its perplexity may be.
 """
 
 from __future__ import annotations

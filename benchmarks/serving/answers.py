@@ -1,4 +1,4 @@
-"""What vLLM's linear layers ask of our kernels and what these answer, for the page of serving.
+"""The questions of vLLM's linear layers to our kernels and their answers, for the page of serving.
 
 python -m benchmarks.serving.answers --out benchmarks/results/vllm_answers.json
 """

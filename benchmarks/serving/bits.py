@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from typing import Any
 
-# What vLLM joins into one layer.
+# vLLM joins these layers into one.
 JOINED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 Call = tuple[str, Any, Any]
 
 
 class Watch:
-    """Notes every call of a linear layer in the model of an engine: (name, input, output)."""
+    """Note every call of a linear layer in the model of an engine: (name, input, output)."""
 
     def __init__(self, llm: Any) -> None:
         self.calls: list[Call] = []
@@ -38,7 +38,7 @@ class Watch:
 
 
 def same_bits(model: Any, calls: list[Call]) -> int:
-    """How many calls the modules of transformers' model repeat to the bit."""
+    """Count the calls that the modules of transformers' model repeat to the bit."""
     import torch
 
     modules, same = dict(model.named_modules()), 0

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# What the runs of this folder have in common. Without processes of its own an engine ends with its
-# object, and many fit into one run.
+# The runs of this folder have these settings in common. Without processes of its own an engine ends
+# with its object, and many fit into one run.
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
     "HF_HUB_OFFLINE": "1",
@@ -100,7 +100,7 @@ def load(folder: Path, dtype: str) -> Any:
 
 
 def continuation(model: Any, prompts: list[list[int]], count: int) -> Continuation:
-    """Of the first prompt whose least lead is LEAD, else of the one with the largest. Prompts of
+    """Choose the first prompt whose least lead is LEAD, else the one with the largest. Prompts of
     one length are looked at together before, and tried in the order of their leads."""
     if len(prompts) > 1 and len(set(map(len, prompts))) == 1:
         leads = [min(x.leads) for x in _continuations(model, prompts, count)]
@@ -115,7 +115,7 @@ def continuation(model: Any, prompts: list[list[int]], count: int) -> Continuati
 
 
 def _continuations(model: Any, prompts: list[list[int]], count: int) -> list[Continuation]:
-    """Of prompts of one length, as one batch."""
+    """Find the leads for prompts of one length, as one batch."""
     import torch
 
     ids = torch.tensor(prompts)

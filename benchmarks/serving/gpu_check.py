@@ -83,7 +83,7 @@ def compared(folder: Path, lines: list[Line]) -> list[Line]:
 
 
 def points(given: argparse.Namespace, report: Report) -> list[Point]:
-    """What is not measured yet, with graphs first: those start slowest."""
+    """List what is not measured yet, with graphs first: those start slowest."""
     return [
         point
         for mode in ("graphs", "eager")
@@ -135,7 +135,7 @@ class Check:
         return {k: v for k, v in line.items() if k not in ("folder", "attention")}
 
     def run(self) -> list[Point]:
-        """What there was no time for."""
+        """List what there was no time for."""
         folders, todo = self.given.work / "models", points(self.given, self.report)
         chosen = [x for x in rows(self.given.rows) if any(p["row"] == x.name for p in todo)]
         write_model(DENSE, folders)

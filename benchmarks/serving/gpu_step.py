@@ -40,12 +40,12 @@ def point_of(variant: Variant, given: argparse.Namespace) -> Point:
     }  # fmt: skip
 
 
-# Of a point, what only the process needs.
+# Fields of a point that only the process needs.
 _INNER = ("batches", "attention", "folder", "group", "group_folder")
 
 
 def short(line: Line) -> Line:
-    """What of a line goes into the results."""
+    """Return the part of a line that goes into the results."""
     kept = {k: v for k, v in line.items() if k not in _INNER}
     return kept if "error" in line else {**kept, "batches": line["batches"]}
 

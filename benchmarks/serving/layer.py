@@ -46,7 +46,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Codes:
-    """Of vLLM's ScalarType what is asked of unsigned codes."""
+    """The part of vLLM's ScalarType that is asked of unsigned codes."""
 
     size_bits: int
     bias: int

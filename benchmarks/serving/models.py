@@ -35,7 +35,7 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 
 
-# What the check on a GPU serves: widths and heads that kernels for GPUs are made for.
+# The check on a GPU serves this model: widths and heads that kernels for GPUs are made for.
 WIDER: dict[str, Any] = {
     **SMALL, "vocab_size": 2048, "hidden_size": 1024, "intermediate_size": 2816,
     "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 128,
@@ -177,7 +177,7 @@ def _gptq(
 def _awq(model: nn.Module, group_size: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
     linears = _linears(model)
     tensors = _others(model, linears)
-    order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])  # of the columns in a word of AutoAWQ
+    order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])  # the order of the columns in a word of AutoAWQ
 
     def packed(codes: Tensor) -> Tensor:
         rows, n = codes.shape

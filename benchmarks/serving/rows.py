@@ -79,7 +79,7 @@ ROWS = (
 )
 
 _OWN_GPTQ = "MixedGemmLinearKernel"  # vLLM reads the file and asks kernels for its layers
-# What the check on a GPU serves: groups of 128 as published models have them.
+# The check on a GPU serves these: groups of 128 as published models have them.
 GPU_ROWS = (
     *(
         next(row for row in ROWS if row.name == name)

@@ -1,4 +1,4 @@
-"""What vLLM's OpenAI server, in processes of its own, answers to a prompt."""
+"""Answers of vLLM's OpenAI server, in processes of its own, to a prompt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from typing import Any
 
 from . import engine, processes
 
-START_SECONDS = 600  # of a server that takes 20 on a machine without other jobs
+# Seconds for the start of a server that takes 20 on a machine without other jobs.
+START_SECONDS = 600
 
 
 def free_port() -> int:
@@ -61,7 +62,7 @@ class Server:
         raise RuntimeError(self.log.read_text()[-3000:])
 
     def complete(self, **asked: Any) -> dict[str, Any]:
-        """What it answers to a request for completions."""
+        """Return its answer to a request for completions."""
         request = urllib.request.Request(
             f"{self.address}/v1/completions",
             json.dumps(asked).encode(),
@@ -84,7 +85,7 @@ def server(model: Path, log: Path, environment: dict[str, str], *options: str) -
 
 
 def environment(own: Mapping[str, str], **more: str) -> dict[str, str]:
-    """Of a server, which has processes of its own.
+    """Return the environment of a server, which has processes of its own.
 
     Args:
         own: as an engine in a process has it. more: what stands above it.

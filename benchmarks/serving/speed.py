@@ -85,7 +85,7 @@ def measure(folder: Path) -> dict[str, float]:
 
 
 def in_process(script: str, variant: Variant, folder: Path) -> Any:
-    """What a script of this folder measures of one variant, in a process of its own."""
+    """Measure one variant in a process of its own, as a script of this folder asks."""
     environment = {**os.environ, **engine.ENVIRONMENT, **variant.environment}
     # Threads that sleep between two layers cost more than the layers.
     environment.pop("OMP_WAIT_POLICY", None)
@@ -114,7 +114,7 @@ def folders_of(variants: list[Variant], target: Path) -> dict[str, Path]:
 
 
 def ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of GOALS."""
+    """Return the ratios of GOALS."""
     speed = {row["name"]: row["tokens_per_second"] for row in rows}
     return [
         {
@@ -143,7 +143,7 @@ def cpu() -> str:
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
-    """What the programs that run each variant in a process of its own are asked."""
+    """Add the options of programs that run each variant in a process of its own."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--folders", type=Path, default=Path(tempfile.gettempdir()) / "serving")

@@ -45,7 +45,7 @@ MULTIPLY = (
 )
 ROUND = ("mixed_gemm::quantize_per_token",)
 ATTENTION = ("vllm::unified_kv_cache_update", "vllm::unified_attention_with_output")
-GRAPH = "## Call CompiledFxGraph"  # what the profiler names the compiled model
+GRAPH = "## Call CompiledFxGraph"  # the profiler's name of the compiled model
 
 
 def quiet(values: Iterable[float]) -> float:

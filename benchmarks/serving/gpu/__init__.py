@@ -1,3 +1,3 @@
-"""What the programs that run vLLM's engine on a GPU share: processes, engines, what they run, and
-the arithmetic of their results.
+"""The common parts of the programs that run vLLM's engine on a GPU: processes, engines, what they
+run, and the arithmetic of their results.
 """

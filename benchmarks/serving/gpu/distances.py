@@ -15,7 +15,7 @@ Ids = list[int]
 
 @dataclass(frozen=True)
 class Said:
-    """What an engine said of a sequence.
+    """The answer of an engine for one sequence.
 
     Attributes:
         ids: prompt and, where tokens were generated, those behind it. known: how many of ``ids``
@@ -29,7 +29,8 @@ class Said:
 
 @dataclass(frozen=True)
 class Expected:
-    """Of each token but the first, in float32: its log-probability, and that of the best one."""
+    """Return for each token but the first, in float32, its log-probability, and that of the best
+    one."""
 
     own: list[float]
     best: list[float]

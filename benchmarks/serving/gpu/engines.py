@@ -33,7 +33,7 @@ ENVIRONMENT = {
 
 
 def environment(work: Path, name: str, place: str, threads: int) -> dict[str, str]:
-    """Of a process with an engine.
+    """Return the environment of a process with an engine.
 
     Args:
         work: where the entry point of the plug-in and what is compiled go. name: of what keeps its

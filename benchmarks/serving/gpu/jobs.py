@@ -21,7 +21,7 @@ from .. import processes
 
 Point = dict[str, Any]
 Line = dict[str, Any]
-LEAST_SECONDS = 20  # in which an engine might start
+LEAST_SECONDS = 20  # seconds in which an engine might start
 POLL_SECONDS = 0.1
 
 
@@ -92,7 +92,7 @@ def _process(job: Job, points: list[Point], lines: Path, log: Path, seconds: flo
 
 
 def read(lines: Path) -> list[Line]:
-    """What a process wrote, without a line that it did not end."""
+    """Read what a process wrote, without a line that it did not end."""
     if not lines.is_file():
         return []
     return [json.loads(x) for x in lines.read_text().splitlines(keepends=True) if x.endswith("\n")]

@@ -26,5 +26,5 @@ def options(description: str | None) -> argparse.ArgumentParser:
 
 
 def section(name: str, ranks: int) -> str:
-    """Of the results file."""
+    """Name the section of the results file."""
     return name if ranks == 1 else f"{name} on {ranks} GPUs"

@@ -1,4 +1,4 @@
-"""What an engine of the check on a GPU is asked: a process of it (``jobs``)."""
+"""The questions to an engine of the check on a GPU: a process of it (``jobs``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..models import WIDER, drawn
 from . import engines, jobs
 from .jobs import Line, Point
 
-# What the engine is asked: one sequence, several of unlike lengths, and texts of one step.
+# The questions: one sequence, several of unlike lengths, and texts of one step.
 NEW, SEVERAL, TEXTS = 32, (3, 9, 17, 24, 33, 40, 48, 57, 64, 72, 80, 90, 100, 110, 120, 128), 40
 SETTINGS: dict[str, Any] = {
     "max_model_len": 512, "max_num_seqs": 48, "max_num_batched_tokens": 4096,
@@ -23,7 +23,7 @@ CAPTURED = [1, len(SEVERAL)]  # sequences of a step that a CUDA graph is recorde
 
 
 def measure(point: Point) -> Line:
-    """What an engine says: kernels and, by part, sequences with log-probabilities."""
+    """The answers: kernels and, by part, sequences with log-probabilities."""
     graphs: dict[str, Any] = {"compilation_config": {"cudagraph_capture_sizes": CAPTURED}}
     settings = {**SETTINGS, **(graphs if point["mode"] == "graphs" else {})}
     start = time.perf_counter()

@@ -14,7 +14,7 @@ SLICE = 1024  # rows of float8 that are drawn at once, as float32 in between
 
 
 def write_metadata(target: Path) -> Path:
-    """What makes vLLM find :func:`register`; return ``target``, for PYTHONPATH."""
+    """Write what makes vLLM find :func:`register`; return ``target``, for PYTHONPATH."""
     info = target / f"{NAME}-0.0.dist-info"
     info.mkdir(parents=True, exist_ok=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 0.0\n")

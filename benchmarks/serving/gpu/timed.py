@@ -15,7 +15,7 @@ from .samples import Sampled, decode_step
 
 PROMPT, STEPS, SAMPLES, LONG = 128, 128, 5, 2048
 CACHE_TOKENS = 36000  # 128 sequences of PROMPT + STEPS tokens, in whole blocks, and more
-START_SECONDS = 300  # of a group, where one of it does not come up
+START_SECONDS = 300  # seconds for the start of a group, where one of it does not come up
 
 
 def cache_bytes(ranks: int, layers: int) -> int:

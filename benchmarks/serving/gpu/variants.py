@@ -1,5 +1,5 @@
-"""What is timed in vLLM's engine on a GPU: models of Llama-3.1-8B's shape whose files a row of
-``rows`` names, with vLLM's kernels and with ours.
+"""The variants that are timed in vLLM's engine on a GPU: models of Llama-3.1-8B's shape whose files
+a row of ``rows`` names, with vLLM's kernels and with ours.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ VARIANTS = (
 
 
 def chosen(names: list[str]) -> list[Variant]:
-    """Those with one of some parts in their names; all where there is none."""
+    """Choose the variants with one of some parts in their names; all where there is none."""
     return [x for x in VARIANTS if not names or any(part in x.name for part in names)]
 
 

@@ -19,7 +19,7 @@ DENSE = Row("dense", "dense", kernel="")
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of a line with our kernels first.
+    """The verdict on a line with our kernels first.
 
     Attributes:
         ratio: the worst of PARTS, to vLLM's own; None where there is no distance.
