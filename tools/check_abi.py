@@ -26,7 +26,8 @@ FORBIDDEN_LIBRARIES = r"cuda|cudart|c10|libtorch_python|libpython"
 TORCH_SHIM = r"(aoti_)?torch_\w+"
 # CUDA shims live in libtorch_cuda, which a CPU torch lacks: all but this one must be weak.
 CUDA_SHIMS_OF_LIBTORCH_CPU = {"aoti_torch_device_type_cuda"}
-# Of a torch newer than the oldest that is served: weak too, and asked for before it is called.
+# Symbols of a torch newer than the oldest that is served: weak too, and asked for before they are
+# called.
 OPTIONAL_SHIMS = {"torch_exception_get_what_without_backtrace"}
 COMPILER_RUNTIME = r"_ITM_\w+|__gmon_start__|__cxa_finalize|_Unwind_\w+"
 

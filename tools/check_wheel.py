@@ -61,7 +61,7 @@ def check_installed(wheel: Path) -> None:
 
 
 def check_build() -> None:
-    """What pip builds of this tree, CPU ops only."""
+    """Build the wheel as pip does from this tree, CPU ops only."""
     with tempfile.TemporaryDirectory() as folder:
         options = (*OFFLINE, "--no-build-isolation", "-w", folder)
         pip("wheel", *options, str(ROOT), MIXED_GEMM_CUDA="OFF")

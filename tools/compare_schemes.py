@@ -1,4 +1,4 @@
-"""What each scheme costs in quality, on the sentence model of `make demo`.
+"""The cost of each scheme in quality, on the sentence model of `make demo`.
 
     python tools/compare_schemes.py --measure   quantize and compare: a minute on two cores
     python tools/compare_schemes.py             writes the table of docs/schemes.md from that

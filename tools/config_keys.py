@@ -1,4 +1,4 @@
-"""What other packages know in the quantization_config of a file, read from their sources.
+"""Keys that other packages know in the quantization_config of a file, read from their sources.
 
     python tools/config_keys.py write [REQUIREMENT...]  reads releases and writes RECORD
     python tools/config_keys.py check [REQUIREMENT...]  says which of their keys have no row in

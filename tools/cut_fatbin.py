@@ -71,7 +71,7 @@ def decompressed(code: bytes) -> bytes:
     at = code.find(ZSTD)
     if at < 0:
         return code
-    import zstandard  # of the packages that carry_vllm.py installs
+    import zstandard  # one of the packages that carry_vllm.py installs
 
     found: bytes = zstandard.ZstdDecompressor().decompressobj().decompress(code[at:])
     return found

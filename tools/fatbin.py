@@ -1,4 +1,4 @@
-"""What GPU code a library holds, read from its section .nv_fatbin without NVIDIA's tools.
+"""The GPU code that a library holds, read from its section .nv_fatbin without NVIDIA's tools.
 
     python tools/fatbin.py build/libmixed_gemm.so
 

@@ -46,7 +46,8 @@ def int8(device: str) -> bool:
 
 
 def gradient() -> bool:
-    """Of the activations, which the small library for this torch records where there is one."""
+    """Tell whether the gradient of the activations is right, which the small library for this torch
+    records where there is one."""
     a, q = operands(4)
     x = a.float().requires_grad_()
     scales = torch.full((1, N), SCALE)

@@ -1,4 +1,5 @@
-"""What must hold before a change is taken, beyond `make test`: sanitizers, mutants, fuzzing.
+"""The checks that must hold before a change is taken, beyond `make test`: sanitizers, mutants,
+fuzzing.
 
     python tools/gate.py [STEP...]       all of them, or those that are named
 
@@ -21,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("BUILD", ROOT / "build")).resolve()
 LOGS = BUILD / "gate"
-PARTS = BUILD / "reliability"  # what the steps tried, for tools/reliability_report.py
+PARTS = BUILD / "reliability"  # files on what the steps tried, for tools/reliability_report.py
 
 
 @dataclass(frozen=True)

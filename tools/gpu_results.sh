@@ -1,5 +1,5 @@
 #!/bin/bash
-# What a GPU machine without network runs for the results of a commit, with a build carried there
+# The runs of a GPU machine without network for the results of a commit, with a build carried there
 # (MIXED_GEMM_LIBRARY and MIXED_GEMM_GPU_TESTS as for `make gpu-test`). On an H200:
 #
 #   tools/gpu_results.sh candidates OUT COMMIT    4 min: all candidates, for make_tuned_table.py
@@ -49,7 +49,7 @@ cd "$(dirname "$0")/.."
 stage=$1 out=$2
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 
-# What fails is said, and the rest still runs; the exit status remembers.
+# A failure is told, and the rest still runs; the exit status remembers.
 failed=0
 timed() {
   local name=$1 begun=$SECONDS

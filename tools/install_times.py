@@ -1,4 +1,4 @@
-"""What installing takes, into benchmarks/results/.
+"""The time that installing takes, into benchmarks/results/.
 
     python tools/install_times.py
         install_cpu.json: this tree, without and with its extras, each into a copy of an environment

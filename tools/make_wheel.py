@@ -74,7 +74,7 @@ def build(source: Path) -> Path:
 
 
 def faults_of_audit(wheel: Path) -> Iterator[str]:
-    """What auditwheel says of the tag: a second opinion. torch's libraries are torch's to bring."""
+    """Ask auditwheel about the tag: a second opinion. torch's libraries are torch's to bring."""
     from auditwheel.architecture import Architecture
     from auditwheel.libc import Libc
     from auditwheel.wheel_abi import analyze_wheel_abi
@@ -95,7 +95,8 @@ def faults_of_audit(wheel: Path) -> Iterator[str]:
 
 
 def faults_of_machine_code(wheel: Path) -> Iterator[str]:
-    """What tests/sass finds in the kernels of every architecture; `make test` compiles for two."""
+    """List what tests/sass finds in the kernels of every architecture; `make test` compiles for
+    two."""
     with tempfile.TemporaryDirectory() as folder:
         library = zipfile.ZipFile(wheel).extract("mixed_gemm/libmixed_gemm.so", folder)
         check = [sys.executable, str(ROOT / "tests" / "sass" / "check_sass.py"), library]

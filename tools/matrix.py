@@ -34,7 +34,7 @@ SMOKE = ROOT / "tests" / "smoke.py"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"  # as in tools/setup_env.sh
 ROOM_GB = 10  # that PyPI's torch and what it brings may take, 7 of them for a Python
 TEST_MINUTES, ASK_SECONDS = 5, 60
-# What pip says of a machine that may not take a version, or has none of it.
+# pip says these of a machine that may not take a version, or has none of it.
 HELD = re.compile(r"The user requested \(constraint\) (\S+)")
 NO_WHEEL = "No matching distribution found"
 NO_INDEX = "(from versions: none)"  # so no index answered: torch has wheels for all of CELLS
@@ -122,7 +122,7 @@ def smoke(python: Path, log: Path) -> str:
 
 
 def run_with(cell: Cell, version: str) -> str:
-    """What passed. Raises NotHere or Failed."""
+    """Return what passed. Raises NotHere or Failed."""
     base = find_python(version)
     home = FOLDER / f"{cell.torch}-{version}"
     log = home.with_suffix(home.suffix + ".log")

@@ -1,4 +1,5 @@
-"""What the rows of tools/matrix.py share: folders, pip, commands in this checkout, what is told."""
+"""The common parts of the rows of tools/matrix.py: folders, pip, commands in this checkout, what is
+told."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ INSTALL_MINUTES = 8
 
 
 class NotHere(Exception):
-    """What this machine lacks."""
+    """This machine lacks something."""
 
 
 class TooSlow(NotHere):
@@ -22,7 +23,7 @@ class TooSlow(NotHere):
 
 
 class Failed(Exception):
-    """What went wrong."""
+    """Something went wrong."""
 
 
 def say(text: str) -> None:
@@ -30,7 +31,7 @@ def say(text: str) -> None:
 
 
 def pip(python: Path, log: Path, *arguments: str) -> str:
-    """What it printed, and "" where it succeeded."""
+    """Run pip; return what it printed, and "" where it succeeded."""
     command = [str(python), "-m", "pip", "install", "--no-cache-dir", "--no-compile", *arguments]
     try:
         done = subprocess.run(

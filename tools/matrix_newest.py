@@ -33,7 +33,7 @@ TESTS = (  # 4 minutes of a core together
     "tests/python/test_settings.py",
 )
 COLLECTED = "tests/gpu"
-# What came out is looked up of these; the rest of what is upgraded is told as it is.
+# The newest release of these is looked up; the rest of what is upgraded is told as it is.
 LOOKED_UP = ("pytest", "hypothesis", "transformers", "peft")
 TEST_MINUTES, COLLECT_MINUTES, ASK_SECONDS = 15, 3, 120
 VERSIONS = (
@@ -43,7 +43,7 @@ VERSIONS = (
 
 
 def asked() -> list[Requirement]:
-    """What users install beside the package, and what is not pinned of what tests need."""
+    """Return what users install beside the package, and what is not pinned of what tests need."""
     test = [line for line in requirements(["test"]) if "==" not in line]
     return [Requirement(line) for line in [*requirements(["hf"]), *test]]
 

@@ -92,7 +92,7 @@ CPU: dict[str, tuple[Tests, ...]] = {
     "Truncates": (python("ops/test_conv_int8", "ties or nearest"),),
 }
 
-# Of each family two kernels, fp16, and all modes and splits.
+# Two kernels of each family, fp16, and all modes and splits.
 EVERY = "test_every_kernel_and_split"
 MULTISTAGE = f"{EVERY} and not bfloat16 and (multistage_m16n128s6 or multistage_m64n128s4)"
 SKINNY = f"{EVERY} and not bfloat16 and (skinny_m8n32w8 or skinny_m16n64w8 or skinny_m8n16w8)"

@@ -32,7 +32,7 @@ from mutation.rows import MUTANTS, Mutant
 from reliability_report import write_part
 
 ROOT = Path(__file__).resolve().parents[1]
-SECONDS = 300  # of one run of tests: a mistake may make a kernel wait for ever
+SECONDS = 300  # seconds of one run of tests: a mistake may make a kernel wait for ever
 GTEST_FAILED = re.compile(r"^\[  FAILED  \] (\S+?)(?:,| \(|$)", re.MULTILINE)
 PYTEST_FAILED = re.compile(r"^(?:FAILED|ERROR) (.+)$", re.MULTILINE)  # the test - why
 
@@ -79,7 +79,7 @@ class Runner:
             "MIXED_GEMM_MUTANT": mutant,
             "OMP_WAIT_POLICY": "PASSIVE",
             "PYTHONDONTWRITEBYTECODE": "1",
-            "MIXED_GEMM_RELIABILITY": "",  # what mistakes make fail belongs into no table
+            "MIXED_GEMM_RELIABILITY": "",  # failures that mistakes cause belong into no table
         }
         if self.programs is not None:
             changes["MIXED_GEMM_CORE_MODULE_DIR"] = str(self.library.parent / "python")
@@ -134,7 +134,7 @@ def verdict(runner: Runner, mutant: Mutant, rows: dict[str, tuple[Tests, ...]]) 
 
 
 def healthy(runner: Runner, rows: Sequence[Tests], jobs: int) -> list[str]:
-    """What fails without a mistake."""
+    """List what fails without a mistake."""
     with ThreadPoolExecutor(jobs) as pool:
         failures = pool.map(lambda tests: runner.failure(tests, ""), dict.fromkeys(rows))
     return [failure for failure in failures if failure]

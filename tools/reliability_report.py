@@ -1,4 +1,4 @@
-"""What the reliability tests tried, as one table: reads the JSON files that their parts wrote.
+"""The trials of the reliability tests as one table: reads the JSON files that their parts wrote.
 
     python tools/reliability_report.py build/reliability [FILE_OR_FOLDER...] \
         [--out docs/reliability.md] [--keep benchmarks/results/reliability_h100.json]
@@ -23,7 +23,7 @@ from typing import Any
 FOLDER = "MIXED_GEMM_RELIABILITY"  # the variable that names where parts are written
 SHORT = "benchmarks/results/reliability_*.json"  # the committed parts
 
-# What a part can be about: (heading, what is counted, what a failure is).
+# Subjects that a part can have: (heading, what is counted, what a failure is).
 SUBJECTS = {
     "cases": ("Answers", "calls", "beyond the bound"),
     "sweep": ("Free-choice sweep", "calls", "beyond the bound"),
@@ -183,7 +183,7 @@ def table(totals: Totals) -> str:
 
 
 def conclusion(parts: list[dict[str, Any]], faults: list[str]) -> str:
-    """What came of it, and which commits the parts are of, where they say."""
+    """Tell what came of it, and which commits the parts are of, where they say."""
     commits = {part["meta"]["commit"][:7] for part in parts if "commit" in part["meta"]}
     lines = ["**Nothing failed.**" if not faults else f"**{len(faults)} rows are not clean.**"]
     lines.append(

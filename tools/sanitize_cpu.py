@@ -95,8 +95,8 @@ def run(command: list[str], **environment: str) -> str:
 
 
 def fixed_addresses() -> list[str]:
-    """What starts a program at the addresses that TSan's runtime expects: newer kernels scatter
-    them more widely than it allows. Nothing where it is not permitted to ask."""
+    """Return what starts a program at the addresses that TSan's runtime expects: newer kernels
+    scatter them more widely than it allows. Nothing where it is not permitted to ask."""
     command = ["setarch", os.uname().machine, "--addr-no-randomize"]
     try:
         permitted = subprocess.run([*command, "true"], capture_output=True, check=False)

@@ -65,7 +65,7 @@ install_torch() {
     >"$VENV/constraints.txt"
 }
 
-# What the C++ tests need beyond PyPI.
+# The C++ tests need this beyond PyPI.
 install_test_headers() {
   local cxx=${CXX:-c++} include
   command -v "$cxx" >/dev/null || fail "no C++ compiler ($cxx): apt-get install g++"

@@ -1,4 +1,4 @@
-"""What the pictures of docs/ are made of: a page, texts, boxes, arrows."""
+"""The parts of the pictures of docs/: a page, texts, boxes, arrows."""
 
 from __future__ import annotations
 

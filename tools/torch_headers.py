@@ -36,7 +36,7 @@ def wheel(url: str) -> Iterator[zipfile.ZipFile]:
     with remote(url) as archive:
         members = [one for one in archive.infolist() if one.filename.startswith(HEADERS)]
         begin = min(one.header_offset for one in members)
-        # Of the last one's own header and name, which may be longer than the index says.
+        # Bytes for the last one's own header and name, which may be longer than the index says.
         end = max(one.header_offset + one.compress_size + 1024 for one in members)
         assert archive.fp is not None
         archive.fp.seek(begin)
@@ -58,7 +58,7 @@ def fetch(release: str, folder: Path) -> None:
 
 
 def released() -> set[str]:
-    """Of the index, those that the package is for."""
+    """Choose from the index the releases that the package is for."""
     said = subprocess.run(
         [sys.executable, "-m", "pip", "index", "versions", "torch"],
         check=True, text=True, stdout=subprocess.PIPE,

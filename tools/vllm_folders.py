@@ -71,7 +71,7 @@ def schemes(tokenizer: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _logprobs(model: Any, ids: Any) -> Any:
-    """Of each token but the first, float32 ``[T - 1]``."""
+    """Return for each token but the first, float32 ``[T - 1]``, its log probability."""
     import torch
 
     with torch.no_grad():
@@ -147,7 +147,8 @@ def read_one(folder: Path) -> None:
 
 
 def why(text: str) -> str:
-    """What an engine that ended said: the last error, without what a logger puts before it."""
+    """Return the last words of an engine that ended: the last error, without what a logger puts
+    before it."""
     plain = [re.sub(r"^\([^)]*\) (ERROR|INFO|WARNING) \S+ \S+ \[[^]]*\] ?", "", x)
              for x in text.splitlines()]  # fmt: skip
     at = [i for i, x in enumerate(plain) if re.match(r"\s*(\w+\.)*\w*Error: ", x)]

@@ -1,4 +1,4 @@
-"""What releases of vLLM have of the interface that the plug-in relies on.
+"""The parts that releases of vLLM have of the interface that the plug-in relies on.
 
     python tools/vllm_interface.py write [REQUIREMENT...]  reads releases and writes RECORD
     python tools/vllm_interface.py check [REQUIREMENT...]  says what they have otherwise than
@@ -67,7 +67,7 @@ def address(requirement: str) -> tuple[str, str]:
 @contextmanager
 def remote(url: str) -> Iterator[ZipFile]:
     """A wheel on the index, of which only the files that are read are fetched."""
-    # Of pip, since only it has what leads to the index of this machine.
+    # The reader is pip's, since only pip has what leads to the index of this machine.
     from pip._internal.network.lazy_wheel import (  # type: ignore[import-untyped,unused-ignore]
         LazyZipOverHTTP,
     )
@@ -128,7 +128,8 @@ class Release:
             "strings": lambda: _strings(thing, need.items),
         }
         found = tuple(dict.fromkeys(read[need.kind]()))
-        if need.kind in ("members", "attributes"):  # of what there is, what we know
+        # The names that we know, among those that there are.
+        if need.kind in ("members", "attributes"):
             return tuple(x for x in (*need.items, *need.more) if x in found)
         return found
 
@@ -142,7 +143,7 @@ class Release:
         return None
 
     def _bodies(self, module: str, thing: ast.ClassDef) -> Iterator[ast.stmt]:
-        """What a class and its bases hold, as far as they are in the files of the module."""
+        """List what a class and its bases hold, as far as they are in the files of the module."""
         yield from thing.body
         for base in thing.bases:
             node = base.value if isinstance(base, ast.Subscript) else base
@@ -213,7 +214,7 @@ def read(requirement: str) -> tuple[str, dict[str, list[str] | None]]:
 
 
 def problems(record: Mapping[str, list[str] | None]) -> list[str]:
-    """What a release has otherwise than we rely on, in words."""
+    """List what a release has otherwise than we rely on, in words."""
     told = []
     for need in needs():
         if key(need) not in record:

@@ -1,5 +1,5 @@
-"""What must hold for a wheel that anybody may install: its name, what is in it, and what its
-libraries ask of a machine. `faults(wheel)` lists what does not; tools/check_wheel.py prints it.
+"""The rules for a wheel that anybody may install: its name, what is in it, and what its libraries
+ask of a machine. `faults(wheel)` lists what breaks them; tools/check_wheel.py prints it.
 
 Nothing is installed or loaded: the archive is read, and readelf and nm are asked.
 """

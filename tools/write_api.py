@@ -79,7 +79,8 @@ def public_objects() -> dict[str, dict[str, object]]:
 
 
 def first_sentence(thing: object) -> str:
-    """Of the docstring: up to the first period that ends a sentence, on one line."""
+    """Return the first sentence of a docstring: up to the first period that ends a sentence, on one
+    line."""
     paragraph = " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
     sentence = re.match(r"(.+?[.:])(?= [A-Z`]|$)", paragraph)
     text = sentence.group(1) if sentence else paragraph

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "calibration.md"
 BEGIN = "<!-- architectures: written by tools/write_calibration.py -->"
 END = "<!-- architectures: end of tools/write_calibration.py -->"
-# Of the blocks of a model, the slowest way that one of them needs.
+# Return the slowest way that a block of a model needs.
 WAYS = {
     "whole": "some are looked at while the whole model runs",
     "captured": "some get their inputs from the model's own forward, the others are replayed",
@@ -59,7 +59,7 @@ def way_of(calibrated: dict[str, str]) -> str:
 
 
 def found(name: str, head: str, seconds: int = 0) -> dict[str, Any]:
-    """What became of one architecture.
+    """Tell what became of one architecture.
 
     Args:
         name: its model type. head: the table that has it.

@@ -28,7 +28,7 @@ HIDDEN = ("gguf",)
 
 
 def done(row: Row) -> str:
-    """What becomes of a key, for which values."""
+    """Tell what becomes of a key, for which values."""
     if not row.fine.words or row.fine.words == "nothing":
         return row.use.value
     return f"{row.use.value}{': ' if row.use is Use.APPLIED else ' unless '}{row.fine.words}"

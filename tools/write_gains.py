@@ -26,7 +26,7 @@ END = "<!-- end of gains -->"
 ROWS = (1, 16, 64, 256, 4096)
 HEADER = ("int4 over", "on", *map(str, ROWS), "run", "command")
 
-Fields = Mapping[str, Any]  # of a row of a file -> value
+Fields = Mapping[str, Any]  # field of a row of a file -> value
 Shape = tuple[int, int]
 
 
@@ -48,7 +48,7 @@ W4_BF16 = {"op": "fpA_intB_gemm", "dtype": "bfloat16", "bits": 4, "group_size": 
 ZEN_5 = "benchmarks/results/cpu_zen_5_2_threads.json"
 ZEN_4 = "benchmarks/peers/cpu_int4_zen4.csv"
 VLLM = "benchmarks/peers/vllm_kernels_h200.csv"
-GEMM, PEERS = "gemm", "gemm_peers"  # of python -m benchmarks
+GEMM, PEERS = "gemm", "gemm_peers"  # ops of python -m benchmarks
 OF_VLLM = {"kind": "own", "section": "w4a16"}
 LINES = (
     Line("cuBLAS, fp16", "H200", "benchmarks/results/gemm_h200.json", GEMM, W4_FP16,

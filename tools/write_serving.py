@@ -38,7 +38,7 @@ def _versions(found: dict[str, str]) -> str:
 
 
 def answers() -> str:
-    """What vLLM's own classes ask (``python -m benchmarks.serving.answers``)."""
+    """Write what vLLM's own classes ask (``python -m benchmarks.serving.answers``)."""
     rows = ([x["asks"], x["of"], x["answer"]] for x in _read("answers"))
     return f"""Asked with `MIXED_GEMM_VLLM=first`, by vLLM's descriptions of layers (K = N = 4096):
 

@@ -72,7 +72,7 @@ def block_family(m: int, device: str) -> str:
 
 
 def cell(names: Iterable[str]) -> str:
-    """What runs with few rows first, each once."""
+    """List what runs with few rows first, each once."""
     return ", ".join(dict.fromkeys(SHORT.get(name, name) for name in names))
 
 

@@ -1,5 +1,5 @@
-"""What the scripts that write pages and pictures share: write a file, or only look whether it would
-change; and put a text between two comments of a page."""
+"""The common part of the scripts that write pages and pictures: write a file, or only look whether
+it would change; and put a text between two comments of a page."""
 
 from __future__ import annotations
 

@@ -13,11 +13,13 @@ import pytest
 from support import prose
 
 ROOMS = (
+    "benchmarks",
     "mixed_gemm/cli",
     "mixed_gemm/doctor",
     "mixed_gemm/integrations",
     "mixed_gemm/quantization",
     "mixed_gemm/selection",
+    "tools",
 )
 # Room -> words of its own that the field's words have taken the place of.
 REPLACED = {
@@ -25,7 +27,7 @@ REPLACED = {
         *("Site", "Stage", "Chain", "Around", "Moments", "way_of", "spend"),
     ),
 }
-OPENING = re.compile(r"\W*(of|what|that of|those of)\b", re.IGNORECASE)
+OPENING = re.compile(r"[\"'`*(]*(of|what|that of|those of)\b", re.IGNORECASE)
 
 
 def badly_opened(path: Path) -> list[str]:

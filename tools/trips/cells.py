@@ -1,4 +1,4 @@
-"""What a cell of the tables says, and the folder in which the processes leave things for each
+"""The text of a cell of the tables, and the folder in which the processes leave things for each
 other. This file must not import mixed_gemm: the process of stock transformers reads it too.
 """
 
@@ -37,7 +37,7 @@ def compared(found: Tensor, wanted: Tensor, bound: float) -> str:
 def _sentence(error: Any, folder: Path) -> str:
     """The first sentence of an error, in one line and without what differs between runs."""
     text = str(error) or type(error).__name__
-    if callable(getattr(error, "errors", None)):  # of pydantic: a list
+    if callable(getattr(error, "errors", None)):  # errors of pydantic have a list
         first = error.errors()[0]
         text = re.sub(r"('[\w-]+', ){3,}.*", "... ", first["msg"]) + f"got {first['input']!r}"
     text = text.replace(str(folder), "").partition("Hint:")[0]
@@ -59,8 +59,8 @@ class Cells:
         self._rows: dict[str, dict[str, str]] = {}
 
     def run(self, row: str, column: str, cell: Callable[[], str]) -> None:
-        """What ``cell()`` answers, or the sentence with which it was refused. The stack is on
-        stderr, for whoever looks for the reason."""
+        """Return the answer of ``cell()``, or the sentence with which it was refused. The stack is
+        on stderr, for whoever looks for the reason."""
         try:
             text = cell()
         except Exception as error:
@@ -81,7 +81,7 @@ def row_folder(folder: Path, row: str) -> Path:
 
 
 def logits(model: Any, inputs: Mapping[str, Any]) -> Tensor:
-    """Of a model of transformers; float32."""
+    """Return the logits of a model of transformers; float32."""
     with torch.no_grad():
         out: Tensor = model(**inputs).logits
     return out

@@ -58,7 +58,7 @@ def told(subject: Subject) -> str:
 
 
 def keep(subject: Subject, model: Any, folder: Path) -> None:
-    """What the processes that read must find."""
+    """Write what the processes that read must find."""
     inputs = dict(subject.model.inputs())
     wanted = {
         "inputs": inputs,

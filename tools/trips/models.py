@@ -39,7 +39,7 @@ class Model:
         return model
 
     def inputs(self) -> Mapping[str, torch.Tensor]:
-        """Of its forward."""
+        """Return the inputs of its forward."""
         if self.auto == CAUSAL:
             return {"input_ids": torch.tensor(TOKENS)}
         generator = torch.Generator().manual_seed(0)
