@@ -59,7 +59,7 @@ class HQQ(Defaults):
         RoundToNearest().prepare(model, targets, calibration)
 
     def weight(self, name: str, target: Target) -> QuantizedTensor:
-        """Round the weight of one layer.
+        """Round the weight of one layer; a filter is rounded to nearest.
 
         Args:
             name: of the layer. target: the layer and its scheme.
@@ -67,6 +67,8 @@ class HQQ(Defaults):
         Raises:
             ValueError: the weight holds NaN or Inf.
         """
+        if isinstance(target.layer, nn.Conv2d):
+            return RoundToNearest().weight(name, target)
         layer = BlockLayer(name, target)
         weight = layer.dense.float()
         of = Range.of(target.scheme, weight.shape[1], layer.dense.dtype, self.bits)

@@ -61,7 +61,10 @@ class SearchedRounding(RoundToNearest):
     bits: int | None = None
 
     def weight(self, name: str, target: Target) -> QuantizedTensor:
-        """Round the weight. Arguments and errors as in :class:`Method`."""
+        """Round the weight; a filter is rounded to nearest. Arguments and errors as in
+        :class:`Method`."""
+        if isinstance(target.layer, nn.Conv2d):
+            return super().weight(name, target)
         layer = BlockLayer(name, target)
         weight = layer.dense.float()
         of = Range.of(target.scheme, weight.shape[1], layer.dense.dtype, self.bits)

@@ -70,6 +70,18 @@ def test_methods_without_data_clip_no_weight(method: str, shift: float) -> None:
     assert bool((off <= 0.5001 * steps.abs()).all())
 
 
+@pytest.mark.parametrize("method", ["rtn", "hqq"])
+def test_methods_without_data_round_filters_to_nearest(method: str) -> None:
+    found = []
+    for name in (None, method):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(32, 32, 3), nn.Flatten(), nn.Linear(32, 16))
+        report = mixed_gemm.quantize_(model, group_size=32, method=name)
+        assert report.quantized == ("0", "2")
+        found.append(model[0].weight.dequantize())
+    assert torch.equal(*found)
+
+
 def test_without_zero_points_rtn_is_rounding_to_nearest() -> None:
     plain, searched = (quantized("Llama", method, symmetric=True) for method in (None, "rtn"))
     assert torch.equal(decoders.logits(plain), decoders.logits(searched))
