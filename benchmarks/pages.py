@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
-    """A table, and the empty line after it; nothing when there are no rows."""
+    """Return a table, and the empty line after it; nothing when there are no rows."""
     cells = [list(header), *map(list, rows)]
     if len(cells) == 1:
         return []
@@ -39,7 +39,7 @@ class Part:
         return changed
 
     def page(self, root: Path = ROOT) -> Path:
-        """The page that has it.
+        """Find the page that has it.
 
         Raises:
             ValueError: none has, or several have.

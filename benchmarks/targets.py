@@ -123,7 +123,7 @@ class Judged:
 
 
 def judge(results: Results, scheme: Scheme) -> list[Judged]:
-    """One entry for each band of M that was measured and has a target."""
+    """Return one entry for each band of M that was measured and has a target."""
     times, refs = results.of(Timed(GEMM, scheme)), references(results, scheme)
 
     def over(limits: Mapping[Point, float | None]) -> dict[Point, float]:
@@ -168,7 +168,7 @@ def summary(results: Results) -> list[str]:
 
 
 def misses(results: Results) -> int:
-    """How many points are beyond a target."""
+    """Count the points beyond a target."""
     schemes = [] if on_cpu(results) else results.schemes_of(GEMM)
     bands = [j for scheme in schemes for j in judge(results, scheme)]
     return sum(len(j.misses) for j in bands) + sum(len(ratio.misses(results)) for ratio in RATIOS)

@@ -95,8 +95,8 @@ class ScaledOperands(Operands):
         return [partial(torch._int_mm, a, w.t()) for w in self.int8_weights()]
 
     def _int_mm_scaled(self, m: int) -> list[Call]:
-        """The scaling in torch, eager: the first product reads int32 and is fp32, so there are
-        three elementwise kernels; the padding is not scaled."""
+        """Scale in torch, eager: the first product reads int32 and is fp32, so there are three
+        elementwise kernels; the padding is not scaled."""
         a = self.rows(max(m, INT_MM_ROWS))
         scale_a, scale_b = self.row_scales(m), self.column_scales()
 
@@ -149,7 +149,7 @@ class ScaledOperands(Operands):
 
 
 def quantizer_calls(what: Timed, point: Point, device: torch.device) -> Sequence[Call]:
-    """One call for each of enough inputs [m, k] in float16."""
+    """Return one call for each of enough inputs [m, k] in float16."""
     made = Operands(point.m, point.k, device)
     scale = torch.full((1,), 0.03, device=device)
     call: dict[Timed, Callable[[torch.Tensor], object]] = {

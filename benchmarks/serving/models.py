@@ -65,7 +65,7 @@ def random_folder(target: Path, config: dict[str, Any], dtype: str = "float32") 
 def drawn(
     rows: int, length: int, vocabulary: int = SMALL["vocab_size"], seed: int = 0
 ) -> list[list[int]]:
-    """Token numbers of a random model."""
+    """Draw token numbers of a random model."""
     generator = torch.Generator().manual_seed(seed)
     numbers = torch.randint(0, vocabulary, (rows, length), generator=generator)
     return [list(map(int, row)) for row in numbers]

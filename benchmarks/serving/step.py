@@ -49,7 +49,7 @@ GRAPH = "## Call CompiledFxGraph"  # the profiler's name of the compiled model
 
 
 def quiet(values: Iterable[float]) -> float:
-    """The lower quartile."""
+    """Return the lower quartile."""
     ordered = sorted(values)
     return ordered[len(ordered) // 4]
 

@@ -19,7 +19,7 @@ START_SECONDS = 300  # seconds for the start of a group, where one of it does no
 
 
 def cache_bytes(ranks: int, layers: int) -> int:
-    """Keys and values of CACHE_TOKENS on one of ``ranks``."""
+    """Return the bytes of keys and values of CACHE_TOKENS on one of ``ranks``."""
     heads, head = variants.LLAMA["num_key_value_heads"], variants.LLAMA["head_dim"]
     return int(CACHE_TOKENS * layers * 2 * heads * head * 2 // ranks)
 
@@ -31,7 +31,7 @@ class Timed:
         self.llm, self.traces, self._seed = llm, traces, 0
 
     def seconds(self, batch: int, new: int, length: int = PROMPT) -> float:
-        """Until ``batch`` new prompts are read and each has ``new`` tokens."""
+        """Return the seconds until ``batch`` new prompts are read and each has ``new`` tokens."""
         from vllm import SamplingParams, TokensPrompt
 
         self._seed += 1
