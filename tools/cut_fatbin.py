@@ -46,7 +46,7 @@ def cut(code: bytearray, arch: int, wanted: Wanted = lambda _: True) -> int:
 
 
 def cut_library(library: Path, arch: int, wanted: Wanted = lambda _: True) -> bytes:
-    """The library with its section cut."""
+    """Return the library with its section cut."""
     whole = bytearray(library.read_bytes())
     offset, size = fatbin.place(library)
     code = whole[offset : offset + size]

@@ -53,7 +53,7 @@ class NoVerdictError(Exception):
 
 
 class Runner:
-    """Runs tests of one build, with one mistake or none in it."""
+    """Tests of one build, with one mistake or none in it."""
 
     def __init__(self, library: Path, programs: Path | None) -> None:
         self.library = library.resolve()
@@ -86,7 +86,7 @@ class Runner:
         return os.environ | changes
 
     def failure(self, tests: Tests, mutant: str) -> str:
-        """The first test that fails, or how its program ended; empty where all pass."""
+        """Return the first test that fails, or how its program ended; empty where all pass."""
         command = self.command(tests)
         try:
             done = subprocess.run(

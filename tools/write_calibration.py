@@ -124,7 +124,7 @@ def _short(reason: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status."""
+    """Write or check the page; return the exit status."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     warnings.simplefilter("ignore")

@@ -77,7 +77,7 @@ def rows_of(file: str) -> list[dict[str, Any]]:
 
 
 def times(rows: Iterable[Fields], wanted: Fields, m: int) -> dict[Shape, float]:
-    """(N, K) -> microseconds at M rows."""
+    """Return (N, K) -> microseconds at M rows."""
     return {
         (int(row["N"]), int(row["K"])): float(row["us"])
         for row in rows

@@ -74,7 +74,7 @@ class Cells:
 
 
 def row_folder(folder: Path, row: str) -> Path:
-    """Where the files of a row lie."""
+    """Return the folder of the files of a row."""
     path = folder / re.sub(r"\W+", "_", row)
     path.mkdir(exist_ok=True)
     return path

@@ -31,7 +31,7 @@ def _refusal(text: str) -> str:
 
 
 def vllm() -> str:
-    """The section on vLLM."""
+    """Write the section on vLLM."""
     found = _read("vllm_folders_cpu.json")
     versions = found["versions"]
     rows = [
@@ -57,7 +57,7 @@ With rounded activations a last bit of 16 grows as large as the rounding itself.
 
 
 def installing() -> str:
-    """The section on installing."""
+    """Write the section on installing."""
     found = _read("install_cpu.json")
     rows = [
         [f"`{row['command']}`", f"{row['seconds']:.0f} s", f"{row['megabytes']:.0f} MB"]
