@@ -47,7 +47,7 @@ def _cpu() -> dict[str, Any]:
 def about_run(
     device: torch.device, ceilings: Mapping[str, float], commit: str | None = None
 ) -> dict[str, Any]:
-    """``commit``: where there is no git to ask."""
+    """Describe the run. ``commit``: where there is no git to ask."""
     return {
         **(_gpu(device) if device.type == "cuda" else _cpu()),
         "torch": torch.__version__,

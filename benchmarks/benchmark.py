@@ -82,21 +82,21 @@ class Benchmark:
     settle_s: ClassVar[float] = 0.0
 
     def __init__(self, device: torch.device, options: argparse.Namespace) -> None:
-        """``options``: what add_arguments() asked for."""
+        """Take the options: ``options`` are what add_arguments() asked for."""
         self.device, self.options = device, options
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Options of its own."""
+        """Add options of its own."""
         parser.add_argument("--shapes", help="N:K,N:K instead of those of the benchmark")
         parser.add_argument("--m", help="M,M instead of those of the benchmark")
 
     def all_points(self) -> Iterable[Point]:
-        """Where it is measured when nothing else is asked for."""
+        """Return the points where it is measured when nothing else is asked for."""
         raise NotImplementedError
 
     def points(self) -> list[Point]:
-        """Where it is measured: all points, or the shapes and M that were asked for."""
+        """Return the points where it is measured: all, or the shapes and M that were asked for."""
         known = sorted(self.all_points())
         asked = self.options
         if not (asked.shapes or asked.m):
@@ -110,7 +110,7 @@ class Benchmark:
         return sorted(Point(n, k, m) for n, k in shapes for m in ms)
 
     def operands(self, point: Point) -> Any:
-        """The tensors of a weight; points that share N, K and layer share them."""
+        """Make the tensors of a weight; points that share N, K and layer share them."""
         raise NotImplementedError
 
     def cases(self, operands: Any, point: Point, effort: Effort) -> Iterator[Case]:
@@ -118,5 +118,5 @@ class Benchmark:
         raise NotImplementedError
 
     def known_us(self, point: Point, scheme: Scheme) -> Mapping[str, float]:
-        """Times of others that were measured elsewhere, to print beside ours."""
+        """Return times of others that were measured elsewhere, to print beside ours."""
         return {}

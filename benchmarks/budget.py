@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Budget:
-    """Says when another point might not fit in ``seconds`` from now: the next may take twice as
+    """Tell when another point might not fit in ``seconds`` from now: the next may take twice as
     long as the longest so far, since M grows."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -15,11 +15,11 @@ class Budget:
         self._longest, self._last = 0.0, self._start
 
     def has_room(self) -> bool:
-        """Call it before each point."""
+        """Note the time; called before each point."""
         now = self._clock()
         self._longest, self._last = max(self._longest, now - self._last), now
         return now - self._start + 2 * self._longest < self._seconds
 
     def spent(self) -> float:
-        """Seconds since the start."""
+        """Return the seconds since the start."""
         return self._clock() - self._start

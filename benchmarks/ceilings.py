@@ -12,12 +12,12 @@ import mixed_gemm
 from mixed_gemm.selection.timing import Call, time_interleaved, timers_of
 
 ROUNDS = 7
-SIDE_ON_GPU = 8192  # of square products
+SIDE_ON_GPU = 8192  # extent of the square products
 SIDE_ON_CPU = 2048
-BYTES_ON_GPU = 1 << 31  # that are copied and read
+BYTES_ON_GPU = 1 << 31  # bytes that are copied and read
 BYTES_ON_CPU = 1 << 29
 
-# dtype of the operands -> the ceiling of their products: the first that was measured.
+# Dtype of the operands -> the ceiling of their products: the first that was measured counts.
 ARITHMETIC = {
     "float16": ("dense_fp16_tflops", "dense_fp32_tflops"),
     "bfloat16": ("dense_bf16_tflops", "dense_fp16_tflops"),
@@ -30,14 +30,15 @@ ARITHMETIC = {
 def roofline_us(
     ceilings: Mapping[str, float], nbytes: float, operations: float, dtype: str
 ) -> float:
-    """The larger of the time that ``nbytes`` of reads and writes need and that of ``operations``
-    (2 for a multiplication with its addition) in ``dtype``."""
+    """Return the larger of the time that ``nbytes`` of reads and writes need and that of
+    ``operations`` (2 for a multiplication with its addition) in ``dtype``."""
     name = next(name for name in ARITHMETIC[dtype] if name in ceilings)
     return max(nbytes / (ceilings["read_gb_per_s"] * 1e3), operations / (ceilings[name] * 1e6))
 
 
 def measured(device: torch.device) -> dict[str, float]:
-    """GB/s of reads (and of copies, read and written), TFLOP/s and TOP/s of square products."""
+    """Measure GB/s of reads (and of copies, read and written), TFLOP/s and TOP/s of square
+    products."""
     return on_gpu(device) if device.type == "cuda" else on_cpu()
 
 

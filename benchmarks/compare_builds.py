@@ -57,12 +57,12 @@ Cases = Iterator[tuple[str, dict[str, Sequence[Call]]]]  # name, calls of both b
 
 
 def with_op(calls: Sequence[partial[torch.Tensor]], op: Callable[..., object]) -> list[Call]:
-    """The same calls, of another build's op."""
+    """Return the same calls of another build's op."""
     return [partial(op, *call.args, **call.keywords) for call in calls]
 
 
 def gemm_cases(old: Any, schemes: list[Scheme], activation: str) -> Cases:
-    """Multistage tiles without a split, one split of each kind, and what is selected."""
+    """Return multistage tiles without a split, one split of each kind, and what is selected."""
     for n, k in SHAPES:
         operands = GemmOperands(n, k, DEVICE)
         for scheme in schemes:
@@ -88,7 +88,7 @@ def gemm_cases(old: Any, schemes: list[Scheme], activation: str) -> Cases:
 
 
 def scaled_cases(old: Any, kinds: list[str]) -> Cases:
-    """Tiles of mma.sync without a split, a split, and what is selected."""
+    """Return tiles of mma.sync without a split, a split, and what is selected."""
     for n, k in SHAPES:
         operands = ScaledOperands(n, k, DEVICE)
         for kind in kinds:

@@ -48,7 +48,7 @@ def _op_on_buffers(module: Any, x: torch.Tensor) -> Any:
 
 
 def with_buffers(model: torch.nn.Module) -> None:
-    """Every quantized layer without its weight: the op on two buffers."""
+    """Replace every quantized layer by the op on two buffers, without its weight."""
     for module in model.modules():
         if isinstance(module, mixed_gemm.Linear):
             parts = module.weight.tensors()
@@ -59,7 +59,7 @@ def with_buffers(model: torch.nn.Module) -> None:
 
 
 def decoder(layers: int, weights: str, device: torch.device) -> Any:
-    """A decoder in bfloat16.
+    """Make a decoder in bfloat16.
 
     Args:
         layers: of the decoder. weights: "dense", ``PARTS`` or a scheme by name.
@@ -80,7 +80,7 @@ def decoder(layers: int, weights: str, device: torch.device) -> Any:
 
 @torch.no_grad()
 def ms_a_token(model: Any, compiled: bool, device: torch.device) -> dict[str, float]:
-    """Median and least time of a token."""
+    """Return the median and the least time of a token."""
     torch._dynamo.reset()
     cache = transformers.StaticCache(config=model.config, max_cache_len=CACHE)
     run: Any = model.forward

@@ -28,14 +28,14 @@ CPU = torch.device("cpu")
 
 
 def float8_weights(operands: Operands) -> list[torch.Tensor]:
-    """[K, N] each, as many bytes together as those of ``dense_weights``."""
+    """Make weights [K, N], as many bytes together as those of ``dense_weights``."""
     first = operands.dense_weights("bfloat16")[0].to(torch.float8_e4m3fn)
     return [w.view(first.dtype).t() for w in operands.copies(first.view(torch.int8))]
 
 
 def calls_of(operands: Operands, m: int) -> dict[str, list[Call]]:
-    """Name -> one call for each copy of the weight. Activations are rounded before, but for the
-    last two, which are those of a layer."""
+    """Return name -> one call for each copy of the weight. Activations are rounded before, but for
+    the last two, which are those of a layer."""
     x, n, blocks = operands.activations(m, "bfloat16"), operands.n, -(-operands.k // BLOCK[1])
     dense = operands.dense_weights("bfloat16")
     weights = operands.once("float8", lambda: float8_weights(operands))

@@ -25,8 +25,8 @@ from mixed_gemm.selection.timing import Call, host_us
 from .about import about_run
 
 SIZE = 1024  # N and K
-LAYERS, SMALL, SHARED = 48, 64, 64  # of a stack; N and K, and columns that share a scale
-CALLS = 1000  # in a row
+LAYERS, SMALL, SHARED = 48, 64, 64  # sizes of a stack: N and K, and columns that share a scale
+CALLS = 1000  # calls in a row
 ROUNDS = 9
 
 
@@ -42,7 +42,7 @@ def best_us(
 
 
 def measured(device: torch.device) -> dict[str, dict[str, float]]:
-    """mode -> call -> microseconds."""
+    """Return mode -> call -> microseconds."""
     dtype = torch.float16 if device.type == "cuda" else torch.float32
     dense = torch.nn.Linear(SIZE, SIZE, device=device, dtype=dtype).requires_grad_(False)
     layer = mixed_gemm.Linear.from_float(dense)
@@ -74,7 +74,7 @@ def measured(device: torch.device) -> dict[str, dict[str, float]]:
 
 
 def _with_parts(layer: mixed_gemm.Linear) -> torch.nn.Module:
-    """The op on buffers: the least that a compiled layer can cost."""
+    """Return the op on buffers, the least that a compiled layer can cost."""
 
     class Parts(torch.nn.Module):
         def __init__(self) -> None:
@@ -91,7 +91,7 @@ def _with_parts(layer: mixed_gemm.Linear) -> torch.nn.Module:
 
 
 def compiled(device: torch.device) -> dict[str, float]:
-    """Microseconds a layer of a call of a compiled stack, by what it is made of."""
+    """Return microseconds a layer of a call of a compiled stack, by what it is made of."""
     dtype = torch.float16 if device.type == "cuda" else torch.float32
     torch._dynamo.config.recompile_limit = 64
     dense = [

@@ -41,7 +41,8 @@ def lines_of(rows: Sequence[Row], known_us: Known | None = None) -> Iterator[str
 
 
 def _others(here: Results, ours: Timed, point: Point) -> dict[str, float]:
-    """Name -> us of the other ops; of the dense products the one in our dtype, if there is one."""
+    """Return name -> us of the other ops; of the dense products the one in our dtype, if there is
+    one."""
     assert ours.scheme is not None
     same = dense(ours.scheme.dtype) if ours.scheme.dtype in ("float16", "bfloat16") else None
     found = {}

@@ -25,7 +25,8 @@ from .summaries import REGRET
 from .targets import judge
 from .timed import GEMM, Timed
 
-OTHER_KERNELS = ("zero_flags_kernel", "splitk_reduce_kernel")  # shorter than what is explained
+# Kernels that are shorter than the one that is explained.
+OTHER_KERNELS = ("zero_flags_kernel", "splitk_reduce_kernel")
 Kernel = dict[str, Any]  # a ncu_csv.Profile as profile_gemm.py writes it
 UNITS = {"DRAM": "dram_pct", "L2": "l2_pct", "L1": "l1_pct", "tensor": "tensor_pct"}
 UNITS |= {"ALU": "alu_pct", "FMA": "fma_pct", "issue": "issue_pct"}
@@ -62,13 +63,13 @@ def missed(results: Results) -> Iterator[Missed]:
 
 
 def requests(results: Results) -> list[str]:
-    """Each once, those of a weight behind each other."""
+    """Return each point once, those of a weight behind each other."""
     wanted = {r for miss in missed(results) for r in (miss.of, miss.over) if r is not None}
     return [r.text for r in sorted(wanted, key=lambda r: (r.point, r.scheme.name, r.config))]
 
 
 def table(results: Results, profiles: dict[str, list[Kernel]]) -> list[str]:
-    """A line each: base -> missed where two were measured."""
+    """Return a line each: base -> missed where two were measured."""
 
     def main_kernel(request: Request) -> Kernel:
         kernels = profiles[request.text]

@@ -43,8 +43,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "l1_conflicts": ("l1tex__data_bank_conflicts_pipe_lsu.sum",),
     "instructions": ("smsp__inst_executed.sum", "sm__inst_executed.sum"),
 }
-# Warps that wait while one issues. Neither the one that does ("selected") nor the counters of
-# cycles in which nothing issues, which these contain.
+# These warps wait while one issues. Neither the one that does ("selected") nor the counters of
+# cycles in which nothing issues, which these contain, is among them.
 STALL = re.compile(
     r"smsp__average_warps_issue_stalled_(?P<reason>(?!selected_|\w*_not_issued_)\w+)"
     r"_per_issue_active(\.ratio)?$"
@@ -79,7 +79,7 @@ class Profile:
 
 
 def short_name(kernel: str) -> str:
-    """`void a::b<c>::kernel<d>(e)` is `kernel`."""
+    """Turn `void a::b<c>::kernel<d>(e)` into `kernel`."""
     kernel = kernel.replace("(anonymous namespace)", "").replace("<unnamed>", "")
     depth, plain = 0, ""
     for letter in kernel.split("(")[0]:
@@ -89,8 +89,8 @@ def short_name(kernel: str) -> str:
 
 
 def parse(text: str) -> list[Profile]:
-    """The launches in `text`, in their order. Reads a column for each counter ("wide", units in the
-    second line) and a line for each counter ("long"), as versions of ncu differ.
+    """Return the launches in `text`, in their order. Reads a column for each counter ("wide", units
+    in the second line) and a line for each counter ("long"), as versions of ncu differ.
 
     Raises:
         ValueError: there is no table in the text.
@@ -149,7 +149,7 @@ def _profile(kernel: str, counters: Mapping[str, float]) -> Profile:
 
 
 def by_marker(profiles: list[Profile], marker: str) -> list[list[Profile]]:
-    """The launches between two of the kernel `marker`, and after the last one."""
+    """Return the launches between two of the kernel `marker`, and after the last one."""
     segments: list[list[Profile]] = []
     for profile in profiles:
         if profile.kernel == marker:
@@ -159,7 +159,7 @@ def by_marker(profiles: list[Profile], marker: str) -> list[list[Profile]]:
     return segments
 
 
-# Title -> column, format.
+# Return title -> column, format.
 TABLE = {
     "us": ("us", "{:.1f}"),
     "DRAM %": ("dram_pct", "{:.0f}"),
@@ -176,7 +176,7 @@ TABLE = {
 
 
 def table_rows(point: str, profiles: list[Profile]) -> list[list[str]]:
-    """Cells of a table for notes/: title_cells() names them."""
+    """Return cells of a table for notes/: title_cells() names them."""
     return [
         [
             point,
@@ -194,7 +194,7 @@ def title_cells() -> list[str]:
 
 
 def _conflicts(numbers: Mapping[str, float]) -> str:
-    """Wavefronts lost to bank conflicts, of all of shared memory."""
+    """Return wavefronts lost to bank conflicts, of all of shared memory."""
     if "shared_conflicts" not in numbers or not numbers.get("shared_wavefronts"):
         return "-"
     return f"{numbers['shared_conflicts'] / numbers['shared_wavefronts']:.0%}"

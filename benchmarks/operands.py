@@ -43,14 +43,14 @@ class Operands:
     def integers(
         self, low: int, high: int, *shape: int, dtype: torch.dtype = torch.int8
     ) -> torch.Tensor:
-        """low..high - 1."""
+        """Draw from low..high - 1."""
         return torch.randint(low, high, shape, device=self.device, dtype=dtype)
 
     def activations(self, m: int, dtype: str) -> torch.Tensor:
         return self.once(("a", m, dtype), lambda: self.normal(m, self.k, dtype=dtype))
 
     def copies(self, first: torch.Tensor) -> list[torch.Tensor]:
-        """The rows of a weight, rolled: other bytes in each copy, all valid."""
+        """Roll the rows of a weight: other bytes in each copy, all valid."""
         count = copies_for(first.nbytes, self.device)
         return [torch.roll(first, i, 0) for i in range(count)]
 
@@ -60,6 +60,6 @@ class Operands:
         )
 
     def dense(self, dtype: str, m: int) -> list[Call]:
-        """torch's GEMM: cuBLAS on a GPU."""
+        """Multiply by torch's GEMM: cuBLAS on a GPU."""
         a, linear = self.activations(m, dtype), torch.nn.functional.linear
         return [partial(linear, a, weight) for weight in self.dense_weights(dtype)]

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
-    """A table, and the empty line after it; nothing when there are no rows."""
+    """Return a table, and the empty line after it; nothing when there are no rows."""
     cells = [list(header), *map(list, rows)]
     if len(cells) == 1:
         return []
@@ -32,14 +32,14 @@ class Part:
         )
 
     def replaced(self, page: str, text: str) -> str:
-        """Raises: ValueError when the comments are not there, once each."""
+        """Find the comments. Raises: ValueError when they are not there, once each."""
         changed, count = self.pattern.subn(lambda found: f"{found[1]}{text}{found[2]}", page)
         if count != 1:
             raise ValueError(f"the page must have one part {self.name!r}, got {count}")
         return changed
 
     def page(self, root: Path = ROOT) -> Path:
-        """The page that has it.
+        """Find the page that has it.
 
         Raises:
             ValueError: none has, or several have.

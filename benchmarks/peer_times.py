@@ -14,7 +14,7 @@ PEERS = Path(__file__).parent / "peers"
 
 @functools.cache
 def peer_rows(name: str) -> dict[Point, dict[str, float]]:
-    """benchmarks/peers/<name>.csv: microseconds by kernel for each (N, K, M)."""
+    """Read benchmarks/peers/<name>.csv: microseconds by kernel for each (N, K, M)."""
     rows: dict[Point, dict[str, float]] = {}
     with (PEERS / f"{name}.csv").open() as file:
         for row in csv.DictReader(file):
@@ -25,7 +25,7 @@ def peer_rows(name: str) -> dict[Point, dict[str, float]]:
 
 @functools.cache
 def peers_of(bits: int, group_size: int) -> dict[Point, dict[str, float]]:
-    """The peer timings that are comparable: the same weight width and group size."""
+    """Return the peer timings that are comparable: the same weight width and group size."""
     scheme = f"w{bits}_" + ("channel" if group_size == -1 else f"g{group_size}")
     rows: dict[Point, dict[str, float]] = {}
     for name in ("peers_h200", "peers_w8a16_and_groups_h200"):
@@ -38,15 +38,16 @@ def peers_of(bits: int, group_size: int) -> dict[Point, dict[str, float]]:
 
 
 def times_of(name: str, kernel: str) -> dict[Point, float]:
-    """The microseconds of one kernel in one file of peers."""
+    """Return the microseconds of one kernel in one file of peers."""
     return {point: us[kernel] for point, us in peer_rows(name).items() if kernel in us}
 
 
 def is_peer(kernel: str) -> bool:
-    """Neither our own probe nor the dense fp16 GEMM."""
+    """Tell whether a column is a peer: neither our own probe nor the dense fp16 GEMM."""
     return not kernel.startswith(("own_", "cublas_"))
 
 
 def is_mma_sync_peer(kernel: str) -> bool:
-    """A peer without wgmma, which Ampere instructions can be expected to match."""
+    """Tell whether a peer is without wgmma, so that Ampere instructions can be expected to match
+    it."""
     return is_peer(kernel) and not kernel.startswith(("vllm_machete_", "cutlass3_"))

@@ -40,7 +40,7 @@ def _roofline(results: Results, scheme: Scheme, shape: tuple[int, int]) -> dict[
 
 
 def lines_of(results: Results, scheme: Scheme, shape: tuple[int, int]) -> Lines:
-    """The lines of one panel; a line that nobody measured is missing."""
+    """Return the lines of one panel; a line that nobody measured is missing."""
     refs = references(results, scheme)
     roofline = {p: us for p, us in _roofline(results, scheme, shape).items() if p in refs}
 
@@ -63,7 +63,7 @@ def lines_of(results: Results, scheme: Scheme, shape: tuple[int, int]) -> Lines:
 
 
 def mma_sync_ceiling(results: Results, scheme: Scheme, shape: tuple[int, int]) -> dict[int, float]:
-    """M -> what mma.sync instructions allow, over the roofline."""
+    """Return M -> the time that mma.sync instructions allow, over the roofline."""
     ceilings = results.meta["ceilings"]
     found: dict[int, float] = {}
     for point, roofline in _roofline(results, scheme, shape).items():
@@ -74,7 +74,7 @@ def mma_sync_ceiling(results: Results, scheme: Scheme, shape: tuple[int, int]) -
 
 
 def panel(axis: Any, results: Results, scheme: Scheme, shape: tuple[int, int]) -> dict[str, Any]:
-    """Draws one shape. Returns label -> line, for the legend."""
+    """Draw one shape. Returns label -> line, for the legend."""
     from matplotlib.ticker import FixedLocator, FormatStrFormatter, NullLocator
 
     handles = {}
@@ -107,7 +107,7 @@ def panel(axis: Any, results: Results, scheme: Scheme, shape: tuple[int, int]) -
 
 
 def draw(results: Results, scheme: Scheme, path: Path) -> None:
-    """Raises: ImportError without matplotlib."""
+    """Draw the panels. Raises: ImportError without matplotlib."""
     import matplotlib
 
     matplotlib.use("Agg")

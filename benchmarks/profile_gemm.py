@@ -34,7 +34,8 @@ SECTIONS = (
     "LaunchStats",
     "Occupancy",
 )
-MARKER = "spin_kernel"  # of torch.cuda._sleep: launched before every call, it parts their kernels
+# The kernel of torch.cuda._sleep: launched before every call, it parts their kernels.
+MARKER = "spin_kernel"
 REPEATS = 2  # calls of a point; the faster one is reported
 SELECTED = "selected"  # the configuration that plan() picks
 
@@ -50,7 +51,7 @@ class Request:
 
     @classmethod
     def parse(cls, text: str, scheme: Scheme) -> Request:
-        """Raises: ValueError when it is not configuration@N:K:M[@scheme]."""
+        """Read a request. Raises: ValueError when it is not configuration@N:K:M[@scheme]."""
         parts = text.split("@")
         sizes = parts[1].split(":") if len(parts) in (2, 3) else []
         if len(sizes) != 3 or not all(size.isdigit() for size in sizes):
@@ -61,13 +62,13 @@ class Request:
 
     @classmethod
     def of(cls, point: Point, scheme: Scheme, config: str = SELECTED) -> Request:
-        """The same from its parts."""
+        """Make a request from its parts."""
         text = f"{config}@{point.n}:{point.k}:{point.m}@{scheme.name}"
         return cls(text, config, point, scheme)
 
 
 def launch(requests: list[Request]) -> None:
-    """Runs in the process that ncu watches: REPEATS calls of every request, each after a marker."""
+    """Run in the process that ncu watches: REPEATS calls of every request, each after a marker."""
     import torch
 
     from mixed_gemm.selection.timing import Call
@@ -114,7 +115,7 @@ def ncu_command(log: Path, metrics: list[str], points: str, scheme: str) -> list
 
 
 def condensed(requests: list[Request], text: str) -> dict[str, list[Profile]]:
-    """Request -> the kernels of its fastest call.
+    """Return request -> the kernels of its fastest call.
 
     Raises:
         ValueError: a call is missing from the text.

@@ -47,7 +47,8 @@ class Ratio:
     as_speed: bool = False
 
     def ratios(self, results: Results) -> Times:
-        """Empty when one of the two was not measured; the peers were on a GPU."""
+        """Return the ratios at points; empty when one of the two was not measured; the peers were
+        on a GPU."""
         if isinstance(self.over, Peer):
             if on_cpu(results):
                 return {}
@@ -58,7 +59,7 @@ class Ratio:
         return {point: ratio for point, ratio in found.items() if self.where(point)}
 
     def misses(self, results: Results) -> list[Point]:
-        """Worst first."""
+        """Return the ratios, worst first."""
         return beyond(self.ratios(results), math.inf if self.limit is None else self.limit)
 
 
@@ -71,7 +72,7 @@ def rows_between(first: int, last: float = math.inf) -> Callable[[Point], bool]:
 
 
 def _images(count: int) -> Callable[[Point], bool]:
-    """Convolutions of so many images; see ops/qconv2d.py for the text of a layer."""
+    """Choose convolutions of so many images; see ops/qconv2d.py for the text of a layer."""
     return lambda point: point.layer.startswith(f"{count}x")
 
 
@@ -181,30 +182,30 @@ RATIOS = (
 
 
 def shown(ratios: Mapping[Point, float]) -> str:
-    """Mean and worst."""
+    """Tell mean and worst."""
     if not ratios:
         return "-"
     return f"{statistics.mean(ratios.values()):.2f} ({max(ratios.values()):.2f})"
 
 
 def shown_as_speed(ratios: Mapping[Point, float]) -> str:
-    """How many times faster, the geometric mean, and the least."""
+    """Tell how many times faster, the geometric mean, and the least."""
     mean = statistics.geometric_mean(ratios.values())
     return f"{1 / mean:.2f} ({1 / max(ratios.values()):.2f})"
 
 
 def faster(ratios: Mapping[Point, float]) -> str:
-    """At how many of the points we are faster than the reference."""
+    """Tell at how many of the points we are faster than the reference."""
     return f"faster at {sum(ratio < 1 for ratio in ratios.values())} of {len(ratios)}"
 
 
 def beyond(ratios: Mapping[Point, float], limit: float) -> list[Point]:
-    """Worst first."""
+    """Return the points beyond the limit, worst first."""
     return sorted((p for p in ratios if ratios[p] > limit), key=lambda p: -ratios[p])
 
 
 def listed(values: Mapping[Point, str], points: Sequence[Point]) -> list[str]:
-    """Four a line: a list of misses is long when there is work to do."""
+    """Join misses, four a line: their list is long when there is work to do."""
     words = [f"{point} {values[point]}" for point in points]
     return ["    " + ", ".join(words[i : i + 4]) for i in range(0, len(words), 4)]
 

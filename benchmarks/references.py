@@ -46,7 +46,7 @@ def references_at(point: Point, scheme: Scheme, cublas: float | None = None) -> 
 
 
 def references(results: Results, scheme: Scheme) -> dict[Point, References]:
-    """For every point that ``results`` holds of the scheme."""
+    """Return the references for every point that ``results`` holds of the scheme."""
     measured = results.of(dense(scheme.dtype))
     points = results.of(Timed(GEMM, scheme))
     return {point: references_at(point, scheme, measured.get(point)) for point in points}

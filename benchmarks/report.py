@@ -66,19 +66,19 @@ def targets_table(results: Results) -> list[str]:
 
 
 def cell_of(us: float | None, others: Iterable[float | None]) -> str:
-    """The time, and its ratio to each of the others."""
+    """Return the time, and its ratio to each of the others."""
     if us is None:
         return ""
     return f"{us:.1f} ({', '.join('-' if t is None else f'{us / t:.2f}' for t in others)})"
 
 
-Others = Callable[[Point], Iterable[float | None]]  # what the time at a point is compared with
+Others = Callable[[Point], Iterable[float | None]]  # the references of the time at a point
 
 
 def grid_rows(
     times: Mapping[Point, float], others: Others, ms: Iterable[int], label: str = ""
 ) -> Iterator[list[str]]:
-    """A row for each (N, K), a cell for each M: us (over each of the others)."""
+    """Yield a row for each (N, K), a cell for each M: us (over each of the others)."""
     for n, k in sorted({(point.n, point.k) for point in times}):
         points = [Point(n, k, m) for m in ms]
         yield [f"{n} x {k}{label}", *(cell_of(times.get(p), others(p)) for p in points)]
@@ -91,7 +91,7 @@ def grid(ms: Iterable[int], rows: Iterable[list[str]]) -> list[str]:
 def scheme_rows(
     results: Results, scheme: Scheme, ms: Iterable[int], label: str = ""
 ) -> Iterator[list[str]]:
-    """us (over the best peer, over cuBLAS)."""
+    """Yield rows of us (over the best peer, over cuBLAS)."""
     refs = references(results, scheme)
 
     def others(point: Point) -> tuple[float | None, ...]:
@@ -120,7 +120,7 @@ def scheme_costs(results: Results) -> list[str]:
 
 
 def chosen(results: Results, timed: Timed) -> str:
-    """The planner's choices over the best measured, mean and worst."""
+    """Tell the planner's choices over the best measured, mean and worst."""
     return shown({point: regret.ratio for point, regret in results.regrets(timed).items()})
 
 
@@ -131,7 +131,7 @@ def machine(results: Results, source: str) -> str:
 
 
 def gemm_text(results: Results, source: str, plot: str | None) -> str:
-    """``source`` and ``plot`` are paths as the page links them."""
+    """Return the text of the page. ``source`` and ``plot`` are paths as the page links them."""
     c = results.meta["ceilings"]
     w8 = [
         row

@@ -18,7 +18,7 @@ Times = dict[Point, float]
 
 @dataclass(frozen=True)
 class Regret:
-    """How far the planner's choice is behind: selected / best measured, and which that is."""
+    """The distance of the planner's choice: selected / best measured, and which that is."""
 
     ratio: float
     best: str
@@ -65,7 +65,7 @@ class Results:
             self.times.setdefault(timed, {}).setdefault(point, us)
 
     def of(self, timed: Timed) -> Times:
-        """The times of it; empty where it was not measured."""
+        """Return its times; empty where it was not measured."""
         found: Times = {}
         for one in self.matching(timed):
             if timed.kernel:
@@ -82,11 +82,12 @@ class Results:
         return [one for one in known if one.op == timed.op and timed.scheme in (None, one.scheme)]
 
     def schemes_of(self, op: str) -> list[Scheme]:
-        """In which ``op`` was measured, in the order of the file."""
+        """Return the schemes in which ``op`` was measured, in the order of the file."""
         return [one.scheme for one in self.times if one.op == op and one.scheme is not None]
 
     def regrets(self, timed: Timed) -> dict[Point, Regret]:
-        """At the points where configurations were measured beside the planner's choice."""
+        """Return the choices at the points where configurations were measured beside the
+        planner's."""
         found: dict[Point, Regret] = {}
         for one in self.matching(timed):
             for point, us in self.times.get(one, {}).items():
@@ -98,5 +99,5 @@ class Results:
 
 
 def over(times: Times, others: Mapping[Point, float]) -> Times:
-    """Ratios of times at the points that both have, in order."""
+    """Return ratios of times at the points that both have, in order."""
     return {point: times[point] / others[point] for point in sorted(times) if point in others}

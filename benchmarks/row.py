@@ -24,7 +24,7 @@ class Point(NamedTuple):
     layer: str = ""
 
     def fields(self) -> dict[str, Any]:
-        """As a row has them."""
+        """Return the fields as a row has them."""
         return dict(zip(("N", "K", "M", "layer"), self, strict=True))
 
     def __str__(self) -> str:
@@ -74,14 +74,13 @@ class Row:
         return Point(self.N, self.K, self.M, self.layer)
 
     def to_json(self) -> dict[str, Any]:
-        """Without the fields that say nothing, None or empty, but for ``kernel``."""
+        """Return the fields that say something: neither None nor empty, but for ``kernel``."""
         fields = asdict(self).items()
         return {name: x for name, x in fields if name == "kernel" or x not in (None, "")}
 
 
 def save(path: Path, meta: Mapping[str, Any], rows: Iterable[Row]) -> None:
-    """Replaces ``path`` in one step: a run that is killed leaves the rows of its last full
-    point."""
+    """Replace ``path`` in one step: a run that is killed leaves the rows of its last full point."""
     lines = ",\n".join(json.dumps(row.to_json()) for row in rows)
     partial = path.with_name(path.name + ".partial")
     partial.write_text(f'{{\n"meta": {json.dumps(meta)},\n"rows": [\n{lines}\n]\n}}\n')

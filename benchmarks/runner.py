@@ -75,7 +75,7 @@ def measure(
     effort: Effort,
     reached: Mapping[str, float],
 ) -> list[Row]:
-    """The rows of one point."""
+    """Make the rows of one point."""
     numbered = dict(enumerate(cases))
     times = time_interleaved(
         timers_of({i: case.calls for i, case in numbered.items()}, benchmark.device),
@@ -96,8 +96,8 @@ def run(
     budget: Budget,
     record: Callable[[Point, list[Row]], None],
 ) -> list[Point]:
-    """Hands the rows of every point to ``record`` when it is done. Returns the points that the
-    budget left out."""
+    """Hand the rows of every point to ``record`` when it is done. Return the points that the budget
+    left out."""
     left = sorted(benchmark.points())
     for _, group in groupby(list(left), key=lambda p: (p.n, p.k, p.layer)):
         operands = None

@@ -41,8 +41,9 @@ class Scheme:
 
     @property
     def name(self) -> str:
-        """As :meth:`parse` takes it: w4_g128_fp16, w4_g128_sub_fp16, w8_channel_bf16. Where there
-        are no groups: dense_fp16, int8_fp16 (the operands, the result)."""
+        """The name of the scheme as :meth:`parse` takes it: w4_g128_fp16, w4_g128_sub_fp16,
+        w8_channel_bf16. Where there are no groups: dense_fp16, int8_fp16 (the operands, the
+        result)."""
         short = SHORT_NAMES[self.dtype]
         if self.group_size is None:
             kind = short if self.out_dtype else "dense"
@@ -53,7 +54,7 @@ class Scheme:
 
     @classmethod
     def parse(cls, name: str) -> Scheme:
-        """Raises: ValueError when ``name`` is not one of 4- or 8-bit weights."""
+        """Read a name. Raises: ValueError when ``name`` is not one of 4- or 8-bit weights."""
         parts = name.split("_")
         zeros = parts.pop(2) if len(parts) == 4 else None
         if (
@@ -89,14 +90,15 @@ class Scheme:
         return weight + size * (parameters + point.m * point.k) + out * point.m * point.n
 
     def peers(self) -> dict[Point, dict[str, float]]:
-        """Peer timings (us) of the same weight width and group size."""
+        """Return peer timings (us) of the same weight width and group size."""
         if self.bits is None or self.group_size is None:
             return {}
         return peers_of(self.bits, self.group_size)
 
     def points(self) -> list[Point]:
-        """Where bench_gemm measures it: with int4 in groups at every point of the peer timings,
-        since those schemes are compared with each other too; else where a peer was timed."""
+        """Return the points where the benchmark measures it: with int4 in groups at every point of
+        the peer timings, since those schemes are compared with each other too; else where a peer
+        was timed."""
         compared = self.bits == 4 and self.group_size != -1
         return sorted(peer_rows("peers_h200") if compared else self.peers())
 

@@ -34,7 +34,7 @@ def quantizer_gb_per_s(results: Results, quantizer: Timed) -> dict[tuple[int, in
 
 
 def quantizer_lines(results: Results) -> list[str]:
-    """At the most rows that were measured of each K."""
+    """Tell the bandwidth of the quantizers at the most rows that were measured of each K."""
     lines = []
     for quantizer in QUANTIZERS:
         rates = quantizer_gb_per_s(results, quantizer)

@@ -88,7 +88,8 @@ OTHER_TARGETS = tuple(
 
 
 def targets_of(scheme: Scheme) -> tuple[Target, ...]:
-    """None for schemes that are only compared with another one of ours."""
+    """Return the targets of a scheme; None for schemes that are only compared with another one of
+    ours."""
     if scheme == MAIN:
         return MAIN_TARGETS
     symmetric_fp16 = scheme.zero_mode is None and scheme.dtype == MAIN.dtype
@@ -122,7 +123,7 @@ class Judged:
 
 
 def judge(results: Results, scheme: Scheme) -> list[Judged]:
-    """One entry for each band of M that was measured and has a target."""
+    """Return one entry for each band of M that was measured and has a target."""
     times, refs = results.of(Timed(GEMM, scheme)), references(results, scheme)
 
     def over(limits: Mapping[Point, float | None]) -> dict[Point, float]:
@@ -167,7 +168,7 @@ def summary(results: Results) -> list[str]:
 
 
 def misses(results: Results) -> int:
-    """How many points are beyond a target."""
+    """Count the points beyond a target."""
     schemes = [] if on_cpu(results) else results.schemes_of(GEMM)
     bands = [j for scheme in schemes for j in judge(results, scheme)]
     return sum(len(j.misses) for j in bands) + sum(len(ratio.misses(results)) for ratio in RATIOS)

@@ -116,7 +116,7 @@ def whole(kind: str, shape: Shape, device: torch.device, ranks: int) -> Block:
     return Block(shape, linears, ranks)
 
 
-Style = Callable[[], Any]  # of a row-wise layer
+Style = Callable[[], Any]  # makes the style of a row-wise layer
 
 
 def spread(block: Block, mesh: Any, style: Style) -> Block:

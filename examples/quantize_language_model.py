@@ -76,9 +76,13 @@ def main() -> None:
     print_answer(model, tokenizer, given.prompt)
 
     report = mixed_gemm.quantize_(
-        model, bits=given.bits, group_size=given.group_size, method=given.method,
-        calibration=[x.to(given.device) for x in batches], evaluate=held_out,
-    )  # fmt: skip
+        model,
+        bits=given.bits,
+        group_size=given.group_size,
+        method=given.method,
+        calibration=[x.to(given.device) for x in batches],
+        options=mixed_gemm.quantization.Options(evaluate=held_out),
+    )
     print(report)
     model.save_pretrained(given.out)
     tokenizer.save_pretrained(given.out)

@@ -22,6 +22,7 @@ import tarfile
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
+from typing import Any
 from zipfile import ZipFile
 
 from cut_fatbin import Wanted, common_heads, cut_library
@@ -34,7 +35,9 @@ from benchmarks.serving.installed import write_metadata  # noqa: E402
 VLLM, ARCH, PYTHON = "vllm==0.26.0", 90, "3.12"
 PACKAGES = Path(__file__).with_suffix(".txt")
 LIBRARY = "libmixed_gemm.so"
-SMALLEST = 9 | lzma.PRESET_EXTREME  # what travels to a GPU machine may be limited, to 64 MiB say
+# As small as xz makes them: files on their way to a GPU machine may be limited, to 64 MiB say. The
+# types of tarfile know no flag in a preset.
+SMALLEST: Any = 9 | lzma.PRESET_EXTREME
 # Versions of glibc up to that of the GPU machine, the newest first, which pip prefers.
 _GLIBC = ("_2_31", "_2_28", "_2_27", "_2_26", "_2_24", "_2_17", "_2_12", "2014", "1")
 PLATFORMS = [text for x in _GLIBC for text in ("--platform", f"manylinux{x}_x86_64")]

@@ -77,7 +77,7 @@ def check_build() -> None:
 
 
 def told(faults: Iterable[str]) -> int:
-    """Prints them; the exit status."""
+    """Print the faults; return the exit status."""
     found = list(faults)
     print(*found, sep="\n", end="\n" if found else "")
     return int(bool(found))

@@ -30,7 +30,8 @@ def find_cuobjdump() -> Path | None:
 
 
 def text_sections(elf: bytes) -> Iterator[tuple[str, bytes]]:
-    """(mangled name, instructions) of every kernel of a cubin, a 64-bit little-endian ELF file."""
+    """Yield (mangled name, instructions) of every kernel of a cubin, a 64-bit little-endian ELF
+    file."""
     (offset,) = struct.unpack_from("<Q", elf, 0x28)
     entry_bytes, count, names_at = struct.unpack_from("<HHH", elf, 0x3A)
 

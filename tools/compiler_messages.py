@@ -35,12 +35,12 @@ KNOWN: tuple[Known, ...] = ()
 
 
 def said(target: str) -> Path:
-    """Where the messages about an object are."""
+    """Return the file with the messages about an object."""
     return Path(f"{target}.said")
 
 
 def keep(command: list[str]) -> int:
-    """Runs the compiler; its exit status. Both streams are kept: nvcc writes to either."""
+    """Run the compiler; return its exit status. Both streams are kept: nvcc writes to either."""
     done = subprocess.run(command, capture_output=True, check=False)
     sys.stdout.buffer.write(done.stdout)
     sys.stderr.buffer.write(done.stderr)

@@ -89,7 +89,7 @@ Keys = dict[str, list[str]]  # by section of the table
 
 
 def sources(requirement: str, is_wheel: bool, names: set[str]) -> tuple[str, Mapping[str, str]]:
-    """(name and version, the text of each file)."""
+    """Return (name and version, the text of each file)."""
     if is_wheel:
         name, url = address(requirement)
         with remote(url) as archive:
@@ -112,7 +112,7 @@ def sources(requirement: str, is_wheel: bool, names: set[str]) -> tuple[str, Map
 
 
 def keys_of(text: str, classes: tuple[str, ...]) -> set[str]:
-    """The keys in one file, see PACKAGES."""
+    """Find the keys in one file, see PACKAGES."""
     tree = ast.parse(text)
     if not classes:
         return {key for find in (_set_or_read, _asked_for, _listed) for key in find(tree)}
@@ -167,7 +167,7 @@ def _text(x: ast.expr) -> Iterator[str]:
 
 
 def read(package: str, requirement: str) -> tuple[str, Keys]:
-    """(name and version, its keys)."""
+    """Return (name and version, its keys)."""
     _, is_wheel, places = PACKAGES[package]
     name, texts = sources(requirement, is_wheel, {file for _, file, _ in places})
     found: dict[str, set[str]] = {}
@@ -177,7 +177,7 @@ def read(package: str, requirement: str) -> tuple[str, Keys]:
 
 
 def without_row(keys: Mapping[str, list[str]]) -> list[str]:
-    """Keys that the table does not have, as "section: key"."""
+    """List keys that the table does not have, as "section: key"."""
     return [f"{section}: {x}" for section, all_ in keys.items() for x in all_
             if x not in TABLE[section]]  # fmt: skip
 

@@ -46,7 +46,7 @@ def cut(code: bytearray, arch: int, wanted: Wanted = lambda _: True) -> int:
 
 
 def cut_library(library: Path, arch: int, wanted: Wanted = lambda _: True) -> bytes:
-    """The library with its section cut."""
+    """Return the library with its section cut."""
     whole = bytearray(library.read_bytes())
     offset, size = fatbin.place(library)
     code = whole[offset : offset + size]
@@ -71,7 +71,7 @@ def decompressed(code: bytes) -> bytes:
     at = code.find(ZSTD)
     if at < 0:
         return code
-    import zstandard  # of the packages that carry_vllm.py installs
+    import zstandard  # one of the packages that carry_vllm.py installs
 
     found: bytes = zstandard.ZstdDecompressor().decompressobj().decompress(code[at:])
     return found

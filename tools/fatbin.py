@@ -53,13 +53,13 @@ def place(library: Path) -> tuple[int, int]:
 
 
 def section(library: Path) -> bytes:
-    """Empty where there is none."""
+    """Return the section; empty where there is none."""
     offset, size = place(library)
     return library.read_bytes()[offset : offset + size] if size else b""
 
 
 def containers(code: bytes | bytearray) -> Iterator[list[Entry]]:
-    """The entries of each."""
+    """Return the entries of each container."""
     at = code.find(MAGIC)
     while at >= 0:
         _, _, header, length = CONTAINER.unpack_from(code, at)
@@ -74,12 +74,12 @@ def containers(code: bytes | bytearray) -> Iterator[list[Entry]]:
 
 
 def entries(code: bytes | bytearray) -> Iterator[Entry]:
-    """All of them."""
+    """Return all entries."""
     return chain.from_iterable(containers(code))
 
 
 def contents(library: Path) -> Counter[str]:
-    """How often there is "sm_80", "ptx_90" and so on."""
+    """Count "sm_80", "ptx_90" and so on."""
     return Counter(f"{x.kind}_{x.arch}" for x in entries(section(library)))
 
 

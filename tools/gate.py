@@ -68,7 +68,7 @@ def run(step: Step) -> Outcome:
     print(f"=== {step.name}: {' '.join(step.command)}", flush=True)
     begun = time.monotonic()
     log = LOGS / f"{step.name}.log"
-    # A session of its own, so that what the step started ends with it.
+    # A session of its own lets what the step started end with it.
     process = subprocess.Popen(
         ["bash", "-o", "pipefail", "-c", '"$@" 2>&1 | tee "$0"', str(log), *step.command],
         cwd=ROOT,
@@ -86,7 +86,7 @@ def run(step: Step) -> Outcome:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """All that the step started and left behind."""
+    """End all that the step started and left behind."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-GLIBC = "2.28"  # of manylinux_2_28, as torch's own wheels
+GLIBC = "2.28"  # the version of manylinux_2_28, as torch's own wheels
 LINKED = {  # by -lm and so on; -lc is a script, as glibc's own is
     "libm.so": "libm.so.6",
     "libpthread.so": "libpthread.so.0",

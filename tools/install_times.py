@@ -86,13 +86,14 @@ def install_tree() -> int:
 
 
 def environment(place: Path, base: Path, *options: str) -> str:
-    """The Python of an empty one."""
+    """Make an empty environment; return its Python."""
     subprocess.run([base, "-m", "venv", *options, place], check=True)
     return str(place / "bin" / "python")
 
 
 def install_torch(python: str, version: str) -> float:
-    """The CPU build where an index with it is reached, else PyPI's, which brings CUDA."""
+    """Install the CPU build of torch where an index with it is reached, else PyPI's, which brings
+    CUDA."""
     elsewhere = ("--extra-index-url", matrix.CPU_INDEX, "--timeout", "15", "--retries", "1")
     try:
         return pip(python, f"torch=={version}+cpu", *elsewhere)
@@ -109,7 +110,7 @@ def lend_torch(place: Path) -> None:
 
 
 def measured(place: Path, python: str, wheel: Path, *options: str) -> dict[str, Any]:
-    """Installs it, and runs the first products in an empty folder."""
+    """Install the wheel, and run the first products in an empty folder."""
     before = megabytes(place)
     seconds = pip(python, str(wheel), *options)
     begun = time.perf_counter()
@@ -129,7 +130,7 @@ def measured(place: Path, python: str, wheel: Path, *options: str) -> dict[str, 
 
 
 def contents(wheel: Path) -> dict[str, Any]:
-    """Bytes of the archive, and of its libraries as they are stored and as they are."""
+    """Return bytes of the archive, and of its libraries as they are stored and as they are."""
     with zipfile.ZipFile(wheel) as archive:
         libraries = {
             one.filename.rpartition("/")[2]: {"packed": one.compress_size, "bytes": one.file_size}
@@ -140,7 +141,7 @@ def contents(wheel: Path) -> dict[str, Any]:
 
 
 def asked(torches: list[str]) -> list[tuple[str, str]]:
-    """(version of torch, of Python) of each environment."""
+    """Return (version of torch, of Python) of each environment."""
     if torches:
         return [(version, python) for version, _, python in (x.partition("@") for x in torches)]
     own = TORCH.removeprefix("torch==").partition("+")[0]
@@ -149,7 +150,7 @@ def asked(torches: list[str]) -> list[tuple[str, str]]:
 
 
 def here(pythons: tuple[str, ...]) -> str:
-    """The first that this machine has."""
+    """Return the first Python that this machine has."""
     for version in pythons:
         try:
             matrix.find_python(version)

@@ -50,7 +50,8 @@ def asked() -> list[Requirement]:
 
 
 def environment(home: Path) -> Path:
-    """Its Python. It finds what the environment in use has behind what it installs itself."""
+    """Make the environment; return its Python. It finds what the environment in use has behind what
+    it installs itself."""
     subprocess.run([sys.executable, "-m", "venv", home], check=True)
     (packages,) = (home / "lib").glob("python*/site-packages")
     import torch
@@ -80,7 +81,7 @@ def newest(python: Path, requirement: Requirement) -> str:
 
 
 def taken(python: Path, log: Path) -> str:
-    """Installs; what it then has, by name. Raises NotHere or Failed."""
+    """Install; return what it then has, by name. Raises NotHere or Failed."""
     wanted = asked()
     latest = {one.name: newest(python, one) for one in wanted if one.name in LOOKED_UP}
     if pip(python, log, "--upgrade", *map(str, wanted)):

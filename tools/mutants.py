@@ -32,7 +32,7 @@ from mutation.rows import MUTANTS, Mutant
 from reliability_parts import write_part
 
 ROOT = Path(__file__).resolve().parents[1]
-SECONDS = 300  # of one run of tests: a mistake may make a kernel wait for ever
+SECONDS = 300  # seconds of one run of tests: a mistake may make a kernel wait for ever
 GTEST_FAILED = re.compile(r"^\[  FAILED  \] (\S+?)(?:,| \(|$)", re.MULTILINE)
 PYTEST_FAILED = re.compile(r"^(?:FAILED|ERROR) (.+)$", re.MULTILINE)  # the test - why
 
@@ -53,7 +53,7 @@ class NoVerdictError(Exception):
 
 
 class Runner:
-    """Runs tests of one build, with one mistake or none in it."""
+    """Tests of one build, with one mistake or none in it."""
 
     def __init__(self, library: Path, programs: Path | None) -> None:
         self.library = library.resolve()
@@ -79,14 +79,14 @@ class Runner:
             "MIXED_GEMM_MUTANT": mutant,
             "OMP_WAIT_POLICY": "PASSIVE",
             "PYTHONDONTWRITEBYTECODE": "1",
-            "MIXED_GEMM_RELIABILITY": "",  # what mistakes make fail belongs into no table
+            "MIXED_GEMM_RELIABILITY": "",  # failures that mistakes cause belong into no table
         }
         if self.programs is not None:
             changes["MIXED_GEMM_CORE_MODULE_DIR"] = str(self.library.parent / "python")
         return os.environ | changes
 
     def failure(self, tests: Tests, mutant: str) -> str:
-        """The first test that fails, or how its program ended; empty where all pass."""
+        """Return the first test that fails, or how its program ended; empty where all pass."""
         command = self.command(tests)
         try:
             done = subprocess.run(

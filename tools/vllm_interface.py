@@ -40,7 +40,7 @@ Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.Assign 
 
 
 def needs() -> list[Need]:
-    """Each once."""
+    """List each need once."""
     return list(dict.fromkeys(need for rows in RELIES_ON.values() for need in rows))
 
 
@@ -52,7 +52,7 @@ def key(need: Need) -> str:
 
 
 def address(requirement: str) -> tuple[str, str]:
-    """(name and version, address of the wheel) that pip would take here."""
+    """Return (name and version, address of the wheel) that pip would take here."""
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
         subprocess.run(
             [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--no-deps",
@@ -128,7 +128,8 @@ class Release:
             "strings": lambda: _strings(thing, need.items),
         }
         found = tuple(dict.fromkeys(read[need.kind]()))
-        if need.kind in ("members", "attributes"):  # of what there is, what we know
+        # The names that we know, among those that there are.
+        if need.kind in ("members", "attributes"):
             return tuple(x for x in (*need.items, *need.more) if x in found)
         return found
 
@@ -206,7 +207,7 @@ def _strings(thing: Any, wanted: tuple[str, ...]) -> Iterator[str]:
 
 
 def read(requirement: str) -> tuple[str, dict[str, list[str] | None]]:
-    """(name and version, what it has of each need by its key)."""
+    """Return (name and version, what it has of each need by its key)."""
     name, url = address(requirement)
     release = Release(sources(url))
     rows = {need: release.found(need) for need in needs()}

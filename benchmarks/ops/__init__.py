@@ -1,4 +1,4 @@
-"""A file for each op: what is timed, on which operands, at which points."""
+"""The ops that are timed, a file for each: what is timed, on which operands, at which points."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class AwqOperands(Operands):
     no cache holds them."""
 
     def weights(self) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """qweight [K, N / 8], scales [G, N] and qzeros [G, N / 8]."""
+        """Make qweight [K, N / 8], scales [G, N] and qzeros [G, N / 8]."""
         groups, width = self.k // GROUP, self.n // 8
         # Any word is a valid one.
         words = partial(self.integers, -(2**31), 2**31, dtype=torch.int32)
@@ -52,7 +52,7 @@ class AwqOperands(Operands):
         )
 
     def repacked(self) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """b_packed, scales and zeros of fpA_intB_gemm."""
+        """Make b_packed, scales and zeros of fpA_intB_gemm."""
         return self.once(
             "repacked",
             lambda: [

@@ -28,7 +28,7 @@ MOST_LOOPS = 2  # copies of the weight for the loops: a call takes far longer th
 
 
 def round_blocks(a: torch.Tensor, block: int) -> tuple[torch.Tensor, ...]:
-    """q int8 [G, M, block], scale, offset and sum of each block, float32 [M, G]."""
+    """Return q int8 [G, M, block], scale, offset and sum of each block, float32 [M, G]."""
     x = a.float().view(len(a), -1, block)
     low, high = x.amin(-1), x.amax(-1)
     scale = ((high - low) / 255).clamp(min=torch.finfo(torch.float32).tiny)
@@ -62,8 +62,8 @@ class Weight:
         return list(self.scales.float())
 
     def loop(self, rows: tuple[torch.Tensor, ...], m: int) -> torch.Tensor:
-        """The product in torch: for each block torch._int_mm and its sums scaled into fp32 ones,
-        and the cross terms of all blocks as one product."""
+        """Multiply in torch: for each block torch._int_mm and its sums scaled into fp32 ones, and
+        the cross terms of all blocks as one product."""
         q, scale, offset, total = rows
         out = torch.cat((total, offset), dim=1) @ self.cross
         for i, part in enumerate(self.blocks):
@@ -90,8 +90,8 @@ class BlockOperands(Operands):
         return self.once("weights", make)
 
     def ours(self, m: int, config: str) -> list[Call]:
-        """One call of the op, with a configuration forced, for each copy of the weight; on the CPU,
-        where nothing is to choose, of the op itself."""
+        """Return one call of the op, with a configuration forced, for each copy of the weight; on
+        the CPU, where nothing is to choose, of the op itself."""
         a = self.activations(m, "float16")
         op = partial(mixed_gemm.block_quant_gemm, block_size=self.block)
         if self.device.type == "cuda":
@@ -100,7 +100,7 @@ class BlockOperands(Operands):
         return [partial(op, a, w.q.t(), w.scales, w.offsets) for w in self.weights()]
 
     def loops(self, m: int) -> tuple[list[Call], list[Call]]:
-        """The same in torch, and without the rounding: given int8 rows and scales."""
+        """Return the same calls in torch, and without the rounding: given int8 rows and scales."""
         a = self.activations(m, "float16")
         padded = torch.cat((a, a.new_zeros(max(0, LEAST_ROWS - m), self.k)))
         rows = round_blocks(padded, self.block)

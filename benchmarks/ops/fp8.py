@@ -53,7 +53,8 @@ class Fp8Operands(ScaledOperands):
         return [partial(op, a, w.t(), *scales) for w in self._fp8_weights()]
 
     def _ours(self, config: str, **options: Any) -> Callable[..., torch.Tensor]:
-        """The op itself on the CPU, where nothing is to choose. Never torch's."""
+        """Return calls of our op, of itself on the CPU, where nothing is to choose. Never
+        torch's."""
         options["out_dtype"] = BF16
         if self.device.type != "cuda":
             return partial(torch.ops.mixed_gemm.scaled_mm, **options)
@@ -72,7 +73,7 @@ class Fp8Operands(ScaledOperands):
         ]
 
     def of_peer(self, name: str, m: int) -> list[Call]:
-        """One of fp8_peers.NAMES."""
+        """Return calls of one of fp8_peers.NAMES."""
         a, weights = self.rows_fp8(m), self._fp8_weights()
         if name == "mslk":
             rows, columns = self.row_scales(m).reshape(-1), self.column_scales()
@@ -80,7 +81,7 @@ class Fp8Operands(ScaledOperands):
         return fp8_peers.deep_gemm_blocks(a, weights, *self._block_scales(m))
 
     def blocks_reference(self, m: int) -> torch.Tensor:
-        """In float32, of the first weight."""
+        """Multiply by the first weight in float32."""
         (of_a, of_b), weight = self._block_scales(m), self._fp8_weights()[0]
 
         def spread(scales: torch.Tensor) -> torch.Tensor:
@@ -91,7 +92,7 @@ class Fp8Operands(ScaledOperands):
 
 
 def check(call: Call, wanted: torch.Tensor, what: str) -> None:
-    """Raises: RuntimeError where the outputs are not those of torch."""
+    """Compare the outputs with torch's. Raises: RuntimeError where they differ."""
     torch.full_like(wanted, float("nan"), dtype=BF16)  # freed: the op writes there
     out = call()
     assert isinstance(out, torch.Tensor)
@@ -125,7 +126,7 @@ class Fp8(Benchmark):
         return Fp8Operands(point.n, point.k, self.device)
 
     def predicted(self, point: Point, dtype: str) -> dict[str, float | None]:
-        """Configurations of ours that run it, the one that dispatch/ chooses first."""
+        """Return our configurations that run it, the one that dispatch/ chooses first."""
         m, n, k = point.m, point.n, point.k
         ask = torch.ops.mixed_gemm._plan_scaled_mm
         answer = json.loads(ask(m, n, k, dtype, "bfloat16", device_string(self.device)))

@@ -28,7 +28,7 @@ class GemmOperands(Operands):
     """Random operands of a product with an [N, K] weight of few bits."""
 
     def ours(self, scheme: Scheme, m: int, config: str) -> list[partial[torch.Tensor]]:
-        """One call of the op, with a configuration forced, for each copy of the weight."""
+        """Return one call of the op, with a configuration forced, for each copy of the weight."""
         options = {
             "bits": scheme.bits,
             "group_size": scheme.group_size,
@@ -120,8 +120,8 @@ def plan_of(scheme: Scheme, point: Point, device: torch.device | str) -> mixed_g
 def configs_of(
     scheme: Scheme, point: Point, effort: Effort, device: torch.device | str
 ) -> list[str]:
-    """Those to time, the selected one first: the predicted best, and every tile without a split,
-    which no prediction of a split spoils."""
+    """Choose those to time, the selected one first: the predicted best, and every tile without a
+    split, which no prediction of a split spoils."""
     plan = plan_of(scheme, point, device)
     predicted = {c.config: c.predicted_us for c in plan.candidates}
     within = Effort(effort.rounds, None, effort.within).chosen(plan.selected, predicted)

@@ -112,7 +112,7 @@ class ConvOperands(Operands):
         }
 
     def weights(self) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]]:
-        """Packed weight, scales and offsets of each copy."""
+        """Return packed weight, scales and offsets of each copy."""
         layer = self.layer
         blocks = 1 if layer.block_size == -1 else -(-layer.in_c // layer.block_size)
 

@@ -32,9 +32,9 @@ class ScaledOperands(Operands):
     def ours_int8(
         self, m: int, config: str, what: Timed = timed.SCALED_MM, bias: bool = False
     ) -> list[partial[torch.Tensor]]:
-        """One call of the op, with a configuration forced, for each copy of the weight; on the CPU,
-        where nothing is to choose, of the op itself. ``what``: whose zero points (SCALED_MM, AZP,
-        AZP_PER_TOKEN)."""
+        """Return one call of the op, with a configuration forced, for each copy of the weight; on
+        the CPU, where nothing is to choose, of the op itself. ``what``: whose zero points
+        (SCALED_MM, AZP, AZP_PER_TOKEN)."""
         a, scale_a, scale_b = self.rows(m), self.row_scales(m), self.column_scales()
         points, adjustments = self._zero_points(what, m)
         added = self.once("bias", lambda: 1e-3 * self.uniform(self.n)) if bias else None
@@ -52,7 +52,7 @@ class ScaledOperands(Operands):
         ]
 
     def calls(self, what: Timed, m: int) -> Sequence[Call]:
-        """The same of what the op is compared with."""
+        """Return the same calls of what the op is compared with."""
         make: dict[Timed, Callable[[int], Sequence[Call]]] = {
             timed.AZP: partial(self._azp, timed.AZP),
             timed.AZP_PER_TOKEN: partial(self._azp, timed.AZP_PER_TOKEN),
@@ -95,8 +95,8 @@ class ScaledOperands(Operands):
         return [partial(torch._int_mm, a, w.t()) for w in self.int8_weights()]
 
     def _int_mm_scaled(self, m: int) -> list[Call]:
-        """The scaling in torch, eager: the first product reads int32 and is fp32, so there are
-        three elementwise kernels; the padding is not scaled."""
+        """Scale in torch, eager: the first product reads int32 and is fp32, so there are three
+        elementwise kernels; the padding is not scaled."""
         a = self.rows(max(m, INT_MM_ROWS))
         scale_a, scale_b = self.row_scales(m), self.column_scales()
 
@@ -125,7 +125,7 @@ class ScaledOperands(Operands):
         return [partial(call, w) for w in self.int8_weights()]
 
     def row_scales(self, m: int) -> torch.Tensor:
-        """Small enough that fp16 outputs are finite; those of the columns, too."""
+        """Return scales so small that fp16 outputs are finite; those of the columns are, too."""
         return self.once(("scale_a", m), lambda: 1e-3 * self.uniform(m, 1, dtype="float32"))
 
     def column_scales(self) -> torch.Tensor:
@@ -149,7 +149,7 @@ class ScaledOperands(Operands):
 
 
 def quantizer_calls(what: Timed, point: Point, device: torch.device) -> Sequence[Call]:
-    """One call for each of enough inputs [m, k] in float16."""
+    """Return one call for each of enough inputs [m, k] in float16."""
     made = Operands(point.m, point.k, device)
     scale = torch.full((1,), 0.03, device=device)
     call: dict[Timed, Callable[[torch.Tensor], object]] = {

@@ -47,7 +47,7 @@ def load(folder: Path, device: str) -> Any:
 
 
 def answer(folder: Path, device: str) -> None:
-    """Write what the model itself answers."""
+    """Write the model's own answers."""
     import transformers
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "model")
@@ -57,7 +57,7 @@ def answer(folder: Path, device: str) -> None:
 
 @torch.inference_mode()
 def evaluate(model: Any, folder: Path, device: str) -> dict[str, float]:
-    """Text -> perplexity. Products are in half precision, as kernels run them."""
+    """Return text -> perplexity. Products are in half precision, as kernels run them."""
     half = torch.float16 if torch.device(device).type == "cuda" else torch.bfloat16
     found = {}
     for name, ids in texts.held_out(folder).items():

@@ -134,7 +134,7 @@ def main() -> None:
             model = model.to(given.device).eval()
             found = measure.evaluate(model, given.folder, given.device)
             row["percent"] = {x: round(100 * (found[x] / dense[x] - 1), 2) for x in dense}
-        except Exception:  # of a tool of others: told, and the next one is run
+        except Exception:  # a tool of others failed: it is told, and the next one is run
             row["error"] = traceback.format_exc()[-600:]
         result["rows"].append(row)
         given.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -48,7 +48,7 @@ Batches = list[dict[str, Tensor]]
 
 
 def load() -> tuple[Any, Any]:
-    """(model, tokenizer) of the installed package, which is not imported.
+    """Return (model, tokenizer) of the installed package, which is not imported.
 
     Raises:
         FileNotFoundError: it is not installed.
@@ -77,7 +77,7 @@ def batches_of(tokenizer: Any, lines: list[str]) -> Batches:
 
 @torch.inference_mode()
 def vectors(model: Any, batches: Batches) -> Tensor:
-    """``[T, K]`` of length 1: the mean over tokens, as the model's card does it."""
+    """Return vectors ``[T, K]`` of length 1: the mean over tokens, as the model's card does it."""
     found = []
     for batch in batches:
         hidden = model(**batch).last_hidden_state

@@ -67,7 +67,7 @@ def make_folder(target: Path) -> Path:
             file.parent, gguf_file=file.name, dtype=torch.float32
         )
         config = read.config.to_dict()
-        config.pop("quantization_config", None)  # that of the file, which is not saved dense
+        config.pop("quantization_config", None)  # the file's own, which the dense model has not
         model = type(read)(type(read.config).from_dict(config))
         model.load_state_dict(read.state_dict())
         off_the_grid(model)

@@ -22,7 +22,7 @@ from mixed_gemm.quantization.methods.gptq import GPTQ
 from ..about import about_run
 
 BLOCKS, VOCABULARY = 2, 1024
-SHAPE = {  # of a block of Llama-3-70B
+SHAPE = {  # sizes of a block of Llama-3-70B
     "hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64,
     "num_key_value_heads": 8, "head_dim": 128,
 }  # fmt: skip

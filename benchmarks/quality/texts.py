@@ -98,7 +98,7 @@ def descriptions() -> str:
 
 @torch.inference_mode()
 def own_answers(model: Any, tokenizer: Any, new_tokens: int = 384, seed: int = 0) -> torch.Tensor:
-    """int64 ``[128, L]``: each question about each subject, answered at temperature 1."""
+    """Return int64 ``[128, L]``: each question about each subject, answered at temperature 1."""
     asked = [q.format(subject) for q in QUESTIONS for subject in SUBJECTS]
     prompts = [
         tokenizer.apply_chat_template(
@@ -160,12 +160,13 @@ def _tokens(folder: Path, file: str) -> dict[str, torch.Tensor]:
 
 
 def held_out(folder: Path) -> dict[str, torch.Tensor]:
-    """int64 ``[T]`` of each text that calibration does not see."""
+    """Return int64 ``[T]`` of each text that calibration does not see."""
     return {name: ids for name, ids in _tokens(folder, TEXTS).items() if name not in SOURCES}
 
 
 def calibration(folder: Path, count: int, length: int, seed: int) -> torch.Tensor:
-    """int64 ``[count, length]`` (or a few less) of all sources, mixed. Answers are joined."""
+    """Return int64 ``[count, length]`` (or a few less) of all sources, mixed. Answers are
+    joined."""
     found = {**_tokens(folder, TEXTS), **_tokens(folder, ANSWERS)}
     rows = [
         rows_of(found[name].flatten(), max(1, round(count * share)), length, seed)
@@ -177,7 +178,7 @@ def calibration(folder: Path, count: int, length: int, seed: int) -> torch.Tenso
 
 
 def rows_of(ids: torch.Tensor, count: int, length: int, seed: int) -> torch.Tensor:
-    """int64 ``[count, length]``: windows of a text at random places."""
+    """Return int64 ``[count, length]``: windows of a text at random places."""
     generator = torch.Generator().manual_seed(seed)
     begins = torch.randint(len(ids) - length + 1, (count,), generator=generator)
     return torch.stack([ids[begin : begin + length] for begin in begins.tolist()])

@@ -113,7 +113,7 @@ def _told(asks: str, what: str, kernel: Any, config: Any) -> Answer:
 
 
 def answers() -> list[Answer]:
-    """Under ``MIXED_GEMM_VLLM=first``."""
+    """Ask under ``MIXED_GEMM_VLLM=first``."""
     return [*_weight_only(), *_int8(), *_fp8(), *_gptq()]
 
 

@@ -12,7 +12,7 @@ Call = tuple[str, Any, Any]
 
 
 class Watch:
-    """Notes every call of a linear layer in the model of an engine: (name, input, output)."""
+    """Note every call of a linear layer in the model of an engine: (name, input, output)."""
 
     def __init__(self, llm: Any) -> None:
         self.calls: list[Call] = []
@@ -38,7 +38,7 @@ class Watch:
 
 
 def same_bits(model: Any, calls: list[Call]) -> int:
-    """How many calls the modules of transformers' model repeat to the bit."""
+    """Count the calls that the modules of transformers' model repeat to the bit."""
     import torch
 
     modules, same = dict(model.named_modules()), 0

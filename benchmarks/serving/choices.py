@@ -23,7 +23,7 @@ LIMIT = 160  # tokens
 
 
 def text(dense: Path) -> list[int]:
-    """Token numbers of TEXT, or drawn ones for a model without a tokenizer."""
+    """Return token numbers of TEXT, or drawn ones for a model without a tokenizer."""
     from .models import drawn
 
     if not (dense / "tokenizer.json").is_file():
@@ -36,7 +36,7 @@ def text(dense: Path) -> list[int]:
 
 
 def of_engine(llm: Any, ids: list[int]) -> list[int]:
-    """The most probable token after each of ``ids`` but the last."""
+    """Return the most probable token after each of ``ids`` but the last."""
     from vllm import SamplingParams, TokensPrompt
 
     asked = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=1, detokenize=False)
@@ -48,7 +48,7 @@ def of_engine(llm: Any, ids: list[int]) -> list[int]:
 
 
 def of_model(model: Any, ids: list[int], attention: str) -> Any:
-    """Logits float32 ``[len(ids) - 1, vocabulary]`` of transformers."""
+    """Return logits float32 ``[len(ids) - 1, vocabulary]`` of transformers."""
     import torch
 
     model.set_attn_implementation(attention)
@@ -57,8 +57,8 @@ def of_model(model: Any, ids: list[int], attention: str) -> Any:
 
 
 def compare(logits: Any, found: list[int]) -> dict[str, Any]:
-    """How many choices are those of ``logits``, and the largest lead, in logits, of the best token
-    over the second among those that are not."""
+    """Count the choices that are those of ``logits``, and find the largest lead, in logits, of the
+    best token over the second among those that are not."""
     import torch
 
     best = logits.topk(2, dim=-1)
@@ -72,7 +72,7 @@ def compare(logits: Any, found: list[int]) -> dict[str, Any]:
 
 
 def measure(model: Any, ids: list[int], found: list[int]) -> dict[str, Any]:
-    """vLLM's choices and those of "eager" beside those of "sdpa"."""
+    """Compare vLLM's choices and those of "eager" with those of "sdpa"."""
     logits, other = (of_model(model, ids, by) for by in ("sdpa", "eager"))
     model.set_attn_implementation("sdpa")
     moved = float((other - logits).abs().max())

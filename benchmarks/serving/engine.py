@@ -30,7 +30,7 @@ def prepare(place: str = "first") -> None:
 
 
 def register() -> None:
-    """The plug-in of this source tree, which need not be installed."""
+    """Offer the plug-in of this source tree, which need not be installed."""
     from mixed_gemm.integrations import vllm
 
     vllm.register()
@@ -45,8 +45,8 @@ SETTINGS: dict[str, Any] = {
 
 @contextmanager
 def engine(folder: Path, dtype: str, **options: Any) -> Iterator[Any]:
-    """A vLLM engine on a folder, gone afterwards. Prefix caching and chunked prefill are on, as by
-    default."""
+    """Start a vLLM engine on a folder; it is gone afterwards. Prefix caching and chunked prefill
+    are on, as by default."""
     from vllm import LLM
     from vllm.distributed import cleanup_dist_env_and_memory
 
@@ -63,7 +63,7 @@ def engine(folder: Path, dtype: str, **options: Any) -> Iterator[Any]:
 
 
 def tokens(llm: Any, prompt: list[int], count: int) -> list[int]:
-    """The most probable continuation."""
+    """Return the most probable continuation."""
     from vllm import SamplingParams, TokensPrompt
 
     asked = SamplingParams(temperature=0, max_tokens=count, ignore_eos=True, detokenize=False)
@@ -88,7 +88,7 @@ class Continuation:
 
 
 def load(folder: Path, dtype: str) -> Any:
-    """The model of a folder in transformers, which reads a quantized one with mixed_gemm."""
+    """Load the model of a folder in transformers, which reads a quantized one with mixed_gemm."""
     import torch
     import transformers
 
@@ -133,6 +133,6 @@ def _continuations(model: Any, prompts: list[list[int]], count: int) -> list[Con
 def expected(
     folder: Path, dtype: str, prompts: list[list[int]], count: int
 ) -> tuple[list[int], list[int], float]:
-    """(the prompt, its continuation, the least lead) of transformers."""
+    """Return (the prompt, its continuation, the least lead) of transformers."""
     found = continuation(load(folder, dtype), prompts, count)
     return found.prompt, found.tokens, min(found.leads)

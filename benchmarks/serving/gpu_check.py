@@ -116,7 +116,7 @@ def jobs(found: list[Point], work: Path) -> list[Job]:
 
 
 class Check:
-    """One run."""
+    """One run of the check."""
 
     def __init__(self, given: argparse.Namespace, report: Report) -> None:
         self.given, self.report = given, report

@@ -63,12 +63,12 @@ def start(variant: Variant, given: argparse.Namespace) -> Server:
 
 
 def held(log: str) -> list[str]:
-    """Classes of kernels that a server's log names."""
+    """Find the classes of kernels that a server's log names."""
     return sorted(set(re.findall(r"(?:Using|Selected) (\w+Kernel\w*) for", log)))
 
 
 def measured(server: Server, given: argparse.Namespace) -> Line:
-    """Medians over rounds, and by name the largest less the least."""
+    """Return medians over rounds, and by name the largest less the least."""
     rounds = []
     for seed in range(ROUNDS + 1):  # the first warms up
         count = given.requests if seed else given.clients

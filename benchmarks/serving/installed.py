@@ -1,4 +1,4 @@
-"""A source tree as an installed package: what vLLM's loader of plug-ins looks for."""
+"""A source tree as an installed package, which vLLM's loader of plug-ins looks for."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class Case:
         return torch.randn(m, self.k, device=self.device).to(self.dtype)
 
     def ratio(self, out: Tensor, x: Tensor) -> float:
-        """The error as a part of the bound, against float64."""
+        """Return the error as a part of the bound, against float64."""
         arguments: Any = tuple(
             None if t is None else t.cpu() for t in (x, self.q, self.scales, self.zeros)
         )
@@ -154,7 +154,7 @@ def _words(codes: Tensor, per_word: int, bits: int) -> Tensor:
 
 
 def captured(case: Case, x: Tensor) -> Tensor:
-    """The layer's result in a CUDA graph, for an input that came after the capture."""
+    """Return the layer's result in a CUDA graph, for an input that came after the capture."""
     static = torch.zeros_like(x)
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     with torch.cuda.stream(side):

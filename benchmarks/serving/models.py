@@ -65,7 +65,7 @@ def random_folder(target: Path, config: dict[str, Any], dtype: str = "float32") 
 def drawn(
     rows: int, length: int, vocabulary: int = SMALL["vocab_size"], seed: int = 0
 ) -> list[list[int]]:
-    """Token numbers of a random model."""
+    """Draw token numbers of a random model."""
     generator = torch.Generator().manual_seed(seed)
     numbers = torch.randint(0, vocabulary, (rows, length), generator=generator)
     return [list(map(int, row)) for row in numbers]
@@ -177,7 +177,7 @@ def _gptq(
 def _awq(model: nn.Module, group_size: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
     linears = _linears(model)
     tensors = _others(model, linears)
-    order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])  # of the columns in a word of AutoAWQ
+    order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])  # the order of the columns in a word of AutoAWQ
 
     def packed(codes: Tensor) -> Tensor:
         rows, n = codes.shape

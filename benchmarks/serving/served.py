@@ -18,7 +18,8 @@ from typing import Any
 
 from . import engine, processes
 
-START_SECONDS = 600  # of a server that takes 20 on a machine without other jobs
+# Seconds for the start of a server that takes 20 on a machine without other jobs.
+START_SECONDS = 600
 
 
 def free_port() -> int:

@@ -64,7 +64,7 @@ GOALS = {
 
 
 def measure(folder: Path) -> dict[str, float]:
-    """Tokens a second for each batch, in this process."""
+    """Measure tokens a second for each batch, in this process."""
     from vllm import SamplingParams, TokensPrompt
 
     asked = SamplingParams(

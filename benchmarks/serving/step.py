@@ -45,11 +45,11 @@ MULTIPLY = (
 )
 ROUND = ("mixed_gemm::quantize_per_token",)
 ATTENTION = ("vllm::unified_kv_cache_update", "vllm::unified_attention_with_output")
-GRAPH = "## Call CompiledFxGraph"  # what the profiler names the compiled model
+GRAPH = "## Call CompiledFxGraph"  # the profiler's name of the compiled model
 
 
 def quiet(values: Iterable[float]) -> float:
-    """The lower quartile."""
+    """Return the lower quartile."""
     ordered = sorted(values)
     return ordered[len(ordered) // 4]
 

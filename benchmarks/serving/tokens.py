@@ -36,7 +36,7 @@ DENSE = Row("dense", "dense", kernel="")
 
 
 def equal(found: list[int], wanted: list[int]) -> int:
-    """Tokens up to the first that differs."""
+    """Count the tokens up to the first that differs."""
     same = [x == y for x, y in zip(found, wanted, strict=True)]
     return [*same, False].index(False)
 

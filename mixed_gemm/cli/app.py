@@ -30,12 +30,12 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "tune": tune.command,
 }
 for name, command in COMMANDS.items():
-    # Without a short help of its own a command shows as much of the text as fits into a line.
+    # A command without a short help of its own shows as much of its text as fits into a line.
     app.command(name, short_help=(command.__doc__ or "").split("\n\n")[0])(command)
 
 
 def installed_version() -> str:
-    """What ``mixed_gemm.__version__`` says, without importing it: see __init__.py."""
+    """Return what ``mixed_gemm.__version__`` says, without importing it: see __init__.py."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -21,7 +21,7 @@ _PROBE = 8  # tokens
 
 
 def load(model: str, dtype: DType | None, device: torch.device, bits: int, group_size: int) -> Any:
-    """The model as its files are, or quantized to ``bits`` while it loads."""
+    """Load the model as its files are, or quantize it to ``bits`` while it loads."""
     from mixed_gemm.formats.index import TensorIndex
     from mixed_gemm.integrations.transformers import pretrained
     from mixed_gemm.integrations.transformers.config import MixedGemmConfig
@@ -45,7 +45,8 @@ def load(model: str, dtype: DType | None, device: torch.device, bits: int, group
 
 
 def tokenizer_of(model: str) -> Any:
-    """That of a folder, a file or a hub id; of an adapter without one that of its model."""
+    """Return the tokenizer of a folder, a file or a hub id; for an adapter without one that of its
+    model."""
     import transformers
 
     from mixed_gemm.integrations.transformers.adapters import find_adapter
@@ -61,7 +62,7 @@ def tokenizer_of(model: str) -> Any:
 
 
 def tokens_of(model: str, text: Path, vocabulary: int, limit: int | None) -> torch.Tensor:
-    """int64 ``[T]``, two at least."""
+    """Return the tokens of a text, int64 ``[T]``, two at least."""
     from mixed_gemm.quantization.foreign import naming
     from mixed_gemm.quantization.text import read_text
 
@@ -81,7 +82,7 @@ def tokens_of(model: str, text: Path, vocabulary: int, limit: int | None) -> tor
 
 
 def runner_of(model: Any, name: str, made_for: int | None) -> Callable[[torch.Tensor], Any]:
-    """The model as a function of ids ``[1, L]``, whose errors say what it was given."""
+    """Return the model as a function of ids ``[1, L]``, whose errors say what it was given."""
     from mixed_gemm.quantization.foreign import naming
 
     def run(ids: torch.Tensor) -> Any:
@@ -116,7 +117,7 @@ def refuse_foresight(
 
 
 def scores(model: Any, name: str, tasks: list[str], limit: int | None) -> dict[str, Any]:
-    """Task -> metric -> value, of lm-eval.
+    """Return task -> metric -> value, as lm-eval measures it.
 
     Raises:
         ImportError: lm-eval is not installed. ValueError: it has no such task.

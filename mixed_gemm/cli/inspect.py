@@ -1,4 +1,4 @@
-"""``mixed-gemm inspect``: what a quantized checkpoint holds, from its headers."""
+"""``mixed-gemm inspect``: the contents of a quantized checkpoint, from its headers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def scheme_of(layer: LayerInfo) -> str:
 
 
 def plain_bytes(checkpoint: Checkpoint) -> int:
-    """Of the tensors that are not quantized."""
+    """Return the bytes of the tensors that are not quantized."""
     import torch
 
     total = 0

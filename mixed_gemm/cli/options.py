@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 _DEVICE = re.compile(r"cpu|cuda(:[0-9]{1,4})?")
-_MOST = 2**31 - 1  # of a size
+_MOST = 2**31 - 1  # the largest size
 
 
 class DType(str, enum.Enum):
@@ -38,7 +38,7 @@ class ZeroMode(str, enum.Enum):
 
 
 def parse_rows(text: str) -> list[int]:
-    """ "1,16,256" -> [1, 16, 256]."""
+    """Turn "1,16,256" into [1, 16, 256]."""
     try:
         rows = [int(part) for part in text.split(",") if part.strip()]
     except ValueError:
@@ -55,14 +55,15 @@ def shard_bytes(gigabytes: float) -> int:
 
 
 def device_text(text: str) -> str:
-    """The name of a device, or ""; torch would take cuda:264 for cuda:8."""
+    """Return the name of a device, or ""; torch would take cuda:264 for cuda:8."""
     if text and not _DEVICE.fullmatch(text):
         raise typer.BadParameter(f"--device must be cpu, cuda or cuda:N, got {text!r}")
     return text
 
 
 def parse_device(text: str) -> torch.device:
-    """A device that is there; "" is the current CUDA device when there is one, else the CPU."""
+    """Return a device that is there; "" is the current CUDA device when there is one, else the
+    CPU."""
     named = device_text(text)
     import torch
 
@@ -74,8 +75,8 @@ def parse_device(text: str) -> torch.device:
 
 
 def named_path(text: str) -> Path:
-    """Of an argument. An empty one, as of a variable that is not set, would be the current
-    folder."""
+    """Return the path that an argument names. An empty one, as from a variable that is not set,
+    would be the current folder."""
     if not text:
         raise typer.BadParameter("must name a file or a folder, got an empty text")
     return Path(text)

@@ -1,5 +1,5 @@
-"""What every command prints: tables or one JSON object on stdout, everything else on stderr; errors
-as one text and exit status 1.
+"""The output of every command: tables or one JSON object on stdout, everything else on stderr;
+errors as one text and exit status 1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-# What the library raises for a reason that the user can do something about; torch's
+# The library raises these for a reason that the user can do something about; torch's
 # OutOfMemoryError is a RuntimeError. Other kinds come from libraries, and say little by themselves.
 EXPECTED = (ValueError, TypeError, RuntimeError, ImportError, OSError, MemoryError)
 UNEXPECTED = (
@@ -43,12 +43,12 @@ def _console(stderr: bool) -> Console:
 
 
 def say(text: str) -> None:
-    """A line on stdout, as it is."""
+    """Print a line on stdout, as it is."""
     print(text)
 
 
 def note(text: str) -> None:
-    """A line on stderr."""
+    """Print a line on stderr."""
     print(text, file=sys.stderr)
 
 
@@ -59,7 +59,7 @@ def print_json(value: Any) -> None:
 def print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], left: int = 1
 ) -> None:
-    """The first ``left`` columns are aligned left, the others right."""
+    """Make a table whose first ``left`` columns are aligned left, the others right."""
     from rich.table import Table
 
     table = Table(title=title or None, title_justify="left")
@@ -102,8 +102,8 @@ def replace_file(path: Path, text: str) -> None:
 
 
 def reports_errors(command: Callable[P, T]) -> Callable[P, T]:
-    """Turns an exception into "error: ..." on stderr and exit status 1, with its kind and
-    :data:`UNEXPECTED` where it is none of :data:`EXPECTED`, and shows warnings as one line.
+    """Turn an exception into "error: ..." on stderr and exit status 1, with its kind and
+    :data:`UNEXPECTED` where it is none of :data:`EXPECTED`, and show warnings as one line.
     ``mixed-gemm --traceback`` lets exceptions through."""
 
     @functools.wraps(command)

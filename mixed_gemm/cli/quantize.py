@@ -38,7 +38,7 @@ def _calibrated(
     work: Path,
     options: dict[str, Any],
 ) -> CalibratedCheckpoint:
-    """The layers, once every block is calibrated. ``texts``: files, tokens, seed."""
+    """Return the layers, once every block is calibrated. ``texts``: files, tokens, seed."""
     from mixed_gemm.integrations.transformers.registration import require_transformers
     from mixed_gemm.quantization import CalibratedCheckpoint, text_batches
     from mixed_gemm.quantization.foreign import naming
@@ -160,10 +160,10 @@ def command(
         "skip": skip or DEFAULT_SKIP,
         "ragged": ragged,
     }
-    parse_device(device)  # also where no method runs on it
+    parse_device(device)  # a wrong device is refused also where no method runs on it
     plain = ("rtn" if bits in FEWER_BITS else None) if calibration else method
     dense = DenseCheckpoint(source, scheme, method=plain, **options)
-    refuse_target(dense, target, overwrite=force)  # before what may take hours
+    refuse_target(dense, target, overwrite=force)  # refuses before work that may take hours
     if source.is_dir() and find_spec("transformers") is not None:
         from mixed_gemm.integrations.transformers.readable import refuse_unreadable
 

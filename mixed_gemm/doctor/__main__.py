@@ -11,7 +11,7 @@ from .text import text
 
 
 def main() -> int:
-    """Exit status: 0 all that can run here is right, 1 a fault, 2 wrong usage."""
+    """Run the command. Exit status: 0 all that can run here is right, 1 a fault, 2 wrong usage."""
     parser = argparse.ArgumentParser("python -m mixed_gemm.doctor", description=main.__doc__)
     parser.add_argument("--device", default="", help="cpu, cuda or cuda:1 alone, which must run")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")

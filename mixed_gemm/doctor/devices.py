@@ -28,7 +28,7 @@ class Device:
 
 
 def driver_cuda() -> tuple[int, int] | None:
-    """The newest CUDA that the NVIDIA driver serves, or None without a driver. CUDA is not
+    """Return the newest CUDA that the NVIDIA driver serves, or None without a driver. CUDA is not
     initialised."""
     number = ctypes.c_int(0)
     try:
@@ -39,7 +39,7 @@ def driver_cuda() -> tuple[int, int] | None:
 
 
 def driver_version() -> str | None:
-    """Of the NVIDIA driver, as "580.82.07"; None where NVML does not say."""
+    """Return the release of the NVIDIA driver, as "580.82.07"; None where NVML does not say."""
     text = ctypes.create_string_buffer(_TEXT)
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
@@ -55,7 +55,7 @@ def driver_version() -> str | None:
 
 
 def driver() -> str | None:
-    """The NVIDIA driver in words, or None."""
+    """Describe the NVIDIA driver, or return None."""
     cuda = driver_cuda()
     if cuda is None:
         return None
@@ -63,7 +63,7 @@ def driver() -> str | None:
 
 
 def why_no_gpu() -> str | None:
-    """Why torch sees no GPU, and what to do; None where it sees one."""
+    """Tell why torch sees no GPU, and what to do; None where it sees one."""
     if torch.cuda.is_available() and torch.cuda.device_count():
         return None
     cuda = driver_cuda()
@@ -87,7 +87,8 @@ def why_no_gpu() -> str | None:
 
 
 def refusal_of(name: str) -> str | None:
-    """Why the library runs no op on the CPU or a GPU that torch sees, as the library says it."""
+    """Tell why the library runs no op on the CPU or a GPU that torch sees, as the library says
+    it."""
     if not _library.available:
         return "the library did not load"
     if name == "cpu":
@@ -105,7 +106,7 @@ def refusal_of(name: str) -> str | None:
 
 
 def devices() -> tuple[Device, ...]:
-    """The CPU and every GPU that torch sees."""
+    """Find the CPU and every GPU that torch sees."""
     count = 0 if why_no_gpu() else torch.cuda.device_count()
     names = ["cpu", *(f"cuda:{index}" for index in range(count))]
     return tuple(Device(name, refusal_of(name)) for name in names)

@@ -1,4 +1,4 @@
-"""All that is looked at, in one record."""
+"""The diagnosis: all that the doctor looks at, in one record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .environment import EnvReport, env
 from .packages import OPTIONAL, REQUIRED, TESTED_TORCH, Found, look, starts_with
 from .products import PRODUCTS, Product, multiply
 
-# What is multiplied, as users call it: arguments of plan().
+# The problems that are tried, as users call them: arguments of plan().
 PROBLEMS: dict[str, dict[str, Any]] = {
     "int4 or int8 weights, 16-bit activations": {"dtype": torch.float16, "bits": 4},
     "the same, float32 activations": {"dtype": torch.float32, "bits": 4},
@@ -28,7 +28,7 @@ ROWS = (1, 64, 4096)
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What runs here and what does not.
+    """The ops that run here, and those that do not.
 
     Attributes:
         environment: versions and hardware. driver: of NVIDIA, in words, or None.
@@ -59,7 +59,7 @@ class Diagnosis:
         return not self.faults
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the record for JSON."""
         return {
             "ok": self.ok,
             **asdict(self),
@@ -76,7 +76,7 @@ def _number(product: Product) -> float | str | None:
 
 
 def kernels_on(device: str) -> tuple[dict[str, str], dict[str, str]]:
-    """(problem -> families, problem -> why it is refused)."""
+    """Return (problem -> families, problem -> why it is refused)."""
     families, refused = {}, {}
     for name, problem in PROBLEMS.items():
         options = {**problem, "device": device}

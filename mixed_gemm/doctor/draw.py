@@ -1,4 +1,5 @@
-"""What the checks of ops share: sizes, random tensors, the way from a result to its reference."""
+"""The common parts of the checks of ops: sizes, random tensors, the way from a result to its
+reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is installed and what it can run; ``mixed_gemm.env()``."""
+"""The environment: versions that are installed and hardware; ``mixed_gemm.env()``."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def gemm(here: Here, call: Callable[..., Tensor]) -> float:
 
 
 def gemm_by_name(here: Here) -> float:
-    """The configuration that ``plan`` names."""
+    """Return the configuration that ``plan`` names."""
     of_problem: dict[str, Any] = {"bits": BITS, "group_size": GROUP, "zero_mode": "sub"}
     config = plan(M, N, K, dtype=torch.float16, device=here.device, **of_problem).selected
     by_name = torch.ops.mixed_gemm.fpA_intB_gemm_config
@@ -57,7 +57,8 @@ def scaled(here: Here, how: str) -> float:
 
 
 def sums_of_float8(device: str) -> dict[str, Any]:
-    """How the tensor cores of a GPU add float8 up, as ``reference.scaled.error_bound`` takes it."""
+    """Tell how the tensor cores of a GPU add float8 up, as ``reference.scaled.error_bound`` takes
+    it."""
     if device == "cpu":
         return {}
     if torch.cuda.get_device_capability(device) == (9, 0):

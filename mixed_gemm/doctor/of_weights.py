@@ -15,7 +15,7 @@ AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # the column in each 4 bits of a word, the
 
 
 def words(codes: Tensor) -> Tensor:
-    """``[..., 8]`` codes of 4 bits, the lowest bits first -> int32 ``[...]``."""
+    """Pack ``[..., 8]`` codes of 4 bits, the lowest bits first, into int32 ``[...]``."""
     whole = (codes.long() << (4 * torch.arange(8))).sum(-1)
     return torch.where(whole >= 2**31, whole - 2**32, whole).int()
 
@@ -46,7 +46,7 @@ def dequantize_weights(here: Here) -> float:
 
 
 def awq_words(here: Here) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """qweight, scales, qzeros of AutoAWQ, and q ``[N, K]`` and zeros of the reference."""
+    """Draw qweight, scales, qzeros of AutoAWQ, and q ``[N, K]`` and zeros of the reference."""
     q, zeros = here.integers(BITS, K, N), here.integers(BITS, K // GROUP, N)
     qweight, qzeros = (words((x + 8).view(x.shape[0], -1, 8)[..., AWQ_ORDER]) for x in (q, zeros))
     return qweight, here.scales(K // GROUP, N), qzeros, q.t().contiguous(), zeros.half()

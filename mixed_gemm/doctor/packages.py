@@ -79,7 +79,7 @@ def installed(package: Package) -> str | None:
 
 
 def starts_with(found: str, tested: str) -> bool:
-    """Whether ``found`` is a version of the release ``tested``: 5.24.1 of 5.24, 5.240 not."""
+    """Tell whether ``found`` is a version of the release ``tested``: 5.24.1 of 5.24, 5.240 not."""
     parts = tested.split(".")
     return found.partition("+")[0].split(".")[: len(parts)] == parts
 

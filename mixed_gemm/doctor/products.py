@@ -21,7 +21,7 @@ from .draw import Here, K, M, N
 
 @dataclass(frozen=True)
 class Product:
-    """What came of one op on one device.
+    """The result of one op on one device.
 
     Attributes:
         op: name. device: as torch names it. seconds: of the call and its reference.
@@ -38,7 +38,7 @@ class Product:
 
     @property
     def ok(self) -> bool:
-        """False for a fault; what cannot run on this device is none."""
+        """Whether it is no fault; an op that cannot run on this device is none."""
         if self.skipped is not None:
             return True
         return self.error_over_bound is not None and self.error_over_bound <= 1
@@ -68,7 +68,7 @@ PRODUCTS: dict[str, Callable[[Here], float]] = {
 
 
 def why_skipped(op: str, device: str) -> str | None:
-    """Why a GPU on which the library runs has no kernel for this one."""
+    """Tell why a GPU on which the library runs has no kernel for this op."""
     if op != "scaled_mm of float8":
         return None
     refused = why_not(M, N, K, dtype=torch.float8_e4m3fn, device=device)
@@ -76,7 +76,7 @@ def why_skipped(op: str, device: str) -> str | None:
 
 
 def multiply(op: str, device: str) -> Product:
-    """The check of one op on one device. No exception of an op leaves it."""
+    """Check one op on one device. No exception of an op leaves this function."""
     begun = time.perf_counter()
     try:
         reason = why_skipped(op, device)

@@ -13,7 +13,7 @@ from .packages import REQUIRED, TESTED_TORCH, Found
 from .products import Product
 
 WIDTH = 100  # columns
-NAMES = 13  # of them for the names of rows, or as many as the longest has
+NAMES = 13  # columns for the names of rows, or as many as the longest has
 REPORT = (
     "this screen (--json has more); the shortest program or command that shows it, with the whole "
     "error; for a wrong or slow kernel what mixed_gemm.plan(...) prints. What others may not see "
@@ -24,7 +24,7 @@ Row = tuple[str, str]
 
 
 def compute_capabilities(archs: str) -> str:
-    """ "80,90+PTX" -> "8.0, 9.0+PTX"."""
+    """Turn "80,90+PTX" into "8.0, 9.0+PTX"."""
     return re.sub(r"(\d)\b", r".\1", archs.replace(",", ", ")).replace("+.", "+") or "none"
 
 
@@ -38,7 +38,7 @@ def machine_code(found: Diagnosis) -> str:
 
 
 def version_of(found: Found) -> str:
-    """ "peft 0.21.2 (tested)", or the version that the tests are run with."""
+    """Return "peft 0.21.2 (tested)", or the version that the tests are run with."""
     tested = found.package.tested
     if not tested and found.package in REQUIRED:
         return f"{found.package.name} {found.version}"
@@ -47,7 +47,7 @@ def version_of(found: Found) -> str:
 
 
 def products_on(device: Device, products: Iterable[Product]) -> str:
-    """How many ops are right there, and how near the worst is to its bound."""
+    """Tell how many ops are right there, and how near the worst is to its bound."""
     ran = [x for x in products if x.device == device.name and x.skipped is None]
     right = [x for x in ran if x.ok]
     worst = max((x.error_over_bound or 0.0 for x in right), default=0.0)
@@ -76,7 +76,7 @@ def rows_of_machine(found: Diagnosis) -> Iterator[Row]:
 
 
 def rows_of_products(found: Diagnosis) -> Iterator[Row]:
-    """What each device answered, and the kernels that GPUs of one kind take, once."""
+    """List the answer of each device, and the kernels that GPUs of one kind take, once."""
     shown: list[dict[str, str]] = []
     for device in found.devices:
         if device.name not in found.kernels:
@@ -90,7 +90,7 @@ def rows_of_products(found: Diagnosis) -> Iterator[Row]:
 
 
 def rows_of_rest(found: Diagnosis) -> Iterator[Row]:
-    """What does not run, and why."""
+    """List the products that do not run, and why."""
     if found.no_gpu:
         yield "GPU", found.no_gpu
     for device in found.devices:
@@ -116,7 +116,7 @@ def section(title: str, rows: Iterable[Row]) -> Iterator[str]:
 
 
 def text(found: Diagnosis) -> str:
-    """At most 100 columns, but for names of files that are longer."""
+    """Write the diagnosis in at most 100 columns, but for names of files that are longer."""
     faults = f"faults: {len(found.faults)}, at the end"
     verdict = "all that can run here is right" if found.ok else faults
     here = ", ".join(version_of(x) for x in found.packages if x.version and not x.problem)

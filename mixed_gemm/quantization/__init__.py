@@ -5,6 +5,7 @@ from .evaluate import Perplexity, perplexity
 from .folder import CalibratedCheckpoint
 from .methods.smoothing import smoothing_factors
 from .model import quantize_
+from .options import Options
 from .report import LayerReport, Report
 from .stream import DenseCheckpoint
 from .text import text_batches
@@ -13,6 +14,7 @@ __all__ = [
     "CalibratedCheckpoint",
     "DenseCheckpoint",
     "LayerReport",
+    "Options",
     "Perplexity",
     "Report",
     "methods",

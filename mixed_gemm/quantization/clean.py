@@ -1,5 +1,5 @@
-"""Which tensors depend on no layer that is to be rounded: the data, weights that stay, and what is
-computed from these alone. It is known of what was seen to be computed, and of nothing else.
+"""Tensors that depend on no layer that is to be rounded: the data, weights that stay, and tensors
+that are computed from these alone. A tensor counts only where all that made it was seen.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from .state import version
 
-# Of operations: the values of their arguments come out as numbers of Python, or as a shape.
+# Operations with these tags give the values of their arguments out as numbers of Python, or as a
+# shape.
 _TOLD = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-_NEVER = -2  # of a storage: none of its tensors is clean again
-# The same without an operation that torch dispatches.
+_NEVER = -2  # the version of a storage none of whose tensors is clean again
+# These read values without an operation that torch dispatches.
 _READ = {getattr(Tensor, name) for name in ("tolist", "numpy", "__array__", "__dlpack__")}
 
-# Tensors of numbers that Python has.
+# These make tensors of numbers that Python has.
 _MADE = {torch.tensor, torch.as_tensor, torch.from_numpy, torch.asarray}
-# What these return has the shape of their argument and none of its values.
+# The results of these have the shape of their argument and none of its values.
 _LIKE = {
     getattr(torch.ops.aten, name)
     for name in (
@@ -35,7 +36,7 @@ _LIKE = {
 
 
 class _Calls(TorchFunctionMode):
-    """Sees values being read without an operation."""
+    """A mode that sees values being read without an operation."""
 
     def __init__(self, clean: Clean) -> None:
         super().__init__()
@@ -54,7 +55,7 @@ class _Calls(TorchFunctionMode):
 
 
 class Clean(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes, while it is entered, what is computed from clean tensors alone.
+    """A mode that notes, while it is entered, which tensors are computed from clean ones alone.
 
     Attributes:
         paused: nothing is noted meanwhile, so that what is computed then is not clean.
@@ -65,7 +66,8 @@ class Clean(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.paused = self.told = False
         self._known: Any = WeakIdKeyDictionary()
-        self._versions: dict[int, int] = {}  # of a storage, when a tensor of it was written last
+        # Storage -> its version when a tensor of it was written last.
+        self._versions: dict[int, int] = {}
         self._calls = _Calls(self)
         for x in tensors:
             self.add(x)
@@ -79,14 +81,15 @@ class Clean(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._calls.__exit__(*error)  # type: ignore[no-untyped-call]
 
     def add(self, x: Tensor, is_view: bool = False) -> None:
-        """It is clean as it is now; a view counts with the tensor that it is of."""
+        """Note that a tensor is clean as it is now; a view counts with the tensor that it is a view
+        of."""
         if type(x) in (Tensor, torch.nn.Parameter) and x.layout == torch.strided:
             self._known[x] = True
             if not is_view:
                 self._versions[_storage(x)] = version(x)
 
     def has(self, x: Tensor) -> bool:
-        """Whether it is clean, and nobody has written to it unseen."""
+        """Tell whether a tensor is clean, and nobody has written to it unseen."""
         if self.told or x not in self._known:
             return False
         return self._versions.get(_storage(x)) == version(x)
@@ -114,7 +117,7 @@ class Clean(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
-    """The arguments that an operation writes to."""
+    """Yield the arguments that an operation writes to."""
     if func._schema.is_mutable:
         for i, argument in enumerate(func._schema.arguments):
             if argument.alias_info is not None and argument.alias_info.is_write:

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import nn
 
-# Types of models whose linears are Conv1D, and the names they have there: what files of dense
-# tensors say nothing of.
+# Types of models whose linears are Conv1D, and the names of these layers: files of dense tensors do
+# not tell a Conv1D from a linear.
 MODEL_TYPES = ("gpt2", "openai-gpt", "imagegpt", "decision_transformer")
 NAMES = ("c_attn", "c_proj", "c_fc", "q_attn")
 
@@ -22,7 +22,7 @@ def is_conv1d(module: nn.Module) -> bool:
 
 
 def as_linear(conv: Any) -> nn.Linear:
-    """The linear that computes the same; weight and bias are views of those of ``conv``."""
+    """Return the linear that computes the same; weight and bias are views of those of ``conv``."""
     linear = nn.Linear(conv.nx, conv.nf, bias=False, device="meta", dtype=conv.weight.dtype)
     linear.weight = nn.Parameter(conv.weight.detach().t(), requires_grad=False)
     linear.register_parameter("bias", conv.bias)

@@ -1,5 +1,5 @@
-"""What calibration sees: the range of every input channel of the layers, and from which layer each
-linear gets its input when nothing else reads it (so that a factor can be folded there).
+"""The observations of calibration: the range of every input channel of the layers, and from which
+layer each linear gets its input when nothing else reads it (so that a factor can be folded there).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from .sample import RowSample
 from .state import Runs, evaluating, run_batch
 
-# Reading these of a tensor reads none of its values.
+# These attributes and methods of a tensor read none of its values.
 _ATTRIBUTES = ("shape", "dtype", "device", "ndim", "is_cuda", "requires_grad", "layout")
 _METHODS = ("size", "dim", "numel", "stride", "is_contiguous", "is_floating_point", "element_size")
 _METADATA = {getattr(Tensor, name).__get__ for name in _ATTRIBUTES} | {
@@ -28,9 +28,9 @@ _METADATA = {getattr(Tensor, name).__get__ for name in _ATTRIBUTES} | {
 
 @dataclass
 class Observed:
-    """One layer: least and largest value of every input channel, float32 ``[K]``; of a convolution
-    those of its output, too; the layers its inputs came from (None: from something that is no
-    candidate); and some rows of the input, where they were asked for."""
+    """The observations of one layer: least and largest value of every input channel, float32
+    ``[K]``; for a convolution those of its output, too; the layers its inputs came from (None: from
+    something that is no candidate); and some rows of the input, where they were asked for."""
 
     low: Tensor | None = None
     high: Tensor | None = None
@@ -39,7 +39,8 @@ class Observed:
     sample: RowSample | None = None
 
     def range_after(self, factors: Tensor | None) -> tuple[float, float]:
-        """Least and largest value once channels are divided by ``factors`` ``[K]``."""
+        """Return the least and the largest value once channels are divided by ``factors``
+        ``[K]``."""
         assert self.low is not None and self.high is not None
         low, high = self.low, self.high
         if factors is not None:
@@ -71,7 +72,7 @@ class Producer:
     name: str
     module: nn.Module
     readers: set[str] = field(default_factory=set)  # linears that take its output as it is
-    others: set[str] = field(default_factory=set)  # whatever else read it
+    others: set[str] = field(default_factory=set)  # everything else that read it
     sample: Tensor | None = None  # the first element of a batch of its input, to check a fold
 
 
@@ -89,7 +90,7 @@ def _is_norm(module: nn.Module) -> bool:
 
 
 def _tensors(value: Any, visited: set[int]) -> Iterator[Tensor]:
-    """Every tensor in nested tuples, lists, mappings and plain objects (model outputs)."""
+    """Yield every tensor in nested tuples, lists, mappings and plain objects (model outputs)."""
     if isinstance(value, Tensor):
         yield value
         return
@@ -107,8 +108,8 @@ def _tensors(value: Any, visited: set[int]) -> Iterator[Tensor]:
 
 
 class _Watch(TorchFunctionMode):
-    """Notes every operation that reads the output of a producer. It sees what Python calls,
-    whatever the kind of model."""
+    """A mode that notes every operation that reads the output of a producer. It sees what Python
+    calls, whatever the kind of model."""
 
     def __init__(self, linear_of_weight: dict[int, str]) -> None:
         super().__init__()

@@ -16,12 +16,12 @@ from .._progress import Progress, track
 from .positions import longest_input
 
 DEFAULT_WINDOW = 2048  # tokens
-_ROWS = 512  # of logits that are in float32 at a time: vocabularies have 10^5 entries
+_ROWS = 512  # elements of the logits that are in float32 at a time: vocabularies have 10^5 entries
 
 
 @dataclass(frozen=True)
 class Perplexity:
-    """What was measured.
+    """The perplexity of a model on a text.
 
     Attributes:
         perplexity: exp(nll).
@@ -60,8 +60,8 @@ def perplexity(
     device: torch.device | str | None = None,
     progress: Progress = True,
 ) -> Perplexity:
-    """Sliding-window perplexity. Each token but the first is predicted once, with at least
-    ``window - stride`` tokens before it where the text has them.
+    """Compute the perplexity by a sliding window. Each token but the first is predicted once, with
+    at least ``window - stride`` tokens before it where the text has them.
 
     Args:
         model: maps int64 ids ``[1, L]`` to logits ``[1, L, vocabulary]``, or to an object whose

@@ -22,18 +22,19 @@ from .._progress import Progress
 from ..formats.errors import CheckpointError
 from ..ops.errors import ArgumentValueError
 from ..weights.exchange import QuantizedWeight
-from .chain import find_blocks
+from .block import CalibrationBlock
+from .block_sequence import find_blocks
 from .foreign import TokenRuns, naming
+from .methods.base import BlockMethod, goes_by_blocks
 from .methods.names import FEWER_BITS, IN_MEMORY, named
-from .methods.sequential import BlockMethod, Sequential
+from .methods.sequential import Sequential
 from .own import Own
 from .plain import why_no_product
 from .select import Target
-from .stage import Stage
 from .state import Runs
 from .stream import DenseCheckpoint
 
-RUN = "recipe.json"  # in the folder of blocks that are done: what they are blocks of
+RUN = "recipe.json"  # the file in the folder of finished blocks that tells which run they are of
 _PARTS = ("q", "scales", "zeros")
 
 
@@ -58,10 +59,10 @@ def _digest(batches: Sequence[Tensor]) -> str:
 class CalibratedCheckpoint(DenseCheckpoint):
     """Linear layers of a dense folder of transformers, quantized by a method that needs data.
 
-    Memory: the largest block, its moments and the hidden states of the calibration data, twice
-    where the method looks at the dense model too. Disk: the quantized layers, in ``work``. Files:
-    each block is read once for every batch while it is proven how blocks are called, and once more
-    to quantize it; the system's cache holds what fits into memory.
+    Memory: the largest block, its input statistics and the hidden states of the calibration data,
+    twice where the method looks at the dense model too. Disk: the quantized layers, in ``work``.
+    Files: each block is read once for every batch while it is proven how blocks are called, and
+    once more to quantize it; the system's cache holds what fits into memory.
 
     Args:
         path: a folder as save_pretrained writes it.
@@ -101,7 +102,7 @@ class CalibratedCheckpoint(DenseCheckpoint):
                 f"quantize: {method!r} needs the whole model in memory. Hint: load it and call "
                 "mixed_gemm.quantize_, or take another method"
             )
-        if not hasattr(chosen, "quantize"):
+        if not goes_by_blocks(chosen):
             raise ArgumentValueError(
                 f"quantize: {method!r} needs no calibration. Hint: leave calibration out"
             )
@@ -152,7 +153,8 @@ class CalibratedCheckpoint(DenseCheckpoint):
             )
 
     def _empty_model(self) -> Any:
-        """Of transformers, without weights; buffers that no file has are there."""
+        """Build the model of transformers without weights, but with the buffers that no file
+        has."""
         import accelerate
         import transformers
 
@@ -203,13 +205,13 @@ class CalibratedCheckpoint(DenseCheckpoint):
         return self._work / f"{number:05d}.pt"
 
     def _keep(self, number: int, tensors: dict[str, Tensor]) -> None:
-        """Of one block, on the disk when this returns."""
+        """Write the tensors of one block; they are on the disk when this returns."""
         buffer = io.BytesIO()
         torch.save({name: x.cpu().contiguous() for name, x in tensors.items()}, buffer)
         _synced(self._file(number), buffer.getvalue())
 
     def _kept(self, number: int) -> dict[str, Tensor] | None:
-        """What :meth:`_keep` kept of a block; None where it is not done."""
+        """Return the tensors that :meth:`_keep` wrote for a block; None where it is not done."""
         if self._part is None or self._part[0] != number:
             file = self._file(number)
             if not file.exists():
@@ -227,7 +229,7 @@ class CalibratedCheckpoint(DenseCheckpoint):
             self._work.rmdir()
 
     def layer(self, name: str) -> QuantizedWeight:
-        """One quantized layer.
+        """Read one quantized layer.
 
         Args:
             name: one of ``layers``.
@@ -240,7 +242,8 @@ class CalibratedCheckpoint(DenseCheckpoint):
         return replace(weight_of(name, tensors, self.schemes[name]), bias=bias)
 
     def plain(self) -> Iterator[tuple[str, Tensor]]:
-        """Every other tensor; what factors were folded into as it is now."""
+        """Yield every other tensor; those that factors were folded into with the factors in
+        them."""
         for name, tensor in super().plain():
             if (number := self._changed.get(name)) is None:
                 yield name, tensor
@@ -251,7 +254,7 @@ class CalibratedCheckpoint(DenseCheckpoint):
 
 
 def weight_of(name: str, tensors: dict[str, Tensor], scheme: Any) -> QuantizedWeight:
-    """A layer of the tensors of its block."""
+    """Make a layer from the tensors of its block."""
     q, scales, zeros = (tensors.get(f"{name}.{part}") for part in _PARTS)
     assert q is not None and scales is not None
     return QuantizedWeight(
@@ -261,7 +264,7 @@ def weight_of(name: str, tensors: dict[str, Tensor], scheme: Any) -> QuantizedWe
 
 
 def set_tensor(model: nn.Module, name: str, tensor: Tensor) -> None:
-    """Another tensor in the place of a parameter or a buffer."""
+    """Put another tensor in the place of a parameter or a buffer."""
     path, _, part = name.rpartition(".")
     module = model.get_submodule(path)
     if part in module._parameters:
@@ -271,13 +274,13 @@ def set_tensor(model: nn.Module, name: str, tensor: Tensor) -> None:
 
 
 class _Walk(Sequential):
-    """The walk over a model whose blocks are read when they are needed."""
+    """The calibration of a model whose blocks are read when they are needed."""
 
     def __init__(self, files: CalibratedCheckpoint, method: Any, progress: Progress) -> None:
         super().__init__(method, progress)
         self._files = files
-        self.numbers: dict[str, int] = {}  # of the block of each layer
-        self.changed: dict[str, int] = {}  # of the block of each other tensor that is another now
+        self.numbers: dict[str, int] = {}  # layer -> number of its block
+        self.changed: dict[str, int] = {}  # other tensor that has changed -> number of its block
         self._blocks: list[str] = []
         self._found: dict[str, nn.Module] = {}
         self._loaded: set[str] = set()
@@ -315,72 +318,72 @@ class _Walk(Sequential):
             self._undo.clear()  # the files are as they were
 
     def _change(self, names: Iterable[str]) -> None:
-        """Put what factors were folded into in its place."""
+        """Put tensors that factors were folded into in their places."""
         for name in names:
             tensors = self._files._kept(self.changed[name])
             assert tensors is not None
             set_tensor(self._model, name, tensors[name].to(self._files._device))
 
     def _commit(self) -> None:
-        """Nothing: files have it."""
+        """Do nothing: the files hold the results."""
 
-    def _number(self, stage: Stage) -> int:
-        if stage.name in self._blocks:
-            return self._blocks.index(stage.name)
+    def _number(self, block: CalibrationBlock) -> int:
+        if block.name in self._blocks:
+            return self._blocks.index(block.name)
         others = [name for name in self.ways if name not in self._blocks]
-        return len(self._blocks) + others.index(stage.name)
+        return len(self._blocks) + others.index(block.name)
 
-    def _restored(self, name: str, stage: Stage) -> bool:
-        number = self._number(stage)
-        self.numbers.update((site.name, number) for site in stage.sites)
+    def _restored(self, name: str, block: CalibrationBlock) -> bool:
+        number = self._number(block)
+        self.numbers.update((layer.name, number) for layer in block.layers)
         tensors = self._files._kept(number)
         if tensors is None:
             return False
-        for site in stage.sites:
-            weight = weight_of(site.name, tensors, site.target.scheme)
-            site.finish(weight.to_linear(site.dense.dtype).weight)
-            if (bias := tensors.get(f"{site.name}.bias")) is not None:
-                site.module.bias = nn.Parameter(bias.to(site.dense.device), requires_grad=False)
-        layers = tuple(f"{site.name}." for site in stage.sites)
-        others = [other for other in tensors if not other.startswith(layers)]
+        for layer in block.layers:
+            weight = weight_of(layer.name, tensors, layer.target.scheme)
+            layer.finish(weight.to_linear(layer.dense.dtype).weight)
+            if (bias := tensors.get(f"{layer.name}.bias")) is not None:
+                layer.module.bias = nn.Parameter(bias.to(layer.dense.device), requires_grad=False)
+        prefixes = tuple(f"{layer.name}." for layer in block.layers)
+        others = [other for other in tensors if not other.startswith(prefixes)]
         self.changed.update(dict.fromkeys(others, number))
         self._change(others)
-        self._forget(stage, number)
+        self._forget(block, number)
         return True
 
-    def _finished_stage(self, name: str, stage: Stage) -> None:
-        number = self._number(stage)
+    def _finished_block(self, name: str, block: CalibrationBlock) -> None:
+        number = self._number(block)
         tensors: dict[str, Tensor] = {}
-        for site in stage.sites:
-            assert site.result is not None
-            weight = site.result.unpacked(site.name)
+        for layer in block.layers:
+            assert layer.result is not None
+            weight = layer.result.unpacked(layer.name)
             found = {"q": weight.q, "scales": weight.scales, "zeros": weight.zeros}
-            if site.module.bias is not None and site.bias_changed:
-                found["bias"] = site.module.bias.detach()
-            tensors |= {f"{site.name}.{x}": t for x, t in found.items() if t is not None}
-        for path in stage.changed:
+            if layer.module.bias is not None and layer.bias_changed:
+                found["bias"] = layer.module.bias.detach()
+            tensors |= {f"{layer.name}.{x}": t for x, t in found.items() if t is not None}
+        for path in block.changed:
             prefix = f"{name}.{path}".rstrip(".")
             for part, parameter in self._model.get_submodule(prefix)._parameters.items():
                 if parameter is not None:
                     tensors[f"{prefix}.{part}"] = parameter.detach()
                     self.changed[f"{prefix}.{part}"] = number
         self._files._keep(number, tensors)
-        self._forget(stage, number)
+        self._forget(block, number)
 
-    def _forget(self, stage: Stage, number: int) -> None:
-        """Results that are on the disk: those of all blocks would be as large as the model."""
-        for site in stage.sites:
-            site.result = _OnDisk(self._files, number, site.name, site.target.scheme)  # type: ignore[assignment]
+    def _forget(self, block: CalibrationBlock, number: int) -> None:
+        """Leave the results to the disk: those of all blocks would be as large as the model."""
+        for layer in block.layers:
+            layer.result = _OnDisk(self._files, number, layer.name, layer.target.scheme)  # type: ignore[assignment]
 
 
 class _OnDisk:
-    """The result of a layer, which is read where it is asked for."""
+    """The result of a layer, which is read when it is asked for."""
 
     def __init__(self, files: CalibratedCheckpoint, number: int, name: str, scheme: Any) -> None:
         self._files, self._number, self._name, self._scheme = files, number, name, scheme
 
     def dequantize(self, dtype: torch.dtype) -> Tensor:
-        """What the weight stands for, ``[N, K]``."""
+        """Return the dense weight, ``[N, K]``."""
         tensors = self._files._kept(self._number)
         assert tensors is not None
         found = weight_of(self._name, tensors, self._scheme)

@@ -16,7 +16,8 @@ from ..formats.errors import CheckpointError
 from ..ops.errors import ArgumentTypeError, ArgumentValueError
 from .state import Runs
 
-# What says enough by itself: of this library, of the machine, of what is to be installed.
+# Errors that say enough by themselves: those of this library, of the machine, of what is to be
+# installed.
 _CLEAR = (
     CheckpointError,
     ArgumentTypeError,
@@ -30,7 +31,8 @@ _CLEAR = (
 
 @contextmanager
 def naming(path: str | Path, what: str, hint: str = "") -> Iterator[None]:
-    """Errors of others become one that begins with the folder and what was being done.
+    """Make errors of foreign code into one that begins with the folder and with what was being
+    done.
 
     Args:
         path: a folder, a file, or an id on the hub. what: failed, in words. hint: what to do.
@@ -60,7 +62,7 @@ class TokenRuns(Runs):
 
     @contextmanager
     def of(self, batch: Any) -> Iterator[Any]:
-        """As ``Runs`` has it.
+        """Run the model once, as ``Runs`` does.
 
         Args:
             batch: int64 ``[batch, length]``.

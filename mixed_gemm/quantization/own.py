@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .chain import Given, Unit
-from .site import Replaced, Site
+from .block_layer import BlockLayer, Replaced
+from .block_sequence import Given, Unit
 from .state import Runs, replaced
 from .values import Apart, fresh
 
@@ -20,12 +20,12 @@ from .values import Apart, fresh
 class _Rounded(nn.Linear):
     """A layer that computes with what its result stands for, made again for each call."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, layer: BlockLayer) -> None:
         nn.Module.__init__(self)
-        assert site.result is not None
-        self._result, self._dtype = site.result, site.dense.dtype
-        self.out_features, self.in_features = site.dense.shape
-        self.__dict__["bias"] = site.module.bias  # no parameter, which a file would be read into
+        assert layer.result is not None
+        self._result, self._dtype = layer.result, layer.dense.dtype
+        self.out_features, self.in_features = layer.dense.shape
+        self.__dict__["bias"] = layer.module.bias  # no parameter, which a file would be read into
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
@@ -40,18 +40,18 @@ class Finished:
 
     def __init__(self) -> None:
         self._places: list[tuple[nn.Module, str, nn.Module, nn.Module]] = []
-        self.replaced: list[Any] = []  # what was changed of layers that stay
+        self.replaced: list[Any] = []  # functions that take back changes of layers that stay
 
-    def add(self, sites: Iterable[Site]) -> None:
-        for site in sites:
-            rounded = _Rounded(site)
-            for parent, child in site.target.places:
-                self._places.append((parent, child, site.target.module, rounded))
+    def add(self, layers: Iterable[BlockLayer]) -> None:
+        for layer in layers:
+            rounded = _Rounded(layer)
+            for parent, child in layer.target.places:
+                self._places.append((parent, child, layer.target.module, rounded))
                 setattr(parent, child, rounded)
 
     @contextmanager
     def dense(self, within: set[nn.Module] | None = None) -> Iterator[None]:
-        """The model is as it was handed over.
+        """Make the model what it was when it was handed over.
 
         Args:
             within: only modules below which something is asked for; None: all.
@@ -71,7 +71,7 @@ class Finished:
                 setattr(parent, child, rounded)
 
     def close(self) -> None:
-        """The layers themselves hang in their places again."""
+        """Hang the layers themselves in their places again."""
         for parent, child, original, _ in self._places:
             setattr(parent, child, original)
         self._places.clear()
@@ -104,11 +104,11 @@ class Own:
 
     @property
     def batches(self) -> int:
-        """How many there are."""
+        """The number of batches."""
         return len(self._batches)
 
     def run(self, batch: int, dense: bool) -> Any:
-        """What the model gives for a batch."""
+        """Run the model on a batch."""
         with ExitStack() as stack:
             if dense:
                 stack.enter_context(self._finished.dense())
@@ -126,7 +126,7 @@ class Own:
 
     @torch.no_grad()
     def captured(self, unit: Unit, dense: bool) -> list[list[Given]]:
-        """What each batch calls a block with."""
+        """Return the arguments of each call of a block, batch by batch."""
         found: list[list[Given]] = []
 
         def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -149,15 +149,15 @@ class Segment:
     batch and whether the layers before are dense.
 
     Args:
-        own: the model. sites: the layers. is_last: whether no unit comes after, so that what the
+        own: the model. layers: the layers. is_last: whether no unit comes after, so that what the
             model returns is what they are for; else it is what they return.
     """
 
-    def __init__(self, own: Own, sites: list[Site], is_last: bool) -> None:
-        self._own, self._sites, self._is_last = own, sites, is_last
+    def __init__(self, own: Own, layers: list[BlockLayer], is_last: bool) -> None:
+        self._own, self._layers, self._is_last = own, layers, is_last
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """Of the model."""
+        """Yield the parameters of the model."""
         return self._own.model.parameters()
 
     def __call__(self, batch: int, dense: bool) -> Tensor:
@@ -168,8 +168,8 @@ class Segment:
 
         with ExitStack() as stack:
             if not self._is_last:
-                for site in self._sites:
-                    stack.callback(site.module.register_forward_hook(note).remove)
+                for layer in self._layers:
+                    stack.callback(layer.module.register_forward_hook(note).remove)
             out = self._own.run(batch, dense)
         if self._is_last:
             returned = [x for _, x in Apart(out).tensors if x.is_floating_point()]

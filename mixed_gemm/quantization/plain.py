@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch import nn
 
-_N, _K = 24, 40  # of the layer that stands for one while it is tried
+_N, _K = 24, 40  # sizes of the layer that stands for one while it is tried
 _SHAPES = ((_K,), (3, _K), (2, 3, _K))
 # Methods that a quantized layer can do without; whoever calls another would miss it.
 _OWN = frozenset({"forward", "reset_parameters", "extra_repr"})
 
 
 def why_not_plain(layer: nn.Linear) -> str:
-    """Why a layer of a subclass of ``nn.Linear`` is not known to be a plain one; empty when it
+    """Tell why a layer of a subclass of ``nn.Linear`` is not known to be a plain one; empty when it
     computes ``torch.nn.functional.linear(x, weight, bias)``.
 
     It is one when it holds a weight and a bias alone, has no methods of its own beside ``forward``,
@@ -45,8 +45,9 @@ def why_not_plain(layer: nn.Linear) -> str:
 
 
 def why_no_product(module: nn.Module) -> str:
-    """Why a quantized layer from a file would not compute what a linear of the model's own class
-    does; empty when it would, and of what is no linear. Classes of torch have its forward."""
+    """Tell why a quantized layer from a file would not compute what a linear of the model's own
+    class does; empty when it would, and for modules that are no linear. Classes of torch have its
+    forward."""
     kind = type(module)
     if not isinstance(module, nn.Linear) or kind.__module__.split(".")[0] == "torch":
         return ""
@@ -54,13 +55,14 @@ def why_no_product(module: nn.Module) -> str:
 
 
 def _parts(layer: nn.Module) -> set[str]:
-    """Names of parameters, buffers and children."""
+    """Return the names of parameters, buffers and children."""
     held = (layer._parameters, layer._buffers, layer._modules)
     return {name for parts in held for name, part in parts.items() if part is not None}
 
 
 def _methods(kind: type[nn.Module]) -> set[str]:
-    """Names of functions and properties that classes between this one and ``nn.Linear`` define."""
+    """Return the names of functions and properties that classes between this one and ``nn.Linear``
+    define."""
     own = (x for x in kind.__mro__[: kind.__mro__.index(nn.Linear)])
     return {
         name
@@ -91,7 +93,7 @@ def _computes_linear(layer: nn.Linear) -> bool:
                     with torch.no_grad():
                         found: Any = probe(x.clone())
                         wanted = nn.functional.linear(x, weight, given)
-                except Exception:  # by code that nobody here has seen: it is not plain
+                except Exception:  # raised by code that nobody here has seen: it is not plain
                     return False
                 if not isinstance(found, torch.Tensor) or found.dtype != dtype:
                     return False
@@ -104,7 +106,7 @@ def _computes_linear(layer: nn.Linear) -> bool:
 
 
 def _like(layer: nn.Linear, weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:
-    """A layer of the same class with the same attributes, but small, on the CPU."""
+    """Make a layer of the same class with the same attributes, but small, on the CPU."""
     probe = copy.copy(layer)
     probe._parameters = {
         "weight": nn.Parameter(weight, requires_grad=False),

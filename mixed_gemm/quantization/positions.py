@@ -1,12 +1,12 @@
-"""How many tokens a language model takes at once. Beyond that, tables of learned positions have no
-row, and other positions were never trained.
+"""The number of tokens that a language model takes at once. Beyond that, tables of learned
+positions have no row, and other positions were never trained.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-# What configurations of transformers call it.
+# Names that configurations of transformers have for it.
 _NAMES = (
     "max_position_embeddings",
     "max_target_positions",
@@ -18,7 +18,8 @@ _NAMES = (
 
 
 def longest_input(config: Any) -> int | None:
-    """Tokens that a model was made for; None where its configuration does not say.
+    """Return the number of tokens that a model was made for; None where its configuration does not
+    say.
 
     Args:
         config: of transformers, or anything else, which says nothing.

@@ -1,5 +1,5 @@
-"""What a chain of blocks may take for granted, proven on the data at hand before anything is
-rounded.
+"""The proof, on the data at hand and before anything is rounded, of what a sequence of blocks may
+take for granted.
 
 The model's own forward runs once for each batch, and it is noted what every block is called with:
 tensors that another call returned, and tensors that depend on no layer to be rounded. With these
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ..ops.errors import ArgumentValueError
-from .chain import GIVEN, REST, Call, Link, Place, Unit, Way, block_of, find_blocks
+from .block_sequence import GIVEN, REST, BlockCall, Link, Place, Unit, Way, block_of, find_blocks
 from .clean import Clean
 from .state import BOOKKEEPING, Generators, Runs, replaced, run_batch, version
 from .values import Apart, digest, fresh, refilled
@@ -50,7 +50,7 @@ class _Returned:
         self._known[x] = (Place(call, (GIVEN, *path)), digest(x))
 
     def link(self, x: Tensor) -> Link | None:
-        """To where it was returned, if nobody wrote to it since then."""
+        """Return a link to where a tensor was returned, if nobody wrote to it since then."""
         place, then = self._known.get(x, (None, None))
         if place is None or then != digest(x):
             return None
@@ -58,7 +58,7 @@ class _Returned:
 
 
 class _True:
-    """The model's own forward, with the hooks of others around what is seen of it."""
+    """The model's own forward, seen from within the hooks that others put on its blocks."""
 
     def __init__(
         self,
@@ -72,11 +72,13 @@ class _True:
         self._reading = reading
         self._within = {name: set(block.modules()) for name, block in blocks.items()}
         self._of = {name: block_of(name, blocks) for name in layers}
-        self._kept: dict[tuple[Any, ...], Tensor] = {}  # digest -> what calls have in common
+        # Digest -> a tensor that calls have in common.
+        self._kept: dict[tuple[Any, ...], Tensor] = {}
         self.whole: dict[str, str] = {}  # block -> why its calls cannot be replayed
 
     def run(self, batch: Any) -> tuple[list[_Seen], list[str]]:
-        """The calls of blocks, and in which order blocks and layers in no block run."""
+        """Run a batch; return the calls of blocks, and in which order blocks and layers in no block
+        run."""
         self._calls: list[_Seen] = []
         self._events: list[str] = []
         self._open: list[str] = []
@@ -88,7 +90,7 @@ class _True:
         return self._calls, self._events
 
     def _staying(self) -> Iterator[Tensor]:
-        """What the model has beside its blocks and the layers to quantize."""
+        """Yield the tensors that the model has beside its blocks and the layers to quantize."""
         rounded = {id(p) for x in self._layers.values() for p in x.parameters()}
         inside = set[nn.Module]().union(*self._within.values())
         for module in self._model.modules():
@@ -167,7 +169,7 @@ class _True:
         self._given, self._apart, self._numbers = given, Apart(given), Generators()
 
     def _template(self, given: Any) -> Any:
-        """The arguments with what is known of each tensor; None where something is not."""
+        """Return the arguments with what is known of each tensor; None where something is not."""
         instead: dict[int, Any] = {}
         unknown: list[tuple[tuple[Any, ...], Tensor]] = []
         for path, x in Apart(given).tensors:
@@ -209,7 +211,7 @@ def units_of(
     runs: Runs,
     reading: Callable[[str], AbstractContextManager[None]] = lambda name: nullcontext(),
 ) -> list[Unit]:
-    """The units of a model in the order in which they first run, and how each is calibrated.
+    """Find the units of a model in the order in which they first run, and how each is calibrated.
 
     Args:
         model: in eval mode. layers: name -> module of those to quantize.
@@ -232,7 +234,7 @@ def units_of(
         for name in events:
             units.setdefault(name, Unit(name, blocks.get(name), []))
         for number, seen in enumerate(calls):
-            call = Call(i, number, seen.template, seen.runs)
+            call = BlockCall(i, number, seen.template, seen.runs)
             units[seen.block].calls.append(call)
         orders.append(events)
     runs.state.reset()
@@ -242,7 +244,7 @@ def units_of(
 
 
 def _put_in_order(order: list[str], events: list[str]) -> None:
-    """What a batch is the first to run goes behind what it runs before that."""
+    """Insert what a batch is the first to run behind what it runs before that."""
     place = 0
     for name in events:
         if name not in order:
@@ -253,8 +255,8 @@ def _put_in_order(order: list[str], events: list[str]) -> None:
 def _joined(
     units: dict[str, Unit], blocks: Mapping[str, nn.Module], layers: Iterable[str]
 ) -> list[Unit]:
-    """Units with their layers; layers in no block that follow each other are one unit."""
-    for name in layers:  # what never runs comes last
+    """Give units their layers; layers in no block that follow each other are one unit."""
+    for name in layers:  # a layer that never runs comes last
         own = block_of(name, blocks) or name
         units.setdefault(own, Unit(own, blocks.get(own), [])).layers.append(name)
     found: list[Unit] = []
@@ -272,7 +274,7 @@ def _decide(units: list[Unit], orders: list[list[str]], whole: Mapping[str, str]
     """Give each unit its way."""
     place = {name: i for i, unit in enumerate(units) for name in (unit.name, *unit.layers)}
     producers = {(c.batch, c.number): i for i, unit in enumerate(units) for c in unit.calls}
-    settled: set[int] = set()  # whose calls take nothing from themselves or from later units
+    settled: set[int] = set()  # units whose calls take nothing from themselves or from later units
     for i, unit in enumerate(units):
         if unit.block is None:
             unit.way, unit.reason = Way.WHOLE, "is in no block"
@@ -308,8 +310,8 @@ def _why_not_chained(
 def _nothing_later_before(
     name: str, index: int, orders: list[list[str]], place: Mapping[str, int]
 ) -> bool:
-    """Whether in no batch something comes before a call of a unit that is rounded with it or after
-    it."""
+    """Tell whether in no batch something comes before a call of a unit that is rounded with it or
+    after it."""
     for events in orders:
         for i, event in enumerate(events):
             if event == name and any(place[x] >= index for x in events[:i]):

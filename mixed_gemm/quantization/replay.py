@@ -28,7 +28,7 @@ _recordings: OrderedDict[Any, _Recording] = OrderedDict()
 def replayed(
     function: Callable[..., tuple[Tensor, ...]], tensors: tuple[Tensor, ...], *numbers: float
 ) -> tuple[Tensor, ...]:
-    """``function(*tensors, *numbers)``; on CUDA from a recording of it for these shapes.
+    """Return ``function(*tensors, *numbers)``; on CUDA from a recording of it for these shapes.
 
     Args:
         function: neither changes its arguments nor looks at their values.
@@ -61,7 +61,7 @@ def _record(
         inputs = tuple(x.clone(memory_format=torch.contiguous_format) for x in tensors)
         aside: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):  # what is set up at a first call must not be recorded
+        with torch.cuda.stream(aside):  # a first call sets things up, which must not be recorded
             function(*inputs, *numbers)
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()

@@ -1,4 +1,4 @@
-"""What quantizing a model did, layer by layer."""
+"""The report of ``quantize_``: what became of each layer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LayerReport:
 
 
 def told_together(reasons: Mapping[str, str]) -> list[str]:
-    """Lines of "  name: reason"; names that differ in their numbers alone share one."""
+    """Return indented lines "name: reason"; names that differ in their numbers alone share one."""
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name, reason in reasons.items():
         groups[re.sub(r"(?<=\.)\d+(?=\.|$)", "*", name), reason].append(name)
@@ -72,7 +72,7 @@ def warn_that_all_is_dense(where: str, model: object, skipped: Mapping[str, str]
 
 @dataclass(frozen=True)
 class Report:
-    """What :func:`quantize_` did. ``print`` it.
+    """The report of :func:`quantize_`. ``print`` it.
 
     Attributes:
         layers: name -> what became of it, of every ``nn.Linear``, ``nn.Conv2d`` (subclasses
@@ -111,17 +111,17 @@ class Report:
 
     @property
     def bytes_before(self) -> int:
-        """Of the dense weights that were replaced."""
+        """Bytes of the dense weights that were replaced."""
         return sum(layer.bytes_before for layer in self.layers.values())
 
     @property
     def bytes_after(self) -> int:
-        """Of what stands for them: packed weights, scales, zeros and offsets."""
+        """Bytes of the quantized weights: codes, scales, zero points and offsets."""
         return sum(layer.bytes_after for layer in self.layers.values())
 
     def plot(self, path: str | Path) -> None:
-        """Draw the output error of every layer, in the order of the model, as a PNG; of the weight
-        where the method does not know that of the output.
+        """Draw the output error of every layer, in the order of the model, as a PNG; the error of
+        the weight where the method does not know that of the output.
 
         Args:
             path: of the file.

@@ -1,4 +1,4 @@
-"""Rows of what a layer reads, kept while calibration runs."""
+"""A sample of the rows that a layer reads, kept while calibration runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RowSample:
         self._stride, self._seen = 1, 0
 
     def add(self, rows: Tensor) -> None:
-        """Let rows ``[M, K]`` go by; what is kept of them is a copy."""
+        """Let rows ``[M, K]`` go by; those that are kept are copied."""
         self._kept.append(rows[-self._seen % self._stride :: self._stride].clone())
         self._seen += rows.shape[0]
         while sum(x.shape[0] for x in self._kept) > self._most:
@@ -28,7 +28,7 @@ class RowSample:
             self._stride *= 2
 
     def rows(self) -> Tensor:
-        """``[R, K]`` in the dtype of the stream; R = 0 only where nothing went by.
+        """Return the rows, ``[R, K]`` in the dtype of the stream; R = 0 only where nothing went by.
 
         Raises:
             RuntimeError: nothing was added.

@@ -1,4 +1,5 @@
-"""Which layers are quantized: one rule for ``quantize_``, the command line and transformers."""
+"""The selection of layers to quantize: one rule for ``quantize_``, the command line and
+transformers."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ Skip = str | Iterable[str] | Callable[[str, nn.Module], bool] | None
 
 # Output heads are the layers that rounding hurts most (AutoAWQ, GPTQModel and llm-compressor leave
 # that of a language model alone by default too), and those of classifiers, tokens and answers are
-# what an adapter for a task trains whole (peft's modules_to_save). By the names that models of
-# transformers, timm and torchvision give them, with whatever is below.
+# what an adapter for a task trains whole (peft's modules_to_save). They are known by the names that
+# models of transformers, timm and torchvision give them, with whatever is below.
 HEADS = (
     "lm_head",
     "*_head",  # classification_head, audio_head, ...
@@ -50,13 +51,13 @@ ROUTERS = ("*router*", "gate", "shared_expert_gate")
 # The one statement of what stays dense unless ``skip`` says otherwise: for quantize_, for
 # MixedGemmConfig, for the command and for calibrated folders, of which some know names alone.
 DEFAULT_SKIP = (*HEADS, *ROUTERS)
-# Of files without a model: matrices that are no linear layers, by the last component of their name,
-# or the last two.
+# Matrices that are no linear layers, for files without a model: by the last component of their
+# name, or the last two.
 NOT_LINEAR = (
     *("*embed*", "*Embed*", "*_emb", "*embed*.[0-9]*", "wte", "wpe", "w", "shared"),
     *("relative_attention_bias", "bias_values"),
 )
-# Of files that hold each expert by itself, which models of transformers join into tensors of three
+# Experts that a file holds one by one; models of transformers join them into tensors of three
 # dimensions as they load.
 EXPERTS = ("experts.[0-9]*",)
 ALREADY = "quantized already"  # why a layer is left alone
@@ -77,7 +78,7 @@ class Target:
     places: list[tuple[nn.Module, str]] = field(default_factory=list)
 
     def problem(self, name: str) -> str:
-        """Why it cannot be quantized as asked; empty when it can."""
+        """Tell why it cannot be quantized as asked; empty when it can."""
         weight = self.layer.weight
         if weight.dtype not in DTYPES:
             return f"{name}: dtype {weight.dtype} is not float16, bfloat16 or float32"
@@ -88,7 +89,7 @@ class Target:
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Whether a pattern fits any run of whole components: "lm_head" fits "model.lm_head", and
+    """Tell whether a pattern fits any run of whole components: "lm_head" fits "model.lm_head", and
     "layers.0" fits everything below "model.layers.0"."""
     parts = name.split(".")
     runs = (".".join(parts[i:j]) for i in range(len(parts)) for j in range(i + 1, len(parts) + 1))
@@ -96,12 +97,12 @@ def matches(name: str, pattern: str) -> bool:
 
 
 def skipped_by(name: str, patterns: Sequence[str]) -> str:
-    """The first pattern that fits a name; empty when none does."""
+    """Return the first pattern that fits a name; empty when none does."""
     return next((pattern for pattern in patterns if matches(name, pattern)), "")
 
 
 def named_as_no_linear(name: str) -> str:
-    """The pattern of ``NOT_LINEAR`` that fits the end of a name; empty when none does."""
+    """Return the pattern of ``NOT_LINEAR`` that fits the end of a name; empty when none does."""
     if matches(name, "embed_out"):  # the output head of GPT-NeoX
         return ""
     parts = name.split(".")
@@ -110,8 +111,8 @@ def named_as_no_linear(name: str) -> str:
 
 
 def reason_to_skip(skip: Skip, model: nn.Module) -> Callable[[str, nn.Module], str]:
-    """f(name, module) -> why ``skip`` leaves it alone; empty when it does not. Patterns that fit no
-    module are warned of."""
+    """Return f(name, module) -> why ``skip`` leaves it alone; empty when it does not. Patterns that
+    fit no module are warned of."""
     if callable(skip):
         return lambda name, module: "skip(name, module) is true" if skip(name, module) else ""
     patterns = (skip,) if isinstance(skip, str) else tuple(skip or ())
@@ -128,7 +129,8 @@ def reason_to_skip(skip: Skip, model: nn.Module) -> Callable[[str, nn.Module], s
 
 
 def weight_owners(model: nn.Module) -> dict[int, set[int]]:
-    """id of a parameter -> ids of the modules that hold it: two or more mean tied weights."""
+    """Return id of a parameter -> ids of the modules that hold it: two or more mean tied
+    weights."""
     owners: dict[int, set[int]] = defaultdict(set)
     for module in model.modules():
         for parameter in module._parameters.values():
@@ -138,8 +140,8 @@ def weight_owners(model: nn.Module) -> dict[int, set[int]]:
 
 
 def shared_parameters(model: nn.Module) -> set[int]:
-    """ids of the parameters that hang at more than one place, those of a module that hangs twice
-    among them."""
+    """Return ids of the parameters that hang at more than one place, those of a module that hangs
+    twice among them."""
     count = Counter(
         id(parameter)
         for _, module in model.named_modules(remove_duplicate=False)
@@ -150,7 +152,7 @@ def shared_parameters(model: nn.Module) -> set[int]:
 
 
 def why_left_alone(layer: Any, owners: dict[int, set[int]]) -> str:
-    """Why a layer is never quantized, whatever the scheme; empty when it may be."""
+    """Tell why a layer is never quantized, whatever the scheme; empty when it may be."""
     if isinstance(layer, QuantizedModule):
         return ALREADY
     if reason := _why_not_its_class(layer):
@@ -171,7 +173,7 @@ def why_left_alone(layer: Any, owners: dict[int, set[int]]) -> str:
 
 
 def _why_not_its_class(layer: Any) -> str:
-    """Why a layer does not compute what its class in torch does; empty when it does."""
+    """Tell why a layer does not compute what its class in torch does; empty when it does."""
     if isinstance(layer, nn.Linear):
         return "" if type(layer) is nn.Linear else why_not_plain(layer)
     exact = nn.Conv2d if isinstance(layer, nn.Conv2d) else nn.Embedding
@@ -186,8 +188,8 @@ def select(
     skip: Skip,
     embeddings: bool = False,
 ) -> tuple[dict[str, Target], dict[str, str]]:
-    """Every ``nn.Linear`` and ``nn.Conv2d`` below ``model``, and every Conv1D of transformers: to
-    quantize, or left alone and why. What else holds a matrix is among those left alone.
+    """Find every ``nn.Linear`` and ``nn.Conv2d`` below ``model``, and every Conv1D of transformers:
+    to quantize, or left alone and why. What else holds a matrix is among those left alone.
 
     Args:
         scheme_of: f(name, layer) -> how to store it; None leaves it alone.
@@ -233,7 +235,7 @@ def _no_form(layer: nn.Module, scheme: Scheme) -> str:
 def _add_other_matrices(
     model: nn.Module, targets: dict[str, Target], skipped: dict[str, str]
 ) -> None:
-    """To ``skipped``: parameters of two dimensions or more that no module holds which could be
+    """Add to ``skipped`` parameters of two dimensions or more that no module holds which could be
     quantized, so that nothing stays dense without a word."""
     named = {*targets, *skipped}
     seen = {id(x) for name in named for x in model.get_submodule(name)._parameters.values()}
@@ -257,7 +259,7 @@ def _is_float(parameter: Any) -> bool:
 
 
 def why_no_layer(module: nn.Module | None, shape: tuple[int, ...], name: str) -> str:
-    """Why a parameter of a module that is no linear and no convolution stays as it is.
+    """Tell why a parameter of a module that is no linear and no convolution stays as it is.
 
     Args:
         module: that holds it; None of a file.

@@ -37,7 +37,7 @@ class Generators:
         self._numpy, self._python = np.random.get_state(), random.getstate()
 
     def are_same(self) -> bool:
-        """Whether nothing was drawn since then."""
+        """Tell whether nothing was drawn since then."""
         drawn = not torch.equal(torch.get_rng_state(), self._torch)
         if self._cuda is not None:
             now = torch.cuda.get_rng_state_all()
@@ -58,7 +58,7 @@ class Generators:
 
 
 class State:
-    """What runs of some modules may leave behind: buffers, attributes and random numbers.
+    """The state that runs of some modules may leave behind: buffers, attributes and random numbers.
 
     While it is entered, the modules have copies of their buffers and attributes, so that what the
     caller holds is never written to, and :meth:`run` begins from what they were.
@@ -79,8 +79,9 @@ class State:
         self._take()
 
     def _take(self) -> None:
-        """What there is now is what runs begin from."""
-        self._plain: list[dict[str, Any]] = []  # of each module: name -> what no run can write to
+        """Let runs begin from what there is now."""
+        # For each module: name -> a value that no run can write to.
+        self._plain: list[dict[str, Any]] = []
         self._kept: list[dict[tuple[str, str], Any]] = []  # the rest: (where, name) -> value
         for module in self._modules:
             found = {
@@ -99,7 +100,7 @@ class State:
         self._bound = self._kept
 
     def _leave_what_cannot_be_copied(self) -> None:
-        """Open files, locks and the like stay where they are."""
+        """Leave open files, locks and the like where they are."""
         try:
             fresh(self._kept)
         except Exception:
@@ -125,7 +126,7 @@ class State:
                 (module._buffers if where == "buffer" else module.__dict__)[name] = value
 
     def is_pristine(self, within: set[nn.Module] | None = None) -> bool:
-        """Whether modules are what runs begin from.
+        """Tell whether modules are what runs begin from.
 
         Args:
             within: the modules that are looked at; None: all.
@@ -152,7 +153,7 @@ class State:
 
     @contextmanager
     def run(self) -> Iterator[None]:
-        """Within this the modules run, from what they were. Where that writes to weights (RWKV
+        """Run the modules within this, from what they were. Where that writes to weights (RWKV
         scales them once and notes that it did), what it leaves is what later runs begin from."""
         self.reset()
         versions = [version(p) for p in self._parameters]
@@ -186,7 +187,7 @@ class Stop(BaseException):
 
 @contextmanager
 def replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
-    """Another ``forward`` of one module, for a while."""
+    """Give one module another ``forward``, for a while."""
     own = module.__dict__.get("forward")
     module.forward = forward
     try:
@@ -199,7 +200,7 @@ def replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
 
 
 def run_batch(model: nn.Module, batch: Any) -> Any:
-    """model(**batch) for a mapping, model(*batch) for a tuple or list, else model(batch)."""
+    """Run model(**batch) for a mapping, model(*batch) for a tuple or list, else model(batch)."""
     if isinstance(batch, Mapping):
         return model(**batch)
     if isinstance(batch, (tuple, list)):
@@ -208,12 +209,12 @@ def run_batch(model: nn.Module, batch: Any) -> Any:
 
 
 def version(parameter: Tensor) -> int:
-    """How often it was written to, as far as torch counts; -1 where it does not."""
+    """Return how often a parameter was written to, as far as torch counts; -1 where it does not."""
     return -1 if parameter.is_inference() else parameter._version
 
 
 def _with_use_cache(model: nn.Module) -> Iterator[Any]:
-    """Every configuration below the model that says whether keys and values are kept."""
+    """Yield every configuration below the model that says whether keys and values are kept."""
     visited: set[int] = set()
 
     def within(value: Any) -> Iterator[Any]:
@@ -233,7 +234,7 @@ def _with_use_cache(model: nn.Module) -> Iterator[Any]:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Every module is in eval mode; afterwards each is in the mode in which it was."""
+    """Put every module in eval mode; afterwards each is in the mode in which it was."""
     modes = [(module, module.training) for module in model.modules()]
     try:
         model.eval()
@@ -245,7 +246,8 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def frozen(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
-    """None of them needs gradients: with some, more is computed, and by other kernels."""
+    """Let none of the parameters need gradients: with some, more is computed, and by other
+    kernels."""
     trained = [p for p in parameters if p.requires_grad]
     try:
         for p in trained:
@@ -258,7 +260,7 @@ def frozen(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
 
 @contextmanager
 def without_cache(model: nn.Module) -> Iterator[None]:
-    """No configuration below the model asks for keys and values of past tokens to be kept."""
+    """Let no configuration below the model ask for keys and values of past tokens to be kept."""
     kept = [(x, x.use_cache) for x in _with_use_cache(model)]
     try:
         for x, _ in kept:
@@ -270,7 +272,8 @@ def without_cache(model: nn.Module) -> Iterator[None]:
 
 
 def fresh_batch(batch: Any) -> Any:
-    """A copy of a batch that a run may write to (a cache in it, say), which asks for no cache."""
+    """Copy a batch, so that a run may write to it (a cache in it, say); the copy asks for no
+    cache."""
     if isinstance(batch, Mapping):
         named = fresh(dict(batch.items()))
         return {**named, "use_cache": False} if named.get("use_cache") else named
@@ -291,7 +294,7 @@ class Runs:
     def __enter__(self) -> Runs:
         with ExitStack() as stack:
             stack.enter_context(without_cache(self._model))
-            # Of TransformerEncoderLayer: it reads weights past the layers that hold them.
+            # TransformerEncoderLayer has a path that reads weights past the layers that hold them.
             fast: Any = torch.backends.mha
             stack.callback(fast.set_fastpath_enabled, fast.get_fastpath_enabled())
             fast.set_fastpath_enabled(False)
@@ -304,21 +307,21 @@ class Runs:
 
     @property
     def model(self) -> nn.Module:
-        """That is run."""
+        """The model that is run."""
         return self._model
 
     @property
     def state(self) -> State:
-        """What is made what it was before each run."""
+        """The state from which each run begins."""
         return self._state
 
     @contextmanager
     def of(self, batch: Any) -> Iterator[Any]:
-        """Within this the model runs once, with the copy of the batch that this gives."""
+        """Run the model once within this, with the copy of the batch that this gives."""
         with self._state.run():
             yield fresh_batch(batch)
 
     def __call__(self, batch: Any) -> Any:
-        """What the model gives for a batch, see ``run_batch``; the batch is not written to."""
+        """Return the model's output for a batch, see ``run_batch``; the batch is not written to."""
         with self.of(batch) as given:
             return run_batch(self._model, given)

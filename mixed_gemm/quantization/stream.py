@@ -21,7 +21,7 @@ from ..weights.exchange import QuantizedWeight
 from ..weights.kinds import kind_of
 from ..weights.scheme import Scheme, refined
 from . import conv1d
-from .methods.base import Method
+from .methods.base import CompleteMethod, Method, goes_by_blocks
 from .methods.names import FEWER_BITS, IN_MEMORY, WITHOUT_DATA, named
 from .methods.rounding import RoundToNearest
 from .select import DEFAULT_SKIP, EXPERTS, Target, named_as_no_linear, skipped_by, why_no_layer
@@ -30,13 +30,13 @@ _SUFFIX = ".weight"
 
 
 def fitting_group(k: int, size: int) -> int:
-    """The largest multiple of 16 that divides K and is not larger than ``size``; -1, one group,
-    where there is none."""
+    """Return the largest multiple of 16 that divides K and is not larger than ``size``; -1, one
+    group, where there is none."""
     return next((x for x in range(min(k, size) // 16 * 16, 0, -16) if k % x == 0), -1)
 
 
 def why_no_target(tensor: str, shape: tuple[int, ...], skip: Sequence[str]) -> str:
-    """Why a floating tensor of a file is no layer to quantize; empty when it is one.
+    """Tell why a floating tensor of a file is no layer to quantize; empty when it is one.
 
     Args:
         tensor: its name. shape: of it. skip: as of :class:`DenseCheckpoint`.
@@ -108,7 +108,7 @@ class DenseCheckpoint:
         method: str | Method | None = None,
     ) -> None:
         found = RoundToNearest() if method is None else named(method, bits)
-        if hasattr(found, "quantize") or isinstance(found, IN_MEMORY):
+        if goes_by_blocks(found) or found.reads_calibration:
             raise ArgumentValueError(
                 f"quantize: method must be one that needs no data ({', '.join(WITHOUT_DATA)}), got "
                 f"{method!r}. Hint: "
@@ -118,7 +118,7 @@ class DenseCheckpoint:
                     else "mixed_gemm.quantization.CalibratedCheckpoint (--calibration)"
                 )
             )
-        self._rounding: Method = found
+        self._rounding: CompleteMethod = found
         self.recipe: dict[str, Any] = {"method": repr(self._rounding)}
         if method is not None and bits in FEWER_BITS:
             bits = 4
@@ -159,7 +159,7 @@ class DenseCheckpoint:
             )
 
     def shape(self, layer: str) -> tuple[int, ...]:
-        """(N, K).
+        """Return (N, K) of a layer.
 
         Args:
             layer: one of ``layers``.
@@ -176,7 +176,7 @@ class DenseCheckpoint:
         return n * k * (dtype.itemsize if isinstance(dtype, torch.dtype) else 0)
 
     def _choose(self, skip: Sequence[str]) -> None:
-        """Which matrices are layers, and why the others are not."""
+        """Tell layers from other matrices, and note why those are not layers."""
         for tensor in self._index.names():
             shape = self._index.shape(tensor)
             if self._index.dtype(tensor) not in DTYPES or not _is_matrix(tensor, shape):
@@ -188,7 +188,7 @@ class DenseCheckpoint:
                 self.schemes[name] = self.scheme
 
     def _fit_groups(self, ragged: bool) -> None:
-        """Other groups where the size that was asked for does not fit a K.
+        """Choose other groups where the size that was asked for does not fit a K.
 
         Raises:
             ValueError: a layer does not fit the scheme, whatever the groups.
@@ -233,6 +233,6 @@ class DenseCheckpoint:
         return found.with_fields(bias=given, module="conv1d" if is_conv1d else "linear")
 
     def plain(self) -> Iterator[tuple[str, Tensor]]:
-        """Every other tensor, as it is."""
+        """Yield every other tensor, as it is."""
         taken = {f"{name}{part}" for name in self.layers for part in (_SUFFIX, ".bias")}
         return ((x, self._index.load(x)) for x in self._index.names() if x not in taken)

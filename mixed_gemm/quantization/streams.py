@@ -1,5 +1,5 @@
-"""What units are called with, in the model whose earlier units are rounded or in the dense one:
-what earlier units returned is kept until the last one that takes it.
+"""The inputs of units, in the model whose earlier units are rounded or in the dense one: what
+earlier units returned is kept until the last one that takes it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .chain import GIVEN, Call, Given, Place, Unit, Way
+from .block import CalibrationBlock
+from .block_sequence import GIVEN, BlockCall, Given, Place, Unit, Way
 from .own import Own
-from .stage import Stage
 from .values import Apart, first_tensor
 
 
@@ -30,15 +30,15 @@ class Stream:
             (call.batch, place) for unit in units for call in unit.calls for place in call.links()
         )
 
-    def given(self, unit: Unit) -> list[tuple[Call | None, Given]]:
-        """What a unit is called with, beside the call of the dense model that it stands for; None
-        where there is none."""
+    def given(self, unit: Unit) -> list[tuple[BlockCall | None, Given]]:
+        """Return the inputs of a unit, beside the call of the dense model that each stands for;
+        None where there is none."""
         if unit.way is Way.WHOLE:
             return [(None, Given((i, self._dense), {})) for i in range(self._own.batches)]
         links = {(x.batch, p): link for x in unit.calls for p, link in x.links().items()}
         fit = all(link.fits(self._carried.get(x)) for x, link in links.items())
         if unit.way is Way.CHAINED and fit:
-            found: list[tuple[Call | None, Given]] = [
+            found: list[tuple[BlockCall | None, Given]] = [
                 (call, call.given(self._carried)) for call in unit.calls
             ]
         else:
@@ -49,9 +49,10 @@ class Stream:
                 self._carried.pop(x, None)
         return found
 
-    def _captured(self, unit: Unit) -> list[tuple[Call | None, Given]]:
-        """Rounding may have changed how often a batch calls a block."""
-        found: list[tuple[Call | None, Given]] = []
+    def _captured(self, unit: Unit) -> list[tuple[BlockCall | None, Given]]:
+        """Take the inputs from the model's own forward. Rounding may have changed how often a batch
+        calls a block."""
+        found: list[tuple[BlockCall | None, Given]] = []
         for i, every in enumerate(self._own.captured(unit, self._dense)):
             calls = [call for call in unit.calls if call.batch == i]
             known = calls if len(calls) == len(every) else [None] * len(every)
@@ -61,7 +62,7 @@ class Stream:
                 self._carry(call, (x.args, x.kwargs), GIVEN)
         return found
 
-    def _carry(self, call: Call, value: Any, *prefix: Any) -> None:
+    def _carry(self, call: BlockCall, value: Any, *prefix: Any) -> None:
         """Keep the tensors of a value that later units take."""
         for path, tensor in Apart(value).tensors:
             at = call.batch, Place(call.number, (*prefix, *path))
@@ -70,12 +71,12 @@ class Stream:
 
     @torch.no_grad()
     def after(
-        self, stage: Stage, given: list[tuple[Call | None, Given]], outputs: bool
+        self, block: CalibrationBlock, given: list[tuple[BlockCall | None, Given]], outputs: bool
     ) -> list[Tensor] | None:
         """Keep what the unit returns, as far as later ones take it.
 
         Args:
-            stage: the unit as it is now. given: what it is called with.
+            block: the unit as it is now. given: what it is called with.
             outputs: whether its outputs are returned.
         """
         taken = {(i, place.call) for (i, place), times in self._wanted.items() if times}
@@ -84,7 +85,7 @@ class Stream:
             is_taken = call is not None and (call.batch, call.number) in taken
             if not (outputs or is_taken):
                 continue
-            result = stage.results(x)
+            result = block.results(x)
             if outputs:
                 found.append(first_tensor(result))
             if call is not None and is_taken:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..ops.errors import ArgumentValueError
 
-SHORTEST = 16  # tokens: a window below that says little
+SHORTEST = 16  # tokens: a shorter window says little
 
 
 def text_batches(
@@ -23,8 +23,8 @@ def text_batches(
     batch: int = 8,
     seed: int = 0,
 ) -> list[Tensor]:
-    """Windows of text files at random places, as many of each file: mix kinds of text, since what
-    is calibrated on one kind alone costs on the others.
+    """Cut windows from text files at random places, as many of each file: mix kinds of text, since
+    what is calibrated on one kind alone costs on the others.
 
     Args:
         tokenizer: of transformers, or f(text) -> an object with ``input_ids``.
@@ -63,7 +63,7 @@ def text_batches(
 
 
 def read_text(path: Path) -> str:
-    """What is in a text file.
+    """Read a text file.
 
     Raises:
         ValueError: it is not UTF-8. OSError: it cannot be read.
@@ -84,7 +84,7 @@ def _ids(tokenizer: Any, path: Path) -> Tensor:
 
 
 def _windows(ids: Tensor, length: int, count: int, generator: torch.Generator) -> list[Tensor]:
-    """Windows that do not overlap where there is room for that."""
+    """Cut windows that do not overlap where there is room for that."""
     whole = len(ids) // length
     if whole >= count:
         picked = torch.randperm(whole, generator=generator)[:count]

@@ -1,5 +1,5 @@
-"""What modules are called with and return: tensors in tuples, mappings and objects. They are
-copied, compared, and taken apart into tensors and the rest.
+"""The arguments and results of modules: tensors in tuples, mappings and objects. They are copied,
+compared, and taken apart into tensors and the rest.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from ..ops.errors import ArgumentValueError
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 _CONTAINERS = (tuple, list, set, frozenset, Mapping)
 _COPIED = (Tensor, np.ndarray, torch.Generator, *_CONTAINERS)
-_WORDS = 1 << 16  # that are multiplied by numbers of their own; more are taken in turns
+_WORDS = 1 << 16  # words that are multiplied by numbers of their own; more are taken in turns
 
 
 def is_leaf(value: Any) -> bool:
-    """What is shared between runs: numbers, weights, modules, functions and configurations."""
+    """Tell whether a value is shared between runs: numbers, weights, modules, functions and
+    configurations are."""
     return (
         isinstance(value, (*PLAIN, type, nn.Module, nn.Parameter, MethodType, torch.Stream))
         or callable(value)
@@ -42,7 +43,7 @@ def _named_parts(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _copy_of_tensor(x: Tensor) -> Tensor:
-    """With the same strides, since kernels are chosen by them."""
+    """Copy a tensor with its strides, since kernels are chosen by them."""
     if x.layout != torch.strided or type(x) is not Tensor or x.numel() == 0:
         return x.detach().clone()
     span = 1 + sum((size - 1) * step for size, step in zip(x.shape, x.stride(), strict=True))
@@ -53,7 +54,7 @@ def _copy_of_tensor(x: Tensor) -> Tensor:
 
 
 def _note_copies(value: Any, memo: dict[int, Any], visited: set[int]) -> None:
-    """What ``copy.deepcopy`` puts in the place of tensors and of what is shared."""
+    """Note what ``copy.deepcopy`` puts in the place of tensors and of values that are shared."""
     if id(value) in visited:
         return
     visited.add(id(value))
@@ -71,8 +72,8 @@ def _note_copies(value: Any, memo: dict[int, Any], visited: set[int]) -> None:
 
 
 def fresh(value: Any, instead: Mapping[int, Any] | None = None) -> Any:
-    """A copy that a run may write to: tensors, containers and caches are copied, whatever else is
-    in them is shared; what occurs twice stays one object.
+    """Copy a value so that a run may write to the copy: tensors, containers and caches are copied,
+    whatever else is in them is shared; what occurs twice stays one object.
 
     Args:
         value: arguments of a module, say; gradients do not flow to them.
@@ -84,7 +85,7 @@ def fresh(value: Any, instead: Mapping[int, Any] | None = None) -> Any:
 
 
 def refilled(value: Any, instead: Mapping[int, Any]) -> Any:
-    """The same containers and objects anew, around the same tensors.
+    """Make the same containers and objects anew, around the same tensors.
 
     Args:
         value: as of :func:`fresh`. instead: id of an object in it -> what is there in its place.
@@ -94,7 +95,8 @@ def refilled(value: Any, instead: Mapping[int, Any]) -> Any:
 
 
 def first_tensor(value: Any) -> Tensor:
-    """The first of the floating tensors in what a module returns: its output in the narrow sense.
+    """Return the first of the floating tensors in what a module returns: its output in the narrow
+    sense.
 
     Raises:
         ValueError: there is none.
@@ -109,8 +111,8 @@ def first_tensor(value: Any) -> Tensor:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two values are alike to a run: tensors by their elements, objects by their parts. NaN
-    is not like itself."""
+    """Tell whether two values are alike to a run: tensors by their elements, objects by their
+    parts. NaN is not like itself."""
     if a is b:
         return True
     if type(a) is not type(b):
@@ -133,7 +135,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 class Number(int):
-    """Stands for a tensor: its number in ``Apart.tensors``."""
+    """A number that stands for a tensor: its place in ``Apart.tensors``."""
 
 
 class Apart:
@@ -169,7 +171,7 @@ class Apart:
                 self._take((*path, name), part)
 
     def has_like(self, other: Apart) -> bool:
-        """Whether another value is the same but for the elements of its tensors."""
+        """Tell whether another value is the same but for the elements of its tensors."""
         return len(self.rest) == len(other.rest) and all(
             at == there and same(x, y)
             for (at, x), (there, y) in zip(self.rest, other.rest, strict=True)
@@ -178,15 +180,15 @@ class Apart:
 
 @cache
 def _numbers(device: torch.device) -> Tensor:
-    """Odd random numbers, int64 ``[2, _WORDS]``."""
+    """Return odd random numbers, int64 ``[2, _WORDS]``."""
     generator = torch.Generator().manual_seed(0x5EED)
     found = torch.randint(-(2**62), 2**62, (2, _WORDS), generator=generator)
     return (found * 2 + 1).to(device)
 
 
 def summed(x: Tensor) -> tuple[int, int]:
-    """Two sums of the elements' bits times odd random numbers modulo 2^64, computed where the
-    tensor is: tensors that differ anywhere have the same by a chance of about 2^-66."""
+    """Return two sums of the elements' bits times odd random numbers modulo 2^64, computed where
+    the tensor is: tensors that differ anywhere have the same by a chance of about 2^-66."""
     raw = x.contiguous().reshape(-1).view(torch.uint8)
     raw = torch.nn.functional.pad(raw, (0, -len(raw) % 4))
     words, numbers = raw.view(torch.int32), _numbers(x.device)
@@ -200,7 +202,8 @@ def summed(x: Tensor) -> tuple[int, int]:
 
 
 def digest(x: Tensor) -> tuple[Any, ...]:
-    """What tells a tensor from every other: dtype, shape, strides and device, and its bits."""
+    """Return what tells a tensor from every other: dtype, shape, strides and device, and its
+    bits."""
     x = x.detach()
     known: tuple[Any, ...] = (x.dtype, tuple(x.shape), x.device, x.layout)
     if x.is_meta or x.layout != torch.strided or type(x) is not Tensor:

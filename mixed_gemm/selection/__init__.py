@@ -1,4 +1,4 @@
-"""Which kernel runs: the answer of the library, measured choices, and measuring them."""
+"""The choice of a kernel: the answer of the library, measured choices, and measuring them."""
 
 from .benchmark import BenchResult, bench
 from .planning import Candidate, Plan, WhyNot, plan, why_not

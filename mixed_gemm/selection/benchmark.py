@@ -54,8 +54,8 @@ def _times(variants: dict[str, Calls], rounds: int, device: torch.device) -> dic
 
 
 def _ceilings(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
-    """What this machine reaches now: a pure read, and a dense square product in ``dtype``, or in
-    float32 where that is faster (a CPU without instructions for ``dtype``)."""
+    """Measure the ceilings of this machine now: a pure read, and a dense square product in
+    ``dtype``, or in float32 where that is faster (a CPU without instructions for ``dtype``)."""
     on_gpu = device.type == "cuda"
     source = torch.ones(1 << (29 if on_gpu else 26), device=device)
     side = 8192 if on_gpu else 1024

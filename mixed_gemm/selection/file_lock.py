@@ -1,4 +1,4 @@
-"""One process at a time: what reads a file, adds to it and replaces it holds a lock meanwhile."""
+"""A lock that lets one process at a time read a file, add to it and replace it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def locked(path: Path, timeout: float) -> Iterator[None]:
         _take(descriptor, path, time.monotonic() + timeout)
         yield
     finally:
-        os.close(descriptor)  # which frees the lock
+        os.close(descriptor)  # closing the file frees the lock
 
 
 def _take(descriptor: int, path: Path, deadline: float) -> None:

@@ -15,13 +15,14 @@ from ..weights.scheme import Scheme
 # The copies of a weight are together this many times the L2 of the GPU: on an H200 300 MB, with
 # which every committed result was measured.
 COPIES_OF_CACHE = 6
-CPU_BYTES = 256 << 20  # of all copies on the CPU: there is no portable way to ask for its caches
-MAX_COPIES = 64  # of a weight so small that no number of copies would be read from memory
+# Bytes of all copies on the CPU: there is no portable way to ask for its caches.
+CPU_BYTES = 256 << 20
+MAX_COPIES = 64  # a weight may be so small that no number of copies would be read from memory
 
 
 @dataclass(frozen=True)
 class Weight:
-    """What the time of a product depends on besides M."""
+    """The settings that the time of a product depends on besides M."""
 
     n: int
     k: int
@@ -34,8 +35,8 @@ class Weight:
 
 
 def copies_for(nbytes: int, device: torch.device) -> int:
-    """How many copies of a weight of ``nbytes`` exceed the caches of ``device``: 2 to 64. A call
-    that takes the next copy each time then finds its weight in memory, as a layer of a model
+    """Return how many copies of a weight of ``nbytes`` exceed the caches of ``device``: 2 to 64. A
+    call that takes the next copy each time then finds its weight in memory, as a layer of a model
     does."""
     together = CPU_BYTES
     if device.type == "cuda":
@@ -54,7 +55,7 @@ class Operands:
         count = copies_for(first.numel(), device)
         groups = num_groups(k, s.group_size)
         make = partial(torch.rand, groups, n, device=device, dtype=weight.dtype)
-        # Other bytes in each copy, all valid: rolled rows of the packed weight.
+        # Make other bytes in each copy, all valid: rolled rows of the packed weight.
         self.packed = [torch.roll(first, i, 0) for i in range(count)]
         self.scales = [make() * 0.02 + 0.001 for _ in range(count)]
         self.zeros = [make() if s.has_zeros else None for _ in range(count)]
@@ -62,7 +63,7 @@ class Operands:
 
     @property
     def nbytes(self) -> int:
-        """Of one copy: what a product must read besides the activations."""
+        """Bytes of one copy: a product must read them besides the activations."""
         parts = (self.packed[0], self.scales[0], self.zeros[0])
         return sum(part.nbytes for part in parts if part is not None)
 
@@ -70,7 +71,7 @@ class Operands:
         return torch.randn(m, self.weight.k, device=self.device, dtype=self.weight.dtype)
 
     def calls(self, a: torch.Tensor, config: str) -> Sequence[partial[torch.Tensor]]:
-        """One product for each copy, with a configuration that plan() lists."""
+        """Return one product for each copy, with a configuration that plan() lists."""
         op, options = torch.ops.mixed_gemm.fpA_intB_gemm_config, self.weight.scheme.gemm_options
         return [
             partial(op, a, b, scales, zeros, config=config, **options)

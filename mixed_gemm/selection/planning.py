@@ -1,5 +1,6 @@
-"""Which kernel runs and why (``plan``), and why a problem is refused (``why_not``). Both ask the
-library: csrc/problem and the families of csrc hold the only statement of the constraints.
+"""The plan of a problem: which kernel runs and why (``plan``), and why a problem is refused
+(``why_not``). Both ask the library: csrc/problem and the families of csrc hold the only statement
+of the constraints.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Plan:
-    """What runs for a problem.
+    """The kernel that runs for a problem.
 
     Attributes:
         problem: the question, in words.
@@ -71,7 +72,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class WhyNot:
-    """Why a problem is refused.
+    """The reasons why a problem is refused.
 
     Attributes:
         problem: the question, in words.
@@ -92,8 +93,8 @@ class WhyNot:
 
 
 def device_string(device: torch.device | str | None = None) -> str:
-    """What the planner must know of a device: "cpu" or "cuda:sm=90,sms=132,smem=232448", on which
-    ",gbs=4425" may follow, the memory bandwidth in GB/s.
+    """Describe a device as the planner must know it: "cpu" or "cuda:sm=90,sms=132,smem=232448", on
+    which ",gbs=4425" may follow, the memory bandwidth in GB/s.
 
     Args:
         device: None is the current CUDA device when there is one, else the CPU. A string with
@@ -127,7 +128,7 @@ def _torch_device(op: str, device: torch.device | str) -> torch.device:
 
 
 def cuda_device(op: str, device: torch.device | str) -> torch.device:
-    """A CUDA device that is there, with its index.
+    """Return a CUDA device that is there, with its index.
 
     Raises:
         ValueError: it is none of those that torch sees; the text says how many there are.
@@ -142,7 +143,7 @@ def cuda_device(op: str, device: torch.device | str) -> torch.device:
 
 
 def whole_number(op: str, name: str, value: Any) -> int:
-    """An argument that the library takes as a 64-bit integer.
+    """Return an argument that the library takes as a 64-bit integer.
 
     Raises:
         TypeError: it is no whole number. ValueError: it has more than 64 bits.
@@ -157,7 +158,7 @@ def whole_number(op: str, name: str, value: Any) -> int:
 
 
 def _ask_library(op: str, *arguments: Any) -> Any:
-    """What one of the ops behind this module says."""
+    """Ask one of the ops behind this module."""
     try:
         return getattr(torch.ops.mixed_gemm, op)(*arguments)
     except RuntimeError as error:
@@ -177,7 +178,7 @@ def _ask_scaled(
     device: torch.device | str | None,
     block_size: tuple[int, int] | None = None,
 ) -> tuple[str, dict[str, Any]]:
-    """The same for scaled_mm, and where its Python layer sends float8."""
+    """Ask the same for scaled_mm, and say where its Python layer sends float8."""
     where, out = device_string(device), _name(out_dtype)
     question = f"scaled_mm M={m} N={n} K={k} {operand} to {out} on {where}"
     if block_size is not None:
@@ -207,7 +208,7 @@ def _ask_eight_bit(
     out_dtype: torch.dtype | str | None,
     device: torch.device | str | None,
 ) -> tuple[str, dict[str, Any]]:
-    """The same for a weight whose activations are rounded, or would be."""
+    """Ask the same for a weight whose activations are rounded, or would be."""
     n, k = weight.shape
     if isinstance(weight, W8A8Weight):
         return _ask_scaled(m, n, k, "int8", out_dtype, device)
@@ -250,7 +251,7 @@ def _ask(
     device: torch.device | str | None,
     out_dtype: torch.dtype | str | None,
 ) -> tuple[str, dict[str, Any]]:
-    """(the question in words, the answer of the library)."""
+    """Return (the question in words, the answer of the library)."""
     _library.require()
     if isinstance(problem, Linear) and isinstance(problem.weight, _EIGHT_BIT):
         out_dtype = problem.weight.dtype if out_dtype is None else out_dtype
@@ -337,7 +338,7 @@ def plan(
     device: torch.device | str | None = None,
     out_dtype: torch.dtype | str | None = None,
 ) -> Plan:
-    """Which kernel runs ``[m, k] @ [n, k].T``. Two forms: ``plan(m, n, k, dtype=...)`` and
+    """Tell which kernel runs ``[m, k] @ [n, k].T``. Two forms: ``plan(m, n, k, dtype=...)`` and
     ``plan(module, m)``, which reads the rest off a ``mixed_gemm.Linear``. For activations of int8
     or float8_e4m3fn, and for a ``Linear`` whose weight is of the kind "w8a8" or "fp8", the plan is
     that of ``scaled_mm``; of "fp8" where that is not called, it says why. Of the kind "w8a8_block"
@@ -374,8 +375,8 @@ def plan(
 
 @_in_two_forms
 def why_not(*problem: Any, **options: Any) -> WhyNot | None:
-    """Why a problem is refused, with the nearest accepted form; None when it runs. Arguments as in
-    :func:`plan`.
+    """Tell why a problem is refused, with the nearest accepted form; None when it runs. Arguments
+    as in :func:`plan`.
 
     Raises:
         ValueError: ``device`` is none. TypeError: an extent is no whole number.

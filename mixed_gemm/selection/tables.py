@@ -52,9 +52,10 @@ __all__ = [
 DIRECTORY = "MIXED_GEMM_CACHE_DIR"  # overrides the user's cache directory
 SHIPPED = Path(__file__).parent / "tuned"
 LOCK_SECONDS = 10.0
-TOLD = 3  # complaints in a warning; of the others, how many there are
+TOLD = 3  # complaints in a warning, which also counts the others
 
-_measured: dict[tuple[Gpu, tuple[Any, ...]], Point] = {}  # in this process
+# Points that were measured in this process.
+_measured: dict[tuple[Gpu, tuple[Any, ...]], Point] = {}
 _installing = threading.Lock()  # guards _measured and the order of tables
 
 
@@ -64,8 +65,8 @@ def current_gpu(device: torch.device | str | None = None) -> Gpu:
 
 
 def directory() -> Path:
-    """$MIXED_GEMM_CACHE_DIR, or mixed_gemm in the user's cache directory as the XDG specification
-    has it.
+    """Return $MIXED_GEMM_CACHE_DIR, or mixed_gemm in the user's cache directory as the XDG
+    specification has it.
 
     Raises:
         OSError: there is no home directory.
@@ -83,8 +84,8 @@ def directory() -> Path:
 
 
 def save(gpu: Gpu, points: Iterable[Point]) -> Path:
-    """Adds points to the user's file for this GPU; newer ones replace those of the same problem.
-    A file there that cannot be used is kept as ``<name>.unusable``.
+    """Add points to the user's file for this GPU; newer ones replace those of the same problem. A
+    file there that cannot be used is kept as ``<name>.unusable``.
 
     Raises:
         OSError: the file cannot be written or locked (``TimeoutError``).
@@ -100,7 +101,7 @@ def save(gpu: Gpu, points: Iterable[Point]) -> Path:
 
 
 def _still_there(path: Path) -> list[Point]:
-    """The points of the file that is about to be replaced."""
+    """Read the points of the file that is about to be replaced."""
     try:
         return read(path)[1]
     except FileNotFoundError:
@@ -115,7 +116,7 @@ def _lines(gpu: Gpu, points: Iterable[Point]) -> list[str]:
 
 
 def _set_table(parts: list[tuple[str, list[str]]]) -> list[str]:
-    """Gives the library (origin, lines) in turn. Returns a complaint for each origin some of whose
+    """Give the library (origin, lines) in turn. Return a complaint for each origin some of whose
     lines it refused."""
     lines = [line for _, part in parts for line in part]
     refused = json.loads(torch.ops.mixed_gemm._set_tuned_table("\n".join(lines)))
@@ -134,7 +135,7 @@ def _set_table(parts: list[tuple[str, list[str]]]) -> list[str]:
 
 
 def install(extra: tuple[Gpu, list[Point]] | None = None) -> None:
-    """Gives the library the shipped points, the user's over them, and over those what was measured
+    """Give the library the shipped points, the user's over them, and over those what was measured
     in this process, to which ``extra`` is added. Reads files only; CUDA is not touched."""
     with _installing:
         if extra is not None:
@@ -160,7 +161,7 @@ def install(extra: tuple[Gpu, list[Point]] | None = None) -> None:
 
 
 def forget() -> None:
-    """Drops what was measured in this process, and installs the files again. For tests."""
+    """Drop what was measured in this process, and install the files again. For tests."""
     with _installing:
         _measured.clear()
     install()
@@ -174,7 +175,7 @@ def _own_files() -> list[Path]:
 
 
 def install_at_import() -> None:
-    """install(), if there is a library; nothing in a file or in the environment may break the
+    """Call install(), if there is a library; nothing in a file or in the environment may break the
     import."""
     if not _library.available:
         return

@@ -1,4 +1,4 @@
-"""How long calls take: the one timer of ``tune``, ``bench``, the demo and ``benchmarks/``.
+"""The time that calls take: the one timer of ``tune``, ``bench``, the demo and ``benchmarks/``.
 
 A sample on a GPU is one replay of a CUDA graph of many calls, on the CPU one call. What is compared
 takes turns, in a random order that changes each time, so that drift of the clocks, and what ran
@@ -22,15 +22,15 @@ import torch
 Call = Callable[[], object]
 Key = TypeVar("Key", bound=Hashable)
 
-# Before that round, what is slower than this times the best of its contest has been measured well
-# enough (the first number is against the sample that warms up).
+# Before that round, a call that is slower than this times the best of its contest has been measured
+# well enough (the first number is against the sample that warms up).
 CONTEST_ROUNDS = {0: 1.5, 2: 1.15}
 MIN_ROUNDS = 3
 # Cycles of an SM's clock, 50 us. An idle GPU waits for the CPU to launch the graph, 15 us behind
 # the event that starts the clock; so it is kept busy meanwhile, and 3 to 6 us a replay remain.
 BUSY_CYCLES = 100_000
-# Those shall be 1 % of a replay at most. With an idle GPU and each call once 57344 x 8192, a graph
-# of 2 calls, took 76.7 us for 69.5 with one row, and 28672 x 4096, 6 calls, 22.7 for 20.4.
+# The 3 to 6 us shall be 1 % of a replay at most. With an idle GPU and each call once 57344 x 8192,
+# a graph of 2 calls, took 76.7 us for 69.5 with one row, and 28672 x 4096, 6 calls, 22.7 for 20.4.
 LEAST_REPLAY_US = 500.0
 
 
@@ -55,7 +55,7 @@ class Timer(Protocol):
     most_ms: float
 
     def sample_us(self) -> float:
-        """Microseconds of one call, of one sample."""
+        """Return the microseconds of one call, from one sample."""
 
 
 class Turns:
@@ -80,7 +80,7 @@ def _capture_stream(device: int) -> Any:
 
 
 def rotations(replay_us: float) -> int:
-    """How often a graph goes through its calls, which together take ``replay_us``."""
+    """Return how often a graph goes through its calls, which together take ``replay_us``."""
     return max(1, math.ceil(LEAST_REPLAY_US / max(replay_us, 1.0)))
 
 
@@ -132,8 +132,8 @@ class Graph:
 
 
 def timers_of(calls: Mapping[Key, Sequence[Call]], device: torch.device) -> dict[Key, Timer]:
-    """A timer for each sequence of calls on ``device``, which are alike: one for each copy of a
-    weight, say. The graphs share a memory pool: at large M the outputs of all of them would not
+    """Make a timer for each sequence of calls on ``device``, which are alike: one for each copy of
+    a weight, say. The graphs share a memory pool: at large M the outputs of all of them would not
     fit."""
     if device.type != "cuda":
         return {key: Turns(alike) for key, alike in calls.items()}
@@ -149,7 +149,7 @@ def time_interleaved(
     contests: Mapping[Key, Hashable] | None = None,
     always: Collection[Key] = (),
 ) -> dict[Key, Timing]:
-    """Samples all timers once to warm up, then ``rounds`` times.
+    """Sample all timers once to warm up, then ``rounds`` times.
 
     Args:
         timers: what to time.
@@ -190,8 +190,8 @@ def _behind(us: Mapping[Key, float], contests: Mapping[Key, Hashable], factor: f
 
 
 def host_us(call: Call, device: torch.device, count: int = 2000) -> float:
-    """Microseconds that the host takes to issue ``call``, the mean of ``count`` calls in a row.
-    That is what an eager call costs where the GPU is done sooner; on the CPU, all of it."""
+    """Return the microseconds that the host takes to issue ``call``, the mean of ``count`` calls in
+    a row. That is what an eager call costs where the GPU is done sooner; on the CPU, all of it."""
 
     def drained() -> float:
         if device.type == "cuda":

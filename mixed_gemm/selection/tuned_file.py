@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 
 from ..ops.problem import LAYOUT_VERSION, integer_weight
 
-FORMAT_VERSION = 2  # that is written
+FORMAT_VERSION = 2  # the version that is written
 READ_VERSIONS = (1, 2)  # version 1 has "bits" of integers, and GEMMs with scales as activations
 MAX_BYTES = 4 << 20  # 22,000 points
 
 
 class Gpu(NamedTuple):
-    """What a choice depends on besides the problem."""
+    """The GPU, which a choice depends on besides the problem."""
 
     name: str
     sm: int
@@ -72,7 +72,7 @@ def path_of(gpu: Gpu, folder: Path) -> Path:
 
 
 def _check_owner(status: os.stat_result) -> None:
-    """Nobody else may be able to write what this process will follow."""
+    """Refuse a file that somebody else may be able to write: this process will follow it."""
     if status.st_uid != os.geteuid():
         raise ValueError(f"belongs to user {status.st_uid}, not to {os.geteuid()}")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -80,8 +80,8 @@ def _check_owner(status: os.stat_result) -> None:
 
 
 def _read_bytes(path: Path, own: bool) -> bytes:
-    """The checks are of what was opened, not of what has the name a moment earlier; and opening a
-    pipe does not wait for a writer."""
+    """Open a file for reading. The checks are of what was opened, not of what has the name a moment
+    earlier; and opening a pipe does not wait for a writer."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_NOFOLLOW if own else 0)
     try:
         handle = os.open(path, flags)
@@ -111,7 +111,7 @@ def _parse_point(entry: Any, version: int) -> Point:
     for name, kind in names.items():
         value = entry[name]
         good = type(value) is kind or (kind is float and type(value) is int)
-        # 64-bit numbers and short names: what the library can read at all.
+        # The library can read 64-bit numbers and short names, and nothing else.
         good = good and (kind is not int or abs(value) < 1 << 63)
         good = good and (kind is not float or abs(value) < 1e9)
         if not good or (kind is str and not re.fullmatch(r"[A-Za-z0-9_]{1,64}", value)):
@@ -123,7 +123,7 @@ def _parse_point(entry: Any, version: int) -> Point:
 
 
 def line_of(gpu: Gpu, point: Point) -> str:
-    """A point as the library reads it (csrc/dispatch/tuned_table.h)."""
+    """Write a point as the library reads it (csrc/dispatch/tuned_table.h)."""
     p = point
     return (
         f"{p.op} {gpu.sm} {gpu.sms} {p.dtype} {p.weight} {p.scales} {p.group_size} {int(p.zeros)} "
@@ -132,7 +132,7 @@ def line_of(gpu: Gpu, point: Point) -> str:
 
 
 def read(path: Path, own: bool = True) -> tuple[Gpu, list[Point]]:
-    """The content of a file.
+    """Read a file.
 
     Args:
         path: of the file.
@@ -177,7 +177,8 @@ def _temporary_prefix(path: Path) -> str:
 
 
 def remove_temporaries(path: Path) -> None:
-    """What writers of this file left behind that were killed. Nobody may be writing it now."""
+    """Remove what writers of this file left behind that were killed. Nobody may be writing it
+    now."""
     for found in path.parent.iterdir():
         if found.name.startswith(_temporary_prefix(path)) and found.suffix == ".tmp":
             with suppress(OSError):
@@ -185,7 +186,7 @@ def remove_temporaries(path: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes the new name survive a power failure, where the file system can."""
+    """Make the new name survive a power failure, where the file system can."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -195,7 +196,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def write(path: Path, gpu: Gpu, points: Iterable[Point]) -> None:
-    """Replaces the file in one step: a reader sees the old one or the new one.
+    """Replace the file in one step: a reader sees the old one or the new one.
 
     Raises:
         OSError: it cannot be written, or would be too large to be read again. The old one stays.

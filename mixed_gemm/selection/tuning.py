@@ -28,7 +28,7 @@ ROUNDS = 7
 
 @dataclass(frozen=True)
 class TuneResult:
-    """What was found for one problem.
+    """The configuration that was found for one problem.
 
     Attributes:
         problem: in words.
@@ -68,7 +68,8 @@ def _tune_one(operands: Operands, m: int) -> tuple[tables.Point, TuneResult]:
     a = operands.activations(m)
     names = list(dict.fromkeys([before, *names]))
     calls = {name: operands.calls(a, name) for name in names}
-    # One contest: what is clearly behind drops out early, and `before` never, to tell the gain.
+    # Time one contest: what is clearly behind drops out early, and `before` never, to tell the
+    # gain.
     times = time_interleaved(
         timers_of(calls, operands.device), ROUNDS, dict.fromkeys(names, "fastest"), {before}
     )
@@ -137,9 +138,9 @@ def tune(
     save: bool = True,
     progress: Progress = True,
 ) -> list[TuneResult]:
-    """Measures the candidates of ``plan()`` on this GPU and uses the fastest from now on. Two
-    forms: ``tune(model)`` for every distinct ``mixed_gemm.Linear`` in it, ``tune(n, k, ...)`` for
-    one weight. Takes about a second for each problem.
+    """Measure the candidates of ``plan()`` on this GPU and use the fastest from now on. Two forms:
+    ``tune(model)`` for every distinct ``mixed_gemm.Linear`` in it, ``tune(n, k, ...)`` for one
+    weight. Takes about a second for each problem.
 
     Args:
         target: a module, or n, the output channels. k: the input channels.

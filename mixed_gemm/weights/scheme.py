@@ -68,12 +68,41 @@ class Scheme:
             "add" is w = q * scale + zero (TensorRT-LLM, MNN; convolutions).
 
     :meth:`weight_only`, :meth:`w8a8`, :meth:`w8a8_block` and :meth:`fp8` make the usual ones;
-    ``SCHEMES`` has them by name.
+    ``SCHEMES`` has them by name, and :meth:`named` gives one with another setting.
     """
 
     weights: Side
     input_activations: Side | None = None
     zero_mode: str = "none"
+
+    @classmethod
+    def named(
+        cls,
+        name: str,
+        *,
+        bits: int | None = None,
+        group_size: int | None = None,
+        symmetric: bool | None = None,
+        zero_mode: str | None = None,
+        activations: str | None = None,
+    ) -> Scheme:
+        """A scheme by its name, with other settings where they are given.
+
+        Args:
+            name: one of ``SCHEMES``: "w4a16", "w8a8", ...
+            bits, zero_mode: for weight-only schemes, see :meth:`weight_only`.
+            group_size: for weight-only schemes; for "w8a8_block" the block.
+            symmetric: for both of these: False is with zero points.
+            activations: for schemes that round them, see :meth:`w8a8` and :meth:`fp8`.
+
+        Raises:
+            ValueError: there is no scheme of this name, it has no such setting, or a setting is out
+                of range.
+        """
+        return refined(
+            "Scheme.named", name, bits=bits, group_size=group_size, symmetric=symmetric,
+            zero_mode=zero_mode, activations=activations,
+        )  # fmt: skip
 
     @classmethod
     def weight_only(cls, bits: int = 4, group_size: int = 128, zero_mode: str = "none") -> Scheme:

@@ -1,4 +1,4 @@
-"""What is remembered of a problem, and what kernels are told of it."""
+"""Mistakes in what is remembered of a problem, and in what kernels are told of it."""
 
 from __future__ import annotations
 

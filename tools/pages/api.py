@@ -31,6 +31,8 @@ CONSTANTS = {
     "mixed_gemm.weights.KINDS": "The kinds of quantized weights; the first that fits a scheme "
     "stores it.",
     "mixed_gemm.weights.SCHEMES": "Name -> scheme, of those that can be asked for by name.",
+    "mixed_gemm.quantization.methods.METHODS": "Name -> function without arguments that makes the "
+    "method.",
     "mixed_gemm.reference.ACTIVATION_TABLE": "Activation -> (function, largest magnitude of its "
     "derivative).",
     "mixed_gemm.reference.ROUNDING": "Dtype -> (largest relative rounding error, half of the "

@@ -25,7 +25,7 @@ class Step:
     title: str
     file: str  # below csrc/, or empty
     text: str
-    data: str = ""  # what goes on to the next step
+    data: str = ""  # the result that goes on to the next step
 
 
 # fpA_intB_gemm by a multistage kernel; the other families differ in the folder's name alone.

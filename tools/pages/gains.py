@@ -42,7 +42,7 @@ W4_BF16 = {"op": "fpA_intB_gemm", "dtype": "bfloat16", "bits": 4, "group_size": 
 ZEN_5 = "benchmarks/results/cpu_zen_5_2_threads.json"
 ZEN_4 = "benchmarks/peers/cpu_int4_zen4.csv"
 VLLM = "benchmarks/peers/vllm_kernels_h200.csv"
-GEMM, PEERS = "gemm", "gemm_peers"  # of python -m benchmarks
+GEMM, PEERS = "gemm", "gemm_peers"  # ops of python -m benchmarks
 OF_VLLM = {"kind": "own", "section": "w4a16"}
 LINES = (
     Line("cuBLAS, fp16", "H200", "benchmarks/results/gemm_h200.json", GEMM, W4_FP16,
@@ -71,7 +71,7 @@ def rows_of(file: str) -> list[dict[str, Any]]:
 
 
 def times(rows: Iterable[Fields], wanted: Fields, m: int) -> dict[Shape, float]:
-    """(N, K) -> microseconds at M rows."""
+    """Return (N, K) -> microseconds at M rows."""
     return {
         (int(row["N"]), int(row["K"])): float(row["us"])
         for row in rows

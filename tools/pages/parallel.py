@@ -21,7 +21,7 @@ METHODS = {"push": "push", "peer": "peer", "group": "NCCL"}
 
 
 class Times:
-    """Microseconds of the results."""
+    """The times of the results, in microseconds."""
 
     def __init__(self, found: dict[str, Any]) -> None:
         self.gpus = f"{found['meta']['ranks']} {found['meta']['gpu'].split()[1]}s"

@@ -77,7 +77,7 @@ def run_stage(folder: Path, stage: Iterable[tuple[str, ...]]) -> None:
 
 
 def run() -> Rows:
-    """row -> column -> cell."""
+    """Return row -> column -> cell."""
     folder = Path(tempfile.mkdtemp(prefix="round_trips."))
     found: Rows = {}
     for stage in STAGES:

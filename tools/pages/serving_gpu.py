@@ -16,12 +16,12 @@ ABSENT = "Not measured yet."
 
 
 def filled(text: str) -> str:
-    """In lines of 100 characters."""
+    """Wrap a text into lines of 100 characters."""
     return textwrap.fill(" ".join(text.split()), 100, break_on_hyphens=False)
 
 
 def told(found: dict[str, Any]) -> str:
-    """All sections that are there.
+    """Write all sections that are there.
 
     Args:
         found: the results file; empty where there is none.
@@ -134,7 +134,7 @@ def _us(of: dict[str, Any], name: str) -> str:
 
 
 def load(section: dict[str, Any]) -> str:
-    """A server under load."""
+    """Write the table of a server under load."""
     meta = section["meta"]
     rows = (
         [x["weights"], NAMES[x["kernels"]], f"{x['requests_per_second']:.1f}",

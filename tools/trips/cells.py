@@ -37,7 +37,7 @@ def compared(found: Tensor, wanted: Tensor, bound: float) -> str:
 def _sentence(error: Any, folder: Path) -> str:
     """The first sentence of an error, in one line and without what differs between runs."""
     text = str(error) or type(error).__name__
-    if callable(getattr(error, "errors", None)):  # of pydantic: a list
+    if callable(getattr(error, "errors", None)):  # errors of pydantic have a list
         first = error.errors()[0]
         text = re.sub(r"('[\w-]+', ){3,}.*", "... ", first["msg"]) + f"got {first['input']!r}"
     text = text.replace(str(folder), "").partition("Hint:")[0]
@@ -74,7 +74,7 @@ class Cells:
 
 
 def row_folder(folder: Path, row: str) -> Path:
-    """Where the files of a row lie."""
+    """Return the folder of the files of a row."""
     path = folder / re.sub(r"\W+", "_", row)
     path.mkdir(exist_ok=True)
     return path

@@ -22,7 +22,7 @@ ROUNDED = 0.05
 
 
 def read(folder: Path, auto: str) -> str:
-    """Weights to the bit, logits within the error of a GEMM in float32."""
+    """Compare weights to the bit, logits within the error of a GEMM in float32."""
     model = getattr(transformers, auto).from_pretrained(folder / "saved", dtype=torch.float32)
     wanted: dict[str, Any] = torch.load(folder / "wanted.pt")
     found = logits(model, wanted["inputs"])  # the first forward unpacks

@@ -18,7 +18,7 @@ from mixed_gemm.quantization.select import DEFAULT_SKIP
 from mixed_gemm.weights.scheme import SCHEMES, Scheme
 from trips.models import IMAGES, Model, architectures, llama, vit
 
-K = 128  # of the tiny Llama: the least that the group of "w4a16" divides
+K = 128  # width of the tiny Llama: the least that the group of "w4a16" divides
 
 
 @dataclass(frozen=True)

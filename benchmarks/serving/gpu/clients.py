@@ -38,7 +38,7 @@ class Answered:
 def drawn_requests(
     count: int, vocabulary: int, prompt: tuple[int, int], new: tuple[int, int], seed: int
 ) -> list[Request]:
-    """Lengths are drawn evenly between two bounds."""
+    """Draw requests; their lengths are even between two bounds."""
     draw = random.Random(seed)
     return [
         Request([draw.randrange(3, vocabulary) for _ in range(draw.randint(*prompt))],
@@ -90,7 +90,7 @@ async def ask(port: int, model: str, request: Request) -> Answered:
 
 
 async def load(port: int, model: str, requests: list[Request], clients: int) -> list[Answered]:
-    """All requests, by so many clients at once."""
+    """Send all requests, by so many clients at once."""
     left = iter(requests)
 
     async def client() -> list[Answered]:
@@ -101,7 +101,7 @@ async def load(port: int, model: str, requests: list[Request], clients: int) -> 
 
 
 def summary(answers: list[Answered]) -> dict[str, float]:
-    """Requests and tokens a second, and milliseconds until the first token."""
+    """Return requests and tokens a second, and milliseconds until the first token."""
     seconds = max(x.last for x in answers) - min(x.sent for x in answers)
     waited = [(x.first - x.sent) * 1e3 for x in answers]
     return {

@@ -52,7 +52,7 @@ def environment(work: Path, name: str, place: str, threads: int) -> dict[str, st
 
 
 def kernels(llm: Any) -> dict[str, int]:
-    """How many layers of the model hold which class, in the first rank."""
+    """Count the layers of the model that hold each class, in the first rank."""
     found: dict[str, int] = llm.apply_model(held)[0]
     return found
 
@@ -71,5 +71,5 @@ def held(model: Any) -> dict[str, int]:
 
 
 def ours(names: dict[str, int]) -> bool:
-    """Whether a class of ours is among them."""
+    """Tell whether a class of ours is among them."""
     return any(x.startswith("MixedGemm") for x in names)

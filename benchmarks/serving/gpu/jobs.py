@@ -21,7 +21,7 @@ from .. import processes
 
 Point = dict[str, Any]
 Line = dict[str, Any]
-LEAST_SECONDS = 20  # in which an engine might start
+LEAST_SECONDS = 20  # seconds in which an engine might start
 POLL_SECONDS = 0.1
 
 
@@ -40,7 +40,7 @@ class Job:
 
 
 def file_name(text: str) -> str:
-    """A text without what the name of a file must not have."""
+    """Return a text without what the name of a file must not have."""
     return "".join(x if x.isalnum() else "-" for x in text)
 
 
@@ -72,7 +72,7 @@ def carry_out(job: Job, work: Path, end: float, note: Callable[[Line], None]) ->
 
 
 def _process(job: Job, points: list[Point], lines: Path, log: Path, seconds: float) -> int | None:
-    """The exit status of a process; None where its time was up."""
+    """Return the exit status of a process; None where its time was up."""
     lines.parent.mkdir(parents=True, exist_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
     lines.unlink(missing_ok=True)
@@ -118,7 +118,7 @@ def answer(points: list[Point], lines: Path, measure: Callable[[Point], Line]) -
 
 
 def main(measure: Callable[[Point], Line]) -> int:
-    """The program of such a process."""
+    """Run the program of such a process."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--points", type=json.loads, required=True)
     parser.add_argument("--lines", type=Path, required=True)
@@ -143,7 +143,7 @@ class Group:
         (self.folder / str(self.names.index(name))).touch()
 
     def wait(self, seconds: float) -> None:
-        """Until all have arrived, or seconds are over."""
+        """Wait until all have arrived, or seconds are over."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if all((self.folder / str(i)).exists() for i in range(len(self.names))):

@@ -45,7 +45,7 @@ def measure(point: Point) -> Line:
 
 
 def decoded(llm: Any, prompts: list[list[int]]) -> list[Any]:
-    """(ids, how many were known, log-probabilities) of each prompt's continuation."""
+    """Return (ids, how many were known, log-probabilities) of each prompt's continuation."""
     from vllm import SamplingParams, TokensPrompt
 
     asked = SamplingParams(
@@ -61,7 +61,7 @@ def decoded(llm: Any, prompts: list[list[int]]) -> list[Any]:
 
 
 def read_prompts(llm: Any, prompts: list[list[int]]) -> list[Any]:
-    """The same of each prompt behind its first token."""
+    """Return the same of each prompt behind its first token."""
     from vllm import SamplingParams, TokensPrompt
 
     asked = SamplingParams(temperature=0, max_tokens=1, detokenize=False, prompt_logprobs=0)

@@ -16,12 +16,13 @@ Line = dict[str, Any]
 
 
 def step_ms(line: Line) -> dict[int, float]:
-    """Sequences of a step -> milliseconds."""
+    """Return sequences of a step -> milliseconds."""
     return {int(batch): of["step_ms"] for batch, of in line["batches"].items()}
 
 
 def ratios(lines: Iterable[Line], key: str = "scheme") -> dict[str, dict[int, float]]:
-    """Scheme, or another ``key`` of lines -> batch -> ratio, where both sides were measured."""
+    """Return scheme, or another ``key`` of lines -> batch -> ratio, where both sides were
+    measured."""
     found: dict[str, list[Line]] = {}
     for line in lines:
         if line.get(key) and "error" not in line:

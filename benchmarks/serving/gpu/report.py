@@ -30,7 +30,7 @@ def versions() -> dict[str, str]:
 
 
 def clocks() -> dict[str, str]:
-    """MHz and W, as the driver tells them now."""
+    """Return MHz and W, as the driver tells them now."""
     try:
         told = subprocess.run(
             ["nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader"],
@@ -43,7 +43,7 @@ def clocks() -> dict[str, str]:
 
 
 def about(commit: str | None, **more: Any) -> dict[str, Any]:
-    """The GPU, its clocks and driver, the versions, the commit, and what a program adds."""
+    """Return the GPU, its clocks and driver, the versions, the commit, and what a program adds."""
     import torch
 
     from ...about import about_run
@@ -76,7 +76,7 @@ class Report:
         return json.loads(self._file.read_text()) if self._file.is_file() else {}
 
     def done(self, line: Line) -> bool:
-        """Whether a line is there, without an error."""
+        """Tell whether a line is there, without an error."""
         return "error" not in self._lines.get(self.key(line), {"error": ""})
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Sampled:
-    """spread: the largest less the least."""
+    """The median and spread of samples. spread: the largest less the least."""
 
     median: float
     spread: float

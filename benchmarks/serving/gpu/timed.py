@@ -15,11 +15,11 @@ from .samples import Sampled, decode_step
 
 PROMPT, STEPS, SAMPLES, LONG = 128, 128, 5, 2048
 CACHE_TOKENS = 36000  # 128 sequences of PROMPT + STEPS tokens, in whole blocks, and more
-START_SECONDS = 300  # of a group, where one of it does not come up
+START_SECONDS = 300  # seconds for the start of a group, where one of it does not come up
 
 
 def cache_bytes(ranks: int, layers: int) -> int:
-    """Keys and values of CACHE_TOKENS on one of ``ranks``."""
+    """Return the bytes of keys and values of CACHE_TOKENS on one of ``ranks``."""
     heads, head = variants.LLAMA["num_key_value_heads"], variants.LLAMA["head_dim"]
     return int(CACHE_TOKENS * layers * 2 * heads * head * 2 // ranks)
 
@@ -31,7 +31,7 @@ class Timed:
         self.llm, self.traces, self._seed = llm, traces, 0
 
     def seconds(self, batch: int, new: int, length: int = PROMPT) -> float:
-        """Until ``batch`` new prompts are read and each has ``new`` tokens."""
+        """Return the seconds until ``batch`` new prompts are read and each has ``new`` tokens."""
         from vllm import SamplingParams, TokensPrompt
 
         self._seed += 1

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-STEP_MARK = "reshape_and_cache"  # of a kernel that runs once a layer and step
+STEP_MARK = "reshape_and_cache"  # the name of a kernel that runs once a layer and step
 LISTED, NAME_LENGTH = 12, 120
 
 

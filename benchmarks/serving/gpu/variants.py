@@ -79,7 +79,7 @@ VARIANTS = (
 
 
 def chosen(names: list[str]) -> list[Variant]:
-    """Those with one of some parts in their names; all where there is none."""
+    """Choose the variants with one of some parts in their names; all where there is none."""
     return [x for x in VARIANTS if not names or any(part in x.name for part in names)]
 
 

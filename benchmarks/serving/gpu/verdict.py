@@ -39,7 +39,7 @@ class Verdict:
 
 
 def verdicts(lines: Iterable[Line]) -> list[Verdict]:
-    """One for each line of ours."""
+    """Return a verdict for each line of ours."""
     of: dict[tuple[str, ...], Line] = {
         (x["row"], x["dtype"], x["mode"], x["place"]): x for x in lines
     }

@@ -41,7 +41,7 @@ class Adapter:
     options: dict[str, Any] = field(default_factory=dict)
 
     def put_on(self, model: Any) -> Any:
-        """The model with the adapter, in eval mode.
+        """Put the adapter on the model, in eval mode.
 
         Args:
             model: of transformers, as :attr:`base` has it; changed in place.
@@ -53,7 +53,7 @@ class Adapter:
         kind = type(model).__name__
         try:
             info = model.load_adapter(self.path, **self.options)
-        except Exception as error:  # of peft, by kinds of adapters
+        except Exception as error:  # errors of peft differ by kinds of adapters
             raise self._misfit(
                 f"cannot be put on {kind} ({type(error).__name__}: {error})"
             ) from error
@@ -70,7 +70,7 @@ class Adapter:
         return model.eval()
 
     def loaded_on(self, load: Callable[[str], Any]) -> Any:
-        """The model that ``load`` loads from :attr:`base`, with the adapter.
+        """Load the model from :attr:`base`, with the adapter.
 
         Raises:
             CheckpointError: also where there is no such model.
@@ -105,7 +105,7 @@ class Adapter:
 
 
 def find_adapter(path: str, hub: Mapping[str, Any], options: Mapping[str, Any]) -> Adapter | None:
-    """The adapter that is at ``path``, alone or beside a model; None where there is none.
+    """Find the adapter that is at ``path``, alone or beside a model; None where there is none.
 
     Args:
         path: a folder, or an id on the hub. hub: options for the hub.
@@ -135,7 +135,7 @@ def find_adapter(path: str, hub: Mapping[str, Any], options: Mapping[str, Any]) 
 
 
 def base_options(options: Mapping[str, Any], base: str) -> dict[str, Any]:
-    """``options`` of ``from_pretrained`` for the model alone.
+    """Return the ``options`` of ``from_pretrained`` for the model alone.
 
     Args:
         options: as they were given. base: folder or hub id of the model.

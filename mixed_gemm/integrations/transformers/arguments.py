@@ -1,5 +1,5 @@
-"""What the arguments of ``from_pretrained`` say of the configuration of a model, as transformers'
-own take them: names of its attributes change it, the rest is for loading.
+"""The arguments of ``from_pretrained`` that say something of the configuration of a model, as
+transformers' own take them: names of its attributes change it, the rest is for loading.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OF_THE_WEIGHTS = ("dtype", "torch_dtype", "quantization_config")
 
 
 def file_options(hub: dict[str, Any]) -> dict[str, Any]:
-    """Those for one file of the hub.
+    """Return the options for one file of the hub.
 
     Args:
         hub: options of ``HUB_OPTIONS``.
@@ -34,7 +34,7 @@ def file_options(hub: dict[str, Any]) -> dict[str, Any]:
 def configuration(
     given: Any, path: str, hub: dict[str, Any], options: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
-    """(the configuration of the model, what is left of the options).
+    """Return (the configuration of the model, what is left of the options).
 
     Args:
         given: a configuration, which is copied and keeps what it says; a folder or hub id that has
@@ -57,7 +57,7 @@ def configuration(
 def configuration_of(
     found: dict[str, Any], given: Any, options: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
-    """As :func:`configuration`, of a file that holds its own.
+    """Do the same as :func:`configuration` for a file that holds its own.
 
     Args:
         found: what config.json would say. given: a configuration, or None. options: for

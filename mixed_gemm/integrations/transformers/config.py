@@ -90,7 +90,7 @@ class MixedGemmConfig(QuantizationConfigMixin):
         self.source = source
 
     def to_dict(self) -> dict[str, Any]:
-        """As config.json has it: of quantized files, what the files say."""
+        """Return the config as config.json has it; for quantized files, what the files say."""
         found: dict[str, Any] = super().to_dict() if self.source is None else dict(self.source)
         return found
 
@@ -100,7 +100,7 @@ class MixedGemmConfig(QuantizationConfigMixin):
         return Scheme.from_dict(self.scheme)
 
     def scheme_for(self, k: int) -> Scheme:
-        """That of a layer.
+        """Return the scheme of a layer.
 
         Args:
             k: its input channels.
@@ -115,8 +115,8 @@ class MixedGemmConfig(QuantizationConfigMixin):
 
 
 class ForeignConfig(MixedGemmConfig):
-    """What ``enable_transformers`` puts in the place of AwqConfig, GPTQConfig, ...: keeps all that
-    the file says as ``source``."""
+    """The config that ``enable_transformers`` puts in the place of AwqConfig, GPTQConfig, ...: it
+    keeps all that the file says as ``source``."""
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:

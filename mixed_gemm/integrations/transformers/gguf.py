@@ -15,7 +15,7 @@ from .registration import METHOD, not_quantized
 
 
 def local_gguf(path: str, gguf_file: str | None, hub: dict[str, Any]) -> Path | None:
-    """The .gguf file that is meant, or None.
+    """Find the .gguf file that is meant; None where none is.
 
     Args:
         path: of a file; or a folder or hub id, in which ``gguf_file`` is.
@@ -37,7 +37,7 @@ def local_gguf(path: str, gguf_file: str | None, hub: dict[str, Any]) -> Path | 
 def load(
     file: Path, model_class: Any, config: Any, options: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
-    """The model and what transformers says of loading it.
+    """Load the model; return it and what transformers says of loading it.
 
     Args:
         file: the .gguf file. model_class: that of its architecture when None.
@@ -76,7 +76,8 @@ def load(
 
 
 def file_of(source: dict[str, Any]) -> Path | None:
-    """The .gguf file that the source of a configuration names, if it is one of :func:`load`."""
+    """Return the .gguf file that the source of a configuration names, if it is one of
+    :func:`load`."""
     if source.get("quant_method") != GGUF or not isinstance(source.get("file"), str):
         return None
     return Path(source["file"])

@@ -1,5 +1,5 @@
-"""What a module of a file is called in the model: transformers renames keys of older files, and
-adds or drops the prefix of the base model. Asked of transformers itself.
+"""Names of modules in files and in the model: transformers renames keys of older files, and adds or
+drops the prefix of the base model. transformers itself is asked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from transformers.core_model_loading import (
 def module_names(
     model: Any, mapping: Sequence[Any], names: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """(name in the file, name in the model) of each module.
+    """Return (name in the file, name in the model) of each module.
 
     Args:
         mapping: how transformers converts the keys of the files, the ``key_mapping`` of the user
@@ -32,7 +32,8 @@ def module_names(
     converters = [x for x in mapping if isinstance(x, WeightConverter)]
     state = model.state_dict()
     for name in names:
-        # As convert_and_load_state_dict_in_model does it, for the weight the module would have.
+        # This is what convert_and_load_state_dict_in_model does, for the weight the module would
+        # have.
         key = f"{name}.weight"
         renamed, _ = rename_source_key(key, renamings, converters, model.base_model_prefix, state)
         if renamed not in state and key in state:
@@ -41,13 +42,13 @@ def module_names(
 
 
 def file_names(model: Any, modules: Iterable[str]) -> dict[str, str] | None:
-    """Name of a module in the model -> what save_pretrained calls it in the files of the model's
-    original format; None where that format joins, splits, permutes or takes apart one of them,
-    which cannot be done with packed tensors."""
+    """Return name of a module in the model -> what save_pretrained calls it in the files of the
+    model's original format; None where that format joins, splits, permutes or takes apart one of
+    them, which cannot be done with packed tensors."""
     marks = {}
     for name in modules:
         n, k = model.get_submodule(name).weight.shape
-        # Shaped as those of the dense layer, since conversions look at that.
+        # These have the shapes of the dense layer's, since conversions look at that.
         for part, shape in (("weight_scale", (n, k)), ("weight", (n, k)), ("bias", (n,))):
             marks[name, part] = torch.empty(shape, device="meta")
     try:

@@ -23,17 +23,17 @@ FOLDER = "mixed_gemm"  # in the offload_folder
 
 
 class _Offloaded(QuantizedModule):
-    """What the two classes below put before their base."""
+    """The base that the two classes below put before theirs."""
 
     @property
     def weight(self) -> Any:  # type: ignore[override]
-        """Put together from the parts, wherever those are now."""
+        """Put the weight together from the parts, wherever those are now."""
         like, found = self._like_weight, self._parameters
         parts = {name: found[name] for name in like.tensors()}
         return type(like)(parts, like.scheme, like.shape, like.dtype)
 
     def hold(self, weight: QuantizedTensor, bias: Tensor | None) -> None:
-        """Have the parts of a weight, and a bias, as parameters."""
+        """Take the parts of a weight, and a bias, as parameters."""
         for name, part in weight.tensors().items():
             self.register_parameter(name, nn.Parameter(part, requires_grad=False))
         self._like_weight = weight.with_parts(lambda part: part.to("meta"))
@@ -41,7 +41,7 @@ class _Offloaded(QuantizedModule):
             self.register_parameter("bias", bias)  # type: ignore[arg-type]
 
     def loaded(self) -> Linear | Embedding:
-        """The layer as it would be without offloading, in the memory of the CPU."""
+        """Return the layer as it would be without offloading, in the memory of the CPU."""
         hook: Any = getattr(self, "_hf_hook", None)
         fetched: Mapping[str, Tensor] = getattr(hook, "weights_map", None) or {}
         tensors = {
@@ -91,15 +91,15 @@ class Place:
 
     @classmethod
     def of(cls, module: nn.Module) -> Place | None:
-        """Of a placeholder; None where accelerate has nothing to do with it."""
+        """Find the place of a placeholder; None where accelerate has nothing to do with it."""
         hook = getattr(module, "_hf_hook", None)
         hooks = (hook, *getattr(hook, "hooks", ()))
         found = [x for x in hooks if hasattr(x, "execution_device")]
         return cls(next((x for x in found if x.offload), found[0])) if found else None
 
     def fetch(self, role: str) -> Tensor | None:
-        """A tensor of the placeholder that was left where it is; None where there is none. Nobody
-        asks for it again: what is in memory is let go."""
+        """Take a tensor of the placeholder that was left where it is; None where there is none.
+        Nobody asks for it again: what is in memory is let go."""
         weights = self.hook.weights_map if self.hook.offload else None
         if weights is None or role not in weights:
             return None
@@ -111,7 +111,7 @@ class Place:
         return found.cpu()
 
     def put(self, name: str, layer: Linear | Embedding) -> Linear | Embedding:
-        """A layer with a hook in place of that of its placeholder.
+        """Give a layer a hook in place of that of its placeholder.
 
         Args:
             name: of the layer in the model.
@@ -149,14 +149,14 @@ class Place:
 
 
 def _on_disk(hook: Any) -> bool:
-    """Whether the tensors of a placeholder are those of files, and not of memory."""
+    """Tell whether the tensors of a placeholder are those of files, and not of memory."""
     prefix: str = getattr(hook.weights_map, "prefix", "")
     index = getattr(getattr(hook.weights_map, "dataset", None), "index", None) or {}
     return any(name.startswith(prefix) for name in index)
 
 
 def _with_parts(layer: Linear | Embedding) -> tuple[Any, dict[str, Tensor]]:
-    """(the same with its parts as parameters, those by name)."""
+    """Return (the same with its parts as parameters, those by name)."""
     kind: Any = OffloadedEmbedding if isinstance(layer, Embedding) else OffloadedLinear
     made = kind.__new__(kind)
     nn.Module.__init__(made)

@@ -78,14 +78,14 @@ class PendingLinear(nn.Module):
                 continue
             empty = torch.empty(tensors.shape(role), dtype=dtype, device="meta")
             parameter = nn.Parameter(empty, requires_grad=False)
-            # What waits on disk stays as it is here, and nobody may initialise it.
+            # Do nothing: what waits on disk stays as it is here, and nobody may initialise it.
             parameter._is_hf_initialized = True  # type: ignore[attr-defined]
             self.register_parameter(role, parameter)
         self._show_stand_ins()
 
     def _show_stand_ins(self) -> None:
-        """Have every parameter of the module that the file has no tensor for; not as a parameter,
-        or transformers would miss it in the files."""
+        """Give it every parameter of the module that the file has no tensor for; not as a
+        parameter, or transformers would miss it in the files."""
         for part, parameter in self._stand_ins.items():
             if part in self._parameters:
                 continue
@@ -112,11 +112,11 @@ class PendingLinear(nn.Module):
             model._keys_to_ignore_on_load_unexpected = known | {re.escape(f"{name}.")}
 
     def _more(self) -> dict[str, Tensor]:
-        """Tensors that are no parameters."""
+        """Yield tensors that are no parameters."""
         return {}
 
     def finish(self) -> Linear | Embedding:
-        """The layer, on the device of its tensors, in the dtype of the module it stands for.
+        """Return the layer, on the device of its tensors, in the dtype of the module it stands for.
 
         Raises:
             CheckpointError: a tensor did not arrive, or holds what it must not.
@@ -169,7 +169,7 @@ class PendingLinear(nn.Module):
 
 
 class TaggedLinear(PendingLinear):
-    """One whose files have a tag, which torch hands over apart from parameters."""
+    """A placeholder whose files have a tag, which torch hands over apart from parameters."""
 
     def stand_for(self, *args: Any, **kwargs: Any) -> None:
         super().stand_for(*args, **kwargs)
@@ -187,8 +187,8 @@ class TaggedLinear(PendingLinear):
 
 
 def _stand_in(parameter: Tensor) -> Tensor:
-    """A parameter of its shape and dtype on the meta device, with the attributes that others hung
-    on it ("_no_reinit"), for transformers to leave as it is."""
+    """Make a parameter of its shape and dtype on the meta device, with the attributes that others
+    hung on it ("_no_reinit"), for transformers to leave as it is."""
     made = nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
     made.__dict__.update(parameter.__dict__)
     made._is_hf_initialized = True  # type: ignore[attr-defined]
@@ -197,7 +197,7 @@ def _stand_in(parameter: Tensor) -> Tensor:
 
 @functools.cache
 def _standing_for(kind: Any, tagged: bool) -> type[PendingLinear]:
-    """A class that is a placeholder, and the class of the module as well."""
+    """Make a class that is a placeholder, and the class of the module as well."""
     base = TaggedLinear if tagged else PendingLinear
     return type(f"Pending{kind.__name__}", (base, kind), {"__doc__": base.__doc__})
 
@@ -205,7 +205,7 @@ def _standing_for(kind: Any, tagged: bool) -> type[PendingLinear]:
 def pending(
     name: str, codec: Codec, tensors: LayerTensors, module: nn.Module, *rest: Any
 ) -> PendingLinear:
-    """The placeholder of one layer.
+    """Make the placeholder of one layer.
 
     Args:
         name: of the layer in the file.
@@ -225,7 +225,7 @@ def pending(
 def warn_of_differences(
     codec: Codec, infos: list[LayerInfo], where: Path, float8: str = "keep"
 ) -> None:
-    """What is loaded as something else than the file says."""
+    """Warn of layers that are loaded as something else than the file says."""
     notes = list(codec.notes)
     count = sum(info.kind == "fp8" for info in infos)
     if count and float8 == "int8":

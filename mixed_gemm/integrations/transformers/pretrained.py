@@ -82,7 +82,7 @@ def load(
     options: Mapping[str, Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
 ) -> tuple[Any, Mapping[str, Any]]:
-    """:func:`from_pretrained`, and what ``path`` has an adapter alone for.
+    """Do what :func:`from_pretrained` does, also for a ``path`` that has an adapter alone.
 
     Args:
         path, model_class, config, gguf_file: as there.
@@ -123,7 +123,7 @@ def _load_model(
     options: Mapping[str, Any] | None,
     kwargs: dict[str, Any],
 ) -> tuple[Any, Mapping[str, Any]]:
-    """The model at ``path``, without an adapter; ``file`` is its .gguf file, if it is one."""
+    """Load the model at ``path``, without an adapter; ``file`` is its .gguf file, if it is one."""
     if file is not None:
         path = str(file)
         model, info = load_gguf(file, model_class, config, kwargs)
@@ -140,14 +140,15 @@ def _load_model(
 
 
 def _causal_class(config: Any, path: str) -> Any:
-    """AutoModelForCausalLM, which of another model says all the classes that it would take."""
+    """Return AutoModelForCausalLM, which for another model says all the classes that it would
+    take."""
     import transformers
 
     auto = transformers.AutoModelForCausalLM
     names = getattr(config, "architectures", None) or ()
     name = next((x for x in names if hasattr(transformers, x)), "AutoModel")
     own_code = auto.__name__ in (getattr(config, "auto_map", None) or {})
-    # Of an encoder and a decoder it would be the decoder alone (Whisper, BART).
+    # For an encoder and a decoder it would load the decoder alone (Whisper, BART).
     both = getattr(config, "is_encoder_decoder", False) and name.endswith("ConditionalGeneration")
     if not own_code and (both or type(config) not in auto._model_mapping):
         kind = f"is a {names[0] if names else type(config).__name__}"
@@ -161,7 +162,7 @@ def _causal_class(config: Any, path: str) -> Any:
 
 
 def _refuse_no_folder(path: str) -> None:
-    """Raise NoModelError for what is no folder and, by its form, no id on the hub."""
+    """Raise NoModelError for a path that is no folder and, by its form, no id on the hub."""
     if local_gguf(path, None, {}) is not None or Path(path).is_dir():
         return
     if Path(path).exists():
@@ -171,15 +172,15 @@ def _refuse_no_folder(path: str) -> None:
 
 
 def _refuse_no_config(path: str, hub: Mapping[str, Any]) -> None:
-    """Raise NoModelError for a folder without a config.json, of which transformers says what
-    hardly helps."""
+    """Raise NoModelError for a folder without a config.json, of which transformers says what hardly
+    helps."""
     folder = Path(path, hub.get("subfolder", ""))
     if folder.is_dir() and not (folder / "config.json").exists():
         raise NoModelError(folder, "", f"no config.json in this folder{hint_of(folder)}")
 
 
 def _from_state(model_class: Any, config: Any, options: dict[str, Any]) -> Any:
-    """What transformers makes of a state_dict; its Auto classes want a folder."""
+    """Let transformers make a model of a state_dict; its Auto classes want a folder."""
     import transformers
 
     if config is None or options.get("quantization_config") is None:
@@ -217,7 +218,8 @@ _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
 
 
 def quantization_of(config: Any, path: str, hub: dict[str, Any]) -> dict[str, Any] | None:
-    """What the model's config, or a quantize_config.json beside it, says; None when it is dense.
+    """Return what the model's config, or a quantize_config.json beside it, says; None when it is
+    dense.
 
     Args:
         config: of transformers. path: a folder or hub id. hub: options for the hub.

@@ -52,10 +52,12 @@ class MixedGemmQuantizer(HfQuantizer):
     def __init__(self, quantization_config: MixedGemmConfig, **kwargs: Any) -> None:
         super().__init__(quantization_config, **kwargs)
         self._to_quantize: set[str] = set()
-        self.own: dict[str, str] = {}  # of what was saved last: layer -> why only we read it
-        # What is to be swapped as soon as transformers says how it renames the keys of the files.
+        # Layer of the model that was saved last -> why only we read it.
+        self.own: dict[str, str] = {}
+        # These modules are to be swapped as soon as transformers says how it renames the keys of
+        # the files.
         self._waiting: tuple[Any, Codec, TensorIndex] | None = None
-        self._plans: list[dict[str, str]] = []  # which name layers that wait so
+        self._plans: list[dict[str, str]] = []  # tensor-parallel plans that name waiting layers
 
     def validate_environment(self, *args: Any, device_map: Any = None, **kwargs: Any) -> None:
         """Refuse offloading what is quantized on the way: transformers writes it as it comes."""
@@ -106,8 +108,8 @@ class MixedGemmQuantizer(HfQuantizer):
         return model
 
     def update_weight_conversions(self, weight_conversions: Any, *model: Any) -> Any:
-        """Takes the renamings that transformers is going to load with, ``key_mapping`` included,
-        and puts placeholders where the files have quantized tensors.
+        """Take the renamings that transformers is going to load with, ``key_mapping`` included, and
+        put placeholders where the files have quantized tensors.
 
         Args:
             weight_conversions: of transformers. model: since transformers 5.24.
@@ -121,7 +123,7 @@ class MixedGemmQuantizer(HfQuantizer):
         return found
 
     def _swap(self, model: Any, codec: Codec, index: TensorIndex, mapping: list[Any]) -> None:
-        """A placeholder for every module that has quantized tensors in the files.
+        """Put a placeholder for every module that has quantized tensors in the files.
 
         Args:
             mapping: how transformers converts the keys of the files.
@@ -195,7 +197,7 @@ class MixedGemmQuantizer(HfQuantizer):
         return model
 
     def get_state_dict_and_metadata(self, model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What ``save_pretrained`` writes; it asks before it writes the config."""
+        """Return what ``save_pretrained`` writes; it asks before it writes the config."""
         saved = what_is_saved(model)
         state, found, self.own = saved.state, saved.config, saved.own
         self.quantization_config = MixedGemmConfig(source=found)
@@ -244,7 +246,7 @@ class MixedGemmQuantizer(HfQuantizer):
 
 
 def _stores(model: Any, index: TensorIndex, mapping: list[Any], parameter: str) -> bool:
-    """Whether the files have a parameter of the model, by whatever name, as it is."""
+    """Tell whether the files have a parameter of the model, by whatever name, as it is."""
     weights = [x.removesuffix(_WEIGHT) for x in index.names() if x.endswith(_WEIGHT)]
     found = (target for _, target in module_names(model, mapping, weights))
     return parameter.removesuffix(_WEIGHT) in found
@@ -258,7 +260,7 @@ def _get(model: nn.Module, name: str) -> nn.Module | None:
 
 
 def _why_no_place(model: nn.Module, target: str, wanted: type[nn.Module], name: str) -> str:
-    """Why a quantized layer of the files has no place in the model.
+    """Tell why a quantized layer of the files has no place in the model.
 
     Args:
         target: what it is called in the model. wanted: nn.Linear or nn.Embedding. name: in the
@@ -275,7 +277,7 @@ def _why_no_place(model: nn.Module, target: str, wanted: type[nn.Module], name: 
 
 
 def _check(layer: LayerTensors, codec: Codec, module: nn.Linear | nn.Embedding) -> Any:
-    """The LayerInfo, when the module has its shape and its bias."""
+    """Return the LayerInfo, when the module has its shape and its bias."""
     info = codec.describe(layer)
     shape = (info.out_features, info.in_features)
     if shape != tuple(module.weight.shape):

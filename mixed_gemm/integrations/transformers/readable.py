@@ -1,5 +1,6 @@
-"""Whether transformers will find a linear for every quantized layer of a folder, asked before the
-folder is written: of models that it joins or splits as they load, the tensors alone do not tell.
+"""A question asked before a folder is written: whether transformers will find a linear for every
+quantized layer of it. For models that it joins or splits as they load, the tensors alone do not
+tell.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .names import module_names
 
 
 def _on_meta(folder: Path) -> Any:
-    """The model without weights; None where the folder says of none that transformers has."""
+    """Build the model without weights; None where the folder names none that transformers has."""
     with naming(folder, "transformers makes no model of its config.json"):
         try:
             config = transformers.AutoConfig.from_pretrained(folder)

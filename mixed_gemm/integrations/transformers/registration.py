@@ -18,7 +18,7 @@ from ..._after_import import after_import
 METHOD = "mixed_gemm"
 OUR_FILES = "compressed-tensors"  # as save_pretrained and save_checkpoint write them
 MINIMUM = Version("5.17")
-# What becomes of float8 weights of quantized files.
+# The choices for float8 weights of quantized files.
 FLOAT8 = ("keep", "int8")
 # quant_method of files that enable_transformers may take over
 FOREIGN = ("awq", "gptq", "compressed-tensors", "fp8", "auto-round")
@@ -60,9 +60,8 @@ def register() -> None:
 
 
 def _with_our_files(stock: Any) -> Any:
-    """The class that transformers makes of a compressed-tensors config, but ours for files that
-    this
-    library wrote: they have a key of that name."""
+    """Return the class that transformers makes of a compressed-tensors config, but ours for files
+    that this library wrote: they have a key of that name."""
 
     class Config(stock):
         @classmethod
@@ -73,12 +72,12 @@ def _with_our_files(stock: Any) -> Any:
                 return ForeignConfig.from_dict(config_dict, **kwargs)
             return stock.from_dict(config_dict, **kwargs)
 
-    Config.__name__ = stock.__name__  # which transformers compares
+    Config.__name__ = stock.__name__  # transformers compares the names
     return Config
 
 
 def not_quantized(path: object) -> str:
-    """What is said of files that are not, where nothing says how to."""
+    """Return the complaint about files that are not quantized, where nothing says how to."""
     return (
         f"mixed_gemm.from_pretrained: {path} is not quantized. Hint: quantization_config="
         "mixed_gemm.MixedGemmConfig(bits=4) quantizes it while it loads"

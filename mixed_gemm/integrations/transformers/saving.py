@@ -1,5 +1,5 @@
-"""What ``save_pretrained`` writes of a model with quantized layers: compressed-tensors, which stock
-transformers, vLLM and SGLang read.
+"""The files that ``save_pretrained`` writes for a model with quantized layers: compressed-tensors,
+which stock transformers, vLLM and SGLang read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .scaled_activation import ScaledActivation
 
 @dataclass(frozen=True)
 class Saved:
-    """What is written of a model.
+    """The content of a model's files.
 
     state: tensors by name. config: the quantization_config, None where no linear and no embedding
     is quantized. own: layer -> why only this library reads it.
@@ -36,8 +36,7 @@ class Saved:
 
 
 def what_is_saved(model: nn.Module) -> Saved:
-    """Convolutions are written as the dense ones that they compute: the format knows linears
-    only."""
+    """Write convolutions as the dense ones that they compute: the format knows linears only."""
     modules = dict(model.named_modules())
     layers = _layers(model)
     convs = {name: x for name, x in modules.items() if isinstance(x, QuantizedConv2d)}
@@ -47,7 +46,7 @@ def what_is_saved(model: nn.Module) -> Saved:
     }
     for name, conv in convs.items():
         state |= {f"{name}.{part}": x for part, x in conv.to_float().state_dict().items()}
-    from .names import file_names  # which imports transformers
+    from .names import file_names  # this imports transformers
 
     groups = Groups()
     in_files = file_names(model, layers) or {name: name for name in layers}
@@ -70,7 +69,7 @@ def _layers(model: nn.Module) -> dict[str, Linear | Embedding]:
 
 
 def save_pretrained(self: Any, save_directory: str | Path, *args: Any, **kwargs: Any) -> None:
-    """What the class of the model does, and a README.md where other readers refuse the folder.
+    """Save as the class of the model does, with a README.md where other readers refuse the folder.
     Arguments as of transformers' own; ``save_original_format`` is False where that format joins,
     splits or permutes layers that are quantized."""
     from .names import file_names
@@ -86,19 +85,20 @@ def save_pretrained(self: Any, save_directory: str | Path, *args: Any, **kwargs:
 
 
 def _is_first_rank() -> bool:
-    """Whether this process writes, of all that save the model together: transformers' rule."""
+    """Tell whether this process writes, of all that save the model together: transformers' rule."""
     import torch.distributed as dist
 
     return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
 
 
 def _auto_class(model: Any) -> str:
-    """The class of transformers that would load it; its own where there is none."""
+    """Return the class of transformers that would load it; its own where there is none."""
     import transformers
 
     for name in ("AutoModelForCausalLM", "AutoModelForImageClassification", "AutoModel"):
         mapping = getattr(transformers, name)._model_mapping
-        # By its configuration: the table as a whole may name classes that do not exist.
+        # It is looked up by its configuration: the table as a whole may name classes that do not
+        # exist.
         found = mapping.get(type(model.config), ())
         if type(model) in (found if isinstance(found, tuple) else (found,)):
             return name

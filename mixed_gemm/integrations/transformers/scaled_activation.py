@@ -15,7 +15,7 @@ from ...formats.index import TensorIndex
 
 
 class ScaledActivation(nn.Module):
-    """y = act(x) / scales, scales ``[K]`` in the dtype of the model."""
+    """The module y = act(x) / scales, scales ``[K]`` in the dtype of the model."""
 
     scales: Tensor
 
@@ -30,7 +30,7 @@ class ScaledActivation(nn.Module):
 
 
 def leftover_scales(names: Iterable[str], quantized: Iterable[str]) -> list[str]:
-    """Modules with scales that are no quantized layer."""
+    """Find modules with scales that are no quantized layer."""
     layers = set(quantized)
     modules = [name.removesuffix(".scales") for name in names if name.endswith(".scales")]
     return [name for name in modules if name not in layers]

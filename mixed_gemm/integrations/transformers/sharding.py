@@ -113,7 +113,7 @@ class _OnDTensors(RowwiseParallel):
 
 
 def dim_of(style: TensorParallelLayer) -> int:
-    """Which dimension of the weight a style cuts."""
+    """Return the dimension of the weight that a style cuts."""
     return ROWS if isinstance(style, ColwiseParallel) else COLUMNS
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-TIED = "tie_word_embeddings"  # of a configuration
+TIED = "tie_word_embeddings"  # the attribute of a configuration
 
 
 def untie(model: nn.Module, quantized: Collection[str], stored: Callable[[str], bool]) -> None:
@@ -53,7 +53,7 @@ def _untie(
     left = {target: source for target, source in mine.items() if target not in ours}
     if left == mine:
         return
-    model._tied_weights_keys = left  # what a later tie_weights() goes by
+    model._tied_weights_keys = left  # a later tie_weights() goes by this
     if not left:
         for config in (model.config, model.config.get_text_config()):
             if getattr(config, TIED, False):

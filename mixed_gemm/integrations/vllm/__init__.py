@@ -28,7 +28,8 @@ def _warn_of_place(wanted: str) -> None:
 
 
 def place() -> str:
-    """What $MIXED_GEMM_VLLM asks for; the default, and one warning, for what it must not hold."""
+    """Return what $MIXED_GEMM_VLLM asks for; the default, and one warning, for what it must not
+    hold."""
     wanted = os.environ.get(VARIABLE, PLACES[0])
     if wanted in PLACES:
         return wanted

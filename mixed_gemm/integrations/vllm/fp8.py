@@ -23,7 +23,7 @@ from .log import answer, answer_ahead
 
 
 def why_not_fp8(c: Any) -> str | None:
-    """Why the kernel cannot serve a layer; None when it can.
+    """Tell why the kernel cannot serve a layer; None when it can.
 
     Args:
         c: vLLM's FP8ScaledMMLinearLayerConfig.
@@ -63,8 +63,8 @@ class MixedGemmFp8LinearKernel(FP8ScaledMMLinearKernel):  # type: ignore[misc]
         return answer(cls.__name__, why_not_fp8, c)
 
     def process_weights_after_loading(self, layer: nn.Module) -> None:
-        """Nothing is repacked; which way the product goes is settled here, since vLLM compiles
-        what a call does."""
+        """Settle which way the product goes, since vLLM compiles what a call does; nothing is
+        repacked."""
         super().process_weights_after_loading(layer)
         weight = self._get_layer_params(layer)[0]  # [K, N]
         self._in_torch = False
@@ -73,8 +73,9 @@ class MixedGemmFp8LinearKernel(FP8ScaledMMLinearKernel):  # type: ignore[misc]
             self._in_torch = fp8_runs_in_torch(10 * major + minor, weight.shape[1], weight.shape[0])
 
     def input_quant_key(self) -> Any:
-        """Activations may come rounded already, by a kernel of vLLM that does more than that: one
-        scale for all, which is known before them. A vLLM that does not ask loses nothing."""
+        """Whether activations may come rounded already, by a kernel of vLLM that does more than
+        that: one scale for all, which is known before them. A vLLM that does not ask loses
+        nothing."""
         key = self.config.activation_quant_key
         fits = key.scale.static and key.scale.group_shape.is_per_tensor()
         return key if fits and not current_platform.is_cpu() else None
@@ -105,8 +106,8 @@ class MixedGemmFp8LinearKernel(FP8ScaledMMLinearKernel):  # type: ignore[misc]
         bias: Tensor | None,
         output_shape: list[int],
     ) -> Tensor:
-        """A float8 ``[M, K]``, B ``[K, N]`` column-major, As one scale or ``[M, 1]``, Bs one scale
-        or ``[N, 1]``, both float32."""
+        """Multiply: A float8 ``[M, K]``, B ``[K, N]`` column-major, As one scale or ``[M, 1]``, Bs
+        one scale or ``[N, 1]``, both float32."""
         scales = (As.reshape(-1), Bs.reshape(-1))
         out: Tensor
         if self._in_torch:
@@ -117,7 +118,8 @@ class MixedGemmFp8LinearKernel(FP8ScaledMMLinearKernel):  # type: ignore[misc]
 
 
 class MixedGemmFp8LinearKernelMeasuredAhead(MixedGemmFp8LinearKernel):
-    """Stands before vLLM's kernels under ``auto``, and takes what is measured ahead of them."""
+    """The class that stands before vLLM's kernels under ``auto``, and takes what is measured ahead
+    of them."""
 
     @classmethod
     def can_implement(cls, c: Any) -> tuple[bool, str | None]:

@@ -42,8 +42,8 @@ from .layers import replace
 from .log import logger, say_once
 
 NAME = "mixed_gemm_gptq"
-CONFIG_FILE = Path("config.json")  # whose quantization_config errors name
-# (what vLLM refuses, who says so of a quantization_config)
+CONFIG_FILE = Path("config.json")  # errors name the quantization_config of this file
+# (a feature that vLLM refuses, a function that tells whether a quantization_config has it)
 _REFUSED_BY_VLLM: tuple[tuple[str, Callable[[dict[str, Any]], bool]], ...] = (
     ("zero points (sym=False)", lambda config: config.get("sym") is False),
     (
@@ -62,12 +62,12 @@ _REFUSED_BY_VLLM: tuple[tuple[str, Callable[[dict[str, Any]], bool]], ...] = (
 
 
 def why_ours(config: dict[str, Any]) -> str:
-    """What vLLM would refuse of a GPTQ file; empty where it reads it."""
+    """List what vLLM would refuse of a GPTQ file; empty where it reads it."""
     return ", ".join(what for what, asks in _REFUSED_BY_VLLM if asks(config))
 
 
 def why_not_gptq(config: dict[str, Any]) -> str:
-    """What we do not read either; empty where we do."""
+    """List what we do not read either; empty where we do."""
     if not _library.available:
         return str(_library.error)
     if config.get("bits") not in (4, 8):
@@ -86,7 +86,7 @@ class MixedGemmGPTQConfig(AutoGPTQConfig):  # type: ignore[misc]
     """The quantization_config of a GPTQ file, as vLLM asks for it."""
 
     def __init__(self, config: dict[str, Any]) -> None:
-        # That of AutoGPTQConfig refuses what this class is for.
+        # The constructor of AutoGPTQConfig refuses the files that this class is for.
         super(AutoGPTQConfig, self).__init__()
         self.full_config = config
         self.weight_bits, self.group_size = int(config["bits"]), int(config["group_size"])
@@ -114,14 +114,15 @@ class MixedGemmGPTQConfig(AutoGPTQConfig):  # type: ignore[misc]
 
     @staticmethod
     def get_checkpoint_weight_mapper() -> Any:
-        """vLLM's own drops g_idx."""
+        """Return a mapper that keeps g_idx, which vLLM's own drops."""
         return WeightsMapper()
 
     @classmethod
     def override_quantization_method(
         cls, hf_quant_cfg: Any, user_quant: str | None, hf_config: Any = None
     ) -> str | None:
-        """NAME for a file that is ours; None leaves it to vLLM. Asked of every model, unguarded."""
+        """Return NAME for a file that is ours; None leaves it to vLLM. vLLM asks for every model,
+        unguarded."""
         try:
             return _takes(hf_quant_cfg, user_quant)
         except Exception as error:  # a configuration that we do not know
@@ -159,7 +160,7 @@ def _takes(config: dict[str, Any], user_quant: str | None) -> str | None:
 
 
 class _Order(RowvLLMParameter):  # type: ignore[misc]
-    """``g_idx``: each of the matrices that vLLM joins brings its own; all must be the same."""
+    """Load ``g_idx``: each of the matrices that vLLM joins brings its own; all must be the same."""
 
     def _take(self, loaded: Tensor) -> None:
         given = loaded.reshape(-1).to(self.data.dtype)
@@ -196,7 +197,7 @@ class MixedGemmGPTQLinearMethod(LinearMethodBase):  # type: ignore[misc]
         params_dtype: torch.dtype,
         **extra_weight_attrs: Any,
     ) -> None:
-        """Parameters as the file has them.
+        """Make parameters as the file has them.
 
         Raises:
             ValueError: input features are split over ranks where that does not go.

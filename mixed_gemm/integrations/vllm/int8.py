@@ -22,7 +22,7 @@ from .log import answer, answer_ahead
 
 
 def why_not_int8(c: Any) -> str | None:
-    """Why the kernel cannot serve a layer; None when it can.
+    """Tell why the kernel cannot serve a layer; None when it can.
 
     Args:
         c: vLLM's Int8ScaledMMLinearLayerConfig, which says nothing of shapes and dtypes. While vLLM
@@ -42,8 +42,8 @@ def why_not_int8(c: Any) -> str | None:
 
 
 def _one_range(scale: Tensor, azp: Tensor) -> tuple[Tensor, Tensor]:
-    """One scale and zero point, ``[1]`` each, for what several joined matrices have: of the range
-    that holds all of theirs; where all are the same, that."""
+    """Return one scale and zero point, ``[1]`` each, for what several joined matrices have: of the
+    range that holds all of theirs; where all are the same, that."""
     if bool((scale == scale[0]).all()) and bool((azp == azp[0]).all()):
         return scale[:1], azp[:1]
     limits = torch.iinfo(torch.int8)
@@ -67,7 +67,7 @@ class MixedGemmInt8LinearKernel(Int8ScaledMMLinearKernel):  # type: ignore[misc]
         return answer(cls.__name__, why_not_int8, c)
 
     def process_weights_after_loading(self, layer: nn.Module) -> None:
-        """Scales for each channel, and sums of the weight where activations have a zero point.
+        """Make scales for each channel, and sums of the weight where activations have a zero point.
 
         Raises:
             ValueError: K is beyond what int32 sums hold, or a scale does not fit the weight.
@@ -79,7 +79,7 @@ class MixedGemmInt8LinearKernel(Int8ScaledMMLinearKernel):  # type: ignore[misc]
             raise ValueError(f"mixed_gemm: in_features must be at most {MAX_INT8_K}, got {k}")
         scale = getattr(layer, scale_name).data.float().reshape(-1)
         if not self.config.is_channelwise:
-            # One for each of the matrices that vLLM has joined.
+            # The weight has one scale for each of the matrices that vLLM has joined.
             widths = torch.tensor(layer.logical_widths, device=scale.device)
             scale = scale.repeat_interleave(widths) if scale.numel() == len(widths) else scale
         if scale.numel() == 1:
@@ -135,7 +135,8 @@ class MixedGemmInt8LinearKernel(Int8ScaledMMLinearKernel):  # type: ignore[misc]
 
 
 class MixedGemmInt8LinearKernelMeasuredAhead(MixedGemmInt8LinearKernel):
-    """Stands before vLLM's kernels under ``auto``, and takes what is measured ahead of them."""
+    """The class that stands before vLLM's kernels under ``auto``, and takes what is measured ahead
+    of them."""
 
     @classmethod
     def can_implement(cls, c: Any) -> tuple[bool, str | None]:

@@ -1,6 +1,7 @@
-"""What we rely on in vLLM, as data: fields, signatures and names. ``register`` compares it with the
-vLLM that is there, the tests with several releases (tests/python/integrations/vllm_releases.json),
-so that a release with another interface is a line in the log and a red test.
+"""The parts of vLLM that we rely on, as data: fields, signatures and names. ``register`` compares
+it with the vLLM that is there, the tests with several releases
+(tests/python/integrations/vllm_releases.json), so that a release with another interface is a line
+in the log and a red test.
 """
 
 from __future__ import annotations
@@ -194,7 +195,7 @@ RELIES_ON: dict[str, tuple[Need, ...]] = {
 
 
 def lacking(need: Need, found: tuple[str, ...] | None) -> list[str]:
-    """What is otherwise than ``need`` says, in words.
+    """List what is otherwise than ``need`` says, in words.
 
     Args:
         found: fields, parameters and so on that there are; None where the thing is not there.
@@ -213,7 +214,7 @@ def lacking(need: Need, found: tuple[str, ...] | None) -> list[str]:
 
 
 def found_in_vllm(need: Need) -> tuple[str, ...] | None:
-    """What the vLLM that is installed has, for :func:`lacking`."""
+    """Return what the vLLM that is installed has, for :func:`lacking`."""
     try:
         thing: Any = importlib.import_module(need.module)
         for part in need.name.split("."):
@@ -234,8 +235,8 @@ def found_in_vllm(need: Need) -> tuple[str, ...] | None:
 
 
 def lacking_in_vllm(need: Need) -> list[str]:
-    """What the vLLM that is installed has otherwise. A field more is no reason here: each layer
-    is asked whether it is set (:func:`unknown_fields`)."""
+    """List what the vLLM that is installed has otherwise. A field more is no reason here: each
+    layer is asked whether it is set (:func:`unknown_fields`)."""
     found = found_in_vllm(need)
     if need.kind == "fields" and found is not None:
         found = tuple(x for x in found if x in need.items)
@@ -243,13 +244,14 @@ def lacking_in_vllm(need: Need) -> list[str]:
 
 
 def has_field(name: str, field: str) -> bool:
-    """Whether a description of a layer in the vLLM that is installed has a field."""
+    """Tell whether a description of a layer in the vLLM that is installed has a field."""
     described = getattr(importlib.import_module(_LINEAR), name, None)
     return described is not None and field in {x.name for x in dataclasses.fields(described)}
 
 
 def unknown_fields(config: Any, name: str) -> str:
-    """Fields of a description of a layer that we do not know and that ask for something, as text.
+    """List fields of a description of a layer that we do not know and that ask for something, as
+    text.
 
     Args:
         config: vLLM's dataclass. name: the one that we know.

@@ -1,4 +1,4 @@
-"""What kernels do with the parameters of vLLM's layers."""
+"""Parameters of vLLM's layers, as kernels need them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from torch import Tensor, nn
 
 
 def replace(layer: nn.Module, name: str, values: Tensor | None) -> None:
-    """A plain parameter in the place of vLLM's, which torch.compile would not trace; None is none.
+    """Put a plain parameter in the place of vLLM's, which torch.compile would not trace; None is
+    none.
 
     A tensor that keeps its address is what a captured graph reads, so weights that are loaded again
     are copied into it where the shapes are the same.

@@ -1,4 +1,4 @@
-"""What the plug-in says, in vLLM's own log, and the answers that never raise."""
+"""The lines of the plug-in in vLLM's own log, and the answers that never raise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def say_once(text: str) -> None:
 
 
 def answer(kernel: str, judge: Callable[[Any], str | None], asked: Any) -> tuple[bool, str | None]:
-    """What ``can_implement`` returns: vLLM asks it of every kernel in turn, unguarded.
+    """Return what ``can_implement`` returns: vLLM asks it of every kernel in turn, unguarded.
 
     Args:
         kernel: who answers.
@@ -28,7 +28,7 @@ def answer(kernel: str, judge: Callable[[Any], str | None], asked: Any) -> tuple
     """
     try:
         reason = judge(asked)
-    except Exception as error:  # a description of a vLLM that we do not know
+    except Exception as error:  # raised for a description of a vLLM that we do not know
         reason = f"the layer could not be judged: {type(error).__name__}: {error}"
     if reason is None:
         return True, None
@@ -37,7 +37,7 @@ def answer(kernel: str, judge: Callable[[Any], str | None], asked: Any) -> tuple
 
 
 def answer_ahead(kernel: str, module: str, asked: Any) -> tuple[bool, str | None]:
-    """What ``can_implement`` of a class that stands before vLLM's returns: yes where its scheme is
+    """Answer ``can_implement`` for a class that stands before vLLM's: yes where its scheme is
     measured ahead on this GPU. Says once for each scheme where it runs, and why.
 
     Args:

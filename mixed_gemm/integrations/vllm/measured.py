@@ -1,5 +1,5 @@
-"""Where our kernels were measured ahead of vLLM's own, in vLLM's engine on a GPU: what
-``MIXED_GEMM_VLLM=auto`` goes by. A row is a kind of weights on a kind of GPU.
+"""The kinds of weights and of GPUs for which our kernels were measured ahead of vLLM's own, in
+vLLM's engine: ``MIXED_GEMM_VLLM=auto`` goes by them. A row is a kind of weights on a kind of GPU.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Measured:
 
     @property
     def mean(self) -> float:
-        """Geometric, over the batches."""
+        """The geometric mean over the batches."""
         return math.exp(sum(map(math.log, self.ratios.values())) / len(self.ratios))
 
 
@@ -45,7 +45,7 @@ MEASURED = (
 
 
 def scheme_of(kernel: str, c: Any) -> str:
-    """The kind of weights that vLLM describes, in words; rows have the same.
+    """Name the kind of weights that vLLM describes; rows have the same name.
 
     Args:
         kernel: as in :class:`Measured`. c: vLLM's description of a layer for this kernel.
@@ -60,7 +60,7 @@ def scheme_of(kernel: str, c: Any) -> str:
 
 
 def why_not_ahead(kernel: str, c: Any, gpu: str) -> str | None:
-    """Why vLLM's own kernels are asked before ours; None where ours are measured ahead.
+    """Tell why vLLM's own kernels are asked before ours; None where ours are measured ahead.
 
     Args:
         gpu: the name that the driver gives the GPU. The rest as in :func:`scheme_of`.

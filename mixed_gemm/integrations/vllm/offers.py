@@ -1,5 +1,5 @@
-"""What is offered to vLLM: a row for each kernel, registered each for itself, so that what a
-release of vLLM has otherwise costs that row alone.
+"""The offers to vLLM: a row for each kernel, registered each for itself, so that what a release of
+vLLM has otherwise costs that row alone.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PLATFORMS = ("CUDA", "CPU")
 
 
 def offer_all(wanted: str) -> None:
-    """Raises what a vLLM without any of the interface raises."""
+    """Register a row. Raises what a vLLM without any of the interface raises."""
     linear: Any = importlib.import_module(LINEAR)
     platforms: Any = importlib.import_module("vllm.platforms")
     envs: Any = importlib.import_module("vllm.envs")

@@ -22,7 +22,7 @@ from .log import answer, answer_ahead
 
 
 def why_not_weight_only(c: Any) -> str | None:
-    """Why the kernel cannot serve a layer; None when it can.
+    """Tell why the kernel cannot serve a layer; None when it can.
 
     Args:
         c: vLLM's MPLinearLayerConfig.
@@ -57,7 +57,7 @@ def why_not_weight_only(c: Any) -> str | None:
 
 
 def _has_order(c: Any) -> bool:
-    """Whether the layer brings act-order's ``g_idx``: vLLM up to 0.29 asks kernels for it."""
+    """Tell whether the layer brings act-order's ``g_idx``: vLLM up to 0.29 asks kernels for it."""
     return bool(getattr(c, "has_g_idx", False))
 
 
@@ -66,18 +66,19 @@ def _group_size(c: Any) -> int:
 
 
 def _unpack_rows(words: Tensor, bits: int, n: int) -> Tensor:
-    """int32 ``[G, ceil(n * bits / 32)]`` -> codes ``[G, n]``, lowest bits first."""
+    """Unpack int32 ``[G, ceil(n * bits / 32)]`` into codes ``[G, n]``, lowest bits first."""
     shifts = torch.arange(0, 32, bits, dtype=torch.int32, device=words.device)
     codes = (words.unsqueeze(-1) >> shifts) & ((1 << bits) - 1)
     return codes.flatten(1)[:, :n]
 
 
 def _values(layer: nn.Module, name: str, shape: tuple[int, int], **packed: int) -> Tensor:
-    """A parameter of the layer as ``[input, output]``, its ``shape`` checked."""
+    """Return a parameter of the layer as ``[input, output]``, its ``shape`` checked."""
     parameter: Any = getattr(layer, name, None)
     if parameter is None:
         raise ValueError(f"mixed_gemm: the layer has no parameter {name!r}")
-    # Of a copy: the parameter keeps the order of its dimensions for weights that are loaded again.
+    # This is done on a copy: the parameter keeps the order of its dimensions for weights that are
+    # loaded again.
     copy: Any = torch.Tensor._make_subclass(type(parameter), parameter.data)
     copy.__dict__.update(parameter.__dict__)
     permute_param_layout_(copy, input_dim=0, output_dim=1, **packed)
@@ -88,7 +89,8 @@ def _values(layer: nn.Module, name: str, shape: tuple[int, int], **packed: int) 
 
 
 def _order(layer: nn.Module, name: str, k: int, group: int) -> Tensor:
-    """int32 ``[k]``: the input features group by group, from ``g_idx`` ``[k]``, the group of each.
+    """Return int32 ``[k]``: the input features group by group, from ``g_idx`` ``[k]``, the group of
+    each.
 
     Raises:
         ValueError: it is missing or of another shape; or a group has not ``group`` features, so
@@ -149,7 +151,7 @@ class MixedGemmLinearKernel(MPLinearKernel):  # type: ignore[misc]
         new[self.w_q_name] = gptq_repack(codes, order, bits=bits)
         for name, values in new.items():
             replace(layer, name, values)
-        # What a call needs beside tensors: looked up once, since decoding calls a layer often.
+        # The settings of a call beside tensors: looked up once, since decoding calls a layer often.
         self._bits, self._group = int(bits), _group_size(c)
         self._order_name = None if order is None else self.w_gidx_name
 
@@ -174,7 +176,8 @@ class MixedGemmLinearKernel(MPLinearKernel):  # type: ignore[misc]
 
 
 class MixedGemmLinearKernelMeasuredAhead(MixedGemmLinearKernel):
-    """Stands before vLLM's kernels under ``auto``, and takes what is measured ahead of them."""
+    """The class that stands before vLLM's kernels under ``auto``, and takes what is measured ahead
+    of them."""
 
     @classmethod
     def can_implement(cls, c: Any) -> tuple[bool, str | None]:

@@ -2,13 +2,13 @@
 
 from .autoround import AutoRound
 from .awq import AWQ
-from .base import Method
+from .base import BlockMethod, Method
 from .distilled import Distilled
 from .gptq import GPTQ
 from .hqq import HQQ
 from .names import METHODS, named
 from .rounding import RoundToNearest, SearchedRounding
-from .sequential import BlockMethod, Sequential
+from .sequential import Sequential
 from .smoothquant import SmoothQuant
 
 __all__ = [

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from ...weights.rounding import nonzero_scale
-from ..site import Site
-from ..stage import Stage
+from ..block import CalibrationBlock
+from ..block_layer import BlockLayer
 from ..state import frozen
 from .codes import as_weight
 from .grid import Grid, Range, grouped
 
-CLIP = (0.5, 1.05)  # what the two ends of a range may be multiplied by
+CLIP = (0.5, 1.05)  # least and largest factor on the two ends of a range
 
 
 class _Learned:
@@ -30,9 +30,9 @@ class _Learned:
     range of each group are multiplied by, ``[N, G, 1]``.
     """
 
-    def __init__(self, site: Site, bits: int | None) -> None:
-        self.site, weight = site, site.dense.float()
-        self.range = Range.of(site.target.scheme, weight.shape[1], site.dense.dtype, bits)
+    def __init__(self, layer: BlockLayer, bits: int | None) -> None:
+        self.layer, weight = layer, layer.dense.float()
+        self.range = Range.of(layer.target.scheme, weight.shape[1], layer.dense.dtype, bits)
         self.weight = grouped(weight, self.range.group)
         self.offset = torch.zeros_like(self.weight, requires_grad=True)
         ends = torch.ones_like(self.weight[..., :1])
@@ -63,9 +63,9 @@ class _Learned:
     def values(self) -> Tensor:
         """``[N, K]`` with gradients."""
         scale, zero = self._scale()
-        n, k = self.site.dense.shape
+        n, k = self.layer.dense.shape
         out = ((self._codes(scale, zero) - zero) * scale).reshape(n, -1)[:, :k]
-        return out.to(self.site.dense.dtype)
+        return out.to(self.layer.dense.dtype)
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
@@ -84,16 +84,16 @@ class _Learned:
     def finish(self, state: list[Tensor]) -> None:
         for p, value in zip(self.parameters(), state, strict=True):
             p.copy_(value)
-        n, k = self.site.dense.shape
+        n, k = self.layer.dense.shape
         scale, zero = self._scale()
         scale = nonzero_scale(scale, self.range.dtype)
         codes = self._codes(scale, zero).reshape(n, -1)[:, :k]
         grid = Grid(self.range, scale.squeeze(-1), zero.squeeze(-1))
-        self.site.finish(as_weight(codes, grid, self.site), self.site.note)
+        self.layer.finish(as_weight(codes, grid, self.layer), self.layer.note)
 
 
 def _rounded(x: Tensor) -> Tensor:
-    """To the nearest integer; its gradient is that of ``x``."""
+    """Round to the nearest integer; the gradient is that of ``x``."""
     return x + (x.round() - x).detach()
 
 
@@ -114,7 +114,7 @@ class AutoRound:
     needs_reference = True
     needs_outputs = True
 
-    def quantize(self, stage: Stage) -> None:
+    def quantize(self, stage: CalibrationBlock) -> None:
         """Give every layer of a block its result.
 
         Args:
@@ -126,9 +126,9 @@ class AutoRound:
         stage.groups()  # refuses layers that do not run
         wanted = stage.wanted
         assert wanted is not None
-        learned = [_Learned(site, self.bits) for site in stage.sites]
+        learned = [_Learned(layer, self.bits) for layer in stage.layers]
         nearest = [x.state() for x in learned]
-        parameters: Any = stage.block
+        parameters: Any = stage.module
         with frozen(parameters.parameters()), _computing_with(learned):
             before = _error(stage, learned, wanted)
             self._learn(stage, learned, wanted)
@@ -136,8 +136,10 @@ class AutoRound:
         for x, state in zip(learned, nearest, strict=True):
             x.finish(state if worse else x.state())
 
-    def _learn(self, stage: Stage, learned: list[_Learned], wanted: list[Tensor]) -> None:
-        """Steps that become shorter, so that the last state is the one to keep."""
+    def _learn(
+        self, block: CalibrationBlock, learned: list[_Learned], wanted: list[Tensor]
+    ) -> None:
+        """Take steps that become shorter, so that the last state is the one to keep."""
         generator = torch.Generator().manual_seed(self.seed)
         rate = self.rate or 1 / self.steps
         order: list[int] = []
@@ -146,8 +148,8 @@ class AutoRound:
             i = order.pop()
             with torch.enable_grad():
                 for x in learned:
-                    x.site.values = x.values()
-                out = stage.run(stage.given[i])
+                    x.layer.values = x.values()
+                out = block.run(block.given[i])
                 loss = torch.nn.functional.mse_loss(out.float(), wanted[i].float())
                 scaled = loss * 1000  # the sign alone counts; half floats stay above 0
             torch.autograd.backward(scaled)
@@ -156,11 +158,11 @@ class AutoRound:
 
 
 @torch.no_grad()
-def _error(stage: Stage, learned: list[_Learned], wanted: list[Tensor]) -> float:
-    """Of what the block computes now, over all batches."""
+def _error(block: CalibrationBlock, learned: list[_Learned], wanted: list[Tensor]) -> float:
+    """Sum up the error of the block's outputs as it computes now, over all batches."""
     for x in learned:
-        x.site.values = x.values()
-    outputs = stage.outputs(stage.given)
+        x.layer.values = x.values()
+    outputs = block.outputs(block.given)
     return sum(
         float(torch.nn.functional.mse_loss(out.float(), want.float()))
         for out, want in zip(outputs, wanted, strict=True)
@@ -169,20 +171,20 @@ def _error(stage: Stage, learned: list[_Learned], wanted: list[Tensor]) -> float
 
 @contextmanager
 def _computing_with(learned: list[_Learned]) -> Iterator[None]:
-    """The stand-ins multiply by ``site.values``."""
+    """Let the stand-ins multiply by ``layer.values``."""
 
-    def forward(site: Site) -> object:
+    def forward(layer: BlockLayer) -> object:
         def run(input: Tensor) -> Tensor:
-            assert site.values is not None
-            return nn.functional.linear(input, site.values, site.module.bias)
+            assert layer.values is not None
+            return nn.functional.linear(input, layer.values, layer.module.bias)
 
         return run
 
     for x in learned:
-        x.site.module.forward = forward(x.site)  # type: ignore[method-assign, assignment]
+        x.layer.module.forward = forward(x.layer)  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
         for x in learned:
-            del x.site.module.forward
-            x.site.values = None
+            del x.layer.module.forward
+            x.layer.values = None

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..site import Replaced, Site
-from ..stage import Moments, Stage
+from ..block import CalibrationBlock, InputStatistics
+from ..block_layer import BlockLayer, Replaced
 from .codes import as_weight
 from .gptq import GPTQ
 from .grid import Range, search
@@ -26,14 +26,18 @@ STEPS = 20  # exponents that are tried, from 0 to 1
 COARSE = (
     4  # ranges of a group for each: a block of SmolLM2 takes 17 CPU seconds, 60 with all of them
 )
-# Of the inputs, relative, where factors pass through: the rounding of each dtype stays below.
+# The relative error of the inputs that is allowed where factors pass through: the rounding of each
+# dtype stays below.
 INPUT_ERROR, INPUT_ERROR_HALF = 1e-4, 2e-2
-OTHERS = 0.1  # of what factors in the columns alone change: more, and something else reads them too
+# The share of the change by factors in the columns alone that may be left. More, and something else
+# reads them, too.
+OTHERS = 0.1
 
 
 @dataclass
 class Fold:
-    """Where factors ``[channels]`` of a group's inputs go: ``module`` is divided by them.
+    """The layer that factors ``[channels]`` of a group's inputs go to: ``module`` is divided by
+    them.
 
     repeat: how many heads read each one's output, of which every run of ``head`` channels takes
     the same factors; 1: each channel has its own.
@@ -41,20 +45,20 @@ class Fold:
 
     name: str
     module: nn.Module
-    site: Site | None
+    layer: BlockLayer | None
     repeat: int = 1
     head: int = 1
 
     def shared(self, factors: Tensor) -> Tensor:
-        """One factor for all channels that must have the same: their geometric mean."""
+        """Return one factor for all channels that must have the same: their geometric mean."""
         if self.repeat == 1:
             return factors
         heads = factors.log().view(-1, self.repeat, self.head).mean(1, keepdim=True)
         return heads.expand(-1, self.repeat, -1).reshape(-1).exp()
 
     def of_module(self, factors: Tensor) -> Tensor:
-        """Those of the rows of the module: where several heads read the same row, one of theirs,
-        which are all alike."""
+        """Return the factors of the rows of the module: where several heads read the same row, one
+        of theirs, which are all alike."""
         if self.repeat == 1:
             return factors
         return factors.view(-1, self.repeat, self.head)[:, 0].reshape(-1)
@@ -62,18 +66,18 @@ class Fold:
     def multiply(self, factors: Tensor) -> Callable[[], None]:
         """Multiply the outputs of the module; the result takes it back."""
         by = self.of_module(factors)
-        if self.site is not None:
-            kept = self.site.dense, self.site.module.bias
-            self.site.rescale(by, 0)
+        if self.layer is not None:
+            kept = self.layer.dense, self.layer.module.bias
+            self.layer.rescale(by, 0)
             if kept[1] is not None:
-                self.site.module.bias = nn.Parameter(
+                self.layer.module.bias = nn.Parameter(
                     (kept[1].float() * by).to(kept[1].dtype), False
                 )
 
             def back() -> None:
-                assert self.site is not None
-                self.site.dense, self.site.module.bias = kept
-                self.site.reset()
+                assert self.layer is not None
+                self.layer.dense, self.layer.module.bias = kept
+                self.layer.reset()
 
             return back
         parameters = [p for p in self.module._parameters.values() if p is not None]
@@ -84,56 +88,56 @@ class Fold:
 
 
 def _head(block: Any) -> int:
-    """Channels of a head, as some module of the block says; 0 where none does."""
+    """Return the channels of a head, as some module of the block says; 0 where none does."""
     modules = block.modules() if isinstance(block, nn.Module) else ()
     return next((x for x in (getattr(m, "head_dim", 0) for m in modules) if x), 0)
 
 
-def _candidates(stage: Stage, group: list[Site]) -> list[Fold]:
-    """Norms and layers whose outputs may be the inputs of the group, up to factors: none that other
-    blocks have too, and none whose output a hook sees."""
-    k, sites = group[0].dense.shape[1], {id(site.module): site for site in stage.sites}
-    block = stage.block
-    if not isinstance(block, nn.Module):
+def _candidates(block: CalibrationBlock, group: list[BlockLayer]) -> list[Fold]:
+    """Find norms and layers whose outputs may be the inputs of the group, up to factors: none that
+    other blocks have too, and none whose output a hook sees."""
+    k, layers = group[0].dense.shape[1], {id(layer.module): layer for layer in block.layers}
+    whole = block.module
+    if not isinstance(whole, nn.Module):
         return []
-    head, found = _head(block), []
-    for name, module in block.named_modules():
-        if any(module is site.module for site in group):
+    head, found = _head(whole), []
+    for name, module in whole.named_modules():
+        if any(module is layer.module for layer in group):
             continue
         own = [p for p in module._parameters.values() if p is not None]
-        if any(id(p) in stage.shared for p in own) or module._forward_hooks:
+        if any(id(p) in block.shared for p in own) or module._forward_hooks:
             continue
         weight = module._parameters.get("weight")
-        site = sites.get(id(module))
-        if weight is None or (site is None and weight.dim() != 1):
+        layer = layers.get(id(module))
+        if weight is None or (layer is None and weight.dim() != 1):
             continue
         rows = weight.shape[0]
         if rows == k:
-            found.append(Fold(name, module, site))
-        elif site is not None and head and rows % head == 0 and k % rows == 0:
-            found.append(Fold(name, module, site, k // rows, head))
+            found.append(Fold(name, module, layer))
+        elif layer is not None and head and rows % head == 0 and k % rows == 0:
+            found.append(Fold(name, module, layer, k // rows, head))
     return found
 
 
 def _relative(x: Tensor, y: Tensor) -> float:
-    """What of ``x`` is not ``y``, by channel, in the mean: a few channels may be a thousand times
-    larger than the others, and a norm over all would see these alone."""
+    """Return the relative difference of ``x`` from ``y`` by channel, in the mean: a few channels
+    may be a thousand times larger than the others, and a norm over all would see these alone."""
     error, size = ((v.float().flatten(0, -2)).norm(dim=0) for v in (x - y, y))
     return float((error / size.clamp(min=1e-30))[size > 0].mean())
 
 
 @torch.no_grad()
-def find_fold(stage: Stage, group: list[Site]) -> Fold | None:
-    """Where factors of the inputs of a group may go without changing what the block computes: tried
-    with random ones. None where there is no such layer.
+def find_fold(block: CalibrationBlock, group: list[BlockLayer]) -> Fold | None:
+    """Find the layer that factors of the inputs of a group may go to without changing what the
+    block computes: tried with random ones. None where there is no such layer.
 
     With the factors in the layer, the inputs of the group must be multiplied by them; and with
     their inverse in the columns of the group, the output of the block must be what it was. That is
     measured by how much the columns alone change it: else a group that a batch does not reach, or
     whose share in the output is small, would fit any layer.
     """
-    first, x = group[0], stage.given[0]
-    given, output = stage.inputs(first, 0, x), stage.run(x)
+    first, x = group[0], block.given[0]
+    given, output = block.inputs(first, 0, x), block.run(x)
     precise = output.dtype == torch.float32 and first.dense.dtype == torch.float32
     allowed = INPUT_ERROR if precise else INPUT_ERROR_HALF
     if not given:
@@ -141,13 +145,13 @@ def find_fold(stage: Stage, group: list[Site]) -> Fold | None:
     generator = torch.Generator().manual_seed(0)
     factors = 0.5 + torch.rand(first.dense.shape[1], generator=generator)
     factors = factors.to(first.dense.device)
-    for fold in _candidates(stage, group):
+    for fold in _candidates(block, group):
         by = fold.shared(factors)
-        undo = [site.rescaled_for_now(1 / by) for site in group]
-        alone = _relative(stage.run(x), output)
+        undo = [layer.rescaled_for_now(1 / by) for layer in group]
+        alone = _relative(block.run(x), output)
         undo.append(fold.multiply(by))
-        both = _relative(stage.run(x), output)
-        inputs = _relative(stage.inputs(first, 0, x)[0], given[0] * by.to(given[0].dtype))
+        both = _relative(block.run(x), output)
+        inputs = _relative(block.inputs(first, 0, x)[0], given[0] * by.to(given[0].dtype))
         for back in reversed(undo):
             back()
         if inputs < allowed and both < OTHERS * alone:
@@ -156,18 +160,19 @@ def find_fold(stage: Stage, group: list[Site]) -> Fold | None:
 
 
 def factors_of(
-    group: list[Site], moments: Moments, gram: Tensor, bits: int | None, fold: Fold
+    group: list[BlockLayer], statistics: InputStatistics, gram: Tensor, bits: int | None, fold: Fold
 ) -> tuple[Tensor, float]:
-    """Those that cost the layers of the group least, and how much of the cost of none that is."""
-    mean = (moments.mean / moments.tokens).clamp(min=1e-8)
+    """Find the factors that cost the layers of the group least, and how much of the cost without
+    factors that is."""
+    mean = (statistics.mean / statistics.tokens).clamp(min=1e-8)
     best, least, none = torch.ones_like(mean), float("inf"), 1.0
     for step in range(STEPS):
         factors = mean.pow(step / STEPS)
         factors = fold.shared((factors / (factors.max() * factors.min()).sqrt()).clamp(1e-4, 1e4))
         cost = 0.0
-        for site in group:
-            weight = site.dense.float()
-            of = Range.of(site.target.scheme, weight.shape[1], site.dense.dtype, bits)
+        for layer in group:
+            weight = layer.dense.float()
+            of = Range.of(layer.target.scheme, weight.shape[1], layer.dense.dtype, bits)
             scaled = weight * factors
             grid = search(scaled, of, gram.diagonal() / factors.square(), COARSE)
             cost += float(row_costs(grid.values(grid.codes(scaled)) / factors, weight, gram).sum())
@@ -185,7 +190,7 @@ class AWQ:
     Args:
         then: what rounds the scaled weights; None: to nearest, with searched scales.
         bits: fewer than the scheme stores; None: as many.
-        damp: of the mean of the moments' diagonal, added to it.
+        damp: share of the mean of the Hessian's diagonal that is added to the diagonal.
     """
 
     then: GPTQ | None = None
@@ -199,7 +204,7 @@ class AWQ:
         """Whether the dense model runs beside the quantized one."""
         return self.then is not None and self.then.needs_reference
 
-    def quantize(self, stage: Stage) -> None:
+    def quantize(self, stage: CalibrationBlock) -> None:
         """Give every layer of a block its result.
 
         Args:
@@ -215,28 +220,29 @@ class AWQ:
             self.then.quantize(stage)
             return
         for group in groups:
-            moments = stage.moments(group, reference=False)
-            gram = moments.gram / moments.tokens
+            statistics = stage.input_statistics(group, reference=False)
+            gram = statistics.gram / statistics.tokens
             diagonal = damped(gram, self.damp).diagonal()
-            for site in group:
-                weight = site.dense.float()
-                of = Range.of(site.target.scheme, weight.shape[1], site.dense.dtype, self.bits)
+            for layer in group:
+                weight = layer.dense.float()
+                of = Range.of(layer.target.scheme, weight.shape[1], layer.dense.dtype, self.bits)
                 grid = search(weight, of, diagonal)
-                site.finish(as_weight(grid.codes(weight), grid, site), site.note, gram)
+                layer.finish(as_weight(grid.codes(weight), grid, layer), layer.note, gram)
 
-    def _scale(self, stage: Stage, group: list[Site]) -> None:
-        fold = find_fold(stage, group)
+    def _scale(self, block: CalibrationBlock, group: list[BlockLayer]) -> None:
+        fold = find_fold(block, group)
         if fold is None:
-            for site in group:
-                site.note = "not scaled: its inputs come from no layer that could be divided"
+            for layer in group:
+                layer.note = "not scaled: its inputs come from no layer that could be divided"
             return
-        moments = stage.moments(group, reference=False)
-        gram = damped(moments.gram / moments.tokens, self.damp)
-        factors, gain = factors_of(group, moments, gram, self.bits, fold)
+        statistics = block.input_statistics(group, reference=False)
+        gram = damped(statistics.gram / statistics.tokens, self.damp)
+        factors, gain = factors_of(group, statistics, gram, self.bits, fold)
         back = fold.multiply(1 / factors)
-        if fold.site is None:  # of a site only the stand-in has changed
-            stage.undo.append(back)
-            stage.changed.append(fold.name)
-        for site in group:
-            site.rescale(factors, 1)
-            site.note = f"folded into {fold.name}: {gain:.3f} of the error"
+        # Where the fold is a layer to quantize, only its stand-in has changed.
+        if fold.layer is None:
+            block.undo.append(back)
+            block.changed.append(fold.name)
+        for layer in group:
+            layer.rescale(factors, 1)
+            layer.note = f"folded into {fold.name}: {gain:.3f} of the error"

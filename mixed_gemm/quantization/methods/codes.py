@@ -12,25 +12,25 @@ from ...weights.fp8_blocks import block_of
 from ...weights.kinds import kind_of
 from ...weights.rounding_fp8 import FP8
 from ...weights.tensor import QuantizedTensor
-from ..site import Site
+from ..block_layer import BlockLayer
 from .grid import Grid
 
 
-def as_weight(codes: Tensor, grid: Grid, site: Site) -> QuantizedTensor:
-    """What a layer keeps of codes ``[N, K]`` and their grid."""
-    scheme, dtype = site.target.scheme, site.dense.dtype
+def as_weight(codes: Tensor, grid: Grid, layer: BlockLayer) -> QuantizedTensor:
+    """Store codes ``[N, K]`` and their grid as the layer keeps them."""
+    scheme, dtype = layer.target.scheme, layer.dense.dtype
     if grid.range.is_float8:
         block = block_of(scheme, tuple(codes.shape))
         shared = grid.scale[:, 0] if block is None else grid.scale[:: block[0]]
         return Fp8Weight.from_quantized(
-            codes.to(FP8), shared, scheme=scheme, dtype=dtype, where=site.name
+            codes.to(FP8), shared, scheme=scheme, dtype=dtype, where=layer.name
         )
     scales = grid.scale.t().contiguous().to(dtype)
     zeros = None
     if scheme.has_zeros:
         real = grid.zero if scheme.zero_mode == "sub" else -grid.zero * grid.scale
         zeros = (real + 0).t().contiguous().to(dtype)
-    kind: Any = kind_of(site.name, scheme, tuple(site.dense.shape))
+    kind: Any = kind_of(layer.name, scheme, tuple(layer.dense.shape))
     made: QuantizedTensor = kind.from_quantized(
         codes.to(torch.int8), scales, zeros, **scheme.gemm_options
     )

@@ -22,6 +22,7 @@ from ...weights.rounding import nonzero_scale
 from ...weights.tensor import QuantizedTensor
 from ..select import Target
 from ..state import Runs, evaluating
+from .base import BlockMethod, Defaults
 from .gptq import GPTQ
 from .grid import grouped
 from .sequential import Sequential
@@ -31,7 +32,7 @@ LIKELIEST = 64  # tokens of the dense model's prediction that are kept
 
 @dataclass
 class _Wanted:
-    """What the dense model predicts for a batch: log probabilities ``[T, LIKELIEST]`` of tokens
+    """The dense model's prediction for a batch: log probabilities ``[T, LIKELIEST]`` of tokens
     ``index``, and of all others together ``[T]``."""
 
     index: Tensor
@@ -54,7 +55,7 @@ class _Wanted:
 
 
 def _rest(likeliest: Tensor) -> Tensor:
-    """The log of the probability that is left."""
+    """Return the log of the probability that is left."""
     return torch.log((1 - likeliest.exp().sum(-1)).clamp(min=1e-6))
 
 
@@ -127,7 +128,7 @@ class _Learner(nn.Linear):
 
 
 @dataclass
-class Distilled:
+class Distilled(Defaults):
     """Another method, then scales that are learned from the dense model's predictions. The whole
     model is in memory, with gradients.
 
@@ -137,11 +138,13 @@ class Distilled:
         progress: see ``quantize_``.
     """
 
-    method: Any = field(default_factory=GPTQ)
+    method: BlockMethod = field(default_factory=GPTQ)
     steps: int = 60
     rate: float = 2e-3
     seed: int = 0
     progress: Progress = True
+
+    reads_calibration = True
 
     def prepare(
         self, model: nn.Module, targets: Mapping[str, Target], calibration: Iterable[Any] | None
@@ -199,7 +202,7 @@ class Distilled:
             falling.step()
 
     def weight(self, name: str, target: Target) -> QuantizedTensor:
-        """What :meth:`prepare` found.
+        """Return the weight that :meth:`prepare` found.
 
         Args:
             name: of the layer. target: the layer and its scheme.
@@ -212,15 +215,16 @@ class Distilled:
 
     @property
     def calibrated(self) -> dict[str, str]:
-        """As of the method that found the codes."""
+        """The calibrated blocks of the method that found the codes."""
         return self._inner.calibrated
 
     def output_error(self, name: str) -> float | None:
-        """What rounding the layer ``name`` changed of its output before scales were learned."""
+        """Return the relative error of the output of the layer ``name`` before scales were
+        learned."""
         return self._inner.output_error(name)
 
     def note(self, name: str) -> str:
-        """What was done for the layer ``name`` beyond rounding it, in words."""
+        """Tell what was done for the layer ``name`` beyond rounding it."""
         return self._inner.note(name)
 
 
@@ -236,7 +240,7 @@ def _logits(model: nn.Module, output: Any) -> Tensor:
 
 @contextmanager
 def _in_places(targets: Mapping[str, Target], learners: Mapping[str, nn.Module]) -> Iterator[None]:
-    """The learners hang in the places of their layers, and nothing else has gradients."""
+    """Hang the learners in the places of their layers, and let nothing else have gradients."""
     frozen: list[Callable[[bool], Any]] = []
     try:
         for name, target in targets.items():

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..site import Site
-from ..stage import Moments, Stage
+from ..block import CalibrationBlock, InputStatistics
+from ..block_layer import BlockLayer
 from .codes import as_weight
 from .grid import Grid, Range, search
 from .solve import compensated, damped, descended, refitted, towards_dense
@@ -21,7 +21,7 @@ class GPTQ:
     gathered at run time.
 
     Args:
-        damp: of the mean of the moments' diagonal, added to it.
+        damp: share of the mean of the Hessian's diagonal that is added to the diagonal.
         correct: how much of the error that the quantized blocks before bring in is made up for,
             0..1.
         passes: of descent on codes and scales after GPTQ; each makes the error smaller.
@@ -40,7 +40,7 @@ class GPTQ:
         """Whether the dense model runs beside the quantized one."""
         return self.correct > 0
 
-    def quantize(self, stage: Stage) -> None:
+    def quantize(self, stage: CalibrationBlock) -> None:
         """Give every layer of a block its result.
 
         Args:
@@ -50,25 +50,28 @@ class GPTQ:
             ValueError: calibration does not reach a layer, or brings NaN or Inf.
         """
         for group in stage.groups():
-            moments = stage.moments(group)
-            for sites in _alike(group):
-                self._together(sites, moments)
+            statistics = stage.input_statistics(group)
+            for layers in _alike(group):
+                self._together(layers, statistics)
 
-    def _together(self, sites: list[Site], moments: Moments) -> None:
-        """Layers with the same inputs and the same grid, as one with the rows of all."""
-        gram = damped(moments.gram / moments.tokens, self.damp)
-        target = torch.cat([site.dense.float() for site in sites])
+    def _together(self, layers: list[BlockLayer], statistics: InputStatistics) -> None:
+        """Quantize layers with the same inputs and the same grid, as one layer with the rows of
+        all."""
+        gram = damped(statistics.gram / statistics.tokens, self.damp)
+        target = torch.cat([layer.dense.float() for layer in layers])
         if self.correct:
-            target = towards_dense(target, gram, moments.cross / moments.tokens, self.correct)
-        first = sites[0]
+            target = towards_dense(target, gram, statistics.cross / statistics.tokens, self.correct)
+        first = layers[0]
         of = Range.of(first.target.scheme, target.shape[1], first.dense.dtype, self.bits)
         grid = search(target, of, gram.diagonal())
         codes, grid = self._solve(target, grid, gram)
         begin = 0
-        for site in sites:
-            rows = slice(begin, begin := begin + len(site.dense))
+        for layer in layers:
+            rows = slice(begin, begin := begin + len(layer.dense))
             own = Grid(of, grid.scale[rows], grid.zero[rows])
-            site.finish(as_weight(codes[rows], own, site), site.note, moments.gram / moments.tokens)
+            layer.finish(
+                as_weight(codes[rows], own, layer), layer.note, statistics.gram / statistics.tokens
+            )
 
     def _solve(self, weight: Tensor, grid: Grid, gram: Tensor) -> tuple[Tensor, Grid]:
         codes = compensated(weight, grid, gram)
@@ -78,11 +81,11 @@ class GPTQ:
         return codes, grid
 
 
-def _alike(group: list[Site]) -> list[list[Site]]:
-    """Layers that may be solved as one. A layer whose rows share scales is solved by itself, since
-    they are not shared with the rows of another."""
-    found: dict[object, list[Site]] = defaultdict(list)
-    for site in group:
-        by_row = site.target.scheme.weights.strategy in ("channel", "group")
-        found[site.target.scheme, site.dense.dtype, None if by_row else site.name].append(site)
+def _alike(group: list[BlockLayer]) -> list[list[BlockLayer]]:
+    """Group layers that may be solved as one. A layer whose rows share scales is solved by itself,
+    since they are not shared with the rows of another."""
+    found: dict[object, list[BlockLayer]] = defaultdict(list)
+    for layer in group:
+        by_row = layer.target.scheme.weights.strategy in ("channel", "group")
+        found[layer.target.scheme, layer.dense.dtype, None if by_row else layer.name].append(layer)
     return list(found.values())

@@ -1,4 +1,5 @@
-"""What codes stand for; scales and zero points of groups, searched so that rounding costs least.
+"""The numbers that codes stand for; scales and zero points of groups, searched so that rounding
+costs least.
 
 The cost of an element is the square of what rounding changes times a weight: how large its input
 is, squared and summed over calibration (the diagonal of the second moments). Without data a search
@@ -22,9 +23,9 @@ from ...weights.rounding import nonzero_scale
 from ...weights.rounding_fp8 import FP8
 from ...weights.scheme import FLOAT8, Scheme
 
-SHRINKS = 40  # that are tried, from the whole range of a group down to LEAST of it
+SHRINKS = 40  # ranges that are tried, from the whole range of a group down to LEAST of it
 LEAST = 0.4
-REFITS = 3  # of the scale to the codes, each followed by rounding again
+REFITS = 3  # fits of the scale to the codes, each followed by rounding again
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class Range:
 
     @classmethod
     def of(cls, scheme: Scheme, k: int, dtype: torch.dtype, bits: int | None = None) -> Range:
-        """Of a scheme's weights; ``bits`` fewer than it stores leave its outer codes unused.
+        """Return the codes of a scheme's weights; ``bits`` fewer than it stores leave its outer
+        codes unused.
 
         Raises:
             ValueError: ``bits`` are given for float8, whose codes have no outer ones.
@@ -64,11 +66,12 @@ class Range:
         return cls(least, most, group, scheme.has_zeros, dtype)
 
     def nearest(self, x: Tensor) -> Tensor:
-        """The nearest code of every number, float32."""
+        """Return the nearest code of every number, float32."""
         return nearest_(x.clone(), self.low, self.high, self.is_float8)
 
     def pooled(self, x: Tensor, how: str = "sum") -> Tensor:
-        """Over the rows that share scales, for each of them: the sum, or the largest ("amax").
+        """Reduce over the rows that share scales, for each of them: the sum, or the largest
+        ("amax").
 
         Args:
             x: ``[N, ...]``.
@@ -84,7 +87,7 @@ class Range:
 
 
 def nearest_(x: Tensor, low: float, high: float, is_float8: bool) -> Tensor:
-    """The nearest codes in the place of numbers."""
+    """Round numbers to the nearest codes, in place."""
     if is_float8:
         return x.copy_(x.clamp_(low, high).to(FP8))
     return x.round_().clamp_(low, high)
@@ -92,20 +95,20 @@ def nearest_(x: Tensor, low: float, high: float, is_float8: bool) -> Tensor:
 
 @dataclass
 class Grid:
-    """What codes stand for: w = (q - zero) * scale. scale, zero: float32 ``[N, G]``."""
+    """A grid of values, w = (q - zero) * scale. scale, zero: float32 ``[N, G]``."""
 
     range: Range
     scale: Tensor
     zero: Tensor
 
     def spread(self, k: int) -> tuple[Tensor, Tensor]:
-        """scale and zero of every element, ``[N, K]``."""
+        """Return the scale and the zero of every element, ``[N, K]``."""
         size = self.range.group
         scale, zero = (x.repeat_interleave(size, 1)[:, :k] for x in (self.scale, self.zero))
         return scale, zero
 
     def codes(self, weight: Tensor) -> Tensor:
-        """The nearest ones, float32 ``[N, K]``."""
+        """Return the nearest codes, float32 ``[N, K]``."""
         scale, zero = self.spread(weight.shape[1])
         return self.range.nearest(weight / scale + zero)
 
@@ -115,7 +118,7 @@ class Grid:
 
 
 def grouped(x: Tensor, size: int) -> Tensor:
-    """``[N, K]`` -> ``[N, G, size]``, the ragged end padded with zeros."""
+    """Reshape ``[N, K]`` to ``[N, G, size]``, the ragged end padded with zeros."""
     k = x.shape[-1]
     groups = num_groups(k, size)
     padded = torch.nn.functional.pad(x, (0, groups * size - k))
@@ -127,8 +130,8 @@ def _round(x: Tensor, scale: Tensor, zero: Tensor, of: Range) -> Tensor:
 
 
 def _starts(x: Tensor, of: Range) -> list[tuple[Tensor, Tensor]]:
-    """(scale, zero) ``[N, G, 1]`` of the whole range of each group: with zero points from the
-    smallest to the largest; without, the larger magnitude at the code of larger magnitude, and
+    """Return (scale, zero) ``[N, G, 1]`` of the whole range of each group: with zero points from
+    the smallest to the largest; without, the larger magnitude at the code of larger magnitude, and
     the same mirrored, unless codes are alike on both sides."""
     if of.is_float8:
         largest = of.pooled(x.abs().amax(-1, keepdim=True), "amax")
@@ -144,7 +147,7 @@ def _starts(x: Tensor, of: Range) -> list[tuple[Tensor, Tensor]]:
 
 
 def whole_range(weight: Tensor, of: Range) -> Grid:
-    """Of each group from its smallest weight to its largest.
+    """Return a grid that spans each group from its smallest weight to its largest.
 
     Args:
         weight: float32 ``[N, K]``. of: the codes.
@@ -154,9 +157,9 @@ def whole_range(weight: Tensor, of: Range) -> Grid:
 
 
 def unclipped(weight: Tensor, of: Range) -> Grid:
-    """The scale and zero point of each group by which rounding to nearest costs least, among those
-    that clip nothing: without data nobody knows which large weight matters, and a zero point that
-    is rounded after the scale was chosen clips one end of the range by up to half a step.
+    """Find the scale and zero point of each group by which rounding to nearest costs least, among
+    those that clip nothing: without data nobody knows which large weight matters, and a zero point
+    that is rounded after the scale was chosen clips one end of the range by up to half a step.
 
     Without zero points the largest magnitude is at the code of the largest magnitude.
 
@@ -179,7 +182,7 @@ def unclipped(weight: Tensor, of: Range) -> Grid:
 
 
 def widest(x: Tensor, zero: Tensor, of: Range) -> Tensor:
-    """The smallest scale by which no weight of a group is clipped, ``[N, G, 1]``.
+    """Return the smallest scale by which no weight of a group is clipped, ``[N, G, 1]``.
 
     Args:
         x: ``[N, G, size]``. zero: codes, ``[N, G, 1]``.
@@ -194,7 +197,7 @@ def widest(x: Tensor, zero: Tensor, of: Range) -> Tensor:
 def search(
     weight: Tensor, of: Range, importance: Tensor | None = None, shrinks: int = SHRINKS
 ) -> Grid:
-    """The scale and zero point of each group by which rounding to nearest costs least, among a
+    """Find the scale and zero point of each group by which rounding to nearest costs least, among a
     shrinking range and, from there, what least squares gives for the codes.
 
     Args:

@@ -13,23 +13,25 @@ from torch import Tensor, nn
 
 from ...weights.rounding import nonzero_scale
 from ...weights.tensor import QuantizedTensor
+from ..block_layer import BlockLayer
 from ..select import Target
-from ..site import Site
+from .base import Defaults
 from .codes import as_weight
 from .grid import Grid, Range, grouped, unclipped, whole_range, widest
 from .rounding import RoundToNearest
 
 
 def _shrunk(x: Tensor, beta: float, power: float) -> Tensor:
-    """Nearest to ``x`` of those with a small sum of abs()^power: shrinks small errors most."""
+    """Return the number nearest to ``x`` with a small sum of abs()^power: it shrinks small errors
+    most."""
     size = x.abs()
     return x.sign() * torch.relu(size - size.clamp(min=1e-8).pow(power - 1) / beta)
 
 
 @dataclass(frozen=True)
-class HQQ:
-    """Alternates between the errors that may be large and the zero points (without them, the
-    scales) that fit the rest.
+class HQQ(Defaults):
+    """A method that alternates between the errors that may be large and the zero points (without
+    them, the scales) that fit the rest.
 
     Args:
         steps: at most. beta, growth: the pull between the two, and by what it grows in a step.
@@ -46,7 +48,7 @@ class HQQ:
     def prepare(
         self, model: nn.Module, targets: Mapping[str, Target], calibration: Iterable[Any] | None
     ) -> None:
-        """Nothing to prepare.
+        """Refuse calibration data; there is nothing to prepare.
 
         Args:
             model: any. targets: name -> layer. calibration: None.
@@ -57,7 +59,7 @@ class HQQ:
         RoundToNearest().prepare(model, targets, calibration)
 
     def weight(self, name: str, target: Target) -> QuantizedTensor:
-        """The weight of one layer.
+        """Round the weight of one layer; a filter is rounded to nearest.
 
         Args:
             name: of the layer. target: the layer and its scheme.
@@ -65,14 +67,16 @@ class HQQ:
         Raises:
             ValueError: the weight holds NaN or Inf.
         """
-        site = Site(name, target)
-        weight = site.dense.float()
-        of = Range.of(target.scheme, weight.shape[1], site.dense.dtype, self.bits)
+        if isinstance(target.layer, nn.Conv2d):
+            return RoundToNearest().weight(name, target)
+        layer = BlockLayer(name, target)
+        weight = layer.dense.float()
+        of = Range.of(target.scheme, weight.shape[1], layer.dense.dtype, self.bits)
         grid = self.grid(weight, of, target.scheme.zero_mode == "add")
-        return as_weight(grid.codes(weight), grid, site)
+        return as_weight(grid.codes(weight), grid, layer)
 
     def grid(self, weight: Tensor, of: Range, real_zeros: bool = False) -> Grid:
-        """The scales and zero points of a weight.
+        """Find the scales and zero points of a weight.
 
         Args:
             weight: float32 ``[N, K]``. of: its codes.
@@ -112,5 +116,5 @@ class HQQ:
         return Grid(of, scale.squeeze(-1), zero.squeeze(-1))
 
     def note(self, name: str) -> str:
-        """Empty, whatever the ``name``."""
+        """Return an empty note, whatever the ``name``."""
         return ""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from ...ops.errors import ArgumentTypeError, wrong_value
 from .autoround import AutoRound
 from .awq import AWQ
+from .base import BlockMethod, CompleteMethod, completed, goes_by_blocks, is_method
 from .distilled import Distilled
 from .gptq import GPTQ
 from .hqq import HQQ
@@ -27,12 +28,12 @@ METHODS: dict[str, Callable[[], Any]] = {
     "smoothquant+gptq": lambda: SmoothQuant(SEARCH, then=GPTQ()),
 }
 WITHOUT_DATA = ("rtn", "hqq")
-IN_MEMORY = (Distilled, SmoothQuant)  # need the whole model at once
-FEWER_BITS = (2, 3)  # that are stored in 4
+IN_MEMORY = (Distilled, SmoothQuant)  # these need the whole model at once
+FEWER_BITS = (2, 3)  # widths of codes that are stored in 4 bits
 
 
-def named(method: Any, bits: int | None = None) -> Any:
-    """A method by name, or the one that is given.
+def named(method: Any, bits: int | None = None) -> BlockMethod | CompleteMethod:
+    """Return a method by name, or the one that is given.
 
     Args:
         method: a name of ``METHODS``, or an object. bits: 2 or 3, the codes that it may use of the
@@ -45,19 +46,23 @@ def named(method: Any, bits: int | None = None) -> Any:
         if method not in METHODS:
             wrong_value("quantize_", "method", f"be one of {', '.join(METHODS)}", repr(method))
         method = METHODS[method]()
-    if not (hasattr(method, "quantize") or hasattr(method, "weight")):
+    if not is_method(method):
         raise ArgumentTypeError(
             f"quantize_: method must be one of {', '.join(METHODS)} or an object of "
             f"mixed_gemm.quantization.methods, got {method!r}"
         )
-    return method if bits not in FEWER_BITS else _with_bits(method, bits)
+    if bits in FEWER_BITS:
+        method = _with_bits(method, bits)
+    return method if goes_by_blocks(method) else completed(method)
 
 
 def _with_bits(method: Any, bits: int) -> Any:
-    changed: dict[str, Any] = {"bits": bits} if hasattr(method, "bits") else {}
-    for part in ("then", "method"):  # of methods that go on from another
-        if getattr(method, part, None) is not None:
-            changed[part] = _with_bits(getattr(method, part), bits)
+    """Return the method with other ``bits``, also in the methods that it holds (``AWQ.then``)."""
+    settings = [x.name for x in fields(method)] if is_dataclass(method) else []
+    changed: dict[str, Any] = {"bits": bits} if "bits" in settings else {}
+    for name, value in ((x, getattr(method, x)) for x in settings):
+        if is_method(value):
+            changed[name] = _with_bits(value, bits)
     if not changed:
         raise ArgumentTypeError(f"quantize_: {method!r} takes no bits={bits}")
     return replace(method, **changed)

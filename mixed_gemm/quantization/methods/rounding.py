@@ -11,14 +11,15 @@ from torch import nn
 from ...ops.errors import ArgumentValueError
 from ...weights.kinds import kind_of
 from ...weights.tensor import QuantizedTensor
+from ..block_layer import BlockLayer
 from ..select import Target
-from ..site import Site
+from .base import Defaults
 from .codes import as_weight
 from .grid import Range, unclipped
 
 
-class RoundToNearest:
-    """Every weight to the nearest number of its scheme."""
+class RoundToNearest(Defaults):
+    """A method that rounds every weight to the nearest number of its scheme."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -26,7 +27,7 @@ class RoundToNearest:
     def prepare(
         self, model: nn.Module, targets: Mapping[str, Target], calibration: Iterable[Any] | None
     ) -> None:
-        """Nothing to prepare. Arguments as in :class:`Method`.
+        """Refuse calibration data; there is nothing to prepare. Arguments as in :class:`Method`.
 
         Raises:
             ValueError: there is calibration data, which would be ignored.
@@ -39,19 +40,19 @@ class RoundToNearest:
             )
 
     def weight(self, name: str, target: Target) -> QuantizedTensor:
-        """The rounded weight. Arguments and errors as in :class:`Method`."""
+        """Round the weight. Arguments and errors as in :class:`Method`."""
         kind = kind_of(name, target.scheme, tuple(target.layer.weight.shape))
         return kind.from_float(target.layer.weight, target.scheme)
 
     def note(self, name: str) -> str:
-        """Empty, whatever the ``name``: nothing is done beyond rounding."""
+        """Return an empty note, whatever the ``name``: nothing is done beyond rounding."""
         return ""
 
 
 @dataclass(frozen=True)
 class SearchedRounding(RoundToNearest):
-    """To nearest, with the zero point of each group for which the squared error is least among
-    those that clip no weight; without zero points as :class:`RoundToNearest`.
+    """Rounding to nearest, with the zero point of each group for which the squared error is least
+    among those that clip no weight; without zero points as :class:`RoundToNearest`.
 
     Args:
         bits: fewer than the scheme stores; None: as many.
@@ -60,9 +61,12 @@ class SearchedRounding(RoundToNearest):
     bits: int | None = None
 
     def weight(self, name: str, target: Target) -> QuantizedTensor:
-        """The rounded weight. Arguments and errors as in :class:`Method`."""
-        site = Site(name, target)
-        weight = site.dense.float()
-        of = Range.of(target.scheme, weight.shape[1], site.dense.dtype, self.bits)
+        """Round the weight; a filter is rounded to nearest. Arguments and errors as in
+        :class:`Method`."""
+        if isinstance(target.layer, nn.Conv2d):
+            return super().weight(name, target)
+        layer = BlockLayer(name, target)
+        weight = layer.dense.float()
+        of = Range.of(target.scheme, weight.shape[1], layer.dense.dtype, self.bits)
         grid = unclipped(weight, of)
-        return as_weight(grid.codes(weight), grid, site)
+        return as_weight(grid.codes(weight), grid, layer)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,40 +14,19 @@ from torch import nn
 from ..._progress import Progress, track
 from ...ops.errors import ArgumentValueError
 from ...weights.tensor import QuantizedTensor
-from ..chain import Unit, Way
+from ..block import CalibrationBlock
+from ..block_layer import BlockLayer
+from ..block_sequence import Unit, Way
 from ..own import Finished, Own, Segment
 from ..proof import units_of
 from ..select import Target, shared_parameters
-from ..site import Site
-from ..stage import Stage
 from ..state import Runs, evaluating
 from ..streams import Stream
+from .base import BlockMethod, Defaults
 from .rounding import RoundToNearest
 
 
-class BlockMethod(Protocol):
-    """How the layers of one block are quantized."""
-
-    @property
-    def needs_reference(self) -> bool:
-        """Whether it looks at what the dense model computes."""
-
-    @property
-    def needs_outputs(self) -> bool:
-        """Whether it looks at what the block makes of the dense model's hidden states."""
-
-    def quantize(self, stage: Stage) -> None:
-        """Give every site of the block its result (``Site.finish``).
-
-        Args:
-            stage: the block, with stand-ins in the places of its layers.
-
-        Raises:
-            ValueError: calibration does not reach a layer, or brings NaN or Inf.
-        """
-
-
-class Sequential:
+class Sequential(Defaults):
     """A :class:`BlockMethod` over a model that is in memory.
 
     Args:
@@ -56,10 +35,13 @@ class Sequential:
 
     def __init__(self, method: BlockMethod, progress: Progress = True) -> None:
         self.method, self.progress = method, progress
-        self._sites: dict[str, Site] = {}
-        self._undo: list[Callable[[], None]] = []  # what was changed of layers that stay
+        self._layers: dict[str, BlockLayer] = {}
+        # Functions that take back changes of layers that stay.
+        self._undo: list[Callable[[], None]] = []
         self._finished = Finished()
         self.ways: dict[str, tuple[Way, str]] = {}  # unit -> how it was calibrated, and why so
+
+    reads_calibration = True
 
     def __repr__(self) -> str:
         return repr(self.method)
@@ -126,40 +108,40 @@ class Sequential:
         reference: Stream | None,
         is_last: bool,
     ) -> None:
-        sites = [Site(name, targets[name]) for name in unit.layers]
-        block = Segment(own, sites, is_last) if unit.way is Way.WHOLE else unit.block
-        assert block is not None
+        layers = [BlockLayer(name, targets[name]) for name in unit.layers]
+        module = Segment(own, layers, is_last) if unit.way is Way.WHOLE else unit.block
+        assert module is not None
         calls = rounded.given(unit)
         wanted = None if reference is None else reference.given(unit)
-        stage = Stage(
+        block = CalibrationBlock(
             unit.name,
-            block,
-            sites,
+            module,
+            layers,
             [x for _, x in calls],
             None if wanted is None else [x for _, x in wanted],
             [{} if call is None else call.runs for call, _ in calls],
             self._finished,
         )
-        stage.undo, stage.shared = self._undo, shared_parameters(model)
-        with stage.stand_ins():
+        block.undo, block.shared = self._undo, shared_parameters(model)
+        with block.stand_ins():
             if reference is not None and wanted is not None:
-                with stage.dense():
-                    stage.wanted = reference.after(stage, wanted, self.method.needs_outputs)
-            if not self._restored(unit.name, stage):
-                self.method.quantize(stage)
-                self._finished_stage(unit.name, stage)
-            rounded.after(stage, calls, False)
-        self._finished.add(sites)
-        self._sites.update((site.name, site) for site in sites)
-        for site in sites:
-            site.release()
+                with block.dense():
+                    block.wanted = reference.after(block, wanted, self.method.needs_outputs)
+            if not self._restored(unit.name, block):
+                self.method.quantize(block)
+                self._finished_block(unit.name, block)
+            rounded.after(block, calls, False)
+        self._finished.add(layers)
+        self._layers.update((layer.name, layer) for layer in layers)
+        for layer in layers:
+            layer.release()
 
-    # What a walk over a model that is read from files does besides: folder.py.
+    # A walk over a model that is read from files replaces the functions below: folder.py.
 
     def _commit(self) -> None:
-        """The walk is over: layers that stay take what factors were folded into."""
-        for site in self._sites.values():
-            self._undo += site.commit()
+        """Let layers that stay take what factors were folded into, once the walk is over."""
+        for layer in self._layers.values():
+            self._undo += layer.commit()
 
     def _runs_of(self, model: nn.Module, targets: Mapping[str, Target]) -> Runs:
         return Runs(model)
@@ -168,18 +150,18 @@ class Sequential:
         return Own(runs, batches, self._finished)
 
     def _block(self, name: str) -> AbstractContextManager[None]:
-        """The block has its weights."""
+        """Within this the block has its weights."""
         return nullcontext()
 
-    def _restored(self, name: str, stage: Stage) -> bool:
-        """Whether the results of a block were there already; the sites have them then."""
+    def _restored(self, name: str, block: CalibrationBlock) -> bool:
+        """Tell whether the results of a block were there already; the layers have them then."""
         return False
 
-    def _finished_stage(self, name: str, stage: Stage) -> None:
-        """The sites of a block have their results."""
+    def _finished_block(self, name: str, block: CalibrationBlock) -> None:
+        """Do what follows once the layers of a block have their results."""
 
     def weight(self, name: str, target: Target) -> QuantizedTensor:
-        """What :meth:`prepare` found; a filter is rounded to nearest.
+        """Return the weight that :meth:`prepare` found; a filter is rounded to nearest.
 
         Args:
             name: of the layer. target: the layer and its scheme.
@@ -187,24 +169,24 @@ class Sequential:
         Raises:
             ValueError: the weight of a filter holds NaN or Inf.
         """
-        if name not in self._sites:
+        if name not in self._layers:
             return RoundToNearest().weight(name, target)
-        result = self._sites[name].result
+        result = self._layers[name].result
         assert result is not None
         return result
 
     @property
     def calibrated(self) -> dict[str, str]:
-        """Unit -> how what it is called with was found, and why not in a faster way."""
+        """Unit -> how its inputs were found, and why not in a faster way."""
         return {
             name: f"{way.value} ({reason})" if reason else way.value
             for name, (way, reason) in self.ways.items()
         }
 
     def output_error(self, name: str) -> float | None:
-        """What rounding the layer ``name`` changes of its output on calibration data, relative."""
-        return self._sites[name].output_error if name in self._sites else None
+        """Return the relative error of the output of the layer ``name`` on calibration data."""
+        return self._layers[name].output_error if name in self._layers else None
 
     def note(self, name: str) -> str:
-        """What was done for the layer ``name`` beyond rounding it, in words."""
-        return self._sites[name].note if name in self._sites else ""
+        """Tell what was done for the layer ``name`` beyond rounding it."""
+        return self._layers[name].note if name in self._layers else ""

@@ -14,7 +14,7 @@ from ...weights.scheme import Scheme
 from ..select import Target
 from .smoothing import Smoothing
 
-INNER = "linear"  # what hangs in the place of a layer calls the layer so
+INNER = "linear"  # the name of a stand-in's layer
 
 
 class _Divided(nn.Module):
@@ -28,7 +28,7 @@ class _Divided(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """What models read of a linear (T5 its dtype) before they call it."""
+        """Attributes of a linear that models read (T5 its dtype) before they call it."""
         return self.linear.weight
 
     @property

@@ -19,12 +19,12 @@ from ..dataflow import Observations, Observed, Producer
 
 __all__ = ["Smoothing", "smoothing_factors"]
 
-MIN_FACTOR = 1e-5  # bounds what a channel that is nearly zero does to the other side
+MIN_FACTOR = 1e-5  # bounds the factor of a channel that is nearly zero on one side
 
 
 @dataclass(frozen=True)
 class Smoothing:
-    """Factors of one linear. ``where`` says in words what divides its input."""
+    """The factors of one linear. ``where`` says in words what divides its input."""
 
     factors: Tensor  # [K], float32
     folded: bool
@@ -32,7 +32,7 @@ class Smoothing:
 
 
 def smoothing_factors(activations: Tensor, weight: Tensor, alpha: float = 0.5) -> Tensor:
-    """s_k = max|x_k|^alpha / max|W_k|^(1 - alpha), the factors that W is multiplied by.
+    """Compute s_k = max|x_k|^alpha / max|W_k|^(1 - alpha), the factors that W is multiplied by.
 
     Args:
         activations: ``[K]``, the largest absolute value of every input channel.
@@ -59,7 +59,7 @@ def smoothing_factors(activations: Tensor, weight: Tensor, alpha: float = 0.5) -
 
 
 def largest_input(observed: Observed) -> Tensor:
-    """The largest absolute value of every input channel, ``[K]``."""
+    """Return the largest absolute value of every input channel, ``[K]``."""
     assert observed.low is not None and observed.high is not None
     return torch.maximum(observed.low.abs(), observed.high.abs())
 
@@ -84,7 +84,7 @@ class FixedFactors:
 
 
 def _why_not_fold(producer: Producer, seen: Observations, shared: set[int]) -> str:
-    """Why the factors of the readers cannot be folded into this layer; empty when they can."""
+    """Tell why the factors of the readers cannot be folded into this layer; empty when they can."""
     if producer.others:
         return f"{producer.name} is also read by {', '.join(sorted(producer.others))}"
     for reader in producer.readers:

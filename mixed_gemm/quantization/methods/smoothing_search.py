@@ -17,8 +17,8 @@ from ..dataflow import Observed
 from ..select import Target
 from .smoothing import largest_input, smoothing_factors
 
-ALPHAS = tuple(step / 20 for step in range(4, 20))  # beside no smoothing at all
-ROWS = 512  # of the input of each layer that are kept, at most
+ALPHAS = tuple(step / 20 for step in range(4, 20))  # alphas beside no smoothing at all
+ROWS = 512  # rows of the input of each layer that are kept, at most
 
 
 class SearchedFactors:
@@ -41,7 +41,7 @@ class SearchedFactors:
         return tried[min(range(len(tried)), key=changes.__getitem__)]
 
     def _change(self, name: str, factors: Tensor | None) -> float:
-        """The sum of squares of what rounding changes of the output."""
+        """Return the sum of squares of the change of the output by rounding."""
         target, observed = self._targets[name], self._seen[name]
         assert observed.sample is not None
         weight, x = target.layer.weight.detach(), observed.sample.rows()

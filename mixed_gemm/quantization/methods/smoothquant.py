@@ -15,7 +15,8 @@ from ...weights.tensor import QuantizedTensor
 from ...weights.w8a8 import W8A8Weight
 from ..dataflow import Observations, observe
 from ..select import Target, weight_owners
-from .sequential import BlockMethod, Sequential
+from .base import BlockMethod, Defaults
+from .sequential import Sequential
 from .smoothed_model import smoothed
 from .smoothing import FixedFactors, Smoothing, smooth
 from .smoothing_search import ROWS, SearchedFactors
@@ -23,7 +24,7 @@ from .smoothing_search import ROWS, SearchedFactors
 SEARCH: Literal["search"] = "search"
 
 
-class SmoothQuant:
+class SmoothQuant(Defaults):
     """8-bit weights and activations; outliers of the activations move into int8 weights first.
 
     Args:
@@ -36,6 +37,8 @@ class SmoothQuant:
     Raises:
         ValueError: ``alpha`` is out of range.
     """
+
+    reads_calibration = True
 
     def __init__(
         self,
@@ -140,7 +143,7 @@ class SmoothQuant:
                 )
 
     def _range(self, name: str) -> tuple[float, float]:
-        """Least and largest activation after smoothing."""
+        """Return the least and the largest activation after smoothing."""
         observed = None if self._seen is None else self._seen.layers[name]
         if observed is None or observed.low is None or observed.high is None:
             raise ArgumentValueError(
@@ -150,7 +153,7 @@ class SmoothQuant:
         return observed.range_after(None if found is None else found.factors)
 
     def weight(self, name: str, target: Target) -> QuantizedTensor:
-        """The weight times its factors, rounded. Arguments and errors as in :class:`Method`."""
+        """Round the weight times its factors. Arguments and errors as in :class:`Method`."""
         statistics: dict[str, Any] = {}
         if _is_static(target):
             statistics["input_range"] = self._range(name)
@@ -175,16 +178,17 @@ class SmoothQuant:
 
     @property
     def calibrated(self) -> dict[str, str]:
-        """As of the method that rounds the weights; empty where it goes by no blocks."""
+        """The calibrated blocks of the method that rounds the weights; empty where it goes by no
+        blocks."""
         return {} if self._walk is None else self._walk.calibrated
 
     def output_error(self, name: str) -> float | None:
-        """What rounding the weight of ``name`` changes of its output; None where nobody knows."""
+        """Return the relative error of the output of ``name``; None where nobody knows it."""
         inner = self._inner.get(name)
         return None if self._walk is None or inner is None else self._walk.output_error(inner[0])
 
     def note(self, name: str) -> str:
-        """Where the factors of the layer ``name`` went; empty where it has none."""
+        """Tell where the factors of the layer ``name`` went; empty where it has none."""
         found = self._smoothing.get(name)
         return "" if found is None else found.where
 

@@ -16,12 +16,13 @@ from ...weights.rounding import nonzero_scale
 from ..replay import replayed
 from .grid import Grid, grouped, nearest_
 
-COLUMNS = 128  # that are done before the others hear of their errors: one product of matrices
+# Columns that are done before the others hear of their errors: one product of matrices.
+COLUMNS = 128
 
 
 def damped(gram: Tensor, damp: float) -> Tensor:
-    """H with ``damp`` of its mean diagonal added to the diagonal; inputs that are always 0 cost
-    what the mean of all does, so that their weights stay near what they are."""
+    """Return H with ``damp`` of its mean diagonal added to the diagonal; inputs that are always 0
+    cost what the mean of all does, so that their weights stay near what they are."""
     diagonal = gram.diagonal()
     mean = diagonal.mean().clamp(min=1e-30)
     result: Tensor = gram + torch.diag(damp * mean + (diagonal == 0) * mean)
@@ -29,16 +30,18 @@ def damped(gram: Tensor, damp: float) -> Tensor:
 
 
 def towards_dense(weight: Tensor, gram: Tensor, cross: Tensor, share: float) -> Tensor:
-    """The real weight that does best on inputs which carry the error of the layers before:
-    W - share * W (sum of (x - x') x^T) H^-1 brings W x close to what W made of x'."""
+    """Return the real weight that does best on inputs which carry the error of the layers before.
+
+    W - share * W (sum of (x - x') x^T) H^-1 brings W x close to what W made of x'.
+    """
     shift: Tensor = torch.linalg.solve(gram, (weight @ cross).t()).t()
     result: Tensor = weight - share * shift
     return result
 
 
 def compensated(weight: Tensor, grid: Grid, gram: Tensor) -> Tensor:
-    """Codes of GPTQ: a column at a time, those with the largest inputs first, and what rounding
-    changed is made up for by the columns that are still to come.
+    """Find the codes of GPTQ: a column at a time, those with the largest inputs first, and what
+    rounding changed is made up for by the columns that are still to come.
 
     Args:
         weight: float32 ``[N, K]``. grid: its scales, which stay. gram: damped ``[K, K]``.
@@ -68,7 +71,7 @@ def compensated(weight: Tensor, grid: Grid, gram: Tensor) -> Tensor:
 def _round_columns(
     weight: Tensor, within: Tensor, scale: Tensor, zero: Tensor, *codes_are: Any
 ) -> tuple[Tensor, Tensor]:
-    """Codes and errors of some columns, each making up for those before it.
+    """Find the codes and errors of some columns, each making up for those before it.
 
     Args:
         weight, scale, zero: ``[N, columns]``. within: upper triangle ``[columns, columns]``.
@@ -86,8 +89,8 @@ def _round_columns(
 
 
 def descended(codes: Tensor, weight: Tensor, grid: Grid, gram: Tensor) -> Tensor:
-    """One pass over the columns, of which each takes the codes that are best beside all others as
-    they are: never worse.
+    """Pass over the columns once; each takes the codes that are best beside all others as they are.
+    The result is never worse.
 
     Args and result as of :func:`compensated`; codes: where it starts.
     """
@@ -108,7 +111,7 @@ def descended(codes: Tensor, weight: Tensor, grid: Grid, gram: Tensor) -> Tensor
 def _best_columns(
     slope: Tensor, within: Tensor, codes: Tensor, scale: Tensor, *codes_are: Any
 ) -> tuple[Tensor, Tensor]:
-    """New codes of some columns, one after the other, and by how much their values changed.
+    """Find new codes of some columns, one after the other, and by how much their values changed.
 
     Args:
         slope: half the gradient ``[N, columns]``, as codes and scale. within: of H.
@@ -125,9 +128,9 @@ def _best_columns(
 
 
 def refitted(codes: Tensor, weight: Tensor, grid: Grid, gram: Tensor) -> Grid:
-    """The scales that are best for the codes as they are: least squares, the groups of a row (of
-    the rows that share scales) together. A row for which rounding the scales loses what that won
-    keeps its own."""
+    """Find the scales that are best for the codes as they are: least squares, the groups of a row
+    (of the rows that share scales) together. A row for which rounding the scales loses what that
+    won keeps its own."""
     of, k = grid.range, weight.shape[1]
     _, zero = grid.spread(k)
     steps = codes - zero
@@ -151,6 +154,6 @@ def refitted(codes: Tensor, weight: Tensor, grid: Grid, gram: Tensor) -> Grid:
 
 
 def row_costs(values: Tensor, weight: Tensor, gram: Tensor) -> Tensor:
-    """What a row's rounding costs, ``[N]``."""
+    """Return the cost of each row's rounding, ``[N]``."""
     error = values - weight
     return ((error @ gram) * error).sum(-1)

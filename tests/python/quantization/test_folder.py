@@ -21,7 +21,7 @@ from support import decoders
 
 import mixed_gemm
 from mixed_gemm.quantization import CalibratedCheckpoint
-from mixed_gemm.quantization.stage import Site
+from mixed_gemm.quantization.block_layer import BlockLayer
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -115,7 +115,7 @@ def test_a_torn_file_is_not_there(dense: Path, tmp_path: Path) -> None:
 def test_weights_are_in_memory_a_block_at_a_time(dense: Path, tmp_path: Path) -> None:
     model: Any = None
     loaded: list[set[str]] = []
-    finish = Site.finish
+    finish = BlockLayer.finish
 
     def watch(self: Any, *args: Any) -> None:
         there = [n for n, p in model.named_parameters() if not p.is_meta and ".layers." in n]
@@ -131,7 +131,7 @@ def test_weights_are_in_memory_a_block_at_a_time(dense: Path, tmp_path: Path) ->
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CalibratedCheckpoint, "_empty_model", kept)
-        patch.setattr(Site, "finish", watch)
+        patch.setattr(BlockLayer, "finish", watch)
         calibrated(dense, tmp_path / "work", "gptq")
     assert loaded
     assert all(len(blocks) == 1 for blocks in loaded)
@@ -141,7 +141,7 @@ def test_results_of_blocks_that_are_done_leave_memory(dense: Path, tmp_path: Pat
     """Else all quantized layers together would be in memory, though they are on the disk."""
     alive: list[weakref.ref[Any]] = []
     most = 0
-    finish = Site.finish
+    finish = BlockLayer.finish
 
     def watch(self: Any, weight: Any, *args: Any, **kwargs: Any) -> None:
         nonlocal most
@@ -151,7 +151,7 @@ def test_results_of_blocks_that_are_done_leave_memory(dense: Path, tmp_path: Pat
         most = max(most, sum(found() is not None for found in alive))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Site, "finish", watch)
+        patch.setattr(BlockLayer, "finish", watch)
         calibrated(dense, tmp_path / "work", "gptq")
     blocks = len(list((tmp_path / "work").glob("*.pt")))
     assert blocks > 1

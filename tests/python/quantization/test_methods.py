@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 import mixed_gemm
 from mixed_gemm.quantization import methods
+from mixed_gemm.quantization.block import CalibrationBlock
+from mixed_gemm.quantization.block_layer import BlockLayer
 from mixed_gemm.quantization.methods import awq
 from mixed_gemm.quantization.own import Finished, Own
 from mixed_gemm.quantization.proof import units_of
 from mixed_gemm.quantization.select import DEFAULT_SKIP, select
-from mixed_gemm.quantization.site import Site
-from mixed_gemm.quantization.stage import Stage
 from mixed_gemm.quantization.state import Runs
 from mixed_gemm.quantization.streams import Stream
 from mixed_gemm.weights.scheme import Scheme
@@ -68,6 +68,18 @@ def test_methods_without_data_clip_no_weight(method: str, shift: float) -> None:
     steps = found.scales.float().t().repeat_interleave(32, 1)
     off = (model[0].dequantize(torch.float32) - layer.weight).abs()
     assert bool((off <= 0.5001 * steps.abs()).all())
+
+
+@pytest.mark.parametrize("method", ["rtn", "hqq"])
+def test_methods_without_data_round_filters_to_nearest(method: str) -> None:
+    found = []
+    for name in (None, method):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(32, 32, 3), nn.Flatten(), nn.Linear(32, 16))
+        report = mixed_gemm.quantize_(model, group_size=32, method=name)
+        assert report.quantized == ("0", "2")
+        found.append(model[0].weight.dequantize())
+    assert torch.equal(*found)
 
 
 def test_without_zero_points_rtn_is_rounding_to_nearest() -> None:
@@ -136,14 +148,14 @@ def state_of(model: nn.Module) -> dict[str, Tensor]:
 def test_a_failure_leaves_the_model_as_it_was(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = decoders.decoder("Qwen2")
     before, modules = state_of(model), dict(model.named_modules())
-    finish = Site.finish
+    finish = BlockLayer.finish
 
-    def finish_fails(self: Site, *args: Any) -> None:
+    def finish_fails(self: BlockLayer, *args: Any) -> None:
         if self.name.startswith("model.layers.2.mlp.down"):
             raise KeyboardInterrupt
         finish(self, *args)
 
-    monkeypatch.setattr(Site, "finish", finish_fails)
+    monkeypatch.setattr(BlockLayer, "finish", finish_fails)
     with pytest.raises(KeyboardInterrupt):
         mixed_gemm.quantize_(model, group_size=32, method=method, calibration=decoders.batches(2))
     after = state_of(model)
@@ -230,22 +242,22 @@ def test_nan_in_the_data_is_named() -> None:
 # --- folding ------------------------------------------------------------------------------------
 
 
-def stage_of(model: Any) -> Stage:
+def calibration_block(model: Any) -> CalibrationBlock:
     """Of the first block."""
     targets, _ = select(model, lambda name, layer: Scheme.weight_only(4, 32), DEFAULT_SKIP)
     layers, data = {name: target.module for name, target in targets.items()}, decoders.batches(1)
     with Runs(model) as runs:
         unit, *_ = units = units_of(model, layers, data, runs)
         given = Stream(Own(runs, data, Finished()), units, dense=True).given(unit)
-    sites = [Site(x, targets[x]) for x in unit.layers]
-    return Stage(unit.name, unit.block, sites, [x for _, x in given])
+    layers = [BlockLayer(x, targets[x]) for x in unit.layers]
+    return CalibrationBlock(unit.name, unit.block, layers, [x for _, x in given])
 
 
 @pytest.mark.parametrize("kind", decoders.KINDS)
 def test_where_factors_can_be_folded(kind: str) -> None:
-    stage = stage_of(decoders.decoder(kind))
-    with stage.stand_ins(), torch.no_grad():
-        folds = [awq.find_fold(stage, group) for group in stage.groups()]
+    block = calibration_block(decoders.decoder(kind))
+    with block.stand_ins(), torch.no_grad():
+        folds = [awq.find_fold(block, group) for group in block.groups()]
         assert [fold and fold.name for fold in folds] == [
             "input_layernorm",
             "self_attn.v_proj",

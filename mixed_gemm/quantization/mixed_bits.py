@@ -41,7 +41,7 @@ def _observe(
     for name, target in targets.items():
         weight = target.layer.weight
         seen[name] = _Seen(weight.shape[1], weight.device)
-        if batches is None:  # inputs that are all alike
+        if batches is None:  # as if inputs were all alike
             seen[name].inputs += 1
             seen[name].outputs = float(weight.float().square().sum())
     if batches is None:
@@ -58,8 +58,8 @@ def _observe(
 
 
 def _error(target: Target, seen: _Seen, coded_as: str) -> float:
-    """What rounding to the nearest in another weight type changes of the output: squared,
-    relative."""
+    """Return the squared relative error of the output by rounding to the nearest in another weight
+    type."""
     weight = target.layer.weight.detach().float()
     scheme = target.scheme.coded_as(coded_as)
     grid = search(weight, Range.of(scheme, weight.shape[1], target.layer.weight.dtype), seen.inputs)
@@ -67,7 +67,7 @@ def _error(target: Target, seen: _Seen, coded_as: str) -> float:
     return float((error.square() * seen.inputs).sum()) / max(seen.outputs, 1e-30)
 
 
-def spend(
+def mixed_bits(
     model: nn.Module,
     targets: Mapping[str, Target],
     average: float,

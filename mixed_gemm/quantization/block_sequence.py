@@ -52,19 +52,19 @@ class Link:
 
 @dataclass
 class Given:
-    """What a unit is called with once. The containers are its own, tensors may be shared."""
+    """The arguments of one call of a unit. The containers are its own, tensors may be shared."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
     def run(self, block: Any) -> Any:
-        """What the block returns; it may write to what it is given, which are copies."""
+        """Run the block with copies of the arguments, since it may write to them."""
         args, kwargs = fresh((self.args, self.kwargs))
         return block(*args, **kwargs)
 
 
 @dataclass
-class Call:
+class BlockCall:
     """One call of a block.
 
     Attributes:
@@ -80,12 +80,12 @@ class Call:
     runs: dict[str, int] = field(default_factory=dict)
 
     def links(self) -> dict[Place, Link]:
-        """What other calls return and this one takes."""
+        """The tensors that other calls return and this one takes."""
         rest = [] if self.template is None else Apart(self.template).rest
         return {x.place: x for _, x in rest if isinstance(x, Link)}
 
     def given(self, carried: Mapping[tuple[int, Place], Tensor]) -> Given:
-        """The template with what other calls returned.
+        """Return the template with the tensors that other calls returned.
 
         Args:
             carried: (batch, where it was returned) -> tensor.
@@ -108,14 +108,15 @@ class Unit:
     name: str
     block: nn.Module | None
     layers: list[str]
-    calls: list[Call] = field(default_factory=list)
+    calls: list[BlockCall] = field(default_factory=list)
     way: Way = Way.CHAINED
     reason: str = ""
 
 
 def find_blocks(model: nn.Module, targets: Iterable[str]) -> dict[str, nn.Module]:
-    """Members of lists of modules that hold layers to quantize: of lists within each other the
-    outermost whose members have a forward. A block that hangs at several places has the first name.
+    """Find the blocks: members of lists of modules that hold layers to quantize, of lists within
+    each other the outermost whose members have a forward. A block that hangs at several places has
+    the first name.
 
     Args:
         model: any. targets: names of layers below it.
@@ -140,5 +141,5 @@ def _has_forward(module: nn.Module) -> bool:
 
 
 def block_of(name: str, blocks: Iterable[str]) -> str | None:
-    """The block that holds a layer; None where none does."""
+    """Return the name of the block that holds a layer; None where none does."""
     return next((block for block in blocks if name.startswith(f"{block}.")), None)

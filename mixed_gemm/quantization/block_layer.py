@@ -27,14 +27,15 @@ class Replaced:
             parameter.data.copy_(value)
 
     def exchange(self) -> None:
-        """The values that they had for those that they have, and again the other way round."""
+        """Exchange the values that the parameters have for those that they had; once more takes it
+        back."""
         for parameter, value in self._kept:
             now = parameter.detach().clone()
             parameter.data.copy_(value)
             value.copy_(now)
 
 
-class Site:
+class BlockLayer:
     """A layer of the block: a stand-in with the same weight hangs in its place, so that the
     layer itself stays as it was.
 
@@ -52,7 +53,7 @@ class Site:
         self.result: QuantizedTensor | None = None
         self.note = ""
         self.output_error: float | None = None
-        self.values: Tensor | None = None  # what AutoRound computes with while it learns
+        self.values: Tensor | None = None  # the weight that AutoRound computes with while it learns
         n, k = self.dense.shape
         self.module = nn.Linear(k, n, bias=False, device="meta")
         if (bias := target.layer.bias) is not None:
@@ -119,7 +120,7 @@ class Site:
 
     @property
     def bias_changed(self) -> bool:
-        """Whether factors went into it."""
+        """Whether factors went into the bias."""
         mine, kept = self.module.bias, self.target.layer.bias
         return bool(mine is not None and mine.data_ptr() != kept.data_ptr())
 

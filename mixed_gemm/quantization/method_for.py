@@ -1,4 +1,4 @@
-"""Which method a call of ``quantize_`` means."""
+"""The method that a call of ``quantize_`` means."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 from .._progress import Progress
 from ..ops.errors import ArgumentValueError
 from ..weights.tensor import QuantizedTensor
-from .methods.base import Method
+from .methods.base import BlockMethod, CompleteMethod, Defaults, goes_by_blocks
 from .methods.gptq import GPTQ
 from .methods.rounding import RoundToNearest
 from .methods.sequential import Sequential
@@ -18,14 +18,14 @@ from .methods.smoothquant import SmoothQuant
 from .select import Target
 
 
-def way_of(
-    method: Any,
+def method_for(
+    method: BlockMethod | CompleteMethod | None,
     targets: Mapping[str, Target],
     rounds_activations: bool,
     smooth: float | Literal["search"] | None,
     progress: Progress,
-) -> Method:
-    """What rounds the layers.
+) -> CompleteMethod:
+    """Return the method that rounds the layers.
 
     Args:
         method: an object, or None: to the nearest, with SmoothQuant where ``smooth`` is given.
@@ -63,11 +63,11 @@ def _refuse_smooth(smooth: float | Literal["search"] | None) -> None:
 
 
 def _by_method(
-    method: Any,
+    method: BlockMethod | CompleteMethod,
     targets: Mapping[str, Target],
     smooth: float | Literal["search"] | None,
     progress: Progress,
-) -> Method:
+) -> CompleteMethod:
     for name, target in targets.items():
         if not target.scheme.is_weight_only and not isinstance(method, GPTQ):
             raise ArgumentValueError(
@@ -76,9 +76,8 @@ def _by_method(
                 f"{method} and {name} as {target.scheme}"
             )
     _refuse_smooth(smooth)
-    if not hasattr(method, "quantize"):
-        found: Method = method
-        return found
+    if not goes_by_blocks(method):
+        return method
     if any(target.layer.weight.is_meta for target in targets.values()):
         raise ArgumentValueError(
             f"quantize_: a model on the meta device has no weights to calibrate by {method}. Hint: "
@@ -89,8 +88,10 @@ def _by_method(
     return Sequential(method, progress)
 
 
-class ByScheme:
+class ByScheme(Defaults):
     """SmoothQuant for layers whose activations are rounded, rounding to nearest for the others."""
+
+    reads_calibration = True
 
     def __init__(self, rounded: SmoothQuant, others: RoundToNearest) -> None:
         self._rounded, self._others = rounded, others
@@ -98,27 +99,27 @@ class ByScheme:
     def __repr__(self) -> str:
         return f"{self._rounded}"
 
-    def _of(self, target: Target) -> Method:
+    def _of(self, target: Target) -> CompleteMethod:
         return self._others if target.scheme.input_activations is None else self._rounded
 
     def prepare(self, model: nn.Module, targets: Any, calibration: Any) -> None:
-        """As of :class:`Method`."""
+        """Prepare SmoothQuant for its layers. Arguments as in :class:`Method`."""
         mine = {name: x for name, x in targets.items() if self._of(x) is self._rounded}
         self._rounded.prepare(model, mine, calibration)
 
     def weight(self, name: str, target: Target) -> QuantizedTensor:
-        """As of :class:`Method`."""
+        """Round a layer by its method. Arguments and errors as in :class:`Method`."""
         return self._of(target).weight(name, target)
 
     @property
     def calibrated(self) -> dict[str, str]:
-        """As of SmoothQuant."""
+        """The calibrated blocks of SmoothQuant."""
         return self._rounded.calibrated
 
     def output_error(self, name: str) -> float | None:
-        """What rounding changes of the output of a layer; None where nobody knows."""
+        """Return the relative error of a layer's output; None where nobody knows it."""
         return self._rounded.output_error(name)
 
     def note(self, name: str) -> str:
-        """As of :class:`Method`."""
+        """Tell where SmoothQuant's factors of a layer went."""
         return self._rounded.note(name)
