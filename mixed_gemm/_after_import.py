@@ -17,7 +17,7 @@ class _AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def __init__(self, name: str, action: Callable[[], None]) -> None:
         self.name = name
-        self._action = action
+        self.action = action
         self._loader: importlib.abc.Loader | None = None
 
     def find_spec(
@@ -41,12 +41,14 @@ class _AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
-        self._action()
+        self.action()
 
 
 def after_import(name: str, action: Callable[[], None]) -> None:
     """Call ``action`` now if the module ``name`` was imported, else once somebody imports it."""
     if name in sys.modules:
         action()
-    elif not any(isinstance(x, _AfterImport) and x.name == name for x in sys.meta_path):
+    elif not any(
+        isinstance(x, _AfterImport) and (x.name, x.action) == (name, action) for x in sys.meta_path
+    ):
         sys.meta_path.insert(0, _AfterImport(name, action))

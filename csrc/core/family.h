@@ -8,6 +8,7 @@
 //
 // and dispatch/families.h lists it. Everything else about choosing is written once, in dispatch/.
 #pragma once
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,10 @@ struct TileUse {
   int smem_bytes;
 };
 
+// The prediction for a choice that a test may name and nobody should run: it is listed behind all
+// others, and is never taken.
+constexpr double kNeverChosen = std::numeric_limits<double>::infinity();
+
 template <typename Problem>
 struct Family {
   const char* name;  // the first word of its configurations
@@ -40,6 +45,9 @@ struct Family {
   double (*predict_us)(const Choice&, const Problem&, const DeviceInfo&);
   TileUse (*tile)(const Choice&, const Problem&) = nullptr;  // null: the family has no tiles
   bool holds_for_larger_m = false;  // where it is the fastest it is so for every larger M
+  // Why it runs a problem, for plan(). A family that has a reason has no cost model: what it
+  // predicts, 0 or kNeverChosen, is a place in the order and no time.
+  std::string (*reason)(const Problem&, const DeviceInfo&) = nullptr;
 };
 
 }  // namespace mixed_gemm

@@ -6,6 +6,7 @@
 #include "conv_int8/family.h"
 #include "dense/conv.h"
 #include "dense/gemm.h"
+#include "dense/scaled.h"
 #include "dispatch/pointwise.h"
 #include "multistage/family.h"
 #include "scaled/family.h"
@@ -27,7 +28,7 @@ struct FamiliesOf<GemmProblem> {
 };
 template <>
 struct FamiliesOf<ScaledMmProblem> {
-  using List = FamilyList<Scaled, ScaledSkinny, ScaledWgmma>;
+  using List = FamilyList<Scaled, ScaledSkinny, ScaledWgmma, TorchScaled, TorchBlocks>;
 };
 template <>
 struct FamiliesOf<BlockGemmProblem> {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <iterator>
 
 #include "dispatch/families.h"
 #include "dispatch/no_tile.h"
@@ -87,20 +86,21 @@ std::vector<Choice> ranked(const Problem& problem, const DeviceInfo& device) {
   std::stable_sort(legal.begin(), legal.end(), [](const Choice& a, const Choice& b) {
     return a.predicted_us < b.predicted_us;
   });
+  if (!legal.empty() && legal.front().predicted_us == kNeverChosen) legal.clear();
   return legal;
 }
 
 template <typename Problem>
 std::string why_none(const Problem& problem, const DeviceInfo& device) {
   // The first one that works by tiles runs on the oldest GPUs. Scales of blocks are taken by the
-  // last one alone.
+  // last one that does alone.
   const auto& all = families<Problem>();
-  auto with_tiles =
-      std::find_if(all.begin(), all.end(), [](const auto* f) { return f->tile != nullptr; });
+  const auto has_tiles = [](const auto* f) { return f->tile != nullptr; };
+  const Family<Problem>* told = *std::find_if(all.begin(), all.end(), has_tiles);
   if constexpr (std::is_same_v<Problem, ScaledMmProblem>) {
-    if (problem.block_k > 0) with_tiles = std::prev(all.end());
+    if (problem.block_k > 0) told = *std::find_if(all.rbegin(), all.rend(), has_tiles);
   }
-  const Family<Problem>& family = **with_tiles;
+  const Family<Problem>& family = *told;
   std::vector<RefusedTile> tiles;
   for (const Choice& c : family.choices()) {
     if (c.split != SplitK::kNone) continue;
@@ -112,10 +112,16 @@ std::string why_none(const Problem& problem, const DeviceInfo& device) {
 }
 
 template <typename Problem>
+std::string reason_of_rank(const Choice& first, const Problem& problem, const DeviceInfo& device) {
+  const auto reason = family_of<Problem>(first).reason;
+  return reason == nullptr ? kPredicted : reason(problem, device);
+}
+
+template <typename Problem>
 Selection select(const Problem& problem, const DeviceInfo& device,
                  const std::vector<Choice>& ranked) {
   const std::optional<TunedPoint> tuned = find_point(problem, device);
-  if (!tuned) return {ranked.front(), kPredicted};
+  if (!tuned) return {ranked.front(), reason_of_rank(ranked.front(), problem, device)};
   const std::string reason = why_not(tuned->choice, problem, device);
   if (!reason.empty()) {
     return {ranked.front(), std::string(kPredicted) + "; tuned " +

@@ -31,8 +31,9 @@ std::string why_not(const Choice& choice, const Problem& problem, const DeviceIn
 template <typename Problem>
 double predict_us(const Choice& choice, const Problem& problem, const DeviceInfo& device);
 
-// All legal choices, the least predicted time first. Empty where the device has too little shared
-// memory for any tile, or the output has more tiles than can be counted; never for a GemmProblem.
+// All legal choices, the least predicted time first. Empty where none of them is to run: the device
+// has too little shared memory for any tile, or the output has more tiles than can be counted;
+// never for a GemmProblem.
 template <typename Problem>
 std::vector<Choice> ranked(const Problem& problem, const DeviceInfo& device);
 

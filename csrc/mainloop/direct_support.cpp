@@ -29,4 +29,8 @@ std::string why_not_direct(const Choice& c, const TileUse& use, int64_t m, int64
   return "";
 }
 
+bool has_scales_of_blocks(const DeviceInfo& device, int64_t block_n, int64_t block_k) {
+  return device.sm == 90 && block_n == kScaledTileK && block_k == kScaledTileK;
+}
+
 }  // namespace mixed_gemm

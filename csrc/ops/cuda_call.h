@@ -14,7 +14,8 @@ namespace mixed_gemm {
 // order, so work that is still queued may go on using it.
 class CudaCall {
  public:
-  explicit CudaCall(const Call& call)
+  // with_kernels: ours run, so that the build must have code for the GPU.
+  explicit CudaCall(const Call& call, bool with_kernels = true)
       : op_(call.op()),
         index_(call.view(0).index),
         guard_(index_),
@@ -24,6 +25,7 @@ class CudaCall {
       const Status status = cuda_device_count(count);
       MIXED_GEMM_CHECK(kUnsupported, status.ok(), op_, status.reason());
     }
+    if (!with_kernels) return;
     const std::string reason = why_not_device(info());
     MIXED_GEMM_CHECK(kUnsupported, reason.empty(), op_, reason);
   }
@@ -54,7 +56,7 @@ class CudaCall {
     MIXED_GEMM_CHECK(kUnsupported, reason.empty(), op_, config, " ", reason);
     return *choice;
   }
-  RunContext context() { return {info(), stream(), allocate(), {}, {}}; }
+  RunContext context() { return {info(), stream(), allocate(), {}, {}, {}}; }
   static const char* unknown_hint(const GemmProblem&) {
     return ". Hint: mixed_gemm.plan() lists the candidates";
   }

@@ -7,6 +7,7 @@
 #include "core/device.h"
 #include "core/printable.h"
 #include "cpu/gemm/gemm_cpu.h"
+#include "dense/scaled.h"
 #include "dispatch/device_text.h"
 #include "dispatch/select.h"
 #include "dispatch/tuned_table.h"
@@ -73,8 +74,10 @@ std::string planned(const Problem& problem, const DeviceInfo& device) {
          ", \"reason\": " + json_string(reason) + ", \"candidates\": " +
          json_list(all,
                    [](const Choice& c) {
+                     const bool has_model = family_of<Problem>(c).reason == nullptr;
                      return "{\"config\": " + json_string(config_name<Problem>(c)) +
-                            ", \"predicted_us\": " + json_number(c.predicted_us) + "}";
+                            ", \"predicted_us\": " +
+                            (has_model ? json_number(c.predicted_us) : "null") + "}";
                    }) +
          "}";
 }
@@ -137,28 +140,25 @@ std::string plan_scaled_mm(int64_t m, int64_t n, int64_t k, std::string dtype,
                       printable(out_dtype));
   const auto info = device_of("_plan_scaled_mm", device);
   if (info && !why_not_device(*info).empty()) reasons.push_back(why_not_device(*info));
-  if (info && operand) {
-    const std::string reason = why_not_operand(static_cast<OperandType>(*operand), *info);
+  const bool blocks = block_size.has_value();
+  const bool has_blocks =
+      blocks && block_size->size() == 2 && block_size->at(0) >= 1 && block_size->at(1) >= 1;
+  ScaledMmProblem problem;  // planned with at least one row and column, as in plan()
+  problem.m = std::max<int64_t>(m, 1);
+  problem.n = std::max<int64_t>(n, 1);
+  problem.k = k;
+  if (operand) problem.operand = static_cast<OperandType>(*operand);
+  if (out) problem.out = static_cast<ElementType>(*out);
+  if (has_blocks) {
+    problem.block_n = block_size->at(0);
+    problem.block_k = block_size->at(1);
+  }
+  if (info && operand && !prefers_torch(problem, *info)) {
+    const std::string reason = why_not_operand(problem.operand, *info);
     if (!reason.empty()) reasons.push_back(reason);
   }
-  const bool blocks = block_size.has_value();
-  if (blocks && (block_size->size() != 2 || block_size->at(0) < 1 || block_size->at(1) < 1)) {
-    reasons.push_back("block_size must be two positive numbers");
-  }
-  if (reasons.empty() && !info) return planned_cpu("");
-  if (reasons.empty()) {
-    ScaledMmProblem problem;  // planned with at least one row and column, as in plan()
-    problem.m = std::max<int64_t>(m, 1);
-    problem.n = std::max<int64_t>(n, 1);
-    problem.k = k;
-    problem.operand = static_cast<OperandType>(*operand);
-    problem.out = static_cast<ElementType>(*out);
-    if (blocks) {
-      problem.block_n = block_size->at(0);
-      problem.block_k = block_size->at(1);
-    }
-    return planned(problem, *info);
-  }
+  if (blocks && !has_blocks) reasons.push_back("block_size must be two positive numbers");
+  if (reasons.empty()) return info ? planned(problem, *info) : planned_cpu("");
   std::string nearest;
   if (!operand) nearest = "\"dtype\": " + json_string(kOperandTypeNames[0]);
   if (!out) {
@@ -166,6 +166,25 @@ std::string plan_scaled_mm(int64_t m, int64_t n, int64_t k, std::string dtype,
         (nearest.empty() ? "" : ", ") + ("\"out_dtype\": " + json_string(kElementTypeNames[0]));
   }
   return refused(reasons, nearest);
+}
+
+// sm: the compute capability of a GPU, 90 for 9.0, or 0 for a CPU, whose kernels take everything.
+std::string why_not_scaled(std::string dtype, int64_t sm,
+                           std::optional<std::vector<int64_t>> block_size) {
+  const auto operand = find(kOperandTypeNames, dtype);
+  MIXED_GEMM_CHECK(kValue, operand, "_why_not_scaled", "dtype must be int8 or float8_e4m3fn, got ",
+                   printable(dtype));
+  ScaledMmProblem problem;
+  problem.operand = static_cast<OperandType>(*operand);
+  if (block_size) {
+    const std::string reason = why_not_blocks(problem.operand, *block_size);
+    MIXED_GEMM_CHECK(kValue, reason.empty(), "_why_not_scaled", reason);
+    problem.block_n = block_size->at(0);
+    problem.block_k = block_size->at(1);
+  }
+  DeviceInfo device;
+  device.sm = static_cast<int>(sm);
+  return sm == 0 ? "" : why_no_kernel(problem, device);
 }
 
 std::string plan_block_quant_gemm(int64_t m, int64_t n, int64_t k, int64_t block_size,
@@ -205,6 +224,7 @@ MIXED_GEMM_KERNELS(CompositeExplicitAutograd, m) {
   m.impl("_plan", TORCH_BOX(&mixed_gemm::plan));
   m.impl("_plan_scaled_mm", TORCH_BOX(&mixed_gemm::plan_scaled_mm));
   m.impl("_plan_block_quant_gemm", TORCH_BOX(&mixed_gemm::plan_block_quant_gemm));
+  m.impl("_why_not_scaled", TORCH_BOX(&mixed_gemm::why_not_scaled));
   m.impl("_set_tuned_table", TORCH_BOX(&mixed_gemm::set_tuned));
   m.impl("_device", TORCH_BOX(&mixed_gemm::device));
   m.impl("_env", TORCH_BOX(&mixed_gemm::env));

@@ -16,6 +16,8 @@ MIXED_GEMM_SCHEMAS(m) {
       "_plan_scaled_mm(int m, int n, int k, str dtype, str out_dtype, str device, "
       "int[2]? block_size=None) -> str");
   m.def("_plan_block_quant_gemm(int m, int n, int k, int block_size, str device) -> str");
+  // Why a layer of 8-bit weights makes them dense on a GPU of compute capability sm, or "".
+  m.def("_why_not_scaled(str dtype, int sm, int[2]? block_size) -> str");
   m.def("_device(int index) -> str");
   m.def("_env() -> str");
   // "type", "value", ...: the kind of the last refusal of this thread (ops/errors.h).

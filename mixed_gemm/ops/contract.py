@@ -188,24 +188,6 @@ def contracts() -> dict[str, Contract]:
     }
 
 
-def _on_meta(x: Any) -> Any:
-    if not isinstance(x, Tensor):
-        return x
-    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
-
-
-def check_call(name: str, given: dict[str, Any]) -> None:
-    """Raise what the op would refuse the call with, for code that computes the same without it.
-
-    Args:
-        given: every argument, by name.
-    """
-    if torch.compiler.is_compiling():  # the fake kernel asks; nothing of it is left in the graph
-        getattr(torch.ops.mixed_gemm, name)(**{key: _on_meta(x) for key, x in given.items()})
-    else:
-        contracts()[name].check(given)
-
-
 def _kernel(name: str, made: Made | None) -> Callable[..., Any]:
     contract = contracts()[name]
     names = tuple(contract.arguments)

@@ -5,31 +5,20 @@ M is the number of rows (tokens), N of output channels, K of input channels.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _library
+from .._after_import import after_import
 from .autograd import Derivatives, Rule
-from .contract import check_call
-from .errors import (
-    check_int8_weight,
-    check_is_dtype,
-    check_not_freed,
-    translates_errors,
-    wrong_value,
-)
+from .errors import check_int8_weight, check_is_dtype, translates_errors, wrong_value
 from .flops import matrix_product
-from .fp8 import (
-    asks_for_gradients,
-    blocks_route_to_torch,
-    fp8_blocks_in_torch,
-    fp8_in_torch,
-    routes_to_torch,
-)
 from .op import Op, for_tests
 from .reasons import FORCED, SCALES
 from .sharding import Along, InBlocks, Inner, Rows, Sharding
@@ -65,8 +54,8 @@ def scaled_mm(
     same. A kernel has blocks of 128 x 128 on compute capability 9.0; elsewhere on CUDA torch adds
     up the blocks one by one, in fp32, which is right and slow.
 
-    On CUDA behind compute capability 9.0 other float8 operands run on ``torch._scaled_mm`` when N
-    and K are multiples of 16 (``plan`` says so).
+    On CUDA behind compute capability 9.0 other float8 operands are multiplied by
+    ``torch._scaled_mm`` when N and K are multiples of 16 (``plan`` says so).
 
     Args:
         a: int8 or float8_e4m3fn ``[..., K]``, 1-D included; any strides.
@@ -98,17 +87,11 @@ def scaled_mm(
     """
     _library.require()
     check_is_dtype("mixed_gemm::scaled_mm", "out_dtype", out_dtype)
-    if block_size is not None and blocks_route_to_torch(a, b, block_size):
-        _check_for_torch(a, b, scale_a, scale_b, bias, out_dtype, block_size)
-        return fp8_blocks_in_torch(a, b, (scale_a, scale_b), bias, out_dtype, block_size)
     if block_size is not None:
         blocks: Tensor = torch.ops.mixed_gemm.scaled_mm(
             a, b, scale_a, scale_b, bias, out_dtype=out_dtype, block_size=block_size
         )
         return blocks
-    if routes_to_torch(a, b) and not asks_for_gradients(a, b, scale_a, scale_b, bias):
-        _check_for_torch(a, b, scale_a, scale_b, bias, out_dtype, None)
-        return fp8_in_torch(a, b, (scale_a, scale_b), bias, out_dtype)
     out: Tensor = torch.ops.mixed_gemm.scaled_mm(a, b, scale_a, scale_b, bias, out_dtype=out_dtype)
     return out
 
@@ -181,19 +164,35 @@ def azp_adjustment(weight: Tensor, azp: int | Tensor | None = None) -> Tensor:
     return sums.to(torch.int32)
 
 
-def _check_for_torch(
-    a: Tensor,
-    b: Tensor,
-    scale_a: Tensor,
-    scale_b: Tensor,
-    bias: Tensor | None,
-    out_dtype: torch.dtype,
-    block_size: Sequence[int] | None,
-) -> None:
-    """Refuse what ``scaled_mm`` would, where torch's ops multiply in its place."""
-    tensors = {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "bias": bias}
-    check_call("scaled_mm", {**tensors, "out_dtype": out_dtype, "block_size": block_size})
-    check_not_freed("mixed_gemm::scaled_mm", **tensors)
+def why_not_scaled(
+    dtype: torch.dtype, block_size: tuple[int, int] | None, device: torch.device
+) -> str:
+    """Return why no kernel multiplies a weight by :func:`scaled_mm` where it is, so that a layer
+    makes it dense for each product; or an empty text. CPUs and meta tensors multiply everything.
+
+    Args:
+        dtype: int8 or float8_e4m3fn. block_size: as of :func:`scaled_mm`. device: of the weight.
+    """
+    return _why_not_on_cuda(dtype, block_size, device) if device.type == "cuda" else ""
+
+
+@functools.cache  # a layer asks in every call
+def _why_not_on_cuda(
+    dtype: torch.dtype, block_size: tuple[int, int] | None, device: torch.device
+) -> str:
+    major, minor = torch.cuda.get_device_capability(device)
+    name = str(dtype).removeprefix("torch.")
+    with _disable_current_modes():  # a fake mode would look for a fake of _why_not_scaled
+        reason: str = torch.ops.mixed_gemm._why_not_scaled(name, 10 * major + minor, block_size)
+    return reason
+
+
+def _keep_dynamo_out() -> None:
+    """A graph of torch.compile has the answer as a constant."""
+    torch.compiler.assume_constant_result(why_not_scaled)  # type: ignore[no-untyped-call]
+
+
+after_import("torch._dynamo", _keep_dynamo_out)  # which takes seconds, for those who compile
 
 
 def _merge_rows(op: Any, given: dict[str, Any], batched: set[str]) -> Any:

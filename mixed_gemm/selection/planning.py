@@ -17,7 +17,6 @@ import torch
 
 from .. import _library
 from ..nn.linear import Linear
-from ..ops.fp8 import FLOAT8_SM, FP8_BEHIND_HOPPER, fp8_runs_in_torch, kernel_has_blocks
 from ..ops.problem import OPERAND_DTYPES, check_zero_mode
 from ..weights.fp8 import Fp8Weight
 from ..weights.w8a8 import W8A8Weight
@@ -33,7 +32,7 @@ class Candidate:
 
     Attributes:
         config: its name. predicted_us: the time that the cost model gives it, in microseconds; None
-            where there is no model (the CPU).
+            where there is no model (the CPU, and float8 that torch multiplies).
     """
 
     config: str
@@ -178,7 +177,7 @@ def _ask_scaled(
     device: torch.device | str | None,
     block_size: tuple[int, int] | None = None,
 ) -> tuple[str, dict[str, Any]]:
-    """Ask the same for scaled_mm, and say where its Python layer sends float8."""
+    """Ask the same for scaled_mm."""
     where, out = device_string(device), _name(out_dtype)
     question = f"scaled_mm M={m} N={n} K={k} {operand} to {out} on {where}"
     if block_size is not None:
@@ -186,17 +185,7 @@ def _ask_scaled(
     answer: dict[str, Any] = json.loads(
         _ask_library("_plan_scaled_mm", m, n, k, operand, out, where, block_size)
     )
-    sm = re.match(r"cuda:sm=(\d+)", where)
-    rows_of_float8 = operand == "float8_e4m3fn" and block_size is None
-    if sm and answer["ok"] and rows_of_float8 and fp8_runs_in_torch(int(sm[1]), n, k):
-        name = "torch._scaled_mm"
-        only = [{"config": name, "predicted_us": None}]
-        answer.update(selected=name, family="torch", reason=FP8_BEHIND_HOPPER, candidates=only)
     return question, answer
-
-
-def _multiplies_float8(sm: int, block_size: tuple[int, int] | None) -> bool:
-    return sm >= FLOAT8_SM if block_size is None else kernel_has_blocks(sm, block_size)
 
 
 _EIGHT_BIT = (W8A8Weight, W8A8BlockWeight, Fp8Weight)
@@ -219,16 +208,13 @@ def _ask_eight_bit(
             f"block_quant_gemm M={m} N={n} K={k} {_name(out_dtype)} block_size={size} on {where}"
         )
         return question, json.loads(_ask_library("_plan_block_quant_gemm", m, n, k, size, where))
-    sm = re.match(r"cuda:sm=(\d+)", where)
-    blocks = weight.block_size
-    if weight.rounds and (sm is None or _multiplies_float8(int(sm[1]), blocks)):
-        return _ask_scaled(m, n, k, "float8_e4m3fn", out_dtype, device, blocks)
     why = f"no kernel takes float8 weights as they are here ({weight.scheme})"
-    if weight.rounds and blocks is not None:
-        of = f"{blocks[0]} x {blocks[1]}"
-        why = f"no kernel for this GPU multiplies float8 with scales of blocks of {of}"
-    elif weight.rounds:
-        why = "no GPU before compute capability 8.9 multiplies float8"
+    if weight.rounds:
+        sm = re.match(r"cuda:sm=(\d+)", where)
+        blocks = weight.block_size
+        why = _ask_library("_why_not_scaled", "float8_e4m3fn", int(sm[1]) if sm else 0, blocks)
+        if not why:
+            return _ask_scaled(m, n, k, "float8_e4m3fn", out_dtype, device, blocks)
     name = "torch.nn.functional.linear"
     answer = {
         "ok": True,

@@ -24,8 +24,8 @@ from ..ops.errors import (
     wrong_type,
     wrong_value,
 )
-from ..ops.fp8 import FP8_MAX, MIN_SCALE, runs_float8, runs_float8_blocks
 from ..ops.problem import DTYPES, ceil_div, round_up
+from ..ops.scaled import why_not_scaled
 from .columns import coarser
 from .exchange import QuantizedWeight
 from .fp8_blocks import (
@@ -38,7 +38,7 @@ from .fp8_blocks import (
     scheme_of_piece,
     scheme_with_rows,
 )
-from .rounding_fp8 import FP8, dequantize_blocks
+from .rounding_fp8 import FP8, FP8_MAX, MIN_SCALE, dequantize_blocks
 from .scheme import FLOAT8, Scheme, Side
 from .straight_through import AS_THEY_ARE, BY_ROW, block_size_of, eight_bit_product
 from .tensor import Part, QuantizedTensor, narrows, part_problems, under_autocast
@@ -340,8 +340,8 @@ class Fp8Weight(QuantizedTensor):
         check_not_freed("mixed_gemm.Linear", input=x, bias=bias, **self.tensors())
         x, bias = under_autocast(x, bias)
         size = self.block_size
-        runs = runs_float8(x) if size is None else runs_float8_blocks(x, size)
-        rounded, scale = self.rounds and runs, self.input_scale
+        rounded = self.rounds and not why_not_scaled(FP8, size, x.device)
+        scale = self.input_scale
         weight = self.weight_fp8
         if rounded and size is None:
             static = None if scale is None else scale.float()

@@ -9,11 +9,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..ops.fp8 import FP8_MAX
 from ..ops.problem import ceil_div
 from .rounding import checked_dense, nonzero_scale
 
 FP8 = torch.float8_e4m3fn
+FP8_MAX = 448.0  # its largest finite number: 1.75 * 2^8
+MIN_SCALE = 2.0**-126  # the least normal float32, as of ops.quantize_fp8
 
 
 def quantize_with(x: Tensor, scale: Tensor) -> Tensor:

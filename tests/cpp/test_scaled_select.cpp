@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "dense/scaled.h"
 #include "dispatch/select.h"
 #include "hopper/support.h"
 #include "scaled_wgmma/config.h"
@@ -116,12 +117,14 @@ TEST(ScaledSelect, ScalesOfBlocks) {
   const DeviceInfo ada = with_default_rates({89, 128, 101376, 0, 0});
   for (const ScaledMmProblem& p : {float8_blocks(1, 8192, 8192), float8_blocks(77, 100, 130)}) {
     EXPECT_EQ(chosen(p, kHopper).rfind("wgmma_", 0), 0u);
-    EXPECT_EQ(chosen(p, ada), "");
+    EXPECT_EQ(chosen(p, ada), "torch.mm");
     EXPECT_EQ(why_none(p, ada),
               "no tile runs this on the device: the smallest, wgmma_m64n64s6, needs wgmma, which "
               "compute capability 9.0 has alone; this device has 8.9");
   }
-  EXPECT_EQ(chosen(float8_blocks(3, 64, 0), ada).rfind("scaled_", 0), 0u);  // the bias alone
+  const ScaledMmProblem empty = float8_blocks(3, 64, 0);  // the bias alone
+  EXPECT_EQ(chosen(empty, kHopper).rfind("scaled_", 0), 0u);
+  EXPECT_EQ(chosen(empty, ada), "torch.mm");
   const auto refusal = [](const ScaledMmProblem& p) {
     return why_not(*parse_config<ScaledMmProblem>("wgmma_m128n256s4"), p, kHopper);
   };
@@ -179,9 +182,113 @@ TEST(ScaledSelect, SkinnyKernelsReadWholeVectors) {
 TEST(ScaledSelect, BlocksAreAnotherProblem) {
   const DeviceInfo ada = with_default_rates({89, 128, 101376, 0, 0});
   ScaledMmProblem p = float8_blocks(5, 640, 640);
-  EXPECT_EQ(chosen(p, ada), "");
+  EXPECT_EQ(chosen(p, ada), "torch.mm");
   p.block_k = p.block_n = p.scale_a_stride = p.scale_b_stride = 0;
-  EXPECT_NE(chosen(p, ada), "");
+  EXPECT_NE(chosen(p, ada), "torch.mm");
+}
+
+// ---- float8 that torch multiplies ---------------------------------------------------------------
+
+DeviceInfo gpu(int sm) { return with_default_rates({sm, 132, 232448, 0, 0}); }
+
+ScaledMmProblem float8(int64_t m, int64_t n, int64_t k) {
+  ScaledMmProblem p = scaled(m, n, k);
+  p.operand = OperandType::kFloat8E4M3;
+  return p;
+}
+
+std::vector<std::string> names(const ScaledMmProblem& p, const DeviceInfo& device) {
+  std::vector<std::string> all;
+  for (const Choice& c : ranked(p, device)) all.push_back(config_name<ScaledMmProblem>(c));
+  return all;
+}
+
+TEST(ScaledInTorch, IsTheChoiceBehindHopperAloneWhereCublasTakesIt) {
+  for (const int64_t m : {1, 64, 4096}) {
+    for (const int64_t n : {16, 100, 4096}) {
+      for (const int64_t k : {16, 130, 4096}) {
+        const ScaledMmProblem p = float8(m, n, k);
+        const bool takes = n != 100 && k != 130;
+        for (const int sm : {89, 90, 100, 120}) {
+          const auto all = names(p, gpu(sm));
+          ASSERT_FALSE(all.empty());
+          EXPECT_EQ(chosen(p, gpu(sm)) == "torch._scaled_mm", takes && sm > 90) << sm;
+          EXPECT_EQ(all.front() == "torch._scaled_mm", takes && sm > 90) << sm;
+          EXPECT_EQ(all.back() == "torch._scaled_mm", takes && sm <= 90) << sm;
+          EXPECT_EQ(prefers_torch(p, gpu(sm)), takes && sm > 90) << sm;
+        }
+      }
+    }
+  }
+}
+
+TEST(ScaledInTorch, AddsUpBlocksThatNoKernelHas) {
+  for (const int64_t block_n : {1, 64, 128}) {
+    for (const int64_t block_k : {64, 128, 4096}) {
+      for (const int sm : {80, 86, 89, 90, 100, 120}) {
+        const ScaledMmProblem p = float8_blocks(5, 256, 256, block_n, block_k);
+        const bool ours = sm == 90 && block_n == 128 && block_k == 128;
+        const auto all = names(p, gpu(sm));
+        EXPECT_EQ(all.front() == "torch.mm", !ours);
+        EXPECT_EQ(all.back(), "torch.mm");
+        EXPECT_EQ(all.size() > 1, ours);
+        EXPECT_EQ(prefers_torch(p, gpu(sm)), !ours);
+        EXPECT_EQ(why_no_kernel(p, gpu(sm)).empty(), ours);
+      }
+    }
+  }
+}
+
+TEST(ScaledInTorch, IsNoChoiceWhereItWouldBeTheOnlyOne) {
+  const ScaledMmProblem p = float8(int64_t{1} << 30, int64_t{1} << 30, int64_t{1} << 30);
+  const Choice by_name = *parse_config<ScaledMmProblem>("torch._scaled_mm");
+  EXPECT_EQ(why_not(by_name, p, kHopper), "");
+  EXPECT_TRUE(ranked(p, kHopper).empty());
+}
+
+TEST(ScaledInTorch, SaysWhyItIsTheChoice) {
+  const auto reason = [](const ScaledMmProblem& p, const DeviceInfo& device) {
+    return select(p, device, ranked(p, device)).reason;
+  };
+  EXPECT_EQ(reason(float8(16, 4096, 4096), gpu(100)),
+            "mma.sync with fp8 operands is slow on GPUs behind compute capability 9.0, whose "
+            "instructions no kernel of ours uses: torch._scaled_mm (cuBLAS) runs it");
+  EXPECT_EQ(
+      reason(float8_blocks(16, 256, 256, 64, 128), kHopper),
+      "no kernel for this GPU multiplies float8 with scales of blocks of 64 x 128: torch adds "
+      "up the blocks one by one, in fp32");
+  EXPECT_EQ(reason(float8(16, 4096, 4096), kHopper), "least time predicted by the cost model");
+}
+
+TEST(ScaledInTorch, RefusesWhatItCannotMultiply) {
+  const Choice rows = *parse_config<ScaledMmProblem>("torch._scaled_mm"),
+               blocks = *parse_config<ScaledMmProblem>("torch.mm");
+  EXPECT_EQ(config_name<ScaledMmProblem>(rows), "torch._scaled_mm");
+  EXPECT_EQ(config_name<ScaledMmProblem>(blocks), "torch.mm");
+  EXPECT_FALSE(parse_config<ScaledMmProblem>("torch"));
+  for (const Choice& c : {rows, blocks}) {
+    EXPECT_EQ(why_not(c, scaled(16, 64, 64), kHopper), "multiplies float8 only");
+  }
+  EXPECT_EQ(why_not(rows, float8_blocks(16, 256, 256), kHopper),
+            "takes scales of rows and columns, not of blocks");
+  EXPECT_EQ(why_not(blocks, float8(16, 256, 256), kHopper),
+            "takes scales of blocks, not of rows and columns");
+  EXPECT_EQ(why_not(rows, float8(16, 256, 256), gpu(86)), "needs compute capability 8.9 or newer");
+  for (const auto& [n, k] :
+       std::vector<std::pair<int64_t, int64_t>>{{8, 64}, {64, 8}, {64, 0}, {100, 130}}) {
+    EXPECT_EQ(why_not(rows, float8(16, n, k), kHopper),
+              "takes N and K in positive multiples of 16, got N=" + std::to_string(n) +
+                  ", K=" + std::to_string(k));
+  }
+}
+
+TEST(ScaledInTorch, LayersMakeDenseWhatNoKernelMultiplies) {
+  EXPECT_EQ(why_no_kernel(float8(1, 64, 64), gpu(86)),
+            "no GPU before compute capability 8.9 multiplies float8");
+  EXPECT_EQ(why_no_kernel(float8(1, 100, 100), gpu(89)), "");
+  EXPECT_EQ(why_no_kernel(scaled(1, 64, 64), gpu(80)), "");
+  EXPECT_EQ(why_no_kernel(float8_blocks(1, 64, 64), gpu(100)),
+            "no kernel for this GPU multiplies float8 with scales of blocks of 128 x 128");
 }
 
 // Every instruction of a tile has one block of columns, and the block that its first column is in.

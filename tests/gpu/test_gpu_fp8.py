@@ -52,8 +52,10 @@ def multiplies_float8() -> None:
 
 def as_on_this_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no kernel for the GPU has scales of blocks, the CPU makes such weights dense too."""
-    here, on_gpu = fp8.runs_float8_blocks, torch.empty(0, device=DEVICE)
-    monkeypatch.setattr(fp8, "runs_float8_blocks", lambda x, size: here(on_gpu, size))
+    ask, on_gpu = fp8.why_not_scaled, torch.empty(0, device=DEVICE).device
+    monkeypatch.setattr(
+        fp8, "why_not_scaled", lambda dtype, size, device: ask(dtype, size, on_gpu) if size else ""
+    )
 
 
 def test_rounding_is_that_of_the_cpu() -> None:
@@ -138,7 +140,7 @@ def test_layers_are_captured_and_compiled(name: str) -> None:
 
 @pytest.mark.parametrize("name", ROUNDED)
 def test_older_gpus_make_the_weight_dense(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fp8, "runs_float8", lambda x: False)
+    monkeypatch.setattr(fp8, "why_not_scaled", lambda *_: "no kernel")
     module = layer(name, SHAPES[0], torch.bfloat16).to(DEVICE)
     x = torch.randn(5, SHAPES[0][1], device=DEVICE).bfloat16()
     with torch.no_grad():

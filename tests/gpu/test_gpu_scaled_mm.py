@@ -13,9 +13,7 @@ from problems.scaled import AZP, OUT_DTYPES, ScaledCase, ScaledProblem, make
 from scaled_configs import DEVICE, FLOAT8, KERNELS, SMALL, VECTOR_K, candidates, configs_of, sums_of
 
 import mixed_gemm
-from mixed_gemm import plan, reference
-from mixed_gemm.ops import fp8
-from mixed_gemm.reference import scaled as reference_scaled
+from mixed_gemm import reference
 
 pytestmark = pytest.mark.gpu
 
@@ -281,33 +279,6 @@ def test_nan_and_infinite_scales_propagate():
     p.scale_a[1], p.scale_a[2] = float("nan"), float("inf")
     out = p.run()
     assert out[1].isnan().all() and not out[2].isfinite().any() and out[[0, 3]].isfinite().all()
-
-
-@pytest.mark.parametrize("out_dtype", OUT_DTYPES, ids=str)
-@pytest.mark.parametrize("bias", (False, True))
-def test_float8_on_hopper_is_ours(record, monkeypatch, out_dtype, bias):
-    """And what other GPUs run in torch is right here too."""
-    if torch.cuda.get_device_capability() != (9, 0):
-        pytest.skip("for compute capability 9.0")
-    calls = []
-    original = torch._scaled_mm
-    monkeypatch.setattr(
-        torch, "_scaled_mm", lambda *args, **kw: calls.append(1) or original(*args, **kw)
-    )
-    for i, (m, n, k) in enumerate(((1, 64, 128), (33, 144, 272), (100, 256, 1024), (3, 77, 130))):
-        for rows in (False, True):
-            case = ScaledCase(m, n, k, out_dtype, FLOAT8, rows, rows or i == 1, bias=bias)
-            problem = make(case, DEVICE, seed=i)
-            calls.clear()
-            out = problem.run()
-            assert not calls
-            assert plan(m, n, k, dtype=FLOAT8, device=DEVICE).family == "wgmma"
-            record("float8-ours", problem.ratio(out, *problem.sums(None)))
-            if not fp8.fp8_runs_in_torch(100, n, k):
-                continue
-            scales = (problem.scale_a, problem.scale_b)
-            out = fp8.fp8_in_torch(problem.a, problem.b, scales, problem.bias, out_dtype)
-            record("float8-torch", problem.ratio(out, reference_scaled.HOPPER_FP8_EPSILON))
 
 
 def test_bad_input_raises_and_leaves_no_sticky_error():

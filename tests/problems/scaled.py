@@ -12,7 +12,6 @@ from torch import Tensor
 
 import mixed_gemm
 from mixed_gemm import reference
-from mixed_gemm.ops.fp8 import blocks_route_to_torch, routes_to_torch
 from mixed_gemm.reference import scaled as reference_scaled
 from mixed_gemm.selection.planning import device_string
 
@@ -98,11 +97,17 @@ class Sums(NamedTuple):
     promotion: int | None = None
 
 
+TORCH_SCALED, TORCH_BLOCKS = "torch._scaled_mm", "torch.mm"
+
+
 def sums_on_cuda(config: str, device: torch.device | str, k: int = 1) -> Sums:
-    """The precision of a configuration by its name, or where that is empty of the one that is
-    chosen. On sm_90 wgmma keeps few bits between promotions, and fp16 tensor cores emulate
-    mma.sync; mma.sync of sm_89 is taken to be as coarse as wgmma."""
-    if torch.cuda.get_device_capability(device) < (9, 0):
+    """Return the precision of a configuration by its name, or where that is empty of the one that
+    is chosen among ours. On sm_90 wgmma keeps few bits between promotions, and fp16 tensor cores
+    emulate mma.sync; mma.sync of sm_89 is taken to be as coarse as wgmma, and so is cuBLAS. torch
+    reduces blocks in fp32."""
+    if config == TORCH_BLOCKS:
+        return Sums()
+    if config == TORCH_SCALED or torch.cuda.get_device_capability(device) < (9, 0):
         return Sums(reference_scaled.HOPPER_FP8_EPSILON)
     chosen_wgmma = not config and k > 0 and torch.cuda.get_device_capability(device) == (9, 0)
     if chosen_wgmma or config.startswith("wgmma"):
@@ -126,8 +131,7 @@ class ScaledProblem(verdict.Remembered):
         return self.weight.t()
 
     def run(self, a: Tensor | None = None, config: str | None = None, **changes: Any) -> Tensor:
-        """Through the Python layer, which sends some float8 to torch; or a configuration by name.
-        Into memory that held NaN."""
+        """Through the Python layer, or a configuration by name. Into memory that held NaN."""
         a = self.a if a is None else a
         like = torch.empty(0, dtype=self.case.out_dtype, device=a.device)
         poison_output((*a.shape[:-1], self.b.shape[1]), like)
@@ -151,20 +155,16 @@ class ScaledProblem(verdict.Remembered):
 
     def configs(self) -> list[str]:
         names = configs_of(self.case, self.a.device)
-        if self.case.block is None:
-            return names
-        whole_lines = self.case.block == (128, 128) and self.case.k > 0
-        return [name for name in names if whole_lines and name.startswith("wgmma")]
+        return [name for name in names if self.case.block is None or name.startswith("wgmma")]
 
     def sums(self, config: str | None) -> Sums:
         """How float8 is added up."""
-        block = self.case.block  # torch adds them up in fp32
-        in_float32 = config is None and block and blocks_route_to_torch(self.a, self.b, block)
-        if not self.a.is_cuda or self.case.operand == torch.int8 or in_float32:
+        if not self.a.is_cuda or self.case.operand == torch.int8:
             return Sums()
-        if config is None and routes_to_torch(self.a, self.b):
-            return Sums(reference_scaled.HOPPER_FP8_EPSILON)
-        return sums_on_cuda(config or "", self.a.device, self.case.k)
+        if config is None:
+            selected = answer_for(self.case, self.a.device).get("selected", "")
+            config = selected if selected in (TORCH_SCALED, TORCH_BLOCKS) else ""
+        return sums_on_cuda(config, self.a.device, self.case.k)
 
     def oracle(
         self, sum_epsilon: float = 2.0**-23, promotion: int | None = None
@@ -215,14 +215,21 @@ def opcheck(problem: ScaledProblem) -> None:
         torch.library.opcheck(ops.scaled_mm_azp.default, arguments, options)
 
 
-def listed_for(case: ScaledCase, device: torch.device | str) -> list[str]:
-    """The names that the planner of the library lists, float8 on Hopper included, which Python
-    sends to torch; none where the GPU has no float8."""
+def answer_for(case: ScaledCase, device: torch.device | str) -> dict[str, Any]:
+    """Return the plan of the library."""
     names = (str(dtype).removeprefix("torch.") for dtype in (case.operand, case.out_dtype))
     ask = torch.ops.mixed_gemm._plan_scaled_mm
-    answer = json.loads(ask(case.m, case.n, case.k, *names, device_string(device)))
+    text = ask(case.m, case.n, case.k, *names, device_string(device), case.block)
+    answer: dict[str, Any] = json.loads(text)
     assert answer["ok"] or case.operand != torch.int8, answer
-    return [c["config"] for c in answer.get("candidates", ())]
+    return answer
+
+
+def listed_for(case: ScaledCase, device: torch.device | str) -> list[str]:
+    """Return the kernels of ours that the planner of the library lists; none where the GPU has no
+    float8."""
+    names = [c["config"] for c in answer_for(case, device).get("candidates", ())]
+    return [name for name in names if name not in (TORCH_SCALED, TORCH_BLOCKS)]
 
 
 def configs_of(case: ScaledCase, device: torch.device | str) -> list[str]:

@@ -24,6 +24,26 @@ EDITS = (
 """,
     ),
     Edit(
+        "ops/scaled_mm/in_torch.cpp",
+        """
+  return torch::stable::view(starts_aligned(flat) ? flat : torch::stable::clone(flat), sizes);
+""",
+        """
+  const bool stays = starts_aligned(flat) || MUTATED(UnalignedForCublas);
+  return torch::stable::view(stays ? flat : torch::stable::clone(flat), sizes);
+""",
+    ),
+    Edit(
+        "ops/scaled_mm/in_torch.cpp",
+        """
+    const Tensor scales = call_aten("aten::mul", "Tensor", part(scale_a, 1, g, 1),
+""",
+        """
+    const int64_t of_rows = MUTATED(ScalesOfFirstBlock) ? 0 : g;
+    const Tensor scales = call_aten("aten::mul", "Tensor", part(scale_a, 1, of_rows, 1),
+""",
+    ),
+    Edit(
         "conv/kernel.cuh",
         """
     return in_tap(rest);

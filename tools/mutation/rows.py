@@ -42,6 +42,7 @@ _ROWS = (
     ("KeyWithoutTable", "Cpu", "remembered choices of GEMMs outlive a new tuned table"),
     ("KeyWithoutImage", "Cpu", "remembered choices of convolutions know outputs, not images"),
     ("KeyWithoutOperand", "Cpu", "remembered choices of scaled GEMMs take fp8 for int8"),
+    ("TorchOnHopper", "Cpu", "torch multiplies float8 on compute capability 9.0, too"),
     ("RowsOfPaddedK", "Both", "one group is as long as K, where kernels get K rounded up to 8"),
     ("LeadingDimension", "Both", "rows of activations are taken to be K apart"),
     ("UnzeroedFlags", "Gpu", "the flags of stream-K are not zeroed"),
@@ -85,6 +86,8 @@ _ROWS = (
     ("SkinnyWarp", "Gpu", "skinny 8-bit products leave out the sums of the last warp"),
     ("BlockSum", "Both", "block_quant_gemm drops the offsets of the weight"),
     ("Float8Columns", "Cpu", "columns of float8 take the scales of the first block of columns"),
+    ("UnalignedForCublas", "Cpu", "cuBLAS gets float8 operands that begin at any byte"),
+    ("ScalesOfFirstBlock", "Both", "torch adds up blocks of K with the scales of the first"),
     ("Float8Steps", "Cpu", "AVX-512 alone rounds to float8 below 2^-6 as above it"),
     ("GivenSum", "Both", "given sums of a weight are all those of its first block or channel"),
     # AWQ

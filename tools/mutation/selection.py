@@ -6,6 +6,15 @@ from .edit import Edit
 
 EDITS = (
     Edit(
+        "dense/scaled.cpp",
+        """
+  return device.sm > kLastOfOurs ? 0 : kNeverChosen;
+""",
+        """
+  return device.sm > kLastOfOurs - (MUTATED(TorchOnHopper) ? 1 : 0) ? 0 : kNeverChosen;
+""",
+    ),
+    Edit(
         "dispatch/remembered.h",
         """
   if (generation != current || known.size() >= kMaxRemembered) {

@@ -9,7 +9,6 @@ namespace {
 
 using namespace contract;
 
-enum : int { kA, kB, kScaleA, kScaleB };
 enum : int { kDynamicScaleB = 2, kDynamicAzpAdj, kDynamicBias };
 
 OperandType operand_of(const View& a) {
@@ -158,7 +157,7 @@ constexpr auto kAzpRules =
                               .items);
 constexpr auto kAzpResults = given_by(kAzpArguments, {leading("a", N).in_dtype_of("out_dtype")});
 
-// CUDA only: one of the names that _plan_scaled_mm lists, for benchmarks and tests.
+// One of the names that _plan_scaled_mm lists, for benchmarks and tests; on a CPU what torch runs.
 constexpr Argument kForcedArguments[] = {
     tensor("a").must_be(kOperandWords, ""),
     tensor("b"),

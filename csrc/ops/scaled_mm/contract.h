@@ -8,7 +8,10 @@
 
 namespace mixed_gemm::scaled_mm {
 
-// Where an op has what not every one of them has; -1: nowhere. a, b and their scales come first.
+// These come first in every op but the one of float activations, which has no scale_a.
+enum : int { kA, kB, kScaleA, kScaleB };
+
+// Where an op has what not every one of them has; -1: nowhere.
 struct Places {
   int azp_adj, azp, bias, out_dtype, block_size;
 };

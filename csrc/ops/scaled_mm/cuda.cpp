@@ -1,6 +1,8 @@
 // CUDA kernels of scaled_mm: checked calls -> dispatch/.
+#include "dense/scaled.h"
 #include "ops/cuda_call.h"
 #include "ops/scaled_mm/contract.h"
+#include "ops/scaled_mm/in_torch.h"
 #include "transform/quantize_launchers.h"
 
 namespace mixed_gemm::scaled_mm {
@@ -9,10 +11,21 @@ namespace {
 // config empty: dispatch/select.h chooses.
 void run_named(Call& call, const Places& at, const std::string& config) {
   const ScaledMmProblem p = problem_of(call, at);
-  CudaCall cuda(call);
-  const std::string reason = why_not_operand(p.operand, cuda.info());
+  const bool torchs = config.empty() && prefers_torch(p, cuda_device_info(call.view(0).index));
+  CudaCall cuda(call, /*with_kernels=*/!torchs);
+  const std::string reason = torchs ? "" : why_not_operand(p.operand, cuda.info());
   MIXED_GEMM_CHECK(kUnsupported, reason.empty(), call.op(), reason);
-  if (p.m * p.n > 0) cuda.require(run(cuda.chosen(p, config), p, cuda.context()));
+  if (p.m * p.n == 0) return;
+  RunContext context = cuda.context();
+  context.dense = [&] {
+    multiply_scaled(call, at);
+    return Status();
+  };
+  context.dense_blocks = [&] {
+    multiply_blocks(call, at);
+    return Status();
+  };
+  cuda.require(run(cuda.chosen(p, config), p, context));
 }
 
 template <const Places& kAt>

@@ -13,7 +13,6 @@ from vllm.model_executor.kernels.linear import FP8ScaledMMLinearKernel
 from vllm.platforms import current_platform
 
 from ... import _library
-from ...ops.fp8 import fp8_in_torch, fp8_runs_in_torch
 from ...ops.problem import DTYPES
 from ...ops.rounding import quantize_fp8
 from ...ops.scaled import scaled_mm
@@ -62,16 +61,6 @@ class MixedGemmFp8LinearKernel(FP8ScaledMMLinearKernel):  # type: ignore[misc]
     def can_implement(cls, c: Any) -> tuple[bool, str | None]:
         return answer(cls.__name__, why_not_fp8, c)
 
-    def process_weights_after_loading(self, layer: nn.Module) -> None:
-        """Settle which way the product goes, since vLLM compiles what a call does; nothing is
-        repacked."""
-        super().process_weights_after_loading(layer)
-        weight = self._get_layer_params(layer)[0]  # [K, N]
-        self._in_torch = False
-        if weight.is_cuda:
-            major, minor = torch.cuda.get_device_capability(weight.device)
-            self._in_torch = fp8_runs_in_torch(10 * major + minor, weight.shape[1], weight.shape[0])
-
     def input_quant_key(self) -> Any:
         """Whether activations may come rounded already, by a kernel of vLLM that does more than
         that: one scale for all, which is known before them. A vLLM that does not ask loses
@@ -109,11 +98,7 @@ class MixedGemmFp8LinearKernel(FP8ScaledMMLinearKernel):  # type: ignore[misc]
         """Multiply: A float8 ``[M, K]``, B ``[K, N]`` column-major, As one scale or ``[M, 1]``, Bs
         one scale or ``[N, 1]``, both float32."""
         scales = (As.reshape(-1), Bs.reshape(-1))
-        out: Tensor
-        if self._in_torch:
-            out = fp8_in_torch(A, B, scales, bias, out_dtype)
-        else:
-            out = torch.ops.mixed_gemm.scaled_mm(A, B, *scales, bias, out_dtype=out_dtype)
+        out: Tensor = torch.ops.mixed_gemm.scaled_mm(A, B, *scales, bias, out_dtype=out_dtype)
         return out.view(output_shape)
 
 

@@ -16,11 +16,10 @@ import torch
 from torch import Tensor
 
 from ...ops.errors import wrong_value
-from ...ops.fp8 import FP8_MAX
 from ...ops.problem import integer_range, num_groups
 from ...weights.fp8_blocks import block_of
 from ...weights.rounding import nonzero_scale
-from ...weights.rounding_fp8 import FP8
+from ...weights.rounding_fp8 import FP8, FP8_MAX
 from ...weights.scheme import FLOAT8, Scheme
 
 SHRINKS = 40  # ranges that are tried, from the whole range of a group down to LEAST of it

@@ -568,6 +568,9 @@ def test_plan_says_where_float8_runs() -> None:
         assert hopper.family == "wgmma"
         few = mixed_gemm.plan(4, n, 4096, dtype=float8, device=GPUS["sm_90"])
         assert few.family == "skinny"
+        by_torch = [c for c in hopper.candidates if c.config == "torch._scaled_mm"]
+        assert by_torch == ([hopper.candidates[-1]] if n % 16 == 0 else [])
+        assert all(c.predicted_us is None for c in by_torch)
     if has_code(100):
         behind = GPUS["sm_90"].replace("sm=90", "sm=100")
         torchs = mixed_gemm.plan(16, 4096, 4096, dtype=float8, device=behind)

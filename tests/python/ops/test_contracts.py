@@ -11,7 +11,6 @@ import pytest
 import torch
 from support.op_calls import CALLS, raw
 from torch import Tensor
-from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -81,51 +80,3 @@ def test_texts_of_a_call_are_freed() -> None:
             raw("fpA_intB_gemm", given)
         peaks.append(_peak())
     assert peaks[-1] - peaks[3] < 128 * 1024  # KiB; 20 texts have 320 MiB
-
-
-@pytest.fixture
-def float8_in_torch(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """``scaled_mm`` with scales of blocks that torch runs, as on GPUs without a kernel."""
-    monkeypatch.setattr("mixed_gemm.ops.scaled.blocks_route_to_torch", lambda *_: True)
-    a, scale_a = mixed_gemm.ops.quantize_fp8(torch.randn(3, 64), block_size=32)
-    weight = torch.randn(40, 64).to(torch.float8_e4m3fn)
-    return {
-        "a": a,
-        "b": weight.t(),
-        "scale_a": scale_a,
-        "scale_b": torch.rand(2, 2),
-        "out_dtype": torch.float32,
-        "block_size": (32, 32),
-    }
-
-
-def test_what_torch_multiplies_is_checked_and_leaves_no_op_in_a_graph(
-    float8_in_torch: dict[str, Any],
-) -> None:
-    graphs: list[str] = []
-
-    def keep(graph: torch.fx.GraphModule, _: Any) -> torch.fx.GraphModule:
-        graphs.append(graph.code)
-        return graph
-
-    def run(x: Tensor) -> Tensor:
-        return mixed_gemm.ops.scaled_mm(**{**float8_in_torch, "a": x})
-
-    compiled = torch.compile(run, fullgraph=True, backend=aot_autograd(fw_compiler=keep))
-    a = float8_in_torch["a"]
-    torch.testing.assert_close(compiled(a), run(a))
-    assert len(graphs) == 1
-    assert "mixed_gemm" not in graphs[0]
-    assert "meta" not in graphs[0]
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-def test_what_torch_multiplies_is_refused_in_the_words_of_the_op(
-    float8_in_torch: dict[str, Any], compiled: bool
-) -> None:
-    bad = {**float8_in_torch, "scale_b": torch.rand(2, 3)}
-    run: Any = mixed_gemm.ops.scaled_mm
-    if compiled:
-        run = torch.compile(run, fullgraph=True, backend="eager")
-    with pytest.raises(RuntimeError, match=r"scale_b must be \(ceil\(N/block_size\[0\]\), ceil"):
-        run(**bad)
