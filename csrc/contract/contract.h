@@ -158,7 +158,8 @@ constexpr RuleList<(kCounts + ...)> together(const Rule (&... lists)[kCounts]) {
 }
 
 std::string schema_text(const Contract& contract);
-// For Python: arguments, where symbols come from, which are used, results.
+// For Python: arguments, where symbols come from, which are used, results, and the rules, which
+// the tests of refusals are made from.
 std::string json_text(const Contract& contract);
 
 }  // namespace mixed_gemm::contract
