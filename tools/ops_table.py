@@ -134,7 +134,7 @@ Names with an underscore are for tests and benchmarks, on CUDA tensors. The argu
    cannot have; the file in `FAMILIES` of `registry.py`.
 3. A call in `tests/python/support/derivative_cases.py` (`SAMPLES`, and `TRAINED` where it trains),
    `op_calls.py` (refusals) and `sharded_calls.py` (DTensor). `ops/test_op_contract.py`,
-   `test_derivatives.py`, `test_error_types.py` and `test_sharding.py` then ask for the rest.
+   `test_derivatives.py`, `test_refusals.py` and `test_sharding.py` then ask for the rest.
 4. `python tools/ops_table.py`.
 """
 

@@ -1,5 +1,5 @@
 """A valid call of every op that has a CPU kernel, with all of its optional tensors, small: what the
-tests of refusals change one argument of. An op that is missing here fails test_error_types.py.
+tests of refusals change one argument of. An op that is missing here fails test_refusals.py.
 """
 
 from __future__ import annotations
