@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from problems.registry import HALF
 from torch import Tensor
-
-from .op_calls import HALF
 
 # (op, changes of its valid call, what the text says: a regular expression)
 Row = tuple[str, dict[str, Any], str]
