@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -141,6 +141,56 @@ OPS: dict[str, Op] = {
         block.from_row,
     ),
 }  # fmt: skip
+_FLOAT8 = scaled.ScaledCase(48, 512, 1024, torch.bfloat16, torch.float8_e4m3fn)
+# Problems for what every kernel must keep (python/support/promises.py): ragged ones with all
+# optional tensors, large ones whose work is shared out, and one of each way that an op runs.
+TYPICAL: dict[str, tuple[Any, ...]] = {
+    "fpA_intB_gemm": (
+        gemm.Case(24, 200, 320, HALF, 4, 64, "sub", bias=True, pre_scale=True),
+        gemm.Case(48, 512, 1024, torch.bfloat16, 4, 128, "sub"),
+        gemm.Case(1, 65, 777, HALF, 8, 32, "add", activation="gelu"),
+    ),
+    "pack_weights": (weights.PackCase(70, 100, 4), weights.PackCase(65, 129, 8)),
+    "pack_conv_weights": (weights.PackConvCase(9, 20),),
+    "dequantize_weights": (weights.DequantizeCase(130, 320, group_size=32, zero_mode="sub"),),
+    "scaled_mm": (
+        scaled.ScaledCase(24, 200, 320, azp="per_row", bias=True),
+        scaled.ScaledCase(24, 200, 321, azp="folded", column_scales=False),
+        scaled.ScaledCase(48, 512, 1024, torch.bfloat16),
+        _FLOAT8,
+        replace(_FLOAT8, block=(128, 128), bias=True),
+    ),
+    "scaled_mm_dynamic": (
+        scaled_dynamic.ScaledDynamicCase(24, 200, 320, azp=True, bias=True),
+        scaled_dynamic.ScaledDynamicCase(1, 512, 1024, torch.bfloat16),
+        scaled_dynamic.ScaledDynamicCase(300, 512, 512, torch.bfloat16, azp=True),
+    ),
+    "quantize": tuple(quantize.QuantizeCase(12, 328, HALF, how) for how in quantize.FACTORS["how"]),
+    # Each number of rows has a kernel of its own; the last runs in torch's library.
+    "awq": (
+        *(awq.AwqCase("gemm", m, 136, 320, 5) for m in (1, 12, 40, 160)),
+        awq.AwqCase("dequantize", n=136, k=96, groups=2),
+    ),
+    "repack": (
+        awq.RepackCase(n=72, k=80),
+        awq.RepackCase(n=65, k=96, bits=3),
+        awq.RepackCase(n=130, k=224, bits=4, permuted=True),
+    ),
+    "qconv2d": (
+        conv.ConvCase(2, 64, 48, (8, 6), block_size=32, offsets=True),
+        conv.ConvCase(1, 128, 128, (14, 14), bias=True, activation="relu"),
+        conv.ConvCase(2, 64, 64, (8, 8), (1, 1), padding=(0, 0), block_size=32),
+    ),
+    "qconv2d_int8": (
+        conv_int8.ConvInt8Case(2, 17, 33, (9, 7), stride=(2, 1), input_zero_point=37, bias=True),
+        conv_int8.ConvInt8Case(1, 64, 64, (14, 14), sums=True),
+    ),
+    "block_quant_gemm": (
+        block.BlockCase(24, 200, 320, block_size=64),
+        block.BlockCase(24, 200, 320, block_size=48, sums=True),
+        block.BlockCase(48, 512, 1024, torch.bfloat16, 128),
+    ),
+}
 # Those that choose among configurations.
 FORCED = ("fpA_intB_gemm", "scaled_mm", "qconv2d", "qconv2d_int8", "block_quant_gemm")
 
