@@ -14,77 +14,23 @@ from __future__ import annotations
 import functools
 import platform
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from compiled_layers import LAYERS, check_layer
 from problems import registry
-from problems.awq import AwqCase, RepackCase
-from problems.block import BlockCase
-from problems.conv import ConvCase
-from problems.conv_int8 import ConvInt8Case
 from problems.gemm import Case
-from problems.quantize import QuantizeCase
-from problems.scaled import ScaledCase
-from problems.scaled_dynamic import ScaledDynamicCase
-from problems.weights import DequantizeCase, PackCase, PackConvCase
+from problems.recorder import Recorded, Recorder
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 import mixed_gemm
 from mixed_gemm import _library, reference
 
 NAMESPACE = "mixed_gemm::"
-CASES: tuple[Any, ...] = (
-    PackCase(n=70, k=100, bits=4),
-    PackConvCase(out_c=9, in_c=20, bits=8),
-    DequantizeCase(n=70, k=96, group_size=32, zero_mode="sub"),
-    Case(5, 72, 96, torch.float32, 4, 32, "sub", bias=True, pre_scale=True, activation="silu"),
-    Case(5, 72, 96, torch.bfloat16, 8, -1),
-    ScaledCase(bias=True),
-    ScaledCase(azp="per_row"),
-    ScaledDynamicCase(azp=True, bias=True),
-    QuantizeCase(how="asymmetric"),
-    QuantizeCase(how="tensor"),
-    QuantizeCase(how="float8_7"),
-    AwqCase("gemm", groups=2),
-    AwqCase("dequantize", groups=2),
-    RepackCase(),
-    RepackCase(bits=4, permuted=True),
-    ConvCase(block_size=16, offsets=True, bias=True, activation="relu"),
-    ConvInt8Case(input_zero_point=17, bias=True),
-    BlockCase(),
-)
-
-
-@dataclass(frozen=True)
-class Call:
-    op: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    options: Mapping[str, Any]
-    out: Any
-
-    @property
-    def name(self) -> str:
-        return str(self.op).removeprefix("mixed_gemm.").removesuffix(".default")
-
-
-class Recorder(TorchDispatchMode):
-    """Keeps every call of one of our ops."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[Call] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        if func.namespace == "mixed_gemm":
-            self.calls.append(Call(func, args, kwargs or {}, out))
-        return out
+CASES = tuple(case for row in registry.CALLS.values() for case in row.cases)
 
 
 def public_ops() -> set[str]:
@@ -105,7 +51,7 @@ def shapes(value: Any) -> Any:
     return tree_map(of, value)
 
 
-def check_fake(call: Call) -> None:
+def check_fake(call: Recorded) -> None:
     """The kernel that torch.compile and torch.export trace with."""
     with FakeTensorMode() as mode:
 
@@ -116,7 +62,7 @@ def check_fake(call: Call) -> None:
     assert shapes(traced) == shapes(call.out), f"traced: {shapes(traced)}, is: {shapes(call.out)}"
 
 
-def check_case(case: Any, **options: Any) -> list[Call]:
+def check_case(case: Any, **options: Any) -> list[Recorded]:
     """The calls that were made; AssertionError with the reason where one is wrong."""
     problem = registry.make(case)
     with Recorder() as recorder:

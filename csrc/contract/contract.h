@@ -164,8 +164,8 @@ constexpr RuleList<(kCounts + ...)> together(const Rule (&... lists)[kCounts]) {
 }
 
 std::string schema_text(const Contract& contract);
-// For Python: arguments, where symbols come from, which are used, results; and in words what the
-// rules accept and what the results are.
+// For Python: arguments, where symbols come from, which are used, results, and the rules, which the
+// tests of refusals are made from; and in words what the rules accept and what the results are.
 std::string json_text(const Contract& contract);
 
 // The dtype, shape or values that a rule accepts, in the words of refusals and of docs/ops.md.

@@ -111,6 +111,52 @@ std::string result_json(const Result& r) {
          ", \"name\": " + quoted(r.name) + ", \"words\": " + quoted(result_words(r)) + "}";
 }
 
+// A rule, without what it leaves as it is. The names of a choice are those that it accepts.
+std::string rule_json(const Rule& r) {
+  constexpr const char* kKinds[] = {"floats", "dtype",  "same_dtype", "rows",         "rank",
+                                    "words",  "bind",   "shape",      "column_major", "along",
+                                    "one",    "choice", "range",      "positive",     "pair",
+                                    "whole",  "require"};
+  Listed parts, sizes, because, names;
+  const auto put = [&](const char* key, const std::string& value) {
+    parts.add(quoted(key) + ": " + value);
+  };
+  const auto put_text = [&](const char* key, const char* text) {
+    if (*text != 0) put(key, quoted(text));
+  };
+  const auto put_number = [&](const char* key, int64_t number) {
+    if (number != 0) put(key, std::to_string(number));
+  };
+  const auto put_list = [&](const char* key, const Listed& list) {
+    if (!list.text().empty()) put(key, "[" + list.text() + "]");
+  };
+  put("kind", quoted(kKinds[r.kind]));
+  put_text("argument", r.argument);
+  put_text("like", r.like);
+  put_text("text", r.text);
+  put_text("hint", r.hint);
+  put_text(r.only_given ? "where_given" : "without", r.only);
+  if (r.kind == Rule::kDtype) put_text("dtype", kDtypeNames[static_cast<int>(r.dtype)]);
+  if (r.kind == Rule::kBind || r.kind == Rule::kWhole) {
+    put_text("symbol", kSymbolNames[static_cast<int>(r.symbol)]);
+  }
+  put_number("dims", r.dims);
+  const int formulas = r.kind == Rule::kShape ? r.dims : r.kind == Rule::kWhole ? 1 : 0;
+  for (int i = 0; i < formulas; ++i) sizes.add(r.sizes[i].json());
+  put_list("sizes", sizes);
+  for (int i = 0; i < r.because_count; ++i) {
+    because.add(quoted(kSymbolNames[static_cast<int>(r.because[i])]));
+  }
+  put_list("because", because);
+  put_number("transposable", r.transposable ? 1 : 0);
+  put_number("one", r.one ? 1 : 0);
+  for (int i = r.first; i < r.count; ++i) names.add(quoted(r.names[i]));
+  put_list("names", names);
+  put_number("least", r.least);
+  put_number("most", r.most);
+  return "{" + parts.text() + "}";
+}
+
 }  // namespace
 
 std::string schema_text(const Contract& contract) {
@@ -131,7 +177,7 @@ std::string schema_text(const Contract& contract) {
 }
 
 std::string json_text(const Contract& contract) {
-  Listed arguments, symbols, used, results;
+  Listed arguments, symbols, used, results, rules;
   const auto bound = [&](Symbol symbol, const char* argument, int dim, int times) {
     symbols.add(quoted(kSymbolNames[static_cast<int>(symbol)]) + ": [" + quoted(argument) + ", " +
                 std::to_string(dim) + ", " + std::to_string(times) + "]");
@@ -148,6 +194,7 @@ std::string json_text(const Contract& contract) {
   bool is_used[kSymbols] = {};
   const auto use = [&](const Size& size) { size.mark(is_used); };
   for (const Rule& r : contract.rules) {
+    rules.add(rule_json(r));
     for (const Size& size : r.sizes) use(size);
     for (int i = 0; i < r.because_count; ++i) use(r.because[i]);
   }
@@ -158,9 +205,10 @@ std::string json_text(const Contract& contract) {
   for (int i = 0; i < kSymbols; ++i) {
     if (is_used[i]) used.add(quoted(kSymbolNames[i]));
   }
-  return "{\"name\": " + quoted(contract.name) + ", \"arguments\": [" + arguments.text() +
-         "], \"symbols\": {" + symbols.text() + "}, \"used\": [" + used.text() +
-         "], \"results\": [" + results.text() + "], \"told\": [" + described(contract) + "]}";
+  return "{\"name\": " + quoted(contract.name) + ", \"called\": " + quoted(contract.words()) +
+         ", \"arguments\": [" + arguments.text() + "], \"symbols\": {" + symbols.text() +
+         "}, \"used\": [" + used.text() + "], \"results\": [" + results.text() +
+         "], \"rules\": [" + rules.text() + "], \"told\": [" + described(contract) + "]}";
 }
 
 std::string accepted(const Rule& rule) {

@@ -220,6 +220,20 @@ TEST(Contract, TellsWhatItsRulesAccept) {
             std::string::npos);
 }
 
+TEST(Contract, TellsPythonOfRules) {
+  const std::string json = json_text(kContract);
+  for (const Rule& r : kContract.rules) {
+    if (*r.argument == 0) continue;  // a function, or a symbol
+    EXPECT_NE(json.find(std::string("\"argument\": \"") + r.argument + "\""), std::string::npos);
+  }
+  for (const char* part :
+       {"{\"kind\": \"rows\", \"argument\": \"a\"}", "{\"kind\": \"require\"}",
+        "{\"kind\": \"whole\", \"symbol\": \"group_size\", \"sizes\": [[\"K\"]]}",
+        "\"names\": [\"sub\", \"add\"]", "\"called\": \"sample\""}) {
+    EXPECT_NE(json.find(part), std::string::npos) << json;
+  }
+}
+
 TEST(Contract, GroupsOfNothingAreNoneAndBlocksOfNothingOne) {
   int64_t symbols[kSymbols] = {};
   symbols[static_cast<int>(GroupSize)] = -1;

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.derivative_cases import HALF, TRAINED, integers
+from problems.lattice import integers
+from support.derivative_cases import HALF, TRAINED
 from torch import func
 
 pytestmark = pytest.mark.gpu

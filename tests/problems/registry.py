@@ -1,5 +1,6 @@
-"""Every op that computes something, by name: what its problems turn on and how to make one.
-Python, GPU and fuzz tests walk this table.
+"""Two tables that Python, GPU and fuzz tests walk. OPS: what computes something, by name, what its
+problems turn on and how to make one. CALLS: a small valid call of every public op, and its cases in
+tests/smoke.py. An op that is missing here fails test_refusals.py.
 """
 
 from __future__ import annotations
@@ -7,12 +8,23 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from . import awq, block, conv, conv_int8, gemm, quantize, scaled, scaled_dynamic, weights
+from . import (
+    awq,
+    block,
+    conv,
+    conv_int8,
+    gemm,
+    lattice,
+    quantize,
+    scaled,
+    scaled_dynamic,
+    weights,
+)
 from .covering import Row, Rules, all_pairs, may_meet, random_row
 from .values import seed_of
 
@@ -82,6 +94,7 @@ def _free(case: Any) -> int:
     return case.n * case.k if hasattr(case, "k") else case.out_c * case.in_c
 
 
+HALF = torch.float16
 GEMM_SIZES = {"m": 700, "n": 1500, "k": 4200}
 CONV_SIZES = {"in_c": 300, "out_c": 300, "images": 9}
 
@@ -128,8 +141,157 @@ OPS: dict[str, Op] = {
         block.from_row,
     ),
 }  # fmt: skip
+_FLOAT8 = scaled.ScaledCase(48, 512, 1024, torch.bfloat16, torch.float8_e4m3fn)
+# Problems for what every kernel must keep (python/support/promises.py): ragged ones with all
+# optional tensors, large ones whose work is shared out, and one of each way that an op runs.
+TYPICAL: dict[str, tuple[Any, ...]] = {
+    "fpA_intB_gemm": (
+        gemm.Case(24, 200, 320, HALF, 4, 64, "sub", bias=True, pre_scale=True),
+        gemm.Case(48, 512, 1024, torch.bfloat16, 4, 128, "sub"),
+        gemm.Case(1, 65, 777, HALF, 8, 32, "add", activation="gelu"),
+    ),
+    "pack_weights": (weights.PackCase(70, 100, 4), weights.PackCase(65, 129, 8)),
+    "pack_conv_weights": (weights.PackConvCase(9, 20),),
+    "dequantize_weights": (weights.DequantizeCase(130, 320, group_size=32, zero_mode="sub"),),
+    "scaled_mm": (
+        scaled.ScaledCase(24, 200, 320, azp="per_row", bias=True),
+        scaled.ScaledCase(24, 200, 321, azp="folded", column_scales=False),
+        scaled.ScaledCase(48, 512, 1024, torch.bfloat16),
+        _FLOAT8,
+        replace(_FLOAT8, block=(128, 128), bias=True),
+    ),
+    "scaled_mm_dynamic": (
+        scaled_dynamic.ScaledDynamicCase(24, 200, 320, azp=True, bias=True),
+        scaled_dynamic.ScaledDynamicCase(1, 512, 1024, torch.bfloat16),
+        scaled_dynamic.ScaledDynamicCase(300, 512, 512, torch.bfloat16, azp=True),
+    ),
+    "quantize": tuple(quantize.QuantizeCase(12, 328, HALF, how) for how in quantize.FACTORS["how"]),
+    # Each number of rows has a kernel of its own; the last runs in torch's library.
+    "awq": (
+        *(awq.AwqCase("gemm", m, 136, 320, 5) for m in (1, 12, 40, 160)),
+        awq.AwqCase("dequantize", n=136, k=96, groups=2),
+    ),
+    "repack": (
+        awq.RepackCase(n=72, k=80),
+        awq.RepackCase(n=65, k=96, bits=3),
+        awq.RepackCase(n=130, k=224, bits=4, permuted=True),
+    ),
+    "qconv2d": (
+        conv.ConvCase(2, 64, 48, (8, 6), block_size=32, offsets=True),
+        conv.ConvCase(1, 128, 128, (14, 14), bias=True, activation="relu"),
+        conv.ConvCase(2, 64, 64, (8, 8), (1, 1), padding=(0, 0), block_size=32),
+    ),
+    "qconv2d_int8": (
+        conv_int8.ConvInt8Case(2, 17, 33, (9, 7), stride=(2, 1), input_zero_point=37, bias=True),
+        conv_int8.ConvInt8Case(1, 64, 64, (14, 14), sums=True),
+    ),
+    "block_quant_gemm": (
+        block.BlockCase(24, 200, 320, block_size=64),
+        block.BlockCase(24, 200, 320, block_size=48, sums=True),
+        block.BlockCase(48, 512, 1024, torch.bfloat16, 128),
+    ),
+}
 # Those that choose among configurations.
 FORCED = ("fpA_intB_gemm", "scaled_mm", "qconv2d", "qconv2d_int8", "block_quant_gemm")
+
+
+@dataclass(frozen=True)
+class Call:
+    """``make``: a call on the lattice, of any size. ``small``: what it is asked for in the tests of
+    refusals, which change one argument of it; with all optional tensors. ``cases``: what
+    tests/smoke.py runs."""
+
+    make: Callable[..., lattice.Sample]
+    small: dict[str, Any]
+    cases: tuple[Any, ...] = ()
+
+    def of_refusals(self) -> dict[str, Any]:
+        return self.make(**self.small).arguments
+
+
+N, K = 72, 96
+_GEMM = {"shape": (3, K), "n": N, "dtype": HALF, "group_size": 32, "activation": "silu"}
+_SCALED = {"shape": (3, K), "n": N, "dtype": HALF, "scale_b": (1, N)}
+_AWQ = {"k": K, "n": N, "groups": 3, "dtype": HALF}
+CALLS: dict[str, Call] = {
+    "pack_weights": Call(
+        lattice.pack, {"n": N, "k": K}, (weights.PackCase(n=70, k=100, bits=4),),
+    ),
+    "unpack_weights": Call(lattice.unpack, {"n": N, "k": K}),
+    "dequantize_weights": Call(
+        lattice.dequantize,
+        {"n": N, "k": K, "group_size": 32, "dtype": HALF},
+        (weights.DequantizeCase(n=70, k=96, group_size=32, zero_mode="sub"),),
+    ),
+    "fpA_intB_gemm": Call(
+        lattice.gemm,
+        _GEMM,
+        (
+            gemm.Case(5, 72, 96, torch.float32, 4, 32, "sub", True, True, "silu"),
+            gemm.Case(5, 72, 96, torch.bfloat16, 8, -1),
+        ),
+    ),
+    "fpA_intB_gemm_config": Call(lattice.gemm_config, _GEMM),
+    "scaled_mm": Call(lattice.scaled, _SCALED, (scaled.ScaledCase(bias=True),)),
+    "scaled_mm_azp": Call(lattice.scaled_azp, _SCALED, (scaled.ScaledCase(azp="per_row"),)),
+    "scaled_mm_dynamic": Call(
+        lattice.scaled_dynamic,
+        _SCALED,
+        (scaled_dynamic.ScaledDynamicCase(azp=True, bias=True),),
+    ),
+    "quantize_per_token": Call(
+        lattice.quantize_per_token,
+        {"shape": (3, K), "symmetric": False},
+        (quantize.QuantizeCase(how="asymmetric"),),
+    ),
+    "quantize_fp8": Call(
+        lattice.quantize_fp8,
+        {"shape": (3, K), "block_size": 40},
+        (quantize.QuantizeCase(how="float8_7"),),
+    ),
+    "quantize_per_tensor": Call(
+        lattice.quantize_per_tensor,
+        {"shape": (3, K), "one": (1,)},
+        (quantize.QuantizeCase(how="tensor"),),
+    ),
+    "awq_gemm": Call(
+        lattice.awq_gemm, {**_AWQ, "split_k_iters": 2}, (awq.AwqCase("gemm", groups=2),),
+    ),
+    "awq_dequantize": Call(
+        lattice.awq_dequantize, _AWQ, (awq.AwqCase("dequantize", groups=2),),
+    ),
+    "awq_repack": Call(lattice.awq_repack, {"n": N, "k": K}, (awq.RepackCase(),)),
+    "gptq_repack": Call(
+        lattice.gptq_repack, {"n": N, "k": K}, (awq.RepackCase(bits=4, permuted=True),),
+    ),
+    "pack_conv_weights": Call(
+        lattice.pack_conv,
+        {"channels": 40, "out_c": 24},
+        (weights.PackConvCase(out_c=9, in_c=20, bits=8),),
+    ),
+    "qconv2d": Call(
+        lattice.conv,
+        {
+            "size": (5, 6), "channels": 40, "out_c": 24, "images": 2, "dtype": HALF,
+            "activation": "relu", "stride": [1, 2], "padding": [1, 0], "dilation": [1, 1],
+        },
+        (conv.ConvCase(block_size=16, offsets=True, bias=True, activation="relu"),),
+    ),
+    "qconv2d_int8": Call(
+        lattice.conv_int8,
+        {
+            "channels": 6, "out_c": 8, "scales": 8, "sums": True,
+            "clamp_min": -100, "clamp_max": 100,
+            "stride": [1, 1], "padding": [1, 1], "dilation": [1, 1],
+        },
+        (conv_int8.ConvInt8Case(input_zero_point=17, bias=True),),
+    ),
+    "block_quant_gemm": Call(
+        lattice.block_gemm,
+        {"shape": (3, K), "n": N, "block": 32, "activation": "relu", "sums": True},
+        (block.BlockCase(),),
+    ),
+}  # fmt: skip
 
 
 def op_of(case: object) -> str:

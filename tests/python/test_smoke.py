@@ -68,4 +68,4 @@ def test_a_kernel_that_traces_wrongly_fails(change: str) -> None:
         "strides": call.out.t().contiguous().t(),
     }
     with pytest.raises(AssertionError, match="traced: "):
-        smoke.check_fake(smoke.Call(call.op, call.arguments, call.options, outs[change]))
+        smoke.check_fake(smoke.Recorded(call.op, call.arguments, call.options, outs[change]))

@@ -129,9 +129,10 @@ Names with an underscore are for tests and benchmarks, on CUDA tensors.
 1. Its contract and its kernels in a folder of `csrc/ops/`, its name in `csrc/ops/contracts.h`.
 2. Its function and its record in a file of `mixed_gemm/ops/`, with a text for each rule that it
    cannot have; the file in `FAMILIES` of `registry.py`.
-3. A call in `tests/python/support/derivative_cases.py` (`SAMPLES`, and `TRAINED` where it trains),
-   `op_calls.py` (refusals) and `sharded_calls.py` (DTensor). `ops/test_op_contract.py`,
-   `test_derivatives.py`, `test_error_types.py` and `test_sharding.py` then ask for the rest.
+3. A call in `tests/problems/lattice.py` with its row in `CALLS` of `registry.py` there, and a case
+   in `tests/python/support/derivative_cases.py` (`TRAINED`) where it trains and `sharded_calls.py`
+   (DTensor). `ops/test_op_contract.py`, `test_derivatives.py`, `test_refusals.py` and
+   `test_sharding.py` then ask for the rest.
 4. `python -m tools.pages ops`.
 """
 

@@ -82,26 +82,3 @@ def test_row_does_not_depend_on_the_others() -> None:
     whole = p.run()
     for row in (0, 1, 63, 64, 129):
         assert torch.equal(p.run(p.a[row : row + 1])[0], whole[row])
-
-
-@pytest.mark.parametrize("shape", [(160,), (2, 3, 160), (0, 160)])
-def test_block_gemm_leading_dimensions(shape: tuple[int, ...]) -> None:
-    p = make(BlockCase())
-    a = torch.randn(shape).half()
-    out = p.run(a)
-    assert out.shape == (*shape[:-1], 40)
-    assert torch.equal(out.reshape(-1, 40), p.run(a.reshape(-1, 160)))
-
-
-def test_block_gemm_reads_any_strides() -> None:
-    p = make(BlockCase(m=6, block_size=48))
-    want = p.run()
-    wide = torch.full((6, 2, 170), torch.nan).half()
-    wide[:, 0, 3:163] = p.a
-    assert torch.equal(p.run(wide[:, 0, 3:163]), want)
-    assert torch.equal(p.run(p.a.t().contiguous().t()), want)
-    weight = torch.zeros(40, 200, dtype=torch.int8)
-    weight[:, 5:165] = p.weight
-    p.weight = weight[:, 5:165]
-    p.scale_b = torch.cat((p.scale_b, p.scale_b), dim=1)[:, :40]
-    assert torch.equal(p.run(), want)

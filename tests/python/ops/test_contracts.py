@@ -1,5 +1,5 @@
 """The contracts as Python has them (mixed_gemm/ops/contract.py), where the refusals of the ops in
-test_error_types.py do not reach.
+test_refusals.py do not reach.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""What torch expects of the ops of conv_ops: opcheck, fakes, gradients, autocast, compile, export,
-vmap, FLOP counting. Values are the matter of test_conv.py and its siblings.
+"""What torch expects of the ops of conv_ops: opcheck, gradients, autocast, compile, export, FLOP
+counting, beyond what test_op_contract.py asks of every op. Values are the matter of test_conv.py
+and its siblings.
 """
 
 from __future__ import annotations
@@ -57,12 +58,6 @@ def test_conv_opcheck(sample: str, grad: bool) -> None:
     torch.library.opcheck(OPS.qconv2d.default, tensors, options)
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-def test_pack_opcheck(bits: int) -> None:
-    p = make(ConvCase(bits=bits))
-    torch.library.opcheck(OPS.pack_conv_weights.default, (p.q, bits))
-
-
 @pytest.mark.parametrize("sums", [False, True])
 @pytest.mark.parametrize("last", [False, True])
 def test_int8_opcheck(last: bool, sums: bool) -> None:
@@ -84,16 +79,6 @@ def test_block_gemm_opcheck(grad: bool, sums: bool) -> None:
     options = p.options()
     tensors = (*p.arguments(), options.pop("b_sums"))
     torch.library.opcheck(OPS.block_quant_gemm.default, tensors, options)
-
-
-@pytest.mark.parametrize("sample", SAMPLES)
-def test_conv_meta_output_looks_like_the_eager_one(sample: str) -> None:
-    p = make(SAMPLES[sample])
-    tensors, options = arguments(p)
-    eager = OPS.qconv2d(*tensors, **options)
-    meta = OPS.qconv2d(*(None if t is None else t.to("meta") for t in tensors), **options)
-    assert meta.is_meta
-    assert (meta.shape, meta.dtype, meta.stride()) == (eager.shape, eager.dtype, eager.stride())
 
 
 # --- gradients ---------------------------------------------------------------------------------
@@ -199,24 +184,6 @@ def test_conv_exports_with_a_dynamic_batch() -> None:
     torch.testing.assert_close(program.module()(x), model(x))
 
 
-@pytest.mark.parametrize("dim", [0, 1, 4])
-def test_conv_vmap_over_images_equals_a_loop(dim: int) -> None:
-    p = make(replace(EVERYTHING, activation="identity"))
-    images = torch.randn(3, *p.input.shape).movedim(0, dim)
-    out = torch.vmap(p.run, in_dims=dim)(images)
-    torch.testing.assert_close(out, torch.stack([p.run(x) for x in images.unbind(dim)]))
-
-
-def test_conv_vmap_over_weights_is_refused() -> None:
-    p = make(ConvCase())
-
-    def run(packed: Tensor) -> Tensor:
-        return mixed_gemm.qconv2d(p.input, packed, p.scales, bits=4, kernel_size=3)
-
-    with pytest.raises(NotImplementedError, match="vmap runs over input and bias only"):
-        torch.vmap(run)(torch.stack((p.packed, p.packed)))
-
-
 def flops_of(run: Callable[[], Any]) -> int:
     with FlopCounterMode(display=False) as counter:
         run()
@@ -234,11 +201,3 @@ def test_flops_are_those_of_the_dense_ops() -> None:
     assert flops_of(int8.run) == want > 0
     block = block_gemm.make(block_gemm.BlockCase())
     assert flops_of(block.run) == 2 * 5 * 40 * 160
-
-
-def test_conv_in_inference_mode_equals_eager() -> None:
-    p = make(EVERYTHING)
-    with torch.inference_mode():
-        out = p.run()
-    assert out.is_inference()
-    assert torch.equal(out, p.run())

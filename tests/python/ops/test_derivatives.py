@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.derivative_cases import HALF, MODULES, TRAINED, ModuleSample, Sample, integers
+from problems.lattice import Sample, integers
+from support.derivative_cases import HALF, MODULES, TRAINED, ModuleSample
 from torch import Tensor, func
 from torch.autograd import forward_ad
 from torch.utils import _pytree

@@ -1,5 +1,5 @@
-"""One mistake, one text, whoever finds it: the CPU kernel, the fake kernel on meta and on fake
-tensors, and the Python function, which gives it the type of the field.
+"""The types of refusals where test_refusals.py does not reach: modules, gradients, memory, errors
+of others, and the modes of torch.
 """
 
 from __future__ import annotations
@@ -9,118 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from support.faults import CHANGES, bad_scalars
-from support.op_calls import (
-    CALLS,
-    PUBLIC_TENSORS,
-    TENSORS,
-    Arguments,
-    placed,
-    public,
-    raw,
-    registered,
-)
-from support.paths import agreed, outcome
+from support.op_calls import CALLS, public, raw
 from torch import Tensor
 
 import mixed_gemm
 from mixed_gemm.ops import errors
-
-
-def test_every_op_is_in_the_table() -> None:
-    assert registered() == set(CALLS)
-
-
-@pytest.mark.parametrize("op", CALLS)
-def test_the_calls_of_the_table_are_valid(op: str) -> None:
-    outputs = public(op, CALLS[op]())
-    assert all(x.is_cpu for x in (outputs if isinstance(outputs, tuple) else (outputs,)))
-
-
-# Their dtype need not be that of another argument.
-OF_ANY_FLOAT = (
-    ("awq_dequantize", "scales"),
-    ("quantize_fp8", "a"),
-    ("quantize_per_token", "a"),
-    ("quantize_per_tensor", "a"),
-)
-
-
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize(("op", "name"), TENSORS)
-def test_a_bad_tensor_is_refused_alike_on_every_path(op: str, name: str, change: str) -> None:
-    arguments = CALLS[op]()
-    mutate, expected = CHANGES[change]
-    arguments[name] = mutate(arguments[name])
-    error = agreed(op, arguments)
-    if expected is TypeError and arguments[name].dtype != CALLS[op]()[name].dtype:
-        assert error is not None or (change == "bfloat16" and (op, name) in OF_ANY_FLOAT)
-    if error is not None:
-        assert isinstance(error, expected), error
-        assert str(error).startswith(f"mixed_gemm::{op}: ")
-
-
-@pytest.mark.parametrize(("op", "name", "value"), bad_scalars())
-def test_a_bad_scalar_is_refused_alike_on_every_path(op: str, name: str, value: Any) -> None:
-    error = agreed(op, {**CALLS[op](), name: value})
-    assert isinstance(error, TypeError if "dtype" in name else ValueError)
-    assert str(error).startswith(f"mixed_gemm::{op}: ")
-
-
-@pytest.mark.parametrize(
-    ("op", "changes"),
-    [
-        ("scaled_mm", {"a": torch.zeros(1, 1, dtype=torch.int8).expand(2, 131072)}),
-        ("block_quant_gemm", {"a": torch.zeros(1, 1).expand(2, 131072), "block_size": -1}),
-        ("qconv2d", {"input": torch.zeros(1, 40, 1, 1).half().expand(1, 40, 2**13, 2**13)}),
-        ("qconv2d_int8", {"input": torch.zeros(1, 6, 1, 1).char().expand(1, 6, 2**15, 2**14)}),
-        ("qconv2d_int8", {"input": torch.zeros(1, 8000, 3, 3, dtype=torch.int8)}),
-        ("quantize_per_tensor", {"scale": torch.ones(2)}),
-        ("awq_gemm", {"qzeros": torch.zeros(7, 9, dtype=torch.int32)}),
-        ("gptq_repack", {"qweight": torch.zeros(4, 8, dtype=torch.int32), "bits": 3}),
-        ("fpA_intB_gemm", {"a": torch.zeros(3, 64).half()}),
-    ],
-)
-def test_limits_are_refused_alike_on_every_path(op: str, changes: Arguments) -> None:
-    arguments = {**CALLS[op](), **changes}
-    if changes.get("a") is not None and changes["a"].shape[-1] == 131072:
-        n = arguments["b"].shape[1]
-        arguments["b"] = torch.zeros(n, 131072, dtype=torch.int8).t()
-    if op == "qconv2d_int8":
-        arguments["weight"] = torch.zeros(8, arguments["input"].shape[1], 3, 3, dtype=torch.int8)
-    assert isinstance(agreed(op, arguments), ValueError)
-
-
-@pytest.mark.parametrize(("op", "name"), PUBLIC_TENSORS)
-@pytest.mark.parametrize("value", [[[1.0]], "text", 3.5])
-def test_what_is_no_tensor_is_a_type_error(op: str, name: str, value: Any) -> None:
-    bad = {**CALLS[op](), name: value}
-    with pytest.raises(TypeError, match=f"for argument '{name}'") as caught:
-        public(op, bad)
-    assert isinstance(caught.value, RuntimeError)
-    with pytest.raises(RuntimeError, match=f"for argument '{name}'"):
-        raw(op, bad)
-
-
-@pytest.mark.parametrize(("op", "name"), TENSORS)
-def test_none_for_a_required_tensor_is_a_type_error(op: str, name: str) -> None:
-    schema = getattr(torch.ops.mixed_gemm, op).default._schema.arguments
-    optional = {x.name for x in schema if str(x.type) == "Optional[Tensor]"}
-    bad = {**CALLS[op](), name: None}
-    if name in optional:
-        assert isinstance(outcome(public, op, bad), list)
-        return
-    for device in ("cpu", "meta"):
-        with pytest.raises(
-            TypeError, match=f"^mixed_gemm::{op}: {name} must be a tensor, got None$"
-        ):
-            public(op, placed(bad, device))
-
-
-@pytest.mark.parametrize("value", [64.0, "64"])
-def test_a_number_of_another_type_is_a_type_error(value: Any) -> None:
-    with pytest.raises(TypeError, match="for argument 'group_size'"):
-        public("fpA_intB_gemm", {**CALLS["fpA_intB_gemm"](), "group_size": value})
 
 
 def test_modules_translate_too() -> None:
@@ -132,6 +25,26 @@ def test_modules_translate_too() -> None:
     conv = mixed_gemm.Conv2d(8, 8, 3, bits=4, dtype=torch.float16)
     with pytest.raises(TypeError, match=r"mixed_gemm::qconv2d: .*float64"):
         conv(torch.zeros(1, 8, 4, 4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("op", "name"),
+    [
+        ("fpA_intB_gemm", "zeros"),
+        ("dequantize_weights", "zeros"),
+        ("qconv2d", "offsets"),
+        ("qconv2d_int8", "weight_scale"),
+        ("block_quant_gemm", "offset_b"),
+        ("quantize_per_token", "a"),
+    ],
+)
+def test_what_does_not_train_is_refused_by_the_function_too(op: str, name: str) -> None:
+    bad = CALLS[op]()
+    bad[name].requires_grad_()
+    with pytest.raises(RuntimeError, match=rf"^mixed_gemm::{op}: {name} requires grad, but .*Hint"):
+        public(op, bad)
+    with torch.no_grad():
+        public(op, bad)
 
 
 # A result or a copy of 2^48 bytes: more than the addresses of a process.

@@ -1,6 +1,6 @@
-"""A tensor keeps its sizes when its storage is freed (FSDP does that between steps) or shrunk.
-Every op and module refuses it by name, required or optional: none reads it, none takes it as
-absent.
+"""A tensor keeps its sizes when its storage is freed (FSDP does that between steps). Every module,
+and what prepares its weights, refuses it by name: none reads it, none takes it as absent. That the
+ops do is the matter of test_refusals.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from support.op_calls import CALLS, TENSORS, public, raw
 from torch import Tensor, nn
 
 import mixed_gemm
@@ -18,47 +17,9 @@ from mixed_gemm import Scheme
 from mixed_gemm.weights import Fp8Weight, W8A8Weight
 
 
-def freed(tensor: Tensor, nbytes: int = 0) -> Tensor:
-    tensor.untyped_storage().resize_(nbytes)
+def freed(tensor: Tensor) -> Tensor:
+    tensor.untyped_storage().resize_(0)
     return tensor
-
-
-def behind_an_offset(tensor: Tensor) -> Tensor:
-    """The same values, 32 bytes into a storage: data_ptr() is not null when that is freed."""
-    room = torch.empty(tensor.numel() + 32, dtype=tensor.dtype)
-    view = room.as_strided(tensor.shape, tensor.stride(), 32)
-    return view.copy_(tensor)
-
-
-@pytest.mark.parametrize("offset", [False, True])
-@pytest.mark.parametrize(("op", "name"), TENSORS)
-def test_a_freed_argument_is_refused_by_name(op: str, name: str, offset: bool) -> None:
-    bad = CALLS[op]()
-    bad[name] = freed(behind_an_offset(bad[name]) if offset else bad[name])
-    text = rf"^mixed_gemm::{op}: {name} must have a storage of \d+ bytes or more, got 0 bytes; its"
-    for call, error in ((public, ValueError), (raw, RuntimeError)):
-        with pytest.raises(error, match=text):
-            call(op, bad)
-    public(op, CALLS[op]())
-
-
-@pytest.mark.parametrize(("op", "name"), TENSORS)
-def test_a_storage_that_is_too_small_is_refused_by_name(op: str, name: str) -> None:
-    bad = CALLS[op]()
-    nbytes = bad[name].untyped_storage().nbytes()
-    bad[name] = freed(bad[name], nbytes - 1)
-    text = rf"{name} must have a storage of {nbytes} bytes or more, got {nbytes - 1} bytes"
-    with pytest.raises(ValueError, match=text):
-        public(op, bad)
-
-
-@pytest.mark.parametrize("op", ["quantize_per_token", "awq_gemm"])
-def test_a_tensor_without_elements_needs_no_storage(op: str) -> None:
-    arguments = CALLS[op]()
-    name = "a" if "a" in arguments else "input"
-    arguments[name] = freed(arguments[name][:0].clone())
-    result = public(op, arguments)
-    assert (result[0] if isinstance(result, tuple) else result).shape[0] == 0
 
 
 def linear(permutation: bool = False) -> mixed_gemm.Linear:

@@ -11,16 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.derivative_cases import (
-    OPS,
-    SAMPLES,
-    TRAINED,
-    Sample,
-    on_cpu,
-    scaled,
-    scaled_azp,
-    takes_tensors,
-)
+from problems.lattice import OPS, Sample, scaled, scaled_azp
+from support.derivative_cases import SAMPLES, TRAINED, on_cpu, takes_tensors
 from torch import Tensor, func
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad

@@ -1,5 +1,5 @@
-"""What torch expects of an op: opcheck, fake kernels, gradients, autocast, compile, export, vmap,
-FLOP counting. Values are test_gemm.py's matter.
+"""What torch expects of fpA_intB_gemm: opcheck, gradients, autocast, compile, export, FLOP
+counting, beyond what test_op_contract.py asks of every op. Values are test_gemm.py's matter.
 """
 
 from __future__ import annotations
@@ -65,26 +65,6 @@ def test_forced_gemm_opcheck(sample: str) -> None:
     assert torch.equal(op(*arguments, **options), p.run())
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-def test_weight_ops_opcheck(bits: int) -> None:
-    p = make(Case(1, 72, 144, torch.float16, bits, 32, "sub"))
-    ops = torch.ops.mixed_gemm
-    torch.library.opcheck(ops.pack_weights.default, (p.q, bits))
-    torch.library.opcheck(ops.unpack_weights.default, (p.b_packed, bits, 72, 144))
-    options = {"bits": bits, "n": 72, "k": 144, "dtype": torch.bfloat16, **p.scheme()}
-    torch.library.opcheck(ops.dequantize_weights.default, (p.b_packed, p.scales, p.zeros), options)
-
-
-@pytest.mark.parametrize("shape", [(144,), (5, 144), (0, 144), (2, 3, 144)])
-def test_gemm_meta_output_looks_like_the_eager_one(shape: tuple[int, ...]) -> None:
-    p = make(Case(1, 72, 144, torch.bfloat16, 4, 32, "sub"))
-    tensors = (torch.zeros(shape, dtype=torch.bfloat16), p.b_packed, p.scales, p.zeros)
-    eager = gemm(*tensors, bits=4, group_size=32)
-    meta = gemm(*(t.to("meta") for t in tensors), bits=4, group_size=32)
-    assert meta.is_meta
-    assert (meta.shape, meta.dtype, meta.stride()) == (eager.shape, eager.dtype, eager.stride())
-
-
 # --- gradients ---------------------------------------------------------------------------------
 
 
@@ -132,20 +112,6 @@ def test_gemm_half_gradients_are_near_the_reference(dtype: torch.dtype) -> None:
         error = (mine.double() - exact).norm() / exact.norm()
         assert error < 4 * reference.ROUNDING[dtype][0]
         assert mine.dtype == dtype
-
-
-@pytest.mark.filterwarnings("ignore:Input .* requires gradient and is not a double")
-def test_gemm_numerical_gradient_agrees() -> None:
-    # The op is linear in a and in bias, so a wide finite difference is exact but for rounding.
-    p = make(Case(3, 20, 32, torch.float32, 8, 16, "add", True, True))
-    assert p.bias is not None
-
-    def run(a: Tensor, bias: Tensor) -> Tensor:
-        p.bias = bias
-        return p.run(a)
-
-    inputs = (p.a.requires_grad_(), p.bias.requires_grad_())
-    assert torch.autograd.gradcheck(run, inputs, eps=0.25, atol=1e-3, rtol=1e-3, nondet_tol=0.0)
 
 
 @pytest.mark.parametrize("shape", [(144,), (0, 144)])
@@ -292,37 +258,9 @@ def test_gemm_compiled_model_survives_a_copy() -> None:
     torch.testing.assert_close(compiled(x), model(x))
 
 
-@pytest.mark.parametrize("dim", [0, 1, 2])
-def test_gemm_vmap_over_a_equals_a_loop(dim: int) -> None:
-    p = make(Case(1, 72, 144, torch.float32, 4, 32, "sub", True))
-    a = torch.randn(3, 4, 144).movedim(0, dim)
-    out = torch.vmap(p.run, in_dims=dim)(a)
-    want = torch.stack([p.run(x) for x in a.unbind(dim)])
-    torch.testing.assert_close(out, want)
-
-
-def test_gemm_vmap_over_weights_is_refused() -> None:
-    p = make(Case(2, 72, 144, torch.float32, 4, 32))
-    packed = torch.stack((p.b_packed, p.b_packed))
-
-    def run(b: Tensor) -> Tensor:
-        return gemm(p.a, b, p.scales, bits=4, group_size=32)
-
-    with pytest.raises(NotImplementedError, match="vmap runs over a and bias only"):
-        torch.vmap(run)(packed)
-
-
 @pytest.mark.parametrize("shape", [(144,), (5, 144), (2, 3, 144)])
 def test_gemm_flops_are_those_of_the_dense_gemm(shape: tuple[int, ...]) -> None:
     p = make(Case(1, 72, 144, torch.float32, 4, 32, bias=True))
     with FlopCounterMode(display=False) as counter:
         p.run(torch.randn(shape))
     assert counter.get_total_flops() == 2 * torch.Size(shape[:-1]).numel() * 72 * 144
-
-
-def test_gemm_in_inference_mode_equals_eager() -> None:
-    p = make(Case(3, 72, 144, torch.float16, 4, 32, "sub"))
-    with torch.inference_mode():
-        out = p.run()
-    assert out.is_inference()
-    assert torch.equal(out, p.run())

@@ -210,38 +210,6 @@ def test_every_finite_row_is_within_the_bound(row: list[float], dtype: torch.dty
         assert ((back - a.double()).abs() <= bound).all()
 
 
-def test_views_equal_contiguous() -> None:
-    a = torch.randn(6, 40)
-    expected = mixed_gemm.quantize_per_token(a, symmetric=False)
-    wide = torch.full((6, 50), math.nan)
-    wide[:, 4:44] = a
-    for view in (wide[:, 4:44], a.t().contiguous().t(), a.repeat_interleave(2, 0)[::2]):
-        assert all(map(same, mixed_gemm.quantize_per_token(view, symmetric=False), expected))
-    assert torch.equal(
-        mixed_gemm.quantize_per_tensor(wide[:, 4:44], torch.tensor(0.02)),
-        mixed_gemm.quantize_per_tensor(a, torch.tensor(0.02)),
-    )
-
-
-@pytest.mark.parametrize("symmetric", (True, False))
-def test_opcheck(symmetric: bool) -> None:
-    a = torch.randn(3, 20)
-    op = torch.ops.mixed_gemm.quantize_per_token.default
-    torch.library.opcheck(op, (a,), {"symmetric": symmetric})
-    op = torch.ops.mixed_gemm.quantize_per_tensor.default
-    azp = None if symmetric else torch.tensor(3, dtype=torch.int32)
-    torch.library.opcheck(op, (a, torch.tensor(0.1), azp))
-
-
-def test_compiles() -> None:
-    def rounded(a: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return *mixed_gemm.quantize_per_token(a), *mixed_gemm.quantize_per_token(a, symmetric=False)
-
-    a = torch.randn(3, 20)
-    compiled = torch.compile(rounded, fullgraph=True)
-    assert all(map(same, compiled(a), rounded(a)))
-
-
 # --- to float8 -----------------------------------------------------------------------------------
 
 

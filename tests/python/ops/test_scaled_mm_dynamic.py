@@ -59,21 +59,6 @@ def test_the_comparison_sees_another_zero_point_and_another_bias() -> None:
     assert not float(p.verdict(call(p).roll(1, 0))) <= 1
 
 
-def test_views_equal_contiguous() -> None:
-    p = make(CASE)
-    expected = call(p)
-    wide = torch.full((6, 200), torch.nan, dtype=p.a.dtype)
-    wide[:, 7:137] = p.a
-    for a in (wide[:, 7:137], p.a.t().contiguous().t(), p.a.repeat_interleave(2, 0)[::2]):
-        assert torch.equal(call(p, a=a), expected)
-    padded = torch.full((50, 137), 99, dtype=torch.int8)
-    padded[:, :130] = p.weight
-    assert torch.equal(call(p, b=padded[:, :130].t()), expected)
-    assert torch.equal(call(p, a=p.a[:1].expand(6, -1)), expected[:1].expand(6, -1))
-    assert torch.equal(call(p, a=p.a.view(2, 1, 3, 130)), expected.view(2, 1, 3, 50))
-    assert torch.equal(call(p, a=p.a[2]), expected[2])
-
-
 def test_forms_of_columns_agree() -> None:
     p = make(CASE)
     assert p.azp_adj is not None
@@ -82,33 +67,6 @@ def test_forms_of_columns_agree() -> None:
     one = p.scale_b[:1]
     for scale in (one[0], one, one[None]):
         assert torch.equal(call(p, scale_b=scale), call(p, scale_b=one.expand(50)))
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "text"),
-    [
-        ({"a": torch.zeros(6, 130, dtype=torch.int8)}, TypeError, "a must be float16.*got int8"),
-        ({"b": torch.zeros(130, 50)}, TypeError, "b must be int8, got float32"),
-        ({"b": torch.zeros(130, 50).char()}, ValueError, "b must be column-major.*Hint"),
-        ({"scale_b": torch.ones(49)}, ValueError, r"scale_b must have one element or be \(N,\)"),
-        ({"azp_adj": torch.zeros(1).int()}, ValueError, r"azp_adj must be \(N,\).*N=50, got \(1,"),
-        ({"azp_adj": torch.zeros(50)}, TypeError, "azp_adj must be int32, got float32"),
-        ({"bias": torch.zeros(50)}, TypeError, r"bias must be float16 \(the dtype of a\), got fl"),
-    ],
-)
-def test_refusals_name_the_argument(changes: dict[str, Tensor], error: type, text: str) -> None:
-    with pytest.raises(error, match=f"^mixed_gemm::scaled_mm_dynamic: {text}"):
-        call(make(CASE), **changes)
-
-
-def test_compiles_with_changing_batch() -> None:
-    p = make(replace(CASE, dtype=torch.bfloat16))
-    compiled = torch.compile(
-        lambda a: call(p, a=a), fullgraph=True, dynamic=True, backend="aot_eager"
-    )
-    for m in (2, 3, 70, 1):
-        a = torch.randn(m, 130).bfloat16()
-        assert torch.equal(compiled(a), call(p, a=a))
 
 
 def test_vmap_takes_a_batch_of_rows_and_of_biases() -> None:

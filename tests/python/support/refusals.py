@@ -5,8 +5,8 @@ checks are written is seen to change no sentence and no order of the rules.
 
 First the schema of every op. Each line behind them is a call with one fault, or with two: the op,
 what is wrong with which arguments, the type of the exception and its text; "accepted" where the op
-takes it. What a fault is stands in
-test_error_types.py, which holds that the six paths of support/paths.py agree in each single one.
+takes it. The faults stand in support/faults.py, and the six paths of support/paths.py agree in each
+of them.
 """
 
 from __future__ import annotations
