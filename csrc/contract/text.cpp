@@ -207,8 +207,8 @@ std::string json_text(const Contract& contract) {
   }
   return "{\"name\": " + quoted(contract.name) + ", \"called\": " + quoted(contract.words()) +
          ", \"arguments\": [" + arguments.text() + "], \"symbols\": {" + symbols.text() +
-         "}, \"used\": [" + used.text() + "], \"results\": [" + results.text() +
-         "], \"rules\": [" + rules.text() + "], \"told\": [" + described(contract) + "]}";
+         "}, \"used\": [" + used.text() + "], \"results\": [" + results.text() + "], \"rules\": [" +
+         rules.text() + "], \"told\": [" + described(contract) + "]}";
 }
 
 std::string accepted(const Rule& rule) {
