@@ -67,9 +67,9 @@ class LayerInfo:
     input_activations: Side | None
     block: tuple[int, int] | None
     # Not among the fields, which ``dataclasses.replace`` gives to the constructor.
-    shape: ClassVar[tuple[int, int]]
-    scheme: ClassVar[Scheme]
-    stored_bits: ClassVar[int]
+    _shape: ClassVar[tuple[int, int]]
+    _scheme: ClassVar[Scheme]
+    _stored_bits: ClassVar[int]
 
     def __init__(
         self,
@@ -112,8 +112,23 @@ class LayerInfo:
         self, name: str, shape: tuple[int, int], scheme: Scheme, nbytes: int, stored_bits: int
     ) -> None:
         self.__dict__.update(
-            name=name, shape=shape, scheme=scheme, nbytes=nbytes, stored_bits=stored_bits
+            name=name, _shape=shape, _scheme=scheme, nbytes=nbytes, _stored_bits=stored_bits
         )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, K)."""
+        return self._shape
+
+    @property
+    def scheme(self) -> Scheme:
+        """How the weight is stored once it is read, with the zero points of the file."""
+        return self._scheme
+
+    @property
+    def stored_bits(self) -> int:
+        """Of the values in the file: 2, 3, 4 or 8."""
+        return self._stored_bits
 
 
 def stored_integers(bits: int, group_size: int, zero_mode: str, **words: Any) -> Scheme:

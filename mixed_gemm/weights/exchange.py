@@ -98,7 +98,7 @@ class QuantizedWeight:
     weight: str
     # Not among the fields, which ``dataclasses.replace`` gives to the constructor.
     _scheme: ClassVar[Scheme]
-    module: ClassVar[str]
+    _module: ClassVar[str]
 
     def __init__(
         self,
@@ -144,9 +144,9 @@ class QuantizedWeight:
         """A weight by its scheme.
 
         Args:
-            name, q, scales, zeros: as of the class. scheme, module: see there.
-            tensors: "bias", "pre_scale", "permutation", "input_scale" and "input_azp", as of the
-                class.
+            name, scheme, module: as of the class. q: ``[N, K]``. scales, zeros: ``[G, N]``.
+            tensors: "bias" ``[N]``, "pre_scale" and "permutation" ``[K]``, "input_scale" and
+                "input_azp" ``[]``.
 
         Raises:
             ValueError: as of the class.
@@ -171,7 +171,8 @@ class QuantizedWeight:
         out of range and nobody has to look.
 
         Args:
-            name, q, scales, zeros, scheme, module, tensors: as of :meth:`stored_as`.
+            name, scheme, module: as of :meth:`stored_as`. q: ``[N, K]``. scales, zeros: ``[G, N]``.
+            tensors: "bias" ``[N]`` and the others of :meth:`stored_as`.
 
         Raises:
             ValueError: as of the class, but for codes out of range.
@@ -190,7 +191,7 @@ class QuantizedWeight:
     def _fill(self, given: Mapping[str, Any], words: Words, scheme: Scheme | None) -> None:
         """Take the tensors of ``given``, once they fit ``words``, which ``scheme`` says too."""
         for name in _STORED:
-            object.__setattr__(self, name, given[name])
+            object.__setattr__(self, "_module" if name == "module" else name, given[name])
         if problems := problems_of(self, words):
             raise ValueError(f"QuantizedWeight {self.name!r}: " + "; ".join(problems))
         object.__setattr__(self, "_scheme", words.scheme() if scheme is None else scheme)
@@ -232,6 +233,11 @@ class QuantizedWeight:
             self.__dict__.update(state)
         else:
             self.__init__(**state)  # type: ignore[misc]
+
+    @property
+    def module(self) -> str:
+        """What it is of: "linear", "conv1d" or "embedding"."""
+        return self._module
 
     @property
     def scheme(self) -> Scheme:

@@ -19,6 +19,7 @@ def read_off(**answers: Callable[[Any], Any]) -> Callable[[Class], Class]:
 
     def change(cls: Class) -> Class:
         for name, answer in answers.items():
+            answer.__doc__ = f"``{name}``, as the class explains it."
             setattr(cls, name, property(answer))
         return cls
 
