@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("BUILD", ROOT / "build")).resolve()
 LOGS = BUILD / "gate"
-PARTS = BUILD / "reliability"  # what the steps tried, for tools/pages/reliability.py
+PARTS = BUILD / "reliability"  # counts of what the steps tried, for tools/pages/reliability.py
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ struct RunContext {
   const DeviceInfo& device;  // the current one
   void* stream;              // cudaStream_t
   Allocate allocate;
-  // What ops/ does with torch's own operators: the product or the convolution of dequantized
+  // Torch's own operators, which ops/ calls: the product or the convolution of dequantized
   // weights, or the product of float8 operands as they are; a pointwise convolution, whose pixels
   // become the rows of a GEMM; and the product of float8 operands block by block.
   std::function<Status()> dense, pointwise, dense_blocks;

@@ -30,7 +30,7 @@ _LINEAR = (ColwiseParallel, RowwiseParallel)
 
 
 class _Shards(TensorParallelLayer):
-    """What a style of transformers does, for layers that are not quantized yet.
+    """A style of transformers for layers that are not quantized yet.
 
     Args:
         base: the style.
