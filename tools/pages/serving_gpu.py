@@ -107,16 +107,14 @@ def step(section: dict[str, Any]) -> str:
         for x in some:
             ours = found.get(x["weights"], {}) if x["kernels"] == "ours" else {}
             cells = (_time(x["batches"].get(str(b)), ours.get(b)) for b in batches)
-            traced = x["batches"].get("1", {})
             prompt = f"{x['long_prompt']['ms']:.1f}" if "long_prompt" in x else ""
-            rows.append([x["weights"], NAMES[x["kernels"]], *cells, _us(traced, "gpu_us"),
-                         _us(traced, "idle_us"), prompt])  # fmt: skip
-        head = ["weights", "kernels", *(f"batch {b}" for b in batches), "GPU at batch 1", "waits"]
+            rows.append([x["weights"], NAMES[x["kernels"]], *cells, prompt])
+        head = ["weights", "kernels", *(f"batch {b}" for b in batches)]
         whole = table([*head, f"{meta['long_prompt']} tokens read"], rows)
-        parts.append(f"Activations in {dtype}:\n\n{whole}")
+        parts += [f"Activations in {dtype}:\n\n{whole}", *_notes(some), *_of_gpu(some, batches)]
     text = f"""Milliseconds of a decode step with CUDA graphs, the median of {meta["samples"]} and
-how far they lie apart (+-), in brackets ours over the faster of vLLM's own; how much of a step of
-one sequence the GPU works and waits, and the reading of a prompt. {meta["shape"]}, random weights,
+how far they lie apart (+-), in brackets ours over the faster of vLLM's own; and the reading of a
+prompt. {meta["shape"]}, random weights,
 {meta["prompt"]} tokens in, {meta["steps"]} decoded ({_where(meta)};
 `python -m benchmarks.serving.gpu_step`)."""
     return "\n\n".join([filled(text), *parts])
@@ -129,8 +127,37 @@ def _time(of: dict[str, Any] | None, ratio: float | None) -> str:
     return f"{of['step_ms']:.2f} +- {of['spread_ms']:.2f}{beside}"
 
 
-def _us(of: dict[str, Any], name: str) -> str:
-    return f"{of[name] / 1e3:.2f}" if name in of else ""
+def _notes(lines: list[Line]) -> list[str]:
+    """Say of the lines that are not of the run that the text names how they were measured."""
+    noted: dict[str, list[str]] = {}
+    for x in lines:
+        if x.get("note") and x["weights"] not in noted.setdefault(x["note"], []):
+            noted[x["note"]].append(x["weights"])
+    return [filled(f"{', '.join(names)}: {note}.") for note, names in noted.items()]
+
+
+def _of_gpu(lines: list[Line], batches: list[int]) -> list[str]:
+    """The table of the GPU's part of a step, where it was traced."""
+    traced = [x for x in lines if any("gpu_us" in of for of in x["batches"].values())]
+    if not traced:
+        return []
+    found = ratios(traced, "weights", "gpu_us")
+    rows = []
+    for x in traced:
+        ours = found.get(x["weights"], {}) if x["kernels"] == "ours" else {}
+        cells = (_worked(x["batches"].get(str(b), {}), ours.get(b)) for b in batches)
+        rows.append([x["weights"], NAMES[x["kernels"]], *cells])
+    text = """Milliseconds of a step in which the GPU runs a kernel, and behind the + those in which
+    it waits for the host (a trace of torch's profiler; kernels that overlap count once):"""
+    head = ["weights", "kernels", *(f"batch {b}" for b in batches)]
+    return [f"{filled(text)}\n\n{table(head, rows)}"]
+
+
+def _worked(of: dict[str, Any], ratio: float | None) -> str:
+    if "gpu_us" not in of:
+        return ""
+    beside = f" ({ratio:.2f})" if ratio is not None else ""
+    return f"{of['gpu_us'] / 1e3:.2f}{beside} + {max(0, of['idle_us']) / 1e3:.2f}"
 
 
 def load(section: dict[str, Any]) -> str:

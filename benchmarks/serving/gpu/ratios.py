@@ -15,22 +15,24 @@ from typing import Any
 Line = dict[str, Any]
 
 
-def step_ms(line: Line) -> dict[int, float]:
-    """Return sequences of a step -> milliseconds."""
-    return {int(batch): of["step_ms"] for batch, of in line["batches"].items()}
+def step_ms(line: Line, measure: str = "step_ms") -> dict[int, float]:
+    """Return milliseconds, or another ``measure`` of a step, by its count of sequences."""
+    return {int(batch): of[measure] for batch, of in line["batches"].items() if measure in of}
 
 
-def ratios(lines: Iterable[Line], key: str = "scheme") -> dict[str, dict[int, float]]:
-    """Return scheme, or another ``key`` of lines -> batch -> ratio, where both sides were
-    measured."""
+def ratios(
+    lines: Iterable[Line], key: str = "scheme", measure: str = "step_ms"
+) -> dict[str, dict[int, float]]:
+    """Return scheme, or another ``key`` of lines -> batch -> ratio of a ``measure``, where both
+    sides were measured."""
     found: dict[str, list[Line]] = {}
     for line in lines:
         if line.get(key) and "error" not in line:
             found.setdefault(line[key], []).append(line)
     result = {}
     for name, some in found.items():
-        ours = [step_ms(x) for x in some if x["kernels"] == "ours"]
-        peers = [step_ms(x) for x in some if x["kernels"] != "ours"]
+        ours = [step_ms(x, measure) for x in some if x["kernels"] == "ours"]
+        peers = [step_ms(x, measure) for x in some if x["kernels"] != "ours"]
         if ours and peers:
             result[name] = {
                 batch: ms / min(x[batch] for x in peers)

@@ -72,7 +72,7 @@ VARIANTS = (
     *_both("W4A16 g128, zero points", "4 bits, zero points"),
     *_both("W8A8 dynamic", "8 bits both, dynamic"),
     *_both("FP8 dynamic", "float8, dynamic"),
-    *_both("W8A16 channel"),
+    *_both("W8A16 channel", "8 bits"),
     *_both("AWQ g128"),
     *_both("GPTQ 4 bits, g128"),
 )
