@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 TESTS = REPOSITORY / "tests"
 # The packages problems and support, and the modules beside this file.
 sys.path[:0] = [str(TESTS), str(TESTS / "python"), str(TESTS / "gpu")]
-pytest.register_assert_rewrite("problems", "support", "streams")
+pytest.register_assert_rewrite("problems", "support")
 
 from run_info import commit  # noqa: E402
 
