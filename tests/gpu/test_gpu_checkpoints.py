@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 from problems.awq import gptq_words
-from problems.placing import views
 from support import tiny_llama
 from support.awq import Awq, awq
 from support.checkpoints import FLOATS, INTEGERS
@@ -103,18 +102,6 @@ def test_awq_dequantize_rounds_once_and_equals_cpu(dtype):
         assert torch.equal(out.cpu(), mixed_gemm.awq_dequantize(w.qweight, w.scales, w.qzeros))
 
 
-@pytest.mark.parametrize("m", (4, 24, 80, 160))
-def test_awq_gemm_views_equal_contiguous(m):
-    w, a = placed(awq(136, 320, 64)), random(m, 320)
-    expected = run(w, a)
-    for name, view in views(a).items():
-        out = run(w, view).reshape(expected.shape)
-        # cuBLAS, which multiplies for 160 rows, may choose another kernel for another alignment
-        assert torch.equal(out, expected) if m <= 128 else w.ratio(out, a) <= 1, name
-    assert torch.equal(run(w, a[:1].expand(m, -1)), run(w, a[:1].repeat(m, 1)))
-    assert torch.equal(run(w, a[0]), run(w, a[:1])[0])
-
-
 @pytest.mark.parametrize("m", ONE_OF_EACH_KERNEL)
 @pytest.mark.parametrize("n", (136, 17408))
 def test_awq_gemm_takes_weights_at_odd_places(n, m):
@@ -134,15 +121,6 @@ def test_awq_gemm_takes_weights_at_odd_places(n, m):
             # one word at a time instead of two is another order of the sums
             ratio = w.ratio(out, a)
             assert ratio <= 1 and (n > 136 or torch.equal(out, expected)), (name, place, ratio)
-
-
-def test_awq_gemm_without_rows_or_columns():
-    w = placed(awq(72, 96, 32))
-    assert run(w, random(0, 96)).shape == (0, 72)
-    assert run(w, random(2, 0, 96)).shape == (2, 0, 72)
-    empty = torch.empty(96, 0, dtype=torch.int32, device=DEVICE)
-    out = mixed_gemm.awq_gemm(random(3, 96), empty, random(3, 0), empty[:3])
-    assert out.shape == (3, 0)
 
 
 @pytest.mark.parametrize("m", ONE_OF_EACH_KERNEL)
@@ -204,19 +182,6 @@ def test_awq_gemm_beyond_two_to_the_31_elements():
     assert not out[3 : m - 3].any()
 
 
-@pytest.mark.parametrize("grad", (False, True))
-def test_opcheck_on_cuda(grad):
-    w = placed(awq(72, 96, 32, torch.float32))
-    a = random(3, 96, dtype=torch.float32).requires_grad_(grad)
-    check, ops = torch.library.opcheck, torch.ops.mixed_gemm
-    check(ops.awq_gemm.default, (a, w.qweight, w.scales, w.qzeros, 8))
-    check(ops.awq_dequantize.default, (w.qweight, w.scales, w.qzeros))
-    check(ops.awq_repack.default, (w.qweight,))
-    words = gptq_words(torch.randint(0, 8, (96, 40)), 3).to(DEVICE)
-    perm = torch.randperm(96).to(DEVICE, torch.int32)
-    check(ops.gptq_repack.default, (words, perm), {"bits": 3})
-
-
 def test_awq_gemm_gradient_and_autocast():
     w = placed(awq(72, 96, 32, torch.float32))
     a = random(40, 96, dtype=torch.float32).requires_grad_()
@@ -275,48 +240,6 @@ def test_gptq_repack_equals_packing_the_integers(bits):
 
 
 # --- streams and graphs ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("m", ONE_OF_EACH_KERNEL)
-def test_side_stream_sees_its_producer(m):
-    w, source = placed(awq(4096, 512, 128)), random(m, 512)
-    expected, packed = run(w, source), mixed_gemm.ops.awq_repack(w.qweight)
-    dense = mixed_gemm.awq_dequantize(w.qweight, w.scales, w.qzeros)
-    a = torch.full_like(source, float("nan"))
-    late = replace(w, qweight=torch.zeros_like(w.qweight))
-    stream = torch.cuda.Stream()
-    torch.cuda.synchronize()
-    with torch.cuda.stream(stream):
-        torch.cuda._sleep(20_000_000)  # about 10 ms: a kernel on the wrong stream would read these
-        a.copy_(source)
-        late.qweight.copy_(w.qweight)
-        out, repacked = run(late, a), mixed_gemm.ops.awq_repack(late.qweight)
-        weight = mixed_gemm.awq_dequantize(late.qweight, w.scales, w.qzeros)
-    stream.synchronize()
-    assert torch.equal(out, expected)
-    assert torch.equal(repacked, packed) and torch.equal(weight, dense)
-
-
-@pytest.mark.parametrize("m", ONE_OF_EACH_KERNEL)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_graph_capture_and_replay(dtype, m):
-    w, a = placed(awq(1000, 512, 128, dtype)), random(m, 520, dtype=dtype)[:, 3:515]
-    run(w, a)  # cuBLAS makes its workspace outside of the capture
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = run(w, a)
-        weight = mixed_gemm.awq_dequantize(w.qweight, w.scales, w.qzeros)
-        packed = mixed_gemm.ops.awq_repack(w.qweight)
-    for _ in range(10):
-        a.copy_(random(m, 512, dtype=dtype))
-        for captured in (out, weight, packed):
-            captured.fill_(255)
-        graph.replay()
-        torch.cuda.synchronize()
-        assert torch.equal(out, run(w, a))
-    assert torch.equal(weight, mixed_gemm.awq_dequantize(w.qweight, w.scales, w.qzeros))
-    assert torch.equal(packed, mixed_gemm.ops.awq_repack(w.qweight))
 
 
 # --- checkpoints -------------------------------------------------------------------------------

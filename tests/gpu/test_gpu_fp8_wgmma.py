@@ -1,11 +1,10 @@
 """float8 by wgmma (compute capability 9.0), every tile and split by name: within the bound of
 reference_scaled of float64, exactly where nothing rounds, scales of blocks where they belong, the
-quantizer bit by bit, graphs, producers, repeats.
+quantizer bit by bit, producers.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import random
 
@@ -21,12 +20,10 @@ from float8_calls import (
     has_few_rows,
     kernels,
     make,
-    normal,
     splits_of,
     wgmma_names,
 )
 from problems.placing import odd_places
-from streams import assert_replays_what_it_computes, assert_two_streams_share_nothing
 from torch import Tensor
 
 import mixed_gemm
@@ -212,19 +209,6 @@ def test_scales_that_are_no_numbers_stay_where_they_are(kernel: str) -> None:
 
 
 @FORMS
-@KERNELS
-def test_views_give_the_bits_of_contiguous_tensors(kernel: str, blocks: bool) -> None:
-    call = make(70, 300, 400, blocks=blocks, bias=True)
-    expected = call.run(kernel)
-    for where, a in odd_places(call.a).items():
-        assert torch.equal(call.run(kernel, a=a), expected), where
-    for where, scale in odd_places(call.scale_a).items():
-        assert torch.equal(call.run(kernel, scale_a=scale), expected), where
-    for where, scale in odd_places(call.scale_b).items():
-        assert torch.equal(call.run(kernel, scale_b=scale), expected), where
-
-
-@FORMS
 def test_a_place_among_the_rows_changes_nothing(blocks: bool) -> None:
     """With M fixed: rows are multiplied alike wherever they are in a tile, but for whole tiles."""
     call = make(128, 256, 640, blocks=blocks)
@@ -236,15 +220,6 @@ def test_a_place_among_the_rows_changes_nothing(blocks: bool) -> None:
 
 
 @FORMS
-def test_repeats_are_bitwise_equal(blocks: bool) -> None:
-    call = make(100, 700, 3000, out_dtype=torch.bfloat16, blocks=blocks)
-    for kernel in NAMES:
-        for config in splits_of(kernel, 3000):
-            first = call.run(config)
-            assert all(torch.equal(call.run(config), first) for _ in range(20)), config
-
-
-@FORMS
 def test_many_tiles_a_block(blocks: bool) -> None:
     """Blocks that take tile after tile, on each of which warpgroups begin their turns anew."""
     call = make(1500, 4096 + 64, 300, out_dtype=torch.bfloat16, blocks=blocks)
@@ -253,18 +228,6 @@ def test_many_tiles_a_block(blocks: bool) -> None:
         other = f"{kernel}_parallel2" if has_few_rows(kernel) else f"{kernel}_streamk1"
         for config in (kernel, other):
             assert mixed_gemm.reference.error_ratio(call.run(config), *oracle) <= 1, config
-
-
-@FORMS
-def test_graphs_and_streams(blocks: bool) -> None:
-    call = make(48, 512, 1024, blocks=blocks)
-    for kernel in NAMES:
-        stream = [] if has_few_rows(kernel) else [f"{kernel}_streamk2"]
-        for config in (kernel, f"{kernel}_parallel3", *stream):
-            run = functools.partial(lambda a, c: call.run(c, a=a), c=config)
-            assert_replays_what_it_computes(run, call.a, lambda seed: normal(48, 1024))
-            inputs = [normal(48, 1024) for _ in range(2)]
-            assert_two_streams_share_nothing(run, inputs, times=10)
 
 
 @FORMS

@@ -43,15 +43,6 @@ def test_dequantize_equals_cpu_bit_for_bit(dtype, zero_mode, bits):
             assert torch.equal(actual.cpu(), expected)
 
 
-def test_opcheck_on_cuda():
-    problem = make(Case(5, 72, 128, torch.float16, 4, 32, "sub", bias=True), "cuda")
-    torch.library.opcheck(
-        torch.ops.mixed_gemm.fpA_intB_gemm.default,
-        (problem.a, problem.b_packed, problem.scales, problem.zeros, problem.bias),
-        {"bits": 4, "group_size": 32},
-    )
-
-
 def test_backward_matches_dense(record):
     case = Case(20, 96, 256, torch.float32, 4, 32, "sub", bias=True, activation="gelu")
     problem = make(case, "cuda")
