@@ -55,7 +55,10 @@ class Variant:
         return next((row for row in GPU_ROWS if row.name == self.weights), None)
 
     def gib(self, ranks: int, cache: int) -> float:
-        """Memory of a GPU: weights, ``cache`` bytes, and what an engine needs beside them."""
+        """Return the memory of a GPU that one engine takes: weights, ``cache`` bytes, and the rest.
+        While it fills float8 weights with random values, an engine holds up to 72 GiB."""
+        if self.weights.startswith("FP8"):
+            return 72.0
         bits = BITS[self.weights[:2]] if self.row else 16
         return ((LINEAR_WEIGHTS * bits / 8 + OTHER_WEIGHTS * 2) / ranks + cache) / 2**30 + 2.5
 
@@ -87,16 +90,21 @@ def groups(variants: list[Variant], ranks: int, cache: int, gib: float, most: in
     list[Variant]
 ]:  # fmt: skip
     """Variants in their order, cut where one more would not fit into the memory of a GPU, or there
-    are ``most`` already; variants of the same weights stay together."""
+    are ``most`` already; variants of the same weights
+    stay together where they fit."""
     families: dict[str, list[Variant]] = {}
     for variant in variants:
         families.setdefault(variant.weights, []).append(variant)
     made: list[list[Variant]] = [[]]
+
+    def fits(some: list[Variant]) -> bool:
+        return len(some) <= most and sum(x.gib(ranks, cache) for x in some) <= gib
+
     for family in families.values():
-        together = [*made[-1], *family]
-        if len(together) > most or sum(x.gib(ranks, cache) for x in together) > gib:
-            made.append([])
-        made[-1] = [*made[-1], *family]
+        for part in [family] if fits(family) else [[x] for x in family]:
+            if not fits([*made[-1], *part]):
+                made.append([])
+            made[-1] = [*made[-1], *part]
     return [x for x in made if x]
 
 

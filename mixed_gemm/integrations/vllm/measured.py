@@ -40,8 +40,8 @@ MEASURED = (
     Measured("weight_only", "4 bits", "H100", {1: 0.8, 8: 0.85, 32: 0.88, 128: 0.87}),
     Measured("weight_only", "4 bits, zero points", "H100", {1: 0.66, 8: 0.77, 32: 0.72, 128: 0.83}),
     Measured("weight_only", "8 bits", "H100", {1: 0.69, 8: 0.77, 32: 0.84, 128: 0.85}),
-    Measured("int8", "8 bits both, dynamic", "H100", {1: 0.93, 8: 0.93, 32: 1.02, 128: 0.97}),
-    Measured("fp8", "float8, dynamic", "H100", {1: 0.96, 8: 0.95, 32: 0.98, 128: 0.95}),
+    Measured("int8", "8 bits both, dynamic", "H100", {1: 0.93, 8: 0.92, 32: 0.95, 128: 0.99}),
+    Measured("fp8", "float8, dynamic", "H100", {1: 0.96, 8: 0.94, 32: 1.0, 128: 0.94}),
 )
 
 

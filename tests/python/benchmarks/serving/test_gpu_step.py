@@ -123,7 +123,9 @@ def test_engines_that_start_together_fit_and_have_their_peers_beside_them() -> N
     assert [x for group in made for x in group] == list(VARIANTS)
     for group in made:
         assert len(group) <= 5 and sum(x.gib(1, cache) for x in group) <= 76
-    for weights in {x.weights for x in VARIANTS}:
+    alone = [group for group in made if group[0].weights == "FP8 dynamic"]
+    assert [len(group) for group in alone] == [1, 1]  # what fills them with random values is large
+    for weights in {x.weights for x in VARIANTS} - {"FP8 dynamic"}:
         assert sum(any(x.weights == weights for x in group) for group in made) == 1
     assert len(groups(list(VARIANTS), 1, cache, gib=76, most=2)) > len(made)
     bf16 = VARIANTS[0]
