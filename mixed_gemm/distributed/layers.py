@@ -14,8 +14,11 @@ from torch.distributed.tensor.placement_types import Placement
 from ..formats.codec import Codec
 from ..formats.index import TensorIndex
 from ..formats.layer import LayerTensors
+from ..formats.load import Wanted
 from ..nn.linear import Linear
+from ..ops.problem import ZERO_MODES
 from ..weights.columns import with_zeros
+from ..weights.exchange_rules import group_columns
 from ..weights.scheme import Scheme
 from ..weights.tensor import QuantizedTensor
 from .read import ROWS, ShardOf, read_shard
@@ -51,13 +54,14 @@ def linear_of(
 
 
 def agreed(shard: QuantizedTensor, mesh: Any) -> QuantizedTensor:
-    """With zero points of 0 where other ranks' shards have some: a shard without any is read as
-    symmetric."""
+    """With zero points of 0 where other ranks' shards have some, in their zero mode: a shard
+    without any is read as symmetric."""
     if not shard.scheme.is_weight_only:
         return shard
-    has = torch.tensor([int(shard.scheme.has_zeros)], device=shard.device)
-    dist.all_reduce(has, dist.ReduceOp.MAX, group=mesh.get_group())
-    return with_zeros(shard) if int(has) and not shard.scheme.has_zeros else shard
+    mode = torch.tensor([ZERO_MODES.index(shard.scheme.zero_mode)], device=shard.device)
+    dist.all_reduce(mode, dist.ReduceOp.MAX, group=mesh.get_group())
+    found = ZERO_MODES[int(mode)]
+    return shard if shard.scheme.zero_mode == found else with_zeros(shard, found)
 
 
 def read_linear(
@@ -80,7 +84,8 @@ def read_linear(
     shard = agreed(shard.with_parts(lambda part: part.to(device)), mesh)
     bias = None if bias is None else bias.to(device)
     # The groups, or blocks, of a shard may be smaller than those of the whole weight.
-    scheme = shard.scheme.with_group_size(info.group_size)
-    if info.block is not None:
-        scheme = replace(scheme, weights=replace(scheme.weights, block=info.block))
+    grouped = Wanted(**options).grouped_as(info)
+    scheme = shard.scheme.with_group_size(group_columns(grouped, shape[1]))
+    if (block := grouped.weights.block) is not None:
+        scheme = replace(scheme, weights=replace(scheme.weights, block=block))
     return linear_of(shard, bias, mesh, dim, shape, scheme)

@@ -145,7 +145,7 @@ def read_shard(
         CheckpointError: as of ``Checkpoint.layer``. ValueError: a group would be cut so that no
             multiple of 16 is left.
     """
-    layer = LayerTensors(index, name)
+    layer, wanted = LayerTensors(index, name), Wanted(dtype, weight_only, float8)
     info = codec.describe(layer)
     ratios = _ratios(codec, layer, info, shard.dim)
     whole = (info.out_features, info.in_features)
@@ -154,13 +154,17 @@ def read_shard(
         source, described = layer, info
     else:
         unit = math.lcm(*(ratio.elements for _, ratio in ratios.values()))
+        if shard.dim == COLUMNS and wanted.rounds(info.scheme):
+            # The columns that get a scale together are those that get one in the whole weight.
+            size = wanted.grouped_as(info).group_size
+            unit = math.lcm(unit, whole[COLUMNS] if size == -1 else size)
         start = shard.start // unit * unit
         stop = min(round_up(shard.stop, unit), whole[shard.dim])
         shown: Any = _ShardOfTensors(index, name, ratios, ShardOf(shard.dim, start, stop), whole)
         source = LayerTensors(shown, name, info.group_size if info.group_size > 0 else None)
         described = codec.describe(source)
     try:
-        loaded = codec.load(source, described, Wanted(dtype, weight_only, float8))
+        loaded = codec.load(source, described, wanted)
         made, bias = loaded.weight, loaded.bias
         if (start, stop) != (shard.start, shard.stop):
             made = made.cut(shard.dim, shard.start - start, shard.stop - start)

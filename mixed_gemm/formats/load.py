@@ -17,11 +17,12 @@ from torch import Tensor
 from ..nn.embedding import Embedding
 from ..nn.linear import Linear
 from ..weights.exchange import QuantizedWeight
+from ..weights.exchange_rules import rounded_scheme
 from ..weights.integer import IntegerWeight
 from ..weights.kinds import kind_of, storing
 from ..weights.rounding import too_small
 from ..weights.rows import RowsWeight
-from ..weights.scheme import Scheme
+from ..weights.scheme import FLOAT8, Scheme
 from ..weights.tensor import QuantizedTensor
 from .decode import signed_zeros
 from .layer import LayerInfo, LayerTensors
@@ -42,6 +43,15 @@ class Wanted:
     dtype: torch.dtype | None = None
     weight_only: bool = False
     float8: str = "keep"
+
+    def rounds(self, scheme: Scheme) -> bool:
+        """Whether a weight that a file stores by ``scheme`` is rounded to integers."""
+        return scheme.weight_type == FLOAT8 and self.float8 == "int8"
+
+    def grouped_as(self, info: LayerInfo) -> Scheme:
+        """The scheme whose groups, or blocks, the weight of a layer has once all of it is loaded:
+        that of the file, or that of the integers to which it is rounded."""
+        return rounded_scheme(info.in_features) if self.rounds(info.scheme) else info.scheme
 
 
 @dataclass(frozen=True)
@@ -72,7 +82,7 @@ def stored(weight: QuantizedWeight, wanted: Wanted) -> Loaded:
     Raises:
         ValueError: no kind of weight stores it.
     """
-    if weight.is_fp8 and wanted.float8 == "int8":
+    if wanted.rounds(weight.scheme):
         weight = weight.requantize()
     dtype = weight.scales.dtype if wanted.dtype is None else wanted.dtype
     if weight.is_embedding:

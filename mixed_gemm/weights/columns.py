@@ -116,13 +116,13 @@ def coarser(values: Tensor, fine: int, size: int, k: int) -> Tensor:
     return found
 
 
-def with_zeros(weight: QuantizedTensor) -> QuantizedTensor:
+def with_zeros(weight: QuantizedTensor, zero_mode: str) -> QuantizedTensor:
     """A symmetric integer weight with zero points, all of them 0.
 
     Args:
-        weight: ``[N, K]`` of a weight-only scheme.
+        weight: ``[N, K]`` of a weight-only scheme. zero_mode: of the result.
     """
     scheme, parts = weight.scheme, weight.tensors()
-    found = scheme.grouped(scheme.group_size, "sub")
+    found = scheme.grouped(scheme.group_size, zero_mode)
     zeros = torch.zeros_like(parts["scales"])
     return type(weight)({**parts, "zeros": zeros}, found, weight.shape, weight.dtype)

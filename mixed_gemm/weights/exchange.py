@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..ops.errors import ArgumentValueError
 from ..ops.problem import integer_weight
-from .exchange_rules import Words, group_columns, problems_of, whole_strategy
+from .exchange_rules import Words, group_columns, problems_of, rounded_scheme, whole_strategy
 from .modules import MODULES
 from .read_off import read_off
 from .rounding import nonzero_scale, quantize_weight, too_small
@@ -322,13 +322,15 @@ class QuantizedWeight:
             bits: 4 or 8.
             group_size: -1 or a multiple of 16; -1 where K is smaller.
         """
-        size = group_size if group_size <= self.shape[1] else -1
-        q, scales, _ = quantize_weight(self.dequantize(), bits, size, scale_dtype=self.scales.dtype)
+        scheme, dtype = rounded_scheme(self.shape[1], bits, group_size), self.scales.dtype
+        q, scales, _ = quantize_weight(
+            self.dequantize(), bits, scheme.group_size, scale_dtype=dtype
+        )
         return self.with_fields(
             q=q,
             scales=scales,
             zeros=None,
-            scheme=Scheme.of_file(integer_weight(bits), size),
+            scheme=scheme,
             permutation=None,
             input_scale=None,
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..ops.problem import DTYPES, WEIGHTS, ZERO_MODES, ceil_div
+from ..ops.problem import DTYPES, WEIGHTS, ZERO_MODES, ceil_div, integer_weight
 from .rounding_fp8 import FP8
 from .scheme import FLOAT8, Scheme, Side
 
@@ -50,6 +50,15 @@ class Words:
             block=self.block,
             input_activations=self.input_activations,
         )
+
+
+def rounded_scheme(k: int, bits: int = 8, group_size: int = 128) -> Scheme:
+    """The scheme of a weight once ``QuantizedWeight.requantize`` has rounded it.
+
+    Args:
+        k: columns of the weight. bits, group_size: as of ``requantize``.
+    """
+    return Scheme.of_file(integer_weight(bits), group_size if group_size <= k else -1)
 
 
 def group_columns(scheme: Scheme, k: int) -> int:
