@@ -43,7 +43,7 @@ def weight_bytes(model: torch.nn.Module) -> int:
 
 
 def write(model: Any, tokenizer: Any, prompt: str) -> tuple[str, float]:
-    """(what the model answers, tokens per second)."""
+    """(the answer of the model, tokens per second)."""
     asked = prompt
     if tokenizer.chat_template:
         asked = tokenizer.apply_chat_template(

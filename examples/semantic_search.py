@@ -42,7 +42,7 @@ SHOWN = (0, 3, 18)  # queries whose answers are printed when none is asked for
 @dataclass(frozen=True)
 class Corpus:
     sentences: list[str]
-    topics: list[str]  # of each sentence
+    topics: list[str]  # one for each sentence
     queries: list[str]
     query_topics: list[str]
 

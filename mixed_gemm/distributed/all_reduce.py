@@ -106,7 +106,7 @@ class AllReduce:
             return f"{type(error).__name__}: {error}"
 
     def method_for(self, nbytes: int, dtype: torch.dtype = torch.bfloat16) -> str:
-        """What runs for a message: "push", "peer" or "group".
+        """The way that a message goes: "push", "peer" or "group".
 
         Args:
             nbytes: of the message. dtype: of its elements.
@@ -199,8 +199,8 @@ _SHARED: dict[str, AllReduce] = {}
 
 
 def shared(mesh: Any, method: str) -> AllReduce:
-    """That of the group of a one-dimensional mesh: all layers share its buffer. Every rank has to
-    ask for it at the same time."""
+    """The sum over the group of a one-dimensional mesh: all layers share its buffer. Every rank has
+    to ask for it at the same time."""
     group = mesh.get_group()
     key = f"{group.group_name} {method}"
     known = _SHARED.get(key)

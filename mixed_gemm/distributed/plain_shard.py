@@ -27,7 +27,7 @@ _ROWS, _COLUMNS = 0, 1  # dimensions of a weight [N, K]
 
 @answers
 def plain_shard(weight: Any) -> PlainShard | None:
-    """What a linear layer multiplies by in place of ``weight``.
+    """The plain parts that a linear layer multiplies by in place of ``weight``.
 
     Args:
         weight: a DTensor ``[N, K]`` of quantized shards.

@@ -103,7 +103,7 @@ class Int8Conv2d(QuantizedConv2d):
         names = ("input_scale", "input_azp", "output_scale", "output_azp")
         if weight.input_scale.is_meta or is_fake(weight.input_scale):
             return
-        with _disable_current_modes():  # of torch.export, which puts the parameters back under them
+        with _disable_current_modes():  # torch.export puts the parameters back under them
             in_scale, in_azp, out_scale, out_azp = (getattr(weight, x).item() for x in names)
         self._numbers = (float(in_scale), int(in_azp), float(out_scale), int(out_azp))
 

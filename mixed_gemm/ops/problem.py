@@ -32,13 +32,13 @@ BITS = tuple(weight.bits for weight in WEIGHTS.values() if weight.is_integer)
 ZERO_MODES = ("none", "sub", "add")
 ACTIVATIONS = ("identity", "relu", "relu6", "gelu", "gelu_tanh", "silu")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-OPERAND_DTYPES = (torch.int8, torch.float8_e4m3fn)  # of scaled_mm
+OPERAND_DTYPES = (torch.int8, torch.float8_e4m3fn)  # for scaled_mm
 MAX_INT8_K = 131071  # the int32 sum of K products of -128 * -128 does not wrap
-MAX_AZP = 2**22  # of quantize_per_tensor; csrc/problem/quantize.h
+MAX_AZP = 2**22  # for quantize_per_tensor; csrc/problem/quantize.h
 MAX_TOKEN_STEPS = 2**21  # that a row with a zero point may be away from 0; as above
 
-LAYOUT_VERSION = 1  # of the packed weight; csrc/layout/weight_layout.h
-MAX_EXTENT = 2**31 - 1 - 256  # of M, N and K: the kernels count them, padded, in 32 bits
+LAYOUT_VERSION = 1  # for the packed weight; csrc/layout/weight_layout.h
+MAX_EXTENT = 2**31 - 1 - 256  # for M, N and K: the kernels count them, padded, in 32 bits
 PAD_N = 64  # the packed weight is padded to whole multiples of these
 PAD_K = 64
 GROUP_STEP = 16  # a group covers whole mma.m16n8k16 steps

@@ -196,7 +196,7 @@ after_import("torch._dynamo", _keep_dynamo_out)  # which takes seconds, for thos
 
 
 def _merge_rows(op: Any, given: dict[str, Any], batched: set[str]) -> Any:
-    """What is per row of ``a`` gets the leading dimensions of ``a``."""
+    """A tensor with a row for each row of ``a`` gets the leading dimensions of ``a``."""
     (size,) = {given[name].shape[0] for name in batched}
     if "a" not in batched:
         given["a"] = given["a"].expand(size, *given["a"].shape)

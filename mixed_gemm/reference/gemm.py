@@ -174,7 +174,7 @@ class _Parts:
     worst: Tensor  # |x| @ (sum of the roundings' magnitudes), likewise
     underflow: tuple[Tensor, Tensor]  # its deviation and its most, in units of eta
     magnitude: Tensor  # |x| @ |w|_parts + |bias|
-    together: Tensor  # what rounds alike for all of a group, in units of u
+    together: Tensor  # roundings alike for all of a group, in units of u
     stored: Tensor  # |x| @ |w|_stored + |bias|
 
     def statistical(self, activation: str) -> Tensor:

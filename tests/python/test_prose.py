@@ -14,10 +14,14 @@ from support import prose
 
 ROOMS = (
     "benchmarks",
+    "examples",
     "mixed_gemm/cli",
     "mixed_gemm/doctor",
     "mixed_gemm/integrations",
+    "mixed_gemm/nn",
+    "mixed_gemm/ops",
     "mixed_gemm/quantization",
+    "mixed_gemm/reference",
     "mixed_gemm/selection",
     "tools",
 )
