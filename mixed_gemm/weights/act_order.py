@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..ops.errors import ArgumentValueError
 from .integer import IntegerWeight
+from .packed import PackedWeight
 from .scheme import Scheme
 from .tensor import Part
 
@@ -49,6 +50,17 @@ class ActOrderColumns(IntegerWeight):
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
         return self.in_order().dequantize(dtype)
+
+    @classmethod
+    def join_columns(  # type: ignore[override]
+        cls, weights: list[IntegerWeight], group_size: int | None = None
+    ) -> PackedWeight:
+        """All columns together are no longer some of them.
+
+        Args:
+            weights, group_size: as of the base class.
+        """
+        return IntegerWeight.join_columns(weights, group_size)  # type: ignore[arg-type]
 
     def requantized(self, dense: Tensor) -> ActOrderColumns:
         new = self.in_order().requantized(dense)

@@ -1,0 +1,354 @@
+"""What a weight of packed codes is, whichever its weight type: its parts, and how they are cut and
+joined.
+
+The file is long because it is one class: every piece of a weight is made of all its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor
+
+from ..ops.errors import check_not_freed, check_storage
+from ..ops.problem import (
+    LAYOUT_VERSION,
+    PAD_K,
+    PAD_N,
+    WEIGHTS,
+    ceil_div,
+    check_group_size,
+    num_groups,
+    packed_shape,
+)
+from .columns import beside_each_other, coarser, common_group, group_of_piece, of_piece
+from .exchange import QuantizedWeight
+from .rounding import too_small
+from .scheme import Scheme
+from .tensor import Part, narrows
+from .values import refuse_bad_permutation, weight_tag
+from .weight_only import WeightOnlyTensor
+from .writing import spliced
+
+Self = TypeVar("Self", bound="PackedWeight")
+
+
+class PackedWeight(WeightOnlyTensor):
+    """``x @ w.T = (x[..., permutation] * pre_scale) @ dequantized.T``, of codes of any type in
+    ``ops.problem.WEIGHTS``. A kind is a subclass, such as ``IntegerWeight``.
+
+    Parts:
+        b_packed: uint8 ``[round_up(N, 64), round_up(K, 64) * bits / 8]``.
+        scales: ``[G, N]``. zeros: ``[G, N]`` or None.
+        pre_scale: ``[K]`` or None, multiplies the activations (AWQ, SmoothQuant).
+        permutation: int64 ``[K]`` or None: column j of the codes belongs to activation
+            permutation[j] (GPTQ act-order).
+    """
+
+    dims: ClassVar[int] = 2
+    parts: ClassVar[tuple[Part, ...]] = (
+        Part("b_packed", (torch.uint8,), follows=False, finite=False, rows=0),
+        Part("scales", rows=1),
+        Part("zeros", rows=1),
+        Part("pre_scale"),
+        Part("permutation", (torch.int64,), follows=False, finite=False),
+    )
+
+    columns_in_order: ClassVar[type[PackedWeight]]  # what some columns of a permuted weight are
+    # The op behind ``product``: f(options, x, b_packed, scales, zeros, bias, pre_scale), options
+    # being the scheme's ``gemm_options``. A kind says it, and ``pack``, ``_codes`` and ``_dense``.
+    gemm: ClassVar[Any]
+
+    b_packed: Tensor
+    scales: Tensor
+    zeros: Tensor | None
+    pre_scale: Tensor | None
+    permutation: Tensor | None
+
+    @staticmethod
+    def check_group(where: str, group_size: int, channels: int) -> None:
+        check_group_size(where, group_size, channels)
+
+    @classmethod
+    def shapes(cls, shape: tuple[int, ...], scheme: Scheme) -> dict[str, tuple[int, ...]]:
+        n, k = shape
+        groups = (num_groups(k, scheme.group_size), n)
+        return {
+            "b_packed": packed_shape(n, k, scheme.weight_type),
+            "scales": groups,
+            "zeros": groups,
+            "pre_scale": (k,),
+            "permutation": (k,),
+        }
+
+    @classmethod
+    def tag_of(cls, shape: tuple[int, ...], scheme: Scheme, permuted: bool) -> dict[str, Any]:
+        return {
+            "layout_version": LAYOUT_VERSION,
+            "in_features": shape[1],
+            "out_features": shape[0],
+            **weight_tag(scheme),
+            "group_size": scheme.group_size,
+            "zero_mode": scheme.zero_mode,
+            **({"permuted": True} if permuted else {}),
+        }
+
+    @classmethod
+    def store(cls, weight: QuantizedWeight, dtype: torch.dtype) -> PackedWeight:
+        weight = weight.to(dtype)
+        tensors = {
+            "scales": weight.scales,
+            "zeros": weight.zeros,
+            "pre_scale": weight.pre_scale,
+            "permutation": weight.permutation,
+        }
+        scheme = weight.scheme.grouped(weight.group_size)
+        where = f"mixed_gemm.Linear: {weight.name}"
+        return cls._packed(where, weight.q, scheme, tensors, in_range=True)
+
+    @classmethod
+    def _packed(
+        cls: type[Self],
+        where: str,
+        q: Tensor,
+        scheme: Scheme,
+        tensors: Mapping[str, Tensor | None],
+        in_range: bool = False,
+    ) -> Self:
+        """The weight of these codes, once everything was checked; see :meth:`checked`."""
+        kept = cls.checked(where, q, ("N", "K"), scheme, tensors, in_range)
+        refuse_bad_permutation(kept.get("permutation"), where)
+        kept["b_packed"] = cls.pack(q, scheme.weight_type)
+        return cls(kept, scheme, tuple(q.shape), kept["scales"].dtype)
+
+    def fitted(self, dtype: torch.dtype) -> PackedWeight:
+        if too_small(self.scales, dtype) is None:
+            return self
+        return self.store(self.unpacked().to(dtype), self.dtype)
+
+    def product(
+        self, x: Tensor, bias: Tensor | None = None, activation: str = "identity"
+    ) -> Tensor:
+        """``activation(x @ w.T + bias)``.
+
+        Args:
+            x: ``[..., K]``. bias: ``[N]`` or None. activation: of ``fpA_intB_gemm``.
+
+        Returns:
+            ``[..., N]`` in the dtype of ``x`` (or of autocast).
+
+        Raises:
+            What the op raises.
+        """
+        if narrows(x, self.dtype):
+            return self.product(x.to(self.dtype), bias, activation).to(torch.float32)
+        if self.permutation is not None:
+            check_not_freed("mixed_gemm.Linear", input=x, permutation=self.permutation)
+            x = x.index_select(-1, self.permutation)
+        options = self.scheme.gemm_options
+        if activation != "identity":
+            options = {**options, "activation": activation}
+        out: Tensor = self.gemm(
+            options, x, self.b_packed, self.scales, self.zeros, bias, self.pre_scale
+        )
+        return out
+
+    def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
+        dtype = dtype or self.dtype
+        weight = self._dense(dtype if self.pre_scale is None else torch.float32)
+        check_storage("QuantizedTensor", pre_scale=self.pre_scale, permutation=self.permutation)
+        if self.pre_scale is not None:
+            weight = (weight * self.pre_scale.float()).to(dtype)
+        if self.permutation is not None:
+            weight = torch.empty_like(weight).index_copy_(1, self.permutation, weight)
+        return weight
+
+    def requantized(self, dense: Tensor) -> PackedWeight:
+        weight = dense
+        if self.permutation is not None:
+            weight = weight.index_select(1, self.permutation)
+        if self.pre_scale is not None:
+            weight = weight.float() / self.pre_scale.float()
+        new = type(self).from_float(weight.to(self.dtype), self.scheme)
+        new.pre_scale, new.permutation = self.pre_scale, self.permutation
+        return new
+
+    @staticmethod
+    def pack(q: Tensor, weight: str) -> Tensor:
+        """The packed weight.
+
+        Args:
+            q: int8 ``[N, K]``, the codes as a ``QuantizedWeight`` has them. weight: their type.
+        """
+        raise NotImplementedError
+
+    def _codes(self) -> Tensor:
+        """What :meth:`pack` took: int8 ``[N, K]``."""
+        raise NotImplementedError
+
+    def _dense(self, dtype: torch.dtype) -> Tensor:
+        """The dense weight in the order of the columns, without pre_scale."""
+        raise NotImplementedError
+
+    def keeping(self, old: PackedWeight, same: Tensor) -> PackedWeight:
+        """As of the base class, on codes that are unpacked for it.
+
+        Args:
+            old: ``[M, K]``. same: bool ``[N]``.
+        """
+        codes = spliced(self._codes(), old._codes(), same, 0)
+        zeros = None
+        if self.zeros is not None and old.zeros is not None:
+            zeros = spliced(self.zeros, old.zeros, same, 1)
+        packed, scales = (
+            self.pack(codes, self.scheme.weight_type),
+            spliced(self.scales, old.scales, same, 1),
+        )
+        return self._like(packed, scales, zeros, self.pre_scale, tuple(self.shape))
+
+    def cut(self, dim: int, start: int, stop: int) -> PackedWeight:
+        """Rows or columns, with storage of their own. Where a group would be cut in two, the groups
+        of the piece are smaller ones with the same scales. Columns of a permuted weight come as
+        :class:`act_order.ActOrderColumns`.
+
+        Args:
+            dim: 0 for rows, 1 for columns. start, stop: of them; columns as the weight stores them.
+
+        Raises:
+            ValueError: a group would be cut at no multiple of 16.
+        """
+        return self._rows(start, stop) if dim == 0 else self._columns(start, stop)
+
+    def _columns(self, start: int, stop: int) -> PackedWeight:
+        k, scheme, zeros = self.shape[1], self.scheme, self.zeros
+        size = group_of_piece(scheme.group_size, k, start, stop)
+        place = scheme.group_size, size, start, stop
+        if start % PAD_K == 0 and (stop % PAD_K == 0 or stop == k):
+            packed = self._tiles()[:, start // PAD_K : ceil_div(stop, PAD_K)]
+            packed = packed.reshape(self.b_packed.shape[0], -1).contiguous()
+            packed = packed.clone() if packed.data_ptr() == self.b_packed.data_ptr() else packed
+        else:
+            packed = self.pack(self._codes()[:, start:stop].contiguous(), scheme.weight_type)
+        pre_scale, order = self.pre_scale, self.permutation
+        kind = type(self) if order is None or stop - start == k else self.columns_in_order
+        parts = {
+            "b_packed": packed,
+            "scales": of_piece(self.scales, *place),
+            "zeros": None if zeros is None else of_piece(zeros, *place),
+            "pre_scale": None if pre_scale is None else pre_scale[start:stop].clone(),
+            "permutation": None if order is None else order[start:stop].clone(),
+        }
+        columns = stop - start
+        smaller = scheme.with_group_size(size, columns)
+        return kind(parts, smaller, (self.shape[0], columns), self.dtype)
+
+    def _tiles(self) -> Tensor:
+        """The packed weight as ``[N / I, K / 64, 128]``: lines of 64 columns of I = 16 / bits rows,
+        so that columns in whole lines are a slice of it."""
+        rows, width = self.b_packed.shape
+        interleave = 16 // WEIGHTS[self.scheme.weight_type].bits
+        return self.b_packed.view(rows // interleave, interleave * width // 128, 128)
+
+    def _rows(self, start: int, stop: int) -> PackedWeight:
+        rows = slice(start, stop)
+        if start % PAD_N == 0 and (stop % PAD_N == 0 or stop == self.shape[0]):
+            packed = self.b_packed[start : -(-stop // PAD_N) * PAD_N].clone()
+        else:
+            packed = self.pack(self._codes()[rows].contiguous(), self.scheme.weight_type)
+        return self._like(
+            packed,
+            self.scales[:, rows].clone(memory_format=torch.contiguous_format),
+            None
+            if self.zeros is None
+            else self.zeros[:, rows].clone(memory_format=torch.contiguous_format),
+            self.pre_scale,
+            (stop - start, self.shape[1]),
+        )
+
+    def _like(
+        self,
+        packed: Tensor,
+        scales: Tensor,
+        zeros: Tensor | None,
+        pre_scale: Tensor | None,
+        shape: tuple[int, ...],
+    ) -> PackedWeight:
+        tensors = {
+            "b_packed": packed,
+            "scales": scales,
+            "zeros": zeros,
+            "pre_scale": pre_scale,
+            "permutation": self.permutation,
+        }
+        scheme = self.scheme.with_group_size(self.scheme.group_size, shape[1])
+        return type(self)(tensors, scheme, shape, self.dtype)
+
+    @classmethod
+    def join_columns(
+        cls, weights: list[PackedWeight], group_size: int | None = None
+    ) -> PackedWeight:
+        """The inverse of :meth:`cut` along dim 1.
+
+        Args:
+            weights: of one number of rows, the columns of the first in front.
+            group_size: of the result; the largest that all pieces allow when None.
+
+        Raises:
+            ValueError: pieces have no groups in common, or other scales than ``group_size`` needs.
+        """
+        first, pieces = weights[0], [(w.scheme.group_size, w.shape[1]) for w in weights]
+        fine = common_group(pieces)
+        shape = (first.shape[0], sum(w.shape[1] for w in weights))
+        size = fine if group_size is None else group_size
+
+        def whole(name: str) -> Tensor | None:
+            given = [getattr(w, name) for w in weights]
+            if given[0] is None:
+                return None
+            beside = [(x, *piece) for x, piece in zip(given, pieces, strict=True)]
+            return coarser(beside_each_other(beside, fine), fine, size, shape[1])
+
+        def joined(name: str) -> Tensor | None:
+            return None if getattr(first, name) is None else torch.cat(
+                [getattr(w, name) for w in weights]
+            )  # fmt: skip
+
+        scheme = first.scheme.with_group_size(size, shape[1])
+        parts = {
+            "b_packed": cls.pack(torch.cat([w._codes() for w in weights], 1), scheme.weight_type),
+            "scales": whole("scales"),
+            "zeros": whole("zeros"),
+            "pre_scale": joined("pre_scale"),
+            "permutation": joined("permutation"),
+        }
+        return cls(parts, scheme, shape, first.dtype)
+
+    @classmethod
+    def join(cls, weights: list[PackedWeight]) -> PackedWeight:
+        first = weights[0]
+        aligned = all(w.shape[0] % PAD_N == 0 for w in weights[:-1])
+        if aligned:
+            packed = torch.cat([w.b_packed for w in weights])
+        else:
+            packed = cls.pack(torch.cat([w._codes() for w in weights]), first.scheme.weight_type)
+        zeros = [w.zeros for w in weights if w.zeros is not None]
+        return first._like(
+            packed,
+            torch.cat([w.scales for w in weights], 1),
+            torch.cat(zeros, 1) if zeros else None,
+            first.pre_scale,
+            (sum(w.shape[0] for w in weights), first.shape[1]),
+        )
+
+    def unpacked(self, name: str = "") -> QuantizedWeight:
+        return QuantizedWeight.of_codes(
+            name,
+            self._codes(),
+            self.scales,
+            self.zeros,
+            scheme=self.scheme,
+            pre_scale=self.pre_scale,
+            permutation=self.permutation,
+        )
