@@ -55,7 +55,7 @@ constexpr auto kResults = given_by(kTable, {leading("a", N)});
 }  // namespace
 
 GemmProblem problem_of(Call& call) {
-  GemmProblem p = weight_of(call, {kPacked, kScales, kZeros, kZeroMode});
+  GemmProblem p = integers_of(call, {kPacked, kScales, kZeros, kZeroMode});
   p.m = call[M];
   p.activation = static_cast<Activation>(call.number(kActivation));
   p.a = call.rows(kA, p.a_stride);

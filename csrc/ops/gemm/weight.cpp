@@ -10,6 +10,10 @@ using namespace contract;
 std::optional<Refusal> refuse_product(int64_t m, const Given& given, int64_t group_size) {
   const std::string wrong_bits = why_not_bits(given[Bits]);
   if (!wrong_bits.empty()) return Refusal{ErrorKind::kValue, wrong_bits};
+  return refuse_sizes(m, given, group_size);
+}
+
+std::optional<Refusal> refuse_sizes(int64_t m, const Given& given, int64_t group_size) {
   const int64_t n = given[N], k = given[K];
   auto reasons = why_not_problem(m, n, k, -1);  // whatever the groups
   if (!reasons.empty()) return Refusal{ErrorKind::kValue, reasons.front()};
@@ -20,18 +24,23 @@ std::optional<Refusal> refuse_product(int64_t m, const Given& given, int64_t gro
                                            nearest_group_size(k, group_size), " is accepted")};
 }
 
-GemmProblem weight_of(Call& call, const WeightPlaces& at) {
+GemmProblem integers_of(Call& call, const WeightPlaces& at) {
+  return weight_of(call, at, *integer_weight(call[Bits]));
+}
+
+GemmProblem weight_of(Call& call, const WeightPlaces& at, WeightType weight) {
   GemmProblem p;
   p.n = call[N], p.k = call[K];
   p.element = call.element(at.scales);
   const int64_t group_size = call[GroupSize] == -1 ? std::max<int64_t>(p.k, 1) : call[GroupSize];
-  p.scheme = integer_scheme(
-      *integer_weight(call[Bits]), group_size,
-      call.has(at.zeros) ? static_cast<ZeroMode>(call.number(at.zero_mode)) : ZeroMode::kNone);
+  const bool has_zeros = at.zeros >= 0 && call.has(at.zeros);
+  const auto zero_mode =
+      has_zeros ? static_cast<ZeroMode>(call.number(at.zero_mode)) : ZeroMode::kNone;
+  p.scheme = {weight, {ScaleType::kActivations, group_size, zero_mode}};
   p.b_packed = static_cast<const uint8_t*>(call.aligned(at.packed, 16));
-  p.scale_stride = call.matrices(at.scales, at.zeros);
+  p.scale_stride = call.matrices(at.scales, has_zeros ? at.zeros : at.scales);
   p.scales = call.data(at.scales);
-  p.zeros = call.data(at.zeros);
+  p.zeros = has_zeros ? call.data(at.zeros) : nullptr;
   return p;
 }
 

@@ -9,7 +9,8 @@ namespace mixed_gemm::gemm {
 constexpr const char *kBitsWords = "4 or 8",
                      *kGroupWords = "elements of K that share a scale; -1: all of them";
 
-// A product of m rows with the [N, K] weight of these bits and groups.
+// A product of m rows with an [N, K] weight of these groups; with one of integers of these bits.
+std::optional<Refusal> refuse_sizes(int64_t m, const contract::Given& given, int64_t group_size);
 std::optional<Refusal> refuse_product(int64_t m, const contract::Given& given, int64_t group_size);
 
 constexpr contract::Rule by_group(const char* name) {
@@ -34,9 +35,12 @@ constexpr contract::RuleList<7> weight_rules() {
 }
 
 struct WeightPlaces {
-  int packed, scales, zeros, zero_mode;
+  int packed, scales;
+  int zeros = -1, zero_mode = -1;  // of an op whose weights may have zero points
 };
 // Fills in n, k, element (of the scales), scheme and the tensors.
-GemmProblem weight_of(Call& call, const WeightPlaces& at);
+GemmProblem weight_of(Call& call, const WeightPlaces& at, WeightType weight);
+// The integers of the bits that the call says.
+GemmProblem integers_of(Call& call, const WeightPlaces& at);
 
 }  // namespace mixed_gemm::gemm

@@ -73,7 +73,7 @@ Packing unpacking(Call& call) {
 }
 
 GemmProblem dequantizing(Call& call, ElementType& out) {
-  GemmProblem p = gemm::weight_of(call, {kPacked, kScales, kZeros, kZeroMode});
+  GemmProblem p = gemm::integers_of(call, {kPacked, kScales, kZeros, kZeroMode});
   out = call.element(kDtype);
   p.d = call.make(0);
   return p;
