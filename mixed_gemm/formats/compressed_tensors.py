@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..ops.problem import DTYPES, MAX_AZP, ceil_div, integer_weight
+from ..ops.problem import DTYPES, MAX_AZP, WEIGHTS, ceil_div, integer_weight
 from ..weights.exchange import QuantizedWeight
 from ..weights.rounding_fp8 import FP8
 from ..weights.scheme import FLOAT8, Scheme, Side
@@ -101,7 +101,7 @@ class CompressedTensors(Decoded):
         self._check_activations(layer, activations)
         self._check_own(layer, n, k, groups)
         scheme = Scheme.of_file(
-            FLOAT8 if kind == "fp8" else integer_weight(max(bits, 4)),
+            FLOAT8 if kind == "fp8" else _packed_type(asked),
             size,
             self._zero_mode(layer),
             strategy="tensor" if self._is_whole(layer, rule, kind, block) else "",
@@ -293,13 +293,16 @@ class CompressedTensors(Decoded):
 
     def _unpack(self, layer: LayerTensors, info: LayerInfo) -> Tensor:
         words = layer.load("weight_packed")
-        return self._unpack_words(words, info.bits, info.in_features)
+        codes = self._unpack_words(words, info.bits, info.in_features)
+        known = WEIGHTS[info.scheme.weight_type]
+        return to_signed(codes, info.bits) if known.is_integer else codes.view(torch.int8)
 
     def _unpack_words(self, words: Tensor, bits: int, count: int) -> Tensor:
-        """int32 ``[R, words(count)]`` -> int8 ``[R, count]``."""
+        """int32 ``[R, words(count)]`` -> uint8 ``[R, count]``."""
         widths = (words_dense(count, bits), words_aligned(count, bits))
         aligned = self._rules.is_aligned if len(set(widths)) == 1 else words.shape[1] != widths[0]
-        return to_signed((unpack_aligned if aligned else unpack_dense)(words, bits, count), bits)
+        codes: Tensor = (unpack_aligned if aligned else unpack_dense)(words, bits, count)
+        return codes
 
     def _scales(self, layer: LayerTensors, info: LayerInfo) -> Tensor:
         """``[G, N]``."""
@@ -316,9 +319,16 @@ class CompressedTensors(Decoded):
         """Signed, ``[G, N]``, in the dtype of scales."""
         zeros, n = layer.load("weight_zero_point"), info.out_features
         if zeros.dtype == torch.int32:
-            return self._unpack_words(zeros.t().contiguous(), info.bits, n).to(scales.dtype)
+            codes = self._unpack_words(zeros.t().contiguous(), info.bits, n)
+            return to_signed(codes, info.bits).to(scales.dtype)
         zeros = zeros.expand(n) if zeros.numel() == 1 else zeros
         return zeros.reshape(n, -1).t().to(scales.dtype)
+
+
+def _packed_type(asked: Scheme) -> str:
+    """The weight type of what is no float8: integers of fewer than 4 bits are stored in 4."""
+    stated = asked.weight_type
+    return stated if stated in WEIGHTS else integer_weight(max(asked.bits, 4))
 
 
 def _float8(layer: LayerTensors) -> Tensor:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..ops.problem import WEIGHTS
 from ..weights.kinds import storing
 from ..weights.scheme import Scheme, Side
 from .config import method_of
@@ -115,9 +116,11 @@ class WeightRules:
                 f"config_groups.{name} must have a list targets and an object weights{reason}",
             )
         bits = int_option(weights, self._where, "num_bits")
-        if weights.get("type") == "float" and bits not in (None, 8):
+        widths = sorted({8, *(x.bits for x in WEIGHTS.values() if not x.is_integer)})
+        if weights.get("type") == "float" and bits not in (None, *widths):
+            told = " or ".join(map(str, widths))
             raise CheckpointError(
-                self._where, "", f"config_groups.{name}: floats must have 8 bits, got {bits}"
+                self._where, "", f"config_groups.{name}: floats must have {told} bits, got {bits}"
             )
         size = int_option(weights, self._where, "group_size")
         size = size if weights.get("strategy") in (None, "group") and size != -1 else None

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from .._library import package_version
+from ..ops.problem import WEIGHTS
 from ..weights.exchange import QuantizedWeight
 from ..weights.scheme import Side, is_by_block
 from .bitfields import pack_dense, to_codes
@@ -57,7 +58,9 @@ def _input_zero_point(weight: QuantizedWeight) -> Tensor | None:
 def why_own(weight: QuantizedWeight) -> str:
     """Why no other reader of compressed-tensors has a place for a weight; empty when all do."""
     k, point = weight.shape[1], _input_zero_point(weight)
+    known = WEIGHTS.get(weight.weight)
     reasons = {
+        f"codes of the type {weight.weight}": known is not None and not known.is_integer,
         "a permutation of the columns (act-order)": weight.permutation is not None,
         "the place of a Conv1D, not of a linear": weight.is_conv1d,
         "the rows of an embedding": weight.is_embedding,
@@ -94,7 +97,8 @@ def encode(weight: QuantizedWeight) -> dict[str, Tensor]:
         if (point := _input_zero_point(weight)) is not None:
             tensors["input_zero_point"] = point
     else:
-        tensors["weight_packed"] = pack_dense(to_codes(weight.q, weight.bits), weight.bits)
+        codes = weight.q.view(torch.uint8) + WEIGHTS[weight.weight].bias
+        tensors["weight_packed"] = pack_dense(codes, weight.bits)
         tensors["weight_shape"] = torch.tensor(weight.shape, dtype=torch.int64, device="cpu")
         zeros = integer_zeros(weight)
         if zeros is not None:

@@ -22,12 +22,18 @@ from .index import TensorIndex, Tensors
 _USUAL_GROUPS = (16, 32, 64, 128, 256, 512, 1024)
 
 
+def _kind(scheme: Scheme) -> str:
+    if scheme.weight_type == FLOAT8:
+        return "fp8"
+    return "int" if scheme.weights.type == "int" else scheme.weight_type
+
+
 @read_off(
     in_features=lambda info: info.shape[1],
     out_features=lambda info: info.shape[0],
     bits=lambda info: info.stored_bits,
     group_size=lambda info: group_columns(info.scheme, info.shape[1]),
-    kind=lambda info: "fp8" if info.scheme.weight_type == FLOAT8 else "int",
+    kind=lambda info: _kind(info.scheme),
     has_zeros=lambda info: info.scheme.has_zeros,
     strategy=lambda info: whole_strategy(info.scheme),
     input_activations=lambda info: info.scheme.input_activations,
@@ -44,7 +50,7 @@ class LayerInfo:
         out_features: N.
         bits: of the values in the file: 2, 3, 4 or 8.
         group_size: elements of K that share a scale, -1 is all of them.
-        kind: "int" or "fp8".
+        kind: "int" or "fp8"; of other packed codes the name of their weight type.
         has_zeros: the file holds zero points (they may all turn out to be the neutral one).
         nbytes: of its tensors in the file.
         strategy: "tensor" where one scale serves the whole weight; else empty.

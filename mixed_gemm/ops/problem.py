@@ -19,12 +19,14 @@ class WeightType(NamedTuple):
     """How a value is stored as a code.
 
     bits: the width of a code. bias: the stored code of an integer less the integer; 0 for floats.
-    is_integer: whether codes are integers, which can have zero points.
+    is_integer: whether codes are integers, which can have zero points. values: the number that each
+    code stands for, where they are no integers.
     """
 
     bits: int
     bias: int
     is_integer: bool
+    values: tuple[float, ...] = ()
 
 
 WEIGHTS = {"int4": WeightType(4, 8, True), "int8": WeightType(8, 128, True)}
@@ -64,9 +66,17 @@ def integer_weight(bits: int) -> str:
 
 
 def integer_range(weight: str) -> tuple[int, int]:
-    """The smallest and the largest integer of a weight type."""
-    bits, bias, _ = WEIGHTS[weight]
+    """The smallest and the largest integer of a weight type; the first and the last code of one
+    that has other numbers."""
+    bits, bias = WEIGHTS[weight][:2]
     return -bias, (1 << bits) - 1 - bias
+
+
+def float_weight(bits: int) -> str | None:
+    """The weight type of packed codes of this width that are no integers; None where there is
+    none."""
+    rows = WEIGHTS.items()
+    return next((name for name, x in rows if not x.is_integer and x.bits == bits), None)
 
 
 def packed_shape(n: int, k: int, weight: str) -> tuple[int, int]:
@@ -79,10 +89,11 @@ def packed_shape(n: int, k: int, weight: str) -> tuple[int, int]:
 
 
 def integer_options(weight: str, **others: Any) -> dict[str, Any]:
-    """The keyword arguments by which the ops of packed integers know a weight.
+    """The keyword arguments by which the ops of packed integers, or those of other packed codes,
+    know a weight.
 
     Args:
-        weight: a name in ``WEIGHTS``, of integers. others: the rest of what an op takes.
+        weight: a name in ``WEIGHTS``. others: the rest of what an op takes.
     """
     return {"bits": WEIGHTS[weight].bits, **others}
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..ops.errors import ArgumentValueError
 from ..ops.problem import integer_weight
+from .codes import nearest_codes, values_of
 from .exchange_rules import Words, group_columns, problems_of, rounded_scheme, whole_strategy
 from .modules import MODULES
 from .read_off import read_off
@@ -45,8 +46,9 @@ class QuantizedWeight:
 
     Args:
         name: of the module in the checkpoint, "model.layers.0.mlp.up_proj".
-        q: int8 ``[N, K]``, values in the range of ``weight``; or float8_e4m3fn ``[N, K]`` (then
-            there are no zeros).
+        q: int8 ``[N, K]``, values in the range of ``weight``, or its codes where it is a row of
+            ``ops.problem.WEIGHTS`` that is no integer; or float8_e4m3fn ``[N, K]``. Both of these
+            have no zeros.
         scales: float16, bfloat16 or float32 ``[G, N]``, G = ceil(K / group_size).
         zeros: ``[G, N]`` in the dtype of scales, or None exactly when zero_mode is "none".
         bits: 4 or 8, another way to say ``weight``, of which this one holds where both are given;
@@ -275,8 +277,9 @@ class QuantizedWeight:
             ratio = torch.where(small, self.scales.float() / larger, 1.0)
             zeros = self.zeros if self.zero_mode == "sub" else None
             center = torch.zeros_like(ratio) if zeros is None else zeros.float()
-            moved = (q.float() - self._spread(center)) * self._spread(ratio) + self._spread(center)
-            q = torch.where(self._spread(small), moved.round().to(torch.int8), q)
+            moved = self._values() - self._spread(center)
+            moved = moved * self._spread(ratio) + self._spread(center)
+            q = torch.where(self._spread(small), nearest_codes(moved, self.weight), q)
         made = self.with_fields(
             q=q,
             scales=scales,
@@ -287,6 +290,10 @@ class QuantizedWeight:
         if small is not None:  # codes move towards a zero point, which may be no code
             made.check()
         return made
+
+    def _values(self) -> Tensor:
+        """The numbers that the codes stand for, float32 ``[N, K]``."""
+        return self.q.float() if self.is_fp8 else values_of(self.q, self.weight)
 
     def _spread(self, x: Tensor) -> Tensor:
         """``[G, N]`` -> ``[N, K]``, that of the group of each weight."""
@@ -302,7 +309,7 @@ class QuantizedWeight:
         Args:
             dtype: of the result.
         """
-        w = self.q.float()
+        w = self._values()
         if self.zero_mode == "sub" and self.zeros is not None:
             w -= self._spread(self.zeros.float())
         w *= self._spread(self.scales.float())

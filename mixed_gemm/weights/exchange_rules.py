@@ -92,6 +92,9 @@ def problems_of(weight: QuantizedWeight, words: Words) -> list[str]:
             f"zero_mode must be one of {ZERO_MODES}, and 'none' exactly without zeros, got "
             f"{words.zero_mode!r} {'without' if weight.zeros is None else 'with'} zeros"
         )
+    known = WEIGHTS.get(words.weight)
+    if words.zero_mode != "none" and known is not None and not known.is_integer:
+        problems.append(f"zero_mode must be 'none' for {words.weight}, got {words.zero_mode!r}")
     groups = (1 if words.group_size == -1 else ceil_div(k, words.group_size), n)
     shapes = {"scales": groups, "zeros": groups, "bias": (n,), "pre_scale": (k,)}
     for field, shape in shapes.items():

@@ -18,7 +18,7 @@ from ..ops.problem import (
 )
 
 
-def _groups(weight: Tensor, group_size: int) -> Tensor:
+def groups_of(weight: Tensor, group_size: int) -> Tensor:
     """``[N, K]`` -> float32 ``[N, G, group]``; the ragged end is padded with zeros, which never
     move a maximum of magnitudes nor a range that includes zero."""
     n, k = weight.shape
@@ -140,7 +140,7 @@ def quantize_weight(
     n, k = weight.shape
     check_group_size(where, group_size, k)
     dtype = weight.dtype if scale_dtype is None else scale_dtype
-    x = _groups(weight, group_size)
+    x = groups_of(weight, group_size)
     zero: Tensor | None = None
     if symmetric:
         integers, scale = _symmetric(x, integer_weight(bits), dtype)

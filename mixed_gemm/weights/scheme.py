@@ -15,6 +15,7 @@ from ..ops.problem import (
     check_bits,
     check_group_size,
     check_zero_mode,
+    float_weight,
     integer_options,
     integer_weight,
 )
@@ -228,21 +229,22 @@ class Scheme:
         does, such as groups of 24: a kind of weight refuses that when it is to store it.
 
         Args:
-            weight: "int4", "int8" or "e4m3" (float8_e4m3fn).
+            weight: "int4", "int8" or another of ``ops.problem.WEIGHTS``, or "e4m3"
+                (float8_e4m3fn).
             group_size: elements of K that share a scale, -1 for all; not looked at with ``block``.
             zero_mode: see the class.
             strategy: "tensor" where one scale serves the whole weight; "" is "channel" or "group".
             block: (rows, columns) that share a scale, of float8 weights.
             input_activations: how activations are rounded; None leaves them in their dtype.
         """
-        is_float = weight == FLOAT8
+        is_float = weight == FLOAT8 or not WEIGHTS[weight].is_integer
         if block is not None:
             strategy = "block"
         elif not strategy:
             strategy = "channel" if group_size == -1 else "group"
         side = Side(
             type="float" if is_float else "int",
-            num_bits=8 if is_float else WEIGHTS[weight].bits,
+            num_bits=8 if weight == FLOAT8 else WEIGHTS[weight].bits,
             strategy=strategy,
             group_size=None if group_size == -1 or block is not None else group_size,
             symmetric=zero_mode == "none",
@@ -293,7 +295,7 @@ class Scheme:
             raise ArgumentValueError(f"Scheme: {dict(fields)} is no scheme ({error})") from error
 
     def grouped(self, group_size: int, zero_mode: str | None = None) -> Scheme:
-        """This weight-only scheme with other groups.
+        """This scheme of packed codes with other groups.
 
         Args:
             group_size: elements of K that share a scale, -1 for all of them.
@@ -302,7 +304,10 @@ class Scheme:
         Raises:
             ValueError: as :meth:`weight_only`.
         """
-        return Scheme.weight_only(self.bits, group_size, zero_mode or self.zero_mode)
+        if self.is_weight_only:
+            return Scheme.weight_only(self.bits, group_size, zero_mode or self.zero_mode)
+        check_group_size("Scheme", group_size)
+        return Scheme.of_file(self.weight_type, group_size)
 
     def with_group_size(self, columns: int, k: int | None = None) -> Scheme:
         """This scheme with other groups, or blocks, along K; of what shares its scales otherwise,
@@ -322,7 +327,7 @@ class Scheme:
             columns = -1
         if columns == self.group_size or side.strategy not in ("channel", "group"):
             return self
-        if self.is_weight_only:
+        if self.is_weight_only or self.is_packed:
             return self.grouped(columns)
         if is_by_block(self):
             return Scheme.w8a8_block(columns, not self.has_zeros)
@@ -331,22 +336,27 @@ class Scheme:
         return self
 
     def coded_as(self, weight: str) -> Scheme:
-        """This scheme with integers of another weight type.
+        """This scheme with codes of another weight type.
 
         Args:
             weight: a name in ``ops.problem.WEIGHTS``.
         """
-        return replace(self, weights=replace(self.weights, num_bits=WEIGHTS[weight].bits))
+        kind = "int" if WEIGHTS[weight].is_integer else "float"
+        return replace(
+            self, weights=replace(self.weights, type=kind, num_bits=WEIGHTS[weight].bits)
+        )
 
     @property
     def weight_type(self) -> str:
-        """The name of what a stored code is: "int4" or "int8" of ``ops.problem.WEIGHTS``, "e4m3" of
-        float8_e4m3fn; for what no kind of weight stores, its type and bits."""
+        """The name of what a stored code is: "int4", "int8" or another of ``ops.problem.WEIGHTS``,
+        "e4m3" of float8_e4m3fn; for what no kind of weight stores, its type and bits."""
         weights = self.weights
         if weights.type == "int":
             return integer_weight(weights.num_bits)
-        is_float8 = (weights.type, weights.num_bits) == ("float", 8)
-        return FLOAT8 if is_float8 else f"{weights.type}{weights.num_bits}"
+        if (weights.type, weights.num_bits) == ("float", 8):
+            return FLOAT8
+        packed = float_weight(weights.num_bits) if weights.type == "float" else None
+        return packed or f"{weights.type}{weights.num_bits}"
 
     @property
     def bits(self) -> int:
@@ -374,16 +384,30 @@ class Scheme:
         )
 
     @property
+    def is_packed(self) -> bool:
+        """Whether weights are packed codes of ``ops.problem.WEIGHTS`` with scales by channel or
+        group, and activations stay in their dtype."""
+        known = WEIGHTS.get(self.weight_type)
+        if known is None or (self.has_zeros and not known.is_integer):
+            return False
+        side = self.weights
+        shared = side.scale_dtype is None and side.strategy in ("channel", "group")
+        return shared and self.input_activations is None
+
+    @property
     def op_zero_mode(self) -> str:
         """What the ops take: they read "none" off ``zeros`` being None."""
         return self.zero_mode if self.has_zeros else "sub"
 
     @functools.cached_property
     def gemm_options(self) -> dict[str, Any]:
-        """The keyword arguments of ``fpA_intB_gemm`` for weight-only schemes."""
-        return integer_options(
-            self.weight_type, group_size=self.group_size, zero_mode=self.op_zero_mode
-        )
+        """The keyword arguments by which the GEMM of packed codes knows a weight: that of
+        ``fpA_intB_gemm`` for weight-only schemes. Codes that are no integers have no zero
+        points."""
+        known, zero_mode = WEIGHTS.get(self.weight_type), {"zero_mode": self.op_zero_mode}
+        if known is not None and not known.is_integer:
+            zero_mode = {}
+        return integer_options(self.weight_type, group_size=self.group_size, **zero_mode)
 
     @functools.cached_property
     def conv_options(self) -> dict[str, Any]:
@@ -489,7 +513,8 @@ def refined(
     Raises:
         ValueError: there is no scheme of this name, or it has no such setting: ``bits`` and the
             like are of weight-only schemes, ``activations`` of those that round activations,
-            ``group_size`` and ``symmetric`` of weight-only ones and of "w8a8_block".
+            ``group_size`` and ``symmetric`` of weight-only ones and of "w8a8_block"; packed codes
+            that are no integers have ``group_size`` alone.
     """
     if isinstance(scheme, str):
         if scheme not in SCHEMES:
@@ -502,10 +527,13 @@ def refined(
     if is_by_block(scheme):
         return _other_blocks(where, scheme, asked, activations)
     rounds_activations = scheme.input_activations is not None
+    is_packed_float = scheme.is_packed and not scheme.is_weight_only
+    if is_packed_float and group_size is not None and len(asked) == 1 and activations is None:
+        return scheme.grouped(group_size)
     if asked and not scheme.is_weight_only:
         name, value = next(iter(asked.items()))
         wrong_value(where, name, f"not be given with the scheme {scheme}", repr(value))
-    if scheme.weights.type == "float" and activations is not None:
+    if scheme.weights.type == "float" and activations is not None and not is_packed_float:
         Scheme.fp8(activations)  # refuses what is no name
         side = _float8_activations(activations, scheme.weights)
         return replace(scheme, input_activations=side)

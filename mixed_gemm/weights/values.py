@@ -101,7 +101,7 @@ def tagged_weight(tag: Mapping[str, Any]) -> str:
 
 
 def refuse_out_of_range(q: Tensor, weight: str, where: str) -> None:
-    """Raise ``ValueError`` when an integer is none of a weight type, a name in
+    """Raise ``ValueError`` when an integer, or a code, is none of a weight type, a name in
     ``ops.problem.WEIGHTS``."""
     if q.is_meta or q.numel() == 0:
         return
@@ -111,9 +111,12 @@ def refuse_out_of_range(q: Tensor, weight: str, where: str) -> None:
         return
     smallest, largest = (int(x) for x in torch.aminmax(q))
     if smallest < low or largest > high:
+        found, known = f"{smallest}..{largest}", WEIGHTS[weight]
+        if not known.is_integer:
+            raise ValueError(f"{where}: q must be in {low}..{high} for {weight}, got {found}")
         raise ValueError(
-            f"{where}: q must be in {low}..{high} for bits={WEIGHTS[weight].bits}, got "
-            f"{smallest}..{largest}. Hint: unsigned codes become signed by subtracting {-low}"
+            f"{where}: q must be in {low}..{high} for bits={known.bits}, got {found}. Hint: "
+            f"unsigned codes become signed by subtracting {-low}"
         )
 
 

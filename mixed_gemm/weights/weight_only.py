@@ -1,4 +1,4 @@
-"""What weights of 4- and 8-bit integers have in common that 16-bit activations multiply."""
+"""What weights of packed codes have in common that 16-bit activations multiply."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class WeightOnlyTensor(QuantizedTensor):
 
     @classmethod
     def stores(cls, scheme: Scheme, dims: int) -> bool:
-        stored = scheme.is_weight_only and scheme.weight_type in cls.weight_types
+        stored = scheme.is_packed and scheme.weight_type in cls.weight_types
         return dims == cls.dims and stored
 
     @classmethod

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...ops.errors import wrong_value
-from ...ops.problem import integer_range, num_groups
+from ...ops.errors import ArgumentValueError, wrong_value
+from ...ops.problem import WEIGHTS, integer_range, num_groups
 from ...weights.fp8_blocks import block_of
 from ...weights.rounding import nonzero_scale
 from ...weights.rounding_fp8 import FP8, FP8_MAX
@@ -58,6 +58,12 @@ class Range:
             whole = (0 if scheme.weights.strategy == "tensor" else 1, k)
             rows, group = block_of(scheme, (0, k)) or whole
             return cls(-FP8_MAX, FP8_MAX, group, False, torch.float32, rows, is_float8=True)
+        known = WEIGHTS.get(scheme.weight_type)
+        if known is not None and not known.is_integer:
+            raise ArgumentValueError(
+                f"quantize_: {scheme.weight_type} weights are rounded to nearest, by no method "
+                "that looks for other codes. Hint: method=None"
+            )
         least, most = integer_range(scheme.weight_type)
         if bits is not None:
             least, most = max(least, -(1 << (bits - 1))), min(most, (1 << (bits - 1)) - 1)

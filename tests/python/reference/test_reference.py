@@ -44,7 +44,7 @@ def test_vocabulary_equals_the_one_of_the_library(repository: Path) -> None:
 
 @pytest.mark.parametrize("weight", problem.WEIGHTS)
 def test_weight_types_equal_those_of_the_library(weight: str) -> None:
-    bits, bias, is_integer = problem.WEIGHTS[weight]
+    bits, bias, is_integer, _ = problem.WEIGHTS[weight]
     assert is_integer and len(reference.VALUES[weight]) == 1 << bits
     low, high = problem.integer_range(weight)
     assert reference.VALUES[weight].tolist() == list(range(low, high + 1))
