@@ -8,7 +8,7 @@
 
 namespace mixed_gemm {
 
-enum class WeightType : int { kInt4, kInt8 };
+enum class WeightType : int { kInt4, kInt8, kE2M1 };
 
 // Signed integers q, stored as q + kBias. kBias is the code of 0, which padding holds, in every
 // weight type.
@@ -32,9 +32,25 @@ struct Int8 : IntegerCodes<WeightType::kInt8, 8> {
   static constexpr const char* kName = "int8";
 };
 
+// A sign, two bits of exponent with a bias of 1, and one of mantissa: 0, 0.5, 1, 1.5, 2, 3, 4, 6.
+struct E2M1 {
+  static constexpr WeightType kType = WeightType::kE2M1;
+  static constexpr const char* kName = "e2m1";
+  static constexpr int kBits = 4;
+  static constexpr int kBias = 0;
+  static constexpr bool kIsInteger = false;
+  static constexpr float value(uint32_t code) {
+    const uint32_t exponent = code >> 1 & 3, mantissa = code & 1;
+    const float magnitude = exponent == 0
+                                ? 0.5f * mantissa
+                                : (2 + mantissa) * 0.25f * static_cast<float>(1u << exponent);
+    return code & 8 ? -magnitude : magnitude;
+  }
+};
+
 template <typename... Weights>
 struct WeightList {};
-using WeightTypes = WeightList<Int4, Int8>;  // in the order of the enumerators
+using WeightTypes = WeightList<Int4, Int8, E2M1>;  // in the order of the enumerators
 
 // A row of the list at run time.
 struct WeightInfo {
@@ -92,6 +108,11 @@ constexpr std::optional<WeightType> integer_weight(int64_t bits) {
     const WeightInfo info = weight_info(static_cast<WeightType>(i));
     if (info.is_integer && info.bits == bits) return static_cast<WeightType>(i);
   }
+  return std::nullopt;
+}
+// The floats of a width, likewise.
+constexpr std::optional<WeightType> float_weight(int64_t bits) {
+  if (bits == E2M1::kBits) return WeightType::kE2M1;
   return std::nullopt;
 }
 

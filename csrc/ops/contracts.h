@@ -12,6 +12,7 @@ extern const Contract kQconv2d, kQconv2dConfig, kQconv2dConfigs;
 extern const Contract kQconv2dInt8, kQconv2dInt8Config, kQconv2dInt8Configs;
 extern const Contract kAwqGemm, kAwqDequantize;
 extern const Contract kPackWeights, kUnpackWeights, kDequantizeWeights;
+extern const Contract kFloatGemm, kPackFloats, kUnpackFloats, kDequantizeFloats;
 extern const Contract kPackConvWeights, kAwqRepack, kGptqRepack;
 extern const Contract kSumOverRanks;
 
@@ -39,6 +40,10 @@ inline constexpr const Contract* kContracts[] = {
     &kPackWeights,
     &kUnpackWeights,
     &kDequantizeWeights,
+    &kFloatGemm,
+    &kPackFloats,
+    &kUnpackFloats,
+    &kDequantizeFloats,
     &kPackConvWeights,
     &kAwqRepack,
     &kGptqRepack,

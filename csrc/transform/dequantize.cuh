@@ -37,6 +37,11 @@ __device__ float code_to_float(uint32_t code) {
   return __uint_as_float(0x4b000000u | code) - (8388608.f + Weight::kBias);
 }
 
+template <>
+__device__ inline float code_to_float<E2M1>(uint32_t code) {
+  return E2M1::value(code);
+}
+
 template <typename Out, typename Scale, typename Weight>
 __global__ void __launch_bounds__(kDequantizeThreads)
     dequantize_kernel(const DequantizeParams<Out, Scale> p) {

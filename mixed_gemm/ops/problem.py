@@ -29,7 +29,12 @@ class WeightType(NamedTuple):
     values: tuple[float, ...] = ()
 
 
-WEIGHTS = {"int4": WeightType(4, 8, True), "int8": WeightType(8, 128, True)}
+_E2M1 = tuple(sign * x for sign in (1.0, -1.0) for x in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0))
+WEIGHTS = {
+    "int4": WeightType(4, 8, True),
+    "int8": WeightType(8, 128, True),
+    "e2m1": WeightType(4, 0, False, _E2M1),
+}
 BITS = tuple(weight.bits for weight in WEIGHTS.values() if weight.is_integer)
 ZERO_MODES = ("none", "sub", "add")
 ACTIVATIONS = ("identity", "relu", "relu6", "gelu", "gelu_tanh", "silu")

@@ -14,6 +14,7 @@ from . import (
     conv,
     conv_int8,
     conv_layout,
+    floats,
     flops,
     gemm,
     layout,
@@ -31,8 +32,8 @@ T = TypeVar("T")
 
 # The files that hold the records, as docs/ops.md lists them.
 FAMILIES = (
-    gemm, scaled, scaled_dynamic, rounding, block, conv, conv_int8, awq, layout, conv_layout,
-    repack, ranks,
+    gemm, scaled, scaled_dynamic, rounding, block, conv, conv_int8, awq, layout, floats,
+    conv_layout, repack, ranks,
 )  # fmt: skip
 OPS: tuple[Op, ...] = tuple(op for family in FAMILIES for op in family.OPS)
 

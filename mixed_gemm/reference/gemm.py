@@ -28,6 +28,16 @@ ACTIVATION_TABLE: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
 VALUES: dict[str, Tensor] = {
     "int4": torch.arange(-8, 8, dtype=torch.float64),
     "int8": torch.arange(-128, 128, dtype=torch.float64),
+    # A sign, an exponent e and a mantissa m: 2^(e - 1) * (1 + m / 2), and m / 2 where e is 0.
+    "e2m1": torch.tensor(
+        [
+            s * (m / 2 if e == 0 else 2.0 ** (e - 1) * (1 + m / 2))
+            for s in (1, -1)
+            for e in range(4)
+            for m in range(2)
+        ],
+        dtype=torch.float64,
+    ),
 }
 
 LAM = 6.0  # standard deviations that the statistical bound allows

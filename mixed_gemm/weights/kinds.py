@@ -8,6 +8,7 @@ from ..ops.errors import ArgumentValueError
 from . import act_order as _has_columns_of_integers  # noqa: F401
 from .conv import ConvWeight
 from .conv_int8 import Int8ConvWeight
+from .floats import FloatWeight
 from .fp8 import Fp8Weight
 from .integer import IntegerWeight
 from .scheme import Scheme
@@ -18,6 +19,7 @@ from .w8a8_block import W8A8BlockWeight
 # The first that stores a scheme does.
 KINDS: list[type[QuantizedTensor]] = [
     IntegerWeight,
+    FloatWeight,
     W8A8Weight,
     W8A8BlockWeight,
     Fp8Weight,

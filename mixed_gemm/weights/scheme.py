@@ -491,6 +491,7 @@ SCHEMES = {
     "w4a16": Scheme.weight_only(4, 128),
     "w4a16_asym": Scheme.weight_only(4, 128, "sub"),
     "w8a16": Scheme.weight_only(8, -1),
+    "toy4": Scheme.of_file("e2m1", 32),
     "w8a8": Scheme.w8a8("dynamic"),
     "w8a8_block": Scheme.w8a8_block(),
     "fp8": Scheme.fp8("dynamic"),

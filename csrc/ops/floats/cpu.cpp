@@ -1,0 +1,39 @@
+// CPU kernels of the ops of packed floats.
+#include "cpu/gemm/gemm_cpu.h"
+#include "layout/pack_weight.h"
+#include "ops/floats/contract.h"
+
+namespace mixed_gemm::floats {
+namespace {
+
+void run_cpu(Call& call) {
+  const GemmProblem p = problem_of(call);
+  if (p.m * p.n > 0) gemm_cpu(p, torch_parallel);
+}
+
+void pack_cpu(Call& call) {
+  const weights::Packing x = packing(call);
+  pack_weight(x.weight, x.q, x.k, x.n, x.k, x.packed, torch_parallel);
+}
+
+void unpack_cpu(Call& call) {
+  const weights::Packing x = unpacking(call);
+  unpack_weight(x.weight, x.packed, x.n, x.k, x.q, torch_parallel);
+}
+
+void to_dense_cpu(Call& call) {
+  ElementType out;
+  const GemmProblem p = dequantizing(call, out);
+  dequantize_cpu(p, out, torch_parallel);
+}
+
+}  // namespace
+}  // namespace mixed_gemm::floats
+
+MIXED_GEMM_KERNELS(CPU, m) {
+  using namespace mixed_gemm;
+  m.impl("fpA_fpB_gemm", &boxed<contract::kFloatGemm, floats::run_cpu>);
+  m.impl("pack_floats", &boxed<contract::kPackFloats, floats::pack_cpu>);
+  m.impl("unpack_floats", &boxed<contract::kUnpackFloats, floats::unpack_cpu>);
+  m.impl("dequantize_floats", &boxed<contract::kDequantizeFloats, floats::to_dense_cpu>);
+}
