@@ -206,6 +206,7 @@ NOT_RUN = {
     ("docs/recipes.md", "", 0): "the output of git diff --stat",
     ("docs/recipes.md", "", 1): "the output of git diff --stat",
     ("docs/recipes.md", "", 2): "the output of git diff --stat",
+    ("docs/recipes.md", "", 3): "the output of git diff --stat",
     ("docs/numerics.md", "", 0): "a formula; mixed_gemm/reference/gemm.py computes it",
 }
 
