@@ -3,7 +3,7 @@
 #include "ops/contracts.h"
 #include "ops/gemm/weight.h"
 
-namespace mixed_gemm::floats {
+namespace mixed_gemm::float_weights {
 namespace {
 
 using namespace contract;
@@ -116,17 +116,18 @@ GemmProblem dequantizing(Call& call, ElementType& out) {
   return p;
 }
 
-}  // namespace mixed_gemm::floats
+}  // namespace mixed_gemm::float_weights
 
 namespace mixed_gemm::contract {
 
-constexpr Contract kFloatGemm = {"fpA_fpB_gemm", floats::kGemmArguments, floats::kGemmRules,
-                                 floats::kGemmResults};
-constexpr Contract kPackFloats = {"pack_floats", floats::kPackArguments, floats::kPackRules,
-                                  floats::kPackResults};
-constexpr Contract kUnpackFloats = {"unpack_floats", floats::kUnpackArguments, floats::kUnpackRules,
-                                    floats::kUnpackResults};
-constexpr Contract kDequantizeFloats = {"dequantize_floats", floats::kDequantizeArguments,
-                                        floats::kDequantizeRules, floats::kDequantizeResults};
+constexpr Contract kFloatGemm = {"fpA_fpB_gemm", float_weights::kGemmArguments,
+                                 float_weights::kGemmRules, float_weights::kGemmResults};
+constexpr Contract kPackFloats = {"pack_floats", float_weights::kPackArguments,
+                                  float_weights::kPackRules, float_weights::kPackResults};
+constexpr Contract kUnpackFloats = {"unpack_floats", float_weights::kUnpackArguments,
+                                    float_weights::kUnpackRules, float_weights::kUnpackResults};
+constexpr Contract kDequantizeFloats = {"dequantize_floats", float_weights::kDequantizeArguments,
+                                        float_weights::kDequantizeRules,
+                                        float_weights::kDequantizeResults};
 
 }  // namespace mixed_gemm::contract

@@ -4,11 +4,11 @@
 #include "ops/call.h"
 #include "ops/weights/contract.h"
 
-namespace mixed_gemm::floats {
+namespace mixed_gemm::float_weights {
 
 GemmProblem problem_of(Call& call);
 weights::Packing packing(Call& call);
 weights::Packing unpacking(Call& call);
 GemmProblem dequantizing(Call& call, ElementType& out);
 
-}  // namespace mixed_gemm::floats
+}  // namespace mixed_gemm::float_weights
