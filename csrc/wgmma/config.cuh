@@ -13,7 +13,7 @@ namespace mixed_gemm {
 template <typename Element_, typename Weight_, int kMode, int kRow>
 struct WgmmaConfig : WarpRoles<wgmma_blocks(kWgmmaTileConfigs[kRow], kWgmmaModes[kMode])> {
   using Element = Element_;
-  using Factor = Element;  // of a column, behind all groups
+  using Factor = FactorOf<Element, Weight_>;
   using Format = typename FormatOf<Element>::Type;
   using Weight = Weight_;
   using Layout = WeightLayout<Weight>;

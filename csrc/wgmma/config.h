@@ -69,7 +69,9 @@ constexpr int wgmma_mode(const QuantScheme& scheme, int64_t k) {
 
 // Whether there are kernels of a mode for a weight type. why_not and the launchers read it.
 constexpr bool is_wgmma_compiled(WeightType weight, int mode) {
-  return mode >= 0 && weight_info(weight).is_integer;
+  if (mode < 0) return false;
+  const ScaleMode& scales = kWgmmaModes[mode];
+  return weight_info(weight).is_integer || (is_scaled(scales) && !scales.zeros);
 }
 
 // Whether zero points of groups of whole k-tiles have a loop that takes them to be whole numbers:

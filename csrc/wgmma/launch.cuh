@@ -70,9 +70,8 @@ int launch_wgmma(const GemmProblem& p, const Work& work) {
   if (Config::kScaled && params.copies.staged.rows.of_tile > Config::kScaleRows) {
     return cudaErrorInvalidValue;
   }
-  params.output.p.output = {
-      Config::kScaled ? nullptr : static_cast<const typename Config::Factor*>(p.scales),
-      static_cast<const Element*>(p.bias), static_cast<Element*>(p.d), e.n, p.activation};
+  params.output.p.output = {column_factor<Config>(p), static_cast<const Element*>(p.bias),
+                            static_cast<Element*>(p.d), e.n, p.activation};
   params.output.p.m = e.m;
   params.output.p.partial_stride = round_up(e.n, kOutputsPerAccess);
   params.work =

@@ -172,7 +172,8 @@ class WgmmaMainloop {
     using OfWeights = WeightScaling<Config, 1>;
     using OfWhole = WeightScaling<Config, 1, ZeroPoints::kWhole>;
     using OfSums = SumScaling<Config>;
-    constexpr bool kScalesSums = wgmma_scales_sums(Config::kTile, Config::kScales);
+    constexpr bool kScalesSums =
+        Config::Weight::kIsInteger && wgmma_scales_sums(Config::kTile, Config::kScales);
     if constexpr (kAsksForWhole) {
       position_.wait_full();
       if (IntegerZeros<Config>::lead(copies_.staged.folding,
