@@ -118,6 +118,8 @@ class WgmmaMainloop {
     bool missed = false;
     if constexpr (!Config::kScaled) {
       multiply_tiles<NoScaling<Config>>(begin, end, sums);
+    } else if constexpr (Config::kScales.row_k == kMmaK) {
+      multiply_tiles<WeightScaling<Config, Config::kScaleRows>>(begin, end, sums);
     } else if (copies_.staged.rows.of_tile == 1) {
       missed = multiply_coarse(begin, end, sums);
     } else if (Config::kScaleRows == 2 || copies_.staged.rows.of_tile == 2) {
