@@ -41,12 +41,12 @@ struct FloatPlaces {
     return slot / kPerHalf * 16 + static_cast<int>(kSigns >> (slot % kPerHalf * 4) & 15);
   }
   static constexpr MIXED_GEMM_HOST_DEVICE uint32_t spread(uint32_t code, int slot) {
-    return (code & kMagnitudeMask) << magnitude_at(slot) |
-           (code >> kMagnitudeBits & 1) << sign_at(slot);
+    return (code & kMagnitudeMask) << magnitude_at(slot) | (code >> kMagnitudeBits & 1)
+                                                               << sign_at(slot);
   }
   static constexpr MIXED_GEMM_HOST_DEVICE uint32_t gather(uint32_t word, int slot) {
-    return (word >> magnitude_at(slot) & kMagnitudeMask) |
-           (word >> sign_at(slot) & 1) << kMagnitudeBits;
+    return (word >> magnitude_at(slot) & kMagnitudeMask) | (word >> sign_at(slot) & 1)
+                                                               << kMagnitudeBits;
   }
 };
 template <>

@@ -50,8 +50,8 @@ constexpr int mode_index(const ScaleMode (&modes)[kCount], const ScaleMode& mode
 
 // The rows of scales that a scheme needs in a k-tile: one where groups are multiples of it, else
 // one for each half of it, or for each mma step of 16 k. None where one scale for all of K can wait
-// for the epilogue. Floats are scaled as weights, per channel too (dequant/float_converter.h); a row
-// for each half of a k-tile serves all groups that are multiples of it.
+// for the epilogue. Floats are scaled as weights, per channel too (dequant/float_converter.h); a
+// row for each half of a k-tile serves all groups that are multiples of it.
 constexpr ScaleMode scale_mode(const QuantScheme& scheme, int64_t k) {
   const bool zeros = scheme.scales.zeros != ZeroMode::kNone;
   const int64_t group = scheme.scales.group;

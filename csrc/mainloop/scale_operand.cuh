@@ -81,8 +81,8 @@ struct ScaleFragment {
       octets[octet] = PackedScale::pack(
           at[0], at[Config::kScales.zeros ? ScaleCopy<Config>::kOperandBytes / 2 : 0]);
       if constexpr (!Config::Weight::kIsInteger) {
-        octets[octet].bits = scale_of_pairs<typename Config::Format, typename Config::Weight>(
-            octets[octet].bits);
+        octets[octet].bits =
+            scale_of_pairs<typename Config::Format, typename Config::Weight>(octets[octet].bits);
       }
     }
   }

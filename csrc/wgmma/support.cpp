@@ -25,8 +25,7 @@ std::string why_not_scales(const TileConfig& tile, const GemmProblem& p) {
   const int most = max_wgmma_scale_rows(tile, p.scheme.weight, mode);
   if (wgmma_scale_rows(p.scheme.scales.group, p.k) <= most) return "";
   return "scales weights in halves of a k-tile: group_size must be a multiple of " +
-         std::to_string(kTileK / most) + ", got " +
-         std::to_string(p.scheme.scales.group);
+         std::to_string(kTileK / most) + ", got " + std::to_string(p.scheme.scales.group);
 }
 
 std::string why_not_mode(const GemmProblem& p) {

@@ -100,12 +100,15 @@ void bind_arithmetic(py::module_& m) {
   m.def("sub_x2", [](const std::string& format, uint32_t a, uint32_t b) {
     return with_format(format, [&](auto f) { return sub_x2<decltype(f)>(a, b); });
   });
-  // Converts one packed word to its pairs: 4 words of two 16-bit floats for int4, 2 for int8.
+  // Converts one packed word of integers to its pairs: 4 words of two 16-bit floats for int4, 2 for
+  // int8.
   m.def("convert", [](const std::string& format, int bits, uint32_t word) {
     return with_format(format, [&](auto f) {
       return with_weight(weight_of(bits), [&](auto weight) {
-        uint32_t pairs[16 / decltype(weight)::kBits];
-        convert_word<decltype(f), decltype(weight)>(word, pairs);
+        uint32_t pairs[16 / decltype(weight)::kBits] = {};
+        if constexpr (decltype(weight)::kIsInteger) {
+          convert_word<decltype(f), decltype(weight)>(word, pairs);
+        }
         return std::vector<uint32_t>(std::begin(pairs), std::end(pairs));
       });
     });

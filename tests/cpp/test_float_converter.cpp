@@ -1,6 +1,6 @@
 // also: nvcc
-// Converters of narrow floats: each code in each place of a word, whatever its neighbours are, times
-// a scale is the number that the definition of the format says, to the bit.
+// Converters of narrow floats: each code in each place of a word, whatever its neighbours are,
+// times a scale is the number that the definition of the format says, to the bit.
 #include "dequant/float_converter.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace mixed_gemm {
 namespace {
 
 template <typename FormatType, typename WeightType_>
-struct Case {
+struct FloatCase {
   using Format = FormatType;
   using Weight = WeightType_;
 };
@@ -47,9 +47,9 @@ class FloatConverterTest : public testing::Test {
   }
 };
 
-using Cases =
-    testing::Types<Case<Half, E2M1>, Case<Half, E4M3>, Case<BFloat16, E2M1>, Case<BFloat16, E4M3>>;
-TYPED_TEST_SUITE(FloatConverterTest, Cases, );
+using FloatCases = testing::Types<FloatCase<Half, E2M1>, FloatCase<Half, E4M3>,
+                                  FloatCase<BFloat16, E2M1>, FloatCase<BFloat16, E4M3>>;
+TYPED_TEST_SUITE(FloatConverterTest, FloatCases, );
 
 TYPED_TEST(FloatConverterTest, EveryCodeInEveryPlaceIsExact) {
   using Weight = typename TypeParam::Weight;

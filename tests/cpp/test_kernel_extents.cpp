@@ -47,9 +47,9 @@ void for_all(const Check& check) {
       }
       for (const int64_t group : groups) {
         const GemmProblem p = problem_of(k, group, mode, weight);
-        SCOPED_TRACE(testing::Message() << weight_info(weight).name << ", K " << k << ", groups of "
-                                        << group << ", zeros "
-                                        << kZeroModeNames[static_cast<int>(mode)]);
+        SCOPED_TRACE(testing::Message()
+                     << weight_info(weight).name << ", K " << k << ", groups of " << group
+                     << ", zeros " << kZeroModeNames[static_cast<int>(mode)]);
         check(p, kernel_extents(p));
         if (testing::Test::HasFailure()) return;
       }

@@ -15,7 +15,8 @@
 namespace mixed_gemm {
 namespace {
 
-constexpr WeightType kTypes[] = {WeightType::kInt4, WeightType::kInt8};
+constexpr WeightType kTypes[] = {WeightType::kInt4, WeightType::kInt8, WeightType::kE2M1,
+                                 WeightType::kE4M3};
 static_assert(std::size(kTypes) == kNumWeights, "all of them");
 constexpr int64_t kSizesN[] = {64, 128, 320};
 constexpr int64_t kSizesK[] = {64, 128, 192, 448, 1024};
@@ -106,11 +107,14 @@ void scrambled_for(int64_t begin, int64_t end, int64_t /*grain*/, const LoopBody
   }
 }
 
+// Integers, or codes from 0 on.
 std::vector<int8_t> random_weight(WeightType type, int64_t count) {
-  const int bits = bits_of(type);
-  std::mt19937 random(static_cast<unsigned>(bits + count));
+  const WeightInfo info = weight_info(type);
+  std::mt19937 random(static_cast<unsigned>(info.bits + count));
   std::vector<int8_t> q(count);
-  for (auto& value : q) value = static_cast<int8_t>(static_cast<int8_t>(random()) >> (8 - bits));
+  for (auto& value : q) {
+    value = static_cast<int8_t>(static_cast<int>(random() >> (32 - info.bits)) - info.bias);
+  }
   return q;
 }
 

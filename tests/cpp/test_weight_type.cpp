@@ -66,7 +66,9 @@ TYPED_TEST(WeightTypeTest, IsARowOfTheList) {
   EXPECT_EQ(kInfo.is_integer, TypeParam::kIsInteger);
   EXPECT_EQ(with_weight(kType, [](auto weight) { return std::string(decltype(weight)::kName); }),
             TypeParam::kName);
-  if (TypeParam::kIsInteger) EXPECT_EQ(integer_weight(TypeParam::kBits), kType);
+  if (TypeParam::kIsInteger) {
+    EXPECT_EQ(integer_weight(TypeParam::kBits), kType);
+  }
   EXPECT_EQ(TypeParam::value(TypeParam::kBias), 0) << "padding is the code of 0";
 }
 

@@ -219,9 +219,8 @@ std::vector<Entry> entries() {
   constexpr struct {
     Entry (*draw)(Draw&);
     int count;
-  } kKinds[] = {{gemm, 1400}, {scaled, 500},    {block, 400},
-                {conv, 500},  {conv_int8, 200}, {awq, 200},
-                {float_gemm, 300}};
+  } kKinds[] = {{gemm, 1400},     {scaled, 500}, {block, 400},     {conv, 500},
+                {conv_int8, 200}, {awq, 200},    {float_gemm, 300}};
   Draw draw;
   std::vector<Entry> all;
   for (const auto& kind : kKinds) {
