@@ -8,7 +8,7 @@
 
 namespace mixed_gemm {
 
-enum class WeightType : int { kInt4, kInt8, kE2M1 };
+enum class WeightType : int { kInt4, kInt8, kE2M1, kE4M3 };
 
 // Signed integers q, stored as q + kBias. kBias is the code of 0, which padding holds, in every
 // weight type.
@@ -32,25 +32,41 @@ struct Int8 : IntegerCodes<WeightType::kInt8, 8> {
   static constexpr const char* kName = "int8";
 };
 
-// A sign, two bits of exponent with a bias of 1, and one of mantissa: 0, 0.5, 1, 1.5, 2, 3, 4, 6.
-struct E2M1 {
-  static constexpr WeightType kType = WeightType::kE2M1;
-  static constexpr const char* kName = "e2m1";
-  static constexpr int kBits = 4;
+// Floats of a sign, an exponent and a mantissa, from the top bit down, with subnormals. Those of 8
+// bits have no infinity, and their code of all ones below the sign is a NaN, which no weight holds.
+template <WeightType kCodeType, int kExponent, int kMantissa>
+struct FloatCodes {
+  static constexpr WeightType kType = kCodeType;
+  static constexpr int kExponentBits = kExponent, kMantissaBits = kMantissa;
+  static constexpr int kBits = 1 + kExponentBits + kMantissaBits;
+  static constexpr int kExponentBias = (1 << (kExponentBits - 1)) - 1;
   static constexpr int kBias = 0;
   static constexpr bool kIsInteger = false;
+
   static constexpr float value(uint32_t code) {
-    const uint32_t exponent = code >> 1 & 3, mantissa = code & 1;
-    const float magnitude = exponent == 0
-                                ? 0.5f * mantissa
-                                : (2 + mantissa) * 0.25f * static_cast<float>(1u << exponent);
-    return code & 8 ? -magnitude : magnitude;
+    const int mantissa = static_cast<int>(code) & ((1 << kMantissaBits) - 1);
+    const int exponent = static_cast<int>(code) >> kMantissaBits & ((1 << kExponentBits) - 1);
+    float magnitude =
+        static_cast<float>(exponent == 0 ? mantissa : mantissa + (1 << kMantissaBits));
+    const int power = (exponent == 0 ? 1 : exponent) - kExponentBias - kMantissaBits;
+    for (int i = power; i < 0; ++i) magnitude *= 0.5f;
+    for (int i = power; i > 0; --i) magnitude *= 2.f;
+    return code >> (kBits - 1) & 1 ? -magnitude : magnitude;
   }
+};
+
+// 0, 0.5, 1, 1.5, 2, 3, 4, 6 (OCP Microscaling Formats, FP4).
+struct E2M1 : FloatCodes<WeightType::kE2M1, 2, 1> {
+  static constexpr const char* kName = "e2m1";
+};
+// Up to 448 (OCP 8-bit Floating Point, E4M3).
+struct E4M3 : FloatCodes<WeightType::kE4M3, 4, 3> {
+  static constexpr const char* kName = "e4m3";
 };
 
 template <typename... Weights>
 struct WeightList {};
-using WeightTypes = WeightList<Int4, Int8, E2M1>;  // in the order of the enumerators
+using WeightTypes = WeightList<Int4, Int8, E2M1, E4M3>;  // in the order of the enumerators
 
 // A row of the list at run time.
 struct WeightInfo {

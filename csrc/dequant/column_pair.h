@@ -39,6 +39,7 @@ class ColumnPair {
   // "sub" adds only the part that the converter leaves. That is never larger than the weight, so
   // two roundings are the worst.
   MIXED_GEMM_HOST_DEVICE void fold(const ZeroFolding& folding) {
+    if constexpr (!Weight::kIsInteger) loaded[0] = scale_of_pairs<Format, Weight>(loaded[0]);
     if constexpr (kZeroPoints == ZeroPoints::kAny) {
       uint32_t minus_rest;  // with "add": all of the zero point
       offsets_ = Converter::fold(loaded[1], folding.pair_scale, minus_rest);

@@ -18,17 +18,24 @@ struct ZeroFlagsArgs {
 
 int launch_zero_flags(const ZeroFlagsArgs& args);
 
+// What multiplies the reduced sums of a column: scales of the output's type, or fp32 factors. At
+// most one is not null.
+struct ReducedColumns {
+  const void* scales = nullptr;   // [n]
+  const float* factor = nullptr;  // [n]
+};
+
 // The output of a GEMM whose partial sums are in memory, to be reduced.
 struct ReducedOutput {
   ElementType element = ElementType::kFloat16;
   int64_t m = 0, n = 0;
-  const void* channel_scale = nullptr;  // [n] or null
-  const void* bias = nullptr;           // [n] or null
+  ReducedColumns columns;
+  const void* bias = nullptr;  // [n] or null
   Activation activation = Activation::kIdentity;
   void* d = nullptr;  // [m, n], contiguous
 };
 
-// d[r, c] = activation(channel_scale[c] * sum_s partials[s][r][c] + bias[c]), slices added in
+// d[r, c] = activation(column[c] * sum_s partials[s][r][c] + bias[c]), slices added in
 // order.
 struct ReduceArgs {
   ReducedOutput output;

@@ -23,4 +23,35 @@ struct Places {
   }
 };
 
+// Floats lie so in the halves of a word that few shifts put a code under the exponents of fp16 and
+// bf16 (dequant/float_converter.h): magnitudes beside each other at the lowest bits, signs above
+// them. Half `slot / kPerHalf` holds member `slot / kPerHalf` of each pair, as integers have it.
+template <typename Weight>
+struct FloatPlaces {
+  static constexpr int kPerHalf = 16 / Weight::kBits;
+  static constexpr int kMagnitudeBits = Weight::kBits - 1;
+  static constexpr uint32_t kMagnitudeMask = (1u << kMagnitudeBits) - 1;
+
+  static constexpr MIXED_GEMM_HOST_DEVICE int magnitude_at(int slot) {
+    return slot / kPerHalf * 16 + slot % kPerHalf * kMagnitudeBits;
+  }
+  // A digit of kSigns for each code of a half, the first one the lowest.
+  static constexpr MIXED_GEMM_HOST_DEVICE int sign_at(int slot) {
+    constexpr uint32_t kSigns = Weight::kBits == 4 ? 0xfecdu : 0xfeu;
+    return slot / kPerHalf * 16 + static_cast<int>(kSigns >> (slot % kPerHalf * 4) & 15);
+  }
+  static constexpr MIXED_GEMM_HOST_DEVICE uint32_t spread(uint32_t code, int slot) {
+    return (code & kMagnitudeMask) << magnitude_at(slot) | (code >> kMagnitudeBits & 1)
+                                                               << sign_at(slot);
+  }
+  static constexpr MIXED_GEMM_HOST_DEVICE uint32_t gather(uint32_t word, int slot) {
+    return (word >> magnitude_at(slot) & kMagnitudeMask) | (word >> sign_at(slot) & 1)
+                                                               << kMagnitudeBits;
+  }
+};
+template <>
+struct Places<E2M1> : FloatPlaces<E2M1> {};
+template <>
+struct Places<E4M3> : FloatPlaces<E4M3> {};
+
 }  // namespace mixed_gemm

@@ -11,6 +11,7 @@
 #include "dequant/weight_converter.h"
 #include "mainloop/multistage_stage.h"
 #include "mainloop/warp_tiling.cuh"
+#include "problem/gemm.h"
 
 namespace mixed_gemm {
 
@@ -33,12 +34,28 @@ struct FormatOf<cutlass::bfloat16_t> {
   using Type = BFloat16;
 };
 
+// The type of what multiplies the sums of a column behind all groups: scales per channel of
+// integers, GemmProblem::factor of floats.
+template <typename Element, typename Weight>
+using FactorOf = std::conditional_t<Weight::kIsInteger, Element, float>;
+
+// Where an epilogue reads it; null: there is none.
+template <typename Config>
+const typename Config::Factor* column_factor(const GemmProblem& p) {
+  if constexpr (Config::Weight::kIsInteger) {
+    return is_scaled(Config::kScales) ? nullptr
+                                      : static_cast<const typename Config::Factor*>(p.scales);
+  } else {
+    return p.factor;
+  }
+}
+
 // Tiles: row(kRow), mode(kMode), and kOffsetsPerChannel, whether bf16 weights of int4 keep an
 // offset where scales are per channel.
 template <typename Element_, typename Weight_, int kMode, int kRow, typename Tiles>
 struct GemmConfig : WarpTiling<Tiles, kRow> {
   using Element = Element_;
-  using Factor = Element;  // of a column, behind all groups
+  using Factor = FactorOf<Element, Weight_>;
   using Format = typename FormatOf<Element>::Type;
   using Weight = Weight_;
   static constexpr ScaleMode kScales = Tiles::mode(kMode);

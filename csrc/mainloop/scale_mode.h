@@ -50,11 +50,16 @@ constexpr int mode_index(const ScaleMode (&modes)[kCount], const ScaleMode& mode
 
 // The rows of scales that a scheme needs in a k-tile: one where groups are multiples of it, else
 // one for each half of it, or for each mma step of 16 k. None where one scale for all of K can wait
-// for the epilogue.
+// for the epilogue. Floats are scaled as weights, per channel too (dequant/float_converter.h); a
+// row for each half of a k-tile serves all groups that are multiples of it.
 constexpr ScaleMode scale_mode(const QuantScheme& scheme, int64_t k) {
   const bool zeros = scheme.scales.zeros != ZeroMode::kNone;
   const int64_t group = scheme.scales.group;
   const bool one_group = group >= k;
+  if (!weight_info(scheme.weight).is_integer) {
+    const bool halves = one_group || group % (kTileK / 2) == 0;
+    return {halves ? kTileK / 2 : kMmaK, zeros, Meets::kWeights, scheme.scales.type};
+  }
   if (one_group && !zeros) return kNoScaleRows;
   const int row_k = one_group || group % kTileK == 0 ? kTileK
                     : group % (kTileK / 2) == 0      ? kTileK / 2

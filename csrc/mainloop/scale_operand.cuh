@@ -6,6 +6,7 @@
 #include "cutlass/arch/memory_sm80.h"
 #include "cutlass/fast_math.h"
 #include "dequant/apply_scale.h"
+#include "dequant/weight_converter.h"
 #include "layout/swizzled_lines.h"
 #include "mainloop/gemm_config.cuh"
 
@@ -79,6 +80,10 @@ struct ScaleFragment {
       // Without zeros both halves hold the scale, which then needs no broadcast when it is used.
       octets[octet] = PackedScale::pack(
           at[0], at[Config::kScales.zeros ? ScaleCopy<Config>::kOperandBytes / 2 : 0]);
+      if constexpr (!Config::Weight::kIsInteger) {
+        octets[octet].bits =
+            scale_of_pairs<typename Config::Format, typename Config::Weight>(octets[octet].bits);
+      }
     }
   }
 

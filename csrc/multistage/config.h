@@ -47,7 +47,9 @@ constexpr int multistage_mode(const QuantScheme& scheme, int64_t k) {
 
 // Whether there are kernels of a mode for a weight type. why_not and the launchers read it.
 constexpr bool is_multistage_compiled(WeightType weight, int mode) {
-  return mode >= 0 && weight_info(weight).is_integer;
+  if (mode < 0) return false;
+  const ScaleMode& scales = kMultistageModes[mode];
+  return weight_info(weight).is_integer || (scale_rows(scales) > 1 && !scales.zeros);
 }
 
 }  // namespace mixed_gemm

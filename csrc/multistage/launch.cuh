@@ -16,7 +16,6 @@ template <typename Config>
 MixedGemmParams<Config> kernel_params(const GemmProblem& p, const Work& work) {
   const KernelExtents e = kernel_extents(p);
   using Element = typename Config::Element;
-  using Factor = typename Config::Factor;
   const int k_tiles = static_cast<int>(ceil_div(e.k, kTileK));
   constexpr int k_per_scale_row = kTileK / std::max(1, scale_rows(Config::kScales));
   const int scale_rows_per_group = static_cast<int>(ceil_div(e.group_size, k_per_scale_row));
@@ -32,10 +31,8 @@ MixedGemmParams<Config> kernel_params(const GemmProblem& p, const Work& work) {
        {cutlass::FastDivmod(scale_rows_per_group), e.groups}},
       k_tiles,
       p.scheme.scales.zeros};
-  const bool in_epilogue = !is_scaled(Config::kScales);
-  params.output.output = {in_epilogue ? static_cast<const Factor*>(p.scales) : nullptr,
-                          static_cast<const Element*>(p.bias), static_cast<Element*>(p.d), e.n,
-                          p.activation};
+  params.output.output = {column_factor<Config>(p), static_cast<const Element*>(p.bias),
+                          static_cast<Element*>(p.d), e.n, p.activation};
   params.output.m = e.m;
   params.output.partial_stride = round_up(e.n, kOutputsPerAccess);
   params.work =

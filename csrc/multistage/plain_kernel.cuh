@@ -20,7 +20,7 @@ struct PlainGemm {
   using Mma = ThreadblockMma<Config, MultistageMainloop<Config>, kTileK>;
 
   // d = sum + bias, or fma(sum, channel scale, bias).
-  static constexpr bool kScales = !is_scaled(Config::kScales);
+  static constexpr bool kScales = !is_scaled(Config::kScales) || !Config::Weight::kIsInteger;
   static constexpr auto kRound = cutlass::FloatRoundStyle::round_to_nearest;
   using Sums = evt::VisitorAccFetch;
   using Factor = typename Config::Factor;
@@ -43,7 +43,7 @@ struct PlainGemm {
     const ColumnArguments<Element> bias{static_cast<const Element*>(p.bias), Element(-0.f), n};
     const StoreArguments<Element> store{static_cast<Element*>(p.d), m, n};
     if constexpr (kScales) {
-      const ColumnArguments<Factor> scales{static_cast<const Factor*>(p.scales), Factor(1.f), n};
+      const ColumnArguments<Factor> scales{column_factor<Config>(p), Factor(1.f), n};
       return {{{}, scales, bias, {}}, store};
     } else {
       return {{{}, bias, {}}, store};

@@ -19,9 +19,8 @@ Status Multistage::run(const Choice& c, const GemmProblem& problem, const RunCon
   status = cuda_status(multistage_launchers(p.element, p.scheme.weight, mode)[c.row](p, work),
                        "launching the GEMM");
   if (!status.ok()) return status;
-  const void* in_epilogue = !is_scaled(kMultistageModes[mode]) ? p.scales : nullptr;
-  return reduce_partials(work, {p.element, p.m, p.n, in_epilogue, p.bias, p.activation, p.d},
-                         context);
+  const ReducedColumns columns = reduced_columns(p, is_scaled(kMultistageModes[mode]));
+  return reduce_partials(work, {p.element, p.m, p.n, columns, p.bias, p.activation, p.d}, context);
 }
 
 }  // namespace mixed_gemm

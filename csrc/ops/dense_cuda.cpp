@@ -27,7 +27,7 @@ Status dequantize_cuda(const GemmProblem& p, ElementType out_type, void* out, vo
 }
 
 Status finish_dense(const GemmProblem& p, const float* sums, int slices, void* stream) {
-  const ReducedOutput output{p.element, p.m, p.n, nullptr, p.bias, p.activation, p.d};
+  const ReducedOutput output{p.element, p.m, p.n, {nullptr, p.factor}, p.bias, p.activation, p.d};
   const ReduceArgs args{output, sums, p.n, slices, Pdl(), stream};
   return cuda_status(launch_reduce_partials(args), "finishing the output");
 }
@@ -41,7 +41,7 @@ Status run_dequantize_dense(const GemmProblem& p, const Tensor& a,
   Tensor rows = torch::stable::reshape(a, {p.m, p.k});
   if (pre_scale) rows = call_aten("aten::mul", "Tensor", rows, *pre_scale);
 
-  if (p.bias == nullptr && p.activation == Activation::kIdentity) {
+  if (p.bias == nullptr && p.factor == nullptr && p.activation == Activation::kIdentity) {
     Tensor out = torch::stable::view(d, {p.m, p.n});
     dense_mm(rows, weight_t, out);
     return Status();

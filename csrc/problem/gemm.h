@@ -23,6 +23,7 @@ struct GemmProblem {
   const void* scales = nullptr;       // [ceil(k / group_size), n], row stride scale_stride
   const void* zeros = nullptr;        // same shape and stride as scales
   int64_t scale_stride = 0;           // in elements
+  const float* factor = nullptr;      // [n] or null: multiplies the sums of a column, of floats
   const void* bias = nullptr;         // [n]
   const void* pre_scale = nullptr;    // [k]
   void* d = nullptr;                  // [m, n], contiguous
@@ -30,7 +31,7 @@ struct GemmProblem {
 
 inline auto selection_key(const GemmProblem& problem) {
   const auto& [m, n, k, element, scheme, activation, a, a_stride, b_packed, scales, zeros,
-               scale_stride, bias, pre_scale, d] = problem;
+               scale_stride, factor, bias, pre_scale, d] = problem;
   const auto& [weight, scale_form] = scheme;
   const auto& [scale_type, group, zero_mode] = scale_form;
   return std::tuple(m, n, k, element, weight, scale_type, group, zero_mode, activation, a_stride,

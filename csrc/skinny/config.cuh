@@ -11,7 +11,7 @@ namespace mixed_gemm {
 template <typename Element_, typename Weight_, int kMode_, int kRow_>
 struct SkinnyGemmConfig {
   using Element = Element_;
-  using Factor = Element;  // of a column, behind all groups
+  using Factor = FactorOf<Element, Weight_>;
   using Format = typename FormatOf<Element>::Type;
   static constexpr bool kBFloat16 = Format::kMantissaBits == BFloat16::kMantissaBits;
   using Weight = Weight_;

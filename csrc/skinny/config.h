@@ -104,8 +104,10 @@ constexpr bool stages_scales(const SkinnyConfig& t, int mode) {
 
 // Whether there is a kernel of a row and mode for a weight type. why_not and the launchers read it.
 constexpr bool is_skinny_compiled(const SkinnyConfig& t, WeightType weight, int mode) {
-  if (mode < 0 || !weight_info(weight).is_integer) return false;
+  if (mode < 0) return false;
   const SkinnyScaleRows& rows = kSkinnyModes[mode];
+  if (!weight_info(weight).is_integer && (rows.zeros || rows.meets != Meets::kWeights))
+    return false;
   if (rows.blocks == 2) return scales_halves(t);
   if (rows.blocks == 1 && rows.meets == Meets::kSums) return scales_quarters(t, weight);
   return rows.blocks != kMmaOfBlock || skinny_block_k(weight) > kMmaK;  // or a block is one

@@ -37,9 +37,8 @@ int launch_skinny(const GemmProblem& p, const Work& work) {
   params.share = static_cast<int>(
       ceil_div(ceil_div(e.k, Config::kIterationK), static_cast<int64_t>(work.slices)));
   params.zero_mode = p.scheme.scales.zeros;
-  params.output = {
-      Config::kScaled ? nullptr : static_cast<const typename Config::Factor*>(p.scales),
-      static_cast<const Element*>(p.bias), static_cast<Element*>(p.d), e.n, p.activation};
+  params.output = {column_factor<Config>(p), static_cast<const Element*>(p.bias),
+                   static_cast<Element*>(p.d), e.n, p.activation};
   KernelLaunch shape;
   shape.grid =
       dim3(static_cast<unsigned>(ceil_div(e.n, Config::kN)),

@@ -79,7 +79,8 @@ class ScaleStage {
   __device__ void hold(int j) {
     CUTLASS_PRAGMA_UNROLL
     for (int h = 0; h < 2; ++h) {
-      held_[h] = PackedScale::pack(read<false>(j, 0, h), Config::kZeros ? read<true>(j, 0, h) : 0u);
+      held_[h] = SkinnyScales<Config>::scale_for_weights(read<false>(j, 0, h),
+                                                         Config::kZeros ? read<true>(j, 0, h) : 0u);
     }
   }
   __device__ PackedScale packed(int, int h, int) const { return held_[h]; }

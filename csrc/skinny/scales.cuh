@@ -3,6 +3,7 @@
 #pragma once
 #include "cutlass/fast_math.h"
 #include "dequant/apply_scale.h"
+#include "dequant/weight_converter.h"
 #include "mainloop/predicated_load.cuh"
 #include "skinny/config.cuh"
 
@@ -75,7 +76,11 @@ class SkinnyScales {
   // The scale of step s of a word, where weights are scaled.
   __device__ PackedScale packed(int j, int h, int s) const {
     const int u = s * kGroupSteps / kStepsPerWord<typename Config::Weight>;
-    return PackedScale::pack(scale_[j][h][u], Config::kZeros ? zero_[j][h][u] : uint16_t(0));
+    return scale_for_weights(scale_[j][h][u], Config::kZeros ? zero_[j][h][u] : 0u);
+  }
+  static __device__ PackedScale scale_for_weights(uint32_t scale, uint32_t zero) {
+    using Weight = typename Config::Weight;
+    return PackedScale::pack(scale_of_pairs<typename Config::Format, Weight>(scale), zero);
   }
 
   // bf16 goes by volatile PTX: ptxas moved the shift behind the load of the next scale, which it

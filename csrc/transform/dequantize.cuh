@@ -31,15 +31,18 @@ constexpr int kDequantizeThreads = 256;
 constexpr int kDequantizeUnroll = 4;  // loads in flight per thread
 
 // The number that a code stands for. Integers go without the slow I2F: 2^23 + code has an ulp of 1.
+// The bits of a float, under the exponent of fp32, are it over a power of two.
 template <typename Weight>
 __device__ float code_to_float(uint32_t code) {
-  static_assert(Weight::kIsInteger, "codes of other weight types need arithmetic of their own");
-  return __uint_as_float(0x4b000000u | code) - (8388608.f + Weight::kBias);
-}
-
-template <>
-__device__ inline float code_to_float<E2M1>(uint32_t code) {
-  return E2M1::value(code);
+  if constexpr (Weight::kIsInteger) {
+    return __uint_as_float(0x4b000000u | code) - (8388608.f + Weight::kBias);
+  } else {
+    constexpr uint32_t kMagnitude = (1u << (Weight::kBits - 1)) - 1;
+    const uint32_t magnitude = (code & kMagnitude) << (23 - Weight::kMantissaBits);
+    const uint32_t sign = (code & ~kMagnitude) << (32 - Weight::kBits);
+    return __uint_as_float(magnitude | sign) *
+           __uint_as_float(static_cast<uint32_t>(254 - Weight::kExponentBias) << 23);
+  }
 }
 
 template <typename Out, typename Scale, typename Weight>

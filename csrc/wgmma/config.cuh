@@ -13,7 +13,7 @@ namespace mixed_gemm {
 template <typename Element_, typename Weight_, int kMode, int kRow>
 struct WgmmaConfig : WarpRoles<wgmma_blocks(kWgmmaTileConfigs[kRow], kWgmmaModes[kMode])> {
   using Element = Element_;
-  using Factor = Element;  // of a column, behind all groups
+  using Factor = FactorOf<Element, Weight_>;
   using Format = typename FormatOf<Element>::Type;
   using Weight = Weight_;
   using Layout = WeightLayout<Weight>;
@@ -39,7 +39,8 @@ struct WgmmaConfig : WarpRoles<wgmma_blocks(kWgmmaTileConfigs[kRow], kWgmmaModes
   static constexpr int kTokenBytes = kTile.m * kTileK * 2;
   static constexpr int kWeightBytes = kTile.n * kTileK * Weight::kBits / 8;
   static constexpr int kScaleRowBytes = kTile.n * scale_bytes(kScales.type);
-  static constexpr int kScaleRows = kScaled ? max_wgmma_scale_rows(kTile) : 0;
+  static constexpr int kScaleRows =
+      kScaled ? max_wgmma_scale_rows(kTile, Weight::kType, kScales) : 0;
   static constexpr int kScaleBytes = kScaleRows * kScaleRowBytes;
   static constexpr int kKTileBytes = wgmma_k_tile_bytes(kTile, Weight::kType, kScales);
   static constexpr int kStageBytes = kTile.k_tiles * kKTileBytes;

@@ -54,12 +54,16 @@ constexpr TileConfig kWgmmaTileConfigs[] = {
 };
 constexpr int kNumWgmmaTileConfigs = sizeof(kWgmmaTileConfigs) / sizeof(kWgmmaTileConfigs[0]);
 
-// THE list of the family's scale modes. How many rows a k-tile has is asked at run time.
-constexpr ScaleMode kWgmmaModes[] = {kNoScaleRows, {kAnyRow, false}, {kAnyRow, true}};
+// THE list of the family's scale modes. How many rows a k-tile has is asked at run time; of floats
+// those with a row for each mma step have kernels of their own, since a loop for four rows beside
+// those for one and two has no registers with few tokens.
+constexpr ScaleMode kWgmmaModes[] = {
+    kNoScaleRows, {kAnyRow, false}, {kAnyRow, true}, {kMmaK, false}};
 constexpr int kNumWgmmaModes = sizeof(kWgmmaModes) / sizeof(kWgmmaModes[0]);
 constexpr ScaleMode wgmma_scales(const QuantScheme& scheme, int64_t k) {
   ScaleMode mode = scale_mode(scheme, k);
-  if (is_scaled(mode)) mode.row_k = kAnyRow;
+  const bool own = mode.row_k == kMmaK && !weight_info(scheme.weight).is_integer;
+  if (is_scaled(mode) && !own) mode.row_k = kAnyRow;
   return mode;
 }
 // The place of the mode of a problem; -1: there is none.
@@ -69,7 +73,10 @@ constexpr int wgmma_mode(const QuantScheme& scheme, int64_t k) {
 
 // Whether there are kernels of a mode for a weight type. why_not and the launchers read it.
 constexpr bool is_wgmma_compiled(WeightType weight, int mode) {
-  return mode >= 0 && weight_info(weight).is_integer;
+  if (mode < 0) return false;
+  const ScaleMode& scales = kWgmmaModes[mode];
+  if (weight_info(weight).is_integer) return scales.row_k != kMmaK;
+  return is_scaled(scales) && !scales.zeros;
 }
 
 // Whether zero points of groups of whole k-tiles have a loop that takes them to be whole numbers:
@@ -112,10 +119,14 @@ constexpr int wgmma_scale_rows(int64_t group_size, int64_t k) {
   return group_size % (kTileK / 2) == 0 ? 2 : kTileK / kMmaK;
 }
 // The most of them. Up to 32 tokens a third loop has no registers (wgmma serialized, or spills).
-constexpr int max_wgmma_scale_rows(const TileConfig& t) { return t.scale_rows; }
+constexpr int max_wgmma_scale_rows(const TileConfig& t, WeightType weight, const ScaleMode& mode) {
+  if (mode.row_k != kAnyRow) return kTileK / mode.row_k;
+  return weight_info(weight).is_integer ? t.scale_rows : 2;
+}
 
 constexpr int wgmma_k_tile_bytes(const TileConfig& t, WeightType weight, const ScaleMode& mode) {
-  const int rows = is_scaled(mode) ? max_wgmma_scale_rows(t) * (mode.zeros ? 2 : 1) : 0;
+  const int rows =
+      is_scaled(mode) ? max_wgmma_scale_rows(t, weight, mode) * (mode.zeros ? 2 : 1) : 0;
   return static_cast<int>(round_up(
       t.m * kTileK * 2 + t.n * kTileK * bits_of(weight) / 8 + rows * t.n * scale_bytes(mode.type),
       kStageAlignment));

@@ -67,12 +67,13 @@ int launch_wgmma(const GemmProblem& p, const Work& work) {
   const int error = make_copies<Config>(p, params.copies);
   if (error != 0) return error;
   // More rows would overwrite weights, or the barriers of the last stage.
-  if (Config::kScaled && params.copies.staged.rows.of_tile > Config::kScaleRows) {
+  const int rows = params.copies.staged.rows.of_tile;
+  const bool asks = Config::kScales.row_k == kAnyRow;
+  if (Config::kScaled && (asks ? rows > Config::kScaleRows : rows != Config::kScaleRows)) {
     return cudaErrorInvalidValue;
   }
-  params.output.p.output = {
-      Config::kScaled ? nullptr : static_cast<const typename Config::Factor*>(p.scales),
-      static_cast<const Element*>(p.bias), static_cast<Element*>(p.d), e.n, p.activation};
+  params.output.p.output = {column_factor<Config>(p), static_cast<const Element*>(p.bias),
+                            static_cast<Element*>(p.d), e.n, p.activation};
   params.output.p.m = e.m;
   params.output.p.partial_stride = round_up(e.n, kOutputsPerAccess);
   params.work =

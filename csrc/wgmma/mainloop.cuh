@@ -118,6 +118,8 @@ class WgmmaMainloop {
     bool missed = false;
     if constexpr (!Config::kScaled) {
       multiply_tiles<NoScaling<Config>>(begin, end, sums);
+    } else if constexpr (Config::kScales.row_k == kMmaK) {
+      multiply_tiles<WeightScaling<Config, Config::kScaleRows>>(begin, end, sums);
     } else if (copies_.staged.rows.of_tile == 1) {
       missed = multiply_coarse(begin, end, sums);
     } else if (Config::kScaleRows == 2 || copies_.staged.rows.of_tile == 2) {
@@ -172,7 +174,8 @@ class WgmmaMainloop {
     using OfWeights = WeightScaling<Config, 1>;
     using OfWhole = WeightScaling<Config, 1, ZeroPoints::kWhole>;
     using OfSums = SumScaling<Config>;
-    constexpr bool kScalesSums = wgmma_scales_sums(Config::kTile, Config::kScales);
+    constexpr bool kScalesSums =
+        Config::Weight::kIsInteger && wgmma_scales_sums(Config::kTile, Config::kScales);
     if constexpr (kAsksForWhole) {
       position_.wait_full();
       if (IntegerZeros<Config>::lead(copies_.staged.folding,

@@ -21,9 +21,8 @@ Status Wgmma::run(const Choice& c, const GemmProblem& problem, const RunContext&
   status = cuda_status(wgmma_launchers(p.element, p.scheme.weight, mode)[c.row](p, work),
                        "launching the GEMM");
   if (!status.ok()) return status;
-  const void* in_epilogue = !is_scaled(kWgmmaModes[mode]) ? p.scales : nullptr;
-  return reduce_partials(work, {p.element, p.m, p.n, in_epilogue, p.bias, p.activation, p.d},
-                         context);
+  const ReducedColumns columns = reduced_columns(p, is_scaled(kWgmmaModes[mode]));
+  return reduce_partials(work, {p.element, p.m, p.n, columns, p.bias, p.activation, p.d}, context);
 }
 
 }  // namespace mixed_gemm

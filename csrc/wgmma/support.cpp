@@ -20,10 +20,12 @@ TileUse tile_use(const Choice& c, const GemmProblem& p) {
 }
 
 std::string why_not_scales(const TileConfig& tile, const GemmProblem& p) {
-  if (wgmma_scale_rows(p.scheme.scales.group, p.k) <= max_wgmma_scale_rows(tile)) return "";
+  const ScaleMode mode = wgmma_scales(p.scheme, p.k);
+  if (!is_scaled(mode)) return "";
+  const int most = max_wgmma_scale_rows(tile, p.scheme.weight, mode);
+  if (wgmma_scale_rows(p.scheme.scales.group, p.k) <= most) return "";
   return "scales weights in halves of a k-tile: group_size must be a multiple of " +
-         std::to_string(kTileK / max_wgmma_scale_rows(tile)) + ", got " +
-         std::to_string(p.scheme.scales.group);
+         std::to_string(kTileK / most) + ", got " + std::to_string(p.scheme.scales.group);
 }
 
 std::string why_not_mode(const GemmProblem& p) {

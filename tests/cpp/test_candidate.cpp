@@ -111,6 +111,40 @@ TEST(Candidate, SkinnyModeFollowsWeightsGroupsAndRows) {
   EXPECT_EQ(mode(narrow, 8, 48, 9, ZeroMode::kSub), skinny_place(1, Meets::kWeights, true));
 }
 
+// Floats are scaled as weights whatever their groups are, and have no zero points.
+TEST(Candidate, FloatsAreScaledAsWeights) {
+  constexpr QuantScheme kNone[] = {{WeightType::kE2M1, {ScaleType::kActivations, 4096}},
+                                   {WeightType::kE4M3, {ScaleType::kActivations, 4096}}};
+  for (QuantScheme scheme : kNone) {
+    const bool narrow = bits_of(scheme.weight) == 4;
+    for (const int64_t group : {16, 32, 48, 64, 128, 4096}) {
+      scheme.scales.group = group;
+      const bool fine = group % 32 != 0;
+      for (const SkinnyConfig& row : kSkinnyConfigs) {
+        for (const int64_t m : {1, 2, 9}) {
+          EXPECT_EQ(skinny_mode(row, scheme, m, 4096),
+                    skinny_place(narrow && fine ? kMmaOfBlock : 1, Meets::kWeights, false));
+        }
+      }
+      EXPECT_EQ(scale_mode(scheme, 4096), (ScaleMode{fine ? kMmaK : kTileK / 2, false}));
+      EXPECT_TRUE(is_multistage_compiled(scheme.weight, multistage_mode(scheme, 4096)));
+      EXPECT_EQ(kWgmmaModes[wgmma_mode(scheme, 4096)].row_k, fine ? kMmaK : kAnyRow);
+      EXPECT_TRUE(is_wgmma_compiled(scheme.weight, wgmma_mode(scheme, 4096)));
+    }
+  }
+}
+
+// Every wgmma tile takes floats in any groups: those of 16 have kernels with a row for each step.
+TEST(Candidate, EveryWgmmaTileTakesFloatsInGroupsOfSixteen) {
+  for (const char* name : {"wgmma_m16n256k128s4", "wgmma_m32n128k128s6", "wgmma_m256n128s4"}) {
+    for (const int64_t group : {16, 32, 4096}) {
+      GemmProblem p = problem();
+      p.scheme = {WeightType::kE2M1, {ScaleType::kActivations, group}};
+      EXPECT_EQ(why_not(*parse_config<GemmProblem>(name), p, device(90)), "") << name << group;
+    }
+  }
+}
+
 // Where cp.async copies scales, rows that it cannot read are copied first.
 TEST(Candidate, SkinnyScalesAreStagedInWideBlocksAndWithZeroPoints) {
   const SkinnyConfig narrow = kSkinnyConfigs[0], wide = kSkinnyConfigs[3],
@@ -166,8 +200,10 @@ TEST(Candidate, ThirtyTwoTokensByWgmmaNeedGroupsOfHalfAKTile) {
 
 TEST(Candidate, EveryWgmmaTileFitsAnSm) {
   for (const TileConfig& tile : kWgmmaTileConfigs) {
-    for (const WeightType weight : {WeightType::kInt4, WeightType::kInt8}) {
+    for (int w = 0; w < kNumWeights; ++w) {
+      const auto weight = static_cast<WeightType>(w);
       for (int mode = 0; mode < kNumWgmmaModes; ++mode) {
+        if (!is_wgmma_compiled(weight, mode)) continue;
         EXPECT_LE(wgmma_smem_bytes(tile, weight, kWgmmaModes[mode]), device(90).smem_bytes)
             << tile.m << " x " << tile.n << ", " << weight_info(weight).name << ", mode " << mode;
       }

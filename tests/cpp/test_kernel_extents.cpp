@@ -15,31 +15,41 @@ namespace {
 
 constexpr int64_t kMostK = 1100;
 
-GemmProblem problem_of(int64_t k, int64_t group_size, ZeroMode zero_mode) {
+GemmProblem problem_of(int64_t k, int64_t group_size, ZeroMode zero_mode,
+                       WeightType weight = WeightType::kInt4) {
   static const int kNothing = 0;
   GemmProblem p;
   p.m = 1;
   p.n = 64;
   p.k = k;
-  p.scheme = integer_scheme(WeightType::kInt4, group_size, zero_mode);
+  p.scheme = integer_scheme(weight, group_size, zero_mode);
   p.scales = &kNothing;
   p.zeros = zero_mode == ZeroMode::kNone ? nullptr : &kNothing;
   return p;
 }
 
+constexpr struct {
+  WeightType weight;
+  ZeroMode mode;
+} kKinds[] = {{WeightType::kInt4, ZeroMode::kNone},
+              {WeightType::kInt4, ZeroMode::kSub},
+              {WeightType::kInt4, ZeroMode::kAdd},
+              {WeightType::kE2M1, ZeroMode::kNone}};
+
 // Checks every K up to kMostK with one group, and with groups that divide it or not.
 template <typename Check>
 void for_all(const Check& check) {
-  for (const ZeroMode mode : {ZeroMode::kNone, ZeroMode::kSub, ZeroMode::kAdd}) {
+  for (const auto& [weight, mode] : kKinds) {
     for (int64_t k = 1; k <= kMostK; ++k) {
       std::vector<int64_t> groups = {k};
       for (const int64_t group : {16, 32, 48, 64, 80, 96, 128, 192, 256, 512}) {
         if (group <= k) groups.push_back(group);
       }
       for (const int64_t group : groups) {
-        const GemmProblem p = problem_of(k, group, mode);
-        SCOPED_TRACE(testing::Message() << "K " << k << ", groups of " << group << ", zeros "
-                                        << kZeroModeNames[static_cast<int>(mode)]);
+        const GemmProblem p = problem_of(k, group, mode, weight);
+        SCOPED_TRACE(testing::Message()
+                     << weight_info(weight).name << ", K " << k << ", groups of " << group
+                     << ", zeros " << kZeroModeNames[static_cast<int>(mode)]);
         check(p, kernel_extents(p));
         if (testing::Test::HasFailure()) return;
       }

@@ -15,7 +15,8 @@
 namespace mixed_gemm {
 namespace {
 
-constexpr WeightType kTypes[] = {WeightType::kInt4, WeightType::kInt8, WeightType::kE2M1};
+constexpr WeightType kTypes[] = {WeightType::kInt4, WeightType::kInt8, WeightType::kE2M1,
+                                 WeightType::kE4M3};
 static_assert(std::size(kTypes) == kNumWeights, "all of them");
 constexpr int64_t kSizesN[] = {64, 128, 320};
 constexpr int64_t kSizesK[] = {64, 128, 192, 448, 1024};

@@ -103,6 +103,10 @@ CONVERTED = {
     ("Int8", "half_t"): "PRMT",
     ("Int4", "bfloat16_t"): "LOP3",
     ("Int8", "bfloat16_t"): "LOP3",
+    ("E2M1", "half_t"): "LOP3",
+    ("E2M1", "bfloat16_t"): "LOP3",
+    ("E4M3", "half_t"): "LOP3",
+    ("E4M3", "bfloat16_t"): "LOP3",
 }
 SCALED_WGMMA = r"\bspecialized_gemm_kernel<.*\bWgmmaScaledConfig"
 # Kernels of a set are compiled for the same architectures: fp8 from 8.9 on, wgmma for 9.0a, the
@@ -121,7 +125,7 @@ SPILLS = (
         "sm_120 has not been run, and nothing is known of what the load from L1 takes",
     ),
     Spill(
-        kernel=r"mixed_gemm_kernel<GemmConfig<\w+, Int[48], \d, 5, MultistageTiles>, 0>",
+        kernel=r"mixed_gemm_kernel<GemmConfig<\w+, (Int[48]|E4M3), \d, 5, MultistageTiles>, 0>",
         most_bytes=8,
         reason="128 x 256 with the code of stream-K takes all 255 registers (multistage/config.h), "
         "and keeps a value of the epilogue in memory, once a tile",

@@ -89,13 +89,14 @@ std::string candidates(const Problem& problem, const DeviceInfo& device) {
   return all.empty() ? why_none(problem, device) : all;
 }
 
-// The first weight types; problems of others would stand behind those that are here.
+// The first weight types; problems of others stand behind all that were here before them.
 constexpr WeightType kIntegers[] = {WeightType::kInt4, WeightType::kInt8};
 constexpr ElementType kElements[] = {ElementType::kFloat16, ElementType::kFloat16,
                                      ElementType::kBFloat16, ElementType::kFloat32};
 std::string element_name(ElementType e) { return kElementTypeNames[static_cast<int>(e)]; }
 
-Entry gemm(Draw& draw) {
+// A problem with any extents, element and groups.
+GemmProblem gemm_problem(Draw& draw) {
   GemmProblem p;
   constexpr int64_t kGroups[] = {-1, 16, 32, 48, 64, 96, 128, 128, 256, 320};
   p.m = draw.extent(14);
@@ -103,13 +104,27 @@ Entry gemm(Draw& draw) {
   p.k = draw.below(8) == 0 ? draw.extent(18) : 64 * draw.extent(10);
   p.element = draw.of(kElements);
   const int64_t group = draw.of(kGroups);
-  p.scheme.weight = draw.of(kIntegers);
   p.scheme.scales.group = group == -1 || group > p.k ? p.k : group;
-  p.scheme.scales.zeros = static_cast<ZeroMode>(draw.below(std::size(kZeroModeNames)));
   p.scale_stride = p.n;
+  return p;
+}
+
+Entry gemm(Draw& draw) {
+  GemmProblem p = gemm_problem(draw);
+  p.scheme.weight = draw.of(kIntegers);
+  p.scheme.scales.zeros = static_cast<ZeroMode>(draw.below(std::size(kZeroModeNames)));
   return {joined({"gemm", text(p.m), text(p.n), text(p.k), element_name(p.element),
                   "w" + text(bits_of(p.scheme.weight)), "g" + text(p.scheme.scales.group),
                   kZeroModeNames[static_cast<int>(p.scheme.scales.zeros)]}),
+          [p](const DeviceInfo& device) { return candidates(p, device); }};
+}
+
+Entry float_gemm(Draw& draw) {
+  constexpr WeightType kFloats[] = {WeightType::kE2M1, WeightType::kE2M1, WeightType::kE4M3};
+  GemmProblem p = gemm_problem(draw);
+  p.scheme.weight = draw.of(kFloats);
+  return {joined({"gemm", text(p.m), text(p.n), text(p.k), element_name(p.element),
+                  weight_info(p.scheme.weight).name, "g" + text(p.scheme.scales.group)}),
           [p](const DeviceInfo& device) { return candidates(p, device); }};
 }
 
@@ -204,8 +219,8 @@ std::vector<Entry> entries() {
   constexpr struct {
     Entry (*draw)(Draw&);
     int count;
-  } kKinds[] = {{gemm, 1400}, {scaled, 500},    {block, 400},
-                {conv, 500},  {conv_int8, 200}, {awq, 200}};
+  } kKinds[] = {{gemm, 1400},     {scaled, 500}, {block, 400},     {conv, 500},
+                {conv_int8, 200}, {awq, 200},    {float_gemm, 300}};
   Draw draw;
   std::vector<Entry> all;
   for (const auto& kind : kKinds) {
