@@ -12,7 +12,7 @@ extern const Contract kQconv2d, kQconv2dConfig, kQconv2dConfigs;
 extern const Contract kQconv2dInt8, kQconv2dInt8Config, kQconv2dInt8Configs;
 extern const Contract kAwqGemm, kAwqDequantize;
 extern const Contract kPackWeights, kUnpackWeights, kDequantizeWeights;
-extern const Contract kFloatGemm, kPackFloats, kUnpackFloats, kDequantizeFloats;
+extern const Contract kFloatGemm, kFloatGemmConfig, kPackCodes, kUnpackCodes, kDequantizeCodes;
 extern const Contract kPackConvWeights, kAwqRepack, kGptqRepack;
 extern const Contract kSumOverRanks;
 
@@ -41,9 +41,10 @@ inline constexpr const Contract* kContracts[] = {
     &kUnpackWeights,
     &kDequantizeWeights,
     &kFloatGemm,
-    &kPackFloats,
-    &kUnpackFloats,
-    &kDequantizeFloats,
+    &kFloatGemmConfig,
+    &kPackCodes,
+    &kUnpackCodes,
+    &kDequantizeCodes,
     &kPackConvWeights,
     &kAwqRepack,
     &kGptqRepack,
