@@ -5,6 +5,7 @@
     int-quantized:    weight int8 [N, K]        weight_zero_point int8 [N, G] or absent
     float-quantized:  weight float8_e4m3fn [N, K]
     quant_method fp8: the same with weight_scale_inv, activation_scale (DeepSeek, transformers)
+    mxfp4-pack-quantized, nvfp4-pack-quantized: see ct_float4
     all:              weight_scale [N, G], [N, 1], [1] or (float) blocks [N / 128, K / 128]
                       weight_g_idx int32 [K] (before 0.19), input_scale, input_zero_point, bias
 
@@ -30,6 +31,7 @@ from ..weights.values import float8_nan
 from .bitfields import to_signed, unpack_aligned, unpack_dense, words_aligned, words_dense
 from .ct_config import BITS, WeightRules
 from .ct_encode import OWN_ROLES
+from .ct_float4 import GLOBAL, INPUT_GLOBAL, decode_float4, describe_float4, is_float4
 from .decode import from_integers
 from .layer import Config, LayerInfo, LayerTensors
 from .load import Decoded
@@ -55,6 +57,8 @@ class CompressedTensors(Decoded):
             "weight_g_idx",
             self._input_scale,
             "input_zero_point",
+            GLOBAL,
+            INPUT_GLOBAL,
             *OWN_ROLES,
             "bias",
         )
@@ -75,6 +79,8 @@ class CompressedTensors(Decoded):
     def describe(self, layer: LayerTensors) -> LayerInfo:
         asked = self._rules.of(layer.name)
         rule = asked.weights
+        if is_float4(rule):
+            return describe_float4(layer, rule, self._scale, self.roles)
         if rule.num_bits not in BITS:
             raise layer.error(self._scale, f"num_bits must be one of {BITS}, got {rule.num_bits}")
         if layer.has("weight_packed"):
@@ -216,6 +222,8 @@ class CompressedTensors(Decoded):
             raise layer.error(role, f"must be int32 {wanted}, got {list(layer.shape(role))}")
 
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
+        if is_float4(info.scheme.weights):
+            return decode_float4(layer, info, self._scale, self._module(layer.name))
         scales = self._scales(layer, info)
         if info.kind == "fp8":
             return QuantizedWeight.stored_as(
@@ -231,7 +239,7 @@ class CompressedTensors(Decoded):
                 ),
                 bias=layer.bias(info.out_features),
                 input_scale=self._static_scale(layer, info.input_activations),
-                module="conv1d" if layer.name in self._rules.conv1d else "linear",
+                module=self._module(layer.name),
             )
         zeros = self._zeros(layer, info, scales) if layer.has("weight_zero_point") else None
         q = layer.load("weight") if layer.has("weight") else self._unpack(layer, info)
@@ -274,7 +282,6 @@ class CompressedTensors(Decoded):
             rounds = zeros is None or side.strategy == "group"
             side = side if rounds and permutation is None else None
             strategy = strategy if side is None else ""
-        module = "embedding" if layer.name in self._rules.embeddings else "linear"
         return QuantizedWeight.of_codes(
             plain.name,
             plain.q,
@@ -288,8 +295,13 @@ class CompressedTensors(Decoded):
             permutation=permutation,
             input_scale=self._static_scale(layer, side),
             input_azp=None if side is None else self._static_zero_point(layer, side),
-            module="conv1d" if layer.name in self._rules.conv1d else module,
+            module=self._module(plain.name),
         )
+
+    def _module(self, name: str) -> str:
+        if name in self._rules.conv1d:
+            return "conv1d"
+        return "embedding" if name in self._rules.embeddings else "linear"
 
     def _unpack(self, layer: LayerTensors, info: LayerInfo) -> Tensor:
         words = layer.load("weight_packed")

@@ -15,6 +15,7 @@ from ..ops.problem import WEIGHTS
 from ..weights.kinds import storing
 from ..weights.scheme import Scheme, Side
 from .config import method_of
+from .ct_float4 import FLOAT4_FORMATS, SCALE_NAMES
 from .errors import CheckpointError
 from .layer import Config, int_option
 from .name_patterns import matches_pattern, pattern_problem
@@ -26,6 +27,7 @@ FORMATS = (
     "int-quantized",
     "float-quantized",
     "naive-quantized",
+    *FLOAT4_FORMATS,
     OWN_FORMAT,
 )
 # What a file without rules says of its weights.
@@ -118,15 +120,18 @@ class WeightRules:
             )
         bits = int_option(weights, self._where, "num_bits")
         form = group.get("format") if isinstance(group, Mapping) else None
-        is_own = (form or self._stated) == OWN_FORMAT
-        widths = {8, *(x.bits for x in WEIGHTS.values() if is_own and not x.is_integer)}
+        form = str(form or self._stated)
+        scale_dtype = self._scale_dtype(name, form, weights)
+        has_floats = form == OWN_FORMAT or scale_dtype is not None
+        widths = {8, *(x.bits for x in WEIGHTS.values() if has_floats and not x.is_integer)}
         if weights.get("type") == "float" and bits not in (None, *widths):
             told = " or ".join(map(str, sorted(widths)))
             raise CheckpointError(
                 self._where, "", f"config_groups.{name}: floats must have {told} bits, got {bits}"
             )
         size = int_option(weights, self._where, "group_size")
-        size = size if weights.get("strategy") in (None, "group") and size != -1 else None
+        shared = weights.get("strategy") in (None, "group", "tensor_group")
+        size = size if shared and size != -1 else None
         if size is not None and size < 1:
             raise CheckpointError(self._where, "", f"group_size must be positive, got {size}")
         block = _block(weights.get("block_structure"), self._where)
@@ -142,8 +147,40 @@ class WeightRules:
             group_size=size,
             symmetric=weights.get("symmetric", True) is True,
             block=block,
+            scale_dtype=scale_dtype,
         )
         return _Rule(tuple(targets), Scheme(found, _activations(group)))
+
+    def _scale_dtype(self, name: str, form: str, weights: Mapping[str, object]) -> str | None:
+        """The type of scales of a byte, "e8m0" or "e4m3", of 4-bit floats; None of others."""
+        stated, strategy = weights.get("scale_dtype"), weights.get("strategy")
+        known = {named: scale for scale, named in SCALE_NAMES.items()}
+        of_bytes = known.get(f"torch.{str(stated).removeprefix('torch.')}")
+        is_float4 = (weights.get("type"), weights.get("num_bits")) == ("float", 4)
+        found = FLOAT4_FORMATS[form][0] if form in FLOAT4_FORMATS else None
+        if form == OWN_FORMAT and is_float4:
+            found = of_bytes
+        where = f"config_groups.{name}"
+        if found is None or not is_float4:
+            if form in FLOAT4_FORMATS:
+                got = f"{weights.get('type')} of {weights.get('num_bits')} bits"
+                reason = f"{where}: weights of {form} must be floats of 4 bits, got {got}"
+                raise CheckpointError(self._where, "", reason)
+            if of_bytes is not None:
+                words = "float16 or bfloat16 or float32"
+                reason = f'{where}.weights: scale_dtype must be {words}, got "{stated}"'
+                raise CheckpointError(self._where, "", reason)
+            if strategy == "tensor_group":
+                reason = f"{where}: the strategy tensor_group must be of 4-bit floats"
+                raise CheckpointError(self._where, "", reason)
+            return None
+        if of_bytes not in (None, found):
+            reason = f"{where}: scales of {form} must be {SCALE_NAMES[found]}, got {stated}"
+            raise CheckpointError(self._where, "", reason)
+        if weights.get("symmetric", True) is not True:
+            reason = f"{where}: 4-bit floats have no zero points, got symmetric: false"
+            raise CheckpointError(self._where, "", reason)
+        return found
 
     def of(self, name: str) -> Scheme:
         """What the file asks for one module; the most direct target decides.
@@ -241,7 +278,7 @@ def _lost(group: Mapping[str, object]) -> str:
             f"the file asks for rounded activations in {names}, which have no quantized weights; "
             "they stay in the dtype of the model here"
         )
-    kind = "float8" if activations.get("type") == "float" else f"int{activations.get('num_bits')}"
+    kind = f"{activations.get('type') or 'int'}{activations.get('num_bits')}"
     return (
         f"the file asks for {kind} activations too; only its weights are used here, with "
         "activations in the dtype of the model"

@@ -15,9 +15,10 @@ from torch import Tensor
 from .._library import package_version
 from ..ops.problem import WEIGHTS
 from ..weights.exchange import QuantizedWeight
-from ..weights.scheme import Side, is_by_block
+from ..weights.scheme import FLOAT4_STRATEGIES, Side, is_by_block
 from .bitfields import pack_dense, to_codes
 from .ct_config import OWN_FORMAT
+from .ct_float4 import SCALE_NAMES, encode_float4, form_of, group_in_file, why_own_float4
 
 # Tensors of that format beside those of pack-quantized: role -> field of QuantizedWeight.
 OWN_ROLES = {
@@ -60,7 +61,10 @@ def why_own(weight: QuantizedWeight) -> str:
     k, point = weight.shape[1], _input_zero_point(weight)
     known = WEIGHTS.get(weight.weight)
     reasons = {
-        f"codes of the type {weight.weight}": known is not None and not known.is_integer,
+        f"codes of the type {weight.weight}": known is not None
+        and not known.is_integer
+        and weight.scale_dtype is None,
+        why_own_float4(weight): True,
         "a permutation of the columns (act-order)": weight.permutation is not None,
         "the place of a Conv1D, not of a linear": weight.is_conv1d,
         "the rows of an embedding": weight.is_embedding,
@@ -76,13 +80,15 @@ def why_own(weight: QuantizedWeight) -> str:
         is not None
         and point.dtype != torch.int8,
     }
-    return ", ".join(reason for reason, holds in reasons.items() if holds)
+    return ", ".join(reason for reason, holds in reasons.items() if reason and holds)
 
 
 def encode(weight: QuantizedWeight) -> dict[str, Tensor]:
     """Role -> tensor, as compressed_tensors.py reads them."""
     tensors = {"weight_scale": weight.scales.t()}
-    if weight.is_fp8:
+    if weight.scale_dtype is not None:
+        tensors = encode_float4(weight)
+    elif weight.is_fp8:
         tensors["weight"] = weight.q
         if weight.block is not None:
             tensors["weight_scale"] = tensors["weight_scale"][:: weight.block[0]]
@@ -121,8 +127,14 @@ def arguments(weight: QuantizedWeight) -> dict[str, Any]:
     side = scheme.input_activations
     form = "pack-quantized" if side is None else "int-quantized"
     form = "float-quantized" if weight.is_fp8 else form
+    arguments = _arguments(scheme.weights)
+    if weight.scale_dtype is not None:
+        form = form_of(weight)
+        arguments["strategy"] = FLOAT4_STRATEGIES[weight.scale_dtype]
+        arguments["group_size"] = group_in_file(weight)
+        arguments["scale_dtype"] = SCALE_NAMES[weight.scale_dtype]
     return {
-        "weights": _arguments(scheme.weights),
+        "weights": arguments,
         "format": OWN_FORMAT if why_own(weight) else form,
         "input_activations": None if side is None else _arguments(side),
     }

@@ -185,7 +185,7 @@ _FP8: dict[str, Row] = {
 
 _SIDE = {
     "num_bits": applied("bits of a value"),
-    "type": applied("integers or float8", one_of("int", "float")),
+    "type": applied("integers or floats", one_of("int", "float")),
     "symmetric": applied("whether there are zero points"),
     "group_size": applied("elements of K that share a scale"),
     "block_structure": applied("rows and columns that share a scale"),
@@ -229,12 +229,18 @@ _COMPRESSED: dict[str, dict[str, Row]] = {
     },
     _ARGUMENTS: {
         **_SIDE,
-        "strategy": applied("what shares a scale", one_of("tensor", "channel", "group", "block")),
+        "strategy": applied(
+            "what shares a scale; tensor_group of 4-bit floats",
+            one_of("tensor", "channel", "group", "tensor_group", "block"),
+        ),
         "dynamic": refused("the file must hold the scales of weights"),
         "actorder": applied(
             "the order of columns is that of weight_g_idx, their own where there is none"
         ),
-        "scale_dtype": applied("the dtype of scales", _FLOATS),
+        "scale_dtype": applied(
+            "the dtype of scales; uint8 and float8_e4m3fn are of 4-bit floats",
+            one_of("float16", "bfloat16", "float32", "uint8", "float8_e4m3fn"),
+        ),
     },
     _ROUNDED: {
         **_SIDE,
