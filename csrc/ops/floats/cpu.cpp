@@ -3,7 +3,7 @@
 #include "layout/pack_weight.h"
 #include "ops/floats/contract.h"
 
-namespace mixed_gemm::floats {
+namespace mixed_gemm::float_weights {
 namespace {
 
 void run_cpu(Call& call) {
@@ -28,12 +28,12 @@ void to_dense_cpu(Call& call) {
 }
 
 }  // namespace
-}  // namespace mixed_gemm::floats
+}  // namespace mixed_gemm::float_weights
 
 MIXED_GEMM_KERNELS(CPU, m) {
   using namespace mixed_gemm;
-  m.impl("fpA_fpB_gemm", &boxed<contract::kFloatGemm, floats::run_cpu>);
-  m.impl("pack_floats", &boxed<contract::kPackFloats, floats::pack_cpu>);
-  m.impl("unpack_floats", &boxed<contract::kUnpackFloats, floats::unpack_cpu>);
-  m.impl("dequantize_floats", &boxed<contract::kDequantizeFloats, floats::to_dense_cpu>);
+  m.impl("fpA_fpB_gemm", &boxed<contract::kFloatGemm, float_weights::run_cpu>);
+  m.impl("pack_floats", &boxed<contract::kPackFloats, float_weights::pack_cpu>);
+  m.impl("unpack_floats", &boxed<contract::kUnpackFloats, float_weights::unpack_cpu>);
+  m.impl("dequantize_floats", &boxed<contract::kDequantizeFloats, float_weights::to_dense_cpu>);
 }
