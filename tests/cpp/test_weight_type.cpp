@@ -53,7 +53,7 @@ namespace {
 
 template <typename Weight>
 class WeightTypeTest : public testing::Test {};
-using AllWeights = testing::Types<Int4, Int8, E2M1, E4M3>;
+using AllWeights = testing::Types<Int4, Int8, E2M1, E4M3, NF4, FP4>;
 TYPED_TEST_SUITE(WeightTypeTest, AllWeights, );
 
 TYPED_TEST(WeightTypeTest, IsARowOfTheList) {
