@@ -10,13 +10,13 @@ namespace mixed_gemm {
 
 enum class WeightType : int { kInt4, kInt8, kE2M1, kE4M3, kNF4, kFP4 };
 
-// Signed integers q, stored as q + kBias. kBias is the code of 0, which padding holds, in every
-// weight type.
+// Signed integers q, stored as q + kBias; other types have a kBias of 0. kZero is the code of the
+// number 0, which padding holds.
 template <WeightType kCodeType, int kCodeBits>
 struct IntegerCodes {
   static constexpr WeightType kType = kCodeType;
   static constexpr int kBits = kCodeBits;
-  static constexpr int kBias = 1 << (kCodeBits - 1);
+  static constexpr int kBias = 1 << (kCodeBits - 1), kZero = kBias;
   static constexpr bool kIsInteger = true;
   static constexpr int kLeastGroup = 16;  // that kernels of tensor cores take; all take multiples
 
@@ -41,7 +41,7 @@ struct FloatCodes {
   static constexpr int kExponentBits = kExponent, kMantissaBits = kMantissa;
   static constexpr int kBits = 1 + kExponentBits + kMantissaBits;
   static constexpr int kExponentBias = (1 << (kExponentBits - 1)) - 1;
-  static constexpr int kBias = 0;
+  static constexpr int kBias = 0, kZero = 0;
   static constexpr bool kIsInteger = false;
   static constexpr int kLeastGroup = 16;
 
@@ -67,11 +67,11 @@ struct E4M3 : FloatCodes<WeightType::kE4M3, 4, 3> {
 };
 
 // Codes of four bits that stand for any 16 values, by a table in float32. bitsandbytes' formats are
-// such. kBias is the code of 0: what is packed is a code less that.
+// such.
 template <WeightType kCodeType, typename Book>
 struct BookCodes {
   static constexpr WeightType kType = kCodeType;
-  static constexpr int kBits = 4, kBias = Book::kZero;
+  static constexpr int kBits = 4, kBias = 0, kZero = Book::kZero;
   static constexpr bool kIsInteger = false;
   static constexpr int kLeastGroup = 32;
   static constexpr float value(uint32_t code) { return Book::kValues[code & 15]; }

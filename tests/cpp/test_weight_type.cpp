@@ -69,7 +69,7 @@ TYPED_TEST(WeightTypeTest, IsARowOfTheList) {
   if (TypeParam::kIsInteger) {
     EXPECT_EQ(integer_weight(TypeParam::kBits), kType);
   }
-  EXPECT_EQ(TypeParam::value(TypeParam::kBias), 0) << "padding is the code of 0";
+  EXPECT_EQ(TypeParam::value(TypeParam::kZero), 0) << "padding is the code of 0";
 }
 
 // Each code in each slot beside any other: its bits are its own, and all slots make the word.
