@@ -26,7 +26,7 @@ from .ops.block import block_quant_gemm
 from .ops.conv import qconv2d
 from .ops.conv_int8 import qconv2d_int8
 from .ops.conv_layout import pack_conv_weights
-from .ops.floats import dequantize_floats, fpA_fpB_gemm, pack_floats, unpack_floats
+from .ops.floats import dequantize_codes, fpA_fpB_gemm, pack_codes, unpack_codes
 from .ops.gemm import fpA_intB_gemm
 from .ops.layout import dequantize_weights, pack_weights, unpack_weights
 from .ops.rounding import quantize_fp8, quantize_per_tensor, quantize_per_token
@@ -61,7 +61,7 @@ __all__ = [
     "awq_dequantize",
     "awq_gemm",
     "block_quant_gemm",
-    "dequantize_floats",
+    "dequantize_codes",
     "dequantize_weights",
     "enable_transformers",
     "env",
@@ -69,8 +69,8 @@ __all__ = [
     "fpA_intB_gemm",
     "from_pretrained",
     "open_checkpoint",
+    "pack_codes",
     "pack_conv_weights",
-    "pack_floats",
     "pack_weights",
     "plan",
     "qconv2d",
@@ -86,7 +86,7 @@ __all__ = [
     "scaled_mm_azp",
     "scaled_mm_dynamic",
     "tune",
-    "unpack_floats",
+    "unpack_codes",
     "unpack_weights",
     "why_not",
 ]

@@ -162,6 +162,7 @@ Answer check_choice(const Rule& r, Given& given) {
   for (int i = r.first; i < r.count; ++i) {
     if (value == r.names[i]) {
       given.numbers[r.at] = i;
+      if (r.values != nullptr) given[r.symbol] = r.values[i];
       return {};
     }
   }

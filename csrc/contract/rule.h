@@ -48,6 +48,7 @@ struct Rule {
   int because_count = 0;
   bool transposable = false, one = false;
   const char* const* names = nullptr;
+  const int* values = nullptr;  // one for each name: what `symbol` is where that is chosen
   int first = 0, count = 0;
   int64_t least = 0, most = 0;
   Require refusal = nullptr;
@@ -67,6 +68,14 @@ struct Rule {
   constexpr Rule without(const char* name) const {
     Rule copy = *this;
     copy.only = name;
+    return copy;
+  }
+  // Of a choice: binds a symbol to the value that stands beside the name.
+  template <size_t kCount>
+  constexpr Rule binds(Symbol bound, const int (&of_names)[kCount]) const {
+    Rule copy = *this;
+    copy.symbol = bound;
+    copy.values = of_names;
     return copy;
   }
   // Accepts a tensor of one element as well.

@@ -182,6 +182,15 @@ std::string json_text(const Contract& contract) {
     symbols.add(quoted(kSymbolNames[static_cast<int>(symbol)]) + ": [" + quoted(argument) + ", " +
                 std::to_string(dim) + ", " + std::to_string(times) + "]");
   };
+  Listed chosen;  // symbols that a name binds: the value of each name
+  const auto chosen_by = [&](const Rule& r) {
+    Listed values;
+    for (int i = r.first; i < r.count; ++i) {
+      values.add(quoted(r.names[i]) + ": " + std::to_string(r.values[i]));
+    }
+    chosen.add(quoted(kSymbolNames[static_cast<int>(r.symbol)]) + ": {" + values.text() + "}");
+    bound(r.symbol, r.argument, 0, 0);
+  };
   for (const Argument& x : contract.arguments) {
     arguments.add("[" + quoted(x.name) + ", " + quoted(kKindNames[static_cast<int>(x.kind)]) + "]");
     if (x.symbol >= 0) bound(static_cast<Symbol>(x.symbol), x.name, 0, 0);
@@ -190,6 +199,7 @@ std::string json_text(const Contract& contract) {
     if (r.kind == Rule::kRows) bound(Symbol::kK, r.argument, -1, 1);
     if (r.kind == Rule::kColumnMajor) bound(Symbol::kN, r.argument, 1, 1);
     if (r.kind == Rule::kBind) bound(r.symbol, r.argument, r.dim, r.times);
+    if (r.kind == Rule::kChoice && r.values != nullptr) chosen_by(r);
   }
   bool is_used[kSymbols] = {};
   const auto use = [&](const Size& size) { size.mark(is_used); };
@@ -207,8 +217,9 @@ std::string json_text(const Contract& contract) {
   }
   return "{\"name\": " + quoted(contract.name) + ", \"called\": " + quoted(contract.words()) +
          ", \"arguments\": [" + arguments.text() + "], \"symbols\": {" + symbols.text() +
-         "}, \"used\": [" + used.text() + "], \"results\": [" + results.text() + "], \"rules\": [" +
-         rules.text() + "], \"told\": [" + described(contract) + "]}";
+         "}, \"chosen\": {" + chosen.text() + "}, \"used\": [" + used.text() + "], \"results\": [" +
+         results.text() + "], \"rules\": [" + rules.text() + "], \"told\": [" +
+         described(contract) + "]}";
 }
 
 std::string accepted(const Rule& rule) {

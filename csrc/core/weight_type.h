@@ -177,11 +177,31 @@ constexpr std::optional<WeightType> integer_weight(int64_t bits) {
   }
   return std::nullopt;
 }
-// The floats of a width, likewise.
-constexpr std::optional<WeightType> float_weight(int64_t bits) {
-  if (bits == E2M1::kBits) return WeightType::kE2M1;
-  return std::nullopt;
+
+// The names and the bits of all types, by their enumerators; the floats stand behind the integers.
+template <typename Item>
+struct OfWeights {
+  Item items[kNumWeights];
+};
+constexpr OfWeights<const char*> weight_names() {
+  OfWeights<const char*> names{};
+  for (int i = 0; i < kNumWeights; ++i)
+    names.items[i] = weight_info(static_cast<WeightType>(i)).name;
+  return names;
 }
+constexpr OfWeights<int> weight_bits() {
+  OfWeights<int> bits{};
+  for (int i = 0; i < kNumWeights; ++i) bits.items[i] = bits_of(static_cast<WeightType>(i));
+  return bits;
+}
+constexpr int first_float() {
+  int first = 0;
+  while (weight_info(static_cast<WeightType>(first)).is_integer) ++first;
+  return first;
+}
+constexpr OfWeights<const char*> kWeightNames = weight_names();
+constexpr OfWeights<int> kWeightBits = weight_bits();
+constexpr int kFirstFloat = first_float();
 
 // Calls `use` with the struct of a type.
 template <typename Use, int kFrom = 0>

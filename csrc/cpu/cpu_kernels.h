@@ -7,8 +7,8 @@
 // summed across lanes.
 //
 // Operands are made of 32-bit words: either one fp32, or the bf16 values of k and k + 1, of which a
-// dot-product instruction takes both. Pairs hold A as it came and the weight as the integer q,
-// which bf16 represents exactly up to 8 bits; scales and zeros meet the fp32 sums of a group.
+// dot-product instruction takes both. Pairs hold A as it came and the weight as the number that its
+// code stands for, which bf16 represents exactly; scales and zeros meet the fp32 sums of a group.
 // So both kinds keep the same error bound. Tiles (AMX) multiply pairs too, 16 rows at a time; A
 // that is no bf16 comes to them as a sum of up to three bf16 numbers, exactly.
 #pragma once
@@ -31,7 +31,7 @@ constexpr int kMaxDepth = 2;       // elements of K in a word
 constexpr int kTileRows = 16;      // rows of A in a tile register
 constexpr int kTileStep = 32;      // elements of K in a tile register of A: 16 pairs
 
-// `lanes` columns of the packed weight. Column group i (4 columns of int4, 2 of int8) has its tile
+// `lanes` columns of the packed weight. Column group i (4 columns of 4 bits, 2 of 8) has its tile
 // t at first + i * group_stride + t * kTileBytes.
 struct PackedColumns {
   const uint8_t* first;
@@ -93,7 +93,7 @@ struct DenseKernels {
   Blocking blocking;
 
   // Fills one unit of a PanelSlab: panel[(k - 64 * tile_begin) / depth * stride + lane]. Words of
-  // depth 1 are the real weights w, of depth 2 the integers q.
+  // depth 1 are the real weights w, of depth 2 what codes stand for.
   using Fill = void (*)(const PackedColumns&, const ColumnScales&, int64_t tile_begin,
                         int64_t tile_end, void* panel, int64_t stride);
   Fill fill[kNumWeights];  // [WeightType]; null: no kernel of these decodes it, nor `fused`

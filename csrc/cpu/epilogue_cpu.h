@@ -1,4 +1,5 @@
-// The epilogue of both paths: bias and activation in fp32 on a tile of sums, one rounding into d.
+// The epilogue of both paths: factors of columns, bias and activation in fp32 on a tile of sums,
+// one rounding into d.
 #pragma once
 #include "cpu/call_shape.h"
 #include "epilogue/activation.h"
@@ -19,6 +20,9 @@ class EpilogueCpu {
     const GemmProblem& p = shape_.p;
     const int64_t count = std::min(columns, p.n - column);
     for (int64_t r = 0; r < rows; ++r, tile += tile_stride) {
+      if (p.factor) {
+        for (int64_t j = 0; j < count; ++j) tile[j] *= p.factor[column + j];
+      }
       if (p.bias) {
         for (int64_t j = 0; j < count; ++j) tile[j] += bias_.data()[column + j];
       }

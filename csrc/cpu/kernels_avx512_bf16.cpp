@@ -36,6 +36,7 @@ const CpuKernels& avx512_bf16_kernels() {
     int64_t(&rows)[kNumWeights] = kernels.fp32.max_fused_rows;
     rows[static_cast<int>(WeightType::kInt4)] = 64;
     rows[static_cast<int>(WeightType::kInt8)] = 48;
+    rows[static_cast<int>(WeightType::kE2M1)] = 64;
     return kernels;
   }();
   return kKernels;

@@ -37,7 +37,7 @@ void dequantize(const PackedColumns& b, const ColumnScales& scales, int64_t tile
   }
 }
 
-// The Fill of depth 2 makes pairs of integers.
+// The Fill of depth 2 makes pairs of what codes stand for.
 template <typename V, typename Weight>
 void decode(const PackedColumns& b, const ColumnScales& /*scales*/, int64_t tile_begin,
             int64_t tile_end, void* to, int64_t stride) {
@@ -180,12 +180,12 @@ void multiply_groups(const ActivationRows& a, const PanelSlab& slab, float* c, f
 // The kernel of a weight type; null if these vectors do not decode it.
 template <typename V, typename Weight, int kRows>
 constexpr OperandKernels::Fused fused_of() {
-  if constexpr (Weight::kIsInteger) return fused<V, Weight, kRows>;
+  if constexpr (V::template kDecodes<Weight>) return fused<V, Weight, kRows>;
   return nullptr;
 }
 template <typename V, typename Weight>
 constexpr DenseKernels::Fill fill_of() {
-  if constexpr (!Weight::kIsInteger) {
+  if constexpr (!V::template kDecodes<Weight>) {
     return nullptr;
   } else if constexpr (V::kDepth == 1) {
     return dequantize<V, Weight>;

@@ -14,6 +14,7 @@
 
 #include "cpu/cpu_kernels.h"
 #include "cpu/vector_conversion.h"
+#include "layout/code_places.h"
 #include "layout/weight_layout.h"
 
 namespace mixed_gemm::cpu {

@@ -12,7 +12,7 @@ extern const Contract kQconv2d, kQconv2dConfig, kQconv2dConfigs;
 extern const Contract kQconv2dInt8, kQconv2dInt8Config, kQconv2dInt8Configs;
 extern const Contract kAwqGemm, kAwqDequantize;
 extern const Contract kPackWeights, kUnpackWeights, kDequantizeWeights;
-extern const Contract kFloatGemm, kFloatGemmConfig, kPackFloats, kUnpackFloats, kDequantizeFloats;
+extern const Contract kFloatGemm, kFloatGemmConfig, kPackCodes, kUnpackCodes, kDequantizeCodes;
 extern const Contract kPackConvWeights, kAwqRepack, kGptqRepack;
 extern const Contract kSumOverRanks;
 
@@ -42,9 +42,9 @@ inline constexpr const Contract* kContracts[] = {
     &kDequantizeWeights,
     &kFloatGemm,
     &kFloatGemmConfig,
-    &kPackFloats,
-    &kUnpackFloats,
-    &kDequantizeFloats,
+    &kPackCodes,
+    &kUnpackCodes,
+    &kDequantizeCodes,
     &kPackConvWeights,
     &kAwqRepack,
     &kGptqRepack,

@@ -16,6 +16,25 @@ std::string index_text(const Tensor& t, int64_t flat) {
   return sizes_text(index.data(), t.dim());
 }
 
+struct Range {
+  int low, high;
+};
+
+// Refuses int8 values outside of a range, which is that of `of`.
+void refuse_outside(const char* op, const char* argument, const Tensor& q, Range range,
+                    const std::string& of, const char* hint) {
+  if (q.numel() == 0) return;
+  const Tensor host = on_host(q);
+  const auto* values = static_cast<const int8_t*>(host.const_data_ptr());
+  const auto* end = values + host.numel();
+  const auto* found =
+      std::find_if(values, end, [range](int8_t x) { return x < range.low || x > range.high; });
+  if (found == end) return;
+  wrong_value(op, {argument, joined("be in ", range.low, "..", range.high, " for ", of),
+                   joined(static_cast<int>(*found), " at index ", index_text(q, found - values)),
+                   "", hint});
+}
+
 }  // namespace
 
 Tensor on_host(const Tensor& t) {
@@ -27,17 +46,16 @@ Tensor on_host(const Tensor& t) {
 }
 
 void check_range(const char* op, const char* argument, const Tensor& q, int64_t bits) {
-  if (bits == 8 || q.numel() == 0) return;  // int8 cannot leave it
-  const int low = -(1 << (bits - 1)), high = -low - 1;
-  const Tensor host = on_host(q);
-  const auto* values = static_cast<const int8_t*>(host.const_data_ptr());
-  const auto* end = values + host.numel();
-  const auto* found =
-      std::find_if(values, end, [low, high](int8_t x) { return x < low || x > high; });
-  if (found == end) return;
-  wrong_value(op, {argument, joined("be in ", low, "..", high, " for bits=", bits),
-                   joined(static_cast<int>(*found), " at index ", index_text(q, found - values)),
-                   "", "clamp it, or pack with bits=8"});
+  if (bits == 8) return;  // int8 cannot leave it
+  const int low = -(1 << (bits - 1));
+  refuse_outside(op, argument, q, {low, -low - 1}, joined("bits=", bits),
+                 "clamp it, or pack with bits=8");
+}
+
+void check_codes(const char* op, const char* argument, const Tensor& codes, WeightType weight) {
+  const WeightInfo info = weight_info(weight);
+  if (info.bits == 8) return;  // any int8 is the bits of one
+  refuse_outside(op, argument, codes, {0, (1 << info.bits) - 1}, info.name, "");
 }
 
 }  // namespace mixed_gemm

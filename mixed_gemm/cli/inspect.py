@@ -40,7 +40,7 @@ def plain_bytes(checkpoint: Checkpoint) -> int:
 
 
 def summary(checkpoint: Checkpoint) -> dict[str, Any]:
-    from mixed_gemm.formats.ct_encode import OWN_FORMAT
+    from mixed_gemm.formats.ct_config import OWN_FORMAT
 
     layers = list(checkpoint.layers.values())
     return {

@@ -20,12 +20,13 @@ from .layer import Config, int_option
 from .name_patterns import matches_pattern, pattern_problem
 
 BITS = (2, 3, 4, 8)
+OWN_FORMAT = "mixed-gemm-packed"  # see ct_encode
 FORMATS = (
     "pack-quantized",
     "int-quantized",
     "float-quantized",
     "naive-quantized",
-    "mixed-gemm-packed",  # of our own, see ct_encode
+    OWN_FORMAT,
 )
 # What a file without rules says of its weights.
 _UNSTATED = Scheme(Side(strategy=""))
@@ -77,7 +78,7 @@ class WeightRules:
 
     def __init__(self, config: Config, where: Path) -> None:
         self._where = where
-        stated = str(config.get("format") or "")
+        stated = self._stated = str(config.get("format") or "")
         self.title = f"compressed-tensors {stated}".strip()
         self._default = _UNSTATED
         if method_of(config) == "fp8":  # DeepSeek: blocks, no groups of modules
@@ -116,9 +117,11 @@ class WeightRules:
                 f"config_groups.{name} must have a list targets and an object weights{reason}",
             )
         bits = int_option(weights, self._where, "num_bits")
-        widths = sorted({8, *(x.bits for x in WEIGHTS.values() if not x.is_integer)})
+        form = group.get("format") if isinstance(group, Mapping) else None
+        is_own = (form or self._stated) == OWN_FORMAT
+        widths = {8, *(x.bits for x in WEIGHTS.values() if is_own and not x.is_integer)}
         if weights.get("type") == "float" and bits not in (None, *widths):
-            told = " or ".join(map(str, widths))
+            told = " or ".join(map(str, sorted(widths)))
             raise CheckpointError(
                 self._where, "", f"config_groups.{name}: floats must have {told} bits, got {bits}"
             )

@@ -17,8 +17,8 @@ from ..ops.problem import WEIGHTS
 from ..weights.exchange import QuantizedWeight
 from ..weights.scheme import Side, is_by_block
 from .bitfields import pack_dense, to_codes
+from .ct_config import OWN_FORMAT
 
-OWN_FORMAT = "mixed-gemm-packed"
 # Tensors of that format beside those of pack-quantized: role -> field of QuantizedWeight.
 OWN_ROLES = {
     "mixed_gemm_zeros": "zeros",

@@ -18,7 +18,7 @@ from .block import block_quant_gemm, block_sums
 from .conv import qconv2d
 from .conv_int8 import qconv2d_int8, weight_sums
 from .conv_layout import pack_conv_weights
-from .floats import dequantize_floats, fpA_fpB_gemm, pack_floats, unpack_floats
+from .floats import dequantize_codes, fpA_fpB_gemm, pack_codes, unpack_codes
 from .gemm import fpA_intB_gemm
 from .layout import dequantize_weights, pack_weights, unpack_weights
 from .repack import awq_repack, gptq_repack
@@ -33,13 +33,13 @@ __all__ = [
     "azp_adjustment",
     "block_quant_gemm",
     "block_sums",
-    "dequantize_floats",
+    "dequantize_codes",
     "dequantize_weights",
     "fpA_fpB_gemm",
     "fpA_intB_gemm",
     "gptq_repack",
+    "pack_codes",
     "pack_conv_weights",
-    "pack_floats",
     "pack_weights",
     "qconv2d",
     "qconv2d_int8",
@@ -49,7 +49,7 @@ __all__ = [
     "scaled_mm",
     "scaled_mm_azp",
     "scaled_mm_dynamic",
-    "unpack_floats",
+    "unpack_codes",
     "unpack_weights",
     "weight_sums",
 ]

@@ -115,6 +115,7 @@ class Contract:
 
     arguments: names with their types in the schema, in order.
     symbols: name -> (argument, dimension, factor), factor 0 where it is the argument itself.
+    chosen: of a symbol that a name binds, name -> its value.
     used: the symbols of its shapes and results.
     results: as csrc/contract/text.cpp writes them.
     """
@@ -122,6 +123,7 @@ class Contract:
     name: str
     arguments: dict[str, str]
     symbols: dict[str, tuple[str, int, int]]
+    chosen: dict[str, dict[str, int]]
     used: tuple[str, ...]
     results: tuple[dict[str, Any], ...]
 
@@ -147,6 +149,9 @@ class Contract:
     def _symbol(self, symbol: str, given: dict[str, Any]) -> Any:
         argument, dimension, factor = self.symbols[symbol]
         x = given[argument]
+        if symbol in self.chosen:
+            values = self.chosen[symbol]
+            return values.get(x, next(iter(values.values())))  # another name is refused by the run
         if factor == 0:
             return -1 if x is None else x
         return x.shape[dimension] if factor == 1 else x.shape[dimension] * factor
@@ -181,6 +186,7 @@ def contracts() -> dict[str, Contract]:
             row["name"],
             dict(row["arguments"]),
             {name: tuple(x) for name, x in row["symbols"].items()},
+            row["chosen"],
             tuple(row["used"]),
             tuple(row["results"]),
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from .autocast import AllBut
 from .autograd import Derivatives
 from .contract import Made
 from .flops import Flops
@@ -24,7 +25,8 @@ class Op:
         underscore in front it is for tests and benchmarks.
     doc: what it computes, in a line.
     derivatives: what trains, how, and why the rest does not.
-    autocast: whether its floating-point tensors are cast to the dtype of torch.autocast.
+    autocast: whether its floating-point tensors are cast to the dtype of torch.autocast, and which
+        of them stay.
     vmap: which arguments may have a batch, and what becomes of it.
     flops: the operations of its product.
     sharding: how a call on DTensors is cut over the ranks.
@@ -36,7 +38,7 @@ class Op:
     name: str
     doc: str
     derivatives: Derivatives
-    autocast: Literal[True] | str
+    autocast: Literal[True] | AllBut | str
     vmap: Batching | str
     flops: Flops | str
     sharding: Sharding | str

@@ -5,6 +5,7 @@ from . import flat_parameter as _refuses_fsdp1  # noqa: F401
 from .conv import ConvWeight
 from .conv_int8 import Int8ConvWeight
 from .exchange import QuantizedWeight
+from .floats import FloatWeight
 from .fp8 import Fp8Weight
 from .integer import IntegerWeight
 from .kinds import KINDS
@@ -20,6 +21,7 @@ __all__ = [
     "KINDS",
     "SCHEMES",
     "ConvWeight",
+    "FloatWeight",
     "Fp8Weight",
     "Int8ConvWeight",
     "IntegerWeight",

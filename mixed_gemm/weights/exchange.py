@@ -18,9 +18,15 @@ from .read_off import read_off
 from .rounding import nonzero_scale, quantize_weight, too_small
 from .rounding_fp8 import FP8
 from .scheme import FLOAT8, Scheme, Side
-from .values import refuse_bad_permutation, refuse_non_finite, refuse_out_of_range
+from .values import (
+    refuse_bad_permutation,
+    refuse_non_finite,
+    refuse_non_positive,
+    refuse_other_scales,
+    refuse_out_of_range,
+)
 
-_OPTIONAL = ("bias", "pre_scale", "permutation", "input_scale", "input_azp")
+_OPTIONAL = ("bias", "pre_scale", "permutation", "input_scale", "input_azp", "global_scale")
 # What an instance holds besides its scheme.
 _STORED = ("name", "q", "scales", "zeros", *_OPTIONAL, "module")
 
@@ -34,6 +40,7 @@ _STORED = ("name", "q", "scales", "zeros", *_OPTIONAL, "module")
     is_embedding=lambda weight: weight.module == "embedding",
     block=lambda weight: weight.scheme.weights.block,
     weight=lambda weight: weight.scheme.weight_type,
+    scale_dtype=lambda weight: weight.scheme.weights.scale_dtype,
 )
 @dataclass(frozen=True, eq=False, init=False)
 class QuantizedWeight:
@@ -49,7 +56,8 @@ class QuantizedWeight:
         q: int8 ``[N, K]``, values in the range of ``weight``, or its codes where it is a row of
             ``ops.problem.WEIGHTS`` that is no integer; or float8_e4m3fn ``[N, K]``. Both of these
             have no zeros.
-        scales: float16, bfloat16 or float32 ``[G, N]``, G = ceil(K / group_size).
+        scales: float16, bfloat16 or float32 ``[G, N]``, G = ceil(K / group_size). Of scales of a
+            byte (``scale_dtype``) the numbers that these are, in whichever dtype has them.
         zeros: ``[G, N]`` in the dtype of scales, or None exactly when zero_mode is "none".
         bits: 4 or 8, another way to say ``weight``, of which this one holds where both are given;
             2- and 3-bit values are stored in 4.
@@ -62,7 +70,8 @@ class QuantizedWeight:
         permutation: int64 ``[K]`` or None. Column j of q belongs to activation permutation[j]: GPTQ
             act-order, sorted once so that groups are contiguous.
         strategy: what shares a scale, where ``group_size`` does not say it: "tensor" (all scales
-            are equal then); "", the default, is "channel" or "group".
+            are equal then) or "tensor_group" (``global_scale`` is there beside those of groups);
+            "", the default, is "channel" or "group".
         block: (rows, columns) of float8 weights that share a scale, so that ``group_size`` is
             columns, or -1 where K is no larger, and scales repeat along N; else None, the default.
         input_activations: how activations are rounded; None, the default, leaves them in their
@@ -71,7 +80,10 @@ class QuantizedWeight:
             point, int32 ``[]``, or None.
         is_conv1d: of a ``Conv1D`` of transformers, whose dense weight is ``[K, N]``; q is not.
         is_embedding: of an ``nn.Embedding`` of N rows.
-        weight: what a code is: "int4", the default, "int8"; "e4m3" where ``q`` is float8.
+        weight: what a code is: "int4", the default, "int8", "e2m1"; "e4m3" where ``q`` is float8.
+        global_scale: float32 ``[N]`` of NVFP4, or None: w = value * scale / global_scale, as files
+            of compressed-tensors have it for a whole weight.
+        scale_dtype: "e8m0" or "e4m3" of "e2m1" codes with such scales, or None, the default.
 
     Attributes:
         scheme: how it is stored, and how its activations are rounded.
@@ -98,6 +110,8 @@ class QuantizedWeight:
     is_embedding: bool
     block: tuple[int, int] | None
     weight: str
+    global_scale: Tensor | None
+    scale_dtype: str | None
     # Not among the fields, which ``dataclasses.replace`` gives to the constructor.
     _scheme: ClassVar[Scheme]
     _module: ClassVar[str]
@@ -122,11 +136,15 @@ class QuantizedWeight:
         is_embedding: bool = False,
         block: tuple[int, int] | None = None,
         weight: str = "int4",
+        global_scale: Tensor | None = None,
+        scale_dtype: str | None = None,
     ) -> None:
         given = dict(locals())
         if bits is not None:
             weight = FLOAT8 if bits == 8 and q.dtype == FP8 else integer_weight(bits)
-        words = Words(weight, group_size, zero_mode, strategy, block, input_activations)
+        words = Words(
+            weight, group_size, zero_mode, strategy, block, input_activations, scale_dtype
+        )
         module = "embedding" if is_embedding else "conv1d" if is_conv1d else "linear"
         self._fill({**given, "module": module}, words, None)
         self.check()
@@ -147,8 +165,8 @@ class QuantizedWeight:
 
         Args:
             name, scheme, module: as of the class. q: ``[N, K]``. scales, zeros: ``[G, N]``.
-            tensors: "bias" ``[N]``, "pre_scale" and "permutation" ``[K]``, "input_scale" and
-                "input_azp" ``[]``.
+            tensors: "bias" and "global_scale" ``[N]``, "pre_scale" and "permutation" ``[K]``,
+                "input_scale" and "input_azp" ``[]``.
 
         Raises:
             ValueError: as of the class.
@@ -202,18 +220,22 @@ class QuantizedWeight:
         """Look at all values.
 
         Raises:
-            ValueError: a code is out of the range of ``weight``, a float is NaN or Inf, or the
-                permutation is none.
+            ValueError: a code is out of the range of ``weight``, a float is NaN or Inf, a scale is
+                none of its ``scale_dtype``, or the permutation is none.
         """
         self._check_floats()
+        where = f"QuantizedWeight {self.name!r}"
+        refuse_other_scales(self.scales, self.scheme.weights.scale_dtype, where)
         if self.q.dtype == torch.int8:
-            refuse_out_of_range(self.q, self.weight, f"QuantizedWeight {self.name!r}")
+            refuse_out_of_range(self.q, self.weight, where)
 
     def _check_floats(self) -> None:
         where = f"QuantizedWeight {self.name!r}"
         floats = {"scales": self.scales, "zeros": self.zeros, "pre_scale": self.pre_scale}
         floats |= {"bias": self.bias, "input_scale": self.input_scale}
+        floats |= {"global_scale": self.global_scale}
         refuse_non_finite(floats, where, tuple(floats))
+        refuse_non_positive(self.global_scale, "global_scale", where)
         refuse_bad_permutation(self.permutation, where)
 
     def with_fields(self, **changes: Any) -> QuantizedWeight:
@@ -262,15 +284,17 @@ class QuantizedWeight:
         return self.scheme.bits
 
     def to(self, dtype: torch.dtype) -> QuantizedWeight:
-        """The same with scales, zeros, bias and pre_scale in ``dtype``. q is shared, unless a scale
-        is too small for ``dtype`` to have it: codes of its group are then rounded to the smallest
-        one that is no smaller."""
+        """The same with scales, zeros, bias and pre_scale in ``dtype``; scales of a ``scale_dtype``
+        stay, since they are the same numbers in any. q is shared, unless a scale is too small for
+        ``dtype`` to have it: codes of its group are then rounded to the smallest one that is no
+        smaller."""
 
         def cast(x: Tensor | None) -> Tensor | None:
             return None if x is None else x.to(dtype)
 
-        q, scales = self.q, self.scales.to(dtype)
-        small = None if self.is_fp8 else too_small(self.scales, dtype)
+        has_own = self.scheme.weights.scale_dtype is not None
+        q, scales = self.q, self.scales if has_own else self.scales.to(dtype)
+        small = None if self.is_fp8 or has_own else too_small(self.scales, dtype)
         if small is not None:
             larger = nonzero_scale(self.scales, dtype)
             scales = torch.where(small, larger.to(dtype), scales)
@@ -313,6 +337,8 @@ class QuantizedWeight:
         if self.zero_mode == "sub" and self.zeros is not None:
             w -= self._spread(self.zeros.float())
         w *= self._spread(self.scales.float())
+        if self.global_scale is not None:
+            w *= (1 / self.global_scale)[:, None]
         if self.zero_mode == "add" and self.zeros is not None:
             w += self._spread(self.zeros.float())
         if self.permutation is not None:
@@ -340,13 +366,14 @@ class QuantizedWeight:
             scheme=scheme,
             permutation=None,
             input_scale=None,
+            global_scale=None,
         )
 
     def weight_only(self) -> QuantizedWeight:
         """The same weight with activations left in their dtype; of integers with scales by channel
         or group."""
         scheme = replace(self.scheme, input_activations=None)
-        if not self.is_fp8:
+        if not self.is_fp8 and scheme.weights.scale_dtype is None:
             scheme = Scheme.of_file(self.weight, self.group_size, self.zero_mode)
         return self.with_fields(scheme=scheme, input_scale=None, input_azp=None)
 

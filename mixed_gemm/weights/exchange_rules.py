@@ -27,6 +27,7 @@ class Words:
     strategy: str = ""
     block: tuple[int, int] | None = None
     input_activations: Side | None = None
+    scale_dtype: str | None = None
 
     @classmethod
     def of(cls, scheme: Scheme, k: int) -> Words:
@@ -38,6 +39,7 @@ class Words:
             whole_strategy(scheme),
             scheme.weights.block,
             scheme.input_activations,
+            scheme.weights.scale_dtype,
         )
 
     def scheme(self) -> Scheme:
@@ -49,6 +51,7 @@ class Words:
             strategy=self.strategy,
             block=self.block,
             input_activations=self.input_activations,
+            scale_dtype=self.scale_dtype,
         )
 
 
@@ -70,9 +73,10 @@ def group_columns(scheme: Scheme, k: int) -> int:
 
 
 def whole_strategy(scheme: Scheme) -> str:
-    """ "tensor" where one scale serves the whole weight; else empty."""
+    """ "tensor" where one scale serves the whole weight, "tensor_group" where one does beside those
+    of groups; else empty."""
     strategy = scheme.weights.strategy
-    return strategy if strategy == "tensor" else ""
+    return strategy if strategy in ("tensor", "tensor_group") else ""
 
 
 def problems_of(weight: QuantizedWeight, words: Words) -> list[str]:
@@ -96,6 +100,12 @@ def problems_of(weight: QuantizedWeight, words: Words) -> list[str]:
     if words.zero_mode != "none" and known is not None and not known.is_integer:
         problems.append(f"zero_mode must be 'none' for {words.weight}, got {words.zero_mode!r}")
     groups = (1 if words.group_size == -1 else ceil_div(k, words.group_size), n)
+    if (words.strategy == "tensor_group") != (weight.global_scale is not None):
+        problems.append("global_scale must be given exactly with the strategy 'tensor_group'")
+    factors = weight.global_scale
+    if factors is not None and (tuple(factors.shape) != (n,) or factors.dtype != torch.float32):
+        found = f"{factors.dtype} {tuple(factors.shape)}"
+        problems.append(f"global_scale must be float32 ({n},), got {found}")
     shapes = {"scales": groups, "zeros": groups, "bias": (n,), "pre_scale": (k,)}
     for field, shape in shapes.items():
         tensor: Tensor | None = getattr(weight, field)

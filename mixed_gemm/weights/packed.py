@@ -34,6 +34,8 @@ from .writing import spliced
 
 Self = TypeVar("Self", bound="PackedWeight")
 
+_ALONG_K = ("pre_scale", "permutation")  # parts with an element for each column
+
 
 class PackedWeight(WeightOnlyTensor):
     """``x @ w.T = (x[..., permutation] * pre_scale) @ dequantized.T``, of codes of any type in
@@ -57,9 +59,11 @@ class PackedWeight(WeightOnlyTensor):
     )
 
     columns_in_order: ClassVar[type[PackedWeight]]  # what some columns of a permuted weight are
-    # The op behind ``product``: f(options, x, b_packed, scales, zeros, bias, pre_scale), options
-    # being the scheme's ``gemm_options``. A kind says it, and ``pack``, ``_codes`` and ``_dense``.
+    # The op behind ``product``: f(options, x, b_packed, scales, what is beside them, bias,
+    # pre_scale), options being the scheme's ``gemm_options``. A kind says it, and ``pack``,
+    # ``_codes`` and ``_dense``.
     gemm: ClassVar[Any]
+    beside_scales: ClassVar[str] = "zeros"  # the part that the op takes behind the scales
 
     b_packed: Tensor
     scales: Tensor
@@ -151,7 +155,13 @@ class PackedWeight(WeightOnlyTensor):
         if activation != "identity":
             options = {**options, "activation": activation}
         out: Tensor = self.gemm(
-            options, x, self.b_packed, self.scales, self.zeros, bias, self.pre_scale
+            options,
+            x,
+            self.b_packed,
+            self.scales,
+            getattr(self, self.beside_scales),
+            bias,
+            self.pre_scale,
         )
         return out
 
@@ -198,15 +208,13 @@ class PackedWeight(WeightOnlyTensor):
         Args:
             old: ``[M, K]``. same: bool ``[N]``.
         """
+        parts = self.tensors()
+        for part in self.parts[1:]:
+            if part.rows is not None and part.name in parts:
+                before = getattr(old, part.name)
+                parts[part.name] = spliced(parts[part.name], before, same, part.rows)
         codes = spliced(self._codes(), old._codes(), same, 0)
-        zeros = None
-        if self.zeros is not None and old.zeros is not None:
-            zeros = spliced(self.zeros, old.zeros, same, 1)
-        packed, scales = (
-            self.pack(codes, self.scheme.weight_type),
-            spliced(self.scales, old.scales, same, 1),
-        )
-        return self._like(packed, scales, zeros, self.pre_scale, tuple(self.shape))
+        return self._like({**parts, "b_packed": self.pack(codes, self.scheme.weight_type)})
 
     def cut(self, dim: int, start: int, stop: int) -> PackedWeight:
         """Rows or columns, with storage of their own. Where a group would be cut in two, the groups
@@ -222,7 +230,7 @@ class PackedWeight(WeightOnlyTensor):
         return self._rows(start, stop) if dim == 0 else self._columns(start, stop)
 
     def _columns(self, start: int, stop: int) -> PackedWeight:
-        k, scheme, zeros = self.shape[1], self.scheme, self.zeros
+        k, scheme = self.shape[1], self.scheme
         size = group_of_piece(scheme.group_size, k, start, stop)
         place = scheme.group_size, size, start, stop
         if start % PAD_K == 0 and (stop % PAD_K == 0 or stop == k):
@@ -231,15 +239,14 @@ class PackedWeight(WeightOnlyTensor):
             packed = packed.clone() if packed.data_ptr() == self.b_packed.data_ptr() else packed
         else:
             packed = self.pack(self._codes()[:, start:stop].contiguous(), scheme.weight_type)
-        pre_scale, order = self.pre_scale, self.permutation
+        order = self.permutation
         kind = type(self) if order is None or stop - start == k else self.columns_in_order
-        parts = {
-            "b_packed": packed,
-            "scales": of_piece(self.scales, *place),
-            "zeros": None if zeros is None else of_piece(zeros, *place),
-            "pre_scale": None if pre_scale is None else pre_scale[start:stop].clone(),
-            "permutation": None if order is None else order[start:stop].clone(),
-        }
+        parts: dict[str, Tensor] = {"b_packed": packed}
+        for name, x in self.tensors().items():
+            if name in ("scales", "zeros"):
+                parts[name] = of_piece(x, *place)
+            elif name != "b_packed":
+                parts[name] = (x[start:stop] if name in _ALONG_K else x).clone()
         columns = stop - start
         smaller = scheme.with_group_size(size, columns)
         return kind(parts, smaller, (self.shape[0], columns), self.dtype)
@@ -252,38 +259,23 @@ class PackedWeight(WeightOnlyTensor):
         return self.b_packed.view(rows // interleave, interleave * width // 128, 128)
 
     def _rows(self, start: int, stop: int) -> PackedWeight:
-        rows = slice(start, stop)
         if start % PAD_N == 0 and (stop % PAD_N == 0 or stop == self.shape[0]):
             packed = self.b_packed[start : -(-stop // PAD_N) * PAD_N].clone()
         else:
-            packed = self.pack(self._codes()[rows].contiguous(), self.scheme.weight_type)
-        return self._like(
-            packed,
-            self.scales[:, rows].clone(memory_format=torch.contiguous_format),
-            None
-            if self.zeros is None
-            else self.zeros[:, rows].clone(memory_format=torch.contiguous_format),
-            self.pre_scale,
-            (stop - start, self.shape[1]),
-        )
+            packed = self.pack(self._codes()[start:stop].contiguous(), self.scheme.weight_type)
+        parts = self.tensors()
+        for part in self.parts[1:]:
+            if part.rows is not None and part.name in parts:
+                piece = parts[part.name].narrow(part.rows, start, stop - start)
+                parts[part.name] = piece.clone(memory_format=torch.contiguous_format)
+        return self._like({**parts, "b_packed": packed}, stop - start)
 
-    def _like(
-        self,
-        packed: Tensor,
-        scales: Tensor,
-        zeros: Tensor | None,
-        pre_scale: Tensor | None,
-        shape: tuple[int, ...],
-    ) -> PackedWeight:
-        tensors = {
-            "b_packed": packed,
-            "scales": scales,
-            "zeros": zeros,
-            "pre_scale": pre_scale,
-            "permutation": self.permutation,
-        }
-        scheme = self.scheme.with_group_size(self.scheme.group_size, shape[1])
-        return type(self)(tensors, scheme, shape, self.dtype)
+    def _like(self, parts: Mapping[str, Tensor], rows: int | None = None) -> PackedWeight:
+        """A weight of the same scheme with these parts, of as many rows; of as many as this one
+        has when None."""
+        n, k = self.shape
+        scheme = self.scheme.with_group_size(self.scheme.group_size, k)
+        return type(self)(parts, scheme, (n if rows is None else rows, k), self.dtype)
 
     @classmethod
     def join_columns(
@@ -316,12 +308,12 @@ class PackedWeight(WeightOnlyTensor):
             )  # fmt: skip
 
         scheme = first.scheme.with_group_size(size, shape[1])
+        codes = torch.cat([w._codes() for w in weights], 1)
         parts = {
-            "b_packed": cls.pack(torch.cat([w._codes() for w in weights], 1), scheme.weight_type),
-            "scales": whole("scales"),
-            "zeros": whole("zeros"),
-            "pre_scale": joined("pre_scale"),
-            "permutation": joined("permutation"),
+            **first.tensors(),
+            "b_packed": cls.pack(codes, scheme.weight_type),
+            **{name: whole(name) for name in ("scales", "zeros")},
+            **{name: joined(name) for name in _ALONG_K},
         }
         return cls(parts, scheme, shape, first.dtype)
 
@@ -333,14 +325,11 @@ class PackedWeight(WeightOnlyTensor):
             packed = torch.cat([w.b_packed for w in weights])
         else:
             packed = cls.pack(torch.cat([w._codes() for w in weights]), first.scheme.weight_type)
-        zeros = [w.zeros for w in weights if w.zeros is not None]
-        return first._like(
-            packed,
-            torch.cat([w.scales for w in weights], 1),
-            torch.cat(zeros, 1) if zeros else None,
-            first.pre_scale,
-            (sum(w.shape[0] for w in weights), first.shape[1]),
-        )
+        parts = first.tensors()
+        for part in cls.parts[1:]:
+            if part.rows is not None and part.name in parts:
+                parts[part.name] = torch.cat([getattr(w, part.name) for w in weights], part.rows)
+        return first._like({**parts, "b_packed": packed}, sum(w.shape[0] for w in weights))
 
     def unpacked(self, name: str = "") -> QuantizedWeight:
         return QuantizedWeight.of_codes(

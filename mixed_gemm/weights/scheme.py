@@ -21,6 +21,8 @@ from ..ops.problem import (
 )
 
 FLOAT8 = "e4m3"  # the weight type of float8_e4m3fn
+# The scales that floats of 4 bits have, and what shares one: those of MXFP4 and of NVFP4.
+FLOAT4_STRATEGIES = {"e8m0": "group", "e4m3": "tensor_group"}
 
 
 @dataclass(frozen=True)
@@ -29,11 +31,12 @@ class Side:
 
     type: "int" or "float". num_bits: of one number.
     strategy: what shares a scale: "tensor", "channel", "group" (of ``group_size`` elements of K),
-        "block" (of ``block`` rows and columns) or "token" (a row of activations).
+        "tensor_group" (the same, and one scale more for the whole weight), "block" (of ``block``
+        rows and columns) or "token" (a row of activations).
     symmetric: no zero point. dynamic: scales are found when the operand arrives.
     block: (rows, columns) of the weight ``[N, K]`` that share a scale, of the strategy "block".
-    scale_dtype: what a scale is, "e8m0", "e4m3" or "float32"; None where the strategy and the type
-        say it, as of every weight that is stored today.
+    scale_dtype: what a scale is, "e8m0" (a power of two), "e4m3" or "float32"; None where the
+        strategy and the type say it, as of integers, whose scales are in the dtype of activations.
     """
 
     type: str = "int"
@@ -68,8 +71,8 @@ class Scheme:
         zero_mode: "none" is w = q * scale, "sub" is w = (q - zero) * scale (AWQ, GPTQ, HQQ),
             "add" is w = q * scale + zero (TensorRT-LLM, MNN; convolutions).
 
-    :meth:`weight_only`, :meth:`w8a8`, :meth:`w8a8_block` and :meth:`fp8` make the usual ones;
-    ``SCHEMES`` has them by name, and :meth:`named` gives one with another setting.
+    :meth:`weight_only`, :meth:`float4`, :meth:`w8a8`, :meth:`w8a8_block` and :meth:`fp8` make the
+    usual ones; ``SCHEMES`` has them by name, and :meth:`named` gives one with another setting.
     """
 
     weights: Side
@@ -224,6 +227,7 @@ class Scheme:
         strategy: str = "",
         block: tuple[int, int] | None = None,
         input_activations: Side | None = None,
+        scale_dtype: str | None = None,
     ) -> Scheme:
         """How a checkpoint stores a weight. Unlike the other constructors it takes what no kernel
         does, such as groups of 24: a kind of weight refuses that when it is to store it.
@@ -233,9 +237,11 @@ class Scheme:
                 (float8_e4m3fn).
             group_size: elements of K that share a scale, -1 for all; not looked at with ``block``.
             zero_mode: see the class.
-            strategy: "tensor" where one scale serves the whole weight; "" is "channel" or "group".
+            strategy: "tensor" where one scale serves the whole weight, "tensor_group" where it has
+                one beside those of groups; "" is "channel" or "group".
             block: (rows, columns) that share a scale, of float8 weights.
             input_activations: how activations are rounded; None leaves them in their dtype.
+            scale_dtype: as of :class:`Side`.
         """
         is_float = weight == FLOAT8 or not WEIGHTS[weight].is_integer
         if block is not None:
@@ -249,8 +255,31 @@ class Scheme:
             group_size=None if group_size == -1 or block is not None else group_size,
             symmetric=zero_mode == "none",
             block=block,
+            scale_dtype=scale_dtype,
         )
         return cls(side, input_activations, zero_mode)
+
+    @classmethod
+    def float4(cls, scale_dtype: str, group_size: int) -> Scheme:
+        """Floats of 4 bits (0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives) with scales of a byte,
+        activations in 16 or 32 bits.
+
+        Args:
+            scale_dtype: "e8m0", powers of two (MXFP4); or "e4m3" with a float32 scale for the whole
+                weight (NVFP4).
+            group_size: elements of K that share a scale: -1 (all of K) or a multiple of 16.
+
+        Raises:
+            ValueError: one is out of range.
+        """
+        if scale_dtype not in FLOAT4_STRATEGIES:
+            names = tuple(FLOAT4_STRATEGIES)
+            wrong_value("Scheme", "scale_dtype", f"be one of {names}", repr(scale_dtype))
+        check_group_size("Scheme", group_size)
+        strategy = FLOAT4_STRATEGIES[scale_dtype]
+        if strategy == "group" and group_size == -1:
+            strategy = "channel"
+        return cls.of_file("e2m1", group_size, strategy=strategy, scale_dtype=scale_dtype)
 
     def for_convolution(self, block_size: int) -> Scheme:
         """The weight-only scheme of a filter: offsets in place of zero points.
@@ -307,6 +336,9 @@ class Scheme:
         if self.is_weight_only:
             return Scheme.weight_only(self.bits, group_size, zero_mode or self.zero_mode)
         check_group_size("Scheme", group_size)
+        side = self.weights
+        if side.scale_dtype is not None:
+            return Scheme.float4(side.scale_dtype, group_size)
         return Scheme.of_file(self.weight_type, group_size)
 
     def with_group_size(self, columns: int, k: int | None = None) -> Scheme:
@@ -325,7 +357,11 @@ class Scheme:
             return replace(self, weights=replace(side, block=(side.block[0], columns)))
         if k is not None and columns > k:
             columns = -1
-        if columns == self.group_size or side.strategy not in ("channel", "group"):
+        if columns == self.group_size or side.strategy not in (
+            "channel",
+            "group",
+            "tensor_group",
+        ):
             return self
         if self.is_weight_only or self.is_packed:
             return self.grouped(columns)
@@ -391,7 +427,11 @@ class Scheme:
         if known is None or (self.has_zeros and not known.is_integer):
             return False
         side = self.weights
-        shared = side.scale_dtype is None and side.strategy in ("channel", "group")
+        shared = side.strategy in ("channel", "group")
+        if side.scale_dtype is not None:
+            grouped = FLOAT4_STRATEGIES.get(side.scale_dtype) == "tensor_group"
+            shared = (side.strategy == "tensor_group") if grouped else shared
+            shared = shared and self.weight_type == "e2m1"
         return shared and self.input_activations is None
 
     @property
@@ -402,12 +442,12 @@ class Scheme:
     @functools.cached_property
     def gemm_options(self) -> dict[str, Any]:
         """The keyword arguments by which the GEMM of packed codes knows a weight: that of
-        ``fpA_intB_gemm`` for weight-only schemes. Codes that are no integers have no zero
-        points."""
-        known, zero_mode = WEIGHTS.get(self.weight_type), {"zero_mode": self.op_zero_mode}
+        ``fpA_intB_gemm`` for weight-only schemes, of ``fpA_fpB_gemm`` for other codes."""
+        known = WEIGHTS.get(self.weight_type)
         if known is not None and not known.is_integer:
-            zero_mode = {}
-        return integer_options(self.weight_type, group_size=self.group_size, **zero_mode)
+            return {"weight": self.weight_type, "group_size": self.group_size}
+        zero_mode = self.op_zero_mode
+        return integer_options(self.weight_type, group_size=self.group_size, zero_mode=zero_mode)
 
     @functools.cached_property
     def conv_options(self) -> dict[str, Any]:
@@ -417,13 +457,16 @@ class Scheme:
     @property
     def plan_options(self) -> dict[str, Any]:
         """Those of ``mixed_gemm.plan``, which has a word for no zero points."""
+        if "weight" in self.gemm_options:
+            return self.gemm_options
         return {**self.gemm_options, "zero_mode": self.zero_mode}
 
     def work_out_options(self) -> None:
         """Have the options of ops ready, of weights that ops know by them. A cached property that
         is not cached yet would break the graph of torch.compile."""
-        if self.weight_type in WEIGHTS:
-            _ = self.gemm_options, self.conv_options
+        known = WEIGHTS.get(self.weight_type)
+        if known is not None:
+            _ = self.gemm_options, known.is_integer and self.conv_options
 
     @property
     def activations(self) -> str | None:
@@ -491,7 +534,8 @@ SCHEMES = {
     "w4a16": Scheme.weight_only(4, 128),
     "w4a16_asym": Scheme.weight_only(4, 128, "sub"),
     "w8a16": Scheme.weight_only(8, -1),
-    "toy4": Scheme.of_file("e2m1", 32),
+    "mxfp4": Scheme.float4("e8m0", 32),
+    "nvfp4": Scheme.float4("e4m3", 16),
     "w8a8": Scheme.w8a8("dynamic"),
     "w8a8_block": Scheme.w8a8_block(),
     "fp8": Scheme.fp8("dynamic"),

@@ -15,6 +15,11 @@ from ..ops.problem import WEIGHTS, integer_range, integer_weight
 from .scheme import Scheme
 
 FLOATS = ("scales", "zeros", "pre_scale")  # float buffers, in the dtype of the activations
+# What a scale of a byte may be, in words.
+SCALE_WORDS = {
+    "e8m0": "powers of two from 2^-127 to 2^127 (e8m0)",
+    "e4m3": "numbers of float8_e4m3fn from 0 on (e4m3)",
+}
 MAX_TAG_BYTES = 4096  # ours have 150
 
 
@@ -72,6 +77,36 @@ def refuse_non_finite(
             continue
         index = tuple(bad.nonzero()[0].tolist())
         raise ValueError(f"{where}: {name} must be finite, got {tensor[index]} at index {index}")
+
+
+def refuse_non_positive(tensor: Tensor | None, name: str, where: str) -> None:
+    """Raise ``ValueError`` where a float is not above 0."""
+    if tensor is None or tensor.is_meta or bool((tensor > 0).all()):
+        return
+    index = tuple((~(tensor > 0)).nonzero()[0].tolist())
+    raise ValueError(f"{where}: {name} must be positive, got {tensor[index]} at index {index}")
+
+
+def refuse_other_scales(scales: Tensor, scale_dtype: str | None, where: str) -> None:
+    """Raise ``ValueError`` at the first scale that is no number of its type.
+
+    Args:
+        scales: of any float dtype. scale_dtype: as of ``Side``; None has any.
+    """
+    if scale_dtype is None or scales.is_meta:
+        return
+    x = scales.float()
+    if scale_dtype == "e8m0":
+        powers = x.view(torch.int32) & 0x7FFFFF == 0
+        fits = (x > 0) & (powers | (x == 2.0**-127))
+    else:
+        fits = (x >= 0) & (x.to(torch.float8_e4m3fn).float() == x)
+    if bool(fits.all()):
+        return
+    index = tuple((~fits).nonzero()[0].tolist())
+    raise ValueError(
+        f"{where}: scales must be {SCALE_WORDS[scale_dtype]}, got {scales[index]} at index {index}"
+    )
 
 
 def float8_nan(x: Tensor) -> Tensor:

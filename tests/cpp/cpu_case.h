@@ -30,24 +30,24 @@ constexpr int64_t kBorder = 64;
 
 struct Case {
   int64_t m = 1, n = 1, k = 1;
-  int bits = 4;
+  WeightType weight = WeightType::kInt4;
   int64_t group = 0;  // as GemmProblem has it: per channel is >= k
   ZeroMode zero_mode = ZeroMode::kNone;
   ElementType element = ElementType::kFloat32;
   Activation activation = Activation::kIdentity;
-  bool bias = false, pre_scale = false;
+  bool bias = false, pre_scale = false, factor = false;
   int64_t padding = 0;    // elements between rows of a and of scales
   int64_t misalign = 0;   // bytes
   bool integers = false;  // small integers and a power-of-two scale: every sum is exact
 };
 
 inline std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << "m" << c.m << " n" << c.n << " k" << c.k << " int" << c.bits << " group" << c.group
-             << " zeros=" << kZeroModeNames[static_cast<int>(c.zero_mode)] << " "
-             << kElementTypeNames[static_cast<int>(c.element)] << " "
+  return out << "m" << c.m << " n" << c.n << " k" << c.k << " " << weight_info(c.weight).name
+             << " group" << c.group << " zeros=" << kZeroModeNames[static_cast<int>(c.zero_mode)]
+             << " " << kElementTypeNames[static_cast<int>(c.element)] << " "
              << kActivationNames[static_cast<int>(c.activation)] << (c.bias ? " bias" : "")
-             << (c.pre_scale ? " pre_scale" : "") << " padding" << c.padding << " misalign"
-             << c.misalign << (c.integers ? " integers" : "");
+             << (c.pre_scale ? " pre_scale" : "") << (c.factor ? " factor" : "") << " padding"
+             << c.padding << " misalign" << c.misalign << (c.integers ? " integers" : "");
 }
 
 inline int64_t bytes_of(ElementType element) { return element == ElementType::kFloat32 ? 4 : 2; }
@@ -108,9 +108,13 @@ struct Operands {
       return std::uniform_int_distribution<int>(low, high)(random);
     };
     groups = ceil_div(c.k, c.group);
-    const int half_range = 1 << (c.bits - 1);
+    const WeightInfo info = weight_info(c.weight);
+    const int half_range = 1 << (info.bits - 1);
     q.resize(static_cast<size_t>(c.n * c.k));
-    for (auto& value : q) value = static_cast<int8_t>(integer(-half_range, half_range - 1));
+    for (auto& code : q) code = static_cast<int8_t>(integer(0, 2 * half_range - 1) - info.bias);
+    if (c.weight == WeightType::kE4M3) {
+      for (auto& code : q) code = (code & 0x7f) == 0x7f ? 0 : code;  // NaN
+    }
     a = filled(c.m, c.k, c.padding, [&] { return c.integers ? integer(-2, 2) : normal(random); });
     scales = filled(groups, c.n, c.padding,
                     [&] { return c.integers ? 1 / 64. : around_one(random) / half_range; });
@@ -127,16 +131,21 @@ struct Operands {
       pre_scale =
           filled(1, c.k, 0, [&] { return c.integers ? 1 << integer(0, 1) : around_one(random); });
     }
+    if (c.factor) {
+      factor.resize(static_cast<size_t>(c.n));
+      for (auto& x : factor) {
+        x = static_cast<float>(c.integers ? 1 << integer(0, 2) : normal(random));
+      }
+    }
     pack();
   }
 
   void pack() {
-    const WeightType type = *integer_weight(shape.bits);
-    const int64_t size = with_weight(type, [&](auto weight) {
+    const int64_t size = with_weight(shape.weight, [&](auto weight) {
       return WeightLayout<decltype(weight)>::packed_bytes(shape.n, shape.k);
     });
     packed.assign(static_cast<size_t>(shape.misalign + size), 0);
-    pack_weight(type, q.data(), shape.k, shape.n, shape.k, packed.data() + shape.misalign,
+    pack_weight(shape.weight, q.data(), shape.k, shape.n, shape.k, packed.data() + shape.misalign,
                 serial_for);
   }
 
@@ -144,12 +153,13 @@ struct Operands {
     GemmProblem p;
     p.m = shape.m, p.n = shape.n, p.k = shape.k;
     p.element = shape.element;
-    p.scheme = integer_scheme(*integer_weight(shape.bits), shape.group, shape.zero_mode);
+    p.scheme = integer_scheme(shape.weight, shape.group, shape.zero_mode);
     p.activation = shape.activation;
     p.a = a.data(), p.a_stride = a.stride();
     p.b_packed = packed.data() + shape.misalign;
     p.scales = scales.data(), p.scale_stride = scales.stride();
     if (shape.zero_mode != ZeroMode::kNone) p.zeros = zeros.data();
+    if (shape.factor) p.factor = factor.data();
     if (shape.bias) p.bias = bias.data();
     if (shape.pre_scale) p.pre_scale = pre_scale.data();
     return p;
@@ -161,7 +171,13 @@ struct Operands {
   };
   Weight weight(int64_t n, int64_t k) const {
     const int64_t g = k / shape.group;
-    const double integer = q[static_cast<size_t>(n * shape.k + k)], s = scales.get(g, n);
+    const int8_t code = q[static_cast<size_t>(n * shape.k + k)];
+    const double integer = with_weight(shape.weight, [&](auto weight) {
+      using Weight = decltype(weight);
+      const auto stored = static_cast<uint32_t>(code + Weight::kBias);
+      return static_cast<double>(Weight::value(stored & WeightLayout<Weight>::kMask));
+    });
+    const double s = scales.get(g, n) * (shape.factor ? factor[static_cast<size_t>(n)] : 1.f);
     if (shape.zero_mode == ZeroMode::kNone) return {integer * s, integer * s * integer * s};
     const double z = zeros.get(g, n);
     const double zero = shape.zero_mode == ZeroMode::kSub ? -z * s : z;
@@ -173,6 +189,7 @@ struct Operands {
   std::vector<int8_t> q;
   std::vector<uint8_t> packed;
   Matrix a, scales, zeros, bias, pre_scale;
+  std::vector<float> factor;
 
  private:
   template <typename Next>

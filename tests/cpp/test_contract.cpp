@@ -190,11 +190,33 @@ TEST(Contract, TellsPythonOfSymbolsAndResults) {
   const std::string json = json_text(kContract);
   for (const char* part :
        {"\"symbols\": {\"bits\": [\"bits\", 0, 0], \"group_size\": [\"group_size\", 0, 0], \"K\": "
-        "[\"a\", -1, 1], \"N\": [\"w\", 1, 1]}, \"used\": [\"N\", \"K\", \"bits\", \"group_size\"]",
+        "[\"a\", -1, 1], \"N\": [\"w\", 1, 1]}, \"chosen\": {}, \"used\": [\"N\", \"K\", \"bits\", "
+        "\"group_size\"]",
         "{\"form\": \"sizes\", \"like\": \"w\", \"sizes\": [[\"N\"], [\"K\", 64, \"round_up\"]], "
         "\"dtype\": \"uint8\", \"dtype_of\": \"\", \"unless\": \"\", "}) {
     EXPECT_NE(json.find(part), std::string::npos) << json;
   }
+}
+
+// A symbol that a name binds: kernels have it once the name is checked, Python by a table.
+TEST(Contract, ANameBindsASymbol) {
+  static constexpr const char* kTypes[] = {"int4", "e2m1", "e4m3"};
+  static constexpr int kBitsOfTypes[] = {4, 4, 8};
+  static constexpr Argument kNamed[] = {text("weight")};
+  static constexpr auto kNamedRules =
+      placed(kNamed, {choice("weight", kTypes, 1).binds(Bits, kBitsOfTypes)});
+  static constexpr Contract kByName = {"by_name", kNamed, kNamedRules, {}};
+  Given given{};
+  given.texts[0] = "e4m3";
+  EXPECT_FALSE(check(kByName, given));
+  EXPECT_EQ(given[Bits], 8);
+  EXPECT_EQ(given.numbers[0], 2);
+  given.texts[0] = "int4";
+  EXPECT_EQ(check(kByName, given)->text, "weight must be one of e2m1, e4m3, got 'int4'");
+  const std::string json = json_text(kByName);
+  EXPECT_NE(json.find("\"chosen\": {\"bits\": {\"e2m1\": 4, \"e4m3\": 8}}"), std::string::npos)
+      << json;
+  EXPECT_NE(json.find("\"symbols\": {\"bits\": [\"weight\", 0, 0]}"), std::string::npos) << json;
 }
 
 TEST(Contract, TellsWhatItsRulesAccept) {

@@ -70,8 +70,10 @@ std::vector<T> pattern(int64_t count, int low, int high) {
 
 // Operands that all callers read, and a call on each that returns its output.
 struct SharedOperands {
-  const Operands gemv{{1, 70, 200, 4, 64, ZeroMode::kSub, ElementType::kBFloat16}, 1};
-  const Operands gemm{{40, 70, 200, 8, 200, ZeroMode::kNone, ElementType::kFloat16}, 2};
+  const Operands gemv{{1, 70, 200, WeightType::kInt4, 64, ZeroMode::kSub, ElementType::kBFloat16},
+                      1};
+  const Operands gemm{{40, 70, 200, WeightType::kInt8, 200, ZeroMode::kNone, ElementType::kFloat16},
+                      2};
   const std::vector<int8_t> a = pattern<int8_t>(40 * 200, -128, 128);
   const std::vector<int8_t> b = pattern<int8_t>(70 * 200, -127, 127);
   const std::vector<uint8_t> a8 = pattern<uint8_t>(40 * 200, 0, 0x7f);  // fp8 without NaN

@@ -46,16 +46,18 @@ INSTANTIATE_TEST_SUITE_P(Paths, GemmCpu, ::testing::ValuesIn(all_paths()),
                          [](const auto& info) { return ::testing::PrintToString(info.param); });
 
 constexpr ZeroMode kZeroModes[] = {ZeroMode::kNone, ZeroMode::kSub, ZeroMode::kAdd};
+constexpr WeightType kIntegers[] = {WeightType::kInt4, WeightType::kInt8};
 constexpr ElementType kElements[] = {ElementType::kFloat16, ElementType::kBFloat16,
                                      ElementType::kFloat32};
 
 template <typename Body>
 void for_each_scheme(const Body& body) {
-  for (int bits : {4, 8}) {
+  for (WeightType weight : kIntegers) {
     for (ZeroMode zero_mode : kZeroModes) {
-      for (ElementType element : kElements) body(bits, zero_mode, element);
+      for (ElementType element : kElements) body(weight, zero_mode, element);
     }
   }
+  for (ElementType element : kElements) body(WeightType::kE2M1, ZeroMode::kNone, element);
 }
 
 TEST_P(GemmCpu, ragged_shapes_with_random_options_are_within_the_bound) {
@@ -70,7 +72,7 @@ TEST_P(GemmCpu, ragged_shapes_with_random_options_are_within_the_bound) {
       for (int64_t k : kSizes) {
         Case c;
         c.m = m, c.n = n, c.k = k;
-        c.bits = pick(2) ? 4 : 8;
+        c.weight = pick(2) ? WeightType::kInt4 : WeightType::kInt8;
         const int64_t groups[] = {16, 32, 48, 64, 128, k, k + 63};
         c.group = groups[pick(7)];
         if (c.group > k) c.group = std::max(c.group, k);
@@ -78,6 +80,8 @@ TEST_P(GemmCpu, ragged_shapes_with_random_options_are_within_the_bound) {
         c.element = kElements[pick(3)];
         c.activation = static_cast<Activation>(pick(6));
         c.bias = pick(2), c.pre_scale = pick(2);
+        if (pick(3) == 0)
+          c.weight = WeightType::kE2M1, c.zero_mode = ZeroMode::kNone, c.factor = true;
         c.padding = pick(2) * 5, c.misalign = pick(2);
         expect_within_bound(c, ++seed);
       }
@@ -86,11 +90,12 @@ TEST_P(GemmCpu, ragged_shapes_with_random_options_are_within_the_bound) {
 }
 
 TEST_P(GemmCpu, every_scheme_and_group_is_within_the_bound) {
-  for_each_scheme([&](int bits, ZeroMode zero_mode, ElementType element) {
+  for_each_scheme([&](WeightType weight, ZeroMode zero_mode, ElementType element) {
     for (int64_t group : {16, 32, 48, 64, 96, 128, 256, 600, 700}) {
       Case c;
       c.m = 5, c.n = 50, c.k = 600;  // every group but 600 and 700 is ragged at the end
-      c.bits = bits, c.group = group, c.zero_mode = zero_mode, c.element = element;
+      c.weight = weight, c.group = group, c.factor = !weight_info(weight).is_integer,
+      c.zero_mode = zero_mode, c.element = element;
       c.bias = c.pre_scale = true;
       expect_within_bound(c, static_cast<unsigned>(group));
     }
@@ -98,11 +103,11 @@ TEST_P(GemmCpu, every_scheme_and_group_is_within_the_bound) {
 }
 
 TEST_P(GemmCpu, long_sums_are_within_the_bound) {
-  for_each_scheme([&](int bits, ZeroMode zero_mode, ElementType element) {
+  for_each_scheme([&](WeightType weight, ZeroMode zero_mode, ElementType element) {
     for (int64_t m : {1, 4, 21}) {
       Case c;
-      c.m = m, c.n = 40, c.k = 4100, c.bits = bits, c.group = m == 4 ? 4100 : 128;
-      c.zero_mode = zero_mode, c.element = element;
+      c.m = m, c.n = 40, c.k = 4100, c.weight = weight, c.group = m == 4 ? 4100 : 128;
+      c.factor = !weight_info(weight).is_integer, c.zero_mode = zero_mode, c.element = element;
       expect_within_bound(c, static_cast<unsigned>(m));
     }
   });
@@ -111,7 +116,7 @@ TEST_P(GemmCpu, long_sums_are_within_the_bound) {
 TEST_P(GemmCpu, every_number_of_rows_up_to_three_blocks_is_within_the_bound) {
   for (int64_t m = 1; m <= 48; ++m) {
     Case c;
-    c.m = m, c.n = 33, c.k = 130, c.bits = m % 2 ? 4 : 8, c.group = 32;
+    c.m = m, c.n = 33, c.k = 130, c.weight = kIntegers[m % 2], c.group = 32;
     c.zero_mode = kZeroModes[m % 3], c.element = kElements[m / 3 % 3];
     expect_within_bound(c, static_cast<unsigned>(m));
   }
@@ -135,10 +140,10 @@ TEST_P(GemmCpu, every_activation_is_within_the_bound) {
 }
 
 TEST_P(GemmCpu, integer_lattice_is_exact) {
-  for_each_scheme([&](int bits, ZeroMode zero_mode, ElementType element) {
+  for_each_scheme([&](WeightType weight, ZeroMode zero_mode, ElementType element) {
     Case c;
-    c.m = 11, c.n = 66, c.k = 300, c.bits = bits, c.group = 48;
-    c.zero_mode = zero_mode, c.element = element;
+    c.m = 11, c.n = 66, c.k = 300, c.weight = weight, c.group = 48;
+    c.factor = !weight_info(weight).is_integer, c.zero_mode = zero_mode, c.element = element;
     c.bias = c.pre_scale = c.integers = true;
     const Operands operands(c, 3);
     const Matrix d = run(GetParam(), operands, serial_for);
@@ -159,9 +164,9 @@ TEST_P(GemmCpu, integer_lattice_is_exact) {
 // One-hot rows read every weight back: the same value as dequantize's, which is the exact (q - z) s
 // or q s, rounded once (q s + z rounds in fp32 first, so only the path itself is compared).
 TEST_P(GemmCpu, one_hot_rows_read_back_the_dequantized_weight) {
-  for_each_scheme([&](int bits, ZeroMode zero_mode, ElementType element) {
+  for_each_scheme([&](WeightType weight, ZeroMode zero_mode, ElementType element) {
     Case c;
-    c.m = c.k = 100, c.n = 50, c.bits = bits, c.group = 32;
+    c.m = c.k = 100, c.n = 50, c.weight = weight, c.group = 32;
     c.zero_mode = zero_mode, c.element = element;
     Operands operands(c, 5);
     for (int64_t i = 0; i < c.m; ++i) {
@@ -186,10 +191,10 @@ TEST_P(GemmCpu, one_hot_rows_read_back_the_dequantized_weight) {
 
 // Groups of 96 and of all of K cross the slabs in which the dense path cuts K.
 TEST_P(GemmCpu, one_hot_rows_read_back_weights_of_groups_that_cross_slabs) {
-  for_each_scheme([&](int bits, ZeroMode zero_mode, ElementType element) {
+  for_each_scheme([&](WeightType weight, ZeroMode zero_mode, ElementType element) {
     for (int64_t group : {int64_t{96}, int64_t{2001}}) {
       Case c;
-      c.m = 24, c.k = 2001, c.n = 20, c.bits = bits, c.group = group;
+      c.m = 24, c.k = 2001, c.n = 20, c.weight = weight, c.group = group;
       c.zero_mode = zero_mode, c.element = element;
       Operands operands(c, 5);
       const auto hot = [&](int64_t i) { return i * (c.k - 1) / (c.m - 1); };
@@ -211,10 +216,11 @@ TEST_P(GemmCpu, one_hot_rows_read_back_weights_of_groups_that_cross_slabs) {
 }
 
 TEST_P(GemmCpu, dequantize_writes_every_element_type_and_nothing_else) {
-  for_each_scheme([&](int bits, ZeroMode zero_mode, ElementType element) {
+  for_each_scheme([&](WeightType weight, ZeroMode zero_mode, ElementType element) {
     for (ElementType out : kElements) {
       Case c;
-      c.n = 65, c.k = 129, c.bits = bits, c.group = 48, c.zero_mode = zero_mode;
+      c.n = 65, c.k = 129, c.weight = weight, c.group = 48,
+      c.factor = !weight_info(weight).is_integer, c.zero_mode = zero_mode;
       c.element = element, c.misalign = 1;
       const Operands operands(c, 9);
       Matrix w(out, c.n, c.k, 0, 1);
@@ -263,7 +269,7 @@ TEST_P(GemmCpu, nan_in_one_row_leaves_the_other_rows_bitwise_unchanged) {
 TEST_P(GemmCpu, padding_contributes_nothing_even_at_infinite_scale) {
   for (ElementType element : kElements) {
     Case c;
-    c.m = 3, c.n = 20, c.k = 70, c.bits = 8, c.group = 64, c.element = element;
+    c.m = 3, c.n = 20, c.k = 70, c.weight = WeightType::kInt8, c.group = 64, c.element = element;
     Operands operands(c, 4);
     for (auto& value : operands.q) value = 1;
     operands.pack();
@@ -288,9 +294,9 @@ void scattered_for(int64_t begin, int64_t end, int64_t /*grain*/, const LoopBody
 }
 
 TEST_P(GemmCpu, result_does_not_depend_on_the_threads) {
-  for (int bits : {4, 8}) {
+  for (WeightType weight : kIntegers) {
     Case c;
-    c.m = 19, c.n = 200, c.k = 600, c.bits = bits, c.group = 32, c.zero_mode = ZeroMode::kAdd;
+    c.m = 19, c.n = 200, c.k = 600, c.weight = weight, c.group = 32, c.zero_mode = ZeroMode::kAdd;
     c.bias = c.pre_scale = true;
     const Operands operands(c, 6);
     EXPECT_EQ(run(GetParam(), operands, serial_for).bytes(),
@@ -340,9 +346,9 @@ TEST(CpuOperands, only_bfloat16_as_it_came_goes_through_pairs) {
 
 TEST(CpuEntry, path_goes_from_fused_over_dense_to_tiles_with_the_rows) {
   for (const cpu::CpuKernels* kernels : tested_kernels()) {
-    for (int bits : {4, 8}) {
+    for (WeightType weight : kIntegers) {
       GemmProblem p;
-      p.scheme.weight = *integer_weight(bits);
+      p.scheme.weight = weight;
       cpu::GemmPath last = cpu::GemmPath::kFused;
       for (p.m = 1; p.m < 100; ++p.m) {
         const cpu::GemmPath path = cpu::choose_path(*kernels, p);
@@ -364,7 +370,7 @@ TEST(CpuEntry, gemm_cpu_is_the_chosen_path_of_the_active_kernels) {
     c.n = 70, c.k = 130, c.group = 64, c.element = element;
     GemmProblem p;
     p.element = element;
-    p.scheme.weight = *integer_weight(c.bits);
+    p.scheme.weight = c.weight;
     for (int64_t m : {1, 4, 5, 8, 9, 20, 21, 40}) {
       c.m = m;
       const Operands operands(c, 1);

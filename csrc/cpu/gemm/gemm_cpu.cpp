@@ -30,7 +30,8 @@ void dequantize_with(const CpuKernels& kernels, const GemmProblem& problem, Elem
                                                 tile + 1, panel, lanes);
         const int64_t k = tile * kTileK, count = std::min<int64_t>(kTileK, problem.k - k);
         for (int64_t c = 0; c < columns; ++c) {
-          for (int64_t j = 0; j < count; ++j) row[j] = panel[j * lanes + c];
+          const float factor = problem.factor ? problem.factor[unit * lanes + c] : 1.f;
+          for (int64_t j = 0; j < count; ++j) row[j] = panel[j * lanes + c] * factor;
           char* to = static_cast<char*>(problem.d) +
                      ((unit * lanes + c) * problem.k + k) * element_bytes(out_element);
           kernels.from_float(row, count, out_element, to);

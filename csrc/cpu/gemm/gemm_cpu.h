@@ -16,8 +16,9 @@ void gemm_cpu(const GemmProblem& problem, const ParallelFor& parallel_for);
 // The way that gemm_cpu takes, in words for plan().
 const char* cpu_path(const GemmProblem& problem);
 
-// Writes w [problem.n, problem.k] to problem.d, rounded once to `out_element`; scales and zeros
-// have problem.element. a, bias, pre_scale and activation are ignored.
+// Writes w [problem.n, problem.k], with the factor in it, to problem.d, rounded once to
+// `out_element`; scales and zeros have problem.element. a, bias, pre_scale and activation are
+// ignored.
 void dequantize_cpu(const GemmProblem& problem, ElementType out_element,
                     const ParallelFor& parallel_for);
 

@@ -2,23 +2,23 @@
 // data, with the result made.
 #pragma once
 #include "ops/call.h"
+#include "ops/contracts.h"
 #include "ops/weights/contract.h"
 
 namespace mixed_gemm::float_weights {
 
-// Of fpA_fpB_gemm.
-enum Place : int {
+// The arguments of fpA_fpB_gemm, and one of fpA_fpB_gemm_config.
+enum : int {
   kA,
   kPacked,
   kScales,
   kFactor,
   kBias,
   kPreScale,
-  kBits,
+  kWeightName,
   kGroupSize,
   kActivation,
-  kConfig,  // of fpA_fpB_gemm_config
-  kArguments = kConfig,
+  kConfig,
 };
 
 GemmProblem problem_of(Call& call);

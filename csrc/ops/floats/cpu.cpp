@@ -2,6 +2,7 @@
 #include "cpu/gemm/gemm_cpu.h"
 #include "layout/pack_weight.h"
 #include "ops/floats/contract.h"
+#include "ops/gemm/contract.h"
 
 namespace mixed_gemm::float_weights {
 namespace {
@@ -9,6 +10,11 @@ namespace {
 void run_cpu(Call& call) {
   const GemmProblem p = problem_of(call);
   if (p.m * p.n > 0) gemm_cpu(p, torch_parallel);
+}
+
+void run_forced_cpu(Call& call) {
+  gemm::require_cpu_config(call, kConfig);
+  run_cpu(call);
 }
 
 void pack_cpu(Call& call) {
@@ -33,7 +39,8 @@ void to_dense_cpu(Call& call) {
 MIXED_GEMM_KERNELS(CPU, m) {
   using namespace mixed_gemm;
   m.impl("fpA_fpB_gemm", &boxed<contract::kFloatGemm, float_weights::run_cpu>);
-  m.impl("pack_floats", &boxed<contract::kPackFloats, float_weights::pack_cpu>);
-  m.impl("unpack_floats", &boxed<contract::kUnpackFloats, float_weights::unpack_cpu>);
-  m.impl("dequantize_floats", &boxed<contract::kDequantizeFloats, float_weights::to_dense_cpu>);
+  m.impl("fpA_fpB_gemm_config", &boxed<contract::kFloatGemmConfig, float_weights::run_forced_cpu>);
+  m.impl("pack_codes", &boxed<contract::kPackCodes, float_weights::pack_cpu>);
+  m.impl("unpack_codes", &boxed<contract::kUnpackCodes, float_weights::unpack_cpu>);
+  m.impl("dequantize_codes", &boxed<contract::kDequantizeCodes, float_weights::to_dense_cpu>);
 }

@@ -27,5 +27,8 @@ enum Place : int {
 // The result is made; the problem points into tensors that the call owns.
 GemmProblem problem_of(Call& call);
 
+// Refuses a configuration by another name than that of this CPU's kernels.
+void require_cpu_config(const Call& call, int at);
+
 }  // namespace gemm
 }  // namespace mixed_gemm

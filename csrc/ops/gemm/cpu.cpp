@@ -5,6 +5,14 @@
 #include "ops/gemm/contract.h"
 
 namespace mixed_gemm::gemm {
+
+void require_cpu_config(const Call& call, int at) {
+  const std::string only = "cpu_" + cpu_instruction_set(), config = call.text(at);
+  if (config != only) {
+    wrong_value(call.op(), {"config", "be " + only + " on this CPU", "'" + config + "'"});
+  }
+}
+
 namespace {
 
 void run_cpu(Call& call) {
@@ -13,10 +21,7 @@ void run_cpu(Call& call) {
 }
 
 void run_forced_cpu(Call& call) {
-  const std::string only = "cpu_" + cpu_instruction_set(), config = call.text(kConfig);
-  if (config != only) {
-    wrong_value(call.op(), {"config", "be " + only + " on this CPU", "'" + config + "'"});
-  }
+  require_cpu_config(call, kConfig);
   run_cpu(call);
 }
 

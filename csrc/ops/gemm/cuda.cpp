@@ -4,13 +4,18 @@
 #include "ops/cuda_call.h"
 #include "ops/dense_cuda.h"
 #include "ops/gemm/contract.h"
+#include "ops/gemm/product_cuda.h"
 
 namespace mixed_gemm::gemm {
-namespace {
 
-// config empty: dispatch/select.h chooses.
-void run_named(Call& call, const std::string& config) {
-  const GemmProblem p = problem_of(call);
+std::string named_config(Call& call, int at) {
+  const std::string config = call.text(at);
+  if (config.empty()) wrong_value(call.op(), {"config", "name a candidate", "an empty string"});
+  return config;
+}
+
+void run_product(Call& call, const GemmProblem& p, const OperandPlaces& at,
+                 const std::string& config) {
   CudaCall cuda(call);
   if (p.m * p.n == 0) return;
   if (p.k == 0) {
@@ -21,19 +26,22 @@ void run_named(Call& call, const std::string& config) {
   context.dense = [&] {
     Tensor d = call.result(0);
     const auto pre_scale =
-        call.has(kPreScale) ? std::optional<Tensor>(call.tensor(kPreScale)) : std::nullopt;
-    return run_dequantize_dense(p, call.tensor(kA), pre_scale, d, cuda.stream());
+        call.has(at.pre_scale) ? std::optional<Tensor>(call.tensor(at.pre_scale)) : std::nullopt;
+    return run_dequantize_dense(p, call.tensor(at.a), pre_scale, d, cuda.stream());
   };
   cuda.require(run(cuda.chosen(p, config), p, context));
 }
 
+namespace {
+
+void run_named(Call& call, const std::string& config) {
+  const GemmProblem p = problem_of(call);
+  run_product(call, p, {kA, kPreScale}, config);
+}
+
 void run_cuda(Call& call) { run_named(call, ""); }
 
-void run_forced_cuda(Call& call) {
-  const std::string config = call.text(kConfig);
-  if (config.empty()) wrong_value(call.op(), {"config", "name a candidate", "an empty string"});
-  run_named(call, config);
-}
+void run_forced_cuda(Call& call) { run_named(call, named_config(call, kConfig)); }
 
 }  // namespace
 }  // namespace mixed_gemm::gemm

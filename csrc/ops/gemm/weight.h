@@ -18,9 +18,10 @@ constexpr contract::Rule by_group(const char* name) {
   return shape(name, {groups(K, GroupSize), N}).because_of({K, GroupSize}).may_be_transposed();
 }
 
-constexpr contract::RuleList<2> packed_rules() {
+// from: where a packed weight comes from, behind its dtype in a refusal.
+constexpr contract::RuleList<2> packed_rules(const char* from = " (from mixed_gemm.pack_weights)") {
   using namespace contract;
-  return {{dtype("b_packed", Dtype::kUint8, " (from mixed_gemm.pack_weights)"),
+  return {{dtype("b_packed", Dtype::kUint8, from),
            shape("b_packed", {rounded_up(N, kPadN), rounded_up(K, kPadK) * Bits / 8})
                .because_of({N, K, Bits})}};
 }

@@ -1,11 +1,9 @@
 // CUDA kernels of the ops on weights: packing, unpacking, dequantizing.
 #include "ops/cuda_call.h"
 #include "ops/dense_cuda.h"
-#include "ops/weights/contract.h"
-#include "transform/launchers.h"
+#include "ops/weights/packing_cuda.h"
 
 namespace mixed_gemm::weights {
-namespace {
 
 void run_packing(const CudaCall& cuda, const Packing& x, int (*launch)(const PackArgs&),
                  const char* doing) {
@@ -18,6 +16,8 @@ void run_packing(const CudaCall& cuda, const Packing& x, int (*launch)(const Pac
   args.stream = cuda.stream();
   if (x.n * x.k > 0) cuda.require(cuda_status(launch(args), doing));
 }
+
+namespace {
 
 void pack_cuda(Call& call) {
   const Packing x = packing(call);

@@ -28,6 +28,7 @@ TOY = Scheme(Side("float", 4, "group", 32))
 
 @pytest.fixture(autouse=True)
 def row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(WEIGHTS, "e2m1")  # of as many bits
     monkeypatch.setitem(WEIGHTS, "toy4", WeightType(4, 0, False, VALUES))
 
 

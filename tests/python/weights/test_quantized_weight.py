@@ -32,12 +32,12 @@ BAD_FIELDS = {
         r"bits must be 4 or 8 \(8 for float8\), got 4",
     ),
     "weight": (
-        {"weight": "e2m1"},
-        r"weight must be int4 or int8 where q is torch.int8, got 'e2m1'",
+        {"weight": "e3m2"},
+        r"weight must be int4 or int8 or e2m1 where q is torch.int8, got 'e3m2'",
     ),
     "float8 as integers": (
         {"weight": "e4m3"},
-        r"weight must be int4 or int8 where q is torch.int8, got 'e4m3'",
+        r"weight must be int4 or int8 or e2m1 where q is torch.int8, got 'e4m3'",
     ),
     "weight of no such integers": ({"weight": "int3"}, r"bits must be 4 or 8 .*, got 3"),
     "group_size": ({"group_size": 33}, r"group_size must be -1 or in 1\.\.K=32"),
@@ -207,7 +207,7 @@ def test_no_weight_is_stored_with_scales_that_its_kind_has_not(scheme, dims):
 
 
 @pytest.mark.parametrize(
-    "side", [Side(num_bits=3, strategy="group", group_size=32), Side("float", 4)]
+    "side", [Side(num_bits=3, strategy="group", group_size=32), Side("float", 6)]
 )
 def test_codes_of_other_widths_are_no_weight(side):
     scheme = Scheme(side)
