@@ -44,6 +44,17 @@ MIXED_GEMM_HOST_DEVICE uint32_t prmt(uint32_t a, uint32_t b) {
 #endif
 }
 
+// With a selector that is no constant, of which the low half counts.
+MIXED_GEMM_HOST_DEVICE uint32_t prmt(uint32_t a, uint32_t b, uint32_t selector) {
+#if defined(__CUDA_ARCH__)
+  uint32_t result;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(selector));
+  return result;
+#else
+  return prmt_twin(a, b, selector);
+#endif
+}
+
 template <uint32_t kLut>
 MIXED_GEMM_HOST_DEVICE uint32_t lop3(uint32_t a, uint32_t b, uint32_t c) {
 #if defined(__CUDA_ARCH__)

@@ -8,16 +8,17 @@
 
 namespace mixed_gemm {
 
-enum class WeightType : int { kInt4, kInt8, kE2M1, kE4M3 };
+enum class WeightType : int { kInt4, kInt8, kE2M1, kE4M3, kNF4, kFP4 };
 
-// Signed integers q, stored as q + kBias. kBias is the code of 0, which padding holds, in every
-// weight type.
+// Signed integers q, stored as q + kBias; other types have a kBias of 0. kZero is the code of the
+// number 0, which padding holds.
 template <WeightType kCodeType, int kCodeBits>
 struct IntegerCodes {
   static constexpr WeightType kType = kCodeType;
   static constexpr int kBits = kCodeBits;
-  static constexpr int kBias = 1 << (kCodeBits - 1);
+  static constexpr int kBias = 1 << (kCodeBits - 1), kZero = kBias;
   static constexpr bool kIsInteger = true;
+  static constexpr int kLeastGroup = 16;  // that kernels of tensor cores take; all take multiples
 
   // The number that a code stands for, by definition: kernels for any machine and tests take it.
   static constexpr float value(uint32_t code) {
@@ -40,8 +41,9 @@ struct FloatCodes {
   static constexpr int kExponentBits = kExponent, kMantissaBits = kMantissa;
   static constexpr int kBits = 1 + kExponentBits + kMantissaBits;
   static constexpr int kExponentBias = (1 << (kExponentBits - 1)) - 1;
-  static constexpr int kBias = 0;
+  static constexpr int kBias = 0, kZero = 0;
   static constexpr bool kIsInteger = false;
+  static constexpr int kLeastGroup = 16;
 
   static constexpr float value(uint32_t code) {
     const int mantissa = static_cast<int>(code) & ((1 << kMantissaBits) - 1);
@@ -64,15 +66,64 @@ struct E4M3 : FloatCodes<WeightType::kE4M3, 4, 3> {
   static constexpr const char* kName = "e4m3";
 };
 
+// Codes of four bits that stand for any 16 values, by a table in float32. bitsandbytes' formats are
+// such.
+template <WeightType kCodeType, typename Book>
+struct BookCodes {
+  static constexpr WeightType kType = kCodeType;
+  static constexpr int kBits = 4, kBias = 0, kZero = Book::kZero;
+  static constexpr bool kIsInteger = false;
+  static constexpr int kLeastGroup = 32;
+  static constexpr float value(uint32_t code) { return Book::kValues[code & 15]; }
+};
+
+// Quantiles of a normal distribution over [-1, 1] (QLoRA, appendix E).
+struct NF4Book {
+  static constexpr int kZero = 7;
+  static constexpr float kValues[16] = {
+      -1.f,
+      -0.6961928009986877f,
+      -0.5250730514526367f,
+      -0.39491748809814453f,
+      -0.28444138169288635f,
+      -0.18477343022823334f,
+      -0.09105003625154495f,
+      0.f,
+      0.07958029955625534f,
+      0.16093020141124725f,
+      0.24611230194568634f,
+      0.33791524171829224f,
+      0.44070982933044434f,
+      0.5626170039176941f,
+      0.7229568362236023f,
+      1.f,
+  };
+};
+struct NF4 : BookCodes<WeightType::kNF4, NF4Book> {
+  static constexpr const char* kName = "nf4";
+};
+// A sign and three bits, the largest of which is 1.
+struct FP4Book {
+  static constexpr int kZero = 0;
+  static constexpr float kValues[16] = {
+      0.f, 0.0052083333f,  0.66666667f,  1.f,  0.33333333f,  0.5f,  0.16666667f,  0.25f,
+      0.f, -0.0052083333f, -0.66666667f, -1.f, -0.33333333f, -0.5f, -0.16666667f, -0.25f};
+};
+struct FP4 : BookCodes<WeightType::kFP4, FP4Book> {
+  static constexpr const char* kName = "fp4";
+};
+
 template <typename... Weights>
 struct WeightList {};
-using WeightTypes = WeightList<Int4, Int8, E2M1, E4M3>;  // in the order of the enumerators
+using WeightTypes =
+    WeightList<Int4, Int8, E2M1, E4M3, NF4, FP4>;  // in the order of the enumerators
 
 // A row of the list at run time.
 struct WeightInfo {
   const char* name;
   int bits, bias;
   bool is_integer;
+  int least_group;
 };
 
 namespace weight_list {
@@ -93,7 +144,7 @@ struct Infos {
 };
 template <typename Weight>
 constexpr WeightInfo info() {
-  return {Weight::kName, Weight::kBits, Weight::kBias, Weight::kIsInteger};
+  return {Weight::kName, Weight::kBits, Weight::kBias, Weight::kIsInteger, Weight::kLeastGroup};
 }
 template <typename... Weights>
 constexpr Infos infos(WeightList<Weights...>) {

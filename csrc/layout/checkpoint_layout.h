@@ -73,7 +73,7 @@ MIXED_GEMM_HOST_DEVICE uint32_t repacked_word(const Source& weight, int64_t word
   for (int slot = 0; slot < Layout::kPerWord; ++slot) {
     const auto e = Layout::element(word, slot, k_pad);
     const bool real = e.n < weight.n && e.k < weight.k;
-    const uint32_t stored = real ? weight.stored(e.n, e.k) : static_cast<uint32_t>(Weight::kBias);
+    const uint32_t stored = real ? weight.stored(e.n, e.k) : static_cast<uint32_t>(Weight::kZero);
     bits |= Places<Weight>::spread(stored, slot);
   }
   return bits;

@@ -54,4 +54,22 @@ struct Places<E2M1> : FloatPlaces<E2M1> {};
 template <>
 struct Places<E4M3> : FloatPlaces<E4M3> {};
 
+// Codes that are looked up lie in the order of k, so that each half of a word selects the bytes of
+// an mma step at once (dequant/book_converter.h).
+struct BookPlaces {
+  static constexpr MIXED_GEMM_HOST_DEVICE int at(int slot) {
+    return 8 * (slot % 4) + 4 * (slot / 4);
+  }
+  static constexpr MIXED_GEMM_HOST_DEVICE uint32_t spread(uint32_t code, int slot) {
+    return (code & 15) << at(slot);
+  }
+  static constexpr MIXED_GEMM_HOST_DEVICE uint32_t gather(uint32_t word, int slot) {
+    return word >> at(slot) & 15;
+  }
+};
+template <>
+struct Places<NF4> : BookPlaces {};
+template <>
+struct Places<FP4> : BookPlaces {};
+
 }  // namespace mixed_gemm

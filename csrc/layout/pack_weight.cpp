@@ -19,9 +19,9 @@ void pack(const int8_t* q, int64_t q_stride, int64_t n, int64_t k, uint8_t* pack
       uint32_t bits = 0;
       for (int slot = 0; slot < Layout::kPerWord; ++slot) {
         const auto e = Layout::element(word, slot, k_pad);
-        const int value = e.n < n && e.k < k ? q[e.n * q_stride + e.k] : 0;
-        bits |= Places<Weight>::spread(static_cast<uint32_t>(value + Weight::kBias) & Layout::kMask,
-                                       slot);
+        const int code =
+            e.n < n && e.k < k ? q[e.n * q_stride + e.k] + Weight::kBias : Weight::kZero;
+        bits |= Places<Weight>::spread(static_cast<uint32_t>(code) & Layout::kMask, slot);
       }
       std::memcpy(packed + 4 * word, &bits, 4);
     }

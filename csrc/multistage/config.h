@@ -49,7 +49,9 @@ constexpr int multistage_mode(const QuantScheme& scheme, int64_t k) {
 constexpr bool is_multistage_compiled(WeightType weight, int mode) {
   if (mode < 0) return false;
   const ScaleMode& scales = kMultistageModes[mode];
-  return weight_info(weight).is_integer || (scale_rows(scales) > 1 && !scales.zeros);
+  const WeightInfo info = weight_info(weight);
+  if (info.is_integer) return true;
+  return scale_rows(scales) > 1 && !scales.zeros && scales.row_k >= info.least_group;
 }
 
 }  // namespace mixed_gemm

@@ -108,6 +108,9 @@ constexpr bool is_skinny_compiled(const SkinnyConfig& t, WeightType weight, int 
   const SkinnyScaleRows& rows = kSkinnyModes[mode];
   if (!weight_info(weight).is_integer && (rows.zeros || rows.meets != Meets::kWeights))
     return false;
+  if (skinny_scales(weight, mode).row_k == kMmaK && weight_info(weight).least_group > kMmaK) {
+    return false;
+  }
   if (rows.blocks == 2) return scales_halves(t);
   if (rows.blocks == 1 && rows.meets == Meets::kSums) return scales_quarters(t, weight);
   return rows.blocks != kMmaOfBlock || skinny_block_k(weight) > kMmaK;  // or a block is one

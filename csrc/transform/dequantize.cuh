@@ -31,11 +31,16 @@ constexpr int kDequantizeThreads = 256;
 constexpr int kDequantizeUnroll = 4;  // loads in flight per thread
 
 // The number that a code stands for. Integers go without the slow I2F: 2^23 + code has an ulp of 1.
-// The bits of a float, under the exponent of fp32, are it over a power of two.
+// The bits of a float, under the exponent of fp32, are it over a power of two. A book is looked up.
+template <typename Weight>
+constexpr bool kHasBook = std::is_same_v<Weight, NF4> || std::is_same_v<Weight, FP4>;
+
 template <typename Weight>
 __device__ float code_to_float(uint32_t code) {
   if constexpr (Weight::kIsInteger) {
     return __uint_as_float(0x4b000000u | code) - (8388608.f + Weight::kBias);
+  } else if constexpr (kHasBook<Weight>) {
+    return Weight::value(code);
   } else {
     constexpr uint32_t kMagnitude = (1u << (Weight::kBits - 1)) - 1;
     const uint32_t magnitude = (code & kMagnitude) << (23 - Weight::kMantissaBits);

@@ -17,9 +17,8 @@ __global__ void pack_kernel(const int8_t* q, int64_t n, int64_t k, int64_t k_pad
 #pragma unroll
   for (int slot = 0; slot < Layout::kPerWord; ++slot) {
     const auto e = Layout::element(word, slot, k_pad);
-    const int value = e.n < n && e.k < k ? q[e.n * k + e.k] : 0;
-    bits |=
-        Places<Weight>::spread(static_cast<uint32_t>(value + Weight::kBias) & Layout::kMask, slot);
+    const int code = e.n < n && e.k < k ? q[e.n * k + e.k] + Weight::kBias : Weight::kZero;
+    bits |= Places<Weight>::spread(static_cast<uint32_t>(code) & Layout::kMask, slot);
   }
   packed[word] = bits;
 }

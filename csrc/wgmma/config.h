@@ -75,8 +75,10 @@ constexpr int wgmma_mode(const QuantScheme& scheme, int64_t k) {
 constexpr bool is_wgmma_compiled(WeightType weight, int mode) {
   if (mode < 0) return false;
   const ScaleMode& scales = kWgmmaModes[mode];
-  if (weight_info(weight).is_integer) return scales.row_k != kMmaK;
-  return is_scaled(scales) && !scales.zeros;
+  const WeightInfo info = weight_info(weight);
+  if (info.is_integer) return scales.row_k != kMmaK;
+  const bool has_rows = scales.row_k == kAnyRow || scales.row_k >= info.least_group;
+  return is_scaled(scales) && !scales.zeros && has_rows;
 }
 
 // Whether zero points of groups of whole k-tiles have a loop that takes them to be whole numbers:

@@ -134,6 +134,19 @@ TEST(Candidate, FloatsAreScaledAsWeights) {
   }
 }
 
+// Codes that are looked up have groups of whole blocks alone.
+TEST(Candidate, BooksTakeGroupsOfThirtyTwo) {
+  for (const WeightType weight : {WeightType::kNF4, WeightType::kFP4}) {
+    for (const int64_t group : {16, 32, 48, 64, 4096}) {
+      const QuantScheme scheme = {weight, {ScaleType::kActivations, group}};
+      const bool taken = group % 32 == 0;
+      EXPECT_EQ(is_multistage_compiled(weight, multistage_mode(scheme, 4096)), taken) << group;
+      EXPECT_EQ(is_wgmma_compiled(weight, wgmma_mode(scheme, 4096)), taken) << group;
+      EXPECT_EQ(skinny_mode(kSkinnyConfigs[0], scheme, 1, 4096) >= 0, taken) << group;
+    }
+  }
+}
+
 // Every wgmma tile takes floats in any groups: those of 16 have kernels with a row for each step.
 TEST(Candidate, EveryWgmmaTileTakesFloatsInGroupsOfSixteen) {
   for (const char* name : {"wgmma_m16n256k128s4", "wgmma_m32n128k128s6", "wgmma_m256n128s4"}) {

@@ -1,6 +1,7 @@
 // also: nvcc
-// Converters of narrow floats: each code in each place of a word, whatever its neighbours are,
-// times a scale is the number that the definition of the format says, to the bit.
+// Converters of narrow floats and of books: each code in each place of a word, whatever its
+// neighbours are, times a scale is the number that the definition of the format says, rounded as it
+// says, to the bit.
 #include "dequant/float_converter.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +29,7 @@ class FloatConverterTest : public testing::Test {
   using Weight = typename C::Weight;
   using Layout = WeightLayout<Weight>;
 
-  // Compares bits: zeros have the signs of their codes.
+  // Compares bits: zeros have the signs of their codes. A value of a book is rounded first.
   static void expect_exact(uint32_t word, double scale) {
     const uint32_t scales = encode<Format>(scale) * 0x10001u;
     for (int step = 0; step < kStepsPerWord<Weight>; ++step) {
@@ -38,7 +39,8 @@ class FloatConverterTest : public testing::Test {
         const uint32_t scaled = mul_x2<Format>(pairs[p], scale_of_pairs<Format, Weight>(scales));
         for (int member = 0; member < 2; ++member) {
           const int slot = Layout::slot_of(2 * step + p, member);
-          const double value = Weight::value(Places<Weight>::gather(word, slot));
+          const double value =
+              decode<Format>(encode<Format>(Weight::value(Places<Weight>::gather(word, slot))));
           ASSERT_EQ(scaled >> (16 * member) & 0xffff, encode<Format>(value * scale))
               << std::hex << "word " << word << " slot " << slot << " scale " << scale;
         }
@@ -47,8 +49,10 @@ class FloatConverterTest : public testing::Test {
   }
 };
 
-using FloatCases = testing::Types<FloatCase<Half, E2M1>, FloatCase<Half, E4M3>,
-                                  FloatCase<BFloat16, E2M1>, FloatCase<BFloat16, E4M3>>;
+using FloatCases =
+    testing::Types<FloatCase<Half, E2M1>, FloatCase<Half, E4M3>, FloatCase<Half, NF4>,
+                   FloatCase<Half, FP4>, FloatCase<BFloat16, E2M1>, FloatCase<BFloat16, E4M3>,
+                   FloatCase<BFloat16, NF4>, FloatCase<BFloat16, FP4>>;
 TYPED_TEST_SUITE(FloatConverterTest, FloatCases, );
 
 TYPED_TEST(FloatConverterTest, EveryCodeInEveryPlaceIsExact) {
@@ -92,6 +96,11 @@ TEST(FloatConverter, ValuesAreThoseOfTheFormats) {
   EXPECT_EQ(E4M3::value(0x38), 1.f);
   EXPECT_EQ(E4M3::value(0x7e), 448.f);
   EXPECT_EQ(E4M3::value(0xfe), -448.f);
+  EXPECT_EQ(NF4::value(0), -1.f);
+  EXPECT_EQ(NF4::value(8), 0.07958029955625534f);
+  EXPECT_EQ(NF4::value(15), 1.f);
+  EXPECT_EQ(FP4::value(2), 8.f / 12);
+  EXPECT_EQ(FP4::value(9), -0.0625f / 12);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace mixed_gemm {
 namespace {
 
 constexpr WeightType kTypes[] = {WeightType::kInt4, WeightType::kInt8, WeightType::kE2M1,
-                                 WeightType::kE4M3};
+                                 WeightType::kE4M3, WeightType::kNF4,  WeightType::kFP4};
 static_assert(std::size(kTypes) == kNumWeights, "all of them");
 constexpr int64_t kSizesN[] = {64, 128, 320};
 constexpr int64_t kSizesK[] = {64, 128, 192, 448, 1024};

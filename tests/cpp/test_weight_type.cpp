@@ -53,7 +53,7 @@ namespace {
 
 template <typename Weight>
 class WeightTypeTest : public testing::Test {};
-using AllWeights = testing::Types<Int4, Int8, E2M1, E4M3>;
+using AllWeights = testing::Types<Int4, Int8, E2M1, E4M3, NF4, FP4>;
 TYPED_TEST_SUITE(WeightTypeTest, AllWeights, );
 
 TYPED_TEST(WeightTypeTest, IsARowOfTheList) {
@@ -69,7 +69,7 @@ TYPED_TEST(WeightTypeTest, IsARowOfTheList) {
   if (TypeParam::kIsInteger) {
     EXPECT_EQ(integer_weight(TypeParam::kBits), kType);
   }
-  EXPECT_EQ(TypeParam::value(TypeParam::kBias), 0) << "padding is the code of 0";
+  EXPECT_EQ(TypeParam::value(TypeParam::kZero), 0) << "padding is the code of 0";
 }
 
 // Each code in each slot beside any other: its bits are its own, and all slots make the word.

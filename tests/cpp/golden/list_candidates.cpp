@@ -120,7 +120,7 @@ Entry gemm(Draw& draw) {
 }
 
 Entry float_gemm(Draw& draw) {
-  constexpr WeightType kFloats[] = {WeightType::kE2M1, WeightType::kE2M1, WeightType::kE4M3};
+  constexpr WeightType kFloats[] = {WeightType::kE2M1, WeightType::kE4M3, WeightType::kNF4};
   GemmProblem p = gemm_problem(draw);
   p.scheme.weight = draw.of(kFloats);
   return {joined({"gemm", text(p.m), text(p.n), text(p.k), element_name(p.element),

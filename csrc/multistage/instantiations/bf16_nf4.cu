@@ -1,0 +1,8 @@
+#include "multistage/tables.cuh"
+
+namespace mixed_gemm {
+template const MultistageKernels::Launchers& MultistageKernels::launchers_of_part<
+    ElementType::kBFloat16, WeightType::kNF4, /*kSeveralRows=*/true>(int);
+template const MultistageKernels::Launchers& MultistageKernels::launchers_of_part<
+    ElementType::kBFloat16, WeightType::kNF4, /*kSeveralRows=*/false>(int);
+}  // namespace mixed_gemm

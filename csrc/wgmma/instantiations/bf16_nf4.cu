@@ -1,0 +1,6 @@
+#include "wgmma/tables.cuh"
+
+namespace mixed_gemm {
+template const WgmmaKernels::Launchers&
+WgmmaKernels::launchers<ElementType::kBFloat16, WeightType::kNF4>(int);
+}  // namespace mixed_gemm
