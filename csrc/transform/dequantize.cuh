@@ -25,6 +25,7 @@ struct DequantizeParams {
   int groups;
   ZeroMode zero_mode;
   Out* out;
+  const float* factor;  // [n] or null, of floats
 };
 
 constexpr int kDequantizeThreads = 256;
@@ -83,12 +84,17 @@ __global__ void __launch_bounds__(kDequantizeThreads)
     const float zero = p.zero_mode == ZeroMode::kNone ? 0.f : float(p.zeros[group]);
     const float subtrahend = p.zero_mode == ZeroMode::kSub ? zero : 0.f;
     const float addend = p.zero_mode == ZeroMode::kAdd ? zero : 0.f;
+    float factor = 1.f;
+    if constexpr (!Weight::kIsInteger) {
+      if (p.factor != nullptr) factor = p.factor[n];
+    }
     const uint32_t words[4] = {raw[u].x, raw[u].y, raw[u].z, raw[u].w};
     cutlass::Array<float, 8> values;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const uint32_t stored = Places<Weight>::gather(words[i / 2], Layout::slot_of(pair, i % 2));
       values[i] = fmaf(code_to_float<Weight>(stored) - subtrahend, scale, addend);
+      if constexpr (!Weight::kIsInteger) values[i] *= factor;
     }
     const auto rounded = cutlass::NumericArrayConverter<Out, float, 8>()(values);
     Out* out = p.out + static_cast<int64_t>(n) * p.k + k;
