@@ -26,6 +26,7 @@ from ..ops.errors import (
 )
 from ..ops.problem import DTYPES, ceil_div, round_up
 from ..ops.scaled import why_not_scaled
+from . import question
 from .columns import coarser
 from .exchange import QuantizedWeight
 from .fp8_blocks import (
@@ -38,6 +39,7 @@ from .fp8_blocks import (
     scheme_of_piece,
     scheme_with_rows,
 )
+from .question import Question
 from .rounding_fp8 import FP8, FP8_MAX, MIN_SCALE, dequantize_blocks
 from .scheme import FLOAT8, Scheme, Side
 from .straight_through import AS_THEY_ARE, BY_ROW, block_size_of, eight_bit_product
@@ -321,6 +323,13 @@ class Fp8Weight(QuantizedTensor):
         if self._by_block:
             return self._blocks[1]
         return 1, round_up(self.shape[1], self._shared or self.shape[1] or 1)
+
+    def question(self, m: int, out: str, where: str) -> Question:
+        n, k = self.shape
+        if self.rounds:
+            return question.float8(m, n, k, out, where, self.block_size)
+        why = f"no kernel takes float8 weights as they are here ({self.scheme})"
+        return question.dense(m, n, k, out, where, "float8 weight", why)
 
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """``x @ w.T + bias``.

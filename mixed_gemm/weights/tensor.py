@@ -22,6 +22,7 @@ from .dependents import fill, tell_views
 from .fsdp2 import gather_from, gathered
 from .memory import Storageless
 from .plain import plain_kind
+from .question import Question
 from .rebuilding import as_parameter, copied, reduced
 from .rules import answer
 from .scheme import Scheme
@@ -312,6 +313,16 @@ class QuantizedTensor(Dispatched):
             What the op raises.
         """
         raise NotImplementedError
+
+    def question(self, m: int, out: str, where: str) -> Question | None:
+        """The product, as ``plan`` asks for its kernel; None where it is that of ``fpA_intB_gemm``
+        with the numbers of the scheme.
+
+        Args:
+            m: rows of the activations. out: the dtype of the result.
+            where: the device, as the library knows it.
+        """
+        return None
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
         """The dense weight in ``dtype`` (its own when None), such that ``x @ w.T`` is the product:

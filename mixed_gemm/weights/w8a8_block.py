@@ -14,8 +14,10 @@ from ..ops.block import block_quant_gemm, block_sums
 from ..ops.conv_problem import check_block_size
 from ..ops.errors import ArgumentTypeError, ArgumentValueError, check_not_freed, check_storage
 from ..ops.problem import ACTIVATIONS, MAX_INT8_K, num_groups
+from . import question
 from .columns import beside_each_other, coarser, common_group, group_of_piece, of_piece
 from .exchange import QuantizedWeight
+from .question import Question
 from .rounding import checked_dense, quantize_weight
 from .rounding_conv import quantize_conv_weight
 from .scheme import Scheme, is_by_block
@@ -184,6 +186,10 @@ class W8A8BlockWeight(QuantizedTensor):
             block_size=weight.group_size,
             where=f"mixed_gemm.Linear: {weight.name}",
         )
+
+    def question(self, m: int, out: str, where: str) -> Question:
+        n, k = self.shape
+        return question.by_block(m, n, k, out, self.scheme.group_size, where)
 
     def product(
         self, x: Tensor, bias: Tensor | None = None, activation: str = "identity"
