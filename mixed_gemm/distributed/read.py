@@ -108,7 +108,7 @@ def _ratios(
     codec: Codec, layer: LayerTensors, info: LayerInfo, dim: int
 ) -> dict[str, tuple[int, _Ratio]] | None:
     """Role -> (its dimension that follows ``dim``, how); None where the layer is read whole."""
-    axes: Mapping[str, tuple[int | None, int | None]] | None = getattr(codec, "axes", None)
+    axes = codec.axes
     if axes is None or (dim == COLUMNS and any(layer.has(role) for role in _ORDERS)):
         return None
     whole = (info.out_features, info.in_features)[dim]
