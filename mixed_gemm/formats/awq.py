@@ -34,7 +34,7 @@ def unpack_columns(words: Tensor) -> Tensor:
 
 
 def four_bits(config: Config, where: Path) -> LayerRules:
-    """What the configuration of an AWQ file says of its layers.
+    """Read what the configuration of an AWQ file says of its layers.
 
     Raises:
         ValueError: bits are not 4, which no such file has.

@@ -40,7 +40,7 @@ class Codec(Protocol):
     axes: Axes | None
 
     def describe(self, layer: LayerTensors) -> LayerInfo:
-        """What the headers say of a layer, every shape and dtype checked."""
+        """Read the headers of a layer, and check every shape and dtype."""
 
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
         """Read a layer."""
@@ -49,7 +49,7 @@ class Codec(Protocol):
         """Read a layer into the weight that products run on; ``Decoded`` has it."""
 
 
-# Of the quantization_config of a checkpoint, and the file it stands in.
+# Makes a codec from the quantization_config of a checkpoint and the file it stands in.
 MakeCodec = Callable[[Config, Path], Codec]
 
 CODECS: dict[str, MakeCodec] = {

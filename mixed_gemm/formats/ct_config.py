@@ -1,6 +1,6 @@
-"""What a compressed-tensors configuration says of the weights of a module.
+"""The configuration of compressed-tensors: how the weights of each module are stored.
 
-Parsed here and not by their package, which refuses configurations of its own older versions
+It is parsed here and not by their package, which refuses configurations of its own older versions
 (actorder "group") and brings transformers along.
 """
 
@@ -24,9 +24,9 @@ FORMATS = (
     "int-quantized",
     "float-quantized",
     "naive-quantized",
-    "mixed-gemm-packed",  # of our own, see ct_encode
+    "mixed-gemm-packed",  # this library's own, see ct_encode
 )
-# What a file without rules says of its weights.
+# The weights of a file without rules.
 _UNSTATED = Scheme(Side(strategy=""))
 # The release of compressed-tensors since which values may straddle two words.
 _DENSE_SINCE = (0, 18)
@@ -140,7 +140,7 @@ class WeightRules:
         return _Rule(tuple(targets), Scheme(found, _activations(group)))
 
     def of(self, name: str) -> Scheme:
-        """What the file asks for one module; the most direct target decides.
+        """Return what the file asks for one module; the most direct target decides.
 
         Its words are those of the file: the strategy is "" and the group size None where the file
         does not say them, bits may be 2 or 3, and the tensors say whether there are zero points and
@@ -184,7 +184,7 @@ def _activations(group: object) -> Side | None:
         size = -1 if side.group_size is None else side.group_size
         return side if _is_by_block(_side(weights), side, size) else None
     whole = weights.get("strategy") in (None, "channel", "tensor")
-    # What shares a scale of a float8 weight does not say whether its activations can be had.
+    # A float8 weight may share its scales in any way: its activations can be had all the same.
     scheme = Scheme(Side(kind, num_bits=8), side)
     fits = symmetric and (whole or kind == "float") and storing(scheme, 2)
     return side if fits else None
@@ -225,7 +225,7 @@ def _each_once(notes: Iterable[str]) -> tuple[str, ...]:
 
 
 def _lost(group: Mapping[str, object]) -> str:
-    """What a group asks of activations that no kind of weight does to its weights."""
+    """Tell what a group asks of activations that no kind of weight does to its weights."""
     activations = group.get("input_activations")
     if not isinstance(activations, Mapping) or _activations(group) is not None:
         return ""

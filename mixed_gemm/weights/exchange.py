@@ -20,7 +20,7 @@ from .scheme import FLOAT8, Scheme, Side
 from .values import refuse_bad_permutation, refuse_non_finite, refuse_out_of_range
 
 _OPTIONAL = ("bias", "pre_scale", "permutation", "input_scale", "input_azp")
-# What an instance holds besides its scheme.
+# The fields that an instance holds besides its scheme.
 _STORED = ("name", "q", "scales", "zeros", *_OPTIONAL, "module")
 
 
@@ -236,7 +236,7 @@ class QuantizedWeight:
 
     @property
     def module(self) -> str:
-        """What it is of: "linear", "conv1d" or "embedding"."""
+        """The kind of module that it is of: "linear", "conv1d" or "embedding"."""
         return self._module
 
     @property
@@ -256,7 +256,7 @@ class QuantizedWeight:
 
     @property
     def bits(self) -> int:
-        """Of a code."""
+        """Bits of a code."""
         return self.scheme.bits
 
     def to(self, dtype: torch.dtype) -> QuantizedWeight:

@@ -22,7 +22,7 @@ from ..ops.problem import (
     num_groups,
     packed_shape,
 )
-from .columns import beside_each_other, coarser, common_group, group_of_piece, of_piece
+from .columns import beside_each_other, coarser, common_group, group_of_shard, of_shard
 from .exchange import QuantizedWeight
 from .rounding import quantize_weight, too_small
 from .scheme import Scheme
@@ -53,7 +53,7 @@ class IntegerWeight(WeightOnlyTensor):
         Part("permutation", (torch.int64,), follows=False, finite=False),
     )
 
-    columns_in_order: ClassVar[type[IntegerWeight]]  # what some columns of a permuted weight are
+    columns_in_order: ClassVar[type[IntegerWeight]]  # the kind of a permuted weight's columns
 
     b_packed: Tensor
     scales: Tensor
@@ -260,7 +260,7 @@ class IntegerWeight(WeightOnlyTensor):
 
     def cut(self, dim: int, start: int, stop: int) -> IntegerWeight:
         """Rows or columns, with storage of their own. Where a group would be cut in two, the groups
-        of the piece are smaller ones with the same scales. Columns of a permuted weight come as
+        of the shard are smaller ones with the same scales. Columns of a permuted weight come as
         :class:`act_order.ActOrderColumns`.
 
         Args:
@@ -273,7 +273,7 @@ class IntegerWeight(WeightOnlyTensor):
 
     def _columns(self, start: int, stop: int) -> IntegerWeight:
         k, scheme, zeros = self.shape[1], self.scheme, self.zeros
-        size = group_of_piece(scheme.group_size, k, start, stop)
+        size = group_of_shard(scheme.group_size, k, start, stop)
         place = scheme.group_size, size, start, stop
         if start % PAD_K == 0 and (stop % PAD_K == 0 or stop == k):
             packed = self._tiles()[:, start // PAD_K : ceil_div(stop, PAD_K)]
@@ -285,8 +285,8 @@ class IntegerWeight(WeightOnlyTensor):
         kind = type(self) if order is None or stop - start == k else self.columns_in_order
         parts = {
             "b_packed": packed,
-            "scales": of_piece(self.scales, *place),
-            "zeros": None if zeros is None else of_piece(zeros, *place),
+            "scales": of_shard(self.scales, *place),
+            "zeros": None if zeros is None else of_shard(zeros, *place),
             "pre_scale": None if pre_scale is None else pre_scale[start:stop].clone(),
             "permutation": None if order is None else order[start:stop].clone(),
         }
@@ -343,13 +343,13 @@ class IntegerWeight(WeightOnlyTensor):
 
         Args:
             weights: of one number of rows, the columns of the first in front.
-            group_size: of the result; the largest that all pieces allow when None.
+            group_size: of the result; the largest that all shards allow when None.
 
         Raises:
-            ValueError: pieces have no groups in common, or other scales than ``group_size`` needs.
+            ValueError: shards have no groups in common, or other scales than ``group_size`` needs.
         """
-        first, pieces = weights[0], [(w.scheme.group_size, w.shape[1]) for w in weights]
-        fine = common_group(pieces)
+        first, shards = weights[0], [(w.scheme.group_size, w.shape[1]) for w in weights]
+        fine = common_group(shards)
         shape = (first.shape[0], sum(w.shape[1] for w in weights))
         size = fine if group_size is None else group_size
 
@@ -357,7 +357,7 @@ class IntegerWeight(WeightOnlyTensor):
             given = [getattr(w, name) for w in weights]
             if given[0] is None:
                 return None
-            beside = [(x, *piece) for x, piece in zip(given, pieces, strict=True)]
+            beside = [(x, *shard) for x, shard in zip(given, shards, strict=True)]
             return coarser(beside_each_other(beside, fine), fine, size, shape[1])
 
         def joined(name: str) -> Tensor | None:

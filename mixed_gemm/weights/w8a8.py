@@ -181,7 +181,7 @@ class W8A8Weight(QuantizedTensor):
         smoothing: Tensor | None = None,
         folded: bool = False,
     ) -> W8A8Weight:
-        """What a method that rounds by itself found.
+        """Make a weight of the codes that a method found which rounds by itself.
 
         Args:
             codes: int8 ``[N, K]``, of the weight times ``smoothing``. scale: ``[N]``.

@@ -1,4 +1,4 @@
-"""What weights of 4- and 8-bit integers have in common that 16-bit activations multiply."""
+"""Weights of 4- and 8-bit integers that 16-bit activations multiply: what their kinds share."""
 
 from __future__ import annotations
 
