@@ -30,7 +30,7 @@ FORMATS = (
     *FLOAT4_FORMATS,
     OWN_FORMAT,
 )
-# What a file without rules says of its weights.
+# The weights of a file without rules.
 _UNSTATED = Scheme(Side(strategy=""))
 # The release of compressed-tensors since which values may straddle two words.
 _DENSE_SINCE = (0, 18)

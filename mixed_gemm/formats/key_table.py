@@ -39,7 +39,7 @@ _WORK = "how the writer spread its work"
 _METHOD = {"quant_method": applied("names the format")}
 _RULES = "bits and group_size of single layers"
 
-# What AutoRound writes into files of every format.
+# Keys that AutoRound writes into files of every format.
 _AUTOROUND: dict[str, Row] = {
     "data_type": applied("integers", without("fp", "float", "_dq", "mx_", "nv_")),
     "act_bits": told(_ACTIVATIONS, at_least(16)),
@@ -73,7 +73,7 @@ _AUTOROUND: dict[str, Row] = {
     "extra_config": applied(_RULES, inside="auto-round", each=True),
     "packing_format": applied("names the layout of the tensors"),
 }
-# What GPTQModel, AutoGPTQ and optimum write into files of GPTQ and AWQ.
+# Keys that GPTQModel, AutoGPTQ and optimum write into files of GPTQ and AWQ.
 _GPTQMODEL: dict[str, Row] = {
     "method": applied("names the format"),
     "dynamic": applied(_RULES, inside="gptq", each=True),
@@ -297,7 +297,7 @@ TABLE: dict[str, dict[str, Row]] = {
             "weight_only float8 ragged source",
         ),
     },
-    # What is made of the header of a file.
+    # These keys are made from the header of a file.
     "gguf": {
         **_METHOD,
         "types": applied("the type of each layer"),

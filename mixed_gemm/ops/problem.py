@@ -103,12 +103,22 @@ def integer_options(weight: str, **others: Any) -> dict[str, Any]:
     return {"bits": WEIGHTS[weight].bits, **others}
 
 
+def refuse_tensor(where: str, name: str, value: object, expected: str) -> None:
+    """Raise ``TypeError`` for a tensor in place of a number, which torch's dispatcher would read, a
+    sync on CUDA.
+
+    Args:
+        expected: what the argument must be, in words.
+    """
+    if isinstance(value, torch.Tensor):
+        wrong_type(where, name, expected, "a tensor", hint=f"pass {name}.item()")
+
+
 def refuse_non_numbers(where: str, **values: object) -> None:
-    """Raise for what torch's dispatcher would take for an int: True as 1, and a 0-d tensor by
-    reading it (a sync on CUDA); and for an int that it would call no int, beyond 64 bits."""
+    """Raise for what torch's dispatcher would take for an int: True as 1, and a 0-d tensor; and for
+    an int that it would call no int, beyond 64 bits."""
     for name, value in values.items():
-        if isinstance(value, torch.Tensor):
-            wrong_type(where, name, "be an int", "a tensor", hint=f"pass {name}.item()")
+        refuse_tensor(where, name, value, "be an int")
         if isinstance(value, bool):
             wrong_value(where, name, "be an int", str(value))
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
@@ -138,16 +148,16 @@ def check_group_size(where: str, group_size: int, k: int | None = None) -> None:
     if group_size == -1:
         return
     divides = group_size >= GROUP_STEP and group_size % GROUP_STEP == 0
-    rule = "be -1 (per channel) or a positive multiple of 16"
-    if k is None and not divides:
-        wrong_value(where, "group_size", rule, str(group_size), hint="32, 64 and 128 are usual")
-    if k is None or (divides and group_size <= k):
+    if divides and (k is None or group_size <= k):
         return
-    got = f"group_size={group_size}, K={k}"
-    hint = f"group_size={nearest_group_size(k, group_size)} is accepted"
-    if not divides:
-        wrong_value(where, "group_size", rule, got, hint=hint)
-    wrong_value(where, "group_size", "not be larger than K", got, "use -1 for per channel", hint)
+    rule, because = "be -1 (per channel) or a positive multiple of 16", ""
+    got, hint = str(group_size), "32, 64 and 128 are usual"
+    if k is not None:
+        got = f"group_size={group_size}, K={k}"
+        hint = f"group_size={nearest_group_size(k, group_size)} is accepted"
+    if divides:
+        rule, because = "not be larger than K", "use -1 for per channel"
+    wrong_value(where, "group_size", rule, got, because, hint)
 
 
 def check_name(where: str, name: str, value: str, allowed: tuple[str, ...]) -> None:

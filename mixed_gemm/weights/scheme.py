@@ -396,7 +396,7 @@ class Scheme:
 
     @property
     def bits(self) -> int:
-        """Of a stored weight."""
+        """Bits of a stored weight."""
         return self.weights.num_bits
 
     @property
@@ -436,7 +436,7 @@ class Scheme:
 
     @property
     def op_zero_mode(self) -> str:
-        """What the ops take: they read "none" off ``zeros`` being None."""
+        """The zero mode as the ops take it: they read "none" off ``zeros`` being None."""
         return self.zero_mode if self.has_zeros else "sub"
 
     @functools.cached_property
@@ -451,12 +451,12 @@ class Scheme:
 
     @functools.cached_property
     def conv_options(self) -> dict[str, Any]:
-        """Those of ``qconv2d`` that its weight decides."""
+        """The keyword arguments of ``qconv2d`` that its weight decides."""
         return integer_options(self.weight_type, block_size=self.group_size)
 
     @property
     def plan_options(self) -> dict[str, Any]:
-        """Those of ``mixed_gemm.plan``, which has a word for no zero points."""
+        """The keyword arguments of ``mixed_gemm.plan``, which has a word for no zero points."""
         if "weight" in self.gemm_options:
             return self.gemm_options
         return {**self.gemm_options, "zero_mode": self.zero_mode}
@@ -529,7 +529,7 @@ def is_by_block(scheme: Scheme) -> bool:
     return scheme == Scheme.w8a8_block(size, not scheme.has_zeros)
 
 
-# What a user may ask for by name.
+# The schemes that a user may ask for by name.
 SCHEMES = {
     "w4a16": Scheme.weight_only(4, 128),
     "w4a16_asym": Scheme.weight_only(4, 128, "sub"),
