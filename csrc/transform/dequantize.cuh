@@ -33,6 +33,19 @@ constexpr int kDequantizeUnroll = 4;  // loads in flight per thread
 
 // The number that a code stands for. Integers go without the slow I2F: 2^23 + code has an ulp of 1.
 // The bits of a float, under the exponent of fp32, are it over a power of two. A book is looked up.
+// A value of a book as a tree of constants: device code has no table of the host's.
+template <typename Weight, uint32_t kFirst = 0, uint32_t kCount = 16>
+__device__ float value_of_code(uint32_t code) {
+  if constexpr (kCount == 1) {
+    constexpr float kValue = Weight::value(kFirst);
+    return kValue;
+  } else {
+    constexpr uint32_t kHalf = kCount / 2;
+    return (code & kHalf) != 0 ? value_of_code<Weight, kFirst + kHalf, kHalf>(code)
+                               : value_of_code<Weight, kFirst, kHalf>(code);
+  }
+}
+
 template <typename Weight>
 constexpr bool kHasBook = std::is_same_v<Weight, NF4> || std::is_same_v<Weight, FP4>;
 
@@ -41,7 +54,7 @@ __device__ float code_to_float(uint32_t code) {
   if constexpr (Weight::kIsInteger) {
     return __uint_as_float(0x4b000000u | code) - (8388608.f + Weight::kBias);
   } else if constexpr (kHasBook<Weight>) {
-    return Weight::value(code);
+    return value_of_code<Weight>(code);
   } else {
     constexpr uint32_t kMagnitude = (1u << (Weight::kBits - 1)) - 1;
     const uint32_t magnitude = (code & kMagnitude) << (23 - Weight::kMantissaBits);
