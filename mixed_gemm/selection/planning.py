@@ -18,6 +18,7 @@ import torch
 from .. import _library
 from ..nn.linear import Linear
 from ..ops.problem import OPERAND_DTYPES, check_zero_mode
+from ..weights.floats import FloatWeight
 from ..weights.fp8 import Fp8Weight
 from ..weights.w8a8 import W8A8Weight
 from ..weights.w8a8_block import W8A8BlockWeight
@@ -236,6 +237,7 @@ def _ask(
     zero_mode: str | None,
     device: torch.device | str | None,
     out_dtype: torch.dtype | str | None,
+    weight: str | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """Return (the question in words, the answer of the library)."""
     _library.require()
@@ -246,6 +248,8 @@ def _ask(
     if isinstance(problem, Linear):
         m, n, k = m_or_n, problem.out_features, problem.in_features
         bits, group_size, zero_mode = problem.bits, problem.group_size, problem.zero_mode
+        if isinstance(problem.weight, FloatWeight):
+            weight = problem.weight.scheme.weight_type
         dtype = problem.weight.dtype if dtype is None else dtype
         device = problem.weight.device if device is None else device
     else:
@@ -261,13 +265,17 @@ def _ask(
     check_zero_mode("plan", zero_mode, ("none", "sub", "add"))
     name = _name(dtype)
     where = device_string(device)
+    if weight is not None:
+        question = f"fpA_fpB_gemm M={m} N={n} K={k} {name} {weight} group_size={group_size}"
+        answer: dict[str, Any] = json.loads(
+            _ask_library("_plan_codes", m, n, k, name, str(weight), group_size, where)
+        )
+        return f"{question} on {where}", answer
     question = (
         f"fpA_intB_gemm M={m} N={n} K={k} {name} int{bits} group_size={group_size} "
         f"zero_mode={zero_mode} on {where}"
     )
-    answer: dict[str, Any] = json.loads(
-        _ask_library("_plan", m, n, k, name, bits, group_size, zero_mode, where)
-    )
+    answer = json.loads(_ask_library("_plan", m, n, k, name, bits, group_size, zero_mode, where))
     return question, answer
 
 
@@ -293,6 +301,7 @@ class _Asked(Protocol[Answer]):
         zero_mode: str | None = ...,
         device: torch.device | str | None = ...,
         out_dtype: torch.dtype | str | None = ...,
+        weight: str | None = ...,
     ) -> Answer: ...
 
     @overload
@@ -323,6 +332,7 @@ def plan(
     zero_mode: str | None = None,
     device: torch.device | str | None = None,
     out_dtype: torch.dtype | str | None = None,
+    weight: str | None = None,
 ) -> Plan:
     """Tell which kernel runs ``[m, k] @ [n, k].T``. Two forms: ``plan(m, n, k, dtype=...)`` and
     ``plan(module, m)``, which reads the rest off a ``mixed_gemm.Linear``. For activations of int8
@@ -337,6 +347,8 @@ def plan(
         out_dtype: of the result of ``scaled_mm``; float16 when None. Ignored for other dtypes.
         bits: 4 or 8. group_size: -1 or a multiple of 16.
         zero_mode: None or "none" (symmetric), "sub" or "add".
+        weight: None (integers of ``bits``), or the name of a float weight of ``fpA_fpB_gemm``, such
+            as "e2m1": ``bits`` and ``zero_mode`` are not looked at then.
         device: None is the current CUDA device when there is one, else the CPU; or a description
             such as "cuda:sm=80,sms=108,smem=166912" of a GPU that is not here.
 
@@ -346,7 +358,7 @@ def plan(
         TypeError: an extent is no whole number.
         ImportError: the library did not load.
     """
-    question, answer = _ask(m, n, k, dtype, bits, group_size, zero_mode, device, out_dtype)
+    question, answer = _ask(m, n, k, dtype, bits, group_size, zero_mode, device, out_dtype, weight)
     refusal = _why_not(question, answer)
     if refusal is not None:
         raise ValueError(str(refusal))

@@ -18,6 +18,7 @@ import mixed_gemm
 from mixed_gemm import reference
 from mixed_gemm.ops.problem import num_groups
 from mixed_gemm.reference import conv as reference_conv
+from mixed_gemm.reference import floats as reference_floats
 
 from .awq import awq_words
 
@@ -184,6 +185,77 @@ def pack(n: int = 5, k: int = 40) -> Sample:
 def unpack(n: int = 5, k: int = 40) -> Sample:
     packed = mixed_gemm.pack_weights(int8(n, k), 4)
     return Sample("unpack_weights", {"b_packed": packed, "bits": 4, "n": n, "k": k})
+
+
+def codes(n: int, k: int) -> Tensor:
+    """Of e2m1: every number is a half of an integer."""
+    return torch.randint(0, 16, (n, k)).to(torch.int8)
+
+
+def float_gemm(
+    shape: tuple[int, ...] = (2, 40),
+    dtype: torch.dtype = FLOAT,
+    n: int = 5,
+    group_size: int = 16,
+    factor: bool = True,
+    bias: bool = True,
+    pre_scale: bool = True,
+    activation: str = "identity",
+) -> Sample:
+    k = shape[-1]
+    found = codes(n, k)
+    scales = powers(num_groups(k, group_size), n, dtype=dtype)
+    times = integers(n, low=1, high=3) if factor else None
+    before = powers(k, dtype=dtype) * 16 if pre_scale else None
+    options: dict[str, Any] = {"weight": "e2m1", "group_size": group_size, "activation": activation}
+
+    def exact(a: Tensor, bias: Tensor | None = None) -> Tensor:
+        return reference_floats.fpA_fpB_gemm(a, found, scales, times, bias, before, **options)
+
+    given = {
+        "a": integers(*shape, low=-1, high=1, dtype=dtype),
+        "b_packed": mixed_gemm.pack_codes(found, "e2m1"),
+        "scales": scales,
+        "factor": times,
+        "bias": integers(n, dtype=dtype) if bias else None,
+        "pre_scale": before,
+        **options,
+    }
+    return Sample("fpA_fpB_gemm", given, ("a", "bias") if bias else ("a",), exact)
+
+
+def float_gemm_config(**sizes: Any) -> Sample:
+    """In the configuration that runs on this CPU."""
+    given = float_gemm(**sizes).arguments
+    (m, k), n = given["a"].shape, given["scales"].shape[1]
+    options = {name: given[name] for name in ("weight", "group_size")}
+    plan = mixed_gemm.plan(m, n, k, dtype=given["a"].dtype, device="cpu", **options)
+    return Sample("fpA_fpB_gemm_config", {**given, "config": plan.selected})
+
+
+def dequantize_codes(
+    group_size: int = 16, dtype: torch.dtype = FLOAT, n: int = 5, k: int = 40
+) -> Sample:
+    given = {
+        "b_packed": mixed_gemm.pack_codes(codes(n, k), "e2m1"),
+        "scales": powers(num_groups(k, group_size), n, dtype=dtype),
+        "factor": integers(n, low=1, high=3),
+        "weight": "e2m1",
+        "group_size": group_size,
+        "n": n,
+        "k": k,
+        "dtype": dtype,
+    }
+    return Sample("dequantize_codes", given)
+
+
+def pack_codes(n: int = 5, k: int = 40) -> Sample:
+    return Sample("pack_codes", {"codes": codes(n, k), "weight": "e2m1"})
+
+
+def unpack_codes(n: int = 5, k: int = 40) -> Sample:
+    packed = mixed_gemm.pack_codes(codes(n, k), "e2m1")
+    return Sample("unpack_codes", {"b_packed": packed, "weight": "e2m1", "n": n, "k": k})
 
 
 def pack_conv(channels: int = 4, out_c: int = 3) -> Sample:

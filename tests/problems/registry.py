@@ -18,6 +18,7 @@ from . import (
     block,
     conv,
     conv_int8,
+    floats,
     gemm,
     lattice,
     quantize,
@@ -102,6 +103,16 @@ OPS: dict[str, Op] = {
     "fpA_intB_gemm": Op(
         gemm.Case, gemm.FACTORS, gemm.make, gemm.cost, gemm.RULES, GEMM_SIZES, gemm.from_row,
     ),
+    "fpA_fpB_gemm": Op(
+        floats.Case, floats.FACTORS, floats.make, floats.cost, floats.RULES, GEMM_SIZES,
+    ),
+    "pack_codes": Op(
+        floats.PackCase, floats.PACK_FACTORS, floats.make_pack, _free, {}, {"n": 1500, "k": 4200},
+    ),
+    "dequantize_codes": Op(
+        floats.DequantizeCase, floats.DEQUANTIZE_FACTORS, floats.make_dequantize, _free,
+        floats.DEQUANTIZE_RULES, {"n": 1500, "k": 4200},
+    ),
     "pack_weights": Op(
         weights.PackCase, weights.PACK_FACTORS, weights.make_pack, _free, {},
         {"n": 1500, "k": 4200},
@@ -150,6 +161,13 @@ TYPICAL: dict[str, tuple[Any, ...]] = {
         gemm.Case(48, 512, 1024, torch.bfloat16, 4, 128, "sub"),
         gemm.Case(1, 65, 777, HALF, 8, 32, "add", activation="gelu"),
     ),
+    "fpA_fpB_gemm": (
+        floats.Case(24, 200, 320, HALF, bias=True, pre_scale=True),
+        floats.Case(48, 512, 1024, torch.bfloat16, group_size=16, scales="e4m3"),
+        floats.Case(1, 65, 777, HALF, activation="gelu"),
+    ),
+    "pack_codes": (floats.PackCase(70, 100), floats.PackCase(65, 129, "e4m3")),
+    "dequantize_codes": (floats.DequantizeCase(130, 320),),
     "pack_weights": (weights.PackCase(70, 100, 4), weights.PackCase(65, 129, 8)),
     "pack_conv_weights": (weights.PackConvCase(9, 20),),
     "dequantize_weights": (weights.DequantizeCase(130, 320, group_size=32, zero_mode="sub"),),
@@ -192,7 +210,14 @@ TYPICAL: dict[str, tuple[Any, ...]] = {
     ),
 }
 # Those that choose among configurations.
-FORCED = ("fpA_intB_gemm", "scaled_mm", "qconv2d", "qconv2d_int8", "block_quant_gemm")
+FORCED = (
+    "fpA_intB_gemm",
+    "fpA_fpB_gemm",
+    "scaled_mm",
+    "qconv2d",
+    "qconv2d_int8",
+    "block_quant_gemm",
+)
 
 
 @dataclass(frozen=True)
@@ -232,6 +257,22 @@ CALLS: dict[str, Call] = {
         ),
     ),
     "fpA_intB_gemm_config": Call(lattice.gemm_config, _GEMM),
+    "fpA_fpB_gemm": Call(
+        lattice.float_gemm,
+        _GEMM,
+        (
+            floats.Case(5, 72, 96, torch.float32, bias=True, pre_scale=True, activation="silu"),
+            floats.Case(5, 72, 96, torch.bfloat16, group_size=16, scales="e4m3"),
+        ),
+    ),
+    "fpA_fpB_gemm_config": Call(lattice.float_gemm_config, _GEMM),
+    "pack_codes": Call(lattice.pack_codes, {"n": N, "k": K}, (floats.PackCase(n=70, k=100),)),
+    "unpack_codes": Call(lattice.unpack_codes, {"n": N, "k": K}),
+    "dequantize_codes": Call(
+        lattice.dequantize_codes,
+        {"n": N, "k": K, "group_size": 32, "dtype": HALF},
+        (floats.DequantizeCase(n=70, k=96),),
+    ),
     "scaled_mm": Call(lattice.scaled, _SCALED, (scaled.ScaledCase(bias=True),)),
     "scaled_mm_azp": Call(lattice.scaled_azp, _SCALED, (scaled.ScaledCase(azp="per_row"),)),
     "scaled_mm_dynamic": Call(
