@@ -91,16 +91,23 @@ std::string planned_cpu(const std::string& path) {
          ", \"candidates\": [{\"config\": " + json_string(name) + ", \"predicted_us\": null}]}";
 }
 
-std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bits,
-                 int64_t group_size, std::string zero_mode, std::string device) {
+// A question about the product of a packed weight. What is wrong with the weight itself stands in
+// `reasons`, and `offers` has what would be accepted in its place.
+struct PlannedWeight {
+  std::optional<WeightType> type;
+  std::optional<ZeroMode> zeros;
+  std::vector<std::string> reasons, offers;
+};
+
+std::string plan_of(const char* op, int64_t m, int64_t n, int64_t k, const std::string& dtype,
+                    const PlannedWeight& weight, int64_t group_size, const std::string& device) {
   std::vector<std::string> reasons = why_not_problem(m, n, k, group_size);
-  if (!why_not_bits(bits).empty()) reasons.insert(reasons.begin(), why_not_bits(bits));
   const auto element = find(kElementTypeNames, dtype);
+  if (!weight.type) reasons.insert(reasons.begin(), weight.reasons.front());
   if (!element)
     reasons.push_back("dtype must be float16, bfloat16 or float32, got " + printable(dtype));
-  const auto mode = find(kZeroModeNames, zero_mode);
-  if (!mode) reasons.push_back("zero_mode must be none, sub or add, got " + printable(zero_mode));
-  const auto info = device_of("_plan", device);
+  if (!weight.zeros) reasons.push_back(weight.reasons.back());
+  const auto info = device_of(op, device);
   if (info && !why_not_device(*info).empty()) reasons.push_back(why_not_device(*info));
   if (!reasons.empty()) {
     std::string nearest;
@@ -109,7 +116,7 @@ std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bit
     };
     const int64_t group = nearest_group_size(k, group_size);
     if (group != group_size) offer("group_size", std::to_string(group));
-    if (bits != nearest_bits(bits)) offer("bits", std::to_string(nearest_bits(bits)));
+    for (const std::string& x : weight.offers) nearest += (nearest.empty() ? "" : ", ") + x;
     if (!element) offer("dtype", json_string(kElementTypeNames[0]));
     return refused(reasons, nearest);
   }
@@ -118,10 +125,47 @@ std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bit
   problem.n = std::max<int64_t>(n, 1);
   problem.k = std::max<int64_t>(k, 1);
   problem.element = static_cast<ElementType>(*element);
-  problem.scheme = integer_scheme(*integer_weight(bits), group_size == -1 ? problem.k : group_size,
-                                  static_cast<ZeroMode>(*mode));
+  problem.scheme = {
+      *weight.type,
+      {ScaleType::kActivations, group_size == -1 ? problem.k : group_size, *weight.zeros}};
   if (!info) return planned_cpu(cpu_path(problem));
   return planned(problem, *info);
+}
+
+std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bits,
+                 int64_t group_size, std::string zero_mode, std::string device) {
+  PlannedWeight weight;
+  weight.type = why_not_bits(bits).empty() ? integer_weight(bits) : std::nullopt;
+  if (!weight.type) {
+    weight.reasons.push_back(why_not_bits(bits));
+    weight.offers.push_back(json_string("bits") + ": " + std::to_string(nearest_bits(bits)));
+  }
+  if (const auto mode = find(kZeroModeNames, zero_mode)) {
+    weight.zeros = static_cast<ZeroMode>(*mode);
+  } else {
+    weight.reasons.push_back("zero_mode must be none, sub or add, got " + printable(zero_mode));
+  }
+  return plan_of("_plan", m, n, k, dtype, weight, group_size, device);
+}
+
+// The same for the product of packed floats, fpA_fpB_gemm.
+std::string plan_codes(int64_t m, int64_t n, int64_t k, std::string dtype, std::string name,
+                       int64_t group_size, std::string device) {
+  PlannedWeight weight;
+  weight.zeros = ZeroMode::kNone;
+  const auto found = find(kWeightNames.items, name);
+  if (found && *found >= kFirstFloat) {
+    weight.type = static_cast<WeightType>(*found);
+  } else {
+    std::string names;
+    for (int i = kFirstFloat; i < kNumWeights; ++i) {
+      names += (names.empty() ? "" : ", ") + std::string(kWeightNames.items[i]);
+    }
+    weight.reasons.push_back("weight must be one of " + names + ", got " + printable(name));
+    weight.offers.push_back(json_string("weight") + ": " +
+                            json_string(kWeightNames.items[kFirstFloat]));
+  }
+  return plan_of("_plan_codes", m, n, k, dtype, weight, group_size, device);
 }
 
 std::string plan_scaled_mm(int64_t m, int64_t n, int64_t k, std::string dtype,
@@ -222,6 +266,7 @@ std::string env() {
 
 MIXED_GEMM_KERNELS(CompositeExplicitAutograd, m) {
   m.impl("_plan", TORCH_BOX(&mixed_gemm::plan));
+  m.impl("_plan_codes", TORCH_BOX(&mixed_gemm::plan_codes));
   m.impl("_plan_scaled_mm", TORCH_BOX(&mixed_gemm::plan_scaled_mm));
   m.impl("_plan_block_quant_gemm", TORCH_BOX(&mixed_gemm::plan_block_quant_gemm));
   m.impl("_why_not_scaled", TORCH_BOX(&mixed_gemm::why_not_scaled));

@@ -2,7 +2,7 @@
 
 N is the number of output channels, K of input channels, G = ceil(K / group_size) (1 for -1). A
 weight is named by the type of its codes: "e2m1" (4 bits: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their
-negatives; MXFP4, NVFP4) or "e4m3" (8 bits, float8_e4m3fn).
+negatives; MXFP4, NVFP4), "e4m3" (8 bits, float8_e4m3fn), "nf4" or "fp4" (code books of 16 values).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def pack_codes(codes: Tensor, weight: str) -> Tensor:
     """Pack codes of floats into the layout every kernel reads (csrc/layout/weight_layout.h).
 
     Args:
-        codes: int8 ``[N, K]``, any strides: 0..15 of "e2m1", where a CPU looks at them and a GPU
+        codes: int8 ``[N, K]``, any strides: 0..15 of 4 bits, where a CPU looks at them and a GPU
             takes the low four bits; the bits of float8_e4m3fn of "e4m3".
-        weight: "e2m1" or "e4m3".
+        weight: "e2m1", "e4m3", "nf4" or "fp4".
 
     Returns:
         uint8 ``[round_up(N, 64), round_up(K, 64) * bits / 8]``.
@@ -136,7 +136,7 @@ def fpA_fpB_gemm(
             :func:`fpA_intB_gemm`.
         factor: float32 ``[N]``, or None for ones.
         bias: ``[N]`` in the dtype of ``a``, or None. pre_scale: ``[K]`` likewise, or None.
-        weight: "e2m1" or "e4m3".
+        weight: as of :func:`pack_codes`.
         group_size: elements of K that share a scale: -1 (all) or a multiple of 16 that is at most
             K; the last group may be ragged.
         activation: as of :func:`fpA_intB_gemm`.

@@ -3,6 +3,7 @@ kernel may be from it. It never calls the ops. Tests and benchmarks on CPU and C
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,18 +25,28 @@ ACTIVATION_TABLE: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
 }
 
 
+def _float_value(code: int, exponent_bits: int, mantissa_bits: int) -> float:
+    """The number of a sign, an exponent e and a mantissa m, from the top bit down. With m as a
+    fraction of 1 and the bias b = 2^(exponent_bits - 1) - 1 it is 2^(e - b) * (1 + m), and
+    2^(1 - b) * m where e is 0."""
+    bias = 2 ** (exponent_bits - 1) - 1
+    fraction = code % 2**mantissa_bits / 2**mantissa_bits
+    exponent = code >> mantissa_bits & (2**exponent_bits - 1)
+    sign = -1.0 if code >> (exponent_bits + mantissa_bits) else 1.0
+    if exponent == 0:
+        return math.ldexp(sign * fraction, 1 - bias)
+    return math.ldexp(sign * (1 + fraction), exponent - bias)
+
+
 # weight type -> the value of each code, float64
 VALUES: dict[str, Tensor] = {
     "int4": torch.arange(-8, 8, dtype=torch.float64),
     "int8": torch.arange(-128, 128, dtype=torch.float64),
-    # A sign, an exponent e and a mantissa m: 2^(e - 1) * (1 + m / 2), and m / 2 where e is 0.
-    "e2m1": torch.tensor(
-        [
-            s * (m / 2 if e == 0 else 2.0 ** (e - 1) * (1 + m / 2))
-            for s in (1, -1)
-            for e in range(4)
-            for m in range(2)
-        ],
+    # 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives.
+    "e2m1": torch.tensor([_float_value(x, 2, 1) for x in range(16)], dtype=torch.float64),
+    # float8_e4m3fn: up to 448, where the code of all ones below the sign is NaN.
+    "e4m3": torch.tensor(
+        [float("nan") if x & 127 == 127 else _float_value(x, 4, 3) for x in range(256)],
         dtype=torch.float64,
     ),
 }
@@ -173,11 +184,12 @@ def error_bound(*operands: Any, **options: Any) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Parts:
+class Parts:
     """The terms of the bounds: float64 matrices over the output, and scalars."""
 
     u: float
     eta: float
+    steps: float  # truncations of a sum in fp32, one for each 16-deep mma and some around them
     k: int
     y: Tensor  # the exact pre-activation
     random: Tensor  # sqrt(x^2 @ V): a deviation of the rounded operands, in units of u
@@ -189,7 +201,7 @@ class _Parts:
 
     def statistical(self, activation: str) -> Tensor:
         bound = LAM * (self.u * self.random + self.eta * self.underflow[0])
-        bound = bound + (self.k / 16 + 5) * 2.0**-23 * self.magnitude + self.u * self.together
+        bound = bound + self.steps * 2.0**-23 * self.magnitude + self.u * self.together
         return self._finished(bound, activation)
 
     def hard(self, activation: str) -> Tensor:
@@ -218,7 +230,7 @@ def _sums_of_groups(x: Tensor, k: int, group_size: int) -> Tensor:
     return padded.reshape(*x.shape[:-1], num_groups(k, group_size), size).sum(-1)
 
 
-def _parts(
+def parts_of(
     a: Tensor,
     q: Tensor,
     scales: Tensor,
@@ -228,19 +240,34 @@ def _parts(
     *,
     group_size: int,
     zero_mode: str,
-) -> _Parts:
+    is_stored_as_integer: bool = True,
+    factor: Tensor | None = None,
+) -> Parts:
+    """The terms of the bounds of :func:`oracle`.
+
+    Args:
+        a, scales, zeros, bias, pre_scale, group_size, zero_mode: of :func:`fpA_intB_gemm`.
+        q: ``[N, K]``, the number of each code.
+        is_stored_as_integer: whether codes are integers, which kernels may multiply with a bias,
+            and whose products with a scale round; else those alone round that are none of the
+            dtype.
+        factor: ``[N]``, or None: multiplies the sums.
+    """
     u, eta = ROUNDING[a.dtype]
     k = q.shape[1]
     s = expand_groups(scales, k, group_size)
     w = dequantize(q, scales, zeros, group_size=group_size, zero_mode=zero_mode)
     x = a.double() if pre_scale is None else a.double() * pre_scale.double()
-    y = x @ w.t() if bias is None else x @ w.t() + bias.double()
+    y = x @ w.t()
 
     # Magnitudes of what rounds: the weight itself, then what the scheme adds to it.
     product, absolute = q.double() * s, w.abs()
     parts, rounded, variance = product.abs(), absolute, w.square()
+    if not is_stored_as_integer:
+        exact = w.to(a.dtype).double() == w
+        rounded, variance = (torch.where(exact, 0.0, x) for x in (rounded, variance))
     together = torch.zeros_like(y)
-    four_bits = bool(((q >= -8) & (q < 8)).all())
+    four_bits = is_stored_as_integer and bool(((q >= -8) & (q < 8)).all())
     stored_bias = _STORED_BIAS[a.dtype] if four_bits else 0
     if zeros is not None:
         z = expand_groups(zeros, k, group_size)
@@ -261,18 +288,22 @@ def _parts(
     if pre_scale is not None:
         rounded, variance = rounded + absolute, variance + w.square()
         deviation, most = deviation + w.square().sum(1), most + absolute.sum(1)
-    return _Parts(
+    times = torch.ones(()).to(w) if factor is None else factor.double()
+    added = 0.0 if bias is None else bias.double()
+    most_added = 0.0 if bias is None else bias.double().abs()
+    scaled = times.abs()
+    return Parts(
         u,
         eta,
+        k / 16 + 5 + (factor is not None),
         k,
-        y,
-        (x.square() @ variance.t()).sqrt(),
-        x.abs() @ rounded.t(),
-        (deviation.sqrt(), most),
-        x.abs() @ parts.t() + (0.0 if bias is None else bias.double().abs()),
-        together,
-        x.abs() @ (parts + 2 * stored_bias * s.abs()).t()
-        + (0.0 if bias is None else bias.double().abs()),
+        y * times + added,
+        (x.square() @ variance.t()).sqrt() * scaled,
+        x.abs() @ rounded.t() * scaled,
+        (deviation.sqrt() * scaled, most * scaled),
+        x.abs() @ parts.t() * scaled + most_added,
+        together * scaled,
+        x.abs() @ (parts + 2 * stored_bias * s.abs()).t() * scaled + most_added,
     )
 
 
@@ -294,6 +325,6 @@ def oracle(*operands: Any, **options: Any) -> Oracle:
     """
     arguments = bound_arguments(fpA_intB_gemm, *operands, **options)
     activation = arguments.pop("activation")
-    parts = _parts(**arguments)
+    parts = parts_of(**arguments)
     expected = ACTIVATION_TABLE[activation][0](parts.y)
     return Oracle(expected, parts.statistical(activation), parts.hard(activation))

@@ -176,17 +176,18 @@ def _question(
     zero_mode: str | None,
     device: torch.device | str | None,
     out_dtype: torch.dtype | str | None,
+    weight: str | None,
 ) -> Question:
     if isinstance(problem, Linear):
-        weight = problem.weight
-        device = weight.device if device is None else device
+        held = problem.weight
+        device = held.device if device is None else device
         m, n, k = whole_number("plan", "m", m_or_n), problem.out_features, problem.in_features
-        if isinstance(weight, QuantizedTensor):  # and no DTensor of one
-            out = _name(weight.dtype if out_dtype is None else out_dtype)
-            if (own := weight.question(m, out, device_string(device))) is not None:
+        if isinstance(held, QuantizedTensor):  # and no DTensor of one
+            out = _name(held.dtype if out_dtype is None else out_dtype)
+            if (own := held.question(m, out, device_string(device))) is not None:
                 return own
         bits, group_size, zero_mode = problem.bits, problem.group_size, problem.zero_mode
-        dtype = weight.dtype if dtype is None else dtype
+        dtype = held.dtype if dtype is None else dtype
     else:
         m, n = problem, m_or_n
     if k is None:
@@ -200,6 +201,8 @@ def _question(
     zero_mode = "none" if zero_mode is None else zero_mode
     check_zero_mode("plan", zero_mode, ("none", "sub", "add"))
     where = device_string(device)
+    if weight is not None:
+        return questions.codes(m, n, k, name, str(weight), group_size, where)
     return Question(
         f"fpA_intB_gemm M={m} N={n} K={k} {name} int{bits} group_size={group_size} "
         f"zero_mode={zero_mode} on {where}",
@@ -218,11 +221,14 @@ def _ask(
     zero_mode: str | None,
     device: torch.device | str | None,
     out_dtype: torch.dtype | str | None,
+    weight: str | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """Return (the question in words, the answer of the library)."""
     _library.require()
     try:
-        asked = _question(problem, m_or_n, k, dtype, bits, group_size, zero_mode, device, out_dtype)
+        asked = _question(
+            problem, m_or_n, k, dtype, bits, group_size, zero_mode, device, out_dtype, weight
+        )
         return asked.text, asked.asked()
     except RuntimeError as error:
         raise ValueError(str(error)) from None
@@ -250,6 +256,7 @@ class _Asked(Protocol[Answer]):
         zero_mode: str | None = ...,
         device: torch.device | str | None = ...,
         out_dtype: torch.dtype | str | None = ...,
+        weight: str | None = ...,
     ) -> Answer: ...
 
     @overload
@@ -280,6 +287,7 @@ def plan(
     zero_mode: str | None = None,
     device: torch.device | str | None = None,
     out_dtype: torch.dtype | str | None = None,
+    weight: str | None = None,
 ) -> Plan:
     """Tell which kernel runs ``[m, k] @ [n, k].T``. Two forms: ``plan(m, n, k, dtype=...)`` and
     ``plan(module, m)``, which reads the rest off a ``mixed_gemm.Linear``. For activations of int8
@@ -294,6 +302,8 @@ def plan(
         out_dtype: of the result of ``scaled_mm``; float16 when None. Ignored for other dtypes.
         bits: 4 or 8. group_size: -1 or a multiple of 16.
         zero_mode: None or "none" (symmetric), "sub" or "add".
+        weight: None (integers of ``bits``), or the name of a float weight of ``fpA_fpB_gemm``, such
+            as "e2m1": ``bits`` and ``zero_mode`` are not looked at then.
         device: None is the current CUDA device when there is one, else the CPU; or a description
             such as "cuda:sm=80,sms=108,smem=166912" of a GPU that is not here.
 
@@ -303,7 +313,7 @@ def plan(
         TypeError: an extent is no whole number.
         ImportError: the library did not load.
     """
-    question, answer = _ask(m, n, k, dtype, bits, group_size, zero_mode, device, out_dtype)
+    question, answer = _ask(m, n, k, dtype, bits, group_size, zero_mode, device, out_dtype, weight)
     refusal = _why_not(question, answer)
     if refusal is not None:
         raise ValueError(str(refusal))

@@ -61,6 +61,20 @@ def scaled(
     )
 
 
+def codes(m: int, n: int, k: int, dtype: str, weight: str, group_size: int, where: str) -> Question:
+    """The question of ``fpA_fpB_gemm``.
+
+    Args:
+        dtype: name of the dtype of activations. weight: the type of codes. group_size: elements of
+            K that share a scale. where: the device, as the library knows it.
+    """
+    return Question(
+        f"fpA_fpB_gemm M={m} N={n} K={k} {dtype} {weight} group_size={group_size} on {where}",
+        "_plan_codes",
+        (m, n, k, dtype, weight, group_size, where),
+    )
+
+
 def by_block(m: int, n: int, k: int, out: str, size: int, where: str) -> Question:
     """The question of ``block_quant_gemm``; its arguments are those of :func:`scaled`."""
     return Question(

@@ -429,9 +429,9 @@ class Scheme:
         side = self.weights
         shared = side.strategy in ("channel", "group")
         if side.scale_dtype is not None:
-            grouped = FLOAT4_STRATEGIES.get(side.scale_dtype) == "tensor_group"
-            shared = (side.strategy == "tensor_group") if grouped else shared
-            shared = shared and self.weight_type == "e2m1"
+            strategy = FLOAT4_STRATEGIES.get(side.scale_dtype) if known.bits == 4 else None
+            shared = (strategy == "group" and shared) or strategy == side.strategy == "tensor_group"
+            shared = shared and not known.is_integer
         return shared and self.input_activations is None
 
     @property

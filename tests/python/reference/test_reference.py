@@ -42,7 +42,11 @@ def test_vocabulary_equals_the_one_of_the_library(repository: Path) -> None:
     assert (number("kPadN"), number("kPadK")) == (problem.PAD_N, problem.PAD_K)
 
 
-@pytest.mark.parametrize("weight", problem.WEIGHTS)
+INTEGERS = [name for name, weight in problem.WEIGHTS.items() if weight.is_integer]
+FLOATS = [name for name in reference.VALUES if name not in INTEGERS]
+
+
+@pytest.mark.parametrize("weight", INTEGERS)
 def test_weight_types_equal_those_of_the_library(weight: str) -> None:
     bits, bias, is_integer, _ = problem.WEIGHTS[weight]
     assert is_integer and len(reference.VALUES[weight]) == 1 << bits
@@ -55,6 +59,24 @@ def test_weight_types_equal_those_of_the_library(weight: str) -> None:
     assert reference.VALUES[weight][bias] == 0
 
 
+@pytest.mark.parametrize("weight", FLOATS)
+def test_float_types_equal_those_of_the_library(weight: str) -> None:
+    values = reference.VALUES[weight]
+    codes = torch.arange(len(values)).to(torch.int8).repeat(2, 1)
+    packed = mixed_gemm.pack_codes(codes, weight)
+    k = len(values)
+    found = mixed_gemm.dequantize_codes(
+        packed, torch.ones(1, 2), weight=weight, group_size=-1, n=2, k=k, dtype=torch.float32
+    )
+    is_number = ~values.isnan()
+    assert torch.equal(found[0][is_number].double(), values[is_number])
+    assert torch.equal(mixed_gemm.unpack_codes(packed, weight, 2, k), codes)
+    if weight in problem.WEIGHTS:
+        bits, bias, is_integer, table = problem.WEIGHTS[weight]
+        assert (1 << bits, bias, is_integer) == (k, 0, False)
+        assert list(table) == values.tolist()
+
+
 def test_no_integers_but_those_of_the_weight_types_are_packed() -> None:
     for bits in set(range(-1, 34)) - set(problem.BITS):
         with pytest.raises(ValueError, match="bits must be 4 or 8"):
@@ -62,7 +84,7 @@ def test_no_integers_but_those_of_the_weight_types_are_packed() -> None:
 
 
 @pytest.mark.parametrize("zero_mode", ["none", "sub", "add"])
-@pytest.mark.parametrize("weight", reference.VALUES)
+@pytest.mark.parametrize("weight", INTEGERS)
 def test_codes_stand_for_their_values_and_a_factor_multiplies_all(
     weight: str, zero_mode: str
 ) -> None:

@@ -39,32 +39,38 @@ A = {
     "awq_gemm": "input", "qconv2d": "input",
     "qconv2d_int8": "input", "block_quant_gemm": "a", "pack_weights": "q", "pack_conv_weights": "q",
     "unpack_weights": "b_packed", "dequantize_weights": "b_packed", "awq_dequantize": "qweight",
-    "awq_repack": "qweight", "gptq_repack": "qweight",
+    "awq_repack": "qweight", "gptq_repack": "qweight", "fpA_fpB_gemm": "a",
+    "pack_codes": "codes", "unpack_codes": "b_packed", "dequantize_codes": "b_packed",
 }  # fmt: skip
 OPS = tuple(A)
-FLOAT_IN = ("fpA_intB_gemm", "awq_gemm", "qconv2d", "block_quant_gemm", "scaled_mm_dynamic",
-            "quantize_per_token", "quantize_per_tensor", "quantize_fp8")  # fmt: skip
+FLOAT_IN = ("fpA_intB_gemm", "fpA_fpB_gemm", "awq_gemm", "qconv2d", "block_quant_gemm",
+            "scaled_mm_dynamic", "quantize_per_token", "quantize_per_tensor", "quantize_fp8")  # fmt: skip
 INT_IN = ("scaled_mm", "scaled_mm_azp", "qconv2d_int8")
-PRODUCTS = ("fpA_intB_gemm", "awq_gemm", "scaled_mm", "scaled_mm_azp", "scaled_mm_dynamic",
-            "block_quant_gemm")  # fmt: skip
+PRODUCTS = ("fpA_intB_gemm", "fpA_fpB_gemm", "awq_gemm", "scaled_mm", "scaled_mm_azp",
+            "scaled_mm_dynamic", "block_quant_gemm")  # fmt: skip
 WEIGHTS = {
     "fpA_intB_gemm": "b_packed", "dequantize_weights": "b_packed", "unpack_weights": "b_packed",
     "awq_gemm": "qweight", "awq_dequantize": "qweight", "qconv2d": "weight_packed",
     "qconv2d_int8": "weight", "scaled_mm": "b", "scaled_mm_dynamic": "b", "block_quant_gemm": "b",
     "pack_weights": "q", "pack_conv_weights": "q", "awq_repack": "qweight",
-    "gptq_repack": "qweight",
+    "gptq_repack": "qweight", "fpA_fpB_gemm": "b_packed", "pack_codes": "codes",
+    "unpack_codes": "b_packed", "dequantize_codes": "b_packed",
 }  # fmt: skip
 GROUPED = {
+    "fpA_fpB_gemm": "scales", "dequantize_codes": "scales",
     "fpA_intB_gemm": "scales", "dequantize_weights": "scales", "awq_gemm": "scales",
     "awq_dequantize": "scales", "qconv2d": "scales", "block_quant_gemm": "scale_b",
 }  # fmt: skip
-BIASED = ("fpA_intB_gemm", "scaled_mm", "scaled_mm_azp", "scaled_mm_dynamic", "qconv2d",
-          "qconv2d_int8", "block_quant_gemm")  # fmt: skip
+BIASED = ("fpA_intB_gemm", "fpA_fpB_gemm", "scaled_mm", "scaled_mm_azp", "scaled_mm_dynamic",
+          "qconv2d", "qconv2d_int8", "block_quant_gemm")  # fmt: skip
 GROUP_SIZE = {
+    "fpA_fpB_gemm": "group_size", "dequantize_codes": "group_size",
     "fpA_intB_gemm": "group_size", "dequantize_weights": "group_size",
     "block_quant_gemm": "block_size", "qconv2d": "block_size",
 }  # fmt: skip
 INTS = {
+    "fpA_fpB_gemm": ("group_size",), "dequantize_codes": ("group_size", "n", "k"),
+    "unpack_codes": ("n", "k"),
     "fpA_intB_gemm": ("bits", "group_size"), "dequantize_weights": ("bits", "group_size", "n", "k"),
     "unpack_weights": ("bits", "n", "k"), "pack_weights": ("bits",), "awq_gemm": ("split_k_iters",),
     "gptq_repack": ("bits",), "qconv2d": ("bits", "block_size"), "pack_conv_weights": ("bits",),

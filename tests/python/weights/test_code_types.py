@@ -45,7 +45,7 @@ def test_a_scheme_knows_its_weight_type_and_back() -> None:
     assert Scheme.from_dict(TOY.as_dict()) == TOY
     assert TOY.with_group_size(16) == Scheme.of_file("toy4", 16) == TOY.grouped(16)
     assert TOY.with_group_size(128, 64) == Scheme.of_file("toy4")
-    assert TOY.gemm_options == {"bits": 4, "group_size": 32}
+    assert TOY.gemm_options == {"weight": "toy4", "group_size": 32}
     assert refined("here", TOY, group_size=16) == TOY.grouped(16)
     for wrong in ({"bits": 8}, {"symmetric": False}, {"activations": "dynamic"}):
         with pytest.raises(ValueError, match="not be given"):

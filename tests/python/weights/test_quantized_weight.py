@@ -202,8 +202,9 @@ def test_float8_is_a_weight_type():
 )
 def test_no_weight_is_stored_with_scales_that_its_kind_has_not(scheme, dims):
     assert storing(scheme, 2) is not None
-    other = replace(scheme, weights=replace(scheme.weights, scale_dtype="e8m0"))
-    assert storing(other, dims) is None and "with e8m0 scales" in str(other)
+    for scale_dtype in {"e8m0", "e4m3", "float32"} - {scheme.weights.scale_dtype}:
+        other = replace(scheme, weights=replace(scheme.weights, scale_dtype=scale_dtype))
+        assert storing(other, dims) is None and f"with {scale_dtype} scales" in str(other)
 
 
 @pytest.mark.parametrize(
