@@ -48,8 +48,8 @@ WEIGHTS = {
     "pack_conv_weights": 1,
     "repack": 2,
 }
-REMEMBERING = ("fpA_intB_gemm", "fpA_fpB_gemm", "scaled_mm", "scaled_mm_dynamic", "qconv2d", "qconv2d_int8",
-               "block_quant_gemm", "awq")  # fmt: skip
+REMEMBERING = ("fpA_intB_gemm", "fpA_fpB_gemm", "scaled_mm", "scaled_mm_dynamic", "qconv2d",
+               "qconv2d_int8", "block_quant_gemm", "awq")  # fmt: skip
 CONFIGS_A_PROBLEM = 4
 LARGE_EVERY = 40  # problems; the rest are small
 SILENCE_S = 90  # a worker that says nothing for so long hangs
