@@ -11,6 +11,7 @@ from typing import Protocol
 from ..weights.exchange import QuantizedWeight
 from .awq import AwqGemm
 from .awq_gemv import AwqGemv, AwqGemvFast
+from .bitsandbytes import Bitsandbytes
 from .compressed_tensors import CompressedTensors
 from .gguf import Gguf
 from .gptq import Gptq
@@ -61,6 +62,7 @@ CODECS: dict[str, MakeCodec] = {
     "compressed-tensors": CompressedTensors,
     "fp8": lambda config, where: CompressedTensors(config, where, "weight_scale_inv"),
     "gguf": Gguf,
+    "bitsandbytes": Bitsandbytes,
     "mixed_gemm": Native,
     "fp8 per tensor": CompressedTensors,
 }

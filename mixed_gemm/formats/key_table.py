@@ -282,7 +282,29 @@ _COMPRESSED: dict[str, dict[str, Row]] = {
     },
 }
 
+_BITSANDBYTES: dict[str, Row] = {
+    **_METHOD,
+    "load_in_4bit": applied("codes of 4 bits", one_of(True)),
+    "_load_in_4bit": applied("as load_in_4bit", one_of(True)),
+    "load_in_8bit": refused("weights of LLM.int8() are not read; those of 4 bits are"),
+    "_load_in_8bit": refused("as load_in_8bit"),
+    "bnb_4bit_quant_type": applied("the book, which each layer names", one_of("nf4", "fp4")),
+    "bnb_4bit_use_double_quant": applied("scales are quantized, which each layer says"),
+    "bnb_4bit_quant_storage": applied("the dtype that holds the bytes of codes"),
+    "bnb_4bit_compute_dtype": told(
+        "the file asks for products in another dtype ({path}: {value}); here they are in that of "
+        "the model",
+        one_of("float16", "bfloat16", "float32"),
+    ),
+    **inert(
+        _LAYERS,
+        "llm_int8_skip_modules llm_int8_threshold llm_int8_has_fp16_weight "
+        "llm_int8_enable_fp32_cpu_offload",
+    ),
+}
+
 TABLE: dict[str, dict[str, Row]] = {
+    "bitsandbytes": _BITSANDBYTES,
     "gptq": _GPTQ,
     "awq": _AWQ,
     "auto-round": _AUTO_ROUND,

@@ -39,7 +39,7 @@ from .values import Values
 # float8_e4m3fn (NVFP4), which do not; with zeros and subnormal ones among them.
 SCALES = ("any", "e8m0", "e4m3")
 # The weight types with their values here; those of 8 bits are int8 codes, too.
-WEIGHTS = ("e2m1", "e4m3")
+WEIGHTS = ("e2m1", "e4m3", "nf4", "fp4")
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ RULES: Rules = {("group_size", "k"): lambda group_size, k: group_size <= k, **LE
 
 def codes_of(case: Any, values: Values) -> Tensor:
     """int8 ``[N, K]``: every code but NaN."""
-    if case.weight == "e2m1":
+    if case.weight != "e4m3":
         return values.integers(0, 16, case.n, case.k, dtype=torch.int8)
     codes = values.integers(-128, 128, case.n, case.k, dtype=torch.int8)
     return torch.where((codes & 127) == 127, 0, codes)
@@ -243,7 +243,8 @@ class PackProblem:
 
     def verdict(self, out: tuple[Tensor, ...], config: str | None = None) -> Tensor:
         whole, real = out
-        expected = torch.zeros_like(whole)
+        # The code of 0 around them.
+        expected = torch.full_like(whole, 7 if self.case.weight == "nf4" else 0)
         expected[: self.case.n, : self.case.k] = self.codes
         return verdict.all_of(verdict.exact(whole, expected), verdict.exact(real, self.codes))
 
