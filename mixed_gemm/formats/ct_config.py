@@ -129,6 +129,14 @@ class WeightRules:
             raise CheckpointError(
                 self._where, "", f"config_groups.{name}: floats must have {told} bits, got {bits}"
             )
+        book = WEIGHTS.get(str(weights.get("type")))
+        if book is not None and (form != OWN_FORMAT or bits != book.bits):
+            raise CheckpointError(
+                self._where,
+                "",
+                f"config_groups.{name}: {weights.get('type')} must be of {book.bits} bits in the "
+                f"format {OWN_FORMAT}, got {bits} in {form}",
+            )
         size = int_option(weights, self._where, "group_size")
         shared = weights.get("strategy") in (None, "group", "tensor_group")
         size = size if shared and size != -1 else None

@@ -7,6 +7,7 @@ AutoRound and AutoAWQ; a test compares them with what these packages know.
 
 from __future__ import annotations
 
+from ..ops.problem import WEIGHTS
 from .key_rows import Row, applied, at_least, inert, one_of, refused, told, without
 
 _FLOATS = one_of("float16", "bfloat16", "float32")
@@ -185,7 +186,10 @@ _FP8: dict[str, Row] = {
 
 _SIDE = {
     "num_bits": applied("bits of a value"),
-    "type": applied("integers or floats", one_of("int", "float")),
+    "type": applied(
+        "integers or floats; a code book in files of this library alone",
+        one_of("int", "float", *(name for name, row in WEIGHTS.items() if row.is_book)),
+    ),
     "symmetric": applied("whether there are zero points"),
     "group_size": applied("elements of K that share a scale"),
     "block_structure": applied("rows and columns that share a scale"),
