@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Iterable
@@ -31,7 +32,7 @@ from .models import WIDER, random_folder, write
 from .rows import GPU_ROWS, Row
 
 KEYS = ("row", "dtype", "place", "mode")
-EAGER_AT_ONCE, PROCESSES, READERS, THREADS = 4, 12, 8, 2
+THREADS = 2
 
 
 # --- models --------------------------------------------------------------------------------------
@@ -42,6 +43,11 @@ def rows(parts: Iterable[str] = ()) -> list[Row]:
     chosen = list(parts)
     every = (DENSE, *GPU_ROWS)
     return [x for x in every if not chosen or any(part in x.name for part in chosen)]
+
+
+def at_once(ranks: int = 1) -> int:
+    """Return how many engines start at once: one for each core, which it keeps busy with Python."""
+    return max(4, (os.cpu_count() or 1) // ranks)
 
 
 def limit_threads() -> None:
@@ -100,18 +106,13 @@ def points(given: argparse.Namespace, report: Report) -> list[Point]:
     ]  # fmt: skip
 
 
-def jobs(found: list[Point], work: Path) -> list[Job]:
-    """An engine with graphs has a process of its own; eager ones share some processes."""
-    alone = [[x] for x in found if x["mode"] == "graphs"]
-    eager = {p: [x for x in found if (x["mode"], x["place"]) == ("eager", p)] for p in
-             engines.PLACES}  # fmt: skip
-    shared = [of[i::EAGER_AT_ONCE] for of in eager.values() for i in range(EAGER_AT_ONCE)]
+def jobs(found: list[Point], work: Path, count: int) -> list[Job]:
+    """Deal the points out to ``count`` processes, in which each has a fork of its own."""
     made = []
-    for number, some in enumerate(x for x in (*alone, *shared) if x):
-        first = some[0]
-        name = f"check {number} {first['place']} {first['mode']} {first['row']} {first['dtype']}"
-        environment = engines.environment(work, f"check-{number}", first["place"], THREADS)
-        made.append(Job(name, f"{__package__}.gpu.questions", tuple(some), environment))
+    for number, some in enumerate(x for x in (found[i::count] for i in range(count)) if x):
+        environment = engines.environment(work, f"check-{number}", some[0]["place"], THREADS)
+        module = f"{__package__}.gpu.questions"
+        made.append(Job(f"check {number}", module, tuple(some), environment))
     return made
 
 
@@ -146,13 +147,14 @@ class Check:
         # Distances take a minute behind the last engine.
         seconds = self.end - time.monotonic()
         engines_end = self.end - min(90, 0.2 * seconds)
-        with ThreadPoolExecutor(PROCESSES) as pool:
+        made = jobs(able, self.given.work, at_once(self.given.tensor_parallel))
+        with ThreadPoolExecutor(max(1, len(made))) as pool:
             started = [
-                pool.submit(carry_out, job, self.given.work, engines_end, self.note)
-                for job in jobs(able, self.given.work)
+                pool.submit(carry_out, job, self.given.work, engines_end, self.note) for job in made
             ]
         for ended in started:
             ended.result()
+        print("engines have ended", flush=True)
         with self._on_cpu() as readers:
             read = {
                 x.name: readers.submit(compared, folder_of(x, folders), some)
@@ -170,7 +172,7 @@ class Check:
     @staticmethod
     def _on_cpu() -> ProcessPoolExecutor:
         spawn = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(READERS, spawn, limit_threads)
+        return ProcessPoolExecutor(at_once(THREADS), spawn, limit_threads)
 
     def _refuse(self, lines: list[Line], of_rows: dict[str, Future[Any]]) -> None:
         """Lines of models that were not written, or not read in float32."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -24,6 +25,7 @@ CAPTURED = [1, len(SEVERAL)]  # sequences of a step that a CUDA graph is recorde
 
 def measure(point: Point) -> Line:
     """Ask an engine: kernels and, by part, sequences with log-probabilities."""
+    os.environ["MIXED_GEMM_VLLM"] = point["place"]
     graphs: dict[str, Any] = {"compilation_config": {"cudagraph_capture_sizes": CAPTURED}}
     settings = {**SETTINGS, **(graphs if point["mode"] == "graphs" else {})}
     start = time.perf_counter()
@@ -74,4 +76,4 @@ def read_prompts(llm: Any, prompts: list[list[int]]) -> list[Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(jobs.main(measure))
+    sys.exit(jobs.main(measure, engines.preload))

@@ -149,17 +149,18 @@ def test_options_choose_and_what_is_measured_is_left_out(tmp_path: Path) -> None
     assert [x["row"] for x in left] == ["AWQ g128"]
 
 
-def test_an_engine_with_graphs_has_a_process_of_its_own(tmp_path: Path) -> None:
+def test_points_are_dealt_out_to_processes(tmp_path: Path) -> None:
     found, _ = points(tmp_path)
-    made = gpu_check.jobs(found, tmp_path)
-    assert sum(len(x.points) for x in made) == len(found)
-    assert len({x.name for x in made}) == len(made)
+    made = gpu_check.jobs(found, tmp_path, 16)
+    assert sorted(map(str, found)) == sorted(str(point) for job in made for point in job.points)
+    assert len({x.name for x in made}) == len(made) == 16
+    assert {len(x.points) for x in made} == {8, 9}
     for job in made:
-        assert len(job.points) == 1 or {x["mode"] for x in job.points} == {"eager"}
-        (place,) = {x["place"] for x in job.points}
-        assert job.environment["MIXED_GEMM_VLLM"] == place
+        modes = [x["mode"] for x in job.points]
+        assert modes == sorted(modes, reverse=True)  # those that start slowest first
         assert str(tmp_path / "installed") in job.environment["PYTHONPATH"]
         assert job.environment.items() >= engines.WITHOUT_MULTICAST.items()
+    assert len(gpu_check.jobs(found[:3], tmp_path, 16)) == 3
 
 
 class Method:
