@@ -22,7 +22,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from .gpu import engines
+from .gpu import engines, questions
 from .gpu.distances import Said, compare, reference_of
 from .gpu.jobs import Job, Line, Point, carry_out, file_name
 from .gpu.options import DTYPES, options, section
@@ -62,13 +62,21 @@ def folder_of(row: Row, folders: Path) -> Path:
 
 
 def write_model(row: Row, folders: Path, config: dict[str, Any] = WIDER) -> Path:
-    """The folder of a row, written where it is not there. Scales have the dtype that files of the
-    kind have; both of DTYPES read them."""
-    dense = random_folder(folder_of(DENSE, folders), config, "bfloat16")
+    """The folder of a row, written where it is not there, and whole as soon as it is. Scales have
+    the dtype that files of the kind have; both of DTYPES read them."""
     target = folder_of(row, folders)
-    if not (target / "config.json").is_file():
+    if not target.is_dir():
+        part = target.with_name(f"{target.name}.part")
         stored = "bfloat16" if row.file == "compressed-tensors" else "float16"
-        write(row, dense, target, stored)
+        try:
+            if row.name == DENSE.name:
+                random_folder(part, config, "bfloat16")
+            else:
+                write(row, write_model(DENSE, folders, config), part, stored)
+            part.rename(target)
+        except Exception:
+            questions.unwritten(target).touch()  # an engine waits for it
+            raise
     return target
 
 
@@ -139,21 +147,20 @@ class Check:
         """Run the check, and return the points that there was no time for."""
         folders, todo = self.given.work / "models", points(self.given, self.report)
         chosen = [x for x in rows(self.given.rows) if any(p["row"] == x.name for p in todo)]
-        write_model(DENSE, folders)
-        with self._on_cpu() as writers:
-            written = {x.name: writers.submit(write_model, x, folders) for x in chosen}
-        self._refuse(todo, written)
-        able = [x for x in todo if not written[x["row"]].exception()]
         # Distances take a minute behind the last engine.
         seconds = self.end - time.monotonic()
         engines_end = self.end - min(90, 0.2 * seconds)
-        made = jobs(able, self.given.work, at_once(self.given.tensor_parallel))
-        with ThreadPoolExecutor(max(1, len(made))) as pool:
+        made = jobs(todo, self.given.work, self.given.at_once)
+        with ThreadPoolExecutor(max(1, len(made))) as pool, self._on_cpu() as writers:
+            # They import vLLM while models are written.
             started = [
                 pool.submit(carry_out, job, self.given.work, engines_end, self.note) for job in made
             ]
+            write_model(DENSE, folders)
+            written = {x.name: writers.submit(write_model, x, folders) for x in chosen}
         for ended in started:
             ended.result()
+        self._refuse(todo, written)
         print("engines have ended", flush=True)
         with self._on_cpu() as readers:
             read = {
@@ -188,11 +195,13 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--dtypes", nargs="*", default=list(DTYPES), choices=DTYPES)
     parser.add_argument("--places", nargs="*", default=list(engines.PLACES), choices=engines.PLACES)
     parser.add_argument("--modes", nargs="*", default=list(engines.MODES), choices=engines.MODES)
+    parser.add_argument("--at-once", type=int, help="engines; by default as many as cores for them")
     return parser
 
 
 def main() -> int:
     given = arguments().parse_args()
+    given.at_once = given.at_once or at_once(given.tensor_parallel)
     meta = about(given.commit, tensor_parallel=given.tensor_parallel, attention=given.attention)
     report = Report(given.out, section("check", given.tensor_parallel), KEYS, meta)
     left = Check(given, report).run()

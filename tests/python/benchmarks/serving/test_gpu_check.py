@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from benchmarks.serving import gpu_check
-from benchmarks.serving.gpu import engines, verdict
+from benchmarks.serving.gpu import engines, questions, verdict
 from benchmarks.serving.gpu.distances import Expected, Said, compare, reference_of
 from benchmarks.serving.gpu.report import Report
 from benchmarks.serving.gpu.verdict import DENSE, verdicts
@@ -45,6 +45,15 @@ def test_every_kind_of_file_is_written_and_read(folders: Path, row: Row) -> None
     assert all(x <= best for f in found for x, best in zip(f.own, f.best, strict=True))
     moved = max(abs(a - b) for a, b in zip(found[0].own, exact[0].own, strict=True))
     assert 0 < moved < 8, row.name  # quantized, and still the model; its logits span about 20
+
+
+def test_an_engine_waits_for_a_model_until_it_is_written_or_will_not_be(tmp_path: Path) -> None:
+    questions.wait_for(gpu_check.write_model(DENSE, tmp_path, SMALL))
+    row = Row("fails", "gptq", {"bits": 4})
+    with pytest.raises(TypeError):
+        gpu_check.write_model(row, tmp_path, SMALL)
+    with pytest.raises(FileNotFoundError, match="no model in"):
+        questions.wait_for(gpu_check.folder_of(row, tmp_path))
 
 
 def test_padding_does_not_move_a_reference(folders: Path) -> None:
