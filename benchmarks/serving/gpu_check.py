@@ -33,6 +33,9 @@ from .rows import GPU_ROWS, Row
 
 KEYS = ("row", "dtype", "place", "mode")
 THREADS = 2
+# An engine's ranks meet at a port. Two engines that ask the system for a free one at a time can
+# get the same, so each process has its own, below those that the system gives.
+FIRST_PORT, PORTS = 20000, 100
 
 
 # --- models --------------------------------------------------------------------------------------
@@ -119,6 +122,7 @@ def jobs(found: list[Point], work: Path, count: int) -> list[Job]:
     made = []
     for number, some in enumerate(x for x in (found[i::count] for i in range(count)) if x):
         environment = engines.environment(work, f"check-{number}", some[0]["place"], THREADS)
+        environment["VLLM_PORT"] = str(FIRST_PORT + PORTS * number)
         module = f"{__package__}.gpu.questions"
         made.append(Job(f"check {number}", module, tuple(some), environment))
     return made

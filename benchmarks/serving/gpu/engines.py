@@ -60,7 +60,8 @@ def preload() -> None:
     import torch
     from vllm import LLM
 
-    if torch.cuda.is_initialized():
+    cuda: Any = torch.cuda
+    if cuda.is_initialized():
         raise RuntimeError(f"importing {LLM.__name__} has started CUDA, which outlives no fork")
 
 

@@ -98,17 +98,20 @@ def test_no_part_of_ours_may_lie_further_than_vllms_own(
     assert bool(found.wrong) == bool(wrong)
 
 
-def test_where_vllms_own_do_not_run_their_worst_other_line_stands_in() -> None:
-    failed = {**line("off", 1.0), "error": "refused"}
-    failed = {k: v for k, v in failed.items() if k not in ("decode", "prompt")}
-    others = [line("off", 2.0, row="FP8 dynamic"), line("off", 1.0, row="W8A16 channel")]
-    (found,) = verdicts([failed, *others, line("first", 2.2)])
-    assert found.ratio == 1.1 and not found.wrong and found.beside == "vLLM's own: refused"
-    (found,) = verdicts([failed, *others, line("first", 2.5)])
+def test_where_vllms_own_do_not_read_a_file_another_with_its_codes_stands_in() -> None:
+    row = "GPTQ 4 bits, g128, sym=False"
+    told = {k: v for k, v in line("off", 1.0, row=row).items() if k not in ("decode", "prompt")}
+    refused = {**told, "error": "refused"}
+    others = [line("off", 2.0, row="AWQ g128"), line("off", 9.0, row="FP8 dynamic")]
+    (found,) = verdicts([refused, *others, line("first", 2.2, row=row)])
+    assert found.ratio == 1.1 and not found.wrong
+    assert found.beside == "AWQ g128 (the same codes); vLLM's own: refused"
+    (found,) = verdicts([refused, *others, line("first", 2.5, row=row)])
     assert found.wrong.startswith("1.25 of")
-    others = [{**x, "dtype": "float16"} for x in others]
-    (found,) = verdicts([failed, *others, line("first", 2.2)])
-    assert found.wrong == "nothing of vLLM's own to compare with"
+    for row in ("GPTQ 4 bits, g128, sym=False", "W8A16 channel"):
+        (found,) = verdicts([*others[1:], line("first", 2.2, row=row)])
+        assert found.wrong == "nothing of vLLM's own to compare with"
+        assert found.beside == "vLLM's own: not measured"
 
 
 def test_a_line_of_ours_that_fails_or_runs_otherwise_is_wrong() -> None:
@@ -164,6 +167,8 @@ def test_points_are_dealt_out_to_processes(tmp_path: Path) -> None:
     assert sorted(map(str, found)) == sorted(str(point) for job in made for point in job.points)
     assert len({x.name for x in made}) == len(made) == 16
     assert {len(x.points) for x in made} == {8, 9}
+    ports = [int(x.environment["VLLM_PORT"]) for x in made]
+    assert len(set(ports)) == 16 and max(ports) < 32768 - gpu_check.PORTS
     for job in made:
         modes = [x["mode"] for x in job.points]
         assert modes == sorted(modes, reverse=True)  # those that start slowest first
