@@ -89,6 +89,10 @@ TRAINED: dict[str, Callable[[], Sample]] = {
         for activation in ("relu", "relu6", *SMOOTH)
     },
     "gemm gelu no bias": lambda: lattice.gemm(activation="gelu", bias=False),
+    "floats": lattice.float_gemm,
+    "floats no factor": lambda: lattice.float_gemm(factor=False, pre_scale=False, group_size=-1),
+    "floats no bias": lambda: lattice.float_gemm(bias=False),
+    "floats gelu": lambda: lattice.float_gemm(activation="gelu"),
     "dequantize": lattice.dequantize,
     "dequantize add": lambda: lattice.dequantize("add"),
     "dequantize symmetric": lambda: lattice.dequantize(zeros=False, group_size=-1),
