@@ -45,6 +45,10 @@ HALF = [{"dtype": dtype, "bits": bits} for dtype, bits in
 PROBLEMS: dict[str, list[Problem]] = {
     "int4, int8 weights, 16-bit activations": HALF,
     "the same, float32 activations": [{"dtype": torch.float32, "bits": bits} for bits in (4, 8)],
+    "4-bit floats (MXFP4, NVFP4), 16-bit activations": [
+        {"dtype": dtype, "weight": "e2m1", "group_size": size}
+        for dtype, size in itertools.product((torch.float16, torch.bfloat16), (32, 16))
+    ],
     "int8 weights and activations": [{"dtype": torch.int8}],
     "float8 weights and activations": [{"dtype": torch.float8_e4m3fn}],
 }

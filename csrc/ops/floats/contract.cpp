@@ -142,16 +142,23 @@ GemmProblem dequantizing(Call& call, ElementType& out) {
 
 namespace mixed_gemm::contract {
 
-constexpr Contract kFloatGemm = {"fpA_fpB_gemm", float_weights::kGemmArguments,
-                                 float_weights::kGemmRules, float_weights::kGemmResults};
+constexpr Contract kFloatGemm = {"fpA_fpB_gemm",
+                                 float_weights::kGemmArguments,
+                                 float_weights::kGemmRules,
+                                 float_weights::kGemmResults,
+                                 nullptr,
+                                 true};
 constexpr Contract kFloatGemmConfig = {"fpA_fpB_gemm_config", float_weights::kForcedArguments.items,
                                        float_weights::kGemmRules, float_weights::kGemmResults};
 constexpr Contract kPackCodes = {"pack_codes", float_weights::kPackArguments,
                                  float_weights::kPackRules, float_weights::kPackResults};
 constexpr Contract kUnpackCodes = {"unpack_codes", float_weights::kUnpackArguments,
                                    float_weights::kUnpackRules, float_weights::kUnpackResults};
-constexpr Contract kDequantizeCodes = {"dequantize_codes", float_weights::kDequantizeArguments,
+constexpr Contract kDequantizeCodes = {"dequantize_codes",
+                                       float_weights::kDequantizeArguments,
                                        float_weights::kDequantizeRules,
-                                       float_weights::kDequantizeResults};
+                                       float_weights::kDequantizeResults,
+                                       nullptr,
+                                       true};
 
 }  // namespace mixed_gemm::contract

@@ -37,8 +37,8 @@ def test_a_fake_gives_the_result_where_the_contract_has_no_sizes_of_it(op: Op) -
 
 # Ops that run when weights are loaded, or for tests: what a kernel in Python costs does not count.
 NOT_GATED = {
-    "awq_dequantize", "awq_repack", "fpA_intB_gemm_config", "gptq_repack", "pack_conv_weights",
-    "pack_weights", "unpack_weights",
+    "awq_dequantize", "awq_repack", "fpA_fpB_gemm_config", "fpA_intB_gemm_config", "gptq_repack",
+    "pack_codes", "pack_conv_weights", "pack_weights", "unpack_codes", "unpack_weights",
 }  # fmt: skip
 
 

@@ -105,6 +105,8 @@ class Walk:
             return BOUND_BY_FUNCTIONS[self.op, name](self)
         argument, dim, times = self.row["symbols"][name]
         x = self.given[argument]
+        if name in self.row["chosen"]:
+            return int(self.row["chosen"][name][x])
         if times == 0:
             return -1 if x is None else int(x)
         return int(x.shape[dim]) * times
