@@ -44,7 +44,6 @@ A = {
 OPS = tuple(A)
 FLOAT_IN = ("fpA_intB_gemm", "awq_gemm", "qconv2d", "block_quant_gemm", "scaled_mm_dynamic",
             "quantize_per_token", "quantize_per_tensor", "quantize_fp8")  # fmt: skip
-INT_IN = ("scaled_mm", "scaled_mm_azp", "qconv2d_int8")
 PRODUCTS = ("fpA_intB_gemm", "awq_gemm", "scaled_mm", "scaled_mm_azp", "scaled_mm_dynamic",
             "block_quant_gemm")  # fmt: skip
 WEIGHTS = {
