@@ -39,9 +39,8 @@ _NF4 = (
     0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
     0.7229568362236023, 1.0,
 )  # fmt: skip
-_FP4 = tuple(
-    sign * x / 12 for sign in (1.0, -1.0) for x in (0.0, 0.0625, 8.0, 12.0, 4.0, 6.0, 2.0, 3.0)
-)
+_TWELFTHS = (0.0, 0.0625, 8.0, 12.0, 4.0, 6.0, 2.0, 3.0)
+_FP4 = tuple((torch.tensor([sign * x for sign in (1, -1) for x in _TWELFTHS]) / 12).tolist())
 WEIGHTS = {
     "int4": WeightType(4, 8, True),
     "int8": WeightType(8, 128, True),

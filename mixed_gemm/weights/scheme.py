@@ -440,7 +440,7 @@ class Scheme:
         if side.scale_dtype is not None:
             strategy = FLOAT4_STRATEGIES.get(side.scale_dtype) if known.bits == 4 else None
             shared = (strategy == "group" and shared) or strategy == side.strategy == "tensor_group"
-            shared = shared and not known.is_integer
+            shared = shared and not known.is_integer and not known.is_book
         return shared and self.input_activations is None
 
     @property

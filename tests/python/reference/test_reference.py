@@ -17,6 +17,7 @@ from torch import Tensor
 import mixed_gemm
 from mixed_gemm import reference
 from mixed_gemm.ops import problem
+from mixed_gemm.reference import gemm as reference_gemm
 
 
 def test_vocabulary_equals_the_one_of_the_library(repository: Path) -> None:
@@ -48,7 +49,7 @@ FLOATS = [name for name in reference.VALUES if name not in INTEGERS]
 
 @pytest.mark.parametrize("weight", INTEGERS)
 def test_weight_types_equal_those_of_the_library(weight: str) -> None:
-    bits, bias, is_integer, _ = problem.WEIGHTS[weight]
+    bits, bias, is_integer = problem.WEIGHTS[weight][:3]
     assert is_integer and len(reference.VALUES[weight]) == 1 << bits
     low, high = problem.integer_range(weight)
     assert reference.VALUES[weight].tolist() == list(range(low, high + 1))
@@ -72,9 +73,10 @@ def test_float_types_equal_those_of_the_library(weight: str) -> None:
     assert torch.equal(found[0][is_number].double(), values[is_number])
     assert torch.equal(mixed_gemm.unpack_codes(packed, weight, 2, k), codes)
     if weight in problem.WEIGHTS:
-        bits, bias, is_integer, table = problem.WEIGHTS[weight]
-        assert (1 << bits, bias, is_integer) == (k, 0, False)
-        assert list(table) == values.tolist()
+        known = problem.WEIGHTS[weight]
+        assert (1 << known.bits, known.bias, known.is_integer) == (k, 0, False)
+        assert list(known.values) == values.tolist()
+        assert known.is_book == (weight in reference_gemm.BOOKS)
 
 
 def test_no_integers_but_those_of_the_weight_types_are_packed() -> None:

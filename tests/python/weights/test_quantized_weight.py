@@ -33,11 +33,11 @@ BAD_FIELDS = {
     ),
     "weight": (
         {"weight": "e3m2"},
-        r"weight must be int4 or int8 or e2m1 where q is torch.int8, got 'e3m2'",
+        r"weight must be int4 or int8 or e2m1 or nf4 or fp4 where q is torch.int8, got 'e3m2'",
     ),
     "float8 as integers": (
         {"weight": "e4m3"},
-        r"weight must be int4 or int8 or e2m1 where q is torch.int8, got 'e4m3'",
+        r"weight must be int4 or int8 or e2m1 or nf4 or fp4 where q is torch.int8, got 'e4m3'",
     ),
     "weight of no such integers": ({"weight": "int3"}, r"bits must be 4 or 8 .*, got 3"),
     "group_size": ({"group_size": 33}, r"group_size must be -1 or in 1\.\.K=32"),
