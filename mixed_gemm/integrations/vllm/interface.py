@@ -136,6 +136,28 @@ RELIES_ON: dict[str, tuple[Need, ...]] = {
             "self A B out_dtype As Bs bias output_shape",
         ),
     ),
+    "float4": (
+        *_REGISTRATION,
+        Need(_LINEAR, "_POSSIBLE_MXFP4_KERNELS", "members"),
+        Need(_LINEAR, "_POSSIBLE_NVFP4_KERNELS", "members"),
+        Need(
+            f"{_LINEAR}.mxfp4.base",
+            "MxFp4LinearLayerConfig",
+            "fields",
+            more=("activation_quant_key",),  # files whose activations are of 4 bits too
+        ),
+        Need(f"{_LINEAR}.nvfp4.base", "NvFp4LinearLayerConfig", "fields"),
+        *(
+            _call(f"{_LINEAR}.{kind}.base", f"{name}.{method}", parameters)
+            for kind, name in (("mxfp4", "MxFp4LinearKernel"), ("nvfp4", "NvFp4LinearKernel"))
+            for method, parameters in (
+                ("is_supported", "cls compute_capability"),
+                ("can_implement", "cls config"),
+                ("process_weights_after_loading", "self layer"),
+                ("apply_weights", "self layer x bias"),
+            )
+        ),
+    ),
     "gptq": (
         _call(_QUANTIZATION, "register_quantization_config", "quantization"),
         Need(_QUANTIZATION, "QUANTIZATION_METHODS", "members"),

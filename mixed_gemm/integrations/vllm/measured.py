@@ -57,6 +57,8 @@ def scheme_of(kernel: str, c: Any) -> str:
     if kernel == "int8":
         static, zeros = c.is_static_input_scheme, not c.input_symmetric
         return f"8 bits both, {'static' if static else 'dynamic'}{', zero points' if zeros else ''}"
+    if kernel == "float4":
+        return "mxfp4" if type(c).__name__.startswith("Mx") else "nvfp4"
     return f"float8, {'static' if c.activation_quant_key.scale.static else 'dynamic'}"
 
 

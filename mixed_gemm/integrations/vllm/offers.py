@@ -41,6 +41,8 @@ KERNELS = (
     Kernel("weight_only", "MixedGemmLinearKernel", "mp", "_POSSIBLE_KERNELS"),
     Kernel("int8", "MixedGemmInt8LinearKernel", "int8", "_POSSIBLE_INT8_KERNELS"),
     Kernel("fp8", "MixedGemmFp8LinearKernel", "fp8", "_POSSIBLE_FP8_KERNELS"),
+    Kernel("float4", "MixedGemmMxFp4LinearKernel", "mxfp4", "_POSSIBLE_MXFP4_KERNELS"),
+    Kernel("float4", "MixedGemmNvFp4LinearKernel", "nvfp4", "_POSSIBLE_NVFP4_KERNELS"),
 )
 # (kind, platform) that stand first wherever the user wants ours: vLLM 0.32 has one kernel for int8
 # on the CPU, says yes to every layer, and ends the process in float16. Under "last" ours says no to
