@@ -46,7 +46,7 @@ def heard(
 
 def names(kind: str, platform: str = "CPU") -> list[str]:
     lists = getattr(linear, KERNELS[kind].listed)
-    return [x.__name__ for x in lists[getattr(platforms.PlatformEnum, platform)]]
+    return [x.__name__ for x in lists.get(getattr(platforms.PlatformEnum, platform), [])]
 
 
 def config(**changes: Any) -> Any:
@@ -112,9 +112,10 @@ def test_auto_asks_ours_before_where_they_are_measured_ahead(
 
 
 BROKEN = {  # what another vLLM may lack -> (module, name, offers that it costs)
-    "no registration": (linear, "register_linear_kernel", {"weight_only", "int8", "fp8"}),
+    "no registration": (linear, "register_linear_kernel", {"weight_only", "int8", "fp8", "float4"}),
     "no list": (linear, "_POSSIBLE_KERNELS", {"weight_only"}),
     "no int8 list": (linear, "_POSSIBLE_INT8_KERNELS", {"int8"}),
+    "no mxfp4 list": (linear, "_POSSIBLE_MXFP4_KERNELS", {"float4"}),
     "no base class": (linear, "MPLinearKernel", {"weight_only"}),
     "no config": (linear, "FP8ScaledMMLinearLayerConfig", {"fp8"}),
     "no gptq": (quantization, "register_quantization_config", {"gptq"}),
@@ -128,7 +129,7 @@ def test_another_release_costs_what_it_lacks(
     module, name, lost = BROKEN[what]
     monkeypatch.delattr(module, name)
     plugin.register()
-    told = {x for x in ("weight_only", "int8", "fp8", "gptq")
+    told = {x for x in ("weight_only", "int8", "fp8", "float4", "gptq")
             if f"mixed_gemm: {x} is not offered to this vLLM" in caplog.text}  # fmt: skip
     assert told == lost
     assert f"vLLM has no {module.__name__}.{name}" in caplog.text
@@ -174,6 +175,8 @@ def test_every_question_is_answered(kind: str, data: st.DataObject) -> None:
         "mp": linear.MPLinearLayerConfig,
         "int8": linear.Int8ScaledMMLinearLayerConfig,
         "fp8": linear.FP8ScaledMMLinearLayerConfig,
+        "mxfp4": linear.MxFp4LinearLayerConfig,
+        "nvfp4": linear.NvFp4LinearLayerConfig,
     }
     fields = kinds[kind].__dataclass_fields__
     asked = data.draw(
@@ -182,6 +185,16 @@ def test_every_question_is_answered(kind: str, data: st.DataObject) -> None:
     able, reason = kernel.can_implement(asked)
     assert able in (True, False)
     assert able or str(reason).startswith("mixed_gemm: ")
+
+
+def test_activations_of_other_formats_are_refused() -> None:
+    """Those of MXFP4 stay as they are, with a word, as with vLLM's Marlin."""
+    kernel = KERNELS["mxfp4"].load()
+    keys: Any = importlib.import_module("vllm.model_executor.layers.quantization.utils.quant_utils")
+    for key in (None, keys.kMxfp4Dynamic):
+        assert kernel.can_implement(linear.MxFp4LinearLayerConfig(key)) == (True, None)
+    able, reason = kernel.can_implement(linear.MxFp4LinearLayerConfig(keys.kMxfp6E2M3Dynamic))
+    assert not able and "activations must stay in their dtype or be MXFP4" in str(reason)
 
 
 def test_a_field_of_a_later_release_is_refused_when_it_is_set(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from vllm.model_executor.kernels.linear.mxfp4.base import MxFp4LinearKernel
 from vllm.model_executor.kernels.linear.nvfp4.base import NvFp4LinearKernel
+from vllm.model_executor.layers.quantization.utils import quant_utils
 
 from ... import _library
 from ...weights.exchange import QuantizedWeight
@@ -37,9 +38,11 @@ def why_not_float4(c: Any) -> str | None:
         return f"vLLM asks for {unknown}, which is not known here"
     key = getattr(c, "activation_quant_key", None)
     if key is not None:
+        if key != getattr(quant_utils, "kMxfp4Dynamic", None):
+            return f"activations must stay in their dtype or be MXFP4, got {key}"
         say_once(
-            f"mixed_gemm: vLLM describes activations as {key}; they stay in the dtype of the model, "
-            "weights alone are of 4 bits"
+            "mixed_gemm: vLLM describes activations as MXFP4; they stay in the dtype of the model, "
+            "weights alone have 4 bits"
         )
     return None
 
