@@ -21,17 +21,8 @@ from .nn.conv import Conv2d
 from .nn.conv_int8 import Int8Conv2d
 from .nn.embedding import Embedding
 from .nn.linear import Linear
-from .ops.awq import awq_dequantize, awq_gemm
-from .ops.block import block_quant_gemm
-from .ops.conv import qconv2d
-from .ops.conv_int8 import qconv2d_int8
-from .ops.conv_layout import pack_conv_weights
-from .ops.floats import dequantize_codes, fpA_fpB_gemm, pack_codes, unpack_codes
-from .ops.gemm import fpA_intB_gemm
-from .ops.layout import dequantize_weights, pack_weights, unpack_weights
-from .ops.rounding import quantize_fp8, quantize_per_tensor, quantize_per_token
-from .ops.scaled import scaled_mm, scaled_mm_azp
-from .ops.scaled_dynamic import scaled_mm_dynamic
+from .ops import families as _ops
+from .ops.families import *  # noqa: F403  # every public op
 from .quantization.model import quantize_
 from .quantization.report import Report
 from .selection.planning import plan, why_not
@@ -53,43 +44,24 @@ __all__ = [
     "Embedding",
     "Int8Conv2d",
     "Linear",
-    "MixedGemmConfig",
+    "MixedGemmConfig",  # noqa: F405  # __getattr__ has it
     "QuantizedTensor",
     "Report",
     "Scheme",
     "__version__",
-    "awq_dequantize",
-    "awq_gemm",
-    "block_quant_gemm",
-    "dequantize_codes",
-    "dequantize_weights",
     "enable_transformers",
     "env",
-    "fpA_fpB_gemm",
-    "fpA_intB_gemm",
     "from_pretrained",
     "open_checkpoint",
-    "pack_codes",
-    "pack_conv_weights",
-    "pack_weights",
     "plan",
-    "qconv2d",
-    "qconv2d_int8",
     "quantize_",
     "quantize_conv_weight",
-    "quantize_fp8",
-    "quantize_per_tensor",
-    "quantize_per_token",
     "quantize_weight",
     "save_checkpoint",
-    "scaled_mm",
-    "scaled_mm_azp",
-    "scaled_mm_dynamic",
     "tune",
-    "unpack_codes",
-    "unpack_weights",
     "why_not",
 ]
+__all__ += _ops.__all__
 
 
 def __getattr__(name: str) -> object:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Iterable
@@ -21,7 +22,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from .gpu import engines
+from .gpu import engines, questions
 from .gpu.distances import Said, compare, reference_of
 from .gpu.jobs import Job, Line, Point, carry_out, file_name
 from .gpu.options import DTYPES, options, section
@@ -31,7 +32,10 @@ from .models import WIDER, random_folder, write
 from .rows import GPU_ROWS, Row
 
 KEYS = ("row", "dtype", "place", "mode")
-EAGER_AT_ONCE, PROCESSES, READERS, THREADS = 4, 12, 8, 2
+THREADS = 2
+# An engine's ranks meet at a port. Two engines that ask the system for a free one at a time can
+# get the same, so each process has its own, below those that the system gives.
+FIRST_PORT, PORTS = 20000, 100
 
 
 # --- models --------------------------------------------------------------------------------------
@@ -42,6 +46,11 @@ def rows(parts: Iterable[str] = ()) -> list[Row]:
     chosen = list(parts)
     every = (DENSE, *GPU_ROWS)
     return [x for x in every if not chosen or any(part in x.name for part in chosen)]
+
+
+def at_once(ranks: int = 1) -> int:
+    """Return how many engines start at once: one for each core, which it keeps busy with Python."""
+    return max(4, (os.cpu_count() or 1) // ranks)
 
 
 def limit_threads() -> None:
@@ -56,13 +65,21 @@ def folder_of(row: Row, folders: Path) -> Path:
 
 
 def write_model(row: Row, folders: Path, config: dict[str, Any] = WIDER) -> Path:
-    """The folder of a row, written where it is not there. Scales have the dtype that files of the
-    kind have; both of DTYPES read them."""
-    dense = random_folder(folder_of(DENSE, folders), config, "bfloat16")
+    """The folder of a row, written where it is not there, and whole as soon as it is. Scales have
+    the dtype that files of the kind have; both of DTYPES read them."""
     target = folder_of(row, folders)
-    if not (target / "config.json").is_file():
+    if not target.is_dir():
+        part = target.with_name(f"{target.name}.part")
         stored = "bfloat16" if row.file == "compressed-tensors" else "float16"
-        write(row, dense, target, stored)
+        try:
+            if row.name == DENSE.name:
+                random_folder(part, config, "bfloat16")
+            else:
+                write(row, write_model(DENSE, folders, config), part, stored)
+            part.rename(target)
+        except Exception:
+            questions.unwritten(target).touch()  # an engine waits for it
+            raise
     return target
 
 
@@ -100,18 +117,14 @@ def points(given: argparse.Namespace, report: Report) -> list[Point]:
     ]  # fmt: skip
 
 
-def jobs(found: list[Point], work: Path) -> list[Job]:
-    """An engine with graphs has a process of its own; eager ones share some processes."""
-    alone = [[x] for x in found if x["mode"] == "graphs"]
-    eager = {p: [x for x in found if (x["mode"], x["place"]) == ("eager", p)] for p in
-             engines.PLACES}  # fmt: skip
-    shared = [of[i::EAGER_AT_ONCE] for of in eager.values() for i in range(EAGER_AT_ONCE)]
+def jobs(found: list[Point], work: Path, count: int) -> list[Job]:
+    """Deal the points out to ``count`` processes, in which each has a fork of its own."""
     made = []
-    for number, some in enumerate(x for x in (*alone, *shared) if x):
-        first = some[0]
-        name = f"check {number} {first['place']} {first['mode']} {first['row']} {first['dtype']}"
-        environment = engines.environment(work, f"check-{number}", first["place"], THREADS)
-        made.append(Job(name, f"{__package__}.gpu.questions", tuple(some), environment))
+    for number, some in enumerate(x for x in (found[i::count] for i in range(count)) if x):
+        environment = engines.environment(work, f"check-{number}", some[0]["place"], THREADS)
+        environment["VLLM_PORT"] = str(FIRST_PORT + PORTS * number)
+        module = f"{__package__}.gpu.questions"
+        made.append(Job(f"check {number}", module, tuple(some), environment))
     return made
 
 
@@ -138,21 +151,21 @@ class Check:
         """Run the check, and return the points that there was no time for."""
         folders, todo = self.given.work / "models", points(self.given, self.report)
         chosen = [x for x in rows(self.given.rows) if any(p["row"] == x.name for p in todo)]
-        write_model(DENSE, folders)
-        with self._on_cpu() as writers:
-            written = {x.name: writers.submit(write_model, x, folders) for x in chosen}
-        self._refuse(todo, written)
-        able = [x for x in todo if not written[x["row"]].exception()]
         # Distances take a minute behind the last engine.
         seconds = self.end - time.monotonic()
         engines_end = self.end - min(90, 0.2 * seconds)
-        with ThreadPoolExecutor(PROCESSES) as pool:
+        made = jobs(todo, self.given.work, self.given.at_once)
+        with ThreadPoolExecutor(max(1, len(made))) as pool, self._on_cpu() as writers:
+            # They import vLLM while models are written.
             started = [
-                pool.submit(carry_out, job, self.given.work, engines_end, self.note)
-                for job in jobs(able, self.given.work)
+                pool.submit(carry_out, job, self.given.work, engines_end, self.note) for job in made
             ]
+            write_model(DENSE, folders)
+            written = {x.name: writers.submit(write_model, x, folders) for x in chosen}
         for ended in started:
             ended.result()
+        self._refuse(todo, written)
+        print("engines have ended", flush=True)
         with self._on_cpu() as readers:
             read = {
                 x.name: readers.submit(compared, folder_of(x, folders), some)
@@ -170,7 +183,7 @@ class Check:
     @staticmethod
     def _on_cpu() -> ProcessPoolExecutor:
         spawn = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(READERS, spawn, limit_threads)
+        return ProcessPoolExecutor(at_once(THREADS), spawn, limit_threads)
 
     def _refuse(self, lines: list[Line], of_rows: dict[str, Future[Any]]) -> None:
         """Lines of models that were not written, or not read in float32."""
@@ -186,11 +199,13 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--dtypes", nargs="*", default=list(DTYPES), choices=DTYPES)
     parser.add_argument("--places", nargs="*", default=list(engines.PLACES), choices=engines.PLACES)
     parser.add_argument("--modes", nargs="*", default=list(engines.MODES), choices=engines.MODES)
+    parser.add_argument("--at-once", type=int, help="engines; by default as many as cores for them")
     return parser
 
 
 def main() -> int:
     given = arguments().parse_args()
+    given.at_once = given.at_once or at_once(given.tensor_parallel)
     meta = about(given.commit, tensor_parallel=given.tensor_parallel, attention=given.attention)
     report = Report(given.out, section("check", given.tensor_parallel), KEYS, meta)
     left = Check(given, report).run()

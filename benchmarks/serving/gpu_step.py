@@ -37,11 +37,12 @@ def point_of(variant: Variant, given: argparse.Namespace) -> Point:
         "name": variant.name, "weights": variant.weights, "kernels": variant.kernels,
         "scheme": variant.scheme, "dtype": given.dtype, "ranks": given.tensor_parallel,
         "layers": given.layers, "batches": given.batches, "attention": given.attention,
+        "traces": given.traces, "behind": str(given.behind or ""),
     }  # fmt: skip
 
 
 # Fields of a point that only the process needs.
-_INNER = ("batches", "attention", "folder", "group", "group_folder")
+_INNER = ("batches", "attention", "folder", "group", "group_folder", "traces", "behind")
 
 
 def short(line: Line) -> Line:
@@ -96,6 +97,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--layers", type=int, default=variants.LLAMA["num_hidden_layers"])
     parser.add_argument("--memory", type=float, default=76, help="GiB of a GPU for one group")
     parser.add_argument("--together", type=int, default=5, help="engines that start together")
+    parser.add_argument("--traces", action=argparse.BooleanOptionalAction, default=True,
+                        help="time the GPU alone too")  # fmt: skip
+    parser.add_argument("--behind", type=Path, help="a file: engines are timed once it is there")
     return parser
 
 

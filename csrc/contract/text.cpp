@@ -1,5 +1,7 @@
 // A contract as torch's schema, and as JSON for Python.
 #include <algorithm>
+#include <iterator>
+#include <string_view>
 
 #include "contract/contract.h"
 
@@ -117,6 +119,10 @@ std::string rule_json(const Rule& r) {
                                     "words",  "bind",   "shape",      "column_major", "along",
                                     "one",    "choice", "range",      "positive",     "pair",
                                     "whole",  "require"};
+  static_assert(std::size(kKinds) == Rule::kRequire + 1 &&
+                    std::string_view(kKinds[Rule::kShape]) == "shape" &&
+                    std::string_view(kKinds[Rule::kWhole]) == "whole",
+                "kKinds has the words of Rule::Kind in its order");
   Listed parts, sizes, because, names;
   const auto put = [&](const char* key, const std::string& value) {
     parts.add(quoted(key) + ": " + value);

@@ -23,6 +23,7 @@ Status dequantize_cuda(const GemmProblem& p, ElementType out_type, void* out, vo
   args.zeros = p.zeros;
   args.scale_stride = p.scale_stride;
   args.groups = num_groups(p);
+  args.factor = p.factor;
   return cuda_status(launch_dequantize(args), "dequantizing");
 }
 
@@ -35,7 +36,10 @@ Status finish_dense(const GemmProblem& p, const float* sums, int slices, void* s
 Status run_dequantize_dense(const GemmProblem& p, const Tensor& a,
                             const std::optional<Tensor>& pre_scale, Tensor& d, void* stream) {
   Tensor weight = empty_on(a, {p.n, p.k});
-  const Status status = dequantize_cuda(p, p.element, weight.mutable_data_ptr(), stream);
+  GemmProblem without_factor = p;  // which meets the sums
+  without_factor.factor = nullptr;
+  const Status status =
+      dequantize_cuda(without_factor, p.element, weight.mutable_data_ptr(), stream);
   if (!status.ok()) return status;
   const Tensor weight_t = torch::stable::transpose(weight, 0, 1);
   Tensor rows = torch::stable::reshape(a, {p.m, p.k});

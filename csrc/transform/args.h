@@ -34,7 +34,8 @@ struct DequantizeArgs {
   const void* scales = nullptr;
   const void* zeros = nullptr;
   int64_t scale_stride = 0;
-  int64_t groups = 1;  // rows of scales
+  int64_t groups = 1;             // rows of scales
+  const float* factor = nullptr;  // [n] or null, of floats
   ElementType out_type = ElementType::kFloat16;
   int64_t k_period = 0;  // scales repeat after so many k, as over the taps of a filter; 0: never
   void* out = nullptr;   // [n, k], contiguous

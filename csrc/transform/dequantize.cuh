@@ -25,6 +25,7 @@ struct DequantizeParams {
   int groups;
   ZeroMode zero_mode;
   Out* out;
+  const float* factor;  // [n] or null, of floats
 };
 
 constexpr int kDequantizeThreads = 256;
@@ -32,6 +33,19 @@ constexpr int kDequantizeUnroll = 4;  // loads in flight per thread
 
 // The number that a code stands for. Integers go without the slow I2F: 2^23 + code has an ulp of 1.
 // The bits of a float, under the exponent of fp32, are it over a power of two. A book is looked up.
+// A value of a book as a tree of constants: device code has no table of the host's.
+template <typename Weight, uint32_t kFirst = 0, uint32_t kCount = 16>
+__device__ float value_of_code(uint32_t code) {
+  if constexpr (kCount == 1) {
+    constexpr float kValue = Weight::value(kFirst);
+    return kValue;
+  } else {
+    constexpr uint32_t kHalf = kCount / 2;
+    return (code & kHalf) != 0 ? value_of_code<Weight, kFirst + kHalf, kHalf>(code)
+                               : value_of_code<Weight, kFirst, kHalf>(code);
+  }
+}
+
 template <typename Weight>
 constexpr bool kHasBook = std::is_same_v<Weight, NF4> || std::is_same_v<Weight, FP4>;
 
@@ -40,7 +54,7 @@ __device__ float code_to_float(uint32_t code) {
   if constexpr (Weight::kIsInteger) {
     return __uint_as_float(0x4b000000u | code) - (8388608.f + Weight::kBias);
   } else if constexpr (kHasBook<Weight>) {
-    return Weight::value(code);
+    return value_of_code<Weight>(code);
   } else {
     constexpr uint32_t kMagnitude = (1u << (Weight::kBits - 1)) - 1;
     const uint32_t magnitude = (code & kMagnitude) << (23 - Weight::kMantissaBits);
@@ -83,12 +97,17 @@ __global__ void __launch_bounds__(kDequantizeThreads)
     const float zero = p.zero_mode == ZeroMode::kNone ? 0.f : float(p.zeros[group]);
     const float subtrahend = p.zero_mode == ZeroMode::kSub ? zero : 0.f;
     const float addend = p.zero_mode == ZeroMode::kAdd ? zero : 0.f;
+    float factor = 1.f;
+    if constexpr (!Weight::kIsInteger) {
+      if (p.factor != nullptr) factor = p.factor[n];
+    }
     const uint32_t words[4] = {raw[u].x, raw[u].y, raw[u].z, raw[u].w};
     cutlass::Array<float, 8> values;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const uint32_t stored = Places<Weight>::gather(words[i / 2], Layout::slot_of(pair, i % 2));
       values[i] = fmaf(code_to_float<Weight>(stored) - subtrahend, scale, addend);
+      if constexpr (!Weight::kIsInteger) values[i] *= factor;
     }
     const auto rounded = cutlass::NumericArrayConverter<Out, float, 8>()(values);
     Out* out = p.out + static_cast<int64_t>(n) * p.k + k;

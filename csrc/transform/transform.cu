@@ -100,7 +100,8 @@ int dequantize(const DequantizeArgs& a) {
       cutlass::FastDivmod(static_cast<int>(a.scheme.scales.group)),
       static_cast<int>(a.groups),
       a.scheme.scales.zeros,
-      static_cast<Out*>(a.out)};
+      static_cast<Out*>(a.out),
+      a.factor};
   const auto grid = static_cast<unsigned>(ceil_div(a.n, Layout::kInterleave) * blocks);
   dequantize_kernel<Out, Scale, Weight>
       <<<grid, kDequantizeThreads, 0, stream_of(a.stream)>>>(params);

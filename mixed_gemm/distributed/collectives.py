@@ -30,8 +30,8 @@ def _parts_of(tensors: list[QuantizedTensor]) -> list[str]:
 
 
 def _await(work: Any) -> None:
-    """What a part is sent by, before the next one is: whoever asked for all of it waits for the
-    last only, and gloo's threads finish in any order."""
+    """Wait until a part is sent, before the next one is: whoever asked for all waits for the last
+    only, and gloo's threads finish in any order."""
     found = None if work is None else torch.distributed.Work.unbox(work)
     if found is not None:  # NCCL has none for what is in the order of the stream already
         found.wait()
@@ -59,7 +59,7 @@ def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         )
     if not below:
         return x.with_parts(torch.clone)
-    if x.scheme.weights.block is not None:  # pieces of other sizes have other blocks
+    if x.scheme.weights.block is not None:  # shards of other sizes have other blocks
         raise ArgumentValueError(
             f"QuantizedTensor: rows of {x.scheme} are shared out evenly only. Hint: shard over a "
             "number of ranks that divides the output channels"

@@ -10,9 +10,9 @@ from . import push
 
 METHODS = ("auto", "push", "peer", "group")
 
-# Of "auto", measured on 2 H100s (docs/parallel.md). Up to 8 MiB "push" is the fastest, by less the
-# longer a message is: 40 us beside 40 at 8 MiB. Twice as many would cost twice the memory for 3 us
-# of 73. Up to 64 MiB "peer", beyond which nothing was tried but NCCL.
+# The limits of "auto", measured on 2 H100s (docs/parallel.md). Up to 8 MiB "push" is the fastest,
+# by less the longer a message is: 40 us beside 40 at 8 MiB. Twice as many would cost twice the
+# memory for 3 us of 73. Up to 64 MiB "peer", beyond which nothing was tried but NCCL.
 PUSH_BYTES = 8 * 1024 * 1024
 PEER_BYTES = 64 * 1024 * 1024
 # Where there is no "push", up to so many bytes NCCL takes no longer than "peer".

@@ -16,7 +16,7 @@ from .. import _library
 # many; longer ones say it once for 16 KiB. At most 512 KiB. On 2 H100s, 256 KiB take 4.2 us the
 # first way and 512 KiB 6.4 us the second; no size was timed both ways.
 FEW_BYTES = 256 * 1024
-MOST_BYTES = 32 * 1024 * 1024  # of a message
+MOST_BYTES = 32 * 1024 * 1024  # the longest message
 MOST_RANKS = 8
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 

@@ -24,7 +24,7 @@ from ..ops.problem import ceil_div, round_up
 from ..weights.tensor import QuantizedTensor
 
 ROWS, COLUMNS = 0, 1
-_SHAPE = "weight_shape"  # of compressed-tensors: its two values are (N, K)
+_SHAPE = "weight_shape"  # compressed-tensors has it: its two values are (N, K)
 _ORDERS = ("g_idx", "weight_g_idx", "mixed_gemm_permutation")
 _PACKED = ("qweight", "qzeros", "weight_packed", "weight_zero_point")
 
@@ -51,7 +51,8 @@ def _ratio(role: str, extent: int, whole: int, stored_bits: int, group: int) -> 
     if extent == whole:
         return _Ratio(1, 1)
     if role in _PACKED and 32 % stored_bits == 0 and extent == words_dense(whole, stored_bits):
-        return _Ratio(32 // stored_bits, 1)  # of 3 bits a shard might be taken for the other layout
+        # 3 bits are left out: they have two layouts, and a shard might be taken for the other.
+        return _Ratio(32 // stored_bits, 1)
     if group > 0 and extent == ceil_div(whole, group):
         return _Ratio(group, 1)
     return None
@@ -69,7 +70,7 @@ class _ShardOfTensors:
         shape: tuple[int, int],
     ) -> None:
         self._index, self._name, self._ratios, self._shard = index, name, ratios, shard
-        self._values = list(shape)  # of the shard
+        self._values = list(shape)  # the shape of the shard
         self._values[shard.dim] = shard.stop - shard.start
 
     def _range(self, name: str) -> tuple[int, int, int] | None:
@@ -108,7 +109,7 @@ def _ratios(
     codec: Codec, layer: LayerTensors, info: LayerInfo, dim: int
 ) -> dict[str, tuple[int, _Ratio]] | None:
     """Role -> (its dimension that follows ``dim``, how); None where the layer is read whole."""
-    axes: Mapping[str, tuple[int | None, int | None]] | None = getattr(codec, "axes", None)
+    axes = codec.axes
     if axes is None or (dim == COLUMNS and any(layer.has(role) for role in _ORDERS)):
         return None
     whole = (info.out_features, info.in_features)[dim]

@@ -47,24 +47,24 @@ def _cut_dims(weight: DTensor) -> list[tuple[int, int]]:
     return found
 
 
-def _gathered(piece: QuantizedTensor, group: Any) -> list[QuantizedTensor]:
-    """The pieces of all ranks of a group, on each of them."""
-    ranks, mine = dist.get_world_size(group), tuple(piece.shape)
+def _gathered(shard: QuantizedTensor, group: Any) -> list[QuantizedTensor]:
+    """The shards of all ranks of a group, on each of them."""
+    ranks, mine = dist.get_world_size(group), tuple(shard.shape)
     shapes: list[Any] = [None] * ranks
-    dist.all_gather_object(shapes, (mine, piece.scheme), group=group)
+    dist.all_gather_object(shapes, (mine, shard.scheme), group=group)
     if any(x != shapes[0] for x in shapes):  # their parts have different sizes
-        pieces: list[Any] = [None] * ranks
-        dist.all_gather_object(pieces, piece.with_parts(lambda x: x.cpu()), group=group)
-        return [x.with_parts(lambda part: part.to(piece.device)) for x in pieces]
+        shards: list[Any] = [None] * ranks
+        dist.all_gather_object(shards, shard.with_parts(lambda x: x.cpu()), group=group)
+        return [x.with_parts(lambda part: part.to(shard.device)) for x in shards]
     parts: list[dict[str, Tensor]] = [{} for _ in range(ranks)]
-    for name, tensor in piece.tensors().items():
+    for name, tensor in shard.tensors().items():
         flat = torch.empty(tensor.numel(), dtype=tensor.dtype, device=tensor.device)
         sent = flat.copy_(tensor.reshape(-1)).view(torch.uint8)
         received = [torch.empty_like(sent) for _ in range(ranks)]
         dist.all_gather(received, sent, group=group)
         for found, part in zip(parts, received, strict=True):
             found[name] = part.view(tensor.dtype).view(tensor.shape)
-    return [type(piece)(found, piece.scheme, mine, piece.dtype) for found in parts]
+    return [type(shard)(found, shard.scheme, mine, shard.dtype) for found in parts]
 
 
 @answers
@@ -83,12 +83,12 @@ def whole(weight: DTensor, scheme: Scheme | None = None) -> QuantizedTensor:
     size = None if scheme is None else _columns_of_group(scheme)
     cuts = _cut_dims(weight)
     for i, (mesh_dim, dim) in reversed(list(enumerate(cuts))):
-        pieces = _gathered(found, weight.device_mesh.get_group(mesh_dim))
+        shards = _gathered(found, weight.device_mesh.get_group(mesh_dim))
         if dim == 0:
-            found = type(found).join(pieces)
+            found = type(found).join(shards)
         else:
             outermost = all(x != 1 for _, x in cuts[:i])
-            found = type(found).join_columns(pieces, size if outermost else None)
+            found = type(found).join_columns(shards, size if outermost else None)
     block = None if scheme is None else scheme.weights.block
     if block is not None and isinstance(found, Fp8Weight):
         return found.in_blocks_of(block[0])

@@ -1,5 +1,5 @@
-"""What peft writes of an adapter: adapter_config.json, which names the model that it is for, and
-its tensors, alone in a folder or beside the model.
+"""The files that peft writes of an adapter: adapter_config.json, which names the model that it is
+for, and its tensors, alone in a folder or beside the model.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FILES = (ADAPTER, f"{TENSORS}safetensors", f"{TENSORS}bin")
 
 
 def adapter_config(file: Path) -> dict[str, Any]:
-    """What an adapter_config.json says.
+    """Read an adapter_config.json.
 
     Raises:
         CheckpointError: it is no readable JSON object.

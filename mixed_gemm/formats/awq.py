@@ -8,7 +8,6 @@ w[n, k] = (code - zero) * scale, 4 bits only. Source: gemm.py and packing_utils.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -22,7 +21,7 @@ from .bitfields import unpack_dense
 from .decode import from_codes
 from .layer import Config, LayerInfo, LayerTensors, stored_integers
 from .layer_rules import LayerRules
-from .load import Decoded, Loaded, Wanted, repacked
+from .load import Axes, Decoded, Loaded, Wanted, repacked
 
 _NIBBLE_OF_COLUMN = (0, 4, 1, 5, 2, 6, 3, 7)
 
@@ -35,7 +34,7 @@ def unpack_columns(words: Tensor) -> Tensor:
 
 
 def four_bits(config: Config, where: Path) -> LayerRules:
-    """What the configuration of an AWQ file says of its layers.
+    """Read what the configuration of an AWQ file says of its layers.
 
     Raises:
         ValueError: bits are not 4, which no such file has.
@@ -50,8 +49,7 @@ class AwqGemm(Decoded):
     title = "AWQ gemm"
     anchor = "qweight"
     roles: tuple[str, ...] = ("qweight", "qzeros", "scales", "bias")
-    # role -> (its dimension along the output channels, along K)
-    axes: Mapping[str, tuple[int | None, int | None]] = MappingProxyType(
+    axes: Axes | None = MappingProxyType(
         {"qweight": (1, 0), "qzeros": (1, 0), "scales": (1, 0), "bias": (0, None)}
     )
     notes: tuple[str, ...] = ()

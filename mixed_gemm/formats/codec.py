@@ -11,11 +11,12 @@ from typing import Protocol
 from ..weights.exchange import QuantizedWeight
 from .awq import AwqGemm
 from .awq_gemv import AwqGemv, AwqGemvFast
+from .bitsandbytes import Bitsandbytes
 from .compressed_tensors import CompressedTensors
 from .gguf import Gguf
 from .gptq import Gptq
 from .layer import Config, LayerInfo, LayerTensors
-from .load import Loaded, Wanted
+from .load import Axes, Loaded, Wanted
 from .native import Native
 
 
@@ -28,6 +29,8 @@ class Codec(Protocol):
         roles: of all tensors that a layer may have.
         notes: what the file asks for and is not done here, in words.
         lost: those of them that saving has no place for.
+        axes: role -> (its dimension along the output channels, along K), so that a shard of a layer
+            is read without the rest; None where layers are read whole.
     """
 
     title: str
@@ -35,9 +38,10 @@ class Codec(Protocol):
     roles: tuple[str, ...]
     notes: tuple[str, ...]
     lost: tuple[str, ...]
+    axes: Axes | None
 
     def describe(self, layer: LayerTensors) -> LayerInfo:
-        """What the headers say of a layer, every shape and dtype checked."""
+        """Read the headers of a layer, and check every shape and dtype."""
 
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
         """Read a layer."""
@@ -46,7 +50,7 @@ class Codec(Protocol):
         """Read a layer into the weight that products run on; ``Decoded`` has it."""
 
 
-# Of the quantization_config of a checkpoint, and the file it stands in.
+# Makes a codec from the quantization_config of a checkpoint and the file it stands in.
 MakeCodec = Callable[[Config, Path], Codec]
 
 CODECS: dict[str, MakeCodec] = {
@@ -58,6 +62,7 @@ CODECS: dict[str, MakeCodec] = {
     "compressed-tensors": CompressedTensors,
     "fp8": lambda config, where: CompressedTensors(config, where, "weight_scale_inv"),
     "gguf": Gguf,
+    "bitsandbytes": Bitsandbytes,
     "mixed_gemm": Native,
     "fp8 per tensor": CompressedTensors,
 }

@@ -16,7 +16,6 @@ compressed-tensors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +33,7 @@ from .ct_encode import OWN_ROLES
 from .ct_float4 import GLOBAL, INPUT_GLOBAL, decode_float4, describe_float4, is_float4
 from .decode import from_integers
 from .layer import Config, LayerInfo, LayerTensors
-from .load import Decoded
+from .load import Axes, Decoded
 
 _INTEGERS = (torch.int8, torch.int32, torch.int64)
 
@@ -63,11 +62,10 @@ class CompressedTensors(Decoded):
             "bias",
         )
 
-        # role -> (its dimension along the output channels, along K)
         matrices: dict[str, tuple[int | None, int | None]] = dict.fromkeys(
             ("weight_packed", "weight", scale, "weight_zero_point"), (0, 1)
         )
-        self.axes: Mapping[str, tuple[int | None, int | None]] = {
+        self.axes: Axes | None = {
             **matrices,
             "weight_g_idx": (None, 0),
             "mixed_gemm_zeros": (1, 0),

@@ -30,7 +30,7 @@ FORMATS = (
     *FLOAT4_FORMATS,
     OWN_FORMAT,
 )
-# What a file without rules says of its weights.
+# The weights of a file without rules.
 _UNSTATED = Scheme(Side(strategy=""))
 # The release of compressed-tensors since which values may straddle two words.
 _DENSE_SINCE = (0, 18)
@@ -128,6 +128,14 @@ class WeightRules:
             told = " or ".join(map(str, sorted(widths)))
             raise CheckpointError(
                 self._where, "", f"config_groups.{name}: floats must have {told} bits, got {bits}"
+            )
+        book = WEIGHTS.get(str(weights.get("type")))
+        if book is not None and (form != OWN_FORMAT or bits != book.bits):
+            raise CheckpointError(
+                self._where,
+                "",
+                f"config_groups.{name}: {weights.get('type')} must be of {book.bits} bits in the "
+                f"format {OWN_FORMAT}, got {bits} in {form}",
             )
         size = int_option(weights, self._where, "group_size")
         shared = weights.get("strategy") in (None, "group", "tensor_group")

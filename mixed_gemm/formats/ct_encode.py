@@ -141,7 +141,7 @@ def arguments(weight: QuantizedWeight) -> dict[str, Any]:
 
 
 def _arguments(side: Side) -> dict[str, Any]:
-    """Of one operand."""
+    """The arguments of one operand, as the configuration has them."""
     found: dict[str, Any] = {
         "num_bits": side.num_bits,
         "type": side.type,
@@ -170,7 +170,7 @@ def kv_cache_scheme(found: Any, has_scales: bool) -> dict[str, Any] | None:
 
 
 def carried(found: Any, has_scales: bool) -> dict[str, Any]:
-    """What goes along from the configuration of a source, though nothing here computes by it.
+    """Keys that go along from the configuration of a source, though nothing here computes by them.
 
     Args:
         found, has_scales: as of :func:`kv_cache_scheme`.
@@ -224,7 +224,7 @@ class Groups:
         carried: Mapping[str, Any] | None = None,
         recipe: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """What config.json says.
+        """Make the quantization_config of config.json.
 
         Args:
             ignore: linears that are dense. own: refuse other readers for the whole model.

@@ -42,6 +42,8 @@ def _by_tensors(index: TensorIndex) -> str:
         return "mixed_gemm"
     if modules_with(index, "weight_scale_inv"):
         return "fp8"
+    if modules_with(index, "weight.absmax"):
+        return "bitsandbytes"
     names = modules_with(index, "qweight")
     if not names and modules_with(index, "weight_scale"):
         return "compressed-tensors"

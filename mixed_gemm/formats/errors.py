@@ -1,4 +1,4 @@
-"""What is raised and warned about files."""
+"""Errors and warnings about files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CheckpointError(RuntimeError):
 
 
 def _readable(text: str) -> str:
-    """What a file says may be a megabyte long, or no valid Unicode, and a message is printed."""
+    """Make a text of a file fit to be printed: it may be a megabyte long, or no valid Unicode."""
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]}... ({len(text)} characters)"
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,6 +1,5 @@
-"""What the bytes of a GGUF tensor mean, type by type: blocks along K become integers, scales and
-zero points. Each formula holds exactly in float32, but for one addition that may round: see
-``_offset``.
+"""The bytes of a GGUF tensor, type by type: blocks along K become integers, scales and zero points.
+Each formula holds exactly in float32, but for one addition that may round: see ``_offset``.
 
 ``d``, ``dmin`` and ``m`` are the float16 numbers of a block, ``u`` its unsigned codes.
 """
@@ -17,7 +16,7 @@ from ..weights.exchange import QuantizedWeight
 from ..weights.rounding import quantize_weight
 from ..weights.scheme import Scheme
 
-# Of B blocks: q int8 [B, elements], scales [B, groups], zeros [B, groups] or None, and
+# The codes of B blocks: q int8 [B, elements], scales [B, groups], zeros [B, groups] or None, and
 # w = q * scale + zero.
 Codes = tuple[Tensor, Tensor, Tensor | None]
 

@@ -23,7 +23,7 @@ from .safetensors_file import MAX_NAME
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
-ALIGNMENT = 32  # of the data, unless the metadata says otherwise
+ALIGNMENT = 32  # bytes that data is aligned to, unless the metadata says otherwise
 MAX_TENSORS = 100_000
 MAX_KEYS = 10_000
 MAX_STRINGS = 1_000_000  # in arrays; a vocabulary of 256,000 tokens has 770,000 with its merges
@@ -95,7 +95,7 @@ class _Header:
         return self._content[begin : begin + length].decode()
 
     def value(self) -> Value | None:
-        """Of metadata; None for an array, which is passed over."""
+        """Read a value of the metadata; None for an array, which is passed over."""
         kind = self.number("<I")
         if kind == _STRING:
             return self.text()

@@ -37,7 +37,7 @@ _WITH_HEAD_NORMS: Names = {
     "blk.{}.attn_q_norm": ("model.layers.{}.self_attn.q_norm", ("head",)),
     "blk.{}.attn_k_norm": ("model.layers.{}.self_attn.k_norm", ("head",)),
 }
-ROPE_FACTORS = "rope_freqs.weight"  # of Llama 3.1: what its rope scaling comes to
+ROPE_FACTORS = "rope_freqs.weight"  # Llama 3.1 has it: what its rope scaling comes to
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ _TOKENS = {"bos_token_id": "bos", "eos_token_id": "eos", "pad_token_id": "paddin
 
 
 class GgufModel:
-    """What the metadata of a file says of its model.
+    """The model of a file, as its metadata tells of it.
 
     Args:
         metadata: as :class:`GgufContainer` has it.

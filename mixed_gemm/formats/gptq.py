@@ -10,7 +10,6 @@ layers of AutoGPTQ and GPTQModel.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -25,7 +24,7 @@ from .decode import act_order, from_codes
 from .gptq_zeros import ZeroPoints
 from .layer import Config, LayerInfo, LayerTensors, stored_integers
 from .layer_rules import LayerRules
-from .load import Decoded, Loaded, Wanted, repacked
+from .load import Axes, Decoded, Loaded, Wanted, repacked
 
 BITS = (2, 3, 4, 8)
 # Where gptq_repack takes no longer on a CPU than unpacking and packing does: its loop gathers codes
@@ -37,8 +36,7 @@ REPACKED_ON_CPU = (3, 4)
 class Gptq(Decoded):
     anchor = "qweight"
     roles: tuple[str, ...] = ("qweight", "qzeros", "scales", "g_idx", "bias")
-    # role -> (its dimension along the output channels, along K)
-    axes: Mapping[str, tuple[int | None, int | None]] = MappingProxyType(
+    axes: Axes | None = MappingProxyType(
         {
             "qweight": (1, 0),
             "qzeros": (1, 0),

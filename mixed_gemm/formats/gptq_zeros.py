@@ -24,12 +24,12 @@ from .layer import Config, LayerInfo, LayerTensors
 # GPTQModel takes one off the whole 32-bit word, so that a zero point of 0 borrows from its
 # neighbour; adding it to the whole word is the inverse. Others take it off every field.
 _ONES = {2: 0x55555555, 4: 0x11111111, 8: 0x01010101}
-# What overrules the flag, in steps of the weight: the mean over the groups, their spread (zero
-# points that follow their groups: a Gaussian weight in groups of 32 gives 0.45), and the standard
-# error of the mean. |mean| / deviation of real weights is below 0.02, which is 0.05 steps in 4 bits
-# but 0.9 in 8, so 8 bits are never overruled.
+# Limits beyond which the codes overrule the flag, in steps of the weight: the mean over the groups,
+# their spread (zero points that follow their groups: a Gaussian weight in groups of 32 gives 0.45),
+# and the standard error of the mean. |mean| / deviation of real weights is below 0.02, which is
+# 0.05 steps in 4 bits but 0.9 in 8, so 8 bits are never overruled.
 _NEAR, _FAR, _SPREAD, _STANDARD_ERROR = 0.3, 0.7, 1.0, 0.07
-_ROWS = 1024  # of N, enough to look at
+_ROWS = 1024  # output channels, enough to look at
 Codes = Callable[[int], Tensor]
 
 
@@ -83,7 +83,7 @@ class ZeroPoints:
         return (fields + 1) & ((1 << bits) - 1)
 
     def _stated_by(self, fields: Tensor, bits: int) -> str | None:
-        """What a single neutral zero point says; None when there are others."""
+        """Tell what a single neutral zero point says; None when there are others."""
         middle = 1 << (bits - 1)
         if self._symmetric is not False:
             for convention, neutral in (("v2", middle), ("v1", middle - 1)):

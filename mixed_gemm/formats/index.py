@@ -162,7 +162,7 @@ class TensorIndex:
 
     @property
     def bytes_read(self) -> int:
-        """Of all safetensors files so far, their headers included."""
+        """Bytes read of all safetensors files so far, their headers included."""
         files = {id(x): x for x in self._owner.values() if isinstance(x, SafetensorsFile)}
         return sum(x.bytes_read for x in files.values())
 

@@ -14,7 +14,7 @@ from .regular_file import RegularFile
 # values. One character beyond 16 bits makes text take four bytes a character, twice while it is
 # parsed.
 MAX_INDEX_BYTES = 24 << 20
-MAX_BYTES = 8 << 20  # of a configuration; one that names 70,000 modules has 4 MB
+MAX_BYTES = 8 << 20  # the largest configuration; one that names 70,000 modules has 4 MB
 MAX_VALUES = 1_000_000  # an empty object takes 90 bytes of memory and 3 of text
 
 

@@ -1,4 +1,4 @@
-"""What is done with a key of a quantization_config: the type of a row of ``key_table.TABLE``."""
+"""The type of a row of ``key_table.TABLE``: what is done with a key of a quantization_config."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Use(str, Enum):
-    """What becomes of a key.
+    """The ways to treat a key.
 
     APPLIED: the layers are read, or computed, by it.
     INERT: it changes no number that a model computes.

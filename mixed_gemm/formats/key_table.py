@@ -7,6 +7,7 @@ AutoRound and AutoAWQ; a test compares them with what these packages know.
 
 from __future__ import annotations
 
+from ..ops.problem import WEIGHTS
 from .key_rows import Row, applied, at_least, inert, one_of, refused, told, without
 
 _FLOATS = one_of("float16", "bfloat16", "float32")
@@ -39,7 +40,7 @@ _WORK = "how the writer spread its work"
 _METHOD = {"quant_method": applied("names the format")}
 _RULES = "bits and group_size of single layers"
 
-# What AutoRound writes into files of every format.
+# Keys that AutoRound writes into files of every format.
 _AUTOROUND: dict[str, Row] = {
     "data_type": applied("integers", without("fp", "float", "_dq", "mx_", "nv_")),
     "act_bits": told(_ACTIVATIONS, at_least(16)),
@@ -73,7 +74,7 @@ _AUTOROUND: dict[str, Row] = {
     "extra_config": applied(_RULES, inside="auto-round", each=True),
     "packing_format": applied("names the layout of the tensors"),
 }
-# What GPTQModel, AutoGPTQ and optimum write into files of GPTQ and AWQ.
+# Keys that GPTQModel, AutoGPTQ and optimum write into files of GPTQ and AWQ.
 _GPTQMODEL: dict[str, Row] = {
     "method": applied("names the format"),
     "dynamic": applied(_RULES, inside="gptq", each=True),
@@ -185,7 +186,10 @@ _FP8: dict[str, Row] = {
 
 _SIDE = {
     "num_bits": applied("bits of a value"),
-    "type": applied("integers or floats", one_of("int", "float")),
+    "type": applied(
+        "integers or floats; a code book in files of this library alone",
+        one_of("int", "float", *(name for name, row in WEIGHTS.items() if row.is_book)),
+    ),
     "symmetric": applied("whether there are zero points"),
     "group_size": applied("elements of K that share a scale"),
     "block_structure": applied("rows and columns that share a scale"),
@@ -282,7 +286,29 @@ _COMPRESSED: dict[str, dict[str, Row]] = {
     },
 }
 
+_BITSANDBYTES: dict[str, Row] = {
+    **_METHOD,
+    "load_in_4bit": applied("codes of 4 bits", one_of(True)),
+    "_load_in_4bit": applied("as load_in_4bit", one_of(True)),
+    "load_in_8bit": refused("weights of LLM.int8() are not read; those of 4 bits are"),
+    "_load_in_8bit": refused("as load_in_8bit"),
+    "bnb_4bit_quant_type": applied("the book, which each layer names", one_of("nf4", "fp4")),
+    "bnb_4bit_use_double_quant": applied("scales are quantized, which each layer says"),
+    "bnb_4bit_quant_storage": applied("the dtype that holds the bytes of codes"),
+    "bnb_4bit_compute_dtype": told(
+        "the file asks for products in another dtype ({path}: {value}); here they are in that of "
+        "the model",
+        one_of("float16", "bfloat16", "float32"),
+    ),
+    **inert(
+        _LAYERS,
+        "llm_int8_skip_modules llm_int8_threshold llm_int8_has_fp16_weight "
+        "llm_int8_enable_fp32_cpu_offload",
+    ),
+}
+
 TABLE: dict[str, dict[str, Row]] = {
+    "bitsandbytes": _BITSANDBYTES,
     "gptq": _GPTQ,
     "awq": _AWQ,
     "auto-round": _AUTO_ROUND,
@@ -297,7 +323,7 @@ TABLE: dict[str, dict[str, Row]] = {
             "weight_only float8 ragged source",
         ),
     },
-    # What is made of the header of a file.
+    # These keys are made from the header of a file.
     "gguf": {
         **_METHOD,
         "types": applied("the type of each layer"),

@@ -20,7 +20,7 @@ _DEEPEST = 16  # objects in objects; what is read here has 6
 
 @dataclass
 class Answer:
-    """What a configuration asks for that is not done.
+    """The wishes of a configuration that are not met.
 
     refusals: why the file is not read, a text each. notes: what is not rounded here, in words.
     lost: those notes whose keys are not saved again. unknown: keys without a row.
@@ -77,7 +77,7 @@ def _refusal(path: str, value: Any, row: Row) -> str:
 
 
 def _objects(value: Any, each: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(what its path ends with, object) of what a key holds: one, several by name, or a list."""
+    """Yield (the end of its path, object) of what a key holds: one, several by name, or a list."""
     if isinstance(value, Mapping):
         named = [(f".{name}", inner) for name, inner in value.items()] if each else [("", value)]
     else:
@@ -86,7 +86,7 @@ def _objects(value: Any, each: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def check_keys(config: Config, section: str, where: Path) -> Answer:
-    """What the configuration asks for and is not done here; warns of unknown keys.
+    """Tell what the configuration asks for and is not done here; warn of unknown keys.
 
     Args:
         config, section: as of :func:`look_up`. where: the file that it stands in.

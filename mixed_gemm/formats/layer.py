@@ -133,7 +133,7 @@ class LayerInfo:
 
     @property
     def stored_bits(self) -> int:
-        """Of the values in the file: 2, 3, 4 or 8."""
+        """Bits of the values in the file: 2, 3, 4 or 8."""
         return self._stored_bits
 
 

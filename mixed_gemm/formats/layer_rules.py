@@ -1,5 +1,5 @@
-"""What a configuration says of single layers: ``dynamic`` of GPTQModel, ``extra_config`` of
-AutoRound; and of all others.
+"""The rules of a configuration for single layers, ``dynamic`` of GPTQModel and ``extra_config`` of
+AutoRound, and for all others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _QUANTIZED = "+:"  # and, at will, one for those that are
 
 @dataclass(frozen=True)
 class _Rule:
-    """What holds for the layers of one name, or pattern of names. None is not said."""
+    """The rule for the layers of one name, or pattern of names. None is not said."""
 
     pattern: str
     bits: int | None
@@ -71,7 +71,7 @@ class LayerRules:
         yield from (rule for rule in self._extra if finds_pattern(rule.pattern, name))
 
     def bits_of(self, name: str) -> tuple[int, ...]:
-        """What is stated for a layer, the most direct first."""
+        """The bits that are stated for a layer, the most direct first."""
         return self._stated(next((rule.bits for rule in self._of(name)), None), self.bits)
 
     def group_sizes_of(self, name: str) -> tuple[int, ...]:

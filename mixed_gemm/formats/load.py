@@ -7,7 +7,7 @@ way, which takes twice the memory of a 4-bit layer and more, and most of the tim
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -95,8 +95,14 @@ def stored(weight: QuantizedWeight, wanted: Wanted) -> Loaded:
     return Loaded(kind.store(weight, dtype), bias, weight.module)
 
 
+# Role -> (the dimension of its tensor along the output channels, along K).
+Axes = Mapping[str, tuple[int | None, int | None]]
+
+
 class Decoded:
-    """The base of codecs: a layer is decoded and packed."""
+    """The base of codecs: a layer is decoded and packed, a shard of it cut from the whole."""
+
+    axes: Axes | None = None
 
     def load(self: Any, layer: LayerTensors, info: LayerInfo, wanted: Wanted) -> Loaded:
         """Read a layer into the weight that products run on.

@@ -9,30 +9,30 @@ import re
 
 _MAX_LENGTH = 500  # characters
 _MAX_WAYS = 10**9  # to fit a name of 100 characters: what backtracking may try at worst
-_PIECE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d*(?:,\d*)?\}|\(\?P?[:<]?|.", re.DOTALL)
+_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d*(?:,\d*)?\}|\(\?P?[:<]?|.", re.DOTALL)
 
 
 def _why_slow(pattern: str) -> str:
     """Why it may be slow: a repeated group that can match in several ways, or too many choices."""
     several = [False]  # for each open group: it repeats something, or has alternatives
     alternatives = [1]
-    closed = False  # what was just closed is such a group
+    closed = False  # the group that was just closed is one of them
     ways = 1
-    for piece in _PIECE.findall(pattern):
-        repeats = piece in ("*", "+") or (len(piece) > 2 and piece[0] == "{")
+    for token in _TOKEN.findall(pattern):
+        repeats = token in ("*", "+") or (len(token) > 2 and token[0] == "{")
         if repeats and closed:
             return "repeats a group with repetitions or alternatives in it"
-        if repeats or piece == "?":
+        if repeats or token == "?":
             several[-1] = True
             ways *= 100 if repeats else 2
-        elif piece == "|":
+        elif token == "|":
             several[-1] = True
             alternatives[-1] += 1
-        elif piece[0] == "(":
+        elif token[0] == "(":
             several.append(False)
             alternatives.append(1)
         closed = False
-        if piece == ")" and len(several) > 1:
+        if token == ")" and len(several) > 1:
             closed = several.pop()
             several[-1] = several[-1] or closed
             ways *= alternatives.pop()

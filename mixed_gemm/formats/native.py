@@ -1,5 +1,6 @@
-"""What ``save_pretrained`` of this library wrote before it wrote compressed-tensors, and what a
-state_dict of its layers holds: weights packed as the kernels read them, with a tag that says how.
+"""The layout that ``save_pretrained`` of this library wrote before it wrote compressed-tensors, and
+that a state_dict of its layers has: weights packed as the kernels read them, with a tag that says
+how.
 
     b_packed uint8   scales, zeros [G, N]   pre_scale, permutation [K]   bias [N]
     _extra_state uint8: JSON with layout_version, in_features, out_features, bits, group_size, ...

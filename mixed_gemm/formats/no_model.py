@@ -1,4 +1,4 @@
-"""What is said of a folder without a model: what else it is, as trainers leave folders, and where
+"""The text about a folder without a model: what else it is, as trainers leave folders, and where
 the model is.
 """
 

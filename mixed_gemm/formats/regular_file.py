@@ -25,7 +25,7 @@ _KINDS = (
 
 
 def kind_of(mode: int) -> str:
-    """What ``st_mode`` says of a file, in words; empty for a regular one."""
+    """Tell what ``st_mode`` says of a file, in words; empty for a regular one."""
     if stat.S_ISREG(mode):
         return ""
     return next((words for test, words in _KINDS if test(mode)), "of an unknown kind")

@@ -41,7 +41,7 @@ DTYPES = {
     "BOOL": torch.bool,
 }
 MAX_NAME = 500  # characters of the name of a tensor
-_LARGEST = 2**63 - 1  # what a size in torch can be
+_LARGEST = 2**63 - 1  # the largest size of torch
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class SafetensorsFile:
 
     @property
     def bytes_read(self) -> int:
-        """Of the file so far, its header included."""
+        """Bytes read of the file so far, its header included."""
         return self._file.bytes_read
 
     def _torch_dtype(self, name: str) -> torch.dtype:

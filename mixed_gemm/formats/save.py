@@ -33,7 +33,7 @@ RECIPE = "mixed_gemm_recipe"  # the attribute of a model that says how it was qu
 
 
 class _Source(Protocol):
-    """What is written: layers one by one, the other tensors, and what goes into the config."""
+    """The model that is written: layers one by one, other tensors, and the config."""
 
     layers: tuple[str, ...]
     ignore: tuple[str, ...]
@@ -133,7 +133,7 @@ def _tied_head(config: Mapping[str, Any], layers: Iterable[str]) -> set[str]:
 
 
 def _recipe_in(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """That of a folder of ours, which goes along when it is written again."""
+    """The recipe in a folder of this library, which goes along when it is written again."""
     found: Any = config
     for key in ("quantization_config", "mixed_gemm", "recipe"):
         found = found.get(key) if isinstance(found, Mapping) else None

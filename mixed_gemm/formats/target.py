@@ -22,7 +22,7 @@ from .errors import CheckpointError
 STAGING = ".mixed_gemm-saving"
 INCOMPLETE = ".mixed_gemm-incomplete"
 CONFIG = "config.json"
-# What would be read together with, or instead of, what is saved.
+# Files that would be read together with, or instead of, those that are saved.
 _WEIGHTS = ("*.safetensors", "*.index.json")
 
 
@@ -40,7 +40,7 @@ def refuse_incomplete(path: Path) -> None:
 
 
 def _identities(paths: Iterable[Path]) -> dict[tuple[int, int], Path]:
-    """What two spellings of one file have in common, links to it included."""
+    """Find what two spellings of one file have in common, links to it included."""
     found = {}
     for path in paths:
         try:
@@ -92,7 +92,7 @@ class TargetFolder:
             self._make_folder()
             self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             self._take_lock()
-            if self.stage.is_dir():  # of a process that was killed: it would hold the lock
+            if self.stage.is_dir():  # left by a process that was killed, or it would hold the lock
                 shutil.rmtree(self.stage)
             self.stage.mkdir()
         except BaseException:
@@ -189,7 +189,7 @@ class TargetFolder:
         sync_folder(self.stage)
         self._refuse_conflicts()  # again: the rounding may have taken hours
         folder, incomplete = self._folder, self._folder / INCOMPLETE
-        if incomplete.is_dir():  # of an earlier save; it must be empty to be replaced in one step
+        if incomplete.is_dir():  # an earlier save left it; it must be empty to be replaced at once
             for path in incomplete.iterdir():
                 path.unlink()
         self.stage.rename(incomplete)

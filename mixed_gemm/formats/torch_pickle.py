@@ -15,7 +15,7 @@ import torch
 from .safetensors_file import DTYPES
 
 MAX_BYTES = 24 << 20
-MAX_STEPS = 300_000  # of 7,000 tensors; half a second
+MAX_STEPS = 300_000  # 7,000 tensors have so many; half a second
 
 _STORAGES = {
     "DoubleStorage": torch.float64,
@@ -55,7 +55,7 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class _Name:
-    """What the pickle refers to: "collections.OrderedDict"."""
+    """A name that the pickle refers to: "collections.OrderedDict"."""
 
     text: str
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .errors import shape_text, wrong_type, wrong_value
+from .errors import shape_text, wrong_value
 from .problem import (
     GROUP_STEP,
     PAD_K,
@@ -19,6 +19,7 @@ from .problem import (
     nearest_group_size,
     packed_shape,
     refuse_non_numbers,
+    refuse_tensor,
     round_up,
 )
 
@@ -167,8 +168,7 @@ def check_int8_scalars(
         "clamp_max": clamp[1],
     }
     for name, scale in (("input_scale", input_scale), ("output_scale", output_scale)):
-        if isinstance(scale, Tensor):  # the dispatcher would read it: a sync on CUDA
-            wrong_type(op, name, "be a number", "a tensor", hint=f"pass {name}.item()")
+        refuse_tensor(op, name, scale, "be a number")
         if isinstance(scale, (int, float)) and not (scale > 0 and math.isfinite(scale)):
             wrong_value(op, name, "be positive and finite", f"{scale:g}")
     refuse_non_numbers(op, **integers)

@@ -207,9 +207,8 @@ def check_int8_weight(
     Args:
         rule: the words for the shape in an error.
     """
-    got = f"{dtype_name(weight.dtype)} {shape_text(weight.shape)}"
-    if weight.dtype != torch.int8:
-        wrong_type(where, argument, f"be int8 {rule}", got)
-    if weight.dim() != dims:
-        wrong_value(where, argument, f"be int8 {rule}", got)
+    if weight.dtype != torch.int8 or weight.dim() != dims:
+        refuse = wrong_value if weight.dtype == torch.int8 else wrong_type
+        got = f"{dtype_name(weight.dtype)} {shape_text(weight.shape)}"
+        refuse(where, argument, f"be int8 {rule}", got)
     check_storage(where, **{argument: weight})

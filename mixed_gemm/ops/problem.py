@@ -20,20 +20,34 @@ class WeightType(NamedTuple):
 
     bits: the width of a code. bias: the stored code of an integer less the integer; 0 for floats.
     is_integer: whether codes are integers, which can have zero points. values: the number that each
-    code stands for, where they are no integers.
+    code stands for, where they are no integers. is_book: whether these are any numbers, looked up,
+    and no binary floats.
     """
 
     bits: int
     bias: int
     is_integer: bool
     values: tuple[float, ...] = ()
+    is_book: bool = False
 
 
 _E2M1 = tuple(sign * x for sign in (1.0, -1.0) for x in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0))
+# Quantiles of a normal distribution (QLoRA, appendix E), and bitsandbytes' own four bits.
+_NF4 = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+    -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+    0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
+    0.7229568362236023, 1.0,
+)  # fmt: skip
+_FP4 = tuple(
+    sign * x / 12 for sign in (1.0, -1.0) for x in (0.0, 0.0625, 8.0, 12.0, 4.0, 6.0, 2.0, 3.0)
+)
 WEIGHTS = {
     "int4": WeightType(4, 8, True),
     "int8": WeightType(8, 128, True),
     "e2m1": WeightType(4, 0, False, _E2M1),
+    "nf4": WeightType(4, 0, False, _NF4, is_book=True),
+    "fp4": WeightType(4, 0, False, _FP4, is_book=True),
 }
 BITS = tuple(weight.bits for weight in WEIGHTS.values() if weight.is_integer)
 ZERO_MODES = ("none", "sub", "add")
@@ -78,10 +92,9 @@ def integer_range(weight: str) -> tuple[int, int]:
 
 
 def float_weight(bits: int) -> str | None:
-    """The weight type of packed codes of this width that are no integers; None where there is
-    none."""
-    rows = WEIGHTS.items()
-    return next((name for name, x in rows if not x.is_integer and x.bits == bits), None)
+    """The weight type of packed binary floats of this width; None where there is none."""
+    floats = {x.bits: name for name, x in WEIGHTS.items() if not x.is_integer and not x.is_book}
+    return floats.get(bits)
 
 
 def packed_shape(n: int, k: int, weight: str) -> tuple[int, int]:
@@ -103,12 +116,22 @@ def integer_options(weight: str, **others: Any) -> dict[str, Any]:
     return {"bits": WEIGHTS[weight].bits, **others}
 
 
+def refuse_tensor(where: str, name: str, value: object, expected: str) -> None:
+    """Raise ``TypeError`` for a tensor in place of a number, which torch's dispatcher would read, a
+    sync on CUDA.
+
+    Args:
+        expected: what the argument must be, in words.
+    """
+    if isinstance(value, torch.Tensor):
+        wrong_type(where, name, expected, "a tensor", hint=f"pass {name}.item()")
+
+
 def refuse_non_numbers(where: str, **values: object) -> None:
-    """Raise for what torch's dispatcher would take for an int: True as 1, and a 0-d tensor by
-    reading it (a sync on CUDA); and for an int that it would call no int, beyond 64 bits."""
+    """Raise for what torch's dispatcher would take for an int: True as 1, and a 0-d tensor; and for
+    an int that it would call no int, beyond 64 bits."""
     for name, value in values.items():
-        if isinstance(value, torch.Tensor):
-            wrong_type(where, name, "be an int", "a tensor", hint=f"pass {name}.item()")
+        refuse_tensor(where, name, value, "be an int")
         if isinstance(value, bool):
             wrong_value(where, name, "be an int", str(value))
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
@@ -138,16 +161,16 @@ def check_group_size(where: str, group_size: int, k: int | None = None) -> None:
     if group_size == -1:
         return
     divides = group_size >= GROUP_STEP and group_size % GROUP_STEP == 0
-    rule = "be -1 (per channel) or a positive multiple of 16"
-    if k is None and not divides:
-        wrong_value(where, "group_size", rule, str(group_size), hint="32, 64 and 128 are usual")
-    if k is None or (divides and group_size <= k):
+    if divides and (k is None or group_size <= k):
         return
-    got = f"group_size={group_size}, K={k}"
-    hint = f"group_size={nearest_group_size(k, group_size)} is accepted"
-    if not divides:
-        wrong_value(where, "group_size", rule, got, hint=hint)
-    wrong_value(where, "group_size", "not be larger than K", got, "use -1 for per channel", hint)
+    rule, because = "be -1 (per channel) or a positive multiple of 16", ""
+    got, hint = str(group_size), "32, 64 and 128 are usual"
+    if k is not None:
+        got = f"group_size={group_size}, K={k}"
+        hint = f"group_size={nearest_group_size(k, group_size)} is accepted"
+    if divides:
+        rule, because = "not be larger than K", "use -1 for per channel"
+    wrong_value(where, "group_size", rule, got, because, hint)
 
 
 def check_name(where: str, name: str, value: str, allowed: tuple[str, ...]) -> None:

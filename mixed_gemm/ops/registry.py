@@ -5,36 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from . import (
-    autocast,
-    autograd,
-    awq,
-    block,
-    contract,
-    conv,
-    conv_int8,
-    conv_layout,
-    floats,
-    flops,
-    gemm,
-    layout,
-    ranks,
-    repack,
-    rounding,
-    scaled,
-    scaled_dynamic,
-    vmap,
-)
+from . import autocast, autograd, contract, flops, vmap
+from .families import FAMILIES
 from .op import Op
 from .sharding import Sharding
 
 T = TypeVar("T")
 
-# The files that hold the records, as docs/ops.md lists them.
-FAMILIES = (
-    gemm, scaled, scaled_dynamic, rounding, block, conv, conv_int8, awq, layout, floats,
-    conv_layout, repack, ranks,
-)  # fmt: skip
 OPS: tuple[Op, ...] = tuple(op for family in FAMILIES for op in family.OPS)
 
 

@@ -74,7 +74,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Along:
-    """Every rank has the same share of a dimension.
+    """Every rank has an equal shard of a dimension.
 
     what: the dimension, in words.
     dims: argument -> which of its dimensions that is, from its end where negative. The first tells
@@ -104,13 +104,13 @@ class Along:
 
 @dataclass(frozen=True)
 class Inner:
-    """Every rank has the same share of what is summed over, and a term of the result.
+    """Every rank has an equal shard of what is summed over, and a term of the result.
 
     what: the dimension, in words.
     dims: argument -> which of its dimensions that is, from its end where negative; the first tells
         how long it is.
     groups: an argument with an entry for each group of it in that dimension, which stay whole;
-        there has to be more than one, since a scale that an op finds for all of it is no share's.
+        there has to be more than one, since a scale that an op finds for all of it is no shard's.
     size: the integer argument that says how many elements a group has.
     without: arguments that each rank would add, or apply, to its term.
     """

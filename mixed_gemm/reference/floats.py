@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .arguments import bound_arguments, same_arguments
 from .bounds import Oracle
-from .gemm import ACTIVATION_TABLE, VALUES, dequantize, parts_of
+from .gemm import ACTIVATION_TABLE, BOOKS, VALUES, dequantize, parts_of
 
 __all__ = ["fpA_fpB_gemm", "oracle"]
 
@@ -49,15 +49,23 @@ def oracle(*operands: Any, **options: Any) -> Oracle:
     """:func:`fpA_fpB_gemm` with the bounds of ``reference.oracle``. Of a weight that the dtype of
     ``a`` has exactly (every code of "e2m1" times a power of two, or times a number of
     float8_e4m3fn) nothing rounds before the sum; the factor multiplies what came before it, and
-    rounds once more.
+    rounds once more. A weight of a book rounds twice: its value, and its product with the scale.
 
     Args:
         operands, options: as in :func:`fpA_fpB_gemm`; ``a`` is float16, bfloat16 or float32.
     """
     given = bound_arguments(fpA_fpB_gemm, *operands, **options)
     activation, codes = given.pop("activation"), given.pop("codes")
-    values = VALUES[given.pop("weight")].to(codes.device)
+    weight = given.pop("weight")
+    values = VALUES[weight].to(codes.device)
     q = values.index_select(0, codes.flatten().long() & (len(values) - 1)).view(codes.shape)
-    parts = parts_of(q=q, zeros=None, zero_mode="sub", is_stored_as_integer=False, **given)
+    parts = parts_of(
+        q=q,
+        zeros=None,
+        zero_mode="sub",
+        is_stored_as_integer=False,
+        is_looked_up=weight in BOOKS,
+        **given,
+    )
     expected = ACTIVATION_TABLE[activation][0](parts.y)
     return Oracle(expected, parts.statistical(activation), parts.hard(activation))

@@ -51,6 +51,21 @@ VALUES: dict[str, Tensor] = {
     ),
 }
 
+# The code books of bitsandbytes. NF4: quantiles of a normal distribution, as its float32 table has
+# them (QLoRA, appendix E). FP4: a sign and three bits that are no binary float, over 12.
+BOOKS = ("nf4", "fp4")
+VALUES["nf4"] = torch.tensor(
+    [
+        *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
+        *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
+        *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
+        *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+    ],
+    dtype=torch.float64,
+)
+_TWELFTHS = torch.tensor([0, 0.0625, 8, 12, 4, 6, 2, 3], dtype=torch.float64)
+VALUES["fp4"] = (torch.cat([_TWELFTHS, -_TWELFTHS]) / 12).float().double()
+
 LAM = 6.0  # standard deviations that the statistical bound allows
 
 
@@ -241,6 +256,7 @@ def parts_of(
     group_size: int,
     zero_mode: str,
     is_stored_as_integer: bool = True,
+    is_looked_up: bool = False,
     factor: Tensor | None = None,
 ) -> Parts:
     """The terms of the bounds of :func:`oracle`.
@@ -251,6 +267,8 @@ def parts_of(
         is_stored_as_integer: whether codes are integers, which kernels may multiply with a bias,
             and whose products with a scale round; else those alone round that are none of the
             dtype.
+        is_looked_up: whether codes are those of a book, whose values kernels round to the dtype of
+            ``a`` before they meet a scale, so that a weight rounds twice.
         factor: ``[N]``, or None: multiplies the sums.
     """
     u, eta = ROUNDING[a.dtype]
@@ -266,6 +284,8 @@ def parts_of(
     if not is_stored_as_integer:
         exact = w.to(a.dtype).double() == w
         rounded, variance = (torch.where(exact, 0.0, x) for x in (rounded, variance))
+    if is_looked_up:
+        rounded, variance = 2 * absolute, 2 * w.square()
     together = torch.zeros_like(y)
     four_bits = is_stored_as_integer and bool(((q >= -8) & (q < 8)).all())
     stored_bias = _STORED_BIAS[a.dtype] if four_bits else 0

@@ -6,9 +6,7 @@ of the constraints.
 from __future__ import annotations
 
 import inspect
-import json
 import operator
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast, overload
@@ -18,10 +16,9 @@ import torch
 from .. import _library
 from ..nn.linear import Linear
 from ..ops.problem import OPERAND_DTYPES, check_zero_mode
-from ..weights.floats import FloatWeight
-from ..weights.fp8 import Fp8Weight
-from ..weights.w8a8 import W8A8Weight
-from ..weights.w8a8_block import W8A8BlockWeight
+from ..weights import question as questions
+from ..weights.question import Question
+from ..weights.tensor import QuantizedTensor
 
 Answer = TypeVar("Answer", covariant=True)
 _OPERANDS = tuple(str(dtype).removeprefix("torch.") for dtype in OPERAND_DTYPES)
@@ -169,62 +166,49 @@ def _name(dtype: torch.dtype | str | None) -> str:
     return str(torch.float16 if dtype is None else dtype).removeprefix("torch.")
 
 
-def _ask_scaled(
-    m: int,
-    n: int,
-    k: int,
-    operand: str,
-    out_dtype: torch.dtype | str | None,
+def _question(
+    problem: Linear | int,
+    m_or_n: int,
+    k: int | None,
+    dtype: torch.dtype | str | None,
+    bits: int,
+    group_size: int,
+    zero_mode: str | None,
     device: torch.device | str | None,
-    block_size: tuple[int, int] | None = None,
-) -> tuple[str, dict[str, Any]]:
-    """Ask the same for scaled_mm."""
-    where, out = device_string(device), _name(out_dtype)
-    question = f"scaled_mm M={m} N={n} K={k} {operand} to {out} on {where}"
-    if block_size is not None:
-        question += f", block_size={block_size[0]} x {block_size[1]}"
-    answer: dict[str, Any] = json.loads(
-        _ask_library("_plan_scaled_mm", m, n, k, operand, out, where, block_size)
-    )
-    return question, answer
-
-
-_EIGHT_BIT = (W8A8Weight, W8A8BlockWeight, Fp8Weight)
-
-
-def _ask_eight_bit(
-    weight: W8A8Weight | W8A8BlockWeight | Fp8Weight,
-    m: int,
     out_dtype: torch.dtype | str | None,
-    device: torch.device | str | None,
-) -> tuple[str, dict[str, Any]]:
-    """Ask the same for a weight whose activations are rounded, or would be."""
-    n, k = weight.shape
-    if isinstance(weight, W8A8Weight):
-        return _ask_scaled(m, n, k, "int8", out_dtype, device)
+    weight: str | None,
+) -> Question:
+    if isinstance(problem, Linear):
+        held = problem.weight
+        device = held.device if device is None else device
+        m, n, k = whole_number("plan", "m", m_or_n), problem.out_features, problem.in_features
+        if isinstance(held, QuantizedTensor):  # and no DTensor of one
+            out = _name(held.dtype if out_dtype is None else out_dtype)
+            if (own := held.question(m, out, device_string(device))) is not None:
+                return own
+        bits, group_size, zero_mode = problem.bits, problem.group_size, problem.zero_mode
+        dtype = held.dtype if dtype is None else dtype
+    else:
+        m, n = problem, m_or_n
+    if k is None:
+        raise TypeError("plan needs (m, n, k) or (module, m)")
+    m, n, k = (whole_number("plan", *x) for x in (("m", m), ("n", n), ("k", k)))
+    bits = whole_number("plan", "bits", bits)
+    group_size = whole_number("plan", "group_size", group_size)
+    name = _name(dtype)
+    if name in _OPERANDS:
+        return questions.scaled(m, n, k, name, _name(out_dtype), device_string(device))
+    zero_mode = "none" if zero_mode is None else zero_mode
+    check_zero_mode("plan", zero_mode, ("none", "sub", "add"))
     where = device_string(device)
-    if isinstance(weight, W8A8BlockWeight):
-        size = weight.scheme.group_size
-        question = (
-            f"block_quant_gemm M={m} N={n} K={k} {_name(out_dtype)} block_size={size} on {where}"
-        )
-        return question, json.loads(_ask_library("_plan_block_quant_gemm", m, n, k, size, where))
-    why = f"no kernel takes float8 weights as they are here ({weight.scheme})"
-    if weight.rounds:
-        sm = re.match(r"cuda:sm=(\d+)", where)
-        blocks = weight.block_size
-        why = _ask_library("_why_not_scaled", "float8_e4m3fn", int(sm[1]) if sm else 0, blocks)
-        if not why:
-            return _ask_scaled(m, n, k, "float8_e4m3fn", out_dtype, device, blocks)
-    name = "torch.nn.functional.linear"
-    answer = {
-        "ok": True,
-        "selected": name,
-        "family": "torch",
-        "reason": f"{why}: the weight is made dense for each product",
-        "candidates": [{"config": name, "predicted_us": None}],
-    }
-    return f"F.linear M={m} N={n} K={k} {_name(out_dtype)}, float8 weight, on {where}", answer
+    if weight is not None:
+        return questions.codes(m, n, k, name, str(weight), group_size, where)
+    return Question(
+        f"fpA_intB_gemm M={m} N={n} K={k} {name} int{bits} group_size={group_size} "
+        f"zero_mode={zero_mode} on {where}",
+        "_plan",
+        (m, n, k, name, bits, group_size, zero_mode, where),
+    )
 
 
 def _ask(
@@ -241,42 +225,13 @@ def _ask(
 ) -> tuple[str, dict[str, Any]]:
     """Return (the question in words, the answer of the library)."""
     _library.require()
-    if isinstance(problem, Linear) and isinstance(problem.weight, _EIGHT_BIT):
-        out_dtype = problem.weight.dtype if out_dtype is None else out_dtype
-        device = problem.weight.device if device is None else device
-        return _ask_eight_bit(problem.weight, whole_number("plan", "m", m_or_n), out_dtype, device)
-    if isinstance(problem, Linear):
-        m, n, k = m_or_n, problem.out_features, problem.in_features
-        bits, group_size, zero_mode = problem.bits, problem.group_size, problem.zero_mode
-        if isinstance(problem.weight, FloatWeight):
-            weight = problem.weight.scheme.weight_type
-        dtype = problem.weight.dtype if dtype is None else dtype
-        device = problem.weight.device if device is None else device
-    else:
-        m, n = problem, m_or_n
-    if k is None:
-        raise TypeError("plan needs (m, n, k) or (module, m)")
-    m, n, k = (whole_number("plan", *x) for x in (("m", m), ("n", n), ("k", k)))
-    bits = whole_number("plan", "bits", bits)
-    group_size = whole_number("plan", "group_size", group_size)
-    if _name(dtype) in _OPERANDS:
-        return _ask_scaled(m, n, k, _name(dtype), out_dtype, device)
-    zero_mode = "none" if zero_mode is None else zero_mode
-    check_zero_mode("plan", zero_mode, ("none", "sub", "add"))
-    name = _name(dtype)
-    where = device_string(device)
-    if weight is not None:
-        question = f"fpA_fpB_gemm M={m} N={n} K={k} {name} {weight} group_size={group_size}"
-        answer: dict[str, Any] = json.loads(
-            _ask_library("_plan_codes", m, n, k, name, str(weight), group_size, where)
+    try:
+        asked = _question(
+            problem, m_or_n, k, dtype, bits, group_size, zero_mode, device, out_dtype, weight
         )
-        return f"{question} on {where}", answer
-    question = (
-        f"fpA_intB_gemm M={m} N={n} K={k} {name} int{bits} group_size={group_size} "
-        f"zero_mode={zero_mode} on {where}"
-    )
-    answer = json.loads(_ask_library("_plan", m, n, k, name, bits, group_size, zero_mode, where))
-    return question, answer
+        return asked.text, asked.asked()
+    except RuntimeError as error:
+        raise ValueError(str(error)) from None
 
 
 def _why_not(question: str, answer: dict[str, Any]) -> WhyNot | None:

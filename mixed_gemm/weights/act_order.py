@@ -16,7 +16,7 @@ from .tensor import Part
 
 class ActOrderColumns(IntegerWeight):
     """Some columns of a permuted weight (GPTQ act-order): column j belongs to activation
-    permutation[j] of the whole, not of a share of it. So it is no factor of a product before
+    permutation[j] of the whole, not of a shard of it. So it is no factor of a product before
     somebody has brought the activations in its order, as ``distributed.weight.linear`` does.
 
     Parts:

@@ -24,7 +24,8 @@ def values_of(q: Tensor, weight: str) -> Tensor:
 
 def nearest_codes(x: Tensor, weight: str) -> Tensor:
     """The codes whose numbers are nearest to ``x``, int8: the inverse of :func:`values_of`. A tie
-    goes to the even code, as casts to a float type have it. Integers are not cut to their range;
+    goes to the even code, as casts to a float type have it; of a book to the lower number, as
+    bitsandbytes has it. Integers are not cut to their range;
     of other types what is beyond the largest number becomes that.
 
     Args:
@@ -39,6 +40,8 @@ def nearest_codes(x: Tensor, weight: str) -> Tensor:
     codes = torch.tensor([first[value] for value in sorted(first)], device=x.device)
     middles = (values[1:] + values[:-1]) / 2
     at = torch.bucketize(x, middles)  # a tie goes to the lower value
+    if known.is_book:
+        return codes[at].to(torch.int8)
     ends = torch.cat([middles, middles.new_full((1,), torch.inf)])
     at = at + ((x == ends[at]) & (codes[at] % 2 == 1)).int()
     return codes[at].to(torch.int8)

@@ -1,5 +1,5 @@
 """Which columns of a weight ``[N, K]`` share a scale once it is cut along K: where a cut would go
-through a group, the groups of the piece are smaller ones with the same scales, so that no value
+through a group, the groups of the shard are smaller ones with the same scales, so that no value
 changes.
 """
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from .tensor import QuantizedTensor
 
 
-def group_of_piece(size: int, k: int, start: int, stop: int) -> int:
-    """Columns that share a scale in the piece ``start`` to ``stop``. Pieces of one size get the
+def group_of_shard(size: int, k: int, start: int, stop: int) -> int:
+    """Columns that share a scale in the shard ``start`` to ``stop``. Shards of one size get the
     same, wherever they lie, which scattering them over processes needs.
 
     Args:
@@ -44,12 +44,12 @@ def group_of_piece(size: int, k: int, start: int, stop: int) -> int:
     )
 
 
-def of_piece(values: Tensor, size: int, smaller: int, start: int, stop: int) -> Tensor:
-    """The scales, or zero points, of the piece ``start`` to ``stop``, with storage of their own.
+def of_shard(values: Tensor, size: int, smaller: int, start: int, stop: int) -> Tensor:
+    """The scales, or zero points, of the shard ``start`` to ``stop``, with storage of their own.
 
     Args:
         values: ``[G, N]``, a row for each group of ``size`` columns; -1 is one group.
-        smaller: columns of a group of the piece, which divides ``size``.
+        smaller: columns of a group of the shard, which divides ``size``.
     """
     if size == -1:
         return values.clone()
@@ -57,46 +57,46 @@ def of_piece(values: Tensor, size: int, smaller: int, start: int, stop: int) -> 
     return values.index_select(0, firsts // size)
 
 
-def common_group(pieces: list[tuple[int, int]]) -> int:
-    """The largest group that all pieces, laid beside each other, can be stored in: -1 where it is
-    one piece.
+def common_group(shards: list[tuple[int, int]]) -> int:
+    """The largest group that all shards, laid beside each other, can be stored in: -1 where it is
+    one shard.
 
     Args:
-        pieces: (columns of a group, or -1; columns) of each.
+        shards: (columns of a group, or -1; columns) of each.
 
     Raises:
         ValueError: no multiple of 16 does.
     """
-    if len(pieces) == 1:
-        return pieces[0][0]
-    sizes = [k if size == -1 else size for size, k in pieces]
-    found = math.gcd(*sizes, *(k for _, k in pieces[:-1]))
+    if len(shards) == 1:
+        return shards[0][0]
+    sizes = [k if size == -1 else size for size, k in shards]
+    found = math.gcd(*sizes, *(k for _, k in shards[:-1]))
     if found % GROUP_STEP:
         raise ArgumentValueError(
-            f"QuantizedTensor: pieces of {[k for _, k in pieces]} columns with groups of {sizes} "
+            f"QuantizedTensor: pieces of {[k for _, k in shards]} columns with groups of {sizes} "
             f"have no groups of a multiple of {GROUP_STEP} in common"
         )
     return found
 
 
-def beside_each_other(pieces: list[tuple[Tensor, int, int]], size: int) -> Tensor:
-    """The scales, or zero points, of pieces that are joined along K.
+def beside_each_other(shards: list[tuple[Tensor, int, int]], size: int) -> Tensor:
+    """The scales, or zero points, of shards that are joined along K.
 
     Args:
-        pieces: (``[G, N]``, columns of a group or -1, columns) of each.
+        shards: (``[G, N]``, columns of a group or -1, columns) of each.
         size: columns of a group of the whole, from :func:`common_group`.
     """
     if size == -1:
-        return pieces[0][0]
+        return shards[0][0]
     rows = []
-    for values, group, k in pieces:
+    for values, group, k in shards:
         firsts = torch.arange(0, k, size, device=values.device)
         rows.append(values.index_select(0, firsts // (k if group == -1 else group)))
     return torch.cat(rows)
 
 
 def coarser(values: Tensor, fine: int, size: int, k: int) -> Tensor:
-    """Those of groups of ``size`` columns, which repeat in the groups of ``fine`` columns given.
+    """Values of groups of ``size`` columns, which repeat in the groups of ``fine`` columns given.
 
     Args:
         values: ``[ceil(k / fine), N]``. size: a multiple of ``fine``, or -1 for all columns.

@@ -26,7 +26,7 @@ _COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_m
 
 @dataclass(frozen=True)
 class Effects:
-    """What a schema says of the arguments of an operator.
+    """The arguments of an operator, as its schema tells of them.
 
     Attributes:
         writes: names of those that it writes into. views: places of those that it returns views of.
@@ -40,7 +40,7 @@ class Effects:
 
 @functools.cache
 def effects_of(func: Any) -> Effects:
-    """What an operator does to its arguments.
+    """Tell what an operator does to its arguments.
 
     Args:
         func: an ``OpOverload``; a higher-order operator, which has no schema, only reads.
@@ -97,7 +97,7 @@ def _dense(x: Any) -> Any:
 
 
 def _view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], place: int) -> Any:
-    """What the operator returns, where it lies in the dense value, as views of the weight."""
+    """Return what the operator does; what lies in the dense value comes as a view of the weight."""
     x, rest = args[place], tree_map(_dense, (*args[:place], None, *args[place + 1 :]))
     value, named = _dense(x), tree_map(_dense, kwargs)
     # Compilers exchange storages while they trace; there the schema alone says what is a view.
@@ -219,8 +219,8 @@ def assign(weight: QuantizedTensor, new: QuantizedTensor) -> None:
     if weight.piece_of is not None:
         whole, dim, start = weight.piece_of
         stop, total = start + weight.shape[dim], whole.shape[dim]
-        pieces = [whole.cut(dim, a, b) for a, b in ((0, start), (stop, total)) if a < b]
-        pieces.insert(1 if start else 0, new)
-        # Where rows share scales the pieces have others than the whole, which rounds them again.
+        shards = [whole.cut(dim, a, b) for a, b in ((0, start), (stop, total)) if a < b]
+        shards.insert(1 if start else 0, new)
+        # Where rows share scales the shards have others than the whole, which rounds them again.
         join = type(whole).join if dim == 0 else type(whole).join_columns
-        assign(whole, whole.converted(join(pieces)))
+        assign(whole, whole.converted(join(shards)))

@@ -1,5 +1,5 @@
-"""What torch's operators do with a ``QuantizedTensor``: a rule for each, everything else runs on
-the dense value.
+"""The rules of torch's operators for a ``QuantizedTensor``; everything else runs on the dense
+value.
 """
 
 from __future__ import annotations

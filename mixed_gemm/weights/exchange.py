@@ -27,7 +27,7 @@ from .values import (
 )
 
 _OPTIONAL = ("bias", "pre_scale", "permutation", "input_scale", "input_azp", "global_scale")
-# What an instance holds besides its scheme.
+# The fields that an instance holds besides its scheme.
 _STORED = ("name", "q", "scales", "zeros", *_OPTIONAL, "module")
 
 

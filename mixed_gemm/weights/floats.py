@@ -9,9 +9,11 @@ from torch import Tensor
 
 from ..ops.errors import ArgumentValueError, dtype_name
 from ..ops.floats import dequantize_codes, gemm_of_weight, pack_codes, unpack_codes
+from . import question
 from .exchange import QuantizedWeight
 from .float_scales import file_scales, stored_scales
 from .packed import PackedWeight
+from .question import Question
 from .rounding import checked_dense
 from .rounding_float4 import round_mxfp4, round_nvfp4
 from .scheme import Scheme
@@ -52,6 +54,16 @@ class FloatWeight(PackedWeight):
 
     factor: Tensor
     global_scale: Tensor | None
+
+    def question(self, m: int, out: str, where: str) -> Question:
+        """As of the base class, of ``fpA_fpB_gemm``.
+
+        Args:
+            m: rows of the activations. out: the dtype of the result. where: the device.
+        """
+        n, k = self.shape
+        weight, size = self.scheme.weight_type, self.scheme.group_size
+        return question.codes(m, n, k, out, weight, size, where)
 
     @classmethod
     def stores(cls, scheme: Scheme, dims: int) -> bool:

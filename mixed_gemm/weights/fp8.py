@@ -26,6 +26,7 @@ from ..ops.errors import (
 )
 from ..ops.problem import DTYPES, ceil_div, round_up
 from ..ops.scaled import why_not_scaled
+from . import question
 from .columns import coarser
 from .exchange import QuantizedWeight
 from .fp8_blocks import (
@@ -34,10 +35,11 @@ from .fp8_blocks import (
     joined,
     joined_columns,
     rounded,
-    scales_of_piece,
-    scheme_of_piece,
+    scales_of_shard,
+    scheme_of_shard,
     scheme_with_rows,
 )
+from .question import Question
 from .rounding_fp8 import FP8, FP8_MAX, MIN_SCALE, dequantize_blocks
 from .scheme import FLOAT8, Scheme, Side
 from .straight_through import AS_THEY_ARE, BY_ROW, block_size_of, eight_bit_product
@@ -45,7 +47,7 @@ from .tensor import Part, QuantizedTensor, narrows, part_problems, under_autocas
 from .values import refuse_non_finite
 from .writing import spliced
 
-# Of scales, as files have them; float32 first, which those made here are.
+# Dtypes of scales, as files have them; float32 first, which those made here are.
 _SCALES = (torch.float32, torch.bfloat16, torch.float16)
 _PARTS = ("weight_fp8", "weight_scale", "input_scale")
 
@@ -126,7 +128,7 @@ class Fp8Weight(QuantizedTensor):
 
     @classmethod
     def tag_of(cls, shape: tuple[int, ...], scheme: Scheme, permuted: bool) -> dict[str, Any]:
-        """What a checkpoint says of a weight besides its tensors, as JSON.
+        """The tag of a weight in a checkpoint, as JSON: all but its tensors.
 
         Args:
             shape: (N, K). scheme: of the weight. permuted: never.
@@ -171,7 +173,7 @@ class Fp8Weight(QuantizedTensor):
 
     @classmethod
     def _static_scale(cls, scheme: Scheme, input_range: tuple[float, float] | None) -> float | None:
-        """Of activations between these; None where each call finds its own, or rounds none."""
+        """The scale of activations of a range; None where calls find their own, or round none."""
         if "input_scale" not in cls.present(scheme):
             return None
         if input_range is None or not all(map(math.isfinite, input_range)):
@@ -290,7 +292,7 @@ class Fp8Weight(QuantizedTensor):
 
     @property
     def block_size(self) -> tuple[int, int] | None:
-        """That of ``scaled_mm``, where it takes scales of blocks, of the weight or of
+        """The ``block_size`` of ``scaled_mm``, where it takes scales of blocks, of the weight or of
         activations."""
         if self._by_block or self._shared > 0:
             return block_size_of(self._product_block, self._shared)
@@ -321,6 +323,13 @@ class Fp8Weight(QuantizedTensor):
         if self._by_block:
             return self._blocks[1]
         return 1, round_up(self.shape[1], self._shared or self.shape[1] or 1)
+
+    def question(self, m: int, out: str, where: str) -> Question:
+        n, k = self.shape
+        if self.rounds:
+            return question.float8(m, n, k, out, where, self.block_size)
+        why = f"no kernel takes float8 weights as they are here ({self.scheme})"
+        return question.dense(m, n, k, out, where, "float8 weight", why)
 
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """``x @ w.T + bias``.
@@ -447,17 +456,17 @@ class Fp8Weight(QuantizedTensor):
     # --- slices --------------------------------------------------------------------------------
 
     def scheme_of_rows(self, count: int) -> Scheme:
-        """That of one of the pieces of ``count`` rows that :meth:`cut` makes of this weight.
+        """The scheme of one of the shards of ``count`` rows that :meth:`cut` makes of this weight.
 
         Args:
             count: of rows, at least one.
         """
         whole = count == self.shape[0]
-        return self.scheme if whole else scheme_of_piece(self.scheme, self.shape, 0, count)
+        return self.scheme if whole else scheme_of_shard(self.scheme, self.shape, 0, count)
 
     def cut(self, dim: int, start: int, stop: int) -> Fp8Weight:
         """Rows or columns, with storage of their own. Where a block would be cut in two, the blocks
-        of the piece are smaller ones with the same scales.
+        of the shard are smaller ones with the same scales.
 
         Args:
             dim: 0 for rows, 1 for columns. start, stop: of them.
@@ -470,23 +479,23 @@ class Fp8Weight(QuantizedTensor):
         if (start, stop) == (0, self.shape[dim]):
             return self._like(q, self.weight_scale.clone(), self.scheme)
         scales, block = self._blocks
-        scheme = scheme_of_piece(self.scheme, self.shape, dim, start, stop)
+        scheme = scheme_of_shard(self.scheme, self.shape, dim, start, stop)
         size = (block_of(scheme, self.shape) or block)[dim]
-        return self._like(q, scales_of_piece(scales, block, dim, size, (start, stop)), scheme)
+        return self._like(q, scales_of_shard(scales, block, dim, size, (start, stop)), scheme)
 
     @classmethod
     def join(cls, weights: list[Fp8Weight]) -> Fp8Weight:
         """The inverse of :meth:`cut` along dim 0, up to the size of blocks.
 
         Args:
-            weights: pieces in the order of their rows.
+            weights: shards in the order of their rows.
         """
         first = weights[0]
         q = torch.cat([w.weight_fp8 for w in weights])
         if not first._by_block:
             return first._like(q, torch.cat([w.weight_scale for w in weights]), first.scheme)
         scales, rows = joined([(*w._blocks, w.shape[0]) for w in weights])
-        return first._like(q, scales, scheme_of_piece(first.scheme, first.shape, 0, rows))
+        return first._like(q, scales, scheme_of_shard(first.scheme, first.shape, 0, rows))
 
     def in_blocks_of(self, rows: int) -> Fp8Weight:
         """The same with so many rows in a block, whose scales repeat in the blocks it has.
@@ -510,7 +519,7 @@ class Fp8Weight(QuantizedTensor):
         Args:
             weights: of one number of rows, the columns of the first in front.
             group_size: columns of a block of the result, where there are blocks; as many as all
-                pieces allow when None.
+                shards allow when None.
 
         Raises:
             ValueError: blocks have other scales than ``group_size`` needs.
@@ -534,7 +543,7 @@ class Fp8Weight(QuantizedTensor):
         n, k = self.shape
         strategy = side.strategy if side.strategy == "tensor" else ""
         if strategy and not bool((scales == scales[0]).all()):
-            strategy = ""  # pieces that were written to one by one have scales of their own
+            strategy = ""  # shards that were written to one by one have scales of their own
         return QuantizedWeight(
             name=name,
             q=self.weight_fp8,

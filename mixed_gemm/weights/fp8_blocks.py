@@ -1,5 +1,5 @@
 """Which float8 weights share a scale: whole rows of them, or blocks; and what becomes of the blocks
-where a weight is cut into pieces: smaller ones with the same scales, so that no value changes.
+where a weight is cut into shards: smaller ones with the same scales, so that no value changes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def block_of(scheme: Scheme, shape: tuple[int, ...]) -> Block | None:
     return side.block
 
 
-def scheme_of_piece(scheme: Scheme, shape: tuple[int, ...], dim: int, *edges: int) -> Scheme:
-    """That of a piece whose edges along ``dim`` are these: none of its blocks is cut in two. Pieces
-    of one size get one scheme, wherever they lie, which scattering them over processes needs."""
+def scheme_of_shard(scheme: Scheme, shape: tuple[int, ...], dim: int, *edges: int) -> Scheme:
+    """The scheme of a shard whose edges along ``dim`` are these: none of its blocks is cut in two.
+    Shards of one size get one scheme, wherever they lie, which scattering them needs."""
     block = block_of(scheme, shape)
     if block is None:
         return scheme
@@ -39,26 +39,26 @@ def scheme_of_piece(scheme: Scheme, shape: tuple[int, ...], dim: int, *edges: in
     return replace(scheme, weights=replace(side, block=smaller))
 
 
-def scales_of_piece(scales: Tensor, block: Block, dim: int, size: int, span: Block) -> Tensor:
-    """Those of the piece from span[0] to span[1] along ``dim``, whose blocks are ``size`` there.
+def scales_of_shard(scales: Tensor, block: Block, dim: int, size: int, edges: Block) -> Tensor:
+    """The scales of the shard from edges[0] to edges[1] along ``dim``, with blocks of ``size``.
 
     Args:
         scales: ``[rows of blocks, columns of blocks]``.
     """
-    firsts = torch.arange(*span, size, device=scales.device)
+    firsts = torch.arange(*edges, size, device=scales.device)
     return scales.index_select(dim, firsts // block[dim])
 
 
-def joined(pieces: list[tuple[Tensor, Block, int]]) -> tuple[Tensor, int]:
-    """(scales of pieces below each other, rows of their blocks): those that all can be stored in.
+def joined(shards: list[tuple[Tensor, Block, int]]) -> tuple[Tensor, int]:
+    """(scales of shards below each other, rows of their blocks): those that all can be stored in.
 
     Args:
-        pieces: (scales, block, number of rows) of each.
+        shards: (scales, block, number of rows) of each.
     """
-    rows = math.gcd(*(block[0] for _, block, _ in pieces), *(n for _, _, n in pieces[:-1]))
+    rows = math.gcd(*(block[0] for _, block, _ in shards), *(n for _, _, n in shards[:-1]))
     finer = [
         scales.repeat_interleave(block[0] // rows, 0)[: ceil_div(n, rows)]
-        for scales, block, n in pieces
+        for scales, block, n in shards
     ]
     return torch.cat(finer), rows
 
@@ -71,16 +71,16 @@ def scheme_with_rows(scheme: Scheme, rows: int) -> Scheme:
     return replace(scheme, weights=replace(side, block=(rows, side.block[1])))
 
 
-def joined_columns(pieces: list[tuple[Tensor, Block, int]]) -> tuple[int, Tensor]:
-    """(columns of a block that all pieces, laid beside each other, can be stored in, its scales).
+def joined_columns(shards: list[tuple[Tensor, Block, int]]) -> tuple[int, Tensor]:
+    """(columns of a block that all shards, laid beside each other, can be stored in, its scales).
 
     Args:
-        pieces: (scales ``[rows of blocks, columns of blocks]``, block, number of columns) of each.
+        shards: (scales ``[rows of blocks, columns of blocks]``, block, number of columns) of each.
     """
-    size = math.gcd(*(block[1] for _, block, _ in pieces), *(k for _, _, k in pieces[:-1]))
+    size = math.gcd(*(block[1] for _, block, _ in shards), *(k for _, _, k in shards[:-1]))
     finer = [
         scales.index_select(1, torch.arange(0, k, size, device=scales.device) // block[1])
-        for scales, block, k in pieces
+        for scales, block, k in shards
     ]
     return size, torch.cat(finer, 1)
 

@@ -28,7 +28,7 @@ def _rows_in_front(weight: QuantizedTensor) -> dict[str, Tensor]:
 def gather_from(
     weight: QuantizedTensor, mesh: Any, whole: torch.Size
 ) -> tuple[tuple[Tensor, ...], Any]:
-    """(what each rank gives, what stays with it).
+    """Return (the tensors that each rank gives, what stays with it).
 
     Raises:
         ValueError: the ranks have different numbers of rows.
@@ -49,15 +49,15 @@ def gathered(
     buffers again, and only what was copied out of them is stale."""
     mesh, shape = metadata
     names = list(_rows_in_front(local))
-    pieces = []
+    shards = []
     for i in range(mesh.size()):
         parts = dict(local.tensors())
         for name, tensor in zip(names, outputs, strict=True):
             rows = next(part.rows for part in local.parts if part.name == name) or 0
             size = tensor.shape[0] // mesh.size()
             parts[name] = tensor[i * size : (i + 1) * size].transpose(0, rows)
-        pieces.append(type(local)(parts, local.scheme, shape, local.dtype))
-    whole = type(local).join(pieces)
+        shards.append(type(local)(parts, local.scheme, shape, local.dtype))
+    whole = type(local).join(shards)
     if out is None:
         return whole, outputs
     for name, tensor in whole.tensors().items():

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from ..ops.errors import ArgumentValueError
 from . import act_order as _has_columns_of_integers  # noqa: F401
+from .books import BookWeight
 from .conv import ConvWeight
 from .conv_int8 import Int8ConvWeight
 from .floats import FloatWeight
@@ -20,6 +21,7 @@ from .w8a8_block import W8A8BlockWeight
 KINDS: list[type[QuantizedTensor]] = [
     IntegerWeight,
     FloatWeight,
+    BookWeight,
     W8A8Weight,
     W8A8BlockWeight,
     Fp8Weight,

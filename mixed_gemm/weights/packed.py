@@ -1,7 +1,6 @@
-"""What a weight of packed codes is, whichever its weight type: its parts, and how they are cut and
-joined.
+"""Weights of packed codes, whichever their type: their parts, and how they are cut and joined.
 
-The file is long because it is one class: every piece of a weight is made of all its parts.
+The file is long because it is one class: every shard of a weight is made of all its parts.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ..ops.problem import (
     num_groups,
     packed_shape,
 )
-from .columns import beside_each_other, coarser, common_group, group_of_piece, of_piece
+from .columns import beside_each_other, coarser, common_group, group_of_shard, of_shard
 from .exchange import QuantizedWeight
 from .rounding import too_small
 from .scheme import Scheme
@@ -58,7 +57,7 @@ class PackedWeight(WeightOnlyTensor):
         Part("permutation", (torch.int64,), follows=False, finite=False),
     )
 
-    columns_in_order: ClassVar[type[PackedWeight]]  # what some columns of a permuted weight are
+    columns_in_order: ClassVar[type[PackedWeight]]  # the kind of a permuted weight's columns
     # The op behind ``product``: f(options, x, b_packed, scales, what is beside them, bias,
     # pre_scale), options being the scheme's ``gemm_options``. A kind says it, and ``pack``,
     # ``_codes`` and ``_dense``.
@@ -195,7 +194,7 @@ class PackedWeight(WeightOnlyTensor):
         raise NotImplementedError
 
     def _codes(self) -> Tensor:
-        """What :meth:`pack` took: int8 ``[N, K]``."""
+        """The codes that :meth:`pack` took: int8 ``[N, K]``."""
         raise NotImplementedError
 
     def _dense(self, dtype: torch.dtype) -> Tensor:
@@ -218,7 +217,7 @@ class PackedWeight(WeightOnlyTensor):
 
     def cut(self, dim: int, start: int, stop: int) -> PackedWeight:
         """Rows or columns, with storage of their own. Where a group would be cut in two, the groups
-        of the piece are smaller ones with the same scales. Columns of a permuted weight come as
+        of the shard are smaller ones with the same scales. Columns of a permuted weight come as
         :class:`act_order.ActOrderColumns`.
 
         Args:
@@ -231,7 +230,7 @@ class PackedWeight(WeightOnlyTensor):
 
     def _columns(self, start: int, stop: int) -> PackedWeight:
         k, scheme = self.shape[1], self.scheme
-        size = group_of_piece(scheme.group_size, k, start, stop)
+        size = group_of_shard(scheme.group_size, k, start, stop)
         place = scheme.group_size, size, start, stop
         if start % PAD_K == 0 and (stop % PAD_K == 0 or stop == k):
             packed = self._tiles()[:, start // PAD_K : ceil_div(stop, PAD_K)]
@@ -244,7 +243,7 @@ class PackedWeight(WeightOnlyTensor):
         parts: dict[str, Tensor] = {"b_packed": packed}
         for name, x in self.tensors().items():
             if name in ("scales", "zeros"):
-                parts[name] = of_piece(x, *place)
+                parts[name] = of_shard(x, *place)
             elif name != "b_packed":
                 parts[name] = (x[start:stop] if name in _ALONG_K else x).clone()
         columns = stop - start
@@ -266,8 +265,8 @@ class PackedWeight(WeightOnlyTensor):
         parts = self.tensors()
         for part in self.parts[1:]:
             if part.rows is not None and part.name in parts:
-                piece = parts[part.name].narrow(part.rows, start, stop - start)
-                parts[part.name] = piece.clone(memory_format=torch.contiguous_format)
+                shard = parts[part.name].narrow(part.rows, start, stop - start)
+                parts[part.name] = shard.clone(memory_format=torch.contiguous_format)
         return self._like({**parts, "b_packed": packed}, stop - start)
 
     def _like(self, parts: Mapping[str, Tensor], rows: int | None = None) -> PackedWeight:
@@ -285,13 +284,13 @@ class PackedWeight(WeightOnlyTensor):
 
         Args:
             weights: of one number of rows, the columns of the first in front.
-            group_size: of the result; the largest that all pieces allow when None.
+            group_size: of the result; the largest that all shards allow when None.
 
         Raises:
-            ValueError: pieces have no groups in common, or other scales than ``group_size`` needs.
+            ValueError: shards have no groups in common, or other scales than ``group_size`` needs.
         """
-        first, pieces = weights[0], [(w.scheme.group_size, w.shape[1]) for w in weights]
-        fine = common_group(pieces)
+        first, shards = weights[0], [(w.scheme.group_size, w.shape[1]) for w in weights]
+        fine = common_group(shards)
         shape = (first.shape[0], sum(w.shape[1] for w in weights))
         size = fine if group_size is None else group_size
 
@@ -299,7 +298,7 @@ class PackedWeight(WeightOnlyTensor):
             given = [getattr(w, name) for w in weights]
             if given[0] is None:
                 return None
-            beside = [(x, *piece) for x, piece in zip(given, pieces, strict=True)]
+            beside = [(x, *shard) for x, shard in zip(given, shards, strict=True)]
             return coarser(beside_each_other(beside, fine), fine, size, shape[1])
 
         def joined(name: str) -> Tensor | None:

@@ -48,7 +48,7 @@ def as_parameter(
             f"stored, {kind.__name__}.from_float(tensor, scheme) makes a weight of it"
         )
     made: Any = data.detach().requires_grad_(requires_grad)
-    made._is_param = True  # what isinstance(made, nn.Parameter) asks for
+    made._is_param = True  # isinstance(made, nn.Parameter) asks for it
     parameter: Weight = made
     return parameter
 
@@ -70,7 +70,7 @@ def copied(weight: Weight, memo: dict[int, Any]) -> Weight:
 
 
 def reduced(weight: QuantizedTensor) -> tuple[Any, ...]:
-    """What pickle, ``torch.save`` and ``copy.copy`` make a weight again from.
+    """Return what pickle, ``torch.save`` and ``copy.copy`` make a weight again from.
 
     Args:
         weight: of any shape, on any device.

@@ -27,7 +27,7 @@ def quantize_with(x: Tensor, scale: Tensor) -> Tensor:
     return (x.float() / scale).clamp(-FP8_MAX, FP8_MAX).to(FP8)
 
 
-def spread(scale: Tensor, block: tuple[int, int], n: int, k: int) -> Tensor:
+def expanded(scale: Tensor, block: tuple[int, int], n: int, k: int) -> Tensor:
     """The scale of each weight, so that it broadcasts with ``[n, k]``.
 
     Args:
@@ -48,10 +48,10 @@ def dequantize_blocks(
 
     Args:
         weight: float8_e4m3fn ``[N, K]``.
-        scale: any float dtype, as of :func:`spread`. block: (rows, columns).
+        scale: any float dtype, as of :func:`expanded`. block: (rows, columns).
     """
     n, k = weight.shape
-    return (weight.float() * spread(scale.float(), block, n, k)).to(dtype)
+    return (weight.float() * expanded(scale.float(), block, n, k)).to(dtype)
 
 
 def quantize_weight_fp8(
@@ -79,4 +79,4 @@ def quantize_weight_fp8(
     padded = torch.nn.functional.pad(weight.abs(), padding)
     largest = padded.view(grid[0], rows, grid[1], columns).amax((1, 3))
     scale = nonzero_scale(largest / FP8_MAX, scale_dtype)
-    return quantize_with(weight, spread(scale, block, n, k)), scale.to(scale_dtype)
+    return quantize_with(weight, expanded(scale, block, n, k)), scale.to(scale_dtype)

@@ -1,6 +1,6 @@
-"""What torch's operators do with a quantized weight or a view of one: the table of rules, and who
-answers an operator that has none. ``dispatch``, ``rows`` and ``collectives`` fill the table,
-``dense`` has the answer to all others.
+"""The table of rules of torch's operators for a quantized weight or a view of one, and who answers
+an operator that has none. ``dispatch``, ``rows`` and ``collectives`` fill the table, ``dense`` has
+the answer to all others.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ FLOAT4_STRATEGIES = {"e8m0": "group", "e4m3": "tensor_group"}
 class Side:
     """How the numbers of one operand are stored, in the words of compressed-tensors.
 
-    type: "int" or "float". num_bits: of one number.
+    type: "int", "float", or the name of a code book ("nf4", "fp4"). num_bits: of one number.
     strategy: what shares a scale: "tensor", "channel", "group" (of ``group_size`` elements of K),
         "tensor_group" (the same, and one scale more for the whole weight), "block" (of ``block``
         rows and columns) or "token" (a row of activations).
@@ -59,6 +59,14 @@ class Side:
         if self.scale_dtype is None:
             del fields["scale_dtype"]
         return fields
+
+
+def _kind_of(weight: str) -> str:
+    """The type of a side whose codes are of a weight type."""
+    if weight == FLOAT8:
+        return "float"
+    known = WEIGHTS[weight]
+    return weight if known.is_book else "int" if known.is_integer else "float"
 
 
 @dataclass(frozen=True)
@@ -243,13 +251,12 @@ class Scheme:
             input_activations: how activations are rounded; None leaves them in their dtype.
             scale_dtype: as of :class:`Side`.
         """
-        is_float = weight == FLOAT8 or not WEIGHTS[weight].is_integer
         if block is not None:
             strategy = "block"
         elif not strategy:
             strategy = "channel" if group_size == -1 else "group"
         side = Side(
-            type="float" if is_float else "int",
+            type=_kind_of(weight),
             num_bits=8 if weight == FLOAT8 else WEIGHTS[weight].bits,
             strategy=strategy,
             group_size=None if group_size == -1 or block is not None else group_size,
@@ -377,9 +384,9 @@ class Scheme:
         Args:
             weight: a name in ``ops.problem.WEIGHTS``.
         """
-        kind = "int" if WEIGHTS[weight].is_integer else "float"
         return replace(
-            self, weights=replace(self.weights, type=kind, num_bits=WEIGHTS[weight].bits)
+            self,
+            weights=replace(self.weights, type=_kind_of(weight), num_bits=WEIGHTS[weight].bits),
         )
 
     @property
@@ -387,6 +394,8 @@ class Scheme:
         """The name of what a stored code is: "int4", "int8" or another of ``ops.problem.WEIGHTS``,
         "e4m3" of float8_e4m3fn; for what no kind of weight stores, its type and bits."""
         weights = self.weights
+        if weights.type in WEIGHTS:  # a book
+            return weights.type
         if weights.type == "int":
             return integer_weight(weights.num_bits)
         if (weights.type, weights.num_bits) == ("float", 8):
@@ -396,7 +405,7 @@ class Scheme:
 
     @property
     def bits(self) -> int:
-        """Of a stored weight."""
+        """Bits of a stored weight."""
         return self.weights.num_bits
 
     @property
@@ -436,7 +445,7 @@ class Scheme:
 
     @property
     def op_zero_mode(self) -> str:
-        """What the ops take: they read "none" off ``zeros`` being None."""
+        """The zero mode as the ops take it: they read "none" off ``zeros`` being None."""
         return self.zero_mode if self.has_zeros else "sub"
 
     @functools.cached_property
@@ -451,12 +460,12 @@ class Scheme:
 
     @functools.cached_property
     def conv_options(self) -> dict[str, Any]:
-        """Those of ``qconv2d`` that its weight decides."""
+        """The keyword arguments of ``qconv2d`` that its weight decides."""
         return integer_options(self.weight_type, block_size=self.group_size)
 
     @property
     def plan_options(self) -> dict[str, Any]:
-        """Those of ``mixed_gemm.plan``, which has a word for no zero points."""
+        """The keyword arguments of ``mixed_gemm.plan``, which has a word for no zero points."""
         if "weight" in self.gemm_options:
             return self.gemm_options
         return {**self.gemm_options, "zero_mode": self.zero_mode}
@@ -488,7 +497,8 @@ class Scheme:
         if weights.scale_dtype is not None:
             group += f" with {weights.scale_dtype} scales"
         zero = "symmetric" if not self.has_zeros else f"zeros {self.zero_mode!r}"
-        text = f"{weights.type}{weights.num_bits}, {group}, {zero}"
+        bits = "" if weights.type in WEIGHTS else weights.num_bits
+        text = f"{weights.type}{bits}, {group}, {zero}"
         side = self.input_activations
         if side is None:
             return text
@@ -529,13 +539,15 @@ def is_by_block(scheme: Scheme) -> bool:
     return scheme == Scheme.w8a8_block(size, not scheme.has_zeros)
 
 
-# What a user may ask for by name.
+# The schemes that a user may ask for by name.
 SCHEMES = {
     "w4a16": Scheme.weight_only(4, 128),
     "w4a16_asym": Scheme.weight_only(4, 128, "sub"),
     "w8a16": Scheme.weight_only(8, -1),
     "mxfp4": Scheme.float4("e8m0", 32),
     "nvfp4": Scheme.float4("e4m3", 16),
+    "nf4": Scheme.of_file("nf4", 64),
+    "fp4": Scheme.of_file("fp4", 64),
     "w8a8": Scheme.w8a8("dynamic"),
     "w8a8_block": Scheme.w8a8_block(),
     "fp8": Scheme.fp8("dynamic"),

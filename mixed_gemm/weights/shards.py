@@ -1,6 +1,6 @@
-"""What a module asks of a weight whose shards lie on several ranks, a DTensor. ``distributed``
-answers, which registers its functions here once torch.distributed.tensor is imported; before that
-there is no such weight.
+"""Questions of a module about a weight whose shards lie on several ranks, a DTensor.
+``distributed`` answers them: it registers its functions here once torch.distributed.tensor is
+imported, and before that there is no such weight.
 """
 
 from __future__ import annotations
@@ -55,5 +55,5 @@ def linear(x: Tensor, weight: Any, bias: Tensor | None) -> Tensor:
 
 
 def plain_shard(weight: Any) -> Any:
-    """What a linear layer multiplies by in place of it; see ``distributed.plain_shard``."""
+    """Return what a linear layer multiplies by in its place; see ``distributed.plain_shard``."""
     return _ANSWERS["plain_shard"](weight)

@@ -25,7 +25,7 @@ BY_ROW = 0  # a scale for each row, or one for all
 
 
 def block_size_of(block: tuple[int, int], shared: int) -> tuple[int, int]:
-    """That of ``scaled_mm``, which no scale of either operand is cut by.
+    """The ``block_size`` of ``scaled_mm``, which no scale of either operand is cut by.
 
     Args:
         block: rows and columns of the weight that share a scale. shared: columns of the activations

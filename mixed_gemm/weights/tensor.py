@@ -22,6 +22,7 @@ from .dependents import fill, tell_views
 from .fsdp2 import gather_from, gathered
 from .memory import Storageless
 from .plain import plain_kind
+from .question import Question
 from .rebuilding import as_parameter, copied, reduced
 from .rules import answer
 from .scheme import Scheme
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 Self = TypeVar("Self", bound="QuantizedTensor")
 
 
-PART_NAMES: set[str] = set()  # of every part that a kind of weight has
+PART_NAMES: set[str] = set()  # the names of all parts of all kinds of weights
 
 
 @dataclass(frozen=True)
@@ -268,7 +269,7 @@ class QuantizedTensor(Dispatched):
 
     @classmethod
     def tag_of(cls, shape: tuple[int, ...], scheme: Scheme, permuted: bool) -> dict[str, Any]:
-        """What a checkpoint says of a weight besides its tensors, as JSON.
+        """The tag of a weight in a checkpoint, as JSON: all but its tensors.
 
         Args:
             shape: of the dense weight. scheme: that stores it.
@@ -312,6 +313,16 @@ class QuantizedTensor(Dispatched):
             What the op raises.
         """
         raise NotImplementedError
+
+    def question(self, m: int, out: str, where: str) -> Question | None:
+        """The product, as ``plan`` asks for its kernel; None where it is that of ``fpA_intB_gemm``
+        with the numbers of the scheme.
+
+        Args:
+            m: rows of the activations. out: the dtype of the result.
+            where: the device, as the library knows it.
+        """
+        return None
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
         """The dense weight in ``dtype`` (its own when None), such that ``x @ w.T`` is the product:
@@ -370,16 +381,16 @@ class QuantizedTensor(Dispatched):
         Args:
             weights: of one number of rows, the columns of the first in front.
             group_size: columns that share a scale in the result, where the kind has groups; the
-                largest that the pieces allow when None.
+                largest that the shards allow when None.
 
         Raises:
-            ValueError: the pieces are not stored alike.
+            ValueError: the shards are not stored alike.
         """
         raise NotImplementedError
 
     def scheme_of_rows(self, count: int) -> Scheme:
-        """That of one of the pieces of ``count`` rows which :meth:`cut` makes of this weight, all
-        of them of that size.
+        """The scheme of one of the shards of ``count`` rows which :meth:`cut` makes of this weight,
+        all of them of that size.
 
         Args:
             count: of rows, at least one.
@@ -509,7 +520,7 @@ class QuantizedTensor(Dispatched):
         return part_problems(type(self), tuple(self.shape), self.scheme, tensors)
 
     def tag(self) -> dict[str, Any]:
-        """What a checkpoint says of this weight besides its tensors."""
+        """The tag of this weight in a checkpoint: all but its tensors."""
         permuted = getattr(self, "permutation", None) is not None
         shape = tuple(self.shape)
         return self.tag_of(shape, self.scheme, permuted)
@@ -640,7 +651,7 @@ class QuantizedTensor(Dispatched):
         return cls(tensors, scheme, outer_size, dtype)
 
     def _stable_hash_for_caching(self) -> str:
-        """What torch.compile's cache knows a graph with this weight by."""
+        """The text by which torch.compile's cache knows a graph with this weight."""
         parts = {name: (tuple(x.shape), x.dtype) for name, x in self.tensors().items()}
         # repr: the short form of a scheme leaves out what shares a scale of the activations.
         return f"{type(self).__qualname__} {self.scheme!r} {tuple(self.shape)} {self.dtype} {parts}"

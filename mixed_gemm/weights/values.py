@@ -1,5 +1,5 @@
-"""What the tensors of a quantized weight may hold, and the tag that says in a checkpoint how to
-read them.
+"""The values that the tensors of a quantized weight may hold, and the tag that says in a checkpoint
+how to read them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_TAG_BYTES = 4096  # ours have 150
 
 
 def decode_tag(state: Any) -> Any:
-    """What the JSON bytes in a uint8 tensor say.
+    """Read the JSON bytes in a uint8 tensor.
 
     Raises:
         ValueError: it is no such tensor.
@@ -120,8 +120,8 @@ def _non_finite(tensor: Tensor) -> Tensor:
 
 
 def weight_tag(scheme: Scheme) -> dict[str, Any]:
-    """What a tag says of the weight type: its bits, and its name where it is no integer of these,
-    which is what tags without a name mean, as those of older versions."""
+    """The weight type as a tag has it: its bits, and its name where it is no integer of these. That
+    is what tags without a name mean, as those of older versions."""
     name, bits = scheme.weight_type, scheme.bits
     return {"bits": bits, **({} if name == integer_weight(bits) else {"weight": name})}
 

@@ -130,8 +130,8 @@ class Step:
 
 
 class Seen(WeightView):
-    """What operators of torch make of a weight that return views: a row, some columns, another
-    shape. Its value is kept, until the weight is written.
+    """A view that operators of torch make of a weight: a row, some columns, another shape. Its
+    value is kept, until the weight is written.
 
     Args:
         weight: of any shape. steps: the operators. value: what they make of the dense value.
@@ -216,7 +216,7 @@ def piece_of(weight: QuantizedTensor, dim: int, start: int, stop: int) -> Quanti
         ValueError: a group of columns that share a scale would be cut in two.
         NotImplementedError: this kind of weight is not cut.
     """
-    piece = weight.cut(dim, start, stop)
-    piece.piece_of = (weight, dim, start)
-    depends(piece, weight)
-    return piece
+    found = weight.cut(dim, start, stop)
+    found.piece_of = (weight, dim, start)
+    depends(found, weight)
+    return found

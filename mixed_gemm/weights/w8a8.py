@@ -11,7 +11,9 @@ from torch import Tensor
 from ..ops.errors import ArgumentTypeError, ArgumentValueError, check_not_freed, check_storage
 from ..ops.problem import MAX_AZP, MAX_INT8_K, MAX_TOKEN_STEPS
 from ..ops.scaled import azp_adjustment
+from . import question
 from .exchange import QuantizedWeight
+from .question import Question
 from .rounding import quantize_weight
 from .scheme import ACTIVATION_MODES, Scheme, Side
 from .straight_through import eight_bit_product
@@ -179,7 +181,7 @@ class W8A8Weight(QuantizedTensor):
         smoothing: Tensor | None = None,
         folded: bool = False,
     ) -> W8A8Weight:
-        """What a method that rounds by itself found.
+        """Make a weight of the codes that a method found which rounds by itself.
 
         Args:
             codes: int8 ``[N, K]``, of the weight times ``smoothing``. scale: ``[N]``.
@@ -300,6 +302,10 @@ class W8A8Weight(QuantizedTensor):
             dtype=dtype,
             where=f"mixed_gemm.Linear: {weight.name}",
         )
+
+    def question(self, m: int, out: str, where: str) -> Question:
+        n, k = self.shape
+        return question.scaled(m, n, k, "int8", out, where)
 
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         if narrows(x, self.dtype):

@@ -14,8 +14,10 @@ from ..ops.block import block_quant_gemm, block_sums
 from ..ops.conv_problem import check_block_size
 from ..ops.errors import ArgumentTypeError, ArgumentValueError, check_not_freed, check_storage
 from ..ops.problem import ACTIVATIONS, MAX_INT8_K, num_groups
-from .columns import beside_each_other, coarser, common_group, group_of_piece, of_piece
+from . import question
+from .columns import beside_each_other, coarser, common_group, group_of_shard, of_shard
 from .exchange import QuantizedWeight
+from .question import Question
 from .rounding import checked_dense, quantize_weight
 from .rounding_conv import quantize_conv_weight
 from .scheme import Scheme, is_by_block
@@ -185,6 +187,10 @@ class W8A8BlockWeight(QuantizedTensor):
             where=f"mixed_gemm.Linear: {weight.name}",
         )
 
+    def question(self, m: int, out: str, where: str) -> Question:
+        n, k = self.shape
+        return question.by_block(m, n, k, out, self.scheme.group_size, where)
+
     def product(
         self, x: Tensor, bias: Tensor | None = None, activation: str = "identity"
     ) -> Tensor:
@@ -263,12 +269,12 @@ class W8A8BlockWeight(QuantizedTensor):
             q, scales = _copied(self.weight_int8[part]), _copied(self.scales[:, part])
             b_sums = _taken(self.b_sums, slice(None), part)
             return self._like(q, scales, offsets, self.pre_scale, b_sums)
-        smaller = group_of_piece(size, k, start, stop)
+        smaller = group_of_shard(size, k, start, stop)
         place = size, smaller, start, stop
-        offsets = None if self.offsets is None else of_piece(self.offsets, *place)
+        offsets = None if self.offsets is None else of_shard(self.offsets, *place)
         return self._like(
             _copied(self.weight_int8[:, part]),
-            of_piece(self.scales, *place),
+            of_shard(self.scales, *place),
             offsets,
             _taken(self.pre_scale, part),
             block_size=smaller,
@@ -282,20 +288,20 @@ class W8A8BlockWeight(QuantizedTensor):
 
         Args:
             weights: of one number of rows, the columns of the first in front.
-            group_size: columns of a block of the result; as many as all pieces allow when None.
+            group_size: columns of a block of the result; as many as all shards allow when None.
 
         Raises:
-            ValueError: pieces have no blocks in common, or other scales than ``group_size`` needs.
+            ValueError: shards have no blocks in common, or other scales than ``group_size`` needs.
         """
-        first, pieces = weights[0], [(w.scheme.group_size, w.shape[1]) for w in weights]
-        fine, k = common_group(pieces), sum(w.shape[1] for w in weights)
+        first, shards = weights[0], [(w.scheme.group_size, w.shape[1]) for w in weights]
+        fine, k = common_group(shards), sum(w.shape[1] for w in weights)
         size = fine if group_size is None else group_size
 
         def whole(name: str) -> Tensor | None:
             given = [getattr(w, name) for w in weights]
             if given[0] is None:
                 return None
-            beside = [(x, *piece) for x, piece in zip(given, pieces, strict=True)]
+            beside = [(x, *shard) for x, shard in zip(given, shards, strict=True)]
             return coarser(beside_each_other(beside, fine), fine, size, k)
 
         scales, pre_scales = (

@@ -1,4 +1,4 @@
-"""What weights of packed codes have in common that 16-bit activations multiply."""
+"""Weights of packed codes that 16-bit activations multiply: what their kinds share."""
 
 from __future__ import annotations
 

@@ -155,9 +155,11 @@ TEST_P(PackWeight, PaddingHoldsZero) {
   const auto bytes = packed(type, q.data(), k, n, k);
   std::vector<int8_t> whole(n_pad * k_pad);  // the padded sizes pack to the same bytes
   unpack_weight(type, bytes.data(), n_pad, k_pad, whole.data(), serial_for);
+  const int zero = with_weight(
+      type, [](auto weight) { return decltype(weight)::kZero - decltype(weight)::kBias; });
   for (int64_t i = 0; i < n_pad; ++i) {
     for (int64_t j = 0; j < k_pad; ++j) {
-      ASSERT_EQ(whole[i * k_pad + j], i < n && j < k ? q[i * k + j] : 0);
+      ASSERT_EQ(whole[i * k_pad + j], i < n && j < k ? q[i * k + j] : zero);
     }
   }
 }

@@ -33,20 +33,23 @@ from run_info import meta, write, write_part
 
 WEIGHTS = {
     "fpA_intB_gemm": 34,
+    "fpA_fpB_gemm": 14,
     "scaled_mm": 14,
     "qconv2d": 15,
     "qconv2d_int8": 7,
     "block_quant_gemm": 10,
     "awq": 8,
     "dequantize_weights": 4,
+    "dequantize_codes": 2,
     "scaled_mm_dynamic": 4,
     "quantize": 3,
     "pack_weights": 2,
+    "pack_codes": 1,
     "pack_conv_weights": 1,
     "repack": 2,
 }
-REMEMBERING = ("fpA_intB_gemm", "scaled_mm", "scaled_mm_dynamic", "qconv2d", "qconv2d_int8",
-               "block_quant_gemm", "awq")  # fmt: skip
+REMEMBERING = ("fpA_intB_gemm", "fpA_fpB_gemm", "scaled_mm", "scaled_mm_dynamic", "qconv2d",
+               "qconv2d_int8", "block_quant_gemm", "awq")  # fmt: skip
 CONFIGS_A_PROBLEM = 4
 LARGE_EVERY = 40  # problems; the rest are small
 SILENCE_S = 90  # a worker that says nothing for so long hangs

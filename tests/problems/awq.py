@@ -4,6 +4,7 @@ gptq_repack. The packers are written from the formats, a code at a time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,9 @@ from mixed_gemm import reference
 from . import verdict
 from .covering import Rules
 from .gemm import DTYPES, ROWS
+from .lattice import FLOAT, Sample, int32, integers, powers
 from .placing import LEAD_RULES, OF_ACTIVATIONS, PLACES, lead, place, poison_output
+from .rows import CUT_K, CUT_M, CUT_N, HALF, Call, K, N, Op, cost_of_packing
 from .values import Values
 
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # column in each nibble, lowest bits first
@@ -212,3 +215,103 @@ def make_repack(
         order = values.permutation(case.k)
         q, perm = q[:, order], place(order.to(torch.int32), case.perm_place)
     return RepackProblem(case, place(words, case.q_place), perm, q.contiguous())
+
+
+def _awq_weight(
+    k: int, n: int, groups: int, dtype: torch.dtype
+) -> tuple[dict[str, Any], Callable[[Tensor], Tensor]]:
+    """The arguments, and the dense weight of its scales in float64."""
+    codes, zeros = torch.randint(5, 12, (k, n)), torch.randint(7, 10, (groups, n))
+    scales = powers(groups, n, dtype=dtype)
+    weight = {"qweight": awq_words(codes), "scales": scales, "qzeros": awq_words(zeros)}
+    integer = (codes.reshape(groups, -1, n) - zeros.unsqueeze(1)).double()
+    return weight, lambda scales: (integer * scales.unsqueeze(1)).reshape(k, n)
+
+
+def sample_dequantize(
+    k: int = 32, n: int = 8, groups: int = 2, dtype: torch.dtype = FLOAT
+) -> Sample:
+    weight, dense = _awq_weight(k, n, groups, dtype)
+    return Sample("awq_dequantize", weight, ("scales",), dense)
+
+
+def sample_gemm(
+    m: int = 3,
+    k: int = 32,
+    n: int = 8,
+    groups: int = 2,
+    dtype: torch.dtype = FLOAT,
+    split_k_iters: int = 1,
+) -> Sample:
+    weight, dense = _awq_weight(k, n, groups, dtype)
+    a = integers(m, k, low=-1, high=1, dtype=dtype)
+    given = {"input": a, **weight, "split_k_iters": split_k_iters}
+    exact = dense(weight["scales"].double())
+    return Sample("awq_gemm", given, ("input",), lambda input: input @ exact)
+
+
+def sample_awq_repack(k: int = 32, n: int = 8) -> Sample:
+    return Sample("awq_repack", {"qweight": int32(k, n // 8)})
+
+
+def sample_gptq_repack(k: int = 64, n: int = 24) -> Sample:
+    order = torch.randperm(k).to(torch.int32)
+    return Sample("gptq_repack", {"qweight": int32(k // 8, n), "perm": order, "bits": 4})
+
+
+OPS = {
+    "awq": Op(
+        AwqCase,
+        FACTORS,
+        make,
+        cost,
+        RULES,
+        {"m": 700},
+        typical=(
+            *(AwqCase("gemm", m, 136, 320, 5) for m in (1, 12, 40, 160)),
+            AwqCase("dequantize", n=136, k=96, groups=2),
+        ),
+    ),
+    "repack": Op(
+        RepackCase,
+        REPACK_FACTORS,
+        make_repack,
+        cost_of_packing,
+        REPACK_RULES,
+        {},
+        typical=(
+            RepackCase(n=72, k=80),
+            RepackCase(n=65, k=96, bits=3),
+            RepackCase(n=130, k=224, bits=4, permuted=True),
+        ),
+    ),
+}
+_SMALL = {"k": K, "n": N, "groups": 3, "dtype": HALF}
+CALLS = {
+    "awq_gemm": Call(
+        sample_gemm,
+        {**_SMALL, "split_k_iters": 2},
+        (AwqCase("gemm", groups=2),),
+    ),
+    "awq_dequantize": Call(
+        sample_dequantize,
+        _SMALL,
+        (AwqCase("dequantize", groups=2),),
+    ),
+    "awq_repack": Call(sample_awq_repack, {"n": N, "k": K}, (RepackCase(),)),
+    "gptq_repack": Call(
+        sample_gptq_repack,
+        {"n": N, "k": K},
+        (RepackCase(bits=4, permuted=True),),
+    ),
+}
+TRAINED = {
+    "awq_gemm": sample_gemm,
+    "awq_dequantize": sample_dequantize,
+}
+SHARDED = {
+    "awq_gemm": lambda: sample_gemm(CUT_M, CUT_K, CUT_N),
+    "awq_dequantize": lambda: sample_dequantize(CUT_K, CUT_N),
+    "awq_repack": lambda: sample_awq_repack(CUT_K, CUT_N),
+    "gptq_repack": lambda: sample_gptq_repack(CUT_K, CUT_N),
+}

@@ -19,6 +19,7 @@ from mixed_gemm.selection.planning import device_string
 from . import verdict
 from .covering import Row, Rules
 from .gemm import COLUMNS, DTYPES, ROWS, VECTOR_PLACES
+from .lattice import Sample, full_range, int8, integers, powers
 from .placing import (
     LEAD_RULES,
     OF_ACTIVATIONS,
@@ -29,6 +30,7 @@ from .placing import (
     place_unchanged,
     poison_output,
 )
+from .rows import CUT_GROUP, CUT_K, CUT_M, CUT_N, GEMM_SIZES, Call, K, N, Op
 from .values import Values
 
 
@@ -186,3 +188,77 @@ def sums_of(weight: Tensor, block_size: int) -> Tensor:
 
 def cost(case: BlockCase) -> int:
     return max(case.m, 1) * max(case.n, 1) * max(case.k, 1)
+
+
+def sample(
+    shape: tuple[int, ...] = (2, 40),
+    n: int = 5,
+    block: int = 16,
+    bias: bool = True,
+    activation: str = "identity",
+    sums: bool = False,
+) -> Sample:
+    groups = (num_groups(shape[-1], block), n)
+    b = int8(n, shape[-1], most=2).t()
+    scale, offset = powers(*groups) / 8, integers(*groups) / 64
+
+    def exact(a: Tensor, bias: Tensor | None = None) -> Tensor:
+        w = reference.dequantize(b.t(), scale, offset, group_size=block, zero_mode="add")
+        y = a @ w.t() if bias is None else a @ w.t() + bias
+        return reference.ACTIVATION_TABLE[activation][0](y)
+
+    given = {
+        "a": full_range(*shape, block=block),
+        "b": b,
+        "scale_b": scale,
+        "offset_b": offset,
+        "bias": integers(n) if bias else None,
+        **({"b_sums": mixed_gemm.ops.block_sums(b, block)} if sums else {}),
+        "block_size": block,
+        "activation": activation,
+    }
+    return Sample("block_quant_gemm", given, ("a", "bias") if bias else ("a",), exact)
+
+
+OPS = {
+    "block_quant_gemm": Op(
+        BlockCase,
+        FACTORS,
+        make,
+        cost,
+        RULES,
+        GEMM_SIZES,
+        typical=(
+            BlockCase(24, 200, 320, block_size=64),
+            BlockCase(24, 200, 320, block_size=48, sums=True),
+            BlockCase(48, 512, 1024, torch.bfloat16, 128),
+        ),
+        from_row=from_row,
+        forced=True,
+    ),
+}
+CALLS = {
+    "block_quant_gemm": Call(
+        sample,
+        {"shape": (3, K), "n": N, "block": 32, "activation": "relu", "sums": True},
+        (BlockCase(),),
+    ),
+}
+TRAINED = {
+    "block": sample,
+    "block 1-D": lambda: sample((40,)),
+    "block no bias": lambda: sample(bias=False),
+    "block relu6": lambda: sample(activation="relu6"),
+    "block gelu": lambda: sample(activation="gelu"),
+}
+
+
+def _sharded(activation: str = "identity") -> Sample:
+    return sample((CUT_M, CUT_K), CUT_N, CUT_GROUP, activation=activation, sums=True)
+
+
+SHARDED = {
+    "block_quant_gemm": _sharded,
+    "block_quant_gemm, no bias": lambda: _sharded().without("bias"),
+    "block_quant_gemm, no bias, relu": lambda: _sharded("relu").without("bias"),
+}

@@ -12,13 +12,15 @@ from torch import Tensor
 import mixed_gemm
 from mixed_gemm import reference
 from mixed_gemm.ops.conv_problem import Pair, num_blocks
-from mixed_gemm.ops.problem import ACTIVATIONS
+from mixed_gemm.ops.problem import ACTIVATIONS, num_groups
 from mixed_gemm.reference import conv as reference_conv
 
 from . import verdict
 from .covering import Row, Rules
 from .gemm import DTYPES, VECTOR_PLACES
+from .lattice import FLOAT, Sample, integers, powers
 from .placing import PLACES, place, poison_output, poisoned
+from .rows import CONV_SIZES, HALF, Call, Op
 from .values import Values
 
 LAYOUTS = (
@@ -274,3 +276,100 @@ def products(case: Any) -> int:
 
 
 cost = products
+
+
+def sample(
+    size: tuple[int, int] = (3, 3),
+    kernel: tuple[int, int] = (3, 3),
+    channels: int = 20,
+    out_c: int = 3,
+    dtype: torch.dtype = FLOAT,
+    offsets: bool = True,
+    bias: bool = True,
+    activation: str = "identity",
+    channels_last: bool = False,
+    images: int = 1,
+    **geometry: Any,
+) -> Sample:
+    block = 16 if channels > 16 else -1
+    blocks = (num_groups(channels, block), out_c)
+    q = integers(out_c, channels, *kernel, dtype=torch.int8)
+    scales = powers(*blocks, dtype=dtype)
+    offset = integers(*blocks, dtype=dtype) / 16 if offsets else None
+    options: dict[str, Any] = {"block_size": block, "activation": activation, **geometry}
+
+    def exact(input: Tensor, bias: Tensor | None = None) -> Tensor:
+        return reference_conv.qconv2d(input, q, scales, offset, bias, **options)
+
+    input = integers(images, channels, *size, low=-1, high=1, dtype=dtype)
+    if channels_last:
+        input = input.contiguous(memory_format=torch.channels_last)
+    given = {
+        "input": input,
+        "weight_packed": mixed_gemm.pack_conv_weights(q, 4),
+        "scales": scales,
+        "offsets": offset,
+        "bias": integers(out_c, dtype=dtype) if bias else None,
+        "bits": 4,
+        "block_size": block,
+        "kernel_size": kernel,
+        **geometry,
+        "activation": activation,
+    }
+    return Sample("qconv2d", given, ("input", "bias") if bias else ("input",), exact)
+
+
+OPS = {
+    "qconv2d": Op(
+        ConvCase,
+        FACTORS,
+        make,
+        cost,
+        RULES,
+        CONV_SIZES,
+        typical=(
+            ConvCase(2, 64, 48, (8, 6), block_size=32, offsets=True),
+            ConvCase(1, 128, 128, (14, 14), bias=True, activation="relu"),
+            ConvCase(2, 64, 64, (8, 8), (1, 1), padding=(0, 0), block_size=32),
+        ),
+        from_row=from_row,
+        forced=True,
+    ),
+}
+CALLS = {
+    "qconv2d": Call(
+        sample,
+        {
+            "size": (5, 6),
+            "channels": 40,
+            "out_c": 24,
+            "images": 2,
+            "dtype": HALF,
+            "activation": "relu",
+            "stride": [1, 2],
+            "padding": [1, 0],
+            "dilation": [1, 1],
+        },
+        (ConvCase(block_size=16, offsets=True, bias=True, activation="relu"),),
+    ),
+}
+TRAINED = {
+    "conv": sample,
+    "conv 1x1": lambda: sample((2, 2), (1, 1), images=2, offsets=False),
+    "conv strided": lambda: sample(
+        (4, 5), (3, 2), 3, images=2, stride=(2, 1), padding=(1, 2), dilation=(1, 2)
+    ),
+    "conv channels-last": lambda: sample(channels_last=True, padding=(1, 1), bias=False),
+    "conv relu": lambda: sample(activation="relu"),
+    "conv silu": lambda: sample(activation="silu", channels=7),
+}
+
+
+def _sharded(stride: int) -> Sample:
+    return sample((6, 7), (3, 2), out_c=128, images=4, stride=stride)
+
+
+SHARDED = {
+    "qconv2d": lambda: _sharded(1),
+    "qconv2d, stride 2": lambda: _sharded(2),
+}

@@ -15,7 +15,9 @@ from mixed_gemm.reference import conv as reference_conv
 from . import conv, verdict
 from .covering import Row, Rules
 from .gemm import VECTOR_PLACES
+from .lattice import Sample, int8, integers
 from .placing import place, place_unchanged, poison_output
+from .rows import CONV_SIZES, Call, Op
 from .values import Values
 
 
@@ -129,3 +131,72 @@ def make(
 
 
 cost = conv.products
+
+
+def sample(
+    images: int = 2,
+    channels: int = 4,
+    out_c: int = 3,
+    scales: int = 3,
+    sums: bool = False,
+    **more: Any,
+) -> Sample:
+    weight = int8(out_c, channels, 3, 3)
+    given = {
+        "input": int8(images, channels, 5, 5),
+        "weight": weight,
+        "weight_scale": torch.ones(scales),
+        "bias": integers(out_c),
+        **({"weight_sums": mixed_gemm.ops.weight_sums(weight)} if sums else {}),
+        "input_scale": 0.5,
+        "input_zero_point": 1,
+        "output_scale": 2.0,
+        "output_zero_point": -1,
+        **more,
+    }
+    return Sample("qconv2d_int8", given)
+
+
+OPS = {
+    "qconv2d_int8": Op(
+        ConvInt8Case,
+        FACTORS,
+        make,
+        cost,
+        RULES,
+        CONV_SIZES,
+        typical=(
+            ConvInt8Case(2, 17, 33, (9, 7), stride=(2, 1), input_zero_point=37, bias=True),
+            ConvInt8Case(1, 64, 64, (14, 14), sums=True),
+        ),
+        from_row=from_row,
+        forced=True,
+    ),
+}
+CALLS = {
+    "qconv2d_int8": Call(
+        sample,
+        {
+            "channels": 6,
+            "out_c": 8,
+            "scales": 8,
+            "sums": True,
+            "clamp_min": -100,
+            "clamp_max": 100,
+            "stride": [1, 1],
+            "padding": [1, 1],
+            "dilation": [1, 1],
+        },
+        (ConvInt8Case(input_zero_point=17, bias=True),),
+    ),
+}
+
+
+def _sharded(scales: int) -> Sample:
+    return sample(4, 8, 6, scales, sums=True)
+
+
+SHARDED = {
+    "qconv2d_int8": lambda: _sharded(6),
+    "qconv2d_int8, one scale": lambda: _sharded(1),
+}

@@ -18,14 +18,28 @@ from mixed_gemm.selection.planning import device_string
 
 from . import gemm, verdict
 from .covering import Row, Rules
+from .lattice import FLOAT, Sample, integers, powers
 from .placing import LEAD_RULES, PLACES, lead, place, poison_output
+from .rows import (
+    CUT_GROUP,
+    CUT_K,
+    CUT_M,
+    CUT_N,
+    GEMM_SIZES,
+    HALF,
+    Call,
+    K,
+    N,
+    Op,
+    cost_of_packing,
+)
 from .values import Values
 
 # What scales are: any of the dtype, which round with a code; powers of two (MXFP4) and numbers of
 # float8_e4m3fn (NVFP4), which do not; with zeros and subnormal ones among them.
 SCALES = ("any", "e8m0", "e4m3")
 # The weight types with their values here; those of 8 bits are int8 codes, too.
-WEIGHTS = ("e2m1", "e4m3")
+WEIGHTS = ("e2m1", "e4m3", "nf4", "fp4")
 
 
 @dataclass(frozen=True)
@@ -69,7 +83,7 @@ RULES: Rules = {("group_size", "k"): lambda group_size, k: group_size <= k, **LE
 
 def codes_of(case: Any, values: Values) -> Tensor:
     """int8 ``[N, K]``: every code but NaN."""
-    if case.weight == "e2m1":
+    if case.weight != "e4m3":
         return values.integers(0, 16, case.n, case.k, dtype=torch.int8)
     codes = values.integers(-128, 128, case.n, case.k, dtype=torch.int8)
     return torch.where((codes & 127) == 127, 0, codes)
@@ -229,7 +243,8 @@ class PackProblem:
 
     def verdict(self, out: tuple[Tensor, ...], config: str | None = None) -> Tensor:
         whole, real = out
-        expected = torch.zeros_like(whole)
+        # The code of 0 around them.
+        expected = torch.full_like(whole, 7 if self.case.weight == "nf4" else 0)
         expected[: self.case.n, : self.case.k] = self.codes
         return verdict.all_of(verdict.exact(whole, expected), verdict.exact(real, self.codes))
 
@@ -325,3 +340,145 @@ def make_dequantize(
 
 def cost(case: Row | Any) -> int:
     return gemm.cost(case)
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+def _codes(n: int, k: int) -> Tensor:
+    """Of e2m1: every number is a half of an integer."""
+    return torch.randint(0, 16, (n, k)).to(torch.int8)
+
+
+def sample(
+    shape: tuple[int, ...] = (2, 40),
+    dtype: torch.dtype = FLOAT,
+    n: int = 5,
+    group_size: int = 16,
+    factor: bool = True,
+    bias: bool = True,
+    pre_scale: bool = True,
+    activation: str = "identity",
+) -> Sample:
+    k = shape[-1]
+    found = _codes(n, k)
+    scales = powers(num_groups(k, group_size), n, dtype=dtype)
+    times = integers(n, low=1, high=3) if factor else None
+    before = powers(k, dtype=dtype) * 16 if pre_scale else None
+    options: dict[str, Any] = {"weight": "e2m1", "group_size": group_size, "activation": activation}
+
+    def exact(a: Tensor, bias: Tensor | None = None) -> Tensor:
+        return reference_floats.fpA_fpB_gemm(a, found, scales, times, bias, before, **options)
+
+    given = {
+        "a": integers(*shape, low=-1, high=1, dtype=dtype),
+        "b_packed": mixed_gemm.pack_codes(found, "e2m1"),
+        "scales": scales,
+        "factor": times,
+        "bias": integers(n, dtype=dtype) if bias else None,
+        "pre_scale": before,
+        **options,
+    }
+    return Sample("fpA_fpB_gemm", given, ("a", "bias") if bias else ("a",), exact)
+
+
+def sample_config(**sizes: Any) -> Sample:
+    """In the configuration that runs on this CPU."""
+    given = sample(**sizes).arguments
+    (m, k), n = given["a"].shape, given["scales"].shape[1]
+    options = {name: given[name] for name in ("weight", "group_size")}
+    plan = mixed_gemm.plan(m, n, k, dtype=given["a"].dtype, device="cpu", **options)
+    return Sample("fpA_fpB_gemm_config", {**given, "config": plan.selected})
+
+
+def sample_dequantize(
+    group_size: int = 16, dtype: torch.dtype = FLOAT, n: int = 5, k: int = 40
+) -> Sample:
+    given = {
+        "b_packed": mixed_gemm.pack_codes(_codes(n, k), "e2m1"),
+        "scales": powers(num_groups(k, group_size), n, dtype=dtype),
+        "factor": integers(n, low=1, high=3),
+        "weight": "e2m1",
+        "group_size": group_size,
+        "n": n,
+        "k": k,
+        "dtype": dtype,
+    }
+    return Sample("dequantize_codes", given)
+
+
+def sample_pack(n: int = 5, k: int = 40) -> Sample:
+    return Sample("pack_codes", {"codes": _codes(n, k), "weight": "e2m1"})
+
+
+def sample_unpack(n: int = 5, k: int = 40) -> Sample:
+    packed = mixed_gemm.pack_codes(_codes(n, k), "e2m1")
+    return Sample("unpack_codes", {"b_packed": packed, "weight": "e2m1", "n": n, "k": k})
+
+
+OPS = {
+    "fpA_fpB_gemm": Op(
+        Case,
+        FACTORS,
+        make,
+        cost,
+        RULES,
+        GEMM_SIZES,
+        typical=(
+            Case(24, 200, 320, HALF, bias=True, pre_scale=True),
+            Case(48, 512, 1024, torch.bfloat16, group_size=16, scales="e4m3"),
+            Case(1, 65, 777, HALF, activation="gelu"),
+        ),
+        forced=True,
+    ),
+    "pack_codes": Op(
+        PackCase,
+        PACK_FACTORS,
+        make_pack,
+        cost_of_packing,
+        {},
+        {"n": 1500, "k": 4200},
+        typical=(PackCase(70, 100), PackCase(65, 129, "e4m3")),
+    ),
+    "dequantize_codes": Op(
+        DequantizeCase,
+        DEQUANTIZE_FACTORS,
+        make_dequantize,
+        cost_of_packing,
+        DEQUANTIZE_RULES,
+        {"n": 1500, "k": 4200},
+        typical=(DequantizeCase(130, 320),),
+    ),
+}
+_SMALL = {"shape": (3, K), "n": N, "dtype": HALF, "group_size": 32, "activation": "silu"}
+CALLS = {
+    "fpA_fpB_gemm": Call(
+        sample,
+        _SMALL,
+        (
+            Case(5, 72, 96, torch.float32, bias=True, pre_scale=True, activation="silu"),
+            Case(5, 72, 96, torch.bfloat16, group_size=16, scales="e4m3"),
+        ),
+    ),
+    "fpA_fpB_gemm_config": Call(sample_config, _SMALL),
+    "pack_codes": Call(sample_pack, {"n": N, "k": K}, (PackCase(n=70, k=100),)),
+    "unpack_codes": Call(sample_unpack, {"n": N, "k": K}),
+    "dequantize_codes": Call(
+        sample_dequantize,
+        {"n": N, "k": K, "group_size": 32, "dtype": HALF},
+        (DequantizeCase(n=70, k=96),),
+    ),
+}
+TRAINED = {
+    "float gemm": sample,
+    "float gemm no factor": lambda: sample(factor=False, pre_scale=False, group_size=32),
+    "float gemm no bias": lambda: sample(bias=False),
+    "float gemm 1-D": lambda: sample((40,)),
+    "float gemm silu": lambda: sample(activation="silu"),
+}
+SHARDED = {
+    "float gemm": lambda: sample((CUT_M, CUT_K), n=CUT_N, group_size=CUT_GROUP),
+    "pack_codes": lambda: sample_pack(CUT_N, CUT_K),
+    "unpack_codes": lambda: sample_unpack(CUT_N, CUT_K),
+    "dequantize_codes": lambda: sample_dequantize(group_size=CUT_GROUP, n=CUT_N, k=CUT_K),
+}

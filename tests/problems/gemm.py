@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,7 +18,9 @@ from mixed_gemm.selection.planning import device_string
 
 from . import verdict
 from .covering import Row, Rules
+from .lattice import FLOAT, SMOOTH, Sample, int8, integers, powers
 from .placing import LEAD_RULES, OF_ACTIVATIONS, PLACES, lead, place, poison_output
+from .rows import CUT_GROUP, CUT_K, CUT_M, CUT_N, GEMM_SIZES, HALF, Call, K, N, Op
 from .values import Values
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -235,3 +237,110 @@ def make(case: Case, device: str = "cpu", seed: int = 0, drawn_on: str = "cpu") 
 
 def cost(case: Case) -> int:
     return max(case.m, 1) * max(case.n, 1) * max(case.k, 1)
+
+
+def sample(
+    shape: tuple[int, ...] = (2, 40),
+    dtype: torch.dtype = FLOAT,
+    n: int = 5,
+    bits: int = 4,
+    group_size: int = 16,
+    zero_mode: str = "sub",
+    zeros: bool = True,
+    bias: bool = True,
+    pre_scale: bool = True,
+    activation: str = "identity",
+) -> Sample:
+    k = shape[-1]
+    groups = (num_groups(k, group_size), n)
+    q = int8(n, k)
+    scales = powers(*groups, dtype=dtype)
+    z = None
+    if zeros:
+        z = integers(*groups, dtype=dtype) / (1 if zero_mode == "sub" else 8)
+    options = {"group_size": group_size, "zero_mode": zero_mode, "activation": activation}
+    before = powers(k, dtype=dtype) * 16 if pre_scale else None
+
+    def exact(a: Tensor, bias: Tensor | None = None) -> Tensor:
+        return reference.fpA_intB_gemm(a, q, scales, z, bias, before, **options)
+
+    given = {
+        "a": integers(*shape, low=-1, high=1, dtype=dtype),
+        "b_packed": mixed_gemm.pack_weights(q, bits),
+        "scales": scales,
+        "zeros": z,
+        "bias": integers(n, dtype=dtype) if bias else None,
+        "pre_scale": before,
+        "bits": bits,
+        **options,
+    }
+    return Sample("fpA_intB_gemm", given, ("a", "bias") if bias else ("a",), exact)
+
+
+def sample_config(**sizes: Any) -> Sample:
+    """In the configuration that runs on this CPU."""
+    given = sample(**sizes).arguments
+    (m, k), n = given["a"].shape, given["scales"].shape[1]
+    options = {name: given[name] for name in ("bits", "group_size", "zero_mode")}
+    plan = mixed_gemm.plan(m, n, k, dtype=given["a"].dtype, device="cpu", **options)
+    return Sample("fpA_intB_gemm_config", {**given, "config": plan.selected})
+
+
+OPS = {
+    "fpA_intB_gemm": Op(
+        Case,
+        FACTORS,
+        make,
+        cost,
+        RULES,
+        GEMM_SIZES,
+        typical=(
+            Case(24, 200, 320, HALF, 4, 64, "sub", bias=True, pre_scale=True),
+            Case(48, 512, 1024, torch.bfloat16, 4, 128, "sub"),
+            Case(1, 65, 777, HALF, 8, 32, "add", activation="gelu"),
+        ),
+        from_row=from_row,
+        forced=True,
+    ),
+}
+_SMALL = {"shape": (3, K), "n": N, "dtype": HALF, "group_size": 32, "activation": "silu"}
+CALLS = {
+    "fpA_intB_gemm": Call(
+        sample,
+        _SMALL,
+        (
+            Case(5, 72, 96, torch.float32, 4, 32, "sub", True, True, "silu"),
+            Case(5, 72, 96, torch.bfloat16, 8, -1),
+        ),
+    ),
+    "fpA_intB_gemm_config": Call(sample_config, _SMALL),
+}
+TRAINED = {
+    "gemm": sample,
+    "gemm symmetric 8 bits": lambda: sample(bits=8, zeros=False, group_size=-1, pre_scale=False),
+    "gemm add": lambda: sample(zero_mode="add"),
+    "gemm no bias": lambda: sample(bias=False),
+    "gemm 1-D": lambda: sample((40,)),
+    "gemm 3-D": lambda: sample((2, 1, 40)),
+    **{
+        f"gemm {activation}": lambda activation=activation: sample(activation=activation)  # type: ignore[misc]
+        for activation in ("relu", "relu6", *SMOOTH)
+    },
+    "gemm gelu no bias": lambda: sample(activation="gelu", bias=False),
+}
+
+
+def _sharded(*rows: int, zeros: bool = True, activation: str = "identity") -> Sample:
+    options = {"zeros": zeros, "pre_scale": zeros, "activation": activation}
+    return sample((*rows, CUT_K), n=CUT_N, group_size=CUT_GROUP, **options)
+
+
+SHARDED = {
+    "gemm": lambda: _sharded(CUT_M),
+    "gemm, symmetric, 3-D": lambda: _sharded(CUT_M, 2, zeros=False),
+    # A vector times a matrix has a wrong shape on DTensors (torch 2.13), so without its gradient.
+    "gemm, 1-D": lambda: replace(_sharded(), trains=()),
+    "gemm, odd rows": lambda: _sharded(5),
+    "gemm, one row": lambda: _sharded(1),
+    "gemm, relu": lambda: _sharded(CUT_M, activation="relu"),
+}

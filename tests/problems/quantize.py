@@ -14,7 +14,9 @@ from mixed_gemm.reference import scaled as reference_scaled
 from . import verdict
 from .covering import Rules
 from .gemm import DEPTHS, DTYPES, ROWS
+from .lattice import Sample, integers
 from .placing import LEAD_RULES, OF_ACTIVATIONS, lead, place
+from .rows import CUT_K, CUT_M, HALF, Call, K, Op
 from .values import Values
 
 FP8 = torch.float8_e4m3fn  # compared as float32: two NaN are equal there
@@ -108,3 +110,53 @@ def make(
 
 def cost(case: QuantizeCase) -> int:
     return max(case.m, 1) * case.k
+
+
+def sample_per_token(shape: tuple[int, ...] = (3, 8), symmetric: bool = True) -> Sample:
+    return Sample("quantize_per_token", {"a": integers(*shape), "symmetric": symmetric})
+
+
+def sample_fp8(shape: tuple[int, ...] = (3, 8), block_size: int = 4) -> Sample:
+    return Sample("quantize_fp8", {"a": integers(*shape), "block_size": block_size})
+
+
+def sample_per_tensor(shape: tuple[int, ...] = (3, 8), one: tuple[int, ...] = ()) -> Sample:
+    azp = torch.ones(one, dtype=torch.int32)
+    given = {"a": integers(*shape), "scale": torch.ones(one), "azp": azp}
+    return Sample("quantize_per_tensor", given)
+
+
+OPS = {
+    "quantize": Op(
+        QuantizeCase,
+        FACTORS,
+        make,
+        cost,
+        RULES,
+        {"m": 700, "k": 9000},
+        typical=tuple(QuantizeCase(12, 328, HALF, how) for how in FACTORS["how"]),
+    ),
+}
+CALLS = {
+    "quantize_per_token": Call(
+        sample_per_token,
+        {"shape": (3, K), "symmetric": False},
+        (QuantizeCase(how="asymmetric"),),
+    ),
+    "quantize_fp8": Call(
+        sample_fp8,
+        {"shape": (3, K), "block_size": 40},
+        (QuantizeCase(how="float8_7"),),
+    ),
+    "quantize_per_tensor": Call(
+        sample_per_tensor,
+        {"shape": (3, K), "one": (1,)},
+        (QuantizeCase(how="tensor"),),
+    ),
+}
+SHARDED = {
+    "quantize_per_token": lambda: sample_per_token((CUT_M, CUT_K)),
+    "quantize_per_token, azp": lambda: sample_per_token((CUT_M, 2, CUT_K), symmetric=False),
+    "quantize_fp8": lambda: sample_fp8((CUT_M, 2, CUT_K), 16),
+    "quantize_per_tensor": lambda: sample_per_tensor((CUT_M, CUT_K)),
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +18,7 @@ from mixed_gemm.selection.planning import device_string
 from . import verdict
 from .covering import Rules
 from .gemm import COLUMNS, ROWS
+from .lattice import FLOAT, Sample, integers, powers
 from .placing import (
     LEAD_RULES,
     OF_ACTIVATIONS,
@@ -26,6 +27,7 @@ from .placing import (
     place,
     poison_output,
 )
+from .rows import CUT_GROUP, CUT_K, CUT_M, CUT_N, GEMM_SIZES, HALF, Call, K, N, Op
 from .values import Values
 
 OUT_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -295,3 +297,105 @@ def make(
 
 def cost(case: ScaledCase) -> int:
     return max(case.m, 1) * max(case.n, 1) * max(case.k, 1)
+
+
+def sample(
+    shape: tuple[int, ...] = (3, 16),
+    n: int = 4,
+    operand: torch.dtype = torch.int8,
+    dtype: torch.dtype = FLOAT,
+    scale_a: tuple[int, ...] | None = None,
+    scale_b: tuple[int, ...] | None = None,
+) -> Sample:
+    """The shapes of the scales: one for each row, and a single 1, where none is said, so that
+    results fit into bfloat16."""
+    k = shape[-1]
+    a, b = integers(*shape, dtype=operand), integers(n, k, dtype=operand).t()
+    given = {
+        "a": a,
+        "b": b,
+        "scale_a": powers(*((*shape[:-1], 1) if scale_a is None else scale_a)),
+        "scale_b": torch.ones(1) if scale_b is None else powers(*scale_b),
+        "bias": integers(n, dtype=dtype),
+        "out_dtype": dtype,
+    }
+
+    def exact(bias: Tensor) -> Tensor:
+        y = (a.double() @ b.double()) * given["scale_a"].double() * given["scale_b"].double()
+        return y + bias
+
+    return Sample("scaled_mm", given, ("bias",), exact)
+
+
+def sample_azp(**sizes: Any) -> Sample:
+    plain = sample(**sizes)
+    rows = (*plain.arguments["a"].shape[:-1], 1)
+    points = {
+        "azp_adj": plain.arguments["b"].sum(0, dtype=torch.int32),
+        "azp": integers(*rows, dtype=torch.int32),
+    }
+
+    def exact(bias: Tensor) -> Tensor:
+        x = plain.arguments
+        scale = x["scale_a"].double() * x["scale_b"].double()
+        a = x["a"].double() - points["azp"].double()
+        return a @ x["b"].double() * scale + bias
+
+    return Sample("scaled_mm_azp", {**plain.arguments, **points}, ("bias",), exact)
+
+
+_FLOAT8 = ScaledCase(48, 512, 1024, torch.bfloat16, torch.float8_e4m3fn)
+OPS = {
+    "scaled_mm": Op(
+        ScaledCase,
+        FACTORS,
+        make,
+        cost,
+        RULES,
+        GEMM_SIZES,
+        typical=(
+            ScaledCase(24, 200, 320, azp="per_row", bias=True),
+            ScaledCase(24, 200, 321, azp="folded", column_scales=False),
+            ScaledCase(48, 512, 1024, torch.bfloat16),
+            _FLOAT8,
+            replace(_FLOAT8, block=(128, 128), bias=True),
+        ),
+        forced=True,
+    ),
+}
+SMALL = {"shape": (3, K), "n": N, "dtype": HALF, "scale_b": (1, N)}
+CALLS = {
+    "scaled_mm": Call(sample, SMALL, (ScaledCase(bias=True),)),
+    "scaled_mm_azp": Call(sample_azp, SMALL, (ScaledCase(azp="per_row"),)),
+}
+TRAINED = {
+    "scaled_mm": sample,
+    "scaled_mm float8": lambda: sample(operand=torch.float8_e4m3fn),
+    "scaled_mm_azp": sample_azp,
+}
+
+
+def _sharded(*rows: int, scale_a: tuple[int, ...], scale_b: tuple[int, ...] = (CUT_N,)) -> Sample:
+    return sample((*rows, CUT_K), CUT_N, scale_a=scale_a, scale_b=scale_b)
+
+
+def _sharded_by_blocks(*rows: int, block: tuple[int, int] = (4, CUT_GROUP)) -> Sample:
+    blocks = CUT_K // block[1]
+    scales = {"scale_a": (*rows, blocks), "scale_b": (-(-CUT_N // block[0]), blocks)}
+    given = sample((*rows, CUT_K), CUT_N, operand=torch.float8_e4m3fn, **scales)
+    return given.without(block_size=list(block))
+
+
+SHARDED = {
+    "scaled_mm, scale per row": lambda: _sharded(CUT_M, scale_a=(CUT_M, 1)),
+    "scaled_mm, scales per tensor": lambda: _sharded(CUT_M, scale_a=(1,), scale_b=(1,)),
+    "scaled_mm, no bias": lambda: _sharded(CUT_M, scale_a=(CUT_M, 1)).without("bias"),
+    "scaled_mm, 3-D": lambda: _sharded(CUT_M, 2, scale_a=(CUT_M, 2, 1), scale_b=(1, CUT_N)),
+    "scaled_mm, 3-D, rows in one dimension": lambda: _sharded(CUT_M, 2, scale_a=(2 * CUT_M,)),
+    "scaled_mm, odd rows": lambda: _sharded(5, scale_a=(5,)),
+    "scaled_mm, blocks": lambda: _sharded_by_blocks(CUT_M),
+    "scaled_mm, blocks, 3-D": lambda: _sharded_by_blocks(CUT_M, 2),
+    "scaled_mm, blocks, no bias": lambda: _sharded_by_blocks(3).without("bias"),
+    "scaled_mm, blocks that no cut fits": lambda: _sharded_by_blocks(3, block=(CUT_N, CUT_GROUP)),
+    "scaled_mm_azp": lambda: sample_azp(shape=(CUT_M, CUT_K), n=CUT_N, scale_b=(CUT_N,)),
+}

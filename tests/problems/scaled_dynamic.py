@@ -16,9 +16,11 @@ from mixed_gemm.reference import scaled as reference_scaled
 from . import verdict
 from .covering import Rules
 from .gemm import COLUMNS, DTYPES, ROWS
+from .lattice import FLOAT, Sample, full_range, int8, integers, powers
 from .placing import LEAD_RULES, OF_ACTIVATIONS, PLACES_OF_ROWS, lead, place, poison_output
 from .quantize import rows_of_ranges
-from .scaled import DEPTHS
+from .rows import CUT_K, CUT_M, CUT_N, GEMM_SIZES, Call, Op
+from .scaled import DEPTHS, SMALL
 from .values import Values
 
 # One row holds this beside numbers, so that the whole row is 0 or NaN.
@@ -149,3 +151,63 @@ def make(
 
 def cost(case: ScaledDynamicCase) -> int:
     return max(case.m, 1) * max(case.n, 1) * max(case.k, 1)
+
+
+def sample(
+    shape: tuple[int, ...] = (3, 16),
+    n: int = 4,
+    azp: bool = True,
+    dtype: torch.dtype = FLOAT,
+    scale_b: tuple[int, ...] | None = None,
+) -> Sample:
+    """Activations that are integers already, in rows whose scale is 1."""
+    a = full_range(*shape, block=shape[-1], low=-128 if azp else -127).to(dtype)
+    b = int8(n, shape[-1], most=2).t()
+    given = {
+        "a": a,
+        "azp_adj": b.sum(0, dtype=torch.int32) if azp else None,
+        "b": b,
+        "scale_b": powers(*((n,) if scale_b is None else scale_b)),
+        "bias": integers(n, dtype=dtype),
+    }
+    y = (a.double() @ b.double()) * given["scale_b"].double()
+    return Sample("scaled_mm_dynamic", given, ("bias",), lambda bias: y + bias)
+
+
+OPS = {
+    "scaled_mm_dynamic": Op(
+        ScaledDynamicCase,
+        FACTORS,
+        make,
+        cost,
+        RULES,
+        GEMM_SIZES,
+        typical=(
+            ScaledDynamicCase(24, 200, 320, azp=True, bias=True),
+            ScaledDynamicCase(1, 512, 1024, torch.bfloat16),
+            ScaledDynamicCase(300, 512, 512, torch.bfloat16, azp=True),
+        ),
+    ),
+}
+CALLS = {
+    "scaled_mm_dynamic": Call(
+        sample,
+        SMALL,
+        (ScaledDynamicCase(azp=True, bias=True),),
+    ),
+}
+TRAINED = {
+    "scaled_mm_dynamic": lambda: sample(azp=False),
+    "scaled_mm_dynamic azp": sample,
+}
+
+
+def _sharded(*rows: int, azp: bool) -> Sample:
+    return sample((*rows, CUT_K), CUT_N, azp=azp)
+
+
+SHARDED = {
+    "scaled_mm_dynamic": lambda: _sharded(CUT_M, azp=False),
+    "scaled_mm_dynamic, azp, 3-D": lambda: _sharded(CUT_M, 2, azp=True),
+    "scaled_mm_dynamic, no bias": lambda: _sharded(5, azp=True).without("bias"),
+}

@@ -15,7 +15,9 @@ from mixed_gemm.ops.problem import integer_weight, num_groups, packed_shape
 
 from . import gemm, verdict
 from .covering import Row, Rules
+from .lattice import FLOAT, Sample, int8, integers, powers
 from .placing import PLACES, place, poison_output
+from .rows import CUT_GROUP, CUT_K, CUT_N, HALF, Call, K, N, Op, cost_of_packing
 from .values import Values
 
 
@@ -215,3 +217,110 @@ def make_dequantize(
         None if zeros is None else place(zeros.to(case.dtype), case.zeros_place),
         place(mixed_gemm.pack_weights(q, case.bits), case.b_place),
     )
+
+
+def sample_dequantize(
+    zero_mode: str = "sub",
+    zeros: bool = True,
+    group_size: int = 16,
+    dtype: torch.dtype = FLOAT,
+    n: int = 5,
+    k: int = 40,
+) -> Sample:
+    groups = (num_groups(k, group_size), n)
+    q = int8(n, k)
+    z = None
+    if zeros:
+        z = integers(*groups, dtype=dtype) / (1 if zero_mode == "sub" else 8)
+    options: dict[str, Any] = {"group_size": group_size, "zero_mode": zero_mode}
+
+    def exact(scales: Tensor) -> Tensor:
+        return reference.dequantize(q, scales, z, **options)
+
+    given = {
+        "b_packed": mixed_gemm.pack_weights(q, 4),
+        "scales": powers(*groups, dtype=dtype),
+        "zeros": z,
+        "bits": 4,
+        **options,
+        "n": n,
+        "k": k,
+        "dtype": dtype,
+    }
+    return Sample("dequantize_weights", given, ("scales",), exact)
+
+
+def sample_pack(n: int = 5, k: int = 40) -> Sample:
+    return Sample("pack_weights", {"q": int8(n, k), "bits": 4, "check": False})
+
+
+def sample_unpack(n: int = 5, k: int = 40) -> Sample:
+    packed = mixed_gemm.pack_weights(int8(n, k), 4)
+    return Sample("unpack_weights", {"b_packed": packed, "bits": 4, "n": n, "k": k})
+
+
+def sample_pack_conv(channels: int = 4, out_c: int = 3) -> Sample:
+    given = {"q": int8(out_c, channels, 3, 3), "bits": 4, "check": False}
+    return Sample("pack_conv_weights", given)
+
+
+OPS = {
+    "pack_weights": Op(
+        PackCase,
+        PACK_FACTORS,
+        make_pack,
+        cost_of_packing,
+        {},
+        {"n": 1500, "k": 4200},
+        typical=(PackCase(70, 100, 4), PackCase(65, 129, 8)),
+    ),
+    "pack_conv_weights": Op(
+        PackConvCase,
+        PACK_CONV_FACTORS,
+        make_pack_conv,
+        cost_of_packing,
+        {},
+        {"in_c": 300, "out_c": 300},
+        typical=(PackConvCase(9, 20),),
+    ),
+    "dequantize_weights": Op(
+        DequantizeCase,
+        DEQUANTIZE_FACTORS,
+        make_dequantize,
+        cost_of_packing,
+        DEQUANTIZE_RULES,
+        {"n": 1500, "k": 4200},
+        typical=(DequantizeCase(130, 320, group_size=32, zero_mode="sub"),),
+        from_row=dequantize_from_row,
+    ),
+}
+CALLS = {
+    "pack_weights": Call(
+        sample_pack,
+        {"n": N, "k": K},
+        (PackCase(n=70, k=100, bits=4),),
+    ),
+    "unpack_weights": Call(sample_unpack, {"n": N, "k": K}),
+    "dequantize_weights": Call(
+        sample_dequantize,
+        {"n": N, "k": K, "group_size": 32, "dtype": HALF},
+        (DequantizeCase(n=70, k=96, group_size=32, zero_mode="sub"),),
+    ),
+    "pack_conv_weights": Call(
+        sample_pack_conv,
+        {"channels": 40, "out_c": 24},
+        (PackConvCase(out_c=9, in_c=20, bits=8),),
+    ),
+}
+TRAINED = {
+    "dequantize": sample_dequantize,
+    "dequantize add": lambda: sample_dequantize("add"),
+    "dequantize symmetric": lambda: sample_dequantize(zeros=False, group_size=-1),
+}
+SHARDED = {
+    "pack_weights": lambda: sample_pack(CUT_N, CUT_K),
+    "unpack_weights": lambda: sample_unpack(CUT_N, CUT_K),
+    "unpack_weights, padded": lambda: sample_unpack(CUT_N - 28, CUT_K),
+    "dequantize_weights": lambda: sample_dequantize(group_size=CUT_GROUP, n=CUT_N, k=CUT_K),
+    "pack_conv_weights": lambda: sample_pack_conv(8, 128),
+}

@@ -16,20 +16,25 @@ ROOMS = (
     "benchmarks",
     "examples",
     "mixed_gemm/cli",
+    "mixed_gemm/distributed",
     "mixed_gemm/doctor",
+    "mixed_gemm/formats",
     "mixed_gemm/integrations",
     "mixed_gemm/nn",
     "mixed_gemm/ops",
     "mixed_gemm/quantization",
     "mixed_gemm/reference",
     "mixed_gemm/selection",
+    "mixed_gemm/weights",
     "tools",
 )
 # Room -> words of its own that the field's words have taken the place of.
 REPLACED = {
+    "mixed_gemm/distributed": ("Span", "span_of", "piece", "pieces"),
     "mixed_gemm/quantization": (
         *("Site", "Stage", "Chain", "Around", "Moments", "way_of", "spend"),
     ),
+    "mixed_gemm/weights": ("Span", "span_of", "piece", "spread"),
 }
 OPENING = re.compile(r"[\"'`*(]*(of|what|that of|those of)\b", re.IGNORECASE)
 

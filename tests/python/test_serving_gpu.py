@@ -46,11 +46,12 @@ STEPS = [
     step("W4A16 g128", "Marlin", 3.75, "4 bits", note="on another day"),
     {**step("AWQ g128", "ours", 3.0, ""), "error": "the process ended with status 1"},
 ]
+SPREAD = {"requests_per_second": 1.26, "first_token_ms_p50": 3.0, "first_token_ms_p99": 33.3}
 FOUND = {
     "check": {
         "meta": META,
         "rows": [checked("off", 0.02), checked("first", 0.021)],
-        "verdicts": [{"row": "AWQ g128", "ratio": 1.05, "wrong": ""}],
+        "verdicts": [{"row": "AWQ g128", "ratio": 1.05, "beside": "", "wrong": ""}],
     },
     "step": {"meta": META, "rows": STEPS},
     "step on 2 GPUs": {"meta": {**META, "tensor_parallel": 2}, "rows": STEPS[:1]},
@@ -59,7 +60,11 @@ FOUND = {
                  "new": [64, 192]},
         "rows": [{"weights": "FP8 dynamic", "kernels": "ours", "requests_per_second": 51.26,
                   "tokens_per_second": 6543.2, "first_token_ms_p50": 41.0,
-                  "first_token_ms_p99": 333.3}],
+                  "first_token_ms_p99": 333.3, "spread": SPREAD},
+                 {"weights": "FP8 dynamic", "kernels": "vllm", "requests_per_second": 50.0,
+                  "tokens_per_second": 6000.0, "first_token_ms_p50": 42.0,
+                  "first_token_ms_p99": 340.0, "spread": {**SPREAD, "requests_per_second": 2.0},
+                  "note": "an hour later"}],
     },
 }  # fmt: skip
 
@@ -75,7 +80,9 @@ def test_every_section_becomes_a_table() -> None:
         "| W4A16 g128 | vLLM's own | 4.00 +- 0.05 | 4.00 +- 0.05 | 60.0 |",
         "| W4A16 g128 | ours | 3.00 +- 0.05 (0.80) | 3.00 +- 0.05 (0.80) | 60.0 |",
         "| W4A16 g128 | ours | 2.75 (1.00) + 0.65 |  |",
-        "| FP8 dynamic | ours | 51.3 | 6543 | 41 | 333 |",
+        "| FP8 dynamic | ours | 51.3 +- 1.3 (1.03) | 6543 | 41 +- 3 | 333 +- 33 |",
+        "| FP8 dynamic | vLLM's own | 50.0 +- 2.0 | 6000 | 42 +- 3 | 340 +- 33 |",
+        "FP8 dynamic: an hour later.",
         "W4A16 g128: on another day.",
     ):
         assert row in lines
@@ -90,7 +97,42 @@ def test_every_section_becomes_a_table() -> None:
 def test_what_vllms_own_do_not_run_is_told() -> None:
     found = copy.deepcopy(FOUND["check"])
     del found["rows"][0]["prompt"]
-    assert "| does not run; 0.0210 |" in serving_gpu.check(found)
+    found["rows"].append(checked("first", 0.03, row="FP8 dynamic"))
+    told = {"dtype": "bfloat16", "mode": "eager"}
+    found["verdicts"] = [
+        {**told, "row": "AWQ g128", "ratio": 1.1, "beside": "FP8 dynamic (as)", "wrong": ""},
+        {**told, "row": "FP8 dynamic", "ratio": None, "beside": "not measured", "wrong": "none"},
+    ]
+    said = serving_gpu.check(found)
+    assert "| does not run; 0.0210 |" in said and "| not measured; 0.0300 |" in said
+    text = " ".join(said.split())
+    assert "1 of 1 lines of ours" in text
+    assert "do not read AWQ g128: FP8 dynamic, with the same codes, stands in" in text
+    assert "Not compared: FP8 dynamic, bfloat16, eager (not measured)." in text
+
+
+def test_where_ours_are_behind_is_told() -> None:
+    found = copy.deepcopy(FOUND)
+    found["step"]["rows"][1] = step("W4A16 g128", "ours", 4.0, "4 bits", long_prompt={"ms": 66.0})
+    found["load"]["rows"][1]["first_token_ms_p50"] = 40.0
+    found["load"]["rows"][1]["requests_per_second"] = 55.0
+    text = " ".join(serving_gpu.told(found).split())
+    assert "**Behind vLLM's own**: W4A16 g128 at batch 1 (1.07), W4A16 g128 at batch 8" in text
+    assert "W4A16 g128 in 2048 tokens read (1.10)." in text
+    assert "FP8 dynamic in requests/s (0.93), FP8 dynamic in first token at the median (1.0" in text
+    assert "Behind" not in serving_gpu.told(FOUND)
+
+
+def test_distances_on_two_gpus_beside_one() -> None:
+    one = [checked("first", 0.02), checked("first", 0.02, row="act-order")]
+    two = [
+        checked("first", 0.025, ranks=2),
+        checked("first", 0.8, row="act-order", ranks=2),
+        checked("first", 0.1, row="not on one", ranks=2),
+    ]
+    text = " ".join(serving_gpu.beside_one(two, one).split())
+    assert "ours lie 1.25 to 1.25 times as far on 2." in text
+    assert "**act-order is wrong there**, 40 times as far" in text and "not on one" not in text
 
 
 # --- what auto goes by ---------------------------------------------------------------------------

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from mixed_gemm.ops.families import FAMILIES
 from mixed_gemm.ops.op import Op
-from mixed_gemm.ops.registry import FAMILIES, OPS
+from mixed_gemm.ops.registry import OPS
 
 from . import op_arguments
 from .page import Page, whole
@@ -92,7 +93,8 @@ def text() -> str:
   words everywhere.
 - **What torch asks of all ops is written once.** `mixed_gemm/ops/registry.py` is the table of the
   records, and hands each kind of rule to the file that tells torch: `contract.py`, `autograd.py`,
-  `autocast.py`, `vmap.py`, `flops.py`, `dtensor.py`. These know no op by name.
+  `autocast.py`, `vmap.py`, `flops.py`; `distributed/op_rules.py` tells it how DTensors are cut.
+  These know no op by name.
 
 `python -m tools.pages ops` writes this page from the records and the contracts.
 
@@ -103,7 +105,7 @@ def text() -> str:
 - Gradient: these arguments train, backward and forward, under every transform of `torch.func`, and
   twice. Another argument that asks for a derivative is refused by name.
 - vmap: "one call" makes a batch part of a call, "a call each" stacks the results of calls.
-- DTensor: ranks keep their share where arguments are cut so already; the rest is moved, and where
+- DTensor: ranks keep their shard where arguments are cut so already; the rest is moved, and where
   nothing fits gathered. Results are cut in the same way.
 
 ## What each computes
@@ -128,11 +130,10 @@ Names with an underscore are for tests and benchmarks, on CUDA tensors.
 
 1. Its contract and its kernels in a folder of `csrc/ops/`, its name in `csrc/ops/contracts.h`.
 2. Its function and its record in a file of `mixed_gemm/ops/`, with a text for each rule that it
-   cannot have; the file in `FAMILIES` of `registry.py`.
-3. A call in `tests/problems/lattice.py` with its row in `CALLS` of `registry.py` there, and a case
-   in `tests/python/support/derivative_cases.py` (`TRAINED`) where it trains and `sharded_calls.py`
-   (DTensor). `ops/test_op_contract.py`, `test_derivatives.py`, `test_refusals.py` and
-   `test_sharding.py` then ask for the rest.
+   cannot have; the file and the function in `families.py`.
+3. A file in `tests/problems/` with its rows in `OPS` and `CALLS`, in `TRAINED` where it trains and
+   in `SHARDED` where DTensors may be cut. `ops/test_op_contract.py`, `test_derivatives.py`,
+   `test_refusals.py` and `test_sharding.py` then ask for the rest.
 4. `python -m tools.pages ops`.
 """
 

@@ -13,6 +13,8 @@ from .table import table
 
 NAMES = {"vllm": "vLLM's own", "Marlin": "vLLM's Marlin", "ours": "ours"}
 ABSENT = "Not measured yet."
+FIRST_TOKEN = ("first_token_ms_p50", "first_token_ms_p99")
+FAR = 2  # times as far from float32 as on one GPU: wrong
 
 
 def filled(text: str) -> str:
@@ -26,12 +28,12 @@ def told(found: dict[str, Any]) -> str:
     Args:
         found: the results file; empty where there is none.
     """
-    parts = [
-        part(section)
-        for name, section in found.items()
-        for begin, part in (("check", check), ("step", step), ("load", load))
-        if name.partition(" on ")[0] == begin
-    ]
+    parts = []
+    for name, section in found.items():
+        begin, _, several = name.partition(" on ")
+        parts.append({"check": check, "step": step, "load": load}[begin](section))
+        if begin == "check" and several:
+            parts.append(beside_one(section["rows"], found["check"]["rows"]))
     return "\n\n".join(parts) or ABSENT
 
 
@@ -58,12 +60,14 @@ def check(section: dict[str, Any]) -> str:
 
     def cell(row: str, column: tuple[str, str]) -> str:
         pair = [_mean(by.get((row, *column, place))) for place in ("off", "first")]
-        return "; ".join(pair) if any(pair) else ""
+        return "; ".join(x or "not measured" for x in pair) if any(pair) else ""
 
     verdicts = section["verdicts"]
-    wrong = [x for x in verdicts if x["wrong"]]
-    worst = max((x["ratio"] for x in verdicts if x["ratio"] is not None), default=0.0)
-    count = f"{len(verdicts) - len(wrong)} of {len(verdicts)}"
+    compared = [x for x in verdicts if x["ratio"] is not None]
+    near = [x for x in compared if not x["wrong"]]
+    worst = max((x["ratio"] for x in compared), default=0.0)
+    count = f"{len(near)} of {len(compared)}"
+    instead = [x for x in verdicts if x["beside"].startswith(tuple(rows))]
     head = [f"{dtype}, {mode}" for dtype, mode in columns]
     body = ([x, _held(x, lines), *(cell(x, c) for c in columns)] for x in rows)
     text = f"""How far log-probabilities of prompts lie from those of the same file in float32 on
@@ -71,7 +75,35 @@ the CPU, on average: with vLLM's kernels; with ours before them. A random Llama 
 (K = 1024 and 2816). {count} lines of ours lie no further than 1.2 times as far as vLLM's own, in
 prompts and in decoded tokens, and the worst at {worst:.2f} ({_where(section["meta"])};
 `python -m benchmarks.serving.gpu_check`)."""
+    for x in {x["row"]: x for x in instead}.values():
+        other = x["beside"].partition(" (")[0]
+        text += f" vLLM's own do not read {x['row']}: {other}, with the same codes, stands in."
+    for x in (x for x in verdicts if x["ratio"] is None):
+        text += (
+            f" Not compared: {x['row']}, {x['dtype']}, {x['mode']} ({x['beside'] or x['wrong']})."
+        )
     return f"{filled(text)}\n\n{table(['file', 'run by', *head], body)}"
+
+
+def beside_one(lines: list[Line], one: list[Line]) -> str:
+    """Tell how much further ours lie from float32 on several GPUs than on one."""
+    keys = ("row", "dtype", "mode")
+    base = {tuple(x[k] for k in keys): x for x in one if x["place"] == "first"}
+    far = {
+        x["row"]: x["prompt"]["mean"] / base[key]["prompt"]["mean"]
+        for x in lines
+        if x["place"] == "first" and "prompt" in x
+        and "prompt" in base.get(key := tuple(x[k] for k in keys), {})
+    }  # fmt: skip
+    sound = {row: x for row, x in far.items() if x < FAR}
+    text = f"""Beside one GPU, ours lie {min(sound.values()):.2f} to {max(sound.values()):.2f}
+times as far on {lines[0]["ranks"]}."""
+    for row, ratio in far.items():
+        if row not in sound:
+            text += f""" **{row} is wrong there**, {ratio:.0f} times as far, and as far with vLLM's
+own kernels alone: layers that are cut along K run on vLLM's Marlin, since their groups are not
+whole on a GPU."""
+    return filled(text)
 
 
 def _mean(line: Line | None) -> str:
@@ -81,13 +113,13 @@ def _mean(line: Line | None) -> str:
 
 
 def _held(row: str, lines: list[Line]) -> str:
-    """Classes of ours among those that the layers hold."""
+    """Classes of ours among those that the layers hold, and of vLLM's kernels beside them."""
     held = {
         name
         for x in lines
         if (x["row"], x["place"]) == (row, "first")
         for name in x.get("kernels", ())
-        if name.startswith("MixedGemm")
+        if name.startswith("MixedGemm") or name.endswith("Kernel")
     }
     return ", ".join(f"`{x}`" for x in sorted(held)) or "vLLM's own"
 
@@ -111,7 +143,12 @@ def step(section: dict[str, Any]) -> str:
             rows.append([x["weights"], NAMES[x["kernels"]], *cells, prompt])
         head = ["weights", "kernels", *(f"batch {b}" for b in batches)]
         whole = table([*head, f"{meta['long_prompt']} tokens read"], rows)
-        parts += [f"Activations in {dtype}:\n\n{whole}", *_notes(some), *_of_gpu(some, batches)]
+        parts += [
+            f"Activations in {dtype}:\n\n{whole}",
+            *_behind(_slower_steps(some, found, meta["long_prompt"])),
+            *_notes(some),
+            *_of_gpu(some, batches),
+        ]
     text = f"""Milliseconds of a decode step with CUDA graphs, the median of {meta["samples"]} and
 how far they lie apart (+-), in brackets ours over the faster of vLLM's own; and the reading of a
 prompt. {meta["shape"]}, random weights,
@@ -125,6 +162,27 @@ def _time(of: dict[str, Any] | None, ratio: float | None) -> str:
         return ""
     beside = f" ({ratio:.2f})" if ratio is not None else ""
     return f"{of['step_ms']:.2f} +- {of['spread_ms']:.2f}{beside}"
+
+
+def _slower_steps(lines: list[Line], found: dict[str, dict[int, float]], tokens: int) -> list[str]:
+    """Where ours are slower than the faster of vLLM's own; in a step, and in reading a prompt."""
+    slower = [
+        f"{weights} at batch {batch} ({ratio:.2f})"
+        for weights, of in found.items()
+        for batch, ratio in of.items()
+        if round(ratio, 2) > 1
+    ]
+    for weights in found:
+        read = {x["kernels"]: x["long_prompt"]["ms"] for x in lines
+                if x["weights"] == weights and "long_prompt" in x}  # fmt: skip
+        ours = read.pop("ours", 0.0)
+        if read and (ratio := ours / min(read.values())) > 1.005:
+            slower.append(f"{weights} in {tokens} tokens read ({ratio:.2f})")
+    return slower
+
+
+def _behind(slower: list[str]) -> list[str]:
+    return [filled(f"**Behind vLLM's own**: {', '.join(slower)}.")] if slower else []
 
 
 def _notes(lines: list[Line]) -> list[str]:
@@ -163,16 +221,46 @@ def _worked(of: dict[str, Any], ratio: float | None) -> str:
 def load(section: dict[str, Any]) -> str:
     """Write the table of a server under load."""
     meta = section["meta"]
+    lines = [x for x in section["rows"] if "error" not in x]
+    peers: dict[str, float] = {}
+    for x in lines:
+        if x["kernels"] != "ours":
+            peers[x["weights"]] = max(x["requests_per_second"], peers.get(x["weights"], 0.0))
+
+    def rate(x: Line) -> str:
+        of, peer = x["requests_per_second"], peers.get(x["weights"])
+        beside = f" ({of / peer:.2f})" if x["kernels"] == "ours" and peer else ""
+        return f"{of:.1f} +- {x['spread']['requests_per_second']:.1f}{beside}"
+
     rows = (
-        [x["weights"], NAMES[x["kernels"]], f"{x['requests_per_second']:.1f}",
-         f"{x['tokens_per_second']:.0f}", f"{x['first_token_ms_p50']:.0f}",
-         f"{x['first_token_ms_p99']:.0f}"]
-        for x in section["rows"] if "error" not in x
+        [x["weights"], NAMES[x["kernels"]], rate(x), f"{x['tokens_per_second']:.0f}",
+         *(f"{x[of]:.0f} +- {x['spread'][of]:.0f}" for of in FIRST_TOKEN)]
+        for x in lines
     )  # fmt: skip
     head = ["weights", "kernels", "requests/s", "tokens/s", "first token, ms, p50", "p99"]
     between = " to ".join(map(str, meta["prompt"]))
     new = " to ".join(map(str, meta["new"]))
     text = f"""vLLM's OpenAI server and {meta["clients"]} clients, each with one request after
 another of {between} tokens for {new} new ones: the median of {meta["rounds"]} rounds of
-{meta["requests"]} requests ({_where(meta)}; `python -m benchmarks.serving.gpu_load`)."""
-    return f"{filled(text)}\n\n{table(head, rows)}"
+{meta["requests"]} requests and how far they lie apart (+-), in brackets ours over the faster of
+vLLM's own. {meta["shape"]}, random weights, activations in bfloat16 ({_where(meta)};
+`python -m benchmarks.serving.gpu_load`)."""
+    whole = f"{filled(text)}\n\n{table(head, rows)}"
+    return "\n\n".join([whole, *_behind(_later_answers(lines)), *_notes(lines)])
+
+
+def _later_answers(lines: list[Line]) -> list[str]:
+    """Where a server with ours answers fewer requests, or later, than the better of vLLM's own."""
+    behind = []
+    for x in (x for x in lines if x["kernels"] == "ours"):
+        peers = [p for p in lines if p["weights"] == x["weights"] and p["kernels"] != "ours"]
+        for name, told, better in (
+            ("requests_per_second", "requests/s", max),
+            ("first_token_ms_p50", "first token at the median", min),
+            ("first_token_ms_p99", "first token at p99", min),
+        ):
+            of = [p[name] for p in peers]
+            ratio = x[name] / better(of) if of else 1.0
+            if round(ratio, 2) != 1 and (ratio < 1) == (better is max):
+                behind.append(f"{x['weights']} in {told} ({ratio:.2f})")
+    return behind

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ ENVIRONMENT = {
     **{k: v for k, v in ON_CPU.items() if k != "VLLM_CPU_KVCACHE_SPACE"},
     "VLLM_HOST_IP": "127.0.0.1",
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # as vLLM has it: asking for GPUs starts no CUDA
     "TRANSFORMERS_VERBOSITY": "error",
     "PYTHONUNBUFFERED": "1",
     **WITHOUT_MULTICAST,
@@ -36,8 +38,9 @@ def environment(work: Path, name: str, place: str, threads: int) -> dict[str, st
     """Make the environment of a process with an engine.
 
     Args:
-        work: where the entry point of the plug-in and compiled code go. name: keeps the compiled
-            code of one engine apart. threads: of the CPU, for compiling.
+        work: where the entry point of the plug-in and compiled code go. name: keeps what inductor
+            compiles for one engine apart; kernels of Triton, which take 15 s of every start, lie
+            under their hashes in one folder for all. threads: of the CPU, for compiling.
     """
     path = [str(write_metadata(work / "installed")), str(ROOT), os.environ.get("PYTHONPATH", "")]
     return {
@@ -46,9 +49,20 @@ def environment(work: Path, name: str, place: str, threads: int) -> dict[str, st
         "MIXED_GEMM_VLLM": place,
         "VLLM_CACHE_ROOT": str(work / "cache" / "vllm"),
         "TORCHINDUCTOR_CACHE_DIR": str(work / "cache" / name),
+        "TRITON_CACHE_DIR": str(work / "cache" / "triton"),
         "TORCHINDUCTOR_COMPILE_THREADS": str(threads),
         "OMP_NUM_THREADS": str(threads),
     }
+
+
+def preload() -> None:
+    """Import vLLM, for engines in forks of this process."""
+    import torch
+    from vllm import LLM
+
+    cuda: Any = torch.cuda
+    if cuda.is_initialized():
+        raise RuntimeError(f"importing {LLM.__name__} has started CUDA, which outlives no fork")
 
 
 def kernels(llm: Any) -> dict[str, int]:
@@ -70,6 +84,6 @@ def held(model: Any) -> dict[str, int]:
     return dict(found)
 
 
-def ours(names: dict[str, int]) -> bool:
+def ours(names: Iterable[str]) -> bool:
     """Tell whether a class of ours is among them."""
     return any(x.startswith("MixedGemm") for x in names)

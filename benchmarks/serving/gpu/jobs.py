@@ -1,5 +1,6 @@
 """Engines of vLLM in processes of their own: what one of them breaks does not reach the next, and
-when the time is up, what was measured is kept.
+when the time is up, what was measured is kept. A process imports vLLM once, in as many seconds as
+an engine takes to start, and each of its points runs in a fork of it.
 """
 
 from __future__ import annotations
@@ -7,6 +8,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -23,6 +25,7 @@ Point = dict[str, Any]
 Line = dict[str, Any]
 LEAST_SECONDS = 20  # seconds in which an engine might start
 POLL_SECONDS = 0.1
+RAISED = 75  # the exit status of a fork whose point raised, and has its line
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,9 @@ def file_name(text: str) -> str:
 
 
 def carry_out(job: Job, work: Path, end: float, note: Callable[[Line], None]) -> None:
-    """Run a job until its points are done or it is ``end`` on the monotonic clock. A point at which
-    the process dies is noted with its error, and the rest go on in another one. Points for which
-    there was no time give no line.
+    """Run a job until its points are done or it is ``end`` on the monotonic clock. Where its
+    process dies, the point that it was at is noted with that, and the rest go on in another one.
+    Points for which there was no time give no line.
 
     Args:
         work: where lines and logs go.
@@ -65,9 +68,8 @@ def carry_out(job: Job, work: Path, end: float, note: Callable[[Line], None]) ->
             note(line)
         if status is None:
             return
-        failed = bool(found) and "error" in found[-1]
         left = left[len(found) :]
-        if left and not failed:
+        if left:
             note({**left.pop(0), "error": f"the process ended with status {status}"})
 
 
@@ -102,27 +104,49 @@ def read(lines: Path) -> list[Line]:
 
 
 def answer(points: list[Point], lines: Path, measure: Callable[[Point], Line]) -> int:
-    """Measure points one after the other; the exit status. The first that raises is the last: a
-    fault of the GPU stays with its process."""
+    """Measure points one after the other, each in a fork of this process, which keeps off the GPU.
+    Return the exit status: 1 where a point raised, or its process died."""
+    context: Any = multiprocessing.get_context("fork")
+    failed = False
     for point in points:
-        try:
-            line = {**point, **measure(point)}
-        except Exception as error:
-            traceback.print_exc()
-            line = {**point, "error": f"{type(error).__name__}: {error}"[:1500]}
-        with lines.open("a") as out:
-            out.write(json.dumps(line) + "\n")
-        if "error" in line:
-            return 1
-    return 0
+        process = context.Process(target=_answer_one, args=(point, lines, measure))
+        process.start()
+        process.join()
+        if process.exitcode not in (0, RAISED):
+            error = f"the process ended with status {process.exitcode}"
+            _write({**point, "error": error}, lines)
+        failed = failed or process.exitcode != 0
+    return int(failed)
 
 
-def main(measure: Callable[[Point], Line]) -> int:
-    """Run the program of such a process."""
+def _answer_one(point: Point, lines: Path, measure: Callable[[Point], Line]) -> None:
+    try:
+        line = {**point, **measure(point)}
+    except Exception as error:
+        traceback.print_exc()
+        line = {**point, "error": f"{type(error).__name__}: {error}"[:1500]}
+    _write(line, lines)
+    if "error" in line:
+        sys.exit(RAISED)
+
+
+def _write(line: Line, lines: Path) -> None:
+    with lines.open("a") as out:
+        out.write(json.dumps(line) + "\n")
+
+
+def main(measure: Callable[[Point], Line], prepare: Callable[[], None] = lambda: None) -> int:
+    """Run the program of such a process.
+
+    Args:
+        prepare: imports what every point needs. It must not touch a GPU: CUDA does not outlive a
+            fork.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("--points", type=json.loads, required=True)
     parser.add_argument("--lines", type=Path, required=True)
     given = parser.parse_args()
+    prepare()
     return answer(given.points, given.lines, measure)
 
 
@@ -142,12 +166,12 @@ class Group:
         """Say that a member has started, or never will."""
         (self.folder / str(self.names.index(name))).touch()
 
-    def wait(self, seconds: float) -> None:
-        """Wait until all have arrived, or seconds are over."""
+    def wait(self, seconds: float, behind: Path | None = None) -> None:
+        """Wait until all have arrived and the file ``behind`` is there, or seconds are over."""
+        awaited = [self.folder / str(i) for i in range(len(self.names))]
+        awaited += [] if behind is None else [behind]
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if all((self.folder / str(i)).exists() for i in range(len(self.names))):
-                return
+        while time.monotonic() < end and not all(x.exists() for x in awaited):
             time.sleep(POLL_SECONDS)
 
     def take_turn(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -20,10 +21,29 @@ SETTINGS: dict[str, Any] = {
     "enable_prefix_caching": False, "seed": 0,
 }  # fmt: skip
 CAPTURED = [1, len(SEVERAL)]  # sequences of a step that a CUDA graph is recorded for
+WRITE_SECONDS = 180  # until a model is written
+
+
+def unwritten(folder: Path) -> Path:
+    """The file that says that a model will not come."""
+    return folder.with_name(f"{folder.name}.unwritten")
+
+
+def wait_for(folder: Path) -> None:
+    """Raises:
+    FileNotFoundError: no model comes.
+    """
+    end = time.monotonic() + WRITE_SECONDS
+    while not folder.is_dir():
+        if unwritten(folder).exists() or time.monotonic() > end:
+            raise FileNotFoundError(f"no model in {folder}")
+        time.sleep(jobs.POLL_SECONDS)
 
 
 def measure(point: Point) -> Line:
     """Ask an engine: kernels and, by part, sequences with log-probabilities."""
+    os.environ["MIXED_GEMM_VLLM"] = point["place"]
+    wait_for(Path(point["folder"]))
     graphs: dict[str, Any] = {"compilation_config": {"cudagraph_capture_sizes": CAPTURED}}
     settings = {**SETTINGS, **(graphs if point["mode"] == "graphs" else {})}
     start = time.perf_counter()
@@ -74,4 +94,4 @@ def read_prompts(llm: Any, prompts: list[list[int]]) -> list[Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(jobs.main(measure))
+    sys.exit(jobs.main(measure, engines.preload))

@@ -10,7 +10,7 @@ from typing import Any
 
 NAME = "random_weights"
 SMALLEST = 4096  # elements; what is smaller is no weight
-SLICE = 1024  # rows of float8 that are drawn at once, as float32 in between
+SLICE = 256  # rows of float8 that are drawn, as float32 in between; all others repeat them
 
 
 def write_metadata(target: Path) -> Path:
@@ -26,6 +26,9 @@ def write_metadata(target: Path) -> Path:
 
 
 def register() -> None:
+    """Put :func:`fill_bits` before vLLM's own function, and have each module fill what it holds
+    itself: the loader asks every module for all that lies below it too, so that it would fill a
+    weight once for each module above it."""
     from vllm.model_executor.model_loader import dummy_loader, weight_utils
 
     own = weight_utils.initialize_single_dummy_weight
@@ -38,6 +41,14 @@ def register() -> None:
     fill.fills_bits = True  # type: ignore[attr-defined]
     for module in (weight_utils, dummy_loader):
         module.initialize_single_dummy_weight = fill
+    dummy_loader.initialize_dummy_weights = lambda layer, *_: each_once(layer, fill)
+
+
+def each_once(layer: Any, fill: Callable[[Any], None]) -> None:
+    """Fill the parameters and saved buffers that a module holds itself."""
+    for name, tensor in layer.state_dict().items():
+        if "." not in name:  # else it belongs to a module below
+            fill(tensor)
 
 
 def fill_bits(param: Any, otherwise: Callable[[], None]) -> None:
@@ -54,8 +65,10 @@ def fill_bits(param: Any, otherwise: Callable[[], None]) -> None:
         bits = torch.randint(-(2**31), 2**31 - 1, (words,), dtype=torch.int32, device=data.device)
         data.copy_(bits.view(data.dtype).view(data.shape))
     elif data.dtype == torch.float8_e4m3fn:
-        for part in data.split(SLICE):
-            part.copy_(torch.empty(part.shape, device=data.device).uniform_(-200, 200))
+        first = data[:SLICE]
+        first.copy_(torch.empty(first.shape, device=data.device).uniform_(-200, 200))
+        for part in data.split(SLICE)[1:]:
+            part.copy_(first[: len(part)])
     elif data.dim() == 1 and data.is_floating_point():
         data.uniform_(0.5, 1.5)
     else:

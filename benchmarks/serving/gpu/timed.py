@@ -92,12 +92,12 @@ def measure(point: Point) -> Line:
         line: Line = {"ready_s": round(time.perf_counter() - start, 1)}
         line["held"] = engines.kernels(llm)
         group.arrive(name)
-        group.wait(START_SECONDS)
+        group.wait(START_SECONDS, Path(point["behind"]) if point["behind"] else None)
         group.take_turn()
         timed = Timed(llm, traces)
         line["batches"] = {str(b): timed.batch(b) for b in point["batches"]}
         line["long_prompt"] = timed.long_prompt()
-        for batch in point["batches"]:
+        for batch in point["batches"] if point["traces"] else ():
             of = line["batches"][str(batch)]
             try:
                 of |= timed.traced(batch, of["step_ms"], layers)
@@ -107,4 +107,4 @@ def measure(point: Point) -> Line:
 
 
 if __name__ == "__main__":
-    sys.exit(jobs.main(measure))
+    sys.exit(jobs.main(measure, engines.preload))

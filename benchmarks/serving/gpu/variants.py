@@ -55,10 +55,8 @@ class Variant:
         return next((row for row in GPU_ROWS if row.name == self.weights), None)
 
     def gib(self, ranks: int, cache: int) -> float:
-        """Return the memory of a GPU that one engine takes: weights, ``cache`` bytes, and the rest.
-        While it fills float8 weights with random values, an engine holds up to 72 GiB."""
-        if self.weights.startswith("FP8"):
-            return 72.0
+        """Return the memory of a GPU that one engine takes: weights, ``cache`` bytes, and the
+        rest."""
         bits = BITS[self.weights[:2]] if self.row else 16
         return ((LINEAR_WEIGHTS * bits / 8 + OTHER_WEIGHTS * 2) / ranks + cache) / 2**30 + 2.5
 
@@ -90,8 +88,7 @@ def groups(variants: list[Variant], ranks: int, cache: int, gib: float, most: in
     list[Variant]
 ]:  # fmt: skip
     """Variants in their order, cut where one more would not fit into the memory of a GPU, or there
-    are ``most`` already; variants of the same weights
-    stay together where they fit."""
+    are ``most`` already; variants of the same weights stay together where they fit."""
     families: dict[str, list[Variant]] = {}
     for variant in variants:
         families.setdefault(variant.weights, []).append(variant)

@@ -15,6 +15,8 @@ from .jobs import Line
 LIMIT = 1.2  # mean distance of ours over that of vLLM's own kernels
 PARTS = ("decode", "prompt")
 DENSE = Row("dense", "dense", kernel="")
+# A file that vLLM's own do not read, and one with the same codes and scales that they do.
+SAME_CODES = {"GPTQ 4 bits, g128, sym=False": "AWQ g128"}
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Verdict:
 
     Attributes:
         ratio: the worst of PARTS, to vLLM's own; None where there is no distance.
-        beside: "" or what vLLM's own kernels could not do, so that their worst line stands in.
+        beside: "" or what vLLM's own kernels could not do, and the file whose line stands in.
         wrong: why the line is wrong; empty where it is not.
     """
 
@@ -54,18 +56,14 @@ def _judge(line: Line, of: dict[tuple[str, ...], Line]) -> Verdict:
     if "decode" not in line:
         return Verdict(*told, None, "", "not compared with float32")
     own, beside = of.get((name, dtype, mode, "off"), {"error": "not measured"}), ""
-    if "decode" in own:
-        allowed = {part: own[part]["mean"] for part in PARTS}
-    else:
+    if "decode" not in own:
         beside = f"vLLM's own: {own.get('error', 'not compared with float32')}"
-        others = [
-            x for (_, d, m, place), x in of.items()
-            if (d, m, place) == (dtype, mode, "off") and "decode" in x
-        ]  # fmt: skip
-        if not others:
+        other = SAME_CODES.get(name, "")
+        own = of.get((other, dtype, mode, "off"), {})
+        if "decode" not in own:
             return Verdict(*told, None, beside, "nothing of vLLM's own to compare with")
-        allowed = {part: max(x[part]["mean"] for x in others) for part in PARTS}
-    ratio = max(line[part]["mean"] / allowed[part] for part in PARTS)
+        beside = f"{other} (the same codes); {beside}"
+    ratio = max(line[part]["mean"] / own[part]["mean"] for part in PARTS)
     if name != DENSE.name and not ours(line["kernels"]):
         return Verdict(*told, ratio, beside, f"run by {', '.join(line['kernels'])}")
     wrong = f"{ratio:.2f} of the distance of vLLM's own" if ratio > LIMIT else ""

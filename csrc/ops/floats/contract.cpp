@@ -49,6 +49,7 @@ constexpr Rule kGemmSizes[] = {floats("a").with_hint("a.to(scales.dtype)"),
                                kWeight,
                                require(refuse_product),
                                choice("activation", kActivationNames),
+                               require(gemm::refuse_packed_k),
                                same_dtype("scales", "a").with_hint("scales.to(a.dtype)")};
 constexpr Rule kVectors[] = {same_dtype("bias", "a"), shape("bias", {N}),
                              same_dtype("pre_scale", "a"), shape("pre_scale", {K})};

@@ -12,18 +12,6 @@ std::optional<Refusal> refuse_numbers(Given& given) {
   return refuse_product(given[M], given, given[GroupSize]);
 }
 
-// Asked before the shape of b_packed, whose text would not say that it is K of a that is wrong.
-std::optional<Refusal> refuse_packed_k(Given& given) {
-  const View& packed = given.views[kPacked];
-  const int64_t k = given[K], bits = given[Bits];
-  if (packed.dims != 2 || round_up(k, kPadK) * bits / 8 == packed.sizes[1]) return {};
-  const uint64_t packed_k = static_cast<uint64_t>(packed.sizes[1]) * (8 / bits);
-  return value_fault({"K of a", "fit b_packed",
-                      joined("K=", k, " (padded ", round_up(k, kPadK), ") and b_packed ",
-                             sizes_text(packed.sizes, packed.dims),
-                             ", which holds padded K=", packed_k, " at bits=", bits)});
-}
-
 constexpr Argument kTable[] = {
     tensor("a"),
     tensor("b_packed"),

@@ -13,6 +13,11 @@ constexpr const char *kBitsWords = "4 or 8",
 std::optional<Refusal> refuse_sizes(int64_t m, const contract::Given& given, int64_t group_size);
 std::optional<Refusal> refuse_product(int64_t m, const contract::Given& given, int64_t group_size);
 
+// Says that it is K of a that does not fit, where the shape of b_packed is asked later and could
+// not.
+constexpr int kPackedOfProduct = 1;  // the place of b_packed in every product
+std::optional<Refusal> refuse_packed_k(contract::Given& given);
+
 constexpr contract::Rule by_group(const char* name) {
   using namespace contract;
   return shape(name, {groups(K, GroupSize), N}).because_of({K, GroupSize}).may_be_transposed();

@@ -85,8 +85,8 @@ def _autocast(x: Tensor) -> bool:
 
 
 def _dense(scale: Tensor, steps: Tensor, size: int, dtype: torch.dtype) -> Tensor:
-    spread = scale.repeat_interleave(size, 1)[:, : steps.shape[1]]
-    return (steps * spread).to(dtype)
+    expanded = scale.repeat_interleave(size, 1)[:, : steps.shape[1]]
+    return (steps * expanded).to(dtype)
 
 
 class _Learner(nn.Linear):

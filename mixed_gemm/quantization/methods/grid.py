@@ -106,7 +106,7 @@ class Grid:
     scale: Tensor
     zero: Tensor
 
-    def spread(self, k: int) -> tuple[Tensor, Tensor]:
+    def expanded(self, k: int) -> tuple[Tensor, Tensor]:
         """Return the scale and the zero of every element, ``[N, K]``."""
         size = self.range.group
         scale, zero = (x.repeat_interleave(size, 1)[:, :k] for x in (self.scale, self.zero))
@@ -114,11 +114,11 @@ class Grid:
 
     def codes(self, weight: Tensor) -> Tensor:
         """Return the nearest codes, float32 ``[N, K]``."""
-        scale, zero = self.spread(weight.shape[1])
+        scale, zero = self.expanded(weight.shape[1])
         return self.range.nearest(weight / scale + zero)
 
     def values(self, codes: Tensor) -> Tensor:
-        scale, zero = self.spread(codes.shape[1])
+        scale, zero = self.expanded(codes.shape[1])
         return (codes - zero) * scale
 
 

@@ -52,7 +52,7 @@ def compensated(weight: Tensor, grid: Grid, gram: Tensor) -> Tensor:
     k = weight.shape[1]
     order = torch.argsort(gram.diagonal(), descending=True)
     back = torch.argsort(order)
-    scale, zero = (x[:, order] for x in grid.spread(k))
+    scale, zero = (x[:, order] for x in grid.expanded(k))
     codes_are = grid.range.low, grid.range.high, grid.range.is_float8
     # The upper triangle U of H^-1 = U^T U: row j tells the later columns of an error in column j.
     lower = torch.linalg.cholesky(gram[order][:, order])
@@ -95,7 +95,7 @@ def descended(codes: Tensor, weight: Tensor, grid: Grid, gram: Tensor) -> Tensor
     Args and result as of :func:`compensated`; codes: where it starts.
     """
     k = weight.shape[1]
-    scale, _ = grid.spread(k)
+    scale, _ = grid.expanded(k)
     codes_are = grid.range.low, grid.range.high, grid.range.is_float8
     slope = (grid.values(codes) - weight) @ gram
     codes = codes.clone()
@@ -132,7 +132,7 @@ def refitted(codes: Tensor, weight: Tensor, grid: Grid, gram: Tensor) -> Grid:
     (of the rows that share scales) together. A row for which rounding the scales loses what that
     won keeps its own."""
     of, k = grid.range, weight.shape[1]
-    _, zero = grid.spread(k)
+    _, zero = grid.expanded(k)
     steps = codes - zero
     groups = grid.scale.shape[1]
     right = of.pooled(grouped(steps * (weight @ gram), of.group).sum(-1))

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from problems.lattice import OPS, Sample, scaled, scaled_azp
+from problems import scaled
+from problems.lattice import TORCH, Sample
 from support.derivative_cases import SAMPLES, TRAINED, on_cpu, takes_tensors
 from torch import Tensor, func
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -121,7 +122,7 @@ def test_opcheck(op: str, grad: bool) -> None:
     if grad and not sample.trains:
         pytest.skip("nothing trains")
     sample = training(sample) if grad else sample
-    overload = getattr(OPS, op).default
+    overload = getattr(TORCH, op).default
     given = dict(sample.arguments)
     positional = [
         given.pop(x.name)
@@ -260,7 +261,7 @@ def test_vmap_over_a_weight_is_refused(op: str) -> None:
                 func.vmap(lambda t, name=name: sample.call(**{name: t}))(torch.stack((x, x)))
 
 
-@pytest.mark.parametrize("make", [scaled, scaled_azp])
+@pytest.mark.parametrize("make", [scaled.sample, scaled.sample_azp])
 @pytest.mark.parametrize("shape", [(16,), (0, 16), (2, 3, 16)])
 @pytest.mark.parametrize("per_row", [False, True])
 def test_vmap_of_scaled_mm_takes_every_form_of_its_rows(

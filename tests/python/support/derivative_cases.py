@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from problems import lattice, registry
-from problems.lattice import OPS, SMOOTH, Sample, full_range, integers, powers
+from problems import block, conv, conv_int8, gemm, registry, scaled, scaled_dynamic, weights
+from problems.lattice import TORCH, Sample, full_range, integers, powers
 from torch import Tensor
 
 import mixed_gemm
@@ -21,7 +21,7 @@ from mixed_gemm.weights import Fp8Weight, W8A8Weight
 
 def forced(sample: Sample, op: str, **more: Any) -> Sample:
     """An op for tests and benchmarks, with the arguments of the one it forces."""
-    names = [x.name for x in getattr(OPS, op).default._schema.arguments]
+    names = [x.name for x in getattr(TORCH, op).default._schema.arguments]
     given = {name: x for name, x in {**sample.arguments, **more}.items() if name in names}
     return Sample(op, given)
 
@@ -39,13 +39,13 @@ def sum_over_ranks() -> Sample:
 
 # An op for tests and benchmarks -> the one that it forces.
 FORCED = {
-    "_scaled_mm_config": lattice.scaled,
-    "_qconv2d_config": lattice.conv,
-    "_qconv2d_configs": lattice.conv,
-    "_qconv2d_int8_config": lattice.conv_int8,
-    "_qconv2d_int8_configs": lattice.conv_int8,
-    "_block_quant_gemm_config": lattice.block_gemm,
-    "_block_quantize": lattice.block_gemm,
+    "_scaled_mm_config": scaled.sample,
+    "_qconv2d_config": conv.sample,
+    "_qconv2d_configs": conv.sample,
+    "_qconv2d_int8_config": conv_int8.sample,
+    "_qconv2d_int8_configs": conv_int8.sample,
+    "_block_quant_gemm_config": block.sample,
+    "_block_quantize": block.sample,
 }
 # op -> a call of it; each op of the library that takes a tensor is here.
 SAMPLES: dict[str, Callable[[], Sample]] = {
@@ -66,7 +66,7 @@ def takes_tensors() -> list[str]:
         op
         for op in ops
         if not op.startswith("_autograd_")  # the Python half of another op
-        if any("Tensor" in str(x.type) for x in getattr(OPS, op).default._schema.arguments)
+        if any("Tensor" in str(x.type) for x in getattr(TORCH, op).default._schema.arguments)
     )
 
 
@@ -75,56 +75,15 @@ def on_cpu() -> list[str]:
 
 
 # name -> a call whose derivatives are compared with those of ``exact``
-TRAINED: dict[str, Callable[[], Sample]] = {
-    "gemm": lattice.gemm,
-    "gemm symmetric 8 bits": lambda: lattice.gemm(
-        bits=8, zeros=False, group_size=-1, pre_scale=False
-    ),
-    "gemm add": lambda: lattice.gemm(zero_mode="add"),
-    "gemm no bias": lambda: lattice.gemm(bias=False),
-    "gemm 1-D": lambda: lattice.gemm((40,)),
-    "gemm 3-D": lambda: lattice.gemm((2, 1, 40)),
-    **{
-        f"gemm {activation}": lambda activation=activation: lattice.gemm(activation=activation)  # type: ignore[misc]
-        for activation in ("relu", "relu6", *SMOOTH)
-    },
-    "gemm gelu no bias": lambda: lattice.gemm(activation="gelu", bias=False),
-    "floats": lattice.float_gemm,
-    "floats no factor": lambda: lattice.float_gemm(factor=False, pre_scale=False, group_size=-1),
-    "floats no bias": lambda: lattice.float_gemm(bias=False),
-    "floats gelu": lambda: lattice.float_gemm(activation="gelu"),
-    "dequantize": lattice.dequantize,
-    "dequantize add": lambda: lattice.dequantize("add"),
-    "dequantize symmetric": lambda: lattice.dequantize(zeros=False, group_size=-1),
-    "awq_gemm": lattice.awq_gemm,
-    "awq_dequantize": lattice.awq_dequantize,
-    "conv": lattice.conv,
-    "conv 1x1": lambda: lattice.conv((2, 2), (1, 1), images=2, offsets=False),
-    "conv strided": lambda: lattice.conv(
-        (4, 5), (3, 2), 3, images=2, stride=(2, 1), padding=(1, 2), dilation=(1, 2)
-    ),
-    "conv channels-last": lambda: lattice.conv(channels_last=True, padding=(1, 1), bias=False),
-    "conv relu": lambda: lattice.conv(activation="relu"),
-    "conv silu": lambda: lattice.conv(activation="silu", channels=7),
-    "block": lattice.block_gemm,
-    "block 1-D": lambda: lattice.block_gemm((40,)),
-    "block no bias": lambda: lattice.block_gemm(bias=False),
-    "block relu6": lambda: lattice.block_gemm(activation="relu6"),
-    "block gelu": lambda: lattice.block_gemm(activation="gelu"),
-    "scaled_mm": lattice.scaled,
-    "scaled_mm float8": lambda: lattice.scaled(operand=torch.float8_e4m3fn),
-    "scaled_mm_azp": lattice.scaled_azp,
-    "scaled_mm_dynamic": lambda: lattice.scaled_dynamic(azp=False),
-    "scaled_mm_dynamic azp": lattice.scaled_dynamic,
-}
+TRAINED = registry.TRAINED
 HALF: dict[str, Callable[[], Sample]] = {
     f"{name} {dtype}": lambda make=make, dtype=dtype: make(dtype=dtype)  # type: ignore[misc]
     for name, make in (
-        ("gemm", lambda dtype: lattice.gemm(dtype=dtype, zeros=False, pre_scale=False)),
-        ("dequantize", lambda dtype: lattice.dequantize(dtype=dtype)),
-        ("conv", lambda dtype: lattice.conv(dtype=dtype, kernel=(2, 1), offsets=False)),
-        ("scaled_mm", lambda dtype: lattice.scaled(dtype=dtype)),
-        ("scaled_mm_dynamic", lambda dtype: lattice.scaled_dynamic(dtype=dtype)),
+        ("gemm", lambda dtype: gemm.sample(dtype=dtype, zeros=False, pre_scale=False)),
+        ("dequantize", lambda dtype: weights.sample_dequantize(dtype=dtype)),
+        ("conv", lambda dtype: conv.sample(dtype=dtype, kernel=(2, 1), offsets=False)),
+        ("scaled_mm", lambda dtype: scaled.sample(dtype=dtype)),
+        ("scaled_mm_dynamic", lambda dtype: scaled_dynamic.sample(dtype=dtype)),
     )
     for dtype in (torch.float16, torch.bfloat16)
 }
@@ -148,7 +107,7 @@ class ModuleSample:
 
 
 def linear() -> ModuleSample:
-    given = lattice.gemm().arguments
+    given = gemm.sample().arguments
     q, order = integers(5, 40, low=-3, high=3, dtype=torch.int8), torch.randperm(40)
     tensors = (q, given["scales"], given["zeros"], given["bias"], given["pre_scale"])
     module = mixed_gemm.Linear.from_quantized(*tensors, order, bits=4, group_size=16)
@@ -200,7 +159,7 @@ def linear_fp8(scheme: Scheme) -> ModuleSample:
 
 
 def conv2d() -> ModuleSample:
-    given = lattice.conv(channels=7).arguments
+    given = conv.sample(channels=7).arguments
     q = integers(3, 7, 3, 3, dtype=torch.int8)
     module = mixed_gemm.Conv2d.from_quantized(
         q,

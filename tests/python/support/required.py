@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from problems.registry import HALF
+from problems.rows import HALF
 from torch import Tensor
 
 # (op, changes of its valid call, what the text says: a regular expression)

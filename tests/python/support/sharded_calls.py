@@ -10,99 +10,19 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from problems import lattice
-from problems.lattice import OPS, Sample
+from problems import registry
+from problems.lattice import TORCH, Sample
 from support import ranks
 from torch import Tensor
 
 FP8 = torch.float8_e4m3fn
 RANKS = 2
-M, N, K, GROUP = 6, 256, 64, 32
-IMAGES, CHANNELS = 4, 128
-
-
-def gemm(*rows: int, zeros: bool = True, activation: str = "identity") -> Sample:
-    options = {"zeros": zeros, "pre_scale": zeros, "activation": activation}
-    return lattice.gemm((*rows, K), n=N, group_size=GROUP, **options)
-
-
-def scaled(*rows: int, scale_a: tuple[int, ...], scale_b: tuple[int, ...] = (N,)) -> Sample:
-    return lattice.scaled((*rows, K), N, scale_a=scale_a, scale_b=scale_b)
-
-
-def scaled_blocks(*rows: int, block: tuple[int, int] = (4, GROUP)) -> Sample:
-    blocks = K // block[1]
-    scales = {"scale_a": (*rows, blocks), "scale_b": (-(-N // block[0]), blocks)}
-    given = lattice.scaled((*rows, K), N, operand=FP8, **scales)
-    return given.without(block_size=list(block))
-
-
-def scaled_dynamic(*rows: int, azp: bool) -> Sample:
-    return lattice.scaled_dynamic((*rows, K), N, azp=azp)
-
-
-def block_gemm(activation: str = "identity") -> Sample:
-    return lattice.block_gemm((M, K), N, GROUP, activation=activation, sums=True)
-
-
-def conv(stride: int) -> Sample:
-    return lattice.conv((6, 7), (3, 2), out_c=CHANNELS, images=IMAGES, stride=stride)
-
-
-def conv_int8(scales: int) -> Sample:
-    return lattice.conv_int8(IMAGES, 8, 6, scales, sums=True)
-
-
-CALLS: dict[str, Callable[[], Sample]] = {
-    "gemm": lambda: gemm(M),
-    "gemm, symmetric, 3-D": lambda: gemm(M, 2, zeros=False),
-    # A vector times a matrix has a wrong shape on DTensors (torch 2.13), so without its gradient.
-    "gemm, 1-D": lambda: replace(gemm(), trains=()),
-    "gemm, odd rows": lambda: gemm(5),
-    "gemm, one row": lambda: gemm(1),
-    "gemm, relu": lambda: gemm(M, activation="relu"),
-    "scaled_mm, scale per row": lambda: scaled(M, scale_a=(M, 1)),
-    "scaled_mm, scales per tensor": lambda: scaled(M, scale_a=(1,), scale_b=(1,)),
-    "scaled_mm, no bias": lambda: scaled(M, scale_a=(M, 1)).without("bias"),
-    "scaled_mm, 3-D": lambda: scaled(M, 2, scale_a=(M, 2, 1), scale_b=(1, N)),
-    "scaled_mm, 3-D, rows in one dimension": lambda: scaled(M, 2, scale_a=(2 * M,)),
-    "scaled_mm, odd rows": lambda: scaled(5, scale_a=(5,)),
-    "scaled_mm, blocks": lambda: scaled_blocks(M),
-    "scaled_mm, blocks, 3-D": lambda: scaled_blocks(M, 2),
-    "scaled_mm, blocks, no bias": lambda: scaled_blocks(3).without("bias"),
-    "scaled_mm, blocks that no cut fits": lambda: scaled_blocks(3, block=(N, GROUP)),
-    "scaled_mm_azp": lambda: lattice.scaled_azp(shape=(M, K), n=N, scale_b=(N,)),
-    "scaled_mm_dynamic": lambda: scaled_dynamic(M, azp=False),
-    "scaled_mm_dynamic, azp, 3-D": lambda: scaled_dynamic(M, 2, azp=True),
-    "scaled_mm_dynamic, no bias": lambda: scaled_dynamic(5, azp=True).without("bias"),
-    "quantize_per_token": lambda: lattice.quantize_per_token((M, K)),
-    "quantize_per_token, azp": lambda: lattice.quantize_per_token((M, 2, K), symmetric=False),
-    "quantize_fp8": lambda: lattice.quantize_fp8((M, 2, K), 16),
-    "quantize_per_tensor": lambda: lattice.quantize_per_tensor((M, K)),
-    "block_quant_gemm": block_gemm,
-    "block_quant_gemm, no bias": lambda: block_gemm().without("bias"),
-    "block_quant_gemm, no bias, relu": lambda: block_gemm("relu").without("bias"),
-    "qconv2d": lambda: conv(1),
-    "qconv2d, stride 2": lambda: conv(2),
-    "qconv2d_int8": lambda: conv_int8(6),
-    "qconv2d_int8, one scale": lambda: conv_int8(1),
-    "awq_gemm": lambda: lattice.awq_gemm(M, K, N),
-    "awq_dequantize": lambda: lattice.awq_dequantize(K, N),
-    "pack_weights": lambda: lattice.pack(N, K),
-    "unpack_weights": lambda: lattice.unpack(N, K),
-    "unpack_weights, padded": lambda: lattice.unpack(N - 28, K),
-    "dequantize_weights": lambda: lattice.dequantize(group_size=GROUP, n=N, k=K),
-    "pack_conv_weights": lambda: lattice.pack_conv(8, CHANNELS),
-    "awq_repack": lambda: lattice.awq_repack(K, N),
-    "gptq_repack": lambda: lattice.gptq_repack(K, N),
-}
+CALLS = registry.SHARDED
 
 
 def check(call: Sample, mesh: Any) -> None:
@@ -113,7 +33,7 @@ def check(call: Sample, mesh: Any) -> None:
 
     (sharding,) = (op.sharding for op in RECORDS if op.name == call.op)
     assert not isinstance(sharding, str)
-    op = getattr(OPS, call.op)
+    op = getattr(TORCH, call.op)
     tensors = {name: x for name, x in call.arguments.items() if isinstance(x, Tensor)}
     whole = dict.fromkeys(tensors)
 

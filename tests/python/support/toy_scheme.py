@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mixed_gemm.weights.exchange import QuantizedWeight
+from mixed_gemm.weights.question import Question, dense
 from mixed_gemm.weights.scheme import Scheme, Side
 from mixed_gemm.weights.tensor import Part, QuantizedTensor
 
@@ -61,6 +62,9 @@ class ToyWeight(QuantizedTensor):
 
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         return torch.nn.functional.linear(x, self.dequantize(x.dtype), bias)
+
+    def question(self, m: int, out: str, where: str) -> Question:
+        return dense(m, *self.shape, out, where, "toy weight", "no kernel takes toys")
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:  # type: ignore[override]
         return (self.codes * self.scale).to(dtype or self.dtype)

@@ -58,6 +58,12 @@ def test_quantize_and_state_dict() -> None:
     assert "is a convolution, which has no form of the scheme" in convolution.skipped["0"]
 
 
+def test_plan() -> None:
+    found = mixed_gemm.plan(quantized()[0], 3, device="cpu")
+    assert found.problem == "F.linear M=3 N=64 K=48 float32, toy weight, on cpu"
+    assert found.reason == "no kernel takes toys: the weight is made dense for each product"
+
+
 def test_checkpoint(tmp_path: Path) -> None:
     model = quantized()
     save_checkpoint(model, tmp_path)

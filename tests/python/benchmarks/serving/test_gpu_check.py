@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from benchmarks.serving import gpu_check
-from benchmarks.serving.gpu import engines, verdict
+from benchmarks.serving.gpu import engines, questions, verdict
 from benchmarks.serving.gpu.distances import Expected, Said, compare, reference_of
 from benchmarks.serving.gpu.report import Report
 from benchmarks.serving.gpu.verdict import DENSE, verdicts
@@ -45,6 +45,15 @@ def test_every_kind_of_file_is_written_and_read(folders: Path, row: Row) -> None
     assert all(x <= best for f in found for x, best in zip(f.own, f.best, strict=True))
     moved = max(abs(a - b) for a, b in zip(found[0].own, exact[0].own, strict=True))
     assert 0 < moved < 8, row.name  # quantized, and still the model; its logits span about 20
+
+
+def test_an_engine_waits_for_a_model_until_it_is_written_or_will_not_be(tmp_path: Path) -> None:
+    questions.wait_for(gpu_check.write_model(DENSE, tmp_path, SMALL))
+    row = Row("fails", "gptq", {"bits": 4})
+    with pytest.raises(TypeError):
+        gpu_check.write_model(row, tmp_path, SMALL)
+    with pytest.raises(FileNotFoundError, match="no model in"):
+        questions.wait_for(gpu_check.folder_of(row, tmp_path))
 
 
 def test_padding_does_not_move_a_reference(folders: Path) -> None:
@@ -89,17 +98,20 @@ def test_no_part_of_ours_may_lie_further_than_vllms_own(
     assert bool(found.wrong) == bool(wrong)
 
 
-def test_where_vllms_own_do_not_run_their_worst_other_line_stands_in() -> None:
-    failed = {**line("off", 1.0), "error": "refused"}
-    failed = {k: v for k, v in failed.items() if k not in ("decode", "prompt")}
-    others = [line("off", 2.0, row="FP8 dynamic"), line("off", 1.0, row="W8A16 channel")]
-    (found,) = verdicts([failed, *others, line("first", 2.2)])
-    assert found.ratio == 1.1 and not found.wrong and found.beside == "vLLM's own: refused"
-    (found,) = verdicts([failed, *others, line("first", 2.5)])
+def test_where_vllms_own_do_not_read_a_file_another_with_its_codes_stands_in() -> None:
+    row = "GPTQ 4 bits, g128, sym=False"
+    told = {k: v for k, v in line("off", 1.0, row=row).items() if k not in ("decode", "prompt")}
+    refused = {**told, "error": "refused"}
+    others = [line("off", 2.0, row="AWQ g128"), line("off", 9.0, row="FP8 dynamic")]
+    (found,) = verdicts([refused, *others, line("first", 2.2, row=row)])
+    assert found.ratio == 1.1 and not found.wrong
+    assert found.beside == "AWQ g128 (the same codes); vLLM's own: refused"
+    (found,) = verdicts([refused, *others, line("first", 2.5, row=row)])
     assert found.wrong.startswith("1.25 of")
-    others = [{**x, "dtype": "float16"} for x in others]
-    (found,) = verdicts([failed, *others, line("first", 2.2)])
-    assert found.wrong == "nothing of vLLM's own to compare with"
+    for row in ("GPTQ 4 bits, g128, sym=False", "W8A16 channel"):
+        (found,) = verdicts([*others[1:], line("first", 2.2, row=row)])
+        assert found.wrong == "nothing of vLLM's own to compare with"
+        assert found.beside == "vLLM's own: not measured"
 
 
 def test_a_line_of_ours_that_fails_or_runs_otherwise_is_wrong() -> None:
@@ -149,17 +161,20 @@ def test_options_choose_and_what_is_measured_is_left_out(tmp_path: Path) -> None
     assert [x["row"] for x in left] == ["AWQ g128"]
 
 
-def test_an_engine_with_graphs_has_a_process_of_its_own(tmp_path: Path) -> None:
+def test_points_are_dealt_out_to_processes(tmp_path: Path) -> None:
     found, _ = points(tmp_path)
-    made = gpu_check.jobs(found, tmp_path)
-    assert sum(len(x.points) for x in made) == len(found)
-    assert len({x.name for x in made}) == len(made)
+    made = gpu_check.jobs(found, tmp_path, 16)
+    assert sorted(map(str, found)) == sorted(str(point) for job in made for point in job.points)
+    assert len({x.name for x in made}) == len(made) == 16
+    assert {len(x.points) for x in made} == {8, 9}
+    ports = [int(x.environment["VLLM_PORT"]) for x in made]
+    assert len(set(ports)) == 16 and max(ports) < 32768 - gpu_check.PORTS
     for job in made:
-        assert len(job.points) == 1 or {x["mode"] for x in job.points} == {"eager"}
-        (place,) = {x["place"] for x in job.points}
-        assert job.environment["MIXED_GEMM_VLLM"] == place
+        modes = [x["mode"] for x in job.points]
+        assert modes == sorted(modes, reverse=True)  # those that start slowest first
         assert str(tmp_path / "installed") in job.environment["PYTHONPATH"]
         assert job.environment.items() >= engines.WITHOUT_MULTICAST.items()
+    assert len(gpu_check.jobs(found[:3], tmp_path, 16)) == 3
 
 
 class Method:

@@ -25,11 +25,16 @@ from benchmarks.serving.gpu import jobs
 def measure(point):
     if point["does"] == "dies":
         os._exit(3)
+    if point["does"] == "is killed":
+        os.kill(os.getpid(), 9)
+    if point["does"] == "ends all":
+        os.kill(os.getppid(), 9)
+        time.sleep(60)
     if point["does"] == "raises":
         raise ValueError("as asked")
     if point["does"] == "sleeps":
         time.sleep(60)
-    return {"process": os.getpid(), "variable": os.environ["GIVEN"]}
+    return {"process": os.getpid(), "parent": os.getppid(), "variable": os.environ["GIVEN"]}
 
 sys.exit(jobs.main(measure))
 """
@@ -51,20 +56,31 @@ def run(tmp_path: Path, repository: Path) -> Any:
     return run
 
 
-def test_points_of_a_job_share_a_process(run: Any) -> None:
+def test_points_of_a_job_are_forks_of_one_process(run: Any) -> None:
     lines = run(60, "runs", "runs")
     assert [x["number"] for x in lines] == [0, 1]
-    assert len({x["process"] for x in lines}) == 1 and lines[0]["variable"] == "a value"
+    assert len({x["process"] for x in lines}) == 2 and len({x["parent"] for x in lines}) == 1
+    assert lines[0]["variable"] == "a value"
 
 
 @pytest.mark.parametrize(
     ("does", "error"),
-    [("dies", "the process ended with status 3"), ("raises", "ValueError: as asked")],
+    [
+        ("dies", "the process ended with status 3"),
+        ("is killed", "the process ended with status -9"),
+        ("raises", "ValueError: as asked"),
+    ],
 )
-def test_what_fails_is_noted_and_the_rest_go_on_elsewhere(run: Any, does: str, error: str) -> None:
+def test_what_fails_is_noted_and_the_rest_go_on(run: Any, does: str, error: str) -> None:
     before, failed, after = run(60, "runs", does, "runs")
     assert failed == {"number": 1, "does": does, "error": error}
-    assert before["process"] != after["process"] and (before["number"], after["number"]) == (0, 2)
+    assert before["parent"] == after["parent"] and (before["number"], after["number"]) == (0, 2)
+
+
+def test_where_the_process_of_all_points_dies_another_takes_the_rest(run: Any) -> None:
+    before, failed, after = run(60, "runs", "ends all", "runs")
+    assert failed == {"number": 1, "does": "ends all", "error": "the process ended with status -9"}
+    assert before["parent"] != after["parent"] and (before["number"], after["number"]) == (0, 2)
 
 
 def test_what_there_was_no_time_for_gives_no_line(
@@ -93,6 +109,11 @@ def test_a_group_waits_for_all_and_gives_turns(tmp_path: Path) -> None:
     assert time.monotonic() - start >= 0.3
     other.arrive("other")
     one.wait(30)
+    behind = tmp_path / "behind"
+    one.wait(0.3, behind)
+    assert time.monotonic() - start >= 0.6
+    behind.touch()
+    one.wait(30, behind)
     assert time.monotonic() - start < 10
     code = "import fcntl, sys; fcntl.flock(open(sys.argv[1], 'w'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
     take = [sys.executable, "-c", code, str(tmp_path / "group" / "lock")]
