@@ -7,16 +7,21 @@ kernel, so that above 1 the op is wrong, and infinite where bits must be equal a
 
 from __future__ import annotations
 
+import functools
+import importlib
+import pkgutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
-from .. import ops
+from .. import ops, reference
+from ..reference.examples import Example
 from ..selection.planning import why_not
-from . import of_activations, of_products, of_weights
-from .draw import Here, K, M, N
+from . import of_products, of_weights
+from .draw import Here, K, M, N, equal
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,23 @@ class Product:
         return self.error_over_bound is not None and self.error_over_bound <= 1
 
 
+def examples() -> dict[str, Example]:
+    """The examples in all files of ``mixed_gemm.reference``, by the name of the op."""
+    found: dict[str, Example] = {}
+    for module in pkgutil.iter_modules(reference.__path__, f"{reference.__name__}."):
+        found.update(getattr(importlib.import_module(module.name), "EXAMPLES", {}))
+    return found
+
+
+def of_example(op: str, example: Example, here: Here) -> float:
+    """Check an op whose bits are those of the reference."""
+    arguments, expected = example(here)
+    given = {name: here(x) if isinstance(x, Tensor) else x for name, x in arguments.items()}
+    out = getattr(ops, op)(**given)
+    pairs = [(out, expected)] if isinstance(out, Tensor) else zip(out, expected, strict=True)
+    return max(equal(x, y) for x, y in pairs if x is not None and y is not None)
+
+
 PRODUCTS: dict[str, Callable[[Here], float]] = {
     "fpA_intB_gemm": lambda here: of_products.gemm(here, ops.fpA_intB_gemm),
     "fpA_intB_gemm_config": of_products.gemm_by_name,
@@ -55,9 +77,7 @@ PRODUCTS: dict[str, Callable[[Here], float]] = {
     "awq_gemm": of_products.awq_gemm,
     "qconv2d": of_products.qconv2d,
     "qconv2d_int8": of_products.qconv2d_int8,
-    "quantize_per_token": of_activations.quantize_per_token,
-    "quantize_per_tensor": of_activations.quantize_per_tensor,
-    "quantize_fp8": of_activations.quantize_fp8,
+    **{op: functools.partial(of_example, op, example) for op, example in examples().items()},
     "pack_weights, unpack_weights": of_weights.pack_weights,
     "pack_conv_weights": of_weights.pack_conv_weights,
     "dequantize_weights": of_weights.dequantize_weights,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from .bounds import ROUNDING
+from .examples import Draw, Example
 
 # fp8 sums on Hopper keep about 14 bits inside the tensor core (measured by others: DeepSeek-V3
 # report, section 3.3.2) until they are added to fp32 registers.
@@ -184,3 +187,25 @@ def quantize_fp8(a: Tensor, *, block_size: int | None = None) -> tuple[Tensor, T
         q[..., first : first + size] = (x / scale).clamp(-448, 448).to(q.dtype)
         scales.append(scale)
     return q, torch.cat(scales, -1) if scales else torch.zeros(*a.shape[:-1], 0)
+
+
+def _per_token(draw: Draw) -> tuple[dict[str, Any], Any]:
+    a = draw.normal(16, 512)
+    return {"a": a, "symmetric": False}, quantize_per_token(a, symmetric=False)
+
+
+def _per_tensor(draw: Draw) -> tuple[dict[str, Any], Any]:
+    a, scale = draw.normal(16, 512), draw.scales(1, dtype=torch.float32)
+    return {"a": a, "scale": scale}, quantize_per_tensor(a, scale)
+
+
+def _fp8(draw: Draw) -> tuple[dict[str, Any], Any]:
+    a = draw.normal(16, 512)
+    return {"a": a}, quantize_fp8(a)
+
+
+EXAMPLES: dict[str, Example] = {
+    "quantize_per_token": _per_token,
+    "quantize_per_tensor": _per_tensor,
+    "quantize_fp8": _fp8,
+}

@@ -261,49 +261,27 @@ def sample_gptq_repack(k: int = 64, n: int = 24) -> Sample:
 
 OPS = {
     "awq": Op(
-        AwqCase,
-        FACTORS,
-        make,
-        cost,
-        RULES,
-        {"m": 700},
+        AwqCase, FACTORS, make, cost, RULES, {"m": 700},
         typical=(
             *(AwqCase("gemm", m, 136, 320, 5) for m in (1, 12, 40, 160)),
             AwqCase("dequantize", n=136, k=96, groups=2),
         ),
     ),
     "repack": Op(
-        RepackCase,
-        REPACK_FACTORS,
-        make_repack,
-        cost_of_packing,
-        REPACK_RULES,
-        {},
+        RepackCase, REPACK_FACTORS, make_repack, cost_of_packing, REPACK_RULES, {},
         typical=(
             RepackCase(n=72, k=80),
             RepackCase(n=65, k=96, bits=3),
             RepackCase(n=130, k=224, bits=4, permuted=True),
         ),
     ),
-}
+}  # fmt: skip
 _SMALL = {"k": K, "n": N, "groups": 3, "dtype": HALF}
 CALLS = {
-    "awq_gemm": Call(
-        sample_gemm,
-        {**_SMALL, "split_k_iters": 2},
-        (AwqCase("gemm", groups=2),),
-    ),
-    "awq_dequantize": Call(
-        sample_dequantize,
-        _SMALL,
-        (AwqCase("dequantize", groups=2),),
-    ),
+    "awq_gemm": Call(sample_gemm, {**_SMALL, "split_k_iters": 2}, (AwqCase("gemm", groups=2),)),
+    "awq_dequantize": Call(sample_dequantize, _SMALL, (AwqCase("dequantize", groups=2),)),
     "awq_repack": Call(sample_awq_repack, {"n": N, "k": K}, (RepackCase(),)),
-    "gptq_repack": Call(
-        sample_gptq_repack,
-        {"n": N, "k": K},
-        (RepackCase(bits=4, permuted=True),),
-    ),
+    "gptq_repack": Call(sample_gptq_repack, {"n": N, "k": K}, (RepackCase(bits=4, permuted=True),)),
 }
 TRAINED = {
     "awq_gemm": sample_gemm,

@@ -222,12 +222,7 @@ def sample(
 
 OPS = {
     "block_quant_gemm": Op(
-        BlockCase,
-        FACTORS,
-        make,
-        cost,
-        RULES,
-        GEMM_SIZES,
+        BlockCase, FACTORS, make, cost, RULES, GEMM_SIZES,
         typical=(
             BlockCase(24, 200, 320, block_size=64),
             BlockCase(24, 200, 320, block_size=48, sums=True),
@@ -236,7 +231,7 @@ OPS = {
         from_row=from_row,
         forced=True,
     ),
-}
+}  # fmt: skip
 CALLS = {
     "block_quant_gemm": Call(
         sample,

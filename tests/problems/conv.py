@@ -321,12 +321,7 @@ def sample(
 
 OPS = {
     "qconv2d": Op(
-        ConvCase,
-        FACTORS,
-        make,
-        cost,
-        RULES,
-        CONV_SIZES,
+        ConvCase, FACTORS, make, cost, RULES, CONV_SIZES,
         typical=(
             ConvCase(2, 64, 48, (8, 6), block_size=32, offsets=True),
             ConvCase(1, 128, 128, (14, 14), bias=True, activation="relu"),
@@ -335,7 +330,7 @@ OPS = {
         from_row=from_row,
         forced=True,
     ),
-}
+}  # fmt: skip
 CALLS = {
     "qconv2d": Call(
         sample,

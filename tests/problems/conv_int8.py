@@ -159,12 +159,7 @@ def sample(
 
 OPS = {
     "qconv2d_int8": Op(
-        ConvInt8Case,
-        FACTORS,
-        make,
-        cost,
-        RULES,
-        CONV_SIZES,
+        ConvInt8Case, FACTORS, make, cost, RULES, CONV_SIZES,
         typical=(
             ConvInt8Case(2, 17, 33, (9, 7), stride=(2, 1), input_zero_point=37, bias=True),
             ConvInt8Case(1, 64, 64, (14, 14), sums=True),
@@ -172,7 +167,7 @@ OPS = {
         from_row=from_row,
         forced=True,
     ),
-}
+}  # fmt: skip
 CALLS = {
     "qconv2d_int8": Call(
         sample,

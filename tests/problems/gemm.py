@@ -288,12 +288,7 @@ def sample_config(**sizes: Any) -> Sample:
 
 OPS = {
     "fpA_intB_gemm": Op(
-        Case,
-        FACTORS,
-        make,
-        cost,
-        RULES,
-        GEMM_SIZES,
+        Case, FACTORS, make, cost, RULES, GEMM_SIZES,
         typical=(
             Case(24, 200, 320, HALF, 4, 64, "sub", bias=True, pre_scale=True),
             Case(48, 512, 1024, torch.bfloat16, 4, 128, "sub"),
@@ -302,7 +297,7 @@ OPS = {
         from_row=from_row,
         forced=True,
     ),
-}
+}  # fmt: skip
 _SMALL = {"shape": (3, K), "n": N, "dtype": HALF, "group_size": 32, "activation": "silu"}
 CALLS = {
     "fpA_intB_gemm": Call(

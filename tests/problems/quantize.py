@@ -128,15 +128,10 @@ def sample_per_tensor(shape: tuple[int, ...] = (3, 8), one: tuple[int, ...] = ()
 
 OPS = {
     "quantize": Op(
-        QuantizeCase,
-        FACTORS,
-        make,
-        cost,
-        RULES,
-        {"m": 700, "k": 9000},
+        QuantizeCase, FACTORS, make, cost, RULES, {"m": 700, "k": 9000},
         typical=tuple(QuantizeCase(12, 328, HALF, how) for how in FACTORS["how"]),
     ),
-}
+}  # fmt: skip
 CALLS = {
     "quantize_per_token": Call(
         sample_per_token,

@@ -347,12 +347,7 @@ def sample_azp(**sizes: Any) -> Sample:
 _FLOAT8 = ScaledCase(48, 512, 1024, torch.bfloat16, torch.float8_e4m3fn)
 OPS = {
     "scaled_mm": Op(
-        ScaledCase,
-        FACTORS,
-        make,
-        cost,
-        RULES,
-        GEMM_SIZES,
+        ScaledCase, FACTORS, make, cost, RULES, GEMM_SIZES,
         typical=(
             ScaledCase(24, 200, 320, azp="per_row", bias=True),
             ScaledCase(24, 200, 321, azp="folded", column_scales=False),
@@ -362,7 +357,7 @@ OPS = {
         ),
         forced=True,
     ),
-}
+}  # fmt: skip
 SMALL = {"shape": (3, K), "n": N, "dtype": HALF, "scale_b": (1, N)}
 CALLS = {
     "scaled_mm": Call(sample, SMALL, (ScaledCase(bias=True),)),

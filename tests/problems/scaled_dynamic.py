@@ -176,25 +176,16 @@ def sample(
 
 OPS = {
     "scaled_mm_dynamic": Op(
-        ScaledDynamicCase,
-        FACTORS,
-        make,
-        cost,
-        RULES,
-        GEMM_SIZES,
+        ScaledDynamicCase, FACTORS, make, cost, RULES, GEMM_SIZES,
         typical=(
             ScaledDynamicCase(24, 200, 320, azp=True, bias=True),
             ScaledDynamicCase(1, 512, 1024, torch.bfloat16),
             ScaledDynamicCase(300, 512, 512, torch.bfloat16, azp=True),
         ),
     ),
-}
+}  # fmt: skip
 CALLS = {
-    "scaled_mm_dynamic": Call(
-        sample,
-        SMALL,
-        (ScaledDynamicCase(azp=True, bias=True),),
-    ),
+    "scaled_mm_dynamic": Call(sample, SMALL, (ScaledDynamicCase(azp=True, bias=True),)),
 }
 TRAINED = {
     "scaled_mm_dynamic": lambda: sample(azp=False),

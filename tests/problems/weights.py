@@ -266,40 +266,23 @@ def sample_pack_conv(channels: int = 4, out_c: int = 3) -> Sample:
 
 OPS = {
     "pack_weights": Op(
-        PackCase,
-        PACK_FACTORS,
-        make_pack,
-        cost_of_packing,
-        {},
-        {"n": 1500, "k": 4200},
+        PackCase, PACK_FACTORS, make_pack, cost_of_packing, {}, {"n": 1500, "k": 4200},
         typical=(PackCase(70, 100, 4), PackCase(65, 129, 8)),
     ),
     "pack_conv_weights": Op(
-        PackConvCase,
-        PACK_CONV_FACTORS,
-        make_pack_conv,
-        cost_of_packing,
-        {},
-        {"in_c": 300, "out_c": 300},
+        PackConvCase, PACK_CONV_FACTORS, make_pack_conv, cost_of_packing, {}, {"in_c": 300, "out_c":
+        300},
         typical=(PackConvCase(9, 20),),
     ),
     "dequantize_weights": Op(
-        DequantizeCase,
-        DEQUANTIZE_FACTORS,
-        make_dequantize,
-        cost_of_packing,
-        DEQUANTIZE_RULES,
+        DequantizeCase, DEQUANTIZE_FACTORS, make_dequantize, cost_of_packing, DEQUANTIZE_RULES,
         {"n": 1500, "k": 4200},
         typical=(DequantizeCase(130, 320, group_size=32, zero_mode="sub"),),
         from_row=dequantize_from_row,
     ),
-}
+}  # fmt: skip
 CALLS = {
-    "pack_weights": Call(
-        sample_pack,
-        {"n": N, "k": K},
-        (PackCase(n=70, k=100, bits=4),),
-    ),
+    "pack_weights": Call(sample_pack, {"n": N, "k": K}, (PackCase(n=70, k=100, bits=4),)),
     "unpack_weights": Call(sample_unpack, {"n": N, "k": K}),
     "dequantize_weights": Call(
         sample_dequantize,

@@ -45,33 +45,6 @@ def test_awq_gemm_split_is_a_hint(split: int) -> None:
     assert torch.equal(out, mixed_gemm.awq_gemm(a, w.qweight, w.scales, w.qzeros))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-@pytest.mark.parametrize(("n", "k", "group_size"), [(8, 16, 16), (136, 96, 48), (72, 30, -1)])
-def test_awq_dequantize_rounds_once(n: int, k: int, group_size: int, dtype: torch.dtype) -> None:
-    w = awq(n, k, group_size, dtype)
-    out = mixed_gemm.awq_dequantize(w.qweight, w.scales, w.qzeros)
-    assert torch.equal(out, w.dense().to(dtype))
-
-
-@pytest.mark.parametrize(("n", "k"), [(8, 1), (72, 80), (264, 130)])
-def test_awq_repack_equals_packing_the_integers(n: int, k: int) -> None:
-    w = awq(n, k, -1)
-    assert torch.equal(mixed_gemm.ops.awq_repack(w.qweight), mixed_gemm.pack_weights(w.q, 4))
-
-
-@pytest.mark.parametrize("order", [False, True])
-@pytest.mark.parametrize(("n", "k"), [(1, 32), (65, 96), (130, 224)])
-@pytest.mark.parametrize("bits", [2, 3, 4, 8])
-def test_gptq_repack_equals_packing_the_integers(bits: int, n: int, k: int, order: bool) -> None:
-    codes = torch.randint(0, 2**bits, (k, n))
-    perm = torch.randperm(k) if order else torch.arange(k)
-    q = (codes - 2 ** (bits - 1))[perm].t().to(torch.int8)
-    packed = mixed_gemm.ops.gptq_repack(
-        gptq_words(codes, bits), perm.to(torch.int32) if order else None, bits=bits
-    )
-    assert torch.equal(packed, mixed_gemm.pack_weights(q, 8 if bits == 8 else 4))
-
-
 def test_gptq_act_order_product_equals_the_unordered_one() -> None:
     k, n, group_size = 128, 72, 32
     codes = torch.randint(0, 16, (k, n))
@@ -88,15 +61,6 @@ def test_gptq_act_order_product_equals_the_unordered_one() -> None:
 
 
 # --- torch around the ops ----------------------------------------------------------------------
-
-
-def test_awq_gemm_gradient_is_the_product_with_the_weight() -> None:
-    w = awq(72, 96, 32, torch.float32)
-    a = torch.randn(2, 3, 96, requires_grad=True)
-    grad = torch.randn(2, 3, 72)
-    mixed_gemm.awq_gemm(a, w.qweight, w.scales, w.qzeros).backward(grad)
-    assert a.grad is not None
-    torch.testing.assert_close(a.grad.double(), grad.double() @ w.dense().t(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -6,7 +6,6 @@ import pytest
 import torch
 from problems.registry import OPS
 from problems.scaled import ScaledCase, make
-from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import mixed_gemm
@@ -147,16 +146,6 @@ def test_azp_adjustment() -> None:
 
 
 # --- torch around the ops ---------------------------------------------------------------------
-
-
-def test_bias_has_a_gradient_and_scales_have_none() -> None:
-    p = make(ScaledCase(bias=True, out_dtype=torch.float32, azp="per_row"))
-    bias = nn.Parameter(torch.randn(40))
-    p.run(bias=bias).sum().backward()
-    assert bias.grad is not None
-    assert torch.equal(bias.grad, torch.full((40,), 5.0))
-    with pytest.raises(RuntimeError, match="scale_a requires grad, but scales do not train"):
-        p.run(scale_a=p.scale_a.clone().requires_grad_())
 
 
 def test_flops_are_those_of_the_gemm() -> None:

@@ -18,7 +18,6 @@ WEIGHTS = ("fpA_intB_gemm", "fpA_intB_gemm_config", "dequantize_weights")
 MATRICES = (*WEIGHTS, "pack_weights", "unpack_weights")
 AWQ = ("awq_gemm", "awq_dequantize")
 SCALED = ("scaled_mm", "scaled_mm_azp")
-CONVOLUTIONS = ("qconv2d", "qconv2d_int8")
 HUGE = 2**31
 FLOAT8 = torch.float8_e4m3fn
 
