@@ -70,7 +70,7 @@ struct Rule {
     copy.only = name;
     return copy;
   }
-  // Of a choice: binds a symbol to the value that stands beside the name.
+  // A choice binds a symbol to the value that stands beside the name.
   template <size_t kCount>
   constexpr Rule binds(Symbol bound, const int (&of_names)[kCount]) const {
     Rule copy = *this;

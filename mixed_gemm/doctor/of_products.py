@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .. import ops, reference
 from ..reference import conv as of_conv
+from ..reference import floats as of_floats
 from ..reference import scaled as of_scaled
 from ..selection.planning import plan
 from .draw import BITS, GROUP, Here, K, M, N, bounded, equal
@@ -30,6 +31,25 @@ def gemm_by_name(here: Here) -> float:
     config = plan(M, N, K, dtype=torch.float16, device=here.device, **of_problem).selected
     by_name = torch.ops.mixed_gemm.fpA_intB_gemm_config
     return gemm(here, lambda *parts, **options: by_name(*parts, **options, config=config))
+
+
+def float_gemm(here: Here, call: Callable[..., Tensor]) -> float:
+    """MXFP4's codes, with scales that are powers of two, and a factor for each column."""
+    a, codes = here.normal(M, K), here.integers(BITS, N, K) + 8
+    scales = torch.exp2(here.integers(2, K // GROUP, N).float() - 1).to(a.dtype)
+    factor = here.scales(N, dtype=torch.float32)
+    packed = ops.pack_codes(here(codes), "e2m1")
+    options: dict[str, Any] = {"weight": "e2m1", "group_size": GROUP}
+    out = call(here(a), packed, here(scales), here(factor), **options)
+    return bounded(out, of_floats.oracle(a, codes, scales, factor, **options))
+
+
+def float_gemm_by_name(here: Here) -> float:
+    """Return the configuration that ``plan`` names."""
+    of_problem: dict[str, Any] = {"weight": "e2m1", "group_size": GROUP}
+    config = plan(M, N, K, dtype=torch.float16, device=here.device, **of_problem).selected
+    by_name = torch.ops.mixed_gemm.fpA_fpB_gemm_config
+    return float_gemm(here, lambda *parts, **options: by_name(*parts, **options, config=config))
 
 
 def scaled(here: Here, how: str) -> float:

@@ -34,6 +34,26 @@ def pack_conv_weights(here: Here) -> float:
     return equal(ops.unpack_weights(packed, BITS, 24, 9 * channels), by_tap)
 
 
+def pack_codes(here: Here) -> float:
+    codes = here.integers(BITS, N, K) + 8
+    packed = ops.pack_codes(here(codes), "e2m1")
+    return equal(ops.unpack_codes(packed, "e2m1", N, K), codes)
+
+
+def dequantize_codes(here: Here) -> float:
+    """Two roundings of float32 at most, and the one to the output."""
+    codes, scales = here.integers(BITS, N, K) + 8, here.scales(K // GROUP, N)
+    factor = here.scales(N, dtype=torch.float32)
+    options: dict[str, Any] = {"weight": "e2m1", "group_size": GROUP}
+    packed = ops.pack_codes(here(codes), "e2m1")
+    out = ops.dequantize_codes(
+        packed, here(scales), here(factor), **options, n=N, k=K, dtype=scales.dtype
+    )
+    w = reference.dequantize(codes, scales, factor=factor, **options)
+    u, eta = reference.ROUNDING[out.dtype]
+    return bounded(out, (w, (u + 3 * 2.0**-24) * w.abs() + eta))
+
+
 def dequantize_weights(here: Here) -> float:
     """Three roundings of float32 at most, and the one to the output."""
     q, scales = here.integers(BITS, N, K), here.scales(K // GROUP, N)

@@ -69,6 +69,8 @@ def of_example(op: str, example: Example, here: Here) -> float:
 PRODUCTS: dict[str, Callable[[Here], float]] = {
     "fpA_intB_gemm": lambda here: of_products.gemm(here, ops.fpA_intB_gemm),
     "fpA_intB_gemm_config": of_products.gemm_by_name,
+    "fpA_fpB_gemm": lambda here: of_products.float_gemm(here, ops.fpA_fpB_gemm),
+    "fpA_fpB_gemm_config": of_products.float_gemm_by_name,
     "scaled_mm": lambda here: of_products.scaled(here, "plain"),
     "scaled_mm of float8": lambda here: of_products.scaled(here, "float8"),
     "scaled_mm_azp": lambda here: of_products.scaled(here, "azp"),
@@ -79,6 +81,8 @@ PRODUCTS: dict[str, Callable[[Here], float]] = {
     "qconv2d_int8": of_products.qconv2d_int8,
     **{op: functools.partial(of_example, op, example) for op, example in examples().items()},
     "pack_weights, unpack_weights": of_weights.pack_weights,
+    "pack_codes, unpack_codes": of_weights.pack_codes,
+    "dequantize_codes": of_weights.dequantize_codes,
     "pack_conv_weights": of_weights.pack_conv_weights,
     "dequantize_weights": of_weights.dequantize_weights,
     "awq_dequantize": of_weights.awq_dequantize,

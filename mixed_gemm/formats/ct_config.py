@@ -1,4 +1,4 @@
-"""What a compressed-tensors configuration says of the weights of a module.
+"""The rules of a compressed-tensors configuration for the weights of a module.
 
 Parsed here and not by their package, which refuses configurations of its own older versions
 (actorder "group") and brings transformers along.
@@ -191,7 +191,7 @@ class WeightRules:
         return found
 
     def of(self, name: str) -> Scheme:
-        """What the file asks for one module; the most direct target decides.
+        """Return the scheme that the file asks for one module; the most direct target decides.
 
         Its words are those of the file: the strategy is "" and the group size None where the file
         does not say them, bits may be 2 or 3, and the tensors say whether there are zero points and
@@ -235,7 +235,7 @@ def _activations(group: object) -> Side | None:
         size = -1 if side.group_size is None else side.group_size
         return side if _is_by_block(_side(weights), side, size) else None
     whole = weights.get("strategy") in (None, "channel", "tensor")
-    # What shares a scale of a float8 weight does not say whether its activations can be had.
+    # The strategy of a float8 weight does not say whether its activations can be had.
     scheme = Scheme(Side(kind, num_bits=8), side)
     fits = symmetric and (whole or kind == "float") and storing(scheme, 2)
     return side if fits else None
@@ -276,7 +276,7 @@ def _each_once(notes: Iterable[str]) -> tuple[str, ...]:
 
 
 def _lost(group: Mapping[str, object]) -> str:
-    """What a group asks of activations that no kind of weight does to its weights."""
+    """Tell which rounding of activations a group asks for that no kind of weight does."""
     activations = group.get("input_activations")
     if not isinstance(activations, Mapping) or _activations(group) is not None:
         return ""

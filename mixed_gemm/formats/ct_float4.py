@@ -21,7 +21,7 @@ from ..weights.scheme import FLOAT4_STRATEGIES, Scheme, Side
 from .layer import LayerInfo, LayerTensors
 
 GLOBAL = "weight_global_scale"
-# What activations were rounded with in files that ask for it; products here do not round them.
+# Files that ask for rounded activations have it; products here do not round them.
 INPUT_GLOBAL = "input_global_scale"
 # format -> (type of scales, elements of K that share one)
 FLOAT4_FORMATS = {"mxfp4-pack-quantized": ("e8m0", 32), "nvfp4-pack-quantized": ("e4m3", 16)}
@@ -38,7 +38,7 @@ def is_float4(rule: Side) -> bool:
 def describe_float4(
     layer: LayerTensors, rule: Side, scale: str, roles: tuple[str, ...]
 ) -> LayerInfo:
-    """What the tensors of a layer are.
+    """Describe the tensors of a layer.
 
     Args:
         rule: of the weight. scale: the role of its scales. roles: that the layer may have.
@@ -49,7 +49,7 @@ def describe_float4(
     assert rule.scale_dtype is not None
     n, columns = layer.matrix("weight_packed", torch.uint8)
     k = 2 * columns
-    if layer.has("weight_shape"):  # of an odd number of columns
+    if layer.has("weight_shape"):  # K may be odd then
         layer.expect("weight_shape", (2,), torch.int64)
         shape = layer.load("weight_shape").tolist()
         if shape[0] != n or ceil_div(shape[1], 2) != columns:

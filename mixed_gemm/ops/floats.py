@@ -160,7 +160,7 @@ def gemm_of_weight(options: dict[str, Any], *tensors: Tensor | None) -> Tensor:
     """:func:`fpA_fpB_gemm` as ``PackedWeight.gemm``.
 
     Args:
-        options: of the op. tensors: those of the op, in its order.
+        options: of the op. tensors: those of the op, in its order: a ``[..., K]``, ...
     """
     out: Tensor = fpA_fpB_gemm(*tensors, **options)  # type: ignore[arg-type]
     return out

@@ -53,7 +53,7 @@ def unchecked_gemm(options: dict[str, Any], *tensors: Tensor | None) -> Tensor:
 
     Args:
         options: bits, group_size and zero_mode; activation, unless it is the identity.
-        tensors: those of the op, in its order.
+        tensors: those of the op, in its order: a ``[..., K]``, ...
     """
     try:
         out: Tensor = _product(*tensors, **options)

@@ -260,7 +260,7 @@ class QuantizedWeight:
 
     @property
     def module(self) -> str:
-        """What it is of: "linear", "conv1d" or "embedding"."""
+        """The module that it is of: "linear", "conv1d" or "embedding"."""
         return self._module
 
     @property
@@ -280,7 +280,7 @@ class QuantizedWeight:
 
     @property
     def bits(self) -> int:
-        """Of a code."""
+        """The bits of a code."""
         return self.scheme.bits
 
     def to(self, dtype: torch.dtype) -> QuantizedWeight:

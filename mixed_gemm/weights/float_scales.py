@@ -31,7 +31,7 @@ def stored_scales(
     dtype: torch.dtype,
     where: str,
 ) -> tuple[Tensor, Tensor]:
-    """What a weight is stored with.
+    """Return the scales and the factor that a weight is stored with.
 
     Args:
         codes: int8 ``[N, K]``, of "e2m1". scales: ``[G, N]``, numbers of ``scale_dtype``.

@@ -169,9 +169,9 @@ class FloatWeight(PackedWeight):
         return self
 
     def _columns(self, start: int, stop: int) -> FloatWeight:
-        piece = super()._columns(start, stop)
-        assert isinstance(piece, FloatWeight)
-        return piece._at_its_own_power()
+        shard = super()._columns(start, stop)
+        assert isinstance(shard, FloatWeight)
+        return shard._at_its_own_power()
 
     def _at_its_own_power(self) -> FloatWeight:
         """The same weight with the power of two that its own largest scale asks for."""

@@ -15,7 +15,7 @@ from ..ops.problem import WEIGHTS, integer_range, integer_weight
 from .scheme import Scheme
 
 FLOATS = ("scales", "zeros", "pre_scale")  # float buffers, in the dtype of the activations
-# What a scale of a byte may be, in words.
+# Numbers that a scale of a byte may be, in words.
 SCALE_WORDS = {
     "e8m0": "powers of two from 2^-127 to 2^127 (e8m0)",
     "e4m3": "numbers of float8_e4m3fn from 0 on (e4m3)",

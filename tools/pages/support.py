@@ -40,15 +40,19 @@ SHORT = {"dequantize_dense": "dense"}
 ALL_ARCHS = ("80", "89", "90", "100", "120")
 
 Problem = dict[str, Any]
-HALF = [{"dtype": dtype, "bits": bits} for dtype, bits in
-        itertools.product((torch.float16, torch.bfloat16), (4, 8))]  # fmt: skip
+STORED: tuple[Problem, ...] = (
+    {"bits": 4},
+    {"bits": 8},
+    {"weight": "e2m1", "group_size": 32},
+    {"weight": "e2m1", "group_size": 16},
+)
+HALF: list[Problem] = [
+    {"dtype": dtype, **weight}
+    for dtype, weight in itertools.product((torch.float16, torch.bfloat16), STORED)
+]
 PROBLEMS: dict[str, list[Problem]] = {
-    "int4, int8 weights, 16-bit activations": HALF,
+    "int4, int8, MXFP4, NVFP4 weights, 16-bit activations": HALF,
     "the same, float32 activations": [{"dtype": torch.float32, "bits": bits} for bits in (4, 8)],
-    "4-bit floats (MXFP4, NVFP4), 16-bit activations": [
-        {"dtype": dtype, "weight": "e2m1", "group_size": size}
-        for dtype, size in itertools.product((torch.float16, torch.bfloat16), (32, 16))
-    ],
     "int8 weights and activations": [{"dtype": torch.int8}],
     "float8 weights and activations": [{"dtype": torch.float8_e4m3fn}],
 }

@@ -24,14 +24,15 @@ std::optional<Refusal> refuse_sizes(int64_t m, const Given& given, int64_t group
                                            nearest_group_size(k, group_size), " is accepted")};
 }
 
-const View& packed = given.views[kPackedOfProduct];
-const int64_t k = given[K], bits = given[Bits];
-if (packed.dims != 2 || round_up(k, kPadK) * bits / 8 == packed.sizes[1]) return {};
-const uint64_t packed_k = static_cast<uint64_t>(packed.sizes[1]) * (8 / bits);
-return value_fault({"K of a", "fit b_packed",
-                    joined("K=", k, " (padded ", round_up(k, kPadK), ") and b_packed ",
-                           sizes_text(packed.sizes, packed.dims),
-                           ", which holds padded K=", packed_k, " at bits=", bits)});
+std::optional<Refusal> refuse_packed_k(Given& given) {
+  const View& packed = given.views[kPackedOfProduct];
+  const int64_t k = given[K], bits = given[Bits];
+  if (packed.dims != 2 || round_up(k, kPadK) * bits / 8 == packed.sizes[1]) return {};
+  const uint64_t packed_k = static_cast<uint64_t>(packed.sizes[1]) * (8 / bits);
+  return value_fault({"K of a", "fit b_packed",
+                      joined("K=", k, " (padded ", round_up(k, kPadK), ") and b_packed ",
+                             sizes_text(packed.sizes, packed.dims),
+                             ", which holds padded K=", packed_k, " at bits=", bits)});
 }
 
 GemmProblem integers_of(Call& call, const WeightPlaces& at) {

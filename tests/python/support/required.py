@@ -15,6 +15,7 @@ from torch import Tensor
 Row = tuple[str, dict[str, Any], str]
 
 WEIGHTS = ("fpA_intB_gemm", "fpA_intB_gemm_config", "dequantize_weights")
+FLOATS = ("fpA_fpB_gemm", "fpA_fpB_gemm_config", "dequantize_codes")
 MATRICES = (*WEIGHTS, "pack_weights", "unpack_weights")
 AWQ = ("awq_gemm", "awq_dequantize")
 SCALED = ("scaled_mm", "scaled_mm_azp")
@@ -30,18 +31,18 @@ def zeros(*shape: int, dtype: torch.dtype = torch.int8) -> Tensor:
 def matrices() -> Iterator[Row]:
     for op in (*MATRICES, "qconv2d", "pack_conv_weights"):
         yield op, {"bits": 5}, "bits must be 4 or 8, got 5$"
-    for op in WEIGHTS:
+    for op in (*WEIGHTS, *FLOATS):
         not_a_group = r"got group_size=7, K=96\. Hint: group_size=16 is accepted$"
         yield op, {"group_size": 7}, f"group_size must be -1 .* multiple of 16, {not_a_group}"
         too_large = r"got group_size=112, K=96; use -1 for per channel\. Hint: .*-1 is accepted$"
         yield op, {"group_size": 112}, f"group_size must not be larger than K, {too_large}"
-    for op in ("unpack_weights", "dequantize_weights"):
+    for op in ("unpack_weights", "dequantize_weights", "unpack_codes", "dequantize_codes"):
         for name in ("n", "k"):
             for value in (-1, HUGE):
                 text = rf"{name.upper()} must be in 0\.\.2147483391, got {value}$"
                 yield op, {name: value}, text
     text = r"K of a must fit b_packed, got K=64 \(padded 64\) and b_packed \(128, 64\), which holds"
-    for op in WEIGHTS[:2]:
+    for op in (*WEIGHTS[:2], *FLOATS[:2]):
         yield op, {"a": lambda x: x[:, :64]}, text
     yield "pack_conv_weights", {"q": lambda x: x[:, :0]}, r"q must not be empty, got \(24, 0, 3, 3"
 
