@@ -51,7 +51,7 @@ HALF: list[Problem] = [
     for dtype, weight in itertools.product((torch.float16, torch.bfloat16), STORED)
 ]
 PROBLEMS: dict[str, list[Problem]] = {
-    "int4, int8, MXFP4, NVFP4 weights, 16-bit activations": HALF,
+    "int4, int8, MXFP4, NVFP4, NF4 weights, 16-bit activations": HALF,
     "the same, float32 activations": [{"dtype": torch.float32, "bits": bits} for bits in (4, 8)],
     "int8 weights and activations": [{"dtype": torch.int8}],
     "float8 weights and activations": [{"dtype": torch.float8_e4m3fn}],
