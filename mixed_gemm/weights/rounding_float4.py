@@ -8,8 +8,8 @@ from torch import Tensor
 from .codes import nearest_codes
 from .rounding import groups_of
 
-_LARGEST = 6.0  # the largest number of e2m1
-_LARGEST_SCALE = 448.0  # that of e4m3
+_LARGEST = 6.0  # magnitude of e2m1
+_LARGEST_SCALE = 448.0  # magnitude of e4m3
 _SCALE_OF_ZEROS = 0.125  # that writers of NVFP4 give to a group whose scale rounds to 0
 
 
