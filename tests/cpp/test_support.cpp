@@ -42,7 +42,8 @@ TEST(WhyNot, WidthsOfIntegersAreThoseOfTheList) {
 }
 
 TEST(WhyNot, OnlyIntegersHaveZeroPointsAndOnlyFloatsHaveScalesOfAnotherType) {
-  constexpr WeightInfo kInteger = weight_info(WeightType::kInt4), kFloat = {"e2m1", 4, 0, false};
+  constexpr WeightInfo kInteger = weight_info(WeightType::kInt4),
+                       kFloat = weight_info(WeightType::kE2M1);
   const ScaleForm plain = {ScaleType::kActivations, 32, ZeroMode::kNone};
   const ScaleForm zeros = {ScaleType::kActivations, 32, ZeroMode::kSub};
   const ScaleForm bytes = {ScaleType::kE8M0, 32, ZeroMode::kNone};
