@@ -18,8 +18,8 @@ struct ZeroFlagsArgs {
 
 int launch_zero_flags(const ZeroFlagsArgs& args);
 
-// What multiplies the reduced sums of a column: scales of the output's type, or fp32 factors. At
-// most one is not null.
+// The factors that multiply the reduced sums of columns: scales of the output's type, or fp32
+// factors. At most one is not null.
 struct ReducedColumns {
   const void* scales = nullptr;   // [n]
   const float* factor = nullptr;  // [n]

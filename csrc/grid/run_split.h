@@ -12,7 +12,8 @@ namespace mixed_gemm {
 Status share_out(const Choice& choice, const TileConfig& tile, int64_t m, int64_t n, int64_t parts,
                  const RunContext& context, Work& work, bool zero_flags = true);
 
-// What multiplies the sums of a column behind all groups. scaled: whether the mainloop had scales.
+// The factors that multiply the sums of columns behind all groups. scaled: whether the mainloop had
+// scales.
 inline ReducedColumns reduced_columns(const GemmProblem& p, bool scaled) {
   return {scaled ? nullptr : p.scales, p.factor};
 }

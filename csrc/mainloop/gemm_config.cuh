@@ -34,8 +34,8 @@ struct FormatOf<cutlass::bfloat16_t> {
   using Type = BFloat16;
 };
 
-// The type of what multiplies the sums of a column behind all groups: scales per channel of
-// integers, GemmProblem::factor of floats.
+// The type of the factors that multiply the sums of columns behind all groups: scales per channel
+// of integers, GemmProblem::factor of floats.
 template <typename Element, typename Weight>
 using FactorOf = std::conditional_t<Weight::kIsInteger, Element, float>;
 
