@@ -91,6 +91,24 @@ EDITS = (
     Edit(
         "cpu/epilogue_cpu.h",
         """
+      if (p.factor) {
+""",
+        """
+      if (p.factor && !MUTATED(ColumnFactor)) {
+""",
+    ),
+    Edit(
+        "mainloop/gemm_config.cuh",
+        """
+    return p.factor;
+""",
+        """
+    return MUTATED(ColumnFactor) ? nullptr : p.factor;
+""",
+    ),
+    Edit(
+        "cpu/epilogue_cpu.h",
+        """
       if (p.bias) {
 """,
         """

@@ -70,11 +70,11 @@ EDITS = (
     Edit(
         "layout/checkpoint_layout.h",
         """
-    const uint32_t stored = real ? weight.stored(e.n, e.k) : static_cast<uint32_t>(Weight::kBias);
+    const uint32_t stored = real ? weight.stored(e.n, e.k) : static_cast<uint32_t>(Weight::kZero);
 """,
         """
     const int64_t n = e.n ^ (MUTATED(InterleavedColumn) && (e.n | 1) < weight.n ? 1 : 0);
-    const uint32_t stored = real ? weight.stored(n, e.k) : static_cast<uint32_t>(Weight::kBias);
+    const uint32_t stored = real ? weight.stored(n, e.k) : static_cast<uint32_t>(Weight::kZero);
 """,
     ),
     Edit(
@@ -84,6 +84,35 @@ EDITS = (
 """,
         """
     return code << (Weight::kBits * (MUTATED(CodePlaces) && Weight::kBits == 8 ? slot ^ 1 : slot));
+""",
+    ),
+    Edit(
+        "layout/code_places.h",
+        """
+           (code >> kMagnitudeBits & 1) << sign_at(slot);
+""",
+        """
+           (code >> kMagnitudeBits & 1) << sign_at(MUTATED(FloatSign) ? slot ^ 1 : slot);
+""",
+    ),
+    Edit(
+        "dequant/weight_converter.h",
+        """
+    if constexpr (kMultiplier != Format::kOneX2) return mul_x2<Format>(scales, kMultiplier);
+""",
+        """
+    if constexpr (kMultiplier != Format::kOneX2) {
+      return mul_x2<Format>(scales, MUTATED(FloatMultiplier) ? Format::kOneX2 : kMultiplier);
+    }
+""",
+    ),
+    Edit(
+        "dequant/book_converter.h",
+        """
+    const uint32_t half = lop3<kLutAndOr>(codes >> 1, 0x4444u, 0x3210u);
+""",
+        """
+    const uint32_t half = lop3<kLutAndOr>(codes >> 1, MUTATED(BookHalf) ? 0u : 0x4444u, 0x3210u);
 """,
     ),
     Edit(
@@ -102,15 +131,16 @@ EDITS = (
         "layout/pack_weight.cpp",
         """
         const auto e = Layout::element(word, slot, k_pad);
-        const int value = e.n < n && e.k < k ? q[e.n * q_stride + e.k] : 0;
+        const int code =
+            e.n < n && e.k < k ? q[e.n * q_stride + e.k] + Weight::kBias : Weight::kZero;
 """,
         """
         const int at = MUTATED(SwappedNibbles) && Weight::kBits == 4 ? slot ^ 1
                        : MUTATED(SwappedRows) && Weight::kBits == 8  ? slot ^ 2
                                                                         : slot;
         const auto e = Layout::element(word, at, k_pad);
-        const int padding = MUTATED(PaddingNotZero) ? 1 : 0;
-        const int value = e.n < n && e.k < k ? q[e.n * q_stride + e.k] : padding;
+        const int padding = Weight::kZero + (MUTATED(PaddingNotZero) ? 1 : 0);
+        const int code = e.n < n && e.k < k ? q[e.n * q_stride + e.k] + Weight::kBias : padding;
 """,
     ),
     Edit(
@@ -126,14 +156,14 @@ EDITS = (
         "transform/pack.cuh",
         """
     const auto e = Layout::element(word, slot, k_pad);
-    const int value = e.n < n && e.k < k ? q[e.n * k + e.k] : 0;
+    const int code = e.n < n && e.k < k ? q[e.n * k + e.k] + Weight::kBias : Weight::kZero;
 """,
         """
     const int at = MUTATED(SwappedNibbles) && Weight::kBits == 4 ? slot ^ 1
                    : MUTATED(SwappedRows) && Weight::kBits == 8  ? slot ^ 2
                                                                     : slot;
     const auto e = Layout::element(word, at, k_pad);
-    const int value = e.n < n && e.k < k ? q[e.n * k + e.k] : 0;
+    const int code = e.n < n && e.k < k ? q[e.n * k + e.k] + Weight::kBias : Weight::kZero;
 """,
     ),
 )
