@@ -89,10 +89,10 @@ EDITS = (
     Edit(
         "layout/code_places.h",
         """
-           (code >> kMagnitudeBits & 1) << sign_at(slot);
+                                                               << sign_at(slot);
 """,
         """
-           (code >> kMagnitudeBits & 1) << sign_at(MUTATED(FloatSign) ? slot ^ 1 : slot);
+           << sign_at(MUTATED(FloatSign) ? slot ^ 1 : slot);
 """,
     ),
     Edit(
