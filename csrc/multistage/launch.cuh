@@ -43,16 +43,22 @@ MixedGemmParams<Config> kernel_params(const GemmProblem& p, const Work& work) {
   return params;
 }
 
+// Whether CUTLASS's kernel is compiled. Of other weights than integers it is not: it gains little
+// where wgmma runs, and would be a fifth of their code.
+template <typename Config>
+constexpr bool kHasPlain =
+    includes(Config::kTile.plain, Config::kScales) && Config::Weight::kIsInteger;
+
 // Whether CUTLASS's kernel runs it: nobody splits K, and there is nothing to do behind the bias.
 template <typename Config>
 bool is_plain(const GemmProblem& p, const Work& work) {
-  return includes(Config::kTile.plain, Config::kScales) && work.split == SplitK::kNone &&
+  return kHasPlain<Config> && work.split == SplitK::kNone &&
          p.activation == Activation::kIdentity && fits_plain_grid<Config>(p.n);
 }
 
 template <typename Config>
 int launch_plain(const GemmProblem& p, const Work& work) {
-  if constexpr (includes(Config::kTile.plain, Config::kScales)) {
+  if constexpr (kHasPlain<Config>) {
     using Gemm = PlainGemm<Config>;
     constexpr int kSmemBytes = sizeof(typename Gemm::Kernel::SharedStorage);
     static_assert(kSmemBytes <= smem_bytes(Config::kTile, Config::Weight::kType, Config::kScales),

@@ -20,7 +20,7 @@ struct PlainGemm {
   using Mma = ThreadblockMma<Config, MultistageMainloop<Config>, kTileK>;
 
   // d = sum + bias, or fma(sum, channel scale, bias).
-  static constexpr bool kScales = !is_scaled(Config::kScales) || !Config::Weight::kIsInteger;
+  static constexpr bool kScales = !is_scaled(Config::kScales);
   static constexpr auto kRound = cutlass::FloatRoundStyle::round_to_nearest;
   using Sums = evt::VisitorAccFetch;
   using Factor = typename Config::Factor;
