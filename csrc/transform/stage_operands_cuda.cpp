@@ -1,6 +1,7 @@
 #include "transform/stage_operands.h"
 
 #include "grid/device_query.h"
+#include "mainloop/scale_mode.h"
 #include "transform/launchers.h"
 
 namespace mixed_gemm {
@@ -95,8 +96,8 @@ Status stage_taps(ConvInt8Problem& p, int64_t tap_channels, const RunContext& co
 
 Status stage_gemm(GemmProblem& p, int64_t least_stride, const RunContext& context) {
   const Status status = stage_activations(p, least_stride, context);
-  const bool per_channel = num_groups(p) <= 1 && p.scheme.scales.zeros == ZeroMode::kNone;
-  if (!status.ok() || per_channel) return status;  // the epilogue reads element by element
+  // An epilogue reads scales element by element.
+  if (!status.ok() || !is_scaled(scale_mode(p.scheme, p.k))) return status;
   return stage_scales(p.element, num_groups(p), p.n, p.scales, p.zeros, p.scale_stride, context);
 }
 

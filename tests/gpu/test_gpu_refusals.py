@@ -13,8 +13,9 @@ from support.op_calls import CALLS, TENSORS, placed, public, raw
 import mixed_gemm
 
 pytestmark = pytest.mark.gpu
-FORCED = "fpA_intB_gemm_config"  # the table names the configuration of a CPU
-ON_GPU = [(op, name) for op, name in TENSORS if op != FORCED]
+FORCED = "fpA_intB_gemm_config"
+# The table names the configuration of a CPU.
+ON_GPU = [(op, name) for op, name in TENSORS if not op.endswith("_config")]
 TENSORS_OF = Counter(op for op, _ in ON_GPU)
 BESIDE = [(op, name) for op, name in ON_GPU if TENSORS_OF[op] > 1]
 

@@ -107,10 +107,10 @@ CONVERTED = {
     ("E2M1", "bfloat16_t"): "LOP3",
     ("E4M3", "half_t"): "LOP3",
     ("E4M3", "bfloat16_t"): "LOP3",
-    ("NF4", "half_t"): "PRMT",
-    ("NF4", "bfloat16_t"): "PRMT",
-    ("FP4", "half_t"): "PRMT",
-    ("FP4", "bfloat16_t"): "PRMT",
+    ("NF4", "half_t"): "LOP3",
+    ("NF4", "bfloat16_t"): "LOP3",
+    ("FP4", "half_t"): "LOP3",
+    ("FP4", "bfloat16_t"): "LOP3",
 }
 SCALED_WGMMA = r"\bspecialized_gemm_kernel<.*\bWgmmaScaledConfig"
 # Kernels of a set are compiled for the same architectures: fp8 from 8.9 on, wgmma for 9.0a, the
