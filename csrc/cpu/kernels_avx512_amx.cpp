@@ -36,11 +36,12 @@ struct AmxTiles {
   // Chunks of fewer rows, which keep A in L2 and decode the weight for each, were no faster: at M =
   // 256 128 rows 4.76 (bf16) and 8.6 (fp32) at best, 64 rows 4.85 and 9.7.
   static constexpr Blocking kWide = {128, 128},
-                            kNarrow[kNumWeights] = {{32, 64}, {64, 128}, {32, 64}};
+                            kNarrow[kNumWeights] = {{32, 64},  {64, 128}, {32, 64},
+                                                    {64, 128}, {32, 64},  {32, 64}};
   static constexpr int64_t kNarrowBytes = 1 << 20;
   // 4096 x 4096, 2 cores of an Emerald Rapids, us, bf16: int4 at M = 4 / 5 fused 494 / 813, tiles
   // 492 / 517; int8 at M = 8 / 12 fused 957 / 1563, tiles 971 / 990. fp32 splits the same way.
-  static constexpr int64_t kMinRows[kNumWeights] = {5, 9, 5};
+  static constexpr int64_t kMinRows[kNumWeights] = {5, 9, 5, 9, 5, 5};
   // 3072 x 576, cold, 2 cores of a Xeon with AMX, us, dot products / tiles: 58 / 70 at M = 2, 86
   // / 66 at 4, 169 / 75 at 16, 469 / 156 at 64, 2725 / 1023 at 512; 4096 x 4096 820 / 662 at 4,
   // 1267 / 639 at 16, 19327 / 6381 at 512.

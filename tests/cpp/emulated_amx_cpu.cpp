@@ -28,9 +28,11 @@ float from_bf16(uint32_t bits) {
 // the shapes of the kernels: every register of A has `step` columns, every one of B step / 2 rows.
 // A thread that uses a register before it configured them dies, as it would of the instruction.
 struct EmulatedTiles {
-  static constexpr cpu::Blocking kWide = {96, 64}, kNarrow[kNumWeights] = {{32, 32}, {32, 64}, {32, 32}};
+  static constexpr cpu::Blocking kWide = {96, 64},
+                                 kNarrow[kNumWeights] = {{32, 32}, {32, 64}, {32, 32},
+                                                         {32, 64}, {32, 32}, {32, 32}};
   static constexpr int64_t kNarrowBytes = 16 << 10;
-  static constexpr int64_t kMinRows[kNumWeights] = {5, 9, 5}, kMinIntegerRows = 4;
+  static constexpr int64_t kMinRows[kNumWeights] = {5, 9, 5, 9, 5, 5}, kMinIntegerRows = 4;
   struct Registers {
     int step = 0;
     uint32_t words[8][16][16];

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from vllm.model_executor.kernels.linear.mxfp4.base import MxFp4LinearKernel
 from vllm.model_executor.kernels.linear.nvfp4.base import NvFp4LinearKernel
 from vllm.model_executor.layers.quantization.utils import quant_utils
@@ -47,7 +47,7 @@ def why_not_float4(c: Any) -> str | None:
     return None
 
 
-def _store(layer: nn.Module, scheme: Scheme, scales: Tensor, whole: Tensor | None) -> None:
+def _store(layer: Any, scheme: Scheme, scales: Tensor, whole: Tensor | None) -> None:
     """Put our own parts in the place of vLLM's.
 
     Args:
@@ -68,7 +68,7 @@ def _store(layer: nn.Module, scheme: Scheme, scales: Tensor, whole: Tensor | Non
     replace(layer, _FACTOR, weight.factor)
 
 
-def _multiply(layer: nn.Module, x: Tensor, bias: Tensor | None, scheme: Scheme) -> Tensor:
+def _multiply(layer: Any, x: Tensor, bias: Tensor | None, scheme: Scheme) -> Tensor:
     parts = (layer.weight, layer.weight_scale, getattr(layer, _FACTOR))
     out: Tensor = torch.ops.mixed_gemm.fpA_fpB_gemm(x, *parts, bias, **scheme.gemm_options)
     return out
@@ -87,12 +87,12 @@ class MixedGemmMxFp4LinearKernel(MxFp4LinearKernel):  # type: ignore[misc]
     def can_implement(cls, config: Any) -> tuple[bool, str | None]:
         return answer(cls.__name__, why_not_float4, config)
 
-    def process_weights_after_loading(self, layer: nn.Module) -> None:
+    def process_weights_after_loading(self, layer: Any) -> None:
         exponents = layer.weight_scale.data.view(torch.uint8).int() - 127
         scales = torch.ldexp(torch.ones_like(exponents, dtype=torch.float32), exponents)
         _store(layer, self.scheme, scales, None)
 
-    def apply_weights(self, layer: nn.Module, x: Tensor, bias: Tensor | None = None) -> Tensor:
+    def apply_weights(self, layer: Any, x: Tensor, bias: Tensor | None = None) -> Tensor:
         return _multiply(layer, x, bias, self.scheme)
 
 
@@ -109,11 +109,11 @@ class MixedGemmNvFp4LinearKernel(NvFp4LinearKernel):  # type: ignore[misc]
     def can_implement(cls, config: Any) -> tuple[bool, str | None]:
         return answer(cls.__name__, why_not_float4, config)
 
-    def process_weights_after_loading(self, layer: nn.Module) -> None:
+    def process_weights_after_loading(self, layer: Any) -> None:
         scales = layer.weight_scale.data.view(torch.float8_e4m3fn)
         _store(layer, self.scheme, scales, layer.weight_global_scale.data)
 
-    def apply_weights(self, layer: nn.Module, x: Tensor, bias: Tensor | None = None) -> Tensor:
+    def apply_weights(self, layer: Any, x: Tensor, bias: Tensor | None = None) -> Tensor:
         return _multiply(layer, x, bias, self.scheme)
 
 
