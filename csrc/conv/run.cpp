@@ -40,8 +40,7 @@ Status ImplicitGemm::run(const Choice& c, const ConvProblem& problem, const RunC
       cuda_status(conv_launchers(p.element, p.weight, mode_index(kConvModes, mode))[c.row](p, work),
                   "launching the convolution");
   if (!status.ok()) return status;
-  return reduce_partials(work, {p.element, gemm.m, gemm.n, {}, p.bias, p.activation, p.d},
-                         context);
+  return reduce_partials(work, {p.element, gemm.m, gemm.n, {}, p.bias, p.activation, p.d}, context);
 }
 
 }  // namespace mixed_gemm
