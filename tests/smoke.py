@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from compiled_layers import LAYERS, check_layer
 from problems import registry
+from problems.floats import FloatCase
 from problems.gemm import Case
 from problems.recorder import Recorded, Recorder
 from torch import Tensor
@@ -75,12 +76,22 @@ def check_case(case: Any, **options: Any) -> list[Recorded]:
 
 
 def check_config() -> None:
-    """The kernel that plan() names, asked for by that name."""
-    case = Case()
+    """The kernels that plan() names, asked for by those names."""
+    case, of_floats = Case(), FloatCase()
     plan = mixed_gemm.plan(
         case.m, case.n, case.k, dtype=case.dtype, bits=case.bits, group_size=-1, device="cpu"
     )
     check_case(case, config=plan.selected)
+    plan = mixed_gemm.plan(
+        of_floats.m,
+        of_floats.n,
+        of_floats.k,
+        dtype=of_floats.dtype,
+        weight=of_floats.weight,
+        group_size=of_floats.group_size,
+        device="cpu",
+    )
+    check_case(of_floats, config=plan.selected)
 
 
 def check_gradient() -> None:

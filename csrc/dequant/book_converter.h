@@ -30,6 +30,21 @@ constexpr uint16_t encode_constant(float value) {
   return static_cast<uint16_t>(sign | (whole + (int64_t{exponent - 1} << Format::kMantissaBits)));
 }
 
+// Byte kByte of the values, four of them in a word: constants, not calls, which a device has none
+// of.
+template <typename Format, typename Weight, int kByte>
+struct BookBytes {
+  static constexpr uint32_t from(int first) {
+    uint32_t word = 0;
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t value = encode_constant<Format>(Weight::value(first + i));
+      word |= (value >> (8 * kByte) & 0xffu) << (8 * i);
+    }
+    return word;
+  }
+  static constexpr uint32_t k0 = from(0), k4 = from(4), k8 = from(8), k12 = from(12);
+};
+
 template <typename Format, typename Weight>
 struct BookConverter {
   static constexpr float kPairScale = 1.f;
@@ -46,21 +61,11 @@ struct BookConverter {
   }
 
  private:
-  // Byte `byte` of the values of four codes from `first` on.
-  static constexpr uint32_t entries(int byte, int first) {
-    uint32_t word = 0;
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t value = encode_constant<Format>(Weight::value(first + i));
-      word |= (value >> (8 * byte) & 0xffu) << (8 * i);
-    }
-    return word;
-  }
   // A byte of each of four values. in_half: selects among 8 values, half: among the two halves.
   template <int kByte>
   static MIXED_GEMM_HOST_DEVICE uint32_t bytes(uint32_t in_half, uint32_t half) {
-    constexpr uint32_t k0 = entries(kByte, 0), k4 = entries(kByte, 4), k8 = entries(kByte, 8),
-                       k12 = entries(kByte, 12);
-    return prmt(prmt(k0, k4, in_half), prmt(k8, k12, in_half), half);
+    using Bytes = BookBytes<Format, Weight, kByte>;
+    return prmt(prmt(Bytes::k0, Bytes::k4, in_half), prmt(Bytes::k8, Bytes::k12, in_half), half);
   }
 };
 

@@ -1,3 +1,4 @@
+// also: nvcc
 // Converters of narrow floats and of books: each code in each place of a word, whatever its
 // neighbours are, times a scale is the number that the definition of the format says, rounded as it
 // says, to the bit.

@@ -43,7 +43,7 @@ WEIGHTS = ("e2m1", "e4m3", "nf4", "fp4")
 
 
 @dataclass(frozen=True)
-class Case:
+class FloatCase:
     """One problem. ``scales`` as in SCALES; ``*_place`` as in placing.PLACES."""
 
     m: int = 3
@@ -112,7 +112,7 @@ def looked_up(codes: Tensor, weight: str) -> Tensor:
 class Problem(verdict.Remembered):
     """Tensors of a case: what the reference takes, and what the op takes."""
 
-    case: Case
+    case: FloatCase
     a: Tensor
     codes: Tensor
     scales: Tensor
@@ -175,7 +175,7 @@ class Problem(verdict.Remembered):
         return verdict.worst(out, self.once("oracle", self.oracle))
 
 
-def make(case: Case, device: str = "cpu", seed: int = 0, drawn_on: str = "cpu") -> Problem:
+def make(case: FloatCase, device: str = "cpu", seed: int = 0, drawn_on: str = "cpu") -> Problem:
     """Random tensors: the same values on every device if ``drawn_on`` is the same."""
     values = Values(device, seed, drawn_on)
 
@@ -208,7 +208,7 @@ def make(case: Case, device: str = "cpu", seed: int = 0, drawn_on: str = "cpu") 
 
 
 @dataclass(frozen=True)
-class PackCase:
+class PackCodesCase:
     n: int = 64
     k: int = 64
     weight: str = "e2m1"
@@ -227,7 +227,7 @@ PACK_FACTORS: dict[str, tuple[Any, ...]] = {
 class PackProblem:
     """Packing, and unpacking all of it, padding included: the codes, and those of 0 around them."""
 
-    case: PackCase
+    case: PackCodesCase
     codes: Tensor
 
     def run(self, config: str | None = None) -> tuple[Tensor, ...]:
@@ -250,7 +250,7 @@ class PackProblem:
 
 
 def make_pack(
-    case: PackCase, device: str = "cpu", seed: int = 0, drawn_on: str = "cpu"
+    case: PackCodesCase, device: str = "cpu", seed: int = 0, drawn_on: str = "cpu"
 ) -> PackProblem:
     return PackProblem(case, place(codes_of(case, Values(device, seed, drawn_on)), case.place))
 
@@ -259,7 +259,7 @@ def make_pack(
 
 
 @dataclass(frozen=True)
-class DequantizeCase:
+class DequantizeCodesCase:
     n: int = 64
     k: int = 256
     dtype: torch.dtype = torch.float16  # of the scales
@@ -284,7 +284,7 @@ DEQUANTIZE_RULES: Rules = {("group_size", "k"): RULES[("group_size", "k")]}
 
 @dataclass
 class DequantizeProblem:
-    case: DequantizeCase
+    case: DequantizeCodesCase
     codes: Tensor
     scales: Tensor
     factor: Tensor | None
@@ -325,7 +325,7 @@ class DequantizeProblem:
 
 
 def make_dequantize(
-    case: DequantizeCase, device: str = "cpu", seed: int = 0, drawn_on: str = "cpu"
+    case: DequantizeCodesCase, device: str = "cpu", seed: int = 0, drawn_on: str = "cpu"
 ) -> DequantizeProblem:
     values = Values(device, seed, drawn_on)
     codes, scales = codes_of(case, values), scales_of(case, values)
@@ -418,36 +418,36 @@ def sample_unpack(n: int = 5, k: int = 40) -> Sample:
 
 OPS = {
     "fpA_fpB_gemm": Op(
-        Case,
+        FloatCase,
         FACTORS,
         make,
         cost,
         RULES,
         GEMM_SIZES,
         typical=(
-            Case(24, 200, 320, HALF, bias=True, pre_scale=True),
-            Case(48, 512, 1024, torch.bfloat16, group_size=16, scales="e4m3"),
-            Case(1, 65, 777, HALF, activation="gelu"),
+            FloatCase(24, 200, 320, HALF, bias=True, pre_scale=True),
+            FloatCase(48, 512, 1024, torch.bfloat16, group_size=16, scales="e4m3"),
+            FloatCase(1, 65, 777, HALF, activation="gelu"),
         ),
         forced=True,
     ),
     "pack_codes": Op(
-        PackCase,
+        PackCodesCase,
         PACK_FACTORS,
         make_pack,
         cost_of_packing,
         {},
         {"n": 1500, "k": 4200},
-        typical=(PackCase(70, 100), PackCase(65, 129, "e4m3")),
+        typical=(PackCodesCase(70, 100), PackCodesCase(65, 129, "e4m3")),
     ),
     "dequantize_codes": Op(
-        DequantizeCase,
+        DequantizeCodesCase,
         DEQUANTIZE_FACTORS,
         make_dequantize,
         cost_of_packing,
         DEQUANTIZE_RULES,
         {"n": 1500, "k": 4200},
-        typical=(DequantizeCase(130, 320),),
+        typical=(DequantizeCodesCase(130, 320),),
     ),
 }
 _SMALL = {"shape": (3, K), "n": N, "dtype": HALF, "group_size": 32, "activation": "silu"}
@@ -456,17 +456,17 @@ CALLS = {
         sample,
         _SMALL,
         (
-            Case(5, 72, 96, torch.float32, bias=True, pre_scale=True, activation="silu"),
-            Case(5, 72, 96, torch.bfloat16, group_size=16, scales="e4m3"),
+            FloatCase(5, 72, 96, torch.float32, bias=True, pre_scale=True, activation="silu"),
+            FloatCase(5, 72, 96, torch.bfloat16, group_size=16, scales="e4m3"),
         ),
     ),
     "fpA_fpB_gemm_config": Call(sample_config, _SMALL),
-    "pack_codes": Call(sample_pack, {"n": N, "k": K}, (PackCase(n=70, k=100),)),
+    "pack_codes": Call(sample_pack, {"n": N, "k": K}, (PackCodesCase(n=70, k=100),)),
     "unpack_codes": Call(sample_unpack, {"n": N, "k": K}),
     "dequantize_codes": Call(
         sample_dequantize,
         {"n": N, "k": K, "group_size": 32, "dtype": HALF},
-        (DequantizeCase(n=70, k=96),),
+        (DequantizeCodesCase(n=70, k=96),),
     ),
 }
 TRAINED = {

@@ -92,6 +92,11 @@ def of_activations(names: Names) -> None:
     assert names["out"].shape == (16, 256)
 
 
+def of_floats(names: Names) -> None:
+    assert {names["model"][i].weight.kind for i in (0, 2)} == {"float"}
+    assert names["layer"].scheme == names["own"]
+
+
 def of_float8(names: Names) -> None:
     assert {names["model"][i].weight.kind for i in (0, 2)} == {"fp8"}
     assert names["layer"].scheme == names["own"]
@@ -170,7 +175,8 @@ EXAMPLES = {
     ("README.md", "python", 0): Example(of_the_readme),
     ("docs/schemes.md", "python", 0): Example(of_schemes),
     ("docs/schemes.md", "python", 1): Example(of_activations),
-    ("docs/schemes.md", "python", 2): Example(of_float8),
+    ("docs/schemes.md", "python", 2): Example(of_floats),
+    ("docs/schemes.md", "python", 3): Example(of_float8),
     ("docs/convolution.md", "python", 0): Example(of_convolutions),
     ("docs/convolution.md", "python", 1): Example(of_int8_convolutions),
     ("docs/convolution.md", "python", 2): Example(of_given_sums),
@@ -207,6 +213,7 @@ NOT_RUN = {
     ("docs/recipes.md", "", 1): "the output of git diff --stat",
     ("docs/recipes.md", "", 2): "the output of git diff --stat",
     ("docs/recipes.md", "", 3): "the output of git diff --stat",
+    ("docs/recipes.md", "", 4): "the output of git diff --stat",
     ("docs/numerics.md", "", 0): "a formula; mixed_gemm/reference/gemm.py computes it",
 }
 

@@ -76,8 +76,8 @@ def test_a_serialized_kernel_is_a_fault() -> None:
 
 def test_every_weight_type_has_rules() -> None:
     header = (ROOT / "csrc" / "core" / "weight_type.h").read_text(encoding="utf-8")
-    (names,) = re.findall(r"using WeightTypes = WeightList<([^>]*)>;", header)
-    weights = set(names.split(", "))
+    (names,) = re.findall(r"using WeightTypes =\s+WeightList<([^>]*)>;", header)
+    weights = set(re.split(r",\s*", names))
     elements = {"half_t", "bfloat16_t"}
     assert set(check_sass.CONVERTED) == {(w, e) for w in weights for e in elements}
 

@@ -29,7 +29,8 @@ def test_every_public_op_passes(capsys: pytest.CaptureFixture[str]) -> None:
 def test_public_ops_are_those_of_the_package() -> None:
     ops = smoke.public_ops()
     assert ops == set(CALLS)
-    forced = {"fpA_intB_gemm_config"}  # for tests and benchmarks, through torch.ops
+    # For tests and benchmarks, through torch.ops.
+    forced = {"fpA_intB_gemm_config", "fpA_fpB_gemm_config"}
     assert ops - forced <= set(mixed_gemm.ops.__all__)
 
 

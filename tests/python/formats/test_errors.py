@@ -251,8 +251,8 @@ BAD_CONFIGS = {
     "gptq planes": ("gptq_v1_4bit", {"bits": 5}, r"bits=5 in split planes \(gptq_p\) is not read"),
     "ct format": (
         "ct_pack_4bit",
-        {"format": "nvfp4-pack-quantized"},
-        r"the compressed-tensors format nvfp4-pack-quantized is not read; pack-quantized,",
+        {"format": "marlin-24"},
+        r"the compressed-tensors format marlin-24 is not read; pack-quantized,",
     ),
     "ct targets": (
         "ct_pack_4bit",
