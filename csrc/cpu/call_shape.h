@@ -15,6 +15,26 @@ inline int64_t element_bytes(ElementType element) {
   return element == ElementType::kFloat32 ? 4 : 2;
 }
 
+// Whether bf16, with its 8 significant bits, has each number of a weight type.
+template <typename Weight>
+constexpr bool fits_bf16() {
+  for (uint32_t code = 0; code < 1u << Weight::kBits; ++code) {
+    float number = Weight::value(code) < 0 ? -Weight::value(code) : Weight::value(code);
+    if (number == 0) continue;
+    for (; number < 128; number *= 2) {
+    }
+    for (; number >= 256; number /= 2) {
+    }
+    if (static_cast<float>(static_cast<int>(number)) != number) return false;
+  }
+  return true;
+}
+template <typename... Weights>
+constexpr OfWeights<bool> fits_bf16(WeightList<Weights...>) {
+  return {{fits_bf16<Weights>()...}};
+}
+constexpr OfWeights<bool> kFitsBf16 = fits_bf16(WeightTypes());
+
 struct CallShape {
   CallShape(const GemmProblem& problem, const CpuKernels& kernel_table)
       : p(problem),
@@ -30,10 +50,17 @@ struct CallShape {
     groups_pad = std::max<int64_t>(1, ceil_div(segments, segments_per_group));
   }
 
+  // Whether a weight may be made of pairs of bf16: where bf16 has its numbers, or activations of
+  // bf16 let them be rounded.
+  static bool takes_pairs(const GemmProblem& p, const DenseKernels& kernels) {
+    const bool exact = kFitsBf16.items[static_cast<int>(p.scheme.weight)];
+    return kernels.decodes(p.scheme.weight) && (exact || p.element == ElementType::kBFloat16);
+  }
+
   // The kernels for the operands. bf16 times pre_scale is no bf16, so such a product needs fp32.
   static const OperandKernels& operands_for(const GemmProblem& p, const CpuKernels& kernels) {
     const bool pairs = kernels.bf16_pairs && p.element == ElementType::kBFloat16 && !p.pre_scale &&
-                       kernels.bf16_pairs->dense.decodes(p.scheme.weight);
+                       takes_pairs(p, kernels.bf16_pairs->dense);
     return pairs ? *kernels.bf16_pairs : kernels.fp32;
   }
 

@@ -34,9 +34,9 @@ const CpuKernels& avx512_bf16_kernels() {
     // fp32 words there, fused / dense: int4 0.65, 0.82, 0.90, 0.95 and 0.97 at 16, 32, 48, 64 and
     // 80 rows; int8 0.65, 0.86, 0.95 and 1.01 at 16, 32, 48 and 64.
     int64_t(&rows)[kNumWeights] = kernels.fp32.max_fused_rows;
-    rows[static_cast<int>(WeightType::kInt4)] = 64;
-    rows[static_cast<int>(WeightType::kInt8)] = 48;
-    rows[static_cast<int>(WeightType::kE2M1)] = 64;
+    for (int weight = 0; weight < kNumWeights; ++weight) {
+      rows[weight] = bits_of(static_cast<WeightType>(weight)) == 4 ? 64 : 48;
+    }
     return kernels;
   }();
   return kKernels;

@@ -2,7 +2,7 @@
 #pragma once
 #include <immintrin.h>
 
-#include "cpu/vector_kernels.h"
+#include "cpu/vector_codes_avx2.h"
 
 namespace mixed_gemm::cpu {
 namespace {
@@ -17,7 +17,7 @@ struct Avx2 {
   static constexpr int kChains = 8;     // an fma takes 4 cycles
   static constexpr int kBlockRows = 8;
   // 4096 x 4096 on a Cascade Lake, int4: fused 0.8 ms a row, dense 3 ms and 0.52 a row.
-  static constexpr int64_t kMaxFusedRows[kNumWeights] = {8, 8, 8};
+  static constexpr int64_t kMaxFusedRows[kNumWeights] = {8, 8, 8, 8, 8, 8};
 
   [[gnu::always_inline]] static Floats zero() { return _mm256_setzero_ps(); }
   [[gnu::always_inline]] static Floats load(const float* p) { return _mm256_loadu_ps(p); }
@@ -50,7 +50,7 @@ struct Avx2 {
   }
 
   template <typename Weight>
-  static constexpr bool kDecodes = Weight::kIsInteger || std::is_same_v<Weight, E2M1>;
+  static constexpr bool kDecodes = kIsDefined<CodesAvx2<Weight>>;
 
   // words[j] = word j of the 8 columns.
   template <typename Weight>
@@ -70,23 +70,7 @@ struct Avx2 {
 
   template <typename Weight, int kSlot>
   [[gnu::always_inline]] static Floats decode(Words word) {
-    if constexpr (Weight::kIsInteger) {
-      using Magic = MantissaField<Weight::kBits, kSlot>;
-      const Words shifted = _mm256_srli_epi32(word, Magic::kShift);
-      const Words field = _mm256_and_si256(shifted, _mm256_set1_epi32(Magic::kMask));
-      const Words in_mantissa = _mm256_or_si256(field, _mm256_set1_epi32(Magic::kBits));
-      return _mm256_sub_ps(_mm256_castsi256_ps(in_mantissa), _mm256_set1_ps(Magic::kSubtrahend));
-    } else {
-      // vpermps reads only the low 3 bits of each index, those of a magnitude; the sign is moved to
-      // the sign of the result.
-      constexpr int kSignAt = Places<Weight>::sign_at(kSlot),
-                    kMagnitudeAt = Places<Weight>::magnitude_at(kSlot);
-      const Floats table = _mm256_setr_ps(0.f, 0.5f, 1.f, 1.5f, 2.f, 3.f, 4.f, 6.f);
-      const Words index = _mm256_srli_epi32(word, kMagnitudeAt);
-      const Words sign = _mm256_and_si256(_mm256_slli_epi32(word, 31 - kSignAt),
-                                          _mm256_set1_epi32(static_cast<int>(0x80000000)));
-      return _mm256_xor_ps(_mm256_permutevar8x32_ps(table, index), _mm256_castsi256_ps(sign));
-    }
+    return CodesAvx2<Weight>::template fp32<kSlot>(word);
   }
 
   template <ElementType kElement>

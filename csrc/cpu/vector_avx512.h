@@ -2,41 +2,10 @@
 #pragma once
 #include <immintrin.h>
 
-#include "cpu/vector_kernels.h"
+#include "cpu/vector_codes_avx512.h"
 
 namespace mixed_gemm::cpu {
 namespace {
-
-// The 32 numbers of a code of E2M1 in 5 bits: a magnitude and above it the sign, with a bit between
-// other fields on top; and, where kSignFirst, the sign and that bit below the magnitude.
-struct WindowTable {
-  alignas(64) float values[32];
-};
-constexpr uint32_t code_in_window(uint32_t bits, bool sign_first) {
-  return sign_first ? (bits & 1) << 3 | bits >> 2 : bits & 15;
-}
-constexpr WindowTable window_table(bool sign_first) {
-  WindowTable table{};
-  for (uint32_t i = 0; i < 32; ++i) table.values[i] = E2M1::value(code_in_window(i, sign_first));
-  return table;
-}
-constexpr WindowTable kSignAbove = window_table(false), kSignBelow = window_table(true);
-
-// Where the code of pair kPair lies once its sign was moved beside its magnitude (Places<E2M1>): in
-// 5 bits from kFirst on, the sign at kSign. One move serves both halves of a word, and pairs 0 and
-// 2 together.
-template <int kPair>
-struct SignedWindow {
-  static constexpr int kMagnitude = Places<E2M1>::magnitude_at(kPair);
-  static constexpr bool kSignFirst = kPair == 2;
-  static constexpr int kFirst = kSignFirst ? kMagnitude - 2 : kMagnitude;
-  static constexpr int kSign = kSignFirst ? kFirst : kMagnitude + 3;
-  static constexpr int kShift = Places<E2M1>::sign_at(kPair) - kSign;
-  static constexpr int kMask = 1 << kSign | 1 << (kSign + 16);
-  static constexpr const float* kTable = (kSignFirst ? kSignBelow : kSignAbove).values;
-};
-static_assert(SignedWindow<0>::kShift == SignedWindow<2>::kShift, "moved together");
-static_assert(SignedWindow<0>::kSign + 1 == SignedWindow<2>::kSign, "outside of both magnitudes");
 
 struct Avx512 {
   using Floats = __m512;
@@ -50,7 +19,7 @@ struct Avx512 {
   // A million weights on a Cascade Lake, int4 / int8: fused 25 / 38 us a row in blocks of 8 rows,
   // dense 200 / 290 us and 17 us a row (N = 1024, K = 4096, one thread): level at 20 and 12 rows.
   // Blocks of 16 decode half as often, which was measured on a Zen 5 (kernels_avx512_bf16.cpp).
-  static constexpr int64_t kMaxFusedRows[kNumWeights] = {40, 24, 40};
+  static constexpr int64_t kMaxFusedRows[kNumWeights] = {40, 24, 40, 24, 40, 40};
 
   [[gnu::always_inline]] static Floats zero() { return _mm512_setzero_ps(); }
   [[gnu::always_inline]] static Floats load(const float* p) { return _mm512_loadu_ps(p); }
@@ -83,7 +52,7 @@ struct Avx512 {
   }
 
   template <typename Weight>
-  static constexpr bool kDecodes = Weight::kIsInteger || std::is_same_v<Weight, E2M1>;
+  static constexpr bool kDecodes = kIsDefined<CodesAvx512<Weight>>;
 
   // words[j] = word j of the 16 columns.
   template <typename Weight>
@@ -98,25 +67,7 @@ struct Avx512 {
 
   template <typename Weight, int kSlot>
   [[gnu::always_inline]] static Floats decode(Words word) {
-    if constexpr (std::is_same_v<Weight, Int4>) {
-      // vpermps reads only the low 4 bits of each index: shift and look up, no mask, no I2F.
-      const Floats table = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
-      return _mm512_permutexvar_ps(_mm512_srli_epi32(word, 4 * kSlot), table);
-    } else if constexpr (std::is_same_v<Weight, E2M1>) {
-      // The permutation of two registers reads the low 5 bits of each index.
-      using Window = SignedWindow<kSlot % 4>;
-      const Words index =
-          _mm512_srli_epi32(beside_signs<kSlot % 4>(word), Window::kFirst + kSlot / 4 * 16);
-      return _mm512_permutex2var_ps(_mm512_load_ps(Window::kTable), index,
-                                    _mm512_load_ps(Window::kTable + 16));
-    } else {
-      using Magic = MantissaField<Weight::kBits, kSlot>;
-      const Words shifted = _mm512_srli_epi32(word, Magic::kShift);
-      const Words in_mantissa =
-          _mm512_ternarylogic_epi32(shifted, _mm512_set1_epi32(Magic::kMask),
-                                    _mm512_set1_epi32(Magic::kBits), 0xea);  // (a & b) | c
-      return _mm512_sub_ps(_mm512_castsi512_ps(in_mantissa), _mm512_set1_ps(Magic::kSubtrahend));
-    }
+    return CodesAvx512<Weight>::template fp32<kSlot>(word);
   }
 
   template <ElementType kElement>
@@ -148,18 +99,6 @@ struct Avx512 {
       _mm256_storeu_si256(static_cast<__m256i*>(p),
                           _mm512_cvtepi32_epi16(_mm512_srli_epi32(kept, 16)));
     }
-  }
-
-  // A word with the sign of pair kPair where SignedWindow has it; the magnitude that lay there is
-  // lost.
-  template <int kPair>
-  [[gnu::always_inline]] static Words beside_signs(Words word) {
-    using Window = SignedWindow<kPair>;
-    constexpr int kMask =
-        kPair % 2 == 0 ? SignedWindow<0>::kMask | SignedWindow<2>::kMask : Window::kMask;
-    return _mm512_ternarylogic_epi32(_mm512_set1_epi32(kMask),
-                                     _mm512_srli_epi32(word, Window::kShift), word,
-                                     0xca);  // a ? b : c
   }
 
  private:

@@ -10,6 +10,7 @@
 // use no standard containers and call no inline function of ours outside a constant expression.
 #pragma once
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "cpu/cpu_kernels.h"
@@ -30,6 +31,12 @@ template <int kCount, typename Body>
 [[gnu::always_inline]] inline void unroll(const Body& body) {
   unroll(std::make_integer_sequence<int, kCount>{}, body);
 }
+
+// Whether a template was specialised for its arguments.
+template <typename T, typename = void>
+constexpr bool kIsDefined = false;
+template <typename T>
+constexpr bool kIsDefined<T, std::void_t<decltype(sizeof(T))>> = true;
 
 constexpr int kSegments = kTileK / kSegmentK;
 

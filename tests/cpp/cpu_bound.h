@@ -35,9 +35,10 @@ inline double activate64(Activation activation, double x) {
 // apart, so |t|^2 = a^2 @ ((q s)^2 + (z s)^2). Around the sum every term rounds at most four times
 // more: a * pre_scale, the dequantized weight (two), and the group's sum or scale. Hence
 //   E = lambda e (sqrt(K / 2) + 4) T.
-// Bias and activation act on y + E: one rounding each for the bias, a slope of at most 1.13 (gelu),
-// and a few roundings inside of the activation. The result rounds once, u = 2^-11, 2^-8 or 2^-24,
-// and `tiny` is half the smallest subnormal of the output.
+// Numbers of a code book round to bf16 with activations of bf16, each by at most u of it, which
+// adds lambda u |t|. Bias and activation act on y + E: one rounding each for the bias, a slope of
+// at most 1.13 (gelu), and a few roundings inside of the activation. The result rounds once, u =
+// 2^-11, 2^-8 or 2^-24, and `tiny` is half the smallest subnormal of the output.
 struct Unit {
   double u, tiny;
 };
@@ -49,6 +50,8 @@ inline double worst_ratio(const Operands& operands, const Matrix& d) {
   const Unit unit = kUnits[static_cast<int>(c.element)];
   constexpr double kLambda = 6, kE = 0x1p-24, kSlope = 1.13;
   const double k = static_cast<double>(c.k);
+  const bool rounds_book =
+      !cpu::kFitsBf16.items[static_cast<int>(c.weight)] && c.element == ElementType::kBFloat16;
   std::vector<double> a;
   for (int64_t i = 0; i < c.m; ++i) {
     for (int64_t l = 0; l < c.k; ++l) {
@@ -67,6 +70,7 @@ inline double worst_ratio(const Operands& operands, const Matrix& d) {
         squares += row[l] * row[l] * column[l].squared_terms;
       }
       double error = kLambda * kE * (std::sqrt(k / 2) + 4) * std::sqrt(squares + y * y);
+      if (rounds_book) error += kLambda * unit.u * std::sqrt(squares);
       if (c.bias) {
         y += operands.bias.get(0, j);
         error += kE * std::fabs(y);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/half_arithmetic.h"
+#include "cpu/call_shape.h"
 #include "cpu/cpu_kernels.h"
 #include "cpu/gemm/paths.h"
 #include "layout/pack_weight.h"
@@ -115,6 +116,7 @@ struct Operands {
     if (c.weight == WeightType::kE4M3) {
       for (auto& code : q) code = (code & 0x7f) == 0x7f ? 0 : code;  // NaN
     }
+    for (auto& code : q) code = c.integers && !is_small_integer(code) ? 0 : code;
     a = filled(c.m, c.k, c.padding, [&] { return c.integers ? integer(-2, 2) : normal(random); });
     scales = filled(groups, c.n, c.padding,
                     [&] { return c.integers ? 1 / 64. : around_one(random) / half_range; });
@@ -165,18 +167,26 @@ struct Operands {
     return p;
   }
 
+  // The number that a code stands for.
+  double number(int8_t code) const {
+    return with_weight(shape.weight, [&](auto weight) {
+      using Weight = decltype(weight);
+      const auto stored = static_cast<uint32_t>(code + Weight::kBias);
+      return static_cast<double>(Weight::value(stored & WeightLayout<Weight>::kMask));
+    });
+  }
+  bool is_small_integer(int8_t code) const {
+    const double x = 2 * number(code);  // E2M1 has halves
+    return x == std::round(x) && std::fabs(x) <= 256;
+  }
+
   // The real value of weight (column, row of K), and the size of the terms that made it.
   struct Weight {
     double value, squared_terms;
   };
   Weight weight(int64_t n, int64_t k) const {
     const int64_t g = k / shape.group;
-    const int8_t code = q[static_cast<size_t>(n * shape.k + k)];
-    const double integer = with_weight(shape.weight, [&](auto weight) {
-      using Weight = decltype(weight);
-      const auto stored = static_cast<uint32_t>(code + Weight::kBias);
-      return static_cast<double>(Weight::value(stored & WeightLayout<Weight>::kMask));
-    });
+    const double integer = number(q[static_cast<size_t>(n * shape.k + k)]);
     const double s = scales.get(g, n) * (shape.factor ? factor[static_cast<size_t>(n)] : 1.f);
     if (shape.zero_mode == ZeroMode::kNone) return {integer * s, integer * s * integer * s};
     const double z = zeros.get(g, n);
@@ -202,7 +212,8 @@ struct Operands {
   }
 };
 
-// A path that runs a problem: a kernel table and one of its ways.
+// A path that runs a problem: a kernel table and one of its ways, or the dense one where tiles do
+// not take the weight with these activations.
 struct Path {
   const cpu::CpuKernels* kernels;
   cpu::GemmPath way;
@@ -210,7 +221,9 @@ struct Path {
   void operator()(const GemmProblem& p, const ParallelFor& parallel_for) const {
     constexpr decltype(&cpu::gemm_fused) kWays[] = {cpu::gemm_fused, cpu::gemm_dense,
                                                     cpu::gemm_tiles};
-    kWays[static_cast<int>(way)](*kernels, p, parallel_for);
+    const bool tiles = way == cpu::GemmPath::kTiles;
+    const bool taken = !tiles || cpu::CallShape::takes_pairs(p, kernels->tiles->dense);
+    kWays[static_cast<int>(taken ? way : cpu::GemmPath::kDense)](*kernels, p, parallel_for);
   }
 };
 

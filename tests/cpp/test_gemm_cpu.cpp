@@ -47,6 +47,8 @@ INSTANTIATE_TEST_SUITE_P(Paths, GemmCpu, ::testing::ValuesIn(all_paths()),
 
 constexpr ZeroMode kZeroModes[] = {ZeroMode::kNone, ZeroMode::kSub, ZeroMode::kAdd};
 constexpr WeightType kIntegers[] = {WeightType::kInt4, WeightType::kInt8};
+constexpr WeightType kFloats[] = {WeightType::kE2M1, WeightType::kE4M3, WeightType::kNF4,
+                                  WeightType::kFP4};
 constexpr ElementType kElements[] = {ElementType::kFloat16, ElementType::kBFloat16,
                                      ElementType::kFloat32};
 
@@ -57,7 +59,14 @@ void for_each_scheme(const Body& body) {
       for (ElementType element : kElements) body(weight, zero_mode, element);
     }
   }
-  for (ElementType element : kElements) body(WeightType::kE2M1, ZeroMode::kNone, element);
+  for (WeightType weight : kFloats) {
+    for (ElementType element : kElements) body(weight, ZeroMode::kNone, element);
+  }
+}
+
+// Whether the numbers of the weight are kept as they are, in sums and beside scales.
+bool is_exact(WeightType weight, ElementType element) {
+  return cpu::kFitsBf16.items[static_cast<int>(weight)] || element != ElementType::kBFloat16;
 }
 
 TEST_P(GemmCpu, ragged_shapes_with_random_options_are_within_the_bound) {
@@ -81,7 +90,7 @@ TEST_P(GemmCpu, ragged_shapes_with_random_options_are_within_the_bound) {
         c.activation = static_cast<Activation>(pick(6));
         c.bias = pick(2), c.pre_scale = pick(2);
         if (pick(3) == 0)
-          c.weight = WeightType::kE2M1, c.zero_mode = ZeroMode::kNone, c.factor = true;
+          c.weight = kFloats[pick(4)], c.zero_mode = ZeroMode::kNone, c.factor = true;
         c.padding = pick(2) * 5, c.misalign = pick(2);
         expect_within_bound(c, ++seed);
       }
@@ -141,6 +150,8 @@ TEST_P(GemmCpu, every_activation_is_within_the_bound) {
 
 TEST_P(GemmCpu, integer_lattice_is_exact) {
   for_each_scheme([&](WeightType weight, ZeroMode zero_mode, ElementType element) {
+    // Numbers of a code book are no integers.
+    if (!cpu::kFitsBf16.items[static_cast<int>(weight)]) return;
     Case c;
     c.m = 11, c.n = 66, c.k = 300, c.weight = weight, c.group = 48;
     c.factor = !weight_info(weight).is_integer, c.zero_mode = zero_mode, c.element = element;
@@ -162,7 +173,8 @@ TEST_P(GemmCpu, integer_lattice_is_exact) {
 }
 
 // One-hot rows read every weight back: the same value as dequantize's, which is the exact (q - z) s
-// or q s, rounded once (q s + z rounds in fp32 first, so only the path itself is compared).
+// or q s, rounded once (q s + z rounds in fp32 first, so only the path itself is compared). A
+// number of a code book that rounds to bf16 first is within the bound alone.
 TEST_P(GemmCpu, one_hot_rows_read_back_the_dequantized_weight) {
   for_each_scheme([&](WeightType weight, ZeroMode zero_mode, ElementType element) {
     Case c;
@@ -173,6 +185,7 @@ TEST_P(GemmCpu, one_hot_rows_read_back_the_dequantized_weight) {
       for (int64_t l = 0; l < c.k; ++l) operands.a.set(i, l, i == l);
     }
     const Matrix d = run(GetParam(), operands, serial_for);
+    EXPECT_LE(worst_ratio(operands, d), 1) << c;
 
     Matrix w(element, c.n, c.k, 0, 0), exact(element, 1, 1, 0, 0);
     GemmProblem p = operands.problem();
@@ -180,7 +193,9 @@ TEST_P(GemmCpu, one_hot_rows_read_back_the_dequantized_weight) {
     cpu::dequantize_with(*GetParam().kernels, p, element, serial_for);
     for (int64_t i = 0; i < c.k; ++i) {
       for (int64_t j = 0; j < c.n; ++j) {
-        ASSERT_EQ(d.get(i, j), w.get(j, i)) << c << " at " << i << ", " << j;
+        if (is_exact(weight, element)) {
+          ASSERT_EQ(d.get(i, j), w.get(j, i)) << c << " at " << i << ", " << j;
+        }
         if (zero_mode == ZeroMode::kAdd) continue;
         exact.set(0, 0, operands.weight(j, i).value);
         ASSERT_EQ(w.get(j, i), exact.get(0, 0)) << c << " at " << i << ", " << j;
@@ -192,6 +207,7 @@ TEST_P(GemmCpu, one_hot_rows_read_back_the_dequantized_weight) {
 // Groups of 96 and of all of K cross the slabs in which the dense path cuts K.
 TEST_P(GemmCpu, one_hot_rows_read_back_weights_of_groups_that_cross_slabs) {
   for_each_scheme([&](WeightType weight, ZeroMode zero_mode, ElementType element) {
+    if (!is_exact(weight, element)) return;
     for (int64_t group : {int64_t{96}, int64_t{2001}}) {
       Case c;
       c.m = 24, c.k = 2001, c.n = 20, c.weight = weight, c.group = group;

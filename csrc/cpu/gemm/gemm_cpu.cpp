@@ -9,7 +9,7 @@ namespace cpu {
 
 GemmPath choose_path(const CpuKernels& kernels, const GemmProblem& problem) {
   const int weight = static_cast<int>(problem.scheme.weight);
-  const bool tiles = kernels.tiles && kernels.tiles->dense.decodes(problem.scheme.weight);
+  const bool tiles = kernels.tiles && CallShape::takes_pairs(problem, kernels.tiles->dense);
   if (tiles && problem.m >= kernels.tiles->min_rows[weight]) return GemmPath::kTiles;
   const int64_t fused = CallShape::operands_for(problem, kernels).max_fused_rows[weight];
   return problem.m <= fused ? GemmPath::kFused : GemmPath::kDense;
