@@ -19,6 +19,7 @@ from ..ops.errors import ArgumentValueError
 from ..ops.problem import PAD_N
 from ..weights.act_order import ActOrderColumns
 from ..weights.fp8 import Fp8Weight
+from ..weights.fp8_weight_only import Fp8WeightOnly
 from ..weights.kinds import kind_of
 from ..weights.scheme import Scheme
 from ..weights.shards import answers
@@ -90,7 +91,7 @@ def whole(weight: DTensor, scheme: Scheme | None = None) -> QuantizedTensor:
             outermost = all(x != 1 for _, x in cuts[:i])
             found = type(found).join_columns(shards, size if outermost else None)
     block = None if scheme is None else scheme.weights.block
-    if block is not None and isinstance(found, Fp8Weight):
+    if block is not None and isinstance(found, (Fp8Weight, Fp8WeightOnly)):
         return found.in_blocks_of(block[0])
     return found
 

@@ -167,7 +167,8 @@ class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
                 return
         if weight is not None:
             # Checked before anything is copied: a refused checkpoint leaves the module as it was.
-            mine = {k[len(prefix) :]: v for k, v in state_dict.items() if k.startswith(prefix)}
+            given = {k[len(prefix) :]: v for k, v in state_dict.items() if k.startswith(prefix)}
+            mine = weight.renamed(given, tuple(weight.shape))
             problems = weight.refuse_parts(mine)
             if "_extra_state" in mine:
                 problem = tag_problem(weight.tag(), mine["_extra_state"], self.title)
@@ -179,11 +180,14 @@ class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
             refuse_non_finite(mine, f"{prefix}{self.title}", finite)
             refuse_bad_permutation(mine.get("permutation"), f"{prefix}{self.title}")
             taken = {prefix + name for name in weight.stored()}
-            rest = {k: v for k, v in state_dict.items() if k not in taken}
+            renamed = {prefix + name for name in given.keys() - mine.keys()}
+            rest = {k: v for k, v in state_dict.items() if k not in taken | renamed}
+            if "_extra_state" in mine:
+                rest[f"{prefix}_extra_state"] = mine["_extra_state"]
             if rest.pop(f"{prefix}weight", None) is not None and strict:
                 unexpected_keys.append(f"{prefix}weight")
             if strict:
-                missing_keys.extend(key for key in taken if key not in state_dict)
+                missing_keys.extend(key for key in taken if key[len(prefix) :] not in mine)
             self._take_parts(weight, mine, local_metadata, prefix)
         known = list(missing_keys)
         super()._load_from_state_dict(
@@ -204,16 +208,21 @@ class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
         error_msgs: list[str],
     ) -> dict[str, Any]:
         """Copy this rank's shard of the parts, and return the rest of the state_dict."""
-        names = list(sharded._local_tensor.stored())
-        mine = {x: state_dict[prefix + x] for x in names if prefix + x in state_dict}
-        tag = state_dict.get(f"{prefix}_extra_state")
+        local = sharded._local_tensor
+        names = list(local.stored())
+        given = {k[len(prefix) :]: v for k, v in state_dict.items() if k.startswith(prefix)}
+        found = local.renamed(given, tuple(sharded.shape))
+        mine = {x: found[x] for x in names if x in found}
+        tag = found.get("_extra_state")
         problem = "" if tag is None else tag_problem(self._tag(), tag, self.title)
         problems = [problem] if problem else shards.fill(sharded, self.scheme, mine) if mine else []
         error_msgs.extend(prefix + x for x in problems)
         if strict:
             missing_keys.extend(prefix + x for x in names if x not in mine)
-        taken = {prefix + x for x in names}
+        taken = {prefix + x for x in names} | {prefix + x for x in given.keys() - found.keys()}
         rest = {k: v for k, v in state_dict.items() if k not in taken}
+        if tag is not None:
+            rest[f"{prefix}_extra_state"] = tag
         bias, key = self._parameters.get("bias"), f"{prefix}bias"
         if hasattr(bias, "placements") and key in rest and not hasattr(rest[key], "placements"):
             rest[key] = shards.slice_like(rest[key], bias)

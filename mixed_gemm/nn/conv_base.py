@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..ops.conv_problem import ConvGeometry, IntOrPair, Pair, is_channels_last
-from ..ops.errors import ArgumentValueError, check_not_freed
+from ..ops.errors import ArgumentValueError, check_not_freed, shape_text, wrong_value
 from ..weights.tensor import QuantizedTensor
 from .base import QuantizedModule
 from .tracing import is_traced_through, recorded, typed
@@ -101,8 +101,12 @@ class QuantizedConv2d(QuantizedModule, nn.Conv2d):
         return ConvGeometry(kernel, stride, padding, dilation), before
 
     def _images(self, input: Tensor) -> Tensor:
-        """Return ``input`` as ``[N, Ci, H, W]``, padded where the op does not pad."""
+        """Return ``input`` as ``[N, Ci, H, W]``, padded where the op does not pad. Another Ci is
+        refused here: the op knows it up to the padding of a packed filter."""
         images = input.unsqueeze(0) if input.dim() == 3 else input
+        if images.dim() == 4 and images.shape[1] != self.in_channels:
+            expected = f"be [N, Ci={self.in_channels}, H, W]"
+            wrong_value(self.title, "input", expected, shape_text(input.shape))
         if not self._pads_itself:
             return images
         check_not_freed(self.title, input=input)

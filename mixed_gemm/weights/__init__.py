@@ -7,6 +7,7 @@ from .conv_int8 import Int8ConvWeight
 from .exchange import QuantizedWeight
 from .floats import FloatWeight
 from .fp8 import Fp8Weight
+from .fp8_weight_only import Fp8WeightOnly
 from .integer import IntegerWeight
 from .kinds import KINDS
 from .rounding import quantize_weight
@@ -23,6 +24,7 @@ __all__ = [
     "ConvWeight",
     "FloatWeight",
     "Fp8Weight",
+    "Fp8WeightOnly",
     "Int8ConvWeight",
     "IntegerWeight",
     "QuantizedTensor",

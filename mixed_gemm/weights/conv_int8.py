@@ -85,7 +85,13 @@ class Int8ConvWeight(QuantizedTensor):
         return {part.name for part in cls.parts}
 
     @classmethod
-    def derive(cls, tensors: Mapping[str, Tensor | None], scheme: Scheme) -> dict[str, Tensor]:
+    def derive(
+        cls,
+        tensors: Mapping[str, Tensor | None],
+        scheme: Scheme,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+    ) -> dict[str, Tensor]:
         weight = tensors["weight_int8"]
         assert weight is not None
         return {"weight_sums": weight_sums(weight)}

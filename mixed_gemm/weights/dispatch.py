@@ -139,6 +139,8 @@ def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     for part in x.parts:
         if (tensor := getattr(x, part.name)) is not None:
             cast = {"dtype": dtype} if dtype is not None and part.follows else {}
+            if cast and part.derived:
+                continue  # worked out anew, for this dtype
             # An empty weight takes activations as this one does, wherever that is known.
             known = part.rows is None and not tensor.is_meta and func is _aten.empty_like.default
             operator = _aten._to_copy.default if known else func

@@ -22,9 +22,9 @@ from ..ops.errors import (
     dtype_name,
     shape_text,
     wrong_type,
-    wrong_value,
 )
-from ..ops.problem import DTYPES, ceil_div, round_up
+from ..ops.floats import unpack_codes
+from ..ops.problem import DTYPES, PAD_K, PAD_N, ceil_div, round_up
 from ..ops.scaled import why_not_scaled
 from . import question
 from .columns import coarser
@@ -43,12 +43,19 @@ from .question import Question
 from .rounding_fp8 import FP8, FP8_MAX, MIN_SCALE, dequantize_blocks
 from .scheme import FLOAT8, Scheme, Side
 from .straight_through import AS_THEY_ARE, BY_ROW, block_size_of, eight_bit_product
-from .tensor import Part, QuantizedTensor, narrows, part_problems, under_autocast
-from .values import refuse_non_finite
+from .tensor import (
+    Part,
+    QuantizedTensor,
+    check_columns,
+    narrows,
+    part_problems,
+    under_autocast,
+)
+from .values import refuse_non_finite, retagged
 from .writing import spliced
 
 # Dtypes of scales, as files have them; float32 first, which those made here are.
-_SCALES = (torch.float32, torch.bfloat16, torch.float16)
+SCALE_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _PARTS = ("weight_fp8", "weight_scale", "input_scale")
 
 
@@ -78,8 +85,8 @@ class Fp8Weight(QuantizedTensor):
     kind: ClassVar[str] = "fp8"
     parts: ClassVar[tuple[Part, ...]] = (
         Part("weight_fp8", (FP8,), follows=False, rows=0),
-        Part("weight_scale", _SCALES, follows=False, rows=0),
-        Part("input_scale", _SCALES, follows=False),
+        Part("weight_scale", SCALE_DTYPES, follows=False, rows=0),
+        Part("input_scale", SCALE_DTYPES, follows=False),
     )
 
     weight_fp8: Tensor
@@ -434,17 +441,7 @@ class Fp8Weight(QuantizedTensor):
         Raises:
             Nothing.
         """
-        problems = super().refuse_parts(tensors)
-        for name in ("weight_scale", "input_scale"):
-            mine, given = self.tensors().get(name), tensors.get(name)
-            if mine is None or given is None or given.dtype not in _SCALES:
-                continue
-            if torch.promote_types(mine.dtype, given.dtype) != mine.dtype:
-                problems.append(
-                    f"{name} must be {mine.dtype} as in this weight, which would round it, got "
-                    f"{given.dtype}"
-                )
-        return problems
+        return super().refuse_parts(tensors) + lossy_copies(self, tensors)
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle, which writes float8 storages so that torch 2.13 cannot read them."""
@@ -452,6 +449,23 @@ class Fp8Weight(QuantizedTensor):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__({**state, "weight_fp8": state["weight_fp8"].view(FP8)})
+
+    @classmethod
+    def renamed(cls, tensors: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
+        """As of the base class: codes that are packed, as of a weight with activations in their
+        dtype, are laid in rows.
+
+        Args:
+            tensors: name -> what the state_dict has. shape: (N, K).
+        """
+        found = dict(tensors)
+        packed = found.get("b_packed")
+        padded = round_up(shape[0], PAD_N), round_up(shape[1], PAD_K)
+        if type(packed) is not Tensor or tuple(packed.shape) != padded:
+            return found
+        del found["b_packed"]
+        found["weight_fp8"] = unpack_codes(packed, FLOAT8, *shape).view(FP8)
+        return retagged(found, {"layout_version": None})
 
     # --- slices --------------------------------------------------------------------------------
 
@@ -484,18 +498,23 @@ class Fp8Weight(QuantizedTensor):
         return self._like(q, scales_of_shard(scales, block, dim, size, (start, stop)), scheme)
 
     @classmethod
-    def join(cls, weights: list[Fp8Weight]) -> Fp8Weight:
+    def join(cls, weights: list[Any]) -> Fp8Weight:
         """The inverse of :meth:`cut` along dim 0, up to the size of blocks.
 
         Args:
-            weights: shards in the order of their rows.
+            weights: shards in the order of their rows, of this kind or ``Fp8WeightOnly``.
         """
-        first = weights[0]
+        weights = [w.in_rows() for w in weights]
+        first: Fp8Weight = weights[0]
         q = torch.cat([w.weight_fp8 for w in weights])
         if not first._by_block:
             return first._like(q, torch.cat([w.weight_scale for w in weights]), first.scheme)
         scales, rows = joined([(*w._blocks, w.shape[0]) for w in weights])
         return first._like(q, scales, scheme_of_shard(first.scheme, first.shape, 0, rows))
+
+    def in_rows(self) -> Fp8Weight:
+        """Itself: its codes lie in rows."""
+        return self
 
     def in_blocks_of(self, rows: int) -> Fp8Weight:
         """The same with so many rows in a block, whose scales repeat in the blocks it has.
@@ -513,7 +532,7 @@ class Fp8Weight(QuantizedTensor):
         return self._like(self.weight_fp8, coarser(scales, block[0], rows, self.shape[0]), scheme)
 
     @classmethod
-    def join_columns(cls, weights: list[Fp8Weight], group_size: int | None = None) -> Fp8Weight:
+    def join_columns(cls, weights: list[Any], group_size: int | None = None) -> Fp8Weight:
         """The inverse of :meth:`cut` along dim 1.
 
         Args:
@@ -524,7 +543,8 @@ class Fp8Weight(QuantizedTensor):
         Raises:
             ValueError: blocks have other scales than ``group_size`` needs.
         """
-        first = weights[0]
+        weights = [w.in_rows() for w in weights]
+        first: Fp8Weight = weights[0]
         q = torch.cat([w.weight_fp8 for w in weights], 1)
         if not first._by_block:
             return first._like(q, first.weight_scale, first.scheme)
@@ -557,10 +577,28 @@ class Fp8Weight(QuantizedTensor):
         )
 
 
+def lossy_copies(weight: QuantizedTensor, tensors: Mapping[str, Tensor | None]) -> list[str]:
+    """Scales that would be rounded by being copied into those of a weight, in words.
+
+    Args:
+        weight: of float8. tensors: parts by name.
+    """
+    problems = []
+    for name in ("weight_scale", "input_scale"):
+        mine, given = weight.tensors().get(name), tensors.get(name)
+        if mine is None or given is None or given.dtype not in SCALE_DTYPES:
+            continue
+        if torch.promote_types(mine.dtype, given.dtype) != mine.dtype:
+            problems.append(
+                f"{name} must be {mine.dtype} as in this weight, which would round it, got "
+                f"{given.dtype}"
+            )
+    return problems
+
+
 def _check_input(x: Tensor, k: int) -> None:
     """Said here, since torch's operators read it before one of ours does."""
     if x.dtype not in DTYPES:
         expected = "be float16, bfloat16 or float32"
         wrong_type("mixed_gemm.Linear", "input", expected, dtype_name(x.dtype))
-    if x.dim() == 0 or x.shape[-1] != k:
-        wrong_value("mixed_gemm.Linear", "input", f"be [..., K={k}]", shape_text(x.shape))
+    check_columns(x, k)

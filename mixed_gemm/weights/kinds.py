@@ -11,6 +11,7 @@ from .conv import ConvWeight
 from .conv_int8 import Int8ConvWeight
 from .floats import FloatWeight
 from .fp8 import Fp8Weight
+from .fp8_weight_only import Fp8WeightOnly
 from .integer import IntegerWeight
 from .scheme import Scheme
 from .tensor import QuantizedTensor
@@ -24,6 +25,7 @@ KINDS: list[type[QuantizedTensor]] = [
     BookWeight,
     W8A8Weight,
     W8A8BlockWeight,
+    Fp8WeightOnly,
     Fp8Weight,
     ConvWeight,
     Int8ConvWeight,

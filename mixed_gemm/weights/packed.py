@@ -26,7 +26,7 @@ from .columns import beside_each_other, coarser, common_group, group_of_shard, o
 from .exchange import QuantizedWeight
 from .rounding import too_small
 from .scheme import Scheme
-from .tensor import Part, narrows
+from .tensor import Part, check_columns, narrows
 from .values import refuse_bad_permutation, weight_tag
 from .weight_only import WeightOnlyTensor
 from .writing import spliced
@@ -145,6 +145,7 @@ class PackedWeight(WeightOnlyTensor):
         Raises:
             What the op raises.
         """
+        check_columns(x, self.shape[1])
         if narrows(x, self.dtype):
             return self.product(x.to(self.dtype), bias, activation).to(torch.float32)
         if self.permutation is not None:

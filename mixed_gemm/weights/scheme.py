@@ -544,6 +544,7 @@ SCHEMES = {
     "w4a16": Scheme.weight_only(4, 128),
     "w4a16_asym": Scheme.weight_only(4, 128, "sub"),
     "w8a16": Scheme.weight_only(8, -1),
+    "w8a16_fp8": Scheme.fp8(None),
     "mxfp4": Scheme.float4("e8m0", 32),
     "nvfp4": Scheme.float4("e4m3", 16),
     "nf4": Scheme.of_file("nf4", 64),

@@ -83,6 +83,16 @@ def narrows(x: Tensor, dtype: torch.dtype) -> bool:
     return x.dtype == torch.float32 and dtype != torch.float32 and not _autocasts(x)
 
 
+def check_columns(x: Tensor, k: int) -> None:
+    """Refuse activations of another K. An op of packed weights knows K up to its padding only.
+
+    Args:
+        x: the activations. k: of the weight.
+    """
+    if x.dim() == 0 or x.shape[-1] != k:
+        wrong_value("mixed_gemm.Linear", "input", f"be [..., K={k}]", shape_text(x.shape))
+
+
 def under_autocast(x: Tensor, *others: Tensor | None) -> tuple[Any, ...]:
     """``x`` and what goes with it, in the dtype of autocast where that is on.
 
@@ -139,7 +149,7 @@ class QuantizedTensor(Dispatched):
         others: ``requires_grad``, which is False, and attributes of a parameter that is rebuilt.
 
     Made by ``from_float``, ``from_quantized`` and ``empty`` of its kinds, ``mixed_gemm.weights.
-    IntegerWeight``, ``W8A8Weight``, ``W8A8BlockWeight``, ``Fp8Weight``,
+    IntegerWeight``, ``W8A8Weight``, ``W8A8BlockWeight``, ``Fp8Weight``, ``Fp8WeightOnly``,
     ``ConvWeight``, ``Int8ConvWeight`` and ``RowsWeight``.
     """
 
@@ -183,7 +193,8 @@ class QuantizedTensor(Dispatched):
         # (1): writing goes through to that.
         self.piece_of: tuple[QuantizedTensor, int, int] | None = None
         if any(part.derived and tensors.get(part.name) is None for part in self.parts):
-            tensors = {**self.derive(tensors, scheme), **_there(tensors)}
+            assert dtype is not None
+            tensors = {**self.derive(tensors, scheme, tuple(shape), dtype), **_there(tensors)}
         for part in self.parts:
             setattr(self, part.name, tensors.get(part.name))
 
@@ -244,14 +255,30 @@ class QuantizedTensor(Dispatched):
         return tensors
 
     @classmethod
-    def derive(cls, tensors: Mapping[str, Tensor | None], scheme: Scheme) -> dict[str, Tensor]:
+    def derive(
+        cls,
+        tensors: Mapping[str, Tensor | None],
+        scheme: Scheme,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+    ) -> dict[str, Tensor]:
         """The derived parts, worked out from the others. A weight that is made without them has
         them from here.
 
         Args:
-            tensors: part -> tensor, or None. scheme: of the weight.
+            tensors: part -> tensor, or None. scheme, shape, dtype: of the weight.
         """
         return {}
+
+    @classmethod
+    def renamed(cls, tensors: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
+        """The entries of a state_dict as this kind has them, where it has the same numbers in other
+        parts: those of an older version, or of a kind that stores the same schemes.
+
+        Args:
+            tensors: name -> what the state_dict has. shape: of the dense weight.
+        """
+        return dict(tensors)
 
     @classmethod
     def present(cls, scheme: Scheme) -> set[str]:
@@ -421,7 +448,8 @@ class QuantizedTensor(Dispatched):
 
     def derive_again(self) -> None:
         """Bring the derived parts in line, in place, after others were written into, and views."""
-        for name, tensor in self.derive(self.tensors(), self.scheme).items():
+        form = tuple(self.shape), self.dtype
+        for name, tensor in self.derive(self.tensors(), self.scheme, *form).items():
             if (mine := getattr(self, name)) is not None:
                 mine.copy_(tensor)
         tell_views(self)
@@ -457,6 +485,7 @@ class QuantizedTensor(Dispatched):
             part.name: tensor.to(dtype) if part.follows else tensor
             for part in self.parts
             if (tensor := getattr(fitted, part.name)) is not None
+            and not (part.derived and part.follows)
         }
         return type(self)(parts, self.scheme, self.shape, dtype)
 

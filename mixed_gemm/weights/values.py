@@ -46,6 +46,24 @@ def encode_tag(tag: Mapping[str, Any]) -> Tensor:
     return torch.tensor(list(text.encode()), dtype=torch.uint8, device="cpu")
 
 
+def retagged(tensors: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The same entries of a state_dict with another tag, where there is one that can be read:
+    another one is refused later, with its reason.
+
+    Args:
+        tensors: name -> entry, the tag being "_extra_state". changes: of the tag; None removes.
+    """
+    try:
+        tag = decode_tag(tensors["_extra_state"])
+    except (KeyError, ValueError):
+        return dict(tensors)
+    if not isinstance(tag, dict):
+        return dict(tensors)
+    changed = {**tag, **changes}
+    kept = {name: x for name, x in changed.items() if changes.get(name, name) is not None}
+    return {**tensors, "_extra_state": encode_tag(kept)}
+
+
 def tag_problem(wanted: Mapping[str, Any], state: Any, module: str) -> str:
     """Why ``state`` is not the tag ``wanted`` of a module of this name; empty when it is."""
     if isinstance(state, Tensor) and state.is_meta:

@@ -76,7 +76,13 @@ class W8A8BlockWeight(QuantizedTensor):
         return {"weight_int8", "scales", "b_sums"} | ({"offsets"} if scheme.has_zeros else set())
 
     @classmethod
-    def derive(cls, tensors: Mapping[str, Tensor | None], scheme: Scheme) -> dict[str, Tensor]:
+    def derive(
+        cls,
+        tensors: Mapping[str, Tensor | None],
+        scheme: Scheme,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+    ) -> dict[str, Tensor]:
         weight = tensors["weight_int8"]
         assert weight is not None
         return {"b_sums": block_sums(weight.t(), scheme.group_size)}

@@ -10,6 +10,7 @@ from torch import nn
 from ..._progress import Progress
 from ...ops.errors import ArgumentValueError, wrong_value
 from ...weights.fp8 import Fp8Weight
+from ...weights.fp8_weight_only import Fp8WeightOnly
 from ...weights.kinds import kind_of
 from ...weights.tensor import QuantizedTensor
 from ...weights.w8a8 import W8A8Weight
@@ -164,7 +165,7 @@ class SmoothQuant(Defaults):
         weight = target.layer.weight
         if self._walk is not None and name in self._inner:
             rounded = self._walk.weight(*self._inner[name])
-            if isinstance(rounded, Fp8Weight):
+            if isinstance(rounded, (Fp8Weight, Fp8WeightOnly)):
                 return rounded.with_activations(target.scheme, **statistics)
             if target.scheme.is_weight_only:
                 return rounded

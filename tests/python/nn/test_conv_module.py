@@ -414,3 +414,13 @@ def test_its_dense_forms_are_contiguous_as_the_weight_says() -> None:
     nn.utils.convert_conv2d_weight_memory_format(layer, torch.channels_last)
     assert isinstance(layer.weight, mixed_gemm.QuantizedTensor)
     assert torch.equal(layer(x), before)
+
+
+@pytest.mark.parametrize("channels", (19, 21, 32))
+@pytest.mark.parametrize("bits", (4, 8))
+def test_images_of_other_channels_are_refused(bits: int, channels: int) -> None:
+    """Also where the padding of a packed filter has room for them."""
+    module = Conv2d.from_float(nn.Conv2d(20, 24, 3), bits=bits)
+    for shape in ((2, channels, 6, 6), (channels, 6, 6)):
+        with pytest.raises(ValueError, match=r"Conv2d: input must be \[N, Ci=20, H, W\], got"):
+            module(torch.ones(shape))

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from mixed_gemm import Conv2d, Linear, QuantizedTensor, Scheme, quantize_weight, reference
+from mixed_gemm.weights import SCHEMES as NAMED
 
 SCHEMES = [
     {"bits": 8, "group_size": -1, "symmetric": True},
@@ -416,3 +417,15 @@ def test_peft_lora_trains_on_top() -> None:
     rounded = Linear.from_float(nn.Linear(80, 64), merged[0].scheme)
     rounded.weight.data = wanted
     assert torch.equal(merged[0].dequantize(), rounded.dequantize())
+
+
+@pytest.mark.parametrize("name", [*NAMED, "fp8, weight-only"])
+@pytest.mark.parametrize("shape", ((2, 71), (2, 73), (3, 0), ()))
+def test_inputs_of_another_width_are_refused(name: str, shape: tuple[int, ...]) -> None:
+    """Also where the padding of a packed weight has room for them."""
+    scheme = NAMED.get(name, Scheme.fp8(None))
+    if scheme.group_size > 72:
+        scheme = scheme.with_group_size(32)
+    module = Linear.from_float(nn.Linear(72, 40), scheme)
+    with pytest.raises(ValueError, match=r"K=\d|0-d tensor"):
+        module(torch.ones(shape))

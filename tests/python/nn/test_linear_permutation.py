@@ -123,5 +123,5 @@ def test_float8_is_kept_and_made_integers_where_asked():
     weight = mixed_gemm.formats.QuantizedWeight(
         "x", torch.zeros(N, K).to(torch.float8_e4m3fn), torch.ones(1, N), bits=8
     )
-    assert weight.to_linear().weight.kind == "fp8"
+    assert weight.to_linear().weight.kind == "fp8_weight_only"
     assert weight.requantize(4, 32).to_linear().bits == 4

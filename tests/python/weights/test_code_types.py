@@ -3,6 +3,7 @@ that has no kernel for it does with its codes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,13 @@ TOY = Scheme(Side("float", 4, "group", 32))
 
 
 @pytest.fixture(autouse=True)
-def row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(WEIGHTS, "e2m1")  # of as many bits
-    monkeypatch.setitem(WEIGHTS, "toy4", WeightType(4, 0, False, VALUES))
+def row() -> Iterator[None]:
+    before = dict(WEIGHTS)
+    del WEIGHTS["e2m1"]  # of as many bits
+    WEIGHTS["toy4"] = WeightType(4, 0, False, VALUES)
+    yield
+    WEIGHTS.clear()
+    WEIGHTS.update(before)  # in the order that errors list
 
 
 def weight(n: int = 6, k: int = 64, dtype: torch.dtype = torch.float16) -> QuantizedWeight:

@@ -43,7 +43,7 @@ def ops_of(scheme: Scheme, device: str) -> list[str]:
     def keep(graph: torch.fx.GraphModule, _: Any) -> torch.fx.GraphModule:
         calls = (node for node in graph.graph.nodes if node.op == "call_function")
         names = [getattr(node.target, "__name__", str(node.target)) for node in calls]
-        found.extend(x for x in names if x in ("linear", "scaled_mm"))
+        found.extend(x for x in names if x in ("linear", "scaled_mm", "fpA_fpB_gemm"))
         return graph
 
     with warnings.catch_warnings(), FakeTensorMode():
@@ -76,12 +76,13 @@ def test_graphs_of_gpus_have_the_op_or_a_dense_product(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)
     with_op = multiplies(capability, name)
-    assert ops_of(SCHEMES[name], "cuda") == (["scaled_mm"] if with_op else ["linear"])
+    product = "fpA_fpB_gemm" if name == "unrounded" else "scaled_mm" if with_op else "linear"
+    assert ops_of(SCHEMES[name], "cuda") == [product]
 
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_graphs_of_cpus_have_the_op(name: str) -> None:
-    assert ops_of(SCHEMES[name], "cpu") == (["linear"] if name == "unrounded" else ["scaled_mm"])
+    assert ops_of(SCHEMES[name], "cpu") == ["fpA_fpB_gemm" if name == "unrounded" else "scaled_mm"]
 
 
 def test_a_layer_asks_once(monkeypatch: pytest.MonkeyPatch) -> None:
