@@ -49,6 +49,7 @@ class Row:
             where no scale is applied within them.
         zero_mode: "sub", "add" or None.
         out_dtype: of the result, where it is not ``dtype``.
+        weight: the type of the weight's codes where these are no integers ("e2m1", "nf4", ...).
         layer: see Point.
     """
 
@@ -67,6 +68,7 @@ class Row:
     group_size: int | None = None
     zero_mode: str | None = None
     out_dtype: str | None = None
+    weight: str | None = None
     layer: str = ""
 
     @property

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from .schemes import Scheme
 
 GEMM, AWQ_GEMM, BLOCK_GEMM, QCONV2D = "fpA_intB_gemm", "awq_gemm", "block_quant_gemm", "qconv2d"
+FLOAT_GEMM = "fpA_fpB_gemm"
 DENSE, CONV2D = "F.linear", "F.conv2d"  # ops of torch.nn.functional: cuBLAS and cuDNN on a GPU
 ATEN = "aten"  # aten::_weight_int4pack_mm and its sisters
 LOOP, LOOP_PRODUCTS = "int_mm_loop", "int_mm_loop_products"

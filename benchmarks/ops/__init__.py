@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..benchmark import Benchmark
 from .awq_gemm import AwqGemm
 from .block_quant_gemm import BlockQuantGemm
+from .floats import FloatGemm
 from .fp8 import Fp8
 from .gemm import Gemm
 from .gemm_peers import GemmPeers
@@ -14,6 +15,7 @@ from .scaled_mm import ScaledMm
 BENCHMARKS: tuple[type[Benchmark], ...] = (
     Gemm,
     GemmPeers,
+    FloatGemm,
     ScaledMm,
     Fp8,
     AwqGemm,

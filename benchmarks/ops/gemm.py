@@ -110,7 +110,7 @@ def plan_of(scheme: Scheme, point: Point, device: torch.device | str) -> mixed_g
         point.n,
         point.k,
         dtype=scheme.dtype,
-        bits=scheme.bits or 4,
+        **({"bits": scheme.bits or 4} if scheme.weight is None else {"weight": scheme.weight}),
         group_size=-1 if scheme.group_size is None else scheme.group_size,
         zero_mode=scheme.zero_mode,
         device=device,

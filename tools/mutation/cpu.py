@@ -284,6 +284,46 @@ EDITS = (
 """,
     ),
     Edit(
+        "cpu/call_shape.h",
+        """
+    return kernels.decodes(p.scheme.weight) && (exact || p.element == ElementType::kBFloat16);
+""",
+        """
+    return kernels.decodes(p.scheme.weight) &&
+           (exact || MUTATED(BookInPairs) || p.element == ElementType::kBFloat16);
+""",
+    ),
+    Edit(
+        "cpu/vector_codes_avx2.h",
+        """
+    const __m256 more = _mm256_sub_ps(normal, _mm256_set1_ps(0x1p-6f));
+""",
+        """
+    const __m256 more =
+        _mm256_sub_ps(normal, _mm256_set1_ps(MUTATED(Avx2SmallFloat8) ? 0x1p-5f : 0x1p-6f));
+""",
+    ),
+    Edit(
+        "cpu/vector_codes_avx512.h",
+        """
+    constexpr __mmask32 kUpper = 0xaaaaaaaa;
+""",
+        """
+    const __mmask32 kUpper = MUTATED(BookPair) ? 0 : 0xaaaaaaaa;
+""",
+    ),
+    Edit(
+        "cpu/vector_codes_avx512.h",
+        """
+    const __m512i magnitude =
+        _mm512_mask_permutexvar_epi16(normal, is_small, _mm512_srli_epi16(word, kAt),
+""",
+        """
+    const __m512i magnitude = _mm512_mask_permutexvar_epi16(
+        normal, MUTATED(Avx512SmallFloat8) ? 0 : is_small, _mm512_srli_epi16(word, kAt),
+""",
+    ),
+    Edit(
         "cpu/vector_avx2.h",
         """
       const Words rounded =

@@ -76,6 +76,10 @@ _ROWS = (
     ("KRoundedUp", "Cpu", "activations behind the end of K, up to a multiple of 8, are read"),
     ("LastUnit", "Cpu", "the last columns of a small product are not computed"),
     ("LastPanel", "Cpu", "the last panel of a large product is not computed"),
+    ("BookInPairs", "Cpu", "numbers of a code book round to bf16 whatever the activations are"),
+    ("BookPair", "Cpu", "AVX-512 takes the first code of a book for both of a pair"),
+    ("Avx2SmallFloat8", "Cpu", "AVX2 decodes subnormal numbers of FP8 weights 2^-6 too low"),
+    ("Avx512SmallFloat8", "Cpu", "AVX-512 decodes subnormal numbers of FP8 weights as normal ones"),
     ("Avx2Ties", "Cpu", "AVX2 alone rounds ties to bf16 up instead of to even"),
     # 8-bit GEMMs and their activations
     ("ScaleOfRow", "Both", "the last row of a tile has the scale of the row before"),

@@ -15,6 +15,7 @@ from benchmarks.benchmark import Benchmark, Case, Effort
 from benchmarks.ops import BENCHMARKS, peer_libraries
 from benchmarks.ops.awq_gemm import AwqGemm, AwqOperands
 from benchmarks.ops.block_quant_gemm import BlockOperands, round_blocks
+from benchmarks.ops.floats import FloatOperands
 from benchmarks.ops.gemm import Gemm, GemmOperands, configs_of
 from benchmarks.ops.gemm_peers import GemmPeers
 from benchmarks.ops.qconv2d import RESNET_50, Layer, Qconv2d
@@ -133,6 +134,23 @@ def test_a_call_repeated_gives_the_same_bits_so_operands_are_made_once() -> None
     calls, again = (operands.ours(scheme, 2, config) for _ in range(2))
     assert len(calls) == len(operands.dense(scheme.dtype, 2)) == 64
     assert torch.equal(again[3](), calls[3]())
+
+
+@pytest.mark.parametrize("name", ("e2m1_g32_fp32", "nf4_g64_bf16", "e4m3_channel_fp32"))
+def test_calls_of_floats_compute_what_they_say(name: str) -> None:
+    operands, scheme = FloatOperands(64, 128, CPU), Scheme.parse(name)
+    assert scheme.name == name
+    config = configs_of(scheme, Point(64, 128, 3), Effort(1), CPU)[0]
+    weight, dtype = scheme.weight or "", getattr(torch, scheme.dtype)
+    dense = mixed_gemm.dequantize_codes(
+        operands.codes(weight)[2], operands.scales(scheme)[2], operands.factor(), weight=weight,
+        group_size=scheme.group_size or 0, n=64, k=128, dtype=dtype,
+    )  # fmt: skip
+    assert dense.isfinite().all()
+    expected = operands.activations(3, scheme.dtype).double() @ dense.double().t()
+    out = operands.floats(scheme, 3, config)[2]()
+    tolerance = 0.02 if dtype == torch.bfloat16 else 1e-5
+    assert float((out.double() - expected).abs().max() / expected.abs().max()) < tolerance
 
 
 @pytest.mark.parametrize("m", (1, 40))

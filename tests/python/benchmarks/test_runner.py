@@ -32,6 +32,7 @@ CPU = torch.device("cpu")
 TINY = {
     "gemm": ("--shapes", "64:128,32:256", "--m", "1,3", "--suite", "cpu"),
     "gemm_peers": ("--shapes", "64:128", "--m", "1,3"),
+    "floats": ("--shapes", "64:128", "--m", "1,3"),
     "scaled_mm": ("--shapes", "64:128", "--m", "1,3"),
     "fp8": ("--shapes", "64:128", "--m", "1,3"),
     "awq_gemm": ("--shapes", "64:256", "--m", "2"),
@@ -42,6 +43,7 @@ ON_CPU = ("--device", "cpu", "--rounds", "2", "--commit", "test")
 COMPARED = {
     "gemm": (GEMM, DENSE, ATEN),
     "gemm_peers": (GEMM, DENSE, ATEN),  # and of libraries that tests do not install
+    "floats": (timed.FLOAT_GEMM, GEMM, DENSE),
     "scaled_mm": (
         "scaled_mm",
         "scaled_mm_azp",
