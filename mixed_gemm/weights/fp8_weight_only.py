@@ -93,11 +93,11 @@ class Fp8WeightOnly(QuantizedTensor):
         cls,
         tensors: Mapping[str, Tensor | None],
         scheme: Scheme,
-        shape: tuple[int, ...],
-        dtype: torch.dtype,
+        shape: tuple[int, ...] = (),
+        dtype: torch.dtype | None = None,
     ) -> dict[str, Tensor]:
         scale, block = tensors["weight_scale"], block_of(scheme, shape)
-        assert scale is not None
+        assert scale is not None and dtype is not None
         if block is None:
             groups = num_groups(shape[1], -1)
             ones = torch.ones(groups, shape[0], dtype=dtype, device=scale.device)

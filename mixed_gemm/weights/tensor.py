@@ -259,14 +259,15 @@ class QuantizedTensor(Dispatched):
         cls,
         tensors: Mapping[str, Tensor | None],
         scheme: Scheme,
-        shape: tuple[int, ...],
-        dtype: torch.dtype,
+        shape: tuple[int, ...] = (),
+        dtype: torch.dtype | None = None,
     ) -> dict[str, Tensor]:
         """The derived parts, worked out from the others. A weight that is made without them has
         them from here.
 
         Args:
-            tensors: part -> tensor, or None. scheme, shape, dtype: of the weight.
+            tensors: part -> tensor, or None. scheme: of the weight.
+            shape, dtype: of the weight, which kinds need whose derived parts depend on them.
         """
         return {}
 

@@ -80,8 +80,8 @@ class W8A8BlockWeight(QuantizedTensor):
         cls,
         tensors: Mapping[str, Tensor | None],
         scheme: Scheme,
-        shape: tuple[int, ...],
-        dtype: torch.dtype,
+        shape: tuple[int, ...] = (),
+        dtype: torch.dtype | None = None,
     ) -> dict[str, Tensor]:
         weight = tensors["weight_int8"]
         assert weight is not None
