@@ -129,10 +129,17 @@ SPILLS = (
         "sm_120 has not been run, and nothing is known of what the load from L1 takes",
     ),
     Spill(
-        kernel=r"mixed_gemm_kernel<GemmConfig<\w+, (Int[48]|E4M3), \d, 5, MultistageTiles>, 0>",
+        kernel=r"mixed_gemm_kernel<GemmConfig<\w+, (Int[48]|E2M1|E4M3|NF4|FP4), \d, 5, "
+        r"MultistageTiles>, 0>",
         most_bytes=8,
         reason="128 x 256 with the code of stream-K takes all 255 registers (multistage/config.h), "
         "and keeps a value of the epilogue in memory, once a tile",
+    ),
+    Spill(
+        kernel=r"skinny_gemm_kernel<SkinnyGemmConfig<\w+, FP4, 7, 2>>",
+        most_bytes=8,
+        reason="the launch bounds leave 80 registers, of which the bytes of the book take eight, and "
+        "a value of the reduction is kept in memory",
     ),
     Spill(
         kernel=r"scaled_mm_kernel<DirectConfig<float_e4m3_t, float, \w+, ScaledTiles, 6>>",
