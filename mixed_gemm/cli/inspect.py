@@ -18,8 +18,14 @@ if TYPE_CHECKING:
 
 
 def scheme_of(layer: LayerInfo) -> str:
+    """A layer in few words: the type of its numbers, and what shares a scale."""
+    numbers = f"int{layer.bits}" if layer.kind == "int" else layer.kind
     group = "per channel" if layer.group_size == -1 else f"group {layer.group_size}"
-    text = f"{layer.kind}{layer.bits} {group}{', zeros' if layer.has_zeros else ''}"
+    if layer.block is not None:
+        group = "blocks of {} x {}".format(*layer.block)
+    elif layer.strategy:
+        group = f"per {layer.strategy}"
+    text = f"{numbers} {group}{', zeros' if layer.has_zeros else ''}"
     side = layer.input_activations
     if side is None:
         return text

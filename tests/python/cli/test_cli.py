@@ -210,6 +210,32 @@ def test_inspect_counts_layers_and_bytes() -> None:
     assert "7 x int4 group 32, zeros" in text and "model.layers.0.mlp.up_proj" in text
 
 
+@pytest.mark.parametrize(
+    ("folder", "scheme"),
+    (
+        ("ct_int_8bit", "int8 per channel"),
+        ("ct_float_channel", "fp8 per channel"),
+        ("ct_float_tensor", "fp8 per tensor"),
+        ("ct_float_block", "fp8 blocks of 32 x 64"),
+    ),
+)
+def test_inspect_names_the_numbers_and_what_shares_a_scale(folder: str, scheme: str) -> None:
+    found = [name.split(";")[0] for name in run_json("inspect", AWQ.with_name(folder))["schemes"]]
+    assert found == [scheme]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "wanted"), (("mxfp4", "e2m1 group 32"), ("nf4", "nf4 group 64"))
+)
+def test_inspect_names_codes_that_are_no_integers(
+    tmp_path: Path, scheme: str, wanted: str
+) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(128, 64).bfloat16())
+    mixed_gemm.quantize_(model, scheme)
+    mixed_gemm.save_checkpoint(model, tmp_path / "out")
+    assert run_json("inspect", tmp_path / "out")["schemes"] == {wanted: 1}
+
+
 def test_inspect_refuses_what_it_cannot_read(tmp_path: Path) -> None:
     assert "no such file or folder" in run("inspect", tmp_path / "nothing", status=1)
     assert run("inspect", tmp_path, status=1).startswith(f"error: {tmp_path}: no .safetensors")
