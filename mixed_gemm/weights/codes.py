@@ -34,14 +34,27 @@ def nearest_codes(x: Tensor, weight: str) -> Tensor:
     known = WEIGHTS[weight]
     if known.is_integer:
         return x.round().to(torch.int8)
+    _, codes, ends = ordered(weight, x.device)
+    return codes[torch.bucketize(x, ends)]
+
+
+def ordered(weight: str, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """What a search for the nearest number of a weight type needs.
+
+    Args:
+        weight: a name in ``ops.problem.WEIGHTS`` of a type that is no integer.
+
+    Returns:
+        Its numbers in rising order, float32 ``[C]``; the code of each, int8 ``[C]``; and for each
+        but the last the largest float32 that is rounded to it and not to the next, ``[C - 1]``.
+    """
+    known = WEIGHTS[weight]
     # A value with two codes, as 0 and -0, gets the first of them.
     first = {value: code for code, value in reversed(list(enumerate(known.values)))}
-    values = torch.tensor(sorted(first), dtype=torch.float32, device=x.device)
-    codes = torch.tensor([first[value] for value in sorted(first)], device=x.device)
-    middles = (values[1:] + values[:-1]) / 2
-    at = torch.bucketize(x, middles)  # a tie goes to the lower value
-    if known.is_book:
-        return codes[at].to(torch.int8)
-    ends = torch.cat([middles, middles.new_full((1,), torch.inf)])
-    at = at + ((x == ends[at]) & (codes[at] % 2 == 1)).int()
-    return codes[at].to(torch.int8)
+    values = torch.tensor(sorted(first), dtype=torch.float32, device=device)
+    codes = torch.tensor([first[x] for x in sorted(first)], dtype=torch.int8, device=device)
+    ends = (values[1:] + values[:-1]) / 2
+    if not known.is_book:  # a tie goes up where the lower code is odd
+        below = torch.nextafter(ends, torch.full_like(ends, -torch.inf))
+        ends = torch.where(codes[:-1] % 2 == 1, below, ends)
+    return values, codes, ends

@@ -15,7 +15,7 @@ from .float_scales import file_scales, stored_scales
 from .packed import PackedWeight
 from .question import Question
 from .rounding import checked_dense
-from .rounding_float4 import round_mxfp4, round_nvfp4
+from .rounding_float4 import round_float4
 from .scheme import Scheme
 from .tensor import Part
 
@@ -145,11 +145,9 @@ class FloatWeight(PackedWeight):
         cls.check_group(where, scheme.group_size, weight.shape[1])
         if weight.is_meta:
             return cls.empty(tuple(weight.shape), scheme, device="meta", dtype=weight.dtype)
-        global_scale = None
-        if scheme.weights.scale_dtype == "e8m0":
-            q, scales = round_mxfp4(weight, scheme.group_size)
-        else:
-            q, scales, global_scale = round_nvfp4(weight, scheme.group_size)
+        scale_dtype = scheme.weights.scale_dtype
+        assert scale_dtype is not None
+        q, scales, global_scale = round_float4(weight, scheme.group_size, scale_dtype)
         found = QuantizedWeight.of_codes(where, q, scales, scheme=scheme, global_scale=global_scale)
         return cls.store(found, weight.dtype)
 

@@ -13,53 +13,63 @@ _LARGEST_SCALE = 448.0  # magnitude of e4m3
 _SCALE_OF_ZEROS = 0.125  # that writers of NVFP4 give to a group whose scale rounds to 0
 
 
-def _as_matrix(codes: Tensor, k: int) -> Tensor:
-    return codes.flatten(1)[:, :k].contiguous()
-
-
-def round_mxfp4(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor]:
-    """Codes and scales after OCP Microscaling Formats (MX) 1.0: a scale is 2^(e - 2), e being the
-    exponent of the largest magnitude of its group, so that this is below 8 of it; what is beyond 6
-    becomes 6, and ties go to even codes. A group of zeros has the least scale.
+def mxfp4_scales(largest: Tensor) -> tuple[Tensor, None]:
+    """The scales of OCP Microscaling Formats (MX) 1.0: 2^(e - 2), e being the exponent of the
+    largest magnitude of a group, so that this is below 8 of it. A group of zeros has the least
+    scale.
 
     Args:
-        weight: float16, bfloat16 or float32 ``[N, K]``, finite.
-        group_size: elements of K that share a scale, -1 for all.
+        largest: float32 ``[...]``, the largest magnitude of each group.
 
     Returns:
-        codes int8 ``[N, K]``, scales bfloat16 ``[G, N]``.
+        scales, powers of two, float32 ``[...]``; and None.
     """
-    x = groups_of(weight, group_size)
-    largest = x.abs().amax(-1, keepdim=True).double()
-    exponent = torch.frexp(largest).exponent - 3  # frexp has magnitudes in [0.5, 1)
+    exponent = torch.frexp(largest.double()).exponent - 3  # frexp has magnitudes in [0.5, 1)
     exponent = torch.where(largest == 0, -127, exponent).clamp(-127, 127)
-    scaled = torch.ldexp(x.double(), -exponent).float()
-    codes = _as_matrix(nearest_codes(scaled, "e2m1"), weight.shape[1])
-    scales = torch.ldexp(torch.ones_like(largest), exponent).squeeze(-1)
-    return codes, scales.t().contiguous().to(torch.bfloat16)
+    return torch.ldexp(torch.ones_like(largest, dtype=torch.float64), exponent).float(), None
 
 
-def round_nvfp4(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Codes and scales as compressed-tensors has them: the global scale makes the largest magnitude
-    of the weight 448 * 6, a scale is the largest magnitude of its group over 6 in these units,
-    rounded to float8_e4m3fn, and codes are the nearest to w * global / scale, ties to even ones.
+def nvfp4_scales(largest: Tensor) -> tuple[Tensor, Tensor]:
+    """The scales of compressed-tensors: the global scale makes the largest magnitude of the weight
+    448 * 6, and a scale is the largest magnitude of its group over 6 in these units.
 
     Args:
-        weight: float16, bfloat16 or float32 ``[N, K]``, finite.
-        group_size: elements of K that share a scale, -1 for all.
+        largest: float32 ``[...]``, the largest magnitude of each group of a weight.
 
     Returns:
-        codes int8 ``[N, K]``, scales bfloat16 ``[G, N]``, the global scale float32 ``[N]``, the
-        same for all.
+        scales, numbers of float8_e4m3fn above 0, float32 ``[...]``; and the global scale, float32
+        ``[]``, by which they are divided.
     """
-    x = groups_of(weight, group_size)
-    largest = x.abs().amax(-1, keepdim=True)
     most = largest.max().clamp(min=torch.finfo(torch.float32).tiny)
     whole = _LARGEST_SCALE * _LARGEST / most
     whole = torch.where(whole.isfinite(), whole, 1.0)
     scale = (whole * (largest / _LARGEST)).clamp(max=_LARGEST_SCALE)
     scale = scale.to(torch.float8_e4m3fn).float()
-    scale = torch.where(scale == 0, _SCALE_OF_ZEROS, scale)
-    codes = _as_matrix(nearest_codes(x / (scale / whole), "e2m1"), weight.shape[1])
+    return torch.where(scale == 0, _SCALE_OF_ZEROS, scale), whole
+
+
+# The rule of a format by the type of its scales.
+SCALES = {"e8m0": mxfp4_scales, "e4m3": nvfp4_scales}
+
+
+def round_float4(
+    weight: Tensor, group_size: int, scale_dtype: str
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Codes, the nearest to w * global / scale, ties to even ones, with the scales that the format
+    chooses; what is beyond 6 becomes 6.
+
+    Args:
+        weight: float16, bfloat16 or float32 ``[N, K]``, finite.
+        group_size: elements of K that share a scale, -1 for all.
+        scale_dtype: a name in ``SCALES``.
+
+    Returns:
+        codes int8 ``[N, K]``, scales bfloat16 ``[G, N]``, and the global scale float32 ``[N]``, the
+        same for all, or None.
+    """
+    x = groups_of(weight, group_size)
+    scale, whole = SCALES[scale_dtype](x.abs().amax(-1, keepdim=True))
+    codes = nearest_codes(x / (scale if whole is None else scale / whole), "e2m1")
+    codes = codes.flatten(1)[:, : weight.shape[1]].contiguous()
     scales = scale.squeeze(-1).t().contiguous().to(torch.bfloat16)
-    return codes, scales, whole.repeat(weight.shape[0])
+    return codes, scales, None if whole is None else whole.repeat(weight.shape[0])
