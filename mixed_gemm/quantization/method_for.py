@@ -11,6 +11,7 @@ from .._progress import Progress
 from ..ops.errors import ArgumentValueError
 from ..weights.tensor import QuantizedTensor
 from .methods.base import BlockMethod, CompleteMethod, Defaults, goes_by_blocks
+from .methods.fits import refuse_unfit
 from .methods.gptq import GPTQ
 from .methods.rounding import RoundToNearest
 from .methods.sequential import Sequential
@@ -69,7 +70,9 @@ def _by_method(
     progress: Progress,
 ) -> CompleteMethod:
     for name, target in targets.items():
-        if not target.scheme.is_weight_only and not isinstance(method, GPTQ):
+        if target.scheme.is_packed:
+            refuse_unfit("quantize_", method, name, target.scheme)
+        elif not isinstance(method, GPTQ):
             raise ArgumentValueError(
                 "quantize_: method must be None, 'gptq', 'smoothquant' or 'smoothquant+gptq' for "
                 "schemes that round activations, and None or 'gptq' for float8, got "

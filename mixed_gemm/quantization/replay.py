@@ -26,13 +26,13 @@ _recordings: OrderedDict[Any, _Recording] = OrderedDict()
 
 
 def replayed(
-    function: Callable[..., tuple[Tensor, ...]], tensors: tuple[Tensor, ...], *numbers: float
+    function: Callable[..., tuple[Tensor, ...]], tensors: tuple[Tensor, ...], *numbers: float | str
 ) -> tuple[Tensor, ...]:
     """Return ``function(*tensors, *numbers)``; on CUDA from a recording of it for these shapes.
 
     Args:
         function: neither changes its arguments nor looks at their values.
-        tensors: all on one device.
+        tensors: all on one device. numbers: and names, which a recording is kept for.
 
     Returns:
         New tensors.

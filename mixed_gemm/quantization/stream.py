@@ -22,6 +22,7 @@ from ..weights.kinds import kind_of
 from ..weights.scheme import Scheme, refined
 from . import conv1d
 from .methods.base import CompleteMethod, Method, goes_by_blocks
+from .methods.fits import refuse_unfit
 from .methods.names import FEWER_BITS, IN_MEMORY, WITHOUT_DATA, named
 from .methods.rounding import RoundToNearest
 from .select import DEFAULT_SKIP, EXPERTS, Target, named_as_no_linear, skipped_by, why_no_layer
@@ -146,6 +147,8 @@ class DenseCheckpoint:
         if not self.schemes:
             raise CheckpointError(self.path, "", "no tensor is the weight of a linear layer")
         self._fit_groups(ragged)
+        for name, chosen in self.schemes.items():
+            refuse_unfit("quantize", found, name, chosen)
         self.layers = tuple(self.schemes)
         self.ignore = tuple(x for x in self.left if f"{x}{_SUFFIX}" in self._index)
         self.nbytes = sum(map(self._nbytes, self.layers))

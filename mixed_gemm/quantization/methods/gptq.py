@@ -68,9 +68,10 @@ class GPTQ:
         begin = 0
         for layer in layers:
             rows = slice(begin, begin := begin + len(layer.dense))
-            own = Grid(of, grid.scale[rows], grid.zero[rows])
             layer.finish(
-                as_weight(codes[rows], own, layer), layer.note, statistics.gram / statistics.tokens
+                as_weight(codes[rows], grid.of_rows(rows), layer),
+                layer.note,
+                statistics.gram / statistics.tokens,
             )
 
     def _solve(self, weight: Tensor, grid: Grid, gram: Tensor) -> tuple[Tensor, Grid]:

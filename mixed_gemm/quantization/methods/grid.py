@@ -10,17 +10,19 @@ best zero point that clips nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from ...ops.errors import ArgumentValueError, wrong_value
+from ...ops.errors import wrong_value
 from ...ops.problem import WEIGHTS, integer_range, num_groups
 from ...weights.fp8_blocks import block_of
 from ...weights.rounding import nonzero_scale
-from ...weights.rounding_fp8 import FP8, FP8_MAX
+from ...weights.rounding_fp8 import FP8_MAX
 from ...weights.scheme import FLOAT8, Scheme
+from .byte_scales import ByteScales
+from .numbers import nearest_
 
 SHRINKS = 40  # ranges that are tried, from the whole range of a group down to LEAST of it
 LEAST = 0.4
@@ -29,11 +31,13 @@ REFITS = 3  # fits of the scale to the codes, each followed by rounding again
 
 @dataclass(frozen=True)
 class Range:
-    """The codes of a scheme: integers, or the numbers of float8_e4m3fn, which are their own codes.
+    """The codes of a scheme: integers, or the numbers that they stand for.
 
     low, high: the least and the largest. group: elements of K that share a scale. has_zeros:
     whether groups have zero points, which are codes. dtype: in which scales are stored. rows:
-    output channels that share them, 0 is all. is_float8: whether codes are float8.
+    output channels that share them, 0 is all. numbers: the weight type whose numbers codes are
+    taken for, "" of integers. scale_dtype: of scales that are a byte in files, as of ``Side``; None
+    of others.
     """
 
     low: float
@@ -42,7 +46,8 @@ class Range:
     has_zeros: bool
     dtype: torch.dtype
     rows: int = 1
-    is_float8: bool = False
+    numbers: str = ""
+    scale_dtype: str | None = None
 
     @classmethod
     def of(cls, scheme: Scheme, k: int, dtype: torch.dtype, bits: int | None = None) -> Range:
@@ -50,29 +55,36 @@ class Range:
         codes unused.
 
         Raises:
-            ValueError: ``bits`` are given for float8, whose codes have no outer ones.
+            ValueError: ``bits`` are given for numbers that are no integers, which have no outer
+                ones.
         """
-        if scheme.weight_type == FLOAT8:
-            if bits is not None:
-                wrong_value("quantize_", "bits", "be None for float8", str(bits))
+        name = scheme.weight_type
+        known = WEIGHTS.get(name)
+        if bits is not None and (known is None or not known.is_integer):
+            what = "float8" if name == FLOAT8 else name
+            wrong_value("quantize_", "bits", f"be None for {what}", str(bits))
+        if name == FLOAT8:
             whole = (0 if scheme.weights.strategy == "tensor" else 1, k)
             rows, group = block_of(scheme, (0, k)) or whole
-            return cls(-FP8_MAX, FP8_MAX, group, False, torch.float32, rows, is_float8=True)
-        known = WEIGHTS.get(scheme.weight_type)
+            return cls(-FP8_MAX, FP8_MAX, group, False, torch.float32, rows, FLOAT8)
+        group = k if scheme.group_size == -1 else scheme.group_size
         if known is not None and not known.is_integer:
-            raise ArgumentValueError(
-                f"quantize_: {scheme.weight_type} weights are rounded to nearest, by no method "
-                "that looks for other codes. Hint: method=None"
-            )
+            ends = min(known.values), max(known.values)
+            of_bytes = scheme.weights.scale_dtype
+            return cls(*ends, group, False, dtype, numbers=name, scale_dtype=of_bytes)
         least, most = integer_range(scheme.weight_type)
         if bits is not None:
             least, most = max(least, -(1 << (bits - 1))), min(most, (1 << (bits - 1)) - 1)
-        group = k if scheme.group_size == -1 else scheme.group_size
         return cls(least, most, group, scheme.has_zeros, dtype)
+
+    @property
+    def codes_are(self) -> tuple[float, float, str]:
+        """What rounds to codes, as :func:`nearest_` takes it."""
+        return self.low, self.high, self.numbers
 
     def nearest(self, x: Tensor) -> Tensor:
         """Return the nearest code of every number, float32."""
-        return nearest_(x.clone(), self.low, self.high, self.is_float8)
+        return nearest_(x.clone(), *self.codes_are)
 
     def pooled(self, x: Tensor, how: str = "sum") -> Tensor:
         """Reduce over the rows that share scales, for each of them: the sum, or the largest
@@ -91,20 +103,25 @@ class Range:
         return found.repeat_interleave(rows, 0)[:n]
 
 
-def nearest_(x: Tensor, low: float, high: float, is_float8: bool) -> Tensor:
-    """Round numbers to the nearest codes, in place."""
-    if is_float8:
-        return x.copy_(x.clamp_(low, high).to(FP8))
-    return x.round_().clamp_(low, high)
-
-
 @dataclass
 class Grid:
-    """A grid of values, w = (q - zero) * scale. scale, zero: float32 ``[N, G]``."""
+    """A grid of values, w = (q - zero) * scale. scale, zero: float32 ``[N, G]``. of_bytes: the
+    scales that there are, where these are a byte in files."""
 
     range: Range
     scale: Tensor
     zero: Tensor
+    of_bytes: ByteScales | None = None
+
+    def stored(self, scale: Tensor) -> Tensor:
+        """Return the nearest scales that are stored, float32, never 0."""
+        if self.of_bytes is not None:
+            return self.of_bytes.nearest(scale)
+        return nonzero_scale(scale, self.range.dtype)
+
+    def of_rows(self, rows: slice) -> Grid:
+        """Return the grid of some output channels."""
+        return replace(self, scale=self.scale[rows], zero=self.zero[rows])
 
     def expanded(self, k: int) -> tuple[Tensor, Tensor]:
         """Return the scale and the zero of every element, ``[N, K]``."""
@@ -138,7 +155,7 @@ def _starts(x: Tensor, of: Range) -> list[tuple[Tensor, Tensor]]:
     """Return (scale, zero) ``[N, G, 1]`` of the whole range of each group: with zero points from
     the smallest to the largest; without, the larger magnitude at the code of larger magnitude, and
     the same mirrored, unless codes are alike on both sides."""
-    if of.is_float8:
+    if of.numbers:
         largest = of.pooled(x.abs().amax(-1, keepdim=True), "amax")
         return [(nonzero_scale(largest / of.high, of.dtype), torch.zeros_like(largest))]
     if of.has_zeros:
@@ -157,7 +174,10 @@ def whole_range(weight: Tensor, of: Range) -> Grid:
     Args:
         weight: float32 ``[N, K]``. of: the codes.
     """
-    scale, zero = _starts(grouped(weight.float(), of.group), of)[0]
+    x = grouped(weight.float(), of.group)
+    if of.scale_dtype is not None:
+        return _usual(x, of)
+    scale, zero = _starts(x, of)[0]
     return Grid(of, scale.squeeze(-1), zero.squeeze(-1))
 
 
@@ -208,11 +228,14 @@ def search(
     Args:
         weight: float32 ``[N, K]``. of: the codes.
         importance: ``[K]``, what a squared error of a column costs; None: 1.
-        shrinks: ranges that are tried.
+        shrinks: ranges that are tried; of scales that are a byte, at most how many others.
     """
     x = grouped(weight.float(), of.group)
     cost = torch.ones(weight.shape[1], device=x.device) if importance is None else importance
     cost = grouped(cost.float()[None], of.group)[0]
+
+    if of.scale_dtype is not None:
+        return _best_byte(x, of, cost, shrinks)
 
     def error(scale: Tensor, zero: Tensor) -> Tensor:
         back = (_round(x, scale, zero, of) - zero) * scale
@@ -246,3 +269,32 @@ def search(
         scale = torch.where(better, fitted, scale)
         least = torch.where(better, found, least)
     return Grid(of, scale.squeeze(-1), zero.squeeze(-1))
+
+
+def _usual(x: Tensor, of: Range) -> Grid:
+    """Return the grid with the scales that the format chooses, of ``[N, G, size]``."""
+    assert of.scale_dtype is not None
+    of_bytes, scale = ByteScales.usual(x.abs().amax(-1), of.scale_dtype)
+    return Grid(of, scale, torch.zeros_like(scale), of_bytes)
+
+
+def _best_byte(x: Tensor, of: Range, cost: Tensor, most: int) -> Grid:
+    """Find the best scales among the usual ones and those beside them; these where none is better.
+
+    Args:
+        x: ``[N, G, size]``. of: the codes. cost: of a squared error, ``[G, size]``. most: scales
+            that are tried for each group beside the usual one.
+    """
+    grid = _usual(x, of)
+    assert grid.of_bytes is not None
+
+    def error(scale: Tensor) -> Tensor:
+        wide = scale[..., None]
+        return ((of.nearest(x / wide) * wide - x).square() * cost).sum(-1)
+
+    best, least = grid.scale, error(grid.scale)
+    for tried in grid.of_bytes.beside(grid.scale, most):
+        found = error(tried)
+        better = found < least
+        best, least = torch.where(better, tried, best), torch.where(better, found, least)
+    return replace(grid, scale=best)

@@ -7,14 +7,15 @@ stand for, and H ``[K, K]`` the second moments of the inputs.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...weights.rounding import nonzero_scale
 from ..replay import replayed
-from .grid import Grid, grouped, nearest_
+from .grid import Grid, grouped
+from .numbers import nearest_
 
 # Columns that are done before the others hear of their errors: one product of matrices.
 COLUMNS = 128
@@ -53,7 +54,7 @@ def compensated(weight: Tensor, grid: Grid, gram: Tensor) -> Tensor:
     order = torch.argsort(gram.diagonal(), descending=True)
     back = torch.argsort(order)
     scale, zero = (x[:, order] for x in grid.expanded(k))
-    codes_are = grid.range.low, grid.range.high, grid.range.is_float8
+    codes_are = grid.range.codes_are
     # The upper triangle U of H^-1 = U^T U: row j tells the later columns of an error in column j.
     lower = torch.linalg.cholesky(gram[order][:, order])
     upper = torch.linalg.cholesky(torch.cholesky_inverse(lower), upper=True)
@@ -75,7 +76,7 @@ def _round_columns(
 
     Args:
         weight, scale, zero: ``[N, columns]``. within: upper triangle ``[columns, columns]``.
-        codes_are: low, high, is_float8, as of :func:`nearest_`.
+        codes_are: low, high, numbers, as of :func:`nearest_`.
     """
     left, codes, errors = weight.clone(), torch.empty_like(weight), torch.empty_like(weight)
     inverse = 1 / scale
@@ -96,7 +97,7 @@ def descended(codes: Tensor, weight: Tensor, grid: Grid, gram: Tensor) -> Tensor
     """
     k = weight.shape[1]
     scale, _ = grid.expanded(k)
-    codes_are = grid.range.low, grid.range.high, grid.range.is_float8
+    codes_are = grid.range.codes_are
     slope = (grid.values(codes) - weight) @ gram
     codes = codes.clone()
     for begin in range(0, k, COLUMNS):
@@ -115,7 +116,7 @@ def _best_columns(
 
     Args:
         slope: half the gradient ``[N, columns]``, as codes and scale. within: of H.
-        codes_are: low, high, is_float8, as of :func:`nearest_`.
+        codes_are: low, high, numbers, as of :func:`nearest_`.
     """
     slope, new, changes = slope.clone(), torch.empty_like(codes), torch.empty_like(codes)
     step = 1 / (within.diagonal() * scale)
@@ -132,6 +133,8 @@ def refitted(codes: Tensor, weight: Tensor, grid: Grid, gram: Tensor) -> Grid:
     (of the rows that share scales) together. A row for which rounding the scales loses what that
     won keeps its own."""
     of, k = grid.range, weight.shape[1]
+    if grid.of_bytes is not None:
+        return _refitted_in_turn(codes, weight, grid, gram)
     _, zero = grid.expanded(k)
     steps = codes - zero
     groups = grid.scale.shape[1]
@@ -144,13 +147,33 @@ def refitted(codes: Tensor, weight: Tensor, grid: Grid, gram: Tensor) -> Grid:
     diagonal = matrix.diagonal(dim1=1, dim2=2)
     diagonal += 1e-6 * diagonal.mean(-1, keepdim=True) + 1e-30  # a view: codes may all be zero
     scale = torch.linalg.solve(matrix, right)
-    usable = scale.isfinite() & (scale > 0 if of.is_float8 else scale != 0)
-    scale = nonzero_scale(torch.where(usable, scale, grid.scale), of.dtype)
+    usable = scale.isfinite() & (scale > 0 if of.numbers else scale != 0)
+    scale = grid.stored(torch.where(usable, scale, grid.scale))
     new = Grid(of, scale, grid.zero)
     better = of.pooled(row_costs(new.values(codes), weight, gram)) < of.pooled(
         row_costs(grid.values(codes), weight, gram)
     )
     return Grid(of, torch.where(better[:, None], scale, grid.scale), grid.zero)
+
+
+def _refitted_in_turn(codes: Tensor, weight: Tensor, grid: Grid, gram: Tensor) -> Grid:
+    """:func:`refitted` where scales are a byte: rounding all of them at once would lose more than
+    they win, so that each group in turn takes the best one beside all others as they are."""
+    size, k = grid.range.group, weight.shape[1]
+    slope = (grid.values(codes) - weight) @ gram
+    scale = grid.scale.clone()
+    for g in range(scale.shape[1]):
+        part = slice(g * size, min((g + 1) * size, k))
+        mine = codes[:, part]
+        moved = mine @ gram[part]
+        along, curve = (slope[:, part] * mine).sum(-1), (moved[:, part] * mine).sum(-1)
+        wanted = scale[:, g] - along / curve.clamp(min=1e-30)
+        tried = grid.stored(wanted.clamp(min=0))
+        change = tried - scale[:, g]
+        better = change * (2 * along + change * curve) < 0
+        scale[:, g] = torch.where(better, tried, scale[:, g])
+        slope.addcmul_(moved, torch.where(better, change, 0.0)[:, None])
+    return replace(grid, scale=scale)
 
 
 def row_costs(values: Tensor, weight: Tensor, gram: Tensor) -> Tensor:

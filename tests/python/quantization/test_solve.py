@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from mixed_gemm.ops.problem import WEIGHTS
 from mixed_gemm.quantization.methods.grid import Range, search, unclipped
 from mixed_gemm.quantization.methods.hqq import HQQ
 from mixed_gemm.quantization.methods.solve import (
@@ -20,6 +21,8 @@ from mixed_gemm.quantization.methods.solve import (
     row_costs,
     towards_dense,
 )
+from mixed_gemm.weights.scheme import FLOAT8 as E4M3
+from mixed_gemm.weights.scheme import SCHEMES
 
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 300), st.sampled_from([16, 48, 128, 10**6]))
 CODES = st.tuples(st.sampled_from([2, 3, 4, 8]), st.booleans())
@@ -36,10 +39,13 @@ def problem(seed: int, n: int, k: int) -> tuple[Tensor, Tensor]:
     return weight, damped(x.t() @ x / len(x), 0.01)
 
 
-def codes_of(bits: int, zeros: bool, k: int, group: int, rows: int = 1) -> Range:
-    """bits 0: float8."""
+def codes_of(bits: int | str, zeros: bool, k: int, group: int, rows: int = 1) -> Range:
+    """bits 0: float8; a name: a scheme of 4-bit numbers that are no integers."""
+    if isinstance(bits, str):
+        scheme = SCHEMES[bits].grouped(-1 if group >= k else group)
+        return Range.of(scheme, k, torch.bfloat16)
     if bits == 0:
-        return Range(-448, 448, min(group, k), False, torch.float32, rows, is_float8=True)
+        return Range(-448, 448, min(group, k), False, torch.float32, rows, E4M3)
     return Range(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1, min(group, k), zeros, torch.float32)
 
 
@@ -47,14 +53,20 @@ def codes_of(bits: int, zeros: bool, k: int, group: int, rows: int = 1) -> Range
 FLOAT8 = st.tuples(st.just(0), st.just(False), st.sampled_from([1, 2, 4, 128, 0]))
 
 
+# Numbers of 4 bits: floats with scales of a byte, and code books.
+FLOAT4 = st.tuples(st.sampled_from(["mxfp4", "nvfp4", "nf4", "fp4"]), st.just(False))
+
+
 def is_float8(codes: Tensor) -> bool:
     return bool((codes == codes.to(torch.float8_e4m3fn).float()).all())
 
 
 @settings(deadline=None, max_examples=120)
-@given(SIZES, st.one_of(CODES, FLOAT8), st.integers(0, 10**6))
+@given(SIZES, st.one_of(CODES, FLOAT8, FLOAT4), st.integers(0, 10**6))
 def test_each_step_makes_the_error_smaller(
-    size: tuple[int, int, int], kind: tuple[int, bool] | tuple[int, bool, int], seed: int
+    size: tuple[int, int, int],
+    kind: tuple[int | str, bool] | tuple[int, bool, int],
+    seed: int,
 ) -> None:
     n, k, group = size
     weight, gram = problem(seed, n, k)
@@ -74,15 +86,22 @@ def test_each_step_makes_the_error_smaller(
         codes = descended(codes, weight, grid, gram)
         cost = cost_of()
         assert bool((cost <= refit * allowed + 1e-6).all())
-    assert is_float8(codes) if of.is_float8 else bool((codes == codes.round()).all())
+    if of.numbers in WEIGHTS:
+        numbers = torch.tensor(WEIGHTS[of.numbers].values)
+        assert bool(torch.isin(codes, numbers).all())
+    else:
+        assert is_float8(codes) if of.numbers else bool((codes == codes.round()).all())
+    assert torch.equal(grid.stored(grid.scale), grid.scale)
     shared = of.pooled(grid.scale, "amax")
-    assert torch.equal(grid.scale, shared) if of.is_float8 else True
-    assert not of.is_float8 or float(grid.scale.min()) > 0
+    assert torch.equal(grid.scale, shared) if of.numbers else True
+    assert not of.numbers or float(grid.scale.min()) > 0
     assert of.low <= float(codes.min()) <= float(codes.max()) <= of.high
 
 
 @pytest.mark.parametrize("of", [codes_of(4, False, 256, 128), codes_of(0, False, 256, 256),
-                                codes_of(0, False, 256, 128, 48)], ids=str)  # fmt: skip
+                                codes_of(0, False, 256, 128, 48),
+                                *(codes_of(x, False, 256, 64) for x in
+                                  ("mxfp4", "nvfp4", "nf4", "fp4"))], ids=str)  # fmt: skip
 def test_gptq_beats_the_nearest_codes(of: Range) -> None:
     weight, gram = problem(3, 64, 256)
     grid = search(weight, of, gram.diagonal())

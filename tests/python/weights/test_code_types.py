@@ -15,7 +15,10 @@ import mixed_gemm
 from mixed_gemm.formats.checkpoint import open_checkpoint
 from mixed_gemm.formats.save import save_checkpoint
 from mixed_gemm.ops.problem import WEIGHTS, WeightType, float_weight
-from mixed_gemm.quantization.methods.grid import Range
+from mixed_gemm.quantization.methods import HQQ, AutoRound, Distilled
+from mixed_gemm.quantization.methods.fits import refuse_unfit
+from mixed_gemm.quantization.methods.grid import Range, search
+from mixed_gemm.quantization.methods.solve import compensated, damped, row_costs
 from mixed_gemm.weights.codes import nearest_codes, values_of
 from mixed_gemm.weights.exchange import QuantizedWeight
 from mixed_gemm.weights.integer import IntegerWeight
@@ -63,8 +66,11 @@ def test_a_scheme_knows_its_weight_type_and_back() -> None:
 
 def test_nothing_takes_its_codes_for_integers() -> None:
     assert storing(TOY, 2) is None and not IntegerWeight.stores(TOY, 2)
-    with pytest.raises(ValueError, match="toy4 weights are rounded to nearest"):
-        Range.of(TOY, 64, torch.float16)
+    with pytest.raises(ValueError, match="bits must be None for toy4, got 3"):
+        Range.of(TOY, 64, torch.float16, bits=3)
+    for method in (HQQ(), AutoRound(), Distilled()):
+        with pytest.raises(ValueError, match=r"codes that are no integers.*Hint: method='gptq'"):
+            refuse_unfit("here", method, "layer", TOY)
     with pytest.raises(ValueError, match="zero_mode must be 'none' for toy4"):
         QuantizedWeight("x", weight().q, weight().scales, weight().scales, group_size=32,
                         zero_mode="sub", weight="toy4")  # fmt: skip
@@ -79,6 +85,19 @@ def test_codes_stand_for_the_values_of_the_row() -> None:
     wanted = torch.tensor(VALUES, dtype=torch.float64)[found.q.long()]
     wanted *= found.scales.double().t().repeat_interleave(32, 1)
     assert torch.equal(found.dequantize(torch.float64), wanted)
+
+
+def test_methods_look_for_its_codes_by_the_row_alone() -> None:
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(400, 64, generator=generator) @ torch.randn(64, 64, generator=generator)
+    weight, gram = torch.randn(8, 64, generator=generator), damped(inputs.t() @ inputs / 400, 0.01)
+    of = Range.of(TOY, 64, torch.float32)
+    grid = search(weight, of, gram.diagonal())
+    nearest, found = grid.codes(weight), compensated(weight, grid, gram)
+    for codes in (nearest, found):
+        assert set(codes.flatten().tolist()) <= set(VALUES)
+    costs = (row_costs(grid.values(x), weight, gram).sum() for x in (found, nearest))
+    assert next(costs) < 0.7 * next(costs)
 
 
 def test_the_nearest_code_is_found_and_a_tie_goes_to_the_even_one() -> None:
