@@ -78,7 +78,7 @@ def command(
         typer.Option(
             "--method",
             help="How weights are rounded: rtn or hqq without data; awq, gptq, awq+gptq or "
-            "autoround with --calibration.",
+            "autoround with --calibration; hqq and autoround are for integers.",
             show_default="each to the nearest",
         ),
     ] = None,

@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from .block import CalibrationBlock
 from .block_sequence import find_blocks
 from .foreign import TokenRuns, naming
 from .methods.base import BlockMethod, goes_by_blocks
+from .methods.fits import refuse_unfit
 from .methods.names import FEWER_BITS, IN_MEMORY, named
 from .methods.sequential import Sequential
 from .own import Own
@@ -35,7 +35,7 @@ from .state import Runs
 from .stream import DenseCheckpoint
 
 RUN = "recipe.json"  # the file in the folder of finished blocks that tells which run they are of
-_PARTS = ("q", "scales", "zeros")
+_PARTS = ("q", "scales", "zeros", "global_scale")
 
 
 def _synced(path: Path, content: bytes) -> None:
@@ -66,7 +66,7 @@ class CalibratedCheckpoint(DenseCheckpoint):
 
     Args:
         path: a folder as save_pretrained writes it.
-        scheme: a name or a ``Scheme``, weight-only.
+        scheme: a name or a ``Scheme``, of packed codes whose activations are left alone.
         method: a name of ``METHODS`` that needs data, or an object of ``quantization.methods``.
         calibration: int64 ``[batch, length]`` token ids each: ``text_batches``.
         work: a folder for blocks that are done; made when missing. A run with the same arguments
@@ -106,12 +106,13 @@ class CalibratedCheckpoint(DenseCheckpoint):
             raise ArgumentValueError(
                 f"quantize: {method!r} needs no calibration. Hint: leave calibration out"
             )
-        if not self.scheme.is_weight_only:
+        if not self.scheme.is_packed:
             raise ArgumentValueError(
-                f"quantize: {method!r} by blocks is for integers whose activations are left alone, "
-                f"got {self.scheme}. Hint: leave calibration out, or load the model and call "
-                "mixed_gemm.quantize_"
+                f"quantize: {method!r} by blocks is for packed codes whose activations are left "
+                f"alone, got {self.scheme}. Hint: leave calibration out, or load the model and "
+                "call mixed_gemm.quantize_"
             )
+        refuse_unfit("quantize", chosen, self.layers[0], self.scheme)
         self._work, self._method = Path(work), chosen
         self._device = torch.device(device)
         self._part: tuple[int, dict[str, Tensor]] | None = None
@@ -239,7 +240,7 @@ class CalibratedCheckpoint(DenseCheckpoint):
         bias = tensors.get(f"{name}.bias")
         if bias is None and f"{name}.bias" in self._index:
             bias = self._index.load(f"{name}.bias")
-        return replace(weight_of(name, tensors, self.schemes[name]), bias=bias)
+        return weight_of(name, tensors, self.schemes[name]).with_fields(bias=bias)
 
     def plain(self) -> Iterator[tuple[str, Tensor]]:
         """Yield every other tensor; those that factors were folded into with the factors in
@@ -255,12 +256,8 @@ class CalibratedCheckpoint(DenseCheckpoint):
 
 def weight_of(name: str, tensors: dict[str, Tensor], scheme: Any) -> QuantizedWeight:
     """Make a layer from the tensors of its block."""
-    q, scales, zeros = (tensors.get(f"{name}.{part}") for part in _PARTS)
-    assert q is not None and scales is not None
-    return QuantizedWeight(
-        name, q, scales, zeros, weight=scheme.weight_type, group_size=scheme.group_size,
-        zero_mode=scheme.zero_mode,
-    )  # fmt: skip
+    parts: dict[str, Any] = {part: tensors.get(f"{name}.{part}") for part in _PARTS}
+    return QuantizedWeight.stored_as(name, **parts, scheme=scheme)
 
 
 def set_tensor(model: nn.Module, name: str, tensor: Tensor) -> None:
@@ -357,7 +354,7 @@ class _Walk(Sequential):
         for layer in block.layers:
             assert layer.result is not None
             weight = layer.result.unpacked(layer.name)
-            found = {"q": weight.q, "scales": weight.scales, "zeros": weight.zeros}
+            found = {part: getattr(weight, part) for part in _PARTS}
             if layer.module.bias is not None and layer.bias_changed:
                 found["bias"] = layer.module.bias.detach()
             tensors |= {f"{layer.name}.{x}": t for x, t in found.items() if t is not None}

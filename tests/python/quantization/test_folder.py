@@ -175,7 +175,7 @@ def test_methods_without_data_are_refused(dense: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="needs no calibration"):
         calibrated(dense, tmp_path / "work", "hqq")
     for scheme in ("fp8", "w8a8"):
-        with pytest.raises(ValueError, match=r"by blocks is for integers.*mixed_gemm\.quantize_"):
+        with pytest.raises(ValueError, match=r"is for packed codes.*mixed_gemm\.quantize_"):
             CalibratedCheckpoint(
                 dense, scheme, method="gptq", calibration=decoders.batches(), work=tmp_path / "w",
                 progress=False,
