@@ -12,13 +12,23 @@ import torch
 from torch import Tensor, nn
 
 from ..ops.errors import ArgumentValueError, wrong_value
-from ..ops.problem import WEIGHTS
+from ..weights.scheme import SCHEMES, Scheme
 from .methods.grid import Range, search
 from .select import Target
 from .state import Runs, evaluating
 
-NARROW, WIDE = "int4", "int8"
-BITS = (WEIGHTS[NARROW].bits, WEIGHTS[WIDE].bits)
+BITS = (4, 8)
+
+
+def widened(scheme: Scheme) -> Scheme:
+    """Return the scheme of 8 bits that a layer of 4 gets: integers with the same groups and zero
+    points; of codes that are no integers, which have no type of 8 bits with such scales, int8 with
+    a scale for each output channel.
+
+    Args:
+        scheme: of packed codes.
+    """
+    return scheme.coded_as("int8") if scheme.is_weight_only else SCHEMES["w8a16"]
 
 
 class _Seen:
@@ -57,11 +67,9 @@ def _observe(
     return seen
 
 
-def _error(target: Target, seen: _Seen, coded_as: str) -> float:
-    """Return the squared relative error of the output by rounding to the nearest in another weight
-    type."""
+def _error(target: Target, seen: _Seen, scheme: Scheme) -> float:
+    """Return the squared relative error of the output by rounding to the nearest in a scheme."""
     weight = target.layer.weight.detach().float()
-    scheme = target.scheme.coded_as(coded_as)
     grid = search(weight, Range.of(scheme, weight.shape[1], target.layer.weight.dtype), seen.inputs)
     error = grid.values(grid.codes(weight)) - weight
     return float((error.square() * seen.inputs).sum()) / max(seen.outputs, 1e-30)
@@ -88,7 +96,7 @@ def mixed_bits(
         wrong_value("quantize_", "average_bits", f"be in {BITS[0]}..{BITS[1]}", f"{average}")
     linears = {name: t for name, t in targets.items() if isinstance(t.layer, nn.Linear)}
     for name, target in linears.items():
-        if not target.scheme.is_weight_only or target.scheme.weight_type != NARROW:
+        if not target.scheme.is_packed or target.scheme.bits != BITS[0]:
             raise ArgumentValueError(
                 f"quantize_: average_bits needs layers of {BITS[0]} bits, got {name} as "
                 f"{target.scheme}"
@@ -96,7 +104,8 @@ def mixed_bits(
     seen = _observe(model, linears, batches)
     sizes = {name: target.layer.weight.numel() for name, target in linears.items()}
     gain = {
-        name: (_error(t, seen[name], NARROW) - _error(t, seen[name], WIDE)) / sizes[name]
+        name: (_error(t, seen[name], t.scheme) - _error(t, seen[name], widened(t.scheme)))
+        / sizes[name]
         for name, t in linears.items()
     }
     left = (average - BITS[0]) * sum(sizes.values())
@@ -104,4 +113,4 @@ def mixed_bits(
         cost = (BITS[1] - BITS[0]) * sizes[name]
         if cost <= left:
             left -= cost
-            linears[name].scheme = linears[name].scheme.coded_as(WIDE)
+            linears[name].scheme = widened(linears[name].scheme)
