@@ -25,12 +25,13 @@ WINDOW = 1024  # tokens the model sees at once; texts are cut into windows witho
 @dataclass(frozen=True)
 class Settings:
     """Settings of calibration: tokens in all and of a window, the seed of places, and the
-    device."""
+    device; and how many tokens of each text are measured, None for all."""
 
     tokens: int
     length: int
     seed: int
     device: str
+    measured: int | None = None
 
     def batches(self, folder: Path) -> list[torch.Tensor]:
         rows = texts.calibration(folder, self.tokens // self.length, self.length, self.seed)
@@ -56,14 +57,17 @@ def answer(folder: Path, device: str) -> None:
 
 
 @torch.inference_mode()
-def evaluate(model: Any, folder: Path, device: str) -> dict[str, float]:
-    """Return text -> perplexity. Products are in half precision, as kernels run them."""
+def evaluate(
+    model: Any, folder: Path, device: str, measured: int | None = None
+) -> dict[str, float]:
+    """Return text -> perplexity, over ``measured`` tokens of each. Products are in half precision,
+    as kernels run them."""
     half = torch.float16 if torch.device(device).type == "cuda" else torch.bfloat16
     found = {}
     for name, ids in texts.held_out(folder).items():
         with torch.autocast(torch.device(device).type, half):
             found[name] = perplexity(
-                model, ids, window=WINDOW, stride=WINDOW - 1, progress=False
+                model, ids[:measured], window=WINDOW, stride=WINDOW - 1, progress=False
             ).perplexity
     return found
 
@@ -96,12 +100,14 @@ def table(
     """
     warnings.filterwarnings("ignore", category=UserWarning)
     device, batches = settings.device, settings.batches(folder)
-    dense = evaluate(load(folder, device), folder, device)
+    dense = evaluate(load(folder, device), folder, device, settings.measured)
     result: dict[str, Any] = {
         "about": about_run(torch.device(device), {}, commit),
         "calibration": {"tokens": sum(x.numel() for x in batches), "length": settings.length},
         "dense": dense,
     }
+    if settings.measured is not None:
+        result["measured_tokens"] = settings.measured
     kept: dict[str, Any] = {}
     if out.exists():
         kept = {x["name"]: x for x in json.loads(out.read_text(encoding="utf-8"))["rows"]}
@@ -109,7 +115,7 @@ def table(
     for row in rows:
         model = load(folder, device)
         took = measured(row, model, batches)
-        found = evaluate(model, folder, device)
+        found = evaluate(model, folder, device, settings.measured)
         above = {name: round(100 * (found[name] / dense[name] - 1), 2) for name in dense}
         found_row = {"name": row.name, "goal": row.goal, "percent": above, **took, "commit": commit}
         kept[row.name] = found_row

@@ -32,6 +32,18 @@ def _rounded(activations: str, method: str | None, **more: Any) -> dict[str, Any
     return {"scheme": "w8a8", "activations": activations, "method": method, **more}
 
 
+# Types of a 4-bit number, and groups of as many elements as others have.
+NUMBERS: dict[str, dict[str, Any]] = {
+    "MXFP4": {"scheme": "mxfp4"},
+    "NVFP4": {"scheme": "nvfp4"},
+    "int4 g32": {"scheme": "w4a16", "group_size": 32},
+    "NF4": {"scheme": "nf4"},
+    "int4 g64": {"scheme": "w4a16", "group_size": 64},
+    "FP4": {"scheme": "fp4"},
+    "int4 g16": {"scheme": "w4a16", "group_size": 16},
+    "float8 W8A16": {"scheme": Scheme.fp8(None)},
+}
+SEARCHED = ("MXFP4", "NVFP4", "NF4", "FP4")  # which "rtn" searches scales for
 BEST = "gptq+distill"
 REAL_ZEROS = Scheme.weight_only(4, 64, "add")
 ROWS = (
@@ -68,5 +80,11 @@ ROWS = (
             ("SmoothQuant and GPTQ", "smoothquant+gptq", {}),
         )
         if (kind, name) != ("zero points", "SmoothQuant and GPTQ")  # among those with a goal
+    ),
+    *(  # the quick ones first
+        Row(f"numbers: {name}, {method or 'nearest'}", None, {**options, "method": method})
+        for method in (None, "rtn", "gptq")
+        for name, options in NUMBERS.items()
+        if method != "rtn" or name in SEARCHED
     ),
 )
