@@ -61,19 +61,22 @@ def quantize_(
     Args:
         model: any module; weights float16, bfloat16 or float32, on any device.
         scheme: "w4a16" (4 bits in groups of 128), "w4a16_asym" (with zero points), "w8a16" (8 bits
-            per channel), "w8a8" (int8 activations too), "w8a8_block" (the same by blocks of 128),
-            "fp8" (float8 weights and activations), a :class:`mixed_gemm.Scheme`, of which
+            per channel), "mxfp4", "nvfp4", "nf4", "fp4" (4-bit floats and code books), "w8a8" (int8
+            activations too), "w8a8_block" (the same by blocks of 128), "fp8" (float8 weights and
+            activations), a :class:`mixed_gemm.Scheme`, of which
             ``Scheme.named("w4a16", group_size=64)`` is one of these with another setting, or
             f(name, module) that returns a name or a scheme, or None to leave the module alone.
         method: how weights are rounded: None, each to the nearest; "rtn", with the zero
-            point of each group that costs least; "hqq", half-quadratic (both in seconds and
-            without data); "awq", "gptq", "awq+gptq", "autoround", which need calibration;
+            point of each group that costs least, or of codes that are no integers the scale; "hqq",
+            half-quadratic (both without data and in seconds, or minutes where scales are
+            searched); "awq", "gptq", "awq+gptq", "autoround", which need calibration;
             "gptq+distill", which needs room for gradients, too; "smoothquant" and
             "smoothquant+gptq", for schemes that round activations to int8; or an object of
             ``mixed_gemm.quantization.methods``, which have settings: ``GPTQ(bits=3)`` finds codes
             of 3 bits, which are stored in 4. "gptq" is for float8 and for int8 activations as well;
-            the others are for integers whose activations are left alone. Convolutions are rounded
-            to the nearest.
+            "rtn", "awq", "gptq" and "awq+gptq" are for "mxfp4", "nvfp4", "nf4" and "fp4", too; the
+            others are for integers whose activations are left alone. Convolutions are rounded to
+            the nearest.
         calibration: batches for methods that need them, and for schemes that round activations:
             for static ones and for ``Options.smooth``. A mapping runs as model(**batch), a tuple or
             list as model(*batch), anything else as model(batch), in eval mode. For text:

@@ -28,7 +28,8 @@ class Options:
             None: 128, or -1 where there are no more channels.
         average_bits: 4..8: layers of 4 bits get 8 where that changes outputs most, measured with
             the calibration data (without: by the weights), as far as the average of a weight
-            allows. Not for schemes that round activations.
+            allows. These become integers with the same groups and zero points, or "w8a16" where
+            the codes of 4 bits are no integers. Not for schemes that round activations.
         smooth: for schemes of int8 activations: alpha of SmoothQuant (0.5 is usual), or "search",
             as method="smoothquant" does: for each layer the one by which its output changes least.
             Factors are folded into the norm or linear before, whose weights change, or kept as a

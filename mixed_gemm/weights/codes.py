@@ -39,7 +39,7 @@ def nearest_codes(x: Tensor, weight: str) -> Tensor:
 
 
 def ordered(weight: str, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """What a search for the nearest number of a weight type needs.
+    """The numbers of a weight type, sorted, with their codes and their bounds.
 
     Args:
         weight: a name in ``ops.problem.WEIGHTS`` of a type that is no integer.

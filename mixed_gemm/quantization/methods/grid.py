@@ -79,7 +79,7 @@ class Range:
 
     @property
     def codes_are(self) -> tuple[float, float, str]:
-        """What rounds to codes, as :func:`nearest_` takes it."""
+        """The arguments of :func:`nearest_` behind the numbers to round."""
         return self.low, self.high, self.numbers
 
     def nearest(self, x: Tensor) -> Tensor:

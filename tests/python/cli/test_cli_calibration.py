@@ -47,6 +47,21 @@ def test_a_calibrated_folder(dense: Path, tmp_path: Path, bits: int) -> None:
     assert (found - decoders.logits(model)).norm() < 0.5 * decoders.logits(model).norm()
 
 
+@pytest.mark.parametrize("scheme", ("mxfp4", "nf4"))
+def test_a_calibrated_folder_of_other_codes(dense: Path, tmp_path: Path, scheme: str) -> None:
+    out = tmp_path / "out"
+    done = quantize(dense, out, "--scheme", scheme, "--method", "gptq")
+    assert done.exit_code == 0, done.output
+    model = mixed_gemm.from_pretrained(out)
+    found = {m.weight.scheme for m in model.modules() if isinstance(m, mixed_gemm.Linear)}
+    assert found == {mixed_gemm.Scheme.named(scheme, group_size=32)}
+    dense_logits = decoders.logits(decoders.decoder())
+    assert decoders.error(model, dense_logits) < 0.2
+    refused = quantize(dense, tmp_path / "no", "--scheme", scheme, "--method", "autoround")
+    assert refused.exit_code == 1 and "codes that are no integers" in refused.output
+    assert not (tmp_path / "no").exists() and not (tmp_path / "no.partial").exists()
+
+
 def test_what_is_in_the_way_is_said_before_the_work(
     dense: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
