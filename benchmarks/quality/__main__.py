@@ -27,6 +27,7 @@ def main() -> None:
     run.add_argument("--tokens", type=int, default=131072, help="of calibration")
     run.add_argument("--length", type=int, default=512, help="tokens of a window of calibration")
     run.add_argument("--seed", type=int, default=0)
+    run.add_argument("--dense", action="store_true", help="multiply by dequantized weights")
     run.add_argument("--measured", type=int, help="tokens of each text; without it all of them")
     run.add_argument("--commit")
     run.add_argument("--out", type=Path, required=True)
@@ -43,7 +44,7 @@ def main() -> None:
         first, step = map(int, given.part.split("/"))
         rows = rows[first::step]
         settings = measure.Settings(
-            given.tokens, given.length, given.seed, given.device, given.measured
+            given.tokens, given.length, given.seed, given.device, given.measured, given.dense
         )
         measure.table(given.folder, rows, settings, given.out, given.commit)
 

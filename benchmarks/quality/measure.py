@@ -25,13 +25,15 @@ WINDOW = 1024  # tokens the model sees at once; texts are cut into windows witho
 @dataclass(frozen=True)
 class Settings:
     """Settings of calibration: tokens in all and of a window, the seed of places, and the
-    device; and how many tokens of each text are measured, None for all."""
+    device; how many tokens of each text are measured, None for all; and whether layers multiply by
+    their dequantized weights then, where a CPU has slow kernels for one of the schemes."""
 
     tokens: int
     length: int
     seed: int
     device: str
     measured: int | None = None
+    dense: bool = False
 
     def batches(self, folder: Path) -> list[torch.Tensor]:
         rows = texts.calibration(folder, self.tokens // self.length, self.length, self.seed)
@@ -91,6 +93,17 @@ def measured(row: Row, model: Any, batches: list[torch.Tensor]) -> dict[str, Any
     }
 
 
+def make_dense(model: Any) -> None:
+    """Put dense layers with what the quantized weights stand for in their places."""
+    for name, layer in list(model.named_modules()):
+        if isinstance(layer, mixed_gemm.Linear):
+            parent, _, child = name.rpartition(".")
+            dense = torch.nn.Linear(layer.in_features, layer.out_features, False, device="meta")
+            dense.weight = torch.nn.Parameter(layer.dequantize(torch.float32), False)
+            dense.bias = layer.bias
+            setattr(model.get_submodule(parent), child, dense)
+
+
 def table(
     folder: Path, rows: Sequence[Row], settings: Settings, out: Path, commit: str | None = None
 ) -> None:
@@ -108,6 +121,8 @@ def table(
     }
     if settings.measured is not None:
         result["measured_tokens"] = settings.measured
+    if settings.dense:
+        result["products"] = "of dequantized weights"
     kept: dict[str, Any] = {}
     if out.exists():
         kept = {x["name"]: x for x in json.loads(out.read_text(encoding="utf-8"))["rows"]}
@@ -115,6 +130,8 @@ def table(
     for row in rows:
         model = load(folder, device)
         took = measured(row, model, batches)
+        if settings.dense:
+            make_dense(model)
         found = evaluate(model, folder, device, settings.measured)
         above = {name: round(100 * (found[name] / dense[name] - 1), 2) for name in dense}
         found_row = {"name": row.name, "goal": row.goal, "percent": above, **took, "commit": commit}
