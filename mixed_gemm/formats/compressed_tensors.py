@@ -6,7 +6,8 @@
     float-quantized:  weight float8_e4m3fn [N, K]
     quant_method fp8: the same with weight_scale_inv, activation_scale (DeepSeek, transformers)
     mxfp4-pack-quantized, nvfp4-pack-quantized: see ct_float4
-    all:              weight_scale [N, G], [N, 1], [1] or (float) blocks [N / 128, K / 128]
+    all:              weight_scale [N, G], [N, 1], [1] or (float) blocks [N / 128, K / 128]; of
+                      float8 weights of quant_method fp8 float8_e8m0fnu too, or the same as bytes
                       weight_g_idx int32 [K] (before 0.19), input_scale, input_zero_point, bias
 
 Integers are signed; packed, they are offset by 2^(b-1). w = (q - zero) * scale. Before 0.18 a word
@@ -32,6 +33,7 @@ from .ct_config import BITS, WeightRules
 from .ct_encode import OWN_ROLES
 from .ct_float4 import GLOBAL, INPUT_GLOBAL, decode_float4, describe_float4, is_float4
 from .decode import from_integers
+from .e8m0 import BYTES, E8M0, load_powers
 from .layer import Config, LayerInfo, LayerTensors
 from .load import Axes, Decoded
 
@@ -195,18 +197,24 @@ class CompressedTensors(Decoded):
         return rule.block if layer.shape(self._scale) == grid else None
 
     def _group_size(self, layer: LayerTensors, rule: Side, n: int, k: int) -> int:
-        shape = layer.shape(self._scale)
-        layer.expect(self._scale, shape, *DTYPES)
+        shape, allowed = layer.shape(self._scale), self._scale_dtypes(layer)
+        layer.expect(self._scale, shape, *allowed)
         if shape in ((), (1,), (1, 1)) or shape in ((n,), (n, 1)):
             return -1
         if len(shape) == 2 and rule.block is not None:
             rows, columns = rule.block
-            layer.expect(self._scale, (ceil_div(n, rows), ceil_div(k, columns)), *DTYPES)
+            layer.expect(self._scale, (ceil_div(n, rows), ceil_div(k, columns)), *allowed)
             return -1 if columns >= k else columns
         groups = shape[-1]
-        layer.expect(self._scale, (n, groups), *DTYPES)
+        layer.expect(self._scale, (n, groups), *allowed)
         stated = () if rule.group_size is None else (rule.group_size,)
         return layer.group_size(self._scale, k, groups, stated)
+
+    def _scale_dtypes(self, layer: LayerTensors) -> tuple[torch.dtype, ...]:
+        """The dtypes that scales may have: of float8 weights powers of two, too."""
+        if not layer.has("weight") or layer.dtype("weight") != FP8:
+            return DTYPES
+        return (*DTYPES, *(BYTES if self._rules.has_powers else (E8M0,)))
 
     def _check_zero_point(self, layer: LayerTensors, n: int, groups: int, bits: int) -> None:
         role = "weight_zero_point"
@@ -316,7 +324,8 @@ class CompressedTensors(Decoded):
 
     def _scales(self, layer: LayerTensors, info: LayerInfo) -> Tensor:
         """``[G, N]``."""
-        scales, n = layer.load_floats(self._scale), info.out_features
+        is_byte, n = layer.dtype(self._scale) in BYTES, info.out_features
+        scales = (load_powers if is_byte else LayerTensors.load_floats)(layer, self._scale)
         if scales.numel() == 1:
             return scales.reshape(1, 1).expand(1, n).contiguous()
         if scales.dim() == 1:

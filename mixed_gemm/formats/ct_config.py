@@ -76,6 +76,7 @@ class WeightRules:
         zeros_added: layers whose zeros are added (w = q * scale + zero), as this library says it of
             its own files. conv1d: layers that are a Conv1D of the model, likewise. embeddings:
             those that are embeddings.
+        has_powers: whether a byte that is a scale of float8 weights is a power of two.
     """
 
     def __init__(self, config: Config, where: Path) -> None:
@@ -95,6 +96,7 @@ class WeightRules:
         self.is_aligned = _is_before(str(config.get("version") or ""), _DENSE_SINCE)
         self.zeros_added, self.conv1d = _named(config, "zeros_added"), _named(config, "conv1d")
         self.embeddings = _named(config, "embeddings")
+        self.has_powers = config.get("scale_fmt") == "ue8m0"
         self.lost = _each_once(_lost(group) for group in groups.values())
         by_block = [_block_note(group) for group in groups.values()]
         if not groups:

@@ -18,6 +18,8 @@ from ..ops.problem import ceil_div
 from ..weights.exchange import QuantizedWeight
 from ..weights.rounding_fp8 import FP8
 from ..weights.scheme import FLOAT4_STRATEGIES, Scheme, Side
+from ..weights.values import float8_nan
+from .e8m0 import load_powers
 from .layer import LayerInfo, LayerTensors
 
 GLOBAL = "weight_global_scale"
@@ -89,13 +91,8 @@ def decode_float4(layer: LayerTensors, info: LayerInfo, scale: str, module: str)
         ValueError: a scale is negative, or a global scale is not positive.
     """
     n, k = info.shape
-    stored = layer.load(scale)
     is_e8m0 = info.scheme.weights.scale_dtype == "e8m0"
-    nan = stored == 255 if is_e8m0 else stored.view(torch.uint8) & 0x7F == 0x7F
-    if bool(nan.any()):
-        at = tuple(nan.nonzero()[0].tolist())
-        raise layer.error(scale, f"must be finite, got nan at {at}")
-    scales = _powers(stored) if is_e8m0 else stored.float()
+    scales = load_powers(layer, scale) if is_e8m0 else _float8_scales(layer, scale)
     whole = layer.load_floats(GLOBAL).expand(n).contiguous() if layer.has(GLOBAL) else None
     return QuantizedWeight.stored_as(
         layer.name,
@@ -109,10 +106,14 @@ def decode_float4(layer: LayerTensors, info: LayerInfo, scale: str, module: str)
     )
 
 
-def _powers(bytes_: Tensor) -> Tensor:
-    """2^(byte - 127), float32: the byte is its exponent, and 2^-127 is subnormal."""
-    bits = bytes_.to(torch.int32) << 23
-    return torch.where(bytes_ == 0, 1 << 22, bits).view(torch.float32)
+def _float8_scales(layer: LayerTensors, scale: str) -> Tensor:
+    """float32 in the shape of the file; NaN is refused."""
+    stored = layer.load(scale)
+    nan = float8_nan(stored)
+    if bool(nan.any()):
+        at = tuple(nan.nonzero()[0].tolist())
+        raise layer.error(scale, f"must be finite, got nan at {at}")
+    return stored.float()
 
 
 def unpack_halves(packed: Tensor, k: int) -> Tensor:
