@@ -80,11 +80,24 @@ PACKAGES: dict[str, tuple[str, bool, tuple[Place, ...]]] = {
             ("fp8", f"{_VLLM}fp8.py", ()),
             ("auto-round", f"{_VLLM}inc/inc.py", ()),
             ("compressed-tensors", f"{_VLLM}compressed_tensors/compressed_tensors.py", ()),
+            ("modelopt", f"{_VLLM}modelopt.py", ()),
         ),
+    ),
+    "nvidia-modelopt": (
+        "0.47.0",
+        True,
+        (("modelopt", "modelopt/torch/export/convert_hf_config.py", ()),),
     ),
 }
 # Names under which functions hold a whole configuration.
-_CONFIGS = ("config", "quantization_config", "hf_quant_cfg", "full_config", "quantize_cfg")
+_CONFIGS = (
+    "config",
+    "quantization_config",
+    "hf_quant_cfg",
+    "full_config",
+    "quantize_cfg",
+    "new_config",
+)
 Keys = dict[str, list[str]]  # by section of the table
 
 

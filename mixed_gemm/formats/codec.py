@@ -17,6 +17,7 @@ from .gguf import Gguf
 from .gptq import Gptq
 from .layer import Config, LayerInfo, LayerTensors
 from .load import Axes, Loaded, Wanted
+from .modelopt import ModelOpt
 from .native import Native
 
 
@@ -63,6 +64,7 @@ CODECS: dict[str, MakeCodec] = {
     "fp8": lambda config, where: CompressedTensors(config, where, "weight_scale_inv"),
     "gguf": Gguf,
     "bitsandbytes": Bitsandbytes,
+    "modelopt": ModelOpt,
     "mixed_gemm": Native,
     "fp8 per tensor": CompressedTensors,
 }

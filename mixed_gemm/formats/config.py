@@ -17,6 +17,9 @@ LEGACY = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
 _ALIASES = {
     "compressed_tensors": "compressed-tensors",
     "intel/auto-round": "auto-round",
+    "modelopt_fp4": "modelopt",
+    "modelopt_mxfp8": "modelopt",
+    "modelopt_mixed": "modelopt",
 }
 
 
@@ -42,7 +45,8 @@ def without_quantization(config: Mapping[str, Any]) -> dict[str, Any]:
 def method_of(config: Mapping[str, Any]) -> str:
     """The quant_method of a configuration in lower case, under the name that it has today; empty
     where it names none."""
-    named = str(config.get("quant_method") or config.get("method") or "").lower()
+    keys = ("quant_method", "method", "quant_library")  # the last of ModelOpt before 0.30
+    named = str(next(filter(None, map(config.get, keys)), "")).lower()
     return _ALIASES.get(named, named)
 
 

@@ -89,7 +89,7 @@ class Row:
         are read. None (JSON's null) and an empty string are always fine.
     inside: the section of the table for the keys of an object in it, or of the objects in a list.
     each: it holds objects by name, and ``inside`` is for each of them.
-    kept: of a key that is told: ``save_checkpoint`` writes it again.
+    kept: of a key that is told, the values that ``save_checkpoint`` writes again.
     """
 
     use: Use
@@ -97,14 +97,14 @@ class Row:
     fine: Values = ANY
     inside: str = ""
     each: bool = False
-    kept: bool = False
+    kept: Values | None = None
 
 
 def applied(why: str, fine: Values = ANY, inside: str = "", each: bool = False) -> Row:
     return Row(Use.APPLIED, why, fine, inside, each)
 
 
-def told(why: str, fine: Values = NOTHING, inside: str = "", kept: bool = False) -> Row:
+def told(why: str, fine: Values = NOTHING, inside: str = "", kept: Values | None = None) -> Row:
     return Row(Use.TOLD, why, fine, inside, kept=kept)
 
 

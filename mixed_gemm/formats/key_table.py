@@ -2,107 +2,94 @@
 format -> key -> row. ``keys.py`` holds a file to it, and docs/checkpoint_keys.md shows it.
 
 The keys are those of transformers, compressed-tensors, vLLM, GPTQModel, AutoGPTQ, optimum,
-AutoRound and AutoAWQ; a test compares them with what these packages know.
+AutoRound, AutoAWQ and ModelOpt; a test compares them with what these packages know.
 """
 
 from __future__ import annotations
 
 from ..ops.problem import WEIGHTS
-from .key_rows import Row, applied, at_least, inert, one_of, refused, told, without
+from .key_rows import ANY, Row, applied, at_least, inert, one_of, refused, told, without
+from .key_table_modelopt import MODELOPT
+from .key_texts import (
+    ACTIVATIONS,
+    ADAPTER,
+    CACHE,
+    CHOSEN,
+    KERNELS,
+    LAYERS,
+    METHOD,
+    ORIGIN,
+    ROTATION,
+    RULES,
+    WORK,
+)
 
 _FLOATS = one_of("float16", "bfloat16", "float32")
 _FP8_NAMES = one_of("float-quantized", "naive-quantized")
 _GPTQ_LAYOUTS = one_of("gptq", "gptq_v2")
-_ACTIVATIONS = (
-    "the file asks for rounded activations too ({path}: {value}); only its weights are used here, "
-    "with activations in the dtype of the model"
-)
-_CACHE = (
-    "the file asks for rounded keys and values ({path}: {value}); they stay in the dtype of the "
-    "model here"
-)
-_ROTATION = (
-    "the inputs of layers are rotated while the model runs, which is not done here, and without it "
-    "the weights are those of another model. Hint: serve the file with the library that wrote it, "
-    "or quantize again without online transforms"
-)
-_ADAPTER = (
-    "an adapter is added to the layers, which is not read from here. Hint: remove the key to load "
-    "the layers alone, and put the adapter on top with peft"
-)
-
-_LAYERS = "the tensors of the file say which layers are quantized"
-_CHOSEN = "how scales and integers were chosen; the file holds what came out"
-_KERNELS = "how another library runs or loads the model"
-_ORIGIN = "who wrote the file, and from what"
-_WORK = "how the writer spread its work"
-
-_METHOD = {"quant_method": applied("names the format")}
-_RULES = "bits and group_size of single layers"
-
 # Keys that AutoRound writes into files of every format.
 _AUTOROUND: dict[str, Row] = {
     "data_type": applied("integers", without("fp", "float", "_dq", "mx_", "nv_")),
-    "act_bits": told(_ACTIVATIONS, at_least(16)),
+    "act_bits": told(ACTIVATIONS, at_least(16)),
     **inert(
         "act_bits says whether activations are rounded",
         "act_data_type act_group_size act_sym act_dynamic",
     ),
     "super_bits": refused("scales are quantized once more, which only GGUF files are read with"),
     "super_group_size": refused("scales are quantized once more, as super_bits says"),
-    "rotation_config": refused(_ROTATION),
-    "rotation_configs": refused(_ROTATION),
-    "spinquant_config": refused(_ROTATION),
-    "static_kv_dtype": told(_CACHE),
-    "static_attention_dtype": told(_CACHE),
+    "rotation_config": refused(ROTATION),
+    "rotation_configs": refused(ROTATION),
+    "spinquant_config": refused(ROTATION),
+    "static_kv_dtype": told(CACHE),
+    "static_attention_dtype": told(CACHE),
     **inert(
         "static_kv_dtype and static_attention_dtype say whether those are rounded",
         "static_kv_granularity static_attention_granularity",
     ),
     **inert(
-        _CHOSEN,
+        CHOSEN,
         "enable_minmax_tuning enable_norm_bias_tuning enable_quanted_input iters lr minmax_lr "
         "nsamples seqlen amp dataset",
     ),
-    **inert(_WORK, "batch_size gradient_accumulate_steps low_gpu_mem_usage"),
+    **inert(WORK, "batch_size gradient_accumulate_steps low_gpu_mem_usage"),
     **inert("scales are read in the dtype that they have", "scale_dtype"),
-    **inert(_ORIGIN, "autoround_version provider"),
+    **inert(ORIGIN, "autoround_version provider"),
     **inert(
-        _LAYERS,
+        LAYERS,
         "block_name_to_quantize to_quant_block_names quant_block_list supported_types regex_config",
     ),
-    "extra_config": applied(_RULES, inside="auto-round", each=True),
+    "extra_config": applied(RULES, inside="auto-round", each=True),
     "packing_format": applied("names the layout of the tensors"),
 }
 # Keys that GPTQModel, AutoGPTQ and optimum write into files of GPTQ and AWQ.
 _GPTQMODEL: dict[str, Row] = {
     "method": applied("names the format"),
-    "dynamic": applied(_RULES, inside="gptq", each=True),
-    "activation": told(_ACTIVATIONS),
-    "rotation": refused(_ROTATION),
-    "adapter": refused(_ADAPTER),
+    "dynamic": applied(RULES, inside="gptq", each=True),
+    "activation": told(ACTIVATIONS),
+    "rotation": refused(ROTATION),
+    "adapter": refused(ADAPTER),
     "meta": applied("meta.quantizer tells how zero points were stored; the rest was the writer's"),
     **inert(
-        _CHOSEN,
+        CHOSEN,
         "damp_percent damp_auto_increment static_groups true_sequential mse hyb_act "
         "act_group_aware gptaq foem v2 v2_alpha hessian fallback preprocessors smoother smooth "
         "mock_quantization weight_only scale_search_chunked_activations model_seqlen "
         "max_input_length tokenizer pad_token_id cache_block_outputs moe",
     ),
     **inert(
-        _WORK,
+        WORK,
         "device telemetry pack_impl parallel_packing offload_to_disk offload_to_disk_path "
         "_offload_temp_dir compute_device_filter calibration_data_device "
         "auto_forward_data_parallel dense_vram_strategy dense_vram_strategy_devices "
         "moe_vram_strategy moe_vram_strategy_devices gc_mode wait_for_submodule_finalizers",
     ),
     **inert(
-        _KERNELS,
+        KERNELS,
         "backend use_cuda_fp16 use_exllama disable_exllama exllama_config awq_gemm_checkpoint",
     ),
-    **inert(_ORIGIN, "model_name_or_path model_file_base_name"),
+    **inert(ORIGIN, "model_name_or_path model_file_base_name"),
     **inert(
-        _LAYERS,
+        LAYERS,
         "lm_head modules_to_not_convert modules_in_block_to_quantize "
         "module_name_preceding_first_block",
     ),
@@ -116,7 +103,7 @@ _WIDTH = {
 _GPTQ: dict[str, Row] = {
     **_AUTOROUND,
     **_GPTQMODEL,
-    **_METHOD,
+    **METHOD,
     **_WIDTH,
     "sym": applied("whether there is one zero point; the tensors are believed over it"),
     "desc_act": applied("the order of columns is that of g_idx, their own where there is none"),
@@ -131,7 +118,7 @@ _GPTQ: dict[str, Row] = {
 _AWQ: dict[str, Row] = {
     **_AUTOROUND,
     **_GPTQMODEL,
-    **_METHOD,
+    **METHOD,
     **_WIDTH,
     "w_bit": applied("as bits"),
     "q_group_size": applied("as group_size"),
@@ -144,15 +131,15 @@ _AWQ: dict[str, Row] = {
     "pack_dtype": applied("words of 32 bits, of 16 in gemv_fast", one_of("int32", "int16")),
     "desc_act": refused("columns are in another order, which AWQ files have no place for"),
     "is_marlin_format": refused("the tensors are in the order of Marlin's kernels"),
-    **inert(_KERNELS, "do_fuse fuse_max_seq_len modules_to_fuse"),
+    **inert(KERNELS, "do_fuse fuse_max_seq_len modules_to_fuse"),
 }
 
-_AUTO_ROUND: dict[str, Row] = {**_AWQ, **_GPTQ, **inert(_KERNELS, "backend vllm_backend")}
+_AUTO_ROUND: dict[str, Row] = {**_AWQ, **_GPTQ, **inert(KERNELS, "backend vllm_backend")}
 
 _FP8: dict[str, Row] = {
     **_AUTOROUND,
     **_GPTQMODEL,
-    **_METHOD,
+    **METHOD,
     "activation_scheme": applied("activations are rounded by row (dynamic) or with one scale"),
     "weight_block_size": applied("rows and columns that share a scale; null is all of them"),
     "fmt": applied("float8_e4m3fn", one_of("e4m3", "float8_e4m3fn")),
@@ -175,13 +162,13 @@ _FP8: dict[str, Row] = {
         "format multiply by it. Hint: quantize again with compressed-tensors"
     ),
     "weight_scale_method": refused("as weight_scale_semantics"),
-    "kv_cache_scheme": told(_CACHE),
-    "kv_cache_quant_targets": told(_CACHE),
+    "kv_cache_scheme": told(CACHE),
+    "kv_cache_quant_targets": told(CACHE),
     **inert("activation_scheme says it", "act_bits"),
     **inert("weight_block_size and the shapes of scales say it", "group_size"),
     **inert("the tensors of the file say it", "extra_config dynamic"),
-    **inert(_LAYERS, "ignored_layers ignore_patterns modules_to_convert"),
-    **inert(_KERNELS, "dequantize"),
+    **inert(LAYERS, "ignored_layers ignore_patterns modules_to_convert"),
+    **inert(KERNELS, "dequantize"),
 }
 
 _SIDE = {
@@ -193,7 +180,7 @@ _SIDE = {
     "symmetric": applied("whether there are zero points"),
     "group_size": applied("elements of K that share a scale"),
     "block_structure": applied("rows and columns that share a scale"),
-    **inert(_CHOSEN, "observer observer_kwargs"),
+    **inert(CHOSEN, "observer observer_kwargs"),
     **inert("zero points are read in the dtype that they have", "zp_dtype"),
 }
 _ARGUMENTS = "compressed-tensors config_groups.*.weights"
@@ -202,17 +189,17 @@ _TRANSFORM = "compressed-tensors transform_config"
 
 _COMPRESSED: dict[str, dict[str, Row]] = {
     "compressed-tensors": {
-        **_METHOD,
+        **METHOD,
         "format": applied("names the layout of the tensors"),
         "config_groups": applied("by name", inside="compressed-tensors config_groups.*", each=True),
-        **inert(_LAYERS, "ignore"),
+        **inert(LAYERS, "ignore"),
         **inert("the tensors of the file say it", "quantization_status global_compression_ratio"),
-        "kv_cache_scheme": told(_CACHE, inside=_ROUNDED, kept=True),
+        "kv_cache_scheme": told(CACHE, inside=_ROUNDED, kept=ANY),
         "sparsity_config": applied("by name", inside="compressed-tensors sparsity_config"),
         "transform_config": applied("by name", inside=_TRANSFORM),
         "moe_sparsity_config": refused("layers have other numbers of experts than the model says"),
         "version": applied("before 0.18 no value of 3 bits straddles two words"),
-        **inert(_KERNELS, "run_compressed dequantize use_optimized_inference"),
+        **inert(KERNELS, "run_compressed dequantize use_optimized_inference"),
         **inert("kv_cache_scheme says it", "total_num_heads total_num_kv_heads"),
         "mixed_gemm": applied("by name", inside="compressed-tensors mixed_gemm"),
     },
@@ -275,11 +262,11 @@ _COMPRESSED: dict[str, dict[str, Row]] = {
         ),
     },
     f"{_TRANSFORM}.config_groups.*.apply": {
-        "location": refused(_ROTATION, one_of("weight_input", "weight_output")),
+        "location": refused(ROTATION, one_of("weight_input", "weight_output")),
         **inert("the weights in the file are rotated already", "targets ignore inverse"),
     },
     "compressed-tensors mixed_gemm": {
-        **inert(_ORIGIN, "version recipe"),
+        **inert(ORIGIN, "version recipe"),
         "zeros_added": applied("layers whose zeros are added"),
         "conv1d": applied("layers that are a Conv1D of the model"),
         "embeddings": applied("layers that are embeddings"),
@@ -287,7 +274,7 @@ _COMPRESSED: dict[str, dict[str, Row]] = {
 }
 
 _BITSANDBYTES: dict[str, Row] = {
-    **_METHOD,
+    **METHOD,
     "load_in_4bit": applied("codes of 4 bits", one_of(True)),
     "_load_in_4bit": applied("as load_in_4bit", one_of(True)),
     "load_in_8bit": refused("weights of LLM.int8() are not read; those of 4 bits are"),
@@ -301,7 +288,7 @@ _BITSANDBYTES: dict[str, Row] = {
         one_of("float16", "bfloat16", "float32"),
     ),
     **inert(
-        _LAYERS,
+        LAYERS,
         "llm_int8_skip_modules llm_int8_threshold llm_int8_has_fp16_weight "
         "llm_int8_enable_fp32_cpu_offload",
     ),
@@ -314,9 +301,10 @@ TABLE: dict[str, dict[str, Row]] = {
     "auto-round": _AUTO_ROUND,
     "fp8": _FP8,
     **_COMPRESSED,
+    **MODELOPT,
     # Files of this library from before it wrote compressed-tensors.
     "mixed_gemm": {
-        **_METHOD,
+        **METHOD,
         **inert(
             "each layer has a tag that says it",
             "scheme bits group_size symmetric zero_mode activations modules_to_not_convert "
@@ -325,8 +313,8 @@ TABLE: dict[str, dict[str, Row]] = {
     },
     # These keys are made from the header of a file.
     "gguf": {
-        **_METHOD,
+        **METHOD,
         "types": applied("the type of each layer"),
-        **inert(_ORIGIN, "file"),
+        **inert(ORIGIN, "file"),
     },
 }

@@ -67,7 +67,8 @@ def _tell(path: str, value: Any, row: Row, answer: Answer) -> None:
     start = row.why.partition("{")[0]
     if not any(note.startswith(start) for note in answer.notes):
         answer.notes.append(row.why.format(path=path, value=shown(value)))
-        answer.lost += [] if row.kept else answer.notes[-1:]
+        is_kept = row.kept is not None and row.kept.test(value)
+        answer.lost += [] if is_kept else answer.notes[-1:]
 
 
 def _refusal(path: str, value: Any, row: Row) -> str:

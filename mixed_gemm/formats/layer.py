@@ -167,6 +167,11 @@ class LayerTensors:
         """Where they lie."""
         return self._index
 
+    @property
+    def group(self) -> int | None:
+        """Elements of K that share a scale, where that is known already."""
+        return self._group
+
     def tensor_name(self, role: str) -> str:
         return f"{self.name}.{role}" if self.name else role
 

@@ -22,6 +22,8 @@ MINIMUM = Version("5.17")
 FLOAT8 = ("keep", "int8")
 # quant_method of files that enable_transformers may take over
 FOREIGN = ("awq", "gptq", "compressed-tensors", "fp8", "auto-round")
+# and of files that transformers has no quantizer for
+UNKNOWN_TO_TRANSFORMERS = ("modelopt",)
 _TABLE = "transformers.quantizers.auto"
 
 
@@ -88,17 +90,19 @@ def enable_transformers(methods: str | Iterable[str] = FOREIGN) -> None:
     """Let ``AutoModel*.from_pretrained`` load files of these quantization methods with mixed_gemm.
 
     Args:
-        methods: of "awq", "gptq", "compressed-tensors", "fp8" and "auto-round"; all by default.
+        methods: of "awq", "gptq", "compressed-tensors", "fp8" and "auto-round", all by default; and
+            "modelopt", which transformers has no quantizer of its own for.
 
     Raises:
         ValueError: another method.
         ImportError: transformers is missing or too old.
     """
     chosen = (methods,) if isinstance(methods, str) else tuple(methods)
-    unknown = sorted(set(chosen) - set(FOREIGN))
+    known = (*FOREIGN, *UNKNOWN_TO_TRANSFORMERS)
+    unknown = sorted(set(chosen) - set(known))
     if unknown:
         raise ValueError(
-            f"enable_transformers: methods must be among {FOREIGN}, got {', '.join(unknown)}"
+            f"enable_transformers: methods must be among {known}, got {', '.join(unknown)}"
         )
     require_transformers()
     from transformers.quantizers import auto
