@@ -19,6 +19,7 @@ from ..weights.scheme import FLOAT4_STRATEGIES, Side, is_by_block
 from .bitfields import pack_dense, to_codes
 from .ct_config import OWN_FORMAT
 from .ct_float4 import SCALE_NAMES, encode_float4, form_of, group_in_file, why_own_float4
+from .kv_cache import kv_cache_scheme
 
 # Tensors of that format beside those of pack-quantized: role -> field of QuantizedWeight.
 OWN_ROLES = {
@@ -152,21 +153,6 @@ def _arguments(side: Side) -> dict[str, Any]:
     if side.block is not None:
         found["block_structure"] = list(side.block)
     return found if side.group_size is None else {**found, "group_size": side.group_size}
-
-
-def kv_cache_scheme(found: Any, has_scales: bool) -> dict[str, Any] | None:
-    """How a source says that keys and values are stored; None where it says nothing.
-
-    Args:
-        found: its quantization_config, a dictionary or an object of transformers.
-        has_scales: whether the scales of keys and values go along. Static ones are tensors of the
-            files, which models of transformers do not have: without them the scheme is left out.
-    """
-    fields = found if isinstance(found, Mapping) else getattr(found, "source", None) or {}
-    scheme = fields.get("kv_cache_scheme")
-    if not isinstance(scheme, Mapping):
-        return None
-    return dict(scheme) if has_scales or scheme.get("dynamic") is True else None
 
 
 def carried(found: Any, has_scales: bool) -> dict[str, Any]:

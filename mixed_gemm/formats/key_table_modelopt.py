@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from .key_rows import Row, Values, applied, inert, one_of, refused, told
 from .key_texts import CACHE, LAYERS, METHOD, ORIGIN
+from .kv_cache import is_float8
 from .modelopt_config import ALGOS, MIXED
 
 _SAID = "quant_algo says it"
 _GROUPS, _LAYER = "modelopt config_groups.*", "modelopt quantized_layers.*"
 _SIZE = {"group_size": applied("elements of K that share a scale; the shapes of scales say it too")}
-# compressed-tensors has words for float8 keys and values.
-_FLOAT8_CACHE = Values(
-    lambda value: isinstance(value, Mapping) or str(value).upper() == "FP8", "FP8"
-)
-_CACHE = told(CACHE, kept=_FLOAT8_CACHE)
+_CACHE = told(CACHE, kept=Values(is_float8, "FP8"))
 _SMOOTHED: dict[str, Row] = {
     "has_zero_point": refused("floats have no zero points"),
     "pre_quant_scale": applied("activations are multiplied by the tensors of that name"),

@@ -22,6 +22,7 @@ from .config import without_quantization
 from .ct_encode import Groups, carried, encode
 from .durable import write_new_file
 from .errors import CheckpointWarning
+from .kv_cache import kept_of, lost_of
 from .readme import README, write_readme
 from .shards import ShardWriter
 from .target import CONFIG, TargetFolder
@@ -63,8 +64,8 @@ class _FromModel:
         to_dict = getattr(getattr(model, "config", None), "to_dict", dict)
         self.config: dict[str, Any] = to_dict()
         found = getattr(getattr(model, "config", None), "quantization_config", None)
-        self.carried = carried(found, has_scales=False)
-        self._model = model
+        self._model, self._kept = model, kept_of(model)
+        self.carried = carried(found, has_scales=bool(self._kept))
         self.recipe: Mapping[str, Any] | None = getattr(model, RECIPE, None)
 
     def layer(self, name: str) -> QuantizedWeight:
@@ -88,6 +89,7 @@ class _FromModel:
         for name, conv in self._convs.items():  # dense: the format knows linears only
             dense = conv.to_float().state_dict()
             yield from ((f"{name}.{part}", tensor) for part, tensor in dense.items())
+        yield from self._kept.items()
 
 
 class _FromCheckpoint:
@@ -162,6 +164,21 @@ def _refuse_scaled_activations(names: Iterable[str], layers: Iterable[str]) -> N
             )
 
 
+def tell_what_is_lost(source: Any, path: str | Path) -> None:
+    """Warn of what the files of a source ask for, and compressed-tensors has no place for.
+
+    Args:
+        source: of :func:`save_checkpoint`. path: of the folder to be written.
+    """
+    if isinstance(source, nn.Module):
+        where, notes = str(path), lost_of(source)
+    else:
+        where, notes = str(source.path), getattr(getattr(source, "codec", None), "lost", ())
+    for note in notes:
+        text = f"{where}: {note}. What is written does not ask for it"
+        warnings.warn(text, CheckpointWarning, stacklevel=3)
+
+
 def _target(source: Any, companions: Sequence[Path], path: Path, overwrite: bool) -> TargetFolder:
     names = [file.name for file in companions]
     names += [] if README in names or (path / README).exists() else [README]
@@ -233,9 +250,7 @@ def save_checkpoint(
         )
     if isinstance(given, _FromModel) and given.is_spread and not _writes(given):
         return
-    for note in source.codec.lost if isinstance(source, Checkpoint) else ():
-        text = f"{source.path}: {note}. What is written does not ask for it"
-        warnings.warn(text, CheckpointWarning, stacklevel=2)
+    tell_what_is_lost(source, path)
     companions = () if isinstance(source, nn.Module) else find_companions(source.path)
     with _target(source, companions, Path(path), overwrite) as target:
         writer = ShardWriter(target.stage, max_shard_bytes)

@@ -13,17 +13,8 @@ from .codec import Codec
 from .errors import CheckpointError, CheckpointWarning
 from .experts import is_expert, refusal
 from .index import TensorIndex
+from .kv_cache import ANNOUNCED
 
-# Scales of keys, values and outputs, which the kv_cache_scheme or output_activations announce.
-_TOLD = (
-    "output_scale",
-    "output_zero_point",
-    "k_scale",
-    "v_scale",
-    "q_scale",
-    "kv_scale",
-    "prob_output_scale",
-)
 _ORDINARY = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -43,7 +34,7 @@ def check_unread(index: TensorIndex, codec: Codec, layers: Collection[str]) -> N
         role = next((name[len(x) + 1 :] for x in _owners(name) if x in names), None)
         if role is None:
             _refuse(index, codec, name)
-        elif role not in codec.roles and role not in _TOLD:
+        elif role not in codec.roles and role not in ANNOUNCED:
             strange.append(name)
     if strange:
         more = f" and {len(strange) - 3} more" if len(strange) > 3 else ""

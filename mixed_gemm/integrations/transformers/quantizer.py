@@ -31,6 +31,7 @@ from ...quantization.select import DEFAULT_SKIP, select, skipped_by
 from ...weights.scheme import Scheme
 from .config import MixedGemmConfig
 from .gguf import file_of
+from .kept import keep_for_saving
 from .names import module_names
 from .offload import Place
 from .pending import PendingLinear, pending, warn_of_differences
@@ -161,6 +162,7 @@ class MixedGemmQuantizer(HfQuantizer):
             model.set_submodule(target, new)
             new.not_unexpected = (model, target)
         check_unread(index, codec, found)
+        keep_for_saving(model, codec, index, mapping)
         scaled = leftover_scales(index.names(), found)
         swap_activations(model, index, module_names(model, mapping, scaled), dtype)
         warn_of_differences(codec, infos, index.path, asked.float8)

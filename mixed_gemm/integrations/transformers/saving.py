@@ -13,8 +13,9 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from ...formats.ct_encode import Groups, carried, encode
+from ...formats.kv_cache import kept_of
 from ...formats.readme import write_readme
-from ...formats.save import RECIPE
+from ...formats.save import RECIPE, tell_what_is_lost
 from ...formats.target import CONFIG
 from ...nn.conv_base import QuantizedConv2d
 from ...nn.embedding import Embedding
@@ -58,7 +59,9 @@ def what_is_saved(model: nn.Module) -> Saved:
     scaled = [name for name, x in modules.items() if isinstance(x, ScaledActivation)]
     source = getattr(getattr(model, "config", None), "quantization_config", None)
     recipe = getattr(model, RECIPE, None)
-    kept = carried(source, has_scales=False)
+    scales = kept_of(model)
+    kept = carried(source, has_scales=bool(scales))
+    state |= scales
     config = groups.configuration(dense, bool(scaled), kept, recipe) if layers else None
     whole = dict.fromkeys(scaled, "an activation function with scales (AutoAWQ)")
     return Saved(state, config, {**groups.own, **whole})
@@ -69,11 +72,13 @@ def _layers(model: nn.Module) -> dict[str, Linear | Embedding]:
 
 
 def save_pretrained(self: Any, save_directory: str | Path, *args: Any, **kwargs: Any) -> None:
-    """Save as the class of the model does, with a README.md where other readers refuse the folder.
+    """Save as the class of the model does, with a README.md where other readers refuse the folder,
+    and a warning of what its own files asked for and these do not.
     Arguments as of transformers' own; ``save_original_format`` is False where that format joins,
     splits or permutes layers that are quantized."""
     from .names import file_names
 
+    tell_what_is_lost(self, save_directory)
     if file_names(self, _layers(self)) is None:
         kwargs["save_original_format"] = False
     type(self).save_pretrained(self, save_directory, *args, **kwargs)

@@ -25,7 +25,7 @@ from mixed_gemm.formats.bitfields import (
     unpack_dense,
     words_aligned,
 )
-from mixed_gemm.formats.ct_encode import kv_cache_scheme
+from mixed_gemm.formats.kv_cache import kv_cache_scheme
 from mixed_gemm.weights import QuantizedWeight
 
 ACT_ORDER = {folder for folder, case in INTEGERS.items() if case[4]}
@@ -341,7 +341,7 @@ def test_what_a_source_says_of_keys_and_values_is_kept(tmp_path: Path, dynamic: 
     save_checkpoint(open_checkpoint(tmp_path / "first"), tmp_path / "second")
     written = json.loads((tmp_path / "second" / "config.json").read_text())
     assert written["quantization_config"]["kv_cache_scheme"] == scheme
-    # A model has no scales of keys and values: static ones are those of the files.
+    # Without the scales of keys and values a static scheme says nothing.
     for has_scales in (False, True):
         found = kv_cache_scheme(written["quantization_config"], has_scales)
         assert found == (scheme if dynamic or has_scales else None)
