@@ -60,6 +60,7 @@ def summary(checkpoint: Checkpoint) -> dict[str, Any]:
         "schemes": dict(Counter(map(scheme_of, layers))),
         "other_tensors": len(checkpoint.tensors),
         "other_bytes": plain_bytes(checkpoint),
+        "notes": list(checkpoint.notes),
         "only_mixed_gemm_reads_it": OWN_FORMAT in str(checkpoint.quantization_config),
     }
 
@@ -75,6 +76,8 @@ def print_summary(found: dict[str, Any]) -> None:
         say(f"  {count} x {scheme}")
     say(f"{found['other_tensors']} other tensors, {found['other_bytes'] / 1e6:.2f} MB")
     say(f"{len(found['files'])} files: {', '.join(found['files'])}")
+    for note in found["notes"]:
+        say(f"note: {note}")
     if found["only_mixed_gemm_reads_it"]:
         say("other readers refuse it, since they have no place for all of it: see README.md there")
 

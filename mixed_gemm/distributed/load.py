@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +20,7 @@ from torch.distributed.tensor.parallel import (
 from torch.distributed.tensor.placement_types import Placement
 
 from ..formats.checkpoint import Checkpoint, open_checkpoint
-from ..formats.errors import CheckpointError
+from ..formats.errors import CheckpointError, CheckpointWarning
 from ..formats.experts import is_expert, refusal
 from ..ops.errors import ArgumentValueError
 from .layers import read_linear, shard_on
@@ -54,8 +55,12 @@ def load_parallel(
     Raises:
         CheckpointError: the files are broken. ValueError: a tensor of the files has no place in the
             model, or one of the model is not in the files.
+
+    Warns of what the files ask for beyond their weights, and is not done here.
     """
     checkpoint, device = open_checkpoint(path), torch.device(mesh.device_type)
+    for note in checkpoint.notes:
+        warnings.warn(f"{path}: {note}", CheckpointWarning, stacklevel=2)
     for name in checkpoint.layers:
         dim = _dim(name, plan)
         made: nn.Module

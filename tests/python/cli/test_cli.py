@@ -211,17 +211,19 @@ def test_inspect_counts_layers_and_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "scheme"),
+    ("folder", "scheme", "note"),
     (
-        ("ct_int_8bit", "int8 per channel"),
-        ("ct_float_channel", "fp8 per channel"),
-        ("ct_float_tensor", "fp8 per tensor"),
-        ("ct_float_block", "fp8 blocks of 32 x 64"),
+        ("ct_float_block", "fp8 blocks of 32 x 64; dynamic float8 activations", "scales by block"),
+        ("ct_float_tensor", "fp8 per tensor; dynamic float8 activations", ""),
+        ("modelopt/nvfp4", "e2m1 group 16", "asks for float4 activations too"),
     ),
 )
-def test_inspect_names_the_numbers_and_what_shares_a_scale(folder: str, scheme: str) -> None:
-    found = [name.split(";")[0] for name in run_json("inspect", AWQ.with_name(folder))["schemes"]]
-    assert found == [scheme]
+def test_inspect_tells_what_layers_are_served_as(folder: str, scheme: str, note: str) -> None:
+    found = run_json("inspect", AWQ.parent / folder)
+    assert found["schemes"] == {scheme: 7}
+    assert len(found["notes"]) == bool(note) and all(note in x for x in found["notes"])
+    text = run("inspect", AWQ.parent / folder)
+    assert f"7 x {scheme}" in text and text.count("note: the file asks for") == bool(note)
 
 
 @pytest.mark.parametrize(

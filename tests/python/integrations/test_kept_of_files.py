@@ -12,12 +12,16 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+import transformers
 from compressed_tensors.quantization import QuantizationArgs, QuantizationConfig
 from safetensors.torch import load_file, save_file
+from support import tiny_llama
 from torch import Tensor
 
 import mixed_gemm
 from mixed_gemm import CheckpointWarning
+from mixed_gemm.parallel import load_parallel
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 ATTENTION = "model.layers.0.self_attn"
@@ -136,3 +140,22 @@ def test_loading_tells_once_what_activations_are_served_as() -> None:
     told = [str(x.message) for x in caught if issubclass(x.category, CheckpointWarning)]
     (note,) = told
     assert "asks for float4 activations too; only its weights are used here" in note
+
+
+@pytest.mark.skipif(
+    not (dist.is_available() and dist.is_gloo_available()), reason="this torch has no gloo"
+)
+def test_load_parallel_tells_it_too() -> None:
+    """One process is a mesh of one."""
+    folder = DATA / "modelopt" / "nvfp4"
+    with torch.device("meta"):
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**tiny_llama.CONFIG))
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = dist.init_device_mesh("cpu", (1,))
+        with pytest.warns(CheckpointWarning, match="asks for float4 activations too"):
+            load_parallel(model, folder, mesh, {}, torch.float32)
+    finally:
+        dist.destroy_process_group()
+    wanted = mixed_gemm.open_checkpoint(folder).layer(f"{ATTENTION}.k_proj").dequantize()
+    assert torch.equal(model.get_submodule(f"{ATTENTION}.k_proj").dequantize(), wanted)
